@@ -1,0 +1,272 @@
+package dmutex
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strconv"
+)
+
+// NodeID names one node (the papers say site or process) of a group.
+//
+// The application chooses it, keeps it over the node's life and never gives it
+// to another node. Its order breaks ties between requests of the same time.
+type NodeID uint64
+
+// None is the zero NodeID. It names nobody.
+const None NodeID = 0
+
+// String returns the number in decimal.
+func (id NodeID) String() string { return strconv.FormatUint(uint64(id), 10) }
+
+// A Stamp is a request as Lamport names it: the time at which it was made and
+// the node that made it. No two requests of a group have the same Stamp.
+//
+// Lamport, "Time, Clocks, and the Ordering of Events in a Distributed System",
+// CACM 21(7), 1978.
+type Stamp struct {
+	Clock uint64
+	Node  NodeID
+}
+
+// Compare orders stamps by time, and those of one time by node: -1 if s comes
+// first, 1 if t does, 0 if they are the same request.
+func (s Stamp) Compare(t Stamp) int {
+	return cmp.Or(cmp.Compare(s.Clock, t.Clock), cmp.Compare(s.Node, t.Node))
+}
+
+// Less reports whether s comes before t: whether it has the higher priority.
+func (s Stamp) Less(t Stamp) bool { return s.Compare(t) < 0 }
+
+// Kind says what a [Message] is. The numbers are those of the wire and keep
+// their meaning for ever.
+type Kind uint8
+
+// The kinds of messages, by the names that the papers give them.
+const (
+	Request Kind = iota + 1 // somebody asks to enter
+	Reply                   // a peer agrees
+	Grant                   // the coordinator lets somebody in
+	Release                 // somebody has left
+	Failed                  // an arbiter has voted for, or queues, a request that goes before yours
+	Inquire                 // an arbiter asks whether its vote can be had back
+	Yield                   // the vote is given back
+	Token                   // the privilege itself
+
+	kinds // one past the last
+)
+
+// Kinds is one more than the largest Kind: the length of a table by Kind.
+const Kinds = int(kinds)
+
+// String returns the kind as the papers write it: REQUEST, REPLY and so on.
+func (k Kind) String() string {
+	switch k {
+	case Request:
+		return "REQUEST"
+	case Reply:
+		return "REPLY"
+	case Grant:
+		return "GRANT"
+	case Release:
+		return "RELEASE"
+	case Failed:
+		return "FAILED"
+	case Inquire:
+		return "INQUIRE"
+	case Yield:
+		return "YIELD"
+	case Token:
+		return "TOKEN"
+	default:
+		return "KIND" + strconv.Itoa(int(k))
+	}
+}
+
+// A Message is what one machine says to another about one lock. It is plain
+// data; a field that its Kind does not use is zero.
+type Message struct {
+	Kind     Kind
+	From, To NodeID
+
+	// Attempt names the request that the message is about, by the number that
+	// the requester gave it. Each request of a node has a higher one than the
+	// last, so an answer to an earlier request is never counted for a later
+	// one. Where the algorithm has logical clocks it is the request's time:
+	// Attempt and requester together are the request's [Stamp].
+	Attempt uint64
+
+	// Clock is the sender's logical time, where an algorithm needs it beside
+	// Attempt.
+	Clock uint64
+
+	// Fence is the highest fence that the sender knows; see [Site].
+	Fence uint64
+
+	// Numbers and Nodes are the lists that a token carries; each algorithm
+	// says what they are. Like the output that the message is part of, they
+	// belong to the sending machine: who keeps a message clones it.
+	Numbers []uint64
+	Nodes   []NodeID
+}
+
+// Clone returns a copy that shares nothing.
+func (m Message) Clone() Message {
+	m.Numbers = slices.Clone(m.Numbers)
+	m.Nodes = slices.Clone(m.Nodes)
+	return m
+}
+
+// String returns the message as golden scripts write it, such as
+// "1->2 REQUEST attempt=5 fence=2". Fields that are zero are left out.
+func (m Message) String() string { return string(m.append(nil)) }
+
+// AppendText appends what [Message.String] returns. The error is always nil.
+func (m Message) AppendText(b []byte) ([]byte, error) { return m.append(b), nil }
+
+func (m Message) append(b []byte) []byte {
+	b = strconv.AppendUint(b, uint64(m.From), 10)
+	b = append(b, "->"...)
+	b = strconv.AppendUint(b, uint64(m.To), 10)
+	b = append(b, ' ')
+	b = append(b, m.Kind.String()...)
+	b = appendField(b, " attempt=", m.Attempt)
+	b = appendField(b, " clock=", m.Clock)
+	b = appendField(b, " fence=", m.Fence)
+	b = appendList(b, " numbers=", m.Numbers)
+	return appendList(b, " nodes=", m.Nodes)
+}
+
+func appendList[T ~uint64](b []byte, name string, list []T) []byte {
+	for i, v := range list {
+		if i == 0 {
+			b = append(b, name...)
+		} else {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(v), 10)
+	}
+	return b
+}
+
+func appendField(b []byte, name string, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return strconv.AppendUint(append(b, name...), v, 10)
+}
+
+// Phase is where a node stands with one lock: Idle, then Waiting, then Held,
+// then Idle again.
+type Phase uint8
+
+// The phases.
+const (
+	Idle    Phase = iota // not asking; a request that was cancelled counts as Idle
+	Waiting              // asked, not yet granted
+	Held                 // in the critical section
+)
+
+// String returns idle, waiting or held.
+func (p Phase) String() string {
+	switch p {
+	case Idle:
+		return "idle"
+	case Waiting:
+		return "waiting"
+	case Held:
+		return "held"
+	default:
+		return "phase " + strconv.Itoa(int(p))
+	}
+}
+
+// Start is what a machine is told at its birth.
+type Start struct {
+	Self    NodeID
+	Members []NodeID // all voting members in any order, Self among them, no duplicates
+	Holder  NodeID   // who holds the lock as this group begins; None in a fresh group
+	Fence   uint64   // highest fence granted before, 0 in a fresh group; a carried-over Holder holds by it
+	Clock   uint64   // highest logical time that this node used or saw before, 0 in a fresh group
+}
+
+// A Machine is one lock at one node: a deterministic state machine that does
+// no I/O, starts no goroutine, reads no clock and draws no random number.
+// It is not safe for concurrent use.
+//
+// Local inputs are methods; messages are only what crosses the wire. Each call
+// returns the messages to send, in order. The slice belongs to the machine and
+// is overwritten by the next call; copy what must live longer.
+//
+// A call that returns an error has changed nothing: [ErrMisuse] if the caller
+// is wrong, [ErrPeer] if the sender of a message is. A late, repeated or
+// outdated message is no error and returns nothing.
+//
+// A grant is not an event but a phase: the driver looks at Phase after each
+// call.
+//
+// A machine may also have the methods of [Forgetter], and AppendText and Clone
+// as package dmutextest wants them.
+type Machine interface {
+	// Request asks for the lock: Idle to Waiting, or to Held at once if
+	// nobody need be asked.
+	Request() ([]Message, error)
+
+	// Cancel withdraws the request: Waiting to Idle. The caller is free at
+	// once. To the other nodes the request stays as it was, and when its turn
+	// comes the machine passes it on; a Request before that takes it up again.
+	Cancel() ([]Message, error)
+
+	// Release leaves the critical section: Held to Idle.
+	Release() ([]Message, error)
+
+	// Handle takes a message from a peer.
+	Handle(m Message) ([]Message, error)
+
+	// Phase says where this node stands.
+	Phase() Phase
+
+	// Fence returns the fence of the current grant, and 0 when not Held.
+	// Of any two grants of one lock the later has the higher fence.
+	Fence() uint64
+}
+
+// A Forgetter is a Machine that knows when nothing would be lost by
+// forgetting it, so that memory follows the locks in use and not the locks
+// ever named.
+type Forgetter interface {
+	Machine
+
+	// Forget reports whether the machine's state is that of a machine newly
+	// born with the returned Start.Clock and Start.Fence and with no holder.
+	// Higher values of both serve as well: a node may keep the maximum over
+	// all that it forgot.
+	Forget() (clock, fence uint64, ok bool)
+}
+
+// An Algorithm makes the machine of one lock at one node. It refuses a Start
+// that is not lawful with [ErrMisuse].
+type Algorithm func(Start) (Machine, error)
+
+var (
+	// ErrMisuse marks the caller's mistake, such as to release what is not
+	// held. Nothing has changed.
+	ErrMisuse = errors.New("misuse")
+
+	// ErrPeer marks a message that no correct peer sends, such as one from a
+	// stranger. Nothing has changed.
+	ErrPeer = errors.New("peer's mistake")
+)
+
+// Misuse returns an [ErrMisuse] that says why.
+func Misuse(why string) error { return &refusal{ErrMisuse, why} }
+
+// refusal is one of the two sentinels with its reason. (Package fmt would
+// bring in os and sync, which the machines are free of.)
+type refusal struct {
+	whose error
+	why   string
+}
+
+func (r *refusal) Error() string { return "dmutex: " + r.whose.Error() + ": " + r.why }
+func (r *refusal) Unwrap() error { return r.whose }

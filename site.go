@@ -1,0 +1,263 @@
+package dmutex
+
+import (
+	"slices"
+	"strconv"
+)
+
+// A Site is what the machines of all algorithms have in common: who this node
+// and its peers are, the life of its own request, its logical clock, the rule
+// of the fences, and the messages that the current input sends. An algorithm
+// adds what its paper adds. (Site is the papers' word for a node.)
+//
+// # The request's life
+//
+// A request goes from Idle to Waiting to Held to Idle. One that is cancelled
+// becomes a ghost: the caller is gone, but the other nodes are not told, and
+// when the grant comes the machine leaves the critical section at once. To
+// them it is an ordinary run with an empty critical section, so what was
+// proved without cancelling still holds, and no message is added. A new
+// request finds the ghost and takes it up again. From outside, a ghost is Idle.
+//
+// # The rule of the fences
+//
+// A fence is a scalar clock that ticks only on a grant: every message carries
+// the highest fence that its sender knows, a receiver keeps the maximum, and
+// the fence of a grant is the highest known plus one. Between two successive
+// critical sections there is a chain of the algorithm's own messages (it is
+// what makes the algorithm safe), so fences rise strictly; and as nothing else
+// ticks, the n-th grant of a fresh group has fence n.
+//
+// A fence is epoch<<40 | counter; a group of fixed members has epoch 0.
+type Site struct {
+	self    NodeID
+	peers   []NodeID // ascending, never written after birth: clones share it
+	state   state
+	attempt uint64 // the number of our request, 0 if none is pending or held
+	clock   uint64
+	known   uint64 // highest fence known
+	fence   uint64 // of the current grant
+	out     []Message
+}
+
+type state uint8
+
+const (
+	idle state = iota
+	waiting
+	held
+	ghost
+)
+
+const (
+	epochShift = 40
+	// The last fence of an epoch after which a request is still accepted. The
+	// reserve covers the requests already out: one a node.
+	lastCounter = 1<<epochShift - 1<<20
+	// No node gets here in earnest; a peer that claims it would bring our own
+	// clock to overflow.
+	lastClock = 1 << 62
+)
+
+// Carried is the attempt number of the request by which [Start.Holder] holds:
+// older than any request of this group.
+const Carried = 1
+
+// NewSite checks a Start and returns the Site that it describes.
+// It refuses with [ErrMisuse] what is not lawful.
+func NewSite(s Start) (Site, error) {
+	members := slices.Sorted(slices.Values(s.Members))
+	self, found := slices.BinarySearch(members, s.Self)
+	switch {
+	case len(members) > 0 && members[0] == None:
+		return Site{}, Misuse("Start.Members contains 0, which names nobody: number nodes from 1")
+	case len(slices.Compact(slices.Clone(members))) < len(members):
+		return Site{}, Misuse("Start.Members names a node twice")
+	case !found:
+		return Site{}, Misuse("Start.Self " + s.Self.String() + " is not among Start.Members")
+	case s.Holder != None && !slices.Contains(members, s.Holder):
+		return Site{}, Misuse("Start.Holder " + s.Holder.String() + " is not among Start.Members")
+	case s.Clock > lastClock:
+		return Site{}, Misuse("Start.Clock is beyond 1<<62")
+	}
+	site := Site{
+		self:  s.Self,
+		peers: slices.Delete(members, self, self+1),
+		clock: s.Clock,
+		known: s.Fence,
+	}
+	if s.Holder != None {
+		site.clock = max(site.clock, Carried)
+	}
+	if s.Holder == s.Self {
+		site.state, site.attempt, site.fence = held, Carried, s.Fence
+	}
+	return site, nil
+}
+
+// Clone returns a copy that shares nothing that changes.
+func (s *Site) Clone() Site {
+	c := *s
+	c.out = nil
+	return c
+}
+
+// Self returns this node.
+func (s *Site) Self() NodeID { return s.self }
+
+// Peers returns the other members, ascending. The caller must not change it.
+func (s *Site) Peers() []NodeID { return s.peers }
+
+// Phase implements [Machine].
+func (s *Site) Phase() Phase {
+	switch s.state {
+	case waiting:
+		return Waiting
+	case held:
+		return Held
+	default:
+		return Idle
+	}
+}
+
+// Fence implements [Machine].
+func (s *Site) Fence() uint64 { return s.fence }
+
+// Stamp returns this node's request, pending or held; its Clock is the attempt
+// number, and 0 if there is no request.
+func (s *Site) Stamp() Stamp { return Stamp{s.attempt, s.self} }
+
+// Pending reports whether a request of this node awaits its grant, withdrawn
+// or not.
+func (s *Site) Pending() bool { return s.state == waiting || s.state == ghost }
+
+// Request begins a request, or takes up a withdrawn one again: then fresh is
+// false and there is nothing to send. A fresh request gets the next tick of
+// the clock as its attempt number, so it is later than anything that this node
+// said or saw before.
+func (s *Site) Request() (fresh bool, err error) {
+	s.begin()
+	switch {
+	case s.state == waiting:
+		return false, Misuse("Request while Waiting: one request at a time, queue callers above the machine")
+	case s.state == held:
+		return false, Misuse("Request while Held: locks are not re-entrant")
+	case s.state == ghost:
+		s.state = waiting
+		return false, nil
+	case s.known&(1<<epochShift-1) >= lastCounter:
+		return false, Misuse("the fences of this epoch are used up: begin another")
+	case s.clock >= lastClock:
+		return false, Misuse("the logical clock is used up: begin a new group")
+	}
+	s.clock++
+	s.state, s.attempt = waiting, s.clock
+	return true, nil
+}
+
+// Cancel withdraws the request.
+func (s *Site) Cancel() error {
+	s.begin()
+	if s.state != waiting {
+		return Misuse("Cancel while " + s.Phase().String() + ": only a request that waits can be withdrawn")
+	}
+	s.state = ghost
+	return nil
+}
+
+// Enter takes the grant of the pending request: now Held, with the next fence.
+// If the request was withdrawn it ends instead, no fence is used, and entered
+// is false: the algorithm then does at once what it does after a Release.
+func (s *Site) Enter() (entered bool) {
+	if s.state == ghost {
+		s.state, s.attempt = idle, 0
+		return false
+	}
+	s.known++
+	s.state, s.fence = held, s.known
+	return true
+}
+
+// Release ends the critical section. The algorithm then tells whom its paper
+// says.
+func (s *Site) Release() error {
+	s.begin()
+	if s.state != held {
+		return Misuse("Release while " + s.Phase().String())
+	}
+	s.state, s.attempt, s.fence = idle, 0, 0
+	return nil
+}
+
+// Check begins the handling of a message. It returns the sender's place in
+// Peers, or [ErrPeer] for a message that no peer can have meant for this node.
+func (s *Site) Check(m Message) (from int, err error) {
+	s.begin()
+	from, member := slices.BinarySearch(s.peers, m.From)
+	switch {
+	case m.To != s.self:
+		return 0, s.Refuse(m, "it is not for node "+s.self.String())
+	case !member:
+		return 0, s.Refuse(m, "the sender is not a peer")
+	case m.Attempt == 0 && m.Kind != Token:
+		return 0, s.Refuse(m, "it names no request")
+	case m.Attempt > lastClock || m.Clock > lastClock:
+		return 0, s.Refuse(m, "its time is beyond 1<<62")
+	case m.Fence>>epochShift != s.known>>epochShift:
+		return 0, s.Refuse(m, "its fence is of another epoch")
+	}
+	return from, nil
+}
+
+// Refuse returns an [ErrPeer] that quotes the message and says why it cannot
+// be. Nothing may have been changed before.
+func (s *Site) Refuse(m Message, why string) error {
+	return &refusal{ErrPeer, m.String() + ": " + why}
+}
+
+// Witness moves the clock to t if t is later, and the highest fence known
+// likewise: what this node does from now on is later than the message.
+func (s *Site) Witness(t, fence uint64) {
+	s.clock = max(s.clock, t)
+	s.known = max(s.known, fence)
+}
+
+// Clock returns the highest time that this node used or saw.
+func (s *Site) Clock() uint64 { return s.clock }
+
+// Send adds a message to the output of the current input. The attempt is the
+// number of the request that it is about, ours or the receiver's.
+func (s *Site) Send(kind Kind, to NodeID, attempt uint64) {
+	s.out = append(s.out, Message{Kind: kind, From: s.self, To: to, Attempt: attempt, Fence: s.known})
+}
+
+// Out returns what the current input sends.
+func (s *Site) Out() []Message { return s.out }
+
+// begin makes room for the next output. The old one is wiped, so that a driver
+// which kept it too long sends nonsense at once and not some day.
+func (s *Site) begin() {
+	clear(s.out)
+	s.out = s.out[:0]
+}
+
+// Forget serves [Forgetter]; the algorithm adds its own conditions.
+func (s *Site) Forget() (clock, fence uint64, ok bool) {
+	return s.clock, s.known, s.state == idle
+}
+
+// AppendText appends the Site's part of a machine's canonical state, such as
+// "2 waiting attempt=5 clock=7 known=3". The error is always nil.
+func (s *Site) AppendText(b []byte) ([]byte, error) {
+	b = strconv.AppendUint(b, uint64(s.self), 10)
+	b = append(b, ' ')
+	if s.state == ghost {
+		b = append(b, "withdrawn"...)
+	} else {
+		b = append(b, s.Phase().String()...)
+	}
+	b = appendField(b, " attempt=", s.attempt)
+	b = appendField(b, " clock=", s.clock)
+	b = appendField(b, " known=", s.known)
+	return appendField(b, " fence=", s.fence), nil
+}
