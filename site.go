@@ -225,10 +225,16 @@ func (s *Site) Witness(t, fence uint64) {
 // Clock returns the highest time that this node used or saw.
 func (s *Site) Clock() uint64 { return s.clock }
 
+// Tick moves the clock on by one. A Request does it by itself.
+func (s *Site) Tick() { s.clock++ }
+
 // Send adds a message to the output of the current input. The attempt is the
-// number of the request that it is about, ours or the receiver's.
-func (s *Site) Send(kind Kind, to NodeID, attempt uint64) {
+// number of the request that it is about, ours or the receiver's. The message
+// is returned for the fields that only some algorithms use; the pointer is
+// good until the next Send.
+func (s *Site) Send(kind Kind, to NodeID, attempt uint64) *Message {
 	s.out = append(s.out, Message{Kind: kind, From: s.self, To: to, Attempt: attempt, Fence: s.known})
+	return &s.out[len(s.out)-1]
 }
 
 // Out returns what the current input sends.
