@@ -201,13 +201,15 @@ func (s *Site) Check(m Message) (from int, err error) {
 		return 0, s.Refuse(m, "the sender is not a peer")
 	case m.Attempt == 0 && m.Kind != Token:
 		return 0, s.Refuse(m, "it names no request")
-	case m.Attempt > lastClock || m.Clock > lastClock:
-		return 0, s.Refuse(m, "its time is beyond 1<<62")
+	case m.Attempt > lastClock || m.Clock > lastClock || slices.ContainsFunc(m.Numbers, afterLast):
+		return 0, s.Refuse(m, "a time in it is beyond 1<<62")
 	case m.Fence>>epochShift != s.known>>epochShift:
 		return 0, s.Refuse(m, "its fence is of another epoch")
 	}
 	return from, nil
 }
+
+func afterLast(time uint64) bool { return time > lastClock }
 
 // Refuse returns an [ErrPeer] that quotes the message and says why it cannot
 // be. Nothing may have been changed before.

@@ -1,0 +1,271 @@
+// Package lamport is Lamport's algorithm: everybody keeps the queue of all
+// requests, in the order of their stamps, and the first of it enters.
+//
+// Lamport, "Time, Clocks, and the Ordering of Events in a Distributed System",
+// CACM 21(7), 1978.
+//
+// # Theory of operation
+//
+// A node that wants the critical section stamps its request with its logical
+// clock and its number, puts it into its own queue and sends it to all others
+// as REQUEST. A node that receives a REQUEST puts it into its queue and sends
+// REPLY. A node that leaves the critical section takes its request out of its
+// queue and sends RELEASE to all others, which take it out of theirs. A node
+// enters when, in its own view,
+//
+//	L1  a message stamped later than its request has come from every other node, and
+//	L2  its request goes before every other one in its queue.
+//
+// Every message carries the time at which it was sent, and a receiver moves
+// its clock past that time: a REPLY is always later than what it answers.
+//
+// Mutual exclusion. The queues are not the same everywhere, nor need they be.
+// If i is in the critical section, then by L1 it has received every request
+// that goes before its own, for on a channel that keeps the order nothing
+// earlier is still under way; by L2 each of them has been released. Of two
+// nodes in the critical section, the one with the later stamp would have the
+// other's request in its queue. So grants are in the order of the stamps.
+//
+// Progress. Nothing is ever deferred: every peer has sent a REPLY, or something
+// later (L1), and of the pending requests one goes before all others (L2).
+//
+// Order and count. The channels must keep the order of messages: a REPLY that
+// overtakes a REQUEST lets two nodes in. Every entry costs exactly 3(N-1)
+// messages. The delay is two message hops when nobody else is interested, one
+// hop from a release to the next entry. One node that stops answering stops
+// everybody.
+//
+// A REPLY may be omitted, see [OmitReplies]; then an entry costs 2(N-1) to
+// 3(N-1).
+//
+// Departures from the paper: the clock moves past that of a message and not
+// only up to it, without which L1 never holds for the lower of two nodes; the
+// node, not only its time, decides what is later; the queue has one place a
+// node, which is all that is ever used; messages carry the highest fence known;
+// a cancelled request runs its course as [dmutex.Site] tells.
+package lamport
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Machine is one lock at one node. It implements [dmutex.Machine] and
+// [dmutex.Forgetter].
+type Machine struct {
+	site  dmutex.Site
+	queue []uint64 // by peer: the time of its request, 0 if none; ours is the site's
+	later []bool   // by peer: it has sent something later than our pending request (L1)
+	omit  bool     // see OmitReplies
+}
+
+// New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
+// holds. It has the shape of [dmutex.Algorithm].
+func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, false) }
+
+// OmitReplies is the algorithm without the replies that tell nothing new: a
+// node does not answer a REQUEST that goes before its own pending one. It has
+// the shape of [dmutex.Algorithm]. Nodes with and without it work together.
+//
+// This is right because its own REQUEST went to the same peer, is stamped
+// later than the one that came, and serves L1 as well as a REPLY; and the
+// channel keeps the order, so that nothing earlier comes after it.
+//
+// An entry costs between 2(N-1) and 3(N-1) messages. Of requests that cross
+// only the first saves N-1 replies and the last saves none: when all N nodes
+// ask at once it is 2.5(N-1) on average.
+func OmitReplies(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, true) }
+
+func newMachine(s dmutex.Start, omit bool) (dmutex.Machine, error) {
+	site, err := dmutex.NewSite(s)
+	if err != nil {
+		return nil, err
+	}
+	n := len(site.Peers())
+	m := &Machine{site: site, queue: make([]uint64, n), later: make([]bool, n), omit: omit}
+	if j, peer := slices.BinarySearch(site.Peers(), s.Holder); peer {
+		m.queue[j] = dmutex.Carried
+	}
+	return m, nil
+}
+
+// Request implements [dmutex.Machine].
+func (m *Machine) Request() ([]dmutex.Message, error) {
+	fresh, err := m.site.Request()
+	if err != nil || !fresh {
+		return nil, err
+	}
+	clear(m.later)
+	m.broadcast(dmutex.Request, m.site.Stamp())
+	m.tryEnter()
+	return m.site.Out(), nil
+}
+
+// Cancel implements [dmutex.Machine].
+func (m *Machine) Cancel() ([]dmutex.Message, error) {
+	return nil, m.site.Cancel()
+}
+
+// Release implements [dmutex.Machine].
+func (m *Machine) Release() ([]dmutex.Message, error) {
+	mine := m.site.Stamp()
+	if err := m.site.Release(); err != nil {
+		return nil, err
+	}
+	m.leave(mine)
+	return m.site.Out(), nil
+}
+
+// Handle implements [dmutex.Machine].
+func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	j, err := m.site.Check(msg)
+	if err != nil {
+		return nil, err
+	}
+	if why := m.impossible(j, msg); why != "" {
+		return nil, m.site.Refuse(msg, why)
+	}
+	m.witness(j, msg)
+	switch msg.Kind {
+	case dmutex.Request:
+		m.request(j, msg)
+	case dmutex.Release:
+		m.release(j, msg)
+	}
+	m.tryEnter()
+	return m.site.Out(), nil
+}
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *Machine) impossible(j int, msg dmutex.Message) string {
+	switch msg.Kind {
+	case dmutex.Request:
+		switch {
+		case msg.Clock != msg.Attempt:
+			return "a request is sent at the time that it is stamped with"
+		case m.queue[j] != 0 && m.queue[j] < msg.Attempt:
+			return "the sender's last request is still in the queue"
+		}
+	case dmutex.Reply, dmutex.Release:
+		switch {
+		case msg.Clock <= msg.Attempt:
+			return "it is not later than the request that it is about"
+		case msg.Kind == dmutex.Reply && msg.Attempt > m.site.Clock():
+			return "it answers a request that was never made"
+		}
+	default:
+		return "Lamport's algorithm has no such message"
+	}
+	return ""
+}
+
+// witness moves the clock past the message's time, and holds the message
+// against L1.
+func (m *Machine) witness(j int, msg dmutex.Message) {
+	m.site.Witness(msg.Clock, msg.Fence)
+	m.site.Tick()
+	if m.site.Pending() && m.site.Stamp().Less(dmutex.Stamp{Clock: msg.Clock, Node: msg.From}) {
+		m.later[j] = true
+	}
+}
+
+// request queues a peer's REQUEST and answers it, unless our own already has.
+func (m *Machine) request(j int, msg dmutex.Message) {
+	if msg.Attempt <= m.queue[j] {
+		return // repeated
+	}
+	m.queue[j] = msg.Attempt
+	theirs := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
+	if m.omit && m.site.Pending() && theirs.Less(m.site.Stamp()) {
+		return
+	}
+	m.send(dmutex.Reply, msg.From, msg.Attempt)
+}
+
+// release takes a peer's request out of the queue.
+func (m *Machine) release(j int, msg dmutex.Message) {
+	if m.queue[j] == msg.Attempt {
+		m.queue[j] = 0
+	}
+}
+
+// tryEnter enters when L1 and L2 hold. For a withdrawn request the critical
+// section is empty.
+func (m *Machine) tryEnter() {
+	mine := m.site.Stamp()
+	if m.site.Pending() && m.first(mine) && !m.site.Enter() {
+		m.leave(mine)
+	}
+}
+
+// first reports whether L1 and L2 hold for our request.
+func (m *Machine) first(mine dmutex.Stamp) bool {
+	for j, peer := range m.site.Peers() {
+		theirs := dmutex.Stamp{Clock: m.queue[j], Node: peer}
+		if !m.later[j] || theirs.Clock != 0 && theirs.Less(mine) {
+			return false
+		}
+	}
+	return true
+}
+
+// leave tells all others that our request is over.
+func (m *Machine) leave(mine dmutex.Stamp) {
+	m.site.Tick()
+	m.broadcast(dmutex.Release, mine)
+}
+
+func (m *Machine) broadcast(kind dmutex.Kind, mine dmutex.Stamp) {
+	for _, peer := range m.site.Peers() {
+		m.send(kind, peer, mine.Clock)
+	}
+}
+
+// send adds the time, which every message carries.
+func (m *Machine) send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) {
+	m.site.Send(kind, to, attempt).Clock = m.site.Clock()
+}
+
+// Phase implements [dmutex.Machine].
+func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
+
+// Fence implements [dmutex.Machine].
+func (m *Machine) Fence() uint64 { return m.site.Fence() }
+
+// Forget implements [dmutex.Forgetter]. What came before the next request is
+// not later than it.
+func (m *Machine) Forget() (clock, fence uint64, ok bool) {
+	clock, fence, ok = m.site.Forget()
+	return clock, fence, ok && !slices.ContainsFunc(m.queue, func(t uint64) bool { return t != 0 })
+}
+
+// AppendText appends the canonical state: machines of equal text behave alike
+// for ever. The error is always nil.
+func (m *Machine) AppendText(b []byte) ([]byte, error) {
+	b, err := m.site.AppendText(append(b, "lamport "...))
+	for j, peer := range m.site.Peers() {
+		if t := m.queue[j]; t != 0 {
+			b = append(b, " queued "...)
+			b = strconv.AppendUint(b, uint64(peer), 10)
+			b = append(b, '@')
+			b = strconv.AppendUint(b, t, 10)
+		}
+	}
+	for j, peer := range m.site.Peers() {
+		if m.later[j] && m.site.Pending() {
+			b = append(b, " later "...)
+			b = strconv.AppendUint(b, uint64(peer), 10)
+		}
+	}
+	return b, err
+}
+
+// Clone returns an independent copy.
+func (m *Machine) Clone() dmutex.Machine {
+	c := *m
+	c.site = m.site.Clone()
+	c.queue, c.later = slices.Clone(m.queue), slices.Clone(m.later)
+	return &c
+}

@@ -1,0 +1,294 @@
+// Package suzukikasami is the algorithm of Suzuki and Kasami: who has the token
+// may enter; a request is sent to everybody, because nobody knows who that is.
+//
+// Suzuki and Kasami, "A Distributed Mutual Exclusion Algorithm", ACM TOCS 3(4),
+// 1985.
+//
+// # Theory of operation
+//
+// There is one token. A node that has it enters at will. Any other sends
+// REQUEST with the number of its request to all others, and enters when TOKEN
+// comes. Each node i keeps
+//
+//	RN[j]  the highest number that it knows of a request of j
+//
+// and the token carries
+//
+//	LN[j]  the number of the last request of j that was served
+//	Q      the nodes that are to have it next
+//
+// So the holder of the token, and only it, can tell a request that waits,
+// RN[j] > LN[j], from one that is outdated because the token was faster than
+// the REQUEST. When a node leaves it writes its own number into LN, appends to
+// Q every node not in it whose request waits, and sends TOKEN to the head of Q.
+// If there is none it keeps the token, idle, and sends it to the first REQUEST
+// that is not outdated.
+//
+// Mutual exclusion. There is one token: a node that sends it no longer has it.
+//
+// Progress. When a REQUEST has reached all nodes, whoever has the token knows
+// of it: then it is in Q or served at once, and Q is served in order, so at
+// most N-1 others enter first. The search for new entries begins behind the
+// node that leaves and goes around; from a fixed place the nodes near it would
+// always be the first.
+//
+// Order and count. The channels may reorder messages, and may repeat them: a
+// TOKEN names the request that it serves, and one that serves another is
+// dropped. They must not lose any. An entry costs exactly N messages, N-1
+// REQUEST and one TOKEN, or none if the node has the token. The delay is two
+// message hops when nobody else is interested, none for the node that entered
+// last, and one hop from a release to the next entry. REQUESTs pile up on the
+// way to a slow node, of which only each sender's last is of use. A crash of
+// the holder stops everybody, also when it is idle; one of another node does
+// when the token reaches it.
+//
+// A machine cannot be forgotten: RN is what a node would need again if the
+// token came to it while a request is out, and only the holder knows which
+// requests are.
+//
+// Departures from the paper: every request has a number, also one that needs
+// no message, so numbers may leave gaps and a request waits if RN[j] > LN[j],
+// where the paper has RN[j] = LN[j]+1; TOKEN names the request that it serves;
+// the order of the search; messages carry the highest fence known; a cancelled
+// request runs its course as [dmutex.Site] tells, so that no number is ever
+// abandoned.
+package suzukikasami
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Machine is one lock at one node. It implements [dmutex.Machine].
+type Machine struct {
+	site    dmutex.Site
+	members []dmutex.NodeID // ascending; never written after birth: clones share it
+	me      int             // our place in it
+	rn      []uint64        // RN, by member
+
+	// The token, if this node has it. If not, ln is room for it and q is empty.
+	token  bool
+	ln     []uint64        // LN, by member
+	q      []dmutex.NodeID // Q
+	queued []bool          // by member: it is in q
+}
+
+// New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
+// holds. The member with the lowest number begins with the token, unless there
+// is a Holder. New has the shape of [dmutex.Algorithm].
+func New(s dmutex.Start) (dmutex.Machine, error) {
+	return newMachine(s, dmutex.None)
+}
+
+// At returns the algorithm with the token at the given member to begin with,
+// unless there is a [dmutex.Start.Holder]: then it has the token. All nodes of
+// a group must name the same member, or there is more than one token; a Start
+// of which it is no member is refused with [dmutex.ErrMisuse].
+func At(node dmutex.NodeID) dmutex.Algorithm {
+	return func(s dmutex.Start) (dmutex.Machine, error) {
+		if !slices.Contains(s.Members, node) {
+			return nil, dmutex.Misuse("the token is to begin at " + node.String() + ", which is not among Start.Members")
+		}
+		return newMachine(s, node)
+	}
+}
+
+func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
+	site, err := dmutex.NewSite(s)
+	if err != nil {
+		return nil, err
+	}
+	n := len(s.Members)
+	m := &Machine{
+		site:    site,
+		members: slices.Sorted(slices.Values(s.Members)),
+		rn:      make([]uint64, n),
+		ln:      make([]uint64, n),
+		q:       make([]dmutex.NodeID, 0, n),
+		queued:  make([]bool, n),
+	}
+	m.me = m.place(s.Self)
+	m.rn[m.me] = site.Stamp().Clock
+	switch {
+	case s.Holder != dmutex.None:
+		first = s.Holder
+	case first == dmutex.None:
+		first = m.members[0]
+	}
+	m.token = first == s.Self
+	return m, nil
+}
+
+// place returns where a node stands in members, and -1 if it is none.
+func (m *Machine) place(node dmutex.NodeID) int {
+	i, found := slices.BinarySearch(m.members, node)
+	if !found {
+		return -1
+	}
+	return i
+}
+
+// Request implements [dmutex.Machine].
+func (m *Machine) Request() ([]dmutex.Message, error) {
+	fresh, err := m.site.Request()
+	if err != nil || !fresh {
+		return nil, err
+	}
+	m.rn[m.me] = m.site.Stamp().Clock
+	if m.token {
+		m.site.Enter()
+		return nil, nil
+	}
+	for _, peer := range m.site.Peers() {
+		m.site.Send(dmutex.Request, peer, m.rn[m.me])
+	}
+	return m.site.Out(), nil
+}
+
+// Cancel implements [dmutex.Machine].
+func (m *Machine) Cancel() ([]dmutex.Message, error) {
+	return nil, m.site.Cancel()
+}
+
+// Release implements [dmutex.Machine].
+func (m *Machine) Release() ([]dmutex.Message, error) {
+	if err := m.site.Release(); err != nil {
+		return nil, err
+	}
+	m.leave()
+	return m.site.Out(), nil
+}
+
+// Handle implements [dmutex.Machine].
+func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	if _, err := m.site.Check(msg); err != nil {
+		return nil, err
+	}
+	switch msg.Kind {
+	case dmutex.Request:
+		m.request(msg)
+	case dmutex.Token:
+		if err := m.take(msg); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, m.site.Refuse(msg, "Suzuki-Kasami has no such message")
+	}
+	return m.site.Out(), nil
+}
+
+// request notes a peer's REQUEST. An idle token goes to it at once, unless it
+// is outdated.
+func (m *Machine) request(msg dmutex.Message) {
+	m.site.Witness(0, msg.Fence)
+	j := m.place(msg.From)
+	m.rn[j] = max(m.rn[j], msg.Attempt)
+	if m.token && m.site.Phase() == dmutex.Idle && m.rn[j] > m.ln[j] {
+		m.pass(j)
+	}
+}
+
+// take takes the TOKEN and enters, if it serves our present request. For a
+// withdrawn one the critical section is empty.
+func (m *Machine) take(msg dmutex.Message) error {
+	switch {
+	case msg.Attempt == 0:
+		return m.site.Refuse(msg, "it names no request")
+	case msg.Attempt > m.site.Clock():
+		return m.site.Refuse(msg, "it serves a request that was never made")
+	case !m.site.Pending() || msg.Attempt != m.rn[m.me]:
+		return nil // repeated
+	case len(msg.Numbers) != len(m.members):
+		return m.site.Refuse(msg, "LN has not one number for each member")
+	case msg.Numbers[m.me] >= msg.Attempt:
+		return m.site.Refuse(msg, "by LN the request has been served before")
+	}
+	for _, node := range msg.Nodes {
+		j := m.place(node)
+		if j < 0 || j == m.me || m.queued[j] {
+			m.empty()
+			return m.site.Refuse(msg, "Q is not a list of different other members")
+		}
+		m.enqueue(j)
+	}
+	copy(m.ln, msg.Numbers)
+	m.token = true
+	m.site.Witness(0, msg.Fence)
+	if !m.site.Enter() {
+		m.leave()
+	}
+	return nil
+}
+
+// leave ends our own request and sends the token on, if anybody waits.
+func (m *Machine) leave() {
+	m.ln[m.me] = m.rn[m.me]
+	for i := 1; i < len(m.members); i++ {
+		j := (m.me + i) % len(m.members)
+		if !m.queued[j] && m.rn[j] > m.ln[j] {
+			m.enqueue(j)
+		}
+	}
+	if len(m.q) > 0 {
+		head := m.place(m.q[0])
+		m.q = slices.Delete(m.q, 0, 1)
+		m.pass(head)
+	}
+}
+
+// pass sends the token to serve the request of member j.
+func (m *Machine) pass(j int) {
+	msg := m.site.Send(dmutex.Token, m.members[j], m.rn[j])
+	msg.Numbers, msg.Nodes = m.ln, m.q
+	m.token = false
+	m.empty()
+}
+
+func (m *Machine) enqueue(j int) {
+	m.q = append(m.q, m.members[j])
+	m.queued[j] = true
+}
+
+func (m *Machine) empty() {
+	m.q = m.q[:0]
+	clear(m.queued)
+}
+
+// Phase implements [dmutex.Machine].
+func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
+
+// Fence implements [dmutex.Machine].
+func (m *Machine) Fence() uint64 { return m.site.Fence() }
+
+// AppendText appends the canonical state: machines of equal text behave alike
+// for ever. The error is always nil.
+func (m *Machine) AppendText(b []byte) ([]byte, error) {
+	b, err := m.site.AppendText(append(b, "suzukikasami "...))
+	b = appendNumbers(append(b, " rn="...), m.rn)
+	if m.token {
+		b = appendNumbers(append(b, " token ln="...), m.ln)
+		b = appendNumbers(append(b, " q="...), m.q)
+	}
+	return b, err
+}
+
+func appendNumbers[T ~uint64](b []byte, numbers []T) []byte {
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(n), 10)
+	}
+	return b
+}
+
+// Clone returns an independent copy.
+func (m *Machine) Clone() dmutex.Machine {
+	c := *m
+	c.site = m.site.Clone()
+	c.rn, c.ln, c.queued = slices.Clone(m.rn), slices.Clone(m.ln), slices.Clone(m.queued)
+	c.q = append(make([]dmutex.NodeID, 0, cap(m.q)), m.q...)
+	return &c
+}
