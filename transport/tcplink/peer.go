@@ -1,0 +1,328 @@
+package tcplink
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A peer is another node, with a connection or without.
+type peer struct {
+	link  *Link
+	id    dmutex.NodeID
+	moved chan struct{} // pokes dial: the address has changed
+
+	mu      sync.Mutex
+	addr    string
+	conn    *conn  // nil while there is none
+	pending []byte // whole frames that wait for it
+}
+
+// A conn is a connection whose other side is known. Its peer's mutex guards it,
+// except that the writer owns out.
+type conn struct {
+	net.Conn
+	direct *direct    // writes without waiting; nil where that cannot be done
+	writer writer     // whose turn it is to write
+	wake   *sync.Cond // the drain's turn has come, or the connection is broken
+	out    []byte     // what is being written
+	said   bool       // something since the last heartbeat
+	broken bool
+
+	// silent counts the heartbeats during which the other side said nothing,
+	// while we listened.
+	silent atomic.Int32
+}
+
+type writer uint8
+
+const (
+	nobody writer = iota // then nothing waits
+	caller               // a Send, which does not wait
+	drain                // the connection's own goroutine, which does
+)
+
+const headerSize = 4
+
+func newPeer(l *Link, id dmutex.NodeID, addr string) *peer {
+	return &peer{link: l, id: id, addr: addr, moved: make(chan struct{}, 1)}
+}
+
+func appendFrame(b, frame []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(frame))), frame...)
+}
+
+// send writes the frame if it is nobody's turn. Else the frame waits.
+func (p *peer) send(frame []byte) error {
+	p.mu.Lock()
+	c := p.conn
+	if c == nil || c.writer != nobody {
+		defer p.mu.Unlock()
+		if len(p.pending)+headerSize+len(frame) > Backlog {
+			return transport.ErrFull
+		}
+		p.pending = appendFrame(p.pending, frame)
+		return nil
+	}
+	c.writer, c.said = caller, true
+	p.mu.Unlock()
+
+	c.out = appendFrame(c.out[:0], frame)
+	c.out = c.direct.write(c.out)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(c.out) == 0 && len(p.pending) == 0 {
+		c.writer = nobody
+	} else {
+		c.writer = drain
+		c.wake.Signal()
+	}
+	return nil
+}
+
+// drain writes what waits, when it is its turn, until the connection breaks.
+func (p *peer) drain(c *conn) {
+	for p.awaitTurn(c) {
+		if _, err := c.Write(c.out); err != nil {
+			p.fail(c)
+		}
+		c.out = c.out[:0]
+		if cap(c.out) > Backlog/4 {
+			c.out = nil // the jam is over
+		}
+	}
+}
+
+// awaitTurn returns when there is something in c.out for the drain to write,
+// or false when there never will be.
+func (p *peer) awaitTurn(c *conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !c.broken {
+		if c.writer == drain {
+			if len(c.out) == 0 {
+				c.out, p.pending = p.pending, c.out
+			}
+			if len(c.out) > 0 {
+				return true
+			}
+			c.writer = nobody
+		}
+		c.wake.Wait()
+	}
+	return false
+}
+
+// serve uses a connection until it breaks. It replaces an older one.
+func (p *peer) serve(nc net.Conn) {
+	c := &conn{Conn: nc, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
+	p.mu.Lock()
+	if p.conn != nil {
+		p.conn.breakOff()
+	}
+	p.conn = c
+	p.mu.Unlock()
+	p.link.log.Info("tcplink: connected", "peer", p.id, "address", nc.RemoteAddr())
+	p.link.running.Go(func() { p.drain(c) })
+	err := p.read(c)
+	p.fail(c)
+	p.link.log.Info("tcplink: connection lost", "peer", p.id, "error", err)
+}
+
+// fail ends a connection.
+func (p *peer) fail(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.breakOff()
+	if p.conn == c {
+		p.conn = nil
+	}
+}
+
+func (c *conn) breakOff() {
+	c.broken = true
+	c.Close()
+	c.wake.Signal()
+}
+
+var errOversized = errors.New("the peer sends a frame that is too long")
+
+// read delivers the frames that arrive, until the connection breaks.
+func (p *peer) read(c *conn) error {
+	deliver := p.link.deliver
+	buf := make([]byte, headerSize+MaxFrame)
+	start, end := 0, 0
+	for {
+		c.silent.Store(0)
+		n, err := c.Read(buf[end:])
+		c.silent.Store(math.MinInt32)
+		end += n
+		for end-start >= headerSize {
+			size := binary.BigEndian.Uint32(buf[start:])
+			if size > MaxFrame {
+				return errOversized
+			}
+			next := start + headerSize + int(size)
+			if next > end {
+				break
+			}
+			if size > 0 {
+				deliver(p.id, buf[start+headerSize:next:next])
+			}
+			start = next
+		}
+		if err != nil {
+			return err
+		}
+		if start > 0 {
+			start, end = 0, copy(buf, buf[start:end])
+		}
+	}
+}
+
+// beat is called at every heartbeat.
+func (p *peer) beat() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.conn
+	if c == nil {
+		return
+	}
+	if c.silent.Add(1) > p.link.pace.patience {
+		p.link.log.Warn("tcplink: the peer is silent", "peer", p.id)
+		c.breakOff()
+		return
+	}
+	if !c.said && c.writer == nobody {
+		p.pending = appendFrame(p.pending, nil)
+		c.writer = drain
+		c.wake.Signal()
+	}
+	c.said = false
+}
+
+// move changes the address.
+func (p *peer) move(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.addr == addr {
+		return
+	}
+	p.addr = addr
+	if p.id < p.link.self && p.conn != nil {
+		p.conn.breakOff()
+	}
+	select {
+	case p.moved <- struct{}{}:
+	default:
+	}
+}
+
+// dial keeps up a connection to a peer of lower id. Only a connection that
+// lasted makes the back-off begin anew: two processes with the same id would
+// push each other out at full speed.
+func (p *peer) dial() {
+	l := p.link
+	delay, told := l.pace.minRedial, false
+	for {
+		nc, err := p.connect()
+		switch {
+		case err == nil:
+			began := time.Now()
+			p.serve(nc)
+			l.drop(nc)
+			if time.Since(began) > l.pace.greeting {
+				delay = l.pace.minRedial
+			}
+			told = false
+		case !told && err != errNoAddress && l.ctx.Err() == nil:
+			l.log.Warn("tcplink: cannot connect, will keep trying", "peer", p.id, "error", err)
+			told = true
+		}
+		if !l.wait(delay/2+rand.N(delay/2+1), p.moved) {
+			return
+		}
+		delay = min(2*delay, l.pace.maxRedial)
+	}
+}
+
+var errNoAddress = errors.New("its address is not known")
+
+// connect dials and exchanges greetings.
+func (p *peer) connect() (nc net.Conn, err error) {
+	p.mu.Lock()
+	addr := p.addr
+	p.mu.Unlock()
+	if addr == "" {
+		return nil, errNoAddress
+	}
+	l := p.link
+	ctx, cancel := context.WithTimeout(l.ctx, l.pace.greeting)
+	defer cancel()
+	var dialer net.Dialer
+	if nc, err = dialer.DialContext(ctx, "tcp", addr); err != nil {
+		return nil, err
+	}
+	if !l.hold(nc) {
+		return nil, transport.ErrClosed
+	}
+	defer func() {
+		if err != nil {
+			l.drop(nc)
+		}
+	}()
+	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
+		return nil, err
+	}
+	if err := writeGreeting(nc, l.self, p.id); err != nil {
+		return nil, err
+	}
+	if from, err := readGreeting(nc, l.self); err != nil {
+		return nil, fmt.Errorf("no greeting from %s: %w", addr, err)
+	} else if from != p.id {
+		return nil, fmt.Errorf("node %d answers at %s", from, addr)
+	}
+	return nc, nc.SetDeadline(time.Time{})
+}
+
+const (
+	greetingMark = "dmutex\x00\x01" // the last byte is the version
+	greetingSize = len(greetingMark) + 8 + 8
+)
+
+func writeGreeting(w io.Writer, from, to dmutex.NodeID) error {
+	b := append(make([]byte, 0, greetingSize), greetingMark...)
+	b = binary.BigEndian.AppendUint64(b, uint64(from))
+	b = binary.BigEndian.AppendUint64(b, uint64(to))
+	_, err := w.Write(b)
+	return err
+}
+
+// readGreeting returns who speaks, if it is to us.
+func readGreeting(r io.Reader, self dmutex.NodeID) (from dmutex.NodeID, err error) {
+	var b [greetingSize]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return dmutex.None, err
+	}
+	ids := b[len(greetingMark):]
+	from, to := dmutex.NodeID(binary.BigEndian.Uint64(ids)), dmutex.NodeID(binary.BigEndian.Uint64(ids[8:]))
+	switch {
+	case string(b[:len(greetingMark)]) != greetingMark:
+		return dmutex.None, errors.New("this is not the protocol of this link, or another version of it")
+	case to != self:
+		return dmutex.None, fmt.Errorf("it means to speak to node %d", to)
+	}
+	return from, nil
+}

@@ -1,0 +1,411 @@
+// Package tcplink carries frames over TCP.
+//
+// # Connections
+//
+// Two nodes share one connection, for both directions: answers then carry the
+// acknowledgements of TCP with them, which makes a round trip a quarter cheaper
+// than over two. Of two nodes the one with the higher id dials, always; so
+// connections never cross, and there is no tie to break. A lost connection is
+// dialled again, with exponential back-off and jitter. The accepting side
+// believes the newest connection of a peer and drops the older one.
+//
+// A connection begins with a greeting, first from the dialling side, then from
+// the other: "dmutex", a zero byte, a version byte, the id of the node that
+// speaks and the id of the node that it means to speak to, each 8 bytes, big
+// endian. What is not a greeting, does not come within five seconds, is from a
+// stranger or is meant for another node closes the connection. Then come
+// frames: a length of 4 bytes, big endian, and as many bytes. Length zero is a
+// heartbeat; it is sent into silence, so that each side finds out within eight
+// seconds that the other is cut off, while TCP alone would take a quarter of
+// an hour.
+//
+// # Promises
+//
+// Frames of one connection arrive complete and in order. Those that are on
+// their way when a connection breaks are lost; those sent while there is no
+// connection wait, up to [Backlog] bytes for each peer, and go out with the
+// next one.
+//
+// Send writes to the socket itself if nobody else is writing, but never waits
+// for it: what the socket does not take at once waits for a goroutine that
+// sends many frames with one write. A peer that is slow, or silent, or sends
+// nonsense, delays and harms nobody else.
+//
+// # Security
+//
+// There is none: nothing is encrypted, and a greeting is believed. Therefore
+// the link stays on the loopback interface unless [Config.AllowPlain] says
+// that whoever reaches the addresses is trusted.
+package tcplink
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// Config says where a node and its peers are.
+type Config struct {
+	// Self is this node.
+	Self dmutex.NodeID
+
+	// Listen is the address to listen on, as host:port; port 0 takes a free
+	// one, see [Link.Addr]. If Listen is empty, it is the entry of Self in
+	// Peers.
+	Listen string
+
+	// Peers is the address book: every node that this one talks to, with its
+	// host:port. An empty address is one not yet known, or not needed since
+	// nodes of higher id dial us. An entry for Self is allowed, so that all
+	// nodes can be given the same book.
+	Peers map[dmutex.NodeID]string
+
+	// AllowPlain permits addresses beyond loopback.
+	AllowPlain bool
+
+	// Logger is told of connections made, lost and refused; nil is silence.
+	Logger *slog.Logger
+}
+
+const (
+	// MaxFrame is the size of the largest frame in bytes.
+	MaxFrame = 64 << 10
+
+	// Backlog is how many bytes may wait for one peer beside what the
+	// operating system buffers. Beyond it Send refuses with
+	// [transport.ErrFull].
+	Backlog = 1 << 20
+)
+
+// pace is what takes time here. Tests make it shorter.
+type pace struct {
+	greeting    time.Duration // limit for dialling, and for exchanging greetings
+	minRedial   time.Duration // the first back-off
+	maxRedial   time.Duration // and the last
+	heartbeat   time.Duration // between heartbeats
+	patience    int32         // heartbeats missed until a connection is given up
+	maxGreeters int           // strangers at the door at a time
+}
+
+var defaultPace = pace{
+	greeting:    5 * time.Second,
+	minRedial:   10 * time.Millisecond,
+	maxRedial:   time.Second,
+	heartbeat:   2 * time.Second,
+	patience:    3,
+	maxGreeters: 64,
+}
+
+// A Link is a [transport.Link] over TCP.
+type Link struct {
+	self     dmutex.NodeID
+	plain    bool
+	log      *slog.Logger
+	pace     pace
+	listener net.Listener
+
+	ctx     context.Context // ends with the link
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.RWMutex
+	deliver  func(from dmutex.NodeID, frame []byte) // nil until Open
+	closed   bool
+	peers    map[dmutex.NodeID]*peer
+	conns    map[net.Conn]bool // all that there are, for Close
+	greeters []net.Conn        // accepted but not yet known, oldest first
+}
+
+// New listens, but accepts and dials nobody until Open. It refuses a Config
+// that is not lawful with [dmutex.ErrMisuse].
+func New(c Config) (*Link, error) { return newLink(c, defaultPace) }
+
+func newLink(c Config, pace pace) (*Link, error) {
+	if c.Self == dmutex.None {
+		return nil, dmutex.Misuse("tcplink: Config.Self is 0, which names nobody: number nodes from 1")
+	}
+	l := &Link{
+		self:  c.Self,
+		plain: c.AllowPlain,
+		log:   cmp.Or(c.Logger, slog.New(slog.DiscardHandler)).With("node", c.Self),
+		pace:  pace,
+		peers: make(map[dmutex.NodeID]*peer),
+		conns: make(map[net.Conn]bool),
+	}
+	for id, addr := range c.Peers {
+		if err := l.checkPeer(id, addr); err != nil {
+			return nil, err
+		}
+		if id != c.Self {
+			l.peers[id] = newPeer(l, id, addr)
+		}
+	}
+	listen := cmp.Or(c.Listen, c.Peers[c.Self])
+	if listen == "" {
+		return nil, dmutex.Misuse("tcplink: Config.Listen is missing: give host:port, such as 127.0.0.1:0")
+	}
+	if err := l.checkAddress("Config.Listen", listen); err != nil {
+		return nil, err
+	}
+	var err error
+	if l.listener, err = net.Listen("tcp", listen); err != nil {
+		return nil, fmt.Errorf("tcplink: %w", err)
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l, nil
+}
+
+func (l *Link) checkPeer(id dmutex.NodeID, addr string) error {
+	switch {
+	case id == dmutex.None:
+		return dmutex.Misuse("tcplink: Config.Peers contains node 0, which names nobody: number nodes from 1")
+	case addr == "":
+		return nil
+	}
+	return l.checkAddress("the address of node "+id.String(), addr)
+}
+
+// checkAddress refuses what is no host:port, and what is not surely on the
+// loopback interface unless that is allowed.
+func (l *Link) checkAddress(what, addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q: give host:port", what, addr))
+	}
+	ip, err := netip.ParseAddr(host)
+	if loopback := host == "localhost" || err == nil && ip.Unmap().IsLoopback(); !loopback && !l.plain {
+		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q, beyond loopback: this link does not encrypt"+
+			" and believes everyone; set Config.AllowPlain if whoever reaches it is trusted", what, addr))
+	}
+	return nil
+}
+
+// Addr returns the address that the link listens on.
+func (l *Link) Addr() net.Addr { return l.listener.Addr() }
+
+// SetPeer enters a node in the address book, or gives it a new address; a
+// connection that this node dialled to the old address is dropped. It refuses
+// an address with [dmutex.ErrMisuse] as New does.
+func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
+	if id == l.self {
+		return dmutex.Misuse("tcplink: SetPeer with the node itself")
+	}
+	if err := l.checkPeer(id, addr); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.peers[id]
+	switch {
+	case l.closed:
+		return transport.ErrClosed
+	case p != nil:
+		p.move(addr)
+	default:
+		p = newPeer(l, id, addr)
+		l.peers[id] = p
+		if l.deliver != nil {
+			l.start(p)
+		}
+	}
+	return nil
+}
+
+// start begins to dial a peer, if it is for us to dial.
+func (l *Link) start(p *peer) {
+	if p.id < l.self {
+		l.running.Go(p.dial)
+	}
+}
+
+// MaxFrame implements [transport.Link].
+func (l *Link) MaxFrame() int { return MaxFrame }
+
+// Open implements [transport.Link].
+func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return transport.ErrClosed
+	case l.deliver != nil:
+		return dmutex.Misuse("tcplink: the link is open already")
+	}
+	l.deliver = deliver
+	l.running.Go(l.accept)
+	l.running.Go(l.listen)
+	for _, p := range l.peers {
+		l.start(p)
+	}
+	return nil
+}
+
+// Send implements [transport.Link].
+func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
+	l.mu.RLock()
+	p, closed := l.peers[to], l.closed || l.deliver == nil
+	l.mu.RUnlock()
+	switch {
+	case closed:
+		return transport.ErrClosed
+	case p == nil:
+		return transport.ErrUnknownNode
+	case len(frame) == 0 || len(frame) > MaxFrame:
+		return transport.ErrFrameSize
+	}
+	return p.send(frame)
+}
+
+// Close implements [transport.Link]. Frames that still wait are lost.
+func (l *Link) Close() error {
+	l.mu.Lock()
+	var err error
+	if !l.closed {
+		l.closed = true
+		l.cancel()
+		err = l.listener.Close()
+		for nc := range l.conns {
+			nc.Close()
+		}
+	}
+	l.mu.Unlock()
+	l.running.Wait()
+	return err
+}
+
+// accept takes connections and finds out whose they are.
+func (l *Link) accept() {
+	var delay time.Duration
+	for {
+		nc, err := l.listener.Accept()
+		switch {
+		case err == nil:
+			delay = 0
+			if l.enter(nc) {
+				l.running.Go(func() { l.welcome(nc) })
+			}
+		case errors.Is(err, net.ErrClosed):
+			return
+		default: // such as too many open files
+			l.log.Warn("tcplink: cannot accept", "error", err)
+			delay = min(max(2*delay, l.pace.minRedial), l.pace.maxRedial)
+			if !l.wait(delay, nil) {
+				return
+			}
+		}
+	}
+}
+
+// wait waits for a time, or less if poked. It returns false when the link is
+// closed.
+func (l *Link) wait(d time.Duration, poked <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-poked:
+	case <-l.ctx.Done():
+	}
+	return l.ctx.Err() == nil
+}
+
+// enter notes a connection that was accepted. A crowd at the door cannot lock
+// others out: whoever stands there longest makes room.
+func (l *Link) enter(nc net.Conn) bool {
+	if !l.hold(nc) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.greeters) >= l.pace.maxGreeters {
+		l.greeters[0].Close()
+		l.greeters = slices.Delete(l.greeters, 0, 1)
+	}
+	l.greeters = append(l.greeters, nc)
+	return true
+}
+
+// hold notes a connection so that Close closes it. If the link is closed
+// already it closes the connection.
+func (l *Link) hold(nc net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		nc.Close()
+		return false
+	}
+	l.conns[nc] = true
+	return true
+}
+
+// drop closes a connection and forgets it.
+func (l *Link) drop(nc net.Conn) {
+	nc.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, nc)
+}
+
+// welcome serves an accepted connection from greeting to end.
+func (l *Link) welcome(nc net.Conn) {
+	defer l.drop(nc)
+	p, err := l.answer(nc)
+	l.mu.Lock()
+	if i := slices.Index(l.greeters, nc); i >= 0 {
+		l.greeters = slices.Delete(l.greeters, i, i+1)
+	}
+	l.mu.Unlock()
+	if err != nil {
+		l.log.Warn("tcplink: connection refused", "from", nc.RemoteAddr(), "error", err)
+		return
+	}
+	p.serve(nc)
+}
+
+// answer is the accepting side of the greeting.
+func (l *Link) answer(nc net.Conn) (*peer, error) {
+	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
+		return nil, err
+	}
+	from, err := readGreeting(nc, l.self)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.RLock()
+	p := l.peers[from]
+	l.mu.RUnlock()
+	switch {
+	case p == nil:
+		return nil, fmt.Errorf("node %d is not in the address book", from)
+	case p.id < l.self:
+		return nil, fmt.Errorf("node %d has dialled, but is the one to be dialled", from)
+	}
+	if err := writeGreeting(nc, l.self, from); err != nil {
+		return nil, err
+	}
+	return p, nc.SetDeadline(time.Time{})
+}
+
+// listen sends heartbeats into silence, and gives up connections that are
+// silent themselves.
+func (l *Link) listen() {
+	for l.wait(l.pace.heartbeat, nil) {
+		l.mu.RLock()
+		peers := slices.Collect(maps.Values(l.peers))
+		l.mu.RUnlock()
+		for _, p := range peers {
+			p.beat()
+		}
+	}
+}
