@@ -1,0 +1,272 @@
+package dmutextest
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A Machine is a [dmutex.Machine] that can be looked at and copied.
+type Machine interface {
+	dmutex.Machine
+
+	// AppendText appends the whole state in canonical form: machines of equal
+	// text behave alike for ever.
+	encoding.TextAppender
+
+	// Clone returns an independent copy, itself a Machine of this package.
+	Clone() dmutex.Machine
+}
+
+// What can go wrong; a [Violation] is one of these.
+var (
+	// ErrMutualExclusion: two nodes are Held.
+	ErrMutualExclusion = errors.New("mutual exclusion")
+
+	// ErrFenceOrder: a grant has not a higher fence than all before it.
+	ErrFenceOrder = errors.New("fence order")
+
+	// ErrDeadlock: somebody is Waiting, nobody is Held, no message is on its
+	// way and no tick changes anything.
+	ErrDeadlock = errors.New("deadlock")
+
+	// ErrLivelock: a run comes back to where it was, so it need never end
+	// although the requests do.
+	ErrLivelock = errors.New("livelock")
+
+	// ErrLeftBehind: everybody is Idle, no message is on its way, and yet a
+	// [dmutex.Forgetter] will not be forgotten.
+	ErrLeftBehind = errors.New("left behind")
+
+	// ErrRefused: a machine returned an error though nobody made a mistake.
+	ErrRefused = errors.New("refused")
+
+	// ErrChannel: more messages are on their way from one node to another
+	// than [Network.Channel] allows.
+	ErrChannel = errors.New("channel")
+
+	// ErrContract: a machine does what [dmutex.Machine] rules out, such as to
+	// be still Waiting after Cancel, or to send a message to itself.
+	ErrContract = errors.New("contract")
+)
+
+// A fault is a violation before the run that led to it is told.
+type fault struct {
+	kind error
+	why  string
+}
+
+func (f *fault) String() string { return f.kind.Error() + ": " + f.why }
+
+func faultf(kind error, format string, args ...any) *fault {
+	return &fault{kind, fmt.Sprintf(format, args...)}
+}
+
+// A verb is what may happen in a group.
+type verb uint8
+
+const (
+	request verb = iota
+	cancel
+	release
+	tick
+	deliver
+	duplicate // deliver, and the message stays
+	lose
+)
+
+var verbs = [...]string{"request", "cancel", "release", "tick", "deliver", "duplicate", "lose"}
+
+func (v verb) String() string { return verbs[v] }
+
+// lawful reports whether a node may do it in a phase.
+func (v verb) lawful(p dmutex.Phase) bool {
+	switch v {
+	case request:
+		return p == dmutex.Idle
+	case cancel:
+		return p == dmutex.Waiting
+	case release:
+		return p == dmutex.Held
+	default:
+		return true
+	}
+}
+
+// A ticker is a machine to which time matters.
+type ticker interface {
+	Tick() ([]dmutex.Message, error)
+}
+
+// A group is what all machines of a run are born with.
+type group struct {
+	algorithm dmutex.Algorithm
+	members   []dmutex.NodeID
+	holder    dmutex.NodeID
+	fence     uint64
+}
+
+// Nodes returns the nodes 1 to n.
+func Nodes(n int) []dmutex.NodeID {
+	ids := make([]dmutex.NodeID, n)
+	for i := range ids {
+		ids[i] = dmutex.NodeID(i + 1)
+	}
+	return ids
+}
+
+func (g *group) birth(self dmutex.NodeID, clock uint64) (Machine, error) {
+	born, err := g.algorithm(dmutex.Start{
+		Self: self, Members: g.members, Holder: g.holder, Fence: g.fence, Clock: clock,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m, ok := born.(Machine)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T has not the methods AppendText and Clone of dmutextest.Machine", dmutex.ErrMisuse, born)
+	}
+	if _, ok := m.Clone().(Machine); !ok {
+		return nil, fmt.Errorf("%w: %T.Clone returns %T, which is no dmutextest.Machine", dmutex.ErrMisuse, born, m.Clone())
+	}
+	return m, nil
+}
+
+// act does one thing to a machine and checks what can be seen there alone.
+func act(m Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, *fault) {
+	was, fence := m.Phase(), m.Fence()
+	out, err := input(m, do, msg)
+	is := m.Phase()
+	switch {
+	case err != nil:
+		return nil, faultf(ErrRefused, "%v", err)
+	case do == request && is == dmutex.Idle,
+		do == cancel && is != dmutex.Idle,
+		do == release && is != dmutex.Idle,
+		do >= tick && is != was && !(was == dmutex.Waiting && is == dmutex.Held):
+		return nil, faultf(ErrContract, "%v makes %d, which was %v, %v", do, self, was, is)
+	case is != dmutex.Held && m.Fence() != 0:
+		return nil, faultf(ErrContract, "%d is %v and has fence %d", self, is, m.Fence())
+	case was == dmutex.Held && is == dmutex.Held && m.Fence() != fence:
+		return nil, faultf(ErrContract, "%d is held and its fence goes from %d to %d", self, fence, m.Fence())
+	}
+	for _, o := range out {
+		if o.From != self || o.To == self {
+			return nil, faultf(ErrContract, "%d sends %v", self, o)
+		}
+	}
+	return out, nil
+}
+
+func input(m Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
+	switch do {
+	case request:
+		return m.Request()
+	case cancel:
+		return m.Cancel()
+	case release:
+		return m.Release()
+	case tick:
+		return m.(ticker).Tick()
+	default:
+		return m.Handle(msg)
+	}
+}
+
+// A local is a machine in one state, and what can be seen of it.
+type local struct {
+	machine Machine
+	text    string
+	phase   dmutex.Phase
+	fence   uint64
+	clean   bool // it may be forgotten, or is of a kind that never is
+	stirs   bool // a tick changes something
+}
+
+// inspect looks at a machine. It keeps it.
+func (g *group) inspect(m Machine, self dmutex.NodeID) (local, *fault) {
+	l := local{machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), clean: true}
+	if t := text(m.Clone().(Machine)); t != l.text {
+		return l, faultf(ErrContract, "the clone of %q is %q", l.text, t)
+	}
+	if _, ok := m.(ticker); ok {
+		c := m.Clone().(Machine)
+		out, err := c.(ticker).Tick()
+		l.stirs = err != nil || len(out) > 0 || text(c) != l.text
+	}
+	if f, ok := m.(dmutex.Forgetter); ok {
+		clock, fence, forget := f.Forget()
+		l.clean = forget
+		if forget {
+			return l, g.forgets(l, self, clock, fence)
+		}
+	}
+	return l, nil
+}
+
+// forgets checks the law of [dmutex.Forgetter].
+func (g *group) forgets(l local, self dmutex.NodeID, clock, fence uint64) *fault {
+	fresh := group{g.algorithm, g.members, dmutex.None, fence}
+	m, err := fresh.birth(self, clock)
+	if err != nil {
+		return faultf(ErrContract, "%q would be forgotten and cannot be born again: %v", l.text, err)
+	}
+	if t := text(m); t != l.text {
+		return faultf(ErrContract, "%q would be forgotten and be born again as %q", l.text, t)
+	}
+	return nil
+}
+
+func text(m Machine) string {
+	b, err := m.AppendText(nil)
+	if err != nil {
+		panic(fmt.Sprintf("dmutextest: %T.AppendText: %v", m, err))
+	}
+	return string(b)
+}
+
+// enters checks the grant of node i.
+func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) *fault {
+	for j, l := range nodes {
+		if j != i && l.phase == dmutex.Held {
+			return faultf(ErrMutualExclusion, "%d and %d are held", min(members[i], members[j]), max(members[i], members[j]))
+		}
+	}
+	if nodes[i].fence <= last {
+		return faultf(ErrFenceOrder, "%d is held by fence %d after a grant by fence %d", members[i], nodes[i].fence, last)
+	}
+	return nil
+}
+
+// rests checks a state in which no message is on its way.
+func rests(members []dmutex.NodeID, nodes []*local) *fault {
+	waits, stirs := -1, false
+	for i, l := range nodes {
+		stirs = stirs || l.stirs
+		switch l.phase {
+		case dmutex.Held:
+			return nil
+		case dmutex.Waiting:
+			waits = i
+		}
+	}
+	if waits >= 0 && !stirs {
+		return faultf(ErrDeadlock, "%d waits, nobody is held and no message is on its way", members[waits])
+	}
+	for _, l := range nodes {
+		if waits < 0 && !l.clean {
+			return faultf(ErrLeftBehind, "all are idle, no message is on its way, and there is %q", l.text)
+		}
+	}
+	return nil
+}
+
+// crowds checks a channel in which n messages are on their way.
+func crowds(net Network, msg dmutex.Message, n int) *fault {
+	if net.Channel > 0 && n > net.Channel {
+		return faultf(ErrChannel, "%d messages are on their way from %d to %d", n, msg.From, msg.To)
+	}
+	return nil
+}

@@ -1,0 +1,304 @@
+package dmutextest
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// A Report is what an exploration, or a number of random runs, has seen.
+type Report struct {
+	Network  Network
+	States   int  // different states of the group; 0 for random runs
+	Steps    int  // transitions between them
+	Depth    int  // length of the longest of the shortest runs to a state; of the longest run if they are random
+	Most     int  // messages that were at one time on their way from one node to another
+	Least    int  // messages received or lost in a whole run, at least
+	Greatest int  // and at most
+	Dense    bool // the n-th grant had the fence Config.Fence + n
+	Complete bool // nothing was left out: every run has been seen, and every run ends
+}
+
+// String returns the report on one line.
+func (r Report) String() string {
+	var b strings.Builder
+	if r.States > 0 {
+		fmt.Fprintf(&b, "%d states, ", r.States)
+	}
+	fmt.Fprintf(&b, "%d steps, depth %d, %v, at most %d in a channel", r.Steps, r.Depth, r.Network, r.Most)
+	if r.Greatest > 0 {
+		fmt.Fprintf(&b, ", %d to %d messages a run", r.Least, r.Greatest)
+	}
+	if r.Dense {
+		b.WriteString(", dense fences")
+	}
+	if r.Complete {
+		b.WriteString(", complete")
+	}
+	return b.String()
+}
+
+// A Violation is a run in which something went wrong.
+type Violation struct {
+	Kind   error  // what: ErrMutualExclusion or another
+	Why    string // who and where
+	Script string // the run, see Replay
+	Seed   uint64 // of Walk
+}
+
+// Error returns what went wrong, and the whole run.
+func (v *Violation) Error() string {
+	seed := ""
+	if v.Seed != 0 {
+		seed = fmt.Sprintf(" (seed %d)", v.Seed)
+	}
+	return fmt.Sprintf("%v: %s%s\n\n%s", v.Kind, v.Why, seed, v.Script)
+}
+
+// Unwrap returns Kind.
+func (v *Violation) Unwrap() error { return v.Kind }
+
+// Explore runs a group through every order of events that the network allows,
+// breadth first, until all states are seen. It returns a [*Violation] with the
+// shortest run to the first thing that is wrong, and [dmutex.ErrMisuse] for a
+// Config that makes no sense. The Report tells how far it came in any case.
+//
+// If nothing is wrong and the Report is Complete, then in this group and
+// network nobody ever meets another in the critical section, fences rise, and
+// every run comes to an end at which every request has been granted or
+// withdrawn and nothing is left over.
+//
+// A state is remembered by a fingerprint of 64 bits. The chance that among n
+// states two have the same, and one goes unseen, is about n*n/2^65: a
+// millionth for 6 million.
+func Explore(c Config) (Report, error) {
+	m, s, err := newModel(c)
+	if err != nil {
+		return Report{Network: c.Network}, err
+	}
+	e := &explorer{model: m, begin: s}
+	if v := e.explore(); v != nil {
+		return e.report(), v
+	}
+	return e.report(), nil
+}
+
+// An explorer finds the states of a model and the edges between them. States
+// are numbered as they are found; only those at the edge of the known are
+// kept, the others are reached again from the beginning through via.
+type explorer struct {
+	*model
+	begin    []uint32
+	seen     table
+	parent   []uint32 // by state
+	via      []uint16 // by state: which of the parent's possible actions led to it
+	ends     []uint32 // by state: where its edges end
+	edges    []uint32 // the state that the edge leads to | removes
+	depth    int
+	complete bool
+	least    int
+	greatest int
+}
+
+// removes marks an edge on which a message is received or lost.
+const removes = 1 << 31
+
+func (e *explorer) report() Report {
+	return Report{
+		Network: e.cfg.Network, States: len(e.parent), Steps: len(e.edges), Depth: e.depth,
+		Most: e.most, Least: e.least, Greatest: e.greatest, Dense: !e.sparse, Complete: e.complete,
+	}
+}
+
+func (e *explorer) explore() *Violation {
+	e.seen.find(fingerprint(e.begin), 0)
+	e.parent, e.via = append(e.parent, 0), append(e.via, 0)
+	if f := e.rests(e.begin); f != nil {
+		return e.violation(f, nil)
+	}
+	// Each level of the search is a list of states, each with its length first.
+	this := append([]uint32{uint32(len(e.begin))}, e.begin...)
+	var next []uint32
+	for id := uint32(0); len(this) > 0; {
+		for k := 0; k < len(this); id++ {
+			s := this[k+1 : k+1+int(this[k])]
+			k += 1 + len(s)
+			var v *Violation
+			if next, v = e.expand(id, s, next); v != nil {
+				return v
+			}
+			if e.cfg.MaxStates > 0 && len(e.parent) >= e.cfg.MaxStates {
+				return nil
+			}
+			if e.cfg.Progress != nil && id%(1<<16) == 0 {
+				e.cfg.Progress(e.report())
+			}
+		}
+		this, next = next, this[:0]
+		if len(this) > 0 {
+			e.depth++
+		}
+	}
+	return e.ending()
+}
+
+// expand finds the states that follow state id, and adds the new ones to next.
+func (e *explorer) expand(id uint32, s, next []uint32) ([]uint32, *Violation) {
+	for k, a := range e.possible(s) {
+		t, f := e.apply(s, a)
+		if f != nil {
+			return nil, e.violation(f, append(e.path(id), k))
+		}
+		to, fresh := e.seen.find(fingerprint(t), uint32(len(e.parent)))
+		if a.do == deliver || a.do == lose {
+			e.edges = append(e.edges, to|removes)
+		} else {
+			e.edges = append(e.edges, to)
+		}
+		if !fresh {
+			continue
+		}
+		next = append(append(next, uint32(len(t))), t...)
+		e.parent, e.via = append(e.parent, id), append(e.via, uint16(k))
+		if f := e.rests(t); f != nil {
+			return nil, e.violation(f, e.path(to))
+		}
+	}
+	e.ends = append(e.ends, uint32(len(e.edges)))
+	return next, nil
+}
+
+// ending proves that every run ends, by walking all of them depth first: a
+// step into a state from which we came closes a circle. On the way back it
+// finds the least and the greatest number of messages from each state on.
+func (e *explorer) ending() *Violation {
+	const unseen, open = 1<<32 - 1, 1<<32 - 2
+	least := slices.Repeat([]uint32{unseen}, len(e.parent))
+	greatest := make([]uint32, len(e.parent))
+	type frame struct{ state, edge uint32 }
+	begins := func(id uint32) uint32 {
+		if id == 0 {
+			return 0
+		}
+		return e.ends[id-1]
+	}
+	least[0] = open
+	stack := []frame{{0, 0}}
+	for len(stack) > 0 {
+		top := &stack[len(stack)-1]
+		if top.edge < e.ends[top.state] {
+			to := e.edges[top.edge] &^ removes
+			top.edge++
+			switch least[to] {
+			case unseen:
+				least[to] = open
+				stack = append(stack, frame{to, begins(to)})
+			case open:
+				k := slices.IndexFunc(stack, func(f frame) bool { return f.state == to })
+				run := e.path(to)
+				for _, f := range stack[k:] {
+					run = append(run, int(f.edge-1-begins(f.state)))
+				}
+				return e.violation(faultf(ErrLivelock, "the last %d steps may repeat for ever", len(stack)-k), run)
+			}
+			continue
+		}
+		id := top.state
+		stack = stack[:len(stack)-1]
+		low, high := uint32(unseen), uint32(0)
+		for _, edge := range e.edges[begins(id):e.ends[id]] {
+			low = min(low, least[edge&^removes]+edge>>31)
+			high = max(high, greatest[edge&^removes]+edge>>31)
+		}
+		if begins(id) == e.ends[id] {
+			low = 0
+		}
+		least[id], greatest[id] = low, high
+	}
+	e.least, e.greatest, e.complete = int(least[0]), int(greatest[0]), true
+	return nil
+}
+
+// path returns how state id was found: each step by its place among the
+// actions that were possible.
+func (e *explorer) path(id uint32) []int {
+	var run []int
+	for ; id != 0; id = e.parent[id] {
+		run = append(run, int(e.via[id]))
+	}
+	slices.Reverse(run)
+	return run
+}
+
+// violation tells a run as a script.
+func (e *explorer) violation(f *fault, run []int) *Violation {
+	var commands []string
+	s := e.begin
+	for _, k := range run {
+		a := e.possible(s)[k]
+		commands = append(commands, e.command(s, a))
+		t, _ := e.apply(s, a)
+		s = slices.Clone(t)
+	}
+	return e.tell(f, commands)
+}
+
+// A table finds the number of a state by its fingerprint.
+type table struct {
+	slots []slot
+	used  int
+}
+
+type slot struct {
+	print uint64 // 0 if free
+	id    uint32
+}
+
+// find returns the state with this fingerprint; if there is none, it is id
+// from now on, and fresh.
+func (t *table) find(print uint64, id uint32) (found uint32, fresh bool) {
+	if 4*t.used >= 3*len(t.slots) {
+		old := t.slots
+		t.slots = make([]slot, max(1024, 2*len(old)))
+		for _, s := range old {
+			if s.print != 0 {
+				*t.slot(s.print) = s
+			}
+		}
+	}
+	s := t.slot(print)
+	if s.print != 0 {
+		return s.id, false
+	}
+	*s = slot{print, id}
+	t.used++
+	return id, true
+}
+
+func (t *table) slot(print uint64) *slot {
+	mask := uint64(len(t.slots) - 1)
+	for k := print & mask; ; k = (k + 1) & mask {
+		if s := &t.slots[k]; s.print == 0 || s.print == print {
+			return s
+		}
+	}
+}
+
+// fingerprint mixes a state into 64 bits, never 0.
+func fingerprint(s []uint32) uint64 {
+	h := mix(uint64(len(s)))
+	for len(s) >= 2 {
+		h = mix(h ^ uint64(s[0]) ^ uint64(s[1])<<32)
+		s = s[2:]
+	}
+	if len(s) == 1 {
+		h = mix(h ^ uint64(s[0]))
+	}
+	return max(h, 1)
+}
+
+func mix(h uint64) uint64 {
+	hi, lo := bits.Mul64(h^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
+	return hi ^ lo
+}

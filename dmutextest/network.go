@@ -1,0 +1,92 @@
+package dmutextest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A Network says what may happen to messages on their way. The zero Network
+// delivers each message once, and those of one node to another in the order in
+// which they were sent.
+//
+// It is part of every result: "unordered, 1 duplicate" says what was proved.
+type Network struct {
+	Unordered  bool // messages may overtake each other
+	Duplicates int  // so many times in a run a message is delivered and yet stays
+	Losses     int  // so many times in a run a message is lost
+
+	// Channel is how many messages may be on their way from one node to
+	// another at a time; more is a violation, ErrChannel. 0 is no limit.
+	Channel int
+}
+
+// The two usual networks.
+var (
+	FIFO      = Network{}
+	Unordered = Network{Unordered: true}
+)
+
+// String returns the network as scripts write it, such as
+// "fifo, 1 duplicate, 2 losses, channel 8".
+func (n Network) String() string {
+	s := "fifo"
+	if n.Unordered {
+		s = "unordered"
+	}
+	if n.Duplicates > 0 {
+		s += ", " + count(n.Duplicates, "duplicate", "duplicates")
+	}
+	if n.Losses > 0 {
+		s += ", " + count(n.Losses, "loss", "losses")
+	}
+	if n.Channel > 0 {
+		s += ", channel " + strconv.Itoa(n.Channel)
+	}
+	return s
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// ParseNetwork reads what [Network.String] writes. What it cannot read it
+// refuses with [dmutex.ErrMisuse].
+func ParseNetwork(s string) (Network, error) {
+	var n Network
+	for i, part := range strings.Split(s, ",") {
+		words := strings.Fields(part)
+		var err error
+		switch {
+		case i == 0 && len(words) == 1 && words[0] == "fifo":
+		case i == 0 && len(words) == 1 && words[0] == "unordered":
+			n.Unordered = true
+		case i > 0 && len(words) == 2 && words[0] == "channel":
+			n.Channel, err = atLeastOne(words[1])
+		case i > 0 && len(words) == 2 && strings.HasPrefix(words[1], "duplicate"):
+			n.Duplicates, err = atLeastOne(words[0])
+		case i > 0 && len(words) == 2 && strings.HasPrefix(words[1], "loss"):
+			n.Losses, err = atLeastOne(words[0])
+		default:
+			err = strconv.ErrSyntax
+		}
+		if err != nil {
+			return Network{}, fmt.Errorf("%w: network %q: want fifo or unordered, and perhaps"+
+				" \", 2 duplicates\", \", 1 loss\" and \", channel 8\"", dmutex.ErrMisuse, s)
+		}
+	}
+	return n, nil
+}
+
+func atLeastOne(word string) (int, error) {
+	n, err := strconv.ParseUint(word, 10, 16)
+	if err == nil && n == 0 {
+		err = strconv.ErrRange
+	}
+	return int(n), err
+}

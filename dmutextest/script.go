@@ -1,0 +1,400 @@
+package dmutextest
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Replay runs a script and returns it with the output that it has now. It
+// refuses what it cannot read with [dmutex.ErrMisuse]; what the machines do
+// wrong is part of the output.
+//
+// A script is a conversation in blocks of commands, a line "----", and what
+// they put out, up to an empty line. Lines that begin with # say something to
+// the reader.
+//
+//	group 1 2@7 3      the members; 2 is born with clock 7
+//	holder 1           the lock is carried over: 1 holds it
+//	fence 4            the highest fence granted before
+//	network unordered  see Network; fifo if not said
+//
+//	request 2
+//	cancel 2
+//	release 2
+//	tick 2
+//	deliver 2->1                    the oldest message from 2 to 1
+//	deliver 2->1 REPLY              the oldest that begins like this
+//	deliver 2->1 REPLY attempt=1    if there is one just like this, that one
+//	duplicate 2->1 ...              deliver, and yet keep
+//	lose 2->1 ...
+//	deliver all                     the oldest message, until none is left
+//	state                           the state of all machines, and the messages on their way
+//	state 2                         the state of one
+//
+// Group comes first, the other three of its kind next. The output of a command
+// is the phase of the node if it has changed, then what the node sends. A
+// call that the machine refuses shows as "refused", and each check of
+// [Explore] that fails as "violation".
+func Replay(algorithm dmutex.Algorithm, script string) (string, error) {
+	p := &play{group: group{algorithm: algorithm}}
+	var b strings.Builder
+	output := false // between ---- and the next empty line
+	for i, line := range strings.Split(strings.TrimSpace(script), "\n") {
+		command := strings.TrimSpace(line)
+		switch {
+		case command == "":
+			p.flush(&b)
+			b.WriteByte('\n')
+			output = false
+		case output:
+		case command == "----":
+			output = true
+		default:
+			b.WriteString(line + "\n")
+			if command[0] == '#' {
+				continue
+			}
+			if err := p.do(strings.Fields(command)); err != nil {
+				return "", fmt.Errorf("%w: line %d: %q: %v", dmutex.ErrMisuse, i+1, command, err)
+			}
+		}
+	}
+	p.flush(&b)
+	return b.String(), nil
+}
+
+// A play is a script as it runs.
+type play struct {
+	group
+	clocks   []uint64 // at birth, by member
+	network  Network
+	machines []Machine        // none before the first command that is not about the group
+	wire     []dmutex.Message // on their way, oldest first
+	last     uint64           // the highest fence granted
+	ran      bool             // this block has a command that has run
+	output   []string         // of this block
+}
+
+func (p *play) say(format string, args ...any) {
+	p.output = append(p.output, fmt.Sprintf(format, args...))
+}
+
+// flush ends a block.
+func (p *play) flush(b *strings.Builder) {
+	if p.ran {
+		b.WriteString("----\n")
+	}
+	for _, line := range p.output {
+		b.WriteString(line + "\n")
+	}
+	p.ran, p.output = false, nil
+}
+
+func (p *play) do(words []string) error {
+	name, rest := words[0], strings.Join(words[1:], " ")
+	if slices.Contains([]string{"group", "holder", "fence", "network"}, name) {
+		return p.setup(name, rest)
+	}
+	if err := p.begin(); err != nil {
+		return err
+	}
+	p.ran = true
+	do := verb(max(0, slices.Index(verbs[:], name)))
+	switch {
+	case name == "state":
+		return p.state(rest)
+	case name != do.String():
+		return errors.New("there is no such command")
+	case do < deliver:
+		return p.local(do, rest)
+	case do == deliver && rest == "all":
+		for len(p.wire) > 0 {
+			p.take(deliver, 0)
+		}
+		return nil
+	default:
+		return p.message(do, rest)
+	}
+}
+
+// setup reads a command that describes the group.
+func (p *play) setup(name, rest string) (err error) {
+	if p.machines != nil {
+		return errors.New("the group is at work already")
+	}
+	switch name {
+	case "group":
+		for _, word := range strings.Fields(rest) {
+			id, clock, _ := strings.Cut(word, "@")
+			member, err := number(id)
+			if err != nil {
+				return err
+			}
+			at := uint64(0)
+			if clock != "" {
+				if at, err = number(clock); err != nil {
+					return err
+				}
+			}
+			p.members, p.clocks = append(p.members, dmutex.NodeID(member)), append(p.clocks, at)
+		}
+	case "holder":
+		var id uint64
+		id, err = number(rest)
+		p.holder = dmutex.NodeID(id)
+	case "fence":
+		p.fence, err = number(rest)
+	case "network":
+		p.network, err = ParseNetwork(rest)
+	}
+	return err
+}
+
+func number(word string) (uint64, error) { return strconv.ParseUint(word, 10, 64) }
+
+// begin makes the machines.
+func (p *play) begin() error {
+	if p.machines != nil {
+		return nil
+	}
+	if len(p.members) == 0 {
+		return errors.New("a script begins with a group, such as \"group 1 2 3\"")
+	}
+	p.last = p.fence
+	for i, self := range p.members {
+		m, err := p.birth(self, p.clocks[i])
+		if err != nil {
+			return err
+		}
+		p.machines = append(p.machines, m)
+	}
+	return nil
+}
+
+func (p *play) node(word string) (int, error) {
+	id, err := number(word)
+	if err != nil {
+		return 0, err
+	}
+	i := slices.Index(p.members, dmutex.NodeID(id))
+	if i < 0 {
+		return 0, errors.New("there is no such node")
+	}
+	return i, nil
+}
+
+func (p *play) state(rest string) error {
+	if rest != "" {
+		i, err := p.node(rest)
+		if err == nil {
+			p.say("%s", text(p.machines[i]))
+		}
+		return err
+	}
+	for _, m := range p.machines {
+		p.say("%s", text(m))
+	}
+	for _, msg := range p.wire {
+		p.say("on its way %v", msg)
+	}
+	return nil
+}
+
+// local is what a node does by itself.
+func (p *play) local(do verb, rest string) error {
+	i, err := p.node(rest)
+	if err != nil {
+		return err
+	}
+	m := p.machines[i]
+	if _, ok := m.(ticker); do == tick && !ok {
+		return errors.New("this machine has no Tick")
+	}
+	if do.lawful(m.Phase()) {
+		p.step(i, do, dmutex.Message{})
+		return nil
+	}
+	if _, err := input(m, do, dmutex.Message{}); err != nil {
+		p.say("refused: %v", err)
+	} else {
+		p.violation(faultf(ErrContract, "%d was not in the phase to %v", p.members[i], do))
+	}
+	return nil
+}
+
+// message is what happens to a message that begins like the words.
+func (p *play) message(do verb, words string) error {
+	find := func(ok func(text string) bool) int {
+		return slices.IndexFunc(p.wire, func(m dmutex.Message) bool { return ok(m.String()) })
+	}
+	k := find(func(text string) bool { return text == words })
+	if k < 0 {
+		k = find(func(text string) bool { return strings.HasPrefix(text, words+" ") })
+	}
+	if k < 0 {
+		return errors.New("no such message is on its way")
+	}
+	for _, older := range p.wire[:k] {
+		if m := p.wire[k]; !p.network.Unordered && older.From == m.From && older.To == m.To {
+			return fmt.Errorf("the network is %v, and %v was sent before", p.network, older)
+		}
+	}
+	if do == duplicate && p.network.Duplicates == 0 || do == lose && p.network.Losses == 0 {
+		return fmt.Errorf("the network is %v", p.network)
+	}
+	p.take(do, k)
+	return nil
+}
+
+// take does it to the message at place k.
+func (p *play) take(do verb, k int) {
+	msg := p.wire[k].Clone()
+	switch do {
+	case duplicate:
+		p.network.Duplicates--
+	case lose:
+		p.network.Losses--
+		p.wire = slices.Delete(p.wire, k, k+1)
+		p.rest()
+		return
+	default:
+		p.wire = slices.Delete(p.wire, k, k+1)
+	}
+	p.step(slices.Index(p.members, msg.To), deliver, msg)
+}
+
+// step does one thing to the machine of node i, tells what came of it, and
+// checks all that Explore checks.
+func (p *play) step(i int, do verb, msg dmutex.Message) {
+	m, self := p.machines[i], p.members[i]
+	was := m.Phase()
+	out, f := act(m, self, do, msg)
+	if f != nil {
+		p.violation(f)
+		return
+	}
+	sent := make([]dmutex.Message, len(out))
+	for k, o := range out {
+		sent[k] = o.Clone()
+	}
+	p.wire = append(p.wire, sent...)
+	switch is := m.Phase(); {
+	case is == was:
+	case is == dmutex.Held:
+		p.say("%d held fence=%d", self, m.Fence())
+	default:
+		p.say("%d %v", self, is)
+	}
+	for _, o := range sent {
+		p.say("%v", o)
+	}
+	nodes := p.look(i)
+	if was != dmutex.Held && m.Phase() == dmutex.Held {
+		p.violation(enters(p.members, nodes, i, p.last))
+		p.last = max(p.last, m.Fence())
+	}
+	for _, o := range sent {
+		n := 0
+		for _, other := range p.wire {
+			if other.From == o.From && other.To == o.To {
+				n++
+			}
+		}
+		p.violation(crowds(p.network, o, n))
+	}
+	p.rest()
+}
+
+// look inspects all machines, and checks the one that has just moved.
+func (p *play) look(moved int) []*local {
+	nodes := make([]*local, len(p.machines))
+	for i, m := range p.machines {
+		l, f := p.inspect(m, p.members[i])
+		nodes[i] = &l
+		if i == moved {
+			p.violation(f)
+		}
+	}
+	return nodes
+}
+
+func (p *play) rest() {
+	if len(p.wire) == 0 {
+		p.violation(rests(p.members, p.look(-1)))
+	}
+}
+
+func (p *play) violation(f *fault) {
+	if f != nil {
+		p.say("violation: %v", f)
+	}
+}
+
+// tell makes a script of a run.
+func (m *model) tell(f *fault, commands []string) *Violation {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %v\ngroup", f)
+	for _, id := range m.members {
+		fmt.Fprintf(&b, " %d", id)
+	}
+	b.WriteByte('\n')
+	if m.holder != dmutex.None {
+		fmt.Fprintf(&b, "holder %d\n", m.holder)
+	}
+	if m.fence != 0 {
+		fmt.Fprintf(&b, "fence %d\n", m.fence)
+	}
+	fmt.Fprintf(&b, "network %v\n", m.cfg.Network)
+	for _, c := range commands {
+		fmt.Fprintf(&b, "\n%s\n", c)
+	}
+	script, err := Replay(m.algorithm, b.String())
+	if err != nil {
+		script = fmt.Sprintf("%s\n# it does not run again: %v\n", b.String(), err)
+	}
+	return &Violation{Kind: f.kind, Why: f.why, Script: script}
+}
+
+// TestScript replays the script in a file and compares its output with what
+// the file says, see [Golden].
+func TestScript(t testing.TB, algorithm dmutex.Algorithm, file string) {
+	t.Helper()
+	script, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Replay(algorithm, string(script))
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	Golden(t, file, got)
+}
+
+// Golden compares text with a file. If the tests run with a flag -update, it
+// writes the file instead; the test package defines the flag:
+//
+//	var _ = flag.Bool("update", false, "rewrite the golden files")
+func Golden(t testing.TB, file, got string) {
+	t.Helper()
+	if f := flag.Lookup("update"); f != nil && f.Value.String() == "true" {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (run the tests with -update to make it)", err)
+	}
+	if string(want) != got {
+		t.Errorf("%s has changed; -update rewrites it. Now it is:\n%s", file, got)
+	}
+}
