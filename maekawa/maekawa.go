@@ -219,9 +219,7 @@ func (m *Machine) say(kind dmutex.Kind, to dmutex.NodeID, r dmutex.Stamp) {
 		m.hear(kind, to, r)
 		return
 	}
-	m.site.Send(kind, to, r.Clock)
-	out := m.site.Out()
-	out[len(out)-1].Clock = m.site.Clock()
+	m.site.Send(kind, to, r.Clock).Clock = m.site.Clock()
 }
 
 func (m *Machine) hear(kind dmutex.Kind, from dmutex.NodeID, r dmutex.Stamp) {
