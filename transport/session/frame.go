@@ -1,0 +1,176 @@
+package session
+
+import (
+	"github.com/dmutex/dmutex/transport/internal/msgp"
+)
+
+// Frames are msgpack arrays, canonical like all that dmutex writes:
+//
+//	HELLO     1, version, group, from, nonce
+//	HELLOACK  2, from, to, nonce
+//	ACK       3, from, to, ack
+//	DATA      4, from, to, seq, ack, message, ...     at least one message
+//	FIN       5, from, to, seq, ack, message, ...     the last DATA
+//
+// from and to are incarnations, messages are byte strings, the rest integers.
+// Only HELLO tells the version and the group: nothing else is taken from a
+// peer before its HELLO or ours was answered.
+type kind uint64
+
+const (
+	hello kind = iota + 1
+	helloAck
+	ack
+	data
+	fin
+)
+
+const version = 1
+
+type frame struct {
+	kind     kind
+	from, to uint64
+	nonce    uint64 // of HELLO and HELLOACK
+	seq      uint64 // of DATA and FIN
+	ack      uint64 // of ACK, DATA and FIN
+	count    int    // messages in body
+	body     []byte // messages, each with its head
+}
+
+const (
+	// header is the size of the longest DATA header: the head of an array of
+	// more than 15 elements, the kind and four integers.
+	header = 3 + 1 + 4*msgp.MaxUint
+
+	// Overhead is how much smaller than a frame the largest message is.
+	Overhead = header + msgp.MaxHead
+
+	// fields of a DATA frame before its messages
+	dataFields = 5
+
+	// maxCount bounds the messages of a frame, so that the head of the array
+	// stays within its 3 bytes.
+	maxCount = 1<<16 - 1 - dataFields
+)
+
+// What [Session.Handle] refuses beside malformed bytes.
+const (
+	errSize    msgp.Error = "the frame is larger than Config.MaxFrame"
+	errKind    msgp.Error = "the kind of frame is unknown"
+	errVersion msgp.Error = "its version of the session protocol is not ours"
+	errGroup   msgp.Error = "it is configured for another group: all members must agree on who they are and on the algorithm"
+	errZero    msgp.Error = "an incarnation, nonce or sequence number is zero"
+	errMirror  msgp.Error = "it says that it is us: two nodes have the same incarnation, or the link returns our own frames"
+	errEmpty   msgp.Error = "it contains no message, or an empty one"
+	errAck     msgp.Error = "it acknowledges what was never sent"
+	errEnd     msgp.Error = "it sends after its end"
+)
+
+// parse takes a frame apart and refuses what no correct peer sends.
+func (s *Session) parse(b []byte) (f frame, err error) {
+	if len(b) > s.cfg.MaxFrame {
+		return f, errSize
+	}
+	r := msgp.NewReader(b)
+	n := r.Array(dataFields + maxCount)
+	f.kind = kind(r.Uint())
+	switch {
+	case r.Err() != nil:
+		return f, r.Err()
+	case f.kind == hello && n == 5:
+		return f, s.parseHello(&r, &f)
+	case (f.kind == helloAck || f.kind == ack) && n == 4:
+	case (f.kind == data || f.kind == fin) && n >= dataFields:
+		f.count = n - dataFields
+	default:
+		return f, errKind
+	}
+	f.from, f.to = r.Uint(), r.Uint()
+	switch f.kind {
+	case helloAck:
+		f.nonce = r.Uint()
+	case ack:
+		f.ack = r.Uint()
+	default:
+		f.seq, f.ack = r.Uint(), r.Uint()
+		f.body = r.Rest()
+		for range f.count {
+			if len(r.Bin(len(b))) == 0 && r.Err() == nil {
+				return f, errEmpty
+			}
+		}
+	}
+	if err := r.End(); err != nil {
+		return f, err
+	}
+	return f, s.check(&f)
+}
+
+func (s *Session) parseHello(r *msgp.Reader, f *frame) error {
+	v, group := r.Uint(), r.Uint()
+	f.from, f.nonce = r.Uint(), r.Uint()
+	switch err := r.End(); {
+	case err != nil:
+		return err
+	case v != version:
+		return errVersion
+	case group != s.cfg.Group:
+		return errGroup
+	case f.from == s.cfg.Incarnation:
+		return errMirror
+	case f.from == 0 || f.nonce == 0:
+		return errZero
+	}
+	return nil
+}
+
+// check refuses what is well-formed and yet cannot be.
+func (s *Session) check(f *frame) error {
+	switch {
+	case f.from == s.cfg.Incarnation:
+		return errMirror
+	case f.from == 0 || f.to == 0 || f.kind == helloAck && f.nonce == 0 || f.kind >= data && f.seq == 0:
+		return errZero
+	case f.kind == data && f.count == 0:
+		return errEmpty
+	case f.kind == helloAck || !s.pair(f):
+		return nil
+	case f.ack >= s.next:
+		return errAck
+	case f.kind >= data && s.left && f.seq >= s.expect:
+		return errEnd
+	}
+	return nil
+}
+
+// pair reports whether a frame is between us and the incarnation that we
+// adopted.
+func (s *Session) pair(f *frame) bool { return f.to == s.cfg.Incarnation && f.from == s.peer }
+
+func (s *Session) appendHello(b []byte) []byte {
+	return appendFields(b, 0, hello, version, s.cfg.Group, s.cfg.Incarnation, s.nonce)
+}
+
+func (s *Session) appendHelloAck(b []byte) []byte {
+	return appendFields(b, 0, helloAck, s.cfg.Incarnation, s.answer.to, s.answer.nonce)
+}
+
+func (s *Session) appendAck(b []byte) []byte {
+	return appendFields(b, 0, ack, s.cfg.Incarnation, s.peer, s.expect-1)
+}
+
+func (s *Session) appendData(b []byte, kind kind, seq uint64, count int, body []byte) []byte {
+	b = appendFields(b, count, kind, s.cfg.Incarnation, s.peer, seq, s.expect-1)
+	return append(b, body...)
+}
+
+// appendFields appends an array of a kind and integers that count more
+// elements will follow.
+func appendFields(b []byte, count int, kind kind, fields ...uint64) []byte {
+	b = msgp.AppendArray(b, 1+len(fields)+count)
+	b = msgp.AppendUint(b, uint64(kind))
+	for _, v := range fields {
+		b = msgp.AppendUint(b, v)
+	}
+	return b
+}

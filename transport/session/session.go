@@ -1,0 +1,603 @@
+// Package session makes a link reliable: between two nodes it delivers every
+// message once and in order, over a network that loses, repeats, reorders and
+// delays frames at will; and it tells when the process at the other end is
+// another one than before.
+//
+// It does no I/O, starts no goroutine and reads no clock: a [Session] is one
+// end of the conversation with one peer, and a driver carries its frames.
+//
+// # Lives
+//
+// A process that restarts has forgotten everything, and its frames may still be
+// under way when it is long gone. So each life of a process has a name of its
+// own, its incarnation. Incarnations have no order: a new process needs no disk
+// and no clock to draw one. At most one process of a node is alive at a time;
+// what comes of two is told below.
+//
+// A session adopts one incarnation of the peer at a time. The stream from life
+// a of one node to life b of the other is numbered from 1, and every frame of
+// it carries a and b.
+//
+// # Frames
+//
+//	HELLO(a, group, k)            challenge: who are you?
+//	HELLOACK(b, a, k)             answer: I am b, to challenge k of a
+//	DATA(a, b, seq, ack, m, ...)  messages
+//	FIN(a, b, seq, ack, m, ...)   the last DATA
+//	ACK(a, b, ack)                an acknowledgement that travels alone
+//
+// # Rules
+//
+//  1. A session that has no peer sends HELLO with a number k that it has not
+//     used before, again and again. So does one, once, that gets a frame of
+//     rule 4. While k is not answered there is no other challenge.
+//  2. HELLO(x, k) is answered if x is the peer or there is no peer; if x is not
+//     the peer it is challenged. So a node that has given up because its peer
+//     restarted can, by sending nothing more, be sure that the restarted
+//     one will never take it for a peer.
+//  3. HELLOACK(x, a, k) counts if a is this life and k the open challenge, which
+//     it closes. If x is not the peer already, x is adopted: what the old peer
+//     has not acknowledged is dropped, and both streams begin anew.
+//  4. Any other frame of x for y counts if x is the peer and y this life.
+//     Otherwise it is dropped and x is challenged. If it is old, the answer
+//     comes from the peer that we have, and that was that. If x is alive, this
+//     is how we learn of it; if it took us for our predecessor, our HELLO is how
+//     it learns of us.
+//  5. DATA is delivered in the order of seq, each once. What comes too early is
+//     kept. ack is the last seq delivered without a gap.
+//  6. The content of a frame never changes once it has been sent. The oldest
+//     that is not acknowledged is sent again after a timeout, which doubles.
+//
+// # Why it is right
+//
+// A life is adopted only if it lives, or lived until a moment ago. For the
+// answer to k can only come from somebody who received k, and k was asked after
+// the last adoption. So each life adopted was alive later than the adoption of
+// the one before it; lives of a node do not overlap; so it is the same one, or a
+// later one. Hence a session adopts each life at most once and never goes back,
+// and neither does the next life of the session's own process, whose
+// challenges are later still.
+//
+// Therefore each stream (a, b) is begun at most once at either end, each number
+// in it stands for one content, and the receiver takes the numbers one by one:
+// what b delivers from a is, without gap or repetition, the beginning of what a
+// sent to b; nothing of an older life comes after something of a newer one; and
+// what is acknowledged was delivered.
+//
+// Nothing in a frame can be spared, which the tests show one by one. Without b
+// in DATA a new process would take what was meant for its predecessor. Without
+// a in DATA it would take what an old process of the peer sent. Without the
+// challenge, or without k in its answer, an old frame would bring back a dead
+// life, and all that it sent with it. Without a in the answer, one to
+// our predecessor would do.
+//
+// Progress: a frame is repeated until it is acknowledged, and a session without
+// a peer repeats its challenge. Where one end has adopted a life that is gone,
+// or the other end has, whoever has something to say causes a challenge (rule
+// 4) as often as it says it. If nobody has anything to say, nothing is sent.
+//
+// Two processes of one node at once break the assumption, but not the streams.
+// Either the peers keep to one and the other never meets anybody, or they
+// see one of them restart as the other.
+//
+// # Acknowledgements
+//
+// One is sent by itself only after [Config.AckDelay], in the hope of a message
+// to travel with, and at once in three cases: after a repeated frame, whose
+// sender lacks it; after a hole was filled, whose sender is waiting to repair the
+// next; and after a quarter of a window, before the sender has to stop. A frame
+// that came too early causes none, as it would say nothing new.
+package session
+
+import (
+	"errors"
+	"math"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport/internal/msgp"
+)
+
+// Config says how a session works. Only the first three must be set. Times are
+// in nanoseconds.
+type Config struct {
+	// Incarnation names this life of this process: not zero, and never used by
+	// another life of any node. 64 random bits will do. All sessions of a
+	// process may share it.
+	Incarnation uint64
+
+	// Group is a digest of what both ends must agree on. A peer with another
+	// one is refused.
+	Group uint64
+
+	// MaxFrame is the size of the largest frame that the link takes, in bytes,
+	// at least 64; the same at both ends.
+	MaxFrame int
+
+	// Window is how many DATA frames may be unacknowledged, and how many may
+	// be kept that arrived too early: 1 to 65536. Default 64.
+	Window int
+
+	// Buffer bounds the messages that were accepted and not yet acknowledged,
+	// and separately the frames that arrived too early, in bytes. At least
+	// MaxFrame. Default 4 MiB, or MaxFrame if that is more.
+	Buffer int
+
+	// AckDelay is how long an acknowledgement waits for a message that it can
+	// travel with. Default 5 ms.
+	AckDelay int64
+
+	// MinTimeout and MaxTimeout bound the time after which an unacknowledged
+	// frame is sent again. MinTimeout, which should be well above AckDelay, is
+	// also the least time between two challenges. Defaults 20 ms and 2 s.
+	MinTimeout, MaxTimeout int64
+}
+
+const (
+	millisecond = 1_000_000
+
+	defaultWindow     = 64
+	maxWindow         = 1 << 16
+	defaultBuffer     = 4 << 20
+	defaultAckDelay   = 5 * millisecond
+	defaultMinTimeout = 20 * millisecond
+	defaultMaxTimeout = 2000 * millisecond
+
+	minFrame = 64
+
+	// firstTimeout is used until a round trip was measured.
+	firstTimeout = 200 * millisecond
+
+	// keep is the size up to which an empty buffer is kept.
+	keep = 64 << 10
+
+	never  = math.MaxInt64
+	always = math.MinInt64
+)
+
+func (c *Config) complete() error {
+	def(&c.Window, defaultWindow)
+	def(&c.Buffer, max(defaultBuffer, c.MaxFrame))
+	def(&c.AckDelay, defaultAckDelay)
+	def(&c.MinTimeout, defaultMinTimeout)
+	def(&c.MaxTimeout, max(defaultMaxTimeout, c.MinTimeout))
+	switch {
+	case c.Incarnation == 0:
+		return dmutex.Misuse("Config.Incarnation is 0: draw 64 random bits at each start of the process")
+	case c.MaxFrame < minFrame:
+		return dmutex.Misuse("Config.MaxFrame is below 64 bytes: give Link.MaxFrame")
+	case c.Window < 1 || c.Window > maxWindow:
+		return dmutex.Misuse("Config.Window is not within 1 and 65536")
+	case c.Buffer < c.MaxFrame:
+		return dmutex.Misuse("Config.Buffer is below Config.MaxFrame: it must hold at least one frame")
+	case c.AckDelay < 0:
+		return dmutex.Misuse("Config.AckDelay is negative")
+	case c.MinTimeout < 0 || c.MaxTimeout < c.MinTimeout:
+		return dmutex.Misuse("Config.MinTimeout and MaxTimeout are not in order")
+	case c.MaxTimeout > math.MaxInt64/4:
+		return dmutex.Misuse("Config.MaxTimeout is beyond reason: give nanoseconds")
+	}
+	return nil
+}
+
+// def sets a value that was not given.
+func def[T int | int64](v *T, value T) {
+	if *v == 0 {
+		*v = value
+	}
+}
+
+// What [Session.Send] refuses. Nothing has changed then.
+var (
+	// ErrFull: Config.Buffer is used up until the peer acknowledges more.
+	ErrFull = errors.New("session: too much is unacknowledged")
+
+	// ErrTooLarge: the message does not fit into a frame; see [Session.MaxMessage].
+	ErrTooLarge = errors.New("session: message is larger than a frame takes")
+
+	// ErrClosed: Close was called, or the peer has closed its side.
+	ErrClosed = errors.New("session: closed")
+)
+
+// An Event is what a frame told about the peer as a whole.
+type Event uint8
+
+// The events.
+const (
+	Met       Event = iota + 1 // the first incarnation of the peer was adopted
+	Restarted                  // another incarnation was adopted: all that was unacknowledged is gone, and the peer has forgotten everything
+	Left                       // the peer has closed its side; this comes with or after all its messages
+)
+
+// String returns met, restarted or left, and none for 0.
+func (e Event) String() string {
+	switch e {
+	case Met:
+		return "met"
+	case Restarted:
+		return "restarted"
+	case Left:
+		return "left"
+	default:
+		return "none"
+	}
+}
+
+// Input is what a frame brought.
+type Input struct {
+	// Messages of the peer, in the order in which it sent them. They are parts
+	// of the frame and of the session, valid until the next call of Handle or
+	// until the frame is overwritten.
+	Messages [][]byte
+
+	// Event is 0 if nothing happened to the peer.
+	Event Event
+}
+
+// Stats counts what a session had to do. Durations are in nanoseconds.
+type Stats struct {
+	RoundTrip  int64  // smoothed; 0 until one was measured
+	Timeout    int64  // after which a frame is now sent again
+	InFlight   int    // DATA frames sent and not acknowledged
+	Resent     uint64 // DATA frames sent again
+	Repeated   uint64 // DATA frames received again
+	Early      uint64 // DATA frames that arrived before their turn
+	Strays     uint64 // frames from or to other incarnations
+	Challenges uint64 // HELLO frames sent
+}
+
+// A Session is one end of the conversation with one peer. It is not safe for
+// concurrent use. The package comment tells how it works.
+//
+// Time enters as nanoseconds on any scale that never goes back. After every
+// input (Send, Handle, Close), and at [Session.Deadline], the driver calls
+// [Session.Transmit] until it returns nothing, and gives the frames to the
+// link; whether they arrive does not matter.
+type Session struct {
+	cfg   Config
+	peer  uint64 // the adopted incarnation
+	stats Stats
+
+	// Challenge and answer.
+	nonce      uint64 // of the present or last challenge
+	asking     bool   // it has not been answered yet
+	hellos     int    // HELLOs that it took
+	helloSent  int64  // when the last was sent
+	helloAt    int64  // when the next is due
+	helloAfter int64  // when the next may be sent at the earliest
+	answer     struct{ to, nonce uint64 }
+	answered   bool // an answer was given, so somebody may have adopted us
+
+	// Sending. out holds the unacknowledged messages: those of the frames in
+	// flight and then those that wait for a frame.
+	out      []byte
+	start    int        // of the unacknowledged part of out
+	flying   int        // bytes of it that are in flight
+	flight   []inFlight // by seq modulo Window: frames base to next-1
+	base     uint64     // the oldest frame that is not acknowledged
+	next     uint64     // the next frame to be sent
+	sent     uint64     // messages accepted
+	acked    uint64     // messages acknowledged
+	closed   bool       // Close was called
+	finSeq   uint64     // of our FIN; 0 while it was not sent
+	resendAt int64      // when the oldest frame is sent again
+	repair   bool       // that is because of an acknowledgement, not of a timeout
+	behind   uint64     // frames below this were in flight at the last timeout
+	backoff  int        // how often the timeout was doubled
+	trip     int64      // round trip, smoothed; 0 if not yet measured
+	jitter   int64      // mean deviation of it
+
+	// Receiving.
+	expect uint64  // the next frame to be delivered
+	left   bool    // the peer's FIN was delivered
+	early  []early // by seq modulo Window: frames after expect; nil until one came
+	ahead  int     // frames in early
+	held   int     // bytes in early
+	debt   int     // frames delivered and not acknowledged
+	ackAt  int64   // when an acknowledgement is due
+	in     [][]byte
+}
+
+// inFlight is what must be remembered of a frame besides its messages.
+type inFlight struct {
+	size   int // of its messages
+	count  int // of its messages
+	sentAt int64
+	again  bool // it was sent more than once
+}
+
+// early is a frame that arrived before its turn.
+type early struct {
+	seq   uint64 // 0 if there is none
+	fin   bool
+	count int
+	body  []byte
+}
+
+// New returns a session that has not met its peer. It refuses a Config that is
+// not lawful with [dmutex.ErrMisuse].
+func New(cfg Config) (*Session, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	s := &Session{
+		cfg:        cfg,
+		nonce:      1,
+		asking:     true,
+		helloAt:    always,
+		helloAfter: always,
+		flight:     make([]inFlight, cfg.Window),
+		base:       1,
+		next:       1,
+		expect:     1,
+		resendAt:   never,
+		ackAt:      never,
+	}
+	return s, nil
+}
+
+// Send accepts a message, which is copied. It will be delivered once and in
+// order, unless the peer restarts or leaves. One sent before the peer was met
+// waits for that.
+//
+// It refuses with [ErrFull], [ErrTooLarge] or [ErrClosed], or an empty message
+// with [dmutex.ErrMisuse]; then nothing has changed.
+func (s *Session) Send(_ int64, message []byte) error {
+	switch {
+	case s.closed || s.left:
+		return ErrClosed
+	case len(message) == 0:
+		return errNothing
+	case len(message) > s.MaxMessage():
+		return ErrTooLarge
+	case s.Backlog()+len(message)+msgp.MaxHead > s.cfg.Buffer:
+		return ErrFull
+	}
+	if unused := s.start; unused > 0 && unused >= s.Backlog() && len(s.out)+len(message)+msgp.MaxHead > cap(s.out) {
+		s.out = s.out[:copy(s.out, s.out[unused:])]
+		s.start = 0
+	}
+	s.out = msgp.AppendBin(s.out, message)
+	s.sent++
+	return nil
+}
+
+var errNothing = dmutex.Misuse("an empty message")
+
+// MaxMessage is the size of the largest message that Send takes, in bytes.
+func (s *Session) MaxMessage() int { return s.cfg.MaxFrame - Overhead }
+
+// Close ends our side after all that was sent. The peer will see Left.
+// Closing again does nothing.
+func (s *Session) Close(_ int64) { s.closed = true }
+
+// Done reports whether there is nothing left to do after Close: the peer has
+// everything, or it is gone, or it was never there and nothing was said.
+func (s *Session) Done() bool {
+	switch {
+	case !s.closed || s.answer.to != 0 || s.ackAt != never:
+		return false
+	case s.left:
+		return true
+	case s.peer == 0:
+		return s.Backlog() == 0 && !s.answered
+	default:
+		return s.finSeq != 0 && s.base > s.finSeq
+	}
+}
+
+// Peer returns the incarnation of the peer, and 0 if it was never met.
+func (s *Session) Peer() uint64 { return s.peer }
+
+// Backlog returns how much was accepted and not yet acknowledged, in bytes: of
+// the messages and 2 to 5 for each.
+func (s *Session) Backlog() int { return len(s.out) - s.start }
+
+// Sent returns how many messages Send has accepted for the present incarnation
+// of the peer; those before it was met count for the first.
+func (s *Session) Sent() uint64 { return s.sent }
+
+// Acked returns how many of them the peer has acknowledged: once Acked is at
+// least what Sent was after a Send, that message was delivered. Restarted sets
+// both back to 0. After Left they no longer change.
+func (s *Session) Acked() uint64 { return s.acked }
+
+// Stats returns what the session has had to do so far.
+func (s *Session) Stats() Stats {
+	stats := s.stats
+	stats.RoundTrip = s.trip
+	stats.Timeout = s.timeout()
+	stats.InFlight = int(s.next - s.base)
+	return stats
+}
+
+// Handle takes a frame from the peer's node. An error answers to
+// [dmutex.ErrPeer]: no correct peer of our group sent this, and nothing has
+// changed.
+func (s *Session) Handle(now int64, frame []byte) (Input, error) {
+	f, err := s.parse(frame)
+	if err != nil {
+		return Input{}, err
+	}
+	clear(s.in)
+	s.in = s.in[:0]
+	var event Event
+	switch {
+	case f.kind == hello:
+		s.onHello(&f)
+	case f.kind == helloAck:
+		event = s.onHelloAck(now, &f)
+	case !s.pair(&f):
+		s.stats.Strays++
+		s.challenge()
+	case f.kind == ack:
+		s.onAck(now, f.ack)
+	default:
+		s.onAck(now, f.ack)
+		event = s.onData(now, &f)
+	}
+	return Input{Messages: s.in, Event: event}, nil
+}
+
+// challenge asks whoever is alive to name itself, if no such question is open,
+// and sees to it that a HELLO goes out soon.
+func (s *Session) challenge() {
+	if !s.asking {
+		s.nonce++
+		s.asking, s.hellos = true, 0
+	}
+	s.helloAt = min(s.helloAt, s.helloAfter)
+}
+
+// onHello answers a challenge of the peer. One of somebody else is a reason to
+// challenge first; while there is no peer at all it is both.
+func (s *Session) onHello(f *frame) {
+	if s.peer == 0 || f.from == s.peer {
+		s.answer.to, s.answer.nonce = f.from, f.nonce
+		s.answered = true
+	} else {
+		s.stats.Strays++
+	}
+	if f.from != s.peer {
+		s.challenge()
+	}
+}
+
+// onHelloAck takes the answer to our challenge, and with it perhaps a new peer.
+func (s *Session) onHelloAck(now int64, f *frame) Event {
+	if f.to != s.cfg.Incarnation || !s.asking || f.nonce != s.nonce {
+		return 0
+	}
+	s.asking, s.helloAt = false, never
+	if f.from == s.peer {
+		return 0
+	}
+	event := Met
+	if s.peer != 0 {
+		event = Restarted
+		s.drop()
+		s.sent, s.acked = 0, 0
+	}
+	s.peer = f.from
+	s.base, s.next, s.finSeq = 1, 1, 0
+	s.behind, s.backoff, s.trip, s.jitter = 0, 0, 0, 0
+	s.expect, s.left = 1, false
+	s.forgetEarly()
+	s.debt, s.ackAt = 0, never
+	if s.hellos == 1 {
+		s.measure(now - s.helloSent)
+	}
+	return event
+}
+
+// onAck forgets what the peer has. Karn and Partridge, "Improving Round-Trip
+// Time Estimates in Reliable Transport Protocols", SIGCOMM 1987: a frame that
+// was sent twice tells nothing about the round trip, and a longer timeout
+// stays until a frame that was sent once does.
+func (s *Session) onAck(now int64, seq uint64) {
+	if seq < s.base {
+		return
+	}
+	clean, sentAt := true, int64(0)
+	for ; s.base <= seq; s.base++ {
+		f := s.inFlight(s.base)
+		s.start += f.size
+		s.flying -= f.size
+		s.acked += uint64(f.count)
+		clean, sentAt = clean && !f.again, f.sentAt
+	}
+	if clean {
+		s.measure(now - sentAt)
+		s.backoff = 0
+	}
+	s.trim()
+	switch {
+	case s.base == s.next:
+		s.resendAt, s.repair = never, false
+	case s.base < s.behind:
+		// The rest of what was in flight at the timeout is probably lost too.
+		s.resendAt, s.repair = now, true
+	default:
+		s.resendAt = now + s.timeout()
+	}
+}
+
+// onData delivers a frame, and those after it that came too early.
+func (s *Session) onData(now int64, f *frame) (event Event) {
+	switch {
+	case f.seq < s.expect:
+		// Our acknowledgement was lost, or is late.
+		s.stats.Repeated++
+		s.ackAt = now
+		return 0
+	case f.seq > s.expect:
+		s.stats.Early++
+		s.keepEarly(f)
+		return 0
+	}
+	hole := s.ahead > 0
+	s.deliver(f.kind == fin, f.count, f.body)
+	for s.ahead > 0 && !s.left {
+		e := s.earlyFrame(s.expect)
+		if e.seq != s.expect {
+			break
+		}
+		e.seq = 0
+		s.ahead--
+		s.held -= len(e.body)
+		s.deliver(e.fin, e.count, e.body)
+	}
+	if s.left {
+		// Nobody will read what we have not got across.
+		s.drop()
+		s.forgetEarly()
+		event = Left
+	}
+	if hole || s.left || s.debt > s.cfg.Window/4 {
+		s.ackAt = now
+	} else {
+		s.ackAt = min(s.ackAt, now+s.cfg.AckDelay)
+	}
+	return event
+}
+
+// deliver adds a frame's messages to the input.
+func (s *Session) deliver(fin bool, count int, body []byte) {
+	r := msgp.NewReader(body)
+	for range count {
+		s.in = append(s.in, r.Bin(len(body)))
+	}
+	s.expect++
+	s.debt++
+	s.left = fin
+}
+
+// keepEarly keeps a frame for later if there is room; if not it will be sent
+// again.
+func (s *Session) keepEarly(f *frame) {
+	if f.seq-s.expect >= uint64(s.cfg.Window) || s.held+len(f.body) > s.cfg.Buffer {
+		return
+	}
+	if s.early == nil {
+		s.early = make([]early, s.cfg.Window)
+	}
+	e := s.earlyFrame(f.seq)
+	if e.seq == f.seq {
+		return
+	}
+	if cap(e.body) > keep {
+		e.body = nil
+	}
+	e.seq, e.fin, e.count = f.seq, f.kind == fin, f.count
+	e.body = append(e.body[:0], f.body...)
+	s.ahead++
+	s.held += len(f.body)
+}
+
+func (s *Session) earlyFrame(seq uint64) *early {
+	return &s.early[seq%uint64(s.cfg.Window)]
+}
+
+// forgetEarly drops the frames that came before their turn.
+func (s *Session) forgetEarly() {
+	s.early, s.ahead, s.held = nil, 0, 0
+}
