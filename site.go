@@ -136,7 +136,7 @@ func (s *Site) Pending() bool { return s.state == waiting || s.state == ghost }
 // the clock as its attempt number, so it is later than anything that this node
 // said or saw before.
 func (s *Site) Request() (fresh bool, err error) {
-	s.begin()
+	s.Begin()
 	switch {
 	case s.state == waiting:
 		return false, Misuse("Request while Waiting: one request at a time, queue callers above the machine")
@@ -157,7 +157,7 @@ func (s *Site) Request() (fresh bool, err error) {
 
 // Cancel withdraws the request.
 func (s *Site) Cancel() error {
-	s.begin()
+	s.Begin()
 	if s.state != waiting {
 		return Misuse("Cancel while " + s.Phase().String() + ": only a request that waits can be withdrawn")
 	}
@@ -181,7 +181,7 @@ func (s *Site) Enter() (entered bool) {
 // Release ends the critical section. The algorithm then tells whom its paper
 // says.
 func (s *Site) Release() error {
-	s.begin()
+	s.Begin()
 	if s.state != held {
 		return Misuse("Release while " + s.Phase().String())
 	}
@@ -192,7 +192,7 @@ func (s *Site) Release() error {
 // Check begins the handling of a message. It returns the sender's place in
 // Peers, or [ErrPeer] for a message that no peer can have meant for this node.
 func (s *Site) Check(m Message) (from int, err error) {
-	s.begin()
+	s.Begin()
 	from, member := slices.BinarySearch(s.peers, m.From)
 	switch {
 	case m.To != s.self:
@@ -242,9 +242,11 @@ func (s *Site) Send(kind Kind, to NodeID, attempt uint64) *Message {
 // Out returns what the current input sends.
 func (s *Site) Out() []Message { return s.out }
 
-// begin makes room for the next output. The old one is wiped, so that a driver
+// Begin makes room for the output of the next input. Request, Cancel, Release
+// and Check do it by themselves; an algorithm with inputs of its own, such as
+// ticks, begins them with it. The old output is wiped, so that a driver
 // which kept it too long sends nonsense at once and not some day.
-func (s *Site) begin() {
+func (s *Site) Begin() {
 	clear(s.out)
 	s.out = s.out[:0]
 }

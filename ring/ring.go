@@ -1,0 +1,139 @@
+// Package ring is the token ring: a token goes around, and who has it may
+// enter.
+//
+// Le Lann, "Distributed Systems: Towards a Formal Approach", IFIP Congress,
+// 1977, for the token that goes around for ever ([Circulate]). A ring whose
+// token parks ([New], [Order]) is a small step from it that several have taken.
+//
+// # Theory of operation
+//
+// The nodes form a ring: each sends to its successor only. There is one token.
+// A node that has it enters at will, and passes it on when it leaves.
+//
+// While nobody asks, a parked token rests where it was last used. A node that
+// has not the token sends WANT, with its own name, to its successor. WANT goes
+// around until it meets the token, which notes the name among those who want
+// it. A token that is wanted goes around too, and at each node forgets that
+// node's name; when no name is left, it rests there. On the wire WANT is a
+// REQUEST, with the name in Nodes, and TOKEN has the wanters in Nodes.
+//
+// Mutual exclusion. There is one token: a node that passes it no longer has it.
+//
+// Progress. WANT travels the way of the token and cannot overtake it, so it
+// meets it; or the token comes to the node that wants it first. The token loses
+// a name only at the node of that name, and goes on until it has lost all: once
+// it has a node's name, every other node enters at most once before that one.
+//
+// Order and count. The channels must keep the order of messages (a WANT that
+// overtook the token could go around without meeting it), and must not repeat
+// them. The cost is none for the node where the token rests, and exactly N for
+// an isolated request: a WANT or the TOKEN crosses each edge of the ring. In
+// any run it is at most N an entry; under load the token serves several on its
+// way around. The delay is N hops when nobody else is interested, and 1 to N-1
+// hops from a release to the next entry. The rate is 1 message an entry at
+// best, when everybody always wants. One node that stops breaks the ring.
+//
+// Departures: messages carry the highest fence known; a cancelled request runs
+// its course as [dmutex.Site] tells. A WANT that comes too late, because its
+// node has been served meanwhile, leads the token there once more for nothing.
+package ring
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A seat is one node's place in the ring, and the token if it is there.
+type seat struct {
+	site   dmutex.Site
+	before dmutex.NodeID // the node from which the token comes; this node itself if it is alone
+	after  dmutex.NodeID // the node to which the token goes
+	first  bool          // the token of a fresh group begins here
+	token  bool
+}
+
+// newSeat places a node in a ring of the given order.
+func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
+	site, err := dmutex.NewSite(s)
+	if err != nil {
+		return seat{}, err
+	}
+	if !slices.Equal(ascending(order), ascending(s.Members)) {
+		return seat{}, dmutex.Misuse("the order of the ring must name each of Start.Members once")
+	}
+	n, i := len(order), slices.Index(order, s.Self)
+	t := seat{
+		site:   site,
+		before: order[(i+n-1)%n],
+		after:  order[(i+1)%n],
+		first:  i == 0,
+	}
+	t.token = s.Holder == s.Self || s.Holder == dmutex.None && t.first
+	return t, nil
+}
+
+func ascending(nodes []dmutex.NodeID) []dmutex.NodeID {
+	return slices.Sorted(slices.Values(nodes))
+}
+
+// Cancel implements [dmutex.Machine].
+func (t *seat) Cancel() ([]dmutex.Message, error) {
+	return nil, t.site.Cancel()
+}
+
+// Phase implements [dmutex.Machine].
+func (t *seat) Phase() dmutex.Phase { return t.site.Phase() }
+
+// Fence implements [dmutex.Machine].
+func (t *seat) Fence() uint64 { return t.site.Fence() }
+
+// rests reports whether the token is here and not in use.
+func (t *seat) rests() bool { return t.token && t.site.Phase() == dmutex.Idle }
+
+// check refuses what cannot come along the ring.
+func (t *seat) check(msg dmutex.Message) error {
+	_, err := t.site.Check(msg)
+	switch {
+	case err != nil:
+		return err
+	case msg.From != t.before:
+		return t.site.Refuse(msg, "the sender is not the predecessor in the ring")
+	case msg.Kind == dmutex.Token && t.token:
+		return t.site.Refuse(msg, "the token is here: there cannot be a second one")
+	}
+	return nil
+}
+
+// take takes the token, and enters if this node waits. For a withdrawn request
+// the critical section is empty.
+func (t *seat) take(msg dmutex.Message) {
+	t.site.Witness(0, msg.Fence)
+	t.token = true
+	if t.site.Pending() {
+		t.site.Enter()
+	}
+}
+
+// pass sends the token on.
+func (t *seat) pass() *dmutex.Message {
+	t.token = false
+	return t.site.Send(dmutex.Token, t.after, 0)
+}
+
+func (t *seat) appendText(b []byte) []byte {
+	b, _ = t.site.AppendText(append(b, "ring "...))
+	b = append(b, " after="...)
+	b = strconv.AppendUint(b, uint64(t.after), 10)
+	if t.token {
+		b = append(b, " token"...)
+	}
+	return b
+}
+
+func (t *seat) clone() seat {
+	c := *t
+	c.site = t.site.Clone()
+	return c
+}
