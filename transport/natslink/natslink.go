@@ -1,0 +1,345 @@
+// Package natslink carries frames over NATS: core NATS, at most once, without
+// JetStream, on a connection that the application already has.
+//
+// # Subjects and permissions
+//
+// A frame from node 7 to node 3 is published on
+//
+//	<prefix>.3.7
+//
+// and node 3 subscribes to <prefix>.3.*, so the subject says who sent it. To
+// make that sure, give each node a NATS user of its own with these permissions
+// and no others below the prefix; for node 7
+//
+//	publish:   <prefix>.*.7
+//	subscribe: <prefix>.7.*
+//
+// Without them everybody on the server can speak in every node's name.
+// Different groups on one server have different prefixes.
+//
+// # Promises
+//
+// While the connection lasts, the frames of one node to another arrive in
+// order. Frames are lost when the server is lost, when a node receives more
+// slowly than others send, and when the node they are meant for is not there.
+// While nats.go reconnects it keeps some and sends them late.
+//
+// Send never waits. It puts the frame into a queue of at most [Backlog] bytes,
+// which a goroutine publishes: nats.go itself, when its socket is stuck, makes
+// publishers wait for up to its FlusherTimeout, a minute by default. Close may
+// have to wait as long.
+//
+// The connection stays the application's: the link never closes it. When the
+// application closes or drains it, the link refuses to send.
+package natslink
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// Config says which node of which group a link is for.
+type Config struct {
+	Self dmutex.NodeID // this node
+
+	// Prefix is what the group's subjects begin with, the same at all nodes:
+	// one or more tokens, such as "locks.billing". It holds no spaces and no
+	// wildcards, and does not begin with $.
+	Prefix string
+}
+
+const (
+	// MaxFrame is the size of the largest frame in bytes, if the server's
+	// max_payload is not smaller.
+	MaxFrame = 64 << 10
+
+	// Backlog is how many bytes may wait to be published, counting 64 for each
+	// frame beside its own. Beyond it Send refuses with [transport.ErrFull].
+	Backlog = 1 << 20
+
+	overhead = 64
+
+	// What may have arrived and not yet been delivered. Beyond it nats.go
+	// drops, and reports a slow consumer.
+	maxPendingFrames = 64 << 10
+	maxPendingBytes  = 16 << 20
+
+	minFrame = 1024 // what transport.Link promises
+)
+
+// A Link is a [transport.Link] over NATS.
+type Link struct {
+	nc       *nats.Conn
+	self     dmutex.NodeID
+	prefix   string
+	maxFrame int
+
+	publishing sync.WaitGroup
+	delivering sync.Mutex // held while deliver runs
+	unsent     atomic.Uint64
+	unread     atomic.Uint64
+
+	mu       sync.Mutex
+	wake     *sync.Cond // the queue is no longer empty, or the link is closed
+	sub      *nats.Subscription
+	closed   bool
+	subjects map[dmutex.NodeID]string
+	queue    batch
+}
+
+// A batch is a list of frames in one buffer.
+type batch struct {
+	bytes  []byte
+	frames []outgoing
+}
+
+type outgoing struct {
+	subject string
+	end     int // in bytes
+}
+
+func (b *batch) size() int { return len(b.bytes) + overhead*len(b.frames) }
+
+func (b *batch) clear() { b.bytes, b.frames = b.bytes[:0], b.frames[:0] }
+
+// New returns a link over a connection, which may be reconnecting or not yet
+// connected. It refuses with [dmutex.ErrMisuse] a connection that is nil or
+// closed or to a server that takes no frames of 1024 bytes, and a Config that
+// is not lawful.
+func New(nc *nats.Conn, c Config) (*Link, error) {
+	switch {
+	case nc == nil:
+		return nil, dmutex.Misuse("natslink: the connection is nil")
+	case nc.IsClosed():
+		return nil, dmutex.Misuse("natslink: the connection is closed")
+	case c.Self == dmutex.None:
+		return nil, dmutex.Misuse("natslink: Config.Self is 0, which names nobody: number nodes from 1")
+	}
+	if err := checkPrefix(c.Prefix); err != nil {
+		return nil, err
+	}
+	maxFrame := MaxFrame
+	if p := nc.MaxPayload(); p > 0 { // else not connected yet
+		maxFrame = int(min(p, MaxFrame))
+	}
+	if maxFrame < minFrame {
+		return nil, dmutex.Misuse(fmt.Sprintf("natslink: the server's max_payload is %d: raise it to at least %d", maxFrame, minFrame))
+	}
+	l := &Link{nc: nc, self: c.Self, prefix: c.Prefix, maxFrame: maxFrame, subjects: make(map[dmutex.NodeID]string)}
+	l.wake = sync.NewCond(&l.mu)
+	return l, nil
+}
+
+func checkPrefix(prefix string) error {
+	refuse := func(why string) error {
+		return dmutex.Misuse(fmt.Sprintf("natslink: Config.Prefix %q %s: give one or more tokens, such as locks.billing", prefix, why))
+	}
+	for token := range strings.SplitSeq(prefix, ".") {
+		if token == "" {
+			return refuse("has an empty token")
+		}
+	}
+	if strings.HasPrefix(prefix, "$") {
+		return refuse("begins with $, which is reserved")
+	}
+	for _, r := range prefix {
+		if r <= ' ' || r == '*' || r == '>' || r == 0x7f {
+			return refuse("contains a space or a wildcard")
+		}
+	}
+	return nil
+}
+
+// subject is where node from publishes for node to.
+func (l *Link) subject(to, from string) string { return l.prefix + "." + to + "." + from }
+
+// MaxFrame implements [transport.Link]. It is fixed when the link is made; if
+// a server met later takes less, larger frames are lost.
+func (l *Link) MaxFrame() int { return l.maxFrame }
+
+// Open implements [transport.Link]. If the connection is up it waits until the
+// server knows of the subscription, and fails if the server does not permit it.
+func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return transport.ErrClosed
+	case l.sub != nil:
+		return dmutex.Misuse("natslink: the link is open already")
+	}
+	subject := l.subject(l.self.String(), "*")
+	sub, err := l.nc.Subscribe(subject, func(m *nats.Msg) { l.receive(m, deliver) })
+	if err != nil {
+		return fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
+	}
+	if err := sub.SetPendingLimits(maxPendingFrames, maxPendingBytes); err != nil {
+		return fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
+	}
+	if l.nc.IsConnected() {
+		before := l.nc.LastError()
+		// If this fails the connection has trouble, and nats.go subscribes
+		// again when it is over.
+		_ = l.nc.FlushTimeout(2 * time.Second)
+		if err := l.nc.LastError(); err != before && denied(err, subject) {
+			_ = sub.Unsubscribe()
+			return fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
+		}
+	}
+	l.sub = sub
+	l.publishing.Go(l.publish)
+	return nil
+}
+
+// denied reports whether the server has refused the subscription. nats.go tells
+// only by the connection's last error.
+func denied(err error, subject string) bool {
+	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), strconv.Quote(subject))
+}
+
+// receive delivers what comes from a node, unless the link is closed.
+func (l *Link) receive(m *nats.Msg, deliver func(from dmutex.NodeID, frame []byte)) {
+	from := sender(m.Subject)
+	if from == dmutex.None || from == l.self || len(m.Data) == 0 || len(m.Data) > MaxFrame {
+		l.unread.Add(1)
+		return
+	}
+	l.delivering.Lock()
+	defer l.delivering.Unlock()
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	if !closed {
+		deliver(from, m.Data)
+	}
+}
+
+// sender reads the last token. It takes only the form that permissions name:
+// decimal without leading zeros.
+func sender(subject string) dmutex.NodeID {
+	token := subject[strings.LastIndexByte(subject, '.')+1:]
+	id, err := strconv.ParseUint(token, 10, 64)
+	if err != nil || token[0] == '0' {
+		return dmutex.None
+	}
+	return dmutex.NodeID(id)
+}
+
+// Send implements [transport.Link]. NATS has no address book: a frame to a
+// node that does not exist is lost.
+func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed || l.sub == nil:
+		return transport.ErrClosed
+	case to == dmutex.None || to == l.self:
+		return transport.ErrUnknownNode
+	case len(frame) == 0 || len(frame) > l.maxFrame:
+		return transport.ErrFrameSize
+	case l.queue.size()+len(frame)+overhead > Backlog:
+		return transport.ErrFull
+	}
+	subject, found := l.subjects[to]
+	if !found {
+		subject = l.subject(to.String(), l.self.String())
+		l.subjects[to] = subject
+	}
+	if len(l.queue.frames) == 0 {
+		l.wake.Signal()
+	}
+	l.queue.bytes = append(l.queue.bytes, frame...)
+	l.queue.frames = append(l.queue.frames, outgoing{subject, len(l.queue.bytes)})
+	return nil
+}
+
+// publish empties the queue until the link is closed.
+func (l *Link) publish() {
+	var b batch
+	for l.take(&b) {
+		start := 0
+		for _, f := range b.frames {
+			err := l.nc.Publish(f.subject, b.bytes[start:f.end])
+			start = f.end
+			if err == nil {
+				continue
+			}
+			l.unsent.Add(1)
+			if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
+				l.shut() // it will never take a frame again
+			}
+		}
+	}
+}
+
+// take waits for frames and exchanges them for the batch that was published.
+// It returns false when there will be none.
+func (l *Link) take(b *batch) bool {
+	b.clear()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue.frames) == 0 {
+		if l.closed {
+			return false
+		}
+		l.wake.Wait()
+	}
+	*b, l.queue = l.queue, *b
+	return true
+}
+
+func (l *Link) shut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.wake.Signal()
+}
+
+// Lost returns how many frames were lost here: those that Send took and nats.go
+// refused, and those that arrived and were not delivered because this node is
+// slow or because they were no frames.
+func (l *Link) Lost() (sending, receiving uint64) {
+	l.mu.Lock()
+	sub := l.sub
+	l.mu.Unlock()
+	receiving = l.unread.Load()
+	if sub != nil {
+		if n, err := sub.Dropped(); err == nil {
+			receiving += uint64(n)
+		}
+	}
+	return l.unsent.Load(), receiving
+}
+
+// Close implements [transport.Link]. It publishes what waits to be published;
+// the connection stays open.
+func (l *Link) Close() error {
+	l.shut()
+	l.mu.Lock()
+	sub := l.sub
+	l.mu.Unlock()
+	if sub == nil {
+		return nil
+	}
+	l.publishing.Wait()
+	err := sub.Unsubscribe()
+	l.delivering.Lock() // waits for deliver; from now on there is none
+	defer l.delivering.Unlock()
+	switch {
+	case errors.Is(err, nats.ErrBadSubscription), // closed before
+		errors.Is(err, nats.ErrConnectionClosed),
+		errors.Is(err, nats.ErrConnectionDraining):
+		return nil
+	}
+	return err
+}
