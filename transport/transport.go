@@ -23,8 +23,8 @@ type Link interface {
 	// Close.
 	Open(deliver func(from dmutex.NodeID, frame []byte)) error
 
-	// Send hands a frame to the network. It never waits for the network or
-	// for a peer, and does not keep the frame. A nil error promises nothing;
+	// Send hands a frame of 1 to MaxFrame bytes to the network. It never waits
+	// for the network or for a peer, and does not keep the frame. A nil error promises nothing;
 	// an error says why the frame was surely not sent: ErrUnknownNode,
 	// ErrFrameSize, ErrFull or ErrClosed.
 	Send(to dmutex.NodeID, frame []byte) error
@@ -40,7 +40,7 @@ type Link interface {
 // What Send refuses.
 var (
 	ErrUnknownNode = errors.New("transport: no address for this node")
-	ErrFrameSize   = errors.New("transport: frame is larger than the link takes")
+	ErrFrameSize   = errors.New("transport: frame is empty, or larger than the link takes")
 	ErrFull        = errors.New("transport: too much waits to be sent to this node")
 	ErrClosed      = errors.New("transport: link is closed")
 )
