@@ -14,15 +14,14 @@
 //
 // and the token carries
 //
-//	LN[j]  the number of the last request of j that was served
 //	Q      the nodes that are to have it next
+//	LN[j]  the number of the last request of j that was put into Q or served
 //
-// So the holder of the token, and only it, can tell a request that waits,
+// So the holder of the token, and only it, can tell a request that is new,
 // RN[j] > LN[j], from one that is outdated because the token was faster than
-// the REQUEST. When a node leaves it writes its own number into LN, appends to
-// Q every node not in it whose request waits, and sends TOKEN to the head of Q.
-// If there is none it keeps the token, idle, and sends it to the first REQUEST
-// that is not outdated.
+// the REQUEST. When a node leaves it appends to Q every node with a new request
+// and sends TOKEN to the head of Q. If Q is empty it keeps the token, idle, and
+// sends it to the first REQUEST that is not outdated.
 //
 // Mutual exclusion. There is one token: a node that sends it no longer has it.
 //
@@ -46,12 +45,13 @@
 // token came to it while a request is out, and only the holder knows which
 // requests are.
 //
-// Departures from the paper: every request has a number, also one that needs
-// no message, so numbers may leave gaps and a request waits if RN[j] > LN[j],
-// where the paper has RN[j] = LN[j]+1; TOKEN names the request that it serves;
-// the order of the search; messages carry the highest fence known; a cancelled
-// request runs its course as [dmutex.Site] tells, so that no number is ever
-// abandoned.
+// Departures from the paper: LN is written when a request is put into Q, not
+// when it has been served, and so tells also who is in Q; every request has a
+// number, also one that needs no message; a request is new if RN[j] > LN[j],
+// where the paper has RN[j] = LN[j]+1, so numbers may leave gaps; TOKEN names
+// the request that it serves; the order of the search; messages carry the
+// highest fence known; a cancelled request runs its course as [dmutex.Site]
+// tells.
 package suzukikasami
 
 import (
@@ -68,11 +68,10 @@ type Machine struct {
 	me      int             // our place in it
 	rn      []uint64        // RN, by member
 
-	// The token, if this node has it. If not, ln is room for it and q is empty.
-	token  bool
-	ln     []uint64        // LN, by member
-	q      []dmutex.NodeID // Q
-	queued []bool          // by member: it is in q
+	// The token. If it is elsewhere, ln is room for its numbers and q is empty.
+	token bool
+	ln    []uint64        // LN, by member
+	q     []dmutex.NodeID // Q
 }
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
@@ -107,10 +106,10 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 		rn:      make([]uint64, n),
 		ln:      make([]uint64, n),
 		q:       make([]dmutex.NodeID, 0, n),
-		queued:  make([]bool, n),
 	}
 	m.me = m.place(s.Self)
 	m.rn[m.me] = site.Stamp().Clock
+	m.ln[m.me] = m.rn[m.me]
 	switch {
 	case s.Holder != dmutex.None:
 		first = s.Holder
@@ -138,6 +137,7 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	}
 	m.rn[m.me] = m.site.Stamp().Clock
 	if m.token {
+		m.ln[m.me] = m.rn[m.me]
 		m.site.Enter()
 		return nil, nil
 	}
@@ -157,7 +157,7 @@ func (m *Machine) Release() ([]dmutex.Message, error) {
 	if err := m.site.Release(); err != nil {
 		return nil, err
 	}
-	m.leave()
+	m.handOn()
 	return m.site.Out(), nil
 }
 
@@ -186,7 +186,7 @@ func (m *Machine) request(msg dmutex.Message) {
 	j := m.place(msg.From)
 	m.rn[j] = max(m.rn[j], msg.Attempt)
 	if m.token && m.site.Phase() == dmutex.Idle && m.rn[j] > m.ln[j] {
-		m.pass(j)
+		m.handOn()
 	}
 }
 
@@ -202,58 +202,41 @@ func (m *Machine) take(msg dmutex.Message) error {
 		return nil // repeated
 	case len(msg.Numbers) != len(m.members):
 		return m.site.Refuse(msg, "LN has not one number for each member")
-	case msg.Numbers[m.me] >= msg.Attempt:
-		return m.site.Refuse(msg, "by LN the request has been served before")
+	case msg.Numbers[m.me] != msg.Attempt:
+		return m.site.Refuse(msg, "by LN it serves another request")
 	}
-	for _, node := range msg.Nodes {
-		j := m.place(node)
-		if j < 0 || j == m.me || m.queued[j] {
-			m.empty()
+	for i, node := range msg.Nodes {
+		if node == m.site.Self() || m.place(node) < 0 || slices.Contains(msg.Nodes[:i], node) {
 			return m.site.Refuse(msg, "Q is not a list of different other members")
 		}
-		m.enqueue(j)
 	}
-	copy(m.ln, msg.Numbers)
-	m.token = true
 	m.site.Witness(0, msg.Fence)
+	m.token = true
+	copy(m.ln, msg.Numbers)
+	m.q = append(m.q, msg.Nodes...)
 	if !m.site.Enter() {
-		m.leave()
+		m.handOn()
 	}
 	return nil
 }
 
-// leave ends our own request and sends the token on, if anybody waits.
-func (m *Machine) leave() {
-	m.ln[m.me] = m.rn[m.me]
+// handOn puts those with a new request into Q, and sends the token to its head
+// if there is one.
+func (m *Machine) handOn() {
 	for i := 1; i < len(m.members); i++ {
-		j := (m.me + i) % len(m.members)
-		if !m.queued[j] && m.rn[j] > m.ln[j] {
-			m.enqueue(j)
+		if j := (m.me + i) % len(m.members); m.rn[j] > m.ln[j] {
+			m.ln[j] = m.rn[j]
+			m.q = append(m.q, m.members[j])
 		}
 	}
-	if len(m.q) > 0 {
-		head := m.place(m.q[0])
-		m.q = slices.Delete(m.q, 0, 1)
-		m.pass(head)
+	if len(m.q) == 0 {
+		return
 	}
-}
-
-// pass sends the token to serve the request of member j.
-func (m *Machine) pass(j int) {
-	msg := m.site.Send(dmutex.Token, m.members[j], m.rn[j])
-	msg.Numbers, msg.Nodes = m.ln, m.q
-	m.token = false
-	m.empty()
-}
-
-func (m *Machine) enqueue(j int) {
-	m.q = append(m.q, m.members[j])
-	m.queued[j] = true
-}
-
-func (m *Machine) empty() {
-	m.q = m.q[:0]
-	clear(m.queued)
+	head := m.q[0]
+	m.q = slices.Delete(m.q, 0, 1)
+	token := m.site.Send(dmutex.Token, head, m.ln[m.place(head)])
+	token.Numbers, token.Nodes = m.ln, m.q
+	m.token, m.q = false, m.q[:0]
 }
 
 // Phase implements [dmutex.Machine].
@@ -288,7 +271,7 @@ func appendNumbers[T ~uint64](b []byte, numbers []T) []byte {
 func (m *Machine) Clone() dmutex.Machine {
 	c := *m
 	c.site = m.site.Clone()
-	c.rn, c.ln, c.queued = slices.Clone(m.rn), slices.Clone(m.ln), slices.Clone(m.queued)
+	c.rn, c.ln = slices.Clone(m.rn), slices.Clone(m.ln)
 	c.q = append(make([]dmutex.NodeID, 0, cap(m.q)), m.q...)
 	return &c
 }
