@@ -134,30 +134,38 @@ func (g *group) birth(self dmutex.NodeID, clock uint64) (Machine, error) {
 	return m, nil
 }
 
-// act does one thing to a machine and checks what can be seen there alone.
+// act does one lawful thing to a machine, and checks what can be seen there
+// alone.
 func act(m Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, *fault) {
 	was, fence := m.Phase(), m.Fence()
 	out, err := input(m, do, msg)
+	if err != nil {
+		return nil, faultf(ErrRefused, "%v", err)
+	}
+	return out, contract(m, self, do, was, fence, out)
+}
+
+// contract checks what an input, which found the machine in a phase and with a
+// fence, has made of it.
+func contract(m Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) *fault {
 	is := m.Phase()
 	switch {
-	case err != nil:
-		return nil, faultf(ErrRefused, "%v", err)
 	case do == request && is == dmutex.Idle,
 		do == cancel && is != dmutex.Idle,
 		do == release && is != dmutex.Idle,
 		do >= tick && is != was && !(was == dmutex.Waiting && is == dmutex.Held):
-		return nil, faultf(ErrContract, "%v makes %d, which was %v, %v", do, self, was, is)
+		return faultf(ErrContract, "%v makes %d, which was %v, %v", do, self, was, is)
 	case is != dmutex.Held && m.Fence() != 0:
-		return nil, faultf(ErrContract, "%d is %v and has fence %d", self, is, m.Fence())
+		return faultf(ErrContract, "%d is %v and has fence %d", self, is, m.Fence())
 	case was == dmutex.Held && is == dmutex.Held && m.Fence() != fence:
-		return nil, faultf(ErrContract, "%d is held and its fence goes from %d to %d", self, fence, m.Fence())
+		return faultf(ErrContract, "%d is held and its fence goes from %d to %d", self, fence, m.Fence())
 	}
 	for _, o := range out {
 		if o.From != self || o.To == self {
-			return nil, faultf(ErrContract, "%d sends %v", self, o)
+			return faultf(ErrContract, "%d sends %v", self, o)
 		}
 	}
-	return out, nil
+	return nil
 }
 
 func input(m Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
@@ -177,6 +185,7 @@ func input(m Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 
 // A local is a machine in one state, and what can be seen of it.
 type local struct {
+	self    dmutex.NodeID
 	machine Machine
 	text    string
 	phase   dmutex.Phase
@@ -187,7 +196,7 @@ type local struct {
 
 // inspect looks at a machine. It keeps it.
 func (g *group) inspect(m Machine, self dmutex.NodeID) (local, *fault) {
-	l := local{machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), clean: true}
+	l := local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), clean: true}
 	if t := text(m.Clone().(Machine)); t != l.text {
 		return l, faultf(ErrContract, "the clone of %q is %q", l.text, t)
 	}

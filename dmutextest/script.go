@@ -398,3 +398,19 @@ func Golden(t testing.TB, file, got string) {
 		t.Errorf("%s has changed; -update rewrites it. Now it is:\n%s", file, got)
 	}
 }
+
+// Refute explores a group in which a rule has been weakened, and fails unless
+// that goes wrong in the stated way. The file holds the shortest run to it, see
+// [Golden].
+func Refute(t testing.TB, c Config, kind error, file string) {
+	t.Helper()
+	r, err := Explore(c)
+	var v *Violation
+	if !errors.As(err, &v) || v.Kind != kind {
+		t.Fatalf("%v, want a violation: %v; got %v", r, kind, err)
+	}
+	if again, err := Replay(c.Algorithm, v.Script); err != nil || again != v.Script {
+		t.Errorf("the run is different when replayed: %v\n%s", err, again)
+	}
+	Golden(t, file, v.Script)
+}

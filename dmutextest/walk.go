@@ -27,27 +27,14 @@ func Walk(c Config, seed uint64, runs int) (Report, error) {
 
 // walk makes one run and adds it to the report.
 func (m *model) walk(begin []uint32, seed uint64, r *Report) *Violation {
-	random := rand.New(rand.NewPCG(seed, 0))
-	s := slices.Clone(begin)
 	var run []string
 	messages := 0
-	f := m.rests(s)
-	for f == nil {
-		list := m.possible(s)
-		if len(list) == 0 {
-			break
-		}
-		a := list[random.IntN(len(list))]
-		run = append(run, m.command(s, a))
-		if a.do == deliver || a.do == lose {
+	f := m.random(begin, seed, func(do verb, command string, _ []uint32) {
+		run = append(run, command)
+		if do == deliver || do == lose {
 			messages++
 		}
-		var next []uint32
-		if next, f = m.apply(s, a); f == nil {
-			f = m.rests(next)
-		}
-		s = append(s[:0], next...)
-	}
+	})
 	r.Steps += len(run)
 	r.Depth = max(r.Depth, len(run))
 	r.Least, r.Greatest = min(r.Least, messages), max(r.Greatest, messages)
@@ -57,4 +44,26 @@ func (m *model) walk(begin []uint32, seed uint64, r *Report) *Violation {
 	v := m.tell(f, run)
 	v.Seed = seed
 	return v
+}
+
+// random makes one run, and shows each step and the state after it.
+func (m *model) random(begin []uint32, seed uint64, see func(do verb, command string, s []uint32)) *fault {
+	random := rand.New(rand.NewPCG(seed, 0))
+	s := slices.Clone(begin)
+	f := m.rests(s)
+	for f == nil {
+		list := m.possible(s)
+		if len(list) == 0 {
+			break
+		}
+		a := list[random.IntN(len(list))]
+		command := m.command(s, a)
+		var next []uint32
+		if next, f = m.apply(s, a); f == nil {
+			f = m.rests(next)
+		}
+		s = append(s[:0], next...)
+		see(a.do, command, s)
+	}
+	return f
 }

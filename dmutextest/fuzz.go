@@ -1,0 +1,152 @@
+package dmutextest
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/dmutex/dmutex"
+)
+
+// FuzzMachine is the body of a fuzz target. It gives machines of a group
+// (three nodes if there are no members) local inputs at any time, their own
+// messages in any order, and messages that nobody sent; and checks that none
+// of it makes them panic, that each refusal is of one of the two kinds and has
+// changed nothing, and that the phases stay what they are.
+func FuzzMachine(f *testing.F, algorithm dmutex.Algorithm, members ...dmutex.NodeID) {
+	if len(members) == 0 {
+		members = Nodes(3)
+	}
+	f.Add([]byte{0, 0, 0, 1, 4, 0, 4, 0, 4, 0, 4, 0, 2, 0, 4, 0})
+	f.Add([]byte{0, 0, 1, 0, 0, 0, 5, 2, 0, 1, 1, 0, 0, 0, 0})
+	f.Add([]byte("forged messages of many kinds, in an order that nobody foresaw"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		z := &fuzz{t: t, members: members, data: data}
+		g := group{algorithm: algorithm, members: members}
+		for _, self := range members {
+			m, err := g.birth(self, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			z.machines = append(z.machines, m)
+		}
+		for len(z.data) > 0 {
+			z.turn()
+		}
+	})
+}
+
+type fuzz struct {
+	t        *testing.T
+	members  []dmutex.NodeID
+	machines []Machine
+	wire     []dmutex.Message
+	data     []byte
+}
+
+// below takes a number less than n from the data.
+func (z *fuzz) below(n int) int {
+	if len(z.data) == 0 {
+		return 0
+	}
+	b := z.data[0]
+	z.data = z.data[1:]
+	return int(b) % n
+}
+
+func (z *fuzz) turn() {
+	const forge = deliver + 1
+	switch do := verb(z.below(int(forge) + 1)); {
+	case do < deliver:
+		i := z.below(len(z.machines))
+		if _, ok := z.machines[i].(ticker); ok || do != tick {
+			z.input(i, do, dmutex.Message{})
+		}
+	case do == forge:
+		msg := z.forge()
+		i := z.below(len(z.machines))
+		if z.below(8) > 0 {
+			msg.To = z.members[i]
+		}
+		z.input(i, deliver, msg)
+	case len(z.wire) > 0:
+		k := z.below(len(z.wire))
+		msg := z.wire[k]
+		if z.below(8) > 0 { // else it comes again
+			z.wire = slices.Delete(z.wire, k, k+1)
+		}
+		if i := slices.Index(z.members, msg.To); i >= 0 {
+			z.input(i, deliver, msg.Clone())
+		}
+	}
+}
+
+// forge makes a message that may or may not make sense.
+func (z *fuzz) forge() dmutex.Message {
+	msg := dmutex.Message{
+		Kind:    dmutex.Kind(z.below(dmutex.Kinds + 1)),
+		From:    z.member(),
+		To:      z.member(),
+		Attempt: z.number(),
+		Clock:   z.number(),
+		Fence:   z.number(),
+	}
+	for range z.below(6) {
+		msg.Numbers = append(msg.Numbers, z.number())
+	}
+	for range z.below(6) {
+		msg.Nodes = append(msg.Nodes, z.member())
+	}
+	return msg
+}
+
+// number is mostly small, and sometimes about a limit.
+func (z *fuzz) number() uint64 {
+	limits := [...]uint64{1<<40 - 1, 1 << 40, 1<<62 - 1, 1 << 62, 1<<62 + 1, math.MaxUint64}
+	k := z.below(256)
+	if k < len(limits) {
+		return limits[k]
+	}
+	return uint64(k % 8)
+}
+
+// member is mostly one.
+func (z *fuzz) member() dmutex.NodeID {
+	switch k := z.below(32); k {
+	case 0:
+		return dmutex.None
+	case 1:
+		return slices.Max(z.members) + 1
+	default:
+		return z.members[k%len(z.members)]
+	}
+}
+
+func (z *fuzz) input(i int, do verb, msg dmutex.Message) {
+	m, self := z.machines[i], z.members[i]
+	before, was, fence := text(m), m.Phase(), m.Fence()
+	what, want := do.String(), dmutex.ErrMisuse
+	if do == deliver {
+		what, want = msg.String(), dmutex.ErrPeer
+	}
+	out, err := input(m, do, msg)
+	if err != nil {
+		if !errors.Is(err, want) || text(m) != before || len(out) > 0 {
+			z.t.Fatalf("%q: %s is refused by %q (want %v), makes %q and sends %v", before, what, err, want, text(m), out)
+		}
+		return
+	}
+	if !do.lawful(was) {
+		z.t.Fatalf("%q: %s is taken", before, what)
+	}
+	if f := contract(m, self, do, was, fence, out); f != nil {
+		z.t.Fatalf("%q: %s: %v", before, what, f)
+	}
+	if c := text(m.Clone().(Machine)); c != text(m) {
+		z.t.Fatalf("the clone of %q is %q", text(m), c)
+	}
+	for _, o := range out {
+		z.wire = append(z.wire, o.Clone())
+	}
+}

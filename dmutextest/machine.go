@@ -1,0 +1,308 @@
+package dmutextest
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dmutex/dmutex"
+)
+
+// TestMachine holds an algorithm against the contract of [dmutex.Machine],
+// [dmutex.Forgetter] and [Machine]. The group is that of members; if there are
+// none, groups of 1, 3 and 5 nodes. The network is FIFO.
+//
+// It does not replace [Explore]: it runs only the beginning of what a group
+// can do.
+func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.NodeID) {
+	three, five := members, members
+	if len(members) == 0 {
+		three, five = Nodes(3), Nodes(5)
+		t.Run("alone", func(t *testing.T) { alone(t, algorithm) })
+	}
+	t.Run("start", func(t *testing.T) { starts(t, algorithm, three) })
+	fresh := Config{Algorithm: algorithm, Members: three, Requests: []int{2}, Cancels: []int{1}, MaxStates: 20_000}
+	held := fresh
+	held.Holder, held.Fence = three[len(three)-1], 7
+	t.Run("fresh", func(t *testing.T) { states(t, fresh) })
+	t.Run("carried over", func(t *testing.T) { states(t, held) })
+	t.Run("equal text, equal future", func(t *testing.T) { futures(t, fresh) })
+	t.Run("output", func(t *testing.T) { overwritten(t, algorithm, five) })
+	t.Run("allocations", func(t *testing.T) { allocations(t, algorithm, five) })
+}
+
+// alone checks that a node without peers asks nobody.
+func alone(t *testing.T, algorithm dmutex.Algorithm) {
+	g := group{algorithm: algorithm, members: Nodes(1)}
+	m, err := g.birth(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for fence := range uint64(3) {
+		for _, in := range []struct {
+			do    verb
+			phase dmutex.Phase
+		}{{request, dmutex.Held}, {release, dmutex.Idle}} {
+			out, f := act(m, 1, in.do, dmutex.Message{})
+			if f != nil {
+				t.Fatal(f)
+			}
+			if len(out) > 0 || m.Phase() != in.phase {
+				t.Fatalf("%v alone: %v, sends %v", in.do, m.Phase(), out)
+			}
+			if in.phase == dmutex.Held && m.Fence() != fence+1 {
+				t.Fatalf("grant %d alone has fence %d", fence+1, m.Fence())
+			}
+		}
+	}
+}
+
+// starts checks that a Start which makes no sense is refused.
+func starts(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
+	self, stranger := members[0], slices.Max(members)+1
+	for _, tt := range []struct {
+		why   string
+		start dmutex.Start
+	}{
+		{"no members", dmutex.Start{Self: self}},
+		{"no self", dmutex.Start{Members: members}},
+		{"self is a stranger", dmutex.Start{Self: stranger, Members: members}},
+		{"a member twice", dmutex.Start{Self: self, Members: append(slices.Clone(members), self)}},
+		{"a member is None", dmutex.Start{Self: self, Members: append(slices.Clone(members), dmutex.None)}},
+		{"the holder is a stranger", dmutex.Start{Self: self, Members: members, Holder: stranger}},
+	} {
+		if m, err := algorithm(tt.start); !errors.Is(err, dmutex.ErrMisuse) {
+			t.Errorf("%s: got %v, %v, want ErrMisuse", tt.why, m, err)
+		}
+	}
+	given := slices.Clone(members)
+	slices.Reverse(given)
+	want := slices.Clone(given)
+	for _, self := range given {
+		if _, err := algorithm(dmutex.Start{Self: self, Members: given}); err != nil {
+			t.Errorf("members in another order: %v", err)
+		}
+	}
+	if !slices.Equal(given, want) {
+		t.Errorf("Start.Members was changed from %v to %v", want, given)
+	}
+}
+
+// states explores, and then looks at each state of a machine that occurred.
+func states(t *testing.T, c Config) {
+	m, begin, err := newModel(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, self := range c.Members {
+		l := m.locals[begin[i]]
+		if (self == c.Holder) != (l.phase == dmutex.Held) || l.phase == dmutex.Held && l.fence != c.Fence {
+			t.Fatalf("a group with holder %v and fence %d begins with %q", c.Holder, c.Fence, l.text)
+		}
+	}
+	if v := (&explorer{model: m, begin: begin}).explore(); v != nil {
+		t.Fatal(v)
+	}
+	for _, l := range m.locals {
+		if now := text(l.machine); now != l.text {
+			t.Fatalf("an input to a clone made of %q %q", l.text, now)
+		}
+		peers := slices.DeleteFunc(slices.Clone(c.Members), func(id dmutex.NodeID) bool { return id == l.self })
+		for _, do := range []verb{request, cancel, release} {
+			if !do.lawful(l.phase) {
+				refuses(t, l, do, dmutex.Message{}, dmutex.ErrMisuse)
+			}
+		}
+		for _, msg := range hostile(l.self, peers) {
+			refuses(t, l, deliver, msg, dmutex.ErrPeer)
+		}
+	}
+}
+
+// refuses checks that an input is refused, by the right error, and that it has
+// changed nothing.
+func refuses(t *testing.T, l local, do verb, msg dmutex.Message, want error) {
+	t.Helper()
+	m := l.machine.Clone().(Machine)
+	out, err := input(m, do, msg)
+	what := do.String()
+	if do == deliver {
+		what = msg.String()
+	}
+	switch {
+	case !errors.Is(err, want):
+		t.Fatalf("%q: %s: got error %v, want %v", l.text, what, err, want)
+	case len(out) > 0:
+		t.Fatalf("%q: %s is refused and yet sends %v", l.text, what, out)
+	case text(m) != l.text:
+		t.Fatalf("%q: %s is refused and yet makes %q", l.text, what, text(m))
+	}
+}
+
+// hostile returns messages that no correct peer sends, whatever the algorithm.
+func hostile(self dmutex.NodeID, peers []dmutex.NodeID) (all []dmutex.Message) {
+	stranger := self + 1
+	for slices.Contains(peers, stranger) {
+		stranger++
+	}
+	for _, kind := range []dmutex.Kind{0, dmutex.Kind(dmutex.Kinds), math.MaxUint8} {
+		all = append(all, dmutex.Message{Kind: kind, From: peers[0], To: self, Attempt: 1})
+	}
+	for kind := range dmutex.Kind(dmutex.Kinds) {
+		good := dmutex.Message{Kind: kind, From: peers[0], To: self, Attempt: 1, Clock: 1}
+		for _, spoil := range []func(*dmutex.Message){
+			func(m *dmutex.Message) { m.From = stranger },
+			func(m *dmutex.Message) { m.From = dmutex.None },
+			func(m *dmutex.Message) { m.From = self },
+			func(m *dmutex.Message) { m.To = peers[0] },
+			func(m *dmutex.Message) { m.To = stranger },
+			func(m *dmutex.Message) { m.To = dmutex.None },
+			func(m *dmutex.Message) { m.Attempt = math.MaxUint64 },
+			func(m *dmutex.Message) { m.Clock = math.MaxUint64 },
+			func(m *dmutex.Message) { m.Fence = 1 << 40 },
+			func(m *dmutex.Message) { m.Fence = math.MaxUint64 },
+		} {
+			bad := good
+			spoil(&bad)
+			all = append(all, bad)
+		}
+	}
+	return all
+}
+
+// futures checks that machines of equal text behave alike: machines that are
+// never copied or exchanged follow the model, which knows only texts.
+func futures(t *testing.T, c Config) {
+	for seed := range uint64(50) {
+		m, begin, err := newModel(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &play{group: m.group, network: c.Network, clocks: make([]uint64, m.n)}
+		if err := p.begin(); err != nil {
+			t.Fatal(err)
+		}
+		f := m.random(begin, seed, func(_ verb, command string, s []uint32) {
+			if err := p.do(strings.Fields(command)); err != nil {
+				t.Fatalf("seed %d: %s: %v", seed, command, err)
+			}
+			for i, machine := range p.machines {
+				if got, want := text(machine), m.locals[s[i]].text; got != want {
+					t.Fatalf("seed %d: %s: this machine is %q, and one whose text was equal became %q", seed, command, got, want)
+				}
+			}
+		})
+		if f != nil {
+			t.Fatalf("seed %d: %v", seed, f)
+		}
+	}
+}
+
+// overwritten checks that a driver which keeps the output notices it.
+func overwritten(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
+	g := group{algorithm: algorithm, members: members}
+	for _, self := range members {
+		m, err := g.birth(self, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := m.Request()
+		if len(out) == 0 {
+			continue
+		}
+		first := out[0].Clone()
+		if m.Phase() == dmutex.Held {
+			_, err = m.Release()
+		} else {
+			_, err = m.Cancel()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out[0].String() == first.String() {
+			t.Errorf("node %d: the next call left %v in the output of the last", self, first)
+		}
+	}
+}
+
+// allocations checks that in the long run nothing is allocated.
+func allocations(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
+	p := &pump{members: members}
+	g := group{algorithm: algorithm, members: members}
+	for _, self := range members {
+		m, err := g.birth(self, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.machines = append(p.machines, m)
+	}
+	round := func() {
+		for i := range p.machines {
+			p.cycle(t, i)
+		}
+	}
+	for range 10 {
+		round()
+	}
+	if n := testing.AllocsPerRun(100, round); n != 0 {
+		t.Errorf("%v allocations while each of %d nodes enters once, want none", n, len(members))
+	}
+}
+
+// A pump carries messages without allocating.
+type pump struct {
+	members  []dmutex.NodeID
+	machines []Machine
+	wire     []dmutex.Message // a ring: the slots and their lists are used again
+	head, n  int
+}
+
+// cycle lets node i enter and leave.
+func (p *pump) cycle(t *testing.T, i int) {
+	m := p.machines[i]
+	p.send(m.Request())
+	for ticks := 0; m.Phase() != dmutex.Held; ticks++ {
+		if p.deliver(); m.Phase() == dmutex.Held {
+			break
+		}
+		if ticks > 100*len(p.machines) {
+			t.Fatalf("node %d waits for ever: %q", p.members[i], text(m))
+		}
+		for _, m := range p.machines {
+			if m, ok := m.(ticker); ok {
+				p.send(m.Tick())
+			}
+		}
+	}
+	p.send(m.Release())
+	p.deliver()
+}
+
+func (p *pump) deliver() {
+	for p.n > 0 {
+		msg := p.wire[p.head]
+		p.head, p.n = (p.head+1)%len(p.wire), p.n-1
+		p.send(p.machines[slices.Index(p.members, msg.To)].Handle(msg))
+	}
+}
+
+func (p *pump) send(out []dmutex.Message, err error) {
+	if err != nil {
+		panic(err)
+	}
+	if p.wire == nil {
+		p.wire = make([]dmutex.Message, 1024)
+	}
+	for _, o := range out {
+		if p.n == len(p.wire) {
+			panic("dmutextest: more than 1024 messages are on their way")
+		}
+		slot := &p.wire[(p.head+p.n)%len(p.wire)]
+		numbers, nodes := append(slot.Numbers[:0], o.Numbers...), append(slot.Nodes[:0], o.Nodes...)
+		*slot = o
+		slot.Numbers, slot.Nodes = numbers, nodes
+		p.n++
+	}
+}
