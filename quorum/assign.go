@@ -1,0 +1,326 @@
+package quorum
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strconv"
+)
+
+// An Assignment gives each site the quorum that it asks when it wants to enter:
+// the sets S(i) of Maekawa, "A sqrt(N) Algorithm for Mutual Exclusion in
+// Decentralized Systems", ACM TOCS 3(2), 1985, section 3. He asks of them
+//
+//	M1  any two quorums share a site
+//	M2  each site is in its own quorum
+//	M3  all quorums have the same size
+//	M4  each site is in the same number of quorums
+//
+// Only M1 is needed for mutual exclusion. M2 saves a message or two; M3 and M4
+// are fairness: equal work for all, equal duty for all. An Assignment need not
+// fulfil any of them; [Assignment.Report] tells which it does. Those that
+// [Coterie.Assign] makes fulfil M1 always.
+//
+// An Assignment never changes. The zero Assignment has no sites.
+type Assignment[T cmp.Ordered] struct {
+	sites   []T // ascending
+	quorums [][]T
+}
+
+// An Entry is a site and its quorum.
+type Entry[T any] struct {
+	Site   T
+	Quorum []T
+}
+
+// NewAssignment returns the assignment of these entries. It refuses no entries
+// (ErrSize), a site with two entries or twice in a quorum (ErrDuplicate), a
+// quorum without sites (ErrEmpty), and in a quorum a site that has no entry
+// (ErrSite).
+func NewAssignment[T cmp.Ordered](entries ...Entry[T]) (Assignment[T], error) {
+	var a Assignment[T]
+	for _, e := range entries {
+		a.sites = append(a.sites, e.Site)
+	}
+	if err := distinct(a.sites); err != nil {
+		return Assignment[T]{}, err
+	}
+	slices.Sort(a.sites)
+	a.quorums = make([][]T, len(entries))
+	for i, e := range entries {
+		of := "the quorum of " + named("site", i, e.Site)
+		if law := alone(e.Quorum); law != nil {
+			text := " names a site twice; name each site once"
+			switch law {
+			case ErrEmpty:
+				text = " has no site; it would enter unasked"
+			case ErrSite:
+				text = " has a site that is not a number (NaN); remove it"
+			}
+			return Assignment[T]{}, refuse(law, of+text)
+		}
+		for k, s := range e.Quorum {
+			if _, ok := slices.BinarySearch(a.sites, s); !ok {
+				return Assignment[T]{}, refuse(ErrSite, named("site", k, s)+" in "+of+" is unknown; give it an entry too, or remove it")
+			}
+		}
+		q := slices.Clone(e.Quorum)
+		slices.Sort(q)
+		at, _ := slices.BinarySearch(a.sites, e.Site)
+		a.quorums[at] = q
+	}
+	return a, nil
+}
+
+// Sites returns the sites in ascending order. The slice is the caller's.
+func (a Assignment[T]) Sites() []T { return slices.Clone(a.sites) }
+
+// Quorum returns the quorum of a site, its sites in ascending order, or nil if
+// the site is unknown. The slice is the caller's.
+func (a Assignment[T]) Quorum(site T) []T {
+	i, ok := slices.BinarySearch(a.sites, site)
+	if !ok {
+		return nil
+	}
+	return slices.Clone(a.quorums[i])
+}
+
+// All yields the sites in ascending order, each with its quorum. The slices are
+// the caller's.
+func (a Assignment[T]) All() iter.Seq2[T, []T] {
+	return func(yield func(T, []T) bool) {
+		for i, s := range a.sites {
+			if !yield(s, slices.Clone(a.quorums[i])) {
+				return
+			}
+		}
+	}
+}
+
+// A Report says which of Maekawa's conditions an assignment fulfils, and who
+// offends. A list of offenders is empty exactly if its condition holds. The lists
+// are in ascending order.
+type Report[T cmp.Ordered] struct {
+	Disjoint   [][2]T // M1: pairs of sites whose quorums share no site
+	Outside    []T    // M2: sites that are not in their own quorum
+	Unequal    []T    // M3: sites whose quorum is not of size Size
+	Unbalanced []T    // M4: sites whose duty is not Duty
+
+	Size int // the most frequent size of a quorum; of equals the smallest
+	Duty int // the most frequent number of quorums that a site is in, likewise
+}
+
+// M1 reports whether any two quorums share a site.
+func (r Report[T]) M1() bool { return len(r.Disjoint) == 0 }
+
+// M2 reports whether each site is in its own quorum.
+func (r Report[T]) M2() bool { return len(r.Outside) == 0 }
+
+// M3 reports whether all quorums have the same size.
+func (r Report[T]) M3() bool { return len(r.Unequal) == 0 }
+
+// M4 reports whether each site is in the same number of quorums.
+func (r Report[T]) M4() bool { return len(r.Unbalanced) == 0 }
+
+// Report examines the assignment.
+func (a Assignment[T]) Report() Report[T] {
+	var (
+		r     Report[T]
+		f     = newFamily(a.quorums, a.sites)
+		sizes = make([]int, len(a.sites))
+		duty  = make([]int, len(a.sites))
+	)
+	for i, q := range f.all() {
+		sizes[i] = q.count()
+		for s := range q.each() {
+			duty[s]++
+		}
+		if !q.has(i) {
+			r.Outside = append(r.Outside, a.sites[i])
+		}
+		for j := range i {
+			if !f.at(j).meets(q) {
+				r.Disjoint = append(r.Disjoint, [2]T{a.sites[j], a.sites[i]})
+			}
+		}
+	}
+	slices.SortFunc(r.Disjoint, func(p, q [2]T) int { return slices.Compare(p[:], q[:]) })
+	r.Size, r.Duty = mode(sizes), mode(duty)
+	for i, s := range a.sites {
+		if sizes[i] != r.Size {
+			r.Unequal = append(r.Unequal, s)
+		}
+		if duty[i] != r.Duty {
+			r.Unbalanced = append(r.Unbalanced, s)
+		}
+	}
+	return r
+}
+
+// mode returns the most frequent number, of equals the smallest.
+func mode(list []int) int {
+	sorted := slices.Sorted(slices.Values(list))
+	best, most, run := 0, 0, 0
+	for i, v := range sorted {
+		if run++; i > 0 && sorted[i-1] != v {
+			run = 1
+		}
+		if run > most {
+			best, most = v, run
+		}
+	}
+	return best
+}
+
+// String returns a line for each condition: M1 yes, or M2 no and who offends.
+func (r Report[T]) String() string {
+	b := verdict(nil, "M1 (any two share a site)", len(r.Disjoint), func(b []byte, i int) []byte {
+		b = appendName(append(b, '{'), r.Disjoint[i][0])
+		return append(appendName(append(b, ','), r.Disjoint[i][1]), '}')
+	})
+	b = verdict(b, "M2 (own membership)", len(r.Outside), func(b []byte, i int) []byte { return appendName(b, r.Outside[i]) })
+	b = verdict(b, "M3 (equal size "+strconv.Itoa(r.Size)+")", len(r.Unequal), func(b []byte, i int) []byte { return appendName(b, r.Unequal[i]) })
+	b = verdict(b, "M4 (equal duty "+strconv.Itoa(r.Duty)+")", len(r.Unbalanced), func(b []byte, i int) []byte { return appendName(b, r.Unbalanced[i]) })
+	return string(b)
+}
+
+func verdict(b []byte, condition string, offenders int, name func([]byte, int) []byte) []byte {
+	b = append(b, condition...)
+	if offenders == 0 {
+		return append(b, ": yes\n"...)
+	}
+	b = append(b, ": no, but for"...)
+	for i := range min(offenders, shown) {
+		b = name(append(b, ' '), i)
+	}
+	if offenders > shown {
+		b = append(b, " and "+strconv.Itoa(offenders-shown)+" more"...)
+	}
+	return append(b, '\n')
+}
+
+func appendName[T cmp.Ordered](b []byte, site T) []byte {
+	text, err := siteText(site)
+	if err != nil {
+		text = "?"
+	}
+	return append(b, text...)
+}
+
+// Limits of Assign.
+const (
+	matchable   = 1 << 12 // quorums among which each site is first sought one
+	assignTurns = 8       // times that every site may choose anew
+)
+
+// Assign gives a quorum to each site of c, and to others that take part without
+// having a say (the clients of a [Singleton]); sites of c among the others are
+// no mistake. Each site of c gets a quorum that contains it, where c has one.
+//
+// The quorums are chosen for equal duty: first, if there are at most 4096, as
+// many sites as possible get a quorum of their own (a matching; in a plane that
+// is everybody), then each site in turn, while that helps, takes a quorum whose
+// members have least duty. The result is the same each time. It is balanced, but
+// only in special cases (a plane, a full grid, a majority) is it proved that M4
+// holds: see [Assignment.Report].
+//
+// It refuses the zero Coterie (ErrEmpty) and an other that is not a number
+// (ErrSite).
+func (c Coterie[T]) Assign(others ...T) (Assignment[T], error) {
+	if c.under == nil {
+		return Assignment[T]{}, refuse(ErrEmpty, "the zero Coterie has no quorum to assign; make one with New or a builder")
+	}
+	for i, s := range others {
+		if s != s {
+			return Assignment[T]{}, refuse(ErrSite, "site "+strconv.Itoa(i)+" of the others is not a number (NaN); remove it")
+		}
+	}
+	all := sites([][]T{c.sites, others})
+	number := make([]int, len(all)) // each site's number in c, or -1
+	for i, s := range all {
+		number[i] = -1
+		if k, ok := slices.BinarySearch(c.sites, s); ok {
+			number[i] = k
+		}
+	}
+	a := Assignment[T]{sites: all}
+	for _, q := range c.under.assign(number) {
+		a.quorums = append(a.quorums, c.members(q))
+	}
+	return a, nil
+}
+
+// assign returns a quorum for each asker: a site, or -1 for somebody else.
+func (s *system) assign(askers []int) []set {
+	var (
+		duty   = make([]float64, s.sites)
+		chosen = make([]set, len(askers))
+		count  = func(q set, by float64) {
+			for i := range q.each() {
+				duty[i] += by
+			}
+		}
+	)
+	for i, q := range s.matched(askers) {
+		if q != nil {
+			chosen[i] = q
+			count(q, 1)
+		}
+	}
+	// What a site adds to the sum of the squares of all duties is 2*duty+1 for
+	// each member: that sum falls with every change, so that the turns end.
+	cost := make([]float64, s.sites)
+	price := func(q set) float64 {
+		sum := 0.0
+		for i := range q.each() {
+			sum += cost[i]
+		}
+		return sum
+	}
+	for range assignTurns {
+		changed := false
+		for i, asker := range askers {
+			if chosen[i] != nil {
+				count(chosen[i], -1)
+			}
+			for k, d := range duty {
+				cost[k] = 2*d + 1
+			}
+			q, least := s.cheapest(cost, asker)
+			if chosen[i] == nil || least < price(chosen[i]) {
+				chosen[i], changed = q, true
+			}
+			count(chosen[i], 1)
+		}
+		if !changed {
+			break
+		}
+	}
+	return chosen
+}
+
+// matched gives each asker, as far as possible, a quorum that contains it and
+// that nobody else has.
+func (s *system) matched(askers []int) []set {
+	if s.count(-1) > matchable {
+		return nil
+	}
+	listed := emptyFamily(s.sites, 0)
+	for q := range s.quorums() {
+		listed.push(q)
+	}
+	column := listed.columns()
+	wanted := emptyFamily(listed.len(), len(askers))
+	for _, asker := range askers {
+		if may := wanted.grow(); asker >= 0 {
+			copy(may, column.at(asker))
+		}
+	}
+	chosen := make([]set, len(askers))
+	for i, q := range match(wanted, listed.len()) {
+		if q >= 0 {
+			chosen[i] = listed.at(q).clone()
+		}
+	}
+	return chosen
+}

@@ -1,0 +1,295 @@
+package quorum
+
+import (
+	"cmp"
+	"math"
+	"strconv"
+)
+
+// The availability of a coterie is the probability that the sites that are up
+// contain a quorum, each site being up or down independently of the others
+// (Barbara and Garcia-Molina, 1987; Peleg and Wool, "The Availability of Quorum
+// Systems", Information and Computation 123(2), 1995).
+//
+// It is computed gate by gate. Votes and rows have closed walks. For written-out
+// quorums the sites are decided one after the other, and what is left of the
+// quorums after each decision is the state: a quorum dies with its first site
+// that is down, and a quorum whose rest contains the rest of another no longer
+// matters. Decisions that leave the same rests share a state, so that grids of a
+// hundred sites have few. If there are too many, a small gate is enumerated, and
+// a large coterie is sampled.
+
+// An Estimate is a probability, and how well it is known.
+type Estimate struct {
+	// Value is the probability, or the best guess at it.
+	Value float64
+
+	// Bounds contain the true probability: with certainty if Samples is 0, when
+	// they equal Value (which is right to about 1e-13), and otherwise with a
+	// confidence of 99 percent (Wilson's score interval).
+	Bounds
+
+	// Samples is the number of random states of the sites behind an estimate,
+	// and 0 if Value is exact.
+	Samples int
+}
+
+// Bounds are a least and a greatest possible value.
+type Bounds struct{ Low, High float64 }
+
+// Exact reports whether the bounds are equal.
+func (b Bounds) Exact() bool { return b.Low == b.High }
+
+// What Availability samples with where it has to: the interval is then at most
+// 0.0051 wide.
+const (
+	defaultSamples = 1 << 18
+	defaultSeed    = 1
+)
+
+// maxSamples bounds the work of SampleAvailability.
+const maxSamples = 1 << 30
+
+// Availability returns the probability that a quorum is up when each site is up
+// with probability p. It is exact for every builder of this package up to some
+// sixty sites and far beyond, but for planes of order 7 and more; where it would
+// be too much work it is [Coterie.SampleAvailability] with 2^18 samples and
+// seed 1, so that it is the same number each time.
+//
+// A p outside [0, 1] is refused (ErrProbability). The zero Coterie has no quorum
+// and so the availability 0.
+func (c Coterie[T]) Availability(p float64) (Estimate, error) {
+	return c.AvailabilityAt(func(T) float64 { return p })
+}
+
+// AvailabilityAt is [Coterie.Availability] with a probability for each site. It
+// calls up once for each site, in order.
+func (c Coterie[T]) AvailabilityAt(up func(site T) float64) (Estimate, error) {
+	p, err := c.probabilities(up)
+	if err != nil {
+		return Estimate{}, err
+	}
+	s, exact := c.system(), true
+	value := fold(s, p, func(g gate, up []float64) float64 {
+		if !exact {
+			return 0
+		}
+		v, ok := g.chance(up)
+		exact = exact && ok
+		return v
+	})
+	if !exact {
+		return s.sample(p, defaultSamples, defaultSeed), nil
+	}
+	value = min(1, max(0, value))
+	return Estimate{Value: value, Bounds: Bounds{value, value}}, nil
+}
+
+// SampleAvailability estimates the availability from so many random states of
+// the sites, drawn by a SplitMix64 generator (Steele, Lea and Flood, "Fast
+// Splittable Pseudorandom Number Generators", OOPSLA 2014) that starts from
+// seed: the same arguments, the same estimate. The interval of 99 percent
+// confidence narrows with the square root of samples. Samples below 1 or above
+// 2^30 are refused (ErrSize), as is a probability outside [0, 1].
+func (c Coterie[T]) SampleAvailability(up func(site T) float64, samples int, seed uint64) (Estimate, error) {
+	p, err := c.probabilities(up)
+	if err != nil {
+		return Estimate{}, err
+	}
+	if samples < 1 || samples > maxSamples {
+		return Estimate{}, refuse(ErrSize, strconv.Itoa(samples)+" samples; draw between 1 and "+strconv.Itoa(maxSamples))
+	}
+	return c.system().sample(p, samples, seed), nil
+}
+
+func (c Coterie[T]) probabilities(up func(site T) float64) ([]float64, error) {
+	p := make([]float64, len(c.sites))
+	for i, site := range c.sites {
+		p[i] = up(site)
+		if !(p[i] >= 0 && p[i] <= 1) {
+			return nil, refuse(ErrProbability, named("site", i, site)+" is up with probability "+
+				strconv.FormatFloat(p[i], 'g', -1, 64)+"; give a number from 0 to 1")
+		}
+	}
+	return p, nil
+}
+
+func (s *system) sample(p []float64, samples int, seed uint64) Estimate {
+	holds, up, hits := s.holder(), newSet(s.sites), 0
+	for range samples {
+		clear(up)
+		for i := range p {
+			if draw(&seed) < p[i] {
+				up.add(i)
+			}
+		}
+		if holds(up) {
+			hits++
+		}
+	}
+	low, high := wilson(hits, samples)
+	return Estimate{float64(hits) / float64(samples), Bounds{low, high}, samples}
+}
+
+// draw returns the next number in [0, 1) of SplitMix64.
+func draw(state *uint64) float64 {
+	*state += 0x9e3779b97f4a7c15
+	z := *state
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return float64((z^z>>31)>>11) / (1 << 53)
+}
+
+// wilson returns the score interval of 99 percent confidence (Wilson, "Probable
+// Inference, the Law of Succession, and Statistical Inference", JASA 22, 1927).
+// Unlike the textbook's normal interval it stays honest near 0 and 1.
+func wilson(hits, samples int) (low, high float64) {
+	const z = 2.5758293035489004 // the normal distribution has 99.5 percent below
+	n, p := float64(samples), float64(hits)/float64(samples)
+	middle := p + z*z/(2*n)
+	spread := z * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
+	low, high = (middle-spread)/(1+z*z/n), (middle+spread)/(1+z*z/n)
+	return max(0, min(low, p)), min(1, max(high, p))
+}
+
+// Limits of the exact availability of written-out quorums.
+const (
+	enumerated   = 20      // inputs whose states are all gone through
+	frontierPlan = 1 << 28 // words compared to see which rests contain which
+	frontierWork = 1 << 24 // words touched when going through the states
+)
+
+func (g *list) chance(up []float64) (float64, bool) {
+	n, k := g.size(), g.family.len()
+	if k == 0 {
+		return 0, true
+	}
+	if n > 10 && times(times(n, k), times(k, words(n))) <= frontierPlan {
+		if p, ok := g.frontier(up); ok {
+			return p, true
+		}
+	}
+	if n <= enumerated {
+		return g.enumerate(up), true
+	}
+	return 0, false
+}
+
+// enumerate goes through all 2^n states: first it marks those that contain a
+// quorum, then it averages the inputs away, one after the other.
+func (g *list) enumerate(up []float64) float64 {
+	n := g.size()
+	value := make([]float64, 1<<n)
+	for _, q := range g.family.all() {
+		value[q[0]] = 1
+	}
+	for i := range n {
+		for s := range value {
+			if s>>i&1 == 0 && value[s] != 0 {
+				value[s|1<<i] = 1
+			}
+		}
+	}
+	for i := n - 1; i >= 0; i-- {
+		for s := range 1 << i {
+			value[s] = (1-up[i])*value[s] + up[i]*value[s|1<<i]
+		}
+	}
+	return value[0]
+}
+
+// frontier decides the inputs in order. A state is the set of quorums that are
+// still alive and matter, and its probability.
+func (g *list) frontier(up []float64) (float64, bool) {
+	width := words(g.family.len())
+	type state struct {
+		alive set
+		p     float64
+	}
+	var (
+		now, next []state
+		total     float64
+		budget    = frontierWork
+		place     map[string]int // where in next a state is; only looked up
+		key       = make([]byte, 8*width)
+		scratch   = make(set, width)
+	)
+	now = []state{{full(g.family.len()), 1}}
+	for i := range g.size() {
+		shadows, done := g.shadows(i + 1)
+		next, place = next[:0], make(map[string]int)
+		arrive := func(alive set, p float64) {
+			if p == 0 || alive.empty() {
+				return
+			}
+			if alive.meets(done) {
+				total += p
+				return
+			}
+			copy(scratch, alive)
+			for q := range alive.each() {
+				if scratch.has(q) {
+					scratch.drop(shadows.at(q))
+					budget -= width
+				}
+			}
+			for w, bits := range scratch {
+				for b := range 8 {
+					key[8*w+b] = byte(bits >> (8 * b))
+				}
+			}
+			at, ok := place[string(key)]
+			if !ok {
+				at = len(next)
+				place[string(key)] = at
+				next = append(next, state{scratch.clone(), 0})
+				budget -= 8 * width
+			}
+			next[at].p += p
+		}
+		for _, s := range now {
+			arrive(s.alive, s.p*up[i])
+			s.alive.drop(g.column.at(i))
+			arrive(s.alive, s.p*(1-up[i]))
+			if budget < 0 {
+				return 0, false
+			}
+		}
+		now, next = next, now
+	}
+	return total, true
+}
+
+// shadows returns, for each quorum, those that it makes irrelevant once inputs
+// below i are decided (their rest from i on contains its rest, or equals it and
+// they come later), and the quorums whose rest is empty.
+func (g *list) shadows(i int) (shadows *family, done set) {
+	rest := full(g.size())
+	for j := range i {
+		rest.remove(j)
+	}
+	k := g.family.len()
+	rests := emptyFamily(g.size(), k)
+	sizes := make([]int, k)
+	done = newSet(k)
+	for q, s := range g.family.all() {
+		r := rests.grow()
+		for w := range r {
+			r[w] = s[w] & rest[w]
+		}
+		if sizes[q] = r.count(); sizes[q] == 0 {
+			done.add(q)
+		}
+	}
+	shadows = emptyFamily(k, k)
+	for a := range k {
+		shadow := shadows.grow()
+		for b := range k {
+			larger := cmp.Or(cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a, b)) < 0
+			if larger && rests.at(a).within(rests.at(b)) {
+				shadow.add(b)
+			}
+		}
+	}
+	return shadows, done
+}

@@ -1,0 +1,257 @@
+package quorum
+
+import (
+	"cmp"
+	"iter"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+)
+
+// A Coterie is a set of quorums over sites of type T that obeys the three laws:
+// non-emptiness, intersection and minimality. It cannot be made otherwise, so
+// that whoever is handed one need not check it. A Coterie never changes, and may
+// be used by several goroutines at once.
+//
+// Its sites are those that occur in some quorum. The zero Coterie has neither
+// quorums nor sites; every method accepts it.
+//
+// Garcia-Molina and Barbara, "How to Assign Votes in a Distributed System",
+// Journal of the ACM 32(4), 1985.
+type Coterie[T cmp.Ordered] struct {
+	sites []T // ascending
+	under *system
+}
+
+// New returns the coterie of these quorums, in whatever order they and their
+// sites are given. If they are none, the error is the first [*Violation] that
+// [Check] yields.
+func New[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
+	for v := range Check(quorums...) {
+		return Coterie[T]{}, v
+	}
+	names := sites(quorums)
+	return written(newFamily(quorums, names).sorted(), names), nil
+}
+
+// Minimize returns the coterie of those quorums that contain no other, each
+// once: what is left of a quorum system (a family in which any two quorums
+// intersect) without its superfluous quorums. It refuses what [New] refuses, but
+// for quorums that contain or repeat others.
+func Minimize[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
+	for v := range Check(quorums...) {
+		if v.Law != ErrMinimality && (v.Law != ErrDuplicate || v.Second < 0) {
+			return Coterie[T]{}, v
+		}
+	}
+	names := sites(quorums)
+	return written(newFamily(quorums, names).minimal(), names), nil
+}
+
+// written returns the coterie of a family that obeys the laws.
+func written[T cmp.Ordered](f *family, names []T) Coterie[T] {
+	var a assembly
+	return finish(&a, a.written(f, leaves(len(names))), names)
+}
+
+// written adds a gate for a family that obeys the laws, less the inputs that do
+// not occur in it.
+func (a *assembly) written(f *family, in []input) input {
+	used := f.support()
+	if used.count() == 1 {
+		for i := range used.each() {
+			return in[i]
+		}
+	}
+	if used.count() == f.n {
+		return a.add(newList(f), in)
+	}
+	var kept []input
+	number := same(f.n, 0)
+	for i := range used.each() {
+		number[i] = len(kept)
+		kept = append(kept, in[i])
+	}
+	g := emptyFamily(len(kept), f.len())
+	for _, q := range f.all() {
+		s := g.grow()
+		for i := range q.each() {
+			s.add(number[i])
+		}
+	}
+	return a.add(newList(g), kept)
+}
+
+// finish returns the coterie that hangs under root, site i being names[i].
+func finish[T cmp.Ordered](a *assembly, root input, names []T) Coterie[T] {
+	order := make([]int, len(names))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
+	rank := make([]int, len(names))
+	sorted := make([]T, len(names))
+	for r, i := range order {
+		rank[i], sorted[r] = r, names[i]
+	}
+	for _, n := range a.nodes {
+		for k, in := range n.in {
+			if site, ok := in.site(); ok {
+				n.in[k] = input(rank[site])
+			}
+		}
+	}
+	if site, ok := root.site(); ok {
+		root = input(rank[site])
+	}
+	under, kept := a.finish(root, len(names))
+	c := Coterie[T]{make([]T, len(kept)), under}
+	for i, k := range kept {
+		c.sites[i] = sorted[k]
+	}
+	return c
+}
+
+// leaves returns the sites 0, ..., n-1 as inputs.
+func leaves(n int) []input {
+	in := make([]input, n)
+	for i := range in {
+		in[i] = input(i)
+	}
+	return in
+}
+
+func (c Coterie[T]) system() *system {
+	if c.under == nil {
+		return nothing
+	}
+	return c.under
+}
+
+// numbers returns the sites of c among some values.
+func (c Coterie[T]) numbers(values []T) set {
+	s := newSet(len(c.sites))
+	for _, v := range values {
+		if i, ok := slices.BinarySearch(c.sites, v); ok {
+			s.add(i)
+		}
+	}
+	return s
+}
+
+// members returns the sites in a set, in order.
+func (c Coterie[T]) members(s set) []T {
+	list := make([]T, 0, s.count())
+	for i := range s.each() {
+		list = append(list, c.sites[i])
+	}
+	return list
+}
+
+func (c Coterie[T]) named(sets iter.Seq[set]) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for s := range sets {
+			if !yield(c.members(s)) {
+				return
+			}
+		}
+	}
+}
+
+// Sites returns the sites that occur in some quorum, in ascending order. The
+// slice is the caller's.
+func (c Coterie[T]) Sites() []T { return slices.Clone(c.sites) }
+
+// Quorums yields every quorum once, its sites in ascending order; each slice is
+// the caller's. The order of the quorums is the same each time. Some coteries
+// have far too many to go through: see [Coterie.Len].
+func (c Coterie[T]) Quorums() iter.Seq[[]T] { return c.named(c.system().quorums()) }
+
+// Len returns the number of quorums, or the largest int if there are more. It
+// does not go through them.
+func (c Coterie[T]) Len() int { return c.system().count(-1) }
+
+// IsQuorum reports whether the sites, in any order, are one of the quorums of c:
+// no site missing, none too many. To ask whether replies suffice, use
+// [Coterie.HasQuorum].
+func (c Coterie[T]) IsQuorum(sites ...T) bool {
+	s := c.numbers(sites)
+	if s.count() != len(sites) {
+		return false // a stranger, or the same site twice
+	}
+	holds := c.system().holder()
+	if !holds(s) {
+		return false
+	}
+	for i := range s.clone().each() {
+		s.remove(i)
+		if holds(s) {
+			return false
+		}
+		s.add(i)
+	}
+	return true
+}
+
+// HasQuorum reports whether the sites contain a quorum of c. Values that are not
+// sites of c count for nothing, and a site counts once.
+func (c Coterie[T]) HasQuorum(sites ...T) bool {
+	return c.system().holder()(c.numbers(sites))
+}
+
+// Smallest returns the size of a smallest quorum; 0 for the zero Coterie.
+func (c Coterie[T]) Smallest() int {
+	_, n := c.system().cheapest(same(len(c.sites), 1.0), -1)
+	return int(math.Round(n))
+}
+
+// Largest returns the size of a largest quorum; 0 for the zero Coterie.
+func (c Coterie[T]) Largest() int {
+	s := c.system()
+	dearest := fold(s, same(s.sites, -1.0), func(g gate, cost []float64) float64 {
+		_, n := g.cheapest(cost, -1)
+		return n
+	})
+	return int(math.Round(-dearest))
+}
+
+// Degree returns the number of quorums that contain the site, or the largest int
+// if there are more; 0 for a value that is not a site of c.
+func (c Coterie[T]) Degree(site T) int {
+	i, ok := slices.BinarySearch(c.sites, site)
+	if !ok {
+		return 0
+	}
+	return c.system().count(i)
+}
+
+const (
+	maxInt = math.MaxInt
+
+	// maxListed bounds the quorums that a method goes through one by one.
+	maxListed = 1 << 20
+)
+
+var inf = math.Inf(1)
+
+func tooMany(n int) error {
+	return refuse(ErrTooLarge, strconv.Itoa(n)+" quorums or more, where at most "+strconv.Itoa(maxListed)+
+		" can be listed; ask about a smaller coterie")
+}
+
+// plus and times stop at the largest int. Their arguments are not negative.
+func plus(a, b int) int {
+	if a > maxInt-b {
+		return maxInt
+	}
+	return a + b
+}
+
+func times(a, b int) int {
+	high, low := bits.Mul(uint(a), uint(b))
+	if high != 0 || low > maxInt {
+		return maxInt
+	}
+	return int(low)
+}

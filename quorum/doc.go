@@ -1,0 +1,55 @@
+// Package quorum builds, checks and measures coteries: the families of groups
+// that may act for all.
+//
+// Some sites (nodes, replicas, voters) must decide one thing at a time: who holds
+// the lock, which value is written. Asking all of them works until one crashes.
+// Asking a group is enough, if any two groups that may decide share a member,
+// since that member will not agree to both. Such a group is a quorum, and a
+// coterie is a set of quorums with three laws:
+//
+//   - non-emptiness: there is a quorum, and every quorum has a site;
+//   - intersection: any two quorums share a site;
+//   - minimality: no quorum contains another.
+//
+// A [Coterie] obeys them by construction. [New] takes written-out quorums and
+// names the two that offend; [Check] lists all offences; [Minimize] drops what is
+// superfluous. The known constructions are here by name:
+//
+//	Singleton                 one site decides: the central coordinator
+//	Majority, Weighted        more than half of the sites, or of their votes
+//	SquareGrid, Grid, RowGrid a row and a column; a row and one of each other row
+//	Plane, Degenerate         lines of a projective plane: the smallest equals
+//	Tree, Hierarchical        paths in a tree; majorities of majorities
+//	Wheel, Wall               a hub and one of the rim; a row and one of each below
+//	Compose                   a coterie whose sites are coteries
+//
+// They differ in what they cost and what they survive:
+//
+//	size          Smallest, Largest: how many must be asked
+//	load          how busy the busiest site is; one over it is the capacity
+//	resilience    how many crashes, whichever they are, leave a quorum
+//	availability  how likely a quorum is up if each site is up with probability p
+//	dual          the minimal transversals: what must be down to stop everybody
+//	domination    whether another coterie is available whenever this one is, and
+//	              sometimes when it is not; Dominating returns one
+//
+// [Compare] puts them side by side for a number of sites. For Maekawa's algorithm
+// [Coterie.Assign] gives each site a quorum of its own, and [Assignment.Report]
+// says which of his four conditions that fulfils.
+//
+// A coterie of sixty sites can have more quorums than can be written down. It is
+// then kept as a small tree of gates, and all methods but those that list quorums
+// work on that.
+//
+// # Purity
+//
+// The package is combinatorics and nothing else: it reads no clock, keeps no
+// global state, draws no hidden random number (the sampling of availability takes
+// a seed), and imports nothing that does. The same call gives the same answer.
+//
+// # Errors
+//
+// Bad input is refused with an error that says what to change, and never by a
+// panic. Each error is one of the Err sentinels for errors.Is; where quorums
+// break a law it is a [*Violation] with the two quorums in it.
+package quorum

@@ -1,0 +1,298 @@
+package quorum
+
+// A gap of a coterie is a set of sites that contains no quorum and leaves none
+// among the others: when the group splits along it, neither side can go on. A
+// coterie without gaps is non-dominated: no other coterie has a quorum whenever
+// this one has, and sometimes when this has none (Garcia-Molina and Barbara,
+// 1985, theorem 2.1; with the dual, Ibaraki and Kameda, 1993, theorem 3.1).
+// Non-dominated coteries are the ones to use: a dominated one gives availability
+// away and gets nothing for it.
+
+// gapWork bounds the search for a gap among written-out quorums, in words.
+const gapWork = 1 << 29
+
+// gap looks for a way to paint the inputs in two colours such that every quorum
+// has both. It is the search of Davis, Logemann and Loveland: a quorum with one
+// unpainted input and one colour forces the other colour; otherwise an input of
+// the quorum closest to that is painted, and repainted if this fails.
+func (g *list) gap() (set, error) {
+	var (
+		in, out = newSet(g.size()), newSet(g.size())
+		budget  = gapWork
+		descend func() (found, ok bool)
+	)
+	if g.family.len() == 0 {
+		return in, nil
+	}
+	// tight looks at one quorum: the number of its unpainted inputs, and whether
+	// it lacks the colours.
+	tight := func(q set) (unpainted int, lacksIn, lacksOut bool) {
+		unpainted = q.count() - q.common(in) - q.common(out)
+		return unpainted, !q.meets(in), !q.meets(out)
+	}
+	first := func(q set) int {
+		for i := range q.each() {
+			if !in.has(i) && !out.has(i) {
+				return i
+			}
+		}
+		return -1
+	}
+	descend = func() (found, ok bool) {
+		wasIn, wasOut := in.clone(), out.clone()
+		var branch set
+		for forced := true; forced; {
+			forced = false
+			branch = nil
+			least := maxInt
+			for _, q := range g.family.all() {
+				budget -= 4 * len(q)
+				unpainted, lacksIn, lacksOut := tight(q)
+				switch {
+				case !lacksIn && !lacksOut:
+				case unpainted == 0 || unpainted == 1 && lacksIn && lacksOut:
+					copy(in, wasIn)
+					copy(out, wasOut)
+					return false, budget >= 0
+				case unpainted == 1 && lacksIn:
+					in.add(first(q))
+					forced = true
+				case unpainted == 1:
+					out.add(first(q))
+					forced = true
+				case unpainted < least:
+					branch, least = q, unpainted
+				}
+			}
+			if budget < 0 {
+				return false, false
+			}
+		}
+		if branch == nil {
+			return true, true
+		}
+		_, lacksIn, lacksOut := tight(branch)
+		i := first(branch)
+		colours := []set{in, out}
+		if !lacksIn && lacksOut {
+			colours = []set{out, in}
+		}
+		if in.empty() && out.empty() {
+			colours = colours[:1] // the colours can be exchanged
+		}
+		for _, colour := range colours {
+			colour.add(i)
+			if found, ok = descend(); found || !ok {
+				return found, ok
+			}
+			colour.remove(i)
+		}
+		copy(in, wasIn)
+		copy(out, wasOut)
+		return false, true
+	}
+	switch found, ok := descend(); {
+	case !ok:
+		return nil, refuse(ErrTooLarge, "the search for a gap was cut short; ask about a smaller coterie")
+	case !found:
+		return nil, nil
+	}
+	return in, nil
+}
+
+// gap returns the sites of a gap, or nil. If a gate has one, the gates above it
+// can be made to depend on that gate alone: the rest of a quorum that contains
+// it is put on this side, everything else on the other, and so on up.
+func (s *system) gap() (set, error) {
+	var err error
+	for k, n := range s.nodes {
+		local, e := n.gate.gap()
+		if e != nil {
+			err = e // another gate may yet have one that is found
+		}
+		if local == nil {
+			continue
+		}
+		side := newSet(s.sites)
+		s.place(k, local, side)
+		for above := k + 1; above < len(s.nodes); above++ {
+			for i, in := range s.nodes[above].in {
+				if _, ok := in.site(); ok || in.node() != k {
+					continue
+				}
+				q, _ := s.nodes[above].gate.cheapest(same(len(s.nodes[above].in), 1.0), i)
+				q.remove(i)
+				s.place(above, q, side)
+				k = above
+				break
+			}
+		}
+		return side, nil
+	}
+	return nil, err
+}
+
+// place adds to side all sites below some inputs of node k.
+func (s *system) place(k int, inputs, side set) {
+	for i := range inputs.each() {
+		in := s.nodes[k].in[i]
+		if site, ok := in.site(); ok {
+			side.add(site)
+			continue
+		}
+		s.place(in.node(), full(len(s.nodes[in.node()].in)), side)
+	}
+}
+
+// Gap returns sites that neither contain a quorum of c nor leave one among the
+// other sites of c, or nil if c is non-dominated. It is the same set each time.
+//
+// For written-out quorums it is a search that may take exponential time; it is
+// cut short with ErrTooLarge after about a second. The zero Coterie has no
+// quorum anywhere: its gap is empty, but not nil.
+func (c Coterie[T]) Gap() ([]T, error) {
+	found, err := c.system().gap()
+	if found == nil {
+		return nil, err
+	}
+	return c.members(found), nil
+}
+
+// NonDominated reports whether no other coterie dominates c; see
+// [Coterie.Dominates]. The error is that of [Coterie.Gap].
+func (c Coterie[T]) NonDominated() (bool, error) {
+	found, err := c.system().gap()
+	return found == nil && err == nil, err
+}
+
+// Dominates reports whether c dominates d: they differ, and every quorum of d
+// contains a quorum of c. Then whenever the sites that are up contain a quorum
+// of d they contain one of c. It goes through the quorums of d, and gives up
+// with ErrTooLarge if there are more than 2^20.
+func (c Coterie[T]) Dominates(d Coterie[T]) (bool, error) {
+	if d.Len() > maxListed {
+		return false, tooMany(d.Len())
+	}
+	equal := c.Len() == d.Len()
+	for q := range d.Quorums() {
+		if !c.HasQuorum(q...) {
+			return false, nil
+		}
+		equal = equal && c.IsQuorum(q...)
+	}
+	return !equal, nil
+}
+
+// maxDual bounds the transversals out of which Dominating makes quorums.
+const maxDual = 1 << 14
+
+// Dominating returns a coterie that dominates c, or c itself if c is
+// non-dominated.
+//
+// The result decides every tie, in each gate, by the word of the gate's first
+// site: besides the quorums of c, each transversal that contains this site is
+// enough. (With f true for the sets that contain a quorum of c, and d for the
+// transversals, this is "f or first and d", which is its own dual, since
+// f implies d; Bioch and Ibaraki, "Decompositions of Positive Self-Dual Boolean
+// Functions", Discrete Mathematics 140, 1995.) So the result is non-dominated.
+// Only where the dual of written-out quorums has more than 2^14 sets, it is c
+// with one more quorum, taken from its gap (Garcia-Molina and Barbara, 1985,
+// theorem 2.1), and may itself be dominated.
+//
+// The error is that of [Coterie.Gap], or ErrEmpty for the zero Coterie.
+func (c Coterie[T]) Dominating() (Coterie[T], error) {
+	s := c.system()
+	if s == nothing {
+		return c, refuse(ErrEmpty, "the zero Coterie has no quorum; make one with New or a builder")
+	}
+	if ok, err := c.NonDominated(); ok || err != nil {
+		return c, err
+	}
+	var a assembly
+	made := make([]input, len(s.nodes))
+	for k, n := range s.nodes {
+		in := make([]input, len(n.in))
+		for i, x := range n.in {
+			if in[i] = x; x < 0 {
+				in[i] = made[x.node()]
+			}
+		}
+		var err error
+		if made[k], err = a.decide(n.gate, in); err != nil {
+			return c, err
+		}
+	}
+	return finish(&a, made[len(made)-1], c.sites), nil
+}
+
+// decide adds a gate that dominates g, or g itself.
+func (a *assembly) decide(g gate, in []input) (input, error) {
+	found, err := g.gap()
+	if err != nil {
+		return 0, err
+	}
+	if found == nil {
+		return a.add(g, in), nil
+	}
+	switch g := g.(type) {
+	case *votes:
+		weight, threshold := g.decided()
+		return a.voting(weight, threshold, in), nil
+	case *rows:
+		// A whole row and one of every row below is enough; its first row, all
+		// of which must agree, is then decided like any vote.
+		var of [][]input
+		for r := range g.len() {
+			of = append(of, in[g.start[r]:g.start[r+1]])
+		}
+		weight, threshold := newVotes(same(len(of[0]), 1), len(of[0])).decided()
+		return a.wall(a.voting(weight, threshold, of[0]), of[1:]), nil
+	case *list:
+		return a.written(g.decided(found), in), nil
+	}
+	return a.add(g, in), nil
+}
+
+// decided returns the quorums, and the transversals with input 0; or, where the
+// dual is large, one transversal out of the gap.
+func (g *list) decided(gap set) *family {
+	more := emptyFamily(g.size(), g.family.len()+1)
+	for _, q := range g.family.all() {
+		more.push(q)
+	}
+	n := 0
+	for t := range g.transversals() {
+		if n++; n > maxDual {
+			break
+		}
+		t = t.clone()
+		t.add(0)
+		more.push(t)
+	}
+	if n > maxDual {
+		more = emptyFamily(g.size(), g.family.len()+1)
+		for _, q := range g.family.all() {
+			more.push(q)
+		}
+		more.push(g.shrunk(gap))
+	}
+	return more.minimal()
+}
+
+// shrunk returns a minimal transversal within a transversal.
+func (g *list) shrunk(t set) set {
+	t = t.clone()
+	for i := range g.size() {
+		if !t.has(i) {
+			continue
+		}
+		t.remove(i)
+		for _, q := range g.family.all() {
+			if !q.meets(t) {
+				t.add(i)
+				break
+			}
+		}
+	}
+	return t
+}

@@ -1,0 +1,99 @@
+package quorum
+
+import (
+	"cmp"
+	"strconv"
+)
+
+// SquareGrid returns [Grid] with ceil(sqrt(n)) columns, which makes the quorums
+// smallest: at most 2*ceil(sqrt(n))-1 sites.
+func SquareGrid[T cmp.Ordered](sites ...T) (Coterie[T], error) {
+	return Grid(max(1, root(len(sites))), sites...)
+}
+
+// Grid returns the coterie of Maekawa's grid: the sites are laid row by row into
+// so many columns (the last row may be short), and each site has a quorum that
+// is its row and its column. Two of them meet where the row of one crosses the
+// column of the other; if one of the crossings is missing in the last row, the
+// other is not.
+//
+// Maekawa, "A sqrt(N) Algorithm for Mutual Exclusion in Decentralized Systems",
+// ACM TOCS 3(2), 1985, the alternative for an N that is no size of a projective
+// plane.
+//
+// In a full grid of r > 1 rows and c > 1 columns there are r*c quorums of r+c-1
+// sites, the load is (r+c-1)/(r*c) and the resilience min(r, c)-1. With a short
+// row some quorums may contain others; those are dropped, and every site still
+// occurs in one. A grid is dominated for every n above 1.
+//
+// It refuses columns below 1 and no sites (ErrSize), a site given twice
+// (ErrDuplicate), and n*n beyond 2^28 bits (ErrTooLarge).
+func Grid[T cmp.Ordered](columns int, sites ...T) (Coterie[T], error) {
+	if err := gridded(columns, sites); err != nil {
+		return Coterie[T]{}, err
+	}
+	n := len(sites)
+	if err := listable(n, n); err != nil {
+		return Coterie[T]{}, err
+	}
+	columns = min(columns, n)
+	f := emptyFamily(n, n)
+	for i := range n {
+		q := f.grow()
+		start := i - i%columns
+		for j := start; j < min(start+columns, n); j++ {
+			q.add(j)
+		}
+		for j := i % columns; j < n; j += columns {
+			q.add(j)
+		}
+	}
+	var a assembly
+	top := a.written(f.minimal(), leaves(n))
+	if top < 0 {
+		a.nodes[top.node()].gate.(*list).proved = gridBarrier(n, columns)
+	}
+	return finish(&a, top, sites), nil
+}
+
+// gridBarrier returns the size of a smallest transversal of a grid. If a set
+// misses a row and a column, it misses the quorum of their crossing. So it has a
+// site of every row, or of every column; or, as the last row lacks crossings, of
+// every row but that and of every column that reaches down to it.
+func gridBarrier(n, columns int) int {
+	rows, last := (n+columns-1)/columns, n%columns
+	if last == 0 {
+		return min(rows, columns)
+	}
+	return min(rows, columns, max(rows-1, last))
+}
+
+func gridded[T cmp.Ordered](columns int, sites []T) error {
+	if err := distinct(sites); err != nil {
+		return err
+	}
+	if columns < 1 {
+		return refuse(ErrSize, "a grid of "+strconv.Itoa(columns)+" columns; give it at least one")
+	}
+	return nil
+}
+
+// root returns ceil(sqrt(n)).
+func root(n int) int {
+	r := 0
+	for r*r < n {
+		r++
+	}
+	return r
+}
+
+// maxBits bounds the size of written-out quorums that a builder makes.
+const maxBits = 1 << 28
+
+func listable(quorums, sites int) error {
+	if times(quorums, sites) > maxBits {
+		return refuse(ErrTooLarge, strconv.Itoa(quorums)+" quorums over "+strconv.Itoa(sites)+
+			" sites would have to be written out; take fewer sites, or Majority, Tree or Wall, which are not written out")
+	}
+	return nil
+}

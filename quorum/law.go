@@ -1,0 +1,260 @@
+package quorum
+
+import (
+	"cmp"
+	"errors"
+	"iter"
+	"slices"
+	"strconv"
+)
+
+// The laws of a coterie, as stated by Garcia-Molina and Barbara, "How to Assign
+// Votes in a Distributed System", Journal of the ACM 32(4), 1985, section 2:
+//
+//	non-emptiness  there is a quorum, and every quorum has a site
+//	intersection   any two quorums share a site
+//	minimality     no quorum contains another
+//
+// Intersection is what makes two holders impossible: each would need the vote
+// of a shared site. Minimality costs nothing, since whoever holds a superset
+// also holds the quorum inside it, and it makes the family unique.
+var (
+	// ErrEmpty says that there is no quorum, or a quorum without sites.
+	ErrEmpty = errors.New("quorum: non-emptiness")
+
+	// ErrIntersection says that two quorums share no site.
+	ErrIntersection = errors.New("quorum: intersection")
+
+	// ErrMinimality says that a quorum contains another.
+	ErrMinimality = errors.New("quorum: minimality")
+)
+
+// The other ways in which input is refused.
+var (
+	// ErrDuplicate says that something is given twice: a site within a
+	// quorum or a list of sites, or a whole quorum.
+	ErrDuplicate = errors.New("quorum: duplicate")
+
+	// ErrSite says that a value cannot be a site here: it is not a number, or
+	// it belongs to nothing that was declared, or its text cannot be read.
+	ErrSite = errors.New("quorum: not a site")
+
+	// ErrSize says that the construction does not exist for so many sites, or
+	// for that shape. The message says which are near.
+	ErrSize = errors.New("quorum: no such construction")
+
+	// ErrVotes says that votes or the threshold are negative, sum to nothing,
+	// or would let two disjoint groups both reach the threshold.
+	ErrVotes = errors.New("quorum: votes")
+
+	// ErrProbability says that a probability is outside [0, 1].
+	ErrProbability = errors.New("quorum: probability")
+
+	// ErrTooLarge says that the answer exists but is beyond the stated limit
+	// of the method.
+	ErrTooLarge = errors.New("quorum: too large")
+)
+
+// A refusal is one of the errors above with a sentence that says what to change.
+type refusal struct {
+	kind error
+	text string
+}
+
+func refuse(kind error, text string) error { return &refusal{kind, text} }
+
+func (r *refusal) Error() string { return r.kind.Error() + ": " + r.text }
+func (r *refusal) Unwrap() error { return r.kind }
+
+// A Violation is a law that given quorums break, and the quorums that break it.
+// As an error it answers to errors.Is for Law.
+type Violation[T cmp.Ordered] struct {
+	// Law is ErrEmpty, ErrSite, ErrDuplicate, ErrIntersection or ErrMinimality.
+	Law error
+
+	// First and Second are the places of the offending quorums among those
+	// given, counted from 0. First < Second, except that Second is -1 where one
+	// quorum offends alone, and both are -1 where there is no quorum at all.
+	First, Second int
+
+	// Quorums are the offenders as they were given: two, one or none.
+	Quorums [][]T
+}
+
+// Unwrap returns the law.
+func (v *Violation[T]) Unwrap() error { return v.Law }
+
+// Error names the law, the quorums and what to change.
+func (v *Violation[T]) Error() string {
+	b := []byte(v.Law.Error())
+	b = append(b, ": "...)
+	switch {
+	case v.First < 0:
+		return string(append(b, "no quorum is given; give at least one"...))
+	case v.Second < 0:
+		b = v.appendQuorum(b, v.First, 0)
+		switch v.Law {
+		case ErrEmpty:
+			b = append(b, " has no site; remove it, or everybody would hold it"...)
+		case ErrSite:
+			b = append(b, " has a site that is not a number (NaN); remove that site"...)
+		default:
+			b = append(b, " names a site twice; name each site once"...)
+		}
+		return string(b)
+	}
+	b = v.appendQuorum(b, v.First, 0)
+	switch v.Law {
+	case ErrIntersection:
+		b = v.appendQuorum(append(b, " and "...), v.Second, 1)
+		b = append(b, " share no site; add one site to both"...)
+	case ErrMinimality:
+		larger := " contains "
+		if len(v.Quorums[0]) < len(v.Quorums[1]) {
+			larger = " is contained in "
+		}
+		b = v.appendQuorum(append(b, larger...), v.Second, 1)
+		b = append(b, "; remove the larger, or use Minimize"...)
+	default:
+		b = v.appendQuorum(append(b, " and "...), v.Second, 1)
+		b = append(b, " are the same quorum; remove one, or use Minimize"...)
+	}
+	return string(b)
+}
+
+func (v *Violation[T]) appendQuorum(b []byte, place, i int) []byte {
+	b = append(b, "quorum "...)
+	b = strconv.AppendInt(b, int64(place), 10)
+	b = append(b, ' ')
+	b, err := appendSets(b, slices.Values(v.Quorums[i:i+1]))
+	if err != nil {
+		return b[:len(b)-1] // its place must do: the sites have no text
+	}
+	return b
+}
+
+// Check yields every way in which the quorums fail to be a coterie: first what
+// single quorums do wrong, then the offending pairs, both in the order given.
+// It yields nothing if and only if [New] would accept them. Quorums that are
+// wrong by themselves are not compared with others.
+//
+// Pairs are compared by bitset: a thousand quorums of some sixty sites take
+// milliseconds.
+func Check[T cmp.Ordered](quorums ...[]T) iter.Seq[*Violation[T]] {
+	return func(yield func(*Violation[T]) bool) {
+		if len(quorums) == 0 {
+			yield(&Violation[T]{Law: ErrEmpty, First: -1, Second: -1})
+			return
+		}
+		sound := make([]bool, len(quorums))
+		for i, q := range quorums {
+			if law := alone(q); law != nil {
+				if !yield(&Violation[T]{Law: law, First: i, Second: -1, Quorums: [][]T{q}}) {
+					return
+				}
+				continue
+			}
+			sound[i] = true
+		}
+		family := newFamily(quorums, sites(quorums))
+		sizes := make([]int, family.len())
+		for i := range sizes {
+			sizes[i] = family.at(i).count()
+		}
+		for i, a := range family.all() {
+			for j := i + 1; j < len(quorums) && sound[i]; j++ {
+				if !sound[j] {
+					continue
+				}
+				law := together(a, family.at(j), sizes[i], sizes[j])
+				if law == nil {
+					continue
+				}
+				v := &Violation[T]{Law: law, First: i, Second: j, Quorums: [][]T{quorums[i], quorums[j]}}
+				if !yield(v) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// alone returns what is wrong with a quorum by itself.
+func alone[T cmp.Ordered](q []T) error {
+	if len(q) == 0 {
+		return ErrEmpty
+	}
+	for _, s := range q {
+		if s != s {
+			return ErrSite
+		}
+	}
+	if repeated(q) >= 0 {
+		return ErrDuplicate
+	}
+	return nil
+}
+
+// together returns the law that two quorums of known sizes break: sets that do
+// not meet cannot contain each other, so it is at most one.
+func together(a, b set, sizeA, sizeB int) error {
+	shared := a.common(b)
+	switch {
+	case shared == 0:
+		return ErrIntersection
+	case shared == sizeA && sizeA == sizeB:
+		return ErrDuplicate
+	case shared == min(sizeA, sizeB):
+		return ErrMinimality
+	}
+	return nil
+}
+
+// repeated returns a place in list whose value stands earlier too, or -1.
+func repeated[T cmp.Ordered](list []T) int {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(list[i], list[j]) })
+	for k := 1; k < len(order); k++ {
+		if list[order[k-1]] == list[order[k]] {
+			return order[k]
+		}
+	}
+	return -1
+}
+
+// distinct refuses a list of sites that is empty or names one twice.
+func distinct[T cmp.Ordered](list []T) error {
+	if len(list) == 0 {
+		return refuse(ErrSize, "there are no sites (n = 0); give at least one")
+	}
+	for i, s := range list {
+		if s != s {
+			return refuse(ErrSite, "site "+strconv.Itoa(i)+" is not a number (NaN); remove it")
+		}
+	}
+	if i := repeated(list); i >= 0 {
+		return refuse(ErrDuplicate, named("site", i, list[i])+" is given twice; name each site once")
+	}
+	return nil
+}
+
+// sites returns the sites of all quorums, in order, each once, less any NaN.
+func sites[T cmp.Ordered](quorums [][]T) []T {
+	n := 0
+	for _, q := range quorums {
+		n += len(q)
+	}
+	all := make([]T, 0, n)
+	for _, q := range quorums {
+		for _, s := range q {
+			if s == s {
+				all = append(all, s)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Clip(slices.Compact(all))
+}

@@ -1,0 +1,163 @@
+package quorum
+
+import "math"
+
+// The load of a coterie is how busy its busiest site must be: a strategy picks
+// quorums with some probabilities, a site is as busy as the quorums that contain
+// it are likely together, and the load is the least that any strategy makes the
+// busiest site. Its inverse, the capacity, is how many times a group of sites,
+// each good for one request per second, can serve one request per second.
+//
+// Naor and Wool, "The Load, Capacity, and Availability of Quorum Systems", SIAM
+// Journal on Computing 27(2), 1998. With c the size of a smallest quorum and n
+// sites, the load is at least 1/c and at least c/n (proposition 4.1, corollary
+// 4.2), so at least 1/sqrt(n).
+//
+// It is found as the capacity: give each quorum a rate so that no site serves
+// more than 1, and let the sum be greatest. That is a linear program with a row
+// for each site and a column for each quorum, too many to write down; but the
+// simplex method asks for one column at a time, the one that the present prices
+// of the sites make cheapest, and a cheapest quorum is what gates can tell.
+// Prices also bound the answer from the other side: if every quorum costs at
+// least 1, no rates sum to more than the prices do.
+
+// Limits of the linear program.
+const (
+	programSites  = 256     // sites beyond which it is not begun
+	programWork   = 1 << 31 // multiplications after which it is cut short
+	uniformInputs = 1 << 16 // inputs squared, beyond which a gate is not counted
+	tight         = 1e-9    // a relative difference that counts as none
+	hedgeRounds   = 1 << 12
+	hedgeEnough   = 1.01 // bounds so close to each other end it early
+	hedgeStep     = 0.1
+)
+
+// Load returns bounds of the load of c, each with a proof: Low by prices of the
+// sites, High by a strategy. They are equal, and the load exact, where all
+// quorums are alike (majorities, full grids, planes) and, by the linear program,
+// for up to about a hundred sites; beyond 256 sites, and where the program would
+// take more than about a second, they may differ. Bounds that differ by less than
+// 1e-9 of their value are given as equal; for some sixty sites the error is
+// about 1e-12. For the zero Coterie both are 0.
+func (c Coterie[T]) Load() Bounds { return c.system().load() }
+
+// Capacity returns bounds of the capacity of c, one over the load: how many
+// requests a second the sites serve together if each serves one. For the zero
+// Coterie both are 0.
+func (c Coterie[T]) Capacity() Bounds {
+	load := c.Load()
+	if load.High == 0 {
+		return Bounds{}
+	}
+	return Bounds{1 / load.High, 1 / load.Low}
+}
+
+func (s *system) load() Bounds {
+	if s.sites == 0 {
+		return Bounds{}
+	}
+	_, smallest := s.cheapest(same(s.sites, 1.0), -1)
+	b := Bounds{max(1/smallest, smallest/float64(s.sites)), s.uniform()}
+	if b.High > b.Low*(1+tight) && s.sites <= programSites {
+		b = s.program(b)
+	}
+	if b.High > b.Low*(1+tight) {
+		b = s.hedge(b)
+	}
+	if b.High <= b.Low*(1+tight) {
+		b.Low = b.High
+	}
+	return b
+}
+
+// uniform returns how busy the busiest site is if all quorums are equally likely
+// in every gate.
+func (s *system) uniform() float64 {
+	busiest := 0.0
+	share := same(len(s.nodes), 1.0) // how busy the output of a gate is
+	for k := len(s.nodes) - 1; k >= 0; k-- {
+		n := s.nodes[k]
+		ones := same(len(n.in), 1)
+		all := float64(n.gate.count(ones, -1))
+		for i, in := range n.in {
+			var busy float64
+			if g, ok := n.gate.(*votes); ok && g.weight[0] == g.weight[len(g.weight)-1] {
+				size, _ := g.equal()
+				busy = float64(size) / float64(g.size())
+			} else if all < maxInt && times(len(n.in), len(n.in)) <= uniformInputs {
+				busy = float64(n.gate.count(ones, i)) / all
+			} else {
+				busy = 1 // too many quorums, or inputs, to count
+			}
+			busy *= share[k]
+			if _, ok := in.site(); ok {
+				busiest = max(busiest, busy)
+			} else {
+				share[in.node()] = busy
+			}
+		}
+	}
+	return min(1, busiest)
+}
+
+// program solves the linear program by the revised simplex method, starting from
+// the basis in which every site is idle. It narrows the bounds that are known.
+func (s *system) program(known Bounds) Bounds {
+	lp := newSimplex(s.sites)
+	for budget := programWork; budget > 0; budget -= 4 * s.sites * s.sites {
+		prices := lp.prices()
+		lowest, total := 0, 0.0
+		for i, p := range prices {
+			if p < prices[lowest] {
+				lowest = i
+			}
+			total += max(0, p)
+		}
+		if prices[lowest] < -tight { // that site is better left with room
+			if !lp.enter(nil, lowest) {
+				break
+			}
+			continue
+		}
+		for i, p := range prices {
+			prices[i] = max(0, p)
+		}
+		q, cost := s.cheapest(prices, -1)
+		if total > 0 {
+			known.Low = max(known.Low, cost/total)
+		}
+		if cost >= 1-tight || !lp.enter(q, -1) {
+			break
+		}
+	}
+	known.High = min(known.High, lp.busiest())
+	return known
+}
+
+// hedge narrows the bounds by a strategy that learns: each round it picks the
+// quorum that is cheapest when a site costs the more the more often it was
+// picked (the multiplicative weights of Arora, Hazan and Kale, "The Multiplicative
+// Weights Update Method", Theory of Computing 8, 2012, section 3.2). After T
+// rounds with step e the strategy is within a factor of 1+e and ln(n)/(e*T) of
+// the best, and all prices on the way are proofs from below.
+func (s *system) hedge(known Bounds) Bounds {
+	picked := make([]float64, s.sites)
+	prices := make([]float64, s.sites)
+	most, rounds := 0.0, 0
+	for rounds < hedgeRounds && (rounds%256 != 0 || rounds == 0 || most/float64(rounds) > known.Low*hedgeEnough) {
+		rounds++
+		total := 0.0
+		for i, times := range picked {
+			prices[i] = math.Exp(hedgeStep * (times - most))
+			total += prices[i]
+		}
+		q, cost := s.cheapest(prices, -1)
+		known.Low = max(known.Low, cost/total)
+		for i := range q.each() {
+			picked[i]++
+			most = max(most, picked[i])
+		}
+	}
+	known.High = min(known.High, most/float64(rounds))
+	return known
+}

@@ -1,0 +1,406 @@
+package quorum
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strconv"
+)
+
+// votes is the gate of weighted voting: a set holds if its votes reach the
+// threshold. Its minimal sets have a handle by which all questions become one
+// walk over the inputs: with the weights in descending order, a set that reaches
+// the threshold is minimal exactly if it does not without its last member, the
+// lightest. So a minimal set is a last member j, and members before j whose
+// votes fall short by at most weight[j].
+//
+// Its dual is a votes gate too: a set meets every quorum exactly if the votes
+// outside do not reach the threshold, that is, if it has total-threshold+1.
+type votes struct {
+	weight    []int // descending, positive
+	threshold int
+	total     int
+}
+
+func newVotes(weight []int, threshold int) *votes {
+	g := &votes{weight, threshold, 0}
+	for _, w := range weight {
+		g.total += w
+	}
+	return g
+}
+
+// voting adds a votes gate, and takes care of what the gate must not have:
+// inputs in any order, without votes, or that occur in no quorum (a dummy, in
+// the words of simple games). Dropping a dummy changes no quorum. A gate over a
+// single input is that input.
+func (a *assembly) voting(weight []int, threshold int, in []input) input {
+	order := make([]int, 0, len(in))
+	for i, w := range weight {
+		if w > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return weight[j] - weight[i] })
+	sorted := make([]int, len(order))
+	inputs := make([]input, len(order))
+	for k, i := range order {
+		sorted[k], inputs[k] = weight[i], in[i]
+	}
+	// Whoever has more votes can stand in for whoever has fewer, so that the
+	// dummies are the last ones, and a search by halves finds the first.
+	low, high := 0, len(sorted)
+	for low < high {
+		mid := (low + high) / 2
+		if newVotes(sorted, threshold).pivotal(mid) {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	if low == 1 {
+		return inputs[0]
+	}
+	return a.add(newVotes(sorted[:low], threshold), inputs[:low])
+}
+
+// pivotal reports whether input i occurs in some quorum: whether others can
+// fall short of the threshold by at most its weight.
+func (g *votes) pivotal(i int) bool {
+	sums := g.sums(i)
+	for s := max(0, g.threshold-g.weight[i]); s < g.threshold; s++ {
+		if sums.has(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// sums returns the sums below the threshold that sets without input i reach.
+func (g *votes) sums(i int) set {
+	reach := newSet(g.threshold)
+	reach.add(0)
+	for j, w := range g.weight {
+		if j != i {
+			reach.merge(reach.shifted(w))
+		}
+	}
+	return reach
+}
+
+// shifted returns {i+by : i in s}, cut off at the length of s.
+func (s set) shifted(by int) set {
+	t := make(set, len(s))
+	far, near := by>>6, by&63
+	for i := len(s) - 1; i >= far; i-- {
+		t[i] = s[i-far] << near
+		if near > 0 && i > far {
+			t[i] |= s[i-far-1] >> (64 - near)
+		}
+	}
+	return t
+}
+
+func (g *votes) size() int { return len(g.weight) }
+
+// equal reports whether all inputs weigh the same, and then how many make a
+// quorum.
+func (g *votes) equal() (int, bool) {
+	first, last := g.weight[0], g.weight[len(g.weight)-1]
+	return (g.threshold + first - 1) / first, first == last
+}
+
+func (g *votes) holds(up set) bool {
+	if k, ok := g.equal(); ok {
+		return up.count() >= k
+	}
+	sum := 0
+	for i := range up.each() {
+		sum += g.weight[i]
+	}
+	return sum >= g.threshold
+}
+
+func (g *votes) quorums() iter.Seq[set] { return g.reaching(g.threshold) }
+
+func (g *votes) transversals() iter.Seq[set] { return g.reaching(g.total - g.threshold + 1) }
+
+// reaching yields the minimal sets that have so many votes.
+func (g *votes) reaching(threshold int) iter.Seq[set] {
+	return func(yield func(set) bool) {
+		rest := make([]int, len(g.weight)+1) // votes from input i on
+		for i := len(g.weight) - 1; i >= 0; i-- {
+			rest[i] = rest[i+1] + g.weight[i]
+		}
+		acc := newSet(len(g.weight))
+		var choose func(i, missing int) bool
+		choose = func(i, missing int) bool {
+			if missing <= 0 {
+				return yield(acc)
+			}
+			for ; i < len(g.weight) && rest[i] >= missing; i++ {
+				acc.add(i)
+				if !choose(i+1, missing-g.weight[i]) {
+					return false
+				}
+				acc.remove(i)
+			}
+			return true
+		}
+		choose(0, threshold)
+	}
+}
+
+// count walks the inputs in order with ways[s] = how many sets of those passed,
+// all of them holding input with if that is passed, have s votes.
+func (g *votes) count(each []int, with int) int {
+	ways := same(g.threshold, 0)
+	ways[0] = 1
+	total := 0
+	for j, w := range g.weight {
+		if j >= with {
+			for s := max(0, g.threshold-w); s < g.threshold; s++ {
+				total = plus(total, times(ways[s], each[j]))
+			}
+		}
+		for s := g.threshold - 1; s >= 0; s-- {
+			taken := 0
+			if s >= w {
+				taken = times(ways[s-w], each[j])
+			}
+			if j == with {
+				ways[s] = 0
+			}
+			ways[s] = plus(ways[s], taken)
+		}
+	}
+	return total
+}
+
+func (g *votes) cheapest(cost []float64, with int) (set, float64) {
+	return g.cheapestReaching(g.threshold, cost, with)
+}
+
+// cheapestReaching is the same walk with the cost of the cheapest such set in
+// place of their number. The votes that a set may have are few (the sums below
+// the threshold); taken remembers which of them input j was used for.
+func (g *votes) cheapestReaching(threshold int, cost []float64, with int) (set, float64) {
+	if k, ok := g.equal(); ok && threshold == g.threshold {
+		return g.cheapestOf(k, cost, with)
+	}
+	best := same(threshold, inf)
+	best[0] = 0
+	taken := emptyFamily(threshold, len(g.weight))
+	last, short, least := -1, 0, inf
+	for j, w := range g.weight {
+		if j >= with {
+			for s := max(0, threshold-w); s < threshold; s++ {
+				if best[s]+cost[j] < least {
+					last, short, least = j, s, best[s]+cost[j]
+				}
+			}
+		}
+		row := taken.grow()
+		for s := threshold - 1; s >= 0; s-- {
+			if j == with {
+				best[s] = inf
+				if s < w {
+					continue
+				}
+			}
+			if s >= w && best[s-w]+cost[j] < best[s] {
+				best[s] = best[s-w] + cost[j]
+				row.add(s)
+			}
+		}
+	}
+	if last < 0 {
+		return nil, 0
+	}
+	q := newSet(len(g.weight))
+	q.add(last)
+	for j, s := last-1, short; j >= 0; j-- {
+		if taken.at(j).has(s) {
+			q.add(j)
+			s -= g.weight[j]
+		}
+	}
+	return q, least
+}
+
+// cheapestOf takes the k cheapest inputs, the one that must be there first.
+func (g *votes) cheapestOf(k int, cost []float64, with int) (set, float64) {
+	q, sum := newSet(len(cost)), 0.0
+	others := make([]int, 0, len(cost))
+	for i := range cost {
+		if i != with {
+			others = append(others, i)
+		}
+	}
+	if with >= 0 {
+		q.add(with)
+		sum, k = cost[with], k-1
+	}
+	slices.SortStableFunc(others, func(i, j int) int { return cmp.Compare(cost[i], cost[j]) })
+	for _, i := range others[:k] {
+		q.add(i)
+		sum += cost[i]
+	}
+	return q, sum
+}
+
+func (g *votes) barrier(cost []int) (low, high int) {
+	exact := make([]float64, len(cost))
+	for i, c := range cost {
+		exact[i] = float64(c)
+	}
+	_, least := g.cheapestReaching(g.total-g.threshold+1, exact, -1)
+	return int(least), int(least)
+}
+
+// chance walks the inputs with the distribution of the votes that are up, all
+// sums from the threshold on in one.
+func (g *votes) chance(up []float64) (float64, bool) {
+	sum := same(g.threshold+1, 0.0)
+	sum[0] = 1
+	for j, w := range g.weight {
+		p, q := up[j], 1-up[j]
+		for s := g.threshold; s > 0; s-- {
+			switch {
+			case s == g.threshold: // every sum in [s-w, s) arrives here
+				for t := max(0, s-w); t < s; t++ {
+					sum[s] += p * sum[t]
+				}
+			case s >= w:
+				sum[s] = q*sum[s] + p*sum[s-w]
+			default:
+				sum[s] *= q
+			}
+		}
+		sum[0] *= q
+	}
+	return sum[g.threshold], true
+}
+
+// gap looks for a set with fewer votes than the threshold that leaves fewer.
+func (g *votes) gap() (set, error) {
+	least := max(0, g.total-g.threshold+1)
+	if least >= g.threshold {
+		return nil, nil
+	}
+	// The sums below the threshold that the first j inputs reach.
+	reach := emptyFamily(g.threshold, len(g.weight)+1)
+	reach.grow().add(0)
+	for j, w := range g.weight {
+		next := reach.grow()
+		next.merge(reach.at(j))
+		next.merge(reach.at(j).shifted(w))
+	}
+	for s := least; s < g.threshold; s++ {
+		if !reach.at(len(g.weight)).has(s) {
+			continue
+		}
+		found := newSet(len(g.weight))
+		for j := len(g.weight) - 1; j >= 0; j-- {
+			if !reach.at(j).has(s) {
+				found.add(j)
+				s -= g.weight[j]
+			}
+		}
+		return found, nil
+	}
+	return nil, nil
+}
+
+// decided returns the votes doubled, and one more for the first input: its word
+// decides a tie. With a threshold of more than half that is non-dominated, and
+// what reached the old threshold reaches the new one.
+func (g *votes) decided() ([]int, int) {
+	weight := make([]int, len(g.weight))
+	for i, w := range g.weight {
+		weight[i] = 2 * w
+	}
+	weight[0]++
+	return weight, g.total + 1
+}
+
+// A Vote is a site and the number of its votes.
+type Vote[T any] struct {
+	Site  T
+	Votes int
+}
+
+// maxTally bounds sites times threshold, the work of one walk over a votes gate.
+const maxTally = 1 << 26
+
+// Majority returns the coterie of all sets of floor(n/2)+1 of the n sites: the
+// best there is in availability for sites that are up with one probability above
+// one half (Barbara and Garcia-Molina, "The Reliability of Voting Mechanisms",
+// IEEE Transactions on Computers 36(10), 1987). Its load is the size of a quorum
+// over n, more than one half, and its resilience ceil(n/2)-1.
+//
+// Thomas, "A Majority Consensus Approach to Concurrency Control for Multiple
+// Copy Databases", ACM TODS 4(2), 1979.
+//
+// It is non-dominated exactly if n is odd. It refuses no sites (ErrSize) and a
+// site given twice (ErrDuplicate).
+func Majority[T cmp.Ordered](sites ...T) (Coterie[T], error) {
+	if err := distinct(sites); err != nil {
+		return Coterie[T]{}, err
+	}
+	ballots := make([]Vote[T], len(sites))
+	for i, s := range sites {
+		ballots[i] = Vote[T]{s, 1}
+	}
+	return Weighted(len(sites)/2+1, ballots...)
+}
+
+// Weighted returns the coterie of the minimal sets of sites that have at least
+// threshold votes. Sites that occur in no minimal set, such as those without
+// votes, are not sites of the coterie.
+//
+// Gifford, "Weighted Voting for Replicated Data", SOSP 1979, section 2, where
+// the threshold is the write quorum w, with 2w > v; the reduction to minimal
+// sets is that of Garcia-Molina and Barbara, 1985, section 3.
+//
+// It refuses negative votes, votes that sum to nothing, and a threshold that
+// nobody can reach or that is not more than half of all votes (ErrVotes), no
+// sites (ErrSize), a site given twice (ErrDuplicate), and sites times threshold
+// beyond 2^26 (ErrTooLarge).
+func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error) {
+	names := make([]T, len(votes))
+	weight := make([]int, len(votes))
+	total := 0
+	for i, v := range votes {
+		names[i], weight[i] = v.Site, v.Votes
+		if v.Votes < 0 {
+			return Coterie[T]{}, refuse(ErrVotes, named("site", i, v.Site)+" has "+strconv.Itoa(v.Votes)+" votes; give 0 or more")
+		}
+		total = plus(total, v.Votes)
+	}
+	if err := distinct(names); err != nil {
+		return Coterie[T]{}, err
+	}
+	switch {
+	case total == 0:
+		return Coterie[T]{}, refuse(ErrVotes, "they sum to nothing; give at least one site a vote")
+	case threshold <= total/2:
+		return Coterie[T]{}, refuse(ErrVotes, "two disjoint groups could both have "+strconv.Itoa(threshold)+" of "+strconv.Itoa(total)+
+			" votes; let the threshold be at least "+strconv.Itoa(total/2+1))
+	case threshold > total:
+		return Coterie[T]{}, refuse(ErrVotes, "nobody can have "+strconv.Itoa(threshold)+" of "+strconv.Itoa(total)+
+			" votes; let the threshold be at most "+strconv.Itoa(total))
+	case times(threshold, len(votes)) > maxTally:
+		return Coterie[T]{}, refuse(ErrTooLarge, strconv.Itoa(len(votes))+" sites with a threshold of "+strconv.Itoa(threshold)+
+			"; divide the votes, until sites times threshold is at most "+strconv.Itoa(maxTally))
+	}
+	var a assembly
+	return finish(&a, a.voting(weight, threshold, leaves(len(names))), names), nil
+}
+
+// Singleton returns the coterie whose one quorum is one site: the central
+// coordinator. It is non-dominated; its load is 1 and its resilience 0. It
+// refuses only a site that is not a number.
+func Singleton[T cmp.Ordered](site T) (Coterie[T], error) {
+	return Majority(site)
+}

@@ -1,0 +1,116 @@
+package quorum
+
+import (
+	"cmp"
+	"strconv"
+)
+
+// Wheel returns the coterie of the hub with any one site of the rim, and of the
+// whole rim. It is the same as weighted voting with as many votes for the hub as
+// the rim has sites, less one. Without a rim it is the hub alone; with a rim of
+// one site, that site alone.
+//
+// Its smallest quorums have two sites; with k > 1 sites in the rim its load is
+// k/(2k-1), above one half, and its resilience 1. It is non-dominated.
+//
+// Holzman, Marcus and Peleg, "Load Balancing in Quorum Systems", SIAM Journal on
+// Discrete Mathematics 10(2), 1997; as the wall of widths 1 and n-1 in Peleg and
+// Wool, "Crumbling Walls", Distributed Computing 10(2), 1997.
+//
+// It refuses a site given twice (ErrDuplicate).
+func Wheel[T cmp.Ordered](hub T, rim ...T) (Coterie[T], error) {
+	sites := append([]T{hub}, rim...)
+	if len(rim) == 0 {
+		return Wall([]int{1}, sites...)
+	}
+	return Wall([]int{1, len(rim)}, sites...)
+}
+
+// Wall returns the crumbling wall: the sites are laid into rows of the given
+// widths, the first row on top, and a quorum is one whole row and one site of
+// every row below it. Two of them meet in the lower one's whole row.
+//
+// Peleg and Wool, "Crumbling Walls: A Class of Practical and Efficient Quorum
+// Systems", Distributed Computing 10(2), 1997.
+//
+// A wall is non-dominated exactly if its first row is one site wide (section 3).
+// A later row that is one site wide makes the rows above it superfluous, and
+// their sites then occur in no quorum.
+//
+// It refuses a width below 1 and widths that do not sum to the number of sites
+// (ErrSize), and a site given twice (ErrDuplicate).
+func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
+	if err := distinct(sites); err != nil {
+		return Coterie[T]{}, err
+	}
+	sum := 0
+	for i, w := range widths {
+		if w < 1 {
+			return Coterie[T]{}, refuse(ErrSize, "row "+strconv.Itoa(i)+" of a wall is "+strconv.Itoa(w)+" wide; give it at least one site")
+		}
+		sum = plus(sum, w)
+	}
+	if sum != len(sites) {
+		return Coterie[T]{}, refuse(ErrSize, "the rows of a wall hold "+strconv.Itoa(sum)+" sites, and there are "+
+			strconv.Itoa(len(sites))+"; let the widths sum to that")
+	}
+	var (
+		a    assembly
+		in   = leaves(len(sites))
+		rows [][]input
+	)
+	for _, w := range widths {
+		rows = append(rows, in[:w])
+		in = in[w:]
+	}
+	top := a.voting(same(widths[0], 1), widths[0], rows[0])
+	return finish(&a, a.wall(top, rows[1:]), sites), nil
+}
+
+// TriangularWall returns the wall of rows 1, 2, 3, ... sites wide, the rest of
+// the sites being spread over the last rows, one each. With d rows its quorums
+// have at most about d = sqrt(2n) sites. It is non-dominated.
+//
+// Erdos and Lovasz, "Problems and Results on 3-Chromatic Hypergraphs and Some
+// Related Questions", 1975, for n = d(d+1)/2; the name is that of Peleg and
+// Wool, 1997, section 2. It refuses what [Wall] refuses.
+func TriangularWall[T cmp.Ordered](sites ...T) (Coterie[T], error) {
+	return Wall(triangle(len(sites)), sites...)
+}
+
+// triangle returns widths 1, 2, ..., d that sum to n, the last ones wider by one
+// or two where n asks for it. The first row stays one site wide, which keeps the
+// wall non-dominated. For n = 2 there is no other row to widen: the second site
+// becomes one, and decides.
+func triangle(n int) []int {
+	var widths []int
+	for w := 1; n >= w; w++ {
+		widths = append(widths, w)
+		n -= w
+	}
+	if n > 0 && len(widths) == 1 {
+		return append(widths, 1)
+	}
+	for i := len(widths) - 1; n > 0; n-- {
+		widths[i]++
+		if i--; i == 0 {
+			i = len(widths) - 1
+		}
+	}
+	return widths
+}
+
+// wall adds a wall whose first row is top. Row by row it is a wheel: either the
+// rim, which is the row, is whole; or the wall above, which is the hub, has a
+// quorum, and the row has a site.
+func (a *assembly) wall(top input, rows [][]input) input {
+	for _, row := range rows {
+		top = a.wheel(top, row)
+	}
+	return top
+}
+
+func (a *assembly) wheel(hub input, rim []input) input {
+	weight := append([]int{len(rim) - 1}, same(len(rim), 1)...)
+	return a.voting(weight, len(rim), append([]input{hub}, rim...))
+}
