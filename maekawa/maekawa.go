@@ -189,8 +189,11 @@ func (m *Machine) impossible(msg dmutex.Message) string {
 			return "the sender was not granted it"
 		}
 	case dmutex.Yield:
-		if r == m.vote && !m.asked {
+		switch {
+		case r == m.vote && !m.asked:
 			return "nobody asked for the vote back"
+		case r == m.vote && waits != 0:
+			return "the sender has a later request"
 		}
 	case dmutex.Reply, dmutex.Failed, dmutex.Inquire:
 		switch {

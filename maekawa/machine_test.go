@@ -1,0 +1,16 @@
+package maekawa
+
+import (
+	"testing"
+
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+func TestMachine(t *testing.T) {
+	dmutextest.TestMachine(t, New)
+	t.Run("others", func(t *testing.T) {
+		dmutextest.TestMachine(t, With(others.of), dmutextest.Nodes(3)...)
+	})
+}
+
+func FuzzMachine(f *testing.F) { dmutextest.FuzzMachine(f, New) }

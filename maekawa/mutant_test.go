@@ -1,0 +1,247 @@
+package maekawa
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+// A mutation breaks a rule of the algorithm from outside: before a machine
+// hears a message, or after each of its steps.
+type mutation struct {
+	before func(m *Machine, msg *dmutex.Message) (done bool)
+	after  func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error)
+}
+
+type mutant struct {
+	*Machine
+	mutation
+}
+
+func (broken mutation) of(algorithm dmutex.Algorithm) dmutex.Algorithm {
+	return func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := algorithm(s)
+		if err != nil {
+			return nil, err
+		}
+		return &mutant{m.(*Machine), broken}, nil
+	}
+}
+
+func (m *mutant) Clone() dmutex.Machine {
+	return &mutant{m.Machine.Clone().(*Machine), m.mutation}
+}
+
+// Forget knows of requests that were queued though nobody had the vote.
+func (m *mutant) Forget() (clock, fence uint64, ok bool) {
+	clock, fence, ok = m.Machine.Forget()
+	return clock, fence, ok && len(m.queue) == 0
+}
+
+func (m *mutant) Request() ([]dmutex.Message, error) { return m.step(m.Machine.Request()) }
+func (m *mutant) Cancel() ([]dmutex.Message, error)  { return m.step(m.Machine.Cancel()) }
+func (m *mutant) Release() ([]dmutex.Message, error) { return m.step(m.Machine.Release()) }
+
+func (m *mutant) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	if m.before != nil && m.before(m.Machine, &msg) {
+		return nil, nil
+	}
+	return m.step(m.Machine.Handle(msg))
+}
+
+func (m *mutant) step(out []dmutex.Message, err error) ([]dmutex.Message, error) {
+	if err != nil || m.after == nil {
+		return out, err
+	}
+	return m.after(m.Machine, out)
+}
+
+// plain is the algorithm of the paper's section 3 without the handling of
+// deadlocks: no FAILED, no INQUIRE, no YIELD.
+var plain = mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+	return slices.DeleteFunc(forget(m, out), func(o dmutex.Message) bool {
+		return o.Kind == dmutex.Failed || o.Kind == dmutex.Inquire
+	}), nil
+}}
+
+// forget makes the requester forget FAILED and INQUIRE: it never yields.
+func forget(m *Machine, out []dmutex.Message) []dmutex.Message {
+	for k := range m.ballots {
+		m.ballots[k].failed, m.ballots[k].inquired = false, false
+	}
+	return out
+}
+
+// eager withdraws a request as soon as it is cancelled, by a RELEASE that may
+// find it in the queue.
+var eager = mutation{
+	before: func(m *Machine, msg *dmutex.Message) bool {
+		if msg.Kind == dmutex.Release {
+			m.dequeue(about(*msg))
+		}
+		return false
+	},
+	after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+		if m.site.Pending() && m.Phase() == dmutex.Idle {
+			m.dequeue(m.site.Stamp())
+			m.enter()
+			return m.site.Out(), nil
+		}
+		return out, nil
+	},
+}
+
+func (m *Machine) dequeue(r dmutex.Stamp) {
+	m.queue = slices.DeleteFunc(m.queue, func(e entry) bool { return e.request == r })
+}
+
+// Each rule is there for a reason: without it the explorer finds a run that
+// goes wrong, the shortest of which is in testdata.
+func TestMutants(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		broken   mutation
+		quorums  rows
+		requests []int
+		cancels  []int
+		network  dmutextest.Network
+		kills    error
+		states   int // until it is found
+	}{
+		{
+			name: "plain-pair", broken: plain,
+			quorums: pair, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 13,
+		}, {
+			name: "plain-pairs", broken: plain,
+			quorums: pairs, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 78,
+		}, {
+			name: "plain-grid", broken: plain,
+			quorums: grid, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 2672,
+		}, {
+			name: "no-displaced-failed", // rule (C)
+			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				for k := range m.queue {
+					m.queue[k].told = true
+				}
+				return out, nil
+			}},
+			quorums: grid, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 91794,
+		}, {
+			name: "dropped-inquire", // one that cannot be answered yet is not remembered
+			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				for k := range m.ballots {
+					m.ballots[k].inquired = false
+				}
+				return out, nil
+			}},
+			quorums: pair, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 18,
+		}, {
+			name: "failed-and-yielded", // YIELD if FAILED came *and* it has yielded before: the first is never sent
+			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				return forget(m, out), nil
+			}},
+			quorums: pair, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 18,
+		}, {
+			name: "arbiter-held", // an arbiter queues while it is itself in the critical section
+			broken: mutation{before: func(m *Machine, msg *dmutex.Message) bool {
+				queue := msg.Kind == dmutex.Request && m.Phase() == dmutex.Held && m.vote.Clock == 0
+				if queue {
+					m.site.Witness(msg.Clock, msg.Fence)
+					m.insert(about(*msg), false)
+				}
+				return queue
+			}},
+			quorums: others, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 7917,
+		}, {
+			name: "release-without-fence",
+			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				for k := range out {
+					if out[k].Kind == dmutex.Release {
+						out[k].Fence = 0
+					}
+				}
+				return out, nil
+			}},
+			quorums: pairs, requests: []int{1}, kills: dmutextest.ErrFenceOrder, states: 221,
+		}, {
+			name: "eager-untagged", // answers count for whatever request is pending
+			broken: mutation{
+				before: func(m *Machine, msg *dmutex.Message) bool {
+					if about(*msg).Node == m.site.Self() && m.site.Pending() {
+						msg.Attempt = m.site.Stamp().Clock
+					}
+					return eager.before(m, msg)
+				},
+				after: eager.after,
+			},
+			quorums: pairs, requests: []int{2}, cancels: []int{1}, kills: dmutextest.ErrMutualExclusion, states: 3263,
+		}, {
+			name: "eager-unordered", broken: eager, // RELEASE overtakes its REQUEST
+			quorums: pair, requests: []int{1}, cancels: []int{1}, network: dmutextest.Unordered,
+			kills: dmutextest.ErrLeftBehind, states: 67,
+		}, {
+			name: "untagged", // without withdrawal
+			broken: mutation{before: func(m *Machine, msg *dmutex.Message) bool {
+				if about(*msg).Node == m.site.Self() && m.site.Pending() {
+					msg.Attempt = m.site.Stamp().Clock
+				}
+				return false
+			}},
+			quorums: grid, requests: []int{1, 1, 2, 0}, kills: dmutextest.ErrRefused, states: 53233,
+		}, {
+			name: "yield-forgets", // the arbiter does not queue the request that yields
+			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				for _, o := range out {
+					if o.Kind == dmutex.Reply && len(m.queue) > 0 {
+						m.queue = m.queue[1:]
+					}
+				}
+				return out, nil
+			}},
+			quorums: pair, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 46,
+		}, {
+			name: "newcomer-untold", // FAILED goes to the displaced only
+			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				return slices.DeleteFunc(out, func(o dmutex.Message) bool {
+					return o.Kind == dmutex.Failed && o.Attempt > m.vote.Clock
+				}), nil
+			}},
+			quorums: pairs, requests: []int{2}, kills: dmutextest.ErrDeadlock, states: 811,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			report, err := dmutextest.Explore(dmutextest.Config{
+				Algorithm: c.broken.of(With(c.quorums.of)),
+				Members:   dmutextest.Nodes(len(c.quorums)),
+				Requests:  c.requests,
+				Cancels:   c.cancels,
+				Network:   c.network,
+			})
+			t.Log(report)
+			require.ErrorIs(t, err, c.kills)
+			require.Equal(t, c.states, report.States)
+			var v *dmutextest.Violation
+			require.True(t, errors.As(err, &v))
+			dmutextest.Golden(t, "testdata/mutant-"+c.name+".txt", v.Script)
+		})
+	}
+}
+
+// The mutant that withdraws eagerly is wrong only for what is done to it: with
+// requests that are named, and channels in order, it is right.
+func TestEagerTaggedInOrder(t *testing.T) {
+	report, err := dmutextest.Explore(dmutextest.Config{
+		Algorithm: eager.of(With(pairs.of)),
+		Members:   dmutextest.Nodes(3),
+		Requests:  []int{2, 1, 1},
+		Cancels:   []int{1},
+	})
+	require.NoError(t, err)
+	require.True(t, report.Complete)
+	t.Log(report)
+}
