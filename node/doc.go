@@ -1,0 +1,43 @@
+// Package node is the runtime: it gives a process the locks of a group.
+//
+//	n, err := node.Open(ctx, node.Config{Self: 1, Members: ids, Algorithm: ricart.New, Link: link})
+//	...
+//	held, err := n.Mutex("invoices/42").Acquire(ctx)
+//	if err != nil {
+//		return err // no lock
+//	}
+//	defer held.Release()
+//	// Work under held.Context(), and give held.Fence() to what you write to.
+//
+// # One event path
+//
+// For every lock in use there is one machine at every node; all locks of a
+// node share one session to each peer, over one link. An arriving frame runs
+// in the goroutine that brought it: session, machines, sessions, link. A call
+// of Acquire or Release does the same from the machine on. Nothing is handed
+// from goroutine to goroutine but the grant itself, to the one that waits for
+// it, and nothing waits for the network under a lock. When several goroutines
+// have something for the same peer, one of them sends it for all.
+//
+// # What a group of fixed members survives
+//
+// Loss, repetition, reordering and delay of frames, lost connections and
+// partitions: they cost time, and nothing else. While a peer cannot be
+// reached, whatever needs it waits; no lock is ever granted on a guess.
+//
+// A pause of the process: the same. But a paused holder does not know the
+// time; what it writes to must check fences.
+//
+// A crash stops the algorithms in which every node has a say, for good, and
+// the central one if the coordinator or a holder crashes.
+//
+// A restart of one member fails closed: whoever knew the former life of the
+// member grants nothing more ([ErrRestarted]), and does not help the new life
+// either, which therefore never meets all members and never becomes ready.
+// Locks that are held stay held until they are released. To go on, stop all
+// members and start them again, with a Fence above all that your resources
+// have seen.
+//
+// An orderly Close of one member is no fault: the locks for which it is needed
+// end in [ErrLeft], the others go on.
+package node

@@ -1,0 +1,64 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dmutex/dmutex"
+)
+
+// What Acquire, TryAcquire and a lost [Held] answer to, through [errors.Is].
+// Context errors come through as they are.
+var (
+	// ErrBusy: TryAcquire found the lock taken. See [BusyError].
+	ErrBusy = errors.New("lock is busy")
+
+	// ErrReleased: the lock was released by this handle's Release.
+	ErrReleased = errors.New("lock was released")
+
+	// ErrLost: the lock was taken from its holder; the error says by what.
+	ErrLost = errors.New("lock was lost")
+
+	// ErrClosed: the node is closed.
+	ErrClosed = errors.New("node is closed")
+
+	// ErrRestarted: a peer has restarted and forgotten what it knew. A group
+	// of fixed members cannot tell what it had granted, so from now on nothing
+	// is granted here. See [PeerError].
+	ErrRestarted = errors.New("it has restarted and forgotten who holds what; restart the whole group")
+
+	// ErrLeft: a peer without which the lock cannot be had has closed.
+	ErrLeft = errors.New("it has left the group")
+
+	// ErrOverflow: a peer takes too little of what is sent to it. As the error
+	// of an Acquire it has changed nothing, and a later one may succeed.
+	ErrOverflow = errors.New("too much waits to be sent to it")
+)
+
+// A PeerError says which peer stands in the way, and why: [ErrRestarted],
+// [ErrLeft], [ErrOverflow] or [dmutex.ErrPeer].
+type PeerError struct {
+	Peer dmutex.NodeID
+	Err  error
+}
+
+func (e *PeerError) Error() string { return fmt.Sprintf("node %d: %v", e.Peer, e.Err) }
+
+// Unwrap returns Err.
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// A BusyError is an [ErrBusy] that says who holds the lock.
+type BusyError struct {
+	Lock   string
+	Holder dmutex.NodeID // None where the algorithm does not tell this node
+}
+
+func (e *BusyError) Error() string {
+	if e.Holder == dmutex.None {
+		return fmt.Sprintf("lock %q is busy", e.Lock)
+	}
+	return fmt.Sprintf("lock %q is busy: held by node %d", e.Lock, e.Holder)
+}
+
+// Is makes a BusyError an [ErrBusy].
+func (e *BusyError) Is(target error) bool { return target == ErrBusy }

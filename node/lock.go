@@ -1,0 +1,319 @@
+package node
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A shard is the locks whose names hash alike, under one mutex.
+type shard struct {
+	node *Node
+
+	mu           sync.Mutex
+	locks        map[string]*lock
+	resting      []*lock // fresh again, the longest so first; kept a while in case they come back
+	clock, fence uint64  // the highest of all machines that were forgotten: every new one starts there
+	sent         [dmutex.Kinds]uint64
+	received     [dmutex.Kinds]uint64
+	granted      uint64
+}
+
+// keepResting is how many fresh locks a shard keeps before it forgets the
+// longest unused.
+const keepResting = 8
+
+// A lock is one name in use at this node: its machine, and the goroutines that
+// want it. Everything in it is guarded by the shard's mutex.
+type lock struct {
+	shard     *shard
+	name      string
+	machine   dmutex.Machine
+	forgetter dmutex.Forgetter // the machine, if it can be forgotten
+	held      *Held            // the present grant
+	waiters   []*Held          // first come, first served
+	trying    *Held            // the TryAcquire whose request is being sent
+	withdrawn bool             // a request was cancelled and may still be in the protocol
+	resting   bool             // listed in shard.resting
+	broken    error            // why this lock is stopped at this node
+}
+
+// lock returns the lock of that name, with a new machine if it is not in use.
+func (s *shard) lock(name string) (*lock, error) {
+	if l := s.locks[name]; l != nil {
+		return l, nil
+	}
+	start := s.node.start
+	start.Clock, start.Fence = s.clock, s.fence
+	machine, err := s.node.cfg.Algorithm(start)
+	if err != nil {
+		return nil, err
+	}
+	l := &lock{shard: s, name: name, machine: machine}
+	l.forgetter, _ = machine.(dmutex.Forgetter)
+	s.locks[name] = l
+	return l, nil
+}
+
+// handle takes a peer's message to its lock.
+func (s *shard) handle(name []byte, m dmutex.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.locks[string(name)]
+	if l == nil {
+		var err error
+		if l, err = s.lock(string(name)); err != nil {
+			s.node.failClosed(&PeerError{m.From, err})
+			return
+		}
+	}
+	if l.broken != nil {
+		return
+	}
+	out, err := l.machine.Handle(m)
+	if err != nil {
+		s.node.refused.Add(1)
+		if !l.rest() {
+			l.stop(&PeerError{m.From, err}) // a message is not what it should be: never guess
+		}
+		return
+	}
+	s.received[m.Kind]++
+	l.send(out)
+	l.settle()
+}
+
+// join makes h a waiter, and grants to it at once if that needs no answer.
+func (l *lock) join(h *Held, trying bool) error {
+	if reason := l.shard.node.downReason(); reason != nil {
+		return reason
+	}
+	if l.broken != nil {
+		return l.broken
+	}
+	if trying && (l.held != nil || len(l.waiters) > 0) {
+		return l.busy()
+	}
+	h.lock = l
+	l.waiters = append(l.waiters, h)
+	if trying {
+		l.trying = h
+	}
+	l.settle()
+	l.trying = nil
+	switch {
+	case h.state == failed:
+		return h.err
+	case h.state == waiting && trying && h.unheard == 0:
+		l.quit(h) // a withdrawn request of ours is still on its way: nobody is asked anew
+		return l.busy()
+	case h.state == waiting:
+		h.ready = make(chan struct{})
+	}
+	return nil
+}
+
+// quit takes a waiter back. If it was the last, the request is withdrawn.
+func (l *lock) quit(h *Held) {
+	i := slices.Index(l.waiters, h)
+	l.waiters = slices.Delete(l.waiters, i, i+1)
+	h.state = failed
+	if len(l.waiters) == 0 && l.machine.Phase() == dmutex.Waiting {
+		l.withdraw()
+	}
+}
+
+func (l *lock) withdraw() {
+	out, err := l.machine.Cancel()
+	if err != nil {
+		panic("node: " + err.Error()) // only called while Waiting
+	}
+	l.withdrawn = true
+	l.send(out)
+	l.settle()
+}
+
+// release ends the present grant, for the reason given. (Nobody has the handle
+// of a grant that came while the node went down.)
+func (l *lock) release(reason error) {
+	if l.held != nil {
+		l.held.end(reason)
+		l.held = nil
+	}
+	out, err := l.machine.Release()
+	if err != nil {
+		panic("node: " + err.Error()) // only called while Held
+	}
+	l.send(out)
+	l.settle()
+}
+
+// settle follows the machine after every input. It is the one place where a
+// phase becomes a grant, and where the next local waiter gets its request: a
+// new one, behind the other nodes'.
+func (l *lock) settle() {
+	for l.broken == nil && len(l.waiters) > 0 {
+		switch l.machine.Phase() {
+		case dmutex.Held:
+			if l.held == nil && l.shard.node.downReason() == nil {
+				l.grant()
+			}
+			return
+		case dmutex.Waiting:
+			return
+		case dmutex.Idle:
+			l.request()
+		}
+	}
+	l.rest()
+}
+
+func (l *lock) grant() {
+	h := l.waiters[0]
+	l.waiters = slices.Delete(l.waiters, 0, 1)
+	l.held = h
+	l.shard.granted++
+	h.fence = l.machine.Fence()
+	h.become(granted)
+}
+
+// request asks for the first waiter. If it cannot, all waiters fail.
+func (l *lock) request() {
+	if err := l.shard.node.obstacle(); err != nil {
+		l.fail(err)
+		return
+	}
+	out, err := l.machine.Request()
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	l.withdrawn = false
+	l.send(out)
+}
+
+// obstacle says why no new request can be made now.
+func (n *Node) obstacle() error {
+	if reason := n.downReason(); reason != nil {
+		return reason
+	}
+	for _, p := range n.peers {
+		if p.full.Load() {
+			return &PeerError{p.id, ErrOverflow}
+		}
+	}
+	return nil
+}
+
+// send queues the machine's output for the peers. What cannot reach a peer
+// stops the lock: an algorithm does not survive a gap.
+func (l *lock) send(out []dmutex.Message) {
+	for _, m := range out {
+		p := l.shard.node.peer(m.To)
+		if err := p.send(l.name, m); err != nil {
+			l.stop(err)
+			return
+		}
+		l.shard.sent[m.Kind]++
+		if l.trying != nil {
+			p.await(l.trying)
+		}
+	}
+}
+
+// stop takes the lock out of service at this node. A present holder keeps it.
+func (l *lock) stop(why error) {
+	if l.broken == nil {
+		l.broken = why
+		l.fail(why)
+	}
+}
+
+func (l *lock) fail(why error) {
+	for _, h := range l.waiters {
+		h.err = why
+		h.become(failed)
+	}
+	l.waiters = nil
+}
+
+// rest lists the lock as fresh if it is, and forgets the one that has rested
+// longest if there are too many.
+func (l *lock) rest() (fresh bool) {
+	if l.forgetter == nil || l.held != nil || len(l.waiters) > 0 || l.broken != nil {
+		return false
+	}
+	if _, _, fresh = l.forgetter.Forget(); !fresh {
+		return false
+	}
+	l.withdrawn = false
+	s := l.shard
+	if l.resting {
+		return true
+	}
+	l.resting = true
+	s.resting = append(s.resting, l)
+	if len(s.resting) > keepResting {
+		oldest := s.resting[0]
+		s.resting = slices.Delete(s.resting, 0, 1)
+		oldest.resting = false
+		if clock, fence, fresh := oldest.forgetter.Forget(); fresh && oldest.broken == nil {
+			s.clock, s.fence = max(s.clock, clock), max(s.fence, fence)
+			delete(s.locks, oldest.name)
+		}
+	}
+	return true
+}
+
+func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
+
+// holder returns who holds the lock, as far as this node can know.
+func (l *lock) holder() dmutex.NodeID {
+	if m, ok := l.machine.(interface{ Holder() dmutex.NodeID }); ok {
+		return m.Holder()
+	}
+	if l.held != nil {
+		return l.shard.node.cfg.Self
+	}
+	return dmutex.None
+}
+
+// strand stops every lock that waits for a message which may never come.
+func (s *shard) strand(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.locks {
+		if l.machine.Phase() == dmutex.Waiting || l.withdrawn {
+			l.stop(why)
+		}
+	}
+}
+
+// abandon ends everything local for Close.
+func (s *shard) abandon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.locks {
+		l.fail(ErrClosed)
+		switch l.machine.Phase() {
+		case dmutex.Held:
+			l.release(&lossError{ErrClosed})
+		case dmutex.Waiting:
+			l.withdraw()
+		}
+	}
+}
+
+// withdrawn reports whether a cancelled request of this shard may still be in
+// the protocol. Of a machine that cannot be forgotten nothing is known.
+func (s *shard) withdrawn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.locks {
+		if l.withdrawn && l.forgetter != nil && l.broken == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,235 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A Mutex is one lock of the group, by its name. It has no state of its own:
+// any number of them may stand for one lock. Its methods are safe for
+// concurrent use, and goroutines of one node queue like those of different
+// nodes.
+type Mutex struct {
+	shard *shard
+	name  string
+}
+
+// Name returns the lock's name.
+func (m *Mutex) Name() string { return m.name }
+
+// Acquire waits for the lock and returns the handle that holds it. It first
+// waits until this node has met all members.
+//
+// If ctx ends first, Acquire returns at once with ctx's error, nothing of the
+// call is left behind, and no other node loses its turn. Other errors:
+// [ErrClosed]; a [PeerError] when a peer stands in the way; [dmutex.ErrMisuse]
+// for a name that is empty or too long. Acquire returns a handle or an error,
+// never both and never neither.
+//
+// ctx does not bound the time that the lock is held.
+func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, false) }
+
+// TryAcquire takes the lock if it is free and says [ErrBusy] otherwise; the
+// error is a [BusyError]. It does not wait for a holder, but asks and waits for
+// the answers: until every node that was asked has confirmed that it knows,
+// which takes a message there and back, or until ctx ends.
+//
+// A busy lock is never taken. A free one may be called busy, if two try at the
+// same moment, if the network loses or reorders messages, or under an
+// algorithm in which the answer takes more than one hop there and back (a
+// token that is passed on, for one).
+func (m *Mutex) TryAcquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, true) }
+
+func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
+	if len(m.name) == 0 || len(m.name) > transport.MaxName {
+		return nil, dmutex.Misuse(fmt.Sprintf("the name of a lock has 1 to %d bytes, not %d", transport.MaxName, len(m.name)))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := m.shard
+	if err := s.node.Ready(ctx); err != nil {
+		return nil, err
+	}
+	h := &Held{values: ctx}
+	s.mu.Lock()
+	l, err := s.lock(m.name)
+	if err == nil {
+		err = l.join(h, trying)
+	}
+	s.mu.Unlock()
+	s.node.flush()
+	if err != nil {
+		return nil, err
+	}
+	if h.ready == nil {
+		return h, nil
+	}
+	select {
+	case <-h.ready:
+		if h.err != nil {
+			return nil, h.err
+		}
+		return h, nil
+	case <-ctx.Done():
+		return nil, m.giveUp(h, ctx.Err())
+	case <-s.node.down:
+		return nil, m.giveUp(h, s.node.downReason())
+	}
+}
+
+// giveUp ends a wait from the waiter's side.
+func (m *Mutex) giveUp(h *Held, why error) error {
+	m.shard.mu.Lock()
+	switch {
+	case h.state == waiting:
+		h.lock.quit(h)
+	case h.state == granted && h.Err() == nil:
+		h.lock.release(ErrReleased) // the grant and the end of the wait met
+	}
+	m.shard.mu.Unlock()
+	m.shard.node.flush()
+	return why
+}
+
+// Do runs f while holding the lock, and releases it when f has returned or
+// panicked. f's context is derived from ctx and also ends when the lock is
+// lost; its fence is that of the grant. Do returns f's error, or why the lock
+// was not had, or why it was lost while f ran.
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) (err error) {
+	h, err := m.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if lost := h.Release(); lost != nil {
+			err = errors.Join(err, lost)
+		}
+	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
+	return f(ctx, h.fence)
+}
+
+// A Held is a lock that is held, from a successful Acquire to Release. It is
+// the owner: whoever has it may release it, from any goroutine. Its methods
+// are safe for concurrent use and none of them waits.
+//
+// A process that is paused while it holds the lock may go on when somebody
+// else holds it; only a resource that refuses lower fences than it has seen is
+// safe from that. Pass Fence along.
+type Held struct {
+	lock  *lock
+	fence uint64
+
+	// As a waiter; guarded by the shard's mutex until ready is closed.
+	state   heldState
+	ready   chan struct{} // closed when the wait is over; nil if there was none
+	err     error         // why it failed
+	unheard int           // for TryAcquire: peers that have not confirmed the request
+
+	values context.Context
+	ended  atomic.Pointer[error]
+	mu     sync.Mutex // guards ctx and cancel
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+type heldState uint8
+
+const (
+	waiting heldState = iota
+	granted
+	failed
+)
+
+// become ends the wait.
+func (h *Held) become(s heldState) {
+	h.state = s
+	if h.ready != nil {
+		close(h.ready)
+	}
+}
+
+// unanswered counts a confirmation that came without a grant. When all have
+// come, the lock is busy.
+func (h *Held) unanswered() {
+	l := h.lock
+	l.shard.mu.Lock()
+	defer l.shard.mu.Unlock()
+	h.unheard--
+	if h.unheard == 0 && h.state == waiting {
+		h.err = l.busy()
+		l.quit(h)
+		h.become(failed)
+	}
+}
+
+// end marks the hold as over.
+func (h *Held) end(reason error) {
+	h.ended.Store(&reason)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cancel != nil {
+		h.cancel(reason)
+	}
+}
+
+// Fence returns the number of this grant. Of any two grants of one lock the
+// later has the higher number.
+func (h *Held) Fence() uint64 { return h.fence }
+
+// Err returns nil while the lock is held, [ErrReleased] after Release, and an
+// [ErrLost] that says why if it was lost.
+func (h *Held) Err() error {
+	if reason := h.ended.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+// Context returns a context that ends with the hold; [context.Cause] then is
+// what Err returns. It has the values of Acquire's context, but not its
+// deadline.
+func (h *Held) Context() context.Context {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx == nil {
+		h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(h.values))
+		if err := h.Err(); err != nil {
+			h.cancel(err)
+		}
+	}
+	return h.ctx
+}
+
+// Release gives the lock back. It ends this grant and never another: once the
+// hold is over it changes nothing, and returns nil if it was released and an
+// [ErrLost] if it was lost.
+func (h *Held) Release() error {
+	s := h.lock.shard
+	s.mu.Lock()
+	err := h.Err()
+	if err == nil {
+		h.lock.release(ErrReleased)
+	}
+	s.mu.Unlock()
+	s.node.flush()
+	if err == ErrReleased {
+		return nil
+	}
+	return err
+}
+
+// lossError is an ErrLost with its cause.
+type lossError struct{ cause error }
+
+func (e *lossError) Error() string   { return ErrLost.Error() + ": " + e.cause.Error() }
+func (e *lossError) Unwrap() []error { return []error{ErrLost, e.cause} }

@@ -1,0 +1,302 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+// Config says what a node is part of. All but Self and Link must be the same
+// at all members; nodes that differ refuse to meet.
+type Config struct {
+	Self      dmutex.NodeID    // this node
+	Members   []dmutex.NodeID  // all nodes of the group, this one among them, in any order
+	Algorithm dmutex.Algorithm // such as ricart.New
+	Link      transport.Link   // not yet opened; the node opens it, and closes it in Close
+
+	// Group tells apart groups that share a network. It may be empty.
+	Group string
+
+	// Fence is a floor: every fence will be higher. Give the highest that your
+	// resources have accepted when the whole group starts again; 0 is right
+	// for a first start.
+	Fence uint64
+}
+
+// A Node is one member of a group: it takes part in all the group's locks. Its
+// methods are safe for concurrent use.
+type Node struct {
+	cfg   Config
+	start dmutex.Start // of every machine, but for Clock and Fence
+	birth time.Time
+	peers []*peer // ascending by id
+	seed  maphash.Seed
+	locks [shards]shard
+
+	unmet   atomic.Int32  // peers never met
+	ready   chan struct{} // closed when there are none
+	mute    atomic.Bool   // the group is broken: what this node says could only mislead
+	refused atomic.Uint64 // what no correct peer sends
+
+	mu     sync.Mutex // guards the fields below
+	reason error      // why down is closed
+	down   chan struct{}
+	closed chan struct{} // closed when Close has finished; nil before Close
+
+	drain   chan struct{} // poked while closing, when there may be less to wait for
+	wake    chan struct{} // pokes keepTime: an earlier deadline
+	planned atomic.Int64  // when keepTime will wake by itself
+	stop    chan struct{} // ends keepTime
+	running sync.WaitGroup
+}
+
+const shards = 64
+
+// Open makes this process a member of the group. It does not wait for the
+// other members: they may start in any order, and Acquire waits until all have
+// been met. ctx bounds the opening only.
+//
+// It refuses a Config that is not lawful with [dmutex.ErrMisuse], and returns
+// the link's error if the link cannot be opened.
+func Open(ctx context.Context, cfg Config) (*Node, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if cfg.Algorithm == nil {
+		return nil, dmutex.Misuse("Config.Algorithm is missing: choose one, such as ricart.New")
+	}
+	if cfg.Link == nil {
+		return nil, dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
+	}
+	cfg.Members = slices.Sorted(slices.Values(cfg.Members))
+	n := &Node{
+		cfg:   cfg,
+		start: dmutex.Start{Self: cfg.Self, Members: cfg.Members, Fence: cfg.Fence},
+		birth: time.Now(),
+		seed:  maphash.MakeSeed(),
+		ready: make(chan struct{}),
+		down:  make(chan struct{}),
+		drain: make(chan struct{}, 1),
+		wake:  make(chan struct{}, 1),
+		stop:  make(chan struct{}),
+	}
+	digest, err := n.digest()
+	if err != nil {
+		return nil, err
+	}
+	for i := range n.locks {
+		n.locks[i] = shard{node: n, locks: make(map[string]*lock), fence: cfg.Fence}
+	}
+	incarnation := draw()
+	for _, id := range cfg.Members {
+		if id == cfg.Self {
+			continue
+		}
+		s, err := session.New(session.Config{Incarnation: incarnation, Group: digest, MaxFrame: cfg.Link.MaxFrame(), Buffer: sendBuffer})
+		if err != nil {
+			return nil, err
+		}
+		n.peers = append(n.peers, &peer{node: n, id: id, session: s})
+	}
+	n.unmet.Store(int32(len(n.peers)))
+	if len(n.peers) == 0 {
+		close(n.ready)
+	}
+	if err := cfg.Link.Open(n.deliver); err != nil {
+		return nil, fmt.Errorf("node: open link: %w", err)
+	}
+	n.running.Go(n.keepTime)
+	return n, nil
+}
+
+// digest sums up what all members must agree on: the group's name, its
+// members, and the algorithm as a fresh machine describes itself. It also finds
+// out whether the algorithm takes this group at all.
+func (n *Node) digest() (uint64, error) {
+	if _, err := n.cfg.Algorithm(n.start); err != nil {
+		return 0, err
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%q %v ", n.cfg.Group, n.cfg.Members)
+	m, err := n.cfg.Algorithm(dmutex.Start{Self: n.cfg.Members[0], Members: n.cfg.Members})
+	if err != nil {
+		return 0, err
+	}
+	if m, ok := m.(encoding.TextAppender); ok {
+		text, err := m.AppendText(nil)
+		if err != nil {
+			return 0, err
+		}
+		h.Write(text)
+	}
+	return h.Sum64(), nil
+}
+
+// draw names this life of the process.
+func draw() uint64 {
+	var b [8]byte
+	for {
+		rand.Read(b[:]) // never fails
+		if v := binary.BigEndian.Uint64(b[:]); v != 0 {
+			return v
+		}
+	}
+}
+
+// Self returns this node's id.
+func (n *Node) Self() dmutex.NodeID { return n.cfg.Self }
+
+// Mutex returns the lock of that name. Every name is a lock of the whole group;
+// it need not be created, and costs nothing while nobody uses it. A name has
+// 1 to [transport.MaxName] bytes.
+func (n *Node) Mutex(name string) *Mutex {
+	return &Mutex{shard: n.shardOf(maphash.String(n.seed, name)), name: name}
+}
+
+func (n *Node) shardOf(hash uint64) *shard { return &n.locks[hash%shards] }
+
+func (n *Node) shardOfBytes(name []byte) *shard { return n.shardOf(maphash.Bytes(n.seed, name)) }
+
+// Ready waits until every other member has been met, which Acquire also waits
+// for. If ctx ends first, the error names those that are missing and answers
+// to ctx's error.
+func (n *Node) Ready(ctx context.Context) error {
+	select {
+	case <-n.ready:
+		return nil
+	default:
+	}
+	select {
+	case <-n.ready:
+		return nil
+	case <-n.down:
+		return n.downReason()
+	case <-ctx.Done():
+		return fmt.Errorf("node %d has not yet met %v: %w", n.cfg.Self, n.Status().Unmet, ctx.Err())
+	}
+}
+
+// bringDown ends all granting, for the reason given. The first reason stays.
+func (n *Node) bringDown(reason error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.reason == nil {
+		n.reason = reason
+		close(n.down)
+	}
+}
+
+// downReason returns why nothing is granted, nil while all is well.
+func (n *Node) downReason() error {
+	select {
+	case <-n.down:
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.reason
+	default:
+		return nil
+	}
+}
+
+// failClosed ends all granting because a peer has broken the group. Held locks
+// stay held until they are released.
+func (n *Node) failClosed(why *PeerError) {
+	n.mute.Store(true)
+	n.bringDown(why)
+}
+
+func (n *Node) isReady() bool { return n.unmet.Load() == 0 }
+
+// Close leaves the group: acquisitions are refused and those that wait fail
+// with [ErrClosed], locks that are still held are lost ([Held.Context] ends)
+// and released, the peers are told, and every goroutine of the node has ended
+// when it returns. The link is closed too.
+//
+// ctx bounds the farewell. If it ends before the peers have everything, Close
+// gives up on them and returns its error. A second Close waits for the first
+// and returns nil.
+func (n *Node) Close(ctx context.Context) error {
+	n.mu.Lock()
+	if closed := n.closed; closed != nil {
+		n.mu.Unlock()
+		select {
+		case <-closed:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	n.closed = make(chan struct{})
+	n.mu.Unlock()
+	defer close(n.closed)
+
+	n.bringDown(ErrClosed)
+	for i := range n.locks {
+		n.locks[i].abandon()
+	}
+	n.flush()
+	err := n.await(ctx, n.drained)
+	for _, p := range n.peers {
+		p.close()
+	}
+	n.flush()
+	if err == nil {
+		err = n.await(ctx, n.parted)
+	}
+	close(n.stop)
+	n.running.Wait()
+	return errors.Join(err, n.cfg.Link.Close())
+}
+
+// await waits until the condition holds. Everything that may bring it about
+// pokes n.drain.
+func (n *Node) await(ctx context.Context, condition func() bool) error {
+	for !condition() {
+		select {
+		case <-n.drain:
+		case <-ctx.Done():
+			return fmt.Errorf("node: close: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// drained reports whether no withdrawn request of ours is left for the peers
+// to trip over.
+func (n *Node) drained() bool {
+	for i := range n.locks {
+		if n.locks[i].withdrawn() {
+			return n.mute.Load() || n.anyLeft()
+		}
+	}
+	return true
+}
+
+// parted reports whether every peer has all that we said, or is gone.
+func (n *Node) parted() bool {
+	return n.mute.Load() || !slices.ContainsFunc(n.peers, (*peer).listening)
+}
+
+func (n *Node) anyLeft() bool {
+	return slices.ContainsFunc(n.peers, func(p *peer) bool { return p.left.Load() })
+}
+
+func (n *Node) pokeDrain() {
+	select {
+	case n.drain <- struct{}{}:
+	default:
+	}
+}

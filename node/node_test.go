@@ -1,0 +1,833 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+var algorithms = []struct {
+	name string
+	dmutex.Algorithm
+}{
+	{"central", central.New},
+	{"ricart", ricart.New},
+}
+
+// each runs a test in a synctest bubble (fake time; no goroutine may be left)
+// for every algorithm.
+func each(t *testing.T, test func(t *testing.T, g *group)) {
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) { bubble(t, a.Algorithm, memlink.Config{}, test) })
+	}
+}
+
+func bubble(t *testing.T, a dmutex.Algorithm, cfg memlink.Config, test func(t *testing.T, g *group)) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(cfg)
+		require.NoError(t, err)
+		g := &group{t: t, net: net, algorithm: a, nodes: make(map[dmutex.NodeID]*node.Node)}
+		test(t, g)
+		for id := range g.nodes {
+			g.close(id)
+		}
+	})
+}
+
+// A group is some nodes on one memlink network.
+type group struct {
+	t         *testing.T
+	net       *memlink.Network
+	algorithm dmutex.Algorithm
+	members   []dmutex.NodeID
+	nodes     map[dmutex.NodeID]*node.Node
+}
+
+// open starts members 1..n.
+func (g *group) open(n int) {
+	for id := range dmutex.NodeID(n) {
+		g.members = append(g.members, id+1)
+	}
+	for _, id := range g.members {
+		g.start(id)
+	}
+}
+
+func (g *group) start(id dmutex.NodeID) *node.Node {
+	n, err := node.Open(g.t.Context(), node.Config{
+		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id),
+	})
+	require.NoError(g.t, err)
+	g.nodes[id] = n
+	return n
+}
+
+// close closes a node that is still there; peers may be gone, so it does not
+// insist on the farewell.
+func (g *group) close(id dmutex.NodeID) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := g.nodes[id].Close(ctx); err != nil {
+		require.ErrorIs(g.t, err, context.DeadlineExceeded)
+	}
+	delete(g.nodes, id)
+}
+
+// crash takes a node off the network without a word.
+func (g *group) crash(id dmutex.NodeID) {
+	for _, other := range g.members {
+		g.net.Cut(id, other)
+	}
+	g.close(id)
+	g.net.Heal()
+}
+
+func (g *group) mutex(id dmutex.NodeID, name string) *node.Mutex { return g.nodes[id].Mutex(name) }
+
+func (g *group) acquire(id dmutex.NodeID, name string) *node.Held {
+	g.t.Helper()
+	h, err := g.mutex(id, name).Acquire(g.t.Context())
+	require.NoError(g.t, err)
+	return h
+}
+
+// outcome is what an Acquire in the background came to.
+type outcome struct {
+	held *node.Held
+	err  error
+}
+
+func (g *group) acquireLater(ctx context.Context, id dmutex.NodeID, name string) <-chan outcome {
+	c := make(chan outcome, 1)
+	go func() {
+		h, err := g.mutex(id, name).Acquire(ctx)
+		c <- outcome{h, err}
+	}()
+	synctest.Wait()
+	return c
+}
+
+func TestExclusionAndFences(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		const goroutines, rounds = 4, 10
+		var (
+			wg     sync.WaitGroup
+			mu     sync.Mutex
+			inside int
+			fences []uint64
+		)
+		for _, id := range g.members {
+			for range goroutines {
+				wg.Go(func() {
+					for range rounds {
+						h := g.acquire(id, "account")
+						mu.Lock()
+						inside++
+						require.Equal(t, 1, inside)
+						fences = append(fences, h.Fence())
+						mu.Unlock()
+						time.Sleep(time.Millisecond) // fake time: lets everybody else try
+						mu.Lock()
+						inside--
+						mu.Unlock()
+						require.NoError(t, h.Release())
+					}
+				})
+			}
+		}
+		wg.Wait()
+		require.Len(t, fences, 3*goroutines*rounds)
+		require.True(t, slices.IsSorted(fences))
+		require.Len(t, slices.Compact(fences), 3*goroutines*rounds, "a fence was used twice")
+	})
+}
+
+// LESSONS L40, L51: goroutines of one node queue like remote nodes: none of
+// them is served twice while another has waited all along.
+func TestGoroutinesQueueFairly(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		first := g.acquire(1, "x")
+		var waits []<-chan outcome
+		for range 3 {
+			for _, id := range g.members {
+				waits = append(waits, g.acquireLater(t.Context(), id, "x"))
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		require.NoError(t, first.Release())
+		served := make(map[int]bool)
+		for range waits {
+			synctest.Wait()
+			time.Sleep(10 * time.Millisecond)
+			for i, w := range waits {
+				select {
+				case o := <-w:
+					require.NoError(t, o.err)
+					if i >= 3 {
+						require.True(t, served[i-3], "waiter %d overtook the earlier one of its node", i)
+						for j := range i/3*3 - 3 {
+							require.True(t, served[j], "waiter %d overtook %d by a round", i, j)
+						}
+					}
+					served[i] = true
+					require.NoError(t, o.held.Release())
+				default:
+				}
+			}
+		}
+		require.Len(t, served, len(waits))
+	})
+}
+
+// LESSONS L3, L20, L23, L35: a cancelled wait returns at once with the
+// context's error, leaves nothing behind, and costs nobody a turn.
+func TestCancel(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(1, "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		quitter := g.acquireLater(ctx, 2, "x")
+		patient := g.acquireLater(t.Context(), 3, "x")
+		before := time.Now()
+		cancel()
+		o := <-quitter
+		require.Equal(t, before, time.Now(), "it waited for something")
+		require.Nil(t, o.held)
+		require.ErrorIs(t, o.err, context.Canceled)
+		require.NoError(t, held.Release())
+		o = <-patient
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+		g.acquire(2, "x").Release()
+		time.Sleep(time.Second)
+		for _, n := range g.nodes {
+			require.Equal(t, node.MutexStatus{}, n.Mutex("x").Status())
+		}
+	})
+}
+
+func TestDeadline(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		held := g.acquire(1, "x")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := g.mutex(2, "x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, held.Err(), "the wait's deadline is not the hold's")
+		require.NoError(t, held.Release())
+	})
+}
+
+// A request that was withdrawn is taken up again by the next caller.
+func TestAcquireAfterCancel(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		held := g.acquire(1, "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		first := g.acquireLater(ctx, 2, "x")
+		cancel()
+		require.ErrorIs(t, (<-first).err, context.Canceled)
+		second := g.acquireLater(t.Context(), 2, "x")
+		require.NoError(t, held.Release())
+		o := <-second
+		require.NoError(t, o.err)
+		require.Equal(t, held.Fence()+1, o.held.Fence())
+		require.NoError(t, o.held.Release())
+	})
+}
+
+func TestTryAcquire(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		for _, id := range g.members {
+			h, err := g.mutex(id, "x").TryAcquire(t.Context())
+			require.NoError(t, err, "it is free")
+			for _, other := range g.members {
+				before := time.Now()
+				_, err := g.mutex(other, "x").TryAcquire(t.Context())
+				require.ErrorIs(t, err, node.ErrBusy, "node %d, held by %d", other, id)
+				require.Less(t, time.Since(before), 100*time.Millisecond)
+				var busy *node.BusyError
+				require.ErrorAs(t, err, &busy)
+				require.Equal(t, "x", busy.Lock)
+				if other == id {
+					require.Equal(t, id, busy.Holder)
+				}
+				if busy.Holder != dmutex.None {
+					require.Equal(t, id, busy.Holder)
+				}
+			}
+			require.NoError(t, h.Err())
+			require.NoError(t, h.Release())
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A TryAcquire that found the lock busy leaves a withdrawn request; while that
+// is on its way the lock is busy without asking.
+func TestTryAcquireTwice(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		h := g.acquire(1, "x")
+		for range 3 {
+			_, err := g.mutex(2, "x").TryAcquire(t.Context())
+			require.ErrorIs(t, err, node.ErrBusy)
+		}
+		require.NoError(t, h.Release())
+		time.Sleep(time.Second)
+		h, err := g.mutex(2, "x").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
+	})
+}
+
+func TestTryAcquireUnreachable(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		require.NoError(t, g.nodes[2].Ready(t.Context()))
+		g.net.Cut(1, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := g.mutex(2, "x").TryAcquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "nobody said busy")
+	})
+}
+
+// LESSONS L17, L26, L33: a handle releases its own grant and never another.
+func TestReleaseIsIdempotent(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		first := g.acquire(1, "x")
+		require.NoError(t, first.Err())
+		require.NoError(t, first.Release())
+		second := g.acquire(1, "x")
+		require.NoError(t, first.Release())
+		require.NoError(t, first.Release())
+		require.ErrorIs(t, first.Err(), node.ErrReleased)
+		require.NoError(t, second.Err(), "the old handle has freed the new grant")
+		require.Greater(t, second.Fence(), first.Fence())
+		require.NoError(t, second.Release())
+	})
+}
+
+type key struct{}
+
+func TestHeldContext(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		acquire, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		h, err := g.mutex(1, "x").Acquire(acquire)
+		require.NoError(t, err)
+		cancel()
+		ctx := h.Context()
+		require.Equal(t, "value", ctx.Value(key{}))
+		require.NoError(t, ctx.Err(), "the wait's context is not the hold's")
+		require.NoError(t, h.Release())
+		require.ErrorIs(t, context.Cause(ctx), node.ErrReleased)
+		require.ErrorIs(t, context.Cause(h.Context()), node.ErrReleased)
+
+		h = g.acquire(2, "x")
+		require.NoError(t, h.Release())
+		require.ErrorIs(t, context.Cause(h.Context()), node.ErrReleased, "first asked for after the end")
+	})
+}
+
+// LESSONS L71: the lock is released only after the function has returned.
+func TestDo(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		m := g.mutex(1, "x")
+		mine := errors.New("mine")
+		require.Equal(t, mine, m.Do(t.Context(), func(ctx context.Context, fence uint64) error {
+			require.EqualValues(t, 1, fence)
+			require.NoError(t, ctx.Err())
+			require.Equal(t, dmutex.Held, m.Status().Phase)
+			return mine
+		}))
+		require.Panics(t, func() {
+			_ = m.Do(t.Context(), func(context.Context, uint64) error { panic("oops") })
+		})
+		require.NoError(t, m.Do(t.Context(), func(_ context.Context, fence uint64) error {
+			require.EqualValues(t, 3, fence, "the panic has kept the lock")
+			return nil
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, m.Do(ctx, func(ctx context.Context, _ uint64) error {
+			cancel()
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+			return nil
+		}))
+		require.ErrorIs(t, m.Do(ctx, nil), context.Canceled)
+	})
+}
+
+func TestDoLosesTheLock(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(1)
+		n := g.nodes[1]
+		err := n.Mutex("x").Do(t.Context(), func(ctx context.Context, _ uint64) error {
+			require.NoError(t, n.Close(t.Context()))
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, node.ErrLost)
+		require.ErrorIs(t, err, node.ErrClosed)
+	})
+}
+
+func TestClose(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(1, "x")
+		other := g.acquire(2, "y")
+		waiting := g.acquireLater(t.Context(), 1, "y")
+		remote := g.acquireLater(t.Context(), 3, "x")
+		ctx := held.Context()
+
+		closed := make(chan error)
+		go func() { closed <- g.nodes[1].Close(t.Context()) }()
+		synctest.Wait()
+		require.ErrorIs(t, (<-waiting).err, node.ErrClosed)
+		require.ErrorIs(t, held.Err(), node.ErrLost)
+		require.ErrorIs(t, context.Cause(ctx), node.ErrClosed)
+		require.ErrorIs(t, held.Release(), node.ErrLost)
+		o := <-remote
+		require.NoError(t, o.err, "what was held is released")
+		require.NoError(t, o.held.Release())
+
+		select {
+		case err := <-closed:
+			require.Fail(t, "closed while its withdrawn request stands in the way of y", "%v", err)
+		default:
+		}
+		require.NoError(t, other.Release())
+		require.NoError(t, <-closed)
+		_, err := g.mutex(1, "z").Acquire(t.Context())
+		require.ErrorIs(t, err, node.ErrClosed)
+		require.NoError(t, g.nodes[1].Close(t.Context()), "once more")
+	})
+}
+
+func TestCloseGivesUp(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		held := g.acquire(1, "x")
+		g.net.Cut(1, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, g.nodes[1].Close(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, held.Err(), node.ErrClosed)
+		delete(g.nodes, 1)
+	})
+}
+
+// Everybody may leave at once.
+func TestCloseTogether(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(5)
+		g.acquire(3, "x")
+		var wg sync.WaitGroup
+		for _, n := range g.nodes {
+			wg.Go(func() { require.NoError(t, n.Close(t.Context())) })
+		}
+		wg.Wait()
+	})
+}
+
+// A member that has left stops only what needs it.
+func TestLeft(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		algorithm dmutex.Algorithm
+		leaver    dmutex.NodeID
+		goesOn    bool
+	}{
+		{"central, client", central.New, 3, true},
+		{"central, coordinator", central.New, 1, false},
+		{"ricart", ricart.New, 3, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, tc.algorithm, memlink.Config{}, func(t *testing.T, g *group) {
+				g.open(3)
+				g.acquire(2, "before").Release()
+				held := g.acquire(2, "held")
+				require.NoError(t, g.nodes[tc.leaver].Close(t.Context()))
+				time.Sleep(time.Second)
+				require.Equal(t, []dmutex.NodeID{tc.leaver}, g.nodes[2].Status().Left)
+				for _, name := range []string{"before", "after"} {
+					h, err := g.mutex(2, name).Acquire(t.Context())
+					if tc.goesOn {
+						require.NoError(t, err)
+						require.NoError(t, h.Release())
+						continue
+					}
+					require.ErrorIs(t, err, node.ErrLeft)
+					var peer *node.PeerError
+					require.ErrorAs(t, err, &peer)
+					require.Equal(t, tc.leaver, peer.Peer)
+				}
+				require.NoError(t, held.Err())
+				require.NoError(t, held.Release())
+			})
+		})
+	}
+}
+
+// A request that meets a member on its way out does not wait for ever.
+func TestLeftWhileAsked(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		require.NoError(t, g.nodes[1].Ready(t.Context()))
+		require.NoError(t, g.nodes[2].Ready(t.Context()))
+		time.Sleep(time.Second)
+		g.net.Cut(2, 1)
+		asked := g.acquireLater(t.Context(), 2, "x")
+		closed := make(chan error)
+		go func() { closed <- g.nodes[1].Close(t.Context()) }()
+		synctest.Wait()
+		g.net.Heal()
+		require.ErrorIs(t, (<-asked).err, node.ErrLeft)
+		require.NoError(t, <-closed)
+	})
+}
+
+// LESSONS L59, L61, L68; a static group that meets a restarted member fails
+// closed: nothing is granted, by the old or the new life, what is held stays
+// held, and the error names the peer.
+func TestRestart(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(2, "x")
+		waiting := g.acquireLater(t.Context(), 3, "x")
+		g.crash(1)
+		restarted := g.start(1)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := restarted.Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "has not yet met [2 3]")
+
+		for _, err := range []error{
+			(<-waiting).err,
+			func() error { _, err := g.mutex(2, "y").Acquire(t.Context()); return err }(),
+			func() error { _, err := g.mutex(3, "y").TryAcquire(t.Context()); return err }(),
+		} {
+			require.ErrorIs(t, err, node.ErrRestarted)
+			var peer *node.PeerError
+			require.ErrorAs(t, err, &peer)
+			require.EqualValues(t, 1, peer.Peer)
+		}
+		require.ErrorIs(t, g.nodes[2].Status().Err, node.ErrRestarted)
+		require.NoError(t, held.Err(), "what is held stays held")
+		require.NoError(t, held.Release())
+	})
+}
+
+// A member that restarts before the group has formed is no harm.
+func TestRestartBeforeReady(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		g.start(1)
+		g.start(2)
+		time.Sleep(time.Second)
+		g.crash(1)
+		g.start(1)
+		time.Sleep(time.Second)
+		g.start(3)
+		for _, id := range g.members {
+			require.NoError(t, g.acquire(id, "x").Release())
+		}
+	})
+}
+
+// Stopping all and starting all again works, with the fences going on from the
+// floor.
+func TestRestartOfAll(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		require.NoError(t, g.acquire(1, "x").Release())
+		for _, id := range g.members {
+			g.crash(id)
+		}
+		for _, id := range g.members {
+			n, err := node.Open(t.Context(), node.Config{
+				Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Fence: 41,
+			})
+			require.NoError(t, err)
+			g.nodes[id] = n
+		}
+		h := g.acquire(2, "x")
+		require.EqualValues(t, 42, h.Fence())
+		require.NoError(t, h.Release())
+	})
+}
+
+// The members may start in any order; Acquire waits for them and says for whom.
+func TestReady(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{3, 1, 2}
+		n := g.start(2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := n.Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "[1 3]")
+		early := g.acquireLater(t.Context(), 2, "x")
+		g.start(3)
+		time.Sleep(time.Minute)
+		g.start(1)
+		o := <-early
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// Nodes that do not mean the same group do not meet.
+func TestStrangers(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*node.Config)
+	}{
+		{"group", func(c *node.Config) { c.Group = "other" }},
+		{"members", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 3} }},
+		{"algorithm", func(c *node.Config) { c.Algorithm = central.New }},
+		{"coordinator", func(c *node.Config) { c.Algorithm = central.At(2) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := ricart.New
+			if tc.name == "coordinator" {
+				a = central.New
+			}
+			bubble(t, a, memlink.Config{}, func(t *testing.T, g *group) {
+				g.members = []dmutex.NodeID{1, 2}
+				g.start(1)
+				cfg := node.Config{Self: 2, Members: g.members, Algorithm: a, Link: g.net.Link(2)}
+				tc.change(&cfg)
+				n, err := node.Open(t.Context(), cfg)
+				require.NoError(t, err)
+				g.nodes[2] = n
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.ErrorIs(t, n.Ready(ctx), context.DeadlineExceeded)
+				require.NotZero(t, n.Status().Refused)
+			})
+		})
+	}
+}
+
+func TestConfig(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	good := node.Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1)}
+	for _, tc := range []struct {
+		says   string
+		change func(*node.Config)
+	}{
+		{"Config.Algorithm is missing", func(c *node.Config) { c.Algorithm = nil }},
+		{"Config.Link is missing", func(c *node.Config) { c.Link = nil }},
+		{"Self 3 is not among", func(c *node.Config) { c.Self = 3 }},
+		{"Self 1 is not among", func(c *node.Config) { c.Members = nil }},
+		{"names a node twice", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 2} }},
+		{"names nobody", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 0} }},
+		{"coordinator 7 is not among", func(c *node.Config) { c.Algorithm = central.At(7) }},
+	} {
+		cfg := good
+		tc.change(&cfg)
+		_, err := node.Open(t.Context(), cfg)
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, tc.says)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = node.Open(ctx, good)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestNames(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		for _, name := range []string{"", string(make([]byte, 256))} {
+			_, err := g.mutex(1, name).Acquire(t.Context())
+			require.ErrorIs(t, err, dmutex.ErrMisuse)
+		}
+		require.NoError(t, g.acquire(1, string(make([]byte, 255))).Release())
+	})
+}
+
+// Memory follows the locks in use, and fences go on across forgetting.
+func TestManyNames(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		const names = 5000
+		first := make(map[string]uint64)
+		for i := range names {
+			name := fmt.Sprint("name ", i)
+			h := g.acquire(dmutex.NodeID(1+i%2), name)
+			first[name] = h.Fence()
+			require.NoError(t, h.Release())
+		}
+		time.Sleep(time.Second)
+		for _, n := range g.nodes {
+			require.LessOrEqual(t, n.Status().Locks, 64*8)
+		}
+		for i := range names {
+			name := fmt.Sprint("name ", i)
+			h := g.acquire(dmutex.NodeID(2-i%2), name)
+			require.Greater(t, h.Fence(), first[name])
+			require.NoError(t, h.Release())
+		}
+	})
+}
+
+// Too much for one peer is refused before anything is changed, and works again
+// when the peer is back.
+func TestOverflow(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		require.NoError(t, g.acquire(1, "x").Release())
+		g.net.Cut(1, 2)
+		var (
+			err  = context.DeadlineExceeded
+			long = string(make([]byte, 240))
+		)
+		for i := 0; errors.Is(err, context.DeadlineExceeded); i++ {
+			require.Less(t, i, 100_000, "no bound")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
+			_, err = g.mutex(1, fmt.Sprint(long, i)).Acquire(ctx)
+			cancel()
+		}
+		require.ErrorIs(t, err, node.ErrOverflow)
+		var peer *node.PeerError
+		require.ErrorAs(t, err, &peer)
+		require.EqualValues(t, 2, peer.Peer)
+		require.NoError(t, g.nodes[1].Status().Err, "the node itself is well")
+		g.net.Heal()
+		time.Sleep(time.Minute)
+		require.NoError(t, g.acquire(1, "x").Release())
+		require.LessOrEqual(t, g.nodes[1].Status().Locks, 64*8, "nothing is left behind")
+	})
+}
+
+// A partition costs time and nothing else.
+func TestPartition(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(2, "x")
+		g.net.Cut(2, 1)
+		g.net.Cut(1, 2)
+		g.net.Cut(2, 3)
+		g.net.Cut(3, 2)
+		waiting := g.acquireLater(t.Context(), 3, "x")
+		require.NoError(t, held.Release())
+		time.Sleep(time.Hour)
+		select {
+		case o := <-waiting:
+			require.Fail(t, "granted without the other side", "%v", o)
+		default:
+		}
+		g.net.Heal()
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.Equal(t, held.Fence()+1, o.held.Fence())
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// The main job under a bad network: nobody overlaps, fences rise, whoever does
+// not cancel is served, and nothing is left behind.
+func TestSoak(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			const seed = 1
+			cfg := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 5 * time.Millisecond}
+			bubble(t, a.Algorithm, cfg, func(t *testing.T, g *group) { soak(t, g, seed, 20*time.Second) })
+		})
+	}
+}
+
+func soak(t *testing.T, g *group, seed uint64, length time.Duration) {
+	t.Logf("seed %d", seed)
+	g.open(5)
+	const names, goroutines = 100, 20
+	type resource struct {
+		sync.Mutex
+		inside bool
+		fence  uint64
+	}
+	var (
+		wg        sync.WaitGroup
+		resources [names]resource
+		end       = time.Now().Add(length)
+		counts    [5]struct{ served, cancelled int }
+	)
+	for i, id := range g.members {
+		var mu sync.Mutex
+		for j := range goroutines {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(seed, uint64(i*goroutines+j)))
+				for time.Now().Before(end) {
+					k := rng.IntN(names)
+					ctx, cancel := context.WithCancel(t.Context())
+					impatient := rng.IntN(4) == 0
+					if impatient {
+						time.AfterFunc(time.Duration(rng.Int64N(int64(20*time.Millisecond))), cancel)
+					}
+					h, err := g.mutex(id, fmt.Sprint("name ", k)).Acquire(ctx)
+					mu.Lock()
+					if err != nil {
+						counts[i].cancelled++
+					} else {
+						counts[i].served++
+					}
+					mu.Unlock()
+					if err != nil {
+						require.True(t, impatient, "%v", err)
+						require.ErrorIs(t, err, context.Canceled)
+						cancel()
+						continue
+					}
+					r := &resources[k]
+					r.Lock()
+					require.False(t, r.inside, "overlap on %d, seed %d", k, seed)
+					require.Greater(t, h.Fence(), r.fence, "fence of %d, seed %d", k, seed)
+					r.inside, r.fence = true, h.Fence()
+					r.Unlock()
+					time.Sleep(time.Duration(rng.Int64N(int64(time.Millisecond))))
+					r.Lock()
+					r.inside = false
+					r.Unlock()
+					require.NoError(t, h.Release())
+					cancel()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	t.Logf("%+v", counts)
+	time.Sleep(time.Minute) // withdrawn requests run their course
+	for _, n := range g.nodes {
+		require.NoError(t, n.Status().Err)
+		for k := range names {
+			require.Equal(t, node.MutexStatus{}, n.Mutex(fmt.Sprint("name ", k)).Status())
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package node
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+// A peer is another member as this node sees it: a session over the link.
+//
+// Two mutexes, taken in the order recv, shard, mu. recv makes a frame's
+// messages pass through the machines before the next frame's do; mu guards the
+// session, is held only for moments and never while the link sends.
+type peer struct {
+	node *Node
+	id   dmutex.NodeID
+	met  atomic.Bool
+	left atomic.Bool
+	full atomic.Bool // so much is unacknowledged that new requests must wait
+	due  atomic.Bool // there may be something to transmit
+
+	recv    sync.Mutex
+	decoder transport.Decoder
+	inbox   inbox
+	early   inbox // what came before this node had met everybody
+
+	mu       sync.Mutex
+	session  *session.Session
+	message  []byte // scratch for encoding
+	frame    []byte // scratch for transmitting; the flusher's while flushing
+	flushing bool
+	tries    []try // TryAcquires that wait for this peer's acknowledgement
+	heard    []*Held
+}
+
+// A try waits until the peer has acknowledged its first mark messages.
+type try struct {
+	mark uint64
+	held *Held
+}
+
+const (
+	// sendBuffer bounds what may wait for one peer's acknowledgement, in
+	// bytes. New requests are refused at half of it: the other half is for
+	// the answers that we owe, which cannot be refused.
+	sendBuffer = 4 << 20
+
+	// earlyBuffer bounds, in bytes, what one peer may say before this node has
+	// met everybody.
+	earlyBuffer = 1 << 20
+)
+
+// inbox is a list of messages in one buffer.
+type inbox struct {
+	bytes []byte
+	ends  []int
+}
+
+func (b *inbox) add(message []byte) {
+	b.bytes = append(b.bytes, message...)
+	b.ends = append(b.ends, len(b.bytes))
+}
+
+func (b *inbox) clear() { b.bytes, b.ends = b.bytes[:0], b.ends[:0] }
+
+func (n *Node) peer(id dmutex.NodeID) *peer {
+	i, found := slices.BinarySearchFunc(n.peers, id, func(p *peer, id dmutex.NodeID) int {
+		return cmp.Compare(p.id, id)
+	})
+	if !found {
+		return nil
+	}
+	return n.peers[i]
+}
+
+// deliver is the event path: a frame goes through session, machines, sessions
+// and link in the goroutine that brought it.
+func (n *Node) deliver(from dmutex.NodeID, frame []byte) {
+	p := n.peer(from)
+	if p == nil || n.mute.Load() {
+		return
+	}
+	p.recv.Lock()
+	defer p.recv.Unlock()
+	p.receive(frame)
+	n.flush()
+	select {
+	case <-n.down:
+		n.pokeDrain()
+	default:
+	}
+}
+
+func (p *peer) receive(frame []byte) {
+	p.mu.Lock()
+	in, err := p.session.Handle(p.node.now(), frame)
+	p.inbox.clear()
+	for _, m := range in.Messages {
+		p.inbox.add(m)
+	}
+	p.due.Store(true)
+	p.gauge()
+	p.takeHeard()
+	lost := in.Event == session.Left && p.session.Acked() < p.session.Sent()
+	p.mu.Unlock()
+	if err != nil {
+		p.node.refused.Add(1)
+		return
+	}
+
+	switch in.Event {
+	case session.Met:
+		p.meet()
+	case session.Restarted:
+		if p.node.isReady() {
+			p.node.failClosed(&PeerError{p.id, ErrRestarted})
+			return
+		}
+		p.early.clear() // we have acted on nothing yet, so nothing is lost
+	}
+	p.hear(&p.inbox)
+	if in.Event == session.Left {
+		p.leave(lost)
+	}
+	for _, h := range p.heard {
+		h.unanswered()
+	}
+}
+
+// hear passes messages to the machines, or keeps them until this node has met
+// everybody: only then does it know that no member has forgotten a grant.
+func (p *peer) hear(messages *inbox) {
+	if !p.node.isReady() {
+		for start, i := 0, 0; i < len(messages.ends); i++ {
+			p.early.add(messages.bytes[start:messages.ends[i]])
+			start = messages.ends[i]
+		}
+		if len(p.early.bytes) > earlyBuffer {
+			p.node.failClosed(&PeerError{p.id, ErrOverflow})
+		}
+		return
+	}
+	if len(p.early.ends) > 0 && messages != &p.early {
+		p.hear(&p.early)
+		p.early = inbox{}
+	}
+	for start, i := 0, 0; i < len(messages.ends); i++ {
+		p.handle(messages.bytes[start:messages.ends[i]])
+		start = messages.ends[i]
+	}
+}
+
+// handle takes one message to the lock that it is about.
+func (p *peer) handle(message []byte) {
+	name, m, err := p.decoder.Decode(message)
+	if err != nil {
+		// Some lock has missed a message, and we do not know which.
+		p.node.failClosed(&PeerError{p.id, err})
+		return
+	}
+	m.From, m.To = p.id, p.node.cfg.Self
+	p.node.shardOfBytes(name).handle(name, m)
+}
+
+// meet counts the peer as met. The last one makes the node ready.
+func (p *peer) meet() {
+	n := p.node
+	if p.met.Swap(true) || n.unmet.Add(-1) > 0 {
+		return
+	}
+	close(n.ready)
+	for _, q := range n.peers {
+		if q != p {
+			q.recv.Lock()
+			q.hear(&q.early)
+			q.early = inbox{}
+			q.recv.Unlock()
+		}
+	}
+}
+
+// leave notes that the peer has closed its node. If some of our messages may
+// not have reached it, every lock that waits for an answer may wait in vain.
+func (p *peer) leave(lost bool) {
+	p.left.Store(true)
+	if !lost {
+		return
+	}
+	for i := range p.node.locks {
+		p.node.locks[i].strand(&PeerError{p.id, ErrLeft})
+	}
+}
+
+// send queues a message for the peer.
+func (p *peer) send(lock string, m dmutex.Message) error {
+	if p.node.mute.Load() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.message = transport.AppendMessage(p.message[:0], lock, m)
+	err := p.session.Send(p.node.now(), p.message)
+	p.due.Store(true)
+	p.gauge()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, session.ErrClosed):
+		return &PeerError{p.id, ErrLeft}
+	default:
+		overflow := &PeerError{p.id, ErrOverflow}
+		p.node.failClosed(overflow)
+		return overflow
+	}
+}
+
+func (p *peer) gauge() { p.full.Store(p.session.Backlog() > sendBuffer/2) }
+
+// transmit sends what is due and returns when something will be due by time
+// alone. If another goroutine is at it already, that one sends ours too, in
+// fewer frames.
+func (p *peer) transmit() (deadline int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.node.mute.Load() {
+		return math.MaxInt64
+	}
+	if !p.flushing {
+		p.flushing = true
+		for {
+			p.frame = p.session.Transmit(p.node.now(), p.frame[:0])
+			if len(p.frame) == 0 {
+				break
+			}
+			p.mu.Unlock()
+			// What the link does not take is lost like what the network
+			// loses: the session sends it again.
+			_ = p.node.cfg.Link.Send(p.id, p.frame)
+			p.mu.Lock()
+		}
+		p.flushing = false
+	}
+	return p.session.Deadline()
+}
+
+// flush transmits what is due to every peer.
+func (n *Node) flush() {
+	for _, p := range n.peers {
+		if p.due.Load() && p.due.Swap(false) {
+			n.wakeBefore(p.transmit())
+		}
+	}
+}
+
+// await makes a TryAcquire wait until the peer has acknowledged all that was
+// sent to it so far.
+func (p *peer) await(h *Held) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.unheard++
+	p.tries = append(p.tries, try{p.session.Sent(), h})
+}
+
+// takeHeard moves the tries that the peer has acknowledged to heard. The peer
+// puts its answer before its acknowledgement, so whoever is not granted when
+// the present frame has been handled was not answered.
+func (p *peer) takeHeard() {
+	p.heard = p.heard[:0]
+	if len(p.tries) == 0 {
+		return
+	}
+	acked := p.session.Acked()
+	p.tries = slices.DeleteFunc(p.tries, func(t try) bool {
+		if t.mark > acked {
+			return false
+		}
+		p.heard = append(p.heard, t.held)
+		return true
+	})
+}
+
+// close says farewell behind everything that was sent.
+func (p *peer) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session.Close(p.node.now())
+	p.due.Store(true)
+}
+
+// listening reports whether the peer may still lack something that we said.
+func (p *peer) listening() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.met.Load() && !p.left.Load() && !p.session.Done()
+}
+
+// now is the time that sessions go by: nanoseconds since the node opened, on
+// the monotonic clock.
+func (n *Node) now() int64 { return int64(time.Since(n.birth)) }
+
+// wakeBefore makes keepTime wake at the deadline if it meant to sleep longer.
+func (n *Node) wakeBefore(deadline int64) {
+	if deadline < n.planned.Load() {
+		select {
+		case n.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// keepTime transmits what becomes due by time alone: acknowledgements and what
+// was not acknowledged.
+func (n *Node) keepTime() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-n.wake:
+		case <-n.stop:
+			return
+		}
+		n.planned.Store(math.MaxInt64) // before the look round: what comes earlier pokes us
+		earliest := int64(math.MaxInt64)
+		for _, p := range n.peers {
+			earliest = min(earliest, p.transmit())
+		}
+		if earliest < math.MaxInt64 {
+			n.planned.Store(earliest)
+			timer.Reset(time.Duration(max(0, earliest-n.now())))
+		}
+	}
+}
