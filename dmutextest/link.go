@@ -1,0 +1,501 @@
+package dmutextest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// Links describes a kind of link to [TestLink] and [TestSession].
+type Links struct {
+	// New makes a network that loses nothing while it is left alone, and
+	// returns a function that makes links on it, not yet open. A link made for
+	// a node whose earlier link was closed is that node after a restart. Every
+	// node can reach every other for which a link was made. What New sets up
+	// it undoes with t.Cleanup.
+	New func(t *testing.T) (link func(self dmutex.NodeID) transport.Link)
+
+	Ordered bool // frames of one node to another arrive in the order sent
+	AnyNode bool // Send takes frames to any node, since the network has no address book
+
+	// Synctest says that the links work in a bubble of testing/synctest. The
+	// tests then run in bubbles, which makes them quick and strict.
+	Synctest bool
+}
+
+// TestLink holds a kind of link against the contract of [transport.Link]. It
+// must not run in parallel with other tests of the link's package, since it
+// looks for goroutines that were left behind.
+func TestLink(t *testing.T, links Links) {
+	for _, test := range []struct {
+		name string
+		run  func(*bench)
+	}{
+		{"frames arrive as they were sent", (*bench).unaltered},
+		{"frames arrive once", (*bench).once},
+		{"Send refuses what it cannot send", (*bench).refusals},
+		{"deliver may send", (*bench).bounce},
+		{"many goroutines may send", (*bench).crowd},
+		{"Open is called once", (*bench).openOnce},
+		{"Close may be called at any time", (*bench).closings},
+		{"Close waits for deliver", (*bench).closeWaits},
+		{"nothing is delivered after Close", (*bench).closeEnds},
+		{"a peer that does not read delays nobody", (*bench).deaf},
+		{"a peer that is not there delays nobody", (*bench).absent},
+		{"a node may restart", (*bench).restart},
+	} {
+		t.Run(test.name, func(t *testing.T) { links.inBench(t, test.run) })
+	}
+}
+
+// inBench runs a test, in a bubble if the links can do with one.
+func (links Links) inBench(t *testing.T, test func(*bench)) {
+	run := func(t *testing.T) {
+		b := &bench{T: t, links: links, before: goroutines()}
+		t.Cleanup(b.checkGoroutines)
+		b.link = links.New(t)
+		test(b)
+	}
+	if links.Synctest {
+		synctest.Test(t, run)
+	} else {
+		run(t)
+	}
+}
+
+// A bench is one test of one network.
+type bench struct {
+	*testing.T
+	links  Links
+	link   func(self dmutex.NodeID) transport.Link
+	before map[string]string
+	pkg    string // of the links
+}
+
+// A stand is a node on the bench.
+type stand struct {
+	transport.Link
+	b    *bench
+	self dmutex.NodeID
+	got  chan arrival
+}
+
+type arrival struct {
+	from  dmutex.NodeID
+	frame []byte
+}
+
+// make returns a link that is closed with the test.
+func (b *bench) make(self dmutex.NodeID) transport.Link {
+	l := b.link(self)
+	b.Cleanup(func() { require.NoError(b, l.Close()) })
+	typ := reflect.TypeOf(l)
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	b.pkg = typ.PkgPath()
+	return l
+}
+
+// open returns nodes 1 to n that keep what arrives.
+func (b *bench) open(n int) []*stand {
+	nodes := make([]*stand, n)
+	for i := range nodes {
+		s := &stand{b: b, self: dmutex.NodeID(i + 1), got: make(chan arrival, 1<<12)}
+		s.Link = b.make(s.self)
+		nodes[i] = s
+	}
+	for _, s := range nodes {
+		require.NoError(b, s.Open(s.keep))
+	}
+	return nodes
+}
+
+func (s *stand) keep(from dmutex.NodeID, frame []byte) {
+	s.got <- arrival{from, bytes.Clone(frame)}
+}
+
+// next waits for a frame.
+func (s *stand) next() arrival {
+	s.b.Helper()
+	return await(s.b, s.got, "a frame for node "+s.self.String())
+}
+
+// patience is only ever used up by tests that fail.
+const patience = 30 * time.Second
+
+func await[T any](b *bench, c <-chan T, what string) (v T) {
+	b.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		require.FailNow(b, "waited in vain for "+what)
+	}
+	return v
+}
+
+// tell sends a frame and waits for it to arrive.
+func (s *stand) tell(to *stand, frame []byte) {
+	s.b.Helper()
+	require.NoError(s.b, s.Send(to.self, frame))
+	require.Equal(s.b, arrival{s.self, frame}, to.next())
+}
+
+func (b *bench) unaltered() {
+	const seed = 1
+	random := rand.New(rand.NewPCG(seed, 0))
+	nodes := b.open(3)
+	buf := make([]byte, nodes[0].MaxFrame())
+	for i := range 100 {
+		for _, from := range nodes {
+			for _, to := range nodes {
+				if from == to {
+					continue
+				}
+				size := 1 + random.IntN(200)
+				switch i {
+				case 50:
+					size = len(buf)
+				case 51:
+					size = len(buf) - 1
+				case 52:
+					size = 1
+				}
+				for j := range buf[:size] {
+					buf[j] = byte(random.Uint32())
+				}
+				sent := bytes.Clone(buf[:size])
+				require.NoError(b, from.Send(to.self, buf[:size]))
+				clear(buf) // the caller's buffer is the caller's again
+				require.Equal(b, arrival{from.self, sent}, to.next(), "seed %d", seed)
+			}
+		}
+	}
+}
+
+func (b *bench) once() {
+	nodes := b.open(2)
+	from, to := nodes[0], nodes[1]
+	const bursts, burst = 20, 100
+	for i := range bursts {
+		seen := make(map[uint64]bool)
+		for j := range burst {
+			require.NoError(b, from.Send(to.self, binary.BigEndian.AppendUint64(nil, uint64(i*burst+j))))
+		}
+		for j := range burst {
+			n := binary.BigEndian.Uint64(to.next().frame)
+			require.Equal(b, uint64(i), n/burst, "a frame comes a second time")
+			require.False(b, seen[n], "frame %d comes a second time", n)
+			seen[n] = true
+			if b.links.Ordered {
+				require.Equal(b, uint64(i*burst+j), n, "out of order")
+			}
+		}
+	}
+}
+
+func (b *bench) refusals() {
+	nodes := b.open(2)
+	from, to := nodes[0], nodes[1]
+	require.GreaterOrEqual(b, from.MaxFrame(), 1024)
+	frame := make([]byte, from.MaxFrame()+1)
+	require.ErrorIs(b, from.Send(to.self, frame), transport.ErrFrameSize)
+	require.ErrorIs(b, from.Send(to.self, nil), transport.ErrFrameSize)
+	require.ErrorIs(b, from.Send(dmutex.None, frame[:1]), transport.ErrUnknownNode)
+	require.ErrorIs(b, from.Send(from.self, frame[:1]), transport.ErrUnknownNode)
+	if err := from.Send(99, frame[:1]); !b.links.AnyNode {
+		require.ErrorIs(b, err, transport.ErrUnknownNode)
+	}
+	from.tell(to, frame[:7]) // and what was refused did not come before it
+	require.Empty(b, to.got)
+}
+
+func (b *bench) bounce() {
+	const rounds = 2000
+	ends := make([]transport.Link, 2)
+	done := make(chan struct{})
+	for i := range ends {
+		ends[i] = b.make(dmutex.NodeID(i + 1))
+	}
+	var frame [8]byte
+	for i, l := range ends {
+		require.NoError(b, l.Open(func(from dmutex.NodeID, ball []byte) {
+			n := binary.BigEndian.Uint64(ball)
+			if n == rounds {
+				close(done)
+				return
+			}
+			binary.BigEndian.PutUint64(frame[:], n+1)
+			if err := ends[i].Send(from, frame[:]); err != nil {
+				b.Errorf("Send from deliver: %v", err)
+			}
+		}))
+	}
+	require.NoError(b, ends[0].Send(2, make([]byte, 8)))
+	await(b, done, "the last bounce")
+}
+
+func (b *bench) crowd() {
+	const senders, frames = 8, 200
+	nodes := b.open(3)
+	room := make(chan struct{}, 256) // frames that are under way
+	var sending sync.WaitGroup
+	for _, from := range nodes[1:] {
+		for sender := range senders {
+			sending.Go(func() {
+				for i := range frames {
+					room <- struct{}{}
+					name := append(bytes.Repeat([]byte{byte(sender)}, 1+i%50), byte(i))
+					if err := from.Send(1, name); err != nil {
+						b.Errorf("Send: %v", err)
+					}
+				}
+			})
+		}
+	}
+	last := make(map[dmutex.NodeID]*[senders]int)
+	for _, from := range nodes[1:] {
+		last[from.self] = new([senders]int)
+	}
+	for range 2 * senders * frames {
+		a := nodes[0].next()
+		<-room
+		sender, i := a.frame[0], a.frame[len(a.frame)-1]
+		require.Equal(b, append(bytes.Repeat([]byte{sender}, 1+int(i)%50), i), a.frame)
+		if b.links.Ordered {
+			require.Equal(b, last[a.from][sender], int(i), "node %d, goroutine %d", a.from, sender)
+		}
+		last[a.from][sender]++
+	}
+	sending.Wait()
+	for _, from := range nodes[1:] {
+		for _, n := range last[from.self] {
+			require.Equal(b, frames, n, "a frame came twice, and another not at all")
+		}
+	}
+}
+
+func (b *bench) openOnce() {
+	l := b.make(1)
+	require.ErrorIs(b, l.Send(2, []byte{1}), transport.ErrClosed)
+	require.NoError(b, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.ErrorIs(b, l.Open(func(dmutex.NodeID, []byte) {}), dmutex.ErrMisuse)
+}
+
+func (b *bench) closings() {
+	never := b.link(1)
+	require.NoError(b, never.Close())
+	require.NoError(b, never.Close())
+	require.ErrorIs(b, never.Open(func(dmutex.NodeID, []byte) {}), transport.ErrClosed)
+
+	nodes := b.open(2)
+	nodes[0].tell(nodes[1], []byte{1})
+	var closing sync.WaitGroup
+	for range 4 {
+		closing.Go(func() {
+			if err := nodes[0].Close(); err != nil {
+				b.Errorf("Close: %v", err)
+			}
+		})
+	}
+	closing.Wait()
+	require.NoError(b, nodes[0].Close())
+	require.ErrorIs(b, nodes[0].Send(2, []byte{1}), transport.ErrClosed)
+}
+
+func (b *bench) closeWaits() {
+	from, to := b.make(1), b.make(2)
+	require.NoError(b, from.Open(func(dmutex.NodeID, []byte) {}))
+	began, closing, closed, end := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
+	var delivering atomic.Bool
+	require.NoError(b, to.Open(func(dmutex.NodeID, []byte) {
+		delivering.Store(true)
+		began <- true
+		<-end
+		delivering.Store(false)
+	}))
+	require.NoError(b, from.Send(2, []byte{1}))
+	await(b, began, "deliver")
+	go func() {
+		close(closing)
+		if err := to.Close(); err != nil {
+			b.Errorf("Close: %v", err)
+		}
+		if delivering.Load() {
+			b.Error("Close has not waited for deliver")
+		}
+		close(closed)
+	}()
+	<-closing
+	for range 100 {
+		runtime.Gosched() // gives a Close that does not wait the time to show it
+	}
+	close(end)
+	await(b, closed, "Close")
+}
+
+func (b *bench) closeEnds() {
+	const enough = 100
+	from, to := b.make(1), b.make(2)
+	require.NoError(b, from.Open(func(dmutex.NodeID, []byte) {}))
+	var closed atomic.Bool
+	var arrived atomic.Int32
+	flowing := make(chan struct{})
+	require.NoError(b, to.Open(func(dmutex.NodeID, []byte) {
+		if closed.Load() {
+			b.Error("delivered after Close")
+		}
+		if arrived.Add(1) == enough {
+			close(flowing)
+		}
+	}))
+	stop := make(chan struct{})
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = from.Send(2, []byte{1}) // full is as good as sent here
+				runtime.Gosched()
+			}
+		}
+	})
+	await(b, flowing, "frames")
+	require.NoError(b, to.Close())
+	closed.Store(true)
+	for range 100 {
+		_ = from.Send(2, []byte{1})
+	}
+	close(stop)
+	sending.Wait()
+	require.NoError(b, from.Close())
+}
+
+func (b *bench) deaf() {
+	l := b.make(2)
+	nodes := []*stand{{b: b, self: 1}, {b: b, self: 3}}
+	for _, s := range nodes {
+		s.got = make(chan arrival, 1)
+		s.Link = b.make(s.self)
+		require.NoError(b, s.Open(s.keep))
+	}
+	deaf, cured := make(chan bool, 1), make(chan bool)
+	b.Cleanup(func() { close(cured) }) // before the links are closed
+	require.NoError(b, l.Open(func(dmutex.NodeID, []byte) {
+		select {
+		case deaf <- true:
+		default:
+		}
+		<-cured
+	}))
+	require.NoError(b, nodes[0].Send(2, []byte{1}))
+	await(b, deaf, "deliver")
+	frame := make([]byte, min(8<<10, l.MaxFrame()))
+	for range 64 { // half a megabyte each, more than any socket buffers
+		for range 64 {
+			if err := nodes[0].Send(2, frame); err != nil {
+				require.ErrorIs(b, err, transport.ErrFull)
+			}
+		}
+		nodes[0].tell(nodes[1], []byte{1})
+		nodes[1].tell(nodes[0], []byte{2})
+	}
+}
+
+func (b *bench) absent() {
+	require.NoError(b, b.link(2).Close())
+	nodes := []*stand{{b: b, self: 1}, {b: b, self: 3}}
+	for _, s := range nodes {
+		s.got = make(chan arrival, 1)
+		s.Link = b.make(s.self)
+		require.NoError(b, s.Open(s.keep))
+	}
+	frame := make([]byte, min(8<<10, nodes[0].MaxFrame()))
+	for range 16 {
+		for range 64 {
+			if err := nodes[0].Send(2, frame); err != nil {
+				require.ErrorIs(b, err, transport.ErrFull)
+			}
+		}
+		nodes[0].tell(nodes[1], []byte{1})
+	}
+}
+
+func (b *bench) restart() {
+	nodes := b.open(3)
+	for round := range byte(4) {
+		i := int(round) % 2 * 2 // the one of the lowest id, and the one of the highest
+		for _, other := range nodes {
+			if other != nodes[i] {
+				other.tell(nodes[i], []byte{round})
+			}
+		}
+		require.NoError(b, nodes[i].Close())
+		s := &stand{b: b, self: nodes[i].self, got: make(chan arrival, 1)}
+		s.Link = b.make(s.self)
+		require.NoError(b, s.Open(s.keep))
+		nodes[i] = s
+		for _, other := range nodes {
+			if other != s {
+				// What the others send meanwhile may be lost. But once they
+				// have heard from the new one they can answer.
+				s.tell(other, []byte{round})
+				other.tell(s, []byte{round})
+			}
+		}
+	}
+}
+
+// checkGoroutines runs after all links are closed. In a bubble, the bubble's
+// end does it. A goroutine may need a moment more to die.
+func (b *bench) checkGoroutines() {
+	if b.links.Synctest || b.Failed() || b.pkg == "" {
+		return
+	}
+	var left string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+		left = ""
+		for name, stack := range goroutines() {
+			if b.before[name] == "" && strings.Contains(stack, b.pkg+".") && !strings.Contains(stack, "testing.tRunner(") {
+				left += stack + "\n\n"
+			}
+		}
+		if left == "" {
+			return
+		}
+	}
+	require.Fail(b, "goroutines are left after Close", left)
+}
+
+// goroutines returns the stacks of all goroutines by the goroutine's name.
+func goroutines() map[string]string {
+	buf := make([]byte, 1<<20)
+	for n := runtime.Stack(buf, true); ; n = runtime.Stack(buf, true) {
+		if n < len(buf) {
+			buf = buf[:n]
+			break
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+	stacks := make(map[string]string)
+	for stack := range strings.SplitSeq(string(buf), "\n\n") {
+		name, _, _ := strings.Cut(stack, " [") // "goroutine 17"
+		stacks[name] = stack
+	}
+	return stacks
+}
