@@ -34,7 +34,7 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 }
 
 // alone checks that a node without peers asks nobody.
-func alone(t *testing.T, algorithm dmutex.Algorithm) {
+func alone(t testing.TB, algorithm dmutex.Algorithm) {
 	g := group{algorithm: algorithm, members: Nodes(1)}
 	m, err := g.birth(1, 0)
 	if err != nil {
@@ -60,7 +60,7 @@ func alone(t *testing.T, algorithm dmutex.Algorithm) {
 }
 
 // starts checks that a Start which makes no sense is refused.
-func starts(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
+func starts(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 	self, stranger := members[0], slices.Max(members)+1
 	for _, tt := range []struct {
 		why   string
@@ -91,7 +91,7 @@ func starts(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 }
 
 // states explores, and then looks at each state of a machine that occurred.
-func states(t *testing.T, c Config) {
+func states(t testing.TB, c Config) {
 	m, begin, err := newModel(c)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func states(t *testing.T, c Config) {
 
 // refuses checks that an input is refused, by the right error, and that it has
 // changed nothing.
-func refuses(t *testing.T, l local, do verb, msg dmutex.Message, want error) {
+func refuses(t testing.TB, l local, do verb, msg dmutex.Message, want error) {
 	t.Helper()
 	m := l.machine.Clone().(Machine)
 	out, err := input(m, do, msg)
@@ -174,7 +174,7 @@ func hostile(self dmutex.NodeID, peers []dmutex.NodeID) (all []dmutex.Message) {
 
 // futures checks that machines of equal text behave alike: machines that are
 // never copied or exchanged follow the model, which knows only texts.
-func futures(t *testing.T, c Config) {
+func futures(t testing.TB, c Config) {
 	for seed := range uint64(50) {
 		m, begin, err := newModel(c)
 		if err != nil {
@@ -201,7 +201,7 @@ func futures(t *testing.T, c Config) {
 }
 
 // overwritten checks that a driver which keeps the output notices it.
-func overwritten(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
+func overwritten(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 	g := group{algorithm: algorithm, members: members}
 	for _, self := range members {
 		m, err := g.birth(self, 0)
@@ -228,16 +228,8 @@ func overwritten(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.Node
 }
 
 // allocations checks that in the long run nothing is allocated.
-func allocations(t *testing.T, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
-	p := &pump{members: members}
-	g := group{algorithm: algorithm, members: members}
-	for _, self := range members {
-		m, err := g.birth(self, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.machines = append(p.machines, m)
-	}
+func allocations(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
+	p := newPump(t, algorithm, members)
 	round := func() {
 		for i := range p.machines {
 			p.cycle(t, i)
@@ -259,8 +251,21 @@ type pump struct {
 	head, n  int
 }
 
+func newPump(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) *pump {
+	p := &pump{members: members, wire: make([]dmutex.Message, 1024)}
+	g := group{algorithm: algorithm, members: members}
+	for _, self := range members {
+		m, err := g.birth(self, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.machines = append(p.machines, m)
+	}
+	return p
+}
+
 // cycle lets node i enter and leave.
-func (p *pump) cycle(t *testing.T, i int) {
+func (p *pump) cycle(t testing.TB, i int) {
 	m := p.machines[i]
 	p.send(m.Request())
 	for ticks := 0; m.Phase() != dmutex.Held; ticks++ {
@@ -292,9 +297,6 @@ func (p *pump) send(out []dmutex.Message, err error) {
 	if err != nil {
 		panic(err)
 	}
-	if p.wire == nil {
-		p.wire = make([]dmutex.Message, 1024)
-	}
 	for _, o := range out {
 		if p.n == len(p.wire) {
 			panic("dmutextest: more than 1024 messages are on their way")
@@ -304,5 +306,19 @@ func (p *pump) send(out []dmutex.Message, err error) {
 		*slot = o
 		slot.Numbers, slot.Nodes = numbers, nodes
 		p.n++
+	}
+}
+
+// BenchmarkMachine measures how long it takes in memory to request, enter and
+// release, all messages and all machines' work included, in a group of five
+// nodes that take turns (or of members, if there are any).
+func BenchmarkMachine(b *testing.B, algorithm dmutex.Algorithm, members ...dmutex.NodeID) {
+	if len(members) == 0 {
+		members = Nodes(5)
+	}
+	p := newPump(b, algorithm, members)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		p.cycle(b, i%len(members))
 	}
 }

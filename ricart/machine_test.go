@@ -10,3 +10,5 @@ import (
 func TestMachine(t *testing.T) { dmutextest.TestMachine(t, ricart.New) }
 
 func FuzzMachine(f *testing.F) { dmutextest.FuzzMachine(f, ricart.New) }
+
+func BenchmarkMachine(b *testing.B) { dmutextest.BenchmarkMachine(b, ricart.New) }
