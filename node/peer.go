@@ -225,29 +225,27 @@ func (p *peer) send(lock string, m dmutex.Message) error {
 func (p *peer) gauge() { p.full.Store(p.session.Backlog() > sendBuffer/2) }
 
 // transmit sends what is due and returns when something will be due by time
-// alone. If another goroutine is at it already, that one sends ours too, in
-// fewer frames.
+// alone, [math.MaxInt64] for never. If another goroutine is at it already, that
+// one sends ours too, in fewer frames, and sees to the deadline.
 func (p *peer) transmit() (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.node.mute.Load() {
+	if p.flushing || p.node.mute.Load() {
 		return math.MaxInt64
 	}
-	if !p.flushing {
-		p.flushing = true
-		for {
-			p.frame = p.session.Transmit(p.node.now(), p.frame[:0])
-			if len(p.frame) == 0 {
-				break
-			}
-			p.mu.Unlock()
-			// What the link does not take is lost like what the network
-			// loses: the session sends it again.
-			_ = p.node.cfg.Link.Send(p.id, p.frame)
-			p.mu.Lock()
+	p.flushing = true
+	for {
+		p.frame = p.session.Transmit(p.node.now(), p.frame[:0])
+		if len(p.frame) == 0 {
+			break
 		}
-		p.flushing = false
+		p.mu.Unlock()
+		// What the link does not take is lost like what the network loses: the
+		// session sends it again.
+		_ = p.node.cfg.Link.Send(p.id, p.frame)
+		p.mu.Lock()
 	}
+	p.flushing = false
 	return p.session.Deadline()
 }
 
@@ -335,7 +333,8 @@ func (n *Node) keepTime() {
 		}
 		if earliest < math.MaxInt64 {
 			n.planned.Store(earliest)
-			timer.Reset(time.Duration(max(0, earliest-n.now())))
+			now := n.now()
+			timer.Reset(time.Duration(max(earliest, now) - now))
 		}
 	}
 }
