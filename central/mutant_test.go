@@ -1,0 +1,185 @@
+package central
+
+import (
+	"flag"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+var _ = flag.Bool("update", false, "rewrite the golden files")
+
+type (
+	local   func(*Machine) ([]dmutex.Message, error)
+	handler func(*Machine, dmutex.Message) ([]dmutex.Message, error)
+)
+
+// A mutant is the machine with one rule broken. What is nil is as it should be.
+type mutant struct {
+	*Machine
+	cancel local
+	handle handler
+}
+
+func (m mutant) Cancel() ([]dmutex.Message, error) {
+	if m.cancel != nil {
+		return m.cancel(m.Machine)
+	}
+	return m.Machine.Cancel()
+}
+
+func (m mutant) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	if m.handle != nil {
+		return m.handle(m.Machine, msg)
+	}
+	return m.Machine.Handle(msg)
+}
+
+func (m mutant) Clone() dmutex.Machine {
+	m.Machine = m.Machine.Clone().(*Machine)
+	return m
+}
+
+func (m mutant) born(s dmutex.Start) (dmutex.Machine, error) {
+	born, err := New(s)
+	if err == nil {
+		m.Machine = born.(*Machine)
+	}
+	return m, err
+}
+
+// cancelAtOnce tells the coordinator instead of running its course.
+func cancelAtOnce(m *Machine) ([]dmutex.Message, error) {
+	r := m.site.Stamp()
+	if err := m.site.Cancel(); err != nil {
+		return nil, err
+	}
+	m.site.Enter()
+	m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
+	m.say(dmutex.Release, r, m.coordinator)
+	return m.site.Out(), nil
+}
+
+// withdraws takes a RELEASE for a request that still waits as its end.
+func withdraws(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+	out, err := m.Handle(msg)
+	if err == nil && msg.Kind == dmutex.Release {
+		r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
+		m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
+	}
+	return out, err
+}
+
+// anyGrant takes every GRANT for the present request.
+func anyGrant(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+	if msg.Kind == dmutex.Grant && m.site.Pending() {
+		msg.Attempt = m.site.Stamp().Clock
+	}
+	return withdraws(m, msg)
+}
+
+// Every rule is needed: without it something goes wrong, and the shortest run
+// that shows it is in testdata.
+func TestMutants(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		mutant            mutant
+		nodes             int
+		requests, cancels int
+		network           dmutextest.Network
+		kind              error
+	}{
+		{
+			// Even the whole algorithm does not stand a REQUEST that is
+			// repeated late: it is granted when nobody is there to release.
+			name:  "repeated-message",
+			nodes: 2, requests: 1,
+			network: dmutextest.Network{Unordered: true, Duplicates: 1},
+			kind:    dmutextest.ErrLeftBehind,
+		},
+		{
+			name:   "no-attempt",
+			mutant: mutant{cancel: cancelAtOnce, handle: anyGrant},
+			nodes:  3, requests: 2, cancels: 2,
+			kind: dmutextest.ErrMutualExclusion,
+		},
+		{
+			name:   "cancel-overtakes",
+			mutant: mutant{cancel: cancelAtOnce, handle: withdraws},
+			nodes:  2, requests: 1, cancels: 1,
+			network: dmutextest.Unordered,
+			kind:    dmutextest.ErrLeftBehind,
+		},
+		{
+			name: "grant-while-held",
+			mutant: mutant{handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if msg.Kind == dmutex.Request {
+					m.holder = dmutex.Stamp{}
+				}
+				return m.Handle(msg)
+			}},
+			nodes: 2, requests: 1,
+			kind: dmutextest.ErrMutualExclusion,
+		},
+		{
+			name: "no-queue",
+			mutant: mutant{handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				m.queue = m.queue[:0]
+				return m.Handle(msg)
+			}},
+			nodes: 2, requests: 1,
+			kind: dmutextest.ErrDeadlock,
+		},
+		{
+			name: "grant-kept",
+			mutant: mutant{handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				out, err := m.Handle(msg)
+				if msg.Kind == dmutex.Grant && m.Phase() == dmutex.Idle {
+					return nil, err
+				}
+				return out, err
+			}},
+			nodes: 2, requests: 1, cancels: 1,
+			kind: dmutextest.ErrLeftBehind,
+		},
+		{
+			name: "fence-not-carried",
+			mutant: mutant{handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				msg.Fence = 0
+				return m.Handle(msg)
+			}},
+			nodes: 2, requests: 1,
+			kind: dmutextest.ErrFenceOrder,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dmutextest.Refute(t, dmutextest.Config{
+				Algorithm: tt.mutant.born,
+				Members:   dmutextest.Nodes(tt.nodes),
+				Requests:  []int{tt.requests},
+				Cancels:   []int{tt.cancels},
+				Network:   tt.network,
+			}, tt.kind, "testdata/mutant-"+tt.name+".txt")
+		})
+	}
+}
+
+// With attempt numbers and in order, a client may even tell the coordinator at
+// once that it no longer waits; without either it may not, see no-attempt and
+// cancel-overtakes.
+func TestCancelAtOnce(t *testing.T) {
+	r, err := dmutextest.Explore(dmutextest.Config{
+		Algorithm: mutant{cancel: cancelAtOnce, handle: withdraws}.born,
+		Members:   dmutextest.Nodes(3),
+		Requests:  []int{2},
+		Cancels:   []int{1},
+		Network:   dmutextest.FIFO,
+	})
+	require.NoError(t, err)
+	require.True(t, r.Complete)
+	require.Equal(t, 23_500, r.States, r)
+}
