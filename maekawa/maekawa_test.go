@@ -19,7 +19,7 @@ var long = os.Getenv("DMUTEX_LONG") == "1"
 // rows are the quorums of nodes 1, 2 and so on.
 type rows [][]dmutex.NodeID
 
-func (r rows) of(_ []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID { return r[site-1] }
+func (r rows) of(site dmutex.NodeID) []dmutex.NodeID { return r[site-1] }
 
 var (
 	pair   = rows{{1, 2}, {1, 2}}
@@ -114,6 +114,45 @@ func TestExplore(t *testing.T) {
 			require.True(t, report.Complete)
 			require.True(t, report.Dense)
 			require.Equal(t, []int{c.states, c.least, c.greatest}, []int{report.States, report.Least, report.Greatest})
+		})
+	}
+}
+
+// Random runs of groups that are too large to explore. The short form makes
+// thousands, the long form millions.
+func TestWalk(t *testing.T) {
+	const batch = 2000
+	batches := 1
+	if long {
+		batches = 500
+	}
+	for _, c := range []struct {
+		name      string
+		nodes     int
+		algorithm dmutex.Algorithm
+		cancels   int
+		network   dmutextest.Network
+	}{
+		{"fano", 7, With(fano.of), 0, dmutextest.FIFO},
+		{"fano, cancelled", 7, With(fano.of), 1, dmutextest.FIFO},
+		{"fano, cancelled, unordered", 7, With(fano.of), 1, dmutextest.Unordered},
+		{"grid of 9, cancelled", 9, New, 1, dmutextest.FIFO},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for k := range uint64(batches) {
+				report, err := dmutextest.Walk(dmutextest.Config{
+					Algorithm: lawful.of(c.algorithm),
+					Members:   dmutextest.Nodes(c.nodes),
+					Requests:  []int{1},
+					Cancels:   []int{c.cancels},
+					Network:   c.network,
+				}, k*batch, batch)
+				require.NoError(t, err)
+				require.True(t, report.Dense)
+				if k == 0 {
+					t.Log(report)
+				}
+			}
 		})
 	}
 }
