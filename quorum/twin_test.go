@@ -1,0 +1,508 @@
+package quorum
+
+import (
+	"cmp"
+	"flag"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The dumb twin: coteries again, as obviously as possible and as slowly as need
+// be. A set of sites is a mask, a family is a list of masks, and every question is
+// answered by its definition, over all 2^n sets.
+type twin struct {
+	n        int
+	families []uint
+}
+
+func (t twin) all() []uint {
+	list := make([]uint, 1<<t.n)
+	for i := range list {
+		list[i] = uint(i)
+	}
+	return list
+}
+
+func (t twin) holds(s uint) bool {
+	for _, q := range t.families {
+		if q&^s == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// law returns the law that the family breaks, nil if it is a coterie.
+func (t twin) law() error {
+	if len(t.families) == 0 {
+		return ErrEmpty
+	}
+	for _, q := range t.families {
+		if q == 0 {
+			return ErrEmpty
+		}
+	}
+	for i, q := range t.families {
+		for j, r := range t.families {
+			switch {
+			case i >= j:
+			case q == r:
+				return ErrDuplicate
+			case q&r == 0:
+				return ErrIntersection
+			case q&^r == 0 || r&^q == 0:
+				return ErrMinimality
+			}
+		}
+	}
+	return nil
+}
+
+// broken counts the laws broken: an empty family or quorum, or a pair.
+func (t twin) broken() int {
+	n := 0
+	if len(t.families) == 0 {
+		n++
+	}
+	for i, q := range t.families {
+		if q == 0 {
+			n++
+			continue
+		}
+		for _, r := range t.families[i+1:] {
+			if r != 0 && (q&r == 0 || q&^r == 0 || r&^q == 0) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (t twin) minimal(holds func(uint) bool) []uint {
+	var list []uint
+	for _, s := range t.all() {
+		minimal := holds(s)
+		for i := range t.n {
+			if s>>i&1 != 0 && holds(s&^(1<<i)) {
+				minimal = false
+			}
+		}
+		if minimal {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func (t twin) minimize() []uint { return t.minimal(t.holds) }
+
+func (t twin) transversal(s uint) bool {
+	for _, q := range t.families {
+		if q&s == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (t twin) dual() []uint { return t.minimal(t.transversal) }
+
+// dominates: every quorum of u contains one of t, and they differ.
+func (t twin) dominates(u twin) bool {
+	if slices.Equal(sorted(t.families), sorted(u.families)) {
+		return false
+	}
+	for _, q := range u.families {
+		if !t.holds(q) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t twin) gap(s uint) bool { return !t.holds(s) && !t.holds((1<<t.n-1)&^s) }
+
+func (t twin) dominated() bool { return slices.ContainsFunc(t.all(), t.gap) }
+
+func (t twin) availability(p []float64) float64 {
+	sum := 0.0
+	for _, s := range t.all() {
+		if !t.holds(s) {
+			continue
+		}
+		product := 1.0
+		for i := range t.n {
+			if s>>i&1 != 0 {
+				product *= p[i]
+			} else {
+				product *= 1 - p[i]
+			}
+		}
+		sum += product
+	}
+	return sum
+}
+
+func (t twin) resilience() int {
+	fewest := t.n + 1
+	for _, crashed := range t.all() {
+		if !t.holds((1<<t.n - 1) &^ crashed) {
+			fewest = min(fewest, bits.OnesCount(crashed))
+		}
+	}
+	return fewest - 1
+}
+
+// load is the value of the game in which one player picks a quorum and the other
+// a site, and the latter wins if it is in there. By Shapley and Snow (1950) some
+// square part of the matrix has it as the equaliser of both players; so all square
+// parts are tried, and the one that is optimal in the whole matrix is it.
+func (t twin) load() float64 {
+	for rows := range uint(1) << t.n {
+		for _, columns := range subsets(len(t.families), bits.OnesCount(rows)) {
+			strategy, ok := t.equalise(members(rows), columns, false)
+			prices, ok2 := t.equalise(members(rows), columns, true)
+			if !ok || !ok2 {
+				continue
+			}
+			high, low := 0.0, 1.0
+			for i := range t.n {
+				busy := 0.0
+				for k, c := range columns {
+					busy += strategy[k] * float64(t.families[c]>>i&1)
+				}
+				high = max(high, busy)
+			}
+			for _, q := range t.families {
+				cost := 0.0
+				for k, i := range members(rows) {
+					cost += prices[k] * float64(q>>i&1)
+				}
+				low = min(low, cost)
+			}
+			if high-low < 1e-12 {
+				return high
+			}
+		}
+	}
+	return math.NaN()
+}
+
+// equalise finds probabilities on columns that make rows equal (or the other way
+// round), by elimination; false if there are none.
+func (t twin) equalise(rows, columns []int, transposed bool) ([]float64, bool) {
+	k := len(rows)
+	m := make([][]float64, k+1) // unknowns: k probabilities and the value
+	for i := range m {
+		m[i] = make([]float64, k+2)
+	}
+	for i := range k {
+		for j := range k {
+			r, c := rows[i], columns[j]
+			if transposed {
+				r, c = rows[j], columns[i]
+			}
+			m[i][j] = float64(t.families[c] >> r & 1)
+		}
+		m[i][k] = -1
+		m[k][i] = 1
+	}
+	m[k][k+1] = 1
+	for c := range k + 1 {
+		pivot := c
+		for r := c; r <= k; r++ {
+			if math.Abs(m[r][c]) > math.Abs(m[pivot][c]) {
+				pivot = r
+			}
+		}
+		if math.Abs(m[pivot][c]) < 1e-9 {
+			return nil, false
+		}
+		m[c], m[pivot] = m[pivot], m[c]
+		for r := range m {
+			if r != c {
+				by := m[r][c] / m[c][c]
+				for j := range m[r] {
+					m[r][j] -= by * m[c][j]
+				}
+			}
+		}
+	}
+	x := make([]float64, k)
+	for i := range x {
+		x[i] = m[i][k+1] / m[i][i]
+		if x[i] < -1e-9 {
+			return nil, false
+		}
+	}
+	return x, true
+}
+
+func subsets(n, k int) [][]int {
+	var list [][]int
+	for s := range uint(1) << n {
+		if bits.OnesCount(s) == k {
+			list = append(list, members(s))
+		}
+	}
+	return list
+}
+
+func members(s uint) []int {
+	list := []int{}
+	for i := 0; s>>i != 0; i++ {
+		if s>>i&1 != 0 {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func mask(q []int) uint {
+	s := uint(0)
+	for _, i := range q {
+		s |= 1 << i
+	}
+	return s
+}
+
+func masks(quorums [][]int) []uint {
+	list := []uint{}
+	for _, q := range quorums {
+		list = append(list, mask(q))
+	}
+	return list
+}
+
+func sorted[T cmp.Ordered](list []T) []T { return slices.Sorted(slices.Values(list)) }
+
+func (t twin) slices() [][]int {
+	list := [][]int{}
+	for _, q := range t.families {
+		list = append(list, members(q))
+	}
+	return list
+}
+
+// compare holds a family against the package in everything the twin knows.
+func (t twin) compare(tb testing.TB) {
+	tb.Helper()
+	quorums := t.slices()
+	require.Len(tb, slices.Collect(Check(quorums...)), t.broken(), "%v", quorums)
+	c, err := New(quorums...)
+	if law := t.law(); law == nil {
+		require.NoError(tb, err, "%v", quorums)
+		t.measure(tb, c)
+	} else {
+		require.Error(tb, err, "%v", quorums)
+		var v *Violation[int]
+		require.ErrorAs(tb, err, &v)
+		require.ErrorIs(tb, err, v.Law)
+		t.offends(tb, v)
+	}
+
+	c, err = Minimize(quorums...)
+	least := twin{t.n, t.minimize()}
+	if law := least.law(); law == nil && !slices.Contains(t.families, 0) {
+		require.NoError(tb, err, "%v", quorums)
+		require.Equal(tb, least.families, sorted(masks(quorumsOf(tb, c))), "%v", quorums)
+	} else {
+		require.Error(tb, err, "%v", quorums)
+	}
+}
+
+// offends checks that a violation tells the truth.
+func (t twin) offends(tb testing.TB, v *Violation[int]) {
+	tb.Helper()
+	if v.First < 0 {
+		require.Empty(tb, t.families)
+		return
+	}
+	q := t.families[v.First]
+	require.Equal(tb, q, mask(v.Quorums[0]))
+	if v.Second < 0 {
+		require.ErrorIs(tb, v, ErrEmpty)
+		require.Zero(tb, q)
+		return
+	}
+	require.Less(tb, v.First, v.Second)
+	require.Equal(tb, t.families[v.Second], mask(v.Quorums[1]))
+	require.Equal(tb, twin{t.n, []uint{q, t.families[v.Second]}}.law(), v.Law)
+}
+
+// measure holds the measures of a coterie against the twin's.
+func (t twin) measure(tb testing.TB, c Coterie[int]) {
+	tb.Helper()
+	require.Equal(tb, sorted(t.families), sorted(masks(quorumsOf(tb, c))))
+	require.Equal(tb, len(t.families), c.Len())
+	for _, s := range t.all() {
+		require.Equal(tb, t.holds(s), c.HasQuorum(members(s)...))
+		require.Equal(tb, slices.Contains(t.families, s), c.IsQuorum(members(s)...))
+		require.Equal(tb, t.transversal(s), c.IsTransversal(members(s)...))
+	}
+	require.Equal(tb, t.dual(), sorted(masks(slices.Collect(c.Dual()))), "dual of %v", c)
+
+	least, most := c.Resilience()
+	require.Equal(tb, [2]int{t.resilience(), t.resilience()}, [2]int{least, most}, "resilience of %v", c)
+
+	p := make([]float64, t.n)
+	for _, uniform := range []float64{0, 0.3, 0.9, 1} {
+		for i := range p {
+			p[i] = uniform
+		}
+		got, err := c.Availability(uniform)
+		require.NoError(tb, err)
+		require.Zero(tb, got.Samples)
+		require.InDelta(tb, t.availability(p), got.Value, 1e-12, "availability of %v", c)
+	}
+	for i := range p {
+		p[i] = 0.5 + 0.45*math.Sin(float64(7*i))
+	}
+	got, err := c.AvailabilityAt(func(site int) float64 { return p[site] })
+	require.NoError(tb, err)
+	require.InDelta(tb, t.availability(p), got.Value, 1e-12, "availability of %v at %v", c, p)
+
+	sizes := []int{}
+	for i := range t.n {
+		degree := 0
+		for _, q := range t.families {
+			degree += int(q >> i & 1)
+		}
+		require.Equal(tb, degree, c.Degree(i))
+	}
+	for _, q := range t.families {
+		sizes = append(sizes, bits.OnesCount(q))
+	}
+	require.Equal(tb, slices.Min(sizes), c.Smallest())
+	require.Equal(tb, slices.Max(sizes), c.Largest())
+	t.domination(tb, c)
+}
+
+func (t twin) domination(tb testing.TB, c Coterie[int]) {
+	tb.Helper()
+	non, err := c.NonDominated()
+	require.NoError(tb, err)
+	require.Equal(tb, !t.dominated(), non, "%v", c)
+	gap, err := c.Gap()
+	require.NoError(tb, err)
+	better, err := c.Dominating()
+	require.NoError(tb, err)
+	if non {
+		require.Nil(tb, gap)
+		require.Equal(tb, quorumsOf(tb, c), quorumsOf(tb, better))
+		return
+	}
+	require.True(tb, t.gap(mask(gap)), "gap %v of %v", gap, c)
+	u := twin{t.n, masks(quorumsOf(tb, better))}
+	require.NoError(tb, u.law())
+	require.True(tb, u.dominates(t), "%v and %v", better, c)
+	require.False(tb, u.dominated(), "%v", better)
+	for _, pair := range []struct{ a, b Coterie[int] }{{c, better}, {better, c}, {c, c}} {
+		got, err := pair.a.Dominates(pair.b)
+		require.NoError(tb, err)
+		want := twin{t.n, masks(quorumsOf(tb, pair.a))}.dominates(twin{t.n, masks(quorumsOf(tb, pair.b))})
+		require.Equal(tb, want, got)
+	}
+}
+
+// quorumsOf returns the quorums of a coterie.
+func quorumsOf[T cmp.Ordered](tb testing.TB, c Coterie[T]) [][]T {
+	tb.Helper()
+	quorums, err := c.Slices()
+	require.NoError(tb, err)
+	return quorums
+}
+
+// must unwraps a builder's answer.
+func must[T cmp.Ordered](c Coterie[T], err error) Coterie[T] {
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func ints(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
+	}
+	return list
+}
+
+// long makes the random tests a hundred times longer (minutes):
+//
+//	go test ./quorum -long
+var long = flag.Bool("long", false, "run the long form of the random tests")
+
+// Every family of subsets of one to four sites, the empty subset too: 4, 16, 256
+// and 65,536 of them, of which 1, 3, 11 and 80 are coteries.
+func TestTwinExhaustive(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		coteries := 0
+		for chosen := range uint(1) << (1 << n) {
+			family := twin{n, nil}
+			for _, s := range members(chosen) {
+				family.families = append(family.families, uint(s))
+			}
+			family.compare(t)
+			if family.law() == nil {
+				coteries++
+			}
+		}
+		require.Equal(t, []int{1, 3, 11, 80}[n-1], coteries)
+	}
+}
+
+// Random families over up to seven sites: arbitrary ones, and ones that are made
+// of a random coterie or are nearly one.
+func TestTwinRandom(t *testing.T) {
+	rounds := 5000
+	if *long {
+		rounds = 500_000
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range rounds {
+		n := 1 + r.IntN(7)
+		family := twin{n, nil}
+		for range r.IntN(12) {
+			s := r.UintN(1 << n)
+			meets := func(q uint) bool { return q&s != 0 }
+			if r.IntN(10) > 0 && (!all(family.families, meets) || slices.Contains(family.families, s)) {
+				continue
+			}
+			family.families = append(family.families, s)
+		}
+		family.compare(t)
+		family = twin{n, family.minimize()}
+		family.compare(t)
+	}
+}
+
+func all[T any](list []T, ok func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(v T) bool { return !ok(v) })
+}
+
+// The load, against the twin, of every coterie over four sites and of those over
+// five that have up to seven quorums.
+func TestTwinLoad(t *testing.T) {
+	check := func(family twin) {
+		c := must(New(family.slices()...))
+		load := c.Load()
+		require.True(t, load.Exact(), "%v", c)
+		require.InDelta(t, family.load(), load.Low, 1e-12, "%v", c)
+		require.InDelta(t, 1/load.Low, c.Capacity().High, 1e-9)
+	}
+	for q := range coteries(4) {
+		check(twin{4, q})
+	}
+	for q := range coteries(5) {
+		if len(q) <= 7 {
+			check(twin{5, q})
+		}
+	}
+}
