@@ -17,7 +17,8 @@ import (
 // TestSession lets three nodes tell each other thousands of numbered messages
 // at once, through sessions over links that suffer the faults, and demands that
 // each arrives once and in order. If midway is not nil it is called when half
-// of them have arrived, to do harm of its own.
+// of them have arrived, to do harm of its own; one of the nodes then hears
+// nothing until it returns, so that it is in the middle indeed.
 func TestSession(t *testing.T, links Links, faults Faults, midway func()) {
 	links.inBench(t, func(b *bench) { talk(b, faults, midway) })
 }
@@ -27,8 +28,9 @@ type conference struct {
 	b     *bench
 	birth time.Time
 	stop  chan struct{} // ends the timekeepers
-	half  chan struct{}
-	full  chan struct{}
+	half  chan struct{} // closed when half of the messages have arrived
+	harm  chan struct{} // closed when midway has returned
+	full  chan struct{} // closed when all have arrived
 
 	mu   sync.Mutex
 	left int // messages that have not arrived
@@ -51,7 +53,7 @@ type speaker struct {
 const (
 	speakers = 3
 	speeches = 500 // from each to each
-	lead     = 8  // so many at first; then one for each that is heard
+	lead     = 8   // so many at first; then one for each that is heard
 )
 
 func talk(b *bench, faults Faults, midway func()) {
@@ -60,6 +62,7 @@ func talk(b *bench, faults Faults, midway func()) {
 		birth: time.Now(),
 		stop:  make(chan struct{}),
 		half:  make(chan struct{}),
+		harm:  make(chan struct{}),
 		full:  make(chan struct{}),
 		left:  speakers * (speakers - 1) * speeches,
 	}
@@ -90,6 +93,7 @@ func talk(b *bench, faults Faults, midway func()) {
 	if midway != nil {
 		midway()
 	}
+	close(c.harm)
 	await(b, c.full, "the rest of the messages")
 	for _, n := range nodes {
 		n.report()
@@ -203,13 +207,16 @@ func (c *conference) now() int64 { return int64(time.Since(c.birth)) }
 
 func (c *conference) count(arrived int) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	before := c.left
+	c.left -= arrived
+	after := c.left
+	c.mu.Unlock()
 	const half = speakers * (speakers - 1) * speeches / 2
-	if c.left > half && c.left-arrived <= half {
+	if before > half && after <= half {
 		close(c.half)
+		<-c.harm
 	}
-	if c.left > 0 && c.left-arrived <= 0 {
+	if before > 0 && after <= 0 {
 		close(c.full)
 	}
-	c.left -= arrived
 }

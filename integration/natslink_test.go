@@ -1,0 +1,199 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/natslink"
+)
+
+// patience is only ever used up by tests that fail.
+const patience = 30 * time.Second
+
+// startNATS runs a server until the test ends. Port -1 takes a free one.
+func startNATS(t *testing.T, options server.Options) *server.Server {
+	t.Helper()
+	options.Host, options.NoLog, options.NoSigs = "127.0.0.1", true, true
+	s, err := server.NewServer(&options)
+	require.NoError(t, err)
+	s.Start()
+	require.True(t, s.ReadyForConnections(patience))
+	t.Cleanup(func() { stopNATS(s) })
+	return s
+}
+
+func stopNATS(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+func connect(t *testing.T, s *server.Server, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	options = append(options,
+		nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // its default prints
+	nc, err := nats.Connect(s.ClientURL(), options...)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+const prefix = "test.locks"
+
+// natsLinks are links with a connection each.
+func natsLinks(start func(t *testing.T) *server.Server, options func(self dmutex.NodeID) []nats.Option) dmutextest.Links {
+	return dmutextest.Links{
+		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+			s := start(t)
+			return func(self dmutex.NodeID) transport.Link {
+				l, err := natslink.New(connect(t, s, options(self)...), natslink.Config{Self: self, Prefix: prefix})
+				require.NoError(t, err)
+				return l
+			}
+		},
+		Ordered: true,
+		AnyNode: true,
+	}
+}
+
+func open(t *testing.T) *server.Server { return startNATS(t, server.Options{Port: -1}) }
+
+func anybody(dmutex.NodeID) []nats.Option { return nil }
+
+func TestNATSLink(t *testing.T) {
+	dmutextest.TestLink(t, natsLinks(open, anybody))
+}
+
+func TestNATSLinkSession(t *testing.T) {
+	faults := dmutextest.Faults{Seed: 1, Loss: 0.1, Duplicate: 0.1, Reorder: 0.1}
+	dmutextest.TestSession(t, natsLinks(open, anybody), faults, nil)
+}
+
+// A server that stops and starts again in the middle of the traffic costs
+// frames, but no messages.
+func TestNATSLinkServerRestart(t *testing.T) {
+	var s *server.Server
+	start := func(t *testing.T) *server.Server {
+		s = open(t)
+		return s
+	}
+	dmutextest.TestSession(t, natsLinks(start, anybody), dmutextest.Faults{}, func() {
+		port := s.Addr().(*net.TCPAddr).Port
+		stopNATS(s)
+		startNATS(t, server.Options{Port: port})
+	})
+}
+
+// guarded starts a server where each node is a user with the permissions of the
+// package comment of natslink, and no others.
+func guarded(t *testing.T) *server.Server {
+	var users []*server.User
+	for id := dmutex.NodeID(1); id <= 3; id++ {
+		users = append(users, &server.User{Username: id.String(), Password: "secret", Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: []string{fmt.Sprintf("%s.*.%d", prefix, id)}},
+			Subscribe: &server.SubjectPermission{Allow: []string{fmt.Sprintf("%s.%d.*", prefix, id)}},
+		}})
+	}
+	return startNATS(t, server.Options{Port: -1, Users: users})
+}
+
+func user(id dmutex.NodeID) []nats.Option {
+	return []nats.Option{nats.UserInfo(id.String(), "secret")}
+}
+
+// The permission plan is enough for the link.
+func TestNATSLinkPermitted(t *testing.T) {
+	dmutextest.TestLink(t, natsLinks(guarded, user))
+}
+
+// And it keeps a node from being taken for another, and from listening to what
+// others are told.
+func TestNATSLinkForbidden(t *testing.T) {
+	s := guarded(t)
+	denied := make(chan error, 10)
+	intruder := connect(t, s, nats.UserInfo("2", "secret"))
+	intruder.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err })
+
+	eavesdropper, err := natslink.New(intruder, natslink.Config{Self: 1, Prefix: prefix})
+	require.NoError(t, err)
+	require.ErrorIs(t, eavesdropper.Open(func(dmutex.NodeID, []byte) {}), nats.ErrPermissionViolation)
+	require.ErrorIs(t, await(t, denied), nats.ErrPermissionViolation)
+	require.NoError(t, eavesdropper.Close())
+
+	honest, err := natslink.New(connect(t, s, user(1)...), natslink.Config{Self: 1, Prefix: prefix})
+	require.NoError(t, err)
+	from := make(chan dmutex.NodeID, 10)
+	require.NoError(t, honest.Open(func(sender dmutex.NodeID, _ []byte) { from <- sender }))
+	require.NoError(t, intruder.Publish(prefix+".1.3", []byte("I am node 3")))
+	require.ErrorIs(t, await(t, denied), nats.ErrPermissionViolation)
+	require.NoError(t, intruder.Publish(prefix+".1.2", []byte("I am node 2")))
+	require.Equal(t, dmutex.NodeID(2), await(t, from))
+	require.NoError(t, honest.Close())
+}
+
+// What is no frame of a node is not delivered, but counted.
+func TestNATSLinkNonsense(t *testing.T) {
+	s := open(t)
+	l, err := natslink.New(connect(t, s), natslink.Config{Self: 1, Prefix: prefix})
+	require.NoError(t, err)
+	from := make(chan dmutex.NodeID, 10)
+	require.NoError(t, l.Open(func(sender dmutex.NodeID, _ []byte) { from <- sender }))
+	nc := connect(t, s)
+	nonsense := []string{"0", "1", "01", "02", "-2", "+2", "2a", "x", "18446744073709551616"}
+	for _, token := range nonsense {
+		require.NoError(t, nc.Publish(prefix+".1."+token, []byte("frame")))
+	}
+	require.NoError(t, nc.Publish(prefix+".1.2", nil))
+	require.NoError(t, nc.Publish(prefix+".1.2", make([]byte, natslink.MaxFrame+1)))
+	require.NoError(t, nc.Publish(prefix+".1.7", []byte("frame")))
+	require.Equal(t, dmutex.NodeID(7), await(t, from))
+	_, receiving := l.Lost()
+	require.Equal(t, uint64(len(nonsense)+2), receiving)
+	require.NoError(t, l.Close())
+}
+
+// A link ends with its connection, and leaves the connection alone when it ends
+// itself.
+func TestNATSLinkConnection(t *testing.T) {
+	s := open(t)
+	nc := connect(t, s)
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(t, l.Close())
+	require.True(t, nc.IsConnected())
+	require.NoError(t, nc.Flush())
+
+	l, err = natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	nc.Close()
+	for late := time.Now().Add(patience); !errors.Is(err, transport.ErrClosed); runtime.Gosched() {
+		require.True(t, time.Now().Before(late), "the goroutine that publishes has not found out")
+		err = l.Send(2, []byte{1})
+	}
+	require.NoError(t, l.Close())
+	sending, _ := l.Lost()
+	require.Positive(t, sending)
+}
+
+func await[T any](t *testing.T, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		require.FailNow(t, "waited in vain")
+	}
+	return v
+}
