@@ -1,0 +1,98 @@
+// Command dmutex shows, checks and measures distributed mutual exclusion.
+//
+//	dmutex demo      processes, a real network, one account, and not a cent lost
+//	dmutex version   which build this is
+//
+// Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong;
+// 3 the command could not be completed.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+)
+
+const description = `Distributed mutual exclusion with no lock server.
+
+Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong; 3 the command could not be completed.`
+
+type cli struct {
+	Demo    demoCmd    `cmd:"" help:"Bank tellers, each a process of its own, share one account: first with no lock, then under every algorithm."`
+	Version versionCmd `cmd:"" help:"Print which build this is."`
+	Teller  tellerCmd  `cmd:"" hidden:"" help:"One teller of the demo; started by it."`
+}
+
+// The exit statuses.
+const (
+	statusOK = iota
+	statusFailed
+	statusUsage
+	statusIncomplete
+)
+
+// errFailed is a command's result when it was completed and a check failed.
+// What failed has been said already.
+var errFailed = errors.New("a check failed")
+
+// console is where a command reads and writes.
+type console struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run is main with everything passed in and the exit status passed out.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
+	type exit int // --help ends in kong's Exit, which must not return
+	defer func() {
+		switch reason := recover().(type) {
+		case nil:
+		case exit:
+			status = int(reason)
+		default:
+			panic(reason)
+		}
+	}()
+	parser, err := kong.New(new(cli),
+		kong.Name("dmutex"),
+		kong.Description(description),
+		kong.Vars{"algorithms": algorithmNames()},
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+	)
+	if err != nil {
+		panic(err) // the tags above are wrong
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(stderr, "dmutex: %v\nTry: dmutex --help\n", err)
+		return statusUsage
+	}
+	switch err := command.Run(&console{stdin, stdout, stderr}); {
+	case err == nil:
+		return statusOK
+	case errors.Is(err, errFailed):
+		return statusFailed
+	default:
+		fmt.Fprintf(stderr, "dmutex: %v\n", err)
+		return statusIncomplete
+	}
+}
+
+type versionCmd struct{}
+
+// Run prints what the Go tool wrote into the binary.
+func (versionCmd) Run(con *console) error {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return errors.New("this binary was built without module information")
+	}
+	_, err := fmt.Fprintln(con.out, "dmutex", build.Main.Version, build.GoVersion)
+	return err
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// progress tells a person that something is going on: a moving bar on a
+// terminal, a line now and then elsewhere.
+type progress struct {
+	out      io.Writer
+	terminal bool
+	total    int // deposits of one run
+	name     string
+	told     time.Time
+}
+
+func newProgress(out io.Writer, total int) *progress {
+	p := &progress{out: out, total: total}
+	if f, ok := out.(*os.File); ok {
+		info, err := f.Stat()
+		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	return p
+}
+
+const (
+	barWidth  = 40
+	clearLine = "\r\x1b[K"
+)
+
+// say writes a line.
+func (p *progress) say(format string, args ...any) {
+	p.clear()
+	fmt.Fprintf(p.out, format+"\n", args...)
+}
+
+func (p *progress) begin(name string) {
+	p.name, p.told = name, time.Now()
+	if p.terminal {
+		p.at(0)
+	}
+}
+
+// at tells how many deposits of the present run have been made.
+func (p *progress) at(made int) {
+	if p.terminal {
+		bar := strings.Repeat("#", barWidth*made/p.total)
+		fmt.Fprintf(p.out, "%s%-12s [%-*s] %d of %d deposits", clearLine, p.name, barWidth, bar, made, p.total)
+	} else if time.Since(p.told) >= 5*time.Second {
+		p.told = time.Now()
+		p.say("%-12s %d of %d deposits", p.name, made, p.total)
+	}
+}
+
+func (p *progress) end(took time.Duration) {
+	p.say("%-12s %d deposits in %.1f s", p.name, p.total, took.Seconds())
+}
+
+// clear takes the bar away.
+func (p *progress) clear() {
+	if p.terminal {
+		fmt.Fprint(p.out, clearLine)
+	}
+}

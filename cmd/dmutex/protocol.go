@@ -1,0 +1,81 @@
+package main
+
+import (
+	"time"
+
+	"github.com/dmutex/dmutex"
+)
+
+// The demo and its tellers talk in lines of JSON: orders to a teller's
+// standard input, reports from its standard output. A run goes
+//
+//	hire      ->   the task
+//	          <-   address     where the teller's link listens
+//	open      ->   the address book
+//	          <-   ready       all tellers have met
+//	begin     ->
+//	          <-   progress    again and again
+//	          <-   done        with the records of all deposits
+//	count     ->               again, until no message is under way
+//	          <-   counts
+//	leave     ->               and the teller closes its node and exits
+//
+// Until it is told to leave a teller goes on answering the others. When its
+// standard input ends it exits: a dead demo leaves no tellers behind.
+type order struct {
+	Word  string                   `json:"word"`
+	Task  *task                    `json:"task,omitempty"`
+	Peers map[dmutex.NodeID]string `json:"peers,omitempty"`
+}
+
+type report struct {
+	Word    string   `json:"word"`
+	Address string   `json:"address,omitempty"`
+	Made    int      `json:"made,omitempty"` // deposits so far
+	Records []record `json:"records,omitempty"`
+	Counts  *counts  `json:"counts,omitempty"`
+}
+
+// The words of orders and of reports.
+const (
+	wordHire     = "hire"
+	wordAddress  = "address"
+	wordOpen     = "open"
+	wordReady    = "ready"
+	wordBegin    = "begin"
+	wordProgress = "progress"
+	wordDone     = "done"
+	wordCount    = "count"
+	wordCounts   = "counts"
+	wordLeave    = "leave"
+)
+
+// A task is what a teller is told on its first day.
+type task struct {
+	Self      dmutex.NodeID `json:"self"`
+	Nodes     int           `json:"nodes"` // tellers are numbered from 1
+	Algorithm string        `json:"algorithm"`
+	Link      string        `json:"link"`
+	NatsURL   string        `json:"nats_url,omitempty"`
+	Prefix    string        `json:"prefix"` // of NATS subjects; one for each run
+	Dir       string        `json:"dir"`    // where the account is
+	Deposits  int           `json:"deposits"`
+	Think     time.Duration `json:"think"`
+}
+
+// A record is one deposit. Its times are nanoseconds of the wall clock, which
+// the processes of one machine share.
+type record struct {
+	Fence   uint64 `json:"fence,omitempty"`
+	Called  int64  `json:"called"`  // Acquire was called,
+	Granted int64  `json:"granted"` // it returned,
+	Left    int64  `json:"left"`    // and Release was called
+	Overlap bool   `json:"overlap,omitempty"`
+	Stale   bool   `json:"stale,omitempty"`
+}
+
+// counts are the messages of the algorithm at one teller, by kind.
+type counts struct {
+	Sent     [dmutex.Kinds]uint64 `json:"sent"`
+	Received [dmutex.Kinds]uint64 `json:"received"`
+}
