@@ -1,0 +1,60 @@
+package machinetest
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// An Edit breaks one rule in a source file: its name, the old words, which must
+// occur once, the new words, and the test that must fail then.
+type Edit [4]string
+
+// Kill makes each of the edits in a file of the package in the working
+// directory, and fails if the test that must fail does not. It needs the go
+// command and takes seconds for each edit.
+func Kill(t *testing.T, file string, edits []Edit) {
+	Long(t)
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range edits {
+		name, words, instead, killer := e[0], e[1], e[2], e[3]
+		t.Run(name, func(t *testing.T) {
+			if n := strings.Count(string(source), words); n != 1 {
+				t.Fatalf("%q occurs %d times in %s", words, n, file)
+			}
+			output := run(t, killer, file, strings.Replace(string(source), words, instead, 1))
+			if !strings.Contains(output, "--- FAIL: "+killer) {
+				t.Errorf("%s does not kill it:\n%s", killer, output)
+			}
+		})
+	}
+}
+
+// run runs one test with the file replaced, and returns its output. The test
+// runs in its short form.
+func run(t *testing.T, test, file, source string) string {
+	old, err := filepath.Abs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken, overlay := filepath.Join(t.TempDir(), "broken.go"), filepath.Join(t.TempDir(), "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {old: broken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{broken: source, overlay: string(replace)} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-vet=off", "-timeout=2m", "-run", "^"+test+"$", ".")
+	command.Env = append(os.Environ(), "DMUTEX_LONG=")
+	output, _ := command.CombinedOutput() // it is to fail
+	return string(output)
+}

@@ -1,0 +1,57 @@
+package machinetest
+
+import (
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+// A Probe gets between a machine of type M and its group. It may change what
+// goes in and out, or check what should hold inside. What is nil is not done.
+type Probe[M dmutextest.Machine] struct {
+	Before func(m M, msg *dmutex.Message) (drop bool) // a message is handled
+	After  func(m M, out []dmutex.Message) ([]dmutex.Message, error)
+}
+
+// Of returns the algorithm with each machine probed. A probed machine cannot be
+// forgotten.
+func (p Probe[M]) Of(algorithm dmutex.Algorithm) dmutex.Algorithm {
+	return func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := algorithm(s)
+		if err != nil {
+			return nil, err
+		}
+		return &probed[M]{m.(M), p}, nil
+	}
+}
+
+type probed[M dmutextest.Machine] struct {
+	machine M
+	probe   Probe[M]
+}
+
+func (p *probed[M]) step(out []dmutex.Message, err error) ([]dmutex.Message, error) {
+	if err != nil || p.probe.After == nil {
+		return out, err
+	}
+	return p.probe.After(p.machine, out)
+}
+
+func (p *probed[M]) Request() ([]dmutex.Message, error) { return p.step(p.machine.Request()) }
+func (p *probed[M]) Cancel() ([]dmutex.Message, error)  { return p.step(p.machine.Cancel()) }
+func (p *probed[M]) Release() ([]dmutex.Message, error) { return p.step(p.machine.Release()) }
+
+func (p *probed[M]) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	if p.probe.Before != nil && p.probe.Before(p.machine, &msg) {
+		return nil, nil
+	}
+	return p.step(p.machine.Handle(msg))
+}
+
+func (p *probed[M]) Phase() dmutex.Phase { return p.machine.Phase() }
+func (p *probed[M]) Fence() uint64       { return p.machine.Fence() }
+
+func (p *probed[M]) AppendText(b []byte) ([]byte, error) { return p.machine.AppendText(b) }
+
+func (p *probed[M]) Clone() dmutex.Machine {
+	return &probed[M]{p.machine.Clone().(M), p.probe}
+}

@@ -1,0 +1,181 @@
+package lamport
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
+)
+
+var _ = flag.Bool("update", false, "rewrite the golden files")
+
+func TestMachine(t *testing.T)            { dmutextest.TestMachine(t, New) }
+func TestMachineOmitReplies(t *testing.T) { dmutextest.TestMachine(t, OmitReplies) }
+
+func FuzzMachine(f *testing.F)            { dmutextest.FuzzMachine(f, New) }
+func FuzzMachineOmitReplies(f *testing.F) { dmutextest.FuzzMachine(f, OmitReplies) }
+
+// An entry costs 3(N-1) messages; without some replies 2(N-1) to 3(N-1), and
+// those that cross 2.5(N-1) on average. At most 5 messages are in a channel.
+// The long rows take 2 minutes.
+func TestExplore(t *testing.T) {
+	algorithms := map[string]dmutex.Algorithm{"plain": New, "omit": OmitReplies}
+	const short, long = false, true
+	for _, tt := range []struct {
+		algorithm         string
+		requests, cancels []int // by node
+		holder            dmutex.NodeID
+		long              bool
+		states            int
+		least, greatest   int // messages
+	}{
+		{"plain", []int{2, 2}, []int{0}, 0, short, 1_633, 12, 12},
+		{"plain", []int{3, 3}, []int{0}, 0, short, 13_974, 18, 18},
+		{"plain", []int{3, 3}, []int{3}, 0, short, 397_205, 6, 18},
+		{"plain", []int{3, 3}, []int{1}, 2, short, 191_639, 13, 19},
+		{"plain", []int{1, 1, 1}, []int{0}, 0, short, 547_106, 18, 18},
+		{"plain", []int{1, 1, 0}, []int{1}, 3, short, 126_107, 14, 14},
+		{"plain", []int{1, 1, 1}, []int{1}, 0, long, 3_284_043, 18, 18},
+		{"plain", []int{2, 1, 1}, []int{0}, 0, long, 15_873_355, 24, 24},
+
+		{"omit", []int{2, 2}, []int{0}, 0, short, 1_102, 10, 12},
+		{"omit", []int{3, 3}, []int{0}, 0, short, 7_178, 14, 18},
+		{"omit", []int{3, 3}, []int{3}, 0, short, 197_267, 5, 18},
+		{"omit", []int{3, 3}, []int{1}, 2, short, 87_558, 10, 19},
+		{"omit", []int{1, 1, 1}, []int{0}, 0, short, 293_813, 15, 18},
+		{"omit", []int{1, 1, 0}, []int{1}, 3, short, 99_227, 13, 14},
+		{"omit", []int{1, 1, 1}, []int{1}, 0, long, 1_821_756, 15, 18},
+		{"omit", []int{2, 1, 1}, []int{0}, 0, long, 5_258_887, 21, 24},
+	} {
+		c := dmutextest.Config{
+			Algorithm: algorithms[tt.algorithm],
+			Members:   dmutextest.Nodes(len(tt.requests)),
+			Network:   dmutextest.Network{Channel: 5},
+			Requests:  tt.requests,
+			Cancels:   tt.cancels,
+			Holder:    tt.holder,
+		}
+		t.Run(tt.algorithm, func(t *testing.T) {
+			if tt.long {
+				machinetest.Long(t)
+			}
+			r := machinetest.Explore(t, c)
+			require.Equal(t, []int{tt.states, tt.least, tt.greatest}, []int{r.States, r.Least, r.Greatest})
+		})
+	}
+}
+
+// "1. To request the resource, process Pi sends the message ... to every other
+// process, and puts that message on its request queue. ... 2. When process Pj
+// receives the message ..., it places it on its request queue and sends a
+// (timestamped) acknowledgment message to Pi. 3. To release the resource,
+// process Pi ... sends a (timestamped) Pi releases resource message to every
+// other process." So an entry costs N-1 of each, whatever else goes on.
+func TestPaperCount(t *testing.T) {
+	for n := 1; n <= 6; n++ {
+		var sent [dmutex.Kinds]int
+		count := machinetest.Probe[*Machine]{After: func(_ *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			for _, o := range out {
+				sent[o.Kind]++
+			}
+			return out, nil
+		}}
+		machinetest.Run(t, count.Of(New), n, 10, uint64(n), func(dmutex.NodeID, dmutex.Machine) {})
+		each := 10 * n * (n - 1)
+		require.Equal(t, [dmutex.Kinds]int{dmutex.Request: each, dmutex.Reply: each, dmutex.Release: each}, sent, "%d nodes", n)
+	}
+}
+
+// "(II) Different requests for the resource must be granted in the order in
+// which they are made", that is by their stamps; and (III) "every request is
+// eventually granted".
+func TestPaperOrder(t *testing.T) {
+	for name, algorithm := range map[string]dmutex.Algorithm{"plain": New, "omit": OmitReplies} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(200) {
+				var grants []dmutex.Stamp
+				machinetest.Run(t, algorithm, 5, 4, seed, func(_ dmutex.NodeID, m dmutex.Machine) {
+					grants = append(grants, m.(*Machine).site.Stamp())
+				})
+				require.Len(t, grants, 5*4, "seed %d", seed)
+				for i := range grants[1:] {
+					require.True(t, grants[i].Less(grants[i+1]), "seed %d: %v", seed, grants)
+				}
+			}
+		})
+	}
+}
+
+// Nodes that omit replies and nodes that do not understand each other.
+func TestMixed(t *testing.T) {
+	machinetest.Explore(t, dmutextest.Config{
+		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
+			if s.Self == 1 {
+				return New(s)
+			}
+			return OmitReplies(s)
+		},
+		Members:  dmutextest.Nodes(2),
+		Requests: []int{3},
+		Cancels:  []int{1},
+	})
+}
+
+func TestConversations(t *testing.T) {
+	dmutextest.TestScript(t, New, "testdata/conversation.txt")
+	dmutextest.TestScript(t, OmitReplies, "testdata/replies-omitted.txt")
+}
+
+// What no correct peer sends is refused, whatever this node does.
+func TestRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		msg dmutex.Message
+		why string
+	}{
+		{dmutex.Message{Kind: dmutex.Request, Attempt: 2, Clock: 3}, "sent at the time"},
+		{dmutex.Message{Kind: dmutex.Request, Attempt: 9, Clock: 9}, "still in the queue"},
+		{dmutex.Message{Kind: dmutex.Reply, Attempt: 2, Clock: 2}, "not later"},
+		{dmutex.Message{Kind: dmutex.Reply, Attempt: 8, Clock: 9}, "never made"},
+		{dmutex.Message{Kind: dmutex.Release, Attempt: 2, Clock: 2}, "not later"},
+		{dmutex.Message{Kind: dmutex.Token, Clock: 2}, "no such message"},
+	} {
+		m, err := New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(2), Clock: 4})
+		require.NoError(t, err)
+		_, err = m.Handle(dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 2, Clock: 2})
+		require.NoError(t, err)
+		tt.msg.From, tt.msg.To = 2, 1
+		_, err = m.Handle(tt.msg)
+		require.ErrorIs(t, err, dmutex.ErrPeer)
+		require.ErrorContains(t, err, tt.why)
+	}
+}
+
+// A REQUEST that is repeated while it is in the queue, and a RELEASE that is
+// not about the request there, change no queue and are not answered.
+func TestRepeated(t *testing.T) {
+	born, err := New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(2)})
+	require.NoError(t, err)
+	m := born.(*Machine)
+	for _, tt := range []struct {
+		kind           dmutex.Kind
+		attempt, clock uint64
+		answers        int
+		queued         uint64
+	}{
+		{dmutex.Release, 1, 2, 0, 0},
+		{dmutex.Request, 3, 3, 1, 3},
+		{dmutex.Request, 3, 3, 0, 3},
+		{dmutex.Release, 1, 2, 0, 3},
+		{dmutex.Release, 3, 4, 0, 0},
+		{dmutex.Release, 3, 4, 0, 0},
+	} {
+		out, err := m.Handle(dmutex.Message{Kind: tt.kind, From: 2, To: 1, Attempt: tt.attempt, Clock: tt.clock})
+		require.NoError(t, err)
+		require.Len(t, out, tt.answers, tt)
+		require.Equal(t, tt.queued, m.queue[0], tt)
+	}
+}

@@ -1,0 +1,148 @@
+package lamport
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
+)
+
+// Lamport's algorithm needs channels that keep the order.
+func TestNeedsOrder(t *testing.T) {
+	for name, algorithm := range map[string]dmutex.Algorithm{"plain": New, "omit": OmitReplies} {
+		t.Run(name, func(t *testing.T) {
+			dmutextest.Refute(t, dmutextest.Config{
+				Algorithm: algorithm,
+				Members:   dmutextest.Nodes(2),
+				Requests:  []int{1},
+				Network:   dmutextest.Unordered,
+			}, dmutextest.ErrMutualExclusion, "testdata/unordered-"+name+".txt")
+		})
+	}
+}
+
+// Without one of the rules something goes wrong; the shortest run that shows it
+// is in testdata.
+func TestMutants(t *testing.T) {
+	type probe = machinetest.Probe[*Machine]
+	for _, tt := range []struct {
+		name            string
+		probe           probe
+		nodes, requests int
+		kind            error
+	}{
+		// The clock moves up to that of the message, not past it: a REPLY is
+		// no later than what it answers.
+		{"clock-not-past", probe{
+			Before: func(m *Machine, msg *dmutex.Message) bool {
+				if msg.Kind != dmutex.Reply {
+					return false
+				}
+				m.witness(slices.Index(m.site.Peers(), msg.From), *msg)
+				m.tryEnter()
+				return true
+			},
+			After: func(_ *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				for i := range out {
+					if out[i].Kind == dmutex.Reply {
+						out[i].Clock--
+					}
+				}
+				return out, nil
+			},
+		}, 2, 1, dmutextest.ErrDeadlock},
+
+		{"release-without-fence", probe{
+			After: func(_ *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				for i := range out {
+					if out[i].Kind == dmutex.Release {
+						out[i].Fence = 0
+					}
+				}
+				return out, nil
+			},
+		}, 2, 1, dmutextest.ErrFenceOrder},
+
+		// L1 is not awaited.
+		{"no-l1", probe{
+			After: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				for j := range m.later {
+					m.later[j] = true
+				}
+				m.tryEnter()
+				return out, nil
+			},
+		}, 2, 1, dmutextest.ErrMutualExclusion},
+
+		// L2 does not look at the requests of others.
+		{"no-l2", probe{
+			Before: func(m *Machine, msg *dmutex.Message) bool {
+				if m.site.Pending() {
+					clear(m.queue)
+				}
+				return false
+			},
+			After: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+				if m.site.Pending() {
+					clear(m.queue)
+					m.tryEnter()
+				}
+				return out, nil
+			},
+		}, 2, 1, dmutextest.ErrMutualExclusion},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dmutextest.Refute(t, dmutextest.Config{
+				Algorithm: tt.probe.Of(New),
+				Members:   dmutextest.Nodes(tt.nodes),
+				Requests:  []int{tt.requests},
+			}, tt.kind, "testdata/mutant-"+tt.name+".txt")
+		})
+	}
+}
+
+// OmitReplies could omit more: every REPLY while a request of ours is pending
+// or granted, for then a RELEASE follows, and no peer whose request is later
+// can enter before it.
+func TestOmitsMore(t *testing.T) {
+	more := machinetest.Probe[*Machine]{
+		After: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			return slices.DeleteFunc(out, func(o dmutex.Message) bool {
+				return o.Kind == dmutex.Reply && m.site.Stamp().Clock != 0
+			}), nil
+		},
+	}
+	r := machinetest.Explore(t, dmutextest.Config{
+		Algorithm: more.Of(New),
+		Members:   dmutextest.Nodes(3),
+		Requests:  []int{1},
+	})
+	require.Equal(t, []int{12, 18}, []int{r.Least, r.Greatest})
+}
+
+// Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
+func TestKill(t *testing.T) {
+	machinetest.Kill(t, "lamport.go", []machinetest.Edit{
+		{"no tick on a message", "m.site.Tick()\n\tif", "if", "TestExplore"},
+		{"no tick on leaving", "m.site.Tick()\n\tm.broadcast", "m.broadcast", "TestExplore"},
+		{"fence and clock not heard", "m.site.Witness(msg.Clock, msg.Fence)", "m.site.Witness(0, msg.Fence)", "TestExplore"},
+		{"only the fence not heard", "m.site.Witness(msg.Clock, msg.Fence)", "m.site.Witness(msg.Clock, 0)", "TestExplore"},
+		{"what came before counts", "clear(m.later)", "", "TestExplore"},
+		{"L1 for anything", "m.site.Stamp().Less(dmutex.Stamp{Clock: msg.Clock, Node: msg.From})", "msg.Clock > 0", "TestExplore"},
+		{"L1 by time only", "m.site.Stamp().Less(dmutex.Stamp{Clock: msg.Clock, Node: msg.From})", "m.site.Stamp().Clock < msg.Clock", "TestExplore"},
+		{"no L1", "!m.later[j] || ", "", "TestExplore"},
+		{"no L2", "theirs.Clock != 0 && theirs.Less(mine)", "false && theirs.Less(mine)", "TestExplore"},
+		{"L2 reversed", "theirs.Less(mine) {", "mine.Less(theirs) {", "TestExplore"},
+		{"omits what is later", "theirs.Less(m.site.Stamp()) {", "m.site.Stamp().Less(theirs) {", "TestExplore"},
+		{"release not heard", "m.queue[j] = 0", "", "TestExplore"},
+		{"any release", "m.queue[j] == msg.Attempt", "true", "TestRepeated"},
+		{"repeated request", "msg.Attempt <= m.queue[j]", "false", "TestRepeated"},
+		{"holder not queued", "m.queue[j] = dmutex.Carried", "m.queue[j] = 0", "TestExplore"},
+		{"ghost does not leave", "!m.site.Enter() {", "!m.site.Enter() && false {", "TestExplore"},
+		{"forgets others' requests", " && !slices.ContainsFunc(m.queue, func(t uint64) bool { return t != 0 })", "", "TestMachine"},
+	})
+}
