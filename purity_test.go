@@ -1,0 +1,266 @@
+package dmutex_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/dmutex/dmutex"
+
+// rooms is the house: each room, whether it is pure, and which rooms of ours it
+// may import, itself apart. A room is a directory with all below it.
+var rooms = []struct {
+	name string
+	pure bool
+	may  []string
+}{
+	// the ground
+	{".", true, nil},
+
+	// floor 1: nothing there meets anything else there
+	{"central", true, []string{"."}},
+	{"deadlock", true, []string{"."}},
+	{"election", true, []string{"."}},
+	{"lamport", true, []string{"."}},
+	{"maekawa", true, []string{"."}},
+	{"quorum", true, nil},
+	{"ricart", true, []string{"."}},
+	{"ring", true, []string{"."}},
+	{"suzukikasami", true, []string{"."}},
+
+	// floor 2
+	{"dmutextest", false, []string{".", "transport", "transport/session"}},
+	{"internal/machinetest", false, []string{".", "dmutextest"}},
+	{"membership", false, []string{"."}},
+	{"transport", false, []string{".", "transport/internal"}},
+	{"transport/internal", true, []string{"."}},
+	{"transport/session", true, []string{".", "transport/internal"}},
+
+	// floor 3
+	{"node", false, []string{".", "membership", "transport", "transport/session"}},
+}
+
+// What the pure rooms may use of others, the runtime's own packages apart.
+var allowed = []string{
+	"cmp", "errors", "iter", "math", "math/bits", "slices", "strconv", "unicode/utf8", "unsafe",
+	"github.com/vmihailenco/msgpack/v5/msgpcode", // constants
+}
+
+// roomOf returns the place in rooms of a package of ours, -1 if it has none.
+func roomOf(path string) int {
+	rel := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+	best := -1
+	for i, r := range rooms {
+		inside := r.name == "." && rel == "" || rel == r.name || strings.HasPrefix(rel, r.name+"/")
+		if inside && (best < 0 || len(r.name) > len(rooms[best].name)) {
+			best = i
+		}
+	}
+	return best
+}
+
+func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+
+// goList runs go list in the root of the module and returns its lines, each
+// cut into words.
+func goList(t *testing.T, args ...string) (lines [][]string) {
+	// That go list reads the whole tree is unknown to go test, which would
+	// show a cached result after a change. That we read it is known.
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
+		if path == ".git" {
+			return filepath.SkipDir
+		}
+		return err
+	}))
+	out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		t.Fatalf("go list: %s", exit.Stderr)
+	}
+	require.NoError(t, err)
+	for line := range strings.Lines(string(out)) {
+		lines = append(lines, strings.Fields(line))
+	}
+	return lines
+}
+
+// Imports point down only.
+func TestImports(t *testing.T) {
+	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
+		path, imports := line[0], line[1:]
+		from := roomOf(path)
+		if from < 0 {
+			t.Errorf("%s has no room in the table", path)
+			continue
+		}
+		for _, other := range imports {
+			to := roomOf(other)
+			if !ours(other) || to == from {
+				continue
+			}
+			if to < 0 || !slices.Contains(rooms[from].may, rooms[to].name) {
+				t.Errorf("%s may not import %s", path, other)
+			}
+		}
+	}
+}
+
+// The pure rooms reach nothing that has to do with time, chance, other
+// goroutines or the world, not even through others.
+func TestPureImports(t *testing.T) {
+	for _, pkg := range purePackages(t) {
+		for _, line := range goList(t, "-deps", pkg) {
+			path := line[0]
+			if !pureImport(path) {
+				t.Errorf("%s reaches %s", pkg, path)
+			}
+		}
+	}
+	for _, path := range []string{"sync", "time", "context", "net", "os", "math/rand", "math/rand/v2", "fmt", "maps", module + "/node"} {
+		require.False(t, pureImport(path), path)
+	}
+}
+
+func pureImport(path string) bool {
+	if ours(path) {
+		room := roomOf(path)
+		return room >= 0 && rooms[room].pure
+	}
+	return slices.Contains(allowed, path) || path == "runtime" || strings.HasPrefix(path, "internal/")
+}
+
+func purePackages(t *testing.T) (pure []string) {
+	for _, line := range goList(t, "./...") {
+		if room := roomOf(line[0]); room >= 0 && rooms[room].pure {
+			pure = append(pure, line[0])
+		}
+	}
+	require.Contains(t, pure, module)
+	require.Contains(t, pure, module+"/ricart")
+	return pure
+}
+
+// The pure rooms start no goroutine, have no channel, and range over no map.
+func TestPureCode(t *testing.T) {
+	exports := make(map[string]string)
+	for _, line := range goList(t, "-export", "-deps", "-f", `{{.ImportPath}} {{.Export}}`, "./...") {
+		if len(line) == 2 {
+			exports[line[0]] = line[1]
+		}
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for _, pkg := range purePackages(t) {
+		var files []*ast.File
+		for _, line := range goList(t, "-f", `{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}`, pkg) {
+			if len(line) == 0 {
+				continue
+			}
+			file, err := parser.ParseFile(fset, filepath.FromSlash(line[0]), nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			files = append(files, file)
+		}
+		for _, vice := range vices(t, fset, imports, pkg, files) {
+			t.Error(vice)
+		}
+	}
+}
+
+// Each vice is found where it is.
+func TestVices(t *testing.T) {
+	const source = `package vices
+
+type registry map[string]int
+
+func f(r registry, list []int) {
+	go f(nil, nil)
+	c := make(chan int)
+	c <- <-c
+	select {}
+	for range r {
+	}
+	for range list {
+	}
+	for range c {
+	}
+}
+
+func g[M ~map[int]int](m M) {
+	for range m {
+	}
+}
+`
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "vices.go", source, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"vices.go:6:2: go statement",
+		"vices.go:7:12: channel",
+		"vices.go:8:2: channel",
+		"vices.go:8:7: channel",
+		"vices.go:9:2: channel",
+		"vices.go:10:2: range over a map",
+		"vices.go:14:2: channel",
+		"vices.go:19:2: range over a map",
+	}, vices(t, fset, nil, "vices", []*ast.File{file}))
+}
+
+func vices(t *testing.T, fset *token.FileSet, imports types.Importer, pkg string, files []*ast.File) (found []string) {
+	info := &types.Info{Types: make(map[ast.Expr]types.TypeAndValue)}
+	_, err := (&types.Config{Importer: imports}).Check(pkg, fset, files, info)
+	require.NoError(t, err)
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			what := ""
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				what = "go statement"
+			case *ast.ChanType, *ast.SendStmt, *ast.SelectStmt:
+				what = "channel"
+			case *ast.UnaryExpr:
+				if n.Op == token.ARROW {
+					what = "channel"
+				}
+			case *ast.RangeStmt:
+				what = viceOfRange(info.TypeOf(n.X))
+			}
+			if what != "" {
+				found = append(found, fmt.Sprintf("%v: %s", fset.Position(n.Pos()), what))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func viceOfRange(over types.Type) string {
+	switch over := over.Underlying().(type) {
+	case *types.Map:
+		return "range over a map"
+	case *types.Chan:
+		return "channel"
+	case *types.Interface: // a type parameter: of what it may be
+		for e := range over.EmbeddedTypes() {
+			if u, ok := e.Underlying().(*types.Union); ok {
+				for term := range u.Terms() {
+					if what := viceOfRange(term.Type()); what != "" {
+						return what
+					}
+				}
+			}
+		}
+	}
+	return ""
+}
