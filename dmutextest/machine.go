@@ -291,6 +291,7 @@ func (p *pump) deliver() {
 		p.head, p.n = (p.head+1)%len(p.wire), p.n-1
 		p.send(p.machines[slices.Index(p.members, msg.To)].Handle(msg))
 	}
+	p.head = 0 // the slots that have room for lists by now are the first
 }
 
 func (p *pump) send(out []dmutex.Message, err error) {
