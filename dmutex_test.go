@@ -1,0 +1,78 @@
+package dmutex_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+func TestStampOrder(t *testing.T) {
+	for _, tt := range []struct {
+		s, t dmutex.Stamp
+		want int
+	}{
+		{dmutex.Stamp{Clock: 1, Node: 1}, dmutex.Stamp{Clock: 1, Node: 1}, 0},
+		{dmutex.Stamp{Clock: 1, Node: 9}, dmutex.Stamp{Clock: 2, Node: 1}, -1}, // the time decides
+		{dmutex.Stamp{Clock: 2, Node: 1}, dmutex.Stamp{Clock: 1, Node: 9}, 1},
+		{dmutex.Stamp{Clock: 1, Node: 1}, dmutex.Stamp{Clock: 1, Node: 2}, -1}, // the node breaks ties
+		{dmutex.Stamp{Clock: 1, Node: 2}, dmutex.Stamp{Clock: 1, Node: 1}, 1},
+	} {
+		require.Equal(t, tt.want, tt.s.Compare(tt.t), "%v %v", tt.s, tt.t)
+		require.Equal(t, tt.want < 0, tt.s.Less(tt.t), "%v %v", tt.s, tt.t)
+	}
+}
+
+func TestKindString(t *testing.T) {
+	for kind, want := range []string{
+		"KIND0", "REQUEST", "REPLY", "GRANT", "RELEASE", "FAILED", "INQUIRE", "YIELD", "TOKEN",
+	} {
+		require.Equal(t, want, dmutex.Kind(kind).String())
+	}
+	require.Equal(t, 9, dmutex.Kinds, "a new kind has a name too")
+	require.Equal(t, "KIND9", dmutex.Kind(9).String())
+}
+
+func TestPhaseString(t *testing.T) {
+	require.Equal(t, "idle", dmutex.Idle.String())
+	require.Equal(t, "waiting", dmutex.Waiting.String())
+	require.Equal(t, "held", dmutex.Held.String())
+	require.Equal(t, "phase 3", dmutex.Phase(3).String())
+}
+
+func TestMessageString(t *testing.T) {
+	for _, tt := range []struct {
+		message dmutex.Message
+		want    string
+	}{
+		{dmutex.Message{}, "0->0 KIND0"},
+		{dmutex.Message{Kind: dmutex.Request, From: 1, To: 2, Attempt: 5}, "1->2 REQUEST attempt=5"},
+		{dmutex.Message{Kind: dmutex.Reply, From: 12, To: 3, Attempt: 5, Clock: 6, Fence: 7}, "12->3 REPLY attempt=5 clock=6 fence=7"},
+		{
+			dmutex.Message{Kind: dmutex.Token, From: 1, To: 2, Fence: 1, Numbers: []uint64{0, 4}, Nodes: []dmutex.NodeID{3}},
+			"1->2 TOKEN fence=1 numbers=0,4 nodes=3",
+		},
+	} {
+		require.Equal(t, tt.want, tt.message.String())
+		b, err := tt.message.AppendText([]byte("> "))
+		require.NoError(t, err)
+		require.Equal(t, "> "+tt.want, string(b))
+	}
+}
+
+func TestMessageClone(t *testing.T) {
+	m := dmutex.Message{Kind: dmutex.Token, Numbers: []uint64{1, 2}, Nodes: []dmutex.NodeID{3}}
+	c := m.Clone()
+	require.Equal(t, m, c)
+	m.Numbers[0], m.Nodes[0] = 9, 9
+	require.Equal(t, []uint64{1, 2}, c.Numbers)
+	require.Equal(t, []dmutex.NodeID{3}, c.Nodes)
+}
+
+func TestMisuse(t *testing.T) {
+	err := dmutex.Misuse("the reason")
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.NotErrorIs(t, err, dmutex.ErrPeer)
+	require.EqualError(t, err, "dmutex: misuse: the reason")
+}

@@ -1,0 +1,222 @@
+package dmutex_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+func newSite(t *testing.T, s dmutex.Start) dmutex.Site {
+	t.Helper()
+	site, err := dmutex.NewSite(s)
+	require.NoError(t, err)
+	return site
+}
+
+func text(t *testing.T, s *dmutex.Site) string {
+	t.Helper()
+	b, err := s.AppendText(nil)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func members(ids ...dmutex.NodeID) []dmutex.NodeID { return ids }
+
+func TestNewSite(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		start dmutex.Start
+		text  string // of the site, or
+		err   string
+	}{
+		{"alone", dmutex.Start{Self: 7, Members: members(7)}, "7 idle", ""},
+		{"any order", dmutex.Start{Self: 2, Members: members(3, 1, 2)}, "2 idle", ""},
+		{"born again", dmutex.Start{Self: 2, Members: members(1, 2), Clock: 5, Fence: 3}, "2 idle clock=5 known=3", ""},
+		{"holds", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2, Fence: 3}, "2 held attempt=1 clock=1 known=3 fence=3", ""},
+		{"another holds", dmutex.Start{Self: 1, Members: members(1, 2), Holder: 2, Fence: 3}, "1 idle clock=1 known=3", ""},
+		{"holds, clock", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2, Fence: 3, Clock: 9}, "2 held attempt=1 clock=9 known=3 fence=3", ""},
+		{"last clock", dmutex.Start{Self: 1, Members: members(1), Clock: 1 << 62}, "1 idle clock=4611686018427387904", ""},
+
+		{"no members", dmutex.Start{Self: 1}, "", "Start.Self 1 is not among Start.Members"},
+		{"no self", dmutex.Start{Members: members(1, 2)}, "", "Start.Self 0 is not among Start.Members"},
+		{"self a stranger", dmutex.Start{Self: 3, Members: members(1, 2)}, "", "Start.Self 3 is not among Start.Members"},
+		{"twice", dmutex.Start{Self: 1, Members: members(1, 2, 1)}, "", "Start.Members names a node twice"},
+		{"nobody", dmutex.Start{Self: 1, Members: members(1, 0)}, "", "Start.Members contains 0"},
+		{"holder a stranger", dmutex.Start{Self: 1, Members: members(1, 2), Holder: 3}, "", "Start.Holder 3 is not among Start.Members"},
+		{"clock", dmutex.Start{Self: 1, Members: members(1, 2), Clock: 1<<62 + 1}, "", "Start.Clock is beyond 1<<62"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			site, err := dmutex.NewSite(tt.start)
+			if tt.err != "" {
+				require.ErrorIs(t, err, dmutex.ErrMisuse)
+				require.ErrorContains(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.text, text(t, &site))
+			require.Equal(t, tt.start.Self, site.Self())
+		})
+	}
+}
+
+func TestSitePeers(t *testing.T) {
+	given := members(5, 1, 3)
+	site := newSite(t, dmutex.Start{Self: 3, Members: given})
+	require.Equal(t, members(1, 5), site.Peers(), "ascending, without itself")
+	require.Equal(t, members(5, 1, 3), given, "the caller's list stays as it was")
+}
+
+// The life of a request, as the comment of Site tells it.
+func TestSiteLife(t *testing.T) {
+	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+	check := func(phase dmutex.Phase, pending bool, want string) {
+		t.Helper()
+		require.Equal(t, phase, site.Phase())
+		require.Equal(t, pending, site.Pending())
+		require.Equal(t, want, text(t, &site))
+	}
+
+	fresh, err := site.Request()
+	require.NoError(t, err)
+	require.True(t, fresh)
+	check(dmutex.Waiting, true, "1 waiting attempt=1 clock=1")
+	require.Equal(t, dmutex.Stamp{Clock: 1, Node: 1}, site.Stamp())
+
+	require.NoError(t, site.Cancel())
+	check(dmutex.Idle, true, "1 withdrawn attempt=1 clock=1")
+	_, _, forget := site.Forget()
+	require.False(t, forget, "it is still on its way")
+
+	fresh, err = site.Request()
+	require.NoError(t, err)
+	require.False(t, fresh, "the withdrawn request is taken up again")
+	check(dmutex.Waiting, true, "1 waiting attempt=1 clock=1")
+
+	require.True(t, site.Enter())
+	check(dmutex.Held, false, "1 held attempt=1 clock=1 known=1 fence=1")
+	require.Equal(t, uint64(1), site.Fence())
+
+	require.NoError(t, site.Release())
+	check(dmutex.Idle, false, "1 idle clock=1 known=1")
+	require.Zero(t, site.Fence())
+	require.Zero(t, site.Stamp().Clock)
+
+	site.Witness(6, 4)
+	site.Witness(5, 3) // nothing new
+	_, err = site.Request()
+	require.NoError(t, err)
+	require.NoError(t, site.Cancel())
+	require.False(t, site.Enter(), "the critical section of a withdrawn request is empty")
+	check(dmutex.Idle, false, "1 idle clock=7 known=4")
+
+	clock, fence, forget := site.Forget()
+	require.Equal(t, []any{uint64(7), uint64(4), true}, []any{clock, fence, forget})
+}
+
+func TestSiteMisuse(t *testing.T) {
+	request := func(s *dmutex.Site) error { _, err := s.Request(); return err }
+	for _, tt := range []struct {
+		name  string
+		begin func(s *dmutex.Site)
+		input func(s *dmutex.Site) error
+		err   string
+	}{
+		{"cancel idle", func(*dmutex.Site) {}, (*dmutex.Site).Cancel, "Cancel while idle"},
+		{"release idle", func(*dmutex.Site) {}, (*dmutex.Site).Release, "Release while idle"},
+		{"request waiting", func(s *dmutex.Site) { s.Request() }, request, "Request while Waiting"},
+		{"release waiting", func(s *dmutex.Site) { s.Request() }, (*dmutex.Site).Release, "Release while waiting"},
+		{"cancel twice", func(s *dmutex.Site) { s.Request(); s.Cancel() }, (*dmutex.Site).Cancel, "Cancel while idle"},
+		{"request held", func(s *dmutex.Site) { s.Request(); s.Enter() }, request, "Request while Held"},
+		{"cancel held", func(s *dmutex.Site) { s.Request(); s.Enter() }, (*dmutex.Site).Cancel, "Cancel while held"},
+		{"last clock", func(s *dmutex.Site) { s.Witness(1<<62, 0) }, request, "the logical clock is used up"},
+		{"last fence", func(s *dmutex.Site) { s.Witness(0, 1<<40-1<<20) }, request, "the fences of this epoch are used up"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+			tt.begin(&site)
+			before := text(t, &site)
+			err := tt.input(&site)
+			require.ErrorIs(t, err, dmutex.ErrMisuse)
+			require.ErrorContains(t, err, tt.err)
+			require.Equal(t, before, text(t, &site))
+		})
+	}
+}
+
+func TestSiteCheck(t *testing.T) {
+	const epoch = 3 << 40
+	good := dmutex.Message{Kind: dmutex.Request, From: 5, To: 2, Attempt: 1, Fence: epoch}
+	for _, tt := range []struct {
+		name  string
+		spoil func(m *dmutex.Message)
+		err   string
+	}{
+		{"good", func(*dmutex.Message) {}, ""},
+		{"late fence", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 - 1 }, ""},
+		{"last time", func(m *dmutex.Message) { m.Attempt, m.Clock = 1<<62, 1<<62 }, ""},
+		{"a token need not name a request", func(m *dmutex.Message) { m.Kind, m.Attempt = dmutex.Token, 0 }, ""},
+		{"not for this node", func(m *dmutex.Message) { m.To = 1 }, "it is not for node 2"},
+		{"stranger", func(m *dmutex.Message) { m.From = 4 }, "the sender is not a peer"},
+		{"from itself", func(m *dmutex.Message) { m.From = 2 }, "the sender is not a peer"},
+		{"from nobody", func(m *dmutex.Message) { m.From = dmutex.None }, "the sender is not a peer"},
+		{"no request", func(m *dmutex.Message) { m.Attempt = 0 }, "it names no request"},
+		{"attempt", func(m *dmutex.Message) { m.Attempt = 1<<62 + 1 }, "beyond 1<<62"},
+		{"clock", func(m *dmutex.Message) { m.Clock = math.MaxUint64 }, "beyond 1<<62"},
+		{"number", func(m *dmutex.Message) { m.Numbers = []uint64{1, 1<<62 + 1} }, "beyond 1<<62"},
+		{"earlier epoch", func(m *dmutex.Message) { m.Fence = epoch - 1 }, "its fence is of another epoch"},
+		{"later epoch", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 }, "its fence is of another epoch"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			site := newSite(t, dmutex.Start{Self: 2, Members: members(1, 2, 5), Fence: epoch})
+			msg := good
+			tt.spoil(&msg)
+			before := text(t, &site)
+			from, err := site.Check(msg)
+			require.Equal(t, before, text(t, &site))
+			if tt.err == "" {
+				require.NoError(t, err)
+				require.Equal(t, msg.From, site.Peers()[from])
+				return
+			}
+			require.ErrorIs(t, err, dmutex.ErrPeer)
+			require.ErrorContains(t, err, tt.err)
+			require.ErrorContains(t, err, msg.String(), "the error quotes the message")
+		})
+	}
+}
+
+// A driver that keeps the output beyond the next input sends nonsense at once.
+func TestSiteOutput(t *testing.T) {
+	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2, 3), Fence: 8})
+	_, err := site.Request()
+	require.NoError(t, err)
+	site.Send(dmutex.Request, 2, 1)
+	site.Send(dmutex.Request, 3, 1).Clock = 4
+	out := site.Out()
+	require.Equal(t, []dmutex.Message{
+		{Kind: dmutex.Request, From: 1, To: 2, Attempt: 1, Fence: 8},
+		{Kind: dmutex.Request, From: 1, To: 3, Attempt: 1, Fence: 8, Clock: 4},
+	}, out)
+
+	require.NoError(t, site.Cancel())
+	require.Empty(t, site.Out())
+	require.Equal(t, make([]dmutex.Message, 2), out)
+}
+
+func TestSiteClone(t *testing.T) {
+	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+	_, err := site.Request()
+	require.NoError(t, err)
+	site.Send(dmutex.Request, 2, 1)
+	c := site.Clone()
+	require.Equal(t, text(t, &site), text(t, &c))
+	require.Empty(t, c.Out())
+
+	c.Send(dmutex.Reply, 2, 7)
+	require.True(t, c.Enter())
+	require.Equal(t, dmutex.Waiting, site.Phase())
+	require.Equal(t, "1->2 REQUEST attempt=1", site.Out()[0].String())
+}
