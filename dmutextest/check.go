@@ -37,7 +37,9 @@ var (
 	ErrLivelock = errors.New("livelock")
 
 	// ErrLeftBehind: everybody is Idle, no message is on its way, and yet a
-	// [dmutex.Forgetter] will not be forgotten.
+	// [dmutex.Forgetter] will not be forgotten, nor has it a method
+	// Keeps() bool that reports true: that it would be but for something that
+	// outlives requests, such as a token.
 	ErrLeftBehind = errors.New("left behind")
 
 	// ErrRefused: a machine returned an error though nobody made a mistake.
@@ -98,6 +100,11 @@ func (v verb) lawful(p dmutex.Phase) bool {
 // A ticker is a machine to which time matters.
 type ticker interface {
 	Tick() ([]dmutex.Message, error)
+}
+
+// A keeper is a Forgetter that may be at rest and yet not forgotten.
+type keeper interface {
+	Keeps() bool
 }
 
 // A group is what all machines of a run are born with.
@@ -190,7 +197,7 @@ type local struct {
 	text    string
 	phase   dmutex.Phase
 	fence   uint64
-	clean   bool // it may be forgotten, or is of a kind that never is
+	clean   bool // it may be forgotten, or keeps something, or is of a kind that never is
 	stirs   bool // a tick changes something
 }
 
@@ -207,7 +214,8 @@ func (g *group) inspect(m Machine, self dmutex.NodeID) (local, *fault) {
 	}
 	if f, ok := m.(dmutex.Forgetter); ok {
 		clock, fence, forget := f.Forget()
-		l.clean = forget
+		k, ok := m.(keeper)
+		l.clean = forget || ok && k.Keeps()
 		if forget {
 			return l, g.forgets(l, self, clock, fence)
 		}

@@ -94,8 +94,15 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 // Forget implements [dmutex.Forgetter]. Permissions must be remembered; a node
 // that has none may forget an idle lock.
 func (m *carvalho) Forget() (clock, fence uint64, ok bool) {
-	clock, fence, ok = m.Machine.Forget()
-	return clock, fence, ok && !slices.Contains(m.kept, true)
+	clock, fence, idle := m.Machine.Forget()
+	return clock, fence, idle && !slices.Contains(m.kept, true)
+}
+
+// Keeps reports whether an idle node must not forget the permissions that it
+// has.
+func (m *carvalho) Keeps() bool {
+	_, _, idle := m.Machine.Forget()
+	return idle && slices.Contains(m.kept, true)
 }
 
 // AppendText appends the canonical state: machines of equal text behave alike

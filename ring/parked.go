@@ -150,8 +150,14 @@ func (m *Machine) passIfWanted() {
 // remember it; and the one where the token of a fresh group would begin must
 // remember that it is elsewhere. The others may always forget an idle lock.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) {
-	clock, fence, ok = m.site.Forget()
-	return clock, fence, ok && m.token == m.first && len(m.wanters) == 0
+	clock, fence, idle := m.site.Forget()
+	return clock, fence, idle && len(m.wanters) == 0 && m.token == m.first
+}
+
+// Keeps reports whether an idle node must not forget where the token is.
+func (m *Machine) Keeps() bool {
+	_, _, idle := m.site.Forget()
+	return idle && len(m.wanters) == 0 && m.token != m.first
 }
 
 // AppendText appends the canonical state: machines of equal text behave alike
