@@ -1,0 +1,97 @@
+package session
+
+import (
+	"math"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Config says how a session works. Only the first three must be set. Times are
+// in nanoseconds.
+type Config struct {
+	// Incarnation names this life of this process: not zero, and never used by
+	// another life of any node. 64 random bits will do. The sessions of a
+	// process with different peers may share it; a second one with the same
+	// peer is another life.
+	Incarnation uint64
+
+	// Group is a digest of what both ends must agree on. A peer with another
+	// one is refused.
+	Group uint64
+
+	// MaxFrame is the size of the largest frame that the link takes, in bytes,
+	// at least 64; the same at both ends.
+	MaxFrame int
+
+	// Window is how many DATA frames may be unacknowledged, and how many may
+	// be kept that arrived too early: 1 to 65536. Default 64.
+	Window int
+
+	// Buffer bounds the messages that were accepted and not yet acknowledged,
+	// and separately the frames that arrived too early, in bytes. At least
+	// MaxFrame. Default 4 MiB, or MaxFrame if that is more.
+	Buffer int
+
+	// AckDelay is how long an acknowledgement waits for a message that it can
+	// travel with. Default 5 ms.
+	AckDelay int64
+
+	// MinTimeout and MaxTimeout bound the time after which an unacknowledged
+	// frame is sent again. MinTimeout, which should be well above AckDelay, is
+	// also the least time between two challenges. Defaults 20 ms and 2 s.
+	MinTimeout, MaxTimeout int64
+}
+
+const (
+	millisecond = 1_000_000
+
+	defaultWindow     = 64
+	maxWindow         = 1 << 16
+	defaultBuffer     = 4 << 20
+	defaultAckDelay   = 5 * millisecond
+	defaultMinTimeout = 20 * millisecond
+	defaultMaxTimeout = 2000 * millisecond
+
+	minFrame = 64
+
+	// firstTimeout is used until a round trip was measured.
+	firstTimeout = 200 * millisecond
+
+	// keep is the size up to which an empty buffer is kept.
+	keep = 64 << 10
+
+	never  = math.MaxInt64
+	always = math.MinInt64
+)
+
+func (c *Config) complete() error {
+	def(&c.Window, defaultWindow)
+	def(&c.Buffer, max(defaultBuffer, c.MaxFrame))
+	def(&c.AckDelay, defaultAckDelay)
+	def(&c.MinTimeout, defaultMinTimeout)
+	def(&c.MaxTimeout, max(defaultMaxTimeout, c.MinTimeout))
+	switch {
+	case c.Incarnation == 0:
+		return dmutex.Misuse("Config.Incarnation is 0: draw 64 random bits at each start of the process")
+	case c.MaxFrame < minFrame:
+		return dmutex.Misuse("Config.MaxFrame is below 64 bytes: give Link.MaxFrame")
+	case c.Window < 1 || c.Window > maxWindow:
+		return dmutex.Misuse("Config.Window is not within 1 and 65536")
+	case c.Buffer < c.MaxFrame:
+		return dmutex.Misuse("Config.Buffer is below Config.MaxFrame: it must hold at least one frame")
+	case c.AckDelay < 0:
+		return dmutex.Misuse("Config.AckDelay is negative")
+	case c.MinTimeout < 0 || c.MaxTimeout < c.MinTimeout:
+		return dmutex.Misuse("Config.MinTimeout and MaxTimeout are not in order")
+	case c.MaxTimeout > math.MaxInt64/4:
+		return dmutex.Misuse("Config.MaxTimeout is beyond reason: give nanoseconds")
+	}
+	return nil
+}
+
+// def sets a value that was not given.
+func def[T int | int64](v *T, value T) {
+	if *v == 0 {
+		*v = value
+	}
+}
