@@ -136,7 +136,7 @@ func (l *lock) withdraw() {
 
 // release ends the present grant, for the reason given. (Nobody has the handle
 // of a grant that came while the node went down.)
-func (l *lock) release(reason error) {
+func (l *lock) release(reason *error) {
 	if l.held != nil {
 		l.held.end(reason)
 		l.held = nil
@@ -298,7 +298,7 @@ func (s *shard) abandon() {
 		l.fail(ErrClosed)
 		switch l.machine.Phase() {
 		case dmutex.Held:
-			l.release(&lossError{ErrClosed})
+			l.release(&closed)
 		case dmutex.Waiting:
 			l.withdraw()
 		}

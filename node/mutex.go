@@ -91,7 +91,7 @@ func (m *Mutex) giveUp(h *Held, why error) error {
 	case h.state == waiting:
 		h.lock.quit(h)
 	case h.state == granted && h.Err() == nil:
-		h.lock.release(ErrReleased) // the grant and the end of the wait met
+		h.lock.release(released) // the grant and the end of the wait met
 	}
 	m.shard.mu.Unlock()
 	m.shard.node.flush()
@@ -173,14 +173,20 @@ func (h *Held) unanswered() {
 }
 
 // end marks the hold as over.
-func (h *Held) end(reason error) {
-	h.ended.Store(&reason)
+func (h *Held) end(reason *error) {
+	h.ended.Store(reason)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.cancel != nil {
-		h.cancel(reason)
+		h.cancel(*reason)
 	}
 }
+
+// How a hold ends. They are pointers so that a Release allocates nothing.
+var (
+	released       = &ErrReleased
+	closed   error = &lossError{ErrClosed}
+)
 
 // Fence returns the number of this grant. Of any two grants of one lock the
 // later has the higher number.
@@ -218,7 +224,7 @@ func (h *Held) Release() error {
 	s.mu.Lock()
 	err := h.Err()
 	if err == nil {
-		h.lock.release(ErrReleased)
+		h.lock.release(released)
 	}
 	s.mu.Unlock()
 	s.node.flush()

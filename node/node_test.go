@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -632,6 +633,96 @@ func TestStrangers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A liar is a machine whose messages are altered on their way out.
+type liar struct {
+	dmutex.Machine
+	alter func(*dmutex.Message)
+}
+
+func (l liar) Handle(m dmutex.Message) ([]dmutex.Message, error) {
+	out, err := l.Machine.Handle(m)
+	for i := range out {
+		l.alter(&out[i])
+	}
+	return out, err
+}
+
+func (l liar) AppendText(b []byte) ([]byte, error) {
+	return l.Machine.(encoding.TextAppender).AppendText(b)
+}
+
+// A message that cannot be stops the lock that it is about; one that cannot be
+// read stops the node, for nobody knows which lock has missed something.
+func TestLiar(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		alter   func(*dmutex.Message)
+		goesOn  bool
+		message string
+	}{
+		{"wrong kind", func(m *dmutex.Message) { m.Kind = dmutex.Grant }, true, "no such message"},
+		{"never asked", func(m *dmutex.Message) { m.Attempt += 1000 }, true, "never made"},
+		{"unreadable", func(m *dmutex.Message) { m.Kind = 0 }, false, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+				g.members = []dmutex.NodeID{1, 2}
+				g.start(1)
+				lying := true
+				g.algorithm = func(s dmutex.Start) (dmutex.Machine, error) {
+					m, err := ricart.New(s)
+					return liar{m, func(m *dmutex.Message) {
+						if lying {
+							tc.alter(m)
+						}
+					}}, err
+				}
+				g.start(2)
+				held := g.acquire(2, "held by the liar")
+				require.NoError(t, held.Release())
+				_, err := g.mutex(1, "x").Acquire(t.Context())
+				var peer *node.PeerError
+				require.ErrorAs(t, err, &peer)
+				require.EqualValues(t, 2, peer.Peer)
+				require.ErrorIs(t, err, dmutex.ErrPeer)
+				require.ErrorContains(t, err, tc.message)
+				lying = false
+				h, err := g.mutex(1, "y").Acquire(t.Context())
+				if !tc.goesOn {
+					require.ErrorIs(t, err, dmutex.ErrPeer)
+					return
+				}
+				require.NoError(t, err)
+				require.NoError(t, h.Release())
+				require.ErrorIs(t, g.mutex(1, "x").Status().Err, dmutex.ErrPeer)
+			})
+		})
+	}
+}
+
+// Frames of strangers, and frames that are none, change nothing.
+func TestGarbage(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		held := g.acquire(1, "x")
+		stranger := g.net.Link(7)
+		require.NoError(t, stranger.Open(func(dmutex.NodeID, []byte) {}))
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range 1000 {
+			frame := make([]byte, 1+rng.IntN(100))
+			for i := range frame {
+				frame[i] = byte(rng.Uint32())
+			}
+			require.NoError(t, stranger.Send(1, frame))
+		}
+		synctest.Wait()
+		require.NoError(t, stranger.Close())
+		require.NoError(t, held.Release())
+		require.NoError(t, g.acquire(2, "x").Release())
+		require.NoError(t, g.nodes[1].Status().Err)
+	})
 }
 
 func TestConfig(t *testing.T) {

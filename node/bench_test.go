@@ -1,0 +1,151 @@
+package node_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/tcplink"
+)
+
+// tcpGroup opens n nodes over TCP on the loopback interface.
+func tcpGroup(b *testing.B, a dmutex.Algorithm, n int) []*node.Node {
+	b.Helper()
+	var (
+		members []dmutex.NodeID
+		links   []*tcplink.Link
+		nodes   []*node.Node
+	)
+	for id := range dmutex.NodeID(n) {
+		members = append(members, id+1)
+	}
+	peers := make(map[dmutex.NodeID]string)
+	for _, id := range members {
+		peers[id] = ""
+	}
+	for _, id := range members {
+		l, err := tcplink.New(tcplink.Config{Self: id, Listen: "127.0.0.1:0", Peers: peers})
+		require.NoError(b, err)
+		links = append(links, l)
+	}
+	for i, l := range links {
+		for j, id := range members {
+			if i != j {
+				require.NoError(b, l.SetPeer(id, links[j].Addr().String()))
+			}
+		}
+		n, err := node.Open(b.Context(), node.Config{Self: members[i], Members: members, Algorithm: a, Link: l})
+		require.NoError(b, err)
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		require.NoError(b, n.Ready(b.Context()))
+	}
+	b.Cleanup(func() {
+		for _, n := range nodes {
+			go n.Close(context.Background())
+		}
+		for _, n := range nodes {
+			require.NoError(b, n.Close(context.Background()))
+		}
+	})
+	return nodes
+}
+
+// BenchmarkAcquire is an Acquire and a Release that nobody else disturbs, over
+// TCP, beside what the wire itself takes: raw/1 is a request and an answer,
+// raw/2 a fan-out to two peers, and so on.
+func BenchmarkAcquire(b *testing.B) {
+	for _, peers := range []int{1, 2, 7} {
+		b.Run(fmt.Sprintf("raw/%d", peers), func(b *testing.B) { benchmarkRaw(b, peers) })
+	}
+	for _, tc := range []struct {
+		name string
+		a    dmutex.Algorithm
+		n    int
+		who  int
+	}{
+		{"central/own", central.New, 2, 0},
+		{"central", central.New, 2, 1},
+		{"ricart/2", ricart.New, 3, 0},
+		{"ricart/7", ricart.New, 8, 0},
+	} {
+		b.Run(tc.name, func(b *testing.B) {
+			nodes := tcpGroup(b, tc.a, tc.n)
+			m := nodes[tc.who].Mutex("x")
+			before := nodes[tc.who].Status()
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := m.Acquire(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				h.Release()
+			}
+			b.StopTimer()
+			after, messages := nodes[tc.who].Status(), uint64(0)
+			for k := range dmutex.Kinds {
+				messages += after.Sent[k] - before.Sent[k] + after.Received[k] - before.Received[k]
+			}
+			b.ReportMetric(float64(messages)/float64(b.N), "messages/op")
+		})
+	}
+}
+
+// benchmarkRaw is a fan-out of 32 bytes to peers that answer with 32 bytes, with
+// nothing around it.
+func benchmarkRaw(b *testing.B, peers int) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	defer l.Close()
+	var conns []net.Conn
+	answers := make(chan struct{}, peers)
+	for range peers {
+		c, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(b, err)
+		defer c.Close()
+		s, err := l.Accept()
+		require.NoError(b, err)
+		defer s.Close()
+		go func() { // the peer
+			buf := make([]byte, 32)
+			for {
+				if _, err := io.ReadFull(s, buf); err != nil {
+					return
+				}
+				s.Write(buf)
+			}
+		}()
+		go func() { // our reader
+			buf := make([]byte, 32)
+			for {
+				if _, err := io.ReadFull(c, buf); err != nil {
+					return
+				}
+				answers <- struct{}{}
+			}
+		}()
+		conns = append(conns, c)
+	}
+	buf := binary.BigEndian.AppendUint64(make([]byte, 24), 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, c := range conns {
+			if _, err := c.Write(buf); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for range conns {
+			<-answers
+		}
+	}
+}
