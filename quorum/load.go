@@ -25,7 +25,7 @@ import "math"
 const (
 	programSites  = 256     // sites beyond which it is not begun
 	programWork   = 1 << 31 // multiplications after which it is cut short
-	uniformInputs = 1 << 16 // inputs squared, beyond which a gate is not counted
+	uniformInputs = 256     // inputs of unequal votes beyond which they are not counted
 	tight         = 1e-9    // a relative difference that counts as none
 	hedgeRounds   = 1 << 12
 	hedgeEnough   = 1.01 // bounds so close to each other end it early
@@ -81,13 +81,15 @@ func (s *system) uniform() float64 {
 		all := float64(n.gate.count(ones, -1))
 		for i, in := range n.in {
 			var busy float64
-			if g, ok := n.gate.(*votes); ok && g.weight[0] == g.weight[len(g.weight)-1] {
+			g, voting := n.gate.(*votes)
+			switch {
+			case voting && g.weight[0] == g.weight[len(g.weight)-1]:
 				size, _ := g.equal()
 				busy = float64(size) / float64(g.size())
-			} else if all < maxInt && times(len(n.in), len(n.in)) <= uniformInputs {
-				busy = float64(n.gate.count(ones, i)) / all
-			} else {
+			case all >= maxInt || voting && len(n.in) > uniformInputs:
 				busy = 1 // too many quorums, or inputs, to count
+			default:
+				busy = float64(n.gate.count(ones, i)) / all
 			}
 			busy *= share[k]
 			if _, ok := in.site(); ok {

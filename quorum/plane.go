@@ -50,7 +50,8 @@ func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // Maekawa, 1985, section 5: so conditions M3 and M4, equal size and equal duty,
 // hold only nearly. If n is the size of a plane, it is [Plane].
 //
-// Quorums have at most q+1 sites, where q is the order of that plane.
+// Quorums have at most q+1 sites, where q is the order of that plane. Up to three
+// sites, which are too few for any plane, are a [Majority].
 //
 // It refuses no sites (ErrSize), a site given twice (ErrDuplicate), and a plane
 // beyond 2^28 bits (ErrTooLarge).
@@ -59,6 +60,9 @@ func Degenerate[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 		return Coterie[T]{}, err
 	}
 	n, q := len(sites), 2
+	if n <= 3 {
+		return Majority(sites...)
+	}
 	f, ok := newField(q)
 	for !ok || q*q+q+1 < n {
 		q++

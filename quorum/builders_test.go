@@ -1,0 +1,530 @@
+package quorum
+
+import (
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shapes are all builders that need no more than sites, in several shapes.
+func shapes() []Construction[int] {
+	list := Constructions[int]()
+	for _, columns := range []int{1, 2, 3, 5, 8} {
+		name := "/" + strconv.Itoa(columns)
+		list = append(list,
+			Construction[int]{"grid" + name, func(s ...int) (Coterie[int], error) { return Grid(columns, s...) }},
+			Construction[int]{"rowgrid" + name, func(s ...int) (Coterie[int], error) { return RowGrid(columns, s...) }},
+			Construction[int]{"wall" + name, func(s ...int) (Coterie[int], error) { return Wall(even(len(s), columns), s...) }})
+	}
+	for _, degree := range []int{2, 3, 4, 7} {
+		name := "/" + strconv.Itoa(degree)
+		list = append(list,
+			Construction[int]{"tree" + name, func(s ...int) (Coterie[int], error) { return Tree(degree, s...) }},
+			Construction[int]{"hqc" + name, func(s ...int) (Coterie[int], error) { return Hierarchical(degree, s...) }})
+	}
+	return append(list,
+		Construction[int]{"weighted", func(s ...int) (Coterie[int], error) {
+			votes, total := make([]Vote[int], len(s)), 0
+			for i, site := range s {
+				votes[i] = Vote[int]{site, 1 + i%4}
+				total += votes[i].Votes
+			}
+			return Weighted(total/2+1, votes...)
+		}},
+		Construction[int]{"composed", func(s ...int) (Coterie[int], error) {
+			return Compose(must(Degenerate(ints(min(7, len(s)))...)), func(part int) Coterie[int] {
+				k := min(7, len(s))
+				return must(Majority(s[share(part, k, len(s)):share(part+1, k, len(s))]...))
+			})
+		}})
+}
+
+// even returns widths of n sites in rows of so many, the first row the rest.
+func even(n, width int) []int {
+	widths := []int{}
+	if n%width > 0 {
+		widths = append(widths, n%width)
+	}
+	for range n / width {
+		widths = append(widths, width)
+	}
+	return widths
+}
+
+// Every builder obeys the laws for every size from 1 to 64: written out and
+// examined by New where that can be done, otherwise by a sample of quorums that
+// random costs make cheapest.
+func TestBuildersObeyTheLaws(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, k := range shapes() {
+		sizes := 0
+		for n := 1; n <= 64; n++ {
+			sites := ints(n)
+			c, err := k.Build(sites...)
+			if k.Name == "fpp" && err != nil {
+				require.ErrorIs(t, err, ErrSize)
+				continue
+			}
+			require.NoError(t, err, "%s of %d", k.Name, n)
+			sizes++
+			require.Subset(t, sites, c.Sites())
+			if c.Len() <= 500 {
+				again, err := New(quorumsOf(t, c)...)
+				require.NoError(t, err, "%s of %d", k.Name, n)
+				require.Equal(t, c.Len(), again.Len())
+				require.Equal(t, c.Sites(), again.Sites())
+			}
+			sampleLaws(t, r, c)
+		}
+		if k.Name == "fpp" {
+			require.Equal(t, 5, sizes) // 7, 13, 21, 31, 57
+		}
+	}
+}
+
+func sampleLaws(t *testing.T, r *rand.Rand, c Coterie[int]) {
+	t.Helper()
+	s := c.system()
+	holds := s.holder()
+	cost := make([]float64, s.sites)
+	var sample []set
+	for range 12 {
+		for i := range cost {
+			cost[i] = r.Float64()
+		}
+		with := r.IntN(s.sites)
+		q, _ := s.cheapest(cost, with)
+		require.True(t, q.has(with))
+		require.True(t, c.IsQuorum(c.members(q)...), "%v of %v", c.members(q), c)
+		others := full(s.sites)
+		others.drop(q)
+		require.False(t, holds(others), "%v of %v leaves a quorum", c.members(q), c)
+		require.GreaterOrEqual(t, q.count(), c.Smallest())
+		require.LessOrEqual(t, q.count(), c.Largest())
+		sample = append(sample, q)
+	}
+	for i, q := range sample {
+		for _, p := range sample[:i] {
+			require.True(t, p.meets(q))
+			require.True(t, p.equal(q) || !p.within(q) && !q.within(p))
+		}
+	}
+}
+
+// Every measure of every builder, against the twin, for up to eight sites: the
+// gates' shortcuts tell the truth.
+func TestBuildersAgainstTwin(t *testing.T) {
+	for _, k := range shapes() {
+		for n := 1; n <= 8; n++ {
+			c, err := k.Build(ints(n)...)
+			if k.Name == "fpp" && err != nil {
+				continue
+			}
+			require.NoError(t, err)
+			twin{n, masks(quorumsOf(t, c))}.measure(t, c)
+		}
+	}
+}
+
+// Random votes and random compositions of everything, against the twin.
+func TestCompositionsAgainstTwin(t *testing.T) {
+	rounds := 300
+	if *long {
+		rounds *= 100
+	}
+	r := rand.New(rand.NewPCG(7, 8))
+	builders := shapes()
+	random := func(sites []int) Coterie[int] {
+		votes, total := make([]Vote[int], len(sites)), 0
+		for i, s := range sites {
+			votes[i] = Vote[int]{s, r.IntN(5)}
+			total += votes[i].Votes
+		}
+		if total > 0 && r.IntN(2) == 0 {
+			return must(Weighted(total/2+1+r.IntN(total-total/2), votes...))
+		}
+		for {
+			if c, err := builders[r.IntN(len(builders))].Build(sites...); err == nil {
+				return c
+			}
+		}
+	}
+	for range rounds {
+		n := 1 + r.IntN(8)
+		outer := random(ints(1 + r.IntN(n)))
+		sites := r.Perm(n)
+		k := len(outer.Sites())
+		c, err := Compose(outer, func(site int) Coterie[int] {
+			at := 0
+			for outer.Sites()[at] != site {
+				at++
+			}
+			return random(sites[share(at, k, n):share(at+1, k, n)])
+		})
+		require.NoError(t, err)
+		family := twin{n, masks(quorumsOf(t, c))}
+		require.NoError(t, family.law())
+		family.measure(t, c)
+	}
+}
+
+func exact(t *testing.T, want float64, got Bounds) {
+	t.Helper()
+	require.InDelta(t, want, got.Low, 1e-11)
+	require.InDelta(t, want, got.High, 1e-11)
+}
+
+func resilience(t *testing.T, want int, c Coterie[int]) {
+	t.Helper()
+	least, most := c.Resilience()
+	require.Equal(t, [2]int{want, want}, [2]int{least, most}, "%v", c)
+}
+
+func TestSingletonFormulas(t *testing.T) {
+	c := must(Singleton("centre"))
+	require.Equal(t, "{centre}", c.String())
+	require.Equal(t, Bounds{1, 1}, c.Load())
+	least, most := c.Resilience()
+	require.Equal(t, [2]int{0, 0}, [2]int{least, most})
+}
+
+// Majority: floor(n/2)+1 sites, C(n, size) quorums, load size/n, resilience
+// ceil(n/2)-1, non-dominated for odd n.
+func TestMajorityFormulas(t *testing.T) {
+	for n := 1; n <= 64; n++ {
+		c := must(Majority(ints(n)...))
+		size := n/2 + 1
+		require.Equal(t, size, c.Smallest())
+		require.Equal(t, size, c.Largest())
+		require.Equal(t, binomial(n, size), c.Len())
+		require.Equal(t, binomial(n-1, size-1), c.Degree(n-1))
+		exact(t, float64(size)/float64(n), c.Load())
+		resilience(t, (n+1)/2-1, c)
+		non, err := c.NonDominated()
+		require.NoError(t, err)
+		require.Equal(t, n%2 == 1, non)
+	}
+}
+
+// binomial is a number of Pascal's triangle, none of whose parts exceeds it.
+func binomial(n, k int) int {
+	row := make([]int, k+1)
+	row[0] = 1
+	for range n {
+		for j := k; j > 0; j-- {
+			row[j] += row[j-1]
+		}
+	}
+	return row[k]
+}
+
+// Grid, full, of r > 1 rows and c > 1 columns: r*c quorums of r+c-1, load
+// (r+c-1)/(r*c), resilience min(r, c)-1; and the row grid, which has r*c^(r-1) of
+// them for equal rows.
+func TestGridFormulas(t *testing.T) {
+	for rows := 2; rows <= 8; rows++ {
+		for columns := 2; columns <= 8; columns++ {
+			n := rows * columns
+			size := rows + columns - 1
+			for name, c := range map[string]Coterie[int]{
+				"grid": must(Grid(columns, ints(n)...)), "rowgrid": must(RowGrid(columns, ints(n)...)),
+			} {
+				require.Equal(t, size, c.Smallest(), name)
+				require.Equal(t, size, c.Largest(), name)
+				exact(t, float64(size)/float64(n), c.Load())
+				resilience(t, min(rows, columns)-1, c)
+				non, err := c.NonDominated()
+				require.NoError(t, err)
+				require.False(t, non)
+			}
+			require.Equal(t, n, must(Grid(columns, ints(n)...)).Len())
+			require.Equal(t, rows*int(math.Pow(float64(columns), float64(rows-1))), must(RowGrid(columns, ints(n)...)).Len())
+		}
+	}
+}
+
+// Grid, square, of any n: at most 2*ceil(sqrt(n))-1 sites, every site occurs,
+// and the resilience that gridBarrier claims is what the search finds.
+func TestSquareGridOfEveryN(t *testing.T) {
+	for n := 1; n <= 200; n++ {
+		c := must(SquareGrid(ints(n)...))
+		require.Len(t, c.Sites(), n)
+		require.LessOrEqual(t, c.Largest(), 2*root(n)-1)
+		least, most := c.Resilience()
+		require.Equal(t, least, most)
+		if g, ok := c.system().root().gate.(*list); ok && n <= 50 {
+			require.Equal(t, g.proved-1, most)
+			again := newList(g.family) // knows nothing
+			low, high := again.barrier(same(n, 1))
+			require.Equal(t, [2]int{g.proved, g.proved}, [2]int{low, high}, "n = %d", n)
+		}
+	}
+	for n := 1; n <= 40; n++ {
+		for columns := 1; columns <= n; columns++ {
+			c := must(Grid(columns, ints(n)...))
+			least, _ := c.Resilience()
+			again := must(New(quorumsOf(t, c)...))
+			_, most := again.Resilience()
+			require.Equal(t, most, least, "n = %d, %d columns", n, columns)
+		}
+	}
+}
+
+// Plane of every prime-power order up to 16, and 31: n = q^2+q+1 lines of q+1
+// points, two lines meet in exactly one point, each point on q+1 lines, load
+// (q+1)/n, resilience q, non-dominated for q = 2 alone.
+func TestPlaneFormulas(t *testing.T) {
+	orders := []int{2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 25, 27, 31}
+	for _, q := range orders {
+		n := q*q + q + 1
+		c := must(Plane(ints(n)...))
+		require.Equal(t, n, c.Len())
+		require.Len(t, c.Sites(), n)
+		require.Equal(t, q+1, c.Smallest())
+		require.Equal(t, q+1, c.Largest())
+		exact(t, float64(q+1)/float64(n), c.Load())
+		resilience(t, q, c)
+		require.Equal(t, q+1, c.Degree(n/2))
+		non, err := c.NonDominated()
+		require.NoError(t, err)
+		require.Equal(t, q == 2, non, "order %d", q)
+		f := newFamily(quorumsOf(t, c), c.Sites())
+		for i, a := range f.all() {
+			for j := range i {
+				require.Equal(t, 1, a.common(f.at(j)))
+			}
+		}
+	}
+}
+
+func TestPlaneRefused(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		says string
+	}{
+		{1, "too small"},
+		{2, "is not q^2+q+1 for any q; give 7 sites"},
+		{3, "too small"},
+		{8, "is not q^2+q+1 for any q; give 7 or 13 sites"},
+		{43, "order 6, which does not exist, since 6 is no sum of two squares (Bruck and Ryser, 1949); give 31 or 57"},
+		{111, "order 10, which does not exist (Lam, Thiel and Swiercz, 1989, by exhaustive search); give 91 or 133"},
+		{157, "order 12, which is not a prime power: no such plane is known; give 133 or 183"},
+		{211, "order 14, which does not exist, since 14 is no sum of two squares"},
+	} {
+		_, err := Plane(ints(c.n)...)
+		require.ErrorIs(t, err, ErrSize)
+		require.ErrorContains(t, err, c.says)
+	}
+}
+
+// The field axioms, for every prime power up to 32.
+func TestFields(t *testing.T) {
+	fields := 0
+	for q := range 33 {
+		f, ok := newField(q)
+		if !ok {
+			continue
+		}
+		fields++
+		for a := range q {
+			require.Equal(t, a, f.add(a, 0))
+			require.Equal(t, a, f.multiply(a, 1))
+			require.Equal(t, 0, f.add(a, f.negative(a)))
+			if a > 0 {
+				require.Equal(t, 1, f.multiply(a, f.inverse(a)))
+			}
+			for b := range q {
+				require.Equal(t, f.add(a, b), f.add(b, a))
+				require.Equal(t, f.multiply(a, b), f.multiply(b, a))
+				for c := 0; c < q; c += 1 + q/8 {
+					require.Equal(t, f.multiply(a, f.multiply(b, c)), f.multiply(f.multiply(a, b), c))
+					require.Equal(t, f.multiply(a, f.add(b, c)), f.add(f.multiply(a, b), f.multiply(a, c)))
+				}
+			}
+		}
+	}
+	require.Equal(t, 18, fields) // 2 3 4 5 7 8 9 11 13 16 17 19 23 25 27 29 31 32
+}
+
+// Degenerate planes of every n: at most q+1 sites in a quorum, q the order of the
+// next plane; every site occurs and has a quorum of its own, but for n = 2 and 4;
+// of the size of a plane, it is the plane.
+func TestDegenerateOfEveryN(t *testing.T) {
+	q := 2
+	for n := 1; n <= 133; n++ {
+		for k := 0; q*q+q+1 < n || k == 0; {
+			if _, k = primePower(q); q*q+q+1 < n {
+				q, k = q+1, 0
+			} else if k == 0 {
+				q++
+			}
+		}
+		c := must(Degenerate(ints(n)...))
+		require.LessOrEqual(t, c.Largest(), q+1, "n = %d", n)
+		require.Len(t, c.Sites(), n)
+		if n != 2 && n != 4 {
+			require.Equal(t, n, c.Len(), "n = %d", n)
+		}
+		if n == q*q+q+1 {
+			require.Equal(t, quorumsOf(t, must(Plane(ints(n)...))), quorumsOf(t, c))
+		}
+	}
+}
+
+// Full binary trees of h levels: quorums of h to 2^(h-1) sites, load 2/(h+1),
+// resilience h-1; and every tree is non-dominated.
+func TestTreeFormulas(t *testing.T) {
+	for h := 1; h <= 7; h++ {
+		c := must(Tree(2, ints(1<<h-1)...))
+		require.Equal(t, h, c.Smallest())
+		require.Equal(t, 1<<(h-1), c.Largest())
+		exact(t, 2/float64(h+1), c.Load())
+		resilience(t, h-1, c)
+	}
+	require.Equal(t, "{1,2,4},{1,2,5},{1,4,5},{1,3,6},{1,3,7},{1,6,7},{2,3,4,6},{2,3,5,6},{3,4,5,6},"+
+		"{2,3,4,7},{2,3,5,7},{3,4,5,7},{2,4,6,7},{2,5,6,7},{4,5,6,7}", must(Tree(2, 1, 2, 3, 4, 5, 6, 7)).String())
+	for n := 1; n <= 64; n++ {
+		for degree := 2; degree <= 5; degree++ {
+			c := must(Tree(degree, ints(n)...))
+			non, err := c.NonDominated()
+			require.NoError(t, err)
+			require.True(t, non)
+			if n == 2 {
+				require.Equal(t, "{1}", c.String())
+			} else {
+				require.Len(t, c.Sites(), n)
+			}
+		}
+	}
+}
+
+// Hierarchies of 3^k: quorums of 2^k sites, load (2/3)^k, resilience 2^k-1.
+func TestHierarchicalFormulas(t *testing.T) {
+	for k, n := 0, 1; n <= 81; k, n = k+1, 3*n {
+		c := must(Hierarchical(3, ints(n)...))
+		require.Equal(t, 1<<k, c.Smallest())
+		require.Equal(t, 1<<k, c.Largest())
+		exact(t, math.Pow(2.0/3, float64(k)), c.Load())
+		resilience(t, 1<<k-1, c)
+		non, err := c.NonDominated()
+		require.NoError(t, err)
+		require.True(t, non)
+	}
+}
+
+// Wheel with k > 1 in the rim: k quorums of two and one of k, load k/(2k-1),
+// resilience 1, non-dominated; it is a weighted vote.
+func TestWheelFormulas(t *testing.T) {
+	for k := 2; k <= 63; k++ {
+		c := must(Wheel(0, ints(k + 1)[1:]...))
+		require.Equal(t, k+1, c.Len())
+		require.Equal(t, 2, c.Smallest())
+		require.Equal(t, k, c.Largest())
+		exact(t, float64(k)/float64(2*k-1), c.Load())
+		resilience(t, 1, c)
+		non, err := c.NonDominated()
+		require.NoError(t, err)
+		require.True(t, non)
+		votes := []Vote[int]{{0, k - 1}}
+		for i := 1; i <= k; i++ {
+			votes = append(votes, Vote[int]{i, 1})
+		}
+		require.Equal(t, quorumsOf(t, must(Weighted(k, votes...))), quorumsOf(t, c))
+	}
+	require.Equal(t, "{hub}", must(Wheel("hub")).String())
+	require.Equal(t, "{rim}", must(Wheel("hub", "rim")).String())
+}
+
+// Walls: the triangular wall of d rows has quorums of d sites, d! * sum of 1/k!
+// of them, load at most 2/(d+1), and is non-dominated; a wall is non-dominated
+// exactly if its first row is single.
+func TestWallFormulas(t *testing.T) {
+	for d := 1; d <= 10; d++ {
+		c := must(TriangularWall(ints(d * (d + 1) / 2)...))
+		require.Equal(t, d, c.Smallest())
+		require.Equal(t, d, c.Largest())
+		quorums, product := 0, 1
+		for row := d; row >= 1; row-- { // the whole row, and one of each below
+			quorums += product
+			product *= row
+		}
+		require.Equal(t, quorums, c.Len())
+		require.LessOrEqual(t, c.Load().High, 2/float64(d+1)+1e-9)
+		resilience(t, d-1, c)
+	}
+	for n := 1; n <= 64; n++ {
+		non, err := must(TriangularWall(ints(n)...)).NonDominated()
+		require.NoError(t, err)
+		require.True(t, non, "n = %d", n)
+	}
+	for _, c := range []struct {
+		widths       []int
+		text         string
+		nonDominated bool
+	}{
+		{[]int{1}, "{0}", true},
+		{[]int{2}, "{0,1}", false},
+		{[]int{1, 2}, "{0,1},{0,2},{1,2}", true},
+		{[]int{2, 2}, "{0,1,2},{0,1,3},{2,3}", false},
+		{[]int{1, 2, 2}, "{0,1,3},{0,2,3},{0,1,4},{0,2,4},{1,2,3},{1,2,4},{3,4}", true},
+		{[]int{3, 1}, "{3}", true},
+		{[]int{1, 1, 2}, "{1,2},{1,3},{2,3}", true},
+	} {
+		n := 0
+		for _, w := range c.widths {
+			n += w
+		}
+		wall := must(Wall(c.widths, ints(n)...))
+		require.ElementsMatch(t, quorumsOf(t, parse(t, c.text)), quorumsOf(t, wall))
+		non, err := wall.NonDominated()
+		require.NoError(t, err)
+		require.Equal(t, c.nonDominated, non, "%v", c.widths)
+	}
+}
+
+func parse(t *testing.T, text string) (c Coterie[int]) {
+	t.Helper()
+	require.NoError(t, c.UnmarshalText([]byte(text)))
+	return c
+}
+
+// Weighted voting reduces to minimal quorums; sites that decide nothing are none.
+func TestWeighted(t *testing.T) {
+	for _, c := range []struct {
+		threshold int
+		votes     []int
+		text      string
+	}{
+		{1, []int{1}, "{0}"},
+		{2, []int{1, 1, 1}, "{0,1},{0,2},{1,2}"},
+		{3, []int{2, 1, 1, 1}, "{0,1},{0,2},{0,3},{1,2,3}"},
+		{3, []int{3, 1, 1}, "{0}"},
+		{4, []int{3, 1, 1}, "{0,1},{0,2}"},
+		{5, []int{3, 1, 1}, "{0,1,2}"},
+		{51, []int{49, 49, 2}, "{0,1},{0,2},{1,2}"},
+		{2, []int{0, 1, 1, 0}, "{1,2}"},
+		{7, []int{5, 4, 3, 1}, "{0,1},{0,2},{1,2}"},
+	} {
+		votes := []Vote[int]{}
+		for i, v := range c.votes {
+			votes = append(votes, Vote[int]{i, v})
+		}
+		require.Equal(t, c.text, must(Weighted(c.threshold, votes...)).String())
+	}
+}
+
+// Composition: measures of the parts make those of the whole.
+func TestComposeFormulas(t *testing.T) {
+	outer := must(Majority(0, 1, 2))
+	c := must(Compose(outer, func(i int) Coterie[int] { return must(Majority(ints(15)[5*i : 5*i+5]...)) }))
+	require.Equal(t, 6, c.Smallest())
+	require.Equal(t, 3*10*10, c.Len())
+	exact(t, 2.0/3*3/5, c.Load())
+	resilience(t, 2*3-1, c)
+	non, err := c.NonDominated()
+	require.NoError(t, err)
+	require.True(t, non)
+}

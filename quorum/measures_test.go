@@ -1,0 +1,341 @@
+package quorum
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var probabilities = []float64{0, 1e-9, 0.1, 0.25, 0.5, 0.7, 0.9, 0.99, 0.999999, 1}
+
+// closed holds availability against a closed form, to 1e-12.
+func closed(t *testing.T, want float64, c Coterie[int], p float64) {
+	t.Helper()
+	got, err := c.Availability(p)
+	require.NoError(t, err)
+	require.Zero(t, got.Samples)
+	require.True(t, got.Exact())
+	require.InDelta(t, want, got.Value, 1e-12, "p = %v", p)
+}
+
+// Majority: the upper tail of the binomial distribution.
+func TestAvailabilityOfMajority(t *testing.T) {
+	for n := 1; n <= 61; n++ {
+		c := must(Majority(ints(n)...))
+		for _, p := range probabilities {
+			tail := 0.0
+			for k := n; k > n/2; k-- {
+				tail += float64(binomial(n, k)) * math.Pow(p, float64(k)) * math.Pow(1-p, float64(n-k))
+			}
+			closed(t, tail, c, p)
+		}
+	}
+}
+
+// Maekawa's grid of r rows and c columns: a row and a column are up whole. By
+// inclusion and exclusion over the rows and columns that are: of i given rows and
+// j given columns all i*c + j*r - i*j sites must be up. (The probability that some
+// row is whole and some column is; Cheung, Ammar and Ahamad, 1992, section 4, treat
+// the protocol with one row and one of each other row, checked below.)
+func TestAvailabilityOfGrid(t *testing.T) {
+	for rows := 2; rows <= 7; rows++ {
+		for columns := 2; columns <= 7; columns++ {
+			c := must(Grid(columns, ints(rows*columns)...))
+			for _, p := range probabilities {
+				want := 0.0
+				for i := 1; i <= rows; i++ {
+					for j := 1; j <= columns; j++ {
+						term := float64(binomial(rows, i)*binomial(columns, j)) * math.Pow(p, float64(i*columns+j*rows-i*j))
+						want += math.Pow(-1, float64(i+j)) * term
+					}
+				}
+				closed(t, want, c, p)
+			}
+		}
+	}
+}
+
+// The grid protocol: every row has a site up, less the case that none is whole:
+// (1-q^c)^r - (1-q^c-p^c)^r.
+func TestAvailabilityOfRowGrid(t *testing.T) {
+	for rows := 2; rows <= 9; rows++ {
+		for columns := 2; columns <= 9; columns++ {
+			c := must(RowGrid(columns, ints(rows*columns)...))
+			for _, p := range probabilities {
+				hit, whole := 1-math.Pow(1-p, float64(columns)), math.Pow(p, float64(columns))
+				closed(t, math.Pow(hit, float64(rows))-math.Pow(hit-whole, float64(rows)), c, p)
+			}
+		}
+	}
+}
+
+// Trees, hierarchies, wheels and walls: the recursion of their papers.
+func TestAvailabilityByRecursion(t *testing.T) {
+	for _, p := range probabilities {
+		tree := p // Agrawal and El Abbadi, 1991, section 4
+		for h := 2; h <= 6; h++ {
+			tree = p*(1-(1-tree)*(1-tree)) + (1-p)*tree*tree
+			closed(t, tree, must(Tree(2, ints(1<<h-1)...)), p)
+		}
+		hqc := p // Kumar, 1991, section 4
+		for n := 3; n <= 81; n *= 3 {
+			hqc = hqc * hqc * (3 - 2*hqc)
+			closed(t, hqc, must(Hierarchical(3, ints(n)...)), p)
+		}
+		for k := 2; k <= 60; k++ {
+			whole, none := math.Pow(p, float64(k)), math.Pow(1-p, float64(k))
+			closed(t, p*(1-none)+(1-p)*whole, must(Wheel(0, ints(k + 1)[1:]...)), p)
+		}
+		wall := p // Peleg and Wool, 1997, section 4
+		for d := 2; d <= 11; d++ {
+			whole, none := math.Pow(p, float64(d)), math.Pow(1-p, float64(d))
+			wall = wall*(1-none) + (1-wall)*whole
+			closed(t, wall, must(TriangularWall(ints(d*(d+1)/2)...)), p)
+		}
+	}
+	// The Fano plane, by the number of up-sets: 7 of 3 sites, 28 of 4 (all but the
+	// 7 complements of lines), and all of 5, 6 and 7.
+	for _, p := range probabilities {
+		q := 1 - p
+		want := 7*math.Pow(p, 3)*math.Pow(q, 4) + 28*math.Pow(p, 4)*math.Pow(q, 3) +
+			21*math.Pow(p, 5)*q*q + 7*math.Pow(p, 6)*q + math.Pow(p, 7)
+		closed(t, want, must(Plane(ints(7)...)), p)
+	}
+}
+
+// At p = 1/2 a coterie has availability 1/2 if and only if it is non-dominated
+// (Peleg and Wool, 1995, proposition 2.7), else less.
+func TestAvailabilityAtOneHalf(t *testing.T) {
+	for _, k := range shapes() {
+		for n := 1; n <= 24; n++ {
+			c, err := k.Build(ints(n)...)
+			if k.Name == "fpp" && err != nil {
+				continue
+			}
+			require.NoError(t, err)
+			non, err := c.NonDominated()
+			require.NoError(t, err)
+			a, err := c.Availability(0.5)
+			require.NoError(t, err)
+			require.LessOrEqual(t, a.Value, 0.5+1e-12)
+			require.Equal(t, non, a.Value > 0.5-1e-12, "%s of %d", k.Name, n)
+		}
+	}
+}
+
+// The two exact methods for written-out quorums agree.
+func TestFrontierAgainstEnumeration(t *testing.T) {
+	up := make([]float64, 16)
+	for i := range up {
+		up[i] = 0.3 + 0.04*float64(i)
+	}
+	for n := 2; n <= 16; n++ {
+		for _, c := range []Coterie[int]{must(SquareGrid(ints(n)...)), must(Degenerate(ints(n)...)), must(New(quorumsOf(t, must(Majority(ints(min(n, 11))...)))...))} {
+			g, ok := c.system().root().gate.(*list)
+			if !ok {
+				continue
+			}
+			p, done := g.frontier(up[:g.size()])
+			require.True(t, done)
+			require.InDelta(t, g.enumerate(up[:g.size()]), p, 1e-13)
+		}
+	}
+}
+
+func TestSampling(t *testing.T) {
+	c := must(Majority(ints(9)...))
+	up := func(site int) float64 { return 0.4 + float64(site)/20 }
+	truth, err := c.AvailabilityAt(up)
+	require.NoError(t, err)
+	missed := 0
+	for seed := range uint64(300) {
+		e, err := c.SampleAvailability(up, 2000, seed)
+		require.NoError(t, err)
+		require.Equal(t, 2000, e.Samples)
+		require.LessOrEqual(t, e.Low, e.Value)
+		require.LessOrEqual(t, e.Value, e.High)
+		require.False(t, e.Exact())
+		if truth.Value < e.Low || truth.Value > e.High {
+			missed++
+		}
+	}
+	require.LessOrEqual(t, missed, 10) // of 300, 3 are to be expected at 99 percent
+
+	a, _ := c.SampleAvailability(up, 1000, 7)
+	b, _ := c.SampleAvailability(up, 1000, 7)
+	other, _ := c.SampleAvailability(up, 1000, 8)
+	require.Equal(t, a, b, "the same seed, the same estimate")
+	require.NotEqual(t, a, other)
+
+	sure, err := c.SampleAvailability(func(int) float64 { return 1 }, 100, 1)
+	require.NoError(t, err)
+	require.Equal(t, 1.0, sure.Value)
+	require.Equal(t, 1.0, sure.High)
+	require.Less(t, sure.Low, 1.0, "a hundred hits prove no certainty")
+}
+
+// Where the exact methods give up, the sample takes over and says so: a plane of
+// order 7, whose availability lies between that of no quorum surviving 8 crashes
+// and the union bound over its lines.
+func TestAvailabilityBeyondTheExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a second of sampling")
+	}
+	c := must(Plane(ints(57)...))
+	e, err := c.Availability(0.5)
+	require.NoError(t, err)
+	require.Equal(t, 1<<18, e.Samples)
+	require.Less(t, e.High-e.Low, 0.0052)
+	require.LessOrEqual(t, e.Low, 57*math.Pow(0.5, 8))
+	again, err := c.Availability(0.5)
+	require.NoError(t, err)
+	require.Equal(t, e, again)
+}
+
+// Availability grows with p, and reaches the ends.
+func TestAvailabilityIsMonotone(t *testing.T) {
+	for _, k := range Constructions[int]() {
+		c, err := k.Build(ints(13)...)
+		require.NoError(t, err, k.Name)
+		last := -1.0
+		for i := range 21 {
+			a, err := c.Availability(float64(i) / 20)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, a.Value, last)
+			last = a.Value
+		}
+		require.Equal(t, 1.0, last)
+	}
+}
+
+// Load: Naor and Wool's lower bounds hold, the bounds enclose one number, and
+// exactness reaches at least n = 64 in every builder.
+func TestLoadOfEveryBuilder(t *testing.T) {
+	for _, k := range shapes() {
+		for n := 1; n <= 64; n += 1 + n/12 {
+			c, err := k.Build(ints(n)...)
+			if k.Name == "fpp" && err != nil {
+				continue
+			}
+			require.NoError(t, err)
+			load, size := c.Load(), float64(c.Smallest())
+			require.True(t, load.Exact(), "%s of %d: %v", k.Name, n, load)
+			require.GreaterOrEqual(t, load.High, max(1/size, size/float64(len(c.Sites())))-1e-9)
+			require.LessOrEqual(t, load.High, 1+1e-9)
+		}
+	}
+}
+
+// Beyond the linear program the bounds still hold, and are near.
+func TestLoadBeyondTheProgram(t *testing.T) {
+	for n, c := range map[int]Coterie[int]{511: must(Tree(2, ints(511)...)), 729: must(Hierarchical(3, ints(729)...))} {
+		load := c.Load()
+		truth := map[int]float64{511: 2.0 / 10, 729: math.Pow(2.0/3, 6)}[n]
+		require.LessOrEqual(t, load.Low, truth+1e-9)
+		require.GreaterOrEqual(t, load.High, truth-1e-9)
+		require.Less(t, load.High, 1.2*load.Low)
+	}
+}
+
+// The dual of the dual is the coterie, and the dual of a non-dominated coterie is
+// itself.
+func TestDualOfDual(t *testing.T) {
+	for _, k := range shapes() {
+		for n := 1; n <= 9; n++ {
+			c, err := k.Build(ints(n)...)
+			if k.Name == "fpp" && err != nil {
+				continue
+			}
+			dual := twin{n, nil}
+			for q := range c.Dual() {
+				dual.families = append(dual.families, mask(q))
+			}
+			require.Equal(t, sorted(masks(quorumsOf(t, c))), dual.dual(), "%s of %d", k.Name, n)
+			non, err := c.NonDominated()
+			require.NoError(t, err)
+			require.Equal(t, non, fmt.Sprint(sorted(masks(quorumsOf(t, c)))) == fmt.Sprint(sorted(dual.families)))
+		}
+	}
+}
+
+// Dominating: for every builder up to 64 the result dominates, is non-dominated
+// wherever the dual could be listed, and is never less available.
+func TestDominatingOfEveryBuilder(t *testing.T) {
+	for _, k := range shapes() {
+		for n := 1; n <= 64; n += 1 + n/8 {
+			c, err := k.Build(ints(n)...)
+			if k.Name == "fpp" && err != nil {
+				continue
+			}
+			better, err := c.Dominating()
+			require.NoError(t, err)
+			non, err := c.NonDominated()
+			require.NoError(t, err)
+			if non {
+				require.Equal(t, c.String(), better.String())
+				continue
+			}
+			if n <= 20 {
+				was, err := c.Availability(0.8)
+				require.NoError(t, err)
+				is, err := better.Availability(0.8)
+				require.NoError(t, err)
+				require.Greater(t, is.Value, was.Value, "%s of %d", k.Name, n)
+			}
+			if c.Len() <= 2000 {
+				ok, err := better.Dominates(c)
+				require.NoError(t, err)
+				require.True(t, ok, "%s of %d", k.Name, n)
+			}
+			if n <= 20 {
+				ok, err := better.NonDominated()
+				require.NoError(t, err)
+				require.True(t, ok, "%s of %d", k.Name, n)
+			}
+			gap, err := c.Gap()
+			require.NoError(t, err)
+			require.False(t, c.HasQuorum(gap...))
+			require.True(t, c.IsTransversal(gap...))
+		}
+	}
+}
+
+// The zero Coterie is accepted by every method.
+func TestZeroCoterie(t *testing.T) {
+	var c Coterie[string]
+	require.Empty(t, c.Sites())
+	require.Zero(t, c.Len())
+	require.Zero(t, c.Smallest())
+	require.Zero(t, c.Largest())
+	require.Zero(t, c.Degree("a"))
+	require.Zero(t, c.Load())
+	require.Zero(t, c.Capacity())
+	require.False(t, c.HasQuorum("a"))
+	require.False(t, c.IsQuorum())
+	require.True(t, c.IsTransversal())
+	require.Empty(t, c.String())
+	require.Empty(t, quorumsOf(t, c))
+	least, most := c.Resilience()
+	require.Equal(t, [2]int{-1, -1}, [2]int{least, most})
+	a, err := c.Availability(0.9)
+	require.NoError(t, err)
+	require.Zero(t, a.Value)
+	gap, err := c.Gap()
+	require.NoError(t, err)
+	require.NotNil(t, gap)
+	require.Empty(t, gap)
+	non, err := c.NonDominated()
+	require.NoError(t, err)
+	require.False(t, non)
+	_, err = c.Dominating()
+	require.ErrorIs(t, err, ErrEmpty)
+	ok, err := must(Singleton("a")).Dominates(c)
+	require.NoError(t, err)
+	require.True(t, ok)
+	_, err = c.Assign()
+	require.ErrorIs(t, err, ErrEmpty)
+	_, err = c.MarshalText()
+	require.ErrorIs(t, err, ErrEmpty)
+}
