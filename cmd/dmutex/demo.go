@@ -32,7 +32,7 @@ func (demoCmd) Help() string {
 
 Whether the lock works is not asked of the lock. The account must have every cent. A marker file that is created exclusively ` +
 		`inside the critical section tells when two are inside. The account keeps the highest fence, which must rise with every ` +
-		`deposit, and also in the order of time. The messages sent must be those of the paper's formula.
+		`deposit, and also in the order of time. The messages sent must be as many as the paper's formula says.
 
 Exit status: 0 if every locked run was right; 1 if not; 2 if the command line is wrong; 3 if a run could not be completed.`
 }

@@ -16,11 +16,18 @@ import (
 // sabotage is the environment variable that tells teller 2 how to misbehave.
 const sabotage = "DMUTEX_TEST_SABOTAGE"
 
+// The race detector makes a process wait a second before it exits, and a demo
+// is dozens of processes.
+const race = "GORACE"
+
 // TestMain makes the test binary a tool as well: the demo starts its own
 // executable, and in a test that is this one.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-"):
+		if os.Getenv(race) == "" {
+			os.Setenv(race, "atexit_sleep_ms=0")
+		}
 		os.Exit(m.Run())
 	case os.Args[1] == "teller" && os.Getenv(sabotage) != "":
 		os.Exit(sabotagedTeller(os.Getenv(sabotage)))
@@ -29,7 +36,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// sabotagedTeller is an ordinary teller unless its number is 2.
+// sabotagedTeller is an ordinary teller unless its number is 2 and it has a
+// lock.
 func sabotagedTeller(how string) int {
 	in := bufio.NewReader(os.Stdin)
 	line, err := in.ReadBytes('\n')
@@ -41,13 +49,18 @@ func sabotagedTeller(how string) int {
 		return 99
 	}
 	var out io.Writer = os.Stdout
-	if hired.Task.Self == 2 {
+	if hired.Task.Self == 2 && hired.Task.Algorithm != noLock.name {
 		switch how {
 		case "die at once":
 			fmt.Fprintln(os.Stderr, "the vault is on fire")
 			return 7
 		case "die at work":
-			out = dieWriter{}
+			out = workWriter{func() {
+				fmt.Fprintln(os.Stderr, "the vault is on fire")
+				os.Exit(7)
+			}}
+		case "stop at work":
+			out = workWriter{func() { select {} }}
 		case "leave early":
 			return 0
 		case "talk nonsense":
@@ -62,14 +75,13 @@ func sabotagedTeller(how string) int {
 	return run(os.Args[1:], io.MultiReader(bytes.NewReader(line), in), out, os.Stderr)
 }
 
-// dieWriter ends the process at its first report of progress: in the middle of
-// its deposits.
-type dieWriter struct{}
+// workWriter does something unheard of at the first report of progress: in the
+// middle of the deposits.
+type workWriter struct{ act func() }
 
-func (dieWriter) Write(b []byte) (int, error) {
+func (w workWriter) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte(wordProgress)) {
-		fmt.Fprintln(os.Stderr, "the vault is on fire")
-		os.Exit(7)
+		w.act()
 	}
 	return os.Stdout.Write(b)
 }

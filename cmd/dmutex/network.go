@@ -15,53 +15,64 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// A connection is a teller's link before it is opened.
+// A connection is a teller's link, not yet opened, and what the link was made
+// from. The zero connection is that of a teller without a lock.
 type connection struct {
-	link    transport.Link
-	address string // where the link listens, if the others have to know
-
-	// meet takes the addresses of the others; close ends what the link has
-	// borrowed, after the link.
-	meet  func(peers map[dmutex.NodeID]string) error
-	close func()
+	link transport.Link
+	tcp  *tcplink.Link // the link, if it needs addresses
+	nc   *nats.Conn    // what the link borrows
 }
 
 // connect makes the link that the task asks for.
-func connect(t *task) (*connection, error) {
-	if t.Link == "nats" {
-		return connectNATS(t)
-	}
-	return connectTCP(t)
-}
-
-func connectTCP(t *task) (*connection, error) {
-	link, err := tcplink.New(tcplink.Config{Self: t.Self, Listen: "127.0.0.1:0"})
-	if err != nil {
-		return nil, err
-	}
-	meet := func(peers map[dmutex.NodeID]string) error {
-		var errs error
-		for id, address := range peers {
-			if id != t.Self {
-				errs = errors.Join(errs, link.SetPeer(id, address))
-			}
+func connect(t *task) (c connection, err error) {
+	switch t.Link {
+	case "tcp":
+		if c.tcp, err = tcplink.New(tcplink.Config{Self: t.Self, Listen: "127.0.0.1:0"}); err == nil {
+			c.link = c.tcp
 		}
-		return errs
+	case "nats":
+		if c.nc, err = nats.Connect(t.NatsURL, nats.Name(fmt.Sprintf("dmutex demo, teller %d", t.Self))); err != nil {
+			return c, fmt.Errorf("nats server at %s: %w", t.NatsURL, err)
+		}
+		c.link, err = natslink.New(c.nc, natslink.Config{Self: t.Self, Prefix: t.Prefix})
+	default:
+		err = fmt.Errorf("there is no link %q", t.Link)
 	}
-	return &connection{link, link.Addr().String(), meet, func() {}}, nil
+	return c, err
 }
 
-func connectNATS(t *task) (*connection, error) {
-	nc, err := nats.Connect(t.NatsURL, nats.Name(fmt.Sprintf("dmutex demo, teller %d", t.Self)))
-	if err != nil {
-		return nil, fmt.Errorf("nats server at %s: %w", t.NatsURL, err)
+// address is where the link listens, if the others have to know.
+func (c connection) address() string {
+	if c.tcp == nil {
+		return ""
 	}
-	link, err := natslink.New(nc, natslink.Config{Self: t.Self, Prefix: t.Prefix})
-	if err != nil {
-		nc.Close()
-		return nil, err
+	return c.tcp.Addr().String()
+}
+
+// meet takes the addresses of all tellers.
+func (c connection) meet(self dmutex.NodeID, peers map[dmutex.NodeID]string) error {
+	if c.tcp == nil {
+		return nil
 	}
-	return &connection{link, "", func(map[dmutex.NodeID]string) error { return nil }, nc.Close}, nil
+	for id, address := range peers {
+		if id == self {
+			continue
+		}
+		if err := c.tcp.SetPeer(id, address); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close ends the link, which may have ended with its node, and what it borrows.
+func (c connection) close() {
+	if c.link != nil {
+		_ = c.link.Close()
+	}
+	if c.nc != nil {
+		c.nc.Close()
+	}
 }
 
 // natsPrefix draws a subject prefix that no other run on the same server has.

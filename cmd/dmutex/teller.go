@@ -72,6 +72,7 @@ func (t *teller) expect(ctx context.Context, word string) (order, error) {
 	}
 }
 
+// work is the teller's life, from the first day to the farewell.
 func (t *teller) work(ctx context.Context) error {
 	hired, err := t.expect(ctx, wordHire)
 	if err != nil {
@@ -86,27 +87,24 @@ func (t *teller) work(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("there is no algorithm %q", t.task.Algorithm)
 	}
-	if alg.make == nil {
-		return t.serve(ctx, &connection{meet: func(map[dmutex.NodeID]string) error { return nil }}, alg)
+	var conn connection
+	defer func() { conn.close() }()
+	if alg.make != nil {
+		if conn, err = connect(t.task); err != nil {
+			return err
+		}
 	}
-	conn, err := connect(t.task)
-	if err != nil {
-		return err
-	}
-	defer conn.close()
-	return t.serve(ctx, conn, alg)
-}
-
-// serve is the teller's day, from the address to the farewell.
-func (t *teller) serve(ctx context.Context, conn *connection, alg algorithm) error {
-	if err := t.out.Encode(report{Word: wordAddress, Address: conn.address}); err != nil {
+	if err := t.out.Encode(report{Word: wordAddress, Address: conn.address()}); err != nil {
 		return err
 	}
 	opened, err := t.expect(ctx, wordOpen)
-	if err == nil {
-		err = conn.meet(opened.Peers)
+	if err != nil {
+		return err
 	}
-	if err == nil && alg.make != nil {
+	if err := conn.meet(t.task.Self, opened.Peers); err != nil {
+		return err
+	}
+	if alg.make != nil {
 		t.node, err = node.Open(ctx, node.Config{
 			Self:      t.task.Self,
 			Members:   members(t.task.Nodes),
@@ -114,12 +112,9 @@ func (t *teller) serve(ctx context.Context, conn *connection, alg algorithm) err
 			Link:      conn.link,
 			Group:     "dmutex demo",
 		})
-	}
-	if err != nil {
-		if conn.link != nil {
-			conn.link.Close()
+		if err != nil {
+			return err
 		}
-		return err
 	}
 	return errors.Join(t.attend(ctx), t.leave(ctx))
 }
@@ -196,7 +191,7 @@ func (t *teller) deposit(ctx context.Context) (r record, err error) {
 		if err != nil {
 			return r, err
 		}
-		defer held.Release()
+		defer func() { err = errors.Join(err, held.Release()) }()
 		r.Fence = held.Fence()
 	}
 	r.Granted = now()
