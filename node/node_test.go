@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -844,13 +845,18 @@ func TestPartition(t *testing.T) {
 }
 
 // The main job under a bad network: nobody overlaps, fences rise, whoever does
-// not cancel is served, and nothing is left behind.
+// not cancel is served, and nothing is left behind. It lasts 20 seconds of the
+// bubble's time, and with DMUTEX_LONG=1 half an hour.
 func TestSoak(t *testing.T) {
+	length := 20 * time.Second
+	if os.Getenv("DMUTEX_LONG") != "" {
+		length = 30 * time.Minute
+	}
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
 			const seed = 1
 			cfg := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 5 * time.Millisecond}
-			bubble(t, a.Algorithm, cfg, func(t *testing.T, g *group) { soak(t, g, seed, 20*time.Second) })
+			bubble(t, a.Algorithm, cfg, func(t *testing.T, g *group) { soak(t, g, seed, length) })
 		})
 	}
 }
