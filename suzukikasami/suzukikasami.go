@@ -249,17 +249,19 @@ func (m *Machine) Fence() uint64 { return m.site.Fence() }
 // for ever. The error is always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b, err := m.site.AppendText(append(b, "suzukikasami "...))
-	b = appendNumbers(append(b, " rn="...), m.rn)
+	b = appendNumbers(b, " rn=", m.rn)
 	if m.token {
-		b = appendNumbers(append(b, " token ln="...), m.ln)
-		b = appendNumbers(append(b, " q="...), m.q)
+		b = appendNumbers(b, " token ln=", m.ln)
+		b = appendNumbers(b, " q=", m.q)
 	}
 	return b, err
 }
 
-func appendNumbers[T ~uint64](b []byte, numbers []T) []byte {
+func appendNumbers[T ~uint64](b []byte, name string, numbers []T) []byte {
 	for i, n := range numbers {
-		if i > 0 {
+		if i == 0 {
+			b = append(b, name...)
+		} else {
 			b = append(b, ',')
 		}
 		b = strconv.AppendUint(b, uint64(n), 10)

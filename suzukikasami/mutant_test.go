@@ -1,0 +1,127 @@
+package suzukikasami
+
+import (
+	"testing"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
+)
+
+// eager abandons the number of a cancelled request at once; the next request
+// has one of its own, and sends it. A token that comes all the same is taken.
+var eager = machinetest.Probe[*Machine]{
+	Before: func(m *Machine, msg *dmutex.Message) bool {
+		if msg.Kind == dmutex.Token {
+			if !m.site.Pending() {
+				_, _ = m.site.Request()
+				_ = m.site.Cancel()
+				m.rn[m.me] = m.site.Stamp().Clock
+			}
+			msg.Attempt, msg.Numbers[m.me] = m.rn[m.me], m.rn[m.me]
+		}
+		return false
+	},
+	After: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+		if m.site.Pending() && m.site.Phase() == dmutex.Idle {
+			m.site.Enter()
+		}
+		return out, nil
+	},
+}
+
+// equal is eager with the paper's rule: a request is new if RN[j] = LN[j]+1.
+var equal = machinetest.Probe[*Machine]{
+	Before: func(m *Machine, msg *dmutex.Message) bool {
+		if j := m.place(msg.From); msg.Kind == dmutex.Request && m.token && msg.Attempt > m.ln[j]+1 {
+			m.rn[j] = m.ln[j]
+			return true
+		}
+		return eager.Before(m, msg)
+	},
+	After: eager.After,
+}
+
+// The rule RN[j] > LN[j] is right even if numbers are abandoned; see the mutant
+// abandoned-equal.
+func TestAbandonedNumbers(t *testing.T) {
+	machinetest.Explore(t, dmutextest.Config{
+		Algorithm: eager.Of(New),
+		Members:   dmutextest.Nodes(2),
+		Requests:  []int{3},
+		Cancels:   []int{2},
+	})
+}
+
+// Without one of the rules something goes wrong; the shortest run that shows it
+// is in testdata.
+func TestMutants(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		algorithm         dmutex.Algorithm
+		nodes             int
+		requests, cancels int
+		kind              error
+	}{
+		{
+			"two-tokens",
+			func(s dmutex.Start) (dmutex.Machine, error) { return At(s.Self)(s) },
+			2, 1, 0, dmutextest.ErrMutualExclusion,
+		}, {
+			"abandoned-equal", equal.Of(New),
+			2, 2, 1, dmutextest.ErrDeadlock,
+		}, {
+			"token-without-fence",
+			machinetest.Probe[*Machine]{
+				Before: func(_ *Machine, msg *dmutex.Message) bool {
+					msg.Fence = 0
+					return false
+				},
+			}.Of(New),
+			2, 1, 0, dmutextest.ErrFenceOrder,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dmutextest.Refute(t, dmutextest.Config{
+				Algorithm: tt.algorithm,
+				Members:   dmutextest.Nodes(tt.nodes),
+				Requests:  []int{tt.requests},
+				Cancels:   []int{tt.cancels},
+			}, tt.kind, "testdata/mutant-"+tt.name+".txt")
+		})
+	}
+}
+
+// No message may be lost: a lost REQUEST may wait for ever, a lost TOKEN makes
+// everybody wait.
+func TestNeedsDelivery(t *testing.T) {
+	dmutextest.Refute(t, dmutextest.Config{
+		Algorithm: New,
+		Members:   dmutextest.Nodes(2),
+		Requests:  []int{1},
+		Network:   dmutextest.Network{Losses: 1},
+	}, dmutextest.ErrDeadlock, "testdata/loss.txt")
+}
+
+// Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
+func TestKill(t *testing.T) {
+	machinetest.Kill(t, "suzukikasami.go", []machinetest.Edit{
+		{"new if equal", "m.rn[j] > m.ln[j] {\n\t\t\tm.ln", "m.rn[j] == m.ln[j]+1 {\n\t\t\tm.ln", "TestExplore"},
+		{"served is new", "m.rn[j] > m.ln[j] {\n\t\t\tm.ln", "m.rn[j] >= m.ln[j] {\n\t\t\tm.ln", "TestExplore"},
+		{"LN not written when queued", "m.ln[j] = m.rn[j]\n", "\n", "TestExplore"},
+		{"LN not written on a free entry", "m.ln[m.me] = m.rn[m.me]\n\t\tm.site.Enter()", "m.site.Enter()", "TestExplore"},
+		{"the holder's number is not in LN", "m.ln[m.me] = m.rn[m.me]\n\tswitch", "switch", "TestExplore"},
+		{"older number overwrites", "max(m.rn[j], msg.Attempt)", "msg.Attempt", "TestExplore"},
+		{"token sent while in use", " && m.site.Phase() == dmutex.Idle", "", "TestExplore"},
+		{"token sent by any node", "if m.token && m.site.Phase()", "if m.site.Phase()", "TestExplore"},
+		{"token kept", "m.token, m.q = false", "m.token, m.q = true", "TestExplore"},
+		{"Q kept", "m.q[:0]\n", "m.q\n", "TestExplore"},
+		{"Q forgotten", "m.q = append(m.q, msg.Nodes...)", "", "TestExplore"},
+		{"LN forgotten", "copy(m.ln, msg.Numbers)", "", "TestExplore"},
+		{"any token taken", " || msg.Attempt != m.rn[m.me]", "", "TestRefuses"},
+		{"token taken without need", "!m.site.Pending() || ", "", "TestExplore"},
+		{"search from the first member", "j := (m.me + i) % len(m.members)", "j := i - 1", "TestConversations"},
+		{"ghost keeps the token", "!m.site.Enter() {", "!m.site.Enter() && false {", "TestExplore"},
+		{"fence not heard", "m.site.Witness(0, msg.Fence)\n\tm.token", "m.token", "TestExplore"},
+	})
+}
