@@ -261,7 +261,7 @@ func (p *peer) dial() {
 var errNoAddress = errors.New("its address is not known")
 
 // connect dials and exchanges greetings.
-func (p *peer) connect() (nc net.Conn, err error) {
+func (p *peer) connect() (net.Conn, error) {
 	p.mu.Lock()
 	addr := p.addr
 	p.mu.Unlock()
@@ -272,29 +272,37 @@ func (p *peer) connect() (nc net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.pace.greeting)
 	defer cancel()
 	var dialer net.Dialer
-	if nc, err = dialer.DialContext(ctx, "tcp", addr); err != nil {
+	nc, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
 		return nil, err
 	}
 	if !l.hold(nc) {
 		return nil, transport.ErrClosed
 	}
-	defer func() {
-		if err != nil {
-			l.drop(nc)
-		}
-	}()
-	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
-		return nil, err
-	}
-	if err := writeGreeting(nc, l.self, p.id); err != nil {
-		return nil, err
-	}
-	if from, err := readGreeting(nc, l.self); err != nil {
+	if err := p.greet(nc); err != nil {
+		l.drop(nc)
 		return nil, fmt.Errorf("no greeting from %s: %w", addr, err)
-	} else if from != p.id {
-		return nil, fmt.Errorf("node %d answers at %s", from, addr)
 	}
-	return nc, nc.SetDeadline(time.Time{})
+	return nc, nil
+}
+
+// greet is the dialling side of the greeting.
+func (p *peer) greet(nc net.Conn) error {
+	self := p.link.self
+	if err := nc.SetDeadline(time.Now().Add(p.link.pace.greeting)); err != nil {
+		return err
+	}
+	if err := writeGreeting(nc, self, p.id); err != nil {
+		return err
+	}
+	from, err := readGreeting(nc, self)
+	switch {
+	case err != nil:
+		return err
+	case from != p.id:
+		return fmt.Errorf("it is node %d", from)
+	}
+	return nc.SetDeadline(time.Time{})
 }
 
 const (

@@ -1,0 +1,103 @@
+package tcplink_test
+
+import (
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport/tcplink"
+)
+
+// The link should vanish beside the socket: compare with BenchmarkRaw.
+func BenchmarkPingPong(b *testing.B) {
+	pong := make(chan struct{}, 1)
+	ping := pingPong(b, func() { pong <- struct{}{} })
+	frame := make([]byte, 32)
+	ping(frame)
+	<-pong
+	b.ReportAllocs()
+	for b.Loop() {
+		ping(frame)
+		<-pong
+	}
+}
+
+// The same without a goroutine that waits: the pong's delivery sends the next
+// ping, as machines do.
+func BenchmarkBounce(b *testing.B) {
+	var ping func([]byte)
+	frame := make([]byte, 32)
+	left := b.N
+	done := make(chan struct{})
+	ping = pingPong(b, func() {
+		if left--; left <= 0 {
+			close(done)
+			return
+		}
+		ping(frame)
+	})
+	b.ReportAllocs()
+	b.ResetTimer()
+	ping(frame)
+	<-done
+}
+
+// pingPong returns what sends a frame to a node that sends it back.
+func pingPong(t testing.TB, pong func()) (ping func(frame []byte)) {
+	nodes := make([]*tcplink.Link, 2)
+	for i := range nodes {
+		l, err := tcplink.New(tcplink.Config{Self: dmutex.NodeID(i + 1), Listen: "127.0.0.1:0"})
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		nodes[i] = l
+	}
+	for i, l := range nodes {
+		require.NoError(t, l.SetPeer(dmutex.NodeID(2-i), nodes[1-i].Addr().String()))
+	}
+	require.NoError(t, nodes[0].Open(func(dmutex.NodeID, []byte) { pong() }))
+	require.NoError(t, nodes[1].Open(func(from dmutex.NodeID, frame []byte) { nodes[1].Send(from, frame) }))
+	return func(frame []byte) { nodes[0].Send(2, frame) }
+}
+
+// A bare connection with the same work.
+func BenchmarkRaw(b *testing.B) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	defer listener.Close()
+	near, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(b, err)
+	defer near.Close()
+	far, err := listener.Accept()
+	require.NoError(b, err)
+	defer far.Close()
+	go func() {
+		frame := make([]byte, 4+32)
+		for {
+			if _, err := io.ReadFull(far, frame); err != nil {
+				return
+			}
+			far.Write(frame)
+		}
+	}()
+	frame := make([]byte, 4+32)
+	b.ReportAllocs()
+	for b.Loop() {
+		near.Write(frame)
+		io.ReadFull(near, frame)
+	}
+}
+
+func TestSteadyStateDoesNotAllocate(t *testing.T) {
+	pong := make(chan struct{}, 1)
+	ping := pingPong(t, func() { pong <- struct{}{} })
+	frame := make([]byte, 32)
+	ping(frame)
+	<-pong
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		ping(frame)
+		<-pong
+	}))
+}

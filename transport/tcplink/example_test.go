@@ -1,0 +1,48 @@
+package tcplink_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport/tcplink"
+)
+
+// In earnest the nodes are processes, with one address book for all. Here they
+// are one process and take free ports.
+func Example() {
+	one, err := tcplink.New(tcplink.Config{Self: 1, Listen: "127.0.0.1:0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	two, err := tcplink.New(tcplink.Config{
+		Self:   2,
+		Listen: "127.0.0.1:0",
+		Peers:  map[dmutex.NodeID]string{1: one.Addr().String()},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := one.SetPeer(2, two.Addr().String()); err != nil {
+		log.Fatal(err)
+	}
+
+	done := make(chan struct{})
+	err = one.Open(func(from dmutex.NodeID, frame []byte) {
+		fmt.Printf("node %d says %s\n", from, frame)
+		close(done)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := two.Open(func(dmutex.NodeID, []byte) {}); err != nil {
+		log.Fatal(err)
+	}
+	if err := two.Send(1, []byte("hello")); err != nil {
+		log.Fatal(err)
+	}
+	<-done
+	two.Close()
+	one.Close()
+	// Output: node 2 says hello
+}

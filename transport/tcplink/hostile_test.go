@@ -1,0 +1,316 @@
+package tcplink
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// These tests play the other side of a connection by hand.
+
+const patience = 30 * time.Second // only ever used up by tests that fail
+
+type arrival struct {
+	from  dmutex.NodeID
+	frame string
+}
+
+// openLink opens a link whose peers are nodes 1 to 4, and returns what arrives.
+func openLink(t *testing.T, self dmutex.NodeID, pace pace) (*Link, <-chan arrival) {
+	t.Helper()
+	l, err := newLink(Config{
+		Self:   self,
+		Listen: "127.0.0.1:0",
+		Peers:  map[dmutex.NodeID]string{1: "", 2: "", 3: "", 4: ""},
+	}, pace)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	got := make(chan arrival, 100)
+	require.NoError(t, l.Open(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }))
+	return l, got
+}
+
+// dialByHand connects to a link.
+func dialByHand(t *testing.T, l *Link) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	return byHand(t, c)
+}
+
+func byHand(t *testing.T, c net.Conn) net.Conn {
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	return c
+}
+
+// greetByHand connects to a link as a node of higher id.
+func greetByHand(t *testing.T, l *Link, from dmutex.NodeID) net.Conn {
+	t.Helper()
+	c := dialByHand(t, l)
+	require.NoError(t, writeGreeting(c, from, l.self))
+	answer, err := readGreeting(c, from)
+	require.NoError(t, err)
+	require.Equal(t, l.self, answer)
+	return c
+}
+
+// listenByHand listens where a link will dial, as a node of lower id.
+func listenByHand(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+func acceptByHand(t *testing.T, listener net.Listener, self, from dmutex.NodeID) net.Conn {
+	t.Helper()
+	c, err := listener.Accept()
+	require.NoError(t, err)
+	byHand(t, c)
+	got, err := readGreeting(c, self)
+	require.NoError(t, err)
+	require.Equal(t, from, got)
+	require.NoError(t, writeGreeting(c, self, from))
+	return c
+}
+
+func sendByHand(t *testing.T, c net.Conn, frame string) {
+	t.Helper()
+	_, err := c.Write(appendFrame(nil, []byte(frame)))
+	require.NoError(t, err)
+}
+
+// readByHand reads the next frame that is no heartbeat.
+func readByHand(t *testing.T, c net.Conn) string {
+	t.Helper()
+	for {
+		var header [headerSize]byte
+		_, err := io.ReadFull(c, header[:])
+		require.NoError(t, err)
+		frame := make([]byte, binary.BigEndian.Uint32(header[:]))
+		_, err = io.ReadFull(c, frame)
+		require.NoError(t, err)
+		if len(frame) > 0 {
+			return string(frame)
+		}
+	}
+}
+
+// requireEnd reads until the other side has ended the connection.
+func requireEnd(t *testing.T, c net.Conn) (read []byte) {
+	t.Helper()
+	read, err := io.ReadAll(c)
+	var timeout net.Error
+	if err != nil && errors.As(err, &timeout) {
+		require.False(t, timeout.Timeout(), "the connection stays")
+	}
+	return read
+}
+
+func next(t *testing.T, got <-chan arrival) arrival {
+	t.Helper()
+	select {
+	case a := <-got:
+		return a
+	case <-time.After(patience):
+		require.FailNow(t, "waited in vain for a frame")
+		return arrival{}
+	}
+}
+
+func TestGreetings(t *testing.T) {
+	l, got := openLink(t, 2, defaultPace)
+	good := string(greetingBytes(3, 2))
+	for name, greeting := range map[string]string{
+		"another protocol": "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"another version":  "dmutex\x00\x02" + good[8:],
+		"another receiver": string(greetingBytes(3, 1)),
+		"a stranger":       string(greetingBytes(9, 2)),
+		"nobody":           string(greetingBytes(0, 2)),
+		"ourselves":        string(greetingBytes(2, 2)),
+		"one to be dialed": string(greetingBytes(1, 2)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dialByHand(t, l)
+			_, err := io.WriteString(c, greeting+string(appendFrame(nil, []byte("forged"))))
+			require.NoError(t, err)
+			require.Empty(t, requireEnd(t, c), "it answers")
+		})
+	}
+	c := dialByHand(t, l)
+	_, err := io.WriteString(c, good+string(appendFrame(nil, []byte("genuine"))))
+	require.NoError(t, err)
+	require.Equal(t, arrival{3, "genuine"}, next(t, got))
+	require.Empty(t, got)
+}
+
+func greetingBytes(from, to dmutex.NodeID) []byte {
+	var b bytes.Buffer
+	_ = writeGreeting(&b, from, to) // a buffer takes everything
+	return b.Bytes()
+}
+
+// Whoever connects and says nothing is shown out.
+func TestGreetingDeadline(t *testing.T) {
+	pace := defaultPace
+	pace.greeting = 50 * time.Millisecond
+	l, _ := openLink(t, 1, pace)
+	for _, beginning := range []string{"", greetingMark} {
+		c := dialByHand(t, l)
+		_, err := io.WriteString(c, beginning)
+		require.NoError(t, err)
+		requireEnd(t, c)
+	}
+}
+
+// A crowd that says nothing makes room for one who does.
+func TestCrowdAtTheDoor(t *testing.T) {
+	pace := defaultPace
+	pace.greeting, pace.maxGreeters = time.Hour, 4
+	l, got := openLink(t, 1, pace)
+	crowd := make([]net.Conn, 20)
+	for i := range crowd {
+		crowd[i] = dialByHand(t, l)
+	}
+	c := greetByHand(t, l, 2)
+	sendByHand(t, c, "through the crowd")
+	require.Equal(t, arrival{2, "through the crowd"}, next(t, got))
+	for _, c := range crowd[:len(crowd)-pace.maxGreeters] {
+		requireEnd(t, c)
+	}
+}
+
+func TestFrameTooLong(t *testing.T) {
+	l, got := openLink(t, 1, defaultPace)
+	c := greetByHand(t, l, 2)
+	sendByHand(t, c, "good")
+	_, err := c.Write([]byte{0xff, 0xff, 0xff, 0xff})
+	require.NoError(t, err)
+	requireEnd(t, c)
+	require.Equal(t, arrival{2, "good"}, next(t, got))
+
+	c = greetByHand(t, l, 2) // the node may come back
+	sendByHand(t, c, "better")
+	require.Equal(t, arrival{2, "better"}, next(t, got))
+}
+
+func TestNewestConnectionCounts(t *testing.T) {
+	l, got := openLink(t, 1, defaultPace)
+	old := greetByHand(t, l, 2)
+	c := greetByHand(t, l, 2)
+	requireEnd(t, old)
+	sendByHand(t, c, "new")
+	require.Equal(t, arrival{2, "new"}, next(t, got))
+	require.NoError(t, l.Send(2, []byte("to the new")))
+	require.Equal(t, "to the new", readByHand(t, c))
+}
+
+// A peer that is silent, without even a heartbeat, is cut off.
+func TestSilence(t *testing.T) {
+	pace := defaultPace
+	pace.heartbeat, pace.patience = 10*time.Millisecond, 50
+	l, got := openLink(t, 1, pace)
+	c := greetByHand(t, l, 2)
+	heartbeat := make([]byte, headerSize)
+	for range 2 * pace.patience { // as long as it answers it stays
+		_, err := io.ReadFull(c, heartbeat)
+		require.NoError(t, err)
+		require.Equal(t, appendFrame(nil, nil), heartbeat)
+		_, err = c.Write(heartbeat)
+		require.NoError(t, err)
+	}
+	sendByHand(t, c, "frame")
+	require.Equal(t, arrival{2, "frame"}, next(t, got))
+	requireEnd(t, c)
+}
+
+// What is sent while there is no connection waits for the next.
+func TestRedial(t *testing.T) {
+	listener := listenByHand(t)
+	l, got := openLink(t, 2, defaultPace)
+	require.NoError(t, l.Send(1, []byte("0")))
+	require.NoError(t, l.SetPeer(1, listener.Addr().String()))
+	c := acceptByHand(t, listener, 1, 2)
+	require.Equal(t, "0", readByHand(t, c))
+
+	c.Close()
+	c, err := listener.Accept() // it dials again
+	require.NoError(t, err)
+	c.Close() // but is refused
+	c = acceptByHand(t, listener, 1, 2)
+	require.NoError(t, l.Send(1, []byte("1")))
+	require.Equal(t, "1", readByHand(t, c))
+
+	moved := listenByHand(t)
+	require.NoError(t, l.SetPeer(1, moved.Addr().String()))
+	requireEnd(t, c)
+	c = acceptByHand(t, moved, 1, 2)
+	sendByHand(t, c, "from the new address")
+	require.Equal(t, arrival{1, "from the new address"}, next(t, got))
+}
+
+// Another node at the address is not believed.
+func TestWrongNodeAnswers(t *testing.T) {
+	listener := listenByHand(t)
+	l, got := openLink(t, 3, defaultPace)
+	require.NoError(t, l.SetPeer(1, listener.Addr().String()))
+	c, err := listener.Accept()
+	require.NoError(t, err)
+	byHand(t, c)
+	_, err = readGreeting(c, 1)
+	require.NoError(t, err)
+	require.NoError(t, writeGreeting(c, 2, 3))
+	sendByHand(t, c, "forged")
+	requireEnd(t, c)
+	c = acceptByHand(t, listener, 1, 3)
+	sendByHand(t, c, "genuine")
+	require.Equal(t, arrival{1, "genuine"}, next(t, got))
+}
+
+// A peer that does not read gets what was accepted, complete and in order, once
+// it reads again: also the frame of which the socket took a part.
+func TestSlowReader(t *testing.T) {
+	l, _ := openLink(t, 1, defaultPace)
+	c := greetByHand(t, l, 2)
+	frame := make([]byte, 10_000)
+	accepted := uint64(0)
+	for {
+		binary.BigEndian.PutUint64(frame, accepted)
+		err := l.Send(2, frame)
+		if err != nil {
+			require.ErrorIs(t, err, transport.ErrFull)
+			break
+		}
+		accepted++
+	}
+	require.Greater(t, accepted, uint64(Backlog/len(frame)))
+	for i := range accepted {
+		got := readByHand(t, c)
+		require.Len(t, got, len(frame))
+		require.Equal(t, i, binary.BigEndian.Uint64([]byte(got)))
+	}
+	require.NoError(t, l.Send(2, []byte("again")))
+	require.Equal(t, "again", readByHand(t, c))
+}
+
+// What waits for a peer that is not there is bounded.
+func TestBacklog(t *testing.T) {
+	l, _ := openLink(t, 1, defaultPace)
+	frame := make([]byte, MaxFrame)
+	for range Backlog / (headerSize + MaxFrame) {
+		require.NoError(t, l.Send(2, frame))
+	}
+	require.ErrorIs(t, l.Send(2, frame), transport.ErrFull)
+	require.NoError(t, l.Send(3, frame))
+}

@@ -1,0 +1,93 @@
+package tcplink
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A stream is a connection that brings bytes in pieces of given lengths.
+type stream struct {
+	net.Conn
+	bytes []byte
+	cuts  []byte // lengths of the pieces, over and over; 0 is all that fits
+	reads int
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	if len(s.bytes) == 0 {
+		return 0, io.EOF
+	}
+	n := len(b)
+	if len(s.cuts) > 0 {
+		if cut := int(s.cuts[s.reads%len(s.cuts)]); cut > 0 {
+			n = min(n, cut)
+		}
+	}
+	s.reads++
+	n = copy(b[:n], s.bytes)
+	s.bytes = s.bytes[n:]
+	return n, nil
+}
+
+// split is what read does, the obvious way.
+func split(b []byte) (frames [][]byte, err error) {
+	for len(b) >= headerSize {
+		size := binary.BigEndian.Uint32(b)
+		switch {
+		case size > MaxFrame:
+			return frames, errOversized
+		case len(b)-headerSize < int(size):
+			return frames, io.EOF
+		case size > 0:
+			frames = append(frames, b[headerSize:headerSize+size])
+		}
+		b = b[headerSize+size:]
+	}
+	return frames, io.EOF
+}
+
+// FuzzRead sends any bytes in any pieces. Whatever the pieces are, the frames
+// are the same, and nonsense ends the connection.
+func FuzzRead(f *testing.F) {
+	long := bytes.Repeat([]byte("long"), MaxFrame/4)
+	for _, cuts := range []string{"", "\x01", "\x03\x05", "\xff\x01\x00"} {
+		f.Add([]byte{}, []byte(cuts))
+		f.Add(appendFrame(appendFrame(nil, []byte("one")), []byte("two")), []byte(cuts))
+		f.Add(appendFrame(appendFrame(nil, nil), []byte("after a heartbeat")), []byte(cuts))
+		f.Add(appendFrame(appendFrame(appendFrame(nil, long), long), []byte("end")), []byte(cuts))
+		f.Add(appendFrame(nil, append(long, 1)), []byte(cuts))
+		f.Add(appendFrame([]byte{0, 0, 0, 9, 'x'}, nil), []byte(cuts))
+		f.Add([]byte{0, 1, 0, 1, 1}, []byte(cuts))
+		f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1}, []byte(cuts))
+	}
+	f.Fuzz(func(t *testing.T, data, cuts []byte) {
+		var got [][]byte
+		l := &Link{deliver: func(_ dmutex.NodeID, frame []byte) { got = append(got, bytes.Clone(frame)) }}
+		err := newPeer(l, 1, "").read(&conn{Conn: &stream{bytes: data, cuts: cuts}})
+		want, wantErr := split(data)
+		require.Equal(t, want, got)
+		require.True(t, errors.Is(err, wantErr), "%v, want %v", err, wantErr)
+	})
+}
+
+// FuzzGreeting: whatever comes is refused, or is the one greeting that would
+// have been written.
+func FuzzGreeting(f *testing.F) {
+	f.Add(greetingBytes(2, 1))
+	f.Add(greetingBytes(2, 3))
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n......"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		from, err := readGreeting(bytes.NewReader(data), 1)
+		if err == nil {
+			require.Equal(t, greetingBytes(from, 1), data[:greetingSize])
+		}
+	})
+}
