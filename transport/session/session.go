@@ -402,22 +402,25 @@ func (s *Session) onHelloAck(now int64, f *frame) Event {
 // onAck forgets what the peer has. Karn and Partridge, "Improving Round-Trip
 // Time Estimates in Reliable Transport Protocols", SIGCOMM 1987: a frame that
 // was sent twice tells nothing about the round trip, and a longer timeout
-// stays until a frame that was sent once does.
+// stays until one that was sent once arrives.
 func (s *Session) onAck(now int64, seq uint64) {
 	if seq < s.base {
 		return
 	}
-	clean, sentAt := true, int64(0)
+	var once, again bool
+	var sentAt int64
 	for ; s.base <= seq; s.base++ {
 		f := s.inFlight(s.base)
 		s.start += f.size
 		s.flying -= f.size
 		s.acked += uint64(f.count)
-		clean, sentAt = clean && !f.again, f.sentAt
+		once, again, sentAt = once || !f.again, again || f.again, f.sentAt
 	}
-	if clean {
-		s.measure(now - sentAt)
+	if once {
 		s.backoff = 0
+	}
+	if !again {
+		s.measure(now - sentAt)
 	}
 	s.trim()
 	switch {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/dmutex/dmutex"
@@ -172,4 +173,310 @@ func TestClose(t *testing.T) {
 	p.b.Close(p.now)
 	require.True(t, p.b.Done())
 	require.EqualValues(t, math.MaxInt64, p.b.Deadline())
+}
+
+// meet makes a pair that has met.
+func meet(t testing.TB, change ...func(*Config)) *pair {
+	t.Helper()
+	p := newPair(t, change...)
+	p.settle()
+	require.EqualValues(t, 22, p.a.Peer())
+	require.EqualValues(t, 11, p.b.Peer())
+	return p
+}
+
+func TestWaitingMessagesShareAFrame(t *testing.T) {
+	p := meet(t)
+	for _, m := range []string{"one", "two", "three"} {
+		p.send(p.a, m)
+	}
+	frames := flush(p.a, p.now)
+	require.Len(t, frames, 1)
+	p.carry(p.b, frames[0])
+	require.Equal(t, []string{"one", "two", "three"}, p.got[p.b])
+}
+
+func TestFramesAreFilledAndNeverTooLarge(t *testing.T) {
+	for size := 1; size <= 128-Overhead; size++ {
+		p := meet(t, func(c *Config) { c.MaxFrame = 128 })
+		require.Equal(t, 128-Overhead, p.a.MaxMessage())
+		for range 20 {
+			p.send(p.a, strings.Repeat("m", size))
+		}
+		frames := flush(p.a, p.now)
+		for i, f := range frames {
+			require.LessOrEqual(t, len(f), 128)
+			if i < len(frames)-1 {
+				require.Greater(t, len(f)+size+2, 128-header, "another message would have gone in")
+			}
+			p.carry(p.b, f)
+		}
+		require.Len(t, p.got[p.b], 20)
+	}
+}
+
+func TestRefusedMessages(t *testing.T) {
+	p := meet(t, func(c *Config) { c.Buffer = 1024 })
+	before := string(p.a.appendState(nil))
+	require.ErrorIs(t, p.a.Send(0, nil), dmutex.ErrMisuse)
+	require.ErrorIs(t, p.a.Send(0, make([]byte, p.a.MaxMessage()+1)), ErrTooLarge)
+	require.Equal(t, before, string(p.a.appendState(nil)))
+	require.NoError(t, p.a.Send(0, make([]byte, p.a.MaxMessage())))
+	require.ErrorIs(t, p.a.Send(0, make([]byte, 100)), ErrFull)
+	require.NoError(t, p.a.Send(0, make([]byte, 10)), "a smaller one fits")
+	require.EqualValues(t, 2, p.a.Sent())
+	require.LessOrEqual(t, p.a.Backlog(), 1024)
+	p.settle()
+	p.wait()
+	require.Zero(t, p.a.Backlog())
+	require.NoError(t, p.a.Send(0, make([]byte, 100)), "room again")
+}
+
+func TestWindow(t *testing.T) {
+	p := meet(t, func(c *Config) { c.Window = 3 })
+	for range 3 {
+		p.send(p.a, "m")
+		require.Len(t, flush(p.a, p.now), 1)
+	}
+	p.send(p.a, "m")
+	p.send(p.a, "m")
+	require.Empty(t, flush(p.a, p.now), "the window is full")
+	require.Equal(t, 3, p.a.Stats().InFlight)
+	p.wait() // all three were lost
+	require.Len(t, p.got[p.b], 5)
+	require.EqualValues(t, 3, p.a.Stats().Resent)
+}
+
+// TestBackOff: while nothing is heard, the oldest frame alone is repeated, and
+// ever more rarely.
+func TestBackOff(t *testing.T) {
+	p := meet(t)
+	p.send(p.a, "one")
+	flush(p.a, p.now)
+	p.send(p.a, "two")
+	flush(p.a, p.now)
+	var waits []int64
+	for range 10 {
+		last := p.now
+		p.now = p.a.Deadline()
+		waits = append(waits, (p.now-last)/millisecond)
+		frames := flush(p.a, p.now)
+		require.Len(t, frames, 1)
+		ints, _ := split(frames[0])
+		require.EqualValues(t, 1, ints[atSeq])
+	}
+	require.Equal(t, []int64{20, 40, 80, 160, 320, 640, 1280, 2000, 2000, 2000}, waits)
+	p.wait() // the peer is back
+	require.Equal(t, []string{"one"}, p.got[p.b])
+	p.wait() // and its acknowledgement shows that the second is missing too
+	require.Equal(t, []string{"one", "two"}, p.got[p.b])
+	p.wait()
+
+	// The timeout stays long until a frame sent once was acknowledged.
+	require.EqualValues(t, 2000*millisecond, p.a.Stats().Timeout)
+	p.send(p.a, "three")
+	p.settle()
+	p.wait()
+	require.EqualValues(t, 3, p.a.Acked())
+	require.Less(t, p.a.Stats().Timeout, int64(30*millisecond))
+}
+
+func TestRoundTripIsMeasured(t *testing.T) {
+	p := newPair(t)
+	const oneWay = 50 * millisecond
+	exchange := func() {
+		fromA, fromB := flush(p.a, p.now), flush(p.b, p.now)
+		p.now += oneWay
+		for _, f := range fromA {
+			p.carry(p.b, f)
+		}
+		for _, f := range fromB {
+			p.carry(p.a, f)
+		}
+	}
+	for range 4 {
+		exchange()
+	}
+	for range 50 {
+		p.send(p.a, "m")
+		exchange()
+		p.send(p.b, "m")
+		exchange()
+	}
+	require.InDelta(t, 2*oneWay, p.a.Stats().RoundTrip, millisecond)
+	require.Greater(t, p.a.Stats().Timeout, int64(2*oneWay+defaultAckDelay))
+	require.Less(t, p.a.Stats().Timeout, int64(3*oneWay))
+	require.Zero(t, p.a.Stats().Resent)
+}
+
+func TestAcknowledgements(t *testing.T) {
+	acks := func(frames [][]byte) (n int) {
+		for _, f := range frames {
+			if ints, _ := split(f); kind(ints[0]) == ack {
+				n++
+			}
+		}
+		return n
+	}
+	p := meet(t)
+	var frames [][]byte
+	for range 40 {
+		p.send(p.a, "m")
+		frames = append(frames, flush(p.a, p.now)...)
+	}
+	p.carry(p.b, frames[0])
+	require.Empty(t, flush(p.b, p.now), "one frame is acknowledged later")
+	require.Equal(t, p.now+defaultAckDelay, p.b.Deadline())
+	p.carry(p.b, frames[0])
+	require.Equal(t, 1, acks(flush(p.b, p.now)), "a repeated one at once")
+	p.carry(p.b, frames[2])
+	require.Empty(t, flush(p.b, p.now), "an early one not at all")
+	p.carry(p.b, frames[1])
+	require.Equal(t, 1, acks(flush(p.b, p.now)), "a filled hole at once")
+	n := 0
+	for _, f := range frames[3:] {
+		p.carry(p.b, f)
+		n += acks(flush(p.b, p.now))
+	}
+	require.Equal(t, 2, n, "and after a quarter of the window")
+	require.Len(t, p.got[p.b], 40)
+	p.send(p.b, "m")
+	frames = flush(p.b, p.now)
+	require.Len(t, frames, 1)
+	require.Zero(t, acks(frames), "a message takes it along")
+	p.carry(p.a, frames[0])
+	require.EqualValues(t, 40, p.a.Acked())
+	require.EqualValues(t, math.MaxInt64, p.a.resendAt)
+}
+
+// TestHandshakeIsPatient: a node alone asks ever more rarely, and one that is
+// there at last needs no more than a round trip.
+func TestHandshakeIsPatient(t *testing.T) {
+	a := newSession(t, 11)
+	var waits []int64
+	now := int64(0)
+	require.Len(t, flush(a, now), 1)
+	for range 6 {
+		waits = append(waits, (a.Deadline()-now)/millisecond)
+		now = a.Deadline()
+		require.Len(t, flush(a, now), 1)
+	}
+	require.Equal(t, []int64{200, 400, 800, 1600, 2000, 2000}, waits)
+
+	p := &pair{t: t, a: a, b: newSession(t, 22), now: now + 100*millisecond,
+		got: make(map[*Session][]string), seen: make(map[*Session][]Event)}
+	p.settle()
+	require.Equal(t, []Event{Met}, p.seen[p.a])
+	require.Equal(t, []Event{Met}, p.seen[p.b])
+}
+
+// TestFloodOfStrangers: whatever the network brings up from the past, it makes
+// a session send at most one challenge in MinTimeout.
+func TestFloodOfStrangers(t *testing.T) {
+	p := meet(t)
+	old := join([]uint64{uint64(data), 9, 11, 1, 0}, []byte("\xc4\x01m"))
+	toOld := join([]uint64{uint64(data), 22, 9, 1, 0}, []byte("\xc4\x01m"))
+	for range 1000 {
+		p.carry(p.a, old)
+		p.carry(p.a, toOld)
+		p.settle()
+		p.now += millisecond
+	}
+	require.LessOrEqual(t, p.a.Stats().Challenges, uint64(1+1000/20))
+	require.EqualValues(t, 2000, p.a.Stats().Strays)
+	require.Equal(t, []Event{Met}, p.seen[p.a])
+	require.Empty(t, p.got[p.a])
+}
+
+// TestBrokenGroupIsSilent is what a group of fixed members relies on: a node
+// that stops sending once its peer has restarted is never met by the new peer.
+func TestBrokenGroupIsSilent(t *testing.T) {
+	p := meet(t)
+	p.b = newSession(t, 33)
+	for len(p.seen[p.a]) < 2 {
+		for _, f := range flush(p.a, p.now) {
+			p.carry(p.b, f)
+		}
+		for _, f := range flush(p.b, p.now) {
+			p.carry(p.a, f)
+		}
+		p.now = max(p.now, min(p.a.Deadline(), p.b.Deadline()))
+	}
+	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
+	require.Empty(t, p.seen[p.b])
+}
+
+// TestTwoProcessesOfOneNode breaks the assumption that there is only one.
+func TestTwoProcessesOfOneNode(t *testing.T) {
+	for _, secondWins := range []bool{false, true} {
+		p := meet(t)
+		twin := newSession(t, 33)
+		for range 200 {
+			order := []*Session{p.b, twin}
+			if secondWins {
+				order = []*Session{twin, p.b}
+			}
+			_ = p.a.Send(p.now, []byte("to b"))
+			_ = p.b.Send(p.now, []byte("from b"))
+			_ = twin.Send(p.now, []byte("from its twin"))
+			for _, f := range flush(p.a, p.now) {
+				for _, s := range order {
+					p.carry(s, f)
+				}
+			}
+			for _, s := range order {
+				for _, f := range flush(s, p.now) {
+					p.carry(p.a, f)
+				}
+			}
+			p.now += millisecond
+		}
+		if secondWins {
+			require.Equal(t, Restarted, p.seen[p.a][1])
+		} else {
+			require.Equal(t, []Event{Met}, p.seen[p.a])
+			require.NotContains(t, p.got[p.a], "from its twin")
+			require.Empty(t, p.seen[twin])
+			require.Empty(t, p.got[twin])
+		}
+	}
+}
+
+func TestCloseOfOneNeverMet(t *testing.T) {
+	a := newSession(t, 11)
+	flush(a, 0)
+	a.Close(0)
+	require.True(t, a.Done(), "nobody to say farewell to")
+
+	// But one that has our answer may have met us without our knowing.
+	p := newPair(t)
+	p.carry(p.a, flush(p.b, 0)[0])
+	flush(p.a, 0) // lost
+	p.a.Close(0)
+	require.False(t, p.a.Done())
+	p.wait()
+	require.True(t, p.a.Done())
+	require.Equal(t, []Event{Met, Left}, p.seen[p.b])
+}
+
+func TestPeerLeavesAndReturns(t *testing.T) {
+	p := meet(t)
+	p.a.Close(p.now)
+	p.send(p.b, "in vain")
+	for _, f := range flush(p.a, p.now) {
+		p.carry(p.b, f)
+	}
+	require.Equal(t, []Event{Met, Left}, p.seen[p.b])
+	require.EqualValues(t, 1, p.b.Sent())
+	require.EqualValues(t, 0, p.b.Acked(), "it can be seen that something was not delivered")
+	require.Zero(t, p.b.Backlog())
+
+	p.a = newSession(t, 33)
+	p.now += 1000 * millisecond
+	p.settle()
+	p.wait()
+	require.Equal(t, []Event{Met, Left, Restarted}, p.seen[p.b])
+	p.send(p.b, "welcome")
+	p.settle()
+	require.Equal(t, []string{"welcome"}, p.got[p.a])
 }
