@@ -244,6 +244,16 @@ type Forgetter interface {
 	Forget() (clock, fence uint64, ok bool)
 }
 
+// A Keeper is a Forgetter that may be at rest and still must not be forgotten,
+// since it has something that outlives requests, such as the token.
+type Keeper interface {
+	Forgetter
+
+	// Keeps reports whether Forget says no only for that: nothing of this node
+	// is under way, nor is it asked for anything.
+	Keeps() bool
+}
+
 // An Algorithm makes the machine of one lock at one node. It refuses a Start
 // that is not lawful with [ErrMisuse].
 type Algorithm func(Start) (Machine, error)

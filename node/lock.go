@@ -245,6 +245,8 @@ func (l *lock) rest() (fresh bool) {
 		return false
 	}
 	if _, _, fresh = l.forgetter.Forget(); !fresh {
+		k, ok := l.machine.(dmutex.Keeper)
+		l.withdrawn = l.withdrawn && !(ok && k.Keeps())
 		return false
 	}
 	l.withdrawn = false

@@ -135,6 +135,11 @@ func (n *Node) digest() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if _, ok := m.(interface {
+		Tick() ([]dmutex.Message, error)
+	}); ok {
+		return 0, dmutex.Misuse("Config.Algorithm needs ticks, which a node does not give: choose one without, such as ring.New for ring.Circulate")
+	}
 	if m, ok := m.(encoding.TextAppender); ok {
 		text, err := m.AppendText(nil)
 		if err != nil {

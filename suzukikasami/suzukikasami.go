@@ -61,7 +61,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine].
+// Machine is one lock at one node. It implements [dmutex.Machine] and
+// [dmutex.Keeper].
 type Machine struct {
 	site    dmutex.Site
 	members []dmutex.NodeID // ascending; never written after birth: clones share it
@@ -244,6 +245,19 @@ func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
 
 // Fence implements [dmutex.Machine].
 func (m *Machine) Fence() uint64 { return m.site.Fence() }
+
+// Forget implements [dmutex.Forgetter]. The answer is always no: the numbers of
+// all requests, and where the token is, must be remembered.
+func (m *Machine) Forget() (clock, fence uint64, ok bool) {
+	clock, fence, _ = m.site.Forget()
+	return clock, fence, false
+}
+
+// Keeps implements [dmutex.Keeper].
+func (m *Machine) Keeps() bool {
+	_, _, idle := m.site.Forget()
+	return idle
+}
 
 // AppendText appends the canonical state: machines of equal text behave alike
 // for ever. The error is always nil.
