@@ -9,7 +9,7 @@ import (
 
 // An Assignment gives each site the quorum that it asks when it wants to enter:
 // the sets S(i) of Maekawa, "A sqrt(N) Algorithm for Mutual Exclusion in
-// Decentralized Systems", ACM TOCS 3(2), 1985, section 3. He asks of them
+// Decentralized Systems", ACM TOCS 3(2), 1985. He asks of them
 //
 //	M1  any two quorums share a site
 //	M2  each site is in its own quorum

@@ -3,6 +3,7 @@ package quorum
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -439,8 +440,9 @@ func TestWheelFormulas(t *testing.T) {
 }
 
 // Walls: the triangular wall of d rows has quorums of d sites, d! * sum of 1/k!
-// of them, load at most 2/(d+1), and is non-dominated; a wall is non-dominated
-// exactly if its first row is single.
+// of them, load at most 2/(d+1), and is non-dominated. A wall is non-dominated
+// exactly if some row is single; the number of those over n sites in which that
+// is the first row alone is a Fibonacci number (Peleg and Wool, 1997).
 func TestWallFormulas(t *testing.T) {
 	for d := 1; d <= 10; d++ {
 		c := must(TriangularWall(ints(d * (d + 1) / 2)...))
@@ -482,6 +484,36 @@ func TestWallFormulas(t *testing.T) {
 		non, err := wall.NonDominated()
 		require.NoError(t, err)
 		require.Equal(t, c.nonDominated, non, "%v", c.widths)
+	}
+}
+
+// The walls over n sites with a single first row and no other are as many as the
+// compositions of n-1 into parts of two or more: Fibonacci numbers. All of them are
+// different.
+func TestWallsAreFibonacci(t *testing.T) {
+	fibonacci := []int{1, 0, 1, 1, 2, 3, 5, 8, 13, 21}
+	for n := 1; n <= 10; n++ {
+		different := map[string]bool{}
+		for cuts := range uint(1) << (n - 1) {
+			widths := []int{1}
+			for i := range n - 1 {
+				if cuts>>i&1 != 0 {
+					widths = append(widths, 1)
+				} else {
+					widths[len(widths)-1]++
+				}
+			}
+			wall := must(Wall(widths, ints(n)...))
+			non, err := wall.NonDominated()
+			require.NoError(t, err)
+			require.Equal(t, slices.Contains(widths, 1), non, "%v", widths)
+			if widths[0] == 1 && !slices.Contains(widths[1:], 1) {
+				text, err := wall.MarshalText()
+				require.NoError(t, err)
+				different[string(text)] = true
+			}
+		}
+		require.Len(t, different, fibonacci[n-1], "n = %d", n)
 	}
 }
 

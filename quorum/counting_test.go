@@ -41,8 +41,8 @@ func coteries(n int) iter.Seq[[]uint] {
 
 // The non-dominated coteries are the self-dual monotone functions; for n = 1 to
 // 7 there are 1, 2, 4, 12, 81, 2646, 1422564 (OEIS A001206; Bioch and Ibaraki,
-// "Generating and Approximating Nondominated Coteries", IEEE TPDS 6(9), 1995,
-// table 1). A coterie over n sites corresponds to a self-dual function of n+1,
+// "Generating and Approximating Nondominated Coteries", IEEE TPDS 6(9), 1995).
+// A coterie over n sites corresponds to a self-dual function of n+1,
 // but for the function that would have no quorum: the same sequence, shifted by
 // one place and less one.
 func TestCount(t *testing.T) {

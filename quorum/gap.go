@@ -4,7 +4,7 @@ package quorum
 // among the others: when the group splits along it, neither side can go on. A
 // coterie without gaps is non-dominated: no other coterie has a quorum whenever
 // this one has, and sometimes when this has none (Garcia-Molina and Barbara,
-// 1985, theorem 2.1; with the dual, Ibaraki and Kameda, 1993, theorem 3.1).
+// 1985, theorem 2.1; by the dual, Ibaraki and Kameda, 1993).
 // Non-dominated coteries are the ones to use: a dominated one gives availability
 // away and gets nothing for it.
 

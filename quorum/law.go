@@ -9,7 +9,7 @@ import (
 )
 
 // The laws of a coterie, as stated by Garcia-Molina and Barbara, "How to Assign
-// Votes in a Distributed System", Journal of the ACM 32(4), 1985, section 2:
+// Votes in a Distributed System", Journal of the ACM 32(4), 1985:
 //
 //	non-emptiness  there is a quorum, and every quorum has a site
 //	intersection   any two quorums share a site
@@ -125,12 +125,11 @@ func (v *Violation[T]) Error() string {
 func (v *Violation[T]) appendQuorum(b []byte, place, i int) []byte {
 	b = append(b, "quorum "...)
 	b = strconv.AppendInt(b, int64(place), 10)
-	b = append(b, ' ')
-	b, err := appendSets(b, slices.Values(v.Quorums[i:i+1]))
+	text, err := appendSets(append(b, ' '), slices.Values(v.Quorums[i:i+1]))
 	if err != nil {
-		return b[:len(b)-1] // its place must do: the sites have no text
+		return b // its place must do: the sites have no text
 	}
-	return b
+	return text
 }
 
 // Check yields every way in which the quorums fail to be a coterie: first what

@@ -10,8 +10,7 @@ import "math"
 //
 // Naor and Wool, "The Load, Capacity, and Availability of Quorum Systems", SIAM
 // Journal on Computing 27(2), 1998. With c the size of a smallest quorum and n
-// sites, the load is at least 1/c and at least c/n (proposition 4.1, corollary
-// 4.2), so at least 1/sqrt(n).
+// sites, the load is at least 1/c and at least c/n, and so at least 1/sqrt(n).
 //
 // It is found as the capacity: give each quorum a rate so that no site serves
 // more than 1, and let the sum be greatest. That is a linear program with a row
@@ -139,7 +138,7 @@ func (s *system) program(known Bounds) Bounds {
 // hedge narrows the bounds by a strategy that learns: each round it picks the
 // quorum that is cheapest when a site costs the more the more often it was
 // picked (the multiplicative weights of Arora, Hazan and Kale, "The Multiplicative
-// Weights Update Method", Theory of Computing 8, 2012, section 3.2). After T
+// Weights Update Method", Theory of Computing 8, 2012). After T
 // rounds with step e the strategy is within a factor of 1+e and ln(n)/(e*T) of
 // the best, and all prices on the way are proofs from below.
 func (s *system) hedge(known Bounds) Bounds {

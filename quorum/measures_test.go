@@ -37,7 +37,7 @@ func TestAvailabilityOfMajority(t *testing.T) {
 // Maekawa's grid of r rows and c columns: a row and a column are up whole. By
 // inclusion and exclusion over the rows and columns that are: of i given rows and
 // j given columns all i*c + j*r - i*j sites must be up. (The probability that some
-// row is whole and some column is; Cheung, Ammar and Ahamad, 1992, section 4, treat
+// row is whole and some column is; Cheung, Ammar and Ahamad, 1992, treat
 // the protocol with one row and one of each other row, checked below.)
 func TestAvailabilityOfGrid(t *testing.T) {
 	for rows := 2; rows <= 7; rows++ {
@@ -74,12 +74,12 @@ func TestAvailabilityOfRowGrid(t *testing.T) {
 // Trees, hierarchies, wheels and walls: the recursion of their papers.
 func TestAvailabilityByRecursion(t *testing.T) {
 	for _, p := range probabilities {
-		tree := p // Agrawal and El Abbadi, 1991, section 4
+		tree := p // Agrawal and El Abbadi, 1991
 		for h := 2; h <= 6; h++ {
 			tree = p*(1-(1-tree)*(1-tree)) + (1-p)*tree*tree
 			closed(t, tree, must(Tree(2, ints(1<<h-1)...)), p)
 		}
-		hqc := p // Kumar, 1991, section 4
+		hqc := p // Kumar, 1991
 		for n := 3; n <= 81; n *= 3 {
 			hqc = hqc * hqc * (3 - 2*hqc)
 			closed(t, hqc, must(Hierarchical(3, ints(n)...)), p)
@@ -88,7 +88,7 @@ func TestAvailabilityByRecursion(t *testing.T) {
 			whole, none := math.Pow(p, float64(k)), math.Pow(1-p, float64(k))
 			closed(t, p*(1-none)+(1-p)*whole, must(Wheel(0, ints(k + 1)[1:]...)), p)
 		}
-		wall := p // Peleg and Wool, 1997, section 4
+		wall := p // Peleg and Wool, 1997
 		for d := 2; d <= 11; d++ {
 			whole, none := math.Pow(p, float64(d)), math.Pow(1-p, float64(d))
 			wall = wall*(1-none) + (1-wall)*whole
@@ -106,7 +106,7 @@ func TestAvailabilityByRecursion(t *testing.T) {
 }
 
 // At p = 1/2 a coterie has availability 1/2 if and only if it is non-dominated
-// (Peleg and Wool, 1995, proposition 2.7), else less.
+// (Peleg and Wool, 1995), else less.
 func TestAvailabilityAtOneHalf(t *testing.T) {
 	for _, k := range shapes() {
 		for n := 1; n <= 24; n++ {

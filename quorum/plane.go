@@ -11,7 +11,7 @@ import (
 // lines; no coterie in which sites and quorums are all alike has smaller quorums.
 //
 // Maekawa, "A sqrt(N) Algorithm for Mutual Exclusion in Decentralized Systems",
-// ACM TOCS 3(2), 1985, section 3, with K = q+1.
+// ACM TOCS 3(2), 1985, with K = q+1.
 //
 // The points are the triples over the field of q elements whose first non-zero
 // coordinate is 1, in ascending order, so are the lines, and a point is on a
@@ -47,7 +47,7 @@ func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // the one that has served on the fewest lines so far; where it was not, it is
 // missed by nobody. Lines that then contain others are left out as well.
 //
-// Maekawa, 1985, section 5: so conditions M3 and M4, equal size and equal duty,
+// Maekawa, 1985, for an N that is not K(K-1)+1: conditions M3 and M4, equal size and equal duty,
 // hold only nearly. If n is the size of a plane, it is [Plane].
 //
 // Quorums have at most q+1 sites, where q is the order of that plane. Up to three

@@ -194,7 +194,7 @@ func (g *rows) barrier(cost []int) (low, high int) {
 }
 
 // chance: every row has a member that is up, less the case that every row has
-// one and none is whole (Cheung, Ammar and Ahamad, section 4, for rows of equal
+// one and none is whole (Cheung, Ammar and Ahamad, 1992, for rows of equal
 // length and one p).
 func (g *rows) chance(up []float64) (float64, bool) {
 	hit, hitNotWhole := 1.0, 1.0

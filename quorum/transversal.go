@@ -198,12 +198,12 @@ func (g *list) greedy(quorums set, cost []int) int {
 
 // Dual yields the minimal transversals of c, each once: the sets of sites that
 // meet every quorum and of which no part does. The family of them is the dual
-// of c (its antiquorum set, in Garcia-Molina and Barbara, 1985, section 4), and
+// of c (its antiquorum set, in Garcia-Molina and Barbara, 1985), and
 // the dual of the dual is c again. The order is the same each time.
 //
 // For a non-dominated coterie the dual is the coterie itself (Ibaraki and
 // Kameda, "A Theory of Coteries: Mutual Exclusion in Distributed Systems", IEEE
-// TPDS 4(7), 1993, theorem 3.1). For a dominated one it is no coterie.
+// TPDS 4(7), 1993). For a dominated one it is no coterie.
 //
 // There may be exponentially many: break off when you have enough.
 func (c Coterie[T]) Dual() iter.Seq[[]T] { return c.named(c.system().transversals()) }
@@ -221,8 +221,7 @@ func (c Coterie[T]) IsTransversal(sites ...T) bool {
 // Resilience returns the largest number of crashes that leave a quorum
 // whichever the sites that crash: one less than the size of the smallest
 // transversal (Barbara and Garcia-Molina, "The Vulnerability of Vote
-// Assignments", ACM TOCS 4(3), 1986; there and in Naor and Wool, 1998, section
-// 2.3, also as f-resilience).
+// Assignments", ACM TOCS 4(3), 1986, and Naor and Wool, 1998).
 //
 // The two numbers are bounds; they are equal, and the value exact, for every
 // builder of this package at any size (for Degenerate, up to some hundred sites),

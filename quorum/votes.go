@@ -359,9 +359,9 @@ func Majority[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // threshold votes. Sites that occur in no minimal set, such as those without
 // votes, are not sites of the coterie.
 //
-// Gifford, "Weighted Voting for Replicated Data", SOSP 1979, section 2, where
+// Gifford, "Weighted Voting for Replicated Data", SOSP 1979, where
 // the threshold is the write quorum w, with 2w > v; the reduction to minimal
-// sets is that of Garcia-Molina and Barbara, 1985, section 3.
+// sets is that of Garcia-Molina and Barbara, 1985.
 //
 // It refuses negative votes, votes that sum to nothing, and a threshold that
 // nobody can reach or that is not more than half of all votes (ErrVotes), no

@@ -33,9 +33,9 @@ func Wheel[T cmp.Ordered](hub T, rim ...T) (Coterie[T], error) {
 // Peleg and Wool, "Crumbling Walls: A Class of Practical and Efficient Quorum
 // Systems", Distributed Computing 10(2), 1997.
 //
-// A wall is non-dominated exactly if its first row is one site wide (section 3).
-// A later row that is one site wide makes the rows above it superfluous, and
-// their sites then occur in no quorum.
+// A row that is one site wide makes the rows above it superfluous, and their
+// sites then occur in no quorum. A wall is non-dominated exactly if some row is
+// one site wide; usually that is the first.
 //
 // It refuses a width below 1 and widths that do not sum to the number of sites
 // (ErrSize), and a site given twice (ErrDuplicate).
@@ -73,7 +73,7 @@ func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
 //
 // Erdos and Lovasz, "Problems and Results on 3-Chromatic Hypergraphs and Some
 // Related Questions", 1975, for n = d(d+1)/2; the name is that of Peleg and
-// Wool, 1997, section 2. It refuses what [Wall] refuses.
+// Wool, 1997. It refuses what [Wall] refuses.
 func TriangularWall[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	return Wall(triangle(len(sites)), sites...)
 }

@@ -1,0 +1,160 @@
+package quorum
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each condition broken alone, and the offenders.
+func TestReport(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		quorums [][]int // of sites 0, 1, ...
+		want    Report[int]
+	}{
+		{"all", [][]int{{0, 1}, {1, 2}, {0, 2}}, Report[int]{Size: 2, Duty: 2}},
+		{"not M1", [][]int{{0, 1}, {0, 1}, {2, 3}, {2, 3}}, Report[int]{Size: 2, Duty: 2, Disjoint: [][2]int{{0, 2}, {0, 3}, {1, 2}, {1, 3}}}},
+		{"not M2", [][]int{{1, 2}, {0, 2}, {0, 1}}, Report[int]{Size: 2, Duty: 2, Outside: []int{0, 1, 2}}},
+		{"not M3, not M4", [][]int{{0, 1}, {0, 1}, {0, 1, 2}}, Report[int]{Size: 2, Duty: 3, Unequal: []int{2}, Unbalanced: []int{2}}},
+		{"not M4", [][]int{{0, 1}, {0, 1}, {0, 2}}, Report[int]{Size: 2, Duty: 1, Unbalanced: []int{0, 1}}},
+	} {
+		entries := []Entry[int]{}
+		for site, q := range c.quorums {
+			entries = append(entries, Entry[int]{site, q})
+		}
+		slices.Reverse(entries)
+		a, err := NewAssignment(entries...)
+		require.NoError(t, err)
+		r := a.Report()
+		require.Equal(t, c.want, r, c.name)
+		require.Equal(t, len(c.want.Disjoint) == 0, r.M1())
+		require.Equal(t, len(c.want.Outside) == 0, r.M2())
+		require.Equal(t, len(c.want.Unequal) == 0, r.M3())
+		require.Equal(t, len(c.want.Unbalanced) == 0, r.M4())
+	}
+	a, err := NewAssignment(Entry[string]{"a", []string{"a"}}, Entry[string]{"b", []string{"b"}}, Entry[string]{"c", []string{"a", "b"}})
+	require.NoError(t, err)
+	require.Equal(t, "M1 (any two share a site): no, but for {a,b}\n"+
+		"M2 (own membership): no, but for c\n"+
+		"M3 (equal size 1): no, but for c\n"+
+		"M4 (equal duty 2): no, but for c\n", a.Report().String())
+}
+
+// Every builder, every n: M1 always; M2 for each site that occurs; and all four
+// for planes, full grids and majorities.
+func TestAssign(t *testing.T) {
+	for _, k := range shapes() {
+		for n := 1; n <= 60; n += 1 + n/10 {
+			c, err := k.Build(ints(n)...)
+			if k.Name == "fpp" && err != nil {
+				continue
+			}
+			a, err := c.Assign(ints(n)...)
+			require.NoError(t, err)
+			r := a.Report()
+			require.True(t, r.M1(), "%s of %d", k.Name, n)
+			require.Equal(t, ints(n), a.Sites())
+			for _, s := range r.Outside {
+				require.NotContains(t, c.Sites(), s, "%s of %d", k.Name, n)
+			}
+			for s, q := range a.All() {
+				require.True(t, c.IsQuorum(q...))
+				require.Equal(t, q, a.Quorum(s))
+			}
+			again, err := c.Assign(ints(n)...)
+			require.NoError(t, err)
+			require.Equal(t, a, again)
+			if k.Name == "fpp" || k.Name == "majority" || k.Name == "grid" && root(n)*root(n) == n {
+				require.Equal(t, Report[int]{Size: c.Smallest(), Duty: c.Smallest()}, r, "%s of %d", k.Name, n)
+			}
+		}
+	}
+}
+
+// All four conditions for every plane and majority, and for full grids of any
+// shape.
+func TestAssignIsMaekawas(t *testing.T) {
+	check := func(c Coterie[int]) {
+		a, err := c.Assign()
+		require.NoError(t, err)
+		require.Equal(t, Report[int]{Size: c.Smallest(), Duty: c.Smallest()}, a.Report(), "%v", c)
+	}
+	for _, n := range []int{7, 13, 21, 31, 57, 73, 91, 133, 183, 273, 993} {
+		check(must(Plane(ints(n)...)))
+	}
+	for n := 1; n <= 100; n++ {
+		check(must(Majority(ints(n)...)))
+	}
+	for rows := 1; rows <= 8; rows++ {
+		for columns := 1; columns <= 8; columns++ {
+			check(must(Grid(columns, ints(rows*columns)...)))
+		}
+	}
+}
+
+// The balance for ragged shapes: nobody has more than thrice the mean duty.
+func TestAssignIsBalanced(t *testing.T) {
+	for n := 5; n <= 100; n++ {
+		for _, c := range []Coterie[int]{must(SquareGrid(ints(n)...)), must(Degenerate(ints(n)...)), must(TriangularWall(ints(n)...))} {
+			a, err := c.Assign()
+			require.NoError(t, err)
+			duty, sum := make([]int, n), 0
+			for _, q := range a.All() {
+				sum += len(q)
+				for _, s := range q {
+					duty[s]++
+				}
+			}
+			require.LessOrEqual(t, slices.Max(duty)*n, 3*sum, "n = %d: %v", n, c)
+		}
+	}
+}
+
+// A site without a say is served too.
+func TestAssignOthers(t *testing.T) {
+	a, err := must(Singleton("centre")).Assign("x", "centre", "y")
+	require.NoError(t, err)
+	require.Equal(t, []string{"centre", "x", "y"}, a.Sites())
+	require.Equal(t, []string{"centre"}, a.Quorum("y"))
+	require.Nil(t, a.Quorum("stranger"))
+	require.Equal(t, []string{"x", "y"}, a.Report().Outside)
+}
+
+// Assign against all assignments: for small coteries the greatest duty is within
+// one of the least that any assignment with own membership has.
+func TestAssignAgainstAll(t *testing.T) {
+	for q := range coteries(4) {
+		c := must(New(twin{4, q}.slices()...))
+		sites := c.Sites()
+		best := len(sites)
+		var try func(i int, duty [4]int)
+		try = func(i int, duty [4]int) {
+			if i == len(sites) {
+				best = min(best, slices.Max(duty[:]))
+				return
+			}
+			for _, s := range q {
+				if s>>sites[i]&1 == 0 {
+					continue
+				}
+				more := duty
+				for _, m := range members(s) {
+					more[m]++
+				}
+				try(i+1, more)
+			}
+		}
+		try(0, [4]int{})
+		a, err := c.Assign()
+		require.NoError(t, err)
+		var duty [4]int
+		for _, members := range a.All() {
+			for _, m := range members {
+				duty[m]++
+			}
+		}
+		require.LessOrEqual(t, slices.Max(duty[:]), best+1, "%v", c)
+	}
+}

@@ -1,0 +1,165 @@
+package quorum
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The two examples of the lecture notes, and the other offences, each with its
+// law, the places of the offenders, and what the message says.
+func TestNewRefuses(t *testing.T) {
+	for _, c := range []struct {
+		quorums       [][]int
+		law           error
+		first, second int
+		says          string
+	}{
+		{[][]int{{1, 2, 3}, {2, 5, 7}, {5, 7, 9}}, ErrIntersection, 0, 2, "quorum: intersection: quorum 0 {1,2,3} and quorum 2 {5,7,9} share no site; add one site to both"},
+		{[][]int{{1, 2, 3}, {1, 3}}, ErrMinimality, 0, 1, "quorum: minimality: quorum 0 {1,2,3} contains quorum 1 {1,3}; remove the larger, or use Minimize"},
+		{[][]int{{1, 3}, {3, 2, 1}}, ErrMinimality, 0, 1, "quorum 0 {1,3} is contained in quorum 1 {3,2,1}"},
+		{[][]int{{1, 2}, {2, 1}}, ErrDuplicate, 0, 1, "quorum 0 {1,2} and quorum 1 {2,1} are the same quorum; remove one, or use Minimize"},
+		{[][]int{{1, 2}, {}}, ErrEmpty, 1, -1, "quorum 1 {} has no site; remove it"},
+		{[][]int{{1, 2, 1}}, ErrDuplicate, 0, -1, "quorum 0 {1,2,1} names a site twice; name each site once"},
+		{[][]int{}, ErrEmpty, -1, -1, "no quorum is given; give at least one"},
+	} {
+		_, err := New(c.quorums...)
+		require.ErrorIs(t, err, c.law)
+		var v *Violation[int]
+		require.ErrorAs(t, err, &v)
+		require.Equal(t, [2]int{c.first, c.second}, [2]int{v.First, v.Second})
+		require.ErrorContains(t, err, c.says)
+		if c.second >= 0 {
+			require.Equal(t, [][]int{c.quorums[c.first], c.quorums[c.second]}, v.Quorums)
+		}
+	}
+	_, err := New([]float64{1, math.NaN()})
+	require.ErrorIs(t, err, ErrSite)
+	require.ErrorContains(t, err, "not a number (NaN); remove that site")
+}
+
+// Check lists all violations, single quorums first, and can be broken off.
+func TestCheckListsAll(t *testing.T) {
+	var got []string
+	for v := range Check([]string{"a"}, []string{"b"}, nil, []string{"a", "b"}, []string{"c", "c"}) {
+		got = append(got, v.Error())
+	}
+	require.Equal(t, []string{
+		"quorum: non-emptiness: quorum 2 {} has no site; remove it, or everybody would hold it",
+		"quorum: duplicate: quorum 4 {c,c} names a site twice; name each site once",
+		"quorum: intersection: quorum 0 {a} and quorum 1 {b} share no site; add one site to both",
+		"quorum: minimality: quorum 0 {a} is contained in quorum 3 {a,b}; remove the larger, or use Minimize",
+		"quorum: minimality: quorum 1 {b} is contained in quorum 3 {a,b}; remove the larger, or use Minimize",
+	}, got)
+	for range Check([]int{1}, []int{2}, []int{3}) {
+		break
+	}
+}
+
+func TestMinimize(t *testing.T) {
+	c, err := Minimize([]int{3, 2, 1}, []int{1, 2}, []int{2, 1}, []int{2, 3}, []int{1, 3, 4}, []int{1, 3})
+	require.NoError(t, err)
+	require.Equal(t, "{1,2},{1,3},{2,3}", c.String())
+	_, err = Minimize([]int{1, 2}, []int{3, 4})
+	require.ErrorIs(t, err, ErrIntersection)
+	_, err = Minimize([]int{1, 2, 2})
+	require.ErrorIs(t, err, ErrDuplicate)
+	_, err = Minimize[int]()
+	require.ErrorIs(t, err, ErrEmpty)
+}
+
+// Bad input is refused by everything that takes input, with a sentence that says
+// what to change.
+func TestBadInput(t *testing.T) {
+	site := func(s ...string) []string { return s }
+	second := func(_ any, err error) error { return err }
+	vote := func(s string, v int) Vote[string] { return Vote[string]{s, v} }
+	maj := must(Majority(1, 2, 3))
+	up := func(p float64) func(int) float64 { return func(int) float64 { return p } }
+	for name, c := range map[string]struct {
+		err  error
+		kind error
+		says string
+	}{
+		"majority of none":         {second(Majority[int]()), ErrSize, "no sites (n = 0); give at least one"},
+		"majority, twice":          {second(Majority(site("a", "b", "a")...)), ErrDuplicate, "site 2 (a) is given twice; name each site once"},
+		"singleton of NaN":         {second(Singleton(math.NaN())), ErrSite, "not a number"},
+		"weighted, none":           {second(Weighted[string](1)), ErrSize, "n = 0"},
+		"weighted, no votes":       {second(Weighted(1, vote("a", 0), vote("b", 0))), ErrVotes, "sum to nothing; give at least one site a vote"},
+		"weighted, negative":       {second(Weighted(1, vote("a", 3), vote("b", -2))), ErrVotes, "site 1 (b) has -2 votes; give 0 or more"},
+		"weighted, low":            {second(Weighted(2, vote("a", 2), vote("b", 2))), ErrVotes, "two disjoint groups could both have 2 of 4 votes; let the threshold be at least 3"},
+		"weighted, high":           {second(Weighted(5, vote("a", 2), vote("b", 2))), ErrVotes, "nobody can have 5 of 4 votes; let the threshold be at most 4"},
+		"weighted, huge":           {second(Weighted(math.MaxInt/2+1, vote("a", math.MaxInt))), ErrTooLarge, "divide the votes"},
+		"weighted, overflow":       {second(Weighted(math.MaxInt, vote("a", math.MaxInt), vote("b", math.MaxInt))), ErrTooLarge, "divide the votes"},
+		"weighted, twice":          {second(Weighted(2, vote("a", 2), vote("a", 1))), ErrDuplicate, "given twice"},
+		"grid of none":             {second(SquareGrid[int]()), ErrSize, "n = 0"},
+		"grid, columns":            {second(Grid(0, 1, 2)), ErrSize, "a grid of 0 columns; give it at least one"},
+		"rowgrid, columns":         {second(RowGrid(-1, 1, 2)), ErrSize, "give it at least one"},
+		"plane of none":            {second(Plane[int]()), ErrSize, "n = 0"},
+		"plane, twice":             {second(Plane(1, 2, 3, 4, 5, 6, 6)), ErrDuplicate, "given twice"},
+		"degenerate of none":       {second(Degenerate[int]()), ErrSize, "n = 0"},
+		"tree, degree":             {second(Tree(1, 1, 2)), ErrSize, "a tree of degree 1; give its sites at least two children"},
+		"tree of none":             {second(Tree[int](2)), ErrSize, "n = 0"},
+		"hierarchy, degree":        {second(Hierarchical(1, 1, 2)), ErrSize, "divide by at least two"},
+		"hierarchy, twice":         {second(Hierarchical(2, 1, 1)), ErrDuplicate, "given twice"},
+		"wheel, twice":             {second(Wheel("a", "b", "a")), ErrDuplicate, "given twice"},
+		"wall, widths":             {second(Wall([]int{1, 2}, 1, 2)), ErrSize, "the rows of a wall hold 3 sites, and there are 2; let the widths sum to that"},
+		"wall, width":              {second(Wall([]int{3, 0}, 1, 2, 3)), ErrSize, "row 1 of a wall is 0 wide"},
+		"wall, overflow":           {second(Wall([]int{math.MaxInt, math.MaxInt}, 1, 2, 3)), ErrSize, "let the widths sum to that"},
+		"wall of none":             {second(TriangularWall[int]()), ErrSize, "n = 0"},
+		"compose, zero":            {second(Compose(Coterie[int]{}, func(int) Coterie[int] { return maj })), ErrEmpty, "the outer coterie has no quorum"},
+		"compose, zero part":       {second(Compose(maj, func(int) Coterie[int] { return Coterie[int]{} })), ErrEmpty, "the part for site 0 (1) has no quorum"},
+		"compose, shared":          {second(Compose(maj, func(int) Coterie[int] { return maj })), ErrDuplicate, "is in two parts; let each site be in one"},
+		"availability, high":       {second(maj.Availability(1.01)), ErrProbability, "site 0 (1) is up with probability 1.01; give a number from 0 to 1"},
+		"availability, low":        {second(maj.AvailabilityAt(up(-1))), ErrProbability, "probability -1"},
+		"availability, NaN":        {second(maj.Availability(math.NaN())), ErrProbability, "probability NaN"},
+		"samples, none":            {second(maj.SampleAvailability(up(1), 0, 1)), ErrSize, "0 samples; draw between 1 and"},
+		"samples, p":               {second(maj.SampleAvailability(up(2), 10, 1)), ErrProbability, "probability 2"},
+		"compare, none":            {second(Compare(0)), ErrSize, "0 sites; give at least one"},
+		"compare, many":            {second(Compare(1 << 20)), ErrTooLarge, "compare at most 1024"},
+		"compare, p":               {second(Compare(3, 1.5)), ErrProbability, "site 1 is up with probability 1.5"},
+		"compare, ps":              {second(Compare(3, 0.5, 0.5)), ErrProbability, "2 of them for 3 sites; give one for all, or one for each"},
+		"assignment of none":       {second(NewAssignment[int]()), ErrSize, "n = 0"},
+		"assignment, twice":        {second(NewAssignment(Entry[int]{1, []int{1}}, Entry[int]{1, []int{1}})), ErrDuplicate, "given twice"},
+		"assignment, empty":        {second(NewAssignment(Entry[int]{1, nil})), ErrEmpty, "the quorum of site 0 (1) has no site; it would enter unasked"},
+		"assignment, repeated":     {second(NewAssignment(Entry[int]{1, []int{1, 1}})), ErrDuplicate, "the quorum of site 0 (1) names a site twice"},
+		"assignment, unknown":      {second(NewAssignment(Entry[int]{1, []int{1, 7}})), ErrSite, "site 1 (7) in the quorum of site 0 (1) is unknown; give it an entry too, or remove it"},
+		"assign, others NaN":       {second(must(Singleton(1.0)).Assign(math.NaN())), ErrSite, "not a number"},
+		"slices of too many":       {second(must(Majority(ints(60)...)).Slices()), ErrTooLarge, "at most 1048576 can be listed"},
+		"text of too many":         {second(must(Majority(ints(60)...)).MarshalText()), ErrTooLarge, "ask about a smaller coterie"},
+		"domination over too many": {second(maj.Dominates(must(Majority(ints(60)...)))), ErrTooLarge, "at most 1048576 can be listed"},
+		"grid, too large":          {second(SquareGrid(ints(20_000)...)), ErrTooLarge, "take fewer sites, or Majority"},
+		"degenerate, too large":    {second(Degenerate(ints(20_000)...)), ErrTooLarge, "take fewer sites"},
+	} {
+		require.ErrorIs(t, c.err, c.kind, name)
+		require.ErrorContains(t, c.err, c.says, name)
+		require.True(t, strings.HasPrefix(c.err.Error(), "quorum: "), name)
+	}
+}
+
+func TestMembership(t *testing.T) {
+	c := must(New([]string{"c", "a"}, []string{"b", "a"}, []string{"b", "c"}))
+	require.Equal(t, []string{"a", "b", "c"}, c.Sites())
+	require.Equal(t, [][]string{{"a", "b"}, {"a", "c"}, {"b", "c"}}, slices.Collect(c.Quorums()))
+	require.True(t, c.IsQuorum("b", "a"))
+	require.False(t, c.IsQuorum("a", "b", "c"), "one too many")
+	require.False(t, c.IsQuorum("a", "a"))
+	require.False(t, c.IsQuorum("a", "z"))
+	require.False(t, c.IsQuorum("a", "b", "z"))
+	require.True(t, c.HasQuorum("a", "z", "b", "b"))
+	require.False(t, c.HasQuorum("a", "a"))
+	c.Sites()[0] = "changed"
+	require.Equal(t, []string{"a", "b", "c"}, c.Sites(), "the slice is the caller's")
+	for range c.Quorums() {
+		break
+	}
+	for range must(Majority(ints(60)...)).Quorums() {
+		break // of 10^17
+	}
+	for range must(Majority(ints(60)...)).Dual() {
+		break
+	}
+}
