@@ -119,6 +119,14 @@ func (t *teller) work(ctx context.Context) error {
 	return errors.Join(t.attend(ctx), t.leave(ctx))
 }
 
+// leave closes the node and with it the link.
+func (t *teller) leave(ctx context.Context) error {
+	if t.node == nil {
+		return nil
+	}
+	return t.node.Close(ctx)
+}
+
 func members(n int) []dmutex.NodeID {
 	ids := make([]dmutex.NodeID, n)
 	for i := range ids {
@@ -187,8 +195,8 @@ func (t *teller) deposits(ctx context.Context) ([]record, error) {
 func (t *teller) deposit(ctx context.Context) (r record, err error) {
 	r.Called = now()
 	if t.node != nil {
-		held, err := t.node.Mutex("account").Acquire(ctx)
-		if err != nil {
+		var held *node.Held
+		if held, err = t.node.Mutex("account").Acquire(ctx); err != nil {
 			return r, err
 		}
 		defer func() { err = errors.Join(err, held.Release()) }()
@@ -208,14 +216,4 @@ func (t *teller) counts() *counts {
 	}
 	st := t.node.Status()
 	return &counts{Sent: st.Sent, Received: st.Received}
-}
-
-// leave closes the node and with it the link.
-func (t *teller) leave(ctx context.Context) error {
-	if t.node == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return t.node.Close(ctx)
 }
