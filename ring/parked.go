@@ -105,8 +105,8 @@ func (m *Machine) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// want notes the name in a peer's WANT if the token is here, and else sends it
-// on. Our own name comes back if we have been served meanwhile.
+// want notes the name in a WANT if the token is here, and else sends it on. Our
+// own comes home if we were served meanwhile.
 func (m *Machine) want(msg dmutex.Message) {
 	m.site.Witness(0, msg.Fence)
 	node := msg.Nodes[0]

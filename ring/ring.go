@@ -19,10 +19,12 @@
 //
 // Mutual exclusion. There is one token: a node that passes it no longer has it.
 //
-// Progress. WANT travels the way of the token and cannot overtake it, so it
-// meets it; or the token comes to the node that wants it first. The token loses
-// a name only at the node of that name, and goes on until it has lost all: once
-// it has a node's name, every other node enters at most once before that one.
+// Progress. WANT travels the way of the token and cannot overtake it. Either it
+// meets the token; or the token, going around for others, comes to the node
+// behind it, and then WANT comes home ahead of the token and ends there. The
+// token loses a name only at the node of that name, and goes on until it has
+// lost all: once it has a node's name, every other node enters at most once
+// before that one.
 //
 // Order and count. The channels must keep the order of messages (a WANT that
 // overtook the token could go around without meeting it), and must not repeat
@@ -34,8 +36,7 @@
 // best, when everybody always wants. One node that stops breaks the ring.
 //
 // Departures: messages carry the highest fence known; a cancelled request runs
-// its course as [dmutex.Site] tells. A WANT that comes too late, because its
-// node has been served meanwhile, leads the token there once more for nothing.
+// its course as [dmutex.Site] tells.
 package ring
 
 import (

@@ -53,7 +53,7 @@ func run(t *testing.T, test, file, source string) string {
 			t.Fatal(err)
 		}
 	}
-	command := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-vet=off", "-timeout=2m", "-run", "^"+test+"$", ".")
+	command := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-vet=off", "-timeout=1m", "-run", "^"+test+"$", ".")
 	command.Env = append(os.Environ(), "DMUTEX_LONG=")
 	output, _ := command.CombinedOutput() // it is to fail
 	return string(output)
