@@ -1,0 +1,238 @@
+package quorum_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/dmutex/dmutex/quorum"
+)
+
+// A coterie cannot be unlawful: New names the quorums that offend.
+func ExampleNew() {
+	c, err := quorum.New([]int{1, 2}, []int{2, 3}, []int{1, 3})
+	fmt.Println(c, err)
+
+	_, err = quorum.New([]int{1, 2, 3}, []int{2, 5, 7}, []int{5, 7, 9})
+	fmt.Println(err)
+
+	var v *quorum.Violation[int]
+	fmt.Println(errors.Is(err, quorum.ErrIntersection), errors.As(err, &v), v.First, v.Second)
+	// Output:
+	// {1,2},{1,3},{2,3} <nil>
+	// quorum: intersection: quorum 0 {1,2,3} and quorum 2 {5,7,9} share no site; add one site to both
+	// true true 0 2
+}
+
+func ExampleCheck() {
+	for v := range quorum.Check([]string{"a", "b"}, []string{"b", "a", "c"}, []string{"c", "d"}) {
+		fmt.Println(v)
+	}
+	// Output:
+	// quorum: minimality: quorum 0 {a,b} is contained in quorum 1 {b,a,c}; remove the larger, or use Minimize
+	// quorum: intersection: quorum 0 {a,b} and quorum 2 {c,d} share no site; add one site to both
+}
+
+func ExampleMinimize() {
+	c, err := quorum.Minimize([]int{1, 2, 3}, []int{1, 2}, []int{2, 3}, []int{2, 1})
+	fmt.Println(c, err)
+	// Output: {1,2},{2,3} <nil>
+}
+
+func ExampleSingleton() {
+	c, _ := quorum.Singleton("coordinator")
+	fmt.Println(c)
+	// Output: {coordinator}
+}
+
+func ExampleMajority() {
+	c, _ := quorum.Majority("ams", "fra", "lon")
+	fmt.Println(c)
+	fmt.Println(c.HasQuorum("fra", "lon"), c.HasQuorum("ams"))
+	// Output:
+	// {ams,fra},{ams,lon},{fra,lon}
+	// true false
+}
+
+// The large site may decide with any small one; without it, all small ones must.
+func ExampleWeighted() {
+	c, _ := quorum.Weighted(3, []quorum.Vote[string]{
+		{Site: "large", Votes: 2}, {Site: "s1", Votes: 1}, {Site: "s2", Votes: 1}, {Site: "s3", Votes: 1},
+	}...)
+	fmt.Println(c)
+	// Output: {large,s1},{large,s2},{large,s3},{s1,s2,s3}
+}
+
+// Two rows, 1 2 3 and 4 5 6; each site's quorum is its row and its column.
+func ExampleGrid() {
+	c, _ := quorum.Grid(3, 1, 2, 3, 4, 5, 6)
+	fmt.Println(c)
+	// Output: {1,2,3,4},{1,2,3,5},{1,2,3,6},{1,4,5,6},{2,4,5,6},{3,4,5,6}
+}
+
+// Eight sites make two rows of three and a short one of two.
+func ExampleSquareGrid() {
+	c, _ := quorum.SquareGrid(1, 2, 3, 4, 5, 6, 7, 8)
+	fmt.Println(c.Len(), c.Smallest(), c.Largest())
+	// Output: 8 4 5
+}
+
+// Rows {1,2}, {3,4} and {5,6}: one of them whole, and a site of each other.
+func ExampleRowGrid() {
+	c, _ := quorum.RowGrid(2, 1, 2, 3, 4, 5, 6)
+	fmt.Println(c.Len(), c.IsQuorum(1, 2, 3, 6), c.IsQuorum(1, 4, 5, 6))
+	// Output: 12 true true
+}
+
+// The plane of order 2, of seven points: any two lines meet in one point.
+func ExamplePlane() {
+	c, _ := quorum.Plane(1, 2, 3, 4, 5, 6, 7)
+	fmt.Println(c)
+	_, err := quorum.Plane(1, 2, 3, 4, 5, 6, 7, 8)
+	fmt.Println(err)
+	// Output:
+	// {1,2,3},{1,4,5},{1,6,7},{2,4,6},{2,5,7},{3,4,7},{3,5,6}
+	// quorum: no such construction: 8 is not q^2+q+1 for any q; give 7 or 13 sites, or use Degenerate, which takes any number
+}
+
+// Six sites are no plane; the seventh point has stand-ins.
+func ExampleDegenerate() {
+	c, _ := quorum.Degenerate(1, 2, 3, 4, 5, 6)
+	fmt.Println(c)
+	// Output: {1,2,3},{1,3,6},{1,4,5},{2,3,5},{2,4,6},{3,5,6}
+}
+
+// Paths from root 1 to a leaf; children stand in for a site that is down.
+func ExampleTree() {
+	c, _ := quorum.Tree(2, 1, 2, 3)
+	fmt.Println(c)
+	c, _ = quorum.Tree(2, 1, 2, 3, 4, 5, 6, 7)
+	fmt.Println(c.IsQuorum(1, 2, 4), c.IsQuorum(4, 5, 6, 7), c.Len())
+	// Output:
+	// {1,2},{1,3},{2,3}
+	// true true 15
+}
+
+// A majority of three groups, and in each a majority of three sites.
+func ExampleHierarchical() {
+	c, _ := quorum.Hierarchical(3, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	fmt.Println(c.Len(), c.Smallest(), c.IsQuorum(1, 2, 4, 6))
+	// Output: 27 4 true
+}
+
+func ExampleWheel() {
+	c, _ := quorum.Wheel("hub", "a", "b", "c")
+	fmt.Println(c)
+	// Output: {a,hub},{b,hub},{c,hub},{a,b,c}
+}
+
+// Rows {1}, {2,3}, {4,5}: a whole row and one site of every row below.
+func ExampleWall() {
+	c, _ := quorum.Wall([]int{1, 2, 2}, 1, 2, 3, 4, 5)
+	fmt.Println(c.Len(), c.IsQuorum(1, 2, 5), c.IsQuorum(2, 3, 4), c.IsQuorum(4, 5))
+	// Output: 7 true true true
+}
+
+func ExampleTriangularWall() {
+	c, _ := quorum.TriangularWall(1, 2, 3, 4, 5, 6)
+	fmt.Println(c.Smallest(), c.Largest(), c.IsQuorum(1, 2, 4), c.IsQuorum(4, 5, 6))
+	// Output: 3 3 true true
+}
+
+// Two of three data centres, and a majority in each of them.
+func ExampleCompose() {
+	centres, _ := quorum.Majority("ams", "fra", "lon")
+	c, err := quorum.Compose(centres, func(centre string) quorum.Coterie[string] {
+		within, _ := quorum.Majority(centre+"1", centre+"2", centre+"3")
+		return within
+	})
+	fmt.Println(c.Len(), c.IsQuorum("ams1", "ams3", "lon2", "lon3"), err)
+	// Output: 27 true <nil>
+}
+
+func ExampleCoterie_Assign() {
+	c, _ := quorum.Plane(1, 2, 3, 4, 5, 6, 7)
+	a, _ := c.Assign()
+	for site, q := range a.All() {
+		fmt.Println(site, q)
+	}
+	fmt.Print(a.Report())
+	// Output:
+	// 1 [1 2 3]
+	// 2 [2 4 6]
+	// 3 [3 4 7]
+	// 4 [1 4 5]
+	// 5 [2 5 7]
+	// 6 [3 5 6]
+	// 7 [1 6 7]
+	// M1 (any two share a site): yes
+	// M2 (own membership): yes
+	// M3 (equal size 3): yes
+	// M4 (equal duty 3): yes
+}
+
+// An even majority gives availability away in every tie; Dominating decides ties
+// by the word of one site.
+func ExampleCoterie_Dominating() {
+	c, _ := quorum.Majority(1, 2, 3, 4)
+	gap, _ := c.Gap()
+	better, _ := c.Dominating()
+	fmt.Println(c, gap)
+	fmt.Println(better)
+	was, _ := c.Availability(0.9)
+	is, _ := better.Availability(0.9)
+	fmt.Printf("%.4f %.4f\n", was.Value, is.Value)
+	// Output:
+	// {1,2,3},{1,2,4},{1,3,4},{2,3,4} [1 2]
+	// {1,2},{1,3},{1,4},{2,3,4}
+	// 0.9477 0.9720
+}
+
+func ExampleCoterie_Dual() {
+	c, _ := quorum.Grid(2, 1, 2, 3, 4)
+	for t := range c.Dual() {
+		fmt.Print(t, " ")
+	}
+	fmt.Println(c.IsTransversal(1, 4))
+	// Output: [1 4] [1 2] [2 4] [1 3] [2 3] [3 4] true
+}
+
+func ExampleCoterie_AvailabilityAt() {
+	c, _ := quorum.Wheel("hub", "a", "b")
+	a, _ := c.AvailabilityAt(func(site string) float64 {
+		if site == "hub" {
+			return 0.99
+		}
+		return 0.9
+	})
+	fmt.Printf("%.4f exact: %v\n", a.Value, a.Exact())
+	// Output: 0.9882 exact: true
+}
+
+func ExampleCoterie_MarshalText() {
+	c, _ := quorum.Majority(1, 2, 3)
+	text, _ := json.Marshal(map[string]any{"coterie": c})
+	plain, _ := c.Slices()
+	lists, _ := json.Marshal(plain)
+	fmt.Println(string(text), string(lists))
+	// Output: {"coterie":"{1,2},{1,3},{2,3}"} [[1,2],[1,3],[2,3]]
+}
+
+// Seven sites, each up nine times out of ten.
+func ExampleCompare() {
+	rows, _ := quorum.Compare(7, 0.9)
+	for _, r := range rows {
+		fmt.Printf("%-9s %d-%d  load %.3f  survives %d  available %.4f  messages %.1f\n",
+			r.Name, r.Smallest, r.Largest, r.Load.High, r.Resilience[0], r.Availability.Value, r.Messages)
+	}
+	// Output:
+	// majority  4-4  load 0.571  survives 3  available 0.9973  messages 9.0
+	// tree      3-4  load 0.500  survives 2  available 0.9938  messages 6.4
+	// fpp       3-3  load 0.429  survives 2  available 0.9932  messages 6.0
+	// wall      3-4  load 0.471  survives 2  available 0.9903  messages 6.4
+	// hqc       4-4  load 0.571  survives 1  available 0.9553  messages 9.0
+	// wheel     2-6  load 0.545  survives 1  available 0.9531  messages 3.0
+	// grid      3-4  load 0.600  survives 1  available 0.9501  messages 7.7
+	// rowgrid   4-5  load 0.647  survives 1  available 0.9061  messages 10.3
+	// central   1-1  load 1.000  survives 0  available 0.9000  messages 2.6
+}

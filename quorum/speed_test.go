@@ -1,0 +1,131 @@
+package quorum
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The two large coteries of the speed items: a grid of 1,000 sites (25 rows of
+// 40: 1,000 quorums of 64) and the plane of order 31 (993 lines of 32 points).
+func large(tb testing.TB) map[string]struct {
+	build   func() Coterie[int]
+	quorums [][]int
+} {
+	grid := func() Coterie[int] { return must(Grid(40, ints(1000)...)) }
+	plane := func() Coterie[int] { return must(Plane(ints(993)...)) }
+	type entry = struct {
+		build   func() Coterie[int]
+		quorums [][]int
+	}
+	return map[string]entry{
+		"grid-1000": {grid, quorumsOf(tb, grid())},
+		"plane-31":  {plane, quorumsOf(tb, plane())},
+	}
+}
+
+// Building and validating each takes well under a second, and memory in
+// proportion to the input, not to the half million pairs.
+func TestSpeed(t *testing.T) {
+	for name, l := range large(t) {
+		begun := time.Now()
+		c, err := New(l.quorums...)
+		require.NoError(t, err)
+		require.Less(t, time.Since(begun), time.Second, "validating %s", name)
+		require.Len(t, l.quorums, c.Len())
+
+		begun = time.Now()
+		l.build()
+		require.Less(t, time.Since(begun), time.Second, "building %s", name)
+
+		input := 0
+		for _, q := range l.quorums {
+			input += 8 * len(q)
+		}
+		used := testing.Benchmark(func(b *testing.B) {
+			for range b.N {
+				for range Check(l.quorums...) {
+					b.Fail()
+				}
+			}
+		}).AllocedBytesPerOp()
+		require.Less(t, used, int64(8*input), "validating %s", name)
+	}
+}
+
+// IsQuorum and HasQuorum allocate a set or two, whatever the coterie's size, and
+// the inner question nothing.
+func TestAllocations(t *testing.T) {
+	tree := must(Tree(2, ints(1023)...)).system()
+	holds, up := tree.holder(), full(1023)
+	require.Zero(t, testing.AllocsPerRun(100, func() { holds(up) }))
+	c := must(Majority(ints(1000)...))
+	sites := ints(600)
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { c.HasQuorum(sites...) }), 2.0)
+}
+
+func BenchmarkValidate(b *testing.B) {
+	for name, l := range large(b) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				_, err := New(l.quorums...)
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+func BenchmarkBuild(b *testing.B) {
+	for name, l := range large(b) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				l.build()
+			}
+		})
+	}
+}
+
+func BenchmarkAssign(b *testing.B) {
+	for name, l := range large(b) {
+		c := l.build()
+		b.Run(name, func(b *testing.B) {
+			for range b.N {
+				_, err := c.Assign()
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	c := must(Tree(2, ints(63)...))
+	for range b.N {
+		c.Load()
+	}
+}
+
+func BenchmarkAvailability(b *testing.B) {
+	for name, c := range map[string]Coterie[int]{
+		"majority-101": must(Majority(ints(101)...)),
+		"grid-64":      must(SquareGrid(ints(64)...)),
+		"plane-21":     must(Plane(ints(21)...)),
+		"tree-1023":    must(Tree(2, ints(1023)...)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			for range b.N {
+				_, err := c.Availability(0.9)
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+func BenchmarkHasQuorum(b *testing.B) {
+	c := must(Majority(ints(5)...))
+	for range b.N {
+		c.HasQuorum(0, 2, 4)
+	}
+}
