@@ -1,0 +1,442 @@
+package dmutextest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A SimConfig says which group [Simulate] runs, and under which load. Its unit
+// of time is T, the mean time that a message is on its way.
+type SimConfig struct {
+	Algorithm dmutex.Algorithm // its machines must be a [Machine] each
+	Members   []dmutex.NodeID  // see Nodes
+	Delay     Delay            // of the messages
+	Entries   int              // how many are made in all, at least 1
+	Seed      uint64
+
+	// Think is the mean time from a node's release to its next request; the
+	// times are exponentially distributed. The ends of the scale are Saturated
+	// and Rare.
+	Think float64
+
+	// Hold is the time from an entry to the release. If it is T or more, a
+	// request that is made when somebody enters is known to all before he
+	// leaves.
+	Hold float64
+
+	// Tick is the time from one tick of a machine to its next, for machines
+	// with a method Tick() ([]dmutex.Message, error); 0 is no ticks. Each node
+	// ticks when it likes: they are not in step.
+	Tick float64
+}
+
+// Saturated is the load under which everybody requests again at once.
+const Saturated = 0
+
+// Rare is the load under which there is one request at a time: a node drawn at
+// random makes the next one when all traces of the last are gone. (If there are
+// ticks the traces may never be; then it comes a random time later, up to T for
+// each node.)
+var Rare = math.Inf(1)
+
+// A Delay is how the times of messages are distributed. Their mean is T, and
+// whatever they are, the messages from one node to another keep their order.
+type Delay uint8
+
+// The delays.
+const (
+	Constant    Delay = iota // always T
+	Uniform                  // anything from none to 2T alike
+	Exponential              // mostly less than T, and now and then far more
+)
+
+// String returns constant, uniform or exponential.
+func (d Delay) String() string {
+	switch d {
+	case Constant:
+		return "constant"
+	case Uniform:
+		return "uniform"
+	case Exponential:
+		return "exponential"
+	default:
+		return fmt.Sprintf("delay %d", uint8(d))
+	}
+}
+
+// A SimReport is what [Simulate] has measured. Times are in T.
+type SimReport struct {
+	Entries  int
+	Messages int   // that were sent in all
+	ByNode   []int // the entries of each node, by place in Members
+
+	// Cost is the number of messages of an entry, from its request until they
+	// have all arrived. It is known only if one is made at a time: if the load
+	// is Rare and there are no ticks.
+	Cost Spread
+
+	Wait Spread // from a request to the entry
+	Next Spread // from a release to the next entry, if that node was waiting already
+
+	Time       float64 // from the beginning to the last release
+	Throughput float64 // entries in T
+	Fairness   float64 // of ByNode, by Jain's index: 1 if all are equal, 1/N if only one entered
+}
+
+// PerEntry returns the mean number of messages of an entry.
+func (r SimReport) PerEntry() float64 { return float64(r.Messages) / float64(r.Entries) }
+
+// A Spread is what several measurements have in common.
+type Spread struct {
+	Count                 int
+	Mean, Least, Greatest float64 // 0 if there were none
+}
+
+func (s *Spread) add(v float64) {
+	if s.Count == 0 {
+		s.Least, s.Greatest = v, v
+	}
+	s.Count++
+	s.Mean += (v - s.Mean) / float64(s.Count)
+	s.Least, s.Greatest = min(s.Least, v), max(s.Greatest, v)
+}
+
+// Simulate runs a group of any size in virtual time, and measures. Nothing is
+// cancelled and nothing lost; nodes compute in no time. The same SimConfig makes
+// the same run.
+//
+// It checks as it goes that nobody meets another in the critical section, that
+// fences rise and that all are served, and returns what went wrong, such as
+// ErrMutualExclusion, in an error that names the seed. A SimConfig that makes no
+// sense is refused with [dmutex.ErrMisuse].
+func Simulate(c SimConfig) (SimReport, error) {
+	s, err := newSimulation(c)
+	if err != nil {
+		return SimReport{}, err
+	}
+	if f := s.run(); f != nil {
+		return s.report, fmt.Errorf("%w: %s (seed %d, after %d entries, at %.6g T)",
+			f.kind, f.why, c.Seed, s.report.Entries, inT(s.now))
+	}
+	s.conclude()
+	return s.report, nil
+}
+
+// T in the unit of the simulation's clock.
+const unit = 1 << 20
+
+func inT(t int64) float64 { return float64(t) / unit }
+
+// A simulation is a run as it goes on.
+type simulation struct {
+	cfg      SimConfig
+	random   *rand.Rand
+	machines []Machine
+	place    map[dmutex.NodeID]int // in machines
+	agenda   agenda
+	now      int64
+	wire     []dmutex.Message // on their way, each at the place that its event names
+	free     []uint32         // places on the wire that are free
+	arrival  []int64          // of the last message, by sender and receiver; none if delays are constant
+
+	requests int     // made so far
+	releases int     // likewise
+	left     int64   // when the last one was
+	asked    []int64 // by node: when it requested
+	turn     []int   // by node: how many releases were before that
+	inside   int     // the node in the critical section, -1 if none
+	fence    uint64  // of the last grant
+	events   int     // since the last entry or release
+	before   int     // messages sent before the present request, if load is Rare
+
+	report SimReport
+}
+
+func newSimulation(c SimConfig) (*simulation, error) {
+	n := len(c.Members)
+	bad := func(v float64) bool { return math.IsNaN(v) || v < 0 || v > 1e9 }
+	switch {
+	case n == 0:
+		return nil, fmt.Errorf("%w: SimConfig.Members is empty", dmutex.ErrMisuse)
+	case c.Entries < 1:
+		return nil, fmt.Errorf("%w: SimConfig.Entries is %d, and must be at least 1", dmutex.ErrMisuse, c.Entries)
+	case c.Think != Rare && bad(c.Think) || bad(c.Hold) || bad(c.Tick):
+		return nil, fmt.Errorf("%w: SimConfig.Think, Hold and Tick are %v, %v and %v, and must be from 0 to 1e9 T (Think may be Rare)",
+			dmutex.ErrMisuse, c.Think, c.Hold, c.Tick)
+	case c.Delay > Exponential:
+		return nil, fmt.Errorf("%w: SimConfig.Delay is %v, which there is not", dmutex.ErrMisuse, c.Delay)
+	}
+	s := &simulation{
+		cfg:    c,
+		random: rand.New(rand.NewPCG(c.Seed, 0)),
+		place:  make(map[dmutex.NodeID]int, n),
+		asked:  make([]int64, n),
+		turn:   make([]int, n),
+		inside: -1,
+		report: SimReport{ByNode: make([]int, n)},
+	}
+	if c.Delay != Constant {
+		s.arrival = make([]int64, n*n)
+	}
+	g := group{algorithm: c.Algorithm, members: c.Members}
+	for i, self := range c.Members {
+		m, err := g.birth(self, 0)
+		if err != nil {
+			return nil, err
+		}
+		s.machines = append(s.machines, m)
+		s.place[self] = i
+	}
+	return s, nil
+}
+
+// after plans what node i does, or what happens to the message at place i of
+// the wire.
+func (s *simulation) after(time float64, do verb, i int) {
+	s.agenda.add(s.now+int64(math.Round(time*unit)), do, uint32(i))
+}
+
+func (s *simulation) run() *fault {
+	s.begin()
+	for s.report.Entries < s.cfg.Entries || s.inside >= 0 || s.ticks() == 0 {
+		if len(s.agenda.heap) == 0 {
+			if f := s.silence(); f != nil || s.requests == s.cfg.Entries {
+				return f
+			}
+			s.before = s.report.Messages
+			s.after(0, request, s.random.IntN(len(s.machines)))
+		}
+		if f := s.step(s.agenda.next()); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// begin plans the first requests and ticks.
+func (s *simulation) begin() {
+	if s.ticks() > 0 {
+		for i := range s.machines {
+			s.after(s.cfg.Tick*s.random.Float64(), tick, i)
+		}
+	}
+	if s.cfg.Think == Rare {
+		s.after(0, request, s.random.IntN(len(s.machines)))
+		return
+	}
+	for _, i := range s.random.Perm(len(s.machines)) {
+		s.after(s.cfg.Think*s.random.ExpFloat64(), request, i)
+	}
+}
+
+// ticks returns the time between ticks, 0 if there are none.
+func (s *simulation) ticks() float64 {
+	if _, ok := s.machines[0].(ticker); ok {
+		return s.cfg.Tick
+	}
+	return 0
+}
+
+// silence looks at a group in which nothing will happen by itself.
+func (s *simulation) silence() *fault {
+	for i, m := range s.machines {
+		if m.Phase() == dmutex.Waiting {
+			return faultf(ErrDeadlock, "%d waits, nobody is held and no message is on its way", s.cfg.Members[i])
+		}
+	}
+	if s.cfg.Think == Rare {
+		s.report.Cost.add(float64(s.report.Messages - s.before))
+	}
+	return nil
+}
+
+func (s *simulation) step(e event) *fault {
+	s.now = e.at
+	n := len(s.machines)
+	if s.events++; s.events > 1_000_000+100*n*n {
+		return faultf(ErrLivelock, "%d events since somebody entered or left", s.events-1)
+	}
+	i, msg := int(e.what), dmutex.Message{}
+	switch e.do {
+	case request:
+		if s.requests == s.cfg.Entries {
+			return nil
+		}
+		s.requests++
+		s.asked[i], s.turn[i] = s.now, s.releases
+	case tick:
+		s.after(s.cfg.Tick, tick, i)
+	case deliver:
+		s.free = append(s.free, e.what)
+		msg = s.wire[i]
+		i = s.place[msg.To]
+	}
+	was := s.machines[i].Phase()
+	out, f := act(s.machines[i], s.cfg.Members[i], e.do, msg)
+	if f != nil {
+		return f
+	}
+	for _, o := range out {
+		if f := s.send(i, o); f != nil {
+			return f
+		}
+	}
+	if e.do == release {
+		s.leave(i)
+	} else if was != dmutex.Held && s.machines[i].Phase() == dmutex.Held {
+		return s.enter(i)
+	}
+	return nil
+}
+
+// send puts a message on the wire.
+func (s *simulation) send(from int, msg dmutex.Message) *fault {
+	to, ok := s.place[msg.To]
+	if !ok {
+		return faultf(ErrContract, "%v is for no member", msg)
+	}
+	s.report.Messages++
+	if len(msg.Numbers)+len(msg.Nodes) > 0 {
+		msg = msg.Clone()
+	}
+	at := len(s.wire)
+	if k := len(s.free) - 1; k >= 0 {
+		at = int(s.free[k])
+		s.free = s.free[:k]
+		s.wire[at] = msg
+	} else {
+		s.wire = append(s.wire, msg)
+	}
+	arrives := s.now + s.delay()
+	if s.arrival != nil {
+		last := &s.arrival[from*len(s.machines)+to]
+		arrives = max(arrives, *last)
+		*last = arrives
+	}
+	s.agenda.add(arrives, deliver, uint32(at))
+	return nil
+}
+
+func (s *simulation) delay() int64 {
+	switch s.cfg.Delay {
+	case Uniform:
+		return s.random.Int64N(2*unit + 1)
+	case Exponential:
+		return int64(s.random.ExpFloat64() * unit)
+	default:
+		return unit
+	}
+}
+
+// enter checks the grant of node i, and measures it.
+func (s *simulation) enter(i int) *fault {
+	self, fence := s.cfg.Members[i], s.machines[i].Fence()
+	if s.inside >= 0 {
+		other := s.cfg.Members[s.inside]
+		return faultf(ErrMutualExclusion, "%d and %d are held", min(self, other), max(self, other))
+	}
+	if fence <= s.fence {
+		return faultf(ErrFenceOrder, "%d is held by fence %d after a grant by fence %d", self, fence, s.fence)
+	}
+	s.inside, s.fence, s.events = i, fence, 0
+	s.report.Entries++
+	s.report.ByNode[i]++
+	s.report.Wait.add(inT(s.now - s.asked[i]))
+	if s.turn[i] < s.releases {
+		s.report.Next.add(inT(s.now - s.left))
+	}
+	s.after(s.cfg.Hold, release, i)
+	return nil
+}
+
+// leave notes that node i has left, and plans the next request.
+func (s *simulation) leave(i int) {
+	s.inside, s.left, s.events = -1, s.now, 0
+	s.releases++
+	switch {
+	case s.cfg.Think != Rare:
+		s.after(s.cfg.Think*s.random.ExpFloat64(), request, i)
+	case s.ticks() > 0:
+		s.after(s.random.Float64()*float64(len(s.machines)), request, s.random.IntN(len(s.machines)))
+	}
+}
+
+// conclude computes what follows from the run as a whole.
+func (s *simulation) conclude() {
+	r := &s.report
+	r.Time = inT(s.left)
+	if r.Time > 0 {
+		r.Throughput = float64(r.Entries) / r.Time
+	}
+	squares := 0.0
+	for _, k := range r.ByNode {
+		squares += float64(k) * float64(k)
+	}
+	r.Fairness = float64(r.Entries) * float64(r.Entries) / (float64(len(r.ByNode)) * squares)
+}
+
+// An agenda is the events to come, as a heap with the next one on top.
+type agenda struct {
+	heap  []event
+	count uint64 // events that were ever added
+}
+
+// An event is something that will happen. Of two at the same time, the one that
+// was planned first comes first; so messages that take the same time keep their
+// order.
+type event struct {
+	at    int64
+	order uint64
+	what  uint32 // a node, or a place on the wire
+	do    verb
+}
+
+func (e *event) before(f *event) bool {
+	return e.at < f.at || e.at == f.at && e.order < f.order
+}
+
+func (a *agenda) add(at int64, do verb, what uint32) {
+	e := event{at, a.count, what, do}
+	a.count++
+	a.heap = append(a.heap, e)
+	k := len(a.heap) - 1
+	for k > 0 {
+		parent := (k - 1) / 2
+		if !e.before(&a.heap[parent]) {
+			break
+		}
+		a.heap[k] = a.heap[parent]
+		k = parent
+	}
+	a.heap[k] = e
+}
+
+func (a *agenda) next() event {
+	top := a.heap[0]
+	last := len(a.heap) - 1
+	e := a.heap[last]
+	a.heap = a.heap[:last]
+	if last == 0 {
+		return top
+	}
+	k := 0
+	for {
+		child := 2*k + 1
+		if child >= last {
+			break
+		}
+		if child+1 < last && a.heap[child+1].before(&a.heap[child]) {
+			child++
+		}
+		if !a.heap[child].before(&e) {
+			break
+		}
+		a.heap[k] = a.heap[child]
+		k = child
+	}
+	a.heap[k] = e
+	return top
+}

@@ -1,0 +1,333 @@
+package dmutextest_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+)
+
+// The formulas are held against simulations in algorithms_test.go of the root;
+// here the simulator itself is tested.
+
+func simulate(t *testing.T, c dmutextest.SimConfig) dmutextest.SimReport {
+	t.Helper()
+	r, err := dmutextest.Simulate(c)
+	require.NoError(t, err)
+	require.Equal(t, c.Entries, r.Entries)
+	require.Equal(t, c.Entries, r.Wait.Count)
+	sum := 0
+	for _, k := range r.ByNode {
+		sum += k
+	}
+	require.Equal(t, c.Entries, sum)
+	return r
+}
+
+// A run that can be computed by hand: all request at once and for ever. The
+// first enters after two hops, each of the others one hop after a release.
+func TestSimulateByHand(t *testing.T) {
+	const hold, entries = 3, 12
+	r := simulate(t, dmutextest.SimConfig{
+		Algorithm: ricart.New, Members: dmutextest.Nodes(4), Hold: hold, Entries: entries,
+	})
+	took := float64(2 + entries*hold + (entries - 1))
+	require.Equal(t, took, r.Time)
+	require.Equal(t, entries/took, r.Throughput)
+	require.Equal(t, entries*2*3, r.Messages)
+	require.Equal(t, 6.0, r.PerEntry())
+	require.Equal(t, []int{3, 3, 3, 3}, r.ByNode)
+	require.Equal(t, 1.0, r.Fairness)
+	require.Equal(t, dmutextest.Spread{Count: entries - 1, Mean: 1, Least: 1, Greatest: 1}, r.Next)
+	require.Equal(t, 2.0, r.Wait.Least)
+	require.Equal(t, 2.0+3*(hold+1), r.Wait.Greatest) // that of the last one at the beginning
+	require.Zero(t, r.Cost.Count)
+}
+
+// One at a time: nobody ever waits for anybody.
+func TestSimulateRare(t *testing.T) {
+	r := simulate(t, dmutextest.SimConfig{
+		Algorithm: central.New, Members: dmutextest.Nodes(3), Think: dmutextest.Rare, Hold: 7, Entries: 300, Seed: 1,
+	})
+	require.Zero(t, r.Next)
+	require.Equal(t, 300, r.Cost.Count)
+	require.Equal(t, 0.0, r.Cost.Least)
+	require.Equal(t, 3.0, r.Cost.Greatest)
+	require.Equal(t, 3*(300-r.ByNode[0]), r.Messages)
+	require.Equal(t, 0.0, r.Wait.Least)
+	require.Equal(t, 2.0, r.Wait.Greatest)
+}
+
+// Between the ends of the scale: the longer the nodes think, the less goes
+// through, and none is at a disadvantage.
+func TestSimulateThink(t *testing.T) {
+	last := math.Inf(1)
+	for _, think := range []float64{dmutextest.Saturated, 5, 50, 5000} {
+		r := simulate(t, dmutextest.SimConfig{
+			Algorithm: ricart.New, Members: dmutextest.Nodes(5), Think: think, Hold: 1, Entries: 2000, Seed: 3,
+		})
+		require.Less(t, r.Throughput, last, "think %v", think)
+		require.Greater(t, r.Fairness, 0.98, "think %v", think)
+		last = r.Throughput
+	}
+}
+
+func TestSimulateFairness(t *testing.T) {
+	r := simulate(t, dmutextest.SimConfig{Algorithm: central.New, Members: dmutextest.Nodes(4), Entries: 1})
+	require.Equal(t, 0.25, r.Fairness)
+	r = simulate(t, dmutextest.SimConfig{Algorithm: central.New, Members: dmutextest.Nodes(4), Entries: 2})
+	require.Equal(t, 0.5, r.Fairness)
+}
+
+// The same SimConfig makes the same run, and the seed is a part of it.
+func TestSimulateSeed(t *testing.T) {
+	for _, delay := range []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential} {
+		var reports []dmutextest.SimReport
+		for _, seed := range []uint64{1, 1, 2} {
+			reports = append(reports, simulate(t, dmutextest.SimConfig{
+				Algorithm: suzukikasami.New, Members: []dmutex.NodeID{70, 3, 900}, Delay: delay, Think: 4, Entries: 100, Seed: seed,
+			}))
+		}
+		require.Equal(t, reports[0], reports[1], delay)
+		require.NotEqual(t, reports[0], reports[2], delay)
+	}
+}
+
+// A message takes T on average, whatever the distribution; a request and its
+// grant take two of them.
+func TestSimulateDelay(t *testing.T) {
+	for _, tt := range []struct {
+		delay           dmutextest.Delay
+		least, greatest float64
+	}{
+		{dmutextest.Constant, 2, 2},
+		{dmutextest.Uniform, 0, 4},
+		{dmutextest.Exponential, 0, math.Inf(1)},
+	} {
+		r := simulate(t, dmutextest.SimConfig{
+			Algorithm: central.At(1), Members: dmutextest.Nodes(1000), Delay: tt.delay, Think: dmutextest.Rare, Entries: 20_000, Seed: 1,
+		})
+		require.InDelta(t, 2, r.Wait.Mean, 0.05, tt.delay)
+		require.LessOrEqual(t, r.Wait.Greatest, tt.greatest, tt.delay)
+		require.GreaterOrEqual(t, r.Wait.Least, 0.0)
+		if tt.delay == dmutextest.Exponential {
+			require.Greater(t, r.Wait.Greatest, 8.0)
+		}
+	}
+}
+
+// Whatever the delays, the messages from one node to another keep their order.
+func TestSimulateOrder(t *testing.T) {
+	for _, delay := range []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential} {
+		heard := make(map[dmutex.NodeID][]uint64)
+		chatty := spoil(func(n *spoilt) {
+			n.request = func() ([]dmutex.Message, error) {
+				out, err := n.Machine.Request()
+				for k := range uint64(100) {
+					out = append(out, dmutex.Message{Kind: dmutex.Reply, From: n.self, To: 3 - n.self, Clock: k})
+				}
+				return out, err
+			}
+			n.handle = func(m dmutex.Message) ([]dmutex.Message, error) {
+				if m.Kind == dmutex.Reply {
+					heard[m.To] = append(heard[m.To], m.Clock)
+					return nil, nil
+				}
+				return n.Machine.Handle(m)
+			}
+		})
+		simulate(t, dmutextest.SimConfig{Algorithm: chatty, Members: dmutextest.Nodes(2), Delay: delay, Entries: 2, Seed: 8})
+		for _, to := range dmutextest.Nodes(2) {
+			require.Len(t, heard[to], 100, delay)
+			require.IsIncreasing(t, heard[to], delay)
+		}
+	}
+}
+
+// Lamport's algorithm, which needs the order, stands all delays.
+func TestSimulateRandomDelays(t *testing.T) {
+	for seed := range uint64(20) {
+		for _, delay := range []dmutextest.Delay{dmutextest.Uniform, dmutextest.Exponential} {
+			r := simulate(t, dmutextest.SimConfig{
+				Algorithm: lamport.OmitReplies, Members: dmutextest.Nodes(7), Delay: delay, Entries: 100, Seed: seed,
+			})
+			require.LessOrEqual(t, r.PerEntry(), 18.0, "seed %d", seed)
+		}
+	}
+}
+
+// Ticks are what moves a circulating token: the faster the nodes tick, the more
+// often it goes around.
+func TestSimulateTick(t *testing.T) {
+	last := math.Inf(1)
+	for _, tick := range []float64{0.5, 2, 8} {
+		r := simulate(t, dmutextest.SimConfig{
+			Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(6), Think: dmutextest.Rare, Tick: tick, Entries: 300, Seed: 1,
+		})
+		require.Zero(t, r.Cost.Count)
+		require.Less(t, r.PerEntry(), last)
+		require.LessOrEqual(t, r.Wait.Greatest, 6+5*tick)
+		last = r.PerEntry()
+	}
+	_, err := dmutextest.Simulate(dmutextest.SimConfig{
+		Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(6), Think: dmutextest.Rare, Entries: 20,
+	})
+	require.ErrorIs(t, err, dmutextest.ErrDeadlock, "no ticks")
+}
+
+// A thousand machines. DMUTEX_LONG is not needed: it takes a second.
+func TestSimulateThousand(t *testing.T) {
+	r := simulate(t, dmutextest.SimConfig{
+		Algorithm: suzukikasami.New, Members: dmutextest.Nodes(1000), Hold: 1, Entries: 1000, Seed: 1,
+	})
+	require.Equal(t, 999*999+999, r.Messages) // who begins with the token needs none
+	require.Equal(t, 1.0, r.Fairness)
+}
+
+// What goes wrong is found, and told with the seed.
+func TestSimulateViolations(t *testing.T) {
+	stranger := dmutex.Message{Kind: dmutex.Reply, From: 1, To: 77, Attempt: 1}
+	for _, tt := range []struct {
+		name  string
+		spoil func(*spoilt)
+		want  error
+		why   string
+	}{
+		{"everybody enters", func(n *spoilt) { n.request = n.enter }, dmutextest.ErrMutualExclusion, "1 and 2 are held"},
+		{"fences repeat", func(n *spoilt) { n.fence = func(uint64) uint64 { return 1 } }, dmutextest.ErrFenceOrder, "by fence 1 after a grant by fence 1"},
+		{"grants are dropped", func(n *spoilt) {
+			n.handle = func(m dmutex.Message) ([]dmutex.Message, error) {
+				if m.Kind == dmutex.Grant {
+					return nil, nil
+				}
+				return n.Machine.Handle(m)
+			}
+		}, dmutextest.ErrDeadlock, "waits, nobody is held"},
+		{"messages are refused", func(n *spoilt) {
+			n.handle = func(dmutex.Message) ([]dmutex.Message, error) { return nil, errors.New("no") }
+		}, dmutextest.ErrRefused, "no"},
+		{"strangers are told", func(n *spoilt) {
+			n.request = func() ([]dmutex.Message, error) {
+				_, err := n.Machine.Request()
+				return []dmutex.Message{{Kind: dmutex.Request, From: n.self, To: stranger.To, Attempt: 1}}, err
+			}
+		}, dmutextest.ErrContract, "77"},
+		{"they chat for ever", func(n *spoilt) {
+			n.handle = func(m dmutex.Message) ([]dmutex.Message, error) {
+				return []dmutex.Message{{Kind: dmutex.Reply, From: m.To, To: m.From, Attempt: 1}}, nil
+			}
+		}, dmutextest.ErrLivelock, "events since"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := dmutextest.Simulate(dmutextest.SimConfig{
+				Algorithm: spoil(tt.spoil), Members: dmutextest.Nodes(2), Hold: 1, Entries: 10, Seed: 5,
+			})
+			require.ErrorIs(t, err, tt.want)
+			require.ErrorContains(t, err, tt.why)
+			require.ErrorContains(t, err, "(seed 5, after ")
+		})
+	}
+}
+
+// A spoilt machine is central's, but for what is replaced.
+type spoilt struct {
+	dmutextest.Machine
+	self    dmutex.NodeID
+	request func() ([]dmutex.Message, error)
+	handle  func(dmutex.Message) ([]dmutex.Message, error)
+	fence   func(uint64) uint64
+	entered bool
+}
+
+func spoil(how func(*spoilt)) dmutex.Algorithm {
+	return func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := central.New(s)
+		if err != nil {
+			return nil, err
+		}
+		n := &spoilt{Machine: m.(dmutextest.Machine), self: s.Self}
+		n.request, n.handle, n.fence = n.Machine.Request, n.Machine.Handle, func(f uint64) uint64 { return f }
+		how(n)
+		return n, nil
+	}
+}
+
+func (n *spoilt) enter() ([]dmutex.Message, error) {
+	n.entered = true
+	return nil, nil
+}
+
+func (n *spoilt) Request() ([]dmutex.Message, error)                { return n.request() }
+func (n *spoilt) Handle(m dmutex.Message) ([]dmutex.Message, error) { return n.handle(m) }
+func (n *spoilt) Clone() dmutex.Machine                             { return n }
+
+func (n *spoilt) Phase() dmutex.Phase {
+	if n.entered {
+		return dmutex.Held
+	}
+	return n.Machine.Phase()
+}
+
+func (n *spoilt) Fence() uint64 {
+	if n.Phase() != dmutex.Held {
+		return 0
+	}
+	return n.fence(max(1, n.Machine.Fence()))
+}
+
+func TestSimulateRefuses(t *testing.T) {
+	good := dmutextest.SimConfig{Algorithm: central.New, Members: dmutextest.Nodes(3), Entries: 1}
+	_, err := dmutextest.Simulate(good)
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		why  string
+		harm func(*dmutextest.SimConfig)
+	}{
+		{"Members is empty", func(c *dmutextest.SimConfig) { c.Members = nil }},
+		{"names a node twice", func(c *dmutextest.SimConfig) { c.Members = []dmutex.NodeID{1, 1} }},
+		{"Entries is 0", func(c *dmutextest.SimConfig) { c.Entries = 0 }},
+		{"Think may be Rare", func(c *dmutextest.SimConfig) { c.Think = -1 }},
+		{"Think may be Rare", func(c *dmutextest.SimConfig) { c.Think = math.NaN() }},
+		{"Think may be Rare", func(c *dmutextest.SimConfig) { c.Hold = math.Inf(1) }},
+		{"Think may be Rare", func(c *dmutextest.SimConfig) { c.Tick = 1e300 }},
+		{"delay 9", func(c *dmutextest.SimConfig) { c.Delay = 9 }},
+	} {
+		c := good
+		tt.harm(&c)
+		_, err := dmutextest.Simulate(c)
+		require.ErrorIs(t, err, dmutex.ErrMisuse, tt.why)
+		require.ErrorContains(t, err, tt.why)
+	}
+}
+
+func ExampleSimulate() {
+	for _, think := range []float64{dmutextest.Rare, dmutextest.Saturated} {
+		r, err := dmutextest.Simulate(dmutextest.SimConfig{
+			Algorithm: suzukikasami.New,
+			Members:   dmutextest.Nodes(100),
+			Think:     think,
+			Hold:      1,
+			Entries:   10_000,
+			Seed:      1,
+		})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Printf("%.2f messages an entry, %.2f T from request to entry, %.2f T from release to entry\n",
+			r.PerEntry(), r.Wait.Mean, r.Next.Mean)
+	}
+	// Output:
+	// 99.17 messages an entry, 1.98 T from request to entry, 0.00 T from release to entry
+	// 99.99 messages an entry, 198.00 T from request to entry, 1.00 T from release to entry
+}
