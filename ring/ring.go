@@ -30,10 +30,9 @@
 // overtook the token could go around without meeting it), and must not repeat
 // them. The cost is none for the node where the token rests, and exactly N for
 // an isolated request: a WANT or the TOKEN crosses each edge of the ring. In
-// any run it is at most N an entry; under load the token serves several on its
-// way around. The delay is N hops when nobody else is interested, and 1 to N-1
-// hops from a release to the next entry. The rate is 1 message an entry at
-// best, when everybody always wants. One node that stops breaks the ring.
+// any run it is at most N an entry, and 2 when everybody always wants the
+// token. The delay is N hops when nobody else is interested, and 1 to N-1 hops
+// from a release to the next entry. One node that stops breaks the ring.
 //
 // Departures: messages carry the highest fence known; a cancelled request runs
 // its course as [dmutex.Site] tells.

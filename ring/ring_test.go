@@ -147,20 +147,30 @@ func TestIsolatedCost(t *testing.T) {
 	}
 }
 
-// When everybody always wants it, a circulating token costs 1 message an entry.
+// When everybody always wants it, a circulating token costs 1 message an entry,
+// and a parked one 2: a WANT need only go to the next node.
 func TestSaturatedCost(t *testing.T) {
 	const n, entries = 5, 50
-	g := newGroup(t, Circulate(1), n, 1)
-	for _, m := range g.machines[1:] {
-		g.send(m.Request())
-	}
-	for i := range entries {
-		m := g.machines[i%n]
-		require.Equal(t, dmutex.Held, m.Phase())
-		g.send(m.Release())
-		g.send(m.Request())
-		g.deliver()
-		require.Equal(t, i+1, g.sent)
+	for name, tt := range map[string]struct {
+		algorithm dmutex.Algorithm
+		cost      int
+	}{"circulating": {Circulate(1), 1}, "parked": {New, 2}} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t, tt.algorithm, n, 1)
+			for _, m := range g.machines[1:] {
+				g.send(m.Request())
+			}
+			g.deliver()
+			g.sent = 0
+			for i := range entries {
+				m := g.machines[i%n]
+				require.Equal(t, dmutex.Held, m.Phase())
+				g.send(m.Release())
+				g.send(m.Request())
+				g.deliver()
+				require.Equal(t, tt.cost*(i+1), g.sent)
+			}
+		})
 	}
 }
 
