@@ -348,37 +348,45 @@ func (b *bench) closeWaits() {
 }
 
 func (b *bench) closeEnds() {
-	const enough = 100
+	const enough, ahead = 100, 50
 	from, to := b.make(1), b.make(2)
 	require.NoError(b, from.Open(func(dmutex.NodeID, []byte) {}))
 	var closed atomic.Bool
-	var arrived atomic.Int32
-	flowing := make(chan struct{})
+	arrived, more, flowing := 0, make(chan struct{}, ahead), make(chan struct{})
+	var delivering sync.Mutex
 	require.NoError(b, to.Open(func(dmutex.NodeID, []byte) {
 		if closed.Load() {
 			b.Error("delivered after Close")
 		}
-		if arrived.Add(1) == enough {
+		delivering.Lock()
+		defer delivering.Unlock()
+		if arrived++; arrived == enough {
 			close(flowing)
+		}
+		select {
+		case more <- struct{}{}:
+		default:
 		}
 	}))
 	stop := make(chan struct{})
 	var sending sync.WaitGroup
-	sending.Go(func() {
+	sending.Go(func() { // keeps some frames under way, until nobody takes them
+		for range ahead {
+			_ = from.Send(2, []byte{1})
+		}
 		for {
 			select {
+			case <-more:
+				_ = from.Send(2, []byte{1})
 			case <-stop:
 				return
-			default:
-				_ = from.Send(2, []byte{1}) // full is as good as sent here
-				runtime.Gosched()
 			}
 		}
 	})
 	await(b, flowing, "frames")
 	require.NoError(b, to.Close())
 	closed.Store(true)
-	for range 100 {
+	for range ahead {
 		_ = from.Send(2, []byte{1})
 	}
 	close(stop)

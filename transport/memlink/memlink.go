@@ -45,6 +45,8 @@ const (
 	// for each frame beside its own. Beyond it Send refuses with
 	// [transport.ErrFull].
 	Backlog = 4 << 20
+
+	overhead = 64
 )
 
 // A Network joins the links that it makes. Its methods are safe for concurrent
@@ -59,7 +61,7 @@ type Network struct {
 	luck  map[route]*rand.Rand
 	cut   map[route]bool
 	group map[dmutex.NodeID]int // nodes of different groups do not reach each other
-	sent  uint64                // copies so far, to keep those due together in order
+	sent  uint64                // copies so far, which keeps those due together in order
 }
 
 type route struct{ from, to dmutex.NodeID }
@@ -150,8 +152,6 @@ type frame struct {
 	turn uint64        // among those due together
 }
 
-func (f *frame) weight() int { return len(f.data) + 64 }
-
 // MaxFrame implements [transport.Link].
 func (l *link) MaxFrame() int { return MaxFrame }
 
@@ -225,19 +225,21 @@ func (n *Network) now() time.Duration {
 
 // push queues a copy, unless too much is queued already.
 func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
-	n := l.network
-	f := &frame{}
-	if last := len(l.spare) - 1; last >= 0 {
-		f, l.spare = l.spare[last], l.spare[:last]
-	}
-	f.from, f.data = from, append(f.data[:0], data...)
-	if l.bytes+f.weight() > Backlog {
-		l.spare = append(l.spare, f)
+	weight := len(data) + overhead
+	if l.bytes+weight > Backlog {
 		return false
 	}
+	l.bytes += weight
+	var f *frame
+	if last := len(l.spare) - 1; last >= 0 {
+		f, l.spare = l.spare[last], l.spare[:last]
+	} else {
+		f = new(frame)
+	}
+	n := l.network
 	n.sent++
+	f.from, f.data = from, append(f.data[:0], data...)
 	f.due, f.turn = n.now()+delay, n.sent
-	l.bytes += f.weight()
 	heap.Push(&l.queue, f)
 	if l.queue[0] == f {
 		l.poke()
@@ -290,7 +292,7 @@ func (l *link) next() (f *frame, wait time.Duration, open bool) {
 		return nil, wait, true
 	}
 	f = heap.Pop(&l.queue).(*frame)
-	l.bytes -= f.weight()
+	l.bytes -= len(f.data) + overhead
 	return f, 0, true
 }
 

@@ -1,7 +1,12 @@
 package memlink_test
 
 import (
+	"fmt"
+	"math"
+	"os"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,17 +16,284 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-var links = dmutextest.Links{
-	New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
-		network, err := memlink.New(memlink.Config{})
-		require.NoError(t, err)
-		return network.Link
-	},
-	Ordered:  true,
-	Synctest: true,
+// links describes links of networks with the given faults.
+func links(config memlink.Config) dmutextest.Links {
+	return dmutextest.Links{
+		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+			network, err := memlink.New(config)
+			require.NoError(t, err)
+			return network.Link
+		},
+		Ordered:  config.MinDelay == config.MaxDelay,
+		Synctest: true,
+	}
 }
 
-func TestLink(t *testing.T) { dmutextest.TestLink(t, links) }
+func TestLink(t *testing.T) {
+	for _, config := range []memlink.Config{
+		{},
+		{MinDelay: time.Millisecond, MaxDelay: time.Millisecond},
+		{MaxDelay: time.Millisecond},
+	} {
+		t.Run(fmt.Sprintf("delay %v to %v", config.MinDelay, config.MaxDelay), func(t *testing.T) {
+			dmutextest.TestLink(t, links(config))
+		})
+	}
+}
+
+// Sessions repair what the network does, and what is done to frames before they
+// reach it. With DMUTEX_LONG=1 for 500 seeds.
 func TestSession(t *testing.T) {
-	dmutextest.TestSession(t, links, dmutextest.Faults{Seed: 1, Loss: .1, Duplicate: .1, Reorder: .1}, nil)
+	seeds := uint64(20)
+	if os.Getenv("DMUTEX_LONG") != "" {
+		seeds = 500
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			bad := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 10 * time.Millisecond}
+			dmutextest.TestSession(t, links(bad), dmutextest.Faults{}, nil)
+			worse := dmutextest.Faults{Seed: seed, Loss: 0.1, Duplicate: 0.1, Reorder: 0.1}
+			dmutextest.TestSession(t, links(memlink.Config{}), worse, nil)
+			dmutextest.TestSession(t, links(bad), worse, nil)
+		})
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, test := range []struct {
+		config memlink.Config
+		says   string // part of the refusal; empty if accepted
+	}{
+		{memlink.Config{Loss: 1, Duplicate: 1}, ""},
+		{memlink.Config{Loss: -0.1}, "Config.Loss"},
+		{memlink.Config{Loss: 1.1}, "Config.Loss"},
+		{memlink.Config{Loss: math.NaN()}, "Config.Loss"},
+		{memlink.Config{Duplicate: 2}, "Config.Duplicate"},
+		{memlink.Config{MinDelay: 1, MaxDelay: 1}, ""},
+		{memlink.Config{MinDelay: -1, MaxDelay: 1}, "Config.MinDelay"},
+		{memlink.Config{MinDelay: 2, MaxDelay: 1}, "Config.MinDelay"},
+	} {
+		_, err := memlink.New(test.config)
+		if test.says == "" {
+			require.NoError(t, err, "%+v", test.config)
+			continue
+		}
+		require.ErrorIs(t, err, dmutex.ErrMisuse, "%+v", test.config)
+		require.ErrorContains(t, err, test.says)
+	}
+}
+
+// A receiver keeps what arrives in a list, to be read when the bubble rests.
+type receiver struct {
+	transport.Link
+	got []arrival
+}
+
+type arrival struct {
+	from dmutex.NodeID
+	n    byte
+	at   time.Duration
+}
+
+// open opens a link for each of nodes 1 to n.
+func open(t *testing.T, network *memlink.Network, n int) []*receiver {
+	t.Helper()
+	birth := time.Now()
+	nodes := make([]*receiver, n)
+	for i := range nodes {
+		r := &receiver{Link: network.Link(dmutex.NodeID(i + 1))}
+		t.Cleanup(func() { require.NoError(t, r.Close()) })
+		require.NoError(t, r.Open(func(from dmutex.NodeID, frame []byte) {
+			r.got = append(r.got, arrival{from, frame[0], time.Since(birth)})
+		}))
+		nodes[i] = r
+	}
+	return nodes
+}
+
+// fates sends 200 frames from node 1 to node 2 and says what became of each: how
+// often it came.
+func fates(t *testing.T, config memlink.Config) (times [200]int, got []arrival) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(config)
+		require.NoError(t, err)
+		nodes := open(t, network, 2)
+		for i := range times {
+			require.NoError(t, nodes[0].Send(2, []byte{byte(i)}))
+		}
+		time.Sleep(config.MaxDelay) // of the bubble's clock
+		synctest.Wait()
+		got = nodes[1].got
+	})
+	for _, a := range got {
+		times[a.n]++
+	}
+	return times, got
+}
+
+func TestFaults(t *testing.T) {
+	count := func(times [200]int, want int) (n int) {
+		for _, n1 := range times {
+			if n1 == want {
+				n++
+			}
+		}
+		return n
+	}
+	times, _ := fates(t, memlink.Config{})
+	require.Equal(t, 200, count(times, 1))
+	times, _ = fates(t, memlink.Config{Loss: 1})
+	require.Equal(t, 200, count(times, 0))
+	times, _ = fates(t, memlink.Config{Duplicate: 1})
+	require.Equal(t, 200, count(times, 2))
+
+	config := memlink.Config{Seed: 1, Loss: 0.3, Duplicate: 0.2}
+	times, _ = fates(t, config)
+	require.InDelta(t, 200*0.3, count(times, 0), 25, "seed 1")
+	require.InDelta(t, 200*0.7*0.2, count(times, 2), 25, "seed 1")
+	again, _ := fates(t, config)
+	require.Equal(t, times, again, "the same seed is the same fate")
+	config.MaxDelay = time.Second
+	delayed, _ := fates(t, config)
+	require.Equal(t, times, delayed, "and a delay does not change it")
+	config.Seed = 2
+	other, _ := fates(t, config)
+	require.NotEqual(t, times, other)
+}
+
+func TestDelay(t *testing.T) {
+	_, got := fates(t, memlink.Config{MinDelay: time.Second, MaxDelay: time.Second})
+	for i, a := range got {
+		require.Equal(t, arrival{1, byte(i), time.Second}, a)
+	}
+	config := memlink.Config{Seed: 1, MinDelay: time.Second, MaxDelay: 3 * time.Second}
+	_, got = fates(t, config)
+	overtaken := 0
+	for i, a := range got {
+		require.True(t, config.MinDelay <= a.at && a.at < config.MaxDelay, "arrives after %v", a.at)
+		if i > 0 && a.n < got[i-1].n {
+			overtaken++
+		}
+	}
+	require.Greater(t, overtaken, 50, "seed 1")
+	_, again := fates(t, config)
+	require.Equal(t, got, again)
+}
+
+// reached lets every node send to every other and tells who heard whom.
+func reached(t *testing.T, nodes []*receiver) string {
+	t.Helper()
+	for i, from := range nodes {
+		for j := range nodes {
+			if i != j {
+				require.NoError(t, from.Send(dmutex.NodeID(j+1), []byte{0}))
+			}
+		}
+	}
+	synctest.Wait()
+	var s string
+	for i := range nodes {
+		for j, to := range nodes {
+			for _, a := range to.got {
+				if a.from == dmutex.NodeID(i+1) {
+					s += fmt.Sprintf("%d>%d ", i+1, j+1)
+				}
+			}
+		}
+	}
+	for _, n := range nodes {
+		n.got = nil
+	}
+	return s
+}
+
+func TestPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		nodes := open(t, network, 4)
+		const all = "1>2 1>3 1>4 2>1 2>3 2>4 3>1 3>2 3>4 4>1 4>2 4>3 "
+		require.Equal(t, all, reached(t, nodes))
+
+		network.Partition([]dmutex.NodeID{1, 4}, []dmutex.NodeID{2})
+		require.Equal(t, "1>4 4>1 ", reached(t, nodes))
+		network.Partition([]dmutex.NodeID{1}) // the others are a group too
+		require.Equal(t, "2>3 2>4 3>2 3>4 4>2 4>3 ", reached(t, nodes))
+		network.Cut(2, 3) // but not back
+		require.Equal(t, "2>4 3>2 3>4 4>2 4>3 ", reached(t, nodes))
+		network.Partition()
+		require.Equal(t, "1>2 1>3 1>4 2>1 2>4 3>1 3>2 3>4 4>1 4>2 4>3 ", reached(t, nodes))
+		network.Partition([]dmutex.NodeID{1})
+		network.Heal()
+		require.Equal(t, all, reached(t, nodes))
+	})
+}
+
+// A node that is known but not there is no error, as on any network.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		nodes := open(t, network, 2)
+		third := network.Link(3)
+		require.NoError(t, nodes[0].Send(3, []byte{1}))
+		second := network.Link(2)
+		require.ErrorIs(t, second.Open(func(dmutex.NodeID, []byte) {}), dmutex.ErrMisuse)
+		require.NoError(t, nodes[1].Close())
+		require.NoError(t, nodes[0].Send(2, []byte{1}))
+		require.NoError(t, second.Open(func(dmutex.NodeID, []byte) { t.Error("what came before is lost") }))
+		synctest.Wait()
+		require.NoError(t, second.Close())
+		require.NoError(t, third.Close())
+	})
+}
+
+func TestBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{MinDelay: time.Second, MaxDelay: time.Second})
+		require.NoError(t, err)
+		nodes := open(t, network, 3)
+		frame := make([]byte, memlink.MaxFrame)
+		for range memlink.Backlog / (memlink.MaxFrame + 64) {
+			require.NoError(t, nodes[0].Send(2, frame))
+		}
+		require.ErrorIs(t, nodes[0].Send(2, frame), transport.ErrFull)
+		require.NoError(t, nodes[0].Send(3, frame))
+		time.Sleep(time.Second) // of the bubble's clock
+		synctest.Wait()
+		require.NoError(t, nodes[0].Send(2, frame))
+	})
+}
+
+func TestSteadyStateDoesNotAllocate(t *testing.T) {
+	network, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	one, two := network.Link(1), network.Link(2)
+	pong := make(chan struct{}, 1)
+	require.NoError(t, one.Open(func(dmutex.NodeID, []byte) { pong <- struct{}{} }))
+	require.NoError(t, two.Open(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) }))
+	frame := make([]byte, 32)
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		_ = one.Send(2, frame)
+		<-pong
+	}))
+	require.NoError(t, one.Close())
+	require.NoError(t, two.Close())
+}
+
+func BenchmarkPingPong(b *testing.B) {
+	network, err := memlink.New(memlink.Config{})
+	require.NoError(b, err)
+	one, two := network.Link(1), network.Link(2)
+	pong := make(chan struct{}, 1)
+	require.NoError(b, one.Open(func(dmutex.NodeID, []byte) { pong <- struct{}{} }))
+	require.NoError(b, two.Open(func(from dmutex.NodeID, frame []byte) { _ = two.Send(from, frame) }))
+	frame := make([]byte, 32)
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = one.Send(2, frame)
+		<-pong
+	}
+	require.NoError(b, one.Close())
+	require.NoError(b, two.Close())
 }
