@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dmutex/dmutex"
 )
@@ -175,6 +176,16 @@ func contract(m Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence ui
 	return nil
 }
 
+// addressed checks that messages are for members.
+func (g *group) addressed(out []dmutex.Message) *fault {
+	for _, o := range out {
+		if !slices.Contains(g.members, o.To) {
+			return faultf(ErrContract, "%v is for no member", o)
+		}
+	}
+	return nil
+}
+
 func input(m Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 	switch do {
 	case request:
@@ -259,21 +270,18 @@ func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) *fault 
 
 // rests checks a state in which no message is on its way.
 func rests(members []dmutex.NodeID, nodes []*local) *fault {
-	waits, stirs := -1, false
-	for i, l := range nodes {
-		stirs = stirs || l.stirs
-		switch l.phase {
-		case dmutex.Held:
+	for _, l := range nodes {
+		if l.phase == dmutex.Held || l.stirs {
 			return nil
-		case dmutex.Waiting:
-			waits = i
 		}
 	}
-	if waits >= 0 && !stirs {
-		return faultf(ErrDeadlock, "%d waits, nobody is held and no message is on its way", members[waits])
+	for i, l := range nodes {
+		if l.phase == dmutex.Waiting {
+			return faultf(ErrDeadlock, "%d waits, nobody is held and no message is on its way", members[i])
+		}
 	}
 	for _, l := range nodes {
-		if waits < 0 && !l.clean {
+		if !l.clean {
 			return faultf(ErrLeftBehind, "all are idle, no message is on its way, and there is %q", l.text)
 		}
 	}

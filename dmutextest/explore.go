@@ -2,6 +2,7 @@ package dmutextest
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -128,7 +129,7 @@ func (e *explorer) explore() *Violation {
 			if next, v = e.expand(id, s, next); v != nil {
 				return v
 			}
-			if e.cfg.MaxStates > 0 && len(e.parent) >= e.cfg.MaxStates {
+			if e.full() {
 				return nil
 			}
 			if e.cfg.Progress != nil && id%(1<<16) == 0 {
@@ -141,6 +142,12 @@ func (e *explorer) explore() *Violation {
 		}
 	}
 	return e.ending()
+}
+
+// full reports whether the exploration is to be cut short.
+func (e *explorer) full() bool {
+	return e.cfg.MaxStates > 0 && len(e.parent) >= e.cfg.MaxStates ||
+		len(e.parent) >= removes-1<<16 || len(e.edges) >= math.MaxUint32-1<<16 // the numbers are used up
 }
 
 // expand finds the states that follow state id, and adds the new ones to next.

@@ -21,25 +21,26 @@ func FuzzMachine(f *testing.F, algorithm dmutex.Algorithm, members ...dmutex.Nod
 	f.Add([]byte{0, 0, 0, 1, 4, 0, 4, 0, 4, 0, 4, 0, 2, 0, 4, 0})
 	f.Add([]byte{0, 0, 1, 0, 0, 0, 5, 2, 0, 1, 1, 0, 0, 0, 0})
 	f.Add([]byte("forged messages of many kinds, in an order that nobody foresaw"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		z := &fuzz{t: t, members: members, data: data}
-		g := group{algorithm: algorithm, members: members}
-		for _, self := range members {
-			m, err := g.birth(self, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			z.machines = append(z.machines, m)
+	f.Fuzz(func(t *testing.T, data []byte) { fuzzOnce(t, algorithm, members, data) })
+}
+
+func fuzzOnce(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID, data []byte) {
+	z := &fuzz{t: t, group: group{algorithm: algorithm, members: members}, data: data}
+	for _, self := range members {
+		m, err := z.birth(self, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for len(z.data) > 0 {
-			z.turn()
-		}
-	})
+		z.machines = append(z.machines, m)
+	}
+	for len(z.data) > 0 {
+		z.turn()
+	}
 }
 
 type fuzz struct {
-	t        *testing.T
-	members  []dmutex.NodeID
+	t testing.TB
+	group
 	machines []Machine
 	wire     []dmutex.Message
 	data     []byte
@@ -76,9 +77,7 @@ func (z *fuzz) turn() {
 		if z.below(8) > 0 { // else it comes again
 			z.wire = slices.Delete(z.wire, k, k+1)
 		}
-		if i := slices.Index(z.members, msg.To); i >= 0 {
-			z.input(i, deliver, msg.Clone())
-		}
+		z.input(slices.Index(z.members, msg.To), deliver, msg.Clone())
 	}
 }
 
@@ -140,7 +139,11 @@ func (z *fuzz) input(i int, do verb, msg dmutex.Message) {
 	if !do.lawful(was) {
 		z.t.Fatalf("%q: %s is taken", before, what)
 	}
-	if f := contract(m, self, do, was, fence, out); f != nil {
+	f := contract(m, self, do, was, fence, out)
+	if f == nil {
+		f = z.addressed(out)
+	}
+	if f != nil {
 		z.t.Fatalf("%q: %s: %v", before, what, f)
 	}
 	if c := text(m.Clone().(Machine)); c != text(m) {

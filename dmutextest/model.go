@@ -2,6 +2,7 @@ package dmutextest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -19,8 +20,8 @@ type Config struct {
 	// times each: one number for all nodes, or one for each in the order of
 	// Members. A lock that is held is always released, after any time. Ticks
 	// are for machines with a method Tick() ([]dmutex.Message, error); when
-	// somebody waits and nothing else can happen, time passes and they tick
-	// without limit.
+	// somebody waits, or something is left over, and no message is on its way,
+	// time passes and they tick without limit.
 	Requests, Cancels, Ticks []int
 
 	// MaxStates cuts an exploration short; 0 does not.
@@ -94,6 +95,9 @@ func newModel(c Config) (*model, []uint32, error) {
 	if m.n == 0 {
 		return nil, nil, fmt.Errorf("%w: Config.Members is empty", dmutex.ErrMisuse)
 	}
+	if min(c.Network.Duplicates, c.Network.Losses) < 0 || max(c.Network.Duplicates, c.Network.Losses) > math.MaxUint16 {
+		return nil, nil, fmt.Errorf("%w: duplicates and losses are from 0 to 65535", dmutex.ErrMisuse)
+	}
 	s := make([]uint32, m.head())
 	for i, self := range c.Members {
 		machine, err := m.birth(self, 0)
@@ -158,19 +162,16 @@ func (m *model) local(i int, machine Machine) (uint32, *fault) {
 }
 
 // flight returns the number of a message.
-func (m *model) flight(from int, msg dmutex.Message) (uint32, *fault) {
+func (m *model) flight(from int, msg dmutex.Message) uint32 {
 	key := msg.String()
-	if id, ok := m.flightID[key]; ok {
-		return id, nil
+	id, ok := m.flightID[key]
+	if !ok {
+		id = uint32(len(m.flights))
+		to := slices.Index(m.members, msg.To)
+		m.flights = append(m.flights, flight{msg.Clone(), to, uint32(from*m.n + to)})
+		m.flightID[key] = id
 	}
-	to := slices.Index(m.members, msg.To)
-	if to < 0 {
-		return 0, faultf(ErrContract, "%v is for no member", msg)
-	}
-	id := uint32(len(m.flights))
-	m.flights = append(m.flights, flight{msg.Clone(), to, uint32(from*m.n + to)})
-	m.flightID[key] = id
-	return id, nil
+	return id
 }
 
 // step returns what an input does to node i in one of its states. msg counts
@@ -193,15 +194,17 @@ func (m *model) run(i int, from uint32, do verb, msg uint32) (s step) {
 		in = m.flights[msg].Clone()
 	}
 	out, f := act(machine, m.members[i], do, in)
+	if f == nil {
+		f = m.addressed(out)
+	}
+	if now := text(m.locals[from].machine); f == nil && now != m.locals[from].text {
+		f = faultf(ErrContract, "an input to a clone of %q made it %q", m.locals[from].text, now)
+	}
 	if f != nil {
 		return step{fault: f}
 	}
 	for _, o := range out {
-		id, f := m.flight(i, o)
-		if f != nil {
-			return step{fault: f}
-		}
-		s.sent = append(s.sent, id)
+		s.sent = append(s.sent, m.flight(i, o))
 	}
 	s.to, s.fault = m.local(i, machine)
 	s.enters = m.locals[from].phase != dmutex.Held && m.locals[s.to].phase == dmutex.Held
@@ -252,21 +255,20 @@ func (m *model) possible(s []uint32) []action {
 	return list
 }
 
-// calm reports whether somebody waits and only time can help.
+// calm reports whether something is unfinished and only time can help.
 func (m *model) calm(s []uint32) bool {
 	if len(s) > m.head() {
 		return false
 	}
-	waits := false
+	unfinished := false
 	for _, id := range s[:m.n] {
-		switch m.locals[id].phase {
-		case dmutex.Held:
+		l := &m.locals[id]
+		if l.phase == dmutex.Held {
 			return false
-		case dmutex.Waiting:
-			waits = true
 		}
+		unfinished = unfinished || l.phase == dmutex.Waiting || !l.clean
 	}
-	return waits
+	return unfinished
 }
 
 // apply returns the state that an action leads to. It is overwritten by the

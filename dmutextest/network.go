@@ -68,9 +68,9 @@ func ParseNetwork(s string) (Network, error) {
 			n.Unordered = true
 		case i > 0 && len(words) == 2 && words[0] == "channel":
 			n.Channel, err = atLeastOne(words[1])
-		case i > 0 && len(words) == 2 && strings.HasPrefix(words[1], "duplicate"):
+		case i > 0 && len(words) == 2 && (words[1] == "duplicate" || words[1] == "duplicates"):
 			n.Duplicates, err = atLeastOne(words[0])
-		case i > 0 && len(words) == 2 && strings.HasPrefix(words[1], "loss"):
+		case i > 0 && len(words) == 2 && (words[1] == "loss" || words[1] == "losses"):
 			n.Losses, err = atLeastOne(words[0])
 		default:
 			err = strconv.ErrSyntax

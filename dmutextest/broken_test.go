@@ -1,0 +1,329 @@
+package dmutextest
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/ricart"
+)
+
+var _ = flag.Bool("update", false, "rewrite the golden files")
+
+// A broken machine is a good one with something wrong. What is nil is right.
+type broken struct {
+	*ricart.Machine
+	self    dmutex.NodeID
+	request func(*broken) ([]dmutex.Message, error)
+	cancel  func(*broken) ([]dmutex.Message, error)
+	handle  func(*broken, dmutex.Message) ([]dmutex.Message, error)
+	phase   func(*broken) dmutex.Phase
+	fence   func(*broken) uint64
+	forget  func(*broken) (clock, fence uint64, ok bool)
+	text    func(*broken) string
+	clone   func(*broken) dmutex.Machine
+}
+
+func (b *broken) Request() ([]dmutex.Message, error) {
+	if b.request != nil {
+		return b.request(b)
+	}
+	return b.Machine.Request()
+}
+
+func (b *broken) Cancel() ([]dmutex.Message, error) {
+	if b.cancel != nil {
+		return b.cancel(b)
+	}
+	return b.Machine.Cancel()
+}
+
+func (b *broken) Handle(m dmutex.Message) ([]dmutex.Message, error) {
+	if b.handle != nil {
+		return b.handle(b, m)
+	}
+	return b.Machine.Handle(m)
+}
+
+func (b *broken) Phase() dmutex.Phase {
+	if b.phase != nil {
+		return b.phase(b)
+	}
+	return b.Machine.Phase()
+}
+
+func (b *broken) Fence() uint64 {
+	if b.fence != nil {
+		return b.fence(b)
+	}
+	return b.Machine.Fence()
+}
+
+func (b *broken) Forget() (clock, fence uint64, ok bool) {
+	if b.forget != nil {
+		return b.forget(b)
+	}
+	return b.Machine.Forget()
+}
+
+func (b *broken) AppendText(to []byte) ([]byte, error) {
+	if b.text != nil {
+		return append(to, b.text(b)...), nil
+	}
+	return b.Machine.AppendText(to)
+}
+
+func (b *broken) Clone() dmutex.Machine {
+	if b.clone != nil {
+		return b.clone(b)
+	}
+	c := *b
+	c.Machine = b.Machine.Clone().(*ricart.Machine)
+	return &c
+}
+
+func (b broken) born(s dmutex.Start) (dmutex.Machine, error) {
+	m, err := ricart.New(s)
+	if err != nil {
+		return nil, err
+	}
+	b.Machine, b.self = m.(*ricart.Machine), s.Self
+	return &b, nil
+}
+
+// A recorder is a test that may fail.
+type recorder struct {
+	testing.TB
+	failed bool
+	log    string
+}
+
+func (r *recorder) Helper() {}
+func (r *recorder) Error(args ...any) {
+	r.failed, r.log = true, r.log+fmt.Sprintln(args...)
+}
+func (r *recorder) Errorf(format string, args ...any) { r.Error(fmt.Sprintf(format, args...)) }
+func (r *recorder) Fatal(args ...any)                 { r.Error(args...); runtime.Goexit() }
+func (r *recorder) Fatalf(format string, args ...any) { r.Fatal(fmt.Sprintf(format, args...)) }
+
+// failure returns what a test said when it failed.
+func failure(t *testing.T, test func(testing.TB)) string {
+	t.Helper()
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		test(r)
+	}()
+	<-done
+	require.True(t, r.failed, "the test passes")
+	return r.log
+}
+
+// Every part of TestMachine fails for a machine that is broken there.
+func TestMachineFails(t *testing.T) {
+	part := map[string]func(testing.TB, dmutex.Algorithm){
+		"alone":  alone,
+		"starts": func(t testing.TB, a dmutex.Algorithm) { starts(t, a, Nodes(3)) },
+		"states": func(t testing.TB, a dmutex.Algorithm) {
+			states(t, Config{Algorithm: a, Members: Nodes(2), Requests: []int{2}, Cancels: []int{1}})
+		},
+		"carried over": func(t testing.TB, a dmutex.Algorithm) {
+			states(t, Config{Algorithm: a, Members: Nodes(2), Holder: 2, Fence: 7, Requests: []int{1}})
+		},
+		"futures": func(t testing.TB, a dmutex.Algorithm) {
+			futures(t, Config{Algorithm: a, Members: Nodes(2), Requests: []int{2}, Cancels: []int{1}})
+		},
+		"overwritten": func(t testing.TB, a dmutex.Algorithm) { overwritten(t, a, Nodes(3)) },
+		"allocations": func(t testing.TB, a dmutex.Algorithm) { allocations(t, a, Nodes(3)) },
+	}
+	copies := func(out []dmutex.Message, err error) ([]dmutex.Message, error) {
+		return append([]dmutex.Message(nil), out...), err
+	}
+	for _, tt := range []struct {
+		name   string
+		part   string
+		broken broken
+		want   string
+	}{
+		{
+			"waits for nobody", "alone",
+			broken{phase: func(b *broken) dmutex.Phase {
+				if b.Machine.Phase() == dmutex.Held {
+					return dmutex.Waiting
+				}
+				return dmutex.Idle
+			}, fence: func(*broken) uint64 { return 0 }},
+			"request alone: waiting",
+		},
+		{
+			"fences begin late", "alone",
+			broken{fence: func(b *broken) uint64 { return 2 * b.Machine.Fence() }},
+			"grant 1 alone has fence 2",
+		},
+		{
+			"listens to strangers", "states",
+			broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
+				if m.From == 3 {
+					return nil, nil
+				}
+				return b.Machine.Handle(m)
+			}},
+			"3->1 KIND0 attempt=1 clock=1: got error <nil>",
+		},
+		{
+			"blames the caller", "states",
+			broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
+				out, err := b.Machine.Handle(m)
+				if err != nil {
+					err = dmutex.Misuse(err.Error())
+				}
+				return out, err
+			}},
+			"want peer's mistake",
+		},
+		{
+			"refuses late", "states",
+			broken{request: func(b *broken) ([]dmutex.Message, error) {
+				if b.Phase() == dmutex.Waiting {
+					b.Machine.Cancel()
+					return nil, dmutex.Misuse("too late")
+				}
+				return b.Machine.Request()
+			}},
+			"request is refused and yet makes",
+		},
+		{
+			"takes any release", "states",
+			broken{request: func(b *broken) ([]dmutex.Message, error) {
+				if b.Phase() == dmutex.Held {
+					return nil, nil
+				}
+				return b.Machine.Request()
+			}},
+			"request: got error <nil>, want misuse",
+		},
+		{
+			"clones share", "states",
+			broken{clone: func(b *broken) dmutex.Machine { c := *b; return &c }},
+			"contract: an input to a clone of",
+		},
+		{
+			"clones forget", "states",
+			broken{clone: func(b *broken) dmutex.Machine {
+				m, _ := b.born(dmutex.Start{Self: b.self, Members: Nodes(2)})
+				return m
+			}},
+			"the clone of",
+		},
+		{
+			"forgets too early", "states",
+			broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, true }},
+			"would be forgotten and be born again as",
+		},
+		{
+			"cannot be cancelled", "states",
+			broken{cancel: func(b *broken) ([]dmutex.Message, error) { return nil, nil }},
+			"contract: cancel makes 1, which was waiting, waiting",
+		},
+		{
+			"keeps its fence", "states",
+			broken{fence: func(b *broken) uint64 { return 5 }},
+			"contract: 1 is waiting and has fence 5",
+		},
+		{
+			"does not carry over", "carried over",
+			broken{fence: func(b *broken) uint64 { return b.Machine.Fence() / 8 }},
+			"a group with holder 2 and fence 7 begins with",
+		},
+		{
+			"text without the clock", "futures",
+			broken{text: func(b *broken) string { // and hence without a future
+				s, _ := b.Machine.AppendText(nil)
+				words := strings.Fields(string(s))
+				kept := words[:0]
+				for _, w := range words {
+					if !strings.HasPrefix(w, "clock=") {
+						kept = append(kept, w)
+					}
+				}
+				return strings.Join(kept, " ")
+			}},
+			"and one whose text was equal became",
+		},
+		{
+			"output is kept", "overwritten",
+			broken{request: func(b *broken) ([]dmutex.Message, error) { return copies(b.Machine.Request()) }},
+			"the next call left 1->2 REQUEST attempt=1",
+		},
+		{
+			"output is new", "allocations",
+			broken{request: func(b *broken) ([]dmutex.Message, error) { return copies(b.Machine.Request()) }},
+			"3 allocations",
+		},
+		{
+			"deaf", "allocations",
+			broken{handle: func(*broken, dmutex.Message) ([]dmutex.Message, error) { return nil, nil }},
+			"node 1 waits for ever",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			log := failure(t, func(t testing.TB) { part[tt.part](t, tt.broken.born) })
+			require.Contains(t, log, tt.want)
+		})
+	}
+	t.Run("any start will do", func(t *testing.T) {
+		log := failure(t, func(t testing.TB) {
+			starts(t, func(s dmutex.Start) (dmutex.Machine, error) {
+				if m, err := ricart.New(s); err == nil {
+					return m, nil
+				}
+				return ricart.New(dmutex.Start{Self: 1, Members: Nodes(3)})
+			}, Nodes(3))
+		})
+		require.Equal(t, 6, strings.Count(log, "want ErrMisuse"), log)
+	})
+}
+
+// What the fuzz body would find.
+func TestFuzzFails(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		broken broken
+		data   []byte
+		want   string
+	}{
+		{
+			"another error",
+			broken{request: func(*broken) ([]dmutex.Message, error) { return nil, errors.New("no") }},
+			[]byte{byte(request), 0},
+			`request is refused by "no" (want misuse)`,
+		},
+		{
+			"takes what is unlawful",
+			broken{cancel: func(*broken) ([]dmutex.Message, error) { return nil, nil }},
+			[]byte{byte(cancel), 0},
+			"cancel is taken",
+		},
+		{
+			"talks to itself",
+			broken{request: func(b *broken) ([]dmutex.Message, error) {
+				b.Machine.Request()
+				return []dmutex.Message{{From: b.self, To: b.self}}, nil
+			}},
+			[]byte{byte(request), 0},
+			"contract: 1 sends 1->1 KIND0",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			log := failure(t, func(t testing.TB) { fuzzOnce(t, tt.broken.born, Nodes(3), tt.data) })
+			require.Contains(t, log, tt.want)
+		})
+	}
+}

@@ -1,0 +1,303 @@
+package dmutextest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/ricart"
+)
+
+// The violations that no lock of ours commits, even weakened; the others are in
+// the tests of the machines.
+func TestExploreFinds(t *testing.T) {
+	good := Config{Algorithm: ricart.New, Members: Nodes(2), Requests: []int{1}}
+	for _, tt := range []struct {
+		name   string
+		config func(c *Config)
+		kind   error
+		why    string
+	}{
+		{
+			"a crowded channel",
+			func(c *Config) { c.Network.Channel = 1 },
+			ErrChannel, "2 messages are on their way from 2 to 1",
+		},
+		{
+			"a game of catch",
+			func(c *Config) {
+				c.Algorithm = broken{
+					handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
+						m.From, m.To = m.To, m.From
+						return []dmutex.Message{m}, nil
+					},
+				}.born
+			},
+			ErrLivelock, "the last 2 steps may repeat for ever",
+		},
+		{
+			"a fit of pique",
+			func(c *Config) {
+				c.Algorithm = broken{
+					handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
+						if m.Kind == dmutex.Reply {
+							return nil, dmutex.ErrPeer
+						}
+						return b.Machine.Handle(m)
+					},
+				}.born
+			},
+			ErrRefused, "peer's mistake",
+		},
+		{
+			"a letter to a stranger",
+			func(c *Config) {
+				c.Algorithm = broken{
+					request: func(b *broken) ([]dmutex.Message, error) {
+						out, err := b.Machine.Request()
+						return append(out, dmutex.Message{Kind: dmutex.Request, From: b.self, To: 9}), err
+					},
+				}.born
+			},
+			ErrContract, "1->9 REQUEST is for no member",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := good
+			tt.config(&c)
+			r, err := Explore(c)
+			require.ErrorIs(t, err, tt.kind)
+			require.ErrorContains(t, err, tt.why)
+			require.False(t, r.Complete)
+			var v *Violation
+			require.ErrorAs(t, err, &v)
+			require.NotContains(t, v.Script, "it does no harm")
+		})
+	}
+}
+
+func TestExploreRefuses(t *testing.T) {
+	bare := func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := ricart.New(s)
+		return struct{ dmutex.Machine }{m}, err
+	}
+	bareClone := broken{clone: func(b *broken) dmutex.Machine { return struct{ dmutex.Machine }{b.Machine} }}
+	for _, tt := range []struct {
+		name   string
+		config Config
+		want   string
+	}{
+		{"nobody", Config{Algorithm: ricart.New}, "Config.Members is empty"},
+		{"a node twice", Config{Algorithm: ricart.New, Members: []dmutex.NodeID{1, 1}}, "names a node twice"},
+		{"one number too few", Config{Algorithm: ricart.New, Members: Nodes(3), Requests: []int{1, 2}}, "2 numbers for 3 members"},
+		{"too often", Config{Algorithm: ricart.New, Members: Nodes(2), Cancels: []int{256}}, "256 times: at most 255"},
+		{"less than never", Config{Algorithm: ricart.New, Members: Nodes(2), Ticks: []int{-1}}, "-1 times"},
+		{"negative losses", Config{Algorithm: ricart.New, Members: Nodes(2), Network: Network{Losses: -1}}, "from 0 to 65535"},
+		{"no text", Config{Algorithm: bare, Members: Nodes(2)}, "has not the methods AppendText and Clone"},
+		{"no text of the clone", Config{Algorithm: bareClone.born, Members: Nodes(2)}, "which is no dmutextest.Machine"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Explore(tt.config)
+			require.ErrorIs(t, err, dmutex.ErrMisuse)
+			require.ErrorContains(t, err, tt.want)
+			_, err = Walk(tt.config, 1, 1)
+			require.ErrorIs(t, err, dmutex.ErrMisuse)
+		})
+	}
+}
+
+// An exploration that is cut short claims nothing.
+func TestExploreCut(t *testing.T) {
+	var seen []Report
+	r, err := Explore(Config{
+		Algorithm: ricart.New,
+		Members:   Nodes(3),
+		Requests:  []int{2},
+		Network:   Unordered,
+		MaxStates: 80_000,
+		Progress:  func(r Report) { seen = append(seen, r) },
+	})
+	require.NoError(t, err)
+	require.False(t, r.Complete)
+	require.GreaterOrEqual(t, r.States, 80_000)
+	require.Less(t, r.States, 80_100)
+	require.NotContains(t, r.String(), "complete")
+	require.NotContains(t, r.String(), "messages a run")
+	require.Len(t, seen, 2, "at the beginning, and after 65536 states")
+	require.Less(t, seen[0].States, seen[1].States)
+}
+
+// A lazy machine puts what it gets aside, and reads one message at each tick.
+type lazy struct {
+	*ricart.Machine
+	inbox []dmutex.Message
+}
+
+func (l *lazy) Handle(m dmutex.Message) ([]dmutex.Message, error) {
+	l.inbox = append(l.inbox, m)
+	return nil, nil
+}
+
+func (l *lazy) Tick() ([]dmutex.Message, error) {
+	if len(l.inbox) == 0 {
+		return nil, nil
+	}
+	m := l.inbox[0]
+	l.inbox = l.inbox[1:]
+	return l.Machine.Handle(m)
+}
+
+func (l *lazy) Forget() (clock, fence uint64, ok bool) {
+	clock, fence, ok = l.Machine.Forget()
+	return clock, fence, ok && len(l.inbox) == 0
+}
+
+func (l *lazy) AppendText(b []byte) ([]byte, error) {
+	b, err := l.Machine.AppendText(b)
+	for _, m := range l.inbox {
+		b = append(append(b, " has "...), m.String()...)
+	}
+	return b, err
+}
+
+func (l *lazy) Clone() dmutex.Machine {
+	return &lazy{l.Machine.Clone().(*ricart.Machine), append([]dmutex.Message(nil), l.inbox...)}
+}
+
+// Ticks come by number, and without limit when nothing else can happen.
+func TestExploreTicks(t *testing.T) {
+	c := Config{
+		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
+			m, err := ricart.New(s)
+			return &lazy{Machine: m.(*ricart.Machine)}, err
+		},
+		Members:  Nodes(2),
+		Requests: []int{2},
+		Cancels:  []int{1},
+	}
+	states := 0
+	for _, ticks := range [][]int{nil, {1}, {9}} {
+		c.Ticks = ticks
+		r, err := Explore(c)
+		require.NoError(t, err)
+		require.True(t, r.Complete)
+		require.Greater(t, r.States, states)
+		states = r.States
+	}
+	_, err := Walk(c, 1, 20)
+	require.NoError(t, err)
+}
+
+func TestWalkSeed(t *testing.T) {
+	c := Config{Algorithm: ricart.New, Members: Nodes(4), Requests: []int{3}, Cancels: []int{2}, Network: Unordered}
+	first, err := Walk(c, 7, 10)
+	require.NoError(t, err)
+	again, err := Walk(c, 7, 10)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	other, err := Walk(c, 8, 10)
+	require.NoError(t, err)
+	require.NotEqual(t, first, other)
+}
+
+// A run that fails prints its seed, and itself as a script that runs again.
+func TestWalkFails(t *testing.T) {
+	c := Config{Algorithm: ricart.New, Members: Nodes(4), Requests: []int{3}, Network: Network{Unordered: true, Losses: 1}}
+	_, err := Walk(c, 7, 100)
+	require.ErrorIs(t, err, ErrDeadlock)
+	var v *Violation
+	require.ErrorAs(t, err, &v)
+	require.Contains(t, v.Error(), "(seed 7)")
+	again, err := Replay(c.Algorithm, v.Script)
+	require.NoError(t, err)
+	require.Equal(t, v.Script, again)
+	require.Contains(t, again, "violation: deadlock")
+}
+
+func TestReplayRefuses(t *testing.T) {
+	const group = "group 1 2\n\n"
+	for _, tt := range []struct{ script, want string }{
+		{"request 1", `line 1: "request 1": a script begins with a group`},
+		{"group\n\nstate", "a script begins with a group"},
+		{"group 1 x", "invalid syntax"},
+		{"group 1@x 2", "invalid syntax"},
+		{"group 1 1\n\nstate", "names a node twice"},
+		{"group 1 2\nnetwork lossy", `network "lossy": want fifo or unordered`},
+		{"group 1 2\nholder x", "invalid syntax"},
+		{"group 1 2\nfence -1", "invalid syntax"},
+		{group + "dance 1", `line 3: "dance 1": there is no such command`},
+		{group + "request", "invalid syntax"},
+		{group + "request 3", "there is no such node"},
+		{group + "state 3", "there is no such node"},
+		{group + "tick 1", "this machine has no Tick"},
+		{group + "deliver 1->2", "no such message is on its way"},
+		{group + "request 1\nfence 3", "the group is at work already"},
+		{group + "request 1\nlose 1->2", "the network is fifo"},
+		{group + "request 1\nduplicate 1->2", "the network is fifo"},
+		{
+			group + "request 1\nrequest 2\ndeliver 2->1\ndeliver 1->2\ndeliver 2->1\nrelease 1\nrequest 1\ndeliver 1->2 REQUEST",
+			"the network is fifo, and 1->2 REPLY attempt=1 fence=1 was sent before",
+		},
+	} {
+		_, err := Replay(ricart.New, tt.script)
+		require.ErrorIs(t, err, dmutex.ErrMisuse, tt.script)
+		require.ErrorContains(t, err, tt.want, tt.script)
+	}
+}
+
+// Of two messages that begin alike the oldest is meant, unless one is named in
+// full.
+func TestReplayFindsMessage(t *testing.T) {
+	const begin = "group 1 2\nnetwork unordered\nrequest 2\ndeliver 2->1\ndeliver 1->2\nrequest 1\ndeliver 1->2\nrelease 2\nrequest 2\n"
+	got, err := Replay(ricart.New, begin+"state")
+	require.NoError(t, err)
+	require.Contains(t, got, "on its way 2->1 REPLY attempt=2 fence=1\non its way 2->1 REQUEST attempt=3 fence=1\n")
+	for words, want := range map[string]string{
+		"2->1":                           "1 held fence=2\n",
+		"2->1 REQUEST":                   "on its way 2->1 REPLY attempt=2 fence=1\n",
+		"2->1 REQUEST attempt=3 fence=1": "on its way 2->1 REPLY attempt=2 fence=1\n",
+	} {
+		got, err := Replay(ricart.New, begin+"deliver "+words+"\nstate")
+		require.NoError(t, err)
+		require.Contains(t, got, want, words)
+	}
+}
+
+// A script that is replayed twice is the same, whatever output it had.
+func TestReplaySettles(t *testing.T) {
+	const script = `# a conversation
+group 1 2   # two
+
+request 1
+deliver all
+----
+nonsense
+more of it
+
+# the end
+release 1`
+	first, err := Replay(ricart.New, strings.Replace(script, "   # two", "", 1))
+	require.NoError(t, err)
+	require.NotContains(t, first, "nonsense")
+	require.Contains(t, first, "1 held fence=1\n\n# the end\nrelease 1\n----\n1 idle\n")
+	again, err := Replay(ricart.New, first)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+}
+
+func TestGoldenFails(t *testing.T) {
+	log := failure(t, func(t testing.TB) { Golden(t, "testdata/nowhere.txt", "x") })
+	require.Contains(t, log, "-update")
+	log = failure(t, func(t testing.TB) { Golden(t, "doc.go", "x") })
+	require.Contains(t, log, "doc.go has changed")
+	log = failure(t, func(t testing.TB) { TestScript(t, ricart.New, "testdata/nowhere.txt") })
+	require.Contains(t, log, "nowhere.txt")
+	log = failure(t, func(t testing.TB) {
+		Refute(t, Config{Algorithm: ricart.New, Members: Nodes(2), Requests: []int{1}}, ErrDeadlock, "testdata/nowhere.txt")
+	})
+	require.Contains(t, log, "complete, want a violation: deadlock; got <nil>")
+	require.True(t, errors.Is(&Violation{Kind: ErrChannel}, ErrChannel))
+}
