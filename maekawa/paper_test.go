@@ -231,7 +231,7 @@ func TestMessages(t *testing.T) {
 		n, k      int
 		algorithm dmutex.Algorithm
 	}{
-				{"grid of 9", 9, 5, New},
+		{"grid of 9", 9, 5, New},
 		{"grid of 25", 25, 9, New},
 		{"grid of 49", 49, 13, New},
 		{"plane of 7", 7, 3, With(plane(7, 0, 1, 3))},
