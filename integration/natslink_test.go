@@ -22,7 +22,7 @@ import (
 const patience = 30 * time.Second
 
 // startNATS runs a server until the test ends. Port -1 takes a free one.
-func startNATS(t *testing.T, options server.Options) *server.Server {
+func startNATS(t testing.TB, options server.Options) *server.Server {
 	t.Helper()
 	options.Host, options.NoLog, options.NoSigs = "127.0.0.1", true, true
 	s, err := server.NewServer(&options)
@@ -38,7 +38,7 @@ func stopNATS(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-func connect(t *testing.T, s *server.Server, options ...nats.Option) *nats.Conn {
+func connect(t testing.TB, s *server.Server, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	options = append(options,
 		nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
@@ -52,7 +52,7 @@ func connect(t *testing.T, s *server.Server, options ...nats.Option) *nats.Conn 
 const prefix = "test.locks"
 
 // natsLinks are links with a connection each.
-func natsLinks(start func(t *testing.T) *server.Server, options func(self dmutex.NodeID) []nats.Option) dmutextest.Links {
+func natsLinks(start func(t testing.TB) *server.Server, options func(self dmutex.NodeID) []nats.Option) dmutextest.Links {
 	return dmutextest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 			s := start(t)
@@ -67,7 +67,7 @@ func natsLinks(start func(t *testing.T) *server.Server, options func(self dmutex
 	}
 }
 
-func open(t *testing.T) *server.Server { return startNATS(t, server.Options{Port: -1}) }
+func open(t testing.TB) *server.Server { return startNATS(t, server.Options{Port: -1}) }
 
 func anybody(dmutex.NodeID) []nats.Option { return nil }
 
@@ -84,7 +84,7 @@ func TestNATSLinkSession(t *testing.T) {
 // frames, but no messages.
 func TestNATSLinkServerRestart(t *testing.T) {
 	var s *server.Server
-	start := func(t *testing.T) *server.Server {
+	start := func(t testing.TB) *server.Server {
 		s = open(t)
 		return s
 	}
@@ -97,7 +97,7 @@ func TestNATSLinkServerRestart(t *testing.T) {
 
 // guarded starts a server where each node is a user with the permissions of the
 // package comment of natslink, and no others.
-func guarded(t *testing.T) *server.Server {
+func guarded(t testing.TB) *server.Server {
 	var users []*server.User
 	for id := dmutex.NodeID(1); id <= 3; id++ {
 		users = append(users, &server.User{Username: id.String(), Password: "secret", Permissions: &server.Permissions{

@@ -1,0 +1,52 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport/natslink"
+)
+
+// The link should vanish beside NATS: compare with BenchmarkNATS.
+func BenchmarkNATSLink(b *testing.B) {
+	s := open(b)
+	nodes := make([]*natslink.Link, 2)
+	for i := range nodes {
+		l, err := natslink.New(connect(b, s), natslink.Config{Self: dmutex.NodeID(i + 1), Prefix: prefix})
+		require.NoError(b, err)
+		b.Cleanup(func() { l.Close() })
+		nodes[i] = l
+	}
+	pong := make(chan struct{}, 1)
+	require.NoError(b, nodes[0].Open(func(dmutex.NodeID, []byte) { pong <- struct{}{} }))
+	require.NoError(b, nodes[1].Open(func(from dmutex.NodeID, frame []byte) { nodes[1].Send(from, frame) }))
+	frame := make([]byte, 32)
+	b.ReportAllocs()
+	for b.Loop() {
+		nodes[0].Send(2, frame)
+		<-pong
+	}
+}
+
+// Two connections with the same work.
+func BenchmarkNATS(b *testing.B) {
+	s := open(b)
+	near, far := connect(b, s), connect(b, s)
+	pong := make(chan struct{}, 1)
+	subscribe := func(nc *nats.Conn, subject string, deliver nats.MsgHandler) {
+		_, err := nc.Subscribe(subject, deliver)
+		require.NoError(b, err)
+		require.NoError(b, nc.Flush())
+	}
+	subscribe(near, prefix+".1.*", func(*nats.Msg) { pong <- struct{}{} })
+	subscribe(far, prefix+".2.*", func(m *nats.Msg) { far.Publish(prefix+".1.2", m.Data) })
+	frame := make([]byte, 32)
+	b.ReportAllocs()
+	for b.Loop() {
+		near.Publish(prefix+".2.1", frame)
+		<-pong
+	}
+}
