@@ -41,12 +41,38 @@
 // message. The first delay is from request to entry when nobody else is
 // interested, the second from a release to the next waiting entry.
 //
-//	package   paper                          messages per entry   delay     next   channels         one crash stops
-//	central   folklore                       3; 0 coordinator's   2T; 0     2T     exactly once     if coordinator or holder: all
-//	ricart    Ricart and Agrawala, CACM '81  2(N-1)               2T        T      exactly once     all
+//	                     after                    messages an entry  delay         next         channels   one crash stops
+//	central              folklore                 3; own 0           2T; own 0     2T           any order  all, if coordinator or holder
+//	lamport              Lamport '78              3(N-1)             2T            T            in order   all
+//	lamport.OmitReplies  Lamport '78              2(N-1) to 3(N-1)   2T            T            in order   all
+//	ricart               Ricart, Agrawala '81     2(N-1)             2T            T            any order  all
+//	ricart.Carvalho      Carvalho, Roucairol '83  0 to 2(N-1)        2T or 0       T            any order  those who must ask it
+//	maekawa              Maekawa '85              3(K-1) to 6(K-1)   2T            2T           any order  those who ask it, at least
+//	suzukikasami         Suzuki, Kasami '85       N or 0             2T or 0       T            any order  all, once it has the token
+//	ring                 Le Lann '77              0 to N             NT or 0       T to (N-1)T  in order   all
+//	ring.Circulate       Le Lann '77              1 or more          to N(T+pace)  T to (N-1)T  any order  all
 //
-// Textbook algorithms assume that processes do not fail; a crash costs
-// progress, never exclusion.
+// K is the size of a quorum, such as a row and a column of a grid. All channels
+// must deliver each message exactly once, and some must keep the order of those
+// from one node to another. Textbook algorithms assume that processes do not
+// fail; a crash costs progress, never exclusion.
+//
+// # Measured
+//
+// The messages of an entry, and the two delays in T, as package dmutextest
+// measures them; a number without decimals is exact. Rare is one request at a
+// time, by nodes drawn at random; busy is everybody always requesting.
+//
+//	                     rare, N=5  busy, N=5  rare, N=9  busy, N=9  delay, N=9  next, N=9
+//	central                   2.40       2.40       2.67       2.67        1.78       1.78
+//	lamport                     12         12         24         24           2          1
+//	lamport.OmitReplies         12      12.00         24      24.00           2          1
+//	ricart                       8          8         16         16           2          1
+//	ricart.Carvalho           4.00          8       8.12         16        1.79          1
+//	maekawa                   7.18       9.60         12      16.00           2          2
+//	suzukikasami              4.00       5.00       8.04       9.00        1.79          1
+//	ring                      4.00       2.00       8.04       2.00        8.04          1
+//	ring.Circulate            4.21          1       7.60          1        6.10          1
 //
 // # Fences
 //

@@ -1,0 +1,363 @@
+package dmutex_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+)
+
+var update = flag.Bool("update", false, "rewrite the tables of algorithms in doc.go and README.md")
+
+// A claim is what an algorithm promises in a group of n nodes: in words, and as
+// bounds that measurements must meet. Where both ends are the same it is exact.
+type claim struct {
+	name, paper string
+	make        dmutex.Algorithm
+	tick        float64 // time between ticks, for the one that has them
+
+	messages     string // of an entry
+	rare, busy   bounds // the same if one node requests at a time, and if all do always
+	delay, next  string // from request to entry if nobody else is interested; from a release to the next entry
+	waits, hands bounds // the same in T
+	channels     string // what they must keep, beside delivering exactly once
+	crash        string // what one crash stops
+	choose       string // when
+}
+
+type bounds func(n float64) (least, greatest float64)
+
+func exactly(f func(n float64) float64) bounds {
+	return func(n float64) (float64, float64) { return f(n), f(n) }
+}
+
+func always(v float64) bounds { return exactly(func(float64) float64 { return v }) }
+
+func from(least float64, greatest func(n float64) float64) bounds {
+	return func(n float64) (float64, float64) { return least, greatest(n) }
+}
+
+func nodes(n float64) float64   { return n }
+func replies(n float64) float64 { return 2 * (n - 1) }
+func thrice(n float64) float64  { return 3 * (n - 1) }
+func two(float64) float64       { return 2 }
+
+var claims = []claim{
+	{
+		name: "central", paper: "folklore", make: central.New,
+		messages: "3; own 0", rare: from(0, func(float64) float64 { return 3 }), busy: func(n float64) (float64, float64) {
+			return 3 * (n - 1) / n, 3 * (n - 1) / n // all but the coordinator's own, in turn
+		},
+		delay: "2T; own 0", waits: from(0, two),
+		next: "2T", hands: from(1, two), // T if the coordinator is at one end
+		channels: "any order", crash: "all, if coordinator or holder",
+		choose: "first: it is the cheapest",
+	},
+	{
+		name: "lamport", paper: "Lamport '78", make: lamport.New,
+		messages: "3(N-1)", rare: exactly(thrice), busy: exactly(thrice),
+		delay: "2T", waits: always(2), next: "T", hands: always(1),
+		channels: "in order", crash: "all",
+		choose: "entries must go in the order of the requests' logical times",
+	},
+	{
+		name: "lamport.OmitReplies", paper: "Lamport '78", make: lamport.OmitReplies,
+		messages: "2(N-1) to 3(N-1)", rare: exactly(thrice), busy: func(n float64) (float64, float64) { return replies(n), thrice(n) },
+		delay: "2T", waits: always(2), next: "T", hands: always(1),
+		channels: "in order", crash: "all",
+		choose: "the same, with fewer messages when requests cross",
+	},
+	{
+		name: "ricart", paper: "Ricart, Agrawala '81", make: ricart.New,
+		messages: "2(N-1)", rare: exactly(replies), busy: exactly(replies),
+		delay: "2T", waits: always(2), next: "T", hands: always(1),
+		channels: "any order", crash: "all",
+		choose: "no node is special, and the hand-over is the fastest possible",
+	},
+	{
+		name: "ricart.Carvalho", paper: "Carvalho, Roucairol '83", make: ricart.Carvalho,
+		messages: "0 to 2(N-1)", rare: from(0, replies), busy: from(0, replies),
+		delay: "2T or 0", waits: from(0, two), next: "T", hands: always(1),
+		channels: "any order", crash: "those who must ask it",
+		choose: "the same, if a node often locks several times in a row",
+	},
+	{
+		name: "maekawa", paper: "Maekawa '85", make: maekawa.New,
+		messages: "3(K-1) to 6(K-1)", rare: inGrid(3, 3), busy: inGrid(3, 6),
+		delay: "2T", waits: always(2), next: "2T", hands: from(1, two), // T if the arbiter is at one end
+		channels: "any order", crash: "those who ask it, at least",
+		choose: "many nodes: K is about 2 sqrt N",
+	},
+	{
+		name: "suzukikasami", paper: "Suzuki, Kasami '85", make: suzukikasami.New,
+		messages: "N or 0", rare: from(0, nodes), busy: from(0, nodes),
+		delay: "2T or 0", waits: from(0, two), next: "T", hands: always(1),
+		channels: "any order", crash: "all, once it has the token",
+		choose: "re-entry is free, and the token shows whose turn it is",
+	},
+	{
+		name: "ring", paper: "Le Lann '77", make: ring.New,
+		messages: "0 to N", rare: from(0, nodes), busy: from(0, nodes),
+		delay: "NT or 0", waits: from(0, nodes), next: "T to (N-1)T", hands: from(1, func(n float64) float64 { return n - 1 }),
+		channels: "in order", crash: "all",
+		choose: "all are busy most of the time; each node talks to one other only",
+	},
+	{
+		name: "ring.Circulate", paper: "Le Lann '77", make: ring.Circulate(1), tick: 1,
+		messages: "1 or more", rare: from(0, func(float64) float64 { return math.Inf(1) }), busy: from(0, func(float64) float64 { return 1 }),
+		delay: "to N(T+pace)", waits: from(0, func(n float64) float64 { return 2 * n }), next: "T to (N-1)T", hands: from(1, func(n float64) float64 { return n - 1 }),
+		channels: "any order", crash: "all",
+		choose: "the same, if a message per pace for ever does not matter",
+	},
+}
+
+// inGrid bounds Maekawa's messages by the quorums, of which those of a grid
+// that is no square differ in size.
+func inGrid(least, greatest float64) bounds {
+	return func(n float64) (float64, float64) {
+		columns := int(math.Ceil(math.Sqrt(n)))
+		low, high := n, 0.0
+		for i := range int(n) {
+			others := -1.0
+			for k := range int(n) {
+				if k/columns == i/columns || k%columns == i%columns {
+					others++
+				}
+			}
+			low, high = min(low, others), max(high, others)
+		}
+		return least * low, greatest * high
+	}
+}
+
+// measure runs a group of n nodes. It holds the lock for T at a time.
+func (c *claim) measure(t *testing.T, n, entries int, think float64) dmutextest.SimReport {
+	t.Helper()
+	r, err := dmutextest.Simulate(dmutextest.SimConfig{
+		Algorithm: c.make, Members: dmutextest.Nodes(n), Entries: entries,
+		Think: think, Hold: 1, Tick: c.tick, Seed: uint64(n),
+	})
+	require.NoError(t, err)
+	return r
+}
+
+// Every algorithm costs what its formula says and takes as long, in groups of 2
+// to 50 nodes: exactly if the formula is exact, and else within its bounds.
+func TestClaims(t *testing.T) {
+	for _, c := range claims {
+		t.Run(c.name, func(t *testing.T) {
+			for n := 2; n <= 50; n++ {
+				rare := c.measure(t, n, 4*n, dmutextest.Rare)
+				busy := c.measure(t, n, 4*n, dmutextest.Saturated)
+				c.meets(t, n, "messages, rare", c.rare, cost(rare))
+				c.meets(t, n, "messages, busy", c.busy, dmutextest.Spread{Count: 1, Least: busy.PerEntry(), Greatest: busy.PerEntry()})
+				c.meets(t, n, "delay", c.waits, rare.Wait)
+				c.meets(t, n, "next", c.hands, busy.Next)
+				require.Zero(t, rare.Next.Count, "n=%d", n)
+				require.Greater(t, busy.Fairness, 0.95, "n=%d", n)
+				if n%7 == 2 {
+					t.Logf("n=%d: messages %.2f rare, %.2f busy; delay %.2f T, next %.2f T",
+						n, rare.PerEntry(), busy.PerEntry(), rare.Wait.Mean, busy.Next.Mean)
+				}
+			}
+		})
+	}
+}
+
+// cost is that of single entries, where it is known, and else the mean.
+func cost(r dmutextest.SimReport) dmutextest.Spread {
+	if r.Cost.Count > 0 {
+		return r.Cost
+	}
+	return dmutextest.Spread{Count: 1, Least: r.PerEntry(), Greatest: r.PerEntry()}
+}
+
+func (c *claim) meets(t *testing.T, n int, what string, claimed bounds, got dmutextest.Spread) {
+	t.Helper()
+	least, greatest := claimed(float64(n))
+	require.Positive(t, got.Count, "n=%d: %s", n, what)
+	require.True(t, claimed.hold(n, got), "n=%d: %s: %v to %v, claimed are %v to %v", n, what, got.Least, got.Greatest, least, greatest)
+}
+
+func (b bounds) hold(n int, got dmutextest.Spread) bool {
+	const rounding = 1e-9
+	least, greatest := b(float64(n))
+	return got.Least >= least-rounding && got.Greatest <= greatest+rounding
+}
+
+// An algorithm that is not the one of the formula is noticed.
+func TestClaimsOfOthers(t *testing.T) {
+	i := slices.IndexFunc(claims, func(c claim) bool { return c.name == "ricart" })
+	r := claims[i].measure(t, 9, 20, dmutextest.Rare)
+	var met []string
+	for _, c := range claims {
+		if c.rare.hold(9, r.Cost) && c.waits.hold(9, r.Wait) {
+			met = append(met, c.name)
+		}
+	}
+	require.Equal(t, []string{"ricart", "ricart.Carvalho", "ring.Circulate"}, met, "the last two claim little")
+}
+
+// When all request once and at once, Lamport's first saves all its replies
+// and his last none: 2.5(N-1) messages on average.
+func TestClaimsOmittedReplies(t *testing.T) {
+	i := slices.IndexFunc(claims, func(c claim) bool { return c.name == "lamport.OmitReplies" })
+	for n := 2; n <= 50; n++ {
+		r := claims[i].measure(t, n, n, dmutextest.Saturated)
+		require.Equal(t, 5*n*(n-1)/2, r.Messages, "n=%d", n)
+	}
+}
+
+// Where a formula is a choice, there is nothing between.
+func TestClaimsEitherOr(t *testing.T) {
+	for _, c := range claims {
+		either := map[string]float64{"central": 3, "suzukikasami": 9, "ring": 9}[c.name]
+		if either == 0 {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			free := 0
+			for seed := range uint64(100) {
+				r, err := dmutextest.Simulate(dmutextest.SimConfig{
+					Algorithm: c.make, Members: dmutextest.Nodes(9), Think: dmutextest.Rare, Entries: 2, Seed: seed,
+				})
+				require.NoError(t, err)
+				if r.Cost.Least == 0 {
+					free++
+				} else {
+					require.Equal(t, either, r.Cost.Least, "seed %d", seed)
+				}
+				require.Contains(t, []float64{0, either}, r.Cost.Greatest, "seed %d", seed)
+			}
+			require.Greater(t, free, 0)
+			require.Less(t, free, 100)
+		})
+	}
+}
+
+// The tables in the package comment and in the README say what is claimed above
+// and measured now. -update rewrites them.
+func TestTables(t *testing.T) {
+	var claimed, measured, readme [][]string
+	for _, c := range claims {
+		claimed = append(claimed, []string{c.name, c.paper, c.messages, c.delay, c.next, c.channels, c.crash})
+		rare5, busy5 := c.measure(t, 5, 5000, dmutextest.Rare), c.measure(t, 5, 5000, dmutextest.Saturated)
+		rare9, busy9 := c.measure(t, 9, 9000, dmutextest.Rare), c.measure(t, 9, 9000, dmutextest.Saturated)
+		m := []string{
+			brief(rare5.PerEntry()), brief(busy5.PerEntry()), brief(rare9.PerEntry()), brief(busy9.PerEntry()),
+			brief(rare9.Wait.Mean), brief(busy9.Next.Mean),
+		}
+		measured = append(measured, append([]string{c.name}, m...))
+		readme = append(readme, []string{
+			"`" + c.name + "`", c.messages, m[2], m[3], c.delay, c.next, c.crash, c.choose,
+		})
+	}
+
+	rewrite(t, "doc.go", func(text string) string {
+		text = replaceBlock(t, text, "// # The algorithms\n", plain("%-*s", []string{
+			"", "after", "messages an entry", "delay", "next", "channels", "one crash stops",
+		}, claimed))
+		return replaceBlock(t, text, "// # Measured\n", plain("%*s", []string{
+			"", "rare, N=5", "busy, N=5", "rare, N=9", "busy, N=9", "delay, N=9", "next, N=9",
+		}, measured))
+	})
+	rewrite(t, "README.md", func(text string) string {
+		const begin, end = "<!-- algorithms -->\n", "<!-- /algorithms -->\n"
+		i, k := strings.Index(text, begin), strings.Index(text, end)
+		require.True(t, i >= 0 && k > i, "README.md has not the marks %s and %s", begin, end)
+		return text[:i+len(begin)] + markdown([]string{
+			"package", "messages an entry", "rare", "busy", "delay", "next", "one crash stops", "choose it",
+		}, readme) + legend + text[k:]
+	})
+}
+
+const legend = `
+T is the time of a message, and a message to oneself is none. *Rare* and *busy*
+are the messages of an entry as measured in groups of nine, with one request at
+a time and with everybody always requesting.
+`
+
+// rewrite compares a file with what it should be.
+func rewrite(t *testing.T, file string, edit func(text string) string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	want := edit(string(text))
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+		return
+	}
+	require.Equal(t, want, string(text), "%s is out of date; -update rewrites it", file)
+}
+
+// replaceBlock puts a block in the place of the first indented one after a
+// heading of a Go comment.
+func replaceBlock(t *testing.T, text, heading, block string) string {
+	t.Helper()
+	lines := strings.SplitAfter(text, "\n")
+	indented := func(line string) bool { return strings.HasPrefix(line, "//\t") }
+	after := slices.Index(lines, heading)
+	require.GreaterOrEqual(t, after, 0, "doc.go has no heading %q", heading)
+	begin := after + slices.IndexFunc(lines[after:], indented)
+	require.GreaterOrEqual(t, begin, after, "no table below %q", heading)
+	end := begin
+	for indented(lines[end]) {
+		end++
+	}
+	return strings.Join(lines[:begin], "") + block + strings.Join(lines[end:], "")
+}
+
+// plain writes a table for a Go comment. The first column stands to the left,
+// the others as the format says.
+func plain(format string, head []string, rows [][]string) string {
+	var b strings.Builder
+	for _, row := range append([][]string{head}, rows...) {
+		line := "//\t"
+		for i, cell := range row {
+			width := 0
+			for _, other := range append([][]string{head}, rows...) {
+				width = max(width, utf8.RuneCountInString(other[i]))
+			}
+			if i == 0 {
+				line += fmt.Sprintf("%-*s", width, cell)
+			} else {
+				line += fmt.Sprintf("  "+format, width, cell)
+			}
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
+}
+
+func markdown(head []string, rows [][]string) string {
+	var b strings.Builder
+	rule := slices.Repeat([]string{"---"}, len(head))
+	for _, row := range append([][]string{head, rule}, rows...) {
+		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+	}
+	return b.String()
+}
+
+// brief writes a measured number with two decimals, or none if it is exactly
+// whole.
+func brief(v float64) string {
+	if math.Abs(v-math.Round(v)) < 1e-9 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
