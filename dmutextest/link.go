@@ -64,7 +64,7 @@ func TestLink(t *testing.T, links Links) {
 // inBench runs a test, in a bubble if the links can do with one.
 func (links Links) inBench(t *testing.T, test func(*bench)) {
 	run := func(t *testing.T) {
-		b := &bench{T: t, links: links, before: goroutines()}
+		b := &bench{T: t, links: links, before: goroutines(), home: goroutine()}
 		t.Cleanup(b.checkGoroutines)
 		b.link = links.New(t)
 		test(b)
@@ -81,8 +81,9 @@ type bench struct {
 	*testing.T
 	links  Links
 	link   func(self dmutex.NodeID) transport.Link
-	before map[string]string
-	pkg    string // of the links
+	before map[string]string // goroutines
+	home   string            // the goroutine of the test
+	pkg    string            // of the links
 }
 
 // A stand is a node on the bench.
@@ -125,6 +126,9 @@ func (b *bench) open(n int) []*stand {
 }
 
 func (s *stand) keep(from dmutex.NodeID, frame []byte) {
+	if goroutine() == s.b.home {
+		s.b.Error("Send delivers by itself")
+	}
 	s.got <- arrival{from, bytes.Clone(frame)}
 }
 
@@ -476,7 +480,7 @@ func (b *bench) checkGoroutines() {
 		return
 	}
 	var left string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
 		left = ""
 		for name, stack := range goroutines() {
 			if b.before[name] == "" && strings.Contains(stack, b.pkg+".") && !strings.Contains(stack, "testing.tRunner(") {
@@ -488,6 +492,13 @@ func (b *bench) checkGoroutines() {
 		}
 	}
 	require.Fail(b, "goroutines are left after Close", left)
+}
+
+// goroutine returns the name of the present goroutine, such as "goroutine 17".
+func goroutine() string {
+	buf := make([]byte, 64)
+	name, _, _ := strings.Cut(string(buf[:runtime.Stack(buf, false)]), " [")
+	return name
 }
 
 // goroutines returns the stacks of all goroutines by the goroutine's name.
@@ -502,7 +513,7 @@ func goroutines() map[string]string {
 	}
 	stacks := make(map[string]string)
 	for stack := range strings.SplitSeq(string(buf), "\n\n") {
-		name, _, _ := strings.Cut(stack, " [") // "goroutine 17"
+		name, _, _ := strings.Cut(stack, " [")
 		stacks[name] = stack
 	}
 	return stacks

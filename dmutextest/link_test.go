@@ -1,0 +1,151 @@
+package dmutextest_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// TestLink must catch links that break the contract. Each mutant is run in a
+// process of its own, since it is meant to fail.
+func TestLinkCatches(t *testing.T) {
+	for _, test := range []struct{ mutant, check, says string }{
+		{"alters a byte", "frames arrive as they were sent", "Not equal"},
+		{"cuts off a byte", "frames arrive as they were sent", "Not equal"},
+		{"confuses senders", "frames arrive as they were sent", "Not equal"},
+		{"keeps the buffer", "frames arrive as they were sent", "Not equal"},
+		{"delivers within Send", "frames arrive as they were sent", "Send delivers by itself"},
+		{"loses frames", "frames arrive once", "waited in vain"},
+		{"repeats frames", "frames arrive once", "a second time"},
+		{"reorders frames", "frames arrive once", "out of order"},
+		{"takes little", "Send refuses", "is not greater"},
+		{"takes anything", "Send refuses", "transport: frame is empty"},
+		{"knows nobody", "Send refuses", "transport: no address"},
+		{"is never closed", "Close may be called", "transport: link is closed"},
+		{"closes later", "Close waits", "Close has not waited"},
+		{"waits for readers", "a peer that does not read", "deadlock"},
+		{"keeps the dead", "a node may restart", "is open: close it first"},
+		{"leaves a goroutine", "Close may be called", "deadlock"},
+		{"leaves a goroutine, no bubble", "Close may be called", "goroutines are left"},
+	} {
+		t.Run(test.mutant, func(t *testing.T) {
+			pattern := "^TestMutantLink$/^" + strings.ReplaceAll(test.check, " ", "_")
+			cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.timeout=1m")
+			cmd.Env = append(os.Environ(), "DMUTEX_MUTANT="+test.mutant)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, "it was not caught:\n%s", out)
+			require.Contains(t, string(out), test.says)
+		})
+	}
+}
+
+// TestMutantLink is the other half. Called without a mutant it tests good links.
+func TestMutantLink(t *testing.T) {
+	name := os.Getenv("DMUTEX_MUTANT")
+	dmutextest.TestLink(t, dmutextest.Links{
+		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+			network, err := memlink.New(memlink.Config{})
+			require.NoError(t, err)
+			others := make(map[dmutex.NodeID]*mutant)
+			return func(self dmutex.NodeID) transport.Link {
+				m := &mutant{Link: network.Link(self), name: name, self: self, others: others}
+				others[self] = m
+				return m
+			}
+		},
+		Ordered:  true,
+		Synctest: !strings.HasSuffix(name, "no bubble"),
+	})
+}
+
+// A mutant is a link that breaks one rule.
+type mutant struct {
+	transport.Link
+	name    string
+	self    dmutex.NodeID
+	others  map[dmutex.NodeID]*mutant
+	deliver func(from dmutex.NodeID, frame []byte)
+	sent    atomic.Int32
+}
+
+func (m *mutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	m.deliver = deliver
+	switch m.name {
+	case "confuses senders":
+		return m.Link.Open(func(from dmutex.NodeID, frame []byte) { deliver(from+1, frame) })
+	case "leaves a goroutine", "leaves a goroutine, no bubble":
+		go func() { select {} }()
+	}
+	return m.Link.Open(deliver)
+}
+
+func (m *mutant) Send(to dmutex.NodeID, frame []byte) error {
+	sent := m.sent.Add(1)
+	switch m.name {
+	case "alters a byte":
+		frame = bytes.Clone(frame)
+		frame[0] ^= 1
+	case "cuts off a byte":
+		if len(frame) > 1 {
+			frame = frame[1:]
+		}
+	case "keeps the buffer":
+		time.AfterFunc(time.Millisecond, func() { _ = m.Link.Send(to, frame) })
+		return nil
+	case "delivers within Send":
+		m.others[to].deliver(m.self, frame)
+		return nil
+	case "loses frames":
+		if sent%100 == 0 {
+			return nil
+		}
+	case "repeats frames":
+		_ = m.Link.Send(to, frame)
+	case "reorders frames":
+		if sent%10 == 0 {
+			time.AfterFunc(time.Millisecond, func() { _ = m.Link.Send(to, frame) })
+			return nil
+		}
+	}
+	err := m.Link.Send(to, frame)
+	switch {
+	case m.name == "takes anything" && err == transport.ErrFrameSize,
+		m.name == "knows nobody" && err == transport.ErrUnknownNode,
+		m.name == "is never closed" && err == transport.ErrClosed:
+		return nil
+	case m.name == "waits for readers" && err == transport.ErrFull:
+		select {}
+	}
+	return err
+}
+
+func (m *mutant) MaxFrame() int {
+	if m.name == "takes little" {
+		return 1000
+	}
+	return m.Link.MaxFrame()
+}
+
+func (m *mutant) Close() error {
+	switch m.name {
+	case "closes later":
+		go m.Link.Close()
+		return nil
+	case "keeps the dead":
+		if m.sent.Load() > 0 {
+			return nil
+		}
+	}
+	return m.Link.Close()
+}
