@@ -84,23 +84,22 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// "The number of messages needed per mutual exclusion is at most N": N-1
-// REQUEST and a TOKEN, or none for the node that has the token.
+// N messages an entry at most: N-1 REQUEST and a TOKEN, or none for the node
+// that has the token.
 func TestPaperCount(t *testing.T) {
-	for n := 1; n <= 7; n++ {
-		var sent [dmutex.Kinds]int
-		count := machinetest.Probe[*Machine]{After: func(_ *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
-			for _, o := range out {
-				sent[o.Kind]++
-			}
-			return out, nil
-		}}
-		entries := 0
-		machinetest.Run(t, count.Of(New), n, 20, uint64(n), func(dmutex.NodeID, dmutex.Machine) { entries++ })
-		require.Equal(t, 20*n, entries)
-		tokens := sent[dmutex.Token]
-		require.Equal(t, [dmutex.Kinds]int{dmutex.Request: tokens * (n - 1), dmutex.Token: tokens}, sent, "%d nodes", n)
-		require.LessOrEqual(t, tokens, entries)
+	const requests = 5
+	for n := 1; n <= 9; n++ {
+		for seed := range uint64(20) {
+			r, err := dmutextest.Walk(dmutextest.Config{
+				Algorithm: New,
+				Members:   dmutextest.Nodes(n),
+				Requests:  []int{requests},
+				Network:   dmutextest.Unordered,
+			}, seed, 1)
+			require.NoError(t, err)
+			require.Zero(t, r.Least%n, "%d nodes", n)
+			require.LessOrEqual(t, r.Greatest, n*requests*n, "%d nodes", n)
+		}
 	}
 }
 

@@ -6,10 +6,11 @@ import (
 )
 
 // A Probe gets between a machine of type M and its group. It may change what
-// goes in and out, or check what should hold inside. What is nil is not done.
+// goes in and out, or check what should hold inside. What is nil is as it was.
 type Probe[M dmutextest.Machine] struct {
-	Before func(m M, msg *dmutex.Message) (drop bool) // a message is handled
-	After  func(m M, out []dmutex.Message) ([]dmutex.Message, error)
+	Before func(m M, msg *dmutex.Message) (drop bool)                // a message is handled
+	After  func(m M, out []dmutex.Message) ([]dmutex.Message, error) // each call
+	Fence  func(m M) uint64                                          // while Held
 }
 
 // Of returns the algorithm with each machine probed. A probed machine cannot be
@@ -48,7 +49,13 @@ func (p *probed[M]) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 }
 
 func (p *probed[M]) Phase() dmutex.Phase { return p.machine.Phase() }
-func (p *probed[M]) Fence() uint64       { return p.machine.Fence() }
+
+func (p *probed[M]) Fence() uint64 {
+	if p.probe.Fence != nil && p.Phase() == dmutex.Held {
+		return p.probe.Fence(p.machine)
+	}
+	return p.machine.Fence()
+}
 
 func (p *probed[M]) AppendText(b []byte) ([]byte, error) { return p.machine.AppendText(b) }
 

@@ -1,0 +1,287 @@
+package ricart
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
+)
+
+func TestCarvalhoMachine(t *testing.T) { dmutextest.TestMachine(t, Carvalho) }
+
+func FuzzCarvalho(f *testing.F) { dmutextest.FuzzMachine(f, Carvalho) }
+
+type carvalhoProbe = machinetest.Probe[*carvalho]
+
+// lawfulCarvalho checks after each step what should hold of a machine.
+var lawfulCarvalho = carvalhoProbe{After: func(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
+	missing := 0
+	for j := range m.kept {
+		if m.awaiting[j] {
+			missing++
+		}
+		switch {
+		case m.kept[j] && m.deferred[j] != 0:
+			return nil, dmutex.Misuse("a permission that is asked for is kept")
+		case m.kept[j] && m.awaiting[j]:
+			return nil, dmutex.Misuse("a permission that is kept is awaited")
+		case m.deferred[j] != 0 && m.site.Stamp().Clock == 0:
+			return nil, dmutex.Misuse("an idle node owes a reply")
+		}
+	}
+	if missing != m.missing {
+		return nil, dmutex.Misuse("the missing replies are miscounted")
+	}
+	return out, nil
+}}
+
+// An entry costs between 0 and 2(N-1) messages. The channels may reorder and
+// repeat messages; a REQUEST that is repeated is answered again. The long rows
+// take 10 seconds.
+func TestCarvalhoExplore(t *testing.T) {
+	fifo, unordered := dmutextest.FIFO, dmutextest.Unordered
+	repeats := dmutextest.Network{Unordered: true, Duplicates: 2}
+	const short, long = false, true
+	for _, tt := range []struct {
+		name              string
+		network           dmutextest.Network
+		requests, cancels []int // by node
+		holder            dmutex.NodeID
+		long              bool
+		states            int
+		least, greatest   int // messages
+	}{
+		{"2x3 cancelled", fifo, []int{3, 3}, []int{3}, 0, short, 5_884, 4, 12},
+		{"2x3 cancelled", unordered, []int{3, 3}, []int{3}, 0, short, 6_960, 4, 12},
+		{"2x3 cancelled", repeats, []int{3, 3}, []int{1}, 0, short, 387_136, 4, 14},
+		{"2x3 carried over", unordered, []int{3, 3}, []int{1}, 2, short, 2_806, 4, 12},
+		{"3x1 cancelled", unordered, []int{1, 1, 1}, []int{1}, 0, short, 19_668, 12, 12},
+		{"3x1 carried over", unordered, []int{1, 1, 1}, []int{1}, 3, short, 19_917, 12, 12},
+		{"3x1", repeats, []int{1, 1, 1}, []int{0}, 0, short, 182_776, 12, 18},
+		{"3x2", fifo, []int{2, 2, 2}, []int{0}, 0, short, 15_638, 12, 24},
+		{"3x2", unordered, []int{2, 2, 2}, []int{0}, 0, short, 24_504, 12, 24},
+		{"3x2 cancelled", fifo, []int{2, 2, 2}, []int{1}, 0, short, 260_422, 12, 24},
+		{"3x3", unordered, []int{3, 3, 3}, []int{0}, 0, short, 246_255, 12, 36},
+		{"3x2 cancelled", unordered, []int{2, 2, 2}, []int{2}, 0, long, 854_685, 12, 24},
+		{"4x1", fifo, []int{1, 1, 1, 1}, []int{0}, 0, long, 1_484_820, 24, 24},
+		{"4x1", unordered, []int{1, 1, 1, 1}, []int{0}, 0, long, 2_226_965, 24, 24},
+	} {
+		t.Run(tt.name+", "+tt.network.String(), func(t *testing.T) {
+			if tt.long {
+				machinetest.Long(t)
+			}
+			r := machinetest.Explore(t, dmutextest.Config{
+				Algorithm: lawfulCarvalho.Of(Carvalho),
+				Members:   dmutextest.Nodes(len(tt.requests)),
+				Network:   tt.network,
+				Requests:  tt.requests,
+				Cancels:   tt.cancels,
+				Holder:    tt.holder,
+			})
+			require.Equal(t, []int{tt.states, tt.least, tt.greatest}, []int{r.States, r.Least, r.Greatest})
+		})
+	}
+}
+
+// leaveAtOnce withdraws a cancelled request from the protocol.
+func leaveAtOnce(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
+	if m.site.Pending() && m.site.Phase() == dmutex.Idle {
+		m.site.Enter()
+		clear(m.awaiting)
+		m.missing = 0
+		m.leave()
+		return m.site.Out(), nil
+	}
+	return out, nil
+}
+
+// Without one of the rules something goes wrong; the shortest run that shows it
+// is in testdata.
+func TestCarvalhoMutants(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		probe             carvalhoProbe
+		nodes             int
+		requests, cancels int
+		kind              error
+	}{
+		{
+			"not-asked-back", carvalhoProbe{
+				After: func(_ *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
+					if len(out) == 2 && out[0].Kind == dmutex.Reply && out[1].Kind == dmutex.Request {
+						return out[:1], nil
+					}
+					return out, nil
+				},
+			}, 3, 2, 0, dmutextest.ErrDeadlock,
+		}, {
+			"late-reply-kept", // by a node that has left the protocol
+			carvalhoProbe{
+				Before: func(m *carvalho, msg *dmutex.Message) bool {
+					j := slices.Index(m.site.Peers(), msg.From)
+					late := msg.Kind == dmutex.Reply && !m.awaiting[j]
+					m.kept[j] = m.kept[j] || late
+					return late
+				},
+				After: leaveAtOnce,
+			}, 2, 2, 1, dmutextest.ErrMutualExclusion,
+		}, {
+			"late-reply-counted", // for the next request
+			carvalhoProbe{
+				Before: func(m *carvalho, msg *dmutex.Message) bool {
+					if msg.Kind == dmutex.Reply && m.site.Pending() {
+						msg.Attempt = m.site.Stamp().Clock
+					}
+					return false
+				},
+				After: leaveAtOnce,
+			}, 2, 2, 1, dmutextest.ErrMutualExclusion,
+		}, {
+			"given-and-kept", // the REPLY does not give the permission away
+			carvalhoProbe{
+				After: func(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
+					for _, o := range out {
+						if o.Kind == dmutex.Reply {
+							m.kept[slices.Index(m.site.Peers(), o.To)] = true
+						}
+					}
+					return out, nil
+				},
+			}, 2, 2, 0, dmutextest.ErrMutualExclusion,
+		}, {
+			"reply-without-fence", carvalhoProbe{
+				Before: func(_ *carvalho, msg *dmutex.Message) bool {
+					msg.Fence = 0
+					return false
+				},
+			}, 2, 1, 0, dmutextest.ErrFenceOrder,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dmutextest.Refute(t, dmutextest.Config{
+				Algorithm: tt.probe.Of(Carvalho),
+				Members:   dmutextest.Nodes(tt.nodes),
+				Requests:  []int{tt.requests},
+				Cancels:   []int{tt.cancels},
+			}, tt.kind, "testdata/carvalho-mutant-"+tt.name+".txt")
+		})
+	}
+}
+
+// A node may leave the protocol at once if it throws away the REPLY that comes
+// too late: then neither of the two has the other's permission. See the mutants
+// late-reply-kept and late-reply-counted.
+func TestCarvalhoLateReplyThrownAway(t *testing.T) {
+	machinetest.Explore(t, dmutextest.Config{
+		Algorithm: carvalhoProbe{After: leaveAtOnce}.Of(Carvalho),
+		Members:   dmutextest.Nodes(2),
+		Requests:  []int{3},
+		Cancels:   []int{2},
+		Network:   dmutextest.Unordered,
+	})
+}
+
+// While nobody else asks, a node that has entered enters again without a
+// message; and it need ask only those who asked since.
+func TestCarvalhoCost(t *testing.T) {
+	const n = 5
+	machines := make([]dmutex.Machine, n)
+	for i, self := range dmutextest.Nodes(n) {
+		m, err := Carvalho(dmutex.Start{Self: self, Members: dmutextest.Nodes(n)})
+		require.NoError(t, err)
+		machines[i] = m
+	}
+	enter := func(node int) (messages int) {
+		m := machines[node-1]
+		wire, err := m.Request()
+		require.NoError(t, err)
+		for wire = slices.Clone(wire); len(wire) > 0; messages++ {
+			out, err := machines[wire[0].To-1].Handle(wire[0])
+			require.NoError(t, err)
+			wire = append(wire[1:], out...)
+		}
+		require.Equal(t, dmutex.Held, m.Phase())
+		_, err = m.Release()
+		require.NoError(t, err)
+		return messages
+	}
+	for _, tt := range []struct{ node, messages int }{
+		{1, 2 * (n - 1)},
+		{1, 0},
+		{1, 0},
+		{2, 2 * (n - 1)},
+		{2, 0},
+		{1, 2}, // asks 2
+		{1, 0},
+		{2, 2}, // asks 1
+		{3, 2 * (n - 1)},
+		{1, 2 * 2}, // asks 2 and 3
+	} {
+		require.Equal(t, tt.messages, enter(tt.node), tt)
+	}
+}
+
+// Grants follow stamps only where requests conflict: taken for fences, stamps
+// go down.
+func TestCarvalhoOrder(t *testing.T) {
+	dmutextest.Refute(t, dmutextest.Config{
+		Algorithm: carvalhoProbe{Fence: func(m *carvalho) uint64 {
+			return m.site.Stamp().Clock<<8 | uint64(m.site.Self())
+		}}.Of(Carvalho),
+		Members:  dmutextest.Nodes(2),
+		Requests: []int{3},
+	}, dmutextest.ErrFenceOrder, "testdata/carvalho-order.txt")
+}
+
+// The nodes with permissions must remember them, the others need not.
+func TestCarvalhoForget(t *testing.T) {
+	for _, self := range dmutextest.Nodes(2) {
+		m, err := Carvalho(dmutex.Start{Self: self, Members: dmutextest.Nodes(2)})
+		require.NoError(t, err)
+		_, _, ok := m.(*carvalho).Forget()
+		require.True(t, ok)
+	}
+	m, err := Carvalho(dmutex.Start{Self: 1, Members: dmutextest.Nodes(2)})
+	require.NoError(t, err)
+	c := m.(*carvalho)
+	_, err = c.Request()
+	require.NoError(t, err)
+	_, err = c.Handle(dmutex.Message{Kind: dmutex.Reply, From: 2, To: 1, Attempt: 1})
+	require.NoError(t, err)
+	require.False(t, c.Keeps(), "it is not idle")
+	_, err = c.Release()
+	require.NoError(t, err)
+	_, _, ok := c.Forget()
+	require.False(t, ok)
+	require.True(t, c.Keeps())
+	_, err = c.Handle(dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 2})
+	require.NoError(t, err)
+	_, _, ok = c.Forget()
+	require.True(t, ok)
+}
+
+func TestCarvalhoConversations(t *testing.T) {
+	dmutextest.TestScript(t, Carvalho, "testdata/carvalho.txt")
+	dmutextest.TestScript(t, Carvalho, "testdata/carvalho-asked-back.txt")
+}
+
+// Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
+func TestCarvalhoKill(t *testing.T) {
+	machinetest.Kill(t, "carvalho.go", []machinetest.Edit{
+		{"asks everybody", "if !m.kept[j] {", "if true {", "TestCarvalhoExplore"},
+		{"asks nobody", "if !m.kept[j] {", "if false {", "TestCarvalhoExplore"},
+		{"does not give", "m.kept[j] = false", "", "TestCarvalhoExplore"},
+		{"does not keep", "m.kept[j] = m.deferred[j] == 0", "", "TestCarvalhoExplore"},
+		{"keeps what it owes", "m.kept[j] = m.deferred[j] == 0", "m.kept[j] = true", "TestCarvalhoExplore"},
+		{"keeps an old reply", "m.awaiting[j] && msg.Attempt == m.site.Stamp().Clock:", "true:", "TestCarvalhoExplore"},
+		{"does not ask back", "\t\tm.ask(j)\n\t}\n\treturn", "\t}\n\treturn", "TestCarvalhoExplore"},
+		{"asks back though it owes", " && m.deferred[j] == 0 {", " {", "TestCarvalhoExplore"},
+		{"asks back what it awaits", " && !m.awaiting[j]", "", "TestCarvalhoExplore"},
+		{"asks back for nothing", " && m.site.Pending()", "", "TestCarvalhoExplore"},
+		{"forgets permissions", "idle && !slices.Contains(m.kept, true)", "idle", "TestCarvalhoMachine"},
+	})
+}
