@@ -12,6 +12,7 @@ package quorum
 type field struct {
 	q, p, k int
 	modulus []int // coefficients from x^0 to x^k, the last being 1
+	table   []int // a*b is table[a*q+b]
 }
 
 // newField returns the field of q elements, and false if q is no prime power.
@@ -24,9 +25,17 @@ func newField(q int) (*field, bool) {
 	for m := q; ; m++ { // x^k, x^k + 1, ...
 		f.modulus = f.polynomial(m)
 		if f.irreducible() {
-			return f, true
+			break
 		}
 	}
+	f.table = make([]int, q*q)
+	for a := range q {
+		for b := range a + 1 {
+			f.table[a*q+b] = f.product(a, b)
+			f.table[b*q+a] = f.table[a*q+b]
+		}
+	}
+	return f, true
 }
 
 // primePower returns p and k with q = p^k, or k = 0 if there are none.
@@ -113,7 +122,9 @@ func (f *field) negative(a int) int {
 	return sum
 }
 
-func (f *field) multiply(a, b int) int {
+func (f *field) multiply(a, b int) int { return f.table[a*f.q+b] }
+
+func (f *field) product(a, b int) int {
 	x, y := f.polynomial(a), f.polynomial(b)
 	product := make([]int, len(x)+len(y))
 	for i, c := range x {

@@ -264,7 +264,7 @@ func TestDualOfDual(t *testing.T) {
 // wherever the dual could be listed, and is never less available.
 func TestDominatingOfEveryBuilder(t *testing.T) {
 	for _, k := range shapes() {
-		for n := 1; n <= 64; n += 1 + n/8 {
+		for n := 1; n <= 64; n += 1 + n/4 {
 			c, err := k.Build(ints(n)...)
 			if k.Name == "fpp" && err != nil {
 				continue

@@ -461,9 +461,9 @@ func TestTwinExhaustive(t *testing.T) {
 // Random families over up to seven sites: arbitrary ones, and ones that are made
 // of a random coterie or are nearly one.
 func TestTwinRandom(t *testing.T) {
-	rounds := 5000
+	rounds := 2000
 	if *long {
-		rounds = 500_000
+		rounds = 200_000
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range rounds {
