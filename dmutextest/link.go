@@ -151,6 +151,18 @@ func await[T any](b *bench, c <-chan T, what string) (v T) {
 	return v
 }
 
+// settle lets the other goroutines run: in a bubble until they all wait, else
+// for a moment.
+func (b *bench) settle() {
+	if b.links.Synctest {
+		synctest.Wait()
+		return
+	}
+	for range 100 {
+		runtime.Gosched()
+	}
+}
+
 // tell sends a frame and waits for it to arrive.
 func (s *stand) tell(to *stand, frame []byte) {
 	s.b.Helper()
@@ -344,9 +356,7 @@ func (b *bench) closeWaits() {
 		close(closed)
 	}()
 	<-closing
-	for range 100 {
-		runtime.Gosched() // gives a Close that does not wait the time to show it
-	}
+	b.settle() // so that a Close that does not wait shows it
 	close(end)
 	await(b, closed, "Close")
 }
