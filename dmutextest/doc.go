@@ -1,12 +1,15 @@
-// Package dmutextest tests lock machines without a network.
+// Package dmutextest tests lock machines without a network, and links.
 //
 // [Explore] runs a small group of real machines through every order of events
-// that a [Network] allows, and proves what it checks for that group. If
-// something fails it prints the shortest run that leads there as a script,
-// which [Replay] runs again. [Walk] makes random runs of a group that is too
-// large for that. [TestMachine] and [FuzzMachine] hold a machine against the
-// contract of [dmutex.Machine].
+// that a [Network] allows, and proves for that group what the errors that
+// begin with [ErrMutualExclusion] say. If something fails it prints the
+// shortest run that leads there as a script. [Refute] is its negative: weaken a
+// rule, and the check must fail. [Walk] makes random runs, with the same
+// checks, of a group that is too large to explore. [Simulate] measures.
 //
-// What is checked at each step of each run, see the errors that begin with
-// ErrMutualExclusion.
+// [Replay] runs a script, which is a conversation as text, and [TestScript]
+// holds it against a golden file.
+//
+// [TestMachine] and [FuzzMachine] hold anybody's machine against the contract
+// of [dmutex.Machine], and TestLink anybody's link against that of a link.
 package dmutextest

@@ -129,7 +129,7 @@ func TestExploreTwin(t *testing.T) {
 		{"ricart", ricart.New, 2, 2, 2, dmutextest.FIFO},
 		{"ricart", ricart.New, 3, 1, 0, unordered},
 		{"ricart", ricart.New, 3, 1, 0, dmutextest.FIFO},
-		{"ricart", ricart.New, 2, 2, 1, repeating},
+		{"ricart", ricart.New, 2, 1, 1, repeating},
 		{"central", central.New, 3, 2, 0, unordered},
 		{"central", central.New, 3, 1, 1, unordered},
 		{"central", central.At(2), 3, 2, 1, dmutextest.FIFO},
