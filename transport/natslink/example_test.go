@@ -10,7 +10,7 @@ import (
 )
 
 // The connection is the application's, with whatever options and credentials it
-// has.
+// has. (This example needs a server, so it is only compiled.)
 func Example() {
 	nc, err := nats.Connect(nats.DefaultURL, nats.MaxReconnects(-1))
 	if err != nil {

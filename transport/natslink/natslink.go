@@ -30,7 +30,9 @@
 // have to wait as long.
 //
 // The connection stays the application's: the link never closes it. When the
-// application closes or drains it, the link refuses to send.
+// application closes or drains it, the link refuses to send. So it does when
+// nats.go gives up a lost server, which it does by default after a while:
+// connect with nats.MaxReconnects(-1).
 package natslink
 
 import (
@@ -164,7 +166,8 @@ func checkPrefix(prefix string) error {
 func (l *Link) subject(to, from string) string { return l.prefix + "." + to + "." + from }
 
 // MaxFrame implements [transport.Link]. It is fixed when the link is made; if
-// a server met later takes less, larger frames are lost.
+// a server met later takes less, larger frames are lost. Give all servers that
+// the group uses the same max_payload.
 func (l *Link) MaxFrame() int { return l.maxFrame }
 
 // Open implements [transport.Link]. If the connection is up it waits until the

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -313,4 +314,33 @@ func TestBacklog(t *testing.T) {
 	}
 	require.ErrorIs(t, l.Send(2, frame), transport.ErrFull)
 	require.NoError(t, l.Send(3, frame))
+}
+
+// All connections break in the middle of the traffic. It costs frames, but no
+// messages.
+func TestSessionOverBreak(t *testing.T) {
+	var nodes []*Link
+	links := dmutextest.Links{New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+		return func(self dmutex.NodeID) transport.Link {
+			l, err := newLink(Config{Self: self, Listen: "127.0.0.1:0"}, defaultPace)
+			require.NoError(t, err)
+			for _, other := range nodes {
+				require.NoError(t, l.SetPeer(other.self, other.Addr().String()))
+				require.NoError(t, other.SetPeer(self, l.Addr().String()))
+			}
+			nodes = append(nodes, l)
+			return l
+		}
+	}}
+	dmutextest.TestSession(t, links, dmutextest.Faults{}, func() {
+		for _, l := range nodes {
+			for _, p := range l.peers {
+				p.mu.Lock()
+				if p.conn != nil {
+					p.conn.breakOff()
+				}
+				p.mu.Unlock()
+			}
+		}
+	})
 }

@@ -169,7 +169,7 @@ func newLink(c Config, pace pace) (*Link, error) {
 func (l *Link) checkPeer(id dmutex.NodeID, addr string) error {
 	switch {
 	case id == dmutex.None:
-		return dmutex.Misuse("tcplink: Config.Peers contains node 0, which names nobody: number nodes from 1")
+		return dmutex.Misuse("tcplink: the address book contains node 0, which names nobody: number nodes from 1")
 	case addr == "":
 		return nil
 	}
@@ -244,7 +244,7 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	}
 	l.deliver = deliver
 	l.running.Go(l.accept)
-	l.running.Go(l.listen)
+	l.running.Go(l.keepAlive)
 	for _, p := range l.peers {
 		l.start(p)
 	}
@@ -397,9 +397,9 @@ func (l *Link) answer(nc net.Conn) (*peer, error) {
 	return p, nc.SetDeadline(time.Time{})
 }
 
-// listen sends heartbeats into silence, and gives up connections that are
+// keepAlive sends heartbeats into silence, and gives up connections that are
 // silent themselves.
-func (l *Link) listen() {
+func (l *Link) keepAlive() {
 	for l.wait(l.pace.heartbeat, nil) {
 		l.mu.RLock()
 		peers := slices.Collect(maps.Values(l.peers))
