@@ -20,7 +20,7 @@ type Config struct {
 	Group uint64
 
 	// MaxFrame is the size of the largest frame that the link takes, in bytes,
-	// at least 64; the same at both ends.
+	// at least 64.
 	MaxFrame int
 
 	// Window is how many DATA frames may be unacknowledged, and how many may
@@ -65,11 +65,11 @@ const (
 )
 
 func (c *Config) complete() error {
-	def(&c.Window, defaultWindow)
-	def(&c.Buffer, max(defaultBuffer, c.MaxFrame))
-	def(&c.AckDelay, defaultAckDelay)
-	def(&c.MinTimeout, defaultMinTimeout)
-	def(&c.MaxTimeout, max(defaultMaxTimeout, c.MinTimeout))
+	fill(&c.Window, defaultWindow)
+	fill(&c.Buffer, max(defaultBuffer, c.MaxFrame))
+	fill(&c.AckDelay, defaultAckDelay)
+	fill(&c.MinTimeout, defaultMinTimeout)
+	fill(&c.MaxTimeout, max(defaultMaxTimeout, c.MinTimeout))
 	switch {
 	case c.Incarnation == 0:
 		return dmutex.Misuse("Config.Incarnation is 0: draw 64 random bits at each start of the process")
@@ -89,8 +89,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// def sets a value that was not given.
-func def[T int | int64](v *T, value T) {
+// fill sets a value that was not given.
+func fill[T int | int64](v *T, value T) {
 	if *v == 0 {
 		*v = value
 	}

@@ -126,7 +126,7 @@ func (s *Session) appendState(b []byte) []byte {
 		b = appendInts(b, s.inFlight(seq).size)
 	}
 	for seq := s.expect + 1; s.ahead > 0 && seq < s.expect+uint64(s.cfg.Window); seq++ {
-		if e := s.earlyFrame(seq); e.seq == seq {
+		if e := s.earlyAt(seq); e.seq == seq {
 			b = appendInts(b, e.seq, uint64(e.count))
 			b = appendBools(b, e.fin)
 			b = append(b, e.body...)

@@ -55,7 +55,6 @@ const (
 
 // What [Session.Handle] refuses beside malformed bytes.
 const (
-	errSize    msgp.Error = "the frame is larger than Config.MaxFrame"
 	errKind    msgp.Error = "the kind of frame is unknown"
 	errVersion msgp.Error = "its version of the session protocol is not ours"
 	errGroup   msgp.Error = "it is configured for another group: all members must agree on who they are and on the algorithm"
@@ -68,9 +67,6 @@ const (
 
 // parse takes a frame apart and refuses what no correct peer sends.
 func (s *Session) parse(b []byte) (f frame, err error) {
-	if len(b) > s.cfg.MaxFrame {
-		return f, errSize
-	}
 	r := msgp.NewReader(b)
 	n := r.Array(dataFields + maxCount)
 	f.kind = kind(r.Uint())

@@ -41,6 +41,7 @@ type simulation struct {
 	t      *testing.T
 	random *rand.Rand
 	lossy  bool
+	window int
 	now    int64
 	sky    deliveries
 	frames int
@@ -58,9 +59,10 @@ type stream struct {
 	life, toLife uint64
 }
 
-func newSimulation(t *testing.T, seed uint64, lossy bool) *simulation {
+func newSimulation(t *testing.T, seed uint64, lossy bool, window int) *simulation {
 	s := &simulation{
 		t:      t,
+		window: window,
 		random: rand.New(rand.NewPCG(seed, 0)),
 		lossy:  lossy,
 		first:  make(map[stream]uint64),
@@ -75,7 +77,7 @@ func newSimulation(t *testing.T, seed uint64, lossy bool) *simulation {
 func (s *simulation) begin(side int) {
 	s.life[side]++
 	s.sends[side] = 0
-	s.ends[side] = newSession(s.t, uint64(side+1)<<32|s.life[side])
+	s.ends[side] = newSession(s.t, uint64(side+1)<<32|s.life[side], func(c *Config) { c.Window = s.window })
 }
 
 // transmit is what a driver does after every input and at the deadline.
@@ -186,7 +188,7 @@ func TestBadNetwork(t *testing.T) {
 		}
 	}()
 	for ; seed < seeds(); seed++ {
-		s := newSimulation(t, seed, true)
+		s := newSimulation(t, seed, true, 1<<(seed%7))
 		for range 400 {
 			for until := s.now + s.random.Int64N(3*millisecond); s.step(until); {
 			}
@@ -200,6 +202,14 @@ func TestBadNetwork(t *testing.T) {
 		s.send(0, 0)
 		s.send(1, 0)
 		s.drain()
+		for side, end := range s.ends {
+			end.Close(s.now)
+			s.transmit(side)
+		}
+		for s.step(math.MaxInt64) {
+		}
+		require.True(t, s.ends[0].Done())
+		require.True(t, s.ends[1].Done())
 	}
 }
 
@@ -208,7 +218,7 @@ func TestBadNetwork(t *testing.T) {
 func TestGoodput(t *testing.T) {
 	const messages = 20_000
 	run := func(lossy bool) *simulation {
-		s := newSimulation(t, 3, lossy)
+		s := newSimulation(t, 3, lossy, defaultWindow)
 		s.transmit(0)
 		s.transmit(1)
 		for s.sends[0] < messages {
@@ -308,7 +318,7 @@ func FuzzHandle(f *testing.F) {
 	f.Add(pack(join([]uint64{uint64(hello), version, group, 33, 1}, nil), join([]uint64{uint64(helloAck), 33, 22, 2}, nil)))
 	f.Add(pack(join([]uint64{uint64(helloAck), 11, 22, 1}, nil), join([]uint64{uint64(ack), 11, 22, 1}, nil)))
 	f.Add(pack([]byte("\xdd\x7f\xff\xff\xff")))
-	f.Add(pack(join([]uint64{uint64(ack), 11, 22, 99}, nil), join([]uint64{uint64(data), 22, 22, 99, 0}, message)))
+	f.Add(pack(join([]uint64{uint64(ack), 11, 22, 99}, nil), join([]uint64{uint64(data), 11, 22, 1, 99}, message)))
 	f.Add(pack(join([]uint64{uint64(hello), version, group + 1, 33, 1}, nil), join([]uint64{uint64(data), 0, 22, 0, 0}, nil)))
 
 	f.Fuzz(func(t *testing.T, input []byte) {

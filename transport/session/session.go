@@ -28,9 +28,10 @@
 //
 // # Rules
 //
-//  1. A session that has no peer sends HELLO with a number k that it has not
-//     used before, again and again. So does one, once, that gets a frame of
-//     rule 4. While k is not answered there is no other challenge.
+//  1. A session that has no peer challenges: it sends HELLO with a number k that
+//     it has not used before, again and again. One that has a peer does so once
+//     for each frame that gives it cause (rules 2 and 4), but not too often. k
+//     stays the same until it is answered.
 //  2. HELLO(x, k) is answered if x is the peer or there is no peer; if x is not
 //     the peer it is challenged. So a node that has given up because its peer
 //     restarted can, by sending nothing more, be sure that the restarted
@@ -75,6 +76,9 @@
 // a peer repeats its challenge. Where one end has adopted a life that is gone,
 // or the other end has, whoever has something to say causes a challenge (rule
 // 4) as often as it says it. If nobody has anything to say, nothing is sent.
+//
+// The challenge is a guard against the past, not against forgery: who can speak
+// for the peer's node on the link can say what he likes.
 //
 // Two processes of one node at once break the assumption, but not the streams.
 // Either the peers keep to one and the other never meets anybody, or they
@@ -180,43 +184,43 @@ type Session struct {
 	// Sending. out holds the unacknowledged messages: those of the frames in
 	// flight and then those that wait for a frame.
 	out      []byte
-	start    int        // of the unacknowledged part of out
-	flying   int        // bytes of it that are in flight
-	flight   []inFlight // by seq modulo Window: frames base to next-1
-	base     uint64     // the oldest frame that is not acknowledged
-	next     uint64     // the next frame to be sent
-	sent     uint64     // messages accepted
-	acked    uint64     // messages acknowledged
-	closed   bool       // Close was called
-	finSeq   uint64     // of our FIN; 0 while it was not sent
-	resendAt int64      // when the oldest frame is sent again
-	repair   bool       // that is because of an acknowledgement, not of a timeout
-	behind   uint64     // frames below this were in flight at the last timeout
-	backoff  int        // how often the timeout was doubled
-	trip     int64      // round trip, smoothed; 0 if not yet measured
-	jitter   int64      // mean deviation of it
+	start    int         // of the unacknowledged part of out
+	flying   int         // bytes of it that are in flight
+	flight   []sentFrame // by seq modulo Window: frames base to next-1
+	base     uint64      // the oldest frame that is not acknowledged
+	next     uint64      // the next frame to be sent
+	sent     uint64      // messages accepted
+	acked    uint64      // messages acknowledged
+	closed   bool        // Close was called
+	finSeq   uint64      // of our FIN; 0 while it was not sent
+	resendAt int64       // when the oldest frame is sent again
+	repair   bool        // that is because of an acknowledgement, not of a timeout
+	behind   uint64      // frames below this were in flight at the last timeout
+	backoff  int         // how often the timeout was doubled
+	trip     int64       // round trip, smoothed; 0 if not yet measured
+	jitter   int64       // mean deviation of it
 
 	// Receiving.
-	expect uint64  // the next frame to be delivered
-	left   bool    // the peer's FIN was delivered
-	early  []early // by seq modulo Window: frames after expect; nil until one came
-	ahead  int     // frames in early
-	held   int     // bytes in early
-	debt   int     // frames delivered and not acknowledged
-	ackAt  int64   // when an acknowledgement is due
+	expect uint64       // the next frame to be delivered
+	left   bool         // the peer's FIN was delivered
+	early  []earlyFrame // by seq modulo Window: frames after expect; nil until one came
+	ahead  int          // frames in early
+	held   int          // bytes in early
+	debt   int          // frames delivered and not acknowledged
+	ackAt  int64        // when an acknowledgement is due
 	in     [][]byte
 }
 
-// inFlight is what must be remembered of a frame besides its messages.
-type inFlight struct {
+// sentFrame is what must be remembered of a frame besides its messages.
+type sentFrame struct {
 	size   int // of its messages
 	count  int // of its messages
 	sentAt int64
 	again  bool // it was sent more than once
 }
 
-// early is a frame that arrived before its turn.
-type early struct {
+// earlyFrame is one that arrived before its turn.
+type earlyFrame struct {
 	seq   uint64 // 0 if there is none
 	fin   bool
 	count int
@@ -235,7 +239,7 @@ func New(cfg Config) (*Session, error) {
 		asking:     true,
 		helloAt:    always,
 		helloAfter: always,
-		flight:     make([]inFlight, cfg.Window),
+		flight:     make([]sentFrame, cfg.Window),
 		base:       1,
 		next:       1,
 		expect:     1,
@@ -450,7 +454,7 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 	hole := s.ahead > 0
 	s.deliver(f.kind == fin, f.count, f.body)
 	for s.ahead > 0 && !s.left {
-		e := s.earlyFrame(s.expect)
+		e := s.earlyAt(s.expect)
 		if e.seq != s.expect {
 			break
 		}
@@ -491,9 +495,9 @@ func (s *Session) keepEarly(f *frame) {
 		return
 	}
 	if s.early == nil {
-		s.early = make([]early, s.cfg.Window)
+		s.early = make([]earlyFrame, s.cfg.Window)
 	}
-	e := s.earlyFrame(f.seq)
+	e := s.earlyAt(f.seq)
 	if e.seq == f.seq {
 		return
 	}
@@ -506,7 +510,7 @@ func (s *Session) keepEarly(f *frame) {
 	s.held += len(f.body)
 }
 
-func (s *Session) earlyFrame(seq uint64) *early {
+func (s *Session) earlyAt(seq uint64) *earlyFrame {
 	return &s.early[seq%uint64(s.cfg.Window)]
 }
 

@@ -28,7 +28,7 @@ func (s *Session) Transmit(now int64, b []byte) []byte {
 }
 
 // Deadline returns when Transmit will next have a frame if nothing else
-// happens: [math.MinInt64] if it has one now, [math.MaxInt64] for never.
+// happens: a time that has passed if it has one now, [math.MaxInt64] for never.
 func (s *Session) Deadline() int64 {
 	if s.answer.to != 0 || s.mayCut() {
 		return always
@@ -61,7 +61,7 @@ func (s *Session) mayCut() bool {
 // sendNext puts as many messages as fit into the next frame. What is in it does
 // not change any more: its number stands for these messages.
 func (s *Session) sendNext(now int64, b []byte) []byte {
-	f := inFlight{sentAt: now}
+	f := sentFrame{sentAt: now}
 	waiting := s.out[s.start+s.flying:]
 	r := msgp.NewReader(waiting)
 	for len(r.Rest()) > 0 && f.count < maxCount {
@@ -110,7 +110,7 @@ func (s *Session) appendFrame(b []byte, seq uint64, messages []byte) []byte {
 	return s.appendData(b, kind, seq, s.inFlight(seq).count, messages)
 }
 
-func (s *Session) inFlight(seq uint64) *inFlight {
+func (s *Session) inFlight(seq uint64) *sentFrame {
 	return &s.flight[seq%uint64(s.cfg.Window)]
 }
 

@@ -1,0 +1,49 @@
+package session_test
+
+import (
+	"fmt"
+
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+// Two sessions, driven by hand over a network that loses every third frame.
+func Example() {
+	cfg := session.Config{Group: 1, MaxFrame: 1024}
+	cfg.Incarnation = 100
+	a, _ := session.New(cfg)
+	cfg.Incarnation = 200
+	b, _ := session.New(cfg)
+
+	now, frames := int64(0), 0
+	carry := func(from, to *session.Session) {
+		for {
+			frame := from.Transmit(now, nil)
+			if len(frame) == 0 {
+				return
+			}
+			if frames++; frames%3 == 0 {
+				continue // lost
+			}
+			in, err := to.Handle(now, frame)
+			if err != nil {
+				fmt.Println(err)
+			}
+			for _, m := range in.Messages {
+				fmt.Printf("%s\n", m)
+			}
+		}
+	}
+
+	_ = a.Send(now, []byte("ping"))
+	_ = a.Send(now, []byte("pong"))
+	for a.Acked() < a.Sent() {
+		carry(a, b)
+		carry(b, a)
+		now = max(now, min(a.Deadline(), b.Deadline()))
+	}
+	fmt.Println("met", b.Peer(), "and delivered", a.Acked())
+	// Output:
+	// ping
+	// pong
+	// met 100 and delivered 2
+}
