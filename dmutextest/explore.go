@@ -45,25 +45,19 @@ type Violation struct {
 	Kind   error  // what: ErrMutualExclusion or another
 	Why    string // who and where
 	Script string // the run, see Replay
-	Seed   uint64 // of Walk
 }
 
 // Error returns what went wrong, and the whole run.
-func (v *Violation) Error() string {
-	seed := ""
-	if v.Seed != 0 {
-		seed = fmt.Sprintf(" (seed %d)", v.Seed)
-	}
-	return fmt.Sprintf("%v: %s%s\n\n%s", v.Kind, v.Why, seed, v.Script)
-}
+func (v *Violation) Error() string { return fmt.Sprintf("%v: %s\n\n%s", v.Kind, v.Why, v.Script) }
 
 // Unwrap returns Kind.
 func (v *Violation) Unwrap() error { return v.Kind }
 
 // Explore runs a group through every order of events that the network allows,
 // breadth first, until all states are seen. It returns a [*Violation] with the
-// shortest run to the first thing that is wrong, and [dmutex.ErrMisuse] for a
-// Config that makes no sense. The Report tells how far it came in any case.
+// shortest run to the first thing that is wrong (only of an [ErrLivelock] it is
+// just one run of many), and [dmutex.ErrMisuse] for a Config that makes no
+// sense. The Report tells how far it came in any case.
 //
 // If nothing is wrong and the Report is Complete, then in this group and
 // network nobody ever meets another in the critical section, fences rise, and

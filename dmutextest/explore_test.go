@@ -203,6 +203,16 @@ func TestWalkSeed(t *testing.T) {
 	require.NotEqual(t, first, other)
 }
 
+func TestWalkEnds(t *testing.T) {
+	catch := broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
+		m.From, m.To = m.To, m.From
+		return []dmutex.Message{m}, nil
+	}}
+	_, err := Walk(Config{Algorithm: catch.born, Members: Nodes(2), Requests: []int{1}}, 1, 1)
+	require.ErrorIs(t, err, ErrLivelock)
+	require.ErrorContains(t, err, "no end (seed 1)")
+}
+
 // A run that fails prints its seed, and itself as a script that runs again.
 func TestWalkFails(t *testing.T) {
 	c := Config{Algorithm: ricart.New, Members: Nodes(4), Requests: []int{3}, Network: Network{Unordered: true, Losses: 1}}

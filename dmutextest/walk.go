@@ -1,7 +1,7 @@
 package dmutextest
 
 import (
-	"math"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 )
@@ -9,49 +9,54 @@ import (
 // Walk makes random runs of a group, each until nothing more can happen, with
 // the checks of [Explore]. It is for groups too large to explore. The same seed
 // makes the same runs; run k of seed s is run 0 of seed s+k. A [*Violation]
-// tells the run as a script, and its seed.
+// tells the run as a script, and its seed. A run of a million steps counts as
+// an [ErrLivelock], of which the script tells the first hundred.
 func Walk(c Config, seed uint64, runs int) (Report, error) {
-	r := Report{Network: c.Network, Least: math.MaxInt}
+	r := Report{Network: c.Network}
 	m, begin, err := newModel(c)
 	if err != nil {
-		return Report{Network: c.Network}, err
+		return r, err
 	}
-	for k := range runs {
-		if v := m.walk(begin, seed+uint64(k), &r); v != nil {
+	for k := range uint64(max(0, runs)) {
+		var run []string
+		messages := 0
+		f := m.random(begin, seed+k, func(do verb, command string, _ []uint32) {
+			run = append(run, command)
+			if do == deliver || do == lose {
+				messages++
+			}
+		})
+		r.Steps += len(run)
+		r.Depth = max(r.Depth, len(run))
+		r.Most, r.Dense = m.most, !m.sparse
+		if f != nil && f.kind == ErrLivelock {
+			run = run[:100]
+		}
+		if f != nil {
+			v := m.tell(f, run)
+			v.Why += fmt.Sprintf(" (seed %d)", seed+k)
 			return r, v
 		}
-		r.Most, r.Dense = m.most, !m.sparse
+		if k == 0 {
+			r.Least = messages
+		}
+		r.Least, r.Greatest = min(r.Least, messages), max(r.Greatest, messages)
 	}
 	return r, nil
 }
 
-// walk makes one run and adds it to the report.
-func (m *model) walk(begin []uint32, seed uint64, r *Report) *Violation {
-	var run []string
-	messages := 0
-	f := m.random(begin, seed, func(do verb, command string, _ []uint32) {
-		run = append(run, command)
-		if do == deliver || do == lose {
-			messages++
-		}
-	})
-	r.Steps += len(run)
-	r.Depth = max(r.Depth, len(run))
-	r.Least, r.Greatest = min(r.Least, messages), max(r.Greatest, messages)
-	if f == nil {
-		return nil
-	}
-	v := m.tell(f, run)
-	v.Seed = seed
-	return v
-}
+// A run that is so long does not end.
+const endless = 1_000_000
 
 // random makes one run, and shows each step and the state after it.
 func (m *model) random(begin []uint32, seed uint64, see func(do verb, command string, s []uint32)) *fault {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := slices.Clone(begin)
 	f := m.rests(s)
-	for f == nil {
+	for steps := 0; f == nil; steps++ {
+		if steps == endless {
+			return faultf(ErrLivelock, "after %d steps there is no end", steps)
+		}
 		list := m.possible(s)
 		if len(list) == 0 {
 			break
