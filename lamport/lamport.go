@@ -75,7 +75,8 @@ func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, false) }
 //
 // An entry costs between 2(N-1) and 3(N-1) messages. Of requests that cross
 // only the first saves N-1 replies and the last saves none: when all N nodes
-// ask at once it is 2.5(N-1) on average.
+// ask at once it is 2.5(N-1) on average. Requests that do not cross save
+// nothing.
 func OmitReplies(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, true) }
 
 func newMachine(s dmutex.Start, omit bool) (dmutex.Machine, error) {

@@ -19,6 +19,9 @@ func TestMachineOmitReplies(t *testing.T) { dmutextest.TestMachine(t, OmitReplie
 func FuzzMachine(f *testing.F)            { dmutextest.FuzzMachine(f, New) }
 func FuzzMachineOmitReplies(f *testing.F) { dmutextest.FuzzMachine(f, OmitReplies) }
 
+func BenchmarkMachine(b *testing.B)            { dmutextest.BenchmarkMachine(b, New) }
+func BenchmarkMachineOmitReplies(b *testing.B) { dmutextest.BenchmarkMachine(b, OmitReplies) }
+
 // An entry costs 3(N-1) messages; without some replies 2(N-1) to 3(N-1), and
 // those that cross 2.5(N-1) on average. At most 5 messages are in a channel.
 // The long rows take 2 minutes.

@@ -116,12 +116,22 @@ func TestOmitsMore(t *testing.T) {
 			}), nil
 		},
 	}
-	r := machinetest.Explore(t, dmutextest.Config{
-		Algorithm: more.Of(New),
-		Members:   dmutextest.Nodes(3),
-		Requests:  []int{1},
-	})
-	require.Equal(t, []int{12, 18}, []int{r.Least, r.Greatest})
+	for _, tt := range []struct {
+		requests, cancels []int
+		least, greatest   int
+	}{
+		{[]int{3, 3}, []int{0}, 12, 18},
+		{[]int{3, 3}, []int{2}, 4, 18},
+		{[]int{1, 1, 1}, []int{0}, 12, 18},
+	} {
+		r := machinetest.Explore(t, dmutextest.Config{
+			Algorithm: more.Of(New),
+			Members:   dmutextest.Nodes(len(tt.requests)),
+			Requests:  tt.requests,
+			Cancels:   tt.cancels,
+		})
+		require.Equal(t, []int{tt.least, tt.greatest}, []int{r.Least, r.Greatest})
+	}
 }
 
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.

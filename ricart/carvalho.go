@@ -98,8 +98,8 @@ func (m *carvalho) Forget() (clock, fence uint64, ok bool) {
 	return clock, fence, idle && !slices.Contains(m.kept, true)
 }
 
-// Keeps reports whether an idle node must not forget the permissions that it
-// has.
+// Keeps implements [dmutex.Keeper]: an idle node must not forget the permissions
+// that it has.
 func (m *carvalho) Keeps() bool {
 	_, _, idle := m.Machine.Forget()
 	return idle && slices.Contains(m.kept, true)

@@ -15,6 +15,8 @@ func TestCarvalhoMachine(t *testing.T) { dmutextest.TestMachine(t, Carvalho) }
 
 func FuzzCarvalho(f *testing.F) { dmutextest.FuzzMachine(f, Carvalho) }
 
+func BenchmarkCarvalho(b *testing.B) { dmutextest.BenchmarkMachine(b, Carvalho) }
+
 type carvalhoProbe = machinetest.Probe[*carvalho]
 
 // lawfulCarvalho checks after each step what should hold of a machine.

@@ -8,7 +8,7 @@ import (
 )
 
 // Machine is one lock at one node of a ring whose token parks. It implements
-// [dmutex.Machine] and [dmutex.Forgetter].
+// [dmutex.Machine] and [dmutex.Keeper].
 type Machine struct {
 	seat
 	wanters []dmutex.NodeID  // ascending; empty without the token
@@ -154,7 +154,8 @@ func (m *Machine) Forget() (clock, fence uint64, ok bool) {
 	return clock, fence, idle && len(m.wanters) == 0 && m.token == m.first
 }
 
-// Keeps reports whether an idle node must not forget where the token is.
+// Keeps implements [dmutex.Keeper]: an idle node must not forget where the token
+// is.
 func (m *Machine) Keeps() bool {
 	_, _, idle := m.site.Forget()
 	return idle && len(m.wanters) == 0 && m.token != m.first

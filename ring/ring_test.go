@@ -20,6 +20,9 @@ func TestCirculating(t *testing.T)  { dmutextest.TestMachine(t, Circulate(2)) }
 func FuzzMachine(f *testing.F)     { dmutextest.FuzzMachine(f, New) }
 func FuzzCirculating(f *testing.F) { dmutextest.FuzzMachine(f, Circulate(2)) }
 
+func BenchmarkMachine(b *testing.B)     { dmutextest.BenchmarkMachine(b, New) }
+func BenchmarkCirculating(b *testing.B) { dmutextest.BenchmarkMachine(b, Circulate(2)) }
+
 // An entry costs at most N messages, and none where the token is. The long row
 // takes a minute.
 func TestExplore(t *testing.T) {

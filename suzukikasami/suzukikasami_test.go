@@ -17,6 +17,8 @@ func TestMachine(t *testing.T) { dmutextest.TestMachine(t, New) }
 
 func FuzzMachine(f *testing.F) { dmutextest.FuzzMachine(f, New) }
 
+func BenchmarkMachine(b *testing.B) { dmutextest.BenchmarkMachine(b, New) }
+
 // lawful checks what should hold of a machine after each step.
 var lawful = machinetest.Probe[*Machine]{
 	After: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
