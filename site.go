@@ -50,10 +50,12 @@ const (
 )
 
 const (
-	epochShift = 40
-	// The last fence of an epoch after which a request is still accepted. The
-	// reserve covers the requests already out: one a node.
-	lastCounter = 1<<epochShift - 1<<20
+	epochShift  = 40
+	counterMask = 1<<epochShift - 1
+	// The end of an epoch's counters is kept for the requests that are out when
+	// the last was accepted, one a node. Nobody correct gets beyond its half.
+	reserve     = 1 << 20
+	lastCounter = 1<<epochShift - reserve
 	// No node gets here in earnest; a peer that claims it would bring our own
 	// clock to overflow.
 	lastClock = 1 << 62
@@ -145,7 +147,7 @@ func (s *Site) Request() (fresh bool, err error) {
 	case s.state == ghost:
 		s.state = waiting
 		return false, nil
-	case s.known&(1<<epochShift-1) >= lastCounter:
+	case s.known&counterMask >= lastCounter:
 		return false, Misuse("the fences of this epoch are used up: begin another")
 	case s.clock >= lastClock:
 		return false, Misuse("the logical clock is used up: begin a new group")
@@ -205,6 +207,8 @@ func (s *Site) Check(m Message) (from int, err error) {
 		return 0, s.Refuse(m, "a time in it is beyond 1<<62")
 	case m.Fence>>epochShift != s.known>>epochShift:
 		return 0, s.Refuse(m, "its fence is of another epoch")
+	case m.Fence&counterMask > lastCounter+reserve/2:
+		return 0, s.Refuse(m, "no epoch has so many fences")
 	}
 	return from, nil
 }

@@ -155,7 +155,7 @@ func TestSiteCheck(t *testing.T) {
 		err   string
 	}{
 		{"good", func(*dmutex.Message) {}, ""},
-		{"late fence", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 - 1 }, ""},
+		{"late fence", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 - 1<<19 }, ""},
 		{"last time", func(m *dmutex.Message) { m.Attempt, m.Clock = 1<<62, 1<<62 }, ""},
 		{"a token need not name a request", func(m *dmutex.Message) { m.Kind, m.Attempt = dmutex.Token, 0 }, ""},
 		{"not for this node", func(m *dmutex.Message) { m.To = 1 }, "it is not for node 2"},
@@ -168,6 +168,7 @@ func TestSiteCheck(t *testing.T) {
 		{"number", func(m *dmutex.Message) { m.Numbers = []uint64{1, 1<<62 + 1} }, "beyond 1<<62"},
 		{"earlier epoch", func(m *dmutex.Message) { m.Fence = epoch - 1 }, "its fence is of another epoch"},
 		{"later epoch", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 }, "its fence is of another epoch"},
+		{"fences used up", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 - 1 }, "no epoch has so many fences"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			site := newSite(t, dmutex.Start{Self: 2, Members: members(1, 2, 5), Fence: epoch})

@@ -123,29 +123,31 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 }
 
 // digest sums up what all members must agree on: the group's name, its
-// members, and the algorithm as a fresh machine describes itself. It also finds
-// out whether the algorithm takes this group at all.
+// members, and the algorithm as the fresh machines of all members describe
+// themselves. It also finds out whether the algorithm takes this group at all.
 func (n *Node) digest() (uint64, error) {
 	if _, err := n.cfg.Algorithm(n.start); err != nil {
 		return 0, err
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%q %v ", n.cfg.Group, n.cfg.Members)
-	m, err := n.cfg.Algorithm(dmutex.Start{Self: n.cfg.Members[0], Members: n.cfg.Members})
-	if err != nil {
-		return 0, err
-	}
-	if _, ok := m.(interface {
-		Tick() ([]dmutex.Message, error)
-	}); ok {
-		return 0, dmutex.Misuse("Config.Algorithm needs ticks, which a node does not give: choose one without, such as ring.New for ring.Circulate")
-	}
-	if m, ok := m.(encoding.TextAppender); ok {
-		text, err := m.AppendText(nil)
+	fmt.Fprintf(h, "%q %v", n.cfg.Group, n.cfg.Members)
+	for _, id := range n.cfg.Members {
+		m, err := n.cfg.Algorithm(dmutex.Start{Self: id, Members: n.cfg.Members})
 		if err != nil {
 			return 0, err
 		}
-		h.Write(text)
+		if _, ok := m.(interface {
+			Tick() ([]dmutex.Message, error)
+		}); ok {
+			return 0, dmutex.Misuse("Config.Algorithm needs ticks, which a node does not give: choose one without, such as ring.New for ring.Circulate")
+		}
+		if m, ok := m.(encoding.TextAppender); ok {
+			text, err := m.AppendText(nil)
+			if err != nil {
+				return 0, err
+			}
+			fmt.Fprintf(h, "\n%s", text)
+		}
 	}
 	return h.Sum64(), nil
 }

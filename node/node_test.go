@@ -623,11 +623,20 @@ func TestStrangers(t *testing.T) {
 		{"members", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 3} }},
 		{"algorithm", func(c *node.Config) { c.Algorithm = central.New }},
 		{"coordinator", func(c *node.Config) { c.Algorithm = central.At(2) }},
+		{"option", func(c *node.Config) { c.Algorithm = ricart.Carvalho }},
+		{"quorums", func(c *node.Config) {
+			c.Algorithm = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID {
+				return [][]dmutex.NodeID{{1, 2}, {1}}[site-1]
+			})
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := ricart.New
-			if tc.name == "coordinator" {
+			switch tc.name {
+			case "coordinator":
 				a = central.New
+			case "quorums":
+				a = maekawa.New
 			}
 			bubble(t, a, memlink.Config{}, func(t *testing.T, g *group) {
 				g.members = []dmutex.NodeID{1, 2}
