@@ -1,0 +1,189 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/dmutex/dmutex/quorum"
+)
+
+// quorumCmd builds, checks and compares coteries.
+type quorumCmd struct {
+	Build   quorumBuildCmd   `cmd:"" help:"Print the quorums of a construction."`
+	Check   quorumCheckCmd   `cmd:"" help:"Say whether a file is a coterie, what is wrong if not, and what it is worth."`
+	Compare quorumCompareCmd `cmd:"" help:"Compare all constructions for a number of sites."`
+}
+
+// Help is the text of quorum --help.
+func (quorumCmd) Help() string {
+	return `A quorum is a group of sites that may act for all. A coterie is a set of quorums of which any two share a site, ` +
+		`so that no two can act at once, and of which none contains another.`
+}
+
+// quorumBuildCmd prints a construction.
+type quorumBuildCmd struct {
+	Kind      string `required:"" help:"Construction: central, majority, grid, rowgrid, fpp, degenerate, tree, hqc, wheel, wall or weighted."`
+	N         int    `name:"n" help:"Number of sites; they are called 1, 2, ..., n. Not for weighted, whose votes say it."`
+	Columns   int    `help:"Columns of a grid or rowgrid; about sqrt(n) if not given."`
+	Degree    int    `help:"Children of a site in a tree (2 if not given), or groups of a group in hqc (3)."`
+	Widths    []int  `help:"Widths of the rows of a wall, the top row first; 1,2,3,... if not given."`
+	Votes     []int  `help:"Votes of the sites, for weighted."`
+	Threshold int    `help:"Votes that a quorum must have, for weighted; more than half if not given."`
+	Assign    bool   `help:"Print a quorum for each site, and which of Maekawa's conditions they fulfil, instead."`
+	JSON      bool   `name:"json" help:"Print JSON: a list of quorums, or with --assign an object with a quorum for each site."`
+
+	coterie quorum.Coterie[int]
+}
+
+// A kind is a construction and the options that it has use for.
+type kind struct {
+	name    string
+	options string
+	build   func(c *quorumBuildCmd, sites []int) (quorum.Coterie[int], error)
+}
+
+// kinds are the constructions by name: those of the package with their usual
+// shapes, and options for those whose shape can be chosen.
+func kinds() []kind {
+	var list []kind
+	for _, k := range quorum.Constructions[int]() {
+		usual := func(_ *quorumBuildCmd, sites []int) (quorum.Coterie[int], error) { return k.Build(sites...) }
+		list = append(list, kind{k.Name, "n", usual})
+	}
+	shape := func(name, options string, chosen func(c *quorumBuildCmd) bool, build func(c *quorumBuildCmd, sites []int) (quorum.Coterie[int], error)) {
+		i := slices.IndexFunc(list, func(k kind) bool { return k.name == name })
+		usual := list[i].build
+		list[i] = kind{name, options, func(c *quorumBuildCmd, sites []int) (quorum.Coterie[int], error) {
+			if chosen(c) {
+				return build(c, sites)
+			}
+			return usual(c, sites)
+		}}
+	}
+	columns := func(c *quorumBuildCmd) bool { return c.Columns != 0 }
+	degree := func(c *quorumBuildCmd) bool { return c.Degree != 0 }
+	widths := func(c *quorumBuildCmd) bool { return c.Widths != nil }
+	shape("grid", "n columns", columns, func(c *quorumBuildCmd, s []int) (quorum.Coterie[int], error) { return quorum.Grid(c.Columns, s...) })
+	shape("rowgrid", "n columns", columns, func(c *quorumBuildCmd, s []int) (quorum.Coterie[int], error) { return quorum.RowGrid(c.Columns, s...) })
+	shape("tree", "n degree", degree, func(c *quorumBuildCmd, s []int) (quorum.Coterie[int], error) { return quorum.Tree(c.Degree, s...) })
+	shape("hqc", "n degree", degree, func(c *quorumBuildCmd, s []int) (quorum.Coterie[int], error) {
+		return quorum.Hierarchical(c.Degree, s...)
+	})
+	shape("wall", "n widths", widths, func(c *quorumBuildCmd, s []int) (quorum.Coterie[int], error) { return quorum.Wall(c.Widths, s...) })
+	return append(list, kind{"weighted", "votes threshold", func(c *quorumBuildCmd, _ []int) (quorum.Coterie[int], error) { return c.weighted() }})
+}
+
+func kindNames() string {
+	var names []string
+	for _, k := range kinds() {
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (c *quorumBuildCmd) weighted() (quorum.Coterie[int], error) {
+	var votes []quorum.Vote[int]
+	total := 0
+	for i, v := range c.Votes {
+		votes = append(votes, quorum.Vote[int]{Site: i + 1, Votes: v})
+		total += v
+	}
+	threshold := c.Threshold
+	if threshold == 0 {
+		threshold = total/2 + 1
+	}
+	return quorum.Weighted(threshold, votes...)
+}
+
+// maxBuilt bounds the sites of build.
+const maxBuilt = 4096
+
+// Validate builds the coterie, so that what cannot be built is a mistake in the
+// command line.
+func (c *quorumBuildCmd) Validate() error {
+	all := kinds()
+	i := slices.IndexFunc(all, func(k kind) bool { return k.name == c.Kind })
+	if i < 0 {
+		return fmt.Errorf("--kind=%s: choose one of %s", c.Kind, kindNames())
+	}
+	for _, o := range []struct {
+		name  string
+		given bool
+	}{
+		{"n", c.N != 0}, {"columns", c.Columns != 0}, {"degree", c.Degree != 0}, {"widths", c.Widths != nil},
+		{"votes", c.Votes != nil}, {"threshold", c.Threshold != 0},
+	} {
+		if o.given && !slices.Contains(strings.Fields(all[i].options), o.name) {
+			return fmt.Errorf("--%s is not for --kind=%s", o.name, c.Kind)
+		}
+	}
+	if c.N < 0 || c.N > maxBuilt {
+		return fmt.Errorf("--n=%d: choose 1 to %d sites", c.N, maxBuilt)
+	}
+	sites := make([]int, c.N)
+	for i := range sites {
+		sites[i] = i + 1
+	}
+	var err error
+	c.coterie, err = all[i].build(c, sites)
+	return err
+}
+
+// Run prints the quorums, one a line.
+func (c *quorumBuildCmd) Run(con *console) error {
+	if c.Assign {
+		return c.assign(con.out)
+	}
+	quorums, err := c.coterie.Slices()
+	if err != nil {
+		return fmt.Errorf("%w; --assign prints one quorum for each site", err)
+	}
+	if c.JSON {
+		return json.NewEncoder(con.out).Encode(quorums)
+	}
+	var b strings.Builder
+	for _, q := range quorums {
+		writeQuorum(&b, q)
+	}
+	_, err = io.WriteString(con.out, b.String())
+	return err
+}
+
+func (c *quorumBuildCmd) assign(out io.Writer) error {
+	sites := make([]int, c.N)
+	for i := range sites {
+		sites[i] = i + 1
+	}
+	a, err := c.coterie.Assign(sites...)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		object := map[int][]int{}
+		for site, q := range a.All() {
+			object[site] = q
+		}
+		return json.NewEncoder(out).Encode(object)
+	}
+	var b strings.Builder
+	for site, q := range a.All() {
+		fmt.Fprintf(&b, "%d: ", site)
+		writeQuorum(&b, q)
+	}
+	fmt.Fprintf(&b, "\n%v", a.Report())
+	_, err = io.WriteString(out, b.String())
+	return err
+}
+
+func writeQuorum[T any](b *strings.Builder, q []T) {
+	for i, site := range q {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprint(b, site)
+	}
+	b.WriteByte('\n')
+}
