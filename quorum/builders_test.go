@@ -378,7 +378,7 @@ func TestDegenerateOfEveryN(t *testing.T) {
 // Full binary trees of h levels: quorums of h to 2^(h-1) sites, load 2/(h+1),
 // resilience h-1; and every tree is non-dominated.
 func TestTreeFormulas(t *testing.T) {
-	for h := 1; h <= 7; h++ {
+	for h := 1; h <= 6; h++ {
 		c := must(Tree(2, ints(1<<h-1)...))
 		require.Equal(t, h, c.Smallest())
 		require.Equal(t, 1<<(h-1), c.Largest())

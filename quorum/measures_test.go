@@ -189,7 +189,7 @@ func TestAvailabilityBeyondTheExact(t *testing.T) {
 	require.Equal(t, 1<<18, e.Samples)
 	require.Less(t, e.High-e.Low, 0.0052)
 	require.LessOrEqual(t, e.Low, 57*math.Pow(0.5, 8))
-	again, err := c.Availability(0.5)
+	again, err := c.SampleAvailability(func(int) float64 { return 0.5 }, 1<<18, 1)
 	require.NoError(t, err)
 	require.Equal(t, e, again)
 }
@@ -214,7 +214,7 @@ func TestAvailabilityIsMonotone(t *testing.T) {
 // exactness reaches at least n = 64 in every builder.
 func TestLoadOfEveryBuilder(t *testing.T) {
 	for _, k := range shapes() {
-		for n := 1; n <= 64; n += 1 + n/12 {
+		for n := 1; n <= 64; n += 1 + n/6 {
 			c, err := k.Build(ints(n)...)
 			if k.Name == "fpp" && err != nil {
 				continue
