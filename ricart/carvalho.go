@@ -108,7 +108,7 @@ func (m *carvalho) Keeps() bool {
 // AppendText appends the canonical state: machines of equal text behave alike
 // for ever. The error is always nil.
 func (m *carvalho) AppendText(b []byte) ([]byte, error) {
-	b, err := m.Machine.AppendText(b)
+	b, err := m.Machine.AppendText(append(b, "carvalho "...))
 	for j, peer := range m.site.Peers() {
 		if m.kept[j] {
 			b = append(b, " kept "...)
