@@ -271,6 +271,9 @@ var (
 // Misuse returns an [ErrMisuse] that says why.
 func Misuse(why string) error { return &refusal{ErrMisuse, why} }
 
+// PeerMistake returns an [ErrPeer] that says why.
+func PeerMistake(why string) error { return &refusal{ErrPeer, why} }
+
 // refusal is one of the two sentinels with its reason. (Package fmt would
 // bring in os and sync, which the machines are free of.)
 type refusal struct {

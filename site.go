@@ -218,7 +218,7 @@ func afterLast(time uint64) bool { return time > lastClock }
 // Refuse returns an [ErrPeer] that quotes the message and says why it cannot
 // be. Nothing may have been changed before.
 func (s *Site) Refuse(m Message, why string) error {
-	return &refusal{ErrPeer, m.String() + ": " + why}
+	return PeerMistake(m.String() + ": " + why)
 }
 
 // Witness moves the clock to t if t is later, and the highest fence known
