@@ -1,6 +1,8 @@
 // Command dmutex shows, checks and measures distributed mutual exclusion.
 //
 //	dmutex demo      processes, a real network, one account, and not a cent lost
+//	dmutex check     a small group, and everything that can happen to it
+//	dmutex sim       a group of any size in virtual time, measured
 //	dmutex version   which build this is
 //
 // Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong;
@@ -23,6 +25,8 @@ Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong; 3 the
 
 type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Bank tellers, each a process of its own, share one account: first with no lock, then under every algorithm."`
+	Check   checkCmd   `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest way to what is wrong."`
+	Sim     simCmd     `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
 	Version versionCmd `cmd:"" help:"Print which build this is."`
 	Teller  tellerCmd  `cmd:"" hidden:"" help:"One teller of the demo; started by it."`
 }
@@ -62,7 +66,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	parser, err := kong.New(new(cli),
 		kong.Name("dmutex"),
 		kong.Description(description),
-		kong.Vars{"algorithms": algorithmNames()},
+		kong.Vars{"algorithms": algorithmNames(), "constructions": constructionNames()},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 	)

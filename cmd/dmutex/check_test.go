@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+// Every algorithm is clean in the smallest group, and the verdict says what was
+// proved.
+func TestCheckAll(t *testing.T) {
+	status, stdout, stderr := tool("check", "--cancel", "--network=fifo", "--requests=1")
+	require.Equal(t, statusOK, status, stderr)
+	require.Empty(t, stderr)
+	for _, a := range algorithms {
+		require.Regexp(t, `(?m)^`+a.name+` +2 nodes x 1 request with cancel, fifo: clean\. [0-9,]+ states, depth \d+`, stdout)
+	}
+	require.Contains(t, stdout, "In every run of these groups nobody met another in the critical section")
+}
+
+// The networks that an algorithm does not stand, and the shortest way to see it.
+func TestCheckViolation(t *testing.T) {
+	for _, c := range []struct{ line, verdict, script string }{
+		{
+			"check --algorithm=lamport --network=unordered", "2 nodes x 2 requests, unordered: violation.",
+			"# mutual exclusion: 1 and 2 are held\ngroup 1 2\nnetwork unordered\n\nrequest 1\n",
+		},
+		{
+			"check --algorithm=ricart --requests=1 --network=lossy", "2 nodes x 1 request, fifo, 1 loss: violation.",
+			"violation: deadlock: 1 waits, nobody is held and no message is on its way\n",
+		},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			status, stdout, stderr := tool(strings.Fields(c.line)...)
+			require.Equal(t, statusFailed, status)
+			require.Empty(t, stderr)
+			require.Contains(t, stdout, c.verdict)
+			require.Contains(t, stdout, c.script)
+			require.NotContains(t, stdout, "In every run")
+		})
+	}
+}
+
+func TestCheckJSON(t *testing.T) {
+	status, stdout, stderr := tool("check", "--json", "--algorithm=ricart", "--nodes=3", "--requests=1", "--network=unordered, 1 duplicate")
+	require.Equal(t, statusOK, status, stderr)
+	var got verdicts
+	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
+	require.True(t, got.OK)
+	require.Len(t, got.Checks, 1)
+	r := got.Checks[0]
+	require.Positive(t, r.Seconds)
+	require.Positive(t, r.States)
+	r.Seconds, r.States, r.Steps, r.Depth = 0, 0, 0, 0
+	require.Equal(t, checked{
+		Algorithm: "ricart", Nodes: 3, Requests: 1, Network: "unordered, 1 duplicate", Verdict: clean,
+		Channel: r.Channel, Least: 12, Greatest: r.Greatest, Dense: true,
+	}, r)
+
+	status, stdout, _ = tool("check", "--json", "--algorithm=lamport", "--network=unordered")
+	require.Equal(t, statusFailed, status)
+	got = verdicts{}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
+	require.False(t, got.OK)
+	require.Equal(t, wrong, got.Checks[0].Verdict)
+	v := got.Checks[0].Violation
+	require.Equal(t, "mutual exclusion", v.Kind)
+	require.Equal(t, "1 and 2 are held", v.Why)
+	a, _ := findAlgorithm("lamport")
+	again, err := dmutextest.Replay(a.make, v.Script)
+	require.NoError(t, err)
+	require.Equal(t, v.Script, again)
+	require.Contains(t, stdout, "1->2 REQUEST", "readable as it is")
+}
+
+// A check that does not come to its end proves nothing, and says so.
+func TestCheckStopped(t *testing.T) {
+	status, stdout, stderr := tool("check", "--algorithm=ricart", "--nodes=3", "--max-states=100")
+	require.Equal(t, statusIncomplete, status)
+	require.Contains(t, stdout, "fifo: stopped. ")
+	require.NotContains(t, stdout, "In every run")
+	require.Contains(t, stderr, "--max-states=0 goes to the end")
+
+	status, stdout, _ = tool("check", "--algorithm=ricart", "--nodes=3", "--max-states=100", "--json")
+	require.Equal(t, statusIncomplete, status)
+	require.Contains(t, stdout, `"ok": false`)
+	require.Contains(t, stdout, `"verdict": "stopped"`)
+}
+
+func TestCheckQuorums(t *testing.T) {
+	for _, quorums := range []string{"majority", "{1,2},{1,3},{2,3}"} {
+		status, stdout, stderr := tool("check", "--algorithm=maekawa", "--nodes=3", "--requests=1", "--quorums="+quorums)
+		require.Equal(t, statusOK, status, stderr)
+		require.Contains(t, stdout, "clean")
+		require.Contains(t, stdout, "  node 1 asks {1,2}\n  node 2 asks {2,3}\n  node 3 asks {1,3}\n")
+	}
+	status, stdout, stderr := tool("check", "--algorithm=maekawa", "--nodes=3", "--requests=1", "--quorums={2}", "--json")
+	require.Equal(t, statusOK, status, stderr)
+	require.Contains(t, stdout, `"1": "{2}"`, "a node that is in no quorum asks one all the same")
+}
+
+func TestCheckUsage(t *testing.T) {
+	for _, c := range []struct{ line, words string }{
+		{"check --algorithm=peterson", "choose all or one of central, "},
+		{"check --nodes=0", "choose 1 to 9 nodes"},
+		{"check --nodes=10", "choose 1 to 9 nodes"},
+		{"check --requests=0", "choose 1 to 255"},
+		{"check --requests=256", "choose 1 to 255"},
+		{"check --max-states=-1", "choose 0 or more"},
+		{"check --network=carrier-pigeon", "choose fifo, unordered, duplicating or lossy"},
+		{"check --quorums=majority", "--quorums needs --algorithm=maekawa"},
+		{"check --algorithm=maekawa --quorums={1},{2}", "--quorums={1},{2}: "},
+		{"check --algorithm=maekawa --quorums={1,3}", "there is no node 3 among 2"},
+		{"check --algorithm=maekawa --nodes=4 --quorums=fpp", "--quorums=fpp: "},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			status, stdout, stderr := tool(strings.Fields(c.line)...)
+			require.Equal(t, statusUsage, status)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, c.words)
+		})
+	}
+}
+
+// Progress is a line that changes on a terminal, and a line now and then
+// elsewhere.
+func TestCheckProgress(t *testing.T) {
+	text := soFar("ricart", dmutextest.Report{States: 1234567, Depth: 9}, 2*time.Second)
+	require.Equal(t, "ricart         1,234,567 states, depth 9, 617,283 states/s", text)
+
+	var out bytes.Buffer
+	terminal := progress{out: &out, terminal: true}
+	terminal.live("one")
+	terminal.live("two")
+	require.Equal(t, clearLine+"one"+clearLine+"two", out.String())
+
+	out.Reset()
+	file := progress{out: &out}
+	file.live("one")
+	require.Empty(t, out.String(), "most checks are over before anybody asks")
+	file.told = time.Now().Add(-time.Minute)
+	file.live("two")
+	file.live("three")
+	require.Equal(t, "two\n", out.String())
+}
+
+func TestThousands(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 123456: "123,456", 1234567: "1,234,567"} {
+		require.Equal(t, want, thousands(n))
+	}
+}
