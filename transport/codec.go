@@ -19,9 +19,9 @@ import (
 //	nodes    array of at most MaxList integers
 //
 // It ends with the last field that is not zero or empty, so that a REQUEST for
-// a lock with a short name takes the name and 5 or 6 bytes, and every message
-// has exactly one encoding. Sender and receiver are not part of it: who carries
-// it knows them.
+// a lock with a short name takes the name and at most 7 bytes while numbers are
+// small, and every message has exactly one encoding. Sender and receiver are
+// not part of it: who carries it knows them.
 const (
 	version = 1
 
