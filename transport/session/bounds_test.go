@@ -1,0 +1,111 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/dmutex/dmutex"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRefusedFrames(t *testing.T) {
+	message := []byte("\xc4\x01m")
+	p := meet(t)
+	p.send(p.b, "one")
+	p.settle()
+	p.a.Close(p.now)
+	p.settle() // b has sent frame 1 and has had frame 1, the last
+	for _, c := range []struct {
+		name  string
+		frame []byte
+		want  string
+	}{
+		{"nothing", nil, "too early"},
+		{"noise", []byte("noise"), "wrong type"},
+		{"enormous", []byte("\xdd\x7f\xff\xff\xff"), "beyond its bound"},
+		{"kind 0", join([]uint64{0, 11, 22, 1}, nil), "kind of frame"},
+		{"kind to come", join([]uint64{6, 11, 22, 1}, nil), "kind of frame"},
+		{"HELLO too short", join([]uint64{uint64(hello), version, group, 11}, nil), "kind of frame"},
+		{"HELLO of another version", join([]uint64{uint64(hello), version + 1, group, 33, 1}, nil), "version"},
+		{"HELLO of another group", join([]uint64{uint64(hello), version, group + 1, 33, 1}, nil), "another group"},
+		{"HELLO of nobody", join([]uint64{uint64(hello), version, group, 0, 1}, nil), "is zero"},
+		{"HELLO of ourselves", join([]uint64{uint64(hello), version, group, 22, 1}, nil), "it is us"},
+		{"HELLO without a challenge", join([]uint64{uint64(hello), version, group, 33, 0}, nil), "is zero"},
+		{"HELLO and something more", append(join([]uint64{uint64(hello), version, group, 33, 1}, nil), 0), "bytes follow"},
+		{"HELLOACK without a challenge", join([]uint64{uint64(helloAck), 33, 22, 0}, nil), "is zero"},
+		{"ACK too long", join([]uint64{uint64(ack), 11, 22, 1, 1}, nil), "kind of frame"},
+		{"ACK of ourselves", join([]uint64{uint64(ack), 22, 22, 1}, nil), "it is us"},
+		{"ACK to nobody", join([]uint64{uint64(ack), 11, 0, 1}, nil), "is zero"},
+		{"ACK of what was never sent", join([]uint64{uint64(ack), 11, 22, 2}, nil), "never sent"},
+		{"DATA with such an ACK", join([]uint64{uint64(data), 11, 22, 1, 2}, message), "never sent"},
+		{"DATA without a number", join([]uint64{uint64(data), 11, 22, 0, 1}, message), "is zero"},
+		{"DATA without a message", join([]uint64{uint64(data), 11, 22, 1, 1}, nil), "no message"},
+		{"DATA with an empty message", join([]uint64{uint64(data), 11, 22, 1, 1}, []byte("\xc4\x00")), "empty one"},
+		{"DATA cut short", []byte("\x96\x04\x0b\x16\x01\x01\xc4\x05m"), "too early"},
+		{"DATA after the end", join([]uint64{uint64(data), 11, 22, 2, 1}, message), "after its end"},
+		{"another end", join([]uint64{uint64(fin), 11, 22, 3, 1}, nil), "after its end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before, stats := string(p.b.appendState(nil)), p.b.Stats()
+			in, err := p.b.Handle(p.now, c.frame)
+			require.ErrorIs(t, err, dmutex.ErrPeer)
+			require.ErrorContains(t, err, c.want)
+			require.Zero(t, in)
+			require.Equal(t, before, string(p.b.appendState(nil)))
+			require.Equal(t, stats, p.b.Stats())
+			require.Zero(t, testing.AllocsPerRun(10, func() { _, _ = p.b.Handle(p.now, c.frame) }))
+		})
+	}
+}
+
+// TestEarlyFramesAreBounded: no more than a window of frames and a buffer of
+// bytes wait for their turn.
+func TestEarlyFramesAreBounded(t *testing.T) {
+	p := meet(t, func(c *Config) { c.Window, c.Buffer = 8, 4096 })
+	size := p.a.MaxMessage()
+	body := append([]byte{0xc5, byte(size >> 8), byte(size)}, make([]byte, size)...)
+	for seq := uint64(2); seq < 20; seq++ {
+		p.carry(p.b, join([]uint64{uint64(data), 11, 22, seq, 0}, body))
+	}
+	require.Equal(t, 4096/len(body), p.b.ahead)
+	require.LessOrEqual(t, p.b.held, 4096)
+
+	p = meet(t, func(c *Config) { c.Window = 8 })
+	for seq := uint64(2); seq < 20; seq++ {
+		p.carry(p.b, join([]uint64{uint64(data), 11, 22, seq, 0}, []byte("\xc4\x01m")))
+	}
+	require.Equal(t, 7, p.b.ahead)
+	p.carry(p.b, join([]uint64{uint64(data), 11, 22, 1, 0}, []byte("\xc4\x01m")))
+	require.Len(t, p.got[p.b], 8)
+}
+
+// TestMemoryIsBounded: a stream that never pauses does not make the buffer grow
+// with it, and a burst leaves nothing behind.
+func TestMemoryIsBounded(t *testing.T) {
+	p := meet(t)
+	for range 1000 {
+		for range 100 {
+			p.send(p.a, "a message of 24 bytes...")
+		}
+		frames := flush(p.a, p.now)
+		for range 100 {
+			p.send(p.a, "a message of 24 bytes...")
+		}
+		for _, f := range frames {
+			p.carry(p.b, f)
+		}
+		p.now += defaultAckDelay
+		for _, f := range flush(p.b, p.now) {
+			p.carry(p.a, f)
+		}
+		require.Positive(t, p.a.Backlog(), "never empty")
+		require.Less(t, cap(p.a.out), 32<<10)
+	}
+
+	for p.a.Send(p.now, make([]byte, 900)) == nil {
+	}
+	require.Greater(t, cap(p.a.out), 4<<20)
+	for p.settle(); p.a.Backlog() > 0; {
+		p.wait()
+	}
+	require.LessOrEqual(t, cap(p.a.out), keep)
+}
