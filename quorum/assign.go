@@ -35,8 +35,8 @@ type Entry[T any] struct {
 
 // NewAssignment returns the assignment of these entries. It refuses no entries
 // (ErrSize), a site with two entries or twice in a quorum (ErrDuplicate), a
-// quorum without sites (ErrEmpty), and in a quorum a site that has no entry
-// (ErrSite).
+// quorum without sites (ErrEmpty), in a quorum a site that has no entry
+// (ErrSite), and more than 8192 entries (ErrTooLarge).
 func NewAssignment[T cmp.Ordered](entries ...Entry[T]) (Assignment[T], error) {
 	var a Assignment[T]
 	for _, e := range entries {

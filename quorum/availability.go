@@ -51,10 +51,11 @@ const (
 const maxSamples = 1 << 30
 
 // Availability returns the probability that a quorum is up when each site is up
-// with probability p. It is exact for every builder of this package up to some
-// sixty sites and far beyond, but for planes of order 7 and more; where it would
-// be too much work it is [Coterie.SampleAvailability] with 2^18 samples and
-// seed 1, so that it is the same number each time.
+// with probability p. It is exact for votes, trees, hierarchies, walls and row
+// grids of any size, for grids of up to 81 sites, planes of up to 31, and any
+// coterie of up to 20. Where exactness would be more than about a second of work,
+// it is [Coterie.SampleAvailability] with 2^18 samples and seed 1, and so the
+// same number each time.
 //
 // A p outside [0, 1] is refused (ErrProbability). The zero Coterie has no quorum
 // and so the availability 0.

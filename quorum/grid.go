@@ -27,15 +27,12 @@ func SquareGrid[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // occurs in one. A grid is dominated for every n above 1.
 //
 // It refuses columns below 1 and no sites (ErrSize), a site given twice
-// (ErrDuplicate), and n*n beyond 2^28 bits (ErrTooLarge).
+// (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
 func Grid[T cmp.Ordered](columns int, sites ...T) (Coterie[T], error) {
 	if err := gridded(columns, sites); err != nil {
 		return Coterie[T]{}, err
 	}
 	n := len(sites)
-	if err := listable(n, n); err != nil {
-		return Coterie[T]{}, err
-	}
 	columns = min(columns, n)
 	f := emptyFamily(n, n)
 	for i := range n {
@@ -85,15 +82,4 @@ func root(n int) int {
 		r++
 	}
 	return r
-}
-
-// maxBits bounds the size of written-out quorums that a builder makes.
-const maxBits = 1 << 28
-
-func listable(quorums, sites int) error {
-	if times(quorums, sites) > maxBits {
-		return refuse(ErrTooLarge, strconv.Itoa(quorums)+" quorums over "+strconv.Itoa(sites)+
-			" sites would have to be written out; take fewer sites, or Majority, Tree or Wall, which are not written out")
-	}
-	return nil
 }

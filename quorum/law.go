@@ -224,10 +224,16 @@ func repeated[T cmp.Ordered](list []T) int {
 	return -1
 }
 
-// distinct refuses a list of sites that is empty or names one twice.
+// maxSites bounds the sites that a builder takes.
+const maxSites = 1 << 13
+
+// distinct refuses a list of sites that is empty, too long, or names one twice.
 func distinct[T cmp.Ordered](list []T) error {
 	if len(list) == 0 {
 		return refuse(ErrSize, "there are no sites (n = 0); give at least one")
+	}
+	if len(list) > maxSites {
+		return refuse(ErrTooLarge, strconv.Itoa(len(list))+" sites; give at most "+strconv.Itoa(maxSites)+", or put smaller coteries together by Compose")
 	}
 	for i, s := range list {
 		if s != s {

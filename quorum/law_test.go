@@ -131,8 +131,8 @@ func TestBadInput(t *testing.T) {
 		"slices of too many":       {second(must(Majority(ints(60)...)).Slices()), ErrTooLarge, "at most 1048576 can be listed"},
 		"text of too many":         {second(must(Majority(ints(60)...)).MarshalText()), ErrTooLarge, "ask about a smaller coterie"},
 		"domination over too many": {second(maj.Dominates(must(Majority(ints(60)...)))), ErrTooLarge, "at most 1048576 can be listed"},
-		"grid, too large":          {second(SquareGrid(ints(20_000)...)), ErrTooLarge, "take fewer sites, or Majority"},
-		"degenerate, too large":    {second(Degenerate(ints(20_000)...)), ErrTooLarge, "take fewer sites"},
+		"grid, too large":          {second(SquareGrid(ints(20_000)...)), ErrTooLarge, "20000 sites; give at most 8192, or put smaller coteries together by Compose"},
+		"degenerate, too large":    {second(Degenerate(ints(20_000)...)), ErrTooLarge, "give at most 8192"},
 	} {
 		require.ErrorIs(t, c.err, c.kind, name)
 		require.ErrorContains(t, c.err, c.says, name)

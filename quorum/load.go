@@ -23,7 +23,8 @@ import "math"
 // Limits of the linear program.
 const (
 	programSites  = 256     // sites beyond which it is not begun
-	programWork   = 1 << 31 // multiplications after which it is cut short
+	programWork   = 1 << 30 // multiplications after which it is cut short
+	programStep   = 1 << 12 // those of a step at least, so that steps are bounded too
 	uniformInputs = 256     // inputs of unequal votes beyond which they are not counted
 	tight         = 1e-9    // a relative difference that counts as none
 	hedgeRounds   = 1 << 12
@@ -105,7 +106,7 @@ func (s *system) uniform() float64 {
 // the basis in which every site is idle. It narrows the bounds that are known.
 func (s *system) program(known Bounds) Bounds {
 	lp := newSimplex(s.sites)
-	for budget := programWork; budget > 0; budget -= 4 * s.sites * s.sites {
+	for budget := programWork; budget > 0; budget -= max(programStep, 2*s.sites*s.sites) {
 		prices := lp.prices()
 		lowest, total := 0, 0.0
 		for i, p := range prices {

@@ -20,8 +20,8 @@ import (
 // Its load is (q+1)/n and its resilience q. It is dominated for every q but 2.
 //
 // It refuses an n that is not q^2+q+1 for a prime power q (ErrSize), with what is
-// known of that order and the sizes near by, and a site given twice
-// (ErrDuplicate), and n*n beyond 2^28 (ErrTooLarge).
+// known of that order and the sizes near by, a site given twice (ErrDuplicate),
+// and more than 8192 sites (ErrTooLarge).
 func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -31,9 +31,6 @@ func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	f, ok := newField(q)
 	if !ok || n != q*q+q+1 {
 		return Coterie[T]{}, refuse(ErrSize, noPlane(n))
-	}
-	if err := listable(n, n); err != nil {
-		return Coterie[T]{}, err
 	}
 	var a assembly
 	return finish(&a, a.written(f.lines().sorted(), leaves(n)), sites), nil
@@ -53,8 +50,8 @@ func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // Quorums have at most q+1 sites, where q is the order of that plane. Up to three
 // sites, which are too few for any plane, are a [Majority].
 //
-// It refuses no sites (ErrSize), a site given twice (ErrDuplicate), and a plane
-// beyond 2^28 bits (ErrTooLarge).
+// It refuses no sites (ErrSize), a site given twice (ErrDuplicate), and more than
+// 8192 sites (ErrTooLarge).
 func Degenerate[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -67,9 +64,6 @@ func Degenerate[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	for !ok || q*q+q+1 < n {
 		q++
 		f, ok = newField(q)
-	}
-	if err := listable(q*q+q+1, q*q+q+1); err != nil {
-		return Coterie[T]{}, err
 	}
 	var a assembly
 	return finish(&a, a.written(truncated(f.lines(), n).minimal(), leaves(n)), sites), nil

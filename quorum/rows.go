@@ -234,8 +234,8 @@ func (g *rows) gap() (set, error) {
 // If the last row is a single site, it is whole by being there: then a quorum is
 // one site of every row. If there is but one row, the row is the only quorum.
 //
-// It refuses columns below 1 and no sites (ErrSize), and a site given twice
-// (ErrDuplicate).
+// It refuses columns below 1 and no sites (ErrSize), a site given twice
+// (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
 func RowGrid[T cmp.Ordered](columns int, sites ...T) (Coterie[T], error) {
 	if err := gridded(columns, sites); err != nil {
 		return Coterie[T]{}, err

@@ -24,8 +24,8 @@ import (
 // parent's neighbour's children instead. Only for n = 2 there is no neighbour,
 // and the coterie is the second site alone.
 //
-// It refuses a degree below 2 and no sites (ErrSize), and a site given twice
-// (ErrDuplicate).
+// It refuses a degree below 2 and no sites (ErrSize), a site given twice
+// (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
 func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -71,8 +71,8 @@ func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 // d = 3; the load is ((d+1)/(2d))^k, the resilience ((d+1)/2)^k - 1, and the
 // coterie is non-dominated. Groups of even size make it dominated.
 //
-// It refuses a degree below 2 and no sites (ErrSize), and a site given twice
-// (ErrDuplicate).
+// It refuses a degree below 2 and no sites (ErrSize), a site given twice
+// (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
 func Hierarchical[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err

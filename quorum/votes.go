@@ -342,8 +342,8 @@ const maxTally = 1 << 26
 // Thomas, "A Majority Consensus Approach to Concurrency Control for Multiple
 // Copy Databases", ACM TODS 4(2), 1979.
 //
-// It is non-dominated exactly if n is odd. It refuses no sites (ErrSize) and a
-// site given twice (ErrDuplicate).
+// It is non-dominated exactly if n is odd. It refuses no sites (ErrSize), a site
+// given twice (ErrDuplicate) and more than 8192 sites (ErrTooLarge).
 func Majority[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -365,8 +365,8 @@ func Majority[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 //
 // It refuses negative votes, votes that sum to nothing, and a threshold that
 // nobody can reach or that is not more than half of all votes (ErrVotes), no
-// sites (ErrSize), a site given twice (ErrDuplicate), and sites times threshold
-// beyond 2^26 (ErrTooLarge).
+// sites (ErrSize), a site given twice (ErrDuplicate), and more than 8192 sites or
+// sites times threshold beyond 2^26 (ErrTooLarge).
 func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error) {
 	names := make([]T, len(votes))
 	weight := make([]int, len(votes))

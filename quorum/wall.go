@@ -17,7 +17,8 @@ import (
 // Discrete Mathematics 10(2), 1997; as the wall of widths 1 and n-1 in Peleg and
 // Wool, "Crumbling Walls", Distributed Computing 10(2), 1997.
 //
-// It refuses a site given twice (ErrDuplicate).
+// It refuses a site given twice (ErrDuplicate) and more than 8192 sites
+// (ErrTooLarge).
 func Wheel[T cmp.Ordered](hub T, rim ...T) (Coterie[T], error) {
 	sites := append([]T{hub}, rim...)
 	if len(rim) == 0 {
@@ -38,7 +39,8 @@ func Wheel[T cmp.Ordered](hub T, rim ...T) (Coterie[T], error) {
 // one site wide; usually that is the first.
 //
 // It refuses a width below 1 and widths that do not sum to the number of sites
-// (ErrSize), and a site given twice (ErrDuplicate).
+// (ErrSize), a site given twice (ErrDuplicate), and more than 8192 sites
+// (ErrTooLarge).
 func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
