@@ -2,11 +2,12 @@
 // enter when all of it has voted for you. Any two quorums share a node, and a
 // node has one vote.
 //
-// Maekawa, "A sqrt(N) Algorithm for Mutual Exclusion in Decentralized
-// Systems", ACM TOCS 3(2), 1985, with the correction that Sanders, "The
-// Information Structure of Distributed Mutual Exclusion Algorithms", ACM TOCS
-// 5(3), 1987, showed to be needed. Of the names of the messages, REPLY, FAILED
-// and YIELD are the textbooks'; the paper says LOCKED, FAIL and RELINQUISH.
+// Maekawa, "A √N Algorithm for Mutual Exclusion in Decentralized Systems", ACM
+// TOCS 3(2), 1985. Sanders, "The Information Structure of Distributed Mutual
+// Exclusion Algorithms", ACM TOCS 5(3), 1987, reported that its cure for
+// deadlocks can itself deadlock; rule (C) below mends that. Of the names of the
+// messages, REPLY, FAILED and YIELD are the textbooks'; the paper says LOCKED,
+// FAIL and RELINQUISH.
 //
 // # Theory of operation
 //
@@ -42,7 +43,8 @@
 // votes for 2. Arbiter 3 fails 4. Now 2 waits for arbiter 1, which waits for 3
 // to answer; 3 waits for arbiter 4, which waits for 2. The paper's own rules
 // end here; by (C) arbiter 4 sends FAILED to 3, 3 yields to arbiter 1, and 2
-// enters. (testdata has the two runs message by message.)
+// enters. (The run and its mending: mutant-no-displaced-failed.txt and grid.txt
+// in testdata.)
 //
 // M1. An arbiter has one vote: it votes again only when RELEASE or YIELD has
 // brought the vote back.
@@ -70,13 +72,14 @@
 // entry costs 3(K-1) messages when nobody else is interested. Under contention
 // the arrival of a REQUEST causes at most one of: FAILED to itself; FAILED to
 // the request that it displaces; or INQUIRE, with its YIELD and a second REPLY.
-// So the mean is at most 6(K-1), and more than 5(K-1) was never seen. (The
-// paper's bound of 5(K-1) is not proved for the corrected rules.) The delay is
-// two message hops when nobody else is interested, two from a release to the
-// next entry, and one if the arbiter between is one of the two. The channels may
+// So the mean is at most 6(K-1). Of the runs explored the worst costs 4.5(K-1)
+// an entry, and a random load about 4(K-1): testdata/messages.txt. (The paper's
+// bound of 5(K-1) is not proved for the corrected rules.) The delay is two
+// message hops when nobody else is interested, two from a release to the next
+// entry, and one if the arbiter between is one of the two. The channels may
 // reorder messages, though the paper's may not: every message names its request,
 // and an INQUIRE that overtakes its REPLY is remembered. They must not repeat
-// them.
+// them. In order, at most 6 are on their way from one node to another.
 //
 // Crashes. A node that stops as an arbiter stops those whose quorums it is in,
 // and the others go on; one that stops with votes for a request of its own

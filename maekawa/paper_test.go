@@ -241,7 +241,8 @@ func TestMessages(t *testing.T) {
 	} {
 		for _, askers := range []int{1, 2, (c.n + 1) / 2, c.n} {
 			l := load{start(t, c.algorithm, c.n), rand.New(rand.NewPCG(seed, 0)), askers}
-			for len(l.count) < entries {
+			for turns := 0; len(l.count) < entries; turns++ {
+				require.Less(t, turns, 1000*entries, "nobody enters any more")
 				l.turn()
 			}
 			for l.settle(); l.holder() != dmutex.None; l.settle() {

@@ -12,7 +12,7 @@ import (
 
 // Rows and columns meet, for every size of group, however short the last row.
 func TestRowAndColumn(t *testing.T) {
-	for n := 1; n <= 150; n++ {
+	for n := 1; n <= 100; n++ {
 		members := dmutextest.Nodes(n)
 		quorums := make([][]dmutex.NodeID, n)
 		root := 1
