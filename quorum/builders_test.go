@@ -266,6 +266,9 @@ func TestSquareGridOfEveryN(t *testing.T) {
 	for n := 1; n <= 40; n++ {
 		for columns := 1; columns <= n; columns++ {
 			c := must(Grid(columns, ints(n)...))
+			non, err := c.NonDominated()
+			require.NoError(t, err)
+			require.Equal(t, n == 1, non)
 			least, _ := c.Resilience()
 			again := must(New(quorumsOf(t, c)...))
 			_, most := again.Resilience()

@@ -8,6 +8,33 @@ import (
 	"github.com/dmutex/dmutex/quorum"
 )
 
+// Seven sites, and groups of three that may act for all of them.
+func Example() {
+	c, err := quorum.Plane(1, 2, 3, 4, 5, 6, 7)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	up, _ := c.Availability(0.99)
+	survives, _ := c.Resilience()
+	fmt.Printf("%v\nload %.2f, survives any %d crashes, up %.4f%% of the time\n", c, c.Load().High, survives, 100*up.Value)
+
+	replies := []int{2, 5, 6, 7}
+	fmt.Println("may I enter?", c.HasQuorum(replies...))
+
+	assigned, _ := c.Assign() // Maekawa: each site asks one quorum
+	fmt.Println("site 4 asks", assigned.Quorum(4))
+
+	_, err = quorum.New([]int{1, 2, 3}, []int{2, 5, 7}, []int{5, 7, 9})
+	fmt.Println(err)
+	// Output:
+	// {1,2,3},{1,4,5},{1,6,7},{2,4,6},{2,5,7},{3,4,7},{3,5,6}
+	// load 0.43, survives any 2 crashes, up 99.9993% of the time
+	// may I enter? true
+	// site 4 asks [1 4 5]
+	// quorum: intersection: quorum 0 {1,2,3} and quorum 2 {5,7,9} share no site; add one site to both
+}
+
 // A coterie cannot be unlawful: New names the quorums that offend.
 func ExampleNew() {
 	c, err := quorum.New([]int{1, 2}, []int{2, 3}, []int{1, 3})

@@ -333,11 +333,12 @@ type Vote[T any] struct {
 // maxTally bounds sites times threshold, the work of one walk over a votes gate.
 const maxTally = 1 << 26
 
-// Majority returns the coterie of all sets of floor(n/2)+1 of the n sites: the
-// best there is in availability for sites that are up with one probability above
-// one half (Barbara and Garcia-Molina, "The Reliability of Voting Mechanisms",
-// IEEE Transactions on Computers 36(10), 1987). Its load is the size of a quorum
-// over n, more than one half, and its resilience ceil(n/2)-1.
+// Majority returns the coterie of all sets of floor(n/2)+1 of the n sites. Its
+// load is the size of a quorum over n, more than one half, and its resilience
+// ceil(n/2)-1. For odd n nothing is more available if all sites are up with the
+// same probability, above one half (Barbara and Garcia-Molina, "The Reliability of
+// Voting Mechanisms", IEEE Transactions on Computers 36(10), 1987); for even n it
+// is [Coterie.Dominating] of it.
 //
 // Thomas, "A Majority Consensus Approach to Concurrency Control for Multiple
 // Copy Databases", ACM TODS 4(2), 1979.

@@ -69,13 +69,13 @@ func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
 	return finish(&a, a.wall(top, rows[1:]), sites), nil
 }
 
-// TriangularWall returns the wall of rows 1, 2, 3, ... sites wide, the rest of
-// the sites being spread over the last rows, one each. With d rows its quorums
-// have at most about d = sqrt(2n) sites. It is non-dominated.
+// TriangularWall returns the wall of rows 1, 2, 3, ... sites wide, what is left of
+// the sites being spread over the last rows. With n = d(d+1)/2 sites, which make d
+// rows, all quorums have d sites, about sqrt(2n). It is non-dominated. Of two
+// sites it is the second alone.
 //
 // Erdos and Lovasz, "Problems and Results on 3-Chromatic Hypergraphs and Some
-// Related Questions", 1975, for n = d(d+1)/2; the name is that of Peleg and
-// Wool, 1997. It refuses what [Wall] refuses.
+// Related Questions", 1975; the name is that of Peleg and Wool, 1997. It refuses what [Wall] refuses.
 func TriangularWall[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	return Wall(triangle(len(sites)), sites...)
 }
