@@ -19,7 +19,7 @@ type SimConfig struct {
 
 	// Think is the mean time from a node's release to its next request; the
 	// times are exponentially distributed. The ends of the scale are Saturated
-	// and Rare.
+	// and Rare. This and the other times are at most 1e6.
 	Think float64
 
 	// Hold is the time from an entry to the release. If it is T or more, a
@@ -126,7 +126,7 @@ func Simulate(c SimConfig) (SimReport, error) {
 }
 
 // T in the unit of the simulation's clock.
-const unit = 1 << 20
+const unit = 1 << 16
 
 func inT(t int64) float64 { return float64(t) / unit }
 
@@ -135,6 +135,7 @@ type simulation struct {
 	cfg      SimConfig
 	random   *rand.Rand
 	machines []Machine
+	tick     float64               // between two ticks of a machine, 0 if it has none
 	place    map[dmutex.NodeID]int // in machines
 	agenda   agenda
 	now      int64
@@ -149,7 +150,7 @@ type simulation struct {
 	turn     []int   // by node: how many releases were before that
 	inside   int     // the node in the critical section, -1 if none
 	fence    uint64  // of the last grant
-	events   int     // since the last entry or release
+	events   int     // since the last entry or release, see stuck
 	before   int     // messages sent before the present request, if load is Rare
 
 	report SimReport
@@ -157,14 +158,14 @@ type simulation struct {
 
 func newSimulation(c SimConfig) (*simulation, error) {
 	n := len(c.Members)
-	bad := func(v float64) bool { return math.IsNaN(v) || v < 0 || v > 1e9 }
+	bad := func(v float64) bool { return math.IsNaN(v) || v < 0 || v > 1e6 }
 	switch {
 	case n == 0:
 		return nil, fmt.Errorf("%w: SimConfig.Members is empty", dmutex.ErrMisuse)
 	case c.Entries < 1:
 		return nil, fmt.Errorf("%w: SimConfig.Entries is %d, and must be at least 1", dmutex.ErrMisuse, c.Entries)
 	case c.Think != Rare && bad(c.Think) || bad(c.Hold) || bad(c.Tick):
-		return nil, fmt.Errorf("%w: SimConfig.Think, Hold and Tick are %v, %v and %v, and must be from 0 to 1e9 T (Think may be Rare)",
+		return nil, fmt.Errorf("%w: SimConfig.Think, Hold and Tick are %v, %v and %v, and must be from 0 to 1e6 T (Think may be Rare)",
 			dmutex.ErrMisuse, c.Think, c.Hold, c.Tick)
 	case c.Delay > Exponential:
 		return nil, fmt.Errorf("%w: SimConfig.Delay is %v, which there is not", dmutex.ErrMisuse, c.Delay)
@@ -190,6 +191,9 @@ func newSimulation(c SimConfig) (*simulation, error) {
 		s.machines = append(s.machines, m)
 		s.place[self] = i
 	}
+	if _, ok := s.machines[0].(ticker); ok {
+		s.tick = c.Tick
+	}
 	return s, nil
 }
 
@@ -201,7 +205,7 @@ func (s *simulation) after(time float64, do verb, i int) {
 
 func (s *simulation) run() *fault {
 	s.begin()
-	for s.report.Entries < s.cfg.Entries || s.inside >= 0 || s.ticks() == 0 {
+	for s.report.Entries < s.cfg.Entries || s.inside >= 0 || s.tick == 0 {
 		if len(s.agenda.heap) == 0 {
 			if f := s.silence(); f != nil || s.requests == s.cfg.Entries {
 				return f
@@ -218,9 +222,9 @@ func (s *simulation) run() *fault {
 
 // begin plans the first requests and ticks.
 func (s *simulation) begin() {
-	if s.ticks() > 0 {
+	if s.tick > 0 {
 		for i := range s.machines {
-			s.after(s.cfg.Tick*s.random.Float64(), tick, i)
+			s.after(s.tick*s.random.Float64(), tick, i)
 		}
 	}
 	if s.cfg.Think == Rare {
@@ -230,14 +234,6 @@ func (s *simulation) begin() {
 	for _, i := range s.random.Perm(len(s.machines)) {
 		s.after(s.cfg.Think*s.random.ExpFloat64(), request, i)
 	}
-}
-
-// ticks returns the time between ticks, 0 if there are none.
-func (s *simulation) ticks() float64 {
-	if _, ok := s.machines[0].(ticker); ok {
-		return s.cfg.Tick
-	}
-	return 0
 }
 
 // silence looks at a group in which nothing will happen by itself.
@@ -255,9 +251,8 @@ func (s *simulation) silence() *fault {
 
 func (s *simulation) step(e event) *fault {
 	s.now = e.at
-	n := len(s.machines)
-	if s.events++; s.events > 1_000_000+100*n*n {
-		return faultf(ErrLivelock, "%d events since somebody entered or left", s.events-1)
+	if s.events++; s.stuck() {
+		return faultf(ErrLivelock, "%d events since somebody entered or left", s.events)
 	}
 	i, msg := int(e.what), dmutex.Message{}
 	switch e.do {
@@ -268,7 +263,7 @@ func (s *simulation) step(e event) *fault {
 		s.requests++
 		s.asked[i], s.turn[i] = s.now, s.releases
 	case tick:
-		s.after(s.cfg.Tick, tick, i)
+		s.after(s.tick, tick, i)
 	case deliver:
 		s.free = append(s.free, e.what)
 		msg = s.wire[i]
@@ -290,6 +285,21 @@ func (s *simulation) step(e event) *fault {
 		return s.enter(i)
 	}
 	return nil
+}
+
+// stuck reports whether far more has happened since the last entry or release
+// than it takes. Where there are ticks, much may happen while nobody waits.
+func (s *simulation) stuck() bool {
+	most, n := 1e6, float64(len(s.machines))
+	if s.tick == 0 {
+		most += 100 * n * n
+	} else {
+		most += 100 * n * n * (1 + 1/s.tick)
+		if s.inside >= 0 || s.requests == s.report.Entries {
+			s.events = 0
+		}
+	}
+	return float64(s.events) > most
 }
 
 // send puts a message on the wire.
@@ -359,7 +369,7 @@ func (s *simulation) leave(i int) {
 	switch {
 	case s.cfg.Think != Rare:
 		s.after(s.cfg.Think*s.random.ExpFloat64(), request, i)
-	case s.ticks() > 0:
+	case s.tick > 0:
 		s.after(s.random.Float64()*float64(len(s.machines)), request, s.random.IntN(len(s.machines)))
 	}
 }

@@ -115,7 +115,7 @@ func TestSimulateDelay(t *testing.T) {
 		{dmutextest.Exponential, 0, math.Inf(1)},
 	} {
 		r := simulate(t, dmutextest.SimConfig{
-			Algorithm: central.At(1), Members: dmutextest.Nodes(1000), Delay: tt.delay, Think: dmutextest.Rare, Entries: 20_000, Seed: 1,
+			Algorithm: central.At(1), Members: dmutextest.Nodes(300), Delay: tt.delay, Think: dmutextest.Rare, Entries: 10_000, Seed: 1,
 		})
 		require.InDelta(t, 2, r.Wait.Mean, 0.05, tt.delay)
 		require.LessOrEqual(t, r.Wait.Greatest, tt.greatest, tt.delay)
@@ -179,19 +179,23 @@ func TestSimulateTick(t *testing.T) {
 		require.LessOrEqual(t, r.Wait.Greatest, 6+5*tick)
 		last = r.PerEntry()
 	}
+	simulate(t, dmutextest.SimConfig{ // many ticks while nobody waits are no livelock
+		Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(2), Think: 1e6, Hold: 1e6, Tick: 10, Entries: 5, Seed: 1,
+	})
 	_, err := dmutextest.Simulate(dmutextest.SimConfig{
 		Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(6), Think: dmutextest.Rare, Entries: 20,
 	})
 	require.ErrorIs(t, err, dmutextest.ErrDeadlock, "no ticks")
 }
 
-// A thousand machines. DMUTEX_LONG is not needed: it takes a second.
+// A thousand machines.
 func TestSimulateThousand(t *testing.T) {
 	r := simulate(t, dmutextest.SimConfig{
-		Algorithm: suzukikasami.New, Members: dmutextest.Nodes(1000), Hold: 1, Entries: 1000, Seed: 1,
+		Algorithm: suzukikasami.New, Members: dmutextest.Nodes(1000), Hold: 1, Entries: 200, Seed: 1,
 	})
-	require.Equal(t, 999*999+999, r.Messages) // who begins with the token needs none
-	require.Equal(t, 1.0, r.Fairness)
+	require.LessOrEqual(t, r.Messages, 200*1000)
+	require.GreaterOrEqual(t, r.Messages, 199*1000) // one may have the token already
+	require.Equal(t, 0.2, r.Fairness)               // 200 nodes once each
 }
 
 // What goes wrong is found, and told with the seed.
@@ -238,6 +242,26 @@ func TestSimulateViolations(t *testing.T) {
 		})
 	}
 }
+
+// A machine that ticks in vain is caught, too.
+func TestSimulateTicksInVain(t *testing.T) {
+	_, err := dmutextest.Simulate(dmutextest.SimConfig{
+		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
+			m, err := spoil(func(n *spoilt) {
+				n.handle = func(dmutex.Message) ([]dmutex.Message, error) { return nil, nil }
+			})(s)
+			return idler{m.(dmutextest.Machine)}, err
+		},
+		Members: dmutextest.Nodes(2), Tick: 1, Entries: 10, Seed: 2,
+	})
+	require.ErrorIs(t, err, dmutextest.ErrLivelock)
+}
+
+// An idler ticks, and that is all.
+type idler struct{ dmutextest.Machine }
+
+func (idler) Tick() ([]dmutex.Message, error) { return nil, nil }
+func (i idler) Clone() dmutex.Machine         { return i }
 
 // A spoilt machine is central's, but for what is replaced.
 type spoilt struct {
@@ -317,7 +341,7 @@ func ExampleSimulate() {
 			Members:   dmutextest.Nodes(100),
 			Think:     think,
 			Hold:      1,
-			Entries:   10_000,
+			Entries:   2000,
 			Seed:      1,
 		})
 		if err != nil {
@@ -328,6 +352,6 @@ func ExampleSimulate() {
 			r.PerEntry(), r.Wait.Mean, r.Next.Mean)
 	}
 	// Output:
-	// 99.17 messages an entry, 1.98 T from request to entry, 0.00 T from release to entry
-	// 99.99 messages an entry, 198.00 T from request to entry, 1.00 T from release to entry
+	// 99.20 messages an entry, 1.98 T from request to entry, 0.00 T from release to entry
+	// 99.95 messages an entry, 194.00 T from request to entry, 1.00 T from release to entry
 }
