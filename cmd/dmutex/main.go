@@ -3,6 +3,7 @@
 //	dmutex demo      processes, a real network, one account, and not a cent lost
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured
+//	dmutex quorum    coteries: built, checked and compared
 //	dmutex version   which build this is
 //
 // Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong;
@@ -27,6 +28,7 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Bank tellers, each a process of its own, share one account: first with no lock, then under every algorithm."`
 	Check   checkCmd   `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest way to what is wrong."`
 	Sim     simCmd     `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
+	Quorum  quorumCmd  `cmd:"" help:"Build, check and compare coteries."`
 	Version versionCmd `cmd:"" help:"Print which build this is."`
 	Teller  tellerCmd  `cmd:"" hidden:"" help:"One teller of the demo; started by it."`
 }

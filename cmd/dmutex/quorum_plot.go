@@ -108,6 +108,11 @@ func save(p *plot.Plot, file string) error {
 	page.SetColor(color.White)
 	page.Fill(page.Rectangle.Path())
 	p.Draw(draw.Crop(page, plotMargin, -plotMargin, plotMargin, -plotMargin))
+	return writeCanvas(canvas, file)
+}
+
+// writeCanvas writes what was drawn.
+func writeCanvas(canvas vg.CanvasWriterTo, file string) error {
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err

@@ -36,7 +36,7 @@ func (simCmd) Help() string {
 	return `The real machines run in virtual time, in which a message takes T and computing nothing. Shown are, for each algorithm, ` +
 		`size of the group and load: the messages of an entry beside the paper's formula; the time from a request to the entry; ` +
 		`the time from a release to the next entry, if somebody was waiting; the entries in T; and how evenly they fell to the ` +
-		`nodes (Jain's index: 1 is evenly). Meanwhile it is checked that no two nodes are in the critical section, that fences ` +
+		`nodes (Jain's index: 1 is evenly). All counts from the beginning, when in a saturated group all request at once. Meanwhile it is checked that no two nodes are in the critical section, that fences ` +
 		`rise and that all are served.
 
 Exit status: 0 if all messages were within the formula; 1 if not, or if something was wrong; 2 if the command line is wrong; ` +
@@ -263,7 +263,7 @@ func writeSimTable(w io.Writer, all []measurement) error {
 		if end < 0 {
 			end = len(all)
 		}
-		fmt.Fprintf(&b, "\nLoad: %s. Times are in T, the time of a message.\n\n", loadWords(all[0].Load))
+		fmt.Fprintf(&b, "\nLoad %s: %s. Times are in T, the time of a message.\n\n", all[0].Load, loadWords(all[0].Load))
 		var rows [][]string
 		for _, m := range all[:end] {
 			rows = append(rows, m.cells())
@@ -295,9 +295,9 @@ func decimals(v float64) string { return fmt.Sprintf("%.3f", v) }
 func loadWords(load string) string {
 	switch load {
 	case "rare":
-		return "rare, one request at a time"
+		return "one request at a time"
 	case "saturated":
-		return "saturated, everybody always requests"
+		return "everybody always requests"
 	default:
 		return "each node thinks for " + load + " T on average"
 	}

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"image/color"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -14,8 +11,6 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // A figure has a column for each load: above the messages of an entry, below a
@@ -23,10 +18,9 @@ import (
 // that from request to entry, else that from a release to the next entry. At
 // the right is what the lines are.
 const (
-	panelWidth  = 5 * vg.Inch
-	panelHeight = 3.4 * vg.Inch
-	legendWidth = 1.8 * vg.Inch
-	margin      = vg.Length(12)
+	panelWidth  = 14 * vg.Centimeter
+	panelHeight = 9.5 * vg.Centimeter
+	legendWidth = 4.5 * vg.Centimeter
 )
 
 // A style tells an algorithm's line from the others.
@@ -53,32 +47,33 @@ var styles = []style{
 func plotAll(file string, loads []string, all []measurement) error {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	width := panelWidth*vg.Length(len(loads)) + legendWidth
-	height := 2 * panelHeight
-	canvas, save := newCanvas(file, width, height)
-	whole := draw.New(canvas)
-	whole.SetColor(color.White)
-	whole.Fill(whole.Rectangle.Path())
-
-	tiles := draw.Tiles{Rows: 2, Cols: len(loads), PadX: 2 * margin, PadY: margin}
-	left := draw.Crop(whole, margin, -legendWidth, margin, -margin)
+	canvas, err := draw.NewFormattedCanvas(width, 2*panelHeight, filepath.Ext(file)[1:])
+	if err != nil {
+		return err
+	}
+	page := draw.New(canvas)
+	page.SetColor(color.White)
+	page.Fill(page.Rectangle.Path())
+	tiles := draw.Tiles{Rows: 2, Cols: len(loads), PadX: 2 * plotMargin, PadY: plotMargin}
+	left := draw.Crop(page, plotMargin, -legendWidth, plotMargin, -plotMargin)
 	for k, load := range loads {
 		of := slices.DeleteFunc(slices.Clone(all), func(m measurement) bool { return m.Load != load })
 		delay := panel{"time from a release to the next entry, in T", next}
 		if load == "rare" {
 			delay = panel{"time from a request to the entry, in T", wait}
 		}
-		for i, p := range []panel{{"messages per entry, " + loadWords(load), perEntry}, delay} {
+		for i, p := range []panel{{"messages per entry; " + loadWords(load), perEntry}, delay} {
 			drawn, legend, err := p.plot(of)
 			if err != nil {
 				return err
 			}
 			drawn.Draw(tiles.At(left, k, i))
 			if i == 0 && k == 0 {
-				legend.Draw(draw.Crop(whole, width-legendWidth+margin, -margin, margin, -4*margin))
+				legend.Draw(draw.Crop(page, width-legendWidth+plotMargin, -plotMargin, plotMargin, -4*plotMargin))
 			}
 		}
 	}
-	return save()
+	return writeCanvas(canvas, file)
 }
 
 func perEntry(m measurement) float64 { return m.PerEntry }
@@ -90,28 +85,6 @@ func next(m measurement) float64 {
 		return 0
 	}
 	return m.Next.Mean
-}
-
-// newCanvas returns a canvas for the format that the file's name says, and what
-// writes it into the file.
-func newCanvas(file string, width, height vg.Length) (vg.CanvasSizer, func() error) {
-	var canvas interface {
-		vg.CanvasSizer
-		io.WriterTo
-	}
-	if filepath.Ext(file) == ".svg" {
-		canvas = vgsvg.New(width, height)
-	} else {
-		canvas = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(144))}
-	}
-	return canvas, func() error {
-		f, err := os.Create(file)
-		if err != nil {
-			return err
-		}
-		_, err = canvas.WriteTo(f)
-		return errors.Join(err, f.Close())
-	}
 }
 
 // A panel shows a value of all algorithms against the number of nodes.
