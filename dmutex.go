@@ -38,6 +38,16 @@ func (s Stamp) Compare(t Stamp) int {
 // Less reports whether s comes before t: whether it has the higher priority.
 func (s Stamp) Less(t Stamp) bool { return s.Compare(t) < 0 }
 
+// String returns the stamp as machines write it: 2@7 is the request that node 2
+// made at time 7.
+func (s Stamp) String() string { return string(s.AppendTo(nil)) }
+
+// AppendTo appends what [Stamp.String] returns.
+func (s Stamp) AppendTo(b []byte) []byte {
+	b = strconv.AppendUint(b, uint64(s.Node), 10)
+	return strconv.AppendUint(append(b, '@'), s.Clock, 10)
+}
+
 // Kind says what a [Message] is. The numbers are those of the wire and keep
 // their meaning for ever.
 type Kind uint8

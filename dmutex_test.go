@@ -24,6 +24,12 @@ func TestStampOrder(t *testing.T) {
 	}
 }
 
+func TestStampString(t *testing.T) {
+	s := dmutex.Stamp{Clock: 7, Node: 12}
+	require.Equal(t, "12@7", s.String())
+	require.Equal(t, "> 12@7", string(s.AppendTo([]byte("> "))))
+}
+
 func TestKindString(t *testing.T) {
 	for kind, want := range []string{
 		"KIND0", "REQUEST", "REPLY", "GRANT", "RELEASE", "FAILED", "INQUIRE", "YIELD", "TOKEN",

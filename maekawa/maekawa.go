@@ -411,10 +411,12 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		b = appendFlag(b, " inquired", m.ballots[k].inquired)
 	}
 	if m.vote.Clock != 0 {
-		b = appendFlag(appendRequest(b, " vote ", m.vote), " asked", m.asked)
+		b = m.vote.AppendTo(append(b, " vote "...))
+		b = appendFlag(b, " asked", m.asked)
 	}
 	for _, e := range m.queue {
-		b = appendFlag(appendRequest(b, " queued ", e.request), " told", e.told)
+		b = e.request.AppendTo(append(b, " queued "...))
+		b = appendFlag(b, " told", e.told)
 	}
 	return b, err
 }
@@ -424,11 +426,6 @@ func appendFlag(b []byte, name string, set bool) []byte {
 		b = append(b, name...)
 	}
 	return b
-}
-
-func appendRequest(b []byte, role string, r dmutex.Stamp) []byte {
-	b = strconv.AppendUint(append(b, role...), uint64(r.Node), 10)
-	return strconv.AppendUint(append(b, '@'), r.Clock, 10)
 }
 
 // Clone returns an independent copy.
