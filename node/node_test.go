@@ -521,6 +521,25 @@ func TestLeftWhileAsked(t *testing.T) {
 	})
 }
 
+// Nor does one that the member still confirms, after its farewell but before
+// that has arrived.
+func TestLeftBeforeAsked(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		require.NoError(t, g.acquire(2, "x").Release())
+		time.Sleep(time.Second)
+		g.net.Cut(1, 2) // the farewell is lost, and comes again
+		closed := make(chan error)
+		go func() { closed <- g.nodes[1].Close(t.Context()) }()
+		synctest.Wait()
+		asked := g.acquireLater(t.Context(), 2, "y")
+		require.EqualValues(t, 1, g.nodes[1].Status().Sent[dmutex.Reply], "it does not answer any more")
+		g.net.Heal()
+		require.ErrorIs(t, (<-asked).err, node.ErrLeft)
+		require.NoError(t, <-closed)
+	})
+}
+
 // LESSONS L59, L61, L68; a static group that meets a restarted member fails
 // closed: nothing is granted, by the old or the new life, what is held stays
 // held, and the error names the peer.

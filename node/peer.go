@@ -187,8 +187,8 @@ func (p *peer) meet() {
 	}
 }
 
-// leave notes that the peer has closed its node. If some of our messages may
-// not have reached it, every lock that waits for an answer may wait in vain.
+// leave notes that the peer has closed its node. If some of our messages came
+// too late for it, every lock that waits for an answer may wait in vain.
 func (p *peer) leave(lost bool) {
 	p.left.Store(true)
 	if !lost {
@@ -285,8 +285,11 @@ func (p *peer) takeHeard() {
 	})
 }
 
-// close says farewell behind everything that was sent.
+// close says farewell behind everything that was sent. It does so between two
+// frames: the farewell tells the peer which of its messages were answered.
 func (p *peer) close() {
+	p.recv.Lock()
+	defer p.recv.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session.Close(p.node.now())

@@ -42,7 +42,8 @@ func TestRefusedFrames(t *testing.T) {
 		{"DATA with an empty message", join([]uint64{uint64(data), 11, 22, 1, 1}, []byte("\xc4\x00")), "empty one"},
 		{"DATA cut short", []byte("\x96\x04\x0b\x16\x01\x01\xc4\x05m"), "too early"},
 		{"DATA after the end", join([]uint64{uint64(data), 11, 22, 2, 1}, message), "after its end"},
-		{"another end", join([]uint64{uint64(fin), 11, 22, 3, 1}, nil), "after its end"},
+		{"another end", join([]uint64{uint64(fin), 11, 22, 3, 1, 0}, nil), "after its end"},
+		{"FIN that has heard what was never sent", join([]uint64{uint64(fin), 11, 22, 2, 1, 2}, nil), "never sent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, stats := string(p.b.appendState(nil)), p.b.Stats()

@@ -41,6 +41,7 @@ type world struct {
 	life   [2]int      // present life of each node, from 0
 	sends  [2]int      // messages accepted in it
 	closed [2]bool
+	taken  [2]int // messages delivered before that, of the present pair
 
 	adopted [2]int // newest life of the peer ever adopted, by any life; -1 if none
 	heard   [2]int // newest life of the peer that anything was delivered from; -1 if none
@@ -88,7 +89,7 @@ func (w *world) begin(side int) {
 	if err != nil {
 		panic(err)
 	}
-	w.ends[side], w.sends[side], w.closed[side] = s, 0, false
+	w.ends[side], w.sends[side], w.closed[side], w.taken[side] = s, 0, false, 0
 }
 
 // fork returns a copy in which something can happen to one side. The other
@@ -115,7 +116,7 @@ func (s *Session) clone() *Session {
 // time stands still at 0 and all timeouts are equal.
 func (s *Session) appendState(b []byte) []byte {
 	b = appendInts(b, s.cfg.Incarnation, s.peer, s.nonce, s.answer.to, s.answer.nonce,
-		s.base, s.next, max(s.base, s.behind), s.acked, s.sent, s.finSeq, s.expect)
+		s.base, s.next, max(s.base, s.behind), s.acked, s.sent, s.finSeq, s.expect, s.heard, s.heardAtClose)
 	b = appendInts(b, s.flying, min(s.debt, s.cfg.Window/4+1), s.ahead)
 	b = appendBools(b, s.asking, s.answered, s.closed, s.repair, s.left)
 	for _, timer := range [...]int64{s.helloAt, s.resendAt, s.ackAt} {
@@ -127,7 +128,7 @@ func (s *Session) appendState(b []byte) []byte {
 	}
 	for seq := s.expect + 1; s.ahead > 0 && seq < s.expect+uint64(s.cfg.Window); seq++ {
 		if e := s.earlyAt(seq); e.seq == seq {
-			b = appendInts(b, e.seq, uint64(e.count))
+			b = appendInts(b, e.seq, uint64(e.count), e.heard)
 			b = appendBools(b, e.fin)
 			b = append(b, e.body...)
 		}
@@ -139,7 +140,7 @@ func (w *world) appendState(b []byte) []byte {
 	for side := range w.ends {
 		b = w.ends[side].appendState(b)
 		b = appendInts(b, w.net[side][:]...)
-		b = appendInts(b, w.life[side], w.sends[side], w.adopted[side], w.heard[side])
+		b = appendInts(b, w.life[side], w.sends[side], w.adopted[side], w.heard[side], w.taken[side])
 		b = appendBools(b, w.closed[side])
 		for life := range w.first[side] {
 			b = appendInts(b, w.first[side][life][:]...)
@@ -323,6 +324,9 @@ func (e *explorer) do(w *world, a action) {
 	case doClose:
 		s.Close(0)
 		w.closed[side] = true
+		if s.Peer() != 0 {
+			w.taken[side] = w.got[1-side][s.Peer()%10][w.life[side]]
+		}
 	case doRestart:
 		w.life[side]++
 		w.begin(side)
@@ -390,6 +394,10 @@ func (w *world) handle(side int, now int64, frame []byte) {
 		if in.Event == Restarted {
 			w.first[side][me][peer] = w.sends[side]
 		}
+		w.taken[side] = 0 // what was delivered to a Close is of the former peer
+	}
+	if in.Event == Left && int(s.Peer()%10) == w.life[from] && int(s.Acked()) != w.taken[from] {
+		w.blame("node %d believes that %d messages were delivered before its peer closed, but %d were", side, s.Acked(), w.taken[from])
 	}
 	for _, m := range in.Messages {
 		life, number := int(m[0]), int(m[1])
@@ -508,8 +516,11 @@ func show(frame []byte) string {
 func split(frame []byte) (ints []uint64, body []byte) {
 	r := msgp.NewReader(frame)
 	n := r.Array(len(frame))
-	if frame[1] >= byte(data) {
+	switch kind(frame[1]) {
+	case data:
 		n = dataFields
+	case fin:
+		n = finFields
 	}
 	for range n {
 		ints = append(ints, r.Uint())

@@ -9,8 +9,8 @@ import (
 //	HELLO     1, version, group, from, nonce
 //	HELLOACK  2, from, to, nonce
 //	ACK       3, from, to, ack
-//	DATA      4, from, to, seq, ack, message, ...     at least one message
-//	FIN       5, from, to, seq, ack, message, ...     the last DATA
+//	DATA      4, from, to, seq, ack, message, ...           at least one message
+//	FIN       5, from, to, seq, ack, heard, message, ...    the last DATA
 //
 // from and to are incarnations, messages are byte strings, the rest integers.
 // Only HELLO tells the version and the group: nothing else is taken from a
@@ -33,24 +33,26 @@ type frame struct {
 	nonce    uint64 // of HELLO and HELLOACK
 	seq      uint64 // of DATA and FIN
 	ack      uint64 // of ACK, DATA and FIN
+	heard    uint64 // of FIN
 	count    int    // messages in body
 	body     []byte // messages, each with its head
 }
 
 const (
-	// header is the size of the longest DATA header: the head of an array of
-	// more than 15 elements, the kind and four integers.
-	header = 3 + 1 + 4*msgp.MaxUint
+	// header is the size of the longest FIN header: the head of an array of
+	// more than 15 elements, the kind and five integers.
+	header = 3 + 1 + 5*msgp.MaxUint
 
 	// Overhead is how much smaller than a frame the largest message is.
 	Overhead = header + msgp.MaxHead
 
-	// fields of a DATA frame before its messages
+	// fields of a DATA and a FIN frame before its messages
 	dataFields = 5
+	finFields  = 6
 
 	// maxCount bounds the messages of a frame, so that the head of the array
 	// stays within its 3 bytes.
-	maxCount = 1<<16 - 1 - dataFields
+	maxCount = 1<<16 - 1 - finFields
 )
 
 // What [Session.Handle] refuses beside malformed bytes.
@@ -61,14 +63,14 @@ const (
 	errZero    msgp.Error = "an incarnation, nonce or sequence number is zero"
 	errMirror  msgp.Error = "it says that it is us: two nodes have the same incarnation, or the link returns our own frames"
 	errEmpty   msgp.Error = "it contains no message, or an empty one"
-	errAck     msgp.Error = "it acknowledges what was never sent"
+	errAck     msgp.Error = "it acknowledges or has heard what was never sent"
 	errEnd     msgp.Error = "it sends after its end"
 )
 
 // parse takes a frame apart and refuses what no correct peer sends.
 func (s *Session) parse(b []byte) (f frame, err error) {
 	r := msgp.NewReader(b)
-	n := r.Array(dataFields + maxCount)
+	n := r.Array(finFields + maxCount)
 	f.kind = kind(r.Uint())
 	switch {
 	case r.Err() != nil:
@@ -76,8 +78,10 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 	case f.kind == hello && n == 5:
 		return f, s.parseHello(&r, &f)
 	case (f.kind == helloAck || f.kind == ack) && n == 4:
-	case (f.kind == data || f.kind == fin) && n >= dataFields:
+	case f.kind == data && n >= dataFields:
 		f.count = n - dataFields
+	case f.kind == fin && n >= finFields:
+		f.count = n - finFields
 	default:
 		return f, errKind
 	}
@@ -89,6 +93,9 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 		f.ack = r.Uint()
 	default:
 		f.seq, f.ack = r.Uint(), r.Uint()
+		if f.kind == fin {
+			f.heard = r.Uint()
+		}
 		f.body = r.Rest()
 		for range f.count {
 			if len(r.Bin(len(b))) == 0 && r.Err() == nil {
@@ -131,7 +138,7 @@ func (s *Session) check(f *frame) error {
 		return errEmpty
 	case f.kind == helloAck || !s.pair(f):
 		return nil
-	case f.ack >= s.next:
+	case f.ack >= s.next || f.heard > s.sent:
 		return errAck
 	case f.kind >= data && s.left && f.seq >= s.expect:
 		return errEnd
@@ -156,7 +163,11 @@ func (s *Session) appendAck(b []byte) []byte {
 }
 
 func (s *Session) appendData(b []byte, kind kind, seq uint64, count int, body []byte) []byte {
-	b = appendFields(b, count, kind, s.cfg.Incarnation, s.peer, seq, s.expect-1)
+	if kind == fin {
+		b = appendFields(b, count, fin, s.cfg.Incarnation, s.peer, seq, s.expect-1, s.heardAtClose)
+	} else {
+		b = appendFields(b, count, data, s.cfg.Incarnation, s.peer, seq, s.expect-1)
+	}
 	return append(b, body...)
 }
 

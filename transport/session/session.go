@@ -20,11 +20,11 @@
 //
 // # Frames
 //
-//	HELLO(a, group, k)            challenge: who are you?
-//	HELLOACK(b, a, k)             answer: I am b, to challenge k of a
-//	DATA(a, b, seq, ack, m, ...)  messages
-//	FIN(a, b, seq, ack, m, ...)   the last DATA
-//	ACK(a, b, ack)                an acknowledgement that travels alone
+//	HELLO(a, group, k)                  challenge: who are you?
+//	HELLOACK(b, a, k)                   answer: I am b, to challenge k of a
+//	DATA(a, b, seq, ack, m, ...)        messages
+//	FIN(a, b, seq, ack, heard, m, ...)  the last DATA
+//	ACK(a, b, ack)                      an acknowledgement that travels alone
 //
 // # Rules
 //
@@ -48,6 +48,9 @@
 //     kept. ack is the last seq delivered without a gap.
 //  6. The content of a frame never changes once it has been sent. The oldest
 //     that is not acknowledged is sent again after a timeout, which doubles.
+//  7. heard in FIN is how many messages were delivered before Close. Later ones
+//     are acknowledged all the same, but nobody was left to answer them, and
+//     their sender is to know.
 //
 // # Why it is right
 //
@@ -201,14 +204,16 @@ type Session struct {
 	jitter   int64       // mean deviation of it
 
 	// Receiving.
-	expect uint64       // the next frame to be delivered
-	left   bool         // the peer's FIN was delivered
-	early  []earlyFrame // by seq modulo Window: frames after expect; nil until one came
-	ahead  int          // frames in early
-	held   int          // bytes in early
-	debt   int          // frames delivered and not acknowledged
-	ackAt  int64        // when an acknowledgement is due
-	in     [][]byte
+	expect       uint64       // the next frame to be delivered
+	heard        uint64       // messages delivered
+	heardAtClose uint64       // those of them that came before Close: whoever reads later ones can no longer answer
+	left         bool         // the peer's FIN was delivered
+	early        []earlyFrame // by seq modulo Window: frames after expect; nil until one came
+	ahead        int          // frames in early
+	held         int          // bytes in early
+	debt         int          // frames delivered and not acknowledged
+	ackAt        int64        // when an acknowledgement is due
+	in           [][]byte
 }
 
 // sentFrame is what must be remembered of a frame besides its messages.
@@ -223,6 +228,7 @@ type sentFrame struct {
 type earlyFrame struct {
 	seq   uint64 // 0 if there is none
 	fin   bool
+	heard uint64
 	count int
 	body  []byte
 }
@@ -283,7 +289,11 @@ func (s *Session) MaxMessage() int { return s.cfg.MaxFrame - Overhead }
 
 // Close ends our side after all that was sent. The peer will see Left.
 // Closing again does nothing.
-func (s *Session) Close(_ int64) { s.closed = true }
+func (s *Session) Close(_ int64) {
+	if !s.closed {
+		s.closed, s.heardAtClose = true, s.heard
+	}
+}
 
 // Done reports whether there is nothing left to do after Close: the peer has
 // everything, or it is gone, or it was never there and nothing was said.
@@ -313,7 +323,8 @@ func (s *Session) Sent() uint64 { return s.sent }
 
 // Acked returns how many of them the peer has acknowledged: once Acked is at
 // least what Sent was after a Send, that message was delivered. Restarted sets
-// both back to 0. After Left they no longer change.
+// both back to 0. After Left, Acked is how many the peer had been delivered when
+// it closed: to what came later it could not answer.
 func (s *Session) Acked() uint64 { return s.acked }
 
 // Stats returns what the session has had to do so far.
@@ -396,6 +407,7 @@ func (s *Session) onHelloAck(now int64, f *frame) Event {
 	s.base, s.next, s.finSeq = 1, 1, 0
 	s.behind, s.backoff, s.trip, s.jitter = 0, 0, 0, 0
 	s.expect, s.left = 1, false
+	s.heard, s.heardAtClose = 0, 0
 	s.forgetEarly()
 	s.debt, s.ackAt = 0, never
 	if s.hellos == 1 {
@@ -453,7 +465,8 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 		return 0
 	}
 	hole := s.ahead > 0
-	s.deliver(f.kind == fin, f.count, f.body)
+	s.deliver(f.count, f.body)
+	s.end(f.kind == fin, f.heard)
 	for s.ahead > 0 && !s.left {
 		e := s.earlyAt(s.expect)
 		if e.seq != s.expect {
@@ -462,7 +475,8 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 		e.seq = 0
 		s.ahead--
 		s.held -= len(e.body)
-		s.deliver(e.fin, e.count, e.body)
+		s.deliver(e.count, e.body)
+		s.end(e.fin, e.heard)
 	}
 	if s.left {
 		// Nobody will read what we have not got across.
@@ -479,14 +493,22 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 }
 
 // deliver adds a frame's messages to the input.
-func (s *Session) deliver(fin bool, count int, body []byte) {
+func (s *Session) deliver(count int, body []byte) {
 	r := msgp.NewReader(body)
 	for range count {
 		s.in = append(s.in, r.Bin(len(body)))
 	}
 	s.expect++
 	s.debt++
-	s.left = fin
+	s.heard += uint64(count)
+}
+
+// end ends the peer's side, if the frame just delivered was its FIN. What it
+// acknowledged after its Close, nobody has heard.
+func (s *Session) end(fin bool, heard uint64) {
+	if fin {
+		s.left, s.acked = true, heard
+	}
 }
 
 // keepEarly keeps a frame for later if there is room; if not it will be sent
@@ -505,7 +527,7 @@ func (s *Session) keepEarly(f *frame) {
 	if cap(e.body) > keep {
 		e.body = nil
 	}
-	e.seq, e.fin, e.count = f.seq, f.kind == fin, f.count
+	e.seq, e.fin, e.heard, e.count = f.seq, f.kind == fin, f.heard, f.count
 	e.body = append(e.body[:0], f.body...)
 	s.ahead++
 	s.held += len(f.body)
