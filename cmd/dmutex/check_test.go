@@ -106,7 +106,7 @@ func TestCheckQuorums(t *testing.T) {
 }
 
 func TestCheckUsage(t *testing.T) {
-	for _, c := range []struct{ line, words string }{
+	refused(t, [][2]string{
 		{"check --algorithm=peterson", "choose all or one of central, "},
 		{"check --nodes=0", "choose 1 to 9 nodes"},
 		{"check --nodes=10", "choose 1 to 9 nodes"},
@@ -118,12 +118,17 @@ func TestCheckUsage(t *testing.T) {
 		{"check --algorithm=maekawa --quorums={1},{2}", "--quorums={1},{2}: "},
 		{"check --algorithm=maekawa --quorums={1,3}", "there is no node 3 among 2"},
 		{"check --algorithm=maekawa --nodes=4 --quorums=fpp", "--quorums=fpp: "},
-	} {
-		t.Run(c.line, func(t *testing.T) {
-			status, stdout, stderr := tool(strings.Fields(c.line)...)
+	})
+}
+
+// refused checks that each command line is refused with its words.
+func refused(t *testing.T, lines [][2]string) {
+	for _, c := range lines {
+		t.Run(c[0], func(t *testing.T) {
+			status, stdout, stderr := tool(strings.Fields(c[0])...)
 			require.Equal(t, statusUsage, status)
 			require.Empty(t, stdout)
-			require.Contains(t, stderr, c.words)
+			require.Contains(t, stderr, c[1])
 		})
 	}
 }
