@@ -3,6 +3,7 @@ package quorum
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -300,6 +301,30 @@ func TestDominatingOfEveryBuilder(t *testing.T) {
 			require.True(t, c.IsTransversal(gap...))
 		}
 	}
+}
+
+// Where the dual is too large to list (8^8 transversals and more), one minimal
+// transversal joins the quorums, and the result is still lawful.
+func TestDominatingWithLargeDual(t *testing.T) {
+	c := must(SquareGrid(ints(64)...))
+	better, err := c.Dominating()
+	require.NoError(t, err)
+	require.NoError(t, func() error { _, err := New(quorumsOf(t, better)...); return err }())
+	ok, err := better.Dominates(c)
+	require.NoError(t, err)
+	require.True(t, ok)
+	joined := 0
+	for q := range better.Quorums() {
+		if c.IsQuorum(q...) {
+			continue
+		}
+		joined++
+		require.True(t, c.IsTransversal(q...))
+		for i := range q {
+			require.False(t, c.IsTransversal(slices.Delete(slices.Clone(q), i, i+1)...))
+		}
+	}
+	require.Equal(t, 1, joined)
 }
 
 // The zero Coterie is accepted by every method.
