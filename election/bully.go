@@ -1,0 +1,259 @@
+package election
+
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Bully is the algorithm of Garcia-Molina: the highest node that is alive wins,
+// whoever runs.
+//
+// Garcia-Molina, "Elections in a Distributed Computing System", IEEE
+// Transactions on Computers C-31(1), 1982; in the form in which Tanenbaum
+// teaches it, with what that form lacks.
+//
+// # Theory of operation
+//
+// A node that misses the leader sends ELECTION to all higher nodes. A node that
+// receives it sends ANSWER, which means "I am alive and take over", and runs
+// itself if it does not yet. Who hears no ANSWER within the first timeout takes
+// all higher nodes for dead, and sends COORDINATOR to all others. Who hears one
+// waits for that announcement. A node that joins runs, and if it is the highest
+// leads at once: hence the name.
+//
+// Three things the usual telling leaves out, and without each of which there
+// are runs that end without agreement. The node that answered may die: so the
+// wait for the announcement has a timeout of its own, after which the election
+// begins anew. An announcement may be late: so it has an epoch, and an older
+// one is answered by a COORDINATOR with the newer. And that answer must tell
+// who leads, not only that there is a higher number, or two that think they
+// lead outbid each other for ever; an epoch does tell.
+//
+// With the majority rule ELECTION goes to the lower nodes too. They answer
+// AGREE and cease to lead, follow or run. Who runs announces itself when all
+// nodes have agreed that it does not suspect, or on the first timeout if a
+// majority has. (In the paper, too, who runs first halts the lower nodes and
+// waits for them.) A higher node that itself reaches no majority agrees like a
+// lower one.
+//
+// Agreement. The highest node that is alive never waits long for another and
+// answers all, and all others are told by it. Suspicion makes a node run that
+// follows the suspect, and spares it the first timeout when there is nobody
+// left to wait for. When one comes back that was suspected, the leader runs
+// again, to tell it.
+//
+// Count. With N nodes of which the highest is dead, and each of the others runs
+// because the lowest began: (N-1)N/2 ELECTION and (N-2)(N-1)/2 ANSWER. The
+// announcement is N-1 COORDINATOR; the usual N-2 leaves out the dead one. If
+// the second highest begins, it costs 1 ELECTION.
+func Bully(c Config) (Machine, error) {
+	s, err := newSite(c)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.Answer <= 0 || c.Answer >= c.Outcome:
+		return nil, dmutex.Misuse("Config.Answer must be at least 1 tick and less than Config.Outcome")
+	}
+	return &bully{site: s, answer: c.Answer, agreed: make([]bool, len(c.Members))}, nil
+}
+
+type bully struct {
+	site
+	answer int // the first timeout
+
+	// While asking.
+	ballot uint64
+	agreed []bool // by rank: to this ballot
+}
+
+// Start implements [Machine].
+func (m *bully) Start() []Message { return m.start(m) }
+
+// elect begins an election.
+func (m *bully) elect() {
+	if !m.able() {
+		m.led = false
+		return
+	}
+	m.ballot = m.run(m.answer)
+	clear(m.agreed)
+	for j := range m.members {
+		if m.asks(j) {
+			m.send(Election, j).Ballot = m.ballot
+		}
+	}
+	m.tryLead()
+}
+
+// asks reports whether ELECTION goes to a member.
+func (m *bully) asks(j int) bool { return j > m.me || m.majority && j < m.me }
+
+// tryLead ends the election when there is nobody left to wait for.
+func (m *bully) tryLead() {
+	for j := range m.members {
+		if m.asks(j) && !m.agreed[j] && !m.suspects[j] {
+			return
+		}
+	}
+	m.conclude()
+}
+
+// conclude ends the election: nobody higher is alive.
+func (m *bully) conclude() {
+	agreed := 1
+	for j, yes := range m.agreed {
+		if yes && !m.suspects[j] {
+			agreed++
+		}
+	}
+	if m.ballot <= m.epoch || m.majority && !m.isMajority(agreed) {
+		m.elect() // outrun meanwhile, or not let
+		return
+	}
+	m.lead(m.ballot)
+	for j := range m.members {
+		if j != m.me {
+			m.send(Coordinator, j).Epoch = m.epoch
+		}
+	}
+}
+
+// Handle implements [Machine].
+func (m *bully) Handle(msg Message) ([]Message, error) {
+	j, err := m.check(msg)
+	if err != nil {
+		return nil, err
+	}
+	switch msg.Kind {
+	case Election:
+		switch {
+		case m.owner(msg.Ballot) != j:
+			return nil, refuse(msg, "the ballot is not the sender's")
+		case j > m.me && !m.majority:
+			return nil, refuse(msg, "ELECTION goes to higher nodes only: here is no majority rule")
+		}
+		m.election(j, msg.Ballot)
+	case Answer:
+		if j < m.me {
+			return nil, refuse(msg, "a lower node does not take over")
+		}
+		m.answered(msg.Ballot)
+	case Agree:
+		if !m.majority {
+			return nil, refuse(msg, "here is no majority rule")
+		}
+		m.agree(j, msg.Ballot)
+	case Coordinator:
+		m.coordinator(j, msg.Epoch)
+	default:
+		return nil, refuse(msg, "the bully has no such message")
+	}
+	return m.out, nil
+}
+
+// election takes over from a lower node. A higher one is let run, unless we
+// have met a higher number than its ballot: then it learns of that number.
+func (m *bully) election(j int, ballot uint64) {
+	higher := ballot > m.met
+	m.met = max(m.met, ballot)
+	if j < m.me && m.able() {
+		m.send(Answer, j).Ballot = m.met
+		if m.phase == idle {
+			m.elect()
+		}
+		return
+	}
+	if higher {
+		m.yield()
+	}
+	if m.majority {
+		m.send(Agree, j).Ballot = m.met
+	}
+}
+
+// answered waits for the announcement of somebody higher.
+func (m *bully) answered(met uint64) {
+	m.met = max(m.met, met)
+	if m.phase == asking {
+		m.yield()
+	}
+}
+
+// agree counts who lets us run.
+func (m *bully) agree(j int, ballot uint64) {
+	m.met = max(m.met, ballot)
+	if m.phase == asking && ballot == m.ballot {
+		m.agreed[j] = true
+		m.tryLead()
+	}
+}
+
+// coordinator follows the leader of a new epoch, or bullies it.
+func (m *bully) coordinator(j int, epoch uint64) {
+	switch {
+	case epoch < m.epoch:
+		m.send(Coordinator, j).Epoch = m.epoch
+	case epoch > m.epoch:
+		if m.learn(epoch) {
+			m.elect()
+		}
+	}
+}
+
+// Tick implements [Machine].
+func (m *bully) Tick() []Message {
+	if m.timeout() {
+		if m.phase == asking {
+			m.conclude()
+		} else {
+			m.elect()
+		}
+	}
+	return m.out
+}
+
+// Suspect implements [Machine].
+func (m *bully) Suspect(node dmutex.NodeID) ([]Message, error) {
+	orphaned, err := m.suspect(node)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case orphaned:
+		m.elect()
+	case m.phase == asking:
+		m.tryLead()
+	}
+	return m.out, nil
+}
+
+// Unsuspect implements [Machine].
+func (m *bully) Unsuspect(node dmutex.NodeID) ([]Message, error) {
+	news, err := m.unsuspect(node)
+	if err != nil {
+		return nil, err
+	}
+	if news && m.phase == idle && (!m.led || m.owner(m.epoch) == m.me) {
+		m.elect()
+	}
+	return m.out, nil
+}
+
+// AppendText appends the canonical state. The error is always nil.
+func (m *bully) AppendText(b []byte) ([]byte, error) {
+	b = m.appendText(append(b, "bully "...))
+	if m.phase == asking {
+		b = appendField(b, " ballot=", m.ballot)
+		b = m.appendSet(b, " agreed ", m.agreed)
+	}
+	return b, nil
+}
+
+// Clone returns an independent copy.
+func (m *bully) Clone() Machine {
+	c := *m
+	c.site = m.clone()
+	c.agreed = slices.Clone(m.agreed)
+	return &c
+}

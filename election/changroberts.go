@@ -1,0 +1,172 @@
+package election
+
+import "github.com/dmutex/dmutex"
+
+// ChangRoberts is the algorithm of Chang and Roberts: everybody's name goes
+// around the ring, and the highest swallows the others.
+//
+// Chang and Roberts, "An Improved Algorithm for Decentralized Extrema-Finding
+// in Circular Configurations of Processes", CACM 22(5), 1979.
+//
+// # Theory of operation
+//
+// The members form a ring, in the order of [Config.Members]. Each sends to its
+// successor: the next that it does not suspect. A node that misses the leader becomes a
+// participant and sends ELECTION with its own name. Who receives a higher name
+// becomes a participant and passes it on. Who receives a lower one drops it if
+// it is a participant, and else becomes one and sends its own name instead. Who
+// receives its own name leads, and sends ELECTED around, which makes everybody
+// a non-participant. (On the wire ELECTED is COORDINATOR.)
+//
+// The name is that to which the ballot belongs. Names decide who wins, whatever
+// the ballots; a node that has met a higher number than the ballot raises it to
+// one that is higher still and of the same name. So the winner's number is new
+// to everybody. Who has passed a higher name on since it ran no longer runs:
+// if its own then comes back, the higher one was not in the ring yet.
+//
+// Agreement. Only the highest name comes around. A name whose node has crashed
+// would go around for ever: ELECTION counts the nodes that it has passed, and
+// ends at N. If it, or ELECTED, is lost, the timeout begins another. A node
+// begins when it suspects the leader, when it gets another successor (the ring
+// has changed here), and when it hears of a leader that is lower than itself.
+//
+// With the majority rule, who passes ELECTION on ceases to lead, and who
+// receives its own name leads only if it has passed a majority. A node that
+// reaches no majority itself passes everything on.
+//
+// Count. With n nodes alive, one that runs alone costs between 2n messages (it
+// is the highest) and 3n-1 (the highest comes last), n of them ELECTED. If all
+// run at once ELECTION costs from 2n-1 to n(n+1)/2 messages, and n*H(n) on the
+// average over all orders of names, where H(n) = 1 + 1/2 + ... + 1/n.
+func ChangRoberts(c Config) (Machine, error) {
+	at, err := newCircle(c)
+	if err != nil {
+		return nil, err
+	}
+	return &changRoberts{circle: at}, nil
+}
+
+// A changRoberts is a non-participant if it is idle.
+type changRoberts struct {
+	circle
+	ballot uint64 // with which we run, while asking
+}
+
+// Start implements [Machine].
+func (m *changRoberts) Start() []Message { return m.start(m) }
+
+// elect begins an election.
+func (m *changRoberts) elect() {
+	if !m.able() {
+		m.led = false
+		return
+	}
+	m.ballot = m.run(m.outcome)
+	if m.successor() == m.me {
+		m.back(m.ballot, 1)
+		return
+	}
+	m.pass(m.ballot, 1)
+}
+
+// pass sends ELECTION on, if there is somebody else.
+func (m *changRoberts) pass(ballot, passed uint64) {
+	if next := m.successor(); next != m.me {
+		msg := m.send(Election, next)
+		msg.Ballot, msg.Passed = ballot, passed
+	}
+}
+
+// Handle implements [Machine].
+func (m *changRoberts) Handle(msg Message) ([]Message, error) {
+	if _, err := m.check(msg); err != nil {
+		return nil, err
+	}
+	switch msg.Kind {
+	case Election:
+		if msg.Passed == 0 || msg.Passed > uint64(len(m.members)) {
+			return nil, refuse(msg, "it has passed no node, or more than there are")
+		}
+		m.election(msg.Ballot, msg.Passed)
+	case Coordinator:
+		m.elected(msg.Epoch)
+	default:
+		return nil, refuse(msg, "Chang-Roberts has no such message")
+	}
+	return m.out, nil
+}
+
+// election passes a higher name on, and replaces or drops a lower one.
+func (m *changRoberts) election(ballot, passed uint64) {
+	name := m.owner(ballot)
+	switch {
+	case name == m.me:
+		m.back(ballot, passed)
+	case passed == uint64(len(m.members)): // its node has crashed
+	case name > m.me || !m.able():
+		if ballot <= m.met {
+			ballot = m.next(m.met, name)
+		}
+		m.met = ballot
+		m.yield()
+		m.pass(ballot, passed+1)
+	case m.phase == idle:
+		m.met = max(m.met, ballot)
+		m.elect()
+	}
+}
+
+// back leads if our name has come around. Should it have passed too few, the
+// timeout begins another election.
+func (m *changRoberts) back(ballot, passed uint64) {
+	if m.phase != asking || ballot < m.ballot || ballot <= m.epoch || m.majority && !m.isMajority(int(passed)) {
+		return
+	}
+	m.lead(ballot)
+	m.announce()
+}
+
+// elected follows the leader of a new epoch, or runs against it. ELECTED ends
+// with a node that has seen it.
+func (m *changRoberts) elected(epoch uint64) {
+	if epoch <= m.epoch {
+		return
+	}
+	contest := m.learn(epoch)
+	m.announce()
+	if contest {
+		m.elect()
+	}
+}
+
+// announce sends ELECTED on.
+func (m *changRoberts) announce() {
+	if next := m.successor(); next != m.me {
+		m.send(Coordinator, next).Epoch = m.epoch
+	}
+}
+
+// Tick implements [Machine].
+func (m *changRoberts) Tick() []Message { return m.tick(m) }
+
+// Suspect implements [Machine].
+func (m *changRoberts) Suspect(node dmutex.NodeID) ([]Message, error) { return m.suspect(m, node) }
+
+// Unsuspect implements [Machine].
+func (m *changRoberts) Unsuspect(node dmutex.NodeID) ([]Message, error) { return m.unsuspect(m, node) }
+
+// AppendText appends the canonical state. The error is always nil.
+func (m *changRoberts) AppendText(b []byte) ([]byte, error) {
+	b = m.appendText(append(b, "changroberts "...))
+	if m.phase == asking {
+		b = appendField(b, " ballot=", m.ballot)
+	}
+	return b, nil
+}
+
+// Clone returns an independent copy.
+func (m *changRoberts) Clone() Machine {
+	c := *m
+	c.circle = m.clone()
+	return &c
+}

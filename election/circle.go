@@ -1,0 +1,80 @@
+package election
+
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A circle is a site in a ring, which has the order of [Config.Members].
+type circle struct {
+	site
+	others []int // ranks, in the order of the ring from our place on; never written after birth
+}
+
+func newCircle(c Config) (circle, error) {
+	s, err := newSite(c)
+	if err != nil {
+		return circle{}, err
+	}
+	var others []int
+	i := slices.Index(c.Members, c.Self)
+	for _, node := range slices.Concat(c.Members[i+1:], c.Members[:i]) {
+		j, _ := slices.BinarySearch(s.members, node)
+		others = append(others, j)
+	}
+	return circle{site: s, others: others}, nil
+}
+
+func (c *circle) clone() circle {
+	d := *c
+	d.site = c.site.clone()
+	return d
+}
+
+// successor returns the next in the ring that is not suspected; this node
+// itself if all others are.
+func (c *circle) successor() int {
+	for _, j := range c.others {
+		if !c.suspects[j] {
+			return j
+		}
+	}
+	return c.me
+}
+
+func (c *circle) tick(e elector) []Message {
+	if c.timeout() {
+		e.elect()
+	}
+	return c.out
+}
+
+// suspect begins an election if the leader is lost, or if the ring has changed
+// here: whoever gets a new successor runs. So, whatever was going around, the
+// last change is followed by an election that passes everybody.
+func (c *circle) suspect(e elector, node dmutex.NodeID) ([]Message, error) {
+	before := c.successor()
+	orphaned, err := c.site.suspect(node)
+	if err != nil {
+		return nil, err
+	}
+	if orphaned || c.successor() != before {
+		e.elect()
+	}
+	return c.out, nil
+}
+
+// unsuspect begins an election if the ring has changed here, or if for want of
+// a majority there was none.
+func (c *circle) unsuspect(e elector, node dmutex.NodeID) ([]Message, error) {
+	before := c.successor()
+	news, err := c.site.unsuspect(node)
+	if err != nil {
+		return nil, err
+	}
+	if c.successor() != before || news && c.phase == idle && !c.led {
+		e.elect()
+	}
+	return c.out, nil
+}

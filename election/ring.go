@@ -1,0 +1,193 @@
+package election
+
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Ring is the ring algorithm: a list goes around, and the highest name on it
+// wins.
+//
+// Tanenbaum and van Steen, "Distributed Systems", section "A ring algorithm";
+// it goes back to Le Lann, "Distributed Systems: Towards a Formal Approach",
+// IFIP Congress, 1977.
+//
+// # Theory of operation
+//
+// The members form a ring, in the order of [Config.Members]. Each sends to its
+// successor: the next that it does not suspect. A node that misses the leader
+// sends ELECTION with its own name, the starter's. Each node that receives it appends
+// its name and passes it on. When it comes back, the starter knows who is
+// alive: the highest on the list leads. So says COORDINATOR, which goes around
+// once and ends with a node that has seen it.
+//
+// If several run at once, the highest ballot wins: a node that has passed on
+// one ballot drops the lower ones. As all lists would have named the same
+// members, nothing is lost with them. A lower ballot that finds an idle node
+// comes from one that has missed something, and the idle node runs in its
+// stead. COORDINATOR has the ballot too, so that a node which has let another
+// run since does not take the office from the first.
+//
+// Agreement. ELECTION dies with a node that crashes: everybody whom it has
+// passed waits for the outcome, and begins anew at the timeout. If only the
+// starter has crashed, the list comes to somebody who is on it, who begins
+// anew at once. A node begins when it suspects the leader, when it gets another
+// successor (the ring has changed here), and when it hears of a leader that is
+// lower than itself.
+//
+// With the majority rule, who passes ELECTION on ceases to lead, and the
+// starter announces only if the list is a majority. A node that reaches no
+// majority itself passes the list on without its name.
+//
+// Count. With n nodes alive a lone election costs 2n messages: ELECTION and
+// COORDINATOR go around once. Each further starter costs at most as many.
+//
+// Departure: the usual telling lets every list go around, for the same result
+// at full price.
+func Ring(c Config) (Machine, error) {
+	at, err := newCircle(c)
+	if err != nil {
+		return nil, err
+	}
+	return &ring{circle: at, list: make([]dmutex.NodeID, 0, len(c.Members))}, nil
+}
+
+type ring struct {
+	circle
+	list []dmutex.NodeID // of the ELECTION that we send
+}
+
+// Start implements [Machine].
+func (m *ring) Start() []Message { return m.start(m) }
+
+// elect begins an election.
+func (m *ring) elect() {
+	if !m.able() {
+		m.led = false
+		return
+	}
+	ballot := m.run(m.outcome)
+	m.list = append(m.list[:0], m.members[m.me])
+	if m.successor() == m.me {
+		m.conclude(ballot, m.list)
+		return
+	}
+	m.pass(ballot)
+}
+
+// pass sends ELECTION with our list on, if there is somebody else.
+func (m *ring) pass(ballot uint64) {
+	if next := m.successor(); next != m.me {
+		msg := m.send(Election, next)
+		msg.Ballot, msg.Nodes = ballot, m.list
+	}
+}
+
+// Handle implements [Machine].
+func (m *ring) Handle(msg Message) ([]Message, error) {
+	if _, err := m.check(msg); err != nil {
+		return nil, err
+	}
+	switch msg.Kind {
+	case Election:
+		if !m.isList(msg.Nodes) || m.members[m.owner(msg.Ballot)] != msg.Nodes[0] {
+			return nil, refuse(msg, "its nodes are not a list of different members with the ballot's first")
+		}
+		m.election(msg.Ballot, msg.Nodes)
+	case Coordinator:
+		n := uint64(len(m.members))
+		if msg.Ballot == 0 || msg.Ballot > msg.Epoch || msg.Ballot/n != msg.Epoch/n {
+			return nil, refuse(msg, "its epoch does not come of its ballot")
+		}
+		m.coordinator(msg.Ballot, msg.Epoch)
+	default:
+		return nil, refuse(msg, "the ring has no such message")
+	}
+	return m.out, nil
+}
+
+func (m *ring) isList(nodes []dmutex.NodeID) bool {
+	if len(nodes) > len(m.members) {
+		return false
+	}
+	for i, node := range nodes {
+		if _, member := slices.BinarySearch(m.members, node); !member || slices.Contains(nodes[:i], node) {
+			return false
+		}
+	}
+	return len(nodes) > 0
+}
+
+// election passes the highest ballot on, until it is back.
+func (m *ring) election(ballot uint64, list []dmutex.NodeID) {
+	back := slices.Contains(list, m.members[m.me])
+	switch {
+	case m.owner(ballot) == m.me:
+		if m.phase == asking && ballot == m.met {
+			m.conclude(ballot, list)
+		}
+	case ballot > m.met:
+		m.met = ballot
+		m.yield()
+		m.list = append(m.list[:0], list...)
+		if m.able() && !back {
+			m.list = append(m.list, m.members[m.me])
+		}
+		m.pass(ballot)
+	case ballot == m.met && back && m.phase == waiting:
+		m.elect() // the starter has crashed
+	case m.phase == idle:
+		m.elect() // the starter has missed something
+	}
+}
+
+// conclude announces the highest on the list. Too short a list is dropped, and
+// the timeout begins another election.
+func (m *ring) conclude(ballot uint64, list []dmutex.NodeID) {
+	if m.majority && !m.isMajority(len(list)) {
+		return
+	}
+	leader, _ := slices.BinarySearch(m.members, slices.Max(list))
+	m.coordinator(ballot, ballot-uint64(m.owner(ballot))+uint64(leader))
+}
+
+// coordinator announces a leader to the successor, and follows or leads, if
+// that is news and no later election has come by.
+func (m *ring) coordinator(ballot, epoch uint64) {
+	if epoch <= m.epoch || ballot < m.met {
+		return
+	}
+	if next := m.successor(); next != m.me {
+		msg := m.send(Coordinator, next)
+		msg.Ballot, msg.Epoch = ballot, epoch
+	}
+	switch {
+	case m.owner(epoch) == m.me && m.able():
+		m.lead(epoch)
+	case m.learn(epoch):
+		m.elect()
+	}
+}
+
+// Tick implements [Machine].
+func (m *ring) Tick() []Message { return m.tick(m) }
+
+// Suspect implements [Machine].
+func (m *ring) Suspect(node dmutex.NodeID) ([]Message, error) { return m.suspect(m, node) }
+
+// Unsuspect implements [Machine].
+func (m *ring) Unsuspect(node dmutex.NodeID) ([]Message, error) { return m.unsuspect(m, node) }
+
+// AppendText appends the canonical state. The error is always nil.
+func (m *ring) AppendText(b []byte) ([]byte, error) {
+	return m.appendText(append(b, "ring "...)), nil
+}
+
+// Clone returns an independent copy.
+func (m *ring) Clone() Machine {
+	c := *m
+	c.circle = m.clone()
+	c.list = make([]dmutex.NodeID, 0, len(m.members))
+	return &c
+}
