@@ -490,6 +490,14 @@ func TestWallFormulas(t *testing.T) {
 	}
 }
 
+func TestTriangle(t *testing.T) {
+	for n, widths := range [][]int{
+		1: {1}, 2: {1, 1}, 3: {1, 2}, 4: {1, 3}, 5: {1, 4}, 6: {1, 2, 3}, 7: {1, 2, 4}, 8: {1, 3, 4}, 9: {1, 3, 5}, 10: {1, 2, 3, 4},
+	} {
+		require.Equal(t, widths, triangle(n))
+	}
+}
+
 // The walls over n sites with a single first row and no other are as many as the
 // compositions of n-1 into parts of two or more: Fibonacci numbers. All of them are
 // different.

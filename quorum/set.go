@@ -97,25 +97,19 @@ func (s set) drop(t set) {
 	}
 }
 
-// compare orders sets of one length by their members read in ascending order,
-// as words in a dictionary, so that {0,1} comes before {0,2} and {1}.
+// compare orders sets of one length, neither of which contains the other, by
+// their members read in ascending order, as words in a dictionary: {0,1} comes
+// before {0,2,3}, and that before {1,2}.
 func (s set) compare(t set) int {
 	for i, w := range s {
 		diff := w ^ t[i]
-		if diff == 0 {
-			continue
+		switch low := diff & -diff; { // the first member that only one of them has
+		case diff == 0:
+		case w&low != 0:
+			return -1
+		default:
+			return 1
 		}
-		low := diff & -diff // the first member that only one of them has
-		lacks, order := t, -1
-		if w&low == 0 {
-			lacks, order = s, 1
-		}
-		// The one that lacks it ends here, and comes first, or goes on with a
-		// larger member, and comes second.
-		if lacks[i]&^(low|(low-1)) == 0 && lacks[i+1:].empty() {
-			return -order
-		}
-		return order
 	}
 	return 0
 }
