@@ -141,7 +141,7 @@ func (e *explorer) explore() *Violation {
 // full reports whether the exploration is to be cut short.
 func (e *explorer) full() bool {
 	return e.cfg.MaxStates > 0 && len(e.parent) >= e.cfg.MaxStates ||
-		len(e.parent) >= removes-1<<16 || len(e.edges) >= math.MaxUint32-1<<16 // the numbers are used up
+		uint64(len(e.parent)) >= removes-1<<16 || uint64(len(e.edges)) >= math.MaxUint32-1<<16 // the numbers are used up
 }
 
 // expand finds the states that follow state id, and adds the new ones to next.
