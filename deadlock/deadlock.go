@@ -1,0 +1,275 @@
+// Package deadlock notices that nodes wait for each other in a circle, by the
+// algorithms of Chandy, Misra and Haas, as machines that do no I/O.
+//
+// Chandy, Misra and Haas, "Distributed Deadlock Detection", ACM TOCS 1(2), 1983.
+//
+// # The model
+//
+// A node is active, or blocked: it has sent requests to some others and waits.
+// In the AND model it waits until all of them have granted, as one does who
+// needs several locks ([And]); in the OR model until any one has ([Or]). A
+// blocked node grants nothing. So a set of nodes may wait for ever: in the AND
+// model those on a circle of waits, in the OR model those of whom everybody
+// that they wait for, and so on, is blocked too. No node sees more than its own
+// waits; probes that follow them find out.
+//
+// # The driving
+//
+// The machines know the waits that they are told of. The requests and grants
+// are the application's: it sends a request and calls Wait; it calls Granted
+// when a grant of the present wait has come in (one of an earlier wait is not
+// told). When a wait seems long it calls Detect, and sends what that returns.
+// Whoever runs Detect finds a deadlock that is complete by then. So it is
+// found if each node that waits calls Detect once, no matter when; or only the
+// youngest request of a circle.
+//
+// The messages must go over the same channels as the requests and the grants,
+// and these must keep the order. Otherwise a probe that overtakes the request
+// whose wait it follows is dropped, and a deadlock missed; or a reply overtakes
+// a grant, and there is a deadlock that is none.
+//
+// A wait that can be withdrawn is outside of the papers' model: by the time
+// the last probe is back the first wait may be withdrawn, and the circle is one
+// no more. Then take a declaration as advice, and look again before acting on
+// it. Where waits are never withdrawn, what is declared is so.
+package deadlock
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Kind says what a [Message] is. The numbers are those of the wire and keep
+// their meaning for ever.
+type Kind uint8
+
+// The kinds of messages, by the names that the paper gives them.
+const (
+	Probe Kind = iota + 1 // AND: the initiator waits, perhaps through others, for the receiver
+	Query                 // OR: does the receiver wait for ever?
+	Reply                 // OR: the sender may
+)
+
+// String returns the kind as the paper writes it: PROBE, QUERY or REPLY.
+func (k Kind) String() string {
+	switch k {
+	case Probe:
+		return "PROBE"
+	case Query:
+		return "QUERY"
+	case Reply:
+		return "REPLY"
+	default:
+		return "KIND" + strconv.Itoa(int(k))
+	}
+}
+
+// A Message is what one machine says to another. It is plain data.
+type Message struct {
+	Kind      Kind
+	From, To  dmutex.NodeID
+	Initiator dmutex.NodeID // who began the computation
+	Number    uint64        // which of its computations, counted from 1
+}
+
+// String returns the message as golden files write it, such as
+// "2->3 PROBE 1#4" for the initiator's fourth computation.
+func (m Message) String() string {
+	b := strconv.AppendUint(nil, uint64(m.From), 10)
+	b = append(b, "->"...)
+	b = strconv.AppendUint(b, uint64(m.To), 10)
+	b = append(b, ' ')
+	b = append(b, m.Kind.String()...)
+	b = strconv.AppendUint(append(b, ' '), uint64(m.Initiator), 10)
+	return string(strconv.AppendUint(append(b, '#'), m.Number, 10))
+}
+
+// A site is what both machines have in common: the members, the node's own
+// wait, and the output.
+type site struct {
+	members []dmutex.NodeID // ascending; never written after birth: clones share it
+	me      int             // our rank in it
+
+	waits      []bool // by rank: whom we wait for
+	blocked    int    // how many they are
+	seq        uint64 // the number of our last computation
+	deadlocked bool
+	out        []Message
+}
+
+// No node gets here in earnest.
+const lastNumber = 1 << 62
+
+func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
+	members = slices.Sorted(slices.Values(members))
+	me, found := slices.BinarySearch(members, self)
+	switch {
+	case len(members) > 0 && members[0] == dmutex.None:
+		return site{}, dmutex.Misuse("the members contain 0, which names nobody: number nodes from 1")
+	case len(slices.Compact(slices.Clone(members))) < len(members):
+		return site{}, dmutex.Misuse("a node is twice among the members")
+	case !found:
+		return site{}, dmutex.Misuse("node " + self.String() + " is not among the members")
+	}
+	return site{members: members, me: me, waits: make([]bool, len(members))}, nil
+}
+
+func (s *site) clone() site {
+	c := *s
+	c.waits = slices.Clone(s.waits)
+	c.out = nil
+	return c
+}
+
+// Deadlocked reports whether the present wait was found to be part of a
+// deadlock.
+func (s *site) Deadlocked() bool { return s.deadlocked }
+
+// wait begins a wait.
+func (s *site) wait(on []dmutex.NodeID) error {
+	switch {
+	case s.blocked > 0:
+		return dmutex.Misuse("Wait while blocked: one wait at a time")
+	case len(on) == 0:
+		return dmutex.Misuse("Wait for nobody")
+	}
+	for i, node := range on {
+		if _, err := s.other(node); err != nil {
+			return err
+		}
+		if slices.Contains(on[:i], node) {
+			return dmutex.Misuse("Wait for node " + node.String() + " twice")
+		}
+	}
+	for _, node := range on {
+		j, _ := s.other(node)
+		s.waits[j] = true
+	}
+	s.blocked = len(on)
+	return nil
+}
+
+// awaited returns the rank of a node that we wait for.
+func (s *site) awaited(node dmutex.NodeID) (int, error) {
+	j, err := s.other(node)
+	if err == nil && !s.waits[j] {
+		err = dmutex.Misuse("nothing is awaited of node " + node.String())
+	}
+	return j, err
+}
+
+// unblock ends the wait.
+func (s *site) unblock() {
+	clear(s.waits)
+	s.blocked, s.deadlocked = 0, false
+}
+
+// withdraw ends the wait before it is over.
+func (s *site) withdraw() error {
+	if s.blocked == 0 {
+		return dmutex.Misuse("Withdraw while active")
+	}
+	s.unblock()
+	return nil
+}
+
+// detect begins a computation.
+func (s *site) detect() error {
+	s.begin()
+	switch {
+	case s.blocked == 0:
+		return dmutex.Misuse("Detect while active")
+	case s.seq >= lastNumber:
+		return dmutex.Misuse("the numbers of computations are used up: begin a new group")
+	}
+	s.seq++
+	return nil
+}
+
+// other returns the rank of another member, for a caller that names one.
+func (s *site) other(node dmutex.NodeID) (int, error) {
+	j, member := slices.BinarySearch(s.members, node)
+	if !member || j == s.me {
+		return 0, dmutex.Misuse("node " + node.String() + " is no other member of the group")
+	}
+	return j, nil
+}
+
+// check begins the handling of a message. It returns the ranks of sender and
+// initiator, or ErrPeer for a message that no peer can have meant for this
+// node.
+func (s *site) check(m Message) (from, initiator int, err error) {
+	s.begin()
+	from, member := slices.BinarySearch(s.members, m.From)
+	initiator, known := slices.BinarySearch(s.members, m.Initiator)
+	switch {
+	case m.To != s.members[s.me]:
+		return 0, 0, refuse(m, "it is not for node "+s.members[s.me].String())
+	case !member || from == s.me:
+		return 0, 0, refuse(m, "the sender is not a peer")
+	case !known:
+		return 0, 0, refuse(m, "the initiator is not a member")
+	case m.Number == 0 || m.Number > lastNumber:
+		return 0, 0, refuse(m, "its number is 0 or beyond 1<<62")
+	case initiator == s.me && m.Number > s.seq:
+		return 0, 0, refuse(m, "this computation was never begun")
+	}
+	return from, initiator, nil
+}
+
+func refuse(m Message, why string) error { return dmutex.PeerMistake(m.String() + ": " + why) }
+
+// begin makes room for the output of the next input. The old one is wiped, so
+// that a driver which kept it too long sends nonsense at once.
+func (s *site) begin() {
+	clear(s.out)
+	s.out = s.out[:0]
+}
+
+// ask sends a message about a computation to everybody that we wait for.
+func (s *site) ask(kind Kind, initiator int, number uint64) {
+	for j, waits := range s.waits {
+		if waits {
+			s.send(kind, j, initiator, number)
+		}
+	}
+}
+
+func (s *site) send(kind Kind, to, initiator int, number uint64) {
+	s.out = append(s.out, Message{
+		Kind: kind, From: s.members[s.me], To: s.members[to],
+		Initiator: s.members[initiator], Number: number,
+	})
+}
+
+// appendText appends the site's part of a machine's canonical state.
+func (s *site) appendText(b []byte) []byte {
+	b = strconv.AppendUint(b, uint64(s.members[s.me]), 10)
+	b = append(b, " seq="...)
+	b = strconv.AppendUint(b, s.seq, 10)
+	if s.deadlocked {
+		b = append(b, " deadlocked"...)
+	}
+	return s.appendSet(b, " waits for ", s.waits)
+}
+
+// appendSet appends the members of a set by rank.
+func (s *site) appendSet(b []byte, name string, set []bool) []byte {
+	for j, in := range set {
+		if in {
+			b = append(b, name...)
+			b = strconv.AppendUint(b, uint64(s.members[j]), 10)
+			name = ","
+		}
+	}
+	return b
+}
+
+// appendNumber appends a computation, such as " seen 1#4".
+func (s *site) appendNumber(b []byte, name string, initiator int, number uint64) []byte {
+	b = append(b, name...)
+	b = strconv.AppendUint(b, uint64(s.members[initiator]), 10)
+	return strconv.AppendUint(append(b, '#'), number, 10)
+}

@@ -1,0 +1,188 @@
+package deadlock
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Or is one node of the OR model: it waits until any one of those whom it has
+// asked has granted. It is not safe for concurrent use.
+//
+// Chandy, Misra and Haas, section 5. It is a diffusing computation: Dijkstra and
+// Scholten, "Termination Detection for Diffusing Computations", Information
+// Processing Letters 11(1), 1980.
+//
+// # Theory of operation
+//
+// A blocked node i begins its n-th computation by sending QUERY(i,n) to
+// everybody for whom it waits. An active node drops it. A blocked node that
+// receives the first QUERY of a computation, the engaging one, sends QUERY to
+// everybody for whom it waits itself; every further one it answers with REPLY
+// at once. It keeps, for each initiator,
+//
+//	latest   the number of the last computation that it has met
+//	wait     it has been blocked ever since it met that
+//	engager  who sent the engaging QUERY
+//	num      how many of its own QUERYs are not yet answered
+//
+// and when all are answered, it sends REPLY to the engager. When the initiator
+// has all its REPLYs, everybody whom it can reach along waits has been blocked
+// since its QUERY came: it is deadlocked.
+//
+// What is declared is so. A node that becomes active and blocks again has lost
+// all its wait flags, and does not answer. A grant on its way to a node that
+// has answered was sent before its sender became blocked, hence before the
+// sender answered, and comes in before that REPLY on the same channel.
+//
+// What is so is declared. When the last node of a deadlock begins a
+// computation, all are blocked for ever, and each answers every QUERY.
+//
+// Count. For e waits that can be reached, a computation sends at most e QUERYs,
+// one over each wait, and at most e REPLYs.
+//
+// In the OR model one need not know who waits for oneself.
+type Or struct {
+	site
+	computations []computation // by initiator
+}
+
+// A computation is what a node keeps of an initiator's last computation.
+type computation struct {
+	latest  uint64
+	wait    bool
+	engager int
+	num     int
+}
+
+// NewOr returns the machine of a node that is active. It refuses with
+// [dmutex.ErrMisuse] members that contain 0, or a node twice, or not the node
+// itself.
+func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
+	s, err := newSite(self, members)
+	if err != nil {
+		return nil, err
+	}
+	return &Or{site: s, computations: make([]computation, len(members))}, nil
+}
+
+// Wait tells that this node has sent requests to others and is blocked until
+// one has granted. It refuses with [dmutex.ErrMisuse] a wait for nobody, for
+// itself, for a stranger or for a node twice, and one while blocked.
+func (m *Or) Wait(on []dmutex.NodeID) error { return m.wait(on) }
+
+// Granted tells that a grant has come in, which makes this node active. It
+// refuses with [dmutex.ErrMisuse] one that is not awaited.
+func (m *Or) Granted(by dmutex.NodeID) error {
+	if _, err := m.awaited(by); err != nil {
+		return err
+	}
+	m.unblock()
+	return nil
+}
+
+// Withdraw tells that this node waits no longer, although nobody has granted.
+// It refuses with [dmutex.ErrMisuse] if it is active.
+func (m *Or) Withdraw() error {
+	if err := m.withdraw(); err != nil {
+		return err
+	}
+	m.unblock()
+	return nil
+}
+
+// unblock ends the wait, and with it every computation here.
+func (m *Or) unblock() {
+	m.site.unblock()
+	for i := range m.computations {
+		m.computations[i] = computation{latest: m.computations[i].latest}
+	}
+}
+
+// Detect begins a computation, and returns what to send. It refuses with
+// [dmutex.ErrMisuse] if this node is active. To repeat it in the same wait
+// gives up the one before, so leave that the time to end. The slice belongs to
+// the machine and is overwritten by the next Detect or Handle.
+func (m *Or) Detect() ([]Message, error) {
+	if err := m.detect(); err != nil {
+		return nil, err
+	}
+	m.engage(m.me, m.me, m.seq)
+	return m.out, nil
+}
+
+// engage takes part in a computation.
+func (m *Or) engage(engager, initiator int, number uint64) {
+	m.computations[initiator] = computation{latest: number, wait: true, engager: engager, num: m.blocked}
+	m.ask(Query, initiator, number)
+}
+
+// Handle takes a message from a peer, and returns what to send. One that no
+// correct peer sends is refused with [dmutex.ErrPeer]. After it, look at
+// Deadlocked.
+func (m *Or) Handle(msg Message) ([]Message, error) {
+	from, i, err := m.check(msg)
+	if err != nil {
+		return nil, err
+	}
+	c := &m.computations[i]
+	present := c.wait && msg.Number == c.latest
+	switch msg.Kind {
+	case Query:
+		switch {
+		case m.blocked == 0:
+		case msg.Number > c.latest:
+			m.engage(from, i, msg.Number)
+		case present:
+			m.send(Reply, from, i, msg.Number)
+		}
+	case Reply:
+		switch {
+		case msg.Number > c.latest, present && (!m.waits[from] || c.num == 0):
+			return nil, refuse(msg, "it answers no QUERY")
+		case present:
+			m.replied(i)
+		}
+	default:
+		return nil, refuse(msg, "the OR model has no such message")
+	}
+	return m.out, nil
+}
+
+// replied counts a REPLY of a computation, and ends it here with the last.
+func (m *Or) replied(i int) {
+	c := &m.computations[i]
+	switch c.num--; {
+	case c.num > 0:
+	case i == m.me:
+		m.deadlocked = true
+	default:
+		m.send(Reply, c.engager, i, c.latest)
+	}
+}
+
+// AppendText appends the canonical state: machines of equal text behave alike
+// for ever. The error is always nil.
+func (m *Or) AppendText(b []byte) ([]byte, error) {
+	b = m.appendText(append(b, "or "...))
+	for i, c := range m.computations {
+		switch {
+		case c.wait:
+			b = m.appendNumber(b, " engaged in ", i, c.latest)
+			b = strconv.AppendUint(append(b, " by "...), uint64(m.members[c.engager]), 10)
+			b = strconv.AppendUint(append(b, " num="...), uint64(c.num), 10)
+		case c.latest > 0:
+			b = m.appendNumber(b, " met ", i, c.latest)
+		}
+	}
+	return b, nil
+}
+
+// Clone returns an independent copy.
+func (m *Or) Clone() *Or {
+	c := *m
+	c.site = m.clone()
+	c.computations = slices.Clone(m.computations)
+	return &c
+}
