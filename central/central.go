@@ -250,17 +250,12 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = append(b, " coordinator="...)
 	b = strconv.AppendUint(b, uint64(m.coordinator), 10)
 	if m.holder.Clock != 0 {
-		b = appendRequest(b, " holder ", m.holder)
+		b = m.holder.AppendTo(append(b, " holder "...))
 	}
 	for _, r := range m.queue {
-		b = appendRequest(b, " queued ", r)
+		b = r.AppendTo(append(b, " queued "...))
 	}
 	return b, err
-}
-
-func appendRequest(b []byte, role string, r dmutex.Stamp) []byte {
-	b = strconv.AppendUint(append(b, role...), uint64(r.Node), 10)
-	return strconv.AppendUint(append(b, '@'), r.Clock, 10)
 }
 
 // Clone returns an independent copy.

@@ -9,48 +9,12 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
 var _ = flag.Bool("update", false, "rewrite the golden files")
 
-type (
-	local   func(*Machine) ([]dmutex.Message, error)
-	handler func(*Machine, dmutex.Message) ([]dmutex.Message, error)
-)
-
-// A mutant is the machine with one rule broken. What is nil is as it should be.
-type mutant struct {
-	*Machine
-	cancel local
-	handle handler
-}
-
-func (m mutant) Cancel() ([]dmutex.Message, error) {
-	if m.cancel != nil {
-		return m.cancel(m.Machine)
-	}
-	return m.Machine.Cancel()
-}
-
-func (m mutant) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if m.handle != nil {
-		return m.handle(m.Machine, msg)
-	}
-	return m.Machine.Handle(msg)
-}
-
-func (m mutant) Clone() dmutex.Machine {
-	m.Machine = m.Machine.Clone().(*Machine)
-	return m
-}
-
-func (m mutant) born(s dmutex.Start) (dmutex.Machine, error) {
-	born, err := New(s)
-	if err == nil {
-		m.Machine = born.(*Machine)
-	}
-	return m, err
-}
+type mutant = machinetest.Mutant[*Machine]
 
 // cancelAtOnce tells the coordinator instead of running its course.
 func cancelAtOnce(m *Machine) ([]dmutex.Message, error) {
@@ -103,20 +67,20 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name:   "no-attempt",
-			mutant: mutant{cancel: cancelAtOnce, handle: anyGrant},
+			mutant: mutant{Cancel: cancelAtOnce, Handle: anyGrant},
 			nodes:  3, requests: 2, cancels: 2,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name:   "cancel-overtakes",
-			mutant: mutant{cancel: cancelAtOnce, handle: withdraws},
+			mutant: mutant{Cancel: cancelAtOnce, Handle: withdraws},
 			nodes:  2, requests: 1, cancels: 1,
 			network: dmutextest.Unordered,
 			kind:    dmutextest.ErrLeftBehind,
 		},
 		{
 			name: "grant-while-held",
-			mutant: mutant{handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				if msg.Kind == dmutex.Request {
 					m.holder = dmutex.Stamp{}
 				}
@@ -127,7 +91,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "no-queue",
-			mutant: mutant{handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				m.queue = m.queue[:0]
 				return m.Handle(msg)
 			}},
@@ -136,7 +100,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "grant-kept",
-			mutant: mutant{handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				out, err := m.Handle(msg)
 				if msg.Kind == dmutex.Grant && m.Phase() == dmutex.Idle {
 					return nil, err
@@ -148,7 +112,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "fence-not-carried",
-			mutant: mutant{handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				msg.Fence = 0
 				return m.Handle(msg)
 			}},
@@ -158,7 +122,7 @@ func TestMutants(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dmutextest.Refute(t, dmutextest.Config{
-				Algorithm: tt.mutant.born,
+				Algorithm: tt.mutant.Of(New),
 				Members:   dmutextest.Nodes(tt.nodes),
 				Requests:  []int{tt.requests},
 				Cancels:   []int{tt.cancels},
@@ -173,7 +137,7 @@ func TestMutants(t *testing.T) {
 // cancel-overtakes.
 func TestCancelAtOnce(t *testing.T) {
 	r, err := dmutextest.Explore(dmutextest.Config{
-		Algorithm: mutant{cancel: cancelAtOnce, handle: withdraws}.born,
+		Algorithm: mutant{Cancel: cancelAtOnce, Handle: withdraws}.Of(New),
 		Members:   dmutextest.Nodes(3),
 		Requests:  []int{2},
 		Cancels:   []int{1},

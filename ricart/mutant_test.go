@@ -9,62 +9,15 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
 var _ = flag.Bool("update", false, "rewrite the golden files")
 
 type (
-	local   func(*Machine) ([]dmutex.Message, error)
-	handler func(*Machine, dmutex.Message) ([]dmutex.Message, error)
+	mutant  = machinetest.Mutant[*Machine]
+	handler = func(*Machine, dmutex.Message) ([]dmutex.Message, error)
 )
-
-// A mutant is the machine with one rule broken. What is nil is as it should be.
-type mutant struct {
-	*Machine
-	request, cancel, release local
-	handle                   handler
-}
-
-func (m mutant) Request() ([]dmutex.Message, error) {
-	if m.request != nil {
-		return m.request(m.Machine)
-	}
-	return m.Machine.Request()
-}
-
-func (m mutant) Cancel() ([]dmutex.Message, error) {
-	if m.cancel != nil {
-		return m.cancel(m.Machine)
-	}
-	return m.Machine.Cancel()
-}
-
-func (m mutant) Release() ([]dmutex.Message, error) {
-	if m.release != nil {
-		return m.release(m.Machine)
-	}
-	return m.Machine.Release()
-}
-
-func (m mutant) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if m.handle != nil {
-		return m.handle(m.Machine, msg)
-	}
-	return m.Machine.Handle(msg)
-}
-
-func (m mutant) Clone() dmutex.Machine {
-	m.Machine = m.Machine.Clone().(*Machine)
-	return m
-}
-
-func (m mutant) born(s dmutex.Start) (dmutex.Machine, error) {
-	born, err := New(s)
-	if err == nil {
-		m.Machine = born.(*Machine)
-	}
-	return m, err
-}
 
 // cancelAtOnce leaves the protocol instead of running its course: it sends the
 // deferred replies and forgets those that it awaits.
@@ -132,26 +85,26 @@ func TestMutants(t *testing.T) {
 	}{
 		{
 			name:   "no-attempt",
-			mutant: mutant{cancel: cancelAtOnce, handle: anyReply},
+			mutant: mutant{Cancel: cancelAtOnce, Handle: anyReply},
 			nodes:  2, requests: 3, cancels: 2,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name: "one-reply-less",
 			mutant: mutant{
-				request: func(m *Machine) ([]dmutex.Message, error) {
+				Request: func(m *Machine) ([]dmutex.Message, error) {
 					out, err := m.Request()
 					m.missing--
 					return out, err
 				},
-				handle: forgetRest((*Machine).Handle),
+				Handle: forgetRest((*Machine).Handle),
 			},
 			nodes: 3, requests: 1,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name: "replies-counted",
-			mutant: mutant{handle: forgetRest(func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: forgetRest(func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				if j := slices.Index(m.site.Peers(), msg.From); msg.Kind == dmutex.Reply && m.site.Pending() {
 					m.awaiting[j] = true
 				}
@@ -162,13 +115,13 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name:   "clock-not-moved",
-			mutant: mutant{handle: answer((*Machine).goesFirst, false)},
+			mutant: mutant{Handle: answer((*Machine).goesFirst, false)},
 			nodes:  3, requests: 2,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name: "no-defer-while-held",
-			mutant: mutant{handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
+			mutant: mutant{Handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
 				return !held(m) && m.goesFirst(theirs)
 			}, true)},
 			nodes: 2, requests: 1,
@@ -176,13 +129,13 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name:   "no-defer-while-waiting",
-			mutant: mutant{handle: answer(func(m *Machine, _ dmutex.Stamp) bool { return held(m) }, true)},
+			mutant: mutant{Handle: answer(func(m *Machine, _ dmutex.Stamp) bool { return held(m) }, true)},
 			nodes:  2, requests: 1,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name: "ties-answered",
-			mutant: mutant{handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
+			mutant: mutant{Handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
 				return held(m) || m.site.Pending() && m.site.Stamp().Clock < theirs.Clock
 			}, true)},
 			nodes: 2, requests: 1,
@@ -190,7 +143,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "ties-deferred",
-			mutant: mutant{handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
+			mutant: mutant{Handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
 				return held(m) || m.site.Pending() && m.site.Stamp().Clock <= theirs.Clock
 			}, true)},
 			nodes: 2, requests: 1,
@@ -198,7 +151,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "deferred-forgotten",
-			mutant: mutant{release: func(m *Machine) ([]dmutex.Message, error) {
+			mutant: mutant{Release: func(m *Machine) ([]dmutex.Message, error) {
 				clear(m.deferred)
 				return m.Release()
 			}},
@@ -207,7 +160,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "cancel-deaf",
-			mutant: mutant{cancel: func(m *Machine) ([]dmutex.Message, error) {
+			mutant: mutant{Cancel: func(m *Machine) ([]dmutex.Message, error) {
 				clear(m.deferred)
 				return cancelAtOnce(m)
 			}},
@@ -216,7 +169,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "fence-not-carried",
-			mutant: mutant{handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				msg.Fence = 0
 				return m.Handle(msg)
 			}},
@@ -226,7 +179,7 @@ func TestMutants(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dmutextest.Refute(t, dmutextest.Config{
-				Algorithm: tt.mutant.born,
+				Algorithm: tt.mutant.Of(New),
 				Members:   dmutextest.Nodes(tt.nodes),
 				Requests:  []int{tt.requests},
 				Cancels:   []int{tt.cancels},
@@ -245,12 +198,12 @@ func TestAttemptNumbers(t *testing.T) {
 		mutant mutant
 		states int
 	}{
-		{"cancel at once, with attempt numbers", mutant{cancel: cancelAtOnce}, 229_976},
-		{"cancel as it should be, without them", mutant{handle: anyReply}, 8_101},
+		{"cancel at once, with attempt numbers", mutant{Cancel: cancelAtOnce}, 229_976},
+		{"cancel as it should be, without them", mutant{Handle: anyReply}, 8_101},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, err := dmutextest.Explore(dmutextest.Config{
-				Algorithm: tt.mutant.born,
+				Algorithm: tt.mutant.Of(New),
 				Members:   dmutextest.Nodes(2),
 				Requests:  []int{3},
 				Cancels:   []int{2},

@@ -175,10 +175,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	}
 	for j, peer := range m.site.Peers() {
 		if t := m.deferred[j]; t != 0 {
-			b = append(b, " deferred "...)
-			b = strconv.AppendUint(b, uint64(peer), 10)
-			b = append(b, '@')
-			b = strconv.AppendUint(b, t, 10)
+			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " deferred "...))
 		}
 	}
 	return b, err
