@@ -66,7 +66,7 @@
 //	                     rare, N=5  busy, N=5  rare, N=9  busy, N=9  delay, N=9  next, N=9
 //	central                   2.40       2.40       2.67       2.67        1.78       1.78
 //	lamport                     12         12         24         24           2          1
-//	lamport.OmitReplies         12      12.00         24      24.00           2          1
+//	lamport.OmitReplies         12          8         24         16           2          1
 //	ricart                       8          8         16         16           2          1
 //	ricart.Carvalho           4.00          8       8.12         16        1.79          1
 //	maekawa                   7.18       9.60         12      16.00           2          2

@@ -35,7 +35,7 @@
 // hop from a release to the next entry. One node that stops answering stops
 // everybody.
 //
-// A REPLY may be omitted, see [OmitReplies]; then an entry costs 2(N-1) to
+// Many a REPLY may be omitted, see [OmitReplies]; then an entry costs 2(N-1) to
 // 3(N-1).
 //
 // Departures from the paper: the clock moves past that of a message and not
@@ -66,17 +66,25 @@ type Machine struct {
 func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, false) }
 
 // OmitReplies is the algorithm without the replies that tell nothing new: a
-// node does not answer a REQUEST that goes before its own pending one. It has
-// the shape of [dmutex.Algorithm]. Nodes with and without it work together.
+// node answers no REQUEST while it has a request of its own, pending (withdrawn
+// or not) or held. It has the shape of [dmutex.Algorithm]. Nodes with and
+// without it work together.
 //
-// This is right because its own REQUEST went to the same peer, is stamped
-// later than the one that came, and serves L1 as well as a REPLY; and the
-// channel keeps the order, so that nothing earlier comes after it.
+// This is right because a REPLY serves only L1, and something else will serve
+// as well. If our request is the later one, our REQUEST does: it was sent to
+// the same peer before theirs came here, and is there sooner than a REPLY would
+// be. If ours goes first, our RELEASE does: it is sent after theirs came, so it
+// is later, and by L2 they await it anyway. So nobody enters any later than
+// with all replies; and of the requests that are pending or held, the first
+// waits for no RELEASE but those already sent. The channels must keep the order
+// all the same: a RELEASE that overtakes its REQUEST leaves it in the queue.
 //
-// An entry costs between 2(N-1) and 3(N-1) messages. Of requests that cross
-// only the first saves N-1 replies and the last saves none: when all N nodes
-// ask at once it is 2.5(N-1) on average. Requests that do not cross save
-// nothing.
+// An entry costs 2(N-1) messages if everybody always requests, and 3(N-1) if
+// nobody else does. The rule in textbooks (Singhal and Shivaratri, Advanced
+// Concepts in Operating Systems, 1994) omits a REPLY only if our request is the
+// later one. Then only requests that cross save anything: nothing if everybody
+// always requests, for who asks anew has heard of all other requests, and goes
+// after them.
 func OmitReplies(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, true) }
 
 func newMachine(s dmutex.Start, omit bool) (dmutex.Machine, error) {
@@ -172,15 +180,15 @@ func (m *Machine) witness(j int, msg dmutex.Message) {
 	}
 }
 
-// request queues a peer's REQUEST and answers it, unless our own already has.
+// request queues a peer's REQUEST and answers it, unless [OmitReplies] has it
+// that our own answers.
 func (m *Machine) request(j int, msg dmutex.Message) {
 	if msg.Attempt <= m.queue[j] {
 		return // repeated
 	}
 	m.queue[j] = msg.Attempt
-	theirs := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
-	if m.omit && m.site.Pending() && theirs.Less(m.site.Stamp()) {
-		return
+	if m.omit && m.site.Stamp().Clock != 0 {
+		return // our own REQUEST is later, or our RELEASE will be
 	}
 	m.send(dmutex.Reply, msg.From, msg.Attempt)
 }

@@ -31,7 +31,7 @@ type algorithm struct {
 var algorithms = []algorithm{
 	{"central", central.New, "3", func(int) (int, int) { return 3, 3 }, 1, "node 1 grants, first come, first served; its own entries are free"},
 	{"lamport", lamport.New, "3(N-1)", func(n int) (int, int) { return 3 * (n - 1), 3 * (n - 1) }, dmutex.None, "Lamport 1978: every node queues all requests by their time"},
-	{"lamport-omit", lamport.OmitReplies, "2(N-1)..3(N-1)", func(n int) (int, int) { return 2 * (n - 1), 3 * (n - 1) }, dmutex.None, "the same, less the replies that a later request makes needless"},
+	{"lamport-omit", lamport.OmitReplies, "2(N-1)..3(N-1)", func(n int) (int, int) { return 2 * (n - 1), 3 * (n - 1) }, dmutex.None, "the same, but a node that wants or has the lock itself does not reply"},
 	{"ricart", ricart.New, "2(N-1)", func(n int) (int, int) { return 2 * (n - 1), 2 * (n - 1) }, dmutex.None, "Ricart and Agrawala 1981: enter when all others have agreed"},
 	{"carvalho", ricart.Carvalho, "0..2(N-1)", func(n int) (int, int) { return 0, 2 * (n - 1) }, dmutex.None, "Carvalho and Roucairol 1983: an agreement stands until asked back"},
 	{"maekawa", maekawa.New, "3(K-1)..6(K-1)", gridMessages, dmutex.None, "Maekawa 1985, corrected: ask K nodes, a row and a column of a grid"},
