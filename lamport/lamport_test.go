@@ -24,8 +24,7 @@ func BenchmarkMachine(b *testing.B)            { dmutextest.BenchmarkMachine(b, 
 func BenchmarkMachineOmitReplies(b *testing.B) { dmutextest.BenchmarkMachine(b, OmitReplies) }
 
 // An entry costs 3(N-1) messages; without some replies 2(N-1) to 3(N-1).
-// At most 5 messages are in a channel.
-// The long rows take 2 minutes.
+// At most 5 messages are in a channel. The long rows take half a minute.
 func TestExplore(t *testing.T) {
 	algorithms := map[string]dmutex.Algorithm{"plain": New, "omit": OmitReplies}
 	const short, long = false, true
