@@ -152,23 +152,22 @@ func (m *bully) Handle(msg Message) ([]Message, error) {
 	return m.out, nil
 }
 
-// election takes over from a lower node. A higher one is let run, unless we
-// have met a higher number than its ballot: then it learns of that number.
+// election takes over from a lower node. To a higher one, who leads or runs
+// gives way, and who follows or waits if the ballot is new. One that is not
+// is not agreed to; the sender learns of the number to outbid.
 func (m *bully) election(j int, ballot uint64) {
 	higher := ballot > m.met
 	m.met = max(m.met, ballot)
-	if j < m.me && m.able() {
-		m.send(Answer, j).Ballot = m.met
-		if m.phase == idle {
-			m.elect()
+	if j > m.me || !m.able() {
+		if higher || m.phase == asking || m.leads() {
+			m.yield()
 		}
+		m.send(Agree, j).Ballot = m.met
 		return
 	}
-	if higher {
-		m.yield()
-	}
-	if m.majority {
-		m.send(Agree, j).Ballot = m.met
+	m.send(Answer, j).Ballot = m.met
+	if m.phase == idle {
+		m.elect()
 	}
 }
 
@@ -234,7 +233,7 @@ func (m *bully) Unsuspect(node dmutex.NodeID) ([]Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if news && m.phase == idle && (!m.led || m.owner(m.epoch) == m.me) {
+	if news && m.phase == idle && (!m.led || m.leads()) {
 		m.elect()
 	}
 	return m.out, nil

@@ -19,10 +19,10 @@ import "github.com/dmutex/dmutex"
 // a non-participant. (On the wire ELECTED is COORDINATOR.)
 //
 // The name is that to which the ballot belongs. Names decide who wins, whatever
-// the ballots; a node that has met a higher number than the ballot raises it to
-// one that is higher still and of the same name. So the winner's number is new
-// to everybody. Who has passed a higher name on since it ran no longer runs:
-// if its own then comes back, the higher one was not in the ring yet.
+// the ballots. But ELECTION also collects the highest number that those have
+// met whom it passes, and the winner's epoch is higher than that: so it is new
+// to everybody. Who has passed a higher name on since it ran no longer runs: if
+// its own then comes back, the higher one was not in the ring yet.
 //
 // Agreement. Only the highest name comes around. A name whose node has crashed
 // would go around for ever: ELECTION counts the nodes that it has passed, and
@@ -63,7 +63,7 @@ func (m *changRoberts) elect() {
 	}
 	m.ballot = m.run(m.outcome)
 	if m.successor() == m.me {
-		m.back(m.ballot, 1)
+		m.back(m.ballot, m.ballot, 1)
 		return
 	}
 	m.pass(m.ballot, 1)
@@ -73,7 +73,7 @@ func (m *changRoberts) elect() {
 func (m *changRoberts) pass(ballot, passed uint64) {
 	if next := m.successor(); next != m.me {
 		msg := m.send(Election, next)
-		msg.Ballot, msg.Passed = ballot, passed
+		msg.Ballot, msg.Epoch, msg.Passed = ballot, m.met, passed
 	}
 }
 
@@ -84,10 +84,13 @@ func (m *changRoberts) Handle(msg Message) ([]Message, error) {
 	}
 	switch msg.Kind {
 	case Election:
-		if msg.Passed == 0 || msg.Passed > uint64(len(m.members)) {
+		switch {
+		case msg.Passed == 0 || msg.Passed > uint64(len(m.members)):
 			return nil, refuse(msg, "it has passed no node, or more than there are")
+		case msg.Epoch < msg.Ballot:
+			return nil, refuse(msg, "its sender has not met its ballot")
 		}
-		m.election(msg.Ballot, msg.Passed)
+		m.election(msg.Ballot, msg.Epoch, msg.Passed)
 	case Coordinator:
 		m.elected(msg.Epoch)
 	default:
@@ -97,32 +100,34 @@ func (m *changRoberts) Handle(msg Message) ([]Message, error) {
 }
 
 // election passes a higher name on, and replaces or drops a lower one.
-func (m *changRoberts) election(ballot, passed uint64) {
+func (m *changRoberts) election(ballot, met, passed uint64) {
 	name := m.owner(ballot)
 	switch {
 	case name == m.me:
-		m.back(ballot, passed)
+		m.back(ballot, met, passed)
 	case passed == uint64(len(m.members)): // its node has crashed
 	case name > m.me || !m.able():
-		if ballot <= m.met {
-			ballot = m.next(m.met, name)
-		}
-		m.met = ballot
+		m.met = max(m.met, met)
 		m.yield()
 		m.pass(ballot, passed+1)
 	case m.phase == idle:
-		m.met = max(m.met, ballot)
+		m.met = max(m.met, met)
 		m.elect()
 	}
 }
 
-// back leads if our name has come around. Should it have passed too few, the
-// timeout begins another election.
-func (m *changRoberts) back(ballot, passed uint64) {
-	if m.phase != asking || ballot < m.ballot || ballot <= m.epoch || m.majority && !m.isMajority(int(passed)) {
+// back leads if our name has come around, in the epoch of the ballot if nobody
+// has met a higher number. Should it have passed too few, the timeout begins
+// another election.
+func (m *changRoberts) back(ballot, met, passed uint64) {
+	if m.phase != asking || ballot != m.ballot || m.majority && !m.isMajority(int(passed)) {
 		return
 	}
-	m.lead(ballot)
+	epoch := ballot
+	if met = max(m.met, met); met > ballot {
+		epoch = m.next(met, m.me)
+	}
+	m.lead(epoch)
 	m.announce()
 }
 

@@ -41,7 +41,8 @@
 //     leader: that with the majority. If none has it, there is no leader.
 //   - There are never two leaders at the same instant, if suspicion is prompt:
 //     if every node is told of a crash or a partition before anything else
-//     happens to it.
+//     happens to it; and if who crashes comes back no sooner than its last
+//     election has died out.
 //
 // Suspicion is not prompt in earnest. A leader that is cut off leads on in its
 // old epoch until it suspects enough of the others, and meanwhile they may have
@@ -159,8 +160,8 @@ type Message struct {
 	From, To dmutex.NodeID
 
 	Ballot uint64 // of the election; ANSWER and AGREE: the highest that the sender has met
-	Epoch  uint64 // COORDINATOR: it names the leader
-	Passed uint64 // Chang-Roberts, ELECTION: how many nodes it has passed
+	Epoch  uint64 // COORDINATOR: it names the leader; Chang-Roberts' ELECTION: the highest number that it has met
+	Passed uint64 // Chang-Roberts' ELECTION: how many nodes it has passed
 
 	// Nodes are those that the ring's ELECTION has passed. The list belongs to
 	// the sending machine: who keeps a message clones it.

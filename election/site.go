@@ -86,6 +86,9 @@ func (s *site) Leader() (node dmutex.NodeID, epoch uint64) {
 	return s.members[s.owner(s.epoch)], s.epoch
 }
 
+// leads reports whether this node leads.
+func (s *site) leads() bool { return s.led && s.owner(s.epoch) == s.me }
+
 // owner returns the rank of the member to which a ballot or an epoch belongs.
 func (s *site) owner(number uint64) int { return int(number % uint64(len(s.members))) }
 
