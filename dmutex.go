@@ -215,8 +215,8 @@ type Start struct {
 // A grant is not an event but a phase: the driver looks at Phase after each
 // call.
 //
-// A machine may also have the methods of [Forgetter], and AppendText and Clone
-// as package dmutextest wants them.
+// A machine may also have the methods of [Pender], [Forgetter] and [Keeper], and
+// AppendText and Clone as package dmutextest wants them.
 type Machine interface {
 	// Request asks for the lock: Idle to Waiting, or to Held at once if
 	// nobody need be asked.
@@ -239,6 +239,16 @@ type Machine interface {
 	// Fence returns the fence of the current grant, and 0 when not Held.
 	// Of any two grants of one lock the later has the higher fence.
 	Fence() uint64
+}
+
+// A Pender is a Machine that knows of withdrawn requests.
+type Pender interface {
+	Machine
+
+	// Pending reports whether a request awaits its grant, withdrawn or not. One
+	// that is withdrawn still has its turn, and a node that stops for good
+	// before then leaves the others waiting.
+	Pending() bool
 }
 
 // A Forgetter is a Machine that knows when nothing would be lost by

@@ -234,6 +234,9 @@ func (m *Machine) Holder() dmutex.NodeID {
 // Phase implements [dmutex.Machine].
 func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
 
+// Pending implements [dmutex.Pender].
+func (m *Machine) Pending() bool { return m.site.Pending() }
+
 // Fence implements [dmutex.Machine].
 func (m *Machine) Fence() uint64 { return m.site.Fence() }
 

@@ -86,6 +86,9 @@ func (t *seat) Cancel() ([]dmutex.Message, error) {
 // Phase implements [dmutex.Machine].
 func (t *seat) Phase() dmutex.Phase { return t.site.Phase() }
 
+// Pending implements [dmutex.Pender].
+func (t *seat) Pending() bool { return t.site.Pending() }
+
 // Fence implements [dmutex.Machine].
 func (t *seat) Fence() uint64 { return t.site.Fence() }
 
