@@ -142,6 +142,27 @@ func (g *group) birth(self dmutex.NodeID, clock uint64) (Machine, error) {
 	return m, nil
 }
 
+// born checks a group at birth: the holder is Held, and all others are Idle.
+func (g *group) born(nodes []*local) *fault {
+	for i, l := range nodes {
+		for _, other := range nodes[:i] {
+			if l.phase == dmutex.Held && other.phase == dmutex.Held {
+				return faultf(ErrMutualExclusion, "%d and %d are born held", other.self, l.self)
+			}
+		}
+	}
+	for _, l := range nodes {
+		phase, fence := dmutex.Idle, uint64(0)
+		if l.self == g.holder {
+			phase, fence = dmutex.Held, g.fence
+		}
+		if l.phase != phase || l.fence != fence {
+			return faultf(ErrContract, "%d is born %v with fence %d, not %v with fence %d", l.self, l.phase, l.fence, phase, fence)
+		}
+	}
+	return nil
+}
+
 // act does one lawful thing to a machine, and checks what can be seen there
 // alone.
 func act(m Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, *fault) {

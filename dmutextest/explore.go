@@ -54,7 +54,8 @@ func (v *Violation) Error() string { return fmt.Sprintf("%v: %s\n\n%s", v.Kind, 
 func (v *Violation) Unwrap() error { return v.Kind }
 
 // Explore runs a group through every order of events that the network allows,
-// breadth first, until all states are seen. It returns a [*Violation] with the
+// breadth first, until all states are seen, the first of which must be that of
+// Config.Holder and Fence. It returns a [*Violation] with the
 // shortest run to the first thing that is wrong (only of an [ErrLivelock] it is
 // just one run of many), and [dmutex.ErrMisuse] for a Config that makes no
 // sense. The Report tells how far it came in any case.

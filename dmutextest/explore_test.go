@@ -79,6 +79,46 @@ func TestExploreFinds(t *testing.T) {
 	}
 }
 
+// What is wrong at birth is found before anything is done.
+func TestExploreBirth(t *testing.T) {
+	held := broken{
+		phase:  func(*broken) dmutex.Phase { return dmutex.Held },
+		forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, false },
+	}
+	heedless := func(s dmutex.Start) (dmutex.Machine, error) {
+		s.Holder = dmutex.None
+		return ricart.New(s)
+	}
+	for _, tt := range []struct {
+		name      string
+		algorithm dmutex.Algorithm
+		holder    dmutex.NodeID
+		kind      error
+		why       string
+	}{
+		{"everybody is held", held.born, 0, ErrMutualExclusion, "1 and 2 are born held"},
+		{"the holder is not", heedless, 2, ErrContract, "2 is born idle with fence 0, not held with fence 7"},
+		{"the holder by another fence", broken{fence: func(b *broken) uint64 { return b.Machine.Fence() / 2 }}.born, 2, ErrContract, "2 is born held with fence 3"},
+		{"a clone differs", broken{clone: func(b *broken) dmutex.Machine {
+			return &broken{Machine: b.Machine, text: func(*broken) string { return "other" }}
+		}}.born, 0, ErrContract, "the clone of"},
+		{"a wrong memory", broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 5, 5, true }}.born, 0, ErrContract, "would be forgotten and be born again as"},
+		{"never forgotten", broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, false }}.born, 0, ErrLeftBehind, "all are idle"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Config{Algorithm: tt.algorithm, Members: Nodes(2), Holder: tt.holder, Fence: 7}
+			_, err := Explore(c)
+			require.ErrorIs(t, err, tt.kind)
+			require.ErrorContains(t, err, tt.why)
+			var v *Violation
+			require.ErrorAs(t, err, &v)
+			require.Contains(t, v.Script, "\nstate\n----\nviolation: "+tt.kind.Error())
+			_, err = Walk(c, 1, 1)
+			require.ErrorIs(t, err, tt.kind)
+		})
+	}
+}
+
 func TestExploreRefuses(t *testing.T) {
 	bare := func(s dmutex.Start) (dmutex.Machine, error) {
 		m, err := ricart.New(s)

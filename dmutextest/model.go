@@ -81,7 +81,8 @@ type action struct {
 	at int // place of the node in members, or of the message among those on their way
 }
 
-// newModel also returns the state at the beginning.
+// newModel also returns the state at the beginning. If that is wrong already,
+// the error is a *Violation.
 func newModel(c Config) (*model, []uint32, error) {
 	m := &model{
 		group:    group{c.Algorithm, c.Members, c.Holder, c.Fence},
@@ -106,7 +107,7 @@ func newModel(c Config) (*model, []uint32, error) {
 		}
 		id, f := m.local(i, machine)
 		if f != nil {
-			return nil, nil, fmt.Errorf("at birth: %v", f)
+			return nil, nil, m.tell(f, nil)
 		}
 		s[i] = id
 		for shift, list := range [][]int{c.Requests, c.Cancels, c.Ticks} {
@@ -116,6 +117,12 @@ func newModel(c Config) (*model, []uint32, error) {
 			}
 			s[m.n+i] |= left << (8 * shift)
 		}
+	}
+	for i, id := range s[:m.n] {
+		m.nodes[i] = &m.locals[id]
+	}
+	if f := m.born(m.nodes); f != nil {
+		return nil, nil, m.tell(f, nil)
 	}
 	s[2*m.n] = uint32(c.Network.Duplicates) | uint32(c.Network.Losses)<<16
 	m.granted(s, c.Fence)

@@ -176,6 +176,8 @@ func (p *play) begin() error {
 		}
 		p.machines = append(p.machines, m)
 	}
+	p.violation(p.born(p.look(everybody)))
+	p.rest()
 	return nil
 }
 
@@ -316,13 +318,16 @@ func (p *play) step(i int, do verb, msg dmutex.Message) {
 	p.rest()
 }
 
+// Whom look checks, if not one node.
+const nobody, everybody = -1, -2
+
 // look inspects all machines, and checks the one that has just moved.
 func (p *play) look(moved int) []*local {
 	nodes := make([]*local, len(p.machines))
 	for i, m := range p.machines {
 		l, f := p.inspect(m, p.members[i])
 		nodes[i] = &l
-		if i == moved {
+		if i == moved || moved == everybody {
 			p.violation(f)
 		}
 	}
@@ -331,7 +336,7 @@ func (p *play) look(moved int) []*local {
 
 func (p *play) rest() {
 	if len(p.wire) == 0 {
-		p.violation(rests(p.members, p.look(-1)))
+		p.violation(rests(p.members, p.look(nobody)))
 	}
 }
 
@@ -356,6 +361,9 @@ func (m *model) tell(f *fault, commands []string) *Violation {
 		fmt.Fprintf(&b, "fence %d\n", m.fence)
 	}
 	fmt.Fprintf(&b, "network %v\n", m.cfg.Network)
+	if len(commands) == 0 {
+		commands = []string{"state"} // so that they are born
+	}
 	for _, c := range commands {
 		fmt.Fprintf(&b, "\n%s\n", c)
 	}
