@@ -2,19 +2,18 @@ package machinetest
 
 import (
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 )
 
 // A Probe gets between a machine of type M and its group. It may change what
 // goes in and out, or check what should hold inside. What is nil is as it was.
-type Probe[M dmutextest.Machine] struct {
+type Probe[M forgettable] struct {
 	Before func(m M, msg *dmutex.Message) (drop bool)                // a message is handled
 	After  func(m M, out []dmutex.Message) ([]dmutex.Message, error) // each call
 	Fence  func(m M) uint64                                          // while Held
 }
 
-// Of returns the algorithm with each machine probed. A probed machine cannot be
-// forgotten.
+// Of returns the algorithm with each machine probed. A probed machine does not
+// tick.
 func (p Probe[M]) Of(algorithm dmutex.Algorithm) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) {
 		m, err := algorithm(s)
@@ -25,7 +24,7 @@ func (p Probe[M]) Of(algorithm dmutex.Algorithm) dmutex.Algorithm {
 	}
 }
 
-type probed[M dmutextest.Machine] struct {
+type probed[M forgettable] struct {
 	machine M
 	probe   Probe[M]
 }
@@ -58,6 +57,15 @@ func (p *probed[M]) Fence() uint64 {
 }
 
 func (p *probed[M]) AppendText(b []byte) ([]byte, error) { return p.machine.AppendText(b) }
+
+func (p *probed[M]) Forget() (clock, fence uint64, ok bool) { return p.machine.Forget() }
+
+// Keeps reports false for a machine that is no Keeper, which says as much as to
+// be none.
+func (p *probed[M]) Keeps() bool {
+	k, ok := any(p.machine).(dmutex.Keeper)
+	return ok && k.Keeps()
+}
 
 func (p *probed[M]) Clone() dmutex.Machine {
 	return &probed[M]{p.machine.Clone().(M), p.probe}
