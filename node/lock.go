@@ -31,10 +31,10 @@ type lock struct {
 	name      string
 	machine   dmutex.Machine
 	forgetter dmutex.Forgetter // the machine, if it can be forgotten
+	pender    dmutex.Pender    // the machine, if it knows of withdrawn requests
 	held      *Held            // the present grant
 	waiters   []*Held          // first come, first served
 	trying    *Held            // the TryAcquire whose request is being sent
-	withdrawn bool             // a request was cancelled and may still be in the protocol
 	resting   bool             // listed in shard.resting
 	broken    error            // why this lock is stopped at this node
 }
@@ -52,6 +52,7 @@ func (s *shard) lock(name string) (*lock, error) {
 	}
 	l := &lock{shard: s, name: name, machine: machine}
 	l.forgetter, _ = machine.(dmutex.Forgetter)
+	l.pender, _ = machine.(dmutex.Pender)
 	s.locks[name] = l
 	return l, nil
 }
@@ -129,9 +130,13 @@ func (l *lock) withdraw() {
 	if err != nil {
 		panic("node: " + err.Error()) // only called while Waiting
 	}
-	l.withdrawn = true
 	l.send(out)
 	l.settle()
+}
+
+// withdrawn reports whether a cancelled request is still in the protocol.
+func (l *lock) withdrawn() bool {
+	return l.pender != nil && l.pender.Pending() && l.pender.Phase() == dmutex.Idle
 }
 
 // release ends the present grant, for the reason given. (Nobody has the handle
@@ -189,7 +194,6 @@ func (l *lock) request() {
 		l.fail(err)
 		return
 	}
-	l.withdrawn = false
 	l.send(out)
 }
 
@@ -210,21 +214,31 @@ func (n *Node) obstacle() error {
 // stops the lock: an algorithm does not survive a gap.
 func (l *lock) send(out []dmutex.Message) {
 	for _, m := range out {
-		p := l.shard.node.peer(m.To)
-		if err := p.send(l.name, m); err != nil {
+		if err := l.shard.node.peer(m.To).send(l.name, m, l.trying); err != nil {
 			l.stop(err)
-			return
+			continue
 		}
 		l.shard.sent[m.Kind]++
-		if l.trying != nil {
-			p.await(l.trying)
-		}
 	}
 }
 
-// stop takes the lock out of service at this node. A present holder keeps it.
+// stop takes the lock out of service, here and by our word everywhere. A
+// present holder keeps it.
 func (l *lock) stop(why error) {
 	if l.broken == nil {
+		l.broken = why
+		l.shard.node.tellStopped(l.name, why)
+		l.fail(why)
+	}
+}
+
+// stopped takes a lock out of service on the word of a peer, which tells
+// everybody else itself.
+func (s *shard) stopped(name string, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, err := s.lock(name)
+	if err == nil && l.broken == nil {
 		l.broken = why
 		l.fail(why)
 	}
@@ -245,11 +259,8 @@ func (l *lock) rest() (fresh bool) {
 		return false
 	}
 	if _, _, fresh = l.forgetter.Forget(); !fresh {
-		k, ok := l.machine.(dmutex.Keeper)
-		l.withdrawn = l.withdrawn && !(ok && k.Keeps())
 		return false
 	}
-	l.withdrawn = false
 	s := l.shard
 	if l.resting {
 		return true
@@ -286,7 +297,7 @@ func (s *shard) strand(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.locks {
-		if l.machine.Phase() == dmutex.Waiting || l.withdrawn {
+		if l.machine.Phase() == dmutex.Waiting || l.withdrawn() {
 			l.stop(why)
 		}
 	}
@@ -307,15 +318,27 @@ func (s *shard) abandon() {
 	}
 }
 
-// withdrawn reports whether a cancelled request of this shard may still be in
-// the protocol. Of a machine that cannot be forgotten nothing is known.
+// withdrawn reports whether a cancelled request of this shard is still in the
+// protocol, where it can move.
 func (s *shard) withdrawn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.locks {
-		if l.withdrawn && l.forgetter != nil && l.broken == nil {
+		if l.broken == nil && l.withdrawn() {
 			return true
 		}
 	}
 	return false
+}
+
+// confess stops the locks for which the others wait for this node in vain, now
+// that it leaves.
+func (s *shard) confess() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.locks {
+		if l.withdrawn() {
+			l.stop(&PeerError{s.node.cfg.Self, ErrLeft})
+		}
+	}
 }

@@ -47,7 +47,8 @@ type Node struct {
 	locks [shards]shard
 
 	unmet   atomic.Int32  // peers never met
-	ready   chan struct{} // closed when there are none
+	unready atomic.Int32  // peers that have not said that they have met everybody
+	ready   chan struct{} // closed when there are neither
 	mute    atomic.Bool   // the group is broken: what this node says could only mislead
 	refused atomic.Uint64 // what no correct peer sends
 
@@ -70,7 +71,8 @@ const shards = 64
 // been met. ctx bounds the opening only.
 //
 // It refuses a Config that is not lawful with [dmutex.ErrMisuse], and returns
-// the link's error if the link cannot be opened.
+// the link's error if the link cannot be opened. Then the link is the caller's
+// to close.
 func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -112,6 +114,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		n.peers = append(n.peers, &peer{node: n, id: id, session: s})
 	}
 	n.unmet.Store(int32(len(n.peers)))
+	n.unready.Store(int32(len(n.peers)))
 	if len(n.peers) == 0 {
 		close(n.ready)
 	}
@@ -123,14 +126,14 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 }
 
 // digest sums up what all members must agree on: the group's name, its
-// members, and the algorithm as the fresh machines of all members describe
+// members, the floor of the fences, and the algorithm as the fresh machines of all members describe
 // themselves. It also finds out whether the algorithm takes this group at all.
 func (n *Node) digest() (uint64, error) {
 	if _, err := n.cfg.Algorithm(n.start); err != nil {
 		return 0, err
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%q %v", n.cfg.Group, n.cfg.Members)
+	fmt.Fprintf(h, "%q %v %d", n.cfg.Group, n.cfg.Members, n.cfg.Fence)
 	for _, id := range n.cfg.Members {
 		m, err := n.cfg.Algorithm(dmutex.Start{Self: id, Members: n.cfg.Members})
 		if err != nil {
@@ -167,8 +170,10 @@ func draw() uint64 {
 func (n *Node) Self() dmutex.NodeID { return n.cfg.Self }
 
 // Mutex returns the lock of that name. Every name is a lock of the whole group;
-// it need not be created, and costs nothing while nobody uses it. A name has
-// 1 to [transport.MaxName] bytes.
+// it need not be created. A lock that nobody uses costs nothing, except where
+// the algorithm has something to remember: ring and suzukikasami where the
+// token is, ricart.Carvalho who agreed. A name has 1 to [transport.MaxName]
+// bytes.
 func (n *Node) Mutex(name string) *Mutex {
 	return &Mutex{shard: n.shardOf(maphash.String(n.seed, name)), name: name}
 }
@@ -177,10 +182,13 @@ func (n *Node) shardOf(hash uint64) *shard { return &n.locks[hash%shards] }
 
 func (n *Node) shardOfBytes(name []byte) *shard { return n.shardOf(maphash.Bytes(n.seed, name)) }
 
-// Ready waits until every other member has been met, which Acquire also waits
-// for. If ctx ends first, the error names those that are missing and answers
-// to ctx's error.
+// Ready waits until all members have met each other, which Acquire also waits
+// for. If ctx ends first, the error says who is missing and answers to ctx's
+// error.
 func (n *Node) Ready(ctx context.Context) error {
+	if reason := n.downReason(); reason != nil {
+		return reason
+	}
 	select {
 	case <-n.ready:
 		return nil
@@ -192,7 +200,11 @@ func (n *Node) Ready(ctx context.Context) error {
 	case <-n.down:
 		return n.downReason()
 	case <-ctx.Done():
-		return fmt.Errorf("node %d has not yet met %v: %w", n.cfg.Self, n.Status().Unmet, ctx.Err())
+		st := n.Status()
+		if len(st.Unmet) > 0 {
+			return fmt.Errorf("node %d has not yet met %v: %w", n.cfg.Self, st.Unmet, ctx.Err())
+		}
+		return fmt.Errorf("node %d waits for %v to meet everybody: %w", n.cfg.Self, st.Unready, ctx.Err())
 	}
 }
 
@@ -225,16 +237,25 @@ func (n *Node) failClosed(why *PeerError) {
 	n.bringDown(why)
 }
 
-func (n *Node) isReady() bool { return n.unmet.Load() == 0 }
+func (n *Node) isReady() bool {
+	select {
+	case <-n.ready:
+		return true
+	default:
+		return false
+	}
+}
 
 // Close leaves the group: acquisitions are refused and those that wait fail
 // with [ErrClosed], locks that are still held are lost ([Held.Context] ends)
 // and released, the peers are told, and every goroutine of the node has ended
 // when it returns. The link is closed too.
 //
-// ctx bounds the farewell. If it ends before the peers have everything, Close
-// gives up on them and returns its error. A second Close waits for the first
-// and returns nil.
+// ctx bounds the farewell, which takes until requests that were withdrawn have
+// had their turn, so perhaps until other nodes have released their locks, and
+// until the peers have everything. If ctx ends before, Close gives up and
+// returns its error; locks that wait for this node are then stopped everywhere,
+// with [ErrLeft]. A second Close waits for the first and returns nil.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if closed := n.closed; closed != nil {
@@ -256,6 +277,9 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	n.flush()
 	err := n.await(ctx, n.drained)
+	for i := range n.locks {
+		n.locks[i].confess()
+	}
 	for _, p := range n.peers {
 		p.close()
 	}
@@ -282,11 +306,14 @@ func (n *Node) await(ctx context.Context, condition func() bool) error {
 }
 
 // drained reports whether no withdrawn request of ours is left for the peers
-// to trip over.
+// to wait for.
 func (n *Node) drained() bool {
+	if n.mute.Load() {
+		return true
+	}
 	for i := range n.locks {
 		if n.locks[i].withdrawn() {
-			return n.mute.Load() || n.anyLeft()
+			return false
 		}
 	}
 	return true
@@ -295,10 +322,6 @@ func (n *Node) drained() bool {
 // parted reports whether every peer has all that we said, or is gone.
 func (n *Node) parted() bool {
 	return n.mute.Load() || !slices.ContainsFunc(n.peers, (*peer).listening)
-}
-
-func (n *Node) anyLeft() bool {
-	return slices.ContainsFunc(n.peers, func(p *peer) bool { return p.left.Load() })
 }
 
 func (n *Node) pokeDrain() {

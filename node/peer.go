@@ -2,7 +2,9 @@ package node
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -20,23 +22,25 @@ import (
 // messages pass through the machines before the next frame's do; mu guards the
 // session, is held only for moments and never while the link sends.
 type peer struct {
-	node *Node
-	id   dmutex.NodeID
-	met  atomic.Bool
-	left atomic.Bool
-	full atomic.Bool // so much is unacknowledged that new requests must wait
-	due  atomic.Bool // there may be something to transmit
+	node  *Node
+	id    dmutex.NodeID
+	met   atomic.Bool
+	ready atomic.Bool // it has met everybody, and said so
+	left  atomic.Bool
+	full  atomic.Bool // so much is unacknowledged that new requests must wait
+	due   atomic.Bool // there may be something to transmit
 
 	recv    sync.Mutex
 	decoder transport.Decoder
 	inbox   inbox
-	early   inbox // what came before this node had met everybody
+	early   inbox // what came before this node was ready
 
 	mu       sync.Mutex
 	session  *session.Session
 	message  []byte // scratch for encoding
 	frame    []byte // scratch for transmitting; the flusher's while flushing
 	flushing bool
+	handling bool  // a frame of the peer is: its acknowledgement goes out with the answers
 	tries    []try // TryAcquires that wait for this peer's acknowledgement
 	heard    []*Held
 }
@@ -53,8 +57,8 @@ const (
 	// the answers that we owe, which cannot be refused.
 	sendBuffer = 4 << 20
 
-	// earlyBuffer bounds, in bytes, what one peer may say before this node has
-	// met everybody.
+	// earlyBuffer bounds, in bytes, what one peer may say before this node is
+	// ready.
 	earlyBuffer = 1 << 20
 )
 
@@ -92,42 +96,53 @@ func (n *Node) deliver(from dmutex.NodeID, frame []byte) {
 	defer p.recv.Unlock()
 	p.receive(frame)
 	n.flush()
-	select {
-	case <-n.down:
-		n.pokeDrain()
-	default:
-	}
+	n.pokeDrain()
 }
 
 func (p *peer) receive(frame []byte) {
 	p.mu.Lock()
 	in, err := p.session.Handle(p.node.now(), frame)
+	p.due.Store(true)
+	if err != nil {
+		p.mu.Unlock()
+		p.node.refused.Add(1)
+		return
+	}
 	p.inbox.clear()
 	for _, m := range in.Messages {
 		p.inbox.add(m)
 	}
-	p.due.Store(true)
 	p.gauge()
 	p.takeHeard()
 	lost := in.Event == session.Left && p.session.Acked() < p.session.Sent()
+	p.handling = true
 	p.mu.Unlock()
-	if err != nil {
-		p.node.refused.Add(1)
-		return
-	}
 
-	switch in.Event {
+	p.act(in.Event, lost)
+
+	p.mu.Lock()
+	p.handling = false
+	p.mu.Unlock()
+	p.due.Store(true)
+}
+
+// act does what a frame asks for.
+func (p *peer) act(event session.Event, lost bool) {
+	switch event {
 	case session.Met:
 		p.meet()
 	case session.Restarted:
-		if p.node.isReady() {
+		if p.node.unmet.Load() == 0 {
 			p.node.failClosed(&PeerError{p.id, ErrRestarted})
 			return
 		}
-		p.early.clear() // we have acted on nothing yet, so nothing is lost
+		p.early.clear() // nothing has come of it
+		if p.ready.Swap(false) {
+			p.node.unready.Add(1)
+		}
 	}
 	p.hear(&p.inbox)
-	if in.Event == session.Left {
+	if event == session.Left {
 		p.leave(lost)
 	}
 	for _, h := range p.heard {
@@ -135,31 +150,89 @@ func (p *peer) receive(frame []byte) {
 	}
 }
 
-// hear passes messages to the machines, or keeps them until this node has met
-// everybody: only then does it know that no member has forgotten a grant.
-func (p *peer) hear(messages *inbox) {
-	if !p.node.isReady() {
-		for start, i := 0, 0; i < len(messages.ends); i++ {
-			p.early.add(messages.bytes[start:messages.ends[i]])
-			start = messages.ends[i]
-		}
-		if len(p.early.bytes) > earlyBuffer {
-			p.node.failClosed(&PeerError{p.id, ErrOverflow})
-		}
+// A node acts, that is, handles messages about locks and makes requests, only
+// when it is ready: when it has met everybody, and everybody has said the same
+// of itself. Whoever has said so takes a peer that restarts for the end of the
+// group (see [ErrRestarted]); so from the first act on, every member would
+// notice if the one that acted had forgotten it.
+
+// The messages that are about no lock's algorithm. Those that are begin with a
+// byte of 0x80 or more.
+const (
+	saysReady   = 1 // "I have met everybody"
+	saysStopped = 2 // then the culprit in 8 bytes, the reason in 1, and the lock's name: "I have stopped it"
+)
+
+// meet counts the peer as met. The last one lets us say so.
+func (p *peer) meet() {
+	n := p.node
+	if p.met.Swap(true) || n.unmet.Add(-1) > 0 {
 		return
 	}
-	if len(p.early.ends) > 0 && messages != &p.early {
+	for _, q := range n.peers {
+		_ = q.post(func(b []byte) []byte { return append(b, saysReady) }, nil)
+	}
+	n.mayAct(p)
+}
+
+// mayAct makes the node ready if nothing is missing, in the course of a frame
+// from p.
+func (n *Node) mayAct(p *peer) {
+	n.mu.Lock()
+	if n.unmet.Load() > 0 || n.unready.Load() > 0 || n.isReady() {
+		n.mu.Unlock()
+		return
+	}
+	close(n.ready)
+	n.mu.Unlock()
+	for _, q := range n.peers {
+		if q != p {
+			q.recv.Lock()
+			q.hear(&q.early)
+			q.early = inbox{}
+			q.recv.Unlock()
+		}
+	}
+}
+
+// hear passes messages to the machines, or keeps them until this node is ready.
+func (p *peer) hear(messages *inbox) {
+	if p.node.isReady() && len(p.early.ends) > 0 && messages != &p.early {
 		p.hear(&p.early)
 		p.early = inbox{}
 	}
 	for start, i := 0, 0; i < len(messages.ends); i++ {
-		p.handle(messages.bytes[start:messages.ends[i]])
+		m := messages.bytes[start:messages.ends[i]]
 		start = messages.ends[i]
+		switch {
+		case len(m) == 1 && m[0] == saysReady:
+			if !p.ready.Swap(true) {
+				p.node.unready.Add(-1)
+				p.node.mayAct(p)
+			}
+		case !p.node.isReady():
+			p.early.add(m)
+		default:
+			p.handle(m)
+		}
+	}
+	if len(p.early.bytes) > earlyBuffer {
+		p.node.failClosed(&PeerError{p.id, ErrOverflow})
 	}
 }
 
 // handle takes one message to the lock that it is about.
 func (p *peer) handle(message []byte) {
+	if len(message) > 10 && message[0] == saysStopped {
+		culprit := dmutex.NodeID(binary.BigEndian.Uint64(message[1:]))
+		why := &PeerError{culprit, ErrLeft}
+		if message[9] != reasonLeft {
+			why.Err = fmt.Errorf("node %d has stopped this lock: %w", p.id, dmutex.ErrPeer)
+		}
+		name := message[10:]
+		p.node.shardOfBytes(name).stopped(string(name), why)
+		return
+	}
 	name, m, err := p.decoder.Decode(message)
 	if err != nil {
 		// Some lock has missed a message, and we do not know which.
@@ -170,20 +243,25 @@ func (p *peer) handle(message []byte) {
 	p.node.shardOfBytes(name).handle(name, m)
 }
 
-// meet counts the peer as met. The last one makes the node ready.
-func (p *peer) meet() {
-	n := p.node
-	if p.met.Swap(true) || n.unmet.Add(-1) > 0 {
-		return
-	}
-	close(n.ready)
-	for _, q := range n.peers {
-		if q != p {
-			q.recv.Lock()
-			q.hear(&q.early)
-			q.early = inbox{}
-			q.recv.Unlock()
+const (
+	reasonLeft  = 1
+	reasonFault = 2
+)
+
+// tellStopped tells all peers that a lock is stopped here, and will be there.
+func (n *Node) tellStopped(lock string, why error) {
+	culprit, reason := n.cfg.Self, byte(reasonLeft)
+	if p, ok := errors.AsType[*PeerError](why); ok {
+		culprit = p.Peer
+		if p.Err != ErrLeft {
+			reason = reasonFault
 		}
+	}
+	for _, p := range n.peers {
+		_ = p.post(func(b []byte) []byte {
+			b = binary.BigEndian.AppendUint64(append(b, saysStopped), uint64(culprit))
+			return append(append(b, reason), lock...)
+		}, nil)
 	}
 }
 
@@ -199,19 +277,29 @@ func (p *peer) leave(lost bool) {
 	}
 }
 
-// send queues a message for the peer.
-func (p *peer) send(lock string, m dmutex.Message) error {
+// send queues a message about a lock. A TryAcquire that it is part of waits for
+// its acknowledgement.
+func (p *peer) send(lock string, m dmutex.Message, trying *Held) error {
+	return p.post(func(b []byte) []byte { return transport.AppendMessage(b, lock, m) }, trying)
+}
+
+// post queues what write appends.
+func (p *peer) post(write func(b []byte) []byte, trying *Held) error {
 	if p.node.mute.Load() {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.message = transport.AppendMessage(p.message[:0], lock, m)
+	p.message = write(p.message[:0])
 	err := p.session.Send(p.node.now(), p.message)
 	p.due.Store(true)
 	p.gauge()
 	switch {
 	case err == nil:
+		if trying != nil {
+			trying.unheard++
+			p.tries = append(p.tries, try{p.session.Sent(), trying})
+		}
 		return nil
 	case errors.Is(err, session.ErrClosed):
 		return &PeerError{p.id, ErrLeft}
@@ -226,11 +314,12 @@ func (p *peer) gauge() { p.full.Store(p.session.Backlog() > sendBuffer/2) }
 
 // transmit sends what is due and returns when something will be due by time
 // alone, [math.MaxInt64] for never. If another goroutine is at it already, that
-// one sends ours too, in fewer frames, and sees to the deadline.
+// one sends ours too, in fewer frames, and sees to the deadline; so does the one
+// that is handling a frame of this peer.
 func (p *peer) transmit() (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.flushing || p.node.mute.Load() {
+	if p.flushing || p.handling || p.node.mute.Load() {
 		return math.MaxInt64
 	}
 	p.flushing = true
@@ -258,18 +347,9 @@ func (n *Node) flush() {
 	}
 }
 
-// await makes a TryAcquire wait until the peer has acknowledged all that was
-// sent to it so far.
-func (p *peer) await(h *Held) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h.unheard++
-	p.tries = append(p.tries, try{p.session.Sent(), h})
-}
-
-// takeHeard moves the tries that the peer has acknowledged to heard. The peer
-// puts its answer before its acknowledgement, so whoever is not granted when
-// the present frame has been handled was not answered.
+// takeHeard moves the tries that the peer has acknowledged to heard. A peer
+// sends its acknowledgement with its answer, so whoever is not granted when the
+// present frame has been handled was not answered.
 func (p *peer) takeHeard() {
 	p.heard = p.heard[:0]
 	if len(p.tries) == 0 {
@@ -300,7 +380,7 @@ func (p *peer) close() {
 func (p *peer) listening() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.met.Load() && !p.left.Load() && !p.session.Done()
+	return !p.left.Load() && !p.session.Done()
 }
 
 // now is the time that sessions go by: nanoseconds since the node opened, on
@@ -334,6 +414,7 @@ func (n *Node) keepTime() {
 		for _, p := range n.peers {
 			earliest = min(earliest, p.transmit())
 		}
+		n.pokeDrain() // an acknowledgement may have been the last thing to say
 		if earliest < math.MaxInt64 {
 			n.planned.Store(earliest)
 			now := n.now()

@@ -8,7 +8,7 @@ type MutexStatus struct {
 	Holder  dmutex.NodeID // who holds it; None if nobody does or the algorithm does not tell this node
 	Fence   uint64        // of this node's grant, 0 if it does not hold the lock
 	Waiters int           // goroutines of this node that wait
-	Err     error         // why the lock is stopped at this node; nil while it works
+	Err     error         // why the lock is stopped, for as long as the group lasts; nil while it works
 }
 
 // Status returns how this node sees the lock now.
@@ -30,10 +30,11 @@ func (m *Mutex) Status() MutexStatus {
 
 // Status is how a node stands.
 type Status struct {
-	Err   error           // why nothing is granted: ErrClosed, or a PeerError if the group is broken; nil while all is well
-	Unmet []dmutex.NodeID // members that were never met; Acquire waits for them
-	Left  []dmutex.NodeID // members that have closed
-	Locks int             // locks that this node remembers: those in use, and a few that rest
+	Err     error           // why nothing is granted: ErrClosed, or a PeerError if the group is broken; nil while all is well
+	Unmet   []dmutex.NodeID // members that were never met; Acquire waits for them
+	Unready []dmutex.NodeID // members that have not yet met everybody themselves; Acquire waits for them too
+	Left    []dmutex.NodeID // members that have closed
+	Locks   int             // locks that this node remembers: those in use or stopped, a few that rest, and those of which the algorithm forgets nothing
 
 	Granted  uint64               // locks acquired
 	Sent     [dmutex.Kinds]uint64 // messages of the algorithm, by kind
@@ -48,6 +49,9 @@ func (n *Node) Status() Status {
 	for _, p := range n.peers {
 		if !p.met.Load() {
 			st.Unmet = append(st.Unmet, p.id)
+		}
+		if !p.ready.Load() {
+			st.Unready = append(st.Unready, p.id)
 		}
 		if p.left.Load() {
 			st.Left = append(st.Left, p.id)
