@@ -175,8 +175,14 @@ func mode(list []int) int {
 // String returns a line for each condition: M1 yes, or M2 no and who offends.
 func (r Report[T]) String() string {
 	b := verdict(nil, "M1 (any two share a site)", len(r.Disjoint), func(b []byte, i int) []byte {
-		b = appendName(append(b, '{'), r.Disjoint[i][0])
-		return append(appendName(append(b, ','), r.Disjoint[i][1]), '}')
+		if i == 0 {
+			b = append(b, "sites "...)
+		}
+		b = appendName(append(appendName(b, r.Disjoint[i][0]), " and "...), r.Disjoint[i][1])
+		if i+1 < min(len(r.Disjoint), shown) {
+			b = append(b, ',')
+		}
+		return b
 	})
 	b = verdict(b, "M2 (own membership)", len(r.Outside), func(b []byte, i int) []byte { return appendName(b, r.Outside[i]) })
 	b = verdict(b, "M3 (equal size "+strconv.Itoa(r.Size)+")", len(r.Unequal), func(b []byte, i int) []byte { return appendName(b, r.Unequal[i]) })
@@ -189,12 +195,12 @@ func verdict(b []byte, condition string, offenders int, name func([]byte, int) [
 	if offenders == 0 {
 		return append(b, ": yes\n"...)
 	}
-	b = append(b, ": no, but for"...)
+	b = append(b, ": no:"...)
 	for i := range min(offenders, shown) {
 		b = name(append(b, ' '), i)
 	}
 	if offenders > shown {
-		b = append(b, " and "+strconv.Itoa(offenders-shown)+" more"...)
+		b = append(b, ", and "+strconv.Itoa(offenders-shown)+" more"...)
 	}
 	return append(b, '\n')
 }

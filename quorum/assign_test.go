@@ -36,10 +36,13 @@ func TestReport(t *testing.T) {
 	}
 	a, err := NewAssignment(Entry[string]{"a", []string{"a"}}, Entry[string]{"b", []string{"b"}}, Entry[string]{"c", []string{"a", "b"}})
 	require.NoError(t, err)
-	require.Equal(t, "M1 (any two share a site): no, but for {a,b}\n"+
-		"M2 (own membership): no, but for c\n"+
-		"M3 (equal size 1): no, but for c\n"+
-		"M4 (equal duty 2): no, but for c\n", a.Report().String())
+	require.Equal(t, "M1 (any two share a site): no: sites a and b\n"+
+		"M2 (own membership): no: c\n"+
+		"M3 (equal size 1): no: c\n"+
+		"M4 (equal duty 2): no: c\n", a.Report().String())
+	a, err = NewAssignment(Entry[string]{"a", []string{"a"}}, Entry[string]{"b", []string{"b"}}, Entry[string]{"c", []string{"c"}})
+	require.NoError(t, err)
+	require.Contains(t, a.Report().String(), "no: sites a and b, a and c, b and c\n")
 }
 
 // Every builder, every n: M1 always; M2 for each site that occurs; and all four

@@ -22,7 +22,7 @@ type checkCmd struct {
 	Network   string `default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
 	Cancel    bool   `help:"Each node may also withdraw a request, once in a run and at any time."`
 	Quorums   string `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". A row and a column of a square if not given."`
-	MaxStates int    `default:"20000000" help:"Stop after so many states; a million of them takes about 150 MB. 0 does not stop."`
+	MaxStates int    `default:"10000000" help:"Stop each check after so many states; a million of them takes about 200 MB. 0 does not stop."`
 	JSON      bool   `name:"json" help:"Print the result as JSON, and nothing else, on standard output."`
 
 	network dmutextest.Network
