@@ -131,7 +131,7 @@ func (r *result) closing() string {
 		faults := strings.Join(o.Faults, "; ")
 		switch {
 		case !o.Locked:
-			fmt.Fprintf(&b, "With no lock %s of %s was lost. ", money(o.Expected-o.Actual), money(o.Expected))
+			fmt.Fprintf(&b, "With no lock, %s of %s was lost. ", money(o.Expected-o.Actual), money(o.Expected))
 		case o.Algorithm == broken.name && o.OK:
 			b.WriteString("The machine that is wrong on purpose was not caught this time. ")
 		case o.Algorithm == broken.name:

@@ -65,7 +65,7 @@ central       3               node 1 grants, first come, first served; its own e
 suzukikasami  0..N            Suzuki and Kasami 1985: ask all for the token, enter with it
 broken        2(N-1)          Ricart and Agrawala on N-2 replies: wrong on purpose
 
-With no lock 781.00 of 1000.00 was lost. The machine that is wrong on purpose was caught: the
+With no lock, 781.00 of 1000.00 was lost. The machine that is wrong on purpose was caught: the
 account has 801.00 instead of 1000.00; 117 of 1000 deposits found somebody else inside; 99
 fences had not risen; 7956 messages for 1000 entries, where 2(N-1) says 8 an entry. Under
 central, suzukikasami not a cent was lost, no two tellers met inside, every fence rose, and the

@@ -41,6 +41,7 @@ func TestSimJSON(t *testing.T) {
 	require.Equal(t, "central", m.Algorithm)
 	require.Equal(t, "saturated", m.Load)
 	require.Equal(t, 400, m.Entries)
+	require.Equal(t, 300, m.Counted)
 	require.Equal(t, 900, m.Messages, "the coordinator's own hundred are free")
 	require.Equal(t, 3.0, m.PerEntry)
 	require.True(t, m.Fits)
@@ -56,10 +57,10 @@ func TestSimCSV(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, rows, 1+2*4)
-	require.Equal(t, []string{"algorithm", "load", "nodes", "entries"}, rows[0][:4])
-	require.Equal(t, []string{"ring", "rare", "2", "60"}, rows[1][:4])
+	require.Equal(t, []string{"algorithm", "load", "nodes", "entries", "counted_entries"}, rows[0][:5])
+	require.Equal(t, []string{"ring", "rare", "2", "60", "60"}, rows[1][:5])
 	require.Equal(t, []string{"ring", "saturated", "6", "60"}, rows[8][:4])
-	next := 13
+	next := 14
 	require.Equal(t, "release_to_next_entry_T", rows[0][next])
 	require.Equal(t, "", rows[1][next], "nobody waited")
 	require.Equal(t, "1", rows[8][next])
