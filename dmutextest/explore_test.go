@@ -338,6 +338,18 @@ release 1`
 	require.Equal(t, first, again)
 }
 
+// Machines that answer for ever are not delivered for ever.
+func TestReplayEnds(t *testing.T) {
+	catch := broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
+		m.From, m.To = m.To, m.From
+		return []dmutex.Message{m}, nil
+	}}
+	got, err := Replay(catch.born, "group 1 2\n\nrequest 1\ndeliver all\n\nstate")
+	require.NoError(t, err)
+	require.Contains(t, got, "\nviolation: livelock: after 10000 messages there is no end\n\nstate\n")
+	require.Less(t, strings.Count(got, "\n"), 120)
+}
+
 func TestGoldenFails(t *testing.T) {
 	log := failure(t, func(t testing.TB) { Golden(t, "testdata/nowhere.txt", "x") })
 	require.Contains(t, log, "-update")
