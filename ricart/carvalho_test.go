@@ -284,7 +284,7 @@ func TestCarvalhoKill(t *testing.T) {
 		{"asks back though it owes", " && m.deferred[j] == 0 {", " {", "TestCarvalhoExplore"},
 		{"asks back what it awaits", " && !m.awaiting[j]", "", "TestCarvalhoExplore"},
 		{"asks back for nothing", " && m.site.Pending()", "", "TestCarvalhoExplore"},
-		{"keeps nothing", "return idle && slices.Contains(m.kept, true)", "return false", "TestCarvalhoExplore"},
+		{"keeps nothing", "return idle && slices.Contains(m.kept, true)", "return idle && false", "TestCarvalhoExplore"},
 		{"forgets permissions", "idle && !slices.Contains(m.kept, true)", "idle", "TestCarvalhoMachine"},
 	})
 }
