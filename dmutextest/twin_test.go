@@ -13,23 +13,25 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
 )
 
 // A world is the dumb twin of the explorer's model: the machines themselves,
 // the messages themselves, and no table of anything. It knows only whole
 // states, by their text.
 type world struct {
-	machines          []dmutextest.Machine
-	requests, cancels []int
-	last              uint64
-	wire              []string // of each channel's or, if unordered, of all messages
-	messages          map[string]dmutex.Message
-	duplicates, loses int
+	machines                 []dmutextest.Machine
+	requests, cancels, ticks []int
+	last                     uint64
+	wire                     []string // oldest first
+	messages                 map[string]dmutex.Message
+	duplicates, losses       int
 }
 
 func (w world) clone() world {
 	w.machines = slices.Clone(w.machines)
-	w.requests, w.cancels, w.wire = slices.Clone(w.requests), slices.Clone(w.cancels), slices.Clone(w.wire)
+	w.requests, w.cancels = slices.Clone(w.requests), slices.Clone(w.cancels)
+	w.ticks, w.wire = slices.Clone(w.ticks), slices.Clone(w.wire)
 	return w
 }
 
@@ -41,7 +43,7 @@ func (w world) text(unordered bool) string {
 	} else {
 		sort.SliceStable(wire, func(i, j int) bool { return channel(wire[i]) < channel(wire[j]) })
 	}
-	s := fmt.Sprint(w.requests, w.cancels, w.last, w.duplicates, w.loses, wire)
+	s := fmt.Sprint(w.requests, w.cancels, w.ticks, w.last, w.duplicates, w.losses, wire)
 	for _, m := range w.machines {
 		b, _ := m.AppendText(nil)
 		s += "\n" + string(b)
@@ -69,6 +71,32 @@ func (w world) input(i int, f func(dmutex.Machine) ([]dmutex.Message, error)) wo
 	return w
 }
 
+func tick(m dmutex.Machine) ([]dmutex.Message, error) {
+	return m.(interface {
+		Tick() ([]dmutex.Message, error)
+	}).Tick()
+}
+
+// stirs reports whether a tick changes the machine or makes it send something.
+func (w world) stirs(m dmutextest.Machine) bool {
+	if _, ok := m.(*ring.Circulating); !ok {
+		return false
+	}
+	c := m.Clone().(dmutextest.Machine)
+	out, _ := tick(c)
+	before, _ := m.AppendText(nil)
+	after, _ := c.AppendText(nil)
+	return len(out) > 0 || string(before) != string(after)
+}
+
+// calm reports whether somebody waits and only time can help.
+func (w world) calm() bool {
+	phase := func(p dmutex.Phase) bool {
+		return slices.ContainsFunc(w.machines, func(m dmutextest.Machine) bool { return m.Phase() == p })
+	}
+	return len(w.wire) == 0 && phase(dmutex.Waiting) && !phase(dmutex.Held)
+}
+
 func (w world) next(members []dmutex.NodeID, unordered bool) (all []world) {
 	for i, m := range w.machines {
 		switch {
@@ -82,6 +110,11 @@ func (w world) next(members []dmutex.NodeID, unordered bool) (all []world) {
 			all = append(all, next)
 		case m.Phase() == dmutex.Held:
 			all = append(all, w.input(i, dmutex.Machine.Release))
+		}
+		if w.stirs(m) && (w.ticks[i] > 0 || w.calm()) {
+			next := w.input(i, tick)
+			next.ticks[i] = max(0, next.ticks[i]-1)
+			all = append(all, next)
 		}
 	}
 	seen := map[string]bool{}
@@ -105,49 +138,93 @@ func (w world) next(members []dmutex.NodeID, unordered bool) (all []world) {
 			next.duplicates--
 			all = append(all, next)
 		}
-		if w.loses > 0 {
-			gone.loses--
+		if w.losses > 0 {
+			gone.losses--
 			all = append(all, gone)
 		}
 	}
 	return all
 }
 
+// A herald has the lock to itself, and is heard of: 1 tells 2 of each request,
+// and 2 echoes. It bears any network.
+type herald struct {
+	dmutextest.Machine
+	self        dmutex.NodeID
+	told, heard uint64
+}
+
+func newHerald(s dmutex.Start) (dmutex.Machine, error) {
+	s.Members = []dmutex.NodeID{s.Self}
+	m, err := ricart.New(s)
+	return &herald{Machine: m.(dmutextest.Machine), self: s.Self}, err
+}
+
+func (h *herald) Request() ([]dmutex.Message, error) {
+	h.told++
+	_, err := h.Machine.Request()
+	return []dmutex.Message{{Kind: dmutex.Request, From: 1, To: 2, Attempt: h.told}}, err
+}
+
+func (h *herald) Handle(m dmutex.Message) ([]dmutex.Message, error) {
+	h.heard = m.Attempt
+	if h.self == 1 {
+		return nil, nil
+	}
+	return []dmutex.Message{{Kind: dmutex.Reply, From: 2, To: 1, Attempt: h.heard}}, nil
+}
+
+func (h *herald) AppendText(b []byte) ([]byte, error) {
+	b, err := h.Machine.AppendText(b)
+	return fmt.Appendf(b, " told=%d heard=%d", h.told, h.heard), err
+}
+
+func (h *herald) Clone() dmutex.Machine {
+	return &herald{h.Machine.Clone().(dmutextest.Machine), h.self, h.told, h.heard}
+}
+
 // The explorer and its twin find the same number of states and steps.
 func TestExploreTwin(t *testing.T) {
 	unordered := dmutextest.Unordered
 	repeating := dmutextest.Network{Unordered: true, Duplicates: 2}
+	each := func(n int) []int { return []int{n, n, n} }
 	for _, tt := range []struct {
-		name              string
-		algorithm         dmutex.Algorithm
-		nodes             int
-		requests, cancels int
-		network           dmutextest.Network
+		name                     string
+		algorithm                dmutex.Algorithm
+		nodes                    int
+		requests, cancels, ticks []int // by node
+		network                  dmutextest.Network
 	}{
-		{"ricart", ricart.New, 2, 2, 0, dmutextest.FIFO},
-		{"ricart", ricart.New, 2, 3, 3, unordered},
-		{"ricart", ricart.New, 2, 2, 2, dmutextest.FIFO},
-		{"ricart", ricart.New, 3, 1, 0, unordered},
-		{"ricart", ricart.New, 3, 1, 0, dmutextest.FIFO},
-		{"ricart", ricart.New, 2, 1, 1, repeating},
-		{"central", central.New, 3, 2, 0, unordered},
-		{"central", central.New, 3, 1, 1, unordered},
-		{"central", central.At(2), 3, 2, 1, dmutextest.FIFO},
+		{"ricart", ricart.New, 2, each(2), each(0), each(0), dmutextest.FIFO},
+		{"ricart", ricart.New, 2, each(3), each(3), each(0), unordered},
+		{"ricart", ricart.New, 2, each(2), each(2), each(0), dmutextest.FIFO},
+		{"ricart", ricart.New, 3, each(1), each(0), each(0), unordered},
+		{"ricart", ricart.New, 3, each(1), each(0), each(0), dmutextest.FIFO},
+		{"ricart", ricart.New, 2, each(1), each(1), each(0), repeating},
+		{"central", central.New, 3, each(2), each(0), each(0), unordered},
+		{"central", central.New, 3, each(1), each(1), each(0), unordered},
+		{"central", central.At(2), 3, each(2), each(1), each(0), dmutextest.FIFO},
+		{"ricart", ricart.New, 2, each(2), each(1), each(0), dmutextest.Network{Duplicates: 2}},
+		{"herald", newHerald, 2, []int{3, 0}, each(0), each(0), dmutextest.Network{Losses: 2}},
+		{"herald", newHerald, 2, []int{3, 0}, each(0), each(0), dmutextest.Network{Unordered: true, Duplicates: 1, Losses: 2}},
+		{"circulating", ring.Circulate(2), 3, each(1), each(1), each(2), dmutextest.FIFO},
 	} {
-		t.Run(fmt.Sprint(tt.name, " ", tt.nodes, "x", tt.requests, "-", tt.cancels, " ", tt.network), func(t *testing.T) {
+		t.Run(fmt.Sprint(tt.name, " ", tt.requests[:tt.nodes], tt.cancels[:tt.nodes], " ", tt.network), func(t *testing.T) {
 			members := dmutextest.Nodes(tt.nodes)
 			r, err := dmutextest.Explore(dmutextest.Config{
 				Algorithm: tt.algorithm, Members: members, Network: tt.network,
-				Requests: []int{tt.requests}, Cancels: []int{tt.cancels},
+				Requests: tt.requests[:tt.nodes], Cancels: tt.cancels[:tt.nodes], Ticks: tt.ticks[:tt.nodes],
 			})
 			require.NoError(t, err)
 
-			begin := world{messages: map[string]dmutex.Message{}, duplicates: tt.network.Duplicates}
+			begin := world{
+				requests: tt.requests, cancels: tt.cancels, ticks: tt.ticks, messages: map[string]dmutex.Message{},
+				duplicates: tt.network.Duplicates, losses: tt.network.Losses,
+			}
 			for _, self := range members {
 				m, err := tt.algorithm(dmutex.Start{Self: self, Members: members})
 				require.NoError(t, err)
 				begin.machines = append(begin.machines, m.(dmutextest.Machine))
-				begin.requests, begin.cancels = append(begin.requests, tt.requests), append(begin.cancels, tt.cancels)
 			}
 			states := map[string]bool{begin.text(tt.network.Unordered): true}
 			steps := 0
