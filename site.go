@@ -26,7 +26,8 @@ import (
 // the fence of a grant is the highest known plus one. Between two successive
 // critical sections there is a chain of the algorithm's own messages (it is
 // what makes the algorithm safe), so fences rise strictly; and as nothing else
-// ticks, the n-th grant of a fresh group has fence n.
+// ticks, the n-th grant of a fresh group has fence n, where nothing was
+// forgotten in between.
 //
 // A fence is epoch<<40 | counter; a group of fixed members has epoch 0.
 type Site struct {
@@ -56,9 +57,13 @@ const (
 	// the last was accepted, one a node. Nobody correct gets beyond its half.
 	reserve     = 1 << 20
 	lastCounter = 1<<epochShift - reserve
-	// No node gets here in earnest; a peer that claims it would bring our own
-	// clock to overflow.
-	lastClock = 1 << 62
+	// No node makes a request so late in earnest. Times go on beyond it, by the
+	// ticks of answers; but a message that claims one moves no clock beyond it,
+	// so that whatever a peer claims, our own messages stay far below lastTime,
+	// and what Forget returns below lastStart.
+	lastClock = 1 << 61
+	lastStart = 1 << 62
+	lastTime  = 1 << 63
 )
 
 // Carried is the attempt number of the request by which [Start.Holder] holds:
@@ -66,7 +71,8 @@ const (
 const Carried = 1
 
 // NewSite checks a Start and returns the Site that it describes.
-// It refuses with [ErrMisuse] what is not lawful.
+// It refuses with [ErrMisuse] what is not lawful. The fence of a Start.Holder is
+// Start.Fence, also if that is 0.
 func NewSite(s Start) (Site, error) {
 	members := slices.Sorted(slices.Values(s.Members))
 	self, found := slices.BinarySearch(members, s.Self)
@@ -79,8 +85,10 @@ func NewSite(s Start) (Site, error) {
 		return Site{}, Misuse("Start.Self " + s.Self.String() + " is not among Start.Members")
 	case s.Holder != None && !slices.Contains(members, s.Holder):
 		return Site{}, Misuse("Start.Holder " + s.Holder.String() + " is not among Start.Members")
-	case s.Clock > lastClock:
+	case s.Clock > lastStart:
 		return Site{}, Misuse("Start.Clock is beyond 1<<62")
+	case usedUp(s.Fence):
+		return Site{}, Misuse("Start.Fence: no epoch has so many fences, begin another")
 	}
 	site := Site{
 		self:  s.Self,
@@ -203,28 +211,39 @@ func (s *Site) Check(m Message) (from int, err error) {
 		return 0, s.Refuse(m, "the sender is not a peer")
 	case m.Attempt == 0 && m.Kind != Token:
 		return 0, s.Refuse(m, "it names no request")
-	case m.Attempt > lastClock || m.Clock > lastClock || slices.ContainsFunc(m.Numbers, afterLast):
-		return 0, s.Refuse(m, "a time in it is beyond 1<<62")
+	case m.Kind != Token && len(m.Numbers) > 0, m.Kind != Token && m.Kind != Request && len(m.Nodes) > 0:
+		return 0, s.Refuse(m, "only a token, or a request for it, carries a list")
+	case m.Attempt > lastClock || slices.ContainsFunc(m.Numbers, afterLast):
+		return 0, s.Refuse(m, "a request in it is beyond 1<<61")
+	case m.Clock > lastTime:
+		return 0, s.Refuse(m, "its time is beyond 1<<63")
 	case m.Fence>>epochShift != s.known>>epochShift:
 		return 0, s.Refuse(m, "its fence is of another epoch")
-	case m.Fence&counterMask > lastCounter+reserve/2:
+	case usedUp(m.Fence):
 		return 0, s.Refuse(m, "no epoch has so many fences")
 	}
 	return from, nil
 }
 
-func afterLast(time uint64) bool { return time > lastClock }
+func afterLast(request uint64) bool { return request > lastClock }
 
-// Refuse returns an [ErrPeer] that quotes the message and says why it cannot
-// be. Nothing may have been changed before.
+func usedUp(fence uint64) bool { return fence&counterMask > lastCounter+reserve/2 }
+
+// Refuse returns an [ErrPeer] that quotes the message, but of its lists only the
+// lengths, and says why it cannot be. Nothing may have been changed before.
 func (s *Site) Refuse(m Message, why string) error {
-	return PeerMistake(m.String() + ": " + why)
+	numbers, nodes := len(m.Numbers), len(m.Nodes)
+	m.Numbers, m.Nodes = nil, nil
+	b := appendField(m.append(nil), " len(numbers)=", uint64(numbers))
+	b = appendField(b, " len(nodes)=", uint64(nodes))
+	return PeerMistake(string(b) + ": " + why)
 }
 
 // Witness moves the clock to t if t is later, and the highest fence known
-// likewise: what this node does from now on is later than the message.
+// likewise: what this node asks from now on is later than the message. A time
+// beyond 1<<61 counts as that: no request is later.
 func (s *Site) Witness(t, fence uint64) {
-	s.clock = max(s.clock, t)
+	s.clock = max(s.clock, min(t, lastClock))
 	s.known = max(s.known, fence)
 }
 

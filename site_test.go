@@ -2,11 +2,13 @@ package dmutex_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lamport"
 )
 
 func newSite(t *testing.T, s dmutex.Start) dmutex.Site {
@@ -39,6 +41,8 @@ func TestNewSite(t *testing.T) {
 		{"another holds", dmutex.Start{Self: 1, Members: members(1, 2), Holder: 2, Fence: 3}, "1 idle clock=1 known=3", ""},
 		{"holds, clock", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2, Fence: 3, Clock: 9}, "2 held attempt=1 clock=9 known=3 fence=3", ""},
 		{"last clock", dmutex.Start{Self: 1, Members: members(1), Clock: 1 << 62}, "1 idle clock=4611686018427387904", ""},
+		{"last fence", dmutex.Start{Self: 1, Members: members(1), Fence: 1<<40 - 1<<19}, "1 idle known=1099511103488", ""},
+		{"holds, no fence", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2}, "2 held attempt=1 clock=1", ""},
 
 		{"no members", dmutex.Start{Self: 1}, "", "Start.Self 1 is not among Start.Members"},
 		{"no self", dmutex.Start{Members: members(1, 2)}, "", "Start.Self 0 is not among Start.Members"},
@@ -47,6 +51,7 @@ func TestNewSite(t *testing.T) {
 		{"nobody", dmutex.Start{Self: 1, Members: members(1, 0)}, "", "Start.Members contains 0"},
 		{"holder a stranger", dmutex.Start{Self: 1, Members: members(1, 2), Holder: 3}, "", "Start.Holder 3 is not among Start.Members"},
 		{"clock", dmutex.Start{Self: 1, Members: members(1, 2), Clock: 1<<62 + 1}, "", "Start.Clock is beyond 1<<62"},
+		{"fence", dmutex.Start{Self: 1, Members: members(1, 2), Fence: 3<<40 + 1<<40 - 1<<19 + 1}, "", "Start.Fence: no epoch has so many"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			site, err := dmutex.NewSite(tt.start)
@@ -131,7 +136,7 @@ func TestSiteMisuse(t *testing.T) {
 		{"cancel twice", func(s *dmutex.Site) { s.Request(); s.Cancel() }, (*dmutex.Site).Cancel, "Cancel while idle"},
 		{"request held", func(s *dmutex.Site) { s.Request(); s.Enter() }, request, "Request while Held"},
 		{"cancel held", func(s *dmutex.Site) { s.Request(); s.Enter() }, (*dmutex.Site).Cancel, "Cancel while held"},
-		{"last clock", func(s *dmutex.Site) { s.Witness(1<<62, 0) }, request, "the logical clock is used up"},
+		{"last clock", func(s *dmutex.Site) { s.Witness(1<<61, 0) }, request, "the logical clock is used up"},
 		{"last fence", func(s *dmutex.Site) { s.Witness(0, 1<<40-1<<20) }, request, "the fences of this epoch are used up"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -156,16 +161,20 @@ func TestSiteCheck(t *testing.T) {
 	}{
 		{"good", func(*dmutex.Message) {}, ""},
 		{"late fence", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 - 1<<19 }, ""},
-		{"last time", func(m *dmutex.Message) { m.Attempt, m.Clock = 1<<62, 1<<62 }, ""},
+		{"last time", func(m *dmutex.Message) { m.Attempt, m.Clock = 1<<61, 1<<63 }, ""},
+		{"a request for a token", func(m *dmutex.Message) { m.Nodes = members(5) }, ""},
 		{"a token need not name a request", func(m *dmutex.Message) { m.Kind, m.Attempt = dmutex.Token, 0 }, ""},
 		{"not for this node", func(m *dmutex.Message) { m.To = 1 }, "it is not for node 2"},
 		{"stranger", func(m *dmutex.Message) { m.From = 4 }, "the sender is not a peer"},
 		{"from itself", func(m *dmutex.Message) { m.From = 2 }, "the sender is not a peer"},
 		{"from nobody", func(m *dmutex.Message) { m.From = dmutex.None }, "the sender is not a peer"},
 		{"no request", func(m *dmutex.Message) { m.Attempt = 0 }, "it names no request"},
-		{"attempt", func(m *dmutex.Message) { m.Attempt = 1<<62 + 1 }, "beyond 1<<62"},
-		{"clock", func(m *dmutex.Message) { m.Clock = math.MaxUint64 }, "beyond 1<<62"},
-		{"number", func(m *dmutex.Message) { m.Numbers = []uint64{1, 1<<62 + 1} }, "beyond 1<<62"},
+		{"attempt", func(m *dmutex.Message) { m.Attempt = 1<<61 + 1 }, "beyond 1<<61"},
+		{"clock", func(m *dmutex.Message) { m.Clock = 1<<63 + 1 }, "beyond 1<<63"},
+		{"greatest clock", func(m *dmutex.Message) { m.Clock = math.MaxUint64 }, "beyond 1<<63"},
+		{"number", func(m *dmutex.Message) { m.Kind, m.Numbers = dmutex.Token, []uint64{1, 1<<61 + 1} }, "beyond 1<<61"},
+		{"numbers", func(m *dmutex.Message) { m.Numbers = []uint64{1} }, "carries a list"},
+		{"names", func(m *dmutex.Message) { m.Kind, m.Nodes = dmutex.Reply, members(5) }, "carries a list"},
 		{"earlier epoch", func(m *dmutex.Message) { m.Fence = epoch - 1 }, "its fence is of another epoch"},
 		{"later epoch", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 }, "its fence is of another epoch"},
 		{"fences used up", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 - 1 }, "no epoch has so many fences"},
@@ -184,6 +193,7 @@ func TestSiteCheck(t *testing.T) {
 			}
 			require.ErrorIs(t, err, dmutex.ErrPeer)
 			require.ErrorContains(t, err, tt.err)
+			msg.Numbers, msg.Nodes = nil, nil
 			require.ErrorContains(t, err, msg.String(), "the error quotes the message")
 		})
 	}
@@ -220,4 +230,48 @@ func TestSiteClone(t *testing.T) {
 	require.True(t, c.Enter())
 	require.Equal(t, dmutex.Waiting, site.Phase())
 	require.Equal(t, "1->2 REQUEST attempt=1", site.Out()[0].String())
+}
+
+// An error stays small, however long the lists of the message are.
+func TestSiteRefuse(t *testing.T) {
+	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+	err := site.Refuse(dmutex.Message{
+		Kind: dmutex.Token, From: 2, To: 1, Numbers: make([]uint64, 1000), Nodes: make([]dmutex.NodeID, 3),
+	}, "why")
+	require.EqualError(t, err, "dmutex: peer's mistake: 2->1 TOKEN len(numbers)=1000 len(nodes)=3: why")
+}
+
+// Whatever time a peer claims, a correct node's own messages are accepted by
+// the others, and it may be forgotten and born again.
+func TestSiteLastTime(t *testing.T) {
+	group := func(self dmutex.NodeID, clock uint64) dmutex.Machine {
+		m, err := lamport.New(dmutex.Start{Self: self, Members: members(1, 2, 3), Clock: clock})
+		require.NoError(t, err)
+		return m
+	}
+	one, three := group(1, 0), group(3, 0)
+	handle := func(m dmutex.Machine, msg dmutex.Message) []dmutex.Message {
+		out, err := m.Handle(msg)
+		require.NoError(t, err)
+		return slices.Clone(out)
+	}
+	asks, err := one.Request()
+	require.NoError(t, err)
+	answer := handle(three, asks[1])
+	handle(one, dmutex.Message{Kind: dmutex.Reply, From: 2, To: 1, Attempt: 1, Clock: 1 << 63})
+	handle(one, answer[0])
+	require.Equal(t, dmutex.Held, one.Phase())
+
+	leaves, err := one.Release()
+	require.NoError(t, err)
+	require.Equal(t, "1->3 RELEASE attempt=1 clock=2305843009213693955 fence=1", leaves[1].String())
+	require.Empty(t, handle(three, leaves[1]))
+	_, err = three.Request()
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorContains(t, err, "begin a new group")
+	for _, m := range []dmutex.Machine{one, three} {
+		clock, _, ok := m.(dmutex.Forgetter).Forget()
+		require.True(t, ok)
+		group(1, clock)
+	}
 }
