@@ -24,8 +24,9 @@
 // entry costs exactly 3 messages, and none for the coordinator's own. The delay
 // is two message hops when nobody else is interested, two hops from a release
 // to the next entry, and half of that where one end is the coordinator. A crash
-// of the coordinator, or of the holder, stops everybody; one of another client
-// does not.
+// of the coordinator, or of the holder, stops everybody; so does that of a
+// client with a request, withdrawn or not, once its turn comes. One of any other
+// client stops nobody else.
 //
 // Every message names its request, so that an answer to an earlier one is
 // worth nothing; messages carry the highest fence known; a cancelled request
@@ -140,6 +141,8 @@ func (m *Machine) impossible(msg dmutex.Message) string {
 			return "this node is not the coordinator"
 		case msg.Kind == dmutex.Request && waits != 0 && waits < msg.Attempt:
 			return "the sender's last request still waits"
+		case msg.Kind == dmutex.Release && waits == msg.Attempt:
+			return "the sender was not granted it"
 		}
 	case dmutex.Grant:
 		switch {

@@ -30,12 +30,11 @@ func cancelAtOnce(m *Machine) ([]dmutex.Message, error) {
 
 // withdraws takes a RELEASE for a request that still waits as its end.
 func withdraws(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-	out, err := m.Handle(msg)
-	if err == nil && msg.Kind == dmutex.Release {
+	if msg.Kind == dmutex.Release {
 		r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
 		m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
 	}
-	return out, err
+	return m.Handle(msg)
 }
 
 // anyGrant takes every GRANT for the present request.

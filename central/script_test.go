@@ -1,6 +1,7 @@
 package central_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,71 @@ func TestHolder(t *testing.T) {
 	} {
 		require.Equal(t, tt.want, holder(tt.self, tt.held), "at %d while %d holds", tt.self, tt.held)
 	}
+}
+
+// "A crash of the coordinator, or of the holder, stops everybody; so does that
+// of a client with a request, withdrawn or not, once its turn comes. One of any
+// other client stops nobody else."
+func TestCrash(t *testing.T) {
+	const holds, next, withdrew, idle, last = 2, 3, 4, 5, 6
+	for _, tt := range []struct {
+		down   dmutex.NodeID
+		enters []dmutex.NodeID // who comes to hold the lock besides node 2
+	}{
+		{dmutex.None, []dmutex.NodeID{next, last}},
+		{1, nil},
+		{holds, nil},
+		{next, nil},
+		{withdrew, []dmutex.NodeID{next}},
+		{idle, []dmutex.NodeID{next, last}},
+	} {
+		members := dmutextest.Nodes(6)
+		machines := make(map[dmutex.NodeID]dmutex.Machine)
+		down := dmutex.None
+		send := func(out []dmutex.Message, err error) {
+			require.NoError(t, err)
+			for wire := slices.Clone(out); len(wire) > 0; wire = wire[1:] {
+				if wire[0].To != down {
+					out, err := machines[wire[0].To].Handle(wire[0])
+					require.NoError(t, err)
+					wire = append(wire, out...)
+				}
+			}
+		}
+		for _, self := range members {
+			m, err := central.New(dmutex.Start{Self: self, Members: members, Holder: holds})
+			require.NoError(t, err)
+			machines[self] = m
+		}
+		for _, id := range []dmutex.NodeID{next, withdrew, last} {
+			send(machines[id].Request())
+		}
+		send(machines[withdrew].Cancel())
+
+		down = tt.down
+		var enters []dmutex.NodeID
+		for holder := dmutex.NodeID(holds); holder != down && holder != dmutex.None; {
+			send(machines[holder].Release())
+			holder = dmutex.None
+			for _, id := range []dmutex.NodeID{next, last} {
+				if id != down && machines[id].Phase() == dmutex.Held {
+					holder, enters = id, append(enters, id)
+				}
+			}
+		}
+		require.Equal(t, tt.enters, enters, "node %d is down", tt.down)
+	}
+}
+
+// A RELEASE answers a GRANT: of a request that waits there is none.
+func TestReleaseOfWaiting(t *testing.T) {
+	m, err := central.New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3), Holder: 2})
+	require.NoError(t, err)
+	_, err = m.Handle(dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1})
+	require.NoError(t, err)
+	_, err = m.Handle(dmutex.Message{Kind: dmutex.Release, From: 3, To: 1, Attempt: 1})
+	require.ErrorIs(t, err, dmutex.ErrPeer)
+	require.ErrorContains(t, err, "was not granted")
 }
 
 func TestCoordinatorMustBeMember(t *testing.T) {
