@@ -27,8 +27,8 @@ import (
 // An entry costs between 0 and 2(N-1) messages: none while nobody else asks,
 // 2(N-1) at first and when everybody asks in turn. The delay is none or two
 // message hops, and one hop from a release to the next entry. The channels may
-// reorder messages. One node that stops answering stops those that must ask
-// it.
+// reorder messages. One node that stops answering stops those that must ask it
+// and, through those who wait for it, everybody who must ask them.
 //
 // Departures from the paper: those of [New]. As a cancelled request runs its
 // course, no permission comes that was not awaited.
@@ -76,15 +76,17 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	kept := m.kept[j]
 	switch {
 	case msg.Kind == dmutex.Request:
-		m.kept[j] = false // it goes with the REPLY, now or when we leave
+		kept = false // it goes with the REPLY, now or when we leave
 	case msg.Kind == dmutex.Reply && m.awaiting[j] && msg.Attempt == m.site.Stamp().Clock:
-		m.kept[j] = m.deferred[j] == 0
+		kept = m.deferred[j] == 0
 	}
 	if _, err := m.Machine.Handle(msg); err != nil {
 		return nil, err
 	}
+	m.kept[j] = kept
 	if msg.Kind == dmutex.Request && m.site.Pending() && !m.awaiting[j] && m.deferred[j] == 0 {
 		m.ask(j)
 	}
