@@ -17,7 +17,9 @@
 //	L2  its request goes before every other one in its queue.
 //
 // Every message carries the time at which it was sent, and a receiver moves
-// its clock past that time: a REPLY is always later than what it answers.
+// its clock past that time: a REPLY is always later than what it answers. (Some
+// textbooks move it only up to that time, which is not enough: of two nodes L1
+// would never hold for the higher.)
 //
 // Mutual exclusion. The queues are not the same everywhere, nor need they be.
 // If i is in the critical section, then by L1 it has received every request
@@ -38,11 +40,9 @@
 // Many a REPLY may be omitted, see [OmitReplies]; then an entry costs 2(N-1) to
 // 3(N-1).
 //
-// Departures from the paper: the clock moves past that of a message and not
-// only up to it, without which L1 never holds for the lower of two nodes; the
-// node, not only its time, decides what is later; the queue has one place a
-// node, which is all that is ever used; messages carry the highest fence known;
-// a cancelled request runs its course as [dmutex.Site] tells.
+// Departures from the paper: the queue has one place a node, which is all that
+// is ever used; messages carry the highest fence known; a cancelled request runs
+// its course as [dmutex.Site] tells.
 package lamport
 
 import (
@@ -80,7 +80,9 @@ func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, false) }
 // all the same: a RELEASE that overtakes its REQUEST leaves it in the queue.
 //
 // An entry costs 2(N-1) messages if everybody always requests, and 3(N-1) if
-// nobody else does. The rule in textbooks (Singhal and Shivaratri, Advanced
+// nobody else does. The paper itself, in a footnote to its rule 2, omits a REPLY
+// if any message stamped later than the request has been sent to the same node
+// already. The rule in textbooks (Singhal and Shivaratri, Advanced
 // Concepts in Operating Systems, 1994) omits a REPLY only if our request is the
 // later one. Then only requests that cross save anything: nothing if everybody
 // always requests, for who asks anew has heard of all other requests, and goes
