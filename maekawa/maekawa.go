@@ -81,10 +81,11 @@
 // and an INQUIRE that overtakes its REPLY is remembered. They must not repeat
 // them. In order, at most 6 are on their way from one node to another.
 //
-// Crashes. A node that stops as an arbiter stops those whose quorums it is in,
-// and the others go on; one that stops with votes for a request of its own
-// stops also those whose quorums contain such a voter; the holder of the lock
-// has a vote of every quorum and stops everybody.
+// Crashes. A node that stops as an arbiter stops those whose quorums it is in.
+// The others go on until one of those asks: it gets and keeps the votes of the
+// rest of its quorum, for nobody tells it that it fails, and that stops
+// everybody. So does a node that stops with a request of its own, pending or
+// granted.
 //
 // Departures from the paper: (C); every message names the request that it is
 // about, so that an outdated one is worth nothing; quorums need not be of one

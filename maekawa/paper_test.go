@@ -131,19 +131,55 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// "A node that stops as an arbiter stops those whose quorums it is in, and the
-// others go on." The middle of a grid of nine is no arbiter of the corners.
+// "A node that stops as an arbiter stops those whose quorums it is in. The
+// others go on until one of those asks." The middle of a grid of nine is no
+// arbiter of the corners.
 func TestCrash(t *testing.T) {
-	for _, id := range dmutextest.Nodes(9) {
+	const middle = 5
+	enters := func(id dmutex.NodeID, before ...dmutex.NodeID) bool {
 		r := start(t, New, 9)
-		r.down = 5
-		if id == r.down {
-			continue
+		r.down = middle
+		for _, asks := range before {
+			r.send(r.node(asks).Request())
+			r.settle()
+			require.Equal(t, dmutex.Waiting, r.node(asks).Phase())
 		}
 		r.send(r.node(id).Request())
 		r.settle()
-		corner := slices.Contains([]dmutex.NodeID{1, 3, 7, 9}, id)
-		require.Equal(t, corner, r.node(id).Phase() == dmutex.Held, "node %d", id)
+		return r.node(id).Phase() == dmutex.Held
+	}
+	edges, corners := []dmutex.NodeID{2, 4, 6, 8}, []dmutex.NodeID{1, 3, 7, 9}
+	for _, corner := range corners {
+		require.True(t, enters(corner), "node %d", corner)
+		for _, edge := range edges {
+			require.False(t, enters(corner, edge), "node %d after %d", corner, edge)
+		}
+	}
+	for _, edge := range edges {
+		require.False(t, enters(edge), "node %d", edge)
+	}
+}
+
+// "So does a node that stops with a request of its own, pending or granted."
+func TestCrashOfAsker(t *testing.T) {
+	for _, id := range dmutextest.Nodes(9)[1:] {
+		for _, granted := range []bool{true, false} {
+			r := start(t, New, 9)
+			if !granted {
+				r.send(r.node(9).Request())
+				r.settle()
+			}
+			r.send(r.node(1).Request())
+			r.settle()
+			require.Equal(t, granted, r.node(1).Phase() == dmutex.Held)
+			r.down = 1
+			if !granted {
+				r.send(r.node(9).Release())
+			}
+			r.send(r.node(id).Request())
+			r.settle()
+			require.Equal(t, dmutex.Waiting, r.node(id).Phase(), "node %d", id)
+		}
 	}
 }
 
