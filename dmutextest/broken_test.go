@@ -325,6 +325,12 @@ func TestFuzzFails(t *testing.T) {
 			[]byte{byte(request), 0},
 			"contract: 1 sends 1->1 KIND0",
 		},
+		{
+			"forgets a request",
+			broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, true }},
+			[]byte{byte(request), 0},
+			"would be forgotten and be born again as",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			log := failure(t, func(t testing.TB) { fuzzOnce(t, tt.broken.born, Nodes(3), tt.data) })

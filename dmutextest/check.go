@@ -13,8 +13,9 @@ import (
 type Machine interface {
 	dmutex.Machine
 
-	// AppendText appends the whole state in canonical form: machines of equal
-	// text behave alike for ever.
+	// AppendText appends the whole state in canonical form: machines of one
+	// algorithm, with its options, and one group that have equal text behave
+	// alike for ever.
 	encoding.TextAppender
 
 	// Clone returns an independent copy, itself a Machine of this package.
@@ -38,9 +39,8 @@ var (
 	ErrLivelock = errors.New("livelock")
 
 	// ErrLeftBehind: everybody is Idle, no message is on its way, and yet a
-	// [dmutex.Forgetter] will not be forgotten, nor has it a method
-	// Keeps() bool that reports true: that it would be but for something that
-	// outlives requests, such as a token.
+	// [dmutex.Forgetter] will not be forgotten, nor is it a [dmutex.Keeper] that
+	// keeps something.
 	ErrLeftBehind = errors.New("left behind")
 
 	// ErrRefused: a machine returned an error though nobody made a mistake.
@@ -101,11 +101,6 @@ func (v verb) lawful(p dmutex.Phase) bool {
 // A ticker is a machine to which time matters.
 type ticker interface {
 	Tick() ([]dmutex.Message, error)
-}
-
-// A keeper is a Forgetter that may be at rest and yet not forgotten.
-type keeper interface {
-	Keeps() bool
 }
 
 // A group is what all machines of a run are born with.
@@ -246,7 +241,7 @@ func (g *group) inspect(m Machine, self dmutex.NodeID) (local, *fault) {
 	}
 	if f, ok := m.(dmutex.Forgetter); ok {
 		clock, fence, forget := f.Forget()
-		k, ok := m.(keeper)
+		k, ok := m.(dmutex.Keeper)
 		l.clean = forget || ok && k.Keeps()
 		if forget {
 			return l, g.forgets(l, self, clock, fence)
