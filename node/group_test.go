@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -183,19 +184,20 @@ func TestHeldIsRemembered(t *testing.T) {
 // than all that it answered before.
 func TestTimeIsRemembered(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
-		g.open(2)
+		g.open(3)
 		for range 50 { // 1's requests reach high times
 			require.NoError(t, g.acquire(1, "x").Release())
 		}
-		g.net.Cut(2, 1) // 2 answers, but the answer is delayed
+		g.net.Cut(3, 1) // 2 answers at once, 3's answer is delayed
 		first := g.acquireLater(t.Context(), 1, "x")
-		for i := range 2000 {
+		for i := range 2000 { // 2 answers these too, and forgets x
 			ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
-			_, err := g.mutex(2, fmt.Sprint("other ", i)).Acquire(ctx)
+			_, err := g.mutex(1, fmt.Sprint("other ", i)).Acquire(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			cancel()
 		}
 		second := g.acquireLater(t.Context(), 2, "x")
+		time.Sleep(time.Minute)
 		g.net.Heal()
 		o := <-first
 		require.NoError(t, o.err)
@@ -211,24 +213,86 @@ func TestTimeIsRemembered(t *testing.T) {
 	})
 }
 
-// A grant that meets the end of its wait is either had or given back.
+// A grant that meets the end of its wait is given back.
 func TestGrantMeetsCancel(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the waiter runs when both have happened
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)
-		for range 500 {
+		for range 100 {
 			held := g.acquire(1, "x")
 			ctx, cancel := context.WithCancel(t.Context())
 			waiting := g.acquireLater(ctx, 1, "x")
-			go cancel()
+			cancel()
 			require.NoError(t, held.Release())
 			if o := <-waiting; o.err == nil {
 				require.NoError(t, o.held.Release())
 			} else {
 				require.ErrorIs(t, o.err, context.Canceled)
 			}
-			cancel()
 		}
 		require.NoError(t, g.acquire(1, "x").Release())
+	})
+}
+
+// Early is what a peer says that is ready before we are: it waits, within
+// bounds.
+func TestEarly(t *testing.T) {
+	early := func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		g.start(2)
+		g.start(3)
+		time.Sleep(time.Second)
+		g.net.Cut(3, 2) // they have met, but 2 will not hear that 3 has met 1
+		g.start(1)
+		require.NoError(t, g.nodes[1].Ready(t.Context()))
+		time.Sleep(time.Second)
+		require.Equal(t, []dmutex.NodeID{3}, g.nodes[2].Status().Unready)
+	}
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		early(t, g)
+		waiting := g.acquireLater(t.Context(), 1, "x")
+		time.Sleep(time.Minute)
+		select {
+		case <-waiting:
+			require.Fail(t, "2 has acted before everybody had met everybody")
+		default:
+		}
+		g.net.Heal()
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		early(t, g)
+		for i := range 5000 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
+			_, err := g.mutex(1, fmt.Sprint(string(make([]byte, 240)), i)).Acquire(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			cancel()
+		}
+		require.ErrorIs(t, g.nodes[2].Status().Err, node.ErrOverflow)
+	})
+}
+
+// A request that was withdrawn and can have no answer any more is not taken up
+// again.
+func TestLeftWithdrawn(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		require.NoError(t, g.acquire(2, "y").Release())
+		time.Sleep(time.Second)
+		g.net.Cut(2, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := g.acquireLater(ctx, 2, "x")
+		cancel()
+		require.ErrorIs(t, (<-asked).err, context.Canceled)
+		closed := make(chan error)
+		go func() { closed <- g.nodes[1].Close(t.Context()) }()
+		synctest.Wait()
+		g.net.Heal()
+		require.NoError(t, <-closed)
+		_, err := g.mutex(2, "x").Acquire(t.Context())
+		require.ErrorIs(t, err, node.ErrLeft)
 	})
 }
 

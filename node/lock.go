@@ -93,9 +93,6 @@ func (l *lock) join(h *Held, trying bool) error {
 	if l.broken != nil {
 		return l.broken
 	}
-	if trying && (l.held != nil || len(l.waiters) > 0) {
-		return l.busy()
-	}
 	h.lock = l
 	l.waiters = append(l.waiters, h)
 	if trying {
@@ -107,7 +104,7 @@ func (l *lock) join(h *Held, trying bool) error {
 	case h.state == failed:
 		return h.err
 	case h.state == waiting && trying && h.unheard == 0:
-		l.quit(h) // a withdrawn request of ours is still on its way: nobody is asked anew
+		l.quit(h) // somebody here has it, or is before us: nobody was asked
 		return l.busy()
 	case h.state == waiting:
 		h.ready = make(chan struct{})
@@ -216,7 +213,7 @@ func (l *lock) send(out []dmutex.Message) {
 	for _, m := range out {
 		if err := l.shard.node.peer(m.To).send(l.name, m, l.trying); err != nil {
 			l.stop(err)
-			continue
+			return
 		}
 		l.shard.sent[m.Kind]++
 	}
@@ -329,16 +326,4 @@ func (s *shard) withdrawn() bool {
 		}
 	}
 	return false
-}
-
-// confess stops the locks for which the others wait for this node in vain, now
-// that it leaves.
-func (s *shard) confess() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.locks {
-		if l.withdrawn() {
-			l.stop(&PeerError{s.node.cfg.Self, ErrLeft})
-		}
-	}
 }

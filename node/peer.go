@@ -136,7 +136,7 @@ func (p *peer) act(event session.Event, lost bool) {
 			p.node.failClosed(&PeerError{p.id, ErrRestarted})
 			return
 		}
-		p.early.clear() // nothing has come of it
+		// Nobody has acted yet, for we have not said that we are ready.
 		if p.ready.Swap(false) {
 			p.node.unready.Add(1)
 		}
