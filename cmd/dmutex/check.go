@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -32,13 +37,13 @@ type checkCmd struct {
 func (checkCmd) Help() string {
 	return `The group is made of the real machines. Every order of events that the network allows is tried, breadth first, and in ` +
 		`each state it is checked that no two nodes are in the critical section, that fences rise, that nobody waits for ever, and ` +
-		`that nothing is left over at the end. What is wrong is shown as the shortest script that leads to it; package dmutextest ` +
+		`that nothing is left over at the end. What is wrong is shown, below the verdicts, as the shortest script that leads to it; package dmutextest ` +
 		`replays it.
 
 The number of states multiplies with each node and request. 2 nodes and 3 requests, or 3 nodes and 1 request, take seconds.
 
 Exit status: 0 if every run has been seen and is right; 1 if one is wrong; 2 if the command line is wrong; 3 if the check was ` +
-		`stopped by --max-states.`
+		`stopped, by --max-states or Ctrl-C.`
 }
 
 // Validate refuses what could not be run.
@@ -166,46 +171,108 @@ type violation struct {
 
 // Run checks one algorithm or all, and reports.
 func (c *checkCmd) Run(con *console) error {
-	results := []checked{}
-	status := error(nil)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	v := verdicts{OK: true, Checks: []checked{}}
 	for _, a := range chosen(c.Algorithm) {
-		r, err := c.check(a, newProgress(con.err, 1))
+		r, err := c.check(ctx, a, newProgress(con.err, 1))
 		if err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
-		results = append(results, r)
-		switch {
-		case r.Verdict == wrong:
-			status = errFailed
-		case r.Verdict == stopped && status == nil:
-			status = fmt.Errorf("%s: stopped after %d states with nothing wrong; --max-states=0 goes to the end", a.name, r.States)
-		}
+		v.Checks = append(v.Checks, r)
+		v.OK = v.OK && r.Verdict == clean
 		if !c.JSON {
 			if _, err := fmt.Fprint(con.out, r.text()); err != nil {
 				return err
 			}
 		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
+	var err error
 	if c.JSON {
 		enc := json.NewEncoder(con.out)
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)
-		if err := enc.Encode(verdicts{status == nil, results}); err != nil {
-			return err
-		}
-	} else if status == nil {
-		if _, err := fmt.Fprintf(con.out, "\n%s\n", wrap(proved, 96)); err != nil {
-			return err
+		err = enc.Encode(v)
+	} else {
+		_, err = fmt.Fprint(con.out, v.closing(c.network))
+	}
+	failed, halted := v.named(wrong), v.named(stopped)
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		last := v.Checks[len(v.Checks)-1]
+		return fmt.Errorf("interrupted: %s stopped after %s states", last.Algorithm, thousands(last.States))
+	case failed != nil:
+		return errFailed
+	case halted != nil:
+		return fmt.Errorf("%s: stopped after %s states with nothing wrong; --max-states=0 goes to the end", strings.Join(halted, ", "), thousands(c.MaxStates))
+	}
+	return nil
+}
+
+// named returns the algorithms of that verdict.
+func (v verdicts) named(verdict string) (names []string) {
+	for _, r := range v.Checks {
+		if r.Verdict == verdict {
+			names = append(names, r.Algorithm)
 		}
 	}
-	return status
+	return names
+}
+
+// closing is what stands below the verdicts: the scripts of what is wrong, and
+// what it all means.
+func (v verdicts) closing(network dmutextest.Network) string {
+	var b strings.Builder
+	narrow := false
+	for _, r := range v.Checks {
+		if r.Violation != nil {
+			fmt.Fprintf(&b, "\n%s:\n\n%s", r.Algorithm, r.Violation.Script)
+			narrow = narrow || r.Violation.Kind == dmutextest.ErrChannel.Error()
+		}
+	}
+	failed, halted := v.named(wrong), v.named(stopped)
+	said := proved
+	switch {
+	case failed != nil:
+		said = fmt.Sprintf("%d of %d failed: %s.", len(failed), len(v.Checks), strings.Join(failed, ", "))
+		if !narrow {
+			said += needs(network)
+		}
+		if halted != nil {
+			said += fmt.Sprintf(" Stopped before the end: %s.", strings.Join(halted, ", "))
+		}
+	case halted != nil:
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\n%s\n", wrap(said, 96))
+	return b.String()
 }
 
 const proved = `In every run of these groups nobody met another in the critical section, every fence was higher than the last, and in ` +
 	`the end every request had been granted or withdrawn and nothing was left over.`
 
-// check explores one algorithm.
-func (c *checkCmd) check(a algorithm, p *progress) (checked, error) {
+// needs says what the machines that failed on this network miss.
+func needs(network dmutextest.Network) string {
+	switch {
+	case network.Losses > 0:
+		return " The machines assume that no message is lost; the session below them (package transport/session) repairs losses."
+	case network.Unordered && network.Duplicates > 0:
+		return " They need messages in order and each once; the session below them keeps it."
+	case network.Unordered:
+		return " They need messages in order; the session below them keeps it."
+	case network.Duplicates > 0:
+		return " They need each message once; the session below them keeps it."
+	}
+	return ""
+}
+
+// check explores one algorithm, until ctx ends.
+func (c *checkCmd) check(ctx context.Context, a algorithm, p *progress) (checked, error) {
 	r := checked{
 		Algorithm: a.name, Nodes: c.Nodes, Requests: c.Requests, Cancel: c.Cancel, Network: c.network.String(),
 	}
@@ -231,8 +298,21 @@ func (c *checkCmd) check(a algorithm, p *progress) (checked, error) {
 		config.Cancels = []int{1}
 	}
 	began := time.Now()
-	config.Progress = func(now dmutextest.Report) { p.live(soFar(a.name, now, time.Since(began))) }
-	report, err := dmutextest.Explore(config)
+	var report dmutextest.Report
+	config.Progress = func(now dmutextest.Report) {
+		if ctx.Err() != nil {
+			report = now
+			runtime.Goexit() // the only way out of Explore
+		}
+		p.live(soFar(a.name, now, time.Since(began)))
+	}
+	var err error
+	explored := make(chan struct{})
+	go func() {
+		defer close(explored)
+		report, err = dmutextest.Explore(config)
+	}()
+	<-explored
 	p.clear()
 	r.Seconds = time.Since(began).Seconds()
 	r.States, r.Steps, r.Depth, r.Channel = report.States, report.Steps, report.Depth, report.Most
@@ -252,7 +332,7 @@ func (c *checkCmd) check(a algorithm, p *progress) (checked, error) {
 	return r, nil
 }
 
-// text is the verdict on a line, and what is wrong below it.
+// text is the verdict on a line, and the quorums below it if they were given.
 func (r checked) text() string {
 	var b strings.Builder
 	of := fmt.Sprintf("%s x %s", several(r.Nodes, "node"), several(r.Requests, "request"))
@@ -261,7 +341,7 @@ func (r checked) text() string {
 	}
 	fmt.Fprintf(&b, "%-14s %s, %s: %s. %s states, depth %d, in %.1f s", r.Algorithm, of, r.Network, r.Verdict, thousands(r.States), r.Depth, r.Seconds)
 	if r.Verdict == clean {
-		fmt.Fprintf(&b, "; %d to %d messages a run", r.Least, r.Greatest)
+		fmt.Fprintf(&b, "; %s a run", messagesOf(r.Least, r.Greatest))
 	}
 	b.WriteString("\n")
 	for site := range uint64(r.Nodes) {
@@ -269,10 +349,14 @@ func (r checked) text() string {
 			fmt.Fprintf(&b, "  node %d asks %s\n", site+1, q)
 		}
 	}
-	if v := r.Violation; v != nil {
-		fmt.Fprintf(&b, "\n%s", v.Script)
-	}
 	return b.String()
+}
+
+func messagesOf(least, greatest int) string {
+	if least == greatest {
+		return several(least, "message")
+	}
+	return fmt.Sprintf("%d to %d messages", least, greatest)
 }
 
 // soFar tells how far an exploration is.

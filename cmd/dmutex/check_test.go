@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -79,13 +81,46 @@ func TestCheckJSON(t *testing.T) {
 	require.Contains(t, stdout, "1->2 REQUEST", "readable as it is")
 }
 
+// What failed is summed up below the scripts, with what the machines miss.
+func TestCheckClosing(t *testing.T) {
+	for _, c := range []struct{ network, closing string }{
+		{"unordered", "\n3 of 8 failed: lamport, lamport-omit, ring. They need messages in order; the session below them\nkeeps it.\n"},
+		{"duplicating", "\n1 of 8 failed: ring. They need each message once; the session below them keeps it.\n"},
+		{"unordered, 1 duplicate", "They need messages in order and\neach once;"},
+		{"lossy", "The machines assume that no\nmessage is lost; the session below them (package transport/session) repairs losses.\n"},
+		{"fifo, channel 1", "suzukikasami, ring.\n"},
+	} {
+		status, stdout, stderr := tool("check", "--requests=1", "--network", c.network)
+		require.Equal(t, statusFailed, status, c.network)
+		require.Empty(t, stderr)
+		require.Contains(t, stdout, c.closing)
+		require.NotRegexp(t, `(?s)\ngroup.*: clean\.`, stdout, "scripts come after all verdicts")
+	}
+}
+
+// Ctrl-C ends an exploration, and what was seen so far is reported.
+func TestCheckInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := checkCmd{Nodes: 4, Requests: 9}
+	r, err := c.check(ctx, algorithms[0], newProgress(io.Discard, 1))
+	require.NoError(t, err)
+	require.Equal(t, stopped, r.Verdict)
+	require.Positive(t, r.States)
+	require.Less(t, r.States, 100)
+}
+
 // A check that does not come to its end proves nothing, and says so.
 func TestCheckStopped(t *testing.T) {
 	status, stdout, stderr := tool("check", "--algorithm=ricart", "--nodes=3", "--max-states=100")
 	require.Equal(t, statusIncomplete, status)
 	require.Contains(t, stdout, "fifo: stopped. ")
 	require.NotContains(t, stdout, "In every run")
-	require.Contains(t, stderr, "--max-states=0 goes to the end")
+	require.Equal(t, "dmutex: ricart: stopped after 100 states with nothing wrong; --max-states=0 goes to the end\n", stderr)
+
+	status, stdout, stderr = tool("check", "--nodes=3", "--requests=1", "--max-states=90")
+	require.Equal(t, statusIncomplete, status, stdout)
+	require.Contains(t, stderr, "dmutex: "+algorithmNames()+": stopped after 90 states", stdout)
 
 	status, stdout, _ = tool("check", "--algorithm=ricart", "--nodes=3", "--max-states=100", "--json")
 	require.Equal(t, statusIncomplete, status)
