@@ -29,15 +29,20 @@
 // time; what it writes to must check fences.
 //
 // A crash stops the algorithms in which every node has a say, for good, and
-// the central one if the coordinator or a holder crashes.
+// the central one if the coordinator crashes, or a node that holds or waits.
 //
-// A restart of one member fails closed: whoever knew the former life of the
-// member grants nothing more ([ErrRestarted]), and does not help the new life
-// either, which therefore never meets all members and never becomes ready.
+// A restart of one member fails closed. Nobody acts before all members have met
+// each other; from then on, whoever meets a new life of a member grants nothing
+// more ([ErrRestarted]), and does not help the new life either, which therefore
+// never becomes ready.
 // Locks that are held stay held until they are released. To go on, stop all
 // members and start them again, with a Fence above all that your resources
 // have seen.
 //
 // An orderly Close of one member is no fault: the locks for which it is needed
-// end in [ErrLeft], the others go on.
+// end in [ErrLeft], at all members, and the others go on.
+//
+// Too much at once, while a peer cannot be reached, is refused: when 2 MiB wait
+// for its acknowledgement, Acquire says [ErrOverflow] until there is room. A
+// peer to which more than 4 MiB of answers are owed breaks the group.
 package node

@@ -122,9 +122,10 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 // the owner: whoever has it may release it, from any goroutine. Its methods
 // are safe for concurrent use and none of them waits.
 //
-// A process that is paused while it holds the lock may go on when somebody
-// else holds it; only a resource that refuses lower fences than it has seen is
-// safe from that. Pass Fence along.
+// A write that is still on its way when its process dies, or whose process lost
+// the lock in between, may arrive when somebody else holds it; only a resource
+// that refuses lower fences than it has seen is safe from that. Pass Fence
+// along.
 type Held struct {
 	lock  *lock
 	fence uint64
