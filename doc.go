@@ -2,9 +2,9 @@
 // lock server: each node of a group runs a small state machine for each lock,
 // and the machines talk over whatever network the application already has.
 //
-// This package is the words that all others speak. Who wants a lock, reads
-// package node. Who wants to see, test or drive an algorithm itself, stays
-// here: every algorithm is a [Machine] that does no I/O, starts no goroutine,
+// This package holds the words that all others use. Whoever wants a lock should
+// read package node; whoever wants to see, test or drive an algorithm should
+// stay here: every algorithm is a [Machine] that does no I/O, starts no goroutine,
 // reads no clock and draws no random number.
 //
 // # The driving loop
@@ -41,16 +41,16 @@
 // message. The first delay is from request to entry when nobody else is
 // interested, the second from a release to the next waiting entry.
 //
-//	                     after                    messages an entry  delay         next         channels   one crash stops
-//	central              folklore                 3; own 0           2T; own 0     2T           any order  all, if coordinator or holder
-//	lamport              Lamport '78              3(N-1)             2T            T            in order   all
-//	lamport.OmitReplies  Lamport '78              2(N-1) to 3(N-1)   2T            T            in order   all
-//	ricart               Ricart, Agrawala '81     2(N-1)             2T            T            any order  all
-//	ricart.Carvalho      Carvalho, Roucairol '83  0 to 2(N-1)        2T or 0       T            any order  those who must ask it
-//	maekawa              Maekawa '85              3(K-1) to 6(K-1)   2T            2T           any order  those who ask it, at least
-//	suzukikasami         Suzuki, Kasami '85       N or 0             2T or 0       T            any order  all, once it has the token
-//	ring                 Le Lann '77              0 to N             NT or 0       T to (N-1)T  in order   all
-//	ring.Circulate       Le Lann '77              1 or more          to N(T+pace)  T to (N-1)T  any order  all
+//	                     after                    messages an entry       delay         next                   channels   one crash stops
+//	central              folklore                 3; own 0                2T; own 0     2T                     any order  all, if coordinator, holder, or once next
+//	lamport              Lamport '78              3(N-1)                  2T            T                      in order   all
+//	lamport.OmitReplies  Lamport '78              2(N-1) to 3(N-1)        2T            T                      in order   all
+//	ricart               Ricart, Agrawala '81     2(N-1)                  2T            T                      any order  all
+//	ricart.Carvalho      Carvalho, Roucairol '83  0 to 2(N-1)             2T or 0       T                      any order  those who must ask it, and so on
+//	maekawa              Maekawa '85              3(K-1), mean to 6(K-1)  2T            2T                     any order  all, once one that must ask it asks
+//	suzukikasami         Suzuki, Kasami '85       N or 0                  2T or 0       T                      any order  all, once it has the token
+//	ring                 Le Lann '77              0 to N                  NT or 0       T to NT                in order   all
+//	ring.Circulate       Le Lann '77              1 or more               to N(T+pace)  T to (N-1)T+(N-2)pace  any order  all
 //
 // K is the size of a quorum, such as a row and a column of a grid. All channels
 // must deliver each message exactly once, and some must keep the order of those
