@@ -78,11 +78,15 @@ const (
 	deliver
 	duplicate // deliver, and the message stays
 	lose
+	forget // and be born again
 )
 
-var verbs = [...]string{"request", "cancel", "release", "tick", "deliver", "duplicate", "lose"}
+var verbs = [...]string{"request", "cancel", "release", "tick", "deliver", "duplicate", "lose", "forget"}
 
 func (v verb) String() string { return verbs[v] }
+
+// local reports whether a node does it by itself.
+func (v verb) local() bool { return v < deliver || v == forget }
 
 // lawful reports whether a node may do it in a phase.
 func (v verb) lawful(p dmutex.Phase) bool {
@@ -224,6 +228,7 @@ type local struct {
 	text    string
 	phase   dmutex.Phase
 	fence   uint64
+	forgets bool // it may be forgotten
 	clean   bool // it may be forgotten, or keeps something, or is of a kind that never is
 	stirs   bool // a tick changes something
 }
@@ -240,27 +245,38 @@ func (g *group) inspect(m Machine, self dmutex.NodeID) (local, *fault) {
 		l.stirs = err != nil || len(out) > 0 || text(c) != l.text
 	}
 	if f, ok := m.(dmutex.Forgetter); ok {
-		clock, fence, forget := f.Forget()
+		_, _, l.forgets = f.Forget()
 		k, ok := m.(dmutex.Keeper)
-		l.clean = forget || ok && k.Keeps()
-		if forget {
-			return l, g.forgets(l, self, clock, fence)
+		l.clean = l.forgets || ok && k.Keeps()
+		if l.forgets {
+			return l, g.forgotten(l)
 		}
 	}
 	return l, nil
 }
 
-// forgets checks the law of [dmutex.Forgetter].
-func (g *group) forgets(l local, self dmutex.NodeID, clock, fence uint64) *fault {
-	fresh := group{g.algorithm, g.members, dmutex.None, fence}
-	m, err := fresh.birth(self, clock)
-	if err != nil {
-		return faultf(ErrContract, "%q would be forgotten and cannot be born again: %v", l.text, err)
+// forgotten checks the law of [dmutex.Forgetter].
+func (g *group) forgotten(l local) *fault {
+	m, f := g.reborn(l.machine, l.self, 0)
+	if f != nil {
+		return f
 	}
 	if t := text(m); t != l.text {
 		return faultf(ErrContract, "%q would be forgotten and be born again as %q", l.text, t)
 	}
 	return nil
+}
+
+// reborn returns what takes the place of a machine that is forgotten, with a
+// clock and a fence that are so much higher than they need be.
+func (g *group) reborn(m Machine, self dmutex.NodeID, more uint64) (Machine, *fault) {
+	clock, fence, _ := m.(dmutex.Forgetter).Forget()
+	fresh := group{g.algorithm, g.members, dmutex.None, fence + more}
+	born, err := fresh.birth(self, clock+more)
+	if err != nil {
+		return nil, faultf(ErrContract, "%q would be forgotten and cannot be born again: %v", text(m), err)
+	}
+	return born, nil
 }
 
 func text(m Machine) string {

@@ -2,12 +2,16 @@ package dmutextest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
 )
 
@@ -117,6 +121,65 @@ func TestExploreBirth(t *testing.T) {
 			require.ErrorIs(t, err, tt.kind)
 		})
 	}
+}
+
+// A node that forgets may go on from a higher clock and a higher fence than it
+// had, at any time that its machine lets it.
+func TestExploreForgets(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		algorithm         dmutex.Algorithm
+		network           Network
+		requests, cancels []int
+		forgets           []int
+	}{
+		{"ricart", ricart.New, Unordered, []int{2, 2}, []int{1}, []int{2}},
+		{"ricart", ricart.New, Unordered, []int{1, 1, 1}, nil, []int{1, 1, 0}},
+		{"central", central.New, Unordered, []int{2, 2}, []int{1}, []int{2}},
+		{"central", central.New, Unordered, []int{1, 1, 1}, []int{1}, []int{1}},
+		{"lamport", lamport.New, FIFO, []int{2, 2}, []int{1}, []int{2}},
+		{"lamport", lamport.New, FIFO, []int{1, 1, 0}, nil, []int{1, 0, 0}},
+		{"maekawa", maekawa.New, FIFO, []int{2, 2}, []int{1}, []int{2}},
+		{"maekawa", maekawa.New, FIFO, []int{1, 1, 1}, nil, []int{1, 0, 0}},
+	} {
+		t.Run(fmt.Sprint(tt.name, " ", len(tt.requests)), func(t *testing.T) {
+			c := Config{
+				Algorithm: tt.algorithm, Members: Nodes(len(tt.requests)), Network: tt.network,
+				Requests: tt.requests, Cancels: tt.cancels,
+			}
+			without, err := Explore(c)
+			require.NoError(t, err)
+			c.Forgets = tt.forgets
+			r, err := Explore(c)
+			require.NoError(t, err)
+			t.Log(r)
+			require.True(t, r.Complete)
+			require.Greater(t, r.States, without.States)
+			require.False(t, r.Dense)
+		})
+	}
+}
+
+// A machine that takes no more than the fence it expects does not bear a node
+// that forgets.
+func TestExploreForgetsFinds(t *testing.T) {
+	c := Config{Members: Nodes(2), Requests: []int{1}, Algorithm: broken{
+		handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
+			if _, fence, _ := b.Machine.Forget(); m.Fence > fence+1 {
+				return nil, dmutex.ErrPeer
+			}
+			return b.Machine.Handle(m)
+		},
+	}.born}
+	_, err := Explore(c)
+	require.NoError(t, err)
+	c.Forgets = []int{2}
+	_, err = Explore(c)
+	var v *Violation
+	require.ErrorAs(t, err, &v)
+	require.Equal(t, ErrRefused, v.Kind)
+	require.Contains(t, v.Script, "\nforget ")
+	require.NotContains(t, v.Script, "it does no harm")
 }
 
 func TestExploreRefuses(t *testing.T) {
@@ -282,6 +345,7 @@ func TestReplayRefuses(t *testing.T) {
 		{group + "request", "invalid syntax"},
 		{group + "request 3", "there is no such node"},
 		{group + "state 3", "there is no such node"},
+		{group + "request 1\nforget 1", "does not let itself be forgotten"},
 		{group + "tick 1", "this machine has no Tick"},
 		{group + "deliver 1->2", "no such message is on its way"},
 		{group + "request 1\nfence 3", "the group is at work already"},

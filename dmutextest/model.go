@@ -24,6 +24,11 @@ type Config struct {
 	// time passes and they tick without limit.
 	Requests, Cancels, Ticks []int
 
+	// Forgets is how often, in the same form, a node may forget its machine
+	// when that lets it (see dmutex.Forgetter). The next one is born with a
+	// clock and a fence that are higher by one than they need be.
+	Forgets []int
+
 	// MaxStates cuts an exploration short; 0 does not.
 	MaxStates int
 
@@ -37,7 +42,7 @@ type Config struct {
 // is then a short list of numbers:
 //
 //	the state of each machine
-//	what each node may still do: requests | cancels<<8 | ticks<<16
+//	what each node may still do: requests | cancels<<8 | ticks<<16 | forgets<<24
 //	duplicates | losses<<16 that may still happen
 //	the highest fence granted, in two halves
 //	the messages on their way, by channel and age, or by number if unordered
@@ -110,7 +115,7 @@ func newModel(c Config) (*model, []uint32, error) {
 			return nil, nil, m.tell(f, nil)
 		}
 		s[i] = id
-		for shift, list := range [][]int{c.Requests, c.Cancels, c.Ticks} {
+		for shift, list := range [][]int{c.Requests, c.Cancels, c.Ticks, c.Forgets} {
 			left, err := budget(list, i, m.n)
 			if err != nil {
 				return nil, nil, err
@@ -200,7 +205,13 @@ func (m *model) run(i int, from uint32, do verb, msg uint32) (s step) {
 	if do == deliver {
 		in = m.flights[msg].Clone()
 	}
-	out, f := act(machine, m.members[i], do, in)
+	var out []dmutex.Message
+	var f *fault
+	if do == forget {
+		machine, f = m.reborn(machine, m.members[i], 1)
+	} else {
+		out, f = act(machine, m.members[i], do, in)
+	}
 	if f == nil {
 		f = m.addressed(out)
 	}
@@ -241,8 +252,11 @@ func (m *model) possible(s []uint32) []action {
 		case l.phase == dmutex.Held:
 			list = append(list, action{release, i})
 		}
-		if l.stirs && (calm || left>>16 > 0) {
+		if l.stirs && (calm || left>>16&0xff > 0) {
 			list = append(list, action{tick, i})
+		}
+		if l.forgets && left>>24 > 0 {
+			list = append(list, action{forget, i})
 		}
 	}
 	wire := s[m.head():]
@@ -294,11 +308,13 @@ func (m *model) leadsTo(s []uint32, a action) ([]uint32, *fault) {
 	case cancel:
 		s[m.n+node] -= 1 << 8
 	case tick:
-		if s[m.n+node]>>16 > 0 {
+		if s[m.n+node]>>16&0xff > 0 {
 			s[m.n+node] -= 1 << 16
 		}
+	case forget:
+		s[m.n+node] -= 1 << 24
 	}
-	if a.do < deliver {
+	if a.do.local() {
 		return m.move(s, node, m.step(node, s[node], a.do, 0))
 	}
 	at := m.head() + a.at
@@ -380,7 +396,7 @@ func (m *model) rests(s []uint32) *fault {
 
 // command is an action as scripts write it.
 func (m *model) command(s []uint32, a action) string {
-	if a.do < deliver {
+	if a.do.local() {
 		return fmt.Sprint(a.do, " ", m.members[a.at])
 	}
 	return fmt.Sprint(a.do, " ", m.flights[s[m.head()+a.at]].Message.String())

@@ -30,6 +30,7 @@ import (
 //	cancel 2
 //	release 2
 //	tick 2
+//	forget 2                        its machine; see Config.Forgets
 //	deliver 2->1                    the oldest message from 2 to 1
 //	deliver 2->1 REPLY              the oldest that begins like this
 //	deliver 2->1 REPLY attempt=1    if there is one just like this, that one
@@ -113,6 +114,8 @@ func (p *play) do(words []string) error {
 		return p.state(rest)
 	case name != do.String():
 		return errors.New("there is no such command")
+	case do == forget:
+		return p.forget(rest)
 	case do < deliver:
 		return p.local(do, rest)
 	case do == deliver && rest == "all":
@@ -227,6 +230,27 @@ func (p *play) local(do verb, rest string) error {
 	} else {
 		p.violation(faultf(ErrContract, "%d was not in the phase to %v", p.members[i], do))
 	}
+	return nil
+}
+
+// forget lets a node forget its machine.
+func (p *play) forget(rest string) error {
+	i, err := p.node(rest)
+	if err != nil {
+		return err
+	}
+	l, _ := p.inspect(p.machines[i], p.members[i])
+	if !l.forgets {
+		return errors.New("this machine does not let itself be forgotten")
+	}
+	m, f := p.reborn(p.machines[i], p.members[i], 1)
+	if f != nil {
+		p.violation(f)
+		return nil
+	}
+	p.machines[i] = m
+	p.look(i)
+	p.rest()
 	return nil
 }
 
