@@ -13,6 +13,7 @@ import (
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
 )
 
 // The violations that no lock of ours commits, even weakened; the others are in
@@ -135,8 +136,12 @@ func TestExploreForgets(t *testing.T) {
 	}{
 		{"ricart", ricart.New, Unordered, []int{2, 2}, []int{1}, []int{2}},
 		{"ricart", ricart.New, Unordered, []int{1, 1, 1}, nil, []int{1, 1, 0}},
+		{"carvalho", ricart.Carvalho, Unordered, []int{2, 2}, []int{1}, []int{2}},
+		{"carvalho", ricart.Carvalho, Unordered, []int{1, 1, 1}, nil, []int{1, 0, 0}},
 		{"central", central.New, Unordered, []int{2, 2}, []int{1}, []int{2}},
 		{"central", central.New, Unordered, []int{1, 1, 1}, []int{1}, []int{1}},
+		{"ring", ring.New, FIFO, []int{2, 2}, []int{1}, []int{2}},
+		{"ring", ring.New, FIFO, []int{1, 1, 1}, nil, []int{1}},
 		{"lamport", lamport.New, FIFO, []int{2, 2}, []int{1}, []int{2}},
 		{"lamport", lamport.New, FIFO, []int{1, 1, 0}, nil, []int{1, 0, 0}},
 		{"maekawa", maekawa.New, FIFO, []int{2, 2}, []int{1}, []int{2}},

@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-// Long skips a test that takes long, unless DMUTEX_LONG=1.
+// Long skips a test that takes long, unless DMUTEX_LONG is set, such as to 1.
 func Long(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
 		t.Skip("takes long; set DMUTEX_LONG=1")
