@@ -87,7 +87,7 @@ func TestCheckClosing(t *testing.T) {
 		{"unordered", "\n3 of 8 failed: lamport, lamport-omit, ring. They need messages in order; the session below them\nkeeps it.\n"},
 		{"duplicating", "\n1 of 8 failed: ring. They need each message once; the session below them keeps it.\n"},
 		{"unordered, 1 duplicate", "They need messages in order and\neach once;"},
-		{"lossy", "The machines assume that no\nmessage is lost; the session below them (package transport/session) repairs losses.\n"},
+		{"lossy", "The machines assume that no message is lost; the session below them (package transport/session)\nrepairs losses.\n"},
 		{"fifo, channel 1", "suzukikasami, ring.\n"},
 	} {
 		status, stdout, stderr := tool("check", "--requests=1", "--network", c.network)
