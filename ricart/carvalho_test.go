@@ -227,6 +227,39 @@ func TestCarvalhoCost(t *testing.T) {
 	}
 }
 
+// "One node that stops answering stops those that must ask it and, through those
+// who wait for it, everybody who must ask them."
+func TestCarvalhoCrash(t *testing.T) {
+	down := dmutex.None
+	machines := make([]dmutex.Machine, 3)
+	for i, self := range dmutextest.Nodes(3) {
+		m, err := Carvalho(dmutex.Start{Self: self, Members: dmutextest.Nodes(3)})
+		require.NoError(t, err)
+		machines[i] = m
+	}
+	one, two := machines[0], machines[1]
+	send := func(out []dmutex.Message, err error) {
+		require.NoError(t, err)
+		for wire := slices.Clone(out); len(wire) > 0; wire = wire[1:] {
+			if wire[0].To != down {
+				out, err := machines[wire[0].To-1].Handle(wire[0])
+				require.NoError(t, err)
+				wire = append(wire, out...)
+			}
+		}
+	}
+	send(one.Request())
+	send(one.Release())
+	down = 3
+	send(one.Request())
+	require.Equal(t, dmutex.Held, one.Phase(), "it has all permissions")
+	send(one.Release())
+	send(two.Request())
+	require.Equal(t, dmutex.Waiting, two.Phase(), "it must ask the dead node")
+	send(one.Request())
+	require.Equal(t, dmutex.Waiting, one.Phase(), "it must ask the one that waits")
+}
+
 // Grants follow stamps only where requests conflict: taken for fences, stamps
 // go down.
 func TestCarvalhoOrder(t *testing.T) {
