@@ -76,10 +76,13 @@
 // an entry, and a random load about 4(K-1): testdata/messages.txt. (The paper's
 // bound of 5(K-1) is not proved for the corrected rules.) The delay is two
 // message hops when nobody else is interested, two from a release to the next
-// entry, and one if the arbiter between is one of the two. The channels may
+// entry, and one if the arbiter between is one of the two. (Up to four were seen
+// where a request was made just before the release and a vote had to be asked
+// back.) The channels may
 // reorder messages, though the paper's may not: every message names its request,
 // and an INQUIRE that overtakes its REPLY is remembered. They must not repeat
-// them. In order, at most 6 are on their way from one node to another.
+// them. In the groups explored, at most 6 were on their way from one node to
+// another.
 //
 // Crashes. A node that stops as an arbiter stops those whose quorums it is in.
 // The others go on until one of those asks: it gets and keeps the votes of the
