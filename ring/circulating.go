@@ -25,7 +25,8 @@ type Circulating struct {
 // An idle ring of N nodes sends one message every pace ticks and one hop, for
 // ever. When everybody always wants the lock an entry costs 1 message. A
 // request waits for up to N hops and N-1 times the pace, and for those on the
-// way who enter. The channels may reorder messages, but not repeat them.
+// way who enter: from a release to the next entry pass up to N-1 hops, and the
+// pace at each of up to N-2 idle nodes between. The channels may reorder messages, but not repeat them.
 func Circulate(pace int, order ...dmutex.NodeID) dmutex.Algorithm {
 	order = slices.Clone(order)
 	return func(s dmutex.Start) (dmutex.Machine, error) {
@@ -70,7 +71,7 @@ func (c *Circulating) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err := c.check(msg); err != nil {
 		return nil, err
 	}
-	if msg.Kind != dmutex.Token || len(msg.Nodes) > 0 {
+	if msg.Kind != dmutex.Token || len(msg.Nodes) > 0 || len(msg.Numbers) > 0 {
 		return nil, c.site.Refuse(msg, "in this ring there is only the token, and it carries no list")
 	}
 	c.take(msg)

@@ -82,6 +82,8 @@ func (m *Machine) impossible(msg dmutex.Message) string {
 	switch {
 	case msg.Kind != dmutex.Request && msg.Kind != dmutex.Token:
 		return "the ring has no such message"
+	case len(msg.Numbers) > 0:
+		return "there are no numbers in the ring"
 	case len(msg.Nodes) == 0:
 		return "it names nobody who wants the token"
 	case msg.Kind == dmutex.Request && len(msg.Nodes) > 1:

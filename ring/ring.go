@@ -32,7 +32,9 @@
 // an isolated request: a WANT or the TOKEN crosses each edge of the ring. In
 // any run it is at most N an entry, and 2 when everybody always wants the
 // token. The delay is N hops when nobody else is interested, and 1 to N-1 hops
-// from a release to the next entry. One node that stops breaks the ring.
+// from a release to the next entry, or up to N if its WANT was sent just before
+// the release: the two then share the way around. One node that stops breaks the
+// ring.
 //
 // Departures: messages carry the highest fence known; a cancelled request runs
 // its course as [dmutex.Site] tells.

@@ -296,6 +296,8 @@ func TestRefuses(t *testing.T) {
 		{New, 1, dmutex.Message{Kind: dmutex.Reply, From: 1, Attempt: 1}, "no such message"},
 		{Circulate(1), 2, token(), "second"},
 		{Circulate(1), 1, token(3), "no list"},
+		{Circulate(1), 1, dmutex.Message{Kind: dmutex.Token, From: 1, Numbers: []uint64{1}}, "no list"},
+		{New, 1, dmutex.Message{Kind: dmutex.Token, From: 1, Numbers: []uint64{1}, Nodes: []dmutex.NodeID{2}}, "numbers"},
 		{Circulate(1), 1, want(1), "only the token"},
 		{Circulate(1), 1, other(token(), 3), "predecessor"},
 	} {
