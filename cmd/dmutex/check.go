@@ -69,7 +69,7 @@ func (c *checkCmd) Validate() error {
 		return errors.New("--quorums needs --algorithm=maekawa")
 	case c.Quorums != "":
 		if _, err := assignQuorums(c.Quorums, c.Nodes); err != nil {
-			return fmt.Errorf("--quorums=%s: %w", c.Quorums, err)
+			return fmt.Errorf("--quorums=%s: %w", c.Quorums, plain(err, "--quorums=degenerate"))
 		}
 	}
 	return nil

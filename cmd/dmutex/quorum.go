@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -26,7 +27,7 @@ func (quorumCmd) Help() string {
 // quorumBuildCmd prints a construction.
 type quorumBuildCmd struct {
 	Kind      string `required:"" help:"Construction: central, majority, grid, rowgrid, fpp, degenerate, tree, hqc, wheel, wall or weighted."`
-	N         int    `name:"n" help:"Number of sites; they are called 1, 2, ..., n. Not for weighted, whose votes say it."`
+	N         int    `name:"n" help:"Number of sites; they are called 1, 2, ..., n. Not for weighted, whose votes say it, and not needed with --widths."`
 	Columns   int    `help:"Columns of a grid or rowgrid; about sqrt(n) if not given."`
 	Degree    int    `help:"Children of a site in a tree (2 if not given), or groups of a group in hqc (3)."`
 	Widths    []int  `help:"Widths of the rows of a wall, the top row first; 1,2,3,... if not given."`
@@ -104,6 +105,9 @@ const maxBuilt = 4096
 // Validate builds the coterie, so that what cannot be built is a mistake in the
 // command line.
 func (c *quorumBuildCmd) Validate() error {
+	if c.Kind == "" {
+		return fmt.Errorf("--kind is missing: choose one of %s", kindNames())
+	}
 	all := kinds()
 	i := slices.IndexFunc(all, func(k kind) bool { return k.name == c.Kind })
 	if i < 0 {
@@ -120,7 +124,17 @@ func (c *quorumBuildCmd) Validate() error {
 			return fmt.Errorf("--%s is not for --kind=%s", o.name, c.Kind)
 		}
 	}
-	if c.N < 0 || c.N > maxBuilt {
+	if c.N == 0 {
+		for _, w := range c.Widths {
+			c.N += max(0, min(w, maxBuilt)) // a wall refuses others
+		}
+	}
+	switch {
+	case c.Kind == "weighted" && c.Votes == nil:
+		return errors.New("--votes is missing: give each site a number of votes, such as --votes=2,1,1")
+	case c.Kind != "weighted" && c.N == 0:
+		return fmt.Errorf("--n is missing: choose 1 to %d sites", maxBuilt)
+	case c.N < 0 || c.N > maxBuilt:
 		return fmt.Errorf("--n=%d: choose 1 to %d sites", c.N, maxBuilt)
 	}
 	sites := make([]int, c.N)
@@ -129,7 +143,16 @@ func (c *quorumBuildCmd) Validate() error {
 	}
 	var err error
 	c.coterie, err = all[i].build(c, sites)
-	return err
+	return plain(err, "--kind degenerate")
+}
+
+// plain says in words of the command line what package quorum advises in words
+// of Go.
+func plain(err error, degenerate string) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.Replace(err.Error(), "use Degenerate", degenerate, 1))
 }
 
 // Run prints the quorums, one a line.

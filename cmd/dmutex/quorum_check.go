@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/dmutex/dmutex/quorum"
 )
@@ -78,6 +79,9 @@ func readLines(text string) (*quorumFile, error) {
 		if line == "" {
 			continue
 		}
+		if strings.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }) {
+			return nil, fmt.Errorf("line %d: %q: this is no text; remove the control characters", i+1, line)
+		}
 		if strings.HasPrefix(line, "{") != strings.HasSuffix(line, "}") {
 			return nil, fmt.Errorf("line %d: %s: close the brace, or leave both out", i+1, line)
 		}
@@ -86,6 +90,11 @@ func readLines(text string) (*quorumFile, error) {
 			return nil, fmt.Errorf("line %d: {%s}: write one quorum a line", i+1, line)
 		}
 		sites := strings.FieldsFunc(line, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\r' })
+		for _, site := range sites {
+			if strings.HasSuffix(site, ":") {
+				return nil, fmt.Errorf("line %d gives a site its quorum; write an assignment as JSON: --assign --json", i+1)
+			}
+		}
 		f.quorums = append(f.quorums, sites)
 		f.lines = append(f.lines, i+1)
 	}
@@ -119,13 +128,22 @@ func (f *quorumFile) add(sites []word) {
 	f.quorums = append(f.quorums, q)
 }
 
+const noList = "it is no list of quorums such as [[1,2],[1,3],[2,3]]"
+
 func readList(text []byte) (*quorumFile, error) {
-	var quorums [][]word
-	if err := json.Unmarshal(text, &quorums); err != nil {
-		return nil, fmt.Errorf("it is no list of quorums such as [[1,2],[1,3],[2,3]]: %w", err)
+	var list []json.RawMessage
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", noList, err)
 	}
 	f := &quorumFile{}
-	for _, q := range quorums {
+	for i, element := range list {
+		if element[0] != '[' {
+			return nil, fmt.Errorf("%s: element %d is no list", noList, i+1)
+		}
+		var q []word
+		if err := json.Unmarshal(element, &q); err != nil {
+			return nil, fmt.Errorf("%s: %w", noList, err)
+		}
 		f.add(q)
 	}
 	return f, nil
@@ -143,8 +161,15 @@ func readObject(text []byte) (*quorumFile, error) {
 		if err != nil {
 			return nil, err
 		}
+		var list json.RawMessage
+		if err := d.Decode(&list); err != nil {
+			return nil, err
+		}
+		if list[0] != '[' {
+			return nil, fmt.Errorf(`it gives no quorum to site %v, as {"1":[1,2],"2":[2,1]} would: %s is no list`, owner, list)
+		}
 		var q []word
-		if err := d.Decode(&q); err != nil {
+		if err := json.Unmarshal(list, &q); err != nil {
 			return nil, fmt.Errorf(`it gives no quorum to site %v, as {"1":[1,2],"2":[2,1]} would: %w`, owner, err)
 		}
 		f.owners = append(f.owners, owner.(string))
@@ -197,7 +222,7 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 		default:
 			fmt.Fprintf(&b, "lines %d and %d: ", lines[v.First], lines[v.Second])
 		}
-		fmt.Fprintln(&b, v)
+		fmt.Fprintln(&b, strings.TrimSuffix(v.Error(), ", or use Minimize"))
 	}
 	if offences > 0 {
 		if offences > named {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 
 // quorumCompareCmd compares constructions.
 type quorumCompareCmd struct {
-	N      int       `name:"n" required:"" help:"Number of sites, 1 to 1024."`
+	N      int       `name:"n" help:"Number of sites, 1 to 1024."`
 	P      []float64 `name:"p" help:"Probability that a site is up, from 0 to 1: one for all sites, or one for each. With it the table is ranked by availability, without by messages."`
 	Format string    `default:"table" enum:"table,csv,json" help:"Output: table, csv or json."`
 	Plot   string    `placeholder:"FILE" help:"Also draw availability against p for each construction into this file, .svg or .png."`
@@ -32,6 +33,9 @@ Two numbers are bounds, and ± is the half width of a 99 percent confidence inte
 
 // Validate refuses what cannot be compared or drawn.
 func (c *quorumCompareCmd) Validate() error {
+	if c.N == 0 {
+		return errors.New("--n is missing: choose 1 to 1024 sites")
+	}
 	if c.N < 1 || c.N > 1024 {
 		return fmt.Errorf("--n=%d: choose 1 to 1024 sites", c.N)
 	}

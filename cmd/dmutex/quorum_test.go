@@ -48,6 +48,7 @@ func TestQuorumBuild(t *testing.T) {
 		{"--kind=tree --n=4 --degree=3", "1 2\n1 3\n1 4\n2 3 4\n"},
 		{"--kind=hqc --n=4 --degree=2", "1 2 3 4\n"},
 		{"--kind=wall --n=3 --widths=1,2", "1 2\n1 3\n2 3\n"},
+		{"--kind=wall --widths=1,2", "1 2\n1 3\n2 3\n"},
 		{"--kind=wheel --n=4", "1 2\n1 3\n1 4\n2 3 4\n"},
 		{"--kind=central --n=3 --assign --json", `{"1":[1],"2":[1],"3":[1]}` + "\n"},
 	} {
@@ -66,12 +67,13 @@ func TestQuorumBuild(t *testing.T) {
 
 func TestQuorumBuildRefuses(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
-		{"--n=7", "--kind=: choose one of"},
+		{"--n=7", "--kind is missing: choose one of"},
 		{"--kind=hexagon --n=7", "--kind=hexagon: choose one of central, majority"},
-		{"--kind=majority", "n = 0"},
+		{"--kind=majority", "--n is missing: choose 1 to 4096 sites"},
+		{"--kind=weighted", "--votes is missing"},
 		{"--kind=majority --n=-3", "choose 1 to 4096 sites"},
 		{"--kind=majority --n=99999", "choose 1 to 4096 sites"},
-		{"--kind=fpp --n=43", "give 31 or 57 sites"},
+		{"--kind=fpp --n=43", "give 31 or 57 sites, or --kind degenerate, which takes any number"},
 		{"--kind=fpp --n=7 --columns=3", "--columns is not for --kind=fpp"},
 		{"--kind=weighted --n=7", "--n is not for --kind=weighted"},
 		{"--kind=weighted --votes=1,1 --threshold=1", "let the threshold be at least 2"},
@@ -106,7 +108,7 @@ func TestQuorumCheck(t *testing.T) {
 		{"JSON numbers", "[[1,2],[2,10],[1,10]]", []string{"a coterie"}, false},
 		{"dominated", "1 2 3\n1 2 4\n1 3 4\n2 3 4\n", []string{"dominated     yes: neither these sites nor all others have a quorum: 1 4\n"}, false},
 		{"disjoint", "1 2 3\n2 5 7\n\n5 7 9\n", []string{"lines 1 and 4: quorum: intersection: quorum 0 {1,2,3} and quorum 2 {5,7,9} share no site", "not a coterie: 1 offence\n"}, true},
-		{"contained", "[[1,2,3],[1,3]]", []string{"quorum: minimality: quorum 0 {1,2,3} contains quorum 1 {1,3}"}, true},
+		{"contained", "[[1,2,3],[1,3]]", []string{"quorum: minimality: quorum 0 {1,2,3} contains quorum 1 {1,3}; remove the larger\n"}, true},
 		{"empty quorum", "1 2\n{}\n", []string{"line 2: quorum: non-emptiness: quorum 1 {} has no site"}, true},
 		{"empty list", "[]", []string{"no quorum is given"}, true},
 		{"twice", "a a\n", []string{"line 1: quorum: duplicate: quorum 0 {a,a} names a site twice"}, true},
@@ -142,9 +144,13 @@ func TestQuorumCheckCannotRead(t *testing.T) {
 		{"# nothing\n", "nothing but comments"},
 		{"1 2}\n", "line 1: 1 2}: close the brace, or leave both out"},
 		{"{1,2},{1,3}\n", "write one quorum a line"},
-		{"[1,2]", "it is no list of quorums such as"},
+		{"[[1,2],2]", "it is no list of quorums such as [[1,2],[1,3],[2,3]]: element 2 is no list"},
+		{"[[1,2],", "it is no list of quorums such as"},
+		{"[[1,[2]]]", "[2] is no site"},
+		{"1: 1 2\n2: 2 1\n", "line 1 gives a site its quorum; write an assignment as JSON: --assign --json"},
+		{"1 2\n1 \x1b[2J\n", "line 2: \"1 \\x1b[2J\": this is no text; remove the control characters"},
 		{"[[1,null]]", "null is no site"},
-		{`{"1":2}`, "it gives no quorum to site 1"},
+		{`{"1":2}`, `it gives no quorum to site 1, as {"1":[1,2],"2":[2,1]} would: 2 is no list`},
 	} {
 		_, err := quorumRun(t, c.file, "check", "-")
 		require.ErrorContains(t, err, c.says, c.file)
@@ -209,7 +215,8 @@ func TestQuorumCompare(t *testing.T) {
 
 func TestQuorumCompareRefuses(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
-		{"--n=0", "choose 1 to 1024 sites"},
+		{"", "--n is missing"},
+		{"--n=-1", "choose 1 to 1024 sites"},
 		{"--n=2000", "choose 1 to 1024 sites"},
 		{"--n=3 --p=1.5", "--p=1.5: choose from 0 to 1"},
 		{"--n=3 --p=0.5,0.5", "--p has 2 probabilities: give one, or one for each of 3 sites"},
