@@ -150,7 +150,7 @@ func TestRefuses(t *testing.T) {
 		{5, []uint64{5, 0}, nil, "one number for each"},
 		{5, []uint64{5, 0, 0, 0}, nil, "one number for each"},
 		{5, []uint64{4, 0, 0}, nil, "another request"},
-		{5, []uint64{5, 0, 1<<62 + 1}, nil, "beyond"},
+		{5, []uint64{5, 0, 1<<61 + 1}, nil, "beyond"},
 		{5, []uint64{5, 0, 0}, []dmutex.NodeID{3, 4}, "different other members"},
 		{5, []uint64{5, 0, 0}, []dmutex.NodeID{3, 3}, "different other members"},
 		{5, []uint64{5, 0, 0}, []dmutex.NodeID{1}, "different other members"},
