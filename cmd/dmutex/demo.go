@@ -107,6 +107,13 @@ func (c *demoCmd) runAll(ctx context.Context, p *progress, r *result) error {
 		defer stop()
 		c.NatsURL = url
 	}
+	if c.Link == "nats" { // a server that cannot be reached is told before any run
+		probe, err := connect(&task{Link: c.Link, NatsURL: c.NatsURL, Self: 1, Prefix: natsPrefix()})
+		probe.close()
+		if err != nil {
+			return err
+		}
+	}
 	dir, err := os.MkdirTemp("", "dmutex-demo-")
 	if err != nil {
 		return err

@@ -96,6 +96,7 @@ func TestDemoNoServer(t *testing.T) {
 	require.Equal(t, statusIncomplete, status)
 	require.Contains(t, stderr, "nats server at "+url)
 	require.Contains(t, r.Error, "nats server at "+url)
+	require.Empty(t, r.Runs, "told before any run")
 }
 
 // A lock that is wrong on purpose is caught, by checks that do not ask it.

@@ -72,7 +72,11 @@ func (c *quorumCompareCmd) Run(con *console) error {
 	if c.Plot == "" {
 		return nil
 	}
-	return plotAvailability(c.Plot, c.N, rows)
+	if err := plotAvailability(c.Plot, c.N, rows); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(con.err, "plot in %s\n", c.Plot)
+	return err
 }
 
 func writeComparison(out io.Writer, rows []quorum.Row, available bool) error {

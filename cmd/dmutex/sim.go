@@ -1,15 +1,19 @@
 package main
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/dmutex/dmutex/dmutextest"
 )
@@ -41,7 +45,7 @@ func (simCmd) Help() string {
 		`Meanwhile it is checked that no two nodes are in the critical section, that fences rise and that all are served.
 
 Exit status: 0 if all messages were within the formula; 1 if not, or if something was wrong; 2 if the command line is wrong; ` +
-		`3 if the command could not be completed.`
+		`3 if the command could not be completed, or was stopped by Ctrl-C.`
 }
 
 // Validate refuses what could not be run.
@@ -139,13 +143,19 @@ type spread struct {
 
 // Run measures everything, and reports.
 func (c *simCmd) Run(con *console) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	var all []measurement
 	p := newProgress(con.err, 1)
 	for k, think := range c.thinks {
 		for _, a := range chosen(c.Algorithm) {
 			for _, n := range c.sizes {
 				p.live(fmt.Sprintf("%s, %d nodes, load %s", a.name, n, c.Load[k]))
-				m, err := c.measure(a, n, think)
+				m, err := c.measureUntil(ctx, a, n, think)
+				if errors.Is(err, context.Canceled) {
+					p.clear()
+					return fmt.Errorf("interrupted: stopped after %s", several(len(all), "run"))
+				}
 				if err != nil {
 					p.clear()
 					fmt.Fprintf(con.err, "dmutex: %s, %d nodes, load %s: %v\n", a.name, n, c.Load[k], err)
@@ -171,11 +181,38 @@ func (c *simCmd) Run(con *console) error {
 		if err := plotAll(c.Plot, c.Load, all); err != nil {
 			return err
 		}
+		fmt.Fprintf(con.err, "plot in %s\n", c.Plot)
+		if c.sizes[0] == 1 {
+			fmt.Fprintln(con.err, "a group of 1 sends no messages, and there is no 0 on the plot's axes: it is left out")
+		}
 	}
 	if slices.ContainsFunc(all, func(m measurement) bool { return !m.Fits }) {
 		return errFailed
 	}
 	return nil
+}
+
+// measureUntil is measure, left alone with its run when ctx ends: then the
+// program does too.
+func (c *simCmd) measureUntil(ctx context.Context, a algorithm, n int, think float64) (m measurement, err error) {
+	if ctx.Err() != nil {
+		return m, ctx.Err()
+	}
+	type result struct {
+		m   measurement
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		m, err := c.measure(a, n, think)
+		done <- result{m, err}
+	}()
+	select {
+	case r := <-done:
+		return r.m, r.err
+	case <-ctx.Done():
+		return m, ctx.Err()
+	}
 }
 
 // measure makes one run. An error is what went wrong in it.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"encoding/xml"
@@ -108,6 +109,7 @@ func TestSimPlot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plot.png")
 	status, _, stderr := tool("sim", "--nodes=1,2,7", "--requests=50", "--plot="+file)
 	require.Equal(t, statusOK, status, stderr)
+	require.Contains(t, stderr, "plot in "+file+"\na group of 1 sends no messages")
 	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
@@ -118,6 +120,7 @@ func TestSimPlot(t *testing.T) {
 	file = filepath.Join(t.TempDir(), "plot.svg")
 	status, _, stderr = tool("sim", "--nodes=3", "--load=2", "--requests=50", "--plot="+file)
 	require.Equal(t, statusOK, status, stderr)
+	require.Equal(t, "plot in "+file+"\n", stderr)
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	for _, a := range algorithms {
@@ -132,6 +135,14 @@ func TestSimPlot(t *testing.T) {
 	status, _, stderr = tool("sim", "--nodes=3", "--requests=5", "--plot="+filepath.Join(t.TempDir(), "no", "plot.svg"))
 	require.Equal(t, statusIncomplete, status)
 	require.Contains(t, stderr, "no such file or directory")
+}
+
+// Ctrl-C ends the measuring.
+func TestSimInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := new(simCmd).measureUntil(ctx, algorithms[0], 2, dmutextest.Rare)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestSimUsage(t *testing.T) {
