@@ -327,3 +327,16 @@ func (s *shard) withdrawn() bool {
 	}
 	return false
 }
+
+// confess stops the locks in which a request of this node is outstanding, now
+// that it leaves: the others may owe it an answer that comes too late for
+// anybody to notice.
+func (s *shard) confess() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.locks {
+		if l.withdrawn() {
+			l.stop(&PeerError{s.node.cfg.Self, ErrLeft})
+		}
+	}
+}

@@ -40,9 +40,10 @@ func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(c
 // the answers: until every node that was asked has confirmed that it knows,
 // which takes a message there and back, or until ctx ends.
 //
-// A busy lock is never taken. A free one may be called busy, if two try at the
-// same moment, if the network loses or reorders messages, or under an
-// algorithm in which the answer takes more than one hop there and back (a
+// A busy lock is never taken. A free one may be called busy: if two try at the
+// same moment; if the network loses or reorders messages; in the first moments
+// of a group, while the nodes that are asked are not all [Node.Ready]; or under
+// an algorithm in which the answer takes more than one hop there and back (a
 // token that is passed on, for one).
 func (m *Mutex) TryAcquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, true) }
 

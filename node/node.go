@@ -254,8 +254,8 @@ func (n *Node) isReady() bool {
 // ctx bounds the farewell, which takes until requests that were withdrawn have
 // had their turn, so perhaps until other nodes have released their locks, and
 // until the peers have everything. If ctx ends before, Close gives up and
-// returns its error; a lock whose turn then comes to this node ends everywhere
-// in [ErrLeft]. A second Close waits for the first and returns nil.
+// returns its error, and locks that would wait for this node end everywhere in
+// [ErrLeft]. A second Close waits for the first and returns nil.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if closed := n.closed; closed != nil {
@@ -277,6 +277,9 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	n.flush()
 	err := n.await(ctx, n.drained)
+	for i := range n.locks {
+		n.locks[i].confess()
+	}
 	for _, p := range n.peers {
 		p.close()
 	}

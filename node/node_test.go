@@ -69,13 +69,16 @@ type group struct {
 	nodes     map[dmutex.NodeID]*node.Node
 }
 
-// open starts members 1..n.
+// open starts members 1..n and lets them meet.
 func (g *group) open(n int) {
 	for id := range dmutex.NodeID(n) {
 		g.members = append(g.members, id+1)
 	}
 	for _, id := range g.members {
 		g.start(id)
+	}
+	for _, n := range g.nodes {
+		require.NoError(g.t, n.Ready(g.t.Context()))
 	}
 }
 
