@@ -31,17 +31,19 @@ import (
 // lead outbid each other for ever; an epoch does tell.
 //
 // With the majority rule ELECTION goes to the lower nodes too. They answer
-// AGREE and cease to lead, follow or run. Who runs announces itself when all
-// nodes have agreed that it does not suspect, or on the first timeout if a
+// AGREE, and whoever of them leads or runs ceases to. Who runs announces itself
+// when all have agreed that it does not suspect, or on the first timeout if a
 // majority has. (In the paper, too, who runs first halts the lower nodes and
 // waits for them.) A higher node that itself reaches no majority agrees like a
 // lower one.
 //
-// Agreement. The highest node that is alive never waits long for another and
-// answers all, and all others are told by it. Suspicion makes a node run that
-// follows the suspect, and spares it the first timeout when there is nobody
-// left to wait for. When one comes back that was suspected, the leader runs
-// again, to tell it.
+// Agreement. The highest node that is alive waits for nobody, and all others
+// are told by it. Suspicion makes a node run that follows the suspect, and
+// spares it the first timeout when there is nobody left to wait for.
+//
+// Stability. The leader is not moved by lower nodes that run, because they join
+// or suspect it wrongly: it sends them COORDINATOR again, of the same epoch. So
+// it does to who comes back that it suspected.
 //
 // Count. With N nodes of which the highest is dead, and each of the others runs
 // because the lowest began: (N-1)N/2 ELECTION and (N-2)(N-1)/2 ANSWER. The
@@ -152,21 +154,23 @@ func (m *bully) Handle(msg Message) ([]Message, error) {
 	return m.out, nil
 }
 
-// election takes over from a lower node. To a higher one, who leads or runs
-// gives way, and who follows or waits if the ballot is new. One that is not
-// is not agreed to; the sender learns of the number to outbid.
+// election takes over from a lower node, or tells it who leads. To a higher one
+// who leads or runs gives way. If its ballot is too low to be agreed to, the
+// sender learns of the number to outbid.
 func (m *bully) election(j int, ballot uint64) {
-	higher := ballot > m.met
 	m.met = max(m.met, ballot)
 	if j > m.me || !m.able() {
-		if higher || m.phase == asking || m.leads() {
+		if m.phase == asking || m.leads() {
 			m.yield()
 		}
 		m.send(Agree, j).Ballot = m.met
 		return
 	}
 	m.send(Answer, j).Ballot = m.met
-	if m.phase == idle {
+	switch {
+	case m.leads():
+		m.send(Coordinator, j).Epoch = m.epoch
+	case m.phase == idle:
 		m.elect()
 	}
 }
@@ -188,12 +192,13 @@ func (m *bully) agree(j int, ballot uint64) {
 	}
 }
 
-// coordinator follows the leader of a new epoch, or bullies it.
+// coordinator follows the leader of a new epoch, or bullies it. It returns to
+// that of the present one if the leader itself says so.
 func (m *bully) coordinator(j int, epoch uint64) {
 	switch {
 	case epoch < m.epoch:
 		m.send(Coordinator, j).Epoch = m.epoch
-	case epoch > m.epoch:
+	case epoch > m.epoch, !m.led && m.owner(epoch) == j:
 		if m.learn(epoch) {
 			m.elect()
 		}
@@ -233,7 +238,11 @@ func (m *bully) Unsuspect(node dmutex.NodeID) ([]Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if news && m.phase == idle && (!m.led || m.leads()) {
+	switch {
+	case news && m.leads():
+		j, _ := m.rank(node)
+		m.send(Coordinator, j).Epoch = m.epoch
+	case news && m.phase == idle && !m.led:
 		m.elect()
 	}
 	return m.out, nil

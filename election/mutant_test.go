@@ -1,0 +1,232 @@
+package election
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+var _ = flag.Bool("update", false, "rewrite the golden files")
+
+// A mutant is a machine with one rule broken. What is nil is as it should be.
+type mutant[M explorable] struct {
+	explorable
+	handle func(m M, msg Message) ([]Message, error)
+	after  func(m M, out []Message) []Message // each call
+
+	// Suspect and Unsuspect
+	suspects func(m M, node dmutex.NodeID, suspected bool) ([]Message, error)
+}
+
+// quiet is a ring that runs only for want of a leader.
+type quiet struct{ *ring }
+
+func (q quiet) elect() {
+	if !q.led || q.suspects[q.owner(q.epoch)] {
+		q.ring.elect()
+	}
+}
+
+func (m mutant[M]) alter(out []Message) []Message {
+	if m.after == nil {
+		return out
+	}
+	return m.after(m.explorable.(M), out)
+}
+
+func (m mutant[M]) Start() []Message { return m.alter(m.explorable.Start()) }
+func (m mutant[M]) Tick() []Message  { return m.alter(m.explorable.Tick()) }
+
+func (m mutant[M]) Handle(msg Message) (out []Message, err error) {
+	if m.handle != nil {
+		out, err = m.handle(m.explorable.(M), msg)
+	} else {
+		out, err = m.explorable.Handle(msg)
+	}
+	return m.alter(out), err
+}
+
+func (m mutant[M]) Suspect(node dmutex.NodeID) ([]Message, error) {
+	if m.suspects != nil {
+		return m.suspects(m.explorable.(M), node, true)
+	}
+	out, err := m.explorable.Suspect(node)
+	return m.alter(out), err
+}
+
+func (m mutant[M]) Unsuspect(node dmutex.NodeID) ([]Message, error) {
+	if m.suspects != nil {
+		return m.suspects(m.explorable.(M), node, false)
+	}
+	out, err := m.explorable.Unsuspect(node)
+	return m.alter(out), err
+}
+
+func (m mutant[M]) Clone() Machine {
+	m.explorable = m.explorable.Clone().(explorable)
+	return m
+}
+
+// of returns the algorithm with each machine mutated.
+func (m mutant[M]) of(algorithm Algorithm) Algorithm {
+	return func(c Config) (Machine, error) {
+		born, err := algorithm(c)
+		if err == nil {
+			m.explorable = born.(explorable)
+		}
+		return m, err
+	}
+}
+
+type (
+	bullies = mutant[*bully]
+	rings   = mutant[*ring]
+	changs  = mutant[*changRoberts]
+)
+
+// without drops what it does not want of the output.
+func without[M explorable](drop func(m M, msg Message) bool) func(M, []Message) []Message {
+	return func(m M, out []Message) (kept []Message) {
+		for _, msg := range out {
+			if !drop(m, msg) {
+				kept = append(kept, msg)
+			}
+		}
+		return kept
+	}
+}
+
+// Every rule is needed: without it something goes wrong, and the shortest run
+// that shows it is in testdata.
+func TestMutants(t *testing.T) {
+	fresh := []int{0, 1, 2}
+	for _, tt := range []struct {
+		name      string
+		algorithm Algorithm
+		trial     trial
+		why       string
+	}{
+		// Not a mutant, but the option left out: the partition has two leaders,
+		// also when everybody has noticed it.
+		{"bully-no-majority", Bully, trial{prompt: true, oneLeader: true, odds: odds{cuts: 1}}, "two leaders"},
+		{"ring-no-majority", Ring, trial{prompt: true, oneLeader: true, odds: odds{cuts: 1}}, "two leaders"},
+		{"changroberts-no-majority", ChangRoberts, trial{prompt: true, oneLeader: true, odds: odds{cuts: 1}}, "two leaders"},
+
+		// Any announcement is followed, also an older one.
+		{"bully-no-epochs", bullies{handle: func(m *bully, msg Message) ([]Message, error) {
+			if msg.Kind == Coordinator && msg.Epoch < m.epoch {
+				m.epoch = msg.Epoch - 1
+			}
+			return m.Handle(msg)
+		}}.of(Bully), trial{starts: fresh, falls: true, odds: odds{early: 1}}, "at rest"},
+
+		// An older announcement is ignored, not answered.
+		{"bully-old-not-answered", bullies{handle: func(m *bully, msg Message) ([]Message, error) {
+			if msg.Kind == Coordinator && msg.Epoch < m.epoch {
+				return nil, nil
+			}
+			return m.Handle(msg)
+		}}.of(Bully), trial{forgetful: true, odds: odds{crashes: 1, recoveries: 1, restarts: 1}}, "at rest"},
+
+		// The answer tells that there is a newer epoch, but not who leads.
+		{"bully-answer-names-nobody", bullies{handle: func(m *bully, msg Message) ([]Message, error) {
+			if msg.Kind == Coordinator && dmutex.NodeID(m.owner(msg.Epoch)+1) != msg.From {
+				m.begin()
+				if m.leads() && msg.Epoch > m.epoch {
+					m.met = max(m.met, msg.Epoch)
+					m.lead(m.next(m.met, m.me))
+					for j := range m.members {
+						if j != m.me {
+							m.send(Coordinator, j).Epoch = m.epoch
+						}
+					}
+				}
+				return m.out, nil
+			}
+			return m.Handle(msg)
+		}}.of(Bully), trial{most: 20, odds: odds{wrong: 1}}, "outbid"},
+
+		// Who heard an ANSWER waits for ever.
+		{"bully-no-second-timeout", bullies{after: func(m *bully, out []Message) []Message {
+			if m.phase == waiting {
+				m.left = 0
+			}
+			return out
+		}}.of(Bully), trial{starts: fresh, odds: odds{crashes: 1}}, "at rest"},
+
+		// A leader that is suspected is contested at once.
+		{"bully-suspect-contested", bullies{after: func(m *bully, out []Message) []Message {
+			if leader := m.owner(m.epoch); m.phase == waiting && m.epoch == m.met && m.suspects[leader] {
+				m.elect()
+				return m.out
+			}
+			return out
+		}}.of(Bully), trial{most: 20, odds: odds{wrong: 1}}, "outbid"},
+
+		// Under the majority rule a node runs on beside a higher one.
+		{"bully-runs-on", bullies{handle: func(m *bully, msg Message) ([]Message, error) {
+			if j := int(msg.From) - 1; msg.Kind == Election && j > m.me && msg.Ballot < m.met && m.phase == asking {
+				m.begin()
+				m.send(Agree, j).Ballot = m.met
+				return m.out, nil
+			}
+			return m.Handle(msg)
+		}}.of(Bully), trial{majority: true, prompt: true, oneLeader: true, odds: odds{crashes: 1, recoveries: 1, restarts: 1}}, "two leaders"},
+
+		// Under the majority rule a leader does not mind how few it reaches.
+		{"bully-minority-leads-on", bullies{after: func(m *bully, out []Message) []Message {
+			if !m.able() && m.epoch > 0 && m.owner(m.epoch) == m.me {
+				m.led = true
+			}
+			return out
+		}}.of(Bully), trial{majority: true, prompt: true, oneLeader: true, odds: odds{cuts: 1}}, "two leaders"},
+
+		// Nobody begins anew when the election dies with a node.
+		{"ring-no-timeout", rings{after: func(m *ring, out []Message) []Message {
+			m.left = 0
+			return out
+		}}.of(Ring), trial{starts: fresh, odds: odds{crashes: 1}}, "at rest"},
+
+		// A new successor is no reason to run.
+		{"ring-successor-not-told", rings{suspects: func(m *ring, node dmutex.NodeID, suspected bool) ([]Message, error) {
+			f := (*circle).unsuspect
+			if suspected {
+				f = (*circle).suspect
+			}
+			return f(&m.circle, quiet{m}, node)
+		}}.of(Ring), trial{odds: odds{crashes: 1, cuts: 1}}, "at rest"},
+
+		// Who has let a higher ballot run still takes the office from a lower.
+		{"ring-office-of-the-outrun", rings{handle: func(m *ring, msg Message) ([]Message, error) {
+			if msg.Kind == Coordinator && m.owner(msg.Epoch) == m.me && msg.Epoch > m.epoch {
+				m.met = min(m.met, msg.Ballot)
+			}
+			return m.Handle(msg)
+		}}.of(Ring), trial{majority: true, prompt: true, oneLeader: true, odds: odds{crashes: 1, cuts: 1, restarts: 1}}, "two leaders"},
+
+		// A name whose node has crashed goes around for ever.
+		{"changroberts-no-count", changs{handle: func(m *changRoberts, msg Message) ([]Message, error) {
+			msg.Passed = min(msg.Passed, 1)
+			return m.Handle(msg)
+		}}.of(ChangRoberts), trial{starts: fresh, odds: odds{crashes: 1}}, "circle"},
+
+		// Who has passed a higher name on leads all the same when its own comes.
+		{"changroberts-leads-beside", changs{handle: func(m *changRoberts, msg Message) ([]Message, error) {
+			if msg.Kind == Election && m.owner(msg.Ballot) == m.me && m.able() {
+				m.phase, m.ballot = asking, msg.Ballot
+			}
+			return m.Handle(msg)
+		}}.of(ChangRoberts), trial{majority: true, prompt: true, oneLeader: true, odds: odds{cuts: 2}}, "two leaders"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.trial.algorithm, tt.trial.nodes = tt.algorithm, 3
+			r, run, err := tt.trial.explore()
+			require.ErrorContains(t, err, tt.why, "%+v", r)
+			dmutextest.Golden(t, "testdata/mutant-"+tt.name+".txt", run)
+		})
+	}
+}
