@@ -2,7 +2,6 @@ package central_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
 var (
@@ -47,10 +47,10 @@ func TestExplore(t *testing.T) {
 		{5, 1, []int{1}, []int{1}, 0, unordered, 93_360, [2]int{12, 12}, 1, true},
 	} {
 		t.Run(fmt.Sprint(tt.nodes, " at ", tt.coordinator, " x", tt.requests, "-", tt.cancels, " holder ", tt.holder, " ", tt.network), func(t *testing.T) {
-			if tt.long && os.Getenv("DMUTEX_LONG") == "" {
-				t.Skip("long: DMUTEX_LONG=1 runs it")
+			if tt.long {
+				machinetest.Long(t)
 			}
-			r, err := dmutextest.Explore(dmutextest.Config{
+			r := machinetest.Explore(t, dmutextest.Config{
 				Algorithm: central.At(tt.coordinator),
 				Members:   dmutextest.Nodes(tt.nodes),
 				Holder:    tt.holder,
@@ -58,10 +58,6 @@ func TestExplore(t *testing.T) {
 				Cancels:   tt.cancels,
 				Network:   tt.network,
 			})
-			require.NoError(t, err)
-			t.Log(r)
-			require.True(t, r.Complete)
-			require.True(t, r.Dense, "the n-th grant has fence n")
 			require.Equal(t, tt.most, r.Most, "most messages in a channel")
 			require.Equal(t, tt.messages, [2]int{r.Least, r.Greatest}, "messages")
 			require.Equal(t, tt.states, r.States, "states")
