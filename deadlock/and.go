@@ -9,8 +9,6 @@ import (
 // And is one node of the AND model: it waits until all whom it has asked have
 // granted. It is not safe for concurrent use.
 //
-// Chandy, Misra and Haas, section 4.
-//
 // # Theory of operation
 //
 // A blocked node i begins its n-th computation by sending PROBE(i,n) to

@@ -7,21 +7,24 @@
 //
 // A node is active, or blocked: it has sent requests to some others and waits.
 // In the AND model it waits until all of them have granted, as one does who
-// needs several locks ([And]); in the OR model until any one has ([Or]). A
-// blocked node grants nothing. So a set of nodes may wait for ever: in the AND
-// model those on a circle of waits, in the OR model those of whom everybody
-// that they wait for, and so on, is blocked too. No node sees more than its own
-// waits; probes that follow them find out.
+// needs several locks ([And]); in the OR model until any one has ([Or]). The
+// paper says resource model and communication model. A blocked node grants
+// nothing. So a set of nodes may wait for ever: in the AND model those on a
+// circle of waits, in the OR model those of whom everybody that they wait for,
+// and so on, is blocked too. No node sees more than its own waits; messages
+// that follow the waits find out.
 //
 // # The driving
 //
 // The machines know the waits that they are told of. The requests and grants
-// are the application's: it sends a request and calls Wait; it calls Granted
+// are the application's: it sends requests and calls Wait; it calls Granted
 // when a grant of the present wait has come in (one of an earlier wait is not
-// told). When a wait seems long it calls Detect, and sends what that returns.
-// Whoever runs Detect finds a deadlock that is complete by then. So it is
-// found if each node that waits calls Detect once, no matter when; or only the
-// youngest request of a circle.
+// told). And wants to know of the other side too: Asked when a request has come
+// in, Settled when it is granted. When a wait seems long the application calls
+// Detect, and sends what that returns. That finds a deadlock of which this node
+// is part, if it is complete by then. So every deadlock is found if each node
+// calls Detect once in each wait, no matter when: the last of them to begin to
+// wait is part of it.
 //
 // The messages must go over the same channels as the requests and the grants,
 // and these must keep the order. Otherwise a probe that overtakes the request

@@ -10,9 +10,8 @@ import (
 // Or is one node of the OR model: it waits until any one of those whom it has
 // asked has granted. It is not safe for concurrent use.
 //
-// Chandy, Misra and Haas, section 5. It is a diffusing computation: Dijkstra and
-// Scholten, "Termination Detection for Diffusing Computations", Information
-// Processing Letters 11(1), 1980.
+// Its idea is that of Dijkstra and Scholten, "Termination Detection for
+// Diffusing Computations", Information Processing Letters 11(1), 1980.
 //
 // # Theory of operation
 //

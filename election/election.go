@@ -22,7 +22,8 @@
 // the epoch, and let it refuse one that is lower than it has seen. What holds:
 //
 //   - At most one node leads in an epoch, whatever is suspected, lost or
-//     forgotten. At each node epochs only rise.
+//     forgotten. It does so once, unless it crashes and forgets. At each node
+//     epochs only rise.
 //   - Once failures stop, and suspicions are right, all live nodes that reach
 //     each other have the same leader in the same epoch: the highest of them.
 //     For as long as some suspicion is wrong, elections may repeat.
@@ -52,11 +53,14 @@
 // # What is assumed
 //
 // The members are fixed. A channel keeps the order of its messages and does not
-// repeat them. It may lose those to a node that crashes or is cut off; if that
-// goes unsuspected, timeouts repair it. A node that comes back is told so by a
-// [Machine] of its own, with Start; and those who suspected it are told with
-// Unsuspect. What it knew is handed over in [Config.Epoch]; a node that has
-// forgotten learns from the others.
+// repeat them. It loses only those to a node that crashes or is cut off. Who is
+// cut off is suspected, on both sides, before it is reached again. Who crashes
+// need not be: when it is back, it begins with a new [Machine] and Start. What
+// it knew is handed over in [Config.Epoch]; if it has forgotten, it learns from
+// the others.
+//
+// A timeout that fires too early, like a suspicion that is wrong, costs
+// elections but breaks nothing that is promised without prompt suspicion.
 package election
 
 import (
@@ -97,10 +101,11 @@ type Config struct {
 // if the sender of a message is. A late or outdated message is no error.
 //
 // The machines of this package also have AppendText, for the canonical state
-// (machines of equal text behave alike for ever), and Clone.
+// (machines of one Config and of equal text behave alike for ever), and Clone.
 type Machine interface {
-	// Start begins an election, unless one is under way here. A node calls it
-	// when it joins, first or again, and whenever it likes.
+	// Start begins an election, unless one is under way here, or under the
+	// majority rule this node reaches no majority. A node calls it when it
+	// joins, first or again, and whenever it likes.
 	Start() []Message
 
 	// Handle takes a message from a peer.
@@ -110,8 +115,8 @@ type Machine interface {
 	Tick() []Message
 
 	// Suspect tells that a member seems to have crashed or to be cut off, and
-	// Unsuspect that it is back or never was. Whether that is so costs only
-	// speed; see the package's promises. To say it twice does nothing.
+	// Unsuspect that it is back or never was. To say it twice does nothing.
+	// They refuse this node itself and strangers with dmutex.ErrMisuse.
 	Suspect(node dmutex.NodeID) ([]Message, error)
 	Unsuspect(node dmutex.NodeID) ([]Message, error)
 
@@ -129,7 +134,7 @@ type Algorithm func(Config) (Machine, error)
 type Kind uint8
 
 // The kinds of messages. Chang and Roberts say ELECTED for COORDINATOR, others
-// OK for ANSWER.
+// OK for ANSWER. AGREE belongs to the majority rule.
 const (
 	Election    Kind = iota + 1 // somebody runs
 	Answer                      // a higher node is alive and takes over

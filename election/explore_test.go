@@ -34,6 +34,7 @@ type trial struct {
 	limit     int    // states; 0 is a million
 	oneLeader bool   // never two leaders at an instant
 	falls     bool   // epochs may fall
+	counted   bool   // only whom a majority has let run leads; for Bully and Ring, without crashes
 }
 
 // odds says how often things may happen.
@@ -187,6 +188,17 @@ func (w *world) does(i int, input func() ([]Message, error)) error {
 	}
 	if w.most > 0 && epoch > w.most {
 		return wrong("epoch %d: they outbid each other", epoch)
+	}
+	if w.counted && before != leader && int(leader) == i+1 {
+		let := 0 // who has met an election of this term
+		for _, m := range w.machines {
+			if n := uint64(w.nodes); m.state().met/n >= epoch/n {
+				let++
+			}
+		}
+		if 2*let <= w.nodes {
+			return wrong("%d leads, and no majority has let it run", i+1)
+		}
 	}
 	return nil
 }

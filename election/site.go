@@ -123,13 +123,16 @@ func (s *site) rest() { s.phase, s.left = idle, 0 }
 // able reports whether this node may have a leader or be one: under the
 // majority rule only if it reaches a majority.
 func (s *site) able() bool {
+	if !s.majority {
+		return true
+	}
 	reach := 0
 	for _, suspected := range s.suspects {
 		if !suspected {
 			reach++
 		}
 	}
-	return !s.majority || s.isMajority(reach)
+	return s.isMajority(reach)
 }
 
 func (s *site) isMajority(nodes int) bool { return 2*nodes > len(s.members) }
