@@ -19,6 +19,10 @@ var (
 	// ErrLost: the lock was taken from its holder; the error says by what.
 	ErrLost = errors.New("lock was lost")
 
+	// ErrMaxHold: the lock is held for longer than [Mutex.MaxHold]. It is not
+	// lost, but the holder was to stop.
+	ErrMaxHold = errors.New("lock was held for longer than its MaxHold")
+
 	// ErrClosed: the node is closed.
 	ErrClosed = errors.New("node is closed")
 

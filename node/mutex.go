@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport"
@@ -16,12 +17,22 @@ import (
 // concurrent use, and goroutines of one node queue like those of different
 // nodes.
 type Mutex struct {
-	shard *shard
-	name  string
+	shard   *shard
+	name    string
+	maxHold time.Duration
 }
 
 // Name returns the lock's name.
 func (m *Mutex) Name() string { return m.name }
+
+// MaxHold returns the same lock with a bound on how long a handle that is
+// acquired through it may be used: the handle's context gets a deadline, that
+// long after the acquisition, and then ends with [ErrMaxHold]. 0 is no bound.
+//
+// It tells the holder to stop, and nothing else: the lock stays held until
+// Release, since nobody may be let in while the holder may still be at work. It
+// is no lease.
+func (m *Mutex) MaxHold(d time.Duration) *Mutex { return &Mutex{m.shard, m.name, d} }
 
 // Acquire waits for the lock and returns the handle that holds it. It first
 // waits until this node has met all members.
@@ -29,7 +40,7 @@ func (m *Mutex) Name() string { return m.name }
 // If ctx ends first, Acquire returns at once with ctx's error, nothing of the
 // call is left behind, and no other node loses its turn. Other errors:
 // [ErrClosed]; a [PeerError] when a peer stands in the way; [dmutex.ErrMisuse]
-// for a name that is empty or too long. Acquire returns a handle or an error,
+// for a name that is empty or too long, or a negative [Mutex.MaxHold]. Acquire returns a handle or an error,
 // never both and never neither.
 //
 // ctx does not bound the time that the lock is held.
@@ -51,9 +62,20 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
 	if len(m.name) == 0 || len(m.name) > transport.MaxName {
 		return nil, dmutex.Misuse(fmt.Sprintf("the name of a lock has 1 to %d bytes, not %d", transport.MaxName, len(m.name)))
 	}
+	if m.maxHold < 0 {
+		return nil, dmutex.Misuse(fmt.Sprintf("MaxHold is at least 0, not %v", m.maxHold))
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	h, err := m.wait(ctx, trying)
+	if err == nil && m.maxHold > 0 {
+		h.limit(m.maxHold)
+	}
+	return h, err
+}
+
+func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 	s := m.shard
 	if err := s.node.Ready(ctx); err != nil {
 		return nil, err
@@ -91,7 +113,7 @@ func (m *Mutex) giveUp(h *Held, why error) error {
 	switch {
 	case h.state == waiting:
 		h.lock.quit(h)
-	case h.state == granted && h.Err() == nil:
+	case h.state == granted && h.lock.held == h:
 		h.lock.release(released) // the grant and the end of the wait met
 	}
 	m.shard.mu.Unlock()
@@ -99,10 +121,11 @@ func (m *Mutex) giveUp(h *Held, why error) error {
 	return why
 }
 
-// Do runs f while holding the lock, and releases it when f has returned or
-// panicked. f's context is derived from ctx and also ends when the lock is
-// lost; its fence is that of the grant. Do returns f's error, or why the lock
-// was not had, or why it was lost while f ran.
+// Do runs f while holding the lock, and releases it when f has returned,
+// panicked or ended its goroutine, and not before, whatever becomes of ctx. f's
+// context is derived from ctx and also ends with the handle's ([Held.Context]);
+// its fence is that of the grant. Do returns f's error, or why the lock was not
+// had, or why it was lost while f ran.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) (err error) {
 	h, err := m.Acquire(ctx)
 	if err != nil {
@@ -113,15 +136,53 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 			err = errors.Join(err, lost)
 		}
 	}()
+	if deadline, bounded := h.Context().Deadline(); bounded {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadlineCause(ctx, deadline, ErrMaxHold)
+		defer stop()
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
 	return f(ctx, h.fence)
 }
 
+// Locker returns the lock as a [sync.Locker], for code that knows no other. Any
+// number of Lockers may stand for one lock; each unlocks what it has locked.
+//
+// A Locker hides what a [Held] tells: there is no context, no fence, and no
+// error. Lock waits for as long as it takes, and where Acquire would return an
+// error Lock panics with it, for to return without the lock would be worse.
+// Unlock panics if it does not release: with [dmutex.ErrMisuse] if the Locker
+// is not locked, with an [ErrLost] if the lock was lost in between.
+func (m *Mutex) Locker() sync.Locker { return &locker{mutex: m} }
+
+type locker struct {
+	mutex *Mutex
+	held  atomic.Pointer[Held]
+}
+
+func (l *locker) Lock() {
+	h, err := l.mutex.Acquire(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	l.held.Store(h)
+}
+
+func (l *locker) Unlock() {
+	h := l.held.Swap(nil)
+	if h == nil {
+		panic(dmutex.Misuse("Unlock of a Locker that is not locked"))
+	}
+	if err := h.Release(); err != nil {
+		panic(err)
+	}
+}
+
 // A Held is a lock that is held, from a successful Acquire to Release. It is
 // the owner: whoever has it may release it, from any goroutine. Its methods
-// are safe for concurrent use and none of them waits.
+// are safe for concurrent use and none of them waits. It must not be copied.
 //
 // A write that is still on its way when its process dies, or whose process lost
 // the lock in between, may arrive when somebody else holds it; only a resource
@@ -133,6 +194,7 @@ type Held struct {
 
 	// As a waiter; guarded by the shard's mutex until ready is closed.
 	state   heldState
+	limited bool          // has a bound, so ctx from the start; written before anybody else has the handle
 	ready   chan struct{} // closed when the wait is over; nil if there was none
 	err     error         // why it failed
 	unheard int           // for TryAcquire: peers that have not confirmed the request
@@ -194,28 +256,52 @@ var (
 // later has the higher number.
 func (h *Held) Fence() uint64 { return h.fence }
 
-// Err returns nil while the lock is held, [ErrReleased] after Release, and an
-// [ErrLost] that says why if it was lost.
+// Err says whether the work may go on: it returns nil while the lock is held,
+// [ErrMaxHold] if it was held for longer than [Mutex.MaxHold] and is held still,
+// [ErrReleased] after Release, and an [ErrLost] that says why if it was lost.
 func (h *Held) Err() error {
 	if reason := h.ended.Load(); reason != nil {
 		return *reason
 	}
+	if h.limited {
+		return context.Cause(h.ctx)
+	}
 	return nil
 }
 
-// Context returns a context that ends with the hold; [context.Cause] then is
-// what Err returns. It has the values of Acquire's context, but not its
-// deadline.
+// Context returns a context that ends with the hold, or when [Mutex.MaxHold] is
+// over; [context.Cause] is what Err said first. It has the values of Acquire's
+// context, but not its deadline.
 func (h *Held) Context() context.Context {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ctx == nil {
 		h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(h.values))
-		if err := h.Err(); err != nil {
-			h.cancel(err)
-		}
+		h.cancelIfEnded()
 	}
 	return h.ctx
+}
+
+// limit gives a new handle its context at once, with a deadline. The end of the
+// hold stops the timer.
+func (h *Held) limit(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	bounded, stop := context.WithTimeoutCause(context.WithoutCancel(h.values), d, ErrMaxHold)
+	ctx, cancel := context.WithCancelCause(bounded)
+	h.ctx = ctx
+	h.cancel = func(why error) {
+		cancel(why)
+		stop()
+	}
+	h.limited = true
+	h.cancelIfEnded()
+}
+
+func (h *Held) cancelIfEnded() {
+	if reason := h.ended.Load(); reason != nil {
+		h.cancel(*reason)
+	}
 }
 
 // Release gives the lock back. It ends this grant and never another: once the
@@ -224,16 +310,19 @@ func (h *Held) Context() context.Context {
 func (h *Held) Release() error {
 	s := h.lock.shard
 	s.mu.Lock()
-	err := h.Err()
-	if err == nil {
+	if h.lock.held == h {
 		h.lock.release(released)
 	}
 	s.mu.Unlock()
 	s.node.flush()
-	if err == ErrReleased {
+	switch reason := h.ended.Load(); reason {
+	case nil:
+		return dmutex.Misuse("Release of a copied Held")
+	case released:
 		return nil
+	default:
+		return *reason
 	}
-	return err
 }
 
 // lossError is an ErrLost with its cause.

@@ -1,0 +1,227 @@
+package node_test
+
+import (
+	"context"
+	"reflect"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// LESSONS L38, L47: a holder that takes too long is told to stop, by its
+// context and by Err; the lock is still its own, and nobody else is let in.
+func TestMaxHold(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		held, err := g.mutex(1, "x").MaxHold(time.Minute).Acquire(t.Context())
+		require.NoError(t, err)
+		ctx := held.Context()
+		deadline, bounded := ctx.Deadline()
+		require.True(t, bounded)
+		require.Equal(t, time.Minute, time.Until(deadline))
+		waiting := g.acquireLater(t.Context(), 2, "x")
+
+		time.Sleep(time.Minute - 1)
+		require.NoError(t, ctx.Err())
+		require.NoError(t, held.Err())
+		time.Sleep(1)
+		synctest.Wait()
+		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+		require.ErrorIs(t, context.Cause(ctx), node.ErrMaxHold)
+		require.ErrorIs(t, held.Err(), node.ErrMaxHold)
+
+		time.Sleep(time.Hour)
+		require.Equal(t, dmutex.Held, g.mutex(1, "x").Status().Phase)
+		select {
+		case <-waiting:
+			require.Fail(t, "let in while the holder may be at work")
+		default:
+		}
+		require.NoError(t, held.Release(), "nothing was lost")
+		require.ErrorIs(t, held.Err(), node.ErrReleased)
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// A Release in time is the end: the bound has no say any more, and its timer is
+// gone.
+func TestMaxHoldStopsAtRelease(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(1)
+		m := g.mutex(1, "x").MaxHold(time.Minute)
+		held, err := m.Acquire(t.Context())
+		require.NoError(t, err)
+		ctx := held.Context()
+		require.NoError(t, held.Release())
+		require.ErrorIs(t, context.Cause(ctx), node.ErrReleased)
+
+		next, err := m.TryAcquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		require.ErrorIs(t, held.Err(), node.ErrReleased)
+		require.ErrorIs(t, next.Err(), node.ErrMaxHold, "TryAcquire's handle is bounded too")
+		require.NoError(t, g.nodes[1].Close(t.Context()))
+		require.ErrorIs(t, next.Err(), node.ErrLost)
+		require.ErrorIs(t, next.Release(), node.ErrClosed)
+		require.ErrorIs(t, context.Cause(next.Context()), node.ErrMaxHold, "what was first")
+	})
+}
+
+func TestMaxHoldOfDo(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(1)
+		m := g.mutex(1, "x")
+		require.NoError(t, m.MaxHold(time.Minute).Do(t.Context(), func(ctx context.Context, _ uint64) error {
+			deadline, bounded := ctx.Deadline()
+			require.True(t, bounded)
+			require.Equal(t, time.Minute, time.Until(deadline))
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), node.ErrMaxHold)
+			return nil
+		}))
+		require.NoError(t, m.MaxHold(time.Minute).MaxHold(0).Do(t.Context(), func(ctx context.Context, _ uint64) error {
+			_, bounded := ctx.Deadline()
+			require.False(t, bounded)
+			return nil
+		}))
+		_, err := m.MaxHold(-1).Acquire(t.Context())
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, "MaxHold")
+	})
+}
+
+// A lock without the bound costs nothing for it: no timer, no context.
+func TestMaxHoldCostsNothingUnused(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	n, err := node.Open(t.Context(), node.Config{Self: 1, Members: []dmutex.NodeID{1}, Algorithm: ricart.New, Link: net.Link(1)})
+	require.NoError(t, err)
+	m := n.Mutex("x")
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+		held, err := m.Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, held.Err())
+		require.NoError(t, held.Release())
+	}), 1.0)
+	require.NoError(t, n.Close(t.Context()))
+}
+
+// LESSONS L71: Do gives the lock back when the function is at its end, and not
+// when its context is.
+func TestDoReleasesLast(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting <-chan outcome
+		require.NoError(t, g.mutex(1, "x").Do(ctx, func(ctx context.Context, _ uint64) error {
+			waiting = g.acquireLater(t.Context(), 2, "x")
+			cancel()
+			<-ctx.Done()
+			time.Sleep(time.Hour) // it does not listen
+			select {
+			case <-waiting:
+				require.Fail(t, "let in before the function has returned")
+			default:
+			}
+			return nil
+		}))
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// runtime.Goexit, which t.FailNow calls, ends a function without a return or a
+// panic.
+func TestDoOnGoexit(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_ = g.mutex(1, "x").Do(t.Context(), func(context.Context, uint64) error {
+				runtime.Goexit()
+				return nil
+			})
+		})
+		wg.Wait()
+		require.NoError(t, g.acquire(2, "x").Release())
+	})
+}
+
+// LESSONS L17: not even a copy of a handle, which vet forbids, can free the
+// grant of another.
+func TestCopiedHandle(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(1)
+		first := g.acquire(1, "x")
+		duplicate := reflect.New(reflect.TypeFor[node.Held]())
+		duplicate.Elem().Set(reflect.ValueOf(first).Elem())
+		require.ErrorIs(t, duplicate.Interface().(*node.Held).Release(), dmutex.ErrMisuse)
+		require.NoError(t, first.Err())
+		require.NoError(t, first.Release())
+		second := g.acquire(1, "x")
+		require.ErrorIs(t, duplicate.Interface().(*node.Held).Release(), dmutex.ErrMisuse)
+		require.NoError(t, second.Err())
+		require.Equal(t, dmutex.Held, g.mutex(1, "x").Status().Phase)
+		require.NoError(t, second.Release())
+	})
+}
+
+func TestLocker(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		var (
+			wg      sync.WaitGroup
+			counter int
+		)
+		for _, id := range g.members {
+			locker := g.mutex(id, "x").Locker()
+			for range 3 { // a Locker may be shared, as a sync.Mutex may
+				wg.Go(func() {
+					for range 10 {
+						locker.Lock()
+						before := counter
+						time.Sleep(time.Millisecond)
+						counter = before + 1
+						locker.Unlock()
+					}
+				})
+			}
+		}
+		wg.Wait()
+		require.Equal(t, 60, counter)
+	})
+}
+
+func TestLockerPanics(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(1)
+		locker := g.mutex(1, "x").Locker()
+		require.ErrorIs(t, panicOf(locker.Unlock), dmutex.ErrMisuse)
+		locker.Lock()
+		locker.Unlock()
+		require.ErrorIs(t, panicOf(locker.Unlock), dmutex.ErrMisuse)
+		locker.Lock()
+		require.NoError(t, g.nodes[1].Close(t.Context()))
+		require.ErrorIs(t, panicOf(locker.Unlock), node.ErrLost)
+		require.ErrorIs(t, panicOf(locker.Lock), node.ErrClosed)
+	})
+}
+
+// panicOf returns the error with which f panics.
+func panicOf(f func()) (err error) {
+	defer func() { err, _ = recover().(error) }()
+	f()
+	return nil
+}
