@@ -12,7 +12,9 @@ type shard struct {
 	node *Node
 
 	mu           sync.Mutex
-	locks        map[string]*lock
+	locks        table
+	spare        *line   // for the next lock that needs one
+	trying       *trial  // the TryAcquire whose request is being sent
 	resting      []*lock // fresh again, the longest so first; kept a while in case they come back
 	clock, fence uint64  // the highest of all machines that were forgotten: every new one starts there
 	sent         [dmutex.Kinds]uint64
@@ -26,22 +28,67 @@ const keepResting = 8
 
 // A lock is one name in use at this node: its machine, and the goroutines that
 // want it. Everything in it is guarded by the shard's mutex.
+//
+// There may be very many at once, most of them held and wanted by nobody else,
+// so what such a lock can do without is elsewhere.
 type lock struct {
-	shard     *shard
-	name      string
-	machine   dmutex.Machine
-	forgetter dmutex.Forgetter // the machine, if it can be forgotten
-	pender    dmutex.Pender    // the machine, if it knows of withdrawn requests
-	held      *Held            // the present grant
-	waiters   []*Held          // first come, first served
-	trying    *Held            // the TryAcquire whose request is being sent
-	resting   bool             // listed in shard.resting
-	broken    error            // why this lock is stopped at this node
+	shard   *shard
+	next    *lock // in a chain of the shard's table
+	name    string
+	machine dmutex.Machine
+	held    *Held // the present grant
+	line    *line // nil unless somebody waits or the lock is stopped
 }
 
+// A line is what a lock has while somebody waits for it, and when it is stopped.
+type line struct {
+	waiters []*Held // first come, first served
+	broken  error   // why this lock is stopped at this node
+}
+
+func (l *lock) waiters() []*Held {
+	if l.line == nil {
+		return nil
+	}
+	return l.line.waiters
+}
+
+// broken returns why this lock is stopped at this node, nil while it works.
+func (l *lock) broken() error {
+	if l.line == nil {
+		return nil
+	}
+	return l.line.broken
+}
+
+// needLine gives the lock a line if it has none.
+func (l *lock) needLine() *line {
+	if l.line == nil {
+		l.line, l.shard.spare = l.shard.spare, nil
+	}
+	if l.line == nil {
+		l.line = new(line)
+	}
+	return l.line
+}
+
+// dropLine takes the line away when there is nothing in it.
+func (l *lock) dropLine() {
+	if l.line == nil || len(l.line.waiters) > 0 || l.line.broken != nil {
+		return
+	}
+	if cap(l.line.waiters) <= keepWaiters {
+		l.shard.spare = l.line
+	}
+	l.line = nil
+}
+
+// keepWaiters is for how many waiters a spare line may have room.
+const keepWaiters = 64
+
 // lock returns the lock of that name, with a new machine if it is not in use.
-func (s *shard) lock(name string) (*lock, error) {
-	if l := s.locks[name]; l != nil {
+func (s *shard) lock(hash uint64, name string) (*lock, error) {
+	if l := s.locks.find(hash, name); l != nil {
 		return l, nil
 	}
 	start := s.node.start
@@ -51,25 +98,23 @@ func (s *shard) lock(name string) (*lock, error) {
 		return nil, err
 	}
 	l := &lock{shard: s, name: name, machine: machine}
-	l.forgetter, _ = machine.(dmutex.Forgetter)
-	l.pender, _ = machine.(dmutex.Pender)
-	s.locks[name] = l
+	s.locks.add(hash, l)
 	return l, nil
 }
 
 // handle takes a peer's message to its lock.
-func (s *shard) handle(name []byte, m dmutex.Message) {
+func (s *shard) handle(hash uint64, name []byte, m dmutex.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.locks[string(name)]
+	l := s.locks.findBytes(hash, name)
 	if l == nil {
 		var err error
-		if l, err = s.lock(string(name)); err != nil {
+		if l, err = s.lock(hash, string(name)); err != nil {
 			s.node.failClosed(&PeerError{m.From, err})
 			return
 		}
 	}
-	if l.broken != nil {
+	if l.broken() != nil {
 		return
 	}
 	out, err := l.machine.Handle(m)
@@ -86,40 +131,45 @@ func (s *shard) handle(name []byte, m dmutex.Message) {
 }
 
 // join makes h a waiter, and grants to it at once if that needs no answer.
-func (l *lock) join(h *Held, trying bool) error {
-	if reason := l.shard.node.downReason(); reason != nil {
+func (l *lock) join(h *Held, trying *trial) error {
+	s := l.shard
+	if reason := s.node.downReason(); reason != nil {
 		return reason
 	}
-	if l.broken != nil {
-		return l.broken
+	if why := l.broken(); why != nil {
+		return why
 	}
 	h.lock = l
-	l.waiters = append(l.waiters, h)
-	if trying {
-		l.trying = h
-	}
+	h.over.Store(&pending)
+	line := l.needLine()
+	line.waiters = append(line.waiters, h)
+	s.trying = trying
 	l.settle()
-	l.trying = nil
+	s.trying = nil
 	switch {
-	case h.state == failed:
-		return h.err
-	case h.state == waiting && trying && h.unheard == 0:
-		l.quit(h) // somebody here has it, or is before us: nobody was asked
-		return l.busy()
-	case h.state == waiting:
-		h.ready = make(chan struct{})
+	case !h.waits():
+		return h.Err()
+	case trying != nil && trying.unheard == 0:
+		l.quit(h, l.busy()) // somebody here has it, or is before us: nobody was asked
+		return h.Err()
 	}
+	h.ready = make(chan struct{})
 	return nil
 }
 
-// quit takes a waiter back. If it was the last, the request is withdrawn.
-func (l *lock) quit(h *Held) {
-	i := slices.Index(l.waiters, h)
-	l.waiters = slices.Delete(l.waiters, i, i+1)
-	h.state = failed
-	if len(l.waiters) == 0 && l.machine.Phase() == dmutex.Waiting {
+// quit takes a waiter back, for the reason given. If it was the last, the request
+// is withdrawn.
+func (l *lock) quit(h *Held, why error) {
+	l.dequeue(slices.Index(l.line.waiters, h))
+	h.become(&why)
+	if len(l.waiters()) == 0 && l.machine.Phase() == dmutex.Waiting {
 		l.withdraw()
 	}
+}
+
+func (l *lock) dequeue(i int) {
+	l.line.waiters = slices.Delete(l.line.waiters, i, i+1)
+	l.dropLine()
 }
 
 func (l *lock) withdraw() {
@@ -133,7 +183,8 @@ func (l *lock) withdraw() {
 
 // withdrawn reports whether a cancelled request is still in the protocol.
 func (l *lock) withdrawn() bool {
-	return l.pender != nil && l.pender.Pending() && l.pender.Phase() == dmutex.Idle
+	p, ok := l.machine.(dmutex.Pender)
+	return ok && p.Pending() && p.Phase() == dmutex.Idle
 }
 
 // release ends the present grant, for the reason given. (Nobody has the handle
@@ -155,7 +206,7 @@ func (l *lock) release(reason *error) {
 // phase becomes a grant, and where the next local waiter gets its request: a
 // new one, behind the other nodes'.
 func (l *lock) settle() {
-	for l.broken == nil && len(l.waiters) > 0 {
+	for l.broken() == nil && len(l.waiters()) > 0 {
 		switch l.machine.Phase() {
 		case dmutex.Held:
 			if l.held == nil && l.shard.node.downReason() == nil {
@@ -172,12 +223,12 @@ func (l *lock) settle() {
 }
 
 func (l *lock) grant() {
-	h := l.waiters[0]
-	l.waiters = slices.Delete(l.waiters, 0, 1)
+	h := l.line.waiters[0]
+	l.dequeue(0)
 	l.held = h
 	l.shard.granted++
 	h.fence = l.machine.Fence()
-	h.become(granted)
+	h.become(nil)
 }
 
 // request asks for the first waiter. If it cannot, all waiters fail.
@@ -211,7 +262,7 @@ func (n *Node) obstacle() error {
 // stops the lock: an algorithm does not survive a gap.
 func (l *lock) send(out []dmutex.Message) {
 	for _, m := range out {
-		if err := l.shard.node.peer(m.To).send(l.name, m, l.trying); err != nil {
+		if err := l.shard.node.peer(m.To).send(l.name, m, l.shard.trying); err != nil {
 			l.stop(err)
 			return
 		}
@@ -222,8 +273,8 @@ func (l *lock) send(out []dmutex.Message) {
 // stop takes the lock out of service, here and by our word everywhere. A
 // present holder keeps it.
 func (l *lock) stop(why error) {
-	if l.broken == nil {
-		l.broken = why
+	if l.broken() == nil {
+		l.needLine().broken = why
 		l.shard.node.tellStopped(l.name, why)
 		l.fail(why)
 	}
@@ -231,49 +282,60 @@ func (l *lock) stop(why error) {
 
 // stopped takes a lock out of service on the word of a peer, which tells
 // everybody else itself.
-func (s *shard) stopped(name string, why error) {
+func (s *shard) stopped(hash uint64, name string, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, err := s.lock(name)
-	if err == nil && l.broken == nil {
-		l.broken = why
+	l, err := s.lock(hash, name)
+	if err == nil && l.broken() == nil {
+		l.needLine().broken = why
 		l.fail(why)
 	}
 }
 
 func (l *lock) fail(why error) {
-	for _, h := range l.waiters {
-		h.err = why
-		h.become(failed)
+	if l.line == nil {
+		return
 	}
-	l.waiters = nil
+	for _, h := range l.line.waiters {
+		h.become(&why)
+	}
+	l.line.waiters = nil
+	l.dropLine()
 }
 
 // rest lists the lock as fresh if it is, and forgets the one that has rested
 // longest if there are too many.
 func (l *lock) rest() (fresh bool) {
-	if l.forgetter == nil || l.held != nil || len(l.waiters) > 0 || l.broken != nil {
+	if l.held != nil || len(l.waiters()) > 0 {
 		return false
 	}
-	if _, _, fresh = l.forgetter.Forget(); !fresh {
+	if _, _, fresh = l.forget(); !fresh {
 		return false
 	}
 	s := l.shard
-	if l.resting {
+	if slices.Contains(s.resting, l) {
 		return true
 	}
-	l.resting = true
 	s.resting = append(s.resting, l)
 	if len(s.resting) > keepResting {
 		oldest := s.resting[0]
 		s.resting = slices.Delete(s.resting, 0, 1)
-		oldest.resting = false
-		if clock, fence, fresh := oldest.forgetter.Forget(); fresh && oldest.broken == nil {
+		if clock, fence, fresh := oldest.forget(); fresh {
 			s.clock, s.fence = max(s.clock, clock), max(s.fence, fence)
-			delete(s.locks, oldest.name)
+			s.locks.remove(oldest)
 		}
 	}
 	return true
+}
+
+// forget asks the machine whether nothing would be lost by forgetting it. A lock
+// that is stopped must be remembered.
+func (l *lock) forget() (clock, fence uint64, ok bool) {
+	f, can := l.machine.(dmutex.Forgetter)
+	if !can || l.broken() != nil {
+		return 0, 0, false
+	}
+	return f.Forget()
 }
 
 func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
@@ -293,7 +355,7 @@ func (l *lock) holder() dmutex.NodeID {
 func (s *shard) strand(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.locks {
+	for l := range s.locks.all() {
 		if l.machine.Phase() == dmutex.Waiting || l.withdrawn() {
 			l.stop(why)
 		}
@@ -304,7 +366,7 @@ func (s *shard) strand(why error) {
 func (s *shard) abandon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.locks {
+	for _, l := range slices.Collect(s.locks.all()) { // some will be forgotten meanwhile
 		l.fail(ErrClosed)
 		switch l.machine.Phase() {
 		case dmutex.Held:
@@ -320,8 +382,8 @@ func (s *shard) abandon() {
 func (s *shard) withdrawn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.locks {
-		if l.broken == nil && l.withdrawn() {
+	for l := range s.locks.all() {
+		if l.broken() == nil && l.withdrawn() {
 			return true
 		}
 	}
@@ -334,7 +396,7 @@ func (s *shard) withdrawn() bool {
 func (s *shard) confess() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.locks {
+	for l := range s.locks.all() {
 		if l.withdrawn() {
 			l.stop(&PeerError{s.node.cfg.Self, ErrLeft})
 		}

@@ -18,6 +18,7 @@ import (
 // nodes.
 type Mutex struct {
 	shard   *shard
+	hash    uint64 // of the name
 	name    string
 	maxHold time.Duration
 }
@@ -32,7 +33,7 @@ func (m *Mutex) Name() string { return m.name }
 // It tells the holder to stop, and nothing else: the lock stays held until
 // Release, since nobody may be let in while the holder may still be at work. It
 // is no lease.
-func (m *Mutex) MaxHold(d time.Duration) *Mutex { return &Mutex{m.shard, m.name, d} }
+func (m *Mutex) MaxHold(d time.Duration) *Mutex { return &Mutex{m.shard, m.hash, m.name, d} }
 
 // Acquire waits for the lock and returns the handle that holds it. It first
 // waits until this node has met all members.
@@ -80,11 +81,15 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 	if err := s.node.Ready(ctx); err != nil {
 		return nil, err
 	}
-	h := &Held{values: ctx}
+	h := &Held{ctx: ctx}
+	var try *trial
+	if trying {
+		try = &trial{held: h}
+	}
 	s.mu.Lock()
-	l, err := s.lock(m.name)
+	l, err := s.lock(m.hash, m.name)
 	if err == nil {
-		err = l.join(h, trying)
+		err = l.join(h, try)
 	}
 	s.mu.Unlock()
 	s.node.flush()
@@ -96,8 +101,9 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 	}
 	select {
 	case <-h.ready:
-		if h.err != nil {
-			return nil, h.err
+		h.ready = nil // a channel is larger than all of h
+		if err := h.Err(); err != nil {
+			return nil, err
 		}
 		return h, nil
 	case <-ctx.Done():
@@ -111,9 +117,9 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 func (m *Mutex) giveUp(h *Held, why error) error {
 	m.shard.mu.Lock()
 	switch {
-	case h.state == waiting:
-		h.lock.quit(h)
-	case h.state == granted && h.lock.held == h:
+	case h.waits():
+		h.lock.quit(h, why)
+	case h.lock.held == h:
 		h.lock.release(released) // the grant and the end of the wait met
 	}
 	m.shard.mu.Unlock()
@@ -191,32 +197,38 @@ func (l *locker) Unlock() {
 type Held struct {
 	lock  *lock
 	fence uint64
+	over  atomic.Pointer[error] // why it is not held: pending, failed, released or lost; nil or limited while it is
+	ready chan struct{}         // closed when the wait is over; nil if there is none
+	ctx   context.Context       // Acquire's, and a holdContext once somebody has asked; guarded by the shard's mutex
+}
 
-	// As a waiter; guarded by the shard's mutex until ready is closed.
-	state   heldState
-	limited bool          // has a bound, so ctx from the start; written before anybody else has the handle
-	ready   chan struct{} // closed when the wait is over; nil if there was none
-	err     error         // why it failed
-	unheard int           // for TryAcquire: peers that have not confirmed the request
-
-	values context.Context
-	ended  atomic.Pointer[error]
-	mu     sync.Mutex // guards ctx and cancel
-	ctx    context.Context
+// A holdContext ends with the hold.
+type holdContext struct {
+	context.Context
 	cancel context.CancelCauseFunc
 }
 
-type heldState uint8
+// A trial is a TryAcquire that waits until everybody who was asked knows of it.
+type trial struct {
+	held    *Held
+	unheard int // peers that have not confirmed the request
+}
 
-const (
-	waiting heldState = iota
-	granted
-	failed
+var (
+	// pending is why a hold has not begun.
+	pending = errors.New("node: the lock is not granted yet")
+
+	// limited says that the hold goes on, and has a bound: ctx is a holdContext
+	// for good.
+	limited = errors.New("node: the context tells")
 )
 
-// become ends the wait.
-func (h *Held) become(s heldState) {
-	h.state = s
+// waits reports whether it is neither granted nor refused.
+func (h *Held) waits() bool { return h.over.Load() == &pending }
+
+// become ends the wait: with a grant, or for the reason given.
+func (h *Held) become(over *error) {
+	h.over.Store(over)
 	if h.ready != nil {
 		close(h.ready)
 	}
@@ -224,25 +236,21 @@ func (h *Held) become(s heldState) {
 
 // unanswered counts a confirmation that came without a grant. When all have
 // come, the lock is busy.
-func (h *Held) unanswered() {
-	l := h.lock
+func (t *trial) unanswered() {
+	l := t.held.lock
 	l.shard.mu.Lock()
 	defer l.shard.mu.Unlock()
-	h.unheard--
-	if h.unheard == 0 && h.state == waiting {
-		h.err = l.busy()
-		l.quit(h)
-		h.become(failed)
+	t.unheard--
+	if t.unheard == 0 && t.held.waits() {
+		l.quit(t.held, l.busy())
 	}
 }
 
 // end marks the hold as over.
 func (h *Held) end(reason *error) {
-	h.ended.Store(reason)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.cancel != nil {
-		h.cancel(*reason)
+	h.over.Store(reason)
+	if c, ok := h.ctx.(*holdContext); ok {
+		c.cancel(*reason)
 	}
 }
 
@@ -260,48 +268,57 @@ func (h *Held) Fence() uint64 { return h.fence }
 // [ErrMaxHold] if it was held for longer than [Mutex.MaxHold] and is held still,
 // [ErrReleased] after Release, and an [ErrLost] that says why if it was lost.
 func (h *Held) Err() error {
-	if reason := h.ended.Load(); reason != nil {
+	switch reason := h.over.Load(); reason {
+	case nil:
+		return nil
+	case &limited:
+		return context.Cause(h.ctx)
+	default:
 		return *reason
 	}
-	if h.limited {
-		return context.Cause(h.ctx)
-	}
-	return nil
 }
 
 // Context returns a context that ends with the hold, or when [Mutex.MaxHold] is
 // over; [context.Cause] is what Err said first. It has the values of Acquire's
 // context, but not its deadline.
 func (h *Held) Context() context.Context {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ctx == nil {
-		h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(h.values))
-		h.cancelIfEnded()
+	mu := &h.lock.shard.mu
+	mu.Lock()
+	defer mu.Unlock()
+	c, ok := h.ctx.(*holdContext)
+	if !ok {
+		c = h.derive(context.WithoutCancel(h.ctx))
 	}
-	return h.ctx
+	return c.Context
 }
 
 // limit gives a new handle its context at once, with a deadline. The end of the
 // hold stops the timer.
 func (h *Held) limit(d time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	bounded, stop := context.WithTimeoutCause(context.WithoutCancel(h.values), d, ErrMaxHold)
-	ctx, cancel := context.WithCancelCause(bounded)
-	h.ctx = ctx
-	h.cancel = func(why error) {
+	mu := &h.lock.shard.mu
+	mu.Lock()
+	defer mu.Unlock()
+	bounded, stop := context.WithTimeoutCause(context.WithoutCancel(h.ctx), d, ErrMaxHold)
+	c := h.derive(bounded)
+	cancel := c.cancel
+	c.cancel = func(why error) {
 		cancel(why)
 		stop()
 	}
-	h.limited = true
-	h.cancelIfEnded()
+	if !h.over.CompareAndSwap(nil, &limited) {
+		stop() // it is lost already
+	}
 }
 
-func (h *Held) cancelIfEnded() {
-	if reason := h.ended.Load(); reason != nil {
-		h.cancel(*reason)
+// derive makes the handle's own context.
+func (h *Held) derive(parent context.Context) *holdContext {
+	ctx, cancel := context.WithCancelCause(parent)
+	c := &holdContext{ctx, cancel}
+	if err := h.Err(); err != nil {
+		cancel(err)
 	}
+	h.ctx = c
+	return c
 }
 
 // Release gives the lock back. It ends this grant and never another: once the
@@ -315,8 +332,8 @@ func (h *Held) Release() error {
 	}
 	s.mu.Unlock()
 	s.node.flush()
-	switch reason := h.ended.Load(); reason {
-	case nil:
+	switch reason := h.over.Load(); reason {
+	case nil, &limited:
 		return dmutex.Misuse("Release of a copied Held")
 	case released:
 		return nil

@@ -100,7 +100,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	for i := range n.locks {
-		n.locks[i] = shard{node: n, locks: make(map[string]*lock), fence: cfg.Fence}
+		n.locks[i] = shard{node: n, locks: table{seed: n.seed}, fence: cfg.Fence}
 	}
 	incarnation := draw()
 	for _, id := range cfg.Members {
@@ -175,12 +175,13 @@ func (n *Node) Self() dmutex.NodeID { return n.cfg.Self }
 // token is, ricart.Carvalho who agreed. A name has 1 to [transport.MaxName]
 // bytes.
 func (n *Node) Mutex(name string) *Mutex {
-	return &Mutex{shard: n.shardOf(maphash.String(n.seed, name)), name: name}
+	hash := maphash.String(n.seed, name)
+	return &Mutex{shard: n.shardOf(hash), hash: hash, name: name}
 }
 
 func (n *Node) shardOf(hash uint64) *shard { return &n.locks[hash%shards] }
 
-func (n *Node) shardOfBytes(name []byte) *shard { return n.shardOf(maphash.Bytes(n.seed, name)) }
+func (n *Node) hash(name []byte) uint64 { return maphash.Bytes(n.seed, name) }
 
 // Ready waits until all members have met each other, which Acquire also waits
 // for. If ctx ends first, the error says who is missing and answers to ctx's

@@ -42,13 +42,13 @@ type peer struct {
 	flushing bool
 	handling bool  // a frame of the peer is: its acknowledgement goes out with the answers
 	tries    []try // TryAcquires that wait for this peer's acknowledgement
-	heard    []*Held
+	heard    []*trial
 }
 
 // A try waits until the peer has acknowledged its first mark messages.
 type try struct {
-	mark uint64
-	held *Held
+	mark  uint64
+	trial *trial
 }
 
 const (
@@ -145,8 +145,8 @@ func (p *peer) act(event session.Event, lost bool) {
 	if event == session.Left {
 		p.leave(lost)
 	}
-	for _, h := range p.heard {
-		h.unanswered()
+	for _, t := range p.heard {
+		t.unanswered()
 	}
 }
 
@@ -230,7 +230,8 @@ func (p *peer) handle(message []byte) {
 			why.Err = fmt.Errorf("node %d has stopped this lock: %w", p.id, dmutex.ErrPeer)
 		}
 		name := message[10:]
-		p.node.shardOfBytes(name).stopped(string(name), why)
+		hash := p.node.hash(name)
+		p.node.shardOf(hash).stopped(hash, string(name), why)
 		return
 	}
 	name, m, err := p.decoder.Decode(message)
@@ -240,7 +241,8 @@ func (p *peer) handle(message []byte) {
 		return
 	}
 	m.From, m.To = p.id, p.node.cfg.Self
-	p.node.shardOfBytes(name).handle(name, m)
+	hash := p.node.hash(name)
+	p.node.shardOf(hash).handle(hash, name, m)
 }
 
 const (
@@ -279,12 +281,12 @@ func (p *peer) leave(lost bool) {
 
 // send queues a message about a lock. A TryAcquire that it is part of waits for
 // its acknowledgement.
-func (p *peer) send(lock string, m dmutex.Message, trying *Held) error {
+func (p *peer) send(lock string, m dmutex.Message, trying *trial) error {
 	return p.post(func(b []byte) []byte { return transport.AppendMessage(b, lock, m) }, trying)
 }
 
 // post queues what write appends.
-func (p *peer) post(write func(b []byte) []byte, trying *Held) error {
+func (p *peer) post(write func(b []byte) []byte, trying *trial) error {
 	if p.node.mute.Load() {
 		return nil
 	}
@@ -360,7 +362,7 @@ func (p *peer) takeHeard() {
 		if t.mark > acked {
 			return false
 		}
-		p.heard = append(p.heard, t.held)
+		p.heard = append(p.heard, t.trial)
 		return true
 	})
 }

@@ -15,7 +15,7 @@ type MutexStatus struct {
 func (m *Mutex) Status() MutexStatus {
 	m.shard.mu.Lock()
 	defer m.shard.mu.Unlock()
-	l := m.shard.locks[m.name]
+	l := m.shard.locks.find(m.hash, m.name)
 	if l == nil {
 		return MutexStatus{}
 	}
@@ -23,8 +23,8 @@ func (m *Mutex) Status() MutexStatus {
 		Phase:   l.machine.Phase(),
 		Holder:  l.holder(),
 		Fence:   l.machine.Fence(),
-		Waiters: len(l.waiters),
-		Err:     l.broken,
+		Waiters: len(l.waiters()),
+		Err:     l.broken(),
 	}
 }
 
@@ -66,7 +66,7 @@ func (n *Node) Status() Status {
 func (s *shard) addTo(st *Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.Locks += len(s.locks)
+	st.Locks += s.locks.count
 	st.Granted += s.granted
 	for k := range dmutex.Kinds {
 		st.Sent[k] += s.sent[k]
