@@ -59,9 +59,17 @@ func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(c
 // token that is passed on, for one).
 func (m *Mutex) TryAcquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, true) }
 
+// lawful refuses what is not the name of a lock.
+func lawful(name string) error {
+	if len(name) == 0 || len(name) > transport.MaxName {
+		return dmutex.Misuse(fmt.Sprintf("the name of a lock has 1 to %d bytes, not %d", transport.MaxName, len(name)))
+	}
+	return nil
+}
+
 func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
-	if len(m.name) == 0 || len(m.name) > transport.MaxName {
-		return nil, dmutex.Misuse(fmt.Sprintf("the name of a lock has 1 to %d bytes, not %d", transport.MaxName, len(m.name)))
+	if err := lawful(m.name); err != nil {
+		return nil, err
 	}
 	if m.maxHold < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("MaxHold is at least 0, not %v", m.maxHold))

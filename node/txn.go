@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A Txn is a logical transaction: it says which locks belong together.
+// (Goroutines have no identity that could.) It takes them one after another and
+// gives them all back in [Txn.Release]. Its methods are safe for concurrent use.
+//
+// A Txn that holds one lock and waits for another can be part of a circle of
+// transactions which all wait for each other. [Node.AcquireAll] makes no
+// circles.
+type Txn struct {
+	node *Node
+
+	mu   sync.Mutex // guards the fields below; no other mutex is taken under it
+	busy bool       // an Acquire is under way
+	held []*Held    // in the order in which they were had; some may be over
+}
+
+// Txn begins a transaction, which holds nothing. One that is never used again
+// needs no farewell.
+func (n *Node) Txn() *Txn { return &Txn{node: n} }
+
+// AcquireAll takes several locks, and returns the transaction that holds them.
+// It takes them in the order of their names, whatever the order in which they
+// are given. So transactions that take all their locks by one AcquireAll
+// each never wait for each other in a circle.
+//
+// If one cannot be had, those that were are given back, and the error is that of
+// [Mutex.Acquire]. It refuses with [dmutex.ErrMisuse], before it takes any,
+// names that are not those of a lock, and one that is given twice. Of no names
+// it makes a transaction that holds nothing.
+func (n *Node) AcquireAll(ctx context.Context, names ...string) (*Txn, error) {
+	names = slices.Sorted(slices.Values(names))
+	for i, name := range names {
+		if err := lawful(name); err != nil {
+			return nil, err
+		}
+		if i > 0 && name == names[i-1] {
+			return nil, dmutex.Misuse(fmt.Sprintf("lock %q is named twice: locks are not re-entrant", name))
+		}
+	}
+	t := n.Txn()
+	for _, name := range names {
+		if _, err := t.Acquire(ctx, name); err != nil {
+			return nil, errors.Join(err, t.Release())
+		}
+	}
+	return t, nil
+}
+
+// Acquire waits for the lock of that name as [Mutex.Acquire] does, and adds it
+// to the transaction. The handle may be released by itself, before the others.
+//
+// A transaction waits for one lock at a time: while an Acquire is under way,
+// another is refused with [dmutex.ErrMisuse]. So is one of a lock that the
+// transaction holds already: it would wait for itself, and no Release by
+// somebody else could end that.
+func (t *Txn) Acquire(ctx context.Context, name string) (*Held, error) {
+	if err := t.begin(name); err != nil {
+		return nil, err
+	}
+	h, err := t.node.Mutex(name).Acquire(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy = false
+	if err == nil {
+		t.held = append(t.held, h)
+	}
+	return h, err
+}
+
+func (t *Txn) begin(name string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.busy {
+		return dmutex.Misuse("an Acquire of this Txn is under way: a transaction waits for one lock at a time")
+	}
+	t.held = slices.DeleteFunc(t.held, func(h *Held) bool { return h.Err() == ErrReleased })
+	for _, h := range t.held {
+		if h.lock.name == name && h.Err() == nil {
+			return dmutex.Misuse(fmt.Sprintf("this Txn holds lock %q: locks are not re-entrant", name))
+		}
+	}
+	t.busy = true
+	return nil
+}
+
+// Held returns the handle of a lock that the transaction has acquired, such as
+// for its fence, and nil if there is none or it was released.
+func (t *Txn) Held(name string) *Held {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range slices.Backward(t.held) {
+		if h.lock.name == name && h.Err() != ErrReleased {
+			return h
+		}
+	}
+	return nil
+}
+
+// Release gives back what the transaction still holds, the latest lock first.
+// It returns nil, or an [ErrLost] that names the locks which were lost before. A
+// transaction that was released holds nothing and may acquire again. An Acquire
+// that is under way goes on, and what it brings must be released too.
+func (t *Txn) Release() error {
+	t.mu.Lock()
+	held := t.held
+	t.held = nil
+	t.mu.Unlock()
+	var lost []error
+	for _, h := range slices.Backward(held) {
+		if err := h.Release(); err != nil {
+			lost = append(lost, fmt.Errorf("lock %q: %w", h.lock.name, err))
+		}
+	}
+	return errors.Join(lost...)
+}
