@@ -43,6 +43,7 @@ var rooms = []struct {
 
 	// floor 2
 	{"dmutextest", false, []string{".", "transport", "transport/session"}},
+	{"fence", false, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"membership", false, []string{"."}},
 	{"transport", false, []string{".", "transport/internal"}},

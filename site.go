@@ -29,7 +29,8 @@ import (
 // ticks, the n-th grant of a fresh group has fence n, where nothing was
 // forgotten in between.
 //
-// A fence is epoch<<40 | counter; a group of fixed members has epoch 0.
+// A fence is epoch<<40 | counter; a group of fixed members stays in the epoch in
+// which it was started, 0 at first.
 type Site struct {
 	self    NodeID
 	peers   []NodeID // ascending, never written after birth: clones share it
@@ -228,6 +229,17 @@ func (s *Site) Check(m Message) (from int, err error) {
 func afterLast(request uint64) bool { return request > lastClock }
 
 func usedUp(fence uint64) bool { return fence&counterMask > lastCounter+reserve/2 }
+
+// NextEpoch returns the Start.Fence of a group that starts again after one that
+// had stamped, or was started with, the given fence: it is above every fence that
+// the former group can have granted, also those that nobody has shown yet. After
+// the last epoch it returns a fence that every Start refuses.
+func NextEpoch(fence uint64) uint64 {
+	if next := (fence>>epochShift + 1) << epochShift; next > fence {
+		return next
+	}
+	return fence | counterMask
+}
 
 // Refuse returns an [ErrPeer] that quotes the message, but of its lists only the
 // lengths, and says why it cannot be. Nothing may have been changed before.

@@ -67,6 +67,32 @@ func TestNewSite(t *testing.T) {
 	}
 }
 
+// A group that starts again is above every fence of its former life, and has a
+// whole epoch of them.
+func TestNextEpoch(t *testing.T) {
+	for _, tt := range []struct{ stored, want uint64 }{
+		{0, 1 << 40},
+		{7, 1 << 40},
+		{1<<40 - 1, 1 << 40},
+		{1 << 40, 2 << 40}, // a life in which nothing was written
+		{1<<40 + 5, 2 << 40},
+		{1<<64 - 2<<40, 1<<64 - 1<<40},
+	} {
+		floor := dmutex.NextEpoch(tt.stored)
+		require.Equal(t, tt.want, floor)
+		m, err := lamport.New(dmutex.Start{Self: 1, Members: members(1), Fence: floor})
+		require.NoError(t, err)
+		_, err = m.Request()
+		require.NoError(t, err)
+		require.Equal(t, floor+1, m.Fence())
+	}
+	for _, stored := range []uint64{1<<64 - 1<<40, math.MaxUint64} {
+		_, err := dmutex.NewSite(dmutex.Start{Self: 1, Members: members(1), Fence: dmutex.NextEpoch(stored)})
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, "Start.Fence")
+	}
+}
+
 func TestSitePeers(t *testing.T) {
 	given := members(5, 1, 3)
 	site := newSite(t, dmutex.Start{Self: 3, Members: given})

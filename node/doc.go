@@ -36,8 +36,7 @@
 // more ([ErrRestarted]), and does not help the new life either, which therefore
 // never becomes ready.
 // Locks that are held stay held until they are released. To go on, stop all
-// members and start them again, with a Fence above all that your resources
-// have seen.
+// members and start them again, in a new epoch of fences; see Config.Fence.
 //
 // An orderly Close of one member is no fault: the locks for which it is needed
 // end in [ErrLeft], at all members, and the others go on.

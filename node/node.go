@@ -30,9 +30,13 @@ type Config struct {
 	// Group tells apart groups that share a network. It may be empty.
 	Group string
 
-	// Fence is a floor: every fence will be higher. Give the highest that your
-	// resources have accepted when the whole group starts again; 0 is right
-	// for a first start.
+	// Fence is a floor: every fence will be higher. 0 is right for a first
+	// start. When the whole group starts again, it must be above every fence
+	// that was ever granted, seen by a resource or not: a process of the former
+	// group may be paused just before its first write. So give
+	// [dmutex.NextEpoch] of the highest fence that your resources have stored,
+	// and store that with them before anybody starts. It is one number for all
+	// members: read it once.
 	Fence uint64
 }
 

@@ -1,0 +1,110 @@
+package fence_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/fence"
+)
+
+// LESSONS L2, L45: a fence lower than one that was seen is refused.
+func TestGate(t *testing.T) {
+	var g fence.Gate
+	require.Zero(t, g.Highest())
+	require.NoError(t, g.Admit(3))
+	require.NoError(t, g.Admit(3), "a holder may write twice")
+	require.NoError(t, g.Admit(5))
+	for _, old := range []uint64{1, 3, 4} {
+		err := g.Admit(old)
+		require.ErrorIs(t, err, fence.ErrStale)
+		var stale *fence.StaleError
+		require.ErrorAs(t, err, &stale)
+		require.Equal(t, fence.StaleError{Fence: old, Highest: 5}, *stale)
+		require.EqualValues(t, 5, g.Highest(), "a refusal has changed something")
+	}
+	require.EqualError(t, g.Admit(4), "fence is stale: 4 comes after 5")
+}
+
+// Who forgets to pass the fence is not let in, by no gate.
+func TestGateRefusesNoFence(t *testing.T) {
+	var g fence.Gate
+	require.ErrorIs(t, g.Admit(0), fence.ErrStale)
+	require.EqualError(t, fence.NewGate(7).Admit(0), "fence is stale: 0 is no grant's")
+}
+
+func TestGateGoesOnFromStored(t *testing.T) {
+	g := fence.NewGate(7)
+	require.ErrorIs(t, g.Admit(6), fence.ErrStale)
+	require.NoError(t, g.Admit(7))
+}
+
+func TestGateDo(t *testing.T) {
+	var g fence.Gate
+	mine := errors.New("mine")
+	require.Equal(t, mine, g.Do(2, func() error { return mine }))
+	require.ErrorIs(t, g.Do(1, func() error {
+		require.Fail(t, "a stale write has run")
+		return nil
+	}), fence.ErrStale, "the fence of a write that failed was seen all the same")
+	require.Panics(t, func() { _ = g.Do(3, func() error { panic("oops") }) })
+	require.NoError(t, g.Do(3, func() error { return nil }), "the panic has shut the gate for good")
+}
+
+// A newer holder waits for the write that is under way; the older one does not
+// get in again.
+func TestGateDoExcludes(t *testing.T) {
+	var (
+		g   fence.Gate
+		log []string
+		wg  sync.WaitGroup
+	)
+	require.NoError(t, g.Do(1, func() error {
+		log = append(log, "old begins")
+		wg.Go(func() {
+			require.NoError(t, g.Do(2, func() error {
+				log = append(log, "new")
+				return nil
+			}))
+		})
+		for range 1000 { // time enough for the new one, if it need not wait
+			runtime.Gosched()
+		}
+		log = append(log, "old ends")
+		return nil
+	}))
+	wg.Wait()
+	require.Equal(t, []string{"old begins", "old ends", "new"}, log)
+	require.ErrorIs(t, g.Do(1, nil), fence.ErrStale)
+}
+
+// Under any load what passes rises.
+func TestGateConcurrently(t *testing.T) {
+	var (
+		g      fence.Gate
+		wg     sync.WaitGroup
+		passed []uint64
+	)
+	for i := range uint64(8) {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(1, i))
+			for range 1000 {
+				f := 1 + g.Highest()/2 + rng.Uint64N(100)
+				err := g.Do(f, func() error {
+					passed = append(passed, f)
+					return nil
+				})
+				if err != nil {
+					require.ErrorIs(t, err, fence.ErrStale)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.NotEmpty(t, passed)
+	require.IsNonDecreasing(t, passed)
+}
