@@ -44,6 +44,8 @@ var rooms = []struct {
 	// floor 2
 	{"dmutextest", false, []string{".", "transport", "transport/session"}},
 	{"fence", false, nil},
+	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest"}},
+	{"internal/electiontest", false, []string{".", "dmutextest", "election"}},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"membership", false, []string{"."}},
 	{"transport", false, []string{".", "transport/internal"}},

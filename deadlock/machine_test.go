@@ -1,12 +1,51 @@
 package deadlock
 
 import (
+	"encoding"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
 )
+
+// A detector is a machine of either model.
+type detector interface {
+	Wait(on []dmutex.NodeID) error
+	Granted(by dmutex.NodeID) error
+	Withdraw() error
+	Detect() ([]Message, error)
+	Handle(Message) ([]Message, error)
+	Deadlocked() bool
+	encoding.TextAppender
+	copy() detector
+}
+
+// An asker is a detector that is told who waits for it.
+type asker interface {
+	Asked(by dmutex.NodeID) error
+	Settled(with dmutex.NodeID) error
+}
+
+func (m *And) copy() detector { return m.Clone() }
+func (m *Or) copy() detector  { return m.Clone() }
+
+func newAnd(self dmutex.NodeID, members []dmutex.NodeID) detector {
+	m, err := NewAnd(self, members)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+func newOr(self dmutex.NodeID, members []dmutex.NodeID) detector {
+	m, err := NewOr(self, members)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
 
 func text(t *testing.T, m detector) string {
 	t.Helper()
@@ -97,7 +136,7 @@ func TestRefusals(t *testing.T) {
 				continue
 			}
 			t.Run(tt.name+", "+model, func(t *testing.T) {
-				d := born(2, nodes(4))
+				d := born(2, dmutextest.Nodes(4))
 				if a, ok := d.(asker); ok {
 					require.NoError(t, a.Asked(1))
 				}
@@ -115,8 +154,8 @@ func TestRefusals(t *testing.T) {
 
 // One REPLY more than there were QUERYs is refused.
 func TestSurplusReply(t *testing.T) {
-	m := newOr(1, nodes(2))
-	require.NoError(t, m.Wait(nodes(2)[1:]))
+	m := newOr(1, dmutextest.Nodes(2))
+	require.NoError(t, m.Wait(dmutextest.Nodes(2)[1:]))
 	_, err := m.Detect()
 	require.NoError(t, err)
 	_, err = m.Handle(Message{Reply, 2, 1, 1, 1})
@@ -129,13 +168,13 @@ func TestSurplusReply(t *testing.T) {
 // A declaration ends with the wait, and a probe of an earlier wait declares
 // nothing in a later one.
 func TestNextWait(t *testing.T) {
-	m := newAnd(1, nodes(3)).(*And)
+	m := newAnd(1, dmutextest.Nodes(3)).(*And)
 	declare := func() {
 		_, err := m.Handle(Message{Probe, 3, 1, 1, 1})
 		require.NoError(t, err)
 	}
 	require.NoError(t, m.Asked(3))
-	require.NoError(t, m.Wait(nodes(3)[1:]))
+	require.NoError(t, m.Wait(dmutextest.Nodes(3)[1:]))
 	_, err := m.Detect()
 	require.NoError(t, err)
 	declare()
@@ -144,7 +183,7 @@ func TestNextWait(t *testing.T) {
 	require.True(t, m.Deadlocked(), "3 has not granted")
 	require.NoError(t, m.Withdraw())
 	require.False(t, m.Deadlocked())
-	require.NoError(t, m.Wait(nodes(2)[1:]))
+	require.NoError(t, m.Wait(dmutextest.Nodes(2)[1:]))
 	declare()
 	require.False(t, m.Deadlocked())
 }
@@ -153,8 +192,8 @@ func TestNextWait(t *testing.T) {
 // of it.
 func TestOutput(t *testing.T) {
 	for _, born := range []func(dmutex.NodeID, []dmutex.NodeID) detector{newAnd, newOr} {
-		m := born(1, nodes(3))
-		require.NoError(t, m.Wait(nodes(3)[1:]))
+		m := born(1, dmutextest.Nodes(3))
+		require.NoError(t, m.Wait(dmutextest.Nodes(3)[1:]))
 		out, err := m.Detect()
 		require.NoError(t, err)
 		require.Len(t, out, 2)
@@ -172,8 +211,8 @@ func TestOutput(t *testing.T) {
 
 // A wait with its computation allocates nothing once the machine has run.
 func TestAllocations(t *testing.T) {
-	and, or := newAnd(1, nodes(4)).(*And), newOr(1, nodes(4)).(*Or)
-	on := nodes(4)[1:]
+	and, or := newAnd(1, dmutextest.Nodes(4)).(*And), newOr(1, dmutextest.Nodes(4)).(*Or)
+	on := dmutextest.Nodes(4)[1:]
 	number := uint64(0)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		number++
@@ -202,12 +241,12 @@ func FuzzHandle(f *testing.F) {
 	f.Add([]byte{2, 2, 1, 3, 4, 3, 3, 1, 3, 4, 3, 2, 1, 1, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, born := range []func(dmutex.NodeID, []dmutex.NodeID) detector{newAnd, newOr} {
-			m := born(1, nodes(4))
+			m := born(1, dmutextest.Nodes(4))
 			if a, ok := m.(asker); ok {
 				require.NoError(t, a.Asked(2))
 			}
 			for ; len(b) >= 5; b = b[5:] {
-				if b[0]&16 != 0 && m.Wait(nodes(4)[1:]) == nil {
+				if b[0]&16 != 0 && m.Wait(dmutextest.Nodes(4)[1:]) == nil {
 					_, err := m.Detect()
 					require.NoError(t, err)
 				}

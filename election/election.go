@@ -101,7 +101,9 @@ type Config struct {
 // if the sender of a message is. A late or outdated message is no error.
 //
 // The machines of this package also have AppendText, for the canonical state
-// (machines of one Config and of equal text behave alike for ever), and Clone.
+// (machines of one Config and of equal text behave alike for ever), Clone, and
+// TicksLeft: the ticks until a timeout, 0 if none runs and Tick does nothing
+// before the next other input.
 type Machine interface {
 	// Start begins an election, unless one is under way here, or under the
 	// majority rule this node reaches no majority. A node calls it when it

@@ -6,7 +6,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
 )
+
+var families = []struct {
+	name      string
+	algorithm Algorithm
+}{
+	{"bully", Bully},
+	{"ring", Ring},
+	{"changroberts", ChangRoberts},
+}
 
 func text(t testing.TB, m Machine) string {
 	t.Helper()
@@ -17,7 +27,7 @@ func text(t testing.TB, m Machine) string {
 
 // A Config that is not lawful is refused, with what to change.
 func TestBirth(t *testing.T) {
-	two := nodes(2)
+	two := dmutextest.Nodes(2)
 	for _, tt := range []struct {
 		config Config
 		why    string // what Bully says
@@ -96,7 +106,7 @@ func TestRefusals(t *testing.T) {
 				continue
 			}
 			t.Run(tt.name+", "+f.name, func(t *testing.T) {
-				m, err := f.algorithm(Config{Self: 2, Members: nodes(4), Answer: 1, Outcome: 2})
+				m, err := f.algorithm(Config{Self: 2, Members: dmutextest.Nodes(4), Answer: 1, Outcome: 2})
 				require.NoError(t, err)
 				m.Start()
 				before := text(t, m)
@@ -109,7 +119,7 @@ func TestRefusals(t *testing.T) {
 
 // Ticks count, and an old announcement changes nothing.
 func TestTicks(t *testing.T) {
-	m, err := Bully(Config{Self: 1, Members: nodes(2), Answer: 3, Outcome: 5})
+	m, err := Bully(Config{Self: 1, Members: dmutextest.Nodes(2), Answer: 3, Outcome: 5})
 	require.NoError(t, err)
 	require.Equal(t, "bully 1 idle", text(t, m))
 	require.Empty(t, m.Tick(), "no timeout while idle")
@@ -135,7 +145,7 @@ func TestTicks(t *testing.T) {
 // of it, nor anything else in common that changes.
 func TestOutput(t *testing.T) {
 	for _, f := range families {
-		m, err := f.algorithm(Config{Self: 1, Members: nodes(3), Answer: 1, Outcome: 2})
+		m, err := f.algorithm(Config{Self: 1, Members: dmutextest.Nodes(3), Answer: 1, Outcome: 2})
 		require.NoError(t, err)
 		out := m.Start()
 		require.NotEmpty(t, out)
@@ -156,7 +166,7 @@ func TestOutput(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	for _, f := range families {
 		for _, majority := range []bool{false, true} {
-			members := nodes(3)
+			members := dmutextest.Nodes(3)
 			machines := make([]Machine, 3)
 			for i, node := range members {
 				m, err := f.algorithm(Config{Self: node, Members: members, Majority: majority, Answer: 1, Outcome: 2})
@@ -202,7 +212,7 @@ func FuzzHandle(f *testing.F) {
 		if len(b) == 0 {
 			return
 		}
-		m, err := families[int(b[0])%3].algorithm(Config{Self: 2, Members: nodes(4), Majority: b[0]&128 != 0, Answer: 1, Outcome: 2})
+		m, err := families[int(b[0])%3].algorithm(Config{Self: 2, Members: dmutextest.Nodes(4), Majority: b[0]&128 != 0, Answer: 1, Outcome: 2})
 		require.NoError(t, err)
 		for b = b[1:]; len(b) >= 7; b = b[7:] {
 			before := text(t, m)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
 )
 
 // A group is machines on a network that delivers in the order of sending, with
@@ -59,7 +60,7 @@ func (g *group) run(t *testing.T) {
 				g.send(out)
 			}
 		}
-		for _, node := range nodes(100) {
+		for _, node := range dmutextest.Nodes(100) {
 			if m := g.machines[node]; m != nil {
 				g.send(m.Tick())
 			}
@@ -83,7 +84,7 @@ func (g *group) requireLeader(t *testing.T, leader dmutex.NodeID) {
 // tells the dead.
 func TestBullyMessages(t *testing.T) {
 	for n := 2; n <= 20; n++ {
-		g := newGroup(t, Bully, nodes(n), false)
+		g := newGroup(t, Bully, dmutextest.Nodes(n), false)
 		delete(g.machines, dmutex.NodeID(n))
 		g.start(1)
 		g.run(t)
@@ -92,7 +93,7 @@ func TestBullyMessages(t *testing.T) {
 		const toTheDead = 1
 		require.Equal(t, n*n-n-1, g.count[Election]+g.count[Answer]+g.count[Coordinator]-toTheDead)
 
-		g = newGroup(t, Bully, nodes(n), false)
+		g = newGroup(t, Bully, dmutextest.Nodes(n), false)
 		delete(g.machines, dmutex.NodeID(n))
 		g.start(dmutex.NodeID(n - 1))
 		g.run(t)
@@ -105,13 +106,13 @@ func TestBullyMessages(t *testing.T) {
 // all, and leads when all have agreed.
 func TestBullyHighest(t *testing.T) {
 	for n := 1; n <= 20; n++ {
-		g := newGroup(t, Bully, nodes(n), false)
+		g := newGroup(t, Bully, dmutextest.Nodes(n), false)
 		g.start(dmutex.NodeID(n))
 		g.run(t)
 		g.requireLeader(t, dmutex.NodeID(n))
 		require.Equal(t, [...]int{Coordinator: n - 1}, g.count)
 
-		g = newGroup(t, Bully, nodes(n), true)
+		g = newGroup(t, Bully, dmutextest.Nodes(n), true)
 		g.start(dmutex.NodeID(n))
 		g.run(t)
 		g.requireLeader(t, dmutex.NodeID(n))
@@ -124,16 +125,16 @@ func TestBullyHighest(t *testing.T) {
 func TestRingMessages(t *testing.T) {
 	for n := 2; n <= 12; n++ {
 		for _, majority := range []bool{false, true} {
-			for _, starter := range nodes(n) {
-				g := newGroup(t, Ring, nodes(n), majority)
+			for _, starter := range dmutextest.Nodes(n) {
+				g := newGroup(t, Ring, dmutextest.Nodes(n), majority)
 				g.start(starter)
 				g.run(t)
 				g.requireLeader(t, dmutex.NodeID(n))
 				require.Equal(t, [...]int{Election: n, Coordinator: n}, g.count)
 			}
 			for starters := 2; starters <= n; starters++ {
-				g := newGroup(t, Ring, nodes(n), majority)
-				g.start(nodes(starters)...)
+				g := newGroup(t, Ring, dmutextest.Nodes(n), majority)
+				g.start(dmutextest.Nodes(starters)...)
 				g.run(t)
 				g.requireLeader(t, dmutex.NodeID(n))
 				require.Equal(t, n, g.count[Coordinator])
@@ -153,7 +154,7 @@ func TestChangRobertsMessages(t *testing.T) {
 	}
 	for n := 1; n <= largest; n++ {
 		sum, orders, best, worst := 0, 0, n*n, 0
-		for order := range permutations(nodes(n)) {
+		for order := range permutations(dmutextest.Nodes(n)) {
 			g := newGroup(t, ChangRoberts, order, false)
 			g.start(order...)
 			g.run(t)
@@ -180,8 +181,8 @@ func TestChangRobertsMessages(t *testing.T) {
 		require.Equal(t, n*harmonic, sum, "average of %d, times %d", n, orders)
 	}
 	for n := 2; n <= 20; n++ {
-		for i, starter := range nodes(n) {
-			g := newGroup(t, ChangRoberts, nodes(n), false)
+		for i, starter := range dmutextest.Nodes(n) {
+			g := newGroup(t, ChangRoberts, dmutextest.Nodes(n), false)
 			g.start(starter)
 			g.run(t)
 			g.requireLeader(t, dmutex.NodeID(n))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
 )
 
 // A simulation is a large group in virtual time, which counts ticks. Messages
@@ -139,7 +140,7 @@ func (s *simulation) run(t *testing.T, until int) {
 		default:
 			s.now++
 			for i, m := range s.machines {
-				if m != nil && m.(explorable).state().left > 0 {
+				if m != nil && m.(explorable).TicksLeft() > 0 {
 					s.does(t, i, m.Tick(), nil)
 				}
 			}
@@ -150,7 +151,7 @@ func (s *simulation) run(t *testing.T, until int) {
 
 func (s *simulation) quiet() bool {
 	return len(s.events) == 0 && !slices.ContainsFunc(s.machines, func(m Machine) bool {
-		return m != nil && m.(explorable).state().left > 0
+		return m != nil && m.(explorable).TicksLeft() > 0
 	})
 }
 
@@ -184,7 +185,7 @@ func simulate(t *testing.T, algorithm Algorithm, majority bool, n int, seed uint
 		leaders: map[uint64]dmutex.NodeID{},
 	}
 	s.birth = func(i int, epoch uint64) Machine {
-		m, err := algorithm(Config{Self: dmutex.NodeID(i + 1), Members: nodes(n), Epoch: epoch, Majority: majority,
+		m, err := algorithm(Config{Self: dmutex.NodeID(i + 1), Members: dmutextest.Nodes(n), Epoch: epoch, Majority: majority,
 			Answer: 3 * hop, Outcome: max(3*n, 7) * hop})
 		require.NoError(t, err)
 		return m

@@ -86,6 +86,9 @@ func (s *site) Leader() (node dmutex.NodeID, epoch uint64) {
 	return s.members[s.owner(s.epoch)], s.epoch
 }
 
+// TicksLeft returns the ticks until a timeout, 0 if none runs.
+func (s *site) TicksLeft() int { return s.left }
+
 // leads reports whether this node leads.
 func (s *site) leads() bool { return s.led && s.owner(s.epoch) == s.me }
 

@@ -1,0 +1,82 @@
+// Package deadlocktest explores the machines of package deadlock: every order of
+// what may happen in a small group that waits.
+package deadlocktest
+
+import (
+	"encoding"
+	"errors"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/deadlock"
+)
+
+// A Machine is what can be explored: the machines of package deadlock, and
+// mutants of them.
+type Machine interface {
+	Wait(on []dmutex.NodeID) error
+	Granted(by dmutex.NodeID) error
+	Withdraw() error
+	Detect() ([]deadlock.Message, error)
+	Handle(deadlock.Message) ([]deadlock.Message, error)
+	Deadlocked() bool
+	encoding.TextAppender
+}
+
+// An asker is a machine that is told who waits for it.
+type asker interface {
+	Asked(by dmutex.NodeID) error
+	Settled(with dmutex.NodeID) error
+}
+
+// A Model makes the machines of a group, and copies them.
+type Model struct {
+	Or    bool // one grant ends a wait
+	New   func(self dmutex.NodeID, members []dmutex.NodeID) (Machine, error)
+	Clone func(Machine) Machine
+}
+
+// Of returns the model whose machines are of type M.
+func Of[M interface {
+	Machine
+	Clone() M
+}](or bool, born func(self dmutex.NodeID, members []dmutex.NodeID) (M, error)) Model {
+	return Model{
+		Or:    or,
+		New:   func(self dmutex.NodeID, members []dmutex.NodeID) (Machine, error) { return born(self, members) },
+		Clone: func(m Machine) Machine { return m.(M).Clone() },
+	}
+}
+
+// The models of package deadlock.
+var (
+	And = Of(false, deadlock.NewAnd)
+	Or  = Of(true, deadlock.NewOr)
+)
+
+// A Trial is a small group of an application that waits, with a machine at each
+// node. [Trial.Explore] tries every order of everything: whom a node asks, when
+// it grants, when it calls Detect (once in each wait), what arrives.
+type Trial struct {
+	Model
+	Waits     []int // how often each node may wait
+	Widest    []int // for how many others each at most; nil is 1
+	AtOnce    bool  // Detect is called together with Wait
+	Unordered bool  // the channels may reorder
+	Withdraws int   // how many waits may be withdrawn
+
+	MaxStates int               // stop after so many; 0 does not
+	Progress  func(Report) bool // hears now and then how far it is; false stops. May be nil
+}
+
+// A Report is what an exploration found.
+type Report struct {
+	States    int
+	Deadlocks int  // states in which one is declared
+	Complete  bool // all states were seen
+}
+
+// What can be wrong; the Kind of a [dmutextest.Violation].
+var (
+	ErrPhantom = errors.New("phantom") // who declares a deadlock is in none
+	ErrMissed  = errors.New("missed")  // nobody declares a deadlock
+)

@@ -1,0 +1,75 @@
+package deadlocktest
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/deadlock"
+)
+
+// walk goes one way at random to the end, and counts what is sent.
+func (w *world) walk(t *testing.T, rng *rand.Rand, seed int) {
+	type edge struct {
+		kind             deadlock.Kind
+		from, to         dmutex.NodeID
+		initiator        dmutex.NodeID
+		number, ofSender uint64
+	}
+	sent := map[edge]int{}
+	for {
+		steps := w.steps()
+		if len(steps) == 0 {
+			break
+		}
+		before := w.clone()
+		steps[rng.IntN(len(steps))].do(w)
+		require.Nil(t, w.declares(before), "seed %d", seed)
+		require.Nil(t, w.declared(), "seed %d", seed)
+		for c, queue := range w.channels {
+			for _, it := range queue[min(len(queue), len(before.channels[c])):] {
+				if it.kind == "" {
+					m := it.msg
+					e := edge{m.Kind, m.From, m.To, m.Initiator, m.Number, uint64(w.number[m.From-1])}
+					if m.Kind == deadlock.Reply { // at most one for each wait of the receiver's
+						e.ofSender = uint64(w.number[m.To-1])
+					}
+					sent[e]++
+					require.Equal(t, 1, sent[e], "%v twice, seed %d", m, seed)
+				}
+			}
+		}
+	}
+}
+
+// Groups too large to explore: 4 nodes that wait for up to 3 others, over and
+// over. "at most one probe over each wait in a computation", and at most one
+// REPLY to each QUERY.
+func TestWalk(t *testing.T) {
+	walks := 400
+	if os.Getenv("DMUTEX_LONG") != "" {
+		walks = 100_000
+	}
+	for _, or := range []bool{false, true} {
+		model := And
+		if or {
+			model = Or
+		}
+		found := 0
+		for seed := range walks {
+			rng := rand.New(rand.NewPCG(1, uint64(seed)))
+			tr := &Trial{Model: model, Waits: []int{4, 4, 4, 4}, Widest: slices.Repeat([]int{1 + seed%3}, 4), AtOnce: seed%2 == 0}
+			w := tr.begin()
+			w.walk(t, rng, seed)
+			if slices.ContainsFunc(w.machines, Machine.Deadlocked) {
+				found++
+			}
+		}
+		require.NotZero(t, found)
+		t.Log("or", or, "deadlocks in", found, "of", walks)
+	}
+}

@@ -1,0 +1,80 @@
+// Package electiontest explores the machines of package election: every order of
+// what may happen to a small group.
+package electiontest
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/election"
+)
+
+// A Trial is a small group and what may happen to it. [Trial.Explore] tries
+// every order of it.
+//
+// The channels keep the order of messages, and lose those to a node that has
+// crashed or is cut off. Detectors tell each node, some time after it happened,
+// who has crashed or is cut off and who is back; a partition heals after it was
+// noticed. Time passes, for all alike, when no message is on its way and no
+// detector has news; a timeout fires before that only as often as Early says.
+type Trial struct {
+	Algorithm election.Algorithm // makes a [Machine]
+	Nodes     int                // numbered from 1; at most 9
+	Starts    []int              // ranks of those that run at first, all at once; nil: all do, and what comes of it is over
+	Majority  bool
+
+	Prompt    bool // the detectors tell at once, and elections die out before their starter recovers
+	Forgetful bool // who recovers begins with epoch 0
+	Odds           // what may happen
+
+	// What must hold, beside what is said at Explore.
+	OneSide   bool   // never leaders on both sides of a partition that all have noticed
+	OneLeader bool   // never two leaders at an instant
+	Most      uint64 // no epoch above it; 0 is no bound
+	Falls     bool   // epochs may fall
+	Counted   bool   // only whom a majority has let run leads; for Bully and Ring, without crashes
+
+	MaxStates int               // stop after so many; 0 does not
+	Progress  func(Report) bool // hears now and then how far it is; false stops. May be nil
+}
+
+// Odds says how often things may happen in a run, at most 255 times each.
+type Odds struct {
+	Crashes    int
+	Recoveries int
+	Cuts       int // the group parts in two; a partition may heal
+	Wrong      int // a node suspects one that is alive
+	Early      int // a timeout fires although a message is on its way
+	Restarts   int // a node begins an election for no reason
+}
+
+// A Machine is what can be explored: the machines of package election, and
+// mutants of them.
+type Machine interface {
+	election.Machine
+	encoding.TextAppender
+	Clone() election.Machine
+	TicksLeft() int
+}
+
+// A Report is what an exploration found.
+type Report struct {
+	States   int
+	Rests    int  // states in which nothing is left to happen unless something fails
+	Complete bool // all states were seen
+}
+
+// What can be wrong; the Kind of a [dmutextest.Violation].
+var (
+	ErrTwoLeaders  = errors.New("two leaders")
+	ErrNoAgreement = errors.New("no agreement") // at rest; or no rest
+	ErrEpoch       = errors.New("epoch")        // it falls, or they outbid each other
+	ErrNotLet      = errors.New("not let")      // to lead
+	ErrRefused     = errors.New("refused")      // a correct peer's message
+)
+
+func wrong(kind error, format string, args ...any) *dmutextest.Violation {
+	return &dmutextest.Violation{Kind: kind, Why: fmt.Sprintf(format, args...)}
+}

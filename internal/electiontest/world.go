@@ -1,0 +1,273 @@
+package electiontest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/election"
+)
+
+// A world is the state of a trial.
+type world struct {
+	*Trial
+	odds     Odds
+	machines []Machine            // nil if crashed
+	channels [][]election.Message // from*nodes + to
+	told     []bool               // observer*nodes + target: the observer suspects it
+	side     []bool               // of the partition
+	kept     []uint64             // the epoch with which a crashed node comes back
+	met      []uint64             // the highest number in any message that a node has sent or handled
+	log      *strings.Builder
+}
+
+func (t *Trial) begin() (*world, error) {
+	n := t.Nodes
+	w := &world{Trial: t, odds: t.Odds,
+		machines: make([]Machine, n), channels: make([][]election.Message, n*n), told: make([]bool, n*n),
+		side: make([]bool, n), kept: make([]uint64, n), met: make([]uint64, n)}
+	for i := range n {
+		w.born(i, 0)
+	}
+	starts := t.Starts
+	if starts == nil {
+		for i := range n {
+			starts = append(starts, i)
+		}
+	}
+	for _, i := range starts {
+		if err := w.does(i, func() ([]election.Message, error) { return w.machines[i].Start(), nil }); err != nil {
+			return nil, err
+		}
+	}
+	w.odds = Odds{}
+	for t.Starts == nil && !w.atRest() {
+		if err := w.steps()[0].do(w); err != nil {
+			return nil, err
+		}
+	}
+	w.odds = t.Odds
+	return w, nil
+}
+
+func (w *world) born(i int, epoch uint64) {
+	m, err := w.Algorithm(election.Config{Self: dmutex.NodeID(i + 1), Members: dmutextest.Nodes(w.Nodes), Epoch: epoch,
+		Majority: w.Majority, Answer: 1, Outcome: 2})
+	if err != nil {
+		panic(err)
+	}
+	w.machines[i] = m.(Machine)
+}
+
+func (w *world) clone() *world {
+	c := *w
+	c.machines = slices.Clone(w.machines)
+	for i, m := range c.machines {
+		if m != nil {
+			c.machines[i] = m.Clone().(Machine)
+		}
+	}
+	c.channels = slices.Clone(w.channels)
+	c.told, c.side = slices.Clone(w.told), slices.Clone(w.side)
+	c.kept, c.met = slices.Clone(w.kept), slices.Clone(w.met)
+	return &c
+}
+
+func (w *world) text(b []byte) []byte {
+	b = append(b, byte(w.odds.Crashes), byte(w.odds.Recoveries), byte(w.odds.Cuts), byte(w.odds.Wrong), byte(w.odds.Early), byte(w.odds.Restarts))
+	for i, m := range w.machines {
+		if m == nil {
+			b = strconv.AppendUint(append(b, '-'), w.kept[i], 10)
+		} else {
+			b, _ = m.AppendText(b)
+		}
+		if w.Counted {
+			b = strconv.AppendUint(append(b, " term "...), w.met[i]/uint64(w.Nodes), 10)
+		}
+		b = append(b, '\n')
+	}
+	for c, queue := range w.channels {
+		for _, m := range queue {
+			b = append(strconv.AppendInt(b, int64(c), 10), ' ')
+			b = append(b, m.String()...)
+		}
+	}
+	for _, set := range [][]bool{w.told, w.side} {
+		for _, in := range set {
+			if in {
+				b = append(b, '1')
+			} else {
+				b = append(b, '0')
+			}
+		}
+	}
+	return b
+}
+
+// reach reports whether two nodes are alive and not cut off from each other.
+func (w *world) reach(i, j int) bool {
+	return w.machines[i] != nil && w.machines[j] != nil && w.side[i] == w.side[j]
+}
+
+// does gives a node an input, sends what it returns, and checks what must
+// always hold.
+func (w *world) does(i int, input func() ([]election.Message, error)) error {
+	m := w.machines[i]
+	before, was := m.Leader()
+	out, err := input()
+	if err != nil {
+		return wrong(ErrRefused, "%v", err)
+	}
+	for _, msg := range out {
+		w.met[i] = max(w.met[i], msg.Ballot, msg.Epoch)
+		j := int(msg.To) - 1
+		if w.reach(i, j) {
+			c := i*w.Nodes + j
+			w.channels[c] = append(slices.Clip(w.channels[c]), msg.Clone())
+		}
+	}
+	leader, epoch := m.Leader()
+	w.met[i] = max(w.met[i], epoch)
+	if w.log != nil && (leader != before || epoch != was) {
+		who := "nobody leads"
+		if leader != 0 {
+			who = leader.String() + " leads"
+		}
+		fmt.Fprintf(w.log, "    to %d %s, epoch %d\n", i+1, who, epoch)
+	}
+	if epoch < was && !w.Falls {
+		return wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, was, epoch)
+	}
+	if w.Most > 0 && epoch > w.Most {
+		return wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
+	}
+	if w.Counted && before != leader && int(leader) == i+1 {
+		let := 0 // who has met an election of this term
+		for _, met := range w.met {
+			if n := uint64(w.Nodes); met/n >= epoch/n {
+				let++
+			}
+		}
+		if 2*let <= w.Nodes {
+			return wrong(ErrNotLet, "%d leads, and no majority has let it run", i+1)
+		}
+	}
+	return nil
+}
+
+// check checks what must hold between the nodes.
+func (w *world) check() error {
+	var leads []int
+	for i, m := range w.machines {
+		if m == nil {
+			continue
+		}
+		if leader, _ := m.Leader(); int(leader) == i+1 {
+			leads = append(leads, i)
+		}
+	}
+	for a, i := range leads {
+		for _, j := range leads[a+1:] {
+			_, e := w.machines[i].Leader()
+			_, f := w.machines[j].Leader()
+			if e == f {
+				return wrong(ErrTwoLeaders, "%d and %d lead in epoch %d", i+1, j+1, e)
+			}
+			if w.OneLeader || w.OneSide && w.side[i] != w.side[j] && !w.anyNews() {
+				return wrong(ErrTwoLeaders, "two leaders: %d in epoch %d and %d in epoch %d", i+1, e, j+1, f)
+			}
+		}
+	}
+	return nil
+}
+
+// agree checks that in a world at rest all that reach each other have the
+// highest of them as the leader, in one epoch; or none, for want of a majority.
+func (w *world) agree() error {
+	for i, m := range w.machines {
+		if m == nil {
+			continue
+		}
+		reached, highest := 0, 0
+		for j := range w.machines {
+			if w.reach(i, j) {
+				reached, highest = reached+1, j
+			}
+		}
+		want, epoch := dmutex.NodeID(highest+1), uint64(0)
+		if w.Majority && 2*reached <= w.Nodes {
+			want = dmutex.None
+			_, epoch = m.Leader()
+		} else {
+			_, epoch = w.machines[highest].Leader()
+		}
+		if leader, e := m.Leader(); leader != want || e != epoch {
+			return wrong(ErrNoAgreement, "at rest %d has leader %d in epoch %d, not %d in epoch %d", i+1, leader, e, want, epoch)
+		}
+	}
+	return nil
+}
+
+// tell brings the detector of i up to date about j.
+func (w *world) tell(i, j int) error {
+	w.told[i*w.Nodes+j] = !w.reach(i, j)
+	return w.does(i, func() ([]election.Message, error) {
+		if w.reach(i, j) {
+			return w.machines[i].Unsuspect(dmutex.NodeID(j + 1))
+		}
+		return w.machines[i].Suspect(dmutex.NodeID(j + 1))
+	})
+}
+
+func (w *world) news(i, j int) bool {
+	return i != j && w.machines[i] != nil && w.told[i*w.Nodes+j] == w.reach(i, j)
+}
+
+func (w *world) anyNews() bool {
+	for i := range w.Nodes {
+		for j := range w.Nodes {
+			if w.news(i, j) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// loose drops what is on its way between those who do not reach each other,
+// and tells everybody if the detectors are prompt.
+func (w *world) loose() error {
+	for i := range w.Nodes {
+		for j := range w.Nodes {
+			// What a crashed node has sent still arrives.
+			if i != j && (w.machines[j] == nil || w.side[i] != w.side[j]) {
+				w.channels[i*w.Nodes+j] = nil
+			}
+		}
+	}
+	for i := range w.Nodes {
+		for j := range w.Nodes {
+			if w.Prompt && w.news(i, j) {
+				if err := w.tell(i, j); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// lingers reports whether something of a node is still on its way.
+func (w *world) lingers(i int) bool {
+	for c, queue := range w.channels {
+		for _, m := range queue {
+			if c/w.Nodes == i || m.Ballot > 0 && int(m.Ballot)%w.Nodes == i {
+				return true
+			}
+		}
+	}
+	return false
+}
