@@ -1,6 +1,7 @@
 package tcplink_test
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"testing"
@@ -13,8 +14,13 @@ import (
 
 // The link should vanish beside the socket: compare with BenchmarkRaw.
 func BenchmarkPingPong(b *testing.B) {
+	b.Run("plain", func(b *testing.B) { benchmarkPingPong(b, plain) })
+	b.Run("TLS", func(b *testing.B) { benchmarkPingPong(b, overTLS(b)) })
+}
+
+func benchmarkPingPong(b *testing.B, secure func(dmutex.NodeID) *tls.Config) {
 	pong := make(chan struct{}, 1)
-	ping := pingPong(b, func() { pong <- struct{}{} })
+	ping := pingPong(b, secure, func() { pong <- struct{}{} })
 	frame := make([]byte, 32)
 	ping(frame)
 	<-pong
@@ -28,11 +34,16 @@ func BenchmarkPingPong(b *testing.B) {
 // The same without a goroutine that waits: the pong's delivery sends the next
 // ping, as machines do.
 func BenchmarkBounce(b *testing.B) {
+	b.Run("plain", func(b *testing.B) { benchmarkBounce(b, plain) })
+	b.Run("TLS", func(b *testing.B) { benchmarkBounce(b, overTLS(b)) })
+}
+
+func benchmarkBounce(b *testing.B, secure func(dmutex.NodeID) *tls.Config) {
 	var ping func([]byte)
 	frame := make([]byte, 32)
 	left := b.N
 	done := make(chan struct{})
-	ping = pingPong(b, func() {
+	ping = pingPong(b, secure, func() {
 		if left--; left <= 0 {
 			close(done)
 			return
@@ -46,10 +57,11 @@ func BenchmarkBounce(b *testing.B) {
 }
 
 // pingPong returns what sends a frame to a node that sends it back.
-func pingPong(t testing.TB, pong func()) (ping func(frame []byte)) {
+func pingPong(t testing.TB, secure func(dmutex.NodeID) *tls.Config, pong func()) (ping func(frame []byte)) {
 	nodes := make([]*tcplink.Link, 2)
 	for i := range nodes {
-		l, err := tcplink.New(tcplink.Config{Self: dmutex.NodeID(i + 1), Listen: "127.0.0.1:0"})
+		self := dmutex.NodeID(i + 1)
+		l, err := tcplink.New(tcplink.Config{Self: self, Listen: "127.0.0.1:0", TLS: secure(self)})
 		require.NoError(t, err)
 		t.Cleanup(func() { l.Close() })
 		nodes[i] = l
@@ -64,6 +76,15 @@ func pingPong(t testing.TB, pong func()) (ping func(frame []byte)) {
 
 // A bare connection with the same work.
 func BenchmarkRaw(b *testing.B) {
+	b.Run("plain", func(b *testing.B) { benchmarkRaw(b, nil) })
+	b.Run("TLS", func(b *testing.B) {
+		c := overTLS(b)(1)
+		c.InsecureSkipVerify = true
+		benchmarkRaw(b, c)
+	})
+}
+
+func benchmarkRaw(b *testing.B, secure *tls.Config) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
 	defer listener.Close()
@@ -73,6 +94,9 @@ func BenchmarkRaw(b *testing.B) {
 	far, err := listener.Accept()
 	require.NoError(b, err)
 	defer far.Close()
+	if secure != nil {
+		near, far = tls.Client(near, secure), tls.Server(far, secure)
+	}
 	go func() {
 		frame := make([]byte, 4+32)
 		for {
@@ -92,7 +116,7 @@ func BenchmarkRaw(b *testing.B) {
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	pong := make(chan struct{}, 1)
-	ping := pingPong(t, func() { pong <- struct{}{} })
+	ping := pingPong(t, plain, func() { pong <- struct{}{} })
 	frame := make([]byte, 32)
 	ping(frame)
 	<-pong

@@ -2,6 +2,7 @@ package tcplink
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -28,11 +29,16 @@ type arrival struct {
 // openLink opens a link whose peers are nodes 1 to 4, and returns what arrives.
 func openLink(t *testing.T, self dmutex.NodeID, pace pace) (*Link, <-chan arrival) {
 	t.Helper()
-	l, err := newLink(Config{
-		Self:   self,
-		Listen: "127.0.0.1:0",
-		Peers:  map[dmutex.NodeID]string{1: "", 2: "", 3: "", 4: ""},
-	}, pace)
+	return openLinkWith(t, Config{Self: self}, pace)
+}
+
+func openLinkWith(t *testing.T, config Config, pace pace) (*Link, <-chan arrival) {
+	t.Helper()
+	config.Listen = "127.0.0.1:0"
+	if config.Peers == nil {
+		config.Peers = map[dmutex.NodeID]string{1: "", 2: "", 3: "", 4: ""}
+	}
+	l, err := newLink(config, pace)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	got := make(chan arrival, 100)
@@ -236,6 +242,23 @@ func TestSilence(t *testing.T) {
 	requireEnd(t, c)
 }
 
+// A peer that sends a frame byte by byte, never to the end, is as good as
+// silent.
+func TestDribble(t *testing.T) {
+	pace := defaultPace
+	pace.heartbeat, pace.patience = 10*time.Millisecond, 20
+	l, got := openLink(t, 1, pace)
+	c := greetByHand(t, l, 2)
+	_, err := c.Write(binary.BigEndian.AppendUint32(nil, MaxFrame))
+	require.NoError(t, err)
+	for heartbeat := make([]byte, headerSize); err == nil; _, err = io.ReadFull(c, heartbeat) {
+		_, _ = c.Write([]byte{'x'})
+	}
+	var timeout net.Error
+	require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "the connection stays")
+	require.Empty(t, got)
+}
+
 // What is sent while there is no connection waits for the next.
 func TestRedial(t *testing.T) {
 	listener := listenByHand(t)
@@ -259,6 +282,53 @@ func TestRedial(t *testing.T) {
 	c = acceptByHand(t, moved, 1, 2)
 	sendByHand(t, c, "from the new address")
 	require.Equal(t, arrival{1, "from the new address"}, next(t, got))
+}
+
+// A peer that moves while it is being dialled is not met at the old address.
+func TestMoveWhileDialling(t *testing.T) {
+	listener, moved := listenByHand(t), listenByHand(t)
+	l, got := openLink(t, 2, defaultPace)
+	require.NoError(t, l.SetPeer(1, listener.Addr().String()))
+	c, err := listener.Accept()
+	require.NoError(t, err)
+	byHand(t, c)
+	_, err = readGreeting(c, 1)
+	require.NoError(t, err)
+	require.NoError(t, l.SetPeer(1, moved.Addr().String()))
+	require.NoError(t, writeGreeting(c, 1, 2)) // late
+	_, _ = c.Write(appendFrame(nil, []byte("from the old address")))
+	requireEnd(t, c)
+	c = acceptByHand(t, moved, 1, 2)
+	sendByHand(t, c, "from the new address")
+	require.Equal(t, arrival{1, "from the new address"}, next(t, got))
+	require.Empty(t, got)
+}
+
+// The waits between attempts double from the first back-off to the last, and
+// each is drawn between half of that and all.
+func TestBackoff(t *testing.T) {
+	pace := defaultPace
+	pace.minRedial, pace.maxRedial = time.Millisecond, 8*time.Millisecond
+	var drawn []time.Duration
+	enough := make(chan struct{})
+	pace.jitter = func(n time.Duration) time.Duration {
+		if drawn = append(drawn, n); len(drawn) == 6 {
+			close(enough)
+		}
+		return n - 1
+	}
+	listener := listenByHand(t)
+	require.NoError(t, listener.Close()) // nobody is there
+	l, _ := openLinkWith(t, Config{Self: 2, Peers: map[dmutex.NodeID]string{1: listener.Addr().String()}}, pace)
+	select {
+	case <-enough:
+	case <-time.After(patience):
+		require.FailNow(t, "it has given up")
+	}
+	require.NoError(t, l.Close())
+	ms := time.Millisecond
+	want := []time.Duration{ms/2 + 1, ms + 1, 2*ms + 1, 4*ms + 1, 4*ms + 1, 4*ms + 1}
+	require.Equal(t, want, drawn[:6])
 }
 
 // Another node at the address is not believed.
@@ -319,10 +389,18 @@ func TestBacklog(t *testing.T) {
 // All connections break in the middle of the traffic. It costs frames, but no
 // messages.
 func TestSessionOverBreak(t *testing.T) {
+	a := NewAuthority(t)
+	t.Run("plain", func(t *testing.T) { sessionOverBreak(t, func(dmutex.NodeID) *tls.Config { return nil }) })
+	t.Run("TLS", func(t *testing.T) {
+		sessionOverBreak(t, func(id dmutex.NodeID) *tls.Config { return a.Config(a.Node(id)) })
+	})
+}
+
+func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config) {
 	var nodes []*Link
 	links := dmutextest.Links{New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 		return func(self dmutex.NodeID) transport.Link {
-			l, err := newLink(Config{Self: self, Listen: "127.0.0.1:0"}, defaultPace)
+			l, err := newLink(Config{Self: self, Listen: "127.0.0.1:0", TLS: secure(self)}, defaultPace)
 			require.NoError(t, err)
 			for _, other := range nodes {
 				require.NoError(t, l.SetPeer(other.self, other.Addr().String()))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -40,8 +39,8 @@ type conn struct {
 	said   bool       // something since the last heartbeat
 	broken bool
 
-	// silent counts the heartbeats during which the other side said nothing,
-	// while we listened.
+	// silent counts the heartbeats during which the other side said nothing to
+	// the end, while we listened.
 	silent atomic.Int32
 }
 
@@ -125,10 +124,15 @@ func (p *peer) awaitTurn(c *conn) bool {
 	return false
 }
 
-// serve uses a connection until it breaks. It replaces an older one.
-func (p *peer) serve(nc net.Conn) {
+// serve uses a connection until it breaks. It replaces an older one. A
+// connection that was dialled is not used if the peer has moved meanwhile.
+func (p *peer) serve(nc net.Conn, dialled string) {
 	c := &conn{Conn: nc, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
 	p.mu.Lock()
+	if dialled != "" && dialled != p.addr {
+		p.mu.Unlock()
+		return
+	}
 	if p.conn != nil {
 		p.conn.breakOff()
 	}
@@ -164,10 +168,11 @@ func (p *peer) read(c *conn) error {
 	deliver := p.link.deliver
 	buf := make([]byte, headerSize+MaxFrame)
 	start, end := 0, 0
+	silent := int32(0)
 	for {
-		c.silent.Store(0)
+		c.silent.Store(silent)
 		n, err := c.Read(buf[end:])
-		c.silent.Store(math.MinInt32)
+		silent = c.silent.Swap(math.MinInt32)
 		end += n
 		for end-start >= headerSize {
 			size := binary.BigEndian.Uint32(buf[start:])
@@ -181,7 +186,7 @@ func (p *peer) read(c *conn) error {
 			if size > 0 {
 				deliver(p.id, buf[start+headerSize:next:next])
 			}
-			start = next
+			start, silent = next, 0
 		}
 		if err != nil {
 			return err
@@ -237,11 +242,11 @@ func (p *peer) dial() {
 	l := p.link
 	delay, told := l.pace.minRedial, false
 	for {
-		nc, err := p.connect()
+		nc, addr, err := p.connect()
 		switch {
 		case err == nil:
 			began := time.Now()
-			p.serve(nc)
+			p.serve(nc, addr)
 			l.drop(nc)
 			if time.Since(began) > l.pace.greeting {
 				delay = l.pace.minRedial
@@ -251,7 +256,7 @@ func (p *peer) dial() {
 			l.log.Warn("tcplink: cannot connect, will keep trying", "peer", p.id, "error", err)
 			told = true
 		}
-		if !l.wait(delay/2+rand.N(delay/2+1), p.moved) {
+		if !l.wait(delay-l.pace.jitter(delay/2+1), p.moved) {
 			return
 		}
 		delay = min(2*delay, l.pace.maxRedial)
@@ -261,35 +266,38 @@ func (p *peer) dial() {
 var errNoAddress = errors.New("its address is not known")
 
 // connect dials and exchanges greetings.
-func (p *peer) connect() (net.Conn, error) {
+func (p *peer) connect() (nc net.Conn, addr string, err error) {
 	p.mu.Lock()
-	addr := p.addr
+	addr = p.addr
 	p.mu.Unlock()
 	if addr == "" {
-		return nil, errNoAddress
+		return nil, "", errNoAddress
 	}
 	l := p.link
 	ctx, cancel := context.WithTimeout(l.ctx, l.pace.greeting)
 	defer cancel()
-	var dialer net.Dialer
-	nc, err := dialer.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
+	dialer := net.Dialer{Control: l.control}
+	if nc, err = dialer.DialContext(ctx, "tcp", addr); err != nil {
+		return nil, "", err
 	}
+	nc = l.guard.client(nc)
 	if !l.hold(nc) {
-		return nil, transport.ErrClosed
+		return nil, "", transport.ErrClosed
 	}
 	if err := p.greet(nc); err != nil {
 		l.drop(nc)
-		return nil, fmt.Errorf("no greeting from %s: %w", addr, err)
+		return nil, "", fmt.Errorf("no greeting from %s: %w", addr, err)
 	}
-	return nc, nil
+	return nc, addr, nil
 }
 
 // greet is the dialling side of the greeting.
 func (p *peer) greet(nc net.Conn) error {
 	self := p.link.self
 	if err := nc.SetDeadline(time.Now().Add(p.link.pace.greeting)); err != nil {
+		return err
+	}
+	if err := p.link.guard.check(nc, p.id); err != nil {
 		return err
 	}
 	if err := writeGreeting(nc, self, p.id); err != nil {

@@ -17,7 +17,7 @@
 // frames: a length of 4 bytes, big endian, and as many bytes. Length zero is a
 // heartbeat; it is sent into silence, so that each side finds out within eight
 // seconds that the other is cut off, while TCP alone would take a quarter of
-// an hour.
+// an hour. Whoever completes no frame in that time is cut off as well.
 //
 // # Promises
 //
@@ -33,22 +33,47 @@
 //
 // # Security
 //
-// There is none: nothing is encrypted, and a greeting is believed. Therefore
-// the link stays on the loopback interface unless [Config.AllowPlain] says
+// With [Config.TLS] every connection is TLS 1.3, both sides show a certificate,
+// and a certificate speaks for one node, see [NodeOf]: the side that dials
+// refuses whoever is not the node that it means to reach, the side that accepts
+// refuses whoever greets in another node's name, both before any frame. Host
+// names play no part, so nodes may move. With OpenSSL 3, an authority of one's
+// own and a certificate for node 7:
+//
+//	openssl req -x509 -newkey ed25519 -noenc -days 3650 -subj "/CN=locks" \
+//		-keyout authority.key -out authority.pem
+//	openssl req -x509 -newkey ed25519 -noenc -days 90 -subj "/CN=node 7" \
+//		-CA authority.pem -CAkey authority.key \
+//		-addext "subjectAltName=URI:dmutex:node:7" \
+//		-addext "extendedKeyUsage=serverAuth,clientAuth" \
+//		-addext "basicConstraints=critical,CA:false" \
+//		-keyout node7.key -out node7.pem
+//
+// A certificate counts when a connection is made, and not again while it lasts.
+// To change certificates without a restart, give GetCertificate and
+// GetClientCertificate instead of Certificates. Revocation is not looked at,
+// unless VerifyConnection does it; short lives are the simpler remedy.
+//
+// Without TLS nothing is encrypted, and a greeting is believed. Therefore the
+// link then stays on the loopback interface, unless [Config.AllowPlain] says
 // that whoever reaches the addresses is trusted.
 package tcplink
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -71,7 +96,21 @@ type Config struct {
 	// nodes can be given the same book.
 	Peers map[dmutex.NodeID]string
 
-	// AllowPlain permits addresses beyond loopback.
+	// TLS encrypts all connections and binds every certificate to a node. It
+	// takes the certificate of this node, fit for both client and server
+	// authentication, and in RootCAs the authorities of the group, which
+	// ClientCAs overrides for the side that accepts. If ServerName is set,
+	// everybody's certificate must be valid for it too: a name by which groups
+	// of one authority keep apart. VerifyConnection is called after all other
+	// checks but the node's. New clones the tls.Config, raises it to TLS 1.3,
+	// client certificates and full handshakes, and refuses what weakens that.
+	TLS *tls.Config
+
+	// NodeOf says which node a verified certificate speaks for, or why none;
+	// nil is [NodeOf]. It is called by several goroutines.
+	NodeOf func(*x509.Certificate) (dmutex.NodeID, error)
+
+	// AllowPlain permits addresses beyond loopback without TLS.
 	AllowPlain bool
 
 	// Logger is told of connections made, lost and refused; nil is silence.
@@ -82,9 +121,9 @@ const (
 	// MaxFrame is the size of the largest frame in bytes.
 	MaxFrame = 64 << 10
 
-	// Backlog is how many bytes may wait for one peer beside what the
-	// operating system buffers. Beyond it Send refuses with
-	// [transport.ErrFull].
+	// Backlog is how many bytes may wait for one peer. Beyond it Send refuses
+	// with [transport.ErrFull]. As many again may be in the course of being
+	// written, and the operating system has buffers of its own.
 	Backlog = 1 << 20
 )
 
@@ -96,6 +135,9 @@ type pace struct {
 	heartbeat   time.Duration // between heartbeats
 	patience    int32         // heartbeats missed until a connection is given up
 	maxGreeters int           // strangers at the door at a time
+
+	// jitter draws how much of a back-off is left out: 0 or more, less than n.
+	jitter func(n time.Duration) time.Duration
 }
 
 var defaultPace = pace{
@@ -105,12 +147,14 @@ var defaultPace = pace{
 	heartbeat:   2 * time.Second,
 	patience:    3,
 	maxGreeters: 64,
+	jitter:      rand.N[time.Duration],
 }
 
 // A Link is a [transport.Link] over TCP.
 type Link struct {
 	self     dmutex.NodeID
-	plain    bool
+	anywhere bool   // beyond loopback too
+	guard    *guard // nil if connections are plain
 	log      *slog.Logger
 	pace     pace
 	listener net.Listener
@@ -136,12 +180,21 @@ func newLink(c Config, pace pace) (*Link, error) {
 		return nil, dmutex.Misuse("tcplink: Config.Self is 0, which names nobody: number nodes from 1")
 	}
 	l := &Link{
-		self:  c.Self,
-		plain: c.AllowPlain,
-		log:   cmp.Or(c.Logger, slog.New(slog.DiscardHandler)).With("node", c.Self),
-		pace:  pace,
-		peers: make(map[dmutex.NodeID]*peer),
-		conns: make(map[net.Conn]bool),
+		self:     c.Self,
+		anywhere: c.AllowPlain || c.TLS != nil,
+		log:      cmp.Or(c.Logger, slog.New(slog.DiscardHandler)).With("node", c.Self),
+		pace:     pace,
+		peers:    make(map[dmutex.NodeID]*peer),
+		conns:    make(map[net.Conn]bool),
+	}
+	switch {
+	case c.TLS != nil:
+		var err error
+		if l.guard, err = newGuard(c); err != nil {
+			return nil, err
+		}
+	case c.NodeOf != nil:
+		return nil, dmutex.Misuse("tcplink: Config.NodeOf without Config.TLS: there are no certificates")
 	}
 	for id, addr := range c.Peers {
 		if err := l.checkPeer(id, addr); err != nil {
@@ -158,11 +211,13 @@ func newLink(c Config, pace pace) (*Link, error) {
 	if err := l.checkAddress("Config.Listen", listen); err != nil {
 		return nil, err
 	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	config := net.ListenConfig{Control: l.control}
 	var err error
-	if l.listener, err = net.Listen("tcp", listen); err != nil {
+	if l.listener, err = config.Listen(l.ctx, "tcp", listen); err != nil {
+		l.cancel()
 		return nil, fmt.Errorf("tcplink: %w", err)
 	}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l, nil
 }
 
@@ -183,10 +238,23 @@ func (l *Link) checkAddress(what, addr string) error {
 	if err != nil {
 		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q: give host:port", what, addr))
 	}
+	if !l.anywhere && host != "localhost" && !loopback(host) {
+		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q, beyond loopback: give Config.TLS, for a plain link"+
+			" believes everyone, or set Config.AllowPlain if whoever reaches it is trusted", what, addr))
+	}
+	return nil
+}
+
+func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
-	if loopback := host == "localhost" || err == nil && ip.Unmap().IsLoopback(); !loopback && !l.plain {
-		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q, beyond loopback: this link does not encrypt"+
-			" and believes everyone; set Config.AllowPlain if whoever reaches it is trusted", what, addr))
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// control is called with the address that a name has become, before it is used:
+// even localhost is what some file says.
+func (l *Link) control(_, addr string, _ syscall.RawConn) error {
+	if host, _, err := net.SplitHostPort(addr); !l.anywhere && (err != nil || !loopback(host)) {
+		return fmt.Errorf("%s is beyond loopback", addr)
 	}
 	return nil
 }
@@ -292,7 +360,7 @@ func (l *Link) accept() {
 		switch {
 		case err == nil:
 			delay = 0
-			if l.enter(nc) {
+			if nc = l.guard.server(nc); l.enter(nc) {
 				l.running.Go(func() { l.welcome(nc) })
 			}
 		case errors.Is(err, net.ErrClosed):
@@ -370,7 +438,7 @@ func (l *Link) welcome(nc net.Conn) {
 		l.log.Warn("tcplink: connection refused", "from", nc.RemoteAddr(), "error", err)
 		return
 	}
-	p.serve(nc)
+	p.serve(nc, "")
 }
 
 // answer is the accepting side of the greeting.
@@ -390,6 +458,9 @@ func (l *Link) answer(nc net.Conn) (*peer, error) {
 		return nil, fmt.Errorf("node %d is not in the address book", from)
 	case p.id < l.self:
 		return nil, fmt.Errorf("node %d has dialled, but is the one to be dialled", from)
+	}
+	if err := l.guard.check(nc, from); err != nil {
+		return nil, err
 	}
 	if err := writeGreeting(nc, l.self, from); err != nil {
 		return nil, err

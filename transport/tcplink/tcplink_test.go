@@ -1,6 +1,7 @@
 package tcplink_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"testing"
 
@@ -12,29 +13,44 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// Every node listens on a free port, another one after a restart.
-var links = dmutextest.Links{
-	New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
-		nodes := make(map[dmutex.NodeID]*tcplink.Link)
-		return func(self dmutex.NodeID) transport.Link {
-			l, err := tcplink.New(tcplink.Config{Self: self, Listen: "127.0.0.1:0"})
-			require.NoError(t, err)
-			delete(nodes, self)
-			for id, other := range nodes {
-				require.NoError(t, l.SetPeer(id, other.Addr().String()))
-				if err := other.SetPeer(self, l.Addr().String()); !errors.Is(err, transport.ErrClosed) {
-					require.NoError(t, err)
+// links are links whose nodes listen on a free port each, another one after a
+// restart.
+func links(secure func(self dmutex.NodeID) *tls.Config) dmutextest.Links {
+	return dmutextest.Links{
+		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+			nodes := make(map[dmutex.NodeID]*tcplink.Link)
+			return func(self dmutex.NodeID) transport.Link {
+				l, err := tcplink.New(tcplink.Config{Self: self, Listen: "127.0.0.1:0", TLS: secure(self)})
+				require.NoError(t, err)
+				delete(nodes, self)
+				for id, other := range nodes {
+					require.NoError(t, l.SetPeer(id, other.Addr().String()))
+					if err := other.SetPeer(self, l.Addr().String()); !errors.Is(err, transport.ErrClosed) {
+						require.NoError(t, err)
+					}
 				}
+				nodes[self] = l
+				return l
 			}
-			nodes[self] = l
-			return l
-		}
-	},
-	Ordered: true,
+		},
+		Ordered: true,
+	}
 }
 
-func TestLink(t *testing.T) { dmutextest.TestLink(t, links) }
+func plain(dmutex.NodeID) *tls.Config { return nil }
+
+func overTLS(t testing.TB) func(self dmutex.NodeID) *tls.Config {
+	authority := tcplink.NewAuthority(t)
+	return func(self dmutex.NodeID) *tls.Config { return authority.Config(authority.Node(self)) }
+}
+
+func TestLink(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { dmutextest.TestLink(t, links(plain)) })
+	t.Run("TLS", func(t *testing.T) { dmutextest.TestLink(t, links(overTLS(t))) })
+}
 
 func TestSession(t *testing.T) {
-	dmutextest.TestSession(t, links, dmutextest.Faults{Seed: 1, Loss: .1, Duplicate: .1, Reorder: .1}, nil)
+	faults := dmutextest.Faults{Seed: 1, Loss: .1, Duplicate: .1, Reorder: .1}
+	t.Run("plain", func(t *testing.T) { dmutextest.TestSession(t, links(plain), faults, nil) })
+	t.Run("TLS", func(t *testing.T) { dmutextest.TestSession(t, links(overTLS(t)), faults, nil) })
 }

@@ -1,0 +1,193 @@
+package tcplink
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+)
+
+const nodeURI = "dmutex:node:"
+
+// NodeOf returns the node that a certificate speaks for: node 7 if it has the
+// subject alternative name URI:dmutex:node:7. It refuses a certificate that
+// names no node or several. The subject's common name says nothing, and URIs
+// of other schemes may stand beside.
+func NodeOf(cert *x509.Certificate) (dmutex.NodeID, error) {
+	node := dmutex.None
+	for _, uri := range cert.URIs {
+		if uri.Scheme != "dmutex" {
+			continue
+		}
+		text := uri.String()
+		id, err := strconv.ParseUint(strings.TrimPrefix(text, nodeURI), 10, 64)
+		switch {
+		case err != nil || id == 0 || text != nodeURI+strconv.FormatUint(id, 10):
+			return dmutex.None, fmt.Errorf("the certificate's name %q is not of the form %s7", text, nodeURI)
+		case node != dmutex.None:
+			return dmutex.None, errors.New("the certificate names several nodes")
+		}
+		node = dmutex.NodeID(id)
+	}
+	if node == dmutex.None {
+		return dmutex.None, fmt.Errorf("the certificate names no node: give it the subject alternative name URI:%s7", nodeURI)
+	}
+	return node, nil
+}
+
+// A guard secures connections, each side checking the other.
+type guard struct {
+	dialing, accepting *tls.Config
+	nodeOf             func(*x509.Certificate) (dmutex.NodeID, error)
+}
+
+// newGuard refuses what would weaken the checks, and what the peers would
+// refuse.
+func newGuard(c Config) (*guard, error) {
+	given := c.TLS
+	for _, wrong := range []struct {
+		is   bool
+		says string
+	}{
+		{c.AllowPlain, "Config.AllowPlain and Config.TLS contradict each other: drop one"},
+		{given.RootCAs == nil, "Config.TLS.RootCAs is missing: without it every public authority could name a node"},
+		{given.InsecureSkipVerify, "Config.TLS.InsecureSkipVerify would believe everyone"},
+		{given.GetConfigForClient != nil, "Config.TLS.GetConfigForClient would replace the checks: use GetCertificate"},
+		{given.VerifyPeerCertificate != nil, "Config.TLS.VerifyPeerCertificate is not supported: use VerifyConnection"},
+		{given.MaxVersion != 0 && given.MaxVersion < tls.VersionTLS13, "Config.TLS.MaxVersion is below TLS 1.3"},
+		{
+			len(given.Certificates) == 0 && (given.GetCertificate == nil || given.GetClientCertificate == nil),
+			"Config.TLS has no certificate: give Certificates, or both GetCertificate and GetClientCertificate",
+		},
+	} {
+		if wrong.is {
+			return nil, dmutex.Misuse("tcplink: " + wrong.says)
+		}
+	}
+	base := given.Clone()
+	base.MinVersion = tls.VersionTLS13
+	base.SessionTicketsDisabled, base.ClientSessionCache = true, nil // every connection is checked in full
+	if base.ClientCAs == nil {
+		base.ClientCAs = base.RootCAs
+	}
+	g := &guard{dialing: base.Clone(), accepting: base.Clone(), nodeOf: c.NodeOf}
+	if g.nodeOf == nil {
+		g.nodeOf = NodeOf
+	}
+	// Package tls wants the name of a host to dial to. A node is known by its
+	// certificate wherever it runs, so verify does what this switches off.
+	g.dialing.InsecureSkipVerify = true
+	g.dialing.VerifyConnection = verify(base, base.RootCAs, x509.ExtKeyUsageServerAuth)
+	g.accepting.ClientAuth = tls.RequireAndVerifyClientCert
+	g.accepting.VerifyConnection = verify(base, base.ClientCAs, x509.ExtKeyUsageClientAuth)
+	return g, g.checkOwn(c.Self)
+}
+
+// verify returns what looks at the other side's certificates: they must lead to
+// the roots, be meant for the use, be valid for the name if there is one, and
+// please the application if it asks.
+func verify(c *tls.Config, roots *x509.CertPool, usage x509.ExtKeyUsage) func(tls.ConnectionState) error {
+	return func(cs tls.ConnectionState) error {
+		if len(cs.PeerCertificates) == 0 {
+			return errors.New("no certificate")
+		}
+		options := x509.VerifyOptions{
+			DNSName:       c.ServerName,
+			Roots:         roots,
+			Intermediates: x509.NewCertPool(),
+			KeyUsages:     []x509.ExtKeyUsage{usage},
+		}
+		if c.Time != nil {
+			options.CurrentTime = c.Time()
+		}
+		for _, cert := range cs.PeerCertificates[1:] {
+			options.Intermediates.AddCert(cert)
+		}
+		chains, err := cs.PeerCertificates[0].Verify(options)
+		if err != nil {
+			return &tls.CertificateVerificationError{UnverifiedCertificates: cs.PeerCertificates, Err: err}
+		}
+		if c.VerifyConnection == nil {
+			return nil
+		}
+		cs.VerifiedChains = chains
+		return c.VerifyConnection(cs)
+	}
+}
+
+// checkOwn looks at the node's own certificates as its peers will.
+func (g *guard) checkOwn(self dmutex.NodeID) error {
+	refuse := func(err error) error {
+		return dmutex.Misuse(fmt.Sprintf("tcplink: Config.TLS.Certificates: the peers would refuse node %d: %v", self, err))
+	}
+	c := &tls.Config{ServerName: g.dialing.ServerName, Time: g.dialing.Time}
+	for _, own := range g.dialing.Certificates {
+		var chain []*x509.Certificate
+		for _, der := range own.Certificate {
+			cert, err := x509.ParseCertificate(der)
+			if err != nil {
+				return refuse(err)
+			}
+			chain = append(chain, cert)
+		}
+		cs := tls.ConnectionState{PeerCertificates: chain}
+		if err := verify(c, g.dialing.RootCAs, x509.ExtKeyUsageServerAuth)(cs); err != nil {
+			return refuse(err)
+		}
+		if err := verify(c, g.accepting.ClientCAs, x509.ExtKeyUsageClientAuth)(cs); err != nil {
+			return refuse(err)
+		}
+		switch node, err := g.nodeOf(chain[0]); {
+		case err != nil:
+			return refuse(err)
+		case node != self:
+			return refuse(fmt.Errorf("the certificate is node %d's", node))
+		}
+	}
+	return nil
+}
+
+// client and server secure a connection, from its first byte on. Without a
+// guard they leave it plain.
+func (g *guard) client(nc net.Conn) net.Conn {
+	if g == nil {
+		return nc
+	}
+	return secured{tls.Client(nc, g.dialing)}
+}
+
+func (g *guard) server(nc net.Conn) net.Conn {
+	if g == nil {
+		return nc
+	}
+	return secured{tls.Server(nc, g.accepting)}
+}
+
+// check refuses a connection whose other side is not the node.
+func (g *guard) check(nc net.Conn, node dmutex.NodeID) error {
+	if g == nil {
+		return nil
+	}
+	c := nc.(secured)
+	if err := c.Handshake(); err != nil { // done already, or up to the deadline
+		return err
+	}
+	switch speaks, err := g.nodeOf(c.ConnectionState().PeerCertificates[0]); {
+	case err != nil:
+		return err
+	case speaks != node:
+		return fmt.Errorf("its certificate is node %d's, not node %d's", speaks, node)
+	}
+	return nil
+}
+
+// A secured connection is closed without a farewell, which could wait for the
+// socket: frames are complete or not there.
+type secured struct{ *tls.Conn }
+
+func (c secured) Close() error { return c.NetConn().Close() }
