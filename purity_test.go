@@ -42,18 +42,19 @@ var rooms = []struct {
 	{"suzukikasami", true, []string{"."}},
 
 	// floor 2
-	{"dmutextest", false, []string{".", "transport", "transport/session"}},
+	{"dmutextest", false, []string{".", "trace", "transport", "transport/session"}},
 	{"fence", false, nil},
 	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election"}},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"membership", false, []string{"."}},
+	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "transport/internal"}},
 	{"transport/internal", true, []string{"."}},
 	{"transport/session", true, []string{".", "transport/internal"}},
 
 	// floor 3
-	{"node", false, []string{".", "membership", "transport", "transport/session"}},
+	{"node", false, []string{".", "membership", "trace", "transport", "transport/session"}},
 }
 
 // What the pure rooms may use of others, the runtime's own packages apart.

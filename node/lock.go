@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
 )
 
 // A shard is the locks whose names hash alike, under one mutex.
@@ -20,6 +21,7 @@ type shard struct {
 	sent         [dmutex.Kinds]uint64
 	received     [dmutex.Kinds]uint64
 	granted      uint64
+	note         note
 }
 
 // keepResting is how many fresh locks a shard keeps before it forgets the
@@ -99,11 +101,12 @@ func (s *shard) lock(hash uint64, name string) (*lock, error) {
 	}
 	l := &lock{shard: s, name: name, machine: machine}
 	s.locks.add(hash, l)
+	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Fence: start.Fence, Phase: machine.Phase()})
 	return l, nil
 }
 
 // handle takes a peer's message to its lock.
-func (s *shard) handle(hash uint64, name []byte, m dmutex.Message) {
+func (s *shard) handle(hash uint64, name []byte, m trace.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.locks.findBytes(hash, name)
@@ -117,8 +120,9 @@ func (s *shard) handle(hash uint64, name []byte, m dmutex.Message) {
 	if l.broken() != nil {
 		return
 	}
-	out, err := l.machine.Handle(m)
+	out, err := l.machine.Handle(m.Message)
 	if err != nil {
+		l.refused(trace.Handle, m, err)
 		s.node.refused.Add(1)
 		if !l.rest() {
 			l.stop(&PeerError{m.From, err}) // a message is not what it should be: never guess
@@ -126,7 +130,7 @@ func (s *shard) handle(hash uint64, name []byte, m dmutex.Message) {
 		return
 	}
 	s.received[m.Kind]++
-	l.send(out)
+	l.send(trace.Handle, m, out)
 	l.settle()
 }
 
@@ -177,7 +181,7 @@ func (l *lock) withdraw() {
 	if err != nil {
 		panic("node: " + err.Error()) // only called while Waiting
 	}
-	l.send(out)
+	l.send(trace.Cancel, trace.Message{}, out)
 	l.settle()
 }
 
@@ -198,7 +202,7 @@ func (l *lock) release(reason *error) {
 	if err != nil {
 		panic("node: " + err.Error()) // only called while Held
 	}
-	l.send(out)
+	l.send(trace.Release, trace.Message{}, out)
 	l.settle()
 }
 
@@ -239,10 +243,11 @@ func (l *lock) request() {
 	}
 	out, err := l.machine.Request()
 	if err != nil {
+		l.refused(trace.Request, trace.Message{}, err)
 		l.fail(err)
 		return
 	}
-	l.send(out)
+	l.send(trace.Request, trace.Message{}, out)
 }
 
 // obstacle says why no new request can be made now.
@@ -258,15 +263,25 @@ func (n *Node) obstacle() error {
 	return nil
 }
 
-// send queues the machine's output for the peers. What cannot reach a peer
+// send queues the machine's output for the peers, and records the input that
+// caused it; in is the message that a Handle was for. What cannot reach a peer
 // stops the lock: an algorithm does not survive a gap.
-func (l *lock) send(out []dmutex.Message) {
+func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
+	var failed error
+	l.input(did, in)
 	for _, m := range out {
-		if err := l.shard.node.peer(m.To).send(l.name, m, l.shard.trying); err != nil {
-			l.stop(err)
-			return
+		var seq uint64
+		if failed == nil {
+			seq, failed = l.shard.node.peer(m.To).send(l.name, m, l.shard.trying)
 		}
-		l.shard.sent[m.Kind]++
+		if failed == nil {
+			l.shard.sent[m.Kind]++
+		}
+		l.output(seq, m)
+	}
+	l.noted(nil)
+	if failed != nil {
+		l.stop(failed)
 	}
 }
 
@@ -275,6 +290,7 @@ func (l *lock) send(out []dmutex.Message) {
 func (l *lock) stop(why error) {
 	if l.broken() == nil {
 		l.needLine().broken = why
+		l.trace(trace.Event{What: trace.Stop, Err: why.Error()})
 		l.shard.node.tellStopped(l.name, why)
 		l.fail(why)
 	}
@@ -288,6 +304,7 @@ func (s *shard) stopped(hash uint64, name string, why error) {
 	l, err := s.lock(hash, name)
 	if err == nil && l.broken() == nil {
 		l.needLine().broken = why
+		l.trace(trace.Event{What: trace.Stop, Err: why.Error()})
 		l.fail(why)
 	}
 }
@@ -323,6 +340,7 @@ func (l *lock) rest() (fresh bool) {
 		if clock, fence, fresh := oldest.forget(); fresh {
 			s.clock, s.fence = max(s.clock, clock), max(s.fence, fence)
 			s.locks.remove(oldest)
+			oldest.trace(trace.Event{What: trace.Forget})
 		}
 	}
 	return true

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/session"
 )
@@ -38,6 +39,10 @@ type Config struct {
 	// and store that with them before anybody starts. It is one number for all
 	// members: read it once.
 	Fence uint64
+
+	// Trace, if not nil, records every event of this node. It costs time and
+	// disk, but makes nothing wait; Close flushes it.
+	Trace *trace.Recorder
 }
 
 // A Node is one member of a group: it takes part in all the group's locks. Its
@@ -121,6 +126,9 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	n.unready.Store(int32(len(n.peers)))
 	if len(n.peers) == 0 {
 		close(n.ready)
+	}
+	if err := n.openTrace(incarnation); err != nil {
+		return nil, err
 	}
 	if err := cfg.Link.Open(n.deliver); err != nil {
 		return nil, fmt.Errorf("node: open link: %w", err)
@@ -220,6 +228,7 @@ func (n *Node) bringDown(reason error) {
 	if n.reason == nil {
 		n.reason = reason
 		close(n.down)
+		n.traceErr(trace.Down, dmutex.None, reason)
 	}
 }
 
@@ -257,8 +266,8 @@ func (n *Node) isReady() bool {
 // when it returns. The link is closed too.
 //
 // ctx bounds the farewell, which takes until requests that were withdrawn have
-// had their turn, so perhaps until other nodes have released their locks, and
-// until the peers have everything. If ctx ends before, Close gives up and
+// had their turn, so perhaps until other nodes have released their locks, until
+// the peers have everything, and until Config.Trace is written. If ctx ends before, Close gives up and
 // returns its error, and locks that would wait for this node end everywhere in
 // [ErrLeft]. A second Close waits for the first and returns nil.
 func (n *Node) Close(ctx context.Context) error {
@@ -294,7 +303,7 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	close(n.stop)
 	n.running.Wait()
-	return errors.Join(err, n.cfg.Link.Close())
+	return errors.Join(err, n.cfg.Link.Close(), n.closeTrace(ctx))
 }
 
 // await waits until the condition holds. Everything that may bring it about

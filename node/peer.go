@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/session"
 )
@@ -33,7 +34,8 @@ type peer struct {
 	recv    sync.Mutex
 	decoder transport.Decoder
 	inbox   inbox
-	early   inbox // what came before this node was ready
+	early   inbox  // what came before this node was ready
+	heardTo uint64 // messages of the peer's present life that were acted on
 
 	mu       sync.Mutex
 	session  *session.Session
@@ -101,6 +103,7 @@ func (n *Node) deliver(from dmutex.NodeID, frame []byte) {
 
 func (p *peer) receive(frame []byte) {
 	p.mu.Lock()
+	saw := p.look()
 	in, err := p.session.Handle(p.node.now(), frame)
 	p.due.Store(true)
 	if err != nil {
@@ -108,6 +111,7 @@ func (p *peer) receive(frame []byte) {
 		p.node.refused.Add(1)
 		return
 	}
+	p.noticed(saw, in.Event)
 	p.inbox.clear()
 	for _, m := range in.Messages {
 		p.inbox.add(m)
@@ -132,6 +136,7 @@ func (p *peer) act(event session.Event, lost bool) {
 	case session.Met:
 		p.meet()
 	case session.Restarted:
+		p.heardTo = 0
 		if p.node.unmet.Load() == 0 {
 			p.node.failClosed(&PeerError{p.id, ErrRestarted})
 			return
@@ -185,6 +190,7 @@ func (n *Node) mayAct(p *peer) {
 	}
 	close(n.ready)
 	n.mu.Unlock()
+	n.trace(trace.Event{What: trace.Ready})
 	for _, q := range n.peers {
 		if q != p {
 			q.recv.Lock()
@@ -204,6 +210,7 @@ func (p *peer) hear(messages *inbox) {
 	for start, i := 0, 0; i < len(messages.ends); i++ {
 		m := messages.bytes[start:messages.ends[i]]
 		start = messages.ends[i]
+		p.heardTo++
 		switch {
 		case len(m) == 1 && m[0] == saysReady:
 			if !p.ready.Swap(true) {
@@ -212,6 +219,7 @@ func (p *peer) hear(messages *inbox) {
 			}
 		case !p.node.isReady():
 			p.early.add(m)
+			p.heardTo-- // it will come again
 		default:
 			p.handle(m)
 		}
@@ -242,7 +250,7 @@ func (p *peer) handle(message []byte) {
 	}
 	m.From, m.To = p.id, p.node.cfg.Self
 	hash := p.node.hash(name)
-	p.node.shardOf(hash).handle(hash, name, m)
+	p.node.shardOf(hash).handle(hash, name, trace.Message{Seq: p.heardTo, Message: m})
 }
 
 const (
@@ -279,10 +287,18 @@ func (p *peer) leave(lost bool) {
 	}
 }
 
-// send queues a message about a lock. A TryAcquire that it is part of waits for
-// its acknowledgement.
-func (p *peer) send(lock string, m dmutex.Message, trying *trial) error {
-	return p.post(func(b []byte) []byte { return transport.AppendMessage(b, lock, m) }, trying)
+// send queues a message about a lock, and returns its number in the session, 0
+// if it was not sent. A TryAcquire that it is part of waits for its
+// acknowledgement.
+func (p *peer) send(lock string, m dmutex.Message, trying *trial) (seq uint64, err error) {
+	err = p.post(func(b []byte) []byte {
+		seq = p.session.Sent() + 1
+		return transport.AppendMessage(b, lock, m)
+	}, trying)
+	if err != nil {
+		return 0, err
+	}
+	return seq, nil
 }
 
 // post queues what write appends.
@@ -326,14 +342,18 @@ func (p *peer) transmit() (deadline int64) {
 	}
 	p.flushing = true
 	for {
+		saw := p.look()
 		p.frame = p.session.Transmit(p.node.now(), p.frame[:0])
+		p.noticed(saw, 0)
 		if len(p.frame) == 0 {
 			break
 		}
 		p.mu.Unlock()
 		// What the link does not take is lost like what the network loses: the
 		// session sends it again.
-		_ = p.node.cfg.Link.Send(p.id, p.frame)
+		if err := p.node.cfg.Link.Send(p.id, p.frame); err != nil {
+			p.node.traceErr(trace.Unsent, p.id, err)
+		}
 		p.mu.Lock()
 	}
 	p.flushing = false

@@ -156,6 +156,7 @@ type Stats struct {
 	Timeout    int64  // after which a frame is now sent again
 	InFlight   int    // DATA frames sent and not acknowledged
 	Resent     uint64 // DATA frames sent again
+	Again      uint64 // messages in the last of them, the oldest that are not acknowledged
 	Repeated   uint64 // DATA frames received again
 	Early      uint64 // DATA frames that arrived before their turn
 	Strays     uint64 // frames from or to other incarnations

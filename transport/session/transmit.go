@@ -98,6 +98,7 @@ func (s *Session) resend(now int64, b []byte) []byte {
 	f := s.inFlight(s.base)
 	f.again = true
 	s.stats.Resent++
+	s.stats.Again = uint64(f.count)
 	return s.appendFrame(b, s.base, s.out[s.start:s.start+f.size])
 }
 

@@ -1,0 +1,216 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/dmutex/dmutex"
+)
+
+// ErrFormat marks a file that is no trace, or a line that is none of a trace.
+// The error names file and line.
+var ErrFormat = errors.New("not a trace")
+
+// ErrCut is what [Reader.Next] returns instead of io.EOF for a file that ends
+// in the middle of a line: the process did not end in good order, or is still
+// writing.
+var ErrCut = errors.New("trace: the file ends in the middle of a line")
+
+// A Reader reads a trace, event by event. It keeps no more than a line.
+type Reader struct {
+	name   string
+	lines  *bufio.Reader
+	header Header
+	line   int
+	again  []byte // a line as it should be
+}
+
+// NewReader reads the header. Name is that of the file, for errors.
+func NewReader(name string, r io.Reader) (*Reader, error) {
+	t := &Reader{name: name, lines: bufio.NewReaderSize(r, MaxLine)}
+	line, err := t.next()
+	if errors.Is(err, io.EOF) || errors.Is(err, ErrCut) {
+		t.line = 1
+		return nil, t.wrong("it has no header")
+	}
+	if err != nil {
+		return nil, err
+	}
+	var h struct {
+		DMutex    string
+		Version   int
+		Self      dmutex.NodeID
+		Members   []dmutex.NodeID
+		Group     string
+		Algorithm string
+		Life      uint64
+		Opened    int64
+	}
+	if err := json.Unmarshal(line, &h); err != nil || h.DMutex != "trace" {
+		return nil, t.wrong("it has no header")
+	}
+	if h.Version != Version {
+		return nil, t.wrong("its version is %d, and this program reads %d", h.Version, Version)
+	}
+	t.header = Header{h.Self, h.Members, h.Group, h.Algorithm, h.Life, h.Opened}
+	rising := slices.IsSorted(h.Members) && len(slices.Compact(slices.Clone(h.Members))) == len(h.Members)
+	switch {
+	case !bytes.Equal(appendHeader(nil, &t.header), line):
+		return nil, t.wrong("the header is not as it would be written: %s", appendHeader(nil, &t.header))
+	case !rising || slices.Contains(h.Members, dmutex.None) || !slices.Contains(h.Members, h.Self):
+		return nil, t.wrong("the members are not ascending, or %d is none of them", h.Self)
+	}
+	return t, nil
+}
+
+// Header returns the header.
+func (t *Reader) Header() Header { return t.header }
+
+// Next returns the next event, and [io.EOF] or [ErrCut] after the last.
+func (t *Reader) Next() (Event, error) {
+	line, err := t.next()
+	if err != nil {
+		return Event{}, err
+	}
+	e, err := t.event(line)
+	if err != nil {
+		return Event{}, err
+	}
+	e.Line = t.line
+	return e, nil
+}
+
+// next returns the next line, with its end.
+func (t *Reader) next() ([]byte, error) {
+	line, err := t.lines.ReadSlice('\n')
+	switch {
+	case err == nil:
+		t.line++
+		return line, nil
+	case err == bufio.ErrBufferFull:
+		t.line++
+		return nil, t.wrong("the line is longer than %d bytes", MaxLine)
+	case err == io.EOF && len(line) > 0:
+		return nil, fmt.Errorf("%s:%d: %w", t.name, t.line+1, ErrCut)
+	case err == io.EOF:
+		return nil, io.EOF
+	}
+	return nil, fmt.Errorf("%s: %w", t.name, err)
+}
+
+func (t *Reader) wrong(format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %w: %s", t.name, t.line, ErrFormat, fmt.Sprintf(format, args...))
+}
+
+type jsonMessage struct {
+	Kind                       string
+	From, To                   dmutex.NodeID
+	Seq, Attempt, Clock, Fence uint64
+	Numbers                    []uint64
+	Nodes                      []dmutex.NodeID
+}
+
+type jsonEvent struct {
+	T                    int64
+	Do, Lock, Hex        string
+	Peer                 dmutex.NodeID
+	Life, First, Last, N uint64
+	Clock                uint64
+	Holder               dmutex.NodeID
+	In                   *jsonMessage
+	Out                  []jsonMessage
+	Phase                string
+	Fence                uint64
+	Err                  string
+}
+
+func (t *Reader) event(line []byte) (Event, error) {
+	var j jsonEvent
+	if err := json.Unmarshal(line, &j); err != nil {
+		return Event{}, t.wrong("%v", err)
+	}
+	e := Event{
+		Time: j.T, What: What(j.Do), Lock: j.Lock, Peer: j.Peer, Life: j.Life, First: j.First, Last: j.Last, N: j.N,
+		Clock: j.Clock, Holder: j.Holder, Fence: j.Fence, Err: j.Err,
+	}
+	if !e.What.known() {
+		return e, t.wrong("there is no event %q", j.Do)
+	}
+	if j.Hex != "" {
+		name, err := hex.DecodeString(j.Hex)
+		if err != nil || utf8.Valid(name) {
+			return e, t.wrong("hex is for names that are no UTF-8")
+		}
+		e.Lock = string(name)
+	}
+	if (e.Lock != "") != e.What.OfLock() {
+		return e, t.wrong("a %s has a lock, or has none, against its nature", e.What)
+	}
+	phases := []dmutex.Phase{dmutex.Idle, dmutex.Waiting, dmutex.Held}
+	if i := slices.IndexFunc(phases, func(p dmutex.Phase) bool { return p.String() == j.Phase }); i >= 0 {
+		e.Phase = phases[i]
+	}
+	self, ok := t.header.Self, true
+	if j.In != nil {
+		e.In, ok = j.In.message(j.In.From, self)
+		ok = ok && t.member(e.In.From)
+	}
+	for i := range j.Out {
+		m, known := j.Out[i].message(self, j.Out[i].To)
+		e.Out = append(e.Out, m)
+		ok = ok && known && t.member(m.To)
+	}
+	if !ok {
+		return e, t.wrong("a message is of no kind that there is, or not between members")
+	}
+	// There is one way to write an event: whatever was left out, said twice or
+	// not understood shows here.
+	if t.again = appendEvent(t.again[:0], &e); !bytes.Equal(t.again, line) {
+		return e, t.wrong("the event is not as it would be written: %s", t.again)
+	}
+	return e, nil
+}
+
+func (t *Reader) member(id dmutex.NodeID) bool { return slices.Contains(t.header.Members, id) }
+
+func (j *jsonMessage) message(from, to dmutex.NodeID) (Message, bool) {
+	m := Message{j.Seq, dmutex.Message{
+		From: from, To: to, Attempt: j.Attempt, Clock: j.Clock, Fence: j.Fence, Numbers: j.Numbers, Nodes: j.Nodes,
+	}}
+	for k := dmutex.Kind(1); int(k) < dmutex.Kinds; k++ {
+		if k.String() == j.Kind {
+			m.Kind = k
+			return m, true
+		}
+	}
+	return m, false
+}
+
+// Read reads a whole trace. Name is that of the file, for errors.
+func Read(name string, r io.Reader) (*Trace, error) {
+	reader, err := NewReader(name, r)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trace{Header: reader.header, Name: name}
+	for {
+		e, err := reader.Next()
+		switch {
+		case errors.Is(err, ErrCut):
+			t.Cut = true
+			return t, nil
+		case err == io.EOF:
+			return t, nil
+		case err != nil:
+			return nil, err
+		}
+		t.Events = append(t.Events, e)
+	}
+}

@@ -1,0 +1,146 @@
+package trace
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"github.com/dmutex/dmutex"
+)
+
+// buffer is how much may wait for the writer, in bytes.
+const buffer = 1 << 20
+
+// A Recorder writes a trace without making anybody wait: events go into a
+// buffer that a goroutine empties, and while there is no room they are counted
+// instead, which the trace shows as a [Gap]. The goroutine lives only while
+// there is something to write. Its methods are safe for concurrent use.
+//
+// Give one to a node as its Config.Trace; Close of the node flushes it. The file is
+// its maker's to close.
+type Recorder struct {
+	mu     sync.Mutex
+	w      io.Writer
+	opened bool
+	full   []byte        // waits to be written
+	empty  []byte        // the other buffer, nil while it is being written
+	moved  chan struct{} // closed and replaced after each write; nil while there is nothing to write
+	added  uint64        // bytes
+	done   uint64        // bytes of them that were written
+	gap    Event         // of the events that were lost since the last that was not
+	lost   uint64
+	err    error
+}
+
+// NewRecorder returns a Recorder that writes to w.
+func NewRecorder(w io.Writer) *Recorder {
+	return &Recorder{w: w, gap: Event{What: Gap}}
+}
+
+// Open writes the header. One Recorder is for one life of one node: a second
+// Open is refused with [dmutex.ErrMisuse].
+func (r *Recorder) Open(h Header) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.opened {
+		return dmutex.Misuse("a trace.Recorder is for one node, once: make another")
+	}
+	r.opened = true
+	r.full = appendHeader(r.full, &h)
+	r.added += uint64(len(r.full))
+	r.write()
+	return nil
+}
+
+// Record adds an event, and keeps nothing of it.
+func (r *Recorder) Record(e *Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil && len(r.full) < buffer {
+		r.mind()
+		before := len(r.full)
+		r.full = appendEvent(r.full, e)
+		if line := len(r.full) - before; line <= MaxLine {
+			r.added += uint64(line)
+			r.write()
+			return
+		}
+		r.full = r.full[:before]
+	}
+	r.lost++
+	r.gap.N++
+	r.gap.Time = e.Time
+	r.write()
+}
+
+// mind adds the gap, if there is one.
+func (r *Recorder) mind() {
+	if r.gap.N > 0 {
+		before := len(r.full)
+		r.full = appendEvent(r.full, &r.gap)
+		r.added += uint64(len(r.full) - before)
+		r.gap.N = 0
+	}
+}
+
+// write starts the goroutine if none is running.
+func (r *Recorder) write() {
+	if r.moved == nil && r.err == nil {
+		r.moved = make(chan struct{})
+		go r.drain()
+	}
+}
+
+func (r *Recorder) drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		r.mind()
+		if len(r.full) == 0 || r.err != nil {
+			close(r.moved)
+			r.moved = nil
+			return
+		}
+		writing := r.full
+		r.full, r.empty = r.empty[:0], nil
+		r.mu.Unlock()
+		_, err := r.w.Write(writing)
+		r.mu.Lock()
+		r.empty = writing
+		r.done += uint64(len(writing))
+		if err != nil {
+			r.err, r.full = err, nil
+		}
+		close(r.moved)
+		r.moved = make(chan struct{})
+	}
+}
+
+// Flush waits until all that was recorded before is written, or until ctx
+// ends. It returns the writer's error, after which nothing more is written.
+func (r *Recorder) Flush(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mind()
+	for mark := r.added; r.err == nil && r.moved != nil && r.done < mark; {
+		moved := r.moved
+		r.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+		}
+		r.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return r.err
+}
+
+// Lost returns how many events are missing, since the writer was too slow or
+// failed.
+func (r *Recorder) Lost() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost
+}

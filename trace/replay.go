@@ -1,0 +1,142 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+)
+
+// ErrDiffers marks a replay that went otherwise than the trace says. The error
+// names file, line and difference.
+var ErrDiffers = errors.New("trace: replays differently")
+
+// Replayed is what [Replay] has done.
+type Replayed struct {
+	Machines int // born
+	Inputs   int // given to them
+	Skipped  int // inputs and other events of locks that a gap has cut off from their beginning
+}
+
+// Replay gives the recorded inputs to fresh machines, and stops with an error
+// that answers to [ErrDiffers] at the first event after which the output, the
+// phase, the fence or the refusal is not as recorded.
+//
+// Where events are missing ([Gap]), each lock is skipped until it is born again.
+func Replay(t *Trace, algorithm dmutex.Algorithm) (Replayed, error) {
+	r := replay{trace: t, algorithm: algorithm, machines: make(map[string]dmutex.Machine)}
+	for i := range t.Events {
+		e := &t.Events[i]
+		if why := r.event(e); why != "" {
+			return r.Replayed, fmt.Errorf("%s:%d: %w: lock %q, %s: %s", t.Name, e.Line, ErrDiffers, e.Lock, e.doing(), why)
+		}
+	}
+	return r.Replayed, nil
+}
+
+type replay struct {
+	Replayed
+	trace     *Trace
+	algorithm dmutex.Algorithm
+	machines  map[string]dmutex.Machine
+	gap       bool // events were missing
+}
+
+// event returns what is different.
+func (r *replay) event(e *Event) (why string) {
+	m := r.machines[e.Lock]
+	switch {
+	case e.What == Gap:
+		r.gap = true
+		clear(r.machines)
+		return ""
+	case !e.What.OfLock() || e.What == Stop:
+		return ""
+	case e.What == Born && m != nil:
+		return "it is there already"
+	case e.What == Born:
+		return r.born(e)
+	case m == nil && r.gap:
+		r.Skipped++
+		return ""
+	case m == nil:
+		return "it was never born"
+	case e.What == Forget:
+		delete(r.machines, e.Lock)
+		return ""
+	}
+	r.Inputs++
+	out, err := input(m, e)
+	switch want := messages(e.Out); {
+	case (err != nil) != (e.Err != ""):
+		return fmt.Sprintf("recorded error %q, now %v", e.Err, err)
+	case err == nil && !slices.EqualFunc(out, e.Out, func(a dmutex.Message, b Message) bool { return a.String() == b.String() }):
+		return fmt.Sprintf("recorded %s, now %s", want, messages(out))
+	}
+	return compare(m, e)
+}
+
+// born makes a machine.
+func (r *replay) born(e *Event) (why string) {
+	h := &r.trace.Header
+	m, err := r.algorithm(dmutex.Start{
+		Self: h.Self, Members: h.Members, Holder: e.Holder, Fence: e.Fence, Clock: e.Clock,
+	})
+	if err != nil {
+		return err.Error()
+	}
+	r.machines[e.Lock] = m
+	r.Machines++
+	if m.Phase() != e.Phase {
+		return fmt.Sprintf("recorded %v, now %v", e.Phase, m.Phase())
+	}
+	return ""
+}
+
+func compare(m dmutex.Machine, e *Event) (why string) {
+	if m.Phase() != e.Phase || m.Fence() != e.Fence {
+		return fmt.Sprintf("recorded %v with fence %d, now %v with fence %d", e.Phase, e.Fence, m.Phase(), m.Fence())
+	}
+	return ""
+}
+
+func input(m dmutex.Machine, e *Event) ([]dmutex.Message, error) {
+	switch e.What {
+	case Request:
+		return m.Request()
+	case Cancel:
+		return m.Cancel()
+	case Release:
+		return m.Release()
+	case Tick:
+		if m, ok := m.(interface {
+			Tick() ([]dmutex.Message, error)
+		}); ok {
+			return m.Tick()
+		}
+		return nil, errors.New("this machine has no Tick")
+	default:
+		return m.Handle(e.In.Message)
+	}
+}
+
+// doing says what the event is.
+func (e *Event) doing() string {
+	if e.What == Handle {
+		return e.In.Message.String()
+	}
+	return string(e.What)
+}
+
+func messages[M fmt.Stringer](list []M) string {
+	if len(list) == 0 {
+		return "no message"
+	}
+	var words []string
+	for _, m := range list {
+		words = append(words, m.String())
+	}
+	return strings.Join(words, ", ")
+}

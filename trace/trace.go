@@ -1,0 +1,181 @@
+// Package trace is a node's life as a file: every input of its machines with
+// what came of it, and what its sessions saw of the network. A trace can be
+// replayed ([Replay]) and drawn (package draw).
+//
+// # The file
+//
+// One JSON object a line. The first line is the [Header]:
+//
+//	{"dmutex":"trace","version":1,"self":2,"members":[1,2,3],"algorithm":"ricart 2 idle","life":7,"opened":1700000000000000000}
+//
+// Each other line is an [Event]:
+//
+//	{"t":81250,"do":"born","lock":"x","phase":"idle"}
+//	{"t":81250,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":1,"seq":2,"attempt":1},{"kind":"REQUEST","to":3,"seq":2,"attempt":1}],"phase":"waiting"}
+//	{"t":190400,"do":"handle","lock":"x","in":{"kind":"REPLY","from":3,"seq":2,"attempt":1},"phase":"waiting"}
+//	{"t":201900,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1},"phase":"held","fence":1}
+//
+// A field that is zero is left out, but for t, do and, where there is a
+// machine, phase. There is one way to write an event, and [Reader] takes no
+// other: no space, the keys in the order of the table, no escape but \" \\ and
+// \u00XX for what is below a space.
+//
+//	t        nanoseconds since the node opened, by the monotonic clock
+//	do       what happened, see [What]
+//	lock     the lock's name; "hex" instead, with the bytes in hexadecimal, if the name is no UTF-8
+//	peer     another node
+//	life     of the peer
+//	first    number of the first message that a frame had
+//	last     number of the last one
+//	n        how many
+//	clock    see dmutex.Start
+//	holder   see dmutex.Start
+//	in       the message that came
+//	out      the messages that were sent
+//	phase    of the machine, after the event
+//	fence    of the machine, after the event; when it is born, see dmutex.Start
+//	err      why
+//
+// A message has kind, to or from, seq, attempt, clock, fence, numbers and nodes,
+// of which [dmutex.Message] tells. seq is the number that the session gives it:
+// of all that goes from the one life to the other it is the seq-th. So a sending
+// in one file and its receipt in another belong together, without guessing.
+//
+// Events of one lock are in their order. Those of different locks may be in
+// another order than their times.
+package trace
+
+import (
+	"github.com/dmutex/dmutex"
+)
+
+// Version of the file's format.
+const Version = 1
+
+// MaxLine is how long a line may be, in bytes.
+const MaxLine = 1 << 20
+
+// Header is what all events of a trace have in common.
+type Header struct {
+	Self    dmutex.NodeID
+	Members []dmutex.NodeID // ascending
+	Group   string
+
+	// Algorithm is how a fresh machine of this node describes itself. It serves
+	// to find the algorithm again; empty if the machine has no AppendText.
+	Algorithm string
+
+	// Life names this life of the process, see package session; 0 if there is
+	// but one.
+	Life uint64
+
+	// Opened is when the time was 0, in nanoseconds since 1970 by the wall
+	// clock; 0 if time is virtual. It lines up the files of several nodes for a
+	// drawing, and nothing else: wall clocks differ.
+	Opened int64
+}
+
+// A What says what happened.
+type What string
+
+// What happens to the machine of a lock.
+const (
+	Born    What = "born"    // with Clock, Fence and Holder; Self and Members are those of the Header
+	Request What = "request" // as the methods of dmutex.Machine
+	Cancel  What = "cancel"
+	Release What = "release"
+	Handle  What = "handle" // with In
+	Tick    What = "tick"
+	Forget  What = "forget" // the machine is gone; the next event of this lock is Born
+	Stop    What = "stop"   // the lock is taken out of service, with Err
+)
+
+// What a node sees of its peers, each with Peer.
+const (
+	Met       What = "met"       // the first life of the peer, with Life
+	Restarted What = "restarted" // another life, with Life
+	Left      What = "left"      // the peer has closed
+	Resent    What = "resent"    // a frame was sent again, with the messages First to Last
+	Unsent    What = "unsent"    // the link did not take a frame, with Err
+	Repeated  What = "repeated"  // N frames came again
+	Early     What = "early"     // N frames came before their turn: one before them is late or lost
+	Stray     What = "stray"     // N frames came from or for another life
+)
+
+// What happens to the node as a whole.
+const (
+	Ready What = "ready" // all have met
+	Down  What = "down"  // nothing is granted any more, with Err
+	Close What = "close" // the last event of a node that ended in good order
+	Gap   What = "gap"   // N events are missing here
+)
+
+// OfLock reports whether w happens to a lock.
+func (w What) OfLock() bool { return w.input() || w == Born || w == Forget || w == Stop }
+
+// input reports whether w is an input of a machine.
+func (w What) input() bool {
+	switch w {
+	case Request, Cancel, Release, Handle, Tick:
+		return true
+	}
+	return false
+}
+
+// known reports whether there is such a What.
+func (w What) known() bool {
+	switch w {
+	case Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, Ready, Down, Close, Gap:
+		return true
+	}
+	return w.OfLock()
+}
+
+// An Event is one line of a trace. A field that its What does not use is zero.
+type Event struct {
+	Time int64 // nanoseconds since the node opened
+	What What
+	Lock string
+
+	Peer        dmutex.NodeID
+	Life        uint64
+	First, Last uint64
+	N           uint64
+
+	Clock  uint64
+	Holder dmutex.NodeID
+
+	In    Message
+	Out   []Message
+	Phase dmutex.Phase
+	Fence uint64
+
+	// Err says why. With an input it says that the machine has refused it, and
+	// so has not changed.
+	Err string
+
+	// Line is where the event stands in its file, from 1; 0 if it was not read
+	// from one.
+	Line int
+}
+
+// A Message is one that was sent or received.
+type Message struct {
+	// Seq is the message's number, see the package comment; 0 if it was never
+	// handed to a session.
+	Seq uint64
+	dmutex.Message
+}
+
+// A Trace is a whole file.
+type Trace struct {
+	Header Header
+	Events []Event
+
+	// Name is that of the file, for errors.
+	Name string
+
+	// Cut says that the file ends in the middle of a line, which is left out:
+	// the process did not end in good order, or is still writing.
+	Cut bool
+}

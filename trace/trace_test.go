@@ -1,0 +1,295 @@
+package trace_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/trace"
+)
+
+var header = trace.Header{
+	Self: 2, Members: []dmutex.NodeID{1, 2, 3}, Group: `a "group"`, Algorithm: "ricart 2 idle", Life: 1<<64 - 1, Opened: -5,
+}
+
+// events have every field in use, and names that are hard to write.
+func events() []trace.Event {
+	reply := dmutex.Message{Kind: dmutex.Reply, From: 3, To: 2, Attempt: 1, Clock: 1<<64 - 1, Fence: 1 << 40, Numbers: []uint64{0, 7}, Nodes: []dmutex.NodeID{3, 1}}
+	request := dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 1}
+	return []trace.Event{
+		{Time: -1, What: trace.Met, Peer: 1, Life: 9},
+		{What: trace.Ready},
+		{What: trace.Born, Lock: "x", Clock: 3, Holder: 1, Fence: 4},
+		{Time: 5, What: trace.Request, Lock: "x", Out: []trace.Message{{Seq: 1, Message: request}, {Seq: 0, Message: request}}, Phase: dmutex.Waiting},
+		{Time: 6, What: trace.Handle, Lock: "x", In: trace.Message{Seq: 4, Message: reply}, Phase: dmutex.Held, Fence: 5},
+		{Time: 6, What: trace.Release, Lock: "\xff\n", Err: "not\theld \"\\"},
+		{Time: 7, What: trace.Stop, Lock: "<é>\u2028\x7f", Err: "why"},
+		{Time: 8, What: trace.Resent, Peer: 3, First: 4, Last: 9},
+		{Time: 9, What: trace.Early, Peer: 3, N: 2},
+		{Time: 1<<63 - 1, What: trace.Gap, N: 1},
+	}
+}
+
+func text(t testing.TB, tr trace.Trace) string {
+	var b bytes.Buffer
+	require.NoError(t, tr.Write(&b))
+	return b.String()
+}
+
+func TestWriteRead(t *testing.T) {
+	want := trace.Trace{Header: header, Events: events()}
+	file := text(t, want)
+	got, err := trace.Read("f", strings.NewReader(file))
+	require.NoError(t, err)
+	for i := range got.Events {
+		require.Equal(t, i+2, got.Events[i].Line)
+		got.Events[i].Line = 0
+	}
+	require.Equal(t, want.Header, got.Header)
+	require.Equal(t, want.Events, got.Events)
+
+	// A process that ended in the middle of a line: all others are read.
+	for cut := strings.Index(file, "\n") + 1; cut < len(file); cut++ {
+		tr, err := trace.Read("f", strings.NewReader(file[:cut]))
+		require.NoError(t, err)
+		require.Equal(t, file[cut-1] != '\n', tr.Cut)
+		require.Len(t, tr.Events, strings.Count(file[:cut], "\n")-1)
+	}
+	_, err = trace.Read("f", strings.NewReader(file[:20]))
+	require.ErrorIs(t, err, trace.ErrFormat)
+}
+
+// What is not as a Writer writes it is refused, with file and line.
+func TestRefused(t *testing.T) {
+	first := text(t, trace.Trace{Header: header})
+	for _, tt := range []struct{ line, why string }{
+		{``, "f:2: not a trace: unexpected end"},
+		{`{}`, "there is no event"},
+		{`{"t":1,"do":"dance"}`, `there is no event "dance"`},
+		{`{"t":1,"do":"ready","lock":"x"}`, "lock"},
+		{`{"t":1,"do":"forget"}`, "lock"},
+		{`{"t":1,"do":"ready","more":1}`, `as it would be written: {"t":1,"do":"ready"}`},
+		{`{"do":"ready","t":1}`, "as it would be written"},
+		{`{"t":1,"t":1,"do":"ready"}`, "as it would be written"},
+		{`{"t":1, "do":"ready"}`, "as it would be written"},
+		{`{"t":1,"do":"ready"} `, "as it would be written"},
+		{`{"t":1,"do":"ready","peer":-1}`, "Peer"},
+		{`{"t":1e3,"do":"ready"}`, "T of type int64"},
+		{`{"t":1,"do":"request","lock":"x"}`, "as it would be written"}, // no phase
+		{`{"t":1,"do":"request","lock":"x","phase":"asleep"}`, "as it would be written"},
+		{`{"t":1,"do":"request","hex":"78","phase":"idle"}`, "UTF-8"},
+		{`{"t":1,"do":"request","lock":"y","hex":"ff","phase":"idle"}`, "as it would be written"},
+		{`{"t":1,"do":"handle","lock":"x","phase":"idle"}`, "as it would be written"},
+		{`{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":4},"phase":"idle"}`, "between members"},
+		{`{"t":1,"do":"handle","lock":"x","in":{"kind":"HELLO","from":1},"phase":"idle"}`, "no kind"},
+		{`{"t":1,"do":"request","lock":"x","out":[{"kind":"REPLY","to":4}],"phase":"idle"}`, "between members"},
+		{`{"t":1,"do":"request","lock":"x","out":[],"phase":"idle"}`, "as it would be written"},
+		{`{"t":1,"do":"request","lock":"` + strings.Repeat("x", trace.MaxLine) + `","phase":"idle"}`, "longer than"},
+	} {
+		_, err := trace.Read("f", strings.NewReader(first+tt.line+"\n"))
+		require.ErrorIs(t, err, trace.ErrFormat, tt.line)
+		require.ErrorContains(t, err, tt.why)
+		require.ErrorContains(t, err, "f:2: ")
+	}
+	for _, tt := range []struct{ line, why string }{
+		{``, "no header"},
+		{`{"dmutex":"trace","version":2}`, "version is 2"},
+		{`{"dmutex":"truce","version":1}`, "no header"},
+		{`{"dmutex":"trace","version":1,"self":1,"members":[2,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":1,"self":1,"members":[1,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":1,"self":1,"members":[0,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":1,"self":3,"members":[1,2]}`, "none of them"},
+		{`{"dmutex":"trace","version":1,"self":1,"members":[1],"extra":1}`, "as it would be written"},
+	} {
+		_, err := trace.Read("f", strings.NewReader(tt.line+"\n"))
+		require.ErrorIs(t, err, trace.ErrFormat, tt.line)
+		require.ErrorContains(t, err, "f:1: ")
+		require.ErrorContains(t, err, tt.why)
+	}
+	_, err := trace.Read("f", io.MultiReader(strings.NewReader(first), failing{}))
+	require.ErrorContains(t, err, "f: on fire")
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error)  { return 0, errors.New("on fire") }
+func (failing) Write([]byte) (int, error) { return 0, errors.New("on fire") }
+
+// An event that is too long to be read is not written.
+func TestTooLong(t *testing.T) {
+	long := trace.Event{What: trace.Request, Lock: strings.Repeat("x", trace.MaxLine)}
+	var b bytes.Buffer
+	w, err := trace.NewWriter(&b, header)
+	require.NoError(t, err)
+	require.ErrorIs(t, w.Write(&long), dmutex.ErrMisuse)
+
+	b.Reset()
+	r := trace.NewRecorder(&b)
+	require.NoError(t, r.Open(header))
+	r.Record(&long)
+	r.Record(&trace.Event{Time: 4, What: trace.Ready})
+	require.NoError(t, r.Flush(t.Context()))
+	tr, err := trace.Read("f", &b)
+	require.NoError(t, err)
+	require.Equal(t, []trace.Event{{What: trace.Gap, N: 1, Line: 2}, {Time: 4, What: trace.Ready, Line: 3}}, tr.Events)
+}
+
+// A writer that is slow makes gaps, which are counted where they are; nobody
+// waits, and what is kept is bounded.
+func TestSlowWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w slow
+		r := trace.NewRecorder(&w)
+		require.NoError(t, r.Open(header))
+		const n = 100_000
+		before := time.Now()
+		for i := range n {
+			r.Record(&trace.Event{Time: int64(i + 1), What: trace.Release, Lock: "some lock"})
+			if i%20_000 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		require.Less(t, time.Since(before), time.Minute)
+		require.NoError(t, r.Flush(t.Context()))
+		tr, err := trace.Read("f", &w.Buffer)
+		require.NoError(t, err)
+		var last int64
+		var missing uint64
+		for _, e := range tr.Events {
+			if e.What == trace.Gap {
+				missing += e.N
+				last += int64(e.N)
+				require.Equal(t, last, e.Time)
+				continue
+			}
+			last++
+			require.Equal(t, last, e.Time)
+		}
+		require.EqualValues(t, n, last)
+		require.Positive(t, missing)
+		require.Equal(t, r.Lost(), missing)
+	})
+}
+
+type slow struct{ bytes.Buffer }
+
+func (w *slow) Write(b []byte) (int, error) {
+	if len(b) > 2<<20 {
+		return 0, errors.New("that is more than the buffer")
+	}
+	time.Sleep(time.Duration(len(b)) * time.Microsecond)
+	return w.Buffer.Write(b)
+}
+
+func TestFailingWriter(t *testing.T) {
+	r := trace.NewRecorder(failing{})
+	require.NoError(t, r.Open(header))
+	require.ErrorContains(t, r.Flush(t.Context()), "on fire")
+	r.Record(&trace.Event{What: trace.Ready})
+	require.ErrorContains(t, r.Flush(t.Context()), "on fire")
+	require.EqualValues(t, 1, r.Lost())
+
+	stuck := make(chan struct{})
+	r = trace.NewRecorder(writer(func(b []byte) (int, error) { <-stuck; return len(b), nil }))
+	require.NoError(t, r.Open(header))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, r.Flush(ctx), context.Canceled)
+	close(stuck)
+	require.NoError(t, r.Flush(t.Context()))
+	require.ErrorIs(t, r.Open(header), dmutex.ErrMisuse)
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
+
+func TestRecordAllocates(t *testing.T) {
+	r := trace.NewRecorder(io.Discard)
+	require.NoError(t, r.Open(header))
+	all := events()
+	record := func() {
+		for i := range all {
+			r.Record(&all[i])
+		}
+		require.NoError(t, r.Flush(context.Background()))
+	}
+	record()
+	// The goroutine, its channels, and the name in hexadecimal.
+	require.LessOrEqual(t, testing.AllocsPerRun(100, record), 8.0)
+}
+
+// conversation is node 2 of 2 under Ricart and Agrawala: it enters once.
+const conversation = `{"dmutex":"trace","version":1,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
+{"t":1,"do":"born","lock":"x","phase":"idle"}
+{"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":1,"seq":2,"attempt":1}],"phase":"waiting"}
+{"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1,"fence":6},"phase":"held","fence":7}
+{"t":3,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":3,"attempt":5},"phase":"held","fence":7,"err":"a reply to nothing"}
+{"t":4,"do":"release","lock":"x","phase":"idle"}
+{"t":5,"do":"forget","lock":"x"}
+{"t":6,"do":"born","lock":"x","clock":1,"phase":"idle","fence":7}
+{"t":7,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":1,"attempt":2,"fence":7}],"phase":"waiting"}
+`
+
+func TestReplay(t *testing.T) {
+	read := func(text string) *trace.Trace {
+		tr, err := trace.Read("f", strings.NewReader(text))
+		require.NoError(t, err)
+		return tr
+	}
+	r, err := trace.Replay(read(conversation), ricart.New)
+	require.NoError(t, err)
+	require.Equal(t, trace.Replayed{Machines: 2, Inputs: 5}, r)
+
+	// Any line that is changed is noticed there.
+	for _, tt := range []struct{ old, new, want string }{
+		{`"seq":2,"attempt":1}],`, `"seq":2,"attempt":3}],`, `f:3: trace: replays differently: lock "x", request: recorded 2->1 REQUEST attempt=3, now 2->1 REQUEST attempt=1`},
+		{`"out":[{"kind":"REQUEST","to":1,"seq":2,"attempt":1}],`, ``, `f:3: trace: replays differently: lock "x", request: recorded no message, now 2->1 REQUEST attempt=1`},
+		{`"fence":6}`, `"fence":5}`, `f:4: trace: replays differently: lock "x", 1->2 REPLY attempt=1 fence=5: recorded held with fence 7, now held with fence 6`},
+		{`"phase":"held","fence":7}`, `"phase":"waiting"}`, `recorded waiting with fence 0, now held with fence 7`},
+		{`,"err":"a reply to nothing"`, ``, `f:5: trace: replays differently: lock "x", 1->2 REPLY attempt=5: recorded error "", now `},
+		{`"phase":"idle"}` + "\n" + `{"t":5`, `"phase":"idle","err":"no"}` + "\n" + `{"t":5`, `f:6: trace: replays differently: lock "x", release: recorded error "no", now <nil>`},
+		{`{"t":5,"do":"forget","lock":"x"}` + "\n", ``, `f:7: trace: replays differently: lock "x", born: it is there already`},
+		{`{"t":6,"do":"born","lock":"x","clock":1,"phase":"idle","fence":7}` + "\n", ``, `f:8: trace: replays differently: lock "x", request: it was never born`},
+		{`"clock":1,"phase":"idle","fence":7`, `"clock":1,"phase":"held","fence":7`, `recorded held, now idle`},
+		{`"clock":1,"phase":"idle","fence":7`, `"clock":1,"holder":3,"phase":"idle","fence":7`, `Start.Holder 3`},
+		{`"do":"release"`, `"do":"tick"`, `this machine has no Tick`},
+	} {
+		require.Equal(t, 1, strings.Count(conversation, tt.old), tt.old)
+		_, err := trace.Replay(read(strings.Replace(conversation, tt.old, tt.new, 1)), ricart.New)
+		require.ErrorIs(t, err, trace.ErrDiffers)
+		require.ErrorContains(t, err, tt.want)
+	}
+
+	// After a gap nobody knows in which state a machine is.
+	gap := strings.Replace(conversation, `{"t":4,"do":"release","lock":"x","phase":"idle"}`, `{"t":4,"do":"gap","n":1}`, 1)
+	r, err = trace.Replay(read(gap), ricart.New)
+	require.NoError(t, err)
+	require.Equal(t, trace.Replayed{Machines: 2, Inputs: 4, Skipped: 1}, r)
+}
+
+// What is read is what would be written.
+func FuzzRead(f *testing.F) {
+	f.Add(text(f, trace.Trace{Header: header, Events: events()}))
+	f.Add(conversation)
+	f.Fuzz(func(t *testing.T, file string) {
+		tr, err := trace.Read("f", strings.NewReader(file))
+		if err != nil {
+			require.ErrorIs(t, err, trace.ErrFormat)
+			return
+		}
+		again := text(t, *tr)
+		require.True(t, strings.HasPrefix(file, again))
+		require.Equal(t, tr.Cut, again != file)
+		_, _ = trace.Replay(tr, ricart.New)
+	})
+}
