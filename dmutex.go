@@ -215,8 +215,9 @@ type Start struct {
 // A grant is not an event but a phase: the driver looks at Phase after each
 // call.
 //
-// A machine may also have the methods of [Pender], [Forgetter] and [Keeper], and
-// AppendText and Clone as package dmutextest wants them.
+// A machine may also have the methods of [Pender], [Forgetter] and [Keeper], of
+// [Waiter] and [Lender], and AppendText and Clone as package dmutextest wants
+// them.
 type Machine interface {
 	// Request asks for the lock: Idle to Waiting, or to Held at once if
 	// nobody need be asked.
@@ -272,6 +273,30 @@ type Keeper interface {
 	// Keeps reports whether Forget says no only for that: nothing of this node
 	// is under way, nor is it asked for anything.
 	Keeps() bool
+}
+
+// A Waiter is a Machine that knows, while it waits, where the holder is to be
+// found. It serves to find circles of locks that wait for each other.
+//
+// The law: at every moment at which one node is Waiting and another is Held, the
+// latter is among WaitsFor of the former; or one of these, or the former itself,
+// is a [Lender] that Lends to it.
+type Waiter interface {
+	Machine
+
+	// WaitsFor appends the peers of which the request awaits something, and
+	// nobody unless Waiting. Few are better than many: each may be asked.
+	WaitsFor(b []NodeID) []NodeID
+}
+
+// A Lender is a Machine whose node gives to one node at a time what that one
+// needs to enter: a coordinator its grant, an arbiter its vote.
+type Lender interface {
+	Machine
+
+	// Lends returns the node that has it, as far as this one knows: this node
+	// itself perhaps, and None if nobody has.
+	Lends() NodeID
 }
 
 // An Algorithm makes the machine of one lock at one node. It refuses a Start

@@ -40,8 +40,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine] and
-// [dmutex.Forgetter].
+// Machine is one lock at one node. It implements [dmutex.Machine],
+// [dmutex.Forgetter], [dmutex.Waiter] and [dmutex.Lender].
 type Machine struct {
 	site        dmutex.Site
 	coordinator dmutex.NodeID
@@ -233,6 +233,17 @@ func (m *Machine) Holder() dmutex.NodeID {
 	}
 	return m.holder.Node
 }
+
+// WaitsFor implements [dmutex.Waiter]: only the coordinator says yes.
+func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.site.Phase() == dmutex.Waiting && !m.coordinates() {
+		b = append(b, m.coordinator)
+	}
+	return b
+}
+
+// Lends implements [dmutex.Lender]. Only the coordinator does.
+func (m *Machine) Lends() dmutex.NodeID { return m.holder.Node }
 
 // Phase implements [dmutex.Machine].
 func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }

@@ -50,6 +50,10 @@ var (
 	// than [Network.Channel] allows.
 	ErrChannel = errors.New("channel")
 
+	// ErrUnfound: the law of [dmutex.Waiter] is broken: one that waits would not
+	// find the one that is held.
+	ErrUnfound = errors.New("holder not found")
+
 	// ErrContract: a machine does what [dmutex.Machine] rules out, such as to
 	// be still Waiting after Cancel, or to send a message to itself.
 	ErrContract = errors.New("contract")
@@ -231,6 +235,9 @@ type local struct {
 	forgets bool // it may be forgotten
 	clean   bool // it may be forgotten, or keeps something, or is of a kind that never is
 	stirs   bool // a tick changes something
+	waiter  bool // it is a dmutex.Waiter
+	waits   []dmutex.NodeID
+	lends   dmutex.NodeID
 }
 
 // inspect looks at a machine. It keeps it.
@@ -244,6 +251,15 @@ func (g *group) inspect(m Machine, self dmutex.NodeID) (local, *fault) {
 		out, err := c.(ticker).Tick()
 		l.stirs = err != nil || len(out) > 0 || text(c) != l.text
 	}
+	if w, ok := m.(dmutex.Waiter); ok {
+		l.waiter, l.waits = true, w.WaitsFor(nil)
+		if f := g.awaits(&l); f != nil {
+			return l, f
+		}
+	}
+	if w, ok := m.(dmutex.Lender); ok {
+		l.lends = w.Lends()
+	}
 	if f, ok := m.(dmutex.Forgetter); ok {
 		_, _, l.forgets = f.Forget()
 		k, ok := m.(dmutex.Keeper)
@@ -253,6 +269,39 @@ func (g *group) inspect(m Machine, self dmutex.NodeID) (local, *fault) {
 		}
 	}
 	return l, nil
+}
+
+// awaits checks whom a [dmutex.Waiter] names.
+func (g *group) awaits(l *local) *fault {
+	if l.phase != dmutex.Waiting && len(l.waits) > 0 {
+		return faultf(ErrContract, "%d is %v and waits for %v", l.self, l.phase, l.waits)
+	}
+	for i, id := range l.waits {
+		if id == l.self || !slices.Contains(g.members, id) || slices.Contains(l.waits[:i], id) {
+			return faultf(ErrContract, "%d waits for %v, which are not different peers", l.self, l.waits)
+		}
+	}
+	return nil
+}
+
+// finds checks the law of [dmutex.Waiter] for all who wait.
+func finds(members []dmutex.NodeID, nodes []*local) *fault {
+	h := slices.IndexFunc(nodes, func(l *local) bool { return l.phase == dmutex.Held })
+	if h < 0 {
+		return nil
+	}
+	holder := members[h]
+	for i, l := range nodes {
+		if l.phase != dmutex.Waiting || !l.waiter || l.lends == holder || slices.Contains(l.waits, holder) {
+			continue
+		}
+		if !slices.ContainsFunc(l.waits, func(id dmutex.NodeID) bool {
+			return nodes[slices.Index(members, id)].lends == holder
+		}) {
+			return faultf(ErrUnfound, "%d waits for %v, none of which is %d, which is held, or lends to it", members[i], l.waits, holder)
+		}
+	}
+	return nil
 }
 
 // forgotten checks the law of [dmutex.Forgetter].

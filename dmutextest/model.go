@@ -338,16 +338,19 @@ func (m *model) move(s []uint32, i int, t *step) ([]uint32, *fault) {
 		return s, t.fault
 	}
 	s[i] = t.to
+	for j, id := range s[:m.n] {
+		m.nodes[j] = &m.locals[id]
+	}
 	if t.enters {
-		for j, id := range s[:m.n] {
-			m.nodes[j] = &m.locals[id]
-		}
 		last, fence := m.last(s), m.locals[t.to].fence
 		if f := enters(m.members, m.nodes, i, last); f != nil {
 			return s, f
 		}
 		m.sparse = m.sparse || fence != last+1
 		m.granted(s, fence)
+	}
+	if f := finds(m.members, m.nodes); f != nil {
+		return s, f
 	}
 	for _, msg := range t.sent {
 		s = m.send(s, msg)

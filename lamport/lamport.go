@@ -52,8 +52,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine] and
-// [dmutex.Forgetter].
+// Machine is one lock at one node. It implements [dmutex.Machine],
+// [dmutex.Forgetter] and [dmutex.Waiter].
 type Machine struct {
 	site  dmutex.Site
 	queue []uint64 // by peer: the time of its request, 0 if none; ours is the site's
@@ -213,13 +213,18 @@ func (m *Machine) tryEnter() {
 
 // first reports whether L1 and L2 hold for our request.
 func (m *Machine) first(mine dmutex.Stamp) bool {
-	for j, peer := range m.site.Peers() {
-		theirs := dmutex.Stamp{Clock: m.queue[j], Node: peer}
-		if !m.later[j] || theirs.Clock != 0 && theirs.Less(mine) {
+	for j := range m.queue {
+		if m.behind(j, mine) {
 			return false
 		}
 	}
 	return true
+}
+
+// behind reports whether L1 or L2 does not hold with a peer.
+func (m *Machine) behind(j int, mine dmutex.Stamp) bool {
+	theirs := dmutex.Stamp{Clock: m.queue[j], Node: m.site.Peers()[j]}
+	return !m.later[j] || theirs.Clock != 0 && theirs.Less(mine)
 }
 
 // leave tells all others that our request is over.
@@ -237,6 +242,17 @@ func (m *Machine) broadcast(kind dmutex.Kind, mine dmutex.Stamp) {
 // send adds the time, which every message carries.
 func (m *Machine) send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) {
 	m.site.Send(kind, to, attempt).Clock = m.site.Clock()
+}
+
+// WaitsFor implements [dmutex.Waiter]: those of whom nothing later has come, and
+// those ahead in the queue. Whoever is in the critical section is one of these.
+func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	for j, peer := range m.site.Peers() {
+		if m.site.Phase() == dmutex.Waiting && m.behind(j, m.site.Stamp()) {
+			b = append(b, peer)
+		}
+	}
+	return b
 }
 
 // Phase implements [dmutex.Machine].

@@ -103,8 +103,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine] and
-// [dmutex.Forgetter].
+// Machine is one lock at one node. It implements [dmutex.Machine],
+// [dmutex.Forgetter], [dmutex.Waiter] and [dmutex.Lender].
 type Machine struct {
 	site dmutex.Site
 
@@ -389,6 +389,20 @@ func (m *Machine) waiting(node dmutex.NodeID) uint64 {
 	}
 	return 0
 }
+
+// WaitsFor implements [dmutex.Waiter]: the arbiters whose vote is missing. One of
+// them, or this node itself, has voted for whoever is in the critical section.
+func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	for k, arbiter := range m.quorum {
+		if !m.ballots[k].locked && arbiter != m.site.Self() && m.site.Phase() == dmutex.Waiting {
+			b = append(b, arbiter)
+		}
+	}
+	return b
+}
+
+// Lends implements [dmutex.Lender]: it returns who has the vote.
+func (m *Machine) Lends() dmutex.NodeID { return m.vote.Node }
 
 // Phase implements [dmutex.Machine].
 func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }

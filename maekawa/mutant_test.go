@@ -37,6 +37,10 @@ func (m *mutant) Clone() dmutex.Machine {
 	return &mutant{m.Machine.Clone().(*Machine), m.mutation}
 }
 
+// WaitsFor hides that of the Machine: here the rules are on trial, not where it
+// would look for the holder that they let in.
+func (m *mutant) WaitsFor() {}
+
 // Forget knows of requests that were queued though nobody had the vote.
 func (m *mutant) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, ok = m.Machine.Forget()

@@ -42,8 +42,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine] and
-// [dmutex.Forgetter].
+// Machine is one lock at one node. It implements [dmutex.Machine],
+// [dmutex.Forgetter] and [dmutex.Waiter].
 type Machine struct {
 	site     dmutex.Site
 	awaiting []bool   // by peer: its REPLY is still missing
@@ -152,6 +152,17 @@ func (m *Machine) leave() {
 			m.deferred[j] = 0
 		}
 	}
+}
+
+// WaitsFor implements [dmutex.Waiter]: those whose REPLY is missing. One that
+// is in the critical section has not sent it.
+func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	for j, peer := range m.site.Peers() {
+		if m.awaiting[j] && m.site.Phase() == dmutex.Waiting {
+			b = append(b, peer)
+		}
+	}
+	return b
 }
 
 // Phase implements [dmutex.Machine].

@@ -8,7 +8,7 @@ import (
 )
 
 // Machine is one lock at one node of a ring whose token parks. It implements
-// [dmutex.Machine] and [dmutex.Keeper].
+// [dmutex.Machine], [dmutex.Keeper] and [dmutex.Waiter].
 type Machine struct {
 	seat
 	wanters []dmutex.NodeID  // ascending; empty without the token

@@ -85,6 +85,15 @@ func (t *seat) Cancel() ([]dmutex.Message, error) {
 	return nil, t.site.Cancel()
 }
 
+// WaitsFor implements [dmutex.Waiter]: all peers, for nobody but its holder knows
+// where the token is.
+func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if t.site.Phase() == dmutex.Waiting {
+		b = append(b, t.site.Peers()...)
+	}
+	return b
+}
+
 // Phase implements [dmutex.Machine].
 func (t *seat) Phase() dmutex.Phase { return t.site.Phase() }
 

@@ -61,8 +61,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine] and
-// [dmutex.Keeper].
+// Machine is one lock at one node. It implements [dmutex.Machine],
+// [dmutex.Keeper] and [dmutex.Waiter].
 type Machine struct {
 	site    dmutex.Site
 	members []dmutex.NodeID // ascending; never written after birth: clones share it
@@ -238,6 +238,15 @@ func (m *Machine) handOn() {
 	token := m.site.Send(dmutex.Token, head, m.ln[m.place(head)])
 	token.Numbers, token.Nodes = m.ln, m.q
 	m.token, m.q = false, m.q[:0]
+}
+
+// WaitsFor implements [dmutex.Waiter]: all peers, for nobody but its holder knows
+// where the token is.
+func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.site.Phase() == dmutex.Waiting {
+		b = append(b, m.site.Peers()...)
+	}
+	return b
 }
 
 // Phase implements [dmutex.Machine].

@@ -1,0 +1,98 @@
+package dmutextest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+)
+
+// A misled machine is a good one that names other nodes than it should.
+type misled struct {
+	Machine
+	waits func(good []dmutex.NodeID, phase dmutex.Phase) []dmutex.NodeID
+	lends func(good dmutex.NodeID) dmutex.NodeID
+}
+
+func (m *misled) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	good := m.Machine.(dmutex.Waiter).WaitsFor(nil)
+	if m.waits != nil {
+		good = m.waits(good, m.Phase())
+	}
+	return append(b, good...)
+}
+
+func (m *misled) Lends() dmutex.NodeID {
+	lender, ok := m.Machine.(dmutex.Lender)
+	switch {
+	case !ok:
+		return dmutex.None
+	case m.lends == nil:
+		return lender.Lends()
+	default:
+		return m.lends(lender.Lends())
+	}
+}
+
+func (m *misled) Clone() dmutex.Machine {
+	return &misled{m.Machine.Clone().(Machine), m.waits, m.lends}
+}
+
+func (m misled) of(algorithm dmutex.Algorithm) dmutex.Algorithm {
+	return func(s dmutex.Start) (dmutex.Machine, error) {
+		born, err := algorithm(s)
+		if err != nil {
+			return nil, err
+		}
+		return &misled{born.(Machine), m.waits, m.lends}, nil
+	}
+}
+
+// Nobody whom a machine names can be left out.
+func TestWaiterLaw(t *testing.T) {
+	without := func(id dmutex.NodeID) misled {
+		return misled{waits: func(good []dmutex.NodeID, _ dmutex.Phase) []dmutex.NodeID {
+			return slices.DeleteFunc(good, func(node dmutex.NodeID) bool { return node == id })
+		}}
+	}
+	strange := func(waits func(dmutex.Phase) []dmutex.NodeID) misled {
+		return misled{waits: func(_ []dmutex.NodeID, phase dmutex.Phase) []dmutex.NodeID { return waits(phase) }}
+	}
+	selfish := misled{lends: func(dmutex.NodeID) dmutex.NodeID { return dmutex.None }}
+	for _, tt := range []struct {
+		name      string
+		algorithm dmutex.Algorithm
+		kind      error
+		why       string
+	}{
+		{"central without the coordinator", without(1).of(central.New), ErrUnfound, "2 waits for [], none of which is 1, which is held, or lends to it"},
+		{"central that lends nothing", selfish.of(central.New), ErrUnfound, "3 waits for [1], none of which is"},
+		{"ricart", without(2).of(ricart.New), ErrUnfound, "none of which is 2"},
+		{"ricart.Carvalho", without(2).of(ricart.Carvalho), ErrUnfound, "none of which is 2"},
+		{"lamport", without(2).of(lamport.New), ErrUnfound, "none of which is 2"},
+		{"lamport.OmitReplies", without(2).of(lamport.OmitReplies), ErrUnfound, "none of which is 2"},
+		{"maekawa without an arbiter", without(1).of(maekawa.New), ErrUnfound, "none of which is"},
+		{"maekawa that votes for nobody", selfish.of(maekawa.New), ErrUnfound, "none of which is"},
+		{"ring", without(2).of(ring.New), ErrUnfound, "none of which is 2"},
+		{"suzukikasami", without(2).of(suzukikasami.New), ErrUnfound, "none of which is 2"},
+		{"while idle", strange(func(dmutex.Phase) []dmutex.NodeID { return []dmutex.NodeID{2} }).of(ring.New), ErrContract, "1 is idle and waits for [2]"},
+		{"oneself", strange(func(p dmutex.Phase) []dmutex.NodeID { return Nodes(3 * int(p&dmutex.Waiting)) }).of(ricart.New), ErrContract, "1 waits for [1 2 3], which are not different peers"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Explore(Config{Algorithm: tt.algorithm, Members: Nodes(3), Requests: []int{1}})
+			require.ErrorIs(t, err, tt.kind)
+			require.ErrorContains(t, err, tt.why)
+			var v *Violation
+			require.ErrorAs(t, err, &v)
+			require.Contains(t, v.Script, "\nviolation: "+tt.kind.Error())
+		})
+	}
+}
