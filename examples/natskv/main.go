@@ -1,0 +1,181 @@
+// Command natskv guards a JetStream key-value bucket by the fences of a lock,
+// with both over one NATS server.
+//
+// The fence is stored in the value. A key-value store has no condition on
+// values, but one on revisions, and that is enough: whoever read a lower fence
+// writes only if the value is still the one that was read, in [put].
+//
+// The command plays the case that no lock can prevent: a holder that was paused,
+// and goes on to write long after everybody took it for dead. It brings a server
+// along, so that it runs anywhere.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/fence"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport/natslink"
+)
+
+// An entry is what the bucket keeps under a key.
+type entry struct {
+	Fence uint64
+	Text  string
+}
+
+// get returns the entry and its revision, both zero if there is none.
+func get(ctx context.Context, kv jetstream.KeyValue, key string) (e entry, revision uint64, err error) {
+	stored, err := kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return entry{}, 0, nil
+	}
+	if err != nil {
+		return entry{}, 0, err
+	}
+	return e, stored.Revision(), json.Unmarshal(stored.Value(), &e)
+}
+
+// put writes the entry, unless a later holder of the key's lock has written
+// before.
+func put(ctx context.Context, kv jetstream.KeyValue, key string, e entry) error {
+	value, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	for {
+		stored, revision, err := get(ctx, kv, key)
+		if err != nil {
+			return err
+		}
+		if e.Fence < stored.Fence {
+			return &fence.StaleError{Fence: e.Fence, Highest: stored.Fence}
+		}
+		_, err = kv.Update(ctx, key, value, revision)
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return err
+		}
+		// Somebody has written since: it may have been a later holder.
+	}
+}
+
+// beginEpoch is for a group that starts again, after it was killed: it closes the
+// key to all former holders, and returns the Config.Fence for all members. It is
+// run once, before the first of them.
+func beginEpoch(ctx context.Context, kv jetstream.KeyValue, key string) (floor uint64, err error) {
+	stored, _, err := get(ctx, kv, key)
+	if err != nil {
+		return 0, err
+	}
+	stored.Fence = dmutex.NextEpoch(stored.Fence)
+	return stored.Fence, put(ctx, kv, key, stored)
+}
+
+// member joins a group of two, which are two processes in earnest.
+func member(ctx context.Context, url string, self dmutex.NodeID, floor uint64) *node.Node {
+	nc, err := nats.Connect(url)
+	check(err)
+	link, err := natslink.New(nc, natslink.Config{Self: self, Prefix: "locks.config"})
+	check(err)
+	n, err := node.Open(ctx, node.Config{
+		Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: central.New, Link: link, Fence: floor,
+	})
+	check(err)
+	return n
+}
+
+// kill ends a node without any farewell.
+func kill(n *node.Node) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = n.Close(ctx)
+}
+
+// startServer runs a NATS server on the loopback interface that keeps the bucket
+// in memory.
+func startServer(dir string) (*server.Server, error) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true})
+	if err != nil {
+		return nil, err
+	}
+	s.Start()
+	if !s.ReadyForConnections(time.Minute) {
+		return nil, errors.New("the NATS server does not start")
+	}
+	return s, nil
+}
+
+func bucket(ctx context.Context, url string) (jetstream.KeyValue, error) {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	return js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "config", Storage: jetstream.MemoryStorage})
+}
+
+func main() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "natskv")
+	check(err)
+	defer os.RemoveAll(dir)
+	s, err := startServer(dir)
+	check(err)
+	defer s.WaitForShutdown()
+	defer s.Shutdown()
+	kv, err := bucket(ctx, s.ClientURL())
+	check(err)
+
+	one, two := member(ctx, s.ClientURL(), 1, 0), member(ctx, s.ClientURL(), 2, 0)
+	held, err := two.Mutex("mode").Acquire(ctx)
+	check(err)
+	check(put(ctx, kv, "mode", entry{held.Fence(), "maintenance"}))
+	fmt.Println("node 2 holds by fence", held.Fence(), "and writes maintenance")
+	wake, done := make(chan struct{}), make(chan error)
+	go func() { // the rest of node 2's work
+		<-wake // its machine hangs here
+		done <- put(ctx, kv, "mode", entry{held.Fence(), "normal"})
+	}()
+
+	kill(one) // and somebody believes to have killed node 2 as well
+	floor, err := beginEpoch(ctx, kv, "mode")
+	check(err)
+	newOne, newTwo := member(ctx, s.ClientURL(), 1, floor), member(ctx, s.ClientURL(), 2, floor)
+	check(newTwo.Mutex("mode").Do(ctx, func(ctx context.Context, f uint64) error {
+		fmt.Println("node 2 of the new group holds by fence", f, "and writes repair")
+		return put(ctx, kv, "mode", entry{f, "repair"})
+	}))
+
+	close(wake)
+	refusal := <-done
+	fmt.Println("the former node 2 wakes up; its handle knows of nothing:", held.Err())
+	fmt.Println("but the bucket does:", refusal)
+	stored, _, err := get(ctx, kv, "mode")
+	check(err)
+	fmt.Println("the mode is", stored.Text)
+
+	kill(two)
+	kill(newOne)
+	kill(newTwo)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

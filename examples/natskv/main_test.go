@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/fence"
+)
+
+func Example_pausedHolderIsRefused() {
+	main()
+	// Output:
+	// node 2 holds by fence 1 and writes maintenance
+	// node 2 of the new group holds by fence 1099511627777 and writes repair
+	// the former node 2 wakes up; its handle knows of nothing: <nil>
+	// but the bucket does: fence is stale: 1 comes after 1099511627777
+	// the mode is repair
+}
+
+// late pauses its user between the read and the write.
+type late struct {
+	jetstream.KeyValue
+	pause func()
+}
+
+func (l late) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	l.pause()
+	return l.KeyValue.Update(ctx, key, value, revision)
+}
+
+// LESSONS L46: a former holder is refused, also one that was paused between its
+// look at the fence and its write.
+func TestPausedHolderIsRefused(t *testing.T) {
+	ctx := t.Context()
+	s, err := startServer(t.TempDir())
+	require.NoError(t, err)
+	defer s.WaitForShutdown()
+	defer s.Shutdown()
+	kv, err := bucket(ctx, s.ClientURL())
+	require.NoError(t, err)
+
+	require.NoError(t, put(ctx, kv, "mode", entry{6, "first"}))
+	require.NoError(t, put(ctx, kv, "mode", entry{6, "again"}))
+	paused := late{kv, func() { require.NoError(t, put(ctx, kv, "mode", entry{7, "later"})) }}
+	require.ErrorIs(t, put(ctx, paused, "mode", entry{6, "former"}), fence.ErrStale)
+	stored, _, err := get(ctx, kv, "mode")
+	require.NoError(t, err)
+	require.Equal(t, entry{7, "later"}, stored)
+
+	floor, err := beginEpoch(ctx, kv, "mode")
+	require.NoError(t, err)
+	require.ErrorIs(t, put(ctx, kv, "mode", entry{8, "granted before the end, and not written"}), fence.ErrStale)
+	require.NoError(t, put(ctx, kv, "mode", entry{floor + 1, "new"}))
+}

@@ -1,0 +1,144 @@
+// Command sqltable guards an SQL table by the fences of a lock.
+//
+// The whole guard is the condition of one UPDATE, in [write]: the database
+// compares and writes in one step. It takes no server of its own, no Gate and no
+// transaction. SQLite stands for any SQL database here.
+//
+// The command plays the case that no lock can prevent: a holder that read, was
+// paused, and goes on to write long after everybody took it for dead.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	_ "github.com/ncruces/go-sqlite3/driver"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/fence"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// write sets the balance of an account, unless a later holder of its lock has
+// written before.
+func write(ctx context.Context, db *sql.DB, account string, balance int64, f uint64) error {
+	result, err := db.ExecContext(ctx,
+		`UPDATE account SET balance = ?1, fence = ?2 WHERE name = ?3 AND fence <= ?2`, balance, f, account)
+	if err != nil {
+		return err
+	}
+	changed, err := result.RowsAffected()
+	if err == nil && changed == 0 {
+		err = fmt.Errorf("account %s, written under %d: %w", account, f, fence.ErrStale)
+	}
+	return err
+}
+
+func read(ctx context.Context, db *sql.DB, account string) (balance int64, err error) {
+	err = db.QueryRowContext(ctx, `SELECT balance FROM account WHERE name = ?`, account).Scan(&balance)
+	return balance, err
+}
+
+// beginEpoch is for a group that starts again, after it was killed: it closes the
+// table to all former holders, and returns the Config.Fence for all members. It
+// is run once, before the first of them.
+func beginEpoch(ctx context.Context, db *sql.DB) (floor uint64, err error) {
+	var highest uint64
+	if err := db.QueryRowContext(ctx, `SELECT max(fence) FROM account`).Scan(&highest); err != nil {
+		return 0, err
+	}
+	floor = dmutex.NextEpoch(highest)
+	_, err = db.ExecContext(ctx, `UPDATE account SET fence = ?`, floor)
+	return floor, err
+}
+
+func create(ctx context.Context, path string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite3", "file:"+path)
+	if err != nil {
+		return nil, err
+	}
+	_, err = db.ExecContext(ctx, `
+		CREATE TABLE account (name TEXT PRIMARY KEY, balance INTEGER NOT NULL, fence INTEGER NOT NULL);
+		INSERT INTO account VALUES ('alice', 100, 0)`)
+	return db, err
+}
+
+// openGroup starts a group of two, which are two processes in earnest.
+func openGroup(ctx context.Context, floor uint64) (one, two *node.Node) {
+	network, err := memlink.New(memlink.Config{})
+	check(err)
+	open := func(self dmutex.NodeID) *node.Node {
+		n, err := node.Open(ctx, node.Config{
+			Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: network.Link(self), Fence: floor,
+		})
+		check(err)
+		return n
+	}
+	return open(1), open(2)
+}
+
+// kill ends a node without any farewell.
+func kill(n *node.Node) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = n.Close(ctx)
+}
+
+func main() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "sqltable")
+	check(err)
+	defer os.RemoveAll(dir)
+	db, err := create(ctx, filepath.Join(dir, "bank.db"))
+	check(err)
+	defer db.Close()
+
+	one, two := openGroup(ctx, 0)
+	held, err := one.Mutex("alice").Acquire(ctx)
+	check(err)
+	balance, err := read(ctx, db, "alice")
+	check(err)
+	fmt.Println("node 1 holds by fence", held.Fence(), "and reads", balance)
+	wake, done := make(chan struct{}), make(chan error)
+	go func() { // the rest of node 1's work
+		<-wake // its machine hangs here
+		done <- write(ctx, db, "alice", balance+50, held.Fence())
+	}()
+
+	kill(two) // and somebody believes to have killed node 1 as well
+	floor, err := beginEpoch(ctx, db)
+	check(err)
+	newOne, newTwo := openGroup(ctx, floor)
+	check(newTwo.Mutex("alice").Do(ctx, func(ctx context.Context, f uint64) error {
+		balance, err := read(ctx, db, "alice")
+		if err != nil {
+			return err
+		}
+		fmt.Println("node 2 of the new group holds by fence", f, "and writes", balance+10)
+		return write(ctx, db, "alice", balance+10, f)
+	}))
+
+	close(wake)
+	refusal := <-done
+	fmt.Println("node 1 wakes up; its handle knows of nothing:", held.Err())
+	fmt.Println("but the table does:", refusal)
+	balance, err = read(ctx, db, "alice")
+	check(err)
+	fmt.Println("the balance is", balance)
+
+	kill(one)
+	kill(newOne)
+	kill(newTwo)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
