@@ -144,7 +144,7 @@ func (l *lock) join(h *Held, trying *trial) error {
 		return why
 	}
 	h.lock = l
-	h.over.Store(&pending)
+	h.over.Store(&errPending)
 	line := l.needLine()
 	line.waiters = append(line.waiters, h)
 	s.trying = trying

@@ -205,7 +205,7 @@ func (l *locker) Unlock() {
 type Held struct {
 	lock  *lock
 	fence uint64
-	over  atomic.Pointer[error] // why it is not held: pending, failed, released or lost; nil or limited while it is
+	over  atomic.Pointer[error] // why it is not held: errPending, failed, released or lost; nil or errLimited while it is
 	ready chan struct{}         // closed when the wait is over; nil if there is none
 	ctx   context.Context       // Acquire's, and a holdContext once somebody has asked; guarded by the shard's mutex
 }
@@ -223,16 +223,16 @@ type trial struct {
 }
 
 var (
-	// pending is why a hold has not begun.
-	pending = errors.New("node: the lock is not granted yet")
+	// errPending is why a hold has not begun.
+	errPending = errors.New("node: the lock is not granted yet")
 
-	// limited says that the hold goes on, and has a bound: ctx is a holdContext
+	// errLimited says that the hold goes on, and has a bound: ctx is a holdContext
 	// for good.
-	limited = errors.New("node: the context tells")
+	errLimited = errors.New("node: the context tells")
 )
 
 // waits reports whether it is neither granted nor refused.
-func (h *Held) waits() bool { return h.over.Load() == &pending }
+func (h *Held) waits() bool { return h.over.Load() == &errPending }
 
 // become ends the wait: with a grant, or for the reason given.
 func (h *Held) become(over *error) {
@@ -279,7 +279,7 @@ func (h *Held) Err() error {
 	switch reason := h.over.Load(); reason {
 	case nil:
 		return nil
-	case &limited:
+	case &errLimited:
 		return context.Cause(h.ctx)
 	default:
 		return *reason
@@ -313,7 +313,7 @@ func (h *Held) limit(d time.Duration) {
 		cancel(why)
 		stop()
 	}
-	if !h.over.CompareAndSwap(nil, &limited) {
+	if !h.over.CompareAndSwap(nil, &errLimited) {
 		stop() // it is lost already
 	}
 }
@@ -341,7 +341,7 @@ func (h *Held) Release() error {
 	s.mu.Unlock()
 	s.node.flush()
 	switch reason := h.over.Load(); reason {
-	case nil, &limited:
+	case nil, &errLimited:
 		return dmutex.Misuse("Release of a copied Held")
 	case released:
 		return nil
