@@ -3,8 +3,8 @@
 //
 // A fault-free network delivers every frame, those of one node to another in
 // the order sent, unless more waits for a node than [Backlog]. With faults it
-// loses, repeats and delays frames at random, and it can be cut and healed
-// while it runs.
+// loses, repeats and delays frames at random. While it runs it can be cut, in
+// one direction or both, and healed, and nodes can be paused.
 //
 // What happens to a frame depends only on the seed, the two nodes, and how many
 // frames went from the one to the other before. Time comes from package time,
@@ -15,6 +15,7 @@
 package memlink
 
 import (
+	"bytes"
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
@@ -60,8 +61,9 @@ type Network struct {
 	open  map[dmutex.NodeID]*link // has one now
 	luck  map[route]*rand.Rand
 	cut   map[route]bool
-	group map[dmutex.NodeID]int // nodes of different groups do not reach each other
-	sent  uint64                // copies so far, which keeps those due together in order
+	still map[dmutex.NodeID]bool // paused
+	group map[dmutex.NodeID]int  // nodes of different groups do not reach each other
+	sent  uint64                 // copies so far, which keeps those due together in order
 }
 
 type route struct{ from, to dmutex.NodeID }
@@ -87,6 +89,7 @@ func New(c Config) (*Network, error) {
 		open:   make(map[dmutex.NodeID]*link),
 		luck:   make(map[route]*rand.Rand),
 		cut:    make(map[route]bool),
+		still:  make(map[dmutex.NodeID]bool),
 	}, nil
 }
 
@@ -131,6 +134,32 @@ func (n *Network) Heal() {
 	clear(n.cut)
 }
 
+// Pause lets a node neither hear nor be heard until Resume, as if its process
+// were stopped: what is sent to it, and what it sends, waits, up to [Backlog]
+// each. The node itself runs on, only its network stands still.
+func (n *Network) Pause(id dmutex.NodeID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.still[id] = true
+}
+
+// Resume ends a Pause. What the node has sent meanwhile leaves now, and is lost
+// if it now finds no way or no room.
+func (n *Network) Resume(id dmutex.NodeID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.still, id)
+	l := n.open[id]
+	if l == nil {
+		return
+	}
+	for _, f := range l.held {
+		_ = l.carry(f.to, f.data)
+	}
+	l.held, l.heldBytes = nil, 0
+	l.poke()
+}
+
 // A link is one node's end of the network. The network's mutex guards it.
 type link struct {
 	network *Network
@@ -142,6 +171,14 @@ type link struct {
 	spare   []*frame      // delivered, to be used again
 	wake    chan struct{} // pokes run: the queue has a new head, or the link is closed
 	done    chan struct{} // closed when run has ended
+
+	held      []outgoing // while the node is paused
+	heldBytes int        // as Backlog counts
+}
+
+type outgoing struct {
+	to   dmutex.NodeID
+	data []byte
 }
 
 // A frame is one copy on its way.
@@ -186,7 +223,19 @@ func (l *link) Send(to dmutex.NodeID, data []byte) error {
 		return transport.ErrUnknownNode
 	case len(data) == 0 || len(data) > MaxFrame:
 		return transport.ErrFrameSize
+	case !n.still[l.self]:
+		return l.carry(to, data)
+	case l.heldBytes+len(data)+overhead > Backlog:
+		return transport.ErrFull
 	}
+	l.heldBytes += len(data) + overhead
+	l.held = append(l.held, outgoing{to, bytes.Clone(data)})
+	return nil
+}
+
+// carry decides what becomes of a frame.
+func (l *link) carry(to dmutex.NodeID, data []byte) error {
+	n := l.network
 	r := route{l.self, to}
 	luck := n.luck[r]
 	if luck == nil {
@@ -285,7 +334,7 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 func (l *link) next() (f *frame, wait time.Duration, open bool) {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
-	if l.closed || len(l.queue) == 0 {
+	if l.closed || len(l.queue) == 0 || l.network.still[l.self] {
 		return nil, 0, !l.closed
 	}
 	if wait := l.queue[0].due - l.network.now(); wait > 0 {
@@ -313,7 +362,7 @@ func (l *link) Close() error {
 		l.poke()
 	}
 	opened := l.opened
-	l.closed, l.queue, l.spare = true, nil, nil
+	l.closed, l.queue, l.spare, l.held = true, nil, nil, nil
 	l.network.mu.Unlock()
 	if opened {
 		<-l.done

@@ -297,3 +297,92 @@ func BenchmarkPingPong(b *testing.B) {
 	require.NoError(b, one.Close())
 	require.NoError(b, two.Close())
 }
+
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		nodes := open(t, network, 3)
+		network.Pause(2)
+		require.Equal(t, "1>3 3>1 ", reached(t, nodes))
+		time.Sleep(time.Hour) // of the bubble's clock
+		require.Empty(t, nodes[1].got)
+		network.Cut(2, 3) // what waits meets the network as it then is
+		network.Resume(2)
+		synctest.Wait()
+		require.Equal(t, []arrival{{1, 0, time.Hour}, {3, 0, time.Hour}}, nodes[1].got)
+		require.Equal(t, []arrival{{2, 0, time.Hour}}, nodes[0].got)
+		require.Empty(t, nodes[2].got)
+		network.Heal()
+		for _, n := range nodes {
+			n.got = nil
+		}
+		require.Equal(t, "1>2 1>3 2>1 2>3 3>1 3>2 ", reached(t, nodes))
+		network.Pause(2)
+		network.Heal() // is for cuts
+		require.Equal(t, "1>3 3>1 ", reached(t, nodes))
+		require.NoError(t, nodes[1].Close())
+		network.Resume(2)
+		synctest.Wait()
+		require.Empty(t, nodes[0].got, "what waited died with the process")
+		network.Resume(7) // nobody
+	})
+}
+
+// What waits for a paused node, and what waits to leave it, is bounded, and
+// comes in order.
+func TestPauseBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		nodes := open(t, network, 3)
+		frame := make([]byte, memlink.MaxFrame)
+		for range 2 { // a second time as well as the first
+			network.Pause(2)
+			for i := range byte(memlink.Backlog / (memlink.MaxFrame + 64)) {
+				frame[0] = i
+				require.NoError(t, nodes[0].Send(2, frame))
+				require.NoError(t, nodes[1].Send(3, frame))
+			}
+			require.ErrorIs(t, nodes[0].Send(2, frame), transport.ErrFull)
+			require.ErrorIs(t, nodes[1].Send(3, frame), transport.ErrFull)
+			require.NoError(t, nodes[0].Send(3, frame[:1]))
+			synctest.Wait()
+			require.Len(t, nodes[2].got, 1)
+			nodes[2].got = nil
+			network.Resume(2)
+			synctest.Wait()
+			for _, n := range nodes[1:] {
+				require.Len(t, n.got, memlink.Backlog/(memlink.MaxFrame+64))
+				for i, a := range n.got {
+					require.Equal(t, byte(i), a.n)
+				}
+				n.got = nil
+			}
+		}
+	})
+}
+
+// Sessions repair a pause and a cut in one direction in the middle of the
+// traffic.
+func TestSessionOverPause(t *testing.T) {
+	var network *memlink.Network
+	links := dmutextest.Links{
+		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+			var err error
+			network, err = memlink.New(memlink.Config{})
+			require.NoError(t, err)
+			return network.Link
+		},
+		Ordered:  true,
+		Synctest: true,
+	}
+	dmutextest.TestSession(t, links, dmutextest.Faults{}, func() {
+		network.Pause(1)
+		network.Cut(2, 3)
+		time.AfterFunc(5*time.Second, func() { // of the bubble's clock
+			network.Resume(1)
+			network.Heal()
+		})
+	})
+}

@@ -32,6 +32,8 @@ func NewAuthority(t testing.TB) *Authority {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
+		NotBefore:             time.Now().AddDate(0, 0, -1),
+		NotAfter:              time.Now().AddDate(0, 0, 1),
 	}
 	root := a.sign(template)
 	a.cert, a.key = root.Leaf, root.PrivateKey.(crypto.Signer)

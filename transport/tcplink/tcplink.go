@@ -212,13 +212,17 @@ func newLink(c Config, pace pace) (*Link, error) {
 		return nil, err
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	config := net.ListenConfig{Control: l.control}
 	var err error
-	if l.listener, err = config.Listen(l.ctx, "tcp", listen); err != nil {
+	if l.listener, err = l.listen(listen); err != nil {
 		l.cancel()
 		return nil, fmt.Errorf("tcplink: %w", err)
 	}
 	return l, nil
+}
+
+func (l *Link) listen(addr string) (net.Listener, error) {
+	config := net.ListenConfig{Control: l.control}
+	return config.Listen(l.ctx, "tcp", addr)
 }
 
 func (l *Link) checkPeer(id dmutex.NodeID, addr string) error {

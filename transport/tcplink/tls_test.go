@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -107,9 +108,13 @@ func TestTLSConfig(t *testing.T) {
 		"nobody's":          {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(leaf())} }, "names no node"},
 		"another authority": {func(c *Config) { c.TLS.Certificates = []tls.Certificate{other.Node(1)} }, "unknown authority"},
 		"expired":           {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(expired("dmutex:node:1"))} }, "expired"},
-		"only for servers":  {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(only(x509.ExtKeyUsageServerAuth))} }, "key usage"},
-		"only for clients":  {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(only(x509.ExtKeyUsageClientAuth))} }, "key usage"},
-		"another group":     {func(c *Config) { c.TLS.ServerName = "locks.example" }, "peers would refuse"},
+		"expired, but not by its clock": {func(c *Config) {
+			c.TLS.Certificates = []tls.Certificate{a.sign(expired("dmutex:node:1"))}
+			c.TLS.Time = func() time.Time { return time.Now().Add(-90 * time.Minute) }
+		}, ""},
+		"only for servers": {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(only(x509.ExtKeyUsageServerAuth))} }, "key usage"},
+		"only for clients": {func(c *Config) { c.TLS.Certificates = []tls.Certificate{a.sign(only(x509.ExtKeyUsageClientAuth))} }, "key usage"},
+		"another group":    {func(c *Config) { c.TLS.ServerName = "locks.example" }, "peers would refuse"},
 		"the group": {func(c *Config) {
 			c.TLS.ServerName, c.TLS.Certificates = "locks.example", []tls.Certificate{a.sign(named("locks.example", "dmutex:node:1"))}
 		}, ""},
@@ -119,7 +124,12 @@ func TestTLSConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := Config{Self: 1, Listen: "127.0.0.1:0", TLS: a.Config(a.Node(1))}
 			test.change(&c)
+			before := c.TLS.Clone()
 			l, err := New(c)
+			if c.TLS != nil {
+				require.Equal(t, before.MinVersion, c.TLS.MinVersion, "the application's own config is left alone")
+				require.Equal(t, before.ClientCAs, c.TLS.ClientCAs)
+			}
 			if test.says == "" {
 				require.NoError(t, err)
 				require.NoError(t, l.Close())
@@ -201,8 +211,10 @@ func TestTLSDial(t *testing.T) {
 	pace := defaultPace
 	pace.maxRedial = pace.minRedial
 	l, got := openLinkWith(t, Config{
-		Self:  3,
-		TLS:   with(a.Config(a.sign(named(group, "dmutex:node:3"))), func(c *tls.Config) { c.ServerName = group }),
+		Self: 3,
+		TLS: with(a.Config(a.sign(named(group, "dmutex:node:3"))), func(c *tls.Config) {
+			c.ServerName, c.VerifyConnection = group, verified
+		}),
 		Peers: map[dmutex.NodeID]string{1: listener.Addr().String()},
 	}, pace)
 	for name, c := range map[string]*tls.Config{
@@ -246,6 +258,15 @@ func TestTLSDial(t *testing.T) {
 	require.Empty(t, got)
 }
 
+// verified holds that the application's VerifyConnection comes after the
+// link's checks, with what they have found.
+func verified(cs tls.ConnectionState) error {
+	if len(cs.VerifiedChains) == 0 {
+		return errors.New("nothing was verified")
+	}
+	return nil
+}
+
 // The application names nodes as it likes, and has the last word.
 func TestTLSOwnRules(t *testing.T) {
 	a := NewAuthority(t)
@@ -253,8 +274,8 @@ func TestTLSOwnRules(t *testing.T) {
 	var refused atomic.Int32
 	config := a.Config(a.sign(named("n1.example")))
 	config.VerifyConnection = func(cs tls.ConnectionState) error {
-		if len(cs.VerifiedChains) == 0 {
-			return errors.New("nothing was verified")
+		if err := verified(cs); err != nil {
+			return err
 		}
 		if cs.PeerCertificates[0].DNSNames[0] == "n3.example" {
 			refused.Add(1)
@@ -337,6 +358,24 @@ func TestTLSSlowReader(t *testing.T) {
 	requireEnd(t, c)
 }
 
+// Closing does not wait to say farewell to a peer that does not read.
+func TestTLSClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := NewAuthority(t)
+		g, err := newGuard(Config{Self: 1, TLS: a.Config(a.Node(1))})
+		require.NoError(t, err)
+		near, far := net.Pipe()
+		accepted, dialled := g.server(near), tls.Client(far, stranger(a.Node(2)))
+		go func() { _, _ = dialled.Write([]byte{1}) }()
+		_, err = accepted.Read(make([]byte, 1))
+		require.NoError(t, err)
+		start := time.Now()
+		require.NoError(t, accepted.Close())
+		require.Zero(t, time.Since(start)) // by the bubble's clock
+		require.NoError(t, far.Close())
+	})
+}
+
 // Who begins a handshake and does not end it is shown out.
 func TestTLSHandshakeDeadline(t *testing.T) {
 	a := NewAuthority(t)
@@ -401,7 +440,7 @@ func TestPlainStaysHome(t *testing.T) {
 	p.addr = "192.0.2.1:7000" // as if localhost were that
 	_, _, err := p.connect()
 	require.ErrorContains(t, err, "192.0.2.1:7000 is beyond loopback")
-	_, err = (&net.ListenConfig{Control: l.control}).Listen(t.Context(), "tcp", ":0")
+	_, err = l.listen(":0")
 	require.ErrorContains(t, err, "beyond loopback")
 	l.anywhere = true
 	require.NoError(t, l.control("tcp", "192.0.2.1:7000", nil))
