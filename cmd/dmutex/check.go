@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
@@ -21,16 +24,31 @@ import (
 
 // checkCmd runs a small group through everything that can happen to it.
 type checkCmd struct {
-	Algorithm string `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
-	Nodes     int    `default:"2" help:"Nodes of the group, 1 to 9."`
-	Requests  int    `default:"2" help:"Requests that each node makes in a run, 1 to 255."`
-	Network   string `default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
-	Cancel    bool   `help:"Each node may also withdraw a request, once in a run and at any time."`
-	Quorums   string `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". A row and a column of a square if not given."`
-	MaxStates int    `default:"10000000" help:"Stop each check after so many states; a million of them takes about 200 MB. 0 does not stop."`
-	JSON      bool   `name:"json" help:"Print the result as JSON, and nothing else, on standard output."`
+	Election string `placeholder:"ALGORITHM" help:"Explore elections instead of a lock: bully, ring or chang-roberts."`
+	Deadlock string `placeholder:"MODEL" help:"Explore the detection of deadlocks instead of a lock: and, or (a wait ends with all grants, or with one)."`
+
+	Nodes     int  `placeholder:"N" help:"Nodes of the group, 1 to 9. 2 if not given, or 3 for elections and deadlocks."`
+	MaxStates int  `default:"10000000" help:"Stop each check after so many states; a million of them takes about 200 MB, of elections and deadlocks up to 600 MB. 0 does not stop."`
+	JSON      bool `name:"json" help:"Print the result as JSON, and nothing else, on standard output."`
+
+	Algorithm string `group:"lock" default:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Requests  int    `group:"lock" default:"2" help:"Requests that each node makes in a run, 1 to 255."`
+	Network   string `group:"lock" default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
+	Cancel    bool   `group:"lock" help:"Each node may also withdraw a request, once in a run and at any time."`
+	Quorums   string `group:"lock" placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". A row and a column of a square if not given."`
+
+	Elections electionOptions `embed:"" group:"election"`
+	Deadlocks deadlockOptions `embed:"" group:"deadlock"`
 
 	network dmutextest.Network
+}
+
+// checkGroups are the flags of check that belong to what is checked. A flag of
+// another group than is checked is refused.
+var checkGroups = []kong.Group{
+	{Key: "lock", Title: "Flags of locks:"},
+	{Key: "election", Title: "Flags of --election:"},
+	{Key: "deadlock", Title: "Flags of --deadlock:"},
 }
 
 // Help is the text of check --help.
@@ -42,12 +60,61 @@ func (checkCmd) Help() string {
 
 The number of states multiplies with each node and request. 2 nodes and 3 requests, or 3 nodes and 1 request, take seconds.
 
+` + electionHelp + `
+
+` + deadlockHelp + `
+
 Exit status: 0 if every run has been seen and is right; 1 if one is wrong; 2 if the command line is wrong; 3 if the check was ` +
 		`stopped, by --max-states or Ctrl-C.`
 }
 
 // Validate refuses what could not be run.
-func (c *checkCmd) Validate() error {
+func (c *checkCmd) Validate(line *kong.Context) error {
+	given := make(map[string]bool)
+	for _, p := range line.Path {
+		if p.Flag != nil {
+			given[p.Flag.Name] = true
+		}
+	}
+	kind := "lock"
+	switch {
+	case given["election"] && given["deadlock"]:
+		return errors.New("--election and --deadlock are two checks: choose one of them")
+	case given["election"]:
+		kind = "election"
+	case given["deadlock"]:
+		kind = "deadlock"
+	}
+	for _, f := range line.Flags() {
+		switch {
+		case !given[f.Name] || f.Group == nil || f.Group.Key == kind:
+		case f.Group.Key == "lock":
+			return fmt.Errorf("--%s is about locks: leave it or --%s out", f.Name, kind)
+		default:
+			return fmt.Errorf("--%s needs --%s", f.Name, f.Group.Key)
+		}
+	}
+	if !given["nodes"] {
+		c.Nodes = 3
+		if kind == "lock" {
+			c.Nodes = 2
+		}
+	}
+	switch {
+	case c.Nodes < 1 || c.Nodes > 9:
+		return fmt.Errorf("--nodes=%d: choose 1 to 9 nodes", c.Nodes)
+	case c.MaxStates < 0:
+		return fmt.Errorf("--max-states=%d: choose 0 or more", c.MaxStates)
+	case kind == "election":
+		return c.Elections.validate(c.Election, given)
+	case kind == "deadlock":
+		return c.Deadlocks.validate(c.Deadlock, c.Nodes)
+	}
+	return c.validateLock()
+}
+
+// validateLock refuses what could not be run of a lock.
+func (c *checkCmd) validateLock() error {
 	network := map[string]string{"duplicating": "fifo, 1 duplicate", "lossy": "fifo, 1 loss"}[c.Network]
 	if network == "" {
 		network = c.Network
@@ -59,12 +126,8 @@ func (c *checkCmd) Validate() error {
 	switch {
 	case !isAlgorithm(c.Algorithm):
 		return fmt.Errorf("--algorithm=%s: choose all or one of %s", c.Algorithm, algorithmNames())
-	case c.Nodes < 1 || c.Nodes > 9:
-		return fmt.Errorf("--nodes=%d: choose 1 to 9 nodes", c.Nodes)
 	case c.Requests < 1 || c.Requests > 255:
 		return fmt.Errorf("--requests=%d: choose 1 to 255", c.Requests)
-	case c.MaxStates < 0:
-		return fmt.Errorf("--max-states=%d: choose 0 or more", c.MaxStates)
 	case c.Quorums != "" && c.Algorithm != "maekawa":
 		return errors.New("--quorums needs --algorithm=maekawa")
 	case c.Quorums != "":
@@ -169,10 +232,21 @@ type violation struct {
 	Script string `json:"script"`
 }
 
-// Run checks one algorithm or all, and reports.
+// Run checks, and reports.
 func (c *checkCmd) Run(con *console) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	switch {
+	case c.Election != "":
+		return c.runSubject(ctx, con, c.Elections.subject(c))
+	case c.Deadlock != "":
+		return c.runSubject(ctx, con, c.Deadlocks.subject(c))
+	}
+	return c.runLocks(ctx, con)
+}
+
+// runLocks checks one lock algorithm or all, and reports.
+func (c *checkCmd) runLocks(ctx context.Context, con *console) error {
 	v := verdicts{OK: true, Checks: []checked{}}
 	for _, a := range chosen(c.Algorithm) {
 		r, err := c.check(ctx, a, newProgress(con.err, 1))
@@ -192,10 +266,7 @@ func (c *checkCmd) Run(con *console) error {
 	}
 	var err error
 	if c.JSON {
-		enc := json.NewEncoder(con.out)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		err = enc.Encode(v)
+		err = printJSON(con.out, v)
 	} else {
 		_, err = fmt.Fprint(con.out, v.closing(c.network))
 	}
@@ -212,6 +283,14 @@ func (c *checkCmd) Run(con *console) error {
 		return fmt.Errorf("%s: stopped after %s states with nothing wrong; --max-states=0 goes to the end", strings.Join(halted, ", "), thousands(c.MaxStates))
 	}
 	return nil
+}
+
+// printJSON prints a result so that its scripts can be read as they are.
+func printJSON(w io.Writer, result any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(result)
 }
 
 // named returns the algorithms of that verdict.
@@ -382,7 +461,7 @@ func several(n int, what string) string {
 	if n != 1 {
 		what += "s"
 	}
-	return fmt.Sprintf("%d %s", n, what)
+	return thousands(n) + " " + what
 }
 
 // thousands writes a number so that it can be read.

@@ -69,6 +69,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 		kong.Name("dmutex"),
 		kong.Description(description),
 		kong.Vars{"algorithms": algorithmNames(), "constructions": constructionNames()},
+		kong.ExplicitGroups(checkGroups),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 	)

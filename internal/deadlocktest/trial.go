@@ -64,7 +64,7 @@ type Trial struct {
 	Unordered bool  // the channels may reorder
 	Withdraws int   // how many waits may be withdrawn
 
-	MaxStates int               // stop after so many; 0 does not
+	MaxStates int               // stop after about so many; 0 does not
 	Progress  func(Report) bool // hears now and then how far it is; false stops. May be nil
 }
 

@@ -36,7 +36,7 @@ type Trial struct {
 	Falls     bool   // epochs may fall
 	Counted   bool   // only whom a majority has let run leads; for Bully and Ring, without crashes
 
-	MaxStates int               // stop after so many; 0 does not
+	MaxStates int               // stop after about so many; 0 does not
 	Progress  func(Report) bool // hears now and then how far it is; false stops. May be nil
 }
 

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dmutex/dmutex/internal/deadlocktest"
+)
+
+// deadlockOptions are what may happen in a group that waits.
+type deadlockOptions struct {
+	Waits     int  `json:"waits" default:"1" help:"Times that each node waits in a run, 1 to 9."`
+	Width     int  `json:"width" default:"1" help:"Nodes that a node waits for at a time, at most: 1 or more."`
+	AtOnce    bool `json:"at_once" help:"Each node looks for a deadlock as it begins to wait, and not at any time later: fewer states."`
+	Withdraw  int  `json:"withdraw" placeholder:"N" help:"Waits that are given up in a run, 0 to 9: outside of the papers' model."`
+	Unordered bool `json:"unordered" help:"Messages may overtake each other: outside of the papers' model."`
+}
+
+const deadlockHelp = `With --deadlock every way to wait for each other is explored, how it changes while probes travel, and each node looks for a deadlock ` +
+	`once in each wait. Every deadlock must be declared by somebody in it, and none that does not exist. With --withdraw and --unordered ` +
+	`the shortest way to one that does not exist, or is missed, is shown.`
+
+// models are those of package deadlock.
+var models = map[string]deadlocktest.Model{"and": deadlocktest.And, "or": deadlocktest.Or}
+
+// validate refuses what could not be run.
+func (o *deadlockOptions) validate(name string, nodes int) error {
+	_, known := models[name]
+	switch {
+	case !known:
+		return fmt.Errorf("--deadlock=%s: choose \"and\" or \"or\"", name)
+	case nodes < 2:
+		return fmt.Errorf("--nodes=%d: nobody waits for itself: choose 2 to 9 nodes", nodes)
+	case o.Waits < 1 || o.Waits > 9:
+		return fmt.Errorf("--waits=%d: choose 1 to 9", o.Waits)
+	case o.Width < 1 || o.Width >= nodes:
+		return fmt.Errorf("--width=%d: each of %d nodes can wait for 1 to %d others", o.Width, nodes, nodes-1)
+	case o.Withdraw < 0 || o.Withdraw > 9:
+		return fmt.Errorf("--withdraw=%d: choose 0 to 9", o.Withdraw)
+	}
+	return nil
+}
+
+// subject is the group to explore.
+func (o *deadlockOptions) subject(c *checkCmd) subject {
+	t := deadlocktest.Trial{
+		Model: models[c.Deadlock], Waits: slices.Repeat([]int{o.Waits}, c.Nodes), Widest: slices.Repeat([]int{o.Width}, c.Nodes),
+		AtOnce: o.AtOnce, Unordered: o.Unordered, Withdraws: o.Withdraw,
+		MaxStates: c.MaxStates,
+	}
+	return subject{
+		explored: explored{Deadlock: c.Deadlock, Nodes: c.Nodes, Options: o},
+		name:     strings.ToUpper(c.Deadlock) + " model",
+		group:    o.group(c.Nodes),
+		proved: "In every run of this group each deadlock was declared by somebody in it once all who waited had looked, " +
+			"and none was declared that did not exist.",
+		some:    "%s of them with a deadlock declared",
+		failing: o.failing,
+		explore: func(progress func(int) bool) (extent, error) {
+			t.Progress = func(r deadlocktest.Report) bool { return progress(r.States) }
+			r, err := t.Explore()
+			return extent{states: r.States, deadlocks: r.Deadlocks, complete: r.Complete}, err
+		},
+	}
+}
+
+// group says what is explored.
+func (o *deadlockOptions) group(nodes int) string {
+	said := fmt.Sprintf("%s x %s", several(nodes, "node"), several(o.Waits, "wait"))
+	if o.Width > 1 {
+		said += fmt.Sprintf(" for up to %d", o.Width)
+	}
+	if o.Withdraw > 0 {
+		said += fmt.Sprintf(", %d withdrawn", o.Withdraw)
+	}
+	if o.Unordered {
+		said += ", unordered"
+	}
+	if o.AtOnce {
+		said += ", looking at once"
+	}
+	return said
+}
+
+// failing says what a group that failed misses.
+func (o *deadlockOptions) failing(kind error) string {
+	switch {
+	case o.Unordered:
+		return "A probe must not overtake the request that it follows, nor a reply a grant: they need one channel that keeps the order."
+	case errors.Is(kind, deadlocktest.ErrPhantom) && o.Withdraw > 0:
+		return "By the time the probe was back a wait had been given up. Where that can happen a declaration is advice: look again before acting on it."
+	}
+	return ""
+}
