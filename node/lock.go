@@ -44,11 +44,25 @@ type lock struct {
 
 // A line is what a lock has while somebody waits for it, and when it is stopped.
 type line struct {
-	waiters []*Held // first come, first served
-	broken  error   // why this lock is stopped at this node
+	waiters []waiter // first come, first served
+	broken  error    // why this lock is stopped at this node
 }
 
-func (l *lock) waiters() []*Held {
+// A waiter is a handle that is not granted yet.
+type waiter struct {
+	held  *Held
+	ready chan struct{} // closed when the wait is over; nil while it may be over at once
+}
+
+// become ends the wait: with a grant, or for the reason given.
+func (w waiter) become(over *error) {
+	w.held.over.Store(over)
+	if w.ready != nil {
+		close(w.ready)
+	}
+}
+
+func (l *lock) waiters() []waiter {
 	if l.line == nil {
 		return nil
 	}
@@ -123,7 +137,7 @@ func (s *shard) handle(hash uint64, name []byte, m trace.Message) {
 	out, err := l.machine.Handle(m.Message)
 	if err != nil {
 		l.refused(trace.Handle, m, err)
-		s.node.refused.Add(1)
+		s.node.refuse(m.From, err)
 		if !l.rest() {
 			l.stop(&PeerError{m.From, err}) // a message is not what it should be: never guess
 		}
@@ -134,46 +148,50 @@ func (s *shard) handle(hash uint64, name []byte, m trace.Message) {
 	l.settle()
 }
 
-// join makes h a waiter, and grants to it at once if that needs no answer.
-func (l *lock) join(h *Held, trying *trial) error {
+// join makes h a waiter, and grants to it at once if that needs no answer. If
+// not, ready will be closed when the wait is over.
+func (l *lock) join(h *Held, trying *trial) (ready <-chan struct{}, err error) {
 	s := l.shard
 	if reason := s.node.downReason(); reason != nil {
-		return reason
+		return nil, reason
 	}
 	if why := l.broken(); why != nil {
-		return why
+		return nil, why
 	}
-	h.lock = l
+	h.lock, h.since = l, s.node.now()
 	h.over.Store(&errPending)
 	line := l.needLine()
-	line.waiters = append(line.waiters, h)
+	line.waiters = append(line.waiters, waiter{held: h})
 	s.trying = trying
 	l.settle()
 	s.trying = nil
 	switch {
 	case !h.waits():
-		return h.Err()
+		return nil, h.Err()
 	case trying != nil && trying.unheard == 0:
 		l.quit(h, l.busy()) // somebody here has it, or is before us: nobody was asked
-		return h.Err()
+		return nil, h.Err()
 	}
-	h.ready = make(chan struct{})
-	return nil
+	last := &l.line.waiters[len(l.line.waiters)-1]
+	last.ready = make(chan struct{})
+	return last.ready, nil
 }
 
 // quit takes a waiter back, for the reason given. If it was the last, the request
 // is withdrawn.
 func (l *lock) quit(h *Held, why error) {
-	l.dequeue(slices.Index(l.line.waiters, h))
-	h.become(&why)
+	i := slices.IndexFunc(l.line.waiters, func(w waiter) bool { return w.held == h })
+	l.dequeue(i).become(&why)
 	if len(l.waiters()) == 0 && l.machine.Phase() == dmutex.Waiting {
 		l.withdraw()
 	}
 }
 
-func (l *lock) dequeue(i int) {
+func (l *lock) dequeue(i int) waiter {
+	w := l.line.waiters[i]
 	l.line.waiters = slices.Delete(l.line.waiters, i, i+1)
 	l.dropLine()
+	return w
 }
 
 func (l *lock) withdraw() {
@@ -227,12 +245,15 @@ func (l *lock) settle() {
 }
 
 func (l *lock) grant() {
-	h := l.line.waiters[0]
-	l.dequeue(0)
+	w := l.dequeue(0)
+	h := w.held
 	l.held = h
 	l.shard.granted++
 	h.fence = l.machine.Fence()
-	h.become(nil)
+	if w.ready != nil { // it did wait
+		h.since = l.shard.node.now()
+	}
+	w.become(nil)
 }
 
 // request asks for the first waiter. If it cannot, all waiters fail.
@@ -291,6 +312,7 @@ func (l *lock) stop(why error) {
 	if l.broken() == nil {
 		l.needLine().broken = why
 		l.trace(trace.Event{What: trace.Stop, Err: why.Error()})
+		l.shard.node.note(lockStopped, l.name, why)
 		l.shard.node.tellStopped(l.name, why)
 		l.fail(why)
 	}
@@ -305,6 +327,7 @@ func (s *shard) stopped(hash uint64, name string, why error) {
 	if err == nil && l.broken() == nil {
 		l.needLine().broken = why
 		l.trace(trace.Event{What: trace.Stop, Err: why.Error()})
+		s.node.note(lockStopped, name, why)
 		l.fail(why)
 	}
 }
@@ -313,8 +336,8 @@ func (l *lock) fail(why error) {
 	if l.line == nil {
 		return
 	}
-	for _, h := range l.line.waiters {
-		h.become(&why)
+	for _, w := range l.line.waiters {
+		w.become(&why)
 	}
 	l.line.waiters = nil
 	l.dropLine()
@@ -358,7 +381,9 @@ func (l *lock) forget() (clock, fence uint64, ok bool) {
 
 func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
 
-// holder returns who holds the lock, as far as this node can know.
+// holder returns who holds the lock, as far as this node can know: who the
+// machine says if it can tell (a Holder method, which central has), else
+// whether it is this node.
 func (l *lock) holder() dmutex.NodeID {
 	if m, ok := l.machine.(interface{ Holder() dmutex.NodeID }); ok {
 		return m.Holder()

@@ -94,22 +94,22 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 	if trying {
 		try = &trial{held: h}
 	}
+	var ready <-chan struct{}
 	s.mu.Lock()
 	l, err := s.lock(m.hash, m.name)
 	if err == nil {
-		err = l.join(h, try)
+		ready, err = l.join(h, try)
 	}
 	s.mu.Unlock()
 	s.node.flush()
 	if err != nil {
 		return nil, err
 	}
-	if h.ready == nil {
+	if ready == nil {
 		return h, nil
 	}
 	select {
-	case <-h.ready:
-		h.ready = nil // a channel is larger than all of h
+	case <-ready:
 		if err := h.Err(); err != nil {
 			return nil, err
 		}
@@ -206,7 +206,7 @@ type Held struct {
 	lock  *lock
 	fence uint64
 	over  atomic.Pointer[error] // why it is not held: errPending, failed, released or lost; nil or errLimited while it is
-	ready chan struct{}         // closed when the wait is over; nil if there is none
+	since int64                 // by Node.now: when it began to wait and, once granted, when it was; guarded by the shard's mutex
 	ctx   context.Context       // Acquire's, and a holdContext once somebody has asked; guarded by the shard's mutex
 }
 
@@ -233,14 +233,6 @@ var (
 
 // waits reports whether it is neither granted nor refused.
 func (h *Held) waits() bool { return h.over.Load() == &errPending }
-
-// become ends the wait: with a grant, or for the reason given.
-func (h *Held) become(over *error) {
-	h.over.Store(over)
-	if h.ready != nil {
-		close(h.ready)
-	}
-}
 
 // unanswered counts a confirmation that came without a grant. When all have
 // come, the lock is busy.

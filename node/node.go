@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"hash/maphash"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,17 +44,40 @@ type Config struct {
 	// Trace, if not nil, records every event of this node. It costs time and
 	// disk, but makes nothing wait; Close flushes it.
 	Trace *trace.Recorder
+
+	// Logger is told, rarely, what an operator wants to know; nil is silent.
+	// Every record has the key node, and group if it has a name. The others
+	// are peer (a node), lock (a name) and err.
+	//
+	//	INFO   node opened
+	//	INFO   peer met                                peer
+	//	INFO   group ready
+	//	WARN   peer restarted                          peer        before anybody acted: later it breaks the group
+	//	INFO   peer left                               peer
+	//	ERROR  group broken: nothing more is granted   peer, err
+	//	WARN   lock stopped                            peer, lock, err
+	//	WARN   refused what no correct peer sends      peer, err   also from a peer that is configured differently
+	//	WARN   records left out                        count
+	//	INFO   node closed                             WARN with err if the farewell was cut short
+	//
+	// Of what a peer can bring about as often as it likes (it restarted, it
+	// left, it stopped a lock, its input was refused) 20 records are written in
+	// a minute, and then the count of those left out. A goroutine of the node's
+	// writes: a slow handler slows nothing but Close, which waits for it.
+	Logger *slog.Logger
 }
 
 // A Node is one member of a group: it takes part in all the group's locks. Its
 // methods are safe for concurrent use.
 type Node struct {
-	cfg   Config
-	start dmutex.Start // of every machine, but for Clock and Fence
-	birth time.Time
-	peers []*peer // ascending by id
-	seed  maphash.Seed
-	locks [shards]shard
+	cfg         Config
+	start       dmutex.Start // of every machine, but for Clock and Fence
+	birth       time.Time
+	incarnation uint64
+	peers       []*peer // ascending by id
+	seed        maphash.Seed
+	locks       [shards]shard
+	log         *logger // nil without Config.Logger
 
 	unmet   atomic.Int32  // peers never met
 	unready atomic.Int32  // peers that have not said that they have met everybody
@@ -94,15 +118,16 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	cfg.Members = slices.Sorted(slices.Values(cfg.Members))
 	n := &Node{
-		cfg:   cfg,
-		start: dmutex.Start{Self: cfg.Self, Members: cfg.Members, Fence: cfg.Fence},
-		birth: time.Now(),
-		seed:  maphash.MakeSeed(),
-		ready: make(chan struct{}),
-		down:  make(chan struct{}),
-		drain: make(chan struct{}, 1),
-		wake:  make(chan struct{}, 1),
-		stop:  make(chan struct{}),
+		cfg:         cfg,
+		start:       dmutex.Start{Self: cfg.Self, Members: cfg.Members, Fence: cfg.Fence},
+		birth:       time.Now(),
+		incarnation: draw(),
+		seed:        maphash.MakeSeed(),
+		ready:       make(chan struct{}),
+		down:        make(chan struct{}),
+		drain:       make(chan struct{}, 1),
+		wake:        make(chan struct{}, 1),
+		stop:        make(chan struct{}),
 	}
 	digest, err := n.digest()
 	if err != nil {
@@ -111,12 +136,11 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	for i := range n.locks {
 		n.locks[i] = shard{node: n, locks: table{seed: n.seed}, fence: cfg.Fence}
 	}
-	incarnation := draw()
 	for _, id := range cfg.Members {
 		if id == cfg.Self {
 			continue
 		}
-		s, err := session.New(session.Config{Incarnation: incarnation, Group: digest, MaxFrame: cfg.Link.MaxFrame(), Buffer: sendBuffer})
+		s, err := session.New(session.Config{Incarnation: n.incarnation, Group: digest, MaxFrame: cfg.Link.MaxFrame(), Buffer: sendBuffer})
 		if err != nil {
 			return nil, err
 		}
@@ -124,16 +148,24 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.unmet.Store(int32(len(n.peers)))
 	n.unready.Store(int32(len(n.peers)))
+	if cfg.Logger != nil {
+		n.log = newLogger(&cfg)
+	}
+	n.note(nodeOpened, "", nil)
 	if len(n.peers) == 0 {
 		close(n.ready)
+		n.note(groupReady, "", nil)
 	}
-	if err := n.openTrace(incarnation); err != nil {
+	if err := n.openTrace(n.incarnation); err != nil {
 		return nil, err
 	}
 	if err := cfg.Link.Open(n.deliver); err != nil {
 		return nil, fmt.Errorf("node: open link: %w", err)
 	}
 	n.running.Go(n.keepTime)
+	if n.log != nil {
+		n.running.Go(func() { n.log.run(n.stop) })
+	}
 	return n, nil
 }
 
@@ -222,14 +254,15 @@ func (n *Node) Ready(ctx context.Context) error {
 }
 
 // bringDown ends all granting, for the reason given. The first reason stays.
-func (n *Node) bringDown(reason error) {
+func (n *Node) bringDown(reason error) (first bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.reason == nil {
-		n.reason = reason
+		n.reason, first = reason, true
 		close(n.down)
 		n.traceErr(trace.Down, dmutex.None, reason)
 	}
+	return first
 }
 
 // downReason returns why nothing is granted, nil while all is well.
@@ -248,7 +281,9 @@ func (n *Node) downReason() error {
 // stay held until they are released.
 func (n *Node) failClosed(why *PeerError) {
 	n.mute.Store(true)
-	n.bringDown(why)
+	if n.bringDown(why) {
+		n.note(groupBroken, "", why)
+	}
 }
 
 func (n *Node) isReady() bool {
@@ -303,7 +338,11 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	close(n.stop)
 	n.running.Wait()
-	return errors.Join(err, n.cfg.Link.Close(), n.closeTrace(ctx))
+	err = errors.Join(err, n.cfg.Link.Close(), n.closeTrace(ctx))
+	if n.log != nil {
+		n.log.closed(err)
+	}
+	return err
 }
 
 // await waits until the condition holds. Everything that may bring it about

@@ -108,7 +108,7 @@ func (p *peer) receive(frame []byte) {
 	p.due.Store(true)
 	if err != nil {
 		p.mu.Unlock()
-		p.node.refused.Add(1)
+		p.node.refuse(p.id, err)
 		return
 	}
 	p.noticed(saw, in.Event)
@@ -142,6 +142,7 @@ func (p *peer) act(event session.Event, lost bool) {
 			return
 		}
 		// Nobody has acted yet, for we have not said that we are ready.
+		p.node.notePeer(peerRestarted, p.id)
 		if p.ready.Swap(false) {
 			p.node.unready.Add(1)
 		}
@@ -171,7 +172,11 @@ const (
 // meet counts the peer as met. The last one lets us say so.
 func (p *peer) meet() {
 	n := p.node
-	if p.met.Swap(true) || n.unmet.Add(-1) > 0 {
+	if p.met.Swap(true) {
+		return
+	}
+	n.notePeer(peerMet, p.id)
+	if n.unmet.Add(-1) > 0 {
 		return
 	}
 	for _, q := range n.peers {
@@ -191,6 +196,7 @@ func (n *Node) mayAct(p *peer) {
 	close(n.ready)
 	n.mu.Unlock()
 	n.trace(trace.Event{What: trace.Ready})
+	n.note(groupReady, "", nil)
 	for _, q := range n.peers {
 		if q != p {
 			q.recv.Lock()
@@ -279,6 +285,7 @@ func (n *Node) tellStopped(lock string, why error) {
 // too late for it, every lock that waits for an answer may wait in vain.
 func (p *peer) leave(lost bool) {
 	p.left.Store(true)
+	p.node.notePeer(peerLeft, p.id)
 	if !lost {
 		return
 	}

@@ -1,12 +1,27 @@
 package node
 
-import "github.com/dmutex/dmutex"
+import (
+	"iter"
+	"time"
+
+	"github.com/dmutex/dmutex"
+)
 
 // MutexStatus is how one node sees one lock.
 type MutexStatus struct {
-	Phase   dmutex.Phase  // of this node
-	Holder  dmutex.NodeID // who holds it; None if nobody does or the algorithm does not tell this node
+	Phase dmutex.Phase // of this node
+
+	// Holder is who holds the lock, as far as this node knows, and None else.
+	// Every node knows of itself. Of others it knows only where it has let them
+	// in alone: that is so at the coordinator of package central, for which a
+	// node holds from when it is granted until its release has arrived. With the
+	// other algorithms nobody knows: that a request is the first, or has
+	// somebody's vote, or that the token was sent to a node, does not say
+	// whether it is in there now.
+	Holder dmutex.NodeID
+
 	Fence   uint64        // of this node's grant, 0 if it does not hold the lock
+	Age     time.Duration // for how long it has been held here, or else for how long the first that waits here has waited; 0 if Idle
 	Waiters int           // goroutines of this node that wait
 	Err     error         // why the lock is stopped, for as long as the group lasts; nil while it works
 }
@@ -19,25 +34,116 @@ func (m *Mutex) Status() MutexStatus {
 	if l == nil {
 		return MutexStatus{}
 	}
-	return MutexStatus{
+	return l.status()
+}
+
+func (l *lock) status() MutexStatus {
+	st := MutexStatus{
 		Phase:   l.machine.Phase(),
 		Holder:  l.holder(),
 		Fence:   l.machine.Fence(),
 		Waiters: len(l.waiters()),
 		Err:     l.broken(),
 	}
+	switch now := l.shard.node.now(); {
+	case l.held != nil:
+		st.Age = time.Duration(now - l.held.since)
+	case len(l.waiters()) > 0:
+		st.Age = time.Duration(now - l.waiters()[0].held.since)
+	}
+	return st
+}
+
+// Locks returns the locks in use as this node sees them, by name and in no
+// order: those that are held, asked for or stopped here, and those with which
+// it is busy on behalf of others. Each is as it was at one moment during the
+// iteration; the loop may use the locks. It takes memory for a small part of
+// the locks at a time.
+func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
+	return func(yield func(string, MutexStatus) bool) {
+		var names []string
+		var states []MutexStatus
+		for i := range n.locks {
+			names, states = n.locks[i].inUse(names[:0], states[:0])
+			for j, name := range names {
+				if !yield(name, states[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// inUse appends the locks of the shard that are not at rest.
+func (s *shard) inUse(names []string, states []MutexStatus) ([]string, []MutexStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.locks.all() {
+		if !l.atRest() {
+			names, states = append(names, l.name), append(states, l.status())
+		}
+	}
+	return names, states
+}
+
+// atRest reports whether the lock is kept only for what it remembers.
+func (l *lock) atRest() bool {
+	if l.held != nil || l.line != nil {
+		return false
+	}
+	_, _, fresh := l.forget()
+	keeper, ok := l.machine.(dmutex.Keeper)
+	return fresh || ok && keeper.Keeps()
+}
+
+// PeerStatus is how one node sees another member, and its session with it.
+type PeerStatus struct {
+	ID          dmutex.NodeID
+	Incarnation uint64 // names the life of its process that was met last; 0 if none was
+	Met         bool   // it was met; Acquire waits for that
+	Ready       bool   // it has met everybody itself; Acquire waits for that too
+	Left        bool   // it has closed
+
+	Unacked  uint64 // messages that it has not acknowledged; if it has left, those that came too late for it
+	Backlog  int    // their size in bytes: above 2 MiB, Acquire says ErrOverflow
+	Resent   uint64 // frames sent to it again, since no acknowledgement came
+	Repeated uint64 // frames received from it again
+
+	// RoundTrip is, smoothed, from a frame to the acknowledgement of it, which
+	// may wait up to 5 ms for something to travel with. 0 until measured.
+	RoundTrip time.Duration
+}
+
+func (p *peer) status() PeerStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stats := p.session.Stats()
+	return PeerStatus{
+		ID:          p.id,
+		Incarnation: p.session.Peer(),
+		Met:         p.met.Load(),
+		Ready:       p.ready.Load(),
+		Left:        p.left.Load(),
+		Unacked:     p.session.Sent() - p.session.Acked(),
+		Backlog:     p.session.Backlog(),
+		Resent:      stats.Resent,
+		Repeated:    stats.Repeated,
+		RoundTrip:   time.Duration(stats.RoundTrip),
+	}
 }
 
 // Status is how a node stands.
 type Status struct {
-	Err     error           // why nothing is granted: ErrClosed, or a PeerError if the group is broken; nil while all is well
-	Unmet   []dmutex.NodeID // members that were never met; Acquire waits for them
-	Unready []dmutex.NodeID // members that have not yet met everybody themselves; Acquire waits for them too
-	Left    []dmutex.NodeID // members that have closed
-	Locks   int             // locks that this node remembers: those in use or stopped, a few that rest, and those of which the algorithm forgets nothing
+	Err         error           // why nothing is granted: ErrClosed, or a PeerError if the group is broken; nil while all is well
+	Incarnation uint64          // names this life of this process
+	Peers       []PeerStatus    // the other members, ascending by ID
+	Unmet       []dmutex.NodeID // members that were never met; Acquire waits for them
+	Unready     []dmutex.NodeID // members that have not yet met everybody themselves; Acquire waits for them too
+	Left        []dmutex.NodeID // members that have closed
+	Locks       int             // locks that this node remembers: those in use or stopped, a few that rest, and those of which the algorithm forgets nothing
 
 	Granted  uint64               // locks acquired
-	Sent     [dmutex.Kinds]uint64 // messages of the algorithm, by kind
+	Sent     [dmutex.Kinds]uint64 // messages of the algorithm, by kind; over all nodes, Sent by Granted is the messages an entry
 	Received [dmutex.Kinds]uint64
 	Refused  uint64 // frames and messages that no correct peer sends
 }
@@ -45,15 +151,17 @@ type Status struct {
 // Status returns how the node stands now. Each number is exact, but they are
 // not read at one instant.
 func (n *Node) Status() Status {
-	st := Status{Err: n.downReason(), Refused: n.refused.Load()}
+	st := Status{Err: n.downReason(), Incarnation: n.incarnation, Refused: n.refused.Load()}
 	for _, p := range n.peers {
-		if !p.met.Load() {
+		peer := p.status()
+		st.Peers = append(st.Peers, peer)
+		if !peer.Met {
 			st.Unmet = append(st.Unmet, p.id)
 		}
-		if !p.ready.Load() {
+		if !peer.Ready {
 			st.Unready = append(st.Unready, p.id)
 		}
-		if p.left.Load() {
+		if peer.Left {
 			st.Left = append(st.Left, p.id)
 		}
 	}

@@ -1,0 +1,175 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A logger writes what happens to a node. It does so in a goroutine of its own:
+// what is to be told happens under locks, and neither a handler that blocks nor
+// one that asks the node for its Status may hold up the node.
+type logger struct {
+	out     *slog.Logger
+	notices chan notice
+	lost    atomic.Uint64 // notices for which there was no room
+}
+
+// A notice is one thing to tell.
+type notice struct {
+	what what
+	peer dmutex.NodeID // None if it is about no peer
+	lock string        // empty if it is about no lock
+	err  error
+}
+
+type what uint8
+
+const (
+	nodeOpened what = iota
+	peerMet
+	groupReady
+	groupBroken
+
+	// From here on, what a peer can bring about as often as it likes, and so is
+	// told only so often.
+	peerRestarted
+	peerLeft
+	lockStopped
+	refusedInput
+)
+
+// tell is how each is told. The texts and keys are documented at Config.Logger.
+var tell = [...]struct {
+	level slog.Level
+	text  string
+}{
+	nodeOpened:    {slog.LevelInfo, "node opened"},
+	peerMet:       {slog.LevelInfo, "peer met"},
+	groupReady:    {slog.LevelInfo, "group ready"},
+	groupBroken:   {slog.LevelError, "group broken: nothing more is granted"},
+	peerRestarted: {slog.LevelWarn, "peer restarted"},
+	peerLeft:      {slog.LevelInfo, "peer left"},
+	lockStopped:   {slog.LevelWarn, "lock stopped"},
+	refusedInput:  {slog.LevelWarn, "refused what no correct peer sends"},
+}
+
+const (
+	// logRoom is how many notices may wait for a slow handler.
+	logRoom = 256
+
+	// Of what a peer can bring about at will, logAtMost records are written in
+	// logPeriod.
+	logAtMost = 20
+	logPeriod = time.Minute
+)
+
+func newLogger(cfg *Config) *logger {
+	out := cfg.Logger.With(slog.Uint64("node", uint64(cfg.Self)))
+	if cfg.Group != "" {
+		out = out.With(slog.String("group", cfg.Group))
+	}
+	return &logger{out: out, notices: make(chan notice, logRoom)}
+}
+
+// note has something told if there is a Logger. It never waits.
+func (n *Node) note(what what, lock string, err error) {
+	if n.log == nil {
+		return
+	}
+	v := notice{what: what, lock: lock, err: err}
+	if p, ok := err.(*PeerError); ok {
+		v.peer = p.Peer
+	}
+	n.log.add(v)
+}
+
+// notePeer is note for what is about a peer and no mistake.
+func (n *Node) notePeer(what what, peer dmutex.NodeID) {
+	if n.log != nil {
+		n.log.add(notice{what: what, peer: peer})
+	}
+}
+
+// refuse counts what no correct peer sends.
+func (n *Node) refuse(from dmutex.NodeID, err error) {
+	n.refused.Add(1)
+	if n.log != nil {
+		n.log.add(notice{what: refusedInput, peer: from, err: err})
+	}
+}
+
+func (l *logger) add(v notice) {
+	select {
+	case l.notices <- v:
+	default:
+		l.lost.Add(1)
+	}
+}
+
+// run writes until stop is closed, and then what is still there.
+func (l *logger) run(stop <-chan struct{}) {
+	var (
+		period  <-chan time.Time // runs while records are counted
+		written int
+		left    uint64 // records left out in this period
+	)
+	write := func(v notice) {
+		if v.what >= peerRestarted {
+			if period == nil {
+				period = time.After(logPeriod)
+			}
+			if written++; written > logAtMost {
+				left++
+				return
+			}
+		}
+		l.write(v)
+	}
+	sumUp := func() {
+		if left += l.lost.Swap(0); left > 0 {
+			l.out.Warn("records left out", slog.Uint64("count", left))
+		}
+		period, written, left = nil, 0, 0
+	}
+	for {
+		select {
+		case v := <-l.notices:
+			write(v)
+		case <-period:
+			sumUp()
+		case <-stop:
+			for len(l.notices) > 0 {
+				write(<-l.notices)
+			}
+			sumUp()
+			return
+		}
+	}
+}
+
+func (l *logger) write(v notice) {
+	attrs := make([]slog.Attr, 0, 3)
+	if v.peer != dmutex.None {
+		attrs = append(attrs, slog.Uint64("peer", uint64(v.peer)))
+	}
+	if v.lock != "" {
+		attrs = append(attrs, slog.String("lock", v.lock))
+	}
+	if v.err != nil {
+		attrs = append(attrs, slog.Any("err", v.err))
+	}
+	l.out.LogAttrs(context.Background(), tell[v.what].level, tell[v.what].text, attrs...)
+}
+
+// closed writes the last record, when run has ended.
+func (l *logger) closed(err error) {
+	if err != nil {
+		l.out.Warn("node closed", slog.Any("err", err))
+		return
+	}
+	l.out.Info("node closed")
+}

@@ -1,0 +1,203 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// journal is what a node has logged, without the time.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	gate chan struct{} // Write waits until it is closed, unless it is nil
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	if j.gate != nil {
+		<-j.gate
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// take returns the lines since the last take.
+func (j *journal) take() []string {
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	defer j.text.Reset()
+	return strings.Split(strings.TrimSuffix(j.text.String(), "\n"), "\n")
+}
+
+// startLogging starts a node that logs.
+func (g *group) startLogging(id dmutex.NodeID, logger *slog.Logger) *node.Node {
+	n, err := node.Open(g.t.Context(), node.Config{
+		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Group: "billing", Logger: logger,
+	})
+	require.NoError(g.t, err)
+	g.nodes[id] = n
+	return n
+}
+
+// What an operator reads: once each, and nothing of ordinary use.
+func TestLog(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		var log, other journal
+		one := g.startLogging(1, log.logger())
+		require.Equal(t, []string{`level=INFO msg="node opened" node=1 group=billing`}, log.take())
+		g.startLogging(2, nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{`level=INFO msg="peer met" node=1 group=billing peer=2`}, log.take())
+		g.startLogging(3, other.logger())
+		require.NoError(t, one.Ready(t.Context()))
+		require.Equal(t, []string{
+			`level=INFO msg="peer met" node=1 group=billing peer=3`,
+			`level=INFO msg="group ready" node=1 group=billing`,
+		}, log.take())
+		for range 100 {
+			require.NoError(t, g.acquire(1, "x").Release())
+			require.NoError(t, g.acquire(2, "x").Release())
+		}
+		time.Sleep(time.Hour)
+		require.Equal(t, []string{""}, log.take())
+
+		g.close(3)
+		require.Equal(t, []string{`level=INFO msg="peer left" node=1 group=billing peer=3`}, log.take())
+		_, err := g.mutex(1, "x").Acquire(t.Context())
+		require.ErrorIs(t, err, node.ErrLeft)
+		require.Equal(t, []string{
+			`level=WARN msg="lock stopped" node=1 group=billing peer=3 lock=x err="node 3: it has left the group"`,
+		}, log.take())
+
+		g.crash(2)
+		g.startLogging(2, nil)
+		time.Sleep(time.Second)
+		require.NoError(t, g.nodes[1].Close(t.Context()))
+		require.Equal(t, []string{
+			`level=ERROR msg="group broken: nothing more is granted" node=1 group=billing peer=2 err="node 2: it has restarted and forgotten who holds what; restart the whole group"`,
+			`level=INFO msg="node closed" node=1 group=billing`,
+		}, log.take())
+		last := other.take()
+		require.Equal(t, `level=INFO msg="node closed" node=3 group=billing`, last[len(last)-1])
+	})
+}
+
+// A farewell that is cut short, and a restart while nobody has acted yet.
+func TestLogOfStart(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		var log journal
+		g.startLogging(1, log.logger())
+		g.startLogging(2, nil)
+		time.Sleep(time.Minute)
+		log.take()
+		g.crash(2)
+		g.startLogging(2, nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{
+			`level=WARN msg="peer restarted" node=1 group=billing peer=2`,
+		}, log.take())
+		for _, id := range []dmutex.NodeID{2, 3} {
+			g.net.Cut(1, id)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, g.nodes[1].Close(ctx), context.DeadlineExceeded)
+		require.Equal(t, []string{
+			`level=WARN msg="node closed" node=1 group=billing err="node: close: context deadline exceeded"`,
+		}, log.take())
+		g.net.Heal()
+	})
+}
+
+// A hostile peer cannot fill the disk, nor hold up the node by way of a slow
+// handler; the operator still hears what it does.
+func TestLogIsBounded(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		log := journal{gate: make(chan struct{})}
+		one := g.startLogging(1, log.logger())
+		hostile := g.net.Link(2)
+		require.NoError(t, hostile.Open(func(dmutex.NodeID, []byte) {}))
+		for range 1000 {
+			require.NoError(t, hostile.Send(1, []byte("nonsense")))
+			time.Sleep(time.Millisecond)
+		}
+		require.EqualValues(t, 1000, one.Status().Refused)
+		close(log.gate)
+		lines := log.take()
+		require.Len(t, lines, 21)
+		require.Contains(t, lines[20], `level=WARN msg="refused what no correct peer sends" node=1 group=billing peer=2 err="`)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{`level=WARN msg="records left out" node=1 group=billing count=980`}, log.take())
+		require.NoError(t, hostile.Send(1, []byte("nonsense")))
+		require.Len(t, log.take(), 1) // a new minute
+		require.NoError(t, hostile.Close())
+		g.close(1)
+		require.Len(t, log.take(), 1)
+		delete(g.nodes, 1)
+	})
+}
+
+// A handler may ask the node, whatever the node is doing.
+type curious struct {
+	slog.Handler
+	node **node.Node
+}
+
+func (c curious) Handle(ctx context.Context, r slog.Record) error {
+	if n := *c.node; n != nil {
+		n.Status()
+		for name := range n.Locks() {
+			n.Mutex(name).Status()
+		}
+	}
+	return c.Handler.Handle(ctx, r)
+}
+
+func (c curious) WithAttrs(a []slog.Attr) slog.Handler {
+	return curious{c.Handler.WithAttrs(a), c.node}
+}
+
+func TestLogHandlerAsksTheNode(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		var log journal
+		var one *node.Node
+		n := g.startLogging(1, slog.New(curious{log.logger().Handler(), &one}))
+		synctest.Wait()
+		one = n
+		g.startLogging(2, nil)
+		require.NoError(t, n.Ready(t.Context()))
+		held := g.acquire(1, "x")
+		g.close(2)
+		_, err := g.mutex(1, "y").Acquire(t.Context())
+		require.ErrorIs(t, err, node.ErrLeft)
+		require.NoError(t, held.Release())
+		require.Contains(t, strings.Join(log.take(), "\n"), `lock stopped`)
+	})
+}
