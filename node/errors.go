@@ -7,7 +7,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// What Acquire, TryAcquire and a lost [Held] answer to, through [errors.Is].
+// What Acquire, TryAcquire, Campaign and a lost [Held] answer to, through
+// [errors.Is].
 // Context errors come through as they are.
 var (
 	// ErrBusy: TryAcquire found the lock taken. See [BusyError].
@@ -22,6 +23,12 @@ var (
 	// ErrMaxHold: the lock is held for longer than [Mutex.MaxHold]. It is not
 	// lost, but the holder was to stop.
 	ErrMaxHold = errors.New("lock was held for longer than its MaxHold")
+
+	// ErrNotElected: Campaign has ended without leading.
+	ErrNotElected = errors.New("was not elected")
+
+	// ErrResigned: the leader was asked to give up, by [Election.Resign].
+	ErrResigned = errors.New("has resigned")
 
 	// ErrClosed: the node is closed.
 	ErrClosed = errors.New("node is closed")

@@ -2,6 +2,7 @@ package node
 
 import (
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/dmutex/dmutex"
@@ -413,6 +414,10 @@ func (s *shard) abandon() {
 		l.fail(ErrClosed)
 		switch l.machine.Phase() {
 		case dmutex.Held:
+			if l.held != nil && strings.HasPrefix(l.name, electionPrefix) {
+				l.held.end(&closed) // its function may still run: nobody else may lead yet
+				continue
+			}
 			l.release(&closed)
 		case dmutex.Waiting:
 			l.withdraw()
@@ -420,27 +425,27 @@ func (s *shard) abandon() {
 	}
 }
 
-// withdrawn reports whether a cancelled request of this shard is still in the
-// protocol, where it can move.
-func (s *shard) withdrawn() bool {
+// lingers reports whether, after abandon, a lock of this shard is still held,
+// or a cancelled request still in the protocol, where it can move.
+func (s *shard) lingers(mute bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.locks.all() {
-		if l.broken() == nil && l.withdrawn() {
+		if l.held != nil || !mute && l.broken() == nil && l.withdrawn() {
 			return true
 		}
 	}
 	return false
 }
 
-// confess stops the locks in which a request of this node is outstanding, now
-// that it leaves: the others may owe it an answer that comes too late for
-// anybody to notice.
+// confess stops the locks that are still held, and those in which a request of
+// this node is outstanding, now that it leaves: the others may owe it an answer
+// that comes too late for anybody to notice.
 func (s *shard) confess() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.locks.all() {
-		if l.withdrawn() {
+		if l.held != nil || l.withdrawn() {
 			l.stop(&PeerError{s.node.cfg.Self, ErrLeft})
 		}
 	}

@@ -248,6 +248,9 @@ func (t *trial) unanswered() {
 
 // end marks the hold as over.
 func (h *Held) end(reason *error) {
+	if over := h.over.Load(); over != nil && over != &errLimited {
+		return // it was lost, and is released only now
+	}
 	h.over.Store(reason)
 	if c, ok := h.ctx.(*holdContext); ok {
 		c.cancel(*reason)

@@ -77,6 +77,7 @@ type Node struct {
 	peers       []*peer // ascending by id
 	seed        maphash.Seed
 	locks       [shards]shard
+	terms       terms
 	log         *logger // nil without Config.Logger
 
 	unmet   atomic.Int32  // peers never met
@@ -300,11 +301,13 @@ func (n *Node) isReady() bool {
 // and released, the peers are told, and every goroutine of the node has ended
 // when it returns. The link is closed too.
 //
-// ctx bounds the farewell, which takes until requests that were withdrawn have
-// had their turn, so perhaps until other nodes have released their locks, until
-// the peers have everything, and until Config.Trace is written. If ctx ends before, Close gives up and
-// returns its error, and locks that would wait for this node end everywhere in
-// [ErrLeft]. A second Close waits for the first and returns nil.
+// ctx bounds the farewell, which takes until the functions of [Election.Campaign]
+// have returned, until requests that were withdrawn have had their turn, so
+// perhaps until other nodes have released their locks, until the peers have
+// everything, and until Config.Trace is written. If ctx ends before, Close gives
+// up and returns its error, and locks that would wait for this node, and
+// elections that it still leads, end everywhere in [ErrLeft]. A second Close
+// waits for the first and returns nil.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if closed := n.closed; closed != nil {
@@ -358,14 +361,12 @@ func (n *Node) await(ctx context.Context, condition func() bool) error {
 	return nil
 }
 
-// drained reports whether no withdrawn request of ours is left for the peers
-// to wait for.
+// drained reports whether no function leads here any more, and no withdrawn
+// request of ours is left for the peers to wait for.
 func (n *Node) drained() bool {
-	if n.mute.Load() {
-		return true
-	}
+	mute := n.mute.Load()
 	for i := range n.locks {
-		if n.locks[i].withdrawn() {
+		if n.locks[i].lingers(mute) {
 			return false
 		}
 	}

@@ -167,6 +167,7 @@ func (p *peer) act(event session.Event, lost bool) {
 const (
 	saysReady   = 1 // "I have met everybody"
 	saysStopped = 2 // then the culprit in 8 bytes, the reason in 1, and the lock's name: "I have stopped it"
+	saysLeads   = 3 // then 1 for "I lead" or 0 for "no more", the epoch in 8 bytes, and the election's name
 )
 
 // meet counts the peer as met. The last one lets us say so.
@@ -248,6 +249,10 @@ func (p *peer) handle(message []byte) {
 		p.node.shardOf(hash).stopped(hash, string(name), why)
 		return
 	}
+	if name, t, ok := readTerm(p.id, message); ok {
+		p.node.terms.hear(name, t)
+		return
+	}
 	name, m, err := p.decoder.Decode(message)
 	if err != nil {
 		// Some lock has missed a message, and we do not know which.
@@ -286,6 +291,7 @@ func (n *Node) tellStopped(lock string, why error) {
 func (p *peer) leave(lost bool) {
 	p.left.Store(true)
 	p.node.notePeer(peerLeft, p.id)
+	p.node.terms.left(p.id)
 	if !lost {
 		return
 	}

@@ -1,0 +1,155 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A term is a leader and its epoch; with leader None, the end of that epoch.
+type term struct {
+	leader dmutex.NodeID
+	epoch  uint64
+}
+
+// after reports whether t is news to who knows o. Terms of one election are
+// totally ordered, since the lock gives an epoch to one node only.
+func (t term) after(o term) bool {
+	return t.epoch > o.epoch || t.epoch == o.epoch && t.leader == dmutex.None && o.leader != dmutex.None
+}
+
+// terms is what a node knows of the elections: the newest term of each that it
+// has heard of. Announcements of different nodes arrive in any order, and what
+// is older than what is known is dropped.
+//
+// An election that is vacant and not observed is forgotten after keepVacant
+// others. If an announcement comes that late, whoever begins to observe in the
+// meantime is told of an outdated leader, until that leader's end comes too.
+// What is observed is not forgotten.
+type terms struct {
+	mu        sync.Mutex
+	elections map[string]*election
+	vacant    []*election // with those that were vacant when they were listed; the longest so first
+}
+
+const keepVacant = 512
+
+// An election is what a node remembers of one. It is guarded by the mutex of
+// terms.
+type election struct {
+	term
+	name      string
+	end       context.CancelCauseFunc // of this node's own term, while leader is this node
+	observers int
+	news      chan struct{} // closed at the next change; nil if nobody waits for it
+	listed    bool          // in terms.vacant
+}
+
+func (ts *terms) election(name string) *election {
+	e := ts.elections[name]
+	if e == nil {
+		if ts.elections == nil {
+			ts.elections = make(map[string]*election)
+		}
+		e = &election{name: name}
+		ts.elections[name] = e
+	}
+	return e
+}
+
+// hear takes an announcement.
+func (ts *terms) hear(name []byte, t term) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	e := ts.elections[string(name)]
+	if e == nil {
+		e = ts.election(string(name))
+	}
+	ts.change(e, t)
+}
+
+// lead notes a term of this node itself, which end resigns.
+func (ts *terms) lead(name string, t term, end context.CancelCauseFunc) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	e := ts.election(name)
+	ts.change(e, t)
+	e.end = end
+}
+
+func (ts *terms) resign(name string) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if e := ts.elections[name]; e != nil && e.end != nil {
+		e.end(ErrResigned)
+	}
+}
+
+// left ends all terms of a node that has left the group.
+func (ts *terms) left(leader dmutex.NodeID) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for _, e := range ts.elections {
+		if e.leader == leader {
+			ts.change(e, term{dmutex.None, e.epoch})
+		}
+	}
+}
+
+func (ts *terms) change(e *election, t term) {
+	if !t.after(e.term) {
+		return
+	}
+	e.term, e.end = t, nil
+	if e.news != nil {
+		close(e.news)
+		e.news = nil
+	}
+	ts.rest(e)
+}
+
+func (ts *terms) observe(name string) *election {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	e := ts.election(name)
+	e.observers++
+	return e
+}
+
+func (ts *terms) unobserve(e *election) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	e.observers--
+	ts.rest(e)
+}
+
+// read returns the newest term, and what will be closed when there is a newer.
+func (ts *terms) read(e *election) (term, <-chan struct{}) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if e.news == nil {
+		e.news = make(chan struct{})
+	}
+	return e.term, e.news
+}
+
+// rest lists the election as vacant if it is of no interest now, and forgets
+// the one that has been so longest if there are too many.
+func (ts *terms) rest(e *election) {
+	if e.idle() && !e.listed {
+		e.listed = true
+		ts.vacant = append(ts.vacant, e)
+	}
+	if len(ts.vacant) > keepVacant {
+		oldest := ts.vacant[0]
+		ts.vacant = slices.Delete(ts.vacant, 0, 1)
+		oldest.listed = false
+		if oldest.idle() {
+			delete(ts.elections, oldest.name)
+		}
+	}
+}
+
+func (e *election) idle() bool { return e.leader == dmutex.None && e.observers == 0 }
