@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
 )
 
 // Replay runs a script and returns it with the output that it has now. It
@@ -45,7 +46,11 @@ import (
 // call that the machine refuses shows as "refused", and each check of
 // [Explore] that fails as "violation".
 func Replay(algorithm dmutex.Algorithm, script string) (string, error) {
-	p := &play{group: group{algorithm: algorithm}}
+	return (&play{group: group{algorithm: algorithm}}).run(script)
+}
+
+// run is Replay.
+func (p *play) run(script string) (string, error) {
 	var b strings.Builder
 	output := false // between ---- and the next empty line
 	for i, line := range strings.Split(strings.TrimSpace(script), "\n") {
@@ -77,11 +82,18 @@ type play struct {
 	group
 	clocks   []uint64 // at birth, by member
 	network  Network
-	machines []Machine        // none before the first command that is not about the group
-	wire     []dmutex.Message // on their way, oldest first
-	last     uint64           // the highest fence granted
-	ran      bool             // this block has a command that has run
-	output   []string         // of this block
+	machines []Machine       // none before the first command that is not about the group
+	wire     []trace.Message // on their way, oldest first
+	last     uint64          // the highest fence granted
+	ran      bool            // this block has a command that has run
+	output   []string        // of this block
+
+	// For Trace.
+	tracer *tracer
+	begun  func() error // called when the group is known; may be nil
+	now    int64
+	acted  []dmutex.NodeID // who has done something by itself since time last passed
+	failed *fault
 }
 
 func (p *play) say(format string, args ...any) {
@@ -170,12 +182,18 @@ func (p *play) begin() error {
 		return errors.New("a script begins with a group, such as \"group 1 2 3\"")
 	}
 	p.last = p.fence
+	if p.begun != nil {
+		if err := p.begun(); err != nil {
+			return err
+		}
+	}
 	for i, self := range p.members {
 		m, err := p.birth(self, p.clocks[i])
 		if err != nil {
 			return err
 		}
 		p.machines = append(p.machines, m)
+		p.tracer.born(p.now, m, dmutex.Start{Self: self, Holder: p.holder, Fence: p.fence, Clock: p.clocks[i]})
 	}
 	p.violation(p.born(p.look(everybody)))
 	p.rest()
@@ -222,7 +240,8 @@ func (p *play) local(do verb, rest string) error {
 		return errors.New("this machine has no Tick")
 	}
 	if do.lawful(m.Phase()) {
-		p.step(i, do, dmutex.Message{})
+		p.passTime(p.members[i])
+		p.step(i, do, trace.Message{})
 		return nil
 	}
 	if _, err := input(m, do, dmutex.Message{}); err != nil {
@@ -243,12 +262,15 @@ func (p *play) forget(rest string) error {
 	if !l.forgets {
 		return errors.New("this machine does not let itself be forgotten")
 	}
+	clock, fence, _ := p.machines[i].(dmutex.Forgetter).Forget()
 	m, f := p.reborn(p.machines[i], p.members[i], 1)
 	if f != nil {
 		p.violation(f)
 		return nil
 	}
 	p.machines[i] = m
+	p.tracer.forget(p.now, p.members[i])
+	p.tracer.born(p.now, m, dmutex.Start{Self: p.members[i], Fence: fence + 1, Clock: clock + 1})
 	p.look(i)
 	p.rest()
 	return nil
@@ -257,7 +279,7 @@ func (p *play) forget(rest string) error {
 // message is what happens to a message that begins like the words.
 func (p *play) message(do verb, words string) error {
 	find := func(ok func(text string) bool) int {
-		return slices.IndexFunc(p.wire, func(m dmutex.Message) bool { return ok(m.String()) })
+		return slices.IndexFunc(p.wire, func(m trace.Message) bool { return ok(m.String()) })
 	}
 	k := find(func(text string) bool { return text == words })
 	if k < 0 {
@@ -295,7 +317,7 @@ func (p *play) all() {
 
 // take does it to the message at place k.
 func (p *play) take(do verb, k int) {
-	msg := p.wire[k].Clone()
+	msg := p.wire[k]
 	switch do {
 	case duplicate:
 		p.network.Duplicates--
@@ -307,15 +329,29 @@ func (p *play) take(do verb, k int) {
 	default:
 		p.wire = slices.Delete(p.wire, k, k+1)
 	}
+	p.passTime(dmutex.None)
 	p.step(slices.Index(p.members, msg.To), deliver, msg)
+}
+
+// passTime lets a step's time pass before a delivery, for which self is None, and
+// before what a node does by itself; but different nodes do so at the same time
+// if nothing comes between.
+func (p *play) passTime(self dmutex.NodeID) {
+	if self == dmutex.None || len(p.acted) == 0 || slices.Contains(p.acted, self) {
+		p.now += tracedTime
+		p.acted = p.acted[:0]
+	}
+	if self != dmutex.None {
+		p.acted = append(p.acted, self)
+	}
 }
 
 // step does one thing to the machine of node i, tells what came of it, and
 // checks all that Explore checks.
-func (p *play) step(i int, do verb, msg dmutex.Message) {
+func (p *play) step(i int, do verb, msg trace.Message) {
 	m, self := p.machines[i], p.members[i]
 	was := m.Phase()
-	out, f := act(m, self, do, msg)
+	out, f := act(m, self, do, msg.Message.Clone())
 	if f == nil {
 		f = p.addressed(out)
 	}
@@ -323,10 +359,11 @@ func (p *play) step(i int, do verb, msg dmutex.Message) {
 		p.violation(f)
 		return
 	}
-	sent := make([]dmutex.Message, len(out))
+	sent := make([]trace.Message, len(out))
 	for k, o := range out {
-		sent[k] = o.Clone()
+		sent[k] = p.tracer.send(o.Clone())
 	}
+	p.tracer.did(p.now, m, self, do, msg)
 	p.wire = append(p.wire, sent...)
 	switch is := m.Phase(); {
 	case is == was:
@@ -351,7 +388,7 @@ func (p *play) step(i int, do verb, msg dmutex.Message) {
 				n++
 			}
 		}
-		p.violation(crowds(p.network, o, n))
+		p.violation(crowds(p.network, o.Message, n))
 	}
 	p.rest()
 }
@@ -380,6 +417,7 @@ func (p *play) rest() {
 
 func (p *play) violation(f *fault) {
 	if f != nil {
+		p.failed = f
 		p.say("violation: %v", f)
 	}
 }

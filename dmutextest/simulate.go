@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
 )
 
 // A SimConfig says which group [Simulate] runs, and under which load. Its unit
@@ -31,6 +32,10 @@ type SimConfig struct {
 	// with a method Tick() ([]dmutex.Message, error); 0 is no ticks. Each node
 	// ticks when it likes: they are not in step.
 	Tick float64
+
+	// Trace, if there is one, is told of every event of a node, in the order
+	// of time. The lock is "x", and T is a second. The event is only lent.
+	Trace func(node dmutex.NodeID, e *trace.Event)
 }
 
 // Saturated is the load under which everybody requests again at once.
@@ -135,13 +140,14 @@ type simulation struct {
 	cfg      SimConfig
 	random   *rand.Rand
 	machines []Machine
+	tracer   *tracer
 	tick     float64               // between two ticks of a machine, 0 if it has none
 	place    map[dmutex.NodeID]int // in machines
 	agenda   agenda
 	now      int64
-	wire     []dmutex.Message // on their way, each at the place that its event names
-	free     []uint32         // places on the wire that are free
-	arrival  []int64          // of the last message, by sender and receiver; none if delays are constant
+	wire     []trace.Message // on their way, each at the place that its event names
+	free     []uint32        // places on the wire that are free
+	arrival  []int64         // of the last message, by sender and receiver; none if delays are constant
 
 	requests int     // made so far
 	releases int     // likewise
@@ -177,6 +183,7 @@ func newSimulation(c SimConfig) (*simulation, error) {
 		asked:  make([]int64, n),
 		turn:   make([]int, n),
 		inside: -1,
+		tracer: newTracer(c.Trace),
 		report: SimReport{ByNode: make([]int, n)},
 	}
 	if c.Delay != Constant {
@@ -189,6 +196,7 @@ func newSimulation(c SimConfig) (*simulation, error) {
 			return nil, err
 		}
 		s.machines = append(s.machines, m)
+		s.tracer.born(0, m, dmutex.Start{Self: self})
 		s.place[self] = i
 	}
 	if _, ok := s.machines[0].(ticker); ok {
@@ -254,7 +262,7 @@ func (s *simulation) step(e event) *fault {
 	if s.events++; s.stuck() {
 		return faultf(ErrLivelock, "%d events since somebody entered or left", s.events)
 	}
-	i, msg := int(e.what), dmutex.Message{}
+	i, msg := int(e.what), trace.Message{}
 	switch e.do {
 	case request:
 		if s.requests == s.cfg.Entries {
@@ -270,7 +278,7 @@ func (s *simulation) step(e event) *fault {
 		i = s.place[msg.To]
 	}
 	was := s.machines[i].Phase()
-	out, f := act(s.machines[i], s.cfg.Members[i], e.do, msg)
+	out, f := act(s.machines[i], s.cfg.Members[i], e.do, msg.Message)
 	if f != nil {
 		return f
 	}
@@ -279,6 +287,7 @@ func (s *simulation) step(e event) *fault {
 			return f
 		}
 	}
+	s.tracer.did(int64(inT(s.now)*tracedTime), s.machines[i], s.cfg.Members[i], e.do, msg)
 	if e.do == release {
 		s.leave(i)
 	} else if was != dmutex.Held && s.machines[i].Phase() == dmutex.Held {
@@ -312,13 +321,13 @@ func (s *simulation) send(from int, msg dmutex.Message) *fault {
 	if len(msg.Numbers)+len(msg.Nodes) > 0 {
 		msg = msg.Clone()
 	}
-	at := len(s.wire)
+	sent, at := s.tracer.send(msg), len(s.wire)
 	if k := len(s.free) - 1; k >= 0 {
 		at = int(s.free[k])
 		s.free = s.free[:k]
-		s.wire[at] = msg
+		s.wire[at] = sent
 	} else {
-		s.wire = append(s.wire, msg)
+		s.wire = append(s.wire, sent)
 	}
 	arrives := s.now + s.delay()
 	if s.arrival != nil {

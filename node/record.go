@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding"
 	"fmt"
 
 	"github.com/dmutex/dmutex"
@@ -18,17 +17,12 @@ func (n *Node) openTrace(life uint64) error {
 	if r == nil {
 		return nil
 	}
-	h := trace.Header{Self: n.cfg.Self, Members: n.cfg.Members, Group: n.cfg.Group, Life: life, Opened: n.birth.UnixNano()}
-	fresh, err := n.cfg.Algorithm(n.start)
+	text, err := trace.Describe(n.cfg.Algorithm, n.cfg.Self, n.cfg.Members)
 	if err != nil {
 		return err
 	}
-	if m, ok := fresh.(encoding.TextAppender); ok {
-		text, err := m.AppendText(nil)
-		if err != nil {
-			return err
-		}
-		h.Algorithm = string(text)
+	h := trace.Header{
+		Self: n.cfg.Self, Members: n.cfg.Members, Group: n.cfg.Group, Algorithm: text, Life: life, Opened: n.birth.UnixNano(),
 	}
 	return r.Open(h)
 }

@@ -46,6 +46,8 @@
 package trace
 
 import (
+	"encoding"
+
 	"github.com/dmutex/dmutex"
 )
 
@@ -61,8 +63,8 @@ type Header struct {
 	Members []dmutex.NodeID // ascending
 	Group   string
 
-	// Algorithm is how a fresh machine of this node describes itself. It serves
-	// to find the algorithm again; empty if the machine has no AppendText.
+	// Algorithm is what [Describe] returns. It serves to find the algorithm
+	// again.
 	Algorithm string
 
 	// Life names this life of the process, see package session; 0 if there is
@@ -73,6 +75,20 @@ type Header struct {
 	// clock; 0 if time is virtual. It lines up the files of several nodes for a
 	// drawing, and nothing else: wall clocks differ.
 	Opened int64
+}
+
+// Describe returns how the machine of a node describes itself in a fresh group,
+// and nothing if it has no AppendText. The error is the algorithm's.
+func Describe(algorithm dmutex.Algorithm, self dmutex.NodeID, members []dmutex.NodeID) (string, error) {
+	m, err := algorithm(dmutex.Start{Self: self, Members: members})
+	if err != nil {
+		return "", err
+	}
+	if m, ok := m.(encoding.TextAppender); ok {
+		text, err := m.AppendText(nil)
+		return string(text), err
+	}
+	return "", nil
 }
 
 // A What says what happened.

@@ -1,0 +1,122 @@
+package dmutextest_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// Every script of the algorithms is a trace that replays, and what it says is
+// what the script says.
+func TestTraceScripts(t *testing.T) {
+	pairs := map[dmutex.NodeID][]dmutex.NodeID{1: {1, 2}, 2: {2, 3}, 3: {1, 3}}
+	for file, algorithm := range map[string]dmutex.Algorithm{
+		"../ricart/testdata/textbook.txt":           ricart.New,
+		"../ricart/testdata/cancel.txt":             ricart.New,
+		"../ricart/testdata/carried-over.txt":       ricart.New,
+		"../lamport/testdata/conversation.txt":      lamport.New,
+		"../maekawa/testdata/deadlock.txt":          maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return pairs[site] }),
+		"../maekawa/testdata/cancel.txt":            maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return pairs[site] }),
+		"../suzukikasami/testdata/conversation.txt": suzukikasami.New,
+	} {
+		script, err := os.ReadFile(file)
+		require.NoError(t, err)
+		traces, err := dmutextest.Trace(algorithm, string(script))
+		require.NoError(t, err, file)
+		replay(t, algorithm, traces)
+		entries := 0
+		for _, tr := range traces {
+			was := dmutex.Idle
+			for _, e := range tr.Events {
+				if e.Phase == dmutex.Held && e.What == trace.Handle && was != dmutex.Held {
+					require.Contains(t, string(script), fmt.Sprintf("%v held fence=%d\n", tr.Header.Self, e.Fence))
+					entries++
+				}
+				was = e.Phase
+			}
+		}
+		require.Positive(t, entries, file)
+	}
+}
+
+// replay writes, reads and replays, and matches what was received with what was
+// sent.
+func replay(t *testing.T, algorithm dmutex.Algorithm, traces []*trace.Trace) {
+	type number struct {
+		from, to dmutex.NodeID
+		seq      uint64
+	}
+	sent := make(map[number]string)
+	key := func(m trace.Message) number { return number{m.From, m.To, m.Seq} }
+	for i, tr := range traces {
+		var file bytes.Buffer
+		require.NoError(t, tr.Write(&file))
+		again, err := trace.Read(tr.Name, &file)
+		require.NoError(t, err)
+		_, err = trace.Replay(again, algorithm)
+		require.NoError(t, err)
+		for _, e := range tr.Events {
+			for _, m := range e.Out {
+				require.NotContains(t, sent, key(m))
+				sent[key(m)] = m.String()
+			}
+		}
+		traces[i] = again
+	}
+	for _, tr := range traces {
+		for _, e := range tr.Events {
+			if e.What == trace.Handle {
+				require.Equal(t, sent[key(e.In)], e.In.String())
+			}
+		}
+	}
+}
+
+func TestTraceSimulate(t *testing.T) {
+	for _, algorithm := range []dmutex.Algorithm{ricart.New, maekawa.New, ring.Circulate(1)} {
+		traces := make([]*trace.Trace, 4)
+		for i, id := range dmutextest.Nodes(4) {
+			traces[i] = &trace.Trace{Name: id.String(), Header: trace.Header{Self: id, Members: dmutextest.Nodes(4)}}
+		}
+		config := dmutextest.SimConfig{
+			Algorithm: algorithm, Members: dmutextest.Nodes(4), Delay: dmutextest.Exponential, Entries: 40, Seed: 1, Think: 2, Hold: 1, Tick: 3,
+		}
+		want, err := dmutextest.Simulate(config)
+		require.NoError(t, err)
+		messages := 0
+		config.Trace = func(self dmutex.NodeID, e *trace.Event) {
+			kept := *e
+			kept.Out = nil
+			for _, m := range e.Out {
+				kept.Out = append(kept.Out, trace.Message{Seq: m.Seq, Message: m.Clone()})
+				messages++
+			}
+			traces[self-1].Events = append(traces[self-1].Events, kept)
+		}
+		got, err := dmutextest.Simulate(config)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "it is the same run")
+		require.Equal(t, want.Messages, messages)
+		replay(t, algorithm, traces)
+	}
+}
+
+// A script that goes wrong is no trace of a correct algorithm.
+func TestTraceOfAViolation(t *testing.T) {
+	_, err := dmutextest.Trace(lamport.New, "group 1 2\nnetwork unordered\n\nrequest 1\nrequest 2\ndeliver 2->1\ndeliver 1->2 REPLY\n")
+	require.ErrorContains(t, err, "mutual exclusion")
+	_, err = dmutextest.Trace(lamport.New, "dance")
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+}
