@@ -55,6 +55,7 @@ func TestLink(t *testing.T, links Links) {
 		{"nothing is delivered after Close", (*bench).closeEnds},
 		{"a peer that does not read delays nobody", (*bench).deaf},
 		{"a peer that is not there delays nobody", (*bench).absent},
+		{"what waits for a peer is bounded", (*bench).bounded},
 		{"a node may restart", (*bench).restart},
 	} {
 		t.Run(test.name, func(t *testing.T) { links.inBench(t, test.run) })
@@ -437,6 +438,54 @@ func (b *bench) deaf() {
 		nodes[0].tell(nodes[1], []byte{1})
 		nodes[1].tell(nodes[0], []byte{2})
 	}
+}
+
+// bounded floods a peer that is not there, and one that does not read, with 256
+// MiB each, and the latter with a million small frames too. Most of it must be
+// refused or lost, for little of it may be kept.
+func (b *bench) bounded() {
+	const (
+		flood = 256 << 20
+		limit = 96 << 20
+	)
+	from, deaf := b.make(1), b.make(2)
+	require.NoError(b, b.link(3).Close()) // absent
+	require.NoError(b, from.Open(func(dmutex.NodeID, []byte) {}))
+	cured := make(chan bool)
+	b.Cleanup(func() { close(cured) }) // before the links are closed
+	require.NoError(b, deaf.Open(func(dmutex.NodeID, []byte) { <-cured }))
+	frame := make([]byte, min(32<<10, from.MaxFrame()))
+	before := heap()
+	for _, to := range []dmutex.NodeID{3, 2} {
+		for range flood / len(frame) {
+			b.pour(from, to, frame, 20)
+		}
+		require.Less(b, heap()-before, int64(limit), "bytes are kept of 256 MiB for node %d", to)
+	}
+	for range 1 << 20 {
+		b.pour(from, 2, frame[:1], 1)
+	}
+	require.Less(b, heap()-before, int64(limit), "bytes are kept of a million small frames")
+}
+
+// pour sends a frame. While it is refused the others may run, as often as said.
+func (b *bench) pour(from transport.Link, to dmutex.NodeID, frame []byte, tries int) {
+	for range tries {
+		err := from.Send(to, frame)
+		if err == nil {
+			return
+		}
+		require.ErrorIs(b, err, transport.ErrFull)
+		runtime.Gosched()
+	}
+}
+
+// heap returns how many bytes are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func (b *bench) absent() {

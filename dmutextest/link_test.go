@@ -35,6 +35,7 @@ func TestLinkCatches(t *testing.T) {
 		{"is never closed", "Close may be called", "transport: link is closed"},
 		{"closes later", "Close waits", "Close has not waited"},
 		{"waits for readers", "a peer that does not read", "deadlock"},
+		{"keeps what is refused", "what waits for a peer", "bytes are kept"},
 		{"keeps the dead", "a node may restart", "is open: close it first"},
 		{"leaves a goroutine", "Close may be called", "deadlock"},
 		{"leaves a goroutine, no bubble", "Close may be called", "goroutines are left"},
@@ -77,6 +78,7 @@ type mutant struct {
 	others  map[dmutex.NodeID]*mutant
 	deliver func(from dmutex.NodeID, frame []byte)
 	sent    atomic.Int32
+	kept    [][]byte
 }
 
 func (m *mutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
@@ -123,6 +125,9 @@ func (m *mutant) Send(to dmutex.NodeID, frame []byte) error {
 	case m.name == "takes anything" && err == transport.ErrFrameSize,
 		m.name == "knows nobody" && err == transport.ErrUnknownNode,
 		m.name == "is never closed" && err == transport.ErrClosed:
+		return nil
+	case m.name == "keeps what is refused" && err == transport.ErrFull:
+		m.kept = append(m.kept, bytes.Clone(frame))
 		return nil
 	case m.name == "waits for readers" && err == transport.ErrFull:
 		select {}
