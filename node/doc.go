@@ -41,6 +41,26 @@
 // An orderly Close of one member is no fault: the locks for which it is needed
 // end in [ErrLeft], at all members, and the others go on.
 //
+// # Which leader
+//
+// An [Election] is a lock whose holder is announced. The machines of package
+// election, which a program must drive itself, promise something else:
+//
+//	                                 Election        package election   with its majority rule
+//	two lead at the same instant     never           yes                yes, until the older notices
+//	two lead in one epoch            never           never              never
+//	epochs rise                      yes             yes                yes
+//	a leader that crashes            is not replaced is replaced        is replaced, if a majority lives
+//	a leader that is cut off         leads on, alone leads its side     leads on until it suspects enough
+//	the other side of a partition    waits           elects another     elects another, if it is the majority
+//	who becomes leader               who campaigns   the highest alive  the highest alive
+//	hand-over                        Resign, Close   none               none
+//
+// So take Election for work that must not be done twice at once, and package
+// election for work that must go on, and does no harm, or is refused by epoch,
+// when two do it. A group of fixed members cannot have both: nobody can tell a
+// crash from a pause.
+//
 // Too much at once, while a peer cannot be reached, is refused: when 2 MiB wait
 // for its acknowledgement, Acquire says [ErrOverflow] until there is room. A
 // peer to which more than 4 MiB of answers are owed breaks the group.

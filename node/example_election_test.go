@@ -1,0 +1,64 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// Two candidates lead one after the other, and a third node looks on.
+func ExampleElection() {
+	ctx := context.Background()
+	network, err := memlink.New(memlink.Config{})
+	check(err)
+	members := []dmutex.NodeID{1, 2, 3}
+	var nodes []*node.Node
+	for _, id := range members {
+		n, err := node.Open(ctx, node.Config{Self: id, Members: members, Algorithm: central.New, Link: network.Link(id)})
+		check(err)
+		defer n.Close(ctx)
+		nodes = append(nodes, n)
+	}
+
+	told := make(chan string)
+	go func() {
+		for leader, epoch := range nodes[2].Election("scheduler").Observe(ctx) {
+			if leader == dmutex.None {
+				told <- fmt.Sprintf("epoch %d has ended", epoch)
+			} else {
+				told <- fmt.Sprintf("node %d leads in epoch %d", leader, epoch)
+			}
+		}
+	}()
+
+	for _, n := range nodes[:2] {
+		// A candidate for good would call Campaign in a loop until ctx ends.
+		err := n.Election("scheduler").Campaign(ctx, func(ctx context.Context, epoch uint64) error {
+			fmt.Println(<-told)
+			n.Election("scheduler").Resign()
+			<-ctx.Done()
+			fmt.Println("node", n.Self(), "stops:", context.Cause(ctx))
+			return nil
+		})
+		check(err)
+		fmt.Println(<-told)
+	}
+	// Output:
+	// node 1 leads in epoch 1
+	// node 1 stops: has resigned
+	// epoch 1 has ended
+	// node 2 leads in epoch 2
+	// node 2 stops: has resigned
+	// epoch 2 has ended
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
