@@ -39,6 +39,12 @@ func (g *group) observe(id dmutex.NodeID, name string) *[]sight {
 	return &seen
 }
 
+// pass lets time pass, and everything happen that was due.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // A post is a leader in the background that does as it is told.
 type post struct {
 	epoch uint64
@@ -57,14 +63,14 @@ func (g *group) campaignLater(ctx context.Context, id dmutex.NodeID, name string
 			return <-p.stop
 		})
 	}()
-	time.Sleep(time.Second)
+	pass(time.Second)
 	return p
 }
 
 // idle requires that an election has left nothing behind.
 func (g *group) idle(name string) {
 	g.t.Helper()
-	time.Sleep(time.Minute)
+	pass(time.Minute)
 	for id, n := range g.nodes {
 		require.Equal(g.t, node.MutexStatus{}, n.Mutex("election/"+name).Status(), "at node %d", id)
 	}
@@ -157,14 +163,14 @@ func TestLeadsUntilItReturns(t *testing.T) {
 		third := g.campaignLater(t.Context(), 1, "x")
 		require.NoError(t, first.ctx.Err())
 		g.nodes[2].Election("x").Resign()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.NoError(t, first.ctx.Err(), "2 has resigned for 1")
 		g.nodes[1].Election("x").Resign()
 		g.nodes[1].Election("x").Resign()
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.ErrorIs(t, context.Cause(first.ctx), node.ErrResigned)
 		cancel()
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.Nil(t, second.ctx, "elected while another leads")
 		require.Nil(t, third.ctx)
 		require.Equal(t, []sight{{1, first.epoch}}, *seen)
@@ -172,7 +178,7 @@ func TestLeadsUntilItReturns(t *testing.T) {
 		mine := errors.New("mine")
 		first.stop <- mine
 		require.Equal(t, mine, <-first.done)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		next, leader, other := second, dmutex.NodeID(2), third
 		if next.ctx == nil {
 			next, leader, other = third, 1, second
@@ -329,13 +335,13 @@ func TestObserveOvertaken(t *testing.T) {
 		two := g.campaignLater(t.Context(), 2, "x")
 		require.Equal(t, []sight{{2, two.epoch}}, *seen)
 		g.net.Heal()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, []sight{{2, two.epoch}}, *seen)
 		late := g.observe(3, "x")
 		require.Equal(t, []sight{{2, two.epoch}}, *late)
 		two.stop <- nil
 		require.NoError(t, <-two.done)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, []sight{{2, two.epoch}, {0, two.epoch}}, *seen)
 		require.Equal(t, *seen, *late)
 		require.Empty(t, *g.observe(3, "x"), "nobody leads")
@@ -374,7 +380,7 @@ func TestObserveSlowly(t *testing.T) {
 		again <- true
 		leader.stop <- nil
 		require.NoError(t, <-leader.done)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.Equal(t, []sight{seen[0], {1, last + 1}, {0, last + 1}}, seen)
 		again <- false
 	})
@@ -385,7 +391,7 @@ func TestObserveAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
 		require.NoError(t, g.acquire(1, "x").Release())
-		time.Sleep(time.Second)
+		pass(time.Second)
 		seen := g.observe(3, "x")
 		before := time.Now()
 		require.NoError(t, g.nodes[1].Election("x").Campaign(t.Context(), func(context.Context, uint64) error {
@@ -411,9 +417,9 @@ func TestElectionBeforeReady(t *testing.T) {
 		g.net.Cut(3, 2) // 2 does not hear that 3 has met everybody
 		g.start(3)
 		g.net.Cut(1, 2)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		g.net.Heal()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.NotNil(t, leader.ctx)
 		require.Equal(t, []sight{{1, 1}}, *seen)
 		leader.stop <- nil
@@ -431,7 +437,7 @@ func TestLeaderCloses(t *testing.T) {
 		next := g.campaignLater(t.Context(), 2, "x")
 		closed := make(chan error, 1)
 		go func() { closed <- g.nodes[1].Close(t.Context()) }()
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.ErrorIs(t, context.Cause(leader.ctx), node.ErrLost)
 		require.ErrorIs(t, context.Cause(leader.ctx), node.ErrClosed)
 		require.Nil(t, next.ctx, "the closing leader's function still runs")
@@ -445,7 +451,7 @@ func TestLeaderCloses(t *testing.T) {
 		require.ErrorIs(t, err, node.ErrLost)
 		require.ErrorIs(t, err, node.ErrClosed)
 		require.NoError(t, <-closed)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.Equal(t, []sight{{1, leader.epoch}}, *own)
 		require.Equal(t, []sight{{2, next.epoch}}, (*seen)[len(*seen)-1:])
 		require.NoError(t, next.ctx.Err())
@@ -481,6 +487,7 @@ func TestLeaderClosesInAHurry(t *testing.T) {
 		err := <-next.done
 		require.ErrorIs(t, err, node.ErrNotElected)
 		require.ErrorIs(t, err, node.ErrLeft)
+		pass(time.Second)
 		require.Equal(t, []sight{{1, leader.epoch}, {0, leader.epoch}}, *seen)
 		err = g.nodes[3].Election("x").Campaign(t.Context(), nil)
 		require.ErrorIs(t, err, node.ErrLeft)
