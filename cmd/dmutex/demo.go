@@ -141,17 +141,20 @@ func (c *demoCmd) runOne(ctx context.Context, alg algorithm, dir string, at func
 		return outcome{}, err
 	}
 	s := shift{
-		task: task{
-			Nodes:     c.Nodes,
-			Algorithm: alg.name,
-			Link:      c.Link,
-			NatsURL:   c.NatsURL,
-			Prefix:    natsPrefix(),
-			Dir:       dir,
-			Deposits:  c.Deposits,
-			Think:     c.Think,
+		crew: crew{
+			task: task{
+				Trade:     "teller",
+				Nodes:     c.Nodes,
+				Algorithm: alg.name,
+				Link:      c.Link,
+				NatsURL:   c.NatsURL,
+				Prefix:    natsPrefix(),
+				Dir:       dir,
+				Deposits:  c.Deposits,
+				Think:     c.Think,
+			},
+			timeout: c.Timeout,
 		},
-		timeout:  c.Timeout,
 		progress: at,
 	}
 	w, err := s.run(ctx)

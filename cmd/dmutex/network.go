@@ -31,7 +31,7 @@ func connect(t *task) (c connection, err error) {
 			c.link = c.tcp
 		}
 	case "nats":
-		if c.nc, err = nats.Connect(t.NatsURL, nats.Name(fmt.Sprintf("dmutex demo, teller %d", t.Self))); err != nil {
+		if c.nc, err = nats.Connect(t.NatsURL, nats.Name(fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self))); err != nil {
 			return c, fmt.Errorf("nats server at %s: %w", t.NatsURL, err)
 		}
 		c.link, err = natslink.New(c.nc, natslink.Config{Self: t.Self, Prefix: t.Prefix})

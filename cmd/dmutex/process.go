@@ -13,22 +13,23 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A process is a teller as the demo sees it.
+// A process is one of a crew as the demo sees it.
 type process struct {
 	id     dmutex.NodeID
+	name   string // such as "teller 2"
 	cmd    *exec.Cmd
 	orders *json.Encoder
 	stdout io.Reader
 	stderr lastWords
 }
 
-// startTeller starts this program again, as a teller.
-func startTeller(id dmutex.NodeID) (*process, error) {
+// startWorker starts this program again, as a teller or another.
+func startWorker(trade string, id dmutex.NodeID) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &process{id: id, cmd: exec.Command(self, "teller")}
+	p := &process{id: id, name: fmt.Sprint(trade, " ", id), cmd: exec.Command(self, trade)}
 	stdin, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func startTeller(id dmutex.NodeID) (*process, error) {
 	p.cmd.Stderr = &p.stderr
 	p.orders = json.NewEncoder(stdin)
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start teller %d: %w", id, err)
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
 	return p, nil
 }
@@ -51,7 +52,7 @@ func (p *process) order(o order) { _ = p.orders.Encode(o) }
 // kill ends the process, whatever it does. Listen then returns.
 func (p *process) kill() { _ = p.cmd.Process.Kill() }
 
-// listen passes the teller's reports to hear until the process has ended, and
+// listen passes the process's reports to hear until the process has ended, and
 // returns why it ended. It is nil only for an exit with status 0.
 func (p *process) listen(hear func(report)) error {
 	var garbled error
@@ -59,7 +60,7 @@ func (p *process) listen(hear func(report)) error {
 		var r report
 		if err := dec.Decode(&r); err != nil {
 			if err != io.EOF && !errors.Is(err, os.ErrClosed) {
-				garbled = fmt.Errorf("teller %d says what is no report: %w", p.id, err)
+				garbled = fmt.Errorf("%s says what is no report: %w", p.name, err)
 				p.kill()
 			}
 			break
@@ -73,7 +74,7 @@ func (p *process) listen(hear func(report)) error {
 	case err == nil:
 		return nil
 	}
-	why := fmt.Sprintf("teller %d died (process %d, %v)", p.id, p.cmd.Process.Pid, err)
+	why := fmt.Sprintf("%s died (process %d, %v)", p.name, p.cmd.Process.Pid, err)
 	if said := p.stderr.String(); said != "" {
 		why += ": " + said
 	}

@@ -6,22 +6,22 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// The demo and its tellers talk in lines of JSON: orders to a teller's
+// A demo and its processes talk in lines of JSON: orders to a process's
 // standard input, reports from its standard output. A run goes
 //
 //	hire      ->   the task
-//	          <-   address     where the teller's link listens
+//	          <-   address     where its link listens
 //	open      ->   the address book
-//	          <-   ready       all tellers have met
+//	          <-   ready       all have met
 //	begin     ->
 //	          <-   progress    again and again
 //	          <-   done        with the records of all deposits
 //	count     ->               again, until no message is under way
 //	          <-   counts
-//	leave     ->               and the teller closes its node and exits
+//	leave     ->               and it closes its node and exits
 //
-// Until it is told to leave a teller goes on answering the others. When its
-// standard input ends it exits: a dead demo leaves no tellers behind.
+// Until it is told to leave a process goes on answering the others. When its
+// standard input ends it exits: a dead demo leaves nobody behind.
 type order struct {
 	Word  string                   `json:"word"`
 	Task  *task                    `json:"task,omitempty"`
@@ -50,10 +50,11 @@ const (
 	wordLeave    = "leave"
 )
 
-// A task is what a teller is told on its first day.
+// A task is what a process is told on its first day.
 type task struct {
+	Trade     string        `json:"trade"` // what it is: the name of its command
 	Self      dmutex.NodeID `json:"self"`
-	Nodes     int           `json:"nodes"` // tellers are numbered from 1
+	Nodes     int           `json:"nodes"` // they are numbered from 1
 	Algorithm string        `json:"algorithm"`
 	Link      string        `json:"link"`
 	NatsURL   string        `json:"nats_url,omitempty"`
