@@ -198,6 +198,8 @@ type Start struct {
 	Holder  NodeID   // who holds the lock as this group begins; None in a fresh group
 	Fence   uint64   // highest fence granted before, 0 in a fresh group; a carried-over Holder holds by it
 	Clock   uint64   // highest logical time that this node used or saw before, 0 in a fresh group
+
+	Shared *Shared // for the driver of many machines; nil is right for one
 }
 
 // A Machine is one lock at one node: a deterministic state machine that does
@@ -205,8 +207,8 @@ type Start struct {
 // It is not safe for concurrent use.
 //
 // Local inputs are methods; messages are only what crosses the wire. Each call
-// returns the messages to send, in order. The slice belongs to the machine and
-// is overwritten by the next call; copy what must live longer.
+// returns the messages to send, in order. The slice belongs to the machine (or to
+// its [Shared]) and is overwritten by the next call; copy what must live longer.
 //
 // A call that returns an error has changed nothing: [ErrMisuse] if the caller
 // is wrong, [ErrPeer] if the sender of a message is. A late, repeated or

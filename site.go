@@ -32,14 +32,12 @@ import (
 // A fence is epoch<<40 | counter; a group of fixed members stays in the epoch in
 // which it was started, 0 at first.
 type Site struct {
-	self    NodeID
-	peers   []NodeID // ascending, never written after birth: clones share it
-	state   state
-	attempt uint64 // the number of our request, 0 if none is pending or held
+	shared  *Shared // never nil
+	attempt uint64  // the number of our request, 0 if none is pending or held
 	clock   uint64
 	known   uint64 // highest fence known
 	fence   uint64 // of the current grant
-	out     []Message
+	state   state
 }
 
 type state uint8
@@ -75,28 +73,23 @@ const Carried = 1
 // It refuses with [ErrMisuse] what is not lawful. The fence of a Start.Holder is
 // Start.Fence, also if that is 0.
 func NewSite(s Start) (Site, error) {
-	members := slices.Sorted(slices.Values(s.Members))
-	self, found := slices.BinarySearch(members, s.Self)
+	shared := s.Shared
+	if shared == nil {
+		shared = new(Shared)
+	}
+	group, err := shared.groupOf(s)
 	switch {
-	case len(members) > 0 && members[0] == None:
-		return Site{}, Misuse("Start.Members contains 0, which names nobody: number nodes from 1")
-	case len(slices.Compact(slices.Clone(members))) < len(members):
-		return Site{}, Misuse("Start.Members names a node twice")
-	case !found:
-		return Site{}, Misuse("Start.Self " + s.Self.String() + " is not among Start.Members")
-	case s.Holder != None && !slices.Contains(members, s.Holder):
+	case err != nil:
+		return Site{}, err
+	case s.Holder != None && !slices.Contains(group.members, s.Holder):
 		return Site{}, Misuse("Start.Holder " + s.Holder.String() + " is not among Start.Members")
 	case s.Clock > lastStart:
 		return Site{}, Misuse("Start.Clock is beyond 1<<62")
 	case usedUp(s.Fence):
 		return Site{}, Misuse("Start.Fence: no epoch has so many fences, begin another")
 	}
-	site := Site{
-		self:  s.Self,
-		peers: slices.Delete(members, self, self+1),
-		clock: s.Clock,
-		known: s.Fence,
-	}
+	shared.group = group
+	site := Site{shared: shared, clock: s.Clock, known: s.Fence}
 	if s.Holder != None {
 		site.clock = max(site.clock, Carried)
 	}
@@ -109,15 +102,21 @@ func NewSite(s Start) (Site, error) {
 // Clone returns a copy that shares nothing that changes.
 func (s *Site) Clone() Site {
 	c := *s
-	c.out = nil
+	c.shared = &Shared{group: s.shared.group}
 	return c
 }
 
 // Self returns this node.
-func (s *Site) Self() NodeID { return s.self }
+func (s *Site) Self() NodeID { return s.shared.group.self }
+
+// Members returns all members, ascending. The caller must not change it.
+func (s *Site) Members() []NodeID { return s.shared.group.members }
+
+// Place returns the place of this node in Members.
+func (s *Site) Place() int { return s.shared.group.place }
 
 // Peers returns the other members, ascending. The caller must not change it.
-func (s *Site) Peers() []NodeID { return s.peers }
+func (s *Site) Peers() []NodeID { return s.shared.group.peers }
 
 // Phase implements [Machine].
 func (s *Site) Phase() Phase {
@@ -136,7 +135,7 @@ func (s *Site) Fence() uint64 { return s.fence }
 
 // Stamp returns this node's request, pending or held; its Clock is the attempt
 // number, and 0 if there is no request.
-func (s *Site) Stamp() Stamp { return Stamp{s.attempt, s.self} }
+func (s *Site) Stamp() Stamp { return Stamp{s.attempt, s.Self()} }
 
 // Pending reports whether a request of this node awaits its grant, withdrawn
 // or not.
@@ -204,10 +203,10 @@ func (s *Site) Release() error {
 // Peers, or [ErrPeer] for a message that no peer can have meant for this node.
 func (s *Site) Check(m Message) (from int, err error) {
 	s.Begin()
-	from, member := slices.BinarySearch(s.peers, m.From)
+	from, member := slices.BinarySearch(s.Peers(), m.From)
 	switch {
-	case m.To != s.self:
-		return 0, s.Refuse(m, "it is not for node "+s.self.String())
+	case m.To != s.Self():
+		return 0, s.Refuse(m, "it is not for node "+s.Self().String())
 	case !member:
 		return 0, s.Refuse(m, "the sender is not a peer")
 	case m.Attempt == 0 && m.Kind != Token:
@@ -270,20 +269,21 @@ func (s *Site) Tick() { s.clock++ }
 // is returned for the fields that only some algorithms use; the pointer is
 // good until the next Send.
 func (s *Site) Send(kind Kind, to NodeID, attempt uint64) *Message {
-	s.out = append(s.out, Message{Kind: kind, From: s.self, To: to, Attempt: attempt, Fence: s.known})
-	return &s.out[len(s.out)-1]
+	sh := s.shared
+	sh.out = append(sh.out, Message{Kind: kind, From: s.Self(), To: to, Attempt: attempt, Fence: s.known})
+	return &sh.out[len(sh.out)-1]
 }
 
 // Out returns what the current input sends.
-func (s *Site) Out() []Message { return s.out }
+func (s *Site) Out() []Message { return s.shared.out }
 
 // Begin makes room for the output of the next input. Request, Cancel, Release
 // and Check do it by themselves; an algorithm with inputs of its own, such as
 // ticks, begins them with it. The old output is wiped, so that a driver
 // which kept it too long sends nonsense at once and not some day.
 func (s *Site) Begin() {
-	clear(s.out)
-	s.out = s.out[:0]
+	clear(s.shared.out)
+	s.shared.out = s.shared.out[:0]
 }
 
 // Forget serves [Forgetter]; the algorithm adds its own conditions.
@@ -294,7 +294,7 @@ func (s *Site) Forget() (clock, fence uint64, ok bool) {
 // AppendText appends the Site's part of a machine's canonical state, such as
 // "2 waiting attempt=5 clock=7 known=3". The error is always nil.
 func (s *Site) AppendText(b []byte) ([]byte, error) {
-	b = strconv.AppendUint(b, uint64(s.self), 10)
+	b = strconv.AppendUint(b, uint64(s.Self()), 10)
 	b = append(b, ' ')
 	if s.state == ghost {
 		b = append(b, "withdrawn"...)

@@ -47,9 +47,17 @@ type Machine struct {
 	coordinator dmutex.NodeID
 
 	// The coordinator's half; empty at the other nodes.
-	holder dmutex.Stamp   // the request that was granted; zero if none
-	queue  []dmutex.Stamp // those that wait, at most one a node, first come first
+	holder dmutex.Stamp // the request that was granted; zero if none
+	*line
 }
+
+// A line is those that wait. A machine where nobody does has the empty one for
+// it, which is not written.
+type line struct {
+	queue []dmutex.Stamp // at most one a node, first come first
+}
+
+var empty line
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
 // holds. The member with the lowest number is the coordinator. New has the
@@ -78,12 +86,9 @@ func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, erro
 	if coordinator == dmutex.None {
 		coordinator = slices.Min(s.Members)
 	}
-	m := &Machine{site: site, coordinator: coordinator}
-	if m.coordinates() {
-		m.queue = make([]dmutex.Stamp, 0, len(s.Members))
-		if s.Holder != dmutex.None {
-			m.holder = dmutex.Stamp{Clock: dmutex.Carried, Node: s.Holder}
-		}
+	m := &Machine{site: site, coordinator: coordinator, line: &empty}
+	if m.coordinates() && s.Holder != dmutex.None {
+		m.holder = dmutex.Stamp{Clock: dmutex.Carried, Node: s.Holder}
 	}
 	return m, nil
 }
@@ -195,7 +200,7 @@ func (m *Machine) request(r dmutex.Stamp) {
 		m.grant(r)
 	case m.holder.Node == r.Node && m.holder.Clock >= r.Clock, m.waiting(r.Node) != 0:
 	default:
-		m.queue = append(m.queue, r)
+		m.append(r)
 	}
 }
 
@@ -207,8 +212,25 @@ func (m *Machine) release(r dmutex.Stamp) {
 	m.holder = dmutex.Stamp{}
 	if len(m.queue) > 0 {
 		next := m.queue[0]
-		m.queue = slices.Delete(m.queue, 0, 1)
+		m.removeFirst()
 		m.grant(next)
+	}
+}
+
+func (m *Machine) append(r dmutex.Stamp) {
+	if m.line == &empty {
+		if m.line = dmutex.Take[line](&m.site); m.line == nil {
+			m.line = &line{make([]dmutex.Stamp, 0, len(m.site.Peers()))}
+		}
+	}
+	m.queue = append(m.queue, r)
+}
+
+func (m *Machine) removeFirst() {
+	m.queue = slices.Delete(m.queue, 0, 1)
+	if len(m.queue) == 0 {
+		m.site.Lay(m.line)
+		m.line = &empty
 	}
 }
 
@@ -279,6 +301,8 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 func (m *Machine) Clone() dmutex.Machine {
 	c := *m
 	c.site = m.site.Clone()
-	c.queue = append(make([]dmutex.Stamp, 0, cap(m.queue)), m.queue...)
+	if m.line != &empty {
+		c.line = &line{append(make([]dmutex.Stamp, 0, cap(m.queue)), m.queue...)}
+	}
 	return &c
 }

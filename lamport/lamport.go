@@ -55,10 +55,74 @@ import (
 // Machine is one lock at one node. It implements [dmutex.Machine],
 // [dmutex.Forgetter] and [dmutex.Waiter].
 type Machine struct {
-	site  dmutex.Site
+	site dmutex.Site
+	*requests
+	*answers
+}
+
+// requests are the queue. A machine whose queue is empty has the blank for it,
+// which is not written.
+type requests struct {
 	queue []uint64 // by peer: the time of its request, 0 if none; ours is the site's
-	later []bool   // by peer: it has sent something later than our pending request (L1)
-	omit  bool     // see OmitReplies
+}
+
+// answers are what L1 goes by. A machine without a pending request has the blank
+// for it, which is not written.
+type answers struct {
+	later []bool // by peer: it has sent something later than our pending request (L1)
+}
+
+// common is what the machines of all locks share.
+type common struct {
+	requests requests
+	answers  answers
+	omit     bool // see OmitReplies
+}
+
+func newCommon(s *dmutex.Site) any {
+	n := len(s.Peers())
+	return &common{requests: requests{make([]uint64, n)}, answers: answers{make([]bool, n)}}
+}
+
+func (m *Machine) common() *common { return m.site.Common(newCommon).(*common) }
+
+// wakeQueue gives the machine a queue to write to, if it has the blank.
+func (m *Machine) wakeQueue() {
+	if m.requests != &m.common().requests {
+		return
+	}
+	if m.requests = dmutex.Take[requests](&m.site); m.requests == nil {
+		m.requests = &requests{make([]uint64, len(m.site.Peers()))}
+	}
+}
+
+// wakeLater gives the machine answers to count, if it has the blank, and counts
+// none of them.
+func (m *Machine) wakeLater() {
+	if m.answers == &m.common().answers {
+		if m.answers = dmutex.Take[answers](&m.site); m.answers == nil {
+			m.answers = &answers{make([]bool, len(m.site.Peers()))}
+		}
+	}
+	clear(m.later)
+}
+
+// rest lays aside what says no more than the blanks do.
+func (m *Machine) rest() {
+	c := m.common()
+	if m.requests != &c.requests && !m.queued() {
+		m.site.Lay(m.requests)
+		m.requests = &c.requests
+	}
+	if m.answers != &c.answers && !m.site.Pending() {
+		m.site.Lay(m.answers)
+		m.answers = &c.answers
+	}
+}
+
+// queued reports whether a peer's request is in the queue.
+func (m *Machine) queued() bool {
+	return slices.ContainsFunc(m.queue, func(t uint64) bool { return t != 0 })
 }
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
@@ -94,9 +158,11 @@ func newMachine(s dmutex.Start, omit bool) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := len(site.Peers())
-	m := &Machine{site: site, queue: make([]uint64, n), later: make([]bool, n), omit: omit}
+	m := &Machine{site: site}
+	c := m.common()
+	m.requests, m.answers, c.omit = &c.requests, &c.answers, omit
 	if j, peer := slices.BinarySearch(site.Peers(), s.Holder); peer {
+		m.wakeQueue()
 		m.queue[j] = dmutex.Carried
 	}
 	return m, nil
@@ -108,9 +174,10 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
-	clear(m.later)
+	m.wakeLater()
 	m.broadcast(dmutex.Request, m.site.Stamp())
 	m.tryEnter()
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -146,6 +213,7 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 		m.release(j, msg)
 	}
 	m.tryEnter()
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -188,8 +256,9 @@ func (m *Machine) request(j int, msg dmutex.Message) {
 	if msg.Attempt <= m.queue[j] {
 		return // repeated
 	}
+	m.wakeQueue()
 	m.queue[j] = msg.Attempt
-	if m.omit && m.site.Stamp().Clock != 0 {
+	if m.common().omit && m.site.Stamp().Clock != 0 {
 		return // our own REQUEST is later, or our RELEASE will be
 	}
 	m.send(dmutex.Reply, msg.From, msg.Attempt)
@@ -268,7 +337,7 @@ func (m *Machine) Fence() uint64 { return m.site.Fence() }
 // not later than it.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, ok = m.site.Forget()
-	return clock, fence, ok && !slices.ContainsFunc(m.queue, func(t uint64) bool { return t != 0 })
+	return clock, fence, ok && !m.queued()
 }
 
 // AppendText appends the canonical state: machines of equal text behave alike
@@ -294,8 +363,13 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 
 // Clone returns an independent copy.
 func (m *Machine) Clone() dmutex.Machine {
-	c := *m
-	c.site = m.site.Clone()
-	c.queue, c.later = slices.Clone(m.queue), slices.Clone(m.later)
-	return &c
+	c := &Machine{m.site.Clone(), m.requests, m.answers}
+	blank := m.common()
+	if m.requests != &blank.requests {
+		c.requests = &requests{slices.Clone(m.queue)}
+	}
+	if m.answers != &blank.answers {
+		c.answers = &answers{slices.Clone(m.later)}
+	}
+	return c
 }

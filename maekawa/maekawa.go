@@ -108,14 +108,55 @@ import (
 type Machine struct {
 	site dmutex.Site
 
-	// The requester's half.
-	quorum  []dmutex.NodeID // whom we ask, ascending; never written after birth: clones share it
-	ballots []ballot        // what each of them has said to our pending request
+	*requester              // one half
+	vote       dmutex.Stamp // the request that has our vote; zero if none
+	*arbiter                // the other half
+}
 
-	// The arbiter's half.
-	vote  dmutex.Stamp // the request that has our vote; zero if none
-	asked bool         // INQUIRE was sent for this vote
-	queue []entry      // the requests that wait for the vote in their order, at most one a node
+// A requester asks a quorum. A machine without a pending request has the blank
+// for it, which is not written.
+type requester struct {
+	quorum  []dmutex.NodeID // whom we ask, ascending; all share it
+	ballots []ballot        // what each of them has said to our pending request
+}
+
+// An arbiter has requests that wait for its vote. A machine where none does has
+// the blank for it, which is not written.
+type arbiter struct {
+	asked bool    // INQUIRE was sent for this vote
+	queue []entry // the requests that wait for the vote in their order, at most one a node
+}
+
+var nobodyWaits arbiter
+
+// blank returns the requester of all machines without a pending request.
+func (m *Machine) blank() *requester { return m.site.Common(nil).(*requester) }
+
+// wake gives the machine halves to write to, where it has blanks.
+func (m *Machine) wake() {
+	if blank := m.blank(); m.requester == blank {
+		if m.requester = dmutex.Take[requester](&m.site); m.requester == nil {
+			m.requester = &requester{blank.quorum, make([]ballot, len(blank.quorum))}
+		}
+		clear(m.ballots)
+	}
+	if m.arbiter == &nobodyWaits {
+		if m.arbiter = dmutex.Take[arbiter](&m.site); m.arbiter == nil {
+			m.arbiter = new(arbiter)
+		}
+	}
+}
+
+// rest lays aside the halves that say no more than the blanks do.
+func (m *Machine) rest() {
+	if blank := m.blank(); m.requester != blank && !m.site.Pending() {
+		m.site.Lay(m.requester)
+		m.requester = blank
+	}
+	if m.arbiter != &nobodyWaits && len(m.queue) == 0 && !m.asked {
+		m.site.Lay(m.arbiter)
+		m.arbiter = &nobodyWaits
+	}
 }
 
 // A ballot is what one arbiter has said to our pending request.
@@ -138,7 +179,9 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
+	m.wake()
 	m.sayAll(dmutex.Request, m.site.Stamp())
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -153,7 +196,9 @@ func (m *Machine) Release() ([]dmutex.Message, error) {
 	if err := m.site.Release(); err != nil {
 		return nil, err
 	}
+	m.wake()
 	m.sayAll(dmutex.Release, r)
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -166,7 +211,9 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 		return nil, m.site.Refuse(msg, why)
 	}
 	m.site.Witness(max(msg.Attempt, msg.Clock), msg.Fence)
+	m.wake()
 	m.hear(msg.Kind, msg.From, about(msg))
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -453,7 +500,11 @@ func appendFlag(b []byte, name string, set bool) []byte {
 func (m *Machine) Clone() dmutex.Machine {
 	c := *m
 	c.site = m.site.Clone()
-	c.ballots = slices.Clone(m.ballots)
-	c.queue = slices.Clone(m.queue)
+	if m.requester != m.blank() {
+		c.requester = &requester{m.quorum, slices.Clone(m.ballots)}
+	}
+	if m.arbiter != &nobodyWaits {
+		c.arbiter = &arbiter{m.asked, slices.Clone(m.queue)}
+	}
 	return &c
 }

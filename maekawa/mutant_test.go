@@ -101,6 +101,7 @@ var eager = mutation{
 }
 
 func (m *Machine) dequeue(r dmutex.Stamp) {
+	m.wake()
 	m.queue = slices.DeleteFunc(m.queue, func(e entry) bool { return e.request == r })
 }
 
@@ -156,6 +157,7 @@ func TestMutants(t *testing.T) {
 				queue := msg.Kind == dmutex.Request && m.Phase() == dmutex.Held && m.vote.Clock == 0
 				if queue {
 					m.site.Witness(msg.Clock, msg.Fence)
+					m.wake()
 					m.insert(about(*msg), false)
 				}
 				return queue

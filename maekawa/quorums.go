@@ -13,8 +13,7 @@ import (
 // written row by row into a square, of which the last row may be short, and
 // each asks its row and its column, at most 2*ceil(sqrt N)-1 nodes with itself.
 func New(s dmutex.Start) (dmutex.Machine, error) {
-	members := slices.Sorted(slices.Values(s.Members))
-	m, err := newMachine(s, func(site dmutex.NodeID) []dmutex.NodeID { return rowAndColumn(members, site) })
+	m, err := newMachine(s, rowAndColumn)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +51,7 @@ func rowAndColumn(members []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID {
 // by several goroutines at once. What it returns is only read.
 func With(quorum func(site dmutex.NodeID) []dmutex.NodeID) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) {
-		m, err := newMachine(s, quorum)
+		m, err := newMachine(s, func(_ []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID { return quorum(site) })
 		if err != nil {
 			return nil, err
 		}
@@ -86,17 +85,17 @@ func (m *Machine) unlawful(site dmutex.NodeID, quorum []dmutex.NodeID) string {
 	return ""
 }
 
-func newMachine(s dmutex.Start, quorum func(site dmutex.NodeID) []dmutex.NodeID) (*Machine, error) {
+func newMachine(s dmutex.Start, quorum func(members []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID) (*Machine, error) {
 	site, err := dmutex.NewSite(s)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{
-		site:   site,
-		quorum: slices.Compact(slices.Sorted(slices.Values(quorum(s.Self)))),
-	}
-	m.ballots = make([]ballot, len(m.quorum))
-	if s.Holder != dmutex.None && slices.Contains(quorum(s.Holder), s.Self) {
+	m := &Machine{site: site, arbiter: &nobodyWaits}
+	m.requester = site.Common(func(*dmutex.Site) any {
+		asked := slices.Compact(slices.Sorted(slices.Values(quorum(site.Members(), s.Self))))
+		return &requester{asked, make([]ballot, len(asked))}
+	}).(*requester)
+	if s.Holder != dmutex.None && slices.Contains(quorum(site.Members(), s.Holder), s.Self) {
 		m.vote = dmutex.Stamp{Clock: dmutex.Carried, Node: s.Holder}
 	}
 	return m, nil

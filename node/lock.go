@@ -14,6 +14,7 @@ type shard struct {
 	node *Node
 
 	mu           sync.Mutex
+	shared       dmutex.Shared // by the machines
 	locks        table
 	spare        *line   // for the next lock that needs one
 	trying       *trial  // the TryAcquire whose request is being sent
@@ -109,7 +110,7 @@ func (s *shard) lock(hash uint64, name string) (*lock, error) {
 		return l, nil
 	}
 	start := s.node.start
-	start.Clock, start.Fence = s.clock, s.fence
+	start.Clock, start.Fence, start.Shared = s.clock, s.fence, &s.shared
 	machine, err := s.node.cfg.Algorithm(start)
 	if err != nil {
 		return nil, err

@@ -37,15 +37,11 @@ func Carvalho(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := plain.(*Machine)
-	return &carvalho{Machine: *m, kept: make([]bool, len(m.awaiting))}, nil
+	return &carvalho{*plain.(*Machine)}, nil
 }
 
 // carvalho is a Machine that keeps permissions.
-type carvalho struct {
-	Machine
-	kept []bool // by peer: its permission is ours, and we do not owe it a REPLY
-}
+type carvalho struct{ Machine }
 
 // Request implements [dmutex.Machine]. It asks those whose permission is
 // missing.
@@ -54,12 +50,14 @@ func (m *carvalho) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
+	m.wake()
 	for j := range m.kept {
 		if !m.kept[j] {
 			m.ask(j)
 		}
 	}
 	m.tryEnter()
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -76,6 +74,7 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.wake()
 	kept := m.kept[j]
 	switch {
 	case msg.Kind == dmutex.Request:
@@ -83,13 +82,15 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	case msg.Kind == dmutex.Reply && m.awaiting[j] && msg.Attempt == m.site.Stamp().Clock:
 		kept = m.deferred[j] == 0
 	}
-	if _, err := m.Machine.Handle(msg); err != nil {
+	if err := m.hear(j, msg); err != nil {
+		m.rest()
 		return nil, err
 	}
 	m.kept[j] = kept
 	if msg.Kind == dmutex.Request && m.site.Pending() && !m.awaiting[j] && m.deferred[j] == 0 {
 		m.ask(j)
 	}
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -122,5 +123,5 @@ func (m *carvalho) AppendText(b []byte) ([]byte, error) {
 
 // Clone returns an independent copy.
 func (m *carvalho) Clone() dmutex.Machine {
-	return &carvalho{Machine: *m.Machine.Clone().(*Machine), kept: slices.Clone(m.kept)}
+	return &carvalho{*m.Machine.Clone().(*Machine)}
 }

@@ -63,6 +63,7 @@ func answer(defers func(m *Machine, theirs dmutex.Stamp) bool, moves bool) handl
 			m.site.Witness(msg.Attempt, msg.Fence)
 		}
 		if defers(m, dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
+			m.wake()
 			m.deferred[j] = msg.Attempt
 		} else {
 			m.site.Send(dmutex.Reply, msg.From, msg.Attempt)

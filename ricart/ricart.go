@@ -45,10 +45,69 @@ import (
 // Machine is one lock at one node. It implements [dmutex.Machine],
 // [dmutex.Forgetter] and [dmutex.Waiter].
 type Machine struct {
-	site     dmutex.Site
+	site dmutex.Site
+	*replies
+}
+
+// replies are those that are due, to us and from us. A machine that owes and
+// awaits none has one of its blanks for it, which is not written.
+type replies struct {
 	awaiting []bool   // by peer: its REPLY is still missing
 	missing  int      // how many are
 	deferred []uint64 // by peer: the time of its REQUEST that we shall answer when we leave; 0 if none
+	kept     []bool   // by peer: its permission is ours, and we do not owe it a REPLY; see [Carvalho]
+}
+
+func newReplies(n int) *replies {
+	return &replies{awaiting: make([]bool, n), deferred: make([]uint64, n), kept: make([]bool, n)}
+}
+
+// blanks are the replies of all machines at rest, with no permission kept and
+// with all.
+type blanks struct{ none, all *replies }
+
+func newBlanks(s *dmutex.Site) any {
+	n := len(s.Peers())
+	b := &blanks{newReplies(n), newReplies(n)}
+	for j := range n {
+		b.all.kept[j] = true
+	}
+	return b
+}
+
+func (m *Machine) blanks() *blanks { return m.site.Common(newBlanks).(*blanks) }
+
+func (m *Machine) rests() bool { return m.replies == m.blanks().none || m.replies == m.blanks().all }
+
+// wake gives the machine replies to write to, if it has a blank.
+func (m *Machine) wake() {
+	if !m.rests() {
+		return
+	}
+	r := dmutex.Take[replies](&m.site)
+	if r == nil {
+		r = newReplies(len(m.kept))
+	}
+	copy(r.kept, m.kept)
+	m.replies = r
+}
+
+// rest lays the replies aside if they say no more than a blank does.
+func (m *Machine) rest() {
+	if m.rests() || m.missing > 0 || slices.ContainsFunc(m.deferred, func(t uint64) bool { return t != 0 }) {
+		return
+	}
+	r := m.replies
+	switch {
+	case !slices.Contains(m.kept, true):
+		m.replies = m.blanks().none
+	case !slices.Contains(m.kept, false):
+		m.replies = m.blanks().all
+	default:
+		return
+	}
+	clear(r.awaiting)
+	m.site.Lay(r)
 }
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
@@ -58,8 +117,9 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := len(site.Peers())
-	return &Machine{site: site, awaiting: make([]bool, n), deferred: make([]uint64, n)}, nil
+	m := &Machine{site: site}
+	m.replies = m.blanks().none
+	return m, nil
 }
 
 // Request implements [dmutex.Machine].
@@ -68,12 +128,14 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
+	m.wake()
 	for j, peer := range m.site.Peers() {
 		m.awaiting[j] = true
 		m.site.Send(dmutex.Request, peer, m.site.Stamp().Clock)
 	}
 	m.missing = len(m.awaiting)
 	m.tryEnter()
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -88,6 +150,7 @@ func (m *Machine) Release() ([]dmutex.Message, error) {
 		return nil, err
 	}
 	m.leave()
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -97,18 +160,28 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.wake()
+	err = m.hear(j, msg)
+	m.rest()
+	if err != nil {
+		return nil, err
+	}
+	return m.site.Out(), nil
+}
+
+func (m *Machine) hear(j int, msg dmutex.Message) error {
 	switch msg.Kind {
 	case dmutex.Request:
 		m.request(j, msg)
 	case dmutex.Reply:
 		if msg.Attempt > m.site.Clock() {
-			return nil, m.site.Refuse(msg, "it answers a request that was never made")
+			return m.site.Refuse(msg, "it answers a request that was never made")
 		}
 		m.reply(j, msg)
 	default:
-		return nil, m.site.Refuse(msg, "Ricart-Agrawala has no such message")
+		return m.site.Refuse(msg, "Ricart-Agrawala has no such message")
 	}
-	return m.site.Out(), nil
+	return nil
 }
 
 // request answers a peer's REQUEST now or when we leave.
@@ -197,10 +270,9 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 
 // Clone returns an independent copy.
 func (m *Machine) Clone() dmutex.Machine {
-	return &Machine{
-		site:     m.site.Clone(),
-		awaiting: slices.Clone(m.awaiting),
-		missing:  m.missing,
-		deferred: slices.Clone(m.deferred),
+	c := &Machine{m.site.Clone(), m.replies}
+	if !m.rests() {
+		c.replies = &replies{slices.Clone(m.awaiting), m.missing, slices.Clone(m.deferred), slices.Clone(m.kept)}
 	}
+	return c
 }

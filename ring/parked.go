@@ -11,9 +11,16 @@ import (
 // [dmutex.Machine], [dmutex.Keeper] and [dmutex.Waiter].
 type Machine struct {
 	seat
-	wanters []dmutex.NodeID  // ascending; empty without the token
-	name    [1]dmutex.NodeID // room for the name in the WANT that we send
+	*crowd
 }
+
+// A crowd is those who want the token. A machine where there are none has the
+// empty one for it, which is not written.
+type crowd struct {
+	wanters []dmutex.NodeID // ascending; empty without the token
+}
+
+var nobody crowd
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
 // holds. The ring goes up through the members and from the highest to the
@@ -35,7 +42,17 @@ func newMachine(s dmutex.Start, order []dmutex.NodeID) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Machine{seat: t, wanters: make([]dmutex.NodeID, 0, len(order))}, nil
+	return &Machine{t, &nobody}, nil
+}
+
+// wake gives the machine a crowd to write to, if it has the empty one.
+func (m *Machine) wake() {
+	if m.crowd != &nobody {
+		return
+	}
+	if m.crowd = dmutex.Take[crowd](&m.site); m.crowd == nil {
+		m.crowd = &crowd{make([]dmutex.NodeID, 0, len(m.order))}
+	}
 }
 
 // Request implements [dmutex.Machine].
@@ -115,6 +132,7 @@ func (m *Machine) want(msg dmutex.Message) {
 	switch {
 	case node == m.site.Self():
 	case m.token:
+		m.wake()
 		if i, noted := slices.BinarySearch(m.wanters, node); !noted {
 			m.wanters = slices.Insert(m.wanters, i, node)
 		}
@@ -125,12 +143,13 @@ func (m *Machine) want(msg dmutex.Message) {
 }
 
 func (m *Machine) sendWant(node dmutex.NodeID, attempt uint64) {
-	m.name[0] = node
-	m.site.Send(dmutex.Request, m.after, attempt).Nodes = m.name[:]
+	i := slices.Index(m.order, node)
+	m.site.Send(dmutex.Request, m.after, attempt).Nodes = m.order[i : i+1 : i+1]
 }
 
 // takeToken enters, rests the token here, or passes it on.
 func (m *Machine) takeToken(msg dmutex.Message) {
+	m.wake()
 	for _, node := range msg.Nodes {
 		if node != m.site.Self() {
 			m.wanters = append(m.wanters, node)
@@ -140,11 +159,16 @@ func (m *Machine) takeToken(msg dmutex.Message) {
 	m.passIfWanted()
 }
 
-// passIfWanted passes a token that is not in use here to those who want it.
+// passIfWanted passes a token that is not in use here to those who want it. It
+// lays an empty crowd aside.
 func (m *Machine) passIfWanted() {
 	if m.rests() && len(m.wanters) > 0 {
 		m.pass().Nodes = m.wanters
 		m.wanters = m.wanters[:0]
+	}
+	if m.crowd != &nobody && len(m.wanters) == 0 {
+		m.site.Lay(m.crowd)
+		m.crowd = &nobody
 	}
 }
 
@@ -176,9 +200,9 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 
 // Clone returns an independent copy.
 func (m *Machine) Clone() dmutex.Machine {
-	return &Machine{
-		seat:    m.clone(),
-		wanters: append(make([]dmutex.NodeID, 0, cap(m.wanters)), m.wanters...),
-		name:    m.name,
+	c := &Machine{m.clone(), m.crowd}
+	if m.crowd != &nobody {
+		c.crowd = &crowd{append(make([]dmutex.NodeID, 0, cap(m.wanters)), m.wanters...)}
 	}
+	return c
 }

@@ -49,11 +49,17 @@ import (
 
 // A seat is one node's place in the ring, and the token if it is there.
 type seat struct {
-	site   dmutex.Site
-	before dmutex.NodeID // the node from which the token comes; this node itself if it is alone
-	after  dmutex.NodeID // the node to which the token goes
-	first  bool          // the token of a fresh group begins here
-	token  bool
+	site dmutex.Site
+	*place
+	token bool
+}
+
+// A place is where a node is in the ring. It never changes; all locks share it.
+type place struct {
+	before dmutex.NodeID   // the node from which the token comes; this node itself if it is alone
+	after  dmutex.NodeID   // the node to which the token goes
+	first  bool            // the token of a fresh group begins here
+	order  []dmutex.NodeID // of all nodes
 }
 
 // newSeat places a node in a ring of the given order.
@@ -65,13 +71,11 @@ func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
 	if !slices.Equal(ascending(order), ascending(s.Members)) {
 		return seat{}, dmutex.Misuse("the order of the ring must name each of Start.Members once")
 	}
-	n, i := len(order), slices.Index(order, s.Self)
-	t := seat{
-		site:   site,
-		before: order[(i+n-1)%n],
-		after:  order[(i+1)%n],
-		first:  i == 0,
-	}
+	t := seat{site: site}
+	t.place = site.Common(func(*dmutex.Site) any {
+		n, i := len(order), slices.Index(order, s.Self)
+		return &place{order[(i+n-1)%n], order[(i+1)%n], i == 0, slices.Clone(order)}
+	}).(*place)
 	t.token = s.Holder == s.Self || s.Holder == dmutex.None && t.first
 	return t, nil
 }

@@ -64,15 +64,62 @@ import (
 // Machine is one lock at one node. It implements [dmutex.Machine],
 // [dmutex.Keeper] and [dmutex.Waiter].
 type Machine struct {
-	site    dmutex.Site
-	members []dmutex.NodeID // ascending; never written after birth: clones share it
-	me      int             // our place in it
-	rn      []uint64        // RN, by member
+	site dmutex.Site
+	rn   []uint64 // RN, by member
+	*privilege
+}
 
-	// The token. If it is elsewhere, ln is room for its numbers and q is empty.
+// A privilege is the token, or room for it. Between two inputs a machine has one
+// of its own only if the token is here and has something to tell; else it has
+// elsewhere or quiet for it, which are not written.
+type privilege struct {
 	token bool
 	ln    []uint64        // LN, by member
-	q     []dmutex.NodeID // Q
+	q     []dmutex.NodeID // Q; empty if the token is elsewhere
+}
+
+var (
+	elsewhere = privilege{}            // the token is not here
+	quiet     = privilege{token: true} // it is, Q is empty, and LN is what RN is
+)
+
+// wake gives the machine a privilege to write to.
+func (m *Machine) wake() {
+	was := m.privilege
+	if was != &elsewhere && was != &quiet {
+		return
+	}
+	if m.privilege = dmutex.Take[privilege](&m.site); m.privilege == nil {
+		n := len(m.rn)
+		m.privilege = &privilege{ln: make([]uint64, n), q: make([]dmutex.NodeID, 0, n)}
+	}
+	m.token = was.token
+	copy(m.ln, m.rn)
+	m.q = m.q[:0]
+}
+
+// rest lays the privilege aside if nothing would be lost.
+func (m *Machine) rest() {
+	p := m.privilege
+	switch {
+	case p == &elsewhere || p == &quiet:
+		return
+	case !m.token:
+		m.privilege = &elsewhere
+	case len(m.q) == 0 && slices.Equal(m.ln, m.rn):
+		m.privilege = &quiet
+	default:
+		return
+	}
+	m.site.Lay(p)
+}
+
+// served returns LN, if the token is here.
+func (m *Machine) served() []uint64 {
+	if m.privilege == &quiet {
+		return m.rn
+	}
+	return m.ln
 }
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
@@ -100,30 +147,23 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := len(s.Members)
-	m := &Machine{
-		site:    site,
-		members: slices.Sorted(slices.Values(s.Members)),
-		rn:      make([]uint64, n),
-		ln:      make([]uint64, n),
-		q:       make([]dmutex.NodeID, 0, n),
-	}
-	m.me = m.place(s.Self)
-	m.rn[m.me] = site.Stamp().Clock
-	m.ln[m.me] = m.rn[m.me]
+	m := &Machine{site: site, rn: make([]uint64, len(s.Members)), privilege: &elsewhere}
+	m.rn[site.Place()] = site.Stamp().Clock
 	switch {
 	case s.Holder != dmutex.None:
 		first = s.Holder
 	case first == dmutex.None:
-		first = m.members[0]
+		first = site.Members()[0]
 	}
-	m.token = first == s.Self
+	if first == s.Self {
+		m.privilege = &quiet
+	}
 	return m, nil
 }
 
-// place returns where a node stands in members, and -1 if it is none.
+// place returns where a node stands among the members, and -1 if it is none.
 func (m *Machine) place(node dmutex.NodeID) int {
-	i, found := slices.BinarySearch(m.members, node)
+	i, found := slices.BinarySearch(m.site.Members(), node)
 	if !found {
 		return -1
 	}
@@ -136,15 +176,18 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
-	m.rn[m.me] = m.site.Stamp().Clock
+	m.wake()
+	me := m.site.Place()
+	m.rn[me] = m.site.Stamp().Clock
 	if m.token {
-		m.ln[m.me] = m.rn[m.me]
+		m.ln[me] = m.rn[me]
 		m.site.Enter()
-		return nil, nil
+	} else {
+		for _, peer := range m.site.Peers() {
+			m.site.Send(dmutex.Request, peer, m.rn[me])
+		}
 	}
-	for _, peer := range m.site.Peers() {
-		m.site.Send(dmutex.Request, peer, m.rn[m.me])
-	}
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -158,7 +201,9 @@ func (m *Machine) Release() ([]dmutex.Message, error) {
 	if err := m.site.Release(); err != nil {
 		return nil, err
 	}
+	m.wake()
 	m.handOn()
+	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -167,17 +212,25 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.site.Check(msg); err != nil {
 		return nil, err
 	}
+	m.wake()
+	err := m.hear(msg)
+	m.rest()
+	if err != nil {
+		return nil, err
+	}
+	return m.site.Out(), nil
+}
+
+func (m *Machine) hear(msg dmutex.Message) error {
 	switch msg.Kind {
 	case dmutex.Request:
 		m.request(msg)
 	case dmutex.Token:
-		if err := m.take(msg); err != nil {
-			return nil, err
-		}
+		return m.take(msg)
 	default:
-		return nil, m.site.Refuse(msg, "Suzuki-Kasami has no such message")
+		return m.site.Refuse(msg, "Suzuki-Kasami has no such message")
 	}
-	return m.site.Out(), nil
+	return nil
 }
 
 // request notes a peer's REQUEST. An idle token goes to it at once, unless it
@@ -194,16 +247,17 @@ func (m *Machine) request(msg dmutex.Message) {
 // take takes the TOKEN and enters, if it serves our present request. For a
 // withdrawn one the critical section is empty.
 func (m *Machine) take(msg dmutex.Message) error {
+	me := m.site.Place()
 	switch {
 	case msg.Attempt == 0:
 		return m.site.Refuse(msg, "it names no request")
 	case msg.Attempt > m.site.Clock():
 		return m.site.Refuse(msg, "it serves a request that was never made")
-	case !m.site.Pending() || msg.Attempt != m.rn[m.me]:
+	case !m.site.Pending() || msg.Attempt != m.rn[me]:
 		return nil // repeated
-	case len(msg.Numbers) != len(m.members):
+	case len(msg.Numbers) != len(m.rn):
 		return m.site.Refuse(msg, "LN has not one number for each member")
-	case msg.Numbers[m.me] != msg.Attempt:
+	case msg.Numbers[me] != msg.Attempt:
 		return m.site.Refuse(msg, "by LN it serves another request")
 	}
 	for i, node := range msg.Nodes {
@@ -224,10 +278,11 @@ func (m *Machine) take(msg dmutex.Message) error {
 // handOn puts those with a new request into Q, and sends the token to its head
 // if there is one.
 func (m *Machine) handOn() {
-	for i := 1; i < len(m.members); i++ {
-		if j := (m.me + i) % len(m.members); m.rn[j] > m.ln[j] {
+	members := m.site.Members()
+	for i := 1; i < len(members); i++ {
+		if j := (m.site.Place() + i) % len(members); m.rn[j] > m.ln[j] {
 			m.ln[j] = m.rn[j]
-			m.q = append(m.q, m.members[j])
+			m.q = append(m.q, members[j])
 		}
 	}
 	if len(m.q) == 0 {
@@ -277,7 +332,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b, err := m.site.AppendText(append(b, "suzukikasami "...))
 	b = appendNumbers(b, " rn=", m.rn)
 	if m.token {
-		b = appendNumbers(b, " token ln=", m.ln)
+		b = appendNumbers(b, " token ln=", m.served())
 		b = appendNumbers(b, " q=", m.q)
 	}
 	return b, err
@@ -299,7 +354,9 @@ func appendNumbers[T ~uint64](b []byte, name string, numbers []T) []byte {
 func (m *Machine) Clone() dmutex.Machine {
 	c := *m
 	c.site = m.site.Clone()
-	c.rn, c.ln = slices.Clone(m.rn), slices.Clone(m.ln)
-	c.q = append(make([]dmutex.NodeID, 0, cap(m.q)), m.q...)
+	c.rn = slices.Clone(m.rn)
+	if m.privilege != &elsewhere && m.privilege != &quiet {
+		c.privilege = &privilege{m.token, slices.Clone(m.ln), append(make([]dmutex.NodeID, 0, cap(m.q)), m.q...)}
+	}
 	return &c
 }

@@ -29,7 +29,7 @@ var lawful = machinetest.Probe[*Machine]{
 			return nil, dmutex.Misuse("a node is in without the token")
 		case !m.token && len(m.q) > 0:
 			return nil, dmutex.Misuse("Q is not with the token")
-		case m.token && m.ln[m.me] != m.rn[m.me]:
+		case m.token && m.served()[m.site.Place()] != m.rn[m.site.Place()]:
 			return nil, dmutex.Misuse("the holder's own request is not in LN")
 		case m.token && m.site.Phase() == dmutex.Idle && len(m.q) > 0:
 			return nil, dmutex.Misuse("an idle token is wanted")
