@@ -123,6 +123,8 @@ func TestImports(t *testing.T) {
 
 // The pure rooms reach nothing that has to do with time, chance, other
 // goroutines or the world, not even through others.
+//
+// LESSONS L55, L56.
 func TestPureImports(t *testing.T) {
 	for _, pkg := range purePackages(t) {
 		for _, line := range goList(t, "-deps", pkg) {
@@ -157,6 +159,8 @@ func purePackages(t *testing.T) (pure []string) {
 }
 
 // The pure rooms start no goroutine, have no channel, and range over no map.
+//
+// LESSONS L29.
 func TestPureCode(t *testing.T) {
 	pure := purePackages(t)
 	exports := make(map[string]string)

@@ -43,6 +43,7 @@ func TestGateGoesOnFromStored(t *testing.T) {
 	require.NoError(t, g.Admit(7))
 }
 
+// LESSONS L46: a write runs if its fence passes, and only then.
 func TestGateDo(t *testing.T) {
 	var g fence.Gate
 	mine := errors.New("mine")

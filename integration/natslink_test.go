@@ -71,6 +71,7 @@ func open(t testing.TB) *server.Server { return startNATS(t, server.Options{Port
 
 func anybody(dmutex.NodeID) []nats.Option { return nil }
 
+// LESSONS L57, L58, L80: a server without JetStream is all that it takes.
 func TestNATSLink(t *testing.T) {
 	dmutextest.TestLink(t, natsLinks(open, anybody))
 }

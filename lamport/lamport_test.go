@@ -97,6 +97,8 @@ func TestPaperCount(t *testing.T) {
 // "(II) Different requests for the resource must be granted in the order in
 // which they are made", that is by their stamps. The explorer checks it if it
 // takes these for the fences.
+//
+// LESSONS L51.
 func TestPaperOrder(t *testing.T) {
 	stamps := machinetest.Probe[*Machine]{Fence: func(m *Machine) uint64 {
 		return m.site.Stamp().Clock<<8 | uint64(m.site.Self())

@@ -34,6 +34,7 @@ func TestRowAndColumn(t *testing.T) {
 		rowAndColumn([]dmutex.NodeID{10, 20, 30, 40, 50, 60, 70}, 40))
 }
 
+// LESSONS L60: quorums that need not meet are refused.
 func TestWithRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -73,7 +73,8 @@ func TestCloseAmidRequest(t *testing.T) {
 	})
 }
 
-// A Close does not wait for locks that it has nothing to do with any more.
+// LESSONS L19: a Close does not wait for locks that it has nothing to do with
+// any more.
 func TestCloseAfterCancel(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -139,8 +140,8 @@ func TestLeftWhileOthersWait(t *testing.T) {
 	}
 }
 
-// A client of the central coordinator that closes while it waits costs nobody
-// the lock, also when another has left before.
+// LESSONS L53: a client of the coordinator that closes while it waits costs
+// nobody the lock, also when another has left before.
 func TestClientsLeaveOneByOne(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(5)
@@ -213,7 +214,7 @@ func TestTimeIsRemembered(t *testing.T) {
 	})
 }
 
-// A grant that meets the end of its wait is given back.
+// LESSONS L3, L20, L23: a grant that meets the end of its wait is given back.
 func TestGrantMeetsCancel(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the waiter runs when both have happened
 	each(t, func(t *testing.T, g *group) {

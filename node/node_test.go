@@ -136,6 +136,8 @@ func (g *group) acquireLater(ctx context.Context, id dmutex.NodeID, name string)
 	return c
 }
 
+// LESSONS L2, L45: one is inside at a time, and every grant has a higher fence
+// than the one before.
 func TestExclusionAndFences(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -237,14 +239,18 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// LESSONS L35, L43, L50: the deadline of the context is the only one, and it is
+// that of the wait.
 func TestDeadline(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
 		held := g.acquire(1, "x")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
+		before := time.Now()
 		_, err := g.mutex(2, "x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(before))
 		require.NoError(t, held.Err(), "the wait's deadline is not the hold's")
 		require.NoError(t, held.Release())
 	})
@@ -268,6 +274,8 @@ func TestAcquireAfterCancel(t *testing.T) {
 	})
 }
 
+// LESSONS L36, L43, L44: a free lock is taken at once, and a busy one is said to
+// be.
 func TestTryAcquire(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -345,6 +353,7 @@ func TestReleaseIsIdempotent(t *testing.T) {
 
 type key struct{}
 
+// LESSONS L16, L33: the handle's context ends with the hold and says why.
 func TestHeldContext(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
@@ -394,6 +403,8 @@ func TestDo(t *testing.T) {
 	})
 }
 
+// LESSONS L1, L5, L16: whoever works under a lock that is lost has a context
+// that ends, and says by what.
 func TestDoLosesTheLock(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)
@@ -408,6 +419,9 @@ func TestDoLosesTheLock(t *testing.T) {
 	})
 }
 
+// LESSONS L1, L7, L10, L22, L26, L27, L31: a node that closes tells its
+// holders, by name of the reason, and those that wait; and nothing of it stands
+// in the others' way.
 func TestClose(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -454,7 +468,7 @@ func TestCloseGivesUp(t *testing.T) {
 	})
 }
 
-// Everybody may leave at once.
+// LESSONS L31: everybody may leave at once.
 func TestCloseTogether(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(5)
@@ -543,9 +557,9 @@ func TestLeftBeforeAsked(t *testing.T) {
 	})
 }
 
-// LESSONS L59, L61, L68; a static group that meets a restarted member fails
-// closed: nothing is granted, by the old or the new life, what is held stays
-// held, and the error names the peer.
+// LESSONS L11, L22, L59, L61, L68; a static group that meets a restarted member
+// fails closed: nothing is granted, by the old or the new life, what is held
+// stays held, and the error names the peer.
 func TestRestart(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -617,7 +631,8 @@ func TestRestartOfAll(t *testing.T) {
 	})
 }
 
-// The members may start in any order; Acquire waits for them and says for whom.
+// LESSONS L52: the members may start in any order; Acquire waits for them and
+// says for whom.
 func TestReady(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{3, 1, 2}
@@ -637,7 +652,7 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// Nodes that do not mean the same group do not meet.
+// LESSONS L60, L62: nodes that do not mean the same group do not meet.
 func TestStrangers(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -840,8 +855,8 @@ func TestManyNames(t *testing.T) {
 	})
 }
 
-// Too much for one peer is refused before anything is changed, and works again
-// when the peer is back.
+// LESSONS L32: too much for one peer is refused before anything is changed, and
+// works again when the peer is back.
 func TestOverflow(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -869,7 +884,7 @@ func TestOverflow(t *testing.T) {
 	})
 }
 
-// A partition costs time and nothing else.
+// LESSONS L18, L24, L63, L64, L65: a partition costs time and nothing else.
 func TestPartition(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -894,9 +909,10 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// The main job under a bad network: nobody overlaps, fences rise, whoever does
-// not cancel is served, and nothing is left behind. It lasts 20 seconds of the
-// bubble's time, and with DMUTEX_LONG=1 half an hour.
+// LESSONS L19, L25, L80: the main job under a bad network: nobody overlaps,
+// fences rise, whoever does not cancel is served, and nothing is left behind.
+// It lasts 20 seconds of the bubble's time, and with DMUTEX_LONG=1 half an
+// hour.
 func TestSoak(t *testing.T) {
 	length := 20 * time.Second
 	if os.Getenv("DMUTEX_LONG") != "" {

@@ -11,6 +11,8 @@ import (
 
 // The two examples of the lecture notes, and the other offences, each with its
 // law, the places of the offenders, and what the message says.
+//
+// LESSONS L60.
 func TestNewRefuses(t *testing.T) {
 	for _, c := range []struct {
 		quorums       [][]int

@@ -23,6 +23,8 @@ var (
 // entry costs 2(N-1) messages in every run; a request that is withdrawn costs
 // the same, and one that is taken up again nothing, so runs with cancels may
 // cost less. DMUTEX_LONG=1 adds the large groups.
+//
+// LESSONS L81.
 func TestExplore(t *testing.T) {
 	for _, tt := range []struct {
 		nodes             int

@@ -74,6 +74,8 @@ func answer(defers func(m *Machine, theirs dmutex.Stamp) bool, moves bool) handl
 
 // Every rule is needed: without it something goes wrong, and the shortest run
 // that shows it is in testdata.
+//
+// LESSONS L81.
 func TestMutants(t *testing.T) {
 	held := func(m *Machine) bool { return m.site.Phase() == dmutex.Held }
 	for _, tt := range []struct {
@@ -193,6 +195,8 @@ func TestMutants(t *testing.T) {
 // It is the attempt numbers that make cancelling safe: with them a node may
 // even leave the protocol at once; without them it may not, see no-attempt.
 // And as long as nobody leaves the protocol, they are not missed.
+//
+// LESSONS L17, L25.
 func TestAttemptNumbers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -32,6 +32,8 @@ func TestMessages(t *testing.T) {
 // priority into the critical section." (Ricart and Agrawala, abstract.) In the
 // order of the grants the requests' stamps rise: the explorer checks it if it
 // takes them for the fences.
+//
+// LESSONS L51.
 func TestGrantsFollowStamps(t *testing.T) {
 	r, err := dmutextest.Explore(dmutextest.Config{
 		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex/fence"
 )
 
+// LESSONS L2, L12, L46: the whole story, as main tells it.
 func Example_pausedHolderIsRefused() {
 	main()
 	// Output:

@@ -141,6 +141,8 @@ func TestRefusedConfig(t *testing.T) {
 	}
 }
 
+// LESSONS L68: a peer that restarts is another peer: what its former life said
+// or was told has no place in the new one.
 func TestRestart(t *testing.T) {
 	p := newPair(t)
 	p.send(p.a, "one")
@@ -249,6 +251,8 @@ func TestWindow(t *testing.T) {
 
 // TestBackOff: while nothing is heard, the oldest frame alone is repeated, and
 // ever more rarely.
+//
+// LESSONS L54.
 func TestBackOff(t *testing.T) {
 	p := meet(t)
 	p.send(p.a, "one")
@@ -281,6 +285,7 @@ func TestBackOff(t *testing.T) {
 	require.Less(t, p.a.Stats().Timeout, int64(30*millisecond))
 }
 
+// LESSONS L69: the timer follows the network.
 func TestRoundTripIsMeasured(t *testing.T) {
 	p := newPair(t)
 	const oneWay = 50 * millisecond

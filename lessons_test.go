@@ -1,0 +1,62 @@
+package dmutex_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The table of docs/lessons.md has every row, and each says how it is kept: by
+// tests, which exist and cite the row, or not yet.
+func TestLessons(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("docs", "lessons.md"))
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| L(\d+) \| .+ \| .+ \| (.+) \|$`).FindAllSubmatch(text, -1)
+	require.Len(t, rows, 81)
+	test := regexp.MustCompile("`([a-z/]+)\\.((?:Test|Example|Fuzz)\\w*)`")
+	for i, row := range rows {
+		name, kept := "L"+string(row[1]), string(row[2])
+		require.Equal(t, "L"+strconv.Itoa(i+1), name)
+		tests := test.FindAllStringSubmatch(kept, -1)
+		if len(tests) == 0 {
+			require.Regexp(t, `\*\*(waits for views|waits for leases|not built)\*\*`, kept, name)
+		}
+		for _, match := range tests {
+			doc, found := testsOf(t, match[1])[match[2]]
+			if !found {
+				t.Errorf("%s names %s, which is not there", name, match[0])
+			} else if !regexp.MustCompile(`\b` + name + `\b`).MatchString(doc) {
+				t.Errorf("%s names %s, whose comment does not cite it", name, match[0])
+			}
+		}
+	}
+}
+
+// testsOf returns the comments of a package's test functions.
+func testsOf(t *testing.T, pkg string) map[string]string {
+	t.Helper()
+	dir := filepath.FromSlash(pkg)
+	if pkg == "dmutex" {
+		dir = "."
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	require.NoError(t, err)
+	docs := make(map[string]string)
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				docs[f.Name.Name] = f.Doc.Text()
+			}
+		}
+	}
+	return docs
+}
