@@ -136,13 +136,13 @@ func TestHandleOwns(t *testing.T) {
 type spyLink struct {
 	transport.Link
 	sent  *atomic.Int64
-	stuck chan struct{} // nil while all is well; Send waits until it is closed
+	stuck atomic.Pointer[chan struct{}] // nil while all is well; Send waits until it is closed
 }
 
 func (l *spyLink) Send(to dmutex.NodeID, frame []byte) error {
 	l.sent.Add(1)
-	if l.stuck != nil {
-		<-l.stuck
+	if stuck := l.stuck.Load(); stuck != nil {
+		<-*stuck
 	}
 	return l.Link.Send(to, frame)
 }
@@ -175,7 +175,7 @@ func TestHandleDoesNotWait(t *testing.T) {
 		waiting := g.acquireLater(t.Context(), 2, "y")
 		time.Sleep(time.Second)
 		stuck := make(chan struct{})
-		links[0].stuck = stuck
+		links[0].stuck.Store(&stuck)
 		released := make(chan error)
 		go func() { released <- other.Release() }()
 		synctest.Wait() // it is in Send
