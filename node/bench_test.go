@@ -14,6 +14,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
@@ -147,5 +148,37 @@ func benchmarkRaw(b *testing.B, peers int) {
 		for range conns {
 			<-answers
 		}
+	}
+}
+
+// BenchmarkObserver is an Acquire and a Release that need no message: with
+// nobody to tell, and with an Observer.
+func BenchmarkObserver(b *testing.B) {
+	var told int
+	for _, tc := range []struct {
+		name string
+		*node.Observer
+	}{
+		{"nil", nil},
+		{"told", &node.Observer{Wait: func(node.Wait) { told++ }, Hold: func(node.Hold) { told++ }}},
+	} {
+		b.Run(tc.name, func(b *testing.B) {
+			net, err := memlink.New(memlink.Config{})
+			require.NoError(b, err)
+			n, err := node.Open(b.Context(), node.Config{
+				Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: net.Link(1), Observer: tc.Observer,
+			})
+			require.NoError(b, err)
+			defer n.Close(b.Context())
+			m := n.Mutex("x")
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := m.Acquire(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				h.Release()
+			}
+		})
 	}
 }

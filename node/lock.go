@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/trace"
@@ -48,11 +49,16 @@ type lock struct {
 type line struct {
 	waiters []waiter // first come, first served
 	broken  error    // why this lock is stopped at this node
+
+	// For an Observer, for which the line stays until the lock is Idle.
+	messages int   // sent and received since the request
+	freed    int64 // when the last hold ended, if somebody was waiting and is still; else 0
 }
 
 // A waiter is a handle that is not granted yet.
 type waiter struct {
 	held  *Held
+	told  *Wait         // for an Observer; else nil
 	ready chan struct{} // closed when the wait is over; nil while it may be over at once
 }
 
@@ -92,9 +98,13 @@ func (l *lock) needLine() *line {
 
 // dropLine takes the line away when there is nothing in it.
 func (l *lock) dropLine() {
-	if l.line == nil || len(l.line.waiters) > 0 || l.line.broken != nil {
+	switch {
+	case l.line == nil || len(l.line.waiters) > 0 || l.line.broken != nil:
+		return
+	case l.shard.node.cfg.Observer != nil && l.machine.Phase() != dmutex.Idle:
 		return
 	}
+	l.line.freed = 0
 	if cap(l.line.waiters) <= keepWaiters {
 		l.shard.spare = l.line
 	}
@@ -146,13 +156,16 @@ func (s *shard) handle(hash uint64, name []byte, m trace.Message) {
 		return
 	}
 	s.received[m.Kind]++
+	if l.line != nil {
+		l.line.messages++
+	}
 	l.send(trace.Handle, m, out)
 	l.settle()
 }
 
 // join makes h a waiter, and grants to it at once if that needs no answer. If
 // not, ready will be closed when the wait is over.
-func (l *lock) join(h *Held, trying *trial) (ready <-chan struct{}, err error) {
+func (l *lock) join(h *Held, told *Wait, trying *trial) (ready <-chan struct{}, err error) {
 	s := l.shard
 	if reason := s.node.downReason(); reason != nil {
 		return nil, reason
@@ -163,7 +176,7 @@ func (l *lock) join(h *Held, trying *trial) (ready <-chan struct{}, err error) {
 	h.lock, h.since = l, s.node.now()
 	h.over.Store(&errPending)
 	line := l.needLine()
-	line.waiters = append(line.waiters, waiter{held: h})
+	line.waiters = append(line.waiters, waiter{held: h, told: told})
 	s.trying = trying
 	l.settle()
 	s.trying = nil
@@ -211,10 +224,12 @@ func (l *lock) withdrawn() bool {
 	return ok && p.Pending() && p.Phase() == dmutex.Idle
 }
 
-// release ends the present grant, for the reason given. (Nobody has the handle
-// of a grant that came while the node went down.)
-func (l *lock) release(reason *error) {
+// release ends the present grant, for the reason given, and returns what an
+// Observer is to be told. (Nobody has the handle of a grant that came while the
+// node went down.)
+func (l *lock) release(reason *error) (hold Hold) {
 	if l.held != nil {
+		hold = l.held.observe(*reason)
 		l.held.end(reason)
 		l.held = nil
 	}
@@ -223,7 +238,14 @@ func (l *lock) release(reason *error) {
 		panic("node: " + err.Error()) // only called while Held
 	}
 	l.send(trace.Release, trace.Message{}, out)
+	if l.line != nil {
+		hold.Messages = l.line.messages
+		if len(l.line.waiters) > 0 {
+			l.line.freed = l.shard.node.now()
+		}
+	}
 	l.settle()
+	return hold
 }
 
 // settle follows the machine after every input. It is the one place where a
@@ -243,6 +265,7 @@ func (l *lock) settle() {
 			l.request()
 		}
 	}
+	l.dropLine()
 	l.rest()
 }
 
@@ -255,6 +278,9 @@ func (l *lock) grant() {
 	if w.ready != nil { // it did wait
 		h.since = l.shard.node.now()
 	}
+	if w.told != nil && l.line.freed != 0 {
+		w.told.Handoff, l.line.freed = time.Duration(max(h.since-l.line.freed, 1)), 0
+	}
 	w.become(nil)
 }
 
@@ -264,6 +290,7 @@ func (l *lock) request() {
 		l.fail(err)
 		return
 	}
+	l.line.messages = 0
 	out, err := l.machine.Request()
 	if err != nil {
 		l.refused(trace.Request, trace.Message{}, err)
@@ -299,6 +326,9 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 		}
 		if failed == nil {
 			l.shard.sent[m.Kind]++
+			if l.line != nil {
+				l.line.messages++
+			}
 		}
 		l.output(seq, m)
 	}
@@ -407,8 +437,9 @@ func (s *shard) strand(why error) {
 	}
 }
 
-// abandon ends everything local for Close.
-func (s *shard) abandon() {
+// abandon ends everything local for Close, and returns what an Observer is to be
+// told.
+func (s *shard) abandon() (lost []Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range slices.Collect(s.locks.all()) { // some will be forgotten meanwhile
@@ -419,11 +450,14 @@ func (s *shard) abandon() {
 				l.held.end(&closed) // its function may still run: nobody else may lead yet
 				continue
 			}
-			l.release(&closed)
+			if hold := l.release(&closed); hold.Fence != 0 {
+				lost = append(lost, hold)
+			}
 		case dmutex.Waiting:
 			l.withdraw()
 		}
 	}
+	return lost
 }
 
 // lingers reports whether, after abandon, a lock of this shard is still held,

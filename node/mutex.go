@@ -74,22 +74,32 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
 	if m.maxHold < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("MaxHold is at least 0, not %v", m.maxHold))
 	}
-	if err := ctx.Err(); err != nil {
+	var h *Held
+	var err error
+	if o := m.shard.node.cfg.Observer; o != nil && o.Wait != nil {
+		h, err = m.observe(ctx, trying)
+	} else {
+		h = &Held{ctx: ctx}
+		err = m.wait(h, nil, trying)
+	}
+	if err != nil {
 		return nil, err
 	}
-	h, err := m.wait(ctx, trying)
-	if err == nil && m.maxHold > 0 {
+	if m.maxHold > 0 {
 		h.limit(m.maxHold)
 	}
-	return h, err
+	return h, nil
 }
 
-func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
-	s := m.shard
-	if err := s.node.Ready(ctx); err != nil {
-		return nil, err
+// wait makes h hold the lock, or says why not.
+func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
+	ctx, s := h.ctx, m.shard
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	h := &Held{ctx: ctx}
+	if err := s.node.Ready(ctx); err != nil {
+		return err
+	}
 	var try *trial
 	if trying {
 		try = &trial{held: h}
@@ -98,26 +108,20 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 	s.mu.Lock()
 	l, err := s.lock(m.hash, m.name)
 	if err == nil {
-		ready, err = l.join(h, try)
+		ready, err = l.join(h, told, try)
 	}
 	s.mu.Unlock()
 	s.node.flush()
-	if err != nil {
-		return nil, err
-	}
-	if ready == nil {
-		return h, nil
+	if err != nil || ready == nil {
+		return err
 	}
 	select {
 	case <-ready:
-		if err := h.Err(); err != nil {
-			return nil, err
-		}
-		return h, nil
+		return h.Err()
 	case <-ctx.Done():
-		return nil, m.giveUp(h, ctx.Err())
+		return m.giveUp(h, ctx.Err())
 	case <-s.node.down:
-		return nil, m.giveUp(h, s.node.downReason())
+		return m.giveUp(h, s.node.downReason())
 	}
 }
 
@@ -329,12 +333,14 @@ func (h *Held) derive(parent context.Context) *holdContext {
 // [ErrLost] if it was lost.
 func (h *Held) Release() error {
 	s := h.lock.shard
+	var hold Hold
 	s.mu.Lock()
 	if h.lock.held == h {
-		h.lock.release(released)
+		hold = h.lock.release(released)
 	}
 	s.mu.Unlock()
 	s.node.flush()
+	s.node.tell(hold)
 	switch reason := h.over.Load(); reason {
 	case nil, &errLimited:
 		return dmutex.Misuse("Release of a copied Held")

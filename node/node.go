@@ -65,6 +65,9 @@ type Config struct {
 	// a minute, and then the count of those left out. A goroutine of the node's
 	// writes: a slow handler slows nothing but Close, which waits for it.
 	Logger *slog.Logger
+
+	// Observer is told of every wait and hold at this node; see there.
+	Observer *Observer
 }
 
 // A Node is one member of a group: it takes part in all the group's locks. Its
@@ -324,10 +327,12 @@ func (n *Node) Close(ctx context.Context) error {
 	defer close(n.closed)
 
 	n.bringDown(ErrClosed)
+	var lost []Hold
 	for i := range n.locks {
-		n.locks[i].abandon()
+		lost = append(lost, n.locks[i].abandon()...)
 	}
 	n.flush()
+	n.tell(lost...)
 	err := n.await(ctx, n.drained)
 	for i := range n.locks {
 		n.locks[i].confess()

@@ -23,7 +23,13 @@ type MutexStatus struct {
 	Fence   uint64        // of this node's grant, 0 if it does not hold the lock
 	Age     time.Duration // for how long it has been held here, or else for how long the first that waits here has waited; 0 if Idle
 	Waiters int           // goroutines of this node that wait
-	Err     error         // why the lock is stopped, for as long as the group lasts; nil while it works
+
+	// WaitsFor is, if Waiting, whose answers the request lacks: a peer that does
+	// not answer is among them. With the token algorithms that is everybody, or
+	// whoever is next on the way, for nobody knows where the token is.
+	WaitsFor []dmutex.NodeID
+
+	Err error // why the lock is stopped, for as long as the group lasts; nil while it works
 }
 
 // Status returns how this node sees the lock now.
@@ -44,6 +50,9 @@ func (l *lock) status() MutexStatus {
 		Fence:   l.machine.Fence(),
 		Waiters: len(l.waiters()),
 		Err:     l.broken(),
+	}
+	if w, ok := l.machine.(dmutex.Waiter); ok {
+		st.WaitsFor = w.WaitsFor(nil)
 	}
 	switch now := l.shard.node.now(); {
 	case l.held != nil:

@@ -34,7 +34,7 @@ func TestMutexStatus(t *testing.T) {
 		holder, waiter := g.mutex(2, "x").Status(), g.mutex(3, "x").Status()
 		require.Equal(t, node.MutexStatus{Phase: dmutex.Held, Holder: 2, Fence: h.Fence(), Age: 10 * time.Second, Waiters: 1}, holder)
 		require.Contains(t, []dmutex.NodeID{dmutex.None, 2}, waiter.Holder)
-		waiter.Holder = dmutex.None
+		waiter.Holder, waiter.WaitsFor = dmutex.None, nil
 		require.Equal(t, node.MutexStatus{Phase: dmutex.Waiting, Age: 5 * time.Second, Waiters: 2}, waiter)
 
 		require.NoError(t, h.Release())

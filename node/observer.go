@@ -1,0 +1,99 @@
+package node
+
+import (
+	"context"
+	"time"
+)
+
+// An Observer is told what Acquire and Release come to. Any of its functions may
+// be nil, and costs nothing then.
+//
+// It is told in the goroutine that called Acquire, TryAcquire, Release or Close,
+// before that call returns and under no lock of the node's: a function may use
+// the node and its locks, and as long as it takes, its caller waits, and nobody
+// else. So functions run at the same time as each other. It is given values
+// and may keep them. What it panics with goes to the caller.
+//
+// Of one handle the Wait is told before the Hold. (Only if the node is closed
+// while Acquire returns, its Hold may come first, or alone.) Of two holds of one
+// lock at one node either may be told first, since the next begins as soon as the
+// one before it ends; their fences tell the order.
+//
+// What happens too often to be told one by one is counted in [Status]: messages,
+// and for each peer what had to be sent again.
+type Observer struct {
+	Wait func(Wait) // an Acquire or TryAcquire has come to its end; not told of calls that are misuse
+	Hold func(Hold) // a hold has ended
+}
+
+// A Wait is what became of an Acquire or a TryAcquire.
+type Wait struct {
+	Lock  string
+	Err   error         // what the call returns: nil if the lock was granted
+	Fence uint64        // of the grant; 0 if there is none
+	Took  time.Duration // from the call to its end, with the time until the node was ready
+
+	// Handoff is how long the lock was away although it was wanted here: from
+	// the end of the last hold at this node to this grant. It is 0 if nobody at
+	// this node was waiting then, or not ever since. It contains the turns of
+	// other nodes.
+	Handoff time.Duration
+}
+
+// A Hold is what became of a grant.
+type Hold struct {
+	Lock  string
+	Err   error         // nil if it was released in time, ErrMaxHold if later, an ErrLost if it was lost
+	Fence uint64        // of the grant
+	Took  time.Duration // from the grant to its end
+
+	// Messages is what the entry cost this node: how many messages about the
+	// lock it sent and received from its request up to and with its release.
+	// If nobody else wants the lock, that is the number of messages that the
+	// algorithm is known for; else those that serve the others are among them.
+	Messages int
+}
+
+// observed is a handle that an Observer will be told of.
+type observed struct {
+	Held
+	wait Wait
+}
+
+// observe is wait for an Observer.
+func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
+	n := m.shard.node
+	called := n.now()
+	o := &observed{Held: Held{ctx: ctx}, wait: Wait{Lock: m.name}}
+	err := m.wait(&o.Held, &o.wait, trying)
+	o.wait.Took = time.Duration(n.now() - called)
+	if o.wait.Err = err; err == nil {
+		o.wait.Fence = o.fence
+	}
+	n.cfg.Observer.Wait(o.wait)
+	return &o.Held, err
+}
+
+// observe tells how a hold ends that ends now, if there is an Observer.
+func (h *Held) observe(why error) Hold {
+	n := h.lock.shard.node
+	if n.cfg.Observer == nil {
+		return Hold{}
+	}
+	if why == ErrReleased {
+		why = h.Err() // nil, or ErrMaxHold
+	}
+	return Hold{Lock: h.lock.name, Err: why, Fence: h.fence, Took: time.Duration(n.now() - h.since)}
+}
+
+// tell tells the Observer of holds. Those without a fence are none.
+func (n *Node) tell(holds ...Hold) {
+	if n.cfg.Observer == nil || n.cfg.Observer.Hold == nil {
+		return
+	}
+	for _, hold := range holds {
+		if hold.Fence != 0 {
+			n.cfg.Observer.Hold(hold)
+		}
+	}
+}
