@@ -1,9 +1,21 @@
 // Package deadlock notices that nodes wait for each other in a circle, by the
-// algorithms of Chandy, Misra and Haas, as machines that do no I/O.
+// algorithms of Chandy, Misra and Haas ([And], [Or]), as machines that do no
+// I/O; and that transactions do which take locks ([Chase]), as package node uses
+// it.
 //
 // Chandy, Misra and Haas, "Distributed Deadlock Detection", ACM TOCS 1(2), 1983.
 //
-// # The model
+// # Which one
+//
+// And and Or know nothing but the waits that they are told of, and each wait may
+// be for many. They are what the paper says, assumptions included: waits that
+// are never withdrawn, channels that keep the order, and a memory at each node.
+// A Chase knows locks: who waits, waits for one, which has one holder. For that
+// it needs no memory and no order, costs a message an edge instead of a flood,
+// names one victim, and is right where waits are withdrawn and locks released at
+// any time.
+//
+// # The model of Chandy, Misra and Haas
 //
 // A node is active, or blocked: it has sent requests to some others and waits.
 // In the AND model it waits until all of them have granted, as one does who

@@ -1,0 +1,195 @@
+package deadlock
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A Chase looks for a circle of transactions that wait for each other's locks:
+// a probe that follows one wait to the holder of the lock, and that one's wait
+// to the next. It is plain data and all that a detection remembers; the nodes
+// keep nothing.
+//
+// # Theory of operation
+//
+// A transaction holds locks and waits for at most one more, and a lock has at
+// most one holder. This is the single-request model: of the edges that go from
+// a transaction which waits to the holder of the lock, there is at most one
+// from each. So there is nothing to flood. The chase that a transaction begins
+// goes from edge to edge, as one message at a time, until it ends at a
+// transaction that does not wait, or comes back.
+//
+// The edges to holders are enough, although one waits for those ahead in the
+// queue as well. Whoever is ahead waits for the same lock and, as it waits for
+// one at a time, for no other: from it too the way leads to the holder. So a
+// circle by way of a queue is one without that detour. While the lock is on
+// its way from one to the next it has no holder, and nobody is stuck; a circle
+// that then comes about is there when the grant has arrived.
+//
+// One victim. Transactions are ordered by age: by the time at which they began,
+// by node, by number. A chase ends at one that is younger than its own. So of
+// the chases of a circle only that of the youngest comes back, and there is one
+// victim. Nobody ever ends the wait of another. A transaction that is given up
+// and tried again at its old age is the youngest no more some day, so nobody
+// starves.
+//
+// No phantom. Waits may be withdrawn and locks released early, so what the
+// chase saw first may be gone when it comes back. Therefore it goes around
+// twice. The first lap notes of each transaction which of its waits it is in,
+// and for what. The second lap looks whether it is in that wait still, and holds
+// the lock that the one before it waits for. Waits are numbered and none comes
+// back: one that is seen twice lasted all the time between, in which the
+// transaction acquired nothing; so what it holds then it held all along. Hence
+// at the moment when the first lap ended each waited for a lock that the next
+// one held: there was a circle. (Afek and others, "Atomic Snapshots of Shared
+// Memory", JACM 40(4), 1993, call it a double collect.) It may be gone since,
+// if somebody withdrew; then a wait is ended that need not have been.
+//
+// None missed. A circle which nobody leaves stands still. When the grants have
+// arrived, a chase that its
+// youngest member begins finds each edge, by the law of [dmutex.Waiter], and
+// comes back twice. So the youngest must begin one now and then while it waits.
+//
+// The way along an edge. The node that waits knows whom it awaits, and it may
+// be one of many ([dmutex.Waiter]). They are asked one after another; the one
+// that holds the lock goes on from there, one that has lent its vote or grant
+// sends the question on to the borrower first. In the second lap the way is
+// known.
+//
+// Count. In the first lap an edge costs no message where both are at one node,
+// else one for each who is asked and each borrower, so at most 2(N-1) (and 2
+// where there is a coordinator); in the second at most one. A lap takes as many
+// hops one after another.
+//
+// Mitchell and Merritt, "A Distributed Algorithm for Deadlock Detection and
+// Resolution", PODC 1984, have the model and the one victim, by labels that
+// travel against the edges. Sinha and Natarajan, "A Priority Based Distributed
+// Deadlock Detection Algorithm", IEEE TSE 11(1), 1985, have probes that end at
+// transactions of another priority, with a memory at each. Knapp, "Deadlock
+// Detection in Distributed Databases", ACM Computing Surveys 19(4), 1987,
+// compares them. That the age outlives a retry is from Rosenkrantz, Stearns and
+// Lewis, "System Level Concurrency Control for Distributed Database Systems",
+// ACM TODS 3(2), 1978.
+type Chase struct {
+	Began uint64 // when the transaction began whose chase this is
+	Path  []Wait // the first is its own; each waits for a lock that the next holds
+
+	// The first lap: who is still to be asked who holds the last one's lock, and
+	// whether this question was sent on by who has lent what is needed for it.
+	Ask  []dmutex.NodeID
+	Lent bool
+
+	// Checked is 0 in the first lap, and in the second one more than the edges
+	// that were seen again.
+	Checked int
+}
+
+// A Wait is a transaction that waits.
+type Wait struct {
+	Node   dmutex.NodeID
+	Txn    uint64 // its number at its node, never used again
+	Number uint64 // which of its waits it is in, counted from 1; 0 if it does not wait
+	Lock   string // what it waits for
+}
+
+// MaxPath is how many transactions a circle may have to be found. A chase that
+// gets longer ends.
+const MaxPath = 64
+
+// Locks is what a node knows of its own part of the locks. Each answer is true
+// when it is given; they need not be of one moment.
+type Locks interface {
+	Self() dmutex.NodeID
+
+	// Holder returns the transaction of this node that holds the lock, in its
+	// present wait, and when it began. There is none if the lock is not held
+	// here, or by nobody's transaction.
+	Holder(lock string) (w Wait, began uint64, held bool)
+
+	// WaitsFor and Lends are those of this node's machine, if it has one.
+	WaitsFor(b []dmutex.NodeID, lock string) []dmutex.NodeID
+	Lends(lock string) dmutex.NodeID
+}
+
+// NewChase returns the chase of a transaction that waits, for its own node to
+// Follow.
+func NewChase(began uint64, w Wait, here Locks) *Chase {
+	return &Chase{Began: began, Path: []Wait{w}, Ask: here.WaitsFor(nil, w.Lock)}
+}
+
+// Follow takes the chase as far as this node can. It returns the node to which
+// it must go next, or None if it is over: then found tells whether Path is a
+// circle, to be broken by ending the first wait of it, which is one of this
+// node's. In the first lap, if the next node cannot be reached, Follow again
+// looks for another.
+//
+// Whatever the chase contains, it ends without harm: a false one can at worst
+// be taken for a circle where the wait that ends is that of a transaction which
+// holds a lock.
+func (c *Chase) Follow(here Locks) (next dmutex.NodeID, found bool) {
+	if len(c.Path) == 0 || len(c.Path) > MaxPath || c.Checked < 0 || c.Checked > len(c.Path) {
+		return dmutex.None, false
+	}
+	for c.Checked == 0 {
+		w, began, held := here.Holder(c.Path[len(c.Path)-1].Lock)
+		switch {
+		case !held:
+			return c.seek(here), false
+		case w.Number == 0:
+			return dmutex.None, false
+		case c.begins(w):
+			c.Checked = 1
+		case c.older(w, began) || c.passed(w) || len(c.Path) == MaxPath:
+			return dmutex.None, false
+		default:
+			c.Path = append(c.Path, w)
+			c.Ask, c.Lent = here.WaitsFor(c.Ask[:0], w.Lock), false
+		}
+	}
+	for ; c.Checked <= len(c.Path); c.Checked++ {
+		w := c.Path[c.Checked%len(c.Path)]
+		if w.Node != here.Self() {
+			return w.Node, false
+		}
+		if now, _, held := here.Holder(c.Path[c.Checked-1].Lock); !held || now != w {
+			return dmutex.None, false
+		}
+	}
+	return dmutex.None, true
+}
+
+// seek returns who is to be asked next about the last one's lock.
+func (c *Chase) seek(here Locks) dmutex.NodeID {
+	for {
+		if to := here.Lends(c.Path[len(c.Path)-1].Lock); !c.Lent && to != dmutex.None && to != here.Self() {
+			c.Lent = true
+			return to
+		}
+		c.Lent = false
+		if len(c.Ask) == 0 {
+			return dmutex.None
+		}
+		next := c.Ask[0]
+		c.Ask = slices.Delete(c.Ask, 0, 1)
+		if next != here.Self() {
+			return next
+		}
+	}
+}
+
+// begins reports whether a transaction is the one whose chase this is.
+func (c *Chase) begins(w Wait) bool { return w.Node == c.Path[0].Node && w.Txn == c.Path[0].Txn }
+
+// older reports whether the chase is that of an older transaction.
+func (c *Chase) older(than Wait, began uint64) bool {
+	first := c.Path[0]
+	return cmp.Or(cmp.Compare(c.Began, began), cmp.Compare(first.Node, than.Node), cmp.Compare(first.Txn, than.Txn)) < 0
+}
+
+// passed reports whether the chase has gone into a circle that does not lead
+// back to its beginning.
+func (c *Chase) passed(w Wait) bool {
+	return slices.ContainsFunc(c.Path, func(p Wait) bool { return p.Node == w.Node && p.Txn == w.Txn })
+}

@@ -1,0 +1,274 @@
+package deadlock_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/deadlocktest"
+	"github.com/dmutex/dmutex/internal/machinetest"
+)
+
+type at = []dmutex.NodeID
+
+// Whatever transactions wait for, withdraw and release while chases travel:
+// every circle that stays is found by its youngest member and by no other, and
+// no wait is ended but for a circle that was. DMUTEX_LONG=1 adds the large
+// groups.
+func TestExploreChases(t *testing.T) {
+	for _, tt := range []struct {
+		deadlocktest.Chases
+		states, circles, victims int
+		long                     bool
+	}{
+		{deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{2}, Chases: 2, Withdrawals: 1}, 5_019, 252, 276, false},
+		{deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{2}, Chases: 2, Withdrawals: 1, Lent: true}, 6_123, 252, 276, false},
+		{deadlocktest.Chases{At: at{1, 1}, Locks: 2, Acquires: []int{3}, Chases: 2, Withdrawals: 1, Early: 1}, 9_499, 180, 126, false},
+		{deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{3}, Chases: 1, Withdrawals: 1, Early: 1}, 73_586, 1_752, 996, true},
+		{deadlocktest.Chases{At: at{1, 2, 2}, Locks: 3, Acquires: []int{2}, Chases: 1}, 60_726, 4_950, 966, false},
+		{deadlocktest.Chases{At: at{1, 2, 3}, Locks: 3, Acquires: []int{2}, Chases: 1}, 120_534, 10_854, 1_464, true},
+		{deadlocktest.Chases{At: at{1, 2, 3}, Locks: 3, Acquires: []int{2}, Chases: 1, Lent: true}, 125_942, 9_663, 1_365, true},
+		{deadlocktest.Chases{At: at{1, 2, 3}, Locks: 2, Acquires: []int{2}, Chases: 1, Withdrawals: 1}, 54_766, 3_770, 1_032, false},
+		{deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{3}, Chases: 2, Withdrawals: 1, Early: 1}, 2_573_387, 67_212, 73_560, true},
+		{deadlocktest.Chases{At: at{1, 2, 3}, Locks: 3, Acquires: []int{2}, Chases: 1, Withdrawals: 1}, 484_764, 21_318, 9_042, true},
+	} {
+		t.Run(fmt.Sprintf("%v %d locks %v %d chases %d withdrawals %d early lent %v", tt.At, tt.Locks, tt.Acquires, tt.Chases.Chases, tt.Withdrawals, tt.Early, tt.Lent), func(t *testing.T) {
+			if tt.long {
+				machinetest.Long(t)
+			}
+			r, err := tt.Explore()
+			require.NoError(t, err)
+			require.Equal(t, deadlocktest.ChaseReport{States: tt.states, Circles: tt.circles, Victims: tt.victims, Complete: true}, r)
+		})
+	}
+}
+
+// A liar is what a node would say in the second lap if it did not look at all
+// that it must.
+type liar struct {
+	deadlock.Locks
+	chase   *deadlock.Chase
+	anyWait bool // any wait for the same lock will do
+	anyHold bool // any lock that it holds will do
+}
+
+func (l liar) Holder(lock string) (deadlock.Wait, uint64, bool) {
+	w, began, held := l.Locks.Holder(lock)
+	c := l.chase
+	if c.Checked == 0 {
+		return w, began, held
+	}
+	want := c.Path[c.Checked%len(c.Path)]
+	if l.anyHold {
+		for _, other := range []string{"a", "b", "c"} {
+			if v, _, held := l.Locks.Holder(other); held && v == want {
+				return v, began, held
+			}
+		}
+	}
+	if l.anyWait && held && w.Txn == want.Txn && w.Lock == want.Lock {
+		w.Number = want.Number
+	}
+	return w, began, held
+}
+
+// Every rule is needed: without it a wait is ended for a circle that never was,
+// or two for one. The shortest run that shows it is in testdata.
+func TestChaseMutants(t *testing.T) {
+	type follow = func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool)
+	for _, tt := range []struct {
+		name   string
+		chases deadlocktest.Chases
+		follow follow
+		kind   error
+	}{
+		{
+			"chase-one-lap",
+			deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{2}, Chases: 1, Withdrawals: 1},
+			func(c *deadlock.Chase, here deadlock.Locks) (dmutex.NodeID, bool) {
+				next, found := c.Follow(here)
+				if c.Checked > 0 {
+					return dmutex.None, true
+				}
+				return next, found
+			},
+			deadlocktest.ErrPhantom,
+		},
+		{
+			"chase-no-age",
+			deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{2}, Chases: 1},
+			func(c *deadlock.Chase, here deadlock.Locks) (dmutex.NodeID, bool) {
+				c.Began = math.MaxUint64
+				return c.Follow(here)
+			},
+			deadlocktest.ErrTwice,
+		},
+		{
+			"chase-any-wait",
+			deadlocktest.Chases{At: at{1, 2, 2}, Locks: 2, Acquires: []int{3, 2, 1}, Chases: 1, Withdrawals: 1},
+			func(c *deadlock.Chase, here deadlock.Locks) (dmutex.NodeID, bool) {
+				return c.Follow(liar{Locks: here, chase: c, anyWait: true})
+			},
+			deadlocktest.ErrPhantom,
+		},
+		{
+			"chase-any-hold",
+			deadlocktest.Chases{At: at{1, 2}, Locks: 3, Acquires: []int{3, 2}, Chases: 1, Early: 1},
+			func(c *deadlock.Chase, here deadlock.Locks) (dmutex.NodeID, bool) {
+				return c.Follow(liar{Locks: here, chase: c, anyHold: true})
+			},
+			deadlocktest.ErrPhantom,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := tt.chases.Explore()
+			require.NoError(t, err, "the group is too large for a test")
+			tt.chases.Follow = tt.follow
+			_, err = tt.chases.Explore()
+			var v *dmutextest.Violation
+			require.ErrorAs(t, err, &v)
+			require.ErrorIs(t, err, tt.kind)
+			dmutextest.Golden(t, "testdata/mutant-"+tt.name+".txt", v.Script)
+		})
+	}
+}
+
+// Random schedules of larger groups. Where everybody asks for the locks in one
+// order there are no circles, and so no victims; where they do not, everybody
+// comes to an end all the same. DMUTEX_LONG=1 makes a million of each.
+func TestSimulateChases(t *testing.T) {
+	schedules := 10_000
+	if os.Getenv("DMUTEX_LONG") != "" {
+		schedules = 1_000_000
+	}
+	run := func(seed uint64, ordered bool) int {
+		c := deadlocktest.Chases{
+			At: at{1, 2, 3, 1, 2, 4}[:2+seed%5], Locks: int(2 + seed%4), Acquires: []int{5}, Chases: 2,
+			Withdrawals: 3, Early: 3, Ordered: ordered, Lent: seed%2 == 0,
+		}
+		victims, err := c.Simulate(seed, 80)
+		require.NoError(t, err)
+		return victims
+	}
+	for seed := range uint64(schedules) {
+		require.Zero(t, run(seed, true), "seed %d: a victim though there is no circle", seed)
+	}
+	victims := 0
+	for seed := range uint64(schedules) {
+		victims += run(seed, false)
+	}
+	require.NotZero(t, victims)
+	t.Logf("%d schedules without circles, no victim; %d with, %d victims", schedules, schedules, victims)
+}
+
+// A view of one node on which every lock that somebody waits for is held.
+type fixed struct {
+	self  dmutex.NodeID
+	locks map[string]deadlock.Wait
+}
+
+func (f fixed) Self() dmutex.NodeID { return f.self }
+func (f fixed) Holder(lock string) (deadlock.Wait, uint64, bool) {
+	w, held := f.locks[lock]
+	return w, w.Txn, held && w.Node == f.self
+}
+func (f fixed) WaitsFor(b []dmutex.NodeID, _ string) []dmutex.NodeID {
+	return slices.DeleteFunc(append(b, 1, 2, 3), func(id dmutex.NodeID) bool { return id == f.self })
+}
+func (f fixed) Lends(lock string) dmutex.NodeID { return f.locks[lock].Node }
+
+// round returns a circle of n transactions at nodes 1, 2 and 3. The last is
+// the youngest.
+func round(n int) map[string]deadlock.Wait {
+	locks := make(map[string]deadlock.Wait)
+	for i := range n {
+		locks[fmt.Sprint(i)] = deadlock.Wait{Node: dmutex.NodeID(i%3 + 1), Txn: uint64(i + 1), Number: 7, Lock: fmt.Sprint((i + 1) % n)}
+	}
+	return locks
+}
+
+func chase(locks map[string]deadlock.Wait, of deadlock.Wait) (c *deadlock.Chase, hops int, found bool) {
+	c = deadlock.NewChase(of.Txn, of, fixed{of.Node, locks})
+	for node := of.Node; ; hops++ {
+		next, found := c.Follow(fixed{node, locks})
+		if found || next == dmutex.None {
+			return c, hops, found
+		}
+		node = next
+	}
+}
+
+// Each circle of up to MaxPath is found, in as many hops as are claimed; a
+// longer one is not.
+func TestChaseLengths(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 10, deadlock.MaxPath} {
+		locks := round(n)
+		of := locks[fmt.Sprint(n-1)]
+		c, hops, found := chase(locks, of)
+		require.True(t, found)
+		require.Len(t, c.Path, n)
+		require.Equal(t, of, c.Path[0])
+		require.LessOrEqual(t, hops, n*(4+1))
+	}
+	locks := round(deadlock.MaxPath + 1)
+	_, _, found := chase(locks, locks[fmt.Sprint(deadlock.MaxPath)])
+	require.False(t, found)
+}
+
+// A chase that comes into a circle of others ends: it is for them to find.
+func TestChaseIntoACircle(t *testing.T) {
+	locks := round(3)
+	_, hops, found := chase(locks, deadlock.Wait{Node: 2, Txn: 99, Number: 1, Lock: "0"})
+	require.False(t, found)
+	require.Less(t, hops, 20)
+}
+
+// Where the next node cannot be reached, others are asked, and that ends.
+func TestChaseAround(t *testing.T) {
+	locks := map[string]deadlock.Wait{"x": {Node: 3, Txn: 1, Number: 1, Lock: "y"}}
+	c := deadlock.NewChase(5, deadlock.Wait{Node: 1, Txn: 5, Number: 1, Lock: "x"}, fixed{1, locks})
+	var asked at
+	for {
+		next, found := c.Follow(fixed{1, locks})
+		require.False(t, found)
+		if next == dmutex.None {
+			break
+		}
+		asked = append(asked, next)
+	}
+	require.Equal(t, at{3, 2, 3, 3, 3}, asked, "before each, who has borrowed")
+}
+
+// Nonsense ends.
+func FuzzChase(f *testing.F) {
+	f.Add(2, 1, uint64(3), []byte("0123"))
+	f.Add(0, 0, uint64(0), []byte{})
+	f.Fuzz(func(t *testing.T, length, checked int, began uint64, path []byte) {
+		locks := round(4)
+		c := &deadlock.Chase{Began: began, Checked: checked, Ask: at{1, 9, 2}}
+		for _, b := range path {
+			w := locks[fmt.Sprint(b%5)]
+			w.Number += uint64(b >> 7)
+			c.Path = append(c.Path, w)
+		}
+		c.Path = slices.Grow(c.Path, 1)[:max(0, min(length, len(c.Path)))]
+		for node := range uint64(3) {
+			for range 1000 {
+				next, found := c.Follow(fixed{dmutex.NodeID(node + 1), locks})
+				if found {
+					require.Equal(t, dmutex.NodeID(node+1), c.Path[0].Node)
+				}
+				if found || next == dmutex.None || c.Checked > 0 {
+					break
+				}
+			}
+		}
+	})
+}
