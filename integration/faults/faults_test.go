@@ -1,0 +1,109 @@
+//go:build unix
+
+package faults
+
+import (
+	"flag"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+)
+
+var (
+	seed   = flag.Uint64("seed", 1, "of the faults and of what the processes do")
+	length = flag.Duration("length", 0, "of the faults over each link; the default is 12s, and 10m with DMUTEX_LONG=1")
+)
+
+// right are the algorithms, wrong is what must be caught.
+var (
+	right = map[string]dmutex.Algorithm{
+		"central": central.New,
+		"lamport": lamport.New,
+		"omit":    lamport.OmitReplies,
+		"maekawa": maekawa.New,
+		"ricart":  ricart.New,
+		"kept":    ricart.Carvalho,
+		"ring":    ring.New,
+		"suzuki":  suzukikasami.New,
+	}
+	wrong = map[string]dmutex.Algorithm{
+		"alone": func(s dmutex.Start) (dmutex.Machine, error) {
+			s.Members = []dmutex.NodeID{s.Self} // it asks nobody
+			return ricart.New(s)
+		},
+		"unfenced": func(s dmutex.Start) (dmutex.Machine, error) {
+			m, err := ricart.New(s)
+			return unfenced{m}, err
+		},
+	}
+	algorithms = func() map[string]dmutex.Algorithm {
+		all := maps.Clone(right)
+		maps.Copy(all, wrong)
+		return all
+	}()
+)
+
+type unfenced struct{ dmutex.Machine }
+
+func (unfenced) Fence() uint64 { return 1 }
+
+// Five processes, each with a node for every algorithm: nobody meets anybody in
+// a critical section, fences rise, elections are observed in order, and once the
+// faults are over everybody is served, everything comes to rest and all leave.
+func TestTCP(t *testing.T)  { endure(t, "tcp") }
+func TestNATS(t *testing.T) { endure(t, "nats") }
+
+func endure(t *testing.T, link string) {
+	names := slices.Sorted(maps.Keys(right))
+	r := newRig(t, link, 5, *seed, names...)
+	long := 12 * time.Second
+	if os.Getenv("DMUTEX_LONG") != "" {
+		long = 10 * time.Minute
+	}
+	if *length > 0 {
+		long = *length
+	}
+	r.storm(rand.New(rand.NewPCG(*seed, 0)), long)
+	r.word(wordStop)
+	r.drain()
+	r.leave()
+	select {
+	case err := <-r.referee.wrong:
+		require.NoError(t, err)
+	default:
+	}
+	entries := r.referee.tally(t)
+	t.Logf("entries: %v", entries)
+	for _, name := range names {
+		require.Positive(t, entries[name+"/lock 0"]+entries[name+"/lock 1"], name)
+	}
+}
+
+// The same with a lock that is none, and with fences that do not rise, is
+// noticed.
+func TestWrong(t *testing.T) {
+	for name, says := range map[string]string{"alone": "alone/", "unfenced": "the fence of"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "tcp", 5, *seed, name)
+			select {
+			case err := <-r.referee.wrong:
+				require.ErrorContains(t, err, says)
+			case <-time.After(patience):
+				require.Fail(t, "the referee has seen nothing")
+			}
+		})
+	}
+}

@@ -1,0 +1,58 @@
+//go:build unix
+
+package faults
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+)
+
+// A natsServer goes away and comes back. It does so at another port, which the
+// cables to it know; so nothing else can have taken the old one.
+type natsServer struct {
+	t       *testing.T
+	mu      sync.Mutex
+	server  *server.Server
+	where   string
+	running bool
+}
+
+func newNATSServer(t *testing.T) *natsServer {
+	s := &natsServer{t: t}
+	s.start()
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+func (s *natsServer) start() {
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+	require.NoError(s.t, err)
+	ns.Start()
+	require.True(s.t, ns.ReadyForConnections(patience))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.server, s.where, s.running = ns, ns.Addr().String(), true
+}
+
+// stop reports whether the server was there.
+func (s *natsServer) stop() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
+		return false
+	}
+	s.running = false
+	s.server.Shutdown()
+	s.server.WaitForShutdown()
+	return true
+}
+
+// address is where the server is, or was.
+func (s *natsServer) address() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.where
+}

@@ -1,0 +1,155 @@
+//go:build unix
+
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A claim is what a process says to the referee after it was granted a lock, and
+// again before it gives the lock back. It waits for the answer, so it is inside
+// for longer than the referee thinks: an overlap that is seen is one.
+type claim struct {
+	Lock  string
+	Who   string
+	Fence uint64
+	Leave bool
+}
+
+// A referee watches critical sections, over sockets of its own that nobody
+// tampers with.
+type referee struct {
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	conns   []net.Conn
+	inside  map[string]claim
+	last    map[string]claim // with the highest fence
+	entries map[string]int
+	wrong   chan error // the first that was wrong
+}
+
+func newReferee(t *testing.T) *referee {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &referee{
+		listener: l,
+		inside:   make(map[string]claim),
+		last:     make(map[string]claim),
+		entries:  make(map[string]int),
+		wrong:    make(chan error, 1),
+	}
+	r.running.Go(r.accept)
+	t.Cleanup(func() {
+		l.Close()
+		r.mu.Lock()
+		for _, c := range r.conns {
+			c.Close()
+		}
+		r.conns = nil
+		r.mu.Unlock()
+		r.running.Wait()
+	})
+	return r
+}
+
+func (r *referee) accept() {
+	for {
+		c, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		r.conns = append(r.conns, c)
+		r.mu.Unlock()
+		r.running.Go(func() { r.listen(c) })
+	}
+}
+
+func (r *referee) listen(c net.Conn) {
+	defer c.Close()
+	in, out := json.NewDecoder(c), json.NewEncoder(c)
+	for {
+		var said claim
+		if in.Decode(&said) != nil {
+			return
+		}
+		if err := r.judge(said); err != nil {
+			select {
+			case r.wrong <- err:
+			default:
+			}
+		}
+		if out.Encode(struct{}{}) != nil {
+			return
+		}
+	}
+}
+
+// judge says what is wrong with a claim, nil if nothing is.
+func (r *referee) judge(c claim) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	other, taken := r.inside[c.Lock]
+	switch {
+	case c.Leave && (!taken || other.Who != c.Who || other.Fence != c.Fence):
+		return fmt.Errorf("%s: %s leaves with fence %d, but has not entered", c.Lock, c.Who, c.Fence)
+	case c.Leave:
+		delete(r.inside, c.Lock)
+		return nil
+	case taken:
+		return fmt.Errorf("%s: overlap: %s enters with fence %d while %s is inside with %d", c.Lock, c.Who, c.Fence, other.Who, other.Fence)
+	}
+	r.inside[c.Lock] = c
+	r.entries[c.Lock]++
+	before := r.last[c.Lock]
+	if c.Fence <= before.Fence {
+		return fmt.Errorf("%s: the fence of %s is %d, after %d of %s", c.Lock, c.Who, c.Fence, before.Fence, before.Who)
+	}
+	r.last[c.Lock] = c
+	return nil
+}
+
+// tally returns how often each lock was entered, once nobody is inside.
+func (r *referee) tally(t *testing.T) map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Empty(t, r.inside)
+	return r.entries
+}
+
+// The referee sees what it is there for.
+func TestReferee(t *testing.T) {
+	enter := func(lock, who string, fence uint64) claim { return claim{Lock: lock, Who: who, Fence: fence} }
+	leave := func(c claim) claim { c.Leave = true; return c }
+	one, two := enter("x", "one", 1), enter("x", "two", 2)
+	for _, tc := range []struct {
+		says   string
+		claims []claim
+	}{
+		{"", []claim{one, leave(one), two, leave(two)}},
+		{"", []claim{two, enter("y", "one", 1)}},
+		{"overlap: two enters with fence 2 while one is inside with 1", []claim{one, two}},
+		{"the fence of one is 1, after 2 of two", []claim{two, leave(two), one}},
+		{"the fence of two is 2, after 2 of two", []claim{two, leave(two), two}},
+		{"has not entered", []claim{leave(one)}},
+		{"has not entered", []claim{one, leave(two)}},
+	} {
+		r := newReferee(t)
+		for i, c := range tc.claims {
+			err := r.judge(c)
+			if i < len(tc.claims)-1 || tc.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.says)
+			}
+		}
+	}
+}

@@ -1,0 +1,314 @@
+//go:build unix
+
+package faults
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+const (
+	// patience is only ever used up by tests that fail.
+	patience = 2 * time.Minute
+
+	workerVariable = "DMUTEX_FAULTS_WORKER"
+)
+
+// TestMain makes this program the worker, too.
+func TestMain(m *testing.M) {
+	if os.Getenv(workerVariable) != "" {
+		work()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A process is a worker as the rig sees it.
+type process struct {
+	id      dmutex.NodeID
+	cmd     *exec.Cmd
+	orders  *json.Encoder
+	reports chan report // closed when the process has ended
+	stderr  bytes.Buffer
+	status  error // of its end
+	paused  bool
+}
+
+// A rig is some processes, what connects them, and the referee.
+type rig struct {
+	t         *testing.T
+	referee   *referee
+	processes []*process
+	cables    []*cable
+	server    *natsServer // nil for TCP
+}
+
+// newRig starts the processes, and they begin to work.
+func newRig(t *testing.T, link string, n int, seed uint64, algorithms ...string) *rig {
+	t.Logf("seed %d", seed)
+	r := &rig{t: t, referee: newReferee(t)}
+	if link == "nats" {
+		r.server = newNATSServer(t)
+	}
+	job := task{Algorithms: algorithms, Seed: seed, Referee: r.referee.listener.Addr().String()}
+	for i := range n {
+		job.Members = append(job.Members, dmutex.NodeID(i+1))
+	}
+	for _, job.Self = range job.Members {
+		if r.server != nil {
+			job.NATS = r.cable().to(t, r.server.address)
+		}
+		r.processes = append(r.processes, r.start(job))
+	}
+	peers := make(map[dmutex.NodeID]map[string]map[dmutex.NodeID]string)
+	for _, p := range r.processes {
+		peers[p.id] = make(map[string]map[dmutex.NodeID]string)
+		for _, a := range algorithms {
+			peers[p.id][a] = make(map[dmutex.NodeID]string)
+		}
+	}
+	for _, p := range r.processes {
+		addresses := r.await(p).Addresses
+		for _, q := range r.processes[p.id:] { // they have higher ids, so they dial
+			if r.server != nil {
+				break
+			}
+			c := r.cable()
+			for _, a := range algorithms {
+				peers[q.id][a][p.id] = c.to(t, func() string { return addresses[a] })
+				peers[p.id][a][q.id] = ""
+			}
+		}
+	}
+	r.all(func(p *process) order { return order{Word: wordWork, Peers: peers[p.id]} })
+	return r
+}
+
+func (r *rig) cable() *cable {
+	c := newCable(r.t)
+	r.cables = append(r.cables, c)
+	return c
+}
+
+// start starts this program again, as a worker.
+func (r *rig) start(job task) *process {
+	p := &process{id: job.Self, cmd: exec.Command(os.Args[0]), reports: make(chan report)}
+	p.cmd.Env = append(os.Environ(), workerVariable+"=1")
+	p.cmd.Stderr = &p.stderr
+	stdin, err := p.cmd.StdinPipe()
+	require.NoError(r.t, err)
+	stdout, err := p.cmd.StdoutPipe()
+	require.NoError(r.t, err)
+	require.NoError(r.t, p.cmd.Start())
+	ended := make(chan struct{})
+	stop := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer close(p.reports)
+		for dec := json.NewDecoder(stdout); ; {
+			var said report
+			if p.status = dec.Decode(&said); p.status != nil {
+				break
+			}
+			select {
+			case p.reports <- said:
+			case <-stop:
+			}
+		}
+		p.status = p.cmd.Wait()
+	}()
+	r.t.Cleanup(func() {
+		close(stop)
+		_ = p.cmd.Process.Kill() // also one that is paused; the others have ended
+		<-ended
+	})
+	p.orders = json.NewEncoder(stdin)
+	require.NoError(r.t, p.orders.Encode(job))
+	return p
+}
+
+// await returns a process's next report.
+func (r *rig) await(p *process) report {
+	r.t.Helper()
+	select {
+	case said, ok := <-p.reports:
+		if !ok {
+			require.FailNow(r.t, "a process has ended", "process %d: %v: %s", p.id, p.status, &p.stderr)
+		}
+		return said
+	case <-time.After(patience):
+		require.FailNow(r.t, "a process does not answer", "process %d", p.id)
+	}
+	panic("unreachable")
+}
+
+// all gives all processes an order and returns their reports.
+func (r *rig) all(o func(*process) order) []report {
+	r.t.Helper()
+	for _, p := range r.processes {
+		require.NoError(r.t, p.orders.Encode(o(p)))
+	}
+	var said []report
+	for _, p := range r.processes {
+		said = append(said, r.await(p))
+	}
+	return said
+}
+
+func (r *rig) word(word string) []report {
+	r.t.Helper()
+	return r.all(func(*process) order { return order{Word: word} })
+}
+
+func (p *process) pause() {
+	p.paused = true
+	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+}
+
+func (p *process) resume() {
+	p.paused = false
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// storm makes faults for a while, and then ends them all.
+func (r *rig) storm(rng *rand.Rand, length time.Duration) {
+	type recovery struct {
+		due  time.Time
+		undo func()
+	}
+	var (
+		recoveries []recovery
+		counts     = make(map[string]int)
+		end        = time.Now().Add(length)
+		ticker     = time.NewTicker(10 * time.Millisecond)
+	)
+	defer ticker.Stop()
+	for now := range ticker.C {
+		over := now.After(end)
+		recoveries = slices.DeleteFunc(recoveries, func(c recovery) bool {
+			if !over && now.Before(c.due) {
+				return false
+			}
+			c.undo()
+			return true
+		})
+		select {
+		case err := <-r.referee.wrong:
+			require.NoError(r.t, err)
+		default:
+		}
+		if over {
+			break
+		}
+		if rng.IntN(10) > 0 {
+			continue
+		}
+		kind, undo := r.fault(rng)
+		counts[kind]++
+		if undo == nil {
+			continue
+		}
+		mean := 150 * time.Millisecond
+		if rng.IntN(10) == 0 {
+			mean *= 10
+		}
+		lasts := time.Duration(rng.ExpFloat64() * float64(mean))
+		recoveries = append(recoveries, recovery{now.Add(min(lasts, length/3)), undo})
+	}
+	r.t.Logf("faults: %v", counts)
+}
+
+// fault makes one, and returns what ends it, nil for one that is over.
+func (r *rig) fault(rng *rand.Rand) (kind string, undo func()) {
+	if r.server != nil && rng.IntN(20) == 0 && r.server.stop() {
+		return "server stopped", r.server.start
+	}
+	if p := r.processes[rng.IntN(len(r.processes))]; rng.IntN(4) == 0 {
+		if p.paused {
+			return "nothing", nil
+		}
+		p.pause()
+		return "paused", p.resume
+	}
+	c := r.cables[rng.IntN(len(r.cables))]
+	if c.faulty {
+		c.drop()
+		return "dropped", nil
+	}
+	c.faulty = true
+	switch rng.IntN(3) {
+	case 0:
+		kind = "unplugged"
+		c.unplug()
+	case 1:
+		kind = "held"
+		c.hold()
+	default:
+		kind = "slow"
+		c.slow(time.Duration(rng.Int64N(int64(30 * time.Millisecond))))
+	}
+	return kind, func() {
+		c.faulty = false
+		c.heal()
+	}
+}
+
+// drain waits until nothing is going on any more: nobody holds or waits, and
+// every message that was sent was received. The processes cannot be asked all
+// at once, so they are asked until they say twice in a row that nothing has
+// happened.
+func (r *rig) drain() {
+	late := time.After(patience)
+	for before := map[string]state(nil); ; {
+		total := make(map[string]state)
+		idle := true
+		for i, said := range r.word(wordTell) {
+			for a, s := range said.States {
+				require.Empty(r.t, s.Err, "%s at %d", a, i+1)
+				require.Zero(r.t, s.Refused, "%s at %d", a, i+1)
+				idle = idle && len(s.Busy) == 0
+				sum := total[a]
+				sum.Busy = append(sum.Busy, s.Busy...)
+				for k := range dmutex.Kinds {
+					sum.Sent[k] += s.Sent[k]
+					sum.Received[k] += s.Received[k]
+				}
+				total[a] = sum
+			}
+		}
+		for _, s := range total {
+			idle = idle && s.Sent == s.Received
+		}
+		if idle && fmt.Sprint(total) == fmt.Sprint(before) {
+			return
+		}
+		before = total
+		select {
+		case <-late:
+			require.FailNow(r.t, "it does not come to rest", "%+v", total)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// leave lets all processes close and end in good order.
+func (r *rig) leave() {
+	r.word(wordLeave)
+	for _, p := range r.processes {
+		_, more := <-p.reports
+		require.False(r.t, more)
+		require.NoError(r.t, p.status, &p.stderr)
+	}
+}

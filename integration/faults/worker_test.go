@@ -1,0 +1,304 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/natslink"
+	"github.com/dmutex/dmutex/transport/tcplink"
+)
+
+// A task is what a worker is told at its birth.
+type task struct {
+	Self       dmutex.NodeID
+	Members    []dmutex.NodeID
+	Algorithms []string
+	Seed       uint64
+	Referee    string // address
+	NATS       string // address; empty for TCP
+}
+
+// Then come orders, and each is answered with a report: first, without an order,
+// the addresses where the worker listens.
+type order struct {
+	Word  string
+	Peers map[string]map[dmutex.NodeID]string // of wordWork, by algorithm
+}
+
+const (
+	wordWork  = "work"  // meet, and begin to work
+	wordStop  = "stop"  // finish, and report when nobody works any more
+	wordTell  = "tell"  // report what is left
+	wordLeave = "leave" // close in good order, report and end
+)
+
+type report struct {
+	Addresses map[string]string // by algorithm
+	States    map[string]state
+}
+
+// state is how a node stands.
+type state struct {
+	Err            string
+	Busy           []string // locks that are not at rest
+	Refused        uint64
+	Sent, Received [dmutex.Kinds]uint64
+}
+
+const (
+	locks    = 2 // of each algorithm
+	hands    = 3 // goroutines of each node
+	farewell = time.Minute
+)
+
+// A worker is this process: one node for each algorithm, all over one kind of
+// link.
+type worker struct {
+	task
+	links map[string]transport.Link
+	nodes map[string]*node.Node
+	stop  chan struct{}
+	hands sync.WaitGroup
+}
+
+// fail ends the process: the rig wants to see why.
+func fail(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	os.Exit(1)
+}
+
+func must(err error) {
+	if err != nil {
+		fail("%v", err)
+	}
+}
+
+// work is the worker's life. It ends with the rig.
+func work() {
+	orders := make(chan order)
+	w := &worker{links: make(map[string]transport.Link), nodes: make(map[string]*node.Node), stop: make(chan struct{})}
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	must(in.Decode(&w.task))
+	go func() {
+		for {
+			var o order
+			must(in.Decode(&o))
+			orders <- o
+		}
+	}()
+	must(out.Encode(report{Addresses: w.listen()}))
+	for o := range orders {
+		var r report
+		switch o.Word {
+		case wordWork:
+			w.begin(o.Peers)
+		case wordStop:
+			close(w.stop)
+			w.hands.Wait()
+		case wordTell:
+			r.States = w.tell()
+		case wordLeave:
+			w.leave()
+		}
+		must(out.Encode(r))
+		if o.Word == wordLeave {
+			return
+		}
+	}
+}
+
+// listen makes the links.
+func (w *worker) listen() map[string]string {
+	addresses := make(map[string]string)
+	var nc *nats.Conn
+	if w.NATS != "" {
+		var err error
+		nc, err = nats.Connect("nats://"+w.NATS,
+			nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.PingInterval(time.Second),
+			nats.IgnoreDiscoveredServers(), // they would lead around the cable
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		must(err)
+	}
+	for _, name := range w.Algorithms {
+		if nc != nil {
+			l, err := natslink.New(nc, natslink.Config{Self: w.Self, Prefix: "faults." + name})
+			must(err)
+			w.links[name] = l
+			continue
+		}
+		l, err := tcplink.New(tcplink.Config{Self: w.Self, Listen: "127.0.0.1:0"})
+		must(err)
+		w.links[name] = l
+		addresses[name] = l.Addr().String()
+	}
+	return addresses
+}
+
+func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
+	for i, name := range w.Algorithms {
+		for id, address := range peers[name] {
+			must(w.links[name].(*tcplink.Link).SetPeer(id, address))
+		}
+		n, err := node.Open(context.Background(), node.Config{
+			Self: w.Self, Members: w.Members, Algorithm: algorithms[name], Link: w.links[name], Group: name,
+		})
+		must(err)
+		w.nodes[name] = n
+		go w.observe(name, n)
+		for j := range hands {
+			w.hands.Go(func() {
+				conn, err := net.Dial("tcp", w.Referee)
+				must(err)
+				defer conn.Close()
+				h := &hand{
+					node:   n,
+					prefix: name + "/",
+					who:    fmt.Sprintf("node %d, goroutine %d", w.Self, j),
+					rng:    rand.New(rand.NewPCG(w.Seed, uint64(w.Self)<<32|uint64(i)<<16|uint64(j))),
+					say:    json.NewEncoder(conn),
+					hear:   json.NewDecoder(conn),
+				}
+				h.toil(w.stop)
+			})
+		}
+	}
+}
+
+// observe sees to it that what is observed of an election is in order.
+func (w *worker) observe(name string, n *node.Node) {
+	vacant, last := true, uint64(0)
+	for leader, epoch := range n.Election("post").Observe(context.Background()) {
+		if epoch < last || epoch == last && (vacant || leader != dmutex.None) {
+			fail("%s: node %d observes node %d with epoch %d after epoch %d", name, w.Self, leader, epoch, last)
+		}
+		vacant, last = leader == dmutex.None, epoch
+	}
+}
+
+func (w *worker) tell() map[string]state {
+	states := make(map[string]state)
+	for name, n := range w.nodes {
+		st := n.Status()
+		s := state{Refused: st.Refused, Sent: st.Sent, Received: st.Received}
+		if st.Err != nil {
+			s.Err = st.Err.Error()
+		}
+		for lock, st := range n.Locks() {
+			s.Busy = append(s.Busy, fmt.Sprintf("%s %+v", lock, st))
+		}
+		states[name] = s
+	}
+	return states
+}
+
+func (w *worker) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	var closing sync.WaitGroup
+	for name, n := range w.nodes {
+		closing.Go(func() {
+			if err := n.Close(ctx); err != nil {
+				fail("%s: node %d: %v", name, w.Self, err)
+			}
+		})
+	}
+	closing.Wait()
+}
+
+// A hand is a goroutine that wants locks.
+type hand struct {
+	node   *node.Node
+	prefix string
+	who    string
+	rng    *rand.Rand
+	say    *json.Encoder
+	hear   *json.Decoder
+}
+
+// toil works until it is told to stop, and once more.
+func (h *hand) toil(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			h.lock(context.Background(), false)
+			return
+		case <-time.After(h.upTo(100 * time.Millisecond)):
+		}
+		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		impatient := h.rng.IntN(3) == 0
+		if impatient {
+			ctx, cancel = context.WithTimeout(ctx, h.upTo(20*time.Millisecond))
+		}
+		if h.rng.IntN(8) == 0 {
+			h.campaign(ctx, impatient)
+		} else {
+			h.lock(ctx, impatient)
+		}
+		cancel()
+	}
+}
+
+func (h *hand) upTo(d time.Duration) time.Duration { return time.Duration(h.rng.Int64N(int64(d))) }
+
+func (h *hand) lock(ctx context.Context, impatient bool) {
+	name := fmt.Sprint("lock ", h.rng.IntN(locks))
+	m := h.node.Mutex(name)
+	acquire, trying := m.Acquire, impatient && h.rng.IntN(2) == 0
+	if trying {
+		acquire = m.TryAcquire
+	}
+	held, err := acquire(ctx)
+	switch {
+	case err == nil:
+		h.visit(name, held.Fence())
+		must(held.Release())
+	case impatient && errors.Is(err, context.DeadlineExceeded):
+	case trying && errors.Is(err, node.ErrBusy):
+	default:
+		fail("%s: %s%s: %v", h.who, h.prefix, name, err)
+	}
+}
+
+func (h *hand) campaign(ctx context.Context, impatient bool) {
+	e := h.node.Election("post")
+	err := e.Campaign(ctx, func(ctx context.Context, epoch uint64) error {
+		if h.rng.IntN(2) == 0 {
+			e.Resign()
+			<-ctx.Done()
+		}
+		h.visit("the post", epoch)
+		return nil
+	})
+	if err != nil && !(impatient && errors.Is(err, node.ErrNotElected) && errors.Is(err, context.DeadlineExceeded)) {
+		fail("%s: %selection: %v", h.who, h.prefix, err)
+	}
+}
+
+// visit is the critical section.
+func (h *hand) visit(lock string, fence uint64) {
+	c := claim{Lock: h.prefix + lock, Who: h.who, Fence: fence}
+	h.tell(c)
+	<-time.After(h.upTo(4 * time.Millisecond))
+	c.Leave = true
+	h.tell(c)
+}
+
+func (h *hand) tell(c claim) {
+	must(h.say.Encode(c))
+	var noted struct{}
+	must(h.hear.Decode(&noted))
+}
