@@ -51,7 +51,7 @@ func (l *lock) status() MutexStatus {
 		Waiters: len(l.waiters()),
 		Err:     l.broken(),
 	}
-	if w, ok := l.machine.(dmutex.Waiter); ok {
+	if w, ok := l.machine.(dmutex.Waiter); ok && st.Err == nil {
 		st.WaitsFor = w.WaitsFor(nil)
 	}
 	switch now := l.shard.node.now(); {

@@ -1,0 +1,263 @@
+// Package nodehttp shows a node in a browser, and as JSON to programs: its peers,
+// and the locks that are held, waited for or stopped.
+//
+//	http.Handle("/debug/dmutex", nodehttp.Handler(n))
+//
+// It tells the names of locks to whoever may read it, and each reading looks at
+// all of them: keep it where your other debug pages are, not on the open
+// network.
+package nodehttp
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+)
+
+const (
+	defaultLimit = 200
+	maxLimit     = 10_000
+)
+
+// Handler returns a handler that shows how the node stands: a page of plain
+// HTML, or JSON if the query has format=json or the request accepts
+// application/json and not text/html. The query may also have
+//
+//	prefix=invoices/   only locks whose names begin so
+//	limit=50           how many locks, stopped ones and then the oldest first; 1 to 10000, default 200
+//
+// Of the locks left out it says how many they are. It answers GET and HEAD, and
+// a query that it does not understand with status 400.
+func Handler(n *node.Node) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "this page can only be read", http.StatusMethodNotAllowed)
+			return
+		}
+		q, err := parse(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		var body bytes.Buffer
+		kind := "text/html; charset=utf-8"
+		v := look(n, q)
+		if q.json {
+			kind = "application/json"
+			out := json.NewEncoder(&body)
+			out.SetIndent("", "  ")
+			err = out.Encode(v)
+		} else {
+			err = page.Execute(&body, v)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", kind)
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'")
+		_, _ = w.Write(body.Bytes())
+	})
+}
+
+// A query is what a request asks for.
+type query struct {
+	json   bool
+	prefix string
+	limit  int
+}
+
+func parse(r *http.Request) (q query, err error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return q, err
+	}
+	q.prefix, q.limit = values.Get("prefix"), defaultLimit
+	if text := values.Get("limit"); text != "" {
+		q.limit, err = strconv.Atoi(text)
+		if err != nil || q.limit < 1 || q.limit > maxLimit {
+			return q, fmt.Errorf("limit is 1 to %d, not %q", maxLimit, text)
+		}
+	}
+	switch format := values.Get("format"); format {
+	case "":
+		q.json = accepts(r, "application/json") && !accepts(r, "text/html")
+	case "json":
+		q.json = true
+	case "html":
+	default:
+		return q, fmt.Errorf("format is json or html, not %q", format)
+	}
+	return q, nil
+}
+
+// accepts reports whether the request names the media type among those that it
+// accepts.
+func accepts(r *http.Request, media string) bool {
+	for _, line := range r.Header.Values("Accept") {
+		for part := range strings.SplitSeq(line, ",") {
+			if kind, _, err := mime.ParseMediaType(part); err == nil && kind == media {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A view is what is shown, as JSON and to the template.
+type view struct {
+	Node        dmutex.NodeID     `json:"node"`
+	Incarnation string            `json:"incarnation"` // hexadecimal
+	Error       string            `json:"error,omitempty"`
+	Peers       []peer            `json:"peers"`
+	Granted     uint64            `json:"granted"`
+	Sent        map[string]uint64 `json:"sent"`
+	Received    map[string]uint64 `json:"received"`
+	Refused     uint64            `json:"refused"`
+	Locks       []lock            `json:"locks"`
+	LeftOut     int               `json:"leftOut"` // locks that match and are not in Locks
+	Prefix      string            `json:"prefix,omitempty"`
+	Limit       int               `json:"limit"`
+}
+
+type peer struct {
+	ID          dmutex.NodeID `json:"id"`
+	Incarnation string        `json:"incarnation,omitempty"`
+	Met         bool          `json:"met"`
+	Ready       bool          `json:"ready"`
+	Left        bool          `json:"left"`
+	Unacked     uint64        `json:"unacked"`
+	Backlog     int           `json:"backlogBytes"`
+	Resent      uint64        `json:"resent"`
+	Repeated    uint64        `json:"repeated"`
+	RoundTrip   seconds       `json:"roundTripSeconds"`
+}
+
+type lock struct {
+	Name     string          `json:"name"`
+	Phase    string          `json:"phase"`
+	Holder   dmutex.NodeID   `json:"holder,omitempty"`
+	Fence    uint64          `json:"fence,omitempty"`
+	Age      seconds         `json:"ageSeconds"`
+	Waiters  int             `json:"waiters"`
+	WaitsFor []dmutex.NodeID `json:"waitsFor,omitempty"`
+	Error    string          `json:"error,omitempty"`
+}
+
+// seconds is a duration: in JSON a number of seconds, on the page as one reads it.
+type seconds time.Duration
+
+func (s seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+func (s seconds) String() string {
+	switch d := time.Duration(s); {
+	case d >= 10*time.Second:
+		return d.Round(time.Second).String()
+	case d >= 10*time.Millisecond:
+		return d.Round(time.Millisecond).String()
+	default:
+		return d.Round(time.Microsecond).String()
+	}
+}
+
+func look(n *node.Node, q query) view {
+	st := n.Status()
+	v := view{
+		Node:        n.Self(),
+		Incarnation: life(st.Incarnation),
+		Error:       text(st.Err),
+		Peers:       make([]peer, 0, len(st.Peers)),
+		Granted:     st.Granted,
+		Sent:        kinds(st.Sent),
+		Received:    kinds(st.Received),
+		Refused:     st.Refused,
+		Prefix:      q.prefix,
+		Limit:       q.limit,
+	}
+	for _, p := range st.Peers {
+		v.Peers = append(v.Peers, peer{
+			ID: p.ID, Incarnation: life(p.Incarnation), Met: p.Met, Ready: p.Ready, Left: p.Left,
+			Unacked: p.Unacked, Backlog: p.Backlog, Resent: p.Resent, Repeated: p.Repeated, RoundTrip: seconds(p.RoundTrip),
+		})
+	}
+	v.Locks, v.LeftOut = locks(n, q)
+	return v
+}
+
+// locks returns the locks that match, stopped ones and then the oldest first, and
+// how many are left out. It keeps at most twice as many as it returns.
+func locks(n *node.Node, q query) (list []lock, leftOut int) {
+	first := func() {
+		slices.SortFunc(list, func(a, b lock) int {
+			return cmp.Or(-cmp.Compare(a.Error, b.Error), -cmp.Compare(a.Age, b.Age), cmp.Compare(a.Name, b.Name))
+		})
+		if len(list) > q.limit {
+			leftOut += len(list) - q.limit
+			clear(list[q.limit:])
+			list = list[:q.limit]
+		}
+	}
+	list = make([]lock, 0, min(q.limit, defaultLimit))
+	for name, st := range n.Locks() {
+		if !strings.HasPrefix(name, q.prefix) {
+			continue
+		}
+		list = append(list, lock{
+			Name: name, Phase: st.Phase.String(), Holder: st.Holder, Fence: st.Fence, Age: seconds(st.Age),
+			Waiters: st.Waiters, WaitsFor: st.WaitsFor, Error: text(st.Err),
+		})
+		if len(list) == 2*q.limit {
+			first()
+		}
+	}
+	first()
+	return list, leftOut
+}
+
+// life writes an incarnation, which is 64 random bits.
+func life(incarnation uint64) string {
+	if incarnation == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%016x", incarnation)
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// kinds names the kinds of messages of which there were some.
+func kinds(counts [dmutex.Kinds]uint64) map[string]uint64 {
+	named := make(map[string]uint64)
+	for k, count := range counts {
+		if count > 0 {
+			named[dmutex.Kind(k).String()] = count
+		}
+	}
+	return named
+}
+
+//go:embed page.html
+var source string
+
+var page = template.Must(template.New("page").Parse(source))
