@@ -78,9 +78,11 @@ func (s *Site) Lay(part any) {
 // aside, with what was in it then, or nil if there is none.
 func Take[T any](s *Site) *T {
 	spare := s.shared.spare
-	for i := len(spare) - 1; i >= 0; i-- {
+	last := len(spare) - 1
+	for i := last; i >= 0; i-- {
 		if part, ok := spare[i].(*T); ok {
-			s.shared.spare = slices.Delete(spare, i, i+1)
+			spare[i], spare[last] = spare[last], nil
+			s.shared.spare = spare[:last]
 			return part
 		}
 	}

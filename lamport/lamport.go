@@ -107,17 +107,18 @@ func (m *Machine) wakeLater() {
 	clear(m.later)
 }
 
-// rest lays aside what says no more than the blanks do.
-func (m *Machine) rest() {
-	c := m.common()
-	if m.requests != &c.requests && !m.queued() {
+// layQueue lays an empty queue aside.
+func (m *Machine) layQueue() {
+	if c := m.common(); m.requests != &c.requests && !m.queued() {
 		m.site.Lay(m.requests)
 		m.requests = &c.requests
 	}
-	if m.answers != &c.answers && !m.site.Pending() {
-		m.site.Lay(m.answers)
-		m.answers = &c.answers
-	}
+}
+
+// layLater lays aside what was counted for a request that is granted.
+func (m *Machine) layLater() {
+	m.site.Lay(m.answers)
+	m.answers = &m.common().answers
 }
 
 // queued reports whether a peer's request is in the queue.
@@ -177,7 +178,6 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	m.wakeLater()
 	m.broadcast(dmutex.Request, m.site.Stamp())
 	m.tryEnter()
-	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -213,7 +213,6 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 		m.release(j, msg)
 	}
 	m.tryEnter()
-	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -268,6 +267,7 @@ func (m *Machine) request(j int, msg dmutex.Message) {
 func (m *Machine) release(j int, msg dmutex.Message) {
 	if m.queue[j] == msg.Attempt {
 		m.queue[j] = 0
+		m.layQueue()
 	}
 }
 
@@ -275,7 +275,11 @@ func (m *Machine) release(j int, msg dmutex.Message) {
 // section is empty.
 func (m *Machine) tryEnter() {
 	mine := m.site.Stamp()
-	if m.site.Pending() && m.first(mine) && !m.site.Enter() {
+	if !m.site.Pending() || !m.first(mine) {
+		return
+	}
+	m.layLater()
+	if !m.site.Enter() {
 		m.leave(mine)
 	}
 }

@@ -16,6 +16,8 @@ func TestMachine(t *testing.T) {
 	})
 }
 
+func BenchmarkMachine(b *testing.B) { dmutextest.BenchmarkMachine(b, New) }
+
 func FuzzMachine(f *testing.F) { dmutextest.FuzzMachine(f, New) }
 
 // What no correct peer sends is refused; what is late or repeated is taken and

@@ -132,18 +132,24 @@ var nobodyWaits arbiter
 // blank returns the requester of all machines without a pending request.
 func (m *Machine) blank() *requester { return m.site.Common(nil).(*requester) }
 
-// wake gives the machine halves to write to, where it has blanks.
-func (m *Machine) wake() {
-	if blank := m.blank(); m.requester == blank {
-		if m.requester = dmutex.Take[requester](&m.site); m.requester == nil {
-			m.requester = &requester{blank.quorum, make([]ballot, len(blank.quorum))}
-		}
-		clear(m.ballots)
+// wakeRequester gives the machine ballots to write to, if it has the blank.
+func (m *Machine) wakeRequester() {
+	blank := m.blank()
+	if m.requester != blank {
+		return
 	}
-	if m.arbiter == &nobodyWaits {
-		if m.arbiter = dmutex.Take[arbiter](&m.site); m.arbiter == nil {
-			m.arbiter = new(arbiter)
-		}
+	if m.requester = dmutex.Take[requester](&m.site); m.requester == nil {
+		m.requester = &requester{blank.quorum, make([]ballot, len(blank.quorum))}
+	}
+}
+
+// wakeArbiter gives the machine a queue to write to, if it has the blank.
+func (m *Machine) wakeArbiter() {
+	if m.arbiter != &nobodyWaits {
+		return
+	}
+	if m.arbiter = dmutex.Take[arbiter](&m.site); m.arbiter == nil {
+		m.arbiter = new(arbiter)
 	}
 }
 
@@ -179,7 +185,7 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
-	m.wake()
+	m.wakeRequester()
 	m.sayAll(dmutex.Request, m.site.Stamp())
 	m.rest()
 	return m.site.Out(), nil
@@ -196,7 +202,6 @@ func (m *Machine) Release() ([]dmutex.Message, error) {
 	if err := m.site.Release(); err != nil {
 		return nil, err
 	}
-	m.wake()
 	m.sayAll(dmutex.Release, r)
 	m.rest()
 	return m.site.Out(), nil
@@ -211,7 +216,6 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 		return nil, m.site.Refuse(msg, why)
 	}
 	m.site.Witness(max(msg.Attempt, msg.Clock), msg.Fence)
-	m.wake()
 	m.hear(msg.Kind, msg.From, about(msg))
 	m.rest()
 	return m.site.Out(), nil
@@ -383,7 +387,10 @@ func (m *Machine) yield(r dmutex.Stamp) {
 
 // next gives the vote to the first in the queue.
 func (m *Machine) next() {
-	m.vote, m.asked = dmutex.Stamp{}, false
+	m.vote = dmutex.Stamp{}
+	if m.asked {
+		m.asked = false
+	}
 	if len(m.queue) > 0 {
 		r := m.queue[0].request
 		m.queue = slices.Delete(m.queue, 0, 1)
@@ -420,6 +427,7 @@ func (m *Machine) inquire() {
 
 // insert queues r and returns its place.
 func (m *Machine) insert(r dmutex.Stamp, told bool) int {
+	m.wakeArbiter()
 	at, _ := slices.BinarySearchFunc(m.queue, r, func(e entry, r dmutex.Stamp) int {
 		return e.request.Compare(r)
 	})

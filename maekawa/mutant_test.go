@@ -101,7 +101,7 @@ var eager = mutation{
 }
 
 func (m *Machine) dequeue(r dmutex.Stamp) {
-	m.wake()
+	m.wakeArbiter()
 	m.queue = slices.DeleteFunc(m.queue, func(e entry) bool { return e.request == r })
 }
 
@@ -157,7 +157,6 @@ func TestMutants(t *testing.T) {
 				queue := msg.Kind == dmutex.Request && m.Phase() == dmutex.Held && m.vote.Clock == 0
 				if queue {
 					m.site.Witness(msg.Clock, msg.Fence)
-					m.wake()
 					m.insert(about(*msg), false)
 				}
 				return queue

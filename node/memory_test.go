@@ -3,7 +3,9 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,6 +87,95 @@ func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here flo
 	runtime.KeepAlive(handles)
 	runtime.KeepAlive(list)
 	return here, elsewhere
+}
+
+// Nothing that a held lock needs only when something happens to it is kept for
+// each lock. The target is 200 bytes; Suzuki and Kasami's token has a number for
+// every member.
+func TestHeldMemory(t *testing.T) {
+	if race {
+		t.Skip("the race detector has memory of its own")
+	}
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			limit := 200.0
+			if a.name == "suzukikasami" {
+				limit += 3 * 10
+			}
+			here, elsewhere := heldCost(t, a.Algorithm, 3, 1, 30_000)
+			require.LessOrEqual(t, here, limit)
+			for _, e := range elsewhere {
+				require.LessOrEqual(t, e, limit)
+			}
+		})
+	}
+}
+
+// Names that were used once leave nothing behind, where the algorithm has
+// nothing to remember. A million names with DMUTEX_LONG=1.
+func TestNamesLeaveNothing(t *testing.T) {
+	count := 100_000
+	switch {
+	case os.Getenv("DMUTEX_LONG") != "":
+		count = 1_000_000
+	case race:
+		count = 5_000
+	}
+	for _, a := range algorithms {
+		if slices.Contains([]string{"ring", "ricart, Carvalho", "suzukikasami"}, a.name) {
+			continue // these remember where the token is, or who agreed
+		}
+		t.Run(a.name, func(t *testing.T) {
+			nodes := memoryGroup(t, a.Algorithm, 3)
+			use := func(i int) {
+				h, err := nodes[i%3].Mutex(fmt.Sprintf("name/%d", i)).Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, h.Release())
+			}
+			for i := range 3_000 { // what rests, and buffers
+				use(-i * 3)
+			}
+			before := heap()
+			for i := range count {
+				use(i)
+			}
+			grown := heap() - before
+			if !race {
+				require.Less(t, grown, 1e6, "bytes for %d names", count)
+			}
+			for _, n := range nodes {
+				require.Less(t, n.Status().Locks, 1000)
+			}
+			for _, n := range nodes {
+				go n.Close(context.Background())
+			}
+			for _, n := range nodes {
+				require.NoError(t, n.Close(context.Background()))
+			}
+		})
+	}
+}
+
+// A lock that was forgotten, and is used again, goes on with higher fences.
+func TestFencesRiseThoughForgotten(t *testing.T) {
+	const locks, rounds = 1500, 3
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		last, forgotten := make([]uint64, locks), false
+		for round := range rounds {
+			for i := range locks {
+				h := g.acquire(dmutex.NodeID((i+round)%3+1), fmt.Sprint("name/", i))
+				require.Greater(t, h.Fence(), last[i], "name %d in round %d", i, round)
+				last[i] = h.Fence()
+				require.NoError(t, h.Release())
+			}
+			forgotten = forgotten || g.nodes[2].Status().Locks < locks*2/3
+		}
+		if a, err := g.algorithm(dmutex.Start{Self: 1, Members: g.members}); err == nil {
+			_, keeps := a.(dmutex.Keeper)
+			require.True(t, forgotten || keeps)
+		}
+	})
 }
 
 // BenchmarkHeldMemory reports what a held lock costs in memory, beyond its name:

@@ -50,7 +50,6 @@ func (m *carvalho) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
-	m.wake()
 	for j := range m.kept {
 		if !m.kept[j] {
 			m.ask(j)
@@ -62,6 +61,7 @@ func (m *carvalho) Request() ([]dmutex.Message, error) {
 }
 
 func (m *carvalho) ask(j int) {
+	m.wake()
 	m.awaiting[j] = true
 	m.missing++
 	m.site.Send(dmutex.Request, m.site.Peers()[j], m.site.Stamp().Clock)
@@ -74,7 +74,6 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.wake()
 	kept := m.kept[j]
 	switch {
 	case msg.Kind == dmutex.Request:
@@ -83,10 +82,12 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 		kept = m.deferred[j] == 0
 	}
 	if err := m.hear(j, msg); err != nil {
-		m.rest()
 		return nil, err
 	}
-	m.kept[j] = kept
+	if kept != m.kept[j] {
+		m.wake()
+		m.kept[j] = kept
+	}
 	if msg.Kind == dmutex.Request && m.site.Pending() && !m.awaiting[j] && m.deferred[j] == 0 {
 		m.ask(j)
 	}

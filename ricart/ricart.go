@@ -52,6 +52,7 @@ type Machine struct {
 // replies are those that are due, to us and from us. A machine that owes and
 // awaits none has one of its blanks for it, which is not written.
 type replies struct {
+	blank    bool
 	awaiting []bool   // by peer: its REPLY is still missing
 	missing  int      // how many are
 	deferred []uint64 // by peer: the time of its REQUEST that we shall answer when we leave; 0 if none
@@ -69,6 +70,7 @@ type blanks struct{ none, all *replies }
 func newBlanks(s *dmutex.Site) any {
 	n := len(s.Peers())
 	b := &blanks{newReplies(n), newReplies(n)}
+	b.none.blank, b.all.blank = true, true
 	for j := range n {
 		b.all.kept[j] = true
 	}
@@ -77,11 +79,9 @@ func newBlanks(s *dmutex.Site) any {
 
 func (m *Machine) blanks() *blanks { return m.site.Common(newBlanks).(*blanks) }
 
-func (m *Machine) rests() bool { return m.replies == m.blanks().none || m.replies == m.blanks().all }
-
 // wake gives the machine replies to write to, if it has a blank.
 func (m *Machine) wake() {
-	if !m.rests() {
+	if !m.blank {
 		return
 	}
 	r := dmutex.Take[replies](&m.site)
@@ -94,7 +94,7 @@ func (m *Machine) wake() {
 
 // rest lays the replies aside if they say no more than a blank does.
 func (m *Machine) rest() {
-	if m.rests() || m.missing > 0 || slices.ContainsFunc(m.deferred, func(t uint64) bool { return t != 0 }) {
+	if m.blank || m.missing > 0 || slices.ContainsFunc(m.deferred, func(t uint64) bool { return t != 0 }) {
 		return
 	}
 	r := m.replies
@@ -106,7 +106,6 @@ func (m *Machine) rest() {
 	default:
 		return
 	}
-	clear(r.awaiting)
 	m.site.Lay(r)
 }
 
@@ -160,7 +159,6 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.wake()
 	err = m.hear(j, msg)
 	m.rest()
 	if err != nil {
@@ -188,6 +186,7 @@ func (m *Machine) hear(j int, msg dmutex.Message) error {
 func (m *Machine) request(j int, msg dmutex.Message) {
 	m.site.Witness(msg.Attempt, msg.Fence)
 	if m.goesFirst(dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
+		m.wake()
 		m.deferred[j] = max(m.deferred[j], msg.Attempt)
 		return
 	}
@@ -271,8 +270,8 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *Machine) Clone() dmutex.Machine {
 	c := &Machine{m.site.Clone(), m.replies}
-	if !m.rests() {
-		c.replies = &replies{slices.Clone(m.awaiting), m.missing, slices.Clone(m.deferred), slices.Clone(m.kept)}
+	if !m.blank {
+		c.replies = &replies{false, slices.Clone(m.awaiting), m.missing, slices.Clone(m.deferred), slices.Clone(m.kept)}
 	}
 	return c
 }

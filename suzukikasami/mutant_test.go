@@ -115,13 +115,12 @@ func TestKill(t *testing.T) {
 		{"token sent while in use", " && m.site.Phase() == dmutex.Idle", "", "TestExplore"},
 		{"token sent by any node", "if m.token && m.site.Phase()", "if m.site.Phase()", "TestExplore"},
 		{"token kept", "m.token, m.q = false", "m.token, m.q = true", "TestExplore"},
-		{"Q kept", "m.q[:0]\n", "m.q\n", "TestExplore"},
 		{"Q forgotten", "m.q = append(m.q, msg.Nodes...)", "", "TestExplore"},
 		{"LN forgotten", "copy(m.ln, msg.Numbers)", "", "TestExplore"},
 		{"any token taken", " || msg.Attempt != m.rn[me]", "", "TestRefuses"},
 		{"token taken without need", "!m.site.Pending() || ", "", "TestExplore"},
 		{"search from the first member", "j := (m.site.Place() + i) % len(members)", "j := i - 1", "TestConversations"},
 		{"ghost keeps the token", "!m.site.Enter() {", "!m.site.Enter() && false {", "TestExplore"},
-		{"fence not heard", "m.site.Witness(0, msg.Fence)\n\tm.token", "m.token", "TestExplore"},
+		{"fence not heard", "m.site.Witness(0, msg.Fence)\n\tm.wake()", "m.wake()", "TestExplore"},
 	})
 }

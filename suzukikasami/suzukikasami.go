@@ -95,7 +95,6 @@ func (m *Machine) wake() {
 	}
 	m.token = was.token
 	copy(m.ln, m.rn)
-	m.q = m.q[:0]
 }
 
 // rest lays the privilege aside if nothing would be lost.
@@ -176,8 +175,10 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
-	m.wake()
 	me := m.site.Place()
+	if m.token {
+		m.wake()
+	}
 	m.rn[me] = m.site.Stamp().Clock
 	if m.token {
 		m.ln[me] = m.rn[me]
@@ -212,7 +213,6 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.site.Check(msg); err != nil {
 		return nil, err
 	}
-	m.wake()
 	err := m.hear(msg)
 	m.rest()
 	if err != nil {
@@ -237,6 +237,9 @@ func (m *Machine) hear(msg dmutex.Message) error {
 // is outdated.
 func (m *Machine) request(msg dmutex.Message) {
 	m.site.Witness(0, msg.Fence)
+	if m.token {
+		m.wake()
+	}
 	j := m.place(msg.From)
 	m.rn[j] = max(m.rn[j], msg.Attempt)
 	if m.token && m.site.Phase() == dmutex.Idle && m.rn[j] > m.ln[j] {
@@ -266,6 +269,7 @@ func (m *Machine) take(msg dmutex.Message) error {
 		}
 	}
 	m.site.Witness(0, msg.Fence)
+	m.wake()
 	m.token = true
 	copy(m.ln, msg.Numbers)
 	m.q = append(m.q, msg.Nodes...)

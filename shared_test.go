@@ -1,0 +1,151 @@
+package dmutex_test
+
+import (
+	"encoding"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+)
+
+// Machines that share do what they would do alone: some locks in random runs,
+// each machine beside a twin that is a fresh clone at every step, as those that
+// are explored are, and so has nothing that another used or that it used before.
+func TestSharedIsNotSeen(t *testing.T) {
+	const seed, locks, steps = 1, 4, 20_000
+	for name, algorithm := range map[string]dmutex.Algorithm{
+		"central":       central.New,
+		"lamport":       lamport.New,
+		"lamport-omit":  lamport.OmitReplies,
+		"maekawa":       maekawa.New,
+		"ricart":        ricart.New,
+		"carvalho":      ricart.Carvalho,
+		"ring":          ring.New,
+		"suzukikasami":  suzukikasami.New,
+		"central-at":    central.At(2),
+		"maekawa-with":  maekawa.With(func(dmutex.NodeID) []dmutex.NodeID { return []dmutex.NodeID{2, 3} }),
+		"ring-in-order": ring.Order(2, 1, 3, 4),
+	} {
+		t.Run(name, func(t *testing.T) {
+			members := members(1, 2, 3, 4)
+			n := len(members)
+			var (
+				alone, sharing [locks][]dmutex.Machine
+				shared         = make([]dmutex.Shared, n)
+				wire           = map[[3]int][]dmutex.Message{} // by lock, from and to
+			)
+			for k := range locks {
+				for i, id := range members {
+					a, err := algorithm(dmutex.Start{Self: id, Members: members})
+					require.NoError(t, err)
+					s, err := algorithm(dmutex.Start{Self: id, Members: members, Shared: &shared[i]})
+					require.NoError(t, err)
+					alone[k], sharing[k] = append(alone[k], a), append(sharing[k], s)
+				}
+			}
+			r := rand.New(rand.NewPCG(seed, 0))
+			for step := range steps {
+				k, i := r.IntN(locks), r.IntN(n)
+				input := func(m dmutex.Machine) ([]dmutex.Message, error) { return m.Release() }
+				switch phase := alone[k][i].Phase(); {
+				case r.IntN(3) > 0: // a message, if there is one
+					route := [3]int{k, r.IntN(n), i}
+					if len(wire[route]) == 0 {
+						continue
+					}
+					msg := wire[route][0]
+					wire[route] = wire[route][1:]
+					input = func(m dmutex.Machine) ([]dmutex.Message, error) { return m.Handle(msg.Clone()) }
+				case phase == dmutex.Idle:
+					input = dmutex.Machine.Request
+				case phase == dmutex.Waiting:
+					if r.IntN(4) > 0 {
+						continue
+					}
+					input = dmutex.Machine.Cancel
+				}
+				alone[k][i] = alone[k][i].(interface{ Clone() dmutex.Machine }).Clone()
+				want, err := input(alone[k][i])
+				require.NoError(t, err)
+				got, err := input(sharing[k][i])
+				require.NoError(t, err)
+				where := fmt.Sprintf("seed %d, step %d", seed, step)
+				require.Equal(t, fmt.Sprint(want), fmt.Sprint(got), where)
+				for k := range locks {
+					require.Equal(t, state(t, alone[k][i]), state(t, sharing[k][i]), where)
+				}
+				for _, m := range want {
+					route := [3]int{k, i, int(m.To) - 1}
+					wire[route] = append(wire[route], m.Clone())
+				}
+			}
+		})
+	}
+}
+
+func state(t *testing.T, m dmutex.Machine) string {
+	b, err := m.(encoding.TextAppender).AppendText(nil)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// A Shared serves one node of one group, in whatever order its members are
+// given.
+func TestSharedIsOfOneGroup(t *testing.T) {
+	var shared dmutex.Shared
+	_, err := dmutex.NewSite(dmutex.Start{Self: 3, Members: members(1, 2), Shared: &shared})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	_, err = dmutex.NewSite(dmutex.Start{Self: 1, Members: members(1, 2), Holder: 3, Shared: &shared})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	newSite(t, dmutex.Start{Self: 2, Members: members(3, 2), Shared: &shared}) // what was refused left nothing
+
+	site := newSite(t, dmutex.Start{Self: 2, Members: members(2, 3), Shared: &shared})
+	require.Equal(t, members(2, 3), site.Members())
+	require.Equal(t, 0, site.Place())
+	require.Equal(t, members(3), site.Peers())
+	for _, start := range []dmutex.Start{
+		{Self: 3, Members: members(2, 3)},
+		{Self: 2, Members: members(1, 2)},
+		{Self: 2, Members: members(1, 2, 3)},
+	} {
+		start.Shared = &shared
+		_, err := dmutex.NewSite(start)
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, "Start.Shared belongs to another node or group")
+	}
+}
+
+// Parts that are laid aside are found by their type, and few are kept.
+func TestSharedParts(t *testing.T) {
+	var shared dmutex.Shared
+	one := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
+	two := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
+	alone := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+	number, text := new(int), new(string)
+	one.Lay(number)
+	one.Lay(text)
+	clone := one.Clone()
+	require.Nil(t, dmutex.Take[int](&alone))
+	require.Nil(t, dmutex.Take[int](&clone))
+	require.Same(t, number, dmutex.Take[int](&two))
+	require.Nil(t, dmutex.Take[int](&two))
+	require.Same(t, text, dmutex.Take[string](&two))
+
+	for range 1000 {
+		one.Lay(new(int))
+	}
+	kept := 0
+	for dmutex.Take[int](&one) != nil {
+		kept++
+	}
+	require.Equal(t, 8, kept)
+}
