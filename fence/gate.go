@@ -21,8 +21,10 @@
 // process, and would then let in a former holder, so store the fence with the
 // data, in one step, and start from it again with [NewGate].
 //
-// A former holder is refused from the moment that a later one was let in. Before
-// that its write is merely late: nobody has built on its absence.
+// A former holder is refused from the moment that a later one has shown its
+// fence. So a holder shows it with the first read already, not only when it
+// writes: otherwise a late write may come between the two, and what the holder
+// then writes is built on what it read before.
 package fence
 
 import (
@@ -81,10 +83,9 @@ func (g *Gate) Do(fence uint64, f func() error) error {
 	return f()
 }
 
-// Admit returns nil if the fence passes and a [StaleError] otherwise. What
-// follows an Admit is not guarded: by then a higher fence may have passed. So it
-// is for a resource that does one thing at a time anyway, or to close the gate
-// to all former holders; otherwise use [Gate.Do].
+// Admit returns nil if the fence passes and a [StaleError] otherwise. It closes
+// the gate to all former holders; but what follows an Admit is not guarded, for
+// by then a higher fence may have passed. To read or write use [Gate.Do].
 func (g *Gate) Admit(fence uint64) error { return g.Do(fence, func() error { return nil }) }
 
 // Highest returns the highest fence that has passed.

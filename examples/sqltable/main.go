@@ -2,7 +2,9 @@
 //
 // The whole guard is the condition of one UPDATE, in [write]: the database
 // compares and writes in one step. It takes no server of its own, no Gate and no
-// transaction. SQLite stands for any SQL database here.
+// transaction. A [read] whose result will be written back shows the fence too, so
+// that no former holder's write comes between the two. SQLite stands for any SQL
+// database here.
 //
 // The command plays the case that no lock can prevent: a holder that read, was
 // paused, and goes on to write long after everybody took it for dead.
@@ -11,6 +13,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -35,14 +38,31 @@ func write(ctx context.Context, db *sql.DB, account string, balance int64, f uin
 	}
 	changed, err := result.RowsAffected()
 	if err == nil && changed == 0 {
-		err = fmt.Errorf("account %s, written under %d: %w", account, f, fence.ErrStale)
+		err = stale(account, f)
 	}
 	return err
 }
 
-func read(ctx context.Context, db *sql.DB, account string) (balance int64, err error) {
+// read returns the balance of an account, and closes the account to all former
+// holders.
+func read(ctx context.Context, db *sql.DB, account string, f uint64) (balance int64, err error) {
+	err = db.QueryRowContext(ctx,
+		`UPDATE account SET fence = ?1 WHERE name = ?2 AND fence <= ?1 RETURNING balance`, f, account).Scan(&balance)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = stale(account, f)
+	}
+	return balance, err
+}
+
+// look returns the balance for information, to anybody.
+func look(ctx context.Context, db *sql.DB, account string) (balance int64, err error) {
 	err = db.QueryRowContext(ctx, `SELECT balance FROM account WHERE name = ?`, account).Scan(&balance)
 	return balance, err
+}
+
+// stale says that no account of that name takes the fence.
+func stale(account string, f uint64) error {
+	return fmt.Errorf("account %s, under %d: %w", account, f, fence.ErrStale)
 }
 
 // beginEpoch is for a group that starts again, after it was killed: it closes the
@@ -102,7 +122,7 @@ func main() {
 	one, two := openGroup(ctx, 0)
 	held, err := one.Mutex("alice").Acquire(ctx)
 	check(err)
-	balance, err := read(ctx, db, "alice")
+	balance, err := read(ctx, db, "alice", held.Fence())
 	check(err)
 	fmt.Println("node 1 holds by fence", held.Fence(), "and reads", balance)
 	wake, done := make(chan struct{}), make(chan error)
@@ -116,7 +136,7 @@ func main() {
 	check(err)
 	newOne, newTwo := openGroup(ctx, floor)
 	check(newTwo.Mutex("alice").Do(ctx, func(ctx context.Context, f uint64) error {
-		balance, err := read(ctx, db, "alice")
+		balance, err := read(ctx, db, "alice", f)
 		if err != nil {
 			return err
 		}
@@ -128,7 +148,7 @@ func main() {
 	refusal := <-done
 	fmt.Println("node 1 wakes up; its handle knows of nothing:", held.Err())
 	fmt.Println("but the table does:", refusal)
-	balance, err = read(ctx, db, "alice")
+	balance, err = look(ctx, db, "alice")
 	check(err)
 	fmt.Println("the balance is", balance)
 

@@ -16,7 +16,7 @@ func Example_pausedHolderIsRefused() {
 	// node 1 holds by fence 1 and reads 100
 	// node 2 of the new group holds by fence 1099511627777 and writes 110
 	// node 1 wakes up; its handle knows of nothing: <nil>
-	// but the table does: account alice, written under 1: fence is stale
+	// but the table does: account alice, under 1: fence is stale
 	// the balance is 110
 }
 
@@ -31,9 +31,17 @@ func TestPausedHolderIsRefused(t *testing.T) {
 	require.NoError(t, write(ctx, db, "alice", 2, 6))
 	require.NoError(t, write(ctx, db, "alice", 3, 7))
 	require.ErrorIs(t, write(ctx, db, "alice", 4, 6), fence.ErrStale)
-	balance, err := read(ctx, db, "alice")
+	balance, err := look(ctx, db, "alice")
 	require.NoError(t, err)
 	require.EqualValues(t, 3, balance)
+
+	balance, err = read(ctx, db, "alice", 8)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, balance)
+	require.ErrorIs(t, write(ctx, db, "alice", 4, 7), fence.ErrStale, "between the read of 8 and its write")
+	_, err = read(ctx, db, "alice", 7)
+	require.ErrorIs(t, err, fence.ErrStale)
+	require.NoError(t, write(ctx, db, "alice", balance+1, 8))
 }
 
 // A holder of a former group that was granted fence 8 and has not written is
