@@ -22,6 +22,7 @@ type demoCmd struct {
 	Broken    bool          `xor:"what" help:"Run a machine that is wrong on purpose instead, and see it caught."`
 	Think     time.Duration `default:"1ms" help:"Time between reading the account and writing it, at least 100µs."`
 	Timeout   time.Duration `default:"30s" help:"Give up when nothing at all has happened for this long."`
+	Trace     string        `placeholder:"DIR" help:"Record every node's trace into DIR/ALGORITHM, a new directory; see trace draw."`
 	JSON      bool          `name:"json" help:"Print the result as JSON, and nothing else, on standard output."`
 }
 
@@ -140,6 +141,13 @@ func (c *demoCmd) runOne(ctx context.Context, alg algorithm, dir string, at func
 	if err := createAccount(dir); err != nil {
 		return outcome{}, err
 	}
+	traces := ""
+	if c.Trace != "" && alg.make != nil {
+		var err error
+		if traces, err = traceDir(c.Trace, alg.name); err != nil {
+			return outcome{}, err
+		}
+	}
 	s := shift{
 		crew: crew{
 			task: task{
@@ -150,6 +158,7 @@ func (c *demoCmd) runOne(ctx context.Context, alg algorithm, dir string, at func
 				NatsURL:   c.NatsURL,
 				Prefix:    natsPrefix(),
 				Dir:       dir,
+				Trace:     traces,
 				Deposits:  c.Deposits,
 				Think:     c.Think,
 			},

@@ -3,6 +3,7 @@
 //	dmutex demo      processes, a real network, one account, and not a cent lost
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured
+//	dmutex trace     what nodes have recorded, drawn and replayed
 //	dmutex quorum    coteries: built, checked and compared
 //	dmutex version   which build this is
 //
@@ -28,6 +29,7 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Bank tellers, each a process of its own, share one account: first with no lock, then under every algorithm."`
 	Check   checkCmd   `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest way to what is wrong."`
 	Sim     simCmd     `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
+	Trace   traceCmd   `cmd:"" help:"Draw what nodes have recorded, or replay it."`
 	Quorum  quorumCmd  `cmd:"" help:"Build, check and compare coteries."`
 	Version versionCmd `cmd:"" help:"Print which build this is."`
 	Teller  tellerCmd  `cmd:"" hidden:"" help:"One teller of the demo; started by it."`

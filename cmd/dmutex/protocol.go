@@ -58,8 +58,9 @@ type task struct {
 	Algorithm string        `json:"algorithm"`
 	Link      string        `json:"link"`
 	NatsURL   string        `json:"nats_url,omitempty"`
-	Prefix    string        `json:"prefix"` // of NATS subjects; one for each run
-	Dir       string        `json:"dir"`    // where the account is
+	Prefix    string        `json:"prefix"`          // of NATS subjects; one for each run
+	Dir       string        `json:"dir"`             // where the account is
+	Trace     string        `json:"trace,omitempty"` // the directory for traces, if there are to be any
 	Deposits  int           `json:"deposits"`
 	Think     time.Duration `json:"think"`
 }

@@ -27,6 +27,7 @@ type simCmd struct {
 	Hold      float64  `default:"1" help:"Time in T that the lock is held, 0 to 1e6."`
 	Delay     string   `default:"constant" enum:"constant,uniform,exponential" help:"How the times of messages are distributed: constant, uniform or exponential; the mean is T."`
 	Seed      uint64   `default:"1" help:"The same seed makes the same runs."`
+	Trace     string   `placeholder:"DIR" help:"Record every node's trace into a new directory in DIR for each run, of groups of up to 64 nodes; T is written as a second. See trace draw."`
 	JSON      bool     `name:"json" xor:"format" help:"Print the result as JSON, and nothing else, on standard output."`
 	CSV       bool     `name:"csv" xor:"format" help:"Print the result as CSV, and nothing else, on standard output."`
 	Plot      string   `placeholder:"FILE" help:"Draw messages and delays against the number of nodes into this file, .svg or .png."`
@@ -70,13 +71,18 @@ func (c *simCmd) Validate() (err error) {
 		return fmt.Errorf("--requests=%d: choose 1 to 10000000", c.Requests)
 	case !(c.Hold >= 0 && c.Hold <= 1e6):
 		return fmt.Errorf("--hold=%v: choose 0 to 1e6", c.Hold)
+	case c.Trace != "" && c.sizes[len(c.sizes)-1] > mostTraced:
+		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
 	case c.Plot != "" && suffix != ".svg" && suffix != ".png":
 		return fmt.Errorf("--plot=%s: the name must end in .svg or .png", c.Plot)
 	}
 	return nil
 }
 
-const mostNodes = 1000
+const (
+	mostNodes  = 1000
+	mostTraced = 64
+)
 
 // parseSizes reads numbers and ranges, such as "2..10,25".
 func parseSizes(s string) (sizes []int, err error) {
@@ -147,14 +153,18 @@ func (c *simCmd) Run(con *console) error {
 	defer stop()
 	var all []measurement
 	p := newProgress(con.err, 1)
-	for k, think := range c.thinks {
+	for k := range c.thinks {
 		for _, a := range chosen(c.Algorithm) {
 			for _, n := range c.sizes {
 				p.live(fmt.Sprintf("%s, %d nodes, load %s", a.name, n, c.Load[k]))
-				m, err := c.measureUntil(ctx, a, n, think)
+				m, err := c.measureUntil(ctx, a, n, k)
 				if errors.Is(err, context.Canceled) {
 					p.clear()
 					return fmt.Errorf("interrupted: stopped after %s", several(len(all), "run"))
+				}
+				if errors.Is(err, errTraces) {
+					p.clear()
+					return err
 				}
 				if err != nil {
 					p.clear()
@@ -194,7 +204,7 @@ func (c *simCmd) Run(con *console) error {
 
 // measureUntil is measure, left alone with its run when ctx ends: then the
 // program does too.
-func (c *simCmd) measureUntil(ctx context.Context, a algorithm, n int, think float64) (m measurement, err error) {
+func (c *simCmd) measureUntil(ctx context.Context, a algorithm, n, load int) (m measurement, err error) {
 	if ctx.Err() != nil {
 		return m, ctx.Err()
 	}
@@ -204,7 +214,7 @@ func (c *simCmd) measureUntil(ctx context.Context, a algorithm, n int, think flo
 	}
 	done := make(chan result, 1)
 	go func() {
-		m, err := c.measure(a, n, think)
+		m, err := c.measure(a, n, load)
 		done <- result{m, err}
 	}()
 	select {
@@ -215,20 +225,33 @@ func (c *simCmd) measureUntil(ctx context.Context, a algorithm, n int, think flo
 	}
 }
 
-// measure makes one run. An error is what went wrong in it.
-func (c *simCmd) measure(a algorithm, n int, think float64) (measurement, error) {
+// measure makes one run, under the load of that place. An error is what went
+// wrong in it.
+func (c *simCmd) measure(a algorithm, n, load int) (m measurement, err error) {
 	delays := []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential}
 	config := dmutextest.SimConfig{
 		Algorithm: a.make,
 		Members:   dmutextest.Nodes(n),
 		Delay:     delays[slices.IndexFunc(delays, func(d dmutextest.Delay) bool { return d.String() == c.Delay })],
-		Think:     think,
+		Think:     c.thinks[load],
 		Hold:      c.Hold,
 		Entries:   c.Requests,
 		Seed:      c.Seed,
 	}
 	if c.Requests == 0 {
 		config.Entries = max(50*n, 1000)
+	}
+	if c.Trace != "" {
+		var traces *simTraces
+		if traces, err = newSimTraces(filepath.Join(c.Trace, fileName(a.name, strconv.Itoa(n), c.Load[load])), a, config.Members); err != nil {
+			return m, fmt.Errorf("%w: %w", errTraces, err)
+		}
+		defer func() {
+			if failed := traces.close(); err == nil && failed != nil {
+				err = fmt.Errorf("%w: %w", errTraces, failed)
+			}
+		}()
+		config.Trace = traces.write
 	}
 	r, err := dmutextest.Simulate(config)
 	if err != nil {
@@ -240,7 +263,7 @@ func (c *simCmd) measure(a algorithm, n int, think float64) (measurement, error)
 	}
 	counted.PerEntry = float64(counted.Sent) / float64(max(1, counted.Entries))
 	counted.Least, counted.Greatest = a.messages(n)
-	m := measurement{
+	m = measurement{
 		Algorithm: a.name, Nodes: n, Entries: r.Entries, Counted: counted.Entries, Messages: r.Messages,
 		PerEntry: counted.PerEntry, Formula: a.formula, Least: counted.Least, Greatest: counted.Greatest, Fits: counted.fits(),
 		Wait:       spread{r.Wait.Mean, r.Wait.Least, r.Wait.Greatest},

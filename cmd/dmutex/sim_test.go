@@ -141,7 +141,7 @@ func TestSimPlot(t *testing.T) {
 func TestSimInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := new(simCmd).measureUntil(ctx, algorithms[0], 2, dmutextest.Rare)
+	_, err := new(simCmd).measureUntil(ctx, algorithms[0], 2, 0)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

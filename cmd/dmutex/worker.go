@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/trace"
 )
 
 // A worker is the part of a process of a demo that is the same in every trade:
@@ -97,6 +98,15 @@ func (w *worker) work(ctx context.Context, day func(context.Context, *worker) er
 	if err := conn.meet(w.task.Self, opened.Peers); err != nil {
 		return err
 	}
+	var recorder *trace.Recorder
+	if w.task.Trace != "" && alg.make != nil {
+		file, err := os.Create(traceFile(w.task.Trace, w.task.Self))
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		recorder = trace.NewRecorder(file)
+	}
 	if alg.make != nil {
 		w.node, err = node.Open(ctx, node.Config{
 			Self:      w.task.Self,
@@ -104,6 +114,7 @@ func (w *worker) work(ctx context.Context, day func(context.Context, *worker) er
 			Algorithm: alg.make,
 			Link:      conn.link,
 			Group:     "dmutex demo",
+			Trace:     recorder,
 		})
 		if err != nil {
 			return err

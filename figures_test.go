@@ -1,0 +1,45 @@
+package dmutex_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/trace/draw"
+)
+
+// The figures of docs/figures.md are drawn from golden scripts; -update draws
+// them again.
+func TestFigures(t *testing.T) {
+	pairs := map[dmutex.NodeID][]dmutex.NodeID{1: {1, 2}, 2: {2, 3}, 3: {3, 1}}
+	for _, f := range []struct {
+		name      string
+		algorithm dmutex.Algorithm
+		script    string
+		title     string
+	}{
+		{"lamport", lamport.New, "docs/figures/lamport.txt", "Lamport: two sites ask at the same time"},
+		{"ricart", ricart.New, "ricart/testdata/textbook.txt", "Ricart and Agrawala: N32 is inside when N12 and N80 ask"},
+		{
+			"maekawa", maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return pairs[site] }), "maekawa/testdata/deadlock.txt",
+			"Maekawa: a deadlock of three, and how it is resolved",
+		},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			dmutextest.TestScript(t, f.algorithm, f.script)
+			script, err := os.ReadFile(f.script)
+			require.NoError(t, err)
+			traces, err := dmutextest.Trace(f.algorithm, string(script))
+			require.NoError(t, err)
+			d, err := draw.New(traces, draw.Options{Title: f.title})
+			require.NoError(t, err)
+			dmutextest.Golden(t, "docs/figures/"+f.name+".svg", string(d.SVG()))
+		})
+	}
+}

@@ -1,0 +1,220 @@
+package draw
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// An event is one of a trace, on the clock of the drawing.
+type event struct {
+	*trace.Event
+	file  *file
+	time  int64
+	depth int      // one more than that of any event that it depends on
+	sent  *event   // of a Handle: the event that sent the message, if it is known
+	out   []*arrow // the messages that it sent
+	x     float64  // see layout
+}
+
+func (e *event) node() dmutex.NodeID { return e.file.trace.Header.Self }
+
+// A file is a trace, on the clock of the drawing.
+type file struct {
+	trace  *trace.Trace
+	events []*event
+	offset int64 // to be added to its times
+}
+
+// An arrow is a message.
+type arrow struct {
+	trace.Message
+	lock       string
+	send       *event   // nil if it is not in the traces
+	recv       []*event // one, unless the network repeats; none if it did not arrive, or not in the traces
+	resent     []*event // when the session sent it again
+	unfollowed bool     // there is no trace of the receiver
+}
+
+// A number says which message it is, in all traces.
+type number struct {
+	from, to         dmutex.NodeID
+	fromLife, toLife uint64
+	seq              uint64
+}
+
+// align brings the traces to one clock and finds out what belongs together.
+//
+// The files' clocks are first lined up by when the wall clock was read. Then a
+// file is moved back in time, to later, by as little as makes every message of
+// another arrive no earlier than it was sent. If the clocks drift so much that
+// no such move is enough, the events that are left too early are moved alone.
+func align(traces []*trace.Trace) ([]*file, []*arrow, error) {
+	files, err := open(traces)
+	if err != nil {
+		return nil, nil, err
+	}
+	arrows := match(files)
+	shift(files, arrows)
+	if err := follow(files); err != nil {
+		return nil, nil, err
+	}
+	return files, arrows, nil
+}
+
+func open(traces []*trace.Trace) ([]*file, error) {
+	var files []*file
+	virtual := slices.ContainsFunc(traces, func(t *trace.Trace) bool { return t.Header.Opened == 0 })
+	for _, t := range traces {
+		f := &file{trace: t}
+		for _, other := range files {
+			if h, o := &t.Header, &other.trace.Header; h.Self == o.Self && h.Life == o.Life {
+				return nil, fmt.Errorf("%w: %s and %s are both of node %d", dmutex.ErrMisuse, other.trace.Name, t.Name, h.Self)
+			}
+		}
+		if !virtual {
+			f.offset = t.Header.Opened - traces[0].Header.Opened
+		}
+		for i := range t.Events {
+			f.events = append(f.events, &event{Event: &t.Events[i], file: f})
+		}
+		slices.SortStableFunc(f.events, func(a, b *event) int { return cmp.Compare(a.Time, b.Time) })
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// livesOf returns a life of each node, for files that do not say which they have
+// met.
+func livesOf(files []*file) map[dmutex.NodeID]uint64 {
+	lives := make(map[dmutex.NodeID]uint64)
+	for _, f := range files {
+		lives[f.trace.Header.Self] = f.trace.Header.Life
+	}
+	return lives
+}
+
+// match finds for each message where it was sent and where it was received.
+func match(files []*file) (arrows []*arrow) {
+	byNumber := make(map[number]*arrow)
+	for _, f := range files {
+		self, lives, sent := f.trace.Header, livesOf(files), make(map[dmutex.NodeID][]*arrow)
+		for _, e := range f.events {
+			switch e.What {
+			case trace.Met, trace.Restarted:
+				lives[e.Peer] = e.Life
+			case trace.Resent:
+				list := sent[e.Peer]
+				from, _ := slices.BinarySearchFunc(list, e.First, func(a *arrow, seq uint64) int { return cmp.Compare(a.Seq, seq) })
+				for _, a := range list[from:] {
+					if a.Seq > e.Last {
+						break
+					}
+					a.resent = append(a.resent, e)
+				}
+			}
+			for i := range e.Out {
+				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e}
+				a.unfollowed = !slices.ContainsFunc(files, func(o *file) bool { return o.trace.Header.Self == a.To })
+				e.out = append(e.out, a)
+				arrows = append(arrows, a)
+				if a.Seq > 0 {
+					byNumber[number{self.Self, a.To, self.Life, lives[a.To], a.Seq}] = a
+					sent[a.To] = insert(sent[a.To], a)
+				}
+			}
+		}
+	}
+	for _, f := range files {
+		self := f.trace.Header
+		lives := livesOf(files)
+		for _, e := range f.events {
+			switch e.What {
+			case trace.Met, trace.Restarted:
+				lives[e.Peer] = e.Life
+			case trace.Handle:
+				m := &e.In
+				a := byNumber[number{m.From, self.Self, lives[m.From], self.Life, m.Seq}]
+				if a == nil || a.lock != e.Lock {
+					a = &arrow{Message: *m, lock: e.Lock}
+					arrows = append(arrows, a)
+				}
+				a.recv = append(a.recv, e)
+				e.sent = a.send
+			}
+		}
+	}
+	return arrows
+}
+
+// insert keeps the list in the order of the messages' numbers.
+func insert(list []*arrow, a *arrow) []*arrow {
+	i := len(list)
+	for i > 0 && list[i-1].Seq > a.Seq {
+		i--
+	}
+	return slices.Insert(list, i, a)
+}
+
+// shift moves files to later until no message arrives before it was sent. The
+// result is the least of all that are possible: a file is moved only as far as
+// it must, and it ends after as many rounds as there are files, unless clocks
+// drift.
+func shift(files []*file, arrows []*arrow) {
+	for range files {
+		moved := false
+		for _, a := range arrows {
+			for _, r := range a.recv {
+				if a.send == nil {
+					continue
+				}
+				if late := a.send.Time + a.send.file.offset - r.Time - r.file.offset; late > 0 {
+					r.file.offset += late
+					moved = true
+				}
+			}
+		}
+		if !moved {
+			return
+		}
+	}
+}
+
+// follow gives the events their times, each no earlier than what it depends on.
+func follow(files []*file) error {
+	next := make([]int, len(files))
+	for done := false; !done; {
+		done = true
+		progress := false
+		for i, f := range files {
+			for next[i] < len(f.events) {
+				e := f.events[next[i]]
+				if e.sent != nil && e.sent.depth == 0 {
+					done = false
+					break
+				}
+				e.time, e.depth = e.Time+f.offset, 1
+				if next[i] > 0 {
+					e.after(f.events[next[i]-1])
+				}
+				if e.sent != nil {
+					e.after(e.sent)
+				}
+				next[i]++
+				progress = true
+			}
+		}
+		if !done && !progress {
+			return fmt.Errorf("%w: the traces contradict each other: each of some messages was received before another was sent", trace.ErrFormat)
+		}
+	}
+	return nil
+}
+
+func (e *event) after(cause *event) {
+	e.time = max(e.time, cause.time)
+	e.depth = max(e.depth, cause.depth+1)
+}

@@ -1,0 +1,267 @@
+// Package draw makes pictures of traces: what nodes did, and the messages
+// between them, over time.
+//
+// The time of several nodes' traces is lined up so that no message arrives
+// before it was sent; what is drawn of the order of events that no message joins
+// is only as good as their wall clocks.
+package draw
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// Options says what is drawn.
+type Options struct {
+	Title string // may be empty
+
+	// Lock is the lock whose events are drawn; all locks if it is empty, up to
+	// eight.
+	Lock string
+
+	// From and To bound the time that is drawn, counted from the first event of
+	// all; To 0 is the end.
+	From, To time.Duration
+
+	// Width is where a row of the diagram ends and the next begins, in pixels,
+	// at least 400; 0 is 1500.
+	Width int
+}
+
+const (
+	defaultWidth = 1500
+	minWidth     = 400
+	mostPanels   = 8
+)
+
+// A Drawing is traces, ready to be drawn.
+type Drawing struct {
+	options Options
+	panels  []*panel
+	virtual bool // time is
+	origin  int64
+}
+
+// New prepares a drawing. It refuses, with [dmutex.ErrMisuse], no traces, two of
+// one life of a node, Options that make no sense and a choice of events that is
+// empty; and traces that contradict each other with [trace.ErrFormat].
+func New(traces []*trace.Trace, o Options) (*Drawing, error) {
+	if o.Width == 0 {
+		o.Width = defaultWidth
+	}
+	switch {
+	case len(traces) == 0:
+		return nil, fmt.Errorf("%w: there is no trace to draw", dmutex.ErrMisuse)
+	case o.From < 0 || o.To < 0 || o.To != 0 && o.To <= o.From:
+		return nil, fmt.Errorf("%w: from %v to %v is no time", dmutex.ErrMisuse, o.From, o.To)
+	case o.Width < minWidth:
+		return nil, fmt.Errorf("%w: a width of %d pixels: at least %d", dmutex.ErrMisuse, o.Width, minWidth)
+	}
+	files, arrows, err := align(traces)
+	if err != nil {
+		return nil, err
+	}
+	d := &Drawing{options: o, virtual: traces[0].Header.Opened == 0}
+	var all []*event
+	for _, f := range files {
+		all = append(all, f.events...)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: the traces are empty", dmutex.ErrMisuse)
+	}
+	d.origin = slices.MinFunc(all, func(a, b *event) int { return cmp.Compare(a.time, b.time) }).time
+	slices.SortStableFunc(all, func(a, b *event) int {
+		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.depth, b.depth), cmp.Compare(a.node(), b.node()))
+	})
+	locks, err := chooseLocks(all, o.Lock)
+	if err != nil {
+		return nil, err
+	}
+	for _, lock := range locks {
+		if p := newPanel(d, lock, all, arrows); len(p.points) > 0 {
+			d.panels = append(d.panels, p)
+		}
+	}
+	if len(d.panels) == 0 {
+		return nil, fmt.Errorf("%w: nothing happens to the lock from %v on in the time given", dmutex.ErrMisuse, o.From)
+	}
+	return d, nil
+}
+
+// chooseLocks returns the locks to draw, ascending.
+func chooseLocks(all []*event, only string) ([]string, error) {
+	inputs := make(map[string]int)
+	for _, e := range all {
+		if e.Lock != "" {
+			inputs[e.Lock]++
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(inputs), func(a, b string) int {
+		return cmp.Or(cmp.Compare(inputs[b], inputs[a]), cmp.Compare(a, b))
+	})
+	switch {
+	case only != "" && inputs[only] > 0:
+		return []string{only}, nil
+	case only == "" && len(names) > 0 && len(names) <= mostPanels:
+		slices.Sort(names)
+		return names, nil
+	}
+	busiest := names[:min(len(names), mostPanels)]
+	if only != "" {
+		return nil, fmt.Errorf("%w: there is no lock %q in the traces; of %d the busiest are %q", dmutex.ErrMisuse, only, len(names), busiest)
+	}
+	return nil, fmt.Errorf("%w: there are %d locks in the traces, which is too many or too few for a picture: choose one; the busiest are %q",
+		dmutex.ErrMisuse, len(names), busiest)
+}
+
+// A panel is the picture of one lock.
+type panel struct {
+	drawing     *Drawing
+	lock        string
+	nodes       []dmutex.NodeID
+	points      []*event // in the order of time
+	arrows      []*arrow
+	bars        []*bar
+	left, right float64 // where the time that is drawn begins and ends
+}
+
+// A bar is a time in which a node waits for the lock or holds it; end is nil if
+// it is never over.
+type bar struct {
+	node       dmutex.NodeID
+	phase      dmutex.Phase
+	fence      uint64
+	attempt    uint64 // of the request, if one was sent
+	begin, end *event
+}
+
+func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
+	p := &panel{drawing: d, lock: lock}
+	within := func(e *event) bool { return p.side(e) == 0 }
+	nodes, again := make(map[dmutex.NodeID]bool), make(map[*event]bool)
+	for _, a := range arrows {
+		if a.lock != lock {
+			continue
+		}
+		shown := a.send != nil && within(a.send) || slices.ContainsFunc(a.recv, within)
+		for _, r := range a.resent {
+			again[r] = again[r] || shown && within(r)
+		}
+		if shown {
+			p.arrows = append(p.arrows, a)
+			nodes[a.From], nodes[a.To] = true, true
+		}
+	}
+	open := make(map[dmutex.NodeID]*bar)
+	for _, e := range all {
+		mine := e.Lock == lock && e.What != trace.Forget
+		if mine || e.What == trace.Close {
+			p.phase(open, e)
+		}
+		if mine && e.What == trace.Born && e.Phase == dmutex.Idle {
+			mine = false
+		}
+		if within(e) && (mine || again[e] || e.Lock == "" && e.mark() != "") {
+			nodes[e.node()] = nodes[e.node()] || mine
+			p.points = append(p.points, e)
+		}
+	}
+	for _, b := range open {
+		p.bars = append(p.bars, b)
+	}
+	p.bars = slices.DeleteFunc(p.bars, func(b *bar) bool {
+		return p.side(b.begin) > 0 || b.end != nil && p.side(b.end) < 0
+	})
+	slices.SortFunc(p.bars, func(a, b *bar) int {
+		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.begin.depth, b.begin.depth))
+	})
+	p.points = slices.DeleteFunc(p.points, func(e *event) bool { return !nodes[e.node()] })
+	p.nodes = slices.Sorted(maps.Keys(nodes))
+	return p
+}
+
+// side returns -1 for an event before the time that is drawn, 1 for one after it
+// and 0 for one within.
+func (p *panel) side(e *event) int {
+	o := &p.drawing.options
+	switch at := e.time - p.drawing.origin; {
+	case at < int64(o.From):
+		return -1
+	case o.To != 0 && at > int64(o.To):
+		return 1
+	}
+	return 0
+}
+
+// phase begins and ends bars.
+func (p *panel) phase(open map[dmutex.NodeID]*bar, e *event) {
+	b := open[e.node()]
+	over := e.What == trace.Close || e.What == trace.Stop
+	if e.What == trace.Stop && b != nil && b.phase == dmutex.Held {
+		return // the holder keeps it
+	}
+	if b != nil && !over && b.phase == e.Phase && (b.fence == e.Fence || b.phase != dmutex.Held) {
+		return
+	}
+	if b != nil {
+		b.end = e
+		p.bars = append(p.bars, b)
+		delete(open, e.node())
+	}
+	if over || e.Phase == dmutex.Idle {
+		return
+	}
+	b = &bar{node: e.node(), phase: e.Phase, begin: e}
+	if e.Phase == dmutex.Held {
+		b.fence = e.Fence
+	}
+	if e.What == trace.Request && len(e.Out) > 0 && e.Out[0].Kind == dmutex.Request {
+		b.attempt = e.Out[0].Attempt
+	}
+	open[e.node()] = b
+}
+
+// mark is what is written at an event that concerns the node or the lock as a
+// whole.
+func (e *event) mark() string {
+	switch e.What {
+	case trace.Stop:
+		return "stopped: " + e.Err
+	case trace.Down:
+		return "down: " + e.Err
+	case trace.Close:
+		return "closed"
+	case trace.Restarted:
+		return "node " + e.Peer.String() + " has restarted"
+	case trace.Gap:
+		return fmt.Sprintf("%d events missing", e.N)
+	}
+	return ""
+}
+
+// clock says when an event was.
+func (d *Drawing) clock(e *event) string {
+	t := e.time - d.origin
+	if d.virtual {
+		return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", float64(t)/1e9), "0"), ".")
+	}
+	return span(t)
+}
+
+func span(t int64) string {
+	switch v := float64(t); {
+	case v < 1e5 && v > -1e5:
+		return fmt.Sprintf("%.1f µs", v/1e3)
+	case v < 1e9 && v > -1e9:
+		return fmt.Sprintf("%.2f ms", v/1e6)
+	default:
+		return fmt.Sprintf("%.4f s", v/1e9)
+	}
+}

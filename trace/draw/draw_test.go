@@ -1,0 +1,268 @@
+package draw_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"flag"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/trace/draw"
+)
+
+var _ = flag.Bool("update", false, "rewrite the golden files")
+
+// Two nodes on a bad network. 1 asks twice: its first request has to be sent
+// again, and once too often; its last message never arrives.
+const (
+	one = `{"dmutex":"trace","version":1,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
+{"t":1000000,"do":"met","peer":2,"life":22}
+{"t":1100000,"do":"ready"}
+{"t":2000000,"do":"born","lock":"a<b","phase":"idle"}
+{"t":2000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":2,"seq":2,"attempt":1}],"phase":"waiting"}
+{"t":2500000,"do":"resent","peer":2,"first":1,"last":2}
+{"t":2700000,"do":"resent","peer":2,"first":2,"last":2}
+{"t":3000000,"do":"handle","lock":"a<b","in":{"kind":"REPLY","from":2,"seq":2,"attempt":1},"phase":"held","fence":1}
+{"t":3100000,"do":"born","lock":"other","phase":"idle"}
+{"t":3200000,"do":"handle","lock":"a<b","in":{"kind":"REQUEST","from":2,"seq":3,"attempt":2},"phase":"held","fence":1}
+{"t":4000000,"do":"release","lock":"a<b","out":[{"kind":"REPLY","to":2,"seq":3,"attempt":2,"fence":1}],"phase":"idle"}
+{"t":5000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":2,"seq":4,"attempt":3,"fence":1}],"phase":"waiting"}
+{"t":6000000,"do":"left","peer":2}
+{"t":6000000,"do":"stop","lock":"a<b","err":"node 2 has left; it closed"}
+{"t":6500000,"do":"close"}
+`
+	two = `{"dmutex":"trace","version":1,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
+{"t":900000,"do":"met","peer":1,"life":11}
+{"t":1100000,"do":"ready"}
+{"t":2600000,"do":"born","lock":"a<b","phase":"idle"}
+{"t":2600000,"do":"handle","lock":"a<b","in":{"kind":"REQUEST","from":1,"seq":2,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":2,"attempt":1}],"phase":"idle"}
+{"t":2650000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":1,"seq":3,"attempt":2}],"phase":"waiting"}
+{"t":2750000,"do":"repeated","peer":1,"n":1}
+{"t":4200000,"do":"handle","lock":"a<b","in":{"kind":"REPLY","from":1,"seq":3,"attempt":2,"fence":1},"phase":"held","fence":2}
+{"t":4600000,"do":"release","lock":"a<b","phase":"idle"}
+{"t":4700000,"do":"close"}
+`
+)
+
+func read(t testing.TB, texts ...string) (traces []*trace.Trace) {
+	for i, text := range texts {
+		tr, err := trace.Read(fmt.Sprint("file ", i+1), strings.NewReader(text))
+		require.NoError(t, err)
+		traces = append(traces, tr)
+	}
+	return traces
+}
+
+func drawn(t testing.TB, traces []*trace.Trace, o draw.Options) *draw.Drawing {
+	d, err := draw.New(traces, o)
+	require.NoError(t, err)
+	return d
+}
+
+func TestForms(t *testing.T) {
+	traces := read(t, one, two)
+	for _, tr := range traces {
+		_, err := trace.Replay(tr, ricart.New)
+		require.NoError(t, err, "the example is one that can be")
+	}
+	d := drawn(t, traces, draw.Options{Title: "Losses & <more>", Lock: "a<b"})
+	for file, text := range map[string][]byte{
+		"small.svg": d.SVG(), "small.html": d.HTML(), "small.mmd": d.Mermaid(), "small.log": d.ShiViz(),
+	} {
+		dmutextest.Golden(t, "testdata/"+file, string(text))
+	}
+	wellFormed(t, d.SVG())
+
+	svg := string(d.SVG())
+	require.Equal(t, 2, strings.Count(svg, `did not arrive</title>`), "the first sending of the first request, and the last request")
+	require.Equal(t, 2, strings.Count(svg, `stroke-width="1.6"><title>1-&gt;2 REQUEST attempt=1, sent at `))
+	require.NotContains(t, string(d.HTML()), "http://www.w3.org/1999")
+}
+
+func wellFormed(t testing.TB, svg []byte) {
+	for dec := xml.NewDecoder(bytes.NewReader(svg)); ; {
+		if _, err := dec.Token(); err == io.EOF {
+			return
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
+// The vector clocks of the log say what the messages say: what a node has
+// received, it knows.
+func TestShiVizClocks(t *testing.T) {
+	d := drawn(t, scripted(t, "group 1 2 3\n\nrequest 1\ndeliver all\nrequest 2\nrequest 3\ndeliver all\nrelease 1\ndeliver all\n"), draw.Options{})
+	lines := strings.Split(strings.TrimSpace(string(d.ShiViz())), "\n")
+	require.Equal(t, `(?<host>\S*) (?<clock>{.*})\n(?<event>.*)`, lines[0])
+	require.Empty(t, lines[1])
+	line := regexp.MustCompile(`^(N\d) ({.*})$`)
+	clocks := make(map[string]map[string]int)   // of each node
+	messages := make(map[string]map[string]int) // of each message
+	for i := 2; i < len(lines); i += 2 {
+		match := line.FindStringSubmatch(lines[i])
+		require.NotNil(t, match, lines[i])
+		host, clock, before := match[1], map[string]int{}, clocks[match[1]]
+		require.NoError(t, json.Unmarshal([]byte(match[2]), &clock))
+		want := map[string]int{host: 1}
+		take := func(more map[string]int, and int) {
+			for k, v := range more {
+				want[k] = max(want[k], v+and*map[bool]int{true: 1}[k == host])
+			}
+		}
+		take(before, 1)
+		for _, part := range strings.Split(lines[i+1], "; ") {
+			if m, ok := strings.CutPrefix(part, "receives "); ok {
+				require.Contains(t, messages, m)
+				take(messages[m], 0)
+			}
+			if m, ok := strings.CutPrefix(part, "sends "); ok {
+				messages[m] = clock
+			}
+		}
+		require.Equal(t, want, clock, lines[i+1])
+		clocks[host] = clock
+	}
+	require.Len(t, clocks, 3)
+}
+
+func scripted(t testing.TB, script string) []*trace.Trace {
+	traces, err := dmutextest.Trace(ricart.New, script)
+	require.NoError(t, err)
+	return traces
+}
+
+// A request, the reply and nothing else; times in nanoseconds.
+func pair(opened1, sent, answered, opened2, heard int64) []string {
+	return []string{
+		fmt.Sprintf(`{"dmutex":"trace","version":1,"self":1,"members":[1,2],"opened":%d}
+{"t":0,"do":"born","lock":"x","phase":"idle"}
+{"t":%d,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
+{"t":%d,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1,"attempt":1},"phase":"held","fence":1}
+`, opened1, sent, answered),
+		fmt.Sprintf(`{"dmutex":"trace","version":1,"self":2,"members":[1,2],"opened":%d}
+{"t":0,"do":"born","lock":"x","phase":"idle"}
+{"t":%d,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":1,"attempt":1}],"phase":"idle"}
+`, opened2, heard),
+	}
+}
+
+var times = regexp.MustCompile(`2-&gt;1 REPLY attempt=1, sent at (\S+ µs), received at (\S+ µs)`)
+
+// Clocks are lined up by no more than it takes.
+func TestClocks(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		files          []string
+		sent, received string
+	}{
+		{"right", pair(1e6, 1000, 9000, 1e6+2000, 3000), "5.0 µs", "9.0 µs"},
+		{"2 is behind", pair(1e9, 1000, 9000, 5e8, 3000), "3.0 µs", "11.0 µs"}, // counted from where 2 was opened
+		{"2 is ahead", pair(5e8, 1000, 9000, 1e9, 3000), "9.0 µs", "9.0 µs"},
+		{"they drift", pair(1e9, 9000, 9001, 1e9, 20), "9.0 µs", "9.0 µs"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			match := times.FindStringSubmatch(string(drawn(t, read(t, tt.files...), draw.Options{}).SVG()))
+			require.NotNil(t, match)
+			require.Equal(t, []string{tt.sent, tt.received}, match[1:])
+		})
+	}
+}
+
+func TestContradiction(t *testing.T) {
+	files := []string{
+		`{"dmutex":"trace","version":1,"self":1,"members":[1,2]}
+{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1},"phase":"idle"}
+{"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":2},"out":[{"kind":"REPLY","to":2,"seq":1}],"phase":"idle"}
+`,
+		`{"dmutex":"trace","version":1,"self":2,"members":[1,2]}
+{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":1},"out":[{"kind":"REPLY","to":1,"seq":1}],"phase":"idle"}
+`,
+	}
+	_, err := draw.New(read(t, files...), draw.Options{})
+	require.ErrorIs(t, err, trace.ErrFormat)
+	require.ErrorContains(t, err, "contradict each other")
+}
+
+func TestRefused(t *testing.T) {
+	traces := read(t, one, two)
+	for _, tt := range []struct {
+		traces []*trace.Trace
+		o      draw.Options
+		why    string
+	}{
+		{nil, draw.Options{}, "no trace"},
+		{traces, draw.Options{From: -1}, "no time"},
+		{traces, draw.Options{From: 2, To: 1}, "no time"},
+		{traces, draw.Options{Width: 399}, "at least 400"},
+		{traces, draw.Options{Lock: "c"}, `no lock "c" in the traces; of 2 the busiest are ["a<b" "other"]`},
+		{traces, draw.Options{From: time.Hour}, "nothing happens"},
+		{read(t, one, one), draw.Options{}, "file 1 and file 2 are both of node 1"},
+		{read(t, one[:strings.Index(one, "\n")+1]), draw.Options{}, "empty"},
+	} {
+		_, err := draw.New(tt.traces, tt.o)
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, tt.why)
+	}
+	var many trace.Trace
+	many.Header = traces[0].Header
+	for i := range 9 {
+		many.Events = append(many.Events, trace.Event{What: trace.Born, Lock: fmt.Sprint("lock ", i)})
+	}
+	_, err := draw.New([]*trace.Trace{&many}, draw.Options{})
+	require.ErrorContains(t, err, "there are 9 locks")
+}
+
+// Parts of a drawing: one node's trace alone, a time that cuts bars and
+// messages, rows that are short, two lives of a node.
+func TestParts(t *testing.T) {
+	alone := drawn(t, read(t, one), draw.Options{Lock: "a<b"})
+	require.Contains(t, string(alone.SVG()), "what became of it is not known")
+	require.Contains(t, string(alone.Mermaid()), "N1-)N2: REQUEST attempt=1")
+
+	traces := read(t, one, two)
+	part := string(drawn(t, traces, draw.Options{Lock: "a<b", From: 1500 * time.Microsecond, To: 3500 * time.Microsecond}).SVG())
+	require.Contains(t, part, "holds the lock with fence 1")
+	require.Contains(t, part, "holds the lock with fence 2")
+	part = string(drawn(t, traces, draw.Options{Lock: "a<b", To: 2200 * time.Microsecond}).SVG())
+	require.Contains(t, part, "holds the lock with fence 1")
+	require.NotContains(t, part, "holds the lock with fence 2")
+
+	long := "group 1 2 3\n"
+	for range 30 {
+		long += "\nrequest 1\nrequest 2\ndeliver all\nrelease 1\ndeliver all\nrelease 2\ndeliver all\n"
+	}
+	svg := drawn(t, scripted(t, long), draw.Options{Width: 600}).SVG()
+	wellFormed(t, svg)
+	require.Greater(t, strings.Count(string(svg), ">N3<"), 5, "so many rows")
+	require.Equal(t, 60, strings.Count(string(svg), " holds the lock with fence ")-inTwoRows(string(svg)))
+
+	again := strings.NewReplacer(`"life":11`, `"life":33`, "1700000001", "1700000009").Replace(one)
+	both := drawn(t, read(t, one, two, again), draw.Options{Lock: "a<b"})
+	wellFormed(t, both.SVG())
+	require.Contains(t, string(both.Mermaid()), "participant N1\n    participant N2\n    Note")
+}
+
+// inTwoRows counts the bars that are drawn twice, since they reach into a second
+// row.
+func inTwoRows(svg string) (n int) {
+	seen := make(map[string]bool)
+	for _, title := range regexp.MustCompile(`<title>(node \d+ holds[^<]*)`).FindAllString(svg, -1) {
+		if seen[title] {
+			n++
+		}
+		seen[title] = true
+	}
+	return n
+}

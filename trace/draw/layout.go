@@ -1,0 +1,135 @@
+package draw
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Distances in pixels.
+const (
+	nameWidth = 64 // of the nodes' names, left of the diagram
+	lineGap   = 88 // between the lines of two nodes
+	barHalf   = 8  // half the thickness of a bar
+	margin    = 24
+	axisGap   = 46 // from the last line to the end of the row
+	headGap   = 40 // from the beginning of a row to the first line
+
+	leastStep = 9  // between two events of a node
+	leastLean = 22 // between sending and receiving
+	mostSteps = 3  // for the longest time between two events
+)
+
+// step is the distance for the usual time between two events: the more there
+// are, the closer.
+func (p *panel) step() float64 {
+	switch n := len(p.points); {
+	case n <= 20:
+		return 56
+	case n <= 50:
+		return 34
+	case n <= 120:
+		return 24
+	case n <= 400:
+		return 16
+	default:
+		return 10
+	}
+}
+
+// layout gives every event its place. Time goes to the right, and what happens
+// at one time stands at one place; but where much happens time is stretched, and
+// where nothing does it is cut short.
+func (p *panel) layout() {
+	usual, step := p.usualTime(), p.step()
+	last := make(map[dmutex.NodeID]*event)
+	p.left = 0
+	x := float64(margin)
+	for i, e := range p.points {
+		if i > 0 {
+			passed := float64(e.time - p.points[i-1].time)
+			if passed > 0 {
+				x += max(1, step*min(passed/usual, mostSteps))
+			}
+		}
+		if before := last[e.node()]; before != nil && before.time < e.time {
+			x = max(x, before.x+leastStep)
+		}
+		if e.sent != nil && e.sent.time < e.time && p.side(e.sent) == 0 {
+			x = max(x, e.sent.x+leastLean)
+		}
+		e.x = x
+		last[e.node()] = e
+	}
+	p.right = x + 2*margin
+}
+
+// usualTime is the median of the times between events that differ in time.
+func (p *panel) usualTime() float64 {
+	var between []int64
+	for i, e := range p.points[1:] {
+		if passed := e.time - p.points[i].time; passed > 0 {
+			between = append(between, passed)
+		}
+	}
+	if len(between) == 0 {
+		return 1
+	}
+	slices.Sort(between)
+	return float64(between[len(between)/2])
+}
+
+// x is where an event is, or the edge beyond which it is.
+func (p *panel) x(e *event) float64 {
+	switch {
+	case e == nil || p.side(e) > 0:
+		return p.right
+	case p.side(e) < 0:
+		return p.left
+	}
+	return e.x
+}
+
+// y is the line of a node, from the first one's.
+func (p *panel) y(id dmutex.NodeID) float64 {
+	return float64(lineGap * slices.Index(p.nodes, id))
+}
+
+// A box is where something is written, so that nothing else is written there.
+type box struct{ left, top, right, bottom float64 }
+
+func (b box) meets(c box) bool {
+	return b.left < c.right && c.left < b.right && b.top < c.bottom && c.top < b.bottom
+}
+
+// boxes are those of a row, by their left edges.
+type boxes struct {
+	sorted []box
+	widest float64
+}
+
+// free reports whether nothing is written there.
+func (b *boxes) free(c box) bool {
+	from, _ := slices.BinarySearchFunc(b.sorted, c.left-b.widest, func(e box, at float64) int { return cmp.Compare(e.left, at) })
+	for _, e := range b.sorted[from:] {
+		if e.left >= c.right {
+			break
+		}
+		if e.meets(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *boxes) take(c box) {
+	at, _ := slices.BinarySearchFunc(b.sorted, c.left, func(e box, at float64) int { return cmp.Compare(e.left, at) })
+	b.sorted = slices.Insert(b.sorted, at, c)
+	b.widest = max(b.widest, c.right-c.left)
+}
+
+// textWidth is about how wide a text is.
+func textWidth(s string, size float64) float64 {
+	return 0.58 * size * float64(len([]rune(s)))
+}

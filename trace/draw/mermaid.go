@@ -1,0 +1,82 @@
+package draw
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// Mermaid returns the drawing as a sequenceDiagram of Mermaid, one after the
+// other if there are several locks. A message stands where it arrives.
+func (d *Drawing) Mermaid() []byte {
+	var b strings.Builder
+	for i, p := range d.panels {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString("sequenceDiagram\n")
+		if d.options.Title != "" || len(d.panels) > 1 || !d.virtual {
+			fmt.Fprintf(&b, "    title %s\n", mermaid(strings.TrimPrefix(fmt.Sprintf("%s, lock %s", d.options.Title, p.lock), ", ")))
+		}
+		for _, id := range p.nodes {
+			fmt.Fprintf(&b, "    participant N%d\n", id)
+		}
+		held := make(map[dmutex.NodeID]bool)
+		for _, e := range p.points {
+			p.mermaid(&b, e, held)
+		}
+		for _, id := range p.nodes {
+			if held[id] {
+				fmt.Fprintf(&b, "    deactivate N%d\n", id)
+			}
+		}
+	}
+	return []byte(b.String())
+}
+
+func (p *panel) mermaid(b *strings.Builder, e *event, held map[dmutex.NodeID]bool) {
+	self := e.node()
+	if text := e.mark(); text != "" {
+		fmt.Fprintf(b, "    Note over N%d: %s\n", self, mermaid(text))
+	}
+	if e.Lock != p.lock {
+		if e.What == trace.Resent {
+			fmt.Fprintf(b, "    Note over N%d: sends again to N%d\n", self, e.Peer)
+		}
+		return
+	}
+	if e.What == trace.Handle {
+		fmt.Fprintf(b, "    N%d->>N%d: %s\n", e.In.From, self, mermaid(content(&e.In)))
+	}
+	if e.What == trace.Request || e.What == trace.Cancel {
+		fmt.Fprintf(b, "    Note over N%d: %s\n", self, e.What)
+	}
+	if now := e.Phase == dmutex.Held; now != held[self] && e.What != trace.Stop {
+		held[self] = now
+		if now {
+			fmt.Fprintf(b, "    activate N%d\n    Note over N%d: enters, fence %d\n", self, self, e.Fence)
+		} else {
+			fmt.Fprintf(b, "    deactivate N%d\n", self)
+		}
+	}
+	for _, a := range e.out {
+		if len(a.recv) == 0 && !a.unfollowed {
+			fmt.Fprintf(b, "    N%d-xN%d: %s\n", self, a.To, mermaid(content(&a.Message)))
+		} else if len(a.recv) == 0 {
+			fmt.Fprintf(b, "    N%d-)N%d: %s\n", self, a.To, mermaid(content(&a.Message)))
+		}
+	}
+}
+
+// content is a message without its way.
+func content(m *trace.Message) string {
+	_, after, _ := strings.Cut(m.String(), " ")
+	return after
+}
+
+// mermaid makes a text one of Mermaid, for which # and ; have a meaning.
+func mermaid(text string) string {
+	return strings.NewReplacer("#", "#35;", ";", "#59;", "\n", " ").Replace(text)
+}

@@ -1,0 +1,415 @@
+package draw
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A look is how a kind of message is drawn. The colours are those of Okabe and
+// Ito, which the colour-blind can tell apart; on paper the dashes do.
+type look struct {
+	colour, dash string
+	width        float64
+}
+
+var looks = [dmutex.Kinds]look{
+	0:              {"#333333", "", 1.4},
+	dmutex.Request: {"#0072b2", "", 1.4},
+	dmutex.Reply:   {"#00805c", "7 3", 1.4},
+	dmutex.Grant:   {"#00805c", "7 3", 1.4},
+	dmutex.Release: {"#d55e00", "2.5 2.5", 1.6},
+	dmutex.Failed:  {"#6e6e6e", "1 3", 1.8},
+	dmutex.Inquire: {"#b0457f", "10 3 2 3", 1.4},
+	dmutex.Yield:   {"#a87000", "5 2 1 2", 1.4},
+	dmutex.Token:   {"#111111", "", 2.4},
+}
+
+const (
+	lossColour = "#c00000"
+	fontSize   = 11.0
+	font       = `font-family="Helvetica, Arial, sans-serif"`
+)
+
+// A shape is a piece of a panel, which appears in each row that it reaches into.
+type shape struct {
+	left, right float64
+	svg         string
+}
+
+// A canvas collects the shapes of a panel, which lie above each other in four
+// layers.
+type canvas struct {
+	*panel
+	rowWidth float64
+	layers   [4][]shape
+	written  boxes
+	seen     struct {
+		kinds                [dmutex.Kinds]bool
+		waiting, held        bool
+		lost, again, unended bool
+	}
+}
+
+// The layers.
+const (
+	ground = iota
+	wires
+	blocks
+	words
+)
+
+func (c *canvas) add(layer int, left, right float64, format string, args ...any) {
+	c.layers[layer] = append(c.layers[layer], shape{min(left, right) - 8, max(left, right) + 8, fmt.Sprintf(format, args...)})
+}
+
+// SVG returns the drawing as a file of its own.
+func (d *Drawing) SVG() []byte { return []byte(d.svg("")) }
+
+// svg is SVG with attributes for the root element.
+func (d *Drawing) svg(attributes string) string {
+	var body strings.Builder
+	y := float64(margin)
+	if d.options.Title != "" {
+		fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="17" font-weight="bold">%s</text>`+"\n", margin, px(y+10), html.EscapeString(d.options.Title))
+		y += 30
+	}
+	width := 0.0
+	for _, p := range d.panels {
+		p.layout()
+		c := &canvas{panel: p, rowWidth: float64(d.options.Width - nameWidth - margin)}
+		if len(d.panels) > 1 || !d.virtual {
+			fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="14" font-weight="bold">lock %s</text>`+"\n",
+				margin, px(y+8), html.EscapeString(fmt.Sprintf("%q", p.lock)))
+			y += 16
+		}
+		c.paint()
+		y = c.rows(&body, y)
+		y = c.legend(&body, y, &width)
+		width = max(width, nameWidth+margin+min(c.rowWidth, p.right))
+	}
+	w, h := px(math.Ceil(width)), px(math.Ceil(y))
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 0 %s %s" %s font-size="%v" fill="#111111"%s>`+"\n"+
+		`<rect width="%s" height="%s" fill="#ffffff"/>`+"\n%s</svg>\n", w, h, w, h, font, fontSize, attributes, w, h, body.String())
+}
+
+// px writes a length.
+func px(v float64) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.1f", v), "0"), ".")
+}
+
+func (c *canvas) paint() {
+	c.axis()
+	for _, b := range c.bars {
+		c.bar(b)
+	}
+	for _, e := range c.points {
+		y := c.y(e.node())
+		c.add(ground, e.x, e.x, `<circle cx="%s" cy="%s" r="2.2" fill="#444444"/>`, px(e.x), px(y))
+		if text := e.mark(); text != "" {
+			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), lossColour, html.EscapeString(text))
+			text = shorten(text)
+			x := min(e.x+4, c.rowEnd(e.x)-textWidth(text, fontSize)-4, c.right-textWidth(text, fontSize))
+			c.write(x, y-barHalf-6, text, lossColour, "start", false)
+		}
+	}
+	for _, a := range c.arrows {
+		c.arrow(a)
+	}
+}
+
+// shorten cuts a text that is long; its title is not.
+func shorten(text string) string {
+	if letters := []rune(text); len(letters) > 40 {
+		return string(letters[:38]) + " ..."
+	}
+	return text
+}
+
+// bar draws a time of waiting or holding.
+func (c *canvas) bar(b *bar) {
+	left, right, y := c.x(b.begin), c.right, c.y(b.node)
+	until := "the end of the trace"
+	if b.end != nil {
+		right, until = c.x(b.end), c.drawing.clock(b.end)
+	}
+	fill, stroke, ink := "#d9d9d9", "#8a8a8a", "#222222"
+	what, texts := "waits", []string(nil)
+	if b.phase == dmutex.Held {
+		c.seen.held = true
+		fill, stroke, ink = "#222222", "#222222", "#ffffff"
+		what = fmt.Sprintf("holds the lock with fence %d", b.fence)
+		texts = []string{fmt.Sprintf("fence %d", b.fence), fmt.Sprint(b.fence)}
+	} else {
+		c.seen.waiting = true
+		if b.attempt > 0 {
+			texts = []string{fmt.Sprintf("<%d, %d>", b.attempt, b.node)}
+		}
+	}
+	width := max(right-left, 2)
+	c.add(blocks, left, left+width, `<rect x="%s" y="%s" width="%s" height="%d" rx="2" fill="%s" stroke="%s"><title>node %d %s, from %s to %s</title></rect>`,
+		px(left), px(y-barHalf), px(width), 2*barHalf, fill, stroke, b.node, what, c.drawing.clock(b.begin), until)
+	c.written.take(box{left, y - barHalf, left + width, y + barHalf})
+	if c.side(b.begin) < 0 {
+		return
+	}
+	inRow := min(left+width, c.rowEnd(left)) - left
+	for _, text := range texts {
+		if textWidth(text, fontSize) <= inRow-2 {
+			c.add(words, left, left+inRow, `<text x="%s" y="%s" text-anchor="middle" fill="%s" pointer-events="none">%s</text>`,
+				px(left+inRow/2), px(y+4), ink, html.EscapeString(text))
+			return
+		}
+	}
+	if len(texts) > 0 {
+		c.write(left, y-barHalf-4, texts[len(texts)-1], "#222222", "start", true)
+	}
+}
+
+// rowEnd is where the row ends in which x is.
+func (c *canvas) rowEnd(x float64) float64 {
+	return (math.Floor(x/c.rowWidth) + 1) * c.rowWidth
+}
+
+// write writes where there is room. What must be written is written anyway.
+func (c *canvas) write(x, y float64, text, colour, anchor string, must bool) bool {
+	width := textWidth(text, fontSize)
+	at := box{x, y - fontSize, x + width, y + 2}
+	if anchor == "middle" {
+		at.left, at.right = x-width/2, x+width/2
+	}
+	if at.left < 0 || at.right > c.rowEnd(at.left) || !c.written.free(at) && !must {
+		return false
+	}
+	c.written.take(at)
+	c.add(words, at.left, at.right,
+		`<text x="%s" y="%s" text-anchor="%s" fill="%s" stroke="#ffffff" stroke-width="3" paint-order="stroke" stroke-linejoin="round" pointer-events="none">%s</text>`,
+		px(x), px(y), anchor, colour, html.EscapeString(text))
+	return true
+}
+
+// A flight is one of the times that a message was sent.
+type flight struct {
+	from, to     *event // to is nil if it did not arrive
+	left, right  float64
+	again        bool // it was sent before
+	lost, beyond bool // it did not arrive; nobody tells whether it did
+}
+
+// flights tells a message's way: when it was sent again before it arrived, the
+// first sending is taken for lost.
+func (c *canvas) flights(a *arrow) (all []flight) {
+	sendings := a.resent
+	if a.send != nil {
+		sendings = append([]*event{a.send}, a.resent...)
+	}
+	last := -1 // the sending that arrived
+	if len(a.recv) > 0 {
+		for i, s := range sendings {
+			if s.time <= a.recv[0].time {
+				last = i
+			}
+		}
+		first := flight{to: a.recv[0], right: c.x(a.recv[0]), again: last > 0}
+		first.left = first.right - leastLean
+		if last >= 0 {
+			first.from, first.left = sendings[last], c.x(sendings[last])
+		}
+		all = append(all, first)
+		for _, r := range a.recv[1:] {
+			all = append(all, flight{from: first.from, to: r, left: first.left, right: c.x(r), again: true})
+		}
+	}
+	for i, s := range sendings {
+		if i == last {
+			continue
+		}
+		// What was sent again after it had arrived already may have been lost or
+		// not; what was sent before, or did not arrive at all, was.
+		f := flight{from: s, left: c.x(s), right: c.x(s) + leastLean, again: i > 0}
+		f.lost = i < last || !a.unfollowed && len(a.recv) == 0
+		f.beyond = !f.lost
+		all = append(all, f)
+	}
+	return slices.DeleteFunc(all, func(f flight) bool { // of which nothing is to be seen
+		return (f.from == nil || c.side(f.from) != 0) && (f.to == nil || c.side(f.to) != 0)
+	})
+}
+
+func (c *canvas) arrow(a *arrow) {
+	look := looks[a.Kind]
+	c.seen.kinds[a.Kind] = true
+	y1, y2 := c.y(a.From), c.y(a.To)
+	for _, f := range c.flights(a) {
+		x1, x2, end := f.left, f.right, y2
+		switch {
+		case f.lost || f.beyond:
+			end = y1 + 0.45*(y2-y1)
+		default:
+			end -= math.Copysign(c.clear(a.To, x2), y2-y1)
+		}
+		title := a.Message.Message.String()
+		if f.from != nil {
+			title += ", sent at " + c.drawing.clock(f.from)
+			if f.again {
+				title += " again"
+			}
+		}
+		switch {
+		case f.to != nil:
+			title += ", received at " + c.drawing.clock(f.to)
+		case f.lost:
+			title += ", did not arrive"
+		}
+		width, opacity := look.width, 1.0
+		if f.lost || f.beyond {
+			opacity = 0.75
+		}
+		length := math.Hypot(x2-x1, end-y1)
+		dx, dy := (x2-x1)/length, (end-y1)/length
+		var b strings.Builder
+		fmt.Fprintf(&b, `<g class="m"><title>%s</title><path d="M%s %sL%s %s" stroke="#ffffff" stroke-opacity="0" stroke-width="9" fill="none"/>`,
+			html.EscapeString(title), px(x1), px(y1), px(x2), px(end))
+		tip := 0.0
+		if f.to != nil {
+			tip = 7
+		}
+		fmt.Fprintf(&b, `<path d="M%s %sL%s %s" stroke="%s" stroke-width="%v" stroke-opacity="%v" fill="none"`,
+			px(x1), px(y1), px(x2-tip*dx), px(end-tip*dy), look.colour, width, opacity)
+		if look.dash != "" {
+			fmt.Fprintf(&b, ` stroke-dasharray="%s"`, look.dash)
+		}
+		b.WriteString("/>")
+		switch {
+		case f.to != nil:
+			fmt.Fprintf(&b, `<path d="M%s %sL%s %sL%s %sz" fill="%s"/>`, px(x2), px(end),
+				px(x2-9*dx-4*dy), px(end-9*dy+4*dx), px(x2-9*dx+4*dy), px(end-9*dy-4*dx), look.colour)
+		case f.lost:
+			c.seen.lost = true
+			fmt.Fprintf(&b, `<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(end-4), lossColour)
+		default:
+			c.seen.unended = true
+			fmt.Fprintf(&b, `<circle cx="%s" cy="%s" r="3" fill="#ffffff" stroke="%s"/>`, px(x2), px(end), look.colour)
+		}
+		if f.again && f.from != nil {
+			c.seen.again = true
+			c.add(words, x1, x1, `<circle cx="%s" cy="%s" r="4.5" fill="#ffffff" stroke="%s" stroke-width="1.6"><title>%s</title></circle>`,
+				px(x1), px(y1+math.Copysign(c.clear(a.From, x1)-1, y2-y1)), lossColour, html.EscapeString(title))
+		}
+		b.WriteString("</g>")
+		c.layers[wires] = append(c.layers[wires], shape{min(x1, x2) - 8, max(x1, x2) + 8, b.String()})
+		if f.to != nil {
+			c.label(x1, y1, x2, end, a.Kind.String(), look.colour)
+		}
+	}
+}
+
+// clear is how far from its line an arrow ends: at a bar, if there is one.
+func (c *canvas) clear(id dmutex.NodeID, x float64) float64 {
+	for _, b := range c.bars {
+		if b.node == id && c.x(b.begin) <= x && (b.end == nil || x <= c.x(b.end)) {
+			return barHalf + 1
+		}
+	}
+	return 2
+}
+
+// label names an arrow where there is room: best near the middle, and not on the
+// line of another node.
+func (c *canvas) label(x1, y1, x2, y2 float64, text, colour string) {
+	const places = 16
+	for k := range places - 1 {
+		at := 0.5 + float64((k+1)/2)/places*float64(1-k%2*2)
+		x, y := x1+at*(x2-x1), y1+at*(y2-y1)
+		if off := math.Abs(math.Remainder(y, lineGap)); off > 12 && c.write(x, y+4, text, colour, "middle", false) {
+			return
+		}
+	}
+}
+
+// axis draws the lines of the nodes, and the times.
+func (c *canvas) axis() {
+	bottom := c.y(c.nodes[len(c.nodes)-1])
+	for _, id := range c.nodes {
+		c.add(ground, c.left, c.right, `<path d="M%s %sH%s" stroke="#444444" stroke-width="1.2"/>`, px(c.left), px(c.y(id)), px(c.right))
+	}
+	free := 0.0
+	for _, e := range c.points {
+		text := c.drawing.clock(e)
+		half := textWidth(text, 10)/2 + 8
+		if e.x-half < free || math.Floor((e.x-half+8)/c.rowWidth) != math.Floor((e.x+half-8)/c.rowWidth) {
+			continue
+		}
+		free = e.x + half
+		c.add(ground, e.x-half, e.x+half, `<path d="M%s %dV%s" stroke="#e6e6e6"/><text x="%s" y="%s" text-anchor="middle" font-size="10" fill="#555555">%s</text>`,
+			px(e.x), -headGap/2, px(bottom+26), px(e.x), px(bottom+38), text)
+	}
+}
+
+// rows cuts the panel into rows, and returns where they end.
+func (c *canvas) rows(b *strings.Builder, y float64) float64 {
+	height := c.y(c.nodes[len(c.nodes)-1]) + headGap + axisGap
+	for from := 0.0; from < c.right; from += c.rowWidth {
+		to := min(from+c.rowWidth, c.right)
+		fmt.Fprintf(b, `<g transform="translate(%d %s)">`+"\n", nameWidth, px(y+headGap))
+		for _, id := range c.nodes {
+			fmt.Fprintf(b, `<text x="-8" y="%s" text-anchor="end" font-size="14" font-weight="bold">N%d</text>`+"\n", px(c.y(id)+5), id)
+		}
+		// A nested svg element clips, which needs no id.
+		fmt.Fprintf(b, `<svg x="0" y="%d" width="%s" height="%s" viewBox="%s %d %s %s">`+"\n",
+			-headGap, px(to-from), px(height), px(from), -headGap, px(to-from), px(height))
+		for _, layer := range c.layers {
+			for _, s := range layer {
+				if s.left < to && s.right > from {
+					b.WriteString(s.svg)
+					b.WriteByte('\n')
+				}
+			}
+		}
+		b.WriteString("</svg>\n</g>\n")
+		y += height
+	}
+	return y
+}
+
+// legend explains what there is to be seen, and returns where it ends.
+func (c *canvas) legend(b *strings.Builder, y float64, width *float64) float64 {
+	x, limit := float64(margin), max(640, nameWidth+min(c.rowWidth, c.right))
+	y += 14
+	put := func(symbol, text string) {
+		long := 36 + 0.85*textWidth(text, fontSize) // lower case is narrow
+		if x > margin && x+long > limit {
+			x, y = margin, y+20
+		}
+		fmt.Fprintf(b, `<g transform="translate(%s %s)">%s<text x="36" y="4">%s</text></g>`+"\n", px(x), px(y), symbol, html.EscapeString(text))
+		x += long + 26
+		*width = max(*width, x)
+	}
+	for k, seen := range c.seen.kinds {
+		if seen {
+			l := looks[k]
+			put(fmt.Sprintf(`<path d="M0 0H22" stroke="%s" stroke-width="%v" stroke-dasharray="%s"/><path d="M30 0l-9 -4v8z" fill="%s"/>`, l.colour, l.width, l.dash, l.colour),
+				dmutex.Kind(k).String())
+		}
+	}
+	for _, s := range []struct {
+		seen         bool
+		symbol, text string
+	}{
+		{c.seen.waiting, `<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"},
+		{c.seen.held, `<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"},
+		{c.seen.lost, `<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColour + `" stroke-width="2.2"/>`, "did not arrive"},
+		{c.seen.again, `<circle cx="15" r="4.5" fill="#ffffff" stroke="` + lossColour + `" stroke-width="1.6"/>`, "sent again"},
+		{c.seen.unended, `<circle cx="15" r="3" fill="#ffffff" stroke="#333333"/>`, "what became of it is not known"},
+		{!c.drawing.virtual, `<path d="M15 -7v14" stroke="#e6e6e6" stroke-width="2"/>`, "time since the first event; stretched where much happens"},
+	} {
+		if s.seen {
+			put(s.symbol, s.text)
+		}
+	}
+	return y + 26
+}
