@@ -90,10 +90,12 @@ func talk(b *bench, faults Faults, midway func()) {
 		require.NoError(b, n.link.Open(n.deliver))
 	}
 	await(b, c.half, "half of the messages")
-	if midway != nil {
-		midway()
-	}
-	close(c.harm)
+	func() {
+		defer close(c.harm) // though midway may end the test
+		if midway != nil {
+			midway()
+		}
+	}()
 	await(b, c.full, "the rest of the messages")
 	for _, n := range nodes {
 		n.report()

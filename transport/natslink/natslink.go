@@ -14,20 +14,45 @@
 //	publish:   <prefix>.*.7
 //	subscribe: <prefix>.7.*
 //
-// Without them everybody on the server can speak in every node's name.
-// Different groups on one server have different prefixes.
+// Without them everybody on the server can speak in every node's name. A server
+// that knows two groups, of two nodes each:
+//
+//	accounts {
+//	  BILLING {
+//	    users = [
+//	      {user: billing1, password: "s3cret-b1", permissions: {publish: "locks.*.1", subscribe: "locks.1.*"}}
+//	      {user: billing2, password: "s3cret-b2", permissions: {publish: "locks.*.2", subscribe: "locks.2.*"}}
+//	    ]
+//	  }
+//	  ORDERS {
+//	    users = [
+//	      {user: orders1, password: "s3cret-o1", permissions: {publish: "locks.*.1", subscribe: "locks.1.*"}}
+//	      {user: orders2, password: "s3cret-o2", permissions: {publish: "locks.*.2", subscribe: "locks.2.*"}}
+//	    ]
+//	  }
+//	}
+//
+// Accounts do not hear one another, so these groups may have the same prefix.
+// Groups of one account have different ones.
 //
 // # Promises
 //
 // While the connection lasts, the frames of one node to another arrive in
 // order. Frames are lost when the server is lost, when a node receives more
 // slowly than others send, and when the node they are meant for is not there.
-// While nats.go reconnects it keeps some and sends them late.
+// While nats.go reconnects, to this server or another of the cluster, it keeps
+// some and sends them late.
+//
+// A node that receives too slowly holds up nobody else on its connection. What
+// has arrived and waits for it is bounded; beyond that nats.go drops frames,
+// tells the connection's ErrorHandler of a slow consumer, and [Link.Lost] counts
+// them.
 //
 // Send never waits. It puts the frame into a queue of at most [Backlog] bytes,
 // which a goroutine publishes: nats.go itself, when its socket is stuck, makes
 // publishers wait for up to its FlusherTimeout, a minute by default. Close may
-// have to wait as long.
+// have to wait as long, for it hands everything that was sent to the server, if
+// there is one.
 //
 // The connection stays the application's: the link never closes it. When the
 // application closes or drains it, the link refuses to send. So it does when
@@ -36,8 +61,10 @@
 package natslink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,6 +85,10 @@ type Config struct {
 	// one or more tokens, such as "locks.billing". It holds no spaces and no
 	// wildcards, and does not begin with $.
 	Prefix string
+
+	// Logger is told when nats.go refuses frames, once for each reason in a
+	// row; nil is silence.
+	Logger *slog.Logger
 }
 
 const (
@@ -77,6 +108,8 @@ const (
 	maxPendingBytes  = 16 << 20
 
 	minFrame = 1024 // what transport.Link promises
+
+	roundTrip = 2 * time.Second // how long to wait for a server's answer
 )
 
 // A Link is a [transport.Link] over NATS.
@@ -85,6 +118,7 @@ type Link struct {
 	self     dmutex.NodeID
 	prefix   string
 	maxFrame int
+	log      *slog.Logger
 
 	publishing sync.WaitGroup
 	delivering sync.Mutex // held while deliver runs
@@ -137,7 +171,14 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 	if maxFrame < minFrame {
 		return nil, dmutex.Misuse(fmt.Sprintf("natslink: the server's max_payload is %d: raise it to at least %d", maxFrame, minFrame))
 	}
-	l := &Link{nc: nc, self: c.Self, prefix: c.Prefix, maxFrame: maxFrame, subjects: make(map[dmutex.NodeID]string)}
+	l := &Link{
+		nc:       nc,
+		self:     c.Self,
+		prefix:   c.Prefix,
+		maxFrame: maxFrame,
+		log:      cmp.Or(c.Logger, slog.New(slog.DiscardHandler)).With("node", c.Self),
+		subjects: make(map[dmutex.NodeID]string),
+	}
 	l.wake = sync.NewCond(&l.mu)
 	return l, nil
 }
@@ -165,9 +206,10 @@ func checkPrefix(prefix string) error {
 // subject is where node from publishes for node to.
 func (l *Link) subject(to, from string) string { return l.prefix + "." + to + "." + from }
 
-// MaxFrame implements [transport.Link]. It is fixed when the link is made; if
-// a server met later takes less, larger frames are lost. Give all servers that
-// the group uses the same max_payload.
+// MaxFrame implements [transport.Link]. It is fixed when the link is made: if a
+// server met later takes less, larger frames are lost, and the locks that they
+// are about wait for a server that takes them. Give all servers that the group
+// uses the same max_payload, or one of at least 65536.
 func (l *Link) MaxFrame() int { return l.maxFrame }
 
 // Open implements [transport.Link]. If the connection is up it waits until the
@@ -193,7 +235,7 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		before := l.nc.LastError()
 		// If this fails the connection has trouble, and nats.go subscribes
 		// again when it is over.
-		_ = l.nc.FlushTimeout(2 * time.Second)
+		_ = l.nc.FlushTimeout(roundTrip)
 		if err := l.nc.LastError(); err != before && denied(err, subject) {
 			_ = sub.Unsubscribe()
 			return fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
@@ -269,15 +311,21 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 // publish empties the queue until the link is closed.
 func (l *Link) publish() {
 	var b batch
+	var reason error // of the last failure
 	for l.take(&b) {
 		start := 0
 		for _, f := range b.frames {
+			size := f.end - start
 			err := l.nc.Publish(f.subject, b.bytes[start:f.end])
 			start = f.end
 			if err == nil {
 				continue
 			}
 			l.unsent.Add(1)
+			if !errors.Is(err, reason) {
+				l.log.Warn("natslink: frames are lost", "subject", f.subject, "bytes", size, "error", err)
+				reason = err
+			}
 			if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
 				l.shut() // it will never take a frame again
 			}
@@ -324,8 +372,8 @@ func (l *Link) Lost() (sending, receiving uint64) {
 	return l.unsent.Load(), receiving
 }
 
-// Close implements [transport.Link]. It publishes what waits to be published;
-// the connection stays open.
+// Close implements [transport.Link]. It publishes what waits to be published
+// and lets the server confirm that it has come; the connection stays open.
 func (l *Link) Close() error {
 	l.shut()
 	l.mu.Lock()
@@ -336,6 +384,10 @@ func (l *Link) Close() error {
 	}
 	l.publishing.Wait()
 	err := sub.Unsubscribe()
+	if l.nc.IsConnected() {
+		// If this fails, frames are lost as when the server is lost.
+		_ = l.nc.FlushTimeout(roundTrip)
+	}
 	l.delivering.Lock() // waits for deliver; from now on there is none
 	defer l.delivering.Unlock()
 	switch {

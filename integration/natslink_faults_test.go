@@ -1,0 +1,244 @@
+package integration
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/natslink"
+)
+
+// eventually waits until something is so that nobody tells of.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for late := time.Now().Add(patience); !is(); runtime.Gosched() {
+		require.True(t, time.Now().Before(late), what)
+	}
+}
+
+// What was sent before Close arrives, though the process ends right after it.
+func TestNATSLinkCloseDrains(t *testing.T) {
+	s := open(t)
+	_, got := listen(t, connect(t, s), 2, prefix)
+	nc := connect(t, s)
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	const frames = 90
+	for range frames {
+		require.NoError(t, l.Send(2, make([]byte, 1000)))
+	}
+	require.NoError(t, l.Close())
+	left, err := nc.Buffered()
+	require.NoError(t, err)
+	require.Zero(t, left)
+	for range frames {
+		await(t, got)
+	}
+}
+
+// When the application drains its connection, what was sent arrives, and the
+// link says that it is over.
+func TestNATSLinkDrain(t *testing.T) {
+	s := open(t)
+	_, got := listen(t, connect(t, s), 2, prefix)
+	gone := make(chan bool)
+	nc := connect(t, s, nats.ClosedHandler(func(*nats.Conn) { close(gone) }))
+	l, _ := listen(t, nc, 1, prefix)
+	require.NoError(t, l.Send(2, []byte("before")))
+	require.Equal(t, heard{1, "before"}, await(t, got))
+	require.NoError(t, nc.Drain())
+	await(t, gone)
+	eventually(t, "the link takes frames for ever", func() bool {
+		return errors.Is(l.Send(2, []byte("after")), transport.ErrClosed)
+	})
+	require.Empty(t, got)
+}
+
+// The connection is the application's: its handlers stay what they were.
+func TestNATSLinkLeavesHandlers(t *testing.T) {
+	s := startNATS(t, server.Options{Port: -1})
+	told := make(chan string, 10)
+	nc := connect(t, s,
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { told <- "disconnected" }),
+		nats.ReconnectHandler(func(*nats.Conn) { told <- "reconnected" }),
+		nats.ClosedHandler(func(*nats.Conn) { told <- "closed" }))
+	nc.SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) { told <- "error" })
+	l, got := listen(t, nc, 1, prefix)
+	port := s.Addr().(*net.TCPAddr).Port
+	stopNATS(s)
+	require.Equal(t, "disconnected", await(t, told))
+	s = startNATS(t, server.Options{Port: port})
+	require.Equal(t, "reconnected", await(t, told))
+	require.NoError(t, nc.Flush()) // the subscription is there again
+	other, _ := listen(t, connect(t, s), 2, prefix)
+	require.NoError(t, other.Send(1, []byte("hello again")))
+	require.Equal(t, heard{2, "hello again"}, await(t, got))
+	require.NoError(t, l.Close())
+	require.Equal(t, nats.CONNECTED, nc.Status())
+	require.Empty(t, told)
+	nc.Close()
+	require.Equal(t, "disconnected", await(t, told))
+	require.Equal(t, "closed", await(t, told))
+}
+
+// A node that does not read while others send loses frames, which are counted
+// and of which the application hears, and holds up nothing else on its
+// connection.
+func TestNATSLinkSlowConsumer(t *testing.T) {
+	for _, flood := range []struct {
+		name               string
+		frames, size, kept int
+	}{
+		{"of large frames", 512, natslink.MaxFrame, 16 << 20 / natslink.MaxFrame},
+		{"of small frames", 100_000, 1, 64 << 10},
+	} {
+		t.Run(flood.name, func(t *testing.T) { slowConsumer(t, flood.frames, flood.size, flood.kept) })
+	}
+}
+
+func slowConsumer(t *testing.T, frames, size, kept int) {
+	s := open(t)
+	nc := connect(t, s)
+	slow := make(chan error, 1)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		select {
+		case slow <- err:
+		default:
+		}
+	})
+	deaf, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
+	require.NoError(t, err)
+	arrived, cured := make(chan byte, frames+1), make(chan bool)
+	require.NoError(t, deaf.Open(func(_ dmutex.NodeID, frame []byte) {
+		<-cured
+		arrived <- frame[0]
+	}))
+	t.Cleanup(func() { require.NoError(t, deaf.Close()) })
+	cure := sync.OnceFunc(func() { close(cured) })
+	t.Cleanup(cure)                    // before that
+	_, got := listen(t, nc, 2, prefix) // beside it
+
+	loud := connect(t, s)
+	frame := make([]byte, size)
+	for range frames {
+		require.NoError(t, loud.Publish(prefix+".1.3", frame))
+	}
+	require.NoError(t, loud.Publish(prefix+".2.3", []byte("quiet")))
+	require.NoError(t, loud.Flush())
+	require.Equal(t, heard{3, "quiet"}, await(t, got), "all else goes on")
+	require.ErrorIs(t, await(t, slow), nats.ErrSlowConsumer)
+	_, lost := deaf.Lost()
+	require.InDelta(t, frames-kept, lost, 2)
+	cure()
+	for range frames - int(lost) {
+		require.Zero(t, await(t, arrived))
+	}
+	require.NoError(t, loud.Publish(prefix+".1.3", []byte{1}))
+	require.Equal(t, byte(1), await(t, arrived))
+	_, after := deaf.Lost()
+	require.Equal(t, lost, after)
+}
+
+// Sessions repair what a slow consumer loses: while one of the nodes does not
+// read, its room for what waits is filled with nonsense.
+func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
+	var s *server.Server
+	var links []*natslink.Link
+	kind := dmutextest.Links{New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+		s = open(t)
+		return func(self dmutex.NodeID) transport.Link {
+			l, err := natslink.New(connect(t, s), natslink.Config{Self: self, Prefix: prefix})
+			require.NoError(t, err)
+			links = append(links, l)
+			return l
+		}
+	}}
+	dmutextest.TestSession(t, kind, dmutextest.Faults{}, func() {
+		nc := connect(t, s)
+		frame := make([]byte, natslink.MaxFrame)
+		// Those that read count the nonsense, the one that does not read
+		// counts what it has no room for.
+		full := func() bool {
+			for _, l := range links {
+				if _, lost := l.Lost(); lost < 50 {
+					return false
+				}
+			}
+			return true
+		}
+		for round := 0; !full(); round++ {
+			require.Less(t, round, 2000, "125 MiB are kept")
+			for _, node := range []string{".1.x", ".2.x", ".3.x"} {
+				require.NoError(t, nc.Publish(prefix+node, frame))
+			}
+			require.NoError(t, nc.Flush())
+		}
+	})
+}
+
+// A server with a smaller max_payload than the one that the link began with
+// takes small frames; the loss of large ones is counted and logged once.
+func TestNATSLinkSmallerServer(t *testing.T) {
+	s := startNATS(t, server.Options{Port: -1, MaxPayload: 8 << 10})
+	back := make(chan bool, 10)
+	nc := connect(t, s, nats.ReconnectHandler(func(*nats.Conn) { back <- true }))
+	var log logged
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	require.Equal(t, 8<<10, l.MaxFrame())
+
+	port := s.Addr().(*net.TCPAddr).Port
+	stopNATS(s)
+	s = startNATS(t, server.Options{Port: port, MaxPayload: 4 << 10})
+	await(t, back)
+	_, got := listen(t, connect(t, s), 2, prefix)
+	for range 3 {
+		require.NoError(t, l.Send(2, make([]byte, 8<<10)))
+	}
+	require.NoError(t, l.Send(2, []byte("small")))
+	require.Equal(t, heard{1, "small"}, await(t, got))
+	sending, _ := l.Lost()
+	require.EqualValues(t, 3, sending)
+	require.Equal(t, 1, strings.Count(log.String(), "frames are lost"), log.String())
+	require.Contains(t, log.String(), "bytes=8192")
+
+	stopNATS(s)
+	s = startNATS(t, server.Options{Port: port, MaxPayload: 8 << 10})
+	await(t, back)
+	_, got = listen(t, connect(t, s), 2, prefix)
+	require.NoError(t, l.Send(2, make([]byte, 8<<10)))
+	require.Len(t, await(t, got).frame, 8<<10)
+}
+
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
