@@ -49,8 +49,9 @@ type Election struct {
 }
 
 // Election returns the election of that name, which has 1 to [MaxElection]
-// bytes. It need not be created. While it has a leader, every node remembers
-// who leads, in less than 100 bytes beside the name; of those without a leader and
+// bytes. It need not be created. Each term costs two messages to every other
+// node, beside those of the lock. While there is a leader every node remembers
+// it, in less than 100 bytes beside the name; of elections without a leader and
 // without an observer, a node remembers the last few hundred.
 func (n *Node) Election(name string) *Election {
 	return &Election{node: n, name: name, mutex: n.Mutex(electionPrefix + name)}

@@ -107,8 +107,7 @@ func work() {
 		case wordWork:
 			w.begin(o.Peers)
 		case wordStop:
-			close(w.stop)
-			w.hands.Wait()
+			w.finish()
 		case wordTell:
 			r.States = w.tell()
 		case wordLeave:
@@ -189,6 +188,21 @@ func (w *worker) observe(name string, n *node.Node) {
 	}
 }
 
+// finish waits until every goroutine has been served for the last time.
+func (w *worker) finish() {
+	close(w.stop)
+	finished := make(chan struct{})
+	go func() {
+		w.hands.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-time.After(farewell):
+		fail("node %d waits in vain: %+v", w.Self, w.tell())
+	}
+}
+
 func (w *worker) tell() map[string]state {
 	states := make(map[string]state)
 	for name, n := range w.nodes {
@@ -243,9 +257,12 @@ func (h *hand) toil(stop <-chan struct{}) {
 		if impatient {
 			ctx, cancel = context.WithTimeout(ctx, h.upTo(20*time.Millisecond))
 		}
-		if h.rng.IntN(8) == 0 {
+		switch h.rng.IntN(8) {
+		case 0:
 			h.campaign(ctx, impatient)
-		} else {
+		case 1:
+			h.lockAll(ctx, impatient)
+		default:
 			h.lock(ctx, impatient)
 		}
 		cancel()
@@ -271,6 +288,22 @@ func (h *hand) lock(ctx context.Context, impatient bool) {
 	default:
 		fail("%s: %s%s: %v", h.who, h.prefix, name, err)
 	}
+}
+
+func (h *hand) lockAll(ctx context.Context, impatient bool) {
+	var names []string
+	for i := range locks {
+		names = append(names, fmt.Sprint("lock ", i))
+	}
+	all, err := h.node.AcquireAll(ctx, names...)
+	if impatient && errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	must(err)
+	for _, name := range names {
+		h.visit(name, all.Held(name).Fence())
+	}
+	must(all.Release())
 }
 
 func (h *hand) campaign(ctx context.Context, impatient bool) {
