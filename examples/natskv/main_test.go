@@ -21,14 +21,17 @@ func Example_pausedHolderIsRefused() {
 	// the mode is repair
 }
 
-// late pauses its user between the read and the write.
+// late pauses its user once, between the read and the write.
 type late struct {
 	jetstream.KeyValue
 	pause func()
 }
 
-func (l late) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	l.pause()
+func (l *late) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if l.pause != nil {
+		l.pause()
+		l.pause = nil
+	}
 	return l.KeyValue.Update(ctx, key, value, revision)
 }
 
@@ -45,7 +48,7 @@ func TestPausedHolderIsRefused(t *testing.T) {
 
 	require.NoError(t, put(ctx, kv, "mode", entry{6, "first"}))
 	require.NoError(t, put(ctx, kv, "mode", entry{6, "again"}))
-	paused := late{kv, func() { require.NoError(t, put(ctx, kv, "mode", entry{7, "later"})) }}
+	paused := &late{kv, func() { require.NoError(t, put(ctx, kv, "mode", entry{7, "later"})) }}
 	require.ErrorIs(t, put(ctx, paused, "mode", entry{6, "former"}), fence.ErrStale)
 	stored, _, err := get(ctx, kv, "mode")
 	require.NoError(t, err)
