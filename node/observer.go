@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -40,6 +41,24 @@ type Wait struct {
 	Handoff time.Duration
 }
 
+// Outcome sums up Err in a word that a metric can be labelled with: granted;
+// busy; canceled or deadline, if ctx ended; and failed, if something else stood in
+// the way.
+func (w Wait) Outcome() string {
+	switch {
+	case w.Err == nil:
+		return "granted"
+	case errors.Is(w.Err, ErrBusy):
+		return "busy"
+	case errors.Is(w.Err, context.Canceled):
+		return "canceled"
+	case errors.Is(w.Err, context.DeadlineExceeded):
+		return "deadline"
+	default:
+		return "failed"
+	}
+}
+
 // A Hold is what became of a grant.
 type Hold struct {
 	Lock  string
@@ -52,6 +71,19 @@ type Hold struct {
 	// If nobody else wants the lock, that is the number of messages that the
 	// algorithm is known for; else those that serve the others are among them.
 	Messages int
+}
+
+// Outcome sums up Err in a word that a metric can be labelled with: released, late
+// or lost.
+func (h Hold) Outcome() string {
+	switch h.Err {
+	case nil:
+		return "released"
+	case ErrMaxHold:
+		return "late"
+	default:
+		return "lost"
+	}
 }
 
 // observed is a handle that an Observer will be told of.

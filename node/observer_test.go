@@ -192,13 +192,14 @@ func TestObservedOutcomes(t *testing.T) {
 		var d diary
 		g.watch(3, d.observer())
 		one := g.nodes[1]
-		wait := func(took time.Duration, is error) {
+		wait := func(took time.Duration, is error, word string) {
 			t.Helper()
 			waits, holds := d.take()
 			require.Empty(t, holds)
 			require.Len(t, waits, 1)
 			require.Equal(t, "x", waits[0].Lock)
 			require.ErrorIs(t, waits[0].Err, is)
+			require.Equal(t, word, waits[0].Outcome())
 			require.Equal(t, took, waits[0].Took)
 			require.Zero(t, waits[0].Fence)
 		}
@@ -210,15 +211,20 @@ func TestObservedOutcomes(t *testing.T) {
 		other := g.acquire(2, "x")
 		_, err = g.mutex(1, "x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, node.ErrBusy)
-		wait(5*time.Millisecond, node.ErrBusy) // until the acknowledgement came
+		wait(5*time.Millisecond, node.ErrBusy, "busy") // until the acknowledgement came
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = g.mutex(1, "x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		wait(time.Second, context.DeadlineExceeded)
+		wait(time.Second, context.DeadlineExceeded, "deadline")
 		_, err = g.mutex(1, "x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		wait(0, context.DeadlineExceeded)
+		wait(0, context.DeadlineExceeded, "deadline")
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = g.mutex(1, "x").Acquire(cancelled)
+		require.ErrorIs(t, err, context.Canceled)
+		wait(0, context.Canceled, "canceled")
 		require.NoError(t, other.Release())
 
 		m := g.mutex(1, "y").MaxHold(time.Second)
@@ -229,10 +235,13 @@ func TestObservedOutcomes(t *testing.T) {
 			require.NoError(t, h.Release())
 			require.NoError(t, h.Release()) // no hold ends twice
 		}
-		_, holds := d.take()
+		waits, holds := d.take()
+		require.Equal(t, "granted", waits[0].Outcome())
 		require.Len(t, holds, 2)
 		require.NoError(t, holds[0].Err)
+		require.Equal(t, "released", holds[0].Outcome())
 		require.ErrorIs(t, holds[1].Err, node.ErrMaxHold)
+		require.Equal(t, "late", holds[1].Outcome())
 
 		lost := g.acquire(1, "z")
 		waiting := g.acquireLater(t.Context(), 1, "z")
@@ -244,8 +253,10 @@ func TestObservedOutcomes(t *testing.T) {
 		waits, holds = d.take()
 		require.Len(t, waits, 1)
 		require.ErrorIs(t, waits[0].Err, node.ErrClosed)
+		require.Equal(t, "failed", waits[0].Outcome())
 		require.Len(t, holds, 1)
 		require.ErrorIs(t, holds[0].Err, node.ErrLost)
+		require.Equal(t, "lost", holds[0].Outcome())
 		require.ErrorIs(t, holds[0].Err, node.ErrClosed)
 		require.Equal(t, lost.Fence(), holds[0].Fence)
 		require.Equal(t, time.Second, holds[0].Took)

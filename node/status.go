@@ -95,6 +95,46 @@ func (s *shard) inUse(names []string, states []MutexStatus) ([]string, []MutexSt
 	return names, states
 }
 
+// Usage sums up the locks of a node, for those who cannot look at each.
+type Usage struct {
+	Held       int           // locks that this node holds
+	Waiting    int           // locks that it waits for
+	Stopped    int           // locks that are stopped here, see [MutexStatus]; held ones count as Held too
+	Waiters    int           // goroutines that wait for a lock
+	OldestHold time.Duration // the highest Age of those held
+	OldestWait time.Duration // the highest Age of those waited for
+}
+
+// Usage looks at every lock that the node remembers and sums them up.
+func (n *Node) Usage() Usage {
+	var u Usage
+	for i := range n.locks {
+		n.locks[i].addToUsage(&u)
+	}
+	return u
+}
+
+func (s *shard) addToUsage(u *Usage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.node.now()
+	for l := range s.locks.all() {
+		waiters := l.waiters()
+		u.Waiters += len(waiters)
+		switch {
+		case l.held != nil:
+			u.Held++
+			u.OldestHold = max(u.OldestHold, time.Duration(now-l.held.since))
+		case len(waiters) > 0:
+			u.Waiting++
+			u.OldestWait = max(u.OldestWait, time.Duration(now-waiters[0].held.since))
+		}
+		if l.broken() != nil {
+			u.Stopped++
+		}
+	}
+}
+
 // atRest reports whether the lock is kept only for what it remembers.
 func (l *lock) atRest() bool {
 	if l.held != nil || l.line != nil {

@@ -108,6 +108,37 @@ func TestLocks(t *testing.T) {
 	})
 }
 
+// Usage is the sum of what is in use.
+func TestUsage(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		require.Zero(t, g.nodes[1].Usage())
+		first := g.acquire(1, "x")
+		time.Sleep(2 * time.Second)
+		second, other := g.acquire(1, "y"), g.acquire(2, "z")
+		var waiting []<-chan outcome
+		for _, name := range []string{"x", "z", "z"} {
+			waiting = append(waiting, g.acquireLater(t.Context(), 1, name))
+		}
+		time.Sleep(3 * time.Second)
+		require.Equal(t, node.Usage{
+			Held: 2, Waiting: 1, Waiters: 3, OldestHold: 5 * time.Second, OldestWait: 3 * time.Second,
+		}, g.nodes[1].Usage())
+		for _, h := range []*node.Held{first, second, other} {
+			require.NoError(t, h.Release())
+		}
+		for _, c := range waiting {
+			require.NoError(t, (<-c).held.Release())
+		}
+		require.Zero(t, g.nodes[1].Usage())
+		g.close(3)
+		_, err := g.mutex(1, "other").Acquire(t.Context())
+		if err != nil { // the algorithm asks 3
+			require.Equal(t, node.Usage{Stopped: 1}, g.nodes[1].Usage())
+		}
+	})
+}
+
 // The state of the session to each peer.
 func TestPeerStatus(t *testing.T) {
 	delay := memlink.Config{MinDelay: 10 * time.Millisecond, MaxDelay: 10 * time.Millisecond}

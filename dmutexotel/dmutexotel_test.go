@@ -1,0 +1,210 @@
+package dmutexotel_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutexotel"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// observed runs a test in fake time, with two nodes of which the first is
+// observed.
+func observed(t *testing.T, o dmutexotel.Options, test func(t *testing.T, one, two *node.Node, meter metric.Meter, read func() []string)) {
+	synctest.Test(t, func(t *testing.T) {
+		reader := sdk.NewManualReader()
+		provider := sdk.NewMeterProvider(sdk.WithReader(reader))
+		meter := provider.Meter("test")
+		observer, err := dmutexotel.NewObserver(meter, o)
+		require.NoError(t, err)
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		open := func(id dmutex.NodeID, o *node.Observer) *node.Node {
+			n, err := node.Open(t.Context(), node.Config{
+				Self: id, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(id), Observer: o,
+			})
+			require.NoError(t, err)
+			return n
+		}
+		one, two := open(1, observer), open(2, nil)
+		require.NoError(t, one.Ready(t.Context()))
+		require.NoError(t, two.Ready(t.Context()))
+		test(t, one, two, meter, func() []string { return lines(t, reader) })
+		hurry, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = one.Close(hurry)
+		_ = two.Close(hurry)
+		require.NoError(t, provider.Shutdown(context.Background()))
+	})
+}
+
+// lines writes each point of all metrics as one line, in order.
+func lines(t *testing.T, reader *sdk.ManualReader) (list []string) {
+	var data metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &data))
+	for _, scope := range data.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			add := func(set attribute.Set, format string, args ...any) {
+				name := m.Name
+				if text := set.Encoded(attribute.DefaultEncoder()); text != "" {
+					name += "{" + text + "}"
+				}
+				list = append(list, name+fmt.Sprintf(format, args...)+m.Unit)
+			}
+			switch d := m.Data.(type) {
+			case metricdata.Histogram[float64]:
+				for _, p := range d.DataPoints {
+					add(p.Attributes, " %d times, sum %v ", p.Count, p.Sum)
+				}
+			case metricdata.Histogram[int64]:
+				for _, p := range d.DataPoints {
+					add(p.Attributes, " %d times, sum %v ", p.Count, p.Sum)
+				}
+			case metricdata.Sum[int64]:
+				for _, p := range d.DataPoints {
+					add(p.Attributes, " %v ", p.Value)
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range d.DataPoints {
+					add(p.Attributes, " %v ", p.Value)
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range d.DataPoints {
+					add(p.Attributes, " %v ", p.Value)
+				}
+			default:
+				t.Errorf("%s is a %T", m.Name, d)
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func acquire(t *testing.T, n *node.Node, name string) *node.Held {
+	t.Helper()
+	h, err := n.Mutex(name).Acquire(t.Context())
+	require.NoError(t, err)
+	return h
+}
+
+// L79: the user does not have to measure waits and holds himself.
+func TestObserver(t *testing.T) {
+	observed(t, dmutexotel.Options{}, func(t *testing.T, one, two *node.Node, _ metric.Meter, read func() []string) {
+		first := acquire(t, one, "x")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := one.Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		remote, later := make(chan *node.Held), make(chan *node.Held)
+		wait := func(n *node.Node, to chan *node.Held) {
+			h, err := n.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			to <- h
+		}
+		go wait(two, remote)
+		synctest.Wait()
+		go wait(one, later)
+		time.Sleep(15 * time.Second)
+		require.NoError(t, first.Release())
+		time.Sleep(2 * time.Second)
+		require.NoError(t, (<-remote).Release())
+		require.NoError(t, (<-later).Release())
+		require.Equal(t, []string{
+			"dmutex.entry.messages 2 times, sum 6 {message}",
+			"dmutex.handoff.duration 1 times, sum 2 s",
+			"dmutex.hold.duration{dmutex.outcome=released} 2 times, sum 20 s",
+			"dmutex.wait.duration{dmutex.outcome=deadline} 1 times, sum 5 s",
+			"dmutex.wait.duration{dmutex.outcome=granted} 2 times, sum 17 s",
+		}, read())
+	})
+}
+
+// Names become attributes only as the user says.
+func TestAttributes(t *testing.T) {
+	o := dmutexotel.Options{
+		Lock:       func(name string) string { before, _, _ := strings.Cut(name, "/"); return before },
+		Attributes: []attribute.KeyValue{attribute.Int("node", 1)},
+	}
+	observed(t, o, func(t *testing.T, one, _ *node.Node, meter metric.Meter, read func() []string) {
+		for i := range 10 {
+			require.NoError(t, acquire(t, one, fmt.Sprint("a/", i)).Release())
+			require.NoError(t, acquire(t, one, fmt.Sprint("b/", i)).Release())
+		}
+		require.Equal(t, []string{
+			"dmutex.entry.messages{dmutex.lock=a,node=1} 10 times, sum 20 {message}",
+			"dmutex.entry.messages{dmutex.lock=b,node=1} 10 times, sum 20 {message}",
+			"dmutex.hold.duration{dmutex.lock=a,dmutex.outcome=released,node=1} 10 times, sum 0 s",
+			"dmutex.hold.duration{dmutex.lock=b,dmutex.outcome=released,node=1} 10 times, sum 0 s",
+			"dmutex.wait.duration{dmutex.lock=a,dmutex.outcome=granted,node=1} 10 times, sum 0 s",
+			"dmutex.wait.duration{dmutex.lock=b,dmutex.outcome=granted,node=1} 10 times, sum 0 s",
+		}, read())
+		_, err := dmutexotel.Register(meter, one, o)
+		require.NoError(t, err)
+		for _, line := range read() {
+			require.Contains(t, line, "node=1")
+		}
+	})
+}
+
+func TestRegister(t *testing.T) {
+	observed(t, dmutexotel.Options{}, func(t *testing.T, one, two *node.Node, meter metric.Meter, read func() []string) {
+		registration, err := dmutexotel.Register(meter, one, dmutexotel.Options{})
+		require.NoError(t, err)
+		acquire(t, two, "y")
+		for range 2 {
+			go func() { _, _ = one.Mutex("y").Acquire(t.Context()) }()
+		}
+		time.Sleep(7 * time.Second)
+		require.Equal(t, []string{
+			"dmutex.granted 0 {grant}",
+			"dmutex.locks{dmutex.state=held} 0 {lock}",
+			"dmutex.locks{dmutex.state=stopped} 0 {lock}",
+			"dmutex.locks{dmutex.state=waiting} 1 {lock}",
+			"dmutex.messages.received{dmutex.kind=FAILED} 0 {message}",
+			"dmutex.messages.received{dmutex.kind=GRANT} 0 {message}",
+			"dmutex.messages.received{dmutex.kind=INQUIRE} 0 {message}",
+			"dmutex.messages.received{dmutex.kind=RELEASE} 0 {message}",
+			"dmutex.messages.received{dmutex.kind=REPLY} 0 {message}",
+			"dmutex.messages.received{dmutex.kind=REQUEST} 1 {message}",
+			"dmutex.messages.received{dmutex.kind=TOKEN} 0 {message}",
+			"dmutex.messages.received{dmutex.kind=YIELD} 0 {message}",
+			"dmutex.messages.sent{dmutex.kind=FAILED} 0 {message}",
+			"dmutex.messages.sent{dmutex.kind=GRANT} 0 {message}",
+			"dmutex.messages.sent{dmutex.kind=INQUIRE} 0 {message}",
+			"dmutex.messages.sent{dmutex.kind=RELEASE} 0 {message}",
+			"dmutex.messages.sent{dmutex.kind=REPLY} 1 {message}",
+			"dmutex.messages.sent{dmutex.kind=REQUEST} 1 {message}",
+			"dmutex.messages.sent{dmutex.kind=TOKEN} 0 {message}",
+			"dmutex.messages.sent{dmutex.kind=YIELD} 0 {message}",
+			"dmutex.oldest.duration{dmutex.state=held} 0 s",
+			"dmutex.oldest.duration{dmutex.state=waiting} 7 s",
+			"dmutex.peer.backlog{dmutex.peer=2} 0 By",
+			"dmutex.peer.ready{dmutex.peer=2} 1 ",
+			"dmutex.peer.repeated{dmutex.peer=2} 0 {frame}",
+			"dmutex.peer.resent{dmutex.peer=2} 0 {frame}",
+			"dmutex.peer.unacked{dmutex.peer=2} 0 {message}",
+			"dmutex.refused 0 {message}",
+			"dmutex.up 1 ",
+			"dmutex.waiters 2 {goroutine}",
+		}, slices.DeleteFunc(read(), func(line string) bool { return strings.HasPrefix(line, "dmutex.peer.round_trip") }))
+		require.NoError(t, two.Close(t.Context()))
+		require.Contains(t, read(), "dmutex.peer.ready{dmutex.peer=2} 0 ")
+		require.NoError(t, registration.Unregister())
+		require.Empty(t, read())
+	})
+}

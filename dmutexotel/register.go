@@ -1,0 +1,131 @@
+package dmutexotel
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+)
+
+// Register makes the meter read how a node stands, anew at each collection, which
+// looks at all locks in use. Unregister the result before the node is forgotten. It
+// returns the meter's errors.
+//
+//	dmutex.up                       1 while locks can be granted: all members have met and none has broken the group
+//	dmutex.granted
+//	dmutex.messages.sent            of the algorithm, by dmutex.kind: over all nodes, by dmutex.granted, the messages an entry
+//	dmutex.messages.received
+//	dmutex.refused                  frames and messages that no correct peer sends
+//	dmutex.locks                    by dmutex.state: held, waiting or stopped, at this node
+//	dmutex.waiters                  goroutines that wait for a lock
+//	dmutex.oldest.duration      s   the longest present hold and wait, by dmutex.state: held or waiting
+//	dmutex.peer.ready               by dmutex.peer: 1 if it was met, has met everybody and has not left
+//	dmutex.peer.unacked             messages that it has not acknowledged
+//	dmutex.peer.backlog        By   their size: above 2 MiB, Acquire says ErrOverflow
+//	dmutex.peer.resent              frames that were sent to it again
+//	dmutex.peer.repeated            frames that were received from it again
+//	dmutex.peer.round_trip      s   absent until measured
+func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
+	m := meters{meter: meter}
+	var (
+		up       = m.gauge("dmutex.up", "Whether locks can be granted.")
+		granted  = m.counter("dmutex.granted", "{grant}", "Locks granted to this node.")
+		sent     = m.counter("dmutex.messages.sent", "{message}", "Messages of the algorithm that were sent.")
+		received = m.counter("dmutex.messages.received", "{message}", "Messages of the algorithm that were received.")
+		refused  = m.counter("dmutex.refused", "{message}", "Frames and messages that no correct peer sends.")
+		locks    = m.sum("dmutex.locks", "{lock}", "Locks in use at this node.")
+		waiters  = m.sum("dmutex.waiters", "{goroutine}", "Goroutines that wait for a lock.")
+		oldest   = m.seconds("dmutex.oldest.duration", "For how long the oldest lock has been held or waited for.")
+		ready    = m.gauge("dmutex.peer.ready", "Whether the peer takes part.")
+		unacked  = m.sum("dmutex.peer.unacked", "{message}", "Messages that the peer has not acknowledged.")
+		backlog  = m.sum("dmutex.peer.backlog", "By", "Bytes that the peer has not acknowledged.")
+		resent   = m.counter("dmutex.peer.resent", "{frame}", "Frames that were sent again.")
+		repeated = m.counter("dmutex.peer.repeated", "{frame}", "Frames that were received again.")
+		trip     = m.seconds("dmutex.peer.round_trip", "Smoothed time of a frame and its acknowledgement.")
+	)
+	if err := errors.Join(m.errs...); err != nil {
+		return nil, err
+	}
+	with := func(key, value string) metric.MeasurementOption {
+		return metric.WithAttributeSet(attribute.NewSet(append(slices.Clone(o.Attributes), attribute.String(key, value))...))
+	}
+	plain := metric.WithAttributeSet(attribute.NewSet(o.Attributes...))
+	held, waiting, stopped := with("dmutex.state", "held"), with("dmutex.state", "waiting"), with("dmutex.state", "stopped")
+	var kinds [dmutex.Kinds]metric.MeasurementOption
+	for k := range kinds {
+		kinds[k] = with("dmutex.kind", dmutex.Kind(k).String())
+	}
+	return meter.RegisterCallback(func(_ context.Context, obs metric.Observer) error {
+		st, usage := n.Status(), n.Usage()
+		obs.ObserveInt64(up, truth(st.Err == nil && len(st.Unmet) == 0 && len(st.Unready) == 0), plain)
+		obs.ObserveInt64(granted, int64(st.Granted), plain)
+		for k := 1; k < dmutex.Kinds; k++ {
+			obs.ObserveInt64(sent, int64(st.Sent[k]), kinds[k])
+			obs.ObserveInt64(received, int64(st.Received[k]), kinds[k])
+		}
+		obs.ObserveInt64(refused, int64(st.Refused), plain)
+		obs.ObserveInt64(locks, int64(usage.Held), held)
+		obs.ObserveInt64(locks, int64(usage.Waiting), waiting)
+		obs.ObserveInt64(locks, int64(usage.Stopped), stopped)
+		obs.ObserveInt64(waiters, int64(usage.Waiters), plain)
+		obs.ObserveFloat64(oldest, usage.OldestHold.Seconds(), held)
+		obs.ObserveFloat64(oldest, usage.OldestWait.Seconds(), waiting)
+		for _, p := range st.Peers {
+			peer := with("dmutex.peer", p.ID.String())
+			obs.ObserveInt64(ready, truth(p.Met && p.Ready && !p.Left), peer)
+			obs.ObserveInt64(unacked, int64(p.Unacked), peer)
+			obs.ObserveInt64(backlog, int64(p.Backlog), peer)
+			obs.ObserveInt64(resent, int64(p.Resent), peer)
+			obs.ObserveInt64(repeated, int64(p.Repeated), peer)
+			if p.RoundTrip > 0 {
+				obs.ObserveFloat64(trip, p.RoundTrip.Seconds(), peer)
+			}
+		}
+		return nil
+	}, m.all...)
+}
+
+// meters makes instruments and remembers them for the callback.
+type meters struct {
+	meter metric.Meter
+	all   []metric.Observable
+	errs  []error
+}
+
+func add[T metric.Observable](m *meters, instrument T, err error) T {
+	m.all, m.errs = append(m.all, instrument), append(m.errs, err)
+	return instrument
+}
+
+func (m *meters) counter(name, unit, description string) metric.Int64ObservableCounter {
+	i, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	return add(m, i, err)
+}
+
+// sum is of what can be added up over nodes.
+func (m *meters) sum(name, unit, description string) metric.Int64ObservableUpDownCounter {
+	i, err := m.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	return add(m, i, err)
+}
+
+func (m *meters) gauge(name, description string) metric.Int64ObservableGauge {
+	i, err := m.meter.Int64ObservableGauge(name, metric.WithDescription(description))
+	return add(m, i, err)
+}
+
+func (m *meters) seconds(name, description string) metric.Float64ObservableGauge {
+	i, err := m.meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(description))
+	return add(m, i, err)
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}

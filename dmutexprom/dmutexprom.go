@@ -1,0 +1,121 @@
+// Package dmutexprom exports what a node does as Prometheus metrics.
+//
+//	h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
+//	...
+//	cfg.Observer = h.Observer()
+//	n, err := node.Open(ctx, cfg)
+//	...
+//	prometheus.MustRegister(h, dmutexprom.NewCollector(n))
+//
+// A process with several nodes registers those of each with
+// [prometheus.WrapRegistererWith] and a label of its own.
+//
+// No metric has a label with the name of a lock, unless [Options.Lock] makes one:
+// each value of a label is a time series of its own, kept for as long as the
+// process lives, and there may be any number of names.
+package dmutexprom
+
+import (
+	"math"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+)
+
+// Options say how [Histograms] count. The zero value is good for most.
+type Options struct {
+	// Lock, if not nil, gives every histogram the label lock, with what it makes
+	// of the lock's name. It should have few results, such as the part before a
+	// slash. It is called from many goroutines at once.
+	Lock func(name string) string
+
+	// Buckets are the upper bounds of the histograms of time, in seconds and
+	// ascending. Default: 12 from 50 microseconds to 210 seconds, each 4 times
+	// the one before it.
+	Buckets []float64
+}
+
+// Histograms are the metrics of what an Observer is told of. They are a
+// [prometheus.Collector].
+//
+//	dmutex_wait_seconds{outcome}   how long an Acquire or TryAcquire took; outcome as [node.Wait.Outcome] says
+//	dmutex_hold_seconds{outcome}   how long a lock was held; outcome as [node.Hold.Outcome] says
+//	dmutex_handoff_seconds         from the end of a hold to the next grant here, if somebody here waited all the while
+//	dmutex_entry_messages          messages of an entry that this node sent or received
+type Histograms struct {
+	lock                       func(name string) string
+	wait, hold, handoff, entry *prometheus.HistogramVec
+}
+
+// NewHistograms returns histograms of nothing yet. It refuses Buckets that are
+// not ascending with [dmutex.ErrMisuse].
+func NewHistograms(o Options) (*Histograms, error) {
+	if o.Buckets == nil {
+		o.Buckets = prometheus.ExponentialBuckets(50e-6, 4, 12)
+	}
+	for i, bound := range o.Buckets {
+		if math.IsNaN(bound) || i > 0 && bound <= o.Buckets[i-1] {
+			return nil, dmutex.Misuse("Options.Buckets are not ascending")
+		}
+	}
+	var labels []string
+	if o.Lock != nil {
+		labels = []string{"lock"}
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	seconds := slices.Clone(o.Buckets)
+	return &Histograms{
+		lock:    o.Lock,
+		wait:    histogram("dmutex_wait_seconds", "How long an Acquire or TryAcquire took.", seconds, append(labels, "outcome")...),
+		hold:    histogram("dmutex_hold_seconds", "How long a lock was held.", seconds, append(labels, "outcome")...),
+		handoff: histogram("dmutex_handoff_seconds", "From the end of a hold to the next grant at this node, if somebody waited here all the while.", seconds, labels...),
+		entry:   histogram("dmutex_entry_messages", "Messages of an entry that this node sent or received.", prometheus.ExponentialBuckets(1, 2, 12), labels...),
+	}, nil
+}
+
+// Observer returns what node.Config wants.
+func (h *Histograms) Observer() *node.Observer {
+	return &node.Observer{
+		Wait: func(w node.Wait) {
+			h.with(h.wait, w.Lock, w.Outcome()).Observe(w.Took.Seconds())
+			if w.Handoff > 0 {
+				h.with(h.handoff, w.Lock).Observe(w.Handoff.Seconds())
+			}
+		},
+		Hold: func(hold node.Hold) {
+			h.with(h.hold, hold.Lock, hold.Outcome()).Observe(hold.Took.Seconds())
+			h.with(h.entry, hold.Lock).Observe(float64(hold.Messages))
+		},
+	}
+}
+
+// with returns the histogram of the lock's label, if there is one, and the others.
+func (h *Histograms) with(v *prometheus.HistogramVec, lock string, labels ...string) prometheus.Observer {
+	if h.lock != nil {
+		labels = append([]string{h.lock(lock)}, labels...)
+	}
+	return v.WithLabelValues(labels...)
+}
+
+func (h *Histograms) vectors() [4]*prometheus.HistogramVec {
+	return [...]*prometheus.HistogramVec{h.wait, h.hold, h.handoff, h.entry}
+}
+
+// Describe implements [prometheus.Collector].
+func (h *Histograms) Describe(c chan<- *prometheus.Desc) {
+	for _, v := range h.vectors() {
+		v.Describe(c)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (h *Histograms) Collect(c chan<- prometheus.Metric) {
+	for _, v := range h.vectors() {
+		v.Collect(c)
+	}
+}

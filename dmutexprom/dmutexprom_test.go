@@ -1,0 +1,224 @@
+package dmutexprom_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutexprom"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// observed runs a test in fake time, with two nodes of which the first is
+// observed.
+func observed(t *testing.T, o *node.Observer, test func(t *testing.T, one, two *node.Node)) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		open := func(id dmutex.NodeID, o *node.Observer) *node.Node {
+			n, err := node.Open(t.Context(), node.Config{
+				Self: id, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(id), Observer: o,
+			})
+			require.NoError(t, err)
+			return n
+		}
+		one, two := open(1, o), open(2, nil)
+		require.NoError(t, one.Ready(t.Context()))
+		require.NoError(t, two.Ready(t.Context()))
+		test(t, one, two)
+		hurry, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = one.Close(hurry)
+		_ = two.Close(hurry)
+	})
+}
+
+func acquire(t *testing.T, n *node.Node, name string) *node.Held {
+	t.Helper()
+	h, err := n.Mutex(name).Acquire(t.Context())
+	require.NoError(t, err)
+	return h
+}
+
+// L79: the user does not have to measure waits and holds himself.
+func TestHistograms(t *testing.T) {
+	h, err := dmutexprom.NewHistograms(dmutexprom.Options{Buckets: []float64{1, 10}})
+	require.NoError(t, err)
+	observed(t, h.Observer(), func(t *testing.T, one, two *node.Node) {
+		first := acquire(t, one, "x")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := one.Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		later := make(chan *node.Held)
+		go func() {
+			h, err := one.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			later <- h
+		}()
+		time.Sleep(15 * time.Second)
+		require.NoError(t, first.Release())
+		require.NoError(t, (<-later).Release())
+		require.NoError(t, testutil.CollectAndCompare(h, strings.NewReader(`
+# HELP dmutex_entry_messages Messages of an entry that this node sent or received.
+# TYPE dmutex_entry_messages histogram
+dmutex_entry_messages_bucket{le="1"} 0
+dmutex_entry_messages_bucket{le="2"} 2
+dmutex_entry_messages_bucket{le="4"} 2
+dmutex_entry_messages_bucket{le="8"} 2
+dmutex_entry_messages_bucket{le="16"} 2
+dmutex_entry_messages_bucket{le="32"} 2
+dmutex_entry_messages_bucket{le="64"} 2
+dmutex_entry_messages_bucket{le="128"} 2
+dmutex_entry_messages_bucket{le="256"} 2
+dmutex_entry_messages_bucket{le="512"} 2
+dmutex_entry_messages_bucket{le="1024"} 2
+dmutex_entry_messages_bucket{le="2048"} 2
+dmutex_entry_messages_bucket{le="+Inf"} 2
+dmutex_entry_messages_sum 4
+dmutex_entry_messages_count 2
+# HELP dmutex_hold_seconds How long a lock was held.
+# TYPE dmutex_hold_seconds histogram
+dmutex_hold_seconds_bucket{outcome="released",le="1"} 1
+dmutex_hold_seconds_bucket{outcome="released",le="10"} 1
+dmutex_hold_seconds_bucket{outcome="released",le="+Inf"} 2
+dmutex_hold_seconds_sum{outcome="released"} 20
+dmutex_hold_seconds_count{outcome="released"} 2
+# HELP dmutex_wait_seconds How long an Acquire or TryAcquire took.
+# TYPE dmutex_wait_seconds histogram
+dmutex_wait_seconds_bucket{outcome="deadline",le="1"} 0
+dmutex_wait_seconds_bucket{outcome="deadline",le="10"} 1
+dmutex_wait_seconds_bucket{outcome="deadline",le="+Inf"} 1
+dmutex_wait_seconds_sum{outcome="deadline"} 5
+dmutex_wait_seconds_count{outcome="deadline"} 1
+dmutex_wait_seconds_bucket{outcome="granted",le="1"} 1
+dmutex_wait_seconds_bucket{outcome="granted",le="10"} 1
+dmutex_wait_seconds_bucket{outcome="granted",le="+Inf"} 2
+dmutex_wait_seconds_sum{outcome="granted"} 15
+dmutex_wait_seconds_count{outcome="granted"} 2
+`), "dmutex_entry_messages", "dmutex_hold_seconds", "dmutex_wait_seconds"))
+		require.Equal(t, 1, testutil.CollectAndCount(h, "dmutex_handoff_seconds"))
+	})
+}
+
+// Names become labels only as the user says.
+func TestLockLabel(t *testing.T) {
+	h, err := dmutexprom.NewHistograms(dmutexprom.Options{Lock: func(name string) string {
+		before, _, _ := strings.Cut(name, "/")
+		return before
+	}})
+	require.NoError(t, err)
+	plain, err := dmutexprom.NewHistograms(dmutexprom.Options{})
+	require.NoError(t, err)
+	both := &node.Observer{
+		Wait: func(w node.Wait) { h.Observer().Wait(w); plain.Observer().Wait(w) },
+		Hold: func(v node.Hold) { h.Observer().Hold(v); plain.Observer().Hold(v) },
+	}
+	observed(t, both, func(t *testing.T, one, _ *node.Node) {
+		for i := range 100 {
+			require.NoError(t, acquire(t, one, fmt.Sprint("invoices/", i)).Release())
+			require.NoError(t, acquire(t, one, fmt.Sprint("orders/", i)).Release())
+		}
+		require.Equal(t, 2, testutil.CollectAndCount(h, "dmutex_hold_seconds"))
+		require.Equal(t, 2, testutil.CollectAndCount(h, "dmutex_entry_messages"))
+		require.Equal(t, 1, testutil.CollectAndCount(plain, "dmutex_hold_seconds"))
+		problems, err := testutil.CollectAndLint(h)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+	})
+}
+
+func TestBuckets(t *testing.T) {
+	for _, buckets := range [][]float64{{1, 1}, {2, 1}, {1, math.NaN()}} {
+		_, err := dmutexprom.NewHistograms(dmutexprom.Options{Buckets: buckets})
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+	}
+}
+
+func TestCollector(t *testing.T) {
+	observed(t, nil, func(t *testing.T, one, two *node.Node) {
+		c := dmutexprom.NewCollector(one)
+		require.NoError(t, acquire(t, one, "x").Release())
+		acquire(t, one, "x")
+		acquire(t, two, "y")
+		for range 2 {
+			go func() { _, _ = one.Mutex("y").Acquire(t.Context()) }()
+		}
+		time.Sleep(7 * time.Second)
+		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP dmutex_granted_total Locks granted to this node.
+# TYPE dmutex_granted_total counter
+dmutex_granted_total 2
+# HELP dmutex_locks Locks in use at this node.
+# TYPE dmutex_locks gauge
+dmutex_locks{state="held"} 1
+dmutex_locks{state="stopped"} 0
+dmutex_locks{state="waiting"} 1
+# HELP dmutex_messages_sent_total Messages of the algorithm that were sent.
+# TYPE dmutex_messages_sent_total counter
+dmutex_messages_sent_total{kind="FAILED"} 0
+dmutex_messages_sent_total{kind="GRANT"} 0
+dmutex_messages_sent_total{kind="INQUIRE"} 0
+dmutex_messages_sent_total{kind="RELEASE"} 0
+dmutex_messages_sent_total{kind="REPLY"} 1
+dmutex_messages_sent_total{kind="REQUEST"} 3
+dmutex_messages_sent_total{kind="TOKEN"} 0
+dmutex_messages_sent_total{kind="YIELD"} 0
+# HELP dmutex_oldest_seconds For how long the oldest lock has been held or waited for.
+# TYPE dmutex_oldest_seconds gauge
+dmutex_oldest_seconds{state="held"} 7
+dmutex_oldest_seconds{state="waiting"} 7
+# HELP dmutex_peer_backlog_bytes Bytes that the peer has not acknowledged.
+# TYPE dmutex_peer_backlog_bytes gauge
+dmutex_peer_backlog_bytes{peer="2"} 0
+# HELP dmutex_peer_ready Whether the peer takes part.
+# TYPE dmutex_peer_ready gauge
+dmutex_peer_ready{peer="2"} 1
+# HELP dmutex_peer_resent_frames_total Frames that were sent again.
+# TYPE dmutex_peer_resent_frames_total counter
+dmutex_peer_resent_frames_total{peer="2"} 0
+# HELP dmutex_up Whether locks can be granted.
+# TYPE dmutex_up gauge
+dmutex_up 1
+# HELP dmutex_waiters Goroutines that wait for a lock.
+# TYPE dmutex_waiters gauge
+dmutex_waiters 2
+`), "dmutex_granted_total", "dmutex_locks", "dmutex_messages_sent_total", "dmutex_oldest_seconds", "dmutex_peer_backlog_bytes",
+			"dmutex_peer_ready", "dmutex_peer_resent_frames_total", "dmutex_up", "dmutex_waiters"))
+		problems, err := testutil.CollectAndLint(c)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		require.NoError(t, two.Close(t.Context()))
+		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP dmutex_peer_ready Whether the peer takes part.
+# TYPE dmutex_peer_ready gauge
+dmutex_peer_ready{peer="2"} 0
+`), "dmutex_peer_ready"))
+		require.Equal(t, 1, testutil.CollectAndCount(c, "dmutex_peer_round_trip_seconds"))
+	})
+}
+
+// Both can be registered, and two nodes of one process side by side.
+func TestRegister(t *testing.T) {
+	observed(t, nil, func(t *testing.T, one, two *node.Node) {
+		reg := prometheus.NewPedanticRegistry()
+		for name, n := range map[string]*node.Node{"one": one, "two": two} {
+			h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
+			require.NoError(t, err)
+			prometheus.WrapRegistererWith(prometheus.Labels{"node": name}, reg).MustRegister(h, dmutexprom.NewCollector(n))
+		}
+		_, err := reg.Gather()
+		require.NoError(t, err)
+	})
+}
