@@ -63,6 +63,8 @@ func (unfenced) Fence() uint64 { return 1 }
 // Five processes, each with a node for every algorithm: nobody meets anybody in
 // a critical section, fences rise, elections are observed in order, and once the
 // faults are over everybody is served, everything comes to rest and all leave.
+//
+// LESSONS L12: among the faults are processes that are stopped and go on.
 func TestTCP(t *testing.T)  { endure(t, "tcp") }
 func TestNATS(t *testing.T) { endure(t, "nats") }
 
