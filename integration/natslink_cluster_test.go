@@ -138,9 +138,13 @@ func (c *crew) end() {
 }
 
 // Three servers, a node at each. When one of them is killed its node moves to
-// another, and the locks go on.
+// another, and the locks go on. Of the servers nothing is needed but subjects:
+// no stored keys, no server's idea of time to live or of revisions. (L57, L58)
 func TestNATSCluster(t *testing.T) {
 	servers := startCluster(t)
+	for _, s := range servers {
+		require.False(t, s.JetStreamEnabled())
+	}
 	moved := make(chan bool, 10)
 	var conns []*nats.Conn
 	for _, s := range servers {

@@ -72,6 +72,7 @@ func open(t testing.TB) *server.Server { return startNATS(t, server.Options{Port
 func anybody(dmutex.NodeID) []nats.Option { return nil }
 
 // LESSONS L57, L58, L80: a server without JetStream is all that it takes.
+// The same contract over NATS. (L80)
 func TestNATSLink(t *testing.T) {
 	dmutextest.TestLink(t, natsLinks(open, anybody))
 }

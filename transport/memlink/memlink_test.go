@@ -29,6 +29,7 @@ func links(config memlink.Config) dmutextest.Links {
 	}
 }
 
+// A network for tests that need no server. (L80)
 func TestLink(t *testing.T) {
 	for _, config := range []memlink.Config{
 		{},

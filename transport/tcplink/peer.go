@@ -280,7 +280,7 @@ func (p *peer) connect() (nc net.Conn, addr string, err error) {
 	if nc, err = dialer.DialContext(ctx, "tcp", addr); err != nil {
 		return nil, "", err
 	}
-	nc = l.guard.client(nc)
+	nc = l.guard.Load().client(nc)
 	if !l.hold(nc) {
 		return nil, "", transport.ErrClosed
 	}
@@ -297,7 +297,7 @@ func (p *peer) greet(nc net.Conn) error {
 	if err := nc.SetDeadline(time.Now().Add(p.link.pace.greeting)); err != nil {
 		return err
 	}
-	if err := p.link.guard.check(nc, p.id); err != nil {
+	if err := p.link.guard.Load().check(nc, p.id); err != nil {
 		return err
 	}
 	if err := writeGreeting(nc, self, p.id); err != nil {

@@ -48,13 +48,11 @@ type guard struct {
 
 // newGuard refuses what would weaken the checks, and what the peers would
 // refuse.
-func newGuard(c Config) (*guard, error) {
-	given := c.TLS
+func newGuard(self dmutex.NodeID, given *tls.Config, nodeOf func(*x509.Certificate) (dmutex.NodeID, error)) (*guard, error) {
 	for _, wrong := range []struct {
 		is   bool
 		says string
 	}{
-		{c.AllowPlain, "Config.AllowPlain and Config.TLS contradict each other: drop one"},
 		{given.RootCAs == nil, "Config.TLS.RootCAs is missing: without it every public authority could name a node"},
 		{given.InsecureSkipVerify, "Config.TLS.InsecureSkipVerify would believe everyone"},
 		{given.GetConfigForClient != nil, "Config.TLS.GetConfigForClient would replace the checks: use GetCertificate"},
@@ -75,17 +73,14 @@ func newGuard(c Config) (*guard, error) {
 	if base.ClientCAs == nil {
 		base.ClientCAs = base.RootCAs
 	}
-	g := &guard{dialing: base.Clone(), accepting: base.Clone(), nodeOf: c.NodeOf}
-	if g.nodeOf == nil {
-		g.nodeOf = NodeOf
-	}
+	g := &guard{dialing: base.Clone(), accepting: base.Clone(), nodeOf: nodeOf}
 	// Package tls wants the name of a host to dial to. A node is known by its
 	// certificate wherever it runs, so verify does what this switches off.
 	g.dialing.InsecureSkipVerify = true
 	g.dialing.VerifyConnection = verify(base, base.RootCAs, x509.ExtKeyUsageServerAuth)
 	g.accepting.ClientAuth = tls.RequireAndVerifyClientCert
 	g.accepting.VerifyConnection = verify(base, base.ClientCAs, x509.ExtKeyUsageClientAuth)
-	return g, g.checkOwn(c.Self)
+	return g, g.checkOwn(self)
 }
 
 // verify returns what looks at the other side's certificates: they must lead to

@@ -340,6 +340,49 @@ func TestTLSRotation(t *testing.T) {
 	}
 }
 
+// A group moves from one authority to another while it runs.
+func TestSetTLS(t *testing.T) {
+	a, b := NewAuthority(t), NewAuthority(t)
+	l, got := openLinkWith(t, Config{Self: 1, TLS: a.Config(a.Node(1))}, defaultPace)
+	greet := func(from dmutex.NodeID, by *Authority) (*tls.Conn, error) {
+		c := tls.Client(dialByHand(t, l), stranger(by.Node(from)))
+		_, _ = c.Write(greetingBytes(from, 1))
+		_, err := readGreeting(c, from)
+		return c, err
+	}
+	old, err := greet(2, a)
+	require.NoError(t, err)
+	_, err = greet(3, b)
+	require.Error(t, err)
+
+	both := b.Config(b.Node(1))
+	both.RootCAs.AddCert(a.cert)
+	require.NoError(t, l.SetTLS(both))
+	sendByHand(t, old, "still here")
+	require.Equal(t, arrival{2, "still here"}, next(t, got))
+	_, err = greet(3, a)
+	require.NoError(t, err)
+	c, err := greet(3, b)
+	require.NoError(t, err)
+	require.NoError(t, c.ConnectionState().PeerCertificates[0].CheckSignatureFrom(b.cert))
+
+	require.NoError(t, l.SetTLS(b.Config(b.Node(1))))
+	_, err = greet(3, a)
+	require.Error(t, err)
+	require.ErrorIs(t, l.SetTLS(b.Config(b.Node(2))), dmutex.ErrMisuse)
+	require.ErrorIs(t, l.SetTLS(nil), dmutex.ErrMisuse)
+	c, err = greet(3, b)
+	require.NoError(t, err)
+	node, err := NodeOf(c.ConnectionState().PeerCertificates[0])
+	require.NoError(t, err)
+	require.Equal(t, l.self, node, "what was refused has changed nothing")
+	sendByHand(t, c, "new")
+	require.Equal(t, arrival{3, "new"}, next(t, got))
+
+	plain, _ := openLink(t, 1, defaultPace)
+	require.ErrorIs(t, plain.SetTLS(a.Config(a.Node(1))), dmutex.ErrMisuse)
+}
+
 // A peer that does not read keeps neither Send nor Close waiting, nor does it
 // when the connection breaks while TLS would like to take its leave.
 func TestTLSSlowReader(t *testing.T) {
@@ -362,7 +405,7 @@ func TestTLSSlowReader(t *testing.T) {
 func TestTLSClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := NewAuthority(t)
-		g, err := newGuard(Config{Self: 1, TLS: a.Config(a.Node(1))})
+		g, err := newGuard(1, a.Config(a.Node(1)), NodeOf)
 		require.NoError(t, err)
 		near, far := net.Pipe()
 		accepted, dialled := g.server(near), tls.Client(far, stranger(a.Node(2)))
