@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,7 +268,7 @@ func TestObservedOutcomes(t *testing.T) {
 // of the node's.
 func TestObserverUsesTheNode(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
-		var calls int
+		var calls atomic.Int32
 		var use func(lock string)
 		g.watch(3, &node.Observer{
 			Wait: func(w node.Wait) { use(w.Lock) },
@@ -277,7 +278,7 @@ func TestObserverUsesTheNode(t *testing.T) {
 			if lock != "x" {
 				return // of what the observer itself does
 			}
-			calls++
+			calls.Add(1)
 			n := g.nodes[1]
 			n.Status()
 			for name := range n.Locks() {
@@ -296,7 +297,7 @@ func TestObserverUsesTheNode(t *testing.T) {
 		lost := (<-later).held
 		g.close(1)
 		require.ErrorIs(t, lost.Err(), node.ErrClosed)
-		require.Equal(t, 4, calls)
+		require.EqualValues(t, 4, calls.Load())
 	})
 }
 
