@@ -370,7 +370,9 @@ func TestObserverIsToldOfEachOnce(t *testing.T) {
 		require.Equal(t, len(granted), over, "seed %d", seed)
 		require.Equal(t, returned, failed, "seed %d", seed)
 		require.Positive(t, failed)
-		require.EqualValues(t, g.nodes[1].Status().Granted, len(granted))
+		// A grant may meet the end of its wait: it is given back, and told as a wait
+		// in vain.
+		require.LessOrEqual(t, uint64(len(granted)), g.nodes[1].Status().Granted, "seed %d", seed)
 	})
 }
 
