@@ -103,9 +103,9 @@ const MaxPath = 64
 type Locks interface {
 	Self() dmutex.NodeID
 
-	// Holder returns the transaction of this node that holds the lock, in its
-	// present wait, and when it began. There is none if the lock is not held
-	// here, or by nobody's transaction.
+	// Holder reports whether the lock is held at this node, and returns the
+	// transaction that holds it, in its present wait, and when it began. If it
+	// is held by no transaction, w is the zero Wait.
 	Holder(lock string) (w Wait, began uint64, held bool)
 
 	// WaitsFor and Lends are those of this node's machine, if it has one.

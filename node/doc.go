@@ -19,6 +19,30 @@
 // it, and nothing waits for the network under a lock. When several goroutines
 // have something for the same peer, one of them sends it for all.
 //
+// # Several locks
+//
+// Who holds one lock and waits for another may be part of a circle of such, in
+// which everybody waits for ever. There are three ways out.
+//
+// One lock at a time, or one lock for all: nothing to do, and the fastest where
+// the work is short.
+//
+// [Node.AcquireAll], if the names are known beforehand: it takes them in one
+// order, and there are no circles. It holds what it has while it waits for the
+// rest.
+//
+// A [Txn] and Config.Deadlock, if the work shows which lock is next: circles
+// come about, and are found by package deadlock. A Txn that holds something and
+// waits for longer than that lets a probe follow the locks to their holders,
+// node by node, twice around. Of each circle one Acquire ends in [ErrDeadlock],
+// whose Txn releases and tries again. A lock that is held by itself, without a
+// Txn, closes no circle that is found; nor does one that is held outside of the
+// group, or a circle of more than 64 transactions, or one whose probe is longer
+// than a frame of the link (a transaction takes its lock's name and some 10
+// bytes of it). What is found was a circle, though it may be one no more if
+// somebody withdrew in the last moment. A false probe, which only a faulty
+// member sends, ends at worst a wait in ErrDeadlock.
+//
 // # What a group of fixed members survives
 //
 // Loss, repetition, reordering and delay of frames, lost connections and

@@ -3,8 +3,10 @@ package node
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/deadlock"
 )
 
 // What Acquire, TryAcquire, Campaign and a lost [Held] answer to, through
@@ -41,6 +43,10 @@ var (
 	// ErrLeft: a peer without which the lock cannot be had has closed.
 	ErrLeft = errors.New("it has left the group")
 
+	// ErrDeadlock: transactions wait for each other in a circle, and this wait is
+	// the one that was ended so that the others can go on. See [DeadlockError].
+	ErrDeadlock = errors.New("deadlock")
+
 	// ErrOverflow: a peer takes too little of what is sent to it. As the error
 	// of an Acquire it has changed nothing, and a later one may succeed.
 	ErrOverflow = errors.New("too much waits to be sent to it")
@@ -73,3 +79,39 @@ func (e *BusyError) Error() string {
 
 // Is makes a BusyError an [ErrBusy].
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
+
+// A DeadlockError is an [ErrDeadlock] that names the circle. There was an
+// instant at which each wait of it was on; the first is the one that was ended.
+type DeadlockError struct{ Circle []Edge }
+
+// An Edge is a transaction that waits for a lock which another one holds.
+type Edge struct {
+	Waiter dmutex.NodeID // its node
+	Lock   string
+	Holder dmutex.NodeID // the node of the one that holds the lock, which may be the same
+}
+
+func newDeadlockError(path []deadlock.Wait) error {
+	e := &DeadlockError{}
+	for i, w := range path {
+		e.Circle = append(e.Circle, Edge{w.Node, w.Lock, path[(i+1)%len(path)].Node})
+	}
+	return e
+}
+
+func (e *DeadlockError) Error() string {
+	var b strings.Builder
+	fmt.Fprint(&b, ErrDeadlock, ": ")
+	for i, edge := range e.Circle {
+		if i == 0 {
+			fmt.Fprintf(&b, "node %d", edge.Waiter)
+		} else {
+			b.WriteString(", which")
+		}
+		fmt.Fprintf(&b, " waits for %q, held by node %d", edge.Lock, edge.Holder)
+	}
+	return b.String()
+}
+
+// Is makes a DeadlockError an [ErrDeadlock].
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }

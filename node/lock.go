@@ -25,6 +25,7 @@ type shard struct {
 	received     [dmutex.Kinds]uint64
 	granted      uint64
 	note         note
+	owners       map[*Held]*Txn // whose the holds of transactions are, with Config.Deadlock
 }
 
 // keepResting is how many fresh locks a shard keeps before it forgets the
@@ -231,6 +232,7 @@ func (l *lock) release(reason *error) (hold Hold) {
 	if l.held != nil {
 		hold = l.held.observe(*reason)
 		l.held.end(reason)
+		delete(l.shard.owners, l.held)
 		l.held = nil
 	}
 	out, err := l.machine.Release()

@@ -21,6 +21,7 @@ type Mutex struct {
 	hash    uint64 // of the name
 	name    string
 	maxHold time.Duration
+	txn     *Txn // within its Acquire, if a circle is to be looked for; else nil
 }
 
 // Name returns the lock's name.
@@ -33,7 +34,9 @@ func (m *Mutex) Name() string { return m.name }
 // It tells the holder to stop, and nothing else: the lock stays held until
 // Release, since nobody may be let in while the holder may still be at work. It
 // is no lease.
-func (m *Mutex) MaxHold(d time.Duration) *Mutex { return &Mutex{m.shard, m.hash, m.name, d} }
+func (m *Mutex) MaxHold(d time.Duration) *Mutex {
+	return &Mutex{shard: m.shard, hash: m.hash, name: m.name, maxHold: d}
+}
 
 // Acquire waits for the lock and returns the handle that holds it. It first
 // waits until this node has met all members.
@@ -115,13 +118,24 @@ func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
 	if err != nil || ready == nil {
 		return err
 	}
-	select {
-	case <-ready:
-		return h.Err()
-	case <-ctx.Done():
-		return m.giveUp(h, ctx.Err())
-	case <-s.node.down:
-		return m.giveUp(h, s.node.downReason())
+	var look <-chan time.Time
+	if m.txn != nil {
+		ticker := m.txn.wait(h)
+		defer m.txn.waited()
+		defer ticker.Stop()
+		look = ticker.C
+	}
+	for {
+		select {
+		case <-ready:
+			return h.Err()
+		case <-ctx.Done():
+			return m.giveUp(h, ctx.Err())
+		case <-s.node.down:
+			return m.giveUp(h, s.node.downReason())
+		case <-look:
+			m.txn.chase()
+		}
 	}
 }
 

@@ -41,6 +41,14 @@ type Config struct {
 	// members: read it once.
 	Fence uint64
 
+	// Deadlock is how long an Acquire of a [Txn] that holds something waits
+	// before the node looks for a circle of transactions that wait for each
+	// other, and between one look and the next. 0 never looks, and costs
+	// nothing. One look costs about as many messages as an entry does for each
+	// lock in the circle, so take what is long for a wait: a second rather than
+	// a millisecond.
+	Deadlock time.Duration
+
 	// Trace, if not nil, records every event of this node. It costs time and
 	// disk, but makes nothing wait; Close flushes it.
 	Trace *trace.Recorder
@@ -83,9 +91,14 @@ type Node struct {
 	terms       terms
 	log         *logger // nil without Config.Logger
 
+	probes    atomic.Uint64 // that were sent
+	deadlocks atomic.Uint64 // waits that were ended
+	txns      atomic.Uint64 // transactions that were begun
+
 	unmet   atomic.Int32  // peers never met
 	unready atomic.Int32  // peers that have not said that they have met everybody
 	ready   chan struct{} // closed when there are neither
+	readied int64         // when it was closed
 	mute    atomic.Bool   // the group is broken: what this node says could only mislead
 	refused atomic.Uint64 // what no correct peer sends
 
@@ -119,6 +132,9 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	if cfg.Link == nil {
 		return nil, dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
+	}
+	if cfg.Deadlock < 0 {
+		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for circles", cfg.Deadlock))
 	}
 	cfg.Members = slices.Sorted(slices.Values(cfg.Members))
 	n := &Node{
@@ -174,14 +190,14 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 }
 
 // digest sums up what all members must agree on: the group's name, its
-// members, the floor of the fences, and the algorithm as the fresh machines of all members describe
-// themselves. It also finds out whether the algorithm takes this group at all.
+// members, the floor of the fences, when it looks for deadlocks, and the algorithm
+// as the fresh machines of all members describe themselves. It also finds out whether the algorithm takes this group at all.
 func (n *Node) digest() (uint64, error) {
 	if _, err := n.cfg.Algorithm(n.start); err != nil {
 		return 0, err
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%q %v %d", n.cfg.Group, n.cfg.Members, n.cfg.Fence)
+	fmt.Fprintf(h, "%q %v %d %d", n.cfg.Group, n.cfg.Members, n.cfg.Fence, n.cfg.Deadlock)
 	for _, id := range n.cfg.Members {
 		m, err := n.cfg.Algorithm(dmutex.Start{Self: id, Members: n.cfg.Members})
 		if err != nil {
@@ -191,6 +207,9 @@ func (n *Node) digest() (uint64, error) {
 			Tick() ([]dmutex.Message, error)
 		}); ok {
 			return 0, dmutex.Misuse("Config.Algorithm needs ticks, which a node does not give: choose one without, such as ring.New for ring.Circulate")
+		}
+		if _, ok := m.(dmutex.Waiter); n.cfg.Deadlock > 0 && !ok {
+			return 0, dmutex.Misuse("Config.Deadlock needs an Algorithm whose machines are of type dmutex.Waiter: take 0, or another")
 		}
 		if m, ok := m.(encoding.TextAppender); ok {
 			text, err := m.AppendText(nil)

@@ -65,6 +65,7 @@ type group struct {
 	t         *testing.T
 	net       *memlink.Network
 	algorithm dmutex.Algorithm
+	deadlock  time.Duration
 	members   []dmutex.NodeID
 	nodes     map[dmutex.NodeID]*node.Node
 }
@@ -84,7 +85,7 @@ func (g *group) open(n int) {
 
 func (g *group) start(id dmutex.NodeID) *node.Node {
 	n, err := node.Open(g.t.Context(), node.Config{
-		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id),
+		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Deadlock: g.deadlock,
 	})
 	require.NoError(g.t, err)
 	g.nodes[id] = n

@@ -168,6 +168,7 @@ const (
 	saysReady   = 1 // "I have met everybody"
 	saysStopped = 2 // then the culprit in 8 bytes, the reason in 1, and the lock's name: "I have stopped it"
 	saysLeads   = 3 // then 1 for "I lead" or 0 for "no more", the epoch in 8 bytes, and the election's name
+	saysProbe   = 4 // then a deadlock.Chase: see appendProbe
 )
 
 // meet counts the peer as met. The last one lets us say so.
@@ -194,6 +195,7 @@ func (n *Node) mayAct(p *peer) {
 		n.mu.Unlock()
 		return
 	}
+	n.readied = n.now()
 	close(n.ready)
 	n.mu.Unlock()
 	n.trace(trace.Event{What: trace.Ready})
@@ -251,6 +253,10 @@ func (p *peer) handle(message []byte) {
 	}
 	if name, t, ok := readTerm(p.id, message); ok {
 		p.node.terms.hear(name, t)
+		return
+	}
+	if len(message) > 0 && message[0] == saysProbe {
+		p.node.probed(p.id, message)
 		return
 	}
 	name, m, err := p.decoder.Decode(message)

@@ -195,12 +195,15 @@ type Status struct {
 	Sent     [dmutex.Kinds]uint64 // messages of the algorithm, by kind; over all nodes, Sent by Granted is the messages an entry
 	Received [dmutex.Kinds]uint64
 	Refused  uint64 // frames and messages that no correct peer sends
+
+	Probes    uint64 // messages sent to find deadlocks, or sent on
+	Deadlocks uint64 // waits at this node that ended in ErrDeadlock
 }
 
 // Status returns how the node stands now. Each number is exact, but they are
 // not read at one instant.
 func (n *Node) Status() Status {
-	st := Status{Err: n.downReason(), Incarnation: n.incarnation, Refused: n.refused.Load()}
+	st := Status{Err: n.downReason(), Incarnation: n.incarnation, Refused: n.refused.Load(), Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load()}
 	for _, p := range n.peers {
 		peer := p.status()
 		st.Peers = append(st.Peers, peer)

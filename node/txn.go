@@ -15,19 +15,40 @@ import (
 // gives them all back in [Txn.Release]. Its methods are safe for concurrent use.
 //
 // A Txn that holds one lock and waits for another can be part of a circle of
-// transactions which all wait for each other. [Node.AcquireAll] makes no
-// circles.
+// transactions which all wait for each other, at one node or at several. With
+// Config.Deadlock such a circle is found: the Acquire of its youngest
+// transaction ends in [ErrDeadlock]. That one still holds what it holds, and the
+// others go on when it has released that. So:
+//
+//	txn := n.Txn()
+//	for {
+//		err := work(ctx, txn) // Acquire, Acquire, and what is to be done
+//		if err := errors.Join(txn.Release(), err); !errors.Is(err, node.ErrDeadlock) {
+//			return err
+//		}
+//	}
+//
+// The same Txn is tried again, since it keeps its age: some day it is not the
+// youngest, so nobody tries for ever. For another work take another Txn.
+//
+// Only what Txns hold is looked at. A lock that is held by itself
+// ([Mutex.Acquire]) is part of no circle that is found. [Node.AcquireAll] makes
+// no circles.
 type Txn struct {
 	node *Node
+	id   uint64 // among the transactions of the node
 
-	mu   sync.Mutex // guards the fields below; no other mutex is taken under it
-	busy bool       // an Acquire is under way
-	held []*Held    // in the order in which they were had; some may be over
+	mu      sync.Mutex // guards the fields below; no other mutex is taken under it
+	busy    bool       // an Acquire is under way
+	held    []*Held    // in the order in which they were had; some may be over
+	began   uint64     // when it first waited while it held something, in nanoseconds since the group was ready; 0 before
+	number  uint64     // of those waits
+	waiting *Held      // the present one of them, if any
 }
 
 // Txn begins a transaction, which holds nothing. One that is never used again
 // needs no farewell.
-func (n *Node) Txn() *Txn { return &Txn{node: n} }
+func (n *Node) Txn() *Txn { return &Txn{node: n, id: n.txns.Add(1)} }
 
 // AcquireAll takes several locks, and returns the transaction that holds them.
 // It takes them in the order of their names, whatever the order in which they
@@ -64,11 +85,22 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (*Txn, error) {
 // another is refused with [dmutex.ErrMisuse]. So is one of a lock that the
 // transaction holds already: it would wait for itself, and no Release by
 // somebody else could end that.
+//
+// With Config.Deadlock it may fail with [ErrDeadlock], a [DeadlockError] that
+// names the circle. The transaction keeps what it holds; release it, and try
+// again.
 func (t *Txn) Acquire(ctx context.Context, name string) (*Held, error) {
 	if err := t.begin(name); err != nil {
 		return nil, err
 	}
-	h, err := t.node.Mutex(name).Acquire(ctx)
+	m := t.node.Mutex(name)
+	if t.node.cfg.Deadlock > 0 && t.holds() {
+		m.txn = t
+	}
+	h, err := m.Acquire(ctx)
+	if err == nil && t.node.cfg.Deadlock > 0 {
+		t.own(h)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy = false
