@@ -30,39 +30,15 @@ func TestTrace(t *testing.T) {
 			var traces []*trace.Trace
 			bubble(t, a.Algorithm, bad, func(t *testing.T, g *group) { traces = record(t, g) })
 
-			type way struct {
-				from, to dmutex.NodeID
-				seq      uint64
-			}
-			sent := make(map[way]string)
+			unheard := matched(t, traces, a.Algorithm)
+			require.Empty(t, unheard, "these were never received")
 			what := make(map[trace.What]int)
 			for _, tr := range traces {
-				require.False(t, tr.Cut)
 				require.Equal(t, trace.Close, tr.Events[len(tr.Events)-1].What)
-				r, err := trace.Replay(tr, a.Algorithm)
-				require.NoError(t, err)
-				require.Positive(t, r.Inputs)
-				require.Zero(t, r.Skipped)
 				for _, e := range tr.Events {
 					what[e.What]++
-					for _, m := range e.Out {
-						w := way{m.From, m.To, m.Seq}
-						require.NotZero(t, m.Seq)
-						require.Empty(t, sent[w], "two messages are %v", w)
-						sent[w] = e.Lock + " " + m.String()
-					}
 				}
 			}
-			for _, tr := range traces {
-				for _, e := range tr.Events {
-					if e.What == trace.Handle {
-						m := e.In
-						require.Equal(t, sent[way{m.From, m.To, m.Seq}], e.Lock+" "+m.String(), "line %d", e.Line)
-						delete(sent, way{m.From, m.To, m.Seq})
-					}
-				}
-			}
-			require.Empty(t, sent, "these were never received")
 			require.Equal(t, 3, what[trace.Ready])
 			require.Equal(t, 6, what[trace.Met])
 			require.Positive(t, what[trace.Left])
@@ -77,19 +53,123 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// A way is what a message's number says: of all messages from the one node to
+// the other it is the seq-th.
+type way struct {
+	from, to dmutex.NodeID
+	seq      uint64
+}
+
+// matched replays the traces, whose clocks are one, and requires that what was
+// received is what was sent under this number, before. It returns
+// what was not received.
+func matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) map[way]string {
+	sent, times := make(map[way]string), make(map[way]int64)
+	for _, tr := range traces {
+		require.False(t, tr.Cut)
+		r, err := trace.Replay(tr, a)
+		require.NoError(t, err)
+		require.Positive(t, r.Inputs)
+		require.Zero(t, r.Skipped)
+		last := make(map[string]int64)
+		for _, e := range tr.Events {
+			require.GreaterOrEqual(t, e.Time, last[e.Lock], "line %d", e.Line)
+			last[e.Lock] = e.Time
+			for _, m := range e.Out {
+				w := way{m.From, m.To, m.Seq}
+				require.NotZero(t, m.Seq)
+				require.Empty(t, sent[w], "two messages are %v", w)
+				sent[w], times[w] = e.Lock+" "+m.String(), tr.Header.Opened+e.Time
+			}
+		}
+	}
+	for _, tr := range traces {
+		for _, e := range tr.Events {
+			if e.What == trace.Handle {
+				w := way{e.In.From, e.In.To, e.In.Seq}
+				require.Equal(t, sent[w], e.Lock+" "+e.In.String(), "line %d", e.Line)
+				require.GreaterOrEqual(t, tr.Header.Opened+e.Time, times[w], "line %d", e.Line)
+				delete(sent, w)
+			}
+		}
+	}
+	return sent
+}
+
+// recorded starts a node with a recorder; its trace is in the file when the node
+// is closed.
+func (g *group) recorded(id dmutex.NodeID) *bytes.Buffer {
+	file := new(bytes.Buffer)
+	n, err := node.Open(g.t.Context(), node.Config{
+		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Group: "recorded",
+		Trace: trace.NewRecorder(file),
+	})
+	require.NoError(g.t, err)
+	g.nodes[id] = n
+	return file
+}
+
+// closeAll closes all nodes at once and reads what they have recorded.
+func (g *group) closeAll(files []*bytes.Buffer) (traces []*trace.Trace) {
+	time.Sleep(time.Minute)
+	var wg sync.WaitGroup
+	for _, id := range g.members {
+		wg.Go(func() { require.NoError(g.t, g.nodes[id].Close(g.t.Context())) })
+	}
+	wg.Wait()
+	for i, file := range files {
+		tr, err := trace.Read(fmt.Sprint(i+1), file)
+		require.NoError(g.t, err)
+		traces = append(traces, tr)
+	}
+	return traces
+}
+
+// Messages keep their numbers also if they come before their receiver is ready.
+func TestTraceEarly(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		files := []*bytes.Buffer{nil, g.recorded(2), g.recorded(3)}
+		time.Sleep(time.Second)
+		g.net.Cut(3, 2) // they have met, but 2 will not hear that 3 has met 1
+		files[0] = g.recorded(1)
+		waits := []<-chan outcome{g.acquireLater(t.Context(), 1, "x"), g.acquireLater(t.Context(), 1, "y")}
+		time.Sleep(time.Second)
+		g.net.Heal()
+		for _, w := range waits {
+			o := <-w
+			require.NoError(t, o.err)
+			require.NoError(t, o.held.Release())
+		}
+		require.Empty(t, matched(t, g.closeAll(files), ricart.New))
+	})
+}
+
+// A life of a peer that has said something, and ended before anybody acted, does
+// not count in the numbers of the next.
+func TestTraceOfAnEarlierLife(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		g.net.Cut(1, 3)
+		g.net.Cut(3, 1)
+		g.recorded(2)
+		files := []*bytes.Buffer{g.recorded(1), nil, g.recorded(3)}
+		time.Sleep(time.Second) // 2 has met both, and says so
+		g.crash(2)
+		files[1] = g.recorded(2)
+		for _, id := range g.members {
+			require.NoError(t, g.acquire(id, "x").Release())
+		}
+		require.Empty(t, matched(t, g.closeAll(files), ricart.New))
+	})
+}
+
 // record returns the traces of three nodes that were busy for a while.
 func record(t *testing.T, g *group) (traces []*trace.Trace) {
-	files := make([]bytes.Buffer, 3)
-	for i := range files {
-		g.members = append(g.members, dmutex.NodeID(i+1))
-	}
-	for i, id := range g.members {
-		n, err := node.Open(t.Context(), node.Config{
-			Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Group: "recorded",
-			Trace: trace.NewRecorder(&files[i]),
-		})
-		require.NoError(t, err)
-		g.nodes[id] = n
+	g.members = []dmutex.NodeID{1, 2, 3}
+	var files []*bytes.Buffer
+	for _, id := range g.members {
+		files = append(files, g.recorded(id))
 	}
 	var wg sync.WaitGroup
 	for _, id := range g.members {
@@ -112,21 +192,14 @@ func record(t *testing.T, g *group) (traces []*trace.Trace) {
 	for i := range 600 { // so many that shards forget
 		require.NoError(t, g.acquire(dmutex.NodeID(i%3+1), fmt.Sprint("brief ", i)).Release())
 	}
-	time.Sleep(time.Minute)
-	for _, id := range g.members {
-		wg.Go(func() { require.NoError(t, g.nodes[id].Close(t.Context())) })
-	}
-	wg.Wait()
-	for i := range files {
-		tr, err := trace.Read(fmt.Sprint(i+1), &files[i])
-		require.NoError(t, err)
+	traces = g.closeAll(files)
+	for i, tr := range traces {
 		require.Equal(t, g.members[i], tr.Header.Self)
 		require.Equal(t, g.members, tr.Header.Members)
 		require.Equal(t, "recorded", tr.Header.Group)
 		require.NotEmpty(t, tr.Header.Algorithm)
 		require.NotZero(t, tr.Header.Opened)
 		require.NotZero(t, tr.Header.Life)
-		traces = append(traces, tr)
 	}
 	return traces
 }

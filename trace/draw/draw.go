@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/trace"
@@ -39,6 +40,7 @@ const (
 	defaultWidth = 1500
 	minWidth     = 400
 	mostPanels   = 8
+	mostPoints   = 100_000
 )
 
 // A Drawing is traces, ready to be drawn.
@@ -51,7 +53,7 @@ type Drawing struct {
 
 // New prepares a drawing. It refuses, with [dmutex.ErrMisuse], no traces, two of
 // one life of a node, Options that make no sense and a choice of events that is
-// empty; and traces that contradict each other with [trace.ErrFormat].
+// empty or more than 100,000 of a lock; and traces that contradict each other with [trace.ErrFormat].
 func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 	if o.Width == 0 {
 		o.Width = defaultWidth
@@ -85,7 +87,11 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 		return nil, err
 	}
 	for _, lock := range locks {
-		if p := newPanel(d, lock, all, arrows); len(p.points) > 0 {
+		p := newPanel(d, lock, all, arrows)
+		if len(p.points) > mostPoints {
+			return nil, fmt.Errorf("%w: %d events of lock %q, and %d are more than anybody looks at: choose a shorter time", dmutex.ErrMisuse, len(p.points), lock, mostPoints)
+		}
+		if len(p.points) > 0 {
 			d.panels = append(d.panels, p)
 		}
 	}
@@ -244,6 +250,16 @@ func (e *event) mark() string {
 		return fmt.Sprintf("%d events missing", e.N)
 	}
 	return ""
+}
+
+// plain replaces what cannot be written in a line.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
 }
 
 // clock says when an event was.

@@ -266,3 +266,28 @@ func inTwoRows(svg string) (n int) {
 	}
 	return n
 }
+
+// Whatever is in a trace, the picture is a picture.
+func FuzzDraw(f *testing.F) {
+	f.Add(one, two, "a<b", int64(0))
+	f.Add(strings.Replace(one, "it closed", `\u0001]]>\u000a&`, 1), two, "", int64(2e6))
+	f.Add(pair(1e6, 1000, 9000, 5e8, 3000)[0], pair(1e6, 1000, 9000, 5e8, 3000)[1], "x", int64(1))
+	f.Fuzz(func(t *testing.T, one, two, lock string, to int64) {
+		var traces []*trace.Trace
+		for _, text := range []string{one, two} {
+			tr, err := trace.Read("f", strings.NewReader(text))
+			if err != nil {
+				t.Skip()
+			}
+			traces = append(traces, tr)
+		}
+		d, err := draw.New(traces, draw.Options{Title: lock, Lock: lock, To: time.Duration(to)})
+		if err != nil {
+			return
+		}
+		wellFormed(t, d.SVG())
+		require.NotContains(t, string(d.SVG()), "NaN")
+		d.Mermaid()
+		d.ShiViz()
+	})
+}

@@ -1,9 +1,6 @@
 package draw
 
-import (
-	"html"
-	"strings"
-)
+import "strings"
 
 // HTML returns the drawing as a page of its own, which needs no other file and
 // no network. A message under the pointer stands out.
@@ -12,7 +9,7 @@ func (d *Drawing) HTML() []byte {
 	if title == "" {
 		title = "dmutex trace"
 	}
-	return []byte(strings.NewReplacer("{title}", html.EscapeString(title), "{svg}", d.svg(` id="drawing"`)).Replace(page))
+	return []byte(strings.NewReplacer("{title}", escape(title), "{svg}", d.svg(` id="drawing"`)).Replace(page))
 }
 
 const page = `<!DOCTYPE html>

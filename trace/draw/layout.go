@@ -21,10 +21,16 @@ const (
 	mostSteps = 3  // for the longest time between two events
 )
 
-// step is the distance for the usual time between two events: the more there
-// are, the closer.
+// step is the distance for the usual time between two events: the more times
+// there are, the closer.
 func (p *panel) step() float64 {
-	switch n := len(p.points); {
+	n := 1
+	for i, e := range p.points[1:] {
+		if e.time != p.points[i].time {
+			n++
+		}
+	}
+	switch {
 	case n <= 20:
 		return 56
 	case n <= 50:

@@ -78,5 +78,5 @@ func content(m *trace.Message) string {
 
 // mermaid makes a text one of Mermaid, for which # and ; have a meaning.
 func mermaid(text string) string {
-	return strings.NewReplacer("#", "#35;", ";", "#59;", "\n", " ").Replace(text)
+	return strings.NewReplacer("#", "#35;", ";", "#59;").Replace(plain(text))
 }

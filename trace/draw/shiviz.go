@@ -80,7 +80,7 @@ func (d *Drawing) telling(e *event) string {
 	}
 	switch {
 	case e.What == trace.Stop:
-		words = append(words, strings.ReplaceAll(e.Err, "\n", " "))
+		words = append(words, plain(e.Err))
 	case e.Phase == dmutex.Held:
 		words = append(words, fmt.Sprintf("holds the lock with fence %d", e.Fence))
 	}

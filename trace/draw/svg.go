@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
@@ -46,6 +47,7 @@ type shape struct {
 type canvas struct {
 	*panel
 	rowWidth float64
+	barsOf   map[dmutex.NodeID][]*bar
 	layers   [4][]shape
 	written  boxes
 	seen     struct {
@@ -75,7 +77,7 @@ func (d *Drawing) svg(attributes string) string {
 	var body strings.Builder
 	y := float64(margin)
 	if d.options.Title != "" {
-		fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="17" font-weight="bold">%s</text>`+"\n", margin, px(y+10), html.EscapeString(d.options.Title))
+		fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="17" font-weight="bold">%s</text>`+"\n", margin, px(y+10), escape(d.options.Title))
 		y += 30
 	}
 	width := 0.0
@@ -84,7 +86,7 @@ func (d *Drawing) svg(attributes string) string {
 		c := &canvas{panel: p, rowWidth: float64(d.options.Width - nameWidth - margin)}
 		if len(d.panels) > 1 || !d.virtual {
 			fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="14" font-weight="bold">lock %s</text>`+"\n",
-				margin, px(y+8), html.EscapeString(fmt.Sprintf("%q", p.lock)))
+				margin, px(y+8), escape(fmt.Sprintf("%q", p.lock)))
 			y += 16
 		}
 		c.paint()
@@ -104,14 +106,16 @@ func px(v float64) string {
 
 func (c *canvas) paint() {
 	c.axis()
+	c.barsOf = make(map[dmutex.NodeID][]*bar)
 	for _, b := range c.bars {
 		c.bar(b)
+		c.barsOf[b.node] = append(c.barsOf[b.node], b)
 	}
 	for _, e := range c.points {
 		y := c.y(e.node())
 		c.add(ground, e.x, e.x, `<circle cx="%s" cy="%s" r="2.2" fill="#444444"/>`, px(e.x), px(y))
 		if text := e.mark(); text != "" {
-			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), lossColour, html.EscapeString(text))
+			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), lossColour, escape(text))
 			text = shorten(text)
 			x := min(e.x+4, c.rowEnd(e.x)-textWidth(text, fontSize)-4, c.right-textWidth(text, fontSize))
 			c.write(x, y-barHalf-6, text, lossColour, "start", false)
@@ -121,6 +125,9 @@ func (c *canvas) paint() {
 		c.arrow(a)
 	}
 }
+
+// escape makes a text one of XML, which has no control characters.
+func escape(text string) string { return html.EscapeString(plain(text)) }
 
 // shorten cuts a text that is long; its title is not.
 func shorten(text string) string {
@@ -161,7 +168,7 @@ func (c *canvas) bar(b *bar) {
 	for _, text := range texts {
 		if textWidth(text, fontSize) <= inRow-2 {
 			c.add(words, left, left+inRow, `<text x="%s" y="%s" text-anchor="middle" fill="%s" pointer-events="none">%s</text>`,
-				px(left+inRow/2), px(y+4), ink, html.EscapeString(text))
+				px(left+inRow/2), px(y+4), ink, escape(text))
 			return
 		}
 	}
@@ -188,7 +195,7 @@ func (c *canvas) write(x, y float64, text, colour, anchor string, must bool) boo
 	c.written.take(at)
 	c.add(words, at.left, at.right,
 		`<text x="%s" y="%s" text-anchor="%s" fill="%s" stroke="#ffffff" stroke-width="3" paint-order="stroke" stroke-linejoin="round" pointer-events="none">%s</text>`,
-		px(x), px(y), anchor, colour, html.EscapeString(text))
+		px(x), px(y), anchor, colour, escape(text))
 	return true
 }
 
@@ -273,7 +280,7 @@ func (c *canvas) arrow(a *arrow) {
 		dx, dy := (x2-x1)/length, (end-y1)/length
 		var b strings.Builder
 		fmt.Fprintf(&b, `<g class="m"><title>%s</title><path d="M%s %sL%s %s" stroke="#ffffff" stroke-opacity="0" stroke-width="9" fill="none"/>`,
-			html.EscapeString(title), px(x1), px(y1), px(x2), px(end))
+			escape(title), px(x1), px(y1), px(x2), px(end))
 		tip := 0.0
 		if f.to != nil {
 			tip = 7
@@ -298,7 +305,7 @@ func (c *canvas) arrow(a *arrow) {
 		if f.again && f.from != nil {
 			c.seen.again = true
 			c.add(words, x1, x1, `<circle cx="%s" cy="%s" r="4.5" fill="#ffffff" stroke="%s" stroke-width="1.6"><title>%s</title></circle>`,
-				px(x1), px(y1+math.Copysign(c.clear(a.From, x1)-1, y2-y1)), lossColour, html.EscapeString(title))
+				px(x1), px(y1+math.Copysign(c.clear(a.From, x1)-1, y2-y1)), lossColour, escape(title))
 		}
 		b.WriteString("</g>")
 		c.layers[wires] = append(c.layers[wires], shape{min(x1, x2) - 8, max(x1, x2) + 8, b.String()})
@@ -310,8 +317,12 @@ func (c *canvas) arrow(a *arrow) {
 
 // clear is how far from its line an arrow ends: at a bar, if there is one.
 func (c *canvas) clear(id dmutex.NodeID, x float64) float64 {
-	for _, b := range c.bars {
-		if b.node == id && c.x(b.begin) <= x && (b.end == nil || x <= c.x(b.end)) {
+	// The bars of a node follow each other; the last that has begun at x counts,
+	// or the one before, which may end there.
+	bars := c.barsOf[id]
+	begun, _ := slices.BinarySearchFunc(bars, x, func(b *bar, x float64) int { return cmp.Or(cmp.Compare(c.x(b.begin), x), -1) })
+	for _, b := range bars[max(0, begun-2):begun] {
+		if x <= c.x(b.end) {
 			return barHalf + 1
 		}
 	}
@@ -353,6 +364,16 @@ func (c *canvas) axis() {
 // rows cuts the panel into rows, and returns where they end.
 func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 	height := c.y(c.nodes[len(c.nodes)-1]) + headGap + axisGap
+	var rows [len(c.layers)][][]shape
+	for i, layer := range c.layers {
+		rows[i] = make([][]shape, int(c.right/c.rowWidth)+2)
+		for _, s := range layer {
+			for k := max(0, int(s.left/c.rowWidth)); k <= int(s.right/c.rowWidth) && k < len(rows[i]); k++ {
+				rows[i][k] = append(rows[i][k], s)
+			}
+		}
+	}
+	row := 0
 	for from := 0.0; from < c.right; from += c.rowWidth {
 		to := min(from+c.rowWidth, c.right)
 		fmt.Fprintf(b, `<g transform="translate(%d %s)">`+"\n", nameWidth, px(y+headGap))
@@ -362,14 +383,13 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 		// A nested svg element clips, which needs no id.
 		fmt.Fprintf(b, `<svg x="0" y="%d" width="%s" height="%s" viewBox="%s %d %s %s">`+"\n",
 			-headGap, px(to-from), px(height), px(from), -headGap, px(to-from), px(height))
-		for _, layer := range c.layers {
-			for _, s := range layer {
-				if s.left < to && s.right > from {
-					b.WriteString(s.svg)
-					b.WriteByte('\n')
-				}
+		for _, layer := range rows {
+			for _, s := range layer[row] {
+				b.WriteString(s.svg)
+				b.WriteByte('\n')
 			}
 		}
+		row++
 		b.WriteString("</svg>\n</g>\n")
 		y += height
 	}
@@ -385,7 +405,7 @@ func (c *canvas) legend(b *strings.Builder, y float64, width *float64) float64 {
 		if x > margin && x+long > limit {
 			x, y = margin, y+20
 		}
-		fmt.Fprintf(b, `<g transform="translate(%s %s)">%s<text x="36" y="4">%s</text></g>`+"\n", px(x), px(y), symbol, html.EscapeString(text))
+		fmt.Fprintf(b, `<g transform="translate(%s %s)">%s<text x="36" y="4">%s</text></g>`+"\n", px(x), px(y), symbol, escape(text))
 		x += long + 26
 		*width = max(*width, x)
 	}
