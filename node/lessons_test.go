@@ -88,7 +88,8 @@ func TestCancelUnreachable(t *testing.T) {
 func TestReasonsDiffer(t *testing.T) {
 	reasons := []error{
 		node.ErrBusy, node.ErrReleased, node.ErrLost, node.ErrMaxHold, node.ErrClosed, node.ErrRestarted,
-		node.ErrLeft, node.ErrOverflow, dmutex.ErrMisuse, dmutex.ErrPeer, context.Canceled, context.DeadlineExceeded,
+		node.ErrLeft, node.ErrOverflow, node.ErrDeadlock, node.ErrNotElected, node.ErrResigned,
+		dmutex.ErrMisuse, dmutex.ErrPeer, context.Canceled, context.DeadlineExceeded,
 	}
 	for i, a := range reasons {
 		for j, b := range reasons {
