@@ -284,10 +284,13 @@ func TestRedial(t *testing.T) {
 	require.Equal(t, arrival{1, "from the new address"}, next(t, got))
 }
 
-// A peer that moves while it is being dialled is not met at the old address.
+// A peer that moves while it is being dialled is not met at the old address,
+// and the new one is dialled at once.
 func TestMoveWhileDialling(t *testing.T) {
 	listener, moved := listenByHand(t), listenByHand(t)
-	l, got := openLink(t, 2, defaultPace)
+	pace := defaultPace
+	pace.greeting = time.Hour
+	l, got := openLink(t, 2, pace)
 	require.NoError(t, l.SetPeer(1, listener.Addr().String()))
 	c, err := listener.Accept()
 	require.NoError(t, err)
@@ -295,13 +298,28 @@ func TestMoveWhileDialling(t *testing.T) {
 	_, err = readGreeting(c, 1)
 	require.NoError(t, err)
 	require.NoError(t, l.SetPeer(1, moved.Addr().String()))
-	require.NoError(t, writeGreeting(c, 1, 2)) // late
-	_, _ = c.Write(appendFrame(nil, []byte("from the old address")))
 	requireEnd(t, c)
 	c = acceptByHand(t, moved, 1, 2)
 	sendByHand(t, c, "from the new address")
 	require.Equal(t, arrival{1, "from the new address"}, next(t, got))
-	require.Empty(t, got)
+
+	old, _ := net.Pipe() // it moved again at the last moment
+	l.peers[1].serve(old, listener.Addr().String())
+	require.NoError(t, l.Send(1, []byte("to the new")))
+	require.Equal(t, "to the new", readByHand(t, c))
+}
+
+// Who is dialled and does not answer the greeting is given up.
+func TestNoAnswer(t *testing.T) {
+	pace := defaultPace
+	pace.greeting = 50 * time.Millisecond
+	listener := listenByHand(t)
+	_, _ = openLinkWith(t, Config{Self: 2, Peers: map[dmutex.NodeID]string{1: listener.Addr().String()}}, pace)
+	for range 2 {
+		c, err := listener.Accept()
+		require.NoError(t, err)
+		require.Equal(t, greetingBytes(2, 1), requireEnd(t, byHand(t, c)))
+	}
 }
 
 // The waits between attempts double from the first back-off to the last, and
@@ -394,9 +412,21 @@ func TestSessionOverBreak(t *testing.T) {
 	t.Run("TLS", func(t *testing.T) {
 		sessionOverBreak(t, func(id dmutex.NodeID) *tls.Config { return a.Config(a.Node(id)) })
 	})
+	t.Run("to another authority", func(t *testing.T) {
+		issuer, b := a, NewAuthority(t)
+		sessionOverBreak(t, func(id dmutex.NodeID) *tls.Config {
+			both := issuer.Config(issuer.Node(id))
+			both.RootCAs.AddCert(a.cert)
+			both.RootCAs.AddCert(b.cert)
+			return both
+		}, func(l *Link) {
+			issuer = b
+			require.NoError(t, l.SetTLS(b.Config(b.Node(l.self))))
+		})
+	})
 }
 
-func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config) {
+func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config, before ...func(*Link)) {
 	var nodes []*Link
 	links := dmutextest.Links{New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 		return func(self dmutex.NodeID) transport.Link {
@@ -411,6 +441,11 @@ func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config) {
 		}
 	}}
 	dmutextest.TestSession(t, links, dmutextest.Faults{}, func() {
+		for _, l := range nodes {
+			for _, change := range before {
+				change(l)
+			}
+		}
 		for _, l := range nodes {
 			for _, p := range l.peers {
 				p.mu.Lock()

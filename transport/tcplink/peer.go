@@ -24,8 +24,9 @@ type peer struct {
 
 	mu      sync.Mutex
 	addr    string
-	conn    *conn  // nil while there is none
-	pending []byte // whole frames that wait for it
+	hangUp  context.CancelFunc // ends what has begun of a connection
+	conn    *conn              // nil while there is none
+	pending []byte             // whole frames that wait for it
 }
 
 // A conn is a connection whose other side is known. Its peer's mutex guards it,
@@ -229,6 +230,9 @@ func (p *peer) move(addr string) {
 	if p.id < p.link.self && p.conn != nil {
 		p.conn.breakOff()
 	}
+	if p.hangUp != nil {
+		p.hangUp()
+	}
 	select {
 	case p.moved <- struct{}{}:
 	default:
@@ -265,26 +269,37 @@ func (p *peer) dial() {
 
 var errNoAddress = errors.New("its address is not known")
 
-// connect dials and exchanges greetings.
-func (p *peer) connect() (nc net.Conn, addr string, err error) {
+// connect dials and exchanges greetings. It returns the address as well.
+func (p *peer) connect() (net.Conn, string, error) {
+	l := p.link
+	ctx, cancel := context.WithTimeout(l.ctx, l.pace.greeting)
+	defer cancel()
 	p.mu.Lock()
-	addr = p.addr
+	addr := p.addr
+	p.hangUp = cancel
 	p.mu.Unlock()
 	if addr == "" {
 		return nil, "", errNoAddress
 	}
-	l := p.link
-	ctx, cancel := context.WithTimeout(l.ctx, l.pace.greeting)
-	defer cancel()
 	dialer := net.Dialer{Control: l.control}
-	if nc, err = dialer.DialContext(ctx, "tcp", addr); err != nil {
+	nc, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
 		return nil, "", err
 	}
 	nc = l.guard.Load().client(nc)
 	if !l.hold(nc) {
 		return nil, "", transport.ErrClosed
 	}
-	if err := p.greet(nc); err != nil {
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		nc.Close()
+		close(closed)
+	})
+	if err = p.greet(nc); !stop() {
+		<-closed
+		err = ctx.Err() // rather than what came of closing
+	}
+	if err != nil {
 		l.drop(nc)
 		return nil, "", fmt.Errorf("no greeting from %s: %w", addr, err)
 	}
@@ -294,9 +309,6 @@ func (p *peer) connect() (nc net.Conn, addr string, err error) {
 // greet is the dialling side of the greeting.
 func (p *peer) greet(nc net.Conn) error {
 	self := p.link.self
-	if err := nc.SetDeadline(time.Now().Add(p.link.pace.greeting)); err != nil {
-		return err
-	}
 	if err := p.link.guard.Load().check(nc, p.id); err != nil {
 		return err
 	}
@@ -310,7 +322,7 @@ func (p *peer) greet(nc net.Conn) error {
 	case from != p.id:
 		return fmt.Errorf("it is node %d", from)
 	}
-	return nc.SetDeadline(time.Time{})
+	return nil
 }
 
 const (

@@ -27,9 +27,9 @@
 // next one.
 //
 // Send writes to the socket itself if nobody else is writing, but never waits
-// for it: what the socket does not take at once waits for a goroutine that
-// sends many frames with one write. A peer that is slow, or silent, or sends
-// nonsense, delays and harms nobody else.
+// for it: what the socket does not take at once, and whatever is to be
+// encrypted, waits for a goroutine that sends many frames with one write. A peer
+// that is slow, or silent, or sends nonsense, delays and harms nobody else.
 //
 // # Security
 //
@@ -115,7 +115,8 @@ type Config struct {
 	// nil is [NodeOf]. It is called by several goroutines.
 	NodeOf func(*x509.Certificate) (dmutex.NodeID, error)
 
-	// AllowPlain permits addresses beyond loopback without TLS.
+	// AllowPlain permits, without TLS, addresses beyond loopback, and names
+	// other than localhost, which might lead there.
 	AllowPlain bool
 
 	// Logger is told of connections made, lost and refused; nil is silence.
@@ -279,9 +280,9 @@ func (l *Link) control(_, addr string, _ syscall.RawConn) error {
 // Addr returns the address that the link listens on.
 func (l *Link) Addr() net.Addr { return l.listener.Addr() }
 
-// SetPeer enters a node in the address book, or gives it a new address; a
-// connection that this node dialled to the old address is dropped. It refuses
-// an address with [dmutex.ErrMisuse] as New does.
+// SetPeer enters a node in the address book, or gives it a new address, which is
+// dialled at once; a connection that this node dialled to the old address, or
+// has begun to dial, is dropped. It refuses an address with [dmutex.ErrMisuse] as New does.
 func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
 	if id == l.self {
 		return dmutex.Misuse("tcplink: SetPeer with the node itself")

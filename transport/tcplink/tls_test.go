@@ -419,6 +419,25 @@ func TestTLSClose(t *testing.T) {
 	})
 }
 
+// A crowd that begins no handshake makes room for one who does.
+func TestTLSCrowd(t *testing.T) {
+	a := NewAuthority(t)
+	pace := defaultPace
+	pace.greeting, pace.maxGreeters = time.Hour, 4
+	l, got := openLinkWith(t, Config{Self: 1, TLS: a.Config(a.Node(1))}, pace)
+	crowd := make([]net.Conn, 20)
+	for i := range crowd {
+		crowd[i] = dialByHand(t, l)
+	}
+	c := tls.Client(dialByHand(t, l), stranger(a.Node(2)))
+	_, err := c.Write(append(greetingBytes(2, 1), appendFrame(nil, []byte("through the crowd"))...))
+	require.NoError(t, err)
+	require.Equal(t, arrival{2, "through the crowd"}, next(t, got))
+	for _, c := range crowd[:len(crowd)-pace.maxGreeters] {
+		requireEnd(t, c)
+	}
+}
+
 // Who begins a handshake and does not end it is shown out.
 func TestTLSHandshakeDeadline(t *testing.T) {
 	a := NewAuthority(t)
