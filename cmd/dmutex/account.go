@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -60,16 +59,11 @@ func (a *account) write(balance int64, fence uint64) error {
 // the lock, whether somebody else is inside (overlap), and whether the fence is
 // above all that have written (stale if not).
 func (a *account) pay(ctx context.Context, fence uint64, think time.Duration) (overlap, stale bool, err error) {
-	marker, err := os.OpenFile(a.marker, os.O_CREATE|os.O_EXCL, 0o600)
-	switch {
-	case err == nil:
-		marker.Close()
-		defer func() { err = errors.Join(err, os.Remove(a.marker)) }()
-	case errors.Is(err, fs.ErrExist):
-		overlap = true
-	default:
+	leave, overlap, err := occupy(a.marker)
+	if err != nil {
 		return false, false, err
 	}
+	defer func() { err = errors.Join(err, leave()) }()
 	balance, last, err := a.read()
 	if err != nil {
 		return overlap, false, err

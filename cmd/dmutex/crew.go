@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -110,6 +112,25 @@ func (c *crew) awaitEnd(ctx context.Context) error {
 	})
 }
 
+// watch hears what is reported for a while.
+func (c *crew) watch(ctx context.Context, d time.Duration, hear func(i int, r report)) error {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	for {
+		select {
+		case n := <-c.news:
+			if n.gone {
+				return cmp.Or(n.err, fmt.Errorf("%s left in the middle of the day", n.from.name))
+			}
+			hear(slices.Index(c.workers, n.from), n.report)
+		case <-over.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // gather hears news until everybody has given what is wanted. It gives up when
 // no news at all come for the timeout.
 func (c *crew) gather(ctx context.Context, what string, hear func(news) (wanted bool, err error)) error {
@@ -138,4 +159,39 @@ func (c *crew) gather(ctx context.Context, what string, hear func(news) (wanted 
 		}
 	}
 	return nil
+}
+
+// errUnderWay: some message was sent and not received, or the other way round.
+var errUnderWay = errors.New("they do not agree how many messages they have exchanged")
+
+// count asks for the message counters until no message is under way: until two
+// rounds find the same counts, as many received as sent. (Mattern, "Algorithms
+// for Distributed Termination Detection", 1987: the four counters.)
+func (c *crew) count(ctx context.Context) ([]counts, error) {
+	deadline := time.Now().Add(c.timeout)
+	var last []counts
+	for time.Now().Before(deadline) {
+		now := make([]counts, len(c.workers))
+		c.tell(order{Word: wordCount})
+		if err := c.await(ctx, wordCounts, func(i int, r report) { now[i] = *r.Counts }); err != nil {
+			return nil, err
+		}
+		if slices.Equal(last, now) && balanced(now) {
+			return now, nil
+		}
+		last = now
+	}
+	return nil, errUnderWay
+}
+
+// balanced reports whether as many messages of each kind were received as sent.
+func balanced(all []counts) bool {
+	var sum counts
+	for _, c := range all {
+		for k := range dmutex.Kinds {
+			sum.Sent[k] += c.Sent[k]
+			sum.Received[k] += c.Received[k]
+		}
+	}
+	return sum.Sent == sum.Received
 }

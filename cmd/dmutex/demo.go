@@ -14,8 +14,7 @@ import (
 
 // demoCmd is the main job of the project, shown on real processes.
 type demoCmd struct {
-	Link      string        `default:"tcp" enum:"tcp,nats" help:"Network between the tellers: tcp (loopback, free ports) or nats (a server is started, unless --nats-url names one)."`
-	NatsURL   string        `name:"nats-url" placeholder:"URL" help:"Use this NATS server; with --link nats."`
+	linkFlags
 	Nodes     int           `default:"5" help:"Number of tellers, 2 to 64."`
 	Deposits  int           `default:"100" help:"Deposits that each teller makes, at least 1."`
 	Algorithm string        `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}."`
@@ -26,7 +25,7 @@ type demoCmd struct {
 	JSON      bool          `name:"json" help:"Print the result as JSON, and nothing else, on standard output."`
 }
 
-// Help is the text of demo --help.
+// Help is the text of demo tellers --help.
 func (demoCmd) Help() string {
 	return `Every teller reads the balance of one shared account file, thinks, and writes the balance back with 1.00 added. ` +
 		`First nothing keeps them apart, and money is lost. Then they hold a lock meanwhile, once for every algorithm.
@@ -54,10 +53,8 @@ func (c *demoCmd) Validate() error {
 		return fmt.Errorf("--think=%v: choose at least 100µs, or the tellers hardly meet", c.Think)
 	case c.Timeout <= c.Think:
 		return fmt.Errorf("--timeout=%v is not longer than --think=%v", c.Timeout, c.Think)
-	case c.NatsURL != "" && c.Link != "nats":
-		return fmt.Errorf("--nats-url needs --link=nats")
 	}
-	return nil
+	return c.linkFlags.validate()
 }
 
 // Run makes all runs and reports on them.
@@ -65,6 +62,7 @@ func (c *demoCmd) Run(con *console) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	p := newProgress(con.err, c.Nodes*c.Deposits)
+	p.unit = "deposits"
 	result := result{Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}}
 	err := c.runAll(ctx, p, &result)
 	p.clear()
@@ -100,21 +98,11 @@ func (c *demoCmd) algorithms() []algorithm {
 }
 
 func (c *demoCmd) runAll(ctx context.Context, p *progress, r *result) error {
-	if c.Link == "nats" && c.NatsURL == "" {
-		url, stop, err := startNATS()
-		if err != nil {
-			return err
-		}
-		defer stop()
-		c.NatsURL = url
+	stop, err := c.start()
+	if err != nil {
+		return err
 	}
-	if c.Link == "nats" { // a server that cannot be reached is told before any run
-		probe, err := connect(&task{Link: c.Link, NatsURL: c.NatsURL, Self: 1, Prefix: natsPrefix()})
-		probe.close()
-		if err != nil {
-			return err
-		}
-	}
+	defer stop()
 	dir, err := os.MkdirTemp("", "dmutex-demo-")
 	if err != nil {
 		return err

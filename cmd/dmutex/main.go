@@ -1,6 +1,7 @@
 // Command dmutex shows, checks and measures distributed mutual exclusion.
 //
-//	dmutex demo      processes, a real network, one account, and not a cent lost
+//	dmutex demo      processes, a real network, one account, and not a cent lost;
+//	                 demo philosophers: five forks, and nobody starves
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured
 //	dmutex trace     what nodes have recorded, drawn and replayed
@@ -26,13 +27,21 @@ const description = `Distributed mutual exclusion with no lock server.
 Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong; 3 the command could not be completed.`
 
 type cli struct {
-	Demo    demoCmd    `cmd:"" help:"Bank tellers, each a process of its own, share one account: first with no lock, then under every algorithm."`
+	Demo    demos      `cmd:"" help:"Show the locks at work on processes of the operating system."`
 	Check   checkCmd   `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest way to what is wrong."`
 	Sim     simCmd     `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
 	Trace   traceCmd   `cmd:"" help:"Draw what nodes have recorded, or replay it."`
 	Quorum  quorumCmd  `cmd:"" help:"Build, check and compare coteries."`
 	Version versionCmd `cmd:"" help:"Print which build this is."`
-	Teller  tellerCmd  `cmd:"" hidden:"" help:"One teller of the demo; started by it."`
+
+	Teller      tellerCmd      `cmd:"" hidden:"" help:"One teller of the demo; started by it."`
+	Philosopher philosopherCmd `cmd:"" hidden:"" help:"One philosopher of the demo; started by it."`
+}
+
+// demos are the demonstrations.
+type demos struct {
+	Tellers      demoCmd         `cmd:"" default:"withargs" help:"Bank tellers share one account: first with no lock, then under every algorithm. This is what demo does alone."`
+	Philosophers philosophersCmd `cmd:"" help:"Dining philosophers wait for each other in a circle: for ever, and then with somebody who looks."`
 }
 
 // The exit statuses.

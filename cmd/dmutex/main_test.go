@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// sabotage is the environment variable that tells teller 2 how to misbehave.
+// sabotage is the environment variable that tells process 2 how to misbehave.
 const sabotage = "DMUTEX_TEST_SABOTAGE"
 
 // The race detector makes a process wait a second before it exits, and a demo
@@ -29,16 +30,16 @@ func TestMain(m *testing.M) {
 			os.Setenv(race, "atexit_sleep_ms=0")
 		}
 		os.Exit(m.Run())
-	case os.Args[1] == "teller" && os.Getenv(sabotage) != "":
-		os.Exit(sabotagedTeller(os.Getenv(sabotage)))
+	case slices.Contains([]string{"teller", "philosopher"}, os.Args[1]) && os.Getenv(sabotage) != "":
+		os.Exit(sabotaged(os.Getenv(sabotage)))
 	default:
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 }
 
-// sabotagedTeller is an ordinary teller unless its number is 2 and it has a
+// sabotaged is an ordinary process of a demo unless its number is 2 and it has a
 // lock.
-func sabotagedTeller(how string) int {
+func sabotaged(how string) int {
 	in := bufio.NewReader(os.Stdin)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
@@ -127,6 +128,15 @@ func TestHelp(t *testing.T) {
 	require.NotContains(t, stdout, "teller ", "the hidden command")
 
 	status, stdout, _ = tool("demo", "--help")
+	require.Equal(t, statusOK, status)
+	require.Contains(t, stdout, "This is what demo does alone.")
+	require.Contains(t, stdout, "demo philosophers")
+
+	status, stdout, _ = tool("demo", "philosophers", "--help")
+	require.Equal(t, statusOK, status)
+	require.Contains(t, stdout, "the left fork before anybody reaches for the right one.")
+
+	status, stdout, _ = tool("demo", "tellers", "--help")
 	require.Equal(t, statusOK, status)
 	require.Contains(t, stdout, "Exit status: 0 if every locked run was right;")
 	for _, a := range algorithms {

@@ -15,7 +15,41 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// A connection is a teller's link, not yet opened, and what the link was made
+// linkFlags choose the network of a demo.
+type linkFlags struct {
+	Link    string `default:"tcp" enum:"tcp,nats" help:"Network between the processes: tcp (loopback, free ports) or nats (a server is started, unless --nats-url names one)."`
+	NatsURL string `name:"nats-url" placeholder:"URL" help:"Use this NATS server; with --link nats."`
+}
+
+func (f *linkFlags) validate() error {
+	if f.NatsURL != "" && f.Link != "nats" {
+		return errors.New("--nats-url needs --link=nats")
+	}
+	return nil
+}
+
+// start starts what the network needs. A server that cannot be reached is told
+// here, before any run.
+func (f *linkFlags) start() (stop func(), err error) {
+	stop = func() {}
+	if f.Link != "nats" {
+		return stop, nil
+	}
+	if f.NatsURL == "" {
+		if f.NatsURL, stop, err = startNATS(); err != nil {
+			return nil, err
+		}
+	}
+	probe, err := connect(&task{Link: f.Link, NatsURL: f.NatsURL, Self: 1, Prefix: natsPrefix()})
+	probe.close()
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+// A connection is a worker's link, not yet opened, and what the link was made
 // from. The zero connection is that of a teller without a lock.
 type connection struct {
 	link transport.Link
@@ -49,7 +83,7 @@ func (c connection) address() string {
 	return c.tcp.Addr().String()
 }
 
-// meet takes the addresses of all tellers.
+// meet takes the addresses of all.
 func (c connection) meet(self dmutex.NodeID, peers map[dmutex.NodeID]string) error {
 	if c.tcp == nil {
 		return nil

@@ -13,7 +13,8 @@ import (
 type progress struct {
 	out      io.Writer
 	terminal bool
-	total    int // deposits of one run
+	total    int    // of one run
+	unit     string // what is counted, such as "deposits"
 	name     string
 	told     time.Time
 }
@@ -45,19 +46,19 @@ func (p *progress) begin(name string) {
 	}
 }
 
-// at tells how many deposits of the present run have been made.
+// at tells how much of the present run has been done.
 func (p *progress) at(made int) {
 	if p.terminal {
 		bar := strings.Repeat("#", barWidth*made/p.total)
-		fmt.Fprintf(p.out, "%s%-12s [%-*s] %d of %d deposits", clearLine, p.name, barWidth, bar, made, p.total)
+		fmt.Fprintf(p.out, "%s%-12s [%-*s] %d of %d %s", clearLine, p.name, barWidth, bar, made, p.total, p.unit)
 	} else if time.Since(p.told) >= 5*time.Second {
 		p.told = time.Now()
-		p.say("%-12s %d of %d deposits", p.name, made, p.total)
+		p.say("%-12s %d of %d %s", p.name, made, p.total, p.unit)
 	}
 }
 
 func (p *progress) end(took time.Duration) {
-	p.say("%-12s %d deposits in %.1f s", p.name, p.total, took.Seconds())
+	p.say("%-12s %d %s in %.1f s", p.name, p.total, p.unit, took.Seconds())
 }
 
 // clear takes the bar away.

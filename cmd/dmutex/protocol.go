@@ -20,6 +20,15 @@ import (
 //	          <-   counts
 //	leave     ->               and it closes its node and exits
 //
+// Philosophers have more words at each meal, so that all of them have one fork
+// before anybody wants the second, and progress when they have eaten.
+//
+//	sit       ->               all have eaten
+//	          <-   seated      with the left fork
+//	reach     ->               for the right one
+//	          <-   circle      of which it is the victim
+//	rise      ->               after the last one; done is the answer
+//
 // Until it is told to leave a process goes on answering the others. When its
 // standard input ends it exits: a dead demo leaves nobody behind.
 type order struct {
@@ -31,9 +40,11 @@ type order struct {
 type report struct {
 	Word    string   `json:"word"`
 	Address string   `json:"address,omitempty"`
-	Made    int      `json:"made,omitempty"` // deposits so far
+	Made    int      `json:"made,omitempty"` // deposits or meals so far
 	Records []record `json:"records,omitempty"`
 	Counts  *counts  `json:"counts,omitempty"`
+	Circle  circle   `json:"circle,omitempty"`
+	Supper  *supper  `json:"supper,omitempty"`
 }
 
 // The words of orders and of reports.
@@ -48,6 +59,12 @@ const (
 	wordCount    = "count"
 	wordCounts   = "counts"
 	wordLeave    = "leave"
+
+	wordSit    = "sit"
+	wordSeated = "seated"
+	wordReach  = "reach"
+	wordCircle = "circle"
+	wordRise   = "rise"
 )
 
 // A task is what a process is told on its first day.
@@ -61,8 +78,12 @@ type task struct {
 	Prefix    string        `json:"prefix"`          // of NATS subjects; one for each run
 	Dir       string        `json:"dir"`             // where the account is
 	Trace     string        `json:"trace,omitempty"` // the directory for traces, if there are to be any
-	Deposits  int           `json:"deposits"`
+	Deposits  int           `json:"deposits,omitempty"`
 	Think     time.Duration `json:"think"`
+
+	// Of a philosopher.
+	Meals  int           `json:"meals,omitempty"`
+	Detect time.Duration `json:"detect,omitempty"` // how long a wait is before a circle is looked for; 0 is never
 }
 
 // A record is one deposit. Its times are nanoseconds of the wall clock, which
@@ -76,8 +97,10 @@ type record struct {
 	Stale   bool   `json:"stale,omitempty"`
 }
 
-// counts are the messages of the algorithm at one teller, by kind.
+// counts are the messages of the algorithm at one node, by kind, and the locks
+// that it holds or waits for.
 type counts struct {
 	Sent     [dmutex.Kinds]uint64 `json:"sent"`
 	Received [dmutex.Kinds]uint64 `json:"received"`
+	Busy     int                  `json:"busy"`
 }

@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/dmutex/dmutex"
 )
 
 // A shift is one run of tellers, who work under one algorithm.
@@ -67,39 +63,4 @@ func (s *shift) advance(i, made int) {
 		sum += m
 	}
 	s.progress(sum)
-}
-
-// errUnderWay: some message was sent and not received, or the other way round.
-var errUnderWay = errors.New("the tellers do not agree how many messages they have exchanged")
-
-// count asks for the message counters until no message is under way: until two
-// rounds find the same counts, as many received as sent. (Mattern, "Algorithms
-// for Distributed Termination Detection", 1987: the four counters.)
-func (s *shift) count(ctx context.Context) ([]counts, error) {
-	deadline := time.Now().Add(s.timeout)
-	var last []counts
-	for time.Now().Before(deadline) {
-		now := make([]counts, len(s.workers))
-		s.tell(order{Word: wordCount})
-		if err := s.await(ctx, wordCounts, func(i int, r report) { now[i] = *r.Counts }); err != nil {
-			return nil, err
-		}
-		if slices.Equal(last, now) && balanced(now) {
-			return now, nil
-		}
-		last = now
-	}
-	return nil, errUnderWay
-}
-
-// balanced reports whether as many messages of each kind were received as sent.
-func balanced(all []counts) bool {
-	var sum counts
-	for _, c := range all {
-		for k := range dmutex.Kinds {
-			sum.Sent[k] += c.Sent[k]
-			sum.Received[k] += c.Received[k]
-		}
-	}
-	return sum.Sent == sum.Received
 }

@@ -115,6 +115,7 @@ func (w *worker) work(ctx context.Context, day func(context.Context, *worker) er
 			Link:      conn.link,
 			Group:     "dmutex demo",
 			Trace:     recorder,
+			Deadlock:  w.task.Detect,
 		})
 		if err != nil {
 			return err
@@ -176,5 +177,11 @@ func (w *worker) counts() *counts {
 		return &counts{}
 	}
 	st := w.node.Status()
-	return &counts{Sent: st.Sent, Received: st.Received}
+	c := &counts{Sent: st.Sent, Received: st.Received}
+	for _, lock := range w.node.Locks() {
+		if lock.Phase != dmutex.Idle || lock.Waiters > 0 {
+			c.Busy++
+		}
+	}
+	return c
 }

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+// philosophers runs the demo with --json, and requires that standard output is
+// one JSON value and nothing else.
+func philosophers(t *testing.T, args ...string) (status int, r dinners, stderr string) {
+	t.Helper()
+	status, stdout, stderr := tool(append([]string{"demo", "philosophers", "--json"}, args...)...)
+	dec := json.NewDecoder(strings.NewReader(stdout))
+	dec.DisallowUnknownFields()
+	require.NoError(t, dec.Decode(&r), "%s\n%s", stdout, stderr)
+	_, err := dec.Token()
+	require.ErrorIs(t, err, io.EOF)
+	return status, r, stderr
+}
+
+// Nobody eats where nobody looks for circles, and everybody else, with one
+// victim at each meal; over each link, and under every algorithm.
+func TestPhilosophers(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+		n    int
+	}{
+		{"tcp", []string{"--meals=4", "--watch=500ms"}, 5},
+		{"nats", []string{"--meals=4", "--watch=500ms", "--link=nats"}, 5},
+		{"all", []string{"--meals=4", "--watch=100ms", "--algorithm=all", "--philosophers=3"}, 3},
+		{"two", []string{"--meals=4", "--watch=100ms", "--algorithm=central", "--philosophers=2"}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			status, r, stderr := philosophers(t, append(c.args, "--detect=20ms")...)
+			require.Equal(t, statusOK, status, stderr)
+			require.True(t, r.OK)
+			if c.name == "all" {
+				require.Len(t, r.Runs, len(algorithms))
+			}
+			for _, run := range r.Runs {
+				require.Equal(t, make([]int, c.n), run.Without.Meals)
+				require.Equal(t, slices.Repeat([]int{4}, c.n), run.With.Meals)
+				require.Zero(t, run.With.Overlaps)
+				require.Zero(t, run.With.Busy)
+				require.Equal(t, 4, run.With.Victims)
+				require.Len(t, run.With.Circles, 4)
+			}
+		})
+	}
+}
+
+// The traces of a dinner are those of what the machines did.
+func TestPhilosophersTrace(t *testing.T) {
+	dir := t.TempDir()
+	status, _, stderr := philosophers(t, "--meals=1", "--watch=100ms", "--detect=20ms", "--philosophers=3", "--trace", dir)
+	require.Equal(t, statusOK, status, stderr)
+	status, stdout, stderr := tool("trace", "replay", dir+"/ricart")
+	require.Equal(t, statusOK, status, stdout+stderr)
+}
+
+// A lock that is wrong on purpose is caught, by what does not ask it.
+func TestPhilosophersBroken(t *testing.T) {
+	c := philosophersCmd{linkFlags: linkFlags{Link: "tcp"}, Philosophers: 3, Meals: 1, Think: time.Millisecond, Watch: 100 * time.Millisecond, Timeout: 30 * time.Second}
+	e, err := c.dine(t.Context(), broken, 0, t.TempDir()+"/table", newProgress(io.Discard, 3))
+	require.NoError(t, err)
+	r := dinners{Philosophers: 3, Runs: []tables{{Algorithm: broken.name, Without: e}}}
+	r.judge(nil)
+	require.False(t, r.OK)
+	require.Regexp(t, "without detection [1-3] meals? were eaten", r.Runs[0].Faults)
+}
+
+// around is the circle around a table.
+func around(n, victim dmutex.NodeID) (c circle) {
+	for i := range n {
+		waiter := (victim-1+i)%n + 1
+		c = append(c, edge{waiter, fork(waiter%n + 1), waiter%n + 1})
+	}
+	return c
+}
+
+// What is wrong is said, and fails the demo.
+func TestPhilosophersFaults(t *testing.T) {
+	two := around(2, 1)
+	right := evening{Meals: []int{2, 2}, Victims: 2, Circles: []circle{two, around(2, 2)}}
+	require.Empty(t, right.faults(2))
+	for _, c := range []struct {
+		spoil func(e *evening)
+		words string
+	}{
+		{func(e *evening) { e.Meals = []int{2, 1} }, "philosopher 2 ate 1 times instead of 2"},
+		{func(e *evening) { e.Circles = []circle{two, two, two}; e.Victims = 3 }, "3 circles were found and had 3 victims, where there was one at each of 2 meals"},
+		{func(e *evening) { e.Victims = 1 }, "2 circles were found and had 1 victims"},
+		{func(e *evening) { e.Circles = []circle{two, two[:1]} }, "circle 2 does not go around the table: 1 -fork/2-> 2"},
+		{func(e *evening) { e.Circles = []circle{two, {two[0], two[0]}} }, "circle 2 does not go around the table: 1 -fork/2-> 2 -fork/2-> 2"},
+		{func(e *evening) { e.Overlaps = 1 }, "1 forks were in two hands"},
+		{func(e *evening) { e.Busy = 1 }, "1 forks were not given back"},
+	} {
+		e := right
+		c.spoil(&e)
+		require.Len(t, e.faults(2), 1)
+		require.Contains(t, e.faults(2)[0], c.words)
+		r := dinners{Meals: 2, Runs: []tables{{With: e}}}
+		r.judge(nil)
+		require.False(t, r.OK)
+		require.Contains(t, strings.ReplaceAll(r.closing(), "\n", " "), "FAILED under : "+c.words)
+	}
+}
+
+// The report as people see it.
+func TestPhilosophersReport(t *testing.T) {
+	r := dinners{Link: "nats", Philosophers: 5, Meals: 2, Watched: 2 * time.Second}
+	for _, name := range []string{"central", "suzukikasami"} {
+		e := evening{Meals: []int{2, 2, 2, 2, 2}, Victims: 2, Took: 1234 * time.Millisecond}
+		e.Circles = []circle{around(5, 5), around(5, 4)}
+		r.Runs = append(r.Runs, tables{Algorithm: name, Without: evening{Meals: make([]int, 5)}, With: e})
+	}
+	r.judge(nil)
+	require.True(t, r.OK)
+	var b strings.Builder
+	require.NoError(t, r.writeText(&b))
+	dmutextest.Golden(t, "testdata/philosophers.txt", b.String())
+
+	r.judge(errors.New("philosopher 3 died"))
+	require.False(t, r.OK)
+	require.Equal(t, "philosopher 3 died", r.Error)
+}
+
+// A dinner that cannot be completed is told as such.
+func TestPhilosophersIncomplete(t *testing.T) {
+	url, stop, err := startNATS()
+	require.NoError(t, err)
+	stop()
+	status, r, stderr := philosophers(t, "--link=nats", "--nats-url", url, "--meals=1")
+	require.Equal(t, statusIncomplete, status)
+	require.Contains(t, stderr, "nats server at "+url)
+	require.False(t, r.OK)
+	require.Empty(t, r.Runs)
+
+	t.Setenv(sabotage, "leave early")
+	status, r, stderr = philosophers(t, "--philosophers=3", "--meals=1")
+	require.Equal(t, statusIncomplete, status)
+	require.Contains(t, stderr, "ricart: without detection: philosopher 2 left in the middle of the day")
+	require.False(t, r.OK)
+}
+
+func TestPhilosophersUsage(t *testing.T) {
+	var lines [][2]string
+	for _, c := range [][2]string{
+		{"--philosophers=1", "choose 2 to 64"},
+		{"--philosophers=65", "choose 2 to 64"},
+		{"--meals=0", "choose at least 1"},
+		{"--algorithm=peterson", "choose all or one of central, "},
+		{"--think=0s", "choose at least 100µs"},
+		{"--detect=0s", "choose at least 1ms"},
+		{"--watch=1ms", "choose at least 100ms"},
+		{"--timeout=50ms", "--timeout=50ms is not longer than"},
+		{"--link=udp", `must be one of "tcp","nats"`},
+		{"--nats-url=nats://127.0.0.1:4222", "--nats-url needs --link=nats"},
+		{"--deposits=3", "unknown flag --deposits"},
+	} {
+		lines = append(lines, [2]string{fmt.Sprint("demo philosophers ", c[0]), c[1]})
+	}
+	refused(t, lines)
+}
