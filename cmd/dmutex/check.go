@@ -25,7 +25,7 @@ import (
 // checkCmd runs a small group through everything that can happen to it.
 type checkCmd struct {
 	Election string `placeholder:"ALGORITHM" help:"Explore elections instead of a lock: bully, ring or chang-roberts."`
-	Deadlock string `placeholder:"MODEL" help:"Explore the detection of deadlocks instead of a lock: and, or (a wait ends with all grants, or with one)."`
+	Deadlock string `placeholder:"MODEL" help:"Explore the detection of deadlocks instead of a lock: and, or (a wait ends with all grants, or with one), or chase (transactions that take locks, as package node detects)."`
 
 	Nodes     int  `placeholder:"N" help:"Nodes of the group, 1 to 9. 2 if not given, or 3 for elections and deadlocks."`
 	MaxStates int  `default:"10000000" help:"Stop each check after so many states; a million of them takes about 200 MB, of elections and deadlocks up to 600 MB. 0 does not stop."`
@@ -108,7 +108,7 @@ func (c *checkCmd) Validate(line *kong.Context) error {
 	case kind == "election":
 		return c.Elections.validate(c.Election, given)
 	case kind == "deadlock":
-		return c.Deadlocks.validate(c.Deadlock, c.Nodes)
+		return c.Deadlocks.validate(c.Deadlock, c.Nodes, given)
 	}
 	return c.validateLock()
 }

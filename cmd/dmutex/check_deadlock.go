@@ -6,31 +6,37 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/deadlocktest"
 )
 
 // deadlockOptions are what may happen in a group that waits.
 type deadlockOptions struct {
-	Waits     int  `json:"waits" default:"1" help:"Times that each node waits in a run, 1 to 9."`
+	Waits     int  `json:"waits" default:"1" help:"Times that each node waits in a run, 1 to 9; under chase it takes one lock more, one after another."`
 	Width     int  `json:"width" default:"1" help:"Nodes that a node waits for at a time, at most: 1 or more."`
 	AtOnce    bool `json:"at_once" help:"Each node looks for a deadlock as it begins to wait, and not at any time later: fewer states."`
-	Withdraw  int  `json:"withdraw" placeholder:"N" help:"Waits that are given up in a run, 0 to 9: outside of the papers' model."`
+	Withdraw  int  `json:"withdraw" placeholder:"N" help:"Waits that are given up in a run, 0 to 9: outside of the papers' model, inside of chase's."`
 	Unordered bool `json:"unordered" help:"Messages may overtake each other: outside of the papers' model."`
 }
 
 const deadlockHelp = `With --deadlock every way to wait for each other is explored, how it changes while probes travel, and each node looks for a deadlock ` +
 	`once in each wait. Every deadlock must be declared by somebody in it, and none that does not exist. With --withdraw and --unordered ` +
-	`the shortest way to one that does not exist, or is missed, is shown.`
+	`the shortest way to one that does not exist, or is missed, is shown. --deadlock=chase is what node.Config.Deadlock runs: there a wait may be given up.`
 
-// models are those of package deadlock.
+// models are those of package deadlock that have a machine at each node.
 var models = map[string]deadlocktest.Model{"and": deadlocktest.And, "or": deadlocktest.Or}
 
 // validate refuses what could not be run.
-func (o *deadlockOptions) validate(name string, nodes int) error {
+func (o *deadlockOptions) validate(name string, nodes int, given map[string]bool) error {
 	_, known := models[name]
+	for _, flag := range []string{"width", "at-once", "unordered"} {
+		if name == chase && given[flag] {
+			return fmt.Errorf("--%s is about the papers' models: leave it out with --deadlock=%s", flag, chase)
+		}
+	}
 	switch {
-	case !known:
-		return fmt.Errorf("--deadlock=%s: choose \"and\" or \"or\"", name)
+	case !known && name != chase:
+		return fmt.Errorf("--deadlock=%s: choose \"and\", \"or\" or \"%s\"", name, chase)
 	case nodes < 2:
 		return fmt.Errorf("--nodes=%d: nobody waits for itself: choose 2 to 9 nodes", nodes)
 	case o.Waits < 1 || o.Waits > 9:
@@ -45,6 +51,9 @@ func (o *deadlockOptions) validate(name string, nodes int) error {
 
 // subject is the group to explore.
 func (o *deadlockOptions) subject(c *checkCmd) subject {
+	if c.Deadlock == chase {
+		return o.chases(c)
+	}
 	t := deadlocktest.Trial{
 		Model: models[c.Deadlock], Waits: slices.Repeat([]int{o.Waits}, c.Nodes), Widest: slices.Repeat([]int{o.Width}, c.Nodes),
 		AtOnce: o.AtOnce, Unordered: o.Unordered, Withdraws: o.Withdraw,
@@ -62,6 +71,35 @@ func (o *deadlockOptions) subject(c *checkCmd) subject {
 			t.Progress = func(r deadlocktest.Report) bool { return progress(r.States) }
 			r, err := t.Explore()
 			return extent{states: r.States, deadlocks: r.Deadlocks, complete: r.Complete}, err
+		},
+	}
+}
+
+// chase is the name of [deadlock.Chase] here.
+const chase = "chase"
+
+// chases is a group of transactions, one at each node, with as many locks.
+func (o *deadlockOptions) chases(c *checkCmd) subject {
+	t := deadlocktest.Chases{
+		At: dmutextest.Nodes(c.Nodes), Locks: c.Nodes, Acquires: []int{o.Waits + 1}, Chases: 1, Withdrawals: o.Withdraw,
+		MaxStates: c.MaxStates,
+	}
+	said := fmt.Sprintf("%s, each takes %s", several(c.Nodes, "node"), several(o.Waits+1, "lock"))
+	if o.Withdraw > 0 {
+		said += fmt.Sprintf(", %d withdrawn", o.Withdraw)
+	}
+	return subject{
+		explored: explored{Deadlock: c.Deadlock, Nodes: c.Nodes, Options: o},
+		name:     chase,
+		group:    said,
+		proved: "In every run of this group each victim was in a circle of transactions that waited for each other, no circle had two victims, " +
+			"and every circle that stays is found by its youngest member.",
+		some:    "%s of them with a circle",
+		failing: func(error) string { return "" },
+		explore: func(progress func(int) bool) (extent, error) {
+			t.Progress = func(r deadlocktest.ChaseReport) bool { return progress(r.States) }
+			r, err := t.Explore()
+			return extent{states: r.States, deadlocks: r.Circles, complete: r.Complete}, err
 		},
 	}
 }

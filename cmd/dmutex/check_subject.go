@@ -35,8 +35,8 @@ type explored struct {
 	Options   any        `json:"options"`
 	Verdict   string     `json:"verdict"`
 	States    int        `json:"states"`
-	Rests     int        `json:"states_at_rest,omitempty"`  // of elections
-	Deadlocks int        `json:"states_declared,omitempty"` // in which somebody has declared a deadlock
+	Rests     int        `json:"states_at_rest,omitempty"`    // of elections
+	Deadlocks int        `json:"states_deadlocked,omitempty"` // in which a deadlock is declared; of chases, in which there is a circle
 	Seconds   float64    `json:"seconds"`
 	Violation *violation `json:"violation,omitempty"`
 }

@@ -32,6 +32,7 @@ func TestCheckSubject(t *testing.T) {
 		{"--election=ring --crashes=0", "3 nodes: clean. 1 state, 1 of them at rest"},
 		{"--deadlock=and", "AND model      3 nodes x 1 wait: clean. 16,558 states, 1,061 of them with a deadlock declared"},
 		{"--deadlock=and --nodes=2 --waits=2", "2 nodes x 2 waits: clean. 1,182 states"},
+		{"--deadlock=chase --nodes=2 --withdraw=1", "chase          2 nodes, each takes 2 locks, 1 withdrawn: clean. "},
 		{"--deadlock=or --at-once", "OR model       3 nodes x 1 wait, looking at once: clean. 18,954 states"},
 	} {
 		t.Run(c.line, func(t *testing.T) {
@@ -135,7 +136,8 @@ func TestCheckSubjectUsage(t *testing.T) {
 	refused(t, [][2]string{
 		{"check --election=paxos", "choose bully, ring or chang-roberts"},
 		{"check --election=", "choose bully, ring or chang-roberts"},
-		{"check --deadlock=xor", `choose "and" or "or"`},
+		{"check --deadlock=xor", `choose "and", "or" or "chase"`},
+		{"check --deadlock=chase --width=2", "--width is about the papers' models"},
 		{"check --election=bully --deadlock=and", "choose one of them"},
 		{"check --cuts=1", "--cuts needs --election"},
 		{"check --waits=1", "--waits needs --deadlock"},

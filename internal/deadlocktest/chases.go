@@ -31,7 +31,8 @@ type Chases struct {
 
 	Follow func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool) // nil is deadlock's own
 
-	MaxStates int // stop after so many; 0 does not
+	MaxStates int                    // stop after about so many; 0 does not
+	Progress  func(ChaseReport) bool // hears now and then how far it is; false stops. May be nil
 }
 
 // ErrTwice: two waits are ended for one circle.

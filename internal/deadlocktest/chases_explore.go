@@ -42,6 +42,7 @@ func (t *Chases) Explore() (r ChaseReport, err error) {
 	for at := 0; at < len(worlds); at++ {
 		w := worlds[at]
 		worlds[at] = nil
+		r.States = len(visits)
 		if w.someCircle() {
 			r.Circles++
 			if v := w.standing(); v != nil {
@@ -63,7 +64,8 @@ func (t *Chases) Explore() (r ChaseReport, err error) {
 				worlds = append(worlds, next)
 			}
 		}
-		if r.States = len(visits); t.MaxStates > 0 && r.States > t.MaxStates {
+		r.States = len(visits)
+		if t.MaxStates > 0 && r.States > t.MaxStates || t.Progress != nil && at%(1<<12) == 0 && !t.Progress(r) {
 			return r, nil
 		}
 	}
