@@ -26,7 +26,9 @@ func (e *event) node() dmutex.NodeID { return e.file.trace.Header.Self }
 type file struct {
 	trace  *trace.Trace
 	events []*event
-	offset int64 // to be added to its times
+	offset int64           // to be added to its times
+	told   map[string]bool // see tells
+	whole  bool
 }
 
 // An arrow is a message.
@@ -36,7 +38,7 @@ type arrow struct {
 	send       *event   // nil if it is not in the traces
 	recv       []*event // one, unless the network repeats; none if it did not arrive, or not in the traces
 	resent     []*event // when the session sent it again
-	unfollowed bool     // there is no trace of the receiver
+	unfollowed bool     // the receiver's trace would not tell whether it arrived
 }
 
 // A number says which message it is, in all traces.
@@ -118,7 +120,7 @@ func match(files []*file) (arrows []*arrow) {
 			}
 			for i := range e.Out {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e}
-				a.unfollowed = !slices.ContainsFunc(files, func(o *file) bool { return o.trace.Header.Self == a.To })
+				a.unfollowed = !slices.ContainsFunc(files, func(o *file) bool { return o.trace.Header.Self == a.To && o.tells(e.Lock) })
 				e.out = append(e.out, a)
 				arrows = append(arrows, a)
 				if a.Seq > 0 {
@@ -148,6 +150,31 @@ func match(files []*file) (arrows []*arrow) {
 		}
 	}
 	return arrows
+}
+
+// tells reports whether the trace has every message about the lock that came: it
+// has no gap, it was not cut off, and the lock was not stopped.
+func (f *file) tells(lock string) bool {
+	if f.told == nil {
+		closed := f.trace.Header.Opened == 0 // there is no end to a script
+		whole := !f.trace.Cut
+		f.told = make(map[string]bool)
+		for _, e := range f.events {
+			switch {
+			case e.What == trace.Gap:
+				whole = false
+			case e.What == trace.Close:
+				closed = true
+			case e.What == trace.Stop:
+				f.told[e.Lock] = false
+			case e.What == trace.Born:
+				f.told[e.Lock] = true
+			}
+		}
+		f.whole = whole && closed
+	}
+	told, known := f.told[lock]
+	return f.whole && (told || !known)
 }
 
 // insert keeps the list in the order of the messages' numbers.

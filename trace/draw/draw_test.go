@@ -231,6 +231,18 @@ func TestParts(t *testing.T) {
 	require.Contains(t, string(alone.SVG()), "what became of it is not known")
 	require.Contains(t, string(alone.Mermaid()), "N1-)N2: REQUEST attempt=1")
 
+	// A trace that was cut off, has a gap, or is of a process that did not end in
+	// good order, does not tell that a message did not arrive.
+	for _, two := range []string{
+		two[:len(two)-1],
+		strings.Replace(two, `{"t":1100000,"do":"ready"}`, `{"t":1100000,"do":"gap","n":1}`, 1),
+		strings.Replace(two, `{"t":4700000,"do":"close"}`+"\n", ``, 1),
+		strings.Replace(two, `{"t":4700000,"do":"close"}`, `{"t":4650000,"do":"stop","lock":"a<b","err":"why"}`+"\n"+`{"t":4700000,"do":"close"}`, 1),
+	} {
+		svg := string(drawn(t, read(t, one, two), draw.Options{Lock: "a<b"}).SVG())
+		require.Equal(t, 1, strings.Count(svg, `did not arrive</title>`), two)
+	}
+
 	traces := read(t, one, two)
 	part := string(drawn(t, traces, draw.Options{Lock: "a<b", From: 1500 * time.Microsecond, To: 3500 * time.Microsecond}).SVG())
 	require.Contains(t, part, "holds the lock with fence 1")

@@ -1,0 +1,31 @@
+package trace_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// A trace of a node in production, replayed in a test: what its machines did
+// then, they do now. Here somebody has tampered with it.
+func ExampleReplay() {
+	const file = `{"dmutex":"trace","version":1,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
+{"t":1000,"do":"born","lock":"x","phase":"idle"}
+{"t":1000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":1,"seq":2,"attempt":1}],"phase":"waiting"}
+{"t":2000,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1,"fence":6},"phase":"held","fence":7}
+`
+	for _, text := range []string{file, strings.Replace(file, `"fence":6`, `"fence":8`, 1)} {
+		t, err := trace.Read("2.trace", strings.NewReader(text))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		done, err := trace.Replay(t, ricart.New)
+		fmt.Println(done.Inputs, "inputs:", err)
+	}
+	// Output:
+	// 2 inputs: <nil>
+	// 2 inputs: 2.trace:4: trace: replays differently: lock "x", 1->2 REPLY attempt=1 fence=8: recorded held with fence 7, now held with fence 9
+}
