@@ -225,12 +225,14 @@ func (l *lock) withdrawn() bool {
 	return ok && p.Pending() && p.Phase() == dmutex.Idle
 }
 
-// release ends the present grant, for the reason given, and returns what an
-// Observer is to be told. (Nobody has the handle of a grant that came while the
-// node went down.)
-func (l *lock) release(reason *error) (hold Hold) {
+// release ends the present grant, for the reason given, and notes in told, if there
+// is one, what an Observer is to be told. (Nobody has the handle of a grant that
+// came while the node went down.)
+func (l *lock) release(reason *error, told *Hold) {
 	if l.held != nil {
-		hold = l.held.observe(*reason)
+		if told != nil {
+			l.held.observe(*reason, told)
+		}
 		l.held.end(reason)
 		delete(l.shard.owners, l.held)
 		l.held = nil
@@ -240,14 +242,13 @@ func (l *lock) release(reason *error) (hold Hold) {
 		panic("node: " + err.Error()) // only called while Held
 	}
 	l.send(trace.Release, trace.Message{}, out)
-	if l.line != nil {
-		hold.Messages = l.line.messages
+	if told != nil && l.line != nil {
+		told.Messages = l.line.messages
 		if len(l.line.waiters) > 0 {
 			l.line.freed = l.shard.node.now()
 		}
 	}
 	l.settle()
-	return hold
 }
 
 // settle follows the machine after every input. It is the one place where a
@@ -267,7 +268,9 @@ func (l *lock) settle() {
 			l.request()
 		}
 	}
-	l.dropLine()
+	if l.line != nil {
+		l.dropLine()
+	}
 	l.rest()
 }
 
@@ -452,7 +455,8 @@ func (s *shard) abandon() (lost []Hold) {
 				l.held.end(&closed) // its function may still run: nobody else may lead yet
 				continue
 			}
-			if hold := l.release(&closed); hold.Fence != 0 {
+			var hold Hold
+			if l.release(&closed, &hold); s.node.cfg.Observer != nil {
 				lost = append(lost, hold)
 			}
 		case dmutex.Waiting:

@@ -146,7 +146,7 @@ func (m *Mutex) giveUp(h *Held, why error) error {
 	case h.waits():
 		h.lock.quit(h, why)
 	case h.lock.held == h:
-		h.lock.release(released) // the grant and the end of the wait met
+		h.lock.release(released, nil) // the grant and the end of the wait met
 	}
 	m.shard.mu.Unlock()
 	m.shard.node.flush()
@@ -346,15 +346,13 @@ func (h *Held) derive(parent context.Context) *holdContext {
 // hold is over it changes nothing, and returns nil if it was released and an
 // [ErrLost] if it was lost.
 func (h *Held) Release() error {
-	s := h.lock.shard
-	var hold Hold
-	s.mu.Lock()
-	if h.lock.held == h {
-		hold = h.lock.release(released)
+	if n := h.lock.shard.node; n.cfg.Observer != nil {
+		var hold Hold
+		h.release(&hold)
+		n.tell(hold)
+	} else {
+		h.release(nil)
 	}
-	s.mu.Unlock()
-	s.node.flush()
-	s.node.tell(hold)
 	switch reason := h.over.Load(); reason {
 	case nil, &errLimited:
 		return dmutex.Misuse("Release of a copied Held")
@@ -363,6 +361,16 @@ func (h *Held) Release() error {
 	default:
 		return *reason
 	}
+}
+
+func (h *Held) release(told *Hold) {
+	s := h.lock.shard
+	s.mu.Lock()
+	if h.lock.held == h {
+		h.lock.release(released, told)
+	}
+	s.mu.Unlock()
+	s.node.flush()
 }
 
 // lossError is an ErrLost with its cause.

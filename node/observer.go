@@ -13,7 +13,7 @@ import (
 // before that call returns and under no lock of the node's: a function may use
 // the node and its locks, and as long as it takes, its caller waits, and nobody
 // else. So functions run at the same time as each other. It is given values
-// and may keep them. What it panics with goes to the caller.
+// and may keep them. What it panics with goes to the caller, who then has no lock.
 //
 // Of one handle the Wait is told before the Hold. (Only if the node is closed
 // while Acquire returns, its Hold may come first, or alone.) Of two holds of one
@@ -102,20 +102,24 @@ func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
 	if o.wait.Err = err; err == nil {
 		o.wait.Fence = o.fence
 	}
+	told := false
+	defer func() {
+		if !told && err == nil {
+			_ = o.Release() // nobody else will
+		}
+	}()
 	n.cfg.Observer.Wait(o.wait)
+	told = true
 	return &o.Held, err
 }
 
-// observe tells how a hold ends that ends now, if there is an Observer.
-func (h *Held) observe(why error) Hold {
-	n := h.lock.shard.node
-	if n.cfg.Observer == nil {
-		return Hold{}
-	}
+// observe notes how a hold ends that ends now.
+func (h *Held) observe(why error, told *Hold) {
 	if why == ErrReleased {
 		why = h.Err() // nil, or ErrMaxHold
 	}
-	return Hold{Lock: h.lock.name, Err: why, Fence: h.fence, Took: time.Duration(n.now() - h.since)}
+	l := h.lock
+	*told = Hold{Lock: l.name, Err: why, Fence: h.fence, Took: time.Duration(l.shard.node.now() - h.since)}
 }
 
 // tell tells the Observer of holds. Those without a fence are none.

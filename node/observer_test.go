@@ -301,6 +301,23 @@ func TestObserverUsesTheNode(t *testing.T) {
 	})
 }
 
+// A panic of the observer is the caller's, and leaves no lock held that nobody could
+// release.
+func TestObserverPanics(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		wild := true
+		g.watch(2, &node.Observer{Wait: func(node.Wait) {
+			if wild {
+				panic("wild")
+			}
+		}})
+		require.PanicsWithValue(t, "wild", func() { _, _ = g.mutex(1, "x").Acquire(t.Context()) })
+		require.NoError(t, g.acquire(2, "x").Release())
+		wild = false
+		require.NoError(t, g.acquire(1, "x").Release())
+	})
+}
+
 // One function may be there without the other.
 func TestHalfAnObserver(t *testing.T) {
 	for _, o := range []*node.Observer{{}, {Wait: func(node.Wait) {}}, {Hold: func(node.Hold) {}}} {
