@@ -121,7 +121,7 @@ func requireTurns(t *testing.T, fence uint64, waiting []<-chan outcome) {
 }
 
 // The main job while nodes are paused and routes are cut in one direction, over
-// and over.
+// and over. (L12)
 func TestSoakPausesAndCuts(t *testing.T) {
 	const seed = 2
 	for _, a := range algorithms {

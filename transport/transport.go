@@ -24,9 +24,10 @@ type Link interface {
 	Open(deliver func(from dmutex.NodeID, frame []byte)) error
 
 	// Send hands a frame of 1 to MaxFrame bytes to the network. It never waits
-	// for the network or for a peer, and does not keep the frame. A nil error
-	// promises nothing; an error says why the frame was surely not sent:
-	// ErrUnknownNode, ErrFrameSize, ErrFull or ErrClosed.
+	// for the network or for a peer, and does not keep the frame; what the link
+	// keeps instead, for peers that are slow or not there, is bounded by some
+	// megabytes. A nil error promises nothing; an error says why the frame was
+	// surely not sent: ErrUnknownNode, ErrFrameSize, ErrFull or ErrClosed.
 	Send(to dmutex.NodeID, frame []byte) error
 
 	// MaxFrame is the size of the largest frame in bytes, at least 1024.
