@@ -21,8 +21,8 @@ import (
 	"github.com/dmutex/dmutex/transport/session"
 )
 
-// Config says what a node is part of. Members, Algorithm, Group and Fence must
-// be the same at all members; nodes that differ refuse to meet.
+// Config says what a node is part of. Members, Algorithm, Group, Fence and
+// Deadlock must be the same at all members; nodes that differ refuse to meet.
 type Config struct {
 	Self      dmutex.NodeID    // this node
 	Members   []dmutex.NodeID  // all nodes of the group, this one among them, in any order
