@@ -309,7 +309,7 @@ func TestTLSRotation(t *testing.T) {
 	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return current.Load(), nil }
 	listener := listenByHand(t)
-	l, _ := openLinkWith(t, Config{
+	l, got := openLinkWith(t, Config{
 		Self:  2,
 		TLS:   config,
 		Peers: map[dmutex.NodeID]string{1: listener.Addr().String(), 3: ""},
@@ -330,6 +330,8 @@ func TestTLSRotation(t *testing.T) {
 
 		for _, c := range []*tls.Conn{dialled, accepted} {
 			require.Equal(t, []string{host}, c.ConnectionState().PeerCertificates[0].DNSNames)
+			sendByHand(t, c, "hello")
+			next(t, got) // so that the link uses this connection, and no older one
 		}
 		rotate("later.example") // says nothing to those that there are
 		require.NoError(t, l.Send(1, []byte("still here")))
