@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// patience bounds what is only waited for when something is wrong.
+const patience = 30 * time.Second
+
+// errAbsent: the server of a system is not there.
+var errAbsent = errors.New("absent")
+
+// An env is what a run has opened: the servers and what is to be done at the end.
+type env struct {
+	ctx                        context.Context
+	external                   bool // whether to look for servers
+	redisAt, etcdAt, postgreAt string
+	nats                       *server.Server
+	dir                        string
+	groups                     int
+	last                       []func()
+}
+
+func (e *env) defers(f func()) { e.last = append(e.last, f) }
+
+func (e *env) close() {
+	for i := len(e.last) - 1; i >= 0; i-- {
+		e.last[i]()
+	}
+	e.last = nil
+}
+
+// connect returns a connection to the NATS server in this process, which the
+// first call starts.
+func (e *env) connect() (*nats.Conn, error) {
+	if e.nats == nil {
+		s, err := server.NewServer(&server.Options{
+			Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true,
+			JetStream: true, StoreDir: filepath.Join(e.dir, "nats"),
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.Start()
+		e.defers(func() {
+			s.Shutdown()
+			s.WaitForShutdown()
+		})
+		if !s.ReadyForConnections(patience) {
+			return nil, errors.New("the NATS server does not start")
+		}
+		e.nats = s
+	}
+	nc, err := nats.Connect(e.nats.ClientURL())
+	if err != nil {
+		return nil, err
+	}
+	e.defers(nc.Close)
+	return nc, nil
+}
+
+// redis returns the address of a Redis server.
+func (e *env) redis() (string, error) {
+	if e.redisAt != "" || !e.external {
+		return e.redisAt, present(e.redisAt)
+	}
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return "", errAbsent
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", err
+	}
+	address := "127.0.0.1:" + port
+	err = e.start(address, nil, path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", e.dir)
+	e.redisAt = address
+	return address, err
+}
+
+// etcd returns the address of an etcd server.
+func (e *env) etcd() (string, error) {
+	if e.etcdAt != "" || !e.external {
+		return e.etcdAt, present(e.etcdAt)
+	}
+	path, err := exec.LookPath("etcd")
+	if err != nil {
+		return "", errAbsent
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", err
+	}
+	peer, err := freePort()
+	if err != nil {
+		return "", err
+	}
+	at, peerAt := "http://127.0.0.1:"+port, "http://127.0.0.1:"+peer
+	err = e.start("127.0.0.1:"+port, nil, path, "--data-dir", filepath.Join(e.dir, "etcd"),
+		"--listen-client-urls", at, "--advertise-client-urls", at,
+		"--listen-peer-urls", peerAt, "--initial-advertise-peer-urls", peerAt, "--initial-cluster", "default="+peerAt)
+	e.etcdAt = at
+	return at, err
+}
+
+// postgres returns the URL of a PostgreSQL server. It does not run as root, so
+// root runs it as nobody.
+func (e *env) postgres() (string, error) {
+	if e.postgreAt != "" || !e.external {
+		return e.postgreAt, present(e.postgreAt)
+	}
+	path, err := exec.LookPath("postgres")
+	if err != nil {
+		return "", errAbsent
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return "", err
+	}
+	const nobody = 65534
+	var as *syscall.SysProcAttr
+	data := filepath.Join(e.dir, "postgres")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return "", err
+	}
+	if os.Getuid() == 0 {
+		as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		if err := errors.Join(os.Chmod(e.dir, 0o711), os.Chown(data, nobody, nobody)); err != nil {
+			return "", err
+		}
+	}
+	initdb := exec.CommandContext(e.ctx, filepath.Join(filepath.Dir(path), "initdb"), "-D", data, "-A", "trust", "-U", "bench", "--no-sync")
+	initdb.SysProcAttr, initdb.Dir = as, "/"
+	if output, err := initdb.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("initdb: %w: %s", err, output)
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", err
+	}
+	err = e.start("127.0.0.1:"+port, as, path, "-D", data, "-p", port, "-h", "127.0.0.1", "-k", "", "-c", "max_connections=300")
+	e.postgreAt = "postgres://bench@127.0.0.1:" + port + "/postgres?sslmode=disable"
+	return e.postgreAt, err
+}
+
+func present(address string) error {
+	if address == "" {
+		return errAbsent
+	}
+	return nil
+}
+
+// start runs a server until the end, and waits until it accepts connections.
+func (e *env) start(address string, as *syscall.SysProcAttr, path string, args ...string) error {
+	command := exec.CommandContext(e.ctx, path, args...)
+	command.SysProcAttr, command.Dir = as, "/"
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+	command.WaitDelay = patience
+	if err := command.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = command.Wait()
+		close(ended)
+	}()
+	e.defers(func() {
+		_ = command.Process.Signal(syscall.SIGTERM)
+		<-ended
+	})
+	return e.await(func() error {
+		select {
+		case <-ended:
+			return fmt.Errorf("%s has ended", filepath.Base(path))
+		default:
+		}
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// await repeats an operation until it succeeds.
+func (e *env) await(op func() error) error {
+	ctx, cancel := context.WithTimeout(e.ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := op()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
+}

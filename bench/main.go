@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the program. The tables go to out, what is going on to progress.
+func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+	e := &env{}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(progress)
+	rounds := flags.Int("rounds", 5, "how often each system has its turn, at least 1")
+	each := flags.Duration("time", 300*time.Millisecond, "how long a turn lasts, more than 0")
+	only := flags.String("only", "", "leave out the systems whose names do not match this regular expression")
+	profile := flags.String("cpuprofile", "", "write a CPU profile of the measurements into this file")
+	file := flags.String("plot", "", "draw the times into this file, .svg or .png")
+	flags.BoolVar(&e.external, "servers", true, "start the servers of other systems that are on the PATH")
+	flags.StringVar(&e.redisAt, "redis", "", "address of a running Redis, host:port")
+	flags.StringVar(&e.etcdAt, "etcd", "", "URL of a running etcd")
+	flags.StringVar(&e.postgreAt, "postgres", "", "URL of a running PostgreSQL")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *rounds < 1 || *each <= 0 || flags.NArg() > 0 {
+		return fmt.Errorf("--rounds is at least 1, --time more than 0, and there are no other arguments")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var cancel context.CancelFunc
+	e.ctx, cancel = context.WithCancel(ctx)
+	defer cancel()
+	if e.dir, err = os.MkdirTemp("", "bench"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(e.dir)
+	defer e.close()
+
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return err
+	}
+	list := slices.DeleteFunc(cells(), func(c cell) bool { return !match.MatchString(c.system) })
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	r, absent, err := measure(ctx, e, list, *rounds, *each, func(line string) { fmt.Fprintln(progress, line) })
+	if err != nil {
+		return err
+	}
+	report(out, r, absent)
+	if *file != "" {
+		return drawPlot(r, *file)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The program runs without any server but its own, tells about every target, and
+// names what is absent.
+func TestRun(t *testing.T) {
+	plot := filepath.Join(t.TempDir(), "plot.svg")
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"--servers=false", "--rounds", "1", "--time", "2ms", "--plot", plot}, &out, io.Discard))
+	for _, t1 := range targets {
+		require.Contains(t, out.String(), "| "+t1.figure+" | "+t1.system+" | "+t1.String()+" |")
+	}
+	for _, c := range cells() {
+		require.Contains(t, out.String(), c.system)
+	}
+	require.Contains(t, out.String(), "Absent: Redis, redislock; Redis, redsync; etcd; PostgreSQL.")
+	svg, err := os.ReadFile(plot)
+	require.NoError(t, err)
+	require.Contains(t, string(svg), "</svg>")
+}
+
+func TestRunRefuses(t *testing.T) {
+	for _, args := range [][]string{{"--rounds", "0"}, {"--time", "0"}, {"--what"}, {"more"}} {
+		require.Error(t, run(t.Context(), args, io.Discard, io.Discard), args)
+	}
+}
+
+// A ratio is that of the same round, and a target says by how much it is missed.
+func TestTargets(t *testing.T) {
+	r := results{
+		figAcquire: {"a": {2, 20, 30}, "b": {1, 10, 10}},
+		figGrants:  {"a": {50}, "b": {100}},
+	}
+	at := target{figAcquire, "a", figAcquire, "b", 1.6, false}
+	ratio, ok := at.ratio(r)
+	require.True(t, ok)
+	require.InDelta(t, 2, ratio, 1e-9)
+	require.Equal(t, "missed by 25%", at.verdict(ratio))
+	require.Equal(t, "met", target{factor: 2}.verdict(ratio))
+
+	rate := target{figGrants, "a", figGrants, "b", 0.8, true}
+	ratio, _ = rate.ratio(r)
+	require.InDelta(t, 0.5, ratio, 1e-9)
+	require.Equal(t, "missed by 38%", rate.verdict(ratio))
+
+	_, ok = target{figMany, "a", figMany, "b", 1, true}.ratio(r)
+	require.False(t, ok)
+}

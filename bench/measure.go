@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/ricart"
+)
+
+// The figures.
+const (
+	figAcquire  = "Acquire, nobody else, p50 (us)"
+	figRelease  = "Release call, p50 (us)"
+	figReentry  = "Acquire and Release, p50 (us)"
+	figHandOver = "hand-off, one waits, p50 (us)"
+	figHandOff  = "hand-off, 8 contend, p50 (us)"
+	figGrants   = "grants a second, 8 contend"
+	figFairness = "fairness, 8 contend (Jain)"
+	figMany     = "locks a second, 64 goroutines, 10,000 names"
+)
+
+var figures = []string{figAcquire, figRelease, figReentry, figHandOver, figHandOff, figGrants, figFairness, figMany}
+
+const (
+	contenders     = 8
+	manyClients    = 4
+	manyGoroutines = 64
+	manyNames      = 10_000
+	seed           = 1
+
+	// settle is how long handOver waits until the request is where it must be.
+	// (Polls fall where they may.)
+	settle = time.Millisecond
+)
+
+// A cell is a system in an experiment. What open returns runs for some time and
+// says what it saw.
+type cell struct {
+	system string
+	open   func(e *env) (run func(d time.Duration) (map[string]float64, error), err error)
+}
+
+// The wires, as systems of their own.
+const (
+	rawTCP     = "raw TCP, there and back"
+	rawHop     = "raw TCP, one hop"
+	rawFan2    = "raw TCP, fan-out to 2"
+	rawFan7    = "raw TCP, fan-out to 7"
+	rawRequest = "raw NATS request"
+	centralOwn = "dmutex central, own coordinator"
+	ricart2    = "dmutex ricart, 2 peers"
+	ricart7    = "dmutex ricart, 7 peers"
+)
+
+func cells() []cell {
+	list := []cell{
+		{rawHop, oneWay}, {rawTCP, wire(1)}, {rawFan2, wire(2)}, {rawFan7, wire(7)},
+		{rawRequest, func(e *env) (func(time.Duration) (map[string]float64, error), error) {
+			run, err := rawNATS(e)
+			return middle(run), err
+		}},
+		{centralOwn, clients(openTCP(central.New, 0), 2, reentry)},
+		{ricart2, clients(openTCP(ricart.New, 0), 3, alone)},
+		{ricart7, clients(openTCP(ricart.New, 0), 8, alone)},
+	}
+	for _, s := range systems {
+		if s.name != ricartTCP {
+			list = append(list, cell{s.name, clients(s.open, 2, alone)})
+		}
+		list = append(list, cell{s.name, clients(s.open, 2, handOver)})
+		list = append(list, cell{s.name, clients(s.open, contenders, contended)})
+		if slices.Contains([]string{bare, centralTCP, redisLock, postgres}, s.name) {
+			list = append(list, cell{s.name, clients(s.open, manyClients, many)})
+		}
+	}
+	return list
+}
+
+func wire(peers int) func(e *env) (func(time.Duration) (map[string]float64, error), error) {
+	return func(e *env) (func(time.Duration) (map[string]float64, error), error) {
+		f, err := newFanOut(e, peers)
+		if err != nil {
+			return nil, err
+		}
+		return middle(f.run), nil
+	}
+}
+
+// middle makes the median of what was measured the figure of an Acquire.
+func middle(run func(d time.Duration) ([]float64, error)) func(d time.Duration) (map[string]float64, error) {
+	return func(d time.Duration) (map[string]float64, error) {
+		taken, err := run(d)
+		return map[string]float64{figAcquire: median(taken)}, err
+	}
+}
+
+func clients(open func(e *env, clients int) ([]client, error), n int, run func(e *env, list []client, d time.Duration) (map[string]float64, error)) func(e *env) (func(time.Duration) (map[string]float64, error), error) {
+	return func(e *env) (func(time.Duration) (map[string]float64, error), error) {
+		list, err := open(e, n)
+		if err != nil {
+			return nil, err
+		}
+		return func(d time.Duration) (map[string]float64, error) { return run(e, list, d) }, nil
+	}
+}
+
+// alone is one client that locks again and again.
+func alone(e *env, list []client, d time.Duration) (map[string]float64, error) {
+	var acquires, releases []float64
+	_, err := times(d, func() error {
+		before := time.Now()
+		release, err := list[0].Acquire(e.ctx, "alone")
+		if err != nil {
+			return err
+		}
+		between := time.Now()
+		err = release()
+		acquires = append(acquires, micros(between.Sub(before)))
+		releases = append(releases, micros(time.Since(between)))
+		return err
+	})
+	return map[string]float64{figAcquire: median(acquires), figRelease: median(releases)}, err
+}
+
+// reentry is alone where a lock takes less than a look at the clock should: 100
+// at a time.
+func reentry(e *env, list []client, d time.Duration) (map[string]float64, error) {
+	const batch = 100
+	taken, err := times(d, func() error {
+		for range batch {
+			release, err := list[0].Acquire(e.ctx, "alone")
+			if err != nil {
+				return err
+			}
+			if err := release(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return map[string]float64{figReentry: median(taken) / batch}, err
+}
+
+// handOver is two clients, of which the one waits while the other holds, in
+// turns: from the call of release to the return of Acquire.
+func handOver(e *env, list []client, d time.Duration) (map[string]float64, error) {
+	type grant struct {
+		at      time.Time
+		release func() error
+		err     error
+	}
+	release, err := list[0].Acquire(e.ctx, "hand-over")
+	if err != nil {
+		return nil, err
+	}
+	granted := make(chan grant)
+	var taken []float64
+	for begin, turn := time.Now(), 1; time.Since(begin) < d || len(taken) == 0; turn++ {
+		go func() {
+			release, err := list[turn%2].Acquire(e.ctx, "hand-over")
+			granted <- grant{time.Now(), release, err}
+		}()
+		time.Sleep(settle)
+		before := time.Now()
+		if err := release(); err != nil {
+			return nil, err
+		}
+		g := <-granted
+		if g.err != nil {
+			return nil, g.err
+		}
+		taken, release = append(taken, micros(g.at.Sub(before))), g.release
+	}
+	return map[string]float64{figHandOver: median(taken)}, release()
+}
+
+// contended is clients that all want one lock all the time.
+func contended(e *env, list []client, d time.Duration) (map[string]float64, error) {
+	var (
+		grants   = make([]float64, len(list))
+		handOffs = make([][]float64, len(list))
+		inside   atomic.Int32
+		last     atomic.Int64 // when the last one called release
+		lastWho  atomic.Int64
+		begin    = time.Now()
+		faults   = make([]error, len(list))
+	)
+	together(len(list), func(i int) {
+		for time.Since(begin) < d {
+			release, err := list[i].Acquire(e.ctx, "contended")
+			if err != nil {
+				faults[i] = err
+				return
+			}
+			if at, who := last.Load(), lastWho.Load(); at > 0 && who != int64(i) {
+				handOffs[i] = append(handOffs[i], micros(time.Since(begin)-time.Duration(at)))
+			}
+			if inside.Add(1) != 1 {
+				faults[i] = errors.New("two are inside at once")
+			}
+			inside.Add(-1)
+			grants[i]++
+			lastWho.Store(int64(i))
+			last.Store(int64(time.Since(begin)))
+			if err := release(); err != nil {
+				faults[i] = err
+				return
+			}
+		}
+	})
+	seconds := time.Since(begin).Seconds()
+	sum, squares := 0.0, 0.0
+	for _, g := range grants {
+		sum += g
+		squares += g * g
+	}
+	seen := map[string]float64{figGrants: sum / seconds}
+	if sum > 0 {
+		seen[figFairness] = sum * sum / (squares * float64(len(grants)))
+	}
+	if all := slices.Concat(handOffs...); len(all) > 0 {
+		seen[figHandOff] = median(all)
+	}
+	return seen, errors.Join(faults...)
+}
+
+// many is goroutines that each lock a name drawn at random.
+func many(e *env, list []client, d time.Duration) (map[string]float64, error) {
+	var (
+		count  atomic.Int64
+		begin  = time.Now()
+		faults = make([]error, manyGoroutines)
+	)
+	together(manyGoroutines, func(i int) {
+		r := rand.New(rand.NewPCG(seed, uint64(i)))
+		for time.Since(begin) < d {
+			release, err := list[i%len(list)].Acquire(e.ctx, fmt.Sprintf("name/%d", r.IntN(manyNames)))
+			if err == nil {
+				err = release()
+			}
+			if err != nil {
+				faults[i] = err
+				return
+			}
+			count.Add(1)
+		}
+	})
+	return map[string]float64{figMany: float64(count.Load()) / time.Since(begin).Seconds()}, errors.Join(faults...)
+}
+
+func together(n int, f func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { f(i) })
+	}
+	all.Wait()
+}
+
+func median(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	list = slices.Sorted(slices.Values(list))
+	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
+}
+
+// results are the figures of each system, a value for each round.
+type results map[string]map[string][]float64 // by figure, then system
+
+// measure runs the cells in rounds. The systems whose server is not there are
+// returned as absent.
+func measure(ctx context.Context, e *env, list []cell, rounds int, d time.Duration, progress func(string)) (results, []string, error) {
+	var (
+		seen   = make(results)
+		absent []string
+		runs   []func(time.Duration) (map[string]float64, error)
+		names  []string
+	)
+	for _, c := range list {
+		run, err := c.open(e)
+		switch {
+		case errors.Is(err, errAbsent):
+			if !slices.Contains(absent, c.system) {
+				absent = append(absent, c.system)
+			}
+			continue
+		case err != nil:
+			return nil, nil, fmt.Errorf("%s: %w", c.system, err)
+		}
+		runs, names = append(runs, run), append(names, c.system)
+	}
+	for round := range rounds {
+		progress(fmt.Sprintf("round %d of %d", round+1, rounds))
+		for i, run := range runs {
+			if err := ctx.Err(); err != nil {
+				return nil, nil, err
+			}
+			figures, err := run(d)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", names[i], err)
+			}
+			for figure, value := range figures {
+				if seen[figure] == nil {
+					seen[figure] = make(map[string][]float64)
+				}
+				seen[figure][names[i]] = append(seen[figure][names[i]], value)
+			}
+		}
+	}
+	return seen, absent, nil
+}

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/natslink"
+	"github.com/dmutex/dmutex/transport/tcplink"
+)
+
+// A client is one process that locks, with the connections that such a process
+// has. Its goroutines share it.
+type client interface {
+	Acquire(ctx context.Context, name string) (release func() error, err error)
+}
+
+// A system is a way to lock.
+type system struct {
+	name string
+	open func(e *env, clients int) ([]client, error)
+}
+
+// The names of the systems that the targets are about.
+const (
+	bare        = "bare coordinator"
+	centralTCP  = "dmutex central"
+	ricartTCP   = "dmutex ricart"
+	suzukiTCP   = "dmutex suzukikasami"
+	centralNATS = "dmutex central, NATS"
+	natsKV      = "JetStream KV"
+	redisLock   = "Redis, redislock"
+	redisSync   = "Redis, redsync"
+	etcdLock    = "etcd"
+	postgres    = "PostgreSQL"
+)
+
+// lockTTL is far beyond what a measurement takes.
+const lockTTL = time.Minute
+
+// retry is how often a lock of Redis is asked for: their clients poll. (Left to
+// itself redsync pauses for 50 to 250 ms.)
+const retry = time.Millisecond
+
+var systems = []system{
+	{bare, openBare},
+	{centralTCP, openTCP(central.New, 1)},
+	{ricartTCP, openTCP(ricart.New, 0)},
+	{suzukiTCP, openTCP(suzukikasami.New, 0)},
+	{centralNATS, openNATS},
+	{natsKV, openKV},
+	{redisLock, openRedislock},
+	{redisSync, openRedsync},
+	{etcdLock, openEtcd},
+	{postgres, openPostgres},
+}
+
+func openBare(e *env, clients int) ([]client, error) {
+	c, err := newCoordinator()
+	if err != nil {
+		return nil, err
+	}
+	e.defers(func() { c.listener.Close() })
+	return each(clients, func(int) (client, error) {
+		b, err := c.dial()
+		if err != nil {
+			return nil, err
+		}
+		e.defers(func() { b.conn.Close() })
+		return b, nil
+	})
+}
+
+func each(clients int, open func(i int) (client, error)) ([]client, error) {
+	var list []client
+	for i := range clients {
+		c, err := open(i)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// member is a client that is a node of a group.
+type member struct{ *node.Node }
+
+func (m member) Acquire(ctx context.Context, name string) (func() error, error) {
+	h, err := m.Mutex(name).Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.Release, nil
+}
+
+// openGroup opens a group of which the first few nodes only serve.
+func openGroup(e *env, a dmutex.Algorithm, servers, clients int, link func(self dmutex.NodeID) (transport.Link, error)) ([]client, error) {
+	var (
+		members []dmutex.NodeID
+		nodes   []*node.Node
+		list    []client
+	)
+	for id := range dmutex.NodeID(servers + clients) {
+		members = append(members, id+1)
+	}
+	for _, id := range members {
+		l, err := link(id)
+		if err != nil {
+			return nil, err
+		}
+		n, err := node.Open(e.ctx, node.Config{Self: id, Members: members, Algorithm: a, Link: l})
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	for i, n := range nodes {
+		if err := n.Ready(e.ctx); err != nil {
+			return nil, err
+		}
+		if i >= servers {
+			list = append(list, member{n})
+		}
+	}
+	e.defers(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		together(len(nodes), func(i int) { _ = nodes[i].Close(ctx) })
+	})
+	return list, nil
+}
+
+// openTCP opens a group over TCP on the loopback interface.
+func openTCP(a dmutex.Algorithm, servers int) func(e *env, clients int) ([]client, error) {
+	return func(e *env, clients int) ([]client, error) {
+		all := servers + clients
+		peers, links := make(map[dmutex.NodeID]string), make([]*tcplink.Link, all)
+		for i := range all {
+			peers[dmutex.NodeID(i+1)] = ""
+		}
+		for i := range links {
+			l, err := tcplink.New(tcplink.Config{Self: dmutex.NodeID(i + 1), Listen: "127.0.0.1:0", Peers: peers})
+			if err != nil {
+				return nil, err
+			}
+			links[i] = l
+		}
+		for i, l := range links {
+			for j, other := range links {
+				if i == j {
+					continue
+				}
+				if err := l.SetPeer(dmutex.NodeID(j+1), other.Addr().String()); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return openGroup(e, a, servers, clients, func(self dmutex.NodeID) (transport.Link, error) { return links[self-1], nil })
+	}
+}
+
+func openNATS(e *env, clients int) ([]client, error) {
+	e.groups++
+	prefix := fmt.Sprintf("locks.g%d", e.groups)
+	return openGroup(e, central.New, 1, clients, func(self dmutex.NodeID) (transport.Link, error) {
+		nc, err := e.connect()
+		if err != nil {
+			return nil, err
+		}
+		return natslink.New(nc, natslink.Config{Self: self, Prefix: prefix})
+	})
+}
+
+// kvClient is a lock written by hand on a key-value bucket: who creates the key
+// has it, and the others watch for its end.
+type kvClient struct {
+	kv       jetstream.KeyValue
+	watchers map[string]jetstream.KeyWatcher
+}
+
+func openKV(e *env, clients int) ([]client, error) {
+	e.groups++
+	bucket := fmt.Sprintf("locks%d", e.groups)
+	return each(clients, func(int) (client, error) {
+		nc, err := e.connect()
+		if err != nil {
+			return nil, err
+		}
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return nil, err
+		}
+		kv, err := js.CreateOrUpdateKeyValue(e.ctx, jetstream.KeyValueConfig{Bucket: bucket, Storage: jetstream.MemoryStorage})
+		if err != nil {
+			return nil, err
+		}
+		return &kvClient{kv, make(map[string]jetstream.KeyWatcher)}, nil
+	})
+}
+
+func (c *kvClient) Acquire(ctx context.Context, name string) (func() error, error) {
+	for {
+		revision, err := c.kv.Create(ctx, name, []byte("held"))
+		if err == nil {
+			return func() error { return c.kv.Delete(context.Background(), name, jetstream.LastRevision(revision)) }, nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyExists) {
+			return nil, err
+		}
+		if err := c.awaitEnd(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// awaitEnd waits until the key was deleted since the last call. The watcher stays,
+// so that no deletion is missed.
+func (c *kvClient) awaitEnd(ctx context.Context, name string) error {
+	w := c.watchers[name]
+	if w == nil {
+		var err error
+		if w, err = c.kv.Watch(context.Background(), name); err != nil {
+			return err
+		}
+		c.watchers[name] = w
+	}
+	for {
+		select {
+		case entry, open := <-w.Updates():
+			switch {
+			case !open:
+				return errors.New("the watcher has ended")
+			case entry != nil && entry.Operation() != jetstream.KeyValuePut:
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+type acquire func(ctx context.Context, name string) (release func() error, err error)
+
+func (a acquire) Acquire(ctx context.Context, name string) (func() error, error) { return a(ctx, name) }
+
+func openRedislock(e *env, clients int) ([]client, error) {
+	return openRedis(e, clients, func(r *redis.Client) client {
+		locks := redislock.New(r)
+		return acquire(func(ctx context.Context, name string) (func() error, error) {
+			l, err := locks.Obtain(ctx, name, lockTTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(retry)})
+			if err != nil {
+				return nil, err
+			}
+			return func() error { return l.Release(context.Background()) }, nil
+		})
+	})
+}
+
+func openRedsync(e *env, clients int) ([]client, error) {
+	return openRedis(e, clients, func(r *redis.Client) client {
+		locks := redsync.New(goredis.NewPool(r))
+		return acquire(func(ctx context.Context, name string) (func() error, error) {
+			m := locks.NewMutex(name, redsync.WithExpiry(lockTTL), redsync.WithTries(1<<30), redsync.WithRetryDelay(retry))
+			if err := m.LockContext(ctx); err != nil {
+				return nil, err
+			}
+			return func() error {
+				_, err := m.UnlockContext(context.Background())
+				return err
+			}, nil
+		})
+	})
+}
+
+func openRedis(e *env, clients int, lock func(*redis.Client) client) ([]client, error) {
+	address, err := e.redis()
+	if err != nil {
+		return nil, err
+	}
+	return each(clients, func(int) (client, error) {
+		r := redis.NewClient(&redis.Options{Addr: address})
+		e.defers(func() { r.Close() })
+		return lock(r), r.Ping(e.ctx).Err()
+	})
+}
+
+func openEtcd(e *env, clients int) ([]client, error) {
+	address, err := e.etcd()
+	if err != nil {
+		return nil, err
+	}
+	return each(clients, func(int) (client, error) {
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: patience})
+		if err != nil {
+			return nil, err
+		}
+		e.defers(func() { c.Close() })
+		session, err := concurrency.NewSession(c, concurrency.WithContext(e.ctx))
+		if err != nil {
+			return nil, err
+		}
+		return acquire(func(ctx context.Context, name string) (func() error, error) {
+			m := concurrency.NewMutex(session, "/locks/"+name)
+			if err := m.Lock(ctx); err != nil {
+				return nil, err
+			}
+			return func() error { return m.Unlock(context.Background()) }, nil
+		}), nil
+	})
+}
+
+// openPostgres gives each client connections of its own: an advisory lock belongs
+// to the connection.
+func openPostgres(e *env, clients int) ([]client, error) {
+	url, err := e.postgres()
+	if err != nil {
+		return nil, err
+	}
+	return each(clients, func(int) (client, error) {
+		config, err := pgxpool.ParseConfig(url)
+		if err != nil {
+			return nil, err
+		}
+		config.MaxConns = manyGoroutines / manyClients
+		pool, err := pgxpool.NewWithConfig(e.ctx, config)
+		if err != nil {
+			return nil, err
+		}
+		e.defers(pool.Close)
+		if err := e.await(func() error { return pool.Ping(e.ctx) }); err != nil {
+			return nil, err
+		}
+		return acquire(func(ctx context.Context, name string) (func() error, error) {
+			h := fnv.New64a()
+			_, _ = h.Write([]byte(name)) // never fails
+			key := int64(h.Sum64())
+			conn, err := pool.Acquire(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if _, err := conn.Exec(ctx, "select pg_advisory_lock($1)", key); err != nil {
+				conn.Release()
+				return nil, err
+			}
+			return func() error {
+				defer conn.Release()
+				_, err := conn.Exec(context.Background(), "select pg_advisory_unlock($1)", key)
+				return err
+			}, nil
+		}), nil
+	})
+}
