@@ -44,6 +44,7 @@ const (
 // says what it saw.
 type cell struct {
 	system string
+	what   string // is measured
 	open   func(e *env) (run func(d time.Duration) (map[string]float64, error), err error)
 }
 
@@ -61,23 +62,24 @@ const (
 
 func cells() []cell {
 	list := []cell{
-		{rawHop, oneWay}, {rawTCP, wire(1)}, {rawFan2, wire(2)}, {rawFan7, wire(7)},
-		{rawRequest, func(e *env) (func(time.Duration) (map[string]float64, error), error) {
+		{rawHop, "hand-over", oneWay},
+		{rawTCP, "alone", wire(1)}, {rawFan2, "alone", wire(2)}, {rawFan7, "alone", wire(7)},
+		{rawRequest, "alone", func(e *env) (func(time.Duration) (map[string]float64, error), error) {
 			run, err := rawNATS(e)
 			return middle(run), err
 		}},
-		{centralOwn, clients(openTCP(central.New, 0), 2, reentry)},
-		{ricart2, clients(openTCP(ricart.New, 0), 3, alone)},
-		{ricart7, clients(openTCP(ricart.New, 0), 8, alone)},
+		{centralOwn, "alone", clients(openTCP(central.New, 0), 2, reentry)},
+		{ricart2, "alone", clients(openTCP(ricart.New, 0), 3, alone)},
+		{ricart7, "alone", clients(openTCP(ricart.New, 0), 8, alone)},
 	}
 	for _, s := range systems {
 		if s.name != ricartTCP {
-			list = append(list, cell{s.name, clients(s.open, 2, alone)})
+			list = append(list, cell{s.name, "alone", clients(s.open, 2, alone)})
 		}
-		list = append(list, cell{s.name, clients(s.open, 2, handOver)})
-		list = append(list, cell{s.name, clients(s.open, contenders, contended)})
+		list = append(list, cell{s.name, "hand-over", clients(s.open, 2, handOver)})
+		list = append(list, cell{s.name, "contended", clients(s.open, contenders, contended)})
 		if slices.Contains([]string{bare, centralTCP, redisLock, postgres}, s.name) {
-			list = append(list, cell{s.name, clients(s.open, manyClients, many)})
+			list = append(list, cell{s.name, "many", clients(s.open, manyClients, many)})
 		}
 	}
 	return list

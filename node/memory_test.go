@@ -186,7 +186,7 @@ func BenchmarkHeldMemory(b *testing.B) {
 			for holder := range 2 { // the first node is special in some
 				b.Run(fmt.Sprintf("%s/%d/by%d", a.name, n, holder+1), func(b *testing.B) {
 					for b.Loop() {
-						here, elsewhere := heldCost(b, a.Algorithm, n, holder, 20_000)
+						here, elsewhere := heldCost(b, a.Algorithm, n, holder, 100_000)
 						worst := elsewhere[0]
 						for _, e := range elsewhere {
 							worst = max(worst, e)
