@@ -1,12 +1,16 @@
 package integration
 
 import (
+	"context"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -48,5 +52,44 @@ func BenchmarkNATS(b *testing.B) {
 	for b.Loop() {
 		near.Publish(prefix+".2.1", frame)
 		<-pong
+	}
+}
+
+// An Acquire and a Release that nobody else disturbs, in a group of three over
+// NATS.
+func BenchmarkAcquire(b *testing.B) {
+	for _, a := range []struct {
+		name string
+		dmutex.Algorithm
+	}{{"central", central.New}, {"ricart", ricart.New}} {
+		b.Run(a.name, func(b *testing.B) {
+			s := open(b)
+			members := []dmutex.NodeID{1, 2, 3}
+			var nodes []*node.Node
+			for _, id := range members {
+				l, err := natslink.New(connect(b, s), natslink.Config{Self: id, Prefix: prefix})
+				require.NoError(b, err)
+				n, err := node.Open(b.Context(), node.Config{Self: id, Members: members, Algorithm: a.Algorithm, Link: l})
+				require.NoError(b, err)
+				nodes = append(nodes, n)
+			}
+			m := nodes[1].Mutex("x")
+			require.NoError(b, nodes[1].Ready(b.Context()))
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := m.Acquire(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				h.Release()
+			}
+			b.StopTimer()
+			for _, n := range nodes {
+				go n.Close(context.Background())
+			}
+			for _, n := range nodes {
+				require.NoError(b, n.Close(context.Background()))
+			}
+		})
 	}
 }

@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -51,14 +50,7 @@ func tcpGroup(b *testing.B, a dmutex.Algorithm, n int) []*node.Node {
 	for _, n := range nodes {
 		require.NoError(b, n.Ready(b.Context()))
 	}
-	b.Cleanup(func() {
-		for _, n := range nodes {
-			go n.Close(context.Background())
-		}
-		for _, n := range nodes {
-			require.NoError(b, n.Close(context.Background()))
-		}
-	})
+	b.Cleanup(func() { closeAll(b, nodes) })
 	return nodes
 }
 
@@ -98,6 +90,27 @@ func BenchmarkAcquire(b *testing.B) {
 				messages += after.Sent[k] - before.Sent[k] + after.Received[k] - before.Received[k]
 			}
 			b.ReportMetric(float64(messages)/float64(b.N), "messages/op")
+		})
+	}
+}
+
+// BenchmarkAcquireInMemory is what a node itself takes: the same over memlink, by
+// each algorithm, in a group of three.
+func BenchmarkAcquireInMemory(b *testing.B) {
+	for _, a := range algorithms {
+		b.Run(a.name, func(b *testing.B) {
+			nodes := memoryGroup(b, a.Algorithm, 3)
+			m := nodes[1].Mutex("x")
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := m.Acquire(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				h.Release()
+			}
+			b.StopTimer()
+			closeAll(b, nodes)
 		})
 	}
 }

@@ -46,6 +46,16 @@ func memoryGroup(tb testing.TB, a dmutex.Algorithm, n int) []*node.Node {
 	return nodes
 }
 
+// closeAll closes the nodes at once: a Close may wait for the others.
+func closeAll(tb testing.TB, nodes []*node.Node) {
+	for _, n := range nodes {
+		go n.Close(context.Background())
+	}
+	for _, n := range nodes {
+		require.NoError(tb, n.Close(context.Background()))
+	}
+}
+
 // names returns names of 16 bytes, which is what they take in memory.
 func names(n int) []string {
 	list := make([]string, n)
@@ -146,12 +156,7 @@ func TestNamesLeaveNothing(t *testing.T) {
 			for _, n := range nodes {
 				require.Less(t, n.Status().Locks, 1000)
 			}
-			for _, n := range nodes {
-				go n.Close(context.Background())
-			}
-			for _, n := range nodes {
-				require.NoError(t, n.Close(context.Background()))
-			}
+			closeAll(t, nodes)
 		})
 	}
 }
