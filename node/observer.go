@@ -42,8 +42,8 @@ type Wait struct {
 }
 
 // Outcome sums up Err in a word that a metric can be labelled with: granted;
-// busy; canceled or deadline, if ctx ended; and failed, if something else stood in
-// the way.
+// busy; canceled or deadline, if ctx ended; deadlock; and failed, if something else
+// stood in the way.
 func (w Wait) Outcome() string {
 	switch {
 	case w.Err == nil:
@@ -54,6 +54,8 @@ func (w Wait) Outcome() string {
 		return "canceled"
 	case errors.Is(w.Err, context.DeadlineExceeded):
 		return "deadline"
+	case errors.Is(w.Err, ErrDeadlock):
+		return "deadlock"
 	default:
 		return "failed"
 	}

@@ -264,6 +264,38 @@ func TestObservedOutcomes(t *testing.T) {
 	})
 }
 
+// The victim of a deadlock is told as such.
+func TestObservedDeadlock(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		var d diary
+		n, err := node.Open(t.Context(), node.Config{
+			Self: 1, Members: []dmutex.NodeID{1}, Algorithm: g.algorithm, Link: g.net.Link(1),
+			Deadlock: time.Second, Observer: d.observer(),
+		})
+		require.NoError(t, err)
+		g.nodes[1] = n
+		txns := []*node.Txn{n.Txn(), n.Txn()}
+		for i, txn := range txns {
+			_, err := txn.Acquire(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+		}
+		errs := make(chan error, 2)
+		for i, txn := range txns {
+			go func() {
+				_, err := txn.Acquire(t.Context(), fmt.Sprint(1-i))
+				errs <- errors.Join(err, txn.Release())
+			}()
+		}
+		require.ErrorIs(t, errors.Join(<-errs, <-errs), node.ErrDeadlock)
+		waits, _ := d.take()
+		var words []string
+		for _, w := range waits {
+			words = append(words, w.Outcome())
+		}
+		require.Equal(t, []string{"granted", "granted", "deadlock", "granted"}, words)
+	})
+}
+
 // An observer may use the node, and wait for its locks: it is called under none
 // of the node's.
 func TestObserverUsesTheNode(t *testing.T) {
