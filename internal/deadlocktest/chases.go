@@ -35,7 +35,7 @@ type Chases struct {
 	Progress  func(ChaseReport) bool // hears now and then how far it is; false stops. May be nil
 }
 
-// ErrTwice: two waits are ended for one circle.
+// ErrTwice says that two waits were ended for one circle.
 var ErrTwice = errors.New("two victims")
 
 // chases is the state of a Chases.
