@@ -77,6 +77,7 @@ func TestMutants(t *testing.T) {
 		{"or-no-numbers", trial{Model: deadlocktest.Of(true, deadlock.NewUnnumbered), Waits: []int{2, 2}, AtOnce: true}, deadlocktest.ErrMissed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			tt.trial.MaxStates = 1_000_000
 			r, err := tt.trial.Explore()
 			var v *dmutextest.Violation
 			require.ErrorAs(t, err, &v, "%+v", r)

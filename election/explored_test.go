@@ -262,7 +262,7 @@ func TestNoMajority(t *testing.T) {
 // to it with a file in testdata.
 func requireWrong(t *testing.T, name string, tr trial, why string) {
 	t.Helper()
-	tr.Nodes = 3
+	tr.Nodes, tr.MaxStates = 3, 1_000_000
 	r, err := tr.Explore()
 	var v *dmutextest.Violation
 	require.ErrorAs(t, err, &v, "%+v", r)

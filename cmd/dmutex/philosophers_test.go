@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +17,9 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
 )
 
 // philosophers runs the demo with --json, and requires that standard output is
@@ -70,6 +76,46 @@ func TestPhilosophersTrace(t *testing.T) {
 	require.Equal(t, statusOK, status, stdout+stderr)
 }
 
+// alone is a worker that is a group by itself.
+func alone(t *testing.T) *worker {
+	t.Helper()
+	network, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	n, err := node.Open(t.Context(), node.Config{Self: 1, Members: members(1), Algorithm: ricart.New, Link: network.Link(1)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close(context.Background())) })
+	return &worker{node: n, task: &task{Self: 1, Nodes: 2, Think: time.Millisecond, Dir: t.TempDir()}}
+}
+
+// A fork that is held or waited for in the end is counted.
+func TestWorkerCountsBusy(t *testing.T) {
+	w := alone(t)
+	require.Zero(t, w.counts().Busy)
+	held, err := w.node.Mutex(fork(1)).Acquire(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, w.counts().Busy)
+	require.NoError(t, held.Release())
+	require.Zero(t, w.counts().Busy)
+}
+
+// A fork that is in another hand is seen, whatever the lock says. What is taken
+// is given back, and what was another's stays.
+func TestPhilosopherOverlap(t *testing.T) {
+	p := &philosopher{worker: alone(t), retries: true}
+	another := filepath.Join(p.task.Dir, "2")
+	require.NoError(t, os.WriteFile(another, nil, 0o600))
+	require.NoError(t, p.try(t.Context(), p.node.Txn()))
+	require.Equal(t, supper{Meals: 1, Overlaps: 1}, p.supper)
+	require.FileExists(t, another)
+	require.NoError(t, os.Remove(another))
+	require.NoError(t, p.try(t.Context(), p.node.Txn()))
+	require.Equal(t, supper{Meals: 2, Overlaps: 1}, p.supper)
+	left, err := os.ReadDir(p.task.Dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.Zero(t, p.counts().Busy)
+}
+
 // A lock that is wrong on purpose is caught, by what does not ask it.
 func TestPhilosophersBroken(t *testing.T) {
 	c := philosophersCmd{linkFlags: linkFlags{Link: "tcp"}, Philosophers: 3, Meals: 1, Think: time.Millisecond, Watch: 100 * time.Millisecond, Timeout: 30 * time.Second}
@@ -104,6 +150,7 @@ func TestPhilosophersFaults(t *testing.T) {
 		{func(e *evening) { e.Victims = 1 }, "2 circles were found and had 1 victims"},
 		{func(e *evening) { e.Circles = []circle{two, two[:1]} }, "circle 2 does not go around the table: 1 -fork/2-> 2"},
 		{func(e *evening) { e.Circles = []circle{two, {two[0], two[0]}} }, "circle 2 does not go around the table: 1 -fork/2-> 2 -fork/2-> 2"},
+		{func(e *evening) { e.Circles = []circle{two, nil} }, "circle 2 does not go around the table"},
 		{func(e *evening) { e.Overlaps = 1 }, "1 forks were in two hands"},
 		{func(e *evening) { e.Busy = 1 }, "1 forks were not given back"},
 	} {
