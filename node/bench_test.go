@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // tcpGroup opens n nodes over TCP on the loopback interface.
-func tcpGroup(b *testing.B, a dmutex.Algorithm, n int) []*node.Node {
+func tcpGroup(b testing.TB, a dmutex.Algorithm, n int, deadlock time.Duration) []*node.Node {
 	b.Helper()
 	var (
 		members []dmutex.NodeID
@@ -43,7 +44,7 @@ func tcpGroup(b *testing.B, a dmutex.Algorithm, n int) []*node.Node {
 				require.NoError(b, l.SetPeer(id, links[j].Addr().String()))
 			}
 		}
-		n, err := node.Open(b.Context(), node.Config{Self: members[i], Members: members, Algorithm: a, Link: l})
+		n, err := node.Open(b.Context(), node.Config{Self: members[i], Members: members, Algorithm: a, Link: l, Deadlock: deadlock})
 		require.NoError(b, err)
 		nodes = append(nodes, n)
 	}
@@ -73,7 +74,7 @@ func BenchmarkAcquire(b *testing.B) {
 		{"ricart/7", ricart.New, 8, 0},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
-			nodes := tcpGroup(b, tc.a, tc.n)
+			nodes := tcpGroup(b, tc.a, tc.n, 0)
 			m := nodes[tc.who].Mutex("x")
 			before := nodes[tc.who].Status()
 			b.ReportAllocs()

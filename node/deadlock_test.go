@@ -50,7 +50,7 @@ func (g *group) waits(ctx context.Context, txn *node.Txn, name string) <-chan ou
 		c <- outcome{h, err}
 	}()
 	synctest.Wait()
-	time.Sleep(time.Millisecond) // each is younger than the one before
+	time.Sleep(100 * time.Millisecond) // each is younger than the one before, although nodes are not ready at one instant
 	return c
 }
 
@@ -395,6 +395,47 @@ func TestChaseWithoutOneThatLeft(t *testing.T) {
 		require.NoError(t, (<-first).err)
 		require.NoError(t, txns[0].Release())
 	})
+}
+
+// The same over TCP: a circle through three nodes has one victim, and when that
+// has released everybody gets what it waits for.
+func TestCircleOverTCP(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			nodes := tcpGroup(t, a.Algorithm, 3, 5*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var txns []*node.Txn
+			for i, n := range nodes {
+				txn := n.Txn()
+				_, err := txn.Acquire(ctx, fmt.Sprint(i))
+				require.NoError(t, err)
+				txns = append(txns, txn)
+			}
+			errs := make(chan error)
+			for i, txn := range txns {
+				go func() {
+					_, err := txn.Acquire(ctx, fmt.Sprint((i+1)%3))
+					errs <- errors.Join(txn.Release(), err)
+				}()
+			}
+			victims := 0
+			for range txns {
+				if err := <-errs; err != nil {
+					require.ErrorIs(t, err, node.ErrDeadlock)
+					victims++
+				}
+			}
+			require.Equal(t, 1, victims)
+			for _, n := range nodes { // no lock is left held, nor a withdrawn request in the way
+				for i := range nodes {
+					h, err := n.Mutex(fmt.Sprint(i)).Acquire(ctx)
+					require.NoError(t, err)
+					require.NoError(t, h.Release())
+				}
+			}
+		})
+	}
 }
 
 // Without Config.Deadlock nobody looks.

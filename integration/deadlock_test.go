@@ -1,0 +1,79 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/transport/natslink"
+)
+
+// A circle of transactions through five nodes on one NATS server is found, has
+// one victim, and when that has released everybody gets what it waits for.
+func TestDeadlockOverNATS(t *testing.T) {
+	for name, algorithm := range map[string]dmutex.Algorithm{
+		"central": central.New, "maekawa": maekawa.New, "ricart": ricart.New, "suzukikasami": suzukikasami.New,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			members := dmutextest.Nodes(5)
+			var nodes []*node.Node
+			var txns []*node.Txn
+			for _, self := range members {
+				link, err := natslink.New(connect(t, s), natslink.Config{Self: self, Prefix: prefix})
+				require.NoError(t, err)
+				n, err := node.Open(ctx, node.Config{
+					Self: self, Members: members, Algorithm: algorithm, Link: link, Deadlock: 20 * time.Millisecond,
+				})
+				require.NoError(t, err)
+				t.Cleanup(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					defer cancel()
+					require.NoError(t, n.Close(ctx))
+				})
+				nodes, txns = append(nodes, n), append(txns, n.Txn())
+			}
+			for i, txn := range txns {
+				_, err := txn.Acquire(ctx, fmt.Sprint(i))
+				require.NoError(t, err)
+			}
+			errs := make(chan error)
+			for i, txn := range txns {
+				go func() {
+					_, err := txn.Acquire(ctx, fmt.Sprint((i+1)%len(txns)))
+					errs <- errors.Join(txn.Release(), err)
+				}()
+			}
+			victims := 0
+			for range txns {
+				if err := <-errs; err != nil {
+					var circle *node.DeadlockError
+					require.ErrorAs(t, err, &circle)
+					require.Len(t, circle.Circle, len(txns))
+					victims++
+				}
+			}
+			require.Equal(t, 1, victims)
+			for _, n := range nodes { // no lock is left held, nor a withdrawn request in the way
+				for i := range nodes {
+					h, err := n.Mutex(fmt.Sprint(i)).Acquire(ctx)
+					require.NoError(t, err)
+					require.NoError(t, h.Release())
+				}
+			}
+		})
+	}
+}
