@@ -16,8 +16,8 @@ func TestRun(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "plot.svg")
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"--servers=false", "--rounds", "1", "--time", "2ms", "--plot", plot}, &out, io.Discard))
-	for _, t1 := range targets {
-		require.Contains(t, out.String(), "| "+t1.figure+" | "+t1.system+" | "+t1.String()+" |")
+	for _, target := range targets {
+		require.Contains(t, out.String(), "| "+target.figure+" | "+target.system+" | "+target.String()+" |")
 	}
 	for _, c := range cells() {
 		require.Contains(t, out.String(), c.system)

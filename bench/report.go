@@ -133,7 +133,7 @@ func sorted(bySystem map[string][]float64) []string {
 	return list
 }
 
-// draw plots the time of an Acquire and of a hand-off for each system, on a
+// drawPlot plots the time of an Acquire and of a hand-off for each system, on a
 // logarithmic scale. The file's name says the format.
 func drawPlot(r results, file string) error {
 	p := plot.New()
@@ -173,7 +173,9 @@ func drawPlot(r results, file string) error {
 		p.Add(scatter)
 		p.Legend.Add(series.figure, scatter)
 	}
-	p.Legend.Top = true
+	p.Legend.Left, p.Legend.XOffs = true, 12
 	p.NominalY(systems...)
+	p.Y.Tick.Label.Font.Size = 10
+	p.X.Min, p.X.Max = p.X.Min/1.3, p.X.Max*1.3
 	return p.Save(24*vg.Centimeter, 14*vg.Centimeter, file)
 }
