@@ -11,7 +11,7 @@
 // be for many. They are what the paper says, assumptions included: waits that
 // are never withdrawn, channels that keep the order, and a memory at each node.
 // A Chase knows locks: who waits, waits for one, which has one holder. For that
-// it needs no memory and no order, costs a message an edge instead of a flood,
+// it needs no memory and no order, is one message at a time instead of a flood,
 // names one victim, and is right where waits are withdrawn and locks released at
 // any time.
 //
