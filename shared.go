@@ -12,7 +12,7 @@ import "slices"
 type Shared struct {
 	group *group
 	out   []Message
-	spare []any
+	spare []any // see Site.Lay
 }
 
 // A group is what does not change; clones share it.
@@ -21,11 +21,11 @@ type group struct {
 	place   int      // of self in members
 	members []NodeID // ascending
 	peers   []NodeID // the same without self
-	common  any
+	common  any // see Site.Common
 }
 
-// keepSpare is how many spare parts a Shared keeps. Two or three are needed
-// where no machine keeps one for itself.
+// keepSpare is how many spare parts a Shared keeps: enough for as many locks of
+// one Shared at a time to come and go without garbage.
 const keepSpare = 8
 
 // groupOf returns the group that a Start describes. The first machine of a
@@ -56,26 +56,40 @@ func (s *Shared) groupOf(start Start) (*group, error) {
 	}, nil
 }
 
-// Common returns what the algorithm derives from the group and never changes. It
-// is made for the first machine of a [Shared]; clones have it too.
-func (s *Site) Common(first func(*Site) any) any {
+// Common returns what the algorithm derives from the members, such as a quorum,
+// and never changes. It is derived for the first machine of a [Shared], and the
+// others and all clones have the same; after that derive may be nil.
+func (s *Site) Common(derive func() any) any {
 	g := s.shared.group
 	if g.common == nil {
-		g.common = first(s)
+		g.common = derive()
 	}
 	return g.common
 }
 
-// Lay keeps a part that this machine does not need at present: a pointer, whose
-// contents no longer matter once the next input begins. See [Take].
+// Lay lays aside what this machine does not need at present, for [Site.Take]. It
+// is a pointer; a message that the present input sends may still refer to what
+// is in it.
 func (s *Site) Lay(part any) {
 	if len(s.shared.spare) < keepSpare {
 		s.shared.spare = append(s.shared.spare, part)
 	}
 }
 
-// Take returns a part of that type that some machine of the same [Shared] laid
-// aside, with what was in it then, or nil if there is none.
+// Take returns what some machine of the same [Shared] laid aside, as it was then,
+// or nil if there is nothing.
+func (s *Site) Take() any {
+	last := len(s.shared.spare) - 1
+	if last < 0 {
+		return nil
+	}
+	part := s.shared.spare[last]
+	s.shared.spare[last] = nil
+	s.shared.spare = s.shared.spare[:last]
+	return part
+}
+
+// Take is Site.Take for the packages that are not yet moved.
 func Take[T any](s *Site) *T {
 	spare := s.shared.spare
 	last := len(spare) - 1

@@ -84,7 +84,7 @@ func newCommon(s *dmutex.Site) any {
 	return &common{requests: requests{make([]uint64, n)}, answers: answers{make([]bool, n)}}
 }
 
-func (m *Machine) common() *common { return m.site.Common(newCommon).(*common) }
+func (m *Machine) common() *common { return m.site.Common(func() any { return newCommon(&m.site) }).(*common) }
 
 // wakeQueue gives the machine a queue to write to, if it has the blank.
 func (m *Machine) wakeQueue() {

@@ -91,7 +91,7 @@ func newMachine(s dmutex.Start, quorum func(members []dmutex.NodeID, site dmutex
 		return nil, err
 	}
 	m := &Machine{site: site, arbiter: &nobodyWaits}
-	m.requester = site.Common(func(*dmutex.Site) any {
+	m.requester = site.Common(func() any {
 		asked := slices.Compact(slices.Sorted(slices.Values(quorum(site.Members(), s.Self))))
 		return &requester{asked, make([]ballot, len(asked))}
 	}).(*requester)

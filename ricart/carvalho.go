@@ -1,7 +1,6 @@
 package ricart
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex"
@@ -50,18 +49,18 @@ func (m *carvalho) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
-	for j := range m.kept {
+	m.wake()
+	defer m.rest()
+	for j := range m.site.Peers() {
 		if !m.kept[j] {
 			m.ask(j)
 		}
 	}
 	m.tryEnter()
-	m.rest()
 	return m.site.Out(), nil
 }
 
 func (m *carvalho) ask(j int) {
-	m.wake()
 	m.awaiting[j] = true
 	m.missing++
 	m.site.Send(dmutex.Request, m.site.Peers()[j], m.site.Stamp().Clock)
@@ -74,6 +73,8 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.wake()
+	defer m.rest()
 	kept := m.kept[j]
 	switch {
 	case msg.Kind == dmutex.Request:
@@ -84,14 +85,10 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err := m.hear(j, msg); err != nil {
 		return nil, err
 	}
-	if kept != m.kept[j] {
-		m.wake()
-		m.kept[j] = kept
-	}
+	m.kept[j] = kept
 	if msg.Kind == dmutex.Request && m.site.Pending() && !m.awaiting[j] && m.deferred[j] == 0 {
 		m.ask(j)
 	}
-	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -99,14 +96,23 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 // that has none may forget an idle lock.
 func (m *carvalho) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, idle := m.Machine.Forget()
-	return clock, fence, idle && !slices.Contains(m.kept, true)
+	return clock, fence, idle && !m.hasAny()
+}
+
+func (m *carvalho) hasAny() bool {
+	for j := range m.site.Peers() {
+		if m.has(j) {
+			return true
+		}
+	}
+	return false
 }
 
 // Keeps implements [dmutex.Keeper]: an idle node must not forget the permissions
 // that it has.
 func (m *carvalho) Keeps() bool {
 	_, _, idle := m.Machine.Forget()
-	return idle && slices.Contains(m.kept, true)
+	return idle && m.hasAny()
 }
 
 // AppendText appends the canonical state: machines of equal text behave alike
@@ -114,7 +120,7 @@ func (m *carvalho) Keeps() bool {
 func (m *carvalho) AppendText(b []byte) ([]byte, error) {
 	b, err := m.Machine.AppendText(append(b, "carvalho "...))
 	for j, peer := range m.site.Peers() {
-		if m.kept[j] {
+		if m.has(j) {
 			b = append(b, " kept "...)
 			b = strconv.AppendUint(b, uint64(peer), 10)
 		}

@@ -44,7 +44,7 @@ func anyReply(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 func forgetRest(handle handler) handler {
 	return func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 		out, err := handle(m, msg)
-		if m.site.Phase() == dmutex.Held {
+		if m.site.Phase() == dmutex.Held && m.round != nil {
 			clear(m.awaiting)
 		}
 		return out, err
@@ -155,6 +155,7 @@ func TestMutants(t *testing.T) {
 		{
 			name: "deferred-forgotten",
 			mutant: mutant{Release: func(m *Machine) ([]dmutex.Message, error) {
+				m.wake()
 				clear(m.deferred)
 				return m.Release()
 			}},

@@ -45,68 +45,17 @@ import (
 // Machine is one lock at one node. It implements [dmutex.Machine],
 // [dmutex.Forgetter] and [dmutex.Waiter].
 type Machine struct {
-	site dmutex.Site
-	*replies
+	site   dmutex.Site
+	*round      // nil at rest: we await no REPLY and owe none, see rest.go
+	all    bool // at rest, every peer's permission is ours; see [Carvalho]
 }
 
-// replies are those that are due, to us and from us. A machine that owes and
-// awaits none has one of its blanks for it, which is not written.
-type replies struct {
-	blank    bool
+// A round goes from our REQUEST to the last REPLY that we owe.
+type round struct {
 	awaiting []bool   // by peer: its REPLY is still missing
 	missing  int      // how many are
 	deferred []uint64 // by peer: the time of its REQUEST that we shall answer when we leave; 0 if none
 	kept     []bool   // by peer: its permission is ours, and we do not owe it a REPLY; see [Carvalho]
-}
-
-func newReplies(n int) *replies {
-	return &replies{awaiting: make([]bool, n), deferred: make([]uint64, n), kept: make([]bool, n)}
-}
-
-// blanks are the replies of all machines at rest, with no permission kept and
-// with all.
-type blanks struct{ none, all *replies }
-
-func newBlanks(s *dmutex.Site) any {
-	n := len(s.Peers())
-	b := &blanks{newReplies(n), newReplies(n)}
-	b.none.blank, b.all.blank = true, true
-	for j := range n {
-		b.all.kept[j] = true
-	}
-	return b
-}
-
-func (m *Machine) blanks() *blanks { return m.site.Common(newBlanks).(*blanks) }
-
-// wake gives the machine replies to write to, if it has a blank.
-func (m *Machine) wake() {
-	if !m.blank {
-		return
-	}
-	r := dmutex.Take[replies](&m.site)
-	if r == nil {
-		r = newReplies(len(m.kept))
-	}
-	copy(r.kept, m.kept)
-	m.replies = r
-}
-
-// rest lays the replies aside if they say no more than a blank does.
-func (m *Machine) rest() {
-	if m.blank || m.missing > 0 || slices.ContainsFunc(m.deferred, func(t uint64) bool { return t != 0 }) {
-		return
-	}
-	r := m.replies
-	switch {
-	case !slices.Contains(m.kept, true):
-		m.replies = m.blanks().none
-	case !slices.Contains(m.kept, false):
-		m.replies = m.blanks().all
-	default:
-		return
-	}
-	m.site.Lay(r)
 }
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
@@ -116,9 +65,7 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{site: site}
-	m.replies = m.blanks().none
-	return m, nil
+	return &Machine{site: site}, nil
 }
 
 // Request implements [dmutex.Machine].
@@ -128,13 +75,13 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 		return nil, err
 	}
 	m.wake()
+	defer m.rest()
 	for j, peer := range m.site.Peers() {
 		m.awaiting[j] = true
 		m.site.Send(dmutex.Request, peer, m.site.Stamp().Clock)
 	}
 	m.missing = len(m.awaiting)
 	m.tryEnter()
-	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -148,8 +95,9 @@ func (m *Machine) Release() ([]dmutex.Message, error) {
 	if err := m.site.Release(); err != nil {
 		return nil, err
 	}
+	m.wake()
+	defer m.rest()
 	m.leave()
-	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -159,9 +107,9 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = m.hear(j, msg)
-	m.rest()
-	if err != nil {
+	m.wake()
+	defer m.rest()
+	if err := m.hear(j, msg); err != nil {
 		return nil, err
 	}
 	return m.site.Out(), nil
@@ -186,7 +134,6 @@ func (m *Machine) hear(j int, msg dmutex.Message) error {
 func (m *Machine) request(j int, msg dmutex.Message) {
 	m.site.Witness(msg.Attempt, msg.Fence)
 	if m.goesFirst(dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
-		m.wake()
 		m.deferred[j] = max(m.deferred[j], msg.Attempt)
 		return
 	}
@@ -229,8 +176,11 @@ func (m *Machine) leave() {
 // WaitsFor implements [dmutex.Waiter]: those whose REPLY is missing. One that
 // is in the critical section has not sent it.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.site.Phase() != dmutex.Waiting {
+		return b
+	}
 	for j, peer := range m.site.Peers() {
-		if m.awaiting[j] && m.site.Phase() == dmutex.Waiting {
+		if m.awaiting[j] {
 			b = append(b, peer)
 		}
 	}
@@ -253,6 +203,9 @@ func (m *Machine) Forget() (clock, fence uint64, ok bool) { return m.site.Forget
 // for ever. The error is always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b, err := m.site.AppendText(append(b, "ricart "...))
+	if m.round == nil {
+		return b, err
+	}
 	for j, peer := range m.site.Peers() {
 		if m.awaiting[j] {
 			b = append(b, " awaiting "...)
@@ -269,9 +222,10 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 
 // Clone returns an independent copy.
 func (m *Machine) Clone() dmutex.Machine {
-	c := &Machine{m.site.Clone(), m.replies}
-	if !m.blank {
-		c.replies = &replies{false, slices.Clone(m.awaiting), m.missing, slices.Clone(m.deferred), slices.Clone(m.kept)}
+	c := *m
+	c.site = m.site.Clone()
+	if r := m.round; r != nil {
+		c.round = &round{slices.Clone(r.awaiting), r.missing, slices.Clone(r.deferred), slices.Clone(r.kept)}
 	}
-	return c
+	return &c
 }

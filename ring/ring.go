@@ -72,7 +72,7 @@ func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
 		return seat{}, dmutex.Misuse("the order of the ring must name each of Start.Members once")
 	}
 	t := seat{site: site}
-	t.place = site.Common(func(*dmutex.Site) any {
+	t.place = site.Common(func() any {
 		n, i := len(order), slices.Index(order, s.Self)
 		return &place{order[(i+n-1)%n], order[(i+1)%n], i == 0, slices.Clone(order)}
 	}).(*place)

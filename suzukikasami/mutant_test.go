@@ -33,8 +33,9 @@ var eager = machinetest.Probe[*Machine]{
 // equal is eager with the paper's rule: a request is new if RN[j] = LN[j]+1.
 var equal = machinetest.Probe[*Machine]{
 	Before: func(m *Machine, msg *dmutex.Message) bool {
-		if j := m.place(msg.From); msg.Kind == dmutex.Request && m.token && msg.Attempt > m.served()[j]+1 {
-			m.wake()
+		m.wake()
+		defer m.rest()
+		if j := m.place(msg.From); msg.Kind == dmutex.Request && m.token != nil && msg.Attempt > m.ln[j]+1 {
 			m.rn[j] = m.ln[j]
 			return true
 		}
@@ -113,14 +114,15 @@ func TestKill(t *testing.T) {
 		{"LN not written on a free entry", "m.ln[me] = m.rn[me]\n\t\tm.site.Enter()", "m.site.Enter()", "TestExplore"},
 		{"older number overwrites", "max(m.rn[j], msg.Attempt)", "msg.Attempt", "TestExplore"},
 		{"token sent while in use", " && m.site.Phase() == dmutex.Idle", "", "TestExplore"},
-		{"token sent by any node", "if m.token && m.site.Phase()", "if m.site.Phase()", "TestExplore"},
-		{"token kept", "m.token, m.q = false", "m.token, m.q = true", "TestExplore"},
-		{"Q forgotten", "m.q = append(m.q, msg.Nodes...)", "", "TestExplore"},
+		{"token sent by any node", "m.token != nil && m.site.Phase()", "m.site.Phase()", "TestExplore"},
+		{"token kept", "m.site.Lay(m.token)\n\tm.token = nil", "", "TestExplore"},
+		{"Q kept", "append(m.q[:0], msg", "append(m.q, msg", "TestMachine"},
+		{"Q forgotten", "m.q = append(m.q[:0], msg.Nodes...)", "", "TestExplore"},
 		{"LN forgotten", "copy(m.ln, msg.Numbers)", "", "TestExplore"},
 		{"any token taken", " || msg.Attempt != m.rn[me]", "", "TestRefuses"},
 		{"token taken without need", "!m.site.Pending() || ", "", "TestExplore"},
 		{"search from the first member", "j := (m.site.Place() + i) % len(members)", "j := i - 1", "TestConversations"},
 		{"ghost keeps the token", "!m.site.Enter() {", "!m.site.Enter() && false {", "TestExplore"},
-		{"fence not heard", "m.site.Witness(0, msg.Fence)\n\tm.wake()", "m.wake()", "TestExplore"},
+		{"fence not heard", "m.site.Witness(0, msg.Fence)\n\tm.token", "m.token", "TestExplore"},
 	})
 }

@@ -64,61 +64,16 @@ import (
 // Machine is one lock at one node. It implements [dmutex.Machine],
 // [dmutex.Keeper] and [dmutex.Waiter].
 type Machine struct {
-	site dmutex.Site
-	rn   []uint64 // RN, by member
-	*privilege
+	site   dmutex.Site
+	rn     []uint64 // RN, by member
+	*token          // nil if it is elsewhere
 }
 
-// A privilege is the token, or room for it. Between two inputs a machine has one
-// of its own only if the token is here and has something to tell; else it has
-// elsewhere or quiet for it, which are not written.
-type privilege struct {
-	token bool
-	ln    []uint64        // LN, by member
-	q     []dmutex.NodeID // Q; empty if the token is elsewhere
-}
-
-var (
-	elsewhere = privilege{}            // the token is not here
-	quiet     = privilege{token: true} // it is, Q is empty, and LN is what RN is
-)
-
-// wake gives the machine a privilege to write to.
-func (m *Machine) wake() {
-	was := m.privilege
-	if was != &elsewhere && was != &quiet {
-		return
-	}
-	if m.privilege = dmutex.Take[privilege](&m.site); m.privilege == nil {
-		n := len(m.rn)
-		m.privilege = &privilege{ln: make([]uint64, n), q: make([]dmutex.NodeID, 0, n)}
-	}
-	m.token = was.token
-	copy(m.ln, m.rn)
-}
-
-// rest lays the privilege aside if nothing would be lost.
-func (m *Machine) rest() {
-	p := m.privilege
-	switch {
-	case p == &elsewhere || p == &quiet:
-		return
-	case !m.token:
-		m.privilege = &elsewhere
-	case len(m.q) == 0 && slices.Equal(m.ln, m.rn):
-		m.privilege = &quiet
-	default:
-		return
-	}
-	m.site.Lay(p)
-}
-
-// served returns LN, if the token is here.
-func (m *Machine) served() []uint64 {
-	if m.privilege == &quiet {
-		return m.rn
-	}
-	return m.ln
+// A token is what the paper says. Of one that tells nothing a machine at rest has
+// only the name, see rest.go.
+type token struct {
+	ln []uint64        // LN, by member
+	q  []dmutex.NodeID // Q
 }
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
@@ -146,7 +101,7 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{site: site, rn: make([]uint64, len(s.Members)), privilege: &elsewhere}
+	m := &Machine{site: site, rn: make([]uint64, len(s.Members))}
 	m.rn[site.Place()] = site.Stamp().Clock
 	switch {
 	case s.Holder != dmutex.None:
@@ -155,7 +110,7 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 		first = site.Members()[0]
 	}
 	if first == s.Self {
-		m.privilege = &quiet
+		m.token = quiet
 	}
 	return m, nil
 }
@@ -175,20 +130,18 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
+	m.wake()
+	defer m.rest()
 	me := m.site.Place()
-	if m.token {
-		m.wake()
-	}
 	m.rn[me] = m.site.Stamp().Clock
-	if m.token {
+	if m.token != nil {
 		m.ln[me] = m.rn[me]
 		m.site.Enter()
-	} else {
-		for _, peer := range m.site.Peers() {
-			m.site.Send(dmutex.Request, peer, m.rn[me])
-		}
+		return nil, nil
 	}
-	m.rest()
+	for _, peer := range m.site.Peers() {
+		m.site.Send(dmutex.Request, peer, m.rn[me])
+	}
 	return m.site.Out(), nil
 }
 
@@ -203,8 +156,8 @@ func (m *Machine) Release() ([]dmutex.Message, error) {
 		return nil, err
 	}
 	m.wake()
+	defer m.rest()
 	m.handOn()
-	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -213,36 +166,28 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.site.Check(msg); err != nil {
 		return nil, err
 	}
-	err := m.hear(msg)
-	m.rest()
-	if err != nil {
-		return nil, err
-	}
-	return m.site.Out(), nil
-}
-
-func (m *Machine) hear(msg dmutex.Message) error {
+	m.wake()
+	defer m.rest()
 	switch msg.Kind {
 	case dmutex.Request:
 		m.request(msg)
 	case dmutex.Token:
-		return m.take(msg)
+		if err := m.take(msg); err != nil {
+			return nil, err
+		}
 	default:
-		return m.site.Refuse(msg, "Suzuki-Kasami has no such message")
+		return nil, m.site.Refuse(msg, "Suzuki-Kasami has no such message")
 	}
-	return nil
+	return m.site.Out(), nil
 }
 
 // request notes a peer's REQUEST. An idle token goes to it at once, unless it
 // is outdated.
 func (m *Machine) request(msg dmutex.Message) {
 	m.site.Witness(0, msg.Fence)
-	if m.token {
-		m.wake()
-	}
 	j := m.place(msg.From)
 	m.rn[j] = max(m.rn[j], msg.Attempt)
-	if m.token && m.site.Phase() == dmutex.Idle && m.rn[j] > m.ln[j] {
+	if m.token != nil && m.site.Phase() == dmutex.Idle && m.rn[j] > m.ln[j] {
 		m.handOn()
 	}
 }
@@ -269,10 +214,9 @@ func (m *Machine) take(msg dmutex.Message) error {
 		}
 	}
 	m.site.Witness(0, msg.Fence)
-	m.wake()
-	m.token = true
+	m.token = m.room()
 	copy(m.ln, msg.Numbers)
-	m.q = append(m.q, msg.Nodes...)
+	m.q = append(m.q[:0], msg.Nodes...)
 	if !m.site.Enter() {
 		m.handOn()
 	}
@@ -296,7 +240,8 @@ func (m *Machine) handOn() {
 	m.q = slices.Delete(m.q, 0, 1)
 	token := m.site.Send(dmutex.Token, head, m.ln[m.place(head)])
 	token.Numbers, token.Nodes = m.ln, m.q
-	m.token, m.q = false, m.q[:0]
+	m.site.Lay(m.token)
+	m.token = nil
 }
 
 // WaitsFor implements [dmutex.Waiter]: all peers, for nobody but its holder knows
@@ -335,7 +280,7 @@ func (m *Machine) Keeps() bool {
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b, err := m.site.AppendText(append(b, "suzukikasami "...))
 	b = appendNumbers(b, " rn=", m.rn)
-	if m.token {
+	if m.token != nil {
 		b = appendNumbers(b, " token ln=", m.served())
 		b = appendNumbers(b, " q=", m.q)
 	}
@@ -359,8 +304,6 @@ func (m *Machine) Clone() dmutex.Machine {
 	c := *m
 	c.site = m.site.Clone()
 	c.rn = slices.Clone(m.rn)
-	if m.privilege != &elsewhere && m.privilege != &quiet {
-		c.privilege = &privilege{m.token, slices.Clone(m.ln), append(make([]dmutex.NodeID, 0, cap(m.q)), m.q...)}
-	}
+	c.token = m.token.clone()
 	return &c
 }
