@@ -40,8 +40,8 @@
 // Many a REPLY may be omitted, see [OmitReplies]; then an entry costs 2(N-1) to
 // 3(N-1).
 //
-// Departures from the paper: the queue has one place a node, which is all that
-// is ever used; messages carry the highest fence known; a cancelled request runs
+// Departures from the paper: our own request is not in our queue, but is held
+// against it; messages carry the highest fence known; a cancelled request runs
 // its course as [dmutex.Site] tells.
 package lamport
 
@@ -55,80 +55,25 @@ import (
 // Machine is one lock at one node. It implements [dmutex.Machine],
 // [dmutex.Forgetter] and [dmutex.Waiter].
 type Machine struct {
-	site dmutex.Site
-	*requests
-	*answers
+	site     dmutex.Site
+	queue    []dmutex.Stamp // the requests of the others in their order, at most one a node; ours is the site's
+	*answers                // nil at rest: no request of ours is pending, see rest.go
 }
 
-// requests are the queue. A machine whose queue is empty has the blank for it,
-// which is not written.
-type requests struct {
-	queue []uint64 // by peer: the time of its request, 0 if none; ours is the site's
-}
-
-// answers are what L1 goes by. A machine without a pending request has the blank
-// for it, which is not written.
+// The answers to our pending request.
 type answers struct {
-	later []bool // by peer: it has sent something later than our pending request (L1)
-}
-
-// common is what the machines of all locks share.
-type common struct {
-	requests requests
-	answers  answers
-	omit     bool // see OmitReplies
-}
-
-func newCommon(s *dmutex.Site) any {
-	n := len(s.Peers())
-	return &common{requests: requests{make([]uint64, n)}, answers: answers{make([]bool, n)}}
-}
-
-func (m *Machine) common() *common { return m.site.Common(func() any { return newCommon(&m.site) }).(*common) }
-
-// wakeQueue gives the machine a queue to write to, if it has the blank.
-func (m *Machine) wakeQueue() {
-	if m.requests != &m.common().requests {
-		return
-	}
-	if m.requests = dmutex.Take[requests](&m.site); m.requests == nil {
-		m.requests = &requests{make([]uint64, len(m.site.Peers()))}
-	}
-}
-
-// wakeLater gives the machine answers to count, if it has the blank, and counts
-// none of them.
-func (m *Machine) wakeLater() {
-	if m.answers == &m.common().answers {
-		if m.answers = dmutex.Take[answers](&m.site); m.answers == nil {
-			m.answers = &answers{make([]bool, len(m.site.Peers()))}
-		}
-	}
-	clear(m.later)
-}
-
-// layQueue lays an empty queue aside.
-func (m *Machine) layQueue() {
-	if c := m.common(); m.requests != &c.requests && !m.queued() {
-		m.site.Lay(m.requests)
-		m.requests = &c.requests
-	}
-}
-
-// layLater lays aside what was counted for a request that is granted.
-func (m *Machine) layLater() {
-	m.site.Lay(m.answers)
-	m.answers = &m.common().answers
-}
-
-// queued reports whether a peer's request is in the queue.
-func (m *Machine) queued() bool {
-	return slices.ContainsFunc(m.queue, func(t uint64) bool { return t != 0 })
+	later []bool // by peer: it has sent something later than our request (L1)
 }
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
 // holds. It has the shape of [dmutex.Algorithm].
-func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, false) }
+func New(s dmutex.Start) (dmutex.Machine, error) {
+	m, err := newMachine(s)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
 
 // OmitReplies is the algorithm without the replies that tell nothing new: a
 // node answers no REQUEST while it has a request of its own, pending (withdrawn
@@ -152,19 +97,22 @@ func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, false) }
 // later one. Then only requests that cross save anything: nothing if everybody
 // always requests, for who asks anew has heard of all other requests, and goes
 // after them.
-func OmitReplies(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, true) }
+func OmitReplies(s dmutex.Start) (dmutex.Machine, error) {
+	m, err := newMachine(s)
+	if err != nil {
+		return nil, err
+	}
+	return &omitting{*m}, nil
+}
 
-func newMachine(s dmutex.Start, omit bool) (dmutex.Machine, error) {
+func newMachine(s dmutex.Start) (*Machine, error) {
 	site, err := dmutex.NewSite(s)
 	if err != nil {
 		return nil, err
 	}
 	m := &Machine{site: site}
-	c := m.common()
-	m.requests, m.answers, c.omit = &c.requests, &c.answers, omit
-	if j, peer := slices.BinarySearch(site.Peers(), s.Holder); peer {
-		m.wakeQueue()
-		m.queue[j] = dmutex.Carried
+	if s.Holder != dmutex.None && s.Holder != s.Self {
+		m.queue = []dmutex.Stamp{{Clock: dmutex.Carried, Node: s.Holder}}
 	}
 	return m, nil
 }
@@ -175,7 +123,9 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
-	m.wakeLater()
+	m.wake()
+	defer m.rest()
+	clear(m.later)
 	m.broadcast(dmutex.Request, m.site.Stamp())
 	m.tryEnter()
 	return m.site.Out(), nil
@@ -202,28 +152,29 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if why := m.impossible(j, msg); why != "" {
+	if why := m.impossible(msg); why != "" {
 		return nil, m.site.Refuse(msg, why)
 	}
+	defer m.rest()
 	m.witness(j, msg)
 	switch msg.Kind {
 	case dmutex.Request:
-		m.request(j, msg)
+		m.request(msg)
 	case dmutex.Release:
-		m.release(j, msg)
+		m.release(msg)
 	}
 	m.tryEnter()
 	return m.site.Out(), nil
 }
 
 // impossible says why no correct peer sends msg, and "" if one may.
-func (m *Machine) impossible(j int, msg dmutex.Message) string {
+func (m *Machine) impossible(msg dmutex.Message) string {
 	switch msg.Kind {
 	case dmutex.Request:
-		switch {
+		switch waits := m.waiting(msg.From); {
 		case msg.Clock != msg.Attempt:
 			return "a request is sent at the time that it is stamped with"
-		case m.queue[j] != 0 && m.queue[j] < msg.Attempt:
+		case waits != 0 && waits < msg.Attempt:
 			return "the sender's last request is still in the queue"
 		}
 	case dmutex.Reply, dmutex.Release:
@@ -249,25 +200,31 @@ func (m *Machine) witness(j int, msg dmutex.Message) {
 	}
 }
 
-// request queues a peer's REQUEST and answers it, unless [OmitReplies] has it
-// that our own answers.
-func (m *Machine) request(j int, msg dmutex.Message) {
-	if msg.Attempt <= m.queue[j] {
+// waiting returns the number of a node's request in the queue, 0 if none.
+func (m *Machine) waiting(node dmutex.NodeID) uint64 {
+	for _, r := range m.queue {
+		if r.Node == node {
+			return r.Clock
+		}
+	}
+	return 0
+}
+
+// request queues a peer's REQUEST and answers it.
+func (m *Machine) request(msg dmutex.Message) {
+	if msg.Attempt <= m.waiting(msg.From) {
 		return // repeated
 	}
-	m.wakeQueue()
-	m.queue[j] = msg.Attempt
-	if m.common().omit && m.site.Stamp().Clock != 0 {
-		return // our own REQUEST is later, or our RELEASE will be
-	}
+	r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
+	at, _ := slices.BinarySearchFunc(m.queue, r, dmutex.Stamp.Compare)
+	m.queue = slices.Insert(m.queue, at, r)
 	m.send(dmutex.Reply, msg.From, msg.Attempt)
 }
 
 // release takes a peer's request out of the queue.
-func (m *Machine) release(j int, msg dmutex.Message) {
-	if m.queue[j] == msg.Attempt {
-		m.queue[j] = 0
-		m.layQueue()
+func (m *Machine) release(msg dmutex.Message) {
+	if i := slices.Index(m.queue, dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}); i >= 0 {
+		m.queue = slices.Delete(m.queue, i, i+1)
 	}
 }
 
@@ -275,29 +232,14 @@ func (m *Machine) release(j int, msg dmutex.Message) {
 // section is empty.
 func (m *Machine) tryEnter() {
 	mine := m.site.Stamp()
-	if !m.site.Pending() || !m.first(mine) {
-		return
-	}
-	m.layLater()
-	if !m.site.Enter() {
+	if m.site.Pending() && m.first(mine) && !m.site.Enter() {
 		m.leave(mine)
 	}
 }
 
 // first reports whether L1 and L2 hold for our request.
 func (m *Machine) first(mine dmutex.Stamp) bool {
-	for j := range m.queue {
-		if m.behind(j, mine) {
-			return false
-		}
-	}
-	return true
-}
-
-// behind reports whether L1 or L2 does not hold with a peer.
-func (m *Machine) behind(j int, mine dmutex.Stamp) bool {
-	theirs := dmutex.Stamp{Clock: m.queue[j], Node: m.site.Peers()[j]}
-	return !m.later[j] || theirs.Clock != 0 && theirs.Less(mine)
+	return !slices.Contains(m.later, false) && (len(m.queue) == 0 || mine.Less(m.queue[0]))
 }
 
 // leave tells all others that our request is over.
@@ -320,8 +262,12 @@ func (m *Machine) send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) {
 // WaitsFor implements [dmutex.Waiter]: those of whom nothing later has come, and
 // those ahead in the queue. Whoever is in the critical section is one of these.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.site.Phase() != dmutex.Waiting {
+		return b
+	}
 	for j, peer := range m.site.Peers() {
-		if m.site.Phase() == dmutex.Waiting && m.behind(j, m.site.Stamp()) {
+		theirs := dmutex.Stamp{Clock: m.waiting(peer), Node: peer}
+		if !m.later[j] || theirs.Clock != 0 && theirs.Less(m.site.Stamp()) {
 			b = append(b, peer)
 		}
 	}
@@ -341,23 +287,26 @@ func (m *Machine) Fence() uint64 { return m.site.Fence() }
 // not later than it.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, ok = m.site.Forget()
-	return clock, fence, ok && !m.queued()
+	return clock, fence, ok && len(m.queue) == 0
 }
 
 // AppendText appends the canonical state: machines of equal text behave alike
 // for ever. The error is always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b, err := m.site.AppendText(append(b, "lamport "...))
-	for j, peer := range m.site.Peers() {
-		if t := m.queue[j]; t != 0 {
+	for _, peer := range m.site.Peers() {
+		if t := m.waiting(peer); t != 0 {
 			b = append(b, " queued "...)
 			b = strconv.AppendUint(b, uint64(peer), 10)
 			b = append(b, '@')
 			b = strconv.AppendUint(b, t, 10)
 		}
 	}
+	if !m.site.Pending() {
+		return b, err
+	}
 	for j, peer := range m.site.Peers() {
-		if m.later[j] && m.site.Pending() {
+		if m.later[j] {
 			b = append(b, " later "...)
 			b = strconv.AppendUint(b, uint64(peer), 10)
 		}
@@ -367,13 +316,30 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 
 // Clone returns an independent copy.
 func (m *Machine) Clone() dmutex.Machine {
-	c := &Machine{m.site.Clone(), m.requests, m.answers}
-	blank := m.common()
-	if m.requests != &blank.requests {
-		c.requests = &requests{slices.Clone(m.queue)}
-	}
-	if m.answers != &blank.answers {
+	c := *m
+	c.site = m.site.Clone()
+	c.queue = slices.Clone(m.queue)
+	if m.answers != nil {
 		c.answers = &answers{slices.Clone(m.later)}
 	}
-	return c
+	return &c
+}
+
+// omitting is a Machine that omits replies, see [OmitReplies].
+type omitting struct{ Machine }
+
+// Handle implements [dmutex.Machine]. The plain machine does its part, and of
+// what it sends the REPLY is omitted if we have a request of our own.
+func (m *omitting) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	ours := m.site.Stamp().Clock != 0
+	out, err := m.Machine.Handle(msg)
+	if ours { // our own REQUEST is later, or our RELEASE will be
+		out = slices.DeleteFunc(out, func(o dmutex.Message) bool { return o.Kind == dmutex.Reply })
+	}
+	return out, err
+}
+
+// Clone returns an independent copy.
+func (m *omitting) Clone() dmutex.Machine {
+	return &omitting{*m.Machine.Clone().(*Machine)}
 }

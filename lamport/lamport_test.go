@@ -100,13 +100,14 @@ func TestPaperCount(t *testing.T) {
 //
 // LESSONS L51.
 func TestPaperOrder(t *testing.T) {
-	stamps := machinetest.Probe[*Machine]{Fence: func(m *Machine) uint64 {
-		return m.site.Stamp().Clock<<8 | uint64(m.site.Self())
-	}}
-	for _, algorithm := range []dmutex.Algorithm{New, OmitReplies} {
+	stamp := func(m *Machine) uint64 { return m.site.Stamp().Clock<<8 | uint64(m.site.Self()) }
+	for _, algorithm := range []dmutex.Algorithm{
+		machinetest.Probe[*Machine]{Fence: stamp}.Of(New),
+		machinetest.Probe[*omitting]{Fence: func(m *omitting) uint64 { return stamp(&m.Machine) }}.Of(OmitReplies),
+	} {
 		for _, requests := range [][]int{{3, 3}, {1, 1, 1}} {
 			r, err := dmutextest.Explore(dmutextest.Config{
-				Algorithm: stamps.Of(algorithm),
+				Algorithm: algorithm,
 				Members:   dmutextest.Nodes(len(requests)),
 				Requests:  requests,
 			})
@@ -213,6 +214,6 @@ func TestRepeated(t *testing.T) {
 		out, err := m.Handle(dmutex.Message{Kind: tt.kind, From: 2, To: 1, Attempt: tt.attempt, Clock: tt.clock})
 		require.NoError(t, err)
 		require.Len(t, out, tt.answers, tt)
-		require.Equal(t, tt.queued, m.queue[0], tt)
+		require.Equal(t, tt.queued, m.waiting(2), tt)
 	}
 }

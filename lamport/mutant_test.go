@@ -91,13 +91,13 @@ func TestMutants(t *testing.T) {
 		{"no-l2", probe{
 			Before: func(m *Machine, msg *dmutex.Message) bool {
 				if m.site.Pending() {
-					clear(m.queue)
+					m.queue = nil
 				}
 				return false
 			},
 			After: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				if m.site.Pending() {
-					clear(m.queue)
+					m.queue = nil
 					m.tryEnter()
 				}
 				return out, nil
@@ -124,17 +124,18 @@ func TestKill(t *testing.T) {
 		{"what came before counts", "clear(m.later)", "", "TestMachine"},
 		{"L1 for anything", "m.site.Stamp().Less(dmutex.Stamp{Clock: msg.Clock, Node: msg.From})", "msg.Clock > 0", "TestExplore"},
 		{"L1 by time only", "m.site.Stamp().Less(dmutex.Stamp{Clock: msg.Clock, Node: msg.From})", "m.site.Stamp().Clock < msg.Clock", "TestExplore"},
-		{"no L1", "!m.later[j] || ", "", "TestExplore"},
-		{"no L2", "theirs.Clock != 0 && theirs.Less(mine)", "false && theirs.Less(mine)", "TestExplore"},
-		{"L2 reversed", "theirs.Less(mine)\n}", "mine.Less(theirs)\n}", "TestExplore"},
-		{"omits all", "m.common().omit && m.site.Stamp().Clock != 0", "m.common().omit", "TestExplore"},
-		{"omits nothing", "m.common().omit && m.site.Stamp().Clock != 0", "false", "TestExplore"},
-		{"answers while held", "m.common().omit && m.site.Stamp().Clock != 0", "m.common().omit && m.site.Pending()", "TestExplore"},
-		{"release not heard", "m.queue[j] = 0", "", "TestExplore"},
-		{"any release", "m.queue[j] == msg.Attempt", "true", "TestRepeated"},
-		{"repeated request", "msg.Attempt <= m.queue[j]", "false", "TestRepeated"},
-		{"holder not queued", "m.queue[j] = dmutex.Carried", "m.queue[j] = 0", "TestExplore"},
-		{"ghost does not leave", "!m.site.Enter() {", "!m.site.Enter() && false {", "TestExplore"},
-		{"forgets others' requests", "ok && !m.queued()", "ok", "TestMachine"},
+		{"no L1", "!slices.Contains(m.later, false) && ", "", "TestExplore"},
+		{"no L2", " && (len(m.queue) == 0 || mine.Less(m.queue[0]))", "", "TestExplore"},
+		{"L2 reversed", "mine.Less(m.queue[0])", "m.queue[0].Less(mine)", "TestExplore"},
+		{"omits all", "ours := m.site.Stamp().Clock != 0", "ours := true", "TestExplore"},
+		{"omits nothing", "ours := m.site.Stamp().Clock != 0", "ours := false", "TestExplore"},
+		{"answers while held", "ours := m.site.Stamp().Clock != 0", "ours := m.site.Pending()", "TestExplore"},
+		{"release not heard", "case dmutex.Release:\n\t\tm.release(msg)", "", "TestExplore"},
+		{"the last is first", "slices.Insert(m.queue, at, r)", "slices.Insert(m.queue, at-at, r)", "TestExplore"},
+		{"any release", "slices.Index(m.queue, dmutex.Stamp{Clock: msg.Attempt, Node: msg.From})", "len(m.queue)-1", "TestRepeated"},
+		{"repeated request", "msg.Attempt <= m.waiting(msg.From)", "false", "TestRepeated"},
+		{"holder not queued", "m.queue = []dmutex.Stamp{{Clock: dmutex.Carried, Node: s.Holder}}", "", "TestExplore"},
+		{"ghost does not leave", "&& !m.site.Enter() {", "&& !m.site.Enter() && false {", "TestExplore"},
+		{"forgets others' requests", "ok && len(m.queue) == 0", "ok", "TestMachine"},
 	})
 }
