@@ -106,63 +106,19 @@ import (
 // Machine is one lock at one node. It implements [dmutex.Machine],
 // [dmutex.Forgetter], [dmutex.Waiter] and [dmutex.Lender].
 type Machine struct {
-	site dmutex.Site
-
-	*requester              // one half
-	vote       dmutex.Stamp // the request that has our vote; zero if none
-	*arbiter                // the other half
+	site     dmutex.Site
+	vote     dmutex.Stamp // the request that has our vote; zero if none
+	*contest              // nil at rest: we have no pending request, and none waits for our vote; see rest.go
 }
 
-// A requester asks a quorum. A machine without a pending request has the blank
-// for it, which is not written.
-type requester struct {
-	quorum  []dmutex.NodeID // whom we ask, ascending; all share it
-	ballots []ballot        // what each of them has said to our pending request
-}
+// A contest is what is said about requests that are not granted yet.
+type contest struct {
+	// The requester's half.
+	ballots []ballot // what each of our quorum has said to our pending request
 
-// An arbiter has requests that wait for its vote. A machine where none does has
-// the blank for it, which is not written.
-type arbiter struct {
+	// The arbiter's half.
 	asked bool    // INQUIRE was sent for this vote
 	queue []entry // the requests that wait for the vote in their order, at most one a node
-}
-
-var nobodyWaits arbiter
-
-// blank returns the requester of all machines without a pending request.
-func (m *Machine) blank() *requester { return m.site.Common(nil).(*requester) }
-
-// wakeRequester gives the machine ballots to write to, if it has the blank.
-func (m *Machine) wakeRequester() {
-	blank := m.blank()
-	if m.requester != blank {
-		return
-	}
-	if m.requester = dmutex.Take[requester](&m.site); m.requester == nil {
-		m.requester = &requester{blank.quorum, make([]ballot, len(blank.quorum))}
-	}
-}
-
-// wakeArbiter gives the machine a queue to write to, if it has the blank.
-func (m *Machine) wakeArbiter() {
-	if m.arbiter != &nobodyWaits {
-		return
-	}
-	if m.arbiter = dmutex.Take[arbiter](&m.site); m.arbiter == nil {
-		m.arbiter = new(arbiter)
-	}
-}
-
-// rest lays aside the halves that say no more than the blanks do.
-func (m *Machine) rest() {
-	if blank := m.blank(); m.requester != blank && !m.site.Pending() {
-		m.site.Lay(m.requester)
-		m.requester = blank
-	}
-	if m.arbiter != &nobodyWaits && len(m.queue) == 0 && !m.asked {
-		m.site.Lay(m.arbiter)
-		m.arbiter = &nobodyWaits
-	}
 }
 
 // A ballot is what one arbiter has said to our pending request.
@@ -185,9 +141,9 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
-	m.wakeRequester()
+	m.wake()
+	defer m.rest()
 	m.sayAll(dmutex.Request, m.site.Stamp())
-	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -202,8 +158,9 @@ func (m *Machine) Release() ([]dmutex.Message, error) {
 	if err := m.site.Release(); err != nil {
 		return nil, err
 	}
+	m.wake()
+	defer m.rest()
 	m.sayAll(dmutex.Release, r)
-	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -212,12 +169,13 @@ func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.site.Check(msg); err != nil {
 		return nil, err
 	}
+	m.wake()
+	defer m.rest()
 	if why := m.impossible(msg); why != "" {
 		return nil, m.site.Refuse(msg, why)
 	}
 	m.site.Witness(max(msg.Attempt, msg.Clock), msg.Fence)
 	m.hear(msg.Kind, msg.From, about(msg))
-	m.rest()
 	return m.site.Out(), nil
 }
 
@@ -236,7 +194,7 @@ func about(msg dmutex.Message) dmutex.Stamp {
 func (m *Machine) impossible(msg dmutex.Message) string {
 	r := about(msg)
 	waits := m.waiting(msg.From)
-	_, arbiter := slices.BinarySearch(m.quorum, msg.From)
+	_, arbiter := slices.BinarySearch(m.quorum(), msg.From)
 	switch msg.Kind {
 	case dmutex.Request:
 		if waits != 0 && waits < r.Clock {
@@ -268,7 +226,7 @@ func (m *Machine) impossible(msg dmutex.Message) string {
 
 // sayAll sends a message about our request r to the quorum.
 func (m *Machine) sayAll(kind dmutex.Kind, r dmutex.Stamp) {
-	for _, k := range m.quorum {
+	for _, k := range m.quorum() {
 		m.say(kind, k, r)
 	}
 }
@@ -305,7 +263,7 @@ func (m *Machine) answer(kind dmutex.Kind, from dmutex.NodeID, r dmutex.Stamp) {
 	if !m.site.Pending() || r != m.site.Stamp() {
 		return
 	}
-	k, _ := slices.BinarySearch(m.quorum, from)
+	k, _ := slices.BinarySearch(m.quorum(), from)
 	b := &m.ballots[k]
 	switch kind {
 	case dmutex.Reply:
@@ -334,7 +292,7 @@ func (m *Machine) lost() bool {
 
 // giveWay gives back the votes that were asked back.
 func (m *Machine) giveWay() {
-	for k, arbiter := range m.quorum {
+	for k, arbiter := range m.quorum() {
 		if b := &m.ballots[k]; b.locked && b.inquired {
 			b.locked, b.inquired, b.yielded = false, false, true
 			m.say(dmutex.Yield, arbiter, m.site.Stamp())
@@ -387,10 +345,7 @@ func (m *Machine) yield(r dmutex.Stamp) {
 
 // next gives the vote to the first in the queue.
 func (m *Machine) next() {
-	m.vote = dmutex.Stamp{}
-	if m.asked {
-		m.asked = false
-	}
+	m.vote, m.asked = dmutex.Stamp{}, false
 	if len(m.queue) > 0 {
 		r := m.queue[0].request
 		m.queue = slices.Delete(m.queue, 0, 1)
@@ -427,7 +382,6 @@ func (m *Machine) inquire() {
 
 // insert queues r and returns its place.
 func (m *Machine) insert(r dmutex.Stamp, told bool) int {
-	m.wakeArbiter()
 	at, _ := slices.BinarySearchFunc(m.queue, r, func(e entry, r dmutex.Stamp) int {
 		return e.request.Compare(r)
 	})
@@ -448,8 +402,11 @@ func (m *Machine) waiting(node dmutex.NodeID) uint64 {
 // WaitsFor implements [dmutex.Waiter]: the arbiters whose vote is missing. One of
 // them, or this node itself, has voted for whoever is in the critical section.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	for k, arbiter := range m.quorum {
-		if !m.ballots[k].locked && arbiter != m.site.Self() && m.site.Phase() == dmutex.Waiting {
+	if m.site.Phase() != dmutex.Waiting {
+		return b
+	}
+	for k, arbiter := range m.quorum() {
+		if !m.ballots[k].locked && arbiter != m.site.Self() {
 			b = append(b, arbiter)
 		}
 	}
@@ -479,18 +436,22 @@ func (m *Machine) Forget() (clock, fence uint64, ok bool) {
 // for ever. The error is always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b, err := m.site.AppendText(append(b, "maekawa "...))
-	for k, arbiter := range m.quorum {
+	c := m.contest
+	if c == nil {
+		c = m.newContest()
+	}
+	for k, arbiter := range m.quorum() {
 		b = strconv.AppendUint(append(b, " arbiter "...), uint64(arbiter), 10)
-		b = appendFlag(b, " locked", m.ballots[k].locked)
-		b = appendFlag(b, " failed", m.ballots[k].failed)
-		b = appendFlag(b, " yielded", m.ballots[k].yielded)
-		b = appendFlag(b, " inquired", m.ballots[k].inquired)
+		b = appendFlag(b, " locked", c.ballots[k].locked)
+		b = appendFlag(b, " failed", c.ballots[k].failed)
+		b = appendFlag(b, " yielded", c.ballots[k].yielded)
+		b = appendFlag(b, " inquired", c.ballots[k].inquired)
 	}
 	if m.vote.Clock != 0 {
 		b = m.vote.AppendTo(append(b, " vote "...))
-		b = appendFlag(b, " asked", m.asked)
+		b = appendFlag(b, " asked", c.asked)
 	}
-	for _, e := range m.queue {
+	for _, e := range c.queue {
 		b = e.request.AppendTo(append(b, " queued "...))
 		b = appendFlag(b, " told", e.told)
 	}
@@ -508,11 +469,8 @@ func appendFlag(b []byte, name string, set bool) []byte {
 func (m *Machine) Clone() dmutex.Machine {
 	c := *m
 	c.site = m.site.Clone()
-	if m.requester != m.blank() {
-		c.requester = &requester{m.quorum, slices.Clone(m.ballots)}
-	}
-	if m.arbiter != &nobodyWaits {
-		c.arbiter = &arbiter{m.asked, slices.Clone(m.queue)}
+	if m.contest != nil {
+		c.contest = &contest{slices.Clone(m.ballots), m.asked, slices.Clone(m.queue)}
 	}
 	return &c
 }

@@ -44,7 +44,7 @@ func (m *mutant) WaitsFor() {}
 // Forget knows of requests that were queued though nobody had the vote.
 func (m *mutant) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, ok = m.Machine.Forget()
-	return clock, fence, ok && len(m.queue) == 0
+	return clock, fence, ok && (m.contest == nil || len(m.queue) == 0)
 }
 
 func (m *mutant) Request() ([]dmutex.Message, error) { return m.step(m.Machine.Request()) }
@@ -52,8 +52,13 @@ func (m *mutant) Cancel() ([]dmutex.Message, error)  { return m.step(m.Machine.C
 func (m *mutant) Release() ([]dmutex.Message, error) { return m.step(m.Machine.Release()) }
 
 func (m *mutant) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if m.before != nil && m.before(m.Machine, &msg) {
-		return nil, nil
+	if m.before != nil {
+		m.wake()
+		done := m.before(m.Machine, &msg)
+		m.rest()
+		if done {
+			return nil, nil
+		}
 	}
 	return m.step(m.Machine.Handle(msg))
 }
@@ -62,6 +67,8 @@ func (m *mutant) step(out []dmutex.Message, err error) ([]dmutex.Message, error)
 	if err != nil || m.after == nil {
 		return out, err
 	}
+	m.wake()
+	defer m.rest()
 	return m.after(m.Machine, out)
 }
 
@@ -101,7 +108,6 @@ var eager = mutation{
 }
 
 func (m *Machine) dequeue(r dmutex.Stamp) {
-	m.wakeArbiter()
 	m.queue = slices.DeleteFunc(m.queue, func(e entry) bool { return e.request == r })
 }
 

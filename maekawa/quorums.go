@@ -73,7 +73,7 @@ func (m *Machine) unlawful(site dmutex.NodeID, quorum []dmutex.NodeID) string {
 		if !peer && k != m.site.Self() {
 			return "the quorum of node " + site.String() + " contains " + k.String() + ", which is not among Start.Members"
 		}
-		_, ours := slices.BinarySearch(m.quorum, k)
+		_, ours := slices.BinarySearch(m.quorum(), k)
 		shared = shared || ours
 	}
 	switch {
@@ -90,13 +90,15 @@ func newMachine(s dmutex.Start, quorum func(members []dmutex.NodeID, site dmutex
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{site: site, arbiter: &nobodyWaits}
-	m.requester = site.Common(func() any {
-		asked := slices.Compact(slices.Sorted(slices.Values(quorum(site.Members(), s.Self))))
-		return &requester{asked, make([]ballot, len(asked))}
-	}).(*requester)
+	m := &Machine{site: site}
+	site.Common(func() any {
+		return slices.Compact(slices.Sorted(slices.Values(quorum(site.Members(), s.Self))))
+	})
 	if s.Holder != dmutex.None && slices.Contains(quorum(site.Members(), s.Holder), s.Self) {
 		m.vote = dmutex.Stamp{Clock: dmutex.Carried, Node: s.Holder}
 	}
 	return m, nil
 }
+
+// quorum returns whom this node asks, ascending. All machines of a node share it.
+func (m *Machine) quorum() []dmutex.NodeID { return m.site.Common(nil).([]dmutex.NodeID) }
