@@ -21,7 +21,7 @@ type group struct {
 	place   int      // of self in members
 	members []NodeID // ascending
 	peers   []NodeID // the same without self
-	common  any // see Site.Common
+	common  any      // see Site.Common
 }
 
 // keepSpare is how many spare parts a Shared keeps: enough for as many locks of
