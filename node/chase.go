@@ -113,7 +113,7 @@ func (t *Txn) waits() (w deadlock.Wait, began uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w = deadlock.Wait{Node: t.node.cfg.Self, Txn: t.id}
-	if t.waiting != nil {
+	if t.waiting != nil && t.waiting.waits() { // its goroutine may not know yet that it is over
 		w.Number, w.Lock = t.number, t.waiting.lock.name
 	}
 	return w, t.began
@@ -156,8 +156,8 @@ func (n *Node) breakCircle(path []deadlock.Wait) {
 	}
 	t.mu.Lock()
 	h := t.waiting
-	if t.number != path[0].Number {
-		h = nil
+	if t.id != path[0].Txn || t.number != path[0].Number {
+		h = nil // the lock has been given back meanwhile, or the wait has ended
 	}
 	t.mu.Unlock()
 	if h == nil {

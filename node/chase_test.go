@@ -106,6 +106,9 @@ func TestBreakCircle(t *testing.T) {
 		n.breakCircle(path(2, "a"))
 		n.breakCircle(path(1, "b"))
 		n.breakCircle(path(1, "nowhere"))
+		former := path(1, "a")
+		former[0].Txn = 7 // it held a when it was found
+		n.breakCircle(former)
 		synctest.Wait()
 		require.Empty(t, ended)
 		n.breakCircle(path(1, "a"))
@@ -115,6 +118,23 @@ func TestBreakCircle(t *testing.T) {
 		require.NoError(t, second.Release())
 		require.EqualValues(t, 1, n.Status().Deadlocks)
 	})
+}
+
+// A wait that is over is none, also if its goroutine does not know yet.
+func TestWaitIsOver(t *testing.T) {
+	n := lone(t, 1)
+	h, err := n.Mutex("a").Acquire(t.Context())
+	require.NoError(t, err)
+	txn := n.Txn()
+	txn.number, txn.waiting = 1, &Held{lock: h.lock}
+	txn.waiting.over.Store(&errPending)
+	w, _ := txn.waits()
+	require.EqualValues(t, 1, w.Number)
+	for _, over := range []*error{nil, released} {
+		txn.waiting.over.Store(over)
+		w, _ := txn.waits()
+		require.Equal(t, deadlock.Wait{Node: 1, Txn: txn.id}, w)
+	}
 }
 
 // Of a hold that is over nothing is left, however it ended.
@@ -152,8 +172,16 @@ func FuzzProbe(f *testing.F) {
 		_, err := txn.Acquire(f.Context(), name)
 		require.NoError(f, err)
 	}
-	txn.number, txn.waiting = 1, &Held{lock: txn.held[1].lock}
+	b := txn.held[1].lock
+	txn.number = 1
 	f.Fuzz(func(t *testing.T, message []byte) {
+		if txn.waiting == nil || !txn.waiting.waits() {
+			txn.waiting = &Held{ctx: t.Context()}
+			b.shard.mu.Lock()
+			_, err := b.join(txn.waiting, nil, nil)
+			b.shard.mu.Unlock()
+			require.NoError(t, err)
+		}
 		n.probed(2, append([]byte{saysProbe}, message...))
 		if c, ok := readProbe(append([]byte{saysProbe}, message...), 3); ok {
 			again, ok := readProbe(appendProbe(nil, c), 3)
