@@ -97,7 +97,6 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		if lost := h.Release(); lost != nil { // sends the announcement too
 			err = errors.Join(err, lost)
 		}
-		e.node.pokeDrain()
 	}()
 	return lead(ctx, h.fence)
 }

@@ -371,6 +371,7 @@ func (h *Held) release(told *Hold) {
 	}
 	s.mu.Unlock()
 	s.node.flush()
+	s.node.pokeDrain() // Close waits for those who hold an election's lock
 }
 
 // lossError is an ErrLost with its cause.
