@@ -212,10 +212,6 @@ func (n *Node) mayAct(p *peer) {
 
 // hear passes messages to the machines, or keeps them until this node is ready.
 func (p *peer) hear(messages *inbox) {
-	if p.node.isReady() && len(p.early.ends) > 0 && messages != &p.early {
-		p.hear(&p.early)
-		p.early = inbox{}
-	}
 	for start, i := 0, 0; i < len(messages.ends); i++ {
 		m := messages.bytes[start:messages.ends[i]]
 		start = messages.ends[i]
@@ -226,12 +222,16 @@ func (p *peer) hear(messages *inbox) {
 				p.node.unready.Add(-1)
 				p.node.mayAct(p)
 			}
-		case !p.node.isReady():
+		case messages != &p.early && (len(p.early.ends) > 0 || !p.node.isReady()): // in order, whenever it gets ready
 			p.early.add(m)
 			p.heardTo-- // it will come again
 		default:
 			p.handle(m)
 		}
+	}
+	if messages != &p.early && len(p.early.ends) > 0 && p.node.isReady() {
+		p.hear(&p.early)
+		p.early = inbox{}
 	}
 	if len(p.early.bytes) > earlyBuffer {
 		p.node.failClosed(&PeerError{p.id, ErrOverflow})

@@ -1,0 +1,57 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// A node that gets ready in the middle of a frame hears what was before that
+// first. (Another peer's frame may bring it about at any point; here it is the
+// frame itself.)
+func TestReadyInTheMiddleOfAFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := Open(t.Context(), Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1)})
+		require.NoError(t, err)
+		stopped := func(culprit uint64) []byte {
+			return append(binary.BigEndian.AppendUint64([]byte{saysStopped}, culprit), reasonLeft, 'x')
+		}
+		var in inbox
+		for _, m := range [][]byte{stopped(7), {saysReady}, stopped(8)} {
+			in.add(m)
+		}
+		p := n.peers[0]
+		p.recv.Lock()
+		p.meet()
+		p.hear(&in)
+		p.recv.Unlock()
+		require.Equal(t, &PeerError{7, ErrLeft}, n.Mutex("x").Status().Err)
+		require.Empty(t, p.early)
+		require.EqualValues(t, 3, p.heardTo)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, n.Close(ctx), context.DeadlineExceeded)
+	})
+}
+
+// A hold that is lost while its MaxHold begins is lost.
+func TestMaxHoldOfALostHold(t *testing.T) {
+	n := lone(t, 0)
+	h, err := n.Mutex("x").Acquire(t.Context())
+	require.NoError(t, err)
+	h.lock.shard.abandon()
+	h.limit(time.Hour)
+	require.ErrorIs(t, h.Err(), ErrLost)
+	require.ErrorIs(t, context.Cause(h.Context()), ErrLost)
+	require.ErrorIs(t, h.Release(), ErrLost)
+}
