@@ -351,7 +351,7 @@ func (n *Node) Close(ctx context.Context) error {
 		lost = append(lost, n.locks[i].abandon()...)
 	}
 	n.flush()
-	n.tell(lost...)
+	defer n.tell(lost...) // at the end: it may take long, and may panic
 	err := n.await(ctx, n.drained)
 	for i := range n.locks {
 		n.locks[i].confess()

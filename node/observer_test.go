@@ -350,6 +350,63 @@ func TestObserverPanics(t *testing.T) {
 	})
 }
 
+// So are the locks of a transaction, and it can be used again.
+func TestObserverPanicsInTxn(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		wild := ""
+		g.watch(2, &node.Observer{
+			Wait: func(w node.Wait) {
+				if wild == "wait for "+w.Lock {
+					panic(wild)
+				}
+			},
+			Hold: func(h node.Hold) {
+				if wild == "hold of "+h.Lock {
+					panic(wild)
+				}
+			},
+		})
+		free := func(names ...string) {
+			t.Helper()
+			for _, name := range names {
+				h, err := g.mutex(2, name).TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, h.Release())
+			}
+		}
+
+		wild = "wait for b"
+		require.PanicsWithValue(t, wild, func() { _, _ = g.nodes[1].AcquireAll(t.Context(), "a", "b") })
+		free("a", "b")
+
+		txn := g.nodes[1].Txn()
+		require.PanicsWithValue(t, wild, func() { _, _ = txn.Acquire(t.Context(), "b") })
+		for _, name := range []string{"a", "c", "d"} {
+			_, err := txn.Acquire(t.Context(), name)
+			require.NoError(t, err)
+		}
+		wild = "hold of c"
+		require.PanicsWithValue(t, wild, func() { _ = txn.Release() })
+		free("a", "c", "d")
+	})
+}
+
+// A Close in which the observer panics has closed all the same.
+func TestObserverPanicsInClose(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.watch(2, &node.Observer{Hold: func(node.Hold) { panic("wild") }})
+		h := g.acquire(1, "x")
+		later := g.acquireLater(t.Context(), 2, "x")
+		require.PanicsWithValue(t, "wild", func() { _ = g.nodes[1].Close(t.Context()) })
+		require.ErrorIs(t, h.Err(), node.ErrLost)
+		require.NoError(t, g.nodes[1].Close(t.Context()))
+		o := <-later
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+		require.Equal(t, []dmutex.NodeID{1}, g.nodes[2].Status().Left)
+	}) // and no goroutine is left
+}
+
 // One function may be there without the other.
 func TestHalfAnObserver(t *testing.T) {
 	for _, o := range []*node.Observer{{}, {Wait: func(node.Wait) {}}, {Hold: func(node.Hold) {}}} {

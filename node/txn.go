@@ -59,7 +59,7 @@ func (n *Node) Txn() *Txn { return &Txn{node: n, id: n.txns.Add(1)} }
 // [Mutex.Acquire]. It refuses with [dmutex.ErrMisuse], before it takes any,
 // names that are not those of a lock, and one that is given twice. Of no names
 // it makes a transaction that holds nothing.
-func (n *Node) AcquireAll(ctx context.Context, names ...string) (*Txn, error) {
+func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err error) {
 	names = slices.Sorted(slices.Values(names))
 	for i, name := range names {
 		if err := lawful(name); err != nil {
@@ -70,9 +70,17 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (*Txn, error) {
 		}
 	}
 	t := n.Txn()
+	defer func() {
+		if all != nil {
+			return
+		}
+		if lost := t.Release(); lost != nil { // an Observer that panics comes here too
+			err = errors.Join(err, lost)
+		}
+	}()
 	for _, name := range names {
 		if _, err := t.Acquire(ctx, name); err != nil {
-			return nil, errors.Join(err, t.Release())
+			return nil, err
 		}
 	}
 	return t, nil
@@ -89,23 +97,18 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (*Txn, error) {
 // With Config.Deadlock it may fail with [ErrDeadlock], a [DeadlockError] that
 // names the circle. The transaction keeps what it holds; release it, and try
 // again.
-func (t *Txn) Acquire(ctx context.Context, name string) (*Held, error) {
+func (t *Txn) Acquire(ctx context.Context, name string) (h *Held, err error) {
 	if err := t.begin(name); err != nil {
 		return nil, err
 	}
+	defer func() { t.end(h) }() // also if an Observer panics
 	m := t.node.Mutex(name)
 	if t.node.cfg.Deadlock > 0 && t.holds() {
 		m.txn = t
 	}
-	h, err := m.Acquire(ctx)
+	h, err = m.Acquire(ctx)
 	if err == nil && t.node.cfg.Deadlock > 0 {
 		t.own(h)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.busy = false
-	if err == nil {
-		t.held = append(t.held, h)
 	}
 	return h, err
 }
@@ -126,6 +129,16 @@ func (t *Txn) begin(name string) error {
 	return nil
 }
 
+// end is the end of an Acquire, which has brought h if it is not nil.
+func (t *Txn) end(h *Held) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy = false
+	if h != nil {
+		t.held = append(t.held, h)
+	}
+}
+
 // Held returns the handle of a lock that the transaction has acquired, such as
 // for its fence, and nil if there is none or it was released.
 func (t *Txn) Held(name string) *Held {
@@ -143,16 +156,17 @@ func (t *Txn) Held(name string) *Held {
 // It returns nil, or an [ErrLost] that names the locks which were lost before. A
 // transaction that was released holds nothing and may acquire again. An Acquire
 // that is under way goes on, and what it brings must be released too.
-func (t *Txn) Release() error {
+func (t *Txn) Release() (err error) {
 	t.mu.Lock()
 	held := t.held
 	t.held = nil
 	t.mu.Unlock()
-	var lost []error
-	for _, h := range slices.Backward(held) {
-		if err := h.Release(); err != nil {
-			lost = append(lost, fmt.Errorf("lock %q: %w", h.lock.name, err))
-		}
+	for _, h := range held {
+		defer func() { // so the latest is first, and an Observer that panics keeps none
+			if lost := h.Release(); lost != nil {
+				err = errors.Join(err, fmt.Errorf("lock %q: %w", h.lock.name, lost))
+			}
+		}()
 	}
-	return errors.Join(lost...)
+	return nil
 }

@@ -127,3 +127,22 @@ func TestAcquireAllMakesNoCircle(t *testing.T) {
 		}
 	})
 }
+
+// What has stopped it comes through as it is.
+func TestAcquireAllError(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		ctx, cancel := context.WithCancel(t.Context())
+		b := g.acquire(2, "b")
+		ended := make(chan error, 1)
+		go func() {
+			_, err := g.nodes[1].AcquireAll(ctx, "a", "b")
+			ended <- err
+		}()
+		synctest.Wait()
+		cancel()
+		require.Equal(t, context.Canceled, <-ended)
+		require.NoError(t, b.Release())
+		require.NoError(t, g.acquire(2, "a").Release())
+	})
+}
