@@ -88,17 +88,3 @@ func (s *Site) Take() any {
 	s.shared.spare = s.shared.spare[:last]
 	return part
 }
-
-// Take is Site.Take for the packages that are not yet moved.
-func Take[T any](s *Site) *T {
-	spare := s.shared.spare
-	last := len(spare) - 1
-	for i := last; i >= 0; i-- {
-		if part, ok := spare[i].(*T); ok {
-			spare[i], spare[last] = spare[last], nil
-			s.shared.spare = spare[:last]
-			return part
-		}
-	}
-	return nil
-}

@@ -124,28 +124,40 @@ func TestSharedIsOfOneGroup(t *testing.T) {
 	}
 }
 
-// Parts that are laid aside are found by their type, and few are kept.
+// What is laid aside is taken once, by any machine that shares, and little is
+// kept.
 func TestSharedParts(t *testing.T) {
 	var shared dmutex.Shared
 	one := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
 	two := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
 	alone := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	number, text := new(int), new(string)
-	one.Lay(number)
-	one.Lay(text)
+	part := new(int)
+	one.Lay(part)
 	clone := one.Clone()
-	require.Nil(t, dmutex.Take[int](&alone))
-	require.Nil(t, dmutex.Take[int](&clone))
-	require.Same(t, number, dmutex.Take[int](&two))
-	require.Nil(t, dmutex.Take[int](&two))
-	require.Same(t, text, dmutex.Take[string](&two))
+	require.Nil(t, alone.Take())
+	require.Nil(t, clone.Take())
+	require.Same(t, part, two.Take())
+	require.Nil(t, two.Take())
 
 	for range 1000 {
 		one.Lay(new(int))
 	}
 	kept := 0
-	for dmutex.Take[int](&one) != nil {
+	for one.Take() != nil {
 		kept++
 	}
 	require.Equal(t, 8, kept)
+}
+
+// What the members have in common is derived once; clones have it too.
+func TestSharedCommon(t *testing.T) {
+	var shared dmutex.Shared
+	one := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
+	two := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
+	alone := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+	require.Equal(t, "first", one.Common(func() any { return "first" }))
+	clone := one.Clone()
+	require.Equal(t, "first", two.Common(nil))
+	require.Equal(t, "first", clone.Common(nil))
+	require.Equal(t, "alone", alone.Common(func() any { return "alone" }))
 }

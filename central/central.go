@@ -48,16 +48,13 @@ type Machine struct {
 
 	// The coordinator's half; empty at the other nodes.
 	holder dmutex.Stamp // the request that was granted; zero if none
-	*line
+	*line               // nil until somebody has had to wait
 }
 
-// A line is those that wait. A machine where nobody does has the empty one for
-// it, which is not written.
+// A line is those that wait.
 type line struct {
 	queue []dmutex.Stamp // at most one a node, first come first
 }
-
-var empty line
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
 // holds. The member with the lowest number is the coordinator. New has the
@@ -86,7 +83,7 @@ func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, erro
 	if coordinator == dmutex.None {
 		coordinator = slices.Min(s.Members)
 	}
-	m := &Machine{site: site, coordinator: coordinator, line: &empty}
+	m := &Machine{site: site, coordinator: coordinator}
 	if m.coordinates() && s.Holder != dmutex.None {
 		m.holder = dmutex.Stamp{Clock: dmutex.Carried, Node: s.Holder}
 	}
@@ -164,6 +161,9 @@ func (m *Machine) impossible(msg dmutex.Message) string {
 
 // waiting returns the number of a node's request in the queue, 0 if none.
 func (m *Machine) waiting(node dmutex.NodeID) uint64 {
+	if m.line == nil {
+		return 0
+	}
 	for _, r := range m.queue {
 		if r.Node == node {
 			return r.Clock
@@ -200,7 +200,10 @@ func (m *Machine) request(r dmutex.Stamp) {
 		m.grant(r)
 	case m.holder.Node == r.Node && m.holder.Clock >= r.Clock, m.waiting(r.Node) != 0:
 	default:
-		m.append(r)
+		if m.line == nil {
+			m.line = new(line)
+		}
+		m.queue = append(m.queue, r)
 	}
 }
 
@@ -210,27 +213,10 @@ func (m *Machine) release(r dmutex.Stamp) {
 		return
 	}
 	m.holder = dmutex.Stamp{}
-	if len(m.queue) > 0 {
+	if m.line != nil && len(m.queue) > 0 {
 		next := m.queue[0]
-		m.removeFirst()
+		m.queue = slices.Delete(m.queue, 0, 1)
 		m.grant(next)
-	}
-}
-
-func (m *Machine) append(r dmutex.Stamp) {
-	if m.line == &empty {
-		if m.line = dmutex.Take[line](&m.site); m.line == nil {
-			m.line = &line{make([]dmutex.Stamp, 0, len(m.site.Peers()))}
-		}
-	}
-	m.queue = append(m.queue, r)
-}
-
-func (m *Machine) removeFirst() {
-	m.queue = slices.Delete(m.queue, 0, 1)
-	if len(m.queue) == 0 {
-		m.site.Lay(m.line)
-		m.line = &empty
 	}
 }
 
@@ -291,6 +277,9 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	if m.holder.Clock != 0 {
 		b = m.holder.AppendTo(append(b, " holder "...))
 	}
+	if m.line == nil {
+		return b, err
+	}
 	for _, r := range m.queue {
 		b = r.AppendTo(append(b, " queued "...))
 	}
@@ -301,8 +290,8 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 func (m *Machine) Clone() dmutex.Machine {
 	c := *m
 	c.site = m.site.Clone()
-	if m.line != &empty {
-		c.line = &line{append(make([]dmutex.Stamp, 0, cap(m.queue)), m.queue...)}
+	if m.line != nil {
+		c.line = &line{slices.Clone(m.queue)}
 	}
 	return &c
 }

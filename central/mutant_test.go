@@ -16,6 +16,13 @@ var _ = flag.Bool("update", false, "rewrite the golden files")
 
 type mutant = machinetest.Mutant[*Machine]
 
+// withdraw takes a request out of the queue.
+func (m *Machine) withdraw(r dmutex.Stamp) {
+	if m.line != nil {
+		m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
+	}
+}
+
 // cancelAtOnce tells the coordinator instead of running its course.
 func cancelAtOnce(m *Machine) ([]dmutex.Message, error) {
 	r := m.site.Stamp()
@@ -23,7 +30,7 @@ func cancelAtOnce(m *Machine) ([]dmutex.Message, error) {
 		return nil, err
 	}
 	m.site.Enter()
-	m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
+	m.withdraw(r)
 	m.say(dmutex.Release, r, m.coordinator)
 	return m.site.Out(), nil
 }
@@ -32,7 +39,7 @@ func cancelAtOnce(m *Machine) ([]dmutex.Message, error) {
 func withdraws(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 	if msg.Kind == dmutex.Release {
 		r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
-		m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
+		m.withdraw(r)
 	}
 	return m.Handle(msg)
 }
@@ -91,7 +98,7 @@ func TestMutants(t *testing.T) {
 		{
 			name: "no-queue",
 			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-				m.queue = m.queue[:0]
+				m.line = nil
 				return m.Handle(msg)
 			}},
 			nodes: 2, requests: 1,

@@ -93,7 +93,7 @@ func (c *Circulating) Tick() ([]dmutex.Message, error) {
 // passOn passes the token on, if there is anybody else.
 func (c *Circulating) passOn() {
 	c.rested = 0
-	if c.after != c.site.Self() {
+	if c.place().after != c.site.Self() {
 		c.pass()
 	}
 }

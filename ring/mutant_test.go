@@ -61,9 +61,9 @@ func TestMutants(t *testing.T) {
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
 func TestKill(t *testing.T) {
 	machinetest.Kill(t, "ring.go", []machinetest.Edit{
-		{"two tokens begin", "s.Holder == dmutex.None && t.first", "t.first", "TestExplore"},
+		{"two tokens begin", "s.Holder == dmutex.None && t.place().first", "t.place().first", "TestExplore"},
 		{"no token begins", "s.Holder == s.Self || ", "", "TestExplore"},
-		{"from anybody", "case msg.From != t.before:", "case false:", "TestRefuses"},
+		{"from anybody", "case msg.From != t.place().before:", "case false:", "TestRefuses"},
 		{"a second token", "msg.Kind == dmutex.Token && t.token", "false", "TestRefuses"},
 		{"token kept", "t.token = false", "t.token = true", "TestExplore"},
 		{"token not taken", "t.token = true", "", "TestExplore"},
@@ -84,7 +84,7 @@ func TestKill(t *testing.T) {
 		{"passed though in use", "m.rests() && ", "", "TestExplore"},
 		{"passed though not wanted", " && len(m.wanters) > 0 {", " {", "TestExplore"},
 		{"names kept", "m.wanters = m.wanters[:0]", "", "TestExplore"},
-		{"token forgotten", "idle && len(m.wanters) == 0 && m.token == m.first", "idle", "TestMachine"},
+		{"token forgotten", "idle && len(m.wanters) == 0 && m.token == m.place().first", "idle", "TestMachine"},
 	})
 	machinetest.Kill(t, "circulating.go", []machinetest.Edit{
 		{"any pace", "pace < 1", "false", "TestRefusedConfiguration"},
@@ -93,6 +93,6 @@ func TestKill(t *testing.T) {
 		{"passed too soon", "c.rested == c.pace", "true", "TestPace"},
 		{"rests shorter and shorter", "c.rested = 0", "", "TestPace"},
 		{"kept on leaving", "return nil, err\n\t}\n\tc.passOn()", "return nil, err\n\t}", "TestExploreCirculating"},
-		{"passed to itself", "c.after != c.site.Self()", "true", "TestCirculating"},
+		{"passed to itself", "c.place().after != c.site.Self()", "true", "TestCirculating"},
 	})
 }

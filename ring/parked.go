@@ -11,16 +11,8 @@ import (
 // [dmutex.Machine], [dmutex.Keeper] and [dmutex.Waiter].
 type Machine struct {
 	seat
-	*crowd
-}
-
-// A crowd is those who want the token. A machine where there are none has the
-// empty one for it, which is not written.
-type crowd struct {
 	wanters []dmutex.NodeID // ascending; empty without the token
 }
-
-var nobody crowd
 
 // New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
 // holds. The ring goes up through the members and from the highest to the
@@ -42,17 +34,7 @@ func newMachine(s dmutex.Start, order []dmutex.NodeID) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Machine{t, &nobody}, nil
-}
-
-// wake gives the machine a crowd to write to, if it has the empty one.
-func (m *Machine) wake() {
-	if m.crowd != &nobody {
-		return
-	}
-	if m.crowd = dmutex.Take[crowd](&m.site); m.crowd == nil {
-		m.crowd = &crowd{make([]dmutex.NodeID, 0, len(m.order))}
-	}
+	return &Machine{seat: t}, nil
 }
 
 // Request implements [dmutex.Machine].
@@ -132,7 +114,6 @@ func (m *Machine) want(msg dmutex.Message) {
 	switch {
 	case node == m.site.Self():
 	case m.token:
-		m.wake()
 		if i, noted := slices.BinarySearch(m.wanters, node); !noted {
 			m.wanters = slices.Insert(m.wanters, i, node)
 		}
@@ -143,13 +124,13 @@ func (m *Machine) want(msg dmutex.Message) {
 }
 
 func (m *Machine) sendWant(node dmutex.NodeID, attempt uint64) {
-	i := slices.Index(m.order, node)
-	m.site.Send(dmutex.Request, m.after, attempt).Nodes = m.order[i : i+1 : i+1]
+	p := m.place()
+	i := slices.Index(p.order, node)
+	m.site.Send(dmutex.Request, p.after, attempt).Nodes = p.order[i : i+1 : i+1]
 }
 
 // takeToken enters, rests the token here, or passes it on.
 func (m *Machine) takeToken(msg dmutex.Message) {
-	m.wake()
 	for _, node := range msg.Nodes {
 		if node != m.site.Self() {
 			m.wanters = append(m.wanters, node)
@@ -159,16 +140,11 @@ func (m *Machine) takeToken(msg dmutex.Message) {
 	m.passIfWanted()
 }
 
-// passIfWanted passes a token that is not in use here to those who want it. It
-// lays an empty crowd aside.
+// passIfWanted passes a token that is not in use here to those who want it.
 func (m *Machine) passIfWanted() {
 	if m.rests() && len(m.wanters) > 0 {
 		m.pass().Nodes = m.wanters
 		m.wanters = m.wanters[:0]
-	}
-	if m.crowd != &nobody && len(m.wanters) == 0 {
-		m.site.Lay(m.crowd)
-		m.crowd = &nobody
 	}
 }
 
@@ -177,14 +153,14 @@ func (m *Machine) passIfWanted() {
 // remember that it is elsewhere. The others may always forget an idle lock.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, idle := m.site.Forget()
-	return clock, fence, idle && len(m.wanters) == 0 && m.token == m.first
+	return clock, fence, idle && len(m.wanters) == 0 && m.token == m.place().first
 }
 
 // Keeps implements [dmutex.Keeper]: an idle node must not forget where the token
 // is.
 func (m *Machine) Keeps() bool {
 	_, _, idle := m.site.Forget()
-	return idle && len(m.wanters) == 0 && m.token != m.first
+	return idle && len(m.wanters) == 0 && m.token != m.place().first
 }
 
 // AppendText appends the canonical state: machines of equal text behave alike
@@ -200,9 +176,5 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 
 // Clone returns an independent copy.
 func (m *Machine) Clone() dmutex.Machine {
-	c := &Machine{m.clone(), m.crowd}
-	if m.crowd != &nobody {
-		c.crowd = &crowd{append(make([]dmutex.NodeID, 0, cap(m.wanters)), m.wanters...)}
-	}
-	return c
+	return &Machine{m.clone(), slices.Clone(m.wanters)}
 }

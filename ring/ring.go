@@ -49,12 +49,12 @@ import (
 
 // A seat is one node's place in the ring, and the token if it is there.
 type seat struct {
-	site dmutex.Site
-	*place
+	site  dmutex.Site
 	token bool
 }
 
-// A place is where a node is in the ring. It never changes; all locks share it.
+// A place is where a node is in the ring. It never changes, and all machines of
+// a node share it.
 type place struct {
 	before dmutex.NodeID   // the node from which the token comes; this node itself if it is alone
 	after  dmutex.NodeID   // the node to which the token goes
@@ -71,14 +71,16 @@ func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
 	if !slices.Equal(ascending(order), ascending(s.Members)) {
 		return seat{}, dmutex.Misuse("the order of the ring must name each of Start.Members once")
 	}
-	t := seat{site: site}
-	t.place = site.Common(func() any {
+	site.Common(func() any {
 		n, i := len(order), slices.Index(order, s.Self)
 		return &place{order[(i+n-1)%n], order[(i+1)%n], i == 0, slices.Clone(order)}
-	}).(*place)
-	t.token = s.Holder == s.Self || s.Holder == dmutex.None && t.first
+	})
+	t := seat{site: site}
+	t.token = s.Holder == s.Self || s.Holder == dmutex.None && t.place().first
 	return t, nil
 }
+
+func (t *seat) place() *place { return t.site.Common(nil).(*place) }
 
 func ascending(nodes []dmutex.NodeID) []dmutex.NodeID {
 	return slices.Sorted(slices.Values(nodes))
@@ -116,7 +118,7 @@ func (t *seat) check(msg dmutex.Message) error {
 	switch {
 	case err != nil:
 		return err
-	case msg.From != t.before:
+	case msg.From != t.place().before:
 		return t.site.Refuse(msg, "the sender is not the predecessor in the ring")
 	case msg.Kind == dmutex.Token && t.token:
 		return t.site.Refuse(msg, "the token is here: there cannot be a second one")
@@ -137,13 +139,13 @@ func (t *seat) take(msg dmutex.Message) {
 // pass sends the token on.
 func (t *seat) pass() *dmutex.Message {
 	t.token = false
-	return t.site.Send(dmutex.Token, t.after, 0)
+	return t.site.Send(dmutex.Token, t.place().after, 0)
 }
 
 func (t *seat) appendText(b []byte) []byte {
 	b, _ = t.site.AppendText(append(b, "ring "...))
 	b = append(b, " after="...)
-	b = strconv.AppendUint(b, uint64(t.after), 10)
+	b = strconv.AppendUint(b, uint64(t.place().after), 10)
 	if t.token {
 		b = append(b, " token"...)
 	}
