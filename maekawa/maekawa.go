@@ -117,7 +117,7 @@ type contest struct {
 	ballots []ballot // what each of our quorum has said to our pending request
 
 	// The arbiter's half.
-	asked bool    // INQUIRE was sent for this vote
+	asked bool    // INQUIRE was sent for this vote, for one that waits
 	queue []entry // the requests that wait for the vote in their order, at most one a node
 }
 

@@ -18,7 +18,7 @@ func (m *Machine) wake() {
 
 // rest lays a contest aside that is over.
 func (m *Machine) rest() {
-	if !m.site.Pending() && len(m.queue) == 0 && !m.asked {
+	if !m.site.Pending() && len(m.queue) == 0 {
 		m.site.Lay(m.contest)
 		m.contest = nil
 	}

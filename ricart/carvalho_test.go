@@ -326,4 +326,10 @@ func TestCarvalhoKill(t *testing.T) {
 		{"keeps nothing", "return idle && m.hasAny()", "return idle && false", "TestCarvalhoExplore"},
 		{"forgets permissions", "idle && !m.hasAny()", "idle", "TestCarvalhoMachine"},
 	})
+	machinetest.Kill(t, "rest.go", []machinetest.Edit{
+		{"wakes with others' permissions", "m.kept[j] = m.all", "m.kept[j] = false", "TestCarvalhoExplore"},
+		{"rests though it awaits", "m.missing > 0 || ", "", "TestCarvalhoExplore"},
+		{"rests though it owes", "m.missing > 0 || slices.ContainsFunc(m.deferred, func(t uint64) bool { return t != 0 })", "m.missing > 0", "TestExplore"},
+		{"rests though some are kept", "!all || !slices.Contains(m.kept, false)", "true", "TestCarvalhoExplore"},
+	})
 }

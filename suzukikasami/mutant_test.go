@@ -125,4 +125,9 @@ func TestKill(t *testing.T) {
 		{"ghost keeps the token", "!m.site.Enter() {", "!m.site.Enter() && false {", "TestExplore"},
 		{"fence not heard", "m.site.Witness(0, msg.Fence)\n\tm.token", "m.token", "TestExplore"},
 	})
+	machinetest.Kill(t, "rest.go", []machinetest.Edit{
+		{"wakes with an old LN", "copy(m.ln, m.rn)", "", "TestExplore"},
+		{"rests though Q is not empty", " && len(m.q) == 0", "", "TestExplore"},
+		{"rests though LN is not RN", " && slices.Equal(m.ln, m.rn)", "", "TestExplore"},
+	})
 }
