@@ -125,7 +125,7 @@ var claims = []claim{
 		delay: "to N(T+pace)", waits: from(0, func(n float64) float64 { return 2 * n }), next: "T to (N-1)T+(N-2)pace", hands: from(1, func(n float64) float64 { return n - 1 }),
 		late:     from(1, func(n float64) float64 { return n - 1 + n - 2 }),
 		channels: "any order", crash: "all",
-		choose: "the same, if a message per pace for ever does not matter",
+		choose: "the same, if a message per pace for ever does not matter; it needs ticks, so `node` refuses it",
 	},
 }
 
