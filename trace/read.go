@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/dmutex/dmutex"
@@ -105,8 +106,15 @@ func (t *Reader) next() ([]byte, error) {
 	return nil, fmt.Errorf("%s: %w", t.name, err)
 }
 
+// maxWhy is how much is said about a line that is wrong, in bytes.
+const maxWhy = 500
+
 func (t *Reader) wrong(format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %w: %s", t.name, t.line, ErrFormat, fmt.Sprintf(format, args...))
+	why := strings.TrimSuffix(fmt.Sprintf(format, args...), "\n")
+	if len(why) > maxWhy {
+		why = strings.ToValidUTF8(why[:maxWhy], "") + " ..."
+	}
+	return fmt.Errorf("%s:%d: %w: %s", t.name, t.line, ErrFormat, why)
 }
 
 type jsonMessage struct {
@@ -178,7 +186,10 @@ func (t *Reader) event(line []byte) (Event, error) {
 	return e, nil
 }
 
-func (t *Reader) member(id dmutex.NodeID) bool { return slices.Contains(t.header.Members, id) }
+func (t *Reader) member(id dmutex.NodeID) bool {
+	_, found := slices.BinarySearch(t.header.Members, id)
+	return found
+}
 
 func (j *jsonMessage) message(from, to dmutex.NodeID) (Message, bool) {
 	m := Message{j.Seq, dmutex.Message{

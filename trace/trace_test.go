@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -114,6 +115,17 @@ func TestRefused(t *testing.T) {
 		require.ErrorIs(t, err, trace.ErrFormat, tt.line)
 		require.ErrorContains(t, err, "f:1: ")
 		require.ErrorContains(t, err, tt.why)
+	}
+	// A line that is wrong is not repeated at any length.
+	for _, line := range []string{
+		`{"t":1,"do":"ready","err":"` + strings.Repeat("x", 1000) + `"} `,
+		`{"t":1,"do":"ready","n":1` + strings.Repeat("0", 100_000) + `}`,
+		`{"t":1,"do":"` + strings.Repeat("ä", 100_000) + `"}`,
+	} {
+		_, err := trace.Read("f", strings.NewReader(first+line+"\n"))
+		require.ErrorIs(t, err, trace.ErrFormat)
+		require.Less(t, len(err.Error()), 600)
+		require.True(t, utf8.ValidString(err.Error()))
 	}
 	_, err := trace.Read("f", io.MultiReader(strings.NewReader(first), failing{}))
 	require.ErrorContains(t, err, "f: on fire")

@@ -48,6 +48,9 @@ type number struct {
 	seq              uint64
 }
 
+// mostAgain is how many messages may be sent again, counting each time.
+const mostAgain = 10_000_000
+
 // align brings the traces to one clock and finds out what belongs together.
 //
 // The files' clocks are first lined up by when the wall clock was read. Then a
@@ -59,7 +62,10 @@ func align(traces []*trace.Trace) ([]*file, []*arrow, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	arrows := match(files)
+	arrows, err := match(files)
+	if err != nil {
+		return nil, nil, err
+	}
 	shift(files, arrows)
 	if err := follow(files); err != nil {
 		return nil, nil, err
@@ -73,7 +79,10 @@ func open(traces []*trace.Trace) ([]*file, error) {
 	for _, t := range traces {
 		f := &file{trace: t}
 		for _, other := range files {
-			if h, o := &t.Header, &other.trace.Header; h.Self == o.Self && h.Life == o.Life {
+			switch h, o := &t.Header, &other.trace.Header; {
+			case h.Group != o.Group || !slices.Equal(h.Members, o.Members):
+				return nil, fmt.Errorf("%w: %s and %s are of different groups: draw one group at a time", dmutex.ErrMisuse, other.trace.Name, t.Name)
+			case h.Self == o.Self && h.Life == o.Life:
 				return nil, fmt.Errorf("%w: %s and %s are both of node %d", dmutex.ErrMisuse, other.trace.Name, t.Name, h.Self)
 			}
 		}
@@ -99,24 +108,21 @@ func livesOf(files []*file) map[dmutex.NodeID]uint64 {
 	return lives
 }
 
-// match finds for each message where it was sent and where it was received.
-func match(files []*file) (arrows []*arrow) {
+// match finds for each message where it was sent, again too, and where it was
+// received.
+func match(files []*file) (arrows []*arrow, err error) {
 	byNumber := make(map[number]*arrow)
+	left := mostAgain
 	for _, f := range files {
-		self, lives, sent := f.trace.Header, livesOf(files), make(map[dmutex.NodeID][]*arrow)
+		self, lives, sent := f.trace.Header, livesOf(files), make(map[life][]*arrow)
+		restarted := make(map[dmutex.NodeID]uint64)
 		for _, e := range f.events {
 			switch e.What {
-			case trace.Met, trace.Restarted:
+			case trace.Restarted:
+				restarted[e.Peer] = e.Life
+				fallthrough
+			case trace.Met:
 				lives[e.Peer] = e.Life
-			case trace.Resent:
-				list := sent[e.Peer]
-				from, _ := slices.BinarySearchFunc(list, e.First, func(a *arrow, seq uint64) int { return cmp.Compare(a.Seq, seq) })
-				for _, a := range list[from:] {
-					if a.Seq > e.Last {
-						break
-					}
-					a.resent = append(a.resent, e)
-				}
 			}
 			for i := range e.Out {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e}
@@ -125,9 +131,13 @@ func match(files []*file) (arrows []*arrow) {
 				arrows = append(arrows, a)
 				if a.Seq > 0 {
 					byNumber[number{self.Self, a.To, self.Life, lives[a.To], a.Seq}] = a
-					sent[a.To] = insert(sent[a.To], a)
+					to := life{a.To, restarted[a.To]}
+					sent[to] = append(sent[to], a)
 				}
 			}
+		}
+		if left -= again(f, sent); left < 0 {
+			return nil, fmt.Errorf("%w: more than %d messages were sent again", trace.ErrFormat, mostAgain)
 		}
 	}
 	for _, f := range files {
@@ -149,7 +159,39 @@ func match(files []*file) (arrows []*arrow) {
 			}
 		}
 	}
-	return arrows
+	return arrows, nil
+}
+
+// A life is one of a peer: that it has restarted with, or 0 for the first.
+type life struct {
+	peer dmutex.NodeID
+	id   uint64
+}
+
+// again notes what a file's session sent again, of what it has sent to each
+// peer. It returns how much that is, and ends early beyond mostAgain.
+func again(f *file, sent map[life][]*arrow) (n int) {
+	restarted := make(map[dmutex.NodeID]uint64)
+	for _, list := range sent {
+		slices.SortStableFunc(list, func(a, b *arrow) int { return cmp.Compare(a.Seq, b.Seq) })
+	}
+	for _, e := range f.events {
+		switch e.What {
+		case trace.Restarted:
+			restarted[e.Peer] = e.Life
+		case trace.Resent:
+			list := sent[life{e.Peer, restarted[e.Peer]}]
+			from, _ := slices.BinarySearchFunc(list, e.First, func(a *arrow, seq uint64) int { return cmp.Compare(a.Seq, seq) })
+			for _, a := range list[from:] {
+				if a.Seq > e.Last || n > mostAgain {
+					break
+				}
+				a.resent = append(a.resent, e)
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // tells reports whether the trace has every message about the lock that came: it
@@ -175,15 +217,6 @@ func (f *file) tells(lock string) bool {
 	}
 	told, known := f.told[lock]
 	return f.whole && (told || !known)
-}
-
-// insert keeps the list in the order of the messages' numbers.
-func insert(list []*arrow, a *arrow) []*arrow {
-	i := len(list)
-	for i > 0 && list[i-1].Seq > a.Seq {
-		i--
-	}
-	return slices.Insert(list, i, a)
 }
 
 // shift moves files to later until no message arrives before it was sent. The

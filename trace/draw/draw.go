@@ -41,6 +41,8 @@ const (
 	minWidth     = 400
 	mostPanels   = 8
 	mostPoints   = 100_000
+	mostLines    = 1000    // of nodes
+	mostPieces   = 300_000 // of messages: one for each sending, receipt and row
 )
 
 // A Drawing is traces, ready to be drawn.
@@ -53,7 +55,7 @@ type Drawing struct {
 
 // New prepares a drawing. It refuses, with [dmutex.ErrMisuse], no traces, two of
 // one life of a node, Options that make no sense and a choice of events that is
-// empty or more than 100,000 of a lock; and traces that contradict each other with [trace.ErrFormat].
+// empty or more than can be looked at, such as 100,000 of a lock; and traces that contradict each other with [trace.ErrFormat].
 func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 	if o.Width == 0 {
 		o.Width = defaultWidth
@@ -88,12 +90,19 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 	}
 	for _, lock := range locks {
 		p := newPanel(d, lock, all, arrows)
-		if len(p.points) > mostPoints {
-			return nil, fmt.Errorf("%w: %d events of lock %q, and %d are more than anybody looks at: choose a shorter time", dmutex.ErrMisuse, len(p.points), lock, mostPoints)
+		if len(p.points) == 0 {
+			continue
 		}
-		if len(p.points) > 0 {
-			d.panels = append(d.panels, p)
+		for _, count := range []struct {
+			n, most int
+			of      string
+		}{{len(p.points), mostPoints, "events"}, {len(p.nodes), mostLines, "nodes"}, {p.pieces(), mostPieces, "pieces of messages"}} {
+			if count.n > count.most {
+				return nil, fmt.Errorf("%w: %d %s of lock %q, and %d are more than anybody looks at: choose a shorter time",
+					dmutex.ErrMisuse, count.n, count.of, lock, count.most)
+			}
 		}
+		d.panels = append(d.panels, p)
 	}
 	if len(d.panels) == 0 {
 		return nil, fmt.Errorf("%w: nothing happens to the lock from %v on in the time given", dmutex.ErrMisuse, o.From)
@@ -168,10 +177,11 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 	open := make(map[dmutex.NodeID]*bar)
 	for _, e := range all {
 		mine := e.Lock == lock && e.What != trace.Forget
+		unended := open[e.node()] != nil // as before a gap
 		if mine || e.What == trace.Close {
 			p.phase(open, e)
 		}
-		if mine && e.What == trace.Born && e.Phase == dmutex.Idle {
+		if mine && e.What == trace.Born && e.Phase == dmutex.Idle && !unended {
 			mine = false
 		}
 		if within(e) && (mine || again[e] || e.Lock == "" && e.mark() != "") {

@@ -209,6 +209,8 @@ func TestRefused(t *testing.T) {
 		{traces, draw.Options{Lock: "c"}, `no lock "c" in the traces; of 2 the busiest are ["a<b" "other"]`},
 		{traces, draw.Options{From: time.Hour}, "nothing happens"},
 		{read(t, one, one), draw.Options{}, "file 1 and file 2 are both of node 1"},
+		{read(t, one, strings.Replace(two, "[1,2]", "[1,2,3]", 1)), draw.Options{}, "file 1 and file 2 are of different groups"},
+		{read(t, one, strings.Replace(two, `,"algorithm"`, `,"group":"g","algorithm"`, 1)), draw.Options{}, "different groups"},
 		{read(t, one[:strings.Index(one, "\n")+1]), draw.Options{}, "empty"},
 	} {
 		_, err := draw.New(tt.traces, tt.o)
@@ -264,6 +266,69 @@ func TestParts(t *testing.T) {
 	both := drawn(t, read(t, one, two, again), draw.Options{Lock: "a<b"})
 	wellFormed(t, both.SVG())
 	require.Contains(t, string(both.Mermaid()), "participant N1\n    participant N2\n    Note")
+}
+
+// A file may be anything: what does not grow with it is not drawn.
+func TestBounds(t *testing.T) {
+	members := dmutextest.Nodes(1001)
+	tick := trace.Event{What: trace.Tick, Lock: "x"}
+	for _, id := range members[1:] {
+		tick.Out = append(tick.Out, trace.Message{Message: dmutex.Message{Kind: dmutex.Reply, From: 1, To: id}})
+	}
+	crowd := &trace.Trace{Header: trace.Header{Self: 1, Members: members}, Events: []trace.Event{tick}}
+	_, err := draw.New([]*trace.Trace{crowd}, draw.Options{})
+	require.ErrorContains(t, err, "1001 nodes of lock")
+
+	message := func(seq int) trace.Message {
+		return trace.Message{Seq: uint64(seq), Message: dmutex.Message{Kind: dmutex.Reply, From: 1, To: 2, Attempt: 1}}
+	}
+	var sender, receiver trace.Trace
+	sender.Header.Self, receiver.Header.Self = 1, 2
+	sender.Header.Members = dmutextest.Nodes(2)
+	receiver.Header.Members = sender.Header.Members
+	const many = 4000
+	for i := range many { // all are sent before any arrives, and the last number first
+		m := message(many - i)
+		sender.Events = append(sender.Events, trace.Event{What: trace.Tick, Lock: "x", Time: int64(i), Out: []trace.Message{m}})
+		receiver.Events = append(receiver.Events, trace.Event{What: trace.Handle, Lock: "x", Time: int64(many + i), In: m})
+	}
+	_, err = draw.New([]*trace.Trace{&sender, &receiver}, draw.Options{Width: 400})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorContains(t, err, "pieces of messages")
+
+	for range many {
+		sender.Events = append(sender.Events, trace.Event{What: trace.Resent, Peer: 2, First: 1, Last: many, Time: 2 * many})
+	}
+	_, err = draw.New([]*trace.Trace{&sender}, draw.Options{})
+	require.ErrorIs(t, err, trace.ErrFormat)
+	require.ErrorContains(t, err, "sent again")
+}
+
+// Numbers begin again when a peer does.
+func TestSentAgainToAnotherLife(t *testing.T) {
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":1,"self":1,"members":[1,2]}
+{"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
+{"t":2,"do":"met","peer":2,"life":22}
+{"t":3,"do":"resent","peer":2,"first":1,"last":1}
+{"t":4,"do":"restarted","peer":2,"life":33}
+{"t":5,"do":"tick","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":2}],"phase":"waiting"}
+{"t":6,"do":"resent","peer":2,"first":1,"last":1}
+`), draw.Options{}).SVG())
+	for attempt := 1; attempt <= 2; attempt++ {
+		title := fmt.Sprintf("<title>1-&gt;2 REQUEST attempt=%d, sent at 0 again</title><path", attempt)
+		require.Equal(t, 1, strings.Count(svg, title), title)
+	}
+}
+
+// A bar whose end is missing ends where the lock's next life begins.
+func TestBarBeforeGap(t *testing.T) {
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":1,"self":1,"members":[1]}
+{"t":0,"do":"born","lock":"x","phase":"idle"}
+{"t":1000000000,"do":"request","lock":"x","phase":"held","fence":1}
+{"t":2000000000,"do":"gap","n":2}
+{"t":3000000000,"do":"born","lock":"x","phase":"idle"}
+`), draw.Options{}).SVG())
+	require.Regexp(t, `<rect x="24" y="-8" width="1\d\d" height="16" .*holds the lock with fence 1, from 1 to 3</title>`, svg)
 }
 
 // inTwoRows counts the bars that are drawn twice, since they reach into a second

@@ -71,6 +71,28 @@ func (p *panel) layout() {
 	p.right = x + 2*margin
 }
 
+// rowWidth is how much of the time a row has.
+func (d *Drawing) rowWidth() float64 { return float64(d.options.Width - nameWidth - margin) }
+
+// pieces lays the panel out, and returns about how many pieces its messages
+// have: one that is long on its way goes through many rows.
+func (p *panel) pieces() (n int) {
+	p.layout()
+	for _, a := range p.arrows {
+		first, last := p.right, p.left
+		for _, list := range [][]*event{{a.send}, a.recv, a.resent} {
+			for _, e := range list {
+				if e != nil {
+					first, last = min(first, p.x(e)), max(last, p.x(e))
+				}
+			}
+		}
+		rows := 1 + int(max(0, last-first)/p.drawing.rowWidth())
+		n += rows * (1 + len(a.recv) + len(a.resent))
+	}
+	return n
+}
+
 // usualTime is the median of the times between events that differ in time.
 func (p *panel) usualTime() float64 {
 	var between []int64

@@ -76,7 +76,8 @@ func content(m *trace.Message) string {
 	return after
 }
 
-// mermaid makes a text one of Mermaid, for which # and ; have a meaning.
+// mermaid makes a text one of Mermaid, for which # and ; have a meaning, and %%
+// anywhere.
 func mermaid(text string) string {
-	return strings.NewReplacer("#", "#35;", ";", "#59;").Replace(plain(text))
+	return strings.NewReplacer("#", "#35;", ";", "#59;", "%", "#37;").Replace(plain(text))
 }

@@ -82,8 +82,7 @@ func (d *Drawing) svg(attributes string) string {
 	}
 	width := 0.0
 	for _, p := range d.panels {
-		p.layout()
-		c := &canvas{panel: p, rowWidth: float64(d.options.Width - nameWidth - margin)}
+		c := &canvas{panel: p, rowWidth: d.rowWidth()}
 		if len(d.panels) > 1 || !d.virtual {
 			fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="14" font-weight="bold">lock %s</text>`+"\n",
 				margin, px(y+8), escape(fmt.Sprintf("%q", p.lock)))
