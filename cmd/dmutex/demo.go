@@ -98,6 +98,9 @@ func (c *demoCmd) algorithms() []algorithm {
 }
 
 func (c *demoCmd) runAll(ctx context.Context, p *progress, r *result) error {
+	if err := traceDirs(c.Trace, c.algorithms()); err != nil {
+		return err
+	}
 	stop, err := c.start()
 	if err != nil {
 		return err
@@ -131,10 +134,7 @@ func (c *demoCmd) runOne(ctx context.Context, alg algorithm, dir string, at func
 	}
 	traces := ""
 	if c.Trace != "" && alg.make != nil {
-		var err error
-		if traces, err = traceDir(c.Trace, alg.name); err != nil {
-			return outcome{}, err
-		}
+		traces = filepath.Join(c.Trace, alg.name)
 	}
 	s := shift{
 		crew: crew{

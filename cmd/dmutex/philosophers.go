@@ -92,6 +92,9 @@ func (c *philosophersCmd) Run(con *console) error {
 }
 
 func (c *philosophersCmd) runAll(ctx context.Context, p *progress, r *dinners) error {
+	if err := traceDirs(c.Trace, chosen(c.Algorithm)); err != nil {
+		return err
+	}
 	stop, err := c.start()
 	if err != nil {
 		return err
@@ -125,10 +128,7 @@ func (c *philosophersCmd) dine(ctx context.Context, alg algorithm, detect time.D
 	}
 	traces := ""
 	if c.Trace != "" && detect > 0 {
-		var err error
-		if traces, err = traceDir(c.Trace, alg.name); err != nil {
-			return evening{}, err
-		}
+		traces = filepath.Join(c.Trace, alg.name)
 	}
 	d := dinner{
 		crew: crew{

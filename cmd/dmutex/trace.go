@@ -29,11 +29,8 @@ func readTraces(con *console, names []string) (traces []*trace.Trace, err error)
 	for _, name := range names {
 		files := []string{name}
 		if info, err := os.Stat(name); err == nil && info.IsDir() {
-			if files, err = filepath.Glob(filepath.Join(name, "*.trace")); err != nil {
+			if files, err = traceFiles(name); err != nil {
 				return nil, err
-			}
-			if len(files) == 0 {
-				return nil, fmt.Errorf("%s: there is no file that ends in .trace", name)
 			}
 		}
 		for _, file := range files {
@@ -48,6 +45,30 @@ func readTraces(con *console, names []string) (traces []*trace.Trace, err error)
 		}
 	}
 	return traces, nil
+}
+
+// traceFiles returns the files of a directory that end in .trace.
+func traceFiles(dir string) (files []string, err error) {
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	below := ""
+	for _, entry := range all {
+		switch path := filepath.Join(dir, entry.Name()); {
+		case entry.IsDir():
+			below = cmp.Or(below, path)
+		case filepath.Ext(path) == ".trace":
+			files = append(files, path)
+		}
+	}
+	switch {
+	case len(files) > 0:
+		return files, nil
+	case below != "":
+		return nil, fmt.Errorf("%s: there is no file that ends in .trace: choose a directory below, such as %s", dir, below)
+	}
+	return nil, fmt.Errorf("%s: there is no file that ends in .trace", dir)
 }
 
 func readTrace(name string) (*trace.Trace, error) {
@@ -82,8 +103,16 @@ func (traceDrawCmd) Help() string {
 Exit status: 0 it is drawn; 2 if the command line is wrong; 3 if a file is no trace, or there is nothing to draw.`
 }
 
-// Validate chooses the format.
+// Validate chooses the format, and refuses what could not be drawn.
 func (c *traceDrawCmd) Validate() error {
+	switch {
+	case c.Width < 400:
+		return fmt.Errorf("--width=%d: choose at least 400", c.Width)
+	case c.From < 0:
+		return fmt.Errorf("--from=%v: choose 0s or more", c.From)
+	case c.To < 0 || c.To > 0 && c.To <= c.From:
+		return fmt.Errorf("--to=%v: choose more than --from=%v", c.To, c.From)
+	}
 	formats := []struct {
 		name, suffix string
 		write        func(*draw.Drawing) []byte
@@ -211,6 +240,20 @@ func traceDir(elements ...string) (string, error) {
 		err = fmt.Errorf("%s is not empty: traces of different runs do not mix, choose another directory", dir)
 	}
 	return dir, err
+}
+
+// traceDirs makes a directory in dir for each algorithm that has a machine, if
+// dir is given.
+func traceDirs(dir string, list []algorithm) error {
+	for _, a := range list {
+		if dir == "" || a.make == nil {
+			continue
+		}
+		if _, err := traceDir(dir, a.name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func traceFile(dir string, id dmutex.NodeID) string {

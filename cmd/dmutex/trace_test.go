@@ -57,6 +57,11 @@ func TestTraceOfDemo(t *testing.T) {
 	status, _, stderr = tool("demo", "--nodes=2", "--deposits=1", "--algorithm=ricart", "--trace", dir)
 	require.Equal(t, statusIncomplete, status)
 	require.Contains(t, stderr, "is not empty")
+	require.NotContains(t, stderr, "no lock", "it is refused before the first run")
+	status, _, stderr = tool("demo", "philosophers", "--philosophers=2", "--meals=1", "--trace", dir)
+	require.Equal(t, statusIncomplete, status)
+	require.Contains(t, stderr, "is not empty")
+	require.NotContains(t, stderr, "watched", "it is refused before the first dinner")
 }
 
 func TestTraceOfSim(t *testing.T) {
@@ -89,6 +94,9 @@ func TestTraceUsage(t *testing.T) {
 		{"trace draw", "<files>"},
 		{"trace draw x -o x.png", "must end in .svg, .html, .mmd or .log"},
 		{"trace draw x --format=png", "choose svg, html, mermaid or shiviz"},
+		{"trace draw x --width=399", "at least 400"},
+		{"trace draw x --from=-1s", "choose 0s or more"},
+		{"trace draw x --from=2s --to=1s", "choose more than --from=2s"},
 		{"trace replay x --algorithm=peterson", "choose one of central, "},
 		{"sim --nodes=65 --trace=x", "up to 64"},
 	})
@@ -97,7 +105,13 @@ func TestTraceUsage(t *testing.T) {
 	require.NoError(t, os.WriteFile(other, []byte("no trace\n"), 0o600))
 	foreign := filepath.Join(dir, "foreign")
 	require.NoError(t, os.WriteFile(foreign, []byte(`{"dmutex":"trace","version":1,"self":1,"members":[1],"algorithm":"peterson"}`+"\n"), 0o600))
+	above := t.TempDir()
+	below := filepath.Join(above, "[1]")
+	require.NoError(t, os.Mkdir(below, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(below, "1.trace"), []byte("no trace\n"), 0o600))
 	for _, tt := range [][2]string{
+		{"trace draw " + above, "choose a directory below, such as " + below},
+		{"trace draw " + below, "1.trace:1: not a trace"},
 		{"trace replay " + filepath.Join(dir, "none"), "no such file"},
 		{"trace replay " + dir, "other.trace:1: not a trace: it has no header"},
 		{"trace draw " + t.TempDir(), "there is no file that ends in .trace"},
