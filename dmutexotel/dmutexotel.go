@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -29,7 +30,8 @@ import (
 type Options struct {
 	// Lock, if not nil, gives every histogram the attribute dmutex.lock, with
 	// what it makes of the lock's name. It should have few results, such as the
-	// part before a slash. It is called from many goroutines at once.
+	// part before a slash. It is called from many goroutines at once. Bytes that
+	// are no UTF-8, which exporters refuse, become U+FFFD.
 	Lock func(name string) string
 
 	// Attributes are given to all metrics, such as one that tells the nodes of
@@ -68,7 +70,7 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 	with := func(lock string, more ...attribute.KeyValue) metric.MeasurementOption {
 		list := slices.Concat(o.Attributes, more)
 		if o.Lock != nil {
-			list = append(list, attribute.String("dmutex.lock", o.Lock(lock)))
+			list = append(list, attribute.String("dmutex.lock", strings.ToValidUTF8(o.Lock(lock), "\uFFFD")))
 		}
 		return metric.WithAttributeSet(attribute.NewSet(list...))
 	}

@@ -153,8 +153,12 @@ func TestAttributes(t *testing.T) {
 			"dmutex.wait.duration{dmutex.lock=a,dmutex.outcome=granted,node=1} 10 times, sum 0 s",
 			"dmutex.wait.duration{dmutex.lock=b,dmutex.outcome=granted,node=1} 10 times, sum 0 s",
 		}, read())
+		o.Attributes = []attribute.KeyValue{attribute.Int("node", 1), attribute.Int("b", 1), attribute.Int("a", 1)}
 		_, err := dmutexotel.Register(meter, one, o)
 		require.NoError(t, err)
+		require.Equal(t, []attribute.KeyValue{attribute.Int("node", 1), attribute.Int("b", 1), attribute.Int("a", 1)}, o.Attributes, "they are the caller's")
+		require.NoError(t, acquire(t, one, "\xff/").Release())
+		require.Contains(t, strings.Join(read(), "\n"), "dmutex.lock=\uFFFD,")
 		for _, line := range read() {
 			require.Contains(t, line, "node=1")
 		}

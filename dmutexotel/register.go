@@ -54,7 +54,8 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 	with := func(key, value string) metric.MeasurementOption {
 		return metric.WithAttributeSet(attribute.NewSet(append(slices.Clone(o.Attributes), attribute.String(key, value))...))
 	}
-	plain := metric.WithAttributeSet(attribute.NewSet(o.Attributes...))
+	// NewSet sorts what it is given.
+	plain := metric.WithAttributeSet(attribute.NewSet(slices.Clone(o.Attributes)...))
 	held, waiting, stopped := with("dmutex.state", "held"), with("dmutex.state", "waiting"), with("dmutex.state", "stopped")
 	var kinds [dmutex.Kinds]metric.MeasurementOption
 	for k := range kinds {

@@ -18,6 +18,7 @@ package dmutexprom
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -29,7 +30,8 @@ import (
 type Options struct {
 	// Lock, if not nil, gives every histogram the label lock, with what it makes
 	// of the lock's name. It should have few results, such as the part before a
-	// slash. It is called from many goroutines at once.
+	// slash. It is called from many goroutines at once. Bytes that are no UTF-8,
+	// which labels cannot have, become U+FFFD.
 	Lock func(name string) string
 
 	// Buckets are the upper bounds of the histograms of time, in seconds and
@@ -97,7 +99,7 @@ func (h *Histograms) Observer() *node.Observer {
 // with returns the histogram of the lock's label, if there is one, and the others.
 func (h *Histograms) with(v *prometheus.HistogramVec, lock string, labels ...string) prometheus.Observer {
 	if h.lock != nil {
-		labels = append([]string{h.lock(lock)}, labels...)
+		labels = append([]string{strings.ToValidUTF8(h.lock(lock), "\uFFFD")}, labels...)
 	}
 	return v.WithLabelValues(labels...)
 }

@@ -139,6 +139,20 @@ func TestLockLabel(t *testing.T) {
 	})
 }
 
+// The name of a lock may be any bytes, and no label may.
+func TestLockLabelNoUTF8(t *testing.T) {
+	h, err := dmutexprom.NewHistograms(dmutexprom.Options{Lock: func(name string) string { return name }})
+	require.NoError(t, err)
+	observed(t, h.Observer(), func(t *testing.T, one, _ *node.Node) {
+		require.NoError(t, acquire(t, one, "invoices/\xff").Release())
+		reg := prometheus.NewPedanticRegistry()
+		reg.MustRegister(h)
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		require.Equal(t, "invoices/\uFFFD", families[0].GetMetric()[0].GetLabel()[0].GetValue())
+	})
+}
+
 func TestBuckets(t *testing.T) {
 	for _, buckets := range [][]float64{{1, 1}, {2, 1}, {1, math.NaN()}} {
 		_, err := dmutexprom.NewHistograms(dmutexprom.Options{Buckets: buckets})
