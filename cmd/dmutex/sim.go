@@ -151,6 +151,9 @@ type spread struct {
 func (c *simCmd) Run(con *console) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := c.traceDirs(); err != nil {
+		return err
+	}
 	var all []measurement
 	p := newProgress(con.err, 1)
 	for k := range c.thinks {
@@ -202,6 +205,28 @@ func (c *simCmd) Run(con *console) error {
 	return nil
 }
 
+// traceDir is where the traces of a run go.
+func (c *simCmd) traceDir(a algorithm, n, load int) string {
+	return filepath.Join(c.Trace, fileName(a.name, strconv.Itoa(n), c.Load[load]))
+}
+
+// traceDirs makes the directories of all runs, if there are to be any.
+func (c *simCmd) traceDirs() error {
+	for k := range c.thinks {
+		for _, a := range chosen(c.Algorithm) {
+			for _, n := range c.sizes {
+				if c.Trace == "" {
+					continue
+				}
+				if _, err := traceDir(c.traceDir(a, n, k)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // measureUntil is measure, left alone with its run when ctx ends: then the
 // program does too.
 func (c *simCmd) measureUntil(ctx context.Context, a algorithm, n, load int) (m measurement, err error) {
@@ -243,7 +268,7 @@ func (c *simCmd) measure(a algorithm, n, load int) (m measurement, err error) {
 	}
 	if c.Trace != "" {
 		var traces *simTraces
-		if traces, err = newSimTraces(filepath.Join(c.Trace, fileName(a.name, strconv.Itoa(n), c.Load[load])), a, config.Members); err != nil {
+		if traces, err = newSimTraces(c.traceDir(a, n, load), a, config.Members); err != nil {
 			return m, fmt.Errorf("%w: %w", errTraces, err)
 		}
 		defer func() {

@@ -87,6 +87,14 @@ func TestTraceOfSim(t *testing.T) {
 	status, _, stderr = tool(sim...)
 	require.Equal(t, statusIncomplete, status)
 	require.Contains(t, stderr, "is not empty")
+
+	// The directory of the last run is looked at before the first run.
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "ricart-5-saturated")))
+	status, _, _ = tool("sim", "--algorithm=ricart", "--nodes=5", "--load=saturated,2", "--requests=20", "--trace", dir)
+	require.Equal(t, statusIncomplete, status)
+	files, err := os.ReadDir(filepath.Join(dir, "ricart-5-saturated"))
+	require.NoError(t, err)
+	require.Empty(t, files)
 }
 
 func TestTraceUsage(t *testing.T) {
