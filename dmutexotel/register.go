@@ -16,7 +16,7 @@ import (
 // looks at all locks in use. Unregister the result before the node is forgotten. It
 // returns the meter's errors.
 //
-//	dmutex.up                       1 while locks can be granted: all members have met and none has broken the group
+//	dmutex.up                       1 while all members have met, none has broken the group, and the node is open
 //	dmutex.granted
 //	dmutex.messages.sent            of the algorithm, by dmutex.kind: over all nodes, by dmutex.granted, the messages an entry
 //	dmutex.messages.received
@@ -30,10 +30,14 @@ import (
 //	dmutex.peer.resent              frames that were sent to it again
 //	dmutex.peer.repeated            frames that were received from it again
 //	dmutex.peer.round_trip      s   absent until measured
+//
+// A peer that has left does not turn dmutex.up to 0, for locks that do not need it
+// are still granted; with most algorithms there are none. So watch
+// dmutex.peer.ready too.
 func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
 	m := meters{meter: meter}
 	var (
-		up       = m.gauge("dmutex.up", "Whether locks can be granted.")
+		up       = m.gauge("dmutex.up", "Whether all members have met, none has broken the group, and the node is open.")
 		granted  = m.counter("dmutex.granted", "{grant}", "Locks granted to this node.")
 		sent     = m.counter("dmutex.messages.sent", "{message}", "Messages of the algorithm that were sent.")
 		received = m.counter("dmutex.messages.received", "{message}", "Messages of the algorithm that were received.")

@@ -10,7 +10,7 @@ import (
 // NewCollector returns the metrics of how a node stands, read anew at each scrape,
 // which looks at all locks in use.
 //
-//	dmutex_up                                  1 while locks can be granted: all members have met and none has broken the group
+//	dmutex_up                                  1 while all members have met, none has broken the group, and the node is open
 //	dmutex_granted_total
 //	dmutex_messages_sent_total{kind}           of the algorithm: over all nodes, by dmutex_granted_total, the messages an entry
 //	dmutex_messages_received_total{kind}
@@ -24,6 +24,10 @@ import (
 //	dmutex_peer_resent_frames_total{peer}
 //	dmutex_peer_repeated_frames_total{peer}
 //	dmutex_peer_round_trip_seconds{peer}       absent until measured
+//
+// A peer that has left does not turn dmutex_up to 0, for locks that do not need it
+// are still granted; with most algorithms there are none. So watch
+// dmutex_peer_ready too.
 func NewCollector(n *node.Node) prometheus.Collector { return &collector{n} }
 
 type collector struct{ node *node.Node }
@@ -33,7 +37,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	up        = desc("up", "Whether locks can be granted.")
+	up        = desc("up", "Whether all members have met, none has broken the group, and the node is open.")
 	granted   = desc("granted_total", "Locks granted to this node.")
 	sent      = desc("messages_sent_total", "Messages of the algorithm that were sent.", "kind")
 	received  = desc("messages_received_total", "Messages of the algorithm that were received.", "kind")

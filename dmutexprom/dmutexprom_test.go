@@ -202,7 +202,7 @@ dmutex_peer_ready{peer="2"} 1
 # HELP dmutex_peer_resent_frames_total Frames that were sent again.
 # TYPE dmutex_peer_resent_frames_total counter
 dmutex_peer_resent_frames_total{peer="2"} 0
-# HELP dmutex_up Whether locks can be granted.
+# HELP dmutex_up Whether all members have met, none has broken the group, and the node is open.
 # TYPE dmutex_up gauge
 dmutex_up 1
 # HELP dmutex_waiters Goroutines that wait for a lock.
