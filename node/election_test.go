@@ -580,3 +580,25 @@ func TestCloseWaitsForTheLockOfAnElection(t *testing.T) {
 		require.NoError(t, <-closed)
 	})
 }
+
+// A candidate that is elected in the moment in which its node closes either leads
+// or leaves nothing behind: Close never waits for one that does not know.
+func TestElectedWhileClosing(t *testing.T) {
+	for range 50 { // a select has a choice
+		bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+			g.open(1)
+			h := g.acquire(1, "election/x")
+			done := make(chan error, 1)
+			go func() {
+				done <- g.nodes[1].Election("x").Campaign(t.Context(), func(ctx context.Context, _ uint64) error {
+					<-ctx.Done()
+					return nil
+				})
+			}()
+			synctest.Wait()
+			require.NoError(t, h.Release())
+			require.NoError(t, g.nodes[1].Close(contextFor(t, time.Hour)))
+			require.ErrorIs(t, <-done, node.ErrClosed)
+		})
+	}
+}

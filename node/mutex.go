@@ -128,7 +128,10 @@ func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
 	for {
 		select {
 		case <-ready:
-			return h.Err()
+			if err := h.Err(); err != nil {
+				return m.giveUp(h, err) // an election's lock may have been granted, and lost, and be ours to release
+			}
+			return nil
 		case <-ctx.Done():
 			return m.giveUp(h, ctx.Err())
 		case <-s.node.down:
