@@ -153,6 +153,7 @@ func (m *Mutex) giveUp(h *Held, why error) error {
 	}
 	m.shard.mu.Unlock()
 	m.shard.node.flush()
+	m.shard.node.pokeDrain() // as in Held.release
 	return why
 }
 
