@@ -48,6 +48,10 @@ func get(ctx context.Context, kv jetstream.KeyValue, key string) (e entry, revis
 	return e, stored.Revision(), json.Unmarshal(stored.Value(), &e)
 }
 
+// errDeleted is what becomes of a key that was deleted: its fence is gone, so a
+// former holder could not be told any more. Write an empty entry instead.
+var errDeleted = errors.New("the key was deleted, and its fence with it")
+
 // put writes the entry, unless a later holder of the key's lock has written
 // before.
 func put(ctx context.Context, kv jetstream.KeyValue, key string, e entry) error {
@@ -55,13 +59,16 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, e entry) error 
 	if err != nil {
 		return err
 	}
-	for {
+	for again := false; ; again = true {
 		stored, revision, err := get(ctx, kv, key)
 		if err != nil {
 			return err
 		}
 		if e.Fence < stored.Fence {
 			return &fence.StaleError{Fence: e.Fence, Highest: stored.Fence}
+		}
+		if again && revision == 0 {
+			return errDeleted
 		}
 		_, err = kv.Update(ctx, key, value, revision)
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
