@@ -143,7 +143,7 @@ func (c *traceDrawCmd) Run(con *console) error {
 	}
 	drawing, err := draw.New(traces, draw.Options{Title: c.Title, Lock: c.Lock, From: c.From, To: c.To, Width: c.Width})
 	if err != nil {
-		return err
+		return errors.New(strings.TrimPrefix(err.Error(), dmutex.ErrMisuse.Error()+": ")) // the user is no program
 	}
 	if c.Output == "" {
 		_, err = con.out.Write(c.write(drawing))

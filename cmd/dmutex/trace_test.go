@@ -124,7 +124,7 @@ func TestTraceUsage(t *testing.T) {
 		{"trace replay " + dir, "other.trace:1: not a trace: it has no header"},
 		{"trace draw " + t.TempDir(), "there is no file that ends in .trace"},
 		{"trace replay " + foreign, `no algorithm of this program describes itself as "peterson"; give one with --algorithm`},
-		{"trace draw " + foreign, "the traces are empty"},
+		{"trace draw " + foreign, "dmutex: the traces are empty\n"},
 	} {
 		status, _, stderr := tool(strings.Fields(tt[0])...)
 		require.Equal(t, statusIncomplete, status, tt[0])
