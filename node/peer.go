@@ -240,7 +240,7 @@ func (p *peer) hear(messages *inbox) {
 
 // handle takes one message to the lock that it is about.
 func (p *peer) handle(message []byte) {
-	if len(message) > 10 && message[0] == saysStopped {
+	if len(message) > 10 && len(message) <= 10+transport.MaxName && message[0] == saysStopped {
 		culprit := dmutex.NodeID(binary.BigEndian.Uint64(message[1:]))
 		why := &PeerError{culprit, ErrLeft}
 		if message[9] != reasonLeft {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/binary"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -54,4 +56,20 @@ func TestMaxHoldOfALostHold(t *testing.T) {
 	require.ErrorIs(t, h.Err(), ErrLost)
 	require.ErrorIs(t, context.Cause(h.Context()), ErrLost)
 	require.ErrorIs(t, h.Release(), ErrLost)
+}
+
+// What is said of a lock whose name is too long is said of none.
+func TestStoppedNameIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := Open(t.Context(), Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1)})
+		require.NoError(t, err)
+		message := append(make([]byte, 10), strings.Repeat("x", transport.MaxName+1)...)
+		message[0] = saysStopped
+		n.peers[0].handle(message)
+		require.Zero(t, n.Status().Locks)
+		require.Error(t, n.Status().Err)
+		require.NoError(t, n.Close(t.Context()))
+	})
 }
