@@ -35,10 +35,15 @@ var (
 	// ErrClosed: the node is closed.
 	ErrClosed = errors.New("node is closed")
 
+	// ErrConfig: a peer has another [Config] than this node where all members
+	// must have the same. The text says in which fields, where that can be told.
+	ErrConfig = errors.New("it is configured for another group: all members must agree on Members, Algorithm, Group, Fence and Deadlock")
+
 	// ErrRestarted: a peer has restarted and forgotten what it knew. A group
 	// of fixed members cannot tell what it had granted, so from now on nothing
-	// is granted here. See [PeerError].
-	ErrRestarted = errors.New("it has restarted and forgotten who holds what; restart the whole group")
+	// is granted here. A second process that is started with the id of one that
+	// lives looks the same. See [PeerError].
+	ErrRestarted = errors.New("it has restarted and forgotten who holds what, or two processes use its id; restart the whole group")
 
 	// ErrLeft: a peer without which the lock cannot be had has closed.
 	ErrLeft = errors.New("it has left the group")
@@ -52,8 +57,8 @@ var (
 	ErrOverflow = errors.New("too much waits to be sent to it")
 )
 
-// A PeerError says which peer stands in the way, and why: [ErrRestarted],
-// [ErrLeft], [ErrOverflow] or [dmutex.ErrPeer].
+// A PeerError says which peer stands in the way, and why: [ErrConfig],
+// [ErrRestarted], [ErrLeft], [ErrOverflow] or [dmutex.ErrPeer].
 type PeerError struct {
 	Peer dmutex.NodeID
 	Err  error

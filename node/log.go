@@ -36,6 +36,7 @@ const (
 
 	// From here on, what a peer can bring about as often as it likes, and so is
 	// told only so often.
+	peerDiffers
 	peerRestarted
 	peerLeft
 	lockStopped
@@ -51,6 +52,7 @@ var tell = [...]struct {
 	peerMet:       {slog.LevelInfo, "peer met"},
 	groupReady:    {slog.LevelInfo, "group ready"},
 	groupBroken:   {slog.LevelError, "group broken: nothing more is granted"},
+	peerDiffers:   {slog.LevelWarn, "peer is configured differently"},
 	peerRestarted: {slog.LevelWarn, "peer restarted"},
 	peerLeft:      {slog.LevelInfo, "peer left"},
 	lockStopped:   {slog.LevelWarn, "lock stopped"},
@@ -118,7 +120,7 @@ func (l *logger) run(stop <-chan struct{}) {
 		left    uint64 // records left out in this period
 	)
 	write := func(v notice) {
-		if v.what >= peerRestarted {
+		if v.what >= peerDiffers {
 			if period == nil {
 				period = time.After(logPeriod)
 			}

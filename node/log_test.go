@@ -98,7 +98,7 @@ func TestLog(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, g.nodes[1].Close(t.Context()))
 		require.Equal(t, []string{
-			`level=ERROR msg="group broken: nothing more is granted" node=1 group=billing peer=2 err="node 2: it has restarted and forgotten who holds what; restart the whole group"`,
+			`level=ERROR msg="group broken: nothing more is granted" node=1 group=billing peer=2 err="node 2: it has restarted and forgotten who holds what, or two processes use its id; restart the whole group"`,
 			`level=INFO msg="node closed" node=1 group=billing`,
 		}, log.take())
 		last := other.take()

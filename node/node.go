@@ -3,11 +3,9 @@ package node
 import (
 	"context"
 	"crypto/rand"
-	"encoding"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"hash/maphash"
 	"log/slog"
 	"slices"
@@ -22,7 +20,8 @@ import (
 )
 
 // Config says what a node is part of. Members, Algorithm, Group, Fence and
-// Deadlock must be the same at all members; nodes that differ refuse to meet.
+// Deadlock must be the same at all members; nodes that differ refuse to meet,
+// with [ErrConfig].
 type Config struct {
 	Self      dmutex.NodeID    // this node
 	Members   []dmutex.NodeID  // all nodes of the group, this one among them, in any order
@@ -60,16 +59,17 @@ type Config struct {
 	//	INFO   node opened
 	//	INFO   peer met                                peer
 	//	INFO   group ready
+	//	WARN   peer is configured differently          peer, err   once, until it is met or something else differs
 	//	WARN   peer restarted                          peer        before anybody acted: later it breaks the group
 	//	INFO   peer left                               peer
 	//	ERROR  group broken: nothing more is granted   peer, err
 	//	WARN   lock stopped                            peer, lock, err
-	//	WARN   refused what no correct peer sends      peer, err   also from a peer that is configured differently
+	//	WARN   refused what no correct peer sends      peer, err
 	//	WARN   records left out                        count
 	//	INFO   node closed                             WARN with err if the farewell was cut short
 	//
-	// Of what a peer can bring about as often as it likes (it restarted, it
-	// left, it stopped a lock, its input was refused) 20 records are written in
+	// Of what a peer can bring about as often as it likes (it differs, it
+	// restarted, it left, it stopped a lock, its input was refused) 20 records are written in
 	// a minute, and then the count of those left out. A goroutine of the node's
 	// writes: a slow handler slows nothing but Close, which waits for it.
 	Logger *slog.Logger
@@ -85,6 +85,7 @@ type Node struct {
 	start       dmutex.Start // of every machine, but for Clock and Fence
 	birth       time.Time
 	incarnation uint64
+	sum         uint64  // see digest
 	peers       []*peer // ascending by id
 	seed        maphash.Seed
 	locks       [shards]shard
@@ -149,8 +150,8 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		wake:        make(chan struct{}, 1),
 		stop:        make(chan struct{}),
 	}
-	digest, err := n.digest()
-	if err != nil {
+	var err error
+	if n.sum, err = n.digest(); err != nil {
 		return nil, err
 	}
 	for i := range n.locks {
@@ -160,7 +161,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		if id == cfg.Self {
 			continue
 		}
-		s, err := session.New(session.Config{Incarnation: n.incarnation, Group: digest, MaxFrame: cfg.Link.MaxFrame(), Buffer: sendBuffer})
+		s, err := session.New(session.Config{Incarnation: n.incarnation, Group: n.sum, MaxFrame: cfg.Link.MaxFrame(), Buffer: sendBuffer})
 		if err != nil {
 			return nil, err
 		}
@@ -187,39 +188,6 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		n.running.Go(func() { n.log.run(n.stop) })
 	}
 	return n, nil
-}
-
-// digest sums up what all members must agree on: the group's name, its
-// members, the floor of the fences, when it looks for deadlocks, and the algorithm
-// as the fresh machines of all members describe themselves. It also finds out whether the algorithm takes this group at all.
-func (n *Node) digest() (uint64, error) {
-	if _, err := n.cfg.Algorithm(n.start); err != nil {
-		return 0, err
-	}
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%q %v %d %d", n.cfg.Group, n.cfg.Members, n.cfg.Fence, n.cfg.Deadlock)
-	for _, id := range n.cfg.Members {
-		m, err := n.cfg.Algorithm(dmutex.Start{Self: id, Members: n.cfg.Members})
-		if err != nil {
-			return 0, err
-		}
-		if _, ok := m.(interface {
-			Tick() ([]dmutex.Message, error)
-		}); ok {
-			return 0, dmutex.Misuse("Config.Algorithm needs ticks, which a node does not give: choose one without, such as ring.New for ring.Circulate")
-		}
-		if _, ok := m.(dmutex.Waiter); n.cfg.Deadlock > 0 && !ok {
-			return 0, dmutex.Misuse("Config.Deadlock needs an Algorithm whose machines are of type dmutex.Waiter: take 0, or another")
-		}
-		if m, ok := m.(encoding.TextAppender); ok {
-			text, err := m.AppendText(nil)
-			if err != nil {
-				return 0, err
-			}
-			fmt.Fprintf(h, "\n%s", text)
-		}
-	}
-	return h.Sum64(), nil
 }
 
 // draw names this life of the process.
@@ -252,7 +220,7 @@ func (n *Node) hash(name []byte) uint64 { return maphash.Bytes(n.seed, name) }
 
 // Ready waits until all members have met each other, which Acquire also waits
 // for. If ctx ends first, the error says who is missing and answers to ctx's
-// error.
+// error, and to [ErrConfig] if one of them is configured differently.
 func (n *Node) Ready(ctx context.Context) error {
 	if reason := n.downReason(); reason != nil {
 		return reason
@@ -269,6 +237,11 @@ func (n *Node) Ready(ctx context.Context) error {
 		return n.downReason()
 	case <-ctx.Done():
 		st := n.Status()
+		for _, p := range st.Peers {
+			if p.Err != nil {
+				return fmt.Errorf("node %d has not yet met %v: %w: %w", n.cfg.Self, st.Unmet, &PeerError{p.ID, p.Err}, ctx.Err())
+			}
+		}
 		if len(st.Unmet) > 0 {
 			return fmt.Errorf("node %d has not yet met %v: %w", n.cfg.Self, st.Unmet, ctx.Err())
 		}

@@ -653,48 +653,6 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// LESSONS L60, L62: nodes that do not mean the same group do not meet.
-func TestStrangers(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		change func(*node.Config)
-	}{
-		{"group", func(c *node.Config) { c.Group = "other" }},
-		{"members", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 3} }},
-		{"algorithm", func(c *node.Config) { c.Algorithm = central.New }},
-		{"coordinator", func(c *node.Config) { c.Algorithm = central.At(2) }},
-		{"option", func(c *node.Config) { c.Algorithm = ricart.Carvalho }},
-		{"quorums", func(c *node.Config) {
-			c.Algorithm = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID {
-				return [][]dmutex.NodeID{{1, 2}, {1}}[site-1]
-			})
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			a := ricart.New
-			switch tc.name {
-			case "coordinator":
-				a = central.New
-			case "quorums":
-				a = maekawa.New
-			}
-			bubble(t, a, memlink.Config{}, func(t *testing.T, g *group) {
-				g.members = []dmutex.NodeID{1, 2}
-				g.start(1)
-				cfg := node.Config{Self: 2, Members: g.members, Algorithm: a, Link: g.net.Link(2)}
-				tc.change(&cfg)
-				n, err := node.Open(t.Context(), cfg)
-				require.NoError(t, err)
-				g.nodes[2] = n
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				require.ErrorIs(t, n.Ready(ctx), context.DeadlineExceeded)
-				require.NotZero(t, n.Status().Refused)
-			})
-		})
-	}
-}
-
 // A liar is a machine whose messages are altered on their way out.
 type liar struct {
 	dmutex.Machine

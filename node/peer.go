@@ -39,6 +39,7 @@ type peer struct {
 
 	mu       sync.Mutex
 	session  *session.Session
+	other    uint64 // the digest of a configuration that it has and we have not; 0 if none
 	message  []byte // scratch for encoding
 	frame    []byte // scratch for transmitting; the flusher's while flushing
 	flushing bool
@@ -107,10 +108,11 @@ func (p *peer) receive(frame []byte) {
 	in, err := p.session.Handle(p.node.now(), frame)
 	p.due.Store(true)
 	if err != nil {
+		p.refused(err)
 		p.mu.Unlock()
-		p.node.refuse(p.id, err)
 		return
 	}
+	p.other = 0
 	p.noticed(saw, in.Event)
 	p.inbox.clear()
 	for _, m := range in.Messages {

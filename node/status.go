@@ -152,6 +152,7 @@ type PeerStatus struct {
 	Met         bool   // it was met; Acquire waits for that
 	Ready       bool   // it has met everybody itself; Acquire waits for that too
 	Left        bool   // it has closed
+	Err         error  // an ErrConfig if it was last heard to be configured differently, else nil
 
 	Unacked  uint64 // messages that it has not acknowledged; if it has left, those that came too late for it
 	Backlog  int    // their size in bytes: above 2 MiB, Acquire says ErrOverflow
@@ -167,12 +168,17 @@ func (p *peer) status() PeerStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	stats := p.session.Stats()
+	var err error
+	if p.other != 0 {
+		err = p.node.differs(p.other)
+	}
 	return PeerStatus{
 		ID:          p.id,
 		Incarnation: p.session.Peer(),
 		Met:         p.met.Load(),
 		Ready:       p.ready.Load(),
 		Left:        p.left.Load(),
+		Err:         err,
 		Unacked:     p.session.Sent() - p.session.Acked(),
 		Backlog:     p.session.Backlog(),
 		Resent:      stats.Resent,

@@ -59,7 +59,7 @@ const (
 const (
 	errKind    msgp.Error = "the kind of frame is unknown"
 	errVersion msgp.Error = "its version of the session protocol is not ours"
-	errGroup   msgp.Error = "it is configured for another group: all members must agree on who they are and on the algorithm"
+	errGroup   msgp.Error = "it is configured for another group"
 	errZero    msgp.Error = "an incarnation, nonce or sequence number is zero"
 	errMirror  msgp.Error = "it says that it is us: two nodes have the same incarnation, or the link returns our own frames"
 	errEmpty   msgp.Error = "it contains no message, or an empty one"
@@ -118,6 +118,7 @@ func (s *Session) parseHello(r *msgp.Reader, f *frame) error {
 	case v != version:
 		return errVersion
 	case group != s.cfg.Group:
+		s.otherGroup = group
 		return errGroup
 	case f.from == s.cfg.Incarnation:
 		return errMirror

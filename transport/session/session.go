@@ -115,6 +115,10 @@ var (
 	ErrClosed = errors.New("session: closed")
 )
 
+// ErrGroup is what [Session.Handle] says of a peer whose Config.Group is not
+// ours; it answers to [dmutex.ErrPeer]. See [Session.OtherGroup].
+var ErrGroup error = errGroup
+
 // An Event is what a frame told about the peer as a whole.
 type Event uint8
 
@@ -174,6 +178,8 @@ type Session struct {
 	cfg   Config
 	peer  uint64 // the adopted incarnation
 	stats Stats
+
+	otherGroup uint64 // of the last HELLO that was refused for it
 
 	// Challenge and answer.
 	nonce      uint64 // of the present or last challenge
@@ -313,6 +319,10 @@ func (s *Session) Done() bool {
 
 // Peer returns the incarnation of the peer, and 0 if it was never met.
 func (s *Session) Peer() uint64 { return s.peer }
+
+// OtherGroup returns the Config.Group that Handle refused last with [ErrGroup],
+// and 0 if it never did.
+func (s *Session) OtherGroup() uint64 { return s.otherGroup }
 
 // Backlog returns how much was accepted and not yet acknowledged, in bytes: of
 // the messages and 2 to 5 for each.

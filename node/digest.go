@@ -1,0 +1,98 @@
+package node
+
+import (
+	"crypto/sha256"
+	"encoding"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+// agreed is what all members must agree on: fields of Config.
+var agreed = [...]string{"Members", "Algorithm", "Group", "Fence", "Deadlock"}
+
+// digest sums up what all members must agree on: 8 bits for each field, by which
+// two that differ can tell in what, and then 24 bits of everything. It also finds
+// out whether the algorithm takes this group at all.
+func (n *Node) digest() (digest uint64, err error) {
+	algorithm, err := n.describe()
+	if err != nil {
+		return 0, err
+	}
+	everything := sha256.New()
+	for _, sum := range [len(agreed)][sha256.Size]byte{
+		sha256.Sum256(fmt.Append(nil, n.cfg.Members)),
+		algorithm,
+		sha256.Sum256([]byte(n.cfg.Group)),
+		sha256.Sum256(fmt.Append(nil, n.cfg.Fence)),
+		sha256.Sum256(fmt.Append(nil, int64(n.cfg.Deadlock))),
+	} {
+		digest = digest<<8 | uint64(sum[0])
+		everything.Write(sum[:])
+	}
+	return digest<<24 | uint64(binary.BigEndian.Uint32(everything.Sum(nil))>>8), nil
+}
+
+// describe sums up the algorithm as the fresh machines of all members describe
+// themselves.
+func (n *Node) describe() (sum [sha256.Size]byte, err error) {
+	if _, err := n.cfg.Algorithm(n.start); err != nil {
+		return sum, err
+	}
+	h := sha256.New()
+	for _, id := range n.cfg.Members {
+		m, err := n.cfg.Algorithm(dmutex.Start{Self: id, Members: n.cfg.Members})
+		if err != nil {
+			return sum, err
+		}
+		if _, ok := m.(interface {
+			Tick() ([]dmutex.Message, error)
+		}); ok {
+			return sum, dmutex.Misuse("Config.Algorithm needs ticks, which a node does not give: choose one without, such as ring.New for ring.Circulate")
+		}
+		if _, ok := m.(dmutex.Waiter); n.cfg.Deadlock > 0 && !ok {
+			return sum, dmutex.Misuse("Config.Deadlock needs an Algorithm whose machines are of type dmutex.Waiter: take 0, or another")
+		}
+		if m, ok := m.(encoding.TextAppender); ok {
+			text, err := m.AppendText(nil)
+			if err != nil {
+				return sum, err
+			}
+			fmt.Fprintf(h, "\n%s", text)
+		}
+	}
+	return [sha256.Size]byte(h.Sum(nil)), nil
+}
+
+// differs is the ErrConfig of a peer with another digest than ours. What machines
+// say of themselves contains who the members are: where those differ, nothing is
+// known of the algorithm.
+func (n *Node) differs(digest uint64) error {
+	var fields []string
+	for i, other := 0, digest^n.sum; i < len(agreed); i, other = i+1, other<<8 {
+		if other>>56 != 0 && (agreed[i] != "Algorithm" || len(fields) == 0) {
+			fields = append(fields, agreed[i])
+		}
+	}
+	if len(fields) == 0 {
+		return ErrConfig
+	}
+	return fmt.Errorf("%w; here and there are different: %s", ErrConfig, strings.Join(fields, ", "))
+}
+
+// refused notes that the session has refused a frame. Of a peer that is configured
+// differently such frames come again and again: that is told once.
+func (p *peer) refused(err error) {
+	if err != session.ErrGroup {
+		p.node.refuse(p.id, err)
+		return
+	}
+	p.node.refused.Add(1)
+	if other := p.session.OtherGroup(); other != p.other {
+		p.other = other
+		p.node.note(peerDiffers, "", &PeerError{p.id, p.node.differs(other)})
+	}
+}
