@@ -12,18 +12,27 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/suzukikasami"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// A circle of transactions through five nodes on one NATS server is found, has
-// one victim, and when that has released everybody gets what it waits for.
+// Under every algorithm a circle of transactions through five nodes on one NATS
+// server is found, has one victim, and when that has released everybody gets what it waits for.
 func TestDeadlockOverNATS(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{
-		"central": central.New, "maekawa": maekawa.New, "ricart": ricart.New, "suzukikasami": suzukikasami.New,
+		"central":                  central.New,
+		"lamport":                  lamport.New,
+		"lamport, replies omitted": lamport.OmitReplies,
+		"maekawa":                  maekawa.New,
+		"ricart":                   ricart.New,
+		"ricart, Carvalho":         ricart.Carvalho,
+		"ring":                     ring.New,
+		"suzukikasami":             suzukikasami.New,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
