@@ -277,17 +277,24 @@ type Keeper interface {
 	Keeps() bool
 }
 
-// A Waiter is a Machine that knows, while it waits, where the holder is to be
-// found. It serves to find circles of locks that wait for each other.
+// A Waiter is a Machine that knows of whom its request, withdrawn or not, awaits
+// something. It serves to find circles of locks that wait for each other, and to
+// tell which locks a node that leaves is needed for.
 //
-// The law: at every moment at which one node is Waiting and another is Held, the
-// latter is among WaitsFor of the former; or one of these, or the former itself,
-// is a [Lender] that Lends to it.
+// The first law: at every moment at which one node is Waiting and another is Held,
+// the latter is among WaitsFor of the former; or one of these, or the former
+// itself, is a [Lender] that Lends to it.
+//
+// The second law: let a node that has no request stop, so that what it has said
+// still arrives, and what is said to it is lost. Once all that it said was
+// handled, the others go on without it for as long as it is not among WaitsFor of
+// any of them.
 type Waiter interface {
 	Machine
 
 	// WaitsFor appends the peers of which the request awaits something, and
-	// nobody unless Waiting. Few are better than many: each may be asked.
+	// nobody unless one is pending. Few are better than many: each may be asked,
+	// and the request ends when it leaves.
 	WaitsFor(b []NodeID) []NodeID
 }
 

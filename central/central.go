@@ -244,7 +244,7 @@ func (m *Machine) Holder() dmutex.NodeID {
 
 // WaitsFor implements [dmutex.Waiter]: only the coordinator says yes.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.site.Phase() == dmutex.Waiting && !m.coordinates() {
+	if m.site.Pending() && !m.coordinates() {
 		b = append(b, m.coordinator)
 	}
 	return b

@@ -273,7 +273,8 @@ func (g *group) inspect(m Machine, self dmutex.NodeID) (local, *fault) {
 
 // awaits checks whom a [dmutex.Waiter] names.
 func (g *group) awaits(l *local) *fault {
-	if l.phase != dmutex.Waiting && len(l.waits) > 0 {
+	p, ok := l.machine.(dmutex.Pender)
+	if pending := l.phase == dmutex.Waiting || ok && p.Pending(); !pending && len(l.waits) > 0 {
 		return faultf(ErrContract, "%d is %v and waits for %v", l.self, l.phase, l.waits)
 	}
 	for i, id := range l.waits {

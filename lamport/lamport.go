@@ -262,7 +262,7 @@ func (m *Machine) send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) {
 // WaitsFor implements [dmutex.Waiter]: those of whom nothing later has come, and
 // those ahead in the queue. Whoever is in the critical section is one of these.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.site.Phase() != dmutex.Waiting {
+	if !m.site.Pending() {
 		return b
 	}
 	for j, peer := range m.site.Peers() {

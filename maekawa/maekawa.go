@@ -402,7 +402,7 @@ func (m *Machine) waiting(node dmutex.NodeID) uint64 {
 // WaitsFor implements [dmutex.Waiter]: the arbiters whose vote is missing. One of
 // them, or this node itself, has voted for whoever is in the critical section.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.site.Phase() != dmutex.Waiting {
+	if !m.site.Pending() {
 		return b
 	}
 	for k, arbiter := range m.quorum() {

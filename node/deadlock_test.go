@@ -394,19 +394,25 @@ func TestAgeIsOfTheGroup(t *testing.T) {
 	})
 }
 
-// One that has left is passed over.
+// One that has left is passed over: 1 would ask 2, then 3, then 4, and only 2
+// knows already that 3 has left.
 func TestChaseWithoutOneThatLeft(t *testing.T) {
 	bubble(t, suzukikasami.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.deadlock = time.Second
-		g.open(3)
-		txns := g.txns(3, 1)
+		g.open(4)
+		txns := g.txns(4, 1)
 		first := g.waits(t.Context(), txns[0], "1")
 		second := g.waits(t.Context(), txns[1], "0")
-		require.NoError(t, g.nodes[2].Close(t.Context()))
+		g.net.Cut(3, 1)
+		g.net.Cut(3, 4)
+		closed := make(chan error)
+		go func() { closed <- g.nodes[3].Close(t.Context()) }()
 		require.ErrorIs(t, (<-second).err, node.ErrDeadlock)
 		require.NoError(t, txns[1].Release())
 		require.NoError(t, (<-first).err)
 		require.NoError(t, txns[0].Release())
+		g.net.Heal()
+		require.NoError(t, <-closed)
 	})
 }
 

@@ -62,8 +62,21 @@
 // Locks that are held stay held until they are released. To go on, stop all
 // members and start them again, in a new epoch of fences; see Config.Fence.
 //
-// An orderly Close of one member is no fault: the locks for which it is needed
-// end in [ErrLeft], at all members, and the others go on.
+// An orderly Close of members is no fault. A lock stops once a request for it,
+// made before or after, awaits something of one that has left
+// ([dmutex.Waiter.WaitsFor]): that request, those of all other members and all
+// later ones end in [ErrLeft], which names who has left; who holds the lock
+// keeps it. The other locks go on. What stops a lock is then
+//
+//   - under central, a request to a coordinator that has left;
+//   - under maekawa, a request of one in whose quorum it was;
+//   - under ricart.Carvalho, a request that must ask it anew;
+//   - under lamport and ricart, any request that it has not answered;
+//   - under ring and suzukikasami, any request of one who has not the token.
+//
+// With a machine that is no [dmutex.Waiter], it is any message that one who has
+// left should have; and if such a message was lost, all locks stop for which its
+// sender waits.
 //
 // # Which leader
 //

@@ -45,7 +45,8 @@ var (
 	// lives looks the same. See [PeerError].
 	ErrRestarted = errors.New("it has restarted and forgotten who holds what, or two processes use its id; restart the whole group")
 
-	// ErrLeft: a peer without which the lock cannot be had has closed.
+	// ErrLeft: a peer has closed of which a request for the lock, of this or of
+	// another member, awaits something.
 	ErrLeft = errors.New("it has left the group")
 
 	// ErrDeadlock: transactions wait for each other in a circle, and this wait is

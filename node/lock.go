@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -17,10 +18,11 @@ type shard struct {
 	mu           sync.Mutex
 	shared       dmutex.Shared // by the machines
 	locks        table
-	spare        *line   // for the next lock that needs one
-	trying       *trial  // the TryAcquire whose request is being sent
-	resting      []*lock // fresh again, the longest so first; kept a while in case they come back
-	clock, fence uint64  // the highest of all machines that were forgotten: every new one starts there
+	spare        *line           // for the next lock that needs one
+	trying       *trial          // the TryAcquire whose request is being sent
+	awaited      []dmutex.NodeID // scratch
+	resting      []*lock         // fresh again, the longest so first; kept a while in case they come back
+	clock, fence uint64          // the highest of all machines that were forgotten: every new one starts there
 	sent         [dmutex.Kinds]uint64
 	received     [dmutex.Kinds]uint64
 	granted      uint64
@@ -320,16 +322,20 @@ func (n *Node) obstacle() error {
 
 // send queues the machine's output for the peers, and records the input that
 // caused it; in is the message that a Handle was for. What cannot reach a peer
-// stops the lock: an algorithm does not survive a gap.
+// stops the lock: an algorithm does not survive a gap. Only one that has left
+// misses nothing, and what matters is whether something is awaited of it.
 func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 	var failed error
+	asks := did == trace.Request
 	l.input(did, in)
 	for _, m := range out {
 		var seq uint64
 		if failed == nil {
 			seq, failed = l.shard.node.peer(m.To).send(l.name, m, l.shard.trying)
 		}
-		if failed == nil {
+		if _, ok := l.machine.(dmutex.Waiter); ok && errors.Is(failed, ErrLeft) {
+			failed, asks = nil, true
+		} else if failed == nil {
 			l.shard.sent[m.Kind]++
 			if l.line != nil {
 				l.line.messages++
@@ -340,6 +346,12 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 	l.noted(nil)
 	if failed != nil {
 		l.stop(failed)
+	} else if asks {
+		for _, p := range l.shard.node.peers {
+			if p.left.Load() {
+				l.strand(p.id, false)
+			}
+		}
 	}
 }
 
@@ -431,14 +443,27 @@ func (l *lock) holder() dmutex.NodeID {
 	return dmutex.None
 }
 
-// strand stops every lock that waits for a message which may never come.
-func (s *shard) strand(why error) {
+// strand is for when a peer has left, and all that it said was heard: it stops
+// every lock whose request awaits more of it. Lost tells that the peer has not
+// heard all that we said.
+func (s *shard) strand(left dmutex.NodeID, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.locks.all() {
-		if l.machine.Phase() == dmutex.Waiting || l.withdrawn() {
-			l.stop(why)
-		}
+		l.strand(left, lost)
+	}
+}
+
+// strand stops the lock if its request, withdrawn or not, awaits something of one
+// that has left. Where the machine does not know that, it awaits everybody's
+// answer, and does not get that of one who has not heard all.
+func (l *lock) strand(left dmutex.NodeID, lost bool) {
+	if w, ok := l.machine.(dmutex.Waiter); ok {
+		l.shard.awaited = w.WaitsFor(l.shard.awaited[:0])
+		lost = slices.Contains(l.shard.awaited, left)
+	}
+	if lost && (l.machine.Phase() == dmutex.Waiting || l.withdrawn()) {
+		l.stop(&PeerError{left, ErrLeft})
 	}
 }
 

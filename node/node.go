@@ -301,8 +301,10 @@ func (n *Node) isReady() bool {
 // perhaps until other nodes have released their locks, until the peers have
 // everything, and until Config.Trace is written. If ctx ends before, Close gives
 // up and returns its error, and locks that would wait for this node, and
-// elections that it still leads, end everywhere in [ErrLeft]. A second Close
-// waits for the first and returns nil.
+// elections that it still leads, end everywhere in [ErrLeft]. (When two close at
+// the same time and the network loses frames, one may be gone before the other
+// knows that it has everything. The other then waits until ctx ends, and nothing
+// but its time is lost.) A second Close waits for the first and returns nil.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if closed := n.closed; closed != nil {

@@ -119,7 +119,7 @@ func (p *peer) receive(frame []byte) {
 		p.inbox.add(m)
 	}
 	p.gauge()
-	p.takeHeard()
+	p.takeHeard(in.Event == session.Left)
 	lost := in.Event == session.Left && p.session.Acked() < p.session.Sent()
 	p.handling = true
 	p.mu.Unlock()
@@ -294,17 +294,14 @@ func (n *Node) tellStopped(lock string, why error) {
 	}
 }
 
-// leave notes that the peer has closed its node. If some of our messages came
-// too late for it, every lock that waits for an answer may wait in vain.
+// leave notes that the peer has closed its node, behind all that it said. Lost
+// tells that some of our messages came too late for it.
 func (p *peer) leave(lost bool) {
 	p.left.Store(true)
 	p.node.notePeer(peerLeft, p.id)
 	p.node.terms.left(p.id)
-	if !lost {
-		return
-	}
 	for i := range p.node.locks {
-		p.node.locks[i].strand(&PeerError{p.id, ErrLeft})
+		p.node.locks[i].strand(p.id, lost)
 	}
 }
 
@@ -390,17 +387,17 @@ func (n *Node) flush() {
 	}
 }
 
-// takeHeard moves the tries that the peer has acknowledged to heard. A peer
-// sends its acknowledgement with its answer, so whoever is not granted when the
-// present frame has been handled was not answered.
-func (p *peer) takeHeard() {
+// takeHeard moves the tries that the peer has acknowledged to heard, and all if it
+// has left. A peer sends its acknowledgement with its answer, so whoever is not
+// granted when the present frame has been handled was not answered.
+func (p *peer) takeHeard(left bool) {
 	p.heard = p.heard[:0]
 	if len(p.tries) == 0 {
 		return
 	}
 	acked := p.session.Acked()
 	p.tries = slices.DeleteFunc(p.tries, func(t try) bool {
-		if t.mark > acked {
+		if t.mark > acked && !left {
 			return false
 		}
 		p.heard = append(p.heard, t.trial)

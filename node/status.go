@@ -24,8 +24,9 @@ type MutexStatus struct {
 	Age     time.Duration // for how long it has been held here, or else for how long the first that waits here has waited; 0 if Idle
 	Waiters int           // goroutines of this node that wait
 
-	// WaitsFor is, if Waiting, whose answers the request lacks: a peer that does
-	// not answer is among them. With the token algorithms that is everybody, or
+	// WaitsFor is, if Waiting or if a request was withdrawn and has not had its
+	// turn, whose answers the request lacks: a peer that does not answer is among
+	// them. With the token algorithms that is everybody, or
 	// whoever is next on the way, for nobody knows where the token is.
 	WaitsFor []dmutex.NodeID
 

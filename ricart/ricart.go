@@ -176,7 +176,7 @@ func (m *Machine) leave() {
 // WaitsFor implements [dmutex.Waiter]: those whose REPLY is missing. One that
 // is in the critical section has not sent it.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.site.Phase() != dmutex.Waiting {
+	if !m.site.Pending() {
 		return b
 	}
 	for j, peer := range m.site.Peers() {

@@ -94,7 +94,7 @@ func (t *seat) Cancel() ([]dmutex.Message, error) {
 // WaitsFor implements [dmutex.Waiter]: all peers, for nobody but its holder knows
 // where the token is.
 func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if t.site.Phase() == dmutex.Waiting {
+	if t.site.Pending() {
 		b = append(b, t.site.Peers()...)
 	}
 	return b

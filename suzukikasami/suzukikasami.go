@@ -247,7 +247,7 @@ func (m *Machine) handOn() {
 // WaitsFor implements [dmutex.Waiter]: all peers, for nobody but its holder knows
 // where the token is.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.site.Phase() == dmutex.Waiting {
+	if m.site.Pending() {
 		b = append(b, m.site.Peers()...)
 	}
 	return b
