@@ -175,6 +175,8 @@ func TestRegister(t *testing.T) {
 		}
 		time.Sleep(7 * time.Second)
 		require.Equal(t, []string{
+			"dmutex.deadlock.probes 0 {message}",
+			"dmutex.deadlocks 0 {wait}",
 			"dmutex.granted 0 {grant}",
 			"dmutex.locks{dmutex.state=held} 0 {lock}",
 			"dmutex.locks{dmutex.state=stopped} 0 {lock}",
@@ -201,6 +203,7 @@ func TestRegister(t *testing.T) {
 			"dmutex.peer.ready{dmutex.peer=2} 1 ",
 			"dmutex.peer.repeated{dmutex.peer=2} 0 {frame}",
 			"dmutex.peer.resent{dmutex.peer=2} 0 {frame}",
+			"dmutex.peer.silent{dmutex.peer=2} 6.995 s", // it has acknowledged after 5 ms
 			"dmutex.peer.unacked{dmutex.peer=2} 0 {message}",
 			"dmutex.refused 0 {message}",
 			"dmutex.up 1 ",

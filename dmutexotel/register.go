@@ -21,10 +21,13 @@ import (
 //	dmutex.messages.sent            of the algorithm, by dmutex.kind: over all nodes, by dmutex.granted, the messages an entry
 //	dmutex.messages.received
 //	dmutex.refused                  frames and messages that no correct peer sends
+//	dmutex.deadlocks                waits at this node that ended in ErrDeadlock
+//	dmutex.deadlock.probes          messages sent to find deadlocks, or sent on
 //	dmutex.locks                    by dmutex.state: held, waiting or stopped, at this node
 //	dmutex.waiters                  goroutines that wait for a lock
 //	dmutex.oldest.duration      s   the longest present hold and wait, by dmutex.state: held or waiting
 //	dmutex.peer.ready               by dmutex.peer: 1 if it was met, has met everybody and has not left
+//	dmutex.peer.silent          s   since it was last heard of, absent until it was: an idle group is silent, this is no failure detector
 //	dmutex.peer.unacked             messages that it has not acknowledged
 //	dmutex.peer.backlog        By   their size: above 2 MiB, Acquire says ErrOverflow
 //	dmutex.peer.resent              frames that were sent to it again
@@ -42,10 +45,13 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		sent     = m.counter("dmutex.messages.sent", "{message}", "Messages of the algorithm that were sent.")
 		received = m.counter("dmutex.messages.received", "{message}", "Messages of the algorithm that were received.")
 		refused  = m.counter("dmutex.refused", "{message}", "Frames and messages that no correct peer sends.")
+		victims  = m.counter("dmutex.deadlocks", "{wait}", "Waits at this node that were ended to break a deadlock.")
+		probes   = m.counter("dmutex.deadlock.probes", "{message}", "Messages sent to find deadlocks, or sent on.")
 		locks    = m.sum("dmutex.locks", "{lock}", "Locks in use at this node.")
 		waiters  = m.sum("dmutex.waiters", "{goroutine}", "Goroutines that wait for a lock.")
 		oldest   = m.seconds("dmutex.oldest.duration", "For how long the oldest lock has been held or waited for.")
 		ready    = m.gauge("dmutex.peer.ready", "Whether the peer takes part.")
+		silent   = m.seconds("dmutex.peer.silent", "Since the peer was last heard of. An idle group is silent: this is no failure detector.")
 		unacked  = m.sum("dmutex.peer.unacked", "{message}", "Messages that the peer has not acknowledged.")
 		backlog  = m.sum("dmutex.peer.backlog", "By", "Bytes that the peer has not acknowledged.")
 		resent   = m.counter("dmutex.peer.resent", "{frame}", "Frames that were sent again.")
@@ -74,6 +80,8 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 			obs.ObserveInt64(received, int64(st.Received[k]), kinds[k])
 		}
 		obs.ObserveInt64(refused, int64(st.Refused), plain)
+		obs.ObserveInt64(victims, int64(st.Deadlocks), plain)
+		obs.ObserveInt64(probes, int64(st.Probes), plain)
 		obs.ObserveInt64(locks, int64(usage.Held), held)
 		obs.ObserveInt64(locks, int64(usage.Waiting), waiting)
 		obs.ObserveInt64(locks, int64(usage.Stopped), stopped)
@@ -83,6 +91,9 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		for _, p := range st.Peers {
 			peer := with("dmutex.peer", p.ID.String())
 			obs.ObserveInt64(ready, truth(p.Met && p.Ready && !p.Left), peer)
+			if p.Silent > 0 {
+				obs.ObserveFloat64(silent, p.Silent.Seconds(), peer)
+			}
 			obs.ObserveInt64(unacked, int64(p.Unacked), peer)
 			obs.ObserveInt64(backlog, int64(p.Backlog), peer)
 			obs.ObserveInt64(resent, int64(p.Resent), peer)

@@ -171,6 +171,12 @@ func TestCollector(t *testing.T) {
 		}
 		time.Sleep(7 * time.Second)
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP dmutex_deadlock_probes_total Messages sent to find deadlocks, or sent on.
+# TYPE dmutex_deadlock_probes_total counter
+dmutex_deadlock_probes_total 0
+# HELP dmutex_deadlocks_total Waits at this node that were ended to break a deadlock.
+# TYPE dmutex_deadlocks_total counter
+dmutex_deadlocks_total 0
 # HELP dmutex_granted_total Locks granted to this node.
 # TYPE dmutex_granted_total counter
 dmutex_granted_total 2
@@ -202,14 +208,17 @@ dmutex_peer_ready{peer="2"} 1
 # HELP dmutex_peer_resent_frames_total Frames that were sent again.
 # TYPE dmutex_peer_resent_frames_total counter
 dmutex_peer_resent_frames_total{peer="2"} 0
+# HELP dmutex_peer_silent_seconds Since the peer was last heard of. An idle group is silent: this is no failure detector.
+# TYPE dmutex_peer_silent_seconds gauge
+dmutex_peer_silent_seconds{peer="2"} 6.995
 # HELP dmutex_up Whether all members have met, none has broken the group, and the node is open.
 # TYPE dmutex_up gauge
 dmutex_up 1
 # HELP dmutex_waiters Goroutines that wait for a lock.
 # TYPE dmutex_waiters gauge
 dmutex_waiters 2
-`), "dmutex_granted_total", "dmutex_locks", "dmutex_messages_sent_total", "dmutex_oldest_seconds", "dmutex_peer_backlog_bytes",
-			"dmutex_peer_ready", "dmutex_peer_resent_frames_total", "dmutex_up", "dmutex_waiters"))
+`), "dmutex_deadlock_probes_total", "dmutex_deadlocks_total", "dmutex_granted_total", "dmutex_locks", "dmutex_messages_sent_total", "dmutex_oldest_seconds", "dmutex_peer_backlog_bytes",
+			"dmutex_peer_ready", "dmutex_peer_resent_frames_total", "dmutex_peer_silent_seconds", "dmutex_up", "dmutex_waiters"))
 		problems, err := testutil.CollectAndLint(c)
 		require.NoError(t, err)
 		require.Empty(t, problems)

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +26,7 @@ type notice struct {
 	peer dmutex.NodeID // None if it is about no peer
 	lock string        // empty if it is about no lock
 	err  error
+	more []slog.Attr
 }
 
 type what uint8
@@ -41,6 +44,7 @@ const (
 	peerLeft
 	lockStopped
 	refusedInput
+	longWait
 )
 
 // tell is how each is told. The texts and keys are documented at Config.Logger.
@@ -57,6 +61,7 @@ var tell = [...]struct {
 	peerLeft:      {slog.LevelInfo, "peer left"},
 	lockStopped:   {slog.LevelWarn, "lock stopped"},
 	refusedInput:  {slog.LevelWarn, "refused what no correct peer sends"},
+	longWait:      {slog.LevelWarn, "lock is waited for"},
 }
 
 const (
@@ -67,6 +72,10 @@ const (
 	// logPeriod.
 	logAtMost = 20
 	logPeriod = time.Minute
+
+	// longAfter is how long a lock is waited for until that is told, and then
+	// twice as long, and so on.
+	longAfter = 10 * time.Second
 )
 
 func newLogger(cfg *Config) *logger {
@@ -102,6 +111,45 @@ func (n *Node) refuse(from dmutex.NodeID, err error) {
 	if n.log != nil {
 		n.log.add(notice{what: refusedInput, peer: from, err: err})
 	}
+}
+
+// noteWait has it told that h has waited for long, if it is the first waiter of this
+// node, and for whom. It returns after what time to do so again.
+func (n *Node) noteWait(h *Held) time.Duration {
+	s := h.lock.shard
+	s.mu.Lock()
+	waiters := h.lock.waiters()
+	first := len(waiters) > 0 && waiters[0].held == h
+	st := h.lock.status()
+	waited := time.Duration(n.now() - h.since)
+	s.mu.Unlock()
+	if !first || strings.HasPrefix(h.lock.name, electionPrefix) { // who campaigns may wait for ever
+		return max(waited, longAfter)
+	}
+	more := []slog.Attr{slog.Duration("waited", waited)}
+	if st.Holder != dmutex.None {
+		more = append(more, slog.Uint64("holder", uint64(st.Holder)))
+	}
+	if len(st.WaitsFor) > 0 {
+		more = append(more, slog.String("for", n.silence(st.WaitsFor)))
+	}
+	n.log.add(notice{what: longWait, lock: h.lock.name, more: more})
+	return max(waited, longAfter)
+}
+
+// silence lists nodes with since when nothing was heard of them.
+func (n *Node) silence(ids []dmutex.NodeID) string {
+	var b strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%v", id)
+		if p := n.peer(id); p != nil {
+			fmt.Fprintf(&b, " (silent for %v)", p.status().Silent.Round(100*time.Millisecond))
+		}
+	}
+	return b.String()
 }
 
 func (l *logger) add(v notice) {
@@ -154,7 +202,7 @@ func (l *logger) run(stop <-chan struct{}) {
 }
 
 func (l *logger) write(v notice) {
-	attrs := make([]slog.Attr, 0, 3)
+	attrs := make([]slog.Attr, 0, 6)
 	if v.peer != dmutex.None {
 		attrs = append(attrs, slog.Uint64("peer", uint64(v.peer)))
 	}
@@ -164,6 +212,7 @@ func (l *logger) write(v notice) {
 	if v.err != nil {
 		attrs = append(attrs, slog.Any("err", v.err))
 	}
+	attrs = append(attrs, v.more...)
 	l.out.LogAttrs(context.Background(), tell[v.what].level, tell[v.what].text, attrs...)
 }
 

@@ -3,6 +3,7 @@ package node_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -199,5 +200,48 @@ func TestLogHandlerAsksTheNode(t *testing.T) {
 		require.ErrorIs(t, err, node.ErrLeft)
 		require.NoError(t, held.Release())
 		require.Contains(t, strings.Join(log.take(), "\n"), `lock stopped`)
+	})
+}
+
+// Whoever wonders why an Acquire does not return finds it in the log: once for each
+// doubling of the wait, and only of the first waiter.
+func TestLogOfWaits(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		var log journal
+		one := g.startLogging(1, log.logger())
+		g.startLogging(2, nil)
+		g.startLogging(3, nil)
+		require.NoError(t, one.Ready(t.Context()))
+		held := g.acquire(2, "x")
+		campaign, resign := context.WithCancel(t.Context())
+		leader := g.campaignLater(campaign, 3, "leads")
+		other := g.campaignLater(campaign, 1, "leads") // it may wait for ever
+		log.take()
+		ctx, cancel := context.WithCancel(t.Context())
+		waits := []<-chan outcome{g.acquireLater(ctx, 1, "x")}
+		synctest.Wait()
+		waits = append(waits, g.acquireLater(t.Context(), 1, "x"))
+		time.Sleep(9 * time.Second)
+		require.Equal(t, []string{""}, log.take())
+		time.Sleep(time.Minute)
+		var want []string
+		for _, s := range []int{10, 20, 40} {
+			want = append(want, fmt.Sprintf(`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=%ds for="2 (silent for %[1]ds)"`, s))
+		}
+		require.Equal(t, want, log.take())
+		cancel()
+		require.ErrorIs(t, (<-waits[0]).err, context.Canceled)
+		require.NoError(t, held.Release())
+		h := (<-waits[1]).held
+		waits[1] = g.acquireLater(t.Context(), 1, "x")
+		time.Sleep(15 * time.Second)
+		require.Equal(t, []string{`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=10s holder=1`}, log.take())
+		require.NoError(t, h.Release())
+		require.NoError(t, (<-waits[1]).held.Release())
+		resign()
+		require.ErrorIs(t, <-other.done, context.Canceled)
+		leader.stop <- nil
+		require.NoError(t, <-leader.done)
 	})
 }

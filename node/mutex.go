@@ -125,6 +125,10 @@ func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
 		defer ticker.Stop()
 		look = ticker.C
 	}
+	var long <-chan time.Time
+	if s.node.log != nil {
+		long = time.After(longAfter)
+	}
 	for {
 		select {
 		case <-ready:
@@ -138,6 +142,8 @@ func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
 			return m.giveUp(h, s.node.downReason())
 		case <-look:
 			m.txn.chase()
+		case <-long:
+			long = time.After(s.node.noteWait(h))
 		}
 	}
 }

@@ -65,11 +65,17 @@ type Config struct {
 	//	ERROR  group broken: nothing more is granted   peer, err
 	//	WARN   lock stopped                            peer, lock, err
 	//	WARN   refused what no correct peer sends      peer, err
+	//	WARN   lock is waited for                      lock, waited, holder, for
 	//	WARN   records left out                        count
 	//	INFO   node closed                             WARN with err if the farewell was cut short
 	//
+	// That a lock is waited for is told when the first waiter of this node has
+	// waited for 10 seconds, then 20, 40 and so on, with who holds it, where that
+	// is known, and for whose answers it waits and since when they are silent, see
+	// [PeerStatus]. A campaign may wait for ever and is not told.
+	//
 	// Of what a peer can bring about as often as it likes (it differs, it
-	// restarted, it left, it stopped a lock, its input was refused) 20 records are written in
+	// restarted, it left, it stopped a lock or holds it for long, its input was refused) 20 records are written in
 	// a minute, and then the count of those left out. A goroutine of the node's
 	// writes: a slow handler slows nothing but Close, which waits for it.
 	Logger *slog.Logger

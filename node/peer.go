@@ -39,6 +39,7 @@ type peer struct {
 
 	mu       sync.Mutex
 	session  *session.Session
+	spoke    int64  // when its last frame came; 0 if none did
 	other    uint64 // the digest of a configuration that it has and we have not; 0 if none
 	message  []byte // scratch for encoding
 	frame    []byte // scratch for transmitting; the flusher's while flushing
@@ -105,14 +106,15 @@ func (n *Node) deliver(from dmutex.NodeID, frame []byte) {
 func (p *peer) receive(frame []byte) {
 	p.mu.Lock()
 	saw := p.look()
-	in, err := p.session.Handle(p.node.now(), frame)
+	now := p.node.now()
+	in, err := p.session.Handle(now, frame)
 	p.due.Store(true)
 	if err != nil {
 		p.refused(err)
 		p.mu.Unlock()
 		return
 	}
-	p.other = 0
+	p.other, p.spoke = 0, now
 	p.noticed(saw, in.Event)
 	p.inbox.clear()
 	for _, m := range in.Messages {

@@ -153,7 +153,13 @@ type PeerStatus struct {
 	Met         bool   // it was met; Acquire waits for that
 	Ready       bool   // it has met everybody itself; Acquire waits for that too
 	Left        bool   // it has closed
-	Err         error  // an ErrConfig if it was last heard to be configured differently, else nil
+
+	// Silent is since when nothing was heard of it; 0 if nothing ever was. An
+	// idle group is silent: this is no failure detector.
+	Silent time.Duration
+
+	// Err is an ErrConfig if it was last heard to be configured differently, else nil.
+	Err error
 
 	Unacked  uint64 // messages that it has not acknowledged; if it has left, those that came too late for it
 	Backlog  int    // their size in bytes: above 2 MiB, Acquire says ErrOverflow
@@ -169,6 +175,10 @@ func (p *peer) status() PeerStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	stats := p.session.Stats()
+	var silent time.Duration
+	if p.spoke != 0 {
+		silent = time.Duration(max(p.node.now()-p.spoke, 1))
+	}
 	var err error
 	if p.other != 0 {
 		err = p.node.differs(p.other)
@@ -179,6 +189,7 @@ func (p *peer) status() PeerStatus {
 		Met:         p.met.Load(),
 		Ready:       p.ready.Load(),
 		Left:        p.left.Load(),
+		Silent:      silent,
 		Err:         err,
 		Unacked:     p.session.Sent() - p.session.Acked(),
 		Backlog:     p.session.Backlog(),

@@ -155,7 +155,8 @@ func TestPeerStatus(t *testing.T) {
 			require.NotZero(t, p.Incarnation)
 			require.GreaterOrEqual(t, p.RoundTrip, 20*time.Millisecond)
 			require.LessOrEqual(t, p.RoundTrip, 25*time.Millisecond)
-			require.Equal(t, node.PeerStatus{ID: p.ID, Incarnation: p.Incarnation, Met: true, Ready: true, RoundTrip: p.RoundTrip}, p)
+			require.Equal(t, node.PeerStatus{ID: p.ID, Incarnation: p.Incarnation, Met: true, Ready: true, Silent: p.Silent, RoundTrip: p.RoundTrip}, p)
+			require.InDelta(t, time.Second, p.Silent, float64(50*time.Millisecond))
 		}
 		require.NotEqual(t, two.Status().Incarnation, three.Status().Incarnation)
 
@@ -164,6 +165,7 @@ func TestPeerStatus(t *testing.T) {
 		time.Sleep(time.Minute)
 		p := one.Status().Peers[0]
 		require.EqualValues(t, 1, p.Unacked)
+		require.InDelta(t, time.Minute+time.Second, p.Silent, float64(50*time.Millisecond))
 		require.Positive(t, p.Backlog)
 		require.Greater(t, p.Resent, uint64(5))
 		require.Zero(t, one.Status().Peers[1].Backlog)
@@ -173,6 +175,7 @@ func TestPeerStatus(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Zero(t, one.Status().Peers[0].Unacked)
 		require.Zero(t, one.Status().Peers[0].Backlog)
+		require.Less(t, one.Status().Peers[0].Silent, 2*time.Second)
 
 		g.net.Cut(2, 1) // now the acknowledgements are lost
 		quitting, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -89,6 +89,11 @@ func parse(r *http.Request) (q query, err error) {
 	if err != nil {
 		return q, err
 	}
+	for key := range values {
+		if key != "format" && key != "prefix" && key != "limit" {
+			return q, fmt.Errorf("the query may have format, prefix and limit, not %q", key)
+		}
+	}
 	q.prefix, q.limit = values.Get("prefix"), defaultLimit
 	if text := values.Get("limit"); text != "" {
 		q.limit, err = strconv.Atoi(text)
@@ -143,6 +148,8 @@ type peer struct {
 	Met         bool          `json:"met"`
 	Ready       bool          `json:"ready"`
 	Left        bool          `json:"left"`
+	Error       string        `json:"error,omitempty"`
+	Silent      seconds       `json:"silentSeconds"`
 	Unacked     uint64        `json:"unacked"`
 	Backlog     int           `json:"backlogBytes"`
 	Resent      uint64        `json:"resent"`
@@ -193,7 +200,7 @@ func look(n *node.Node, q query) view {
 	}
 	for _, p := range st.Peers {
 		v.Peers = append(v.Peers, peer{
-			ID: p.ID, Incarnation: life(p.Incarnation), Met: p.Met, Ready: p.Ready, Left: p.Left,
+			ID: p.ID, Incarnation: life(p.Incarnation), Met: p.Met, Ready: p.Ready, Left: p.Left, Error: text(p.Err), Silent: seconds(p.Silent),
 			Unacked: p.Unacked, Backlog: p.Backlog, Resent: p.Resent, Repeated: p.Repeated, RoundTrip: seconds(p.RoundTrip),
 		})
 	}

@@ -180,10 +180,31 @@ func TestLimit(t *testing.T) {
 	})
 }
 
+// A peer that is configured differently is shown as such.
+func TestOtherConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		var nodes []*node.Node
+		for id := range dmutex.NodeID(2) {
+			n, err := node.Open(t.Context(), node.Config{Self: id + 1, Members: []dmutex.NodeID{1, 2}, Fence: uint64(id), Algorithm: central.New, Link: net.Link(id + 1)})
+			require.NoError(t, err)
+			nodes = append(nodes, n)
+		}
+		time.Sleep(time.Second)
+		const text = "here and there are different: Fence"
+		require.Contains(t, get(nodes[0], "/", nil).Body.String(), text+"</span>")
+		require.Contains(t, get(nodes[0], "/?format=json", nil).Body.String(), text+`",`)
+		for _, n := range nodes {
+			require.NoError(t, n.Close(t.Context()))
+		}
+	})
+}
+
 func TestRequests(t *testing.T) {
 	group(t, central.New, 1, func(t *testing.T, nodes []*node.Node) {
 		n := nodes[0]
-		for _, query := range []string{"limit=0", "limit=-1", "limit=10001", "limit=x", "format=xml", "%zz"} {
+		for _, query := range []string{"limit=0", "limit=-1", "limit=10001", "limit=x", "format=xml", "fromat=json", "%zz"} {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.URL.RawQuery = query
 			w := httptest.NewRecorder()
