@@ -39,7 +39,7 @@ type peer struct {
 
 	mu       sync.Mutex
 	session  *session.Session
-	spoke    int64  // when its last frame came; 0 if none did
+	spoke    int64  // when its last frame came, at least 1; 0 if none did
 	other    uint64 // the digest of a configuration that it has and we have not; 0 if none
 	message  []byte // scratch for encoding
 	frame    []byte // scratch for transmitting; the flusher's while flushing
@@ -114,7 +114,7 @@ func (p *peer) receive(frame []byte) {
 		p.mu.Unlock()
 		return
 	}
-	p.other, p.spoke = 0, now
+	p.other, p.spoke = 0, max(now, 1)
 	p.noticed(saw, in.Event)
 	p.inbox.clear()
 	for _, m := range in.Messages {
