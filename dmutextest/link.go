@@ -38,7 +38,8 @@ type Links struct {
 
 // TestLink holds a kind of link against the contract of [transport.Link]. It
 // must not run in parallel with other tests of the link's package, since it
-// looks for goroutines that were left behind.
+// looks for goroutines that were left behind. What a [transport.BurstLink] has
+// beyond that is tested if the links are such.
 func TestLink(t *testing.T, links Links) {
 	for _, test := range []struct {
 		name string
@@ -47,6 +48,7 @@ func TestLink(t *testing.T, links Links) {
 		{"frames arrive as they were sent", (*bench).unaltered},
 		{"frames arrive once", (*bench).once},
 		{"Send refuses what it cannot send", (*bench).refusals},
+		{"bursts are what Open would deliver", (*bench).bursts},
 		{"deliver may send", (*bench).bounce},
 		{"many goroutines may send", (*bench).crowd},
 		{"Open is called once", (*bench).openOnce},

@@ -2,6 +2,7 @@ package dmutextest_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"strings"
@@ -29,6 +30,8 @@ func TestLinkCatches(t *testing.T) {
 		{"loses frames", "frames arrive once", "waited in vain"},
 		{"repeats frames", "frames arrive once", "a second time"},
 		{"reorders frames", "frames arrive once", "out of order"},
+		{"forgets the rest of a burst", "bursts are", "out of order"},
+		{"repeats a burst", "bursts are", "a second time"},
 		{"takes little", "Send refuses", "is not greater"},
 		{"takes anything", "Send refuses", "transport: frame is empty"},
 		{"knows nobody", "Send refuses", "transport: no address"},
@@ -90,6 +93,26 @@ func (m *mutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		go func() { select {} }()
 	}
 	return m.Link.Open(deliver)
+}
+
+// OpenBursts brings two frames at a time after the first.
+func (m *mutant) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
+	var burst [][]byte
+	first := true
+	return m.Open(func(from dmutex.NodeID, frame []byte) {
+		burst = append(burst, bytes.Clone(frame))
+		if len(burst) == 1 && !first && binary.BigEndian.Uint64(frame) < 999 {
+			return
+		}
+		if m.name == "forgets the rest of a burst" {
+			burst = burst[:1]
+		}
+		deliver(from, burst)
+		if m.name == "repeats a burst" {
+			deliver(from, burst)
+		}
+		burst, first = nil, false
+	})
 }
 
 func (m *mutant) Send(to dmutex.NodeID, frame []byte) error {

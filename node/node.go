@@ -186,7 +186,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err := n.openTrace(n.incarnation); err != nil {
 		return nil, err
 	}
-	if err := cfg.Link.Open(n.deliver); err != nil {
+	if err := n.openLink(); err != nil {
 		return nil, fmt.Errorf("node: open link: %w", err)
 	}
 	n.running.Go(n.keepTime)

@@ -45,6 +45,7 @@ type peer struct {
 	frame    []byte // scratch for transmitting; the flusher's while flushing
 	flushing bool
 	handling bool  // a frame of the peer is: its acknowledgement goes out with the answers
+	relied   bool  // somebody has left it to the one who is handling to transmit
 	tries    []try // TryAcquires that wait for this peer's acknowledgement
 	heard    []*trial
 }
@@ -89,21 +90,39 @@ func (n *Node) peer(id dmutex.NodeID) *peer {
 	return n.peers[i]
 }
 
-// deliver is the event path: a frame goes through session, machines, sessions
-// and link in the goroutine that brought it.
-func (n *Node) deliver(from dmutex.NodeID, frame []byte) {
+func (n *Node) openLink() error {
+	if l, ok := n.cfg.Link.(transport.BurstLink); ok {
+		return l.OpenBursts(n.deliver)
+	}
+	return n.cfg.Link.Open(func(from dmutex.NodeID, frame []byte) { n.deliver(from, [][]byte{frame}) })
+}
+
+// deliver is the event path: frames that arrived together go through session,
+// machines and sessions, and what they bring about then to the link, in the
+// goroutine that brought them. Whoever else has something to send meanwhile waits
+// for one frame at most, and takes along what is there.
+func (n *Node) deliver(from dmutex.NodeID, frames [][]byte) {
 	p := n.peer(from)
-	if p == nil || n.mute.Load() {
+	if p == nil {
 		return
 	}
 	p.recv.Lock()
 	defer p.recv.Unlock()
-	p.receive(frame)
+	for _, frame := range frames {
+		if n.mute.Load() {
+			break
+		}
+		if p.receive(frame) {
+			n.flush()
+		}
+	}
 	n.flush()
 	n.pokeDrain()
 }
 
-func (p *peer) receive(frame []byte) {
+// receive takes in a frame, and reports whether somebody else has met with it in
+// transmit and relies on us.
+func (p *peer) receive(frame []byte) (relied bool) {
 	p.mu.Lock()
 	saw := p.look()
 	now := p.node.now()
@@ -112,7 +131,7 @@ func (p *peer) receive(frame []byte) {
 	if err != nil {
 		p.refused(err)
 		p.mu.Unlock()
-		return
+		return false
 	}
 	p.other, p.spoke = 0, max(now, 1)
 	p.noticed(saw, in.Event)
@@ -129,9 +148,11 @@ func (p *peer) receive(frame []byte) {
 	p.act(in.Event, lost)
 
 	p.mu.Lock()
-	p.handling = false
+	relied = p.relied
+	p.handling, p.relied = false, false
 	p.mu.Unlock()
 	p.due.Store(true)
+	return relied
 }
 
 // act does what a frame asks for.
@@ -357,6 +378,7 @@ func (p *peer) gauge() { p.full.Store(p.session.Backlog() > sendBuffer/2) }
 func (p *peer) transmit() (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.relied = p.handling
 	if p.flushing || p.handling || p.node.mute.Load() {
 		return math.MaxInt64
 	}

@@ -38,6 +38,21 @@ type Link interface {
 	Close() error
 }
 
+// A BurstLink is a Link that knows which frames have arrived together. A node
+// opens it by OpenBursts and not by Open: what it has to answer to frames that
+// came together then leaves together, in fewer frames, without anything having
+// waited for it. Whoever wraps a BurstLink and overrides Open must override
+// OpenBursts as well; what embeds the interface Link is none.
+type BurstLink interface {
+	Link
+
+	// OpenBursts is Open for a deliver that takes at once all frames of a node
+	// that are there at once: one or more, as Open would deliver them one after
+	// the other. They should be few, or small: the answer to the first leaves
+	// after the last. The slice, too, is valid only during the call.
+	OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error
+}
+
 // What Send refuses.
 var (
 	ErrUnknownNode = errors.New("transport: no address for this node")

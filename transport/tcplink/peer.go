@@ -164,9 +164,14 @@ func (c *conn) breakOff() {
 
 var errOversized = errors.New("the peer sends a frame that is too long")
 
+// maxBurst is how many frames are delivered together at most: for so many the
+// answer to the first may wait.
+const maxBurst = 64
+
 // read delivers the frames that arrive, until the connection breaks.
 func (p *peer) read(c *conn) error {
 	deliver := p.link.deliver
+	frames := make([][]byte, 0, maxBurst)
 	buf := make([]byte, headerSize+MaxFrame)
 	start, end := 0, 0
 	silent := int32(0)
@@ -178,16 +183,25 @@ func (p *peer) read(c *conn) error {
 		for end-start >= headerSize {
 			size := binary.BigEndian.Uint32(buf[start:])
 			if size > MaxFrame {
-				return errOversized
+				err = errOversized
+				break
 			}
 			next := start + headerSize + int(size)
 			if next > end {
 				break
 			}
 			if size > 0 {
-				deliver(p.id, buf[start+headerSize:next:next])
+				frames = append(frames, buf[start+headerSize:next:next])
+			}
+			if len(frames) == maxBurst {
+				deliver(p.id, frames)
+				frames = frames[:0]
 			}
 			start, silent = next, 0
+		}
+		if len(frames) > 0 {
+			deliver(p.id, frames)
+			frames = frames[:0]
 		}
 		if err != nil {
 			return err

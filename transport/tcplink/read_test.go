@@ -70,12 +70,50 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data, cuts []byte) {
 		var got [][]byte
-		l := &Link{deliver: func(_ dmutex.NodeID, frame []byte) { got = append(got, bytes.Clone(frame)) }}
+		l := &Link{deliver: func(_ dmutex.NodeID, frames [][]byte) {
+			for _, frame := range frames {
+				got = append(got, bytes.Clone(frame))
+			}
+		}}
 		err := newPeer(l, 1, "").read(&conn{Conn: &stream{bytes: data, cuts: cuts}})
 		want, wantErr := split(data)
 		require.Equal(t, want, got)
 		require.True(t, errors.Is(err, wantErr), "%v, want %v", err, wantErr)
 	})
+}
+
+// What one read has brought is delivered together, though not too much, and not
+// less because nonsense comes behind it.
+func TestReadBursts(t *testing.T) {
+	frame := appendFrame(nil, []byte("frame"))
+	for _, test := range []struct {
+		name   string
+		bytes  []byte
+		cut    int // where the first read ends
+		bursts []int
+	}{
+		{"one", frame, len(frame), []int{1}},
+		{"three", bytes.Repeat(frame, 3), 3 * len(frame), []int{3}},
+		{"two reads", bytes.Repeat(frame, 3), 2*len(frame) + 1, []int{2, 1}},
+		{"a heartbeat", appendFrame(nil, nil), headerSize, nil},
+		{"a heartbeat among them", append(appendFrame(bytes.Clone(frame), nil), frame...), 2*len(frame) + headerSize, []int{2}},
+		{"as many as may be", bytes.Repeat(frame, maxBurst), 0, []int{maxBurst}},
+		{"more than may be", bytes.Repeat(frame, 2*maxBurst+2), 0, []int{maxBurst, maxBurst, 2}},
+		{"nonsense behind them", append(bytes.Repeat(frame, 2), 0xff, 0xff, 0xff, 0xff), 0, []int{2}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var bursts []int
+			l := &Link{deliver: func(_ dmutex.NodeID, frames [][]byte) {
+				for _, f := range frames {
+					require.Equal(t, "frame", string(f))
+				}
+				bursts = append(bursts, len(frames))
+			}}
+			err := newPeer(l, 1, "").read(&conn{Conn: &stream{bytes: test.bytes, cuts: []byte{byte(test.cut), 0}}})
+			require.Error(t, err)
+			require.Equal(t, test.bursts, bursts)
+		})
+	}
 }
 
 // FuzzGreeting: whatever comes is refused, or is the one greeting that would

@@ -171,7 +171,7 @@ type Link struct {
 	running sync.WaitGroup
 
 	mu       sync.RWMutex
-	deliver  func(from dmutex.NodeID, frame []byte) // nil until Open
+	deliver  func(from dmutex.NodeID, frames [][]byte) // nil until Open
 	closed   bool
 	peers    map[dmutex.NodeID]*peer
 	conns    map[net.Conn]bool // all that there are, for Close
@@ -335,6 +335,16 @@ func (l *Link) MaxFrame() int { return MaxFrame }
 
 // Open implements [transport.Link].
 func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	return l.OpenBursts(func(from dmutex.NodeID, frames [][]byte) {
+		for _, frame := range frames {
+			deliver(from, frame)
+		}
+	})
+}
+
+// OpenBursts implements [transport.BurstLink]: what one read has brought is
+// delivered together, up to 64 frames, which are no longer than the longest frame.
+func (l *Link) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
