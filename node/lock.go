@@ -504,6 +504,21 @@ func (s *shard) lingers(mute bool) bool {
 	return false
 }
 
+// undrained notes the name of a lock that is still held, and the peers of which
+// withdrawn requests await something.
+func (s *shard) undrained(held *string, owing *[]dmutex.NodeID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.locks.all() {
+		if l.held != nil {
+			*held = l.name
+		}
+		if w, ok := l.machine.(dmutex.Waiter); ok && l.broken() == nil && l.withdrawn() {
+			*owing = w.WaitsFor(*owing)
+		}
+	}
+}
+
 // confess stops the locks that are still held, and those in which a request of
 // this node is outstanding, now that it leaves: the others may owe it an answer
 // that comes too late for anybody to notice.

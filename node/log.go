@@ -93,6 +93,9 @@ func (n *Node) note(what what, lock string, err error) {
 	}
 	v := notice{what: what, lock: lock, err: err}
 	if p, ok := err.(*PeerError); ok {
+		if p.Peer == n.cfg.Self && p.Err == ErrLeft {
+			return // it is our own Close
+		}
 		v.peer = p.Peer
 	}
 	n.log.add(v)

@@ -129,9 +129,49 @@ func TestLogOfStart(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, g.nodes[1].Close(ctx), context.DeadlineExceeded)
 		require.Equal(t, []string{
-			`level=WARN msg="node closed" node=1 group=billing err="node: close: context deadline exceeded"`,
+			`level=WARN msg="node closed" node=1 group=billing err="node: close: the last messages are not acknowledged by [2]: context deadline exceeded"`,
 		}, log.take())
 		g.net.Heal()
+	})
+}
+
+// A Close that is cut short says for whom it waited, and what it leaves behind is
+// told to those whom it concerns: the others.
+func TestLogOfClose(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		var log, other journal
+		g.startLogging(1, log.logger())
+		g.startLogging(2, other.logger())
+		g.startLogging(3, nil)
+		held := g.acquire(2, "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		waits := g.acquireLater(ctx, 1, "x")
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, (<-waits).err, context.Canceled)
+		log.take()
+		other.take()
+		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		why := "node: close: requests that were withdrawn wait for [2]: context deadline exceeded"
+		require.EqualError(t, g.nodes[1].Close(hurry), why)
+		require.Equal(t, []string{`level=WARN msg="node closed" node=1 group=billing err="` + why + `"`}, log.take())
+		require.Contains(t, other.take(), `level=WARN msg="lock stopped" node=2 group=billing peer=1 lock=x err="node 1: it has left the group"`)
+		require.NoError(t, held.Release())
+	})
+}
+
+// Neither is a leader's function cut short.
+func TestCloseOfLeader(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		leader := g.campaignLater(t.Context(), 1, "boss")
+		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.EqualError(t, g.nodes[1].Close(hurry), `node: close: the function of "election/boss" has not returned: context deadline exceeded`)
+		leader.stop <- nil
+		require.ErrorIs(t, <-leader.done, node.ErrClosed)
 	})
 }
 

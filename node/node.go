@@ -306,7 +306,7 @@ func (n *Node) isReady() bool {
 // have returned, until requests that were withdrawn have had their turn, so
 // perhaps until other nodes have released their locks, until the peers have
 // everything, and until Config.Trace is written. If ctx ends before, Close gives
-// up and returns its error, and locks that would wait for this node, and
+// up and returns its error with whom it waited for, and locks that would wait for this node, and
 // elections that it still leads, end everywhere in [ErrLeft]. (When two close at
 // the same time and the network loses frames, one may be gone before the other
 // knows that it has everything. The other then waits until ctx ends, and nothing
@@ -333,7 +333,7 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	n.flush()
 	defer n.tell(lost...) // at the end: it may take long, and may panic
-	err := n.await(ctx, n.drained)
+	err := n.await(ctx, n.drained, n.undrained)
 	for i := range n.locks {
 		n.locks[i].confess()
 	}
@@ -342,7 +342,7 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	n.flush()
 	if err == nil {
-		err = n.await(ctx, n.parted)
+		err = n.await(ctx, n.parted, n.unparted)
 	}
 	close(n.stop)
 	n.running.Wait()
@@ -354,13 +354,13 @@ func (n *Node) Close(ctx context.Context) error {
 }
 
 // await waits until the condition holds. Everything that may bring it about
-// pokes n.drain.
-func (n *Node) await(ctx context.Context, condition func() bool) error {
+// pokes n.drain. missing says what is waited for.
+func (n *Node) await(ctx context.Context, condition func() bool, missing func() string) error {
 	for !condition() {
 		select {
 		case <-n.drain:
 		case <-ctx.Done():
-			return fmt.Errorf("node: close: %w", ctx.Err())
+			return fmt.Errorf("node: close: %s: %w", missing(), ctx.Err())
 		}
 	}
 	return nil
@@ -378,9 +378,34 @@ func (n *Node) drained() bool {
 	return true
 }
 
+// undrained says what drained waits for.
+func (n *Node) undrained() string {
+	var held string
+	var owing []dmutex.NodeID
+	for i := range n.locks {
+		n.locks[i].undrained(&held, &owing)
+	}
+	if held != "" {
+		return fmt.Sprintf("the function of %q has not returned", held)
+	}
+	slices.Sort(owing)
+	return fmt.Sprintf("requests that were withdrawn wait for %v", slices.Compact(owing))
+}
+
 // parted reports whether every peer has all that we said, or is gone.
 func (n *Node) parted() bool {
 	return n.mute.Load() || !slices.ContainsFunc(n.peers, (*peer).listening)
+}
+
+// unparted says what parted waits for.
+func (n *Node) unparted() string {
+	var ids []dmutex.NodeID
+	for _, p := range n.peers {
+		if p.listening() {
+			ids = append(ids, p.id)
+		}
+	}
+	return fmt.Sprintf("the last messages are not acknowledged by %v", ids)
 }
 
 func (n *Node) pokeDrain() {
