@@ -143,7 +143,9 @@ func (p *peer) serve(nc net.Conn, dialled string) {
 	p.link.running.Go(func() { p.drain(c) })
 	err := p.read(c)
 	p.fail(c)
-	p.link.log.Info("tcplink: connection lost", "peer", p.id, "error", err)
+	if p.link.ctx.Err() == nil { // else it is our own Close
+		p.link.log.Info("tcplink: connection lost", "peer", p.id, "error", err)
+	}
 }
 
 // fail ends a connection.

@@ -47,7 +47,7 @@
 //		-addext "subjectAltName=URI:dmutex:node:7" \
 //		-addext "extendedKeyUsage=serverAuth,clientAuth" \
 //		-addext "basicConstraints=critical,CA:false" \
-//		-keyout node7.key -out node7.pem
+//		-keyout node.key -out node.pem
 //
 // A certificate counts when a connection is made, and not again while it lasts.
 // To change certificates while the node runs, give GetCertificate and
@@ -119,7 +119,9 @@ type Config struct {
 	// other than localhost, which might lead there.
 	AllowPlain bool
 
-	// Logger is told of connections made, lost and refused; nil is silence.
+	// Logger is told of connections made, lost and refused; nil is silence. What
+	// comes again for the same reason is told once, and then at most once a minute
+	// with its count.
 	Logger *slog.Logger
 }
 
@@ -140,6 +142,7 @@ type pace struct {
 	maxRedial   time.Duration // and the last
 	heartbeat   time.Duration // between heartbeats
 	patience    int32         // heartbeats missed until a connection is given up
+	report      time.Duration // from one summary of refused connections to the next
 	maxGreeters int           // strangers at the door at a time
 
 	// jitter draws how much of a back-off is left out: 0 or more, less than n.
@@ -152,6 +155,7 @@ var defaultPace = pace{
 	maxRedial:   time.Second,
 	heartbeat:   2 * time.Second,
 	patience:    3,
+	report:      time.Minute,
 	maxGreeters: 64,
 	jitter:      rand.N[time.Duration],
 }
@@ -176,6 +180,8 @@ type Link struct {
 	peers    map[dmutex.NodeID]*peer
 	conns    map[net.Conn]bool // all that there are, for Close
 	greeters []net.Conn        // accepted but not yet known, oldest first
+
+	refusals refusals
 }
 
 // New listens, but accepts and dials nobody until Open. It refuses a Config
@@ -194,6 +200,7 @@ func newLink(c Config, pace pace) (*Link, error) {
 		pace:     pace,
 		peers:    make(map[dmutex.NodeID]*peer),
 		conns:    make(map[net.Conn]bool),
+		refusals: refusals{again: make(map[refusal]int)},
 	}
 	if l.nodeOf == nil {
 		l.nodeOf = NodeOf
@@ -219,6 +226,9 @@ func newLink(c Config, pace pace) (*Link, error) {
 		}
 	}
 	listen := cmp.Or(c.Listen, c.Peers[c.Self])
+	if _, listed := c.Peers[c.Self]; !listed && listen == "" {
+		return nil, dmutex.Misuse(fmt.Sprintf("tcplink: node %d is not in Config.Peers: add it, or give Config.Listen", c.Self))
+	}
 	if listen == "" {
 		return nil, dmutex.Misuse("tcplink: Config.Listen is missing: give host:port, such as 127.0.0.1:0")
 	}
@@ -478,7 +488,7 @@ func (l *Link) welcome(nc net.Conn) {
 	}
 	l.mu.Unlock()
 	if err != nil {
-		l.log.Warn("tcplink: connection refused", "from", nc.RemoteAddr(), "error", err)
+		l.refuse(nc.RemoteAddr(), err)
 		return
 	}
 	p.serve(nc, "")
@@ -512,9 +522,14 @@ func (l *Link) answer(nc net.Conn) (*peer, error) {
 }
 
 // keepAlive sends heartbeats into silence, and gives up connections that are
-// silent themselves.
+// silent themselves. It sums up refusals as well.
 func (l *Link) keepAlive() {
+	told := time.Now()
 	for l.wait(l.pace.heartbeat, nil) {
+		if now := time.Now(); now.Sub(told) > l.pace.report {
+			l.sumUp()
+			told = now
+		}
 		l.mu.RLock()
 		peers := slices.Collect(maps.Values(l.peers))
 		l.mu.RUnlock()

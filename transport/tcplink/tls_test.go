@@ -486,7 +486,7 @@ func TestTLSCommands(t *testing.T) {
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(pem))
-	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "node7.pem"), filepath.Join(dir, "node7.key"))
+	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key"))
 	require.NoError(t, err)
 	l, err := New(Config{
 		Self:   7,

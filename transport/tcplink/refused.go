@@ -1,0 +1,64 @@
+package tcplink
+
+import (
+	"errors"
+	"net"
+	"sync"
+)
+
+// refusals keep the log readable: whoever is refused tries again at once. A reason
+// is told when it comes first from a host, and then how often it came again.
+type refusals struct {
+	mu     sync.Mutex
+	again  map[refusal]int
+	others int // for which there was no room
+}
+
+type refusal struct{ host, reason string }
+
+// maxRefusals bounds what refusals remember, and how many records are written in
+// a period.
+const maxRefusals = 64
+
+// refuse tells of a connection that was not accepted.
+func (l *Link) refuse(from net.Addr, err error) {
+	if l.ctx.Err() != nil {
+		return // it was our own Close
+	}
+	host, _, _ := net.SplitHostPort(from.String())
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		err = e.Err // without the ports, which are others each time
+	}
+	r, key := &l.refusals, refusal{host, err.Error()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, known := r.again[key]
+	switch {
+	case known:
+		r.again[key]++
+	case len(r.again) == maxRefusals:
+		r.others++
+	default:
+		r.again[key] = 0
+		l.log.Warn("tcplink: connection refused", "from", host, "error", err)
+	}
+}
+
+// sumUp tells what came again since it was last called, and forgets what did not.
+func (l *Link) sumUp() {
+	r := &l.refusals
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, count := range r.again {
+		if count == 0 {
+			delete(r.again, key)
+			continue
+		}
+		r.again[key] = 0
+		l.log.Warn("tcplink: connections refused again", "from", key.host, "error", key.reason, "count", count)
+	}
+	if r.others > 0 {
+		l.log.Warn("tcplink: more connections refused", "count", r.others)
+		r.others = 0
+	}
+}
