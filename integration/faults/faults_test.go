@@ -24,7 +24,7 @@ import (
 
 var (
 	seed   = flag.Uint64("seed", 1, "of the faults and of what the processes do")
-	length = flag.Duration("length", 0, "of the faults over each link; the default is 12s, and 10m with DMUTEX_LONG=1")
+	length = flag.Duration("length", 0, "of the faults over each link; the default is 15s, and 10m with DMUTEX_LONG=1")
 )
 
 // right are the algorithms, wrong is what must be caught.
@@ -46,7 +46,7 @@ var (
 		},
 		"unfenced": func(s dmutex.Start) (dmutex.Machine, error) {
 			m, err := ricart.New(s)
-			return unfenced{m}, err
+			return unfenced{m.(waiter)}, err
 		},
 	}
 	algorithms = func() map[string]dmutex.Algorithm {
@@ -56,13 +56,20 @@ var (
 	}()
 )
 
-type unfenced struct{ dmutex.Machine }
+type (
+	unfenced struct{ waiter }
+	waiter   interface {
+		dmutex.Machine
+		dmutex.Waiter
+	}
+)
 
 func (unfenced) Fence() uint64 { return 1 }
 
 // Five processes, each with a node for every algorithm: nobody meets anybody in
-// a critical section, fences rise, elections are observed in order, and once the
-// faults are over everybody is served, everything comes to rest and all leave.
+// a critical section, fences rise, elections are observed in order, transactions
+// that wait in a circle have their victim, and once the faults are over everybody
+// is served, everything comes to rest and all leave.
 //
 // LESSONS L12: among the faults are processes that are stopped and go on.
 func TestTCP(t *testing.T)  { endure(t, "tcp") }
@@ -71,7 +78,7 @@ func TestNATS(t *testing.T) { endure(t, "nats") }
 func endure(t *testing.T, link string) {
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 5, *seed, names...)
-	long := 12 * time.Second
+	long := 15 * time.Second
 	if os.Getenv("DMUTEX_LONG") != "" {
 		long = 10 * time.Minute
 	}
@@ -80,7 +87,7 @@ func endure(t *testing.T, link string) {
 	}
 	r.storm(rand.New(rand.NewPCG(*seed, 0)), long)
 	r.word(wordStop)
-	r.drain()
+	victims := r.drain()
 	r.leave()
 	select {
 	case err := <-r.referee.wrong:
@@ -89,9 +96,11 @@ func endure(t *testing.T, link string) {
 	}
 	entries := r.referee.tally(t)
 	t.Logf("entries: %v", entries)
+	t.Logf("victims of circles: %v", victims)
 	for _, name := range names {
 		require.Positive(t, entries[name+"/lock 0"]+entries[name+"/lock 1"], name)
 	}
+	require.Positive(t, victims)
 }
 
 // The same with a lock that is none, and with fences that do not rise, is

@@ -268,17 +268,19 @@ func (r *rig) fault(rng *rand.Rand) (kind string, undo func()) {
 // drain waits until nothing is going on any more: nobody holds or waits, and
 // every message that was sent was received. The processes cannot be asked all
 // at once, so they are asked until they say twice in a row that nothing has
-// happened.
-func (r *rig) drain() {
+// happened. It returns how many victims of circles there were.
+func (r *rig) drain() (victims uint64) {
 	late := time.After(patience)
 	for before := map[string]state(nil); ; {
 		total := make(map[string]state)
 		idle := true
+		victims = 0
 		for i, said := range r.word(wordTell) {
 			for a, s := range said.States {
 				require.Empty(r.t, s.Err, "%s at %d", a, i+1)
 				require.Zero(r.t, s.Refused, "%s at %d", a, i+1)
 				idle = idle && len(s.Busy) == 0
+				victims += s.Deadlocks
 				sum := total[a]
 				sum.Busy = append(sum.Busy, s.Busy...)
 				for k := range dmutex.Kinds {
@@ -292,7 +294,7 @@ func (r *rig) drain() {
 			idle = idle && s.Sent == s.Received
 		}
 		if idle && fmt.Sprint(total) == fmt.Sprint(before) {
-			return
+			return victims
 		}
 		before = total
 		select {

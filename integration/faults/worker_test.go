@@ -56,12 +56,15 @@ type state struct {
 	Err            string
 	Busy           []string // locks that are not at rest
 	Refused        uint64
+	Deadlocks      uint64
 	Sent, Received [dmutex.Kinds]uint64
 }
 
 const (
 	locks    = 2 // of each algorithm
+	shelf    = 4 // more, which transactions take in any order
 	hands    = 3 // goroutines of each node
+	detect   = 50 * time.Millisecond
 	farewell = time.Minute
 )
 
@@ -153,7 +156,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 			must(w.links[name].(*tcplink.Link).SetPeer(id, address))
 		}
 		n, err := node.Open(context.Background(), node.Config{
-			Self: w.Self, Members: w.Members, Algorithm: algorithms[name], Link: w.links[name], Group: name,
+			Self: w.Self, Members: w.Members, Algorithm: algorithms[name], Link: w.links[name], Group: name, Deadlock: detect,
 		})
 		must(err)
 		w.nodes[name] = n
@@ -207,7 +210,7 @@ func (w *worker) tell() map[string]state {
 	states := make(map[string]state)
 	for name, n := range w.nodes {
 		st := n.Status()
-		s := state{Refused: st.Refused, Sent: st.Sent, Received: st.Received}
+		s := state{Refused: st.Refused, Deadlocks: st.Deadlocks, Sent: st.Sent, Received: st.Received}
 		if st.Err != nil {
 			s.Err = st.Err.Error()
 		}
@@ -262,6 +265,8 @@ func (h *hand) toil(stop <-chan struct{}) {
 			h.campaign(ctx, impatient)
 		case 1:
 			h.lockAll(ctx, impatient)
+		case 2:
+			h.transact(ctx, impatient)
 		default:
 			h.lock(ctx, impatient)
 		}
@@ -306,6 +311,39 @@ func (h *hand) lockAll(ctx context.Context, impatient bool) {
 	must(all.Release())
 }
 
+// transact takes two or three locks one after another, in any order. Whoever is
+// the victim of a circle gives back what it has and tries again.
+func (h *hand) transact(ctx context.Context, impatient bool) {
+	txn := h.node.Txn()
+	order := h.rng.Perm(shelf)[:2+h.rng.IntN(2)]
+	for {
+		err := h.gather(ctx, txn, order)
+		must(txn.Release())
+		switch {
+		case err == nil, impatient && errors.Is(err, context.DeadlineExceeded):
+			return
+		case !errors.Is(err, node.ErrDeadlock):
+			fail("%s: %sshelf %v: %v", h.who, h.prefix, order, err)
+		}
+		<-time.After(h.upTo(detect)) // the others of the circle are quicker
+	}
+}
+
+// gather is inside of every lock that it has until it has all, or is told that
+// it gets no more.
+func (h *hand) gather(ctx context.Context, txn *node.Txn, order []int) error {
+	for _, i := range order {
+		name := fmt.Sprint("shelf ", i)
+		held, err := txn.Acquire(ctx, name)
+		if err != nil {
+			return err
+		}
+		defer h.leave(h.enter(name, held.Fence()))
+		h.linger()
+	}
+	return nil
+}
+
 func (h *hand) campaign(ctx context.Context, impatient bool) {
 	e := h.node.Election("post")
 	err := e.Campaign(ctx, func(ctx context.Context, epoch uint64) error {
@@ -323,12 +361,23 @@ func (h *hand) campaign(ctx context.Context, impatient bool) {
 
 // visit is the critical section.
 func (h *hand) visit(lock string, fence uint64) {
+	c := h.enter(lock, fence)
+	h.linger()
+	h.leave(c)
+}
+
+func (h *hand) enter(lock string, fence uint64) claim {
 	c := claim{Lock: h.prefix + lock, Who: h.who, Fence: fence}
 	h.tell(c)
-	<-time.After(h.upTo(4 * time.Millisecond))
+	return c
+}
+
+func (h *hand) leave(c claim) {
 	c.Leave = true
 	h.tell(c)
 }
+
+func (h *hand) linger() { <-time.After(h.upTo(4 * time.Millisecond)) }
 
 func (h *hand) tell(c claim) {
 	must(h.say.Encode(c))
