@@ -13,7 +13,8 @@
 // A Chase knows locks: who waits, waits for one, which has one holder. For that
 // it needs no memory and no order, is one message at a time instead of a flood,
 // names one victim, and is right where waits are withdrawn and locks released at
-// any time.
+// any time. So take And where a node waits for all of several others, Or where
+// for any one of them, and the Chase where transactions take locks.
 //
 // # The model of Chandy, Misra and Haas
 //

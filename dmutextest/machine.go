@@ -11,8 +11,9 @@ import (
 )
 
 // TestMachine holds an algorithm against the contract of [dmutex.Machine],
-// [dmutex.Forgetter], [dmutex.Waiter] and [Machine]. The group is that of members, at least two;
-// if none are given, groups of 1, 3 and 5 nodes. The network is FIFO.
+// [dmutex.Forgetter], [dmutex.Waiter] and [Machine]. The group is that of
+// members, at least two; if none are given, groups of 1, 3 and 5 nodes. The
+// network is FIFO.
 //
 // It does not replace [Explore]: it runs only the beginning of what a group
 // can do.

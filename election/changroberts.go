@@ -11,12 +11,12 @@ import "github.com/dmutex/dmutex"
 // # Theory of operation
 //
 // The members form a ring, in the order of [Config.Members]. Each sends to its
-// successor: the next that it does not suspect. A node that misses the leader becomes a
-// participant and sends ELECTION with its own name. Who receives a higher name
-// becomes a participant and passes it on. Who receives a lower one drops it if
-// it is a participant, and else becomes one and sends its own name instead. Who
-// receives its own name leads, and sends ELECTED around, which makes everybody
-// a non-participant. (On the wire ELECTED is COORDINATOR.)
+// successor: the next that it does not suspect. A node that misses the leader
+// becomes a participant and sends ELECTION with its own name. Who receives a
+// higher name becomes a participant and passes it on. Who receives a lower one
+// drops it if it is a participant, and else becomes one and sends its own name
+// instead. Who receives its own name leads, and sends ELECTED around, which
+// makes everybody a non-participant. (On the wire ELECTED is COORDINATOR.)
 //
 // The name is that to which the ballot belongs. Names decide who wins, whatever
 // the ballots. But ELECTION also collects the highest number that those have

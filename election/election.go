@@ -1,6 +1,22 @@
 // Package election chooses a leader among the nodes of a group: the bully, the
 // ring, and the algorithm of Chang and Roberts, as machines that do no I/O.
 //
+// # Which one
+//
+// Of n nodes, all alive unless told otherwise; a delay is that of a message.
+//
+//   - [Bully]: n-1 messages and one delay if the highest runs. If that has
+//     crashed, n messages if the next to it runs, and up to n²-n if the lowest
+//     does and all run after it. It waits for a timeout where nobody answers.
+//     Take it if the group is small and the leader is to be found quickly.
+//   - [Ring]: 2n messages and 2n delays, whoever runs; at most n²+n messages if
+//     all run at once. Take it if the cost is to be the same whatever the order
+//     of the ring. Its messages carry the names of all.
+//   - [ChangRoberts]: 2n to 3n-1 messages, and as many delays, if one runs. If
+//     all run at once, n + n(1 + 1/2 + ... + 1/n) messages on the average over
+//     all orders of the ring, and n + n(n+1)/2 at worst. Take it if the group is
+//     large or many run at once. Its messages are short.
+//
 // # The rule of the epochs
 //
 // Every announcement of a leader has a number, the epoch, and an epoch has only

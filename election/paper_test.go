@@ -144,9 +144,10 @@ func TestRingMessages(t *testing.T) {
 	}
 }
 
-// All orders of the ring, of up to 7 nodes, or 8 with DMUTEX_LONG=1. One that starts alone costs 2n messages to 3n-1. If
-// all start, ELECTION costs 2n-1 at best, n(n+1)/2 at worst, and n(1 + 1/2 +
-// ... + 1/n) on the average; ELECTED n more.
+// All orders of the ring, of up to 7 nodes, or 8 with DMUTEX_LONG=1. One that
+// starts alone costs 2n messages to 3n-1. If all start, ELECTION costs 2n-1 at
+// best, n(n+1)/2 at worst, and n(1 + 1/2 + ... + 1/n) on the average; ELECTED n
+// more.
 func TestChangRobertsMessages(t *testing.T) {
 	largest := 7
 	if os.Getenv("DMUTEX_LONG") != "" {

@@ -57,6 +57,9 @@ func TestWriteRead(t *testing.T) {
 	}
 	require.Equal(t, want.Header, got.Header)
 	require.Equal(t, want.Events, got.Events)
+	reader, err := trace.NewReader("f", strings.NewReader(file))
+	require.NoError(t, err)
+	require.Equal(t, want.Header, reader.Header())
 
 	// A process that ended in the middle of a line: all others are read.
 	for cut := strings.Index(file, "\n") + 1; cut < len(file); cut++ {
