@@ -4,7 +4,9 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/dmutex/dmutex"
 )
@@ -137,12 +139,28 @@ func (g *group) birth(self dmutex.NodeID, clock uint64) (Machine, error) {
 	}
 	m, ok := born.(Machine)
 	if !ok {
-		return nil, fmt.Errorf("%w: %T has not the methods AppendText and Clone of dmutextest.Machine", dmutex.ErrMisuse, born)
+		return nil, fmt.Errorf("%w: %T is no dmutextest.Machine: %s", dmutex.ErrMisuse, born, lacks(born))
 	}
 	if _, ok := m.Clone().(Machine); !ok {
 		return nil, fmt.Errorf("%w: %T.Clone returns %T, which is no dmutextest.Machine", dmutex.ErrMisuse, born, m.Clone())
 	}
 	return m, nil
+}
+
+// lacks says which methods of a Machine are missing, or what is wrong with them.
+func lacks(born dmutex.Machine) string {
+	var faults []string
+	machine, v := reflect.TypeFor[Machine](), reflect.ValueOf(born)
+	for i := range machine.NumMethod() {
+		want := machine.Method(i)
+		switch m := v.MethodByName(want.Name); {
+		case !m.IsValid():
+			faults = append(faults, "it has no "+want.Name)
+		case m.Type() != want.Type:
+			faults = append(faults, fmt.Sprintf("its %s is %v, not %v", want.Name, m.Type(), want.Type))
+		}
+	}
+	return strings.Join(faults, ", ")
 }
 
 // born checks a group at birth: the holder is Held, and all others are Idle.

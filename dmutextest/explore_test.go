@@ -192,6 +192,10 @@ func TestExploreRefuses(t *testing.T) {
 		m, err := ricart.New(s)
 		return struct{ dmutex.Machine }{m}, err
 	}
+	typed := func(s dmutex.Start) (dmutex.Machine, error) {
+		m, err := ricart.New(s)
+		return &selfCloner{Machine: m}, err
+	}
 	bareClone := broken{clone: func(b *broken) dmutex.Machine { return struct{ dmutex.Machine }{b.Machine} }}
 	for _, tt := range []struct {
 		name   string
@@ -204,7 +208,8 @@ func TestExploreRefuses(t *testing.T) {
 		{"too often", Config{Algorithm: ricart.New, Members: Nodes(2), Cancels: []int{256}}, "256 times: at most 255"},
 		{"less than never", Config{Algorithm: ricart.New, Members: Nodes(2), Ticks: []int{-1}}, "-1 times"},
 		{"negative losses", Config{Algorithm: ricart.New, Members: Nodes(2), Network: Network{Losses: -1}}, "from 0 to 65535"},
-		{"no text", Config{Algorithm: bare, Members: Nodes(2)}, "has not the methods AppendText and Clone"},
+		{"no text", Config{Algorithm: bare, Members: Nodes(2)}, "is no dmutextest.Machine: it has no AppendText, it has no Clone"},
+		{"a clone of its own type", Config{Algorithm: typed, Members: Nodes(2)}, "is no dmutextest.Machine: its Clone is func() *dmutextest.selfCloner, not func() dmutex.Machine"},
 		{"no text of the clone", Config{Algorithm: bareClone.born, Members: Nodes(2)}, "which is no dmutextest.Machine"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -432,3 +437,10 @@ func TestGoldenFails(t *testing.T) {
 	require.Contains(t, log, "complete, want a violation: deadlock; got <nil>")
 	require.True(t, errors.Is(&Violation{Kind: ErrChannel}, ErrChannel))
 }
+
+// A selfCloner is what one writes who has not read what Clone is to return.
+type selfCloner struct{ dmutex.Machine }
+
+func (m *selfCloner) Clone() *selfCloner { return m }
+
+func (m *selfCloner) AppendText(b []byte) ([]byte, error) { return b, nil }

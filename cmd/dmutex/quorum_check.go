@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -17,7 +18,7 @@ import (
 
 // quorumCheckCmd examines a file.
 type quorumCheckCmd struct {
-	File string `arg:"" help:"File with one quorum a line, or a JSON list of quorums, or a JSON object with a quorum for each site; - is standard input."`
+	File string `arg:"" help:"File with one quorum a line or several as {1,2},{1,3}, or a JSON list of quorums, or a JSON object with a quorum for each site; - is standard input."`
 }
 
 // Help is the text of quorum check --help.
@@ -71,6 +72,9 @@ func readQuorums(text []byte) (*quorumFile, error) {
 	return readLines(string(text))
 }
 
+// between stands between two quorums on one line.
+var between = regexp.MustCompile(`\}[ \t,]+\{`)
+
 func readLines(text string) (*quorumFile, error) {
 	f := &quorumFile{lines: []int{}}
 	for i, line := range strings.Split(text, "\n") {
@@ -86,17 +90,19 @@ func readLines(text string) (*quorumFile, error) {
 			return nil, fmt.Errorf("line %d: %s: close the brace, or leave both out", i+1, line)
 		}
 		line = strings.TrimSuffix(strings.TrimPrefix(line, "{"), "}")
-		if strings.ContainsAny(line, "{}") {
-			return nil, fmt.Errorf("line %d: {%s}: write one quorum a line", i+1, line)
-		}
-		sites := strings.FieldsFunc(line, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\r' })
-		for _, site := range sites {
-			if strings.HasSuffix(site, ":") {
-				return nil, fmt.Errorf("line %d gives a site its quorum; write an assignment as JSON: --assign --json", i+1)
+		for _, q := range between.Split(line, -1) {
+			if strings.ContainsAny(q, "{}") {
+				return nil, fmt.Errorf("line %d: {%s}: write one quorum a line, or several as {1,2},{1,3}", i+1, line)
 			}
+			sites := strings.FieldsFunc(q, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\r' })
+			for _, site := range sites {
+				if strings.HasSuffix(site, ":") {
+					return nil, fmt.Errorf("line %d gives a site its quorum; write an assignment as JSON: --assign --json", i+1)
+				}
+			}
+			f.quorums = append(f.quorums, sites)
+			f.lines = append(f.lines, i+1)
 		}
-		f.quorums = append(f.quorums, sites)
-		f.lines = append(f.lines, i+1)
 	}
 	if len(f.quorums) == 0 {
 		return nil, errors.New("there is nothing but comments; write one quorum a line")
@@ -217,7 +223,7 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 		}
 		switch {
 		case lines == nil || v.First < 0:
-		case v.Second < 0:
+		case v.Second < 0, lines[v.First] == lines[v.Second]:
 			fmt.Fprintf(&b, "line %d: ", lines[v.First])
 		default:
 			fmt.Fprintf(&b, "lines %d and %d: ", lines[v.First], lines[v.Second])

@@ -104,6 +104,8 @@ func TestQuorumCheck(t *testing.T) {
 		failed     bool
 	}{
 		{"lines", "1 2\n1,3\n# the last one\n{2, 3}\n", []string{"a coterie: 3 quorums over 3 sites\n", "load          0.6667\n", "dominated     no\n", "M4 (equal duty 2): yes"}, false},
+		{"one line", "{1,2},{1,3}, {2 3}\n", []string{"a coterie: 3 quorums over 3 sites\n"}, false},
+		{"disjoint on one line", "{1,2},{3,4}\n", []string{"line 1: quorum: intersection: quorum 0 {1,2} and quorum 1 {3,4}"}, true},
 		{"JSON", `[["a","b"],["b","c"],["a","c"]]`, []string{"a coterie: 3 quorums"}, false},
 		{"JSON numbers", "[[1,2],[2,10],[1,10]]", []string{"a coterie"}, false},
 		{"dominated", "1 2 3\n1 2 4\n1 3 4\n2 3 4\n", []string{"dominated     yes: neither these sites nor all others have a quorum: 1 4\n"}, false},
@@ -143,7 +145,7 @@ func TestQuorumCheckCannotRead(t *testing.T) {
 		{"", "the file is empty"},
 		{"# nothing\n", "nothing but comments"},
 		{"1 2}\n", "line 1: 1 2}: close the brace, or leave both out"},
-		{"{1,2},{1,3}\n", "write one quorum a line"},
+		{"{1,2}{1,3}\n", "write one quorum a line, or several as {1,2},{1,3}"},
 		{"[[1,2],2]", "it is no list of quorums such as [[1,2],[1,3],[2,3]]: element 2 is no list"},
 		{"[[1,2],", "it is no list of quorums such as"},
 		{"[[1,[2]]]", "[2] is no site"},

@@ -156,7 +156,7 @@ func (t *Trial) replay(way []int16, last string) string {
 	}
 	if t.Starts == nil {
 		leader, epoch := w.machines[0].Leader()
-		fmt.Fprintf(log, "%d leads, epoch %d", leader, epoch)
+		fmt.Fprintf(log, "%d leads in epoch %d", leader, epoch)
 	} else {
 		log.WriteString("they run at first:")
 	}

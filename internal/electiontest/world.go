@@ -136,7 +136,7 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 		if leader != 0 {
 			who = leader.String() + " leads"
 		}
-		fmt.Fprintf(w.log, "    to %d %s, epoch %d\n", i+1, who, epoch)
+		fmt.Fprintf(w.log, "    at %d: %s in epoch %d\n", i+1, who, epoch)
 	}
 	if epoch < was && !w.Falls {
 		return wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, was, epoch)
