@@ -149,6 +149,9 @@ func (g *group) birth(self dmutex.NodeID, clock uint64) (Machine, error) {
 
 // lacks says which methods of a Machine are missing, or what is wrong with them.
 func lacks(born dmutex.Machine) string {
+	if born == nil {
+		return "the Algorithm returned neither a machine nor an error"
+	}
 	var faults []string
 	machine, v := reflect.TypeFor[Machine](), reflect.ValueOf(born)
 	for i := range machine.NumMethod() {

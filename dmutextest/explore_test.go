@@ -209,6 +209,7 @@ func TestExploreRefuses(t *testing.T) {
 		{"less than never", Config{Algorithm: ricart.New, Members: Nodes(2), Ticks: []int{-1}}, "-1 times"},
 		{"negative losses", Config{Algorithm: ricart.New, Members: Nodes(2), Network: Network{Losses: -1}}, "from 0 to 65535"},
 		{"no text", Config{Algorithm: bare, Members: Nodes(2)}, "is no dmutextest.Machine: it has no AppendText, it has no Clone"},
+		{"nothing", Config{Algorithm: func(dmutex.Start) (dmutex.Machine, error) { return nil, nil }, Members: Nodes(2)}, "neither a machine nor an error"},
 		{"a clone of its own type", Config{Algorithm: typed, Members: Nodes(2)}, "is no dmutextest.Machine: its Clone is func() *dmutextest.selfCloner, not func() dmutex.Machine"},
 		{"no text of the clone", Config{Algorithm: bareClone.born, Members: Nodes(2)}, "which is no dmutextest.Machine"},
 	} {
