@@ -16,6 +16,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// nobody is the user that may do nothing.
+const nobody = 65534
+
 // patience bounds what is only waited for when something is wrong.
 const patience = 30 * time.Second
 
@@ -128,14 +131,13 @@ func (e *env) postgres() (string, error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return "", err
 	}
-	const nobody = 65534
 	var as *syscall.SysProcAttr
 	data := filepath.Join(e.dir, "postgres")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return "", err
 	}
 	if os.Getuid() == 0 {
-		as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		as = asUser(nobody)
 		if err := errors.Join(os.Chmod(e.dir, 0o711), os.Chown(data, nobody, nobody)); err != nil {
 			return "", err
 		}

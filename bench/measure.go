@@ -12,6 +12,8 @@ import (
 
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
 )
 
 // The figures.
@@ -56,6 +58,9 @@ const (
 	rawFan7    = "raw TCP, fan-out to 7"
 	rawRequest = "raw NATS request"
 	centralOwn = "dmutex central, own coordinator"
+	suzukiHome = "dmutex suzukikasami, token at home"
+	ringHome   = "dmutex ring, token at home"
+	carvalho   = "dmutex ricart.Carvalho, nobody has asked since"
 	ricart2    = "dmutex ricart, 2 peers"
 	ricart7    = "dmutex ricart, 7 peers"
 )
@@ -69,6 +74,9 @@ func cells() []cell {
 			return middle(run), err
 		}},
 		{centralOwn, "alone", clients(openTCP(central.New, 0), 2, reentry)},
+		{suzukiHome, "alone", clients(openTCP(suzukikasami.New, 0), 2, reentry)},
+		{ringHome, "alone", clients(openTCP(ring.New, 0), 2, reentry)},
+		{carvalho, "alone", clients(openTCP(ricart.Carvalho, 0), 2, reentry)},
 		{ricart2, "alone", clients(openTCP(ricart.New, 0), 3, alone)},
 		{ricart7, "alone", clients(openTCP(ricart.New, 0), 8, alone)},
 	}
