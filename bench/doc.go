@@ -19,14 +19,13 @@
 // What is known of the figures in README.md: on a machine with other work beside,
 // times came out within a few per cent again and again, except for a single
 // hand-off (1.06 to 1.36 x the bare server), and rates by up to a third (8
-// contend: 0.61 to 0.94; 64 goroutines: 0.66 to 0.74). Where 64 goroutines lock
-// 10,000 names, a request leaves as soon as it is made, so goroutines share no
-// writes: there are 3.1 writes a lock, as at the bare server, and by the profile
-// (--only '^dmutex central, many$' --cpuprofile FILE) 70 % of the time is system
-// calls, there 88 %. Where 8 contend without a pause on one core, the node that
-// has the token of suzukikasami enters again and again before it hears of the
-// others (Jain 0.13), and a node with that token knows a number of every member,
-// 8 bytes each.
+// contend: 0.61 to 0.94; 64 goroutines: 0.86 to 1.07, the highest when little else
+// ran). Where 64 goroutines lock 10,000 names, writes are shared where requests
+// arrive together: their answers leave together, so there are 2.1 writes a lock
+// and not 3. A request still leaves as soon as it is made. Where 8 contend without
+// a pause on one core, the node that has the token of suzukikasami enters again
+// and again before it hears of the others (Jain 0.13); and a node with that token
+// knows a number of every member, 8 bytes each.
 //
 // What needs no wire is measured in the packages themselves, from the root:
 //

@@ -183,6 +183,34 @@ func TestFencesRiseThoughForgotten(t *testing.T) {
 	})
 }
 
+// BenchmarkIdleMemory reports what a name of 16 bytes costs that one node used
+// once and that is free: over all three nodes, and at how many of them it is known.
+func BenchmarkIdleMemory(b *testing.B) {
+	const locks = 100_000
+	for _, a := range algorithms {
+		for user := range 2 { // the first node is special in some
+			b.Run(fmt.Sprintf("%s/3/by%d", a.name, user+1), func(b *testing.B) {
+				for b.Loop() {
+					nodes := memoryGroup(b, a.Algorithm, 3)
+					before := heap()
+					for i := range locks {
+						h, err := nodes[user].Mutex(fmt.Sprintf("lock/%011d", i)).Acquire(b.Context())
+						require.NoError(b, err)
+						require.NoError(b, h.Release())
+					}
+					b.ReportMetric((heap()-before)/locks, "B/name")
+					known := 0
+					for _, n := range nodes {
+						known += n.Status().Locks
+					}
+					b.ReportMetric(float64(known)/locks, "nodes/name")
+					closeAll(b, nodes)
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkHeldMemory reports what a held lock costs in memory, beyond its name:
 // at the node that holds it, and at the worst of the others.
 func BenchmarkHeldMemory(b *testing.B) {
