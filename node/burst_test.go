@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 type burstLink struct {
 	transport.Link
 	sent    atomic.Int64
+	stall   atomic.Pointer[chan struct{}] // what the next Send waits for, if anything
 	deliver func(from dmutex.NodeID, frames [][]byte)
 
 	mu     sync.Mutex
@@ -31,6 +33,9 @@ type burstLink struct {
 
 func (l *burstLink) Send(to dmutex.NodeID, frame []byte) error {
 	l.sent.Add(1)
+	if stall := l.stall.Swap(nil); stall != nil {
+		<-*stall
+	}
 	return l.Link.Send(to, frame)
 }
 
@@ -51,6 +56,14 @@ func (l *burstLink) dam() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dammed = true
+}
+
+// take returns the frames that wait, and leaves the link dammed.
+func (l *burstLink) take() (frames [][]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frames, l.frames = l.frames, nil
+	return frames
 }
 
 // burst delivers the frames that wait, all of one node, and returns how many there
@@ -172,5 +185,60 @@ func TestBurstHoldsUpNobody(t *testing.T) {
 		require.Equal(t, 3, frames)
 		require.Equal(t, []int64{0, 1, 1}, by)
 		require.EqualValues(t, 2, sent)
+	})
+}
+
+// Whoever is sending to a peer of which a frame comes in meanwhile does not
+// acknowledge that before its answers are there: a TryAcquire would take it for a
+// refusal.
+func TestNoAcknowledgementBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hook func()
+		one, two, link := openPair(t, func(s dmutex.Start) (dmutex.Machine, error) {
+			m, err := ricart.New(s)
+			return &hookedMachine{m, s.Self, &hook}, err
+		})
+		tried, i := one.Mutex("tried"), 0
+		elsewhere := func() string { // in another shard than what is tried
+			for i++; one.Mutex(fmt.Sprint(i)).shard == tried.shard; i++ {
+			}
+			return fmt.Sprint(i)
+		}
+		name := elsewhere()
+		held, err := one.Mutex(name).Acquire(t.Context())
+		require.NoError(t, err)
+		var asking sync.WaitGroup
+		acquire := func(m *Mutex, acquire func(*Mutex, context.Context) (*Held, error)) {
+			asking.Go(func() {
+				h, err := acquire(m, t.Context())
+				if err != nil {
+					t.Errorf("%v", err)
+					return
+				}
+				h.Release()
+			})
+			synctest.Wait()
+		}
+		acquire(two.Mutex(name), (*Mutex).Acquire)
+
+		link.dam()
+		stall := make(chan struct{})
+		link.stall.Store(&stall)
+		acquire(one.Mutex(elsewhere()), (*Mutex).Acquire) // is in Send
+		acquire(two.Mutex("tried"), (*Mutex).TryAcquire)
+		hook = func() {
+			hook = nil
+			if err := held.Release(); err != nil { // there is something to send
+				t.Errorf("Release: %v", err)
+			}
+			close(stall)
+			synctest.Wait()
+		}
+		frames := link.take()
+		require.Len(t, frames, 1)
+		link.deliver(2, frames)
+		link.burst(2)
+		asking.Wait()
+		closeBoth(t, one, two)
 	})
 }

@@ -397,6 +397,10 @@ func (p *peer) transmit() (deadline int64) {
 			p.node.traceErr(trace.Unsent, p.id, err)
 		}
 		p.mu.Lock()
+		if p.handling { // since this one was sent: what there is now goes out with the answers
+			p.flushing, p.relied = false, true
+			return math.MaxInt64
+		}
 	}
 	p.flushing = false
 	return p.session.Deadline()
