@@ -351,3 +351,18 @@ func TestLeftAndNeededLater(t *testing.T) {
 		require.ErrorIs(t, (<-waiting).err, node.ErrLeft)
 	})
 }
+
+// The farewell of 2 does not reach 3, but 1 knows of it and loses the token to 2.
+func TestTokenForALeaver(t *testing.T) {
+	bubble(t, ring.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(3)
+		g.net.Cut(2, 3)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, g.nodes[2].Close(short), context.DeadlineExceeded)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := g.mutex(3, "x").Acquire(ctx)
+		require.ErrorIs(t, err, node.ErrLeft)
+	})
+}

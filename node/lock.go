@@ -323,7 +323,9 @@ func (n *Node) obstacle() error {
 // send queues the machine's output for the peers, and records the input that
 // caused it; in is the message that a Handle was for. What cannot reach a peer
 // stops the lock: an algorithm does not survive a gap. Only one that has left
-// misses nothing, and what matters is whether something is awaited of it.
+// misses nothing, and what matters is whether something is awaited of it. But the
+// token must not get lost in silence: somebody may want it who does not know, and
+// never will, that the next on its way has left.
 func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 	var failed error
 	asks := did == trace.Request
@@ -333,7 +335,7 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 		if failed == nil {
 			seq, failed = l.shard.node.peer(m.To).send(l.name, m, l.shard.trying)
 		}
-		if _, ok := l.machine.(dmutex.Waiter); ok && errors.Is(failed, ErrLeft) {
+		if _, ok := l.machine.(dmutex.Waiter); ok && m.Kind != dmutex.Token && errors.Is(failed, ErrLeft) {
 			failed, asks = nil, true
 		} else if failed == nil {
 			l.shard.sent[m.Kind]++
