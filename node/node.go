@@ -306,9 +306,10 @@ func (n *Node) isReady() bool {
 // have returned, until requests that were withdrawn have had their turn, so
 // perhaps until other nodes have released their locks, until the peers have
 // everything, and until Config.Trace is written. If ctx ends before, Close gives
-// up and returns its error with whom it waited for, and locks that would wait for this node, and
-// elections that it still leads, end everywhere in [ErrLeft]. (When two close at
-// the same time and the network loses frames, one may be gone before the other
+// up and returns its error with whom it waited for, and locks that would wait for
+// this node, and elections that it still leads, end in [ErrLeft] at every member
+// that the farewell reaches; to the others this node has crashed. (When two close
+// at the same time and the network loses frames, one may be gone before the other
 // knows that it has everything. The other then waits until ctx ends, and nothing
 // but its time is lost.) A second Close waits for the first and returns nil.
 func (n *Node) Close(ctx context.Context) error {
