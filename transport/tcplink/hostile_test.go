@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -223,23 +224,57 @@ func TestNewestConnectionCounts(t *testing.T) {
 	require.Equal(t, "to the new", readByHand(t, c))
 }
 
-// A peer that is silent, without even a heartbeat, is cut off.
-func TestSilence(t *testing.T) {
-	pace := defaultPace
-	pace.heartbeat, pace.patience = 10*time.Millisecond, 50
-	l, got := openLink(t, 1, pace)
+// Also when the goroutine of the older one, though that was answered first, is
+// the last to get on.
+func TestNewestConnectionOvertakes(t *testing.T) {
+	l, _ := openLink(t, 1, defaultPace)
+	old, far := net.Pipe()
+	byHand(t, far)
+	go func() {
+		_ = writeGreeting(far, 2, 1)
+		_, _ = readGreeting(far, 2)
+	}()
+	p, err := l.answer(old)
+	require.NoError(t, err)
 	c := greetByHand(t, l, 2)
-	heartbeat := make([]byte, headerSize)
-	for range 2 * pace.patience { // as long as it answers it stays
-		_, err := io.ReadFull(c, heartbeat)
+	require.NoError(t, l.Send(2, []byte("to the new")))
+	require.Equal(t, "to the new", readByHand(t, c))
+	require.NoError(t, far.Close())
+	p.serve(old, "")
+	require.NoError(t, l.Send(2, []byte("also")))
+	require.Equal(t, "also", readByHand(t, c))
+}
+
+// A peer that is silent, without even a heartbeat, is cut off within eight
+// seconds. In a bubble nobody accepts, so the connection is brought by hand.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Config{Self: 1, Listen: "127.0.0.1:0", Peers: map[dmutex.NodeID]string{2: ""}})
 		require.NoError(t, err)
-		require.Equal(t, appendFrame(nil, nil), heartbeat)
-		_, err = c.Write(heartbeat)
+		got := make(chan arrival, 1)
+		l.deliver = func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
+		near, c := net.Pipe()
+		require.True(t, l.enter(near))
+		l.running.Go(l.keepAlive)
+		l.running.Go(func() { l.welcome(near) })
+		require.NoError(t, writeGreeting(c, 2, 1))
+		_, err = readGreeting(c, 2)
 		require.NoError(t, err)
-	}
-	sendByHand(t, c, "frame")
-	require.Equal(t, arrival{2, "frame"}, next(t, got))
-	requireEnd(t, c)
+		heartbeat := make([]byte, headerSize)
+		for range 20 { // as long as it answers it stays
+			_, err := io.ReadFull(c, heartbeat)
+			require.NoError(t, err)
+			require.Equal(t, appendFrame(nil, nil), heartbeat)
+			_, err = c.Write(heartbeat)
+			require.NoError(t, err)
+		}
+		sendByHand(t, c, "frame")
+		require.Equal(t, arrival{2, "frame"}, <-got)
+		before := time.Now()
+		requireEnd(t, byHand(t, c))
+		require.LessOrEqual(t, time.Since(before), 8*time.Second)
+		require.NoError(t, l.Close())
+	})
 }
 
 // A peer that sends a frame byte by byte, never to the end, is as good as
@@ -318,7 +353,8 @@ func TestNoAnswer(t *testing.T) {
 	for range 2 {
 		c, err := listener.Accept()
 		require.NoError(t, err)
-		require.Equal(t, greetingBytes(2, 1), requireEnd(t, byHand(t, c)))
+		read := requireEnd(t, byHand(t, c)) // less than a greeting if already that took too long
+		require.True(t, bytes.HasPrefix(greetingBytes(2, 1), read), "%x", read)
 	}
 }
 
@@ -335,9 +371,8 @@ func TestBackoff(t *testing.T) {
 		}
 		return n - 1
 	}
-	listener := listenByHand(t)
-	require.NoError(t, listener.Close()) // nobody is there
-	l, _ := openLinkWith(t, Config{Self: 2, Peers: map[dmutex.NodeID]string{1: listener.Addr().String()}}, pace)
+	const nobody = "127.0.0.1:1" // nor ever takes it, as somebody might a free port
+	l, _ := openLinkWith(t, Config{Self: 2, Peers: map[dmutex.NodeID]string{1: nobody}}, pace)
 	select {
 	case <-enough:
 	case <-time.After(patience):

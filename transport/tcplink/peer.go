@@ -25,6 +25,7 @@ type peer struct {
 	mu      sync.Mutex
 	addr    string
 	hangUp  context.CancelFunc // ends what has begun of a connection
+	latest  net.Conn           // the newest that was accepted and answered
 	conn    *conn              // nil while there is none
 	pending []byte             // whole frames that wait for it
 }
@@ -126,11 +127,12 @@ func (p *peer) awaitTurn(c *conn) bool {
 }
 
 // serve uses a connection until it breaks. It replaces an older one. A
-// connection that was dialled is not used if the peer has moved meanwhile.
+// connection that was dialled is not used if the peer has moved meanwhile, one
+// that was accepted if a newer one was answered meanwhile.
 func (p *peer) serve(nc net.Conn, dialled string) {
 	c := &conn{Conn: nc, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
 	p.mu.Lock()
-	if dialled != "" && dialled != p.addr {
+	if dialled != "" && dialled != p.addr || dialled == "" && nc != p.latest {
 		p.mu.Unlock()
 		return
 	}

@@ -515,6 +515,9 @@ func (l *Link) answer(nc net.Conn) (*peer, error) {
 	if err := l.guard.Load().check(nc, from); err != nil {
 		return nil, err
 	}
+	p.mu.Lock()
+	p.latest = nc // before the peer can know, and dial again
+	p.mu.Unlock()
 	if err := writeGreeting(nc, l.self, from); err != nil {
 		return nil, err
 	}
