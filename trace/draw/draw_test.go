@@ -268,6 +268,32 @@ func TestParts(t *testing.T) {
 	require.Contains(t, string(both.Mermaid()), "participant N1\n    participant N2\n    Note")
 }
 
+// What befalls a node is drawn with each of its locks: among several, each lock
+// looks as it does alone, and Mermaid takes no second diagram in a file.
+func TestSeveralLocks(t *testing.T) {
+	busy := `{"t":3300000,"do":"request","lock":"busy","phase":"waiting"}
+{"t":3400000,"do":"cancel","lock":"busy","phase":"idle"}
+`
+	for range 4 {
+		busy += busy
+	}
+	traces := read(t, strings.Replace(one, `{"t":4000000`, busy+`{"t":4000000`, 1), two)
+	all := drawn(t, traces, draw.Options{})
+	panel := regexp.MustCompile(`(?s)<svg x="0".*?</svg>\n</g>\n<g`)
+	panels := panel.FindAllString(string(all.SVG()), -1)
+	require.Len(t, panels, 2)
+	for i, lock := range []string{"a<b", "busy"} {
+		require.Equal(t, panels[i], panel.FindString(string(drawn(t, traces, draw.Options{Lock: lock}).SVG())), lock)
+	}
+
+	mermaid := string(all.Mermaid())
+	require.Equal(t, 1, strings.Count(mermaid, "sequenceDiagram\n"))
+	require.Equal(t, 1, strings.Count(mermaid, "participant N2\n"))
+	for _, lock := range []string{"a<b", "busy"} {
+		require.Equal(t, 1, strings.Count(mermaid, "    Note over N1,N2: lock "+lock+"\n"), lock)
+	}
+}
+
 // A file may be anything: what does not grow with it is not drawn.
 func TestBounds(t *testing.T) {
 	members := dmutextest.Nodes(1001)

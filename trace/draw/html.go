@@ -42,7 +42,7 @@ function zoom(by) {
 document.getElementById("in").onclick = () => zoom(1.25);
 document.getElementById("out").onclick = () => zoom(0.8);
 drawing.addEventListener("mouseover", (e) => {
-  const title = e.target.closest(".m, rect, path")?.querySelector("title");
+  const title = e.target.closest("svg :has(> title)")?.querySelector("title");
   if (title) what.textContent = title.textContent;
 });
 </script>

@@ -3,6 +3,7 @@ package draw
 import (
 	"cmp"
 	"slices"
+	"unicode"
 
 	"github.com/dmutex/dmutex"
 )
@@ -157,7 +158,14 @@ func (b *boxes) take(c box) {
 	b.widest = max(b.widest, c.right-c.left)
 }
 
-// textWidth is about how wide a text is.
-func textWidth(s string, size float64) float64 {
-	return 0.58 * size * float64(len([]rune(s)))
+// textWidth is about how wide a text is: capitals are wide.
+func textWidth(s string, size float64) (width float64) {
+	for _, r := range s {
+		if unicode.IsUpper(r) {
+			width += 0.7 * size
+		} else {
+			width += 0.5 * size
+		}
+	}
+	return width
 }

@@ -2,26 +2,38 @@ package draw
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/trace"
 )
 
-// Mermaid returns the drawing as a sequenceDiagram of Mermaid, one after the
-// other if there are several locks. A message stands where it arrives.
+// Mermaid returns the drawing as a sequenceDiagram of Mermaid; of several locks,
+// one after the other below a note with its name. A message stands where it
+// arrives.
 func (d *Drawing) Mermaid() []byte {
 	var b strings.Builder
-	for i, p := range d.panels {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString("sequenceDiagram\n")
-		if d.options.Title != "" || len(d.panels) > 1 || !d.virtual {
-			fmt.Fprintf(&b, "    title %s\n", mermaid(strings.TrimPrefix(fmt.Sprintf("%s, lock %s", d.options.Title, p.lock), ", ")))
-		}
-		for _, id := range p.nodes {
-			fmt.Fprintf(&b, "    participant N%d\n", id)
+	b.WriteString("sequenceDiagram\n")
+	title, several := d.options.Title, len(d.panels) > 1
+	if !several && (title != "" || !d.virtual) {
+		title = strings.TrimPrefix(title+", lock "+d.panels[0].lock, ", ")
+	}
+	if title != "" {
+		fmt.Fprintf(&b, "    title %s\n", mermaid(title))
+	}
+	var nodes []dmutex.NodeID
+	for _, p := range d.panels {
+		nodes = append(nodes, p.nodes...)
+	}
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	for _, id := range nodes {
+		fmt.Fprintf(&b, "    participant N%d\n", id)
+	}
+	for _, p := range d.panels {
+		if several {
+			fmt.Fprintf(&b, "    Note over N%d,N%d: lock %s\n", nodes[0], nodes[len(nodes)-1], mermaid(p.lock))
 		}
 		held := make(map[dmutex.NodeID]bool)
 		for _, e := range p.points {

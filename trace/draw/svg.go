@@ -104,6 +104,7 @@ func px(v float64) string {
 }
 
 func (c *canvas) paint() {
+	c.layout() // anew: what befalls a node has its place in each panel
 	c.axis()
 	c.barsOf = make(map[dmutex.NodeID][]*bar)
 	for _, b := range c.bars {
@@ -400,7 +401,7 @@ func (c *canvas) legend(b *strings.Builder, y float64, width *float64) float64 {
 	x, limit := float64(margin), max(640, nameWidth+min(c.rowWidth, c.right))
 	y += 14
 	put := func(symbol, text string) {
-		long := 36 + 0.85*textWidth(text, fontSize) // lower case is narrow
+		long := 36 + textWidth(text, fontSize)
 		if x > margin && x+long > limit {
 			x, y = margin, y+20
 		}
