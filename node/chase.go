@@ -10,7 +10,6 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/session"
 )
 
 // probeBacklog bounds what may wait for a peer's acknowledgement, in bytes, when
@@ -181,7 +180,7 @@ func (n *Node) sendProbe(to dmutex.NodeID, c *deadlock.Chase) (sent bool) {
 	}
 	b := appendProbe(nil, c)
 	p.mu.Lock()
-	fits := len(b) <= n.cfg.Link.MaxFrame()-session.Overhead && p.session.Backlog()+len(b) <= probeBacklog
+	fits := len(b) <= p.session.MaxMessage() && p.session.Backlog()+len(b) <= probeBacklog
 	p.mu.Unlock()
 	if !fits || p.post(func(out []byte) []byte { return append(out, b...) }, nil) != nil {
 		return false

@@ -140,6 +140,10 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.Link == nil {
 		return nil, dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
 	}
+	size := cfg.Link.MaxFrame()
+	if size < minFrame {
+		return nil, dmutex.Misuse(fmt.Sprintf("Config.Link takes frames of %d bytes: it must take %d", size, minFrame))
+	}
 	if cfg.Deadlock < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for circles", cfg.Deadlock))
 	}
@@ -167,7 +171,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		if id == cfg.Self {
 			continue
 		}
-		s, err := session.New(session.Config{Incarnation: n.incarnation, Group: n.sum, MaxFrame: cfg.Link.MaxFrame(), Buffer: sendBuffer})
+		s, err := session.New(session.Config{Incarnation: n.incarnation, Group: n.sum, MaxFrame: min(size, sendBuffer), Buffer: sendBuffer})
 		if err != nil {
 			return nil, err
 		}
@@ -325,15 +329,17 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	n.closed = make(chan struct{})
 	n.mu.Unlock()
-	defer close(n.closed)
+	var lost []Hold
+	defer func() {
+		close(n.closed)
+		n.tell(lost...) // at the end: it may take long, may panic, and may Close
+	}()
 
 	n.bringDown(ErrClosed)
-	var lost []Hold
 	for i := range n.locks {
 		lost = append(lost, n.locks[i].abandon()...)
 	}
 	n.flush()
-	defer n.tell(lost...) // at the end: it may take long, and may panic
 	err := n.await(ctx, n.drained, n.undrained)
 	for i := range n.locks {
 		n.locks[i].confess()

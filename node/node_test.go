@@ -23,6 +23,7 @@ import (
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -608,6 +609,26 @@ func TestRestartBeforeReady(t *testing.T) {
 	})
 }
 
+// Nor is one that leaves and comes back before that: nobody takes it for one that
+// has left.
+func TestComesBackBeforeReady(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		g.start(1)
+		g.start(2)
+		time.Sleep(time.Second)
+		require.NoError(t, g.nodes[2].Close(t.Context()))
+		require.Equal(t, []dmutex.NodeID{2}, g.nodes[1].Status().Left)
+		g.start(2)
+		time.Sleep(time.Second)
+		g.start(3)
+		for _, id := range g.members {
+			require.NoError(t, g.acquire(id, "x").Release())
+			require.Empty(t, g.nodes[id].Status().Left)
+		}
+	})
+}
+
 // LESSONS L59: stopping all and starting all again works, in a new epoch: above
 // what the former life granted but nobody has seen.
 func TestRestartOfAll(t *testing.T) {
@@ -759,6 +780,7 @@ func TestConfig(t *testing.T) {
 		{"names nobody", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 0} }},
 		{"coordinator 7 is not among", func(c *node.Config) { c.Algorithm = central.At(7) }},
 		{"such as ring.New", func(c *node.Config) { c.Algorithm = ring.Circulate(1) }},
+		{"takes frames of 1023 bytes", func(c *node.Config) { c.Link = framed{c.Link, 1023} }},
 	} {
 		cfg := good
 		tc.change(&cfg)
@@ -770,6 +792,29 @@ func TestConfig(t *testing.T) {
 	cancel()
 	_, err = node.Open(ctx, good)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// framed is a link with frames of another size.
+type framed struct {
+	transport.Link
+	size int
+}
+
+func (l framed) MaxFrame() int { return l.size }
+
+// A link may take frames that are larger than what a node lets wait.
+func TestLargeFrames(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		for _, id := range g.members {
+			var err error
+			g.nodes[id], err = node.Open(t.Context(), node.Config{
+				Self: id, Members: g.members, Algorithm: g.algorithm, Link: framed{g.net.Link(id), 1 << 30},
+			})
+			require.NoError(t, err)
+		}
+		require.NoError(t, g.acquire(1, "x").Release())
+	})
 }
 
 func TestNames(t *testing.T) {

@@ -318,6 +318,8 @@ func TestObserverUsesTheNode(t *testing.T) {
 			}
 			if n.Status().Err == nil {
 				require.NoError(t, g.acquire(1, "y").Release())
+			} else {
+				require.NoError(t, n.Close(t.Context()), "within Close")
 			}
 			for i := range 64 { // of every shard, most likely
 				n.Mutex(fmt.Sprint(i)).Status()

@@ -62,6 +62,9 @@ const (
 	// the answers that we owe, which cannot be refused.
 	sendBuffer = 4 << 20
 
+	// minFrame is what [transport.Link] promises: enough for the longest name.
+	minFrame = 1024
+
 	// earlyBuffer bounds, in bytes, what one peer may say before this node is
 	// ready.
 	earlyBuffer = 1 << 20
@@ -168,6 +171,7 @@ func (p *peer) act(event session.Event, lost bool) {
 		}
 		// Nobody has acted yet, for we have not said that we are ready.
 		p.node.notePeer(peerRestarted, p.id)
+		p.left.Store(false)
 		if p.ready.Swap(false) {
 			p.node.unready.Add(1)
 		}
