@@ -153,6 +153,26 @@ func slowConsumer(t *testing.T, frames, size, kept int) {
 	require.Equal(t, lost, after)
 }
 
+// What was lost is not forgotten with the subscription.
+func TestNATSLinkLostAfterClose(t *testing.T) {
+	s := open(t)
+	nc := connect(t, s)
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
+	require.NoError(t, err)
+	cured := make(chan bool)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) { <-cured }))
+	loud := connect(t, s)
+	for range 400 {
+		require.NoError(t, loud.Publish(prefix+".1.2", make([]byte, natslink.MaxFrame)))
+	}
+	require.NoError(t, loud.Flush())
+	require.NoError(t, nc.Flush()) // all has come
+	close(cured)
+	require.NoError(t, l.Close())
+	_, lost := l.Lost()
+	require.Positive(t, lost)
+}
+
 // Sessions repair what a slow consumer loses: while one of the nodes does not
 // read, its room for what waits is filled with nonsense.
 func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {

@@ -144,6 +144,20 @@ func TestNATSLinkForbidden(t *testing.T) {
 	require.NoError(t, honest.Close())
 }
 
+// A server that has no room for the subscription is noticed, each time.
+func TestNATSLinkTooManySubscriptions(t *testing.T) {
+	nc := connect(t, startNATS(t, server.Options{Port: -1, MaxSubs: 1}))
+	app, err := nc.SubscribeSync("app")
+	require.NoError(t, err)
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
+	require.NoError(t, err)
+	for range 2 {
+		require.ErrorIs(t, l.Open(func(dmutex.NodeID, []byte) {}), nats.ErrMaxSubscriptionsExceeded)
+	}
+	require.NoError(t, l.Close())
+	require.NoError(t, app.Unsubscribe())
+}
+
 // What is no frame of a node is not delivered, but counted.
 func TestNATSLinkNonsense(t *testing.T) {
 	s := open(t)

@@ -57,7 +57,8 @@
 // The connection stays the application's: the link never closes it. When the
 // application closes or drains it, the link refuses to send. So it does when
 // nats.go gives up a lost server, which it does by default after a while:
-// connect with nats.MaxReconnects(-1).
+// connect with nats.MaxReconnects(-1). Nodes that share one connection do not
+// hear one another if it was made with nats.NoEcho().
 package natslink
 
 import (
@@ -82,8 +83,8 @@ type Config struct {
 	Self dmutex.NodeID // this node
 
 	// Prefix is what the group's subjects begin with, the same at all nodes:
-	// one or more tokens, such as "locks.billing". It holds no spaces and no
-	// wildcards, and does not begin with $.
+	// one or more tokens, such as "locks.billing", of 255 bytes at most. It
+	// holds no spaces and no wildcards, and does not begin with $.
 	Prefix string
 
 	// Logger is told when nats.go refuses frames, once for each reason in a
@@ -101,6 +102,10 @@ const (
 	Backlog = 1 << 20
 
 	overhead = 64
+
+	// A server ends the connection for a longer line than 4096 bytes, if not for
+	// a shorter one, and nats.go then closes it for good.
+	maxPrefix = 255
 
 	// What may have arrived and not yet been delivered. Beyond it nats.go
 	// drops, and reports a slow consumer.
@@ -124,6 +129,7 @@ type Link struct {
 	delivering sync.Mutex // held while deliver runs
 	unsent     atomic.Uint64
 	unread     atomic.Uint64
+	dropped    atomic.Uint64 // by nats.go, when last asked
 
 	mu       sync.Mutex
 	wake     *sync.Cond // the queue is no longer empty, or the link is closed
@@ -187,6 +193,9 @@ func checkPrefix(prefix string) error {
 	refuse := func(why string) error {
 		return dmutex.Misuse(fmt.Sprintf("natslink: Config.Prefix %q %s: give one or more tokens, such as locks.billing", prefix, why))
 	}
+	if len(prefix) > maxPrefix {
+		return refuse("is longer than 255 bytes")
+	}
 	for token := range strings.SplitSeq(prefix, ".") {
 		if token == "" {
 			return refuse("has an empty token")
@@ -213,7 +222,8 @@ func (l *Link) subject(to, from string) string { return l.prefix + "." + to + ".
 func (l *Link) MaxFrame() int { return l.maxFrame }
 
 // Open implements [transport.Link]. If the connection is up it waits until the
-// server knows of the subscription, and fails if the server does not permit it.
+// server knows of the subscription, and fails if the server does not permit it
+// or has said on this connection that there are too many.
 func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,6 +234,7 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		return dmutex.Misuse("natslink: the link is open already")
 	}
 	subject := l.subject(l.self.String(), "*")
+	before := l.nc.LastError()
 	sub, err := l.nc.Subscribe(subject, func(m *nats.Msg) { l.receive(m, deliver) })
 	if err != nil {
 		return fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
@@ -232,14 +243,14 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		return fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
 	}
 	if l.nc.IsConnected() {
-		before := l.nc.LastError()
 		// If this fails the connection has trouble, and nats.go subscribes
 		// again when it is over.
 		_ = l.nc.FlushTimeout(roundTrip)
-		if err := l.nc.LastError(); err != before && denied(err, subject) {
-			_ = sub.Unsubscribe()
-			return fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
-		}
+	}
+	err = l.nc.LastError()
+	if err != before && denied(err, subject) || errors.Is(err, nats.ErrMaxSubscriptionsExceeded) || l.nc.IsClosed() {
+		_ = sub.Unsubscribe()
+		return fmt.Errorf("natslink: subscribe to %s: %w", subject, cmp.Or(err, nats.ErrConnectionClosed))
 	}
 	l.sub = sub
 	l.publishing.Go(l.publish)
@@ -363,13 +374,12 @@ func (l *Link) Lost() (sending, receiving uint64) {
 	l.mu.Lock()
 	sub := l.sub
 	l.mu.Unlock()
-	receiving = l.unread.Load()
 	if sub != nil {
-		if n, err := sub.Dropped(); err == nil {
-			receiving += uint64(n)
+		if n, err := sub.Dropped(); err == nil { // else it has ended
+			l.dropped.Store(uint64(n))
 		}
 	}
-	return l.unsent.Load(), receiving
+	return l.unsent.Load(), l.unread.Load() + l.dropped.Load()
 }
 
 // Close implements [transport.Link]. It publishes what waits to be published
@@ -383,6 +393,7 @@ func (l *Link) Close() error {
 		return nil
 	}
 	l.publishing.Wait()
+	l.Lost() // remembers what nats.go will have forgotten
 	err := sub.Unsubscribe()
 	if l.nc.IsConnected() {
 		// If this fails, frames are lost as when the server is lost.

@@ -24,6 +24,7 @@ import (
 type fakeServer struct {
 	listener   net.Listener
 	maxPayload int
+	refusal    string // what it says to a subscription
 
 	mu    sync.Mutex
 	stuck bool // it no longer reads
@@ -63,6 +64,9 @@ func (s *fakeServer) talk(c net.Conn) {
 		}
 		if strings.HasPrefix(line, "PING") {
 			fmt.Fprint(c, "PONG\r\n")
+		}
+		if strings.HasPrefix(line, "SUB") {
+			fmt.Fprint(c, s.refusal)
 		}
 		s.mu.Lock()
 		stuck := s.stuck
@@ -127,6 +131,8 @@ func TestNew(t *testing.T) {
 		{nc, natslink.Config{Self: 1, Prefix: "a.*"}, 0, "wildcard"},
 		{nc, natslink.Config{Self: 1, Prefix: "a.>"}, 0, "wildcard"},
 		{nc, natslink.Config{Self: 1, Prefix: "$JS.locks"}, 0, "reserved"},
+		{nc, natslink.Config{Self: 1, Prefix: strings.Repeat("x", 255)}, natslink.MaxFrame, ""},
+		{nc, natslink.Config{Self: 1, Prefix: strings.Repeat("x", 256)}, 0, "longer than 255 bytes"},
 	} {
 		l, err := natslink.New(test.nc, test.config)
 		if test.says == "" {
@@ -138,6 +144,19 @@ func TestNew(t *testing.T) {
 		require.ErrorIs(t, err, dmutex.ErrMisuse, "%+v", test.config)
 		require.ErrorContains(t, err, test.says)
 	}
+}
+
+// A connection that nats.go closes because of the subscription is noticed.
+func TestOpenOnNothing(t *testing.T) {
+	s := serve(t, 1<<20)
+	s.refusal = "-ERR 'maximum control line exceeded'\r\n"
+	nc := connect(t, s)
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
+	require.NoError(t, err)
+	require.ErrorContains(t, l.Open(func(dmutex.NodeID, []byte) {}), "control line exceeded")
+	require.True(t, nc.IsClosed())
+	require.ErrorIs(t, l.Open(func(dmutex.NodeID, []byte) {}), nats.ErrConnectionClosed)
+	require.NoError(t, l.Close())
 }
 
 // When the server does not read, nats.go blocks whoever publishes. Send does
