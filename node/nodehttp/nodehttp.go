@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -22,6 +23,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
@@ -39,8 +41,9 @@ const (
 //	prefix=invoices/   only locks whose names begin so
 //	limit=50           how many locks, stopped ones and then the oldest first; 1 to 10000, default 200
 //
-// Of the locks left out it says how many they are. It answers GET and HEAD, and
-// a query that it does not understand with status 400.
+// Of the locks left out it says how many they are. Names that could be taken for
+// others are quoted on the page; in JSON hex has the bytes of one that is no UTF-8.
+// It answers GET and HEAD, and a query that it does not understand with status 400.
 func Handler(n *node.Node) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -159,6 +162,7 @@ type peer struct {
 
 type lock struct {
 	Name     string          `json:"name"`
+	Hex      string          `json:"hex,omitempty"` // its bytes, if it is no UTF-8
 	Phase    string          `json:"phase"`
 	Holder   dmutex.NodeID   `json:"holder,omitempty"`
 	Fence    uint64          `json:"fence,omitempty"`
@@ -166,6 +170,14 @@ type lock struct {
 	Waiters  int             `json:"waiters"`
 	WaitsFor []dmutex.NodeID `json:"waitsFor,omitempty"`
 	Error    string          `json:"error,omitempty"`
+}
+
+// Shown is the name as it stands on the page.
+func (l lock) Shown() string {
+	if quoted := strconv.Quote(l.Name); quoted != `"`+l.Name+`"` {
+		return quoted
+	}
+	return l.Name
 }
 
 // seconds is a duration: in JSON a number of seconds, on the page as one reads it.
@@ -226,8 +238,12 @@ func locks(n *node.Node, q query) (list []lock, leftOut int) {
 		if !strings.HasPrefix(name, q.prefix) {
 			continue
 		}
+		raw := ""
+		if !utf8.ValidString(name) {
+			raw = hex.EncodeToString([]byte(name))
+		}
 		list = append(list, lock{
-			Name: name, Phase: st.Phase.String(), Holder: st.Holder, Fence: st.Fence, Age: seconds(st.Age),
+			Name: name, Hex: raw, Phase: st.Phase.String(), Holder: st.Holder, Fence: st.Fence, Age: seconds(st.Age),
 			Waiters: st.Waiters, WaitsFor: st.WaitsFor, Error: text(st.Err),
 		})
 		if len(list) == 2*q.limit {

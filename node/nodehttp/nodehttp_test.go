@@ -133,6 +133,32 @@ func TestHolders(t *testing.T) {
 	})
 }
 
+// Whoever reads of a lock knows which: names that look alike are told apart.
+func TestNames(t *testing.T) {
+	group(t, central.New, 1, func(t *testing.T, nodes []*node.Node) {
+		for _, tt := range []struct{ name, shown, hex string }{
+			{"a  b é", "a  b é", ""},
+			{"a\nb", `&#34;a\nb&#34;`, ""},
+			{`"a\nb"`, `&#34;\&#34;a\\nb\&#34;&#34;`, ""},
+			{"user\u202egnp", `&#34;user\u202egnp&#34;`, ""},
+			{"a\xff", `&#34;a\xff&#34;`, "61ff"},
+			{"a\xfe", `&#34;a\xfe&#34;`, "61fe"},
+		} {
+			h, err := nodes[0].Mutex(tt.name).Acquire(t.Context())
+			require.NoError(t, err)
+			require.Contains(t, get(nodes[0], "/", nil).Body.String(), `<td class="name">`+tt.shown+`</td>`)
+			var v struct {
+				Locks []struct{ Name, Hex string }
+			}
+			require.NoError(t, json.Unmarshal(get(nodes[0], "/?format=json", nil).Body.Bytes(), &v))
+			require.Len(t, v.Locks, 1)
+			require.Equal(t, strings.ToValidUTF8(tt.name, "\uFFFD"), v.Locks[0].Name)
+			require.Equal(t, tt.hex, v.Locks[0].Hex)
+			require.NoError(t, h.Release())
+		}
+	})
+}
+
 // However many locks there are, the page has an end: the oldest are on it, and it
 // says how many are not.
 func TestLimit(t *testing.T) {
