@@ -23,7 +23,7 @@ import (
 //	dmutex.refused                  frames and messages that no correct peer sends
 //	dmutex.deadlocks                waits at this node that ended in ErrDeadlock
 //	dmutex.deadlock.probes          messages sent to find deadlocks, or sent on
-//	dmutex.locks                    by dmutex.state: held, waiting or stopped, at this node
+//	dmutex.locks                    by dmutex.state: held, waiting or stopped, at this node; a held one may be stopped too
 //	dmutex.waiters                  goroutines that wait for a lock
 //	dmutex.oldest.duration      s   the longest present hold and wait, by dmutex.state: held or waiting
 //	dmutex.peer.ready               by dmutex.peer: 1 if it was met, has met everybody and has not left

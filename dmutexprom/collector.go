@@ -17,7 +17,7 @@ import (
 //	dmutex_refused_total                       frames and messages that no correct peer sends
 //	dmutex_deadlocks_total                     waits at this node that ended in ErrDeadlock
 //	dmutex_deadlock_probes_total               messages sent to find deadlocks, or sent on
-//	dmutex_locks{state}                        held, waiting or stopped, at this node
+//	dmutex_locks{state}                        held, waiting or stopped, at this node; a held one may be stopped too
 //	dmutex_waiters                             goroutines that wait for a lock
 //	dmutex_oldest_seconds{state}               the longest present hold (held) and wait (waiting)
 //	dmutex_peer_ready{peer}                    1 if it was met, has met everybody and has not left

@@ -47,6 +47,9 @@ type Options struct {
 //	dmutex_hold_seconds{outcome}   how long a lock was held; outcome as [node.Hold.Outcome] says
 //	dmutex_handoff_seconds         from the end of a hold to the next grant here, if somebody here waited all the while
 //	dmutex_entry_messages          messages of an entry that this node sent or received
+//
+// All series are there from the beginning, but for those of a label lock, which
+// begin with their first event.
 type Histograms struct {
 	lock                       func(name string) string
 	wait, hold, handoff, entry *prometheus.HistogramVec
@@ -55,7 +58,7 @@ type Histograms struct {
 // NewHistograms returns histograms of nothing yet. It refuses Buckets that are
 // not ascending with [dmutex.ErrMisuse].
 func NewHistograms(o Options) (*Histograms, error) {
-	if o.Buckets == nil {
+	if len(o.Buckets) == 0 {
 		o.Buckets = prometheus.ExponentialBuckets(50e-6, 4, 12)
 	}
 	for i, bound := range o.Buckets {
@@ -71,13 +74,26 @@ func NewHistograms(o Options) (*Histograms, error) {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
 	seconds := slices.Clone(o.Buckets)
-	return &Histograms{
+	h := &Histograms{
 		lock:    o.Lock,
 		wait:    histogram("dmutex_wait_seconds", "How long an Acquire or TryAcquire took.", seconds, append(labels, "outcome")...),
 		hold:    histogram("dmutex_hold_seconds", "How long a lock was held.", seconds, append(labels, "outcome")...),
 		handoff: histogram("dmutex_handoff_seconds", "From the end of a hold to the next grant at this node, if somebody waited here all the while.", seconds, labels...),
 		entry:   histogram("dmutex_entry_messages", "Messages of an entry that this node sent or received.", prometheus.ExponentialBuckets(1, 2, 12), labels...),
-	}, nil
+	}
+	if h.lock == nil {
+		// A series that is not there before its first event hides that one from
+		// rate and increase: the first lock that is lost must not go unseen.
+		for _, outcome := range []string{"granted", "busy", "canceled", "deadline", "deadlock", "failed"} {
+			h.wait.WithLabelValues(outcome)
+		}
+		for _, outcome := range []string{"released", "late", "lost"} {
+			h.hold.WithLabelValues(outcome)
+		}
+		h.handoff.WithLabelValues()
+		h.entry.WithLabelValues()
+	}
+	return h, nil
 }
 
 // Observer returns what node.Config wants.

@@ -55,6 +55,14 @@ func acquire(t *testing.T, n *node.Node, name string) *node.Held {
 func TestHistograms(t *testing.T) {
 	h, err := dmutexprom.NewHistograms(dmutexprom.Options{Buckets: []float64{1, 10}})
 	require.NoError(t, err)
+	none := func(metric string, outcomes ...string) (lines string) {
+		for _, outcome := range outcomes {
+			for _, row := range []string{`_bucket{outcome=%q,le="1"}`, `_bucket{outcome=%q,le="10"}`, `_bucket{outcome=%q,le="+Inf"}`, `_sum{outcome=%q}`, `_count{outcome=%q}`} {
+				lines += fmt.Sprintf(metric+row+" 0\n", outcome)
+			}
+		}
+		return lines
+	}
 	observed(t, h.Observer(), func(t *testing.T, one, two *node.Node) {
 		first := acquire(t, one, "x")
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -95,7 +103,7 @@ dmutex_hold_seconds_bucket{outcome="released",le="10"} 1
 dmutex_hold_seconds_bucket{outcome="released",le="+Inf"} 2
 dmutex_hold_seconds_sum{outcome="released"} 20
 dmutex_hold_seconds_count{outcome="released"} 2
-# HELP dmutex_wait_seconds How long an Acquire or TryAcquire took.
+`+none("dmutex_hold_seconds", "late", "lost")+`# HELP dmutex_wait_seconds How long an Acquire or TryAcquire took.
 # TYPE dmutex_wait_seconds histogram
 dmutex_wait_seconds_bucket{outcome="deadline",le="1"} 0
 dmutex_wait_seconds_bucket{outcome="deadline",le="10"} 1
@@ -107,7 +115,7 @@ dmutex_wait_seconds_bucket{outcome="granted",le="10"} 1
 dmutex_wait_seconds_bucket{outcome="granted",le="+Inf"} 2
 dmutex_wait_seconds_sum{outcome="granted"} 15
 dmutex_wait_seconds_count{outcome="granted"} 2
-`), "dmutex_entry_messages", "dmutex_hold_seconds", "dmutex_wait_seconds"))
+`+none("dmutex_wait_seconds", "busy", "canceled", "deadlock", "failed")), "dmutex_entry_messages", "dmutex_hold_seconds", "dmutex_wait_seconds"))
 		require.Equal(t, 1, testutil.CollectAndCount(h, "dmutex_handoff_seconds"))
 	})
 }
@@ -132,11 +140,25 @@ func TestLockLabel(t *testing.T) {
 		}
 		require.Equal(t, 2, testutil.CollectAndCount(h, "dmutex_hold_seconds"))
 		require.Equal(t, 2, testutil.CollectAndCount(h, "dmutex_entry_messages"))
-		require.Equal(t, 1, testutil.CollectAndCount(plain, "dmutex_hold_seconds"))
+		require.Equal(t, 3, testutil.CollectAndCount(plain, "dmutex_hold_seconds"))
 		problems, err := testutil.CollectAndLint(h)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 	})
+}
+
+// Every outcome that there is has its series before it comes about.
+func TestOutcomes(t *testing.T) {
+	h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
+	require.NoError(t, err)
+	all := testutil.CollectAndCount(h)
+	for _, err := range []error{nil, node.ErrBusy, context.Canceled, context.DeadlineExceeded, node.ErrDeadlock, node.ErrLeft} {
+		h.Observer().Wait(node.Wait{Err: err, Handoff: 1})
+	}
+	for _, err := range []error{nil, node.ErrMaxHold, node.ErrClosed} {
+		h.Observer().Hold(node.Hold{Err: err})
+	}
+	require.Equal(t, all, testutil.CollectAndCount(h))
 }
 
 // The name of a lock may be any bytes, and no label may.
