@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"net"
 	"runtime"
 	"strings"
 	"sync"
@@ -70,18 +69,20 @@ func TestNATSLinkDrain(t *testing.T) {
 
 // The connection is the application's: its handlers stay what they were.
 func TestNATSLinkLeavesHandlers(t *testing.T) {
-	s := startNATS(t, server.Options{Port: -1})
+	s := open(t)
+	var here place
+	here.moveIn(s)
 	told := make(chan string, 10)
-	nc := connect(t, s,
+	nc := connect(t, s, nats.SetCustomDialer(&here),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { told <- "disconnected" }),
 		nats.ReconnectHandler(func(*nats.Conn) { told <- "reconnected" }),
 		nats.ClosedHandler(func(*nats.Conn) { told <- "closed" }))
 	nc.SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) { told <- "error" })
 	l, got := listen(t, nc, 1, prefix)
-	port := s.Addr().(*net.TCPAddr).Port
 	stopNATS(s)
 	require.Equal(t, "disconnected", await(t, told))
-	s = startNATS(t, server.Options{Port: port})
+	s = open(t)
+	here.moveIn(s)
 	require.Equal(t, "reconnected", await(t, told))
 	require.NoError(t, nc.Flush()) // the subscription is there again
 	other, _ := listen(t, connect(t, s), 2, prefix)
@@ -213,9 +214,15 @@ func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 // A server with a smaller max_payload than the one that the link began with
 // takes small frames; the loss of large ones is counted and logged once.
 func TestNATSLinkSmallerServer(t *testing.T) {
-	s := startNATS(t, server.Options{Port: -1, MaxPayload: 8 << 10})
+	var here place
+	start := func(maxPayload int32) *server.Server {
+		s := startNATS(t, server.Options{Port: -1, MaxPayload: maxPayload})
+		here.moveIn(s)
+		return s
+	}
+	s := start(8 << 10)
 	back := make(chan bool, 10)
-	nc := connect(t, s, nats.ReconnectHandler(func(*nats.Conn) { back <- true }))
+	nc := connect(t, s, nats.SetCustomDialer(&here), nats.ReconnectHandler(func(*nats.Conn) { back <- true }))
 	var log logged
 	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
@@ -223,11 +230,10 @@ func TestNATSLinkSmallerServer(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	require.Equal(t, 8<<10, l.MaxFrame())
 
-	port := s.Addr().(*net.TCPAddr).Port
 	stopNATS(s)
-	s = startNATS(t, server.Options{Port: port, MaxPayload: 4 << 10})
+	s = start(4 << 10)
 	await(t, back)
-	_, got := listen(t, connect(t, s), 2, prefix)
+	_, got := listen(t, connect(t, s, nats.SetCustomDialer(&here)), 2, prefix)
 	for range 3 {
 		require.NoError(t, l.Send(2, make([]byte, 8<<10)))
 	}
@@ -239,7 +245,7 @@ func TestNATSLinkSmallerServer(t *testing.T) {
 	require.Contains(t, log.String(), "bytes=8192")
 
 	stopNATS(s)
-	s = startNATS(t, server.Options{Port: port, MaxPayload: 8 << 10})
+	s = start(8 << 10)
 	await(t, back)
 	_, got = listen(t, connect(t, s), 2, prefix)
 	require.NoError(t, l.Send(2, make([]byte, 8<<10)))

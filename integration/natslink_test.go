@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,12 +42,23 @@ func stopNATS(s *server.Server) {
 func connect(t testing.TB, s *server.Server, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	options = append(options,
-		nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // its default prints
 	nc, err := nats.Connect(s.ClientURL(), options...)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc
+}
+
+// A place is where a server is, for connections that find the one that follows it
+// there. That listens on another port: the old one may be taken by then.
+type place struct{ address atomic.Value }
+
+func (p *place) moveIn(s *server.Server) { p.address.Store(s.Addr().String()) }
+
+// Dial implements [nats.CustomDialer].
+func (p *place) Dial(network, _ string) (net.Conn, error) {
+	return net.Dial(network, p.address.Load().(string))
 }
 
 const prefix = "test.locks"
@@ -86,14 +98,16 @@ func TestNATSLinkSession(t *testing.T) {
 // frames, but no messages.
 func TestNATSLinkServerRestart(t *testing.T) {
 	var s *server.Server
+	var here place
 	start := func(t testing.TB) *server.Server {
 		s = open(t)
+		here.moveIn(s)
 		return s
 	}
-	dmutextest.TestSession(t, natsLinks(start, anybody), dmutextest.Faults{}, func() {
-		port := s.Addr().(*net.TCPAddr).Port
+	dial := func(dmutex.NodeID) []nats.Option { return []nats.Option{nats.SetCustomDialer(&here)} }
+	dmutextest.TestSession(t, natsLinks(start, dial), dmutextest.Faults{}, func() {
 		stopNATS(s)
-		startNATS(t, server.Options{Port: port})
+		here.moveIn(open(t))
 	})
 }
 
