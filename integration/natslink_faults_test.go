@@ -135,8 +135,11 @@ func slowConsumer(t *testing.T, frames, size, kept int) {
 
 	loud := connect(t, s)
 	frame := make([]byte, size)
-	for range frames {
+	for i := range frames {
 		require.NoError(t, loud.Publish(prefix+".1.3", frame))
+		if i%5000 == 0 {
+			require.NoError(t, loud.Flush()) // all at once may take longer than it waits
+		}
 	}
 	require.NoError(t, loud.Publish(prefix+".2.3", []byte("quiet")))
 	require.NoError(t, loud.Flush())
