@@ -451,7 +451,7 @@ func (p *progress) live(text string) {
 	}
 	if p.terminal {
 		fmt.Fprint(p.out, clearLine+text)
-	} else if time.Since(p.told) >= 5*time.Second {
+	} else if time.Since(p.told) >= tellEvery {
 		p.told = time.Now()
 		p.say("%s", text)
 	}

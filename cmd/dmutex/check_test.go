@@ -184,7 +184,7 @@ func TestCheckProgress(t *testing.T) {
 	file := progress{out: &out}
 	file.live("one")
 	require.Empty(t, out.String(), "most checks are over before anybody asks")
-	file.told = time.Now().Add(-time.Minute)
+	file.told = time.Now().Add(-tellEvery)
 	file.live("two")
 	file.live("three")
 	require.Equal(t, "two\n", out.String())

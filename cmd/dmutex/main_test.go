@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) {
 		if os.Getenv(race) == "" {
 			os.Setenv(race, "atexit_sleep_ms=0")
 		}
+		tellEvery = time.Hour // else a slow machine says more than is expected
 		os.Exit(m.Run())
 	case slices.Contains([]string{"teller", "philosopher"}, os.Args[1]) && os.Getenv(sabotage) != "":
 		os.Exit(sabotaged(os.Getenv(sabotage)))
@@ -66,9 +68,6 @@ func sabotaged(how string) int {
 			return 0
 		case "talk nonsense":
 			fmt.Println("good morning")
-			io.Copy(io.Discard, in)
-			return 0
-		case "fall silent":
 			io.Copy(io.Discard, in)
 			return 0
 		}

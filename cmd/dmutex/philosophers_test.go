@@ -116,11 +116,21 @@ func TestPhilosopherOverlap(t *testing.T) {
 	require.Zero(t, p.counts().Busy)
 }
 
+// onWrite is a writer that does something else.
+type onWrite func()
+
+func (act onWrite) Write(b []byte) (int, error) {
+	act()
+	return len(b), nil
+}
+
 // A lock that is wrong on purpose is caught, by what does not ask it.
 func TestPhilosophersBroken(t *testing.T) {
-	c := philosophersCmd{linkFlags: linkFlags{Link: "tcp"}, Philosophers: 3, Meals: 1, Think: time.Millisecond, Watch: 100 * time.Millisecond, Timeout: 30 * time.Second}
-	e, err := c.dine(t.Context(), broken, 0, t.TempDir()+"/table", newProgress(io.Discard, 3))
-	require.NoError(t, err)
+	c := philosophersCmd{linkFlags: linkFlags{Link: "tcp"}, Philosophers: 3, Meals: 1, Think: time.Millisecond, Watch: time.Minute, Timeout: 30 * time.Second}
+	ctx, enough := context.WithCancel(t.Context())
+	defer enough()
+	e, err := c.dine(ctx, broken, 0, t.TempDir()+"/table", &progress{out: onWrite(enough), terminal: true, total: 3})
+	require.ErrorIs(t, err, context.Canceled) // at the first meal
 	r := dinners{Philosophers: 3, Runs: []tables{{Algorithm: broken.name, Without: e}}}
 	r.judge(nil)
 	require.False(t, r.OK)

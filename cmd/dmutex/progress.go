@@ -28,6 +28,9 @@ func newProgress(out io.Writer, total int) *progress {
 	return p
 }
 
+// tellEvery is how often progress is told where there is no terminal.
+var tellEvery = 5 * time.Second
+
 const (
 	barWidth  = 40
 	clearLine = "\r\x1b[K"
@@ -51,7 +54,7 @@ func (p *progress) at(made int) {
 	if p.terminal {
 		bar := strings.Repeat("#", barWidth*made/p.total)
 		fmt.Fprintf(p.out, "%s%-12s [%-*s] %d of %d %s", clearLine, p.name, barWidth, bar, made, p.total, p.unit)
-	} else if time.Since(p.told) >= 5*time.Second {
+	} else if time.Since(p.told) >= tellEvery {
 		p.told = time.Now()
 		p.say("%-12s %d of %d %s", p.name, made, p.total, p.unit)
 	}
