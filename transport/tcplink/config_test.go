@@ -31,6 +31,11 @@ func TestConfig(t *testing.T) {
 		"no port":            {tcplink.Config{Self: 1, Listen: "127.0.0.1"}, "give host:port"},
 		"peer 0":             {tcplink.Config{Self: 1, Listen: "127.0.0.1:0", Peers: book{0: "127.0.0.1:1"}}, "node 0"},
 		"peer without port":  {tcplink.Config{Self: 1, Listen: "127.0.0.1:0", Peers: book{2: "127.0.0.1"}}, "node 2"},
+		"peer at no port":    {tcplink.Config{Self: 1, Listen: "127.0.0.1:0", Peers: book{2: "127.0.0.1:"}}, "node 2"},
+		"peer at port 0":     {tcplink.Config{Self: 1, Listen: "127.0.0.1:0", Peers: book{2: "127.0.0.1:0"}}, "node 2"},
+		"no such port":       {tcplink.Config{Self: 1, Listen: "127.0.0.1:0", Peers: book{2: "127.0.0.1:65536"}}, "node 2"},
+		"listen at none":     {tcplink.Config{Self: 1, Listen: "127.0.0.1:-1"}, "Config.Listen is \"127.0.0.1:-1\": give host:port"},
+		"port by name":       {tcplink.Config{Self: 1, Listen: "127.0.0.1:0", Peers: book{2: "127.0.0.1:https"}}, ""},
 		"peer beyond":        {tcplink.Config{Self: 1, Listen: "127.0.0.1:0", Peers: book{2: "10.1.2.3:7000"}}, "AllowPlain"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -218,16 +218,23 @@ func (p *peer) read(c *conn) error {
 
 // beat is called at every heartbeat.
 func (p *peer) beat() {
+	if !p.alive() { // told of without the lock: Send would wait for the log
+		p.link.log.Warn("tcplink: the peer is silent", "peer", p.id)
+	}
+}
+
+// alive sends a heartbeat into silence. If the peer has been silent for too long
+// it breaks the connection instead, and returns false.
+func (p *peer) alive() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.conn
 	if c == nil {
-		return
+		return true
 	}
 	if c.silent.Add(1) > p.link.pace.patience {
-		p.link.log.Warn("tcplink: the peer is silent", "peer", p.id)
 		c.breakOff()
-		return
+		return false
 	}
 	if !c.said && c.writer == nobody {
 		p.pending = appendFrame(p.pending, nil)
@@ -235,6 +242,7 @@ func (p *peer) beat() {
 		c.wake.Signal()
 	}
 	c.said = false
+	return true
 }
 
 // move changes the address.
@@ -257,12 +265,16 @@ func (p *peer) move(addr string) {
 	}
 }
 
+// maxTold is of how many reasons dial tells in a row.
+const maxTold = 8
+
 // dial keeps up a connection to a peer of lower id. Only a connection that
 // lasted makes the back-off begin anew: two processes with the same id would
 // push each other out at full speed.
 func (p *peer) dial() {
 	l := p.link
-	delay, told := l.pace.minRedial, false
+	delay := l.pace.minRedial
+	told := make(map[string]bool) // why it could not connect, since it last did
 	for {
 		nc, addr, err := p.connect()
 		switch {
@@ -273,10 +285,11 @@ func (p *peer) dial() {
 			if time.Since(began) > l.pace.greeting {
 				delay = l.pace.minRedial
 			}
-			told = false
-		case !told && err != errNoAddress && l.ctx.Err() == nil:
-			l.log.Warn("tcplink: cannot connect, will keep trying", "peer", p.id, "error", err)
-			told = true
+			clear(told)
+		case told[err.Error()] || len(told) == maxTold || err == errNoAddress || l.ctx.Err() != nil:
+		default:
+			l.log.Warn("tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "error", err)
+			told[err.Error()] = true
 		}
 		if !l.wait(delay-l.pace.jitter(delay/2+1), p.moved) {
 			return
@@ -302,11 +315,11 @@ func (p *peer) connect() (net.Conn, string, error) {
 	dialer := net.Dialer{Control: l.control}
 	nc, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, "", err
+		return nil, addr, reason(err)
 	}
 	nc = l.guard.Load().client(nc)
 	if !l.hold(nc) {
-		return nil, "", transport.ErrClosed
+		return nil, addr, transport.ErrClosed
 	}
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -319,7 +332,7 @@ func (p *peer) connect() (net.Conn, string, error) {
 	}
 	if err != nil {
 		l.drop(nc)
-		return nil, "", fmt.Errorf("no greeting from %s: %w", addr, err)
+		return nil, addr, fmt.Errorf("no greeting: %w", reason(err))
 	}
 	return nc, addr, nil
 }

@@ -20,15 +20,16 @@ type refusal struct{ host, reason string }
 // a period.
 const maxRefusals = 64
 
+// maxReason bounds the text of a reason in bytes.
+const maxReason = 512
+
 // refuse tells of a connection that was not accepted.
 func (l *Link) refuse(from net.Addr, err error) {
 	if l.ctx.Err() != nil {
 		return // it was our own Close
 	}
 	host, _, _ := net.SplitHostPort(from.String())
-	if e, ok := errors.AsType[*net.OpError](err); ok {
-		err = e.Err // without the ports, which are others each time
-	}
+	err = reason(err)
 	r, key := &l.refusals, refusal{host, err.Error()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,6 +43,18 @@ func (l *Link) refuse(from net.Addr, err error) {
 		r.again[key] = 0
 		l.log.Warn("tcplink: connection refused", "from", host, "error", err)
 	}
+}
+
+// reason returns an error without the addresses, of which the ports are others
+// each time, and without what a stranger's certificate adds to its length.
+func reason(err error) error {
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		err = &net.OpError{Op: e.Op, Net: e.Net, Err: e.Err}
+	}
+	if text := err.Error(); len(text) > maxReason {
+		return errors.New(text[:maxReason] + "...")
+	}
+	return err
 }
 
 // sumUp tells what came again since it was last called, and forgets what did not.

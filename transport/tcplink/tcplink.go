@@ -119,9 +119,9 @@ type Config struct {
 	// other than localhost, which might lead there.
 	AllowPlain bool
 
-	// Logger is told of connections made, lost and refused; nil is silence. What
-	// comes again for the same reason is told once, and then at most once a minute
-	// with its count.
+	// Logger is told of connections made, lost and refused; nil is silence. Who is
+	// refused again for the same reason is told of at most once a minute, with the
+	// count, and why a peer cannot be reached once for each reason, until it is.
 	Logger *slog.Logger
 }
 
@@ -232,7 +232,7 @@ func newLink(c Config, pace pace) (*Link, error) {
 	if listen == "" {
 		return nil, dmutex.Misuse("tcplink: Config.Listen is missing: give host:port, such as 127.0.0.1:0")
 	}
-	if err := l.checkAddress("Config.Listen", listen); err != nil {
+	if err := l.checkAddress("Config.Listen", listen, true); err != nil {
 		return nil, err
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -256,14 +256,18 @@ func (l *Link) checkPeer(id dmutex.NodeID, addr string) error {
 	case addr == "":
 		return nil
 	}
-	return l.checkAddress("the address of node "+id.String(), addr)
+	return l.checkAddress("the address of node "+id.String(), addr, id == l.self)
 }
 
 // checkAddress refuses what is no host:port, and what is not surely on the
-// loopback interface unless that is allowed.
-func (l *Link) checkAddress(what, addr string) error {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
+// loopback interface unless that is allowed. Port 0 is only for oneself.
+func (l *Link) checkAddress(what, addr string, own bool) error {
+	host, port, err := net.SplitHostPort(addr)
+	number := 0
+	if err == nil {
+		number, err = net.LookupPort("tcp", port)
+	}
+	if err != nil || number == 0 && !own {
 		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q: give host:port", what, addr))
 	}
 	if !l.anywhere && host != "localhost" && !loopback(host) {
