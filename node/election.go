@@ -40,8 +40,8 @@ const (
 //
 // The lock is [Node.Mutex]("election/" + name): its status is that of the
 // election. Whoever locks it keeps everybody from leading, and is not
-// announced. Unlike any other lock, it is not released by [Node.Close] but by
-// its holder, for whom Close waits.
+// announced, and a leader does not hear of a [Mutex.Ask]. Unlike any other lock,
+// it is not released by [Node.Close] but by its holder, for whom Close waits.
 type Election struct {
 	node  *Node
 	name  string

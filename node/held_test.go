@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -115,6 +116,14 @@ func TestMaxHoldCostsNothingUnused(t *testing.T) {
 		require.NoError(t, held.Release())
 	}), 1.0)
 	require.NoError(t, n.Close(t.Context()))
+}
+
+// There may be very many handles, so what a handle needs only when it is used
+// is not in it.
+func TestHeldIsSmall(t *testing.T) {
+	if strconv.IntSize == 64 {
+		require.EqualValues(t, 48, reflect.TypeFor[node.Held]().Size(), "the README says what a held lock costs")
+	}
 }
 
 // LESSONS L71: Do gives the lock back when the function is at its end, and not

@@ -183,6 +183,7 @@ func TestHandleDoesNotWait(t *testing.T) {
 		before := time.Now()
 		require.NoError(t, one.Err())
 		require.NoError(t, one.Context().Err())
+		require.False(t, isAsked(one))
 		require.NotZero(t, one.Fence())
 		require.NoError(t, one.Release())
 		require.ErrorIs(t, one.Err(), node.ErrReleased)

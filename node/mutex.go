@@ -235,13 +235,14 @@ type Held struct {
 	fence uint64
 	over  atomic.Pointer[error] // why it is not held: errPending, failed, released or lost; nil or errLimited while it is
 	since int64                 // by Node.now: when it began to wait and, once granted, when it was; guarded by the shard's mutex
-	ctx   context.Context       // Acquire's, and a holdContext once somebody has asked; guarded by the shard's mutex
+	ctx   context.Context       // Acquire's, and a holdContext once one is needed; guarded by the shard's mutex
 }
 
 // A holdContext ends with the hold.
 type holdContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
+	asked  chan struct{} // see Asked; nil while nobody asks or wants to know
 }
 
 // A trial is a TryAcquire that waits until everybody who was asked knows of it.
@@ -316,11 +317,15 @@ func (h *Held) Context() context.Context {
 	mu := &h.lock.shard.mu
 	mu.Lock()
 	defer mu.Unlock()
-	c, ok := h.ctx.(*holdContext)
-	if !ok {
-		c = h.derive(context.WithoutCancel(h.ctx))
+	return h.own().Context
+}
+
+// own returns the handle's own context, and makes it if need be.
+func (h *Held) own() *holdContext {
+	if c, ok := h.ctx.(*holdContext); ok {
+		return c
 	}
-	return c.Context
+	return h.derive(context.WithoutCancel(h.ctx))
 }
 
 // limit gives a new handle its context at once, with a deadline. The end of the
@@ -344,7 +349,10 @@ func (h *Held) limit(d time.Duration) {
 // derive makes the handle's own context.
 func (h *Held) derive(parent context.Context) *holdContext {
 	ctx, cancel := context.WithCancelCause(parent)
-	c := &holdContext{ctx, cancel}
+	c := &holdContext{Context: ctx, cancel: cancel}
+	if before, ok := h.ctx.(*holdContext); ok {
+		c.asked = before.asked // asked between the grant and limit
+	}
 	if err := h.Err(); err != nil {
 		cancel(err)
 	}

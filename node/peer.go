@@ -198,6 +198,7 @@ const (
 	saysStopped = 2 // then the culprit in 8 bytes, the reason in 1, and the lock's name: "I have stopped it"
 	saysLeads   = 3 // then 1 for "I lead" or 0 for "no more", the epoch in 8 bytes, and the election's name
 	saysProbe   = 4 // then a deadlock.Chase: see appendProbe
+	saysAsk     = 5 // then the name of a lock: "whoever holds it may give it back", see Ask
 )
 
 // meet counts the peer as met. The last one lets us say so.
@@ -286,6 +287,10 @@ func (p *peer) handle(message []byte) {
 	}
 	if len(message) > 0 && message[0] == saysProbe {
 		p.node.probed(p.id, message)
+		return
+	}
+	if len(message) > 0 && message[0] == saysAsk {
+		p.node.asked(p.id, message[1:])
 		return
 	}
 	name, m, err := p.decoder.Decode(message)

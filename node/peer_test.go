@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -72,4 +73,42 @@ func TestStoppedNameIsBounded(t *testing.T) {
 		require.Error(t, n.Status().Err)
 		require.NoError(t, n.Close(t.Context()))
 	})
+}
+
+// A peer that asks for what has no name of a lock is refused, and nothing
+// else. It may ask as often as it likes: that makes no lock and takes no memory,
+// of a lock that is held here or not.
+func TestAskedByALiar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := Open(t.Context(), Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1)})
+		require.NoError(t, err)
+		ask := func(name string) { n.peers[0].handle(append([]byte{saysAsk}, name...)) }
+		for i, name := range []string{"", strings.Repeat("x", transport.MaxName+1), strings.Repeat("x", 60<<10)} {
+			ask(name)
+			require.EqualValues(t, i+1, n.Status().Refused)
+		}
+		for i := range 10_000 {
+			ask(fmt.Sprint("name ", i))
+		}
+		ask(strings.Repeat("x", transport.MaxName))
+		require.Zero(t, n.Status().Locks)
+		require.EqualValues(t, 3, n.Status().Refused)
+		require.NoError(t, n.Status().Err)
+		require.NoError(t, n.Close(t.Context()))
+	})
+
+	n := lone(t, 0)
+	h, err := n.Mutex("held").Acquire(t.Context())
+	require.NoError(t, err)
+	held, free := []byte("held"), []byte("free")
+	n.asked(2, held)
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		n.asked(2, held)
+		n.asked(2, free)
+	}))
+	<-h.Asked()
+	require.NoError(t, h.Release())
+	require.EqualValues(t, 1, n.Status().Locks)
 }

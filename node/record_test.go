@@ -179,6 +179,7 @@ func record(t *testing.T, g *group) (traces []*trace.Trace) {
 					h := g.acquire(id, "busy")
 					time.Sleep(time.Millisecond)
 					require.NoError(t, h.Release())
+					require.NoError(t, g.mutex(id, "busy").Ask(t.Context())) // has a number, and is not recorded
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 					if h, err := g.mutex(id, fmt.Sprint("other ", i, k)).Acquire(ctx); err == nil {
 						require.NoError(t, h.Release())
