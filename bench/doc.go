@@ -24,8 +24,7 @@
 // arrive together: their answers leave together, so there are 2.1 writes a lock
 // and not 3. A request still leaves as soon as it is made. Where 8 contend without
 // a pause on one core, the node that has the token of suzukikasami enters again
-// and again before it hears of the others (Jain 0.13); and a node with that token
-// knows a number of every member, 8 bytes each.
+// and again before it hears of the others (Jain 0.13).
 //
 // What needs no wire is measured in the packages themselves, from the root:
 //

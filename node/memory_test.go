@@ -100,8 +100,9 @@ func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here flo
 }
 
 // Nothing that a held lock needs only when something happens to it is kept for
-// each lock. The target is 200 bytes; Suzuki and Kasami's token has a number for
-// every member.
+// each lock. The target is 200 bytes. Under Suzuki and Kasami's algorithm REQUESTs
+// pile up that nobody answers, and the links keep room for them: here that
+// counts for some bytes a lock.
 func TestHeldMemory(t *testing.T) {
 	if race {
 		t.Skip("the race detector has memory of its own")
@@ -110,7 +111,7 @@ func TestHeldMemory(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) {
 			limit := 200.0
 			if a.name == "suzukikasami" {
-				limit += 3 * 10
+				limit += 6
 			}
 			here, elsewhere := heldCost(t, a.Algorithm, 3, 1, 30_000)
 			require.LessOrEqual(t, here, limit)

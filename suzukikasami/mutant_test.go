@@ -12,6 +12,7 @@ import (
 // has one of its own, and sends it. A token that comes all the same is taken.
 var eager = machinetest.Probe[*Machine]{
 	Before: func(m *Machine, msg *dmutex.Message) bool {
+		m.wake()
 		if msg.Kind == dmutex.Token {
 			if !m.site.Pending() {
 				_, _ = m.site.Request()
@@ -34,8 +35,7 @@ var eager = machinetest.Probe[*Machine]{
 var equal = machinetest.Probe[*Machine]{
 	Before: func(m *Machine, msg *dmutex.Message) bool {
 		m.wake()
-		defer m.rest()
-		if j := m.place(msg.From); msg.Kind == dmutex.Request && m.token != nil && msg.Attempt > m.ln[j]+1 {
+		if j := m.place(msg.From); msg.Kind == dmutex.Request && m.token && msg.Attempt > m.ln[j]+1 {
 			m.rn[j] = m.ln[j]
 			return true
 		}
@@ -114,11 +114,11 @@ func TestKill(t *testing.T) {
 		{"LN not written on a free entry", "m.ln[me] = m.rn[me]\n\t\tm.site.Enter()", "m.site.Enter()", "TestExplore"},
 		{"older number overwrites", "max(m.rn[j], msg.Attempt)", "msg.Attempt", "TestExplore"},
 		{"token sent while in use", " && m.site.Phase() == dmutex.Idle", "", "TestExplore"},
-		{"token sent by any node", "m.token != nil && m.site.Phase()", "m.site.Phase()", "TestExplore"},
-		{"token kept", "m.site.Lay(m.token)\n\tm.token = nil", "", "TestExplore"},
+		{"token sent by any node", "m.token && m.site.Phase()", "m.site.Phase()", "TestExplore"},
+		{"token kept", "m.token = false", "", "TestExplore"},
 		{"Q kept", "append(m.q[:0], msg", "append(m.q, msg", "TestMachine"},
 		{"Q forgotten", "m.q = append(m.q[:0], msg.Nodes...)", "", "TestExplore"},
-		{"LN forgotten", "copy(m.ln, msg.Numbers)", "", "TestExplore"},
+		{"LN forgotten", "m.ln = append(m.ln[:0], msg.Numbers...)", "", "TestExplore"},
 		{"any token taken", " || msg.Attempt != m.rn[me]", "", "TestRefuses"},
 		{"token taken without need", "!m.site.Pending() || ", "", "TestExplore"},
 		{"search from the first member", "j := (m.site.Place() + i) % len(members)", "j := i - 1", "TestConversations"},
@@ -126,8 +126,10 @@ func TestKill(t *testing.T) {
 		{"fence not heard", "m.site.Witness(0, msg.Fence)\n\tm.token", "m.token", "TestExplore"},
 	})
 	machinetest.Kill(t, "rest.go", []machinetest.Edit{
-		{"wakes with an old LN", "copy(m.ln, m.rn)", "", "TestExplore"},
-		{"rests though Q is not empty", " && len(m.q) == 0", "", "TestExplore"},
-		{"rests though LN is not RN", " && slices.Equal(m.ln, m.rn)", "", "TestExplore"},
+		{"wakes with an old LN", "append(m.ln[:0], m.rn...)", "make([]uint64, len(m.rn))", "TestExplore"},
+		{"rests though Q is not empty", "len(m.q) > 0 || ", "", "TestExplore"},
+		{"rests though LN is not RN", "!slices.Equal(m.ln, m.rn)", "slices.Equal(m.ln, nil)", "TestExplore"},
+		{"packs numbers that are too large", "uint64(m.packed[j]) != n", "false", "TestLargeNumbers"},
+		{"packs too many numbers", "len(m.rn) > len(m.packed)", "false", "TestPaperCount"},
 	})
 }

@@ -1,55 +1,55 @@
 package suzukikasami
 
-import (
-	"slices"
-
-	"github.com/dmutex/dmutex"
-)
+import "slices"
 
 // A lock at rest costs little memory: the machine has only what tells something,
-// and the locks of a node share the rest, see [dmutex.Shared].
+// and the locks of a node share the rest, see [dmutex.Shared]. An input that finds
+// it at rest wakes it first.
 
-// quiet is the token of a machine at rest where Q is empty and LN is RN. It is
-// never written: an input wakes the machine first.
-var quiet = new(token)
-
-// wake gives the machine a token to write to, if it has the token.
+// wake gives the machine lists, if it has none. At rest Q is empty and LN is RN.
 func (m *Machine) wake() {
-	if m.token == quiet {
-		m.token = m.room()
-		m.q = m.q[:0]
-		copy(m.ln, m.rn)
+	if m.lists != nil {
+		return
+	}
+	spare, ok := m.site.Take().(*lists)
+	if !ok {
+		spare = &lists{rn: make([]uint64, len(m.site.Members()))}
+	}
+	m.lists = spare
+	m.unpack()
+	if m.token {
+		m.ln, m.q = append(m.ln[:0], m.rn...), m.q[:0]
 	}
 }
 
-// rest lays a token that tells nothing aside.
+// rest lays lists aside that tell no more than a packed RN does.
 func (m *Machine) rest() {
-	if m.token != nil && len(m.q) == 0 && slices.Equal(m.ln, m.rn) {
-		m.site.Lay(m.token)
-		m.token = quiet
+	if m.token && (len(m.q) > 0 || !slices.Equal(m.ln, m.rn)) {
+		return
+	}
+	if m.pack() {
+		m.site.Lay(m.lists)
+		m.lists = nil
 	}
 }
 
-// room returns a token with anything in it.
-func (m *Machine) room() *token {
-	if spare, ok := m.site.Take().(*token); ok {
-		return spare
+// pack packs RN. In a group of more than 11, or with a number beyond 65,535, it
+// cannot: then the machine keeps its lists.
+func (m *Machine) pack() bool {
+	if len(m.rn) > len(m.packed) {
+		return false
 	}
-	n := len(m.rn)
-	return &token{make([]uint64, n), make([]dmutex.NodeID, 0, n)}
+	for j, n := range m.rn {
+		m.packed[j] = uint16(n)
+		if uint64(m.packed[j]) != n {
+			return false
+		}
+	}
+	return true
 }
 
-// served returns LN, also of a machine at rest.
-func (m *Machine) served() []uint64 {
-	if m.token == quiet {
-		return m.rn
+func (m *Machine) unpack() {
+	for j := range min(len(m.rn), len(m.packed)) {
+		m.rn[j] = uint64(m.packed[j])
 	}
-	return m.ln
-}
-
-func (t *token) clone() *token {
-	if t == nil || t == quiet {
-		return t
-	}
-	return &token{slices.Clone(t.ln), append(make([]dmutex.NodeID, 0, cap(t.q)), t.q...)}
 }

@@ -65,13 +65,14 @@ import (
 // [dmutex.Keeper] and [dmutex.Waiter].
 type Machine struct {
 	site   dmutex.Site
-	rn     []uint64 // RN, by member
-	*token          // nil if it is elsewhere
+	*lists            // nil at rest
+	token  bool       // it is here, and with it LN and Q
+	packed [11]uint16 // RN at rest, see rest.go
 }
 
-// A token is what the paper says. Of one that tells nothing a machine at rest has
-// only the name, see rest.go.
-type token struct {
+// The lists are what the paper says.
+type lists struct {
+	rn []uint64        // RN, by member
 	ln []uint64        // LN, by member
 	q  []dmutex.NodeID // Q
 }
@@ -101,16 +102,19 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{site: site, rn: make([]uint64, len(s.Members))}
-	m.rn[site.Place()] = site.Stamp().Clock
 	switch {
 	case s.Holder != dmutex.None:
 		first = s.Holder
 	case first == dmutex.None:
 		first = site.Members()[0]
 	}
-	if first == s.Self {
-		m.token = quiet
+	m := &Machine{site: site, token: first == s.Self}
+	m.wake()
+	defer m.rest()
+	me := site.Place()
+	m.rn[me] = site.Stamp().Clock
+	if m.token {
+		m.ln[me] = m.rn[me]
 	}
 	return m, nil
 }
@@ -134,7 +138,7 @@ func (m *Machine) Request() ([]dmutex.Message, error) {
 	defer m.rest()
 	me := m.site.Place()
 	m.rn[me] = m.site.Stamp().Clock
-	if m.token != nil {
+	if m.token {
 		m.ln[me] = m.rn[me]
 		m.site.Enter()
 		return nil, nil
@@ -187,7 +191,7 @@ func (m *Machine) request(msg dmutex.Message) {
 	m.site.Witness(0, msg.Fence)
 	j := m.place(msg.From)
 	m.rn[j] = max(m.rn[j], msg.Attempt)
-	if m.token != nil && m.site.Phase() == dmutex.Idle && m.rn[j] > m.ln[j] {
+	if m.token && m.site.Phase() == dmutex.Idle && m.rn[j] > m.ln[j] {
 		m.handOn()
 	}
 }
@@ -214,8 +218,8 @@ func (m *Machine) take(msg dmutex.Message) error {
 		}
 	}
 	m.site.Witness(0, msg.Fence)
-	m.token = m.room()
-	copy(m.ln, msg.Numbers)
+	m.token = true
+	m.ln = append(m.ln[:0], msg.Numbers...)
 	m.q = append(m.q[:0], msg.Nodes...)
 	if !m.site.Enter() {
 		m.handOn()
@@ -240,8 +244,7 @@ func (m *Machine) handOn() {
 	m.q = slices.Delete(m.q, 0, 1)
 	token := m.site.Send(dmutex.Token, head, m.ln[m.place(head)])
 	token.Numbers, token.Nodes = m.ln, m.q
-	m.site.Lay(m.token)
-	m.token = nil
+	m.token = false
 }
 
 // WaitsFor implements [dmutex.Waiter]: all peers, for nobody but its holder knows
@@ -278,10 +281,12 @@ func (m *Machine) Keeps() bool {
 // AppendText appends the canonical state: machines of equal text behave alike
 // for ever. The error is always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
+	m.wake()
+	defer m.rest()
 	b, err := m.site.AppendText(append(b, "suzukikasami "...))
 	b = appendNumbers(b, " rn=", m.rn)
-	if m.token != nil {
-		b = appendNumbers(b, " token ln=", m.served())
+	if m.token {
+		b = appendNumbers(b, " token ln=", m.ln)
 		b = appendNumbers(b, " q=", m.q)
 	}
 	return b, err
@@ -303,7 +308,8 @@ func appendNumbers[T ~uint64](b []byte, name string, numbers []T) []byte {
 func (m *Machine) Clone() dmutex.Machine {
 	c := *m
 	c.site = m.site.Clone()
-	c.rn = slices.Clone(m.rn)
-	c.token = m.token.clone()
+	if l := m.lists; l != nil {
+		c.lists = &lists{slices.Clone(l.rn), slices.Clone(l.ln), slices.Clone(l.q)}
+	}
 	return &c
 }
