@@ -68,6 +68,9 @@ const (
 	// earlyBuffer bounds, in bytes, what one peer may say before this node is
 	// ready.
 	earlyBuffer = 1 << 20
+
+	// keepInbox is the size, in bytes, up to which an empty inbox is kept.
+	keepInbox = 128 << 10
 )
 
 // inbox is a list of messages in one buffer.
@@ -81,7 +84,13 @@ func (b *inbox) add(message []byte) {
 	b.ends = append(b.ends, len(b.bytes))
 }
 
-func (b *inbox) clear() { b.bytes, b.ends = b.bytes[:0], b.ends[:0] }
+// clear keeps the memory, but not that of a burst.
+func (b *inbox) clear() {
+	if cap(b.bytes) > keepInbox {
+		*b = inbox{}
+	}
+	b.bytes, b.ends = b.bytes[:0], b.ends[:0]
+}
 
 func (n *Node) peer(id dmutex.NodeID) *peer {
 	i, found := slices.BinarySearchFunc(n.peers, id, func(p *peer, id dmutex.NodeID) int {

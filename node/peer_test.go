@@ -112,3 +112,18 @@ func TestAskedByALiar(t *testing.T) {
 	require.NoError(t, h.Release())
 	require.EqualValues(t, 1, n.Status().Locks)
 }
+
+// A peer whose frames arrive all at once, after one that was lost, leaves its
+// messages' memory behind no longer than until the next frame.
+func TestInboxAfterABurst(t *testing.T) {
+	var b inbox
+	for _, burst := range []int{10, 100_000, 10} {
+		b.clear()
+		for range burst {
+			b.add([]byte("a message of 24 bytes..."))
+		}
+		require.Len(t, b.ends, burst)
+		require.Equal(t, 24*burst, b.ends[burst-1])
+	}
+	require.LessOrEqual(t, cap(b.bytes), keepInbox)
+}

@@ -110,3 +110,33 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	require.LessOrEqual(t, cap(p.a.out), keep)
 }
+
+// TestBurstLeavesNothing: what came in a burst, most of it before its turn, is
+// not kept once it was delivered.
+func TestBurstLeavesNothing(t *testing.T) {
+	p := meet(t, func(c *Config) { c.MaxFrame = 1 << 20 })
+	message := []byte("a message of 24 bytes...")
+	sent := 0
+	for turn := range 4 {
+		var frames [][]byte
+		for range 2 {
+			for range 10_000 {
+				require.NoError(t, p.a.Send(p.now, message))
+				sent++
+			}
+			frames = append(frames, p.a.Transmit(p.now, nil))
+		}
+		p.carry(p.b, frames[1])
+		p.carry(p.b, frames[0])
+		require.Len(t, p.got[p.b], sent, "turn %d", turn)
+		p.settle()
+	}
+	var early int
+	for _, e := range p.b.early {
+		early += cap(e.body)
+	}
+	require.LessOrEqual(t, early, keep)
+	p.send(p.a, "one more")
+	p.settle()
+	require.LessOrEqual(t, cap(p.b.in), keepMessages)
+}

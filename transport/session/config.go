@@ -57,8 +57,10 @@ const (
 	// firstTimeout is used until a round trip was measured.
 	firstTimeout = 200 * millisecond
 
-	// keep is the size up to which an empty buffer is kept.
-	keep = 64 << 10
+	// keep is the size up to which an empty buffer is kept, and keepMessages how
+	// many messages a list of them may have room for.
+	keep         = 64 << 10
+	keepMessages = 4 << 10
 
 	never  = math.MaxInt64
 	always = math.MinInt64

@@ -356,7 +356,9 @@ func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 		return Input{}, err
 	}
 	clear(s.in)
-	s.in = s.in[:0]
+	if s.in = s.in[:0]; cap(s.in) > keepMessages {
+		s.in = nil
+	}
 	var event Event
 	switch {
 	case f.kind == hello:
@@ -488,6 +490,9 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 		s.held -= len(e.body)
 		s.deliver(e.count, e.body)
 		s.end(e.fin, e.heard)
+		if cap(e.body) > keep/len(s.early) {
+			e.body = nil
+		}
 	}
 	if s.left {
 		// Nobody will read what we have not got across.
@@ -534,9 +539,6 @@ func (s *Session) keepEarly(f *frame) {
 	e := s.earlyAt(f.seq)
 	if e.seq == f.seq {
 		return
-	}
-	if cap(e.body) > keep {
-		e.body = nil
 	}
 	e.seq, e.fin, e.heard, e.count = f.seq, f.kind == fin, f.heard, f.count
 	e.body = append(e.body[:0], f.body...)
