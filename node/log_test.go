@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -283,5 +284,32 @@ func TestLogOfWaits(t *testing.T) {
 		require.ErrorIs(t, <-other.done, context.Canceled)
 		leader.stop <- nil
 		require.NoError(t, <-leader.done)
+	})
+}
+
+// Who leaves and can no longer pass on a token says of nobody else that he has
+// left.
+func TestLogOfOneThatLeaves(t *testing.T) {
+	bubble(t, ring.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		var log journal
+		for _, id := range g.members {
+			g.startLogging(id, log.logger())
+		}
+		require.NoError(t, g.nodes[2].Ready(t.Context()))
+		time.Sleep(time.Second)
+		g.net.Cut(2, 1) // which does not hear that 2 leaves, and sends it the token for 3
+		closed := make(chan error)
+		go func() { closed <- g.nodes[2].Close(t.Context()) }()
+		synctest.Wait()
+		log.take()
+		_, err := g.mutex(3, "x").Acquire(t.Context())
+		require.ErrorIs(t, err, node.ErrLeft)
+		time.Sleep(time.Second)
+		for _, line := range log.take() {
+			require.Contains(t, line, `peer=2 lock=x err="node 2: it has left the group"`)
+		}
+		g.net.Heal()
+		require.NoError(t, <-closed)
 	})
 }

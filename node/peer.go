@@ -291,6 +291,9 @@ func (p *peer) handle(message []byte) {
 		return
 	}
 	if name, t, ok := readTerm(p.id, message); ok {
+		if p.left.Load() { // it was early, and is over
+			t.leader = dmutex.None
+		}
 		p.node.terms.hear(name, t)
 		return
 	}
@@ -379,6 +382,9 @@ func (p *peer) post(write func(b []byte) []byte, trying *trial) error {
 		}
 		return nil
 	case errors.Is(err, session.ErrClosed):
+		if p.node.downReason() == ErrClosed && !p.left.Load() {
+			return &PeerError{p.node.cfg.Self, ErrLeft} // it is ours that is closed
+		}
 		return &PeerError{p.id, ErrLeft}
 	default:
 		overflow := &PeerError{p.id, ErrOverflow}

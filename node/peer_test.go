@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
+	"github.com/dmutex/dmutex/transport/session"
 )
 
 // A node that gets ready in the middle of a frame hears what was before that
@@ -126,4 +127,35 @@ func TestInboxAfterABurst(t *testing.T) {
 		require.Equal(t, 24*burst, b.ends[burst-1])
 	}
 	require.LessOrEqual(t, cap(b.bytes), keepInbox)
+}
+
+// Who led and left before this node was ready does not lead when it hears of that.
+func TestEarlyTermOfALeaver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := Open(t.Context(), Config{Self: 1, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: ricart.New, Link: net.Link(1)})
+		require.NoError(t, err)
+		hear := func(p *peer, event session.Event, messages ...[]byte) {
+			p.recv.Lock()
+			defer p.recv.Unlock()
+			p.inbox.clear()
+			for _, m := range messages {
+				p.inbox.add(m)
+			}
+			p.act(event, false)
+		}
+		two, three := n.peers[0], n.peers[1]
+		hear(two, session.Met, []byte{saysReady}, announcement(1, 5, "x"))
+		hear(three, session.Met)
+		hear(two, session.Left) // in a hurry, without the end of its term
+		hear(three, 0, []byte{saysReady})
+		n.terms.mu.Lock()
+		leads := n.terms.elections["x"].term
+		n.terms.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, n.Close(ctx), context.DeadlineExceeded)
+		require.Equal(t, term{dmutex.None, 5}, leads)
+	})
 }
