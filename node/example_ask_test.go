@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
@@ -34,7 +35,7 @@ func ExampleMutex_Ask() {
 			case <-long.Asked():
 				fmt.Println("the long job makes room")
 				return
-			default: // one step of the work
+			case <-time.After(time.Millisecond): // one step of the work
 			}
 		}
 	}()
