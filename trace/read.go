@@ -148,6 +148,9 @@ func (t *Reader) event(line []byte) (Event, error) {
 		Time: j.T, What: What(j.Do), Lock: j.Lock, Peer: j.Peer, Life: j.Life, First: j.First, Last: j.Last, N: j.N,
 		Clock: j.Clock, Holder: j.Holder, Fence: j.Fence, Err: j.Err,
 	}
+	if bytes.HasPrefix(line, []byte(`{"dmutex":`)) {
+		return e, t.wrong("another header: each life of a node has a file of its own")
+	}
 	if !e.What.known() {
 		return e, t.wrong("there is no event %q", j.Do)
 	}

@@ -17,7 +17,8 @@ const buffer = 1 << 20
 // there is something to write. Its methods are safe for concurrent use.
 //
 // Give one to a node as its Config.Trace; Close of the node flushes it. The file is
-// its maker's to close.
+// its maker's to close, and to begin empty: what a restarted process appends to its
+// old file is another trace, which [Reader] refuses.
 type Recorder struct {
 	mu     sync.Mutex
 	w      io.Writer

@@ -78,6 +78,7 @@ func TestRefused(t *testing.T) {
 	for _, tt := range []struct{ line, why string }{
 		{``, "f:2: not a trace: unexpected end"},
 		{`{}`, "there is no event"},
+		{strings.TrimSuffix(first, "\n"), "each life of a node has a file of its own"},
 		{`{"t":1,"do":"dance"}`, `there is no event "dance"`},
 		{`{"t":1,"do":"ready","lock":"x"}`, "lock"},
 		{`{"t":1,"do":"forget"}`, "lock"},
