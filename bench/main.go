@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -37,7 +38,9 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	flags.StringVar(&e.redisAt, "redis", "", "address of a running Redis, host:port")
 	flags.StringVar(&e.etcdAt, "etcd", "", "URL of a running etcd")
 	flags.StringVar(&e.postgreAt, "postgres", "", "URL of a running PostgreSQL")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	if *rounds < 1 || *each <= 0 || flags.NArg() > 0 {

@@ -29,6 +29,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunRefuses(t *testing.T) {
+	require.NoError(t, run(t.Context(), []string{"--help"}, io.Discard, io.Discard))
 	for _, args := range [][]string{{"--rounds", "0"}, {"--time", "0"}, {"--what"}, {"more"}} {
 		require.Error(t, run(t.Context(), args, io.Discard, io.Discard), args)
 	}
@@ -46,6 +47,7 @@ func TestTargets(t *testing.T) {
 	require.InDelta(t, 2, ratio, 1e-9)
 	require.Equal(t, "missed by 25%", at.verdict(ratio))
 	require.Equal(t, "met", target{factor: 2}.verdict(ratio))
+	require.Equal(t, "missed by 1%", target{factor: 1.999}.verdict(ratio))
 
 	rate := target{figGrants, "a", figGrants, "b", 0.8, true}
 	ratio, _ = rate.ratio(r)

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -84,7 +88,7 @@ func (t target) verdict(ratio float64) string {
 	if by <= 0 {
 		return "met"
 	}
-	return fmt.Sprintf("missed by %.0f%%", 100*by)
+	return fmt.Sprintf("missed by %.0f%%", max(1, 100*by))
 }
 
 // report writes the tables: each figure of each system, with its ratio to the
@@ -139,6 +143,7 @@ func sorted(bySystem map[string][]float64) []string {
 // drawPlot plots the time of an Acquire and of a hand-off for each system, on a
 // logarithmic scale. The file's name says the format.
 func drawPlot(r results, file string) error {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	p := plot.New()
 	p.Title.Text = "What a lock takes (median; less is better)"
 	p.X.Label.Text = "microseconds"
@@ -176,9 +181,23 @@ func drawPlot(r results, file string) error {
 		p.Add(scatter)
 		p.Legend.Add(series.figure, scatter)
 	}
-	p.Legend.Left, p.Legend.XOffs = true, 12
+	// At the upper right it is in nobody's way: what is fast is above, and at the left.
+	p.Legend.Top, p.Legend.XOffs, p.Legend.YOffs, p.Legend.TextStyle.Font.Size = true, -8, -8, 10
 	p.NominalY(systems...)
 	p.Y.Tick.Label.Font.Size = 10
 	p.X.Min, p.X.Max = p.X.Min/1.3, p.X.Max*1.3
-	return p.Save(24*vg.Centimeter, 14*vg.Centimeter, file)
+	const margin = 4 * vg.Millimeter
+	canvas, err := draw.NewFormattedCanvas(24*vg.Centimeter, 14*vg.Centimeter, strings.TrimPrefix(filepath.Ext(file), "."))
+	if err != nil {
+		return err
+	}
+	page := draw.New(canvas)
+	page.SetColor(color.White)
+	page.Fill(page.Rectangle.Path())
+	p.Draw(draw.Crop(page, margin, -margin, margin, -margin))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return err
+	}
+	return os.WriteFile(file, b.Bytes(), 0o666)
 }

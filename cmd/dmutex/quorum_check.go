@@ -84,7 +84,7 @@ func readLines(text string) (*quorumFile, error) {
 			continue
 		}
 		if strings.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }) {
-			return nil, fmt.Errorf("line %d: %q: this is no text; remove the control characters", i+1, line)
+			return nil, fmt.Errorf("line %d: %.60q: this is no text; remove the control characters", i+1, line)
 		}
 		if strings.HasPrefix(line, "{") != strings.HasSuffix(line, "}") {
 			return nil, fmt.Errorf("line %d: %s: close the brace, or leave both out", i+1, line)
