@@ -35,8 +35,10 @@ func TestLinkCatches(t *testing.T) {
 		{"takes little", "Send refuses", "is not greater"},
 		{"takes anything", "Send refuses", "transport: frame is empty"},
 		{"knows nobody", "Send refuses", "transport: no address"},
+		{"opens twice", "Open is called once", "misuse"},
 		{"is never closed", "Close may be called", "transport: link is closed"},
 		{"closes later", "Close waits", "Close has not waited"},
+		{"delivers late", "nothing is delivered after Close", "delivered after Close"},
 		{"waits for readers", "a peer that does not read", "deadlock"},
 		{"keeps what is refused", "what waits for a peer", "bytes are kept"},
 		{"keeps the dead", "a node may restart", "is open: close it first"},
@@ -85,6 +87,9 @@ type mutant struct {
 }
 
 func (m *mutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	if m.name == "opens twice" && m.deliver != nil {
+		return nil
+	}
 	m.deliver = deliver
 	switch m.name {
 	case "confuses senders":
@@ -167,6 +172,10 @@ func (m *mutant) MaxFrame() int {
 
 func (m *mutant) Close() error {
 	switch m.name {
+	case "delivers late":
+		if m.self == 2 {
+			time.AfterFunc(time.Millisecond, func() { m.deliver(1, []byte{1}) })
+		}
 	case "closes later":
 		go m.Link.Close()
 		return nil
