@@ -62,6 +62,10 @@
 // Locks that are held stay held until they are released. To go on, stop all
 // members and start them again, in a new epoch of fences; see Config.Fence.
 //
+// A link that is closed under its node, as natslink is with its connection, does
+// not come back. The node finds out when it next sends, grants nothing more
+// ([transport.ErrClosed]), and to the others has crashed.
+//
 // An orderly Close of members is no fault. A lock stops once a request for it,
 // made before or after, awaits something of one that has left
 // ([dmutex.Waiter.WaitsFor]): that request, those of all other members and all

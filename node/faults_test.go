@@ -5,11 +5,15 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -40,6 +44,41 @@ func TestPause(t *testing.T) {
 			require.NoError(t, held.Err())
 			require.NoError(t, held.Release())
 			requireTurns(t, held.Fence(), waiting)
+		}
+	})
+}
+
+// A node whose link is closed under it says so when it finds out: nobody waits
+// for what cannot come, what is held stays held, and Close does not wait for a
+// farewell that nobody hears. (L31)
+func TestLinkClosedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		members := []dmutex.NodeID{1, 2, 3}
+		var nodes []*node.Node
+		var links []transport.Link
+		for _, id := range members {
+			l := net.Link(id)
+			n, err := node.Open(ctx, node.Config{Self: id, Members: members, Algorithm: central.New, Link: l})
+			require.NoError(t, err)
+			nodes, links = append(nodes, n), append(links, l)
+		}
+		held, err := nodes[1].Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, nodes[2].Ready(ctx))
+		for _, l := range links {
+			require.NoError(t, l.Close())
+		}
+		_, err = nodes[1].Mutex("y").Acquire(ctx)
+		require.ErrorIs(t, err, transport.ErrClosed)
+		require.ErrorIs(t, nodes[1].Status().Err, transport.ErrClosed)
+		require.NoError(t, held.Err())
+		require.NoError(t, held.Release())
+		for _, n := range nodes { // of which only one has found out before
+			require.ErrorIs(t, n.Close(ctx), transport.ErrClosed)
 		}
 	})
 }

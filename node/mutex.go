@@ -43,9 +43,10 @@ func (m *Mutex) MaxHold(d time.Duration) *Mutex {
 //
 // If ctx ends first, Acquire returns at once with ctx's error, nothing of the
 // call is left behind, and no other node loses its turn. Other errors:
-// [ErrClosed]; a [PeerError] when a peer stands in the way; [dmutex.ErrMisuse]
-// for a name that is empty or too long, or a negative [Mutex.MaxHold]. Acquire
-// returns a handle or an error, never both and never neither.
+// [ErrClosed]; a [PeerError] when a peer stands in the way; [transport.ErrClosed]
+// once the link was found closed; [dmutex.ErrMisuse] for a name that is empty or
+// too long, or a negative [Mutex.MaxHold]. Acquire returns a handle or an error,
+// never both and never neither.
 //
 // ctx does not bound the time that the lock is held.
 func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, false) }

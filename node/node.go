@@ -107,6 +107,7 @@ type Node struct {
 	ready   chan struct{} // closed when there are neither
 	readied int64         // when it was closed
 	mute    atomic.Bool   // the group is broken: what this node says could only mislead
+	cut     atomic.Bool   // the link was closed under this node
 	refused atomic.Uint64 // what no correct peer sends
 
 	mu     sync.Mutex // guards the fields below
@@ -283,9 +284,9 @@ func (n *Node) downReason() error {
 	}
 }
 
-// failClosed ends all granting because a peer has broken the group. Held locks
-// stay held until they are released.
-func (n *Node) failClosed(why *PeerError) {
+// failClosed ends all granting because a peer has broken the group, or because
+// there is no way to it any more. Held locks stay held until they are released.
+func (n *Node) failClosed(why error) {
 	n.mute.Store(true)
 	if n.bringDown(why) {
 		n.note(groupBroken, "", why)
@@ -304,7 +305,8 @@ func (n *Node) isReady() bool {
 // Close leaves the group: acquisitions are refused and those that wait fail
 // with [ErrClosed], locks that are still held are lost ([Held.Context] ends)
 // and released, the peers are told, and every goroutine of the node has ended
-// when it returns. The link is closed too.
+// when it returns. The link is closed too; if that was done before, the peers
+// cannot be told, and Close returns [transport.ErrClosed].
 //
 // ctx bounds the farewell, which takes until the functions of [Election.Campaign]
 // have returned, until requests that were withdrawn have had their turn, so
@@ -353,6 +355,9 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	close(n.stop)
 	n.running.Wait()
+	if n.cut.Load() {
+		err = errors.Join(err, fmt.Errorf("node: close: the peers were not told: %w", transport.ErrClosed))
+	}
 	err = errors.Join(err, n.cfg.Link.Close(), n.closeTrace(ctx))
 	if n.log != nil {
 		n.log.closed(err)

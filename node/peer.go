@@ -419,6 +419,10 @@ func (p *peer) transmit() (deadline int64) {
 		// session sends it again.
 		if err := p.node.cfg.Link.Send(p.id, p.frame); err != nil {
 			p.node.traceErr(trace.Unsent, p.id, err)
+			if errors.Is(err, transport.ErrClosed) {
+				p.node.cut.Store(true)
+				p.node.failClosed(fmt.Errorf("the link was closed before the node: %w", transport.ErrClosed))
+			}
 		}
 		p.mu.Lock()
 		if p.handling { // since this one was sent: what there is now goes out with the answers
