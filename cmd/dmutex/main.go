@@ -4,12 +4,14 @@
 //	                 demo philosophers: five forks, and nobody starves
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured
+//	dmutex run       a command on every machine of a group, one at a time
 //	dmutex trace     what nodes have recorded, drawn and replayed
 //	dmutex quorum    coteries: built, checked and compared
 //	dmutex version   which build this is
 //
 // Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong;
-// 3 the command could not be completed.
+// 3 the command could not be completed. That of run is what it runs has left with,
+// see run --help.
 package main
 
 import (
@@ -24,12 +26,13 @@ import (
 
 const description = `Distributed mutual exclusion with no lock server.
 
-Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong; 3 the command could not be completed.`
+Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong; 3 the command could not be completed. That of run is its command's.`
 
 type cli struct {
 	Demo    demos      `cmd:"" help:"Show the locks at work on processes of the operating system."`
 	Check   checkCmd   `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest way to what is wrong."`
 	Sim     simCmd     `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
+	Run     runCmd     `cmd:"" help:"Run a command on every machine of a group, one at a time."`
 	Trace   traceCmd   `cmd:"" help:"Draw what nodes have recorded, or replay it."`
 	Quorum  quorumCmd  `cmd:"" help:"Build, check and compare coteries."`
 	Version versionCmd `cmd:"" help:"Print which build this is."`
@@ -90,13 +93,19 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	command, err := parser.Parse(args)
 	if err != nil {
 		fmt.Fprintf(stderr, "dmutex: %v\nTry: dmutex --help\n", err)
+		if len(args) > 0 && args[0] == "run" { // 2 may be what its command says
+			return statusNoLock
+		}
 		return statusUsage
 	}
+	var its commandStatus
 	switch err := command.Run(&console{stdin, stdout, stderr}); {
 	case err == nil:
 		return statusOK
 	case errors.Is(err, errFailed):
 		return statusFailed
+	case errors.As(err, &its):
+		return int(its)
 	default:
 		fmt.Fprintf(stderr, "dmutex: %v\n", err)
 		return statusIncomplete

@@ -32,12 +32,17 @@ func TestMain(m *testing.M) {
 		}
 		tellEvery = time.Hour // else a slow machine says more than is expected
 		os.Exit(m.Run())
+	case os.Args[1] == "child" && child != nil:
+		os.Exit(child(os.Args[2:]))
 	case slices.Contains([]string{"teller", "philosopher"}, os.Args[1]) && os.Getenv(sabotage) != "":
 		os.Exit(sabotaged(os.Getenv(sabotage)))
 	default:
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 }
+
+// child is a command for run, where there is run.
+var child func(steps []string) (status int)
 
 // sabotaged is an ordinary process of a demo unless its number is 2 and it has a
 // lock.
