@@ -158,11 +158,7 @@ func leftAtRandom(t *testing.T, a dmutex.Algorithm, seed uint64) error {
 	}
 	luck := rand.New(rand.NewPCG(seed, 0))
 	var leavers []dmutex.NodeID
-	count := 1
-	if net.Loss == 0 { // of two that leave, the one that has gone may have lost its last acknowledgement
-		count += luck.IntN(2)
-	}
-	for _, i := range luck.Perm(5)[:count] {
+	for _, i := range luck.Perm(5)[:1+luck.IntN(2)] {
 		leavers = append(leavers, dmutex.NodeID(i+1))
 	}
 	return depart(t, a, net, leavers, func(d *departure) {
@@ -364,5 +360,57 @@ func TestTokenForALeaver(t *testing.T) {
 		defer cancel()
 		_, err := g.mutex(3, "x").Acquire(ctx)
 		require.ErrorIs(t, err, node.ErrLeft)
+	})
+}
+
+// All members close within some milliseconds of each other, over a network that
+// loses a third or a half of the frames: who is gone leaves nobody waiting for it.
+func TestCloseTogetherOverABadNetwork(t *testing.T) {
+	for _, loss := range []float64{0.3, 0.5} {
+		for _, size := range []int{2, 3, 5} {
+			for seed := range uint64(60) {
+				require.NoError(t, closeTogether(t, size, loss, seed), "%d nodes, loss %v, seed %d", size, loss, seed)
+			}
+		}
+	}
+}
+
+func closeTogether(t *testing.T, size int, loss float64, seed uint64) error {
+	net := memlink.Config{MinDelay: time.Millisecond / 2, MaxDelay: 2 * time.Millisecond, Loss: loss, Seed: seed}
+	luck := rand.New(rand.NewPCG(seed, 0))
+	return depart(t, ricart.New, net, nil, func(d *departure) {
+		d.open(size)
+		ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		for _, id := range d.members {
+			after := upTo(luck, time.Millisecond<<(seed%8))
+			wg.Go(func() {
+				time.Sleep(after)
+				d.note(d.nodes[id].Close(ctx), "close ", id)
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// Where nothing is lost, the end of another costs no more than a round trip.
+func TestCloseTogetherSoon(t *testing.T) {
+	const oneWay = time.Millisecond
+	bubble(t, ricart.New, memlink.Config{MinDelay: oneWay, MaxDelay: oneWay}, func(t *testing.T, g *group) {
+		g.open(5)
+		time.Sleep(time.Second)
+		before := time.Now()
+		var wg sync.WaitGroup
+		for i, id := range g.members {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * oneWay / 4)
+				before := time.Now()
+				require.NoError(t, g.nodes[id].Close(t.Context()))
+				require.LessOrEqual(t, time.Since(before), 2*oneWay)
+			})
+		}
+		wg.Wait()
+		require.LessOrEqual(t, time.Since(before), 3*oneWay)
 	})
 }

@@ -314,10 +314,15 @@ func (n *Node) isReady() bool {
 // everything, and until Config.Trace is written. If ctx ends before, Close gives
 // up and returns its error with whom it waited for, and locks that would wait for
 // this node, and elections that it still leads, end in [ErrLeft] at every member
-// that the farewell reaches; to the others this node has crashed. (When two close
-// at the same time and the network loses frames, one may be gone before the other
-// knows that it has everything. The other then waits until ctx ends, and nothing
-// but its time is lost.) A second Close waits for the first and returns nil.
+// that the farewell reaches; to the others this node has crashed. A second Close
+// waits for the first and returns nil.
+//
+// Nodes may close at the same time: each waits a round trip for the last word of
+// those that leave with it. If that is lost, or a peer left in a hurry, it tells that
+// peer again that it has its farewell, 12 times within some seconds of the last that
+// it heard of it, and goes. So where the network loses a frame with probability p,
+// the peer waits with probability p^13 until its own ctx ends, and nothing but its
+// time is lost.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if closed := n.closed; closed != nil {

@@ -476,7 +476,7 @@ func (p *peer) close() {
 func (p *peer) listening() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.left.Load() && !p.session.Done()
+	return !p.session.Done()
 }
 
 // now is the time that sessions go by: nanoseconds since the node opened, on

@@ -109,14 +109,14 @@ func (g *group) recorded(id dmutex.NodeID) *bytes.Buffer {
 	return file
 }
 
-// closeAll closes all nodes and reads what they have recorded. It closes one after
-// the other, since of two that close at once on a network that loses frames one may
-// wait for a word of the other that is gone.
+// closeAll closes all nodes at once and reads what they have recorded.
 func (g *group) closeAll(files []*bytes.Buffer) (traces []*trace.Trace) {
 	time.Sleep(time.Minute)
+	var wg sync.WaitGroup
 	for _, id := range g.members {
-		require.NoError(g.t, g.nodes[id].Close(g.t.Context()))
+		wg.Go(func() { require.NoError(g.t, g.nodes[id].Close(g.t.Context())) })
 	}
+	wg.Wait()
 	for i, file := range files {
 		tr, err := trace.Read(fmt.Sprint(i+1), file)
 		require.NoError(g.t, err)

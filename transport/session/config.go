@@ -57,6 +57,10 @@ const (
 	// firstTimeout is used until a round trip was measured.
 	firstTimeout = 200 * millisecond
 
+	// patience is how often a session whose peer has ended repeats that it knows,
+	// twice after each timeout: many in a short time.
+	patience = 12
+
 	// keep is the size up to which an empty buffer is kept, and keepMessages how
 	// many messages a list of them may have room for.
 	keep         = 64 << 10

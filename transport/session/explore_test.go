@@ -41,7 +41,8 @@ type world struct {
 	life   [2]int      // present life of each node, from 0
 	sends  [2]int      // messages accepted in it
 	closed [2]bool
-	taken  [2]int // messages delivered before that, of the present pair
+	gone   [2]bool // since it was done
+	taken  [2]int  // messages delivered before that, of the present pair
 
 	adopted [2]int // newest life of the peer ever adopted, by any life; -1 if none
 	heard   [2]int // newest life of the peer that anything was delivered from; -1 if none
@@ -89,7 +90,7 @@ func (w *world) begin(side int) {
 	if err != nil {
 		panic(err)
 	}
-	w.ends[side], w.sends[side], w.closed[side], w.taken[side] = s, 0, false, 0
+	w.ends[side], w.sends[side], w.closed[side], w.gone[side], w.taken[side] = s, 0, false, false, 0
 }
 
 // fork returns a copy in which something can happen to one side. The other
@@ -117,8 +118,8 @@ func (s *Session) clone() *Session {
 func (s *Session) appendState(b []byte) []byte {
 	b = appendInts(b, s.cfg.Incarnation, s.peer, s.nonce, s.answer.to, s.answer.nonce,
 		s.base, s.next, max(s.base, s.behind), s.acked, s.sent, s.finSeq, s.expect, s.heard, s.heardAtClose)
-	b = appendInts(b, s.flying, min(s.debt, s.cfg.Window/4+1), s.ahead)
-	b = appendBools(b, s.asking, s.answered, s.closed, s.repair, s.left)
+	b = appendInts(b, s.flying, min(s.debt, s.cfg.Window/4+1), s.ahead, s.repeats)
+	b = appendBools(b, s.asking, s.answered, s.closed, s.repair, s.left, s.settled)
 	for _, timer := range [...]int64{s.helloAt, s.resendAt, s.ackAt} {
 		b = appendBools(b, timer <= 0, timer == never)
 	}
@@ -141,7 +142,7 @@ func (w *world) appendState(b []byte) []byte {
 		b = w.ends[side].appendState(b)
 		b = appendInts(b, w.net[side][:]...)
 		b = appendInts(b, w.life[side], w.sends[side], w.adopted[side], w.heard[side], w.taken[side])
-		b = appendBools(b, w.closed[side])
+		b = appendBools(b, w.closed[side], w.gone[side])
 		for life := range w.first[side] {
 			b = appendInts(b, w.first[side][life][:]...)
 			b = appendInts(b, w.got[side][life][:]...)
@@ -186,6 +187,7 @@ const (
 	doResend
 	doAck
 	doClose
+	doGo
 	doRestart
 )
 
@@ -289,13 +291,17 @@ func (e *explorer) actions(w *world) (list []action) {
 				list = append(list, action{kind: kind, side: side})
 			}
 		}
+		add(w.life[i] < e.restarts[i], doRestart)
+		if w.gone[i] {
+			continue
+		}
 		add(w.sends[i] < e.messages[i] && !s.closed && !s.left, doSend)
 		add(s.Deadline() <= 0, doFlush)
 		add(s.helloAt != never && s.helloAt > 0, doHello)
 		add(s.resendAt != never && s.resendAt > 0, doResend)
 		add(s.ackAt != never && s.ackAt > 0, doAck)
-		add(w.life[i] < e.restarts[i], doRestart)
 		add(!w.closed[i] && e.closes[i] > 0, doClose)
+		add(s.Done(), doGo)
 		for f := range e.table[i] {
 			if w.net[i].contains(f) {
 				list = append(list, action{doDeliver, side, uint16(f)})
@@ -327,6 +333,9 @@ func (e *explorer) do(w *world, a action) {
 		if s.Peer() != 0 {
 			w.taken[side] = w.got[1-side][s.Peer()%10][w.life[side]]
 		}
+	case doGo:
+		w.gone[side] = true
+		return
 	case doRestart:
 		w.life[side]++
 		w.begin(side)
@@ -383,6 +392,7 @@ func (w *world) handle(side int, now int64, frame []byte) {
 		w.blame("refused a frame of a correct peer: %v", err)
 		return
 	}
+	s.repeats = min(s.repeats, 1) // more brings nothing new
 	me, from := w.life[side], 1-side
 	if in.Event == Met || in.Event == Restarted {
 		peer := int(s.Peer() % 10)
@@ -428,7 +438,15 @@ func (w *world) blame(format string, args ...any) {
 // nothing, and returns what has gone wrong if it does not come to rest with
 // every message delivered.
 func (e *explorer) ends(w *world) (fault string) {
+	var here []int
 	for side, s := range w.ends {
+		other := w.ends[1-side]
+		switch {
+		case !w.gone[side]:
+			here = append(here, side)
+		case other.Peer() != s.cfg.Incarnation, s.left && !s.settled:
+			return "" // the other never knew it, or may wait for it since it lost patience
+		}
 		if !s.closed && !s.left {
 			w.send(side) // otherwise two that have lost each other need not notice
 		}
@@ -437,17 +455,22 @@ func (e *explorer) ends(w *world) (fault string) {
 	for range 100 {
 		for quiet := false; !quiet; {
 			quiet = true
-			for side := range w.ends {
+			for _, side := range here {
 				for _, frame := range flush(w.ends[side], now) {
 					quiet = false
-					e.deliver(w, 1-side, now, frame)
+					if !w.gone[1-side] {
+						e.deliver(w, 1-side, now, frame)
+					}
 				}
 			}
 		}
 		if w.fault != "" {
 			return w.fault
 		}
-		next := min(w.ends[0].Deadline(), w.ends[1].Deadline())
+		next := int64(math.MaxInt64)
+		for _, side := range here {
+			next = min(next, w.ends[side].Deadline())
+		}
 		if next == math.MaxInt64 {
 			return w.unfinished()
 		}
@@ -497,6 +520,8 @@ func (e *explorer) describe(a action) string {
 		return node + " acknowledges"
 	case doClose:
 		return node + " closes"
+	case doGo:
+		return node + " is gone"
 	case doRestart:
 		return node + " restarts"
 	default:
@@ -507,7 +532,7 @@ func (e *explorer) describe(a action) string {
 // show writes a frame as the package comment does.
 func show(frame []byte) string {
 	ints, body := split(frame)
-	names := map[kind]string{hello: "HELLO", helloAck: "HELLOACK", ack: "ACK", data: "DATA", fin: "FIN"}
+	names := map[kind]string{hello: "HELLO", helloAck: "HELLOACK", ack: "ACK", data: "DATA", fin: "FIN", bye: "BYE"}
 	return fmt.Sprintf("%s%v %x", names[kind(ints[0])], ints[1:], body)
 }
 

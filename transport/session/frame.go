@@ -11,6 +11,7 @@ import (
 //	ACK       3, from, to, ack
 //	DATA      4, from, to, seq, ack, message, ...           at least one message
 //	FIN       5, from, to, seq, ack, heard, message, ...    the last DATA
+//	BYE       6, from, to, ack                              an ACK after FIN was acknowledged
 //
 // from and to are incarnations, messages are byte strings, the rest integers.
 // Only HELLO tells the version and the group: nothing else is taken from a
@@ -23,6 +24,7 @@ const (
 	ack
 	data
 	fin
+	bye
 )
 
 const version = 1
@@ -32,7 +34,7 @@ type frame struct {
 	from, to uint64
 	nonce    uint64 // of HELLO and HELLOACK
 	seq      uint64 // of DATA and FIN
-	ack      uint64 // of ACK, DATA and FIN
+	ack      uint64 // of ACK, BYE, DATA and FIN
 	heard    uint64 // of FIN
 	count    int    // messages in body
 	body     []byte // messages, each with its head
@@ -65,6 +67,7 @@ const (
 	errEmpty   msgp.Error = "it contains no message, or an empty one"
 	errAck     msgp.Error = "it acknowledges or has heard what was never sent"
 	errEnd     msgp.Error = "it sends after its end"
+	errBye     msgp.Error = "it says that we have its end, and we have not"
 )
 
 // parse takes a frame apart and refuses what no correct peer sends.
@@ -77,7 +80,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 		return f, r.Err()
 	case f.kind == hello && n == 5:
 		return f, s.parseHello(&r, &f)
-	case (f.kind == helloAck || f.kind == ack) && n == 4:
+	case (f.kind == helloAck || f.kind == ack || f.kind == bye) && n == 4:
 	case f.kind == data && n >= dataFields:
 		f.count = n - dataFields
 	case f.kind == fin && n >= finFields:
@@ -89,7 +92,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 	switch f.kind {
 	case helloAck:
 		f.nonce = r.Uint()
-	case ack:
+	case ack, bye:
 		f.ack = r.Uint()
 	default:
 		f.seq, f.ack = r.Uint(), r.Uint()
@@ -133,7 +136,7 @@ func (s *Session) check(f *frame) error {
 	switch {
 	case f.from == s.cfg.Incarnation:
 		return errMirror
-	case f.from == 0 || f.to == 0 || f.kind == helloAck && f.nonce == 0 || f.kind >= data && f.seq == 0:
+	case f.from == 0 || f.to == 0 || f.kind == helloAck && f.nonce == 0 || f.numbered() && f.seq == 0:
 		return errZero
 	case f.kind == data && f.count == 0:
 		return errEmpty
@@ -141,11 +144,16 @@ func (s *Session) check(f *frame) error {
 		return nil
 	case f.ack >= s.next || f.heard > s.sent:
 		return errAck
-	case f.kind >= data && s.left && f.seq >= s.expect:
+	case f.numbered() && s.left && f.seq >= s.expect:
 		return errEnd
+	case f.kind == bye && !s.left:
+		return errBye
 	}
 	return nil
 }
+
+// numbered reports whether the frame has a place in the stream.
+func (f *frame) numbered() bool { return f.kind == data || f.kind == fin }
 
 // pair reports whether a frame is between us and the incarnation that we
 // adopted.
@@ -160,7 +168,11 @@ func (s *Session) appendHelloAck(b []byte) []byte {
 }
 
 func (s *Session) appendAck(b []byte) []byte {
-	return appendFields(b, 0, ack, s.cfg.Incarnation, s.peer, s.expect-1)
+	kind := ack
+	if s.settled {
+		kind = bye
+	}
+	return appendFields(b, 0, kind, s.cfg.Incarnation, s.peer, s.expect-1)
 }
 
 func (s *Session) appendData(b []byte, kind kind, seq uint64, count int, body []byte) []byte {

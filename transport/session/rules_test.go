@@ -21,24 +21,24 @@ func TestEveryRun(t *testing.T) {
 	rows := []row{
 		{budget{messages: [2]int{2, 1}, challenges: 1, window: 4}, 2119, 0},
 		{budget{messages: [2]int{4, 0}, challenges: 1, window: 2}, 588, 0},
-		{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 5686, 0},
+		{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 25271, 0},
 		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, challenges: 3, window: 4}, 10368, 1587},
 		{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 3, window: 4}, 14004, 2430},
 		{budget{messages: [2]int{2, 0}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 14831, 3729},
-		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 16733, 5460},
+		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 29933, 10572},
 	}
 	if os.Getenv("DMUTEX_LONG") == "1" {
 		rows = append(rows, []row{
 			{budget{messages: [2]int{2, 2}, challenges: 1, window: 4}, 40658, 0},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 36356, 12201},
-			{budget{messages: [2]int{2, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 76321, 0},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 79271, 31025},
+			{budget{messages: [2]int{2, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 370273, 0},
 			{budget{messages: [2]int{3, 3}, challenges: 1, window: 2}, 2134632, 0},
 			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 72023, 26250},
 			{budget{messages: [2]int{1, 1}, restarts: [2]int{1, 1}, challenges: 1, window: 4}, 411852, 244176},
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 1}, challenges: 2, window: 4}, 2184980, 606097},
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 2}, challenges: 2, window: 4}, 44690, 11844},
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{2, 0}, challenges: 2, window: 4}, 72908, 24010},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 229694, 110026},
+			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 804332, 310131},
 		}...)
 	}
 	for _, c := range rows {
@@ -61,6 +61,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		twoSent      = budget{messages: [2]int{2, 0}, restarts: [2]int{0, 1}, challenges: 2, window: 4}
 		bothRestart  = budget{messages: [2]int{1, 0}, restarts: [2]int{1, 1}, challenges: 2, window: 4}
 		noRestart    = budget{messages: [2]int{2, 1}, challenges: 1, window: 4}
+		bothClose    = budget{messages: [2]int{1, 0}, closes: [2]int{1, 1}, challenges: 1, window: 4}
 	)
 	for _, c := range []struct {
 		name   string
@@ -79,6 +80,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"strangers ignored", mutation{stranger: ignore}, ourRestart, 1, "does not come to rest"},
 		{"repeated DATA delivered again", mutation{data: again}, noRestart, 0, "got message 1 of life 0, expected 2"},
 		{"DATA delivered as it comes", mutation{data: asItComes}, noRestart, 0, "got message 2 of life 0, expected 1"},
+		{"ACK for BYE", mutation{ack: sayBye}, bothClose, 1, "does not come to rest"},
 		{"acknowledged before delivered", mutation{sent: ackEarly}, noRestart, 0, "believes that 2 messages were delivered"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -115,7 +117,7 @@ func (m mutation) in(s *Session, frame []byte) [][]byte {
 	switch kind(ints[0]) {
 	case data, fin:
 		frame = m.data.apply(s, frame)
-	case ack:
+	case ack, bye:
 		frame = m.ack.apply(s, frame)
 	case helloAck:
 		frame = m.helloAck.apply(s, frame)
@@ -189,6 +191,12 @@ func adopt(s *Session, frame []byte) [][]byte {
 	return [][]byte{answer, frame}
 }
 
+func sayBye(s *Session, ints []uint64) {
+	if s.left {
+		ints[0] = uint64(bye)
+	}
+}
+
 // ackEarly acknowledges the latest frame received, not the last before a gap.
 func ackEarly(s *Session, ints []uint64) {
 	latest := s.expect - 1
@@ -196,7 +204,7 @@ func ackEarly(s *Session, ints []uint64) {
 		latest = max(latest, e.seq)
 	}
 	switch kind(ints[0]) {
-	case ack:
+	case ack, bye:
 		ints[atNonce] = latest
 	case data, fin:
 		ints[atAck] = latest

@@ -25,6 +25,7 @@
 //	DATA(a, b, seq, ack, m, ...)        messages
 //	FIN(a, b, seq, ack, heard, m, ...)  the last DATA
 //	ACK(a, b, ack)                      an acknowledgement that travels alone
+//	BYE(a, b, ack)                      the same, of one whose FIN is acknowledged
 //
 // # Rules
 //
@@ -51,6 +52,9 @@
 //  7. heard in FIN is how many messages were delivered before Close. Later ones
 //     are acknowledged all the same, but nobody was left to answer them, and
 //     their sender is to know.
+//  8. The acknowledgement of a FIN is repeated, ever more rarely, until BYE
+//     answers it, or our own FIN is acknowledged, or it was repeated 12 times since
+//     the peer was heard. BYE, which is not answered, may be lost like all else.
 //
 // # Why it is right
 //
@@ -80,6 +84,13 @@
 // or the other end has, whoever has something to say causes a challenge (rule
 // 4) as often as it says it. If nobody has anything to say, nothing is sent.
 //
+// The end: two that close at once are Gray's two generals, neither of which can
+// know that the other knows. Who has its FIN acknowledged may go, for the peer has
+// it and waits no longer than rule 8 says; and so may who has the peer's FIN and has
+// followed rule 8, for then the peer knows, unless the network has lost the
+// acknowledgement 13 times in a row. If it has, and the peer has closed too, the
+// peer repeats its FIN to nobody.
+//
 // The challenge is a guard against the past, not against forgery: who can speak
 // for the peer's node on the link can say what he likes.
 //
@@ -90,10 +101,11 @@
 // # Acknowledgements
 //
 // One is sent by itself only after [Config.AckDelay], in the hope of a message
-// to travel with, and at once in three cases: after a repeated frame, whose
+// to travel with, and at once in four cases: after a repeated frame, whose
 // sender lacks it; after a hole was filled, whose sender is waiting to repair the
-// next; and after a quarter of a window, before the sender has to stop. A frame
-// that came too early causes none, as it would say nothing new.
+// next; after a quarter of a window, before the sender has to stop; and after a FIN
+// or an acknowledgement of ours. A frame that came too early causes none, as it
+// would say nothing new.
 package session
 
 import (
@@ -215,6 +227,8 @@ type Session struct {
 	heard        uint64       // messages delivered
 	heardAtClose uint64       // those of them that came before Close: whoever reads later ones can no longer answer
 	left         bool         // the peer's FIN was delivered
+	repeats      int          // how often it will be told so again
+	settled      bool         // it does not need to be: it has our FIN, or has said that it knows
 	early        []earlyFrame // by seq modulo Window: frames after expect; nil until one came
 	ahead        int          // frames in early
 	held         int          // bytes in early
@@ -303,17 +317,16 @@ func (s *Session) Close(_ int64) {
 }
 
 // Done reports whether there is nothing left to do after Close: the peer has
-// everything, or it is gone, or it was never there and nothing was said.
+// everything; or it has left, and knows, if it can be told, that we know; or it
+// was never there and nothing was said.
 func (s *Session) Done() bool {
 	switch {
 	case !s.closed || s.answer.to != 0 || s.ackAt != never:
 		return false
-	case s.left:
-		return true
 	case s.peer == 0:
 		return s.Backlog() == 0 && !s.answered
 	default:
-		return s.finSeq != 0 && s.base > s.finSeq
+		return s.left || s.settled
 	}
 }
 
@@ -370,6 +383,9 @@ func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 		s.challenge()
 	case f.kind == ack:
 		s.onAck(now, f.ack)
+	case f.kind == bye:
+		s.onAck(now, f.ack)
+		s.settled, s.ackAt = true, never
 	default:
 		s.onAck(now, f.ack)
 		event = s.onData(now, &f)
@@ -419,7 +435,7 @@ func (s *Session) onHelloAck(now int64, f *frame) Event {
 	s.peer = f.from
 	s.base, s.next, s.finSeq = 1, 1, 0
 	s.behind, s.backoff, s.trip, s.jitter = 0, 0, 0, 0
-	s.expect, s.left = 1, false
+	s.expect, s.left, s.repeats, s.settled = 1, false, 0, false
 	s.heard, s.heardAtClose = 0, 0
 	s.forgetEarly()
 	s.debt, s.ackAt = 0, never
@@ -434,6 +450,9 @@ func (s *Session) onHelloAck(now int64, f *frame) Event {
 // was sent twice tells nothing about the round trip, and a longer timeout
 // stays until one that was sent once arrives.
 func (s *Session) onAck(now int64, seq uint64) {
+	if s.finSeq != 0 && seq >= s.finSeq {
+		s.settled, s.ackAt = true, now // which is a BYE
+	}
 	if seq < s.base {
 		return
 	}
@@ -470,7 +489,10 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 	case f.seq < s.expect:
 		// Our acknowledgement was lost, or is late.
 		s.stats.Repeated++
-		s.ackAt = now
+		if !s.settled {
+			s.ackAt = now
+			s.linger()
+		}
 		return 0
 	case f.seq > s.expect:
 		s.stats.Early++
@@ -498,6 +520,7 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 		// Nobody will read what we have not got across.
 		s.drop()
 		s.forgetEarly()
+		s.linger()
 		event = Left
 	}
 	if hole || s.left || s.debt > s.cfg.Window/4 {
@@ -524,6 +547,13 @@ func (s *Session) deliver(count int, body []byte) {
 func (s *Session) end(fin bool, heard uint64) {
 	if fin {
 		s.left, s.acked = true, heard
+	}
+}
+
+// linger begins to tell the peer that we have its end, if we have.
+func (s *Session) linger() {
+	if s.left {
+		s.repeats, s.backoff = patience, 0
 	}
 }
 

@@ -487,19 +487,62 @@ func TestPeerLeavesAndReturns(t *testing.T) {
 	require.Equal(t, []string{"welcome"}, p.got[p.a])
 }
 
-// TestDoneOwesNothing: a session that knows of the peer's end has acknowledged
-// it before it calls itself done, so that the peer can be done too.
+// TestDoneOwesNothing: two that close at once are done after a round trip, each
+// when it has said that it knows that the other knows.
 func TestDoneOwesNothing(t *testing.T) {
 	p := meet(t)
 	p.a.Close(p.now)
 	p.b.Close(p.now)
-	frames := flush(p.a, p.now)
-	require.Len(t, frames, 1)
-	p.carry(p.b, frames[0])
+	fin := flush(p.a, p.now)
+	require.Len(t, fin, 1)
+	p.carry(p.b, fin[0])
 	require.False(t, p.b.Done())
-	frames = flush(p.b, p.now)
-	require.True(t, p.b.Done())
-	require.Len(t, frames, 1)
-	p.carry(p.a, frames[0])
+	ack := flush(p.b, p.now)
+	require.Len(t, ack, 1)
+	require.False(t, p.b.Done(), "it may be lost")
+	p.carry(p.a, ack[0])
+	require.False(t, p.a.Done())
+	bye := flush(p.a, p.now)
+	require.Len(t, bye, 1)
 	require.True(t, p.a.Done())
+	p.carry(p.b, bye[0])
+	require.True(t, p.b.Done())
+	p.carry(p.b, fin[0]) // late
+	require.True(t, p.b.Done())
+	require.Equal(t, int64(math.MaxInt64), p.b.Deadline())
+}
+
+// TestPatience: an end is acknowledged until the peer must know, or is not there.
+func TestPatience(t *testing.T) {
+	p := meet(t)
+	p.a.Close(p.now)
+	fin := flush(p.a, p.now)
+	p.carry(p.b, fin[0])
+	p.b.Close(p.now)
+	repeat := func(times int) (waits []int64) {
+		require.Len(t, flush(p.b, p.now), 1)
+		for range times {
+			require.False(t, p.b.Done())
+			last := p.now
+			p.now = p.b.Deadline()
+			waits = append(waits, (p.now-last)/millisecond)
+			require.Len(t, flush(p.b, p.now), 1)
+		}
+		return waits
+	}
+	repeat(7)
+	p.carry(p.b, fin[0]) // it is there
+	require.Equal(t, []int64{20, 20, 40, 40, 80, 80, 160, 160, 320, 320, 640, 640}, repeat(12))
+	require.True(t, p.b.Done())
+	require.Equal(t, int64(math.MaxInt64), p.b.Deadline())
+	require.False(t, p.a.Done(), "all were lost")
+}
+
+// TestByeTooEarly: nobody knows that we have an end that we have not.
+func TestByeTooEarly(t *testing.T) {
+	p := meet(t)
+	before := string(p.b.appendState(nil))
+	_, err := p.b.Handle(p.now, join([]uint64{uint64(bye), 11, 22, 0}, nil))
+	require.ErrorIs(t, err, dmutex.ErrPeer)
+	require.Equal(t, before, string(p.b.appendState(nil)))
 }

@@ -22,6 +22,13 @@ func (s *Session) Transmit(now int64, b []byte) []byte {
 		return s.sendNext(now, b)
 	case now >= s.ackAt:
 		s.ackAt, s.debt = never, 0
+		if s.left && !s.settled && s.repeats > 0 {
+			s.repeats--
+			s.ackAt = now + s.timeout()
+			if s.repeats%2 == 0 {
+				s.backOff()
+			}
+		}
 		return s.appendAck(b)
 	}
 	return b
