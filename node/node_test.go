@@ -915,12 +915,15 @@ func TestPartition(t *testing.T) {
 
 // LESSONS L19, L25, L80: the main job under a bad network: nobody overlaps,
 // fences rise, whoever does not cancel is served, and nothing is left behind.
-// It lasts 20 seconds of the bubble's time, and with DMUTEX_LONG=1 half an
-// hour.
+// It lasts 20 seconds of the bubble's time, 5 under the race detector, and with
+// DMUTEX_LONG=1 half an hour.
 func TestSoak(t *testing.T) {
 	length := 20 * time.Second
-	if os.Getenv("DMUTEX_LONG") != "" {
+	switch {
+	case os.Getenv("DMUTEX_LONG") != "":
 		length = 30 * time.Minute
+	case race:
+		length = 5 * time.Second
 	}
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
