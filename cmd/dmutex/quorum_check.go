@@ -234,7 +234,7 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 		if offences > named {
 			fmt.Fprintf(&b, "... and %d more\n", offences-named)
 		}
-		fmt.Fprintf(&b, "not a coterie: %s\n", plural(offences, "offence"))
+		fmt.Fprintf(&b, "not a coterie: %s\n", several(offences, "offence"))
 		if _, err := io.WriteString(out, b.String()); err != nil {
 			return err
 		}
@@ -250,7 +250,7 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 // describe says what a coterie is worth.
 func describe[T cmp.Ordered](out io.Writer, c quorum.Coterie[T]) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "a coterie: %s over %s\n", plural(c.Len(), "quorum"), plural(len(c.Sites()), "site"))
+	fmt.Fprintf(&b, "a coterie: %s over %s\n", several(c.Len(), "quorum"), several(len(c.Sites()), "site"))
 	fmt.Fprintf(&b, "size          %s\n", span(c.Smallest(), c.Largest()))
 	fmt.Fprintf(&b, "load          %s\n", bounds(c.Load()))
 	least, most := c.Resilience()
@@ -292,20 +292,13 @@ func judgeAssignment[T cmp.Ordered](out io.Writer, quorums [][]T, owners []T) er
 		return errFailed
 	}
 	r := a.Report()
-	if _, err := fmt.Fprintf(out, "an assignment of quorums to %s\n%v", plural(len(owners), "site"), r); err != nil {
+	if _, err := fmt.Fprintf(out, "an assignment of quorums to %s\n%v", several(len(owners), "site"), r); err != nil {
 		return err
 	}
 	if !r.M1() {
 		return errFailed
 	}
 	return nil
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }
 
 // span writes 3, or 3-5.

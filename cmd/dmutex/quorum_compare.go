@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -152,9 +151,7 @@ func writeComparisonJSON(out io.Writer, rows []quorum.Row, available bool) error
 		}
 		list = append(list, m)
 	}
-	enc := json.NewEncoder(out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(list)
+	return printJSON(out, list)
 }
 
 func writeComparisonCSV(out io.Writer, rows []quorum.Row, available bool) error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -30,11 +29,7 @@ func (r *result) judge(err error) {
 	}
 }
 
-func (r *result) writeJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}
+func (r *result) writeJSON(w io.Writer) error { return printJSON(w, r) }
 
 // writeTable writes the result for people: what was done, the table, what is in
 // it, and what was seen.

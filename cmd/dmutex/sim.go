@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -301,11 +300,7 @@ func (c *simCmd) measure(a algorithm, n, load int) (m measurement, err error) {
 	return m, nil
 }
 
-func writeSimJSON(w io.Writer, all []measurement) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(all)
-}
+func writeSimJSON(w io.Writer, all []measurement) error { return printJSON(w, all) }
 
 func writeSimCSV(w io.Writer, all []measurement) error {
 	out := csv.NewWriter(w)

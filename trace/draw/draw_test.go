@@ -294,6 +294,29 @@ func TestSeveralLocks(t *testing.T) {
 	}
 }
 
+// A title is not cut off at the edge of a small picture: that grows, or says that
+// there is more, and what.
+func TestLongTitle(t *testing.T) {
+	small := `{"dmutex":"trace","version":1,"self":1,"members":[1]}
+{"t":0,"do":"request","lock":"x","phase":"held","fence":1}
+`
+	width := func(title string) (width float64, svg string) {
+		svg = string(drawn(t, read(t, small), draw.Options{Title: title}).SVG())
+		_, err := fmt.Sscanf(svg, `<svg xmlns="http://www.w3.org/2000/svg" width="%f"`, &width)
+		require.NoError(t, err)
+		return width, svg
+	}
+	usual, _ := width("title")
+	long, svg := width(strings.Repeat("long ", 20))
+	require.Greater(t, long, 2*usual)
+	require.Contains(t, svg, ">"+strings.Repeat("long ", 20)+"</text>")
+	longest, svg := width(strings.Repeat("longest ", 1000))
+	require.Greater(t, longest, long)
+	require.LessOrEqual(t, longest, 1500.0)
+	require.Contains(t, svg, "<title>"+strings.Repeat("longest ", 1000)+"</title>long")
+	require.Contains(t, svg, " ...</text>")
+}
+
 // A file may be anything: what does not grow with it is not drawn.
 func TestBounds(t *testing.T) {
 	members := dmutextest.Nodes(1001)

@@ -75,17 +75,24 @@ func (d *Drawing) SVG() []byte { return []byte(d.svg("")) }
 // svg is SVG with attributes for the root element.
 func (d *Drawing) svg(attributes string) string {
 	var body strings.Builder
-	y := float64(margin)
+	y, width := float64(margin), 0.0
+	heading := func(y, size float64, text string) {
+		shown := shorten(text, int(float64(d.options.Width-2*margin)/(0.6*size)))
+		title := ""
+		if shown != text {
+			title = "<title>" + escape(text) + "</title>"
+		}
+		fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="%v" font-weight="bold">%s%s</text>`+"\n", margin, px(y), size, title, escape(shown))
+		width = max(width, 2*margin+1.1*textWidth(shown, size)) // bold
+	}
 	if d.options.Title != "" {
-		fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="17" font-weight="bold">%s</text>`+"\n", margin, px(y+10), escape(d.options.Title))
+		heading(y+10, 17, d.options.Title)
 		y += 30
 	}
-	width := 0.0
 	for _, p := range d.panels {
 		c := &canvas{panel: p, rowWidth: d.rowWidth()}
 		if len(d.panels) > 1 || !d.virtual {
-			fmt.Fprintf(&body, `<text x="%d" y="%s" font-size="14" font-weight="bold">lock %s</text>`+"\n",
-				margin, px(y+8), escape(fmt.Sprintf("%q", p.lock)))
+			heading(y+8, 14, fmt.Sprintf("lock %q", p.lock))
 			y += 16
 		}
 		c.paint()
@@ -116,7 +123,7 @@ func (c *canvas) paint() {
 		c.add(ground, e.x, e.x, `<circle cx="%s" cy="%s" r="2.2" fill="#444444"/>`, px(e.x), px(y))
 		if text := e.mark(); text != "" {
 			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), lossColour, escape(text))
-			text = shorten(text)
+			text = shorten(text, 40)
 			x := min(e.x+4, c.rowEnd(e.x)-textWidth(text, fontSize)-4, c.right-textWidth(text, fontSize))
 			c.write(x, y-barHalf-6, text, lossColour, "start", false)
 		}
@@ -129,10 +136,10 @@ func (c *canvas) paint() {
 // escape makes a text one of XML, which has no control characters.
 func escape(text string) string { return html.EscapeString(plain(text)) }
 
-// shorten cuts a text that is long; its title is not.
-func shorten(text string) string {
-	if letters := []rune(text); len(letters) > 40 {
-		return string(letters[:38]) + " ..."
+// shorten cuts a text that has more than so many letters; its title is not.
+func shorten(text string, most int) string {
+	if letters := []rune(text); len(letters) > most {
+		return string(letters[:most-2]) + " ..."
 	}
 	return text
 }
