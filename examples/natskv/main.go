@@ -92,7 +92,7 @@ func beginEpoch(ctx context.Context, kv jetstream.KeyValue, key string) (floor u
 
 // member joins a group of two, which are two processes in earnest.
 func member(ctx context.Context, url string, self dmutex.NodeID, floor uint64) *node.Node {
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	check(err)
 	link, err := natslink.New(nc, natslink.Config{Self: self, Prefix: "locks.config"})
 	check(err)

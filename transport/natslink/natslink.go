@@ -39,9 +39,10 @@
 //
 // While the connection lasts, the frames of one node to another arrive in
 // order. Frames are lost when the server is lost, when a node receives more
-// slowly than others send, and when the node they are meant for is not there.
-// While nats.go reconnects, to this server or another of the cluster, it keeps
-// some and sends them late.
+// slowly than others send, when the node they are meant for is not there, and
+// when the sender may not publish them, of which only the ErrorHandler of its
+// connection is told. While nats.go reconnects, to this server or another of the
+// cluster, it keeps some and sends them late.
 //
 // A node that receives too slowly holds up nobody else on its connection. What
 // has arrived and waits for it is bounded; beyond that nats.go drops frames,

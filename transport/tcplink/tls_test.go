@@ -403,6 +403,40 @@ func TestTLSSlowReader(t *testing.T) {
 	requireEnd(t, c)
 }
 
+// Every connection is checked in full: none resumes an earlier one, though the
+// other side, and the application's own tls.Config, would like to.
+func TestTLSFullHandshakes(t *testing.T) {
+	a := NewAuthority(t)
+	listener := listenByHand(t)
+	willing := func(c *tls.Config) { c.ClientSessionCache = tls.NewLRUClientSessionCache(1) }
+	l, got := openLinkWith(t, Config{
+		Self:  2,
+		TLS:   with(a.Config(a.Node(2)), willing),
+		Peers: map[dmutex.NodeID]string{1: listener.Addr().String(), 3: ""},
+	}, defaultPace)
+	server, client := stranger(a.Node(1)), with(stranger(a.Node(3)), willing)
+	for range 2 {
+		nc, err := listener.Accept()
+		require.NoError(t, err)
+		dialled := tls.Server(byHand(t, nc), server)
+		_, err = readGreeting(dialled, 1)
+		require.NoError(t, err)
+		require.NoError(t, writeGreeting(dialled, 1, 2))
+		sendByHand(t, dialled, "hello")
+		next(t, got) // a ticket would have come before
+		require.False(t, dialled.ConnectionState().DidResume)
+		require.NoError(t, nc.Close())
+
+		nc = dialByHand(t, l)
+		accepted := tls.Client(nc, client)
+		require.NoError(t, writeGreeting(accepted, 3, 2))
+		_, err = readGreeting(accepted, 3) // and here
+		require.NoError(t, err)
+		require.False(t, accepted.ConnectionState().DidResume)
+		require.NoError(t, nc.Close())
+	}
+}
+
 // Closing does not wait to say farewell to a peer that does not read.
 func TestTLSClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
