@@ -261,19 +261,20 @@ type Forgetter interface {
 	Machine
 
 	// Forget reports whether the machine's state is that of a machine newly
-	// born with the returned Start.Clock and Start.Fence and with no holder.
-	// Higher values of both serve as well: a node may keep the maximum over
-	// all that it forgot.
+	// born with the returned Start.Clock and Start.Fence and with no holder, but
+	// for what a [Keeper] need not keep. Higher values of both serve as well: a
+	// node may keep the maximum over all that it forgot.
 	Forget() (clock, fence uint64, ok bool)
 }
 
-// A Keeper is a Forgetter that may be at rest and still must not be forgotten,
-// since it has something that outlives requests, such as the token.
+// A Keeper is a Forgetter that may be at rest and still have something that
+// outlives requests. For what must not be lost, such as the token, Forget says no;
+// for what only saves messages, such as the permission not to ask, it says yes.
 type Keeper interface {
 	Forgetter
 
-	// Keeps reports whether Forget says no only for that: nothing of this node
-	// is under way, nor is it asked for anything.
+	// Keeps reports whether there is such a thing, and nothing else: nothing of
+	// this node is under way, nor is it asked for anything.
 	Keeps() bool
 }
 

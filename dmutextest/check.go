@@ -332,6 +332,9 @@ func (g *group) forgotten(l local) *fault {
 	if f != nil {
 		return f
 	}
+	if k, ok := l.machine.(dmutex.Keeper); ok && k.Keeps() {
+		return nil // something is lost: Config.Forgets shows whether it may be
+	}
 	if t := text(m); t != l.text {
 		return faultf(ErrContract, "%q would be forgotten and be born again as %q", l.text, t)
 	}

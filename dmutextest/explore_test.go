@@ -137,7 +137,7 @@ func TestExploreForgets(t *testing.T) {
 		{"ricart", ricart.New, Unordered, []int{2, 2}, []int{1}, []int{2}},
 		{"ricart", ricart.New, Unordered, []int{1, 1, 1}, nil, []int{1, 1, 0}},
 		{"carvalho", ricart.Carvalho, Unordered, []int{2, 2}, []int{1}, []int{2}},
-		{"carvalho", ricart.Carvalho, Unordered, []int{1, 1, 1}, nil, []int{1, 0, 0}},
+		{"carvalho", ricart.Carvalho, Unordered, []int{2, 1, 1}, nil, []int{1}}, // permissions too
 		{"central", central.New, Unordered, []int{2, 2}, []int{1}, []int{2}},
 		{"central", central.New, Unordered, []int{1, 1, 1}, []int{1}, []int{1}},
 		{"ring", ring.New, FIFO, []int{2, 2}, []int{1}, []int{2}},

@@ -21,7 +21,7 @@ type shard struct {
 	spare        *line           // for the next lock that needs one
 	trying       *trial          // the TryAcquire whose request is being sent
 	awaited      []dmutex.NodeID // scratch
-	resting      []*lock         // fresh again, the longest so first; kept a while in case they come back
+	resting      []*lock         // may be forgotten, the longest so first; kept a while in case they come back
 	clock, fence uint64          // the highest of all machines that were forgotten: every new one starts there
 	sent         [dmutex.Kinds]uint64
 	received     [dmutex.Kinds]uint64
@@ -30,8 +30,8 @@ type shard struct {
 	owners       map[*Held]*Txn // whose the holds of transactions are, with Config.Deadlock
 }
 
-// keepResting is how many fresh locks a shard keeps before it forgets the
-// longest unused.
+// keepResting is how many locks that may be forgotten a shard keeps before it
+// forgets the longest unused.
 const keepResting = 8
 
 // A lock is one name in use at this node: its machine, and the goroutines that
@@ -394,7 +394,7 @@ func (l *lock) fail(why error) {
 	l.dropLine()
 }
 
-// rest lists the lock as fresh if it is, and forgets the one that has rested
+// rest lists the lock if it may be forgotten, and forgets the one that has rested
 // longest if there are too many.
 func (l *lock) rest() (fresh bool) {
 	if l.held != nil || len(l.waiters()) > 0 {
@@ -404,8 +404,8 @@ func (l *lock) rest() (fresh bool) {
 		return false
 	}
 	s := l.shard
-	if slices.Contains(s.resting, l) {
-		return true
+	if i := slices.Index(s.resting, l); i >= 0 {
+		s.resting = slices.Delete(s.resting, i, i+1)
 	}
 	s.resting = append(s.resting, l)
 	if len(s.resting) > keepResting {

@@ -829,7 +829,7 @@ func TestNames(t *testing.T) {
 }
 
 // Memory follows the locks in use, and fences go on across forgetting. (The
-// machines that keep a token or permissions are remembered.)
+// machines that may keep something, a token or permissions, are not counted here.)
 func TestManyNames(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)

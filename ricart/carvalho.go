@@ -29,6 +29,9 @@ import (
 // reorder messages. One node that stops answering stops those that must ask it
 // and, through those who wait for it, everybody who must ask them.
 //
+// A node may forget the permissions that it has, as long as it is idle: a
+// permission is the right not to ask, and nobody but its owner has a note of it.
+//
 // Departures from the paper: those of [New]. As a cancelled request runs its
 // course, no permission comes that was not awaited.
 func Carvalho(s dmutex.Start) (dmutex.Machine, error) {
@@ -92,27 +95,16 @@ func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.site.Out(), nil
 }
 
-// Forget implements [dmutex.Forgetter]. Permissions must be remembered; a node
-// that has none may forget an idle lock.
-func (m *carvalho) Forget() (clock, fence uint64, ok bool) {
-	clock, fence, idle := m.Machine.Forget()
-	return clock, fence, idle && !m.hasAny()
-}
-
-func (m *carvalho) hasAny() bool {
+// Keeps implements [dmutex.Keeper]: an idle node that forgets the permissions that
+// it has will have to ask for them again.
+func (m *carvalho) Keeps() bool {
+	_, _, idle := m.Forget()
 	for j := range m.site.Peers() {
-		if m.has(j) {
+		if idle && m.has(j) {
 			return true
 		}
 	}
 	return false
-}
-
-// Keeps implements [dmutex.Keeper]: an idle node must not forget the permissions
-// that it has.
-func (m *carvalho) Keeps() bool {
-	_, _, idle := m.Machine.Forget()
-	return idle && m.hasAny()
 }
 
 // AppendText appends the canonical state: machines of equal text behave alike

@@ -278,7 +278,7 @@ func TestCarvalhoOrder(t *testing.T) {
 	}, dmutextest.ErrFenceOrder, "testdata/carvalho-order.txt")
 }
 
-// The nodes with permissions must remember them, the others need not.
+// An idle node may forget its permissions, and then asks again.
 func TestCarvalhoForget(t *testing.T) {
 	for _, self := range dmutextest.Nodes(2) {
 		m, err := Carvalho(dmutex.Start{Self: self, Members: dmutextest.Nodes(2)})
@@ -296,13 +296,17 @@ func TestCarvalhoForget(t *testing.T) {
 	require.False(t, c.Keeps(), "it is not idle")
 	_, err = c.Release()
 	require.NoError(t, err)
-	_, _, ok := c.Forget()
-	require.False(t, ok)
+	clock, fence, ok := c.Forget()
+	require.True(t, ok)
 	require.True(t, c.Keeps())
+	again, err := Carvalho(dmutex.Start{Self: 1, Members: dmutextest.Nodes(2), Clock: clock, Fence: fence})
+	require.NoError(t, err)
+	out, err := again.Request()
+	require.NoError(t, err)
+	require.Len(t, out, 1)
 	_, err = c.Handle(dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 2})
 	require.NoError(t, err)
-	_, _, ok = c.Forget()
-	require.True(t, ok)
+	require.False(t, c.Keeps())
 }
 
 func TestCarvalhoConversations(t *testing.T) {
@@ -323,8 +327,7 @@ func TestCarvalhoKill(t *testing.T) {
 		{"asks back though it owes", " && m.deferred[j] == 0 {", " {", "TestCarvalhoExplore"},
 		{"asks back what it awaits", " && !m.awaiting[j]", "", "TestCarvalhoExplore"},
 		{"asks back for nothing", " && m.site.Pending()", "", "TestCarvalhoExplore"},
-		{"keeps nothing", "return idle && m.hasAny()", "return idle && false", "TestCarvalhoExplore"},
-		{"forgets permissions", "idle && !m.hasAny()", "idle", "TestCarvalhoMachine"},
+		{"keeps nothing", "idle && m.has(j)", "idle && m.has(j) && false", "TestCarvalhoExplore"},
 	})
 	machinetest.Kill(t, "rest.go", []machinetest.Edit{
 		{"wakes with others' permissions", "m.kept[j] = m.all", "m.kept[j] = false", "TestCarvalhoExplore"},
