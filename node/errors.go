@@ -54,7 +54,8 @@ var (
 	ErrDeadlock = errors.New("deadlock")
 
 	// ErrOverflow: a peer takes too little of what is sent to it. As the error
-	// of an Acquire it has changed nothing, and a later one may succeed.
+	// of an Acquire it has changed nothing, and a later one may succeed, unless
+	// it is [Status].Err too: then the group is broken.
 	ErrOverflow = errors.New("too much waits to be sent to it")
 )
 

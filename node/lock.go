@@ -361,11 +361,8 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 // present holder keeps it.
 func (l *lock) stop(why error) {
 	if l.broken() == nil {
-		l.needLine().broken = why
-		l.trace(trace.Event{What: trace.Stop, Err: why.Error()})
-		l.shard.node.note(lockStopped, l.name, why)
 		l.shard.node.tellStopped(l.name, why)
-		l.fail(why)
+		l.shut(why)
 	}
 }
 
@@ -376,11 +373,15 @@ func (s *shard) stopped(hash uint64, name string, why error) {
 	defer s.mu.Unlock()
 	l, err := s.lock(hash, name)
 	if err == nil && l.broken() == nil {
-		l.needLine().broken = why
-		l.trace(trace.Event{What: trace.Stop, Err: why.Error()})
-		s.node.note(lockStopped, name, why)
-		l.fail(why)
+		l.shut(why)
 	}
+}
+
+func (l *lock) shut(why error) {
+	l.needLine().broken = why
+	l.trace(trace.Event{What: trace.Stop, Err: why.Error()})
+	l.shard.node.note(lockStopped, l.name, why)
+	l.fail(why)
 }
 
 func (l *lock) fail(why error) {

@@ -57,10 +57,11 @@ func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(c
 // which takes a message there and back, or until ctx ends.
 //
 // A busy lock is never taken. A free one may be called busy: if two try at the
-// same moment; if the network loses or reorders messages; in the first moments
-// of a group, while the nodes that are asked are not all [Node.Ready]; or under
-// an algorithm in which the answer takes more than one hop there and back (a
-// token that is passed on, for one).
+// same moment; if a request that was withdrawn at this node, as by the last
+// TryAcquire in vain, has not had its turn; if the network loses or reorders
+// messages; in the first moments of a group, while the nodes that are asked are
+// not all [Node.Ready]; or under an algorithm in which the answer takes more than
+// one hop there and back (a token that is passed on, for one).
 func (m *Mutex) TryAcquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, true) }
 
 // lawful refuses what is not the name of a lock.

@@ -79,12 +79,16 @@ func (ts *terms) lead(name string, t term, end context.CancelCauseFunc) {
 	e.end = end
 }
 
+// resign ends this node's own term, if there is one. It does so under no lock: to
+// end a context is to ask the one that it is derived from, which may be anybody's.
 func (ts *terms) resign(name string) {
 	ts.mu.Lock()
-	defer ts.mu.Unlock()
+	end := context.CancelCauseFunc(func(error) {})
 	if e := ts.elections[name]; e != nil && e.end != nil {
-		e.end(ErrResigned)
+		end = e.end
 	}
+	ts.mu.Unlock()
+	end(ErrResigned)
 }
 
 // left ends all terms of a node that has left the group.

@@ -110,6 +110,20 @@ func TestTermsOfOneThatLeft(t *testing.T) {
 	require.Equal(t, term{8, 1}, ts.elections["y"].term)
 }
 
+// Who resigns ends a context that is derived from somebody's own, whose methods may
+// use the node.
+func TestResignUnderNoLock(t *testing.T) {
+	var ts terms
+	free := false
+	ts.lead("x", term{7, 1}, func(error) {
+		if free = ts.mu.TryLock(); free {
+			ts.mu.Unlock()
+		}
+	})
+	ts.resign("x")
+	require.True(t, free)
+}
+
 func announcement(leads byte, epoch uint64, name string) []byte {
 	return append(binary.BigEndian.AppendUint64([]byte{saysLeads, leads}, epoch), name...)
 }
