@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -33,9 +34,9 @@ type peer struct {
 
 	recv    sync.Mutex
 	decoder transport.Decoder
-	inbox   inbox
-	early   inbox  // what came before this node was ready
-	heardTo uint64 // messages of the peer's present life that were acted on
+	early   [][]byte // what came before this node was ready
+	room    int      // that it takes, in bytes
+	heardTo uint64   // messages of the peer's present life that were acted on
 
 	mu       sync.Mutex
 	session  *session.Session
@@ -65,32 +66,10 @@ const (
 	// minFrame is what [transport.Link] promises: enough for the longest name.
 	minFrame = 1024
 
-	// earlyBuffer bounds, in bytes, what one peer may say before this node is
-	// ready.
+	// earlyBuffer bounds, in bytes of memory, what one peer may say before this
+	// node is ready.
 	earlyBuffer = 1 << 20
-
-	// keepInbox is the size, in bytes, up to which an empty inbox is kept.
-	keepInbox = 128 << 10
 )
-
-// inbox is a list of messages in one buffer.
-type inbox struct {
-	bytes []byte
-	ends  []int
-}
-
-func (b *inbox) add(message []byte) {
-	b.bytes = append(b.bytes, message...)
-	b.ends = append(b.ends, len(b.bytes))
-}
-
-// clear keeps the memory, but not that of a burst.
-func (b *inbox) clear() {
-	if cap(b.bytes) > keepInbox {
-		*b = inbox{}
-	}
-	b.bytes, b.ends = b.bytes[:0], b.ends[:0]
-}
 
 func (n *Node) peer(id dmutex.NodeID) *peer {
 	i, found := slices.BinarySearchFunc(n.peers, id, func(p *peer, id dmutex.NodeID) int {
@@ -147,17 +126,13 @@ func (p *peer) receive(frame []byte) (relied bool) {
 	}
 	p.other, p.spoke = 0, max(now, 1)
 	p.noticed(saw, in.Event)
-	p.inbox.clear()
-	for _, m := range in.Messages {
-		p.inbox.add(m)
-	}
 	p.gauge()
 	p.takeHeard(in.Event == session.Left)
 	lost := in.Event == session.Left && p.session.Acked() < p.session.Sent()
 	p.handling = true
 	p.mu.Unlock()
 
-	p.act(in.Event, lost)
+	p.act(in, lost) // only another Handle, under recv, would touch the messages
 
 	p.mu.Lock()
 	relied = p.relied
@@ -168,8 +143,8 @@ func (p *peer) receive(frame []byte) (relied bool) {
 }
 
 // act does what a frame asks for.
-func (p *peer) act(event session.Event, lost bool) {
-	switch event {
+func (p *peer) act(in session.Input, lost bool) {
+	switch in.Event {
 	case session.Met:
 		p.meet()
 	case session.Restarted:
@@ -185,8 +160,8 @@ func (p *peer) act(event session.Event, lost bool) {
 			p.node.unready.Add(1)
 		}
 	}
-	p.hear(&p.inbox)
-	if event == session.Left {
+	p.hear(in.Messages)
+	if in.Event == session.Left {
 		p.leave(lost)
 	}
 	for _, t := range p.heard {
@@ -242,39 +217,45 @@ func (n *Node) mayAct(p *peer) {
 	for _, q := range n.peers {
 		if q != p {
 			q.recv.Lock()
-			q.hear(&q.early)
-			q.early = inbox{}
+			q.hearEarly()
 			q.recv.Unlock()
 		}
 	}
 }
 
 // hear passes messages to the machines, or keeps them until this node is ready.
-func (p *peer) hear(messages *inbox) {
-	for start, i := 0, 0; i < len(messages.ends); i++ {
-		m := messages.bytes[start:messages.ends[i]]
-		start = messages.ends[i]
-		p.heardTo++
+func (p *peer) hear(messages [][]byte) {
+	for _, m := range messages {
 		switch {
 		case len(m) == 1 && m[0] == saysReady:
+			p.heardTo++
 			if !p.ready.Swap(true) {
 				p.node.unready.Add(-1)
 				p.node.mayAct(p)
 			}
-		case messages != &p.early && (len(p.early.ends) > 0 || !p.node.isReady()): // in order, whenever it gets ready
-			p.early.add(m)
-			p.heardTo-- // it will come again
+		case len(p.early) > 0 || !p.node.isReady(): // in order, whenever it gets ready
+			p.early = append(p.early, bytes.Clone(m))
+			p.room += len(m) + 32 // each has its place in the list
 		default:
+			p.heardTo++
 			p.handle(m)
 		}
 	}
-	if messages != &p.early && len(p.early.ends) > 0 && p.node.isReady() {
-		p.hear(&p.early)
-		p.early = inbox{}
+	if p.node.isReady() {
+		p.hearEarly()
 	}
-	if len(p.early.bytes) > earlyBuffer {
+	if p.room > earlyBuffer {
 		p.node.failClosed(&PeerError{p.id, ErrOverflow})
 	}
+}
+
+// hearEarly passes on what was kept, now that this node is ready.
+func (p *peer) hearEarly() {
+	for _, m := range p.early {
+		p.heardTo++
+		p.handle(m)
+	}
+	p.early, p.room = nil, 0
 }
 
 // handle takes one message to the lock that it is about.

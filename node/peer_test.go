@@ -30,14 +30,10 @@ func TestReadyInTheMiddleOfAFrame(t *testing.T) {
 		stopped := func(culprit uint64) []byte {
 			return append(binary.BigEndian.AppendUint64([]byte{saysStopped}, culprit), reasonLeft, 'x')
 		}
-		var in inbox
-		for _, m := range [][]byte{stopped(7), {saysReady}, stopped(8)} {
-			in.add(m)
-		}
 		p := n.peers[0]
 		p.recv.Lock()
 		p.meet()
-		p.hear(&in)
+		p.hear([][]byte{stopped(7), {saysReady}, stopped(8)})
 		p.recv.Unlock()
 		require.Equal(t, &PeerError{7, ErrLeft}, n.Mutex("x").Status().Err)
 		require.Empty(t, p.early)
@@ -114,21 +110,6 @@ func TestAskedByALiar(t *testing.T) {
 	require.EqualValues(t, 1, n.Status().Locks)
 }
 
-// A peer whose frames arrive all at once, after one that was lost, leaves its
-// messages' memory behind no longer than until the next frame.
-func TestInboxAfterABurst(t *testing.T) {
-	var b inbox
-	for _, burst := range []int{10, 100_000, 10} {
-		b.clear()
-		for range burst {
-			b.add([]byte("a message of 24 bytes..."))
-		}
-		require.Len(t, b.ends, burst)
-		require.Equal(t, 24*burst, b.ends[burst-1])
-	}
-	require.LessOrEqual(t, cap(b.bytes), keepInbox)
-}
-
 // Who led and left before this node was ready does not lead when it hears of that.
 func TestEarlyTermOfALeaver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -139,11 +120,7 @@ func TestEarlyTermOfALeaver(t *testing.T) {
 		hear := func(p *peer, event session.Event, messages ...[]byte) {
 			p.recv.Lock()
 			defer p.recv.Unlock()
-			p.inbox.clear()
-			for _, m := range messages {
-				p.inbox.add(m)
-			}
-			p.act(event, false)
+			p.act(session.Input{Messages: messages, Event: event}, false)
 		}
 		two, three := n.peers[0], n.peers[1]
 		hear(two, session.Met, []byte{saysReady}, announcement(1, 5, "x"))
