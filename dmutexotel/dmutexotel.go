@@ -67,24 +67,35 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	with := func(lock string, more ...attribute.KeyValue) metric.MeasurementOption {
-		list := slices.Concat(o.Attributes, more)
+	usual := make(map[string][]metric.RecordOption) // by outcome: what need not be made each time
+	with := func(lock, outcome string) []metric.RecordOption {
+		if made, ok := usual[outcome]; ok {
+			return made
+		}
+		list := slices.Clone(o.Attributes)
+		if outcome != "" {
+			list = append(list, attribute.String("dmutex.outcome", outcome))
+		}
 		if o.Lock != nil {
 			list = append(list, attribute.String("dmutex.lock", strings.ToValidUTF8(o.Lock(lock), "\uFFFD")))
 		}
-		return metric.WithAttributeSet(attribute.NewSet(list...))
+		return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(list...))}
 	}
-	outcome := func(word string) attribute.KeyValue { return attribute.String("dmutex.outcome", word) }
+	if o.Lock == nil {
+		for _, outcome := range []string{"", "granted", "released"} {
+			usual[outcome] = with("", outcome)
+		}
+	}
 	return &node.Observer{
 		Wait: func(w node.Wait) {
-			wait.Record(ctx, w.Took.Seconds(), with(w.Lock, outcome(w.Outcome())))
+			wait.Record(ctx, w.Took.Seconds(), with(w.Lock, w.Outcome())...)
 			if w.Handoff > 0 {
-				handoff.Record(ctx, w.Handoff.Seconds(), with(w.Lock))
+				handoff.Record(ctx, w.Handoff.Seconds(), with(w.Lock, "")...)
 			}
 		},
 		Hold: func(h node.Hold) {
-			hold.Record(ctx, h.Took.Seconds(), with(h.Lock, outcome(h.Outcome())))
-			entry.Record(ctx, int64(h.Messages), with(h.Lock))
+			hold.Record(ctx, h.Took.Seconds(), with(h.Lock, h.Outcome())...)
+			entry.Record(ctx, int64(h.Messages), with(h.Lock, "")...)
 		},
 	}, nil
 }

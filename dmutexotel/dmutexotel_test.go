@@ -165,6 +165,17 @@ func TestAttributes(t *testing.T) {
 	})
 }
 
+// A lock that is had in nanoseconds is not measured with garbage.
+func TestNoAllocations(t *testing.T) {
+	provider := sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader()))
+	o, err := dmutexotel.NewObserver(provider.Meter("test"), dmutexotel.Options{})
+	require.NoError(t, err)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		o.Wait(node.Wait{Lock: "x", Took: 1, Handoff: 1})
+		o.Hold(node.Hold{Lock: "x", Took: 1})
+	}))
+}
+
 func TestRegister(t *testing.T) {
 	observed(t, dmutexotel.Options{}, func(t *testing.T, one, two *node.Node, meter metric.Meter, read func() []string) {
 		registration, err := dmutexotel.Register(meter, one, dmutexotel.Options{})
