@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -18,6 +19,11 @@ type hasty struct{ dmutex.Machine }
 func newHasty(s dmutex.Start) (dmutex.Machine, error) {
 	m, err := ricart.New(s)
 	return hasty{m}, err
+}
+
+// AppendText implements [encoding.TextAppender]: a trace names its algorithm so.
+func (h hasty) AppendText(b []byte) ([]byte, error) {
+	return h.Machine.(encoding.TextAppender).AppendText(append(b, "hasty "...))
 }
 
 // Request implements [dmutex.Machine].

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -103,7 +104,8 @@ func TestDemoNoServer(t *testing.T) {
 
 // A lock that is wrong on purpose is caught, by checks that do not ask it.
 func TestDemoBroken(t *testing.T) {
-	status, r, _ := demo(t, "--broken", "--nodes=3", "--deposits=50")
+	traces := t.TempDir()
+	status, r, _ := demo(t, "--broken", "--nodes=3", "--deposits=50", "--trace", traces)
 	require.Equal(t, statusFailed, status)
 	require.False(t, r.OK)
 	require.Empty(t, r.Error)
@@ -115,6 +117,11 @@ func TestDemoBroken(t *testing.T) {
 	require.Positive(t, o.Overlaps)
 	require.Positive(t, o.FenceErrors)
 	require.GreaterOrEqual(t, len(o.Faults), 3)
+
+	// Its traces are told from Ricart's and Agrawala's, and replay.
+	status, stdout, stderr := tool("trace", "replay", filepath.Join(traces, broken.name))
+	require.Equal(t, statusOK, status, stdout+stderr)
+	require.Equal(t, 3, strings.Count(stdout, " under broken, "), stdout)
 }
 
 // The broken machine enters on N-2 replies.

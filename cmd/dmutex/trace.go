@@ -207,9 +207,13 @@ func (c *traceReplayCmd) Run(con *console) error {
 // replay replays one trace under the algorithm that was asked for, or under each
 // that describes itself as the trace says, until it is the same.
 func (c *traceReplayCmd) replay(t *trace.Trace) (name string, done trace.Replayed, err error) {
-	err = fmt.Errorf("%s: no algorithm of this program describes itself as %q; give one with --algorithm", t.Name, t.Header.Algorithm)
+	said := "it does not say which algorithm it is of"
+	if t.Header.Algorithm != "" {
+		said = fmt.Sprintf("no algorithm of this program describes itself as %q", t.Header.Algorithm)
+	}
+	err = fmt.Errorf("%s: %s; give one with --algorithm", t.Name, said)
 	first := true
-	for _, a := range algorithms {
+	for _, a := range append(slices.Clone(algorithms), broken) {
 		if c.Algorithm == "" {
 			text, refused := trace.Describe(a.make, t.Header.Self, t.Header.Members)
 			if refused != nil || text != t.Header.Algorithm {

@@ -113,6 +113,8 @@ func TestTraceUsage(t *testing.T) {
 	require.NoError(t, os.WriteFile(other, []byte("no trace\n"), 0o600))
 	foreign := filepath.Join(dir, "foreign")
 	require.NoError(t, os.WriteFile(foreign, []byte(`{"dmutex":"trace","version":1,"self":1,"members":[1],"algorithm":"peterson"}`+"\n"), 0o600))
+	silent := filepath.Join(dir, "silent")
+	require.NoError(t, os.WriteFile(silent, []byte(`{"dmutex":"trace","version":1,"self":1,"members":[1]}`+"\n"), 0o600))
 	above := t.TempDir()
 	below := filepath.Join(above, "[1]")
 	require.NoError(t, os.Mkdir(below, 0o700))
@@ -124,6 +126,7 @@ func TestTraceUsage(t *testing.T) {
 		{"trace replay " + dir, "other.trace:1: not a trace: it has no header"},
 		{"trace draw " + t.TempDir(), "there is no file that ends in .trace"},
 		{"trace replay " + foreign, `no algorithm of this program describes itself as "peterson"; give one with --algorithm`},
+		{"trace replay " + silent, "silent: it does not say which algorithm it is of; give one with --algorithm"},
 		{"trace draw " + foreign, "dmutex: the traces are empty\n"},
 	} {
 		status, _, stderr := tool(strings.Fields(tt[0])...)
