@@ -2,10 +2,12 @@ package node_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -99,6 +101,44 @@ func BenchmarkAcquire(b *testing.B) {
 				messages += after.Sent[k] - before.Sent[k] + after.Received[k] - before.Received[k]
 			}
 			b.ReportMetric(float64(messages)/float64(b.N), "messages/op")
+		})
+	}
+}
+
+// Re-entry where nobody else wants the lock is free: no message, and nothing
+// allocated but the handle.
+func TestReentryIsFree(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		dmutex.Algorithm
+	}{
+		{"central", central.New},
+		{"ricart, Carvalho", ricart.Carvalho},
+		{"ring", ring.New},
+		{"suzukikasami", suzukikasami.New},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, tc.Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
+				g.open(3)
+				m := g.mutex(1, "x") // 1 is central's coordinator
+				again := func() {
+					h, err := m.Acquire(t.Context())
+					if err := errors.Join(err, h.Release()); err != nil {
+						t.Error(err)
+					}
+				}
+				again() // what the first one asks for is kept
+				synctest.Wait()
+				before := g.nodes[1].Status()
+				allocated := testing.AllocsPerRun(100, again)
+				if !race { // the detector allocates too
+					require.LessOrEqual(t, allocated, 1.0)
+				}
+				synctest.Wait()
+				after := g.nodes[1].Status()
+				require.Equal(t, before.Sent, after.Sent)
+				require.Equal(t, before.Received, after.Received)
+			})
 		})
 	}
 }
