@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -158,6 +159,27 @@ func TestNATSCluster(t *testing.T) {
 	c.progress(50)
 	c.end()
 	require.Empty(t, moved, "the others stayed where they were")
+}
+
+// A node whose connection is closed, by the application or because nats.go has
+// given the server up, says so, and neither its Acquire nor its Close waits.
+func TestNATSConnectionClosed(t *testing.T) {
+	s := open(t)
+	conns := []*nats.Conn{connect(t, s), connect(t, s), connect(t, s)}
+	c := startCrew(t, conns...)
+	c.progress(5)
+	c.stop()
+	c.working.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, nc := range conns {
+		nc.Close()
+	}
+	for _, n := range c.nodes {
+		_, err := n.Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, transport.ErrClosed)
+		require.ErrorIs(t, n.Close(ctx), transport.ErrClosed)
+	}
 }
 
 // Two nodes at a hub and one behind a leaf node.

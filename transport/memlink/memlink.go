@@ -100,7 +100,7 @@ func New(c Config) (*Network, error) {
 func (n *Network) Link(self dmutex.NodeID) transport.Link {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.known[self] = true
+	n.known[self] = self != dmutex.None
 	return &link{network: n, self: self, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
@@ -200,6 +200,8 @@ func (l *link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	switch {
 	case l.closed:
 		return transport.ErrClosed
+	case l.self == dmutex.None:
+		return dmutex.Misuse("memlink: a link of node 0, which names nobody: number nodes from 1")
 	case l.opened:
 		return dmutex.Misuse("memlink: the link is open already")
 	case n.open[l.self] != nil:

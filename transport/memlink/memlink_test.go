@@ -249,6 +249,15 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+func TestNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		require.ErrorIs(t, network.Link(dmutex.None).Open(func(dmutex.NodeID, []byte) {}), dmutex.ErrMisuse)
+		require.ErrorIs(t, open(t, network, 1)[0].Send(dmutex.None, []byte{1}), transport.ErrUnknownNode)
+	})
+}
+
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{MinDelay: time.Second, MaxDelay: time.Second})
