@@ -21,6 +21,7 @@ import (
 const (
 	lookAgain = 50 * time.Millisecond // at what nobody tells of
 	patience  = 10 * time.Second      // until it is said what is waited for
+	farewell  = time.Second           // for who leaves at once to say so
 )
 
 // Run takes part in the group until the command has had its turn here.
@@ -167,10 +168,13 @@ func (r *runner) leave() {
 	defer time.AfterFunc(patience, func() { r.say("still waits for the others to know that it leaves; a signal cuts that short") }).Stop()
 	_, err := r.untilSignal(func(ctx context.Context) error {
 		r.stay(ctx)
-		return r.node.Close(ctx)
+		longer, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		context.AfterFunc(ctx, func() { time.AfterFunc(farewell, cancel) })
+		return r.node.Close(longer)
 	})
-	if err != nil {
-		r.say("left in haste: %v", err)
+	if err != nil { // which the node has logged
+		r.say("left in haste: the others may get no lock")
 	}
 }
 
