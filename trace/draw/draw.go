@@ -51,6 +51,7 @@ type Drawing struct {
 	panels  []*panel
 	virtual bool // time is
 	origin  int64
+	names   float64 // room for the nodes' names
 }
 
 // New prepares a drawing. It refuses, with [dmutex.ErrMisuse], no traces, two of
@@ -73,6 +74,11 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 		return nil, err
 	}
 	d := &Drawing{options: o, virtual: traces[0].Header.Opened == 0}
+	largest := traces[0].Header.Self
+	for _, id := range traces[0].Header.Members {
+		largest = max(largest, id)
+	}
+	d.names = max(nameWidth, margin+1.1*textWidth("N"+largest.String(), 14))
 	var all []*event
 	for _, f := range files {
 		all = append(all, f.events...)

@@ -294,6 +294,20 @@ func TestSeveralLocks(t *testing.T) {
 	}
 }
 
+// Numbers of nodes may be long: beside them is room.
+func TestLongNumbers(t *testing.T) {
+	const id = "18446744073709551615"
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":1,"self":1,"members":[1,`+id+`]}
+{"t":0,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":`+id+`,"seq":1,"attempt":1}],"phase":"waiting"}
+`), draw.Options{Width: 400}).SVG())
+	require.Contains(t, svg, ">N"+id+"</text>")
+	var room int
+	_, err := fmt.Sscanf(svg[strings.Index(svg, "<g transform"):], `<g transform="translate(%d`, &room)
+	require.NoError(t, err)
+	require.Greater(t, room, 8*len(id), "it is written to the left of where the lines begin")
+	wellFormed(t, []byte(svg))
+}
+
 // A title is not cut off at the edge of a small picture: that grows, or says that
 // there is more, and what.
 func TestLongTitle(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 // Distances in pixels.
 const (
-	nameWidth = 64 // of the nodes' names, left of the diagram
+	nameWidth = 64 // of the nodes' names, left of the diagram: the least
 	lineGap   = 88 // between the lines of two nodes
 	barHalf   = 8  // half the thickness of a bar
 	margin    = 24
@@ -73,7 +73,7 @@ func (p *panel) layout() {
 }
 
 // rowWidth is how much of the time a row has.
-func (d *Drawing) rowWidth() float64 { return float64(d.options.Width - nameWidth - margin) }
+func (d *Drawing) rowWidth() float64 { return float64(d.options.Width-margin) - d.names }
 
 // pieces lays the panel out, and returns about how many pieces its messages
 // have: one that is long on its way goes through many rows.

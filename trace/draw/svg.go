@@ -98,7 +98,7 @@ func (d *Drawing) svg(attributes string) string {
 		c.paint()
 		y = c.rows(&body, y)
 		y = c.legend(&body, y, &width)
-		width = max(width, nameWidth+margin+min(c.rowWidth, p.right))
+		width = max(width, d.names+margin+min(c.rowWidth, p.right))
 	}
 	w, h := px(math.Ceil(width)), px(math.Ceil(y))
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 0 %s %s" %s font-size="%v" fill="#111111"%s>`+"\n"+
@@ -383,7 +383,7 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 	row := 0
 	for from := 0.0; from < c.right; from += c.rowWidth {
 		to := min(from+c.rowWidth, c.right)
-		fmt.Fprintf(b, `<g transform="translate(%d %s)">`+"\n", nameWidth, px(y+headGap))
+		fmt.Fprintf(b, `<g transform="translate(%s %s)">`+"\n", px(c.drawing.names), px(y+headGap))
 		for _, id := range c.nodes {
 			fmt.Fprintf(b, `<text x="-8" y="%s" text-anchor="end" font-size="14" font-weight="bold">N%d</text>`+"\n", px(c.y(id)+5), id)
 		}
@@ -405,7 +405,7 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 
 // legend explains what there is to be seen, and returns where it ends.
 func (c *canvas) legend(b *strings.Builder, y float64, width *float64) float64 {
-	x, limit := float64(margin), max(640, nameWidth+min(c.rowWidth, c.right))
+	x, limit := float64(margin), max(640, c.drawing.names+min(c.rowWidth, c.right))
 	y += 14
 	put := func(symbol, text string) {
 		long := 36 + textWidth(text, fontSize)
