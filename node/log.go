@@ -93,7 +93,7 @@ func (n *Node) note(what what, lock string, err error) {
 	}
 	v := notice{what: what, lock: lock, err: err}
 	if p, ok := err.(*PeerError); ok {
-		if p.Peer == n.cfg.Self && p.Err == ErrLeft {
+		if p.Peer == n.cfg.Self && p.Err == ErrLeft && n.downReason() == ErrClosed {
 			return // it is our own Close
 		}
 		v.peer = p.Peer

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -134,5 +136,25 @@ func TestEarlyTermOfALeaver(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, n.Close(ctx), context.DeadlineExceeded)
 		require.Equal(t, term{dmutex.None, 5}, leads)
+	})
+}
+
+// That a lock is stopped is told, also if a peer says that it is for us that have
+// left.
+func TestStoppedByALiar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		var text bytes.Buffer
+		n, err := Open(t.Context(), Config{
+			Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1),
+			Logger: slog.New(slog.NewTextHandler(&text, nil)),
+		})
+		require.NoError(t, err)
+		message := append(make([]byte, 10), 'x')
+		message[0], message[8], message[9] = saysStopped, 1, reasonLeft
+		n.peers[0].handle(message)
+		require.NoError(t, n.Close(t.Context()))
+		require.Contains(t, text.String(), `msg="lock stopped" node=1 peer=1 lock=x`)
 	})
 }
