@@ -56,9 +56,10 @@ func (n *Node) Txn() *Txn { return &Txn{node: n, id: n.txns.Add(1)} }
 // each never wait for each other in a circle.
 //
 // If one cannot be had, those that were are given back, and the error is that of
-// [Mutex.Acquire]. It refuses with [dmutex.ErrMisuse], before it takes any,
-// names that are not those of a lock, and one that is given twice. Of no names
-// it makes a transaction that holds nothing.
+// [Txn.Acquire], also [ErrDeadlock] if others take some of them in another order.
+// It refuses with [dmutex.ErrMisuse], before it takes any, names that are not
+// those of a lock, and one that is given twice. Of no names it makes a transaction
+// that holds nothing.
 func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err error) {
 	names = slices.Sorted(slices.Values(names))
 	for i, name := range names {

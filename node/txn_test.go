@@ -146,3 +146,30 @@ func TestAcquireAllError(t *testing.T) {
 		require.NoError(t, g.acquire(2, "a").Release())
 	})
 }
+
+// Among transactions that take the same locks one by one it may be part of a
+// circle, and the one that gives up.
+func TestAcquireAllAmongOthers(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.deadlock = time.Second
+		g.open(2)
+		older := g.nodes[1].Txn()
+		acquire := func(name string) {
+			_, err := older.Acquire(t.Context(), name)
+			require.NoError(t, err)
+		}
+		acquire("b")
+		busy := g.acquire(2, "c")
+		time.AfterFunc(time.Millisecond, func() { _ = busy.Release() })
+		acquire("c") // since when it is as old as that
+		ended := make(chan error, 1)
+		go func() {
+			_, err := g.nodes[2].AcquireAll(t.Context(), "b", "a")
+			ended <- err
+		}()
+		time.Sleep(time.Millisecond)
+		acquire("a")
+		require.ErrorIs(t, <-ended, node.ErrDeadlock)
+		require.NoError(t, older.Release())
+	})
+}
