@@ -201,6 +201,9 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 	p.bars = slices.DeleteFunc(p.bars, func(b *bar) bool {
 		return p.side(b.begin) > 0 || b.end != nil && p.side(b.end) < 0
 	})
+	for _, b := range p.bars {
+		nodes[b.node] = true
+	}
 	slices.SortFunc(p.bars, func(a, b *bar) int {
 		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.begin.depth, b.begin.depth))
 	})

@@ -249,6 +249,10 @@ func TestParts(t *testing.T) {
 	part := string(drawn(t, traces, draw.Options{Lock: "a<b", From: 1500 * time.Microsecond, To: 3500 * time.Microsecond}).SVG())
 	require.Contains(t, part, "holds the lock with fence 1")
 	require.Contains(t, part, "holds the lock with fence 2")
+	later := string(drawn(t, traces, draw.Options{Lock: "a<b", From: 2200 * time.Microsecond}).Mermaid())
+	require.Contains(t, later, "participant N2\n    activate N1\n    Note over N1: is inside, fence 1\n    N2->>N1: REQUEST")
+	require.NotContains(t, later, "enters, fence 1")
+	require.Contains(t, later, "deactivate N1\n    N1->>N2: REPLY attempt=2 fence=1\n    activate N2\n    Note over N2: enters, fence 2")
 	part = string(drawn(t, traces, draw.Options{Lock: "a<b", To: 2200 * time.Microsecond}).SVG())
 	require.Contains(t, part, "holds the lock with fence 1")
 	require.NotContains(t, part, "holds the lock with fence 2")
@@ -292,6 +296,22 @@ func TestSeveralLocks(t *testing.T) {
 	for _, lock := range []string{"a<b", "busy"} {
 		require.Equal(t, 1, strings.Count(mermaid, "    Note over N1,N2: lock "+lock+"\n"), lock)
 	}
+}
+
+// Who holds the lock all the while is in the picture, though nothing happens
+// there.
+func TestHolderWithoutEvents(t *testing.T) {
+	traces := read(t, `{"dmutex":"trace","version":1,"self":1,"members":[1,2]}
+{"t":0,"do":"request","lock":"x","phase":"held","fence":7}
+{"t":9000000000,"do":"release","lock":"x","phase":"idle"}
+`, `{"dmutex":"trace","version":1,"self":2,"members":[1,2]}
+{"t":2000000000,"do":"request","lock":"x","phase":"waiting"}
+{"t":3000000000,"do":"cancel","lock":"x","phase":"idle"}
+`)
+	d := drawn(t, traces, draw.Options{From: time.Second, To: 4 * time.Second})
+	require.Contains(t, string(d.SVG()), ">N1</text>")
+	require.Contains(t, string(d.SVG()), `<rect x="0" y="-8" `)
+	require.Contains(t, string(d.Mermaid()), "participant N1\n    participant N2\n    activate N1\n    Note over N1: is inside, fence 7\n")
 }
 
 // Numbers of nodes may be long: beside them is room.

@@ -36,6 +36,12 @@ func (d *Drawing) Mermaid() []byte {
 			fmt.Fprintf(&b, "    Note over N%d,N%d: lock %s\n", nodes[0], nodes[len(nodes)-1], mermaid(p.lock))
 		}
 		held := make(map[dmutex.NodeID]bool)
+		for _, bar := range p.bars {
+			if bar.phase == dmutex.Held && p.side(bar.begin) < 0 {
+				held[bar.node] = true
+				fmt.Fprintf(&b, "    activate N%d\n    Note over N%d: is inside, fence %d\n", bar.node, bar.node, bar.fence)
+			}
+		}
 		for _, e := range p.points {
 			p.mermaid(&b, e, held)
 		}
