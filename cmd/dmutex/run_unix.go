@@ -99,7 +99,7 @@ func (r *runner) turn() (status int) {
 		return err
 	})
 	if held != nil {
-		defer held.Release()
+		defer func() { _ = held.Release() }() // its error is that of a loss, which work tells
 	}
 	switch {
 	case sig != nil:
