@@ -86,6 +86,7 @@ func endure(t *testing.T, link string) {
 		long = *length
 	}
 	r.storm(rand.New(rand.NewPCG(*seed, 0)), long)
+	r.awaitVictim()
 	r.word(wordStop)
 	victims := r.drain()
 	r.leave()

@@ -265,6 +265,25 @@ func (r *rig) fault(rng *rand.Rand) (kind string, undo func()) {
 	}
 }
 
+// awaitVictim waits until there was a circle, which takes a slow machine longer
+// than the faults last.
+func (r *rig) awaitVictim() {
+	for late := time.After(patience); ; {
+		for _, said := range r.word(wordTell) {
+			for _, s := range said.States {
+				if s.Deadlocks > 0 {
+					return
+				}
+			}
+		}
+		select {
+		case <-late:
+			require.FailNow(r.t, "nobody waits in a circle")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
 // drain waits until nothing is going on any more: nobody holds or waits, and
 // every message that was sent was received. The processes cannot be asked all
 // at once, so they are asked until they say twice in a row that nothing has
