@@ -75,9 +75,10 @@ type Config struct {
 	// [PeerStatus]. A campaign may wait for ever and is not told.
 	//
 	// Of what a peer can bring about as often as it likes (it differs, it
-	// restarted, it left, it stopped a lock or holds it for long, its input was refused) 20 records are written in
-	// a minute, and then the count of those left out. A goroutine of the node's
-	// writes: a slow handler slows nothing but Close, which waits for it.
+	// restarted, it left, it stopped a lock or holds it for long, its input was
+	// refused) 20 records are written in a minute, and then the count of those left
+	// out. A goroutine of the node's writes: a slow handler slows nothing but Close,
+	// which waits for it, and which it must not call.
 	Logger *slog.Logger
 
 	// Observer is told of every wait and hold at this node; see there.

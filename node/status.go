@@ -201,7 +201,7 @@ func (p *peer) status() PeerStatus {
 
 // Status is how a node stands.
 type Status struct {
-	Err         error           // why nothing is granted: ErrClosed, or a PeerError if the group is broken; nil while all is well
+	Err         error           // why nothing is granted: ErrClosed, a PeerError if the group is broken, or transport.ErrClosed; nil while all is well
 	Incarnation uint64          // names this life of this process
 	Peers       []PeerStatus    // the other members, ascending by ID
 	Unmet       []dmutex.NodeID // members that were never met; Acquire waits for them
