@@ -139,6 +139,7 @@ type view struct {
 	Sent        map[string]uint64 `json:"sent"`
 	Received    map[string]uint64 `json:"received"`
 	Refused     uint64            `json:"refused"`
+	Deadlocks   uint64            `json:"deadlocks"`
 	Locks       []lock            `json:"locks"`
 	LeftOut     int               `json:"leftOut"` // locks that match and are not in Locks
 	Prefix      string            `json:"prefix,omitempty"`
@@ -207,6 +208,7 @@ func look(n *node.Node, q query) view {
 		Sent:        kinds(st.Sent),
 		Received:    kinds(st.Received),
 		Refused:     st.Refused,
+		Deadlocks:   st.Deadlocks,
 		Prefix:      q.prefix,
 		Limit:       q.limit,
 	}

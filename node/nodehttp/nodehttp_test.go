@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,6 +225,35 @@ func TestOtherConfig(t *testing.T) {
 		for _, n := range nodes {
 			require.NoError(t, n.Close(t.Context()))
 		}
+	})
+}
+
+// Deadlocks that were broken here are counted.
+func TestDeadlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := node.Open(t.Context(), node.Config{Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: net.Link(1), Deadlock: time.Second})
+		require.NoError(t, err)
+		require.NotContains(t, get(n, "/", nil).Body.String(), "deadlocks")
+		one, two := n.Txn(), n.Txn()
+		_, err = one.Acquire(t.Context(), "a")
+		require.NoError(t, err)
+		_, err = two.Acquire(t.Context(), "b")
+		require.NoError(t, err)
+		var other sync.WaitGroup
+		other.Go(func() {
+			_, err := one.Acquire(t.Context(), "b")
+			require.NoError(t, err)
+			require.NoError(t, one.Release())
+		})
+		_, err = two.Acquire(t.Context(), "a")
+		require.ErrorIs(t, err, node.ErrDeadlock)
+		require.NoError(t, two.Release())
+		other.Wait()
+		require.Contains(t, get(n, "/", nil).Body.String(), "waits ended to break deadlocks 1<")
+		require.Contains(t, get(n, "/?format=json", nil).Body.String(), `"deadlocks": 1`)
+		require.NoError(t, n.Close(t.Context()))
 	})
 }
 
