@@ -173,7 +173,7 @@ func (c *canvas) bar(b *bar) {
 	}
 	inRow := min(left+width, c.rowEnd(left)) - left
 	for _, text := range texts {
-		if textWidth(text, fontSize) <= inRow-2 {
+		if textWidth(text, fontSize) <= inRow-6 {
 			c.add(words, left, left+inRow, `<text x="%s" y="%s" text-anchor="middle" fill="%s" pointer-events="none">%s</text>`,
 				px(left+inRow/2), px(y+4), ink, escape(text))
 			return
