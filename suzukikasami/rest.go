@@ -22,6 +22,16 @@ func (m *Machine) wake() {
 	}
 }
 
+// awake returns the machine, or a copy that is awake: only an input may use what
+// the locks of a node share, for the last one's output may be in it.
+func (m *Machine) awake() *Machine {
+	if m.lists == nil {
+		m = m.Clone().(*Machine)
+		m.wake()
+	}
+	return m
+}
+
 // rest lays lists aside that tell no more than a packed RN does.
 func (m *Machine) rest() {
 	if m.token && (len(m.q) > 0 || !slices.Equal(m.ln, m.rn)) {

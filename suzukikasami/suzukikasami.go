@@ -109,12 +109,11 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 		first = site.Members()[0]
 	}
 	m := &Machine{site: site, token: first == s.Self}
-	m.wake()
-	defer m.rest()
-	me := site.Place()
-	m.rn[me] = site.Stamp().Clock
-	if m.token {
-		m.ln[me] = m.rn[me]
+	if s.Holder == s.Self {
+		n, me := len(s.Members), site.Place()
+		m.lists = &lists{rn: make([]uint64, n), ln: make([]uint64, n)}
+		m.rn[me], m.ln[me] = dmutex.Carried, dmutex.Carried
+		m.rest()
 	}
 	return m, nil
 }
@@ -281,8 +280,7 @@ func (m *Machine) Keeps() bool {
 // AppendText appends the canonical state: machines of equal text behave alike
 // for ever. The error is always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
-	m.wake()
-	defer m.rest()
+	m = m.awake()
 	b, err := m.site.AppendText(append(b, "suzukikasami "...))
 	b = appendNumbers(b, " rn=", m.rn)
 	if m.token {
