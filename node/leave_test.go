@@ -369,17 +369,35 @@ func TestCloseTogetherOverABadNetwork(t *testing.T) {
 	for _, loss := range []float64{0.3, 0.5} {
 		for _, size := range []int{2, 3, 5} {
 			for seed := range uint64(60) {
-				require.NoError(t, closeTogether(t, size, loss, seed), "%d nodes, loss %v, seed %d", size, loss, seed)
+				require.NoError(t, closeTogether(t, true, size, loss, seed), "%d nodes, loss %v, seed %d", size, loss, seed)
 			}
 		}
 	}
 }
 
-func closeTogether(t *testing.T, size int, loss float64, seed uint64) error {
+// Also while they are still meeting.
+func TestCloseTogetherUnmet(t *testing.T) {
+	for _, loss := range []float64{0, 0.1, 0.3} {
+		for seed := range uint64(100) {
+			require.NoError(t, closeTogether(t, false, 3, loss, seed), "loss %v, seed %d", loss, seed)
+		}
+	}
+}
+
+// closeTogether closes all members of a group, which may have met before.
+func closeTogether(t *testing.T, met bool, size int, loss float64, seed uint64) error {
 	net := memlink.Config{MinDelay: time.Millisecond / 2, MaxDelay: 2 * time.Millisecond, Loss: loss, Seed: seed}
 	luck := rand.New(rand.NewPCG(seed, 0))
 	return depart(t, ricart.New, net, nil, func(d *departure) {
-		d.open(size)
+		for id := range dmutex.NodeID(size) {
+			d.members = append(d.members, id+1)
+		}
+		for _, id := range d.members {
+			d.start(id)
+		}
+		if met {
+			d.note(d.nodes[1].Ready(d.t.Context()), "ready")
+		}
 		ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 		defer cancel()
 		var wg sync.WaitGroup

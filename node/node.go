@@ -320,11 +320,11 @@ func (n *Node) isReady() bool {
 // waits for the first and returns nil.
 //
 // Nodes may close at the same time: each waits a round trip for the last word of
-// those that leave with it. If that is lost, or a peer left in a hurry, it tells that
-// peer again that it has its farewell, 12 times within some seconds of the last that
-// it heard of it, and goes. So where the network loses a frame with probability p,
-// the peer waits with probability p^13 until its own ctx ends, and nothing but its
-// time is lost.
+// those that leave with it. If that is lost, or a peer left in a hurry or before the
+// two had met, it calls that peer 12 times more, in the 2 to 24 seconds after the
+// last that it heard of it, and goes. So where the network loses a frame with
+// probability p, a peer that waits for word that its farewell was heard does so with
+// probability p^13 until its own ctx ends, and nothing but its time is lost.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if closed := n.closed; closed != nil {

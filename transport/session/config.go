@@ -57,8 +57,8 @@ const (
 	// firstTimeout is used until a round trip was measured.
 	firstTimeout = 200 * millisecond
 
-	// patience is how often a session whose peer has ended repeats that it knows,
-	// twice after each timeout: many in a short time.
+	// patience is how often a session repeats what a peer may wait for that is
+	// perhaps gone, twice after each timeout: many in a short time.
 	patience = 12
 
 	// keep is the size up to which an empty buffer is kept, and keepMessages how

@@ -42,6 +42,7 @@ type world struct {
 	sends  [2]int      // messages accepted in it
 	closed [2]bool
 	gone   [2]bool // since it was done
+	tired  [2]bool // its patience is at an end
 	taken  [2]int  // messages delivered before that, of the present pair
 
 	adopted [2]int // newest life of the peer ever adopted, by any life; -1 if none
@@ -90,7 +91,7 @@ func (w *world) begin(side int) {
 	if err != nil {
 		panic(err)
 	}
-	w.ends[side], w.sends[side], w.closed[side], w.gone[side], w.taken[side] = s, 0, false, false, 0
+	w.ends[side], w.sends[side], w.closed[side], w.gone[side], w.tired[side], w.taken[side] = s, 0, false, false, false, 0
 }
 
 // fork returns a copy in which something can happen to one side. The other
@@ -142,7 +143,7 @@ func (w *world) appendState(b []byte) []byte {
 		b = w.ends[side].appendState(b)
 		b = appendInts(b, w.net[side][:]...)
 		b = appendInts(b, w.life[side], w.sends[side], w.adopted[side], w.heard[side], w.taken[side])
-		b = appendBools(b, w.closed[side], w.gone[side])
+		b = appendBools(b, w.closed[side], w.gone[side], w.tired[side])
 		for life := range w.first[side] {
 			b = appendInts(b, w.first[side][life][:]...)
 			b = appendInts(b, w.got[side][life][:]...)
@@ -352,7 +353,12 @@ func (w *world) send(side int) {
 
 // flush puts all that a session has to say into the network.
 func (e *explorer) flush(w *world, side int) {
-	for _, frame := range flush(w.ends[side], 0) {
+	patient := w.ends[side].repeats > 0
+	frames := flush(w.ends[side], 0)
+	if patient && w.ends[side].repeats == 0 {
+		w.tired[side] = true
+	}
+	for _, frame := range frames {
 		if e.mutant != nil {
 			frame = e.mutant.out(w.ends[side], frame)
 		}
@@ -392,7 +398,8 @@ func (w *world) handle(side int, now int64, frame []byte) {
 		w.blame("refused a frame of a correct peer: %v", err)
 		return
 	}
-	s.repeats = min(s.repeats, 1) // more brings nothing new
+	s.repeats = min(s.repeats, w.budget.closes[side]) // more brings nothing new, nor does the patience of one that stays
+	w.tired[side] = w.tired[side] && s.repeats == 0
 	me, from := w.life[side], 1-side
 	if in.Event == Met || in.Event == Restarted {
 		peer := int(s.Peer() % 10)
@@ -444,8 +451,8 @@ func (e *explorer) ends(w *world) (fault string) {
 		switch {
 		case !w.gone[side]:
 			here = append(here, side)
-		case other.Peer() != s.cfg.Incarnation, s.left && !s.settled:
-			return "" // the other never knew it, or may wait for it since it lost patience
+		case other.Peer() != s.cfg.Incarnation, w.tired[side] && !s.settled:
+			return "" // the other never knew it, or may wait for it
 		}
 		if !s.closed && !s.left {
 			w.send(side) // otherwise two that have lost each other need not notice

@@ -21,24 +21,24 @@ func TestEveryRun(t *testing.T) {
 	rows := []row{
 		{budget{messages: [2]int{2, 1}, challenges: 1, window: 4}, 2119, 0},
 		{budget{messages: [2]int{4, 0}, challenges: 1, window: 2}, 588, 0},
-		{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 25271, 0},
+		{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 46395, 0},
 		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, challenges: 3, window: 4}, 10368, 1587},
 		{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 3, window: 4}, 14004, 2430},
 		{budget{messages: [2]int{2, 0}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 14831, 3729},
-		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 29933, 10572},
+		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 44412, 14840},
 	}
 	if os.Getenv("DMUTEX_LONG") == "1" {
 		rows = append(rows, []row{
 			{budget{messages: [2]int{2, 2}, challenges: 1, window: 4}, 40658, 0},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 79271, 31025},
-			{budget{messages: [2]int{2, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 370273, 0},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 117499, 46100},
+			{budget{messages: [2]int{2, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 663330, 0},
 			{budget{messages: [2]int{3, 3}, challenges: 1, window: 2}, 2134632, 0},
 			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 72023, 26250},
 			{budget{messages: [2]int{1, 1}, restarts: [2]int{1, 1}, challenges: 1, window: 4}, 411852, 244176},
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 1}, challenges: 2, window: 4}, 2184980, 606097},
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 2}, challenges: 2, window: 4}, 44690, 11844},
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{2, 0}, challenges: 2, window: 4}, 72908, 24010},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 804332, 310131},
+			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 1778662, 728314},
 		}...)
 	}
 	for _, c := range rows {

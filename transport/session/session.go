@@ -55,6 +55,8 @@
 //  8. The acknowledgement of a FIN is repeated, ever more rarely, until BYE
 //     answers it, or our own FIN is acknowledged, or it was repeated 12 times since
 //     the peer was heard. BYE, which is not answered, may be lost like all else.
+//     As long, and no longer, does a session that closes wait for a peer whose
+//     HELLO it has answered and which has not answered its own.
 //
 // # Why it is right
 //
@@ -89,7 +91,8 @@
 // it and waits no longer than rule 8 says; and so may who has the peer's FIN and has
 // followed rule 8, for then the peer knows, unless the network has lost the
 // acknowledgement 13 times in a row. If it has, and the peer has closed too, the
-// peer repeats its FIN to nobody.
+// peer repeats its FIN to nobody. So it does if it has adopted one that has gone by
+// rule 8 without adopting it.
 //
 // The challenge is a guard against the past, not against forgery: who can speak
 // for the peer's node on the link can say what he likes.
@@ -318,13 +321,13 @@ func (s *Session) Close(_ int64) {
 
 // Done reports whether there is nothing left to do after Close: the peer has
 // everything; or it has left, and knows, if it can be told, that we know; or it
-// was never there and nothing was said.
+// is not there, was never met, and nothing was said.
 func (s *Session) Done() bool {
 	switch {
 	case !s.closed || s.answer.to != 0 || s.ackAt != never:
 		return false
 	case s.peer == 0:
-		return s.Backlog() == 0 && !s.answered
+		return s.Backlog() == 0 && (!s.answered || s.repeats == 0)
 	default:
 		return s.left || s.settled
 	}
@@ -401,6 +404,9 @@ func (s *Session) challenge() {
 		s.asking, s.hellos = true, 0
 	}
 	s.helloAt = min(s.helloAt, s.helloAfter)
+	if s.peer == 0 {
+		s.linger()
+	}
 }
 
 // onHello answers a challenge of the peer. One of somebody else is a reason to
@@ -489,8 +495,11 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 	case f.seq < s.expect:
 		// Our acknowledgement was lost, or is late.
 		s.stats.Repeated++
-		if !s.settled {
-			s.ackAt = now
+		if s.settled {
+			return 0
+		}
+		s.ackAt = now
+		if s.left {
 			s.linger()
 		}
 		return 0
@@ -550,12 +559,9 @@ func (s *Session) end(fin bool, heard uint64) {
 	}
 }
 
-// linger begins to tell the peer that we have its end, if we have.
-func (s *Session) linger() {
-	if s.left {
-		s.repeats, s.backoff = patience, 0
-	}
-}
+// linger begins to repeat, to a peer that was there a moment ago and may wait for
+// us, our challenge if we have not met it, or the acknowledgement of its end.
+func (s *Session) linger() { s.repeats, s.backoff = patience, 0 }
 
 // keepEarly keeps a frame for later if there is room; if not it will be sent
 // again.

@@ -463,6 +463,24 @@ func TestCloseOfOneNeverMet(t *testing.T) {
 	p.wait()
 	require.True(t, p.a.Done())
 	require.Equal(t, []Event{Met, Left}, p.seen[p.b])
+
+	// Or it is gone: then it does not hear us, and says nothing.
+	p = newPair(t)
+	hello := flush(p.b, 0)[0]
+	p.carry(p.a, hello)
+	p.a.Close(0)
+	require.Len(t, flush(p.a, 0), 2)
+	repeat := func(times int) {
+		for range times {
+			require.False(t, p.a.Done())
+			p.now = p.a.Deadline()
+			require.Len(t, flush(p.a, p.now), 1)
+		}
+	}
+	repeat(7)
+	p.carry(p.a, join([]uint64{uint64(fin), 22, 11, 1, 0, 0}, nil)) // it has met us, and waits for us
+	repeat(12)
+	require.True(t, p.a.Done())
 }
 
 func TestPeerLeavesAndReturns(t *testing.T) {

@@ -23,11 +23,8 @@ func (s *Session) Transmit(now int64, b []byte) []byte {
 	case now >= s.ackAt:
 		s.ackAt, s.debt = never, 0
 		if s.left && !s.settled && s.repeats > 0 {
-			s.repeats--
 			s.ackAt = now + s.timeout()
-			if s.repeats%2 == 0 {
-				s.backOff()
-			}
+			s.tire()
 		}
 		return s.appendAck(b)
 	}
@@ -51,7 +48,7 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 	s.helloSent, s.helloAfter, s.helloAt = now, now+s.cfg.MinTimeout, never
 	if s.peer == 0 {
 		s.helloAt = now + s.timeout()
-		s.backOff()
+		s.tire()
 	}
 	s.hellos++
 	s.stats.Challenges++
@@ -162,6 +159,15 @@ func (s *Session) timeout() int64 {
 func (s *Session) backOff() {
 	if s.timeout() < s.cfg.MaxTimeout {
 		s.backoff++
+	}
+}
+
+// tire counts a repetition. While more are to come, only every second one backs
+// off.
+func (s *Session) tire() {
+	s.repeats = max(s.repeats-1, 0)
+	if s.repeats%2 == 0 {
+		s.backOff()
 	}
 }
 
