@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,6 +223,29 @@ func TestNewestConnectionCounts(t *testing.T) {
 	require.Equal(t, arrival{2, "new"}, next(t, got))
 	require.NoError(t, l.Send(2, []byte("to the new")))
 	require.Equal(t, "to the new", readByHand(t, c))
+}
+
+// A node that connects again and again has one connection, and all that is kept of
+// the others is nothing.
+func TestManyConnections(t *testing.T) {
+	l, _ := openLink(t, 1, defaultPace)
+	before := runtime.NumGoroutine()
+	conns := make([]net.Conn, 100)
+	for i := range conns {
+		conns[i] = greetByHand(t, l, 2)
+	}
+	for _, c := range conns[:len(conns)-1] {
+		requireEnd(t, c)
+	}
+	for late := time.Now().Add(patience); ; runtime.Gosched() {
+		l.mu.RLock()
+		kept := len(l.conns)
+		l.mu.RUnlock()
+		if kept == 1 && runtime.NumGoroutine() <= before+2 { // one reads, one writes
+			break
+		}
+		require.True(t, time.Now().Before(late), "%d connections and %d goroutines are kept", kept, runtime.NumGoroutine()-before)
+	}
 }
 
 // Also when the goroutine of the older one, though that was answered first, is

@@ -130,9 +130,11 @@ func TestLogOfLongNames(t *testing.T) {
 
 	var text bytes.Buffer
 	l, _ := openLinkWith(t, Config{Self: 2, TLS: a.Config(a.Node(2)), Logger: slog.New(slog.NewTextHandler(&text, nil))}, defaultPace)
-	c := tls.Client(dialByHand(t, l), stranger(cert))
+	nc := dialByHand(t, l)
+	c := tls.Client(nc, stranger(cert))
 	_, _ = c.Write(greetingBytes(3, 2))
-	requireEnd(t, c)
+	requireEnd(t, c)  // with an alert
+	requireEnd(t, nc) // after the record
 	require.NoError(t, l.Close())
 	require.Contains(t, text.String(), "namename")
 	require.Less(t, text.Len(), 2*maxReason)
