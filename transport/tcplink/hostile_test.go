@@ -198,6 +198,11 @@ func TestCrowdAtTheDoor(t *testing.T) {
 	for _, c := range crowd[:len(crowd)-pace.maxGreeters] {
 		requireEnd(t, c)
 	}
+	for range 2 * pace.maxGreeters { // who is through does not make room
+		greetByHand(t, l, 3)
+	}
+	sendByHand(t, c, "still here")
+	require.Equal(t, arrival{2, "still here"}, next(t, got))
 }
 
 func TestFrameTooLong(t *testing.T) {
@@ -297,6 +302,30 @@ func TestSilence(t *testing.T) {
 		before := time.Now()
 		requireEnd(t, byHand(t, c))
 		require.LessOrEqual(t, time.Since(before), 8*time.Second)
+		require.NoError(t, l.Close())
+	})
+}
+
+// Nor is a peer silent to whom we do not listen, while a frame is delivered.
+func TestSlowDeliver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Config{Self: 1, Listen: "127.0.0.1:0", Peers: map[dmutex.NodeID]string{2: ""}})
+		require.NoError(t, err)
+		got := make(chan arrival)
+		l.deliver = func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
+		near, c := net.Pipe()
+		require.True(t, l.enter(near))
+		l.running.Go(l.keepAlive)
+		l.running.Go(func() { l.welcome(near) })
+		require.NoError(t, writeGreeting(c, 2, 1))
+		_, err = readGreeting(c, 2)
+		require.NoError(t, err)
+		go func() { _, _ = io.Copy(io.Discard, c) }() // heartbeats
+		for _, frame := range []string{"one", "two"} {
+			sendByHand(t, c, frame)
+			time.Sleep(time.Minute)
+			require.Equal(t, arrival{2, frame}, <-got)
+		}
 		require.NoError(t, l.Close())
 	})
 }
@@ -406,6 +435,25 @@ func TestBackoff(t *testing.T) {
 	ms := time.Millisecond
 	want := []time.Duration{ms/2 + 1, ms + 1, 2*ms + 1, 4*ms + 1, 4*ms + 1, 4*ms + 1}
 	require.Equal(t, want, drawn[:6])
+}
+
+// A connection that does not last does not make the waits begin anew: two
+// processes that take each other's place would do it at full speed.
+func TestBackoffOfShortConnections(t *testing.T) {
+	pace := defaultPace
+	pace.minRedial, pace.maxRedial, pace.greeting = time.Millisecond, 8*time.Millisecond, time.Hour
+	drawn := make(chan time.Duration, 10)
+	pace.jitter = func(n time.Duration) time.Duration {
+		drawn <- n
+		return n - 1
+	}
+	listener := listenByHand(t)
+	_, _ = openLinkWith(t, Config{Self: 2, Peers: map[dmutex.NodeID]string{1: listener.Addr().String()}}, pace)
+	ms := time.Millisecond
+	for _, want := range []time.Duration{ms/2 + 1, ms + 1, 2*ms + 1, 4*ms + 1, 4*ms + 1} {
+		require.NoError(t, acceptByHand(t, listener, 1, 2).Close())
+		require.Equal(t, want, <-drawn)
+	}
 }
 
 // Another node at the address is not believed.
