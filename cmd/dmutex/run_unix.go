@@ -86,12 +86,33 @@ func (r *runner) untilSignal(f func(context.Context) error) (os.Signal, error) {
 	}
 }
 
+// meet waits until all have met, or never will.
+func (r *runner) meet(ctx context.Context) error {
+	for began, said := time.Now(), false; ; {
+		moment, cancel := context.WithTimeout(ctx, time.Second)
+		err := r.node.Ready(moment)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		st := r.node.Status()
+		for _, p := range st.Peers {
+			if p.Left && !p.Ready {
+				return fmt.Errorf("node %d has left before it had met all", p.ID)
+			}
+		}
+		if !said && time.Since(began) > patience {
+			r.say("waits for %v to come", st.Unready)
+			said = true
+		}
+	}
+}
+
 // turn waits for the lock, runs the command and gives the lock back.
 func (r *runner) turn() (status int) {
-	defer time.AfterFunc(patience, r.sayWhoIsMissing).Stop()
 	var held *node.Held
 	sig, err := r.untilSignal(func(ctx context.Context) (err error) {
-		if err := r.node.Ready(ctx); err != nil {
+		if err := r.meet(ctx); err != nil {
 			return err
 		}
 		r.connecting.Set(slog.LevelError) // those who leave now cannot be reached, and need not
@@ -142,21 +163,6 @@ func (r *runner) work(held *node.Held) (status int) {
 		return statusSignal + int(job.status.Signal())
 	}
 	return job.status.ExitStatus()
-}
-
-// sayWhoIsMissing tells for whom the group still waits.
-func (r *runner) sayWhoIsMissing() {
-	st := r.node.Status()
-	missing := st.Unmet
-	if len(missing) == 0 {
-		missing = st.Unready // who has not met somebody
-	}
-	switch {
-	case len(missing) > 0 && len(st.Left) > 0:
-		r.say("waits for %v to come; %v came and left", missing, st.Left)
-	case len(missing) > 0:
-		r.say("waits for %v to come", missing)
-	}
 }
 
 // leave takes leave of the others, so that none of them waits for this one. A

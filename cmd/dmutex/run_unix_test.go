@@ -110,7 +110,12 @@ func start(t *testing.T, flags []string, steps ...string) *started {
 
 func startCommand(t *testing.T, flags []string, command ...string) *started {
 	t.Helper()
-	s := &started{t: t, cmd: exec.Command(os.Args[0], slices.Concat([]string{"run"}, flags, []string{"--"}, command)...)}
+	return startArgs(t, slices.Concat([]string{os.Args[0], "run"}, flags, []string{"--"}, command))
+}
+
+func startArgs(t *testing.T, args []string) *started {
+	t.Helper()
+	s := &started{t: t, cmd: exec.Command(args[0], args[1:]...)}
 	in, stdin := pipe(t)
 	out, stdout := pipe(t)
 	says, stderr := pipe(t)
@@ -331,6 +336,69 @@ func TestRunCoordinatorLeaves(t *testing.T) {
 	require.NotContains(t, one.exits(5), "haste", "there was time to tell it")
 	_, err := two.Mutex("run").Acquire(t.Context())
 	require.ErrorIs(t, err, node.ErrLeft)
+}
+
+// It does not stay for those to whom it can grant nothing any more: a member has
+// left that owed the lock something, or has come a second time.
+func TestRunCoordinatorIsNotNeeded(t *testing.T) {
+	for _, why := range []string{"lock stopped", "group broken"} {
+		t.Run(why, func(t *testing.T) {
+			flags := group(t, 3)
+			two, three := join(t, flags(2)), join(t, flags(3))
+			one := start(t, flags(1))
+			one.says("stays until 2, 3 have left")
+			if why == "lock stopped" {
+				acquire(t, two)
+				ctx, cancel := context.WithCancel(t.Context())
+				wait := make(chan error)
+				go func() {
+					_, err := three.Mutex("run").Acquire(ctx)
+					wait <- err
+				}()
+				require.Eventually(t, func() bool { return three.Status().Sent[dmutex.Request] == 1 }, tooLong, time.Millisecond)
+				cancel()
+				require.Error(t, <-wait)
+				require.Error(t, three.Close(ctx))
+			} else {
+				require.NoError(t, three.Close(t.Context()))
+				join(t, flags(3))
+			}
+			require.Contains(t, one.exits(0), why)
+		})
+	}
+}
+
+// Before all have met nobody is owed anything: a signal ends it at once. The
+// others will never have met all, and are told.
+func TestRunSignalBeforeAllHaveMet(t *testing.T) {
+	flags := group(t, 3)
+	two := join(t, flags(2))
+	one := start(t, flags(1), "say:never")
+	require.Eventually(t, func() bool { return len(two.Status().Unmet) == 1 }, tooLong, time.Millisecond)
+	one.signal(syscall.SIGINT)
+	require.Contains(t, one.exits(statusSignal+int(syscall.SIGINT)), "nothing was run: interrupt")
+	require.Equal(t, []dmutex.NodeID{1}, two.Status().Left)
+}
+
+// Who waits for all to meet learns that they never will.
+func TestRunLeftBeforeAllHaveMet(t *testing.T) {
+	flags := group(t, 3)
+	two := join(t, flags(2))
+	one := start(t, flags(1), "say:never")
+	require.Eventually(t, func() bool { return len(two.Status().Unmet) == 1 }, tooLong, time.Millisecond)
+	require.NoError(t, two.Close(t.Context()))
+	require.Contains(t, one.exits(statusNoLock), "node 2 has left before it had met all")
+}
+
+// A signal that is ignored, as under nohup, is not passed on.
+func TestRunIgnoredSignal(t *testing.T) {
+	args := []string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", os.Args[0], "run"}
+	s := startArgs(t, append(append(args, single...), "--", os.Args[0], "child", "trap", "say:ready", "caught", "exit:2"))
+	require.Equal(t, "ready", s.line())
+	s.signal(syscall.SIGHUP)
+	s.signal(syscall.SIGTERM)
+	require.Equal(t, "caught terminated", s.line())
+	s.exits(2)
 }
 
 // The exit status tells how the command ended, or why it did not run (L76).
