@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -312,4 +313,50 @@ func TestFloorsDiffer(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, n.Ready(ctx), context.DeadlineExceeded)
 	})
+}
+
+// Members start, close and crash in any order before all are there: then the group
+// works, or somebody says that it is broken.
+func TestStartInAnyOrder(t *testing.T) {
+	works := 0
+	for seed := range uint64(100) {
+		net := memlink.Config{MinDelay: time.Millisecond, MaxDelay: 3 * time.Millisecond, Loss: float64(seed%2) / 5, Seed: seed}
+		bubble(t, ricart.New, net, func(t *testing.T, g *group) {
+			luck := rand.New(rand.NewPCG(seed, 0))
+			g.members = []dmutex.NodeID{1, 2, 3}
+			for range luck.IntN(8) {
+				id := dmutex.NodeID(1 + luck.IntN(20)/9) // 3 is seldom there
+				switch {
+				case g.nodes[id] == nil:
+					g.start(id)
+				case luck.IntN(2) == 0:
+					g.close(id)
+				default:
+					g.crash(id)
+				}
+				time.Sleep(upTo(luck, 60*time.Millisecond))
+			}
+			for _, id := range g.members {
+				if g.nodes[id] == nil {
+					g.start(id)
+				}
+			}
+			time.Sleep(time.Minute)
+			for _, n := range g.nodes {
+				if err := n.Status().Err; err != nil {
+					require.ErrorIs(t, err, node.ErrRestarted, "seed %d", seed)
+					return
+				}
+			}
+			works++
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for _, id := range g.members {
+				h, err := g.mutex(id, "x").Acquire(ctx)
+				require.NoError(t, err, "seed %d, node %d", seed, id)
+				require.NoError(t, h.Release())
+			}
+		})
+	}
+	require.Greater(t, works, 50)
 }
