@@ -336,9 +336,13 @@ func (b *bench) closings() {
 }
 
 func (b *bench) closeWaits() {
-	from, to := b.make(1), b.make(2)
+	from, to, other := &stand{b: b, self: 1}, b.make(2), &stand{b: b, self: 3, got: make(chan arrival, 1)}
+	from.Link, other.Link = b.make(from.self), b.make(other.self)
 	require.NoError(b, from.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(b, other.Open(other.keep))
 	began, closing, closed, end := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
+	resume := sync.OnceFunc(func() { close(end) })
+	b.Cleanup(resume) // before the links are closed
 	var delivering atomic.Bool
 	require.NoError(b, to.Open(func(dmutex.NodeID, []byte) {
 		delivering.Store(true)
@@ -360,7 +364,10 @@ func (b *bench) closeWaits() {
 	}()
 	<-closing
 	b.settle() // so that a Close that does not wait shows it
-	close(end)
+	for range 100 {
+		from.tell(other, []byte{1}) // also one that takes some round trips
+	}
+	resume()
 	await(b, closed, "Close")
 }
 

@@ -167,6 +167,7 @@ func TestNATSLinkTooManySubscriptions(t *testing.T) {
 	require.NoError(t, err)
 	for range 2 {
 		require.ErrorIs(t, l.Open(func(dmutex.NodeID, []byte) {}), nats.ErrMaxSubscriptionsExceeded)
+		require.Equal(t, 1, nc.NumSubscriptions())
 	}
 	require.NoError(t, l.Close())
 	require.NoError(t, app.Unsubscribe())
@@ -204,6 +205,7 @@ func TestNATSLinkConnection(t *testing.T) {
 	require.NoError(t, l.Close())
 	require.True(t, nc.IsConnected())
 	require.NoError(t, nc.Flush())
+	require.Zero(t, nc.NumSubscriptions())
 
 	l, err = natslink.New(nc, natslink.Config{Self: 1, Prefix: prefix})
 	require.NoError(t, err)
