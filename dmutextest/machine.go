@@ -29,6 +29,8 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 	held.Holder, held.Fence = three[len(three)-1], 7
 	t.Run("fresh", func(t *testing.T) { states(t, fresh) })
 	t.Run("carried over", func(t *testing.T) { states(t, held) })
+	forgetful := Config{Algorithm: algorithm, Members: three, Requests: []int{1}, Forgets: []int{1}, MaxStates: 20_000}
+	t.Run("forgetful", func(t *testing.T) { states(t, forgetful) })
 	t.Run("equal text, equal future", func(t *testing.T) { futures(t, fresh) })
 	t.Run("output", func(t *testing.T) { overwritten(t, algorithm, five) })
 	t.Run("allocations", func(t *testing.T) { allocations(t, algorithm, five) })

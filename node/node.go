@@ -219,8 +219,8 @@ func (n *Node) Self() dmutex.NodeID { return n.cfg.Self }
 // Mutex returns the lock of that name. Every name is a lock of the whole group;
 // it need not be created. A lock that nobody uses costs nothing, except where
 // the algorithm has something to remember: ring and suzukikasami where the
-// token is. Of the locks that it used last, up to 512, a node remembers all, and
-// under ricart.Carvalho so who agreed. A name has 1 to [transport.MaxName]
+// token is. Up to 512 that were used last are remembered all the same, and with
+// them, under ricart.Carvalho, who agreed. A name has 1 to [transport.MaxName]
 // bytes.
 func (n *Node) Mutex(name string) *Mutex {
 	hash := maphash.String(n.seed, name)
