@@ -21,7 +21,7 @@ func TestEveryRun(t *testing.T) {
 	rows := []row{
 		{budget{messages: [2]int{2, 1}, challenges: 1, window: 4}, 2119, 0},
 		{budget{messages: [2]int{4, 0}, challenges: 1, window: 2}, 588, 0},
-		{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 46395, 0},
+		{budget{messages: [2]int{1, 0}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 2705, 0},
 		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, challenges: 3, window: 4}, 10368, 1587},
 		{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 3, window: 4}, 14004, 2430},
 		{budget{messages: [2]int{2, 0}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 14831, 3729},
@@ -31,6 +31,7 @@ func TestEveryRun(t *testing.T) {
 		rows = append(rows, []row{
 			{budget{messages: [2]int{2, 2}, challenges: 1, window: 4}, 40658, 0},
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 117499, 46100},
+			{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 46395, 0},
 			{budget{messages: [2]int{2, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 663330, 0},
 			{budget{messages: [2]int{3, 3}, challenges: 1, window: 2}, 2134632, 0},
 			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 72023, 26250},
