@@ -61,6 +61,8 @@
 // never becomes ready.
 // Locks that are held stay held until they are released. To go on, stop all
 // members and start them again, in a new epoch of fences; see Config.Fence.
+// A member that closes before it is ready may come back to those that have not met
+// everybody either; the others grant nothing then ([ErrLeft]).
 //
 // A link that is closed under its node, as natslink is with its connection, does
 // not come back. The node finds out when it next sends, grants nothing more

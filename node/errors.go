@@ -46,7 +46,8 @@ var (
 	ErrRestarted = errors.New("it has restarted and forgotten who holds what, or two processes use its id; restart the whole group")
 
 	// ErrLeft: a peer has closed of which a request for the lock, of this or of
-	// another member, awaits something.
+	// another member, awaits something; or which had not met all members when this
+	// one had, and then the group never begins ([Status].Err).
 	ErrLeft = errors.New("it has left the group")
 
 	// ErrDeadlock: transactions wait for each other in a circle, and this wait is

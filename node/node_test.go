@@ -609,23 +609,49 @@ func TestRestartBeforeReady(t *testing.T) {
 	})
 }
 
-// Nor is one that leaves and comes back before that: nobody takes it for one that
-// has left.
+// Nor is one that leaves and comes back before that, and nobody takes it for one
+// that has left.
 func TestComesBackBeforeReady(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
-		g.members = []dmutex.NodeID{1, 2, 3}
+		g.members = []dmutex.NodeID{1, 2, 3, 4}
 		g.start(1)
 		g.start(2)
-		time.Sleep(time.Second)
-		require.NoError(t, g.nodes[2].Close(t.Context()))
-		require.Equal(t, []dmutex.NodeID{2}, g.nodes[1].Status().Left)
-		g.start(2)
-		time.Sleep(time.Second)
-		g.start(3)
+		for _, next := range []dmutex.NodeID{3, 4} { // one is there before 2 is again
+			time.Sleep(time.Second)
+			require.NoError(t, g.nodes[2].Close(t.Context()))
+			require.Equal(t, []dmutex.NodeID{2}, g.nodes[1].Status().Left)
+			require.Contains(t, g.nodes[1].Status().Unmet, dmutex.NodeID(2))
+			if next == 4 {
+				g.start(2)
+			}
+			g.start(next)
+			time.Sleep(time.Second)
+			if next == 3 {
+				g.start(2)
+			}
+		}
 		for _, id := range g.members {
 			require.NoError(t, g.acquire(id, "x").Release())
 			require.Empty(t, g.nodes[id].Status().Left)
 		}
+	})
+}
+
+// Who leaves when others have met everybody, and it has not, is told of: they would
+// wait for ever, and take its next life for no member.
+func TestLeavesBeforeReady(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		g.net.Cut(2, 3)
+		for _, id := range g.members {
+			g.start(id)
+		}
+		waiting := g.acquireLater(t.Context(), 1, "x")
+		time.Sleep(time.Second)
+		g.close(2)
+		o := <-waiting
+		require.Equal(t, &node.PeerError{Peer: 2, Err: node.ErrLeft}, o.err)
+		require.Equal(t, o.err, g.nodes[1].Status().Err)
 	})
 }
 

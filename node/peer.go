@@ -159,6 +159,7 @@ func (p *peer) act(in session.Input, lost bool) {
 		if p.ready.Swap(false) {
 			p.node.unready.Add(1)
 		}
+		p.meet() // again, if it had left
 	}
 	p.hear(in.Messages)
 	if in.Event == session.Left {
@@ -192,13 +193,32 @@ func (p *peer) meet() {
 		return
 	}
 	n.notePeer(peerMet, p.id)
-	if n.unmet.Add(-1) > 0 {
+	n.mu.Lock()
+	missing := n.unmet.Add(-1)
+	n.mu.Unlock()
+	if missing > 0 {
 		return
 	}
 	for _, q := range n.peers {
 		_ = q.post(func(b []byte) []byte { return append(b, saysReady) }, nil)
 	}
 	n.mayAct(p)
+}
+
+// leftEarly is for a peer that has left and was never ready, so that nobody has
+// acted. Either it is to be met again; or we have said that we have met everybody,
+// and shall neither act without it nor take its next life for it.
+func (n *Node) leftEarly(p *peer) {
+	n.mu.Lock()
+	again := n.unmet.Load() > 0
+	if again {
+		p.met.Store(false)
+		n.unmet.Add(1)
+	}
+	n.mu.Unlock()
+	if why := (&PeerError{p.id, ErrLeft}); !again && n.bringDown(why) {
+		n.note(groupBroken, "", why)
+	}
 }
 
 // mayAct makes the node ready if nothing is missing, in the course of a frame
@@ -324,6 +344,9 @@ func (n *Node) tellStopped(lock string, why error) {
 func (p *peer) leave(lost bool) {
 	p.left.Store(true)
 	p.node.notePeer(peerLeft, p.id)
+	if !p.ready.Load() {
+		p.node.leftEarly(p)
+	}
 	p.node.terms.left(p.id)
 	for i := range p.node.locks {
 		p.node.locks[i].strand(p.id, lost)
