@@ -2,7 +2,7 @@
 // are paused, and their connections break, stall and are slow, and the NATS
 // server goes away. A referee that knows no locks watches the critical sections.
 //
-//	go test ./integration/faults                             # 15 seconds of faults over each link
+//	go test ./integration/faults                             # 30 seconds of faults over each link
 //	DMUTEX_LONG=1 go test ./integration/faults -timeout 30m  # 10 minutes
 //	go test ./integration/faults -run TCP -seed 7 -length 1m
 //
