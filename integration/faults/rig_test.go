@@ -62,7 +62,7 @@ func newRig(t *testing.T, link string, n int, seed uint64, algorithms ...string)
 	if link == "nats" {
 		r.server = newNATSServer(t)
 	}
-	job := task{Algorithms: algorithms, Seed: seed, Referee: r.referee.listener.Addr().String()}
+	job := task{Algorithms: algorithms, Seed: seed, Referee: r.referee.listener.Addr().String(), Authority: newAuthority(t)}
 	for i := range n {
 		job.Members = append(job.Members, dmutex.NodeID(i+1))
 	}

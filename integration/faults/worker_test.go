@@ -30,6 +30,7 @@ type task struct {
 	Seed       uint64
 	Referee    string // address
 	NATS       string // address; empty for TCP
+	Authority  authority
 }
 
 // Then come orders, and each is answered with a report: first, without an order,
@@ -123,7 +124,7 @@ func work() {
 	}
 }
 
-// listen makes the links.
+// listen makes the links. Of those over TCP every other one speaks TLS.
 func (w *worker) listen() map[string]string {
 	addresses := make(map[string]string)
 	var nc *nats.Conn
@@ -135,14 +136,18 @@ func (w *worker) listen() map[string]string {
 			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		must(err)
 	}
-	for _, name := range w.Algorithms {
+	for i, name := range w.Algorithms {
 		if nc != nil {
 			l, err := natslink.New(nc, natslink.Config{Self: w.Self, Prefix: "faults." + name})
 			must(err)
 			w.links[name] = l
 			continue
 		}
-		l, err := tcplink.New(tcplink.Config{Self: w.Self, Listen: "127.0.0.1:0"})
+		cfg := tcplink.Config{Self: w.Self, Listen: "127.0.0.1:0"}
+		if i%2 == 1 {
+			cfg.TLS = w.Authority.config(w.Self)
+		}
+		l, err := tcplink.New(cfg)
 		must(err)
 		w.links[name] = l
 		addresses[name] = l.Addr().String()
