@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,7 +32,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	flags.SetOutput(progress)
 	rounds := flags.Int("rounds", 5, "how often each system has its turn, at least 1")
 	each := flags.Duration("time", 300*time.Millisecond, "how long a turn lasts, more than 0")
-	only := flags.String("only", "", "measure only what matches this regular expression, such as '^dmutex central, many$'; the rest of a name is alone, hand-over, contended or many")
+	only := flags.String("only", "", "measure only what matches this regular expression, such as '^dmutex central, many$'; what matches nothing is answered with all names")
 	profile := flags.String("cpuprofile", "", "write a CPU profile of the measurements into this file")
 	file := flags.String("plot", "", "draw the times into this file, .svg or .png")
 	flags.BoolVar(&e.external, "servers", true, "start the servers of other systems that are on the PATH")
@@ -60,7 +61,14 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	list := slices.DeleteFunc(cells(), func(c cell) bool { return !match.MatchString(c.system + ", " + c.what) })
+	list := slices.DeleteFunc(cells(), func(c cell) bool { return !match.MatchString(c.name()) })
+	if len(list) == 0 {
+		var names []string
+		for _, c := range cells() {
+			names = append(names, "\n  "+c.name())
+		}
+		return fmt.Errorf("--only %s matches none of these:%s", *only, strings.Join(names, ""))
+	}
 	if *profile != "" {
 		f, err := os.Create(*profile)
 		if err != nil {

@@ -33,6 +33,11 @@ func TestRunRefuses(t *testing.T) {
 	for _, args := range [][]string{{"--rounds", "0"}, {"--time", "0"}, {"--what"}, {"more"}} {
 		require.Error(t, run(t.Context(), args, io.Discard, io.Discard), args)
 	}
+	require.ErrorContains(t, run(t.Context(), []string{"--only", "nothing"}, io.Discard, io.Discard), "\n  dmutex central, many")
+	plot := filepath.Join(t.TempDir(), "plot.svg")
+	only := []string{"--only", "^" + centralOwn + ",", "--rounds", "1", "--time", "2ms", "--plot", plot}
+	require.ErrorContains(t, run(t.Context(), only, io.Discard, io.Discard), "nothing to draw")
+	require.NoFileExists(t, plot)
 }
 
 // A ratio is that of the same round, and a target says by how much it is missed.

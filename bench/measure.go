@@ -50,6 +50,9 @@ type cell struct {
 	open   func(e *env) (run func(d time.Duration) (map[string]float64, error), err error)
 }
 
+// name is what --only chooses by.
+func (c cell) name() string { return c.system + ", " + c.what }
+
 // The wires, as systems of their own.
 const (
 	rawTCP     = "raw TCP, there and back"

@@ -155,6 +155,9 @@ func drawPlot(r results, file string) error {
 			systems = append(systems, s)
 		}
 	}
+	if len(systems) == 0 {
+		return fmt.Errorf("nothing to draw into %s: a plot shows %s and %s", file, figAcquire, figHandOver)
+	}
 	slices.Reverse(systems)
 	for i, series := range []struct {
 		figure string
