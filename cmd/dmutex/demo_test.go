@@ -102,6 +102,20 @@ func TestDemoNoServer(t *testing.T) {
 	require.Empty(t, r.Runs, "told before any run")
 }
 
+// What stands before the servers in their URLs is for them alone.
+func TestServersAreToldWithoutSecrets(t *testing.T) {
+	for servers, told := range map[string]string{
+		"nats://me:secret@127.0.0.1:1":                      "nats server at nats://127.0.0.1:1: nats: no servers",
+		"secret@127.0.0.1:1":                                "nats server at 127.0.0.1:1: nats: no servers",
+		"tls://127.0.0.1:1,nats://me:secret@secret@[::1]:1": "nats server at tls://127.0.0.1:1,nats://[::1]:1: nats: no servers",
+		"nats://me:secret@[::1":                             "nats server at nats://[::1: ",
+	} {
+		_, err := dialNATS(servers)
+		require.ErrorContains(t, err, told)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
 // A lock that is wrong on purpose is caught, by checks that do not ask it.
 func TestDemoBroken(t *testing.T) {
 	traces := t.TempDir()

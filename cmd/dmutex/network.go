@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -65,14 +67,36 @@ func connect(t *task) (c connection, err error) {
 			c.link = c.tcp
 		}
 	case "nats":
-		if c.nc, err = nats.Connect(t.NatsURL, nats.Name(fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self))); err != nil {
-			return c, fmt.Errorf("nats server at %s: %w", t.NatsURL, err)
+		if c.nc, err = dialNATS(t.NatsURL, nats.Name(fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self))); err != nil {
+			return c, err
 		}
 		c.link, err = natslink.New(c.nc, natslink.Config{Self: t.Self, Prefix: t.Prefix})
 	default:
 		err = fmt.Errorf("there is no link %q", t.Link)
 	}
 	return c, err
+}
+
+// dialNATS connects to one of the servers, separated by commas. Its error tells
+// where they are, but no user, password or token that stands before it.
+func dialNATS(servers string, options ...nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect(servers, options...)
+	if err == nil {
+		return nc, nil
+	}
+	var parse *url.Error
+	if errors.As(err, &parse) {
+		err = parse.Err // parse tells the whole URL
+	}
+	list := strings.Split(servers, ",")
+	for i, s := range list {
+		if scheme, rest, ok := strings.Cut(s, "://"); ok {
+			list[i] = scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]
+		} else {
+			list[i] = s[strings.LastIndex(s, "@")+1:]
+		}
+	}
+	return nil, fmt.Errorf("nats server at %s: %w", strings.Join(list, ","), err)
 }
 
 // address is where the link listens, if the others have to know.

@@ -155,8 +155,8 @@ func (c *runCmd) connect(log *slog.Logger) (conn connection, err error) {
 		if c.Cert != "" {
 			options = append(options, nats.ClientCert(c.Cert, c.Key), nats.RootCAs(c.Authority))
 		}
-		if conn.nc, err = nats.Connect(c.NATS, options...); err != nil {
-			return conn, fmt.Errorf("nats server at %s: %w", c.NATS, err)
+		if conn.nc, err = dialNATS(c.NATS, options...); err != nil {
+			return conn, err
 		}
 		link, err := natslink.New(conn.nc, natslink.Config{Self: c.Self, Prefix: c.Prefix, Logger: log})
 		if err == nil {
