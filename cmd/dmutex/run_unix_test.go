@@ -262,7 +262,7 @@ func TestRun(t *testing.T) {
 		self int
 		line string // "" when there will be no more
 	}
-	words := make(chan word)
+	words := make(chan word, 16)
 	for i, s := range runs {
 		go func() {
 			for {
@@ -274,12 +274,15 @@ func TestRun(t *testing.T) {
 			}
 		}()
 	}
+	ended := 0
 	next := func() word {
-		for {
-			if w := <-words; w.line != "" {
-				return w
-			}
+		t.Helper()
+		w := <-words
+		for ; w.line == ""; w = <-words {
+			ended++
+			require.Less(t, ended, 3, "all have ended")
 		}
+		return w
 	}
 	var order []int
 	for turn := range 3 {
