@@ -86,33 +86,16 @@ func (r *runner) untilSignal(f func(context.Context) error) (os.Signal, error) {
 	}
 }
 
-// meet waits until all have met, or never will.
-func (r *runner) meet(ctx context.Context) error {
-	for began, said := time.Now(), false; ; {
-		moment, cancel := context.WithTimeout(ctx, time.Second)
-		err := r.node.Ready(moment)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) {
-			return err
-		}
-		st := r.node.Status()
-		for _, p := range st.Peers {
-			if p.Left && !p.Ready {
-				return fmt.Errorf("node %d has left before it had met all", p.ID)
-			}
-		}
-		if !said && time.Since(began) > patience {
-			r.say("waits for %v to come", st.Unready)
-			said = true
-		}
-	}
-}
-
 // turn waits for the lock, runs the command and gives the lock back.
 func (r *runner) turn() (status int) {
+	defer time.AfterFunc(patience, func() {
+		if missing := r.node.Status().Unmet; len(missing) > 0 {
+			r.say("waits for %v to come", missing)
+		}
+	}).Stop()
 	var held *node.Held
 	sig, err := r.untilSignal(func(ctx context.Context) (err error) {
-		if err := r.meet(ctx); err != nil {
+		if err := r.node.Ready(ctx); err != nil {
 			return err
 		}
 		r.connecting.Set(slog.LevelError) // those who leave now cannot be reached, and need not
