@@ -15,7 +15,7 @@
 //	subscribe: <prefix>.7.*
 //
 // Without them everybody on the server can speak in every node's name. A server
-// that knows two groups, of two nodes each:
+// that knows two groups, of two nodes each, both with the prefix locks:
 //
 //	accounts {
 //	  BILLING {
