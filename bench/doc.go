@@ -26,6 +26,12 @@
 // a pause on one core, the node that has the token of suzukikasami enters again
 // and again before it hears of the others (Jain 0.13).
 //
+// Of memory: up to 512 idle locks that a node used last are kept, and those whose
+// token is remembered. With suzukikasami, in a group of more than 11 or once a
+// member has locked a lock more than 65,535 times, each node has up to 100 bytes
+// and 24 a member more for it. With ricart.Carvalho, who agreed is forgotten with
+// the lock: re-entry is free in those 512.
+//
 // What needs no wire is measured in the packages themselves, from the root:
 //
 //	go test ./PACKAGE -run '^$' -bench Machine
