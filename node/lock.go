@@ -508,7 +508,7 @@ func (s *shard) lingers(mute bool) bool {
 }
 
 // undrained notes the name of a lock that is still held, and the peers of which
-// withdrawn requests await something.
+// withdrawn requests await something, also what this node has lent them.
 func (s *shard) undrained(held *string, owing *[]dmutex.NodeID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -518,6 +518,9 @@ func (s *shard) undrained(held *string, owing *[]dmutex.NodeID) {
 		}
 		if w, ok := l.machine.(dmutex.Waiter); ok && l.broken() == nil && l.withdrawn() {
 			*owing = w.WaitsFor(*owing)
+			if m, ok := w.(dmutex.Lender); ok && m.Lends() != dmutex.None && m.Lends() != s.node.cfg.Self {
+				*owing = append(*owing, m.Lends())
+			}
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
@@ -159,6 +160,22 @@ func TestLogOfClose(t *testing.T) {
 		require.EqualError(t, g.nodes[1].Close(hurry), why)
 		require.Equal(t, []string{`level=WARN msg="node closed" node=1 group=billing err="` + why + `"`}, log.take())
 		require.Contains(t, other.take(), `level=WARN msg="lock stopped" node=2 group=billing peer=1 lock=x err="node 1: it has left the group"`)
+		require.NoError(t, held.Release())
+	})
+}
+
+// So it does at the coordinator, whose request waits for the one that it granted.
+func TestCloseOfCoordinator(t *testing.T) {
+	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(3, "x")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := g.nodes[1].Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.EqualError(t, g.nodes[1].Close(hurry), "node: close: requests that were withdrawn wait for [3]: context deadline exceeded")
 		require.NoError(t, held.Release())
 	})
 }
