@@ -283,11 +283,11 @@ func TestTables(t *testing.T) {
 }
 
 const legend = `
-T is the time of a message, and a message to oneself is none. *Rare* and *busy*
-are the messages of an entry as measured in groups of nine, with one request at
-a time and with everybody always requesting. *Next* is for a request that was known where
-it must be; one made just before the release takes up to *delay*, and with
-maekawa up to 4T, as seen.
+N is the number of nodes, T the time of a message, and a message to oneself is
+none. *Rare* and *busy* are the messages of an entry as measured in groups of
+nine, with one request at a time and with everybody always requesting. *Next* is
+for a request that was known where it must be; one made just before the release
+takes up to *delay*, and with maekawa up to 4T, as seen.
 `
 
 // rewrite compares a file with what it should be.
