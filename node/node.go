@@ -103,7 +103,7 @@ type Node struct {
 	deadlocks atomic.Uint64 // waits that were ended
 	txns      atomic.Uint64 // transactions that were begun
 
-	unmet   atomic.Int32  // peers never met
+	unmet   atomic.Int32  // peers that are to be met
 	unready atomic.Int32  // peers that have not said that they have met everybody
 	ready   chan struct{} // closed when there are neither
 	readied int64         // when it was closed

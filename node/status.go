@@ -150,7 +150,7 @@ func (l *lock) atRest() bool {
 type PeerStatus struct {
 	ID          dmutex.NodeID
 	Incarnation uint64 // names the life of its process that was met last; 0 if none was
-	Met         bool   // it was met; Acquire waits for that
+	Met         bool   // it was met, and need not be met again; Acquire waits for that
 	Ready       bool   // it has met everybody itself; Acquire waits for that too
 	Left        bool   // it has closed
 
@@ -204,7 +204,7 @@ type Status struct {
 	Err         error           // why nothing is granted: ErrClosed, a PeerError if the group is broken, or transport.ErrClosed; nil while all is well
 	Incarnation uint64          // names this life of this process
 	Peers       []PeerStatus    // the other members, ascending by ID
-	Unmet       []dmutex.NodeID // members that were never met; Acquire waits for them
+	Unmet       []dmutex.NodeID // members that are to be met; Acquire waits for them
 	Unready     []dmutex.NodeID // members that have not yet met everybody themselves; Acquire waits for them too
 	Left        []dmutex.NodeID // members that have closed
 	Locks       int             // locks that this node remembers: those in use or stopped, a few that rest, and those of which the algorithm forgets nothing

@@ -60,7 +60,7 @@ func (runCmd) Help() string {
 	return `Start it once on each machine of the group. When all have met, the command runs on each of them, one at a time, in the ` +
 		`order in which they asked. The machine with the lowest number grants the lock and stays until all others have left. A ` +
 		`machine that crashes, or never comes, leaves the others waiting, for nobody can tell that it is not slow. One that comes ` +
-		`a second time ends the run of those that wait.
+		`a second time, once all had met, ends the run of those that wait.
 
 The command runs in a process group of its own. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all of it. What the command ` +
 		`leaves behind there when it ends gets SIGTERM, and after --grace SIGKILL, and the lock is released when nothing is left. ` +

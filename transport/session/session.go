@@ -230,7 +230,7 @@ type Session struct {
 	heard        uint64       // messages delivered
 	heardAtClose uint64       // those of them that came before Close: whoever reads later ones can no longer answer
 	left         bool         // the peer's FIN was delivered
-	repeats      int          // how often it will be told so again
+	repeats      int          // how often it will be told so again, or a HELLO is worth waiting for while there is no peer
 	settled      bool         // it does not need to be: it has our FIN, or has said that it knows
 	early        []earlyFrame // by seq modulo Window: frames after expect; nil until one came
 	ahead        int          // frames in early
