@@ -274,21 +274,29 @@ func TestNewestConnectionOvertakes(t *testing.T) {
 	require.Equal(t, "also", readByHand(t, c))
 }
 
+// bubbleLink is a link with one connection, to node 2, and the other end of that.
+// In a bubble nobody accepts, so it is brought by hand.
+func bubbleLink(t *testing.T) (l *Link, got chan arrival, c net.Conn) {
+	t.Helper()
+	l, err := New(Config{Self: 1, Listen: "127.0.0.1:0", Peers: map[dmutex.NodeID]string{2: ""}})
+	require.NoError(t, err)
+	got = make(chan arrival)
+	l.deliver = func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
+	near, c := net.Pipe()
+	require.True(t, l.enter(near))
+	l.running.Go(l.keepAlive)
+	l.running.Go(func() { l.welcome(near) })
+	require.NoError(t, writeGreeting(c, 2, 1))
+	_, err = readGreeting(c, 2)
+	require.NoError(t, err)
+	return l, got, c
+}
+
 // A peer that is silent, without even a heartbeat, is cut off within eight
-// seconds. In a bubble nobody accepts, so the connection is brought by hand.
+// seconds.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{Self: 1, Listen: "127.0.0.1:0", Peers: map[dmutex.NodeID]string{2: ""}})
-		require.NoError(t, err)
-		got := make(chan arrival, 1)
-		l.deliver = func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
-		near, c := net.Pipe()
-		require.True(t, l.enter(near))
-		l.running.Go(l.keepAlive)
-		l.running.Go(func() { l.welcome(near) })
-		require.NoError(t, writeGreeting(c, 2, 1))
-		_, err = readGreeting(c, 2)
-		require.NoError(t, err)
+		l, got, c := bubbleLink(t)
 		heartbeat := make([]byte, headerSize)
 		for range 20 { // as long as it answers it stays
 			_, err := io.ReadFull(c, heartbeat)
@@ -309,17 +317,7 @@ func TestSilence(t *testing.T) {
 // Nor is a peer silent to whom we do not listen, while a frame is delivered.
 func TestSlowDeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{Self: 1, Listen: "127.0.0.1:0", Peers: map[dmutex.NodeID]string{2: ""}})
-		require.NoError(t, err)
-		got := make(chan arrival)
-		l.deliver = func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
-		near, c := net.Pipe()
-		require.True(t, l.enter(near))
-		l.running.Go(l.keepAlive)
-		l.running.Go(func() { l.welcome(near) })
-		require.NoError(t, writeGreeting(c, 2, 1))
-		_, err = readGreeting(c, 2)
-		require.NoError(t, err)
+		l, got, c := bubbleLink(t)
 		go func() { _, _ = io.Copy(io.Discard, c) }() // heartbeats
 		for _, frame := range []string{"one", "two"} {
 			sendByHand(t, c, frame)
