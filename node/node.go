@@ -325,6 +325,9 @@ func (n *Node) isReady() bool {
 // last that it heard of it, and goes. So where the network loses a frame with
 // probability p, a peer that waits for word that its farewell was heard does so with
 // probability p^13 until its own ctx ends, and nothing but its time is lost.
+//
+// Close also waits until ctx ends for a peer that has crashed, or that has found the
+// group broken ([ErrRestarted]) while this node has not, and so says nothing more.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if closed := n.closed; closed != nil {
