@@ -16,11 +16,14 @@
 // the end; --redis, --etcd and --postgres take the addresses of running ones.
 // What is absent is named as absent. A NATS server is part of the program.
 //
-// What is known of the figures in README.md: on a machine with other work beside,
-// times came out within a few per cent again and again, except for a single
-// hand-off (1.06 to 1.36 x the bare server), and rates by up to a third (8
-// contend: 0.61 to 0.94; 64 goroutines: 0.86 to 1.07, the highest when little else
-// ran). Where 64 goroutines lock 10,000 names, writes are shared where requests
+// What is known of the figures in README.md, which are those of one run on a machine
+// with nothing else to do: from run to run times come out within a few per cent,
+// but for a single hand-off (1.24 to 1.40 x the bare server in ten runs), and so do
+// rates (64 goroutines: 0.92 to 1.05). With other work beside, a hand-off had 1.05
+// to 1.36, and rates fell by up to a third. Half of the time of 64 goroutines is
+// spent in write calls, as that of the bare server is. A hand-off makes the same
+// calls as with the bare server; the rest is code that runs once in a millisecond,
+// and finds the processor's caches cold. Where 64 goroutines lock 10,000 names, writes are shared where requests
 // arrive together: their answers leave together, so there are 2.1 writes a lock
 // and not 3. A request still leaves as soon as it is made. Where 8 contend without
 // a pause on one core, the node that has the token of suzukikasami enters again
