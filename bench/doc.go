@@ -17,15 +17,18 @@
 // What is absent is named as absent. A NATS server is part of the program.
 //
 // What is known of the figures in README.md, which are those of one run on a machine
-// with nothing else to do: from run to run times come out within a few per cent,
-// but for a single hand-off (1.24 to 1.40 x the bare server in ten runs), and so do
-// rates (64 goroutines: 0.92 to 1.05). With other work beside, a hand-off had 1.05
-// to 1.36, and rates fell by up to a third. Half of the time of 64 goroutines is
-// spent in write calls, as that of the bare server is. A hand-off makes the same
-// calls as with the bare server; the rest is code that runs once in a millisecond,
-// and finds the processor's caches cold. Where 64 goroutines lock 10,000 names, writes are shared where requests
-// arrive together: their answers leave together, so there are 2.1 writes a lock
-// and not 3. A request still leaves as soon as it is made. Where 8 contend without
+// with nothing else to do: in nine runs there, times came out within a few per
+// cent, but for a single hand-off (1.25 to 1.40 x the bare server), and 64
+// goroutines had 0.92 to 1.05. With other work beside, a hand-off had 1.05 to 1.36,
+// and rates fell by up to a third.
+//
+// Where 64 goroutines lock 10,000 names, writes are shared where requests arrive
+// together: their answers leave together, so there are 2.1 writes a lock and not
+// 3. A request still leaves as soon as it is made. By the profile the bare server
+// and its clients spend nine tenths of their time in system calls, and central a
+// little more than half: what it saves in writes goes into sessions and into
+// machines that are born and forgotten. A hand-off makes the system calls of the
+// bare server, no more; its rest is our own code as well. Where 8 contend without
 // a pause on one core, the node that has the token of suzukikasami enters again
 // and again before it hears of the others (Jain 0.13).
 //
