@@ -115,6 +115,11 @@ func startCommand(t *testing.T, flags []string, command ...string) *started {
 
 func startArgs(t *testing.T, args []string) *started {
 	t.Helper()
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		if signal.Ignored(sig) { // as where the tests run under nohup: let it not be so for what they start
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 	s := &started{t: t, cmd: exec.Command(args[0], args[1:]...)}
 	in, stdin := pipe(t)
 	out, stdout := pipe(t)
