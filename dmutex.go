@@ -195,9 +195,21 @@ func (p Phase) String() string {
 type Start struct {
 	Self    NodeID
 	Members []NodeID // all voting members in any order, Self among them, no duplicates
-	Holder  NodeID   // who holds the lock as this group begins; None in a fresh group
-	Fence   uint64   // highest fence granted before, 0 in a fresh group; a carried-over Holder holds by it
-	Clock   uint64   // highest logical time that this node used or saw before, 0 in a fresh group
+
+	// Holder is the node that holds the lock as this epoch begins, and None if it
+	// is free. The holder's machine is born Held with Fence as its fence. If the
+	// grant is of an earlier epoch, the driver keeps the fence that the caller was
+	// given: it is lower than all fences of this epoch, and so lower than that of
+	// the next grant.
+	Holder NodeID
+
+	// Fence is the highest fence known to this node: the first fence of the epoch
+	// ([FirstFence]), or what [Forgetter] returned since.
+	Fence uint64
+
+	// Clock is the highest logical time that this node used or saw in this epoch,
+	// as Forgetter returned it, and 0 as the epoch begins.
+	Clock uint64
 
 	Shared *Shared // for the driver of many machines; nil is right for one
 }
@@ -211,8 +223,9 @@ type Start struct {
 // its [Shared]) and is overwritten by the next call; copy what must live longer.
 //
 // A call that returns an error has changed nothing: [ErrMisuse] if the caller
-// is wrong, [ErrPeer] if the sender of a message is. A late, repeated or
-// outdated message is no error and returns nothing.
+// is wrong, [ErrPeer] if the sender of a message is, [ErrExhausted] if the
+// epoch is at its end. A late, repeated or outdated message is no error and
+// returns nothing.
 //
 // A grant is not an event but a phase: the driver looks at Phase after each
 // call.
@@ -316,11 +329,16 @@ type Algorithm func(Start) (Machine, error)
 var (
 	// ErrMisuse marks the caller's mistake, such as to release what is not
 	// held. Nothing has changed.
-	ErrMisuse = errors.New("misuse")
+	ErrMisuse = errors.New("dmutex: misuse")
 
 	// ErrPeer marks a message that no correct peer sends, such as one from a
 	// stranger. Nothing has changed.
-	ErrPeer = errors.New("peer's mistake")
+	ErrPeer = errors.New("dmutex: peer's mistake")
+
+	// ErrExhausted is returned by Request when the epoch has no fence left for
+	// another grant, or no logical time for another request. The lock works again
+	// in the next epoch.
+	ErrExhausted = errors.New("dmutex: epoch exhausted")
 )
 
 // Misuse returns an [ErrMisuse] that says why.
@@ -329,12 +347,12 @@ func Misuse(why string) error { return &refusal{ErrMisuse, why} }
 // PeerMistake returns an [ErrPeer] that says why.
 func PeerMistake(why string) error { return &refusal{ErrPeer, why} }
 
-// refusal is one of the two sentinels with its reason. (Package fmt would
-// bring in os and sync, which the machines are free of.)
+// refusal is a sentinel with a reason. (Package fmt would bring in os and sync,
+// which the machines are free of.)
 type refusal struct {
-	whose error
-	why   string
+	sentinel error
+	why      string
 }
 
-func (r *refusal) Error() string { return "dmutex: " + r.whose.Error() + ": " + r.why }
-func (r *refusal) Unwrap() error { return r.whose }
+func (r *refusal) Error() string { return r.sentinel.Error() + ": " + r.why }
+func (r *refusal) Unwrap() error { return r.sentinel }

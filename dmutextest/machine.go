@@ -155,7 +155,7 @@ func hostile(self dmutex.NodeID, peers []dmutex.NodeID) (all []dmutex.Message) {
 			func(m *dmutex.Message) { m.To = dmutex.None },
 			func(m *dmutex.Message) { m.Attempt = math.MaxUint64 },
 			func(m *dmutex.Message) { m.Clock = math.MaxUint64 },
-			func(m *dmutex.Message) { m.Fence = 1 << 40 },
+			func(m *dmutex.Message) { m.Fence = 1 << 32 },
 			func(m *dmutex.Message) { m.Fence = math.MaxUint64 },
 		} {
 			bad := good

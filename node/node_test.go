@@ -673,7 +673,7 @@ func TestRestartOfAll(t *testing.T) {
 			g.nodes[id] = n
 		}
 		h := g.acquire(2, "x")
-		require.Equal(t, uint64(1<<40+1), h.Fence())
+		require.Equal(t, dmutex.FirstFence(1)+1, h.Fence())
 		require.Greater(t, h.Fence(), former.Fence())
 		require.NoError(t, h.Release())
 	})
