@@ -204,11 +204,11 @@ type Start struct {
 	Holder NodeID
 
 	// Fence is the highest fence known to this node: the first fence of the epoch
-	// ([FirstFence]), or what [Forgetter] returned since.
+	// ([FirstFence]), or what [Machine.Forget] returned since.
 	Fence uint64
 
 	// Clock is the highest logical time that this node used or saw in this epoch,
-	// as Forgetter returned it, and 0 as the epoch begins.
+	// as Forget returned it, and 0 as the epoch begins.
 	Clock uint64
 
 	Shared *Shared // for the driver of many machines; nil is right for one
@@ -230,12 +230,10 @@ type Start struct {
 // A grant is not an event but a phase: the driver looks at Phase after each
 // call.
 //
-// A machine may also have the methods of [Pender], [Forgetter] and [Keeper], of
-// [Waiter] and [Lender], and AppendText and Clone as package dmutextest wants
-// them.
+// Some machines are also a [Keeper], a [Lender], a [Coordinator] or a [Ticker].
 type Machine interface {
-	// Request asks for the lock: Idle to Waiting, or to Held at once if
-	// nobody need be asked.
+	// Request asks for the lock: Idle to Waiting, or to Held at once if no
+	// other node need be asked.
 	Request() ([]Message, error)
 
 	// Cancel withdraws the request: Waiting to Idle. The caller is free at
@@ -255,71 +253,83 @@ type Machine interface {
 	// Fence returns the fence of the current grant, and 0 when not Held.
 	// Of any two grants of one lock the later has the higher fence.
 	Fence() uint64
-}
 
-// A Pender is a Machine that knows of withdrawn requests.
-type Pender interface {
-	Machine
-
-	// Pending reports whether a request awaits its grant, withdrawn or not. One
-	// that is withdrawn still has its turn, and a node that stops for good
+	// Pending reports whether a request awaits its grant, withdrawn or not. A
+	// withdrawn request still has its turn, and a node that stops for good
 	// before then leaves the others waiting.
 	Pending() bool
-}
 
-// A Forgetter is a Machine that knows when nothing would be lost by
-// forgetting it, so that memory follows the locks in use and not the locks
-// ever named.
-type Forgetter interface {
-	Machine
+	// WaitsFor appends the peers from which the request, withdrawn or not, needs
+	// an answer; none unless a request is pending. It serves to find circles of
+	// locks that wait for each other, and the locks that still need a departing
+	// node. Few peers are better than many: each may be asked, and the request
+	// cannot end without any of them.
+	//
+	// First law: whenever one node is Waiting and another is Held, the holder is
+	// among the waiter's WaitsFor; or one of these peers, or the waiter itself, is
+	// a [Lender] that Lends to the holder.
+	//
+	// Second law: let a node without a request stop, so that what it has sent
+	// still arrives, and what is sent to it is lost. Once all that it sent was
+	// handled, the others go on without it as long as it is in the WaitsFor of
+	// none of them.
+	WaitsFor(b []NodeID) []NodeID
 
-	// Forget reports whether the machine's state is that of a machine newly
-	// born with the returned Start.Clock and Start.Fence and with no holder, but
-	// for what a [Keeper] need not keep. Higher values of both serve as well: a
-	// node may keep the maximum over all that it forgot.
+	// Forget reports whether nothing would be lost by forgetting the machine, so
+	// that memory follows the locks in use and not the locks ever named: whether
+	// its state is that of a machine newly born with the returned Start.Clock and
+	// Start.Fence and with no holder, apart from what a [Keeper] need not keep.
+	// Higher values of both serve as well: a node may keep the maximum over all
+	// the machines it forgot.
 	Forget() (clock, fence uint64, ok bool)
+
+	// AppendText appends the whole state in canonical form: machines of one
+	// algorithm, with its options, and one group that have equal text behave
+	// alike forever. The error is always nil.
+	AppendText(b []byte) ([]byte, error)
+
+	// Clone returns an independent copy, of the same type.
+	Clone() Machine
 }
 
-// A Keeper is a Forgetter that may be at rest and still have something that
+// A Keeper is a Machine that may be at rest and still keep something that
 // outlives requests. For what must not be lost, such as the token, Forget says no;
 // for what only saves messages, such as the permission not to ask, it says yes.
 type Keeper interface {
-	Forgetter
+	Machine
 
-	// Keeps reports whether there is such a thing, and nothing else: nothing of
-	// this node is under way, nor is it asked for anything.
+	// Keeps reports whether the machine is at rest and keeps such a thing: it has
+	// no request, and owes no peer an answer.
 	Keeps() bool
 }
 
-// A Waiter is a Machine that knows of whom its request, withdrawn or not, awaits
-// something. It serves to find circles of locks that wait for each other, and to
-// tell which locks a node that leaves is needed for.
-//
-// The first law: at every moment at which one node is Waiting and another is Held,
-// the latter is among WaitsFor of the former; or one of these, or the former
-// itself, is a [Lender] that Lends to it.
-//
-// The second law: let a node that has no request stop, so that what it has said
-// still arrives, and what is said to it is lost. Once all that it said was
-// handled, the others go on without it for as long as it is not among WaitsFor of
-// any of them.
-type Waiter interface {
-	Machine
-
-	// WaitsFor appends the peers of which the request awaits something, and
-	// nobody unless one is pending. Few are better than many: each may be asked,
-	// and the request ends when it leaves.
-	WaitsFor(b []NodeID) []NodeID
-}
-
-// A Lender is a Machine whose node gives to one node at a time what that one
-// needs to enter: a coordinator its grant, an arbiter its vote.
+// A Lender is a Machine that lends what a node needs to enter to one node at a
+// time: a coordinator lends its grant, an arbiter its vote.
 type Lender interface {
 	Machine
 
-	// Lends returns the node that has it, as far as this one knows: this node
-	// itself perhaps, and None if nobody has.
+	// Lends returns the node that has it, as far as this node knows. That may be
+	// this node itself, and is None while it is not lent.
 	Lends() NodeID
+}
+
+// A Coordinator is a Machine that may know which node holds the lock, even if
+// that is another one.
+type Coordinator interface {
+	Machine
+
+	// Holder returns the node to which the lock is granted, and None if it is
+	// free or this node does not know.
+	Holder() NodeID
+}
+
+// A Ticker is a Machine to which time matters. Its driver calls Tick at
+// intervals of its choice; the machine counts the ticks.
+type Ticker interface {
+	Machine
+
+	// Tick says that one interval has passed.
+	Tick() ([]Message, error)
 }
 
 // An Algorithm makes the machine of one lock at one node. It refuses a Start

@@ -296,7 +296,7 @@ func (s *Site) Begin() {
 	s.shared.out = s.shared.out[:0]
 }
 
-// Forget serves [Forgetter]; the algorithm adds its own conditions.
+// Forget serves [Machine.Forget]; the algorithm adds its own conditions.
 func (s *Site) Forget() (clock, fence uint64, ok bool) {
 	return s.clock, s.known, s.state == idle
 }

@@ -336,7 +336,7 @@ func TestSiteLastTime(t *testing.T) {
 	_, err = three.Request()
 	require.ErrorIs(t, err, dmutex.ErrExhausted)
 	for _, m := range []dmutex.Machine{one, three} {
-		clock, _, ok := m.(dmutex.Forgetter).Forget()
+		clock, _, ok := m.Forget()
 		require.True(t, ok)
 		group(1, clock)
 	}

@@ -42,7 +42,7 @@ func fuzzOnce(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID,
 type fuzz struct {
 	t testing.TB
 	group
-	machines []Machine
+	machines []dmutex.Machine
 	wire     []dmutex.Message
 	data     []byte
 }
@@ -62,7 +62,7 @@ func (z *fuzz) turn() {
 	switch do := verb(z.below(int(forge) + 1)); {
 	case do < deliver:
 		i := z.below(len(z.machines))
-		if _, ok := z.machines[i].(ticker); ok || do != tick {
+		if _, ok := z.machines[i].(dmutex.Ticker); ok || do != tick {
 			z.input(i, do, dmutex.Message{})
 		}
 	case do == forge:

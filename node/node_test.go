@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"context"
-	"encoding"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -712,10 +711,6 @@ func (l liar) Handle(m dmutex.Message) ([]dmutex.Message, error) {
 		l.alter(&out[i])
 	}
 	return out, err
-}
-
-func (l liar) AppendText(b []byte) ([]byte, error) {
-	return l.Machine.(encoding.TextAppender).AppendText(b)
 }
 
 // A message that cannot be stops the lock that it is about; one that cannot be
