@@ -195,9 +195,21 @@ func (p Phase) String() string {
 type Start struct {
 	Self    NodeID
 	Members []NodeID // all voting members in any order, Self among them, no duplicates
-	Holder  NodeID   // who holds the lock as this group begins; None in a fresh group
-	Fence   uint64   // highest fence granted before, 0 in a fresh group; a carried-over Holder holds by it
-	Clock   uint64   // highest logical time that this node used or saw before, 0 in a fresh group
+
+	// Holder is the node that holds the lock as this epoch begins, and None if it
+	// is free. The holder's machine is born Held with Fence as its fence. If the
+	// grant is of an earlier epoch, the driver keeps the fence that the caller was
+	// given: it is lower than all fences of this epoch, and so lower than that of
+	// the next grant.
+	Holder NodeID
+
+	// Fence is the highest fence known to this node: the first fence of the epoch
+	// ([FirstFence]), or what [Machine.Forget] returned since.
+	Fence uint64
+
+	// Clock is the highest logical time that this node used or saw in this epoch,
+	// as Forget returned it, and 0 as the epoch begins.
+	Clock uint64
 
 	Shared *Shared // for the driver of many machines; nil is right for one
 }
@@ -211,18 +223,17 @@ type Start struct {
 // its [Shared]) and is overwritten by the next call; copy what must live longer.
 //
 // A call that returns an error has changed nothing: [ErrMisuse] if the caller
-// is wrong, [ErrPeer] if the sender of a message is. A late, repeated or
-// outdated message is no error and returns nothing.
+// is wrong, [ErrPeer] if the sender of a message is, [ErrExhausted] if the
+// epoch is at its end. A late, repeated or outdated message is no error and
+// returns nothing.
 //
 // A grant is not an event but a phase: the driver looks at Phase after each
 // call.
 //
-// A machine may also have the methods of [Pender], [Forgetter] and [Keeper], of
-// [Waiter] and [Lender], and AppendText and Clone as package dmutextest wants
-// them.
+// Some machines are also a [Keeper], a [Lender], a [Coordinator] or a [Ticker].
 type Machine interface {
-	// Request asks for the lock: Idle to Waiting, or to Held at once if
-	// nobody need be asked.
+	// Request asks for the lock: Idle to Waiting, or to Held at once if no
+	// other node need be asked.
 	Request() ([]Message, error)
 
 	// Cancel withdraws the request: Waiting to Idle. The caller is free at
@@ -242,71 +253,83 @@ type Machine interface {
 	// Fence returns the fence of the current grant, and 0 when not Held.
 	// Of any two grants of one lock the later has the higher fence.
 	Fence() uint64
-}
 
-// A Pender is a Machine that knows of withdrawn requests.
-type Pender interface {
-	Machine
-
-	// Pending reports whether a request awaits its grant, withdrawn or not. One
-	// that is withdrawn still has its turn, and a node that stops for good
+	// Pending reports whether a request awaits its grant, withdrawn or not. A
+	// withdrawn request still has its turn, and a node that stops for good
 	// before then leaves the others waiting.
 	Pending() bool
-}
 
-// A Forgetter is a Machine that knows when nothing would be lost by
-// forgetting it, so that memory follows the locks in use and not the locks
-// ever named.
-type Forgetter interface {
-	Machine
+	// WaitsFor appends the peers from which the request, withdrawn or not, needs
+	// an answer; none unless a request is pending. It serves to find circles of
+	// locks that wait for each other, and the locks that still need a departing
+	// node. Few peers are better than many: each may be asked, and the request
+	// cannot end without any of them.
+	//
+	// First law: whenever one node is Waiting and another is Held, the holder is
+	// among the waiter's WaitsFor; or one of these peers, or the waiter itself, is
+	// a [Lender] that Lends to the holder.
+	//
+	// Second law: let a node without a request stop, so that what it has sent
+	// still arrives, and what is sent to it is lost. Once all that it sent was
+	// handled, the others go on without it as long as it is in the WaitsFor of
+	// none of them.
+	WaitsFor(b []NodeID) []NodeID
 
-	// Forget reports whether the machine's state is that of a machine newly
-	// born with the returned Start.Clock and Start.Fence and with no holder, but
-	// for what a [Keeper] need not keep. Higher values of both serve as well: a
-	// node may keep the maximum over all that it forgot.
+	// Forget reports whether nothing would be lost by forgetting the machine, so
+	// that memory follows the locks in use and not the locks ever named: whether
+	// its state is that of a machine newly born with the returned Start.Clock and
+	// Start.Fence and with no holder, apart from what a [Keeper] need not keep.
+	// Higher values of both serve as well: a node may keep the maximum over all
+	// the machines it forgot.
 	Forget() (clock, fence uint64, ok bool)
+
+	// AppendText appends the whole state in canonical form: machines of one
+	// algorithm, with its options, and one group that have equal text behave
+	// alike forever. The error is always nil.
+	AppendText(b []byte) ([]byte, error)
+
+	// Clone returns an independent copy, of the same type.
+	Clone() Machine
 }
 
-// A Keeper is a Forgetter that may be at rest and still have something that
+// A Keeper is a Machine that may be at rest and still keep something that
 // outlives requests. For what must not be lost, such as the token, Forget says no;
 // for what only saves messages, such as the permission not to ask, it says yes.
 type Keeper interface {
-	Forgetter
+	Machine
 
-	// Keeps reports whether there is such a thing, and nothing else: nothing of
-	// this node is under way, nor is it asked for anything.
+	// Keeps reports whether the machine is at rest and keeps such a thing: it has
+	// no request, and owes no peer an answer.
 	Keeps() bool
 }
 
-// A Waiter is a Machine that knows of whom its request, withdrawn or not, awaits
-// something. It serves to find circles of locks that wait for each other, and to
-// tell which locks a node that leaves is needed for.
-//
-// The first law: at every moment at which one node is Waiting and another is Held,
-// the latter is among WaitsFor of the former; or one of these, or the former
-// itself, is a [Lender] that Lends to it.
-//
-// The second law: let a node that has no request stop, so that what it has said
-// still arrives, and what is said to it is lost. Once all that it said was
-// handled, the others go on without it for as long as it is not among WaitsFor of
-// any of them.
-type Waiter interface {
-	Machine
-
-	// WaitsFor appends the peers of which the request awaits something, and
-	// nobody unless one is pending. Few are better than many: each may be asked,
-	// and the request ends when it leaves.
-	WaitsFor(b []NodeID) []NodeID
-}
-
-// A Lender is a Machine whose node gives to one node at a time what that one
-// needs to enter: a coordinator its grant, an arbiter its vote.
+// A Lender is a Machine that lends what a node needs to enter to one node at a
+// time: a coordinator lends its grant, an arbiter its vote.
 type Lender interface {
 	Machine
 
-	// Lends returns the node that has it, as far as this one knows: this node
-	// itself perhaps, and None if nobody has.
+	// Lends returns the node that has it, as far as this node knows. That may be
+	// this node itself, and is None while it is not lent.
 	Lends() NodeID
+}
+
+// A Coordinator is a Machine that may know which node holds the lock, even if
+// that is another one.
+type Coordinator interface {
+	Machine
+
+	// Holder returns the node to which the lock is granted, and None if it is
+	// free or this node does not know.
+	Holder() NodeID
+}
+
+// A Ticker is a Machine to which time matters. Its driver calls Tick at
+// intervals of its choice; the machine counts the ticks.
+type Ticker interface {
+	Machine
+
+	// Tick says that one interval has passed.
+	Tick() ([]Message, error)
 }
 
 // An Algorithm makes the machine of one lock at one node. It refuses a Start
@@ -316,11 +339,16 @@ type Algorithm func(Start) (Machine, error)
 var (
 	// ErrMisuse marks the caller's mistake, such as to release what is not
 	// held. Nothing has changed.
-	ErrMisuse = errors.New("misuse")
+	ErrMisuse = errors.New("dmutex: misuse")
 
 	// ErrPeer marks a message that no correct peer sends, such as one from a
 	// stranger. Nothing has changed.
-	ErrPeer = errors.New("peer's mistake")
+	ErrPeer = errors.New("dmutex: peer's mistake")
+
+	// ErrExhausted is returned by Request when the epoch has no fence left for
+	// another grant, or no logical time for another request. The lock works again
+	// in the next epoch.
+	ErrExhausted = errors.New("dmutex: epoch exhausted")
 )
 
 // Misuse returns an [ErrMisuse] that says why.
@@ -329,12 +357,12 @@ func Misuse(why string) error { return &refusal{ErrMisuse, why} }
 // PeerMistake returns an [ErrPeer] that says why.
 func PeerMistake(why string) error { return &refusal{ErrPeer, why} }
 
-// refusal is one of the two sentinels with its reason. (Package fmt would
-// bring in os and sync, which the machines are free of.)
+// refusal is a sentinel with a reason. (Package fmt would bring in os and sync,
+// which the machines are free of.)
 type refusal struct {
-	whose error
-	why   string
+	sentinel error
+	why      string
 }
 
-func (r *refusal) Error() string { return "dmutex: " + r.whose.Error() + ": " + r.why }
-func (r *refusal) Unwrap() error { return r.whose }
+func (r *refusal) Error() string { return r.sentinel.Error() + ": " + r.why }
+func (r *refusal) Unwrap() error { return r.sentinel }

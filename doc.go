@@ -80,7 +80,7 @@
 // lock; see [Site] for the rule. Hand it to the resource that the lock guards,
 // and let the resource refuse a number lower than one it has seen: a holder
 // that was paused for long cannot know that it should have stopped. A fence is
-// epoch<<40 | counter; a fresh group of fixed members is in epoch 0 and, where
-// nothing was forgotten in between, its n-th grant has fence n. One that starts
-// again begins a new epoch; see [NextEpoch].
+// epoch<<32 | counter; a fresh group of fixed members is in epoch 0 and, where
+// nothing was forgotten in between, its n-th grant has fence n. A group that
+// starts again begins a new epoch; see [NextEpoch].
 package dmutex

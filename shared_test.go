@@ -1,7 +1,6 @@
 package dmutex_test
 
 import (
-	"encoding"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -73,7 +72,7 @@ func TestSharedIsNotSeen(t *testing.T) {
 					}
 					input = dmutex.Machine.Cancel
 				}
-				alone[k][i] = alone[k][i].(interface{ Clone() dmutex.Machine }).Clone()
+				alone[k][i] = alone[k][i].Clone()
 				want, err := input(alone[k][i])
 				require.NoError(t, err)
 				got, err := input(sharing[k][i])
@@ -93,7 +92,7 @@ func TestSharedIsNotSeen(t *testing.T) {
 }
 
 func state(t *testing.T, m dmutex.Machine) string {
-	b, err := m.(encoding.TextAppender).AppendText(nil)
+	b, err := m.AppendText(nil)
 	require.NoError(t, err)
 	return string(b)
 }

@@ -1,6 +1,7 @@
 package dmutex
 
 import (
+	"math"
 	"slices"
 	"strconv"
 )
@@ -29,8 +30,9 @@ import (
 // ticks, the n-th grant of a fresh group has fence n, where nothing was
 // forgotten in between.
 //
-// A fence is epoch<<40 | counter; a group of fixed members stays in the epoch in
-// which it was started, 0 at first.
+// A fence is epoch<<32 | counter. The members of a group agree on its epoch
+// before its machines are born; a machine is born with a [Start.Fence] of that
+// epoch and never leaves it. See [Epoch], [FirstFence] and [NextEpoch].
 type Site struct {
 	shared  *Shared // never nil
 	attempt uint64  // the number of our request, 0 if none is pending or held
@@ -50,10 +52,12 @@ const (
 )
 
 const (
-	epochShift  = 40
+	epochShift  = 32
 	counterMask = 1<<epochShift - 1
-	// The end of an epoch's counters is kept for the requests that are out when
-	// the last was accepted, one a node. Nobody correct gets beyond its half.
+	// A node requests only while the counter it knows is below lastCounter:
+	// an epoch has 4,293,918,720 grants. The counters above are for the requests
+	// that are pending by then, at most one a node. No correct node gets beyond
+	// half of this reserve, so a Start or a message that does is refused.
 	reserve     = 1 << 20
 	lastCounter = 1<<epochShift - reserve
 	// No node makes a request so late in earnest. Times go on beyond it, by the
@@ -156,9 +160,9 @@ func (s *Site) Request() (fresh bool, err error) {
 		s.state = waiting
 		return false, nil
 	case s.known&counterMask >= lastCounter:
-		return false, Misuse("the fences of this epoch are used up: begin another")
+		return false, &refusal{ErrExhausted, "its fences are used up"}
 	case s.clock >= lastClock:
-		return false, Misuse("the logical clock is used up: begin a new group")
+		return false, &refusal{ErrExhausted, "its logical times are used up"}
 	}
 	s.clock++
 	s.state, s.attempt = waiting, s.clock
@@ -217,7 +221,7 @@ func (s *Site) Check(m Message) (from int, err error) {
 		return 0, s.Refuse(m, "a request in it is beyond 1<<61")
 	case m.Clock > lastTime:
 		return 0, s.Refuse(m, "its time is beyond 1<<63")
-	case m.Fence>>epochShift != s.known>>epochShift:
+	case Epoch(m.Fence) != Epoch(s.known):
 		return 0, s.Refuse(m, "its fence is of another epoch")
 	case usedUp(m.Fence):
 		return 0, s.Refuse(m, "no epoch has so many fences")
@@ -229,15 +233,21 @@ func afterLast(request uint64) bool { return request > lastClock }
 
 func usedUp(fence uint64) bool { return fence&counterMask > lastCounter+reserve/2 }
 
-// NextEpoch returns the Start.Fence of a group that starts again after one that
-// had stamped, or was started with, the given fence: it is above every fence that
-// the former group can have granted, also those that nobody has shown yet. After
-// the last epoch it returns a fence that every Start refuses.
+// Epoch returns the epoch of a fence.
+func Epoch(fence uint64) uint32 { return uint32(fence >> epochShift) }
+
+// FirstFence returns the [Start.Fence] of the machines that are born as an epoch
+// begins. The first grant of the epoch has the next fence.
+func FirstFence(epoch uint32) uint64 { return uint64(epoch) << epochShift }
+
+// NextEpoch returns the first fence of the epoch after that of the given fence.
+// It is above every fence of the old epoch, including grants that no resource
+// has seen. After the last epoch it returns a fence that every Start refuses.
 func NextEpoch(fence uint64) uint64 {
-	if next := (fence>>epochShift + 1) << epochShift; next > fence {
-		return next
+	if Epoch(fence) == math.MaxUint32 {
+		return math.MaxUint64
 	}
-	return fence | counterMask
+	return FirstFence(Epoch(fence) + 1)
 }
 
 // Refuse returns an [ErrPeer] that quotes the message, but of its lists only the
@@ -286,7 +296,7 @@ func (s *Site) Begin() {
 	s.shared.out = s.shared.out[:0]
 }
 
-// Forget serves [Forgetter]; the algorithm adds its own conditions.
+// Forget serves [Machine.Forget]; the algorithm adds its own conditions.
 func (s *Site) Forget() (clock, fence uint64, ok bool) {
 	return s.clock, s.known, s.state == idle
 }

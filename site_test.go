@@ -41,7 +41,7 @@ func TestNewSite(t *testing.T) {
 		{"another holds", dmutex.Start{Self: 1, Members: members(1, 2), Holder: 2, Fence: 3}, "1 idle clock=1 known=3", ""},
 		{"holds, clock", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2, Fence: 3, Clock: 9}, "2 held attempt=1 clock=9 known=3 fence=3", ""},
 		{"last clock", dmutex.Start{Self: 1, Members: members(1), Clock: 1 << 62}, "1 idle clock=4611686018427387904", ""},
-		{"last fence", dmutex.Start{Self: 1, Members: members(1), Fence: 1<<40 - 1<<19}, "1 idle known=1099511103488", ""},
+		{"last fence", dmutex.Start{Self: 1, Members: members(1), Fence: 1<<32 - 1<<19}, "1 idle known=4294443008", ""},
 		{"holds, no fence", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2}, "2 held attempt=1 clock=1", ""},
 
 		{"no members", dmutex.Start{Self: 1}, "", "Start.Self 1 is not among Start.Members"},
@@ -51,7 +51,7 @@ func TestNewSite(t *testing.T) {
 		{"nobody", dmutex.Start{Self: 1, Members: members(1, 0)}, "", "Start.Members contains 0"},
 		{"holder a stranger", dmutex.Start{Self: 1, Members: members(1, 2), Holder: 3}, "", "Start.Holder 3 is not among Start.Members"},
 		{"clock", dmutex.Start{Self: 1, Members: members(1, 2), Clock: 1<<62 + 1}, "", "Start.Clock is beyond 1<<62"},
-		{"fence", dmutex.Start{Self: 1, Members: members(1, 2), Fence: 3<<40 + 1<<40 - 1<<19 + 1}, "", "Start.Fence: no epoch has so many"},
+		{"fence", dmutex.Start{Self: 1, Members: members(1, 2), Fence: 3<<32 + 1<<32 - 1<<19 + 1}, "", "Start.Fence: no epoch has so many"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			site, err := dmutex.NewSite(tt.start)
@@ -71,12 +71,12 @@ func TestNewSite(t *testing.T) {
 // whole epoch of them.
 func TestNextEpoch(t *testing.T) {
 	for _, tt := range []struct{ stored, want uint64 }{
-		{0, 1 << 40},
-		{7, 1 << 40},
-		{1<<40 - 1, 1 << 40},
-		{1 << 40, 2 << 40}, // a life in which nothing was written
-		{1<<40 + 5, 2 << 40},
-		{1<<64 - 2<<40, 1<<64 - 1<<40},
+		{0, 1 << 32},
+		{7, 1 << 32},
+		{1<<32 - 1, 1 << 32},
+		{1 << 32, 2 << 32}, // a life in which nothing was written
+		{1<<32 + 5, 2 << 32},
+		{1<<64 - 2<<32, 1<<64 - 1<<32},
 	} {
 		floor := dmutex.NextEpoch(tt.stored)
 		require.Equal(t, tt.want, floor)
@@ -86,7 +86,7 @@ func TestNextEpoch(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, floor+1, m.Fence())
 	}
-	for _, stored := range []uint64{1<<64 - 1<<40, math.MaxUint64} {
+	for _, stored := range []uint64{1<<64 - 1<<32, math.MaxUint64} {
 		_, err := dmutex.NewSite(dmutex.Start{Self: 1, Members: members(1), Fence: dmutex.NextEpoch(stored)})
 		require.ErrorIs(t, err, dmutex.ErrMisuse)
 		require.ErrorContains(t, err, "Start.Fence")
@@ -162,8 +162,6 @@ func TestSiteMisuse(t *testing.T) {
 		{"cancel twice", func(s *dmutex.Site) { s.Request(); s.Cancel() }, (*dmutex.Site).Cancel, "Cancel while idle"},
 		{"request held", func(s *dmutex.Site) { s.Request(); s.Enter() }, request, "Request while Held"},
 		{"cancel held", func(s *dmutex.Site) { s.Request(); s.Enter() }, (*dmutex.Site).Cancel, "Cancel while held"},
-		{"last clock", func(s *dmutex.Site) { s.Witness(1<<61, 0) }, request, "the logical clock is used up"},
-		{"last fence", func(s *dmutex.Site) { s.Witness(0, 1<<40-1<<20) }, request, "the fences of this epoch are used up"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
@@ -177,8 +175,51 @@ func TestSiteMisuse(t *testing.T) {
 	}
 }
 
+// An epoch that is at its end is nobody's mistake, and the next one is fresh.
+func TestSiteExhausted(t *testing.T) {
+	first := dmutex.FirstFence(7)
+	for _, tt := range []struct {
+		name         string
+		clock, fence uint64
+		err          string
+	}{
+		{"last clock", 1 << 61, first, "its logical times are used up"},
+		{"last fence", 0, first + 1<<32 - 1<<20, "its fences are used up"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: first})
+			site.Witness(tt.clock, tt.fence)
+			before := text(t, &site)
+			_, err := site.Request()
+			require.ErrorIs(t, err, dmutex.ErrExhausted)
+			require.NotErrorIs(t, err, dmutex.ErrMisuse)
+			require.EqualError(t, err, "dmutex: epoch exhausted: "+tt.err)
+			require.Equal(t, before, text(t, &site))
+
+			site = newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: dmutex.NextEpoch(tt.fence)})
+			_, err = site.Request()
+			require.NoError(t, err)
+			require.True(t, site.Enter())
+			require.Equal(t, dmutex.FirstFence(8)+1, site.Fence())
+		})
+	}
+	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+	site.Witness(1<<61-1, 1<<32-1<<20-1)
+	_, err := site.Request()
+	require.NoError(t, err, "one is left of each")
+}
+
+func TestEpoch(t *testing.T) {
+	for _, epoch := range []uint32{0, 1, 7, math.MaxUint32} {
+		first := dmutex.FirstFence(epoch)
+		require.Equal(t, epoch, dmutex.Epoch(first))
+		require.Equal(t, epoch, dmutex.Epoch(first+1<<32-1))
+	}
+	require.EqualValues(t, 3<<32, dmutex.FirstFence(3))
+}
+
 func TestSiteCheck(t *testing.T) {
-	const epoch = 3 << 40
+	const epoch = 3 << 32
 	good := dmutex.Message{Kind: dmutex.Request, From: 5, To: 2, Attempt: 1, Fence: epoch}
 	for _, tt := range []struct {
 		name  string
@@ -186,7 +227,7 @@ func TestSiteCheck(t *testing.T) {
 		err   string
 	}{
 		{"good", func(*dmutex.Message) {}, ""},
-		{"late fence", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 - 1<<19 }, ""},
+		{"late fence", func(m *dmutex.Message) { m.Fence = epoch + 1<<32 - 1<<19 }, ""},
 		{"last time", func(m *dmutex.Message) { m.Attempt, m.Clock = 1<<61, 1<<63 }, ""},
 		{"a request for a token", func(m *dmutex.Message) { m.Nodes = members(5) }, ""},
 		{"a token need not name a request", func(m *dmutex.Message) { m.Kind, m.Attempt = dmutex.Token, 0 }, ""},
@@ -202,8 +243,8 @@ func TestSiteCheck(t *testing.T) {
 		{"numbers", func(m *dmutex.Message) { m.Numbers = []uint64{1} }, "carries a list"},
 		{"names", func(m *dmutex.Message) { m.Kind, m.Nodes = dmutex.Reply, members(5) }, "carries a list"},
 		{"earlier epoch", func(m *dmutex.Message) { m.Fence = epoch - 1 }, "its fence is of another epoch"},
-		{"later epoch", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 }, "its fence is of another epoch"},
-		{"fences used up", func(m *dmutex.Message) { m.Fence = epoch + 1<<40 - 1 }, "no epoch has so many fences"},
+		{"later epoch", func(m *dmutex.Message) { m.Fence = epoch + 1<<32 }, "its fence is of another epoch"},
+		{"fences used up", func(m *dmutex.Message) { m.Fence = epoch + 1<<32 - 1 }, "no epoch has so many fences"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			site := newSite(t, dmutex.Start{Self: 2, Members: members(1, 2, 5), Fence: epoch})
@@ -293,10 +334,9 @@ func TestSiteLastTime(t *testing.T) {
 	require.Equal(t, "1->3 RELEASE attempt=1 clock=2305843009213693955 fence=1", leaves[1].String())
 	require.Empty(t, handle(three, leaves[1]))
 	_, err = three.Request()
-	require.ErrorIs(t, err, dmutex.ErrMisuse)
-	require.ErrorContains(t, err, "begin a new group")
+	require.ErrorIs(t, err, dmutex.ErrExhausted)
 	for _, m := range []dmutex.Machine{one, three} {
-		clock, _, ok := m.(dmutex.Forgetter).Forget()
+		clock, _, ok := m.Forget()
 		require.True(t, ok)
 		group(1, clock)
 	}

@@ -40,8 +40,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine],
-// [dmutex.Forgetter], [dmutex.Waiter] and [dmutex.Lender].
+// Machine is one lock at one node. It implements [dmutex.Machine] and
+// [dmutex.Lender].
 type Machine struct {
 	site        dmutex.Site
 	coordinator dmutex.NodeID
@@ -242,7 +242,7 @@ func (m *Machine) Holder() dmutex.NodeID {
 	return m.holder.Node
 }
 
-// WaitsFor implements [dmutex.Waiter]: only the coordinator says yes.
+// WaitsFor implements [dmutex.Machine]: only the coordinator says yes.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if m.site.Pending() && !m.coordinates() {
 		b = append(b, m.coordinator)
@@ -256,13 +256,13 @@ func (m *Machine) Lends() dmutex.NodeID { return m.holder.Node }
 // Phase implements [dmutex.Machine].
 func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
 
-// Pending implements [dmutex.Pender].
+// Pending implements [dmutex.Machine].
 func (m *Machine) Pending() bool { return m.site.Pending() }
 
 // Fence implements [dmutex.Machine].
 func (m *Machine) Fence() uint64 { return m.site.Fence() }
 
-// Forget implements [dmutex.Forgetter]. The queue is empty when nobody holds.
+// Forget implements [dmutex.Machine]. The queue is empty when nobody holds.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, ok = m.site.Forget()
 	return clock, fence, ok && m.holder.Clock == 0

@@ -49,11 +49,11 @@ import (
 //
 // None missed. A circle which nobody leaves stands still. When the grants have
 // arrived, a chase that its
-// youngest member begins finds each edge, by the law of [dmutex.Waiter], and
+// youngest member begins finds each edge, by the first law of [dmutex.Machine.WaitsFor], and
 // comes back twice. So the youngest must begin one now and then while it waits.
 //
 // The way along an edge. The node that waits knows whom it awaits, and it may
-// be one of many ([dmutex.Waiter]). They are asked one after another; the one
+// be one of many ([dmutex.Machine.WaitsFor]). They are asked one after another; the one
 // that holds the lock goes on from there, one that has lent its vote or grant
 // sends the question on to the borrower first. In the second lap the way is
 // known.

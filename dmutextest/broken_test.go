@@ -18,13 +18,14 @@ var _ = flag.Bool("update", false, "rewrite the golden files")
 
 // A broken machine is a good one with something wrong. What is nil is right.
 type broken struct {
-	*ricart.Machine
+	dmutex.Machine
 	self    dmutex.NodeID
 	request func(*broken) ([]dmutex.Message, error)
 	cancel  func(*broken) ([]dmutex.Message, error)
 	handle  func(*broken, dmutex.Message) ([]dmutex.Message, error)
 	phase   func(*broken) dmutex.Phase
 	fence   func(*broken) uint64
+	pending func(*broken) bool
 	forget  func(*broken) (clock, fence uint64, ok bool)
 	text    func(*broken) string
 	clone   func(*broken) dmutex.Machine
@@ -65,6 +66,13 @@ func (b *broken) Fence() uint64 {
 	return b.Machine.Fence()
 }
 
+func (b *broken) Pending() bool {
+	if b.pending != nil {
+		return b.pending(b)
+	}
+	return b.Machine.Pending()
+}
+
 func (b *broken) Forget() (clock, fence uint64, ok bool) {
 	if b.forget != nil {
 		return b.forget(b)
@@ -84,7 +92,7 @@ func (b *broken) Clone() dmutex.Machine {
 		return b.clone(b)
 	}
 	c := *b
-	c.Machine = b.Machine.Clone().(*ricart.Machine)
+	c.Machine = b.Machine.Clone()
 	return &c
 }
 
@@ -93,7 +101,7 @@ func (b broken) born(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Machine, b.self = m.(*ricart.Machine), s.Self
+	b.Machine, b.self = m, s.Self
 	return &b, nil
 }
 
@@ -186,7 +194,7 @@ func TestMachineFails(t *testing.T) {
 				}
 				return out, err
 			}},
-			"want peer's mistake",
+			"want dmutex: peer's mistake",
 		},
 		{
 			"refuses late", "states",
@@ -207,7 +215,12 @@ func TestMachineFails(t *testing.T) {
 				}
 				return b.Machine.Request()
 			}},
-			"request: got error <nil>, want misuse",
+			"request: got error <nil>, want dmutex: misuse",
+		},
+		{
+			"takes a grant for a request", "states",
+			broken{pending: func(b *broken) bool { return b.Machine.Pending() || b.Machine.Phase() == dmutex.Held }},
+			"held, and Pending is true",
 		},
 		{
 			"clones share", "states",
@@ -308,7 +321,7 @@ func TestFuzzFails(t *testing.T) {
 			"another error",
 			broken{request: func(*broken) ([]dmutex.Message, error) { return nil, errors.New("no") }},
 			[]byte{byte(request), 0},
-			`request is refused by "no" (want misuse)`,
+			`request is refused by "no" (want dmutex: misuse)`,
 		},
 		{
 			"takes what is unlawful",

@@ -1,28 +1,13 @@
 package dmutextest
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/dmutex/dmutex"
 )
-
-// A Machine is a [dmutex.Machine] that can be looked at and copied.
-type Machine interface {
-	dmutex.Machine
-
-	// AppendText appends the whole state in canonical form: machines of one
-	// algorithm, with its options, and one group that have equal text behave
-	// alike for ever.
-	encoding.TextAppender
-
-	// Clone returns an independent copy, itself a Machine of this package.
-	Clone() dmutex.Machine
-}
 
 // What can go wrong; a [Violation] is one of these.
 var (
@@ -41,8 +26,8 @@ var (
 	ErrLivelock = errors.New("livelock")
 
 	// ErrLeftBehind: everybody is Idle, no message is on its way, and yet a
-	// [dmutex.Forgetter] will not be forgotten, nor is it a [dmutex.Keeper] that
-	// keeps something.
+	// machine will not be forgotten, nor is it a [dmutex.Keeper] that keeps
+	// something.
 	ErrLeftBehind = errors.New("left behind")
 
 	// ErrRefused: a machine returned an error though nobody made a mistake.
@@ -52,8 +37,8 @@ var (
 	// than [Network.Channel] allows.
 	ErrChannel = errors.New("channel")
 
-	// ErrUnfound: the law of [dmutex.Waiter] is broken: one that waits would not
-	// find the one that is held.
+	// ErrUnfound: the first law of WaitsFor is broken: a node that waits would
+	// not find the holder.
 	ErrUnfound = errors.New("holder not found")
 
 	// ErrContract: a machine does what [dmutex.Machine] rules out, such as to
@@ -108,11 +93,6 @@ func (v verb) lawful(p dmutex.Phase) bool {
 	}
 }
 
-// A ticker is a machine to which time matters.
-type ticker interface {
-	Tick() ([]dmutex.Message, error)
-}
-
 // A group is what all machines of a run are born with.
 type group struct {
 	algorithm dmutex.Algorithm
@@ -130,40 +110,20 @@ func Nodes(n int) []dmutex.NodeID {
 	return ids
 }
 
-func (g *group) birth(self dmutex.NodeID, clock uint64) (Machine, error) {
-	born, err := g.algorithm(dmutex.Start{
+func (g *group) birth(self dmutex.NodeID, clock uint64) (dmutex.Machine, error) {
+	m, err := g.algorithm(dmutex.Start{
 		Self: self, Members: g.members, Holder: g.holder, Fence: g.fence, Clock: clock,
 	})
 	if err != nil {
 		return nil, err
 	}
-	m, ok := born.(Machine)
-	if !ok {
-		return nil, fmt.Errorf("%w: %T is no dmutextest.Machine: %s", dmutex.ErrMisuse, born, lacks(born))
+	if m == nil {
+		return nil, dmutex.Misuse("the Algorithm returned neither a machine nor an error")
 	}
-	if _, ok := m.Clone().(Machine); !ok {
-		return nil, fmt.Errorf("%w: %T.Clone returns %T, which is no dmutextest.Machine", dmutex.ErrMisuse, born, m.Clone())
+	if is, clone := reflect.TypeOf(m), reflect.TypeOf(m.Clone()); is != clone {
+		return nil, fmt.Errorf("%w: the Clone of a %v is a %v: a machine around another needs a Clone of its own", dmutex.ErrMisuse, is, clone)
 	}
 	return m, nil
-}
-
-// lacks says which methods of a Machine are missing, or what is wrong with them.
-func lacks(born dmutex.Machine) string {
-	if born == nil {
-		return "the Algorithm returned neither a machine nor an error"
-	}
-	var faults []string
-	machine, v := reflect.TypeFor[Machine](), reflect.ValueOf(born)
-	for i := range machine.NumMethod() {
-		want := machine.Method(i)
-		switch m := v.MethodByName(want.Name); {
-		case !m.IsValid():
-			faults = append(faults, "it has no "+want.Name)
-		case m.Type() != want.Type:
-			faults = append(faults, fmt.Sprintf("its %s is %v, not %v", want.Name, m.Type(), want.Type))
-		}
-	}
-	return strings.Join(faults, ", ")
 }
 
 // born checks a group at birth: the holder is Held, and all others are Idle.
@@ -189,7 +149,7 @@ func (g *group) born(nodes []*local) *fault {
 
 // act does one lawful thing to a machine, and checks what can be seen there
 // alone.
-func act(m Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, *fault) {
+func act(m dmutex.Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, *fault) {
 	was, fence := m.Phase(), m.Fence()
 	out, err := input(m, do, msg)
 	if err != nil {
@@ -200,7 +160,7 @@ func act(m Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.M
 
 // contract checks what an input, which found the machine in a phase and with a
 // fence, has made of it.
-func contract(m Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) *fault {
+func contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) *fault {
 	is := m.Phase()
 	switch {
 	case do == request && is == dmutex.Idle,
@@ -231,7 +191,7 @@ func (g *group) addressed(out []dmutex.Message) *fault {
 	return nil
 }
 
-func input(m Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
+func input(m dmutex.Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 	switch do {
 	case request:
 		return m.Request()
@@ -240,7 +200,7 @@ func input(m Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 	case release:
 		return m.Release()
 	case tick:
-		return m.(ticker).Tick()
+		return m.(dmutex.Ticker).Tick()
 	default:
 		return m.Handle(msg)
 	}
@@ -249,53 +209,46 @@ func input(m Machine, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 // A local is a machine in one state, and what can be seen of it.
 type local struct {
 	self    dmutex.NodeID
-	machine Machine
+	machine dmutex.Machine
 	text    string
 	phase   dmutex.Phase
 	fence   uint64
 	forgets bool // it may be forgotten
-	clean   bool // it may be forgotten, or keeps something, or is of a kind that never is
+	clean   bool // it may be forgotten, or keeps something
 	stirs   bool // a tick changes something
-	waiter  bool // it is a dmutex.Waiter
 	waits   []dmutex.NodeID
 	lends   dmutex.NodeID
 }
 
 // inspect looks at a machine. It keeps it.
-func (g *group) inspect(m Machine, self dmutex.NodeID) (local, *fault) {
-	l := local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), clean: true}
-	if t := text(m.Clone().(Machine)); t != l.text {
+func (g *group) inspect(m dmutex.Machine, self dmutex.NodeID) (local, *fault) {
+	l := local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), waits: m.WaitsFor(nil)}
+	if t := text(m.Clone()); t != l.text {
 		return l, faultf(ErrContract, "the clone of %q is %q", l.text, t)
 	}
-	if _, ok := m.(ticker); ok {
-		c := m.Clone().(Machine)
-		out, err := c.(ticker).Tick()
+	if _, ok := m.(dmutex.Ticker); ok {
+		c := m.Clone()
+		out, err := c.(dmutex.Ticker).Tick()
 		l.stirs = err != nil || len(out) > 0 || text(c) != l.text
 	}
-	if w, ok := m.(dmutex.Waiter); ok {
-		l.waiter, l.waits = true, w.WaitsFor(nil)
-		if f := g.awaits(&l); f != nil {
-			return l, f
-		}
+	if f := g.awaits(&l); f != nil {
+		return l, f
 	}
-	if w, ok := m.(dmutex.Lender); ok {
-		l.lends = w.Lends()
+	if m, ok := m.(dmutex.Lender); ok {
+		l.lends = m.Lends()
 	}
-	if f, ok := m.(dmutex.Forgetter); ok {
-		_, _, l.forgets = f.Forget()
-		k, ok := m.(dmutex.Keeper)
-		l.clean = l.forgets || ok && k.Keeps()
-		if l.forgets {
-			return l, g.forgotten(l)
-		}
+	_, _, l.forgets = m.Forget()
+	k, ok := m.(dmutex.Keeper)
+	l.clean = l.forgets || ok && k.Keeps()
+	if l.forgets {
+		return l, g.forgotten(l)
 	}
 	return l, nil
 }
 
-// awaits checks whom a [dmutex.Waiter] names.
+// awaits checks the peers that WaitsFor returns.
 func (g *group) awaits(l *local) *fault {
-	p, ok := l.machine.(dmutex.Pender)
-	if pending := l.phase == dmutex.Waiting || ok && p.Pending(); !pending && len(l.waits) > 0 {
+	if pending := l.phase == dmutex.Waiting || l.machine.Pending(); !pending && len(l.waits) > 0 {
 		return faultf(ErrContract, "%d is %v and waits for %v", l.self, l.phase, l.waits)
 	}
 	for i, id := range l.waits {
@@ -306,7 +259,7 @@ func (g *group) awaits(l *local) *fault {
 	return nil
 }
 
-// finds checks the law of [dmutex.Waiter] for all who wait.
+// finds checks the first law of WaitsFor for all nodes that wait.
 func finds(members []dmutex.NodeID, nodes []*local) *fault {
 	h := slices.IndexFunc(nodes, func(l *local) bool { return l.phase == dmutex.Held })
 	if h < 0 {
@@ -314,7 +267,7 @@ func finds(members []dmutex.NodeID, nodes []*local) *fault {
 	}
 	holder := members[h]
 	for i, l := range nodes {
-		if l.phase != dmutex.Waiting || !l.waiter || l.lends == holder || slices.Contains(l.waits, holder) {
+		if l.phase != dmutex.Waiting || l.lends == holder || slices.Contains(l.waits, holder) {
 			continue
 		}
 		if !slices.ContainsFunc(l.waits, func(id dmutex.NodeID) bool {
@@ -326,7 +279,7 @@ func finds(members []dmutex.NodeID, nodes []*local) *fault {
 	return nil
 }
 
-// forgotten checks the law of [dmutex.Forgetter].
+// forgotten checks the law of Forget.
 func (g *group) forgotten(l local) *fault {
 	m, f := g.reborn(l.machine, l.self, 0)
 	if f != nil {
@@ -343,8 +296,8 @@ func (g *group) forgotten(l local) *fault {
 
 // reborn returns what takes the place of a machine that is forgotten, with a
 // clock and a fence that are so much higher than they need be.
-func (g *group) reborn(m Machine, self dmutex.NodeID, more uint64) (Machine, *fault) {
-	clock, fence, _ := m.(dmutex.Forgetter).Forget()
+func (g *group) reborn(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, *fault) {
+	clock, fence, _ := m.Forget()
 	fresh := group{g.algorithm, g.members, dmutex.None, fence + more}
 	born, err := fresh.birth(self, clock+more)
 	if err != nil {
@@ -353,7 +306,7 @@ func (g *group) reborn(m Machine, self dmutex.NodeID, more uint64) (Machine, *fa
 	return born, nil
 }
 
-func text(m Machine) string {
+func text(m dmutex.Machine) string {
 	b, err := m.AppendText(nil)
 	if err != nil {
 		panic(fmt.Sprintf("dmutextest: %T.AppendText: %v", m, err))

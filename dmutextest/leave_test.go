@@ -19,7 +19,7 @@ import (
 )
 
 // A leaving is a random run in which one node stops for good when it has no
-// request: the second law of [dmutex.Waiter].
+// request: the second law of WaitsFor.
 type leaving struct {
 	luck     *rand.Rand
 	machines []dmutex.Machine // node 1 first
@@ -69,13 +69,13 @@ func (l *leaving) run() (stopped bool, err error) {
 	}
 }
 
-func pending(m dmutex.Machine) bool { return m.(dmutex.Pender).Pending() }
+func pending(m dmutex.Machine) bool { return m.Pending() }
 
 func (l *leaving) stops() bool {
 	id := dmutex.NodeID(l.leaver + 1)
 	return l.left && id != l.unnamed && slices.ContainsFunc(l.machines, func(m dmutex.Machine) bool {
 		return len(*l.channel(l.leaver, slices.Index(l.machines, m))) == 0 &&
-			slices.Contains(m.(dmutex.Waiter).WaitsFor(nil), id)
+			slices.Contains(m.WaitsFor(nil), id)
 	})
 }
 

@@ -10,22 +10,22 @@ import (
 
 // A Config says which group is run, and how far.
 type Config struct {
-	Algorithm dmutex.Algorithm // its machines must be a [Machine] each
-	Members   []dmutex.NodeID  // see Nodes
-	Holder    dmutex.NodeID    // as in dmutex.Start
-	Fence     uint64           // as in dmutex.Start
+	Algorithm dmutex.Algorithm
+	Members   []dmutex.NodeID // see Nodes
+	Holder    dmutex.NodeID   // as in dmutex.Start
+	Fence     uint64          // as in dmutex.Start
 	Network   Network
 
 	// How often in a run a node may request, cancel and tick, at most 255
 	// times each: one number for all nodes, or one for each in the order of
 	// Members. A lock that is held is always released, after any time. Ticks
-	// are for machines with a method Tick() ([]dmutex.Message, error); when
-	// somebody waits, or something is left over, and no message is on its way,
-	// time passes and they tick without limit.
+	// are for machines of type [dmutex.Ticker]; when somebody waits, or something
+	// is left over, and no message is on its way, time passes and they tick
+	// without limit.
 	Requests, Cancels, Ticks []int
 
 	// Forgets is how often, in the same form, a node may forget its machine
-	// when that lets it (see dmutex.Forgetter). The next one is born with a
+	// when that lets it (see dmutex.Machine.Forget). The next one is born with a
 	// clock and a fence that are higher by one than they need be.
 	Forgets []int
 
@@ -161,7 +161,7 @@ func (m *model) granted(s []uint32, fence uint64) {
 }
 
 // local returns the number of a machine's state.
-func (m *model) local(i int, machine Machine) (uint32, *fault) {
+func (m *model) local(i int, machine dmutex.Machine) (uint32, *fault) {
 	key := string(rune(i)) + text(machine)
 	if id, ok := m.localID[key]; ok {
 		return id, nil
@@ -200,7 +200,7 @@ func (m *model) step(i int, from uint32, do verb, msg uint32) *step {
 }
 
 func (m *model) run(i int, from uint32, do verb, msg uint32) (s step) {
-	machine := m.locals[from].machine.Clone().(Machine)
+	machine := m.locals[from].machine.Clone()
 	var in dmutex.Message
 	if do == deliver {
 		in = m.flights[msg].Clone()

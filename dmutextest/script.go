@@ -82,11 +82,11 @@ type play struct {
 	group
 	clocks   []uint64 // at birth, by member
 	network  Network
-	machines []Machine       // none before the first command that is not about the group
-	wire     []trace.Message // on their way, oldest first
-	last     uint64          // the highest fence granted
-	ran      bool            // this block has a command that has run
-	output   []string        // of this block
+	machines []dmutex.Machine // none before the first command that is not about the group
+	wire     []trace.Message  // on their way, oldest first
+	last     uint64           // the highest fence granted
+	ran      bool             // this block has a command that has run
+	output   []string         // of this block
 
 	// For Trace.
 	tracer *tracer
@@ -236,7 +236,7 @@ func (p *play) local(do verb, rest string) error {
 		return err
 	}
 	m := p.machines[i]
-	if _, ok := m.(ticker); do == tick && !ok {
+	if _, ok := m.(dmutex.Ticker); do == tick && !ok {
 		return errors.New("this machine has no Tick")
 	}
 	if do.lawful(m.Phase()) {
@@ -262,7 +262,7 @@ func (p *play) forget(rest string) error {
 	if !l.forgets {
 		return errors.New("this machine does not let itself be forgotten")
 	}
-	clock, fence, _ := p.machines[i].(dmutex.Forgetter).Forget()
+	clock, fence, _ := p.machines[i].Forget()
 	m, f := p.reborn(p.machines[i], p.members[i], 1)
 	if f != nil {
 		p.violation(f)

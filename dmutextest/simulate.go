@@ -12,10 +12,10 @@ import (
 // A SimConfig says which group [Simulate] runs, and under which load. Its unit
 // of time is T, the mean time that a message is on its way.
 type SimConfig struct {
-	Algorithm dmutex.Algorithm // its machines must be a [Machine] each
-	Members   []dmutex.NodeID  // see Nodes
-	Delay     Delay            // of the messages
-	Entries   int              // how many are made in all, at least 1
+	Algorithm dmutex.Algorithm
+	Members   []dmutex.NodeID // see Nodes
+	Delay     Delay           // of the messages
+	Entries   int             // how many are made in all, at least 1
 	Seed      uint64
 
 	// Think is the mean time from a node's release to its next request; the
@@ -29,8 +29,8 @@ type SimConfig struct {
 	Hold float64
 
 	// Tick is the time from one tick of a machine to its next, for machines
-	// with a method Tick() ([]dmutex.Message, error); 0 is no ticks. Each node
-	// ticks when it likes: they are not in step.
+	// of type [dmutex.Ticker]; 0 is no ticks. Each node ticks when it likes: they
+	// are not in step.
 	Tick float64
 
 	// Trace, if there is one, is told of every event of a node, in the order
@@ -139,7 +139,7 @@ func inT(t int64) float64 { return float64(t) / unit }
 type simulation struct {
 	cfg      SimConfig
 	random   *rand.Rand
-	machines []Machine
+	machines []dmutex.Machine
 	tracer   *tracer
 	tick     float64               // between two ticks of a machine, 0 if it has none
 	place    map[dmutex.NodeID]int // in machines
@@ -199,7 +199,7 @@ func newSimulation(c SimConfig) (*simulation, error) {
 		s.tracer.born(0, m, dmutex.Start{Self: self})
 		s.place[self] = i
 	}
-	if _, ok := s.machines[0].(ticker); ok {
+	if _, ok := s.machines[0].(dmutex.Ticker); ok {
 		s.tick = c.Tick
 	}
 	return s, nil

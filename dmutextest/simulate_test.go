@@ -250,7 +250,7 @@ func TestSimulateTicksInVain(t *testing.T) {
 			m, err := spoil(func(n *spoilt) {
 				n.handle = func(dmutex.Message) ([]dmutex.Message, error) { return nil, nil }
 			})(s)
-			return idler{m.(dmutextest.Machine)}, err
+			return idler{m}, err
 		},
 		Members: dmutextest.Nodes(2), Tick: 1, Entries: 10, Seed: 2,
 	})
@@ -258,14 +258,14 @@ func TestSimulateTicksInVain(t *testing.T) {
 }
 
 // An idler ticks, and that is all.
-type idler struct{ dmutextest.Machine }
+type idler struct{ dmutex.Machine }
 
 func (idler) Tick() ([]dmutex.Message, error) { return nil, nil }
 func (i idler) Clone() dmutex.Machine         { return i }
 
 // A spoilt machine is central's, but for what is replaced.
 type spoilt struct {
-	dmutextest.Machine
+	dmutex.Machine
 	self    dmutex.NodeID
 	request func() ([]dmutex.Message, error)
 	handle  func(dmutex.Message) ([]dmutex.Message, error)
@@ -279,7 +279,7 @@ func spoil(how func(*spoilt)) dmutex.Algorithm {
 		if err != nil {
 			return nil, err
 		}
-		n := &spoilt{Machine: m.(dmutextest.Machine), self: s.Self}
+		n := &spoilt{Machine: m, self: s.Self}
 		n.request, n.handle, n.fence = n.Machine.Request, n.Machine.Handle, func(f uint64) uint64 { return f }
 		how(n)
 		return n, nil

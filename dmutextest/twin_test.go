@@ -20,7 +20,7 @@ import (
 // the messages themselves, and no table of anything. It knows only whole
 // states, by their text.
 type world struct {
-	machines                 []dmutextest.Machine
+	machines                 []dmutex.Machine
 	requests, cancels, ticks []int
 	last                     uint64
 	wire                     []string // oldest first
@@ -54,7 +54,7 @@ func (w world) text(unordered bool) string {
 // input gives node i an input and puts what it sends on the wire.
 func (w world) input(i int, f func(dmutex.Machine) ([]dmutex.Message, error)) world {
 	w = w.clone()
-	m := w.machines[i].Clone().(dmutextest.Machine)
+	m := w.machines[i].Clone()
 	was := m.Phase()
 	out, err := f(m)
 	if err != nil {
@@ -72,29 +72,25 @@ func (w world) input(i int, f func(dmutex.Machine) ([]dmutex.Message, error)) wo
 }
 
 func tick(m dmutex.Machine) ([]dmutex.Message, error) {
-	return m.(interface {
-		Tick() ([]dmutex.Message, error)
-	}).Tick()
+	return m.(dmutex.Ticker).Tick()
 }
 
 // stirs reports whether a tick changes the machine or makes it send something.
-func (w world) stirs(m dmutextest.Machine) bool {
-	if _, ok := m.(*ring.Circulating); !ok {
+func (w world) stirs(m dmutex.Machine) bool {
+	if _, ok := m.(dmutex.Ticker); !ok {
 		return false
 	}
-	c := m.Clone().(dmutextest.Machine)
+	c := m.Clone()
 	out, _ := tick(c)
 	before, _ := m.AppendText(nil)
 	after, _ := c.AppendText(nil)
 	return len(out) > 0 || string(before) != string(after)
 }
 
-// calm reports whether somebody waits and only time can help.
+// calm reports whether a request is pending and only time can help.
 func (w world) calm() bool {
-	phase := func(p dmutex.Phase) bool {
-		return slices.ContainsFunc(w.machines, func(m dmutextest.Machine) bool { return m.Phase() == p })
-	}
-	return len(w.wire) == 0 && phase(dmutex.Waiting) && !phase(dmutex.Held)
+	held := func(m dmutex.Machine) bool { return m.Phase() == dmutex.Held }
+	return len(w.wire) == 0 && slices.ContainsFunc(w.machines, dmutex.Machine.Pending) && !slices.ContainsFunc(w.machines, held)
 }
 
 func (w world) next(members []dmutex.NodeID, unordered bool) (all []world) {
@@ -149,7 +145,7 @@ func (w world) next(members []dmutex.NodeID, unordered bool) (all []world) {
 // A herald has the lock to itself, and is heard of: 1 tells 2 of each request,
 // and 2 echoes. It bears any network.
 type herald struct {
-	dmutextest.Machine
+	dmutex.Machine
 	self        dmutex.NodeID
 	told, heard uint64
 }
@@ -157,7 +153,7 @@ type herald struct {
 func newHerald(s dmutex.Start) (dmutex.Machine, error) {
 	s.Members = []dmutex.NodeID{s.Self}
 	m, err := ricart.New(s)
-	return &herald{Machine: m.(dmutextest.Machine), self: s.Self}, err
+	return &herald{Machine: m, self: s.Self}, err
 }
 
 func (h *herald) Request() ([]dmutex.Message, error) {
@@ -179,8 +175,11 @@ func (h *herald) AppendText(b []byte) ([]byte, error) {
 	return fmt.Appendf(b, " told=%d heard=%d", h.told, h.heard), err
 }
 
+func (h *herald) Forget() (clock, fence uint64, ok bool) { return 0, 0, false }
+func (h *herald) Keeps() bool                            { return true }
+
 func (h *herald) Clone() dmutex.Machine {
-	return &herald{h.Machine.Clone().(dmutextest.Machine), h.self, h.told, h.heard}
+	return &herald{h.Machine.Clone(), h.self, h.told, h.heard}
 }
 
 // The explorer and its twin find the same number of states and steps.
@@ -224,7 +223,7 @@ func TestExploreTwin(t *testing.T) {
 			for _, self := range members {
 				m, err := tt.algorithm(dmutex.Start{Self: self, Members: members})
 				require.NoError(t, err)
-				begin.machines = append(begin.machines, m.(dmutextest.Machine))
+				begin.machines = append(begin.machines, m)
 			}
 			states := map[string]bool{begin.text(tt.network.Unordered): true}
 			steps := 0

@@ -17,13 +17,13 @@ import (
 
 // A misled machine is a good one that names other nodes than it should.
 type misled struct {
-	Machine
+	dmutex.Machine
 	waits func(good []dmutex.NodeID, phase dmutex.Phase) []dmutex.NodeID
 	lends func(good dmutex.NodeID) dmutex.NodeID
 }
 
 func (m *misled) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	good := m.Machine.(dmutex.Waiter).WaitsFor(nil)
+	good := m.Machine.WaitsFor(nil)
 	if m.waits != nil {
 		good = m.waits(good, m.Phase())
 	}
@@ -42,8 +42,13 @@ func (m *misled) Lends() dmutex.NodeID {
 	}
 }
 
+func (m *misled) Keeps() bool {
+	k, ok := m.Machine.(dmutex.Keeper)
+	return ok && k.Keeps()
+}
+
 func (m *misled) Clone() dmutex.Machine {
-	return &misled{m.Machine.Clone().(Machine), m.waits, m.lends}
+	return &misled{m.Machine.Clone(), m.waits, m.lends}
 }
 
 func (m misled) of(algorithm dmutex.Algorithm) dmutex.Algorithm {
@@ -52,7 +57,7 @@ func (m misled) of(algorithm dmutex.Algorithm) dmutex.Algorithm {
 		if err != nil {
 			return nil, err
 		}
-		return &misled{born.(Machine), m.waits, m.lends}, nil
+		return &misled{born, m.waits, m.lends}, nil
 	}
 }
 

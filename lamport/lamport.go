@@ -52,8 +52,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine],
-// [dmutex.Forgetter] and [dmutex.Waiter].
+// Machine is one lock at one node. It implements [dmutex.Machine].
 type Machine struct {
 	site     dmutex.Site
 	queue    []dmutex.Stamp // the requests of the others in their order, at most one a node; ours is the site's
@@ -259,7 +258,7 @@ func (m *Machine) send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) {
 	m.site.Send(kind, to, attempt).Clock = m.site.Clock()
 }
 
-// WaitsFor implements [dmutex.Waiter]: those of whom nothing later has come, and
+// WaitsFor implements [dmutex.Machine]: those of whom nothing later has come, and
 // those ahead in the queue. Whoever is in the critical section is one of these.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if !m.site.Pending() {
@@ -277,13 +276,13 @@ func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // Phase implements [dmutex.Machine].
 func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
 
-// Pending implements [dmutex.Pender].
+// Pending implements [dmutex.Machine].
 func (m *Machine) Pending() bool { return m.site.Pending() }
 
 // Fence implements [dmutex.Machine].
 func (m *Machine) Fence() uint64 { return m.site.Fence() }
 
-// Forget implements [dmutex.Forgetter]. What came before the next request is
+// Forget implements [dmutex.Machine]. What came before the next request is
 // not later than it.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, ok = m.site.Forget()

@@ -103,8 +103,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine],
-// [dmutex.Forgetter], [dmutex.Waiter] and [dmutex.Lender].
+// Machine is one lock at one node. It implements [dmutex.Machine] and
+// [dmutex.Lender].
 type Machine struct {
 	site     dmutex.Site
 	vote     dmutex.Stamp // the request that has our vote; zero if none
@@ -399,7 +399,7 @@ func (m *Machine) waiting(node dmutex.NodeID) uint64 {
 	return 0
 }
 
-// WaitsFor implements [dmutex.Waiter]: the arbiters whose vote is missing. One of
+// WaitsFor implements [dmutex.Machine]: the arbiters whose vote is missing. One of
 // them, or this node itself, has voted for whoever is in the critical section.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if !m.site.Pending() {
@@ -419,13 +419,13 @@ func (m *Machine) Lends() dmutex.NodeID { return m.vote.Node }
 // Phase implements [dmutex.Machine].
 func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
 
-// Pending implements [dmutex.Pender].
+// Pending implements [dmutex.Machine].
 func (m *Machine) Pending() bool { return m.site.Pending() }
 
 // Fence implements [dmutex.Machine].
 func (m *Machine) Fence() uint64 { return m.site.Fence() }
 
-// Forget implements [dmutex.Forgetter]. The queue is empty when nobody has the
+// Forget implements [dmutex.Machine]. The queue is empty when nobody has the
 // vote.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, ok = m.site.Forget()

@@ -37,9 +37,14 @@ func (m *mutant) Clone() dmutex.Machine {
 	return &mutant{m.Machine.Clone().(*Machine), m.mutation}
 }
 
-// WaitsFor hides that of the Machine: here the rules are on trial, not where it
-// would look for the holder that they let in.
-func (m *mutant) WaitsFor() {}
+// WaitsFor names all peers: here the rules are on trial, not where a node would
+// look for the holder that they let in.
+func (m *mutant) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.Pending() {
+		b = append(b, m.site.Peers()...)
+	}
+	return b
+}
 
 // Forget knows of requests that were queued though nobody had the vote.
 func (m *mutant) Forget() (clock, fence uint64, ok bool) {

@@ -57,9 +57,7 @@ func (v view) holder(name string) (t *Txn, held bool) {
 // WaitsFor implements [deadlock.Locks].
 func (v view) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
 	v.at(name, func(_ *shard, l *lock) {
-		if m, ok := l.machine.(dmutex.Waiter); ok {
-			b = m.WaitsFor(b)
-		}
+		b = l.machine.WaitsFor(b)
 	})
 	return b
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"crypto/sha256"
-	"encoding"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -48,21 +47,14 @@ func (n *Node) describe() (sum [sha256.Size]byte, err error) {
 		if err != nil {
 			return sum, err
 		}
-		if _, ok := m.(interface {
-			Tick() ([]dmutex.Message, error)
-		}); ok {
+		if _, ok := m.(dmutex.Ticker); ok {
 			return sum, dmutex.Misuse("Config.Algorithm needs ticks, which a node does not give: choose one without, such as ring.New for ring.Circulate")
 		}
-		if _, ok := m.(dmutex.Waiter); n.cfg.Deadlock > 0 && !ok {
-			return sum, dmutex.Misuse("Config.Deadlock needs an Algorithm whose machines are of type dmutex.Waiter: take 0, or another")
+		text, err := m.AppendText(nil)
+		if err != nil {
+			return sum, err
 		}
-		if m, ok := m.(encoding.TextAppender); ok {
-			text, err := m.AppendText(nil)
-			if err != nil {
-				return sum, err
-			}
-			fmt.Fprintf(h, "\n%s", text)
-		}
+		fmt.Fprintf(h, "\n%s", text)
 	}
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }

@@ -70,7 +70,7 @@
 //
 // An orderly Close of members is no fault. A lock stops once a request for it,
 // made before or after, awaits something of one that has left
-// ([dmutex.Waiter.WaitsFor]): that request, those of all other members and all
+// ([dmutex.Machine.WaitsFor]): that request, those of all other members and all
 // later ones end in [ErrLeft], which names who has left; who holds the lock
 // keeps it. The other locks go on. What stops a lock is then
 //
@@ -79,10 +79,6 @@
 //   - under ricart.Carvalho, a request that must ask it anew;
 //   - under lamport and ricart, any request that it has not answered;
 //   - under ring and suzukikasami, any request of one who has not the token.
-//
-// With a machine that is no [dmutex.Waiter], it is any message that one who has
-// left should have; and if such a message was lost, all locks stop for which its
-// sender waits.
 //
 // # Which leader
 //

@@ -334,6 +334,10 @@ func (m *polite) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
+func (m *polite) Forget() (clock, fence uint64, ok bool) { return m.Site.Forget() }
+
+func (m *polite) Clone() dmutex.Machine { return &polite{m.Site.Clone(), m.asked} }
+
 // A request may come to need a leaver only when that has left.
 func TestLeftAndNeededLater(t *testing.T) {
 	bubble(t, newPolite, memlink.Config{}, func(t *testing.T, g *group) {

@@ -89,7 +89,7 @@ func TestReasonsDiffer(t *testing.T) {
 	reasons := []error{
 		node.ErrBusy, node.ErrReleased, node.ErrLost, node.ErrMaxHold, node.ErrClosed, node.ErrRestarted,
 		node.ErrLeft, node.ErrOverflow, node.ErrDeadlock, node.ErrNotElected, node.ErrResigned,
-		dmutex.ErrMisuse, dmutex.ErrPeer, context.Canceled, context.DeadlineExceeded,
+		dmutex.ErrMisuse, dmutex.ErrPeer, dmutex.ErrExhausted, context.Canceled, context.DeadlineExceeded,
 	}
 	for i, a := range reasons {
 		for j, b := range reasons {

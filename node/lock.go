@@ -223,8 +223,7 @@ func (l *lock) withdraw() {
 
 // withdrawn reports whether a cancelled request is still in the protocol.
 func (l *lock) withdrawn() bool {
-	p, ok := l.machine.(dmutex.Pender)
-	return ok && p.Pending() && p.Phase() == dmutex.Idle
+	return l.machine.Pending() && l.machine.Phase() == dmutex.Idle
 }
 
 // release ends the present grant, for the reason given, and notes in told, if there
@@ -335,7 +334,7 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 		if failed == nil {
 			seq, failed = l.shard.node.peer(m.To).send(l.name, m, l.shard.trying)
 		}
-		if _, ok := l.machine.(dmutex.Waiter); ok && m.Kind != dmutex.Token && errors.Is(failed, ErrLeft) {
+		if m.Kind != dmutex.Token && errors.Is(failed, ErrLeft) {
 			failed, asks = nil, true
 		} else if failed == nil {
 			l.shard.sent[m.Kind]++
@@ -351,7 +350,7 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 	} else if asks {
 		for _, p := range l.shard.node.peers {
 			if p.left.Load() {
-				l.strand(p.id, false)
+				l.strand(p.id)
 			}
 		}
 	}
@@ -424,20 +423,18 @@ func (l *lock) rest() (fresh bool) {
 // forget asks the machine whether nothing would be lost by forgetting it. A lock
 // that is stopped must be remembered.
 func (l *lock) forget() (clock, fence uint64, ok bool) {
-	f, can := l.machine.(dmutex.Forgetter)
-	if !can || l.broken() != nil {
+	if l.broken() != nil {
 		return 0, 0, false
 	}
-	return f.Forget()
+	return l.machine.Forget()
 }
 
 func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
 
 // holder returns who holds the lock, as far as this node can know: who the
-// machine says if it can tell (a Holder method, which central has), else
-// whether it is this node.
+// machine says if it is a Coordinator, else whether it is this node.
 func (l *lock) holder() dmutex.NodeID {
-	if m, ok := l.machine.(interface{ Holder() dmutex.NodeID }); ok {
+	if m, ok := l.machine.(dmutex.Coordinator); ok {
 		return m.Holder()
 	}
 	if l.held != nil {
@@ -447,25 +444,20 @@ func (l *lock) holder() dmutex.NodeID {
 }
 
 // strand is for when a peer has left, and all that it said was heard: it stops
-// every lock whose request awaits more of it. Lost tells that the peer has not
-// heard all that we said.
-func (s *shard) strand(left dmutex.NodeID, lost bool) {
+// every lock whose request awaits more of it.
+func (s *shard) strand(left dmutex.NodeID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.locks.all() {
-		l.strand(left, lost)
+		l.strand(left)
 	}
 }
 
 // strand stops the lock if its request, withdrawn or not, awaits something of one
-// that has left. Where the machine does not know that, it awaits everybody's
-// answer, and does not get that of one who has not heard all.
-func (l *lock) strand(left dmutex.NodeID, lost bool) {
-	if w, ok := l.machine.(dmutex.Waiter); ok {
-		l.shard.awaited = w.WaitsFor(l.shard.awaited[:0])
-		lost = slices.Contains(l.shard.awaited, left)
-	}
-	if lost && (l.machine.Phase() == dmutex.Waiting || l.withdrawn()) {
+// that has left.
+func (l *lock) strand(left dmutex.NodeID) {
+	l.shard.awaited = l.machine.WaitsFor(l.shard.awaited[:0])
+	if slices.Contains(l.shard.awaited, left) {
 		l.stop(&PeerError{left, ErrLeft})
 	}
 }
@@ -516,9 +508,9 @@ func (s *shard) undrained(held *string, owing *[]dmutex.NodeID) {
 		if l.held != nil {
 			*held = l.name
 		}
-		if w, ok := l.machine.(dmutex.Waiter); ok && l.broken() == nil && l.withdrawn() {
-			*owing = w.WaitsFor(*owing)
-			if m, ok := w.(dmutex.Lender); ok && m.Lends() != dmutex.None && m.Lends() != s.node.cfg.Self {
+		if l.broken() == nil && l.withdrawn() {
+			*owing = l.machine.WaitsFor(*owing)
+			if m, ok := l.machine.(dmutex.Lender); ok && m.Lends() != dmutex.None && m.Lends() != s.node.cfg.Self {
 				*owing = append(*owing, m.Lends())
 			}
 		}

@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"context"
-	"encoding"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -673,7 +672,7 @@ func TestRestartOfAll(t *testing.T) {
 			g.nodes[id] = n
 		}
 		h := g.acquire(2, "x")
-		require.Equal(t, uint64(1<<40+1), h.Fence())
+		require.Equal(t, dmutex.FirstFence(1)+1, h.Fence())
 		require.Greater(t, h.Fence(), former.Fence())
 		require.NoError(t, h.Release())
 	})
@@ -712,10 +711,6 @@ func (l liar) Handle(m dmutex.Message) ([]dmutex.Message, error) {
 		l.alter(&out[i])
 	}
 	return out, err
-}
-
-func (l liar) AppendText(b []byte) ([]byte, error) {
-	return l.Machine.(encoding.TextAppender).AppendText(b)
 }
 
 // A message that cannot be stops the lock that it is about; one that cannot be

@@ -128,11 +128,10 @@ func (p *peer) receive(frame []byte) (relied bool) {
 	p.noticed(saw, in.Event)
 	p.gauge()
 	p.takeHeard(in.Event == session.Left)
-	lost := in.Event == session.Left && p.session.Acked() < p.session.Sent()
 	p.handling = true
 	p.mu.Unlock()
 
-	p.act(in, lost) // only another Handle, under recv, would touch the messages
+	p.act(in) // only another Handle, under recv, would touch the messages
 
 	p.mu.Lock()
 	relied = p.relied
@@ -143,7 +142,7 @@ func (p *peer) receive(frame []byte) (relied bool) {
 }
 
 // act does what a frame asks for.
-func (p *peer) act(in session.Input, lost bool) {
+func (p *peer) act(in session.Input) {
 	switch in.Event {
 	case session.Met:
 		p.meet()
@@ -163,7 +162,7 @@ func (p *peer) act(in session.Input, lost bool) {
 	}
 	p.hear(in.Messages)
 	if in.Event == session.Left {
-		p.leave(lost)
+		p.leave()
 	}
 	for _, t := range p.heard {
 		t.unanswered()
@@ -339,9 +338,8 @@ func (n *Node) tellStopped(lock string, why error) {
 	}
 }
 
-// leave notes that the peer has closed its node, behind all that it said. Lost
-// tells that some of our messages came too late for it.
-func (p *peer) leave(lost bool) {
+// leave notes that the peer has closed its node, behind all that it said.
+func (p *peer) leave() {
 	p.left.Store(true)
 	p.node.notePeer(peerLeft, p.id)
 	if !p.ready.Load() {
@@ -349,7 +347,7 @@ func (p *peer) leave(lost bool) {
 	}
 	p.node.terms.left(p.id)
 	for i := range p.node.locks {
-		p.node.locks[i].strand(p.id, lost)
+		p.node.locks[i].strand(p.id)
 	}
 }
 

@@ -122,7 +122,7 @@ func TestEarlyTermOfALeaver(t *testing.T) {
 		hear := func(p *peer, event session.Event, messages ...[]byte) {
 			p.recv.Lock()
 			defer p.recv.Unlock()
-			p.act(session.Input{Messages: messages, Event: event}, false)
+			p.act(session.Input{Messages: messages, Event: event})
 		}
 		two, three := n.peers[0], n.peers[1]
 		hear(two, session.Met, []byte{saysReady}, announcement(1, 5, "x"))

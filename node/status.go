@@ -52,8 +52,8 @@ func (l *lock) status() MutexStatus {
 		Waiters: len(l.waiters()),
 		Err:     l.broken(),
 	}
-	if w, ok := l.machine.(dmutex.Waiter); ok && st.Err == nil {
-		st.WaitsFor = w.WaitsFor(nil)
+	if st.Err == nil {
+		st.WaitsFor = l.machine.WaitsFor(nil)
 	}
 	switch now := l.shard.node.now(); {
 	case l.held != nil:

@@ -42,8 +42,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine],
-// [dmutex.Forgetter] and [dmutex.Waiter].
+// Machine is one lock at one node. It implements [dmutex.Machine].
 type Machine struct {
 	site   dmutex.Site
 	*round      // nil at rest: we await no REPLY and owe none, see rest.go
@@ -173,7 +172,7 @@ func (m *Machine) leave() {
 	}
 }
 
-// WaitsFor implements [dmutex.Waiter]: those whose REPLY is missing. One that
+// WaitsFor implements [dmutex.Machine]: those whose REPLY is missing. One that
 // is in the critical section has not sent it.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if !m.site.Pending() {
@@ -190,13 +189,13 @@ func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // Phase implements [dmutex.Machine].
 func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
 
-// Pending implements [dmutex.Pender].
+// Pending implements [dmutex.Machine].
 func (m *Machine) Pending() bool { return m.site.Pending() }
 
 // Fence implements [dmutex.Machine].
 func (m *Machine) Fence() uint64 { return m.site.Fence() }
 
-// Forget implements [dmutex.Forgetter]. An idle node owes nobody a reply.
+// Forget implements [dmutex.Machine]. An idle node owes nobody a reply.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) { return m.site.Forget() }
 
 // AppendText appends the canonical state: machines of equal text behave alike

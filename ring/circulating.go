@@ -8,7 +8,7 @@ import (
 )
 
 // Circulating is one lock at one node of a ring whose token goes around for
-// ever. It implements [dmutex.Machine], and Tick, which its driver must call.
+// ever. It implements [dmutex.Keeper] and [dmutex.Ticker].
 type Circulating struct {
 	seat
 	pace   int
@@ -96,6 +96,19 @@ func (c *Circulating) passOn() {
 	if c.place().after != c.site.Self() {
 		c.pass()
 	}
+}
+
+// Forget implements [dmutex.Machine]. The answer is always no: where the token
+// is must be remembered.
+func (c *Circulating) Forget() (clock, fence uint64, ok bool) {
+	clock, fence, _ = c.site.Forget()
+	return clock, fence, false
+}
+
+// Keeps implements [dmutex.Keeper].
+func (c *Circulating) Keeps() bool {
+	_, _, idle := c.site.Forget()
+	return idle
 }
 
 // AppendText appends the canonical state: machines of equal text behave alike

@@ -8,7 +8,7 @@ import (
 )
 
 // Machine is one lock at one node of a ring whose token parks. It implements
-// [dmutex.Machine], [dmutex.Keeper] and [dmutex.Waiter].
+// [dmutex.Keeper].
 type Machine struct {
 	seat
 	wanters []dmutex.NodeID // ascending; empty without the token
@@ -148,7 +148,7 @@ func (m *Machine) passIfWanted() {
 	}
 }
 
-// Forget implements [dmutex.Forgetter]. The node where the token rests must
+// Forget implements [dmutex.Machine]. The node where the token rests must
 // remember it; and the one where the token of a fresh group would begin must
 // remember that it is elsewhere. The others may always forget an idle lock.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) {

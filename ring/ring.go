@@ -91,7 +91,7 @@ func (t *seat) Cancel() ([]dmutex.Message, error) {
 	return nil, t.site.Cancel()
 }
 
-// WaitsFor implements [dmutex.Waiter]: all peers, for nobody but its holder knows
+// WaitsFor implements [dmutex.Machine]: all peers, for nobody but its holder knows
 // where the token is.
 func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if t.site.Pending() {
@@ -103,7 +103,7 @@ func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // Phase implements [dmutex.Machine].
 func (t *seat) Phase() dmutex.Phase { return t.site.Phase() }
 
-// Pending implements [dmutex.Pender].
+// Pending implements [dmutex.Machine].
 func (t *seat) Pending() bool { return t.site.Pending() }
 
 // Fence implements [dmutex.Machine].

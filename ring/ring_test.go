@@ -303,12 +303,12 @@ func TestRefuses(t *testing.T) {
 	} {
 		m, err := tt.algorithm(dmutex.Start{Self: 2, Members: dmutextest.Nodes(3), Holder: tt.holder})
 		require.NoError(t, err)
-		before, _ := m.(dmutextest.Machine).AppendText(nil)
+		before, _ := m.AppendText(nil)
 		tt.msg.To = 2
 		_, err = m.Handle(tt.msg)
 		require.ErrorIs(t, err, dmutex.ErrPeer, tt.why)
 		require.ErrorContains(t, err, tt.why)
-		after, _ := m.(dmutextest.Machine).AppendText(nil)
+		after, _ := m.AppendText(nil)
 		require.Equal(t, string(before), string(after))
 	}
 }

@@ -61,8 +61,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine],
-// [dmutex.Keeper] and [dmutex.Waiter].
+// Machine is one lock at one node. It implements [dmutex.Keeper].
 type Machine struct {
 	site   dmutex.Site
 	*lists            // nil at rest
@@ -246,7 +245,7 @@ func (m *Machine) handOn() {
 	m.token = false
 }
 
-// WaitsFor implements [dmutex.Waiter]: all peers, for nobody but its holder knows
+// WaitsFor implements [dmutex.Machine]: all peers, for nobody but its holder knows
 // where the token is.
 func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if m.site.Pending() {
@@ -258,13 +257,13 @@ func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // Phase implements [dmutex.Machine].
 func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
 
-// Pending implements [dmutex.Pender].
+// Pending implements [dmutex.Machine].
 func (m *Machine) Pending() bool { return m.site.Pending() }
 
 // Fence implements [dmutex.Machine].
 func (m *Machine) Fence() uint64 { return m.site.Fence() }
 
-// Forget implements [dmutex.Forgetter]. The answer is always no: the numbers of
+// Forget implements [dmutex.Machine]. The answer is always no: the numbers of
 // all requests, and where the token is, must be remembered.
 func (m *Machine) Forget() (clock, fence uint64, ok bool) {
 	clock, fence, _ = m.site.Forget()

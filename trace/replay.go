@@ -111,9 +111,7 @@ func input(m dmutex.Machine, e *Event) ([]dmutex.Message, error) {
 	case Release:
 		return m.Release()
 	case Tick:
-		if m, ok := m.(interface {
-			Tick() ([]dmutex.Message, error)
-		}); ok {
+		if m, ok := m.(dmutex.Ticker); ok {
 			return m.Tick()
 		}
 		return nil, errors.New("this machine has no Tick")

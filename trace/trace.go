@@ -46,8 +46,6 @@
 package trace
 
 import (
-	"encoding"
-
 	"github.com/dmutex/dmutex"
 )
 
@@ -77,18 +75,15 @@ type Header struct {
 	Opened int64
 }
 
-// Describe returns how the machine of a node describes itself in a fresh group,
-// and nothing if it has no AppendText. The error is the algorithm's.
+// Describe returns how the machine of a node describes itself in a fresh group.
+// The error is the algorithm's.
 func Describe(algorithm dmutex.Algorithm, self dmutex.NodeID, members []dmutex.NodeID) (string, error) {
 	m, err := algorithm(dmutex.Start{Self: self, Members: members})
 	if err != nil {
 		return "", err
 	}
-	if m, ok := m.(encoding.TextAppender); ok {
-		text, err := m.AppendText(nil)
-		return string(text), err
-	}
-	return "", nil
+	text, err := m.AppendText(nil)
+	return string(text), err
 }
 
 // A What says what happened.

@@ -24,7 +24,7 @@ var header = trace.Header{
 
 // events have every field in use, and names that are hard to write.
 func events() []trace.Event {
-	reply := dmutex.Message{Kind: dmutex.Reply, From: 3, To: 2, Attempt: 1, Clock: 1<<64 - 1, Fence: 1 << 40, Numbers: []uint64{0, 7}, Nodes: []dmutex.NodeID{3, 1}}
+	reply := dmutex.Message{Kind: dmutex.Reply, From: 3, To: 2, Attempt: 1, Clock: 1<<64 - 1, Fence: 1 << 32, Numbers: []uint64{0, 7}, Nodes: []dmutex.NodeID{3, 1}}
 	request := dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 1}
 	return []trace.Event{
 		{Time: -1, What: trace.Met, Peer: 1, Life: 9},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -21,9 +20,9 @@ func newHasty(s dmutex.Start) (dmutex.Machine, error) {
 	return hasty{m}, err
 }
 
-// AppendText implements [encoding.TextAppender]: a trace names its algorithm so.
+// AppendText implements [dmutex.Machine]: a trace names its algorithm so.
 func (h hasty) AppendText(b []byte) ([]byte, error) {
-	return h.Machine.(encoding.TextAppender).AppendText(append(b, "hasty "...))
+	return h.Machine.AppendText(append(b, "hasty "...))
 }
 
 // Request implements [dmutex.Machine].

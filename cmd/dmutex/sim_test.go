@@ -89,7 +89,7 @@ func TestSimFailures(t *testing.T) {
 
 	algorithms = []algorithm{{"stuck", func(s dmutex.Start) (dmutex.Machine, error) {
 		m, err := ricart.New(s)
-		return stuck{m.(dmutextest.Machine)}, err
+		return stuck{m}, err
 	}, "0", func(int) (int, int) { return 0, 0 }, dmutex.None, "its messages are lost"}}
 	status, stdout, stderr = tool("sim", "--nodes=5", "--requests=10", "--seed=3")
 	require.Equal(t, statusFailed, status)
@@ -98,12 +98,14 @@ func TestSimFailures(t *testing.T) {
 }
 
 // stuck says nothing to anybody.
-type stuck struct{ dmutextest.Machine }
+type stuck struct{ dmutex.Machine }
 
 func (s stuck) Request() ([]dmutex.Message, error) {
 	_, err := s.Machine.Request()
 	return nil, err
 }
+
+func (s stuck) Clone() dmutex.Machine { return stuck{s.Machine.Clone()} }
 
 func TestSimPlot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plot.png")

@@ -15,9 +15,9 @@ func Example_pausedHolderIsRefused() {
 	main()
 	// Output:
 	// node 2 holds by fence 1 and writes maintenance
-	// node 2 of the new group holds by fence 1099511627777 and writes repair
+	// node 2 of the new group holds by fence 4294967297 and writes repair
 	// the former node 2 wakes up; its handle knows of nothing: <nil>
-	// but the bucket does: fence is stale: 1 comes after 1099511627777
+	// but the bucket does: fence is stale: 1 comes after 4294967297
 	// the mode is repair
 }
 

@@ -14,7 +14,7 @@ func Example_pausedHolderIsRefused() {
 	main()
 	// Output:
 	// node 1 holds by fence 1 and reads 100
-	// node 2 of the new group holds by fence 1099511627777 and writes 110
+	// node 2 of the new group holds by fence 4294967297 and writes 110
 	// node 1 wakes up; its handle knows of nothing: <nil>
 	// but the table does: account alice, under 1: fence is stale
 	// the balance is 110

@@ -46,7 +46,7 @@ var (
 		},
 		"unfenced": func(s dmutex.Start) (dmutex.Machine, error) {
 			m, err := ricart.New(s)
-			return unfenced{m.(waiter)}, err
+			return unfenced{m}, err
 		},
 	}
 	algorithms = func() map[string]dmutex.Algorithm {
@@ -56,13 +56,7 @@ var (
 	}()
 )
 
-type (
-	unfenced struct{ waiter }
-	waiter   interface {
-		dmutex.Machine
-		dmutex.Waiter
-	}
-)
+type unfenced struct{ dmutex.Machine }
 
 func (unfenced) Fence() uint64 { return 1 }
 

@@ -18,7 +18,7 @@ import (
 // begins and when a message of one arrives, in any order.
 //
 // A transaction is younger than those before it. The locks themselves are
-// atomic: of a machine a chase needs only the law of [dmutex.Waiter].
+// atomic: of a machine a chase needs only the first law of [dmutex.Machine.WaitsFor].
 type Chases struct {
 	At          []dmutex.NodeID // at which node each transaction is
 	Locks       int

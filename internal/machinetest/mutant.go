@@ -2,18 +2,11 @@ package machinetest
 
 import (
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 )
-
-// forgettable is a machine that tells when it may be forgotten.
-type forgettable interface {
-	dmutextest.Machine
-	dmutex.Forgetter
-}
 
 // A Mutant replaces calls of a machine of type M: the machine with one rule
 // broken. What is nil is as it should be.
-type Mutant[M forgettable] struct {
+type Mutant[M dmutex.Machine] struct {
 	Request, Cancel, Release func(m M) ([]dmutex.Message, error)
 	Handle                   func(m M, msg dmutex.Message) ([]dmutex.Message, error)
 }
@@ -25,49 +18,41 @@ func (x Mutant[M]) Of(algorithm dmutex.Algorithm) dmutex.Algorithm {
 		if err != nil {
 			return nil, err
 		}
-		return &mutated[M]{m.(M), x}, nil
+		return &mutated[M]{wrap(m, s), x}, nil
 	}
 }
 
-type mutated[M forgettable] struct {
-	machine M
-	mutant  Mutant[M]
+type mutated[M dmutex.Machine] struct {
+	wrapped
+	mutant Mutant[M]
 }
 
 func (x *mutated[M]) Request() ([]dmutex.Message, error) {
 	if x.mutant.Request != nil {
-		return x.mutant.Request(x.machine)
+		return x.mutant.Request(x.Machine.(M))
 	}
-	return x.machine.Request()
+	return x.Machine.Request()
 }
 
 func (x *mutated[M]) Cancel() ([]dmutex.Message, error) {
 	if x.mutant.Cancel != nil {
-		return x.mutant.Cancel(x.machine)
+		return x.mutant.Cancel(x.Machine.(M))
 	}
-	return x.machine.Cancel()
+	return x.Machine.Cancel()
 }
 
 func (x *mutated[M]) Release() ([]dmutex.Message, error) {
 	if x.mutant.Release != nil {
-		return x.mutant.Release(x.machine)
+		return x.mutant.Release(x.Machine.(M))
 	}
-	return x.machine.Release()
+	return x.Machine.Release()
 }
 
 func (x *mutated[M]) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if x.mutant.Handle != nil {
-		return x.mutant.Handle(x.machine, msg)
+		return x.mutant.Handle(x.Machine.(M), msg)
 	}
-	return x.machine.Handle(msg)
+	return x.Machine.Handle(msg)
 }
 
-func (x *mutated[M]) Phase() dmutex.Phase                 { return x.machine.Phase() }
-func (x *mutated[M]) Fence() uint64                       { return x.machine.Fence() }
-func (x *mutated[M]) AppendText(b []byte) ([]byte, error) { return x.machine.AppendText(b) }
-
-func (x *mutated[M]) Forget() (clock, fence uint64, ok bool) { return x.machine.Forget() }
-
-func (x *mutated[M]) Clone() dmutex.Machine {
-	return &mutated[M]{x.machine.Clone().(M), x.mutant}
-}
+func (x *mutated[M]) Clone() dmutex.Machine { return &mutated[M]{x.clone(), x.mutant} }

@@ -1,0 +1,35 @@
+package machinetest
+
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// wrapped is a machine inside another that changes what it does. It keeps
+// something if the machine does. It does not tick.
+type wrapped struct {
+	dmutex.Machine
+	peers []dmutex.NodeID
+}
+
+func wrap(m dmutex.Machine, s dmutex.Start) wrapped {
+	return wrapped{m, slices.DeleteFunc(slices.Clone(s.Members), func(id dmutex.NodeID) bool { return id == s.Self })}
+}
+
+// WaitsFor names all peers: here the rules are on trial, not where a node would
+// look for the holder that they let in.
+func (w wrapped) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if w.Pending() {
+		b = append(b, w.peers...)
+	}
+	return b
+}
+
+// Keeps implements [dmutex.Keeper].
+func (w wrapped) Keeps() bool {
+	k, ok := w.Machine.(dmutex.Keeper)
+	return ok && k.Keeps()
+}
+
+func (w wrapped) clone() wrapped { return wrapped{w.Machine.Clone(), w.peers} }
