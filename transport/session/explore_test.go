@@ -120,7 +120,7 @@ func (s *Session) appendState(b []byte) []byte {
 	b = appendInts(b, s.cfg.Incarnation, s.peer, s.nonce, s.answer.to, s.answer.nonce,
 		s.base, s.next, max(s.base, s.behind), s.acked, s.sent, s.finSeq, s.expect, s.heard, s.heardAtClose)
 	b = appendInts(b, s.flying, min(s.debt, s.cfg.Window/4+1), s.ahead, s.repeats)
-	b = appendBools(b, s.asking, s.answered, s.closed, s.repair, s.left, s.settled, s.resentAt == always)
+	b = appendBools(b, s.asking, s.answered, s.closed, s.repair, s.left, s.settled, s.handed, s.resentAt == always)
 	for _, timer := range [...]int64{s.helloAt, s.resendAt, s.ackAt} {
 		b = appendBools(b, timer <= 0, timer == never)
 	}

@@ -207,8 +207,8 @@ type Stats struct {
 //
 // Time enters as nanoseconds on any scale that never goes back. After every
 // input (Send, Handle, Close), and at [Session.Deadline], the driver calls
-// [Session.Transmit] until it returns nothing, and gives the frames to the
-// link; whether they arrive does not matter.
+// [Session.Transmit] until it returns nothing, and gives each frame to the link
+// before it calls again; whether the frame arrives does not matter.
 type Session struct {
 	cfg   Config
 	peer  uint64 // the adopted incarnation
@@ -246,6 +246,7 @@ type Session struct {
 	trip     int64       // round trip, smoothed; 0 if not yet measured
 	jitter   int64       // mean deviation of it
 	kept     int         // what backoff was before the last acknowledgement, if that was of a frame sent again
+	handed   bool        // the last Transmit returned a frame, which the link may not have yet
 
 	// Receiving.
 	expect       uint64       // the next frame to be delivered
@@ -345,9 +346,13 @@ func (s *Session) Close(_ int64) {
 // Done reports whether there is nothing left to do after Close: the peer has
 // everything; or it has left, and knows, if it can be told, that we know; or it
 // is not there, was never met, and nothing was said.
+//
+// A frame that Transmit returned counts as not sent until Transmit is called
+// again. So a driver that gives each frame to the link before it asks for the next
+// may close the link as soon as Done reports true: the last word is out.
 func (s *Session) Done() bool {
 	switch {
-	case !s.closed || s.answer.to != 0 || s.ackAt != never:
+	case !s.closed || s.handed || s.answer.to != 0 || s.ackAt != never:
 		return false
 	case s.peer == 0:
 		return s.Backlog() == 0 && (!s.answered || s.repeats == 0)

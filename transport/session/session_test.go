@@ -529,6 +529,24 @@ func TestDoneOwesNothing(t *testing.T) {
 	require.Equal(t, int64(math.MaxInt64), p.b.Deadline())
 }
 
+// TestDoneIsSaidAfterTheLastWord: a driver that gives each frame to the link
+// before it asks for the next never closes the link between taking a frame out and
+// sending it.
+func TestDoneIsSaidAfterTheLastWord(t *testing.T) {
+	p := meet(t)
+	p.a.Close(p.now)
+	p.b.Close(p.now)
+	fin := flush(p.a, p.now)
+	p.carry(p.b, fin[0])
+	p.carry(p.a, flush(p.b, p.now)[0])
+	require.False(t, p.a.Done())
+	bye := p.a.Transmit(p.now, nil)
+	require.Equal(t, "BYE[11 22 0] ", show(bye))
+	require.False(t, p.a.Done(), "the link may not have it yet")
+	require.Empty(t, p.a.Transmit(p.now, nil))
+	require.True(t, p.a.Done())
+}
+
 // TestPatience: an end is acknowledged until the peer must know, or is not there.
 func TestPatience(t *testing.T) {
 	p := meet(t)

@@ -8,7 +8,17 @@ import "github.com/dmutex/dmutex/transport/internal/msgp"
 // Answers go before data, so that a peer that has to meet us first has done so
 // when the data arrives; and a challenge before an answer, for the same reason
 // the other way round.
+//
+// The driver gives the frame to the link before it calls Transmit again; see
+// [Session.Done].
 func (s *Session) Transmit(now int64, b []byte) []byte {
+	before := len(b)
+	b = s.transmit(now, b)
+	s.handed = len(b) > before
+	return b
+}
+
+func (s *Session) transmit(now int64, b []byte) []byte {
 	switch {
 	case now >= s.helloAt:
 		return s.sendHello(now, b)
