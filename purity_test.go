@@ -51,6 +51,7 @@ var rooms = []struct {
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "transport/internal"}},
 	{"transport/internal", true, []string{"."}},
+	{"transport/mail", false, []string{".", "transport", "transport/session"}},
 	{"transport/session", true, []string{".", "transport/internal"}},
 
 	// floor 3
