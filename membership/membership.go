@@ -803,12 +803,15 @@ func epochAbove(fence uint64) uint32 {
 	}
 }
 
-// excused reports whether a member need not promise: rule (ii).
+// excused reports whether a member need not promise: rule (ii). If all that have
+// promised are leaving, the view will have no members, nobody will act, and their
+// word is good enough.
 func (m *Machine) excused(node dmutex.NodeID) bool {
+	stays := slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
 	var last View // complete at a life that stays
 	for i := range m.members {
 		p := m.members[i].promise
-		if p != nil && !p.Leaving && p.Completed.Epoch > last.Epoch {
+		if p != nil && p.Leaving != stays && p.Completed.Epoch > last.Epoch {
 			last = p.Completed
 		}
 	}
@@ -945,14 +948,6 @@ func (m *Machine) send(msg Message) {
 
 // flush does what an input may have made possible, and returns the output.
 func (m *Machine) flush(now int64) []Message {
-	m.mayDecide(now)
-	m.mayEnd()
-	if m.isComplete() && !m.acting && now >= m.actAt {
-		m.acting = true
-		if !m.began {
-			m.began, m.base, m.baseAt = true, m.view.Epoch, now
-		}
-	}
 	switch {
 	case m.round != 0 || !m.wants():
 		m.beginAt = never
@@ -961,6 +956,14 @@ func (m *Machine) flush(now int64) []Message {
 	}
 	if m.beginAt <= now && m.round == 0 && m.ended == Outside {
 		m.begin(now)
+	}
+	m.mayDecide(now)
+	m.mayEnd()
+	if m.isComplete() && !m.acting && now >= m.actAt {
+		m.acting = true
+		if !m.began {
+			m.began, m.base, m.baseAt = true, m.view.Epoch, now
+		}
 	}
 	out := m.out
 	m.out = nil

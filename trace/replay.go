@@ -26,7 +26,7 @@ type Replayed struct {
 //
 // Where events are missing ([Gap]), each lock is skipped until it is born again.
 func Replay(t *Trace, algorithm dmutex.Algorithm) (Replayed, error) {
-	r := replay{trace: t, algorithm: algorithm, machines: make(map[string]dmutex.Machine)}
+	r := replay{trace: t, algorithm: algorithm, members: t.Header.Members, machines: make(map[string]dmutex.Machine)}
 	for i := range t.Events {
 		e := &t.Events[i]
 		if why := r.event(e); why != "" {
@@ -40,6 +40,7 @@ type replay struct {
 	Replayed
 	trace     *Trace
 	algorithm dmutex.Algorithm
+	members   []dmutex.NodeID // of the view
 	machines  map[string]dmutex.Machine
 	gap       bool // events were missing
 }
@@ -51,6 +52,9 @@ func (r *replay) event(e *Event) (why string) {
 	case e.What == Gap:
 		r.gap = true
 		clear(r.machines)
+		return ""
+	case e.What == View:
+		r.members = e.Members
 		return ""
 	case !e.What.OfLock() || e.What == Stop:
 		return ""
@@ -80,9 +84,8 @@ func (r *replay) event(e *Event) (why string) {
 
 // born makes a machine.
 func (r *replay) born(e *Event) (why string) {
-	h := &r.trace.Header
 	m, err := r.algorithm(dmutex.Start{
-		Self: h.Self, Members: h.Members, Holder: e.Holder, Fence: e.Fence, Clock: e.Clock,
+		Self: r.trace.Header.Self, Members: r.members, Holder: e.Holder, Fence: e.Fence, Clock: e.Clock,
 	})
 	if err != nil {
 		return err.Error()

@@ -27,7 +27,8 @@
 //	life     of the peer
 //	first    number of the first message that a frame had
 //	last     number of the last one
-//	n        how many
+//	n        how many; of view and ready the epoch
+//	members  of view and ready: the members of the view
 //	clock    see dmutex.Start
 //	holder   see dmutex.Start
 //	in       the message that came
@@ -91,7 +92,7 @@ type What string
 
 // What happens to the machine of a lock.
 const (
-	Born    What = "born"    // with Clock, Fence and Holder; Self and Members are those of the Header
+	Born    What = "born"    // with Clock, Fence and Holder; Members are those of the last View, or else of the Header
 	Request What = "request" // as the methods of dmutex.Machine
 	Cancel  What = "cancel"
 	Release What = "release"
@@ -115,10 +116,12 @@ const (
 
 // What happens to the node as a whole.
 const (
-	Ready What = "ready" // all have met
-	Down  What = "down"  // nothing is granted any more, with Err
-	Close What = "close" // the last event of a node that ended in good order
-	Gap   What = "gap"   // N events are missing here
+	View    What = "view"    // the view of epoch N with Members is installed; the machines of the last are gone
+	Ready   What = "ready"   // that view acts: machines may be born
+	Trouble What = "trouble" // the view is to be replaced, with Err
+	Down    What = "down"    // nothing is granted any more, with Err
+	Close   What = "close"   // the last event of a node that ended in good order
+	Gap     What = "gap"     // N events are missing here
 )
 
 // OfLock reports whether w happens to a lock.
@@ -136,7 +139,7 @@ func (w What) input() bool {
 // known reports whether there is such a What.
 func (w What) known() bool {
 	switch w {
-	case Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, Ready, Down, Close, Gap:
+	case Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, View, Ready, Trouble, Down, Close, Gap:
 		return true
 	}
 	return w.OfLock()
@@ -152,6 +155,7 @@ type Event struct {
 	Life        uint64
 	First, Last uint64
 	N           uint64
+	Members     []dmutex.NodeID
 
 	Clock  uint64
 	Holder dmutex.NodeID
