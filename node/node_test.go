@@ -486,14 +486,6 @@ func TestCloseTogether(t *testing.T) {
 	})
 }
 
-
-
-
-
-
-
-
-
 // LESSONS L52: the members may start in any order; Acquire waits for them and
 // says for whom.
 func TestReady(t *testing.T) {
