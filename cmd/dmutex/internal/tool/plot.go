@@ -26,10 +26,10 @@ type Line struct {
 // A Point has no value of 0 or less on a logarithmic axis.
 type Point struct{ X, Y float64 }
 
-// The styles: colors that color-blind people can tell apart (Okabe and Ito), and
-// marks within 5 pixels of a point.
+// The styles: colors, the first eight those of Okabe and Ito, which color-blind
+// people can tell apart, and marks within 5 pixels of a point.
 var (
-	colors = []string{"#000000", "#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#6e6e6e"}
+	colors = []string{"#000000", "#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#6e6e6e", "#7b3294", "#8c510a"}
 	marks  = []string{
 		"m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", "m-4 -4h8v8h-8z", "m0 -5l5 9h-10z", "m0 5l5 -9h-10z", "m0 -5l5 5l-5 5l-5 -5z",
 		"m-5 -1.5h3.5v-3.5h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5z", "m-4 -2h8v4h-8z",
@@ -40,7 +40,7 @@ const (
 	panelWidth, panelHeight  = 480.0, 320.0 // without the axes' words
 	panelLeft, panelBottom   = 70.0, 56.0
 	panelTop, legendWidth    = 40.0, 170.0
-	markGap, dash, tolerance = 30.0, 9.0, 2.0 // between two marks; of a line that shares its way; of lines that lie on each other
+	markGap, dash, tolerance = 30.0, 9.0, 1.0 // between two marks; of a line that shares its way; of lines that lie on each other
 )
 
 // DrawPlots draws plots in columns, of equal length, into an SVG file. The legend
@@ -136,29 +136,36 @@ func (p *Plot) draw(b *strings.Builder) {
 			drawn[i].Points[j] = Point{x.at(at.X), panelHeight - y.at(at.Y)}
 		}
 	}
-	for i := range drawn {
-		drawn[i].draw(b, drawn)
+	for _, l := range drawn {
+		l.path(b, 0, len(l.Points)-1, "")
+	}
+	for _, l := range drawn {
+		l.overlay(b, drawn)
 	}
 }
 
-// draw draws a line whose points are pixels, among all lines of the plot.
-func (l *Line) draw(b *strings.Builder, all []Line) {
+// path draws a line, whose points are pixels, from a point to another.
+func (l *Line) path(b *strings.Builder, from, to int, dashes string) {
+	var d strings.Builder
+	for i, at := range l.Points[from : to+1] {
+		fmt.Fprintf(&d, "%c%.1f %.1f", "ML"[min(i, 1)], at.X, at.Y)
+	}
+	fmt.Fprintf(b, `<path d="%s" stroke="%s" stroke-width="2" fill="none"%s/>`+"\n", d.String(), l.color(), dashes)
+}
+
+// overlay draws what must not be hidden: the dashes of a line where others lie on
+// it, and its marks.
+func (l *Line) overlay(b *strings.Builder, all []Line) {
 	for i := 0; i+1 < len(l.Points); {
 		shared := l.companions(all, i, i+1)
 		end := i + 1
 		for end+1 < len(l.Points) && slices.Equal(shared, l.companions(all, end, end+1)) {
 			end++
 		}
-		var d strings.Builder
-		for j, at := range l.Points[i : end+1] {
-			fmt.Fprintf(&d, "%c%.1f %.1f", "ML"[min(j, 1)], at.X, at.Y)
-		}
-		dashes := ""
 		if n := float64(len(shared)); n > 1 {
 			turn := float64(slices.Index(shared, l.Style))
-			dashes = fmt.Sprintf(` stroke-dasharray="%v %v" stroke-dashoffset="%v"`, dash, dash*(n-1), -dash*turn)
+			l.path(b, i, end, fmt.Sprintf(` stroke-dasharray="%v %v" stroke-dashoffset="%v"`, dash, dash*(n-1), -dash*turn))
 		}
-		fmt.Fprintf(b, `<path d="%s" stroke="%s" stroke-width="2" fill="none"%s/>`+"\n", d.String(), l.color(), dashes)
 		i = end
 	}
 	last, n := math.Inf(-1), 0
