@@ -106,8 +106,13 @@ func demo(t *testing.T, args ...string) (status int, r result, stderr string) {
 // Every algorithm on real processes over a real network: "the messages per
 // entry are those of the formula, and not a cent is lost".
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	for _, link := range []string{"tcp", "nats"} {
 		t.Run(link, func(t *testing.T) {
+			if link == "nats" && testing.Short() {
+				t.Skip("TestDemoNATSURL is shorter")
+			}
+			t.Parallel()
 			status, r, stderr := demo(t, "--link", link, "--nodes=3", "--deposits=25")
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)
@@ -190,24 +195,36 @@ func TestDemoBroken(t *testing.T) {
 	require.GreaterOrEqual(t, len(o.Faults), 3)
 }
 
-// A teller that fails ends the demo, with words that say which and how; the
-// others, who wait for it, are ended too.
+// A teller that fails ends the demo, with words that say which one and how. The
+// others, which wait for it, are ended too.
 func TestDemoSabotage(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ how, words string }{
 		{"die at once", `ricart: teller 2 died \(process \d+, exit status 7\): the vault is on fire`},
 		{"die at work", `ricart: teller 2 died \(process \d+, exit status 7\): the vault is on fire`},
-		{"stop at work", `ricart: nothing has happened for 10s: tellers \[2\] have not said "done"; deposits made by each: \[200 0 200\]`},
+		{"stop at work", `ricart: nothing has happened for 5s: tellers \[2\] have not said "done"; deposits made by each: \[200 0 200\]`},
 		{"leave early", `ricart: teller 2 left before the end`},
 		{"talk nonsense", `ricart: teller 2 sent a malformed report: `},
 	} {
 		t.Run(c.how, func(t *testing.T) {
-			t.Setenv(sabotage, c.how)
-			status, r, stderr := demo(t, "--nodes=3", "--deposits=200", "--timeout=10s", "--algorithm=ricart")
-			require.Equal(t, tool.StatusIncomplete, status)
+			if c.how == "stop at work" && testing.Short() {
+				t.Skip("waits for 5 s")
+			}
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "demo", "--json", "--nodes=3", "--deposits=200", "--timeout=5s", "--algorithm=ricart")
+			cmd.Env = append(os.Environ(), sabotage+"="+c.how)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			stdout, err := cmd.Output()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, tool.StatusIncomplete, exit.ExitCode())
+			var r result
+			require.NoError(t, json.Unmarshal(stdout, &r))
 			require.False(t, r.OK)
 			require.Len(t, r.Runs, 1, "the one without a lock")
 			require.Regexp(t, c.words, r.Error)
-			require.Contains(t, stderr, r.Error)
+			require.Contains(t, stderr.String(), r.Error)
 		})
 	}
 }

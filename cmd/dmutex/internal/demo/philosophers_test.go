@@ -41,6 +41,7 @@ func philosophers(t *testing.T, args ...string) (status int, r dinners, stderr s
 // Nobody eats where nobody looks for circles, and everybody else, with one
 // victim at each meal; over each link, and under every algorithm.
 func TestPhilosophers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		args []string
@@ -52,6 +53,7 @@ func TestPhilosophers(t *testing.T) {
 		{"two", []string{"--meals=4", "--watch=100ms", "--algorithm=central", "--philosophers=2"}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			status, r, stderr := philosophers(t, append(c.args, "--detect=20ms")...)
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)

@@ -264,6 +264,15 @@ func joinAt(t *testing.T, flags []string) (n *node.Node, address string) {
 	return n, address
 }
 
+// slow marks a test that waits for some seconds until a node gives up.
+func slow(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("waits for some seconds")
+	}
+	t.Parallel()
+}
+
 // acquire acquires the lock of run, unless it takes too long.
 func acquire(t *testing.T, n *node.Node) *node.Held {
 	t.Helper()
@@ -372,6 +381,7 @@ func TestRunCoordinatorLeaves(t *testing.T) {
 func TestRunCoordinatorIsNotNeeded(t *testing.T) {
 	for _, why := range []string{"lock stopped", "group broken"} {
 		t.Run(why, func(t *testing.T) {
+			slow(t)
 			flags := group(t, 3)
 			two, three := join(t, flags(2)), join(t, flags(3))
 			one := start(t, flags(1))
@@ -598,6 +608,7 @@ func TestRunSignalWhileWaiting(t *testing.T) {
 // A second signal makes it leave at once. The lock, of which it owes something
 // to the others, ends.
 func TestRunSecondSignalWhileWaiting(t *testing.T) {
+	slow(t)
 	coordinator, holder, waiter := contend(t)
 	waiter.signal(syscall.SIGINT)
 	waiter.says("leaves when its turn has passed")
