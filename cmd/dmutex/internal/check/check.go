@@ -33,7 +33,7 @@ type Cmd struct {
 // Help is the text of check --help.
 func (Cmd) Help() string {
 	return `The group is made of the real machines. Every order of events that the network allows is tried, breadth first. In ` +
-		`each state the check is that no two nodes are in the critical section, that fences rise, that nobody waits forever, and ` +
+		`each state the check is that no two nodes are in the critical section, that fences rise, that no node waits forever, and ` +
 		`that nothing is left over at the end. A violation is shown, below the verdicts, as the shortest script that leads to it; package dmutextest ` +
 		`replays it.
 

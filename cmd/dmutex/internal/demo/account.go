@@ -33,7 +33,7 @@ func openAccount(dir string) (*account, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &account{f, filepath.Join(dir, "somebody-is-inside")}, nil
+	return &account{f, filepath.Join(dir, "a-teller-is-inside")}, nil
 }
 
 func accountPath(dir string) string { return filepath.Join(dir, "account") }

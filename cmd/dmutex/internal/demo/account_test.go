@@ -68,7 +68,7 @@ func TestPayOverlap(t *testing.T) {
 	require.NoFileExists(t, a.marker)
 }
 
-// Who is told to stop thinking writes nothing and leaves.
+// A teller that is stopped while it thinks writes nothing, and leaves.
 func TestPayStopped(t *testing.T) {
 	a := newAccount(t)
 	why := errors.New("the demo is gone")

@@ -37,8 +37,7 @@ func TestMain(m *testing.M) {
 	tooltest.Main(m, new(grammar))
 }
 
-// sabotaged is an ordinary process of a demo unless its number is 2 and it has a
-// lock.
+// sabotaged is an ordinary process of a demo, except for process 2 with a lock.
 func sabotaged(how string) int {
 	in := bufio.NewReader(os.Stdin)
 	line, err := in.ReadBytes('\n')
@@ -74,8 +73,8 @@ func sabotaged(how string) int {
 	return tool.Main(new(grammar), os.Args[1:], &tool.Console{In: io.MultiReader(bytes.NewReader(line), in), Out: out, Err: os.Stderr})
 }
 
-// workWriter does something unheard of at the first report of progress: in the
-// middle of the deposits.
+// workWriter misbehaves at the first report of progress, in the middle of the
+// deposits.
 type workWriter struct{ act func() }
 
 func (w workWriter) Write(b []byte) (int, error) {
@@ -176,10 +175,10 @@ func TestDemoNoServer(t *testing.T) {
 	require.Equal(t, tool.StatusIncomplete, status)
 	require.Contains(t, stderr, "nats server at "+url)
 	require.Contains(t, r.Error, "nats server at "+url)
-	require.Empty(t, r.Runs, "told before any run")
+	require.Empty(t, r.Runs, "reported before any run")
 }
 
-// A lock that is wrong on purpose is caught, by checks that do not ask it.
+// A lock that is wrong on purpose is caught, by evidence from outside the lock.
 func TestDemoBroken(t *testing.T) {
 	status, r, _ := demo(t, "--broken", "--nodes=3", "--deposits=50")
 	require.Equal(t, tool.StatusFailed, status)

@@ -164,7 +164,7 @@ func (o *outcome) faults() (f []string) {
 		f = append(f, fmt.Sprintf("the account has %s instead of %s", money(o.Actual), money(o.Expected)))
 	}
 	if o.Overlaps > 0 {
-		f = append(f, fmt.Sprintf("%d of %d deposits found somebody else inside", o.Overlaps, o.Entries))
+		f = append(f, fmt.Sprintf("%d of %d deposits found another teller inside", o.Overlaps, o.Entries))
 	}
 	if o.FenceErrors > 0 {
 		f = append(f, fmt.Sprintf("%d fences had not risen", o.FenceErrors))

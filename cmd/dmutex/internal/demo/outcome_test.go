@@ -46,7 +46,7 @@ func TestAuditFaults(t *testing.T) {
 	}{
 		{"a cent less", 399, func(*work) {}, "the account has 3.99 instead of 4.00"},
 		{"a cent more", 401, func(*work) {}, "the account has 4.01 instead of 4.00"},
-		{"overlap", 400, func(w *work) { w.records[1][1].Overlap = true }, "1 of 4 deposits found somebody else inside"},
+		{"overlap", 400, func(w *work) { w.records[1][1].Overlap = true }, "1 of 4 deposits found another teller inside"},
 		{"stale by the account", 400, func(w *work) { w.records[0][1].Stale = true }, "1 fences had not risen"},
 		{"fence twice", 400, func(w *work) { w.records[1][1].Fence = 3 }, "1 fences had not risen"},
 		{"fence falls in time", 400, func(w *work) { w.records[0][1].Granted = 24 }, "1 fences had not risen"},

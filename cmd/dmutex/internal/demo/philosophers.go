@@ -28,7 +28,7 @@ func (Philosophers) Help() string {
 		`Each philosopher takes the left fork, then the right one, and eats. Left alone, they would wait for each other in a circle some day. The demo does not wait ` +
 		`for that day: at each meal it lets everybody take the left fork before anybody reaches for the right one.
 
-First nobody looks for circles. At the first meal each waits forever for the fork that the next one holds. The demo watches for a while and ends ` +
+First there is no detection. At the first meal each waits forever for the fork that the next one holds. The demo watches for a while and ends ` +
 		`the processes. Then the dinner starts again with node.Config.Deadlock set: at each meal one victim learns of the circle, puts its fork back, and ` +
 		`tries again until it has eaten.
 
@@ -69,7 +69,7 @@ func (c *Philosophers) Run(con *tool.Console) error {
 		Think: c.Think, Detect: c.Detect, Watched: c.Watch, Runs: []tables{},
 	}
 	return c.demonstrate(con, p, &r, c.algorithms, func(ctx context.Context, a tool.Algorithm, s *stage) (err error) {
-		p.Say("%-12s %d philosophers, and nobody looks for circles: watched for %v", a.Name, c.Philosophers, c.Watch)
+		p.Say("%-12s %d philosophers, without detection: watched for %v", a.Name, c.Philosophers, c.Watch)
 		t := tables{Algorithm: a.Name}
 		if t.Without, err = c.dine(ctx, a, s, 0); err != nil {
 			return fmt.Errorf("without detection: %w", err)
@@ -94,8 +94,7 @@ type dinner struct {
 	Took     time.Duration `json:"took_ns"`
 }
 
-// dine is one run. If nobody looks for circles it ends when it was watched for
-// long enough.
+// dine is one run. Without detection it ends when it was watched for long enough.
 func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, detect time.Duration) (dinner, error) {
 	d := dinner{Meals: make([]int, c.Philosophers), Circles: []circle{}}
 	g, err := s.group(task{Trade: "philosopher", Nodes: c.Philosophers, Meals: c.Meals, Think: c.Think, Detect: detect},

@@ -69,8 +69,8 @@ func (r *dinners) writeText(w io.Writer) error {
 	b.WriteString("\n")
 	tool.Tabulate(&b, []tool.Heading{
 		{Columns: []string{"algorithm"}},
-		{Title: "nobody looks", Columns: []string{"meals"}},
-		{Title: "circles are looked for", Columns: []string{"meals", "circles", "overlap", "kept", "took"}},
+		{Title: "no detection", Columns: []string{"meals"}},
+		{Title: "with detection", Columns: []string{"meals", "circles", "overlap", "kept", "took"}},
 	}, rows)
 	fmt.Fprintf(&b, dinnerLegend, r.Watched)
 	b.WriteString(r.closing() + "\n")
@@ -105,7 +105,7 @@ func times(n int) string {
 }
 
 const dinnerLegend = `
-nobody looks  the demo watched the table for %v, and then ended the processes
+no detection  the demo watched the table for %v, and then ended the processes
 circles       found: one at each meal; its victim puts its fork back and tries again
 overlap       forks that were taken while in another hand, by a marker file
 kept          forks that were held or waited for in the end

@@ -38,8 +38,8 @@ func philosophers(t *testing.T, args ...string) (status int, r dinners, stderr s
 	return status, r, stderr
 }
 
-// Nobody eats where nobody looks for circles, and everybody else, with one
-// victim at each meal; over each link, and under every algorithm.
+// Without detection nobody eats, and with it everybody does, with one victim at
+// each meal; over each link, and under every algorithm.
 func TestPhilosophers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -94,8 +94,8 @@ func TestWorkerCountsBusy(t *testing.T) {
 	require.Zero(t, w.counts().Busy)
 }
 
-// A fork that is in another hand is seen, whatever the lock says. What is taken
-// is given back, and what was another's stays.
+// A fork that is in another hand is noticed, whatever the lock says. The forks
+// that were taken are given back, and the other hand keeps its own.
 func TestPhilosopherOverlap(t *testing.T) {
 	p := &philosopher{worker: alone(t), retries: true}
 	another := filepath.Join(p.task.Dir, "2")
@@ -120,7 +120,7 @@ func (act onWrite) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A lock that is wrong on purpose is caught, by what does not ask it.
+// A lock that is wrong on purpose is caught, by evidence from outside the lock.
 func TestPhilosophersBroken(t *testing.T) {
 	c := Philosophers{Philosophers: 3, Meals: 1, Think: time.Millisecond, Watch: time.Minute}
 	ctx, enough := context.WithCancel(t.Context())
@@ -149,7 +149,7 @@ func around(n, victim dmutex.NodeID) (c circle) {
 	return c
 }
 
-// What is wrong is said, and fails the demo.
+// Faults are reported, and fail the demo.
 func TestPhilosophersFaults(t *testing.T) {
 	two := around(2, 1)
 	right := dinner{Meals: []int{2, 2}, Victims: 2, Circles: []circle{two, around(2, 2)}}
@@ -197,7 +197,7 @@ func TestPhilosophersReport(t *testing.T) {
 	require.Equal(t, "philosopher 3 died", r.Error)
 }
 
-// A dinner that cannot be completed is told as such.
+// A dinner that cannot be completed is reported as such.
 func TestPhilosophersIncomplete(t *testing.T) {
 	url, stop, err := nats.Broker.Serve()
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// sample is a result in which everything occurs, with large numbers.
+// sample is a result with every kind of row, and large numbers.
 func sample() result {
 	times := func(p50, p99 time.Duration) *quantiles { return &quantiles{1000, p50, p99} }
 	row := func(a tool.Algorithm, sent uint64, entries int) outcome {
@@ -61,13 +61,13 @@ fence     deposits whose fencing number was not above all earlier ones
 hand-off  from a release to the next entry, if that teller was waiting already
 
 algorithm     messages/entry, N = 5
-no lock                       everybody enters at once
+no lock                       all enter at once
 central       3               node 1 grants, first come, first served; its own entries are free
 suzukikasami  0..N            Suzuki and Kasami 1985: ask all for the token, enter with it
 broken        2(N-1)          Ricart and Agrawala on N-2 replies: wrong on purpose
 
 With no lock, 781.00 of 1000.00 was lost. The machine that is wrong on purpose was caught: the
-account has 801.00 instead of 1000.00; 117 of 1000 deposits found somebody else inside; 99
+account has 801.00 instead of 1000.00; 117 of 1000 deposits found another teller inside; 99
 fences had not risen; 7956 messages for 1000 entries, where 2(N-1) says 8 an entry. Under
 central, suzukikasami not a cent was lost, no two tellers met inside, every fence rose, and the
 messages were as many as the formula says.

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What loses its parents becomes a child of run: nobody else need look after it,
-// as in a container whose first process does not.
+// Orphans become children of run, which waits for them. In a container the first
+// process may not.
 func TestRunAdoptsOrphans(t *testing.T) {
 	s := start(t, single, "fork", "trap", "say:ready", "caught", "parent", "end", "wait")
 	require.Equal(t, "ready", s.line())
@@ -25,8 +25,7 @@ func TestRunAdoptsOrphans(t *testing.T) {
 	s.exits(0)
 }
 
-// A command that reads what is a terminal reads nothing, instead of being
-// stopped.
+// A command that would read from a terminal reads nothing, and is not stopped.
 func TestRunTerminal(t *testing.T) {
 	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {

@@ -53,7 +53,7 @@ func invoke(args ...string) (status int, stdout, stderr string) {
 	return tooltest.Run(new(grammar), "", args...)
 }
 
-// steps is the command that the tests run: it takes one step after the other.
+// steps is the command that the tests run. It takes one step after the other.
 func steps(words []string) (status int) {
 	signals := make(chan os.Signal, 16)
 	in := bufio.NewReader(os.Stdin)
@@ -90,7 +90,7 @@ func steps(words []string) (status int) {
 			select {}
 		case "exit":
 			return number
-		case "fork", "forkstopped": // a child, for which nobody waits, takes the steps up to "end"
+		case "fork", "forkstopped": // a child, which is not waited for, takes the steps up to "end"
 			end := i + slices.Index(words[i:], "end")
 			cmd := exec.Command(os.Args[0], append([]string{"child"}, words[i+1:end]...)...)
 			cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
@@ -161,7 +161,7 @@ func startArgs(t *testing.T, args []string) *started {
 	return s
 }
 
-// pipe returns a pipe whose reader does not wait for ever.
+// pipe returns a pipe whose reader gives up in the end.
 func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -283,8 +283,8 @@ func acquire(t *testing.T, n *node.Node) *node.Held {
 	return held
 }
 
-// Every member runs its command once, one at a time, and tells it how often
-// that has happened (L77).
+// Every member runs its command once, one at a time, with a fence that counts
+// the runs (L77).
 func TestRun(t *testing.T) {
 	flags := group(t, 3)
 	inside := filepath.Join(t.TempDir(), "inside")
@@ -335,7 +335,7 @@ func TestRun(t *testing.T) {
 }
 
 // The coordinator stays when its command has ended, until all others have left,
-// also if nobody listens to what it says.
+// even if nobody reads its output.
 func TestRunCoordinatorStays(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprint("deaf=", deaf), func(t *testing.T) {
@@ -364,20 +364,20 @@ func TestRunCoordinatorStays(t *testing.T) {
 	}
 }
 
-// A signal makes it leave; whoever still wants the lock is told.
+// A signal makes it leave, and members that still want the lock learn of it.
 func TestRunCoordinatorLeaves(t *testing.T) {
 	flags := group(t, 2)
 	two := join(t, flags(2))
 	one := start(t, flags(1), "exit:5")
 	one.says("stays until 2 have left")
 	one.signal(syscall.SIGTERM)
-	require.NotContains(t, one.exits(5), "at once", "there was time to tell it")
+	require.NotContains(t, one.exits(5), "at once", "there was time to say so")
 	_, err := two.Mutex("run").Acquire(t.Context())
 	require.ErrorIs(t, err, node.ErrLeft)
 }
 
-// It does not stay for those to whom it can grant nothing any more: a member has
-// left that owed the lock something, or has come a second time.
+// It does not stay when it can grant nothing any more: because a member has left
+// while the lock still needed it, or has come a second time.
 func TestRunCoordinatorIsNotNeeded(t *testing.T) {
 	for _, why := range []string{"lock stopped", "group broken"} {
 		t.Run(why, func(t *testing.T) {
@@ -407,7 +407,7 @@ func TestRunCoordinatorIsNotNeeded(t *testing.T) {
 	}
 }
 
-// Before all have met nobody is owed anything: a signal ends it at once, and it
+// Before all have met no member depends on it: a signal ends it at once, and it
 // may come again.
 func TestRunSignalBeforeAllHaveMet(t *testing.T) {
 	flags := group(t, 3)
@@ -432,7 +432,7 @@ func TestRunIgnoredSignal(t *testing.T) {
 	s.exits(2)
 }
 
-// The exit status tells how the command ended, or why it did not run (L76).
+// The exit status says how the command ended, or why it did not run (L76).
 func TestRunExitStatus(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600))
@@ -460,7 +460,7 @@ func TestRunExitStatus(t *testing.T) {
 	}
 }
 
-// A wrong command line has a status that is not a usual one of commands.
+// A wrong command line has a status that commands seldom use.
 func TestRunUsage(t *testing.T) {
 	for _, c := range []struct{ line, words string }{
 		{"--member=1=:1 -- x", "missing flags: --self=N"},
@@ -511,8 +511,8 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	}
 }
 
-// One that ends the command shows in the exit status, and what is stopped hears
-// it as well.
+// A signal that ends the command shows in the exit status, and reaches stopped
+// processes as well.
 func TestRunEndsWhatIsStopped(t *testing.T) {
 	s := start(t, single, "forkstopped", "stop", "end", "say:ready", "wait")
 	require.Equal(t, "ready", s.line())
@@ -520,8 +520,8 @@ func TestRunEndsWhatIsStopped(t *testing.T) {
 	s.exits(statusSignal + int(syscall.SIGTERM))
 }
 
-// What the command leaves behind is told to end, and the lock is released when
-// it has (L76).
+// What the command leaves behind gets a signal to end, and the lock is released
+// when it has (L76).
 func TestRunReleasesWhenAllHaveEnded(t *testing.T) {
 	flags := group(t, 2)
 	one := join(t, flags(1))
@@ -538,7 +538,7 @@ func TestRunReleasesWhenAllHaveEnded(t *testing.T) {
 	two.exits(3)
 }
 
-// What does not end when it is told to is killed.
+// A process that does not end is killed after the grace.
 func TestRunKillsAfterGrace(t *testing.T) {
 	s := start(t, append(single, "--grace=1ms"), "fork", "trap", "say:ready", "hang", "end", "wait", "exit:4")
 	require.Equal(t, "ready", s.line())
@@ -546,7 +546,7 @@ func TestRunKillsAfterGrace(t *testing.T) {
 	s.exits(4)
 }
 
-// When the lock is lost the command and its children end, and the status tells
+// When the lock is lost the command and its children end, and the status says so
 // (L77).
 func TestRunActsOnLoss(t *testing.T) {
 	for _, how := range []string{"ends", "is killed"} {
@@ -605,8 +605,8 @@ func TestRunSignalWhileWaiting(t *testing.T) {
 	}
 }
 
-// A second signal makes it leave at once. The lock, of which it owes something
-// to the others, ends.
+// A second signal makes it leave at once. The lock stops, because the others
+// still need something from it.
 func TestRunSecondSignalWhileWaiting(t *testing.T) {
 	slow(t)
 	coordinator, holder, waiter := contend(t)
@@ -620,8 +620,8 @@ func TestRunSecondSignalWhileWaiting(t *testing.T) {
 	holder.exits(0)
 }
 
-// contend returns a coordinator and two runs, of which one has the lock, and its
-// command waits, and the other waits for the lock.
+// contend returns a coordinator and two runs. One has the lock, and its command
+// waits; the other waits for the lock.
 func contend(t *testing.T) (coordinator *node.Node, holder, waiter *started) {
 	t.Helper()
 	flags := group(t, 3)
@@ -634,7 +634,7 @@ func contend(t *testing.T) (coordinator *node.Node, holder, waiter *started) {
 	return coordinator, holder, waiter
 }
 
-// A run that is killed lets nobody in over its command, which may live on.
+// While the command of a killed run may live on, no other member gets the lock.
 func TestRunKilled(t *testing.T) {
 	flags := group(t, 2)
 	one := join(t, flags(1))
@@ -649,7 +649,7 @@ func TestRunKilled(t *testing.T) {
 	require.ErrorIs(t, err, node.ErrBusy)
 }
 
-// Whoever has another lock in mind is not let in beside.
+// A member that names another lock does not meet the others.
 func TestRunLocksDiffer(t *testing.T) {
 	flags := group(t, 2)
 	join(t, flags(1))

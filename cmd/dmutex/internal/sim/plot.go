@@ -24,7 +24,7 @@ func plotAll(file string, loads []string, all []measurement) error {
 	return tool.DrawPlots(file, columns)
 }
 
-// next is 0 if nobody ever waited.
+// next is 0 if no node ever waited.
 func next(m measurement) float64 {
 	if m.Next == nil {
 		return 0

@@ -20,7 +20,7 @@ import (
 type Cmd struct {
 	Algorithm string   `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
 	Nodes     string   `default:"2,5,9,16,25,49" help:"Sizes of the groups, 1 to 1000: numbers and ranges, such as \"2..10,25,100\"."`
-	Load      []string `default:"rare,saturated" help:"rare (one request at a time), saturated (everybody always requests), or the mean time in T from a node's release to its next request."`
+	Load      []string `default:"rare,saturated" help:"rare (one request at a time), saturated (all nodes always request), or the mean time in T from a node's release to its next request."`
 	Requests  int      `default:"0" help:"Requests in a run, of all nodes together, at least 1. The default is 50 a node and at least 1000."`
 	Hold      float64  `default:"1" help:"Time in T that the lock is held, 0 to 1e6."`
 	Delay     string   `default:"constant" enum:"constant,uniform,exponential" help:"Distribution of the times of messages: constant, uniform or exponential; the mean is T."`
@@ -151,7 +151,7 @@ type measurement struct {
 	Greatest   int     `json:"formula_greatest"`
 	Fits       bool    `json:"fits_formula"`
 	Wait       spread  `json:"request_to_entry_T"`
-	Next       *spread `json:"release_to_next_entry_T,omitempty"` // if anybody ever waited
+	Next       *spread `json:"release_to_next_entry_T,omitempty"` // if a node ever waited
 	Throughput float64 `json:"entries_per_T"`
 	Fairness   float64 `json:"jain_fairness"`
 
@@ -384,7 +384,7 @@ func loadWords(load string) string {
 	case "rare":
 		return "one request at a time"
 	case "saturated":
-		return "everybody always requests"
+		return "all nodes always request"
 	default:
 		return "each node thinks for " + load + " T on average"
 	}

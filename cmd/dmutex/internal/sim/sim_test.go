@@ -71,7 +71,7 @@ func TestSimCSV(t *testing.T) {
 	require.Equal(t, []string{"ring", "saturated", "6", "60"}, rows[8][:4])
 	next := 14
 	require.Equal(t, "release_to_next_entry_T", rows[0][next])
-	require.Equal(t, "", rows[1][next], "nobody waited")
+	require.Equal(t, "", rows[1][next], "no node waited")
 	require.Equal(t, "1", rows[8][next])
 }
 

@@ -37,11 +37,11 @@ var Algorithms = []Algorithm{
 	{"carvalho", ricart.Carvalho, "0..2(N-1)", func(n int) (int, int) { return 0, 2 * (n - 1) }, dmutex.None, "Carvalho and Roucairol 1983: an agreement stands until asked back"},
 	{"maekawa", maekawa.New, "3(K-1)..6(K-1)", gridMessages, dmutex.None, "Maekawa 1985, corrected: ask K nodes, a row and a column of a grid"},
 	{"suzukikasami", suzukikasami.New, "0..N", func(n int) (int, int) { return 0, n }, dmutex.None, "Suzuki and Kasami 1985: ask all for the token, enter with it"},
-	{"ring", ring.New, "0..N", func(n int) (int, int) { return 0, n }, dmutex.None, "a token goes around while anybody wants it"},
+	{"ring", ring.New, "0..N", func(n int) (int, int) { return 0, n }, dmutex.None, "a token goes around while any node wants it"},
 }
 
 // NoLock is what happens without a lock.
-var NoLock = Algorithm{Name: "no lock", About: "everybody enters at once"}
+var NoLock = Algorithm{Name: "no lock", About: "all enter at once"}
 
 // gridMessages counts Maekawa's messages: three for each site of a quorum other
 // than the asking site, and up to three more under contention. A quorum is a row

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Lines that lie on each other take turns, as far as they do, and so do their
-// marks; a line that lies alone is whole.
+// Where lines lie on each other their dashes take turns, and their marks as well.
+// A line that lies alone is whole.
 func TestPlotShared(t *testing.T) {
 	line := func(name string, style int, ys ...float64) Line {
 		l := Line{Name: name, Style: style}
