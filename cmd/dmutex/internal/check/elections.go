@@ -35,6 +35,24 @@ var elections = map[string]election.Algorithm{
 	"chang-roberts": election.ChangRoberts,
 }
 
+// An event is what may happen so many times in a run.
+type event struct {
+	flag      string
+	times     int
+	one, more string
+}
+
+func (o *electionOptions) events() []event {
+	return []event{
+		{"crashes", o.Crashes, "crash", "crashes"},
+		{"recoveries", o.Recoveries, "recovery", "recoveries"},
+		{"cuts", o.Cuts, "cut", "cuts"},
+		{"wrong", o.Wrong, "wrong suspicion", "wrong suspicions"},
+		{"early", o.Early, "early timeout", "early timeouts"},
+		{"starts", o.Starts, "start", "starts"},
+	}
+}
+
 // validate refuses what could not be run; given are the flags on the command
 // line.
 func (o *electionOptions) validate(name string, given map[string]bool) error {
@@ -42,13 +60,7 @@ func (o *electionOptions) validate(name string, given map[string]bool) error {
 		return fmt.Errorf("--election=%s: choose bully, ring or chang-roberts", name)
 	}
 	happens := false
-	for _, n := range []struct {
-		flag  string
-		times int
-	}{
-		{"crashes", o.Crashes}, {"recoveries", o.Recoveries}, {"cuts", o.Cuts},
-		{"wrong", o.Wrong}, {"early", o.Early}, {"starts", o.Starts},
-	} {
+	for _, n := range o.events() {
 		happens = happens || given[n.flag]
 		if n.times < 0 || n.times > 9 {
 			return fmt.Errorf("--%s=%d: choose 0 to 9", n.flag, n.times)
@@ -97,17 +109,7 @@ func (o *electionOptions) subject(c *Cmd) subject {
 // what says what is explored.
 func (o *electionOptions) what(nodes int) string {
 	parts := []string{tool.Several(nodes, "node")}
-	for _, n := range []struct {
-		times     int
-		one, more string
-	}{
-		{o.Crashes, "crash", "crashes"},
-		{o.Recoveries, "recovery", "recoveries"},
-		{o.Cuts, "cut", "cuts"},
-		{o.Wrong, "wrong suspicion", "wrong suspicions"},
-		{o.Early, "early timeout", "early timeouts"},
-		{o.Starts, "start", "starts"},
-	} {
+	for _, n := range o.events() {
 		switch {
 		case n.times == 1:
 			parts = append(parts, "1 "+n.one)

@@ -111,47 +111,38 @@ func readLines(text string) (*quorumFile, error) {
 	return f, nil
 }
 
-// A word is a site in JSON: a string, or a number as it is written.
-type word string
-
-// UnmarshalJSON takes a string or a number.
-func (w *word) UnmarshalJSON(text []byte) error {
-	if len(text) > 0 && text[0] == '"' {
-		return json.Unmarshal(text, (*string)(w))
-	}
-	var n json.Number
-	if err := json.Unmarshal(text, &n); err != nil || string(text) == "null" {
-		return fmt.Errorf("%s is not a site; write a string or a number", text)
-	}
-	*w = word(n)
-	return nil
-}
-
-func (f *quorumFile) add(sites []word) {
-	q := []string{}
-	for _, s := range sites {
-		q = append(q, string(s))
-	}
-	f.quorums = append(f.quorums, q)
-}
-
-const noList = "it is not a list of quorums such as [[1,2],[1,3],[2,3]]"
-
-func readList(text []byte) (*quorumFile, error) {
+// sites reads a JSON list of sites: strings, or numbers as they are written.
+func sites(text json.RawMessage) (q []string, err error) {
 	var list []json.RawMessage
-	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, fmt.Errorf("%s: %w", noList, err)
+	if text[0] != '[' || json.Unmarshal(text, &list) != nil {
+		return nil, fmt.Errorf("%s is not a list", text)
 	}
-	f := &quorumFile{}
+	q = []string{}
+	for _, site := range list {
+		var name string
+		var number json.Number
+		switch {
+		case json.Unmarshal(site, &name) == nil && site[0] == '"':
+			q = append(q, name)
+		case json.Unmarshal(site, &number) == nil && number != "":
+			q = append(q, number.String())
+		default:
+			return nil, fmt.Errorf("%s is not a site; write a string or a number", site)
+		}
+	}
+	return q, nil
+}
+
+func readList(text []byte) (f *quorumFile, err error) {
+	var list []json.RawMessage
+	if err = json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("it is not a list of quorums such as [[1,2],[1,3],[2,3]]: %w", err)
+	}
+	f = &quorumFile{quorums: make([][]string, len(list))}
 	for i, element := range list {
-		if element[0] != '[' {
-			return nil, fmt.Errorf("%s: element %d is not a list", noList, i+1)
+		if f.quorums[i], err = sites(element); err != nil {
+			return nil, fmt.Errorf("it is not a list of quorums such as [[1,2],[1,3],[2,3]]: element %d: %w", i+1, err)
 		}
-		var q []word
-		if err := json.Unmarshal(element, &q); err != nil {
-			return nil, fmt.Errorf("%s: %w", noList, err)
-		}
-		f.add(q)
 	}
 	return f, nil
 }
@@ -172,15 +163,11 @@ func readObject(text []byte) (*quorumFile, error) {
 		if err := d.Decode(&list); err != nil {
 			return nil, err
 		}
-		if list[0] != '[' {
-			return nil, fmt.Errorf(`it gives no quorum to site %v, as {"1":[1,2],"2":[2,1]} would: %s is not a list`, owner, list)
-		}
-		var q []word
-		if err := json.Unmarshal(list, &q); err != nil {
+		q, err := sites(list)
+		if err != nil {
 			return nil, fmt.Errorf(`it gives no quorum to site %v, as {"1":[1,2],"2":[2,1]} would: %w`, owner, err)
 		}
-		f.owners = append(f.owners, owner.(string))
-		f.add(q)
+		f.owners, f.quorums = append(f.owners, owner.(string)), append(f.quorums, q)
 	}
 	return f, nil
 }

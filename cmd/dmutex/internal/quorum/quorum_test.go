@@ -143,7 +143,7 @@ func TestQuorumCheckCannotRead(t *testing.T) {
 		{"# nothing\n", "nothing but comments"},
 		{"1 2}\n", "line 1: 1 2}: close the brace, or leave out both"},
 		{"{1,2}{1,3}\n", "write one quorum a line, or several as {1,2},{1,3}"},
-		{"[[1,2],2]", "it is not a list of quorums such as [[1,2],[1,3],[2,3]]: element 2 is not a list"},
+		{"[[1,2],2]", "it is not a list of quorums such as [[1,2],[1,3],[2,3]]: element 2: 2 is not a list"},
 		{"[[1,2],", "it is not a list of quorums such as"},
 		{"[[1,[2]]]", "[2] is not a site"},
 		{"1: 1 2\n2: 2 1\n", "line 1 gives a site its quorum; write an assignment as JSON: --assign --json"},
