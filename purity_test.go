@@ -46,10 +46,11 @@ var rooms = []struct {
 	{"fence", false, nil},
 	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election"}},
+	{"internal/latelog", false, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"membership", false, []string{"."}},
 	{"trace", false, []string{"."}},
-	{"transport", false, []string{".", "transport/internal"}},
+	{"transport", false, []string{".", "internal/latelog", "transport/internal"}},
 	{"transport/internal", true, []string{"."}},
 	{"transport/session", true, []string{".", "transport/internal"}},
 
