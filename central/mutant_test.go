@@ -14,29 +14,27 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the golden files")
 
-type mutant = machinetest.Mutant[*Machine]
+type mutant = machinetest.Mutant[*machine]
 
 // withdraw takes a request out of the queue.
-func (m *Machine) withdraw(r dmutex.Stamp) {
-	if m.line != nil {
-		m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
-	}
+func (m *machine) withdraw(r dmutex.Stamp) {
+	m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
 }
 
 // cancelAtOnce tells the coordinator instead of running its course.
-func cancelAtOnce(m *Machine) ([]dmutex.Message, error) {
-	r := m.site.Stamp()
-	if err := m.site.Cancel(); err != nil {
+func cancelAtOnce(m *machine) ([]dmutex.Message, error) {
+	r := m.Stamp()
+	if _, err := m.Cancel(); err != nil {
 		return nil, err
 	}
-	m.site.Enter()
+	m.Enter()
 	m.withdraw(r)
-	m.say(dmutex.Release, r, m.coordinator)
-	return m.site.Out(), nil
+	m.say(dmutex.Release, m.coordinator, r)
+	return m.Out(), nil
 }
 
 // withdraws takes a RELEASE for a request that still waits as its end.
-func withdraws(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+func withdraws(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 	if msg.Kind == dmutex.Release {
 		r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
 		m.withdraw(r)
@@ -45,9 +43,9 @@ func withdraws(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
 }
 
 // anyGrant takes every GRANT for the present request.
-func anyGrant(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-	if msg.Kind == dmutex.Grant && m.site.Pending() {
-		msg.Attempt = m.site.Stamp().Clock
+func anyGrant(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+	if msg.Kind == dmutex.Grant && m.Pending() {
+		msg.Attempt = m.Stamp().Clock
 	}
 	return withdraws(m, msg)
 }
@@ -86,7 +84,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "grant-while-held",
-			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				if msg.Kind == dmutex.Request {
 					m.holder = dmutex.Stamp{}
 				}
@@ -97,8 +95,8 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "no-queue",
-			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-				m.line = nil
+			mutant: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				m.queue = nil
 				return m.Handle(msg)
 			}},
 			nodes: 2, requests: 1,
@@ -106,7 +104,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "grant-kept",
-			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				out, err := m.Handle(msg)
 				if msg.Kind == dmutex.Grant && m.Phase() == dmutex.Idle {
 					return nil, err
@@ -118,7 +116,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "fence-not-carried",
-			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				msg.Fence = 0
 				return m.Handle(msg)
 			}},

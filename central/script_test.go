@@ -63,7 +63,7 @@ func TestHolder(t *testing.T) {
 	holder := func(self, holder dmutex.NodeID) dmutex.NodeID {
 		m, err := central.New(dmutex.Start{Self: self, Members: members, Holder: holder})
 		require.NoError(t, err)
-		return m.(*central.Machine).Holder()
+		return m.(dmutex.Coordinator).Holder()
 	}
 	for _, tt := range []struct{ self, held, want dmutex.NodeID }{
 		{1, dmutex.None, dmutex.None},

@@ -100,10 +100,10 @@ func TestPaperCount(t *testing.T) {
 //
 // LESSONS L51.
 func TestPaperOrder(t *testing.T) {
-	stamp := func(m *Machine) uint64 { return m.site.Stamp().Clock<<8 | uint64(m.site.Self()) }
+	stamp := func(m *machine) uint64 { return m.Stamp().Clock<<8 | uint64(m.Self()) }
 	for _, algorithm := range []dmutex.Algorithm{
-		machinetest.Probe[*Machine]{Fence: stamp}.Of(New),
-		machinetest.Probe[*omitting]{Fence: func(m *omitting) uint64 { return stamp(&m.Machine) }}.Of(OmitReplies),
+		machinetest.Probe[*machine]{Fence: stamp}.Of(New),
+		machinetest.Probe[*omitting]{Fence: func(m *omitting) uint64 { return stamp(&m.machine) }}.Of(OmitReplies),
 	} {
 		for _, requests := range [][]int{{3, 3}, {1, 1, 1}} {
 			r, err := dmutextest.Explore(dmutextest.Config{
@@ -121,11 +121,11 @@ func TestPaperOrder(t *testing.T) {
 // textbooks, of which it says more, omits only those to requests that cross the
 // node's own: when all first ask at once, half of them.
 func TestTextbookRule(t *testing.T) {
-	textbook := machinetest.Probe[*Machine]{
-		After: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+	textbook := machinetest.Probe[*machine]{
+		After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 			return slices.DeleteFunc(out, func(o dmutex.Message) bool {
 				theirs := dmutex.Stamp{Clock: o.Attempt, Node: o.To}
-				return o.Kind == dmutex.Reply && theirs.Less(m.site.Stamp())
+				return o.Kind == dmutex.Reply && theirs.Less(m.Stamp())
 			}), nil
 		},
 	}
@@ -197,7 +197,7 @@ func TestRefuses(t *testing.T) {
 func TestRepeated(t *testing.T) {
 	born, err := New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(2)})
 	require.NoError(t, err)
-	m := born.(*Machine)
+	m := born.(*machine)
 	for _, tt := range []struct {
 		kind           dmutex.Kind
 		attempt, clock uint64

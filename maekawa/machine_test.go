@@ -29,7 +29,7 @@ func TestRefusedAndIgnored(t *testing.T) {
 	// Node 1 asks 1 and 2. As an arbiter it has voted for 3, asked 3 for the
 	// vote back for itself, and queues 2.
 	group := rows{{1, 2}, {1, 2}, {1, 2}, {2}}
-	birth := func() *Machine {
+	birth := func() *machine {
 		m, err := With(group.of)(dmutex.Start{Self: 1, Members: dmutextest.Nodes(4)})
 		require.NoError(t, err)
 		_, err = m.Handle(msg(dmutex.Request, 3, 5))
@@ -38,7 +38,7 @@ func TestRefusedAndIgnored(t *testing.T) {
 		require.NoError(t, err)
 		_, err = m.Request()
 		require.NoError(t, err)
-		return m.(*Machine)
+		return m.(*machine)
 	}
 	const before = "maekawa 1 waiting attempt=10 clock=10 arbiter 1 failed arbiter 2 vote 3@5 queued 2@9 told queued 1@10 told"
 	for _, c := range []struct {
@@ -106,12 +106,12 @@ func TestInquire(t *testing.T) {
 	answer := func(kind dmutex.Kind, from dmutex.NodeID) dmutex.Message {
 		return dmutex.Message{Kind: kind, From: from, To: 1, Attempt: 1}
 	}
-	birth := func() *Machine {
+	birth := func() *machine {
 		m, err := With(full.of)(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3)})
 		require.NoError(t, err)
 		_, err = m.Request()
 		require.NoError(t, err)
-		return m.(*Machine)
+		return m.(*machine)
 	}
 	for _, c := range []struct {
 		name string
@@ -142,7 +142,7 @@ func TestInquire(t *testing.T) {
 	}
 }
 
-func text(m *Machine) string {
+func text(m *machine) string {
 	b, _ := m.AppendText(nil)
 	return string(b)
 }

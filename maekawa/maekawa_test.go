@@ -49,7 +49,7 @@ var (
 
 // lawful checks what the theory of operation claims of a machine, after each
 // step, so that the explorer sees it refuse where it does not hold.
-var lawful = mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+var lawful = mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 	broken := ""
 	for k, e := range m.queue {
 		switch {
@@ -64,7 +64,7 @@ var lawful = mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Me
 		}
 	}
 	for _, b := range m.ballots {
-		if b != (ballot{}) && !m.site.Pending() || b.locked && b.yielded {
+		if b != (ballot{}) && !m.Pending() || b.locked && b.yielded {
 			broken = "ballots are those of a pending request"
 		}
 	}
@@ -125,7 +125,7 @@ func TestExplore(t *testing.T) {
 				t.Skip("the long form: DMUTEX_LONG=1")
 			}
 			report, err := dmutextest.Explore(dmutextest.Config{
-				Algorithm: lawful.of(With(c.quorums.of)),
+				Algorithm: lawful.Of(With(c.quorums.of)),
 				Members:   dmutextest.Nodes(len(c.quorums)),
 				Requests:  c.requests,
 				Cancels:   c.cancels,
@@ -172,7 +172,7 @@ func TestWalk(t *testing.T) {
 			runs := times * c.runs
 			for k := range batches {
 				report, err := dmutextest.Walk(dmutextest.Config{
-					Algorithm: lawful.of(c.algorithm),
+					Algorithm: lawful.Of(c.algorithm),
 					Members:   dmutextest.Nodes(c.nodes),
 					Requests:  []int{1},
 					Cancels:   []int{c.cancels},

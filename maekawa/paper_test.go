@@ -89,7 +89,7 @@ func TestUncontended(t *testing.T) {
 			r.send(r.node(id).Request())
 			r.settle()
 			require.Equal(t, dmutex.Held, r.node(id).Phase())
-			request := r.node(id).(*Machine).site.Stamp()
+			request := r.node(id).(*machine).Stamp()
 			r.send(r.node(id).Release())
 			r.settle()
 			require.Equal(t, 3*(len(rowAndColumn(dmutextest.Nodes(n), id))-1), r.count[request], "node %d of %d", id, n)

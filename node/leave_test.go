@@ -296,7 +296,7 @@ func newPolite(s dmutex.Start) (dmutex.Machine, error) {
 }
 
 func (m *polite) Request() ([]dmutex.Message, error) {
-	fresh, err := m.Site.Request()
+	fresh, err := m.Ask()
 	if fresh {
 		m.asked = 0
 		m.ask()
@@ -324,8 +324,10 @@ func (m *polite) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), err
 }
 
-func (m *polite) Cancel() ([]dmutex.Message, error)  { return nil, m.Site.Cancel() }
-func (m *polite) Release() ([]dmutex.Message, error) { return nil, m.Site.Release() }
+func (m *polite) Release() ([]dmutex.Message, error) {
+	_, err := m.Leave()
+	return nil, err
+}
 
 func (m *polite) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if m.Pending() {
@@ -334,7 +336,8 @@ func (m *polite) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
-func (m *polite) Forget() (clock, fence uint64, ok bool) { return m.Site.Forget() }
+func (m *polite) Forget() (clock, fence uint64, ok bool) { return m.Clock(), m.Known(), m.Idle() }
+func (m *polite) AppendText(b []byte) ([]byte, error)    { return m.AppendSite(b), nil }
 
 func (m *polite) Clone() dmutex.Machine { return &polite{m.Site.Clone(), m.asked} }
 

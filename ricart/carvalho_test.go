@@ -21,24 +21,15 @@ type carvalhoProbe = machinetest.Probe[*carvalho]
 
 // lawfulCarvalho checks after each step what should hold of a machine.
 var lawfulCarvalho = carvalhoProbe{After: func(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
-	m.wake()
-	defer m.rest()
-	missing := 0
 	for j := range m.kept {
-		if m.awaiting[j] {
-			missing++
-		}
 		switch {
 		case m.kept[j] && m.deferred[j] != 0:
 			return nil, dmutex.Misuse("a permission that is asked for is kept")
 		case m.kept[j] && m.awaiting[j]:
 			return nil, dmutex.Misuse("a permission that is kept is awaited")
-		case m.deferred[j] != 0 && m.site.Stamp().Clock == 0:
+		case m.deferred[j] != 0 && m.Stamp().Clock == 0:
 			return nil, dmutex.Misuse("an idle node owes a reply")
 		}
-	}
-	if missing != m.missing {
-		return nil, dmutex.Misuse("the missing replies are miscounted")
 	}
 	return out, nil
 }}
@@ -93,12 +84,11 @@ func TestCarvalhoExplore(t *testing.T) {
 
 // leaveAtOnce withdraws a cancelled request from the protocol.
 func leaveAtOnce(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
-	if m.site.Pending() && m.site.Phase() == dmutex.Idle {
-		m.site.Enter()
+	if m.Pending() && m.Phase() == dmutex.Idle {
+		m.Enter()
 		clear(m.awaiting)
-		m.missing = 0
-		m.leave()
-		return m.site.Out(), nil
+		m.replyDeferred()
+		return m.Out(), nil
 	}
 	return out, nil
 }
@@ -126,9 +116,7 @@ func TestCarvalhoMutants(t *testing.T) {
 			"late-reply-kept", // by a node that has left the protocol
 			carvalhoProbe{
 				Before: func(m *carvalho, msg *dmutex.Message) bool {
-					m.wake()
-					defer m.rest()
-					j := slices.Index(m.site.Peers(), msg.From)
+					j := slices.Index(m.Peers(), msg.From)
 					late := msg.Kind == dmutex.Reply && !m.awaiting[j]
 					m.kept[j] = m.kept[j] || late
 					return late
@@ -139,8 +127,8 @@ func TestCarvalhoMutants(t *testing.T) {
 			"late-reply-counted", // for the next request
 			carvalhoProbe{
 				Before: func(m *carvalho, msg *dmutex.Message) bool {
-					if msg.Kind == dmutex.Reply && m.site.Pending() {
-						msg.Attempt = m.site.Stamp().Clock
+					if msg.Kind == dmutex.Reply && m.Pending() {
+						msg.Attempt = m.Stamp().Clock
 					}
 					return false
 				},
@@ -150,11 +138,9 @@ func TestCarvalhoMutants(t *testing.T) {
 			"given-and-kept", // the REPLY does not give the permission away
 			carvalhoProbe{
 				After: func(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
-					m.wake()
-					defer m.rest()
 					for _, o := range out {
 						if o.Kind == dmutex.Reply {
-							m.kept[slices.Index(m.site.Peers(), o.To)] = true
+							m.kept[slices.Index(m.Peers(), o.To)] = true
 						}
 					}
 					return out, nil
@@ -271,7 +257,7 @@ func TestCarvalhoCrash(t *testing.T) {
 func TestCarvalhoOrder(t *testing.T) {
 	dmutextest.Refute(t, dmutextest.Config{
 		Algorithm: carvalhoProbe{Fence: func(m *carvalho) uint64 {
-			return m.site.Stamp().Clock<<8 | uint64(m.site.Self())
+			return m.Stamp().Clock<<8 | uint64(m.Self())
 		}}.Of(Carvalho),
 		Members:  dmutextest.Nodes(2),
 		Requests: []int{3},
@@ -317,22 +303,18 @@ func TestCarvalhoConversations(t *testing.T) {
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
 func TestCarvalhoKill(t *testing.T) {
 	machinetest.Kill(t, "carvalho.go", []machinetest.Edit{
-		{"asks everybody", "if !m.kept[j] {", "if true {", "TestCarvalhoExplore"},
-		{"asks nobody", "if !m.kept[j] {", "if false {", "TestCarvalhoExplore"},
-		{"does not give", "kept = false // it goes", "// it goes", "TestCarvalhoExplore"},
-		{"does not keep", "kept = m.deferred[j] == 0", "", "TestCarvalhoExplore"},
-		{"keeps what it owes", "kept = m.deferred[j] == 0", "kept = true", "TestCarvalhoExplore"},
-		{"keeps an old reply", "m.awaiting[j] && msg.Attempt == m.site.Stamp().Clock:", "true:", "TestCarvalhoExplore"},
-		{"does not ask back", "\t\tm.ask(j)\n\t}\n\treturn", "\t}\n\treturn", "TestCarvalhoExplore"},
+		{"asks everybody", "if !kept {", "if !kept || true {", "TestCarvalhoExplore"},
+		{"asks nobody", "if !kept {", "if !kept && false {", "TestCarvalhoExplore"},
+		{"does not give", "m.kept[j] = false\n", "\n", "TestCarvalhoExplore"},
+		{"does not keep", "m.kept[j] = m.deferred[j] == 0", "", "TestCarvalhoExplore"},
+		{"keeps what it owes", "m.kept[j] = m.deferred[j] == 0", "m.kept[j] = true", "TestCarvalhoExplore"},
+		{"keeps an old reply", "if m.answers(j, msg) {", "{", "TestCarvalhoExplore"},
+		{"does not ask back", "\t\tm.ask(j)\n\t}\n}\n\n// reply", "\t}\n}\n\n// reply", "TestCarvalhoExplore"},
 		{"asks back though it owes", " && m.deferred[j] == 0 {", " {", "TestCarvalhoExplore"},
-		{"asks back what it awaits", " && !m.awaiting[j]", "", "TestCarvalhoExplore"},
-		{"asks back for nothing", " && m.site.Pending()", "", "TestCarvalhoExplore"},
-		{"keeps nothing", "idle && m.has(j)", "idle && m.has(j) && false", "TestCarvalhoExplore"},
+		{"asks back what it awaits", " && !m.awaiting[j]", "", "TestCarvalhoConversations"},
+		{"asks back for nothing", "m.Pending() && ", "", "TestCarvalhoExplore"},
 	})
-	machinetest.Kill(t, "rest.go", []machinetest.Edit{
-		{"wakes with others' permissions", "m.kept[j] = m.all", "m.kept[j] = false", "TestCarvalhoExplore"},
-		{"rests though it awaits", "m.missing > 0 || ", "", "TestCarvalhoExplore"},
-		{"rests though it owes", "m.missing > 0 || slices.ContainsFunc(m.deferred, func(t uint64) bool { return t != 0 })", "m.missing > 0", "TestExplore"},
-		{"rests though some are kept", "!all || !slices.Contains(m.kept, false)", "true", "TestCarvalhoExplore"},
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"keeps nothing", "m.Idle() && slices.Contains(m.kept, true)", "slices.Contains(m.kept, true) && false", "TestCarvalhoExplore"},
 	})
 }

@@ -15,60 +15,47 @@ import (
 var _ = flag.Bool("update", false, "rewrite the golden files")
 
 type (
-	mutant  = machinetest.Mutant[*Machine]
-	handler = func(*Machine, dmutex.Message) ([]dmutex.Message, error)
+	mutant  = machinetest.Mutant[*machine]
+	handler = func(*machine, dmutex.Message) ([]dmutex.Message, error)
 )
 
 // cancelAtOnce leaves the protocol instead of running its course: it sends the
 // deferred replies and forgets those that it awaits.
-func cancelAtOnce(m *Machine) ([]dmutex.Message, error) {
-	if err := m.site.Cancel(); err != nil {
+func cancelAtOnce(m *machine) ([]dmutex.Message, error) {
+	if _, err := m.Cancel(); err != nil {
 		return nil, err
 	}
-	m.site.Enter()
+	m.Enter()
 	clear(m.awaiting)
-	m.missing = 0
-	m.leave()
-	return m.site.Out(), nil
+	m.replyDeferred()
+	return m.Out(), nil
 }
 
 // anyReply counts every REPLY for the present request.
-func anyReply(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-	if msg.Kind == dmutex.Reply && m.site.Pending() {
-		msg.Attempt = m.site.Stamp().Clock
+func anyReply(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+	if msg.Kind == dmutex.Reply && m.Pending() {
+		msg.Attempt = m.Stamp().Clock
 	}
 	return m.Handle(msg)
 }
 
-// forgetRest awaits no more replies once the machine is in.
-func forgetRest(handle handler) handler {
-	return func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-		out, err := handle(m, msg)
-		if m.site.Phase() == dmutex.Held && m.round != nil {
-			clear(m.awaiting)
-		}
-		return out, err
-	}
-}
-
 // answer treats a REQUEST by another rule: whether to defer it, and whether to
 // move the clock.
-func answer(defers func(m *Machine, theirs dmutex.Stamp) bool, moves bool) handler {
-	return func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-		j, err := m.site.Check(msg)
+func answer(defers func(m *machine, theirs dmutex.Stamp) bool, moves bool) handler {
+	return func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+		j, err := m.Check(msg)
 		if err != nil || msg.Kind != dmutex.Request {
 			return m.Handle(msg)
 		}
 		if moves {
-			m.site.Witness(msg.Attempt, msg.Fence)
+			m.Witness(msg.Attempt, msg.Fence)
 		}
 		if defers(m, dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
-			m.wake()
 			m.deferred[j] = msg.Attempt
 		} else {
-			m.site.Send(dmutex.Reply, msg.From, msg.Attempt)
+			m.Send(dmutex.Reply, msg.From, msg.Attempt)
 		}
-		return m.site.Out(), nil
+		return m.Out(), nil
 	}
 }
 
@@ -77,7 +64,7 @@ func answer(defers func(m *Machine, theirs dmutex.Stamp) bool, moves bool) handl
 //
 // LESSONS L81.
 func TestMutants(t *testing.T) {
-	held := func(m *Machine) bool { return m.site.Phase() == dmutex.Held }
+	held := func(m *machine) bool { return m.Phase() == dmutex.Held }
 	for _, tt := range []struct {
 		name              string
 		mutant            mutant
@@ -94,37 +81,38 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "one-reply-less",
-			mutant: mutant{
-				Request: func(m *Machine) ([]dmutex.Message, error) {
-					out, err := m.Request()
-					m.missing--
-					return out, err
-				},
-				Handle: forgetRest((*Machine).Handle),
-			},
+			mutant: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				out, err := m.Handle(msg)
+				if missing := len(m.WaitsFor(nil)); missing == 1 {
+					clear(m.awaiting)
+					m.tryEnter()
+				}
+				return out, err
+			}},
 			nodes: 3, requests: 1,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name: "replies-counted",
-			mutant: mutant{Handle: forgetRest(func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-				if j := slices.Index(m.site.Peers(), msg.From); msg.Kind == dmutex.Reply && m.site.Pending() {
-					m.awaiting[j] = true
+			mutant: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				j := slices.Index(m.Peers(), msg.From)
+				if k := slices.Index(m.awaiting, true); msg.Kind == dmutex.Reply && k >= 0 && !m.awaiting[j] {
+					msg.From = m.Peers()[k] // a repeated REPLY counts for another one
 				}
 				return m.Handle(msg)
-			})},
+			}},
 			nodes: 3, requests: 1, duplicates: 1,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name:   "clock-not-moved",
-			mutant: mutant{Handle: answer((*Machine).goesFirst, false)},
+			mutant: mutant{Handle: answer((*machine).goesFirst, false)},
 			nodes:  3, requests: 2,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name: "no-defer-while-held",
-			mutant: mutant{Handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
+			mutant: mutant{Handle: answer(func(m *machine, theirs dmutex.Stamp) bool {
 				return !held(m) && m.goesFirst(theirs)
 			}, true)},
 			nodes: 2, requests: 1,
@@ -132,30 +120,29 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name:   "no-defer-while-waiting",
-			mutant: mutant{Handle: answer(func(m *Machine, _ dmutex.Stamp) bool { return held(m) }, true)},
+			mutant: mutant{Handle: answer(func(m *machine, _ dmutex.Stamp) bool { return held(m) }, true)},
 			nodes:  2, requests: 1,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name: "ties-answered",
-			mutant: mutant{Handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
-				return held(m) || m.site.Pending() && m.site.Stamp().Clock < theirs.Clock
+			mutant: mutant{Handle: answer(func(m *machine, theirs dmutex.Stamp) bool {
+				return held(m) || m.Pending() && m.Stamp().Clock < theirs.Clock
 			}, true)},
 			nodes: 2, requests: 1,
 			kind: dmutextest.ErrMutualExclusion,
 		},
 		{
 			name: "ties-deferred",
-			mutant: mutant{Handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
-				return held(m) || m.site.Pending() && m.site.Stamp().Clock <= theirs.Clock
+			mutant: mutant{Handle: answer(func(m *machine, theirs dmutex.Stamp) bool {
+				return held(m) || m.Pending() && m.Stamp().Clock <= theirs.Clock
 			}, true)},
 			nodes: 2, requests: 1,
 			kind: dmutextest.ErrDeadlock,
 		},
 		{
 			name: "deferred-forgotten",
-			mutant: mutant{Release: func(m *Machine) ([]dmutex.Message, error) {
-				m.wake()
+			mutant: mutant{Release: func(m *machine) ([]dmutex.Message, error) {
 				clear(m.deferred)
 				return m.Release()
 			}},
@@ -164,7 +151,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "cancel-deaf",
-			mutant: mutant{Cancel: func(m *Machine) ([]dmutex.Message, error) {
+			mutant: mutant{Cancel: func(m *machine) ([]dmutex.Message, error) {
 				clear(m.deferred)
 				return cancelAtOnce(m)
 			}},
@@ -173,7 +160,7 @@ func TestMutants(t *testing.T) {
 		},
 		{
 			name: "fence-not-carried",
-			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			mutant: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				msg.Fence = 0
 				return m.Handle(msg)
 			}},

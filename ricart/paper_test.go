@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
 // "The algorithm sends only 2*(N - 1) messages, where N is the number of nodes
@@ -36,10 +37,9 @@ func TestMessages(t *testing.T) {
 // LESSONS L51.
 func TestGrantsFollowStamps(t *testing.T) {
 	r, err := dmutextest.Explore(dmutextest.Config{
-		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
-			m, err := New(s)
-			return byStamp{m.(*Machine)}, err
-		},
+		Algorithm: machinetest.Probe[*machine]{Fence: func(m *machine) uint64 {
+			return m.Stamp().Clock<<8 | uint64(m.Self())
+		}}.Of(New),
 		Members:  dmutextest.Nodes(3),
 		Requests: []int{2},
 		Network:  dmutextest.Unordered,
@@ -48,18 +48,6 @@ func TestGrantsFollowStamps(t *testing.T) {
 	require.True(t, r.Complete)
 	require.False(t, r.Dense, "stamps are no count of the grants")
 }
-
-type byStamp struct{ *Machine }
-
-func (m byStamp) Fence() uint64 {
-	if m.Phase() != dmutex.Held {
-		return 0
-	}
-	s := m.site.Stamp()
-	return s.Clock<<8 | uint64(s.Node)
-}
-
-func (m byStamp) Clone() dmutex.Machine { return byStamp{m.Machine.Clone().(*Machine)} }
 
 // The algorithm relies on every message arriving: lose one, and somebody waits
 // for ever. That messages may be repeated and overtake each other, see

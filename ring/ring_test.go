@@ -200,7 +200,7 @@ func TestSharedWay(t *testing.T) {
 func TestPace(t *testing.T) {
 	for pace := 1; pace <= 3; pace++ {
 		g := newGroup(t, Circulate(pace), 2, dmutex.None)
-		c := g.machines[0].(*Circulating)
+		c := g.machines[0].(*circulating)
 		tick := func(want int) {
 			out, err := c.Tick()
 			require.NoError(t, err)
@@ -231,7 +231,7 @@ func TestForget(t *testing.T) {
 	g := newGroup(t, New, 4, 3)
 	g.send(g.machines[2].Release())
 	for i, want := range []bool{false, true, false, true} {
-		m := g.machines[i].(*Machine)
+		m := g.machines[i].(*parked)
 		_, _, ok := m.Forget()
 		require.Equal(t, want, ok)
 		require.Equal(t, !want, m.Keeps())
@@ -240,7 +240,7 @@ func TestForget(t *testing.T) {
 	g.deliver()
 	g.send(g.machines[0].Release())
 	for i := range g.machines {
-		_, _, ok := g.machines[i].(*Machine).Forget()
+		_, _, ok := g.machines[i].(*parked).Forget()
 		require.True(t, ok, "the token is where it began")
 	}
 }
@@ -315,7 +315,7 @@ func TestRefuses(t *testing.T) {
 
 // The list of those who want the token is a set.
 func TestNotedOnce(t *testing.T) {
-	m := newGroup(t, New, 3, 1).machines[0].(*Machine)
+	m := newGroup(t, New, 3, 1).machines[0].(*parked)
 	for range 2 {
 		for _, node := range []dmutex.NodeID{3, 2} {
 			_, err := m.Handle(dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 2, Nodes: []dmutex.NodeID{node}})
