@@ -13,7 +13,7 @@ import (
 // to another node. Its order breaks ties between requests of the same time.
 type NodeID uint64
 
-// None is the zero NodeID. It names nobody.
+// None is the zero NodeID. It names no node.
 const None NodeID = 0
 
 // String returns the number in decimal.
@@ -48,19 +48,19 @@ func (s Stamp) AppendTo(b []byte) []byte {
 	return strconv.AppendUint(append(b, '@'), s.Clock, 10)
 }
 
-// Kind says what a [Message] is. The numbers are those of the wire and keep
-// their meaning for ever.
+// Kind says what a [Message] is. The numbers are those of the wire: they never
+// change their meaning.
 type Kind uint8
 
 // The kinds of messages, by the names that the papers give them.
 const (
-	Request Kind = iota + 1 // somebody asks to enter
-	Reply                   // a peer agrees
-	Grant                   // the coordinator lets somebody in
-	Release                 // somebody has left
-	Failed                  // an arbiter has voted for, or queues, a request that goes before yours
-	Inquire                 // an arbiter asks whether its vote can be had back
-	Yield                   // the vote is given back
+	Request Kind = iota + 1 // the sender asks to enter
+	Reply                   // the sender agrees
+	Grant                   // the coordinator lets the receiver in
+	Release                 // the sender has left
+	Failed                  // an arbiter has voted for, or queues, a request that goes before the receiver's
+	Inquire                 // an arbiter asks for its vote back
+	Yield                   // the sender gives the vote back
 	Token                   // the privilege itself
 
 	kinds // one past the last
@@ -115,7 +115,7 @@ type Message struct {
 
 	// Numbers and Nodes are the lists that a token carries; each algorithm
 	// says what they are. Like the output that the message is part of, they
-	// belong to the sending machine: who keeps a message clones it.
+	// belong to the sending machine: clone a message to keep it.
 	Numbers []uint64
 	Nodes   []NodeID
 }
@@ -172,7 +172,7 @@ type Phase uint8
 
 // The phases.
 const (
-	Idle    Phase = iota // not asking; a request that was cancelled counts as Idle
+	Idle    Phase = iota // not asking; a request that was canceled counts as Idle
 	Waiting              // asked, not yet granted
 	Held                 // in the critical section
 )

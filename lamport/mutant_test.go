@@ -9,42 +9,14 @@ import (
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
-// Lamport's algorithm needs channels that keep the order. With all replies one
-// that overtakes a REQUEST lets two nodes in; where they are omitted, a RELEASE
-// that overtakes its REQUEST leaves it in the queue.
-func TestNeedsOrder(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		algorithm dmutex.Algorithm
-		kind      error
-	}{
-		{"plain", New, dmutextest.ErrMutualExclusion},
-		{"omit", OmitReplies, dmutextest.ErrLeftBehind},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dmutextest.Refute(t, dmutextest.Config{
-				Algorithm: tt.algorithm,
-				Members:   dmutextest.Nodes(2),
-				Requests:  []int{1},
-				Network:   dmutextest.Unordered,
-			}, tt.kind, "testdata/unordered-"+tt.name+".txt")
-		})
-	}
-}
-
 // Without one of the rules something goes wrong; the shortest run that shows it
 // is in testdata.
 func TestMutants(t *testing.T) {
 	type probe = machinetest.Probe[*machine]
-	for _, tt := range []struct {
-		name            string
-		probe           probe
-		nodes, requests int
-		kind            error
-	}{
+	machinetest.RefuteAll(t, []machinetest.Mutation{
 		// The clock moves up to that of the message, not past it: a REPLY is
 		// no later than what it answers.
-		{"clock-not-past", probe{
+		{Name: "clock-not-past", Algorithm: probe{
 			Before: func(m *machine, msg *dmutex.Message) bool {
 				if msg.Kind != dmutex.Reply {
 					return false
@@ -61,9 +33,9 @@ func TestMutants(t *testing.T) {
 				}
 				return out, nil
 			},
-		}, 2, 1, dmutextest.ErrDeadlock},
+		}.Of(New), Nodes: 2, Requests: []int{1}, Want: dmutextest.ErrDeadlock},
 
-		{"release-without-fence", probe{
+		{Name: "release-without-fence", Algorithm: probe{
 			After: func(_ *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				for i := range out {
 					if out[i].Kind == dmutex.Release {
@@ -72,10 +44,10 @@ func TestMutants(t *testing.T) {
 				}
 				return out, nil
 			},
-		}, 2, 1, dmutextest.ErrFenceOrder},
+		}.Of(New), Nodes: 2, Requests: []int{1}, Want: dmutextest.ErrFenceOrder},
 
 		// L1 is not awaited.
-		{"no-l1", probe{
+		{Name: "no-l1", Algorithm: probe{
 			After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				if m.Pending() {
 					for j := range m.later {
@@ -85,10 +57,10 @@ func TestMutants(t *testing.T) {
 				m.tryEnter()
 				return out, nil
 			},
-		}, 2, 1, dmutextest.ErrMutualExclusion},
+		}.Of(New), Nodes: 2, Requests: []int{1}, Want: dmutextest.ErrMutualExclusion},
 
 		// L2 does not look at the requests of others.
-		{"no-l2", probe{
+		{Name: "no-l2", Algorithm: probe{
 			Before: func(m *machine, msg *dmutex.Message) bool {
 				if m.Pending() {
 					m.queue = nil
@@ -102,16 +74,24 @@ func TestMutants(t *testing.T) {
 				}
 				return out, nil
 			},
-		}, 2, 1, dmutextest.ErrMutualExclusion},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dmutextest.Refute(t, dmutextest.Config{
-				Algorithm: tt.probe.Of(New),
-				Members:   dmutextest.Nodes(tt.nodes),
-				Requests:  []int{tt.requests},
-			}, tt.kind, "testdata/mutant-"+tt.name+".txt")
-		})
-	}
+		}.Of(New), Nodes: 2, Requests: []int{1}, Want: dmutextest.ErrMutualExclusion},
+	})
+}
+
+// Lamport's algorithm needs channels that keep the order. With all replies, a REPLY
+// that overtakes a REQUEST lets two nodes in; where replies are omitted, a RELEASE
+// that overtakes its REQUEST leaves it in the queue.
+func TestNeedsOrder(t *testing.T) {
+	machinetest.RefuteAll(t, []machinetest.Mutation{
+		{
+			Name: "unordered-plain", Algorithm: New, Nodes: 2, Requests: []int{1},
+			Network: dmutextest.Unordered, Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			Name: "unordered-omitting", Algorithm: OmitReplies, Nodes: 2, Requests: []int{1},
+			Network: dmutextest.Unordered, Want: dmutextest.ErrLeftBehind,
+		},
+	})
 }
 
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.

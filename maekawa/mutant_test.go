@@ -31,7 +31,7 @@ func forget(m *machine, out []dmutex.Message) []dmutex.Message {
 	return out
 }
 
-// eager withdraws a request as soon as it is cancelled, by a RELEASE that may
+// eager withdraws a request as soon as it is canceled, by a RELEASE that may
 // find it in the queue.
 var eager = mutation{
 	Before: func(m *machine, msg *dmutex.Message) bool {

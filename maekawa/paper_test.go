@@ -302,3 +302,27 @@ func TestMessages(t *testing.T) {
 	}
 	dmutextest.Golden(t, "testdata/messages.txt", b.String())
 }
+
+// Rows and columns meet, for every size of group, however short the last row.
+func TestRowAndColumn(t *testing.T) {
+	for n := 1; n <= 100; n++ {
+		members := dmutextest.Nodes(n)
+		quorums := make([][]dmutex.NodeID, n)
+		root := 1
+		for root*root < n {
+			root++
+		}
+		for i, site := range members {
+			quorums[i] = rowAndColumn(members, site)
+			require.Contains(t, quorums[i], site)
+			require.LessOrEqual(t, len(quorums[i]), 2*root-1)
+			for _, other := range quorums[:i] {
+				require.True(t, slices.ContainsFunc(other, func(k dmutex.NodeID) bool {
+					return slices.Contains(quorums[i], k)
+				}), "%v and %v of %d", other, quorums[i], n)
+			}
+		}
+	}
+	require.Equal(t, []dmutex.NodeID{10, 40, 50, 60, 70},
+		rowAndColumn([]dmutex.NodeID{10, 20, 30, 40, 50, 60, 70}, 40))
+}

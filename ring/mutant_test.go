@@ -11,51 +11,45 @@ import (
 // Without one of the rules something goes wrong; the shortest run that shows it
 // is in testdata.
 func TestMutants(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		algorithm dmutex.Algorithm
-		network   dmutextest.Network
-		nodes     int
-		kind      error
-	}{
+	machinetest.RefuteAll(t, []machinetest.Mutation{
 		{
-			"two-tokens",
-			func(s dmutex.Start) (dmutex.Machine, error) {
+			Name: "two-tokens",
+			Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
 				m, err := New(s)
 				if err == nil {
 					m.(*parked).token = true
 				}
 				return m, err
 			},
-			dmutextest.FIFO, 2, dmutextest.ErrMutualExclusion,
-		}, {
-			"unordered", // WANT overtakes the token
-			New,
-			dmutextest.Unordered, 3, dmutextest.ErrDeadlock,
-		}, {
-			"repeated", // the token is there twice
-			New,
-			dmutextest.Network{Duplicates: 1}, 3, dmutextest.ErrRefused,
-		}, {
-			"token-without-fence",
-			machinetest.Probe[*parked]{
+			Nodes: 2, Requests: []int{2},
+			Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			Name:      "unordered", // WANT overtakes the token
+			Algorithm: New,
+			Nodes:     3, Requests: []int{2},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrDeadlock,
+		},
+		{
+			Name:      "repeated", // the token is there twice
+			Algorithm: New,
+			Nodes:     3, Requests: []int{2},
+			Network: dmutextest.Network{Duplicates: 1},
+			Want:    dmutextest.ErrRefused,
+		},
+		{
+			Name: "token-without-fence",
+			Algorithm: machinetest.Probe[*parked]{
 				Before: func(_ *parked, msg *dmutex.Message) bool {
 					msg.Fence = 0
 					return false
 				},
 			}.Of(New),
-			dmutextest.FIFO, 2, dmutextest.ErrFenceOrder,
+			Nodes: 2, Requests: []int{2},
+			Want: dmutextest.ErrFenceOrder,
 		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dmutextest.Refute(t, dmutextest.Config{
-				Algorithm: tt.algorithm,
-				Members:   dmutextest.Nodes(tt.nodes),
-				Network:   tt.network,
-				Requests:  []int{2},
-			}, tt.kind, "testdata/mutant-"+tt.name+".txt")
-		})
-	}
+	})
 }
 
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.

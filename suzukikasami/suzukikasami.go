@@ -26,8 +26,8 @@
 //
 // Mutual exclusion. There is one token: a node that sends it no longer has it.
 //
-// Progress. When a REQUEST has reached all nodes, whoever has the token knows
-// of it: then it is in Q or served at once, and Q is served in order, so at
+// Progress. When a REQUEST has reached all nodes, the node that has the token
+// knows of it: then it is in Q or served at once, and Q is served in order, so at
 // most N-1 others enter first. The search for new entries begins behind the
 // node that leaves and goes around; from a fixed place the nodes near it would
 // always be the first.
@@ -47,10 +47,10 @@
 //
 // Departures from the paper: LN is written when a request is put into Q, not
 // when it has been served, and so it also tells which nodes are in Q; every
-// request has a number, even one that needs no message; a request is new if RN[j] > LN[j],
-// where the paper has RN[j] = LN[j]+1, so numbers may leave gaps; TOKEN names
-// the request that it serves; the order of the search; messages carry the
-// highest fence known; a canceled request runs its course, as [dmutex.Site]
+// request has a number, even one that needs no message; a request is new if
+// RN[j] > LN[j], where the paper has RN[j] = LN[j]+1, so numbers may leave gaps;
+// TOKEN names the request that it serves; the order of the search; messages carry
+// the highest fence known; a canceled request runs its course, as [dmutex.Site]
 // describes.
 package suzukikasami
 
