@@ -262,8 +262,8 @@ type Machine interface {
 	// WaitsFor appends the peers from which the request, withdrawn or not, needs
 	// an answer; none unless a request is pending. It serves to find circles of
 	// locks that wait for each other, and the locks that still need a departing
-	// node. Few peers are better than many: each may be asked, and the request
-	// cannot end without any of them.
+	// node. Few peers are better than many: a search may ask each of them, and the
+	// request fails if one of them leaves.
 	//
 	// First law: whenever one node is Waiting and another is Held, the holder is
 	// among the waiter's WaitsFor; or one of these peers, or the waiter itself, is
@@ -303,13 +303,13 @@ type Keeper interface {
 	Keeps() bool
 }
 
-// A Lender is a Machine that lends what a node needs to enter to one node at a
-// time: a coordinator lends its grant, an arbiter its vote.
+// A Lender is a Machine that lends something that a node needs to enter, to one
+// node at a time: a coordinator lends its grant, an arbiter its vote.
 type Lender interface {
 	Machine
 
 	// Lends returns the node that has it, as far as this node knows. That may be
-	// this node itself, and is None while it is not lent.
+	// this node itself. It is None while nothing is lent.
 	Lends() NodeID
 }
 
@@ -337,7 +337,7 @@ type Ticker interface {
 type Algorithm func(Start) (Machine, error)
 
 var (
-	// ErrMisuse marks the caller's mistake, such as to release what is not
+	// ErrMisuse marks the caller's mistake, such as releasing a lock that is not
 	// held. Nothing has changed.
 	ErrMisuse = errors.New("dmutex: misuse")
 

@@ -273,7 +273,7 @@ func (s *Site) Witness(t, fence uint64) {
 	s.known = max(s.known, fence)
 }
 
-// Advance moves the clock on by one. Ask does it by itself.
+// Advance moves the clock by one. Ask does it by itself.
 func (s *Site) Advance() { s.clock++ }
 
 // Clock returns the highest time that this node used or saw.
@@ -297,8 +297,8 @@ func (s *Site) Out() []Message { return s.shared.out }
 
 // Begin makes room for the output of the next input. Ask, Cancel, Leave and
 // Check do it by themselves; an algorithm with inputs of its own, such as
-// ticks, begins them with it. The old output is wiped, so that a driver
-// which kept it too long sends nonsense at once and not some day.
+// ticks, begins them with it. The old output is wiped, so that a driver that
+// keeps it too long sends nonsense at once, and not only now and then.
 func (s *Site) Begin() {
 	clear(s.shared.out)
 	s.shared.out = s.shared.out[:0]

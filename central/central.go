@@ -13,8 +13,8 @@
 // coordinator, and it may itself lock: every machine plays the client, one of
 // them also the coordinator, and what a node says to itself is not sent.
 //
-// Mutual exclusion. The coordinator grants only when the last holder's RELEASE
-// is in.
+// Mutual exclusion. The coordinator grants only when the RELEASE of the last
+// holder has arrived.
 //
 // Progress. Every GRANT is answered by a RELEASE, and then the head of the
 // queue goes. The order is that in which requests reach the coordinator, not
@@ -28,8 +28,8 @@
 // client with a request, withdrawn or not, once its turn comes. A crash of any
 // other client stops nobody else.
 //
-// Every message names its request, so that an answer to an earlier one is
-// worth nothing; messages carry the highest fence known; a canceled request
+// Every message names its request, so that an answer to an earlier request counts
+// for nothing; messages carry the highest fence known; a canceled request
 // runs its course, as [dmutex.Site] describes.
 package central
 

@@ -37,11 +37,11 @@ func TestHolder(t *testing.T) {
 		return m.(dmutex.Coordinator).Holder()
 	}
 	for _, tt := range []struct{ self, held, want dmutex.NodeID }{
-		{1, dmutex.None, dmutex.None},
-		{1, 1, 1},
-		{1, 2, 2},
-		{2, 2, 2},
-		{3, 2, dmutex.None},
+		{self: 1},
+		{self: 1, held: 1, want: 1},
+		{self: 1, held: 2, want: 2},
+		{self: 2, held: 2, want: 2},
+		{self: 3, held: 2},
 	} {
 		require.Equal(t, tt.want, holder(tt.self, tt.held), "at %d while %d holds", tt.self, tt.held)
 	}

@@ -1,5 +1,5 @@
-// Package lamport is Lamport's algorithm: everybody keeps the queue of all
-// requests, in the order of their stamps, and the first of it enters.
+// Package lamport is Lamport's algorithm: every node keeps a queue of all
+// requests, in the order of their stamps, and the first in the queue enters.
 //
 // Lamport, "Time, Clocks, and the Ordering of Events in a Distributed System",
 // CACM 21(7), 1978.
@@ -18,13 +18,13 @@
 //
 // Every message carries the time at which it was sent, and a receiver moves
 // its clock past that time: a REPLY is always later than what it answers. (Some
-// textbooks move it only up to that time, which is not enough: of two nodes L1
-// would never hold for the higher.)
+// textbooks move it only up to that time, which is not enough: with two nodes, L1
+// would never hold for the one with the higher number.)
 //
 // Mutual exclusion. The queues are not the same everywhere, nor need they be.
 // If i is in the critical section, then by L1 it has received every request
-// that goes before its own, for on a channel that keeps the order nothing
-// earlier is still under way; by L2 each of them has been released. Of two
+// that goes before its own, because on a channel that keeps the order nothing
+// earlier is still in flight; by L2 each of them has been released. Of two
 // nodes in the critical section, the one with the later stamp would have the
 // other's request in its queue. So grants are in the order of the stamps.
 //

@@ -45,12 +45,12 @@ func TestRepeated(t *testing.T) {
 		answers        int
 		queued         uint64
 	}{
-		{dmutex.Release, 1, 2, 0, 0},
-		{dmutex.Request, 3, 3, 1, 3},
-		{dmutex.Request, 3, 3, 0, 3},
-		{dmutex.Release, 1, 2, 0, 3},
-		{dmutex.Release, 3, 4, 0, 0},
-		{dmutex.Release, 3, 4, 0, 0},
+		{kind: dmutex.Release, attempt: 1, clock: 2},
+		{kind: dmutex.Request, attempt: 3, clock: 3, answers: 1, queued: 3},
+		{kind: dmutex.Request, attempt: 3, clock: 3, queued: 3},
+		{kind: dmutex.Release, attempt: 1, clock: 2, queued: 3},
+		{kind: dmutex.Release, attempt: 3, clock: 4},
+		{kind: dmutex.Release, attempt: 3, clock: 4},
 	} {
 		out, err := m.Handle(dmutex.Message{Kind: tt.kind, From: 2, To: 1, Attempt: tt.attempt, Clock: tt.clock})
 		require.NoError(t, err)

@@ -5,9 +5,8 @@
 // Maekawa, "A √N Algorithm for Mutual Exclusion in Decentralized Systems", ACM
 // TOCS 3(2), 1985. Sanders, "The Information Structure of Distributed Mutual
 // Exclusion Algorithms", ACM TOCS 5(3), 1987, reported that its cure for
-// deadlocks can itself deadlock; rule (C) below mends that. Of the names of the
-// messages, REPLY, FAILED and YIELD are the textbooks'; the paper says LOCKED,
-// FAIL and RELINQUISH.
+// deadlocks can itself deadlock; rule (C) below corrects that. The names REPLY,
+// FAILED and YIELD are from textbooks; the paper says LOCKED, FAIL and RELINQUISH.
 //
 // # Theory of operation
 //
@@ -38,13 +37,13 @@
 // {1,2,4}, {1,3,4} and {2,3,4}, let 2, 3 and 4 ask at the same time, each with
 // its own vote at once. Arbiter 1 votes for 3, then hears 2 and sends INQUIRE
 // to 3, which remembers it: nobody has failed 3. Arbiter 4 has voted for
-// itself; it hears 3, queues it as the head and asks itself back; then it hears
-// 2, which displaces 3 untold. Arbiter 2 fails 4; so 4 yields, and arbiter 4
-// votes for 2. Arbiter 3 fails 4. Now 2 waits for arbiter 1, which waits for 3
-// to answer; 3 waits for arbiter 4, which waits for 2. The paper's own rules
+// itself; it hears 3, queues it as the head and sends INQUIRE to itself; then it
+// hears 2, which displaces 3 untold. Arbiter 2 fails 4; so 4 yields, and arbiter
+// 4 votes for 2. Arbiter 3 fails 4. Now 2 waits for arbiter 1, which waits for an
+// answer from 3; 3 waits for arbiter 4, which waits for 2. The paper's own rules
 // end here; by (C) arbiter 4 sends FAILED to 3, 3 yields to arbiter 1, and 2
-// enters. (The run and its mending: mutant-no-displaced-failed.txt and grid.txt
-// in testdata.)
+// enters. (For the run without and with (C) see mutant-no-displaced-failed.txt
+// and grid.txt in testdata.)
 //
 // M1. An arbiter has one vote: it votes again only when RELEASE or YIELD has
 // brought the vote back.
@@ -90,7 +89,7 @@
 // granted.
 //
 // Departures from the paper: (C); every message names the request that it is
-// about, so that an outdated one is worth nothing; quorums need not be of one
+// about, so that an outdated one counts for nothing; quorums need not be of one
 // size, nor contain their own node; messages carry the highest fence known; a
 // canceled request runs its course, as [dmutex.Site] describes.
 package maekawa

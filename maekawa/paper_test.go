@@ -106,10 +106,10 @@ func TestDelays(t *testing.T) {
 		first, second dmutex.NodeID
 		hops          int
 	}{
-		{"arbiter 4 between 1 and 2", rows{{4}, {4}, {4}, {4}}, 1, 2, 2},
-		{"the arbiter is the first", pairs, 2, 1, 1},
-		{"the arbiter is the second", pairs, 1, 2, 1},
-		{"arbiters 2 and 3 between 1 and 4", grid, 1, 4, 2},
+		{name: "arbiter 4 between 1 and 2", quorums: rows{{4}, {4}, {4}, {4}}, first: 1, second: 2, hops: 2},
+		{name: "the arbiter is the first", quorums: pairs, first: 2, second: 1, hops: 1},
+		{name: "the arbiter is the second", quorums: pairs, first: 1, second: 2, hops: 1},
+		{name: "arbiters 2 and 3 between 1 and 4", quorums: grid, first: 1, second: 4, hops: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := start(t, With(c.quorums.of), len(c.quorums))

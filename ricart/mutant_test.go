@@ -311,6 +311,23 @@ func TestCarvalhoLateReplyThrownAway(t *testing.T) {
 }
 
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
+func TestKill(t *testing.T) {
+	machinetest.Kill(t, "ricart.go", []machinetest.Edit{
+		{"clock not moved", "m.Witness(msg.Attempt, msg.Fence)", "m.Witness(0, msg.Fence)", "TestExplore"},
+		{"fence of a reply not heard", "m.Witness(0, msg.Fence)", "", "TestExplore"},
+		{"answers while held", "m.Phase() == dmutex.Held || ", "", "TestExplore"},
+		{"answers while pending", " || m.Pending() && m.Stamp().Less(theirs)", "", "TestExplore"},
+		{"defers all while pending", " && m.Stamp().Less(theirs)", "", "TestExplore"},
+		{"counts any reply", " && reply.Attempt == m.Stamp().Clock", "", "TestRefuses"},
+		{"enters at once", "slices.Contains(m.awaiting, true)", "slices.Contains(m.awaiting, true) && false", "TestExplore"},
+		{"deferred forgotten", "\tm.replyDeferred()\n\treturn m.Out()", "\treturn m.Out()", "TestExplore"},
+		{"ghost does not reply", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
+		{"replies again", "\t\t\tm.deferred[j] = 0\n", "", "TestExplore"},
+		{"an older request displaces", "max(m.deferred[j], msg.Attempt)", "msg.Attempt", "TestExplore"},
+	})
+}
+
+// Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
 func TestCarvalhoKill(t *testing.T) {
 	machinetest.Kill(t, "carvalho.go", []machinetest.Edit{
 		{"asks everybody", "if !kept {", "if !kept || true {", "TestCarvalhoExplore"},

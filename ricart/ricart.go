@@ -30,8 +30,8 @@
 // everybody.
 //
 // Departures from the paper: a REPLY names the request that it answers, and
-// replies are a set of nodes, not a count, so that an old or repeated one is
-// worth nothing; messages carry the highest fence known; a canceled request
+// replies are a set of nodes, not a count, so that an old or repeated one counts
+// for nothing; messages carry the highest fence known; a canceled request
 // runs its course, as [dmutex.Site] describes.
 package ricart
 

@@ -33,10 +33,10 @@ func TestAt(t *testing.T) {
 	for _, tt := range []struct {
 		at, holder, want dmutex.NodeID
 	}{
-		{dmutex.None, dmutex.None, 1},
-		{2, dmutex.None, 2},
-		{dmutex.None, 3, 3},
-		{2, 3, 3},
+		{want: 1},
+		{at: 2, want: 2},
+		{holder: 3, want: 3},
+		{at: 2, holder: 3, want: 3},
 	} {
 		for _, self := range dmutextest.Nodes(3) {
 			algorithm := New
