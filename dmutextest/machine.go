@@ -25,7 +25,7 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 	t.Run("start", func(t *testing.T) { starts(t, algorithm, three) })
 	fresh := Config{Algorithm: algorithm, Members: three, Requests: []int{2}, Cancels: []int{1}, MaxStates: 20_000}
 	held := fresh
-	held.Holder, held.Fence = three[len(three)-1], 7
+	held.Holder, held.Fence = three[len(three)-1], dmutex.FirstFence(7)
 	t.Run("fresh", func(t *testing.T) { states(t, fresh) })
 	t.Run("carried over", func(t *testing.T) { states(t, held) })
 	forgetful := Config{Algorithm: algorithm, Members: three, Requests: []int{1}, Forgets: []int{1}, MaxStates: 20_000}
