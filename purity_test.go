@@ -44,8 +44,9 @@ var rooms = []struct {
 	// floor 2
 	{"dmutextest", false, []string{".", "trace", "transport", "transport/session"}},
 	{"fence", false, nil},
-	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest"}},
-	{"internal/electiontest", false, []string{".", "dmutextest", "election"}},
+	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest", "internal/explore"}},
+	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/explore"}},
+	{"internal/explore", false, []string{"dmutextest"}},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"membership", false, []string{"."}},
 	{"trace", false, []string{"."}},

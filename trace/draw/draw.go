@@ -31,8 +31,8 @@ type Options struct {
 	// all; To 0 is the end.
 	From, To time.Duration
 
-	// Width is where a row of the diagram ends and the next begins, in pixels,
-	// at least 400; 0 is 1500.
+	// Width is where a row of the SVG ends and the next begins, in pixels, at
+	// least 400; 0 is 1500.
 	Width int
 }
 

@@ -298,6 +298,34 @@ func TestSeveralLocks(t *testing.T) {
 	}
 }
 
+// The page explains and filters above the drawing, shows the busiest lock first,
+// and says of each shape which nodes it belongs to.
+func TestPage(t *testing.T) {
+	idle := `{"t":3300000,"do":"request","lock":"idle","phase":"waiting"}
+{"t":3400000,"do":"cancel","lock":"idle","phase":"idle"}
+`
+	traces := read(t, strings.Replace(one, `{"t":4000000`, idle+`{"t":4000000`, 1), two)
+	page := string(drawn(t, traces, draw.Options{Title: "a <b>"}).HTML())
+	head, locks, ok := strings.Cut(page, "</header>")
+	require.True(t, ok)
+	require.Contains(t, head, "<h1>a &lt;b&gt;</h1>")
+	require.Contains(t, head, `<option value="lock0" selected>&#34;a&lt;b&#34;</option><option value="lock1">&#34;idle&#34;</option><option value="">all</option>`)
+	for _, box := range []string{`value="n1" checked>N1<`, `value="n2" checked>N2<`} {
+		require.Contains(t, head, box)
+	}
+	require.Contains(t, head, "in the critical section")
+	require.NotContains(t, locks, "in the critical section")
+	require.Contains(t, locks, `<section id="lock0">`)
+	require.Contains(t, locks, `<section id="lock1" hidden>`)
+	require.Equal(t, 1, strings.Count(locks, `<g class="n1 n2"><g class="m"><title>1-&gt;2 REQUEST attempt=3`))
+	require.Contains(t, locks, `<g class="n2"><rect `)
+	require.Contains(t, locks, `<rect class="n2" `, "in the overview")
+
+	alone := string(drawn(t, traces, draw.Options{Lock: "a<b"}).HTML())
+	require.NotContains(t, alone, "<select", "there is no choice")
+	require.NotContains(t, string(drawn(t, traces, draw.Options{}).SVG()), `class="n`)
+}
+
 // Who holds the lock all the while is in the picture, though nothing happens
 // there.
 func TestHolderWithoutEvents(t *testing.T) {
@@ -447,6 +475,7 @@ func FuzzDraw(f *testing.F) {
 		}
 		wellFormed(t, d.SVG())
 		require.NotContains(t, string(d.SVG()), "NaN")
+		require.NotContains(t, string(d.HTML()), "NaN")
 		d.Mermaid()
 		d.ShiViz()
 	})
