@@ -290,7 +290,7 @@ func (n *Node) Close(ctx context.Context) error {
 		n.locks.tell(lost...) // at the end: it may take long, may panic, and may Close
 	}()
 	if n.locks.end.set(ErrClosed) {
-		n.traceErr(trace.Down, dmutex.None, ErrClosed)
+		n.trace(trace.Event{What: trace.Down})
 	}
 	lost = n.locks.abandon(&ErrClosed, &closed, n.locks.end.why() == ErrClosed)
 	n.mail.Flush()

@@ -181,6 +181,7 @@ func (v *views) rename() {
 		panic("node: " + err.Error()) // it took the first
 	}
 	v.machine, v.pending = machine, nil
+	v.node.trace(trace.Event{What: trace.Renamed, Life: v.life})
 	v.mu.Unlock()
 	_ = v.node.mail.Rename(v.life)
 	v.do((*membership.Machine).Tick)
