@@ -15,11 +15,11 @@ import (
 func TestRefusals(t *testing.T) {
 	// Node 1 coordinates: it has granted request 4 of node 2, and node 3's request 5
 	// waits. Node 2 holds, and node 3 waits.
-	nodes := make(map[dmutex.NodeID]dmutextest.Machine)
+	nodes := make(map[dmutex.NodeID]dmutex.Machine)
 	for _, id := range dmutextest.Nodes(3) {
 		m, err := central.New(dmutex.Start{Self: id, Members: dmutextest.Nodes(3), Clock: uint64(id) + 1})
 		require.NoError(t, err)
-		nodes[id] = m.(dmutextest.Machine)
+		nodes[id] = m.(dmutex.Machine)
 	}
 	handle := func(list []dmutex.Message, err error) {
 		require.NoError(t, err)

@@ -25,7 +25,7 @@ func TestWaitsForNobodyBehind(t *testing.T) {
 		_, err = m.Handle(dmutex.Message{Kind: dmutex.Request, From: theirs.from, To: 2, Attempt: theirs.at, Clock: theirs.at})
 		require.NoError(t, err)
 	}
-	waits := func() []dmutex.NodeID { return m.(dmutex.Waiter).WaitsFor(nil) }
+	waits := func() []dmutex.NodeID { return m.(dmutex.Machine).WaitsFor(nil) }
 	require.Equal(t, []dmutex.NodeID{1, 4}, waits(), "1 is ahead, 3 behind, 4 silent")
 	_, err = m.Handle(dmutex.Message{Kind: dmutex.Reply, From: 4, To: 2, Attempt: ours, Clock: ours + 20})
 	require.NoError(t, err)

@@ -22,9 +22,9 @@ func TestOutdatedYield(t *testing.T) {
 		_, err := m.Handle(msg)
 		require.NoError(t, err)
 	}
-	before := text(m.(*Machine))
+	before := text(m.(*machine))
 	out, err := m.Handle(dmutex.Message{Kind: dmutex.Yield, From: 2, To: 1, Attempt: 8})
 	require.NoError(t, err)
 	require.Empty(t, out)
-	require.Equal(t, before, text(m.(*Machine)))
+	require.Equal(t, before, text(m.(*machine)))
 }

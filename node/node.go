@@ -75,7 +75,8 @@ type Config struct {
 	//
 	// Records that a peer can trigger at will are limited to 20 a minute, followed
 	// by the count of those left out. A goroutine of the node writes them: a slow
-	// handler delays only Close. The handler must not call Close.
+	// handler delays only Close. The handler must not call Close. A Link that has no
+	// logger of its own logs here, too.
 	Logger *slog.Logger
 
 	// Observer is told of every wait and hold at this node, and of every change of
@@ -147,6 +148,9 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	if cfg.Logger != nil {
 		n.log = newLogger(&cfg)
+		if l, ok := cfg.Link.(transport.LoggerTaker); ok {
+			l.TakeLogger(cfg.Logger)
+		}
 	}
 	var peers []dmutex.NodeID
 	for _, id := range cfg.Members {

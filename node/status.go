@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // MutexStatus is how one node sees one lock.
@@ -188,6 +189,8 @@ func (n *Node) peerStatus(id dmutex.NodeID) PeerStatus {
 	}
 	if st.Other != 0 {
 		p.Err = n.differs(st.Other)
+	} else if l, ok := n.cfg.Link.(transport.Reporter); ok {
+		p.Err = l.Trouble(id)
 	}
 	return p
 }

@@ -21,14 +21,14 @@ func TestCloneHasItsOwnOutput(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, out)
 		want := slices.Clone(out)
-		c := m.(dmutextest.Machine).Clone()
+		c := m.Clone()
 		_, err = c.Cancel() // wipes the output of the last input
 		require.NoError(t, err)
 		require.Equal(t, want, out)
 
 		fresh, err := algorithm(dmutex.Start{Self: 2, Members: dmutextest.Nodes(3)})
 		require.NoError(t, err)
-		c = fresh.(dmutextest.Machine).Clone()
+		c = fresh.Clone()
 		out, err = c.Request()
 		require.NoError(t, err)
 		_, err = fresh.Request()
