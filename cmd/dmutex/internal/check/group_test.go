@@ -123,7 +123,7 @@ func TestCheckSubjectInterrupted(t *testing.T) {
 		{Election: "bully", Nodes: 5, Elections: electionOptions{Crashes: 4}},
 		{Deadlock: "or", Nodes: 5, Deadlocks: deadlockOptions{Waits: 9, Width: 1}},
 	} {
-		var s subject = c.Elections.subject(&c)
+		s := c.Elections.subject(&c)
 		if c.Deadlock != "" {
 			s = c.Deadlocks.subject(&c)
 		}
