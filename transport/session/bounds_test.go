@@ -23,7 +23,7 @@ func TestRefusedFrames(t *testing.T) {
 		{"noise", []byte("noise"), "wrong type"},
 		{"enormous", []byte("\xdd\x7f\xff\xff\xff"), "beyond its bound"},
 		{"kind 0", join([]uint64{0, 11, 22, 1}, nil), "kind of frame"},
-		{"kind to come", join([]uint64{7, 11, 22, 1}, nil), "kind of frame"},
+		{"kind to come", join([]uint64{8, 11, 22, 1}, nil), "kind of frame"},
 		{"HELLO too short", join([]uint64{uint64(hello), version, group, 11}, nil), "kind of frame"},
 		{"HELLO of another version", join([]uint64{uint64(hello), version + 1, group, 33, 1}, nil), "version"},
 		{"HELLO of another group", join([]uint64{uint64(hello), version, group + 1, 33, 1}, nil), "another group"},
@@ -38,6 +38,9 @@ func TestRefusedFrames(t *testing.T) {
 		{"ACK of what was never sent", join([]uint64{uint64(ack), 11, 22, 2}, nil), "never sent"},
 		{"BYE too long", join([]uint64{uint64(bye), 11, 22, 1, 1}, nil), "kind of frame"},
 		{"BYE that acknowledges so", join([]uint64{uint64(bye), 11, 22, 2}, nil), "never sent"},
+		{"GAP too long", join([]uint64{uint64(gap), 11, 22, 0, 1}, nil), "kind of frame"},
+		{"GAP that acknowledges so", join([]uint64{uint64(gap), 11, 22, 2}, nil), "never sent"},
+		{"GAP before what was never sent", join([]uint64{uint64(gap), 11, 22, 0}, nil), "never sent"},
 		{"DATA with such an ACK", join([]uint64{uint64(data), 11, 22, 1, 2}, message), "never sent"},
 		{"DATA without a number", join([]uint64{uint64(data), 11, 22, 0, 1}, message), "is zero"},
 		{"DATA without a message", join([]uint64{uint64(data), 11, 22, 1, 1}, nil), "no message"},
@@ -141,4 +144,22 @@ func TestBurstLeavesNothing(t *testing.T) {
 	p.send(p.a, "one more")
 	p.settle()
 	require.LessOrEqual(t, cap(p.b.in), keepMessages)
+}
+
+// TestManyMessagesInAFrame: a frame takes no more messages than the head of its array
+// can count, however small they are.
+func TestManyMessagesInAFrame(t *testing.T) {
+	p := meet(t, func(c *Config) { c.MaxFrame = 1 << 20 })
+	const most = 65_529
+	const count = most + 1000
+	for range count {
+		require.NoError(t, p.a.Send(p.now, []byte("m")))
+	}
+	p.a.Close(p.now)
+	frames := flush(p.a, p.now)
+	require.Len(t, frames, 2)
+	p.carry(p.b, frames[0])
+	require.Len(t, p.got[p.b], most)
+	p.carry(p.b, frames[1])
+	require.Len(t, p.got[p.b], count)
 }

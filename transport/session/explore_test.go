@@ -120,13 +120,14 @@ func (s *Session) appendState(b []byte) []byte {
 	b = appendInts(b, s.cfg.Incarnation, s.peer, s.nonce, s.answer.to, s.answer.nonce,
 		s.base, s.next, max(s.base, s.behind), s.acked, s.sent, s.finSeq, s.expect, s.heard, s.heardAtClose)
 	b = appendInts(b, s.flying, min(s.debt, s.cfg.Window/4+1), s.ahead, s.repeats)
-	b = appendBools(b, s.asking, s.answered, s.closed, s.repair, s.left, s.settled)
+	b = appendBools(b, s.asking, s.answered, s.closed, s.repair, s.left, s.settled, s.handed, s.resentAt == always)
 	for _, timer := range [...]int64{s.helloAt, s.resendAt, s.ackAt} {
 		b = appendBools(b, timer <= 0, timer == never)
 	}
 	b = append(b, s.out[s.start:]...)
 	for seq := s.base; seq < s.next; seq++ {
 		b = appendInts(b, s.inFlight(seq).size)
+		b = appendBools(b, s.inFlight(seq).again)
 	}
 	for seq := s.expect + 1; s.ahead > 0 && seq < s.expect+uint64(s.cfg.Window); seq++ {
 		if e := s.earlyAt(seq); e.seq == seq {
@@ -539,7 +540,7 @@ func (e *explorer) describe(a action) string {
 // show writes a frame as the package comment does.
 func show(frame []byte) string {
 	ints, body := split(frame)
-	names := map[kind]string{hello: "HELLO", helloAck: "HELLOACK", ack: "ACK", data: "DATA", fin: "FIN", bye: "BYE"}
+	names := map[kind]string{hello: "HELLO", helloAck: "HELLOACK", ack: "ACK", data: "DATA", fin: "FIN", bye: "BYE", gap: "GAP"}
 	return fmt.Sprintf("%s%v %x", names[kind(ints[0])], ints[1:], body)
 }
 

@@ -12,6 +12,7 @@ import (
 //	DATA      4, from, to, seq, ack, message, ...           at least one message
 //	FIN       5, from, to, seq, ack, heard, message, ...    the last DATA
 //	BYE       6, from, to, ack                              an ACK after FIN was acknowledged
+//	GAP       7, from, to, ack                              an ACK of an end that has later frames
 //
 // from and to are incarnations, messages are byte strings, the rest integers.
 // Only HELLO tells the version and the group: nothing else is taken from a
@@ -25,6 +26,7 @@ const (
 	data
 	fin
 	bye
+	gap
 )
 
 const version = 1
@@ -34,7 +36,7 @@ type frame struct {
 	from, to uint64
 	nonce    uint64 // of HELLO and HELLOACK
 	seq      uint64 // of DATA and FIN
-	ack      uint64 // of ACK, BYE, DATA and FIN
+	ack      uint64 // of ACK, BYE, GAP, DATA and FIN
 	heard    uint64 // of FIN
 	count    int    // messages in body
 	body     []byte // messages, each with its head
@@ -68,6 +70,7 @@ const (
 	errAck     msgp.Error = "it acknowledges or has heard what was never sent"
 	errEnd     msgp.Error = "it sends after its end"
 	errBye     msgp.Error = "it says that we have its end, and we have not"
+	errGap     msgp.Error = "it lacks a frame before others that were never sent"
 )
 
 // parse takes a frame apart and refuses what no correct peer sends.
@@ -80,7 +83,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 		return f, r.Err()
 	case f.kind == hello && n == 5:
 		return f, s.parseHello(&r, &f)
-	case (f.kind == helloAck || f.kind == ack || f.kind == bye) && n == 4:
+	case (f.kind == helloAck || f.kind == ack || f.kind == bye || f.kind == gap) && n == 4:
 	case f.kind == data && n >= dataFields:
 		f.count = n - dataFields
 	case f.kind == fin && n >= finFields:
@@ -92,7 +95,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 	switch f.kind {
 	case helloAck:
 		f.nonce = r.Uint()
-	case ack, bye:
+	case ack, bye, gap:
 		f.ack = r.Uint()
 	default:
 		f.seq, f.ack = r.Uint(), r.Uint()
@@ -144,6 +147,8 @@ func (s *Session) check(f *frame) error {
 		return nil
 	case f.ack >= s.next || f.heard > s.sent:
 		return errAck
+	case f.kind == gap && f.ack+2 >= s.next:
+		return errGap
 	case f.numbered() && s.left && f.seq >= s.expect:
 		return errEnd
 	case f.kind == bye && !s.left:
@@ -169,8 +174,11 @@ func (s *Session) appendHelloAck(b []byte) []byte {
 
 func (s *Session) appendAck(b []byte) []byte {
 	kind := ack
-	if s.settled {
+	switch {
+	case s.settled:
 		kind = bye
+	case s.ahead > 0:
+		kind = gap
 	}
 	return appendFields(b, 0, kind, s.cfg.Incarnation, s.peer, s.expect-1)
 }

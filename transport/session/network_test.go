@@ -318,6 +318,7 @@ func FuzzHandle(f *testing.F) {
 	f.Add(pack(join([]uint64{uint64(hello), version, group, 33, 1}, nil), join([]uint64{uint64(helloAck), 33, 22, 2}, nil)))
 	f.Add(pack(join([]uint64{uint64(helloAck), 11, 22, 1}, nil), join([]uint64{uint64(ack), 11, 22, 1}, nil)))
 	f.Add(pack(join([]uint64{uint64(fin), 11, 22, 1, 0, 0}, nil), join([]uint64{uint64(bye), 11, 22, 0}, nil)))
+	f.Add(pack(join([]uint64{uint64(gap), 11, 22, 0}, nil), two, join([]uint64{uint64(gap), 11, 22, 1}, nil)))
 	f.Add(pack([]byte("\xdd\x7f\xff\xff\xff")))
 	f.Add(pack(join([]uint64{uint64(ack), 11, 22, 99}, nil), join([]uint64{uint64(data), 11, 22, 1, 99}, message)))
 	f.Add(pack(join([]uint64{uint64(hello), version, group + 1, 33, 1}, nil), join([]uint64{uint64(data), 0, 22, 0, 0}, nil)))

@@ -25,7 +25,8 @@
 //	DATA(a, b, seq, ack, m, ...)        messages
 //	FIN(a, b, seq, ack, heard, m, ...)  the last DATA
 //	ACK(a, b, ack)                      an acknowledgement that travels alone
-//	BYE(a, b, ack)                      the same, of one whose FIN is acknowledged
+//	GAP(a, b, ack)                      the same, from an end that has later frames and lacks ack+1
+//	BYE(a, b, ack)                      the same, from an end whose FIN is acknowledged
 //
 // # Rules
 //
@@ -48,7 +49,9 @@
 //  5. DATA is delivered in the order of seq, each once. What comes too early is
 //     kept. ack is the last seq delivered without a gap.
 //  6. The content of a frame never changes once it has been sent. The oldest
-//     that is not acknowledged is sent again after a timeout, which doubles.
+//     that is not acknowledged is sent again after a timeout, which doubles
+//     until the peer proves that it hears us; and at once, without a timeout,
+//     when GAP says that it is missing, at most once in a round trip.
 //  7. heard in FIN is how many messages were delivered before Close. Later ones
 //     are acknowledged all the same, but nobody was left to answer them, and
 //     their sender is to know.
@@ -107,8 +110,25 @@
 // to travel with, and at once in four cases: after a repeated frame, whose
 // sender lacks it; after a hole was filled, whose sender is waiting to repair the
 // next; after a quarter of a window, before the sender has to stop; and after a FIN
-// or an acknowledgement of ours. A frame that came too early causes none, as it
-// would say nothing new.
+// or an acknowledgement of ours.
+//
+// The first frame that comes too early causes a GAP at once. It travels alone,
+// even beside DATA, because an ack in DATA does not tell a gap from a frame that is
+// merely not acknowledged yet. So a lost frame that a later one follows costs one
+// round trip, and only the last frames of a burst wait for the timeout. On a
+// network that reorders frames some GAPs are false alarms, hence the limit in rule 6.
+//
+// # Timeouts
+//
+// A frame that was sent twice tells nothing about the round trip, because its
+// acknowledgement may be for either sending. Karn and Partridge, "Improving
+// Round-Trip Time Estimates in Reliable Transport Protocols", SIGCOMM 1987,
+// therefore keep the timeout long until a frame that was sent once is
+// acknowledged, which never happens on a network that loses every first sending.
+// Here any acknowledgement of something new makes the timeout short again, unless
+// the peer says that the repetition was needless: it acknowledges a repeated frame
+// at once, so a second ACK with nothing new means that the first sending had
+// arrived. Then the round trip is longer than the timeout was, and their rule holds.
 package session
 
 import (
@@ -187,8 +207,8 @@ type Stats struct {
 //
 // Time enters as nanoseconds on any scale that never goes back. After every
 // input (Send, Handle, Close), and at [Session.Deadline], the driver calls
-// [Session.Transmit] until it returns nothing, and gives the frames to the
-// link; whether they arrive does not matter.
+// [Session.Transmit] until it returns nothing, and gives each frame to the link
+// before it calls again; whether the frame arrives does not matter.
 type Session struct {
 	cfg   Config
 	peer  uint64 // the adopted incarnation
@@ -220,10 +240,13 @@ type Session struct {
 	finSeq   uint64      // of our FIN; 0 while it was not sent
 	resendAt int64       // when the oldest frame is sent again
 	repair   bool        // that is because of an acknowledgement, not of a timeout
+	resentAt int64       // when a frame was last sent again to this peer
 	behind   uint64      // frames below this were in flight at the last timeout
 	backoff  int         // how often the timeout was doubled
 	trip     int64       // round trip, smoothed; 0 if not yet measured
 	jitter   int64       // mean deviation of it
+	kept     int         // what backoff was before the last acknowledgement, if that was of a frame sent again
+	handed   bool        // the last Transmit returned a frame, which the link may not have yet
 
 	// Receiving.
 	expect       uint64       // the next frame to be delivered
@@ -274,6 +297,7 @@ func New(cfg Config) (*Session, error) {
 		next:       1,
 		expect:     1,
 		resendAt:   never,
+		resentAt:   always,
 		ackAt:      never,
 	}
 	return s, nil
@@ -322,9 +346,13 @@ func (s *Session) Close(_ int64) {
 // Done reports whether there is nothing left to do after Close: the peer has
 // everything; or it has left, and knows, if it can be told, that we know; or it
 // is not there, was never met, and nothing was said.
+//
+// A frame that Transmit returned counts as not sent until Transmit is called
+// again. So a driver that gives each frame to the link before it asks for the next
+// may close the link as soon as Done reports true: the last word is out.
 func (s *Session) Done() bool {
 	switch {
-	case !s.closed || s.answer.to != 0 || s.ackAt != never:
+	case !s.closed || s.handed || s.answer.to != 0 || s.ackAt != never:
 		return false
 	case s.peer == 0:
 		return s.Backlog() == 0 && (!s.answered || s.repeats == 0)
@@ -385,7 +413,11 @@ func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 		s.stats.Strays++
 		s.challenge()
 	case f.kind == ack:
+		s.onSecondAck(f.ack)
 		s.onAck(now, f.ack)
+	case f.kind == gap:
+		s.onAck(now, f.ack)
+		s.onGap(now, f.ack)
 	case f.kind == bye:
 		s.onAck(now, f.ack)
 		s.settled, s.ackAt = true, never
@@ -430,6 +462,10 @@ func (s *Session) onHelloAck(now int64, f *frame) Event {
 	}
 	s.asking, s.helloAt = false, never
 	if f.from == s.peer {
+		s.backoff = 0
+		if s.resendAt != never {
+			s.resendAt = min(s.resendAt, now+s.timeout())
+		}
 		return 0
 	}
 	event := Met
@@ -440,7 +476,8 @@ func (s *Session) onHelloAck(now int64, f *frame) Event {
 	}
 	s.peer = f.from
 	s.base, s.next, s.finSeq = 1, 1, 0
-	s.behind, s.backoff, s.trip, s.jitter = 0, 0, 0, 0
+	s.behind, s.backoff, s.kept, s.trip, s.jitter = 0, 0, 0, 0, 0
+	s.resentAt = always
 	s.expect, s.left, s.repeats, s.settled = 1, false, 0, false
 	s.heard, s.heardAtClose = 0, 0
 	s.forgetEarly()
@@ -451,10 +488,8 @@ func (s *Session) onHelloAck(now int64, f *frame) Event {
 	return event
 }
 
-// onAck forgets what the peer has. Karn and Partridge, "Improving Round-Trip
-// Time Estimates in Reliable Transport Protocols", SIGCOMM 1987: a frame that
-// was sent twice tells nothing about the round trip, and a longer timeout
-// stays until one that was sent once arrives.
+// onAck forgets what the peer has. An acknowledgement of something new proves
+// that the peer hears us.
 func (s *Session) onAck(now int64, seq uint64) {
 	if s.finSeq != 0 && seq >= s.finSeq {
 		s.settled, s.ackAt = true, now // which is a BYE
@@ -462,20 +497,18 @@ func (s *Session) onAck(now int64, seq uint64) {
 	if seq < s.base {
 		return
 	}
-	var once, again bool
-	var sentAt int64
+	if s.inFlight(s.base).again { // no other is, for only the oldest is sent again
+		s.kept = s.backoff
+	} else {
+		s.kept = 0
+		s.measure(now - s.inFlight(seq).sentAt)
+	}
+	s.backoff = 0
 	for ; s.base <= seq; s.base++ {
 		f := s.inFlight(s.base)
 		s.start += f.size
 		s.flying -= f.size
 		s.acked += uint64(f.count)
-		once, again, sentAt = once || !f.again, again || f.again, f.sentAt
-	}
-	if once {
-		s.backoff = 0
-	}
-	if !again {
-		s.measure(now - sentAt)
 	}
 	s.trim()
 	switch {
@@ -485,7 +518,35 @@ func (s *Session) onAck(now int64, seq uint64) {
 		// The rest of what was in flight at the timeout is probably lost too.
 		s.resendAt, s.repair = now, true
 	default:
-		s.resendAt = now + s.timeout()
+		s.resendAt, s.repair = now+s.timeout(), false
+	}
+}
+
+// onSecondAck makes the timeout long again if the peer got both sendings of the
+// frame that it acknowledged last.
+func (s *Session) onSecondAck(seq uint64) {
+	if seq == s.base-1 {
+		s.backoff, s.kept = max(s.backoff, s.kept), 0
+	}
+}
+
+// onGap sends the oldest frame again: the peer has later ones. If it was sent again
+// less than a round trip ago, the GAP may be older than its arrival.
+func (s *Session) onGap(now int64, seq uint64) {
+	if seq != s.base-1 || s.base == s.next {
+		return
+	}
+	s.backoff = 0
+	pause := s.trip
+	if pause == 0 {
+		pause = s.timeout()
+	}
+	calm := s.resentAt + pause
+	if s.inFlight(s.base).again && now < calm {
+		return
+	}
+	if calm < s.resendAt {
+		s.resendAt, s.repair = calm, true
 	}
 }
 
@@ -505,7 +566,9 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 		return 0
 	case f.seq > s.expect:
 		s.stats.Early++
-		s.keepEarly(f)
+		if s.keepEarly(f) && s.ahead == 1 && !s.settled {
+			s.ackAt = now // which is a GAP; later frames would only repeat it
+		}
 		return 0
 	}
 	hole := s.ahead > 0
@@ -563,23 +626,24 @@ func (s *Session) end(fin bool, heard uint64) {
 // us, our challenge if we have not met it, or the acknowledgement of its end.
 func (s *Session) linger() { s.repeats, s.backoff = patience, 0 }
 
-// keepEarly keeps a frame for later if there is room; if not it will be sent
-// again.
-func (s *Session) keepEarly(f *frame) {
+// keepEarly keeps a frame for later if there is room, and reports whether it was
+// new; if there is none the frame will be sent again.
+func (s *Session) keepEarly(f *frame) bool {
 	if f.seq-s.expect >= uint64(s.cfg.Window) || s.held+len(f.body) > s.cfg.Buffer {
-		return
+		return false
 	}
 	if s.early == nil {
 		s.early = make([]earlyFrame, s.cfg.Window)
 	}
 	e := s.earlyAt(f.seq)
 	if e.seq == f.seq {
-		return
+		return false
 	}
 	e.seq, e.fin, e.heard, e.count = f.seq, f.kind == fin, f.heard, f.count
 	e.body = append(e.body[:0], f.body...)
 	s.ahead++
 	s.held += len(f.body)
+	return true
 }
 
 func (s *Session) earlyAt(seq uint64) *earlyFrame {

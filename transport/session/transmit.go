@@ -8,7 +8,17 @@ import "github.com/dmutex/dmutex/transport/internal/msgp"
 // Answers go before data, so that a peer that has to meet us first has done so
 // when the data arrives; and a challenge before an answer, for the same reason
 // the other way round.
+//
+// The driver gives the frame to the link before it calls Transmit again; see
+// [Session.Done].
 func (s *Session) Transmit(now int64, b []byte) []byte {
+	before := len(b)
+	b = s.transmit(now, b)
+	s.handed = len(b) > before
+	return b
+}
+
+func (s *Session) transmit(now int64, b []byte) []byte {
 	switch {
 	case now >= s.helloAt:
 		return s.sendHello(now, b)
@@ -90,15 +100,15 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 }
 
 // resend sends the oldest frame in flight again: after a timeout, as a probe of
-// whether the peer is there, or because the last one was answered and showed
-// that this one is missing too.
+// whether the peer is there, or because an acknowledgement showed that this one
+// is missing.
 func (s *Session) resend(now int64, b []byte) []byte {
 	if !s.repair {
 		s.behind = s.next
 		s.backOff()
 	}
 	s.repair = false
-	s.resendAt = now + s.timeout()
+	s.resentAt, s.resendAt = now, now+s.timeout()
 	f := s.inFlight(s.base)
 	f.again = true
 	s.stats.Resent++
@@ -111,7 +121,9 @@ func (s *Session) appendFrame(b []byte, seq uint64, messages []byte) []byte {
 	if seq == s.finSeq {
 		kind = fin
 	}
-	s.ackAt, s.debt = never, 0
+	if s.ahead == 0 { // otherwise a GAP may be due, and DATA cannot replace it
+		s.ackAt, s.debt = never, 0
+	}
 	return s.appendData(b, kind, seq, s.inFlight(seq).count, messages)
 }
 

@@ -1,0 +1,132 @@
+package membership
+
+import (
+	"slices"
+	"strconv"
+)
+
+// AppendText appends the canonical state: machines of equal text behave alike,
+// but for when their pauses end. The error is always nil.
+func (m *Machine) AppendText(b []byte) ([]byte, error) {
+	b = strconv.AppendUint(b, uint64(m.me().node), 10)
+	b = append(b, '#')
+	b = strconv.AppendUint(b, m.life, 10)
+	b = append(append(b, ' '), m.Phase().String()...)
+	b = appendNumber(b, " promised=", uint64(m.promised))
+	b = appendNumber(b, " seen=", uint64(max(m.seen, m.promised)))
+	b = appendView(b, " view=", m.view)
+	b = appendView(b, " complete=", m.complete)
+	b = appendFlag(b, " reported", m.reported)
+	b = appendFlag(b, " leaving", m.leaving)
+	b = appendView(b, " exit=", m.exit)
+	b = appendFlag(b, " trouble", m.trouble)
+	b = appendNumber(b, " round=", uint64(m.round))
+	b = appendNumber(b, " later=", m.later)
+	b = appendNumber(b, " fence=", m.fence)
+	b = appendNumber(b, " clock=", m.clock)
+	for _, e := range m.evicted {
+		b = appendNumber(b, " evicted=", uint64(e))
+	}
+	for i := range m.members {
+		p := &m.members[i]
+		b = append(b, " ["...)
+		b = strconv.AppendUint(b, uint64(p.node), 10)
+		b = appendNumber(b, " life=", p.life)
+		b = appendNumber(b, " newest=", p.newest)
+		b = appendFlag(b, " told", p.told)
+		b = appendFlag(b, " leaving", p.leaving)
+		b = appendFlag(b, " news", p.news)
+		b = appendFlag(b, " out", p.out)
+		b = appendFlag(b, " bound", p.bound)
+		b = appendNumber(b, " complete=", uint64(p.complete))
+		b = appendFlag(b, " report", p.report)
+		b = appendHolds(b, p.holding)
+		if p.promise != nil && i != m.self {
+			b = append(append(append(b, " ("...), p.promise.String()...), ')')
+		}
+		b = append(b, ']')
+	}
+	return b, nil
+}
+
+// Clone returns an independent copy.
+func (m *Machine) Clone() *Machine {
+	c := *m
+	c.members = slices.Clone(m.members) // what they point to never changes
+	c.evicted = slices.Clone(m.evicted)
+	c.out = nil
+	return &c
+}
+
+// String returns the kind as the package comment writes it.
+func (k Kind) String() string {
+	names := [...]string{"NONE", "PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return "KIND" + strconv.Itoa(int(k))
+}
+
+// String returns the view as its epoch and members with their lives, such as
+// "5{1#7,2#9}".
+func (v View) String() string { return string(appendView(nil, "", v)) }
+
+// String returns the message as golden runs write it. Fields that are zero are
+// left out.
+func (m Message) String() string {
+	b := strconv.AppendUint(nil, uint64(m.From), 10)
+	b = append(b, "->"...)
+	b = strconv.AppendUint(b, uint64(m.To), 10)
+	b = append(append(b, ' '), m.Kind.String()...)
+	b = appendNumber(b, " round=", uint64(m.Round))
+	b = appendFlag(b, " leaving", m.Leaving)
+	b = appendNumber(b, " life=", m.Life)
+	b = appendView(b, " installed=", m.Installed)
+	b = appendView(b, " completed=", m.Completed)
+	b = appendNumber(b, " fence=", m.Fence)
+	b = appendNumber(b, " clock=", m.Clock)
+	b = appendView(b, " ", m.View)
+	return string(appendHolds(b, m.Holds))
+}
+
+func appendView(b []byte, name string, v View) []byte {
+	if v.Epoch == 0 {
+		return b
+	}
+	b = strconv.AppendUint(append(b, name...), uint64(v.Epoch), 10)
+	b = append(b, '{')
+	for i, who := range v.Members {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(who.Node), 10)
+		b = strconv.AppendUint(append(b, '#'), who.Life, 10)
+	}
+	b = append(b, '}')
+	if v.Fence != uint64(v.Epoch)<<32 {
+		b = appendNumber(b, "+", v.Fence-uint64(v.Epoch)<<32)
+	}
+	return b
+}
+
+func appendHolds(b []byte, holds []Hold) []byte {
+	for _, h := range holds {
+		b = append(append(b, " holds "...), h.Lock...)
+		b = appendNumber(b, " by ", h.Fence)
+	}
+	return b
+}
+
+func appendNumber(b []byte, name string, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return strconv.AppendUint(append(b, name...), v, 10)
+}
+
+func appendFlag(b []byte, name string, set bool) []byte {
+	if !set {
+		return b
+	}
+	return append(b, name...)
+}

@@ -1,0 +1,987 @@
+// Package membership is the view machine: it lets the processes of a group stop,
+// restart, leave and return, while the algorithms of the locks stay the textbook's.
+// Like every machine of this module it does no I/O, starts no goroutine, reads no
+// clock and draws no random number.
+//
+// # Words
+//
+// A life is one run of a member's process. A view is an epoch number and the
+// lives that are its members. Each lock has one machine a view, born from
+// [dmutex.Start] with the holder that is carried over; within a view the
+// algorithms run as in their papers, where nobody fails. No member is ever
+// presumed dead: a member that is gone is waited for until it returns, or until
+// an operator vouches that it is dead ([Machine.Evict]).
+//
+// # How a view is decided
+//
+// A view is decided by the consent of all. Its epoch is the number of a round.
+//
+//	PREPARE(r)            the proposer asks every member that it has met, and itself
+//	PROMISE(r, ...)       the answer: I shall take part in no lower round. It tells the
+//	                      view that the life has installed, the last view that was
+//	                      complete at it, and whether it is leaving
+//	REFUSE(p)             the other answer: I have promised p already, which is not lower
+//	VIEW(r, M)            the decision
+//
+// The proposer decides when every configured member u
+//
+//	(i)  has promised r, by a life that is the latest known of u, or
+//	(ii) is excused: by what the staying lives tell, u is outside of the last view
+//	     that was complete, and of every later view that anybody has installed, or
+//	     is evicted by this round.
+//
+// M is the lives under (i) that are not leaving. A promise stops nothing: a life
+// acts in its view until it installs a newer one. So a round that fails costs
+// nothing.
+//
+// # How a view is installed
+//
+//	REPORT(V, holds)      to all of M: V is installed here, and this is what I hold
+//	COMPLETE(V)           to a life outside of V: all have reported to me
+//
+// A life that learns of view V, is in it and has promised no later round freezes
+// all that is older: nothing is granted or answered in older epochs. It goes on
+// holding what it holds, and reports that. It acts in V when all of V have
+// reported to it and it has not installed a newer view. A lock that was reported is
+// born with its holder.
+//
+// A leaving life first releases everything. It stays until all members of a view
+// without it have told it that this view is complete.
+//
+// # Why it is right
+//
+// Two views of one epoch. Both would need the promise of each member that is not
+// excused, and a life promises a number once.
+//
+// Two views that act at the same time. A life acts in V only after each life of V
+// has frozen what is older, and a life freezes for good. So a life that still
+// acts in an older view U is outside of V. It is not under (i) for V, or it would be a
+// member, unless it is leaving, and then it holds nothing and asks for nothing. So
+// it was excused: a view before V was complete without it. All members of
+// that view had installed it, and the argument repeats with it in place of V.
+// It ends at a view that was decided with the promise of the life itself.
+//
+// A holder is never forgotten. It reports what it holds in each view that it
+// installs, nobody acts before it has, and it cannot be excused while it holds, for
+// only a life that has released everything leaves. Its own end frees what it
+// held: another life of its number is the proof, or the operator's word.
+//
+// Nothing is granted twice. A grant needs the machines of a view that acts,
+// there is one such view at a time, and what is held enters it as a report.
+//
+// Whose word counts. Who is excused is taken only from lives that stay and from
+// views that were complete at them: a leaving, a fresh or a half-installed life may not
+// know of those that have returned since. And a promise of a life that was
+// followed by a later one counts for nothing, since the later one has
+// forgotten it. The tests remove each of these rules, and show the run in which
+// two members then hold one lock.
+//
+// # Lives
+//
+// The lives of one member are ordered by their numbers. A fresh life takes a number that
+// is probably above that of every former one. If it is told otherwise it has to take a
+// higher one and begin anew ([Older]); it has promised nothing then that anybody
+// counts. A life that was in a view and is told of a later one has been
+// replaced, and stops. All rests on one assumption: of the processes with one
+// number at most one is alive, where a process that has been replaced and was
+// told so counts as dead.
+//
+// # Fences
+//
+// A fence is epoch<<32 | counter, so fences rise from view to view. When a group is
+// founded, by lives none of which was in a view, its first view begins at the
+// highest of what they bring: [Config.Fence] and [Config.Clock]. So fences rise
+// also when everything was stopped and started again, if no clock was set back by
+// more than the time between. To keep that true, no view acts before the group has
+// existed for as many seconds as it has had epochs. Exclusion depends on no clock.
+package membership
+
+import (
+	"math"
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Config is what a machine is told at its birth.
+type Config struct {
+	Self    dmutex.NodeID
+	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
+	Life    uint64          // names this life; the lives of one member are ordered by it; not 0
+
+	// Fence is a floor: every fence of a view with this member will be higher.
+	Fence uint64
+
+	// Clock is the wall clock when this life began, as a fence: see [ClockFence]. It
+	// counts only when a group is founded.
+	Clock uint64
+}
+
+// ClockFence returns a wall clock, in nanoseconds since 2020-01-01 UTC, as a fence:
+// the seconds as the epoch, and within the second the counter rises by 1<<20 in
+// 1/256 s, so that a group that is founded later begins higher. A clock before
+// 2020 counts as 0.
+func ClockFence(nanoseconds int64) uint64 {
+	const second = 1_000_000_000
+	if nanoseconds < 0 {
+		return 0
+	}
+	seconds, rest := uint64(nanoseconds/second), uint64(nanoseconds%second)
+	return seconds<<32 | rest*256/second<<20
+}
+
+// A Member is one life of one member.
+type Member struct {
+	Node dmutex.NodeID
+	Life uint64
+}
+
+// A View is the lives that go on together. The zero View is none.
+type View struct {
+	Epoch   uint32   // of two views the later has the higher
+	Members []Member // ascending by Node
+	Fence   uint64   // every grant of the view has a higher one; its epoch is Epoch
+}
+
+// Has reports whether the life is a member of the view.
+func (v View) Has(node dmutex.NodeID, life uint64) bool { return life != 0 && v.life(node) == life }
+
+// life returns the node's life in the view, 0 if it has none.
+func (v View) life(node dmutex.NodeID) uint64 {
+	for _, m := range v.Members {
+		if m.Node == node {
+			return m.Life
+		}
+	}
+	return 0
+}
+
+// Nodes returns the members' numbers, ascending.
+func (v View) Nodes() []dmutex.NodeID {
+	nodes := make([]dmutex.NodeID, len(v.Members))
+	for i, m := range v.Members {
+		nodes[i] = m.Node
+	}
+	return nodes
+}
+
+// A Hold is a lock that a life holds, and by which fence.
+type Hold struct {
+	Lock  string
+	Fence uint64
+}
+
+// A Holder is a hold and the member that reported it.
+type Holder struct {
+	Node dmutex.NodeID
+	Hold
+}
+
+// Kind says what a [Message] is.
+type Kind uint8
+
+// The kinds of messages.
+const (
+	Prepare  Kind = iota + 1 // who takes part in this round?
+	Promise                  // I do, and this is what I know
+	Refuse                   // not I: I have promised another, or you are not your member's latest life
+	Decide                   // VIEW: this is the view of this round
+	Report                   // I have installed it, and hold this
+	Complete                 // all its members have reported to me
+)
+
+// A Message is what one machine says to another. A field that its Kind does not
+// use is zero.
+type Message struct {
+	Kind     Kind
+	From, To dmutex.NodeID
+	Round    uint32 // of PREPARE and PROMISE; of REFUSE the round that was promised
+	Leaving  bool   // of PREPARE and PROMISE: the sender is leaving
+	Life     uint64 // of REFUSE: a later life of the receiver's number; else 0
+
+	// Of PROMISE: what the sender has installed, what was complete at it last, and
+	// what it brings to a group that is founded.
+	Installed, Completed View
+	Fence, Clock         uint64
+
+	View View // of VIEW, REPORT and COMPLETE
+
+	Holds []Hold // of REPORT
+	Wait  int64  // of REPORT: in how many nanoseconds the view may act by the sender's count; negative if it might have acted before
+}
+
+// Phase is where a life stands. What it holds is its own until it is Stopped.
+type Phase uint8
+
+// The phases.
+const (
+	Outside Phase = iota // in no view yet
+	Frozen               // in a view that does not act yet
+	Acting               // in a view that acts
+	Left                 // it was leaving, and nobody needs it any more
+	Older                // a later life of its number is known, and this one was in no view: take a number above Later and begin anew
+	Stopped              // the others go on without it: what it held is lost
+)
+
+// String returns the name in lower case.
+func (p Phase) String() string {
+	return [...]string{"outside", "frozen", "acting", "left", "older", "stopped"}[p]
+}
+
+// Times, in nanoseconds.
+const (
+	millisecond = 1_000_000
+	second      = 1000 * millisecond
+
+	// pause is how long a member leaves a round to each lower one that is there, and
+	// patience how long it leaves a round to another that has begun one. Both double
+	// with each failure.
+	pause    = 20 * millisecond
+	patience = 500 * millisecond
+	maxFails = 6
+
+	// maxWait bounds what a peer can make a view wait before it acts.
+	maxWait = 60 * second
+
+	never = math.MaxInt64
+
+	// unpaced is the Wait of a life that has no count of its own yet.
+	unpaced = math.MinInt64 / 4
+)
+
+// A Machine is one life's part in the views of its group. It is not safe for
+// concurrent use.
+//
+// Each input returns the messages to send, in order; they may be kept. After each
+// input the driver looks at [Machine.Phase] and [Machine.View]: when the view is
+// new it freezes all that is older and calls [Machine.Report]; when the
+// phase becomes Acting it lets the locks of the view begin, with [Machine.Holders].
+//
+// Time enters as nanoseconds on any scale that never goes back. The driver calls
+// Tick at [Machine.Deadline].
+type Machine struct {
+	self     int // place in members
+	life     uint64
+	fence    uint64
+	clock    uint64
+	members  []member // ascending by node
+	promised uint32   // the highest round that was promised
+	seen     uint32   // the highest round that anybody told of
+	view     View     // installed
+	complete View     // the last that all have reported in
+	reported bool     // Report was called in view
+	leaving  bool
+	exit     View   // of a leaving life: the newest view without it
+	ended    Phase  // Left, Older or Stopped; else Outside
+	later    uint64 // a later life of this number, that the others know
+	trouble  bool   // the view is to be replaced
+
+	// The open round of this life.
+	round    uint32 // 0 if there is none
+	evicted  []dmutex.NodeID
+	courtesy int64 // until when it waits for those that are there and excused
+
+	// Time.
+	began   bool   // base is set
+	base    uint32 // an epoch, and when it began to act: each later epoch acts a second later at the earliest
+	baseAt  int64
+	actAt   int64 // when the view may act
+	acting  bool
+	beginAt int64 // when to begin a round
+	fails   int   // rounds since the last view
+	resetAt int64 // when view was installed
+	quarrel int   // views in a row that trouble has ended soon
+
+	out []Message
+}
+
+// A member is what is known of one member.
+type member struct {
+	node     dmutex.NodeID
+	life     uint64 // that was met and is there; 0 if none is
+	newest   uint64 // the latest life that anybody told of
+	told     bool   // life knows that it is not the newest
+	leaving  bool   // life has said so
+	news     bool   // life was met, or has spoken, and is in no view since
+	out      bool   // life was in a view, and is in none that follows
+	bound    bool   // of a life in no view: it may count on a promise of ours
+	promise  *Message
+	complete uint32 // the epoch of the last view that life has told to be complete
+
+	report  bool // of view is in
+	holding []Hold
+}
+
+// New returns a life that has met nobody. It refuses a Config that is not lawful
+// with [dmutex.ErrMisuse].
+func New(cfg Config) (*Machine, error) {
+	nodes := slices.Sorted(slices.Values(cfg.Members))
+	self, found := slices.BinarySearch(nodes, cfg.Self)
+	switch {
+	case len(nodes) > 0 && nodes[0] == dmutex.None:
+		return nil, dmutex.Misuse("Config.Members contains 0, which names nobody: number members from 1")
+	case len(slices.Compact(slices.Clone(nodes))) < len(nodes):
+		return nil, dmutex.Misuse("Config.Members names a member twice")
+	case !found:
+		return nil, dmutex.Misuse("Config.Self " + cfg.Self.String() + " is not among Config.Members")
+	case cfg.Life == 0:
+		return nil, dmutex.Misuse("Config.Life is 0: give each run of the process a number")
+	}
+	m := &Machine{self: self, life: cfg.Life, fence: cfg.Fence, clock: cfg.Clock, beginAt: never, actAt: never}
+	for _, node := range nodes {
+		m.members = append(m.members, member{node: node})
+	}
+	m.me().life, m.me().newest = cfg.Life, cfg.Life
+	return m, nil
+}
+
+func (m *Machine) me() *member { return &m.members[m.self] }
+
+// member returns what is known of a node, nil if it is no member.
+func (m *Machine) member(node dmutex.NodeID) *member {
+	for i := range m.members {
+		if m.members[i].node == node {
+			return &m.members[i]
+		}
+	}
+	return nil
+}
+
+// Phase says where this life stands.
+func (m *Machine) Phase() Phase {
+	switch {
+	case m.ended != Outside:
+		return m.ended
+	case m.view.Epoch == 0:
+		return Outside
+	case m.acting:
+		return Acting
+	default:
+		return Frozen
+	}
+}
+
+// View returns the view that is installed, the zero View before the first.
+func (m *Machine) View() View { return m.view }
+
+// Later returns, when Older or Stopped, the later life of this number of which the
+// others know; 0 if this life was evicted.
+func (m *Machine) Later() uint64 { return m.later }
+
+// Missing appends the members that are waited for: those whose promise the open
+// round lacks, those whose report the view lacks, and of a leaving life those that
+// still need it.
+func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
+	for i := range m.members {
+		p := &m.members[i]
+		switch {
+		case m.ended != Outside || i == m.self:
+		case m.exit.Epoch > 0 && m.exit.life(p.node) != 0 && p.complete < m.exit.Epoch,
+			m.round != 0 && p.promise == nil && !m.excused(p.node),
+			m.view.Epoch == 0 && p.life == 0,
+			m.view.life(p.node) != 0 && !m.acting && !p.report,
+			m.view.life(p.node) != 0 && p.life == 0:
+			b = append(b, p.node)
+		}
+	}
+	return b
+}
+
+// Holders returns what the members of the view have reported, by lock. Of two
+// reports of one lock that with the higher fence counts.
+func (m *Machine) Holders() []Holder {
+	var all []Holder
+	for i := range m.members {
+		for _, h := range m.members[i].holding {
+			all = append(all, Holder{m.members[i].node, h})
+		}
+	}
+	slices.SortFunc(all, func(a, b Holder) int {
+		if a.Lock != b.Lock {
+			if a.Lock < b.Lock {
+				return -1
+			}
+			return 1
+		}
+		if a.Fence > b.Fence { // the first of a lock stays
+			return -1
+		}
+		return 1
+	})
+	return slices.CompactFunc(all, func(a, b Holder) bool { return a.Lock == b.Lock })
+}
+
+// Deadline returns when Tick has something to do, [math.MaxInt64] for never.
+func (m *Machine) Deadline() int64 {
+	if m.ended != Outside {
+		return never
+	}
+	at := m.beginAt
+	if m.isComplete() && !m.acting {
+		at = min(at, m.actAt)
+	}
+	if m.round != 0 && m.late() {
+		at = min(at, m.courtesy)
+	}
+	return at
+}
+
+// Met tells that a life of a peer was met, the first or a later one: what was said
+// to a former one is lost, and nothing more comes of it.
+func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
+	p := m.member(peer)
+	if p == nil || p == m.me() || life == 0 {
+		return nil
+	}
+	m.gone(p)
+	p.life, p.news = life, true
+	if slices.Contains(m.evicted, peer) {
+		m.abandon() // the operator's word was about a former life
+	}
+	m.learn(p, life)
+	m.admonish(p)
+	switch {
+	case m.ended != Outside:
+	case m.round != 0:
+		m.send(Message{Kind: Prepare, To: peer, Round: m.round, Leaving: m.leaving})
+	default:
+		m.fails, m.beginAt = 0, never // who was missing is there
+	}
+	if m.ended == Outside && m.view.Has(peer, life) && m.reported {
+		m.sendReport(now, p)
+	}
+	if m.isComplete() && m.view.life(peer) == 0 {
+		m.send(Message{Kind: Complete, To: peer, View: m.view})
+	}
+	return m.flush(now)
+}
+
+// Lost tells that a peer's life is gone, or has said that it goes.
+func (m *Machine) Lost(now int64, peer dmutex.NodeID) []Message {
+	if p := m.member(peer); p != nil && p != m.me() {
+		m.gone(p)
+	}
+	return m.flush(now)
+}
+
+// gone forgets what only a present life can stand for.
+func (m *Machine) gone(p *member) {
+	p.life, p.told, p.leaving, p.news, p.out, p.bound = 0, false, false, false, false, false
+	p.promise, p.complete = nil, 0
+}
+
+// Leave begins the exit of this life, which has released everything and asks for
+// nothing more. It is over when the phase is Left.
+func (m *Machine) Leave(now int64) []Message {
+	if m.ended == Outside && !m.leaving {
+		m.leaving, m.me().leaving = true, true
+		m.abandon() // it was begun by a life that stayed
+		m.beginAt = now
+	}
+	return m.flush(now)
+}
+
+// Trouble tells that the view of that epoch is to be replaced by another, since
+// something has happened in it that an algorithm does not survive.
+func (m *Machine) Trouble(now int64, epoch uint32) []Message {
+	if m.ended == Outside && epoch == m.view.Epoch && !m.trouble {
+		m.trouble = true
+		if now-m.resetAt > maxWait {
+			m.quarrel = 0
+		}
+		if m.round == 0 {
+			m.beginAt = min(m.beginAt, max(now, m.resetAt+second<<m.quarrel))
+		}
+		m.quarrel = min(m.quarrel+1, maxFails)
+	}
+	return m.flush(now)
+}
+
+// Evict is an operator's word that the member's process is dead: one round is
+// begun that does not wait for it. The word holds for this round alone, so it is
+// repeated if no view without the member follows. It is refused with
+// [dmutex.ErrMisuse] for this node itself or no member, by a life that is leaving, and
+// by one that is in no view.
+func (m *Machine) Evict(now int64, peer dmutex.NodeID) ([]Message, error) {
+	switch p := m.member(peer); {
+	case p == nil:
+		return nil, dmutex.Misuse("evict: " + peer.String() + " is not a member")
+	case p == m.me():
+		return nil, dmutex.Misuse("evict: " + peer.String() + " is this node itself: close it")
+	case m.leaving || m.ended != Outside:
+		return nil, dmutex.Misuse("evict: this node is leaving the group: ask another member")
+	case m.view.Epoch == 0:
+		return nil, dmutex.Misuse("evict: this node is in no view yet: ask a member that is")
+	}
+	m.begin(now, peer)
+	return m.flush(now), nil
+}
+
+// Tick tells that time has passed.
+func (m *Machine) Tick(now int64) []Message {
+	if now >= m.beginAt && m.ended == Outside && m.wants() {
+		m.begin(now)
+	}
+	return m.flush(now)
+}
+
+// Report tells the members of the view what this life holds. The driver calls it
+// once for each view, when nothing more is granted in an older one.
+func (m *Machine) Report(now int64, holds []Hold) []Message {
+	if m.ended == Outside && m.view.Epoch > 0 && !m.reported {
+		m.reported = true
+		m.me().report, m.me().holding = true, slices.Clone(holds)
+		for i := range m.members {
+			if p := &m.members[i]; i != m.self && m.view.Has(p.node, p.life) {
+				m.sendReport(now, p)
+			}
+		}
+		m.mayComplete()
+	}
+	return m.flush(now)
+}
+
+func (m *Machine) sendReport(now int64, p *member) {
+	msg := Message{Kind: Report, To: p.node, View: m.view, Holds: m.me().holding, Wait: unpaced}
+	if m.began {
+		msg.Wait = m.due() - now
+	}
+	m.send(msg)
+}
+
+// Handle takes a message from the life of the peer that was met last. It refuses
+// with [dmutex.ErrPeer] what no correct peer sends; then nothing has changed.
+func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
+	p := m.member(msg.From)
+	if why := m.impossible(p, &msg); why != "" {
+		return nil, dmutex.PeerMistake("membership: " + why)
+	}
+	m.seen = max(m.seen, msg.Round, msg.View.Epoch)
+	for _, v := range []View{msg.Installed, msg.Completed, msg.View} {
+		for _, who := range v.Members {
+			if q := m.member(who.Node); q != nil {
+				m.learn(q, who.Life)
+			}
+		}
+	}
+	if m.ended != Outside {
+		return m.flush(now), nil
+	}
+	switch msg.Kind {
+	case Prepare:
+		m.onPrepare(now, p, &msg)
+	case Promise:
+		p.leaving = msg.Leaving
+		switch {
+		case m.round == msg.Round && p.life == p.newest:
+			p.promise = &msg
+		case !p.out:
+			p.news = true // too late for its round
+		}
+	case Refuse:
+		if msg.Life > m.life {
+			m.learn(m.me(), msg.Life)
+		} else if m.round != 0 && msg.Round >= m.round {
+			m.fail(now, pause)
+		}
+	case Decide:
+		m.learnView(now, msg.View)
+	case Report:
+		m.learnView(now, msg.View)
+		if msg.View.Epoch == m.view.Epoch && m.view.Has(p.node, p.life) && !p.report {
+			p.report, p.holding = true, msg.Holds
+			m.pace(now, msg.Wait)
+			m.mayComplete()
+		}
+	case Complete:
+		p.complete = max(p.complete, msg.View.Epoch)
+		m.learnView(now, msg.View)
+	}
+	return m.flush(now), nil
+}
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *Machine) impossible(p *member, msg *Message) string {
+	switch {
+	case p == nil || p == m.me():
+		return "the sender is not a peer"
+	case p.life == 0:
+		return "the sender was not met"
+	case msg.To != m.me().node:
+		return "it is not for this node"
+	case msg.Kind == 0 || msg.Kind > Complete:
+		return "its kind is unknown"
+	case (msg.Kind == Prepare || msg.Kind == Promise) && msg.Round == 0:
+		return "it names no round"
+	case msg.Kind >= Decide && (msg.View.Epoch == 0 || uint32(msg.View.Fence>>32) != msg.View.Epoch):
+		return "its view has no epoch"
+	case msg.Kind == Report && !msg.View.Has(p.node, p.life):
+		return "the sender reports in a view in which it is not"
+	case msg.Kind == Complete && msg.View.Has(m.me().node, m.life):
+		return "it is for those outside of the view"
+	case msg.Kind >= Decide && msg.View.Epoch == m.view.Epoch && !slices.Equal(msg.View.Members, m.view.Members):
+		return "it tells another view of this epoch"
+	}
+	for _, v := range []View{msg.Installed, msg.Completed, msg.View} {
+		for i, who := range v.Members {
+			if m.member(who.Node) == nil || who.Life == 0 || i > 0 && v.Members[i-1].Node >= who.Node {
+				return "its view is not a list of different members in order"
+			}
+		}
+	}
+	return ""
+}
+
+// learn takes in that a member has, or had, this life.
+func (m *Machine) learn(p *member, life uint64) {
+	if life <= p.newest {
+		return
+	}
+	p.newest = life
+	if p == m.me() {
+		if m.later = life; m.ended == Outside {
+			m.end(m.whenOutlived())
+		}
+		return
+	}
+	m.admonish(p)
+}
+
+func (m *Machine) whenOutlived() Phase {
+	if m.view.Epoch == 0 {
+		return Older
+	}
+	return Stopped
+}
+
+// admonish tells a peer that it is not the latest life of its number.
+func (m *Machine) admonish(p *member) {
+	if p.life != 0 && p.life < p.newest && !p.told {
+		p.told, p.promise = true, nil
+		m.send(Message{Kind: Refuse, To: p.node, Round: m.promised, Life: p.newest})
+	}
+}
+
+func (m *Machine) onPrepare(now int64, p *member, msg *Message) {
+	p.leaving = msg.Leaving
+	if msg.Round <= m.promised {
+		m.send(Message{Kind: Refuse, To: p.node, Round: m.promised})
+		return
+	}
+	m.promised = msg.Round
+	p.bound = true
+	if m.round != 0 || m.wants() {
+		m.fail(now, patience)
+	}
+	promise := m.promise()
+	promise.To = p.node
+	m.send(promise)
+}
+
+// promise returns this life's own promise of the round promised last.
+func (m *Machine) promise() Message {
+	return Message{
+		Kind: Promise, Round: m.promised, Leaving: m.leaving,
+		Installed: m.view, Completed: m.complete, Fence: m.fence, Clock: m.clock,
+	}
+}
+
+// wants reports whether this life has a reason to ask for another view.
+func (m *Machine) wants() bool {
+	if m.ended != Outside || m.exit.Epoch > 0 && m.exit.Epoch >= m.promised {
+		return false
+	}
+	if m.leaving || m.trouble || len(m.members) == 1 && m.view.Epoch == 0 {
+		return true
+	}
+	return slices.ContainsFunc(m.members, func(p member) bool {
+		return p.node != m.me().node && p.life != 0 && !p.leaving && p.life == p.newest && (p.news && !m.view.Has(p.node, p.life) || m.view.Epoch == 0)
+	})
+}
+
+// rank is how many of those that are there go before this one in beginning a round.
+func (m *Machine) rank() (rank int64) {
+	for _, p := range m.members[:m.self] {
+		if p.life != 0 && !p.leaving {
+			rank++
+		}
+	}
+	return rank
+}
+
+// begin opens a round.
+func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
+	m.abandon()
+	m.open(max(m.promised, m.seen) + 1)
+	m.evicted, m.courtesy = evicted, now+10*pause
+	m.beginAt = never
+	m.mayDecide(now)
+}
+
+// open asks all that are there to take part in a round.
+func (m *Machine) open(round uint32) {
+	m.round, m.promised = round, round
+	for i := range m.members {
+		if p := &m.members[i]; i != m.self {
+			p.promise = nil
+			if p.life != 0 {
+				m.send(Message{Kind: Prepare, To: p.node, Round: round, Leaving: m.leaving})
+			}
+		}
+	}
+}
+
+// fail gives a round up, this life's or another's, and plans the next.
+func (m *Machine) fail(now int64, after int64) {
+	m.abandon()
+	m.beginAt = now + after<<m.fails + m.rank()*pause<<m.fails
+	m.fails = min(m.fails+1, maxFails)
+}
+
+// abandon forgets the open round.
+func (m *Machine) abandon() { m.round, m.evicted = 0, nil }
+
+// mayDecide decides the open round if nothing is missing.
+func (m *Machine) mayDecide(now int64) {
+	if m.round == 0 || m.promised != m.round || m.ended != Outside {
+		return
+	}
+	own := m.promise()
+	m.me().promise = &own
+	if m.late() && now < m.courtesy {
+		return
+	}
+	view := View{Epoch: m.round}
+	founding, floor := true, uint64(0)
+	var clock uint64
+	for i := range m.members {
+		p := &m.members[i]
+		if p.promise == nil {
+			if slices.Contains(m.evicted, p.node) || m.excused(p.node) {
+				continue
+			}
+			m.mayGo()
+			return
+		}
+		floor, clock = max(floor, p.promise.Fence), max(clock, p.promise.Clock)
+		founding = founding && p.promise.Installed.Epoch == 0
+		if !p.promise.Leaving {
+			view.Members = append(view.Members, Member{p.node, p.life})
+		}
+	}
+	if founding {
+		floor = max(floor, clock)
+	}
+	if epoch := epochAbove(floor); epoch > m.round {
+		m.open(epoch)
+		m.mayDecide(now) // there may be nobody to ask
+		return
+	}
+	if view.Fence = uint64(view.Epoch) << 32; floor >= view.Fence {
+		view.Fence = floor | 1 // not the first of its epoch: see install
+	}
+	if founding {
+		m.began, m.base, m.baseAt = true, view.Epoch, now
+		if clock > 0 {
+			m.base = epochAbove(floor) // rounds that have failed are ahead of the clock
+		}
+	}
+	for i := range m.members {
+		if p := &m.members[i]; i != m.self && p.promise != nil {
+			m.send(Message{Kind: Decide, To: p.node, View: view})
+		}
+	}
+	m.abandon()
+	m.learnView(now, view)
+}
+
+// late reports whether somebody who is there, and waits for a view, has not
+// promised the open round. It may be excused, and is given a moment all the same.
+func (m *Machine) late() bool {
+	return slices.ContainsFunc(m.members, func(p member) bool {
+		return p.promise == nil && p.news && p.life == p.newest && !m.view.Has(p.node, p.life)
+	})
+}
+
+// epochAbove returns the lowest epoch in which there is room above a fence.
+func epochAbove(fence uint64) uint32 {
+	if epoch := uint32(fence >> 32); uint32(fence) < 1<<31 {
+		return epoch
+	} else {
+		return epoch + 1
+	}
+}
+
+// excused reports whether a member need not promise: rule (ii). If all that have
+// promised are leaving, the view will have no members, nobody will act, and their
+// word is good enough.
+func (m *Machine) excused(node dmutex.NodeID) bool {
+	stays := slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
+	var last View // complete at a life that stays
+	for i := range m.members {
+		p := m.members[i].promise
+		if p != nil && p.Leaving != stays && p.Completed.Epoch > last.Epoch {
+			last = p.Completed
+		}
+	}
+	if last.Epoch == 0 || last.life(node) != 0 {
+		return false
+	}
+	for i := range m.members {
+		if p := m.members[i].promise; p != nil && p.Installed.Epoch > last.Epoch && p.Installed.life(node) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// mayGo lets a leaving life go that was never in a view, if nobody can have put it
+// into one: all to whom it is bound by a promise have promised its own later
+// round, and know of no view with it.
+func (m *Machine) mayGo() {
+	if !m.leaving || m.view.Epoch != 0 {
+		return
+	}
+	for i := range m.members {
+		p := &m.members[i]
+		if i == m.self || !p.bound {
+			continue
+		}
+		if p.promise == nil || p.promise.Installed.Has(m.me().node, m.life) {
+			return
+		}
+	}
+	m.end(Left)
+}
+
+// learnView takes in a view: it is installed if this life is in it and has
+// promised no later round.
+func (m *Machine) learnView(now int64, v View) {
+	me := m.me().node
+	switch {
+	case v.Epoch <= m.view.Epoch || m.ended != Outside:
+	case v.Has(me, m.life):
+		if v.Epoch >= m.promised {
+			m.install(now, v)
+		}
+	case m.leaving:
+		if v.Epoch > m.exit.Epoch {
+			m.exit = v
+			m.abandon()
+		}
+	}
+}
+
+func (m *Machine) install(now int64, v View) {
+	m.abandon()
+	for i := range m.members {
+		p := &m.members[i]
+		p.out = p.out || m.view.Has(p.node, p.life) && !v.Has(p.node, p.life)
+		p.news = false
+	}
+	m.view, m.promised = v, max(m.promised, v.Epoch)
+	m.reported, m.acting, m.trouble = false, false, false
+	m.fails, m.beginAt, m.resetAt = 0, never, now
+	if m.began && v.Epoch-m.base > 1<<10 {
+		m.began = false // the epoch was given by a Config.Fence, and is no debt
+	}
+	m.actAt = m.due()
+	for i := range m.members {
+		m.members[i].report, m.members[i].holding = false, nil
+	}
+}
+
+// due returns when the view may act: a second later for each epoch since base.
+func (m *Machine) due() int64 {
+	if !m.began {
+		return m.resetAt
+	}
+	return min(m.baseAt+int64(m.view.Epoch-m.base)*second, m.resetAt+maxWait)
+}
+
+// pace takes in by how much the view is ahead of its time, or behind it, by a
+// peer's count. The latest counts.
+func (m *Machine) pace(now, wait int64) {
+	if wait == unpaced {
+		return
+	}
+	if at := now + min(wait, maxWait); !m.began || at > m.due() {
+		m.began, m.base, m.baseAt = true, m.view.Epoch, at
+	}
+	m.actAt = m.due()
+}
+
+// isComplete reports whether all members of the view have reported.
+func (m *Machine) isComplete() bool { return m.view.Epoch > 0 && m.complete.Epoch == m.view.Epoch }
+
+func (m *Machine) mayComplete() {
+	if m.isComplete() || !m.reported {
+		return
+	}
+	for i := range m.members {
+		if p := &m.members[i]; m.view.life(p.node) != 0 && !p.report {
+			return
+		}
+	}
+	m.complete = m.view
+	for i := range m.members {
+		if p := &m.members[i]; p.life != 0 && m.view.life(p.node) == 0 {
+			m.send(Message{Kind: Complete, To: p.node, View: m.view})
+		}
+	}
+}
+
+// mayEnd ends a leaving life when a view without it is complete at all its
+// members, and one that finds that the others have gone on without it.
+func (m *Machine) mayEnd() {
+	if m.ended != Outside {
+		return
+	}
+	for i := range m.members {
+		p := &m.members[i]
+		if m.leaving && m.exit.life(p.node) != 0 && p.complete < m.exit.Epoch {
+			return
+		}
+		if !m.leaving && p.complete > m.view.Epoch && m.complete.Epoch > 0 {
+			m.end(Stopped)
+			return
+		}
+	}
+	if m.exit.Epoch > 0 {
+		m.end(Left)
+	}
+}
+
+func (m *Machine) end(p Phase) {
+	m.ended = p
+	m.abandon()
+}
+
+func (m *Machine) send(msg Message) {
+	msg.From = m.me().node
+	m.out = append(m.out, msg)
+}
+
+// flush does what an input may have made possible, and returns the output.
+func (m *Machine) flush(now int64) []Message {
+	switch {
+	case m.round != 0 || !m.wants():
+		m.beginAt = never
+	case m.beginAt == never:
+		m.beginAt = now + m.rank()*pause
+	}
+	if m.beginAt <= now && m.round == 0 && m.ended == Outside {
+		m.begin(now)
+	}
+	m.mayDecide(now)
+	m.mayEnd()
+	if m.isComplete() && !m.acting && now >= m.actAt {
+		m.acting = true
+		if !m.began {
+			m.began, m.base, m.baseAt = true, m.view.Epoch, now
+		}
+	}
+	out := m.out
+	m.out = nil
+	return out
+}

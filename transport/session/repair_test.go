@@ -1,0 +1,288 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A wire is two sessions that have met over a network that delays every frame by
+// the same time, each way, and loses, changes and delays further what the
+// functions choose, if they are not nil.
+type wire struct {
+	*pair
+	oneWay int64
+	lose   func(from *Session, frame []byte) bool
+	change func(frame []byte) []byte
+	delay  func(from *Session, frame []byte) int64
+	sky    []flight
+}
+
+type flight struct {
+	at    int64
+	to    *Session
+	frame []byte
+}
+
+func newWire(t testing.TB, oneWay int64) *wire {
+	w := &wire{pair: newPair(t), oneWay: oneWay}
+	w.until(10 * oneWay)
+	require.EqualValues(t, 22, w.a.Peer())
+	require.EqualValues(t, 11, w.b.Peer())
+	require.Equal(t, 2*oneWay, w.a.Stats().RoundTrip)
+	return w
+}
+
+// transmit puts what is due into the sky.
+func (w *wire) transmit() {
+	for _, from := range []*Session{w.a, w.b} {
+		for _, frame := range flush(from, w.now) {
+			if w.lose != nil && w.lose(from, frame) {
+				continue
+			}
+			if w.change != nil {
+				frame = w.change(frame)
+			}
+			to := w.a
+			if from == w.a {
+				to = w.b
+			}
+			at := w.now + w.oneWay
+			if w.delay != nil {
+				at += w.delay(from, frame)
+			}
+			w.sky = append(w.sky, flight{at, to, frame})
+			slices.SortStableFunc(w.sky, func(f, g flight) int { return cmp.Compare(f.at, g.at) })
+		}
+	}
+}
+
+// until lets everything happen that does so by the time given.
+func (w *wire) until(end int64) {
+	for {
+		w.transmit()
+		next := min(w.a.Deadline(), w.b.Deadline())
+		if len(w.sky) > 0 {
+			next = min(next, w.sky[0].at)
+		}
+		if next > end {
+			w.now = end
+			return
+		}
+		w.now = max(w.now, next)
+		for len(w.sky) > 0 && w.sky[0].at <= w.now {
+			f := w.sky[0]
+			w.sky = w.sky[1:]
+			w.carry(f.to, f.frame)
+		}
+	}
+}
+
+// untilHeard lets things happen until b has got so many messages.
+func (w *wire) untilHeard(count int) {
+	for end := w.now + 10_000*millisecond; len(w.got[w.b]) < count; {
+		require.Less(w.t, w.now, end, "not delivered")
+		w.until(w.now + w.oneWay/4)
+	}
+}
+
+// burst sends messages in a frame each.
+func (w *wire) burst(count int) {
+	for i := range count {
+		w.send(w.a, fmt.Sprint(i))
+		w.transmit()
+	}
+}
+
+// TestEveryLossInABurst loses every subset of a burst of frames of which the last
+// arrives. Each lost frame costs one round trip, is sent again once, and no timeout
+// passes.
+func TestEveryLossInABurst(t *testing.T) {
+	const frames, oneWay = 7, millisecond / 4
+	for lost := range 1 << (frames - 1) {
+		w := newWire(t, oneWay)
+		begin, count := w.now, 0
+		w.lose = func(from *Session, frame []byte) bool {
+			ints, _ := split(frame)
+			seq := ints[atSeq]
+			hit := from == w.a && kind(ints[0]) == data && lost>>(seq-1)&1 == 1
+			if hit {
+				lost &^= 1 << (seq - 1)
+				count++
+			}
+			return hit
+		}
+		all := lost
+		w.burst(frames)
+		w.untilHeard(frames)
+		require.LessOrEqual(t, w.now-begin, int64(oneWay+count*2*oneWay), "lost %b", all)
+		require.EqualValues(t, count, w.a.Stats().Resent, "lost %b", all)
+		require.True(t, slices.IsSorted(w.got[w.b]))
+	}
+}
+
+// TestGapIsNeeded breaks the rules that the test above holds, one by one: then
+// a lost frame waits for the timeout.
+func TestGapIsNeeded(t *testing.T) {
+	const oneWay = millisecond / 4
+	lone := func(change func([]byte) []byte, talks bool) (cost int64) {
+		w := newWire(t, oneWay)
+		begin, first := w.now, true
+		w.change = change
+		w.lose = func(from *Session, frame []byte) bool {
+			if from == w.a && kind(frame[1]) == data && first {
+				first = false
+				return true
+			}
+			return false
+		}
+		w.burst(2)
+		if talks {
+			w.until(w.now + oneWay - 1)
+			w.send(w.b, "talk") // is ready when the gap opens, and goes first
+			for _, f := range w.sky {
+				w.now = f.at
+				w.carry(f.to, f.frame)
+			}
+			w.sky = nil
+		}
+		w.untilHeard(2)
+		return w.now - begin
+	}
+	require.LessOrEqual(t, lone(nil, false), int64(3*oneWay))
+	require.LessOrEqual(t, lone(nil, true), int64(3*oneWay), "also beside DATA")
+	require.GreaterOrEqual(t, lone(func(frame []byte) []byte {
+		ints, body := split(frame)
+		if kind(ints[0]) == gap {
+			ints[0] = uint64(ack)
+		}
+		return join(ints, body)
+	}, false), int64(defaultMinTimeout))
+}
+
+// TestGapsAreRepairedOnceInARoundTrip: where frames overtake each other GAPs are
+// false alarms, and few of them are followed.
+func TestGapsAreRepairedOnceInARoundTrip(t *testing.T) {
+	const oneWay, pairs = 3 * millisecond, 60
+	w := newWire(t, oneWay)
+	w.delay = func(from *Session, frame []byte) int64 {
+		ints, _ := split(frame)
+		if from == w.a && kind(ints[0]) == data && ints[atSeq]%2 == 1 {
+			return millisecond / 2
+		}
+		return 0
+	}
+	begin := w.now
+	for range pairs {
+		w.burst(2)
+		w.until(w.now + millisecond)
+	}
+	took := w.now - begin
+	w.untilHeard(2 * pairs)
+	require.Greater(t, w.b.Stats().Early, uint64(pairs/2))
+	require.Positive(t, w.a.Stats().Resent)
+	require.LessOrEqual(t, w.a.Stats().Resent, uint64(took/(2*oneWay)+1))
+}
+
+// TestRepeatedGap: one that the network repeats, or that was under way when the frame
+// was sent again, causes nothing.
+func TestRepeatedGap(t *testing.T) {
+	p := meet(t)
+	p.send(p.a, "lost")
+	flush(p.a, p.now)
+	p.send(p.a, "early")
+	p.carry(p.b, flush(p.a, p.now)[0])
+	gap := flush(p.b, p.now)[0]
+	p.carry(p.a, gap)
+	require.Len(t, flush(p.a, p.now), 1, "the repair")
+	p.carry(p.a, gap)
+	require.Empty(t, flush(p.a, p.now))
+	require.GreaterOrEqual(t, p.a.Deadline()-p.now, int64(defaultMinTimeout))
+}
+
+// TestFalseAlarmLeavesNoRepair: a repair that turns out needless before it is sent
+// does not make the next timeout pass for one.
+func TestFalseAlarmLeavesNoRepair(t *testing.T) {
+	p := meet(t)
+	var frames [][]byte
+	for range 3 {
+		p.send(p.a, "m")
+		frames = append(frames, flush(p.a, p.now)...)
+	}
+	p.carry(p.b, frames[1])
+	gap := flush(p.b, p.now)[0]
+	p.carry(p.b, frames[0])
+	p.carry(p.a, gap)
+	p.carry(p.a, flush(p.b, p.now)[0])
+	require.Empty(t, flush(p.a, p.now), "the first two have arrived")
+	p.now = p.a.Deadline()
+	require.Len(t, flush(p.a, p.now), 1)
+	require.GreaterOrEqual(t, p.a.Deadline()-p.now, int64(2*defaultMinTimeout))
+}
+
+// TestLossyFirstSending loses the first sending of every frame, on its own. Each
+// costs one timeout: the network is bad, but the peer is there.
+func TestLossyFirstSending(t *testing.T) {
+	w := newWire(t, millisecond/4)
+	last := uint64(0)
+	w.lose = func(from *Session, frame []byte) bool {
+		ints, _ := split(frame)
+		lost := from == w.a && kind(ints[0]) == data && ints[atSeq] > last
+		if lost {
+			last = ints[atSeq]
+		}
+		return lost
+	}
+	for i := range 50 {
+		begin := w.now
+		w.send(w.a, "m")
+		w.untilHeard(i + 1)
+		require.LessOrEqual(t, w.now-begin, int64(25*millisecond), "message %d", i)
+		w.until(w.now + 50*millisecond)
+	}
+}
+
+// TestTimeoutFollowsAGrowingRoundTrip: at first no frame is acknowledged before it is
+// sent again. The timeout grows until one is, because the peer acknowledges each
+// sending.
+func TestTimeoutFollowsAGrowingRoundTrip(t *testing.T) {
+	w := newWire(t, millisecond/4)
+	w.oneWay = 100 * millisecond
+	for i := range 20 {
+		w.send(w.a, "m")
+		w.untilHeard(i + 1)
+		w.until(w.now + 500*millisecond)
+	}
+	before := w.a.Stats()
+	require.Greater(t, before.Timeout, int64(200*millisecond))
+	for i := range 20 {
+		w.send(w.a, "m")
+		w.untilHeard(20 + i + 1)
+		w.until(w.now + 500*millisecond)
+	}
+	require.Equal(t, before.Resent, w.a.Stats().Resent, "of calm frames none is sent again")
+	require.Less(t, before.Resent, uint64(12))
+}
+
+// TestAnswerToAChallengeEndsTheBackOff: it is a proof that the peer hears us, too.
+func TestAnswerToAChallengeEndsTheBackOff(t *testing.T) {
+	p := meet(t)
+	p.send(p.a, "m")
+	for range 8 { // the peer is away
+		flush(p.a, p.now)
+		p.now = p.a.Deadline()
+	}
+	flush(p.a, p.now)
+	require.Greater(t, p.a.Deadline()-p.now, int64(1000*millisecond))
+	p.carry(p.a, join([]uint64{uint64(data), 9, 11, 1, 0}, []byte("\xc4\x01m"))) // a stray is cause for a challenge
+	for _, f := range flush(p.a, p.now) {
+		p.carry(p.b, f)
+	}
+	for _, f := range flush(p.b, p.now) {
+		p.carry(p.a, f)
+	}
+	require.LessOrEqual(t, p.a.Deadline()-p.now, int64(30*millisecond))
+}
