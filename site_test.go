@@ -223,7 +223,7 @@ func TestEpoch(t *testing.T) {
 		require.Equal(t, epoch, dmutex.Epoch(first))
 		require.Equal(t, epoch, dmutex.Epoch(first+1<<32-1))
 	}
-	require.EqualValues(t, 3<<32, dmutex.FirstFence(3))
+	require.Equal(t, uint64(3<<32), dmutex.FirstFence(3))
 }
 
 func TestSiteCheck(t *testing.T) {

@@ -10,6 +10,11 @@ import (
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
 // what the machine tells about itself.
 
+var (
+	_ dmutex.Lender      = (*machine)(nil)
+	_ dmutex.Coordinator = (*machine)(nil)
+)
+
 // impossible says why no correct peer sends msg, and "" if one may.
 func (m *machine) impossible(msg dmutex.Message) string {
 	switch msg.Kind {

@@ -10,6 +10,8 @@ import (
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
 // what the machines tell about themselves.
 
+var _ dmutex.Keeper = (*carvalho)(nil)
+
 // impossible says why no correct peer sends msg, and "" if one may.
 func (m *machine) impossible(msg dmutex.Message) string {
 	switch {

@@ -10,6 +10,12 @@ import (
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
 // what the machines tell about themselves.
 
+var (
+	_ dmutex.Keeper = (*parked)(nil)
+	_ dmutex.Keeper = (*circulating)(nil)
+	_ dmutex.Ticker = (*circulating)(nil)
+)
+
 // impossible says why msg cannot come along the ring, and "" if it may.
 func (t *seat) impossible(msg dmutex.Message) string {
 	switch {
