@@ -699,10 +699,11 @@ func (m *Machine) wants() bool {
 	})
 }
 
-// rank is how many of those that are there go before this one in beginning a round.
+// rank is how many of those that are there go before this one in beginning a round. No
+// two have the same, or they would disturb each other again and again.
 func (m *Machine) rank() (rank int64) {
 	for _, p := range m.members[:m.self] {
-		if p.life != 0 && !p.leaving {
+		if p.life != 0 {
 			rank++
 		}
 	}

@@ -482,6 +482,7 @@ func (l *lock) settle() {
 			return
 		case dmutex.Idle:
 			if !l.request() {
+				l.rest()
 				return
 			}
 		}
