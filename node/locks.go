@@ -501,7 +501,7 @@ func (l *lock) grant() {
 		h.since = l.shard.mail.Now()
 	}
 	if w.told != nil && l.freed != 0 {
-		w.told.Handoff = time.Duration(max(h.since-l.freed, 1))
+		w.told.Away = time.Duration(max(h.since-l.freed, 1))
 	}
 	l.freed = 0
 	w.become(nil)

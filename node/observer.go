@@ -101,11 +101,11 @@ type Wait struct {
 	Fence uint64        // of the grant; 0 if there is none
 	Took  time.Duration // from the call to its end, with the time until the node was ready
 
-	// Handoff is how long the lock was away although it was wanted here: from
-	// the end of the last hold at this node to this grant. It is 0 if nobody at
-	// this node was waiting then, or not ever since. It contains the turns of
-	// other nodes.
-	Handoff time.Duration
+	// Away is how long the lock was away although it was wanted here: from the
+	// end of the last hold at this node to this grant, with the turns that other
+	// nodes had between. It is 0 if no goroutine of this node was waiting then, or
+	// the last that waited has given up since.
+	Away time.Duration
 }
 
 // Outcome sums up Err in a word that a metric can be labelled with: granted;

@@ -218,8 +218,10 @@ type ViewStatus struct {
 	Epoch   uint32          // of the view that is installed, 0 before the first
 	Members []dmutex.NodeID // of it, ascending
 	Acts    bool            // locks are granted in it
-	Missing []dmutex.NodeID // members for which this node waits
+	Age     time.Duration   // for how long it has acted, or else for how long nothing has been granted here
+	Missing []dmutex.NodeID // members for which this node waits; see Status.Peers for why
 	Changes uint64          // views that have begun to act here
+	Took    time.Duration   // of the last that has: see ViewChange
 }
 
 // Status returns how the node stands now. Each number is exact, but they are
@@ -232,7 +234,8 @@ func (n *Node) Status() Status {
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
 		View: ViewStatus{
 			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),
-			Missing: n.views.machine.Missing(nil), Changes: n.views.count.Load(),
+			Age:     time.Duration(n.mail.Now() - n.views.since),
+			Missing: n.views.machine.Missing(nil), Changes: n.views.count.Load(), Took: n.views.took,
 		},
 	}
 	n.views.mu.Unlock()

@@ -39,9 +39,10 @@ type views struct {
 	last    membership.View                     // the last that acted
 	cause   error                               // why this node has asked for the present view
 	taken   int64                               // when another process with our number was first told of; 0 if it was not
-	waits   int64                               // since when the locks do not act, for the log
+	since   int64                               // when the locks began to act, or ceased to
+	took    time.Duration                       // of the last ViewChange
 	nagAt   int64                               // when the log is told next for which members this node waits
-	nagged  int64                               // how long after waits that was
+	nagged  int64                               // how long after since that was
 }
 
 const (
@@ -83,7 +84,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 		v.epoch = view.Epoch
 		if v.acting.Swap(false) {
 			v.acts = make(chan struct{})
-			v.waits, v.nagged = now, 0
+			v.since, v.nagged = now, 0
 			v.nagAt = now + int64(nagAfter)
 		}
 		v.frozen = now
@@ -149,9 +150,8 @@ func (v *views) act(now int64) {
 	n.locks.act(view.Epoch, v.machine.Holders())
 	v.acting.Store(true)
 	close(v.acts)
-	change := ViewChange{
-		Epoch: view.Epoch, Members: view.Nodes(), Took: time.Duration(now - v.frozen), Cause: v.cause,
-	}
+	v.since, v.took = now, time.Duration(now-v.frozen)
+	change := ViewChange{Epoch: view.Epoch, Members: view.Nodes(), Took: v.took, Cause: v.cause}
 	for _, m := range view.Members {
 		if !v.last.Has(m.Node, m.Life) {
 			change.Joined = append(change.Joined, m.Node)
@@ -279,7 +279,7 @@ func (v *views) tick(now int64) (next int64) {
 		v.nagged = max(2*v.nagged, int64(nagAfter))
 		v.nagAt = now + v.nagged
 		if missing := v.machine.Missing(nil); len(missing) > 0 && v.node.locks.end.why() == nil {
-			v.node.log.add(notice{what: viewWaits, more: v.node.waitAttrs(missing, time.Duration(now-v.waits))})
+			v.node.log.add(notice{what: viewWaits, more: v.node.waitAttrs(missing, time.Duration(now-v.since))})
 		}
 	}
 	return min(v.machine.Deadline(), v.nagAt)
