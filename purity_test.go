@@ -47,7 +47,7 @@ var rooms = []struct {
 	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election"}},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
-	{"membership", false, []string{"."}},
+	{"membership", true, []string{"."}},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "transport/internal"}},
 	{"transport/internal", true, []string{"."}},
