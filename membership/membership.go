@@ -276,7 +276,7 @@ type Machine struct {
 	// The open round of this life.
 	round    uint32 // 0 if there is none
 	evicted  []dmutex.NodeID
-	courtesy int64 // until when it waits for those that are there and excused
+	courtesy int64 // until when it waits for those that are there and excused; 0 when that is over
 
 	// Time.
 	began   bool   // base is set
@@ -417,7 +417,7 @@ func (m *Machine) Deadline() int64 {
 	if m.isComplete() && !m.acting {
 		at = min(at, m.actAt)
 	}
-	if m.round != 0 && m.late() {
+	if m.round != 0 && m.courtesy != 0 && m.late() {
 		at = min(at, m.courtesy)
 	}
 	return at
@@ -746,8 +746,11 @@ func (m *Machine) mayDecide(now int64) {
 	}
 	own := m.promise()
 	m.me().promise = &own
-	if m.late() && now < m.courtesy {
+	if now < m.courtesy && m.late() {
 		return
+	}
+	if now >= m.courtesy {
+		m.courtesy = 0
 	}
 	view := View{Epoch: m.round}
 	founding, floor := true, uint64(0)
