@@ -36,6 +36,7 @@ func observed(t *testing.T, o *node.Observer, test func(t *testing.T, one, two *
 		one, two := open(1, o), open(2, nil)
 		require.NoError(t, one.Ready(t.Context()))
 		require.NoError(t, two.Ready(t.Context()))
+		synctest.Wait() // the Observer knows of the view
 		test(t, one, two)
 		hurry, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
