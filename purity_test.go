@@ -44,13 +44,16 @@ var rooms = []struct {
 	// floor 2
 	{"dmutextest", false, []string{".", "trace", "transport", "transport/session"}},
 	{"fence", false, nil},
-	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest"}},
-	{"internal/electiontest", false, []string{".", "dmutextest", "election"}},
+	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest", "internal/explore"}},
+	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/explore"}},
+	{"internal/explore", false, []string{"dmutextest"}},
+	{"internal/latelog", false, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"membership", true, []string{"."}},
 	{"trace", false, []string{"."}},
-	{"transport", false, []string{".", "transport/internal"}},
+	{"transport", false, []string{".", "internal/latelog", "transport/internal"}},
 	{"transport/internal", true, []string{"."}},
+	{"transport/mail", false, []string{".", "transport", "transport/session"}},
 	{"transport/session", true, []string{".", "transport/internal"}},
 
 	// floor 3

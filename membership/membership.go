@@ -207,7 +207,7 @@ type Message struct {
 	View View // of VIEW, REPORT and COMPLETE
 
 	Holds []Hold // of REPORT
-	Wait  int64  // of REPORT: in how many nanoseconds the view may act, by the sender's count
+	Wait  int64  // of REPORT: in how many nanoseconds the view may act by the sender's count; negative if it might have acted before
 }
 
 // Phase is where a life stands. What it holds is its own until it is Stopped.
@@ -244,6 +244,9 @@ const (
 	maxWait = 60 * second
 
 	never = math.MaxInt64
+
+	// unpaced is the Wait of a life that has no count of its own yet.
+	unpaced = math.MinInt64 / 4
 )
 
 // A Machine is one life's part in the views of its group. It is not safe for
@@ -277,8 +280,8 @@ type Machine struct {
 	// The open round of this life.
 	round    uint32 // 0 if there is none
 	evicted  []dmutex.NodeID
-	floor    uint64
-	courtesy int64 // until when it waits for those that are there and excused, 0 if no longer
+	floor    uint64 // its fences are to be above
+	courtesy int64  // until when it waits for those that are there and excused; 0 if that is over
 
 	// Time.
 	bornAt  int64  // the first input
@@ -555,7 +558,11 @@ func (m *Machine) Report(now int64, holds []Hold) []Message {
 }
 
 func (m *Machine) sendReport(now int64, p *member) {
-	m.send(Message{Kind: Report, To: p.node, View: m.view, Holds: m.me().holding, Wait: max(m.due()-now, 0)})
+	msg := Message{Kind: Report, To: p.node, View: m.view, Holds: m.me().holding, Wait: unpaced}
+	if m.began {
+		msg.Wait = m.due() - now
+	}
+	m.send(msg)
 }
 
 // Handle takes a message from the life of the peer that was met last. It refuses
@@ -602,7 +609,7 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		m.learnView(now, msg.View)
 		if msg.View.Epoch == m.view.Epoch && m.view.Has(p.node, p.life) && !p.report {
 			p.report, p.holding = true, msg.Holds
-			m.actAt = max(m.due(), m.delay(now, msg.Wait))
+			m.pace(now, msg.Wait)
 			m.mayComplete()
 		}
 	case Complete:
@@ -707,7 +714,7 @@ func (m *Machine) promise() Message {
 
 // wants reports whether this life has a reason to ask for another view.
 func (m *Machine) wants() bool {
-	if m.ended != Outside || m.exit.Epoch > 0 && m.exit.Epoch >= m.promised {
+	if m.ended != Outside || m.exit.Epoch > 0 && m.exit.Epoch >= max(m.promised, m.seen) {
 		return false
 	}
 	if m.leaving || m.trouble || len(m.members) == 1 && m.view.Epoch == 0 {
@@ -718,10 +725,11 @@ func (m *Machine) wants() bool {
 	})
 }
 
-// rank is how many of those that are there go before this one in beginning a round.
+// rank is how many of those that are there go before this one in beginning a round. No
+// two have the same, or they would disturb each other again and again.
 func (m *Machine) rank() (rank int64) {
 	for _, p := range m.members[:m.self] {
-		if p.life != 0 && !p.leaving {
+		if p.life != 0 {
 			rank++
 		}
 	}
@@ -731,11 +739,8 @@ func (m *Machine) rank() (rank int64) {
 // begin opens a round whose fences are to be above floor.
 func (m *Machine) begin(now int64, floor uint64, evicted ...dmutex.NodeID) {
 	m.abandon()
-	m.floor = max(m.fence, floor)
-	if floor = m.floor; m.view.Epoch == 0 {
-		floor = max(floor, m.clock)
-	}
-	m.open(max(m.promised+1, m.seen+1, epochAbove(floor)))
+	m.floor = floor
+	m.open(max(m.promised, m.seen) + 1)
 	m.evicted, m.courtesy = evicted, now+10*pause
 	m.beginAt = never
 	m.mayDecide(now)
@@ -807,6 +812,12 @@ func (m *Machine) mayDecide(now int64) {
 	if view.Fence = uint64(view.Epoch) << 32; floor >= view.Fence {
 		view.Fence = floor | 1 // not the first of its epoch: see install
 	}
+	if founding {
+		m.began, m.base, m.baseAt = true, view.Epoch, now
+		if clock > 0 {
+			m.base = epochAbove(floor) // rounds that have failed are ahead of the clock
+		}
+	}
 	for i := range m.members {
 		if p := &m.members[i]; i != m.self && p.promise != nil {
 			m.send(Message{Kind: Decide, To: p.node, View: view})
@@ -834,11 +845,13 @@ func epochAbove(fence uint64) uint32 {
 }
 
 // lastComplete returns the last view that was complete at a life that stays, by the
-// promises of the open round.
+// promises of the open round. If all that have promised are leaving, the view will
+// have no members, nobody will act, and their word is good enough.
 func (m *Machine) lastComplete() (last View) {
+	stays := slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
 	for i := range m.members {
 		p := m.members[i].promise
-		if p != nil && !p.Leaving && p.Completed.Epoch > last.Epoch {
+		if p != nil && p.Leaving != stays && p.Completed.Epoch > last.Epoch {
 			last = p.Completed
 		}
 	}
@@ -866,26 +879,17 @@ func (msg *Message) passed(last View) bool {
 	return msg.Completed.Epoch > 0 && msg.Installed.Epoch < last.Epoch && last.life(msg.From) == 0
 }
 
-// mayGo lets a leaving life go that is alone in its view. It also lets one go that
-// is in none, if nobody needs its promise: those that have promised its round know
-// of no view with a life of its number, and all to whom it is bound by a promise of
-// its own are among them.
+// mayGo lets a leaving life go that is in no view, if nobody needs its promise: all
+// that are there, and all to whom it is bound by a promise of its own, have promised
+// its round, and know of no view with a life of its number.
 func (m *Machine) mayGo() {
-	switch {
-	case !m.leaving:
+	if !m.leaving || m.view.Epoch != 0 || m.trouble { // in trouble it was told of a view with it, see learnView
 		return
-	case m.view.Epoch != 0:
-		if m.isComplete() && len(m.view.Members) == 1 {
-			m.end(Left)
-		}
-		return
-	case m.trouble:
-		return // it was told of a view with it, see learnView
 	}
 	me := m.me().node
 	for i := range m.members {
 		p := &m.members[i]
-		if p.bound != 0 && (p.promise == nil || p.life != p.bound) {
+		if p.life != 0 && p.promise == nil || p.bound != 0 && p.life != p.bound {
 			return
 		}
 		if p.promise != nil && (p.promise.Installed.life(me) != 0 || p.promise.Completed.life(me) != 0) {
@@ -933,11 +937,12 @@ func (m *Machine) install(now int64, v View) {
 		p := &m.members[i]
 		p.news = false
 	}
+	raised := m.view.Epoch > 0 && v.Fence != uint64(v.Epoch)<<32
 	m.view, m.promised = v, max(m.promised, v.Epoch)
 	m.reported, m.acting, m.trouble = false, false, false
 	m.fails, m.beginAt, m.resetAt = 0, never, now
-	if m.began && v.Fence != uint64(v.Epoch)<<32 {
-		m.began = false // the epoch was given from outside, and is no debt
+	if m.began && (raised || v.Epoch-m.base > 1<<10) {
+		m.began = false // the epoch was given by a Config.Fence or an eviction, and is no debt
 	}
 	m.actAt = m.due()
 	for i := range m.members {
@@ -945,17 +950,24 @@ func (m *Machine) install(now int64, v View) {
 	}
 }
 
-// due returns when the view may act by this life's own count.
+// due returns when the view may act: a second later for each epoch since base.
 func (m *Machine) due() int64 {
 	if !m.began {
 		return m.resetAt
 	}
-	return m.baseAt + min(int64(m.view.Epoch-m.base)*second, m.resetAt-m.baseAt+maxWait)
+	return min(m.baseAt+int64(m.view.Epoch-m.base)*second, m.resetAt+maxWait)
 }
 
-// delay returns when a wait ends, within bounds.
-func (m *Machine) delay(now, wait int64) int64 {
-	return max(m.actAt, now+min(max(wait, 0), maxWait))
+// pace takes in by how much the view is ahead of its time, or behind it, by a
+// peer's count. The latest counts.
+func (m *Machine) pace(now, wait int64) {
+	if wait == unpaced {
+		return
+	}
+	if at := now + min(wait, maxWait); !m.began || at > m.due() {
+		m.began, m.base, m.baseAt = true, m.view.Epoch, at
+	}
+	m.actAt = m.due()
 }
 
 // isComplete reports whether all members of the view have reported.
@@ -1016,14 +1028,6 @@ func (m *Machine) send(msg Message) {
 // flush does what an input may have made possible, and returns the output.
 func (m *Machine) flush(now int64) []Message {
 	m.bornAt = min(m.bornAt, now)
-	m.mayDecide(now)
-	m.mayEnd()
-	if m.isComplete() && !m.acting && now >= m.actAt {
-		m.acting = true
-		if !m.began {
-			m.began, m.base, m.baseAt = true, m.view.Epoch, now
-		}
-	}
 	switch {
 	case m.round != 0 || !m.wants():
 		m.beginAt = never
@@ -1032,6 +1036,14 @@ func (m *Machine) flush(now int64) []Message {
 	}
 	if m.beginAt <= now && m.round == 0 && m.ended == Outside {
 		m.begin(now, 0)
+	}
+	m.mayDecide(now)
+	m.mayEnd()
+	if m.isComplete() && !m.acting && now >= m.actAt {
+		m.acting = true
+		if !m.began {
+			m.began, m.base, m.baseAt = true, m.view.Epoch, now
+		}
 	}
 	out := m.out
 	m.out = nil

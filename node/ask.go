@@ -28,20 +28,20 @@ func (m *Mutex) Ask(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s, n := m.shard, m.shard.node
+	s, n := m.shard, m.node
 	if err := n.Ready(ctx); err != nil {
 		return err
 	}
-	defer n.flush()
+	defer n.mail.Flush()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := n.obstacle(); err != nil {
+	if err := s.obstacle(); err != nil {
 		return err
 	}
-	for _, p := range n.peers {
-		_ = p.post(func(b []byte) []byte { return append(append(b, saysAsk), m.name...) }, nil) // one that has left holds nothing
+	for _, p := range s.peers {
+		_, _ = n.mail.Send(p, func(b []byte) []byte { return append(append(b, saysAsk), m.name...) }) // a peer that is gone holds nothing
 	}
-	if l := s.locks.find(m.hash, m.name); l != nil {
+	if l := s.find(m.name); l != nil {
 		l.ask()
 	}
 	return nil
@@ -51,14 +51,13 @@ func (m *Mutex) Ask(ctx context.Context) error {
 // that nobody here uses is not held here.
 func (n *Node) asked(from dmutex.NodeID, name []byte) {
 	if len(name) == 0 || len(name) > transport.MaxName {
-		n.refuse(from, dmutex.PeerMistake("the lock that it asks for has not the name of one"))
+		n.locks.refuse(from, dmutex.PeerMistake("it asks for a lock whose name is empty or too long"))
 		return
 	}
-	hash := n.hash(name)
-	s := n.shardOf(hash)
+	s := n.locks.shardOf(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.locks.findBytes(hash, name); l != nil {
+	if l := s.find(string(name)); l != nil {
 		l.ask()
 	}
 }

@@ -1,15 +1,11 @@
 package node
 
 import (
-	"encoding/binary"
-	"hash/maphash"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
-	"github.com/dmutex/dmutex/transport"
 )
 
 // probeBacklog bounds what may wait for a peer's acknowledgement, in bytes, when
@@ -17,25 +13,24 @@ import (
 // pile up while a peer cannot be reached would leave no room for requests.
 const probeBacklog = 64 << 10
 
-// view is what a node knows of its own locks, one shard or one transaction at a
+// ownLocks is what a node knows of its own locks, one shard or one transaction at a
 // time.
-type view struct{ *Node }
+type ownLocks struct{ *Node }
 
-var _ deadlock.Locks = view{}
+var _ deadlock.Locks = ownLocks{}
 
 // at looks at a lock, if this node knows it, under the shard's mutex.
-func (v view) at(name string, look func(s *shard, l *lock)) {
-	hash := maphash.String(v.seed, name)
-	s := v.shardOf(hash)
+func (v ownLocks) at(name string, look func(s *shard, l *lock)) {
+	s := v.locks.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.locks.find(hash, name); l != nil {
+	if l := s.find(name); l != nil && l.machine != nil {
 		look(s, l)
 	}
 }
 
 // Holder implements [deadlock.Locks].
-func (v view) Holder(name string) (w deadlock.Wait, began uint64, held bool) {
+func (v ownLocks) Holder(name string) (w deadlock.Wait, began uint64, held bool) {
 	t, held := v.holder(name)
 	if t != nil {
 		w, began = t.waits()
@@ -45,7 +40,7 @@ func (v view) Holder(name string) (w deadlock.Wait, began uint64, held bool) {
 
 // holder returns the transaction of this node that holds a lock, nil if it is
 // held by itself.
-func (v view) holder(name string) (t *Txn, held bool) {
+func (v ownLocks) holder(name string) (t *Txn, held bool) {
 	v.at(name, func(s *shard, l *lock) {
 		if l.held != nil {
 			t, held = s.owners[l.held], true
@@ -55,7 +50,7 @@ func (v view) holder(name string) (t *Txn, held bool) {
 }
 
 // WaitsFor implements [deadlock.Locks].
-func (v view) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
+func (v ownLocks) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
 	v.at(name, func(_ *shard, l *lock) {
 		b = l.machine.WaitsFor(b)
 	})
@@ -63,7 +58,7 @@ func (v view) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
 }
 
 // Lends implements [deadlock.Locks].
-func (v view) Lends(name string) (to dmutex.NodeID) {
+func (v ownLocks) Lends(name string) (to dmutex.NodeID) {
 	v.at(name, func(_ *shard, l *lock) {
 		if m, ok := l.machine.(dmutex.Lender); ok {
 			to = m.Lends()
@@ -91,7 +86,7 @@ func (t *Txn) wait(h *Held) *time.Ticker {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.began == 0 {
-		t.began = uint64(max(t.node.now()-t.node.readied, 1))
+		t.began = uint64(max(time.Now().UnixNano(), 1))
 	}
 	t.waiting = h
 	t.number++
@@ -119,8 +114,8 @@ func (t *Txn) waits() (w deadlock.Wait, began uint64) {
 // chase looks for a circle that the present wait closes.
 func (t *Txn) chase() {
 	if w, began := t.waits(); w.Number > 0 {
-		t.node.follow(deadlock.NewChase(began, w, view{t.node}))
-		t.node.flush()
+		t.node.follow(deadlock.NewChase(began, w, ownLocks{t.node}))
+		t.node.mail.Flush()
 	}
 }
 
@@ -134,7 +129,7 @@ func (t *Txn) holds() bool {
 // circle.
 func (n *Node) follow(c *deadlock.Chase) {
 	for {
-		next, found := c.Follow(view{n})
+		next, found := c.Follow(ownLocks{n})
 		switch {
 		case found:
 			n.breakCircle(c.Path)
@@ -147,7 +142,7 @@ func (n *Node) follow(c *deadlock.Chase) {
 
 // breakCircle ends the first wait of a circle, if it is not over already.
 func (n *Node) breakCircle(path []deadlock.Wait) {
-	t, _ := view{n}.holder(path[len(path)-1].Lock)
+	t, _ := ownLocks{n}.holder(path[len(path)-1].Lock)
 	if t == nil {
 		return
 	}
@@ -172,15 +167,11 @@ func (n *Node) breakCircle(path []deadlock.Wait) {
 // sendProbe sends a chase on. It does not go to one that has left, or takes too
 // little of what is sent to it, and not if it is too long for the link.
 func (n *Node) sendProbe(to dmutex.NodeID, c *deadlock.Chase) (sent bool) {
-	p := n.peer(to)
-	if p == nil {
+	b := appendProbe(nil, c)
+	if len(b) > n.mail.MaxMessage() || n.mail.Backlog(to)+len(b) > probeBacklog {
 		return false
 	}
-	b := appendProbe(nil, c)
-	p.mu.Lock()
-	fits := len(b) <= p.session.MaxMessage() && p.session.Backlog()+len(b) <= probeBacklog
-	p.mu.Unlock()
-	if !fits || p.post(func(out []byte) []byte { return append(out, b...) }, nil) != nil {
+	if _, err := n.mail.Send(to, func(out []byte) []byte { return append(out, b...) }); err != nil {
 		return false
 	}
 	n.probes.Add(1)
@@ -189,86 +180,13 @@ func (n *Node) sendProbe(to dmutex.NodeID, c *deadlock.Chase) (sent bool) {
 
 // probed takes a chase that has come from a peer.
 func (n *Node) probed(from dmutex.NodeID, message []byte) {
-	c, ok := readProbe(message, len(n.cfg.Members))
+	c, ok := readProbe(message[1:], len(n.cfg.Members))
 	switch {
 	case n.cfg.Deadlock == 0:
-		n.refuse(from, dmutex.PeerMistake("it looks for deadlocks, and the group does not"))
+		n.locks.refuse(from, dmutex.PeerMistake("it looks for deadlocks, and the group does not"))
 	case !ok:
-		n.refuse(from, dmutex.PeerMistake("what looks for a deadlock is not what it should be"))
+		n.locks.refuse(from, dmutex.PeerMistake("what looks for a deadlock is not what it should be"))
 	default:
 		n.follow(c)
 	}
-}
-
-// appendProbe appends a chase as it is on the wire: saysProbe, and then numbers
-// as [binary.AppendUvarint] has them, and names with their length before them.
-func appendProbe(b []byte, c *deadlock.Chase) []byte {
-	lent := uint64(0)
-	if c.Lent {
-		lent = 1
-	}
-	b = append(b, saysProbe)
-	for _, v := range []uint64{c.Began, uint64(c.Checked), lent, uint64(len(c.Path))} {
-		b = binary.AppendUvarint(b, v)
-	}
-	for _, w := range c.Path {
-		for _, v := range []uint64{uint64(w.Node), w.Txn, w.Number, uint64(len(w.Lock))} {
-			b = binary.AppendUvarint(b, v)
-		}
-		b = append(b, w.Lock...)
-	}
-	b = binary.AppendUvarint(b, uint64(len(c.Ask)))
-	for _, id := range c.Ask {
-		b = binary.AppendUvarint(b, uint64(id))
-	}
-	return b
-}
-
-// readProbe reads a chase in a group of so many members. No length in it is
-// believed before it is checked.
-func readProbe(message []byte, members int) (*deadlock.Chase, bool) {
-	r := reader{rest: message[1:], ok: true}
-	c := &deadlock.Chase{Began: r.number(math.MaxUint64)}
-	c.Checked = int(r.number(deadlock.MaxPath))
-	c.Lent = r.number(1) == 1
-	for range r.number(deadlock.MaxPath) {
-		w := deadlock.Wait{Node: dmutex.NodeID(r.number(math.MaxUint64)), Txn: r.number(math.MaxUint64), Number: r.number(math.MaxUint64)}
-		w.Lock = r.name()
-		if !r.ok {
-			return nil, false
-		}
-		c.Path = append(c.Path, w)
-	}
-	for range r.number(uint64(members)) {
-		c.Ask = append(c.Ask, dmutex.NodeID(r.number(math.MaxUint64)))
-	}
-	return c, r.ok && len(r.rest) == 0 && len(c.Path) > 0
-}
-
-// A reader takes a message apart. After what is not as it should be it is not
-// ok, and everything is 0.
-type reader struct {
-	rest []byte
-	ok   bool
-}
-
-func (r *reader) number(most uint64) uint64 {
-	v, size := binary.Uvarint(r.rest)
-	if !r.ok || size <= 0 || v > most {
-		r.ok = false
-		return 0
-	}
-	r.rest = r.rest[size:]
-	return v
-}
-
-func (r *reader) name() string {
-	size := int(r.number(transport.MaxName))
-	if size == 0 || size > len(r.rest) {
-		r.ok = false
-		return ""
-	}
-	name := string(r.rest[:size])
-	r.rest = r.rest[size:]
-	return name
 }

@@ -7,14 +7,13 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/transport/session"
 )
 
 // agreed is what all members must agree on: fields of Config.
-var agreed = [...]string{"Members", "Algorithm", "Group", "Fence", "Deadlock"}
+var agreed = [...]string{"Members", "Algorithm", "Group", "Deadlock"}
 
 // digest sums up what all members must agree on: 8 bits for each field, by which
-// two that differ can tell in what, and then 24 bits of everything. It also finds
+// two that differ can tell in what, and then 32 bits of everything. It also finds
 // out whether the algorithm takes this group at all.
 func (n *Node) digest() (digest uint64, err error) {
 	algorithm, err := n.describe()
@@ -26,21 +25,17 @@ func (n *Node) digest() (digest uint64, err error) {
 		sha256.Sum256(fmt.Append(nil, n.cfg.Members)),
 		algorithm,
 		sha256.Sum256([]byte(n.cfg.Group)),
-		sha256.Sum256(fmt.Append(nil, n.cfg.Fence)),
 		sha256.Sum256(fmt.Append(nil, int64(n.cfg.Deadlock))),
 	} {
 		digest = digest<<8 | uint64(sum[0])
 		everything.Write(sum[:])
 	}
-	return digest<<24 | uint64(binary.BigEndian.Uint32(everything.Sum(nil))>>8), nil
+	return digest<<32 | uint64(binary.BigEndian.Uint32(everything.Sum(nil))), nil
 }
 
 // describe sums up the algorithm as the fresh machines of all members describe
 // themselves.
 func (n *Node) describe() (sum [sha256.Size]byte, err error) {
-	if _, err := n.cfg.Algorithm(n.start); err != nil {
-		return sum, err
-	}
 	h := sha256.New()
 	for _, id := range n.cfg.Members {
 		m, err := n.cfg.Algorithm(dmutex.Start{Self: id, Members: n.cfg.Members})
@@ -72,19 +67,5 @@ func (n *Node) differs(digest uint64) error {
 	if len(fields) == 0 {
 		return ErrConfig
 	}
-	return fmt.Errorf("%w; here and there are different: %s", ErrConfig, strings.Join(fields, ", "))
-}
-
-// refused notes that the session has refused a frame. Of a peer that is configured
-// differently such frames come again and again: that is told once.
-func (p *peer) refused(err error) {
-	if err != session.ErrGroup {
-		p.node.refuse(p.id, err)
-		return
-	}
-	p.node.refused.Add(1)
-	if other := p.session.OtherGroup(); other != p.other {
-		p.other = other
-		p.node.note(peerDiffers, "", &PeerError{p.id, p.node.differs(other)})
-	}
+	return fmt.Errorf("%w; different here and there: %s", ErrConfig, strings.Join(fields, ", "))
 }

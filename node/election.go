@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -87,13 +86,13 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	stop := context.AfterFunc(h.Context(), func() { cancel(h.Err()) })
 	begin, end := term{e.node.cfg.Self, h.fence}, term{dmutex.None, h.fence}
 	e.node.terms.lead(e.name, begin, cancel)
-	e.announce(begin)
-	e.node.flush()
+	e.node.announce(e.name, begin)
+	e.node.mail.Flush()
 	defer func() {
 		stop()
 		cancel(nil)
 		e.node.terms.hear([]byte(e.name), end)
-		e.announce(end)
+		e.node.announce(e.name, end)
 		if lost := h.Release(); lost != nil { // sends the announcement too
 			err = errors.Join(err, lost)
 		}
@@ -123,7 +122,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64]
 		terms := &e.node.terms
 		s := terms.observe(e.name)
 		defer terms.unobserve(s)
-		for first := true; ctx.Err() == nil && e.node.downReason() == nil; first = false {
+		for first := true; ctx.Err() == nil && e.node.locks.end.why() == nil; first = false {
 			t, news := terms.read(s)
 			if (!first || t.leader != dmutex.None) && !yield(t.leader, t.epoch) {
 				return
@@ -131,35 +130,15 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64]
 			select {
 			case <-news:
 			case <-ctx.Done():
-			case <-e.node.down:
+			case <-e.node.locks.end.done:
 			}
 		}
 	}
 }
 
 // announce tells all peers of the beginning or the end of a term of this node.
-// To those that have left there is nothing to tell.
-func (e *Election) announce(t term) {
-	leads := byte(0)
-	if t.leader != dmutex.None {
-		leads = 1
+func (n *Node) announce(name string, t term) {
+	for _, p := range n.locks.peers {
+		_, _ = n.mail.Send(p, func(b []byte) []byte { return appendTerm(b, name, t) }) // a peer that is gone hears it when it is back
 	}
-	for _, p := range e.node.peers {
-		_ = p.post(func(b []byte) []byte {
-			return append(binary.BigEndian.AppendUint64(append(b, saysLeads, leads), t.epoch), e.name...)
-		}, nil)
-	}
-}
-
-// readTerm reads what a peer announces of itself.
-func readTerm(from dmutex.NodeID, message []byte) (name []byte, t term, ok bool) {
-	const head = 1 + 1 + 8
-	if len(message) <= head || len(message) > head+MaxElection || message[0] != saysLeads || message[1] > 1 {
-		return nil, term{}, false
-	}
-	if message[1] == 1 {
-		t.leader = from
-	}
-	t.epoch = binary.BigEndian.Uint64(message[2:])
-	return message[head:], t, t.epoch > 0
 }

@@ -14,54 +14,54 @@ import (
 // Context errors come through as they are.
 var (
 	// ErrBusy: TryAcquire found the lock taken. See [BusyError].
-	ErrBusy = errors.New("lock is busy")
+	ErrBusy = errors.New("node: lock is busy")
 
 	// ErrReleased: the lock was released by this handle's Release.
-	ErrReleased = errors.New("lock was released")
+	ErrReleased = errors.New("node: lock was released")
 
 	// ErrLost: the lock was taken from its holder; the error says by what.
-	ErrLost = errors.New("lock was lost")
+	ErrLost = errors.New("node: lock was lost")
 
 	// ErrMaxHold: the lock is held for longer than [Mutex.MaxHold]. It is not
 	// lost, but the holder was to stop.
-	ErrMaxHold = errors.New("lock was held for longer than its MaxHold")
+	ErrMaxHold = errors.New("node: lock was held for longer than its MaxHold")
 
 	// ErrNotElected: Campaign has ended without leading.
-	ErrNotElected = errors.New("was not elected")
+	ErrNotElected = errors.New("node: not elected")
 
 	// ErrResigned: the leader was asked to give up, by [Election.Resign].
-	ErrResigned = errors.New("has resigned")
+	ErrResigned = errors.New("node: resigned")
 
 	// ErrClosed: the node is closed.
-	ErrClosed = errors.New("node is closed")
+	ErrClosed = errors.New("node: closed")
 
 	// ErrConfig: a peer has another [Config] than this node where all members
 	// must have the same. The text says in which fields, where that can be told.
-	ErrConfig = errors.New("it is configured for another group: all members must agree on Members, Algorithm, Group, Fence and Deadlock")
+	ErrConfig = errors.New("node: configured for another group: all members must agree on Members, Algorithm, Group and Deadlock")
 
-	// ErrRestarted: a peer has restarted and forgotten what it knew. A group
-	// of fixed members cannot tell what it had granted, so from now on nothing
-	// is granted here. A second process that is started with the id of one that
-	// lives looks the same. See [PeerError].
-	ErrRestarted = errors.New("it has restarted and forgotten who holds what, or two processes use its id; restart the whole group")
+	// ErrNumberTaken: another process with this node's number is alive, and was there
+	// first. This one grants nothing. Give it a number of its own, or stop the other.
+	ErrNumberTaken = errors.New("node: another process uses this node's number: give each process its own, or stop the other one first")
 
-	// ErrLeft: a peer has closed of which a request for the lock, of this or of
-	// another member, awaits something; or which had not met all members when this
-	// one had, and then the group never begins ([Status].Err).
-	ErrLeft = errors.New("it has left the group")
+	// ErrReplaced: this process was paused or cut off, and meanwhile another one has
+	// taken its number. The others go on with that one. What was held is lost.
+	ErrReplaced = errors.New("node: another process has taken this node's number while this one was paused or cut off")
+
+	// ErrEvicted: an operator has told the others that this process is dead. They go on
+	// without it. What was held is lost.
+	ErrEvicted = errors.New("node: evicted: the group goes on without this process; restart it to join again")
 
 	// ErrDeadlock: transactions wait for each other in a circle, and this wait is
 	// the one that was ended so that the others can go on. See [DeadlockError].
-	ErrDeadlock = errors.New("deadlock")
+	ErrDeadlock = errors.New("node: deadlock")
 
-	// ErrOverflow: a peer takes too little of what is sent to it. As the error
-	// of an Acquire it has changed nothing, and a later one may succeed, unless
-	// it is [Status].Err too: then the group is broken.
-	ErrOverflow = errors.New("too much waits to be sent to it")
+	// ErrOverflow: a peer takes too little of what is sent to it: more than 2 MiB is
+	// not acknowledged. Nothing has changed, and a later call may succeed.
+	ErrOverflow = errors.New("node: too much is unacknowledged")
 )
 
 // A PeerError says which peer stands in the way, and why: [ErrConfig],
-// [ErrRestarted], [ErrLeft], [ErrOverflow] or [dmutex.ErrPeer].
+// [ErrOverflow] or [dmutex.ErrPeer].
 type PeerError struct {
 	Peer dmutex.NodeID
 	Err  error
@@ -72,6 +72,17 @@ func (e *PeerError) Error() string { return fmt.Sprintf("node %d: %v", e.Peer, e
 // Unwrap returns Err.
 func (e *PeerError) Unwrap() error { return e.Err }
 
+// A LockError says in which lock something happened.
+type LockError struct {
+	Lock string
+	Err  error
+}
+
+func (e *LockError) Error() string { return fmt.Sprintf("node: lock %q: %v", e.Lock, e.Err) }
+
+// Unwrap returns Err.
+func (e *LockError) Unwrap() error { return e.Err }
+
 // A BusyError is an [ErrBusy] that says who holds the lock.
 type BusyError struct {
 	Lock   string
@@ -80,9 +91,9 @@ type BusyError struct {
 
 func (e *BusyError) Error() string {
 	if e.Holder == dmutex.None {
-		return fmt.Sprintf("lock %q is busy", e.Lock)
+		return fmt.Sprintf("node: lock %q is busy", e.Lock)
 	}
-	return fmt.Sprintf("lock %q is busy: held by node %d", e.Lock, e.Holder)
+	return fmt.Sprintf("node: lock %q is busy: held by node %d", e.Lock, e.Holder)
 }
 
 // Is makes a BusyError an [ErrBusy].

@@ -47,9 +47,9 @@ func ExampleMutex_Ask() {
 		urgent, err = table.Acquire(ctx)
 	}
 	check(err)
-	fmt.Println("the urgent job has fence", urgent.Fence())
+	fmt.Println("the urgent job has the higher fence:", urgent.Fence() > long.Fence())
 	check(urgent.Release())
 	// Output:
 	// the long job makes room
-	// the urgent job has fence 2
+	// the urgent job has the higher fence: true
 }

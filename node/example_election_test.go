@@ -27,11 +27,13 @@ func ExampleElection() {
 
 	told := make(chan string)
 	go func() {
+		last := uint64(0)
 		for leader, epoch := range nodes[2].Election("scheduler").Observe(ctx) {
 			if leader == dmutex.None {
-				told <- fmt.Sprintf("epoch %d has ended", epoch)
+				told <- "nobody leads"
 			} else {
-				told <- fmt.Sprintf("node %d leads in epoch %d", leader, epoch)
+				told <- fmt.Sprintf("node %d leads, in a higher epoch: %v", leader, epoch > last)
+				last = epoch
 			}
 		}
 	}()
@@ -49,12 +51,12 @@ func ExampleElection() {
 		fmt.Println(<-told)
 	}
 	// Output:
-	// node 1 leads in epoch 1
-	// node 1 stops: has resigned
-	// epoch 1 has ended
-	// node 2 leads in epoch 2
-	// node 2 stops: has resigned
-	// epoch 2 has ended
+	// node 1 leads, in a higher epoch: true
+	// node 1 stops: node: resigned
+	// nobody leads
+	// node 2 leads, in a higher epoch: true
+	// node 2 stops: node: resigned
+	// nobody leads
 }
 
 func check(err error) {

@@ -64,7 +64,7 @@ func ExampleNode_AcquireAll() {
 	defer n.Close(ctx)
 	txn, err := n.AcquireAll(ctx, "knife", "fork")
 	check(err)
-	fmt.Println(txn.Held("fork").Fence(), txn.Held("knife").Fence())
+	fmt.Println(txn.Held("fork").Err(), txn.Held("knife").Err())
 	check(txn.Release())
-	// Output: 1 1
+	// Output: <nil> <nil>
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -33,18 +34,18 @@ type what uint8
 
 const (
 	nodeOpened what = iota
-	peerMet
-	groupReady
-	groupBroken
+	viewWaits
+	longWait
+	nodeStopped
 
 	// From here on, what a peer can bring about as often as it likes, and so is
 	// told only so often.
+	peerMet
+	peerGone
+	viewActs
 	peerDiffers
-	peerRestarted
-	peerLeft
-	lockStopped
+	viewTroubled
 	refusedInput
-	longWait
 )
 
 // tell is how each is told. The texts and keys are documented at Config.Logger.
@@ -52,16 +53,16 @@ var tell = [...]struct {
 	level slog.Level
 	text  string
 }{
-	nodeOpened:    {slog.LevelInfo, "node opened"},
-	peerMet:       {slog.LevelInfo, "peer met"},
-	groupReady:    {slog.LevelInfo, "group ready"},
-	groupBroken:   {slog.LevelError, "group broken: nothing more is granted"},
-	peerDiffers:   {slog.LevelWarn, "peer is configured differently"},
-	peerRestarted: {slog.LevelWarn, "peer restarted"},
-	peerLeft:      {slog.LevelInfo, "peer left"},
-	lockStopped:   {slog.LevelWarn, "lock stopped"},
-	refusedInput:  {slog.LevelWarn, "refused what no correct peer sends"},
-	longWait:      {slog.LevelWarn, "lock is waited for"},
+	nodeOpened:   {slog.LevelInfo, "node opened"},
+	viewWaits:    {slog.LevelWarn, "waiting for members"},
+	longWait:     {slog.LevelWarn, "lock is waited for"},
+	nodeStopped:  {slog.LevelError, "node stopped: nothing more is granted"},
+	peerMet:      {slog.LevelInfo, "peer met"},
+	peerGone:     {slog.LevelInfo, "peer gone"},
+	viewActs:     {slog.LevelInfo, "view acts"},
+	peerDiffers:  {slog.LevelWarn, "peer is configured differently"},
+	viewTroubled: {slog.LevelWarn, "view is to be replaced"},
+	refusedInput: {slog.LevelWarn, "refused what no correct peer sends"},
 }
 
 const (
@@ -86,76 +87,95 @@ func newLogger(cfg *Config) *logger {
 	return &logger{out: out, notices: make(chan notice, logRoom)}
 }
 
-// note has something told if there is a Logger. It never waits.
-func (n *Node) note(what what, lock string, err error) {
-	if n.log == nil {
-		return
+// trouble has it told why a view is to be replaced.
+func (l *logger) trouble(why error) {
+	v := notice{what: viewTroubled, err: why}
+	if e, ok := errors.AsType[*LockError](why); ok {
+		v.lock = e.Lock
 	}
-	v := notice{what: what, lock: lock, err: err}
-	if p, ok := err.(*PeerError); ok {
-		if p.Peer == n.cfg.Self && p.Err == ErrLeft && n.downReason() == ErrClosed {
-			return // it is our own Close
-		}
-		v.peer = p.Peer
+	if e, ok := errors.AsType[*PeerError](why); ok {
+		v.peer = e.Peer
 	}
-	n.log.add(v)
-}
-
-// notePeer is note for what is about a peer and no mistake.
-func (n *Node) notePeer(what what, peer dmutex.NodeID) {
-	if n.log != nil {
-		n.log.add(notice{what: what, peer: peer})
-	}
-}
-
-// refuse counts what no correct peer sends.
-func (n *Node) refuse(from dmutex.NodeID, err error) {
-	n.refused.Add(1)
-	if n.log != nil {
-		n.log.add(notice{what: refusedInput, peer: from, err: err})
-	}
+	l.add(v)
 }
 
 // noteWait has it told that h has waited for long, if it is the first waiter of this
-// node, and for whom. It returns after what time to do so again.
+// node. It returns after what time to do so again.
 func (n *Node) noteWait(h *Held) time.Duration {
-	s := h.lock.shard
-	s.mu.Lock()
-	waiters := h.lock.waiters()
-	first := len(waiters) > 0 && waiters[0].held == h
-	st := h.lock.status()
-	waited := time.Duration(n.now() - h.since)
-	s.mu.Unlock()
-	if !first || strings.HasPrefix(h.lock.name, electionPrefix) { // who campaigns may wait for ever
+	l := h.lock
+	l.shard.mu.Lock()
+	first := len(l.waiters) > 0 && l.waiters[0].held == h
+	st := l.status()
+	waited := time.Duration(n.mail.Now() - h.since)
+	l.shard.mu.Unlock()
+	if !first || strings.HasPrefix(l.name, electionPrefix) { // campaigns may wait indefinitely
 		return max(waited, longAfter)
 	}
 	more := []slog.Attr{slog.Duration("waited", waited)}
 	if st.Holder != dmutex.None {
 		more = append(more, slog.Uint64("holder", uint64(st.Holder)))
 	}
-	if len(st.WaitsFor) > 0 {
-		more = append(more, slog.String("for", n.silence(st.WaitsFor)))
+	if silent := n.silent(st); silent != "" {
+		more = append(more, slog.String("for", silent))
 	}
-	n.log.add(notice{what: longWait, lock: h.lock.name, more: more})
+	n.log.add(notice{what: longWait, lock: l.name, more: more})
 	return max(waited, longAfter)
 }
 
-// silence lists nodes with since when nothing was heard of them.
-func (n *Node) silence(ids []dmutex.NodeID) string {
+// silent lists the peers for which a lock waits, with since when nothing was heard
+// of them: the holder if it is known and another node, and those whose
+// answers are missing.
+func (n *Node) silent(st MutexStatus) string {
+	ids := st.WaitsFor
+	if st.Holder != dmutex.None && st.Holder != n.cfg.Self {
+		ids = []dmutex.NodeID{st.Holder}
+	}
+	if !n.views.acting.Load() {
+		ids = n.views.missing()
+	}
+	return n.describePeers(ids)
+}
+
+func (n *Node) describePeers(ids []dmutex.NodeID) string {
 	var b strings.Builder
 	for i, id := range ids {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%v", id)
-		if p := n.peer(id); p != nil {
-			fmt.Fprintf(&b, " (silent for %v)", p.status().Silent.Round(100*time.Millisecond))
-		}
+		b.WriteString(n.peerStatus(id).describe())
 	}
 	return b.String()
 }
 
+// waitAttrs says for which members this node waits.
+func (n *Node) waitAttrs(missing []dmutex.NodeID, waited time.Duration) []slog.Attr {
+	return []slog.Attr{slog.Duration("waited", waited), slog.String("for", n.describePeers(missing))}
+}
+
+// waitError is the error of an Acquire whose context has ended: it says what was
+// waited for, and answers to why.
+func (n *Node) waitError(l *lock, why error) error {
+	if !n.views.acting.Load() {
+		return fmt.Errorf("lock %q: %w", l.name, n.notReady(why))
+	}
+	l.shard.mu.Lock()
+	st := l.status()
+	l.shard.mu.Unlock()
+	var holder string
+	if st.Holder != dmutex.None {
+		holder = fmt.Sprintf(": held by node %v", st.Holder)
+	}
+	if silent := n.silent(st); silent != "" {
+		holder += ": waiting for " + silent
+	}
+	return fmt.Errorf("node: lock %q%s: %w", l.name, holder, why)
+}
+
+// add never waits. Without a logger it does nothing.
 func (l *logger) add(v notice) {
+	if l == nil {
+		return
+	}
 	select {
 	case l.notices <- v:
 	default:
@@ -171,7 +191,7 @@ func (l *logger) run(stop <-chan struct{}) {
 		left    uint64 // records left out in this period
 	)
 	write := func(v notice) {
-		if v.what >= peerDiffers {
+		if v.what >= peerMet {
 			if period == nil {
 				period = time.After(logPeriod)
 			}

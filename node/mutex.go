@@ -17,8 +17,8 @@ import (
 // concurrent use, and goroutines of one node queue like those of different
 // nodes.
 type Mutex struct {
+	node    *Node
 	shard   *shard
-	hash    uint64 // of the name
 	name    string
 	maxHold time.Duration
 	txn     *Txn // within its Acquire, if a circle is to be looked for; else nil
@@ -35,7 +35,7 @@ func (m *Mutex) Name() string { return m.name }
 // Release, since nobody may be let in while the holder may still be at work. It
 // is no lease.
 func (m *Mutex) MaxHold(d time.Duration) *Mutex {
-	return &Mutex{shard: m.shard, hash: m.hash, name: m.name, maxHold: d}
+	return &Mutex{node: m.node, shard: m.shard, name: m.name, maxHold: d}
 }
 
 // Acquire waits for the lock and returns the handle that holds it. It first
@@ -81,7 +81,7 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
 	}
 	var h *Held
 	var err error
-	if o := m.shard.node.cfg.Observer; o != nil && o.Wait != nil {
+	if o := m.node.cfg.Observer; o != nil && o.Wait != nil {
 		h, err = m.observe(ctx, trying)
 	} else {
 		h = &Held{ctx: ctx}
@@ -98,25 +98,29 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
 
 // wait makes h hold the lock, or says why not.
 func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
+	if err := h.ctx.Err(); err != nil {
+		return err
+	}
+	if !trying {
+		return m.queue(h, told, nil)
+	}
+	for {
+		if err := m.node.Ready(h.ctx); err != nil {
+			return err
+		}
+		if err := m.queue(h, told, &trial{held: h}); err != errViewChanged {
+			return err
+		}
+	}
+}
+
+// queue makes h a waiter, and waits for the end of that.
+func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 	ctx, s := h.ctx, m.shard
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := s.node.Ready(ctx); err != nil {
-		return err
-	}
-	var try *trial
-	if trying {
-		try = &trial{held: h}
-	}
-	var ready <-chan struct{}
 	s.mu.Lock()
-	l, err := s.lock(m.hash, m.name)
-	if err == nil {
-		ready, err = l.join(h, told, try)
-	}
+	ready, err := s.lock(m.name).join(h, told, try)
 	s.mu.Unlock()
-	s.node.flush()
+	s.mail.Flush()
 	if err != nil || ready == nil {
 		return err
 	}
@@ -128,7 +132,7 @@ func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
 		look = ticker.C
 	}
 	var long <-chan time.Time
-	if s.node.log != nil {
+	if s.log != nil {
 		long = time.After(longAfter)
 	}
 	for {
@@ -139,29 +143,31 @@ func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
 			}
 			return nil
 		case <-ctx.Done():
-			return m.giveUp(h, ctx.Err())
-		case <-s.node.down:
-			return m.giveUp(h, s.node.downReason())
+			err := m.node.waitError(h.lock, ctx.Err())
+			return m.giveUp(h, err)
+		case <-s.end.done:
+			return m.giveUp(h, s.end.why())
 		case <-look:
 			m.txn.chase()
 		case <-long:
-			long = time.After(s.node.noteWait(h))
+			long = time.After(m.node.noteWait(h))
 		}
 	}
 }
 
 // giveUp ends a wait from the waiter's side.
 func (m *Mutex) giveUp(h *Held, why error) error {
-	m.shard.mu.Lock()
+	s := m.shard
+	s.mu.Lock()
 	switch {
 	case h.waits():
 		h.lock.quit(h, why)
 	case h.lock.held == h:
 		h.lock.release(released, nil) // the grant and the end of the wait met
 	}
-	m.shard.mu.Unlock()
-	m.shard.node.flush()
-	m.shard.node.pokeDrain() // as in Held.release
+	s.mu.Unlock()
+	s.mail.Flush()
+	s.poke() // as in Held.release
 	return why
 }
 
@@ -223,179 +229,3 @@ func (l *locker) Unlock() {
 		panic(err)
 	}
 }
-
-// A Held is a lock that is held, from a successful Acquire to Release. It is
-// the owner: whoever has it may release it, from any goroutine. Its methods
-// are safe for concurrent use and none of them waits. It must not be copied.
-//
-// A write that is still on its way when its process dies, or whose process lost
-// the lock in between, may arrive when somebody else holds it; only a resource
-// that refuses lower fences than it has seen is safe from that. Pass Fence
-// along.
-type Held struct {
-	lock  *lock
-	fence uint64
-	over  atomic.Pointer[error] // why it is not held: errPending, failed, released or lost; nil or errLimited while it is
-	since int64                 // by Node.now: when it began to wait and, once granted, when it was; guarded by the shard's mutex
-	ctx   context.Context       // Acquire's, and a holdContext once one is needed; guarded by the shard's mutex
-}
-
-// A holdContext ends with the hold.
-type holdContext struct {
-	context.Context
-	cancel context.CancelCauseFunc
-	asked  chan struct{} // see Asked; nil while nobody asks or wants to know
-}
-
-// A trial is a TryAcquire that waits until everybody who was asked knows of it.
-type trial struct {
-	held    *Held
-	unheard int // peers that have not confirmed the request
-}
-
-var (
-	// errPending is why a hold has not begun.
-	errPending = errors.New("node: the lock is not granted yet")
-
-	// errLimited says that the hold goes on, and has a bound: ctx is a holdContext
-	// for good.
-	errLimited = errors.New("node: the context tells")
-)
-
-// waits reports whether it is neither granted nor refused.
-func (h *Held) waits() bool { return h.over.Load() == &errPending }
-
-// unanswered counts a confirmation that came without a grant. When all have
-// come, the lock is busy.
-func (t *trial) unanswered() {
-	l := t.held.lock
-	l.shard.mu.Lock()
-	defer l.shard.mu.Unlock()
-	t.unheard--
-	if t.unheard == 0 && t.held.waits() {
-		l.quit(t.held, l.busy())
-	}
-}
-
-// end marks the hold as over.
-func (h *Held) end(reason *error) {
-	if over := h.over.Load(); over != nil && over != &errLimited {
-		return // it was lost, and is released only now
-	}
-	h.over.Store(reason)
-	if c, ok := h.ctx.(*holdContext); ok {
-		c.cancel(*reason)
-	}
-}
-
-// How a hold ends. They are pointers so that a Release allocates nothing.
-var (
-	released       = &ErrReleased
-	closed   error = &lossError{ErrClosed}
-)
-
-// Fence returns the number of this grant. Of any two grants of one lock the
-// later has the higher number.
-func (h *Held) Fence() uint64 { return h.fence }
-
-// Err says whether the work may go on: it returns nil while the lock is held,
-// [ErrMaxHold] if it was held for longer than [Mutex.MaxHold] and is held still,
-// [ErrReleased] after Release, and an [ErrLost] that says why if it was lost.
-func (h *Held) Err() error {
-	switch reason := h.over.Load(); reason {
-	case nil:
-		return nil
-	case &errLimited:
-		return context.Cause(h.ctx)
-	default:
-		return *reason
-	}
-}
-
-// Context returns a context that ends with the hold, or when [Mutex.MaxHold] is
-// over; [context.Cause] is what Err said first. It has the values of Acquire's
-// context, but not its deadline.
-func (h *Held) Context() context.Context {
-	mu := &h.lock.shard.mu
-	mu.Lock()
-	defer mu.Unlock()
-	return h.own().Context
-}
-
-// own returns the handle's own context, and makes it if need be.
-func (h *Held) own() *holdContext {
-	if c, ok := h.ctx.(*holdContext); ok {
-		return c
-	}
-	return h.derive(context.WithoutCancel(h.ctx))
-}
-
-// limit gives a new handle its context at once, with a deadline. The end of the
-// hold stops the timer.
-func (h *Held) limit(d time.Duration) {
-	mu := &h.lock.shard.mu
-	mu.Lock()
-	defer mu.Unlock()
-	bounded, stop := context.WithTimeoutCause(context.WithoutCancel(h.ctx), d, ErrMaxHold)
-	c := h.derive(bounded)
-	cancel := c.cancel
-	c.cancel = func(why error) {
-		cancel(why)
-		stop()
-	}
-	if !h.over.CompareAndSwap(nil, &errLimited) {
-		stop() // it is lost already
-	}
-}
-
-// derive makes the handle's own context.
-func (h *Held) derive(parent context.Context) *holdContext {
-	ctx, cancel := context.WithCancelCause(parent)
-	c := &holdContext{Context: ctx, cancel: cancel}
-	if before, ok := h.ctx.(*holdContext); ok {
-		c.asked = before.asked // asked between the grant and limit
-	}
-	if err := h.Err(); err != nil {
-		cancel(err)
-	}
-	h.ctx = c
-	return c
-}
-
-// Release gives the lock back. It ends this grant and never another: once the
-// hold is over it changes nothing, and returns nil if it was released and an
-// [ErrLost] if it was lost.
-func (h *Held) Release() error {
-	if n := h.lock.shard.node; n.cfg.Observer != nil {
-		var hold Hold
-		h.release(&hold)
-		n.tell(hold)
-	} else {
-		h.release(nil)
-	}
-	switch reason := h.over.Load(); reason {
-	case nil, &errLimited:
-		return dmutex.Misuse("Release of a copied Held")
-	case released:
-		return nil
-	default:
-		return *reason
-	}
-}
-
-func (h *Held) release(told *Hold) {
-	s := h.lock.shard
-	s.mu.Lock()
-	if h.lock.held == h {
-		h.lock.release(released, told)
-	}
-	s.mu.Unlock()
-	s.node.flush()
-	s.node.pokeDrain() // Close waits for those who hold an election's lock
-}
-
-// lossError is an ErrLost with its cause.
-type lossError struct{ cause error }
-
-func (e *lossError) Error() string   { return ErrLost.Error() + ": " + e.cause.Error() }
-func (e *lossError) Unwrap() []error { return []error{ErrLost, e.cause} }

@@ -6,22 +6,22 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/session"
+	"github.com/dmutex/dmutex/transport/mail"
 )
 
-// Config says what a node is part of. Members, Algorithm, Group, Fence and
-// Deadlock must be the same at all members; nodes that differ refuse to meet,
-// with [ErrConfig].
+// Config says what a node is part of. Members, Algorithm, Group and Deadlock must
+// be the same at all members; nodes that differ refuse to meet, with [ErrConfig].
 type Config struct {
 	Self      dmutex.NodeID    // this node
 	Members   []dmutex.NodeID  // all nodes of the group, this one among them, in any order
@@ -31,13 +31,11 @@ type Config struct {
 	// Group tells apart groups that share a network. It may be empty.
 	Group string
 
-	// Fence is a floor: every fence will be higher. 0 is right for a first
-	// start. When the whole group starts again, it must be above every fence
-	// that was ever granted, seen by a resource or not: a process of the former
-	// group may be paused just before its first write. So give
-	// [dmutex.NextEpoch] of the highest fence that your resources have stored,
-	// and store that with them before anybody starts. It is one number for all
-	// members: read it once.
+	// Fence is a floor: every fence will be higher. 0 is right if the members'
+	// wall clocks are never set back by more than the time between a stop of all
+	// members and their next start. Else give [dmutex.NextEpoch] of the highest
+	// fence that your resources have stored. It need not be the same at all
+	// members: the highest counts.
 	Fence uint64
 
 	// Deadlock is how long an Acquire of a [Txn] that holds something waits
@@ -58,159 +56,177 @@ type Config struct {
 	//
 	//	INFO   node opened
 	//	INFO   peer met                                peer
-	//	INFO   group ready
-	//	WARN   peer is configured differently          peer, err   once, until it is met or something else differs
-	//	WARN   peer restarted                          peer        before anybody acted: later it breaks the group
-	//	INFO   peer left                               peer
-	//	ERROR  group broken: nothing more is granted   peer, err
-	//	WARN   lock stopped                            peer, lock, err
+	//	INFO   peer gone                               peer              it has closed its end
+	//	INFO   view acts                               epoch, members, joined, left, took
+	//	WARN   waiting for members                     waited, for
+	//	WARN   peer is configured differently          peer, err         once, until it is met or something else differs
+	//	WARN   view is to be replaced                  peer, lock, err   the algorithm does not survive what happened
 	//	WARN   refused what no correct peer sends      peer, err
 	//	WARN   lock is waited for                      lock, waited, holder, for
+	//	ERROR  node stopped: nothing more is granted   err
 	//	WARN   records left out                        count
 	//	INFO   node closed                             WARN with err if the farewell was cut short
 	//
-	// That a lock is waited for is told when the first waiter of this node has
-	// waited for 10 seconds, then 20, 40 and so on, with who holds it, where that
-	// is known, and for whose answers it waits and since when they are silent, see
-	// [PeerStatus]. A campaign may wait for ever and is not told.
+	// A node that waits for members says so after 3 seconds, then 6, 12 and so on.
+	// That a lock is waited for is logged when the first waiter of this node has
+	// waited for 10 seconds, then 20, 40 and so on, with the holder, if it is
+	// known, and the peers whose answers are missing. Campaigns may wait
+	// indefinitely, so they are not logged.
 	//
-	// Of what a peer can bring about as often as it likes (it differs, it
-	// restarted, it left, it stopped a lock or holds it for long, its input was
-	// refused) 20 records are written in a minute, and then the count of those left
-	// out. A goroutine of the node's writes: a slow handler slows nothing but Close,
-	// which waits for it, and which it must not call.
+	// Records that a peer can trigger at will are limited to 20 a minute, followed
+	// by the count of those left out. A goroutine of the node writes them: a slow
+	// handler delays only Close. The handler must not call Close. A Link that has no
+	// logger of its own logs here, too.
 	Logger *slog.Logger
 
-	// Observer is told of every wait and hold at this node; see there.
+	// Observer is told of every wait and hold at this node, and of every change of
+	// the group; see there.
 	Observer *Observer
 }
 
 // A Node is one member of a group: it takes part in all the group's locks. Its
 // methods are safe for concurrent use.
 type Node struct {
-	cfg         Config
-	start       dmutex.Start // of every machine, but for Clock and Fence
-	birth       time.Time
-	incarnation uint64
-	sum         uint64  // see digest
-	peers       []*peer // ascending by id
-	seed        maphash.Seed
-	locks       [shards]shard
-	terms       terms
-	log         *logger // nil without Config.Logger
+	cfg     Config
+	birth   time.Time
+	sum     uint64 // see digest
+	mail    *mail.Mail
+	views   views
+	locks   locks
+	terms   terms
+	log     *logger // nil without Config.Logger
+	changes changes
+	peers   []*peer // ascending by id
 
 	probes    atomic.Uint64 // that were sent
 	deadlocks atomic.Uint64 // waits that were ended
 	txns      atomic.Uint64 // transactions that were begun
 
-	unmet   atomic.Int32  // peers that are to be met
-	unready atomic.Int32  // peers that have not said that they have met everybody
-	ready   chan struct{} // closed when there are neither
-	readied int64         // when it was closed
-	mute    atomic.Bool   // the group is broken: what this node says could only mislead
-	cut     atomic.Bool   // the link was closed under this node
-	refused atomic.Uint64 // what no correct peer sends
-
-	mu     sync.Mutex // guards the fields below
-	reason error      // why down is closed
-	down   chan struct{}
-	closed chan struct{} // closed when Close has finished; nil before Close
-
-	drain   chan struct{} // poked while closing, when there may be less to wait for
-	wake    chan struct{} // pokes keepTime: an earlier deadline
-	planned atomic.Int64  // when keepTime will wake by itself
-	stop    chan struct{} // ends keepTime
+	closing atomic.Bool
+	closed  chan struct{} // closed when Close has finished
+	quit    chan struct{} // ends the goroutines that tell
 	running sync.WaitGroup
 }
 
-const shards = 64
+// A peer is what the node keeps of another member beside its mail. Its fields
+// are used by one call of the mail's handler at a time.
+type peer struct {
+	id      dmutex.NodeID
+	decoder transport.Decoder
+	life    uint64 // that was met last; 0 if none was
+}
 
 // Open makes this process a member of the group. It does not wait for the
 // other members: they may start in any order, and Acquire waits until all have
 // been met. ctx bounds the opening only.
 //
-// It refuses a Config that is not lawful with [dmutex.ErrMisuse], and returns
+// At most one process with this number may be alive at a time. If another one
+// answers the members, nothing is granted here, and within seconds all calls
+// return [ErrNumberTaken].
+//
+// Open refuses a Config that is not lawful with [dmutex.ErrMisuse], and returns
 // the link's error if the link cannot be opened. Then the link is the caller's
 // to close.
 func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if cfg.Algorithm == nil {
-		return nil, dmutex.Misuse("Config.Algorithm is missing: choose one, such as ricart.New")
-	}
-	if cfg.Link == nil {
-		return nil, dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
-	}
-	size := cfg.Link.MaxFrame()
-	if size < minFrame {
-		return nil, dmutex.Misuse(fmt.Sprintf("Config.Link takes frames of %d bytes: it must take %d", size, minFrame))
-	}
-	if cfg.Deadlock < 0 {
-		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for circles", cfg.Deadlock))
-	}
 	cfg.Members = slices.Sorted(slices.Values(cfg.Members))
-	n := &Node{
-		cfg:         cfg,
-		start:       dmutex.Start{Self: cfg.Self, Members: cfg.Members, Fence: cfg.Fence},
-		birth:       time.Now(),
-		incarnation: draw(),
-		seed:        maphash.MakeSeed(),
-		ready:       make(chan struct{}),
-		down:        make(chan struct{}),
-		drain:       make(chan struct{}, 1),
-		wake:        make(chan struct{}, 1),
-		stop:        make(chan struct{}),
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
+	n := &Node{cfg: cfg, birth: time.Now(), closed: make(chan struct{}), quit: make(chan struct{})}
+	n.views = views{node: n, life: newLife(0), acts: make(chan struct{}), left: make(chan struct{}), nagAt: int64(nagAfter)}
+	n.views.parts = make(map[dmutex.NodeID][]membership.Hold)
+	n.txns.Store(n.views.life << 32 >> 16) // a probe for a transaction of a former life finds none
 	var err error
 	if n.sum, err = n.digest(); err != nil {
 		return nil, err
 	}
-	for i := range n.locks {
-		n.locks[i] = shard{node: n, locks: table{seed: n.seed}, fence: cfg.Fence}
-	}
-	for _, id := range cfg.Members {
-		if id == cfg.Self {
-			continue
-		}
-		s, err := session.New(session.Config{Incarnation: n.incarnation, Group: n.sum, MaxFrame: min(size, sendBuffer), Buffer: sendBuffer})
-		if err != nil {
-			return nil, err
-		}
-		n.peers = append(n.peers, &peer{node: n, id: id, session: s})
-	}
-	n.unmet.Store(int32(len(n.peers)))
-	n.unready.Store(int32(len(n.peers)))
-	if cfg.Logger != nil {
-		n.log = newLogger(&cfg)
-	}
-	n.note(nodeOpened, "", nil)
-	if len(n.peers) == 0 {
-		close(n.ready)
-		n.note(groupReady, "", nil)
-	}
-	if err := n.openTrace(n.incarnation); err != nil {
+	if n.views.machine, err = n.newMachine(n.views.life); err != nil {
 		return nil, err
 	}
-	if err := n.openLink(); err != nil {
+	if cfg.Logger != nil {
+		n.log = newLogger(&cfg)
+		if l, ok := cfg.Link.(transport.LoggerTaker); ok {
+			l.TakeLogger(cfg.Logger)
+		}
+	}
+	var peers []dmutex.NodeID
+	for _, id := range cfg.Members {
+		if id != cfg.Self {
+			peers = append(peers, id)
+			n.peers = append(n.peers, &peer{id: id})
+		}
+	}
+	n.mail, err = mail.New(mail.Config{
+		Peers: peers, Life: n.views.life, Group: n.sum, Link: cfg.Link, Handler: handler{n}, Watch: n.watch(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.locks.init(&n.cfg, n.mail, peers, n.log)
+	if err := n.openTrace(); err != nil {
+		return nil, err
+	}
+	n.log.add(notice{what: nodeOpened})
+	if err := n.mail.Open(); err != nil {
 		return nil, fmt.Errorf("node: open link: %w", err)
 	}
-	n.running.Go(n.keepTime)
+	n.views.do((*membership.Machine).Tick)
 	if n.log != nil {
-		n.running.Go(func() { n.log.run(n.stop) })
+		n.running.Go(func() { n.log.run(n.quit) })
+	}
+	if cfg.Observer != nil && cfg.Observer.View != nil {
+		n.changes.poke = make(chan struct{}, 1)
+		n.running.Go(func() { n.changes.run(cfg.Observer.View, n.quit) })
 	}
 	return n, nil
 }
 
-// draw names this life of the process.
-func draw() uint64 {
-	var b [8]byte
-	for {
-		rand.Read(b[:]) // never fails
-		if v := binary.BigEndian.Uint64(b[:]); v != 0 {
-			return v
-		}
+// check refuses a Config that is not lawful.
+func (cfg *Config) check() error {
+	switch {
+	case cfg.Algorithm == nil:
+		return dmutex.Misuse("Config.Algorithm is missing: choose one, such as ricart.New")
+	case cfg.Link == nil:
+		return dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
+	case cfg.Deadlock < 0:
+		return dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for circles", cfg.Deadlock))
+	case len(cfg.Members) == 0:
+		return dmutex.Misuse("Config.Members is empty: name all nodes of the group, this one among them")
+	case cfg.Members[0] == dmutex.None:
+		return dmutex.Misuse("Config.Members contains 0, which names nobody: number nodes from 1")
+	case len(slices.Compact(slices.Clone(cfg.Members))) < len(cfg.Members):
+		return dmutex.Misuse("Config.Members names a node twice")
+	case !slices.Contains(cfg.Members, cfg.Self):
+		return dmutex.Misuse(fmt.Sprintf("Config.Self %v is not among Config.Members %v", cfg.Self, cfg.Members))
+	case cfg.Link.MaxFrame() < roomFor(len(cfg.Members)):
+		return dmutex.Misuse(fmt.Sprintf("Config.Link takes frames of %d bytes: a group of %d members needs %d",
+			cfg.Link.MaxFrame(), len(cfg.Members), roomFor(len(cfg.Members))))
 	}
+	return nil
+}
+
+// newLife names a life of this process: the seconds of its wall clock, which make it
+// probably higher than former ones, and random bits. It is higher than above.
+func newLife(above uint64) uint64 {
+	var b [4]byte
+	rand.Read(b[:]) // never fails
+	random := uint64(binary.BigEndian.Uint32(b[:]))
+	return max(membership.ClockFence(sinceEpoch())>>32<<32|random, above+1+random)
+}
+
+// sinceEpoch returns the nanoseconds since 2020-01-01 UTC by the wall clock.
+func sinceEpoch() int64 { return int64(time.Since(epochZero)) }
+
+var epochZero = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (n *Node) newMachine(life uint64) (*membership.Machine, error) {
+	return membership.New(membership.Config{
+		Self: n.cfg.Self, Members: n.cfg.Members, Life: life,
+		Fence: n.cfg.Fence, Clock: membership.ClockFence(sinceEpoch()),
+	})
 }
 
 // Self returns this node's id.
@@ -223,216 +239,192 @@ func (n *Node) Self() dmutex.NodeID { return n.cfg.Self }
 // them, under ricart.Carvalho, who agreed. A name has 1 to [transport.MaxName]
 // bytes.
 func (n *Node) Mutex(name string) *Mutex {
-	hash := maphash.String(n.seed, name)
-	return &Mutex{shard: n.shardOf(hash), hash: hash, name: name}
+	return &Mutex{node: n, shard: n.locks.shard(name), name: name}
 }
 
-func (n *Node) shardOf(hash uint64) *shard { return &n.locks[hash%shards] }
-
-func (n *Node) hash(name []byte) uint64 { return maphash.Bytes(n.seed, name) }
-
-// Ready waits until all members have met each other, which Acquire also waits
-// for. If ctx ends first, the error says who is missing and answers to ctx's
-// error, and to [ErrConfig] if one of them is configured differently.
-func (n *Node) Ready(ctx context.Context) error {
-	if reason := n.downReason(); reason != nil {
-		return reason
-	}
-	select {
-	case <-n.ready:
-		return nil
-	default:
-	}
-	select {
-	case <-n.ready:
-		return nil
-	case <-n.down:
-		return n.downReason()
-	case <-ctx.Done():
-		st := n.Status()
-		for _, p := range st.Peers {
-			if p.Err != nil {
-				return fmt.Errorf("node %d has not yet met %v: %w: %w", n.cfg.Self, st.Unmet, &PeerError{p.ID, p.Err}, ctx.Err())
-			}
+func (n *Node) peer(id dmutex.NodeID) *peer {
+	for _, p := range n.peers {
+		if p.id == id {
+			return p
 		}
-		if len(st.Unmet) > 0 {
-			return fmt.Errorf("node %d has not yet met %v: %w", n.cfg.Self, st.Unmet, ctx.Err())
-		}
-		return fmt.Errorf("node %d waits for %v to meet everybody: %w", n.cfg.Self, st.Unready, ctx.Err())
 	}
+	return nil
 }
 
-// bringDown ends all granting, for the reason given. The first reason stays.
-func (n *Node) bringDown(reason error) (first bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.reason == nil {
-		n.reason, first = reason, true
-		close(n.down)
-		n.traceErr(trace.Down, dmutex.None, reason)
+// stop ends all granting, for the reason given: what is held is lost, and what
+// waits fails.
+func (n *Node) stop(why error) {
+	if !n.locks.end.set(why) {
+		return
 	}
-	return first
-}
-
-// downReason returns why nothing is granted, nil while all is well.
-func (n *Node) downReason() error {
-	select {
-	case <-n.down:
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.reason
-	default:
-		return nil
-	}
-}
-
-// failClosed ends all granting because a peer has broken the group, or because
-// there is no way to it any more. Held locks stay held until they are released.
-func (n *Node) failClosed(why error) {
-	n.mute.Store(true)
-	if n.bringDown(why) {
-		n.note(groupBroken, "", why)
-	}
-}
-
-func (n *Node) isReady() bool {
-	select {
-	case <-n.ready:
-		return true
-	default:
-		return false
-	}
+	var lost error = &lossError{why}
+	n.locks.abandon(&why, &lost, false)
+	n.log.add(notice{what: nodeStopped, err: why})
+	n.traceErr(trace.Down, dmutex.None, why)
+	n.views.leave()
 }
 
 // Close leaves the group: acquisitions are refused and those that wait fail
-// with [ErrClosed], locks that are still held are lost ([Held.Context] ends)
-// and released, the peers are told, and every goroutine of the node has ended
-// when it returns. The link is closed too; if that was done before, the peers
-// cannot be told, and Close returns [transport.ErrClosed].
+// with [ErrClosed], and locks that are still held are lost ([Held.Context] ends)
+// and released. Then a view without this node is agreed, the others go on in it,
+// and every goroutine of the node has ended when Close returns. The link is closed
+// too.
 //
-// ctx bounds the farewell, which takes until the functions of [Election.Campaign]
-// have returned, until requests that were withdrawn have had their turn, so
-// perhaps until other nodes have released their locks, until the peers have
-// everything, and until Config.Trace is written. If ctx ends before, Close gives
-// up and returns its error with whom it waited for, and locks that would wait for
-// this node, and elections that it still leads, end in [ErrLeft] at every member
-// that the farewell reaches; to the others this node has crashed. A second Close
-// waits for the first and returns nil.
+// That takes a few round trips while the other members are up, whatever they do.
+// If one of them is down, or does not reach the others, Close waits until ctx ends,
+// and goes all the same. Then it returns ctx's error and names the members that
+// were missing, and to the others this node has crashed: they wait for its
+// return.
 //
-// Nodes may close at the same time: each waits a round trip for the last word of
-// those that leave with it. If that is lost, or a peer left in a hurry or before the
-// two had met, it calls that peer 12 times more, in the 2 to 24 seconds after the
-// last that it heard of it, and goes. So where the network loses a frame with
-// probability p, a peer that waits for word that its farewell was heard does so with
-// probability p^13 until its own ctx ends, and nothing but its time is lost.
-//
-// Close also waits until ctx ends for a peer that has crashed, or that has found the
-// group broken ([ErrRestarted]) while this node has not, and so says nothing more.
+// Close waits for the functions of [Election.Campaign] to return; if ctx ends
+// before, the others do not go on. It also waits until Config.Trace is written. A
+// second Close waits for the first and returns nil.
 func (n *Node) Close(ctx context.Context) error {
-	n.mu.Lock()
-	if closed := n.closed; closed != nil {
-		n.mu.Unlock()
+	if n.closing.Swap(true) {
 		select {
-		case <-closed:
+		case <-n.closed:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	n.closed = make(chan struct{})
-	n.mu.Unlock()
 	var lost []Hold
 	defer func() {
 		close(n.closed)
-		n.tell(lost...) // at the end: it may take long, may panic, and may Close
+		n.locks.tell(lost...) // at the end: it may take long, may panic, and may Close
 	}()
-
-	n.bringDown(ErrClosed)
-	for i := range n.locks {
-		lost = append(lost, n.locks[i].abandon()...)
+	if n.locks.end.set(ErrClosed) {
+		n.trace(trace.Event{What: trace.Down})
 	}
-	n.flush()
-	err := n.await(ctx, n.drained, n.undrained)
-	for i := range n.locks {
-		n.locks[i].confess()
+	lost = n.locks.abandon(&ErrClosed, &closed, n.locks.end.why() == ErrClosed)
+	n.mail.Flush()
+	err := n.awaitLeaders(ctx)
+	if err == nil && n.locks.end.why() == ErrClosed {
+		err = n.leave(ctx)
 	}
-	for _, p := range n.peers {
-		p.close()
-	}
-	n.flush()
-	if err == nil {
-		err = n.await(ctx, n.parted, n.unparted)
-	}
-	close(n.stop)
+	err = errors.Join(err, n.farewell(ctx, err == nil))
+	close(n.quit)
 	n.running.Wait()
-	if n.cut.Load() {
-		err = errors.Join(err, fmt.Errorf("node: close: the peers were not told: %w", transport.ErrClosed))
-	}
-	err = errors.Join(err, n.cfg.Link.Close(), n.closeTrace(ctx))
+	err = errors.Join(err, n.closeTrace(ctx))
 	if n.log != nil {
 		n.log.closed(err)
 	}
 	return err
 }
 
-// await waits until the condition holds. Everything that may bring it about
-// pokes n.drain. missing says what is waited for.
-func (n *Node) await(ctx context.Context, condition func() bool, missing func() string) error {
-	for !condition() {
+// awaitLeaders waits until no function leads here any more.
+func (n *Node) awaitLeaders(ctx context.Context) error {
+	for n.locks.end.why() == ErrClosed {
+		name := n.locks.leads()
+		if name == "" {
+			break
+		}
 		select {
-		case <-n.drain:
+		case <-n.locks.gaveBack:
 		case <-ctx.Done():
-			return fmt.Errorf("node: close: %s: %w", missing(), ctx.Err())
+			return fmt.Errorf("node: close: the function that leads %q has not returned: %w", strings.TrimPrefix(name, electionPrefix), ctx.Err())
 		}
 	}
 	return nil
 }
 
-// drained reports whether no function leads here any more, and no withdrawn
-// request of ours is left for the peers to wait for.
-func (n *Node) drained() bool {
-	mute := n.mute.Load()
-	for i := range n.locks {
-		if n.locks[i].lingers(mute) {
-			return false
-		}
-	}
-	return true
-}
-
-// undrained says what drained waits for.
-func (n *Node) undrained() string {
-	var held string
-	var owing []dmutex.NodeID
-	for i := range n.locks {
-		n.locks[i].undrained(&held, &owing)
-	}
-	if held != "" {
-		return fmt.Sprintf("the function of %q has not returned", held)
-	}
-	slices.Sort(owing)
-	return fmt.Sprintf("requests that were withdrawn wait for %v", slices.Compact(owing))
-}
-
-// parted reports whether every peer has all that we said, or is gone.
-func (n *Node) parted() bool {
-	return n.mute.Load() || !slices.ContainsFunc(n.peers, (*peer).listening)
-}
-
-// unparted says what parted waits for.
-func (n *Node) unparted() string {
-	var ids []dmutex.NodeID
-	for _, p := range n.peers {
-		if p.listening() {
-			ids = append(ids, p.id)
-		}
-	}
-	return fmt.Sprintf("the last messages are not acknowledged by %v", ids)
-}
-
-func (n *Node) pokeDrain() {
+// leave waits until no member needs this node.
+func (n *Node) leave(ctx context.Context) error {
+	n.views.do((*membership.Machine).Leave)
+	n.mail.Flush()
 	select {
-	case n.drain <- struct{}{}:
-	default:
+	case <-n.views.left:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("node: close: gone without the others' consent: members %v did not answer, so the group waits for this node to return: %w",
+			n.views.missing(), ctx.Err())
 	}
 }
+
+// farewell closes the mail. Nothing depends on the peers' hearing of it, so it
+// waits for a moment only, and not at all if ctx has ended.
+func (n *Node) farewell(ctx context.Context, left bool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if !left {
+		cancel()
+	}
+	err := n.mail.Close(ctx)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// A handler takes what the mail brings to where it belongs.
+type handler struct{ *Node }
+
+func (h handler) Met(peer dmutex.NodeID, life uint64) {
+	what := trace.Met
+	if p := h.peer(peer); p.life != 0 && p.life != life {
+		what = trace.Restarted
+	}
+	h.peer(peer).life = life
+	h.trace(trace.Event{What: what, Peer: peer, Life: life})
+	h.log.add(notice{what: peerMet, peer: peer})
+	h.views.met(peer, life)
+}
+
+func (h handler) Left(peer dmutex.NodeID) {
+	h.trace(trace.Event{What: trace.Left, Peer: peer})
+	h.log.add(notice{what: peerGone, peer: peer})
+	h.views.lost(peer)
+}
+
+func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
+	switch says := message[0]; {
+	case says >= 0x80:
+		p := h.peer(from)
+		name, m, err := p.decoder.Decode(message)
+		if err != nil { // some lock has missed a message, and we do not know which
+			h.locks.refuse(from, err)
+			h.locks.trouble(h.locks.epoch.Load(), &PeerError{from, err})
+			return
+		}
+		m.From, m.To = from, h.cfg.Self
+		h.locks.shardOf(name).handle(name, trace.Message{Seq: seq, Message: m})
+	case says > 0 && says <= saysComplete:
+		h.views.handle(from, message)
+	case says == saysLeads:
+		name, t, ok := readTerm(from, message[1:])
+		if !ok {
+			h.locks.refuse(from, dmutex.PeerMistake("node: an announcement of a leader is not what it should be"))
+			return
+		}
+		h.terms.hear(name, t)
+	case says == saysProbe:
+		h.probed(from, message)
+	case says == saysAsk:
+		h.asked(from, message[1:])
+	default:
+		h.locks.refuse(from, dmutex.PeerMistake(fmt.Sprintf("node: there is no message of kind %d", says)))
+	}
+}
+
+func (h handler) Handled(from dmutex.NodeID, acked uint64) {
+	h.locks.trials.handled(from, acked)
+	h.views.handled()
+}
+
+func (h handler) Taken(by dmutex.NodeID) { h.views.takenBy(by) }
+
+func (h handler) Refused(from dmutex.NodeID, err error) {
+	var other *mail.GroupError
+	if errors.As(err, &other) {
+		h.locks.refused.Add(1)
+		h.log.add(notice{what: peerDiffers, peer: from, err: h.differs(other.Other)})
+		return
+	}
+	h.locks.refuse(from, err)
+}
+
+func (h handler) Closed(err error) {
+	h.running.Go(func() { h.stop(fmt.Errorf("node: the link was closed before the node: %w", err)) })
+}
+
+func (h handler) Tick(now int64) (next int64) { return h.views.tick(now) }

@@ -3,7 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync"
 	"time"
+
+	"github.com/dmutex/dmutex"
 )
 
 // An Observer is told what Acquire and Release come to. Any of its functions may
@@ -25,6 +29,69 @@ import (
 type Observer struct {
 	Wait func(Wait) // an Acquire or TryAcquire has come to its end; not told of calls that are misuse
 	Hold func(Hold) // a hold has ended
+
+	// View: the group has changed, and the locks go on. It is told in a goroutine
+	// of its own, one change at a time and in order; a slow function delays only
+	// Close.
+	View func(ViewChange)
+}
+
+// A ViewChange is a view that has begun to act at this node.
+type ViewChange struct {
+	Epoch   uint32          // of the view: its fences begin with it
+	Members []dmutex.NodeID // ascending
+	Joined  []dmutex.NodeID // those that were not in the last view that acted here, or as another process
+	Left    []dmutex.NodeID // those of that view that have left or were replaced by another process
+	Took    time.Duration   // for how long nothing was granted here
+	Cause   error           // why this node had asked for it: a PeerError or LockError; nil if somebody joined or left
+}
+
+func (c ViewChange) attrs() []slog.Attr {
+	attrs := []slog.Attr{slog.Uint64("epoch", uint64(c.Epoch)), slog.Any("members", c.Members)}
+	if len(c.Joined) > 0 {
+		attrs = append(attrs, slog.Any("joined", c.Joined))
+	}
+	if len(c.Left) > 0 {
+		attrs = append(attrs, slog.Any("left", c.Left))
+	}
+	return append(attrs, slog.Duration("took", c.Took))
+}
+
+// changes is the view changes that Observer.View is to be told.
+type changes struct {
+	poke chan struct{} // nil if nobody is told
+	mu   sync.Mutex
+	list []ViewChange
+}
+
+func (cs *changes) add(c ViewChange) {
+	if cs.poke == nil {
+		return
+	}
+	cs.mu.Lock()
+	cs.list = append(cs.list, c)
+	cs.mu.Unlock()
+	select {
+	case cs.poke <- struct{}{}:
+	default:
+	}
+}
+
+func (cs *changes) run(tell func(ViewChange), quit <-chan struct{}) {
+	for {
+		select {
+		case <-cs.poke:
+		case <-quit:
+			return
+		}
+		cs.mu.Lock()
+		list := cs.list
+		cs.list = nil
+		cs.mu.Unlock()
+		for _, c := range list {
+			tell(c)
+		}
+	}
 }
 
 // A Wait is what became of an Acquire or a TryAcquire.
@@ -34,11 +101,11 @@ type Wait struct {
 	Fence uint64        // of the grant; 0 if there is none
 	Took  time.Duration // from the call to its end, with the time until the node was ready
 
-	// Handoff is how long the lock was away although it was wanted here: from
-	// the end of the last hold at this node to this grant. It is 0 if nobody at
-	// this node was waiting then, or not ever since. It contains the turns of
-	// other nodes.
-	Handoff time.Duration
+	// Away is how long the lock was away although it was wanted here: from the
+	// end of the last hold at this node to this grant, with the turns that other
+	// nodes had between. It is 0 if no goroutine of this node was waiting then, or
+	// the last that waited has given up since.
+	Away time.Duration
 }
 
 // Outcome sums up Err in a word that a metric can be labelled with: granted;
@@ -96,11 +163,11 @@ type observed struct {
 
 // observe is wait for an Observer.
 func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
-	n := m.shard.node
-	called := n.now()
+	n := m.node
+	called := n.mail.Now()
 	o := &observed{Held: Held{ctx: ctx}, wait: Wait{Lock: m.name}}
 	err := m.wait(&o.Held, &o.wait, trying)
-	o.wait.Took = time.Duration(n.now() - called)
+	o.wait.Took = time.Duration(n.mail.Now() - called)
 	if o.wait.Err = err; err == nil {
 		o.wait.Fence = o.fence
 	}
@@ -121,17 +188,17 @@ func (h *Held) observe(why error, told *Hold) {
 		why = h.Err() // nil, or ErrMaxHold
 	}
 	l := h.lock
-	*told = Hold{Lock: l.name, Err: why, Fence: h.fence, Took: time.Duration(l.shard.node.now() - h.since)}
+	*told = Hold{Lock: l.name, Err: why, Fence: h.fence, Took: time.Duration(l.shard.mail.Now() - h.since)}
 }
 
 // tell tells the Observer of holds. Those without a fence are none.
-func (n *Node) tell(holds ...Hold) {
-	if n.cfg.Observer == nil || n.cfg.Observer.Hold == nil {
+func (ls *locks) tell(holds ...Hold) {
+	if ls.cfg.Observer == nil || ls.cfg.Observer.Hold == nil {
 		return
 	}
 	for _, hold := range holds {
 		if hold.Fence != 0 {
-			n.cfg.Observer.Hold(hold)
+			ls.cfg.Observer.Hold(hold)
 		}
 	}
 }

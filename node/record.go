@@ -5,14 +5,15 @@ import (
 	"fmt"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/trace"
-	"github.com/dmutex/dmutex/transport/session"
+	"github.com/dmutex/dmutex/transport/mail"
 )
 
 // What a node tells its recorder. Without one, each of these costs a nil check.
 
 // openTrace writes the header.
-func (n *Node) openTrace(life uint64) error {
+func (n *Node) openTrace() error {
 	r := n.cfg.Trace
 	if r == nil {
 		return nil
@@ -22,7 +23,7 @@ func (n *Node) openTrace(life uint64) error {
 		return err
 	}
 	h := trace.Header{
-		Self: n.cfg.Self, Members: n.cfg.Members, Group: n.cfg.Group, Algorithm: text, Life: life, Opened: n.birth.UnixNano(),
+		Self: n.cfg.Self, Members: n.cfg.Members, Group: n.cfg.Group, Algorithm: text, Life: n.views.life, Opened: n.birth.UnixNano(),
 	}
 	return r.Open(h)
 }
@@ -42,7 +43,7 @@ func (n *Node) closeTrace(ctx context.Context) error {
 // trace records what happened to the node or to a peer.
 func (n *Node) trace(e trace.Event) {
 	if r := n.cfg.Trace; r != nil {
-		e.Time = n.now()
+		e.Time = n.mail.Now()
 		r.Record(&e)
 	}
 }
@@ -56,9 +57,9 @@ func (n *Node) traceErr(what trace.What, peer dmutex.NodeID, why error) {
 
 // trace records what happened to the lock.
 func (l *lock) trace(e trace.Event) {
-	if l.shard.node.cfg.Trace != nil {
-		e.Lock = l.name
-		l.shard.node.trace(e)
+	if r := l.shard.cfg.Trace; r != nil {
+		e.Lock, e.Time = l.name, l.shard.mail.Now()
+		r.Record(&e)
 	}
 }
 
@@ -73,15 +74,15 @@ type note struct {
 
 // input begins the shard's note. The machine has moved, and nothing was sent.
 func (l *lock) input(what trace.What, in trace.Message) {
-	if l.shard.node.cfg.Trace != nil {
+	if l.shard.cfg.Trace != nil {
 		note := &l.shard.note
-		note.at, note.what, note.in, note.out = l.shard.node.now(), what, in, note.out[:0]
+		note.at, note.what, note.in, note.out = l.shard.mail.Now(), what, in, note.out[:0]
 	}
 }
 
 // output adds a message to the note. It has no number if it was not sent.
 func (l *lock) output(seq uint64, m dmutex.Message) {
-	if l.shard.node.cfg.Trace != nil {
+	if l.shard.cfg.Trace != nil {
 		l.shard.note.out = append(l.shard.note.out, trace.Message{Seq: seq, Message: m})
 	}
 }
@@ -94,7 +95,7 @@ func (l *lock) refused(what trace.What, in trace.Message, why error) {
 
 // noted records the note; why is nil unless the machine has refused the input.
 func (l *lock) noted(why error) {
-	r := l.shard.node.cfg.Trace
+	r := l.shard.cfg.Trace
 	if r == nil {
 		return
 	}
@@ -109,40 +110,31 @@ func (l *lock) noted(why error) {
 	r.Record(&e)
 }
 
-// look returns what the session has counted, for noticed. The caller holds
-// p.mu.
-func (p *peer) look() session.Stats {
-	if p.node.cfg.Trace == nil {
-		return session.Stats{}
-	}
-	return p.session.Stats()
-}
-
-// noticed records what has happened to the session since look.
-func (p *peer) noticed(before session.Stats, event session.Event) {
-	if p.node.cfg.Trace == nil {
-		return
-	}
-	after := p.session.Stats()
-	if after.Resent > before.Resent {
-		acked := p.session.Acked()
-		p.node.trace(trace.Event{What: trace.Resent, Peer: p.id, First: acked + 1, Last: acked + after.Again})
-	}
-	p.count(trace.Repeated, after.Repeated-before.Repeated)
-	p.count(trace.Early, after.Early-before.Early)
-	p.count(trace.Stray, after.Strays-before.Strays)
-	switch event {
-	case session.Met:
-		p.node.trace(trace.Event{What: trace.Met, Peer: p.id, Life: p.session.Peer()})
-	case session.Restarted:
-		p.node.trace(trace.Event{What: trace.Restarted, Peer: p.id, Life: p.session.Peer()})
-	case session.Left:
-		p.node.trace(trace.Event{What: trace.Left, Peer: p.id})
+// traceView records that a view is installed, or acts.
+func (n *Node) traceView(what trace.What, v membership.View) {
+	if n.cfg.Trace != nil {
+		n.trace(trace.Event{What: what, N: uint64(v.Epoch), Members: v.Nodes()})
 	}
 }
 
-func (p *peer) count(what trace.What, n uint64) {
-	if n > 0 {
-		p.node.trace(trace.Event{What: what, Peer: p.id, N: n})
+// watch returns what records that the network was not perfect, nil without a
+// recorder.
+func (n *Node) watch() func(mail.Event) {
+	if n.cfg.Trace == nil {
+		return nil
+	}
+	return func(e mail.Event) {
+		switch e.What {
+		case mail.Resent:
+			n.trace(trace.Event{What: trace.Resent, Peer: e.Peer, First: e.First, Last: e.Last})
+		case mail.Unsent:
+			n.traceErr(trace.Unsent, e.Peer, e.Err)
+		case mail.Repeated:
+			n.trace(trace.Event{What: trace.Repeated, Peer: e.Peer, N: e.N})
+		case mail.Early:
+			n.trace(trace.Event{What: trace.Early, Peer: e.Peer, N: e.N})
+		case mail.Stray:
+			n.trace(trace.Event{What: trace.Stray, Peer: e.Peer, N: e.N})
+		}
 	}
 }

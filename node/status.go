@@ -1,10 +1,12 @@
 package node
 
 import (
+	"fmt"
 	"iter"
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // MutexStatus is how one node sees one lock.
@@ -29,43 +31,35 @@ type MutexStatus struct {
 	// them. With the token algorithms that is everybody, or
 	// whoever is next on the way, for nobody knows where the token is.
 	WaitsFor []dmutex.NodeID
-
-	Err error // why the lock is stopped, for as long as the group lasts; nil while it works
 }
 
 // Status returns how this node sees the lock now.
 func (m *Mutex) Status() MutexStatus {
 	m.shard.mu.Lock()
 	defer m.shard.mu.Unlock()
-	l := m.shard.locks.find(m.hash, m.name)
-	if l == nil {
-		return MutexStatus{}
+	if l := m.shard.find(m.name); l != nil {
+		return l.status()
 	}
-	return l.status()
+	return MutexStatus{}
 }
 
 func (l *lock) status() MutexStatus {
-	st := MutexStatus{
-		Phase:   l.machine.Phase(),
-		Holder:  l.holder(),
-		Fence:   l.machine.Fence(),
-		Waiters: len(l.waiters()),
-		Err:     l.broken(),
-	}
-	if st.Err == nil {
+	st := MutexStatus{Holder: l.holder(), Waiters: len(l.waiters)}
+	if l.machine != nil {
+		st.Phase = l.machine.Phase()
 		st.WaitsFor = l.machine.WaitsFor(nil)
 	}
-	switch now := l.shard.node.now(); {
-	case l.held != nil:
-		st.Age = time.Duration(now - l.held.since)
-	case len(l.waiters()) > 0:
-		st.Age = time.Duration(now - l.waiters()[0].held.since)
+	switch now := l.shard.mail.Now(); {
+	case l.held != nil: // also while the view does not act
+		st.Phase, st.Fence, st.Age = dmutex.Held, l.held.fence, time.Duration(now-l.held.since)
+	case len(l.waiters) > 0:
+		st.Phase, st.Age = dmutex.Waiting, time.Duration(now-l.waiters[0].held.since)
 	}
 	return st
 }
 
 // Locks returns the locks in use as this node sees them, by name and in no
-// order: those that are held, asked for or stopped here, and those with which
+// order: those that are held or asked for here, and those with which
 // it is busy on behalf of others. Each is as it was at one moment during the
 // iteration; the loop may use the locks. It takes memory for a small part of
 // the locks at a time.
@@ -73,8 +67,8 @@ func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	return func(yield func(string, MutexStatus) bool) {
 		var names []string
 		var states []MutexStatus
-		for i := range n.locks {
-			names, states = n.locks[i].inUse(names[:0], states[:0])
+		for i := range n.locks.shards {
+			names, states = n.locks.shards[i].inUse(names[:0], states[:0])
 			for j, name := range names {
 				if !yield(name, states[j]) {
 					return
@@ -88,7 +82,7 @@ func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 func (s *shard) inUse(names []string, states []MutexStatus) ([]string, []MutexStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for l := range s.locks.all() {
+	for l := range s.all() {
 		if !l.atRest() {
 			names, states = append(names, l.name), append(states, l.status())
 		}
@@ -100,7 +94,6 @@ func (s *shard) inUse(names []string, states []MutexStatus) ([]string, []MutexSt
 type Usage struct {
 	Held       int           // locks that this node holds
 	Waiting    int           // locks that it waits for
-	Stopped    int           // locks that are stopped here, see [MutexStatus]; held ones count as Held too
 	Waiters    int           // goroutines that wait for a lock
 	OldestHold time.Duration // the highest Age of those held
 	OldestWait time.Duration // the highest Age of those waited for
@@ -109,8 +102,8 @@ type Usage struct {
 // Usage looks at every lock that the node remembers and sums them up.
 func (n *Node) Usage() Usage {
 	var u Usage
-	for i := range n.locks {
-		n.locks[i].addToUsage(&u)
+	for i := range n.locks.shards {
+		n.locks.shards[i].addToUsage(&u)
 	}
 	return u
 }
@@ -118,9 +111,9 @@ func (n *Node) Usage() Usage {
 func (s *shard) addToUsage(u *Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.node.now()
-	for l := range s.locks.all() {
-		waiters := l.waiters()
+	now := s.mail.Now()
+	for l := range s.all() {
+		waiters := l.waiters
 		u.Waiters += len(waiters)
 		switch {
 		case l.held != nil:
@@ -130,35 +123,38 @@ func (s *shard) addToUsage(u *Usage) {
 			u.Waiting++
 			u.OldestWait = max(u.OldestWait, time.Duration(now-waiters[0].held.since))
 		}
-		if l.broken() != nil {
-			u.Stopped++
-		}
 	}
 }
 
 // atRest reports whether the lock is kept only for what it remembers.
 func (l *lock) atRest() bool {
-	if l.held != nil || l.line != nil {
+	if l.held != nil || len(l.waiters) > 0 {
 		return false
 	}
-	_, _, fresh := l.forget()
+	if l.machine == nil {
+		return true
+	}
+	_, _, fresh := l.machine.Forget()
 	keeper, ok := l.machine.(dmutex.Keeper)
 	return fresh || ok && keeper.Keeps()
 }
 
-// PeerStatus is how one node sees another member, and its session with it.
+// PeerStatus is how one node sees another member, and its mail with it.
 type PeerStatus struct {
-	ID          dmutex.NodeID
-	Incarnation uint64 // names the life of its process that was met last; 0 if none was
-	Met         bool   // it was met, and need not be met again; Acquire waits for that
-	Ready       bool   // it has met everybody itself; Acquire waits for that too
-	Left        bool   // it has closed
+	ID   dmutex.NodeID
+	Life uint64 // names the run of its process that was met last; 0 if none was
+	Met  bool   // it was met, and has not closed its end since
+	Left bool   // it has closed its end: it has left the group, or gives up
+
+	// InView: its present process is a member of the view of this node.
+	InView bool
 
 	// Silent is since when nothing was heard of it; 0 if nothing ever was. An
 	// idle group is silent: this is no failure detector.
 	Silent time.Duration
 
-	// Err is an ErrConfig if it was last heard to be configured differently, else nil.
+	// Err is an ErrConfig if it was last heard to be configured differently, else
+	// why the link does not reach it, if the link can tell, else nil.
 	Err error
 
 	Unacked  uint64 // messages that it has not acknowledged; if it has left, those that came too late for it
@@ -171,45 +167,44 @@ type PeerStatus struct {
 	RoundTrip time.Duration
 }
 
-func (p *peer) status() PeerStatus {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	stats := p.session.Stats()
-	var silent time.Duration
-	if p.spoke != 0 {
-		silent = time.Duration(max(p.node.now()-p.spoke, 1))
+// describe says in a few words how it stands with the peer.
+func (p PeerStatus) describe() string {
+	switch {
+	case p.Err != nil:
+		return fmt.Sprintf("%v (%v)", p.ID, p.Err)
+	case p.Left:
+		return fmt.Sprintf("%v (gone)", p.ID)
+	case p.Silent == 0:
+		return fmt.Sprintf("%v (never heard)", p.ID)
+	default:
+		return fmt.Sprintf("%v (silent for %v)", p.ID, p.Silent.Round(100*time.Millisecond))
 	}
-	var err error
-	if p.other != 0 {
-		err = p.node.differs(p.other)
+}
+
+func (n *Node) peerStatus(id dmutex.NodeID) PeerStatus {
+	st := n.mail.Status(id)
+	p := PeerStatus{
+		ID: id, Life: st.Life, Met: st.Met && !st.Left, Left: st.Left, Silent: st.Silent,
+		Unacked: st.Unacked, Backlog: st.Backlog, Resent: st.Resent, Repeated: st.Repeated, RoundTrip: st.RoundTrip,
 	}
-	return PeerStatus{
-		ID:          p.id,
-		Incarnation: p.session.Peer(),
-		Met:         p.met.Load(),
-		Ready:       p.ready.Load(),
-		Left:        p.left.Load(),
-		Silent:      silent,
-		Err:         err,
-		Unacked:     p.session.Sent() - p.session.Acked(),
-		Backlog:     p.session.Backlog(),
-		Resent:      stats.Resent,
-		Repeated:    stats.Repeated,
-		RoundTrip:   time.Duration(stats.RoundTrip),
+	if st.Other != 0 {
+		p.Err = n.differs(st.Other)
+	} else if l, ok := n.cfg.Link.(transport.Reporter); ok {
+		p.Err = l.Trouble(id)
 	}
+	return p
 }
 
 // Status is how a node stands.
 type Status struct {
-	Err         error           // why nothing is granted: ErrClosed, a PeerError if the group is broken, or transport.ErrClosed; nil while all is well
-	Incarnation uint64          // names this life of this process
-	Peers       []PeerStatus    // the other members, ascending by ID
-	Unmet       []dmutex.NodeID // members that are to be met; Acquire waits for them
-	Unready     []dmutex.NodeID // members that have not yet met everybody themselves; Acquire waits for them too
-	Left        []dmutex.NodeID // members that have closed
-	Locks       int             // locks that this node remembers: those in use or stopped, a few that rest, and those of which the algorithm forgets nothing
+	Err  error  // why nothing is granted anymore: ErrClosed, ErrNumberTaken, ErrReplaced, ErrEvicted or transport.ErrClosed; nil while all is well
+	Life uint64 // names this run of this process
 
-	Granted  uint64               // locks acquired
+	View    ViewStatus
+	Peers   []PeerStatus // the other members, ascending by ID
+	Locks   int          // locks that this node remembers: those in use, a few that rest, and those that the algorithm cannot forget
+	Granted uint64       // locks acquired
+
 	Sent     [dmutex.Kinds]uint64 // messages of the algorithm, by kind; over all nodes, Sent by Granted is the messages an entry
 	Received [dmutex.Kinds]uint64
 	Refused  uint64 // frames and messages that no correct peer sends
@@ -218,25 +213,39 @@ type Status struct {
 	Deadlocks uint64 // waits at this node that ended in ErrDeadlock
 }
 
+// ViewStatus is how one node sees the group.
+type ViewStatus struct {
+	Epoch   uint32          // of the view that is installed, 0 before the first
+	Members []dmutex.NodeID // of it, ascending
+	Acts    bool            // locks are granted in it
+	Age     time.Duration   // for how long it has acted, or else for how long nothing has been granted here
+	Missing []dmutex.NodeID // members for which this node waits; see Status.Peers for why
+	Changes uint64          // views that have begun to act here
+	Took    time.Duration   // of the last that has: see ViewChange
+}
+
 // Status returns how the node stands now. Each number is exact, but they are
 // not read at one instant.
 func (n *Node) Status() Status {
-	st := Status{Err: n.downReason(), Incarnation: n.incarnation, Refused: n.refused.Load(), Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load()}
-	for _, p := range n.peers {
-		peer := p.status()
-		st.Peers = append(st.Peers, peer)
-		if !peer.Met {
-			st.Unmet = append(st.Unmet, p.id)
-		}
-		if !peer.Ready {
-			st.Unready = append(st.Unready, p.id)
-		}
-		if peer.Left {
-			st.Left = append(st.Left, p.id)
-		}
+	n.views.mu.Lock()
+	view := n.views.machine.View()
+	st := Status{
+		Err: n.locks.end.why(), Life: n.views.life, Refused: n.locks.refused.Load(),
+		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
+		View: ViewStatus{
+			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),
+			Age:     time.Duration(n.mail.Now() - n.views.since),
+			Missing: n.views.machine.Missing(nil), Changes: n.views.count.Load(), Took: n.views.took,
+		},
 	}
-	for i := range n.locks {
-		n.locks[i].addTo(&st)
+	n.views.mu.Unlock()
+	for _, p := range n.peers {
+		peer := n.peerStatus(p.id)
+		peer.InView = view.Has(p.id, peer.Life)
+		st.Peers = append(st.Peers, peer)
+	}
+	for i := range n.locks.shards {
+		n.locks.shards[i].addTo(&st)
 	}
 	return st
 }
@@ -244,7 +253,7 @@ func (n *Node) Status() Status {
 func (s *shard) addTo(st *Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.Locks += s.locks.count
+	st.Locks += len(s.table)
 	st.Granted += s.granted
 	for k := range dmutex.Kinds {
 		st.Sent[k] += s.sent[k]

@@ -91,15 +91,29 @@ func (ts *terms) resign(name string) {
 	end(ErrResigned)
 }
 
-// left ends all terms of a node that has left the group.
-func (ts *terms) left(leader dmutex.NodeID) {
+// gone ends the terms of a node whose life has ended, but not those of its next
+// life, which are in a later epoch.
+func (ts *terms) gone(leader dmutex.NodeID, epoch uint32) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	for _, e := range ts.elections {
-		if e.leader == leader {
+		if e.leader == leader && dmutex.Epoch(e.epoch) < epoch {
 			ts.change(e, term{dmutex.None, e.epoch})
 		}
 	}
+}
+
+// own returns the terms of this node, by the names of the elections.
+func (ts *terms) own() map[string]term {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	own := make(map[string]term)
+	for name, e := range ts.elections {
+		if e.end != nil {
+			own[name] = e.term
+		}
+	}
+	return own
 }
 
 func (ts *terms) change(e *election, t term) {

@@ -36,7 +36,7 @@ func TestTxn(t *testing.T) {
 		require.Nil(t, txn.Held("a"))
 		again, err := txn.Acquire(t.Context(), "a")
 		require.NoError(t, err)
-		require.EqualValues(t, 2, again.Fence())
+		require.EqualValues(t, 2, counter(again.Fence()))
 
 		b, c := txn.Held("b"), txn.Held("c")
 		require.NoError(t, txn.Release())
@@ -128,7 +128,7 @@ func TestAcquireAllMakesNoCircle(t *testing.T) {
 	})
 }
 
-// What has stopped it comes through as it is.
+// What has stopped it comes through, and says at which lock.
 func TestAcquireAllError(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -141,7 +141,9 @@ func TestAcquireAllError(t *testing.T) {
 		}()
 		synctest.Wait()
 		cancel()
-		require.Equal(t, context.Canceled, <-ended)
+		err := <-ended
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, `lock "b"`)
 		require.NoError(t, b.Release())
 		require.NoError(t, g.acquire(2, "a").Release())
 	})

@@ -130,6 +130,7 @@ type jsonEvent struct {
 	Do, Lock, Hex        string
 	Peer                 dmutex.NodeID
 	Life, First, Last, N uint64
+	Members              []dmutex.NodeID
 	Clock                uint64
 	Holder               dmutex.NodeID
 	In                   *jsonMessage
@@ -145,7 +146,7 @@ func (t *Reader) event(line []byte) (Event, error) {
 		return Event{}, t.wrong("%v", err)
 	}
 	e := Event{
-		Time: j.T, What: What(j.Do), Lock: j.Lock, Peer: j.Peer, Life: j.Life, First: j.First, Last: j.Last, N: j.N,
+		Time: j.T, What: What(j.Do), Lock: j.Lock, Peer: j.Peer, Life: j.Life, First: j.First, Last: j.Last, N: j.N, Members: j.Members,
 		Clock: j.Clock, Holder: j.Holder, Fence: j.Fence, Err: j.Err,
 	}
 	if bytes.HasPrefix(line, []byte(`{"dmutex":`)) {
@@ -169,6 +170,11 @@ func (t *Reader) event(line []byte) (Event, error) {
 		e.Phase = phases[i]
 	}
 	self, ok := t.header.Self, true
+	for _, id := range e.Members {
+		if !t.member(id) {
+			return e, t.wrong("a view has a member that the group does not have")
+		}
+	}
 	if j.In != nil {
 		e.In, ok = j.In.message(j.In.From, self)
 		ok = ok && t.member(e.In.From)

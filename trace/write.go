@@ -76,6 +76,7 @@ func appendEvent(b []byte, e *Event) []byte {
 	b = appendUint(b, "first", e.First)
 	b = appendUint(b, "last", e.Last)
 	b = appendUint(b, "n", e.N)
+	b = appendUints(b, "members", e.Members)
 	b = appendUint(b, "clock", e.Clock)
 	b = appendUint(b, "holder", uint64(e.Holder))
 	if e.What == Handle {

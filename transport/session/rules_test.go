@@ -31,17 +31,17 @@ func TestEveryRun(t *testing.T) {
 	}
 	if os.Getenv("DMUTEX_LONG") == "1" {
 		rows = append(rows, []row{
-			{budget{messages: [2]int{2, 2}, challenges: 1, window: 4}, 40658, 0},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 117499, 46100},
-			{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 46395, 0},
-			{budget{messages: [2]int{2, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 663330, 0},
-			{budget{messages: [2]int{3, 3}, challenges: 1, window: 2}, 2134632, 0},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 72023, 26250},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{1, 1}, challenges: 1, window: 4}, 411852, 244176},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 1}, challenges: 2, window: 4}, 2184980, 606097},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 2}, challenges: 2, window: 4}, 44690, 11844},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{2, 0}, challenges: 2, window: 4}, 72908, 24010},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 1778662, 728314},
+			{budget{messages: [2]int{2, 2}, challenges: 1, window: 4}, 60147, 0},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 209535, 89418},
+			{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 107603, 0},
+			{budget{messages: [2]int{2, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 1355291, 0},
+			{budget{messages: [2]int{3, 3}, challenges: 1, window: 2}, 2866288, 0},
+			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 87882, 32101},
+			{budget{messages: [2]int{1, 1}, restarts: [2]int{1, 1}, challenges: 1, window: 4}, 525840, 318160},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 1}, challenges: 2, window: 4}, 2357328, 664642},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 2}, challenges: 2, window: 4}, 46076, 12234},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{2, 0}, challenges: 2, window: 4}, 77662, 26192},
+			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 3610320, 1407464},
 		}...)
 	}
 	for _, c := range rows {

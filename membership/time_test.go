@@ -1,0 +1,140 @@
+package membership
+
+import (
+	"container/heap"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A timeline is a group whose messages take equally long, so that members which
+// begin at once meet each other at every step.
+type timeline struct {
+	now      int64
+	delay    int64
+	machines []*Machine
+	reported []uint32
+	wire     letters
+	count    int
+}
+
+// letters are the messages on their way, a heap by time and number.
+type letters []letter
+
+type letter struct {
+	at int64
+	n  int
+	Message
+}
+
+func (l letters) Len() int { return len(l) }
+func (l letters) Less(i, j int) bool {
+	return l[i].at < l[j].at || l[i].at == l[j].at && l[i].n < l[j].n
+}
+func (l letters) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+func (l *letters) Push(x any)   { *l = append(*l, x.(letter)) }
+func (l *letters) Pop() any {
+	last := (*l)[len(*l)-1]
+	*l = (*l)[:len(*l)-1]
+	return last
+}
+
+func newTimeline(t *testing.T, n int, delay time.Duration) *timeline {
+	tl := &timeline{delay: int64(delay), reported: make([]uint32, n)}
+	var members []dmutex.NodeID
+	for i := range n {
+		members = append(members, dmutex.NodeID(i+1))
+	}
+	for _, id := range members {
+		m, err := New(Config{Self: id, Members: members, Life: uint64(id)})
+		require.NoError(t, err)
+		tl.machines = append(tl.machines, m)
+	}
+	for i := range n {
+		for _, id := range members {
+			tl.input(i, func(m *Machine) []Message { return m.Met(tl.now, id, uint64(id)) })
+		}
+	}
+	return tl
+}
+
+func (tl *timeline) input(i int, do func(m *Machine) []Message) {
+	m := tl.machines[i]
+	for out := do(m); ; out = m.Report(tl.now, nil) {
+		for _, msg := range out {
+			tl.count++
+			heap.Push(&tl.wire, letter{tl.now + tl.delay, tl.count, msg})
+		}
+		if m.View().Epoch <= tl.reported[i] {
+			return
+		}
+		tl.reported[i] = m.View().Epoch
+	}
+}
+
+// run goes on until done, and returns how long that took.
+func (tl *timeline) run(t *testing.T, done func() bool) time.Duration {
+	t.Helper()
+	begun := tl.now
+	for !done() {
+		next, who := int64(never), -1
+		for i, m := range tl.machines {
+			if at := m.Deadline(); at < next {
+				next, who = at, i
+			}
+		}
+		require.False(t, who < 0 && len(tl.wire) == 0, "nothing is to happen any more")
+		if len(tl.wire) > 0 && tl.wire[0].at <= next {
+			l := heap.Pop(&tl.wire).(letter)
+			tl.now = max(tl.now, l.at)
+			tl.input(int(l.To)-1, func(m *Machine) []Message {
+				out, err := m.Handle(tl.now, l.Message)
+				require.NoError(t, err)
+				return out
+			})
+		} else {
+			tl.now = max(tl.now, next)
+			tl.input(who, func(m *Machine) []Message { return m.Tick(tl.now) })
+		}
+		require.Less(t, tl.now-begun, int64(time.Hour), "it takes too long")
+	}
+	return time.Duration(tl.now - begun)
+}
+
+// All members that leave at once are out within some round trips, or some pauses
+// if a round trip is shorter.
+func TestLeaveTogether(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
+		for n := 2; n <= 6; n++ {
+			for leavers := range 1 << n {
+				tl := newTimeline(t, n, delay)
+				tl.run(t, func() bool {
+					for _, m := range tl.machines {
+						if m.Phase() != Acting {
+							return false
+						}
+					}
+					return true
+				})
+				leaves := func(i int) bool { return leavers&(1<<i) != 0 }
+				for i := range n {
+					if leaves(i) {
+						tl.input(i, func(m *Machine) []Message { return m.Leave(tl.now) })
+					}
+				}
+				took := tl.run(t, func() bool {
+					for i, m := range tl.machines {
+						if leaves(i) && m.Phase() != Left {
+							return false
+						}
+					}
+					return true
+				})
+				require.Less(t, took, 500*time.Millisecond+20*delay, "of %d members, %b leave, and a message takes %v", n, leavers, delay)
+			}
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A Held is a lock that is held, from a successful Acquire to Release. It is
+// the owner: whoever has it may release it, from any goroutine. Its methods
+// are safe for concurrent use and none of them waits. It must not be copied.
+//
+// A write that is still on its way when its process dies, or whose process lost
+// the lock in between, may arrive when somebody else holds it; only a resource
+// that refuses lower fences than it has seen is safe from that. Pass Fence
+// along.
+type Held struct {
+	lock  *lock
+	fence uint64
+	over  atomic.Pointer[error] // why it is not held: errPending, failed, released or lost; nil or errLimited while it is
+	since int64                 // by Mail.Now: when it began to wait and, once granted, when it was; guarded by the shard's mutex
+	ctx   context.Context       // Acquire's, and a holdContext once one is needed; guarded by the shard's mutex
+}
+
+// A holdContext ends with the hold.
+type holdContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	asked  chan struct{} // see Asked; nil while nobody asks or wants to know
+}
+
+var (
+	// errPending is why a hold has not begun.
+	errPending = errors.New("node: the lock is not granted yet")
+
+	// errLimited says that the hold goes on, and has a bound: ctx is a holdContext
+	// for good.
+	errLimited = errors.New("node: the context tells")
+)
+
+// waits reports whether it is neither granted nor refused.
+func (h *Held) waits() bool { return h.over.Load() == &errPending }
+
+// end marks the hold as over.
+func (h *Held) end(reason *error) {
+	if over := h.over.Load(); over != nil && over != &errLimited {
+		return // it was lost, and is released only now
+	}
+	h.over.Store(reason)
+	if c, ok := h.ctx.(*holdContext); ok {
+		c.cancel(*reason)
+	}
+}
+
+// How a hold ends. They are pointers so that a Release allocates nothing.
+var (
+	released       = &ErrReleased
+	closed   error = &lossError{ErrClosed}
+
+	// overruled is the end of a hold that another member has reported with a higher
+	// fence: this process was paused or cut off when it should have been told.
+	overruled error = &lossError{ErrReplaced}
+)
+
+// Fence returns the number of this grant. Of any two grants of one lock the
+// later has the higher number.
+func (h *Held) Fence() uint64 { return h.fence }
+
+// Err says whether the work may go on: it returns nil while the lock is held,
+// [ErrMaxHold] if it was held for longer than [Mutex.MaxHold] and is held still,
+// [ErrReleased] after Release, and an [ErrLost] that says why if it was lost.
+func (h *Held) Err() error {
+	switch reason := h.over.Load(); reason {
+	case nil:
+		return nil
+	case &errLimited:
+		return context.Cause(h.ctx)
+	default:
+		return *reason
+	}
+}
+
+// Context returns a context that ends with the hold, or when [Mutex.MaxHold] is
+// over; [context.Cause] is what Err said first. It has the values of Acquire's
+// context, but not its deadline.
+func (h *Held) Context() context.Context {
+	mu := &h.lock.shard.mu
+	mu.Lock()
+	defer mu.Unlock()
+	return h.own().Context
+}
+
+// own returns the handle's own context, and makes it if need be.
+func (h *Held) own() *holdContext {
+	if c, ok := h.ctx.(*holdContext); ok {
+		return c
+	}
+	return h.derive(context.WithoutCancel(h.ctx))
+}
+
+// limit gives a new handle its context at once, with a deadline. The end of the
+// hold stops the timer.
+func (h *Held) limit(d time.Duration) {
+	mu := &h.lock.shard.mu
+	mu.Lock()
+	defer mu.Unlock()
+	bounded, stop := context.WithTimeoutCause(context.WithoutCancel(h.ctx), d, ErrMaxHold)
+	c := h.derive(bounded)
+	cancel := c.cancel
+	c.cancel = func(why error) {
+		cancel(why)
+		stop()
+	}
+	if !h.over.CompareAndSwap(nil, &errLimited) {
+		stop() // it is lost already
+	}
+}
+
+// derive makes the handle's own context.
+func (h *Held) derive(parent context.Context) *holdContext {
+	ctx, cancel := context.WithCancelCause(parent)
+	c := &holdContext{Context: ctx, cancel: cancel}
+	if before, ok := h.ctx.(*holdContext); ok {
+		c.asked = before.asked // asked between the grant and limit
+	}
+	if err := h.Err(); err != nil {
+		cancel(err)
+	}
+	h.ctx = c
+	return c
+}
+
+// Release gives the lock back. It ends this grant and never another: once the
+// hold is over it changes nothing, and returns nil if it was released and an
+// [ErrLost] if it was lost.
+func (h *Held) Release() error {
+	if ls := h.lock.shard.locks; ls.cfg.Observer != nil {
+		var hold Hold
+		h.release(&hold)
+		ls.tell(hold)
+	} else {
+		h.release(nil)
+	}
+	switch reason := h.over.Load(); reason {
+	case nil, &errLimited:
+		return dmutex.Misuse("Release of a copied Held")
+	case released:
+		return nil
+	default:
+		return *reason
+	}
+}
+
+func (h *Held) release(told *Hold) {
+	s := h.lock.shard
+	s.mu.Lock()
+	if h.lock.held == h {
+		h.lock.release(released, told)
+	}
+	s.mu.Unlock()
+	s.mail.Flush()
+	s.poke() // Close waits for those who hold an election's lock
+}
+
+// lossError is an ErrLost with its cause.
+type lossError struct{ cause error }
+
+func (e *lossError) Error() string   { return ErrLost.Error() + ": " + e.cause.Error() }
+func (e *lossError) Unwrap() []error { return []error{ErrLost, e.cause} }

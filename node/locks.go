@@ -1,0 +1,740 @@
+package node
+
+import (
+	"cmp"
+	"errors"
+	"hash/maphash"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/mail"
+)
+
+// locks is all locks at this node, in shards by name. It stands on mail, to which
+// the machines' messages go. Of the views it is told three things: freeze, act and,
+// from here, trouble.
+type locks struct {
+	cfg    *Config
+	mail   *mail.Mail
+	peers  []dmutex.NodeID // the other members, ascending
+	log    *logger         // nil without Config.Logger
+	seed   maphash.Seed
+	shards [shards]shard
+	trials trials
+	end    ending
+
+	epoch    atomic.Uint32 // that was installed last
+	troubled atomic.Pointer[trouble]
+	refused  atomic.Uint64 // what no correct peer sends
+	gaveBack chan struct{} // poked when a lock was released, for Close
+}
+
+const (
+	shards = 64
+
+	// keepResting is how many locks that may be forgotten a shard keeps before it
+	// forgets the longest unused.
+	keepResting = 8
+
+	// earlyBuffer bounds the messages that one shard keeps until their view acts,
+	// in bytes of memory.
+	earlyBuffer = 512 << 10
+)
+
+// A trouble is why the view of an epoch is to be replaced.
+type trouble struct {
+	epoch uint32
+	err   error
+}
+
+// A shard is the locks whose names hash alike, under one mutex. It has the
+// machines of one view at a time.
+type shard struct {
+	*locks
+
+	mu     sync.Mutex
+	table  map[string]*lock
+	epoch  uint32       // of the view that is installed; 0 before the first
+	acting bool         // the machines of the view may be born
+	start  dmutex.Start // of all of them, but for Holder; Clock and Fence are the highest of those that were forgotten
+	shared *dmutex.Shared
+
+	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
+	early   []early                  // messages of this view, before it acts, and of later ones
+	room    int                      // that they take
+	dropped uint32                   // the highest epoch of which a message found no room
+
+	trying   *trial  // the TryAcquire whose request is being sent
+	resting  []*lock // may be forgotten, the longest so first; kept a while in case they come back
+	sent     [dmutex.Kinds]uint64
+	received [dmutex.Kinds]uint64
+	granted  uint64
+	note     note
+	owners   map[*Held]*Txn // whose the holds of transactions are, with Config.Deadlock
+}
+
+// A lock is one name in use at this node: its machine, and the goroutines that
+// want it. It outlives the machine if it is held or waited for. Everything in it
+// is guarded by the shard's mutex.
+type lock struct {
+	shard   *shard
+	name    string
+	machine dmutex.Machine // nil while the view does not act
+	held    *Held          // the present grant
+	waiters []waiter       // first come, first served
+
+	// For an Observer.
+	messages int   // sent and received since the request
+	freed    int64 // when the last hold ended, if a goroutine was waiting and still is; else 0
+}
+
+// A waiter is a handle that is not granted yet.
+type waiter struct {
+	held  *Held
+	told  *Wait         // for an Observer; else nil
+	trial *trial        // of a TryAcquire; else nil
+	ready chan struct{} // closed when the wait is over; nil while it may be over at once
+}
+
+// become ends the wait: with a grant, or for the reason given.
+func (w waiter) become(over *error) {
+	w.held.over.Store(over)
+	if w.ready != nil {
+		close(w.ready)
+	}
+}
+
+// An early is a message that waits for its view to act.
+type early struct {
+	name    string
+	message trace.Message
+}
+
+// An ending is why nothing more is granted, once there is a reason.
+type ending struct {
+	mu     sync.Mutex
+	reason atomic.Pointer[error]
+	done   chan struct{}
+}
+
+// set ends all granting, for the reason given. The first reason stays.
+func (e *ending) set(reason error) (first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reason.Load() != nil {
+		return false
+	}
+	e.reason.Store(&reason)
+	close(e.done)
+	return true
+}
+
+// why returns the reason, nil while there is none.
+func (e *ending) why() error {
+	if reason := e.reason.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+func (ls *locks) init(cfg *Config, m *mail.Mail, peers []dmutex.NodeID, log *logger) {
+	ls.cfg, ls.mail, ls.peers, ls.log = cfg, m, peers, log
+	ls.seed = maphash.MakeSeed()
+	ls.end.done = make(chan struct{})
+	ls.gaveBack = make(chan struct{}, 1)
+	for i := range ls.shards {
+		ls.shards[i].locks = ls
+		ls.shards[i].table = make(map[string]*lock)
+	}
+}
+
+func (ls *locks) shard(name string) *shard {
+	return &ls.shards[maphash.String(ls.seed, name)%shards]
+}
+
+func (ls *locks) shardOf(name []byte) *shard {
+	return &ls.shards[maphash.Bytes(ls.seed, name)%shards]
+}
+
+// trouble asks for another view in place of that of the epoch. It may be called
+// under a shard's mutex: the goroutine that keeps time passes it on.
+func (ls *locks) trouble(epoch uint32, err error) {
+	ls.troubled.Store(&trouble{epoch, err})
+	ls.mail.Wake(math.MinInt64)
+}
+
+// refuse counts and logs what no correct peer sends.
+func (ls *locks) refuse(from dmutex.NodeID, err error) {
+	ls.refused.Add(1)
+	ls.log.add(notice{what: refusedInput, peer: from, err: err})
+}
+
+// poke tells a Close that a lock was released.
+func (ls *locks) poke() {
+	select {
+	case ls.gaveBack <- struct{}{}:
+	default:
+	}
+}
+
+// freeze ends the machines of all older views, and returns what this node holds.
+func (ls *locks) freeze(v membership.View) (holds []membership.Hold) {
+	ls.epoch.Store(v.Epoch)
+	for i := range ls.shards {
+		holds = ls.shards[i].freeze(v, holds)
+	}
+	return holds
+}
+
+// act lets the machines of the view be born, with the holders that were reported.
+func (ls *locks) act(epoch uint32, holders []membership.Holder) {
+	var each [shards][]membership.Holder
+	for _, h := range holders {
+		i := maphash.String(ls.seed, h.Lock) % shards
+		each[i] = append(each[i], h)
+	}
+	for i := range ls.shards {
+		ls.shards[i].act(epoch, each[i])
+	}
+}
+
+func (s *shard) freeze(v membership.View, holds []membership.Hold) []membership.Hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epoch, s.acting = v.Epoch, false
+	s.start = dmutex.Start{Self: s.cfg.Self, Members: v.Nodes(), Fence: v.Fence}
+	s.shared = new(dmutex.Shared)
+	s.resting, s.holders = nil, nil
+	for name, l := range s.table {
+		l.drop()
+		l.waiters = slices.DeleteFunc(l.waiters, func(w waiter) bool {
+			if w.trial != nil {
+				w.become(&errViewChanged)
+			}
+			return w.trial != nil
+		})
+		switch {
+		case l.held != nil:
+			holds = append(holds, membership.Hold{Lock: name, Fence: l.held.fence})
+		case len(l.waiters) == 0:
+			delete(s.table, name)
+		}
+	}
+	s.early = slices.DeleteFunc(s.early, func(e early) bool {
+		old := dmutex.Epoch(e.message.Fence) < v.Epoch
+		if old {
+			s.room -= e.size()
+		}
+		return old
+	})
+	return holds
+}
+
+func (s *shard) act(epoch uint32, holders []membership.Holder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.epoch != epoch {
+		return
+	}
+	s.acting = true
+	s.holders = make(map[string]dmutex.NodeID, len(holders))
+	for _, h := range holders {
+		s.holders[h.Lock] = h.Node
+	}
+	inUse := slices.SortedFunc(maps.Values(s.table), func(a, b *lock) int { return cmp.Compare(a.age(), b.age()) })
+	for _, l := range inUse {
+		l.born()
+		l.settle()
+	}
+	for _, h := range holders {
+		if h.Node != s.cfg.Self {
+			continue
+		}
+		if l := s.lock(h.Lock); l.held == nil && l.machine.Phase() == dmutex.Held {
+			l.release(nil, nil) // it was released, or lost, since the report
+		}
+	}
+	kept := s.early
+	s.early, s.room = nil, 0
+	for _, e := range kept {
+		s.take(e.name, e.message)
+	}
+	if s.dropped == epoch {
+		s.trouble(epoch, errEarly)
+	}
+}
+
+// age returns since when the first waiter waits.
+func (l *lock) age() int64 {
+	if len(l.waiters) == 0 {
+		return math.MaxInt64
+	}
+	return l.waiters[0].held.since
+}
+
+// find returns the lock of that name, nil if it is not in use.
+func (s *shard) find(name string) *lock { return s.table[name] }
+
+// lock returns the lock of that name, and sees to it that it has a machine if the
+// view acts.
+func (s *shard) lock(name string) *lock {
+	l := s.table[name]
+	if l == nil {
+		l = &lock{shard: s, name: name}
+		s.table[name] = l
+	}
+	l.born()
+	return l
+}
+
+// born gives the lock the machine of this view. A holder that was reported seeds
+// one machine only: what was born, used and forgotten since is free.
+func (l *lock) born() {
+	s := l.shard
+	if !s.acting || l.machine != nil {
+		return
+	}
+	start := s.start
+	start.Holder, start.Shared = s.holders[l.name], s.shared
+	delete(s.holders, l.name)
+	machine, err := s.cfg.Algorithm(start)
+	if err != nil {
+		panic("node: " + err.Error()) // it took the first Start that differs in nothing that matters
+	}
+	l.machine = machine
+	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Fence: start.Fence, Holder: start.Holder, Phase: machine.Phase()})
+	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
+		l.held.end(&overruled)
+		l.held = nil
+	}
+}
+
+// drop takes the machine away.
+func (l *lock) drop() {
+	if l.machine != nil {
+		l.machine = nil
+		l.trace(trace.Event{What: trace.Forget})
+	}
+}
+
+// handle takes a peer's message to its lock. A message of an older view is dropped,
+// one of a view that does not act yet is kept.
+func (s *shard) handle(name []byte, m trace.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch epoch := dmutex.Epoch(m.Fence); {
+	case epoch < s.epoch:
+	case epoch == s.epoch && s.acting:
+		if l := s.table[string(name)]; l != nil {
+			l.handle(m)
+		} else {
+			s.take(string(name), m)
+		}
+	default:
+		s.keep(early{string(name), trace.Message{Seq: m.Seq, Message: m.Clone()}})
+	}
+}
+
+// take is handle for a message whose view acts, or whose turn has not come.
+func (s *shard) take(name string, m trace.Message) {
+	if dmutex.Epoch(m.Fence) != s.epoch {
+		s.keep(early{name, m})
+		return
+	}
+	s.lock(name).handle(m)
+}
+
+func (s *shard) keep(e early) {
+	if s.room+e.size() > earlyBuffer {
+		s.dropped = max(s.dropped, dmutex.Epoch(e.message.Fence))
+		return
+	}
+	s.early, s.room = append(s.early, e), s.room+e.size()
+}
+
+func (e early) size() int {
+	return 192 + len(e.name) + 8*len(e.message.Numbers) + 8*len(e.message.Nodes)
+}
+
+func (l *lock) handle(m trace.Message) {
+	s := l.shard
+	l.born()
+	out, err := l.machine.Handle(m.Message)
+	if err != nil {
+		l.refused(trace.Handle, m, err)
+		s.refuse(m.From, err)
+		if !l.rest() { // the algorithm has missed what was meant; a machine at rest misses nothing
+			s.trouble(s.epoch, &LockError{l.name, &PeerError{m.From, err}})
+		}
+		return
+	}
+	s.received[m.Kind]++
+	l.messages++
+	l.send(trace.Handle, m, out)
+	l.settle()
+}
+
+// join makes h a waiter, and grants to it at once if that needs no answer. If
+// not, ready will be closed when the wait is over.
+func (l *lock) join(h *Held, told *Wait, try *trial) (ready <-chan struct{}, err error) {
+	s := l.shard
+	if reason := s.end.why(); reason != nil {
+		l.rest()
+		return nil, reason
+	}
+	if try != nil && !s.acting {
+		l.rest()
+		return nil, errViewChanged
+	}
+	h.lock, h.since = l, s.mail.Now()
+	h.over.Store(&errPending)
+	l.waiters = append(l.waiters, waiter{held: h, told: told, trial: try})
+	s.trying = try
+	l.settle()
+	s.trying = nil
+	switch {
+	case !h.waits():
+		return nil, h.Err()
+	case try != nil && try.unheard == 0:
+		l.quit(h, l.busy()) // it is taken at this node, or others wait here: no peer was asked
+		return nil, h.Err()
+	}
+	last := &l.waiters[len(l.waiters)-1]
+	last.ready = make(chan struct{})
+	return last.ready, nil
+}
+
+// quit takes a waiter back, for the reason given. If it was the last, the request
+// is withdrawn.
+func (l *lock) quit(h *Held, why error) {
+	i := slices.IndexFunc(l.waiters, func(w waiter) bool { return w.held == h })
+	w := l.waiters[i]
+	l.waiters = slices.Delete(l.waiters, i, i+1)
+	w.become(&why)
+	switch {
+	case len(l.waiters) > 0:
+	case l.machine == nil:
+		l.rest()
+	case l.machine.Phase() == dmutex.Waiting:
+		l.withdraw()
+	}
+}
+
+func (l *lock) withdraw() {
+	out, err := l.machine.Cancel()
+	if err != nil {
+		panic("node: " + err.Error()) // only called while Waiting
+	}
+	l.send(trace.Cancel, trace.Message{}, out)
+	l.settle()
+}
+
+// release ends the present grant, for the reason given, and notes in told, if there
+// is one, what an Observer is to be told. While the view does not act the peers are
+// told when it does.
+func (l *lock) release(reason *error, told *Hold) {
+	if l.held != nil {
+		if told != nil {
+			l.held.observe(*reason, told)
+		}
+		l.held.end(reason)
+		delete(l.shard.owners, l.held)
+		l.held = nil
+	}
+	if l.machine != nil && l.machine.Phase() == dmutex.Held {
+		out, err := l.machine.Release()
+		if err != nil {
+			panic("node: " + err.Error()) // only called while Held
+		}
+		l.send(trace.Release, trace.Message{}, out)
+	}
+	if told != nil {
+		told.Messages = l.messages
+		if len(l.waiters) > 0 {
+			l.freed = l.shard.mail.Now()
+		}
+	}
+	l.settle()
+}
+
+// settle follows the machine after every input. It is the one place where a
+// phase becomes a grant, and where the next local waiter gets its request: a
+// new one, behind the other nodes'.
+func (l *lock) settle() {
+	for l.machine != nil && len(l.waiters) > 0 {
+		switch l.machine.Phase() {
+		case dmutex.Held:
+			if l.held == nil && l.shard.end.why() == nil {
+				l.grant()
+			}
+			return
+		case dmutex.Waiting:
+			return
+		case dmutex.Idle:
+			if !l.request() {
+				l.rest()
+				return
+			}
+		}
+	}
+	l.rest()
+}
+
+func (l *lock) grant() {
+	w := l.waiters[0]
+	l.waiters = slices.Delete(l.waiters, 0, 1)
+	h := w.held
+	l.held = h
+	l.shard.granted++
+	h.fence = l.machine.Fence()
+	if w.ready != nil { // it did wait
+		h.since = l.shard.mail.Now()
+	}
+	if w.told != nil && l.freed != 0 {
+		w.told.Away = time.Duration(max(h.since-l.freed, 1))
+	}
+	l.freed = 0
+	w.become(nil)
+}
+
+// request asks for the first waiter. If it cannot, all waiters fail; but if the
+// epoch is used up they wait for the next.
+func (l *lock) request() (asked bool) {
+	if err := l.shard.obstacle(); err != nil {
+		l.fail(err)
+		return false
+	}
+	l.messages = 0
+	out, err := l.machine.Request()
+	switch {
+	case errors.Is(err, dmutex.ErrExhausted):
+		l.refused(trace.Request, trace.Message{}, err)
+		l.shard.trouble(l.shard.epoch, &LockError{l.name, err})
+		return false
+	case err != nil:
+		panic("node: " + err.Error()) // only called while Idle
+	}
+	l.send(trace.Request, trace.Message{}, out)
+	return true
+}
+
+// obstacle says why no new request can be made now.
+func (ls *locks) obstacle() error {
+	if reason := ls.end.why(); reason != nil {
+		return reason
+	}
+	for _, p := range ls.peers {
+		if ls.mail.Full(p) {
+			return &PeerError{p, ErrOverflow}
+		}
+	}
+	return nil
+}
+
+// send queues the machine's output for the peers, and records the input that
+// caused it; in is the message that a Handle was for. An algorithm does not
+// survive a message that is lost. A peer that has closed its mail has lost all:
+// it is missing, and is waited for.
+func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
+	s := l.shard
+	l.input(did, in)
+	for _, m := range out {
+		seq, err := s.mail.Send(m.To, func(b []byte) []byte { return transport.AppendMessage(b, l.name, m) })
+		if err == nil {
+			s.sent[m.Kind]++
+			l.messages++
+			if s.trying != nil {
+				s.trials.add(s.trying, m.To, seq)
+			}
+		} else if !errors.Is(err, errMailClosed) {
+			s.trouble(s.epoch, &LockError{l.name, &PeerError{m.To, ErrOverflow}})
+		}
+		l.output(seq, m)
+	}
+	l.noted(nil)
+}
+
+func (l *lock) fail(why error) {
+	for _, w := range l.waiters {
+		w.become(&why)
+	}
+	l.waiters = nil
+}
+
+// rest lists the lock if it may be forgotten, and forgets the one that has rested
+// longest if there are too many.
+func (l *lock) rest() (fresh bool) {
+	s := l.shard
+	switch {
+	case l.held != nil || len(l.waiters) > 0:
+		return false
+	case l.machine == nil:
+		delete(s.table, l.name)
+		return true
+	}
+	if _, _, fresh = l.machine.Forget(); !fresh {
+		return false
+	}
+	l.freed = 0
+	if i := slices.Index(s.resting, l); i >= 0 {
+		s.resting = slices.Delete(s.resting, i, i+1)
+	}
+	s.resting = append(s.resting, l)
+	if len(s.resting) > keepResting {
+		oldest := s.resting[0]
+		s.resting = slices.Delete(s.resting, 0, 1)
+		oldest.forget()
+	}
+	return true
+}
+
+// forget removes a lock that has rested, unless it is in use again.
+func (l *lock) forget() {
+	s := l.shard
+	if l.held != nil || len(l.waiters) > 0 {
+		return
+	}
+	if clock, fence, fresh := l.machine.Forget(); fresh {
+		s.start.Clock, s.start.Fence = max(s.start.Clock, clock), max(s.start.Fence, fence)
+		l.drop()
+		delete(s.table, l.name)
+		if len(s.table) == 0 {
+			s.table = make(map[string]*lock) // a map does not shrink
+		}
+	}
+}
+
+func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
+
+// holder returns who holds the lock, as far as this node can know: this node
+// itself, or who the machine says if it is a Coordinator.
+func (l *lock) holder() dmutex.NodeID {
+	if l.held != nil {
+		return l.shard.cfg.Self
+	}
+	if m, ok := l.machine.(dmutex.Coordinator); ok {
+		return m.Holder()
+	}
+	return dmutex.None
+}
+
+// abandon ends all waits and, with the cause given, all holds, and returns what an
+// Observer is to be told. The lock of an election is released by its holder: its
+// function may still run, and nobody else may lead yet. Unless release is false the
+// peers are told.
+func (ls *locks) abandon(why, lost *error, release bool) (holds []Hold) {
+	for i := range ls.shards {
+		holds = append(holds, ls.shards[i].abandon(why, lost, release)...)
+	}
+	return holds
+}
+
+func (s *shard) abandon(why, lost *error, release bool) (holds []Hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range slices.Collect(maps.Values(s.table)) { // some will be forgotten meanwhile
+		l.fail(*why)
+		switch {
+		case l.held != nil && (!release || strings.HasPrefix(l.name, electionPrefix)):
+			l.held.end(lost)
+		case l.held != nil:
+			var hold Hold
+			l.release(lost, &hold)
+			holds = append(holds, hold)
+		case l.machine != nil && l.machine.Phase() == dmutex.Held && release:
+			l.release(nil, nil)
+		case l.machine != nil && l.machine.Phase() == dmutex.Waiting && release:
+			l.withdraw()
+		}
+	}
+	return holds
+}
+
+// leads returns the name of a lock that is still held here, "" if there is none.
+func (ls *locks) leads() (name string) {
+	for i := range ls.shards {
+		s := &ls.shards[i]
+		s.mu.Lock()
+		for _, l := range s.table {
+			if l.held != nil {
+				name = l.name
+			}
+		}
+		s.mu.Unlock()
+	}
+	return name
+}
+
+// all yields every lock of the shard, in no order.
+func (s *shard) all() iter.Seq[*lock] { return maps.Values(s.table) }
+
+// trials is the TryAcquires that wait for acknowledgements of what they have sent.
+type trials struct {
+	count atomic.Int32
+	mu    sync.Mutex // after a shard's
+	list  []try
+}
+
+// A try waits until the peer has acknowledged its first seq messages.
+type try struct {
+	trial *trial
+	peer  dmutex.NodeID
+	seq   uint64
+}
+
+// A trial is a TryAcquire that waits until all that were asked know of it.
+type trial struct {
+	held    *Held
+	unheard int // peers that have not confirmed the request
+}
+
+func (ts *trials) add(t *trial, peer dmutex.NodeID, seq uint64) {
+	t.unheard++
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.list = append(ts.list, try{t, peer, seq})
+	ts.count.Store(int32(len(ts.list)))
+}
+
+// handled counts what a peer has acknowledged, after its answers.
+func (ts *trials) handled(peer dmutex.NodeID, acked uint64) {
+	if ts.count.Load() == 0 {
+		return
+	}
+	var heard []*trial
+	ts.mu.Lock()
+	ts.list = slices.DeleteFunc(ts.list, func(t try) bool {
+		done := t.peer == peer && t.seq <= acked || t.trial.held.over.Load() != &errPending
+		if done && t.peer == peer {
+			heard = append(heard, t.trial)
+		}
+		return done
+	})
+	ts.count.Store(int32(len(ts.list)))
+	ts.mu.Unlock()
+	for _, t := range heard {
+		t.unanswered()
+	}
+}
+
+// unanswered counts a confirmation that came without a grant. When all have
+// come, the lock is busy.
+func (t *trial) unanswered() {
+	l := t.held.lock
+	l.shard.mu.Lock()
+	defer l.shard.mu.Unlock()
+	t.unheard--
+	if t.unheard == 0 && t.held.waits() {
+		l.quit(t.held, l.busy())
+	}
+}

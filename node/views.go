@@ -1,0 +1,386 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+// views is this node's part in the views of its group: the machine of package
+// membership with what it needs of mail, and what it has the locks do.
+type views struct {
+	node   *Node
+	acting atomic.Bool   // the locks act
+	stuck  atomic.Bool   // something is pending
+	count  atomic.Uint64 // of views that have acted
+	left   chan struct{} // closed when no member needs this life any more
+
+	leftOnce sync.Once
+
+	mu      sync.Mutex // before a shard's; guards the fields below
+	machine *membership.Machine
+	life    uint64
+	epoch   uint32                              // the locks are frozen in it, or act
+	acts    chan struct{}                       // closed while the locks act
+	pending []membership.Message                // found no room in the mail
+	parts   map[dmutex.NodeID][]membership.Hold // of reports, until the last part is there
+	frozen  int64                               // when the present view was installed
+	last    membership.View                     // the last that acted
+	cause   error                               // why this node has asked for the present view
+	taken   int64                               // when another process with our number was first told of; 0 if it was not
+	since   int64                               // when the locks began to act, or ceased to
+	took    time.Duration                       // of the last ViewChange
+	nagAt   int64                               // when the log is told next for which members this node waits
+	nagged  int64                               // how long after since that was
+}
+
+const (
+	// nagAfter is how long a node waits for members before the log is told, and then
+	// twice as long, and so on.
+	nagAfter = 3 * time.Second
+
+	// takenPatience is how long a fresh process goes on when it is told that
+	// another one with its number is alive: that one may be about to end.
+	takenPatience = 2 * time.Second
+)
+
+// errViewChanged ends a TryAcquire's attempt whose view has ended.
+var errViewChanged = errors.New("node: the view has changed")
+
+// errEarly and errMailClosed are what locks meet of the mail.
+var (
+	errEarly      = errors.New("node: too many messages came before the view")
+	errMailClosed = session.ErrClosed
+)
+
+// do gives the machine an input, and does what comes of it.
+func (v *views) do(input func(m *membership.Machine, now int64) []membership.Message) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := v.node.mail.Now()
+	v.follow(now, input(v.machine, now))
+}
+
+// follow does what the machine wants after an input.
+func (v *views) follow(now int64, out []membership.Message) {
+	for {
+		v.pending = append(v.pending, out...)
+		v.send()
+		view := v.machine.View()
+		if view.Epoch <= v.epoch {
+			break
+		}
+		v.epoch = view.Epoch
+		if v.acting.Swap(false) {
+			v.acts = make(chan struct{})
+			v.since, v.nagged = now, 0
+			v.nagAt = now + int64(nagAfter)
+		}
+		v.frozen = now
+		holds := v.node.locks.freeze(view)
+		v.node.traceView(trace.View, view)
+		out = v.machine.Report(now, holds)
+	}
+	switch v.machine.Phase() {
+	case membership.Acting:
+		if !v.acting.Load() {
+			v.act(now)
+		}
+	case membership.Left:
+		v.leave()
+	case membership.Older:
+		if v.node.locks.end.why() != nil {
+			v.leave() // it was in no view
+		} else if v.machine.Later() > v.life {
+			v.life = newLife(v.machine.Later())
+			v.node.running.Go(v.rename)
+		}
+	case membership.Stopped:
+		why := ErrReplaced
+		if v.machine.Later() == 0 {
+			why = ErrEvicted
+		}
+		v.node.stop(why)
+	}
+	v.node.mail.Wake(v.machine.Deadline())
+}
+
+// leave tells Close that there is nothing to wait for.
+func (v *views) leave() { v.leftOnce.Do(func() { close(v.left) }) }
+
+// send gives the mail what has room there. The rest waits until a peer has
+// acknowledged more.
+func (v *views) send() {
+	var full []dmutex.NodeID
+	v.pending = slices.DeleteFunc(v.pending, func(m membership.Message) bool {
+		for !slices.Contains(full, m.To) {
+			left := m.Holds
+			_, err := v.node.mail.Send(m.To, func(b []byte) []byte {
+				b, left = appendMembership(b, &m, v.node.mail.MaxMessage())
+				return b
+			})
+			switch {
+			case errors.Is(err, session.ErrFull):
+				full = append(full, m.To)
+			case err != nil || len(left) == 0:
+				return true
+			default:
+				m.Holds = left
+			}
+		}
+		return false
+	})
+	v.stuck.Store(len(v.pending) > 0)
+}
+
+// act lets the locks of the installed view begin.
+func (v *views) act(now int64) {
+	n, view := v.node, v.machine.View()
+	n.locks.act(view.Epoch, v.machine.Holders())
+	v.acting.Store(true)
+	close(v.acts)
+	v.since, v.took = now, time.Duration(now-v.frozen)
+	change := ViewChange{Epoch: view.Epoch, Members: view.Nodes(), Took: v.took, Cause: v.cause}
+	for _, m := range view.Members {
+		if !v.last.Has(m.Node, m.Life) {
+			change.Joined = append(change.Joined, m.Node)
+		}
+	}
+	for _, m := range v.last.Members {
+		if !view.Has(m.Node, m.Life) {
+			change.Left = append(change.Left, m.Node)
+			n.terms.gone(m.Node, view.Epoch)
+		}
+	}
+	for name, t := range n.terms.own() { // those that have joined do not know it
+		n.announce(name, t)
+	}
+	v.last, v.cause, v.taken, v.nagAt = view, nil, 0, math.MaxInt64
+	v.count.Add(1)
+	n.traceView(trace.Ready, view)
+	n.log.add(notice{what: viewActs, more: change.attrs()})
+	n.changes.add(change)
+}
+
+// rename goes on as a life that is above every one that this number had.
+func (v *views) rename() {
+	v.mu.Lock()
+	machine, err := v.node.newMachine(v.life)
+	if err != nil {
+		panic("node: " + err.Error()) // it took the first
+	}
+	v.machine, v.pending = machine, nil
+	v.node.trace(trace.Event{What: trace.Renamed, Life: v.life})
+	v.mu.Unlock()
+	_ = v.node.mail.Rename(v.life)
+	v.do((*membership.Machine).Tick)
+}
+
+func (v *views) met(peer dmutex.NodeID, life uint64) {
+	v.do(func(m *membership.Machine, now int64) []membership.Message {
+		v.forget(peer)
+		return m.Met(now, peer, life)
+	})
+}
+
+func (v *views) lost(peer dmutex.NodeID) {
+	v.do(func(m *membership.Machine, now int64) []membership.Message {
+		v.forget(peer)
+		return m.Lost(now, peer)
+	})
+}
+
+// forget drops what was on its way to a peer's former life, or from it.
+func (v *views) forget(peer dmutex.NodeID) {
+	v.pending = slices.DeleteFunc(v.pending, func(m membership.Message) bool { return m.To == peer })
+	delete(v.parts, peer)
+}
+
+// handle takes a message of package membership.
+func (v *views) handle(from dmutex.NodeID, message []byte) {
+	msg, more, ok := readMembership(message, len(v.node.cfg.Members))
+	if !ok {
+		v.node.locks.refuse(from, dmutex.PeerMistake("node: a message about views is not what it should be"))
+		return
+	}
+	msg.From, msg.To = from, v.node.cfg.Self
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if msg.Kind == membership.Report {
+		if msg.Holds = append(v.parts[from], msg.Holds...); len(msg.Holds) > maxHolds {
+			msg.Holds, more = msg.Holds[:maxHolds], true // no process holds so many
+		}
+		if delete(v.parts, from); more {
+			v.parts[from] = msg.Holds
+			return
+		}
+	}
+	now := v.node.mail.Now()
+	out, err := v.machine.Handle(now, msg)
+	if err != nil {
+		v.node.locks.refuse(from, err)
+		return
+	}
+	v.follow(now, out)
+}
+
+// maxHolds bounds the locks that one report may name.
+const maxHolds = 1 << 22
+
+// handled goes on with what has found no room.
+func (v *views) handled() {
+	if v.stuck.Load() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.send()
+	}
+}
+
+// takenBy takes in that a peer lives with another process of this node's number.
+func (v *views) takenBy(peer dmutex.NodeID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := v.node.mail.Now()
+	switch {
+	case v.machine.Phase() != membership.Outside && v.machine.Phase() != membership.Older:
+		v.node.stop(ErrReplaced)
+	case v.taken == 0:
+		v.taken = max(now, 1)
+	case now-v.taken > int64(takenPatience):
+		v.node.stop(ErrNumberTaken)
+	}
+}
+
+// tick does what is due by time.
+func (v *views) tick(now int64) (next int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if t := v.node.locks.troubled.Swap(nil); t != nil && t.epoch == v.epoch {
+		if v.cause == nil {
+			v.cause = t.err
+			v.node.log.trouble(t.err)
+			v.node.traceErr(trace.Trouble, dmutex.None, t.err)
+		}
+		v.follow(now, v.machine.Trouble(now, t.epoch))
+	}
+	v.follow(now, v.machine.Tick(now))
+	if now >= v.nagAt {
+		v.nagged = max(2*v.nagged, int64(nagAfter))
+		v.nagAt = now + v.nagged
+		if missing := v.machine.Missing(nil); len(missing) > 0 && v.node.locks.end.why() == nil {
+			v.node.log.add(notice{what: viewWaits, more: v.node.waitAttrs(missing, time.Duration(now-v.since))})
+		}
+	}
+	return min(v.machine.Deadline(), v.nagAt)
+}
+
+// missing returns the members for which this node waits.
+func (v *views) missing() []dmutex.NodeID {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.machine.Missing(nil)
+}
+
+// Ready waits until this node is in a view that acts: until all members that have
+// to be there have been met, and agree who they are. Acquire waits for the same. If
+// ctx ends first, the error names the members that are missing, and answers to
+// ctx's error and, if one of them is configured differently, to [ErrConfig].
+//
+// A node that is ready may cease to be while the group changes, for some round
+// trips, or for as long as a member that has crashed is away.
+func (n *Node) Ready(ctx context.Context) error {
+	if n.views.acting.Load() {
+		return n.locks.end.why()
+	}
+	n.views.mu.Lock()
+	acts := n.views.acts
+	n.views.mu.Unlock()
+	select {
+	case <-n.locks.end.done:
+		return n.locks.end.why()
+	case <-acts:
+		return nil
+	case <-ctx.Done():
+		return n.notReady(ctx.Err())
+	}
+}
+
+// notReady says for which members this node waits.
+func (n *Node) notReady(why error) error {
+	missing := n.views.missing()
+	if len(missing) == 0 {
+		return fmt.Errorf("node: the members agree on a view just now: %w", why)
+	}
+	var reasons strings.Builder
+	for _, id := range missing {
+		st := n.peerStatus(id)
+		if st.Err != nil {
+			return fmt.Errorf("node: waiting for members %v: %w: %w", missing, &PeerError{id, st.Err}, why)
+		}
+		fmt.Fprintf(&reasons, "; %s", st.describe())
+	}
+	return fmt.Errorf("node: waiting for members %v%s: %w", missing, reasons.String(), why)
+}
+
+// Evict is an operator's word that the process of a member is dead, and will not
+// be heard of again: the others go on without it until a new process with its
+// number comes back. It returns when a view without the member acts.
+//
+// If the word is wrong, two processes may hold one lock at once: the evicted one
+// goes on until it hears of a member. Then it stops: its handles are lost, and its node
+// grants nothing more ([ErrEvicted]). So make sure first, such as by taking the
+// power from the machine. All other members must be up. Evict returns at once if
+// the member is in no view, [dmutex.ErrMisuse] for this node or for no member, and ctx's
+// error, naming the members that are missing, if ctx ends first.
+func (n *Node) Evict(ctx context.Context, member dmutex.NodeID) error {
+	for {
+		if err := n.Ready(ctx); err != nil && !errors.Is(err, ctx.Err()) {
+			return err
+		}
+		var err error
+		var gone bool
+		n.views.do(func(m *membership.Machine, now int64) (out []membership.Message) {
+			if gone = m.Phase() == membership.Acting && slices.Contains(n.cfg.Members, member) && !slices.Contains(m.View().Nodes(), member); !gone {
+				out, err = m.Evict(now, member)
+			}
+			return out
+		})
+		n.mail.Flush()
+		if gone || err != nil {
+			return err
+		}
+		wait := time.NewTimer(time.Second) // another's round may have come between
+		select {
+		case <-n.views.next():
+		case <-wait.C:
+		case <-n.locks.end.done:
+			wait.Stop()
+			return n.locks.end.why()
+		case <-ctx.Done():
+			wait.Stop()
+			return n.notReady(ctx.Err())
+		}
+		wait.Stop()
+	}
+}
+
+// next returns what is closed when the next view acts.
+func (v *views) next() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.acting.Load() {
+		return nil
+	}
+	return v.acts
+}

@@ -1,0 +1,160 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+)
+
+// A member that crashed and comes back is taken in. What it held is free at once,
+// what the others hold stays theirs, and fences rise.
+func TestRestart(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		kept, lost := g.acquire(1, "kept"), g.acquire(2, "lost")
+		waiting := g.acquireLater(t.Context(), 3, "lost")
+		g.crash(2)
+		time.Sleep(time.Minute)
+		select {
+		case <-waiting:
+			require.Fail(t, "the lock of a process that may be alive was granted")
+		default:
+		}
+		g.start(2)
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.Greater(t, o.held.Fence(), lost.Fence())
+		require.NoError(t, kept.Err())
+		later := g.acquireLater(t.Context(), 2, "kept")
+		time.Sleep(time.Second)
+		select {
+		case <-later:
+			require.Fail(t, "two holders")
+		default:
+		}
+		require.NoError(t, kept.Release())
+		again := <-later
+		require.NoError(t, again.err)
+		require.Greater(t, again.held.Fence(), kept.Fence())
+		require.NoError(t, again.held.Release())
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// A hold that is released while the group changes is free when it has.
+func TestReleaseWhileTheGroupChanges(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(1, "x")
+		waiting := g.acquireLater(t.Context(), 3, "x")
+		g.crash(2)
+		g.net.Cut(2, 3) // 3 does not hear 2's report, and does not act
+		g.start(2)
+		time.Sleep(time.Second)
+		require.NoError(t, held.Release())
+		time.Sleep(time.Second)
+		g.net.Heal()
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// Close is an exit and not a wait: whatever the others do, it takes a few round
+// trips, and they go on.
+func TestLeave(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(4)
+		held := g.acquire(3, "x")
+		mine := g.acquire(1, "y")
+		quitting, cancel := context.WithCancel(t.Context())
+		withdrawn := g.acquireLater(quitting, 1, "x")
+		cancel()
+		require.ErrorIs(t, (<-withdrawn).err, context.Canceled)
+		waiting, next := g.acquireLater(t.Context(), 2, "x"), g.acquireLater(t.Context(), 4, "y")
+		begun := time.Now()
+		require.NoError(t, g.nodes[1].Close(t.Context()))
+		require.Less(t, time.Since(begun), 100*time.Millisecond)
+		require.ErrorIs(t, mine.Err(), node.ErrLost)
+		o := <-next
+		require.NoError(t, o.err)
+		require.Greater(t, o.held.Fence(), mine.Fence())
+		require.NoError(t, o.held.Release())
+		require.NoError(t, held.Err())
+		require.NoError(t, held.Release())
+		o = <-waiting
+		require.NoError(t, o.err)
+		require.Greater(t, o.held.Fence(), held.Fence())
+		require.NoError(t, o.held.Release())
+		g.start(1) // and it comes back
+		require.NoError(t, g.acquire(1, "x").Release())
+		require.Equal(t, []dmutex.NodeID{1, 2, 3, 4}, g.nodes[3].Status().View.Members)
+	})
+}
+
+// All may leave, at once or one after another; the last needs nobody.
+func TestAllLeave(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(4)
+		require.NoError(t, g.acquire(2, "x").Release())
+		begun := time.Now()
+		require.NoError(t, g.nodes[1].Close(t.Context()))
+		errs := make(chan error)
+		for _, id := range []dmutex.NodeID{2, 3} {
+			go func() { errs <- g.nodes[id].Close(t.Context()) }()
+		}
+		require.NoError(t, <-errs)
+		require.NoError(t, <-errs)
+		require.Less(t, time.Since(begun), time.Second)
+		require.NoError(t, g.acquire(4, "x").Release())
+		begun = time.Now()
+		require.NoError(t, g.nodes[4].Close(t.Context()))
+		require.Less(t, time.Since(begun), time.Second)
+	})
+}
+
+// Fences rise also when everything was killed and started again.
+func TestRestartOfAll(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		time.Sleep(30 * 365 * 24 * time.Hour) // the bubble's clock begins in the year 2000
+		g.open(3)
+		last := g.acquire(1, "x").Fence()
+		for range 3 {
+			for _, id := range g.members {
+				g.crash(id)
+			}
+			time.Sleep(100 * time.Millisecond)
+			for _, id := range g.members {
+				g.start(id)
+			}
+			h := g.acquire(2, "x")
+			require.Greater(t, h.Fence(), last)
+			last = h.Fence()
+		}
+	})
+}
+
+// Evict lets the others go on without a member that is gone for good, and it may
+// come back.
+func TestEvict(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		lost := g.acquire(1, "x")
+		g.crash(1)
+		waiting := g.acquireLater(t.Context(), 2, "x")
+		require.NoError(t, g.nodes[3].Evict(t.Context(), 1))
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.Greater(t, o.held.Fence(), lost.Fence())
+		require.NoError(t, o.held.Release())
+		g.start(1)
+		require.NoError(t, g.acquire(1, "x").Release())
+		require.ErrorIs(t, g.nodes[2].Evict(t.Context(), 2), dmutex.ErrMisuse)
+		require.ErrorIs(t, g.nodes[2].Evict(t.Context(), 7), dmutex.ErrMisuse)
+	})
+}

@@ -1,0 +1,263 @@
+package mail_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/mail"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// A box is a Mail and the Handler that writes down what it is told.
+type box struct {
+	*mail.Mail
+	t      *testing.T
+	answer func(from dmutex.NodeID, seq uint64, message []byte) // is called in Message, if any
+	tick   func(now int64) (next int64)
+	handle func(from dmutex.NodeID, acked uint64) // is called in Handled, if any
+
+	mu  sync.Mutex
+	log []string
+}
+
+func (b *box) note(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.log = append(b.log, fmt.Sprintf(format, args...))
+}
+
+// take returns what was noted since the last take.
+func (b *box) take() (log []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	log, b.log = b.log, nil
+	return log
+}
+
+func (b *box) Met(peer dmutex.NodeID, life uint64) { b.note("met %d as %d", peer, life) }
+func (b *box) Left(peer dmutex.NodeID)             { b.note("%d left", peer) }
+func (b *box) Taken(by dmutex.NodeID)              { b.note("taken, says %d", by) }
+func (b *box) Refused(peer dmutex.NodeID, err error) {
+	b.note("%d: %v", peer, err)
+}
+func (b *box) Closed(err error) { b.note("closed: %v", err) }
+
+func (b *box) Message(from dmutex.NodeID, seq uint64, message []byte) {
+	b.note("%d.%d: %s", from, seq, message)
+	if b.answer != nil {
+		b.answer(from, seq, message)
+	}
+}
+
+func (b *box) Handled(from dmutex.NodeID, acked uint64) {
+	b.note("%d has %d", from, acked)
+	if b.handle != nil {
+		b.handle(from, acked)
+	}
+}
+
+func (b *box) Tick(now int64) (next int64) {
+	b.note("tick at %v", time.Duration(now))
+	return b.tick(now)
+}
+
+// say sends a message.
+func (b *box) say(to dmutex.NodeID, message string) {
+	if _, err := b.Send(to, text(message)); err != nil {
+		b.t.Errorf("Send: %v", err)
+	}
+}
+
+func text(message string) func(b []byte) []byte {
+	return func(b []byte) []byte { return append(b, message...) }
+}
+
+// A post is boxes on one memlink network.
+type post struct {
+	t       *testing.T
+	network *memlink.Network
+	members []dmutex.NodeID
+}
+
+// run calls the test in a bubble, which checks that no goroutine is left.
+func run(t *testing.T, cfg memlink.Config, members int, test func(t *testing.T, p *post)) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(cfg)
+		require.NoError(t, err)
+		p := &post{t: t, network: network}
+		for id := range dmutex.NodeID(members) {
+			p.members = append(p.members, id+1)
+		}
+		test(t, p)
+	})
+}
+
+func (p *post) config(self dmutex.NodeID, life uint64) mail.Config {
+	peers := slices.DeleteFunc(slices.Clone(p.members), func(id dmutex.NodeID) bool { return id == self })
+	slices.Reverse(peers)
+	return mail.Config{Peers: peers, Life: life, Group: 7, Link: p.network.Link(self)}
+}
+
+// new makes a box that is not yet open.
+func (p *post) new(cfg mail.Config) *box {
+	b := &box{t: p.t}
+	cfg.Handler = b
+	var err error
+	b.Mail, err = mail.New(cfg)
+	require.NoError(p.t, err)
+	return b
+}
+
+// open opens a box whose life is ten times its number.
+func (p *post) open(self dmutex.NodeID) *box { return p.openAs(self, 10*uint64(self)) }
+
+func (p *post) openAs(self dmutex.NodeID, life uint64) *box {
+	b := p.new(p.config(self, life))
+	require.NoError(p.t, b.Open())
+	return b
+}
+
+// meet opens all boxes and lets them meet.
+func (p *post) meet() (boxes []*box) {
+	for _, id := range p.members {
+		boxes = append(boxes, p.open(id))
+	}
+	time.Sleep(time.Minute)
+	for i, b := range boxes {
+		for _, id := range p.members {
+			if id != p.members[i] {
+				require.True(p.t, b.Status(id).Met)
+			}
+		}
+		b.take()
+	}
+	return boxes
+}
+
+// crash ends a box without a farewell.
+func (p *post) crash(b *box, self dmutex.NodeID) {
+	p.network.Partition([]dmutex.NodeID{self})
+	ctx, cancel := context.WithCancel(p.t.Context())
+	cancel()
+	_ = b.Close(ctx)
+	p.network.Heal()
+}
+
+// settle waits until everything that was sent is acknowledged.
+func settle(boxes ...*box) {
+	for range 3600 {
+		time.Sleep(time.Second)
+		if !slices.ContainsFunc(boxes, (*box).waits) {
+			return
+		}
+	}
+	panic("not acknowledged within an hour")
+}
+
+func (b *box) waits() bool {
+	for id := range dmutex.NodeID(4) {
+		if b.Status(id).Unacked > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// closeAll closes boxes at the same time.
+func closeAll(t *testing.T, boxes ...*box) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	var closing sync.WaitGroup
+	for _, b := range boxes {
+		closing.Go(func() {
+			if err := b.Close(ctx); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+	closing.Wait()
+}
+
+// A burstLink delivers together what arrives while it is dammed, and counts what
+// it sends.
+type burstLink struct {
+	transport.Link
+	sent    atomic.Int64
+	stall   atomic.Pointer[chan struct{}] // what the next Send waits for, if anything
+	deliver func(from dmutex.NodeID, frames [][]byte)
+
+	mu     sync.Mutex
+	dammed bool
+	frames [][]byte
+}
+
+func (l *burstLink) Send(to dmutex.NodeID, frame []byte) error {
+	l.sent.Add(1)
+	if stall := l.stall.Swap(nil); stall != nil {
+		<-*stall
+	}
+	return l.Link.Send(to, frame)
+}
+
+func (l *burstLink) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
+	l.deliver = deliver
+	return l.Link.Open(func(from dmutex.NodeID, frame []byte) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.dammed {
+			l.frames = append(l.frames, bytes.Clone(frame))
+		} else {
+			deliver(from, [][]byte{frame})
+		}
+	})
+}
+
+func (l *burstLink) dam() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dammed = true
+}
+
+// take returns the frames that wait, and leaves the link dammed.
+func (l *burstLink) take() (frames [][]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frames, l.frames = l.frames, nil
+	return frames
+}
+
+// burst delivers the frames that wait, all of one node, and returns how many there
+// were and how many were sent meanwhile.
+func (l *burstLink) burst(from dmutex.NodeID) (frames int, sent int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, frames := l.sent.Load(), len(l.frames)
+	l.deliver(from, l.frames)
+	l.dammed, l.frames = false, nil
+	return frames, l.sent.Load() - before
+}
+
+// pair opens boxes 1 and 2, with a burstLink for 1, and lets them meet.
+func (p *post) pair() (one, two *box, link *burstLink) {
+	link = &burstLink{Link: p.network.Link(1)}
+	cfg := p.config(1, 10)
+	cfg.Link = link
+	one = p.new(cfg)
+	require.NoError(p.t, one.Open())
+	two = p.open(2)
+	time.Sleep(time.Minute)
+	require.Equal(p.t, []string{"met 2 as 20", "2 has 0"}, one.take())
+	require.Equal(p.t, []string{"met 1 as 10", "1 has 0"}, two.take())
+	return one, two, link
+}

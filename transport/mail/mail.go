@@ -1,0 +1,449 @@
+// Package mail carries messages between processes over a [transport.Link]:
+// each message once, in order, and between one run of a process and one run of
+// another. It is the driver of package session: it owns the sessions with all
+// peers, transmits their frames, and keeps time for them.
+//
+// It knows nothing of locks. Package node stands on it, and a program that
+// drives machines itself can, too: see the example.
+//
+// # Lives
+//
+// A life is one run of a process, named by Config.Life. A peer that restarts
+// comes back as another life: [Handler.Met] tells it, what the former life had
+// not acknowledged is dropped, and nothing that the former life sent is
+// delivered from then on.
+//
+// # Concurrency
+//
+// A frame is handled from beginning to end in the goroutine in which the link
+// delivers it: session, then Handler, then the answers back to the link. The
+// frames of one peer are handled one after the other, those of different peers
+// at the same time. At any moment at most one goroutine transmits to a peer; any
+// other that has something to send leaves it to that one, so many messages
+// travel in few frames. One more goroutine keeps time: it sends what becomes due
+// by time alone, and calls Handler.Tick. No mutex of a session is held while the
+// link sends or the Handler runs.
+package mail
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+// Config says between whom a [Mail] carries messages. Watch may be nil, and Peers
+// empty.
+type Config struct {
+	Peers   []dmutex.NodeID // the other members, in any order, without this node
+	Life    uint64          // names this run of the process; see session.Config.Incarnation
+	Group   uint64          // a digest of what all members must agree on
+	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
+	Handler Handler
+
+	// Watch is called for what the network does to frames. It is called with a
+	// mutex held: it must return soon, and must not call the Mail.
+	Watch func(Event)
+}
+
+// A Handler takes what arrives. Every method but Closed and Tick is about one
+// peer: such calls are made one at a time for each peer, and concurrently for
+// different peers.
+//
+// A Handler may call Send, and what it sends leaves when the frames that have
+// arrived together are handled. It must not call Flush, Rename or Close. Calls
+// begin while [Mail.Open] opens the link, and end before [Mail.Close] returns.
+type Handler interface {
+	// Met tells that the peer lives, as life. If a life of it was met before,
+	// the former one is gone: what it had not acknowledged is dropped, and the
+	// count of messages begins anew in both directions. Met is also told for a
+	// life that was met before this node was renamed.
+	Met(peer dmutex.NodeID, life uint64)
+
+	// Message brings the seq-th message of the peer's present life, from 1. The
+	// message is valid only during the call.
+	Message(from dmutex.NodeID, seq uint64, message []byte)
+
+	// Left tells that the peer has closed its Mail, or renamed itself. It
+	// comes after all messages of that life.
+	Left(peer dmutex.NodeID)
+
+	// Handled ends the handling of a frame in which the peer was met, left, or
+	// acknowledged more than before: the first acked messages of those sent to
+	// its present life. An acknowledgement travels with the answers that fit into
+	// its frame, so a message that is acknowledged here and not yet answered was
+	// not answered when the peer handled it, or the answer is late: where the
+	// network loses or reorders frames, an acknowledgement may overtake an answer.
+	// Of a peer that has left, acked counts what it handled before it closed; it
+	// will not answer later ones.
+	Handled(from dmutex.NodeID, acked uint64)
+
+	// Taken tells that the peer lives with another life of this node, which is
+	// alive: another process uses this node's number.
+	Taken(by dmutex.NodeID)
+
+	// Refused tells of a frame that no correct peer sends; the frame has changed
+	// nothing. A peer whose Config.Group is another is told as a [*GroupError],
+	// once until something else is heard of it.
+	Refused(peer dmutex.NodeID, err error)
+
+	// Closed tells that the link was closed before the Mail: nothing arrives or
+	// leaves anymore. It is called once.
+	Closed(err error)
+
+	// Tick is called by the goroutine that keeps time, at the time for which it
+	// or Wake has asked, and returns when to call it again: math.MaxInt64 for
+	// not before the next Wake. The first call needs a Wake.
+	Tick(now int64) (next int64)
+}
+
+// A GroupError is what Handler.Refused gets of a peer with another Config.Group.
+// It answers to [session.ErrGroup] and [dmutex.ErrPeer].
+type GroupError struct {
+	Other uint64 // the peer's Config.Group
+}
+
+// Error says what session.ErrGroup says.
+func (e *GroupError) Error() string { return session.ErrGroup.Error() }
+
+// Unwrap returns session.ErrGroup.
+func (e *GroupError) Unwrap() error { return session.ErrGroup }
+
+const (
+	// sendBuffer bounds what may wait for one peer's acknowledgement, in bytes.
+	// At half of it the peer is [Mail.Full]: the other half is for answers that
+	// must not be refused.
+	sendBuffer = 4 << 20
+
+	minFrame = 1024 // what transport.Link promises
+
+	never = math.MaxInt64
+)
+
+// The link's states.
+const (
+	unopened = iota
+	open
+	shut
+)
+
+// A Mail is one node's end of its sessions with all peers. Its methods are safe
+// for concurrent use.
+//
+// Flush, Rename and Close wait for the Handler or call it: do not call them while
+// holding a mutex that the Handler takes.
+type Mail struct {
+	cfg   Config
+	birth time.Time
+	peers []*peer // ascending by id
+
+	link    atomic.Int32  // unopened, open or shut
+	tickAt  atomic.Int64  // when Tick is due
+	planned atomic.Int64  // when keepTime will wake by itself
+	wake    chan struct{} // pokes keepTime: something is due earlier
+	drain   chan struct{} // pokes Close: there may be less to wait for
+	stop    chan struct{} // ends keepTime
+	running sync.WaitGroup
+
+	mu     sync.Mutex    // before the peers' mutexes
+	opened bool          // Open was called
+	closed chan struct{} // closed when Close has finished; nil before Close
+}
+
+// New returns a Mail that is not yet open. Messages can be sent already; they
+// leave once it is. It refuses a Config that is not lawful with
+// [dmutex.ErrMisuse].
+func New(cfg Config) (*Mail, error) {
+	switch {
+	case cfg.Link == nil:
+		return nil, dmutex.Misuse("mail: Config.Link is missing: choose one, such as tcplink.New")
+	case cfg.Link.MaxFrame() < minFrame:
+		return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Link takes frames of %d bytes: it must take %d", cfg.Link.MaxFrame(), minFrame))
+	case cfg.Handler == nil:
+		return nil, dmutex.Misuse("mail: Config.Handler is missing")
+	case cfg.Life == 0:
+		return nil, dmutex.Misuse("mail: Config.Life is 0: give each run of the process a number that no other run has")
+	}
+	m := &Mail{
+		cfg:   cfg,
+		birth: time.Now(),
+		wake:  make(chan struct{}, 1),
+		drain: make(chan struct{}, 1),
+		stop:  make(chan struct{}),
+	}
+	m.tickAt.Store(never)
+	for _, id := range slices.Sorted(slices.Values(cfg.Peers)) {
+		switch {
+		case id == dmutex.None:
+			return nil, dmutex.Misuse("mail: Config.Peers contains node 0, which names nobody")
+		case m.peer(id) != nil:
+			return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Peers contains node %d twice", id))
+		}
+		s, err := m.session(cfg.Life)
+		if err != nil {
+			return nil, err
+		}
+		m.peers = append(m.peers, &peer{mail: m, id: id, session: s})
+	}
+	return m, nil
+}
+
+func (m *Mail) session(life uint64) (*session.Session, error) {
+	return session.New(session.Config{
+		Incarnation: life,
+		Group:       m.cfg.Group,
+		MaxFrame:    min(m.cfg.Link.MaxFrame(), sendBuffer),
+		Buffer:      sendBuffer,
+	})
+}
+
+func (m *Mail) peer(id dmutex.NodeID) *peer {
+	i, found := slices.BinarySearchFunc(m.peers, id, func(p *peer, id dmutex.NodeID) int {
+		return cmp.Compare(p.id, id)
+	})
+	if !found {
+		return nil
+	}
+	return m.peers[i]
+}
+
+// Open opens the link and begins to call the Handler. If the link cannot be
+// opened, Open returns its error, and the link is the caller's to close.
+func (m *Mail) Open() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.opened || m.closed != nil {
+		return dmutex.Misuse("mail: Open is called again, or after Close")
+	}
+	if err := m.openLink(); err != nil {
+		return fmt.Errorf("mail: open link: %w", err)
+	}
+	m.opened = true
+	m.link.Store(open)
+	m.running.Go(m.keepTime)
+	return nil
+}
+
+func (m *Mail) openLink() error {
+	if l, ok := m.cfg.Link.(transport.BurstLink); ok {
+		return l.OpenBursts(m.deliver)
+	}
+	return m.cfg.Link.Open(func(from dmutex.NodeID, frame []byte) { m.deliver(from, [][]byte{frame}) })
+}
+
+// Send queues the message that write appends to its argument, and returns its
+// number: how many were sent to the peer's present life. A message to a peer that
+// was not met yet waits for its first life. Nothing leaves before Flush is
+// called, or the frames are handled in which the Handler was called that calls
+// Send.
+//
+// It refuses with [session.ErrFull], [session.ErrTooLarge], [session.ErrClosed]
+// if the peer has left or this Mail or its link is closed, and with
+// [dmutex.ErrMisuse] an empty message or an unknown peer. Write must not call the
+// Mail.
+func (m *Mail) Send(to dmutex.NodeID, write func(b []byte) []byte) (seq uint64, err error) {
+	p := m.peer(to)
+	if p == nil {
+		return 0, errUnknown
+	}
+	return p.send(write)
+}
+
+var errUnknown = dmutex.Misuse("mail: the node is none of Config.Peers")
+
+// Flush transmits what is due to every peer. It never waits for the network.
+func (m *Mail) Flush() {
+	for _, p := range m.peers {
+		if p.due.Load() && p.due.Swap(false) {
+			m.wakeBefore(p.transmit())
+		}
+	}
+}
+
+// Full reports whether more than half of the peer's send buffer of 4 MiB is not
+// acknowledged. It takes no mutex.
+func (m *Mail) Full(to dmutex.NodeID) bool {
+	p := m.peer(to)
+	return p != nil && p.full.Load()
+}
+
+// Backlog returns how much of what was sent to the peer is not acknowledged, in
+// bytes.
+func (m *Mail) Backlog(to dmutex.NodeID) int {
+	p := m.peer(to)
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.session.Backlog()
+}
+
+// MaxMessage returns the size of the largest message in bytes.
+func (m *Mail) MaxMessage() int {
+	return min(m.cfg.Link.MaxFrame(), sendBuffer) - session.Overhead
+}
+
+// Now returns the nanoseconds since New, on the monotonic clock.
+func (m *Mail) Now() int64 { return int64(time.Since(m.birth)) }
+
+// Wake asks for a Tick at that time, or earlier.
+func (m *Mail) Wake(at int64) {
+	for {
+		present := m.tickAt.Load()
+		if at >= present {
+			return
+		}
+		if m.tickAt.CompareAndSwap(present, at) {
+			m.wakeBefore(at)
+			return
+		}
+	}
+}
+
+// Rename goes on as another life, whose name was never used. To the peers the
+// present life leaves and the new one is met, and the peers are met anew here.
+// Messages that are not acknowledged are lost. The farewell of the present life is
+// sent once: a peer that it does not reach takes longer to meet the new one. After
+// Close, Rename does nothing.
+//
+// It refuses the life 0 with [dmutex.ErrMisuse].
+func (m *Mail) Rename(life uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed != nil {
+		return nil
+	}
+	for _, p := range m.peers {
+		s, err := m.session(life)
+		if err != nil {
+			return err
+		}
+		p.rename(s)
+	}
+	m.Flush()
+	return nil
+}
+
+// Close says farewell to all peers behind everything that was sent, and waits for
+// their acknowledgements. Then it closes the link, and every goroutine of the
+// Mail has ended when it returns. If ctx ends first, Close gives up waiting and
+// returns its error with the peers that are missing. If the link was closed
+// before, the error answers to [transport.ErrClosed]. A second Close waits for
+// the first and returns nil.
+//
+// Close does not wait for a peer that was never met and to which nothing was sent.
+// It does wait for a peer that has crashed.
+func (m *Mail) Close(ctx context.Context) error {
+	m.mu.Lock()
+	if closed := m.closed; closed != nil {
+		m.mu.Unlock()
+		select {
+		case <-closed:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	m.closed = make(chan struct{})
+	defer close(m.closed)
+	opened := m.opened
+	for _, p := range m.peers {
+		p.close()
+	}
+	m.mu.Unlock()
+	if !opened {
+		m.link.Store(shut)
+		return m.cfg.Link.Close()
+	}
+	m.Flush()
+	err := m.await(ctx)
+	close(m.stop)
+	m.running.Wait()
+	if m.link.Swap(shut) == shut {
+		err = fmt.Errorf("mail: close: the peers were not told: %w", transport.ErrClosed)
+	}
+	return errors.Join(err, m.cfg.Link.Close())
+}
+
+// await waits until every peer has all that was sent. Whatever may bring that about
+// pokes m.drain.
+func (m *Mail) await(ctx context.Context) error {
+	for m.link.Load() == open && slices.ContainsFunc(m.peers, (*peer).listening) {
+		select {
+		case <-m.drain:
+		case <-ctx.Done():
+			var missing []dmutex.NodeID
+			for _, p := range m.peers {
+				if p.listening() {
+					missing = append(missing, p.id)
+				}
+			}
+			return fmt.Errorf("mail: close: the last messages are not acknowledged by %v: %w", missing, ctx.Err())
+		}
+	}
+	return nil
+}
+
+func (m *Mail) pokeDrain() {
+	select {
+	case m.drain <- struct{}{}:
+	default:
+	}
+}
+
+// wakeBefore makes keepTime wake at the deadline if it would sleep longer.
+func (m *Mail) wakeBefore(deadline int64) {
+	if deadline < m.planned.Load() {
+		select {
+		case m.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// keepTime transmits what becomes due by time alone, which is acknowledgements and
+// what was not acknowledged, and calls Tick.
+func (m *Mail) keepTime() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-m.wake:
+		case <-m.stop:
+			return
+		}
+		m.planned.Store(never) // before the look round: from now on anything earlier pokes us
+		m.tick()
+		earliest := m.tickAt.Load()
+		for _, p := range m.peers {
+			earliest = min(earliest, p.transmit())
+		}
+		m.pokeDrain() // an acknowledgement may have been the last thing to say
+		if earliest < never {
+			m.planned.Store(earliest)
+			now := m.Now()
+			timer.Reset(time.Duration(max(earliest, now) - now))
+		}
+	}
+}
+
+// tick calls Tick if it is due. A Wake meanwhile counts beside what Tick returns.
+func (m *Mail) tick() {
+	now := m.Now()
+	if now < m.tickAt.Load() {
+		return
+	}
+	m.tickAt.Store(never)
+	m.Wake(m.cfg.Handler.Tick(now))
+}

@@ -1,0 +1,700 @@
+package mail_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/mail"
+	"github.com/dmutex/dmutex/transport/memlink"
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+const never = math.MaxInt64
+
+// bad is a network that does to frames whatever it may.
+func bad(seed uint64) memlink.Config {
+	return memlink.Config{Seed: seed, Loss: 0.2, Duplicate: 0.2, MinDelay: time.Millisecond, MaxDelay: 30 * time.Millisecond}
+}
+
+// Every message arrives once and in order, between all members at once, and Left
+// comes behind the last.
+func TestOrder(t *testing.T) {
+	const each = 200
+	for seed := range uint64(5) {
+		run(t, bad(seed), 3, func(t *testing.T, p *post) {
+			var boxes []*box
+			for _, id := range p.members {
+				boxes = append(boxes, p.open(id)) // and send before anybody was met
+			}
+			var sending sync.WaitGroup
+			for i, b := range boxes {
+				for _, to := range p.members {
+					if to == p.members[i] {
+						continue
+					}
+					sending.Go(func() {
+						for n := range each {
+							seq, err := b.Send(to, text(fmt.Sprint(n)))
+							if err != nil || seq != uint64(n)+1 {
+								t.Errorf("Send: number %d, %v", seq, err)
+							}
+							b.Flush()
+							time.Sleep(time.Millisecond)
+						}
+					})
+				}
+			}
+			sending.Wait()
+			settle(boxes...) // a peer that closes hears no more
+			closeAll(t, boxes...)
+			for i, b := range boxes {
+				heard := make(map[dmutex.NodeID]int)
+				for _, line := range b.take() {
+					var from dmutex.NodeID
+					var seq, n int
+					if _, err := fmt.Sscanf(line, "%d.%d: %d", &from, &seq, &n); err == nil {
+						require.Equal(t, heard[from], n)
+						require.Equal(t, heard[from]+1, seq)
+						heard[from]++
+					} else if _, err := fmt.Sscanf(line, "%d left", &from); err == nil && strings.HasSuffix(line, "left") {
+						require.Equal(t, each, heard[from], "node %d of node %d, seed %d", p.members[i], from, seed)
+						heard[from]++
+					}
+				}
+				for _, from := range p.members {
+					if from != p.members[i] {
+						require.GreaterOrEqual(t, heard[from], each) // a box that closes need not hear who left with it
+					}
+				}
+			}
+		})
+	}
+}
+
+// A message that is acknowledged was answered before, if it was answered at all:
+// also while other goroutines of both ends send what they like. (Where frames are
+// lost or overtake one another, an acknowledgement may overtake the answer.)
+func TestHandledIsBehindTheAnswers(t *testing.T) {
+	const questions = 300
+	for _, delay := range []time.Duration{0, time.Millisecond, 7 * time.Millisecond} {
+		run(t, memlink.Config{MinDelay: delay, MaxDelay: delay}, 2, func(t *testing.T, p *post) {
+			boxes := p.meet()
+			one, two := boxes[0], boxes[1]
+			two.answer = func(from dmutex.NodeID, seq uint64, message []byte) {
+				if string(message) == "question" {
+					two.say(from, fmt.Sprint(seq))
+				}
+			}
+			answered := make(map[uint64]bool)
+			one.answer = func(_ dmutex.NodeID, _ uint64, message []byte) {
+				var seq uint64
+				if _, err := fmt.Sscan(string(message), &seq); err == nil {
+					answered[seq] = true
+				}
+			}
+			asked, told := uint64(1), uint64(0)
+			one.handle = func(_ dmutex.NodeID, acked uint64) {
+				for ; asked <= acked; asked++ {
+					require.True(t, answered[asked])
+				}
+				require.True(t, acked > told || acked == questions && told == acked, "Handled for nothing new")
+				told = acked
+			}
+			var busy sync.WaitGroup
+			for range 3 {
+				busy.Go(func() {
+					for range questions {
+						two.say(1, "noise")
+						two.Flush()
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			for range questions {
+				one.say(2, "question")
+				one.Flush()
+				time.Sleep(time.Millisecond)
+			}
+			busy.Wait()
+			settle(one, two)
+			closeAll(t, one, two)
+			require.EqualValues(t, questions+1, asked)
+		})
+	}
+}
+
+// A peer that comes back as another life is met again. What its former life lacked
+// is gone, and its numbers begin anew.
+func TestRestart(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one, two := boxes[0], boxes[1]
+		one.say(2, "first")
+		one.Flush()
+		two.say(1, "heard")
+		two.Flush()
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"2.1: heard", "2 has 1"}, one.take())
+		require.Equal(t, []string{"1.1: first", "1 has 1"}, two.take())
+
+		p.crash(two, 2)
+		require.Empty(t, two.take())
+		one.say(2, "lost")
+		one.Flush()
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, one.Status(2).Unacked)
+		two = p.openAs(2, 21)
+		two.say(1, "back")
+		two.Flush()
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []string{"met 2 as 21", "2 has 0", "2.1: back"}, one.take())
+		st := one.Status(2)
+		require.EqualValues(t, 21, st.Life)
+		require.Zero(t, st.Unacked)
+		seq, err := one.Send(2, text("welcome"))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, seq)
+		one.Flush()
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"met 1 as 10", "1 has 0", "1 has 1", "1.1: welcome"}, two.take())
+		closeAll(t, one, two)
+	})
+}
+
+// Nothing of a former life is handled once the next one was met, whatever the
+// network still has of it; nor are messages for the former life.
+func TestNothingOfAFormerLife(t *testing.T) {
+	for seed := range uint64(20) {
+		run(t, bad(seed), 2, func(t *testing.T, p *post) {
+			one, life := p.open(1), uint64(20)
+			two := p.openAs(2, life)
+			for range 5 {
+				for range 20 {
+					if _, err := one.Send(2, func(b []byte) []byte { return fmt.Append(b, one.Status(3)) }); err != nil {
+						require.ErrorIs(t, err, session.ErrClosed)
+					}
+					one.Flush()
+					two.say(1, fmt.Sprint(life))
+					two.Flush()
+					time.Sleep(5 * time.Millisecond)
+				}
+				p.crash(two, 2)
+				life++
+				two = p.openAs(2, life)
+			}
+			settle(one, two)
+			closeAll(t, one, two)
+			var now, last, seq uint64
+			for _, line := range one.take() {
+				var said, n uint64
+				if _, err := fmt.Sscanf(line, "met 2 as %d", &said); err == nil {
+					require.Greater(t, said, last)
+					now, last, seq = said, said, 0
+				} else if _, err := fmt.Sscanf(line, "2.%d: %d", &n, &said); err == nil {
+					seq++
+					require.Equal(t, []uint64{now, seq}, []uint64{said, n})
+				}
+			}
+			require.Equal(t, life, last)
+		})
+	}
+}
+
+// Left comes behind all messages; what is sent to the peer from then on is
+// refused, until it is back. A peer that closed tells what it did not handle.
+func TestLeft(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one, two := boxes[0], boxes[1]
+		for i := range 3 {
+			two.say(1, fmt.Sprint(i))
+		}
+		closeAll(t, two)
+		require.Equal(t, []string{"2.1: 0", "2.2: 1", "2.3: 2", "2 left", "2 has 0"}, one.take())
+		require.True(t, one.Status(2).Left)
+		_, err := one.Send(2, text("too late"))
+		require.ErrorIs(t, err, session.ErrClosed)
+		require.NoError(t, two.Close(t.Context()))
+		_, err = two.Send(1, text("too late"))
+		require.ErrorIs(t, err, session.ErrClosed)
+		two.Flush()
+
+		two = p.openAs(2, 21)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"met 2 as 21", "2 has 0"}, one.take())
+		require.False(t, one.Status(2).Left)
+		one.say(2, "welcome")
+		closeAll(t, one, two)
+		require.Contains(t, two.take(), "1.1: welcome")
+	})
+}
+
+func TestSendRefuses(t *testing.T) {
+	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
+		b := p.open(1)
+		b.say(2, "x")
+		for _, tc := range []struct {
+			to      dmutex.NodeID
+			message string
+			want    error
+		}{
+			{1, "to itself", dmutex.ErrMisuse},
+			{4, "to a stranger", dmutex.ErrMisuse},
+			{2, "", dmutex.ErrMisuse},
+			{2, strings.Repeat("x", b.MaxMessage()+1), session.ErrTooLarge},
+		} {
+			seq, err := b.Send(tc.to, text(tc.message))
+			require.ErrorIs(t, err, tc.want)
+			require.Zero(t, seq)
+		}
+		require.EqualValues(t, 1, b.Status(2).Unacked)
+		require.Zero(t, b.Backlog(3))
+		require.Zero(t, b.Backlog(4))
+		require.Zero(t, b.Status(4))
+		require.False(t, b.Full(4))
+
+		// Half of the buffer is for requests, and the rest for answers.
+		large := text(strings.Repeat("x", b.MaxMessage()))
+		sent := 0
+		for !b.Full(3) {
+			_, err := b.Send(3, large)
+			require.NoError(t, err)
+			sent++
+		}
+		require.Greater(t, b.Backlog(3), 2<<20)
+		require.Less(t, b.Backlog(3), 2<<20+b.MaxMessage()+10)
+		var err error
+		for err == nil {
+			if _, err = b.Send(3, large); err == nil {
+				sent++
+			}
+		}
+		require.ErrorIs(t, err, session.ErrFull)
+		require.Greater(t, b.Backlog(3), 4<<20-b.MaxMessage()-10)
+
+		three := p.open(3)
+		time.Sleep(time.Minute)
+		require.False(t, b.Full(3))
+		require.Zero(t, b.Backlog(3))
+		require.EqualValues(t, sent, b.Status(3).Life-30+uint64(count(three.take(), "1.")))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = b.Close(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "not acknowledged by [2]")
+		closeAll(t, three)
+	})
+}
+
+func count(log []string, prefix string) (n int) {
+	for _, line := range log {
+		if strings.HasPrefix(line, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// Tick comes when it has asked for it, or when Wake has, whichever is first, and
+// what it sends leaves.
+func TestTick(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one, two := boxes[0], boxes[1]
+		start := one.Now()
+		after := func(seconds int64) int64 { return start + seconds*int64(time.Second) }
+		var next []int64
+		one.tick = func(now int64) int64 {
+			one.say(2, time.Duration(now-start).String())
+			at := next[0]
+			if next = next[1:]; at == after(40) {
+				one.Wake(after(30))
+			}
+			return at
+		}
+		next = []int64{after(10), after(20), after(40), never}
+		time.Sleep(time.Second)
+		require.Empty(t, one.take(), "nobody has asked for a Tick")
+		one.Wake(after(60))
+		one.Wake(after(2))
+		one.Wake(after(90))
+		time.Sleep(time.Second)
+		time.Sleep(7 * time.Second)
+		one.Wake(after(11)) // later than what Tick has asked for
+		time.Sleep(time.Hour)
+		var at []string
+		for _, line := range two.take() {
+			if _, what, ok := strings.Cut(line, ": "); ok {
+				at = append(at, what)
+			}
+		}
+		require.Equal(t, []string{"2s", "10s", "20s", "30s"}, at)
+
+		next = []int64{never}
+		one.Wake(0) // has passed
+		time.Sleep(time.Second)
+		require.Equal(t, 1, count(two.take(), "1."))
+		closeAll(t, one, two)
+	})
+}
+
+// A Mail without peers keeps time.
+func TestAlone(t *testing.T) {
+	run(t, memlink.Config{}, 1, func(t *testing.T, p *post) {
+		b := p.new(p.config(1, 10))
+		b.tick = func(int64) int64 { return never }
+		b.Wake(int64(time.Hour))
+		require.NoError(t, b.Open())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, []string{"tick at 1h0m0s"}, b.take())
+		b.Flush()
+		require.NoError(t, b.Rename(11))
+		closeAll(t, b)
+	})
+}
+
+// Renamed, a node leaves and is met again, at once: its peers need no patience.
+func TestRename(t *testing.T) {
+	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one, two := boxes[0], boxes[1]
+		one.say(2, "old")
+		require.NoError(t, one.Rename(11))
+		require.False(t, one.Status(2).Met)
+		time.Sleep(30 * time.Millisecond)
+		require.Equal(t, []string{"met 2 as 20", "2 has 0", "met 3 as 30", "3 has 0"}, sorted(one.take()))
+		require.Equal(t, []string{"1.1: old", "1 left", "1 has 0", "met 1 as 11", "1 has 0"}, two.take())
+		require.Equal(t, []string{"1 left", "1 has 0", "met 1 as 11", "1 has 0"}, boxes[2].take())
+		seq, err := one.Send(2, text("new"))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, seq)
+		one.Flush()
+		two.say(1, "hello")
+		two.Flush()
+		time.Sleep(time.Second)
+		require.Contains(t, two.take(), "1.1: new")
+		require.Contains(t, one.take(), "2.1: hello")
+		require.ErrorIs(t, one.Rename(0), dmutex.ErrMisuse)
+		closeAll(t, boxes...)
+		require.NoError(t, one.Rename(12))
+	})
+}
+
+func sorted(log []string) []string {
+	// Different peers are told at the same time: put the lines of 2 first.
+	var two, rest []string
+	for _, line := range log {
+		if strings.HasPrefix(line, "met 2") || strings.HasPrefix(line, "2") {
+			two = append(two, line)
+		} else {
+			rest = append(rest, line)
+		}
+	}
+	return append(two, rest...)
+}
+
+// A node may rename itself while both ends send, on a bad network.
+func TestRenameUnderWay(t *testing.T) {
+	for seed := range uint64(10) {
+		run(t, bad(seed), 2, func(t *testing.T, p *post) {
+			one, two := p.open(1), p.open(2)
+			var busy sync.WaitGroup
+			for _, b := range []*box{one, two} {
+				busy.Go(func() {
+					for range 300 {
+						for _, to := range p.members {
+							if _, err := b.Send(to, text("x")); err != nil && !errors.Is(err, dmutex.ErrMisuse) {
+								require.ErrorIs(t, err, session.ErrClosed)
+							}
+						}
+						b.Flush()
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			for life := range uint64(5) {
+				time.Sleep(50 * time.Millisecond)
+				require.NoError(t, one.Rename(11+life))
+			}
+			busy.Wait()
+			time.Sleep(time.Minute)
+			require.EqualValues(t, 15, two.Status(1).Life)
+			require.EqualValues(t, 20, one.Status(2).Life)
+			one.take()
+			two.take()
+			one.say(2, "to the end")
+			two.say(1, "to the end")
+			one.Flush()
+			two.Flush()
+			settle(one, two)
+			closeAll(t, one, two)
+			require.Equal(t, 1, strings.Count(strings.Join(one.take(), "\n"), "to the end"))
+			require.Equal(t, 1, strings.Count(strings.Join(two.take(), "\n"), "to the end"))
+		})
+	}
+}
+
+// A link that is closed underneath is told once, and keeps nobody waiting.
+func TestLinkClosed(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		cfg := p.config(1, 10)
+		one := p.new(cfg)
+		require.NoError(t, one.Open())
+		two := p.open(2)
+		time.Sleep(time.Second)
+		one.take()
+		require.NoError(t, cfg.Link.Close())
+		one.say(2, "into the void")
+		require.Empty(t, one.take())
+		one.Flush()
+		require.Equal(t, []string{"closed: mail: the link was closed before the mail: transport: link is closed"}, one.take())
+		_, err := one.Send(2, text("x"))
+		require.ErrorIs(t, err, session.ErrClosed)
+		one.Flush()
+		require.ErrorIs(t, one.Close(t.Context()), transport.ErrClosed)
+		require.NoError(t, one.Close(t.Context()))
+		require.Empty(t, one.take())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, two.Close(ctx), context.DeadlineExceeded)
+	})
+}
+
+// A link that is closed while Close waits ends the waiting.
+func TestLinkClosedWhileClosing(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		cfg := p.config(1, 10)
+		one := p.new(cfg)
+		require.NoError(t, one.Open())
+		one.say(2, "x")
+		closed := make(chan error)
+		go func() { closed <- one.Close(t.Context()) }()
+		synctest.Wait()
+		require.NoError(t, cfg.Link.Close())
+		require.ErrorIs(t, <-closed, transport.ErrClosed)
+	})
+}
+
+// Close takes a round trip.
+func TestCloseIsPrompt(t *testing.T) {
+	run(t, memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond}, 3, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		for _, b := range boxes {
+			start := time.Now()
+			closeAll(t, b)
+			require.LessOrEqual(t, time.Since(start), 2*time.Millisecond)
+		}
+	})
+}
+
+// A second Close waits for the first.
+func TestCloseAgain(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one := p.open(1)
+		one.say(2, "x")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var first, second error
+		var closing sync.WaitGroup
+		closing.Go(func() { first = one.Close(ctx) })
+		synctest.Wait()
+		closing.Go(func() { second = one.Close(t.Context()) })
+		synctest.Wait()
+		hasty, cancelHasty := context.WithCancel(t.Context())
+		cancelHasty()
+		require.ErrorIs(t, one.Close(hasty), context.Canceled)
+		closing.Wait()
+		require.ErrorIs(t, first, context.DeadlineExceeded)
+		require.NoError(t, second)
+		require.ErrorIs(t, one.Open(), dmutex.ErrMisuse)
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	network, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	lawful := mail.Config{Peers: []dmutex.NodeID{2, 3}, Life: 1, Link: network.Link(1), Handler: &box{}}
+	for what, spoil := range map[string]func(c *mail.Config){
+		"Link":    func(c *mail.Config) { c.Link = nil },
+		"frames":  func(c *mail.Config) { c.Link = small{c.Link} },
+		"Handler": func(c *mail.Config) { c.Handler = nil },
+		"Life":    func(c *mail.Config) { c.Life = 0 },
+		"node 0":  func(c *mail.Config) { c.Peers = []dmutex.NodeID{2, 0} },
+		"twice":   func(c *mail.Config) { c.Peers = []dmutex.NodeID{2, 3, 2} },
+	} {
+		cfg := lawful
+		spoil(&cfg)
+		_, err := mail.New(cfg)
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, what)
+	}
+	m, err := mail.New(lawful)
+	require.NoError(t, err)
+	m.Flush() // before Open: nothing happens
+	require.NoError(t, m.Close(t.Context()))
+	require.ErrorIs(t, m.Open(), dmutex.ErrMisuse)
+	_, err = m.Send(2, text("x"))
+	require.ErrorIs(t, err, session.ErrClosed)
+}
+
+type small struct{ transport.Link }
+
+func (small) MaxFrame() int { return 1023 }
+
+// A link that does not open remains the caller's.
+func TestOpenFails(t *testing.T) {
+	run(t, memlink.Config{}, 1, func(t *testing.T, p *post) {
+		b := p.open(1)
+		other := p.new(p.config(1, 11))
+		require.ErrorIs(t, other.Open(), dmutex.ErrMisuse)
+		require.ErrorIs(t, b.Open(), dmutex.ErrMisuse)
+		closeAll(t, b)
+		require.NoError(t, other.Open())
+		closeAll(t, other)
+	})
+}
+
+// What no correct peer sends is told and changes nothing. That a peer has another
+// group is told when it is news.
+func TestRefused(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one := p.open(1)
+		other := func(group uint64) {
+			cfg := p.config(2, 20)
+			cfg.Group = group
+			two := p.new(cfg)
+			require.NoError(t, two.Open())
+			time.Sleep(time.Minute) // for many challenges
+			require.Equal(t, group, one.Status(2).Other)
+			closeAll(t, two)
+		}
+		other(8)
+		other(9)
+		other(8)
+		say := session.ErrGroup.Error()
+		require.Equal(t, []string{"2: " + say, "2: " + say, "2: " + say}, one.take())
+		require.Zero(t, one.Status(2).Silent, "a refused frame says nothing of our group")
+
+		link := p.network.Link(2)
+		require.NoError(t, link.Open(func(dmutex.NodeID, []byte) {}))
+		for range 2 {
+			require.NoError(t, link.Send(1, []byte("x")))
+		}
+		synctest.Wait()
+		log := one.take()
+		require.Equal(t, 2, count(log, "2: "))
+		require.EqualValues(t, 8, one.Status(2).Other)
+		require.NoError(t, link.Close())
+
+		two := p.openAs(2, 21)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"met 2 as 21", "2 has 0"}, one.take())
+		st := one.Status(2)
+		require.Zero(t, st.Other)
+		require.Greater(t, st.Silent, 50*time.Second)
+		closeAll(t, one, two)
+	})
+	err := error(&mail.GroupError{Other: 8})
+	require.ErrorIs(t, err, session.ErrGroup)
+	require.ErrorIs(t, err, dmutex.ErrPeer)
+}
+
+// Watch is told what the network did.
+func TestWatch(t *testing.T) {
+	run(t, bad(1), 2, func(t *testing.T, p *post) {
+		var mu sync.Mutex
+		var events []mail.Event
+		cfg := p.config(1, 10)
+		link := &burstLink{Link: cfg.Link}
+		cfg.Link = link
+		cfg.Watch = func(e mail.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
+		}
+		one := p.new(cfg)
+		require.NoError(t, one.Open())
+		two := p.open(2)
+		time.Sleep(time.Second)
+		const messages = 300
+		for range messages {
+			one.say(2, "x")
+			one.Flush()
+			two.say(1, "y")
+			two.Flush()
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		st := one.Status(2)
+		p.crash(two, 2)
+		two = p.openAs(2, 21)
+		two.say(1, "z")
+		two.Flush()
+		time.Sleep(time.Minute)
+		closeAll(t, one, two)
+		_, err := one.Send(2, text("x"))
+		require.Error(t, err)
+
+		var n [mail.Stray + 1]uint64
+		for _, e := range events {
+			require.EqualValues(t, 2, e.Peer)
+			switch e.What {
+			case mail.Resent:
+				n[e.What]++
+				require.LessOrEqual(t, e.First, e.Last)
+				require.LessOrEqual(t, e.Last, uint64(messages))
+			case mail.Unsent:
+				require.Error(t, e.Err)
+			default:
+				require.NotZero(t, e.N)
+				n[e.What] += e.N
+			}
+		}
+		require.GreaterOrEqual(t, n[mail.Resent], st.Resent)
+		require.GreaterOrEqual(t, n[mail.Repeated], st.Repeated)
+		require.NotZero(t, st.Resent)
+		require.NotZero(t, st.Repeated)
+		require.NotZero(t, n[mail.Early])
+		require.NotZero(t, n[mail.Stray])
+		require.NotZero(t, st.RoundTrip)
+		require.Equal(t, []string{"resent", "unsent", "repeated", "early", "stray", "none"}, []string{
+			mail.Resent.String(), mail.Unsent.String(), mail.Repeated.String(), mail.Early.String(), mail.Stray.String(), mail.What(0).String(),
+		})
+	})
+}
+
+// What the link refuses is told, and sent again.
+func TestWatchUnsent(t *testing.T) {
+	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
+		var unsent atomic.Int64
+		cfg := p.config(1, 10)
+		cfg.Peers = []dmutex.NodeID{2}
+		cfg.Watch = func(e mail.Event) {
+			if e.What == mail.Unsent && errors.Is(e.Err, transport.ErrUnknownNode) {
+				unsent.Add(1)
+			}
+		}
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		cfg.Link = network.Link(1)
+		one := p.new(cfg)
+		require.NoError(t, one.Open())
+		time.Sleep(time.Second)
+		require.NotZero(t, unsent.Load())
+		closeAll(t, one)
+	})
+}

@@ -1,0 +1,246 @@
+package mail
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+// A peer is the session with another member over the link.
+//
+// Two mutexes, taken in the order recv, mu. recv takes the messages of one frame
+// through the Handler before those of the next; mu guards the session, is held
+// only for moments and never while the link sends or the Handler runs.
+type peer struct {
+	mail *Mail
+	id   dmutex.NodeID
+	full atomic.Bool // so much is unacknowledged that requests should wait
+	due  atomic.Bool // there may be something to transmit
+
+	recv    sync.Mutex
+	heardTo uint64 // messages of the peer's present life that were handled
+
+	mu       sync.Mutex
+	session  *session.Session
+	left     bool   // the peer's present life has
+	acked    uint64 // of our messages, as Handled was last called for
+	spoke    int64  // when its last frame came, at least 1; 0 if none did
+	other    uint64 // the Config.Group that it was last heard to have, if not ours
+	message  []byte // scratch for encoding
+	frame    []byte // scratch for transmitting; the sender's while flushing
+	flushing bool
+	handling bool // a frame of the peer is being handled: its acknowledgement goes out with the answers
+	relied   bool // another goroutine has left it to the one that is handling to transmit
+}
+
+// deliver is the event path: frames that arrived together go through session and
+// Handler, and what they bring about then goes to the link, in the goroutine that
+// brought them. A goroutine that has something to send meanwhile waits for one
+// frame at most, and takes along what is there.
+func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
+	p := m.peer(from)
+	if p == nil {
+		return
+	}
+	p.recv.Lock()
+	defer p.recv.Unlock()
+	for _, frame := range frames {
+		if p.receive(frame) {
+			m.Flush()
+		}
+	}
+	m.Flush()
+	m.pokeDrain()
+}
+
+// receive takes in a frame, and reports whether another goroutine has met with it
+// in transmit and relies on this one.
+func (p *peer) receive(frame []byte) (relied bool) {
+	p.mu.Lock()
+	before := p.look()
+	now := p.mail.Now()
+	in, err := p.session.Handle(now, frame)
+	p.due.Store(true)
+	if err != nil {
+		err = p.refuse(err)
+		p.mu.Unlock()
+		if err != nil {
+			p.mail.cfg.Handler.Refused(p.id, err)
+		}
+		return false
+	}
+	p.other, p.spoke = 0, max(now, 1)
+	switch in.Event {
+	case session.Met, session.Restarted:
+		p.left, p.acked = false, 0
+	case session.Left:
+		p.left = true
+	}
+	p.watch(before)
+	p.gauge()
+	life, acked := p.session.Peer(), p.session.Acked()
+	handled := in.Event != 0 || acked > p.acked
+	p.acked = acked
+	p.handling = true
+	p.mu.Unlock()
+
+	p.handle(in, life) // only another Handle, under recv, would touch the messages
+	if handled {
+		p.mail.cfg.Handler.Handled(p.id, acked)
+	}
+
+	p.mu.Lock()
+	relied = p.relied
+	p.handling, p.relied = false, false
+	p.mu.Unlock()
+	p.due.Store(true)
+	return relied
+}
+
+// handle tells the Handler what a frame brought.
+func (p *peer) handle(in session.Input, life uint64) {
+	h := p.mail.cfg.Handler
+	if in.Event == session.Met || in.Event == session.Restarted {
+		p.heardTo = 0
+		h.Met(p.id, life)
+	}
+	for _, message := range in.Messages {
+		p.heardTo++
+		h.Message(p.id, p.heardTo, message)
+	}
+	if in.Event == session.Left {
+		h.Left(p.id)
+	}
+}
+
+// refuse returns what the Handler is to be told of a frame that the session
+// refuses: nil if it was told so before. A peer with another group repeats
+// itself.
+func (p *peer) refuse(err error) error {
+	if !errors.Is(err, session.ErrGroup) {
+		return err
+	}
+	other := p.session.OtherGroup()
+	if p.other == other {
+		return nil
+	}
+	p.other = other
+	return &GroupError{other}
+}
+
+// send queues what write appends.
+func (p *peer) send(write func(b []byte) []byte) (seq uint64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mail.link.Load() == shut {
+		return 0, session.ErrClosed
+	}
+	p.message = write(p.message[:0])
+	if err := p.session.Send(p.mail.Now(), p.message); err != nil {
+		return 0, err
+	}
+	p.due.Store(true)
+	p.gauge()
+	return p.session.Sent(), nil
+}
+
+func (p *peer) gauge() { p.full.Store(p.session.Backlog() > sendBuffer/2) }
+
+// transmit sends what is due and returns when something will be due by time alone.
+// If another goroutine is at it already, that one sends ours too, in fewer frames,
+// and sees to the deadline; so does the one that is handling a frame of this peer.
+func (p *peer) transmit() (deadline int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.relied = p.handling
+	if p.flushing || p.handling {
+		return never
+	}
+	p.flushing = true
+	for p.mail.link.Load() == open {
+		before := p.look()
+		p.frame = p.session.Transmit(p.mail.Now(), p.frame[:0])
+		p.watch(before)
+		if len(p.frame) == 0 {
+			p.flushing = false
+			return p.session.Deadline()
+		}
+		p.mu.Unlock()
+		p.carry(p.frame)
+		p.mu.Lock()
+		if p.handling { // since this one was sent: what there is now goes out with the answers
+			p.flushing, p.relied = false, true
+			return never
+		}
+	}
+	p.flushing = false
+	return never
+}
+
+// carry gives a frame to the link. What the link does not take is lost like what
+// the network loses: the session sends it again.
+func (p *peer) carry(frame []byte) {
+	m := p.mail
+	err := m.cfg.Link.Send(p.id, frame)
+	if err == nil {
+		return
+	}
+	if w := m.cfg.Watch; w != nil {
+		w(Event{Peer: p.id, What: Unsent, Err: err})
+	}
+	if errors.Is(err, transport.ErrClosed) && m.link.CompareAndSwap(open, shut) {
+		m.pokeDrain()
+		m.cfg.Handler.Closed(fmt.Errorf("mail: the link was closed before the mail: %w", err))
+	}
+}
+
+// rename replaces the session by that of another life. The old one says farewell
+// once, in which nobody disturbs it: whoever comes to transmit relies on us.
+func (p *peer) rename(s *session.Session) {
+	p.recv.Lock()
+	defer p.recv.Unlock()
+	p.mu.Lock()
+	old := p.session
+	p.session, p.left, p.acked = s, false, 0
+	p.gauge()
+	p.handling = true
+	p.mu.Unlock()
+	if old.Peer() != 0 {
+		now := p.mail.Now()
+		old.Close(now)
+		for p.mail.link.Load() == open {
+			frame := old.Transmit(now, nil)
+			if len(frame) == 0 {
+				break
+			}
+			p.carry(frame)
+		}
+	}
+	p.mu.Lock()
+	p.handling, p.relied = false, false
+	p.mu.Unlock()
+	p.due.Store(true)
+}
+
+// close says farewell behind everything that was sent. It does so between two
+// frames: the farewell tells the peer which of its messages were answered.
+func (p *peer) close() {
+	p.recv.Lock()
+	defer p.recv.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session.Close(p.mail.Now())
+	p.due.Store(true)
+}
+
+// listening reports whether the peer may still lack something that we sent.
+func (p *peer) listening() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.session.Done()
+}
