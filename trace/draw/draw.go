@@ -185,47 +185,38 @@ type bar struct {
 // A change is a view: when each member has installed it, and when it acted there.
 type change struct {
 	epoch          uint64
-	members, out   []dmutex.NodeID // out: of the group and not in the view
+	who            string // see members
 	install, ready map[dmutex.NodeID]*event
 }
 
-// String is how it is written in a picture.
-func (c *change) String() string { return fmt.Sprintf("view %d: %s", c.epoch, c.who()) }
-
-func (c *change) who() string {
-	text := names(c.members)
-	if len(c.out) > 0 {
-		text += ", without " + names(c.out)
-	}
-	return text
-}
-
-func names(ids []dmutex.NodeID) string {
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = "N" + id.String()
-	}
-	return strings.Join(words, " ")
-}
-
-// change notes what an event tells of a view.
-func (p *panel) change(e *event) {
-	at := slices.IndexFunc(p.changes, func(c *change) bool { return c.epoch == e.N })
-	if at < 0 {
-		at = len(p.changes)
-		c := &change{epoch: e.N, members: e.Members, install: make(map[dmutex.NodeID]*event), ready: make(map[dmutex.NodeID]*event)}
-		for _, id := range e.file.trace.Header.Members {
-			if !slices.Contains(c.members, id) {
-				c.out = append(c.out, id)
-			}
-		}
-		p.changes = append(p.changes, c)
+// note notes what an event tells of a view.
+func (p *panel) note(changes map[uint64]*change, e *event) {
+	c := changes[e.N]
+	if c == nil {
+		c = &change{epoch: e.N, who: e.members(), install: make(map[dmutex.NodeID]*event), ready: make(map[dmutex.NodeID]*event)}
+		p.changes, changes[e.N] = append(p.changes, c), c
 	}
 	if e.What == trace.View {
-		p.changes[at].install[e.node()] = e
+		c.install[e.node()] = e
 	} else {
-		p.changes[at].ready[e.node()] = e
+		c.ready[e.node()] = e
 	}
+}
+
+// members names those of a view, and those that are missing.
+func (e *event) members() string {
+	var in, out []string
+	for _, id := range e.file.trace.Header.Members {
+		if slices.Contains(e.Members, id) {
+			in = append(in, "N"+id.String())
+		} else {
+			out = append(out, "N"+id.String())
+		}
+	}
+	if len(out) == 0 {
+		return strings.Join(in, " ")
+	}
+	return strings.Join(in, " ") + ", without " + strings.Join(out, " ")
 }
 
 func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
@@ -245,7 +236,7 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 			nodes[a.From], nodes[a.To] = true, true
 		}
 	}
-	open := make(map[*file]*bar)
+	open, changes := make(map[*file]*bar), make(map[uint64]*change)
 	for _, e := range all {
 		mine := e.Lock == lock && e.What != trace.Forget
 		unended := open[e.file] != nil // as before a gap
@@ -257,7 +248,7 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 		}
 		view := within(e) && (e.What == trace.View || e.What == trace.Ready)
 		if view {
-			p.change(e)
+			p.note(changes, e)
 		}
 		if mine && e.What == trace.Born && e.Phase == dmutex.Idle && !unended {
 			mine = false

@@ -391,7 +391,7 @@ func TestViews(t *testing.T) {
 	require.Equal(t, 2*4, strings.Count(mermaid, "activate"))
 
 	log := string(d.ShiViz())
-	require.Equal(t, 2, strings.Count(log, "\ninstalls view 3: N2 N3\n"))
+	require.Equal(t, 2, strings.Count(log, "\ninstalls view 3: N2 N3, without N1\n"))
 	require.Equal(t, 2, strings.Count(log, "\nacts in view 3\n"))
 	require.Equal(t, 1, strings.Count(log, "\ncrashed\n"))
 	require.Regexp(t, `\nN2 {[^}]*}\ncrashed\nN`, log)
@@ -419,6 +419,21 @@ func TestStale(t *testing.T) {
 	require.Contains(t, string(drawn(t, read(t, sender, receiver(2)), draw.Options{}).Mermaid()), "N1-xN2: REQUEST")
 	svg = string(drawn(t, read(t, sender, receiver(1)), draw.Options{}).SVG())
 	require.Contains(t, svg, "did not arrive")
+}
+
+// A life that had to be renamed before its first view is still found by its messages.
+func TestRenamed(t *testing.T) {
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
+{"t":1000,"do":"renamed","life":12}
+{"t":2000,"do":"met","peer":2,"life":22}
+{"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
+`, `{"dmutex":"trace","version":2,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
+{"t":500,"do":"met","peer":1,"life":11}
+{"t":2000,"do":"restarted","peer":1,"life":12}
+{"t":4000,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"phase":"idle"}
+`), draw.Options{}).SVG())
+	require.Contains(t, svg, "<title>1-&gt;2 REQUEST attempt=1, sent at 2.5 µs, received at 3.5 µs</title>")
+	require.NotContains(t, svg, "has restarted")
 }
 
 // A hold ends where its node learns that it is over: when it is released while no

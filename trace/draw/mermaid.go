@@ -35,6 +35,7 @@ func (d *Drawing) Mermaid() []byte {
 		if several {
 			fmt.Fprintf(&b, "    Note over N%d,N%d: lock %s\n", nodes[0], nodes[len(nodes)-1], mermaid(p.lock))
 		}
+		noted := make(map[uint64]bool) // a view is noted where its first member installs it
 		enters, leaves := make(map[*event]*bar), make(map[*event]*bar)
 		for _, bar := range p.bars {
 			if bar.phase != dmutex.Held {
@@ -46,7 +47,7 @@ func (d *Drawing) Mermaid() []byte {
 			}
 		}
 		for _, e := range p.points {
-			p.mermaid(&b, e, enters[e], leaves[e])
+			p.mermaid(&b, e, enters[e], leaves[e], noted)
 		}
 		for _, bar := range p.bars {
 			if bar.phase == dmutex.Held && (bar.end == nil || p.side(bar.end) > 0) {
@@ -57,13 +58,14 @@ func (d *Drawing) Mermaid() []byte {
 	return []byte(b.String())
 }
 
-func (p *panel) mermaid(b *strings.Builder, e *event, enters, leaves *bar) {
+func (p *panel) mermaid(b *strings.Builder, e *event, enters, leaves *bar, noted map[uint64]bool) {
 	self := e.node()
 	if text := e.mark(); text != "" {
 		fmt.Fprintf(b, "    Note over N%d: %s\n", self, mermaid(text))
 	}
-	if v := p.begins(e); v != nil {
-		fmt.Fprintf(b, "    Note over N%d,N%d: %s\n", p.nodes[0], p.nodes[len(p.nodes)-1], mermaid(v.String()))
+	if e.What == trace.View && !noted[e.N] {
+		noted[e.N] = true
+		fmt.Fprintf(b, "    Note over N%d,N%d: view %d: %s\n", p.nodes[0], p.nodes[len(p.nodes)-1], e.N, e.members())
 	}
 	if e.What == trace.Resent {
 		fmt.Fprintf(b, "    Note over N%d: sends again to N%d\n", self, e.Peer)
@@ -87,17 +89,6 @@ func (p *panel) mermaid(b *strings.Builder, e *event, enters, leaves *bar) {
 			fmt.Fprintf(b, "    N%d-)N%d: %s\n", self, a.To, mermaid(content(&a.Message)))
 		}
 	}
-}
-
-// begins returns the view that e is the first to install, nil if there is none.
-func (p *panel) begins(e *event) *change {
-	for _, c := range p.changes {
-		first := slices.IndexFunc(p.points, func(at *event) bool { return c.install[at.node()] == at })
-		if first >= 0 && p.points[first] == e {
-			return c
-		}
-	}
-	return nil
 }
 
 // content is a message without its way.

@@ -72,7 +72,7 @@ func (d *Drawing) ShiViz() []byte {
 func (d *Drawing) telling(e *event) string {
 	switch {
 	case e.What == trace.View:
-		return fmt.Sprintf("installs view %d: %s", e.N, names(e.Members))
+		return fmt.Sprintf("installs view %d: %s", e.N, e.members())
 	case e.What == trace.Ready:
 		return fmt.Sprintf("acts in view %d", e.N)
 	case e.Lock == "":

@@ -173,7 +173,7 @@ func (c *canvas) band(v *change) {
 	var left, right []string
 	var title strings.Builder
 	first, last := math.Inf(1), math.Inf(-1)
-	fmt.Fprintf(&title, "view %d of %s", v.epoch, v.who())
+	fmt.Fprintf(&title, "view %d of %s", v.epoch, v.who)
 	for _, id := range c.nodes {
 		e := v.install[id]
 		if e == nil {
@@ -199,7 +199,7 @@ func (c *canvas) band(v *change) {
 	}
 	c.add(ground, first, last, `<path d="M%sz" fill="%s" stroke="%s" stroke-width="0.8"><title>%s</title></path>`,
 		strings.Join(left, "L"), paleColor, viewColor, escape(title.String()))
-	for _, text := range []string{v.String(), fmt.Sprintf("view %d", v.epoch)} {
+	for _, text := range []string{fmt.Sprintf("view %d: %s", v.epoch, v.who), fmt.Sprintf("view %d", v.epoch)} {
 		if c.write(c.fits(first, text), 12-headGap, text, viewColor, "start", false) {
 			return
 		}
