@@ -73,7 +73,7 @@ func completed(p *Message) View {
 }
 
 // mutants are the machine, or its driver, with one rule broken. Two more were tried
-// and found nothing in millions of random steps: excuses by a view that is only
+// and found nothing in some hundred thousand random steps: excuses by a view that is only
 // installed, and promises of replaced lives without clocks. The argument of the
 // package comment needs both rules.
 var mutants = []struct {
