@@ -57,7 +57,7 @@ var rooms = []struct {
 	{"transport/session", true, []string{".", "transport/internal"}},
 
 	// floor 3
-	{"node", false, []string{".", "deadlock", "membership", "trace", "transport", "transport/session"}},
+	{"node", false, []string{".", "deadlock", "membership", "trace", "transport", "transport/mail", "transport/session"}},
 }
 
 // What the pure rooms may use of others, the runtime's own packages apart.
