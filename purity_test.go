@@ -42,7 +42,7 @@ var rooms = []struct {
 	{"suzukikasami", true, []string{"."}},
 
 	// floor 2
-	{"dmutextest", false, []string{".", "trace", "transport", "transport/session"}},
+	{"dmutextest", false, []string{".", "trace"}},
 	{"fence", false, nil},
 	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest", "internal/explore"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/explore"}},
@@ -53,6 +53,7 @@ var rooms = []struct {
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog", "transport/internal"}},
 	{"transport/internal", true, []string{"."}},
+	{"transport/linktest", false, []string{".", "transport", "transport/session"}},
 	{"transport/mail", false, []string{".", "transport", "transport/session"}},
 	{"transport/session", true, []string{".", "transport/internal"}},
 

@@ -1,4 +1,5 @@
-// Package dmutextest tests lock machines without a network, and links.
+// Package dmutextest tests lock machines without a network. Package
+// transport/linktest tests links.
 //
 // [Explore] runs a small group of real machines through every order of events
 // that a [Network] allows, and proves for that group what the errors that
@@ -10,6 +11,6 @@
 // [Replay] runs a script, which is a conversation as text, and [TestScript]
 // holds it against a golden file.
 //
-// [TestMachine] and [FuzzMachine] hold anybody's machine against the contract
-// of [dmutex.Machine], and TestLink anybody's link against that of a link.
+// [TestMachine] and [FuzzMachine] hold a machine, ours or yours, against the
+// contract of [dmutex.Machine].
 package dmutextest
