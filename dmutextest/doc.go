@@ -8,7 +8,7 @@
 // rule, and the check must fail. [Walk] makes random runs, with the same
 // checks, of a group that is too large to explore. [Simulate] measures.
 //
-// [Replay] runs a script, which is a conversation as text, and [TestScript]
+// [RunScript] runs a script, which is a conversation as text, and [TestScript]
 // holds it against a golden file.
 //
 // [TestMachine] and [FuzzMachine] hold a machine, ours or yours, against the

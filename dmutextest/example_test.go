@@ -77,9 +77,9 @@ func ExampleExplore_violation() {
 	// violation: deadlock: 1 waits, nobody is held and no message is on its way
 }
 
-// A conversation as text: Replay fills in what the machines do.
-func ExampleReplay() {
-	script, err := dmutextest.Replay(ricart.New, `
+// A conversation as text: RunScript fills in what the machines do.
+func ExampleRunScript() {
+	script, err := dmutextest.RunScript(ricart.New, `
 group 1 2
 
 request 2

@@ -44,7 +44,7 @@ func (r Report) String() string {
 type Violation struct {
 	Kind   error  // what: ErrMutualExclusion or another
 	Why    string // who and where
-	Script string // the run, see Replay
+	Script string // the run, see RunScript
 }
 
 // Error returns what went wrong, and the whole run.

@@ -328,13 +328,13 @@ func TestWalkFails(t *testing.T) {
 	var v *Violation
 	require.ErrorAs(t, err, &v)
 	require.Contains(t, v.Error(), "(seed 7)")
-	again, err := Replay(c.Algorithm, v.Script)
+	again, err := RunScript(c.Algorithm, v.Script)
 	require.NoError(t, err)
 	require.Equal(t, v.Script, again)
 	require.Contains(t, again, "violation: deadlock")
 }
 
-func TestReplayRefuses(t *testing.T) {
+func TestRunScriptRefuses(t *testing.T) {
 	const group = "group 1 2\n\n"
 	for _, tt := range []struct{ script, want string }{
 		{"request 1", `line 1: "request 1": a script begins with a group`},
@@ -360,7 +360,7 @@ func TestReplayRefuses(t *testing.T) {
 			"the network is fifo, and 1->2 REPLY attempt=1 fence=1 was sent before",
 		},
 	} {
-		_, err := Replay(ricart.New, tt.script)
+		_, err := RunScript(ricart.New, tt.script)
 		require.ErrorIs(t, err, dmutex.ErrMisuse, tt.script)
 		require.ErrorContains(t, err, tt.want, tt.script)
 	}
@@ -368,9 +368,9 @@ func TestReplayRefuses(t *testing.T) {
 
 // Of two messages that begin alike the oldest is meant, unless one is named in
 // full.
-func TestReplayFindsMessage(t *testing.T) {
+func TestRunScriptFindsMessage(t *testing.T) {
 	const begin = "group 1 2\nnetwork unordered\nrequest 2\ndeliver 2->1\ndeliver 1->2\nrequest 1\ndeliver 1->2\nrelease 2\nrequest 2\n"
-	got, err := Replay(ricart.New, begin+"state")
+	got, err := RunScript(ricart.New, begin+"state")
 	require.NoError(t, err)
 	require.Contains(t, got, "on its way 2->1 REPLY attempt=2 fence=1\non its way 2->1 REQUEST attempt=3 fence=1\n")
 	for words, want := range map[string]string{
@@ -378,14 +378,14 @@ func TestReplayFindsMessage(t *testing.T) {
 		"2->1 REQUEST":                   "on its way 2->1 REPLY attempt=2 fence=1\n",
 		"2->1 REQUEST attempt=3 fence=1": "on its way 2->1 REPLY attempt=2 fence=1\n",
 	} {
-		got, err := Replay(ricart.New, begin+"deliver "+words+"\nstate")
+		got, err := RunScript(ricart.New, begin+"deliver "+words+"\nstate")
 		require.NoError(t, err)
 		require.Contains(t, got, want, words)
 	}
 }
 
 // A script that is replayed twice is the same, whatever output it had.
-func TestReplaySettles(t *testing.T) {
+func TestRunScriptSettles(t *testing.T) {
 	const script = `# a conversation
 group 1 2   # two
 
@@ -397,22 +397,22 @@ more of it
 
 # the end
 release 1`
-	first, err := Replay(ricart.New, strings.Replace(script, "   # two", "", 1))
+	first, err := RunScript(ricart.New, strings.Replace(script, "   # two", "", 1))
 	require.NoError(t, err)
 	require.NotContains(t, first, "nonsense")
 	require.Contains(t, first, "1 held fence=1\n\n# the end\nrelease 1\n----\n1 idle\n")
-	again, err := Replay(ricart.New, first)
+	again, err := RunScript(ricart.New, first)
 	require.NoError(t, err)
 	require.Equal(t, first, again)
 }
 
 // Machines that answer for ever are not delivered for ever.
-func TestReplayEnds(t *testing.T) {
+func TestRunScriptEnds(t *testing.T) {
 	catch := broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
 		m.From, m.To = m.To, m.From
 		return []dmutex.Message{m}, nil
 	}}
-	got, err := Replay(catch.born, "group 1 2\n\nrequest 1\ndeliver all\n\nstate")
+	got, err := RunScript(catch.born, "group 1 2\n\nrequest 1\ndeliver all\n\nstate")
 	require.NoError(t, err)
 	require.Contains(t, got, "\nviolation: livelock: after 10000 messages there is no end\n\nstate\n")
 	require.Less(t, strings.Count(got, "\n"), 120)

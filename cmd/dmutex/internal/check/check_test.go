@@ -92,7 +92,7 @@ func TestCheckJSON(t *testing.T) {
 	require.Equal(t, "mutual exclusion", v.Kind)
 	require.Equal(t, "1 and 2 are held", v.Why)
 	a, _ := tool.Find("lamport")
-	again, err := dmutextest.Replay(a.New, v.Script)
+	again, err := dmutextest.RunScript(a.New, v.Script)
 	require.NoError(t, err)
 	require.Equal(t, v.Script, again)
 	require.Contains(t, stdout, "1->2 REQUEST", "readable as it is")
