@@ -57,16 +57,11 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 	return newMachine(s, dmutex.None)
 }
 
-// At returns the algorithm with the given member as the coordinator. All nodes
-// of a group must name the same one; a Start in which it is not a member is
-// refused with [dmutex.ErrMisuse].
+// At returns the algorithm with the given coordinator. While it is not a member,
+// the one with the lowest number takes its place. All nodes of a group must name
+// the same one.
 func At(coordinator dmutex.NodeID) dmutex.Algorithm {
-	return func(s dmutex.Start) (dmutex.Machine, error) {
-		if !slices.Contains(s.Members, coordinator) {
-			return nil, dmutex.Misuse("the coordinator " + coordinator.String() + " is not among Start.Members")
-		}
-		return newMachine(s, coordinator)
-	}
+	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, coordinator) }
 }
 
 func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, error) {
@@ -74,7 +69,7 @@ func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, erro
 	if err != nil {
 		return nil, err
 	}
-	if coordinator == dmutex.None {
+	if !slices.Contains(s.Members, coordinator) {
 		coordinator = site.Members()[0]
 	}
 	m := &machine{Site: site, coordinator: coordinator}

@@ -20,10 +20,20 @@ func TestReleaseOfWaiting(t *testing.T) {
 	require.ErrorContains(t, err, "was not granted")
 }
 
-func TestCoordinatorMustBeMember(t *testing.T) {
-	_, err := At(4)(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3)})
-	require.ErrorIs(t, err, dmutex.ErrMisuse)
-	require.ErrorContains(t, err, "4 is not among")
+// While the coordinator is away, the member with the lowest number takes its place.
+func TestCoordinatorIsAway(t *testing.T) {
+	for _, members := range [][]dmutex.NodeID{{1, 2, 4}, {2, 4}, {1, 2}} {
+		m, err := At(4)(dmutex.Start{Self: 2, Members: members})
+		require.NoError(t, err)
+		out, err := m.Request()
+		require.NoError(t, err)
+		switch members[len(members)-1] {
+		case 4:
+			require.EqualValues(t, 4, out[0].To)
+		default:
+			require.EqualValues(t, 1, out[0].To)
+		}
+	}
 }
 
 // What no correct peer sends is refused, and changes nothing.

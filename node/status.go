@@ -37,7 +37,7 @@ type MutexStatus struct {
 func (m *Mutex) Status() MutexStatus {
 	m.shard.mu.Lock()
 	defer m.shard.mu.Unlock()
-	if l := m.shard.find(m.name); l != nil {
+	if l := m.shard.table[m.name]; l != nil {
 		return l.status()
 	}
 	return MutexStatus{}
@@ -82,7 +82,7 @@ func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 func (s *shard) inUse(names []string, states []MutexStatus) ([]string, []MutexStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for l := range s.all() {
+	for _, l := range s.table {
 		if !l.atRest() {
 			names, states = append(names, l.name), append(states, l.status())
 		}
@@ -112,7 +112,7 @@ func (s *shard) addToUsage(u *Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.mail.Now()
-	for l := range s.all() {
+	for _, l := range s.table {
 		waiters := l.waiters
 		u.Waiters += len(waiters)
 		switch {
@@ -230,7 +230,7 @@ func (n *Node) Status() Status {
 	n.views.mu.Lock()
 	view := n.views.machine.View()
 	st := Status{
-		Err: n.locks.end.why(), Life: n.views.life, Refused: n.locks.refused.Load(),
+		Err: n.locks.why(), Life: n.views.life, Refused: n.locks.refused.Load(),
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
 		View: ViewStatus{
 			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),

@@ -78,17 +78,12 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 	return newMachine(s, dmutex.None)
 }
 
-// At returns the algorithm whose token begins at the given member, unless there
-// is a [dmutex.Start.Holder], which then has the token. All nodes of a group must
-// name the same member, or there is more than one token; a Start in which it is
-// not a member is refused with [dmutex.ErrMisuse].
+// At returns the algorithm whose token begins at the given node, unless there is a
+// [dmutex.Start.Holder], which then has the token. While the node is not a member,
+// the member with the lowest number takes its place. All nodes of a group must name
+// the same one, or there is more than one token.
 func At(node dmutex.NodeID) dmutex.Algorithm {
-	return func(s dmutex.Start) (dmutex.Machine, error) {
-		if !slices.Contains(s.Members, node) {
-			return nil, dmutex.Misuse("the token is to begin at " + node.String() + ", which is not among Start.Members")
-		}
-		return newMachine(s, node)
-	}
+	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, node) }
 }
 
 func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
@@ -99,7 +94,7 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 	switch {
 	case s.Holder != dmutex.None:
 		first = s.Holder
-	case first == dmutex.None:
+	case !slices.Contains(s.Members, first):
 		first = site.Members()[0]
 	}
 	n, me := len(s.Members), site.Place()
