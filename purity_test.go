@@ -58,7 +58,7 @@ var rooms = []struct {
 	{"transport/session", true, []string{".", "transport/internal"}},
 
 	// floor 3
-	{"node", false, []string{".", "deadlock", "membership", "trace", "transport", "transport/mail", "transport/session"}},
+	{"node", false, []string{".", "deadlock", "internal/latelog", "membership", "trace", "transport", "transport/mail", "transport/session"}},
 }
 
 // What the pure rooms may use of others, the runtime's own packages apart.
