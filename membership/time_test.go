@@ -2,6 +2,8 @@ package membership
 
 import (
 	"container/heap"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,15 +12,16 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A timeline is a group whose messages take equally long, so that members which
+// A timeline is a group in time. If all messages take equally long, members which
 // begin at once meet each other at every step.
 type timeline struct {
 	now      int64
-	delay    int64
+	delayed  func() int64 // how long the next message takes
 	machines []*Machine
 	reported []uint32
 	wire     letters
 	count    int
+	last     map[[2]dmutex.NodeID]int64 // when the last message arrives
 }
 
 // letters are the messages on their way, a heap by time and number.
@@ -42,8 +45,21 @@ func (l *letters) Pop() any {
 	return last
 }
 
+// newTimeline returns a group whose members have just met.
 func newTimeline(t *testing.T, n int, delay time.Duration) *timeline {
-	tl := &timeline{delay: int64(delay), reported: make([]uint32, n)}
+	tl := bareTimeline(t, n, delay)
+	for i := range n {
+		for id := range dmutex.NodeID(n) {
+			tl.input(i, func(m *Machine) []Message { return m.Met(tl.now, id+1, uint64(id+1)) })
+		}
+	}
+	return tl
+}
+
+// bareTimeline returns a group whose members have not met. A message of no kind
+// that arrives lets them meet.
+func bareTimeline(t *testing.T, n int, delay time.Duration) *timeline {
+	tl := &timeline{delayed: func() int64 { return int64(delay) }, reported: make([]uint32, n), last: make(map[[2]dmutex.NodeID]int64)}
 	var members []dmutex.NodeID
 	for i := range n {
 		members = append(members, dmutex.NodeID(i+1))
@@ -53,12 +69,12 @@ func newTimeline(t *testing.T, n int, delay time.Duration) *timeline {
 		require.NoError(t, err)
 		tl.machines = append(tl.machines, m)
 	}
-	for i := range n {
-		for _, id := range members {
-			tl.input(i, func(m *Machine) []Message { return m.Met(tl.now, id, uint64(id)) })
-		}
-	}
 	return tl
+}
+
+// acts reports whether all machines act.
+func (tl *timeline) acts() bool {
+	return !slices.ContainsFunc(tl.machines, func(m *Machine) bool { return m.Phase() != Acting })
 }
 
 func (tl *timeline) input(i int, do func(m *Machine) []Message) {
@@ -66,7 +82,9 @@ func (tl *timeline) input(i int, do func(m *Machine) []Message) {
 	for out := do(m); ; out = m.Report(tl.now, nil) {
 		for _, msg := range out {
 			tl.count++
-			heap.Push(&tl.wire, letter{tl.now + tl.delay, tl.count, msg})
+			way := [2]dmutex.NodeID{msg.From, msg.To}
+			tl.last[way] = max(tl.last[way], tl.now+tl.delayed()) // messages do not overtake each other
+			heap.Push(&tl.wire, letter{tl.last[way], tl.count, msg})
 		}
 		if m.View().Epoch <= tl.reported[i] {
 			return
@@ -91,17 +109,46 @@ func (tl *timeline) run(t *testing.T, done func() bool) time.Duration {
 			l := heap.Pop(&tl.wire).(letter)
 			tl.now = max(tl.now, l.at)
 			tl.input(int(l.To)-1, func(m *Machine) []Message {
+				var met []Message
+				if m.member(l.From).life == 0 {
+					met = m.Met(tl.now, l.From, uint64(l.From))
+				}
+				if l.Kind == 0 {
+					return met
+				}
 				out, err := m.Handle(tl.now, l.Message)
 				require.NoError(t, err)
-				return out
+				return append(met, out...)
 			})
 		} else {
 			tl.now = max(tl.now, next)
 			tl.input(who, func(m *Machine) []Message { return m.Tick(tl.now) })
+			require.Greater(t, tl.machines[who].Deadline(), tl.now, "it asks for the same moment again and again")
 		}
 		require.Less(t, tl.now-begun, int64(time.Hour), "it takes too long")
 	}
 	return time.Duration(tl.now - begun)
+}
+
+// Members whose sessions come about one after the other, over a slow network, agree
+// soon after the last, and none of them ticks in vain meanwhile.
+func TestMeetSlowly(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		n := 2 + rng.IntN(5)
+		tl := bareTimeline(t, n, 0)
+		tl.delayed = func() int64 { return rng.Int64N(int64(300 * time.Millisecond)) }
+		for i := range n {
+			for j := range n {
+				if i != j {
+					tl.count++
+					heap.Push(&tl.wire, letter{at: tl.delayed(), n: tl.count, Message: Message{From: dmutex.NodeID(j + 1), To: dmutex.NodeID(i + 1)}})
+				}
+			}
+		}
+		took := tl.run(t, tl.acts)
+		require.Less(t, took, 10*time.Second, "seed %d, %d members", seed, n)
+	}
 }
 
 // All members that leave at once are out within some round trips, or some pauses
@@ -111,14 +158,7 @@ func TestLeaveTogether(t *testing.T) {
 		for n := 2; n <= 6; n++ {
 			for leavers := range 1 << n {
 				tl := newTimeline(t, n, delay)
-				tl.run(t, func() bool {
-					for _, m := range tl.machines {
-						if m.Phase() != Acting {
-							return false
-						}
-					}
-					return true
-				})
+				tl.run(t, tl.acts)
 				leaves := func(i int) bool { return leavers&(1<<i) != 0 }
 				for i := range n {
 					if leaves(i) {

@@ -541,17 +541,17 @@ func (l *lock) fail(why error) {
 // longest if there are too many.
 func (l *lock) rest() (fresh bool) {
 	s := l.shard
-	switch {
-	case l.held != nil || len(l.waiters) > 0:
+	if l.held != nil || len(l.waiters) > 0 {
 		return false
-	case l.machine == nil:
+	}
+	l.freed = 0
+	if l.machine == nil {
 		delete(s.table, l.name)
 		return true
 	}
 	if _, _, fresh = l.machine.Forget(); !fresh {
 		return false
 	}
-	l.freed = 0
 	if i := slices.Index(s.resting, l); i >= 0 {
 		s.resting = slices.Delete(s.resting, i, i+1)
 	}

@@ -119,7 +119,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 		}
 		v.node.stop(why)
 	}
-	v.node.mail.Wake(v.machine.Deadline())
+	v.node.mail.Wake(min(v.machine.Deadline(), v.nagAt))
 }
 
 // leave tells Close that there is nothing to wait for.

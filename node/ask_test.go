@@ -1,0 +1,372 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+func (g *group) ask(id dmutex.NodeID, name string) {
+	g.t.Helper()
+	require.NoError(g.t, g.mutex(id, name).Ask(g.t.Context()))
+	synctest.Wait()
+}
+
+func isAsked(h *node.Held) bool {
+	select {
+	case <-h.Asked():
+		return true
+	default:
+		return false
+	}
+}
+
+// LESSONS L48: a holder can be asked to give the lock back, from everywhere. It
+// loses nothing by it, and to ask again is to ask once.
+func TestAsk(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		for _, holder := range g.members {
+			for _, asker := range g.members {
+				held := g.acquire(holder, "x")
+				require.False(t, isAsked(held), "node %d", holder)
+				asked := held.Asked()
+				g.ask(asker, "y")
+				require.False(t, isAsked(held), "another lock was asked for")
+				g.ask(asker, "x")
+				require.True(t, isAsked(held), "node %d by %d", holder, asker)
+				<-asked
+				g.ask(asker, "x")
+				g.ask(holder, "x")
+				require.NoError(t, held.Err())
+				require.NoError(t, held.Context().Err())
+				require.Equal(t, dmutex.Held, g.mutex(holder, "x").Status().Phase)
+				require.NoError(t, held.Release())
+				require.True(t, isAsked(held))
+			}
+		}
+	})
+}
+
+// A handle remembers that it was asked, and its context is what it would have
+// been.
+func TestAskedBeforeItLooks(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		acquire, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		held, err := g.mutex(2, "x").Acquire(acquire)
+		require.NoError(t, err)
+		g.ask(1, "x")
+		cancel()
+		ctx := held.Context()
+		require.Equal(t, "value", ctx.Value(key{}))
+		_, bounded := ctx.Deadline()
+		require.False(t, bounded)
+		require.NoError(t, ctx.Err())
+		require.NoError(t, held.Err())
+		require.True(t, isAsked(held))
+		require.Equal(t, ctx, held.Context(), "it is one")
+		require.NoError(t, held.Release())
+		require.ErrorIs(t, context.Cause(ctx), node.ErrReleased)
+
+		held = g.acquire(2, "x")
+		g.ask(1, "x")
+		require.NoError(t, held.Release())
+		require.True(t, isAsked(held), "it was, while it held")
+		require.ErrorIs(t, context.Cause(held.Context()), node.ErrReleased)
+
+		held = g.acquire(2, "x")
+		g.ask(1, "x")
+		require.NoError(t, g.nodes[2].Close(t.Context()))
+		require.ErrorIs(t, held.Err(), node.ErrLost)
+		require.ErrorIs(t, context.Cause(held.Context()), node.ErrLost)
+	})
+}
+
+// Only the hold of the moment is asked: none that waits, none that comes
+// afterwards, none that is over.
+func TestAskIsOfTheMoment(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		g.ask(2, "x") // nobody
+		held := g.acquire(1, "x")
+		waits := []<-chan outcome{g.acquireLater(t.Context(), 1, "x"), g.acquireLater(t.Context(), 2, "x")}
+		require.False(t, isAsked(held))
+		g.ask(3, "x")
+		require.True(t, isAsked(held))
+		require.NoError(t, held.Release())
+		for range waits {
+			var o outcome
+			select { // in the order of the algorithm
+			case o = <-waits[0]:
+			case o = <-waits[1]:
+			}
+			require.NoError(t, o.err)
+			require.False(t, isAsked(o.held))
+			require.NoError(t, o.held.Release())
+			require.False(t, isAsked(o.held), "the end asks nobody")
+		}
+
+		over := g.acquire(1, "x")
+		require.NoError(t, over.Release())
+		next := g.acquire(1, "x")
+		g.ask(2, "x")
+		require.True(t, isAsked(next))
+		require.False(t, isAsked(over))
+		require.NoError(t, next.Release())
+	})
+}
+
+// To ask for locks that nobody holds makes no lock, here or elsewhere, is no
+// message of the algorithm, and is nobody's mistake.
+func TestAskLeavesNothing(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		for i := range 1000 {
+			g.ask(dmutex.NodeID(i%3+1), fmt.Sprint("name ", i))
+		}
+		for _, n := range g.nodes {
+			st := n.Status()
+			require.NoError(t, st.Err)
+			require.Zero(t, st.Locks)
+			require.Zero(t, st.Sent)
+			require.Zero(t, st.Received)
+			require.Zero(t, st.Refused)
+		}
+		time.Sleep(time.Minute)
+		for _, n := range g.nodes {
+			for _, p := range n.Status().Peers {
+				require.Zero(t, p.Unacked)
+			}
+		}
+	})
+}
+
+// What is not asked is said.
+func TestAskRefuses(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		g.start(1)
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		before := time.Now()
+		err := g.mutex(1, "x").Ask(soon)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "waiting for members [2]")
+		require.Equal(t, time.Minute, time.Since(before))
+
+		g.start(2)
+		held := g.acquire(2, "x")
+		require.ErrorIs(t, g.mutex(1, "x").Ask(soon), context.DeadlineExceeded)
+		for _, name := range []string{"", string(make([]byte, 256))} {
+			require.ErrorIs(t, g.mutex(1, name).Ask(t.Context()), dmutex.ErrMisuse)
+		}
+		synctest.Wait()
+		require.False(t, isAsked(held))
+		g.ask(1, string(make([]byte, 255)))
+		require.NoError(t, held.Release())
+
+		n := g.nodes[1]
+		g.close(1)
+		require.ErrorIs(t, n.Mutex("x").Ask(t.Context()), node.ErrClosed)
+	})
+}
+
+// Whoever asks for ever while a peer cannot be reached is told so at some time,
+// and its own holders are not asked either. The group takes no harm.
+func TestAskOverflow(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(3)
+		there, here := g.acquire(3, "there"), g.acquire(1, "here")
+		g.net.Cut(1, 2)
+		var err error
+		name := string(make([]byte, 240))
+		for i := 0; err == nil; i++ {
+			require.Less(t, i, 100_000, "no bound")
+			err = g.mutex(1, name).Ask(t.Context())
+		}
+		require.ErrorIs(t, err, node.ErrOverflow)
+		var peer *node.PeerError
+		require.ErrorAs(t, err, &peer)
+		require.EqualValues(t, 2, peer.Peer)
+		for _, name := range []string{"there", "here"} {
+			require.ErrorIs(t, g.mutex(1, name).Ask(t.Context()), node.ErrOverflow)
+		}
+		synctest.Wait()
+		require.False(t, isAsked(there))
+		require.False(t, isAsked(here))
+		for _, n := range g.nodes {
+			require.NoError(t, n.Status().Err)
+		}
+		g.net.Heal()
+		time.Sleep(time.Minute)
+		g.ask(1, "there")
+		require.True(t, isAsked(there))
+		require.NoError(t, there.Release())
+		require.NoError(t, here.Release())
+	})
+}
+
+// A holder that cannot be reached is asked when it can be. One that asks does
+// not wait for that.
+func TestAskUnreachable(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		held := g.acquire(2, "x")
+		g.net.Cut(1, 2)
+		before := time.Now()
+		g.ask(1, "x")
+		require.Equal(t, before, time.Now())
+		time.Sleep(time.Hour)
+		require.False(t, isAsked(held))
+		g.net.Heal()
+		time.Sleep(time.Minute)
+		require.True(t, isAsked(held))
+		require.NoError(t, held.Release())
+	})
+}
+
+// One that has left is in nobody's way.
+func TestAskAfterLeft(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(2, "x")
+		require.NoError(t, g.nodes[3].Close(t.Context()))
+		g.ask(1, "x")
+		require.True(t, isAsked(held))
+		require.NoError(t, held.Release())
+	})
+}
+
+// A hold that is asked before its MaxHold begins is asked and has its MaxHold.
+func TestAskedBeforeMaxHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		var n *node.Node
+		n, err = node.Open(t.Context(), node.Config{
+			Self: 1, Members: []dmutex.NodeID{1}, Algorithm: ricart.New, Link: net.Link(1),
+			Observer: &node.Observer{Wait: func(w node.Wait) {
+				if w.Lock == "x" {
+					require.NoError(t, n.Mutex("x").Ask(t.Context()))
+				}
+			}},
+		})
+		require.NoError(t, err)
+		for _, name := range []string{"x", "y"} {
+			held, err := n.Mutex(name).MaxHold(time.Minute).Acquire(context.WithValue(t.Context(), key{}, "value"))
+			require.NoError(t, err)
+			require.Equal(t, name == "x", isAsked(held))
+			ctx := held.Context()
+			require.Equal(t, "value", ctx.Value(key{}))
+			deadline, bounded := ctx.Deadline()
+			require.True(t, bounded)
+			require.Equal(t, time.Minute, time.Until(deadline))
+			require.NoError(t, n.Mutex(name).Ask(t.Context()))
+			require.True(t, isAsked(held))
+			require.NoError(t, held.Err())
+			time.Sleep(time.Hour)
+			require.ErrorIs(t, held.Err(), node.ErrMaxHold)
+			require.ErrorIs(t, context.Cause(ctx), node.ErrMaxHold)
+			require.NoError(t, held.Release())
+			require.ErrorIs(t, context.Cause(ctx), node.ErrMaxHold, "what was first")
+		}
+		require.NoError(t, n.Close(t.Context()))
+	})
+}
+
+// Those that have no handle go on as if nobody had asked.
+func TestAskWithoutAHandle(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		locker := g.mutex(1, "locker").Locker()
+		locker.Lock()
+		require.NoError(t, g.nodes[1].Election("x").Campaign(t.Context(), func(leads context.Context, _ uint64) error {
+			return g.mutex(1, "do").Do(t.Context(), func(does context.Context, _ uint64) error {
+				for _, name := range []string{"election/x", "do", "locker"} {
+					g.ask(2, name)
+				}
+				require.NoError(t, leads.Err())
+				require.NoError(t, does.Err())
+				return nil
+			})
+		}))
+		require.NoError(t, panicOf(locker.Unlock))
+	})
+}
+
+// On a bad network holders are asked from everywhere and give back, and nothing
+// else changes: nobody overlaps, fences rise, everybody is served.
+func TestAskSoak(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			const seed = 1
+			cfg := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 5 * time.Millisecond}
+			bubble(t, a.Algorithm, cfg, func(t *testing.T, g *group) { askSoak(t, g, seed) })
+		})
+	}
+}
+
+func askSoak(t *testing.T, g *group, seed uint64) {
+	t.Logf("seed %d", seed)
+	g.open(3)
+	var (
+		users, askers sync.WaitGroup
+		mu            sync.Mutex
+		inside        bool
+		fence         uint64
+		over          = make(chan struct{})
+	)
+	for i, id := range g.members {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		askers.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Duration(1 + rng.Int64N(int64(50*time.Millisecond)))):
+					require.NoError(t, g.mutex(id, "x").Ask(t.Context()))
+				}
+			}
+		})
+		for j := range 4 {
+			users.Go(func() {
+				for k := range 10 {
+					h := g.acquire(id, "x")
+					mu.Lock()
+					require.False(t, inside, "overlap, seed %d", seed)
+					require.Greater(t, h.Fence(), fence, "seed %d", seed)
+					inside, fence = true, h.Fence()
+					mu.Unlock()
+					if (j+k)%2 == 0 {
+						require.NoError(t, h.Context().Err())
+					}
+					<-h.Asked()
+					require.NoError(t, h.Err())
+					mu.Lock()
+					inside = false
+					mu.Unlock()
+					require.NoError(t, h.Release())
+				}
+			})
+		}
+	}
+	users.Wait()
+	close(over)
+	askers.Wait()
+	for _, n := range g.nodes {
+		require.NoError(t, n.Status().Err)
+		require.Zero(t, n.Status().Refused)
+	}
+}

@@ -1,0 +1,246 @@
+package node_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/transport/memlink"
+	"github.com/dmutex/dmutex/transport/tcplink"
+)
+
+// tcpGroup opens n nodes over TCP on the loopback interface.
+func tcpGroup(b testing.TB, a dmutex.Algorithm, n int, deadlock time.Duration) []*node.Node {
+	b.Helper()
+	var (
+		members []dmutex.NodeID
+		links   []*tcplink.Link
+		nodes   []*node.Node
+	)
+	for id := range dmutex.NodeID(n) {
+		members = append(members, id+1)
+	}
+	peers := make(map[dmutex.NodeID]string)
+	for _, id := range members {
+		peers[id] = ""
+	}
+	for _, id := range members {
+		l, err := tcplink.New(tcplink.Config{Self: id, Listen: "127.0.0.1:0", Peers: peers})
+		require.NoError(b, err)
+		links = append(links, l)
+	}
+	for i, l := range links {
+		for j, id := range members {
+			if i != j {
+				require.NoError(b, l.SetPeer(id, links[j].Addr().String()))
+			}
+		}
+		n, err := node.Open(b.Context(), node.Config{Self: members[i], Members: members, Algorithm: a, Link: l, Deadlock: deadlock})
+		require.NoError(b, err)
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		require.NoError(b, n.Ready(b.Context()))
+	}
+	b.Cleanup(func() { closeAll(b, nodes) })
+	return nodes
+}
+
+// BenchmarkAcquire is an Acquire and a Release that nobody else disturbs, over
+// TCP, beside what the wire itself takes: raw/1 is a request and an answer,
+// raw/2 a fan-out to two peers, and so on.
+func BenchmarkAcquire(b *testing.B) {
+	for _, peers := range []int{1, 2, 7} {
+		b.Run(fmt.Sprintf("raw/%d", peers), func(b *testing.B) { benchmarkRaw(b, peers) })
+	}
+	for _, tc := range []struct {
+		name string
+		a    dmutex.Algorithm
+		n    int
+		who  int
+	}{
+		{"central/own", central.New, 2, 0},
+		{"carvalho/again", ricart.Carvalho, 3, 0},
+		{"ring/own", ring.New, 3, 0},
+		{"suzukikasami/own", suzukikasami.New, 3, 0},
+		{"central", central.New, 2, 1},
+		{"ricart/2", ricart.New, 3, 0},
+		{"ricart/7", ricart.New, 8, 0},
+	} {
+		b.Run(tc.name, func(b *testing.B) {
+			nodes := tcpGroup(b, tc.a, tc.n, 0)
+			m := nodes[tc.who].Mutex("x")
+			h, err := m.Acquire(b.Context()) // what the first one asks for may be kept
+			require.NoError(b, err)
+			h.Release()
+			before := nodes[tc.who].Status()
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := m.Acquire(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				h.Release()
+			}
+			b.StopTimer()
+			after, messages := nodes[tc.who].Status(), uint64(0)
+			for k := range dmutex.Kinds {
+				messages += after.Sent[k] - before.Sent[k] + after.Received[k] - before.Received[k]
+			}
+			b.ReportMetric(float64(messages)/float64(b.N), "messages/op")
+		})
+	}
+}
+
+// Re-entry where nobody else wants the lock is free: no message, and nothing
+// allocated but the handle.
+func TestReentryIsFree(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		dmutex.Algorithm
+	}{
+		{"central", central.New},
+		{"ricart, Carvalho", ricart.Carvalho},
+		{"ring", ring.New},
+		{"suzukikasami", suzukikasami.New},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, tc.Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
+				g.open(3)
+				m := g.mutex(1, "x") // 1 is central's coordinator
+				again := func() {
+					h, err := m.Acquire(t.Context())
+					if err := errors.Join(err, h.Release()); err != nil {
+						t.Error(err)
+					}
+				}
+				again() // what the first one asks for is kept
+				synctest.Wait()
+				before := g.nodes[1].Status()
+				allocated := testing.AllocsPerRun(100, again)
+				if !race { // the detector allocates too
+					require.LessOrEqual(t, allocated, 1.0)
+				}
+				synctest.Wait()
+				after := g.nodes[1].Status()
+				require.Equal(t, before.Sent, after.Sent)
+				require.Equal(t, before.Received, after.Received)
+			})
+		})
+	}
+}
+
+// BenchmarkAcquireInMemory is what a node itself takes: the same over memlink, by
+// each algorithm, in a group of three.
+func BenchmarkAcquireInMemory(b *testing.B) {
+	for _, a := range algorithms {
+		b.Run(a.name, func(b *testing.B) {
+			nodes := memoryGroup(b, a.Algorithm, 3)
+			m := nodes[1].Mutex("x")
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := m.Acquire(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				h.Release()
+			}
+			b.StopTimer()
+			closeAll(b, nodes)
+		})
+	}
+}
+
+// benchmarkRaw is a fan-out of 32 bytes to peers that answer with 32 bytes, with
+// nothing around it.
+func benchmarkRaw(b *testing.B, peers int) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	defer l.Close()
+	var conns []net.Conn
+	answers := make(chan struct{}, peers)
+	for range peers {
+		c, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(b, err)
+		defer c.Close()
+		s, err := l.Accept()
+		require.NoError(b, err)
+		defer s.Close()
+		go func() { // the peer
+			buf := make([]byte, 32)
+			for {
+				if _, err := io.ReadFull(s, buf); err != nil {
+					return
+				}
+				s.Write(buf)
+			}
+		}()
+		go func() { // our reader
+			buf := make([]byte, 32)
+			for {
+				if _, err := io.ReadFull(c, buf); err != nil {
+					return
+				}
+				answers <- struct{}{}
+			}
+		}()
+		conns = append(conns, c)
+	}
+	buf := binary.BigEndian.AppendUint64(make([]byte, 24), 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, c := range conns {
+			if _, err := c.Write(buf); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for range conns {
+			<-answers
+		}
+	}
+}
+
+// BenchmarkObserver is an Acquire and a Release that need no message: with
+// nobody to tell, and with an Observer.
+func BenchmarkObserver(b *testing.B) {
+	var told int
+	for _, tc := range []struct {
+		name string
+		*node.Observer
+	}{
+		{"nil", nil},
+		{"told", &node.Observer{Wait: func(node.Wait) { told++ }, Hold: func(node.Hold) { told++ }}},
+	} {
+		b.Run(tc.name, func(b *testing.B) {
+			net, err := memlink.New(memlink.Config{})
+			require.NoError(b, err)
+			n, err := node.Open(b.Context(), node.Config{
+				Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: net.Link(1), Observer: tc.Observer,
+			})
+			require.NoError(b, err)
+			defer n.Close(b.Context())
+			m := n.Mutex("x")
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := m.Acquire(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				h.Release()
+			}
+		})
+	}
+}

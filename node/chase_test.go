@@ -1,0 +1,193 @@
+package node
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// long is the longest chase that there can be in a group of three.
+func long() *deadlock.Chase {
+	c := &deadlock.Chase{Began: math.MaxUint64, Checked: deadlock.MaxPath, Lent: true, Ask: []dmutex.NodeID{1, math.MaxUint64, 3}}
+	for range deadlock.MaxPath {
+		c.Path = append(c.Path, deadlock.Wait{Node: math.MaxUint64, Txn: math.MaxUint64, Number: math.MaxUint64, Lock: strings.Repeat("x", 255)})
+	}
+	return c
+}
+
+func TestProbeOnTheWire(t *testing.T) {
+	for _, c := range []*deadlock.Chase{
+		{Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}}},
+		{Began: 7, Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}, {Node: 300, Lock: "b"}}, Ask: []dmutex.NodeID{2, 3}},
+		long(),
+	} {
+		b := appendProbe(nil, c)
+		require.EqualValues(t, saysProbe, b[0])
+		b = b[1:]
+		got, ok := readProbe(b, 3)
+		require.True(t, ok)
+		require.Equal(t, c, got)
+		for n := range b {
+			_, ok := readProbe(b[:n], 3)
+			require.False(t, ok, "%d bytes of %d", n, len(b))
+		}
+		_, ok = readProbe(append(b, 0), 3)
+		require.False(t, ok, "a byte too many")
+	}
+	require.Less(t, len(appendProbe(nil, long())), 20<<10)
+}
+
+// What is beyond its bounds is refused.
+func TestProbeRefused(t *testing.T) {
+	wait := deadlock.Wait{Node: 1, Txn: 2, Number: 3, Lock: "a"}
+	for why, c := range map[string]*deadlock.Chase{
+		"no path":        {},
+		"a long path":    {Path: append(long().Path, wait)},
+		"an empty name":  {Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3}}},
+		"a long name":    {Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3, Lock: strings.Repeat("x", 256)}}},
+		"asks too many":  {Path: []deadlock.Wait{wait}, Ask: []dmutex.NodeID{1, 2, 3, 4}},
+		"checked beyond": {Path: []deadlock.Wait{wait}, Checked: deadlock.MaxPath + 1},
+	} {
+		_, ok := readProbe(appendProbe(nil, c)[1:], 3)
+		require.False(t, ok, why)
+	}
+}
+
+// A nonsensical probe, or one in a group that does not look for deadlocks, is
+// refused and harms nothing.
+func TestProbeFromAStranger(t *testing.T) {
+	for hours, message := range map[int][]byte{
+		0: appendProbe(nil, &deadlock.Chase{Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}}}),
+		1: {saysProbe, 1, 2},
+	} {
+		n := lone(t, hours)
+		n.probed(2, message)
+		require.EqualValues(t, 1, n.Status().Refused)
+		require.NoError(t, n.Status().Err)
+	}
+}
+
+// lone opens a node that is alone, and looks for deadlocks every few hours, if not 0.
+func lone(t testing.TB, hours int) *Node {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	n, err := Open(t.Context(), Config{Self: 1, Members: []dmutex.NodeID{1}, Algorithm: ricart.New, Link: net.Link(1), Deadlock: time.Duration(hours) * time.Hour})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close(t.Context())) })
+	return n
+}
+
+// A circle that was found ends the wait of which it is, and no later one.
+func TestBreakCircle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := lone(t, 1)
+		first, second := n.Txn(), n.Txn()
+		for txn, name := range map[*Txn]string{first: "a", second: "b"} {
+			_, err := txn.Acquire(t.Context(), name)
+			require.NoError(t, err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := first.Acquire(t.Context(), "b")
+			ended <- err
+		}()
+		synctest.Wait()
+		path := func(number uint64, held string) []deadlock.Wait {
+			return []deadlock.Wait{{Node: 1, Txn: first.id, Number: number, Lock: "b"}, {Node: 1, Txn: second.id, Number: 1, Lock: held}}
+		}
+		n.breakCircle(path(2, "a"))
+		n.breakCircle(path(1, "b"))
+		n.breakCircle(path(1, "nowhere"))
+		former := path(1, "a")
+		former[0].Txn = 7 // it held a when it was found
+		n.breakCircle(former)
+		synctest.Wait()
+		require.Empty(t, ended)
+		n.breakCircle(path(1, "a"))
+		require.ErrorIs(t, <-ended, ErrDeadlock)
+		n.breakCircle(path(1, "a"))
+		require.NoError(t, first.Release())
+		require.NoError(t, second.Release())
+		require.EqualValues(t, 1, n.Status().Deadlocks)
+	})
+}
+
+// A wait that is over is none, also if its goroutine does not know yet.
+func TestWaitIsOver(t *testing.T) {
+	n := lone(t, 1)
+	h, err := n.Mutex("a").Acquire(t.Context())
+	require.NoError(t, err)
+	txn := n.Txn()
+	txn.number, txn.waiting = 1, &Held{lock: h.lock}
+	txn.waiting.over.Store(&errPending)
+	w, _ := txn.waits()
+	require.EqualValues(t, 1, w.Number)
+	for _, over := range []*error{nil, released} {
+		txn.waiting.over.Store(over)
+		w, _ := txn.waits()
+		require.Equal(t, deadlock.Wait{Node: 1, Txn: txn.id}, w)
+	}
+}
+
+// Of a hold that is over nothing is left, however it ended.
+func TestOwnersAreForgotten(t *testing.T) {
+	n := lone(t, 1)
+	owners := func() (sum int) {
+		for i := range n.locks.shards {
+			sum += len(n.locks.shards[i].owners)
+		}
+		return sum
+	}
+	txn := n.Txn()
+	for _, name := range []string{"a", "b", "c"} {
+		_, err := txn.Acquire(t.Context(), name)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 3, owners())
+	require.NoError(t, txn.Held("b").Release())
+	require.Equal(t, 2, owners())
+	c := txn.Held("c")
+	require.NoError(t, txn.Release())
+	require.Zero(t, owners())
+	txn.own(c)
+	require.Zero(t, owners(), "it was lost before it was noted")
+}
+
+// A peer may send what it likes about transactions that are there.
+func FuzzProbe(f *testing.F) {
+	f.Add(appendProbe(nil, long()))
+	f.Add(appendProbe(nil, &deadlock.Chase{Path: []deadlock.Wait{{Node: 1, Txn: 1, Number: 1, Lock: "a"}}, Checked: 1}))
+	f.Add([]byte{saysProbe})
+	n := lone(f, 1)
+	txn := n.Txn()
+	for _, name := range []string{"a", "b"} {
+		_, err := txn.Acquire(f.Context(), name)
+		require.NoError(f, err)
+	}
+	b := txn.held[1].lock
+	txn.number = 1
+	f.Fuzz(func(t *testing.T, message []byte) {
+		if txn.waiting == nil || !txn.waiting.waits() {
+			txn.waiting = &Held{ctx: t.Context()}
+			b.shard.mu.Lock()
+			_, err := b.join(txn.waiting, nil, nil)
+			b.shard.mu.Unlock()
+			require.NoError(t, err)
+		}
+		n.probed(2, append([]byte{saysProbe}, message...))
+		if c, ok := readProbe(message, 3); ok {
+			again, ok := readProbe(appendProbe(nil, c)[1:], 3)
+			require.True(t, ok)
+			require.Equal(t, c, again)
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package node_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// LESSONS L60, L62: nodes that do not mean the same group do not meet.
+func TestStrangers(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		differ string
+		change func(*node.Config)
+	}{
+		{"group", "Group", func(c *node.Config) { c.Group = "other" }},
+		{"members", "Members", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 3} }},
+		{"deadlock", "Deadlock", func(c *node.Config) { c.Deadlock = time.Second }},
+		{"several", "Members, Group", func(c *node.Config) { c.Members, c.Group = []dmutex.NodeID{1, 2, 9}, "other" }},
+		{"algorithm", "Algorithm", func(c *node.Config) { c.Algorithm = central.New }},
+		{"coordinator", "Algorithm", func(c *node.Config) { c.Algorithm = central.At(2) }},
+		{"option", "Algorithm", func(c *node.Config) { c.Algorithm = ricart.Carvalho }},
+		{"quorums", "Algorithm", func(c *node.Config) {
+			c.Algorithm = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID {
+				return [][]dmutex.NodeID{{1, 2}, {1}}[site-1]
+			})
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := ricart.New
+			switch tc.name {
+			case "coordinator":
+				a = central.New
+			case "quorums":
+				a = maekawa.New
+			}
+			bubble(t, a, memlink.Config{}, func(t *testing.T, g *group) {
+				g.members = []dmutex.NodeID{1, 2}
+				g.start(1)
+				var log journal
+				cfg := node.Config{Self: 2, Members: g.members, Algorithm: a, Link: g.net.Link(2), Logger: log.logger()}
+				tc.change(&cfg)
+				n, err := node.Open(t.Context(), cfg)
+				require.NoError(t, err)
+				g.nodes[2] = n
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err = n.Mutex("x").Acquire(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, node.ErrConfig)
+				why := node.ErrConfig.Error() + "; different here and there: " + tc.differ
+				require.ErrorContains(t, err, `lock "x": node: waiting for members [1`)
+				require.ErrorContains(t, err, "node 1: "+why+": context deadline exceeded")
+				require.ErrorIs(t, n.Status().Peers[0].Err, node.ErrConfig)
+				require.Positive(t, n.Status().Refused)
+				var told []string
+				for _, line := range log.take() {
+					if strings.Contains(line, `msg="peer is configured differently" node=2 `) {
+						told = append(told, line)
+					}
+				}
+				require.Len(t, told, 1)
+				require.Contains(t, told[0], `peer=1 err="`+why+`"`)
+			})
+		})
+	}
+}
+
+// Whoever comes back with the right configuration is met, and what was said of it
+// is forgotten.
+func TestConfigMended(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		var log journal
+		one := g.startLogging(1, log.logger())
+		for range 2 {
+			g.start(2) // its Group has no name
+			time.Sleep(time.Minute)
+			require.ErrorIs(t, one.Status().Peers[0].Err, node.ErrConfig)
+			g.close(2)
+		}
+		g.startLogging(2, nil)
+		require.NoError(t, one.Ready(t.Context()))
+		require.NoError(t, one.Status().Peers[0].Err)
+		require.Len(t, without(log.take(), "waiting for members"), 4) // opened, differs, met, acts
+	})
+}

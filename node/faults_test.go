@@ -1,0 +1,196 @@
+package node_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// A holder whose process stands still, as when a computer sleeps, stays the
+// holder: nobody else is let in, however long it takes, and afterwards all go
+// on. (L12)
+func TestPause(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		for _, holder := range g.members {
+			held := g.acquire(holder, "x")
+			g.net.Pause(holder)
+			var waiting []<-chan outcome
+			for _, id := range g.members {
+				if id != holder {
+					waiting = append(waiting, g.acquireLater(t.Context(), id, "x"))
+				}
+			}
+			time.Sleep(time.Hour)
+			for _, w := range waiting {
+				requireWaiting(t, w)
+			}
+			g.net.Resume(holder)
+			time.Sleep(time.Minute)
+			for _, w := range waiting {
+				requireWaiting(t, w)
+			}
+			require.NoError(t, held.Err())
+			require.NoError(t, held.Release())
+			requireTurns(t, held.Fence(), waiting)
+		}
+	})
+}
+
+// A node whose link is closed under it says so when it finds out: nobody waits
+// for what cannot come, what is held is lost, and Close does not wait for a
+// farewell that nobody hears. (L31)
+func TestLinkClosedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		members := []dmutex.NodeID{1, 2, 3}
+		var nodes []*node.Node
+		var links []transport.Link
+		for _, id := range members {
+			l := net.Link(id)
+			n, err := node.Open(ctx, node.Config{Self: id, Members: members, Algorithm: central.New, Link: l})
+			require.NoError(t, err)
+			nodes, links = append(nodes, n), append(links, l)
+		}
+		held, err := nodes[1].Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, nodes[2].Ready(ctx))
+		for _, l := range links {
+			require.NoError(t, l.Close())
+		}
+		_, err = nodes[1].Mutex("y").Acquire(ctx)
+		require.ErrorIs(t, err, transport.ErrClosed)
+		require.ErrorIs(t, nodes[1].Status().Err, transport.ErrClosed)
+		require.ErrorIs(t, held.Err(), node.ErrLost, "the others may go on with another process of its number")
+		require.ErrorIs(t, held.Release(), transport.ErrClosed)
+		for _, n := range nodes { // of which only one has found out before
+			require.ErrorIs(t, n.Close(ctx), transport.ErrClosed)
+		}
+	})
+}
+
+// A node that stands still while it waits loses no turn.
+func TestPauseWhileWaiting(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(1, "x")
+		waiting := g.acquireLater(t.Context(), 2, "x")
+		g.net.Pause(2)
+		require.NoError(t, held.Release())
+		time.Sleep(time.Hour)
+		g.net.Resume(2)
+		requireTurns(t, held.Fence(), []<-chan outcome{waiting})
+	})
+}
+
+// A node that is heard but does not hear, or the reverse, is no more let in, or
+// passed over, than one that is cut off altogether.
+func TestOneWay(t *testing.T) {
+	for _, direction := range []struct {
+		name string
+		cut  func(n *memlink.Network, id, other dmutex.NodeID)
+	}{
+		{"not heard", func(n *memlink.Network, id, other dmutex.NodeID) { n.Cut(id, other) }},
+		{"not hearing", func(n *memlink.Network, id, other dmutex.NodeID) { n.Cut(other, id) }},
+	} {
+		t.Run(direction.name, func(t *testing.T) {
+			each(t, func(t *testing.T, g *group) {
+				g.open(3)
+				held := g.acquire(2, "x")
+				direction.cut(g.net, 2, 1)
+				direction.cut(g.net, 2, 3)
+				waiting := []<-chan outcome{
+					g.acquireLater(t.Context(), 1, "x"),
+					g.acquireLater(t.Context(), 3, "x"),
+				}
+				time.Sleep(time.Hour)
+				for _, w := range waiting {
+					requireWaiting(t, w)
+				}
+				require.NoError(t, held.Err())
+				g.net.Heal()
+				require.NoError(t, held.Release())
+				requireTurns(t, held.Fence(), waiting)
+			})
+		})
+	}
+}
+
+func requireWaiting(t *testing.T, waiting <-chan outcome) {
+	t.Helper()
+	select {
+	case o := <-waiting:
+		require.Fail(t, "let in too early", "%+v", o)
+	default:
+	}
+}
+
+// requireTurns lets those that wait in, one after the other, and demands the
+// next fences.
+func requireTurns(t *testing.T, fence uint64, waiting []<-chan outcome) {
+	t.Helper()
+	var fences []uint64
+	for range waiting {
+		var o outcome
+		select { // whoever comes first
+		case o = <-waiting[0]:
+		case o = <-waiting[len(waiting)-1]:
+		}
+		require.NoError(t, o.err)
+		fences = append(fences, o.held.Fence())
+		require.NoError(t, o.held.Release())
+	}
+	for i, f := range fences {
+		require.Equal(t, fence+uint64(i)+1, f)
+	}
+}
+
+// The main job while nodes are paused and routes are cut in one direction, over
+// and over. (L12)
+func TestSoakPausesAndCuts(t *testing.T) {
+	const seed = 2
+	length := 5 * time.Second
+	if race || testing.Short() {
+		length = time.Second
+	}
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			cfg := memlink.Config{Seed: seed, Loss: 0.05, MaxDelay: time.Millisecond}
+			bubble(t, a.Algorithm, cfg, func(t *testing.T, g *group) {
+				ctx, stop := context.WithCancel(t.Context())
+				var harm sync.WaitGroup
+				harm.Go(func() {
+					rng := rand.New(rand.NewPCG(seed, seed))
+					some := func() dmutex.NodeID { return dmutex.NodeID(1 + rng.IntN(5)) }
+					for ctx.Err() == nil {
+						paused := some()
+						g.net.Pause(paused)
+						g.net.Cut(some(), some())
+						g.net.Cut(some(), some())
+						time.Sleep(time.Duration(rng.Int64N(int64(time.Second))))
+						g.net.Resume(paused)
+						g.net.Heal()
+						time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
+					}
+				})
+				soak(t, g, seed, length)
+				stop()
+				harm.Wait()
+			})
+		})
+	}
+}

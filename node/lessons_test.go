@@ -1,0 +1,266 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// What docs/lessons.md lists and no other test shows.
+
+// LESSONS L20, L34: an Acquire that fails returns no handle, and one that
+// returns a handle has not failed; there is no third case to be taken for
+// success.
+func TestHandleOrError(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		held := g.acquire(1, "x")
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		refused := func(held *node.Held, err error) {
+			t.Helper()
+			require.Error(t, err)
+			require.Nil(t, held)
+		}
+		refused(g.mutex(1, "y").Acquire(over))
+		refused(g.mutex(1, "y").TryAcquire(over))
+		refused(g.mutex(2, "x").TryAcquire(t.Context()))
+		refused(g.mutex(2, "x").Acquire(soon))
+		refused(g.mutex(2, "").Acquire(t.Context()))
+		require.NoError(t, held.Release())
+		require.NotNil(t, g.acquire(2, "x"))
+		g.crash(1)
+		soon, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		refused(g.mutex(2, "y").Acquire(soon))
+		refused(g.mutex(2, "y").TryAcquire(soon))
+		n := g.nodes[2]
+		g.close(2)
+		refused(n.Mutex("y").Acquire(t.Context()))
+		refused(n.Mutex("y").TryAcquire(t.Context()))
+	})
+}
+
+// LESSONS L21: to give up asks nobody, so it does not hang with those that
+// cannot be reached; what is left of it is cleared away when they are back.
+func TestCancelUnreachable(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		g.net.Partition([]dmutex.NodeID{1}, []dmutex.NodeID{2}, []dmutex.NodeID{3})
+		for _, id := range g.members {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			before := time.Now()
+			h, err := g.mutex(id, "x").Acquire(ctx)
+			if err == nil { // it needed nobody
+				require.NoError(t, h.Release())
+			} else {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Equal(t, time.Second, time.Since(before))
+			}
+			cancel()
+		}
+		g.net.Heal()
+		for _, id := range g.members {
+			require.NoError(t, g.acquire(id, "x").Release())
+		}
+		time.Sleep(time.Minute)
+		for _, n := range g.nodes {
+			require.Equal(t, dmutex.Idle, n.Mutex("x").Status().Phase)
+		}
+	})
+}
+
+// LESSONS L26: no reason can be taken for another.
+func TestReasonsDiffer(t *testing.T) {
+	reasons := []error{
+		node.ErrBusy, node.ErrReleased, node.ErrLost, node.ErrMaxHold, node.ErrClosed, node.ErrConfig,
+		node.ErrNumberTaken, node.ErrReplaced, node.ErrEvicted,
+		node.ErrOverflow, node.ErrDeadlock, node.ErrNotElected, node.ErrResigned,
+		dmutex.ErrMisuse, dmutex.ErrPeer, dmutex.ErrExhausted, context.Canceled, context.DeadlineExceeded,
+	}
+	for i, a := range reasons {
+		for j, b := range reasons {
+			require.Equal(t, i == j, errors.Is(a, b), "%v, %v", a, b)
+		}
+	}
+}
+
+// LESSONS L28: a handle that is released from all sides at once is released
+// once.
+func TestReleaseTogether(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		for range 20 {
+			held := g.acquire(1, "x")
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() { require.NoError(t, held.Release()) })
+			}
+			next := g.acquire(1, "x")
+			wg.Wait()
+			require.NoError(t, next.Err())
+			require.Equal(t, dmutex.Held, g.mutex(1, "x").Status().Phase)
+			require.NoError(t, next.Release())
+		}
+	})
+}
+
+// LESSONS L40, L41, L42: the handle owns, not the goroutine: any goroutine may
+// release, and the one that holds cannot enter once more.
+func TestHandleOwns(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		held := g.acquire(1, "x")
+		_, err := g.mutex(1, "x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, node.ErrBusy)
+		released := make(chan error)
+		go func() { released <- held.Release() }()
+		require.NoError(t, <-released)
+		require.NoError(t, g.acquire(1, "x").Release())
+	})
+}
+
+// A spyLink counts what it is given to send, and gets stuck if told so.
+type spyLink struct {
+	transport.Link
+	sent  *atomic.Int64
+	stuck atomic.Pointer[chan struct{}] // nil while all is well; Send waits until it is closed
+}
+
+func (l *spyLink) Send(to dmutex.NodeID, frame []byte) error {
+	l.sent.Add(1)
+	if stuck := l.stuck.Load(); stuck != nil {
+		<-*stuck
+	}
+	return l.Link.Send(to, frame)
+}
+
+// spy opens nodes 1..n, each with a spyLink.
+func (g *group) spy(n int) (links []*spyLink, sent *atomic.Int64) {
+	sent = new(atomic.Int64)
+	for id := range dmutex.NodeID(n) {
+		g.members = append(g.members, id+1)
+	}
+	for _, id := range g.members {
+		link := &spyLink{Link: g.net.Link(id), sent: sent}
+		n, err := node.Open(g.t.Context(), node.Config{Self: id, Members: g.members, Algorithm: g.algorithm, Link: link})
+		require.NoError(g.t, err)
+		g.nodes[id] = n
+		links = append(links, link)
+	}
+	for _, n := range g.nodes {
+		require.NoError(g.t, n.Ready(g.t.Context()))
+	}
+	return links, sent
+}
+
+// LESSONS L13, L15: nobody who asks a handle, or gives it back, waits for the
+// network, not even for a link that is stuck.
+func TestHandleDoesNotWait(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		links, _ := g.spy(2)
+		one, other := g.acquire(1, "x"), g.acquire(1, "y")
+		waiting := g.acquireLater(t.Context(), 2, "y")
+		time.Sleep(time.Second)
+		stuck := make(chan struct{})
+		links[0].stuck.Store(&stuck)
+		released := make(chan error)
+		go func() { released <- other.Release() }()
+		synctest.Wait() // it is in Send
+		before := time.Now()
+		require.NoError(t, one.Err())
+		require.NoError(t, one.Context().Err())
+		require.False(t, isAsked(one))
+		require.NotZero(t, one.Fence())
+		require.NoError(t, one.Release())
+		require.ErrorIs(t, one.Err(), node.ErrReleased)
+		require.Equal(t, before, time.Now())
+		select {
+		case <-released:
+			require.Fail(t, "the link was not stuck")
+		default:
+		}
+		close(stuck)
+		require.NoError(t, <-released)
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// LESSONS L49: a lock is handed over by messages: by the time that they take,
+// one or two of them by algorithm, and no timer.
+func TestHandOverTakesMessagesOnly(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			const delay = time.Millisecond
+			bubble(t, a.Algorithm, memlink.Config{MinDelay: delay, MaxDelay: delay}, func(t *testing.T, g *group) {
+				g.open(3)
+				held := g.acquire(2, "x")
+				waiting := g.acquireLater(t.Context(), 3, "x")
+				time.Sleep(time.Hour)
+				before := time.Now()
+				require.NoError(t, held.Release())
+				o := <-waiting
+				require.NoError(t, o.err)
+				require.LessOrEqual(t, time.Since(before), 2*delay)
+				require.NoError(t, o.held.Release())
+			})
+		})
+	}
+}
+
+// LESSONS L49, L52: to hold and to wait cost nothing, for however long: no frame
+// and no timer.
+func TestWaitingIsIdle(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		_, sent := g.spy(3)
+		held := g.acquire(1, "x")
+		waiting := g.acquireLater(t.Context(), 2, "x")
+		time.Sleep(time.Minute)
+		before := sent.Load()
+		time.Sleep(24 * time.Hour)
+		require.Equal(t, before, sent.Load())
+		require.NoError(t, held.Release())
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// LESSONS L54: whoever cannot be reached is not stormed, however many wait for
+// it: it is sent a frame or two a second.
+func TestUnreachableIsNotStormed(t *testing.T) {
+	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+		_, sent := g.spy(2)
+		g.net.Cut(2, 1)
+		before := sent.Load()
+		var waits []<-chan outcome
+		for range 100 {
+			waits = append(waits, g.acquireLater(t.Context(), 2, "x"))
+		}
+		time.Sleep(time.Hour)
+		require.Less(t, sent.Load()-before, int64(2*3600))
+		g.net.Heal()
+		for _, w := range waits {
+			o := <-w
+			require.NoError(t, o.err)
+			require.NoError(t, o.held.Release())
+		}
+	})
+}

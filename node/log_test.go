@@ -1,0 +1,315 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// journal is what a node has logged, without the time.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	gate chan struct{} // Write waits until it is closed, unless it is nil
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	if j.gate != nil {
+		<-j.gate
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// take returns the lines since the last take.
+func (j *journal) take() []string {
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	defer j.text.Reset()
+	return strings.Split(strings.TrimSuffix(j.text.String(), "\n"), "\n")
+}
+
+// untimed cuts off what is different in each run: how long a view change took.
+func untimed(lines []string) []string {
+	for i, line := range lines {
+		if at := strings.Index(line, " took="); at >= 0 {
+			lines[i] = line[:at+len(" took=")]
+		}
+	}
+	return lines
+}
+
+// without returns the lines that do not contain the text.
+func without(lines []string, text string) []string {
+	return slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, text) })
+}
+
+// startLogging starts a node that logs.
+func (g *group) startLogging(id dmutex.NodeID, logger *slog.Logger) *node.Node {
+	n, err := node.Open(g.t.Context(), node.Config{
+		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Group: "billing", Logger: logger,
+	})
+	require.NoError(g.t, err)
+	g.nodes[id] = n
+	return n
+}
+
+// What an operator reads: once each, and nothing of ordinary use.
+func TestLog(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		today() // so that a life that follows has a higher number
+		g.members = []dmutex.NodeID{1, 2, 3}
+		var log, other journal
+		one := g.startLogging(1, log.logger())
+		require.Equal(t, []string{`level=INFO msg="node opened" node=1 group=billing`}, log.take())
+		time.Sleep(10 * time.Second)
+		var want []string
+		for _, s := range []int{3, 6} {
+			want = append(want, fmt.Sprintf(`level=WARN msg="waiting for members" node=1 group=billing waited=%ds for="2 (never heard), 3 (never heard)"`, s))
+		}
+		require.Equal(t, want, log.take())
+		g.startLogging(2, nil)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{`level=INFO msg="peer met" node=1 group=billing peer=2`}, log.take())
+		time.Sleep(time.Minute)
+		want = nil
+		for _, s := range []int{12, 24, 48} {
+			want = append(want, fmt.Sprintf(`level=WARN msg="waiting for members" node=1 group=billing waited=%ds for="3 (never heard)"`, s))
+		}
+		require.Equal(t, want, log.take())
+		g.startLogging(3, other.logger())
+		require.NoError(t, one.Ready(t.Context()))
+		epoch := one.Status().View.Epoch
+		require.Equal(t, []string{
+			`level=INFO msg="peer met" node=1 group=billing peer=3`,
+			fmt.Sprintf(`level=INFO msg="view acts" node=1 group=billing epoch=%d members="[1 2 3]" joined="[1 2 3]" took=`, epoch),
+		}, untimed(log.take()))
+		for range 100 {
+			require.NoError(t, g.acquire(1, "x").Release())
+			require.NoError(t, g.acquire(2, "x").Release())
+		}
+		time.Sleep(time.Hour)
+		require.Equal(t, []string{""}, log.take())
+
+		g.close(3)
+		require.NoError(t, g.acquire(1, "x").Release())
+		epoch = one.Status().View.Epoch
+		require.ElementsMatch(t, []string{
+			`level=INFO msg="peer gone" node=1 group=billing peer=3`,
+			fmt.Sprintf(`level=INFO msg="view acts" node=1 group=billing epoch=%d members="[1 2]" left=[3] took=`, epoch),
+		}, untimed(log.take()))
+
+		g.crash(2)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{""}, log.take(), "a member that is silent is no news")
+		g.startLogging(2, nil)
+		time.Sleep(time.Second)
+		epoch = one.Status().View.Epoch
+		require.NoError(t, g.nodes[1].Close(t.Context()))
+		require.Equal(t, []string{
+			`level=INFO msg="peer met" node=1 group=billing peer=2`,
+			fmt.Sprintf(`level=INFO msg="view acts" node=1 group=billing epoch=%d members="[1 2]" joined=[2] left=[2] took=`, epoch),
+			`level=INFO msg="node closed" node=1 group=billing`,
+		}, untimed(log.take()))
+		last := other.take()
+		require.Equal(t, `level=INFO msg="node closed" node=3 group=billing`, last[len(last)-1])
+	})
+}
+
+// What an algorithm does not survive is told with the view that it ends: where,
+// by whom, and why.
+func TestLogOfTrouble(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		var log journal
+		g.startLogging(1, log.logger())
+		var lies atomic.Bool
+		g.algorithm = func(s dmutex.Start) (dmutex.Machine, error) {
+			m, err := ricart.New(s)
+			return liar{m, func(m *dmutex.Message) {
+				if lies.Swap(false) {
+					m.Kind = dmutex.Grant
+				}
+			}}, err
+		}
+		g.startLogging(2, nil)
+		require.NoError(t, g.acquire(1, "x").Release())
+		log.take()
+		lies.Store(true)
+		require.NoError(t, g.acquire(1, "x").Release())
+		lines := log.take()
+		require.Len(t, lines, 3)
+		require.Contains(t, lines[0], `level=WARN msg="refused what no correct peer sends" node=1 group=billing peer=2 err=`)
+		require.Contains(t, lines[1], `level=WARN msg="view is to be replaced" node=1 group=billing peer=2 lock=x err=`)
+		require.Contains(t, lines[2], `level=INFO msg="view acts" node=1 group=billing epoch=`)
+	})
+}
+
+// A Close that is cut short says for whom it waited.
+func TestLogOfClose(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		var log journal
+		one := g.startLogging(1, log.logger())
+		g.startLogging(2, nil)
+		g.startLogging(3, nil)
+		require.NoError(t, one.Ready(t.Context()))
+		log.take()
+		g.net.Cut(1, 2)
+		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		why := "node: close: gone without the others' consent: members [2] did not answer, so the group waits for this node to return: context deadline exceeded"
+		require.EqualError(t, one.Close(hurry), why)
+		require.Equal(t, []string{`level=WARN msg="node closed" node=1 group=billing err="` + why + `"`}, log.take())
+		g.net.Heal()
+	})
+}
+
+// Neither is a leader's function cut short.
+func TestCloseOfLeader(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		leader := g.campaignLater(t.Context(), 1, "boss")
+		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.EqualError(t, g.nodes[1].Close(hurry), `node: close: the function that leads "boss" has not returned: context deadline exceeded`)
+		leader.stop <- nil
+		require.ErrorIs(t, <-leader.done, node.ErrClosed)
+	})
+}
+
+// A hostile peer cannot fill the disk, nor hold up the node by way of a slow
+// handler; the operator still hears what it does.
+func TestLogIsBounded(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		log := journal{gate: make(chan struct{})}
+		one := g.startLogging(1, log.logger())
+		hostile := g.net.Link(2)
+		require.NoError(t, hostile.Open(func(dmutex.NodeID, []byte) {}))
+		for range 1000 {
+			require.NoError(t, hostile.Send(1, []byte("nonsense")))
+			time.Sleep(time.Millisecond)
+		}
+		require.EqualValues(t, 1000, one.Status().Refused)
+		close(log.gate)
+		lines := log.take()
+		require.Len(t, lines, 21)
+		require.Contains(t, lines[20], `level=WARN msg="refused what no correct peer sends" node=1 group=billing peer=2 err="`)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{`level=WARN msg="records left out" node=1 group=billing count=980`}, without(log.take(), "waiting for members"))
+		require.NoError(t, hostile.Send(1, []byte("nonsense")))
+		require.Len(t, log.take(), 1) // a new minute
+		require.NoError(t, hostile.Close())
+		g.close(1)
+		require.Len(t, log.take(), 1)
+		delete(g.nodes, 1)
+	})
+}
+
+// A handler may ask the node, whatever the node is doing.
+type curious struct {
+	slog.Handler
+	node **node.Node
+}
+
+func (c curious) Handle(ctx context.Context, r slog.Record) error {
+	if n := *c.node; n != nil {
+		n.Status()
+		for name := range n.Locks() {
+			n.Mutex(name).Status()
+		}
+	}
+	return c.Handler.Handle(ctx, r)
+}
+
+func (c curious) WithAttrs(a []slog.Attr) slog.Handler {
+	return curious{c.Handler.WithAttrs(a), c.node}
+}
+
+func TestLogHandlerAsksTheNode(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		var log journal
+		var one *node.Node
+		n := g.startLogging(1, slog.New(curious{log.logger().Handler(), &one}))
+		synctest.Wait()
+		one = n
+		g.startLogging(2, nil)
+		require.NoError(t, n.Ready(t.Context()))
+		held := g.acquire(1, "x")
+		g.close(2)
+		require.NoError(t, g.acquire(1, "y").Release())
+		require.NoError(t, held.Release())
+		require.Contains(t, strings.Join(log.take(), "\n"), `peer gone`)
+	})
+}
+
+// Whoever wonders why an Acquire does not return finds it in the log: once for each
+// doubling of the wait, and only of the first waiter.
+func TestLogOfWaits(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		var log journal
+		one := g.startLogging(1, log.logger())
+		g.startLogging(2, nil)
+		g.startLogging(3, nil)
+		require.NoError(t, one.Ready(t.Context()))
+		held := g.acquire(2, "x")
+		campaign, resign := context.WithCancel(t.Context())
+		leader := g.campaignLater(campaign, 3, "leads")
+		other := g.campaignLater(campaign, 1, "leads") // it may wait for ever
+		log.take()
+		ctx, cancel := context.WithCancel(t.Context())
+		waits := []<-chan outcome{g.acquireLater(ctx, 1, "x")}
+		synctest.Wait()
+		waits = append(waits, g.acquireLater(t.Context(), 1, "x"))
+		time.Sleep(9 * time.Second)
+		require.Equal(t, []string{""}, log.take())
+		time.Sleep(time.Minute)
+		var want []string
+		for _, s := range []int{10, 20, 40} {
+			want = append(want, fmt.Sprintf(`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=%ds for="2 (silent for %[1]ds)"`, s))
+		}
+		require.Equal(t, want, log.take())
+		cancel()
+		require.ErrorIs(t, (<-waits[0]).err, context.Canceled)
+		require.NoError(t, held.Release())
+		h := (<-waits[1]).held
+		waits[1] = g.acquireLater(t.Context(), 1, "x")
+		time.Sleep(15 * time.Second)
+		require.Equal(t, []string{`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=10s holder=1`}, log.take())
+		require.NoError(t, h.Release())
+		require.NoError(t, (<-waits[1]).held.Release())
+		resign()
+		require.ErrorIs(t, <-other.done, context.Canceled)
+		leader.stop <- nil
+		require.NoError(t, <-leader.done)
+	})
+}

@@ -1,0 +1,246 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// heap returns how many bytes are in use when all garbage is gone.
+func heap() float64 {
+	runtime.GC()
+	runtime.GC() // what the first one only found to be garbage: sync.Pool, finalizers
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// memoryGroup opens nodes 1 to n in memory.
+func memoryGroup(tb testing.TB, a dmutex.Algorithm, n int) []*node.Node {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(tb, err)
+	var (
+		members []dmutex.NodeID
+		nodes   []*node.Node
+	)
+	for id := range dmutex.NodeID(n) {
+		members = append(members, id+1)
+	}
+	for _, id := range members {
+		n, err := node.Open(tb.Context(), node.Config{Self: id, Members: members, Algorithm: a, Link: net.Link(id)})
+		require.NoError(tb, err)
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		require.NoError(tb, n.Ready(tb.Context()))
+	}
+	return nodes
+}
+
+// closeAll closes the nodes at once: a Close may wait for the others.
+func closeAll(tb testing.TB, nodes []*node.Node) {
+	for _, n := range nodes {
+		go n.Close(context.Background())
+	}
+	for _, n := range nodes {
+		require.NoError(tb, n.Close(context.Background()))
+	}
+}
+
+// names returns names of 16 bytes, which is what they take in memory.
+func names(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("lock/%011d", i)
+	}
+	return list
+}
+
+// heldCost lets one node of a group hold many locks, and returns how many bytes
+// a lock takes there, handle included, and at each of the others, beyond its
+// name: by how much the heap shrinks when a node is gone.
+func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here float64, elsewhere []float64) {
+	nodes, list := memoryGroup(tb, a, n), names(locks)
+	handles := make([]*node.Held, locks)
+	for i, name := range list {
+		h, err := nodes[holder].Mutex(name).Acquire(tb.Context())
+		require.NoError(tb, err)
+		handles[i] = h
+	}
+	hurry, cancel := context.WithCancel(tb.Context())
+	cancel()
+	drop := func(i int) float64 {
+		before := heap()
+		_ = nodes[i].Close(hurry) // in a hurry: nobody is waited for
+		nodes[i] = nil
+		return (before - heap()) / float64(locks)
+	}
+	for i := range nodes {
+		if i != holder {
+			elsewhere = append(elsewhere, drop(i)-float64(len(list[0])))
+		}
+	}
+	before := heap()
+	_ = nodes[holder].Close(hurry)
+	clear(nodes)
+	clear(handles)
+	here = (before - heap()) / float64(locks)
+	runtime.KeepAlive(handles)
+	runtime.KeepAlive(list)
+	return here, elsewhere
+}
+
+// Nothing that a held lock needs only when something happens to it is kept for
+// each lock, in a group of five.
+func TestHeldMemory(t *testing.T) {
+	if race {
+		t.Skip("the race detector has memory of its own")
+	}
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			const limit = 600.0
+			here, elsewhere := heldCost(t, a.Algorithm, 5, 1, 3_000)
+			require.LessOrEqual(t, here, limit)
+			for _, e := range elsewhere {
+				require.LessOrEqual(t, e, limit)
+			}
+		})
+	}
+}
+
+// Names that were used once leave nothing behind, where the algorithm has
+// nothing to remember. A million names with DMUTEX_LONG=1.
+func TestNamesLeaveNothing(t *testing.T) {
+	count := 20_000
+	switch {
+	case os.Getenv("DMUTEX_LONG") != "":
+		count = 1_000_000
+	case race || testing.Short():
+		count = 5_000
+	}
+	for _, a := range algorithms {
+		if slices.Contains([]string{"ring", "suzukikasami"}, a.name) {
+			continue // these remember where the token is
+		}
+		t.Run(a.name, func(t *testing.T) {
+			nodes := memoryGroup(t, a.Algorithm, 3)
+			use := func(i int) {
+				h, err := nodes[i%3].Mutex(fmt.Sprintf("name/%d", i)).Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, h.Release())
+			}
+			for i := range 3_000 { // what rests, and buffers
+				use(-i * 3)
+			}
+			before := heap()
+			for i := range count {
+				use(i)
+			}
+			grown := heap() - before
+			if !race {
+				require.Less(t, grown, 1e6, "bytes for %d names", count)
+			}
+			for _, n := range nodes {
+				require.Less(t, n.Status().Locks, 1000)
+			}
+			closeAll(t, nodes)
+		})
+	}
+}
+
+// The locks that were used last are kept, and so is what saves their messages.
+func TestUsedLastIsKept(t *testing.T) {
+	bubble(t, ricart.Carvalho, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		const names = 2000
+		for i := range names {
+			require.NoError(t, g.acquire(1, "again and again").Release())
+			require.NoError(t, g.acquire(1, fmt.Sprint("once/", i)).Release())
+		}
+		status := g.nodes[1].Status()
+		require.Less(t, status.Locks, names/2)
+		require.EqualValues(t, 1+names, status.Sent[dmutex.Request])
+	})
+}
+
+// A lock that was forgotten, and is used again, goes on with higher fences.
+func TestFencesRiseThoughForgotten(t *testing.T) {
+	const locks, rounds = 1500, 3
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		last, forgotten := make([]uint64, locks), false
+		for round := range rounds {
+			for i := range locks {
+				h := g.acquire(dmutex.NodeID((i+round)%3+1), fmt.Sprint("name/", i))
+				require.Greater(t, h.Fence(), last[i], "name %d in round %d", i, round)
+				last[i] = h.Fence()
+				require.NoError(t, h.Release())
+			}
+			forgotten = forgotten || g.nodes[2].Status().Locks < locks*2/3
+		}
+		if a, err := g.algorithm(dmutex.Start{Self: 1, Members: g.members}); err == nil {
+			_, keeps := a.(dmutex.Keeper)
+			require.True(t, forgotten || keeps)
+		}
+	})
+}
+
+// BenchmarkIdleMemory reports what a name of 16 bytes costs that one node used
+// once and that is free: over all three nodes, and at how many of them it is known.
+func BenchmarkIdleMemory(b *testing.B) {
+	const locks = 100_000
+	for _, a := range algorithms {
+		for user := range 2 { // the first node is special in some
+			b.Run(fmt.Sprintf("%s/3/by%d", a.name, user+1), func(b *testing.B) {
+				for b.Loop() {
+					nodes := memoryGroup(b, a.Algorithm, 3)
+					before := heap()
+					for i := range locks {
+						h, err := nodes[user].Mutex(fmt.Sprintf("lock/%011d", i)).Acquire(b.Context())
+						require.NoError(b, err)
+						require.NoError(b, h.Release())
+					}
+					b.ReportMetric((heap()-before)/locks, "B/name")
+					known := 0
+					for _, n := range nodes {
+						known += n.Status().Locks
+					}
+					b.ReportMetric(float64(known)/locks, "nodes/name")
+					closeAll(b, nodes)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkHeldMemory reports what a held lock costs in memory, beyond its name:
+// at the node that holds it, and at the worst of the others.
+func BenchmarkHeldMemory(b *testing.B) {
+	for _, a := range algorithms {
+		for _, n := range []int{3, 5} {
+			for holder := range 2 { // the first node is special in some
+				b.Run(fmt.Sprintf("%s/%d/by%d", a.name, n, holder+1), func(b *testing.B) {
+					for b.Loop() {
+						here, elsewhere := heldCost(b, a.Algorithm, n, holder, 100_000)
+						worst := elsewhere[0]
+						for _, e := range elsewhere {
+							worst = max(worst, e)
+						}
+						b.ReportMetric(here, "holder-B/lock")
+						b.ReportMetric(worst, "others-B/lock")
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// LESSONS L74: the order of announcements is that of the epochs, and within an
+// epoch the end comes after the beginning.
+func TestTermsAreOrdered(t *testing.T) {
+	ascending := []term{{0, 0}, {7, 1}, {0, 1}, {9, 2}, {0, 2}, {7, 1 << 40}}
+	for i, a := range ascending {
+		for j, b := range ascending {
+			require.Equal(t, i > j, a.after(b), "%v after %v", a, b)
+		}
+	}
+	require.False(t, term{7, 3}.after(term{9, 3}), "nobody can take an epoch over")
+}
+
+// However the announcements of several nodes are mixed on their way, each of
+// which says in order what it has to say, an observer's terms only rise, and the
+// last is the newest.
+func TestTermsInAnyOrder(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		var (
+			says   [3][]term // by each of three nodes
+			newest term
+			ts     terms
+		)
+		for epoch := range uint64(1 + rng.IntN(6)) {
+			node := rng.IntN(len(says))
+			newest = term{dmutex.None, epoch + 1}
+			says[node] = append(says[node], term{dmutex.NodeID(node + 1), epoch + 1}, newest)
+		}
+		e := ts.observe("x")
+		seen, news := ts.read(e)
+		for left := true; left; {
+			left = false
+			order := rng.Perm(len(says))
+			for _, node := range order {
+				if len(says[node]) == 0 {
+					continue
+				}
+				left = true
+				ts.hear([]byte("x"), says[node][0])
+				says[node] = says[node][1:]
+				break
+			}
+			now, next := ts.read(e)
+			if now != seen {
+				require.True(t, now.after(seen), "seed %d: %v after %v", seed, now, seen)
+				<-news // it was told
+			}
+			seen, news = now, next
+		}
+		require.Equal(t, newest, seen, "seed %d", seed)
+	}
+}
+
+// Memory follows the elections that have a leader or an observer, and a few
+// hundred of the rest.
+func TestTermsAreForgotten(t *testing.T) {
+	var ts terms
+	vacate := func(name string) {
+		ts.hear([]byte(name), term{7, 1})
+		ts.hear([]byte(name), term{dmutex.None, 1})
+	}
+	vacate("observed") // it is listed, before it is observed
+	observed := ts.observe("observed")
+	for i := range uint64(10 * keepVacant) {
+		name := fmt.Sprint("election ", i)
+		ts.hear([]byte(name), term{7, i + 1})
+		ts.unobserve(ts.observe(fmt.Sprint("never led ", i)))
+		require.LessOrEqual(t, len(ts.elections), keepVacant+2)
+		ts.hear([]byte(name), term{dmutex.None, i + 1})
+	}
+	require.LessOrEqual(t, len(ts.elections), keepVacant+1)
+	require.LessOrEqual(t, cap(ts.vacant), 4*keepVacant)
+	require.Same(t, observed, ts.elections["observed"])
+
+	vacate("led")
+	ts.lead("led", term{7, 2}, func(error) {})
+	for i := range 10 * keepVacant {
+		ts.unobserve(ts.observe(fmt.Sprint("never led ", i)))
+	}
+	require.EqualValues(t, 7, ts.elections["led"].leader, "a leader is not forgotten")
+	require.NotNil(t, ts.elections["led"].end)
+	ts.hear([]byte("led"), term{dmutex.None, 2})
+	require.Nil(t, ts.elections["led"].end, "it keeps a context alive")
+}
+
+// A life that is gone leads nothing any more; what the next life of its node leads
+// in a later view stands.
+func TestTermsOfALifeThatIsGone(t *testing.T) {
+	var ts terms
+	const view = 3
+	first, next := dmutex.FirstFence(view-1), dmutex.FirstFence(view)
+	ts.hear([]byte("x"), term{7, first + 1})
+	ts.hear([]byte("y"), term{8, first + 1})
+	ts.hear([]byte("z"), term{7, next + 1})
+	ts.gone(7, view)
+	require.Equal(t, term{dmutex.None, first + 1}, ts.elections["x"].term)
+	require.Equal(t, term{8, first + 1}, ts.elections["y"].term)
+	require.Equal(t, term{7, next + 1}, ts.elections["z"].term)
+}
+
+// Who resigns ends a context that is derived from somebody's own, whose methods may
+// use the node.
+func TestResignUnderNoLock(t *testing.T) {
+	var ts terms
+	free := false
+	ts.lead("x", term{7, 1}, func(error) {
+		if free = ts.mu.TryLock(); free {
+			ts.mu.Unlock()
+		}
+	})
+	ts.resign("x")
+	require.True(t, free)
+}
+
+func announcement(leads byte, epoch uint64, name string) []byte {
+	return append(binary.AppendUvarint([]byte{saysLeads, leads}, epoch), name...)
+}
+
+// What is no announcement is refused, and changes nothing.
+func TestAnnouncement(t *testing.T) {
+	for _, want := range []struct {
+		name string
+		term
+	}{
+		{"x", term{7, 5}},
+		{strings.Repeat("x", MaxElection), term{dmutex.None, dmutex.FirstFence(9) + 5}},
+	} {
+		name, got, ok := readTerm(7, appendTerm(nil, want.name, want.term)[1:])
+		require.True(t, ok)
+		require.Equal(t, want.name, string(name))
+		require.Equal(t, want.term, got)
+	}
+
+	for _, bad := range [][]byte{
+		{saysLeads},
+		announcement(1, 5, ""),
+		announcement(1, 0, "x"),
+		announcement(2, 5, "x"),
+		announcement(1, 5, strings.Repeat("x", MaxElection+1)),
+	} {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := Open(t.Context(), Config{Self: 1, Members: []dmutex.NodeID{1, 7}, Algorithm: ricart.New, Link: net.Link(1)})
+		require.NoError(t, err)
+		handler{n}.Message(7, 1, bad)
+		require.EqualValues(t, 1, n.Status().Refused, "%q", bad)
+		require.NoError(t, n.Status().Err)
+		require.Empty(t, n.terms.elections)
+		require.NoError(t, n.Close(context.Background()))
+	}
+}
