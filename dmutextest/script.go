@@ -308,7 +308,7 @@ func (p *play) all() {
 	for n := 0; len(p.wire) > 0; n++ {
 		if n == plenty {
 			p.output = p.output[:min(len(p.output), said+100)]
-			p.violation(faultf(ErrLivelock, "after %d messages there is no end", n))
+			p.violation(faultf(ErrLivelock, "the run has not ended after %d messages", n))
 			return
 		}
 		p.take(deliver, 0)
@@ -447,7 +447,7 @@ func (m *model) tell(f *fault, commands []string) *Violation {
 	switch {
 	case err != nil:
 		script = fmt.Sprintf("%s\n# it does not run again: %v\n", b.String(), err)
-	case f.kind != ErrLivelock && !strings.Contains(script, "violation: "+f.kind.Error()):
+	case f.kind != ErrLivelock && !strings.Contains(script, "violation: "+f.name()):
 		script += "\n# Replayed, it does no harm: machines of equal text behave differently,\n# or one shares something with its clone.\n"
 	}
 	return &Violation{Kind: f.kind, Why: f.why, Script: script}

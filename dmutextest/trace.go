@@ -1,7 +1,7 @@
 package dmutextest
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -105,7 +105,7 @@ func TraceScript(algorithm dmutex.Algorithm, script string) ([]*trace.Trace, err
 		return nil, err
 	}
 	if p.failed != nil {
-		return nil, errors.New("dmutextest: the script goes wrong: " + p.failed.String())
+		return nil, fmt.Errorf("%w: %s", p.failed.kind, p.failed.why)
 	}
 	return traces, nil
 }
