@@ -150,7 +150,7 @@ func TestFigures(t *testing.T) {
 			dmutextest.TestScript(t, f.algorithm, f.script)
 			script, err := os.ReadFile(f.script)
 			require.NoError(t, err)
-			traces, err := dmutextest.Trace(f.algorithm, string(script))
+			traces, err := dmutextest.TraceScript(f.algorithm, string(script))
 			require.NoError(t, err)
 			d, err := draw.New(traces, draw.Options{Title: f.title})
 			require.NoError(t, err)

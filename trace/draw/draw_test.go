@@ -138,7 +138,7 @@ func TestShiVizClocks(t *testing.T) {
 }
 
 func scripted(t testing.TB, script string) []*trace.Trace {
-	traces, err := dmutextest.Trace(ricart.New, script)
+	traces, err := dmutextest.TraceScript(ricart.New, script)
 	require.NoError(t, err)
 	return traces
 }

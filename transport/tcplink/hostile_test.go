@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 )
 
 // These tests play the other side of a connection by hand.
@@ -559,7 +559,7 @@ func TestSessionOverBreak(t *testing.T) {
 
 func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config, before ...func(*Link)) {
 	var nodes []*Link
-	links := dmutextest.Links{New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+	links := linktest.Links{New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 		return func(self dmutex.NodeID) transport.Link {
 			l, err := newLink(Config{Self: self, Listen: "127.0.0.1:0", TLS: secure(self)}, defaultPace)
 			require.NoError(t, err)
@@ -571,7 +571,7 @@ func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config, befo
 			return l
 		}
 	}}
-	dmutextest.TestSession(t, links, dmutextest.Faults{}, func() {
+	linktest.TestSession(t, links, linktest.Faults{}, func() {
 		for _, l := range nodes {
 			for _, change := range before {
 				change(l)
