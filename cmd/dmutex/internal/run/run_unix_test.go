@@ -217,7 +217,7 @@ func (s *started) exits(status int) (said string) {
 var single = []string{"--self=1", "--member=1=127.0.0.1:0"}
 
 var natsURL = sync.OnceValues(func() (string, error) {
-	url, _, err := nats.Broker.Serve() // ends with the tests
+	url, _, err := nats.Broker.Serve("") // ends with the tests
 	return url, err
 })
 
