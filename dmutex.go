@@ -13,7 +13,7 @@ import (
 // to another node. Its order breaks ties between requests of the same time.
 type NodeID uint64
 
-// None is the zero NodeID. It names nobody.
+// None is the zero NodeID. It names no node.
 const None NodeID = 0
 
 // String returns the number in decimal.
@@ -48,19 +48,19 @@ func (s Stamp) AppendTo(b []byte) []byte {
 	return strconv.AppendUint(append(b, '@'), s.Clock, 10)
 }
 
-// Kind says what a [Message] is. The numbers are those of the wire and keep
-// their meaning for ever.
+// Kind says what a [Message] is. The numbers are those of the wire: they never
+// change their meaning.
 type Kind uint8
 
 // The kinds of messages, by the names that the papers give them.
 const (
-	Request Kind = iota + 1 // somebody asks to enter
-	Reply                   // a peer agrees
-	Grant                   // the coordinator lets somebody in
-	Release                 // somebody has left
-	Failed                  // an arbiter has voted for, or queues, a request that goes before yours
-	Inquire                 // an arbiter asks whether its vote can be had back
-	Yield                   // the vote is given back
+	Request Kind = iota + 1 // the sender asks to enter
+	Reply                   // the sender agrees
+	Grant                   // the coordinator lets the receiver in
+	Release                 // the sender has left
+	Failed                  // an arbiter has voted for, or queues, a request that goes before the receiver's
+	Inquire                 // an arbiter asks for its vote back
+	Yield                   // the sender gives the vote back
 	Token                   // the privilege itself
 
 	kinds // one past the last
@@ -115,7 +115,7 @@ type Message struct {
 
 	// Numbers and Nodes are the lists that a token carries; each algorithm
 	// says what they are. Like the output that the message is part of, they
-	// belong to the sending machine: who keeps a message clones it.
+	// belong to the sending machine: clone a message to keep it.
 	Numbers []uint64
 	Nodes   []NodeID
 }
@@ -172,7 +172,7 @@ type Phase uint8
 
 // The phases.
 const (
-	Idle    Phase = iota // not asking; a request that was cancelled counts as Idle
+	Idle    Phase = iota // not asking; a request that was canceled counts as Idle
 	Waiting              // asked, not yet granted
 	Held                 // in the critical section
 )
@@ -262,8 +262,8 @@ type Machine interface {
 	// WaitsFor appends the peers from which the request, withdrawn or not, needs
 	// an answer; none unless a request is pending. It serves to find circles of
 	// locks that wait for each other, and the locks that still need a departing
-	// node. Few peers are better than many: each may be asked, and the request
-	// cannot end without any of them.
+	// node. Few peers are better than many: a search may ask each of them, and the
+	// request fails if one of them leaves.
 	//
 	// First law: whenever one node is Waiting and another is Held, the holder is
 	// among the waiter's WaitsFor; or one of these peers, or the waiter itself, is
@@ -303,13 +303,13 @@ type Keeper interface {
 	Keeps() bool
 }
 
-// A Lender is a Machine that lends what a node needs to enter to one node at a
-// time: a coordinator lends its grant, an arbiter its vote.
+// A Lender is a Machine that lends something that a node needs to enter, to one
+// node at a time: a coordinator lends its grant, an arbiter its vote.
 type Lender interface {
 	Machine
 
 	// Lends returns the node that has it, as far as this node knows. That may be
-	// this node itself, and is None while it is not lent.
+	// this node itself. It is None while nothing is lent.
 	Lends() NodeID
 }
 
@@ -337,7 +337,7 @@ type Ticker interface {
 type Algorithm func(Start) (Machine, error)
 
 var (
-	// ErrMisuse marks the caller's mistake, such as to release what is not
+	// ErrMisuse marks the caller's mistake, such as releasing a lock that is not
 	// held. Nothing has changed.
 	ErrMisuse = errors.New("dmutex: misuse")
 

@@ -2,10 +2,10 @@
 // lock server: each node of a group runs a small state machine for each lock,
 // and the machines talk over whatever network the application already has.
 //
-// This package holds the words that all others use. Whoever wants a lock should
-// read package node; whoever wants to see, test or drive an algorithm should
-// stay here: every algorithm is a [Machine] that does no I/O, starts no goroutine,
-// reads no clock and draws no random number.
+// This package holds the words that all others use. To take locks, read package
+// node. To see, test or drive an algorithm, stay here: every algorithm is a
+// [Machine] that does no I/O, starts no goroutine, reads no clock and draws no
+// random number.
 //
 // # The driving loop
 //
@@ -29,11 +29,11 @@
 //	out, err = m.Release()
 //	send(out)
 //
-// While it is Idle or Held the machine still has to Handle what arrives, for
-// the others wait for its answers. send must deliver each message exactly once
-// to the machine of node To; package transport/session makes any network do
-// that, in order per pair. With no network at all the loop is a unit test:
-// hand the messages over yourself, in any order you like.
+// While it is Idle or Held the machine still has to Handle what arrives, because
+// the others wait for its answers. The function send must deliver each message
+// exactly once to the machine of node To; package transport/session makes any
+// network do that, in order per pair. With no network at all the loop is a unit
+// test, as in the example: hand the messages over yourself, in any order you like.
 //
 // # The algorithms
 //

@@ -17,8 +17,8 @@ import (
 )
 
 // Machines that share do what they would do alone: some locks in random runs,
-// each machine beside a twin that is a fresh clone at every step, as those that
-// are explored are, and so has nothing that another used or that it used before.
+// each machine beside a twin that shares nothing and is a fresh clone at every
+// step, as in an exploration.
 func TestSharedIsNotSeen(t *testing.T) {
 	const seed, locks, steps = 1, 4, 20_000
 	for name, algorithm := range map[string]dmutex.Algorithm{
@@ -123,40 +123,18 @@ func TestSharedIsOfOneGroup(t *testing.T) {
 	}
 }
 
-// What is laid aside is taken once, by any machine that shares, and little is
-// kept.
-func TestSharedParts(t *testing.T) {
+// What the members imply is derived once; clones have it too.
+func TestDerive(t *testing.T) {
 	var shared dmutex.Shared
 	one := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
 	two := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
 	alone := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	part := new(int)
-	one.Lay(part)
-	clone := one.Clone()
-	require.Nil(t, alone.Take())
-	require.Nil(t, clone.Take())
-	require.Same(t, part, two.Take())
-	require.Nil(t, two.Take())
-
-	for range 1000 {
-		one.Lay(new(int))
+	derive := func(s *dmutex.Site, what string) string {
+		return dmutex.Derive(s, func() string { return what })
 	}
-	kept := 0
-	for one.Take() != nil {
-		kept++
-	}
-	require.Equal(t, 8, kept)
-}
-
-// What the members have in common is derived once; clones have it too.
-func TestSharedCommon(t *testing.T) {
-	var shared dmutex.Shared
-	one := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
-	two := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
-	alone := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	require.Equal(t, "first", one.Common(func() any { return "first" }))
+	require.Equal(t, "first", derive(&one, "first"))
 	clone := one.Clone()
-	require.Equal(t, "first", two.Common(nil))
-	require.Equal(t, "first", clone.Common(nil))
-	require.Equal(t, "alone", alone.Common(func() any { return "alone" }))
+	require.Equal(t, "first", derive(&two, "second"))
+	require.Equal(t, "first", derive(&clone, "third"))
+	require.Equal(t, "alone", derive(&alone, "alone"))
 }

@@ -6,18 +6,24 @@ import (
 	"strconv"
 )
 
-// A Site is what the machines of all algorithms have in common: who this node
-// and its peers are, the life of its own request, its logical clock, the rule
-// of the fences, and the messages that the current input sends. An algorithm
-// adds what its paper adds. (Site is the papers' word for a node.)
+// A Site is what the machines of all algorithms have in common: which node this
+// is and who its peers are, the life of its own request, its logical clock, the
+// rule of the fences, and the messages that the current input sends. An
+// algorithm embeds a Site and adds what its paper adds. (Site is the papers' word
+// for a node.)
+//
+// Phase, Fence, Pending and Cancel are those of the [Machine]. The other methods
+// are the words in which an algorithm is written: it calls Ask when its caller
+// requests, Enter when the request is granted, Leave when its caller releases,
+// and Check when a message comes.
 //
 // # The request's life
 //
-// A request goes from Idle to Waiting to Held to Idle. One that is cancelled
+// A request goes from Idle to Waiting to Held to Idle. A request that is canceled
 // becomes a ghost: the caller is gone, but the other nodes are not told, and
 // when the grant comes the machine leaves the critical section at once. To
 // them it is an ordinary run with an empty critical section, so what was
-// proved without cancelling still holds, and no message is added. A new
+// proved without canceling still holds, and no message is added. A new
 // request finds the ghost and takes it up again. From outside, a ghost is Idle.
 //
 // # The rule of the fences
@@ -60,10 +66,10 @@ const (
 	// half of this reserve, so a Start or a message that does is refused.
 	reserve     = 1 << 20
 	lastCounter = 1<<epochShift - reserve
-	// No node makes a request so late in earnest. Times go on beyond it, by the
-	// ticks of answers; but a message that claims one moves no clock beyond it,
-	// so that whatever a peer claims, our own messages stay far below lastTime,
-	// and what Forget returns below lastStart.
+	// No request is later than lastClock. Answers advance a clock beyond it, but
+	// the time in a message does not. So whatever times a peer claims, the
+	// messages of this node stay far below lastTime, and what Forget returns
+	// stays below lastStart.
 	lastClock = 1 << 61
 	lastStart = 1 << 62
 	lastTime  = 1 << 63
@@ -73,9 +79,9 @@ const (
 // older than any request of this group.
 const Carried = 1
 
-// NewSite checks a Start and returns the Site that it describes.
-// It refuses with [ErrMisuse] what is not lawful. The fence of a Start.Holder is
-// Start.Fence, also if that is 0.
+// NewSite returns the Site that a Start describes, and [ErrMisuse] for a Start
+// that is not lawful. The fence of a Start.Holder is Start.Fence, even if that
+// is 0.
 func NewSite(s Start) (Site, error) {
 	shared := s.Shared
 	if shared == nil {
@@ -90,7 +96,7 @@ func NewSite(s Start) (Site, error) {
 	case s.Clock > lastStart:
 		return Site{}, Misuse("Start.Clock is beyond 1<<62")
 	case usedUp(s.Fence):
-		return Site{}, Misuse("Start.Fence: no epoch has so many fences, begin another")
+		return Site{}, Misuse("Start.Fence: no epoch has so many fences: begin another")
 	}
 	shared.group = group
 	site := Site{shared: shared, clock: s.Clock, known: s.Fence}
@@ -101,13 +107,6 @@ func NewSite(s Start) (Site, error) {
 		site.state, site.attempt, site.fence = held, Carried, s.Fence
 	}
 	return site, nil
-}
-
-// Clone returns a copy that shares nothing that changes.
-func (s *Site) Clone() Site {
-	c := *s
-	c.shared = &Shared{group: s.shared.group}
-	return c
 }
 
 // Self returns this node.
@@ -141,15 +140,18 @@ func (s *Site) Fence() uint64 { return s.fence }
 // number, and 0 if there is no request.
 func (s *Site) Stamp() Stamp { return Stamp{s.attempt, s.Self()} }
 
-// Pending reports whether a request of this node awaits its grant, withdrawn
-// or not.
+// Pending implements [Machine].
 func (s *Site) Pending() bool { return s.state == waiting || s.state == ghost }
 
-// Request begins a request, or takes up a withdrawn one again: then fresh is
-// false and there is nothing to send. A fresh request gets the next tick of
-// the clock as its attempt number, so it is later than anything that this node
-// said or saw before.
-func (s *Site) Request() (fresh bool, err error) {
+// Idle reports whether this node has no request: none pending, withdrawn or not,
+// and none held.
+func (s *Site) Idle() bool { return s.state == idle }
+
+// Ask begins a request. A fresh one gets the next tick of the clock as its
+// attempt number, so it is later than anything that this node said or saw
+// before. If the last request was withdrawn and is still pending, Ask takes that
+// up again: then fresh is false and there is nothing to send.
+func (s *Site) Ask() (fresh bool, err error) {
 	s.Begin()
 	switch {
 	case s.state == waiting:
@@ -169,42 +171,44 @@ func (s *Site) Request() (fresh bool, err error) {
 	return true, nil
 }
 
-// Cancel withdraws the request.
-func (s *Site) Cancel() error {
+// Cancel implements [Machine]: the request becomes a ghost.
+func (s *Site) Cancel() ([]Message, error) {
 	s.Begin()
 	if s.state != waiting {
-		return Misuse("Cancel while " + s.Phase().String() + ": only a request that waits can be withdrawn")
+		return nil, Misuse("Cancel while " + s.Phase().String() + ": only a request that waits can be withdrawn")
 	}
 	s.state = ghost
-	return nil
+	return nil, nil
 }
 
-// Enter takes the grant of the pending request: now Held, with the next fence.
-// If the request was withdrawn it ends instead, no fence is used, and entered
-// is false: the algorithm then does at once what it does after a Release.
-func (s *Site) Enter() (entered bool) {
+// Enter takes the grant of the pending request: this node is Held, with the next
+// fence. If the request was withdrawn, the critical section is empty: the request
+// ends and uses no fence, and the algorithm has to do at once what it does when
+// a node leaves.
+func (s *Site) Enter() (withdrawn bool) {
 	if s.state == ghost {
 		s.state, s.attempt = idle, 0
-		return false
+		return true
 	}
 	s.known++
 	s.state, s.fence = held, s.known
-	return true
+	return false
 }
 
-// Release ends the critical section. The algorithm then tells whom its paper
-// says.
-func (s *Site) Release() error {
+// Leave ends the critical section and returns the request that is over. The
+// algorithm then tells the nodes that its paper names.
+func (s *Site) Leave() (Stamp, error) {
 	s.Begin()
 	if s.state != held {
-		return Misuse("Release while " + s.Phase().String())
+		return Stamp{}, Misuse("Release while " + s.Phase().String())
 	}
+	over := s.Stamp()
 	s.state, s.attempt, s.fence = idle, 0, 0
-	return nil
+	return over, nil
 }
 
 // Check begins the handling of a message. It returns the sender's place in
-// Peers, or [ErrPeer] for a message that no peer can have meant for this node.
+// Peers, or [ErrPeer] for a message that no correct peer sends to this node.
 func (s *Site) Check(m Message) (from int, err error) {
 	s.Begin()
 	from, member := slices.BinarySearch(s.Peers(), m.From)
@@ -250,8 +254,9 @@ func NextEpoch(fence uint64) uint64 {
 	return FirstFence(Epoch(fence) + 1)
 }
 
-// Refuse returns an [ErrPeer] that quotes the message, but of its lists only the
-// lengths, and says why it cannot be. Nothing may have been changed before.
+// Refuse returns an [ErrPeer] that quotes the message, with the lengths of its
+// lists in place of the lists, and says why no correct peer sends it. The
+// machine must not have changed before.
 func (s *Site) Refuse(m Message, why string) error {
 	numbers, nodes := len(m.Numbers), len(m.Nodes)
 	m.Numbers, m.Nodes = nil, nil
@@ -268,11 +273,14 @@ func (s *Site) Witness(t, fence uint64) {
 	s.known = max(s.known, fence)
 }
 
+// Advance moves the clock by one. Ask does it by itself.
+func (s *Site) Advance() { s.clock++ }
+
 // Clock returns the highest time that this node used or saw.
 func (s *Site) Clock() uint64 { return s.clock }
 
-// Tick moves the clock on by one. A Request does it by itself.
-func (s *Site) Tick() { s.clock++ }
+// Known returns the highest fence that this node knows.
+func (s *Site) Known() uint64 { return s.known }
 
 // Send adds a message to the output of the current input. The attempt is the
 // number of the request that it is about, ours or the receiver's. The message
@@ -287,23 +295,18 @@ func (s *Site) Send(kind Kind, to NodeID, attempt uint64) *Message {
 // Out returns what the current input sends.
 func (s *Site) Out() []Message { return s.shared.out }
 
-// Begin makes room for the output of the next input. Request, Cancel, Release
-// and Check do it by themselves; an algorithm with inputs of its own, such as
-// ticks, begins them with it. The old output is wiped, so that a driver
-// which kept it too long sends nonsense at once and not some day.
+// Begin makes room for the output of the next input. Ask, Cancel, Leave and
+// Check do it by themselves; an algorithm with inputs of its own, such as
+// ticks, begins them with it. The old output is wiped, so that a driver that
+// keeps it too long sends nonsense at once, and not only now and then.
 func (s *Site) Begin() {
 	clear(s.shared.out)
 	s.shared.out = s.shared.out[:0]
 }
 
-// Forget serves [Machine.Forget]; the algorithm adds its own conditions.
-func (s *Site) Forget() (clock, fence uint64, ok bool) {
-	return s.clock, s.known, s.state == idle
-}
-
-// AppendText appends the Site's part of a machine's canonical state, such as
-// "2 waiting attempt=5 clock=7 known=3". The error is always nil.
-func (s *Site) AppendText(b []byte) ([]byte, error) {
+// AppendSite appends the Site's part of a machine's canonical state, such as
+// "2 waiting attempt=5 clock=7 known=3".
+func (s *Site) AppendSite(b []byte) []byte {
 	b = strconv.AppendUint(b, uint64(s.Self()), 10)
 	b = append(b, ' ')
 	if s.state == ghost {
@@ -314,5 +317,12 @@ func (s *Site) AppendText(b []byte) ([]byte, error) {
 	b = appendField(b, " attempt=", s.attempt)
 	b = appendField(b, " clock=", s.clock)
 	b = appendField(b, " known=", s.known)
-	return appendField(b, " fence=", s.fence), nil
+	return appendField(b, " fence=", s.fence)
+}
+
+// Clone returns a copy that shares nothing that changes.
+func (s *Site) Clone() Site {
+	c := *s
+	c.shared = &Shared{group: s.shared.group}
+	return c
 }

@@ -20,9 +20,14 @@ func newSite(t *testing.T, s dmutex.Start) dmutex.Site {
 
 func text(t *testing.T, s *dmutex.Site) string {
 	t.Helper()
-	b, err := s.AppendText(nil)
+	return string(s.AppendSite(nil))
+}
+
+func cancel(t *testing.T, s *dmutex.Site) {
+	t.Helper()
+	out, err := s.Cancel()
 	require.NoError(t, err)
-	return string(b)
+	require.Empty(t, out)
 }
 
 func members(ids ...dmutex.NodeID) []dmutex.NodeID { return ids }
@@ -110,58 +115,61 @@ func TestSiteLife(t *testing.T) {
 		require.Equal(t, want, text(t, &site))
 	}
 
-	fresh, err := site.Request()
+	fresh, err := site.Ask()
 	require.NoError(t, err)
 	require.True(t, fresh)
 	check(dmutex.Waiting, true, "1 waiting attempt=1 clock=1")
 	require.Equal(t, dmutex.Stamp{Clock: 1, Node: 1}, site.Stamp())
 
-	require.NoError(t, site.Cancel())
+	cancel(t, &site)
 	check(dmutex.Idle, true, "1 withdrawn attempt=1 clock=1")
-	_, _, forget := site.Forget()
-	require.False(t, forget, "it is still on its way")
+	require.False(t, site.Idle(), "it is still on its way")
 
-	fresh, err = site.Request()
+	fresh, err = site.Ask()
 	require.NoError(t, err)
 	require.False(t, fresh, "the withdrawn request is taken up again")
 	check(dmutex.Waiting, true, "1 waiting attempt=1 clock=1")
 
-	require.True(t, site.Enter())
+	require.False(t, site.Enter())
 	check(dmutex.Held, false, "1 held attempt=1 clock=1 known=1 fence=1")
 	require.Equal(t, uint64(1), site.Fence())
 
-	require.NoError(t, site.Release())
+	over, err := site.Leave()
+	require.NoError(t, err)
+	require.Equal(t, dmutex.Stamp{Clock: 1, Node: 1}, over)
 	check(dmutex.Idle, false, "1 idle clock=1 known=1")
 	require.Zero(t, site.Fence())
 	require.Zero(t, site.Stamp().Clock)
 
 	site.Witness(6, 4)
 	site.Witness(5, 3) // nothing new
-	_, err = site.Request()
+	_, err = site.Ask()
 	require.NoError(t, err)
-	require.NoError(t, site.Cancel())
-	require.False(t, site.Enter(), "the critical section of a withdrawn request is empty")
+	cancel(t, &site)
+	require.True(t, site.Enter(), "the request was withdrawn")
 	check(dmutex.Idle, false, "1 idle clock=7 known=4")
 
-	clock, fence, forget := site.Forget()
-	require.Equal(t, []any{uint64(7), uint64(4), true}, []any{clock, fence, forget})
+	require.True(t, site.Idle())
+	require.Equal(t, []uint64{7, 4}, []uint64{site.Clock(), site.Known()})
 }
 
 func TestSiteMisuse(t *testing.T) {
-	request := func(s *dmutex.Site) error { _, err := s.Request(); return err }
+	ask := func(s *dmutex.Site) error { _, err := s.Ask(); return err }
+	cancel := func(s *dmutex.Site) error { _, err := s.Cancel(); return err }
+	leave := func(s *dmutex.Site) error { _, err := s.Leave(); return err }
 	for _, tt := range []struct {
 		name  string
 		begin func(s *dmutex.Site)
 		input func(s *dmutex.Site) error
 		err   string
 	}{
-		{"cancel idle", func(*dmutex.Site) {}, (*dmutex.Site).Cancel, "Cancel while idle"},
-		{"release idle", func(*dmutex.Site) {}, (*dmutex.Site).Release, "Release while idle"},
-		{"request waiting", func(s *dmutex.Site) { s.Request() }, request, "Request while Waiting"},
-		{"release waiting", func(s *dmutex.Site) { s.Request() }, (*dmutex.Site).Release, "Release while waiting"},
-		{"cancel twice", func(s *dmutex.Site) { s.Request(); s.Cancel() }, (*dmutex.Site).Cancel, "Cancel while idle"},
-		{"request held", func(s *dmutex.Site) { s.Request(); s.Enter() }, request, "Request while Held"},
-		{"cancel held", func(s *dmutex.Site) { s.Request(); s.Enter() }, (*dmutex.Site).Cancel, "Cancel while held"},
+		{"cancel idle", func(*dmutex.Site) {}, cancel, "Cancel while idle"},
+		{"release idle", func(*dmutex.Site) {}, leave, "Release while idle"},
+		{"request waiting", func(s *dmutex.Site) { s.Ask() }, ask, "Request while Waiting"},
+		{"release waiting", func(s *dmutex.Site) { s.Ask() }, leave, "Release while waiting"},
+		{"cancel twice", func(s *dmutex.Site) { s.Ask(); s.Cancel() }, cancel, "Cancel while idle"},
+		{"request held", func(s *dmutex.Site) { s.Ask(); s.Enter() }, ask, "Request while Held"},
+		{"cancel held", func(s *dmutex.Site) { s.Ask(); s.Enter() }, cancel, "Cancel while held"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
@@ -190,22 +198,22 @@ func TestSiteExhausted(t *testing.T) {
 			site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: first})
 			site.Witness(tt.clock, tt.fence)
 			before := text(t, &site)
-			_, err := site.Request()
+			_, err := site.Ask()
 			require.ErrorIs(t, err, dmutex.ErrExhausted)
 			require.NotErrorIs(t, err, dmutex.ErrMisuse)
 			require.EqualError(t, err, "dmutex: epoch exhausted: "+tt.err)
 			require.Equal(t, before, text(t, &site))
 
 			site = newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: dmutex.NextEpoch(tt.fence)})
-			_, err = site.Request()
+			_, err = site.Ask()
 			require.NoError(t, err)
-			require.True(t, site.Enter())
+			require.False(t, site.Enter())
 			require.Equal(t, dmutex.FirstFence(8)+1, site.Fence())
 		})
 	}
 	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
 	site.Witness(1<<61-1, 1<<32-1<<20-1)
-	_, err := site.Request()
+	_, err := site.Ask()
 	require.NoError(t, err, "one is left of each")
 }
 
@@ -215,7 +223,7 @@ func TestEpoch(t *testing.T) {
 		require.Equal(t, epoch, dmutex.Epoch(first))
 		require.Equal(t, epoch, dmutex.Epoch(first+1<<32-1))
 	}
-	require.EqualValues(t, 3<<32, dmutex.FirstFence(3))
+	require.Equal(t, uint64(3<<32), dmutex.FirstFence(3))
 }
 
 func TestSiteCheck(t *testing.T) {
@@ -269,7 +277,7 @@ func TestSiteCheck(t *testing.T) {
 // A driver that keeps the output beyond the next input sends nonsense at once.
 func TestSiteOutput(t *testing.T) {
 	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2, 3), Fence: 8})
-	_, err := site.Request()
+	_, err := site.Ask()
 	require.NoError(t, err)
 	site.Send(dmutex.Request, 2, 1)
 	site.Send(dmutex.Request, 3, 1).Clock = 4
@@ -279,14 +287,14 @@ func TestSiteOutput(t *testing.T) {
 		{Kind: dmutex.Request, From: 1, To: 3, Attempt: 1, Fence: 8, Clock: 4},
 	}, out)
 
-	require.NoError(t, site.Cancel())
+	cancel(t, &site)
 	require.Empty(t, site.Out())
 	require.Equal(t, make([]dmutex.Message, 2), out)
 }
 
 func TestSiteClone(t *testing.T) {
 	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	_, err := site.Request()
+	_, err := site.Ask()
 	require.NoError(t, err)
 	site.Send(dmutex.Request, 2, 1)
 	c := site.Clone()
@@ -294,7 +302,7 @@ func TestSiteClone(t *testing.T) {
 	require.Empty(t, c.Out())
 
 	c.Send(dmutex.Reply, 2, 7)
-	require.True(t, c.Enter())
+	require.False(t, c.Enter())
 	require.Equal(t, dmutex.Waiting, site.Phase())
 	require.Equal(t, "1->2 REQUEST attempt=1", site.Out()[0].String())
 }

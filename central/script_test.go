@@ -1,148 +1,24 @@
-package central_test
+package central
 
 import (
-	"slices"
+	"flag"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutextest"
 )
+
+var _ = flag.Bool("update", false, "rewrite the golden files")
 
 func TestScripts(t *testing.T) {
 	for _, tt := range []struct {
 		file      string
 		algorithm dmutex.Algorithm
 	}{
-		{"textbook.txt", central.New},
-		{"cancel.txt", central.New},
-		{"carried-over.txt", central.At(3)},
+		{"textbook.txt", New},
+		{"cancel.txt", New},
+		{"carried-over.txt", At(3)},
 	} {
 		t.Run(tt.file, func(t *testing.T) { dmutextest.TestScript(t, tt.algorithm, "testdata/"+tt.file) })
 	}
-}
-
-// "2 messages for enter, 1 message for exit" (lecture notes), and none for
-// the coordinator itself.
-func TestMessages(t *testing.T) {
-	const requests = 3
-	for n := 1; n <= 9; n++ {
-		r, err := dmutextest.Walk(dmutextest.Config{
-			Algorithm: central.New,
-			Members:   dmutextest.Nodes(n),
-			Requests:  []int{requests},
-			Network:   unordered,
-		}, 1, 10)
-		require.NoError(t, err)
-		require.Equal(t, 3*requests*(n-1), r.Least, "%d nodes", n)
-		require.Equal(t, r.Least, r.Greatest, "%d nodes", n)
-		require.True(t, r.Dense)
-	}
-}
-
-// Groups too large to explore, with cancels.
-func TestWalk(t *testing.T) {
-	r, err := dmutextest.Walk(dmutextest.Config{
-		Algorithm: central.At(6),
-		Members:   []dmutex.NodeID{80, 3, 12, 32, 6, 5},
-		Holder:    12,
-		Fence:     9,
-		Requests:  []int{5},
-		Cancels:   []int{3},
-		Network:   unordered,
-	}, 1, 50)
-	require.NoError(t, err)
-	require.True(t, r.Dense)
-}
-
-// The coordinator and the holder know who holds.
-func TestHolder(t *testing.T) {
-	members := dmutextest.Nodes(3)
-	holder := func(self, holder dmutex.NodeID) dmutex.NodeID {
-		m, err := central.New(dmutex.Start{Self: self, Members: members, Holder: holder})
-		require.NoError(t, err)
-		return m.(*central.Machine).Holder()
-	}
-	for _, tt := range []struct{ self, held, want dmutex.NodeID }{
-		{1, dmutex.None, dmutex.None},
-		{1, 1, 1},
-		{1, 2, 2},
-		{2, 2, 2},
-		{3, 2, dmutex.None},
-	} {
-		require.Equal(t, tt.want, holder(tt.self, tt.held), "at %d while %d holds", tt.self, tt.held)
-	}
-}
-
-// "A crash of the coordinator, or of the holder, stops everybody; so does that
-// of a client with a request, withdrawn or not, once its turn comes. One of any
-// other client stops nobody else."
-func TestCrash(t *testing.T) {
-	const holds, next, withdrew, idle, last = 2, 3, 4, 5, 6
-	for _, tt := range []struct {
-		down   dmutex.NodeID
-		enters []dmutex.NodeID // who comes to hold the lock besides node 2
-	}{
-		{dmutex.None, []dmutex.NodeID{next, last}},
-		{1, nil},
-		{holds, nil},
-		{next, nil},
-		{withdrew, []dmutex.NodeID{next}},
-		{idle, []dmutex.NodeID{next, last}},
-	} {
-		members := dmutextest.Nodes(6)
-		machines := make(map[dmutex.NodeID]dmutex.Machine)
-		down := dmutex.None
-		send := func(out []dmutex.Message, err error) {
-			require.NoError(t, err)
-			for wire := slices.Clone(out); len(wire) > 0; wire = wire[1:] {
-				if wire[0].To != down {
-					out, err := machines[wire[0].To].Handle(wire[0])
-					require.NoError(t, err)
-					wire = append(wire, out...)
-				}
-			}
-		}
-		for _, self := range members {
-			m, err := central.New(dmutex.Start{Self: self, Members: members, Holder: holds})
-			require.NoError(t, err)
-			machines[self] = m
-		}
-		for _, id := range []dmutex.NodeID{next, withdrew, last} {
-			send(machines[id].Request())
-		}
-		send(machines[withdrew].Cancel())
-
-		down = tt.down
-		var enters []dmutex.NodeID
-		for holder := dmutex.NodeID(holds); holder != down && holder != dmutex.None; {
-			send(machines[holder].Release())
-			holder = dmutex.None
-			for _, id := range []dmutex.NodeID{next, last} {
-				if id != down && machines[id].Phase() == dmutex.Held {
-					holder, enters = id, append(enters, id)
-				}
-			}
-		}
-		require.Equal(t, tt.enters, enters, "node %d is down", tt.down)
-	}
-}
-
-// A RELEASE answers a GRANT: of a request that waits there is none.
-func TestReleaseOfWaiting(t *testing.T) {
-	m, err := central.New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3), Holder: 2})
-	require.NoError(t, err)
-	_, err = m.Handle(dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1})
-	require.NoError(t, err)
-	_, err = m.Handle(dmutex.Message{Kind: dmutex.Release, From: 3, To: 1, Attempt: 1})
-	require.ErrorIs(t, err, dmutex.ErrPeer)
-	require.ErrorContains(t, err, "was not granted")
-}
-
-func TestCoordinatorMustBeMember(t *testing.T) {
-	_, err := central.At(4)(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3)})
-	require.ErrorIs(t, err, dmutex.ErrMisuse)
-	require.ErrorContains(t, err, "4 is not among")
 }

@@ -204,7 +204,7 @@ func TestExploreRefuses(t *testing.T) {
 		{"less than never", Config{Algorithm: ricart.New, Members: Nodes(2), Ticks: []int{-1}}, "-1 times"},
 		{"negative losses", Config{Algorithm: ricart.New, Members: Nodes(2), Network: Network{Losses: -1}}, "from 0 to 65535"},
 		{"nothing", Config{Algorithm: func(dmutex.Start) (dmutex.Machine, error) { return nil, nil }, Members: Nodes(2)}, "neither a machine nor an error"},
-		{"a clone without what is around it", Config{Algorithm: around, Members: Nodes(2)}, "the Clone of a struct { dmutex.Machine } is a *ricart.Machine: a machine around another needs a Clone of its own"},
+		{"a clone without what is around it", Config{Algorithm: around, Members: Nodes(2)}, "the Clone of a struct { dmutex.Machine } is a *ricart.machine: a machine around another needs a Clone of its own"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Explore(tt.config)

@@ -25,13 +25,14 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 	t.Run("start", func(t *testing.T) { starts(t, algorithm, three) })
 	fresh := Config{Algorithm: algorithm, Members: three, Requests: []int{2}, Cancels: []int{1}, MaxStates: 20_000}
 	held := fresh
-	held.Holder, held.Fence = three[len(three)-1], 7
+	held.Holder, held.Fence = three[len(three)-1], dmutex.FirstFence(7)
 	t.Run("fresh", func(t *testing.T) { states(t, fresh) })
 	t.Run("carried over", func(t *testing.T) { states(t, held) })
 	forgetful := Config{Algorithm: algorithm, Members: three, Requests: []int{1}, Forgets: []int{1}, MaxStates: 20_000}
 	t.Run("forgetful", func(t *testing.T) { states(t, forgetful) })
 	t.Run("equal text, equal future", func(t *testing.T) { futures(t, fresh) })
 	t.Run("output", func(t *testing.T) { overwritten(t, algorithm, five) })
+	t.Run("clones", func(t *testing.T) { cloned(t, algorithm, five) })
 	t.Run("allocations", func(t *testing.T) { allocations(t, algorithm, five) })
 }
 
@@ -221,6 +222,40 @@ func overwritten(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.Node
 			t.Errorf("node %d: the next call left %v in the output of the last", self, first)
 		}
 	}
+}
+
+// cloned checks that an input to a clone leaves alone what the machine has just
+// returned.
+func cloned(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
+	g := group{algorithm: algorithm, members: members}
+	for _, self := range members {
+		m, err := g.birth(self, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := m.Request()
+		want := messages(out)
+		c := m.Clone()
+		if c.Phase() == dmutex.Held {
+			_, err = c.Release()
+		} else {
+			_, err = c.Cancel()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := messages(out); got != want {
+			t.Errorf("node %d: an input to a clone makes %q of its output %q", self, got, want)
+		}
+	}
+}
+
+func messages(out []dmutex.Message) string {
+	var b []byte
+	for _, o := range out {
+		b, _ = o.AppendText(append(b, '\n'))
+	}
+	return string(b)
 }
 
 // allocations checks that in the long run nothing is allocated.

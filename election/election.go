@@ -56,12 +56,14 @@
 //
 //   - When both sides of a partition have noticed it, at most one side has a
 //     leader: that with the majority. If none has it, there is no leader.
-//   - There are never two leaders at the same instant, if suspicion is prompt:
-//     if every node is told of a crash or a partition before anything else
-//     happens to it; and if who crashes comes back no sooner than its last
-//     election has died out.
+//   - There are never two leaders at the same instant, if suspicion is prompt
+//     and simultaneous: if all nodes are told of a crash or a partition before
+//     anything else happens to any of them; and if a crashed node comes back no
+//     sooner than its last election has died out. It is not enough that each node
+//     is told before anything else happens to that node: the side that is told
+//     first may elect a leader while the other side's leader still leads.
 //
-// Suspicion is not prompt in earnest. A leader that is cut off leads on in its
+// Real suspicion is not like that. A leader that is cut off leads on in its
 // old epoch until it suspects enough of the others, and meanwhile they may have
 // elected another, in a higher epoch. That interval is all that is left to the
 // epoch and to whoever checks it.

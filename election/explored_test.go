@@ -131,7 +131,7 @@ func TestExplore(t *testing.T) {
 }
 
 // "There are never two leaders at the same instant", under the majority rule
-// and with prompt suspicion, whatever crashes, comes back, is cut off or starts
+// and with suspicion that is prompt and simultaneous, whatever crashes, comes back, is cut off or starts
 // anew. Without the rule see testdata/mutant-*-no-majority.txt.
 func TestOneLeader(t *testing.T) {
 	for _, tt := range []struct {

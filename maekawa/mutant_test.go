@@ -9,110 +9,48 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
-// A mutation breaks a rule of the algorithm from outside: before a machine
-// hears a message, or after each of its steps.
-type mutation struct {
-	before func(m *Machine, msg *dmutex.Message) (done bool)
-	after  func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error)
-}
-
-type mutant struct {
-	*Machine
-	mutation
-}
-
-func (broken mutation) of(algorithm dmutex.Algorithm) dmutex.Algorithm {
-	return func(s dmutex.Start) (dmutex.Machine, error) {
-		m, err := algorithm(s)
-		if err != nil {
-			return nil, err
-		}
-		return &mutant{m.(*Machine), broken}, nil
-	}
-}
-
-func (m *mutant) Clone() dmutex.Machine {
-	return &mutant{m.Machine.Clone().(*Machine), m.mutation}
-}
-
-// WaitsFor names all peers: here the rules are on trial, not where a node would
-// look for the holder that they let in.
-func (m *mutant) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if m.Pending() {
-		b = append(b, m.site.Peers()...)
-	}
-	return b
-}
-
-// Forget knows of requests that were queued though nobody had the vote.
-func (m *mutant) Forget() (clock, fence uint64, ok bool) {
-	clock, fence, ok = m.Machine.Forget()
-	return clock, fence, ok && (m.contest == nil || len(m.queue) == 0)
-}
-
-func (m *mutant) Request() ([]dmutex.Message, error) { return m.step(m.Machine.Request()) }
-func (m *mutant) Cancel() ([]dmutex.Message, error)  { return m.step(m.Machine.Cancel()) }
-func (m *mutant) Release() ([]dmutex.Message, error) { return m.step(m.Machine.Release()) }
-
-func (m *mutant) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if m.before != nil {
-		m.wake()
-		done := m.before(m.Machine, &msg)
-		m.rest()
-		if done {
-			return nil, nil
-		}
-	}
-	return m.step(m.Machine.Handle(msg))
-}
-
-func (m *mutant) step(out []dmutex.Message, err error) ([]dmutex.Message, error) {
-	if err != nil || m.after == nil {
-		return out, err
-	}
-	m.wake()
-	defer m.rest()
-	return m.after(m.Machine, out)
-}
+// A mutation breaks a rule of the algorithm.
+type mutation = machinetest.Probe[*machine]
 
 // plain is the algorithm of the paper's section 3 without the handling of
 // deadlocks: no FAILED, no INQUIRE, no YIELD.
-var plain = mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+var plain = mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 	return slices.DeleteFunc(forget(m, out), func(o dmutex.Message) bool {
 		return o.Kind == dmutex.Failed || o.Kind == dmutex.Inquire
 	}), nil
 }}
 
 // forget makes the requester forget FAILED and INQUIRE: it never yields.
-func forget(m *Machine, out []dmutex.Message) []dmutex.Message {
+func forget(m *machine, out []dmutex.Message) []dmutex.Message {
 	for k := range m.ballots {
 		m.ballots[k].failed, m.ballots[k].inquired = false, false
 	}
 	return out
 }
 
-// eager withdraws a request as soon as it is cancelled, by a RELEASE that may
+// eager withdraws a request as soon as it is canceled, by a RELEASE that may
 // find it in the queue.
 var eager = mutation{
-	before: func(m *Machine, msg *dmutex.Message) bool {
+	Before: func(m *machine, msg *dmutex.Message) bool {
 		if msg.Kind == dmutex.Release {
 			m.dequeue(about(*msg))
 		}
 		return false
 	},
-	after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
-		if m.site.Pending() && m.Phase() == dmutex.Idle {
-			m.dequeue(m.site.Stamp())
+	After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
+		if m.Pending() && m.Phase() == dmutex.Idle {
+			m.dequeue(m.Stamp())
 			m.enter()
-			return m.site.Out(), nil
+			return m.Out(), nil
 		}
 		return out, nil
 	},
 }
 
-func (m *Machine) dequeue(r dmutex.Stamp) {
+func (m *machine) dequeue(r dmutex.Stamp) {
 	m.queue = slices.DeleteFunc(m.queue, func(e entry) bool { return e.request == r })
 }
 
@@ -140,7 +78,7 @@ func TestMutants(t *testing.T) {
 			quorums: grid, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 2672,
 		}, {
 			name: "no-displaced-failed", // rule (C)
-			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			broken: mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				for k := range m.queue {
 					m.queue[k].told = true
 				}
@@ -149,7 +87,7 @@ func TestMutants(t *testing.T) {
 			quorums: grid, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 91794,
 		}, {
 			name: "dropped-inquire", // one that cannot be answered yet is not remembered
-			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			broken: mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				for k := range m.ballots {
 					m.ballots[k].inquired = false
 				}
@@ -157,17 +95,17 @@ func TestMutants(t *testing.T) {
 			}},
 			quorums: pair, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 18,
 		}, {
-			name: "failed-and-yielded", // YIELD if FAILED came *and* it has yielded before: the first is never sent
-			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			name: "failed-and-yielded", // YIELD if FAILED came *and* it has yielded Before: the first is never sent
+			broken: mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				return forget(m, out), nil
 			}},
 			quorums: pair, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 18,
 		}, {
 			name: "arbiter-held", // an arbiter queues while it is itself in the critical section
-			broken: mutation{before: func(m *Machine, msg *dmutex.Message) bool {
+			broken: mutation{Before: func(m *machine, msg *dmutex.Message) bool {
 				queue := msg.Kind == dmutex.Request && m.Phase() == dmutex.Held && m.vote.Clock == 0
 				if queue {
-					m.site.Witness(msg.Clock, msg.Fence)
+					m.Witness(msg.Clock, msg.Fence)
 					m.insert(about(*msg), false)
 				}
 				return queue
@@ -175,7 +113,7 @@ func TestMutants(t *testing.T) {
 			quorums: others, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 7917,
 		}, {
 			name: "release-without-fence",
-			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			broken: mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				for k := range out {
 					if out[k].Kind == dmutex.Release {
 						out[k].Fence = 0
@@ -187,13 +125,13 @@ func TestMutants(t *testing.T) {
 		}, {
 			name: "eager-untagged", // answers count for whatever request is pending
 			broken: mutation{
-				before: func(m *Machine, msg *dmutex.Message) bool {
-					if about(*msg).Node == m.site.Self() && m.site.Pending() {
-						msg.Attempt = m.site.Stamp().Clock
+				Before: func(m *machine, msg *dmutex.Message) bool {
+					if about(*msg).Node == m.Self() && m.Pending() {
+						msg.Attempt = m.Stamp().Clock
 					}
-					return eager.before(m, msg)
+					return eager.Before(m, msg)
 				},
-				after: eager.after,
+				After: eager.After,
 			},
 			quorums: pairs, requests: []int{2}, cancels: []int{1}, kills: dmutextest.ErrMutualExclusion, states: 3263,
 		}, {
@@ -202,16 +140,16 @@ func TestMutants(t *testing.T) {
 			kills: dmutextest.ErrLeftBehind, states: 67,
 		}, {
 			name: "untagged", // without withdrawal
-			broken: mutation{before: func(m *Machine, msg *dmutex.Message) bool {
-				if about(*msg).Node == m.site.Self() && m.site.Pending() {
-					msg.Attempt = m.site.Stamp().Clock
+			broken: mutation{Before: func(m *machine, msg *dmutex.Message) bool {
+				if about(*msg).Node == m.Self() && m.Pending() {
+					msg.Attempt = m.Stamp().Clock
 				}
 				return false
 			}},
 			quorums: grid, requests: []int{1, 1, 2, 0}, kills: dmutextest.ErrRefused, states: 53233,
 		}, {
 			name: "yield-forgets", // the arbiter does not queue the request that yields
-			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			broken: mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				for _, o := range out {
 					if o.Kind == dmutex.Reply && len(m.queue) > 0 {
 						m.queue = m.queue[1:]
@@ -222,7 +160,7 @@ func TestMutants(t *testing.T) {
 			quorums: pair, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 46,
 		}, {
 			name: "newcomer-untold", // FAILED goes to the displaced only
-			broken: mutation{after: func(m *Machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			broken: mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				return slices.DeleteFunc(out, func(o dmutex.Message) bool {
 					return o.Kind == dmutex.Failed && o.Attempt > m.vote.Clock
 				}), nil
@@ -232,7 +170,7 @@ func TestMutants(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			report, err := dmutextest.Explore(dmutextest.Config{
-				Algorithm: c.broken.of(With(c.quorums.of)),
+				Algorithm: c.broken.Of(With(c.quorums.of)),
 				Members:   dmutextest.Nodes(len(c.quorums)),
 				Requests:  c.requests,
 				Cancels:   c.cancels,
@@ -252,7 +190,7 @@ func TestMutants(t *testing.T) {
 // requests that are named, and channels in order, it is right.
 func TestEagerTaggedInOrder(t *testing.T) {
 	report, err := dmutextest.Explore(dmutextest.Config{
-		Algorithm: eager.of(With(pairs.of)),
+		Algorithm: eager.Of(With(pairs.of)),
 		Members:   dmutextest.Nodes(3),
 		Requests:  []int{2, 1, 1},
 		Cancels:   []int{1},

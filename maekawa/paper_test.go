@@ -89,7 +89,7 @@ func TestUncontended(t *testing.T) {
 			r.send(r.node(id).Request())
 			r.settle()
 			require.Equal(t, dmutex.Held, r.node(id).Phase())
-			request := r.node(id).(*Machine).site.Stamp()
+			request := r.node(id).(*machine).Stamp()
 			r.send(r.node(id).Release())
 			r.settle()
 			require.Equal(t, 3*(len(rowAndColumn(dmutextest.Nodes(n), id))-1), r.count[request], "node %d of %d", id, n)
@@ -106,10 +106,10 @@ func TestDelays(t *testing.T) {
 		first, second dmutex.NodeID
 		hops          int
 	}{
-		{"arbiter 4 between 1 and 2", rows{{4}, {4}, {4}, {4}}, 1, 2, 2},
-		{"the arbiter is the first", pairs, 2, 1, 1},
-		{"the arbiter is the second", pairs, 1, 2, 1},
-		{"arbiters 2 and 3 between 1 and 4", grid, 1, 4, 2},
+		{name: "arbiter 4 between 1 and 2", quorums: rows{{4}, {4}, {4}, {4}}, first: 1, second: 2, hops: 2},
+		{name: "the arbiter is the first", quorums: pairs, first: 2, second: 1, hops: 1},
+		{name: "the arbiter is the second", quorums: pairs, first: 1, second: 2, hops: 1},
+		{name: "arbiters 2 and 3 between 1 and 4", quorums: grid, first: 1, second: 4, hops: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := start(t, With(c.quorums.of), len(c.quorums))
@@ -301,4 +301,28 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	dmutextest.Golden(t, "testdata/messages.txt", b.String())
+}
+
+// Rows and columns meet, for every size of group, however short the last row.
+func TestRowAndColumn(t *testing.T) {
+	for n := 1; n <= 100; n++ {
+		members := dmutextest.Nodes(n)
+		quorums := make([][]dmutex.NodeID, n)
+		root := 1
+		for root*root < n {
+			root++
+		}
+		for i, site := range members {
+			quorums[i] = rowAndColumn(members, site)
+			require.Contains(t, quorums[i], site)
+			require.LessOrEqual(t, len(quorums[i]), 2*root-1)
+			for _, other := range quorums[:i] {
+				require.True(t, slices.ContainsFunc(other, func(k dmutex.NodeID) bool {
+					return slices.Contains(quorums[i], k)
+				}), "%v and %v of %d", other, quorums[i], n)
+			}
+		}
+	}
+	require.Equal(t, []dmutex.NodeID{10, 40, 50, 60, 70},
+		rowAndColumn([]dmutex.NodeID{10, 20, 30, 40, 50, 60, 70}, 40))
 }

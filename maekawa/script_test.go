@@ -1,10 +1,13 @@
 package maekawa
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/dmutex/dmutex/dmutextest"
 )
+
+var _ = flag.Bool("update", false, "rewrite the golden files")
 
 func TestScripts(t *testing.T) {
 	everybody := rows{{1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}}

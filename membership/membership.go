@@ -207,7 +207,7 @@ type Message struct {
 	View View // of VIEW, REPORT and COMPLETE
 
 	Holds []Hold // of REPORT
-	Wait  int64  // of REPORT: in how many nanoseconds the view may act, by the sender's count
+	Wait  int64  // of REPORT: in how many nanoseconds the view may act by the sender's count; negative if it might have acted before
 }
 
 // Phase is where a life stands. What it holds is its own until it is Stopped.
@@ -244,6 +244,9 @@ const (
 	maxWait = 60 * second
 
 	never = math.MaxInt64
+
+	// unpaced is the Wait of a life that has no count of its own yet.
+	unpaced = math.MinInt64 / 4
 )
 
 // A Machine is one life's part in the views of its group. It is not safe for
@@ -276,7 +279,7 @@ type Machine struct {
 	// The open round of this life.
 	round    uint32 // 0 if there is none
 	evicted  []dmutex.NodeID
-	courtesy int64 // until when it waits for those that are there and excused; 0 when that is over
+	courtesy int64 // until when it waits for those that are there and excused; 0 if that is over
 
 	// Time.
 	began   bool   // base is set
@@ -539,7 +542,11 @@ func (m *Machine) Report(now int64, holds []Hold) []Message {
 }
 
 func (m *Machine) sendReport(now int64, p *member) {
-	m.send(Message{Kind: Report, To: p.node, View: m.view, Holds: m.me().holding, Wait: max(m.due()-now, 0)})
+	msg := Message{Kind: Report, To: p.node, View: m.view, Holds: m.me().holding, Wait: unpaced}
+	if m.began {
+		msg.Wait = m.due() - now
+	}
+	m.send(msg)
 }
 
 // Handle takes a message from the life of the peer that was met last. It refuses
@@ -583,7 +590,7 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		m.learnView(now, msg.View)
 		if msg.View.Epoch == m.view.Epoch && m.view.Has(p.node, p.life) && !p.report {
 			p.report, p.holding = true, msg.Holds
-			m.actAt = max(m.due(), m.delay(now, msg.Wait))
+			m.pace(now, msg.Wait)
 			m.mayComplete()
 		}
 	case Complete:
@@ -706,11 +713,7 @@ func (m *Machine) rank() (rank int64) {
 // begin opens a round.
 func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
 	m.abandon()
-	floor := m.fence
-	if m.view.Epoch == 0 {
-		floor = max(floor, m.clock)
-	}
-	m.open(max(m.promised+1, m.seen+1, epochAbove(floor)))
+	m.open(max(m.promised, m.seen) + 1)
 	m.evicted, m.courtesy = evicted, now+10*pause
 	m.beginAt = never
 	m.mayDecide(now)
@@ -746,11 +749,11 @@ func (m *Machine) mayDecide(now int64) {
 	}
 	own := m.promise()
 	m.me().promise = &own
-	if now < m.courtesy && m.late() {
-		return
-	}
 	if now >= m.courtesy {
 		m.courtesy = 0
+	}
+	if m.courtesy != 0 && m.late() {
+		return
 	}
 	view := View{Epoch: m.round}
 	founding, floor := true, uint64(0)
@@ -780,6 +783,12 @@ func (m *Machine) mayDecide(now int64) {
 	}
 	if view.Fence = uint64(view.Epoch) << 32; floor >= view.Fence {
 		view.Fence = floor | 1 // not the first of its epoch: see install
+	}
+	if founding {
+		m.began, m.base, m.baseAt = true, view.Epoch, now
+		if clock > 0 {
+			m.base = epochAbove(floor) // rounds that have failed are ahead of the clock
+		}
 	}
 	for i := range m.members {
 		if p := &m.members[i]; i != m.self && p.promise != nil {
@@ -877,8 +886,8 @@ func (m *Machine) install(now int64, v View) {
 	m.view, m.promised = v, max(m.promised, v.Epoch)
 	m.reported, m.acting, m.trouble = false, false, false
 	m.fails, m.beginAt, m.resetAt = 0, never, now
-	if m.began && v.Fence != uint64(v.Epoch)<<32 {
-		m.began = false // the epoch was given from outside, and is no debt
+	if m.began && v.Epoch-m.base > 1<<10 {
+		m.began = false // the epoch was given by a Config.Fence, and is no debt
 	}
 	m.actAt = m.due()
 	for i := range m.members {
@@ -886,17 +895,24 @@ func (m *Machine) install(now int64, v View) {
 	}
 }
 
-// due returns when the view may act by this life's own count.
+// due returns when the view may act: a second later for each epoch since base.
 func (m *Machine) due() int64 {
 	if !m.began {
 		return m.resetAt
 	}
-	return m.baseAt + min(int64(m.view.Epoch-m.base)*second, m.resetAt-m.baseAt+maxWait)
+	return min(m.baseAt+int64(m.view.Epoch-m.base)*second, m.resetAt+maxWait)
 }
 
-// delay returns when a wait ends, within bounds.
-func (m *Machine) delay(now, wait int64) int64 {
-	return max(m.actAt, now+min(max(wait, 0), maxWait))
+// pace takes in by how much the view is ahead of its time, or behind it, by a
+// peer's count. The latest counts.
+func (m *Machine) pace(now, wait int64) {
+	if wait == unpaced {
+		return
+	}
+	if at := now + min(wait, maxWait); !m.began || at > m.due() {
+		m.began, m.base, m.baseAt = true, m.view.Epoch, at
+	}
+	m.actAt = m.due()
 }
 
 // isComplete reports whether all members of the view have reported.

@@ -41,7 +41,7 @@ func (m *Mutex) Ask(ctx context.Context) error {
 	for _, p := range s.peers {
 		_, _ = n.mail.Send(p, func(b []byte) []byte { return append(append(b, saysAsk), m.name...) }) // a peer that is gone holds nothing
 	}
-	if l := s.find(m.name); l != nil {
+	if l := s.table[m.name]; l != nil {
 		l.ask()
 	}
 	return nil
@@ -57,7 +57,7 @@ func (n *Node) asked(from dmutex.NodeID, name []byte) {
 	s := n.locks.shardOf(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.find(string(name)); l != nil {
+	if l := s.table[string(name)]; l != nil {
 		l.ask()
 	}
 }

@@ -24,7 +24,7 @@ func (v ownLocks) at(name string, look func(s *shard, l *lock)) {
 	s := v.locks.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.find(name); l != nil && l.machine != nil {
+	if l := s.table[name]; l != nil && l.machine != nil {
 		look(s, l)
 	}
 }

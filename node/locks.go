@@ -1,10 +1,10 @@
 package node
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"hash/maphash"
-	"iter"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -31,7 +31,9 @@ type locks struct {
 	seed   maphash.Seed
 	shards [shards]shard
 	trials trials
-	end    ending
+
+	ended context.Context         // nothing more is granted once it has ended
+	end   context.CancelCauseFunc // the first cause stays
 
 	epoch    atomic.Uint32 // that was installed last
 	troubled atomic.Pointer[trouble]
@@ -120,43 +122,19 @@ type early struct {
 	message trace.Message
 }
 
-// An ending is why nothing more is granted, once there is a reason.
-type ending struct {
-	mu     sync.Mutex
-	reason atomic.Pointer[error]
-	done   chan struct{}
-}
-
-// set ends all granting, for the reason given. The first reason stays.
-func (e *ending) set(reason error) (first bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.reason.Load() != nil {
-		return false
-	}
-	e.reason.Store(&reason)
-	close(e.done)
-	return true
-}
-
-// why returns the reason, nil while there is none.
-func (e *ending) why() error {
-	if reason := e.reason.Load(); reason != nil {
-		return *reason
-	}
-	return nil
-}
-
 func (ls *locks) init(cfg *Config, m *mail.Mail, peers []dmutex.NodeID, log *logger) {
 	ls.cfg, ls.mail, ls.peers, ls.log = cfg, m, peers, log
 	ls.seed = maphash.MakeSeed()
-	ls.end.done = make(chan struct{})
+	ls.ended, ls.end = context.WithCancelCause(context.Background())
 	ls.gaveBack = make(chan struct{}, 1)
 	for i := range ls.shards {
 		ls.shards[i].locks = ls
 		ls.shards[i].table = make(map[string]*lock)
 	}
 }
+
+// why returns why nothing more is granted, nil while all is well.
+func (ls *locks) why() error { return context.Cause(ls.ended) }
 
 func (ls *locks) shard(name string) *shard {
 	return &ls.shards[maphash.String(ls.seed, name)%shards]
@@ -176,7 +154,7 @@ func (ls *locks) trouble(epoch uint32, err error) {
 // refuse counts and logs what no correct peer sends.
 func (ls *locks) refuse(from dmutex.NodeID, err error) {
 	ls.refused.Add(1)
-	ls.log.add(notice{what: refusedInput, peer: from, err: err})
+	ls.log.tellOften(slog.LevelWarn, "refused what no correct peer sends", peerAttr(from), slog.Any("err", err))
 }
 
 // poke tells a Close that a lock was released.
@@ -251,8 +229,7 @@ func (s *shard) act(epoch uint32, holders []membership.Holder) {
 	for _, h := range holders {
 		s.holders[h.Lock] = h.Node
 	}
-	inUse := slices.SortedFunc(maps.Values(s.table), func(a, b *lock) int { return cmp.Compare(a.age(), b.age()) })
-	for _, l := range inUse {
+	for _, l := range slices.Collect(maps.Values(s.table)) { // some may be forgotten meanwhile
 		l.born()
 		l.settle()
 	}
@@ -273,17 +250,6 @@ func (s *shard) act(epoch uint32, holders []membership.Holder) {
 		s.trouble(epoch, errEarly)
 	}
 }
-
-// age returns since when the first waiter waits.
-func (l *lock) age() int64 {
-	if len(l.waiters) == 0 {
-		return math.MaxInt64
-	}
-	return l.waiters[0].held.since
-}
-
-// find returns the lock of that name, nil if it is not in use.
-func (s *shard) find(name string) *lock { return s.table[name] }
 
 // lock returns the lock of that name, and sees to it that it has a machine if the
 // view acts.
@@ -309,7 +275,7 @@ func (l *lock) born() {
 	delete(s.holders, l.name)
 	machine, err := s.cfg.Algorithm(start)
 	if err != nil {
-		panic("node: " + err.Error()) // it took the first Start that differs in nothing that matters
+		panic("node: " + err.Error()) // it took a Start with these members, or the view would not act
 	}
 	l.machine = machine
 	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Fence: start.Fence, Holder: start.Holder, Phase: machine.Phase()})
@@ -388,7 +354,7 @@ func (l *lock) handle(m trace.Message) {
 // not, ready will be closed when the wait is over.
 func (l *lock) join(h *Held, told *Wait, try *trial) (ready <-chan struct{}, err error) {
 	s := l.shard
-	if reason := s.end.why(); reason != nil {
+	if reason := s.why(); reason != nil {
 		l.rest()
 		return nil, reason
 	}
@@ -474,7 +440,7 @@ func (l *lock) settle() {
 	for l.machine != nil && len(l.waiters) > 0 {
 		switch l.machine.Phase() {
 		case dmutex.Held:
-			if l.held == nil && l.shard.end.why() == nil {
+			if l.held == nil && l.shard.why() == nil {
 				l.grant()
 			}
 			return
@@ -501,7 +467,7 @@ func (l *lock) grant() {
 		h.since = l.shard.mail.Now()
 	}
 	if w.told != nil && l.freed != 0 {
-		w.told.Handoff = time.Duration(max(h.since-l.freed, 1))
+		w.told.Away = time.Duration(max(h.since-l.freed, 1))
 	}
 	l.freed = 0
 	w.become(nil)
@@ -529,12 +495,12 @@ func (l *lock) request() (asked bool) {
 }
 
 // obstacle says why no new request can be made now.
-func (ls *locks) obstacle() error {
-	if reason := ls.end.why(); reason != nil {
+func (s *shard) obstacle() error {
+	if reason := s.why(); reason != nil {
 		return reason
 	}
-	for _, p := range ls.peers {
-		if ls.mail.Full(p) {
+	for _, p := range s.start.Members {
+		if s.mail.Full(p) {
 			return &PeerError{p, ErrOverflow}
 		}
 	}
@@ -674,9 +640,6 @@ func (ls *locks) leads() (name string) {
 	}
 	return name
 }
-
-// all yields every lock of the shard, in no order.
-func (s *shard) all() iter.Seq[*lock] { return maps.Values(s.table) }
 
 // trials is the TryAcquires that wait for acknowledgements of what they have sent.
 type trials struct {

@@ -145,12 +145,12 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 		case <-ctx.Done():
 			err := m.node.waitError(h.lock, ctx.Err())
 			return m.giveUp(h, err)
-		case <-s.end.done:
-			return m.giveUp(h, s.end.why())
+		case <-s.ended.Done():
+			return m.giveUp(h, s.why())
 		case <-look:
 			m.txn.chase()
 		case <-long:
-			long = time.After(m.node.noteWait(h))
+			long = time.After(m.node.longWait(h))
 		}
 	}
 }

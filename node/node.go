@@ -75,7 +75,8 @@ type Config struct {
 	//
 	// Records that a peer can trigger at will are limited to 20 a minute, followed
 	// by the count of those left out. A goroutine of the node writes them: a slow
-	// handler delays only Close. The handler must not call Close.
+	// handler delays only Close. The handler must not call Close. A Link that has no
+	// logger of its own logs here, too.
 	Logger *slog.Logger
 
 	// Observer is told of every wait and hold at this node, and of every change of
@@ -94,7 +95,7 @@ type Node struct {
 	locks   locks
 	terms   terms
 	log     *logger // nil without Config.Logger
-	changes changes
+	changes chan ViewChange // that Observer.View has not been told; nil if it is not there
 	peers   []*peer // ascending by id
 
 	probes    atomic.Uint64 // that were sent
@@ -147,6 +148,9 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	if cfg.Logger != nil {
 		n.log = newLogger(&cfg)
+		if l, ok := cfg.Link.(transport.LoggerTaker); ok {
+			l.TakeLogger(cfg.Logger)
+		}
 	}
 	var peers []dmutex.NodeID
 	for _, id := range cfg.Members {
@@ -165,17 +169,17 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err := n.openTrace(); err != nil {
 		return nil, err
 	}
-	n.log.add(notice{what: nodeOpened})
+	n.log.tell(slog.LevelInfo, "node opened")
 	if err := n.mail.Open(); err != nil {
 		return nil, fmt.Errorf("node: open link: %w", err)
 	}
 	n.views.do((*membership.Machine).Tick)
 	if n.log != nil {
-		n.running.Go(func() { n.log.run(n.quit) })
+		n.running.Go(n.log.late.Run)
 	}
 	if cfg.Observer != nil && cfg.Observer.View != nil {
-		n.changes.poke = make(chan struct{}, 1)
-		n.running.Go(func() { n.changes.run(cfg.Observer.View, n.quit) })
+		n.changes = make(chan ViewChange, 64)
+		n.running.Go(n.tellChanges)
 	}
 	return n, nil
 }
@@ -189,14 +193,6 @@ func (cfg *Config) check() error {
 		return dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
 	case cfg.Deadlock < 0:
 		return dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for circles", cfg.Deadlock))
-	case len(cfg.Members) == 0:
-		return dmutex.Misuse("Config.Members is empty: name all nodes of the group, this one among them")
-	case cfg.Members[0] == dmutex.None:
-		return dmutex.Misuse("Config.Members contains 0, which names nobody: number nodes from 1")
-	case len(slices.Compact(slices.Clone(cfg.Members))) < len(cfg.Members):
-		return dmutex.Misuse("Config.Members names a node twice")
-	case !slices.Contains(cfg.Members, cfg.Self):
-		return dmutex.Misuse(fmt.Sprintf("Config.Self %v is not among Config.Members %v", cfg.Self, cfg.Members))
 	case cfg.Link.MaxFrame() < roomFor(len(cfg.Members)):
 		return dmutex.Misuse(fmt.Sprintf("Config.Link takes frames of %d bytes: a group of %d members needs %d",
 			cfg.Link.MaxFrame(), len(cfg.Members), roomFor(len(cfg.Members))))
@@ -250,12 +246,13 @@ func (n *Node) peer(id dmutex.NodeID) *peer {
 // stop ends all granting, for the reason given: what is held is lost, and what
 // waits fails.
 func (n *Node) stop(why error) {
-	if !n.locks.end.set(why) {
+	if n.locks.why() != nil {
 		return
 	}
+	n.locks.end(why)
 	var lost error = &lossError{why}
 	n.locks.abandon(&why, &lost, false)
-	n.log.add(notice{what: nodeStopped, err: why})
+	n.log.tell(slog.LevelError, "node stopped: nothing more is granted", slog.Any("err", why))
 	n.traceErr(trace.Down, dmutex.None, why)
 	n.views.leave()
 }
@@ -289,28 +286,26 @@ func (n *Node) Close(ctx context.Context) error {
 		close(n.closed)
 		n.locks.tell(lost...) // at the end: it may take long, may panic, and may Close
 	}()
-	if n.locks.end.set(ErrClosed) {
-		n.traceErr(trace.Down, dmutex.None, ErrClosed)
+	if n.locks.why() == nil {
+		n.locks.end(ErrClosed)
+		n.trace(trace.Event{What: trace.Down})
 	}
-	lost = n.locks.abandon(&ErrClosed, &closed, n.locks.end.why() == ErrClosed)
+	lost = n.locks.abandon(&ErrClosed, &closed, n.locks.why() == ErrClosed)
 	n.mail.Flush()
 	err := n.awaitLeaders(ctx)
-	if err == nil && n.locks.end.why() == ErrClosed {
+	if err == nil && n.locks.why() == ErrClosed {
 		err = n.leave(ctx)
 	}
-	err = errors.Join(err, n.farewell(ctx, err == nil))
+	err = errors.Join(err, n.farewell(ctx, err == nil), n.closeTrace(ctx))
+	n.log.close(err)
 	close(n.quit)
 	n.running.Wait()
-	err = errors.Join(err, n.closeTrace(ctx))
-	if n.log != nil {
-		n.log.closed(err)
-	}
 	return err
 }
 
 // awaitLeaders waits until no function leads here any more.
 func (n *Node) awaitLeaders(ctx context.Context) error {
-	for n.locks.end.why() == ErrClosed {
+	for n.locks.why() == ErrClosed {
 		name := n.locks.leads()
 		if name == "" {
 			break
@@ -337,8 +332,8 @@ func (n *Node) leave(ctx context.Context) error {
 			return nil
 		default:
 		}
-		return fmt.Errorf("node: close: gone without the others' consent: members %v did not answer, so the group waits for this node to return: %w",
-			n.views.missing(), ctx.Err())
+		missing, _ := n.views.missing()
+		return fmt.Errorf("node: close: members %v did not answer in time, so the others wait for this node to return: %w", missing, ctx.Err())
 	}
 }
 
@@ -367,13 +362,13 @@ func (h handler) Met(peer dmutex.NodeID, life uint64) {
 	}
 	h.peer(peer).life = life
 	h.trace(trace.Event{What: what, Peer: peer, Life: life})
-	h.log.add(notice{what: peerMet, peer: peer})
+	h.log.tellOften(slog.LevelInfo, "peer met", peerAttr(peer))
 	h.views.met(peer, life)
 }
 
 func (h handler) Left(peer dmutex.NodeID) {
 	h.trace(trace.Event{What: trace.Left, Peer: peer})
-	h.log.add(notice{what: peerGone, peer: peer})
+	h.log.tellOften(slog.LevelInfo, "peer gone", peerAttr(peer))
 	h.views.lost(peer)
 }
 
@@ -418,7 +413,7 @@ func (h handler) Refused(from dmutex.NodeID, err error) {
 	var other *mail.GroupError
 	if errors.As(err, &other) {
 		h.locks.refused.Add(1)
-		h.log.add(notice{what: peerDiffers, peer: from, err: h.differs(other.Other)})
+		h.log.tellOften(slog.LevelWarn, "peer is configured differently", peerAttr(from), slog.Any("err", h.differs(other.Other)))
 		return
 	}
 	h.locks.refuse(from, err)

@@ -600,7 +600,6 @@ func TestConfig(t *testing.T) {
 		{"Config.Members is empty", func(c *node.Config) { c.Members = nil }},
 		{"names a node twice", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 2} }},
 		{"names nobody", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 0} }},
-		{"coordinator 7 is not among", func(c *node.Config) { c.Algorithm = central.At(7) }},
 		{"such as ring.New", func(c *node.Config) { c.Algorithm = ring.Circulate(1) }},
 		{"takes frames of 1023 bytes", func(c *node.Config) { c.Link = framed{c.Link, 1023} }},
 	} {

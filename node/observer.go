@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -32,7 +31,7 @@ type Observer struct {
 
 	// View: the group has changed, and the locks go on. It is told in a goroutine
 	// of its own, one change at a time and in order; a slow function delays only
-	// Close.
+	// Close, and misses changes once it is 64 behind.
 	View func(ViewChange)
 }
 
@@ -57,39 +56,14 @@ func (c ViewChange) attrs() []slog.Attr {
 	return append(attrs, slog.Duration("took", c.Took))
 }
 
-// changes is the view changes that Observer.View is to be told.
-type changes struct {
-	poke chan struct{} // nil if nobody is told
-	mu   sync.Mutex
-	list []ViewChange
-}
-
-func (cs *changes) add(c ViewChange) {
-	if cs.poke == nil {
-		return
-	}
-	cs.mu.Lock()
-	cs.list = append(cs.list, c)
-	cs.mu.Unlock()
-	select {
-	case cs.poke <- struct{}{}:
-	default:
-	}
-}
-
-func (cs *changes) run(tell func(ViewChange), quit <-chan struct{}) {
+// tellChanges tells the Observer what comes, until the node is closed.
+func (n *Node) tellChanges() {
 	for {
 		select {
-		case <-cs.poke:
-		case <-quit:
+		case c := <-n.changes:
+			n.cfg.Observer.View(c)
+		case <-n.quit:
 			return
-		}
-		cs.mu.Lock()
-		list := cs.list
-		cs.list = nil
-		cs.mu.Unlock()
-		for _, c := range list {
-			tell(c)
 		}
 	}
 }
@@ -101,11 +75,11 @@ type Wait struct {
 	Fence uint64        // of the grant; 0 if there is none
 	Took  time.Duration // from the call to its end, with the time until the node was ready
 
-	// Handoff is how long the lock was away although it was wanted here: from
-	// the end of the last hold at this node to this grant. It is 0 if nobody at
-	// this node was waiting then, or not ever since. It contains the turns of
-	// other nodes.
-	Handoff time.Duration
+	// Away is how long the lock was away although it was wanted here: from the
+	// end of the last hold at this node to this grant, with the turns that other
+	// nodes had between. It is 0 if no goroutine of this node was waiting then, or
+	// the last that waited has given up since.
+	Away time.Duration
 }
 
 // Outcome sums up Err in a word that a metric can be labelled with: granted;

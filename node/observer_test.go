@@ -96,13 +96,13 @@ func TestObserver(t *testing.T) {
 		second := (<-local).held
 		waits, holds = d.take()
 		require.Empty(t, holds)
-		require.Equal(t, []node.Wait{{Lock: "x", Fence: second.Fence(), Took: 9 * time.Second, Handoff: 5 * time.Second}}, waits)
+		require.Equal(t, []node.Wait{{Lock: "x", Fence: second.Fence(), Took: 9 * time.Second, Away: 5 * time.Second}}, waits)
 		time.Sleep(time.Second)
 		require.NoError(t, second.Release())
 		third := g.acquire(1, "x") // nobody was waiting: no hand-off
 		waits, holds = d.take()
 		require.Equal(t, time.Second, holds[0].Took)
-		require.Zero(t, waits[0].Handoff)
+		require.Zero(t, waits[0].Away)
 
 		// Who gave up was not waiting ever since.
 		remote = g.acquireLater(t.Context(), 2, "x")
@@ -118,7 +118,7 @@ func TestObserver(t *testing.T) {
 		d.take()
 		require.NoError(t, g.acquire(1, "x").Release())
 		waits, _ = d.take()
-		require.Zero(t, waits[0].Handoff)
+		require.Zero(t, waits[0].Away)
 		time.Sleep(time.Second)
 		require.Empty(t, maps.Collect(g.nodes[1].Locks()))
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // MutexStatus is how one node sees one lock.
@@ -36,7 +37,7 @@ type MutexStatus struct {
 func (m *Mutex) Status() MutexStatus {
 	m.shard.mu.Lock()
 	defer m.shard.mu.Unlock()
-	if l := m.shard.find(m.name); l != nil {
+	if l := m.shard.table[m.name]; l != nil {
 		return l.status()
 	}
 	return MutexStatus{}
@@ -81,7 +82,7 @@ func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 func (s *shard) inUse(names []string, states []MutexStatus) ([]string, []MutexStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for l := range s.all() {
+	for _, l := range s.table {
 		if !l.atRest() {
 			names, states = append(names, l.name), append(states, l.status())
 		}
@@ -111,7 +112,7 @@ func (s *shard) addToUsage(u *Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.mail.Now()
-	for l := range s.all() {
+	for _, l := range s.table {
 		waiters := l.waiters
 		u.Waiters += len(waiters)
 		switch {
@@ -188,6 +189,8 @@ func (n *Node) peerStatus(id dmutex.NodeID) PeerStatus {
 	}
 	if st.Other != 0 {
 		p.Err = n.differs(st.Other)
+	} else if l, ok := n.cfg.Link.(transport.Reporter); ok {
+		p.Err = l.Trouble(id)
 	}
 	return p
 }
@@ -215,8 +218,10 @@ type ViewStatus struct {
 	Epoch   uint32          // of the view that is installed, 0 before the first
 	Members []dmutex.NodeID // of it, ascending
 	Acts    bool            // locks are granted in it
-	Missing []dmutex.NodeID // members for which this node waits
+	Age     time.Duration   // for how long it has acted, or else for how long nothing has been granted here
+	Missing []dmutex.NodeID // members for which this node waits; see Status.Peers for why
 	Changes uint64          // views that have begun to act here
+	Took    time.Duration   // of the last that has: see ViewChange
 }
 
 // Status returns how the node stands now. Each number is exact, but they are
@@ -225,11 +230,12 @@ func (n *Node) Status() Status {
 	n.views.mu.Lock()
 	view := n.views.machine.View()
 	st := Status{
-		Err: n.locks.end.why(), Life: n.views.life, Refused: n.locks.refused.Load(),
+		Err: n.locks.why(), Life: n.views.life, Refused: n.locks.refused.Load(),
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
 		View: ViewStatus{
 			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),
-			Missing: n.views.machine.Missing(nil), Changes: n.views.count.Load(),
+			Age:     time.Duration(n.mail.Now() - n.views.since),
+			Missing: n.views.machine.Missing(nil), Changes: n.views.count.Load(), Took: n.views.took,
 		},
 	}
 	n.views.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -38,10 +39,12 @@ type views struct {
 	frozen  int64                               // when the present view was installed
 	last    membership.View                     // the last that acted
 	cause   error                               // why this node has asked for the present view
+	refusal error                               // why the algorithm does not take the present view
 	taken   int64                               // when another process with our number was first told of; 0 if it was not
-	waits   int64                               // since when the locks do not act, for the log
+	since   int64                               // when the locks began to act, or ceased to
+	took    time.Duration                       // of the last ViewChange
 	nagAt   int64                               // when the log is told next for which members this node waits
-	nagged  int64                               // how long after waits that was
+	nagged  int64                               // how long after since that was
 }
 
 const (
@@ -83,23 +86,27 @@ func (v *views) follow(now int64, out []membership.Message) {
 		v.epoch = view.Epoch
 		if v.acting.Swap(false) {
 			v.acts = make(chan struct{})
-			v.waits, v.nagged = now, 0
+			v.since, v.nagged = now, 0
 			v.nagAt = now + int64(nagAfter)
 		}
 		v.frozen = now
 		holds := v.node.locks.freeze(view)
+		if _, v.refusal = v.node.cfg.Algorithm(dmutex.Start{Self: v.node.cfg.Self, Members: view.Nodes(), Fence: view.Fence}); v.refusal != nil {
+			v.refusal = fmt.Errorf("node: the algorithm does not take the members %v, so nothing is granted until others come: %w", view.Nodes(), v.refusal)
+			v.node.log.trouble(v.refusal)
+		}
 		v.node.traceView(trace.View, view)
 		out = v.machine.Report(now, holds)
 	}
 	switch v.machine.Phase() {
 	case membership.Acting:
-		if !v.acting.Load() {
+		if !v.acting.Load() && v.refusal == nil {
 			v.act(now)
 		}
 	case membership.Left:
 		v.leave()
 	case membership.Older:
-		if v.node.locks.end.why() != nil {
+		if v.node.locks.why() != nil {
 			v.leave() // it was in no view
 		} else if v.machine.Later() > v.life {
 			v.life = newLife(v.machine.Later())
@@ -149,9 +156,8 @@ func (v *views) act(now int64) {
 	n.locks.act(view.Epoch, v.machine.Holders())
 	v.acting.Store(true)
 	close(v.acts)
-	change := ViewChange{
-		Epoch: view.Epoch, Members: view.Nodes(), Took: time.Duration(now - v.frozen), Cause: v.cause,
-	}
+	v.since, v.took = now, time.Duration(now-v.frozen)
+	change := ViewChange{Epoch: view.Epoch, Members: view.Nodes(), Took: v.took, Cause: v.cause}
 	for _, m := range view.Members {
 		if !v.last.Has(m.Node, m.Life) {
 			change.Joined = append(change.Joined, m.Node)
@@ -169,8 +175,11 @@ func (v *views) act(now int64) {
 	v.last, v.cause, v.taken, v.nagAt = view, nil, 0, math.MaxInt64
 	v.count.Add(1)
 	n.traceView(trace.Ready, view)
-	n.log.add(notice{what: viewActs, more: change.attrs()})
-	n.changes.add(change)
+	n.log.tellOften(slog.LevelInfo, "view acts", change.attrs()...)
+	select {
+	case n.changes <- change:
+	default:
+	}
 }
 
 // rename goes on as a life that is above every one that this number had.
@@ -181,6 +190,7 @@ func (v *views) rename() {
 		panic("node: " + err.Error()) // it took the first
 	}
 	v.machine, v.pending = machine, nil
+	v.node.trace(trace.Event{What: trace.Renamed, Life: v.life})
 	v.mu.Unlock()
 	_ = v.node.mail.Rename(v.life)
 	v.do((*membership.Machine).Tick)
@@ -277,18 +287,20 @@ func (v *views) tick(now int64) (next int64) {
 	if now >= v.nagAt {
 		v.nagged = max(2*v.nagged, int64(nagAfter))
 		v.nagAt = now + v.nagged
-		if missing := v.machine.Missing(nil); len(missing) > 0 && v.node.locks.end.why() == nil {
-			v.node.log.add(notice{what: viewWaits, more: v.node.waitAttrs(missing, time.Duration(now-v.waits))})
+		if missing := v.machine.Missing(nil); len(missing) > 0 && v.node.locks.why() == nil {
+			v.node.log.tell(slog.LevelWarn, "waiting for members",
+				slog.Duration("waited", time.Duration(now-v.since)), slog.String("for", v.node.describePeers(missing)))
 		}
 	}
 	return min(v.machine.Deadline(), v.nagAt)
 }
 
-// missing returns the members for which this node waits.
-func (v *views) missing() []dmutex.NodeID {
+// missing returns the members for which this node waits, or why the algorithm does
+// not go on without them.
+func (v *views) missing() ([]dmutex.NodeID, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.machine.Missing(nil)
+	return v.machine.Missing(nil), v.refusal
 }
 
 // Ready waits until this node is in a view that acts: until all members that have
@@ -300,14 +312,14 @@ func (v *views) missing() []dmutex.NodeID {
 // trips, or for as long as a member that has crashed is away.
 func (n *Node) Ready(ctx context.Context) error {
 	if n.views.acting.Load() {
-		return n.locks.end.why()
+		return n.locks.why()
 	}
 	n.views.mu.Lock()
 	acts := n.views.acts
 	n.views.mu.Unlock()
 	select {
-	case <-n.locks.end.done:
-		return n.locks.end.why()
+	case <-n.locks.ended.Done():
+		return n.locks.why()
 	case <-acts:
 		return nil
 	case <-ctx.Done():
@@ -317,8 +329,11 @@ func (n *Node) Ready(ctx context.Context) error {
 
 // notReady says for which members this node waits.
 func (n *Node) notReady(why error) error {
-	missing := n.views.missing()
-	if len(missing) == 0 {
+	missing, refusal := n.views.missing()
+	switch {
+	case refusal != nil:
+		return fmt.Errorf("%w: %w", refusal, why)
+	case len(missing) == 0:
 		return fmt.Errorf("node: the members agree on a view just now: %w", why)
 	}
 	var reasons strings.Builder
@@ -363,9 +378,9 @@ func (n *Node) Evict(ctx context.Context, member dmutex.NodeID) error {
 		select {
 		case <-n.views.next():
 		case <-wait.C:
-		case <-n.locks.end.done:
+		case <-n.locks.ended.Done():
 			wait.Stop()
-			return n.locks.end.why()
+			return n.locks.why()
 		case <-ctx.Done():
 			wait.Stop()
 			return n.notReady(ctx.Err())

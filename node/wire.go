@@ -72,7 +72,7 @@ func appendMembership(b []byte, m *membership.Message, size int) (_ []byte, left
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(m.Round)), m.Life)
 	case membership.Report:
 		b = appendView(b, m.View)
-		b = binary.AppendUvarint(b, uint64(max(m.Wait, 0)))
+		b = binary.AppendVarint(b, m.Wait)
 		room := size - len(b) - 1 - binary.MaxVarintLen64
 		fit := 0
 		for fit < len(m.Holds) {
@@ -109,7 +109,7 @@ func readMembership(message []byte, members int) (m membership.Message, more, ok
 		m.Round, m.Life = r.epoch(), r.number(math.MaxUint64)
 	case membership.Report:
 		m.View = r.view(members)
-		m.Wait = int64(r.number(math.MaxInt64))
+		m.Wait = r.signed()
 		more = r.bool()
 		for range r.number(uint64(len(r.rest))) {
 			h := membership.Hold{Fence: r.number(math.MaxUint64), Lock: r.name()}
@@ -199,6 +199,16 @@ type reader struct {
 func (r *reader) number(most uint64) uint64 {
 	v, size := binary.Uvarint(r.rest)
 	if !r.ok || size <= 0 || v > most {
+		r.ok = false
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return v
+}
+
+func (r *reader) signed() int64 {
+	v, size := binary.Varint(r.rest)
+	if !r.ok || size <= 0 {
 		r.ok = false
 		return 0
 	}

@@ -230,6 +230,11 @@ const (
 // only in special cases (a plane, a full grid, a majority) is it proved that M4
 // holds: see [Assignment.Report].
 //
+// Where the quorums are written out, as a grid's are, every site looks at all of
+// them in each of at most 8 turns: less than a second for a grid of 4096 sites, and
+// some seconds for one of 8192, which is as large as builders go. Others cost as
+// much as sites.
+//
 // It refuses the zero Coterie (ErrEmpty) and an other that is not a number
 // (ErrSite).
 func (c Coterie[T]) Assign(others ...T) (Assignment[T], error) {

@@ -40,11 +40,16 @@ type Bounds struct{ Low, High float64 }
 // Exact reports whether the bounds are equal.
 func (b Bounds) Exact() bool { return b.Low == b.High }
 
-// What Availability samples with where it has to: the interval is then at most
-// 0.0051 wide.
+// What Availability samples with where it has to: the interval is at most 0.0051
+// wide with defaultSamples, and 0.041 with fewestSamples.
 const (
 	defaultSamples = 1 << 18
+	fewestSamples  = 1 << 12
 	defaultSeed    = 1
+
+	// sampleWork bounds the words that Availability's samples look at, unless they
+	// are the fewest.
+	sampleWork = 1 << 30
 )
 
 // maxSamples bounds the work of SampleAvailability.
@@ -54,8 +59,10 @@ const maxSamples = 1 << 30
 // with probability p. It is exact for votes, trees, hierarchies, walls and row
 // grids of any size, for grids of up to 81 sites, planes of up to 31, and any
 // coterie of up to 20. Where exactness would be more than about a second of work,
-// it is [Coterie.SampleAvailability] with 2^18 samples and seed 1, and so the
-// same number each time.
+// it is [Coterie.SampleAvailability] with seed 1 and 2^18 samples, or with fewer, but
+// at least 2^12, where so many would take more than some seconds, as for a grid of
+// thousands of sites. So it is the same number each time, and [Estimate.Samples]
+// tells how many samples it rests on.
 //
 // A p outside [0, 1] is refused (ErrProbability). The zero Coterie has no quorum
 // and so the availability 0.
@@ -80,7 +87,7 @@ func (c Coterie[T]) AvailabilityAt(up func(site T) float64) (Estimate, error) {
 		return v
 	})
 	if !exact {
-		return s.sample(p, defaultSamples, defaultSeed), nil
+		return s.sample(p, s.affordable(), defaultSeed), nil
 	}
 	value = min(1, max(0, value))
 	return Estimate{Value: value, Bounds: Bounds{value, value}}, nil
@@ -113,6 +120,19 @@ func (c Coterie[T]) probabilities(up func(site T) float64) ([]float64, error) {
 		}
 	}
 	return p, nil
+}
+
+// affordable returns how many samples Availability draws.
+func (s *system) affordable() int {
+	words := 1 // that one sample looks at, at most
+	for _, n := range s.nodes {
+		if g, ok := n.gate.(*list); ok {
+			words = plus(words, len(g.family.bits))
+		} else {
+			words = plus(words, n.gate.size())
+		}
+	}
+	return min(defaultSamples, max(fewestSamples, sampleWork/words))
 }
 
 func (s *system) sample(p []float64, samples int, seed uint64) Estimate {

@@ -87,6 +87,8 @@ const maxCompared = 1 << 10
 // Nobody is best in everything: what is small is seldom available. Read the
 // table as a menu.
 //
+// It takes some seconds for hundreds of sites, and up to a minute for 1024.
+//
 // It refuses an n below 1 (ErrSize) or above 1024 (ErrTooLarge), and
 // probabilities that are outside [0, 1], or neither none nor one nor n
 // (ErrProbability).

@@ -25,8 +25,8 @@ type Coterie[T cmp.Ordered] struct {
 }
 
 // New returns the coterie of these quorums, in whatever order they and their
-// sites are given. If they are none, the error is the first [*Violation] that
-// [Check] yields.
+// sites are given. If they are none, or more than [Check] takes (ErrTooLarge), the
+// error is the first [*Violation] that Check yields.
 func New[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 	for v := range Check(quorums...) {
 		return Coterie[T]{}, v

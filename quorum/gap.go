@@ -168,19 +168,30 @@ func (c Coterie[T]) NonDominated() (bool, error) {
 // Dominates reports whether c dominates d: they differ, and every quorum of d
 // contains a quorum of c. Then whenever the sites that are up contain a quorum
 // of d they contain one of c. It goes through the quorums of d, and gives up
-// with ErrTooLarge if there are more than 2^20.
+// with ErrTooLarge if there are more than 2^20. Where the quorums of c are written
+// out, as a grid's are, each of those is compared with all of them, which takes
+// about a second for two grids of 8192 sites, the largest that are built.
 func (c Coterie[T]) Dominates(d Coterie[T]) (bool, error) {
 	if d.Len() > maxListed {
 		return false, tooMany(d.Len())
 	}
-	equal := c.Len() == d.Len()
-	for q := range d.Quorums() {
-		if !c.HasQuorum(q...) {
-			return false, nil
-		}
-		equal = equal && c.IsQuorum(q...)
+	if !c.covers(d) {
+		return false, nil
 	}
+	equal := c.Len() == d.Len() && d.covers(c)
 	return !equal, nil
+}
+
+// covers reports whether every quorum of d contains a quorum of c. Two coteries
+// that cover each other are equal, since their quorums are minimal.
+func (c Coterie[T]) covers(d Coterie[T]) bool {
+	holds := c.system().holder()
+	for q := range d.Quorums() {
+		if !holds(c.numbers(q)) {
+			return false
+		}
+	}
+	return true
 }
 
 // maxDual bounds the transversals out of which Dominating makes quorums.

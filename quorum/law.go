@@ -69,12 +69,14 @@ func (r *refusal) Unwrap() error { return r.kind }
 // A Violation is a law that given quorums break, and the quorums that break it.
 // As an error it answers to errors.Is for Law.
 type Violation[T cmp.Ordered] struct {
-	// Law is ErrEmpty, ErrSite, ErrDuplicate, ErrIntersection or ErrMinimality.
+	// Law is ErrEmpty, ErrSite, ErrDuplicate, ErrIntersection or ErrMinimality; or
+	// ErrTooLarge, which breaks no law: there are too many sites or quorums to tell.
 	Law error
 
 	// First and Second are the places of the offending quorums among those
 	// given, counted from 0. First < Second, except that Second is -1 where one
-	// quorum offends alone, and both are -1 where there is no quorum at all.
+	// quorum offends alone, and both are -1 where there is no quorum at all or
+	// they are too many.
 	First, Second int
 
 	// Quorums are the offenders as they were given: two, one or none.
@@ -89,6 +91,9 @@ func (v *Violation[T]) Error() string {
 	b := []byte(v.Law.Error())
 	b = append(b, ": "...)
 	switch {
+	case v.Law == ErrTooLarge:
+		return string(append(b, "too many sites or quorums to compare; give at most 8192 of each"+
+			" (of up to 64 sites, 92681 quorums), or put smaller coteries together by Compose"...))
 	case v.First < 0:
 		return string(append(b, "no quorum is given; give at least one"...))
 	case v.Second < 0:
@@ -138,7 +143,10 @@ func (v *Violation[T]) appendQuorum(b []byte, place, i int) []byte {
 // wrong by themselves are not compared with others.
 //
 // Pairs are compared by bitset: a thousand quorums of some sixty sites take
-// milliseconds.
+// milliseconds. At most 8192 sites are taken, and so many quorums that the pairs
+// times the words of a bitset are at most 2^32: 8192 quorums of 8192 sites, and
+// 92681 of up to 64. The largest take some ten seconds. Beyond that Check yields one
+// Violation of ErrTooLarge after what single quorums do wrong, and compares none.
 func Check[T cmp.Ordered](quorums ...[]T) iter.Seq[*Violation[T]] {
 	return func(yield func(*Violation[T]) bool) {
 		if len(quorums) == 0 {
@@ -155,7 +163,12 @@ func Check[T cmp.Ordered](quorums ...[]T) iter.Seq[*Violation[T]] {
 			}
 			sound[i] = true
 		}
-		family := newFamily(quorums, sites(quorums))
+		names := sites(quorums)
+		if k := float64(len(quorums)); len(names) > maxSites || k*k/2*float64(words(len(names))) > maxPairs {
+			yield(&Violation[T]{Law: ErrTooLarge, First: -1, Second: -1})
+			return
+		}
+		family := newFamily(quorums, names)
 		sizes := make([]int, family.len())
 		for i := range sizes {
 			sizes[i] = family.at(i).count()
@@ -224,8 +237,13 @@ func repeated[T cmp.Ordered](list []T) int {
 	return -1
 }
 
-// maxSites bounds the sites that a builder takes.
-const maxSites = 1 << 13
+const (
+	// maxSites bounds the sites that a builder takes, or Check.
+	maxSites = 1 << 13
+
+	// maxPairs bounds the words that Check compares.
+	maxPairs = 1 << 32
+)
 
 // distinct refuses a list of sites that is empty, too long, or names one twice.
 func distinct[T cmp.Ordered](list []T) error {

@@ -165,3 +165,56 @@ func TestMembership(t *testing.T) {
 		break
 	}
 }
+
+// What is too large to be compared is refused at once, whatever the way in.
+func TestTooLarge(t *testing.T) {
+	star := func(quorums, others int) (list [][]int) { // they meet in site 0 alone
+		for i := range quorums {
+			q := []int{0}
+			for k := range others {
+				q = append(q, 1+others*i+k)
+			}
+			list = append(list, q)
+		}
+		return list
+	}
+	many := make([][]int, 92_682)
+	for i := range many {
+		many[i] = []int{0}
+	}
+	for name, quorums := range map[string][][]int{
+		"sites":               star(8_192, 1),
+		"text of 190 kB":      star(16_000, 2),
+		"quorums":             many,
+		"pairs of many sites": append(star(5_500, 1), many[:5_500]...),
+	} {
+		_, err := New(quorums...)
+		require.ErrorIs(t, err, ErrTooLarge, name)
+		require.ErrorContains(t, err, "give at most 8192 of each (of up to 64 sites, 92681 quorums), or put smaller coteries together by Compose")
+		_, err = Minimize(quorums...)
+		require.ErrorIs(t, err, ErrTooLarge, name)
+		text, err := appendSets(nil, slices.Values(quorums))
+		require.NoError(t, err)
+		var c Coterie[int]
+		require.ErrorIs(t, c.UnmarshalText(text), ErrTooLarge, name)
+		violations := slices.Collect(Check(quorums...))
+		require.Len(t, violations, 1)
+		require.Equal(t, Violation[int]{Law: ErrTooLarge, First: -1, Second: -1}, *violations[0])
+	}
+	first := slices.Collect(Check(append(star(8_192, 1), nil)...))
+	require.Len(t, first, 2)
+	require.ErrorIs(t, first[0], ErrEmpty, "single quorums first")
+	_, err := New(star(2_000, 4)...)
+	require.NoError(t, err, "8001 sites")
+}
+
+// Availability draws fewer samples where one of them is much work.
+func TestAffordableSamples(t *testing.T) {
+	for sites, want := range map[int]int{400: 1 << 18, 2500: sampleWork / (2500*40 + 1), 6400: fewestSamples} {
+		require.Equal(t, want, must(SquareGrid(ints(sites)...)).system().affordable(), "%d sites", sites)
+	}
+	e, err := must(SquareGrid(ints(2500)...)).Availability(0.99)
+	require.NoError(t, err)
+	require.Equal(t, sampleWork/(2500*40+1), e.Samples)
+	require.Less(t, e.High-e.Low, 0.04)
+}

@@ -52,8 +52,8 @@ func (c Coterie[T]) AppendText(b []byte) ([]byte, error) {
 	return appendSets(b, c.Quorums())
 }
 
-// UnmarshalText sets c to the coterie of a text, which must obey the laws; see
-// [New]. What cannot be read is ErrSite. After an error c is unchanged.
+// UnmarshalText sets c to the coterie of a text, which must obey the laws and be no
+// larger than [New] takes. What cannot be read is ErrSite. After an error c is unchanged.
 func (c *Coterie[T]) UnmarshalText(text []byte) error {
 	quorums, err := readSets[T](text)
 	if err != nil {

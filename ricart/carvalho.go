@@ -1,8 +1,6 @@
 package ricart
 
 import (
-	"strconv"
-
 	"github.com/dmutex/dmutex"
 )
 
@@ -11,10 +9,10 @@ import (
 // of [dmutex.Algorithm].
 //
 // A REPLY is a permission, and it stands until the node that gave it asks for
-// the lock itself. So a node need ask only those to whom it replied since, or
-// whom it has never asked. If a REQUEST comes that goes before its own, from a
-// node whose permission it relied on, it replies and asks for the permission
-// back: the REPLY has given it away.
+// the lock itself. So a node need ask only the peers to which it has replied
+// since, and those that it has never asked. If a REQUEST comes that goes before
+// its own, from a node whose permission it relied on, it replies and asks for
+// the permission back: the REPLY has given it away.
 //
 // Mutual exclusion. Of two nodes at most one has the other's permission, and
 // none while a REPLY is under way between them; in the critical section a node
@@ -26,101 +24,74 @@ import (
 // An entry costs between 0 and 2(N-1) messages: none while nobody else asks,
 // 2(N-1) at first and when everybody asks in turn. The delay is none or two
 // message hops, and one hop from a release to the next entry. The channels may
-// reorder messages. One node that stops answering stops those that must ask it
-// and, through those who wait for it, everybody who must ask them.
+// reorder messages. A node that stops answering stops the nodes that must ask it
+// and, through them, all nodes that must ask one of those.
 //
-// A node may forget the permissions that it has, as long as it is idle: a
-// permission is the right not to ask, and nobody but its owner has a note of it.
+// A node may forget the permissions that it has while it is idle: a permission is
+// the right not to ask, and only its owner records it.
 //
-// Departures from the paper: those of [New]. As a cancelled request runs its
+// Departures from the paper: those of [New]. As a canceled request runs its
 // course, no permission comes that was not awaited.
 func Carvalho(s dmutex.Start) (dmutex.Machine, error) {
-	plain, err := New(s)
+	site, err := dmutex.NewSite(s)
 	if err != nil {
 		return nil, err
 	}
-	return &carvalho{*plain.(*Machine)}, nil
+	return &carvalho{*newMachine(site), make([]bool, len(site.Peers()))}, nil
 }
 
-// carvalho is a Machine that keeps permissions.
-type carvalho struct{ Machine }
+// carvalho is a machine that keeps permissions. It is a [dmutex.Keeper].
+type carvalho struct {
+	machine
+	kept []bool // by peer: its permission is ours, and we do not owe it a REPLY
+}
 
-// Request implements [dmutex.Machine]. It asks those whose permission is
-// missing.
+// Request asks the peers whose permission is missing.
 func (m *carvalho) Request() ([]dmutex.Message, error) {
-	fresh, err := m.site.Request()
-	if err != nil || !fresh {
+	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
 	}
-	m.wake()
-	defer m.rest()
-	for j := range m.site.Peers() {
-		if !m.kept[j] {
+	for j, kept := range m.kept {
+		if !kept {
 			m.ask(j)
 		}
 	}
 	m.tryEnter()
-	return m.site.Out(), nil
+	return m.Out(), nil
 }
 
-func (m *carvalho) ask(j int) {
-	m.awaiting[j] = true
-	m.missing++
-	m.site.Send(dmutex.Request, m.site.Peers()[j], m.site.Stamp().Clock)
-}
-
-// Handle implements [dmutex.Machine]. The plain machine does its part; what is
-// added is who has the permission.
+// Handle hears a REQUEST or a REPLY.
 func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	j, err := m.site.Check(msg)
+	j, err := m.Check(msg)
 	if err != nil {
 		return nil, err
 	}
-	m.wake()
-	defer m.rest()
-	kept := m.kept[j]
-	switch {
-	case msg.Kind == dmutex.Request:
-		kept = false // it goes with the REPLY, now or when we leave
-	case msg.Kind == dmutex.Reply && m.awaiting[j] && msg.Attempt == m.site.Stamp().Clock:
-		kept = m.deferred[j] == 0
+	if why := m.impossible(msg); why != "" {
+		return nil, m.Refuse(msg, why)
 	}
-	if err := m.hear(j, msg); err != nil {
-		return nil, err
+	switch msg.Kind {
+	case dmutex.Request:
+		m.request(j, msg)
+	case dmutex.Reply:
+		m.reply(j, msg)
 	}
-	m.kept[j] = kept
-	if msg.Kind == dmutex.Request && m.site.Pending() && !m.awaiting[j] && m.deferred[j] == 0 {
+	return m.Out(), nil
+}
+
+// request gives the permission away with the REPLY, now or when we leave. If that
+// is now, and our pending request relied on it, we ask for it back.
+func (m *carvalho) request(j int, msg dmutex.Message) {
+	m.kept[j] = false
+	m.machine.request(j, msg)
+	if m.Pending() && !m.awaiting[j] && m.deferred[j] == 0 {
 		m.ask(j)
 	}
-	return m.site.Out(), nil
 }
 
-// Keeps implements [dmutex.Keeper]: an idle node that forgets the permissions that
-// it has will have to ask for them again.
-func (m *carvalho) Keeps() bool {
-	_, _, idle := m.Forget()
-	for j := range m.site.Peers() {
-		if idle && m.has(j) {
-			return true
-		}
+// reply keeps the permission unless we owe that peer a REPLY.
+func (m *carvalho) reply(j int, msg dmutex.Message) {
+	if m.answers(j, msg) {
+		m.kept[j] = m.deferred[j] == 0
 	}
-	return false
-}
-
-// AppendText appends the canonical state: machines of equal text behave alike
-// for ever. The error is always nil.
-func (m *carvalho) AppendText(b []byte) ([]byte, error) {
-	b, err := m.Machine.AppendText(append(b, "carvalho "...))
-	for j, peer := range m.site.Peers() {
-		if m.has(j) {
-			b = append(b, " kept "...)
-			b = strconv.AppendUint(b, uint64(peer), 10)
-		}
-	}
-	return b, err
-}
-
-// Clone returns an independent copy.
-func (m *carvalho) Clone() dmutex.Machine {
-	return &carvalho{*m.Machine.Clone().(*Machine)}
+	m.machine.reply(j, msg)
 }

@@ -1,7 +1,6 @@
-package ricart_test
+package ricart
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,63 +8,85 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/machinetest"
-	"github.com/dmutex/dmutex/ricart"
 )
 
 var (
-	fifo      = dmutextest.FIFO
 	unordered = dmutextest.Unordered
 	repeating = dmutextest.Network{Unordered: true, Duplicates: 2}
 )
 
-// Every run of these groups is safe and ends with every request granted or
-// withdrawn. The numbers are what is there: a change of one is a finding. An
-// entry costs 2(N-1) messages in every run; a request that is withdrawn costs
-// the same, and one that is taken up again nothing, so runs with cancels may
-// cost less. DMUTEX_LONG=1 adds the large groups.
+// An entry costs 2(N-1) messages in every run. A request that is withdrawn costs the
+// same, and one that is taken up again nothing, so runs with cancels may cost less.
 //
 // LESSONS L81.
 func TestExplore(t *testing.T) {
-	for _, tt := range []struct {
-		nodes             int
-		requests, cancels []int
-		holder            dmutex.NodeID
-		network           dmutextest.Network
-		states            int
-		messages          [2]int // least and greatest of a whole run
-		most              int    // messages in a channel
-		long              bool
-	}{
-		{2, []int{3}, []int{3}, 0, unordered, 9_958, [2]int{4, 12}, 2, false},
-		{2, []int{5}, []int{5}, 0, unordered, 112_283, [2]int{4, 20}, 2, false},
-		{2, []int{2}, []int{1}, 0, repeating, 61_891, [2]int{4, 10}, 4, false},
-		{3, []int{1}, []int{1}, 0, unordered, 19_571, [2]int{12, 12}, 2, false},
-		{3, []int{2}, nil, 0, fifo, 52_149, [2]int{24, 24}, 2, false},
-		{3, []int{2}, nil, 0, unordered, 85_662, [2]int{24, 24}, 2, false},
-		{3, []int{2}, []int{1, 0, 0}, 0, unordered, 211_896, [2]int{20, 24}, 2, false},
-		{3, []int{2}, []int{0, 0, 1}, 0, unordered, 224_675, [2]int{20, 24}, 2, false},
-		{3, []int{1}, []int{1}, 2, unordered, 19_820, [2]int{12, 12}, 2, false},
-		{3, []int{2}, nil, 3, unordered, 85_731, [2]int{24, 24}, 2, false},
-		{3, []int{2}, []int{1}, 0, unordered, 1_355_647, [2]int{12, 24}, 2, true},
-		{3, []int{3}, nil, 0, unordered, 659_355, [2]int{36, 36}, 2, true},
-		{4, []int{1}, nil, 0, unordered, 2_226_965, [2]int{24, 24}, 2, true},
-		{4, []int{1}, []int{1, 1, 0, 0}, 0, unordered, 8_352_630, [2]int{24, 24}, 2, true},
-	} {
-		t.Run(fmt.Sprint(tt.nodes, "x", tt.requests, "-", tt.cancels, " holder ", tt.holder, " ", tt.network), func(t *testing.T) {
-			if tt.long {
-				machinetest.Long(t)
-			}
-			r := machinetest.Explore(t, dmutextest.Config{
-				Algorithm: ricart.New,
-				Members:   dmutextest.Nodes(tt.nodes),
-				Holder:    tt.holder,
-				Requests:  tt.requests,
-				Cancels:   tt.cancels,
-				Network:   tt.network,
-			})
-			require.Equal(t, tt.states, r.States, "states")
-			require.Equal(t, tt.messages, [2]int{r.Least, r.Greatest}, "messages")
-			require.Equal(t, tt.most, r.Most, "most messages in a channel")
-		})
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		{Algorithm: New, Nodes: 2, Network: unordered, Requests: []int{3}, Cancels: []int{3}, States: 9_958, Messages: [2]int{4, 12}, Most: 2},
+		{Algorithm: New, Nodes: 2, Network: unordered, Requests: []int{5}, Cancels: []int{5}, States: 112_283, Messages: [2]int{4, 20}, Most: 2},
+		{Algorithm: New, Nodes: 2, Network: repeating, Requests: []int{2}, Cancels: []int{1}, States: 61_891, Messages: [2]int{4, 10}, Most: 4},
+		{Algorithm: New, Nodes: 3, Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 19_571, Messages: [2]int{12, 12}, Most: 2},
+		{Algorithm: New, Nodes: 3, Requests: []int{2}, States: 52_149, Messages: [2]int{24, 24}, Most: 2},
+		{Algorithm: New, Nodes: 3, Network: unordered, Requests: []int{2}, States: 85_662, Messages: [2]int{24, 24}, Most: 2},
+		{Algorithm: New, Nodes: 3, Network: unordered, Requests: []int{2}, Cancels: []int{1, 0, 0}, States: 211_896, Messages: [2]int{20, 24}, Most: 2},
+		{Algorithm: New, Nodes: 3, Network: unordered, Requests: []int{2}, Cancels: []int{0, 0, 1}, States: 224_675, Messages: [2]int{20, 24}, Most: 2},
+		{Algorithm: New, Nodes: 3, Holder: 2, Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 19_820, Messages: [2]int{12, 12}, Most: 2},
+		{Algorithm: New, Nodes: 3, Holder: 3, Network: unordered, Requests: []int{2}, States: 85_731, Messages: [2]int{24, 24}, Most: 2},
+		{Algorithm: New, Nodes: 3, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 1_355_647, Messages: [2]int{12, 24}, Most: 2, Long: true},
+		{Algorithm: New, Nodes: 3, Network: unordered, Requests: []int{3}, States: 659_355, Messages: [2]int{36, 36}, Most: 2, Long: true},
+		{Algorithm: New, Nodes: 4, Network: unordered, Requests: []int{1}, States: 2_226_965, Messages: [2]int{24, 24}, Most: 2, Long: true},
+		{Algorithm: New, Nodes: 4, Network: unordered, Requests: []int{1}, Cancels: []int{1, 1, 0, 0}, States: 8_352_630, Messages: [2]int{24, 24}, Most: 2, Long: true},
+	})
+}
+
+type carvalhoProbe = machinetest.Probe[*carvalho]
+
+// lawfulCarvalho checks after each step what should hold of a machine.
+var lawfulCarvalho = carvalhoProbe{After: func(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
+	for j := range m.kept {
+		switch {
+		case m.kept[j] && m.deferred[j] != 0:
+			return nil, dmutex.Misuse("a permission that is asked for is kept")
+		case m.kept[j] && m.awaiting[j]:
+			return nil, dmutex.Misuse("a permission that is kept is awaited")
+		case m.deferred[j] != 0 && m.Stamp().Clock == 0:
+			return nil, dmutex.Misuse("an idle node owes a reply")
+		}
 	}
+	return out, nil
+}}
+
+// An entry costs between 0 and 2(N-1) messages, and more only where a REQUEST is
+// repeated, and so answered again.
+func TestCarvalhoExplore(t *testing.T) {
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 2, Requests: []int{3}, Cancels: []int{3}, States: 5_884, Messages: [2]int{4, 12}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 2, Network: unordered, Requests: []int{3}, Cancels: []int{3}, States: 6_960, Messages: [2]int{4, 12}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 2, Network: repeating, Requests: []int{3}, Cancels: []int{1}, States: 387_136, Messages: [2]int{4, 14}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 2, Holder: 2, Network: unordered, Requests: []int{3}, Cancels: []int{1}, States: 2_806, Messages: [2]int{4, 12}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 3, Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 19_668, Messages: [2]int{12, 12}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 3, Holder: 3, Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 19_917, Messages: [2]int{12, 12}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 3, Network: repeating, Requests: []int{1}, States: 182_776, Messages: [2]int{12, 18}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 3, Requests: []int{2}, States: 15_638, Messages: [2]int{12, 24}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 3, Network: unordered, Requests: []int{2}, States: 24_504, Messages: [2]int{12, 24}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 3, Requests: []int{2}, Cancels: []int{1}, States: 260_422, Messages: [2]int{12, 24}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 3, Network: unordered, Requests: []int{3}, States: 246_255, Messages: [2]int{12, 36}},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 3, Network: unordered, Requests: []int{2}, Cancels: []int{2}, States: 854_685, Messages: [2]int{12, 24}, Long: true},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 4, Requests: []int{1}, States: 1_484_820, Messages: [2]int{24, 24}, Long: true},
+		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 4, Network: unordered, Requests: []int{1}, States: 2_226_965, Messages: [2]int{24, 24}, Long: true},
+	})
+}
+
+// Groups too large to explore, with cancels.
+func TestWalk(t *testing.T) {
+	r, err := dmutextest.Walk(dmutextest.Config{
+		Algorithm: New,
+		Members:   []dmutex.NodeID{80, 3, 12, 32, 6, 5},
+		Holder:    12,
+		Fence:     9,
+		Requests:  []int{5},
+		Cancels:   []int{3},
+		Network:   dmutextest.Network{Unordered: true, Duplicates: 20},
+	}, 1, 50)
+	require.NoError(t, err)
+	require.True(t, r.Dense)
 }

@@ -1,14 +1,19 @@
-package ricart_test
+package ricart
 
 import (
 	"testing"
 
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/ricart"
 )
 
-func TestMachine(t *testing.T) { dmutextest.TestMachine(t, ricart.New) }
+func TestMachine(t *testing.T) { dmutextest.TestMachine(t, New) }
 
-func FuzzMachine(f *testing.F) { dmutextest.FuzzMachine(f, ricart.New) }
+func TestCarvalhoMachine(t *testing.T) { dmutextest.TestMachine(t, Carvalho) }
 
-func BenchmarkMachine(b *testing.B) { dmutextest.BenchmarkMachine(b, ricart.New) }
+func FuzzMachine(f *testing.F) { dmutextest.FuzzMachine(f, New) }
+
+func FuzzCarvalho(f *testing.F) { dmutextest.FuzzMachine(f, Carvalho) }
+
+func BenchmarkMachine(b *testing.B) { dmutextest.BenchmarkMachine(b, New) }
+
+func BenchmarkCarvalho(b *testing.B) { dmutextest.BenchmarkMachine(b, Carvalho) }

@@ -1,7 +1,6 @@
 package ricart
 
 import (
-	"flag"
 	"slices"
 	"testing"
 
@@ -12,63 +11,48 @@ import (
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
-var _ = flag.Bool("update", false, "rewrite the golden files")
-
 type (
-	mutant  = machinetest.Mutant[*Machine]
-	handler = func(*Machine, dmutex.Message) ([]dmutex.Message, error)
+	mutant  = machinetest.Mutant[*machine]
+	handler = func(*machine, dmutex.Message) ([]dmutex.Message, error)
 )
 
 // cancelAtOnce leaves the protocol instead of running its course: it sends the
 // deferred replies and forgets those that it awaits.
-func cancelAtOnce(m *Machine) ([]dmutex.Message, error) {
-	if err := m.site.Cancel(); err != nil {
+func cancelAtOnce(m *machine) ([]dmutex.Message, error) {
+	if _, err := m.Cancel(); err != nil {
 		return nil, err
 	}
-	m.site.Enter()
+	m.Enter()
 	clear(m.awaiting)
-	m.missing = 0
-	m.leave()
-	return m.site.Out(), nil
+	m.replyDeferred()
+	return m.Out(), nil
 }
 
 // anyReply counts every REPLY for the present request.
-func anyReply(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-	if msg.Kind == dmutex.Reply && m.site.Pending() {
-		msg.Attempt = m.site.Stamp().Clock
+func anyReply(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+	if msg.Kind == dmutex.Reply && m.Pending() {
+		msg.Attempt = m.Stamp().Clock
 	}
 	return m.Handle(msg)
 }
 
-// forgetRest awaits no more replies once the machine is in.
-func forgetRest(handle handler) handler {
-	return func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-		out, err := handle(m, msg)
-		if m.site.Phase() == dmutex.Held && m.round != nil {
-			clear(m.awaiting)
-		}
-		return out, err
-	}
-}
-
 // answer treats a REQUEST by another rule: whether to defer it, and whether to
 // move the clock.
-func answer(defers func(m *Machine, theirs dmutex.Stamp) bool, moves bool) handler {
-	return func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-		j, err := m.site.Check(msg)
+func answer(defers func(m *machine, theirs dmutex.Stamp) bool, moves bool) handler {
+	return func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+		j, err := m.Check(msg)
 		if err != nil || msg.Kind != dmutex.Request {
 			return m.Handle(msg)
 		}
 		if moves {
-			m.site.Witness(msg.Attempt, msg.Fence)
+			m.Witness(msg.Attempt, msg.Fence)
 		}
 		if defers(m, dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
-			m.wake()
 			m.deferred[j] = msg.Attempt
 		} else {
-			m.site.Send(dmutex.Reply, msg.From, msg.Attempt)
+			m.Send(dmutex.Reply, msg.From, msg.Attempt)
 		}
-		return m.site.Out(), nil
+		return m.Out(), nil
 	}
 }
 
@@ -77,123 +61,117 @@ func answer(defers func(m *Machine, theirs dmutex.Stamp) bool, moves bool) handl
 //
 // LESSONS L81.
 func TestMutants(t *testing.T) {
-	held := func(m *Machine) bool { return m.site.Phase() == dmutex.Held }
-	for _, tt := range []struct {
-		name              string
-		mutant            mutant
-		nodes             int
-		requests, cancels int
-		duplicates        int
-		kind              error
-	}{
+	held := func(m *machine) bool { return m.Phase() == dmutex.Held }
+	machinetest.RefuteAll(t, []machinetest.Mutation{
 		{
-			name:   "no-attempt",
-			mutant: mutant{Cancel: cancelAtOnce, Handle: anyReply},
-			nodes:  2, requests: 3, cancels: 2,
-			kind: dmutextest.ErrMutualExclusion,
+			Name:      "no-attempt",
+			Algorithm: mutant{Cancel: cancelAtOnce, Handle: anyReply}.Of(New),
+			Nodes:     2, Requests: []int{3}, Cancels: []int{2},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
-			name: "one-reply-less",
-			mutant: mutant{
-				Request: func(m *Machine) ([]dmutex.Message, error) {
-					out, err := m.Request()
-					m.missing--
-					return out, err
-				},
-				Handle: forgetRest((*Machine).Handle),
-			},
-			nodes: 3, requests: 1,
-			kind: dmutextest.ErrMutualExclusion,
+			Name: "one-reply-less",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				out, err := m.Handle(msg)
+				if missing := len(m.WaitsFor(nil)); missing == 1 {
+					clear(m.awaiting)
+					m.tryEnter()
+				}
+				return out, err
+			}}.Of(New),
+			Nodes: 3, Requests: []int{1},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
-			name: "replies-counted",
-			mutant: mutant{Handle: forgetRest(func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
-				if j := slices.Index(m.site.Peers(), msg.From); msg.Kind == dmutex.Reply && m.site.Pending() {
-					m.awaiting[j] = true
+			Name: "replies-counted",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				j := slices.Index(m.Peers(), msg.From)
+				if k := slices.Index(m.awaiting, true); msg.Kind == dmutex.Reply && k >= 0 && !m.awaiting[j] {
+					msg.From = m.Peers()[k] // a repeated REPLY counts for another one
 				}
 				return m.Handle(msg)
-			})},
-			nodes: 3, requests: 1, duplicates: 1,
-			kind: dmutextest.ErrMutualExclusion,
+			}}.Of(New),
+			Nodes: 3, Requests: []int{1},
+			Network: dmutextest.Network{Unordered: true, Duplicates: 1},
+			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
-			name:   "clock-not-moved",
-			mutant: mutant{Handle: answer((*Machine).goesFirst, false)},
-			nodes:  3, requests: 2,
-			kind: dmutextest.ErrMutualExclusion,
+			Name:      "clock-not-moved",
+			Algorithm: mutant{Handle: answer((*machine).goesFirst, false)}.Of(New),
+			Nodes:     3, Requests: []int{2},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
-			name: "no-defer-while-held",
-			mutant: mutant{Handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
+			Name: "no-defer-while-held",
+			Algorithm: mutant{Handle: answer(func(m *machine, theirs dmutex.Stamp) bool {
 				return !held(m) && m.goesFirst(theirs)
-			}, true)},
-			nodes: 2, requests: 1,
-			kind: dmutextest.ErrMutualExclusion,
+			}, true)}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
-			name:   "no-defer-while-waiting",
-			mutant: mutant{Handle: answer(func(m *Machine, _ dmutex.Stamp) bool { return held(m) }, true)},
-			nodes:  2, requests: 1,
-			kind: dmutextest.ErrMutualExclusion,
+			Name:      "no-defer-while-waiting",
+			Algorithm: mutant{Handle: answer(func(m *machine, _ dmutex.Stamp) bool { return held(m) }, true)}.Of(New),
+			Nodes:     2, Requests: []int{1},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
-			name: "ties-answered",
-			mutant: mutant{Handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
-				return held(m) || m.site.Pending() && m.site.Stamp().Clock < theirs.Clock
-			}, true)},
-			nodes: 2, requests: 1,
-			kind: dmutextest.ErrMutualExclusion,
+			Name: "ties-answered",
+			Algorithm: mutant{Handle: answer(func(m *machine, theirs dmutex.Stamp) bool {
+				return held(m) || m.Pending() && m.Stamp().Clock < theirs.Clock
+			}, true)}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
-			name: "ties-deferred",
-			mutant: mutant{Handle: answer(func(m *Machine, theirs dmutex.Stamp) bool {
-				return held(m) || m.site.Pending() && m.site.Stamp().Clock <= theirs.Clock
-			}, true)},
-			nodes: 2, requests: 1,
-			kind: dmutextest.ErrDeadlock,
+			Name: "ties-deferred",
+			Algorithm: mutant{Handle: answer(func(m *machine, theirs dmutex.Stamp) bool {
+				return held(m) || m.Pending() && m.Stamp().Clock <= theirs.Clock
+			}, true)}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrDeadlock,
 		},
 		{
-			name: "deferred-forgotten",
-			mutant: mutant{Release: func(m *Machine) ([]dmutex.Message, error) {
-				m.wake()
+			Name: "deferred-forgotten",
+			Algorithm: mutant{Release: func(m *machine) ([]dmutex.Message, error) {
 				clear(m.deferred)
 				return m.Release()
-			}},
-			nodes: 2, requests: 1,
-			kind: dmutextest.ErrDeadlock,
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrDeadlock,
 		},
 		{
-			name: "cancel-deaf",
-			mutant: mutant{Cancel: func(m *Machine) ([]dmutex.Message, error) {
+			Name: "cancel-deaf",
+			Algorithm: mutant{Cancel: func(m *machine) ([]dmutex.Message, error) {
 				clear(m.deferred)
 				return cancelAtOnce(m)
-			}},
-			nodes: 2, requests: 1, cancels: 1,
-			kind: dmutextest.ErrDeadlock,
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1}, Cancels: []int{1},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrDeadlock,
 		},
 		{
-			name: "fence-not-carried",
-			mutant: mutant{Handle: func(m *Machine, msg dmutex.Message) ([]dmutex.Message, error) {
+			Name: "fence-not-carried",
+			Algorithm: mutant{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				msg.Fence = 0
 				return m.Handle(msg)
-			}},
-			nodes: 2, requests: 1,
-			kind: dmutextest.ErrFenceOrder,
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrFenceOrder,
 		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dmutextest.Refute(t, dmutextest.Config{
-				Algorithm: tt.mutant.Of(New),
-				Members:   dmutextest.Nodes(tt.nodes),
-				Requests:  []int{tt.requests},
-				Cancels:   []int{tt.cancels},
-				Network:   dmutextest.Network{Unordered: true, Duplicates: tt.duplicates},
-			}, tt.kind, "testdata/mutant-"+tt.name+".txt")
-		})
-	}
+	})
 }
 
-// It is the attempt numbers that make cancelling safe: with them a node may
+// It is the attempt numbers that make canceling safe: with them a node may
 // even leave the protocol at once; without them it may not, see no-attempt.
 // And as long as nobody leaves the protocol, they are not missed.
 //
@@ -220,4 +198,150 @@ func TestAttemptNumbers(t *testing.T) {
 			require.Equal(t, tt.states, r.States, r)
 		})
 	}
+}
+
+// The algorithm relies on every message arriving: lose one, and somebody waits
+// forever. For messages that are repeated or overtake each other, see
+// TestExplore.
+func TestNeedsEveryMessage(t *testing.T) {
+	dmutextest.Refute(t, dmutextest.Config{
+		Algorithm: New,
+		Members:   dmutextest.Nodes(2),
+		Requests:  []int{1},
+		Network:   dmutextest.Network{Losses: 1},
+	}, dmutextest.ErrDeadlock, "testdata/loss.txt")
+}
+
+// leaveAtOnce withdraws a canceled request from the protocol.
+func leaveAtOnce(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
+	if m.Pending() && m.Phase() == dmutex.Idle {
+		m.Enter()
+		clear(m.awaiting)
+		m.replyDeferred()
+		return m.Out(), nil
+	}
+	return out, nil
+}
+
+// Without one of the rules something goes wrong; the shortest run that shows it
+// is in testdata.
+func TestCarvalhoMutants(t *testing.T) {
+	machinetest.RefuteAll(t, []machinetest.Mutation{
+		{
+			Name: "carvalho-not-asked-back",
+			Algorithm: carvalhoProbe{
+				After: func(_ *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
+					if len(out) == 2 && out[0].Kind == dmutex.Reply && out[1].Kind == dmutex.Request {
+						return out[:1], nil
+					}
+					return out, nil
+				},
+			}.Of(Carvalho),
+			Nodes: 3, Requests: []int{2},
+			Want: dmutextest.ErrDeadlock,
+		},
+		{
+			Name: "carvalho-late-reply-kept", // by a node that has left the protocol
+			Algorithm: carvalhoProbe{
+				Before: func(m *carvalho, msg *dmutex.Message) bool {
+					j := slices.Index(m.Peers(), msg.From)
+					late := msg.Kind == dmutex.Reply && !m.awaiting[j]
+					m.kept[j] = m.kept[j] || late
+					return late
+				},
+				After: leaveAtOnce,
+			}.Of(Carvalho),
+			Nodes: 2, Requests: []int{2}, Cancels: []int{1},
+			Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			Name: "carvalho-late-reply-counted", // for the next request
+			Algorithm: carvalhoProbe{
+				Before: func(m *carvalho, msg *dmutex.Message) bool {
+					if msg.Kind == dmutex.Reply && m.Pending() {
+						msg.Attempt = m.Stamp().Clock
+					}
+					return false
+				},
+				After: leaveAtOnce,
+			}.Of(Carvalho),
+			Nodes: 2, Requests: []int{2}, Cancels: []int{1},
+			Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			Name: "carvalho-given-and-kept", // the REPLY does not give the permission away
+			Algorithm: carvalhoProbe{
+				After: func(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
+					for _, o := range out {
+						if o.Kind == dmutex.Reply {
+							m.kept[slices.Index(m.Peers(), o.To)] = true
+						}
+					}
+					return out, nil
+				},
+			}.Of(Carvalho),
+			Nodes: 2, Requests: []int{2},
+			Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			Name: "carvalho-reply-without-fence",
+			Algorithm: carvalhoProbe{
+				Before: func(_ *carvalho, msg *dmutex.Message) bool {
+					msg.Fence = 0
+					return false
+				},
+			}.Of(Carvalho),
+			Nodes: 2, Requests: []int{1},
+			Want: dmutextest.ErrFenceOrder,
+		},
+	})
+}
+
+// A node may leave the protocol at once if it throws away the REPLY that comes
+// too late: then neither of the two has the other's permission. See the mutants
+// late-reply-kept and late-reply-counted.
+func TestCarvalhoLateReplyThrownAway(t *testing.T) {
+	machinetest.Explore(t, dmutextest.Config{
+		Algorithm: carvalhoProbe{After: leaveAtOnce}.Of(Carvalho),
+		Members:   dmutextest.Nodes(2),
+		Requests:  []int{3},
+		Cancels:   []int{2},
+		Network:   dmutextest.Unordered,
+	})
+}
+
+// Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
+func TestKill(t *testing.T) {
+	machinetest.Kill(t, "ricart.go", []machinetest.Edit{
+		{"clock not moved", "m.Witness(msg.Attempt, msg.Fence)", "m.Witness(0, msg.Fence)", "TestExplore"},
+		{"fence of a reply not heard", "m.Witness(0, msg.Fence)", "", "TestExplore"},
+		{"answers while held", "m.Phase() == dmutex.Held || ", "", "TestExplore"},
+		{"answers while pending", " || m.Pending() && m.Stamp().Less(theirs)", "", "TestExplore"},
+		{"defers all while pending", " && m.Stamp().Less(theirs)", "", "TestExplore"},
+		{"counts any reply", " && reply.Attempt == m.Stamp().Clock", "", "TestRefuses"},
+		{"enters at once", "slices.Contains(m.awaiting, true)", "slices.Contains(m.awaiting, true) && false", "TestExplore"},
+		{"deferred forgotten", "\tm.replyDeferred()\n\treturn m.Out()", "\treturn m.Out()", "TestExplore"},
+		{"ghost does not reply", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
+		{"replies again", "\t\t\tm.deferred[j] = 0\n", "", "TestExplore"},
+		{"an older request displaces", "max(m.deferred[j], msg.Attempt)", "msg.Attempt", "TestExplore"},
+	})
+}
+
+// Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
+func TestCarvalhoKill(t *testing.T) {
+	machinetest.Kill(t, "carvalho.go", []machinetest.Edit{
+		{"asks everybody", "if !kept {", "if !kept || true {", "TestCarvalhoExplore"},
+		{"asks nobody", "if !kept {", "if !kept && false {", "TestCarvalhoExplore"},
+		{"does not give", "m.kept[j] = false\n", "\n", "TestCarvalhoExplore"},
+		{"does not keep", "m.kept[j] = m.deferred[j] == 0", "", "TestCarvalhoExplore"},
+		{"keeps what it owes", "m.kept[j] = m.deferred[j] == 0", "m.kept[j] = true", "TestCarvalhoExplore"},
+		{"keeps an old reply", "if m.answers(j, msg) {", "{", "TestCarvalhoExplore"},
+		{"does not ask back", "\t\tm.ask(j)\n\t}\n}\n\n// reply", "\t}\n}\n\n// reply", "TestCarvalhoExplore"},
+		{"asks back though it owes", " && m.deferred[j] == 0 {", " {", "TestCarvalhoExplore"},
+		{"asks back what it awaits", " && !m.awaiting[j]", "", "TestScripts"},
+		{"asks back for nothing", "m.Pending() && ", "", "TestCarvalhoExplore"},
+	})
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"keeps nothing", "m.Idle() && slices.Contains(m.kept, true)", "slices.Contains(m.kept, true) && false", "TestCarvalhoExplore"},
+	})
 }

@@ -1,12 +1,14 @@
 package ricart
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
 // "The algorithm sends only 2*(N - 1) messages, where N is the number of nodes
@@ -36,10 +38,9 @@ func TestMessages(t *testing.T) {
 // LESSONS L51.
 func TestGrantsFollowStamps(t *testing.T) {
 	r, err := dmutextest.Explore(dmutextest.Config{
-		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
-			m, err := New(s)
-			return byStamp{m.(*Machine)}, err
-		},
+		Algorithm: machinetest.Probe[*machine]{Fence: func(m *machine) uint64 {
+			return m.Stamp().Clock<<8 | uint64(m.Self())
+		}}.Of(New),
 		Members:  dmutextest.Nodes(3),
 		Requests: []int{2},
 		Network:  dmutextest.Unordered,
@@ -49,41 +50,118 @@ func TestGrantsFollowStamps(t *testing.T) {
 	require.False(t, r.Dense, "stamps are no count of the grants")
 }
 
-type byStamp struct{ *Machine }
-
-func (m byStamp) Fence() uint64 {
-	if m.Phase() != dmutex.Held {
-		return 0
-	}
-	s := m.site.Stamp()
-	return s.Clock<<8 | uint64(s.Node)
-}
-
-func (m byStamp) Clone() dmutex.Machine { return byStamp{m.Machine.Clone().(*Machine)} }
-
-// The algorithm relies on every message arriving: lose one, and somebody waits
-// for ever. That messages may be repeated and overtake each other, see
-// TestExplore.
-func TestNeedsEveryMessage(t *testing.T) {
+// Grants follow stamps only where requests conflict: taken for fences, stamps
+// go down.
+func TestCarvalhoOrder(t *testing.T) {
 	dmutextest.Refute(t, dmutextest.Config{
-		Algorithm: New,
-		Members:   dmutextest.Nodes(2),
-		Requests:  []int{1},
-		Network:   dmutextest.Network{Losses: 1},
-	}, dmutextest.ErrDeadlock, "testdata/loss.txt")
+		Algorithm: carvalhoProbe{Fence: func(m *carvalho) uint64 {
+			return m.Stamp().Clock<<8 | uint64(m.Self())
+		}}.Of(Carvalho),
+		Members:  dmutextest.Nodes(2),
+		Requests: []int{3},
+	}, dmutextest.ErrFenceOrder, "testdata/carvalho-order.txt")
 }
 
-// Groups too large to explore, with cancels.
-func TestWalk(t *testing.T) {
-	r, err := dmutextest.Walk(dmutextest.Config{
-		Algorithm: New,
-		Members:   []dmutex.NodeID{80, 3, 12, 32, 6, 5},
-		Holder:    12,
-		Fence:     9,
-		Requests:  []int{5},
-		Cancels:   []int{3},
-		Network:   dmutextest.Network{Unordered: true, Duplicates: 20},
-	}, 1, 50)
+// While nobody else asks, a node that has entered enters again without a
+// message; and it need ask only those who asked since.
+func TestCarvalhoCost(t *testing.T) {
+	const n = 5
+	machines := make([]dmutex.Machine, n)
+	for i, self := range dmutextest.Nodes(n) {
+		m, err := Carvalho(dmutex.Start{Self: self, Members: dmutextest.Nodes(n)})
+		require.NoError(t, err)
+		machines[i] = m
+	}
+	enter := func(node int) (messages int) {
+		m := machines[node-1]
+		wire, err := m.Request()
+		require.NoError(t, err)
+		for wire = slices.Clone(wire); len(wire) > 0; messages++ {
+			out, err := machines[wire[0].To-1].Handle(wire[0])
+			require.NoError(t, err)
+			wire = append(wire[1:], out...)
+		}
+		require.Equal(t, dmutex.Held, m.Phase())
+		_, err = m.Release()
+		require.NoError(t, err)
+		return messages
+	}
+	for _, tt := range []struct{ node, messages int }{
+		{1, 2 * (n - 1)},
+		{1, 0},
+		{1, 0},
+		{2, 2 * (n - 1)},
+		{2, 0},
+		{1, 2}, // asks 2
+		{1, 0},
+		{2, 2}, // asks 1
+		{3, 2 * (n - 1)},
+		{1, 2 * 2}, // asks 2 and 3
+	} {
+		require.Equal(t, tt.messages, enter(tt.node), tt)
+	}
+}
+
+// "One node that stops answering stops those that must ask it and, through those
+// who wait for it, everybody who must ask them."
+func TestCarvalhoCrash(t *testing.T) {
+	down := dmutex.None
+	machines := make([]dmutex.Machine, 3)
+	for i, self := range dmutextest.Nodes(3) {
+		m, err := Carvalho(dmutex.Start{Self: self, Members: dmutextest.Nodes(3)})
+		require.NoError(t, err)
+		machines[i] = m
+	}
+	one, two := machines[0], machines[1]
+	send := func(out []dmutex.Message, err error) {
+		require.NoError(t, err)
+		for wire := slices.Clone(out); len(wire) > 0; wire = wire[1:] {
+			if wire[0].To != down {
+				out, err := machines[wire[0].To-1].Handle(wire[0])
+				require.NoError(t, err)
+				wire = append(wire, out...)
+			}
+		}
+	}
+	send(one.Request())
+	send(one.Release())
+	down = 3
+	send(one.Request())
+	require.Equal(t, dmutex.Held, one.Phase(), "it has all permissions")
+	send(one.Release())
+	send(two.Request())
+	require.Equal(t, dmutex.Waiting, two.Phase(), "it must ask the dead node")
+	send(one.Request())
+	require.Equal(t, dmutex.Waiting, one.Phase(), "it must ask the one that waits")
+}
+
+// An idle node may forget its permissions, and then asks again.
+func TestCarvalhoForget(t *testing.T) {
+	for _, self := range dmutextest.Nodes(2) {
+		m, err := Carvalho(dmutex.Start{Self: self, Members: dmutextest.Nodes(2)})
+		require.NoError(t, err)
+		_, _, ok := m.(*carvalho).Forget()
+		require.True(t, ok)
+	}
+	m, err := Carvalho(dmutex.Start{Self: 1, Members: dmutextest.Nodes(2)})
 	require.NoError(t, err)
-	require.True(t, r.Dense)
+	c := m.(*carvalho)
+	_, err = c.Request()
+	require.NoError(t, err)
+	_, err = c.Handle(dmutex.Message{Kind: dmutex.Reply, From: 2, To: 1, Attempt: 1})
+	require.NoError(t, err)
+	require.False(t, c.Keeps(), "it is not idle")
+	_, err = c.Release()
+	require.NoError(t, err)
+	clock, fence, ok := c.Forget()
+	require.True(t, ok)
+	require.True(t, c.Keeps())
+	again, err := Carvalho(dmutex.Start{Self: 1, Members: dmutextest.Nodes(2), Clock: clock, Fence: fence})
+	require.NoError(t, err)
+	out, err := again.Request()
+	require.NoError(t, err)
+	require.Len(t, out, 1)
+	_, err = c.Handle(dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 2})
+	require.NoError(t, err)
+	require.False(t, c.Keeps())
 }

@@ -26,205 +26,134 @@
 // Order and count. The channels may reorder messages: what a node answers
 // depends on stamps, not on arrival. Every entry costs exactly 2(N-1)
 // messages. The delay is two message hops when nobody else is interested, one
-// hop from a release to the next entry. One node that stops answering stops
+// hop from a release to the next entry. A node that stops answering stops
 // everybody.
 //
 // Departures from the paper: a REPLY names the request that it answers, and
-// replies are a set of nodes, not a count, so that an old or repeated one is
-// worth nothing; messages carry the highest fence known; a cancelled request
-// runs its course as [dmutex.Site] tells.
+// replies are a set of nodes, not a count, so that an old or repeated one counts
+// for nothing; messages carry the highest fence known; a canceled request
+// runs its course, as [dmutex.Site] describes.
 package ricart
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
 )
 
-// Machine is one lock at one node. It implements [dmutex.Machine].
-type Machine struct {
-	site   dmutex.Site
-	*round      // nil at rest: we await no REPLY and owe none, see rest.go
-	all    bool // at rest, every peer's permission is ours; see [Carvalho]
-}
-
-// A round goes from our REQUEST to the last REPLY that we owe.
-type round struct {
-	awaiting []bool   // by peer: its REPLY is still missing
-	missing  int      // how many are
+// machine is one lock at one node.
+type machine struct {
+	dmutex.Site
+	awaiting []bool   // by peer: its REPLY is missing
 	deferred []uint64 // by peer: the time of its REQUEST that we shall answer when we leave; 0 if none
-	kept     []bool   // by peer: its permission is ours, and we do not owe it a REPLY; see [Carvalho]
 }
 
-// New returns the machine of a fresh lock, or one that [dmutex.Start.Holder]
+// New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
 // holds. It has the shape of [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
 	site, err := dmutex.NewSite(s)
 	if err != nil {
 		return nil, err
 	}
-	return &Machine{site: site}, nil
+	return newMachine(site), nil
 }
 
-// Request implements [dmutex.Machine].
-func (m *Machine) Request() ([]dmutex.Message, error) {
-	fresh, err := m.site.Request()
-	if err != nil || !fresh {
+func newMachine(site dmutex.Site) *machine {
+	n := len(site.Peers())
+	return &machine{Site: site, awaiting: make([]bool, n), deferred: make([]uint64, n)}
+}
+
+// Request asks everybody.
+func (m *machine) Request() ([]dmutex.Message, error) {
+	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
 	}
-	m.wake()
-	defer m.rest()
-	for j, peer := range m.site.Peers() {
-		m.awaiting[j] = true
-		m.site.Send(dmutex.Request, peer, m.site.Stamp().Clock)
+	for j := range m.Peers() {
+		m.ask(j)
 	}
-	m.missing = len(m.awaiting)
 	m.tryEnter()
-	return m.site.Out(), nil
+	return m.Out(), nil
 }
 
-// Cancel implements [dmutex.Machine].
-func (m *Machine) Cancel() ([]dmutex.Message, error) {
-	return nil, m.site.Cancel()
+// ask sends our REQUEST to one peer.
+func (m *machine) ask(j int) {
+	m.awaiting[j] = true
+	m.Send(dmutex.Request, m.Peers()[j], m.Stamp().Clock)
 }
 
-// Release implements [dmutex.Machine].
-func (m *Machine) Release() ([]dmutex.Message, error) {
-	if err := m.site.Release(); err != nil {
+// Release sends the deferred replies.
+func (m *machine) Release() ([]dmutex.Message, error) {
+	if _, err := m.Leave(); err != nil {
 		return nil, err
 	}
-	m.wake()
-	defer m.rest()
-	m.leave()
-	return m.site.Out(), nil
+	m.replyDeferred()
+	return m.Out(), nil
 }
 
-// Handle implements [dmutex.Machine].
-func (m *Machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	j, err := m.site.Check(msg)
+// Handle hears a REQUEST or a REPLY.
+func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	j, err := m.Check(msg)
 	if err != nil {
 		return nil, err
 	}
-	m.wake()
-	defer m.rest()
-	if err := m.hear(j, msg); err != nil {
-		return nil, err
+	if why := m.impossible(msg); why != "" {
+		return nil, m.Refuse(msg, why)
 	}
-	return m.site.Out(), nil
-}
-
-func (m *Machine) hear(j int, msg dmutex.Message) error {
 	switch msg.Kind {
 	case dmutex.Request:
 		m.request(j, msg)
 	case dmutex.Reply:
-		if msg.Attempt > m.site.Clock() {
-			return m.site.Refuse(msg, "it answers a request that was never made")
-		}
 		m.reply(j, msg)
-	default:
-		return m.site.Refuse(msg, "Ricart-Agrawala has no such message")
 	}
-	return nil
+	return m.Out(), nil
 }
 
 // request answers a peer's REQUEST now or when we leave.
-func (m *Machine) request(j int, msg dmutex.Message) {
-	m.site.Witness(msg.Attempt, msg.Fence)
+func (m *machine) request(j int, msg dmutex.Message) {
+	m.Witness(msg.Attempt, msg.Fence)
 	if m.goesFirst(dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}) {
 		m.deferred[j] = max(m.deferred[j], msg.Attempt)
 		return
 	}
-	m.site.Send(dmutex.Reply, msg.From, msg.Attempt)
+	m.Send(dmutex.Reply, msg.From, msg.Attempt)
 }
 
 // goesFirst reports whether our own request, if any, goes before theirs.
-func (m *Machine) goesFirst(theirs dmutex.Stamp) bool {
-	return m.site.Phase() == dmutex.Held || m.site.Pending() && m.site.Stamp().Less(theirs)
+func (m *machine) goesFirst(theirs dmutex.Stamp) bool {
+	return m.Phase() == dmutex.Held || m.Pending() && m.Stamp().Less(theirs)
 }
 
-// reply counts a peer's REPLY if it answers our present request.
-func (m *Machine) reply(j int, msg dmutex.Message) {
-	m.site.Witness(0, msg.Fence)
-	if m.awaiting[j] && msg.Attempt == m.site.Stamp().Clock {
+// reply counts a peer's REPLY if it answers our pending request.
+func (m *machine) reply(j int, msg dmutex.Message) {
+	m.Witness(0, msg.Fence)
+	if m.answers(j, msg) {
 		m.awaiting[j] = false
-		m.missing--
 		m.tryEnter()
 	}
 }
 
-// tryEnter enters when nobody's REPLY is missing. For a withdrawn request the
-// critical section is empty.
-func (m *Machine) tryEnter() {
-	if m.missing == 0 && !m.site.Enter() {
-		m.leave()
+// answers reports whether a REPLY is one that we await.
+func (m *machine) answers(j int, reply dmutex.Message) bool {
+	return m.awaiting[j] && reply.Attempt == m.Stamp().Clock
+}
+
+// tryEnter enters when no REPLY is missing. For a withdrawn request the critical
+// section is empty.
+func (m *machine) tryEnter() {
+	if slices.Contains(m.awaiting, true) {
+		return
+	}
+	if withdrawn := m.Enter(); withdrawn {
+		m.replyDeferred()
 	}
 }
 
-// leave sends the deferred replies.
-func (m *Machine) leave() {
-	for j, peer := range m.site.Peers() {
+// replyDeferred answers the requests that waited for us to leave.
+func (m *machine) replyDeferred() {
+	for j, peer := range m.Peers() {
 		if m.deferred[j] != 0 {
-			m.site.Send(dmutex.Reply, peer, m.deferred[j])
+			m.Send(dmutex.Reply, peer, m.deferred[j])
 			m.deferred[j] = 0
 		}
 	}
-}
-
-// WaitsFor implements [dmutex.Machine]: those whose REPLY is missing. One that
-// is in the critical section has not sent it.
-func (m *Machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if !m.site.Pending() {
-		return b
-	}
-	for j, peer := range m.site.Peers() {
-		if m.awaiting[j] {
-			b = append(b, peer)
-		}
-	}
-	return b
-}
-
-// Phase implements [dmutex.Machine].
-func (m *Machine) Phase() dmutex.Phase { return m.site.Phase() }
-
-// Pending implements [dmutex.Machine].
-func (m *Machine) Pending() bool { return m.site.Pending() }
-
-// Fence implements [dmutex.Machine].
-func (m *Machine) Fence() uint64 { return m.site.Fence() }
-
-// Forget implements [dmutex.Machine]. An idle node owes nobody a reply.
-func (m *Machine) Forget() (clock, fence uint64, ok bool) { return m.site.Forget() }
-
-// AppendText appends the canonical state: machines of equal text behave alike
-// for ever. The error is always nil.
-func (m *Machine) AppendText(b []byte) ([]byte, error) {
-	b, err := m.site.AppendText(append(b, "ricart "...))
-	if m.round == nil {
-		return b, err
-	}
-	for j, peer := range m.site.Peers() {
-		if m.awaiting[j] {
-			b = append(b, " awaiting "...)
-			b = strconv.AppendUint(b, uint64(peer), 10)
-		}
-	}
-	for j, peer := range m.site.Peers() {
-		if t := m.deferred[j]; t != 0 {
-			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " deferred "...))
-		}
-	}
-	return b, err
-}
-
-// Clone returns an independent copy.
-func (m *Machine) Clone() dmutex.Machine {
-	c := *m
-	c.site = m.site.Clone()
-	if r := m.round; r != nil {
-		c.round = &round{slices.Clone(r.awaiting), r.missing, slices.Clone(r.deferred), slices.Clone(r.kept)}
-	}
-	return &c
 }

@@ -1,14 +1,27 @@
-package ricart_test
+package ricart
 
 import (
+	"flag"
 	"testing"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/ricart"
 )
 
+var _ = flag.Bool("update", false, "rewrite the golden files")
+
 func TestScripts(t *testing.T) {
-	for _, file := range []string{"textbook.txt", "cancel.txt", "carried-over.txt", "misuse.txt"} {
-		t.Run(file, func(t *testing.T) { dmutextest.TestScript(t, ricart.New, "testdata/"+file) })
+	for _, tt := range []struct {
+		file      string
+		algorithm dmutex.Algorithm
+	}{
+		{"textbook.txt", New},
+		{"cancel.txt", New},
+		{"carried-over.txt", New},
+		{"misuse.txt", New},
+		{"carvalho.txt", Carvalho},
+		{"carvalho-asked-back.txt", Carvalho},
+	} {
+		t.Run(tt.file, func(t *testing.T) { dmutextest.TestScript(t, tt.algorithm, "testdata/"+tt.file) })
 	}
 }

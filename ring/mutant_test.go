@@ -11,88 +11,84 @@ import (
 // Without one of the rules something goes wrong; the shortest run that shows it
 // is in testdata.
 func TestMutants(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		algorithm dmutex.Algorithm
-		network   dmutextest.Network
-		nodes     int
-		kind      error
-	}{
+	machinetest.RefuteAll(t, []machinetest.Mutation{
 		{
-			"two-tokens",
-			func(s dmutex.Start) (dmutex.Machine, error) {
+			Name: "two-tokens",
+			Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
 				m, err := New(s)
 				if err == nil {
-					m.(*Machine).token = true
+					m.(*parked).token = true
 				}
 				return m, err
 			},
-			dmutextest.FIFO, 2, dmutextest.ErrMutualExclusion,
-		}, {
-			"unordered", // WANT overtakes the token
-			New,
-			dmutextest.Unordered, 3, dmutextest.ErrDeadlock,
-		}, {
-			"repeated", // the token is there twice
-			New,
-			dmutextest.Network{Duplicates: 1}, 3, dmutextest.ErrRefused,
-		}, {
-			"token-without-fence",
-			machinetest.Probe[*Machine]{
-				Before: func(_ *Machine, msg *dmutex.Message) bool {
+			Nodes: 2, Requests: []int{2},
+			Want: dmutextest.ErrMutualExclusion,
+		},
+		{
+			Name:      "unordered", // WANT overtakes the token
+			Algorithm: New,
+			Nodes:     3, Requests: []int{2},
+			Network: dmutextest.Unordered,
+			Want:    dmutextest.ErrDeadlock,
+		},
+		{
+			Name:      "repeated", // the token is there twice
+			Algorithm: New,
+			Nodes:     3, Requests: []int{2},
+			Network: dmutextest.Network{Duplicates: 1},
+			Want:    dmutextest.ErrRefused,
+		},
+		{
+			Name: "token-without-fence",
+			Algorithm: machinetest.Probe[*parked]{
+				Before: func(_ *parked, msg *dmutex.Message) bool {
 					msg.Fence = 0
 					return false
 				},
 			}.Of(New),
-			dmutextest.FIFO, 2, dmutextest.ErrFenceOrder,
+			Nodes: 2, Requests: []int{2},
+			Want: dmutextest.ErrFenceOrder,
 		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dmutextest.Refute(t, dmutextest.Config{
-				Algorithm: tt.algorithm,
-				Members:   dmutextest.Nodes(tt.nodes),
-				Network:   tt.network,
-				Requests:  []int{2},
-			}, tt.kind, "testdata/mutant-"+tt.name+".txt")
-		})
-	}
+	})
 }
 
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
 func TestKill(t *testing.T) {
 	machinetest.Kill(t, "ring.go", []machinetest.Edit{
-		{"two tokens begin", "s.Holder == dmutex.None && t.place().first", "t.place().first", "TestExplore"},
+		{"two tokens begin", "s.Holder == dmutex.None && here.first", "here.first", "TestExplore"},
 		{"no token begins", "s.Holder == s.Self || ", "", "TestExplore"},
-		{"from anybody", "case msg.From != t.place().before:", "case false:", "TestRefuses"},
-		{"a second token", "msg.Kind == dmutex.Token && t.token", "false", "TestRefuses"},
 		{"token kept", "t.token = false", "t.token = true", "TestExplore"},
 		{"token not taken", "t.token = true", "", "TestExplore"},
-		{"fence not heard", "t.site.Witness(0, msg.Fence)", "", "TestExplore"},
-		{"does not enter", "if t.site.Pending() {", "if false {", "TestExplore"},
+		{"fence not heard", "t.Witness(0, msg.Fence)", "", "TestExplore"},
+		{"does not enter", "if t.Pending() {", "if false {", "TestExplore"},
 		{"order not checked", "!slices.Equal(ascending(order), ascending(s.Members))", "false", "TestRefusedConfiguration"},
 	})
 	machinetest.Kill(t, "parked.go", []machinetest.Edit{
-		{"WANT though the token is here", "if m.token {\n\t\tm.site.Enter()\n\t} else {", "{", "TestExplore"},
-		{"own WANT goes on", "case node == m.site.Self():", "case false:", "TestExplore"},
+		{"WANT though the token is here", "if m.token {\n\t\tm.Enter()\n\t} else {", "{", "TestExplore"},
+		{"own WANT goes on", "case node == m.Self():", "case false:", "TestExplore"},
 		{"WANT not noted", "!noted", "noted", "TestExplore"},
 		{"WANT noted twice", "!noted", "!noted || true", "TestNotedOnce"},
 		{"WANT does not wake the token", "\t\tm.passIfWanted()\n\tdefault", "\tdefault", "TestExplore"},
 		{"WANT not sent on", "\t\tm.sendWant(node, msg.Attempt)\n", "", "TestExplore"},
-		{"name not lost", "if node != m.site.Self() {\n\t\t\tm.w", "{\n\t\t\tm.w", "TestExplore"},
+		{"name not lost", "if node != m.Self() {\n\t\t\tm.w", "{\n\t\t\tm.w", "TestExplore"},
 		{"all names lost", "m.wanters = append(m.wanters, node)", "", "TestExplore"},
 		{"not passed on arrival", "m.take(msg)\n\tm.passIfWanted()", "m.take(msg)", "TestExplore"},
 		{"passed though in use", "m.rests() && ", "", "TestExplore"},
 		{"passed though not wanted", " && len(m.wanters) > 0 {", " {", "TestExplore"},
 		{"names kept", "m.wanters = m.wanters[:0]", "", "TestExplore"},
-		{"token forgotten", "idle && len(m.wanters) == 0 && m.token == m.place().first", "idle", "TestMachine"},
 	})
 	machinetest.Kill(t, "circulating.go", []machinetest.Edit{
 		{"any pace", "pace < 1", "false", "TestRefusedConfiguration"},
-		{"ticks while in use", "if c.rests() {", "if c.token {", "TestExploreCirculating"},
-		{"never passed", "c.rested == c.pace", "false", "TestPace"},
-		{"passed too soon", "c.rested == c.pace", "true", "TestPace"},
-		{"rests shorter and shorter", "c.rested = 0", "", "TestPace"},
-		{"kept on leaving", "return nil, err\n\t}\n\tc.passOn()", "return nil, err\n\t}", "TestExploreCirculating"},
-		{"passed to itself", "c.place().after != c.site.Self()", "true", "TestCirculating"},
+		{"ticks while in use", "if m.rests() {", "if m.token {", "TestExploreCirculating"},
+		{"never passed", "m.rested == m.pace", "false", "TestPace"},
+		{"passed too soon", "m.rested == m.pace", "true", "TestPace"},
+		{"rests shorter and shorter", "m.rested = 0", "", "TestPace"},
+		{"kept on leaving", "return nil, err\n\t}\n\tm.passOn()", "return nil, err\n\t}", "TestExploreCirculating"},
+		{"passed to itself", "m.after != m.Self()", "true", "TestCirculating"},
+	})
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"from anybody", "case msg.From != t.before:", "case false:", "TestRefuses"},
+		{"a second token", "msg.Kind == dmutex.Token && t.token", "false", "TestRefuses"},
+		{"token forgotten", "m.Idle() && len(m.wanters) == 0 && m.token == m.first", "m.Idle()", "TestMachine"},
 	})
 }

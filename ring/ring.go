@@ -1,8 +1,8 @@
-// Package ring is the token ring: a token goes around, and who has it may
-// enter.
+// Package ring is the token ring: a token goes around, and the node that has it
+// may enter.
 //
 // Le Lann, "Distributed Systems: Towards a Formal Approach", IFIP Congress,
-// 1977, for the token that goes around for ever ([Circulate]). A ring whose
+// 1977, for the token that goes around forever ([Circulate]). A ring whose
 // token parks ([New], [Order]) is a small step from it that several have taken.
 //
 // # Theory of operation
@@ -10,12 +10,12 @@
 // The nodes form a ring: each sends to its successor only. There is one token.
 // A node that has it enters at will, and passes it on when it leaves.
 //
-// While nobody asks, a parked token rests where it was last used. A node that
-// has not the token sends WANT, with its own name, to its successor. WANT goes
-// around until it meets the token, which notes the name among those who want
-// it. A token that is wanted goes around too, and at each node forgets that
-// node's name; when no name is left, it rests there. On the wire WANT is a
-// REQUEST, with the name in Nodes, and TOKEN has the wanters in Nodes.
+// While nobody asks, a parked token rests where it was last used. A node without
+// the token that wants it sends WANT, with its own name, to its successor. WANT
+// goes around until it meets the token, which notes the name among its wanters. A
+// token that is wanted goes around too, and at each node forgets that node's
+// name; when no name is left, it rests there. On the wire WANT is a REQUEST, with
+// the name in Nodes, and TOKEN has the wanters in Nodes.
 //
 // Mutual exclusion. There is one token: a node that passes it no longer has it.
 //
@@ -33,23 +33,24 @@
 // any run it is at most N an entry, and 2 when everybody always wants the
 // token. The delay is N hops when nobody else is interested, and 1 to N-1 hops
 // from a release to the next entry, or up to N if its WANT was sent just before
-// the release: the two then share the way around. One node that stops breaks the
+// the release: the two then share the way around. A node that stops breaks the
 // ring.
 //
-// Departures: messages carry the highest fence known; a cancelled request runs
-// its course as [dmutex.Site] tells.
+// Departures: messages carry the highest fence known; a canceled request runs
+// its course, as [dmutex.Site] describes.
 package ring
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
 )
 
-// A seat is one node's place in the ring, and the token if it is there.
+// A seat is one node's place in the ring, and the token if it is there. It is what
+// both rings have in common.
 type seat struct {
-	site  dmutex.Site
+	dmutex.Site
+	*place
 	token bool
 }
 
@@ -71,89 +72,33 @@ func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
 	if !slices.Equal(ascending(order), ascending(s.Members)) {
 		return seat{}, dmutex.Misuse("the order of the ring must name each of Start.Members once")
 	}
-	site.Common(func() any {
+	here := dmutex.Derive(&site, func() *place {
 		n, i := len(order), slices.Index(order, s.Self)
 		return &place{order[(i+n-1)%n], order[(i+1)%n], i == 0, slices.Clone(order)}
 	})
-	t := seat{site: site}
-	t.token = s.Holder == s.Self || s.Holder == dmutex.None && t.place().first
-	return t, nil
+	token := s.Holder == s.Self || s.Holder == dmutex.None && here.first
+	return seat{site, here, token}, nil
 }
-
-func (t *seat) place() *place { return t.site.Common(nil).(*place) }
 
 func ascending(nodes []dmutex.NodeID) []dmutex.NodeID {
 	return slices.Sorted(slices.Values(nodes))
 }
 
-// Cancel implements [dmutex.Machine].
-func (t *seat) Cancel() ([]dmutex.Message, error) {
-	return nil, t.site.Cancel()
-}
-
-// WaitsFor implements [dmutex.Machine]: all peers, for nobody but its holder knows
-// where the token is.
-func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
-	if t.site.Pending() {
-		b = append(b, t.site.Peers()...)
-	}
-	return b
-}
-
-// Phase implements [dmutex.Machine].
-func (t *seat) Phase() dmutex.Phase { return t.site.Phase() }
-
-// Pending implements [dmutex.Machine].
-func (t *seat) Pending() bool { return t.site.Pending() }
-
-// Fence implements [dmutex.Machine].
-func (t *seat) Fence() uint64 { return t.site.Fence() }
-
 // rests reports whether the token is here and not in use.
-func (t *seat) rests() bool { return t.token && t.site.Phase() == dmutex.Idle }
-
-// check refuses what cannot come along the ring.
-func (t *seat) check(msg dmutex.Message) error {
-	_, err := t.site.Check(msg)
-	switch {
-	case err != nil:
-		return err
-	case msg.From != t.place().before:
-		return t.site.Refuse(msg, "the sender is not the predecessor in the ring")
-	case msg.Kind == dmutex.Token && t.token:
-		return t.site.Refuse(msg, "the token is here: there cannot be a second one")
-	}
-	return nil
-}
+func (t *seat) rests() bool { return t.token && t.Phase() == dmutex.Idle }
 
 // take takes the token, and enters if this node waits. For a withdrawn request
 // the critical section is empty.
 func (t *seat) take(msg dmutex.Message) {
-	t.site.Witness(0, msg.Fence)
+	t.Witness(0, msg.Fence)
 	t.token = true
-	if t.site.Pending() {
-		t.site.Enter()
+	if t.Pending() {
+		t.Enter()
 	}
 }
 
 // pass sends the token on.
 func (t *seat) pass() *dmutex.Message {
 	t.token = false
-	return t.site.Send(dmutex.Token, t.place().after, 0)
-}
-
-func (t *seat) appendText(b []byte) []byte {
-	b, _ = t.site.AppendText(append(b, "ring "...))
-	b = append(b, " after="...)
-	b = strconv.AppendUint(b, uint64(t.place().after), 10)
-	if t.token {
-		b = append(b, " token"...)
-	}
-	return b
-}
-
-func (t *seat) clone() seat {
-	c := *t
-	c.site = t.site.Clone()
-	return c
+	return t.Send(dmutex.Token, t.after, 0)
 }

@@ -172,7 +172,7 @@ func (t *Reader) event(line []byte) (Event, error) {
 	self, ok := t.header.Self, true
 	for _, id := range e.Members {
 		if !t.member(id) {
-			return e, t.wrong("a view has a member that the group has not")
+			return e, t.wrong("a view has a member that the group does not have")
 		}
 	}
 	if j.In != nil {

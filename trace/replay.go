@@ -3,6 +3,7 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,20 +18,22 @@ var ErrDiffers = errors.New("trace: replays differently")
 type Replayed struct {
 	Machines int // born
 	Inputs   int // given to them
-	Skipped  int // inputs and other events of locks that a gap has cut off from their beginning
+	Skipped  int // events of locks that a gap has cut off from their beginning, or from their view
 }
 
 // Replay gives the recorded inputs to fresh machines, and stops with an error
 // that answers to [ErrDiffers] at the first event after which the output, the
 // phase, the fence or the refusal is not as recorded.
 //
-// Where events are missing ([Gap]), each lock is skipped until it is born again.
+// Each machine is born with the members of the view that was installed last. Where
+// events are missing ([Gap]), each lock is skipped until it is born again, in a view
+// that is known.
 func Replay(t *Trace, algorithm dmutex.Algorithm) (Replayed, error) {
 	r := replay{trace: t, algorithm: algorithm, members: t.Header.Members, machines: make(map[string]dmutex.Machine)}
 	for i := range t.Events {
 		e := &t.Events[i]
 		if why := r.event(e); why != "" {
-			return r.Replayed, fmt.Errorf("%s:%d: %w: lock %q, %s: %s", t.Name, e.Line, ErrDiffers, e.Lock, e.doing(), why)
+			return r.Replayed, fmt.Errorf("%s:%d: %w: %s: %s", t.Name, e.Line, ErrDiffers, e.doing(), why)
 		}
 	}
 	return r.Replayed, nil
@@ -41,6 +44,7 @@ type replay struct {
 	trace     *Trace
 	algorithm dmutex.Algorithm
 	members   []dmutex.NodeID // of the view
+	epoch     uint32          // of it; 0 before the first
 	machines  map[string]dmutex.Machine
 	gap       bool // events were missing
 }
@@ -54,12 +58,18 @@ func (r *replay) event(e *Event) (why string) {
 		clear(r.machines)
 		return ""
 	case e.What == View:
-		r.members = e.Members
+		r.members, r.epoch = e.Members, uint32(e.N)
+		if len(r.machines) > 0 {
+			return fmt.Sprintf("the machine of lock %q is still there", slices.Min(slices.Collect(maps.Keys(r.machines))))
+		}
 		return ""
-	case !e.What.OfLock() || e.What == Stop:
+	case !e.What.OfLock():
 		return ""
 	case e.What == Born && m != nil:
 		return "it is there already"
+	case e.What == Born && r.gap && dmutex.Epoch(e.Fence) != r.epoch: // the gap has its view
+		r.Skipped++
+		return ""
 	case e.What == Born:
 		return r.born(e)
 	case m == nil && r.gap:
@@ -125,10 +135,14 @@ func input(m dmutex.Machine, e *Event) ([]dmutex.Message, error) {
 
 // doing says what the event is.
 func (e *Event) doing() string {
-	if e.What == Handle {
-		return e.In.Message.String()
+	switch {
+	case !e.What.OfLock():
+		return string(e.What)
+	case e.What == Handle:
+		return fmt.Sprintf("lock %q, %v", e.Lock, e.In.Message)
+	default:
+		return fmt.Sprintf("lock %q, %s", e.Lock, e.What)
 	}
-	return string(e.What)
 }
 
 func messages[M fmt.Stringer](list []M) string {

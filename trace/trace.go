@@ -6,7 +6,7 @@
 //
 // One JSON object a line. The first line is the [Header]:
 //
-//	{"dmutex":"trace","version":1,"self":2,"members":[1,2,3],"algorithm":"ricart 2 idle","life":7,"opened":1700000000000000000}
+//	{"dmutex":"trace","version":2,"self":2,"members":[1,2,3],"algorithm":"ricart 2 idle","life":7,"opened":1700000000000000000}
 //
 // Each other line is an [Event]:
 //
@@ -24,7 +24,7 @@
 //	do       what happened, see [What]
 //	lock     the lock's name; "hex" instead, with the bytes in hexadecimal, if the name is no UTF-8
 //	peer     another node
-//	life     of the peer
+//	life     of the peer; of renamed this node's own
 //	first    number of the first message that a frame had
 //	last     number of the last one
 //	n        how many; of view and ready the epoch
@@ -51,7 +51,7 @@ import (
 )
 
 // Version of the file's format.
-const Version = 1
+const Version = 2
 
 // MaxLine is how long a line may be, in bytes.
 const MaxLine = 1 << 20
@@ -66,8 +66,7 @@ type Header struct {
 	// again.
 	Algorithm string
 
-	// Life names this life of the process, see package session; 0 if there is
-	// but one.
+	// Life names this run of the process; 0 if there is but one. See [Renamed].
 	Life uint64
 
 	// Opened is when the time was 0, in nanoseconds since 1970 by the wall
@@ -92,14 +91,13 @@ type What string
 
 // What happens to the machine of a lock.
 const (
-	Born    What = "born"    // with Clock, Fence and Holder; Members are those of the last View, or else of the Header
+	Born    What = "born"    // with Clock, Fence and Holder; its members are those of the last View, or else of the Header
 	Request What = "request" // as the methods of dmutex.Machine
 	Cancel  What = "cancel"
 	Release What = "release"
 	Handle  What = "handle" // with In
 	Tick    What = "tick"
 	Forget  What = "forget" // the machine is gone; the next event of this lock is Born
-	Stop    What = "stop"   // the lock is taken out of service, with Err
 )
 
 // What a node sees of its peers, each with Peer.
@@ -116,16 +114,17 @@ const (
 
 // What happens to the node as a whole.
 const (
-	View    What = "view"    // the view of epoch N with Members is installed; the machines of the last are gone
-	Ready   What = "ready"   // that view acts: machines may be born
-	Trouble What = "trouble" // the view is to be replaced, with Err
-	Down    What = "down"    // nothing is granted any more, with Err
+	View    What = "view"    // the view of epoch N with Members is installed; each machine of the last was forgotten before
+	Ready   What = "ready"   // that view acts, with N and Members; the machines of what is in use were born before
+	Trouble What = "trouble" // this node asks for another view, with Err
+	Renamed What = "renamed" // this node goes on as another life, with Life: it was in no view yet, and its clock is behind that of a former life
+	Down    What = "down"    // nothing is granted any more: Close was called, or Err says why
 	Close   What = "close"   // the last event of a node that ended in good order
 	Gap     What = "gap"     // N events are missing here
 )
 
 // OfLock reports whether w happens to a lock.
-func (w What) OfLock() bool { return w.input() || w == Born || w == Forget || w == Stop }
+func (w What) OfLock() bool { return w.input() || w == Born || w == Forget }
 
 // input reports whether w is an input of a machine.
 func (w What) input() bool {
@@ -139,7 +138,7 @@ func (w What) input() bool {
 // known reports whether there is such a What.
 func (w What) known() bool {
 	switch w {
-	case Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, View, Ready, Trouble, Down, Close, Gap:
+	case Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, View, Ready, Trouble, Renamed, Down, Close, Gap:
 		return true
 	}
 	return w.OfLock()

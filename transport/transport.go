@@ -6,6 +6,7 @@ package transport
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/dmutex/dmutex"
 )
@@ -51,6 +52,35 @@ type BurstLink interface {
 	// the other. They should be few, or small: the answer to the first leaves
 	// after the last. The slice, too, is valid only during the call.
 	OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error
+}
+
+// A Reporter is a Link that can say why its frames do not reach a node. A node
+// repeats that to its user.
+type Reporter interface {
+	Link
+
+	// Trouble returns the last reason why frames to the node do not arrive, such as
+	// a refused connection, a host that is not found or a certificate that one of
+	// the two does not accept. It returns nil while nothing is known to be wrong.
+	// The reason is for people: it may rest on what a stranger said.
+	Trouble(to dmutex.NodeID) error
+}
+
+// A LoggerTaker is a Link that logs, and takes the logger of the node that it
+// serves if it was made without one.
+//
+// No link waits for the logger's handler, wherever the logger comes from: a goroutine
+// calls it, and up to 256 records wait for that. So a handler that is slow, or
+// stuck, costs records, which are counted in a record of their own, and time in one
+// place: Close, which writes what still waits. It waits as long as the handler
+// takes, forever if that never returns. The handler may call any other method of the
+// link.
+type LoggerTaker interface {
+	Link
+
+	// TakeLogger makes the link log to logger, unless it was made with one of its
+	// own. It is called before Open; later calls do nothing.
+	TakeLogger(logger *slog.Logger)
 }
 
 // What Send refuses.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 
@@ -75,11 +76,18 @@ func (r *referee) accept() {
 
 func (r *referee) listen(c net.Conn) {
 	defer c.Close()
+	var inside []claim // of this connection: its end is the end of the process
+	defer func() { r.gone(inside) }()
 	in, out := json.NewDecoder(c), json.NewEncoder(c)
 	for {
 		var said claim
 		if in.Decode(&said) != nil {
 			return
+		}
+		if said.Leave {
+			inside = slices.DeleteFunc(inside, func(c claim) bool { return c.Lock == said.Lock })
+		} else {
+			inside = append(inside, said)
 		}
 		if err := r.judge(said); err != nil {
 			select {
@@ -115,6 +123,17 @@ func (r *referee) judge(c claim) error {
 	}
 	r.last[c.Lock] = c
 	return nil
+}
+
+// gone forgets claims of a process that has been killed.
+func (r *referee) gone(inside []claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range inside {
+		if r.inside[c.Lock] == c {
+			delete(r.inside, c.Lock)
+		}
+	}
 }
 
 // tally returns how often each lock was entered, once nobody is inside.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,6 +45,8 @@ type process struct {
 	stderr  bytes.Buffer
 	status  error // of its end
 	paused  bool
+	job     task
+	ended   chan struct{}
 }
 
 // A rig is some processes, what connects them, and the referee.
@@ -53,12 +56,16 @@ type rig struct {
 	processes []*process
 	cables    []*cable
 	server    *natsServer // nil for TCP
+
+	mu    sync.Mutex
+	where map[dmutex.NodeID]map[string]string                   // the addresses of each, by algorithm
+	peers map[dmutex.NodeID]map[string]map[dmutex.NodeID]string // what each is told
 }
 
 // newRig starts the processes, and they begin to work.
 func newRig(t *testing.T, link string, n int, seed uint64, algorithms ...string) *rig {
 	t.Logf("seed %d", seed)
-	r := &rig{t: t, referee: newReferee(t)}
+	r := &rig{t: t, referee: newReferee(t), where: make(map[dmutex.NodeID]map[string]string)}
 	if link == "nats" {
 		r.server = newNATSServer(t)
 	}
@@ -73,6 +80,7 @@ func newRig(t *testing.T, link string, n int, seed uint64, algorithms ...string)
 		r.processes = append(r.processes, r.start(job))
 	}
 	peers := make(map[dmutex.NodeID]map[string]map[dmutex.NodeID]string)
+	r.peers = peers
 	for _, p := range r.processes {
 		peers[p.id] = make(map[string]map[dmutex.NodeID]string)
 		for _, a := range algorithms {
@@ -80,20 +88,61 @@ func newRig(t *testing.T, link string, n int, seed uint64, algorithms ...string)
 		}
 	}
 	for _, p := range r.processes {
-		addresses := r.await(p).Addresses
+		r.where[p.id] = r.await(p).Addresses
 		for _, q := range r.processes[p.id:] { // they have higher ids, so they dial
 			if r.server != nil {
 				break
 			}
 			c := r.cable()
 			for _, a := range algorithms {
-				peers[q.id][a][p.id] = c.to(t, func() string { return addresses[a] })
+				peers[q.id][a][p.id] = c.to(t, func() string { return r.address(p.id, a) })
 				peers[p.id][a][q.id] = ""
 			}
 		}
 	}
 	r.all(func(p *process) order { return order{Word: wordWork, Peers: peers[p.id]} })
 	return r
+}
+
+func (r *rig) address(id dmutex.NodeID, algorithm string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.where[id][algorithm]
+}
+
+// restart ends a process by a signal, and starts another with its number.
+func (r *rig) restart(i int, by syscall.Signal) {
+	r.t.Helper()
+	r.end(i, by)
+	r.begin(i)
+}
+
+// end ends a process by a signal.
+func (r *rig) end(i int, by syscall.Signal) {
+	r.t.Helper()
+	p := r.processes[i]
+	require.NoError(r.t, p.cmd.Process.Signal(by))
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		require.FailNow(r.t, "a process does not end", "process %d", p.id)
+	}
+	if by == syscall.SIGTERM {
+		require.NoError(r.t, p.status, &p.stderr)
+	}
+}
+
+// begin starts a process with the number of one that has ended.
+func (r *rig) begin(i int) {
+	r.t.Helper()
+	p := r.start(r.processes[i].job)
+	r.processes[i] = p
+	where := r.await(p).Addresses
+	r.mu.Lock()
+	r.where[p.id] = where
+	r.mu.Unlock()
+	require.NoError(r.t, p.orders.Encode(order{Word: wordWork, Peers: r.peers[p.id]}))
+	r.await(p)
 }
 
 func (r *rig) cable() *cable {
@@ -104,7 +153,7 @@ func (r *rig) cable() *cable {
 
 // start starts this program again, as a worker.
 func (r *rig) start(job task) *process {
-	p := &process{id: job.Self, cmd: exec.Command(os.Args[0]), reports: make(chan report)}
+	p := &process{id: job.Self, cmd: exec.Command(os.Args[0]), reports: make(chan report), job: job, ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), workerVariable+"=1")
 	p.cmd.Stderr = &p.stderr
 	stdin, err := p.cmd.StdinPipe()
@@ -112,10 +161,9 @@ func (r *rig) start(job task) *process {
 	stdout, err := p.cmd.StdoutPipe()
 	require.NoError(r.t, err)
 	require.NoError(r.t, p.cmd.Start())
-	ended := make(chan struct{})
 	stop := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(p.ended)
 		defer close(p.reports)
 		for dec := json.NewDecoder(stdout); ; {
 			var said report
@@ -132,7 +180,7 @@ func (r *rig) start(job task) *process {
 	r.t.Cleanup(func() {
 		close(stop)
 		_ = p.cmd.Process.Kill() // also one that is paused; the others have ended
-		<-ended
+		<-p.ended
 	})
 	p.orders = json.NewEncoder(stdin)
 	require.NoError(r.t, p.orders.Encode(job))

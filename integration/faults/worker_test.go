@@ -10,7 +10,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/signal"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -50,6 +53,7 @@ const (
 type report struct {
 	Addresses map[string]string // by algorithm
 	States    map[string]state
+	Stalls    []time.Duration // what view changes took
 }
 
 // state is how a node stands.
@@ -59,6 +63,7 @@ type state struct {
 	Refused        uint64
 	Deadlocks      uint64
 	Sent, Received [dmutex.Kinds]uint64
+	Changes        uint64 // of the view
 }
 
 const (
@@ -77,6 +82,12 @@ type worker struct {
 	nodes map[string]*node.Node
 	stop  chan struct{}
 	hands sync.WaitGroup
+
+	retiring context.Context // ends when the process is told to end
+	stalls   struct {        // what view changes took
+		sync.Mutex
+		list []time.Duration
+	}
 }
 
 // fail ends the process: the rig wants to see why.
@@ -94,7 +105,8 @@ func must(err error) {
 // work is the worker's life. It ends with the rig.
 func work() {
 	orders := make(chan order)
-	w := &worker{links: make(map[string]transport.Link), nodes: make(map[string]*node.Node), stop: make(chan struct{})}
+	retiring, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	w := &worker{links: make(map[string]transport.Link), nodes: make(map[string]*node.Node), stop: make(chan struct{}), retiring: retiring}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	must(in.Decode(&w.task))
 	go func() {
@@ -105,6 +117,11 @@ func work() {
 		}
 	}()
 	must(out.Encode(report{Addresses: w.listen()}))
+	context.AfterFunc(retiring, func() {
+		w.finish()
+		w.leave()
+		os.Exit(0)
+	})
 	for o := range orders {
 		var r report
 		switch o.Word {
@@ -114,6 +131,9 @@ func work() {
 			w.finish()
 		case wordTell:
 			r.States = w.tell()
+			w.stalls.Lock()
+			r.Stalls = slices.Clone(w.stalls.list)
+			w.stalls.Unlock()
 		case wordLeave:
 			w.leave()
 		}
@@ -162,6 +182,11 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		}
 		n, err := node.Open(context.Background(), node.Config{
 			Self: w.Self, Members: w.Members, Algorithm: algorithms[name], Link: w.links[name], Group: name, Deadlock: detect,
+			Observer: &node.Observer{View: func(c node.ViewChange) {
+				w.stalls.Lock()
+				defer w.stalls.Unlock()
+				w.stalls.list = append(w.stalls.list, c.Took)
+			}},
 		})
 		must(err)
 		w.nodes[name] = n
@@ -178,6 +203,8 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 					rng:    rand.New(rand.NewPCG(w.Seed, uint64(w.Self)<<32|uint64(i)<<16|uint64(j))),
 					say:    json.NewEncoder(conn),
 					hear:   json.NewDecoder(conn),
+
+					retiring: w.retiring,
 				}
 				h.toil(w.stop)
 			})
@@ -196,7 +223,8 @@ func (w *worker) observe(name string, n *node.Node) {
 	}
 }
 
-// finish waits until every goroutine has been served for the last time.
+// finish waits until every goroutine has been served for the last time, or has
+// seen that the process is to end.
 func (w *worker) finish() {
 	close(w.stop)
 	finished := make(chan struct{})
@@ -215,7 +243,7 @@ func (w *worker) tell() map[string]state {
 	states := make(map[string]state)
 	for name, n := range w.nodes {
 		st := n.Status()
-		s := state{Refused: st.Refused, Deadlocks: st.Deadlocks, Sent: st.Sent, Received: st.Received}
+		s := state{Refused: st.Refused, Deadlocks: st.Deadlocks, Sent: st.Sent, Received: st.Received, Changes: st.View.Changes}
 		if st.Err != nil {
 			s.Err = st.Err.Error()
 		}
@@ -249,6 +277,8 @@ type hand struct {
 	rng    *rand.Rand
 	say    *json.Encoder
 	hear   *json.Decoder
+
+	retiring context.Context
 }
 
 // toil works until it is told to stop, and once more.
@@ -256,11 +286,11 @@ func (h *hand) toil(stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
-			h.lock(context.Background(), false)
+			h.lock(h.retiring, false)
 			return
 		case <-time.After(h.upTo(100 * time.Millisecond)):
 		}
-		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		ctx, cancel := h.retiring, context.CancelFunc(func() {})
 		impatient := h.rng.IntN(3) == 0
 		if impatient {
 			ctx, cancel = context.WithTimeout(ctx, h.upTo(20*time.Millisecond))
@@ -279,6 +309,11 @@ func (h *hand) toil(stop <-chan struct{}) {
 	}
 }
 
+// excused reports whether an Acquire may end so: the caller's context has ended.
+func (h *hand) excused(err error, impatient bool) bool {
+	return impatient && errors.Is(err, context.DeadlineExceeded) || h.retiring.Err() != nil && errors.Is(err, context.Canceled)
+}
+
 func (h *hand) upTo(d time.Duration) time.Duration { return time.Duration(h.rng.Int64N(int64(d))) }
 
 func (h *hand) lock(ctx context.Context, impatient bool) {
@@ -293,7 +328,7 @@ func (h *hand) lock(ctx context.Context, impatient bool) {
 	case err == nil:
 		h.visit(name, held.Fence())
 		must(held.Release())
-	case impatient && errors.Is(err, context.DeadlineExceeded):
+	case h.excused(err, impatient):
 	case trying && errors.Is(err, node.ErrBusy):
 	default:
 		fail("%s: %s%s: %v", h.who, h.prefix, name, err)
@@ -306,7 +341,7 @@ func (h *hand) lockAll(ctx context.Context, impatient bool) {
 		names = append(names, fmt.Sprint("lock ", i))
 	}
 	all, err := h.node.AcquireAll(ctx, names...)
-	if impatient && errors.Is(err, context.DeadlineExceeded) {
+	if err != nil && h.excused(err, impatient) {
 		return
 	}
 	must(err)
@@ -325,7 +360,7 @@ func (h *hand) transact(ctx context.Context, impatient bool) {
 		err := h.gather(ctx, txn, order)
 		must(txn.Release())
 		switch {
-		case err == nil, impatient && errors.Is(err, context.DeadlineExceeded):
+		case err == nil, h.excused(err, impatient):
 			return
 		case !errors.Is(err, node.ErrDeadlock):
 			fail("%s: %sshelf %v: %v", h.who, h.prefix, order, err)
@@ -359,7 +394,7 @@ func (h *hand) campaign(ctx context.Context, impatient bool) {
 		h.visit("the post", epoch)
 		return nil
 	})
-	if err != nil && !(impatient && errors.Is(err, node.ErrNotElected) && errors.Is(err, context.DeadlineExceeded)) {
+	if err != nil && !(errors.Is(err, node.ErrNotElected) && h.excused(err, impatient)) {
 		fail("%s: %selection: %v", h.who, h.prefix, err)
 	}
 }

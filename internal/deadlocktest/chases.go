@@ -5,17 +5,19 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/explore"
 )
 
 // Chases is a small group of transactions that take locks in any order, and
-// chase those for whom they wait. [Chases.Explore] tries every order of
-// everything: who asks for which lock, when one that is free is granted and to
-// whom, which locks are released early and which waits withdrawn, when a chase
-// begins and when a message of one arrives, in any order.
+// chase the transactions that they wait for. [Chases.Explore] tries every order
+// of everything: which transaction asks for which lock, when a free lock is
+// granted and to which of them, which locks are released early and which waits
+// withdrawn, when a chase begins and when one of its messages arrives, in any
+// order.
 //
 // A transaction is younger than those before it. The locks themselves are
 // atomic: of a machine a chase needs only the first law of [dmutex.Machine.WaitsFor].
@@ -25,9 +27,9 @@ type Chases struct {
 	Acquires    []int // how often each transaction may ask for a lock
 	Chases      int   // how often it may begin a chase in each wait
 	Withdrawals int   // waits that are withdrawn, at most
-	Early       int   // locks that are released by one that waits, at most
-	Ordered     bool  // who holds a lock asks for later ones only: there are no circles
-	Lent        bool  // every lock has a coordinator, who knows the holder; otherwise everybody is asked
+	Early       int   // locks that are released by a transaction that waits, at most
+	Ordered     bool  // a transaction that holds a lock asks for later ones only: there are no circles
+	Lent        bool  // every lock has a coordinator, which knows the holder; otherwise all nodes are asked
 
 	Follow func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool) // nil is deadlock's own
 
@@ -47,6 +49,7 @@ type chases struct {
 	wire               []flight
 	withdrawals, early int
 	declared           []string // the circles for which a wait was ended
+	log                *strings.Builder
 }
 
 type txn struct {
@@ -56,7 +59,7 @@ type txn struct {
 	chases   int // left in this wait
 }
 
-// A flight is a chase on its way.
+// A flight is a chase in flight.
 type flight struct {
 	to    dmutex.NodeID
 	chase *deadlock.Chase
@@ -77,14 +80,15 @@ func (t *Chases) begin() *chases {
 	return w
 }
 
-func (w *chases) clone() *chases {
+// Clone returns a copy.
+func (w *chases) Clone() *chases {
 	c := *w
 	c.txns, c.locks, c.wire = slices.Clone(w.txns), slices.Clone(w.locks), slices.Clone(w.wire)
 	return &c
 }
 
-// text is the canonical state.
-func (w *chases) text(b []byte) []byte {
+// AppendState appends the canonical state.
+func (w *chases) AppendState(b []byte) []byte {
 	b = append(b, byte(w.withdrawals), byte(w.early))
 	for _, t := range w.txns {
 		b = append(b, byte(t.acquires), byte(t.number), byte(t.waits), byte(t.chases))
@@ -121,8 +125,8 @@ type chaseStep struct {
 	a, b int
 }
 
-// steps lists what may happen.
-func (w *chases) steps() (steps []chaseStep) {
+// Steps lists what may happen.
+func (w *chases) Steps() (steps []chaseStep) {
 	for i, t := range w.txns {
 		switch {
 		case t.waits != none:
@@ -165,7 +169,8 @@ func (w *chases) acquires(i int) (steps []chaseStep) {
 	return steps
 }
 
-func (w *chases) tell(s chaseStep) string {
+// Name tells a step.
+func (w *chases) Name(s chaseStep) string {
 	switch s.what {
 	case "arrives":
 		f := w.wire[s.b]
@@ -178,8 +183,8 @@ func (w *chases) tell(s chaseStep) string {
 	return fmt.Sprintf("%d %s %s", s.a+1, s.what, name(s.b))
 }
 
-// do does a step. It returns what is wrong with it.
-func (w *chases) do(s chaseStep) *dmutextest.Violation {
+// Do does a step. It returns what is wrong with it.
+func (w *chases) Do(s chaseStep) error {
 	switch s.what {
 	case "asks for":
 		alone := w.locks[s.b] == none && !slices.ContainsFunc(w.txns, func(t txn) bool { return t.waits == s.b })
@@ -233,7 +238,7 @@ func (w *chases) wait(t int) deadlock.Wait {
 }
 
 // follow takes a chase as far as a node can, sends it on, or ends a wait.
-func (w *chases) follow(here view, f flight) *dmutextest.Violation {
+func (w *chases) follow(here view, f flight) error {
 	follow := w.Follow
 	if follow == nil {
 		follow = (*deadlock.Chase).Follow
@@ -254,16 +259,19 @@ func (w *chases) follow(here view, f flight) *dmutextest.Violation {
 	t, circle := int(path[0].Txn)-1, describe(path)
 	switch {
 	case !f.true:
-		return &dmutextest.Violation{Kind: ErrPhantom, Why: fmt.Sprintf("%d ends its wait for a circle that never was: %s", t+1, circle)}
+		return explore.Wrong(ErrPhantom, "%d ends its wait for a circle that never was: %s", t+1, circle)
 	case slices.Contains(w.declared, circle):
-		return &dmutextest.Violation{Kind: ErrTwice, Why: fmt.Sprintf("%d ends its wait for a circle for which another did: %s", t+1, circle)}
+		return explore.Wrong(ErrTwice, "%d ends its wait for a circle for which another did: %s", t+1, circle)
 	}
 	w.declared = append(slices.Clip(w.declared), circle)
+	if w.log != nil {
+		w.log.WriteString("    and a wait is ended\n")
+	}
 	w.txns[t].waits = none
 	return nil
 }
 
-// describe names a circle by its waits, whoever found it.
+// describe names a circle by its waits, the same whichever member found it.
 func describe(path []deadlock.Wait) string {
 	first := slices.IndexFunc(path, func(p deadlock.Wait) bool {
 		return !slices.ContainsFunc(path, func(q deadlock.Wait) bool { return q.Txn < p.Txn })
@@ -289,9 +297,9 @@ func (w *chases) circle(path []deadlock.Wait) bool {
 	return true
 }
 
-// standing checks every circle that there is: if nothing else happens, then of
-// the chases of its members that of the youngest finds it, and no other.
-func (w *chases) standing() *dmutextest.Violation {
+// standing checks every circle that there is: if nothing else happens, the chase
+// of its youngest member finds it, and that of no other member.
+func (w *chases) standing() error {
 	for t := range w.txns {
 		members := w.around(t)
 		if len(members) == 0 {
@@ -300,16 +308,15 @@ func (w *chases) standing() *dmutextest.Violation {
 		finds := w.chaseAlone(t)
 		switch youngest := t == slices.Max(members); {
 		case youngest && !finds:
-			return &dmutextest.Violation{Kind: ErrMissed, Why: fmt.Sprintf("%d does not find the circle in which it is", t+1)}
+			return explore.Wrong(ErrMissed, "%d does not find the circle in which it is", t+1)
 		case !youngest && finds:
-			return &dmutextest.Violation{Kind: ErrTwice, Why: fmt.Sprintf("%d finds the circle in which it is, and %d is younger", t+1, slices.Max(members)+1)}
+			return explore.Wrong(ErrTwice, "%d finds the circle in which it is, and %d is younger", t+1, slices.Max(members)+1)
 		}
 	}
 	return nil
 }
 
-// around returns the circle of which a transaction is part; nothing if it is of
-// none.
+// around returns the circle that a transaction is in; nothing if it is in none.
 func (w *chases) around(t int) (members []int) {
 	for at := t; ; {
 		members = append(members, at)

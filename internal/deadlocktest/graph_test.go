@@ -81,7 +81,7 @@ func TestGraphs(t *testing.T) {
 					}
 				}
 			}
-			a, o := and.clone(), or.clone()
+			a, o := and.Clone(), or.Clone()
 			a.detect(i)
 			o.detect(i)
 			count, counted := a.drain(), o.drain()

@@ -30,9 +30,9 @@ type asker interface {
 
 // A Model makes the machines of a group, and copies them.
 type Model struct {
-	Or    bool // one grant ends a wait
-	New   func(self dmutex.NodeID, members []dmutex.NodeID) (Machine, error)
-	Clone func(Machine) Machine
+	Or   bool // one grant ends a wait
+	New  func(self dmutex.NodeID, members []dmutex.NodeID) (Machine, error)
+	Copy func(Machine) Machine
 }
 
 // Of returns the model whose machines are of type M.
@@ -41,9 +41,9 @@ func Of[M interface {
 	Clone() M
 }](or bool, born func(self dmutex.NodeID, members []dmutex.NodeID) (M, error)) Model {
 	return Model{
-		Or:    or,
-		New:   func(self dmutex.NodeID, members []dmutex.NodeID) (Machine, error) { return born(self, members) },
-		Clone: func(m Machine) Machine { return m.(M).Clone() },
+		Or:   or,
+		New:  func(self dmutex.NodeID, members []dmutex.NodeID) (Machine, error) { return born(self, members) },
+		Copy: func(m Machine) Machine { return m.(M).Clone() },
 	}
 }
 
@@ -54,12 +54,12 @@ var (
 )
 
 // A Trial is a small group of an application that waits, with a machine at each
-// node. [Trial.Explore] tries every order of everything: whom a node asks, when
-// it grants, when it calls Detect (once in each wait), what arrives.
+// node. [Trial.Explore] tries every order of everything: which nodes a node asks,
+// when it grants, when it calls Detect (once in each wait), what arrives.
 type Trial struct {
 	Model
 	Waits     []int // how often each node may wait
-	Widest    []int // for how many others each at most; nil is 1
+	Widest    []int // the most others that each waits for at a time; nil is 1
 	AtOnce    bool  // Detect is called together with Wait
 	Unordered bool  // the channels may reorder
 	Withdraws int   // how many waits may be withdrawn
@@ -77,6 +77,6 @@ type Report struct {
 
 // What can be wrong; the Kind of a [dmutextest.Violation].
 var (
-	ErrPhantom = errors.New("phantom") // who declares a deadlock is in none
-	ErrMissed  = errors.New("missed")  // nobody declares a deadlock
+	ErrPhantom = errors.New("phantom") // a node declares a deadlock and is in none
+	ErrMissed  = errors.New("missed")  // no node declares a deadlock
 )

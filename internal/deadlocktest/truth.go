@@ -1,14 +1,13 @@
 package deadlocktest
 
 import (
-	"fmt"
 	"slices"
 
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/explore"
 )
 
-// reach returns, from each node, the nodes that can be reached along waits of
-// which no grant is on its way.
+// reach returns, from each node, the nodes that can be reached along waits whose
+// grant is not in flight.
 func (w *world) reach() [][]bool {
 	n := len(w.machines)
 	reach := make([][]bool, n)
@@ -30,14 +29,14 @@ func (w *world) reach() [][]bool {
 	return reach
 }
 
-// granted reports whether a grant of j's present wait is on its way from i.
+// granted reports whether a grant of j's present wait is in flight from i.
 func (w *world) granted(i, j int) bool {
 	return slices.ContainsFunc(w.channels[i*len(w.machines)+j], func(t item) bool {
 		return t.kind == "GRANT" && t.number == w.number[j] && w.waiting[j][i]
 	})
 }
 
-// truth returns who is deadlocked.
+// truth returns which nodes are deadlocked.
 func (w *world) truth(reach [][]bool) (deadlocked []bool) {
 	n := len(w.machines)
 	free := make([]bool, n) // OR: it is active, or will be
@@ -60,20 +59,21 @@ func (w *world) truth(reach [][]bool) (deadlocked []bool) {
 	return deadlocked
 }
 
-// declares checks that who declares a deadlock in a step is in one after it.
-func (w *world) declares(before *world) *dmutextest.Violation {
+// declares checks that a node that declares a deadlock in a step is in one after
+// it.
+func (w *world) declares(before *world) error {
 	for i, m := range w.machines {
 		if m.Deadlocked() && !before.machines[i].Deadlocked() && !w.truth(w.reach())[i] {
-			return &dmutextest.Violation{Kind: ErrPhantom, Why: fmt.Sprintf("%d is not deadlocked", i+1)}
+			return explore.Wrong(ErrPhantom, "%d is not deadlocked", i+1)
 		}
 	}
 	return nil
 }
 
-// declared checks that, when all have called Detect and no message is on its
-// way, each deadlock is declared by somebody who is in it: in the AND model on
-// the same circles, in the OR model among those that can be reached.
-func (w *world) declared() *dmutextest.Violation {
+// declared checks that, when all have called Detect and no message is in flight,
+// each deadlock is declared by a node in it: in the AND model by one on the same
+// circles, in the OR model by one of those that can be reached.
+func (w *world) declared() error {
 	if slices.Contains(w.undone, true) || slices.ContainsFunc(w.channels, func(queue []item) bool { return len(queue) > 0 }) {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (w *world) declared() *dmutextest.Violation {
 			found = found || m.Deadlocked() && reach[i][j] && (w.Or || reach[j][i])
 		}
 		if dead && !found {
-			return &dmutextest.Violation{Kind: ErrMissed, Why: fmt.Sprintf("the deadlock of %d", i+1)}
+			return explore.Wrong(ErrMissed, "the deadlock of %d", i+1)
 		}
 	}
 	return nil

@@ -22,14 +22,14 @@ func (w *world) walk(t *testing.T, rng *rand.Rand, seed int) {
 	}
 	sent := map[edge]int{}
 	for {
-		steps := w.steps()
+		steps := w.Steps()
 		if len(steps) == 0 {
 			break
 		}
-		before := w.clone()
+		before := w.Clone()
 		steps[rng.IntN(len(steps))].do(w)
-		require.Nil(t, w.declares(before), "seed %d", seed)
-		require.Nil(t, w.declared(), "seed %d", seed)
+		require.NoError(t, w.declares(before), "seed %d", seed)
+		require.NoError(t, w.declared(), "seed %d", seed)
 		for c, queue := range w.channels {
 			for _, it := range queue[min(len(queue), len(before.channels[c])):] {
 				if it.kind == "" {

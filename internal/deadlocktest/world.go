@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
@@ -35,6 +36,7 @@ type world struct {
 	pending   [][]int  // the number of the other's request to each node
 	machines  []Machine
 	channels  [][]item // from*nodes + to
+	log       *strings.Builder
 }
 
 func (t *Trial) begin() *world {
@@ -50,19 +52,21 @@ func (t *Trial) begin() *world {
 	return w
 }
 
-func (w *world) clone() *world {
+// Clone returns a copy.
+func (w *world) Clone() *world {
 	c := *w
 	c.left, c.number, c.undone = slices.Clone(w.left), slices.Clone(w.number), slices.Clone(w.undone)
 	c.channels = slices.Clone(w.channels)
 	c.waiting, c.pending, c.machines = slices.Clone(w.waiting), slices.Clone(w.pending), slices.Clone(w.machines)
 	for i := range c.waiting {
 		c.waiting[i], c.pending[i] = slices.Clone(w.waiting[i]), slices.Clone(w.pending[i])
-		c.machines[i] = w.Clone(w.machines[i])
+		c.machines[i] = w.Copy(w.machines[i])
 	}
 	return &c
 }
 
-func (w *world) text(b []byte) []byte {
+// AppendState appends the canonical state.
+func (w *world) AppendState(b []byte) []byte {
 	b = append(b, byte(w.withdraws))
 	for i, m := range w.machines {
 		b, _ = m.AppendText(b)
@@ -115,7 +119,8 @@ type step struct {
 	do   func(*world)
 }
 
-func (w *world) steps() (steps []step) {
+// Steps lists what may happen.
+func (w *world) Steps() (steps []step) {
 	add := func(do func(*world), format string, args ...any) {
 		steps = append(steps, step{fmt.Sprintf(format, args...), do})
 	}

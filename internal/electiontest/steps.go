@@ -15,7 +15,8 @@ type step struct {
 	do   func(*world) error
 }
 
-func (w *world) steps() (steps []step) {
+// Steps lists what may happen.
+func (w *world) Steps() (steps []step) {
 	add := func(do func(*world) error, format string, args ...any) {
 		steps = append(steps, step{fmt.Sprintf(format, args...), do})
 	}

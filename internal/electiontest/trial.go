@@ -5,9 +5,7 @@ package electiontest
 import (
 	"encoding"
 	"errors"
-	"fmt"
 
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/election"
 )
 
@@ -15,26 +13,27 @@ import (
 // every order of it.
 //
 // The channels keep the order of messages, and lose those to a node that has
-// crashed or is cut off. Detectors tell each node, some time after it happened,
-// who has crashed or is cut off and who is back; a partition heals after it was
-// noticed. Time passes, for all alike, when no message is on its way and no
-// detector has news; a timeout fires before that only as often as Early says.
+// crashed or is cut off. Detectors tell each node, some time after the event,
+// which nodes have crashed or are cut off and which are back; a partition heals
+// after all have noticed it. Time passes, for all alike, when no message is in
+// flight and no detector has news; a timeout fires before that only as often as
+// Early says.
 type Trial struct {
 	Algorithm election.Algorithm // makes a [Machine]
 	Nodes     int                // numbered from 1; at most 9
-	Starts    []int              // ranks of those that run at first, all at once; nil: all do, and what comes of it is over
+	Starts    []int              // ranks of the nodes that run at first, all at once; nil: all have run, and it is over
 	Majority  bool
 
 	Prompt    bool // the detectors tell at once, and elections die out before their starter recovers
-	Forgetful bool // who recovers begins with epoch 0
+	Forgetful bool // a node that recovers begins with epoch 0
 	Odds           // what may happen
 
-	// What must hold, beside what is said at Explore.
+	// What must hold, beside what Explore says.
 	OneSide   bool   // never leaders on both sides of a partition that all have noticed
 	OneLeader bool   // never two leaders at an instant
 	Most      uint64 // no epoch above it; 0 is no bound
 	Falls     bool   // epochs may fall
-	Counted   bool   // only whom a majority has let run leads; for Bully and Ring, without crashes
+	Counted   bool   // only a node that a majority has let run leads; for Bully and Ring, without crashes
 
 	MaxStates int               // stop after about so many; 0 does not
 	Progress  func(Report) bool // hears now and then how far it is; false stops. May be nil
@@ -46,7 +45,7 @@ type Odds struct {
 	Recoveries int
 	Cuts       int // the group parts in two; a partition may heal
 	Wrong      int // a node suspects one that is alive
-	Early      int // a timeout fires although a message is on its way
+	Early      int // a timeout fires although a message is in flight
 	Restarts   int // a node begins an election for no reason
 }
 
@@ -74,7 +73,3 @@ var (
 	ErrNotLet      = errors.New("not let")      // to lead
 	ErrRefused     = errors.New("refused")      // a correct peer's message
 )
-
-func wrong(kind error, format string, args ...any) *dmutextest.Violation {
-	return &dmutextest.Violation{Kind: kind, Why: fmt.Sprintf(format, args...)}
-}

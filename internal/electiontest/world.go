@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/election"
+	"github.com/dmutex/dmutex/internal/explore"
 )
 
 // A world is the state of a trial.
@@ -45,7 +46,7 @@ func (t *Trial) begin() (*world, error) {
 	}
 	w.odds = Odds{}
 	for t.Starts == nil && !w.atRest() {
-		if err := w.steps()[0].do(w); err != nil {
+		if err := w.Steps()[0].do(w); err != nil {
 			return nil, err
 		}
 	}
@@ -62,7 +63,8 @@ func (w *world) born(i int, epoch uint64) {
 	w.machines[i] = m.(Machine)
 }
 
-func (w *world) clone() *world {
+// Clone returns a copy.
+func (w *world) Clone() *world {
 	c := *w
 	c.machines = slices.Clone(w.machines)
 	for i, m := range c.machines {
@@ -76,7 +78,8 @@ func (w *world) clone() *world {
 	return &c
 }
 
-func (w *world) text(b []byte) []byte {
+// AppendState appends the canonical state.
+func (w *world) AppendState(b []byte) []byte {
 	b = append(b, byte(w.odds.Crashes), byte(w.odds.Recoveries), byte(w.odds.Cuts), byte(w.odds.Wrong), byte(w.odds.Early), byte(w.odds.Restarts))
 	for i, m := range w.machines {
 		if m == nil {
@@ -119,7 +122,7 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 	before, was := m.Leader()
 	out, err := input()
 	if err != nil {
-		return wrong(ErrRefused, "%v", err)
+		return explore.Wrong(ErrRefused, "%v", err)
 	}
 	for _, msg := range out {
 		w.met[i] = max(w.met[i], msg.Ballot, msg.Epoch)
@@ -139,10 +142,10 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 		fmt.Fprintf(w.log, "    at %d: %s in epoch %d\n", i+1, who, epoch)
 	}
 	if epoch < was && !w.Falls {
-		return wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, was, epoch)
+		return explore.Wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, was, epoch)
 	}
 	if w.Most > 0 && epoch > w.Most {
-		return wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
+		return explore.Wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
 	}
 	if w.Counted && before != leader && int(leader) == i+1 {
 		let := 0 // who has met an election of this term
@@ -152,7 +155,7 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 			}
 		}
 		if 2*let <= w.Nodes {
-			return wrong(ErrNotLet, "%d leads, and no majority has let it run", i+1)
+			return explore.Wrong(ErrNotLet, "%d leads, and no majority has let it run", i+1)
 		}
 	}
 	return nil
@@ -174,10 +177,10 @@ func (w *world) check() error {
 			_, e := w.machines[i].Leader()
 			_, f := w.machines[j].Leader()
 			if e == f {
-				return wrong(ErrTwoLeaders, "%d and %d lead in epoch %d", i+1, j+1, e)
+				return explore.Wrong(ErrTwoLeaders, "%d and %d lead in epoch %d", i+1, j+1, e)
 			}
 			if w.OneLeader || w.OneSide && w.side[i] != w.side[j] && !w.anyNews() {
-				return wrong(ErrTwoLeaders, "two leaders: %d in epoch %d and %d in epoch %d", i+1, e, j+1, f)
+				return explore.Wrong(ErrTwoLeaders, "two leaders: %d in epoch %d and %d in epoch %d", i+1, e, j+1, f)
 			}
 		}
 	}
@@ -205,7 +208,7 @@ func (w *world) agree() error {
 			_, epoch = w.machines[highest].Leader()
 		}
 		if leader, e := m.Leader(); leader != want || e != epoch {
-			return wrong(ErrNoAgreement, "at rest %d has leader %d in epoch %d, not %d in epoch %d", i+1, leader, e, want, epoch)
+			return explore.Wrong(ErrNoAgreement, "at rest %d has leader %d in epoch %d, not %d in epoch %d", i+1, leader, e, want, epoch)
 		}
 	}
 	return nil

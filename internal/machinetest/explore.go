@@ -1,14 +1,28 @@
 // Package machinetest is what the tests of several machines share beside
-// package dmutextest. A [Probe] looks into a machine or breaks one of its rules
-// from outside, [Kill] breaks its rules in the source: something must notice.
+// package dmutextest. An [Exploration] is a group with all its interleavings. A
+// [Probe] looks into a machine or breaks one of its rules from outside, [Kill]
+// breaks its rules in the source: something must notice.
+//
+// The tests of each algorithm are in files of the same names:
+//
+//	machine_test.go  the contract of dmutex.Machine, fuzzed and measured
+//	explore_test.go  every interleaving of small groups, and random runs of larger ones
+//	paper_test.go    what the paper, or the package comment, claims
+//	script_test.go   conversations, to read
+//	mutant_test.go   what goes wrong without each of the rules
+//	refuse_test.go   what is refused, and what is ignored
+//	example_test.go  how to make the machines
 package machinetest
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
@@ -16,6 +30,67 @@ import (
 func Long(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
 		t.Skip("takes long; set DMUTEX_LONG=1")
+	}
+}
+
+// An Exploration is a group, the nodes 1 to Nodes, and what is to be found there:
+// a change of a number is a finding.
+type Exploration struct {
+	Name      string // of the Algorithm, if a test has several
+	Algorithm dmutex.Algorithm
+	Nodes     int
+	Holder    dmutex.NodeID
+	Network   dmutextest.Network
+
+	// In a run, for all nodes or for each.
+	Requests, Cancels, Ticks []int
+
+	Long bool // see [Long]
+
+	States   int
+	Messages [2]int // least and greatest of a whole run
+	Most     int    // messages in flight from one node to another; 0 is not looked at
+}
+
+func (e *Exploration) String() string {
+	var b strings.Builder
+	if e.Name != "" {
+		b.WriteString(e.Name + ", ")
+	}
+	fmt.Fprint(&b, e.Nodes, " nodes, requests ", e.Requests)
+	if e.Cancels != nil {
+		fmt.Fprint(&b, ", cancels ", e.Cancels)
+	}
+	if e.Holder != dmutex.None {
+		fmt.Fprint(&b, ", held by ", e.Holder)
+	}
+	fmt.Fprint(&b, ", ", e.Network)
+	return b.String()
+}
+
+// ExploreAll explores each of the groups to the end: nothing is wrong, no fence
+// is left out, and the numbers are those expected.
+func ExploreAll(t *testing.T, all []Exploration) {
+	for _, e := range all {
+		t.Run(e.String(), func(t *testing.T) {
+			if e.Long {
+				Long(t)
+			}
+			r := Explore(t, dmutextest.Config{
+				Algorithm: e.Algorithm,
+				Members:   dmutextest.Nodes(e.Nodes),
+				Holder:    e.Holder,
+				Network:   e.Network,
+				Requests:  e.Requests,
+				Cancels:   e.Cancels,
+				Ticks:     e.Ticks,
+			})
+			require.Equal(t, e.States, r.States, "states")
+			require.Equal(t, e.Messages, [2]int{r.Least, r.Greatest}, "messages")
+			if e.Most > 0 {
+				require.Equal(t, e.Most, r.Most, "most messages in flight from one node to another")
+			}
+		})
 	}
 }
 

@@ -26,9 +26,7 @@ func (e *event) node() dmutex.NodeID { return e.file.trace.Header.Self }
 type file struct {
 	trace  *trace.Trace
 	events []*event
-	offset int64           // to be added to its times
-	told   map[string]bool // see tells
-	whole  bool
+	offset int64 // to be added to its times
 }
 
 // An arrow is a message.
@@ -111,7 +109,10 @@ func livesOf(files []*file) map[dmutex.NodeID]uint64 {
 // match finds for each message where it was sent, again too, and where it was
 // received.
 func match(files []*file) (arrows []*arrow, err error) {
-	byNumber := make(map[number]*arrow)
+	byNumber, whole := make(map[number]*arrow), make(map[*file]bool)
+	for _, f := range files {
+		whole[f] = f.whole()
+	}
 	left := mostAgain
 	for _, f := range files {
 		self, lives, sent := f.trace.Header, livesOf(files), make(map[life][]*arrow)
@@ -126,7 +127,7 @@ func match(files []*file) (arrows []*arrow, err error) {
 			}
 			for i := range e.Out {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e}
-				a.unfollowed = !slices.ContainsFunc(files, func(o *file) bool { return o.trace.Header.Self == a.To && o.tells(e.Lock) })
+				a.unfollowed = !slices.ContainsFunc(files, func(o *file) bool { return o.trace.Header.Self == a.To && whole[o] })
 				e.out = append(e.out, a)
 				arrows = append(arrows, a)
 				if a.Seq > 0 {
@@ -194,29 +195,19 @@ func again(f *file, sent map[life][]*arrow) (n int) {
 	return n
 }
 
-// tells reports whether the trace has every message about the lock that came: it
-// has no gap, it was not cut off, and the lock was not stopped.
-func (f *file) tells(lock string) bool {
-	if f.told == nil {
-		closed := f.trace.Header.Opened == 0 // there is no end to a script
-		whole := !f.trace.Cut
-		f.told = make(map[string]bool)
-		for _, e := range f.events {
-			switch {
-			case e.What == trace.Gap:
-				whole = false
-			case e.What == trace.Close:
-				closed = true
-			case e.What == trace.Stop:
-				f.told[e.Lock] = false
-			case e.What == trace.Born:
-				f.told[e.Lock] = true
-			}
+// whole reports whether the trace has every message that came: it has no gap, it was
+// not cut off, and the process ended in good order.
+func (f *file) whole() bool {
+	closed := f.trace.Header.Opened == 0 // there is no end to a script
+	for _, e := range f.events {
+		switch e.What {
+		case trace.Gap:
+			return false
+		case trace.Close:
+			closed = true
 		}
-		f.whole = whole && closed
 	}
-	told, known := f.told[lock]
-	return f.whole && (told || !known)
+	return closed && !f.trace.Cut
 }
 
 // shift moves files to later until no message arrives before it was sent. The

@@ -31,8 +31,8 @@ type Options struct {
 	// all; To 0 is the end.
 	From, To time.Duration
 
-	// Width is where a row of the diagram ends and the next begins, in pixels,
-	// at least 400; 0 is 1500.
+	// Width is where a row of the SVG ends and the next begins, in pixels, at
+	// least 400; 0 is 1500.
 	Width int
 }
 
@@ -228,10 +228,7 @@ func (p *panel) side(e *event) int {
 // phase begins and ends bars.
 func (p *panel) phase(open map[dmutex.NodeID]*bar, e *event) {
 	b := open[e.node()]
-	over := e.What == trace.Close || e.What == trace.Stop
-	if e.What == trace.Stop && b != nil && b.phase == dmutex.Held {
-		return // the holder keeps it
-	}
+	over := e.What == trace.Close
 	if b != nil && !over && b.phase == e.Phase && (b.fence == e.Fence || b.phase != dmutex.Held) {
 		return
 	}
@@ -257,9 +254,10 @@ func (p *panel) phase(open map[dmutex.NodeID]*bar, e *event) {
 // whole.
 func (e *event) mark() string {
 	switch e.What {
-	case trace.Stop:
-		return "stopped: " + e.Err
 	case trace.Down:
+		if e.Err == "" {
+			return "closing"
+		}
 		return "down: " + e.Err
 	case trace.Close:
 		return "closed"

@@ -26,7 +26,7 @@ var _ = flag.Bool("update", false, "rewrite the golden files")
 // Two nodes on a bad network. 1 asks twice: its first request has to be sent
 // again, and once too often; its last message never arrives.
 const (
-	one = `{"dmutex":"trace","version":1,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
+	one = `{"dmutex":"trace","version":2,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
 {"t":1000000,"do":"met","peer":2,"life":22}
 {"t":1100000,"do":"ready"}
 {"t":2000000,"do":"born","lock":"a<b","phase":"idle"}
@@ -39,10 +39,10 @@ const (
 {"t":4000000,"do":"release","lock":"a<b","out":[{"kind":"REPLY","to":2,"seq":3,"attempt":2,"fence":1}],"phase":"idle"}
 {"t":5000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":2,"seq":4,"attempt":3,"fence":1}],"phase":"waiting"}
 {"t":6000000,"do":"left","peer":2}
-{"t":6000000,"do":"stop","lock":"a<b","err":"node 2 has left; it closed"}
+{"t":6000000,"do":"down","err":"node 2 has left; it closed"}
 {"t":6500000,"do":"close"}
 `
-	two = `{"dmutex":"trace","version":1,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
+	two = `{"dmutex":"trace","version":2,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
 {"t":900000,"do":"met","peer":1,"life":11}
 {"t":1100000,"do":"ready"}
 {"t":2600000,"do":"born","lock":"a<b","phase":"idle"}
@@ -146,12 +146,12 @@ func scripted(t testing.TB, script string) []*trace.Trace {
 // A request, the reply and nothing else; times in nanoseconds.
 func pair(opened1, sent, answered, opened2, heard int64) []string {
 	return []string{
-		fmt.Sprintf(`{"dmutex":"trace","version":1,"self":1,"members":[1,2],"opened":%d}
+		fmt.Sprintf(`{"dmutex":"trace","version":2,"self":1,"members":[1,2],"opened":%d}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
 {"t":%d,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
 {"t":%d,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1,"attempt":1},"phase":"held","fence":1}
 `, opened1, sent, answered),
-		fmt.Sprintf(`{"dmutex":"trace","version":1,"self":2,"members":[1,2],"opened":%d}
+		fmt.Sprintf(`{"dmutex":"trace","version":2,"self":2,"members":[1,2],"opened":%d}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
 {"t":%d,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":1,"attempt":1}],"phase":"idle"}
 `, opened2, heard),
@@ -182,11 +182,11 @@ func TestClocks(t *testing.T) {
 
 func TestContradiction(t *testing.T) {
 	files := []string{
-		`{"dmutex":"trace","version":1,"self":1,"members":[1,2]}
+		`{"dmutex":"trace","version":2,"self":1,"members":[1,2]}
 {"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1},"phase":"idle"}
 {"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":2},"out":[{"kind":"REPLY","to":2,"seq":1}],"phase":"idle"}
 `,
-		`{"dmutex":"trace","version":1,"self":2,"members":[1,2]}
+		`{"dmutex":"trace","version":2,"self":2,"members":[1,2]}
 {"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":1},"out":[{"kind":"REPLY","to":1,"seq":1}],"phase":"idle"}
 `,
 	}
@@ -239,7 +239,6 @@ func TestParts(t *testing.T) {
 		two[:len(two)-1],
 		strings.Replace(two, `{"t":1100000,"do":"ready"}`, `{"t":1100000,"do":"gap","n":1}`, 1),
 		strings.Replace(two, `{"t":4700000,"do":"close"}`+"\n", ``, 1),
-		strings.Replace(two, `{"t":4700000,"do":"close"}`, `{"t":4650000,"do":"stop","lock":"a<b","err":"why"}`+"\n"+`{"t":4700000,"do":"close"}`, 1),
 	} {
 		svg := string(drawn(t, read(t, one, two), draw.Options{Lock: "a<b"}).SVG())
 		require.Equal(t, 1, strings.Count(svg, `did not arrive</title>`), two)
@@ -298,13 +297,41 @@ func TestSeveralLocks(t *testing.T) {
 	}
 }
 
+// The page explains and filters above the drawing, shows the busiest lock first,
+// and says of each shape which nodes it belongs to.
+func TestPage(t *testing.T) {
+	idle := `{"t":3300000,"do":"request","lock":"idle","phase":"waiting"}
+{"t":3400000,"do":"cancel","lock":"idle","phase":"idle"}
+`
+	traces := read(t, strings.Replace(one, `{"t":4000000`, idle+`{"t":4000000`, 1), two)
+	page := string(drawn(t, traces, draw.Options{Title: "a <b>"}).HTML())
+	head, locks, ok := strings.Cut(page, "</header>")
+	require.True(t, ok)
+	require.Contains(t, head, "<h1>a &lt;b&gt;</h1>")
+	require.Contains(t, head, `<option value="lock0" selected>&#34;a&lt;b&#34;</option><option value="lock1">&#34;idle&#34;</option><option value="">all</option>`)
+	for _, box := range []string{`value="n1" checked>N1<`, `value="n2" checked>N2<`} {
+		require.Contains(t, head, box)
+	}
+	require.Contains(t, head, "in the critical section")
+	require.NotContains(t, locks, "in the critical section")
+	require.Contains(t, locks, `<section id="lock0">`)
+	require.Contains(t, locks, `<section id="lock1" hidden>`)
+	require.Equal(t, 1, strings.Count(locks, `<g class="n1 n2"><g class="m"><title>1-&gt;2 REQUEST attempt=3`))
+	require.Contains(t, locks, `<g class="n2"><rect `)
+	require.Contains(t, locks, `<rect class="n2" `, "in the overview")
+
+	alone := string(drawn(t, traces, draw.Options{Lock: "a<b"}).HTML())
+	require.NotContains(t, alone, "<select", "there is no choice")
+	require.NotContains(t, string(drawn(t, traces, draw.Options{}).SVG()), `class="n`)
+}
+
 // Who holds the lock all the while is in the picture, though nothing happens
 // there.
 func TestHolderWithoutEvents(t *testing.T) {
-	traces := read(t, `{"dmutex":"trace","version":1,"self":1,"members":[1,2]}
+	traces := read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1,2]}
 {"t":0,"do":"request","lock":"x","phase":"held","fence":7}
 {"t":9000000000,"do":"release","lock":"x","phase":"idle"}
-`, `{"dmutex":"trace","version":1,"self":2,"members":[1,2]}
+`, `{"dmutex":"trace","version":2,"self":2,"members":[1,2]}
 {"t":2000000000,"do":"request","lock":"x","phase":"waiting"}
 {"t":3000000000,"do":"cancel","lock":"x","phase":"idle"}
 `)
@@ -317,7 +344,7 @@ func TestHolderWithoutEvents(t *testing.T) {
 // Numbers of nodes may be long: beside them is room.
 func TestLongNumbers(t *testing.T) {
 	const id = "18446744073709551615"
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":1,"self":1,"members":[1,`+id+`]}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1,`+id+`]}
 {"t":0,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":`+id+`,"seq":1,"attempt":1}],"phase":"waiting"}
 `), draw.Options{Width: 400}).SVG())
 	require.Contains(t, svg, ">N"+id+"</text>")
@@ -331,7 +358,7 @@ func TestLongNumbers(t *testing.T) {
 // A title is not cut off at the edge of a small picture: that grows, or says that
 // there is more, and what.
 func TestLongTitle(t *testing.T) {
-	small := `{"dmutex":"trace","version":1,"self":1,"members":[1]}
+	small := `{"dmutex":"trace","version":2,"self":1,"members":[1]}
 {"t":0,"do":"request","lock":"x","phase":"held","fence":1}
 `
 	width := func(title string) (width float64, svg string) {
@@ -389,7 +416,7 @@ func TestBounds(t *testing.T) {
 
 // Numbers begin again when a peer does.
 func TestSentAgainToAnotherLife(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":1,"self":1,"members":[1,2]}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1,2]}
 {"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
 {"t":2,"do":"met","peer":2,"life":22}
 {"t":3,"do":"resent","peer":2,"first":1,"last":1}
@@ -405,7 +432,7 @@ func TestSentAgainToAnotherLife(t *testing.T) {
 
 // A bar whose end is missing ends where the lock's next life begins.
 func TestBarBeforeGap(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":1,"self":1,"members":[1]}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1]}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
 {"t":1000000000,"do":"request","lock":"x","phase":"held","fence":1}
 {"t":2000000000,"do":"gap","n":2}
@@ -447,6 +474,7 @@ func FuzzDraw(f *testing.F) {
 		}
 		wellFormed(t, d.SVG())
 		require.NotContains(t, string(d.SVG()), "NaN")
+		require.NotContains(t, string(d.HTML()), "NaN")
 		d.Mermaid()
 		d.ShiViz()
 	})

@@ -1,15 +1,115 @@
 package draw
 
-import "strings"
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+)
 
 // HTML returns the drawing as a page of its own, which needs no other file and
-// no network. A message under the pointer stands out.
+// no network. Each lock is one long row that scrolls, below an overview of all
+// its time. The page shows one lock at first, and can leave out nodes with their
+// messages. A message under the pointer stands out.
 func (d *Drawing) HTML() []byte {
-	title := d.options.Title
-	if title == "" {
-		title = "dmutex trace"
+	var all seen
+	var locks, options, nodes strings.Builder
+	first := slices.MaxFunc(d.panels, func(p, q *panel) int { return cmp.Compare(len(p.points), len(q.points)) })
+	ids := make(map[dmutex.NodeID]bool)
+	for i, p := range d.panels {
+		p.layout()
+		c := &canvas{panel: p, rowWidth: p.right + 1, page: true}
+		c.paint()
+		all = all.with(c.seen)
+		hidden, selected := " hidden", ""
+		if p == first {
+			hidden, selected = "", " selected"
+		}
+		fmt.Fprintf(&locks, `<section id="lock%d"%s>`+"\n", i, hidden)
+		if len(d.panels) > 1 {
+			fmt.Fprintf(&locks, "<h2>lock %s</h2>\n", escape(fmt.Sprintf("%q", p.lock)))
+		}
+		c.overview(&locks)
+		c.strip(&locks)
+		locks.WriteString("</section>\n")
+		fmt.Fprintf(&options, `<option value="lock%d"%s>%s</option>`, i, selected, escape(fmt.Sprintf("%q", p.lock)))
+		for _, id := range p.nodes {
+			ids[id] = true
+		}
 	}
-	return []byte(strings.NewReplacer("{title}", escape(title), "{svg}", d.svg(` id="drawing"`)).Replace(page))
+	lock := ""
+	if len(d.panels) > 1 {
+		lock = `<label>lock <select id="lock">` + options.String() + `<option value="">all</option></select></label>`
+	}
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		fmt.Fprintf(&nodes, `<label><input type="checkbox" class="node" value="n%d" checked>N%d</label>`, id, id)
+	}
+	var legend strings.Builder
+	for _, s := range d.legend(all) {
+		fmt.Fprintf(&legend, `<span><svg width="32" height="14" viewBox="-1 -7 32 14">%s</svg> %s</span>`, s.symbol, escape(s.text))
+	}
+	return []byte(strings.NewReplacer(
+		"{title}", escape(cmp.Or(d.options.Title, "dmutex trace")),
+		"{lock}", lock,
+		"{nodes}", nodes.String(),
+		"{legend}", legend.String(),
+		"{locks}", locks.String(),
+	).Replace(page))
+}
+
+// with returns what s or o has seen.
+func (s seen) with(o seen) seen {
+	for k := range s.kinds {
+		s.kinds[k] = s.kinds[k] || o.kinds[k]
+	}
+	s.waiting, s.held, s.lost = s.waiting || o.waiting, s.held || o.held, s.lost || o.lost
+	s.again, s.unended = s.again || o.again, s.unended || o.unended
+	return s
+}
+
+// overview writes all bars of a lock in small, as wide as the page.
+func (c *canvas) overview(b *strings.Builder) {
+	const lane = 9
+	height := lane * len(c.nodes)
+	fmt.Fprintf(b, `<div class="overview" style="height:%dpx"><svg viewBox="0 0 %s %d" preserveAspectRatio="none">`+"\n", height, px(c.right), height)
+	for _, bar := range c.bars {
+		left, right, fill := c.x(bar.begin), c.right, "#c4c4c4"
+		if bar.end != nil {
+			right = c.x(bar.end)
+		}
+		if bar.phase == dmutex.Held {
+			fill = "#222222"
+		}
+		fmt.Fprintf(b, `<rect class="n%d" x="%s" y="%d" width="%s" height="%d" fill="%s"/>`+"\n",
+			bar.node, px(left), lane*slices.Index(c.nodes, bar.node)+1, px(max(right-left, 2)), lane-2, fill)
+	}
+	b.WriteString("</svg><div class=\"window\"></div></div>\n")
+}
+
+// strip writes the diagram of a lock in one row, with the names of the nodes
+// beside it.
+func (c *canvas) strip(b *strings.Builder) {
+	open := func(width float64) {
+		fmt.Fprintf(b, `<svg width="%s" height="%s" viewBox="0 %d %s %s" %s font-size="%v" fill="#111111">`+"\n",
+			px(width), px(c.height()), -headGap, px(width), px(c.height()), font, fontSize)
+	}
+	b.WriteString("<div class=\"strip\">\n")
+	open(c.drawing.names)
+	for _, id := range c.nodes {
+		fmt.Fprintf(b, `<text class="n%d" x="%s" y="%s" text-anchor="end" font-size="14" font-weight="bold">N%d</text>`+"\n", id, px(c.drawing.names-8), px(c.y(id)+5), id)
+	}
+	b.WriteString("</svg>\n<div class=\"scroll\">\n")
+	open(c.right)
+	for _, layer := range c.layers {
+		for _, s := range layer {
+			b.WriteString(s.svg)
+			b.WriteByte('\n')
+		}
+	}
+	b.WriteString("</svg>\n</div>\n</div>\n")
 }
 
 const page = `<!DOCTYPE html>
@@ -19,32 +119,78 @@ const page = `<!DOCTYPE html>
 <title>{title}</title>
 <style>
 body { margin: 0; background: #ffffff; font-family: Helvetica, Arial, sans-serif; font-size: 14px; }
-#bar { position: fixed; bottom: 0; left: 0; right: 0; padding: 6px 12px; background: #f2f2f2; border-top: 1px solid #cccccc; min-height: 20px; }
-#bar button { font-size: 14px; width: 28px; margin-right: 4px; }
-#view { padding-bottom: 48px; }
+header { position: sticky; top: 0; z-index: 1; padding: 6px 12px; background: #f2f2f2; border-bottom: 1px solid #cccccc; }
+header div { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 14px; margin: 3px 0; }
+h1 { font-size: 16px; margin: 0; }
+h2 { font-size: 14px; margin: 10px 12px 0; }
+label { white-space: nowrap; }
+#legend { font-size: 12px; }
+#legend span { white-space: nowrap; }
+#legend svg { vertical-align: middle; }
+#what { min-height: 18px; }
+button { width: 28px; }
+.overview { position: relative; margin: 8px 12px; background: #f7f7f7; border: 1px solid #cccccc; cursor: pointer; }
+.overview svg { display: block; width: 100%; height: 100%; }
+.window { position: absolute; top: -1px; bottom: -1px; box-sizing: border-box; border: 2px solid #d55e00; background: rgb(213 94 0 / 12%); pointer-events: none; }
+.strip { display: flex; }
+.strip svg { display: block; flex: none; }
+.scroll { overflow-x: auto; flex: auto; min-width: 0; }
 .m:hover path { stroke-width: 4; }
 </style>
+<style id="left-out"></style>
 </head>
 <body>
-<div id="view">
-{svg}</div>
-<div id="bar"><button id="out" title="smaller">-</button><button id="in" title="larger">+</button><span id="what">Point at a message or a bar.</span></div>
-<script>
+<header>
+<div><h1>{title}</h1>{lock}<span>{nodes}</span><span><button id="out" title="smaller">-</button> <button id="in" title="larger">+</button></span></div>
+<div id="legend">{legend}</div>
+<div id="what">Point at a message or a bar. Click into the overview to go there.</div>
+</header>
+{locks}<script>
 "use strict";
-const drawing = document.getElementById("drawing"), what = document.getElementById("what");
-const width = drawing.width.baseVal.value, height = drawing.height.baseVal.value;
+const locks = [...document.querySelectorAll("section")], choice = document.getElementById("lock");
 let scale = 1;
-function zoom(by) {
-  scale = Math.min(8, Math.max(0.125, scale * by));
-  drawing.setAttribute("width", width * scale);
-  drawing.setAttribute("height", height * scale);
+function update(section) { // the window shows which part of the time is in view
+  const scroll = section.querySelector(".scroll"), shown = section.querySelector(".window");
+  shown.style.left = 100 * scroll.scrollLeft / scroll.scrollWidth + "%";
+  shown.style.width = 100 * Math.min(1, scroll.clientWidth / scroll.scrollWidth) + "%";
 }
-document.getElementById("in").onclick = () => zoom(1.25);
-document.getElementById("out").onclick = () => zoom(0.8);
-drawing.addEventListener("mouseover", (e) => {
-  const title = e.target.closest("svg :has(> title)")?.querySelector("title");
-  if (title) what.textContent = title.textContent;
-});
+function zoom(to) {
+  scale = Math.min(8, Math.max(0.125, to));
+  for (const svg of document.querySelectorAll(".strip svg")) {
+    svg.setAttribute("width", svg.viewBox.baseVal.width * scale);
+    svg.setAttribute("height", svg.viewBox.baseVal.height * scale);
+  }
+  locks.forEach(update);
+}
+for (const section of locks) {
+  const scroll = section.querySelector(".scroll"), overview = section.querySelector(".overview");
+  const go = (e) => {
+    if (!e.buttons) return;
+    const box = overview.getBoundingClientRect();
+    scroll.scrollLeft = (e.clientX - box.left) / box.width * scroll.scrollWidth - scroll.clientWidth / 2;
+  };
+  overview.addEventListener("pointerdown", go);
+  overview.addEventListener("pointermove", go);
+  scroll.addEventListener("scroll", () => update(section));
+  section.addEventListener("mouseover", (e) => {
+    const title = e.target.closest("svg :has(> title)")?.querySelector("title");
+    if (title) document.getElementById("what").textContent = title.textContent;
+  });
+}
+if (choice) choice.onchange = () => {
+  for (const section of locks) section.hidden = choice.value && section.id != choice.value;
+  locks.forEach(update);
+};
+const nodes = [...document.querySelectorAll(".node")];
+for (const box of nodes) box.onchange = () => {
+  const out = nodes.filter((box) => !box.checked).map((box) => "." + box.value);
+  document.getElementById("left-out").textContent = out.length ? out.join() + " { display: none; }" : "";
+};
+document.getElementById("in").onclick = () => zoom(1.25 * scale);
+document.getElementById("out").onclick = () => zoom(0.8 * scale);
+window.addEventListener("resize", () => locks.forEach(update));
+const strip = locks.find((section) => !section.hidden).querySelector(".strip").getBoundingClientRect();
+zoom(Math.min(1, Math.max(0.5, (window.innerHeight - strip.top - 20) / strip.height))); // so that it fits the window
 </script>
 </body>
 </html>

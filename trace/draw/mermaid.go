@@ -71,7 +71,7 @@ func (p *panel) mermaid(b *strings.Builder, e *event, held map[dmutex.NodeID]boo
 	if e.What == trace.Request || e.What == trace.Cancel {
 		fmt.Fprintf(b, "    Note over N%d: %s\n", self, e.What)
 	}
-	if now := e.Phase == dmutex.Held; now != held[self] && e.What != trace.Stop {
+	if now := e.Phase == dmutex.Held; now != held[self] {
 		held[self] = now
 		if now {
 			fmt.Fprintf(b, "    activate N%d\n    Note over N%d: enters, fence %d\n", self, self, e.Fence)

@@ -78,10 +78,7 @@ func (d *Drawing) telling(e *event) string {
 	for _, a := range e.out {
 		words = append(words, "sends "+a.Message.String())
 	}
-	switch {
-	case e.What == trace.Stop:
-		words = append(words, plain(e.Err))
-	case e.Phase == dmutex.Held:
+	if e.Phase == dmutex.Held {
 		words = append(words, fmt.Sprintf("holds the lock with fence %d", e.Fence))
 	}
 	return strings.Join(words, "; ")

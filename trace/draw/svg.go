@@ -11,11 +11,11 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A look is how a kind of message is drawn. The colours are those of Okabe and
-// Ito, which the colour-blind can tell apart; on paper the dashes do.
+// A look is how a kind of message is drawn. The colors are those of Okabe and
+// Ito, which the color-blind can tell apart; on paper the dashes do.
 type look struct {
-	colour, dash string
-	width        float64
+	color, dash string
+	width       float64
 }
 
 var looks = [dmutex.Kinds]look{
@@ -31,9 +31,9 @@ var looks = [dmutex.Kinds]look{
 }
 
 const (
-	lossColour = "#c00000"
-	fontSize   = 11.0
-	font       = `font-family="Helvetica, Arial, sans-serif"`
+	lossColor = "#c00000"
+	fontSize  = 11.0
+	font      = `font-family="Helvetica, Arial, sans-serif"`
 )
 
 // A shape is a piece of a panel, which appears in each row that it reaches into.
@@ -50,11 +50,17 @@ type canvas struct {
 	barsOf   map[dmutex.NodeID][]*bar
 	layers   [4][]shape
 	written  boxes
-	seen     struct {
-		kinds                [dmutex.Kinds]bool
-		waiting, held        bool
-		lost, again, unended bool
-	}
+	seen     seen
+
+	page  bool   // the shapes are for HTML, and each carries its owner
+	owner string // the class of what is being drawn: its node, or both nodes of a message
+}
+
+// seen is what there is to be seen, and to be explained.
+type seen struct {
+	kinds                [dmutex.Kinds]bool
+	waiting, held        bool
+	lost, again, unended bool
 }
 
 // The layers.
@@ -66,14 +72,24 @@ const (
 )
 
 func (c *canvas) add(layer int, left, right float64, format string, args ...any) {
-	c.layers[layer] = append(c.layers[layer], shape{min(left, right) - 8, max(left, right) + 8, fmt.Sprintf(format, args...)})
+	svg := fmt.Sprintf(format, args...)
+	if c.page && c.owner != "" {
+		svg = `<g class="` + c.owner + `">` + svg + `</g>`
+	}
+	c.layers[layer] = append(c.layers[layer], shape{min(left, right) - 8, max(left, right) + 8, svg})
+}
+
+// of makes a node, or both nodes of a message, the owner of what is drawn next.
+func (c *canvas) of(ids ...dmutex.NodeID) {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = "n" + id.String()
+	}
+	c.owner = strings.Join(names, " ")
 }
 
 // SVG returns the drawing as a file of its own.
-func (d *Drawing) SVG() []byte { return []byte(d.svg("")) }
-
-// svg is SVG with attributes for the root element.
-func (d *Drawing) svg(attributes string) string {
+func (d *Drawing) SVG() []byte {
 	var body strings.Builder
 	y, width := float64(margin), 0.0
 	heading := func(y, size float64, text string) {
@@ -97,12 +113,12 @@ func (d *Drawing) svg(attributes string) string {
 		}
 		c.paint()
 		y = c.rows(&body, y)
-		y = c.legend(&body, y, &width)
+		y = c.writeLegend(&body, y, &width)
 		width = max(width, d.names+margin+min(c.rowWidth, p.right))
 	}
 	w, h := px(math.Ceil(width)), px(math.Ceil(y))
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 0 %s %s" %s font-size="%v" fill="#111111"%s>`+"\n"+
-		`<rect width="%s" height="%s" fill="#ffffff"/>`+"\n%s</svg>\n", w, h, w, h, font, fontSize, attributes, w, h, body.String())
+	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 0 %s %s" %s font-size="%v" fill="#111111">`+"\n"+
+		`<rect width="%s" height="%s" fill="#ffffff"/>`+"\n%s</svg>\n", w, h, w, h, font, fontSize, w, h, body.String())
 }
 
 // px writes a length.
@@ -115,20 +131,23 @@ func (c *canvas) paint() {
 	c.axis()
 	c.barsOf = make(map[dmutex.NodeID][]*bar)
 	for _, b := range c.bars {
+		c.of(b.node)
 		c.bar(b)
 		c.barsOf[b.node] = append(c.barsOf[b.node], b)
 	}
 	for _, e := range c.points {
 		y := c.y(e.node())
+		c.of(e.node())
 		c.add(ground, e.x, e.x, `<circle cx="%s" cy="%s" r="2.2" fill="#444444"/>`, px(e.x), px(y))
 		if text := e.mark(); text != "" {
-			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), lossColour, escape(text))
+			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), lossColor, escape(text))
 			text = shorten(text, 40)
 			x := min(e.x+4, c.rowEnd(e.x)-textWidth(text, fontSize)-4, c.right-textWidth(text, fontSize))
-			c.write(x, y-barHalf-6, text, lossColour, "start", false)
+			c.write(x, y-barHalf-6, text, lossColor, "start", false)
 		}
 	}
 	for _, a := range c.arrows {
+		c.of(a.From, a.To)
 		c.arrow(a)
 	}
 }
@@ -190,7 +209,7 @@ func (c *canvas) rowEnd(x float64) float64 {
 }
 
 // write writes where there is room. What must be written is written anyway.
-func (c *canvas) write(x, y float64, text, colour, anchor string, must bool) bool {
+func (c *canvas) write(x, y float64, text, color, anchor string, must bool) bool {
 	width := textWidth(text, fontSize)
 	at := box{x, y - fontSize, x + width, y + 2}
 	if anchor == "middle" {
@@ -202,7 +221,7 @@ func (c *canvas) write(x, y float64, text, colour, anchor string, must bool) boo
 	c.written.take(at)
 	c.add(words, at.left, at.right,
 		`<text x="%s" y="%s" text-anchor="%s" fill="%s" stroke="#ffffff" stroke-width="3" paint-order="stroke" stroke-linejoin="round" pointer-events="none">%s</text>`,
-		px(x), px(y), anchor, colour, escape(text))
+		px(x), px(y), anchor, color, escape(text))
 	return true
 }
 
@@ -293,7 +312,7 @@ func (c *canvas) arrow(a *arrow) {
 			tip = 7
 		}
 		fmt.Fprintf(&b, `<path d="M%s %sL%s %s" stroke="%s" stroke-width="%v" stroke-opacity="%v" fill="none"`,
-			px(x1), px(y1), px(x2-tip*dx), px(end-tip*dy), look.colour, width, opacity)
+			px(x1), px(y1), px(x2-tip*dx), px(end-tip*dy), look.color, width, opacity)
 		if look.dash != "" {
 			fmt.Fprintf(&b, ` stroke-dasharray="%s"`, look.dash)
 		}
@@ -301,23 +320,23 @@ func (c *canvas) arrow(a *arrow) {
 		switch {
 		case f.to != nil:
 			fmt.Fprintf(&b, `<path d="M%s %sL%s %sL%s %sz" fill="%s"/>`, px(x2), px(end),
-				px(x2-9*dx-4*dy), px(end-9*dy+4*dx), px(x2-9*dx+4*dy), px(end-9*dy-4*dx), look.colour)
+				px(x2-9*dx-4*dy), px(end-9*dy+4*dx), px(x2-9*dx+4*dy), px(end-9*dy-4*dx), look.color)
 		case f.lost:
 			c.seen.lost = true
-			fmt.Fprintf(&b, `<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(end-4), lossColour)
+			fmt.Fprintf(&b, `<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(end-4), lossColor)
 		default:
 			c.seen.unended = true
-			fmt.Fprintf(&b, `<circle cx="%s" cy="%s" r="3" fill="#ffffff" stroke="%s"/>`, px(x2), px(end), look.colour)
+			fmt.Fprintf(&b, `<circle cx="%s" cy="%s" r="3" fill="#ffffff" stroke="%s"/>`, px(x2), px(end), look.color)
 		}
 		if f.again && f.from != nil {
 			c.seen.again = true
 			c.add(words, x1, x1, `<circle cx="%s" cy="%s" r="4.5" fill="#ffffff" stroke="%s" stroke-width="1.6"><title>%s</title></circle>`,
-				px(x1), px(y1+math.Copysign(c.clear(a.From, x1)-1, y2-y1)), lossColour, escape(title))
+				px(x1), px(y1+math.Copysign(c.clear(a.From, x1)-1, y2-y1)), lossColor, escape(title))
 		}
 		b.WriteString("</g>")
-		c.layers[wires] = append(c.layers[wires], shape{min(x1, x2) - 8, max(x1, x2) + 8, b.String()})
+		c.add(wires, x1, x2, "%s", b.String())
 		if f.to != nil {
-			c.label(x1, y1, x2, end, a.Kind.String(), look.colour)
+			c.label(x1, y1, x2, end, a.Kind.String(), look.color)
 		}
 	}
 }
@@ -338,12 +357,12 @@ func (c *canvas) clear(id dmutex.NodeID, x float64) float64 {
 
 // label names an arrow where there is room: best near the middle, and not on the
 // line of another node.
-func (c *canvas) label(x1, y1, x2, y2 float64, text, colour string) {
+func (c *canvas) label(x1, y1, x2, y2 float64, text, color string) {
 	const places = 16
 	for k := range places - 1 {
 		at := 0.5 + float64((k+1)/2)/places*float64(1-k%2*2)
 		x, y := x1+at*(x2-x1), y1+at*(y2-y1)
-		if off := math.Abs(math.Remainder(y, lineGap)); off > 12 && c.write(x, y+4, text, colour, "middle", false) {
+		if off := math.Abs(math.Remainder(y, lineGap)); off > 12 && c.write(x, y+4, text, color, "middle", false) {
 			return
 		}
 	}
@@ -353,8 +372,10 @@ func (c *canvas) label(x1, y1, x2, y2 float64, text, colour string) {
 func (c *canvas) axis() {
 	bottom := c.y(c.nodes[len(c.nodes)-1])
 	for _, id := range c.nodes {
+		c.of(id)
 		c.add(ground, c.left, c.right, `<path d="M%s %sH%s" stroke="#444444" stroke-width="1.2"/>`, px(c.left), px(c.y(id)), px(c.right))
 	}
+	c.owner = "" // times belong to no node
 	free := 0.0
 	for _, e := range c.points {
 		text := c.drawing.clock(e)
@@ -368,9 +389,12 @@ func (c *canvas) axis() {
 	}
 }
 
+// height is that of a row.
+func (c *canvas) height() float64 { return c.y(c.nodes[len(c.nodes)-1]) + headGap + axisGap }
+
 // rows cuts the panel into rows, and returns where they end.
 func (c *canvas) rows(b *strings.Builder, y float64) float64 {
-	height := c.y(c.nodes[len(c.nodes)-1]) + headGap + axisGap
+	height := c.height()
 	var rows [len(c.layers)][][]shape
 	for i, layer := range c.layers {
 		rows[i] = make([][]shape, int(c.right/c.rowWidth)+2)
@@ -403,40 +427,49 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 	return y
 }
 
-// legend explains what there is to be seen, and returns where it ends.
-func (c *canvas) legend(b *strings.Builder, y float64, width *float64) float64 {
-	x, limit := float64(margin), max(640, c.drawing.names+min(c.rowWidth, c.right))
-	y += 14
-	put := func(symbol, text string) {
-		long := 36 + textWidth(text, fontSize)
-		if x > margin && x+long > limit {
-			x, y = margin, y+20
-		}
-		fmt.Fprintf(b, `<g transform="translate(%s %s)">%s<text x="36" y="4">%s</text></g>`+"\n", px(x), px(y), symbol, escape(text))
-		x += long + 26
-		*width = max(*width, x)
-	}
-	for k, seen := range c.seen.kinds {
-		if seen {
+// A sign is a line of the legend.
+type sign struct{ symbol, text string }
+
+// legend explains what there is to be seen. A symbol is 30 pixels wide, with its
+// middle at y = 0.
+func (d *Drawing) legend(seen seen) (signs []sign) {
+	for k, is := range seen.kinds {
+		if is {
 			l := looks[k]
-			put(fmt.Sprintf(`<path d="M0 0H22" stroke="%s" stroke-width="%v" stroke-dasharray="%s"/><path d="M30 0l-9 -4v8z" fill="%s"/>`, l.colour, l.width, l.dash, l.colour),
-				dmutex.Kind(k).String())
+			signs = append(signs, sign{fmt.Sprintf(`<path d="M0 0H22" stroke="%s" stroke-width="%v" stroke-dasharray="%s"/><path d="M30 0l-9 -4v8z" fill="%s"/>`, l.color, l.width, l.dash, l.color),
+				dmutex.Kind(k).String()})
 		}
 	}
 	for _, s := range []struct {
-		seen         bool
-		symbol, text string
+		seen bool
+		sign sign
 	}{
-		{c.seen.waiting, `<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"},
-		{c.seen.held, `<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"},
-		{c.seen.lost, `<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColour + `" stroke-width="2.2"/>`, "did not arrive"},
-		{c.seen.again, `<circle cx="15" r="4.5" fill="#ffffff" stroke="` + lossColour + `" stroke-width="1.6"/>`, "sent again"},
-		{c.seen.unended, `<circle cx="15" r="3" fill="#ffffff" stroke="#333333"/>`, "what became of it is not known"},
-		{!c.drawing.virtual, `<path d="M15 -7v14" stroke="#e6e6e6" stroke-width="2"/>`, "time since the first event; stretched where much happens"},
+		{seen.waiting, sign{`<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"}},
+		{seen.held, sign{`<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"}},
+		{seen.lost, sign{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColor + `" stroke-width="2.2"/>`, "did not arrive"}},
+		{seen.again, sign{`<circle cx="15" r="4.5" fill="#ffffff" stroke="` + lossColor + `" stroke-width="1.6"/>`, "sent again"}},
+		{seen.unended, sign{`<circle cx="15" r="3" fill="#ffffff" stroke="#333333"/>`, "what became of it is not known"}},
+		{!d.virtual, sign{`<path d="M15 -7v14" stroke="#e6e6e6" stroke-width="2"/>`, "time since the first event; stretched where much happens"}},
 	} {
 		if s.seen {
-			put(s.symbol, s.text)
+			signs = append(signs, s.sign)
 		}
+	}
+	return signs
+}
+
+// writeLegend writes the legend, and returns where it ends.
+func (c *canvas) writeLegend(b *strings.Builder, y float64, width *float64) float64 {
+	x, limit := float64(margin), max(640, c.drawing.names+min(c.rowWidth, c.right))
+	y += 14
+	for _, s := range c.drawing.legend(c.seen) {
+		long := 36 + textWidth(s.text, fontSize)
+		if x > margin && x+long > limit {
+			x, y = margin, y+20
+		}
+		fmt.Fprintf(b, `<g transform="translate(%s %s)">%s<text x="36" y="4">%s</text></g>`+"\n", px(x), px(y), s.symbol, escape(s.text))
+		x += long + 26
+		*width = max(*width, x)
 	}
 	return y + 26
 }

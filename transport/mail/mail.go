@@ -87,8 +87,10 @@ type Handler interface {
 	// will not answer later ones.
 	Handled(from dmutex.NodeID, acked uint64)
 
-	// Taken tells that the peer lives with another life of this node, which is
-	// alive: another process uses this node's number.
+	// Taken tells that the peer lives with another life of this node, which was
+	// alive when this one was: another process uses this node's number, or this one
+	// was replaced while it was stopped or cut off. The peer need not have been met.
+	// It is told again whenever this node has asked again.
 	Taken(by dmutex.NodeID)
 
 	// Refused tells of a frame that no correct peer sends; the frame has changed
@@ -313,7 +315,7 @@ func (m *Mail) Wake(at int64) {
 // Rename goes on as another life, whose name was never used. To the peers the
 // present life leaves and the new one is met, and the peers are met anew here.
 // Messages that are not acknowledged are lost. The farewell of the present life is
-// sent once: a peer that it does not reach takes longer to meet the new one. After
+// sent once: a peer that it does not reach meets the new one 250 ms later. After
 // Close, Rename does nothing.
 //
 // It refuses the life 0 with [dmutex.ErrMisuse].

@@ -81,10 +81,10 @@ func (p *peer) receive(frame []byte) (relied bool) {
 	case session.Left:
 		p.left = true
 	}
+	handled := in.Event != 0 && in.Event != session.Taken || p.session.Acked() > p.acked
 	p.watch(before)
 	p.gauge()
 	life, acked := p.session.Peer(), p.session.Acked()
-	handled := in.Event != 0 || acked > p.acked
 	p.acked = acked
 	p.handling = true
 	p.mu.Unlock()
@@ -105,9 +105,12 @@ func (p *peer) receive(frame []byte) (relied bool) {
 // handle tells the Handler what a frame brought.
 func (p *peer) handle(in session.Input, life uint64) {
 	h := p.mail.cfg.Handler
-	if in.Event == session.Met || in.Event == session.Restarted {
+	switch in.Event {
+	case session.Met, session.Restarted:
 		p.heardTo = 0
 		h.Met(p.id, life)
+	case session.Taken:
+		h.Taken(p.id)
 	}
 	for _, message := range in.Messages {
 		p.heardTo++

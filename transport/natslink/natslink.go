@@ -76,6 +76,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -89,7 +90,8 @@ type Config struct {
 	Prefix string
 
 	// Logger is told when nats.go refuses frames, once for each reason in a
-	// row; nil is silence.
+	// row. If it is nil the link takes that of its node, if it has one; see
+	// [transport.LoggerTaker], also for what a slow handler costs.
 	Logger *slog.Logger
 }
 
@@ -125,8 +127,11 @@ type Link struct {
 	prefix   string
 	maxFrame int
 	log      *slog.Logger
+	late     *latelog.Log // behind log; nil without a logger
 
 	publishing sync.WaitGroup
+	logging    sync.WaitGroup
+	logged     sync.Once  // guards the end of logging
 	delivering sync.Mutex // held while deliver runs
 	unsent     atomic.Uint64
 	unread     atomic.Uint64
@@ -183,10 +188,11 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 		self:     c.Self,
 		prefix:   c.Prefix,
 		maxFrame: maxFrame,
-		log:      cmp.Or(c.Logger, slog.New(slog.DiscardHandler)).With("node", c.Self),
+		log:      slog.New(slog.DiscardHandler),
 		subjects: make(map[dmutex.NodeID]string),
 	}
 	l.wake = sync.NewCond(&l.mu)
+	l.TakeLogger(c.Logger)
 	return l, nil
 }
 
@@ -209,6 +215,36 @@ func checkPrefix(prefix string) error {
 		if r <= ' ' || r == '*' || r == '>' || r == 0x7f {
 			return refuse("contains a space or a wildcard")
 		}
+	}
+	return nil
+}
+
+// TakeLogger implements [transport.LoggerTaker].
+func (l *Link) TakeLogger(logger *slog.Logger) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if logger == nil || l.late != nil || l.sub != nil {
+		return
+	}
+	l.late = latelog.New(logger.Handler())
+	l.log = slog.New(l.late).With("node", l.self)
+}
+
+// Trouble implements [transport.Reporter]. NATS does not tell whether the node is
+// there. What is known here is whether there is a server, and whether it last
+// refused to publish frames to this node.
+func (l *Link) Trouble(to dmutex.NodeID) error {
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	err := l.nc.LastError()
+	switch {
+	case closed:
+		return transport.ErrClosed
+	case !l.nc.IsConnected():
+		return fmt.Errorf("natslink: no connection to a server: %w", cmp.Or(err, nats.ErrDisconnected))
+	case denied(err, l.subject(to.String(), l.self.String())):
+		return fmt.Errorf("natslink: frames to node %d are lost: %w", to, err)
 	}
 	return nil
 }
@@ -254,6 +290,9 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		return fmt.Errorf("natslink: subscribe to %s: %w", subject, cmp.Or(err, nats.ErrConnectionClosed))
 	}
 	l.sub = sub
+	if l.late != nil {
+		l.logging.Go(l.late.Run)
+	}
 	l.publishing.Go(l.publish)
 	return nil
 }
@@ -394,6 +433,10 @@ func (l *Link) Close() error {
 		return nil
 	}
 	l.publishing.Wait()
+	if l.late != nil {
+		l.logged.Do(l.late.Stop)
+	}
+	l.logging.Wait()
 	l.Lost() // remembers what nats.go will have forgotten
 	err := sub.Unsubscribe()
 	if l.nc.IsConnected() {

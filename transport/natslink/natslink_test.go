@@ -2,12 +2,15 @@ package natslink_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -25,6 +28,8 @@ type fakeServer struct {
 	listener   net.Listener
 	maxPayload int
 	refusal    string // what it says to a subscription
+	greeting   string // what it says at the end of its first words
+	published  string // what it says to a frame
 
 	mu    sync.Mutex
 	stuck bool // it no longer reads
@@ -56,6 +61,7 @@ func (s *fakeServer) accept() {
 
 func (s *fakeServer) talk(c net.Conn) {
 	fmt.Fprintf(c, "INFO {\"server_id\":\"fake\",\"proto\":1,\"max_payload\":%d}\r\n", s.maxPayload)
+	greeted := false
 	in := bufio.NewReader(c)
 	for {
 		line, err := in.ReadString('\n')
@@ -63,7 +69,13 @@ func (s *fakeServer) talk(c net.Conn) {
 			return
 		}
 		if strings.HasPrefix(line, "PING") {
-			fmt.Fprint(c, "PONG\r\n")
+			if fmt.Fprint(c, "PONG\r\n"); !greeted {
+				fmt.Fprint(c, s.greeting)
+				greeted = true
+			}
+		}
+		if strings.HasPrefix(line, "PUB") {
+			fmt.Fprint(c, s.published)
 		}
 		if strings.HasPrefix(line, "SUB") {
 			fmt.Fprint(c, s.refusal)
@@ -184,4 +196,110 @@ func TestStuckServer(t *testing.T) {
 	s.hangUp()
 	require.NoError(t, l.Close())
 	nc.Close()
+}
+
+// awaitError waits until the connection has heard of an error.
+func awaitError(t *testing.T, nc *nats.Conn, says string) {
+	t.Helper()
+	for late := time.Now().Add(30 * time.Second); nc.LastError() == nil || !strings.Contains(nc.LastError().Error(), says); runtime.Gosched() {
+		require.True(t, time.Now().Before(late), "waited in vain for %q: %v", says, nc.LastError())
+	}
+}
+
+// What a server says of others does not keep a link from opening: neither an error
+// of another subject, nor one of this subject from before.
+func TestOpenIgnoresOtherErrors(t *testing.T) {
+	const ours = "-ERR 'Permissions Violation for Subscription to \"locks.1.*\"'\r\n"
+	const others = "-ERR 'Permissions Violation for Subscription to \"others\"'\r\n"
+	for _, test := range []struct{ before, refusal string }{
+		{"", others},
+		{ours, ""},
+	} {
+		s := serve(t, 1<<20)
+		s.greeting, s.refusal = test.before, test.refusal
+		nc := connect(t, s)
+		if test.before != "" {
+			awaitError(t, nc, "locks.1.*")
+		}
+		l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
+		require.NoError(t, err)
+		require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+		require.NoError(t, l.Close())
+		nc.Close()
+	}
+
+	s := serve(t, 1<<20)
+	s.refusal = ours
+	nc := connect(t, s)
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Open(func(dmutex.NodeID, []byte) {}), nats.ErrPermissionViolation)
+	nc.Close()
+}
+
+// Close waits for the goroutine that publishes. While nats.go reconnects there is no
+// server to wait for, so nothing else holds Close back.
+func TestCloseWaitsForPublishers(t *testing.T) {
+	s := serve(t, 1<<20)
+	s.hangUp()
+	nc, err := nats.Connect("nats://"+s.listener.Addr().String(), nats.RetryOnFailedConnect(true), nats.ReconnectBufSize(1<<30))
+	require.NoError(t, err)
+	defer nc.Close()
+	for range 50 {
+		l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
+		require.NoError(t, err)
+		require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+		before := nc.Stats().OutMsgs
+		const frames = 10_000
+		for range frames {
+			require.NoError(t, l.Send(2, []byte("frame")))
+		}
+		require.NoError(t, l.Close())
+		require.Equal(t, before+frames, nc.Stats().OutMsgs)
+	}
+}
+
+// A stuckLog takes its first record when it is closed.
+type stuckLog chan struct{}
+
+func (l stuckLog) Write(record []byte) (int, error) {
+	<-l
+	return len(record), nil
+}
+
+// A log that is stuck keeps no frames back.
+func TestStuckLog(t *testing.T) {
+	nc := connect(t, serve(t, 1<<20))
+	release := make(stuckLog)
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
+	require.NoError(t, err)
+	var taker transport.LoggerTaker = l
+	taker.TakeLogger(slog.New(slog.NewTextHandler(release, nil)))
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	nc.Close()
+	for late := time.Now().Add(30 * time.Second); !errors.Is(l.Send(2, []byte("frame")), transport.ErrClosed); runtime.Gosched() {
+		require.True(t, time.Now().Before(late), "the goroutine that publishes waits for the log")
+	}
+	close(release)
+	require.NoError(t, l.Close())
+}
+
+// Why frames do not arrive, as far as a link over NATS can know.
+func TestTrouble(t *testing.T) {
+	s := serve(t, 1<<20)
+	s.published = "-ERR 'Permissions Violation for Publish to \"locks.2.1\"'\r\n"
+	nc := connect(t, s)
+	l, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	var reporter transport.Reporter = l
+	require.NoError(t, reporter.Trouble(2))
+	require.NoError(t, l.Send(2, []byte("frame")))
+	awaitError(t, nc, "locks.2.1")
+	require.ErrorContains(t, reporter.Trouble(2), "natslink: frames to node 2 are lost: nats: permissions violation")
+	require.NoError(t, reporter.Trouble(3))
+	nc.Close()
+	require.ErrorContains(t, reporter.Trouble(3), "natslink: no connection to a server: ")
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, reporter.Trouble(3), transport.ErrClosed)
 }

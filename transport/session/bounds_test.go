@@ -145,3 +145,21 @@ func TestBurstLeavesNothing(t *testing.T) {
 	p.settle()
 	require.LessOrEqual(t, cap(p.b.in), keepMessages)
 }
+
+// TestManyMessagesInAFrame: a frame takes no more messages than the head of its array
+// can count, however small they are.
+func TestManyMessagesInAFrame(t *testing.T) {
+	p := meet(t, func(c *Config) { c.MaxFrame = 1 << 20 })
+	const most = 65_529
+	const count = most + 1000
+	for range count {
+		require.NoError(t, p.a.Send(p.now, []byte("m")))
+	}
+	p.a.Close(p.now)
+	frames := flush(p.a, p.now)
+	require.Len(t, frames, 2)
+	p.carry(p.b, frames[0])
+	require.Len(t, p.got[p.b], most)
+	p.carry(p.b, frames[1])
+	require.Len(t, p.got[p.b], count)
+}

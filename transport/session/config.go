@@ -40,6 +40,10 @@ type Config struct {
 	// frame is sent again. MinTimeout, which should be well above AckDelay, is
 	// also the least time between two challenges. Defaults 20 ms and 2 s.
 	MinTimeout, MaxTimeout int64
+
+	// Grace is how long a peer has to answer a challenge when another life of its
+	// node has, before that one is adopted. Default 250 ms.
+	Grace int64
 }
 
 const (
@@ -51,6 +55,7 @@ const (
 	defaultAckDelay   = 5 * millisecond
 	defaultMinTimeout = 20 * millisecond
 	defaultMaxTimeout = 2000 * millisecond
+	defaultGrace      = 250 * millisecond
 
 	minFrame = 64
 
@@ -66,6 +71,9 @@ const (
 	keep         = 64 << 10
 	keepMessages = 4 << 10
 
+	// formerPeers is how many former peers are remembered.
+	formerPeers = 256
+
 	never  = math.MaxInt64
 	always = math.MinInt64
 )
@@ -76,6 +84,7 @@ func (c *Config) complete() error {
 	fill(&c.AckDelay, defaultAckDelay)
 	fill(&c.MinTimeout, defaultMinTimeout)
 	fill(&c.MaxTimeout, max(defaultMaxTimeout, c.MinTimeout))
+	fill(&c.Grace, defaultGrace)
 	switch {
 	case c.Incarnation == 0:
 		return dmutex.Misuse("Config.Incarnation is 0: draw 64 random bits at each start of the process")
@@ -91,6 +100,8 @@ func (c *Config) complete() error {
 		return dmutex.Misuse("Config.MinTimeout and MaxTimeout are not in order")
 	case c.MaxTimeout > math.MaxInt64/4:
 		return dmutex.Misuse("Config.MaxTimeout is beyond reason: give nanoseconds")
+	case c.Grace < 0 || c.Grace > math.MaxInt64/4:
+		return dmutex.Misuse("Config.Grace is negative, or beyond reason: give nanoseconds")
 	}
 	return nil
 }

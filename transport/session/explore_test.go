@@ -87,6 +87,7 @@ func (w *world) begin(side int) {
 		AckDelay:    1,
 		MinTimeout:  1,
 		MaxTimeout:  1,
+		Grace:       8,
 	})
 	if err != nil {
 		panic(err)
@@ -110,6 +111,7 @@ func (s *Session) clone() *Session {
 	for i := range c.early {
 		c.early[i].body = slices.Clone(c.early[i].body)
 	}
+	c.former = slices.Clone(s.former)
 	c.in = nil
 	return &c
 }
@@ -120,7 +122,9 @@ func (s *Session) appendState(b []byte) []byte {
 	b = appendInts(b, s.cfg.Incarnation, s.peer, s.nonce, s.answer.to, s.answer.nonce,
 		s.base, s.next, max(s.base, s.behind), s.acked, s.sent, s.finSeq, s.expect, s.heard, s.heardAtClose)
 	b = appendInts(b, s.flying, min(s.debt, s.cfg.Window/4+1), s.ahead, s.repeats)
-	b = appendBools(b, s.asking, s.answered, s.closed, s.repair, s.left, s.settled, s.handed, s.resentAt == always)
+	b = appendInts(b, s.floor, s.knock.from, s.knock.nonce, s.rival, s.rivalNonce, s.refused)
+	b = appendInts(b, s.former...)
+	b = appendBools(b, s.hellos > 0, s.rival != 0 && s.graceEnd <= 0, s.answered, s.closed, s.repair, s.left, s.settled, s.handed, s.resentAt == always)
 	for _, timer := range [...]int64{s.helloAt, s.resendAt, s.ackAt} {
 		b = appendBools(b, timer <= 0, timer == never)
 	}
@@ -188,6 +192,7 @@ const (
 	doHello // a timer goes off
 	doResend
 	doAck
+	doGrace
 	doClose
 	doGo
 	doRestart
@@ -302,6 +307,7 @@ func (e *explorer) actions(w *world) (list []action) {
 		add(s.helloAt != never && s.helloAt > 0, doHello)
 		add(s.resendAt != never && s.resendAt > 0, doResend)
 		add(s.ackAt != never && s.ackAt > 0, doAck)
+		add(s.rival != 0 && s.graceEnd > 0, doGrace)
 		add(!w.closed[i] && e.closes[i] > 0, doClose)
 		add(s.Done(), doGo)
 		for f := range e.table[i] {
@@ -329,6 +335,8 @@ func (e *explorer) do(w *world, a action) {
 		s.resendAt = 0
 	case doAck:
 		s.ackAt = 0
+	case doGrace:
+		s.graceEnd, s.doubtEnd = 0, s.cfg.Grace
 	case doClose:
 		s.Close(0)
 		w.closed[side] = true
@@ -402,6 +410,9 @@ func (w *world) handle(side int, now int64, frame []byte) {
 	s.repeats = min(s.repeats, w.budget.closes[side]) // more brings nothing new, nor does the patience of one that stays
 	w.tired[side] = w.tired[side] && s.repeats == 0
 	me, from := w.life[side], 1-side
+	if in.Event == Taken {
+		w.blame("node %d believes that another life of it was alive", side)
+	}
 	if in.Event == Met || in.Event == Restarted {
 		peer := int(s.Peer() % 10)
 		if peer < w.adopted[side] {
@@ -526,6 +537,8 @@ func (e *explorer) describe(a action) string {
 		return node + " times out"
 	case doAck:
 		return node + " acknowledges"
+	case doGrace:
+		return node + " has waited for its peer"
 	case doClose:
 		return node + " closes"
 	case doGo:
@@ -540,7 +553,7 @@ func (e *explorer) describe(a action) string {
 // show writes a frame as the package comment does.
 func show(frame []byte) string {
 	ints, body := split(frame)
-	names := map[kind]string{hello: "HELLO", helloAck: "HELLOACK", ack: "ACK", data: "DATA", fin: "FIN", bye: "BYE", gap: "GAP"}
+	names := map[kind]string{hello: "HELLO", helloAck: "HELLOACK", ack: "ACK", data: "DATA", fin: "FIN", bye: "BYE", gap: "GAP", taken: "TAKEN"}
 	return fmt.Sprintf("%s%v %x", names[kind(ints[0])], ints[1:], body)
 }
 

@@ -13,6 +13,7 @@ import (
 //	FIN       5, from, to, seq, ack, heard, message, ...    the last DATA
 //	BYE       6, from, to, ack                              an ACK after FIN was acknowledged
 //	GAP       7, from, to, ack                              an ACK of an end that has later frames
+//	TAKEN     8, from, to
 //
 // from and to are incarnations, messages are byte strings, the rest integers.
 // Only HELLO tells the version and the group: nothing else is taken from a
@@ -27,6 +28,7 @@ const (
 	fin
 	bye
 	gap
+	taken
 )
 
 const version = 1
@@ -84,6 +86,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 	case f.kind == hello && n == 5:
 		return f, s.parseHello(&r, &f)
 	case (f.kind == helloAck || f.kind == ack || f.kind == bye || f.kind == gap) && n == 4:
+	case f.kind == taken && n == 3:
 	case f.kind == data && n >= dataFields:
 		f.count = n - dataFields
 	case f.kind == fin && n >= finFields:
@@ -97,6 +100,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 		f.nonce = r.Uint()
 	case ack, bye, gap:
 		f.ack = r.Uint()
+	case taken:
 	default:
 		f.seq, f.ack = r.Uint(), r.Uint()
 		if f.kind == fin {
@@ -143,7 +147,7 @@ func (s *Session) check(f *frame) error {
 		return errZero
 	case f.kind == data && f.count == 0:
 		return errEmpty
-	case f.kind == helloAck || !s.pair(f):
+	case f.kind == helloAck || f.kind == taken || !s.pair(f):
 		return nil
 	case f.ack >= s.next || f.heard > s.sent:
 		return errAck
@@ -170,6 +174,10 @@ func (s *Session) appendHello(b []byte) []byte {
 
 func (s *Session) appendHelloAck(b []byte) []byte {
 	return appendFields(b, 0, helloAck, s.cfg.Incarnation, s.answer.to, s.answer.nonce)
+}
+
+func (s *Session) appendTaken(b []byte) []byte {
+	return appendFields(b, 0, taken, s.cfg.Incarnation, s.refused)
 }
 
 func (s *Session) appendAck(b []byte) []byte {

@@ -11,8 +11,8 @@
 // A process that restarts has forgotten everything, and its frames may still be
 // under way when it is long gone. So each life of a process has a name of its
 // own, its incarnation. Incarnations have no order: a new process needs no disk
-// and no clock to draw one. At most one process of a node is alive at a time;
-// what comes of two is told below.
+// and no clock to draw one. At most one process of a node should be alive at a
+// time. A second one is refused while the first answers.
 //
 // A session adopts one incarnation of the peer at a time. The stream from life
 // a of one node to life b of the other is numbered from 1, and every frame of
@@ -22,6 +22,7 @@
 //
 //	HELLO(a, group, k)                  challenge: who are you?
 //	HELLOACK(b, a, k)                   answer: I am b, to challenge k of a
+//	TAKEN(a, x)                         refusal: I live with another life of your node, which was alive when you were
 //	DATA(a, b, seq, ack, m, ...)        messages
 //	FIN(a, b, seq, ack, heard, m, ...)  the last DATA
 //	ACK(a, b, ack)                      an acknowledgement that travels alone
@@ -31,19 +32,22 @@
 // # Rules
 //
 //  1. A session that has no peer challenges: it sends HELLO with a number k that
-//     it has not used before, again and again. One that has a peer does so once
-//     for each frame that gives it cause (rules 2 and 4), but not too often. k
-//     stays the same until it is answered.
-//  2. HELLO(x, k) is answered if x is the peer or there is no peer; if x is not
-//     the peer it is challenged. So a node that has given up because its peer
-//     restarted can, by sending nothing more, be sure that the restarted
-//     one will never take it for a peer.
-//  3. HELLOACK(x, a, k) counts if a is this life and k the open challenge, which
-//     it closes. If x is not the peer already, x is adopted: what the old peer
-//     has not acknowledged is dropped, and both streams begin anew.
+//     it has not used before, again and again. A session with a peer challenges
+//     when a frame gives it cause (rules 2 and 4), but not too often. k stays the
+//     same until it is answered or rule 9 needs a new one.
+//  2. HELLO(x, k) is answered if x is the peer or there is no peer. If x is not
+//     the peer it is challenged, and answered when it is adopted. So a node that
+//     has given up because its peer restarted can, by sending nothing more, be
+//     sure that the restarted one will never take it for a peer.
+//  3. HELLOACK(x, a, k) counts if a is this life and k a challenge that was asked
+//     after the last one that was closed. The peer's answer closes all challenges,
+//     unless rule 9 asks for a later one. If x is not the peer and there is none, or
+//     it has left, or its grace is over (rule 9), x is adopted: what the old peer has
+//     not acknowledged is dropped, both streams begin anew, and all challenges are
+//     closed. A former peer is never adopted again; it is told TAKEN.
 //  4. Any other frame of x for y counts if x is the peer and y this life.
 //     Otherwise it is dropped and x is challenged. If it is old, the answer
-//     comes from the peer that we have, and that was that. If x is alive, this
+//     comes from the present peer, and nothing changes. If x is alive, this
 //     is how we learn of it; if it took us for our predecessor, our HELLO is how
 //     it learns of us.
 //  5. DATA is delivered in the order of seq, each once. What comes too early is
@@ -60,11 +64,18 @@
 //     the peer was heard. BYE, which is not answered, may be lost like all else.
 //     As long, and no longer, does a session that closes wait for a peer whose
 //     HELLO it has answered and which has not answered its own.
+//  9. A frame of another life x casts doubt on a peer that has not left. The next
+//     challenge has a new number, and is repeated while the doubt lasts. If the peer
+//     answers it, or a later one, the doubt is over and x is told TAKEN. If the peer
+//     has not answered when [Config.Grace] is over, any life that answers is adopted,
+//     and HELLO of any life is answered. The doubt also ends when no other life
+//     is heard for as long as the grace again. A life that was told TAKEN asks
+//     again only after [Config.MaxTimeout].
 //
 // # Why it is right
 //
 // A life is adopted only if it lives, or lived until a moment ago. For the
-// answer to k can only come from somebody who received k, and k was asked after
+// answer to k can only come from a life that received k, and k was asked after
 // the last adoption. So each life adopted was alive later than the adoption of
 // the one before it; lives of a node do not overlap; so it is the same one, or a
 // later one. Hence a session adopts each life at most once and never goes back,
@@ -100,9 +111,28 @@
 // The challenge is a guard against the past, not against forgery: who can speak
 // for the peer's node on the link can say what he likes.
 //
-// Two processes of one node at once break the assumption, but not the streams.
-// Either the peers keep to one and the other never meets anybody, or they
-// see one of them restart as the other.
+// # Two lives at once
+//
+// TAKEN(a, x) tells the truth. It is sent when the present peer p has answered a
+// challenge that was asked after a frame of x had arrived: so x was alive before p
+// answered. If x is there to read it, x was alive when p was. A TAKEN that is late
+// is as true as before, and one for a dead life is read by nobody. Sent without
+// that proof, or on the proof of an answer to an older challenge, it would end a
+// life whose predecessor has just died. A former peer that answers a challenge
+// needs no further proof: its successor was adopted while it lived.
+//
+// It does not matter whether x has met a or ever will. A process that was stopped
+// while others went on without it, and that says anything to anybody, is challenged,
+// answers and is told.
+//
+// A life that answers within the grace is not replaced. If one that does not is
+// replaced and goes on later, it is a former peer. It is not adopted again by the
+// same life, because the streams with it have begun before; the last 256 former
+// peers are remembered.
+//
+// Without the second half of rule 9, that HELLO of any life is answered once the
+// grace is over, two lives that each have a dead peer would wait for each other's
+// answer. That happens only where two lives of a node were alive at once.
 //
 // # Acknowledgements
 //
@@ -133,6 +163,7 @@ package session
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport/internal/msgp"
@@ -162,9 +193,10 @@ const (
 	Met       Event = iota + 1 // the first incarnation of the peer was adopted
 	Restarted                  // another incarnation was adopted: all that was unacknowledged is gone, and the peer has forgotten everything
 	Left                       // the peer has closed its side; this comes with or after all its messages
+	Taken                      // the other end lives with another life of our node, which was alive at the same time as this one
 )
 
-// String returns met, restarted or left, and none for 0.
+// String returns met, restarted, left or taken, and none for 0.
 func (e Event) String() string {
 	switch e {
 	case Met:
@@ -173,6 +205,8 @@ func (e Event) String() string {
 		return "restarted"
 	case Left:
 		return "left"
+	case Taken:
+		return "taken"
 	default:
 		return "none"
 	}
@@ -185,7 +219,7 @@ type Input struct {
 	// until the frame is overwritten.
 	Messages [][]byte
 
-	// Event is 0 if nothing happened to the peer.
+	// Event is 0 if nothing happened.
 	Event Event
 }
 
@@ -218,13 +252,22 @@ type Session struct {
 
 	// Challenge and answer.
 	nonce      uint64 // of the present or last challenge
-	asking     bool   // it has not been answered yet
-	hellos     int    // HELLOs that it took
+	floor      uint64 // answers to challenges up to this one no longer count; below nonce while a challenge is open
+	hellos     int    // HELLOs that the present challenge took
 	helloSent  int64  // when the last was sent
 	helloAt    int64  // when the next is due
 	helloAfter int64  // when the next may be sent at the earliest
 	answer     struct{ to, nonce uint64 }
 	answered   bool // an answer was given, so somebody may have adopted us
+
+	// Other lives of the peer's node.
+	rival      uint64                       // was heard, and casts doubt on the peer; 0 if none did
+	rivalNonce uint64                       // the first challenge that was asked since
+	graceEnd   int64                        // until when the peer has time to answer
+	doubtEnd   int64                        // when the doubt ends if no other life is heard until then
+	knock      struct{ from, nonce uint64 } // the last HELLO that was not answered
+	refused    uint64                       // the life to which TAKEN is due; 0 for none
+	former     []uint64                     // the last peers, oldest first
 
 	// Sending. out holds the unacknowledged messages: those of the frames in
 	// flight and then those that wait for a frame.
@@ -289,7 +332,6 @@ func New(cfg Config) (*Session, error) {
 	s := &Session{
 		cfg:        cfg,
 		nonce:      1,
-		asking:     true,
 		helloAt:    always,
 		helloAfter: always,
 		flight:     make([]sentFrame, cfg.Window),
@@ -352,7 +394,7 @@ func (s *Session) Close(_ int64) {
 // may close the link as soon as Done reports true: the last word is out.
 func (s *Session) Done() bool {
 	switch {
-	case !s.closed || s.handed || s.answer.to != 0 || s.ackAt != never:
+	case !s.closed || s.handed || s.answer.to != 0 || s.refused != 0 || s.ackAt != never:
 		return false
 	case s.peer == 0:
 		return s.Backlog() == 0 && (!s.answered || s.repeats == 0)
@@ -406,12 +448,14 @@ func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 	var event Event
 	switch {
 	case f.kind == hello:
-		s.onHello(&f)
+		s.onHello(now, &f)
 	case f.kind == helloAck:
 		event = s.onHelloAck(now, &f)
+	case f.kind == taken:
+		event = s.onTaken(now, &f)
 	case !s.pair(&f):
 		s.stats.Strays++
-		s.challenge()
+		s.doubt(now, f.from)
 	case f.kind == ack:
 		s.onSecondAck(f.ack)
 		s.onAck(now, f.ack)
@@ -431,9 +475,9 @@ func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 // challenge asks whoever is alive to name itself, if no such question is open,
 // and sees to it that a HELLO goes out soon.
 func (s *Session) challenge() {
-	if !s.asking {
+	if s.nonce == s.floor {
 		s.nonce++
-		s.asking, s.hellos = true, 0
+		s.hellos = 0
 	}
 	s.helloAt = min(s.helloAt, s.helloAfter)
 	if s.peer == 0 {
@@ -441,36 +485,122 @@ func (s *Session) challenge() {
 	}
 }
 
-// onHello answers a challenge of the peer. One of somebody else is a reason to
-// challenge first; while there is no peer at all it is both.
-func (s *Session) onHello(f *frame) {
-	if s.peer == 0 || f.from == s.peer {
+// doubt challenges because a frame came from another life than the peer's, or for
+// another than ours. The peer has Config.Grace to answer a challenge that is asked
+// from now on: it may have answered an open one before the other life began.
+func (s *Session) doubt(now int64, from uint64) {
+	if s.peer != 0 && !s.left && from != s.peer && !s.inDoubt(now) {
+		if s.nonce > s.floor && s.hellos > 0 {
+			s.nonce++
+			s.hellos = 0
+		}
+		s.challenge() // has a number that was not used before
+		s.rival, s.rivalNonce, s.graceEnd = from, s.nonce, now+s.cfg.Grace
+	}
+	s.challenge()
+	s.doubtEnd = max(now, s.graceEnd) + max(s.cfg.Grace, 4*s.roundTrip())
+}
+
+// inDoubt reports whether another life was heard lately, and the peer has not
+// answered since.
+func (s *Session) inDoubt(now int64) bool {
+	return s.rival != 0 && now < s.doubtEnd
+}
+
+// vacant reports whether another life may be the peer: there is none, or it has
+// left, or it was doubted and did not answer.
+func (s *Session) vacant(now int64) bool {
+	return s.peer == 0 || s.left || s.inDoubt(now) && now >= s.graceEnd
+}
+
+// nextCall returns when to repeat a challenge in doubt: some times during the grace,
+// however long a round trip takes, and when it is over.
+func (s *Session) nextCall(now int64) int64 {
+	at := now + min(s.roundTrip(), s.cfg.Grace/4)
+	if now < s.graceEnd {
+		at = min(at, s.graceEnd)
+	}
+	return max(at, s.helloAfter)
+}
+
+// onHello answers a challenge of the peer, or of a life that may become it unless we
+// are about to go. One of another life than the peer is a reason to challenge, too.
+func (s *Session) onHello(now int64, f *frame) {
+	if f.from == s.peer || s.peer == 0 || !s.closed && s.vacant(now) {
 		s.answer.to, s.answer.nonce = f.from, f.nonce
 		s.answered = true
 	} else {
+		s.knock.from, s.knock.nonce = f.from, f.nonce
+	}
+	if f.from == s.peer {
+		return
+	}
+	if s.peer != 0 {
 		s.stats.Strays++
 	}
-	if f.from != s.peer {
-		s.challenge()
-	}
+	s.doubt(now, f.from)
 }
 
-// onHelloAck takes the answer to our challenge, and with it perhaps a new peer.
+// onHelloAck takes the answer to a challenge, and with it perhaps a new peer.
 func (s *Session) onHelloAck(now int64, f *frame) Event {
-	if f.to != s.cfg.Incarnation || !s.asking || f.nonce != s.nonce {
+	switch {
+	case f.to != s.cfg.Incarnation || f.nonce <= s.floor || f.nonce > s.nonce:
+		return 0
+	case f.from == s.peer:
+		s.onProof(now, f.nonce)
+		return 0
+	case slices.Contains(s.former, f.from):
+		s.refused = f.from // it is alive, and so was the life that was adopted after it
+		return 0
+	case !s.vacant(now):
+		s.doubt(now, f.from)
 		return 0
 	}
-	s.asking, s.helloAt = false, never
-	if f.from == s.peer {
-		s.backoff = 0
-		if s.resendAt != never {
-			s.resendAt = min(s.resendAt, now+s.timeout())
+	return s.adopt(now, f)
+}
+
+// onProof takes the peer's answer to a challenge, which ends the doubt if it arose
+// before the challenge was asked. If the peer has left, its place is free all the
+// same.
+func (s *Session) onProof(now int64, nonce uint64) {
+	if s.left {
+		return
+	}
+	s.backoff = 0
+	if s.resendAt != never {
+		s.resendAt = min(s.resendAt, now+s.timeout())
+	}
+	if s.rival != 0 {
+		if nonce < s.rivalNonce {
+			return
 		}
+		s.refused, s.rival = s.rival, 0
+	}
+	s.floor, s.helloAt = s.nonce, never
+}
+
+// onTaken takes a refusal, and lets some time pass before this life asks again:
+// where both lives hear every HELLO, each would cause the next.
+func (s *Session) onTaken(now int64, f *frame) Event {
+	if f.to != s.cfg.Incarnation {
 		return 0
 	}
+	s.helloAfter = now + s.cfg.MaxTimeout
+	if s.helloAt != never {
+		s.helloAt = max(s.helloAt, s.helloAfter)
+	}
+	return Taken
+}
+
+// adopt takes the sender of an answer for the peer.
+func (s *Session) adopt(now int64, f *frame) Event {
 	event := Met
 	if s.peer != 0 {
 		event = Restarted
+		if len(s.former) == formerPeers {
+			s.former = slices.Delete(s.former, 0, 1)
+		}
+		s.former = append(s.former, s.peer)
 		s.drop()
 		s.sent, s.acked = 0, 0
 	}
@@ -482,9 +612,15 @@ func (s *Session) onHelloAck(now int64, f *frame) Event {
 	s.heard, s.heardAtClose = 0, 0
 	s.forgetEarly()
 	s.debt, s.ackAt = 0, never
-	if s.hellos == 1 {
+	if s.hellos == 1 && f.nonce == s.nonce {
 		s.measure(now - s.helloSent)
 	}
+	s.floor, s.helloAt = s.nonce, never
+	s.rival = 0
+	if s.knock.from == s.peer { // now it is answered
+		s.answer.to, s.answer.nonce, s.answered = s.peer, s.knock.nonce, true
+	}
+	s.knock.from = 0
 	return event
 }
 
@@ -589,7 +725,8 @@ func (s *Session) onData(now int64, f *frame) (event Event) {
 		}
 	}
 	if s.left {
-		// Nobody will read what we have not got across.
+		// Nobody will read what we have not got across, and its place is free.
+		s.rival = 0
 		s.drop()
 		s.forgetEarly()
 		s.linger()

@@ -26,6 +26,10 @@ func (s *Session) transmit(now int64, b []byte) []byte {
 		b = s.appendHelloAck(b)
 		s.answer.to = 0
 		return b
+	case s.refused != 0:
+		b = s.appendTaken(b)
+		s.refused = 0
+		return b
 	case now >= s.resendAt:
 		return s.resend(now, b)
 	case s.mayCut():
@@ -44,21 +48,24 @@ func (s *Session) transmit(now int64, b []byte) []byte {
 // Deadline returns when Transmit will next have a frame if nothing else
 // happens: a time that has passed if it has one now, [math.MaxInt64] for never.
 func (s *Session) Deadline() int64 {
-	if s.answer.to != 0 || s.mayCut() {
+	if s.answer.to != 0 || s.refused != 0 || s.mayCut() {
 		return always
 	}
 	return min(s.helloAt, s.resendAt, s.ackAt)
 }
 
 // sendHello sends a challenge. While there is no peer it is repeated, ever more
-// rarely; once there is one, a challenge has a cause, and if it is lost the
-// cause will come again.
+// rarely; while there is a doubt about it, without a pause. Otherwise a challenge
+// has a cause, and if it is lost the cause will come again.
 func (s *Session) sendHello(now int64, b []byte) []byte {
 	b = s.appendHello(b)
 	s.helloSent, s.helloAfter, s.helloAt = now, now+s.cfg.MinTimeout, never
-	if s.peer == 0 {
+	switch {
+	case s.peer == 0:
 		s.helloAt = now + s.timeout()
 		s.tire()
+	case s.inDoubt(now):
+		s.helloAt = s.nextCall(now)
 	}
 	s.hellos++
 	s.stats.Challenges++
@@ -150,15 +157,10 @@ func (s *Session) drop() {
 	s.resendAt, s.repair = never, false
 }
 
-// timeout returns how long to wait for an acknowledgement: Jacobson,
-// "Congestion Avoidance and Control", SIGCOMM 1988, plus the time that the peer
-// may take its time for.
+// timeout returns how long to wait for an acknowledgement: a round trip, doubled
+// as often as it was waited for in vain.
 func (s *Session) timeout() int64 {
-	t := int64(firstTimeout)
-	if s.trip > 0 {
-		t = s.trip + max(4*s.jitter, millisecond) + s.cfg.AckDelay
-	}
-	t = max(t, s.cfg.MinTimeout)
+	t := s.roundTrip()
 	for range s.backoff {
 		if t >= s.cfg.MaxTimeout {
 			break
@@ -166,6 +168,17 @@ func (s *Session) timeout() int64 {
 		t *= 2
 	}
 	return min(t, s.cfg.MaxTimeout)
+}
+
+// roundTrip returns how long a frame and its acknowledgement should take at most:
+// Jacobson, "Congestion Avoidance and Control", SIGCOMM 1988, plus the time that
+// the peer may take its time for.
+func (s *Session) roundTrip() int64 {
+	t := int64(firstTimeout)
+	if s.trip > 0 {
+		t = s.trip + max(4*s.jitter, millisecond) + s.cfg.AckDelay
+	}
+	return min(max(t, s.cfg.MinTimeout), s.cfg.MaxTimeout)
 }
 
 func (s *Session) backOff() {

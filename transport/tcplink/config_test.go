@@ -59,7 +59,7 @@ func TestListenTwice(t *testing.T) {
 	require.NoError(t, err)
 	again := tcplink.Config{Self: 2, Listen: first.Addr().String()}
 	_, err = tcplink.New(again)
-	require.ErrorContains(t, err, "address already in use")
+	require.ErrorContains(t, err, "address already in use: another program listens there, or two processes have the same Config.Self, 2")
 	require.NotErrorIs(t, err, dmutex.ErrMisuse)
 	require.NoError(t, first.Close()) // gives the address back, though never opened
 	second, err := tcplink.New(again)

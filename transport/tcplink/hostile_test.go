@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"runtime"
 	"testing"
@@ -183,28 +184,6 @@ func TestGreetingDeadline(t *testing.T) {
 	}
 }
 
-// A crowd that says nothing makes room for one who does.
-func TestCrowdAtTheDoor(t *testing.T) {
-	pace := defaultPace
-	pace.greeting, pace.maxGreeters = time.Hour, 4
-	l, got := openLink(t, 1, pace)
-	crowd := make([]net.Conn, 20)
-	for i := range crowd {
-		crowd[i] = dialByHand(t, l)
-	}
-	c := greetByHand(t, l, 2)
-	sendByHand(t, c, "through the crowd")
-	require.Equal(t, arrival{2, "through the crowd"}, next(t, got))
-	for _, c := range crowd[:len(crowd)-pace.maxGreeters] {
-		requireEnd(t, c)
-	}
-	for range 2 * pace.maxGreeters { // who is through does not make room
-		greetByHand(t, l, 3)
-	}
-	sendByHand(t, c, "still here")
-	require.Equal(t, arrival{2, "still here"}, next(t, got))
-}
-
 func TestFrameTooLong(t *testing.T) {
 	l, got := openLink(t, 1, defaultPace)
 	c := greetByHand(t, l, 2)
@@ -276,27 +255,56 @@ func TestNewestConnectionOvertakes(t *testing.T) {
 
 // bubbleLink is a link with one connection, to node 2, and the other end of that.
 // In a bubble nobody accepts, so it is brought by hand.
-func bubbleLink(t *testing.T) (l *Link, got chan arrival, c net.Conn) {
+func bubbleLink(t *testing.T, logger *slog.Logger) (l *Link, got chan arrival, c net.Conn) {
 	t.Helper()
-	l, err := New(Config{Self: 1, Listen: "127.0.0.1:0", Peers: map[dmutex.NodeID]string{2: ""}})
+	l, got = closedLink(t, Config{Logger: logger}, defaultPace)
+	c = knock(l, nil)
+	require.NoError(t, writeGreeting(c, 2, 1))
+	_, err := readGreeting(c, 2)
+	require.NoError(t, err)
+	return l, got, c
+}
+
+// closedLink is node 1's link that is open but for accepting: knock does that.
+func closedLink(t *testing.T, config Config, pace pace) (l *Link, got chan arrival) {
+	t.Helper()
+	config.Self, config.Listen, config.Peers = 1, "127.0.0.1:0", map[dmutex.NodeID]string{2: ""}
+	l, err := newLink(config, pace)
 	require.NoError(t, err)
 	got = make(chan arrival)
 	l.deliver = func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
-	near, c := net.Pipe()
-	require.True(t, l.enter(near))
 	l.running.Go(l.keepAlive)
-	l.running.Go(func() { l.welcome(near) })
-	require.NoError(t, writeGreeting(c, 2, 1))
-	_, err = readGreeting(c, 2)
-	require.NoError(t, err)
-	return l, got, c
+	if l.late != nil {
+		l.logging.Go(l.late.Run)
+	}
+	return l, got
+}
+
+// knock connects to a link, from an address if it is not nil.
+func knock(l *Link, from net.Addr) net.Conn {
+	near, far := net.Pipe()
+	l.admit(fromAddr{near, from})
+	return far
+}
+
+// A fromAddr is a connection that says where it comes from.
+type fromAddr struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c fromAddr) RemoteAddr() net.Addr {
+	if c.addr == nil {
+		return c.Conn.RemoteAddr()
+	}
+	return c.addr
 }
 
 // A peer that is silent, without even a heartbeat, is cut off within eight
 // seconds.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, got, c := bubbleLink(t)
+		l, got, c := bubbleLink(t, nil)
 		heartbeat := make([]byte, headerSize)
 		for range 20 { // as long as it answers it stays
 			_, err := io.ReadFull(c, heartbeat)
@@ -317,7 +325,7 @@ func TestSilence(t *testing.T) {
 // Nor is a peer silent to whom we do not listen, while a frame is delivered.
 func TestSlowDeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, got, c := bubbleLink(t)
+		l, got, c := bubbleLink(t, nil)
 		go func() { _, _ = io.Copy(io.Discard, c) }() // heartbeats
 		for _, frame := range []string{"one", "two"} {
 			sendByHand(t, c, frame)

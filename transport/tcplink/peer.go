@@ -28,6 +28,8 @@ type peer struct {
 	latest  net.Conn           // the newest that was accepted and answered
 	conn    *conn              // nil while there is none
 	pending []byte             // whole frames that wait for it
+	trouble error              // why there is none; nil if there never was one
+	lost    time.Time          // when there last was one
 }
 
 // A conn is a connection whose other side is known. Its peer's mutex guards it,
@@ -97,7 +99,7 @@ func (p *peer) send(frame []byte) error {
 func (p *peer) drain(c *conn) {
 	for p.awaitTurn(c) {
 		if _, err := c.Write(c.out); err != nil {
-			p.fail(c)
+			p.fail(c, err)
 		}
 		c.out = c.out[:0]
 		if cap(c.out) > Backlog/4 {
@@ -139,25 +141,63 @@ func (p *peer) serve(nc net.Conn, dialled string) {
 	if p.conn != nil {
 		p.conn.breakOff()
 	}
-	p.conn = c
+	p.conn, p.trouble = c, nil
 	p.mu.Unlock()
 	p.link.log.Info("tcplink: connected", "peer", p.id, "address", nc.RemoteAddr())
 	p.link.running.Go(func() { p.drain(c) })
 	err := p.read(c)
-	p.fail(c)
+	p.fail(c, err)
 	if p.link.ctx.Err() == nil { // else it is our own Close
 		p.link.log.Info("tcplink: connection lost", "peer", p.id, "error", err)
 	}
 }
 
 // fail ends a connection.
-func (p *peer) fail(c *conn) {
+func (p *peer) fail(c *conn, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.breakOff()
-	if p.conn == c {
-		p.conn = nil
+	if p.conn != c {
+		return
 	}
+	p.conn, p.lost = nil, time.Now()
+	if p.trouble == nil {
+		p.trouble = fmt.Errorf("tcplink: the connection to node %d was lost: %w", p.id, reason(why))
+	}
+}
+
+// note keeps a reason why there is no connection.
+func (p *peer) note(trouble error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn == nil {
+		p.trouble = trouble
+	}
+}
+
+// why says why there is no connection, nil if there is one.
+func (p *peer) why() error {
+	r := &p.link.refusals
+	r.mu.Lock()
+	last := r.last
+	r.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	why := p.trouble
+	switch {
+	case p.conn != nil:
+		return nil
+	case why == nil && p.id > p.link.self:
+		why = fmt.Errorf("tcplink: node %d has not connected: the node with the higher number dials", p.id)
+	case why == nil && p.addr == "":
+		why = fmt.Errorf("tcplink: cannot connect to node %d: %w", p.id, errNoAddress)
+	case why == nil:
+		why = fmt.Errorf("tcplink: not yet connected to node %d", p.id)
+	}
+	if p.id > p.link.self && last.at.After(p.lost) { // perhaps it was this one
+		why = fmt.Errorf("%w; a connection from %s was refused: %w", why, last.host, last.err)
+	}
+	return why
 }
 
 func (c *conn) breakOff() {
@@ -233,6 +273,7 @@ func (p *peer) alive() bool {
 		return true
 	}
 	if c.silent.Add(1) > p.link.pace.patience {
+		p.trouble = fmt.Errorf("tcplink: node %d was connected and is silent", p.id)
 		c.breakOff()
 		return false
 	}
@@ -286,8 +327,12 @@ func (p *peer) dial() {
 				delay = l.pace.minRedial
 			}
 			clear(told)
-		case told[err.Error()] || len(told) == maxTold || err == errNoAddress || l.ctx.Err() != nil:
+		case err == errNoAddress || l.ctx.Err() != nil:
 		default:
+			p.note(fmt.Errorf("tcplink: cannot connect to node %d at %s: %w", p.id, addr, err))
+			if told[err.Error()] || len(told) == maxTold {
+				break
+			}
 			l.log.Warn("tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "error", err)
 			told[err.Error()] = true
 		}

@@ -2,8 +2,10 @@ package tcplink
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"sync"
+	"time"
 )
 
 // refusals keep the log readable: whoever is refused tries again at once. A reason
@@ -12,6 +14,14 @@ type refusals struct {
 	mu     sync.Mutex
 	again  map[refusal]int
 	others int // for which there was no room
+	last   rejection
+}
+
+// A rejection is what was refused last of a connection that named no peer.
+type rejection struct {
+	at   time.Time
+	host string
+	err  error
 }
 
 type refusal struct{ host, reason string }
@@ -23,16 +33,23 @@ const maxRefusals = 64
 // maxReason bounds the text of a reason in bytes.
 const maxReason = 512
 
-// refuse tells of a connection that was not accepted.
-func (l *Link) refuse(from net.Addr, err error) {
+// refuse tells of a connection that was not accepted, though it said that it was
+// the peer's, which may be nil.
+func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	if l.ctx.Err() != nil {
 		return // it was our own Close
 	}
 	host, _, _ := net.SplitHostPort(from.String())
 	err = reason(err)
+	if p != nil {
+		p.note(fmt.Errorf("tcplink: node %d, from %s, was refused: %w", p.id, host, err))
+	}
 	r, key := &l.refusals, refusal{host, err.Error()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if p == nil && err != errCrowd {
+		r.last = rejection{time.Now(), host, err}
+	}
 	_, known := r.again[key]
 	switch {
 	case known:

@@ -11,33 +11,51 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 )
 
-// Whoever is refused again and again fills no log, and our own Close is no news.
-func TestLogOfRefusals(t *testing.T) {
-	var l *Link
-	var text bytes.Buffer
-	take := func() []string {
-		l.refusals.mu.Lock() // all is written under it
-		defer l.refusals.mu.Unlock()
-		defer text.Reset()
-		return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
-	}
-	logger := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+// lines is a log that passes on its records, without the time.
+func lines() (*slog.Logger, <-chan string) {
+	told := make(lineWriter, 1000)
+	return slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
-	}}))
-	var err error
-	l, err = New(Config{Self: 1, Listen: "127.0.0.1:0", Logger: logger})
+	}})), told
+}
+
+type lineWriter chan string
+
+func (w lineWriter) Write(line []byte) (int, error) {
+	w <- strings.TrimSuffix(string(line), "\n")
+	return len(line), nil
+}
+
+// Repeated refusals fill no log, and our own Close is no news.
+func TestLogOfRefusals(t *testing.T) {
+	logger, told := lines()
+	take := func(n int) (records []string) {
+		for range n {
+			select {
+			case line := <-told:
+				records = append(records, line)
+			case <-time.After(patience):
+				require.FailNow(t, "waited in vain for a record", "%q", records)
+			}
+		}
+		return records
+	}
+	l, err := New(Config{Self: 1, Listen: "127.0.0.1:0", Logger: logger})
 	require.NoError(t, err)
 	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
 	for range 3 {
@@ -45,31 +63,32 @@ func TestLogOfRefusals(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.Write(bytes.Repeat([]byte("nonsense"), 3))
 		require.NoError(t, err)
-		_, err = io.ReadAll(c) // until it is closed, which is after the record
+		_, err = io.ReadAll(c) // until it is closed, which is after it is counted
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	}
 	const why = ` node=1 from=127.0.0.1 error="this is not the protocol of this link, or another version of it"`
-	require.Equal(t, []string{`level=WARN msg="tcplink: connection refused"` + why}, take())
+	require.Equal(t, []string{`level=WARN msg="tcplink: connection refused"` + why}, take(1))
 	l.sumUp()
-	require.Equal(t, []string{`level=WARN msg="tcplink: connections refused again"` + why + " count=2"}, take())
+	require.Equal(t, []string{`level=WARN msg="tcplink: connections refused again"` + why + " count=2"}, take(1))
 	l.sumUp()
-	require.Equal(t, []string{""}, take())
 
 	from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}
 	for i := range maxRefusals + 10 { // others invent reasons
-		l.refuse(from, fmt.Errorf("reason %d", i))
-		l.refuse(from, &net.OpError{Op: "read", Addr: &net.TCPAddr{Port: i}, Err: errors.New("reset")})
+		l.refuse(from, nil, fmt.Errorf("reason %d", i))
+		l.refuse(from, nil, &net.OpError{Op: "read", Addr: &net.TCPAddr{Port: i}, Err: errors.New("reset")})
 	}
-	require.Len(t, take(), maxRefusals)
+	for _, line := range take(maxRefusals) {
+		require.Contains(t, line, "connection refused")
+	}
 	l.sumUp()
 	require.ElementsMatch(t, []string{
 		`level=WARN msg="tcplink: connections refused again" node=1 from=127.0.0.1 error="read: reset" count=73`,
 		`level=WARN msg="tcplink: more connections refused" node=1 count=11`,
-	}, take())
+	}, take(2))
 	require.NoError(t, l.Close())
-	l.refuse(from, net.ErrClosed)
-	require.Equal(t, []string{""}, take())
+	l.refuse(from, nil, net.ErrClosed)
+	require.Empty(t, told)
 }
 
 // Why a peer cannot be reached is told once for each reason, not only for the
@@ -140,34 +159,106 @@ func TestLogOfLongNames(t *testing.T) {
 	require.Less(t, text.Len(), 2*maxReason)
 }
 
-// A log that is stuck keeps nobody waiting who sends.
+// A log that is stuck keeps nobody waiting: neither senders nor peers that come and
+// go, and what was refused is closed. Only Close waits for it.
 func TestStuckLog(t *testing.T) {
-	pace := defaultPace
-	pace.heartbeat, pace.patience = 10*time.Millisecond, 5
-	stuck := stuckLog{at: make(chan bool), end: make(chan bool)}
-	l, _ := openLinkWith(t, Config{Self: 1, Logger: slog.New(slog.NewTextHandler(stuck, nil))}, pace)
-	t.Cleanup(func() { close(stuck.end) }) // before the link is closed
-	greetByHand(t, l, 2)
-	<-stuck.at
-	sent := make(chan error)
-	go func() { sent <- l.Send(2, []byte("frame")) }()
-	select {
-	case err := <-sent:
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		l, got, c := bubbleLink(t, slog.New(slog.NewTextHandler(stuckLog(release), nil)))
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		for range 3000 {
+			stranger := knock(l, nil)
+			_, err := stranger.Write(bytes.Repeat([]byte("nonsense"), 3))
+			require.NoError(t, err)
+			requireEnd(t, stranger)
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before)
+		l.mu.RLock()
+		conns := len(l.conns)
+		l.mu.RUnlock()
+		require.Equal(t, 1, conns)
+
+		for range 20 { // heartbeats go on
+			_, err := io.ReadFull(c, make([]byte, headerSize))
+			require.NoError(t, err)
+			_, err = c.Write(make([]byte, headerSize))
+			require.NoError(t, err)
+		}
+		requireEnd(t, c) // and silence is noticed
+		c = knock(l, nil)
+		require.NoError(t, writeGreeting(c, 2, 1))
+		_, err := readGreeting(c, 2)
 		require.NoError(t, err)
-	case <-time.After(patience):
-		require.FailNow(t, "Send waits for the log")
-	}
+		sendByHand(t, c, "frame")
+		require.Equal(t, arrival{2, "frame"}, <-got)
+
+		closed := make(chan error)
+		go func() { closed <- l.Close() }()
+		synctest.Wait()
+		require.Empty(t, closed)
+		close(release)
+		require.NoError(t, <-closed)
+	})
 }
 
-// A stuckLog gets stuck when it is told of silence.
-type stuckLog struct{ at, end chan bool }
+// Nor does one keep a peer that is dialled waiting.
+func TestStuckLogWhenDialling(t *testing.T) {
+	release := make(chan struct{})
+	listener := listenByHand(t)
+	pace := defaultPace
+	pace.maxRedial = pace.minRedial
+	l, got := openLinkWith(t, Config{
+		Self: 2, Peers: map[dmutex.NodeID]string{1: listener.Addr().String()},
+		Logger: slog.New(slog.NewTextHandler(stuckLog(release), nil)),
+	}, pace)
+	t.Cleanup(func() { close(release) }) // before the link is closed
+	c, err := listener.Accept()
+	require.NoError(t, err)
+	require.NoError(t, c.Close()) // a reason to log
+	c = acceptByHand(t, listener, 1, 2)
+	sendByHand(t, c, "frame")
+	require.Equal(t, arrival{1, "frame"}, next(t, got))
+	require.NoError(t, l.Send(1, []byte("answer")))
+	require.Equal(t, "answer", readByHand(t, c))
+}
+
+// A stuckLog takes its first record when it is closed.
+type stuckLog chan struct{}
 
 func (l stuckLog) Write(record []byte) (int, error) {
-	if bytes.Contains(record, []byte("silent")) {
-		close(l.at)
-		<-l.end
-	}
+	<-l
 	return len(record), nil
+}
+
+// A link takes the logger of its node, if it has none of its own and is not open.
+func TestTakeLogger(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		ours, told := lines()
+		nodes, toldNode := lines()
+		config := Config{Self: 1, Listen: "127.0.0.1:0"}
+		if own {
+			config.Logger = ours
+		}
+		l, err := New(config)
+		require.NoError(t, err)
+		var taker transport.LoggerTaker = l
+		taker.TakeLogger(nil)
+		taker.TakeLogger(nodes)
+		require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+		late, toldLate := lines()
+		taker.TakeLogger(late)
+		l.refuse(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil, errors.New("reason"))
+		require.NoError(t, l.Close())
+		require.Empty(t, toldLate)
+		if !own {
+			told, toldNode = toldNode, told
+		}
+		require.Len(t, told, 1)
+		require.Contains(t, <-told, "node=1")
+		require.Empty(t, toldNode)
+	}
 }
 
 // Of two that were connected, neither tells of a loss that is its own Close.

@@ -31,6 +31,12 @@
 // encrypted, waits for a goroutine that sends many frames with one write. A peer
 // that is slow, or silent, or sends nonsense, delays and harms nobody else.
 //
+// Connections that have not greeted yet have 256 places at a node, and one that takes
+// longer than five seconds is closed. When all places are taken, a connection of the
+// source that has most of them gives way, a host or a network of IPv6. So a crowd
+// of one host keeps no other out, and a crowd with as many sources as it likes, or
+// behind the same address as a peer, makes that peer dial a few times.
+//
 // # Security
 //
 // With [Config.TLS] every connection is TLS 1.3, both sides show a certificate,
@@ -82,6 +88,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -119,9 +126,11 @@ type Config struct {
 	// other than localhost, which might lead there.
 	AllowPlain bool
 
-	// Logger is told of connections made, lost and refused; nil is silence. Who is
-	// refused again for the same reason is told of at most once a minute, with the
-	// count, and why a peer cannot be reached once for each reason, until it is.
+	// Logger is told of connections made, lost and refused. If it is nil the link
+	// takes that of its node, if it has one; see [transport.LoggerTaker], also for
+	// what a slow handler costs. Repeated refusals for the same reason are logged at
+	// most once a minute, with the count, and each reason why a peer cannot be
+	// reached once, until it is reached.
 	Logger *slog.Logger
 }
 
@@ -144,6 +153,7 @@ type pace struct {
 	patience    int32         // heartbeats missed until a connection is given up
 	report      time.Duration // from one summary of refused connections to the next
 	maxGreeters int           // strangers at the door at a time
+	pick        func(int) int // draws who gives way there, see door
 
 	// jitter draws how much of a back-off is left out: 0 or more, less than n.
 	jitter func(n time.Duration) time.Duration
@@ -156,7 +166,8 @@ var defaultPace = pace{
 	heartbeat:   2 * time.Second,
 	patience:    3,
 	report:      time.Minute,
-	maxGreeters: 64,
+	maxGreeters: 256,
+	pick:        rand.IntN,
 	jitter:      rand.N[time.Duration],
 }
 
@@ -167,19 +178,21 @@ type Link struct {
 	nodeOf   func(*x509.Certificate) (dmutex.NodeID, error)
 	guard    atomic.Pointer[guard] // nil if connections are plain
 	log      *slog.Logger
+	late     *latelog.Log // behind log; nil without a logger
 	pace     pace
 	listener net.Listener
 
 	ctx     context.Context // ends with the link
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	logging sync.WaitGroup // ends last
 
-	mu       sync.RWMutex
-	deliver  func(from dmutex.NodeID, frames [][]byte) // nil until Open
-	closed   bool
-	peers    map[dmutex.NodeID]*peer
-	conns    map[net.Conn]bool // all that there are, for Close
-	greeters []net.Conn        // accepted but not yet known, oldest first
+	mu      sync.RWMutex
+	deliver func(from dmutex.NodeID, frames [][]byte) // nil until Open
+	closed  bool
+	peers   map[dmutex.NodeID]*peer
+	conns   map[net.Conn]bool // all that there are, for Close
+	door    door
 
 	refusals refusals
 }
@@ -196,12 +209,14 @@ func newLink(c Config, pace pace) (*Link, error) {
 		self:     c.Self,
 		anywhere: c.AllowPlain || c.TLS != nil,
 		nodeOf:   c.NodeOf,
-		log:      cmp.Or(c.Logger, slog.New(slog.DiscardHandler)).With("node", c.Self),
+		log:      slog.New(slog.DiscardHandler),
 		pace:     pace,
 		peers:    make(map[dmutex.NodeID]*peer),
 		conns:    make(map[net.Conn]bool),
+		door:     door{places: pace.maxGreeters, pick: pace.pick, count: make(map[netip.Prefix]int)},
 		refusals: refusals{again: make(map[refusal]int)},
 	}
+	l.TakeLogger(c.Logger)
 	if l.nodeOf == nil {
 		l.nodeOf = NodeOf
 	}
@@ -239,6 +254,10 @@ func newLink(c Config, pace pace) (*Link, error) {
 	var err error
 	if l.listener, err = l.listen(listen); err != nil {
 		l.cancel()
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("tcplink: %w: another program listens there,"+
+				" or two processes have the same Config.Self, %d", err, l.self)
+		}
 		return nil, fmt.Errorf("tcplink: %w", err)
 	}
 	return l, nil
@@ -337,6 +356,31 @@ func (l *Link) SetTLS(c *tls.Config) error {
 	return err
 }
 
+// TakeLogger implements [transport.LoggerTaker].
+func (l *Link) TakeLogger(logger *slog.Logger) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if logger == nil || l.late != nil || l.deliver != nil {
+		return
+	}
+	l.late = latelog.New(logger.Handler())
+	l.log = slog.New(l.late).With("node", l.self)
+}
+
+// Trouble implements [transport.Reporter].
+func (l *Link) Trouble(to dmutex.NodeID) error {
+	l.mu.RLock()
+	p, closed := l.peers[to], l.closed
+	l.mu.RUnlock()
+	switch {
+	case closed:
+		return transport.ErrClosed
+	case p == nil:
+		return transport.ErrUnknownNode
+	}
+	return p.why()
+}
+
 // start begins to dial a peer, if it is for us to dial.
 func (l *Link) start(p *peer) {
 	if p.id < l.self {
@@ -368,6 +412,9 @@ func (l *Link) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) err
 		return dmutex.Misuse("tcplink: the link is open already")
 	}
 	l.deliver = deliver
+	if l.late != nil {
+		l.logging.Go(l.late.Run)
+	}
 	l.running.Go(l.accept)
 	l.running.Go(l.keepAlive)
 	for _, p := range l.peers {
@@ -396,7 +443,8 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 func (l *Link) Close() error {
 	l.mu.Lock()
 	var err error
-	if !l.closed {
+	first := !l.closed
+	if first {
 		l.closed = true
 		l.cancel()
 		err = l.listener.Close()
@@ -406,6 +454,10 @@ func (l *Link) Close() error {
 	}
 	l.mu.Unlock()
 	l.running.Wait()
+	if first && l.late != nil {
+		l.late.Stop()
+	}
+	l.logging.Wait()
 	return err
 }
 
@@ -417,9 +469,7 @@ func (l *Link) accept() {
 		switch {
 		case err == nil:
 			delay = 0
-			if nc = l.guard.Load().server(nc); l.enter(nc) {
-				l.running.Go(func() { l.welcome(nc) })
-			}
+			l.admit(nc)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // such as too many open files
@@ -445,20 +495,18 @@ func (l *Link) wait(d time.Duration, poked <-chan struct{}) bool {
 	return l.ctx.Err() == nil
 }
 
-// enter notes a connection that was accepted. A crowd at the door cannot lock
-// others out: whoever stands there longest makes room.
-func (l *Link) enter(nc net.Conn) bool {
+// admit lets in a connection that was accepted, for which another may have to go.
+func (l *Link) admit(nc net.Conn) {
+	nc = l.guard.Load().server(nc)
 	if !l.hold(nc) {
-		return false
+		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.greeters) >= l.pace.maxGreeters {
-		l.greeters[0].Close()
-		l.greeters = slices.Delete(l.greeters, 0, 1)
+	if out := l.door.enter(nc); out != nil {
+		out.Close()
 	}
-	l.greeters = append(l.greeters, nc)
-	return true
+	l.running.Go(func() { l.welcome(nc) })
 }
 
 // hold notes a connection so that Close closes it. If the link is closed
@@ -487,18 +535,20 @@ func (l *Link) welcome(nc net.Conn) {
 	defer l.drop(nc)
 	p, err := l.answer(nc)
 	l.mu.Lock()
-	if i := slices.Index(l.greeters, nc); i >= 0 {
-		l.greeters = slices.Delete(l.greeters, i, i+1)
-	}
+	stayed := l.door.leave(nc)
 	l.mu.Unlock()
-	if err != nil {
-		l.refuse(nc.RemoteAddr(), err)
+	if err == nil {
+		p.serve(nc, "")
 		return
 	}
-	p.serve(nc, "")
+	if !stayed {
+		err = errCrowd
+	}
+	l.refuse(nc.RemoteAddr(), p, err)
 }
 
-// answer is the accepting side of the greeting.
+// answer is the accepting side of the greeting. With an error it returns the peer
+// that the other side says it is, if it has said so.
 func (l *Link) answer(nc net.Conn) (*peer, error) {
 	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
 		return nil, err
@@ -517,13 +567,13 @@ func (l *Link) answer(nc net.Conn) (*peer, error) {
 		return nil, fmt.Errorf("node %d has dialled, but is the one to be dialled", from)
 	}
 	if err := l.guard.Load().check(nc, from); err != nil {
-		return nil, err
+		return p, err
 	}
 	p.mu.Lock()
 	p.latest = nc // before the peer can know, and dial again
 	p.mu.Unlock()
 	if err := writeGreeting(nc, l.self, from); err != nil {
-		return nil, err
+		return p, err
 	}
 	return p, nc.SetDeadline(time.Time{})
 }

@@ -1,8 +1,10 @@
 package tcplink
 
 import (
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"net"
@@ -258,6 +260,51 @@ func TestTLSDial(t *testing.T) {
 	require.Empty(t, got)
 }
 
+// An impostor that shows another node's certificate, and no greeting of its own, is
+// not greeted either.
+func TestTLSDialSilentImpostor(t *testing.T) {
+	a := NewAuthority(t)
+	listener := listenByHand(t)
+	openLinkWith(t, Config{
+		Self: 3, TLS: a.Config(a.Node(3)), Peers: map[dmutex.NodeID]string{1: listener.Addr().String()},
+	}, defaultPace)
+	nc, err := listener.Accept()
+	require.NoError(t, err)
+	require.Empty(t, requireEnd(t, tls.Server(byHand(t, nc), stranger(a.Node(2)))), "it greets")
+}
+
+// A certificate may be signed by an authority below the one that is trusted, if the
+// node shows that one's certificate as well. It counts on either side.
+func TestTLSIntermediateAuthority(t *testing.T) {
+	a := NewAuthority(t)
+	below := a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "below"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	})
+	issuer := &Authority{t: t, cert: below.Leaf, key: below.PrivateKey.(crypto.Signer)}
+	node := func(id dmutex.NodeID) tls.Certificate {
+		cert := issuer.Node(id)
+		cert.Certificate = append(cert.Certificate, below.Certificate[0])
+		return cert
+	}
+	listener := listenByHand(t)
+	l, got := openLinkWith(t, Config{
+		Self: 2, TLS: a.Config(node(2)), Peers: map[dmutex.NodeID]string{1: listener.Addr().String(), 3: ""},
+	}, defaultPace)
+	nc, err := listener.Accept()
+	require.NoError(t, err)
+	dialled := tls.Server(byHand(t, nc), stranger(node(1)))
+	_, err = readGreeting(dialled, 1)
+	require.NoError(t, err)
+	require.NoError(t, writeGreeting(dialled, 1, 2))
+	sendByHand(t, dialled, "from below")
+	require.Equal(t, arrival{1, "from below"}, next(t, got))
+
+	accepted := tls.Client(dialByHand(t, l), stranger(node(3)))
+	require.NoError(t, writeGreeting(accepted, 3, 2))
+	sendByHand(t, accepted, "also")
+	require.Equal(t, arrival{3, "also"}, next(t, got))
+}
+
 // verified holds that the application's VerifyConnection comes after the
 // link's checks, with what they have found.
 func verified(cs tls.ConnectionState) error {
@@ -453,25 +500,6 @@ func TestTLSClose(t *testing.T) {
 		require.Zero(t, time.Since(start)) // by the bubble's clock
 		require.NoError(t, far.Close())
 	})
-}
-
-// A crowd that begins no handshake makes room for one who does.
-func TestTLSCrowd(t *testing.T) {
-	a := NewAuthority(t)
-	pace := defaultPace
-	pace.greeting, pace.maxGreeters = time.Hour, 4
-	l, got := openLinkWith(t, Config{Self: 1, TLS: a.Config(a.Node(1))}, pace)
-	crowd := make([]net.Conn, 20)
-	for i := range crowd {
-		crowd[i] = dialByHand(t, l)
-	}
-	c := tls.Client(dialByHand(t, l), stranger(a.Node(2)))
-	_, err := c.Write(append(greetingBytes(2, 1), appendFrame(nil, []byte("through the crowd"))...))
-	require.NoError(t, err)
-	require.Equal(t, arrival{2, "through the crowd"}, next(t, got))
-	for _, c := range crowd[:len(crowd)-pace.maxGreeters] {
-		requireEnd(t, c)
-	}
 }
 
 // Who begins a handshake and does not end it is shown out.

@@ -1,0 +1,88 @@
+package central
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// The rest of the contract of [dmutex.Machine]: the messages that are refused, and
+// what the machine tells about itself.
+
+var (
+	_ dmutex.Lender      = (*machine)(nil)
+	_ dmutex.Coordinator = (*machine)(nil)
+)
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *machine) impossible(msg dmutex.Message) string {
+	switch msg.Kind {
+	case dmutex.Request, dmutex.Release:
+		switch waits := m.waiting(msg.From); {
+		case !m.coordinates():
+			return "this node is not the coordinator"
+		case msg.Kind == dmutex.Request && waits != 0 && waits < msg.Attempt:
+			return "the sender's last request still waits"
+		case msg.Kind == dmutex.Release && waits == msg.Attempt:
+			return "the sender was not granted it"
+		}
+	case dmutex.Grant:
+		switch {
+		case msg.From != m.coordinator:
+			return "the sender is not the coordinator"
+		case msg.Attempt > m.Clock():
+			return "it answers a request that was never made"
+		}
+	default:
+		return "the central algorithm has no such message"
+	}
+	return ""
+}
+
+// WaitsFor implements [dmutex.Machine]: only the coordinator grants.
+func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.Pending() && !m.coordinates() {
+		b = append(b, m.coordinator)
+	}
+	return b
+}
+
+// Lends implements [dmutex.Lender]. Only the coordinator lends.
+func (m *machine) Lends() dmutex.NodeID { return m.holder.Node }
+
+// Holder implements [dmutex.Coordinator]. Apart from the coordinator, only the
+// holder itself knows.
+func (m *machine) Holder() dmutex.NodeID {
+	if m.Phase() == dmutex.Held {
+		return m.Self()
+	}
+	return m.holder.Node
+}
+
+// Forget implements [dmutex.Machine].
+func (m *machine) Forget() (clock, fence uint64, ok bool) {
+	return m.Clock(), m.Known(), m.Idle() && m.holder.Clock == 0 && len(m.queue) == 0
+}
+
+// AppendText implements [dmutex.Machine].
+func (m *machine) AppendText(b []byte) ([]byte, error) {
+	b = m.AppendSite(append(b, "central "...))
+	b = append(b, " coordinator="...)
+	b = strconv.AppendUint(b, uint64(m.coordinator), 10)
+	if m.holder.Clock != 0 {
+		b = m.holder.AppendTo(append(b, " holder "...))
+	}
+	for _, r := range m.queue {
+		b = r.AppendTo(append(b, " queued "...))
+	}
+	return b, nil
+}
+
+// Clone implements [dmutex.Machine].
+func (m *machine) Clone() dmutex.Machine {
+	c := *m
+	c.Site = m.Site.Clone()
+	c.queue = slices.Clone(m.queue)
+	return &c
+}

@@ -1,0 +1,91 @@
+package central
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+// A RELEASE answers a GRANT: of a request that waits there is none.
+func TestReleaseOfWaiting(t *testing.T) {
+	m, err := New(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3), Holder: 2})
+	require.NoError(t, err)
+	_, err = m.Handle(dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1})
+	require.NoError(t, err)
+	_, err = m.Handle(dmutex.Message{Kind: dmutex.Release, From: 3, To: 1, Attempt: 1})
+	require.ErrorIs(t, err, dmutex.ErrPeer)
+	require.ErrorContains(t, err, "was not granted")
+}
+
+// While the coordinator is away, the member with the lowest number takes its place.
+func TestCoordinatorIsAway(t *testing.T) {
+	for _, members := range [][]dmutex.NodeID{{1, 2, 4}, {2, 4}, {1, 2}} {
+		m, err := At(4)(dmutex.Start{Self: 2, Members: members})
+		require.NoError(t, err)
+		out, err := m.Request()
+		require.NoError(t, err)
+		switch members[len(members)-1] {
+		case 4:
+			require.EqualValues(t, 4, out[0].To)
+		default:
+			require.EqualValues(t, 1, out[0].To)
+		}
+	}
+}
+
+// What no correct peer sends is refused, and changes nothing.
+func TestRefuses(t *testing.T) {
+	// Node 1 coordinates: it has granted request 4 of node 2, and node 3's request 5
+	// waits. Node 2 holds, and node 3 waits.
+	nodes := make(map[dmutex.NodeID]dmutex.Machine)
+	for _, id := range dmutextest.Nodes(3) {
+		m, err := New(dmutex.Start{Self: id, Members: dmutextest.Nodes(3), Clock: uint64(id) + 1})
+		require.NoError(t, err)
+		nodes[id] = m
+	}
+	handle := func(list []dmutex.Message, err error) {
+		require.NoError(t, err)
+		for _, msg := range append([]dmutex.Message(nil), list...) {
+			out, err := nodes[msg.To].Handle(msg)
+			require.NoError(t, err)
+			for _, answer := range append([]dmutex.Message(nil), out...) {
+				_, err := nodes[answer.To].Handle(answer)
+				require.NoError(t, err)
+			}
+		}
+	}
+	handle(nodes[2].Request())
+	handle(nodes[3].Request())
+	require.Equal(t, dmutex.Held, nodes[2].Phase())
+	require.Equal(t, dmutex.Waiting, nodes[3].Phase())
+
+	for _, c := range []struct {
+		kind     dmutex.Kind
+		from, to dmutex.NodeID
+		attempt  uint64
+		why      string
+	}{
+		{kind: dmutex.Request, from: 3, to: 2, attempt: 9, why: "this node is not the coordinator"},
+		{kind: dmutex.Release, from: 3, to: 2, attempt: 9, why: "this node is not the coordinator"},
+		{kind: dmutex.Request, from: 3, to: 1, attempt: 9, why: "the sender's last request still waits"},
+		{kind: dmutex.Release, from: 3, to: 1, attempt: 5, why: "the sender was not granted it"},
+		{kind: dmutex.Grant, from: 2, to: 3, attempt: 5, why: "the sender is not the coordinator"},
+		{kind: dmutex.Grant, from: 1, to: 3, attempt: 6, why: "it answers a request that was never made"},
+		{kind: dmutex.Reply, from: 1, to: 3, attempt: 5, why: "the central algorithm has no such message"},
+		{kind: dmutex.Token, from: 3, to: 1, attempt: 5, why: "the central algorithm has no such message"},
+	} {
+		m := nodes[c.to]
+		before, err := m.AppendText(nil)
+		require.NoError(t, err)
+		out, err := m.Handle(dmutex.Message{Kind: c.kind, From: c.from, To: c.to, Attempt: c.attempt})
+		require.ErrorIs(t, err, dmutex.ErrPeer, c.why)
+		require.ErrorContains(t, err, c.why)
+		require.Empty(t, out)
+		after, err := m.AppendText(nil)
+		require.NoError(t, err)
+		require.Equal(t, string(before), string(after))
+	}
+}

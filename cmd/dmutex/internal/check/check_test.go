@@ -1,0 +1,182 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+type grammar struct {
+	Check Cmd `cmd:""`
+}
+
+func TestMain(m *testing.M) { tooltest.Main(m, new(grammar)) }
+
+func invoke(args ...string) (status int, stdout, stderr string) {
+	return tooltest.Run(new(grammar), "", args...)
+}
+
+// Every algorithm is clean in the smallest group, and the verdict says what was
+// proved.
+func TestCheckAll(t *testing.T) {
+	status, stdout, stderr := invoke("check", "--cancel", "--network=fifo", "--requests=1")
+	require.Equal(t, tool.StatusOK, status, stderr)
+	require.Empty(t, stderr)
+	for _, a := range tool.Algorithms {
+		require.Regexp(t, `(?m)^`+a.Name+` +2 nodes x 1 request with cancel, fifo: clean\. [0-9,]+ states, depth \d+`, stdout)
+	}
+	require.Contains(t, stdout, "In every run of these groups no two nodes met in the critical section")
+}
+
+// Networks on which an algorithm fails, and the shortest way to see it.
+func TestCheckViolation(t *testing.T) {
+	for _, c := range []struct{ line, verdict, script string }{
+		{
+			"check --algorithm=lamport --network=unordered", "2 nodes x 2 requests, unordered: violation.",
+			"# mutual exclusion: 1 and 2 are held\ngroup 1 2\nnetwork unordered\n\nrequest 1\n",
+		},
+		{
+			"check --algorithm=ricart --requests=1 --network=lossy", "2 nodes x 1 request, fifo, 1 loss: violation.",
+			"violation: deadlock: 1 waits, nobody is held and no message is on its way\n",
+		},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			status, stdout, stderr := invoke(strings.Fields(c.line)...)
+			require.Equal(t, tool.StatusFailed, status)
+			require.Empty(t, stderr)
+			require.Contains(t, stdout, c.verdict)
+			require.Contains(t, stdout, c.script)
+			require.NotContains(t, stdout, "In every run")
+		})
+	}
+}
+
+// results is what --json prints of locks.
+type results struct {
+	OK     bool   `json:"ok"`
+	Checks []lock `json:"checks"`
+}
+
+func TestCheckJSON(t *testing.T) {
+	status, stdout, stderr := invoke("check", "--json", "--algorithm=ricart", "--nodes=3", "--requests=1", "--network=unordered, 1 duplicate")
+	require.Equal(t, tool.StatusOK, status, stderr)
+	var got results
+	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
+	require.True(t, got.OK)
+	require.Len(t, got.Checks, 1)
+	r := got.Checks[0]
+	require.Positive(t, r.Seconds)
+	require.Positive(t, r.States)
+	r.Seconds, r.States, r.Steps, r.Depth = 0, 0, 0, 0
+	require.Equal(t, lock{
+		Algorithm: "ricart", Nodes: 3, Requests: 1, Network: "unordered, 1 duplicate", finding: finding{Verdict: clean},
+		Channel: r.Channel, Least: 12, Greatest: r.Greatest, Dense: true,
+	}, r)
+
+	status, stdout, _ = invoke("check", "--json", "--algorithm=lamport", "--network=unordered")
+	require.Equal(t, tool.StatusFailed, status)
+	got = results{}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
+	require.False(t, got.OK)
+	require.Equal(t, wrong, got.Checks[0].Verdict)
+	v := got.Checks[0].Violation
+	require.Equal(t, "mutual exclusion", v.Kind)
+	require.Equal(t, "1 and 2 are held", v.Why)
+	a, _ := tool.Find("lamport")
+	again, err := dmutextest.Replay(a.New, v.Script)
+	require.NoError(t, err)
+	require.Equal(t, v.Script, again)
+	require.Contains(t, stdout, "1->2 REQUEST", "readable as it is")
+}
+
+// What failed is summed up below the scripts, with what the machines miss.
+func TestCheckClosing(t *testing.T) {
+	for _, c := range []struct{ network, closing string }{
+		{"unordered", "\n3 of 8 failed: lamport, lamport-omit, ring. They need messages in order; the session below them\nprovides that.\n"},
+		{"duplicating", "\n1 of 8 failed: ring. They need each message only once; the session below them provides that.\n"},
+		{"unordered, 1 duplicate", "They need messages in order, and\neach only once;"},
+		{"lossy", "The machines assume that no message is lost; the session below them (package transport/session)\nrepairs losses.\n"},
+		{"fifo, channel 1", "suzukikasami, ring.\n"},
+	} {
+		status, stdout, stderr := invoke("check", "--requests=1", "--network", c.network)
+		require.Equal(t, tool.StatusFailed, status, c.network)
+		require.Empty(t, stderr)
+		require.Contains(t, stdout, c.closing)
+		require.NotRegexp(t, `(?s)\ngroup.*: clean\.`, stdout, "scripts come after all verdicts")
+	}
+}
+
+// Ctrl-C ends an exploration, and what was seen so far is reported.
+func TestCheckInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := Cmd{Nodes: 4, Locks: lockOptions{Requests: 9, algorithms: tool.Algorithms}}
+	all := c.Locks.subjects(&c)
+	err := c.explore(ctx, &tool.Console{Out: io.Discard, Err: io.Discard}, all, c.Locks.closing)
+	require.ErrorContains(t, err, "interrupted: central stopped after ")
+	require.Equal(t, stopped, all[0].found().Verdict)
+	require.Positive(t, all[0].found().States)
+	require.Less(t, all[0].found().States, 100)
+	require.Empty(t, all[1].found().Verdict)
+}
+
+// A check that does not come to its end proves nothing, and says so.
+func TestCheckStopped(t *testing.T) {
+	status, stdout, stderr := invoke("check", "--algorithm=ricart", "--nodes=3", "--max-states=100")
+	require.Equal(t, tool.StatusIncomplete, status)
+	require.Contains(t, stdout, "fifo: stopped. ")
+	require.NotContains(t, stdout, "In every run")
+	require.Equal(t, "dmutex: ricart: stopped after 100 states with nothing wrong; --max-states=0 goes to the end\n", stderr)
+
+	status, stdout, stderr = invoke("check", "--nodes=3", "--requests=1", "--max-states=90")
+	require.Equal(t, tool.StatusIncomplete, status, stdout)
+	require.Contains(t, stderr, "dmutex: "+tool.AlgorithmNames()+": stopped after 90 states", stdout)
+
+	status, stdout, _ = invoke("check", "--algorithm=ricart", "--nodes=3", "--max-states=100", "--json")
+	require.Equal(t, tool.StatusIncomplete, status)
+	require.Contains(t, stdout, `"ok": false`)
+	require.Contains(t, stdout, `"verdict": "stopped"`)
+}
+
+func TestCheckQuorums(t *testing.T) {
+	for _, quorums := range []string{"majority", "{1,2},{1,3},{2,3}"} {
+		status, stdout, stderr := invoke("check", "--algorithm=maekawa", "--nodes=3", "--requests=1", "--quorums="+quorums)
+		require.Equal(t, tool.StatusOK, status, stderr)
+		require.Contains(t, stdout, "clean")
+		require.Contains(t, stdout, "  node 1 asks {1,2}\n  node 2 asks {2,3}\n  node 3 asks {1,3}\n")
+	}
+	status, stdout, stderr := invoke("check", "--algorithm=maekawa", "--nodes=3", "--requests=1", "--quorums={2}", "--json")
+	require.Equal(t, tool.StatusOK, status, stderr)
+	require.Contains(t, stdout, `"1": "{2}"`, "a node that is in no quorum asks one all the same")
+}
+
+func TestCheckUsage(t *testing.T) {
+	tooltest.Refused(t, invoke, [][2]string{
+		{"check --algorithm=peterson", "choose all or one of central, "},
+		{"check --nodes=0", "choose 1 to 9 nodes"},
+		{"check --nodes=10", "choose 1 to 9 nodes"},
+		{"check --requests=0", "choose 1 to 255"},
+		{"check --requests=256", "choose 1 to 255"},
+		{"check --max-states=-1", "choose 0 or more"},
+		{"check --network=carrier-pigeon", "choose fifo, unordered, duplicating or lossy"},
+		{"check --quorums=majority", "--quorums needs --algorithm=maekawa"},
+		{"check --algorithm=maekawa --quorums={1},{2}", "--quorums={1},{2}: "},
+		{"check --algorithm=maekawa --quorums={1,3}", "there is no node 3 among 2"},
+		{"check --algorithm=maekawa --nodes=4 --quorums=fpp", "--quorums=fpp: "},
+	})
+}
+
+func TestCheckSoFar(t *testing.T) {
+	text := soFar(dmutextest.Report{States: 1234567, Depth: 9}, 2*time.Second)
+	require.Equal(t, "1,234,567 states, depth 9, 617,283 states/s", text)
+
+}

@@ -1,0 +1,232 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/quorum"
+)
+
+// lockOptions are what may happen to a group that shares a lock.
+type lockOptions struct {
+	Algorithm string `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Requests  int    `default:"2" help:"Requests that each node makes in a run, 1 to 255."`
+	Network   string `default:"fifo" help:"fifo, unordered (messages may overtake each other), duplicating (fifo, and one message of a run arrives twice), lossy (fifo, and one is lost), or such as \"unordered, 2 duplicates, channel 4\"."`
+	Cancel    bool   `help:"Each node may also withdraw a request, once in a run and at any time."`
+	Quorums   string `placeholder:"QUORUMS" help:"Quorums of maekawa: a construction (${constructions}) or a list such as \"{1,2},{1,3},{2,3}\". The default is a row and a column of a square."`
+
+	algorithms []tool.Algorithm
+	network    dmutextest.Network
+	quorums    map[uint64]string // by node, if they were given
+}
+
+// validate refuses what could not be run.
+func (o *lockOptions) validate(nodes int) (err error) {
+	network := map[string]string{"duplicating": "fifo, 1 duplicate", "lossy": "fifo, 1 loss"}[o.Network]
+	if network == "" {
+		network = o.Network
+	}
+	if o.network, err = dmutextest.ParseNetwork(network); err != nil {
+		return fmt.Errorf("--network=%s: choose fifo, unordered, duplicating or lossy, or write it as in \"unordered, 2 duplicates, channel 4\"", o.Network)
+	}
+	o.algorithms, err = tool.Choose(o.Algorithm)
+	switch {
+	case err != nil:
+		return err
+	case o.Requests < 1 || o.Requests > 255:
+		return fmt.Errorf("--requests=%d: choose 1 to 255", o.Requests)
+	case o.Quorums != "" && o.Algorithm != "maekawa":
+		return errors.New("--quorums needs --algorithm=maekawa")
+	case o.Quorums != "":
+		assigned, err := assignQuorums(o.Quorums, nodes)
+		if err != nil {
+			return fmt.Errorf("--quorums=%s: %s", o.Quorums, strings.Replace(err.Error(), "use Degenerate", "--quorums=degenerate", 1))
+		}
+		o.give(assigned)
+	}
+	return nil
+}
+
+// assignQuorums gives each of the nodes 1 to n a quorum: of a construction, or
+// of the quorums that are listed.
+func assignQuorums(spec string, n int) (a quorum.Assignment[uint64], err error) {
+	var nodes []uint64
+	for i := range n {
+		nodes = append(nodes, uint64(i+1))
+	}
+	var coterie quorum.Coterie[uint64]
+	known := quorum.Constructions[uint64]()
+	if i := slices.IndexFunc(known, func(c quorum.Construction[uint64]) bool { return c.Name == spec }); i >= 0 {
+		coterie, err = known[i].Build(nodes...)
+	} else {
+		err = coterie.UnmarshalText([]byte(spec))
+	}
+	if err != nil {
+		return a, err
+	}
+	for _, site := range coterie.Sites() {
+		if site < 1 || site > uint64(n) {
+			return a, fmt.Errorf("there is no node %d among %d", site, n)
+		}
+	}
+	return coterie.Assign(nodes...)
+}
+
+// give makes Maekawa's algorithm, the only one chosen, use these quorums.
+func (o *lockOptions) give(assigned quorum.Assignment[uint64]) {
+	quorums := make(map[dmutex.NodeID][]dmutex.NodeID)
+	o.quorums = make(map[uint64]string)
+	for site, members := range assigned.All() {
+		for _, m := range members {
+			quorums[dmutex.NodeID(site)] = append(quorums[dmutex.NodeID(site)], dmutex.NodeID(m))
+		}
+		o.quorums[site] = "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(members), " ", ","), "[]") + "}"
+	}
+	o.algorithms = slices.Clone(o.algorithms)
+	o.algorithms[0].New = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return quorums[site] })
+}
+
+// A lock is the check of one lock algorithm.
+type lock struct {
+	Algorithm string            `json:"algorithm"`
+	Quorums   map[uint64]string `json:"quorums,omitempty"` // by node, if they were given
+	Nodes     int               `json:"nodes"`
+	Requests  int               `json:"requests_each"`
+	Cancel    bool              `json:"cancel"`
+	Network   string            `json:"network"`
+	finding
+	Steps    int  `json:"steps"`
+	Depth    int  `json:"depth"`
+	Channel  int  `json:"most_in_a_channel"`
+	Least    int  `json:"least_messages,omitempty"` // of a whole run; known of a clean group
+	Greatest int  `json:"greatest_messages,omitempty"`
+	Dense    bool `json:"dense_fences"` // the n-th grant had fence n
+
+	config dmutextest.Config
+}
+
+// subjects are the groups to explore, one for each algorithm.
+func (o *lockOptions) subjects(c *Cmd) (all []subject) {
+	for _, a := range o.algorithms {
+		l := &lock{
+			Algorithm: a.Name, Quorums: o.quorums, Nodes: c.Nodes, Requests: o.Requests, Cancel: o.Cancel, Network: o.network.String(),
+			config: dmutextest.Config{
+				Algorithm: a.New, Members: dmutextest.Nodes(c.Nodes), Network: o.network,
+				Requests: []int{o.Requests}, MaxStates: c.MaxStates,
+			},
+		}
+		if o.Cancel {
+			l.config.Cancels = []int{1}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func (l *lock) title() string { return l.Algorithm }
+
+func (l *lock) explore(more func(string) bool) error {
+	began := time.Now()
+	var r dmutextest.Report
+	l.config.Progress = func(now dmutextest.Report) {
+		if !more(soFar(now, time.Since(began))) {
+			r = now
+			runtime.Goexit() // the only way out of Explore
+		}
+	}
+	var err error
+	explored := make(chan struct{})
+	go func() {
+		defer close(explored)
+		r, err = dmutextest.Explore(l.config)
+	}()
+	<-explored
+	l.Steps, l.Depth, l.Channel = r.Steps, r.Depth, r.Most
+	l.Least, l.Greatest, l.Dense = r.Least, r.Greatest, r.Dense
+	return l.judge(r.States, r.Complete, err)
+}
+
+// soFar says how far an exploration is.
+func soFar(now dmutextest.Report, took time.Duration) string {
+	speed := float64(now.States) / max(took.Seconds(), 1e-3)
+	return fmt.Sprintf("%s states, depth %d, %s states/s", tool.Thousands(now.States), now.Depth, tool.Thousands(int(speed)))
+}
+
+// text is the verdict on a line, and the quorums below it if they were given.
+func (l *lock) text() string {
+	var b strings.Builder
+	of := fmt.Sprintf("%s x %s", tool.Several(l.Nodes, "node"), tool.Several(l.Requests, "request"))
+	if l.Cancel {
+		of += " with cancel"
+	}
+	fmt.Fprintf(&b, "%-14s %s, %s: %s. %s states, depth %d, in %.1f s", l.Algorithm, of, l.Network, l.Verdict, tool.Thousands(l.States), l.Depth, l.Seconds)
+	if l.Verdict == clean {
+		messages := tool.Several(l.Greatest, "message")
+		if l.Least != l.Greatest {
+			messages = fmt.Sprintf("%d to %s", l.Least, messages)
+		}
+		fmt.Fprintf(&b, "; %s a run", messages)
+	}
+	b.WriteString("\n")
+	for site := range uint64(l.Nodes) {
+		if q, ok := l.Quorums[site+1]; ok {
+			fmt.Fprintf(&b, "  node %d asks %s\n", site+1, q)
+		}
+	}
+	return b.String()
+}
+
+// closing is what stands below the verdicts: the scripts of the violations, and
+// what it all means.
+func (o *lockOptions) closing(all []subject) string {
+	var b strings.Builder
+	narrow := false
+	for _, s := range all {
+		if v := s.found().Violation; v != nil {
+			fmt.Fprintf(&b, "\n%s:\n\n%s", s.title(), v.Script)
+			narrow = narrow || errors.Is(v.kind, dmutextest.ErrChannel)
+		}
+	}
+	failed, halted := named(all, wrong), named(all, stopped)
+	said := proved
+	switch {
+	case failed != nil:
+		said = fmt.Sprintf("%d of %d failed: %s.", len(failed), len(all), strings.Join(failed, ", "))
+		if !narrow {
+			said += needs(o.network)
+		}
+		if halted != nil {
+			said += fmt.Sprintf(" Stopped before the end: %s.", strings.Join(halted, ", "))
+		}
+	case halted != nil:
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\n%s\n", tool.Wrap(said))
+	return b.String()
+}
+
+const proved = `In every run of these groups no two nodes met in the critical section, every fence was higher than the last, and in ` +
+	`the end every request had been granted or withdrawn and nothing was left over.`
+
+// needs says what the machines that failed on this network assume.
+func needs(network dmutextest.Network) string {
+	switch {
+	case network.Losses > 0:
+		return " The machines assume that no message is lost; the session below them (package transport/session) repairs losses."
+	case network.Unordered && network.Duplicates > 0:
+		return " They need messages in order, and each only once; the session below them provides that."
+	case network.Unordered:
+		return " They need messages in order; the session below them provides that."
+	case network.Duplicates > 0:
+		return " They need each message only once; the session below them provides that."
+	}
+	return ""
+}

@@ -1,0 +1,159 @@
+// Package demo shows the locks at work on processes of the operating system.
+//
+// A demonstration (tellers.go, philosophers.go) runs one group of processes
+// after another, and judges what they did by evidence that does not come from
+// the lock. group.go runs a group, process.go is one process as the group sees
+// it, worker.go is the same process from inside, and protocol.go is what the two
+// say to each other.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+// Cmd is dmutex demo.
+type Cmd struct {
+	Tellers      Tellers      `cmd:"" default:"withargs" help:"Bank tellers share one account: first without a lock, then under every algorithm. demo alone runs this."`
+	Philosophers Philosophers `cmd:"" help:"Dining philosophers wait for each other in a circle: first forever, then with deadlock detection."`
+
+	Teller      tellerCmd      `cmd:"" hidden:"" help:"One teller of the demo, which starts it."`
+	Philosopher philosopherCmd `cmd:"" hidden:"" help:"One philosopher of the demo, which starts it."`
+}
+
+// flags are those of all demonstrations.
+type flags struct {
+	Link    string        `default:"tcp" enum:"tcp,nats" help:"Network between the processes: tcp (loopback, free ports) or nats (starts a server unless --nats-url names one)."`
+	NatsURL string        `name:"nats-url" placeholder:"URL" help:"Use this NATS server; with --link nats."`
+	Timeout time.Duration `default:"30s" help:"Give up when nothing at all has happened for this long."`
+	Trace   string        `placeholder:"DIR" help:"Record the trace of every node into DIR/ALGORITHM, a new directory; see trace draw."`
+	JSON    bool          `name:"json" help:"Print the result as JSON, and nothing else, on standard output."`
+}
+
+func (f *flags) validate() error {
+	switch {
+	case f.NatsURL != "" && f.Link != "nats":
+		return errors.New("--nats-url needs --link=nats")
+	case f.Link == "nats" && tool.NATS == nil:
+		return fmt.Errorf("--link=nats: %w", tool.ErrNoNATS)
+	}
+	return nil
+}
+
+// A finding is what a demonstration found out.
+type finding interface {
+	judge(err error) (ok bool) // err is why not every run was completed
+	writeText(io.Writer) error
+}
+
+// A verdict is the judgment on a whole demonstration.
+type verdict struct {
+	OK    bool   `json:"ok"` // all runs were completed, and all locks were right
+	Error string `json:"error,omitempty"`
+}
+
+func newVerdict(err error) verdict {
+	if err != nil {
+		return verdict{Error: err.Error()}
+	}
+	return verdict{OK: true}
+}
+
+// demonstrate does one run after the other, each under an algorithm, and prints
+// what they have found.
+func (f *flags) demonstrate(con *tool.Console, p *tool.Progress, found finding, algorithms []tool.Algorithm, run func(context.Context, tool.Algorithm, *stage) error) error {
+	ctx, stop := tool.Interruptible()
+	defer stop()
+	err := f.runAll(ctx, p, algorithms, run)
+	p.Clear()
+	ok := found.judge(err)
+	write := found.writeText
+	if f.JSON {
+		write = func(w io.Writer) error { return tool.PrintJSON(w, found) }
+	}
+	if err := write(con.Out); err != nil {
+		return err
+	}
+	if err == nil && !ok {
+		return tool.ErrFailed
+	}
+	return err
+}
+
+func (f *flags) runAll(ctx context.Context, p *tool.Progress, algorithms []tool.Algorithm, run func(context.Context, tool.Algorithm, *stage) error) error {
+	s := &stage{flags: f, url: f.NatsURL, progress: p}
+	for _, a := range algorithms {
+		if f.Trace != "" && a.New != nil {
+			if _, err := tool.TraceDir(f.Trace, a.Name); err != nil {
+				return err
+			}
+		}
+	}
+	if f.Link == "nats" {
+		stop, err := s.reachNATS()
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	var err error
+	if s.dir, err = os.MkdirTemp("", "dmutex-demo-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(s.dir)
+	for _, a := range algorithms {
+		if err := run(ctx, a, s); err != nil {
+			return fmt.Errorf("%s: %w", a.Name, err)
+		}
+	}
+	return nil
+}
+
+// A stage is what the groups of a demonstration share.
+type stage struct {
+	*flags
+	url      string // of the NATS server, if there is one
+	dir      string // for their files
+	progress *tool.Progress
+}
+
+// reachNATS starts a server unless there is one. A server that cannot be reached
+// is reported here, before any run.
+func (s *stage) reachNATS() (stop func(), err error) {
+	stop = func() {}
+	if s.url == "" {
+		if s.url, stop, err = tool.NATS.Serve(); err != nil {
+			return nil, err
+		}
+	}
+	_, closeProbe, err := connect(&task{Link: "nats", NatsURL: s.url, Self: 1, Prefix: natsPrefix()})
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	closeProbe()
+	return stop, nil
+}
+
+// group returns a group that is to do a task under an algorithm, with an empty
+// directory of this name for its files. A group that is traced must be the only
+// one of its algorithm.
+func (s *stage) group(t task, a tool.Algorithm, name string, traced bool) (*group, error) {
+	t.Algorithm, t.Link, t.NatsURL, t.Prefix = a.Name, s.Link, s.url, natsPrefix()
+	t.Dir = filepath.Join(s.dir, name)
+	if s.Trace != "" && traced {
+		t.Trace = filepath.Join(s.Trace, a.Name)
+	}
+	return &group{task: t, timeout: s.Timeout}, os.Mkdir(t.Dir, 0o700)
+}
+
+// network is the name of the link for people.
+func network(link string) string { return strings.ToUpper(link) }

@@ -1,0 +1,366 @@
+package demo
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+)
+
+// sabotage is the environment variable that tells process 2 how to misbehave.
+const sabotage = "DMUTEX_TEST_SABOTAGE"
+
+type grammar struct {
+	Demo Cmd `cmd:""`
+}
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(sabotage); how != "" && len(os.Args) > 2 && slices.Contains([]string{"teller", "philosopher"}, os.Args[2]) {
+		os.Exit(sabotaged(how))
+	}
+	tooltest.Main(m, new(grammar))
+}
+
+// sabotaged is an ordinary process of a demo, except for process 2 with a lock.
+func sabotaged(how string) int {
+	in := bufio.NewReader(os.Stdin)
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return 99
+	}
+	var first order
+	if err := json.Unmarshal(line, &first); err != nil {
+		return 99
+	}
+	var out io.Writer = os.Stdout
+	if first.Task.Self == 2 && first.Task.Algorithm != tool.NoLock.Name {
+		switch how {
+		case "die at once":
+			fmt.Fprintln(os.Stderr, "the vault is on fire")
+			return 7
+		case "die at work":
+			out = workWriter{func() {
+				fmt.Fprintln(os.Stderr, "the vault is on fire")
+				os.Exit(7)
+			}}
+		case "stop at work":
+			out = workWriter{func() { select {} }}
+		case "leave early":
+			return 0
+		case "talk nonsense":
+			fmt.Println("good morning")
+			io.Copy(io.Discard, in)
+			return 0
+		}
+	}
+	tool.NATS = nats.Broker
+	return tool.Main(new(grammar), os.Args[1:], &tool.Console{In: io.MultiReader(bytes.NewReader(line), in), Out: out, Err: os.Stderr})
+}
+
+// workWriter misbehaves at the first report of progress, in the middle of the
+// deposits.
+type workWriter struct{ act func() }
+
+func (w workWriter) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(wordProgress)) {
+		w.act()
+	}
+	return os.Stdout.Write(b)
+}
+
+// invoke runs a command line in this process.
+func invoke(args ...string) (status int, stdout, stderr string) {
+	return tooltest.Run(new(grammar), "", args...)
+}
+
+// demo runs the demo with --json, and requires that standard output is one
+// JSON value and nothing else.
+func demo(t *testing.T, args ...string) (status int, r result, stderr string) {
+	t.Helper()
+	status, stdout, stderr := invoke(append([]string{"demo", "--json"}, args...)...)
+	dec := json.NewDecoder(strings.NewReader(stdout))
+	dec.DisallowUnknownFields()
+	require.NoError(t, dec.Decode(&r), "%s\n%s", stdout, stderr)
+	_, err := dec.Token()
+	require.ErrorIs(t, err, io.EOF)
+	return status, r, stderr
+}
+
+// Every algorithm on real processes over a real network: "the messages per
+// entry are those of the formula, and not a cent is lost".
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	for _, link := range []string{"tcp", "nats"} {
+		t.Run(link, func(t *testing.T) {
+			if link == "nats" && testing.Short() {
+				t.Skip("TestDemoNATSURL is shorter")
+			}
+			t.Parallel()
+			status, r, stderr := demo(t, "--link", link, "--nodes=3", "--deposits=25")
+			require.Equal(t, tool.StatusOK, status, stderr)
+			require.True(t, r.OK)
+			require.Len(t, r.Runs, 1+len(tool.Algorithms))
+			for i, o := range r.Runs {
+				require.Equal(t, 75, o.Entries)
+				require.EqualValues(t, 7500, o.Expected)
+				if i == 0 {
+					require.False(t, o.Locked)
+					require.Less(t, o.Actual, o.Expected, "with no lock money is lost")
+					require.Positive(t, o.Overlaps, "and tellers meet")
+					continue
+				}
+				require.Equal(t, tool.Algorithms[i-1].Name, o.Algorithm)
+				requireRight(t, o)
+			}
+		})
+	}
+}
+
+func requireRight(t *testing.T, o outcome) {
+	t.Helper()
+	require.True(t, o.OK, o.Faults)
+	require.True(t, o.Locked)
+	require.Equal(t, o.Expected, o.Actual, o.Algorithm)
+	require.Zero(t, o.Overlaps, o.Algorithm)
+	require.Zero(t, o.FenceErrors, o.Algorithm)
+	require.Equal(t, o.Entries, o.Acquire.Count)
+	require.Positive(t, o.HandOff.Count)
+	switch o.Algorithm {
+	case "central": // "3, and none for the coordinator's own"
+		for _, client := range o.Messages.Tellers[1:] {
+			n := uint64(client.Entries)
+			require.Equal(t, map[string]uint64{"REQUEST": n, "GRANT": 0, "RELEASE": n}, client.Sent)
+			require.Equal(t, map[string]uint64{"REQUEST": 0, "GRANT": n, "RELEASE": 0}, client.Received)
+		}
+	case "lamport":
+		require.EqualValues(t, 3*(len(o.Messages.Tellers)-1)*o.Entries, o.Messages.Sent)
+	case "ricart":
+		require.EqualValues(t, 2*(len(o.Messages.Tellers)-1)*o.Entries, o.Messages.Sent)
+	}
+}
+
+// A server that runs already is used and not stopped.
+func TestDemoNATSURL(t *testing.T) {
+	url, stop, err := nats.Broker.Serve()
+	require.NoError(t, err)
+	defer stop()
+	for range 2 {
+		status, r, stderr := demo(t, "--link=nats", "--nats-url", url, "--nodes=2", "--deposits=5", "--algorithm=ricart")
+		require.Equal(t, tool.StatusOK, status, stderr)
+		requireRight(t, r.Runs[1])
+	}
+}
+
+func TestDemoNoServer(t *testing.T) {
+	url, stop, err := nats.Broker.Serve()
+	require.NoError(t, err)
+	stop()
+	status, r, stderr := demo(t, "--link=nats", "--nats-url", url, "--nodes=2", "--deposits=1", "--algorithm=central")
+	require.Equal(t, tool.StatusIncomplete, status)
+	require.Contains(t, stderr, "nats server at "+url)
+	require.Contains(t, r.Error, "nats server at "+url)
+	require.Empty(t, r.Runs, "reported before any run")
+}
+
+// A lock that is wrong on purpose is caught, by evidence from outside the lock.
+func TestDemoBroken(t *testing.T) {
+	status, r, _ := demo(t, "--broken", "--nodes=3", "--deposits=50")
+	require.Equal(t, tool.StatusFailed, status)
+	require.False(t, r.OK)
+	require.Empty(t, r.Error)
+	require.Len(t, r.Runs, 2)
+	o := r.Runs[1]
+	require.Equal(t, "broken", o.Algorithm)
+	require.False(t, o.OK)
+	require.Less(t, o.Actual, o.Expected)
+	require.Positive(t, o.Overlaps)
+	require.Positive(t, o.FenceErrors)
+	require.GreaterOrEqual(t, len(o.Faults), 3)
+}
+
+// A teller that fails ends the demo, with words that say which one and how. The
+// others, which wait for it, are ended too.
+func TestDemoSabotage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ how, words string }{
+		{"die at once", `ricart: teller 2 died \(process \d+, exit status 7\): the vault is on fire`},
+		{"die at work", `ricart: teller 2 died \(process \d+, exit status 7\): the vault is on fire`},
+		{"stop at work", `ricart: nothing has happened for 5s: tellers \[2\] have not said "done"; deposits made by each: \[200 0 200\]`},
+		{"leave early", `ricart: teller 2 left before the end`},
+		{"talk nonsense", `ricart: teller 2 sent a malformed report: `},
+	} {
+		t.Run(c.how, func(t *testing.T) {
+			if c.how == "stop at work" && testing.Short() {
+				t.Skip("waits for 5 s")
+			}
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "demo", "--json", "--nodes=3", "--deposits=200", "--timeout=5s", "--algorithm=ricart")
+			cmd.Env = append(os.Environ(), sabotage+"="+c.how)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			stdout, err := cmd.Output()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, tool.StatusIncomplete, exit.ExitCode())
+			var r result
+			require.NoError(t, json.Unmarshal(stdout, &r))
+			require.False(t, r.OK)
+			require.Len(t, r.Runs, 1, "the one without a lock")
+			require.Regexp(t, c.words, r.Error)
+			require.Contains(t, stderr.String(), r.Error)
+		})
+	}
+}
+
+// A group is given up when nothing at all has happened for the timeout, and not
+// while a process reports something.
+func TestGroupStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := group{
+			task:      task{Trade: "teller"},
+			timeout:   2 * time.Second,
+			heard:     func(_ *process, r report) bool { return r.Word == wordProgress },
+			sofar:     func() string { return "so far nothing" },
+			processes: []*process{{id: 1}, {id: 2}, {id: 3}},
+			news:      make(chan news),
+		}
+		began := time.Now()
+		go func() {
+			for i, word := range []string{wordDone, wordProgress, wordDone} {
+				time.Sleep(1500 * time.Millisecond)
+				g.news <- news{from: g.processes[i], report: report{Word: word}}
+			}
+		}()
+		err := g.await(t.Context(), wordDone, func(*process, report) {})
+		require.EqualError(t, err, `nothing has happened for 2s: tellers [2] have not said "done"; so far nothing`)
+		require.Equal(t, 3*1500*time.Millisecond+g.timeout, time.Since(began))
+	})
+}
+
+// A process that was killed can be started again: it has the same number and
+// address, and the group goes on.
+func TestProcessAgain(t *testing.T) {
+	g := group{
+		task:    task{Trade: "teller", Nodes: 1, Algorithm: "ricart", Link: "tcp", Dir: t.TempDir(), Deposits: 3, Think: time.Millisecond},
+		timeout: time.Minute, sofar: func() string { return "" }, news: make(chan news), over: make(chan struct{}),
+	}
+	require.NoError(t, createAccount(g.task.Dir))
+	defer g.end()
+	require.NoError(t, g.meet(t.Context()))
+	p := g.processes[0]
+	first, at := p.cmd.Process.Pid, p.at
+
+	p.signal(os.Kill)
+	require.ErrorContains(t, g.awaitEnd(t.Context(), p), "teller 1 died")
+	require.NoError(t, g.start(p))
+	require.NoError(t, g.await(t.Context(), wordAddress, func(_ *process, r report) { require.Equal(t, at, r.Address) }))
+	require.NotEqual(t, first, p.cmd.Process.Pid)
+	p.order(order{Word: wordOpen})
+	require.NoError(t, g.await(t.Context(), wordReady, func(*process, report) {}))
+	g.tell(order{Word: wordBegin})
+	require.NoError(t, g.await(t.Context(), wordDone, func(_ *process, r report) { require.Len(t, r.Records, 3) }))
+	g.tell(order{Word: wordLeave})
+	require.NoError(t, g.awaitEnd(t.Context(), p))
+}
+
+// Ctrl-C ends the tellers, leaves nothing behind, and is reported.
+func TestDemoInterrupted(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a process cannot be sent an interrupt")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	cmd := exec.Command(self, "demo", "--nodes=3", "--deposits=100000")
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill()
+	out := bufio.NewReader(stderr)
+	_, err = out.ReadString('\n')
+	require.NoError(t, err, "it says what it is about to do")
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	said, err := io.ReadAll(out)
+	require.NoError(t, err)
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.Equal(t, tool.StatusIncomplete, exit.ExitCode())
+	require.Contains(t, string(said), "interrupt")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// A teller whose demo has died ends, even while it waits for others that it will
+// never meet.
+func TestTellerOrphaned(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, createAccount(dir))
+	cmd := exec.Command(self, "demo", "teller")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var said strings.Builder
+	cmd.Stderr = &said
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill()
+
+	orders := json.NewEncoder(in)
+	require.NoError(t, orders.Encode(order{Word: wordTask, Task: &task{Self: 1, Listen: "127.0.0.1:0", Nodes: 2, Algorithm: "ricart", Link: "tcp", Dir: dir, Deposits: 1}}))
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, wordAddress)
+	require.NoError(t, orders.Encode(order{Word: wordOpen, Peers: map[dmutex.NodeID]string{2: "127.0.0.1:1"}}))
+	require.NoError(t, in.Close())
+
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.Equal(t, tool.StatusIncomplete, exit.ExitCode())
+	require.Contains(t, said.String(), errOrphaned.Error())
+}
+
+func TestDemoUsage(t *testing.T) {
+	tooltest.Refused(t, invoke, [][2]string{
+		{"demo --nodes=1", "choose 2 to 64 tellers"},
+		{"demo --nodes=65", "choose 2 to 64 tellers"},
+		{"demo --nodes=many", "expected a valid 64 bit int"},
+		{"demo --deposits=0", "choose at least 1"},
+		{"demo --think=0s", "choose at least 100µs"},
+		{"demo --timeout=1s --think=2s", "--timeout=1s is not longer than --think=2s"},
+		{"demo --link=udp", `must be one of "tcp","nats"`},
+		{"demo --nats-url=nats://127.0.0.1:4222", "--nats-url needs --link=nats"},
+		{"demo --algorithm=peterson", "choose all or one of central, "},
+		{"demo --algorithm=ricart --broken", "can't be used together"},
+		{"demo --fast", "unknown flag --fast"},
+	})
+}
+
+// A build without NATS says how to get one with it.
+func TestDemoWithoutNATS(t *testing.T) {
+	tool.NATS = nil
+	defer func() { tool.NATS = nats.Broker }()
+	tooltest.Refused(t, invoke, [][2]string{
+		{"demo --link=nats", "--link=nats: this dmutex was built without NATS: add -tags nats, as in go run -tags nats ./cmd/dmutex"},
+		{"demo philosophers --link=nats", "--link=nats: this dmutex was built without NATS"},
+	})
+}

@@ -1,0 +1,249 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A group is the processes of one run, from start to end.
+type group struct {
+	task    task // of every process, apart from its number and address
+	timeout time.Duration
+	heard   func(p *process, r report) bool // takes reports that are not awaited; false if one is out of place
+	sofar   func() string                   // what has been done, for when nothing happens any more
+
+	processes []*process    // by number
+	news      chan news     // what they report
+	over      chan struct{} // closed when no more news is read
+	reading   sync.WaitGroup
+}
+
+// news is a report, or the end of a process.
+type news struct {
+	from   *process
+	report report
+	ended  bool
+	err    error // why it ended
+}
+
+// errEnough ends a run before its processes have done their task.
+var errEnough = errors.New("enough has been seen")
+
+// run starts the processes, lets them meet and begin, and calls play, which may
+// give orders meanwhile. Then it waits until all are done, counts their
+// messages and waits until they have left. When run returns all processes have
+// ended, also if it fails, or if play ends it with errEnough.
+func (g *group) run(ctx context.Context, play func(context.Context) error, done func(p *process, r report)) (counted []counts, took time.Duration, err error) {
+	g.news, g.over = make(chan news), make(chan struct{})
+	defer g.end()
+	if err := g.meet(ctx); err != nil {
+		return nil, 0, err
+	}
+	began := time.Now()
+	g.tell(order{Word: wordBegin})
+	switch err := play(ctx); {
+	case errors.Is(err, errEnough):
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, err
+	}
+	if err := g.await(ctx, wordDone, done); err != nil {
+		return nil, 0, err
+	}
+	took = time.Since(began)
+	if counted, err = g.count(ctx); err != nil {
+		return nil, 0, err
+	}
+	g.tell(order{Word: wordLeave})
+	return counted, took, g.awaitEnd(ctx, g.processes...)
+}
+
+// meet starts all processes and waits until their nodes have met.
+func (g *group) meet(ctx context.Context) error {
+	for id := range dmutex.NodeID(g.task.Nodes) {
+		p := &process{id: id + 1, trade: g.task.Trade, at: "127.0.0.1:0"}
+		if err := g.start(p); err != nil {
+			return err
+		}
+		g.processes = append(g.processes, p)
+	}
+	if err := g.await(ctx, wordAddress, func(p *process, r report) { p.at = r.Address }); err != nil {
+		return err
+	}
+	peers := make(map[dmutex.NodeID]string)
+	for _, p := range g.processes {
+		peers[p.id] = p.at
+	}
+	g.tell(order{Word: wordOpen, Peers: peers})
+	return g.await(ctx, wordReady, func(*process, report) {})
+}
+
+// start starts a process, for the first time or again, and gives it its task.
+func (g *group) start(p *process) error {
+	if err := p.start(); err != nil {
+		return err
+	}
+	g.reading.Go(func() {
+		err := p.listen(func(r report) { g.pass(news{from: p, report: r}) })
+		g.pass(news{from: p, ended: true, err: err})
+	})
+	t := g.task
+	t.Self, t.Listen = p.id, p.at
+	p.order(order{Word: wordTask, Task: &t})
+	return nil
+}
+
+func (g *group) pass(n news) {
+	select {
+	case g.news <- n:
+	case <-g.over:
+	}
+}
+
+// end kills the processes that have not ended yet, and waits until they have.
+func (g *group) end() {
+	close(g.over)
+	for _, p := range g.processes {
+		p.signal(os.Kill)
+	}
+	g.reading.Wait()
+}
+
+func (g *group) tell(o order) {
+	for _, p := range g.processes {
+		p.order(o)
+	}
+}
+
+// await waits until every process has reported with the word given.
+func (g *group) await(ctx context.Context, word string, hear func(p *process, r report)) error {
+	return g.gather(ctx, word, g.processes, func(n news) (wanted bool, err error) {
+		switch {
+		case n.ended:
+			return false, n.early()
+		case n.report.Word == word:
+			hear(n.from, n.report)
+			return true, nil
+		case !g.heard(n.from, n.report):
+			return false, fmt.Errorf("%s reports %q, not %q", n.from.name(), n.report.Word, word)
+		}
+		return false, nil
+	})
+}
+
+// early is the error of a process that ended too early.
+func (n news) early() error {
+	return cmp.Or(n.err, fmt.Errorf("%s left before the end", n.from.name()))
+}
+
+// awaitEnd waits until some processes have ended. They must end with status 0.
+func (g *group) awaitEnd(ctx context.Context, some ...*process) error {
+	return g.gather(ctx, wordLeave, some, func(n news) (wanted bool, err error) {
+		if !n.ended {
+			return false, fmt.Errorf("%s reports %q when it should leave", n.from.name(), n.report.Word)
+		}
+		return true, n.err
+	})
+}
+
+// watch hears what is reported for a while.
+func (g *group) watch(ctx context.Context, d time.Duration, hear func(p *process, r report)) error {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	for {
+		select {
+		case n := <-g.news:
+			if n.ended {
+				return n.early()
+			}
+			hear(n.from, n.report)
+		case <-over.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// gather hears news until each of some processes has given what is wanted. It
+// gives up when there is no news at all for the timeout.
+func (g *group) gather(ctx context.Context, what string, some []*process, hear func(news) (wanted bool, err error)) error {
+	missing := slices.Clone(some)
+	stalled := time.NewTimer(g.timeout)
+	defer stalled.Stop()
+	for len(missing) > 0 {
+		select {
+		case n := <-g.news:
+			stalled.Reset(g.timeout)
+			wanted, err := hear(n)
+			if err != nil {
+				return err
+			}
+			if wanted {
+				missing = slices.DeleteFunc(missing, func(p *process) bool { return p == n.from })
+			}
+		case <-stalled.C:
+			var ids []dmutex.NodeID
+			for _, p := range missing {
+				ids = append(ids, p.id)
+			}
+			return fmt.Errorf("nothing has happened for %v: %ss %v have not said %q; %s", g.timeout, g.task.Trade, ids, what, g.sofar())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// errInFlight means that the processes do not agree how many messages they have
+// exchanged.
+var errInFlight = errors.New("some message was sent and not received, or received and not sent")
+
+// count asks for the message counters until no message is in flight: until two
+// rounds find the same counts, with as many received as sent. (Mattern,
+// "Algorithms for Distributed Termination Detection", 1987: the four counters.)
+func (g *group) count(ctx context.Context) ([]counts, error) {
+	deadline := time.Now().Add(g.timeout)
+	var last []counts
+	for time.Now().Before(deadline) {
+		now := make([]counts, len(g.processes))
+		g.tell(order{Word: wordCount})
+		if err := g.await(ctx, wordCounts, func(p *process, r report) { now[p.id-1] = *r.Counts }); err != nil {
+			return nil, err
+		}
+		if slices.Equal(last, now) && balanced(now) {
+			return now, nil
+		}
+		last = now
+	}
+	return nil, errInFlight
+}
+
+// balanced reports whether as many messages of each kind were received as sent.
+func balanced(all []counts) bool {
+	var sum counts
+	for _, c := range all {
+		for k := range dmutex.Kinds {
+			sum.Sent[k] += c.Sent[k]
+			sum.Received[k] += c.Received[k]
+		}
+	}
+	return sum.Sent == sum.Received
+}
+
+// progressed keeps how much each process has done, and returns how much all have.
+func progressed(made []int, p *process, now int) (sum int) {
+	made[p.id-1] = now
+	for _, m := range made {
+		sum += m
+	}
+	return sum
+}

@@ -1,0 +1,54 @@
+package demo
+
+import (
+	"crypto/rand"
+	"fmt"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/tcplink"
+)
+
+// connect makes the link that a task asks for, not yet opened, and returns how
+// to close it.
+func connect(t *task) (transport.Link, func(), error) {
+	if t.Link == "nats" {
+		return tool.NATS.Connect(tool.BrokerConfig{
+			URL: t.NatsURL, Name: fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self), Self: t.Self, Prefix: t.Prefix,
+		})
+	}
+	link, err := tcplink.New(tcplink.Config{Self: t.Self, Listen: t.Listen})
+	if err != nil {
+		return nil, nil, err
+	}
+	return link, func() { _ = link.Close() }, nil // the node may have closed it
+}
+
+// address is where a link listens, if the other nodes have to know.
+func address(l transport.Link) string {
+	if tcp, ok := l.(*tcplink.Link); ok {
+		return tcp.Addr().String()
+	}
+	return ""
+}
+
+// meet tells a link the addresses of the other nodes.
+func meet(l transport.Link, self dmutex.NodeID, peers map[dmutex.NodeID]string) error {
+	tcp, ok := l.(*tcplink.Link)
+	if !ok {
+		return nil
+	}
+	for id, address := range peers {
+		if id == self {
+			continue
+		}
+		if err := tcp.SetPeer(id, address); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// natsPrefix draws a subject prefix that no other run on the same server has.
+func natsPrefix() string { return "dmutex-demo." + rand.Text() }

@@ -1,0 +1,100 @@
+package demo
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+// rightWork is what two tellers and central come to, with two deposits each,
+// when all is right: 3 messages for each of teller 2.
+func rightWork() work {
+	var w work
+	w.records = [][]record{
+		{{Fence: 1, Called: 0, Granted: 10, Left: 20}, {Fence: 3, Called: 21, Granted: 50, Left: 60}},
+		{{Fence: 2, Called: 5, Granted: 25, Left: 40}, {Fence: 4, Called: 70, Granted: 75, Left: 80}},
+	}
+	w.counts = make([]counts, 2)
+	w.counts[0].Sent[dmutex.Grant] = 2
+	w.counts[1].Sent[dmutex.Request] = 2
+	w.counts[1].Sent[dmutex.Release] = 2
+	w.counts[0].Received, w.counts[1].Received = w.counts[1].Sent, w.counts[0].Sent
+	return w
+}
+
+func TestAuditRight(t *testing.T) {
+	central, _ := tool.Find("central")
+	o := audit(central, 2, 400, rightWork())
+	require.True(t, o.OK, o.Faults)
+	require.EqualValues(t, 6, o.Messages.Sent)
+	require.Equal(t, 2, o.Messages.Entries, "those of the coordinator are free")
+	require.Equal(t, &quantiles{4, 10, 29}, o.Acquire)
+	require.Equal(t, &quantiles{2, 5, 10}, o.HandOff, "1 to 2 and 2 to 3; number 4 had not been waiting")
+}
+
+// Each thing that a lock has to prevent is seen by itself.
+func TestAuditFaults(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		balance int64
+		spoil   func(w *work)
+		fault   string
+	}{
+		{"a cent less", 399, func(*work) {}, "the account has 3.99 instead of 4.00"},
+		{"a cent more", 401, func(*work) {}, "the account has 4.01 instead of 4.00"},
+		{"overlap", 400, func(w *work) { w.records[1][1].Overlap = true }, "1 of 4 deposits found another teller inside"},
+		{"stale by the account", 400, func(w *work) { w.records[0][1].Stale = true }, "1 fences had not risen"},
+		{"fence twice", 400, func(w *work) { w.records[1][1].Fence = 3 }, "1 fences had not risen"},
+		{"fence falls in time", 400, func(w *work) { w.records[0][1].Granted = 24 }, "1 fences had not risen"},
+		{"a message more", 400, func(w *work) { w.counts[0].Sent[dmutex.Grant]++ }, "7 messages for 2 entries, where 3 says 3 an entry"},
+		{"a message less", 400, func(w *work) { w.counts[0].Sent[dmutex.Grant]-- }, "5 messages for 2 entries, where 3 says 3 an entry"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			central, _ := tool.Find("central")
+			w := rightWork()
+			c.spoil(&w)
+			o := audit(central, 2, c.balance, w)
+			require.False(t, o.OK)
+			require.Equal(t, []string{c.fault}, o.Faults)
+		})
+	}
+}
+
+// What happens without a lock is shown and not judged.
+func TestAuditNoLock(t *testing.T) {
+	w := rightWork()
+	w.records[0][0].Overlap = true
+	o := audit(tool.NoLock, 2, 100, w)
+	require.True(t, o.OK)
+	require.Equal(t, 1, o.Overlaps)
+	require.Nil(t, o.Messages)
+	require.Nil(t, o.Acquire)
+}
+
+func TestQuantiles(t *testing.T) {
+	upTo := func(n int) (d []time.Duration) {
+		for i := n; i > 0; i-- {
+			d = append(d, time.Duration(i))
+		}
+		return d
+	}
+	require.Nil(t, newQuantiles(nil))
+	require.Equal(t, &quantiles{1, 1, 1}, newQuantiles(upTo(1)))
+	require.Equal(t, &quantiles{2, 1, 2}, newQuantiles(upTo(2)))
+	require.Equal(t, &quantiles{100, 50, 99}, newQuantiles(upTo(100)))
+	require.Equal(t, &quantiles{1000, 500, 990}, newQuantiles(upTo(1000)))
+}
+
+// A count is final when as many were received as sent, of each kind.
+func TestBalanced(t *testing.T) {
+	w := rightWork()
+	require.True(t, balanced(w.counts))
+	w.counts[0].Sent[dmutex.Grant]++
+	require.False(t, balanced(w.counts))
+	w.counts[1].Received[dmutex.Release]++
+	require.False(t, balanced(w.counts), "a kind too many does not make up for one too few")
+}

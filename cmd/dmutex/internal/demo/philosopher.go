@@ -1,0 +1,165 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/node"
+)
+
+// philosopherCmd is one philosopher of the demo, in a process of its own.
+type philosopherCmd struct{}
+
+// Run works until it is told to leave, or until the demo is gone.
+func (philosopherCmd) Run(con *tool.Console) error {
+	return employ(con, func(ctx context.Context, w *worker) error {
+		p := &philosopher{worker: w}
+		for range w.task.Meals {
+			if err := p.dine(ctx); err != nil {
+				return fmt.Errorf("meal %d: %w", p.Meals+1, err)
+			}
+		}
+		if _, err := p.expect(ctx, wordRise); err != nil {
+			return err
+		}
+		return w.out.Encode(report{Word: wordDone, Supper: &p.supper})
+	})
+}
+
+// A philosopher eats with two forks, each of which is a lock.
+type philosopher struct {
+	*worker
+	supper
+	retries bool // at this meal everybody has already had the left fork
+}
+
+// A supper is what a philosopher has seen.
+type supper struct {
+	Meals    int `json:"meals"`
+	Victim   int `json:"victim"`   // how often it had to put its fork back
+	Overlaps int `json:"overlaps"` // forks that it took while they were in another hand
+}
+
+// A circle of philosophers: each waits for a fork that the next one holds. The
+// first is the victim.
+type circle []edge
+
+type edge struct {
+	Waiter dmutex.NodeID `json:"waiter"`
+	Fork   string        `json:"fork"`
+	Holder dmutex.NodeID `json:"holder"`
+}
+
+// around reports whether the circle goes around a table: everybody waits for the
+// right fork.
+func (c circle) around(philosophers int) bool {
+	n := dmutex.NodeID(philosophers)
+	for i, e := range c {
+		right := e.Waiter%n + 1
+		if e.Fork != fork(right) || e.Holder != right || c[(i+1)%len(c)].Waiter != right {
+			return false
+		}
+	}
+	return len(c) == philosophers
+}
+
+// fork is the name of the i-th philosopher's left fork, which is the right fork
+// of the philosopher before.
+func fork(i dmutex.NodeID) string { return fmt.Sprint("fork/", i) }
+
+// dine sits down when told to, and tries until it has eaten.
+func (p *philosopher) dine(ctx context.Context) error {
+	if _, err := p.expect(ctx, wordSit); err != nil {
+		return err
+	}
+	p.retries = false
+	t := p.node.Txn()
+	for meal := p.Meals; p.Meals == meal; {
+		if err := p.try(ctx, t); err != nil {
+			return err
+		}
+	}
+	return p.out.Encode(report{Word: wordProgress, Made: p.Meals})
+}
+
+// try takes the left fork, then the right one, and eats. A victim puts its fork
+// back and has not eaten.
+func (p *philosopher) try(ctx context.Context, t *node.Txn) (err error) {
+	var hand []func() error // removes the markers of the forks in it
+	defer func() {
+		for _, leave := range hand {
+			err = errors.Join(err, leave())
+		}
+		err = errors.Join(err, t.Release())
+	}()
+	take := func(fork string) error {
+		if _, err := t.Acquire(ctx, fork); err != nil {
+			return err
+		}
+		leave, overlap, err := occupy(filepath.Join(p.task.Dir, filepath.Base(fork)))
+		if overlap {
+			p.Overlaps++
+		}
+		if err == nil {
+			hand = append(hand, leave)
+		}
+		return err
+	}
+	if err := take(fork(p.task.Self)); err != nil {
+		return err
+	}
+	if err := p.pause(ctx); err != nil {
+		return err
+	}
+	if err := take(fork(p.task.Self%dmutex.NodeID(p.task.Nodes) + 1)); err != nil {
+		return p.circle(err)
+	}
+	if err := p.think(ctx); err != nil {
+		return err
+	}
+	p.Meals++
+	return nil
+}
+
+// pause comes between the forks. At the first try it lasts until all have their
+// left fork; later, when the others are eating already, only a moment.
+func (p *philosopher) pause(ctx context.Context) error {
+	if p.retries {
+		return p.think(ctx)
+	}
+	p.retries = true
+	if err := p.out.Encode(report{Word: wordSeated}); err != nil {
+		return err
+	}
+	_, err := p.expect(ctx, wordReach)
+	return err
+}
+
+func (p *philosopher) think(ctx context.Context) error {
+	select {
+	case <-time.After(p.task.Think):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// circle reports the circle of which this philosopher is the victim, if err says
+// that, and passes on any other error.
+func (p *philosopher) circle(err error) error {
+	var found *node.DeadlockError
+	if !errors.As(err, &found) {
+		return err
+	}
+	p.Victim++
+	var c circle
+	for _, e := range found.Circle {
+		c = append(c, edge{e.Waiter, e.Lock, e.Holder})
+	}
+	return p.out.Encode(report{Word: wordCircle, Circle: c})
+}

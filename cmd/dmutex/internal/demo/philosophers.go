@@ -1,0 +1,172 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+// Philosophers shows deadlocks between distributed locks, and their end.
+type Philosophers struct {
+	Philosophers int           `default:"5" help:"Number of philosophers, and of forks, 2 to 64."`
+	Meals        int           `default:"100" help:"Meals that each philosopher wants, at least 1."`
+	Algorithm    string        `default:"ricart" help:"One algorithm, or all of them: ${algorithms}."`
+	Think        time.Duration `default:"1ms" help:"Time for a meal, and between the forks when a victim tries again; at least 100µs."`
+	Detect       time.Duration `default:"50ms" help:"Time that a philosopher waits for a fork before looking for a circle, at least 1ms."`
+	Watch        time.Duration `default:"2s" help:"How long to watch the table without detection, at least 100ms. The dinner with detection is the one that --trace records."`
+	flags
+
+	algorithms []tool.Algorithm
+}
+
+// Help is the text of demo philosophers --help.
+func (Philosophers) Help() string {
+	return `Philosophers sit around a table, each a process of its own, with a fork between any two. Every fork is a distributed lock. ` +
+		`Each philosopher takes the left fork, then the right one, and eats. Left alone, they would wait for each other in a circle some day. The demo does not wait ` +
+		`for that day: at each meal it lets everybody take the left fork before anybody reaches for the right one.
+
+First there is no detection. At the first meal each waits forever for the fork that the next one holds. The demo watches for a while and ends ` +
+		`the processes. Then the dinner starts again with node.Config.Deadlock set: at each meal one victim learns of the circle, puts its fork back, and ` +
+		`tries again until it has eaten.
+
+Whether a fork is in one hand only is not asked of the lock: a philosopher that takes a fork creates a marker file, exclusively. ` +
+		`There must be exactly one victim at each meal, and in the end no node may hold a fork or wait for one.
+
+Exit status: 0 if nobody ate without detection, everybody did with it, and all was right; 1 if not; 2 if the command line is wrong; ` +
+		`3 if a dinner could not be completed.`
+}
+
+// Validate refuses what could not be run, or would show nothing.
+func (c *Philosophers) Validate() (err error) {
+	c.algorithms, err = tool.Choose(c.Algorithm)
+	switch {
+	case err != nil:
+		return err
+	case c.Philosophers < 2 || c.Philosophers > 64:
+		return fmt.Errorf("--philosophers=%d: choose 2 to 64", c.Philosophers)
+	case c.Meals < 1:
+		return fmt.Errorf("--meals=%d: choose at least 1", c.Meals)
+	case c.Think < 100*time.Microsecond:
+		return fmt.Errorf("--think=%v: choose at least 100µs", c.Think)
+	case c.Detect < time.Millisecond:
+		return fmt.Errorf("--detect=%v: choose at least 1ms", c.Detect)
+	case c.Watch < 100*time.Millisecond:
+		return fmt.Errorf("--watch=%v: choose at least 100ms", c.Watch)
+	case c.Timeout <= max(c.Think, c.Detect):
+		return fmt.Errorf("--timeout=%v is not longer than --think=%v and --detect=%v", c.Timeout, c.Think, c.Detect)
+	}
+	return c.validate()
+}
+
+// Run makes all dinners and reports on them.
+func (c *Philosophers) Run(con *tool.Console) error {
+	p := tool.NewProgress(con.Err, c.Philosophers*c.Meals, "meals")
+	r := dinners{
+		Link: c.Link, Philosophers: c.Philosophers, Meals: c.Meals,
+		Think: c.Think, Detect: c.Detect, Watched: c.Watch, Runs: []tables{},
+	}
+	return c.demonstrate(con, p, &r, c.algorithms, func(ctx context.Context, a tool.Algorithm, s *stage) (err error) {
+		p.Say("%-12s %d philosophers, without detection: watched for %v", a.Name, c.Philosophers, c.Watch)
+		t := tables{Algorithm: a.Name}
+		if t.Without, err = c.dine(ctx, a, s, 0); err != nil {
+			return fmt.Errorf("without detection: %w", err)
+		}
+		p.Begin(a.Name)
+		if t.With, err = c.dine(ctx, a, s, c.Detect); err != nil {
+			return fmt.Errorf("with detection: %w", err)
+		}
+		p.End(t.With.Took)
+		r.Runs = append(r.Runs, t)
+		return nil
+	})
+}
+
+// A dinner is what one run came to.
+type dinner struct {
+	Meals    []int         `json:"meals"`    // by philosopher
+	Victims  int           `json:"victims"`  // how often a philosopher put its fork back
+	Overlaps int           `json:"overlaps"` // forks that were taken while in another hand
+	Busy     int           `json:"busy"`     // forks held or waited for in the end
+	Circles  []circle      `json:"circles"`  // in the order in which they were found
+	Took     time.Duration `json:"took_ns"`
+}
+
+// dine is one run. Without detection it ends when it was watched for long enough.
+func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, detect time.Duration) (dinner, error) {
+	d := dinner{Meals: make([]int, c.Philosophers), Circles: []circle{}}
+	g, err := s.group(task{Trade: "philosopher", Nodes: c.Philosophers, Meals: c.Meals, Think: c.Think, Detect: detect},
+		a, fmt.Sprintf("%s-%v", a.Name, detect), detect > 0)
+	if err != nil {
+		return d, err
+	}
+	g.sofar = func() string { return fmt.Sprint("meals eaten by each: ", d.Meals) }
+	g.heard = func(_ *process, r report) bool {
+		if r.Word == wordCircle {
+			d.Circles = append(d.Circles, r.Circle)
+		}
+		return r.Word == wordCircle
+	}
+	advance := func(p *process, r report) { s.progress.At(progressed(d.Meals, p, r.Made)) }
+	serve := func(ctx context.Context) error {
+		for range c.Meals {
+			g.tell(order{Word: wordSit})
+			if err := g.await(ctx, wordSeated, func(*process, report) {}); err != nil {
+				return err
+			}
+			g.tell(order{Word: wordReach})
+			if detect == 0 {
+				if err := g.watch(ctx, c.Watch, advance); err != nil {
+					return err
+				}
+				return errEnough
+			}
+			if err := g.await(ctx, wordProgress, advance); err != nil {
+				return err
+			}
+		}
+		g.tell(order{Word: wordRise})
+		return nil
+	}
+	counted, took, err := g.run(ctx, serve, func(_ *process, r report) {
+		d.Victims += r.Supper.Victim
+		d.Overlaps += r.Supper.Overlaps
+	})
+	d.Took = took
+	for _, n := range counted {
+		d.Busy += n.Busy
+	}
+	return d, err
+}
+
+// eaten returns the meals of all.
+func (d *dinner) eaten() (sum int) {
+	for _, n := range d.Meals {
+		sum += n
+	}
+	return sum
+}
+
+// faults says what was wrong at a dinner with detection of so many meals each.
+func (d *dinner) faults(meals int) (f []string) {
+	if i := slices.IndexFunc(d.Meals, func(n int) bool { return n != meals }); i >= 0 {
+		f = append(f, fmt.Sprintf("philosopher %d ate %d times instead of %d", i+1, d.Meals[i], meals))
+	}
+	if len(d.Circles) != meals || d.Victims != meals {
+		f = append(f, fmt.Sprintf("%d circles were found and had %d victims, instead of one at each of %d meals", len(d.Circles), d.Victims, meals))
+	}
+	for i, c := range d.Circles {
+		if !c.around(len(d.Meals)) {
+			f = append(f, fmt.Sprintf("circle %d does not go around the table: %v", i+1, c))
+		}
+	}
+	if d.Overlaps > 0 {
+		f = append(f, fmt.Sprintf("%d forks were in two hands", d.Overlaps))
+	}
+	if d.Busy > 0 {
+		f = append(f, fmt.Sprintf("%d forks were not given back", d.Busy))
+	}
+	return f
+}

@@ -1,0 +1,151 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+// dinners are all that a demo of philosophers found out.
+type dinners struct {
+	Link         string        `json:"link"`
+	Philosophers int           `json:"philosophers"`
+	Meals        int           `json:"meals_each"`
+	Think        time.Duration `json:"think_ns"`
+	Detect       time.Duration `json:"detect_ns"`
+	Watched      time.Duration `json:"watched_ns"`
+	verdict
+	Runs []tables `json:"runs"`
+}
+
+// tables are the two dinners under one algorithm.
+type tables struct {
+	Algorithm string   `json:"algorithm"`
+	Without   dinner   `json:"without_detection"` // only the meals are known of it
+	With      dinner   `json:"with_detection"`
+	Faults    []string `json:"faults,omitempty"`
+	OK        bool     `json:"ok"`
+}
+
+func (r *dinners) judge(err error) bool {
+	r.verdict = newVerdict(err)
+	for i := range r.Runs {
+		t := &r.Runs[i]
+		t.Faults = t.With.faults(r.Meals)
+		if n := t.Without.eaten(); n > 0 {
+			t.Faults = append(t.Faults, fmt.Sprintf("without detection %s were eaten, while all forks were taken", tool.Several(n, "meal")))
+		}
+		t.OK = len(t.Faults) == 0
+		r.OK = r.OK && t.OK
+	}
+	return r.OK
+}
+
+// writeText writes the result for people: what was done, the circles, the table,
+// and what was seen.
+func (r *dinners) writeText(w io.Writer) error {
+	if len(r.Runs) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d philosophers, each a process of its own, want %s each, over %s. These circles were "+
+		"found. Each begins with its victim, which waits for a fork that the next one holds, and so on:",
+		r.Philosophers, tool.Several(r.Meals, "meal"), network(r.Link))))
+	var rows [][]string
+	for _, t := range r.Runs {
+		for _, s := range sightings(t.With.Circles) {
+			fmt.Fprintf(&b, "%-12s  %s: %s\n", t.Algorithm, times(s.n), s.circle)
+		}
+		d := t.With
+		rows = append(rows, []string{
+			t.Algorithm, fmt.Sprint(t.Without.eaten()),
+			fmt.Sprint(d.eaten()), fmt.Sprint(len(d.Circles)), fmt.Sprint(d.Overlaps), fmt.Sprint(d.Busy), brief(d.Took),
+		})
+	}
+	b.WriteString("\n")
+	tool.Tabulate(&b, []tool.Heading{
+		{Columns: []string{"algorithm"}},
+		{Title: "no detection", Columns: []string{"meals"}},
+		{Title: "with detection", Columns: []string{"meals", "circles", "overlap", "kept", "took"}},
+	}, rows)
+	fmt.Fprintf(&b, dinnerLegend, r.Watched)
+	b.WriteString(r.closing() + "\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// A sighting is a circle and how often it was found.
+type sighting struct {
+	circle string
+	n      int
+}
+
+// sightings counts equal circles, in the order in which they were first found.
+func sightings(circles []circle) (all []sighting) {
+	for _, c := range circles {
+		text := c.String()
+		i := slices.IndexFunc(all, func(s sighting) bool { return s.circle == text })
+		if i < 0 {
+			i, all = len(all), append(all, sighting{circle: text})
+		}
+		all[i].n++
+	}
+	return all
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return tool.Several(n, "time")
+}
+
+const dinnerLegend = `
+no detection  the demo watched the table for %v, and then ended the processes
+circles       found: one at each meal; its victim puts its fork back and tries again
+overlap       forks that were taken while in another hand, by a marker file
+kept          forks that were held or waited for in the end
+
+`
+
+// String draws the circle from its victim on.
+func (c circle) String() string {
+	var b strings.Builder
+	for i, e := range c {
+		if i == 0 {
+			b.WriteString(e.Waiter.String())
+		}
+		fmt.Fprintf(&b, " -%s-> %v", e.Fork, e.Holder)
+	}
+	return b.String()
+}
+
+// closing says what was seen.
+func (r *dinners) closing() string {
+	var b strings.Builder
+	circles, right := 0, 0
+	for _, t := range r.Runs {
+		if !t.OK {
+			fmt.Fprintf(&b, "FAILED under %s: %s. ", t.Algorithm, strings.Join(t.Faults, "; "))
+			continue
+		}
+		right++
+		circles += len(t.With.Circles)
+	}
+	if right > 0 {
+		fmt.Fprintf(&b, "Without detection everybody held one fork and nobody ate. With detection everybody ate: "+
+			"%s, as many victims tried again, no fork was in two hands, and in the end none was held.", found(circles))
+	}
+	return tool.Wrap(b.String())
+}
+
+func found(circles int) string {
+	if circles == 1 {
+		return "1 circle was found"
+	}
+	return tool.Several(circles, "circle") + " were found"
+}

@@ -1,0 +1,108 @@
+package demo
+
+import (
+	"time"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A group and its processes talk in lines of JSON: orders to a process's
+// standard input, reports from its standard output. A run goes
+//
+//	task      ->   what to do
+//	          <-   address     where the link listens
+//	open      ->   the addresses of all
+//	          <-   ready       all have met
+//	begin     ->
+//	          <-   progress    again and again
+//	          <-   done        with the records of all deposits
+//	count     ->               again, until no message is in flight
+//	          <-   counts
+//	leave     ->               the process closes its node and exits
+//
+// Philosophers have more words for each meal, so that each of them has one fork
+// before any of them wants the second. They report progress when they have eaten.
+//
+//	sit       ->               all have eaten
+//	          <-   seated      with the left fork
+//	reach     ->               for the right one
+//	          <-   circle      a deadlock of which the process is the victim
+//	rise      ->               after the last meal; the answer is done
+//
+// Until it is told to leave, a process keeps answering the messages of the
+// others. When its standard input ends it exits: a demo that dies leaves no
+// processes behind.
+type order struct {
+	Word  string                   `json:"word"`
+	Task  *task                    `json:"task,omitempty"`
+	Peers map[dmutex.NodeID]string `json:"peers,omitempty"`
+}
+
+type report struct {
+	Word    string   `json:"word"`
+	Address string   `json:"address,omitempty"`
+	Made    int      `json:"made,omitempty"` // deposits or meals so far
+	Records []record `json:"records,omitempty"`
+	Counts  *counts  `json:"counts,omitempty"`
+	Circle  circle   `json:"circle,omitempty"`
+	Supper  *supper  `json:"supper,omitempty"`
+}
+
+// The words of orders and of reports.
+const (
+	wordTask     = "task"
+	wordAddress  = "address"
+	wordOpen     = "open"
+	wordReady    = "ready"
+	wordBegin    = "begin"
+	wordProgress = "progress"
+	wordDone     = "done"
+	wordCount    = "count"
+	wordCounts   = "counts"
+	wordLeave    = "leave"
+
+	wordSit    = "sit"
+	wordSeated = "seated"
+	wordReach  = "reach"
+	wordCircle = "circle"
+	wordRise   = "rise"
+)
+
+// A task is what a process has to do.
+type task struct {
+	Trade     string        `json:"trade"` // what the process is: the name of its command
+	Self      dmutex.NodeID `json:"self"`
+	Nodes     int           `json:"nodes"` // numbered from 1
+	Algorithm string        `json:"algorithm"`
+	Link      string        `json:"link"`
+	Listen    string        `json:"listen,omitempty"` // over TCP
+	NatsURL   string        `json:"nats_url,omitempty"`
+	Prefix    string        `json:"prefix"`          // of NATS subjects; each run has its own
+	Dir       string        `json:"dir"`             // where the account is
+	Trace     string        `json:"trace,omitempty"` // the directory for traces, if there are to be any
+	Deposits  int           `json:"deposits,omitempty"`
+	Think     time.Duration `json:"think"`
+
+	// Of a philosopher.
+	Meals  int           `json:"meals,omitempty"`
+	Detect time.Duration `json:"detect,omitempty"` // how long to wait before looking for a circle; 0 never looks
+}
+
+// A record is one deposit. Its times are nanoseconds of the wall clock, which
+// the processes of one machine share.
+type record struct {
+	Fence   uint64 `json:"fence,omitempty"`
+	Called  int64  `json:"called"`  // Acquire was called,
+	Granted int64  `json:"granted"` // it returned,
+	Left    int64  `json:"left"`    // and Release was called
+	Overlap bool   `json:"overlap,omitempty"`
+	Stale   bool   `json:"stale,omitempty"`
+}
+
+// counts are the messages of the algorithm at one node, by kind, and the locks
+// that the node holds or waits for.
+type counts struct {
+	Sent     [dmutex.Kinds]uint64 `json:"sent"`
+	Received [dmutex.Kinds]uint64 `json:"received"`
+	Busy     int                  `json:"busy"`
+}

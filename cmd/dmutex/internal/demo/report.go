@@ -1,0 +1,135 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+// A result is what the tellers' runs came to.
+type result struct {
+	Link     string        `json:"link"`
+	Nodes    int           `json:"nodes"`
+	Deposits int           `json:"deposits_each"`
+	Think    time.Duration `json:"think_ns"`
+	verdict
+	Runs []outcome `json:"runs"`
+}
+
+func (r *result) judge(err error) bool {
+	r.verdict = newVerdict(err)
+	for _, o := range r.Runs {
+		r.OK = r.OK && o.OK
+	}
+	return r.OK
+}
+
+// writeText writes the result for people: what was done, the table, what its
+// columns are, and what was seen.
+func (r *result) writeText(w io.Writer) error {
+	if len(r.Runs) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%d tellers, each a process of its own, make %d deposits of %s each into one account, over %s.\n\n",
+		r.Nodes, r.Deposits, money(deposit), network(r.Link))
+	rows := make([][]string, 0, len(r.Runs))
+	for _, o := range r.Runs {
+		rows = append(rows, o.cells())
+	}
+	tool.Tabulate(&b, headings, rows)
+	b.WriteString(legend)
+	fmt.Fprintf(&b, "%-12s  messages/entry, N = %d\n", "algorithm", r.Nodes)
+	for _, o := range r.Runs {
+		formula := ""
+		if o.Messages != nil {
+			formula = o.Messages.Formula
+		}
+		fmt.Fprintf(&b, "%-12s  %-14s  %s\n", o.Algorithm, formula, o.About)
+	}
+	b.WriteString("\n" + r.closing() + "\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// headings of the table.
+var headings = []tool.Heading{
+	{Columns: []string{"algorithm"}},
+	{Title: "balance", Columns: []string{"expected", "actual"}},
+	{Title: "violations", Columns: []string{"overlap", "fence"}},
+	{Title: "messages/entry", Columns: []string{"measured", "formula"}},
+	{Title: "acquire", Columns: []string{"p50", "p99"}},
+	{Title: "hand-off", Columns: []string{"p50", "p99"}},
+}
+
+const legend = `
+overlap   deposits that found another teller inside the critical section, by a marker file
+fence     deposits whose fencing number was not above all earlier ones
+hand-off  from a release to the next entry, if that teller was waiting already
+
+`
+
+func (o *outcome) cells() []string {
+	cells := []string{o.Algorithm, money(o.Expected), money(o.Actual), fmt.Sprint(o.Overlaps)}
+	if !o.Locked {
+		return append(cells, "-", "-", "-", "-", "-", "-", "-")
+	}
+	a50, a99 := o.Acquire.cells()
+	h50, h99 := o.HandOff.cells()
+	return append(cells, fmt.Sprint(o.FenceErrors), o.Messages.Measured(), o.Messages.Span(), a50, a99, h50, h99)
+}
+
+func (q *quantiles) cells() (p50, p99 string) {
+	if q == nil {
+		return "-", "-"
+	}
+	return brief(q.P50), brief(q.P99)
+}
+
+// brief writes a duration with three digits.
+func brief(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%dµs", d.Microseconds())
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.2fms", d.Seconds()*1e3)
+	case d < 100*time.Millisecond:
+		return fmt.Sprintf("%.1fms", d.Seconds()*1e3)
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	default:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	}
+}
+
+// closing says what was seen.
+func (r *result) closing() string {
+	var right []string
+	var b strings.Builder
+	for _, o := range r.Runs {
+		faults := strings.Join(o.Faults, "; ")
+		switch {
+		case !o.Locked:
+			fmt.Fprintf(&b, "With no lock, %s of %s was lost. ", money(o.Expected-o.Actual), money(o.Expected))
+		case o.Algorithm == tool.Broken.Name && o.OK:
+			b.WriteString("The machine that is wrong on purpose was not caught this time. ")
+		case o.Algorithm == tool.Broken.Name:
+			fmt.Fprintf(&b, "The machine that is wrong on purpose was caught: %s. ", faults)
+		case !o.OK:
+			fmt.Fprintf(&b, "FAILED under %s: %s. ", o.Algorithm, faults)
+		default:
+			right = append(right, o.Algorithm)
+		}
+	}
+	if len(right) > 0 {
+		under := strings.Join(right, ", ")
+		if len(right) == len(tool.Algorithms) {
+			under = fmt.Sprintf("all %d algorithms", len(right))
+		}
+		fmt.Fprintf(&b, "Under %s not a cent was lost, no two tellers met inside, every fence rose, and the messages were as many as the formula says.", under)
+	}
+	return tool.Wrap(b.String())
+}

@@ -1,0 +1,132 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+// sample is a result with every kind of row, and large numbers.
+func sample() result {
+	times := func(p50, p99 time.Duration) *quantiles { return &quantiles{1000, p50, p99} }
+	row := func(a tool.Algorithm, sent uint64, entries int) outcome {
+		m := &messages{Messages: a.Count(5, sent, entries)}
+		return outcome{
+			Algorithm: a.Name, About: a.About, Locked: true, OK: true,
+			Entries: 1000, Expected: 100000, Actual: 100000, Messages: m,
+			Acquire: times(6020*time.Microsecond, 1250*time.Millisecond), HandOff: times(103*time.Microsecond, 278*time.Millisecond),
+		}
+	}
+	central, _ := tool.Find("central")
+	kasami, _ := tool.Find("suzukikasami")
+	r := result{Link: "tcp", Nodes: 5, Deposits: 200, Think: time.Millisecond, Runs: []outcome{
+		{Algorithm: tool.NoLock.Name, About: tool.NoLock.About, OK: true, Entries: 1000, Expected: 100000, Actual: 21900, Overlaps: 817},
+		row(central, 2400, 800),
+		row(kasami, 4990, 1000),
+		row(tool.Broken, 7956, 1000),
+	}}
+	wrong := &r.Runs[3]
+	wrong.OK, wrong.Actual, wrong.Overlaps, wrong.FenceErrors, wrong.HandOff = false, 80100, 117, 99, nil
+	wrong.Faults = wrong.faults()
+	return r
+}
+
+func TestTable(t *testing.T) {
+	r := sample()
+	r.judge(nil)
+	require.False(t, r.OK)
+	var b strings.Builder
+	require.NoError(t, r.writeText(&b))
+	require.Equal(t, `
+5 tellers, each a process of its own, make 200 deposits of 1.00 each into one account, over TCP.
+
+                   balance         violations     messages/entry       acquire       hand-off
+algorithm     expected   actual  overlap  fence  measured  formula     p50    p99    p50    p99
+------------  -----------------  --------------  -----------------  -------------  ------------
+no lock        1000.00   219.00      817      -         -        -       -      -      -      -
+central        1000.00  1000.00        0      0         3        3  6.02ms  1.25s  103µs  278ms
+suzukikasami   1000.00  1000.00        0      0     4.990     0..5  6.02ms  1.25s  103µs  278ms
+broken         1000.00   801.00      117     99     7.956        8  6.02ms  1.25s      -      -
+
+overlap   deposits that found another teller inside the critical section, by a marker file
+fence     deposits whose fencing number was not above all earlier ones
+hand-off  from a release to the next entry, if that teller was waiting already
+
+algorithm     messages/entry, N = 5
+no lock                       all enter at once
+central       3               node 1 grants, first come, first served; its own entries are free
+suzukikasami  0..N            Suzuki and Kasami 1985: ask all for the token, enter with it
+broken        2(N-1)          Ricart and Agrawala on N-2 replies: wrong on purpose
+
+With no lock, 781.00 of 1000.00 was lost. The machine that is wrong on purpose was caught: the
+account has 801.00 instead of 1000.00; 117 of 1000 deposits found another teller inside; 99
+fences had not risen; 7956 messages for 1000 entries, where 2(N-1) says 8 an entry. Under
+central, suzukikasami not a cent was lost, no two tellers met inside, every fence rose, and the
+messages were as many as the formula says.
+`, b.String())
+}
+
+// The longest lines fit a terminal of 100 columns.
+func TestTableWidth(t *testing.T) {
+	r := sample()
+	for _, a := range tool.Algorithms {
+		r.Runs = append(r.Runs, outcome{Algorithm: a.Name, About: a.About})
+	}
+	var b strings.Builder
+	require.NoError(t, r.writeText(&b))
+	for line := range strings.Lines(b.String()) {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)
+	}
+}
+
+func TestClosing(t *testing.T) {
+	r := sample()
+	r.Runs[1].Faults, r.Runs[1].OK = []string{"the till is empty"}, false
+	require.Contains(t, r.closing(), "FAILED under central: the till is empty.")
+
+	r.Runs = sample().Runs[3:]
+	r.Runs[0].OK = true
+	require.Equal(t, "The machine that is wrong on purpose was not caught this time.", r.closing())
+
+	r.Runs = nil
+	for _, a := range tool.Algorithms {
+		r.Runs = append(r.Runs, outcome{Algorithm: a.Name, Locked: true, OK: true})
+	}
+	require.Contains(t, r.closing(), fmt.Sprintf("Under all %d algorithms not a cent was lost", len(tool.Algorithms)))
+}
+
+// A demo that could not be completed shows what was, and its verdict is no.
+func TestTableIncomplete(t *testing.T) {
+	r := sample()
+	r.Runs = r.Runs[:2]
+	r.judge(errors.New("teller 3 died"))
+	require.False(t, r.OK)
+	var b strings.Builder
+	require.NoError(t, r.writeText(&b))
+	require.Contains(t, b.String(), "central")
+
+	r.Runs = nil
+	require.NoError(t, r.writeText(io.Discard))
+}
+
+func TestBrief(t *testing.T) {
+	for d, text := range map[time.Duration]string{
+		0:                        "0µs",
+		999 * time.Microsecond:   "999µs",
+		time.Millisecond:         "1.00ms",
+		9994 * time.Microsecond:  "9.99ms",
+		10 * time.Millisecond:    "10.0ms",
+		999 * time.Millisecond:   "999ms",
+		12345 * time.Millisecond: "12.35s",
+	} {
+		require.Equal(t, text, brief(d))
+	}
+}

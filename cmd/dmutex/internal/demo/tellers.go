@@ -1,0 +1,112 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+// Tellers is the main job of the project, shown on real processes.
+type Tellers struct {
+	Nodes     int           `default:"5" help:"Number of tellers, 2 to 64."`
+	Deposits  int           `default:"100" help:"Deposits that each teller makes, at least 1."`
+	Algorithm string        `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Broken    bool          `xor:"what" help:"Run a machine that is wrong on purpose instead, and see it caught."`
+	Think     time.Duration `default:"1ms" help:"Time between reading the account and writing it, at least 100µs."`
+	flags
+
+	algorithms []tool.Algorithm
+}
+
+// Help is the text of demo tellers --help.
+func (Tellers) Help() string {
+	return `Every teller reads the balance of one shared account file, thinks, and writes the balance back with 1.00 added. ` +
+		`First nothing keeps the tellers apart, and money is lost. Then they hold a lock while they work, once for every algorithm.
+
+The evidence does not come from the lock. The account must have every cent. A marker file, created exclusively inside the ` +
+		`critical section, shows when two tellers are inside. The account keeps the highest fence, and fences must rise with every ` +
+		`deposit, also by the clock. The number of messages must be what the paper's formula says.
+
+Exit status: 0 if every locked run was right; 1 if not; 2 if the command line is wrong; 3 if a run could not be completed.`
+}
+
+// Validate refuses what could not be run, or would show nothing.
+func (c *Tellers) Validate() (err error) {
+	if c.Algorithm == "" {
+		c.Algorithm = "all"
+	}
+	c.algorithms, err = tool.Choose(c.Algorithm)
+	switch {
+	case err != nil:
+		return err
+	case c.Nodes < 2 || c.Nodes > 64:
+		return fmt.Errorf("--nodes=%d: choose 2 to 64 tellers", c.Nodes)
+	case c.Deposits < 1:
+		return fmt.Errorf("--deposits=%d: choose at least 1", c.Deposits)
+	case c.Think < 100*time.Microsecond:
+		return fmt.Errorf("--think=%v: choose at least 100µs, or the tellers hardly meet", c.Think)
+	case c.Timeout <= c.Think:
+		return fmt.Errorf("--timeout=%v is not longer than --think=%v", c.Timeout, c.Think)
+	}
+	if c.Broken {
+		c.algorithms = []tool.Algorithm{tool.Broken}
+	}
+	c.algorithms = append([]tool.Algorithm{tool.NoLock}, c.algorithms...)
+	return c.validate()
+}
+
+// Run makes all runs and reports on them.
+func (c *Tellers) Run(con *tool.Console) error {
+	p := tool.NewProgress(con.Err, c.Nodes*c.Deposits, "deposits")
+	r := result{Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}}
+	return c.demonstrate(con, p, &r, c.algorithms, func(ctx context.Context, a tool.Algorithm, s *stage) error {
+		if len(r.Runs) == 0 {
+			p.Say("%d tellers over %s, %d deposits each:", c.Nodes, network(c.Link), c.Deposits)
+		}
+		p.Begin(a.Name)
+		o, err := c.work(ctx, a, s)
+		if err != nil {
+			return err
+		}
+		p.End(o.Took)
+		r.Runs = append(r.Runs, o)
+		return nil
+	})
+}
+
+// work is one run, with an empty account.
+func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outcome, err error) {
+	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think}, a, a.Name, a.New != nil)
+	if err != nil {
+		return o, err
+	}
+	if err := createAccount(g.task.Dir); err != nil {
+		return o, err
+	}
+	made := make([]int, c.Nodes)
+	advance := func(p *process, n int) { s.progress.At(progressed(made, p, n)) }
+	g.sofar = func() string { return fmt.Sprint("deposits made by each: ", made) }
+	g.heard = func(p *process, r report) bool {
+		if r.Word == wordProgress {
+			advance(p, r.Made)
+		}
+		return r.Word == wordProgress
+	}
+	w := work{records: make([][]record, c.Nodes)}
+	w.counts, w.took, err = g.run(ctx, func(context.Context) error { return nil }, func(p *process, r report) {
+		w.records[p.id-1] = r.Records
+		advance(p, len(r.Records))
+	})
+	if err != nil {
+		return o, err
+	}
+	account, err := openAccount(g.task.Dir)
+	if err != nil {
+		return o, err
+	}
+	defer account.file.Close()
+	balance, _, err := account.read()
+	return audit(a, c.Nodes, balance, w), err
+}

@@ -1,0 +1,193 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A worker is a process of a group from inside, as far as it is the same for
+// every trade: it follows its orders, in the protocol of [order] and [report],
+// and is a node.
+type worker struct {
+	orders chan order
+	out    *json.Encoder
+	task   *task
+	node   *node.Node // nil without a lock
+}
+
+// employ works until it is told to leave, or until the demo is gone. What it does
+// between the words begin and done depends on the trade.
+func employ(con *tool.Console, trade func(context.Context, *worker) error) error {
+	signal.Ignore(os.Interrupt) // Ctrl-C is for the demo, which ends its processes
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	w := &worker{orders: make(chan order), out: json.NewEncoder(con.Out)}
+	go w.listen(ctx, con.In, cancel)
+	if err := w.work(ctx, trade); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	return nil
+}
+
+var errOrphaned = errors.New("the demo is gone")
+
+// listen passes on the orders. When there can be no more, the worker ends.
+func (w *worker) listen(ctx context.Context, in io.Reader, cancel context.CancelCauseFunc) {
+	for dec := json.NewDecoder(in); ; {
+		var o order
+		if err := dec.Decode(&o); err != nil {
+			cancel(errOrphaned)
+			return
+		}
+		select {
+		case w.orders <- o:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// next waits for an order.
+func (w *worker) next(ctx context.Context) (order, error) {
+	select {
+	case o := <-w.orders:
+		return o, nil
+	case <-ctx.Done():
+		return order{}, context.Cause(ctx)
+	}
+}
+
+// expect waits for the order of this word.
+func (w *worker) expect(ctx context.Context, word string) (order, error) {
+	o, err := w.next(ctx)
+	if err == nil && o.Word != word {
+		err = fmt.Errorf("the order is %q, not %q", o.Word, word)
+	}
+	return o, err
+}
+
+// work is the worker's life.
+func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) error) error {
+	first, err := w.expect(ctx, wordTask)
+	if err != nil {
+		return err
+	}
+	w.task = first.Task
+	alg, ok := tool.Find(w.task.Algorithm)
+	if !ok {
+		return fmt.Errorf("there is no algorithm %q", w.task.Algorithm)
+	}
+	var link transport.Link // none without a lock
+	if alg.New != nil {
+		var closeLink func()
+		if link, closeLink, err = connect(w.task); err != nil {
+			return err
+		}
+		defer closeLink()
+	}
+	if err := w.out.Encode(report{Word: wordAddress, Address: address(link)}); err != nil {
+		return err
+	}
+	opened, err := w.expect(ctx, wordOpen)
+	if err != nil {
+		return err
+	}
+	if link != nil {
+		if err := meet(link, w.task.Self, opened.Peers); err != nil {
+			return err
+		}
+		closeNode, err := w.open(ctx, alg, link)
+		if err != nil {
+			return err
+		}
+		return errors.Join(w.attend(ctx, trade), closeNode(ctx))
+	}
+	return w.attend(ctx, trade)
+}
+
+// open opens the node, and returns how to close it.
+func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Link) (func(context.Context) error, error) {
+	config := node.Config{
+		Self:      w.task.Self,
+		Members:   members(w.task.Nodes),
+		Algorithm: alg.New,
+		Link:      link,
+		Group:     "dmutex demo",
+		Deadlock:  w.task.Detect,
+	}
+	var file io.Closer = io.NopCloser(nil)
+	if w.task.Trace != "" {
+		f, err := os.Create(tool.TraceFile(w.task.Trace, w.task.Self))
+		if err != nil {
+			return nil, err
+		}
+		file, config.Trace = f, trace.NewRecorder(f)
+	}
+	n, err := node.Open(ctx, config)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	w.node = n
+	return func(ctx context.Context) error { return errors.Join(n.Close(ctx), file.Close()) }, nil
+}
+
+func members(n int) []dmutex.NodeID {
+	ids := make([]dmutex.NodeID, n)
+	for i := range ids {
+		ids[i] = dmutex.NodeID(i + 1)
+	}
+	return ids
+}
+
+// attend does the work, and then answers until all others have done theirs.
+func (w *worker) attend(ctx context.Context, trade func(context.Context, *worker) error) error {
+	if w.node != nil {
+		if err := w.node.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	if err := w.out.Encode(report{Word: wordReady}); err != nil {
+		return err
+	}
+	if _, err := w.expect(ctx, wordBegin); err != nil {
+		return err
+	}
+	if err := trade(ctx, w); err != nil {
+		return err
+	}
+	for {
+		o, err := w.next(ctx)
+		if err != nil || o.Word == wordLeave {
+			return err
+		}
+		if err := w.out.Encode(report{Word: wordCounts, Counts: w.counts()}); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *worker) counts() *counts {
+	if w.node == nil {
+		return &counts{}
+	}
+	st := w.node.Status()
+	c := &counts{Sent: st.Sent, Received: st.Received}
+	for _, lock := range w.node.Locks() {
+		if lock.Phase != dmutex.Idle || lock.Waiters > 0 {
+			c.Busy++
+		}
+	}
+	return c
+}

@@ -1,0 +1,81 @@
+// Package nats links NATS into the tool.
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/natslink"
+)
+
+// Broker is what a build with NATS has as [tool.NATS].
+var Broker = &tool.Broker{Connect: connect, Serve: serve}
+
+func connect(c tool.BrokerConfig) (transport.Link, func(), error) {
+	options := []nats.Option{nats.Name(c.Name), nats.MaxReconnects(-1)}
+	if c.Cert != "" {
+		options = append(options, nats.ClientCert(c.Cert, c.Key), nats.RootCAs(c.Authority))
+	}
+	nc, err := dial(c.URL, options...)
+	if err != nil {
+		return nil, nil, err
+	}
+	link, err := natslink.New(nc, natslink.Config{Self: c.Self, Prefix: c.Prefix, Logger: c.Logger})
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return link, func() {
+		_ = link.Close() // the node may have closed it
+		nc.Close()
+	}, nil
+}
+
+// dial connects to one of the servers, which commas separate. Its error names
+// them without the user, password or token that stands before an address.
+func dial(servers string, options ...nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect(servers, options...)
+	if err == nil {
+		return nc, nil
+	}
+	var parse *url.Error
+	if errors.As(err, &parse) {
+		err = parse.Err // parse itself quotes the whole URL
+	}
+	list := strings.Split(servers, ",")
+	for i, s := range list {
+		if scheme, rest, ok := strings.Cut(s, "://"); ok {
+			list[i] = scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]
+		} else {
+			list[i] = s[strings.LastIndex(s, "@")+1:]
+		}
+	}
+	return nil, fmt.Errorf("nats server at %s: %w", strings.Join(list, ","), err)
+}
+
+// serve runs a nats-server in this process, on a free port of the loopback
+// interface.
+func serve() (url string, stop func(), err error) {
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+	if err != nil {
+		return "", nil, fmt.Errorf("embedded nats-server: %w", err)
+	}
+	stop = func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	}
+	ns.Start()
+	if !ns.ReadyForConnections(5 * time.Second) {
+		stop()
+		return "", nil, errors.New("embedded nats-server: not ready within 5 s")
+	}
+	return ns.ClientURL(), stop, nil
+}

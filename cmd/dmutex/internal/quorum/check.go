@@ -1,0 +1,314 @@
+package quorum
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/quorum"
+)
+
+// checkCmd examines a file.
+type checkCmd struct {
+	File string `arg:"" help:"File with one quorum a line or several as {1,2},{1,3}, or a JSON list of quorums, or a JSON object with a quorum for each site; - is standard input."`
+}
+
+// Help is the text of quorum check --help.
+func (checkCmd) Help() string {
+	return `In a file of lines, blanks or commas separate the sites of a quorum. Braces may stand around them, and what follows # is a comment.
+
+A list of quorums must be a coterie: any two share a site, and none contains another. ` +
+		`An object, a quorum for each site, is compared with Maekawa's conditions M1 to M4. Only M1 must hold: any two quorums share a site.
+
+Exit status: 0 if the file is lawful; 1 if not, and each offense is named; 3 if the file cannot be read.`
+}
+
+// Run reads the file and says what it is.
+func (c *checkCmd) Run(con *tool.Console) error {
+	var text []byte
+	var err error
+	if c.File == "-" {
+		text, err = io.ReadAll(con.In)
+	} else {
+		text, err = os.ReadFile(c.File)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := readQuorums(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	if quorums, owners, ok := f.numbers(); ok {
+		return judge(con.Out, f.lines, quorums, owners)
+	}
+	return judge(con.Out, f.lines, f.quorums, f.owners)
+}
+
+// A quorumFile is what a file says, as text.
+type quorumFile struct {
+	quorums [][]string
+	lines   []int    // the line of each quorum, if the file has lines
+	owners  []string // the site of each quorum, if the file has an object
+}
+
+func readQuorums(text []byte) (*quorumFile, error) {
+	switch trimmed := bytes.TrimSpace(text); {
+	case len(trimmed) == 0:
+		return nil, errors.New("the file is empty; write one quorum a line")
+	case trimmed[0] == '[':
+		return readList(trimmed)
+	case trimmed[0] == '{' && (bytes.ContainsRune(trimmed, ':') && json.Valid(trimmed)):
+		return readObject(trimmed)
+	}
+	return readLines(string(text))
+}
+
+// between stands between two quorums on one line.
+var between = regexp.MustCompile(`\}[ \t,]+\{`)
+
+func readLines(text string) (*quorumFile, error) {
+	f := &quorumFile{lines: []int{}}
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		if strings.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }) {
+			return nil, fmt.Errorf("line %d: %.60q: this is not text; remove the control characters", i+1, line)
+		}
+		if strings.HasPrefix(line, "{") != strings.HasSuffix(line, "}") {
+			return nil, fmt.Errorf("line %d: %s: close the brace, or leave out both", i+1, line)
+		}
+		line = strings.TrimSuffix(strings.TrimPrefix(line, "{"), "}")
+		for _, q := range between.Split(line, -1) {
+			if strings.ContainsAny(q, "{}") {
+				return nil, fmt.Errorf("line %d: {%s}: write one quorum a line, or several as {1,2},{1,3}", i+1, line)
+			}
+			sites := strings.FieldsFunc(q, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\r' })
+			for _, site := range sites {
+				if strings.HasSuffix(site, ":") {
+					return nil, fmt.Errorf("line %d gives a site its quorum; write an assignment as JSON: --assign --json", i+1)
+				}
+			}
+			f.quorums = append(f.quorums, sites)
+			f.lines = append(f.lines, i+1)
+		}
+	}
+	if len(f.quorums) == 0 {
+		return nil, errors.New("the file has nothing but comments; write one quorum a line")
+	}
+	return f, nil
+}
+
+// sites reads a JSON list of sites: strings, or numbers as they are written.
+func sites(text json.RawMessage) (q []string, err error) {
+	var list []json.RawMessage
+	if text[0] != '[' || json.Unmarshal(text, &list) != nil {
+		return nil, fmt.Errorf("%s is not a list", text)
+	}
+	q = []string{}
+	for _, site := range list {
+		var name string
+		var number json.Number
+		switch {
+		case json.Unmarshal(site, &name) == nil && site[0] == '"':
+			q = append(q, name)
+		case json.Unmarshal(site, &number) == nil && number != "":
+			q = append(q, number.String())
+		default:
+			return nil, fmt.Errorf("%s is not a site; write a string or a number", site)
+		}
+	}
+	return q, nil
+}
+
+func readList(text []byte) (f *quorumFile, err error) {
+	var list []json.RawMessage
+	if err = json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("it is not a list of quorums such as [[1,2],[1,3],[2,3]]: %w", err)
+	}
+	f = &quorumFile{quorums: make([][]string, len(list))}
+	for i, element := range list {
+		if f.quorums[i], err = sites(element); err != nil {
+			return nil, fmt.Errorf("it is not a list of quorums such as [[1,2],[1,3],[2,3]]: element %d: %w", i+1, err)
+		}
+	}
+	return f, nil
+}
+
+// readObject reads the members in the order in which they stand.
+func readObject(text []byte) (*quorumFile, error) {
+	f := &quorumFile{owners: []string{}}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	for d.More() {
+		owner, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var list json.RawMessage
+		if err := d.Decode(&list); err != nil {
+			return nil, err
+		}
+		q, err := sites(list)
+		if err != nil {
+			return nil, fmt.Errorf(`it gives no quorum to site %v, as {"1":[1,2],"2":[2,1]} would: %w`, owner, err)
+		}
+		f.owners, f.quorums = append(f.owners, owner.(string)), append(f.quorums, q)
+	}
+	return f, nil
+}
+
+// numbers returns the sites as numbers, so that 9 comes before 10, if all of them
+// are numbers.
+func (f *quorumFile) numbers() (quorums [][]int64, owners []int64, ok bool) {
+	number := func(s string) int64 {
+		n, err := strconv.ParseInt(s, 10, 64)
+		ok = ok && err == nil && strconv.FormatInt(n, 10) == s
+		return n
+	}
+	ok = true
+	for _, q := range f.quorums {
+		sites := make([]int64, len(q))
+		for i, s := range q {
+			sites[i] = number(s)
+		}
+		quorums = append(quorums, sites)
+	}
+	if f.owners != nil {
+		owners = []int64{}
+		for _, s := range f.owners {
+			owners = append(owners, number(s))
+		}
+	}
+	return quorums, owners, ok
+}
+
+// named is the most offenses that are named one by one.
+const named = 100
+
+func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T) error {
+	if owners != nil {
+		return judgeAssignment(out, quorums, owners)
+	}
+	var b strings.Builder
+	offenses := 0
+	for v := range quorum.Check(quorums...) {
+		if offenses++; offenses > named {
+			continue
+		}
+		switch {
+		case lines == nil || v.First < 0:
+		case v.Second < 0, lines[v.First] == lines[v.Second]:
+			fmt.Fprintf(&b, "line %d: ", lines[v.First])
+		default:
+			fmt.Fprintf(&b, "lines %d and %d: ", lines[v.First], lines[v.Second])
+		}
+		fmt.Fprintln(&b, strings.TrimSuffix(v.Error(), ", or use Minimize"))
+	}
+	if offenses > 0 {
+		if offenses > named {
+			fmt.Fprintf(&b, "... and %d more\n", offenses-named)
+		}
+		fmt.Fprintf(&b, "not a coterie: %s\n", tool.Several(offenses, "offense"))
+		if _, err := io.WriteString(out, b.String()); err != nil {
+			return err
+		}
+		return tool.ErrFailed
+	}
+	c, err := quorum.New(quorums...)
+	if err != nil {
+		return err
+	}
+	return describe(out, c)
+}
+
+// describe says what a coterie is worth.
+func describe[T cmp.Ordered](out io.Writer, c quorum.Coterie[T]) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "a coterie: %s over %s\n", tool.Several(c.Len(), "quorum"), tool.Several(len(c.Sites()), "site"))
+	fmt.Fprintf(&b, "size          %s\n", span(c.Smallest(), c.Largest()))
+	fmt.Fprintf(&b, "load          %s\n", bounds(c.Load()))
+	least, most := c.Resilience()
+	fmt.Fprintf(&b, "resilience    %s\n", span(least, most))
+	for _, p := range []float64{0.9, 0.99} {
+		a, err := c.Availability(p)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "availability  %s when a site is up with p = %v\n", estimate(a), p)
+	}
+	gap, err := c.Gap()
+	switch {
+	case err != nil:
+		fmt.Fprintf(&b, "dominated     not known: %v\n", err)
+	case gap == nil:
+		b.WriteString("dominated     no\n")
+	default:
+		fmt.Fprintf(&b, "dominated     yes: neither these sites nor all others have a quorum: ")
+		writeQuorum(&b, gap)
+	}
+	a, err := c.Assign()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "a quorum for each site, by Maekawa's conditions:\n%v", a.Report())
+	_, err = io.WriteString(out, b.String())
+	return err
+}
+
+func judgeAssignment[T cmp.Ordered](out io.Writer, quorums [][]T, owners []T) error {
+	var entries []quorum.Entry[T]
+	for i, q := range quorums {
+		entries = append(entries, quorum.Entry[T]{Site: owners[i], Quorum: q})
+	}
+	a, err := quorum.NewAssignment(entries...)
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return tool.ErrFailed
+	}
+	r := a.Report()
+	if _, err := fmt.Fprintf(out, "an assignment of quorums to %s\n%v", tool.Several(len(owners), "site"), r); err != nil {
+		return err
+	}
+	if !r.M1() {
+		return tool.ErrFailed
+	}
+	return nil
+}
+
+// span writes 3, or 3-5.
+func span(low, high int) string {
+	if low == high {
+		return strconv.Itoa(low)
+	}
+	return strconv.Itoa(low) + "-" + strconv.Itoa(high)
+}
+
+func bounds(b quorum.Bounds) string {
+	if b.Exact() {
+		return fmt.Sprintf("%.4f", b.Low)
+	}
+	return fmt.Sprintf("%.4f-%.4f", b.Low, b.High)
+}
+
+// estimate writes a probability, and for a sampled one how far it may be off.
+func estimate(e quorum.Estimate) string {
+	if e.Samples == 0 {
+		return fmt.Sprintf("%.6f", e.Value)
+	}
+	return fmt.Sprintf("%.5f±%.5f", e.Value, max(e.Value-e.Low, e.High-e.Value))
+}

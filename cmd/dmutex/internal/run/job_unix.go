@@ -1,0 +1,104 @@
+//go:build unix
+
+package run
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A job is a command that runs in a process group of its own, with all the
+// processes of that group. One goroutine both waits for it and signals it, so a
+// signal never goes to the number of a process that has ended.
+type job struct {
+	group  int // its number, and that of the command
+	ended  bool
+	status syscall.WaitStatus // of the command, once it has ended
+}
+
+// startJob starts the command. The error is that of exec.Cmd.Start.
+func startJob(cmd *exec.Cmd) (*job, error) {
+	adopt()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	j := &job{group: cmd.Process.Pid}
+	_ = cmd.Process.Release() // reap waits for it
+	return j, nil
+}
+
+// wait passes signals on until nothing is left of the job. When the command has
+// ended, or when lost is closed, what is left gets SIGTERM, and after the grace
+// SIGKILL.
+func (j *job) wait(lost <-chan struct{}, signals <-chan os.Signal, grace time.Duration) {
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	defer signal.Stop(children)
+	var kill <-chan time.Time
+	end := func() {
+		if kill == nil {
+			kill = time.After(grace)
+			j.signal(syscall.SIGTERM)
+		}
+	}
+	for !j.reap() {
+		var look <-chan time.Time
+		if j.ended {
+			end()
+			look = time.After(lookAgain) // the rest may be children of another process, which alone gets a signal
+		}
+		select {
+		case sig := <-signals:
+			j.signal(sig.(syscall.Signal))
+		case <-lost:
+			lost = nil
+			end()
+		case <-kill:
+			j.signal(syscall.SIGKILL)
+		case <-children:
+		case <-look:
+		}
+	}
+}
+
+// reap collects what has ended, and reports whether nothing is left.
+func (j *job) reap() (gone bool) {
+	for {
+		var status syscall.WaitStatus
+		switch pid, err := syscall.Wait4(-j.group, &status, syscall.WNOHANG, nil); {
+		case err == syscall.EINTR:
+		case err != nil: // no child of ours is left in the group
+			return syscall.Kill(-j.group, 0) == syscall.ESRCH
+		case pid == 0:
+			return false
+		case pid == j.group:
+			j.ended, j.status = true, status
+		}
+	}
+}
+
+// signal sends a signal to all processes of the job, and continues the stopped
+// ones so that they notice it.
+func (j *job) signal(sig syscall.Signal) {
+	_ = syscall.Kill(-j.group, sig)
+	if sig != syscall.SIGKILL {
+		_ = syscall.Kill(-j.group, syscall.SIGCONT)
+	}
+}
+
+// isTerminal reports whether in is the terminal that controls this process.
+func isTerminal(in io.Reader) bool {
+	file, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetInt(int(file.Fd()), unix.TIOCGPGRP)
+	return err == nil
+}

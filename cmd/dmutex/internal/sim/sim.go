@@ -1,0 +1,391 @@
+// Package sim measures algorithms in virtual time.
+package sim
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+// Cmd is dmutex sim.
+type Cmd struct {
+	Algorithm string   `default:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Nodes     string   `default:"2,5,9,16,25,49" help:"Sizes of the groups, 1 to 1000: numbers and ranges, such as \"2..10,25,100\"."`
+	Load      []string `default:"rare,saturated" help:"rare (one request at a time), saturated (all nodes always request), or the mean time in T from a node's release to its next request."`
+	Requests  int      `default:"0" help:"Requests in a run, of all nodes together, at least 1. The default is 50 a node and at least 1000."`
+	Hold      float64  `default:"1" help:"Time in T that the lock is held, 0 to 1e6."`
+	Delay     string   `default:"constant" enum:"constant,uniform,exponential" help:"Distribution of the times of messages: constant, uniform or exponential; the mean is T."`
+	Seed      uint64   `default:"1" help:"The same seed makes the same runs."`
+	Trace     string   `placeholder:"DIR" help:"Record the trace of every node into a new directory in DIR for each run, of groups of up to 64 nodes; T is written as a second. See trace draw."`
+	JSON      bool     `name:"json" xor:"format" help:"Print the result as JSON, and nothing else, on standard output."`
+	CSV       bool     `name:"csv" xor:"format" help:"Print the result as CSV, and nothing else, on standard output."`
+	Plot      string   `placeholder:"FILE" help:"Draw messages and delays against the number of nodes into this file, .svg."`
+
+	runs  []run
+	delay dmutextest.Delay
+}
+
+// A run is one measurement to be made.
+type run struct {
+	algorithm tool.Algorithm
+	nodes     int
+	load      string
+	think     float64 // the load as a time
+}
+
+func (r run) String() string {
+	return fmt.Sprintf("%s, %d nodes, load %s", r.algorithm.Name, r.nodes, r.load)
+}
+
+// Help is the text of sim --help.
+func (Cmd) Help() string {
+	return `The real machines run in virtual time, in which a message takes T and computing takes no time. For each algorithm, ` +
+		`size of the group and load the table shows: the messages of an entry beside the paper's formula; the time from a request to the entry; ` +
+		`the time from a release to the next entry, if a node was waiting; the entries per T; and how evenly the entries fell to the ` +
+		`nodes (Jain's index: 1 is perfectly even). Everything counts from the beginning, when in a saturated group all request at once. ` +
+		`For central, the coordinator's own entries, which cost nothing, do not count in the messages of an entry. ` +
+		`Each run also checks that no two nodes are in the critical section, that fences rise and that all are served.
+
+Exit status: 0 if all messages were within the formula; 1 if not, or if something was wrong; 2 if the command line is wrong; ` +
+		`3 if the command could not be completed, or was stopped by Ctrl-C.`
+}
+
+// Validate refuses what could not be run.
+func (c *Cmd) Validate() error {
+	algorithms, err := tool.Choose(c.Algorithm)
+	if err != nil {
+		return err
+	}
+	sizes, err := parseSizes(c.Nodes)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--nodes=%s: %w", c.Nodes, err)
+	case len(c.Load) == 0:
+		return errors.New("--load is empty: choose rare, saturated or a time")
+	case c.Requests < 0 || c.Requests > 10_000_000:
+		return fmt.Errorf("--requests=%d: choose 1 to 10000000", c.Requests)
+	case !(c.Hold >= 0 && c.Hold <= 1e6):
+		return fmt.Errorf("--hold=%v: choose 0 to 1e6", c.Hold)
+	case c.Trace != "" && sizes[len(sizes)-1] > mostTraced:
+		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
+	case c.Plot != "" && filepath.Ext(c.Plot) != ".svg":
+		return fmt.Errorf("--plot=%s: the name must end in .svg", c.Plot)
+	}
+	delays := []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential}
+	c.delay = delays[slices.IndexFunc(delays, func(d dmutextest.Delay) bool { return d.String() == c.Delay })]
+	c.runs = nil
+	for _, load := range c.Load {
+		think, err := parseLoad(load)
+		if err != nil {
+			return fmt.Errorf("--load=%s: %w", load, err)
+		}
+		for _, a := range algorithms {
+			for _, n := range sizes {
+				c.runs = append(c.runs, run{a, n, load, think})
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	mostNodes  = 1000
+	mostTraced = 64
+)
+
+// parseSizes reads numbers and ranges, such as "2..10,25".
+func parseSizes(s string) (sizes []int, err error) {
+	for _, part := range strings.Split(s, ",") {
+		low, high, isRange := strings.Cut(part, "..")
+		if !isRange {
+			high = low
+		}
+		from, err1 := strconv.Atoi(strings.TrimSpace(low))
+		to, err2 := strconv.Atoi(strings.TrimSpace(high))
+		if err := errors.Join(err1, err2); err != nil || from < 1 || from > to || to > mostNodes {
+			return nil, fmt.Errorf("choose numbers or ranges from 1 to %d, such as 2..10,25", mostNodes)
+		}
+		for n := from; n <= to; n++ {
+			sizes = append(sizes, n)
+		}
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes), nil
+}
+
+// parseLoad returns the mean time to think.
+func parseLoad(s string) (float64, error) {
+	switch s {
+	case "rare":
+		return dmutextest.Rare, nil
+	case "saturated":
+		return dmutextest.Saturated, nil
+	}
+	think, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(think > 0 && think <= 1e6) {
+		return 0, errors.New("choose rare, saturated or a time in T of at most 1e6")
+	}
+	return think, nil
+}
+
+// A measurement is what came of one run.
+type measurement struct {
+	Algorithm  string  `json:"algorithm"`
+	Load       string  `json:"load"`
+	Nodes      int     `json:"nodes"`
+	Entries    int     `json:"entries"`
+	Counted    int     `json:"counted_entries"` // those that the formula is about
+	Messages   int     `json:"messages"`
+	PerEntry   float64 `json:"messages_per_entry"` // messages / counted entries
+	Formula    string  `json:"formula"`
+	Least      int     `json:"formula_least"`
+	Greatest   int     `json:"formula_greatest"`
+	Fits       bool    `json:"fits_formula"`
+	Wait       spread  `json:"request_to_entry_T"`
+	Next       *spread `json:"release_to_next_entry_T,omitempty"` // if a node ever waited
+	Throughput float64 `json:"entries_per_T"`
+	Fairness   float64 `json:"jain_fairness"`
+
+	counted tool.Messages
+}
+
+// A spread is of times in T.
+type spread struct {
+	Mean     float64 `json:"mean"`
+	Least    float64 `json:"least"`
+	Greatest float64 `json:"greatest"`
+}
+
+// Run measures everything, and reports.
+func (c *Cmd) Run(con *tool.Console) error {
+	ctx, stop := tool.Interruptible()
+	defer stop()
+	for _, r := range c.runs {
+		if c.Trace != "" {
+			if _, err := tool.TraceDir(c.traceDir(r)); err != nil {
+				return err
+			}
+		}
+	}
+	var all []measurement
+	p := tool.NewProgress(con.Err, 1, "")
+	for _, r := range c.runs {
+		p.Live("%v", r)
+		m, err := c.measureUntil(ctx, r)
+		if err != nil {
+			p.Clear()
+		}
+		switch {
+		case errors.Is(err, context.Canceled):
+			return fmt.Errorf("interrupted: stopped after %s", tool.Several(len(all), "run"))
+		case errors.Is(err, errTraces):
+			return err
+		case err != nil:
+			fmt.Fprintf(con.Err, "dmutex: %v: %v\n", r, err)
+			return tool.ErrFailed
+		}
+		all = append(all, m)
+	}
+	p.Clear()
+	if err := c.write(con.Out, all); err != nil {
+		return err
+	}
+	if c.Plot != "" {
+		if err := plotAll(c.Plot, c.Load, all); err != nil {
+			return err
+		}
+		fmt.Fprintf(con.Err, "wrote the plot to %s\n", c.Plot)
+		if c.runs[0].nodes == 1 {
+			fmt.Fprintln(con.Err, "the plot leaves out the group of 1: it sends no messages, and a logarithmic axis has no 0")
+		}
+	}
+	if slices.ContainsFunc(all, func(m measurement) bool { return !m.Fits }) {
+		return tool.ErrFailed
+	}
+	return nil
+}
+
+// traceDir is where the traces of a run go. Its name is valid on every system.
+func (c *Cmd) traceDir(r run) string {
+	name := fmt.Sprintf("%s-%d-%s", r.algorithm.Name, r.nodes, r.load)
+	return filepath.Join(c.Trace, strings.NewReplacer("/", "_", `\`, "_", ":", "_", " ", "_").Replace(name))
+}
+
+// measureUntil is measure, except that it returns when ctx ends and leaves
+// measure running: the program ends then too.
+func (c *Cmd) measureUntil(ctx context.Context, r run) (m measurement, err error) {
+	if ctx.Err() != nil {
+		return m, ctx.Err()
+	}
+	type result struct {
+		measurement
+		error
+	}
+	done := make(chan result, 1)
+	go func() {
+		m, err := c.measure(r)
+		done <- result{m, err}
+	}()
+	select {
+	case r := <-done:
+		return r.measurement, r.error
+	case <-ctx.Done():
+		return m, ctx.Err()
+	}
+}
+
+// measure makes one run. An error is what went wrong in it.
+func (c *Cmd) measure(r run) (m measurement, err error) {
+	config := dmutextest.SimConfig{
+		Algorithm: r.algorithm.New,
+		Members:   dmutextest.Nodes(r.nodes),
+		Delay:     c.delay,
+		Think:     r.think,
+		Hold:      c.Hold,
+		Entries:   c.Requests,
+		Seed:      c.Seed,
+	}
+	if c.Requests == 0 {
+		config.Entries = max(50*r.nodes, 1000)
+	}
+	if c.Trace != "" {
+		var traces *traces
+		if traces, err = newTraces(c.traceDir(r), r.algorithm, config.Members); err != nil {
+			return m, fmt.Errorf("%w: %w", errTraces, err)
+		}
+		defer func() {
+			if failed := traces.close(); err == nil && failed != nil {
+				err = fmt.Errorf("%w: %w", errTraces, failed)
+			}
+		}()
+		config.Trace = traces.write
+	}
+	got, err := dmutextest.Simulate(config)
+	if err != nil {
+		return m, err
+	}
+	entries := got.Entries
+	if free := r.algorithm.Free; free != 0 {
+		entries -= got.ByNode[free-1]
+	}
+	counted := r.algorithm.Count(r.nodes, uint64(got.Messages), entries)
+	m = measurement{
+		Algorithm: r.algorithm.Name, Load: r.load, Nodes: r.nodes, Entries: got.Entries, Counted: entries, Messages: got.Messages,
+		PerEntry: counted.PerEntry, Formula: counted.Formula, Least: counted.Least, Greatest: counted.Greatest, Fits: counted.Fit(),
+		Wait:       spread{got.Wait.Mean, got.Wait.Least, got.Wait.Greatest},
+		Throughput: got.Throughput, Fairness: got.Fairness,
+		counted: counted,
+	}
+	if got.Next.Count > 0 {
+		m.Next = &spread{got.Next.Mean, got.Next.Least, got.Next.Greatest}
+	}
+	return m, nil
+}
+
+// write writes the measurements in the format that was asked for.
+func (c *Cmd) write(w io.Writer, all []measurement) error {
+	switch {
+	case c.JSON:
+		return tool.PrintJSON(w, all)
+	case c.CSV:
+		return writeCSV(w, all)
+	}
+	return writeTable(w, all)
+}
+
+func writeCSV(w io.Writer, all []measurement) error {
+	out := csv.NewWriter(w)
+	out.Write([]string{
+		"algorithm", "load", "nodes", "entries", "counted_entries", "messages", "messages_per_entry", "formula", "formula_least", "formula_greatest", "fits_formula",
+		"request_to_entry_T", "request_to_entry_least_T", "request_to_entry_greatest_T",
+		"release_to_next_entry_T", "release_to_next_entry_least_T", "release_to_next_entry_greatest_T",
+		"entries_per_T", "jain_fairness",
+	})
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+	for _, m := range all {
+		next := []string{"", "", ""}
+		if m.Next != nil {
+			next = []string{number(m.Next.Mean), number(m.Next.Least), number(m.Next.Greatest)}
+		}
+		out.Write(slices.Concat([]string{
+			m.Algorithm, m.Load, fmt.Sprint(m.Nodes), fmt.Sprint(m.Entries), fmt.Sprint(m.Counted), fmt.Sprint(m.Messages), number(m.PerEntry),
+			m.Formula, fmt.Sprint(m.Least), fmt.Sprint(m.Greatest), fmt.Sprint(m.Fits),
+			number(m.Wait.Mean), number(m.Wait.Least), number(m.Wait.Greatest),
+		}, next, []string{number(m.Throughput), number(m.Fairness)}))
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// headings of the table.
+var headings = []tool.Heading{
+	{Columns: []string{"algorithm"}},
+	{Columns: []string{"nodes"}},
+	{Title: "messages/entry", Columns: []string{"measured", "formula"}},
+	{Title: "request to entry", Columns: []string{"mean", "greatest"}},
+	{Title: "release to next", Columns: []string{"mean", "greatest"}},
+	{Columns: []string{"entries/T"}},
+	{Columns: []string{"fairness"}},
+}
+
+const uncounted = "central: the coordinator's own entries, which cost nothing, do not count."
+
+// writeTable writes a table for each load.
+func writeTable(w io.Writer, all []measurement) error {
+	var b strings.Builder
+	for len(all) > 0 {
+		end := slices.IndexFunc(all, func(m measurement) bool { return m.Load != all[0].Load })
+		if end < 0 {
+			end = len(all)
+		}
+		fmt.Fprintf(&b, "\nLoad %s: %s. Times are in T, the time of a message.\n\n", all[0].Load, loadWords(all[0].Load))
+		var rows [][]string
+		for _, m := range all[:end] {
+			rows = append(rows, m.cells())
+		}
+		tool.Tabulate(&b, headings, rows)
+		if slices.ContainsFunc(all[:end], func(m measurement) bool { return m.Counted != m.Entries }) {
+			b.WriteString("\n" + uncounted + "\n")
+		}
+		all = all[end:]
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (m measurement) cells() []string {
+	formula := m.counted.Span()
+	if !m.Fits {
+		formula = "NOT " + formula
+	}
+	cells := []string{m.Algorithm, fmt.Sprint(m.Nodes), m.counted.Measured(), formula, decimals(m.Wait.Mean), decimals(m.Wait.Greatest)}
+	if m.Next != nil {
+		cells = append(cells, decimals(m.Next.Mean), decimals(m.Next.Greatest))
+	} else {
+		cells = append(cells, "-", "-")
+	}
+	return append(cells, decimals(m.Throughput), decimals(m.Fairness))
+}
+
+func decimals(v float64) string { return fmt.Sprintf("%.3f", v) }
+
+// loadWords says a load in words.
+func loadWords(load string) string {
+	switch load {
+	case "rare":
+		return "one request at a time"
+	case "saturated":
+		return "all nodes always request"
+	default:
+		return "each node thinks for " + load + " T on average"
+	}
+}

@@ -1,0 +1,133 @@
+package tool
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+)
+
+// An Algorithm is one that the tool can run, with what its paper promises.
+type Algorithm struct {
+	Name string
+	New  dmutex.Algorithm // nil for no lock at all
+
+	// The messages of one entry: the paper's formula, and the least and the
+	// greatest number in a group of n.
+	Formula  string
+	Messages func(n int) (least, greatest int)
+	Free     dmutex.NodeID // the node whose own entries need no messages, None if there is none
+
+	About string
+}
+
+// Algorithms are all that there are: a line each.
+var Algorithms = []Algorithm{
+	{"central", central.New, "3", func(int) (int, int) { return 3, 3 }, 1, "node 1 grants, first come, first served; its own entries are free"},
+	{"lamport", lamport.New, "3(N-1)", func(n int) (int, int) { return 3 * (n - 1), 3 * (n - 1) }, dmutex.None, "Lamport 1978: every node queues all requests by their time"},
+	{"lamport-omit", lamport.OmitReplies, "2(N-1)..3(N-1)", func(n int) (int, int) { return 2 * (n - 1), 3 * (n - 1) }, dmutex.None, "the same, but a node that wants or has the lock itself does not reply"},
+	{"ricart", ricart.New, "2(N-1)", func(n int) (int, int) { return 2 * (n - 1), 2 * (n - 1) }, dmutex.None, "Ricart and Agrawala 1981: enter when all others have agreed"},
+	{"carvalho", ricart.Carvalho, "0..2(N-1)", func(n int) (int, int) { return 0, 2 * (n - 1) }, dmutex.None, "Carvalho and Roucairol 1983: an agreement stands until asked back"},
+	{"maekawa", maekawa.New, "3(K-1)..6(K-1)", gridMessages, dmutex.None, "Maekawa 1985, corrected: ask K nodes, a row and a column of a grid"},
+	{"suzukikasami", suzukikasami.New, "0..N", func(n int) (int, int) { return 0, n }, dmutex.None, "Suzuki and Kasami 1985: ask all for the token, enter with it"},
+	{"ring", ring.New, "0..N", func(n int) (int, int) { return 0, n }, dmutex.None, "a token goes around while any node wants it"},
+}
+
+// NoLock is what happens without a lock.
+var NoLock = Algorithm{Name: "no lock", About: "all enter at once"}
+
+// gridMessages counts Maekawa's messages: three for each site of a quorum other
+// than the asking site, and up to three more under contention. A quorum is a row
+// and a column of a square. If n is not a square, the last row is short and the
+// quorums differ in size.
+func gridMessages(n int) (least, greatest int) {
+	side := 1
+	for side*side < n {
+		side++
+	}
+	least = 3 * n
+	for site := range n {
+		row := min(side, n-site/side*side)
+		column := (n - site%side + side - 1) / side
+		others := row + column - 2
+		least, greatest = min(least, 3*others), max(greatest, 6*others)
+	}
+	return least, greatest
+}
+
+// AlgorithmNames lists the names of all algorithms.
+func AlgorithmNames() string {
+	var names []string
+	for _, a := range Algorithms {
+		names = append(names, a.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Choose returns the algorithm of that name, or all for the name "all". Its
+// error says what to choose from.
+func Choose(name string) ([]Algorithm, error) {
+	if name == "all" {
+		return Algorithms, nil
+	}
+	if i := slices.IndexFunc(Algorithms, func(a Algorithm) bool { return a.Name == name }); i >= 0 {
+		return Algorithms[i : i+1], nil
+	}
+	return nil, fmt.Errorf("--algorithm=%s: choose all or one of %s", name, AlgorithmNames())
+}
+
+// Find returns the algorithm of that name, NoLock and Broken included.
+func Find(name string) (Algorithm, bool) {
+	for _, a := range append(slices.Clone(Algorithms), NoLock, Broken) {
+		if a.Name == name {
+			return a, true
+		}
+	}
+	return Algorithm{}, false
+}
+
+// Messages compares the messages of a run with the formula.
+type Messages struct {
+	Sent     uint64  `json:"sent"`
+	Entries  int     `json:"entries"` // those that the formula is about
+	PerEntry float64 `json:"per_entry"`
+	Formula  string  `json:"formula"`
+	Least    int     `json:"least"`
+	Greatest int     `json:"greatest"`
+}
+
+// Count compares the messages that n nodes sent for some entries with the formula.
+func (a Algorithm) Count(n int, sent uint64, entries int) Messages {
+	m := Messages{Sent: sent, Entries: entries, PerEntry: float64(sent) / float64(max(1, entries)), Formula: a.Formula}
+	m.Least, m.Greatest = a.Messages(n)
+	return m
+}
+
+// Fit reports whether the messages are as many as the formula says.
+func (m Messages) Fit() bool {
+	return m.Sent >= uint64(m.Least*m.Entries) && m.Sent <= uint64(m.Greatest*m.Entries)
+}
+
+// Span is the formula's value, a number or a range.
+func (m Messages) Span() string {
+	if m.Least == m.Greatest {
+		return fmt.Sprint(m.Least)
+	}
+	return fmt.Sprintf("%d..%d", m.Least, m.Greatest)
+}
+
+// Measured writes the messages of one entry. A whole number is written as such,
+// which shows that an exact formula is met exactly.
+func (m Messages) Measured() string {
+	if m.Entries > 0 && m.Sent%uint64(m.Entries) == 0 {
+		return fmt.Sprint(m.Sent / uint64(m.Entries))
+	}
+	return fmt.Sprintf("%.3f", m.PerEntry)
+}

@@ -1,0 +1,36 @@
+package tool
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// NATS is how commands reach NATS. It is nil in a build without -tags nats: the
+// client and the server cost 45 MB to download and half a minute to compile, and
+// most commands do not need them.
+var NATS *Broker
+
+// A Broker connects to servers, and runs one.
+type Broker struct {
+	// Connect makes a link over one of the servers of a URL. The function that it
+	// returns closes the link and the connection.
+	Connect func(BrokerConfig) (transport.Link, func(), error)
+	// Serve runs a server in this process.
+	Serve func() (url string, stop func(), err error)
+}
+
+// BrokerConfig says how to connect.
+type BrokerConfig struct {
+	URL                  string
+	Name                 string // of the connection, for the server's operators
+	Self                 dmutex.NodeID
+	Prefix               string       // of the subjects
+	Cert, Key, Authority string       // files for TLS, or empty
+	Logger               *slog.Logger // may be nil
+}
+
+// ErrNoNATS refuses NATS in a build without it.
+var ErrNoNATS = errors.New("this dmutex was built without NATS: add -tags nats, as in go run -tags nats ./cmd/dmutex or go install -tags nats ./cmd/dmutex")

@@ -1,0 +1,118 @@
+// Package tool is what the commands of dmutex share: the command line and its
+// exit statuses, the algorithms, progress, tables, plots, and the way to NATS.
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/dmutex/dmutex/quorum"
+)
+
+// The exit statuses.
+const (
+	StatusOK = iota
+	StatusFailed
+	StatusUsage
+	StatusIncomplete
+)
+
+// ErrFailed is a command's result when it was completed and a check failed. The
+// command has already said what failed.
+var ErrFailed = errors.New("a check failed")
+
+// A Status is a command's result when the command chooses its own exit status
+// and has already said why.
+type Status int
+
+func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// Console is where a command reads and writes.
+type Console struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Main parses a command line by a grammar, runs the command, and returns the
+// exit status. A command has a method Run(*Console) error, and may have a method
+// UsageStatus() int for the exit status of a wrong command line.
+func Main(grammar any, args []string, con *Console) (status int) {
+	type exit int // --help ends in kong's Exit, which must not return
+	defer func() {
+		switch reason := recover().(type) {
+		case nil:
+		case exit:
+			status = int(reason)
+		default:
+			panic(reason)
+		}
+	}()
+	parser, err := kong.New(grammar,
+		kong.Name("dmutex"),
+		kong.Vars{"algorithms": AlgorithmNames(), "constructions": ConstructionNames()},
+		kong.Writers(con.Out, con.Err),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+	)
+	if err != nil {
+		panic(err) // the grammar's tags are wrong
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return wrongLine(con, err)
+	}
+	var its Status
+	switch err := command.Run(con); {
+	case err == nil:
+		return StatusOK
+	case errors.Is(err, ErrFailed):
+		return StatusFailed
+	case errors.As(err, &its):
+		return int(its)
+	default:
+		fmt.Fprintf(con.Err, "dmutex: %v\n", err)
+		return StatusIncomplete
+	}
+}
+
+// wrongLine says what is wrong with a command line, and which help to read: that
+// of the command as far as it is known.
+func wrongLine(con *Console, err error) (status int) {
+	status = StatusUsage
+	words := []string{"dmutex"}
+	var wrong *kong.ParseError
+	if errors.As(err, &wrong) {
+		for _, p := range wrong.Context.Path {
+			if p.Command == nil {
+				continue
+			}
+			words = append(words, p.Command.Name)
+			if its, ok := p.Command.Target.Addr().Interface().(interface{ UsageStatus() int }); ok {
+				status = its.UsageStatus()
+			}
+		}
+	}
+	fmt.Fprintf(con.Err, "dmutex: %v\nTry: %s --help\n", err, strings.Join(words, " "))
+	return status
+}
+
+// Interruptible returns a context that SIGINT and SIGTERM cancel.
+func Interruptible() (ctx context.Context, stop func()) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+}
+
+// ConstructionNames lists the constructions of package quorum.
+func ConstructionNames() string {
+	var names []string
+	for _, c := range quorum.Constructions[uint64]() {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,57 @@
+// Package tooltest runs commands in tests.
+package tooltest
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+var _ = flag.Bool("update", false, "rewrite the golden files")
+
+// Main is for TestMain. It runs the tests, or makes the test binary a tool with
+// this grammar if it is started with a command line of the tool: some commands
+// start their own executable, and in a test that is the test binary. NATS is
+// linked in.
+func Main(m *testing.M, grammar any) {
+	tool.NATS = nats.Broker
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		os.Exit(tool.Main(grammar, os.Args[1:], &tool.Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	}
+	const race = "GORACE" // without this each process waits a second before it exits
+	if os.Getenv(race) == "" {
+		os.Setenv(race, "atexit_sleep_ms=0")
+	}
+	tool.TellEvery = time.Hour // on a slow machine too, commands say no more than expected
+	os.Exit(m.Run())
+}
+
+// Run runs a command line in this process.
+func Run(grammar any, stdin string, args ...string) (status int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	status = tool.Main(grammar, args, &tool.Console{In: strings.NewReader(stdin), Out: &out, Err: &err})
+	return status, out.String(), err.String()
+}
+
+// Refused checks that each command line is refused with its words, and that the
+// tool says where to find help.
+func Refused(t *testing.T, run func(args ...string) (status int, stdout, stderr string), lines [][2]string) {
+	t.Helper()
+	for _, c := range lines {
+		t.Run(c[0], func(t *testing.T) {
+			status, stdout, stderr := run(strings.Fields(c[0])...)
+			require.Equal(t, tool.StatusUsage, status)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, c[1])
+			require.Contains(t, stderr, "\nTry: dmutex ")
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/trace/draw"
+)
+
+// drawCmd draws.
+type drawCmd struct {
+	Files  []string      `arg:"" help:"Traces of the nodes of a group, or directories with files that end in .trace."`
+	Output string        `short:"o" placeholder:"FILE" help:"The file to write; the default is standard output."`
+	Format string        `placeholder:"svg" help:"svg, html (a page that needs nothing else), mermaid (a sequenceDiagram) or shiviz (a log with vector clocks; its first line is the regular expression for ShiViz). The default is what the output's name ends in: .svg, .html, .mmd or .log."`
+	Lock   string        `help:"Draw this lock only."`
+	From   time.Duration `help:"Begin this long after the first event."`
+	To     time.Duration `help:"End this long after the first event."`
+	Title  string        `help:"Written above the picture."`
+	Width  int           `default:"1500" help:"Pixels after which a new row begins, at least 400; of svg. A page scrolls instead."`
+
+	write func(*draw.Drawing) []byte
+}
+
+// Help is the text of trace draw --help.
+func (drawCmd) Help() string {
+	return `A node records if its Config.Trace is set; demo and sim record with --trace DIR. The times of the nodes are lined up by ` +
+		`their wall clocks, and then so that no message arrives before it was sent. Where much happens time is stretched; the numbers ` +
+		`on the axis are true. If the session sent a message again before it arrived, the first sending counts as lost.
+
+Exit status: 0 if the picture was drawn; 2 if the command line is wrong; 3 if a file is not a trace, or there is nothing to draw.`
+}
+
+// Validate chooses the format, and refuses what could not be drawn.
+func (c *drawCmd) Validate() error {
+	switch {
+	case c.Width < 400:
+		return fmt.Errorf("--width=%d: choose at least 400", c.Width)
+	case c.From < 0:
+		return fmt.Errorf("--from=%v: choose 0s or more", c.From)
+	case c.To < 0 || c.To > 0 && c.To <= c.From:
+		return fmt.Errorf("--to=%v: choose more than --from=%v", c.To, c.From)
+	}
+	formats := []struct {
+		name, suffix string
+		write        func(*draw.Drawing) []byte
+	}{
+		{"svg", ".svg", (*draw.Drawing).SVG},
+		{"html", ".html", (*draw.Drawing).HTML},
+		{"mermaid", ".mmd", (*draw.Drawing).Mermaid},
+		{"shiviz", ".log", (*draw.Drawing).ShiViz},
+	}
+	suffix := cmp.Or(filepath.Ext(c.Output), ".svg")
+	for _, f := range formats {
+		if c.Format == f.name || c.Format == "" && suffix == f.suffix {
+			c.write = f.write
+			return nil
+		}
+	}
+	if c.Format == "" {
+		return fmt.Errorf("--output=%s: the name must end in .svg, .html, .mmd or .log, or give --format", c.Output)
+	}
+	return fmt.Errorf("--format=%s: choose svg, html, mermaid or shiviz", c.Format)
+}
+
+// Run draws.
+func (c *drawCmd) Run(con *tool.Console) error {
+	traces, err := readTraces(con, c.Files)
+	if err != nil {
+		return err
+	}
+	drawing, err := draw.New(traces, draw.Options{Title: c.Title, Lock: c.Lock, From: c.From, To: c.To, Width: c.Width})
+	if err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), dmutex.ErrMisuse.Error()+": ")) // a person reads it, not a program
+	}
+	if c.Output == "" {
+		_, err = con.Out.Write(c.write(drawing))
+		return err
+	}
+	if err := os.WriteFile(c.Output, c.write(drawing), 0o644); err != nil {
+		return err
+	}
+	events := 0
+	for _, t := range traces {
+		events += len(t.Events)
+	}
+	_, err = fmt.Fprintf(con.Err, "wrote %s: %s of %s\n", c.Output, tool.Several(events, "event"), tool.Several(len(traces), "trace"))
+	return err
+}

@@ -1,0 +1,96 @@
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// replayCmd replays.
+type replayCmd struct {
+	Files     []string `arg:"" help:"Traces, or directories with files that end in .trace."`
+	Algorithm string   `placeholder:"NAME" help:"One of ${algorithms}. The default is the algorithm whose fresh machine describes itself as the trace says."`
+
+	algorithms []tool.Algorithm
+}
+
+// Help is the text of trace replay --help.
+func (replayCmd) Help() string {
+	return `Every input of every lock's machine is given to a fresh machine of this program, and the messages that it sends, its ` +
+		`phase and its fence are compared with the recorded ones.
+
+Exit status: 0 if all is the same; 1 if not, with the first line of each file that differs; 2 if the command line is wrong; ` +
+		`3 if a file is not a trace, or is of an algorithm that this program does not have.`
+}
+
+// Validate refuses an unknown algorithm.
+func (c *replayCmd) Validate() error {
+	c.algorithms = append(slices.Clone(tool.Algorithms), tool.Broken)
+	if c.Algorithm == "" {
+		return nil
+	}
+	a, ok := tool.Find(c.Algorithm)
+	if !ok || a.New == nil {
+		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
+	}
+	c.algorithms = []tool.Algorithm{a}
+	return nil
+}
+
+// Run replays.
+func (c *replayCmd) Run(con *tool.Console) error {
+	traces, err := readTraces(con, c.Files)
+	if err != nil {
+		return err
+	}
+	failed := false
+	for _, t := range traces {
+		name, done, err := c.replay(t)
+		switch {
+		case errors.Is(err, trace.ErrDiffers):
+			failed = true
+			fmt.Fprintln(con.Out, err)
+		case err != nil:
+			return err
+		default:
+			fmt.Fprintf(con.Out, "%s: the same: %s under %s, %s", t.Name, tool.Several(done.Inputs, "input"), name, tool.Several(done.Machines, "machine"))
+			if done.Skipped > 0 {
+				fmt.Fprintf(con.Out, "; %s skipped after a gap", tool.Several(done.Skipped, "event"))
+			}
+			fmt.Fprintln(con.Out)
+		}
+	}
+	if failed {
+		return tool.ErrFailed
+	}
+	return nil
+}
+
+// replay replays one trace under the algorithm that was asked for, or under each
+// that describes itself as the trace says, until one does the same.
+func (c *replayCmd) replay(t *trace.Trace) (name string, done trace.Replayed, err error) {
+	for _, a := range c.algorithms {
+		if c.Algorithm == "" {
+			text, refused := trace.Describe(a.New, t.Header.Self, t.Header.Members)
+			if refused != nil || text != t.Header.Algorithm {
+				continue
+			}
+		}
+		now, differs := trace.Replay(t, a.New)
+		if differs == nil {
+			return a.Name, now, nil
+		}
+		err = cmp.Or(err, differs)
+	}
+	switch {
+	case err != nil:
+		return "", done, err
+	case t.Header.Algorithm == "":
+		return "", done, fmt.Errorf("%s: it does not say which algorithm it is of; give one with --algorithm", t.Name)
+	}
+	return "", done, fmt.Errorf("%s: no algorithm of this program describes itself as %q; give one with --algorithm", t.Name, t.Header.Algorithm)
+}

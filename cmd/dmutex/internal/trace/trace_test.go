@@ -1,0 +1,60 @@
+package trace
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+)
+
+type grammar struct {
+	Trace Cmd `cmd:""`
+}
+
+func TestMain(m *testing.M) { tooltest.Main(m, new(grammar)) }
+
+func invoke(args ...string) (status int, stdout, stderr string) {
+	return tooltest.Run(new(grammar), "", args...)
+}
+
+func TestTraceUsage(t *testing.T) {
+	tooltest.Refused(t, invoke, [][2]string{
+		{"trace draw", "<files>"},
+		{"trace draw x -o x.png", "must end in .svg, .html, .mmd or .log"},
+		{"trace draw x --format=png", "choose svg, html, mermaid or shiviz"},
+		{"trace draw x --width=399", "at least 400"},
+		{"trace draw x --from=-1s", "choose 0s or more"},
+		{"trace draw x --from=2s --to=1s", "choose more than --from=2s"},
+		{"trace replay x --algorithm=peterson", "choose one of central, "},
+	})
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other.trace")
+	require.NoError(t, os.WriteFile(other, []byte("no trace\n"), 0o600))
+	foreign := filepath.Join(dir, "foreign")
+	require.NoError(t, os.WriteFile(foreign, []byte(`{"dmutex":"trace","version":2,"self":1,"members":[1],"algorithm":"peterson"}`+"\n"), 0o600))
+	silent := filepath.Join(dir, "silent")
+	require.NoError(t, os.WriteFile(silent, []byte(`{"dmutex":"trace","version":2,"self":1,"members":[1]}`+"\n"), 0o600))
+	above := t.TempDir()
+	below := filepath.Join(above, "[1]")
+	require.NoError(t, os.Mkdir(below, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(below, "1.trace"), []byte("no trace\n"), 0o600))
+	for _, tt := range [][2]string{
+		{"trace draw " + above, "choose a directory below, such as " + below},
+		{"trace draw " + below, "1.trace:1: not a trace"},
+		{"trace replay " + filepath.Join(dir, "none"), "no such file"},
+		{"trace replay " + dir, "other.trace:1: not a trace: it has no header"},
+		{"trace draw " + t.TempDir(), "no file in it ends in .trace"},
+		{"trace replay " + foreign, `no algorithm of this program describes itself as "peterson"; give one with --algorithm`},
+		{"trace replay " + silent, "silent: it does not say which algorithm it is of; give one with --algorithm"},
+		{"trace draw " + foreign, "dmutex: the traces are empty\n"},
+	} {
+		status, _, stderr := invoke(strings.Fields(tt[0])...)
+		require.Equal(t, tool.StatusIncomplete, status, tt[0])
+		require.Contains(t, stderr, tt[1])
+	}
+}

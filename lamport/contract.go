@@ -1,0 +1,85 @@
+package lamport
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// The rest of the contract of [dmutex.Machine]: the messages that are refused, and
+// what the machines tell about themselves.
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *machine) impossible(msg dmutex.Message) string {
+	switch msg.Kind {
+	case dmutex.Request:
+		switch waits := m.waiting(msg.From); {
+		case msg.Clock != msg.Attempt:
+			return "a request is sent at the time that it is stamped with"
+		case waits != 0 && waits < msg.Attempt:
+			return "the sender's last request is still in the queue"
+		}
+	case dmutex.Reply, dmutex.Release:
+		switch {
+		case msg.Clock <= msg.Attempt:
+			return "it is not later than the request that it is about"
+		case msg.Kind == dmutex.Reply && msg.Attempt > m.Clock():
+			return "it answers a request that was never made"
+		}
+	default:
+		return "Lamport's algorithm has no such message"
+	}
+	return ""
+}
+
+// WaitsFor implements [dmutex.Machine]: the peers that have sent nothing later, and
+// those ahead in the queue. The holder is one of these.
+func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if !m.Pending() {
+		return b
+	}
+	for j, peer := range m.Peers() {
+		theirs := dmutex.Stamp{Clock: m.waiting(peer), Node: peer}
+		if !m.later[j] || theirs.Clock != 0 && theirs.Less(m.Stamp()) {
+			b = append(b, peer)
+		}
+	}
+	return b
+}
+
+// Forget implements [dmutex.Machine]. What came before the next request is not
+// later than it.
+func (m *machine) Forget() (clock, fence uint64, ok bool) {
+	return m.Clock(), m.Known(), m.Idle() && len(m.queue) == 0
+}
+
+// AppendText implements [dmutex.Machine].
+func (m *machine) AppendText(b []byte) ([]byte, error) {
+	b = m.AppendSite(append(b, "lamport "...))
+	for _, peer := range m.Peers() {
+		if t := m.waiting(peer); t != 0 {
+			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " queued "...))
+		}
+	}
+	if !m.Pending() {
+		return b, nil
+	}
+	for j, peer := range m.Peers() {
+		if m.later[j] {
+			b = append(b, " later "...)
+			b = strconv.AppendUint(b, uint64(peer), 10)
+		}
+	}
+	return b, nil
+}
+
+// Clone implements [dmutex.Machine].
+func (m *machine) Clone() dmutex.Machine { return m.clone() }
+
+// Clone implements [dmutex.Machine].
+func (m *omitting) Clone() dmutex.Machine { return &omitting{*m.clone()} }
+
+func (m *machine) clone() *machine {
+	return &machine{m.Site.Clone(), slices.Clone(m.queue), slices.Clone(m.later)}
+}

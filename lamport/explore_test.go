@@ -1,0 +1,49 @@
+package lamport
+
+import (
+	"testing"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
+)
+
+// An entry costs 3(N-1) messages; without some replies 2(N-1) to 3(N-1). At most 5
+// messages are in flight from one node to another.
+func TestExplore(t *testing.T) {
+	fifo := dmutextest.Network{Channel: 5}
+	machinetest.ExploreAll(t, []machinetest.Exploration{
+		{Name: "plain", Algorithm: New, Nodes: 2, Network: fifo, Requests: []int{2}, States: 1_633, Messages: [2]int{12, 12}},
+		{Name: "plain", Algorithm: New, Nodes: 2, Network: fifo, Requests: []int{3}, States: 13_974, Messages: [2]int{18, 18}},
+		{Name: "plain", Algorithm: New, Nodes: 2, Network: fifo, Requests: []int{3}, Cancels: []int{3}, States: 397_205, Messages: [2]int{6, 18}},
+		{Name: "plain", Algorithm: New, Nodes: 2, Holder: 2, Network: fifo, Requests: []int{3}, Cancels: []int{1}, States: 191_639, Messages: [2]int{13, 19}},
+		{Name: "plain", Algorithm: New, Nodes: 3, Network: fifo, Requests: []int{1}, States: 547_106, Messages: [2]int{18, 18}},
+		{Name: "plain", Algorithm: New, Nodes: 3, Holder: 3, Network: fifo, Requests: []int{1, 1, 0}, Cancels: []int{1}, States: 126_107, Messages: [2]int{14, 14}},
+		{Name: "plain", Algorithm: New, Nodes: 3, Network: fifo, Requests: []int{1}, Cancels: []int{1}, States: 3_284_043, Messages: [2]int{18, 18}, Long: true},
+		{Name: "plain", Algorithm: New, Nodes: 3, Network: fifo, Requests: []int{2, 1, 1}, States: 15_873_355, Messages: [2]int{24, 24}, Long: true},
+
+		{Name: "omitting", Algorithm: OmitReplies, Nodes: 2, Network: fifo, Requests: []int{2}, States: 992, Messages: [2]int{8, 12}},
+		{Name: "omitting", Algorithm: OmitReplies, Nodes: 2, Network: fifo, Requests: []int{3}, States: 6_307, Messages: [2]int{12, 18}},
+		{Name: "omitting", Algorithm: OmitReplies, Nodes: 2, Network: fifo, Requests: []int{3}, Cancels: []int{3}, States: 177_881, Messages: [2]int{4, 18}},
+		{Name: "omitting", Algorithm: OmitReplies, Nodes: 2, Holder: 2, Network: fifo, Requests: []int{3}, Cancels: []int{1}, States: 77_343, Messages: [2]int{9, 19}},
+		{Name: "omitting", Algorithm: OmitReplies, Nodes: 3, Network: fifo, Requests: []int{1}, States: 212_347, Messages: [2]int{12, 18}},
+		{Name: "omitting", Algorithm: OmitReplies, Nodes: 3, Holder: 3, Network: fifo, Requests: []int{1, 1, 0}, Cancels: []int{1}, States: 80_065, Messages: [2]int{10, 14}},
+		{Name: "omitting", Algorithm: OmitReplies, Nodes: 3, Network: fifo, Requests: []int{1}, Cancels: []int{1}, States: 1_386_425, Messages: [2]int{12, 18}, Long: true},
+		{Name: "omitting", Algorithm: OmitReplies, Nodes: 3, Network: fifo, Requests: []int{2, 1, 1}, States: 3_562_837, Messages: [2]int{16, 24}, Long: true},
+	})
+}
+
+// Nodes that omit replies and nodes that do not understand each other.
+func TestMixed(t *testing.T) {
+	machinetest.Explore(t, dmutextest.Config{
+		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
+			if s.Self == 1 {
+				return New(s)
+			}
+			return OmitReplies(s)
+		},
+		Members:  dmutextest.Nodes(2),
+		Requests: []int{3},
+		Cancels:  []int{1},
+	})
+}

@@ -1,0 +1,88 @@
+package lamport
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
+)
+
+// "1. To request the resource, process Pi sends the message ... to every other
+// process ... 2. When process Pj receives the message ..., it ... sends a
+// (timestamped) acknowledgment message to Pi. 3. To release the resource,
+// process Pi ... sends a (timestamped) Pi releases resource message to every
+// other process." So an entry costs 3(N-1), whatever else goes on.
+func TestPaperCount(t *testing.T) {
+	const requests = 3
+	for n := 1; n <= 9; n++ {
+		c := dmutextest.Config{Algorithm: New, Members: dmutextest.Nodes(n), Requests: []int{requests}}
+		r, err := dmutextest.Walk(c, 1, 10)
+		require.NoError(t, err)
+		require.Equal(t, n*requests*3*(n-1), r.Least, "%d nodes", n)
+		require.Equal(t, r.Least, r.Greatest, "%d nodes", n)
+
+		c.Algorithm = OmitReplies
+		r, err = dmutextest.Walk(c, 1, 10)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, r.Least, n*requests*2*(n-1), "%d nodes", n)
+		require.LessOrEqual(t, r.Greatest, n*requests*3*(n-1), "%d nodes", n)
+	}
+}
+
+// "(II) Different requests for the resource must be granted in the order in
+// which they are made", that is by their stamps. The explorer checks it if it
+// takes these for the fences.
+//
+// LESSONS L51.
+func TestPaperOrder(t *testing.T) {
+	stamp := func(m *machine) uint64 { return m.Stamp().Clock<<8 | uint64(m.Self()) }
+	for _, algorithm := range []dmutex.Algorithm{
+		machinetest.Probe[*machine]{Fence: stamp}.Of(New),
+		machinetest.Probe[*omitting]{Fence: func(m *omitting) uint64 { return stamp(&m.machine) }}.Of(OmitReplies),
+	} {
+		for _, requests := range [][]int{{3, 3}, {1, 1, 1}} {
+			r, err := dmutextest.Explore(dmutextest.Config{
+				Algorithm: algorithm,
+				Members:   dmutextest.Nodes(len(requests)),
+				Requests:  requests,
+			})
+			require.NoError(t, err)
+			require.True(t, r.Complete)
+		}
+	}
+}
+
+// When everybody always requests, OmitReplies omits every reply. The rule in
+// textbooks, of which it says more, omits only those to requests that cross the
+// node's own: when all first ask at once, half of them.
+func TestTextbookRule(t *testing.T) {
+	textbook := machinetest.Probe[*machine]{
+		After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
+			return slices.DeleteFunc(out, func(o dmutex.Message) bool {
+				theirs := dmutex.Stamp{Clock: o.Attempt, Node: o.To}
+				return o.Kind == dmutex.Reply && theirs.Less(m.Stamp())
+			}), nil
+		},
+	}
+	const entries = 100
+	for n := 2; n <= 9; n++ {
+		for _, tt := range []struct {
+			algorithm dmutex.Algorithm
+			messages  int
+		}{
+			{New, 3 * (n - 1) * entries},
+			{textbook.Of(New), 3*(n-1)*entries - n*(n-1)/2},
+			{OmitReplies, 2 * (n - 1) * entries},
+		} {
+			r, err := dmutextest.Simulate(dmutextest.SimConfig{
+				Algorithm: tt.algorithm, Members: dmutextest.Nodes(n), Think: dmutextest.Saturated, Hold: 1, Entries: entries,
+			})
+			require.NoError(t, err)
+			require.Equal(t, tt.messages, r.Messages, "%d nodes", n)
+		}
+	}
+}

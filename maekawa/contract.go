@@ -1,0 +1,105 @@
+package maekawa
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// The rest of the contract of [dmutex.Machine]: the messages that are refused, and
+// what the machine tells about itself.
+
+var _ dmutex.Lender = (*machine)(nil)
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *machine) impossible(msg dmutex.Message) string {
+	r := about(msg)
+	waits := m.waiting(msg.From)
+	switch msg.Kind {
+	case dmutex.Request:
+		if waits != 0 && waits < r.Clock {
+			return "the sender's last request still waits"
+		}
+	case dmutex.Release:
+		if waits == r.Clock {
+			return "the sender was not granted it"
+		}
+	case dmutex.Yield:
+		switch {
+		case r == m.vote && !m.asked:
+			return "nobody asked for the vote back"
+		case r == m.vote && waits != 0:
+			return "the sender has a later request"
+		}
+	case dmutex.Reply, dmutex.Failed, dmutex.Inquire:
+		switch {
+		case !slices.Contains(m.quorum, msg.From):
+			return "the sender is not in this node's quorum"
+		case r.Clock > m.Clock():
+			return "it answers a request that was never made"
+		}
+	default:
+		return "Maekawa's algorithm has no such message"
+	}
+	return ""
+}
+
+// WaitsFor implements [dmutex.Machine]: the arbiters whose vote is missing. One of
+// them, or this node itself, has voted for the holder.
+func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if !m.Pending() {
+		return b
+	}
+	for k, arbiter := range m.quorum {
+		if !m.ballots[k].locked && arbiter != m.Self() {
+			b = append(b, arbiter)
+		}
+	}
+	return b
+}
+
+// Lends implements [dmutex.Lender]: it returns the node that has the vote.
+func (m *machine) Lends() dmutex.NodeID { return m.vote.Node }
+
+// Forget implements [dmutex.Machine].
+func (m *machine) Forget() (clock, fence uint64, ok bool) {
+	return m.Clock(), m.Known(), m.Idle() && m.vote.Clock == 0 && len(m.queue) == 0
+}
+
+// AppendText implements [dmutex.Machine].
+func (m *machine) AppendText(b []byte) ([]byte, error) {
+	b = m.AppendSite(append(b, "maekawa "...))
+	for k, arbiter := range m.quorum {
+		b = strconv.AppendUint(append(b, " arbiter "...), uint64(arbiter), 10)
+		b = appendFlag(b, " locked", m.ballots[k].locked)
+		b = appendFlag(b, " failed", m.ballots[k].failed)
+		b = appendFlag(b, " yielded", m.ballots[k].yielded)
+		b = appendFlag(b, " inquired", m.ballots[k].inquired)
+	}
+	if m.vote.Clock != 0 {
+		b = m.vote.AppendTo(append(b, " vote "...))
+		b = appendFlag(b, " asked", m.asked)
+	}
+	for _, e := range m.queue {
+		b = e.request.AppendTo(append(b, " queued "...))
+		b = appendFlag(b, " told", e.told)
+	}
+	return b, nil
+}
+
+func appendFlag(b []byte, name string, set bool) []byte {
+	if set {
+		b = append(b, name...)
+	}
+	return b
+}
+
+// Clone implements [dmutex.Machine].
+func (m *machine) Clone() dmutex.Machine {
+	c := *m
+	c.Site = m.Site.Clone()
+	c.ballots = slices.Clone(m.ballots)
+	c.queue = slices.Clone(m.queue)
+	return &c
+}

@@ -1,0 +1,88 @@
+package ricart
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// The rest of the contract of [dmutex.Machine]: the messages that are refused, and
+// what the machines tell about themselves.
+
+var _ dmutex.Keeper = (*carvalho)(nil)
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *machine) impossible(msg dmutex.Message) string {
+	switch {
+	case msg.Kind != dmutex.Request && msg.Kind != dmutex.Reply:
+		return "Ricart-Agrawala has no such message"
+	case msg.Kind == dmutex.Reply && msg.Attempt > m.Clock():
+		return "it answers a request that was never made"
+	}
+	return ""
+}
+
+// WaitsFor implements [dmutex.Machine]: the peers whose REPLY is missing. The
+// holder has not sent it.
+func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if !m.Pending() {
+		return b
+	}
+	for j, peer := range m.Peers() {
+		if m.awaiting[j] {
+			b = append(b, peer)
+		}
+	}
+	return b
+}
+
+// Keeps implements [dmutex.Keeper]: an idle node that forgets the permissions that
+// it has will have to ask for them again.
+func (m *carvalho) Keeps() bool { return m.Idle() && slices.Contains(m.kept, true) }
+
+// Forget implements [dmutex.Machine]. An idle node owes nobody a REPLY.
+func (m *machine) Forget() (clock, fence uint64, ok bool) {
+	return m.Clock(), m.Known(), m.Idle()
+}
+
+// AppendText implements [dmutex.Machine].
+func (m *machine) AppendText(b []byte) ([]byte, error) {
+	b = m.AppendSite(append(b, "ricart "...))
+	for j, peer := range m.Peers() {
+		if m.awaiting[j] {
+			b = append(b, " awaiting "...)
+			b = strconv.AppendUint(b, uint64(peer), 10)
+		}
+	}
+	for j, peer := range m.Peers() {
+		if t := m.deferred[j]; t != 0 {
+			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " deferred "...))
+		}
+	}
+	return b, nil
+}
+
+// AppendText implements [dmutex.Machine].
+func (m *carvalho) AppendText(b []byte) ([]byte, error) {
+	b, err := m.machine.AppendText(append(b, "carvalho "...))
+	for j, peer := range m.Peers() {
+		if m.kept[j] {
+			b = append(b, " kept "...)
+			b = strconv.AppendUint(b, uint64(peer), 10)
+		}
+	}
+	return b, err
+}
+
+// Clone implements [dmutex.Machine].
+func (m *machine) Clone() dmutex.Machine { return m.clone() }
+
+// Clone implements [dmutex.Machine].
+func (m *carvalho) Clone() dmutex.Machine {
+	return &carvalho{*m.clone(), slices.Clone(m.kept)}
+}
+
+func (m *machine) clone() *machine {
+	return &machine{m.Site.Clone(), slices.Clone(m.awaiting), slices.Clone(m.deferred)}
+}

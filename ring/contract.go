@@ -1,0 +1,145 @@
+package ring
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// The rest of the contract of [dmutex.Machine]: the messages that are refused, and
+// what the machines tell about themselves.
+
+var (
+	_ dmutex.Keeper = (*parked)(nil)
+	_ dmutex.Keeper = (*circulating)(nil)
+	_ dmutex.Ticker = (*circulating)(nil)
+)
+
+// impossible says why msg cannot come along the ring, and "" if it may.
+func (t *seat) impossible(msg dmutex.Message) string {
+	switch {
+	case msg.From != t.before:
+		return "the sender is not the predecessor in the ring"
+	case msg.Kind == dmutex.Token && t.token:
+		return "the token is here: there cannot be a second one"
+	}
+	return ""
+}
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *parked) impossible(msg dmutex.Message) string {
+	if why := m.seat.impossible(msg); why != "" {
+		return why
+	}
+	switch {
+	case msg.Kind != dmutex.Request && msg.Kind != dmutex.Token:
+		return "the ring has no such message"
+	case len(msg.Numbers) > 0:
+		return "there are no numbers in the ring"
+	case len(msg.Nodes) == 0:
+		return "it names nobody who wants the token"
+	case msg.Kind == dmutex.Request && len(msg.Nodes) > 1:
+		return "a WANT names one node"
+	case msg.Kind == dmutex.Request && msg.Nodes[0] == m.Self() && msg.Attempt > m.Clock():
+		return "it is about a request that was never made"
+	}
+	last := dmutex.None
+	for _, node := range msg.Nodes {
+		_, member := slices.BinarySearch(m.Members(), node)
+		switch {
+		case !member:
+			return "it names a stranger"
+		case node <= last:
+			return "the names are not ascending"
+		case msg.Kind == dmutex.Token && node == msg.From:
+			return "the sender had the token and still wants it"
+		}
+		last = node
+	}
+	return ""
+}
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *circulating) impossible(msg dmutex.Message) string {
+	if why := m.seat.impossible(msg); why != "" {
+		return why
+	}
+	if msg.Kind != dmutex.Token || len(msg.Nodes) > 0 || len(msg.Numbers) > 0 {
+		return "in this ring there is only the token, and it carries no list"
+	}
+	return ""
+}
+
+// WaitsFor implements [dmutex.Machine]: all peers, for only the node that has the
+// token knows where it is.
+func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if t.Pending() {
+		b = append(b, t.Peers()...)
+	}
+	return b
+}
+
+// Keeps implements [dmutex.Keeper]: an idle node must not forget where the token
+// is.
+func (m *parked) Keeps() bool {
+	return m.Idle() && len(m.wanters) == 0 && m.token != m.first
+}
+
+// Keeps implements [dmutex.Keeper].
+func (m *circulating) Keeps() bool { return m.Idle() }
+
+// Forget implements [dmutex.Machine]. The node where the token rests must
+// remember it, and the one where the token of a fresh group would begin must
+// remember that it is elsewhere. The others may always forget an idle lock.
+func (m *parked) Forget() (clock, fence uint64, ok bool) {
+	return m.Clock(), m.Known(), m.Idle() && len(m.wanters) == 0 && m.token == m.first
+}
+
+// Forget implements [dmutex.Machine]. The answer is always no: the token never
+// comes to rest.
+func (m *circulating) Forget() (clock, fence uint64, ok bool) {
+	return m.Clock(), m.Known(), false
+}
+
+// AppendText implements [dmutex.Machine].
+func (m *parked) AppendText(b []byte) ([]byte, error) {
+	b = m.appendText(b)
+	for _, node := range m.wanters {
+		b = append(b, " wanted by "...)
+		b = strconv.AppendUint(b, uint64(node), 10)
+	}
+	return b, nil
+}
+
+// AppendText implements [dmutex.Machine].
+func (m *circulating) AppendText(b []byte) ([]byte, error) {
+	b = m.appendText(b)
+	if m.rested > 0 {
+		b = append(b, " rested "...)
+		b = strconv.AppendUint(b, uint64(m.rested), 10)
+	}
+	return b, nil
+}
+
+func (t *seat) appendText(b []byte) []byte {
+	b = t.AppendSite(append(b, "ring "...))
+	b = append(b, " after="...)
+	b = strconv.AppendUint(b, uint64(t.after), 10)
+	if t.token {
+		b = append(b, " token"...)
+	}
+	return b
+}
+
+// Clone implements [dmutex.Machine].
+func (m *parked) Clone() dmutex.Machine {
+	return &parked{m.seat.clone(), slices.Clone(m.wanters)}
+}
+
+// Clone implements [dmutex.Machine].
+func (m *circulating) Clone() dmutex.Machine {
+	return &circulating{m.seat.clone(), m.pace, m.rested}
+}
+
+func (t *seat) clone() seat { return seat{t.Site.Clone(), t.place, t.token} }

@@ -1,0 +1,88 @@
+package suzukikasami
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// The rest of the contract of [dmutex.Machine]: the messages that are refused, and
+// what the machine tells about itself.
+
+var _ dmutex.Keeper = (*machine)(nil)
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *machine) impossible(msg dmutex.Message) string {
+	switch {
+	case msg.Kind != dmutex.Request && msg.Kind != dmutex.Token:
+		return "Suzuki-Kasami has no such message"
+	case msg.Kind == dmutex.Request:
+		return ""
+	case msg.Attempt == 0:
+		return "it names no request"
+	case msg.Attempt > m.Clock():
+		return "it serves a request that was never made"
+	case !m.serves(msg):
+		return ""
+	case len(msg.Numbers) != len(m.rn):
+		return "LN does not have one number for each member"
+	case msg.Numbers[m.Place()] != msg.Attempt:
+		return "by LN it serves another request"
+	}
+	for i, node := range msg.Nodes {
+		if node == m.Self() || m.place(node) < 0 || slices.Contains(msg.Nodes[:i], node) {
+			return "Q is not a list of different other members"
+		}
+	}
+	return ""
+}
+
+// WaitsFor implements [dmutex.Machine]: all peers, for only the node that has the
+// token knows where it is.
+func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.Pending() {
+		b = append(b, m.Peers()...)
+	}
+	return b
+}
+
+// Keeps implements [dmutex.Keeper].
+func (m *machine) Keeps() bool { return m.Idle() }
+
+// Forget implements [dmutex.Machine]. The answer is always no: the numbers of
+// all requests, and where the token is, must be remembered.
+func (m *machine) Forget() (clock, fence uint64, ok bool) {
+	return m.Clock(), m.Known(), false
+}
+
+// AppendText implements [dmutex.Machine].
+func (m *machine) AppendText(b []byte) ([]byte, error) {
+	b = m.AppendSite(append(b, "suzukikasami "...))
+	b = appendNumbers(b, " rn=", m.rn)
+	if m.token {
+		b = appendNumbers(b, " token ln=", m.ln)
+		b = appendNumbers(b, " q=", m.q)
+	}
+	return b, nil
+}
+
+func appendNumbers[T ~uint64](b []byte, name string, numbers []T) []byte {
+	for i, n := range numbers {
+		if i == 0 {
+			b = append(b, name...)
+		} else {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(n), 10)
+	}
+	return b
+}
+
+// Clone implements [dmutex.Machine].
+func (m *machine) Clone() dmutex.Machine {
+	c := *m
+	c.Site = m.Site.Clone()
+	c.rn, c.ln, c.q = slices.Clone(m.rn), slices.Clone(m.ln), slices.Clone(m.q)
+	return &c
+}

@@ -1,0 +1,53 @@
+package suzukikasami
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+// N messages an entry at most: N-1 REQUEST and a TOKEN, or none for the node
+// that has the token.
+func TestPaperCount(t *testing.T) {
+	const requests = 5
+	for n := 1; n <= 12; n++ {
+		for seed := range uint64(20) {
+			r, err := dmutextest.Walk(dmutextest.Config{
+				Algorithm: New,
+				Members:   dmutextest.Nodes(n),
+				Requests:  []int{requests},
+				Network:   dmutextest.Unordered,
+			}, seed, 1)
+			require.NoError(t, err)
+			require.Zero(t, r.Least%n, "%d nodes", n)
+			require.LessOrEqual(t, r.Greatest, n*requests*n, "%d nodes", n)
+		}
+	}
+}
+
+// The token begins with the named member, unless the lock is carried over.
+func TestAt(t *testing.T) {
+	for _, tt := range []struct {
+		at, holder, want dmutex.NodeID
+	}{
+		{want: 1},
+		{at: 2, want: 2},
+		{holder: 3, want: 3},
+		{at: 2, holder: 3, want: 3},
+	} {
+		for _, self := range dmutextest.Nodes(3) {
+			algorithm := New
+			if tt.at != dmutex.None {
+				algorithm = At(tt.at)
+			}
+			m, err := algorithm(dmutex.Start{Self: self, Members: dmutextest.Nodes(3), Holder: tt.holder})
+			require.NoError(t, err)
+			require.Equal(t, self == tt.want, m.(*machine).token)
+		}
+	}
+	_, err := At(4)(dmutex.Start{Self: 1, Members: dmutextest.Nodes(3)})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+}

@@ -1,0 +1,138 @@
+package mail_test
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/mail"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// A hub is a network in which several processes may have one number: each hears
+// what is sent to it.
+type hub struct {
+	mu    sync.Mutex
+	links []*hubLink
+}
+
+type hubLink struct {
+	hub   *hub
+	self  dmutex.NodeID
+	queue chan hubFrame
+	away  bool // it neither sends nor hears
+	done  sync.WaitGroup
+}
+
+type hubFrame struct {
+	from dmutex.NodeID
+	data []byte
+}
+
+func (h *hub) link(self dmutex.NodeID) *hubLink {
+	return &hubLink{hub: h, self: self, queue: make(chan hubFrame, 1000)}
+}
+
+func (l *hubLink) MaxFrame() int { return memlink.MaxFrame }
+
+func (l *hubLink) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	l.hub.links = append(l.hub.links, l)
+	l.done.Go(func() {
+		for f := range l.queue {
+			deliver(f.from, f.data)
+		}
+	})
+	return nil
+}
+
+func (l *hubLink) Send(to dmutex.NodeID, frame []byte) error {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	if !slices.Contains(l.hub.links, l) {
+		return transport.ErrClosed
+	}
+	for _, other := range l.hub.links {
+		if other.self == to && !other.away && !l.away {
+			other.queue <- hubFrame{l.self, bytes.Clone(frame)}
+		}
+	}
+	return nil
+}
+
+func (l *hubLink) Close() error {
+	l.hub.mu.Lock()
+	before := len(l.hub.links)
+	l.hub.links = slices.DeleteFunc(l.hub.links, func(other *hubLink) bool { return other == l })
+	if len(l.hub.links) < before {
+		close(l.queue)
+	}
+	l.hub.mu.Unlock()
+	l.done.Wait()
+	return nil
+}
+
+func (l *hubLink) leave(away bool) {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	l.away = away
+}
+
+// A second process with a number whose first answers is told so by everybody, and
+// nothing else happens. One that was replaced while it was away learns of it when it
+// first says something.
+func TestTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hub{}
+		open := func(self dmutex.NodeID, life uint64) (*box, *hubLink) {
+			link := h.link(self)
+			b := &box{t: t}
+			peers := slices.DeleteFunc([]dmutex.NodeID{1, 2, 3}, func(id dmutex.NodeID) bool { return id == self })
+			var err error
+			b.Mail, err = mail.New(mail.Config{Peers: peers, Life: life, Link: link, Handler: b})
+			require.NoError(t, err)
+			require.NoError(t, b.Open())
+			return b, link
+		}
+		one, _ := open(1, 10)
+		two, link := open(2, 20)
+		three, _ := open(3, 30)
+		time.Sleep(time.Minute)
+		for _, b := range []*box{one, two, three} {
+			b.take()
+		}
+
+		second, _ := open(2, 21)
+		time.Sleep(100 * time.Millisecond)
+		require.ElementsMatch(t, []string{"taken, says 1", "taken, says 3"}, second.take())
+		time.Sleep(time.Minute)
+		for _, b := range []*box{one, two, three} {
+			require.Empty(t, b.take())
+		}
+		require.NotContains(t, second.take(), "met 1 as 10")
+
+		link.leave(true)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []string{"met 2 as 21", "2 has 0"}, one.take())
+		second.take()
+		link.leave(false)
+		two.say(1, "where was I?")
+		two.Flush()
+		time.Sleep(100 * time.Millisecond)
+		require.Contains(t, two.take(), "taken, says 1")
+		require.Empty(t, one.take())
+		require.EqualValues(t, 21, one.Status(2).Life)
+
+		require.NoError(t, link.Close())
+		require.ErrorIs(t, two.Close(t.Context()), transport.ErrClosed)
+		closeAll(t, one, second, three)
+	})
+}
