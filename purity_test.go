@@ -49,7 +49,7 @@ var rooms = []struct {
 	{"internal/explore", false, []string{"dmutextest"}},
 	{"internal/latelog", false, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
-	{"membership", false, []string{"."}},
+	{"membership", true, []string{"."}},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog", "transport/internal"}},
 	{"transport/internal", true, []string{"."}},

@@ -44,8 +44,12 @@ type Options struct {
 //
 //	dmutex.wait.duration      s   how long an Acquire or TryAcquire took; dmutex.outcome as [node.Wait.Outcome] says
 //	dmutex.hold.duration      s   how long a lock was held; dmutex.outcome as [node.Hold.Outcome] says
-//	dmutex.handoff.duration   s   from the end of a hold to the next grant here, if somebody here waited all the while
+//	dmutex.away.duration      s   from the end of a hold to the next grant at this node, if a goroutine here waited all the while
 //	dmutex.entry.messages         messages of an entry that this node sent or received
+//	dmutex.view.duration      s   how long nothing was granted here while the group changed
+//
+// dmutex.away.duration contains the turns of other nodes: it is how long a lock was
+// away that was wanted here, not how long one hand-off takes.
 //
 // Those of time have bounds from 50 microseconds to 210 seconds, if the SDK has no
 // view that says otherwise.
@@ -59,7 +63,8 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 	}
 	wait := seconds("dmutex.wait.duration", "How long an Acquire or TryAcquire took.")
 	hold := seconds("dmutex.hold.duration", "How long a lock was held.")
-	handoff := seconds("dmutex.handoff.duration", "From the end of a hold to the next grant at this node, if somebody waited here all the while.")
+	away := seconds("dmutex.away.duration", "From the end of a hold to the next grant at this node, if a goroutine waited here all the while.")
+	change := seconds("dmutex.view.duration", "How long nothing was granted here while the group changed.")
 	entry, err := meter.Int64Histogram("dmutex.entry.messages", metric.WithUnit("{message}"),
 		metric.WithDescription("Messages of an entry that this node sent or received."),
 		metric.WithExplicitBucketBoundaries(bounds(1, 2)...))
@@ -89,13 +94,16 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 	return &node.Observer{
 		Wait: func(w node.Wait) {
 			wait.Record(ctx, w.Took.Seconds(), with(w.Lock, w.Outcome())...)
-			if w.Handoff > 0 {
-				handoff.Record(ctx, w.Handoff.Seconds(), with(w.Lock, "")...)
+			if w.Away > 0 {
+				away.Record(ctx, w.Away.Seconds(), with(w.Lock, "")...)
 			}
 		},
 		Hold: func(h node.Hold) {
 			hold.Record(ctx, h.Took.Seconds(), with(h.Lock, h.Outcome())...)
 			entry.Record(ctx, int64(h.Messages), with(h.Lock, "")...)
+		},
+		View: func(c node.ViewChange) {
+			change.Record(ctx, c.Took.Seconds(), metric.WithAttributes(o.Attributes...))
 		},
 	}, nil
 }

@@ -43,6 +43,7 @@ func observed(t *testing.T, o dmutexotel.Options, test func(t *testing.T, one, t
 		one, two := open(1, observer), open(2, nil)
 		require.NoError(t, one.Ready(t.Context()))
 		require.NoError(t, two.Ready(t.Context()))
+		synctest.Wait() // the Observer knows of the view
 		test(t, one, two, meter, func() []string { return lines(t, reader) })
 		hurry, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -125,9 +126,10 @@ func TestObserver(t *testing.T) {
 		require.NoError(t, (<-remote).Release())
 		require.NoError(t, (<-later).Release())
 		require.Equal(t, []string{
+			"dmutex.away.duration 1 times, sum 2 s",
 			"dmutex.entry.messages 2 times, sum 6 {message}",
-			"dmutex.handoff.duration 1 times, sum 2 s",
 			"dmutex.hold.duration{dmutex.outcome=released} 2 times, sum 20 s",
+			"dmutex.view.duration 1 times, sum 0 s",
 			"dmutex.wait.duration{dmutex.outcome=deadline} 1 times, sum 5 s",
 			"dmutex.wait.duration{dmutex.outcome=granted} 2 times, sum 17 s",
 		}, read())
@@ -150,6 +152,7 @@ func TestAttributes(t *testing.T) {
 			"dmutex.entry.messages{dmutex.lock=b,node=1} 10 times, sum 20 {message}",
 			"dmutex.hold.duration{dmutex.lock=a,dmutex.outcome=released,node=1} 10 times, sum 0 s",
 			"dmutex.hold.duration{dmutex.lock=b,dmutex.outcome=released,node=1} 10 times, sum 0 s",
+			"dmutex.view.duration{node=1} 1 times, sum 0 s",
 			"dmutex.wait.duration{dmutex.lock=a,dmutex.outcome=granted,node=1} 10 times, sum 0 s",
 			"dmutex.wait.duration{dmutex.lock=b,dmutex.outcome=granted,node=1} 10 times, sum 0 s",
 		}, read())
@@ -171,7 +174,7 @@ func TestNoAllocations(t *testing.T) {
 	o, err := dmutexotel.NewObserver(provider.Meter("test"), dmutexotel.Options{})
 	require.NoError(t, err)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		o.Wait(node.Wait{Lock: "x", Took: 1, Handoff: 1})
+		o.Wait(node.Wait{Lock: "x", Took: 1, Away: 1})
 		o.Hold(node.Hold{Lock: "x", Took: 1})
 	}))
 }
@@ -188,9 +191,9 @@ func TestRegister(t *testing.T) {
 		require.Equal(t, []string{
 			"dmutex.deadlock.probes 0 {message}",
 			"dmutex.deadlocks 0 {wait}",
+			"dmutex.down.duration 0 s",
 			"dmutex.granted 0 {grant}",
 			"dmutex.locks{dmutex.state=held} 0 {lock}",
-			"dmutex.locks{dmutex.state=stopped} 0 {lock}",
 			"dmutex.locks{dmutex.state=waiting} 1 {lock}",
 			"dmutex.messages.received{dmutex.kind=FAILED} 0 {message}",
 			"dmutex.messages.received{dmutex.kind=GRANT} 0 {message}",
@@ -211,18 +214,49 @@ func TestRegister(t *testing.T) {
 			"dmutex.oldest.duration{dmutex.state=held} 0 s",
 			"dmutex.oldest.duration{dmutex.state=waiting} 7 s",
 			"dmutex.peer.backlog{dmutex.peer=2} 0 By",
-			"dmutex.peer.ready{dmutex.peer=2} 1 ",
+			"dmutex.peer.in_view{dmutex.peer=2} 1 ",
+			"dmutex.peer.missing{dmutex.peer=2} 0 ",
 			"dmutex.peer.repeated{dmutex.peer=2} 0 {frame}",
 			"dmutex.peer.resent{dmutex.peer=2} 0 {frame}",
 			"dmutex.peer.silent{dmutex.peer=2} 6.995 s", // it has acknowledged after 5 ms
 			"dmutex.peer.unacked{dmutex.peer=2} 0 {message}",
 			"dmutex.refused 0 {message}",
 			"dmutex.up 1 ",
+			"dmutex.view.changes 1 {view}",
+			"dmutex.view.duration 1 times, sum 0 s",
+			"dmutex.view.members 2 ",
 			"dmutex.waiters 2 {goroutine}",
-		}, slices.DeleteFunc(read(), func(line string) bool { return strings.HasPrefix(line, "dmutex.peer.round_trip") }))
+		}, slices.DeleteFunc(read(), func(line string) bool {
+			return strings.HasPrefix(line, "dmutex.peer.round_trip") || strings.HasPrefix(line, "dmutex.view.epoch")
+		}))
 		require.NoError(t, two.Close(t.Context()))
-		require.Contains(t, read(), "dmutex.peer.ready{dmutex.peer=2} 0 ")
+		time.Sleep(3 * time.Second)
+		for _, line := range []string{"dmutex.peer.in_view{dmutex.peer=2} 0 ", "dmutex.up 1 ", "dmutex.view.changes 2 {view}", "dmutex.view.members 1 "} {
+			require.Contains(t, read(), line)
+		}
+		require.NoError(t, one.Close(t.Context()))
+		require.Contains(t, read(), "dmutex.up 0 ")
 		require.NoError(t, registration.Unregister())
 		require.NotContains(t, strings.Join(read(), "\n"), "dmutex.up")
+	})
+}
+
+// A node that waits for a member is not up, and says for whom it waits, and how long.
+func TestNotUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader := sdk.NewManualReader()
+		meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := node.Open(t.Context(), node.Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1)})
+		require.NoError(t, err)
+		_, err = dmutexotel.Register(meter, n, dmutexotel.Options{})
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		read := lines(t, reader)
+		for _, line := range []string{"dmutex.up 0 ", "dmutex.down.duration 5 s", "dmutex.peer.missing{dmutex.peer=2} 1 "} {
+			require.Contains(t, read, line)
+		}
+		require.NoError(t, n.Close(t.Context()))
 	})
 }

@@ -12,21 +12,26 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// Register makes the meter read how a node stands, anew at each collection, which
+// Register makes the meter read how a node stands. Each collection reads it anew and
 // looks at all locks in use. Unregister the result before the node is forgotten. It
 // returns the meter's errors.
 //
-//	dmutex.up                       1 while all members have met, none has broken the group, and the node is open
+//	dmutex.up                       1 while the node is in a view that acts, so that it can grant locks; else 0
+//	dmutex.down.duration        s   for how long dmutex.up has been 0 because no view acts; 0 while one acts
+//	dmutex.view.epoch               of the view that is installed
+//	dmutex.view.members             how many members it has
+//	dmutex.view.changes             views that have begun to act here
 //	dmutex.granted
 //	dmutex.messages.sent            of the algorithm, by dmutex.kind: over all nodes, by dmutex.granted, the messages an entry
 //	dmutex.messages.received
 //	dmutex.refused                  frames and messages that no correct peer sends
 //	dmutex.deadlocks                waits at this node that ended in ErrDeadlock
 //	dmutex.deadlock.probes          messages sent to find deadlocks, or sent on
-//	dmutex.locks                    by dmutex.state: held, waiting or stopped, at this node; a held one may be stopped too
+//	dmutex.locks                    by dmutex.state: held or waiting, at this node
 //	dmutex.waiters                  goroutines that wait for a lock
 //	dmutex.oldest.duration      s   the longest present hold and wait, by dmutex.state: held or waiting
-//	dmutex.peer.ready               by dmutex.peer: 1 if it was met, has met everybody and has not left
+//	dmutex.peer.in_view             by dmutex.peer: 1 if its present process is a member of this node's view
+//	dmutex.peer.missing             1 if this node waits for it before a view can act
 //	dmutex.peer.silent          s   since it was last heard of, absent until it was: an idle group is silent, this is no failure detector
 //	dmutex.peer.unacked             messages that it has not acknowledged
 //	dmutex.peer.backlog        By   their size: above 2 MiB, Acquire says ErrOverflow
@@ -34,13 +39,19 @@ import (
 //	dmutex.peer.repeated            frames that were received from it again
 //	dmutex.peer.round_trip      s   absent until measured
 //
-// A peer that has left does not turn dmutex.up to 0, for locks that do not need it
-// are still granted; with most algorithms there are none. So watch
-// dmutex.peer.ready too.
+// A peer that has left is no longer in the view, and the others go on. A peer that
+// has crashed stays in the view, and dmutex.up stays 1, because nobody is presumed
+// dead: locks that need it wait for its return. So alert on dmutex.up, on
+// dmutex.oldest.duration of state waiting, and on dmutex.peer.unacked that does not
+// fall.
 func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
 	m := meters{meter: meter}
 	var (
-		up       = m.gauge("dmutex.up", "Whether all members have met, none has broken the group, and the node is open.")
+		up       = m.gauge("dmutex.up", "Whether the node is in a view that acts, so that it can grant locks.")
+		down     = m.seconds("dmutex.down.duration", "For how long no view has acted here; 0 while one acts.")
+		epoch    = m.gauge("dmutex.view.epoch", "Epoch of the view that is installed.")
+		members  = m.gauge("dmutex.view.members", "Members of the view that is installed.")
+		changes  = m.counter("dmutex.view.changes", "{view}", "Views that have begun to act here.")
 		granted  = m.counter("dmutex.granted", "{grant}", "Locks granted to this node.")
 		sent     = m.counter("dmutex.messages.sent", "{message}", "Messages of the algorithm that were sent.")
 		received = m.counter("dmutex.messages.received", "{message}", "Messages of the algorithm that were received.")
@@ -50,7 +61,8 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		locks    = m.sum("dmutex.locks", "{lock}", "Locks in use at this node.")
 		waiters  = m.sum("dmutex.waiters", "{goroutine}", "Goroutines that wait for a lock.")
 		oldest   = m.seconds("dmutex.oldest.duration", "For how long the oldest lock has been held or waited for.")
-		ready    = m.gauge("dmutex.peer.ready", "Whether the peer takes part.")
+		inView   = m.gauge("dmutex.peer.in_view", "Whether the peer's present process is a member of this node's view.")
+		missing  = m.gauge("dmutex.peer.missing", "Whether this node waits for the peer before a view can act.")
 		silent   = m.seconds("dmutex.peer.silent", "Since the peer was last heard of. An idle group is silent: this is no failure detector.")
 		unacked  = m.sum("dmutex.peer.unacked", "{message}", "Messages that the peer has not acknowledged.")
 		backlog  = m.sum("dmutex.peer.backlog", "By", "Bytes that the peer has not acknowledged.")
@@ -66,14 +78,22 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 	}
 	// NewSet sorts what it is given.
 	plain := metric.WithAttributeSet(attribute.NewSet(slices.Clone(o.Attributes)...))
-	held, waiting, stopped := with("dmutex.state", "held"), with("dmutex.state", "waiting"), with("dmutex.state", "stopped")
+	held, waiting := with("dmutex.state", "held"), with("dmutex.state", "waiting")
 	var kinds [dmutex.Kinds]metric.MeasurementOption
 	for k := range kinds {
 		kinds[k] = with("dmutex.kind", dmutex.Kind(k).String())
 	}
 	return meter.RegisterCallback(func(_ context.Context, obs metric.Observer) error {
 		st, usage := n.Status(), n.Usage()
-		obs.ObserveInt64(up, truth(st.Err == nil && len(st.Unmet) == 0 && len(st.Unready) == 0), plain)
+		obs.ObserveInt64(up, truth(st.Err == nil && st.View.Acts), plain)
+		if st.View.Acts {
+			obs.ObserveFloat64(down, 0, plain)
+		} else {
+			obs.ObserveFloat64(down, st.View.Age.Seconds(), plain)
+		}
+		obs.ObserveInt64(epoch, int64(st.View.Epoch), plain)
+		obs.ObserveInt64(members, int64(len(st.View.Members)), plain)
+		obs.ObserveInt64(changes, int64(st.View.Changes), plain)
 		obs.ObserveInt64(granted, int64(st.Granted), plain)
 		for k := 1; k < dmutex.Kinds; k++ {
 			obs.ObserveInt64(sent, int64(st.Sent[k]), kinds[k])
@@ -84,13 +104,13 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		obs.ObserveInt64(probes, int64(st.Probes), plain)
 		obs.ObserveInt64(locks, int64(usage.Held), held)
 		obs.ObserveInt64(locks, int64(usage.Waiting), waiting)
-		obs.ObserveInt64(locks, int64(usage.Stopped), stopped)
 		obs.ObserveInt64(waiters, int64(usage.Waiters), plain)
 		obs.ObserveFloat64(oldest, usage.OldestHold.Seconds(), held)
 		obs.ObserveFloat64(oldest, usage.OldestWait.Seconds(), waiting)
 		for _, p := range st.Peers {
 			peer := with("dmutex.peer", p.ID.String())
-			obs.ObserveInt64(ready, truth(p.Met && p.Ready && !p.Left), peer)
+			obs.ObserveInt64(inView, truth(p.InView), peer)
+			obs.ObserveInt64(missing, truth(slices.Contains(st.View.Missing, p.ID)), peer)
 			if p.Silent > 0 {
 				obs.ObserveFloat64(silent, p.Silent.Seconds(), peer)
 			}

@@ -1,26 +1,33 @@
 package dmutexprom
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
 )
 
-// NewCollector returns the metrics of how a node stands, read anew at each scrape,
-// which looks at all locks in use.
+// NewCollector returns the metrics of how a node stands. Each scrape reads them anew
+// and looks at all locks in use.
 //
-//	dmutex_up                                  1 while all members have met, none has broken the group, and the node is open
+//	dmutex_up                                  1 while the node is in a view that acts, so that it can grant locks; else 0
+//	dmutex_down_seconds                        for how long dmutex_up has been 0 because no view acts; 0 while one acts
+//	dmutex_view_epoch                          of the view that is installed
+//	dmutex_view_members                        how many members it has
+//	dmutex_view_changes_total                  views that have begun to act here
 //	dmutex_granted_total
 //	dmutex_messages_sent_total{kind}           of the algorithm: over all nodes, by dmutex_granted_total, the messages an entry
 //	dmutex_messages_received_total{kind}
 //	dmutex_refused_total                       frames and messages that no correct peer sends
 //	dmutex_deadlocks_total                     waits at this node that ended in ErrDeadlock
 //	dmutex_deadlock_probes_total               messages sent to find deadlocks, or sent on
-//	dmutex_locks{state}                        held, waiting or stopped, at this node; a held one may be stopped too
+//	dmutex_locks{state}                        held or waiting, at this node
 //	dmutex_waiters                             goroutines that wait for a lock
 //	dmutex_oldest_seconds{state}               the longest present hold (held) and wait (waiting)
-//	dmutex_peer_ready{peer}                    1 if it was met, has met everybody and has not left
+//	dmutex_peer_in_view{peer}                  1 if its present process is a member of this node's view
+//	dmutex_peer_missing{peer}                  1 if this node waits for it before a view can act
 //	dmutex_peer_silent_seconds{peer}           since it was last heard of, absent until it was: an idle group is silent, this is no failure detector
 //	dmutex_peer_unacked_messages{peer}
 //	dmutex_peer_backlog_bytes{peer}            above 2 MiB, Acquire says ErrOverflow
@@ -28,9 +35,11 @@ import (
 //	dmutex_peer_repeated_frames_total{peer}
 //	dmutex_peer_round_trip_seconds{peer}       absent until measured
 //
-// A peer that has left does not turn dmutex_up to 0, for locks that do not need it
-// are still granted; with most algorithms there are none. So watch
-// dmutex_peer_ready too.
+// A peer that has left is no longer in the view, and the others go on. A peer that
+// has crashed stays in the view, and dmutex_up stays 1, because nobody is presumed
+// dead: locks that need it wait for its return. So alert on dmutex_up, on
+// dmutex_oldest_seconds{state="waiting"}, and on dmutex_peer_unacked_messages that do
+// not fall.
 func NewCollector(n *node.Node) prometheus.Collector { return &collector{n} }
 
 type collector struct{ node *node.Node }
@@ -40,7 +49,11 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	up        = desc("up", "Whether all members have met, none has broken the group, and the node is open.")
+	up        = desc("up", "Whether the node is in a view that acts, so that it can grant locks.")
+	down      = desc("down_seconds", "For how long no view has acted here; 0 while one acts.")
+	epoch     = desc("view_epoch", "Epoch of the view that is installed.")
+	members   = desc("view_members", "Members of the view that is installed.")
+	changes   = desc("view_changes_total", "Views that have begun to act here.")
 	granted   = desc("granted_total", "Locks granted to this node.")
 	sent      = desc("messages_sent_total", "Messages of the algorithm that were sent.", "kind")
 	received  = desc("messages_received_total", "Messages of the algorithm that were received.", "kind")
@@ -50,7 +63,8 @@ var (
 	locks     = desc("locks", "Locks in use at this node.", "state")
 	waiters   = desc("waiters", "Goroutines that wait for a lock.")
 	oldest    = desc("oldest_seconds", "For how long the oldest lock has been held or waited for.", "state")
-	ready     = desc("peer_ready", "Whether the peer takes part.", "peer")
+	inView    = desc("peer_in_view", "Whether the peer's present process is a member of this node's view.", "peer")
+	missing   = desc("peer_missing", "Whether this node waits for the peer before a view can act.", "peer")
 	silent    = desc("peer_silent_seconds", "Since the peer was last heard of. An idle group is silent: this is no failure detector.", "peer")
 	unacked   = desc("peer_unacked_messages", "Messages that the peer has not acknowledged.", "peer")
 	backlog   = desc("peer_backlog_bytes", "Bytes that the peer has not acknowledged.", "peer")
@@ -62,8 +76,8 @@ var (
 // Describe implements [prometheus.Collector].
 func (*collector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		up, granted, sent, received, refused, deadlocks, probes, locks, waiters, oldest,
-		ready, silent, unacked, backlog, resent, repeated, roundTrip,
+		up, down, epoch, members, changes, granted, sent, received, refused, deadlocks, probes, locks, waiters, oldest,
+		inView, missing, silent, unacked, backlog, resent, repeated, roundTrip,
 	} {
 		c <- d
 	}
@@ -78,7 +92,15 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	st, usage := col.node.Status(), col.node.Usage()
-	gauge(up, truth(st.Err == nil && len(st.Unmet) == 0 && len(st.Unready) == 0))
+	gauge(up, truth(st.Err == nil && st.View.Acts))
+	if st.View.Acts {
+		gauge(down, 0)
+	} else {
+		gauge(down, st.View.Age.Seconds())
+	}
+	gauge(epoch, float64(st.View.Epoch))
+	gauge(members, float64(len(st.View.Members)))
+	count(changes, st.View.Changes)
 	count(granted, st.Granted)
 	for k := dmutex.Kind(1); int(k) < dmutex.Kinds; k++ {
 		count(sent, st.Sent[k], k.String())
@@ -89,13 +111,13 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 	count(probes, st.Probes)
 	gauge(locks, float64(usage.Held), "held")
 	gauge(locks, float64(usage.Waiting), "waiting")
-	gauge(locks, float64(usage.Stopped), "stopped")
 	gauge(waiters, float64(usage.Waiters))
 	gauge(oldest, usage.OldestHold.Seconds(), "held")
 	gauge(oldest, usage.OldestWait.Seconds(), "waiting")
 	for _, p := range st.Peers {
 		id := p.ID.String()
-		gauge(ready, truth(p.Met && p.Ready && !p.Left), id)
+		gauge(inView, truth(p.InView), id)
+		gauge(missing, truth(slices.Contains(st.View.Missing, p.ID)), id)
 		if p.Silent > 0 {
 			gauge(silent, p.Silent.Seconds(), id)
 		}

@@ -45,14 +45,20 @@ type Options struct {
 //
 //	dmutex_wait_seconds{outcome}   how long an Acquire or TryAcquire took; outcome as [node.Wait.Outcome] says
 //	dmutex_hold_seconds{outcome}   how long a lock was held; outcome as [node.Hold.Outcome] says
-//	dmutex_handoff_seconds         from the end of a hold to the next grant here, if somebody here waited all the while
+//	dmutex_away_seconds            from the end of a hold to the next grant at this node, if a goroutine here waited all the while
 //	dmutex_entry_messages          messages of an entry that this node sent or received
+//	dmutex_view_change_seconds     how long nothing was granted here while the group changed
+//
+// dmutex_away_seconds contains the turns of other nodes: it is how long a lock was
+// away that was wanted here, not how long one hand-off takes. dmutex_view_change_seconds
+// never has the label lock.
 //
 // All series are there from the beginning, but for those of a label lock, which
 // begin with their first event.
 type Histograms struct {
-	lock                       func(name string) string
-	wait, hold, handoff, entry *prometheus.HistogramVec
+	lock                    func(name string) string
+	wait, hold, away, entry *prometheus.HistogramVec
+	change                  prometheus.Histogram
 }
 
 // NewHistograms returns histograms of nothing yet. It refuses Buckets that are
@@ -75,11 +81,14 @@ func NewHistograms(o Options) (*Histograms, error) {
 	}
 	seconds := slices.Clone(o.Buckets)
 	h := &Histograms{
-		lock:    o.Lock,
-		wait:    histogram("dmutex_wait_seconds", "How long an Acquire or TryAcquire took.", seconds, append(labels, "outcome")...),
-		hold:    histogram("dmutex_hold_seconds", "How long a lock was held.", seconds, append(labels, "outcome")...),
-		handoff: histogram("dmutex_handoff_seconds", "From the end of a hold to the next grant at this node, if somebody waited here all the while.", seconds, labels...),
-		entry:   histogram("dmutex_entry_messages", "Messages of an entry that this node sent or received.", prometheus.ExponentialBuckets(1, 2, 12), labels...),
+		lock:  o.Lock,
+		wait:  histogram("dmutex_wait_seconds", "How long an Acquire or TryAcquire took.", seconds, append(labels, "outcome")...),
+		hold:  histogram("dmutex_hold_seconds", "How long a lock was held.", seconds, append(labels, "outcome")...),
+		away:  histogram("dmutex_away_seconds", "From the end of a hold to the next grant at this node, if a goroutine waited here all the while.", seconds, labels...),
+		entry: histogram("dmutex_entry_messages", "Messages of an entry that this node sent or received.", prometheus.ExponentialBuckets(1, 2, 12), labels...),
+		change: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "dmutex_view_change_seconds", Help: "How long nothing was granted here while the group changed.", Buckets: seconds,
+		}),
 	}
 	if h.lock == nil {
 		// A series that is not there before its first event hides that one from
@@ -90,7 +99,7 @@ func NewHistograms(o Options) (*Histograms, error) {
 		for _, outcome := range []string{"released", "late", "lost"} {
 			h.hold.WithLabelValues(outcome)
 		}
-		h.handoff.WithLabelValues()
+		h.away.WithLabelValues()
 		h.entry.WithLabelValues()
 	}
 	return h, nil
@@ -101,14 +110,15 @@ func (h *Histograms) Observer() *node.Observer {
 	return &node.Observer{
 		Wait: func(w node.Wait) {
 			h.with(h.wait, w.Lock, w.Outcome()).Observe(w.Took.Seconds())
-			if w.Handoff > 0 {
-				h.with(h.handoff, w.Lock).Observe(w.Handoff.Seconds())
+			if w.Away > 0 {
+				h.with(h.away, w.Lock).Observe(w.Away.Seconds())
 			}
 		},
 		Hold: func(hold node.Hold) {
 			h.with(h.hold, hold.Lock, hold.Outcome()).Observe(hold.Took.Seconds())
 			h.with(h.entry, hold.Lock).Observe(float64(hold.Messages))
 		},
+		View: func(c node.ViewChange) { h.change.Observe(c.Took.Seconds()) },
 	}
 }
 
@@ -120,20 +130,20 @@ func (h *Histograms) with(v *prometheus.HistogramVec, lock string, labels ...str
 	return v.WithLabelValues(labels...)
 }
 
-func (h *Histograms) vectors() [4]*prometheus.HistogramVec {
-	return [...]*prometheus.HistogramVec{h.wait, h.hold, h.handoff, h.entry}
+func (h *Histograms) all() [5]prometheus.Collector {
+	return [...]prometheus.Collector{h.wait, h.hold, h.away, h.entry, h.change}
 }
 
 // Describe implements [prometheus.Collector].
 func (h *Histograms) Describe(c chan<- *prometheus.Desc) {
-	for _, v := range h.vectors() {
+	for _, v := range h.all() {
 		v.Describe(c)
 	}
 }
 
 // Collect implements [prometheus.Collector].
 func (h *Histograms) Collect(c chan<- prometheus.Metric) {
-	for _, v := range h.vectors() {
+	for _, v := range h.all() {
 		v.Collect(c)
 	}
 }

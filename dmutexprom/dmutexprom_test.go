@@ -36,6 +36,7 @@ func observed(t *testing.T, o *node.Observer, test func(t *testing.T, one, two *
 		one, two := open(1, o), open(2, nil)
 		require.NoError(t, one.Ready(t.Context()))
 		require.NoError(t, two.Ready(t.Context()))
+		synctest.Wait() // the Observer knows of the view
 		test(t, one, two)
 		hurry, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -116,7 +117,7 @@ dmutex_wait_seconds_bucket{outcome="granted",le="+Inf"} 2
 dmutex_wait_seconds_sum{outcome="granted"} 15
 dmutex_wait_seconds_count{outcome="granted"} 2
 `+none("dmutex_wait_seconds", "busy", "canceled", "deadlock", "failed")), "dmutex_entry_messages", "dmutex_hold_seconds", "dmutex_wait_seconds"))
-		require.Equal(t, 1, testutil.CollectAndCount(h, "dmutex_handoff_seconds"))
+		require.Equal(t, 1, testutil.CollectAndCount(h, "dmutex_away_seconds"))
 	})
 }
 
@@ -152,8 +153,8 @@ func TestOutcomes(t *testing.T) {
 	h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
 	require.NoError(t, err)
 	all := testutil.CollectAndCount(h)
-	for _, err := range []error{nil, node.ErrBusy, context.Canceled, context.DeadlineExceeded, node.ErrDeadlock, node.ErrLeft} {
-		h.Observer().Wait(node.Wait{Err: err, Handoff: 1})
+	for _, err := range []error{nil, node.ErrBusy, context.Canceled, context.DeadlineExceeded, node.ErrDeadlock, node.ErrOverflow} {
+		h.Observer().Wait(node.Wait{Err: err, Away: 1})
 	}
 	for _, err := range []error{nil, node.ErrMaxHold, node.ErrClosed} {
 		h.Observer().Hold(node.Hold{Err: err})
@@ -199,13 +200,15 @@ dmutex_deadlock_probes_total 0
 # HELP dmutex_deadlocks_total Waits at this node that were ended to break a deadlock.
 # TYPE dmutex_deadlocks_total counter
 dmutex_deadlocks_total 0
+# HELP dmutex_down_seconds For how long no view has acted here; 0 while one acts.
+# TYPE dmutex_down_seconds gauge
+dmutex_down_seconds 0
 # HELP dmutex_granted_total Locks granted to this node.
 # TYPE dmutex_granted_total counter
 dmutex_granted_total 2
 # HELP dmutex_locks Locks in use at this node.
 # TYPE dmutex_locks gauge
 dmutex_locks{state="held"} 1
-dmutex_locks{state="stopped"} 0
 dmutex_locks{state="waiting"} 1
 # HELP dmutex_messages_sent_total Messages of the algorithm that were sent.
 # TYPE dmutex_messages_sent_total counter
@@ -224,33 +227,105 @@ dmutex_oldest_seconds{state="waiting"} 7
 # HELP dmutex_peer_backlog_bytes Bytes that the peer has not acknowledged.
 # TYPE dmutex_peer_backlog_bytes gauge
 dmutex_peer_backlog_bytes{peer="2"} 0
-# HELP dmutex_peer_ready Whether the peer takes part.
-# TYPE dmutex_peer_ready gauge
-dmutex_peer_ready{peer="2"} 1
+# HELP dmutex_peer_in_view Whether the peer's present process is a member of this node's view.
+# TYPE dmutex_peer_in_view gauge
+dmutex_peer_in_view{peer="2"} 1
+# HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
+# TYPE dmutex_peer_missing gauge
+dmutex_peer_missing{peer="2"} 0
 # HELP dmutex_peer_resent_frames_total Frames that were sent again.
 # TYPE dmutex_peer_resent_frames_total counter
 dmutex_peer_resent_frames_total{peer="2"} 0
 # HELP dmutex_peer_silent_seconds Since the peer was last heard of. An idle group is silent: this is no failure detector.
 # TYPE dmutex_peer_silent_seconds gauge
 dmutex_peer_silent_seconds{peer="2"} 6.995
-# HELP dmutex_up Whether all members have met, none has broken the group, and the node is open.
+# HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
 # TYPE dmutex_up gauge
 dmutex_up 1
+# HELP dmutex_view_changes_total Views that have begun to act here.
+# TYPE dmutex_view_changes_total counter
+dmutex_view_changes_total 1
+# HELP dmutex_view_members Members of the view that is installed.
+# TYPE dmutex_view_members gauge
+dmutex_view_members 2
 # HELP dmutex_waiters Goroutines that wait for a lock.
 # TYPE dmutex_waiters gauge
 dmutex_waiters 2
 `), "dmutex_deadlock_probes_total", "dmutex_deadlocks_total", "dmutex_granted_total", "dmutex_locks", "dmutex_messages_sent_total", "dmutex_oldest_seconds", "dmutex_peer_backlog_bytes",
-			"dmutex_peer_ready", "dmutex_peer_resent_frames_total", "dmutex_peer_silent_seconds", "dmutex_up", "dmutex_waiters"))
+			"dmutex_down_seconds", "dmutex_view_changes_total", "dmutex_view_members",
+			"dmutex_peer_in_view", "dmutex_peer_missing", "dmutex_peer_resent_frames_total", "dmutex_peer_silent_seconds", "dmutex_up", "dmutex_waiters"))
 		problems, err := testutil.CollectAndLint(c)
 		require.NoError(t, err)
 		require.Empty(t, problems)
+		require.Equal(t, 1, testutil.CollectAndCount(c, "dmutex_view_epoch"))
 		require.NoError(t, two.Close(t.Context()))
-		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
-# HELP dmutex_peer_ready Whether the peer takes part.
-# TYPE dmutex_peer_ready gauge
-dmutex_peer_ready{peer="2"} 0
-`), "dmutex_peer_ready"))
+		time.Sleep(3 * time.Second)
+		views := func(up, change, members, inView, missing int) string {
+			return fmt.Sprintf(`
+# HELP dmutex_peer_in_view Whether the peer's present process is a member of this node's view.
+# TYPE dmutex_peer_in_view gauge
+dmutex_peer_in_view{peer="2"} %d
+# HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
+# TYPE dmutex_peer_missing gauge
+dmutex_peer_missing{peer="2"} %d
+# HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
+# TYPE dmutex_up gauge
+dmutex_up %d
+# HELP dmutex_view_changes_total Views that have begun to act here.
+# TYPE dmutex_view_changes_total counter
+dmutex_view_changes_total %d
+# HELP dmutex_view_members Members of the view that is installed.
+# TYPE dmutex_view_members gauge
+dmutex_view_members %d
+`, inView, missing, up, change, members)
+		}
+		names := []string{"dmutex_peer_in_view", "dmutex_peer_missing", "dmutex_up", "dmutex_view_changes_total", "dmutex_view_members"}
+		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(views(1, 2, 1, 0, 0)), names...))
 		require.Equal(t, 1, testutil.CollectAndCount(c, "dmutex_peer_round_trip_seconds"))
+		require.NoError(t, one.Close(t.Context()))
+		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(views(0, 2, 1, 0, 0)), names...))
+	})
+}
+
+// A node that waits for a member is not up, and says for whom it waits, and how long.
+func TestNotUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := node.Open(t.Context(), node.Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1)})
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		require.NoError(t, testutil.CollectAndCompare(dmutexprom.NewCollector(n), strings.NewReader(`
+# HELP dmutex_down_seconds For how long no view has acted here; 0 while one acts.
+# TYPE dmutex_down_seconds gauge
+dmutex_down_seconds 5
+# HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
+# TYPE dmutex_peer_missing gauge
+dmutex_peer_missing{peer="2"} 1
+# HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
+# TYPE dmutex_up gauge
+dmutex_up 0
+`), "dmutex_down_seconds", "dmutex_peer_missing", "dmutex_up"))
+		require.NoError(t, n.Close(t.Context()))
+	})
+}
+
+// What a change of the group took is measured.
+func TestViewChange(t *testing.T) {
+	h, err := dmutexprom.NewHistograms(dmutexprom.Options{Buckets: []float64{10}, Lock: func(string) string { return "all" }})
+	require.NoError(t, err)
+	observed(t, h.Observer(), func(t *testing.T, one, two *node.Node) {
+		time.Sleep(5 * time.Second)
+		require.NoError(t, two.Close(t.Context()))
+		time.Sleep(5 * time.Second)
+		require.NoError(t, testutil.CollectAndCompare(h, strings.NewReader(`
+# HELP dmutex_view_change_seconds How long nothing was granted here while the group changed.
+# TYPE dmutex_view_change_seconds histogram
+dmutex_view_change_seconds_bucket{le="10"} 2
+dmutex_view_change_seconds_bucket{le="+Inf"} 2
+dmutex_view_change_seconds_sum 0
+dmutex_view_change_seconds_count 2
+`), "dmutex_view_change_seconds"))
 	})
 }
 

@@ -18,12 +18,16 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = appendView(b, " complete=", m.complete)
 	b = appendFlag(b, " reported", m.reported)
 	b = appendFlag(b, " leaving", m.leaving)
+	b = appendNumber(b, " stayed=", uint64(m.stayed))
 	b = appendView(b, " exit=", m.exit)
 	b = appendFlag(b, " trouble", m.trouble)
 	b = appendNumber(b, " round=", uint64(m.round))
 	b = appendNumber(b, " later=", m.later)
 	b = appendNumber(b, " fence=", m.fence)
 	b = appendNumber(b, " clock=", m.clock)
+	if m.round != 0 {
+		b = appendNumber(b, " floor=", m.floor)
+	}
 	for _, e := range m.evicted {
 		b = appendNumber(b, " evicted=", uint64(e))
 	}
@@ -36,8 +40,10 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		b = appendFlag(b, " told", p.told)
 		b = appendFlag(b, " leaving", p.leaving)
 		b = appendFlag(b, " news", p.news)
-		b = appendFlag(b, " out", p.out)
-		b = appendFlag(b, " bound", p.bound)
+		b = appendNumber(b, " bound=", p.bound)
+		if p.asked == m.promised {
+			b = appendNumber(b, " asked=", uint64(p.asked))
+		}
 		b = appendNumber(b, " complete=", uint64(p.complete))
 		b = appendFlag(b, " report", p.report)
 		b = appendHolds(b, p.holding)

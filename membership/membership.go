@@ -271,7 +271,8 @@ type Machine struct {
 	complete View     // the last that all have reported in
 	reported bool     // Report was called in view
 	leaving  bool
-	exit     View   // of a leaving life: the newest view without it
+	stayed   uint32 // of a leaving life: the highest round that it promised before; a view of it may have it as a member
+	exit     View   // of a leaving life: the newest view without it, of a higher round
 	ended    Phase  // Left, Older or Stopped; else Outside
 	later    uint64 // a later life of this number, that the others know
 	trouble  bool   // the view is to be replaced
@@ -279,9 +280,11 @@ type Machine struct {
 	// The open round of this life.
 	round    uint32 // 0 if there is none
 	evicted  []dmutex.NodeID
+	floor    uint64
 	courtesy int64 // until when it waits for those that are there and excused; 0 if that is over
 
 	// Time.
+	bornAt  int64  // the first input
 	began   bool   // base is set
 	base    uint32 // an epoch, and when it began to act: each later epoch acts a second later at the earliest
 	baseAt  int64
@@ -303,8 +306,8 @@ type member struct {
 	told     bool   // life knows that it is not the newest
 	leaving  bool   // life has said so
 	news     bool   // life was met, or has spoken, and is in no view since
-	out      bool   // life was in a view, and is in none that follows
-	bound    bool   // of a life in no view: it may count on a promise of ours
+	bound    uint64 // of a life in no view: a life that may count on a promise of ours
+	asked    uint32 // the round that life has asked for and that was promised
 	promise  *Message
 	complete uint32 // the epoch of the last view that life has told to be complete
 
@@ -327,7 +330,7 @@ func New(cfg Config) (*Machine, error) {
 	case cfg.Life == 0:
 		return nil, dmutex.Misuse("Config.Life is 0: give each run of the process a number")
 	}
-	m := &Machine{self: self, life: cfg.Life, fence: cfg.Fence, clock: cfg.Clock, beginAt: never, actAt: never}
+	m := &Machine{self: self, life: cfg.Life, fence: cfg.Fence, clock: cfg.Clock, bornAt: never, beginAt: never, actAt: never}
 	for _, node := range nodes {
 		m.members = append(m.members, member{node: node})
 	}
@@ -453,6 +456,9 @@ func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 	if m.isComplete() && m.view.life(peer) == 0 {
 		m.send(Message{Kind: Complete, To: peer, View: m.view})
 	}
+	if m.ended == Outside && m.exit.Has(peer, life) {
+		m.send(Message{Kind: Decide, To: peer, View: m.exit})
+	}
 	return m.flush(now)
 }
 
@@ -466,15 +472,15 @@ func (m *Machine) Lost(now int64, peer dmutex.NodeID) []Message {
 
 // gone forgets what only a present life can stand for.
 func (m *Machine) gone(p *member) {
-	p.life, p.told, p.leaving, p.news, p.out, p.bound = 0, false, false, false, false, false
-	p.promise, p.complete = nil, 0
+	p.life, p.told, p.leaving, p.news = 0, false, false, false
+	p.promise, p.complete, p.asked = nil, 0, 0
 }
 
 // Leave begins the exit of this life, which has released everything and asks for
 // nothing more. It is over when the phase is Left.
 func (m *Machine) Leave(now int64) []Message {
 	if m.ended == Outside && !m.leaving {
-		m.leaving, m.me().leaving = true, true
+		m.leaving, m.me().leaving, m.stayed = true, true, m.promised
 		m.abandon() // it was begun by a life that stayed
 		m.beginAt = now
 	}
@@ -513,14 +519,24 @@ func (m *Machine) Evict(now int64, peer dmutex.NodeID) ([]Message, error) {
 	case m.view.Epoch == 0:
 		return nil, dmutex.Misuse("evict: this node is in no view yet: ask a member that is")
 	}
-	m.begin(now, peer)
+	// The member may have granted in epochs of which nobody else knows. Like all
+	// epochs they are behind the clock.
+	m.begin(now, m.clockAt(now), peer)
 	return m.flush(now), nil
+}
+
+// clockAt returns the wall clock, by the time that has passed since it was read.
+func (m *Machine) clockAt(now int64) uint64 {
+	if m.clock == 0 {
+		return 0
+	}
+	return m.clock + uint64((now-m.bornAt)/second)<<32
 }
 
 // Tick tells that time has passed.
 func (m *Machine) Tick(now int64) []Message {
 	if now >= m.beginAt && m.ended == Outside && m.wants() {
-		m.begin(now)
+		m.begin(now, 0)
 	}
 	return m.flush(now)
 }
@@ -575,13 +591,16 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		switch {
 		case m.round == msg.Round && p.life == p.newest:
 			p.promise = &msg
-		case !p.out:
+		case !msg.passed(m.complete):
 			p.news = true // too late for its round
 		}
 	case Refuse:
-		if msg.Life > m.life {
+		switch {
+		case msg.Life > m.life:
 			m.learn(m.me(), msg.Life)
-		} else if m.round != 0 && msg.Round >= m.round {
+		case m.round == 0:
+			p.news = true
+		case msg.Round >= m.round:
 			m.fail(now, pause)
 		}
 	case Decide:
@@ -644,6 +663,9 @@ func (m *Machine) learn(p *member, life uint64) {
 		}
 		return
 	}
+	if m.exit.life(p.node) != 0 {
+		m.exit = View{} // it may have died before it was complete
+	}
 	m.admonish(p)
 }
 
@@ -669,10 +691,14 @@ func (m *Machine) onPrepare(now int64, p *member, msg *Message) {
 		return
 	}
 	m.promised = msg.Round
-	p.bound = true
+	p.bound, p.asked = p.life, msg.Round
 	if m.round != 0 || m.wants() {
 		m.fail(now, patience)
 	}
+	m.sendPromise(p)
+}
+
+func (m *Machine) sendPromise(p *member) {
 	promise := m.promise()
 	promise.To = p.node
 	m.send(promise)
@@ -710,10 +736,11 @@ func (m *Machine) rank() (rank int64) {
 	return rank
 }
 
-// begin opens a round.
-func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
+// begin opens a round whose fences are to be above floor.
+func (m *Machine) begin(now int64, floor uint64, evicted ...dmutex.NodeID) {
 	m.abandon()
-	m.open(max(m.promised, m.seen) + 1)
+	m.floor = max(m.fence, floor)
+	m.open(max(m.promised+1, m.seen+1, epochAbove(m.floor)))
 	m.evicted, m.courtesy = evicted, now+10*pause
 	m.beginAt = never
 	m.mayDecide(now)
@@ -756,11 +783,12 @@ func (m *Machine) mayDecide(now int64) {
 		return
 	}
 	view := View{Epoch: m.round}
-	founding, floor := true, uint64(0)
+	founding, floor := true, m.floor
 	var clock uint64
+	last := m.lastComplete()
 	for i := range m.members {
 		p := &m.members[i]
-		if p.promise == nil {
+		if p.promise == nil || p.promise.passed(last) {
 			if slices.Contains(m.evicted, p.node) || m.excused(p.node) {
 				continue
 			}
@@ -816,18 +844,23 @@ func epochAbove(fence uint64) uint32 {
 	}
 }
 
-// excused reports whether a member need not promise: rule (ii). If all that have
-// promised are leaving, the view will have no members, nobody will act, and their
-// word is good enough.
-func (m *Machine) excused(node dmutex.NodeID) bool {
+// lastComplete returns the last view that was complete at a life that stays, by the
+// promises of the open round. If all that have promised are leaving, the view will
+// have no members, nobody will act, and their word is good enough.
+func (m *Machine) lastComplete() (last View) {
 	stays := slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
-	var last View // complete at a life that stays
 	for i := range m.members {
 		p := m.members[i].promise
 		if p != nil && p.Leaving != stays && p.Completed.Epoch > last.Epoch {
 			last = p.Completed
 		}
 	}
+	return last
+}
+
+// excused reports whether a member need not promise: rule (ii).
+func (m *Machine) excused(node dmutex.NodeID) bool {
+	last := m.lastComplete()
 	if last.Epoch == 0 || last.life(node) != 0 {
 		return false
 	}
@@ -839,19 +872,27 @@ func (m *Machine) excused(node dmutex.NodeID) bool {
 	return true
 }
 
-// mayGo lets a leaving life go that was never in a view, if nobody can have put it
-// into one: all to whom it is bound by a promise have promised its own later
-// round, and know of no view with it.
+// passed reports whether a PROMISE is of a life that once acted, and without
+// which the others have gone on since, in a view that was complete: an operator
+// has vouched for its death.
+func (msg *Message) passed(last View) bool {
+	return msg.Completed.Epoch > 0 && msg.Installed.Epoch < last.Epoch && last.life(msg.From) == 0
+}
+
+// mayGo lets a leaving life go that was in no view, if nobody needs its promise:
+// those that have promised its round know of no view with a life of its number, and
+// all to whom it is bound by a promise of its own are among them.
 func (m *Machine) mayGo() {
-	if !m.leaving || m.view.Epoch != 0 {
+	if !m.leaving || m.view.Epoch != 0 || m.trouble { // in trouble it was told of a view with it, see learnView
 		return
 	}
+	me := m.me().node
 	for i := range m.members {
 		p := &m.members[i]
-		if i == m.self || !p.bound {
-			continue
+		if p.bound != 0 && (p.promise == nil || p.life != p.bound) {
+			return
 		}
-		if p.promise == nil || p.promise.Installed.Has(m.me().node, m.life) {
+		if p.promise != nil && (p.promise.Installed.life(me) != 0 || p.promise.Completed.life(me) != 0) {
 			return
 		}
 	}
@@ -867,12 +908,26 @@ func (m *Machine) learnView(now int64, v View) {
 	case v.Has(me, m.life):
 		if v.Epoch >= m.promised {
 			m.install(now, v)
+			return
 		}
+		// The others wait for this life in v, and it waits for a later round,
+		// whose proposer may be gone.
+		m.ask(now + patience)
 	case m.leaving:
-		if v.Epoch > m.exit.Epoch {
+		if v.Epoch > max(m.exit.Epoch, m.stayed) {
 			m.exit = v
 			m.abandon()
 		}
+	case m.view.Epoch > 0:
+		m.ask(now) // the others have not waited for its reports
+	}
+}
+
+// ask lets this life ask for another view, at the time given or when it is its turn
+// after that.
+func (m *Machine) ask(at int64) {
+	if !m.trouble {
+		m.trouble, m.beginAt = true, min(m.beginAt, at+m.rank()*pause)
 	}
 }
 
@@ -880,7 +935,6 @@ func (m *Machine) install(now int64, v View) {
 	m.abandon()
 	for i := range m.members {
 		p := &m.members[i]
-		p.out = p.out || m.view.Has(p.node, p.life) && !v.Has(p.node, p.life)
 		p.news = false
 	}
 	m.view, m.promised = v, max(m.promised, v.Epoch)
@@ -929,8 +983,12 @@ func (m *Machine) mayComplete() {
 	}
 	m.complete = m.view
 	for i := range m.members {
-		if p := &m.members[i]; p.life != 0 && m.view.life(p.node) == 0 {
+		p := &m.members[i]
+		if p.life != 0 && m.view.life(p.node) == 0 {
 			m.send(Message{Kind: Complete, To: p.node, View: m.view})
+		}
+		if p.asked == m.promised && p.asked > m.view.Epoch {
+			m.sendPromise(p) // who is excused may hang on it
 		}
 	}
 }
@@ -968,6 +1026,7 @@ func (m *Machine) send(msg Message) {
 
 // flush does what an input may have made possible, and returns the output.
 func (m *Machine) flush(now int64) []Message {
+	m.bornAt = min(m.bornAt, now)
 	switch {
 	case m.round != 0 || !m.wants():
 		m.beginAt = never
@@ -975,7 +1034,7 @@ func (m *Machine) flush(now int64) []Message {
 		m.beginAt = now + m.rank()*pause
 	}
 	if m.beginAt <= now && m.round == 0 && m.ended == Outside {
-		m.begin(now)
+		m.begin(now, 0)
 	}
 	m.mayDecide(now)
 	m.mayEnd()

@@ -1,561 +1,840 @@
 package membership
 
 import (
-	"encoding/binary"
 	"fmt"
-	"hash/maphash"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dmutex/dmutex"
 )
 
 // A world is a group of members whose processes start, crash, leave and return,
-// the network between them, and one lock. In a view that acts the lock is perfect: it is
-// granted to one member at a time, beginning with what was reported. So what the
-// exploration shows is about the views alone; the algorithms are explored across a
-// view change elsewhere.
+// the network between them, and one lock, as a transition system. In a view that
+// acts the lock is perfect: it is granted to one member at a time, beginning with
+// what was reported. So what is found here is about the views alone; the
+// algorithms are explored across a view change elsewhere.
+//
+// The world keeps one copy of each state of a life and of each message that ever
+// occurs, and runs the real machine once for each input to each of its states.
+// A state of the whole is then a short list of numbers:
+//
+//	the state of each member's life
+//	what is known of each member's lives: how many there were, and how the last ended
+//	the faults that may still happen
+//	the highest epoch in which something was granted, and the highest of a view
+//	how many locks there are, and for each its view and its holder
+//	the messages on their way, by channel and age
+//
+// The time of the machines stands still. Whatever they do when a pause ends may
+// happen at any time.
 type world struct {
-	cfg   *setup
-	sites []site
-	wires [][]wire // by sender and receiver
-	locks []lock   // of the epochs that somebody may still use, ascending
+	setup
+	first []uint32 // the state at the beginning
+	last  uint32   // the highest round that may be promised
 
-	granted uint64 // the highest fence granted
-	highest uint32 // the highest epoch of a view; the clock is always beyond it
-	lives   uint64 // that were begun
-	crashes int
-	exits   int
-	evicts  int
+	lives   []life
+	flights []flight
+	views   []View
+	steps   []step
+
+	lifeID   map[string]uint32
+	flightID map[string]uint32
+	viewID   map[string]uint32
+	stepID   map[stepKey]uint32
+
+	next    []uint32 // what apply returns
+	actions []action // what possible returns
+	scratch []byte
 }
 
-// A site is a member and its process, if one runs.
-type site struct {
-	m      *Machine // nil if no process runs
-	epoch  uint32   // that was reported in
-	fence  uint64   // by which it holds, 0 if it does not
-	met    []uint64 // the lives of the peers that its sessions have adopted
-	leaves bool
-	dead   bool // it has crashed, and nobody has been told
-}
-
-// A wire is the messages from one life to another that are on their way.
-type wire struct {
-	from, to uint64 // lives
-	queue    []Message
-}
-
-// A lock is the lock of one epoch.
-type lock struct {
-	view   View
-	holder dmutex.NodeID
-}
-
-// A setup bounds an exploration.
+// A setup says who is there and what may go wrong.
 type setup struct {
-	n       int
-	rounds  uint32 // no member promises a higher one
-	crashes int
-	exits   int
-	evicts  int
-	clocks  bool                       // lives rise by themselves; else each is told that it must be higher
-	away    int                        // members that are not there at the beginning, from the highest down
-	founded bool                       // begin with a view of those that are there
-	hear    func(*Machine, *Message)   // breaks a rule at the receiver
-	after   func(*Machine)             // breaks a rule after each input
-	holds   func(s *site) []Hold       // breaks a rule of the driver
-	acts    func(w *world, i int) bool // likewise
+	n      int
+	rounds uint32 // that may be begun, beside those of the founding
+	away   int    // members that have left before the beginning, from the highest down
+	fresh  bool   // nothing is founded at the beginning
+	faults faults
+
+	clocks  bool // a later life has a higher number by itself; else it is told
+	reports bool // a report may take time
+
+	alter  alter         // breaks a rule of the machine
+	forget bool          // breaks a rule of the driver: what is held is not reported
+	thaw   bool          // likewise: after the installation the old view still grants
+	second func(*Config) // changes what lives are told at their birth
 }
 
-func newWorld(cfg *setup) *world {
-	w := &world{cfg: cfg, sites: make([]site, cfg.n), wires: make([][]wire, cfg.n)}
-	for i := range w.wires {
-		w.wires[i] = make([]wire, cfg.n)
+// An alter stands around each input to a machine.
+type alter func(m *Machine, msg *Message, input func() []Message) []Message
+
+// faults are how often each may happen.
+type faults struct {
+	crashes int
+	exits   int
+	evicts  int // of a member whose process is gone
+	lies    int // evictions of one whose process is not
+	alarms  int // troubles in a view
+	cuts    int // two lives lose what was between them and meet again
+}
+
+// A life is one state of a life and of what its driver keeps.
+type life struct {
+	*Machine
+	fence uint64   // by which it holds, 0 if it does not
+	met   []uint64 // the lives of the peers that its sessions have adopted
+	phase Phase
+	due   [kinds]bool // what waits for time to pass
+}
+
+const ( // what a tick may be for
+	ripe = iota
+	begins
+	decides
+	kinds
+)
+
+// A flight is a message that may be on its way.
+type flight struct {
+	Message
+	from, to           int
+	fromLife, toLife   uint64
+	channel            uint32
+	text               string
+	carriesView, ended bool
+}
+
+// A step is what one input does to one life.
+type step struct {
+	to    uint32
+	sent  []uint32
+	wrong string
+}
+
+type stepKey struct {
+	at  uint32
+	do  verb
+	arg uint64
+}
+
+type verb uint8
+
+const (
+	deliver verb = iota
+	meet
+	tick
+	report
+	settle
+	release
+	rename
+	end
+	start
+	acquire
+	crash
+	leave
+	evict
+	alarm
+	cut
+)
+
+func (v verb) String() string {
+	return [...]string{"deliver", "meets", "tick", "reports", "settles", "releases", "takes a higher number", "ends", "starts", "acquires", "crashes", "leaves", "evicts", "has trouble", "loses its session with"}[v]
+}
+
+// An action is something that may happen next.
+type action struct {
+	do   verb
+	i, j int // members, or of deliver the place in the state
+}
+
+const (
+	// In the word on a member's lives.
+	renamed  = 1 << 8
+	departed = 1 << 9  // the last life that was in a view has left
+	vouched  = 1 << 10 // somebody vouches that the last life is dead
+
+	lowNumber, highNumber = 1000, 2000 // of lives that no clock helps
+)
+
+func newWorld(s setup) *world {
+	w := &world{
+		setup: s, last: ^uint32(0),
+		lifeID: map[string]uint32{}, flightID: map[string]uint32{}, viewID: map[string]uint32{}, stepID: map[stepKey]uint32{},
+		lives: make([]life, 1), // the first is none
 	}
-	for i := range cfg.n - cfg.away {
-		w.start(i)
+	w.first = make([]uint32, w.head())
+	w.setFaults(w.first, faults{})
+	for i := range w.n {
+		w.first = w.must(w.first, action{start, i, 0})
 	}
+	if !w.fresh {
+		w.settle()
+		for i := w.n - w.away; i < w.n; i++ {
+			w.setFaults(w.first, faults{exits: 1})
+			w.first = w.must(w.first, action{leave, i, 0})
+			w.settle()
+		}
+	}
+	w.last = w.first[2*w.n+2] + w.rounds
+	w.setFaults(w.first, s.faults)
 	return w
 }
 
-func (w *world) members() (all []dmutex.NodeID) {
-	for i := range w.cfg.n {
-		all = append(all, dmutex.NodeID(i+1))
+// must applies an action that cannot go wrong.
+func (w *world) must(s []uint32, a action) []uint32 {
+	t, wrong := w.apply(s, a)
+	if wrong != "" {
+		panic(wrong)
 	}
-	return all
+	return slices.Clone(t)
 }
 
-// start begins a life.
-func (w *world) start(i int) {
-	w.lives++
-	life := w.lives
-	if !w.cfg.clocks {
-		life = 1<<20 - w.lives // it must rename itself if there was another
-	}
-	w.begin(i, life)
-}
-
-func (w *world) begin(i int, life uint64) {
-	cfg := Config{Self: dmutex.NodeID(i + 1), Members: w.members(), Life: life}
-	if w.cfg.clocks && w.highest > 0 {
-		cfg.Clock = uint64(w.highest+1) << 32
-	}
-	m, err := New(cfg)
-	if err != nil {
-		panic(err)
-	}
-	w.sites[i] = site{m: m, met: make([]uint64, w.cfg.n)}
-	for j := range w.wires[i] {
-		w.wires[i][j] = wire{} // what was under way may still arrive: it was moved
-		w.wires[j][i].queue = nil
-	}
-	w.input(i, m.Tick(0))
-}
-
-func (w *world) clone() *world {
-	c := *w
-	c.sites = slices.Clone(w.sites)
-	for i := range c.sites {
-		s := &c.sites[i]
-		if s.m != nil {
-			s.m = s.m.Clone()
+// settle lets happen what happens by itself.
+func (w *world) settle() {
+	for range 1000 {
+		a := slices.MinFunc(w.possible(w.first), func(a, b action) int { return int(a.do) - int(b.do) })
+		if a.do >= rename {
+			return
 		}
-		s.met = slices.Clone(s.met)
+		w.first = w.must(w.first, a)
 	}
-	c.wires = make([][]wire, len(w.wires))
-	for i := range w.wires {
-		c.wires[i] = slices.Clone(w.wires[i])
-		for j := range c.wires[i] {
-			c.wires[i][j].queue = slices.Clone(w.wires[i][j].queue)
+	panic("it never comes to rest")
+}
+
+func (w *world) head() int { return 2*w.n + 4 }
+
+// wire returns where the messages begin in a state.
+func (w *world) wire(s []uint32) int { return w.head() + 2*int(s[2*w.n+3]) }
+
+func (w *world) setFaults(s []uint32, f faults) {
+	s[2*w.n] = uint32(f.crashes | f.exits<<5 | f.evicts<<10 | f.lies<<15 | f.alarms<<20 | f.cuts<<25)
+}
+
+// left returns how often a fault may still happen.
+func (w *world) left(s []uint32, v verb) uint32 {
+	shift := map[verb]int{crash: 0, leave: 5, evict: 10, end: 15, alarm: 20, cut: 25}[v]
+	return s[2*w.n] >> shift & 31
+}
+
+func (w *world) take(s []uint32, v verb) {
+	s[2*w.n] -= 1 << map[verb]int{crash: 0, leave: 5, evict: 10, end: 15, alarm: 20, cut: 25}[v]
+}
+
+// number returns the number of a member's last life.
+func (w *world) number(s []uint32, i int) uint64 {
+	k := uint64(s[w.n+i] & 0xff)
+	switch {
+	case w.clocks || k == 0:
+		return k
+	case s[w.n+i]&renamed != 0:
+		return highNumber + k
+	default:
+		return lowNumber - k
+	}
+}
+
+func (w *world) life(s []uint32, i int) *life { return &w.lives[s[i]] }
+
+// possible lists what may happen in a state. The list is overwritten by the next
+// call.
+func (w *world) possible(s []uint32) []action {
+	list := w.actions[:0]
+	add := func(do verb, i, j int) { list = append(list, action{do, i, j}) }
+	wire := w.wire(s)
+	for k := wire; k < len(s); k++ {
+		f := &w.flights[s[k]]
+		if k > wire && w.flights[s[k-1]].channel == f.channel {
+			continue // it comes later
+		}
+		if s[f.to] != 0 && w.life(s, f.to).met[f.from] == f.fromLife {
+			add(deliver, k, 0)
 		}
 	}
-	c.locks = slices.Clone(w.locks)
-	return &c
-}
-
-// An action is what may happen next.
-type action struct {
-	what string
-	i, j int
-}
-
-func (a action) String() string {
-	switch a.what {
-	case "deliver":
-		return fmt.Sprintf("deliver %d->%d", a.i+1, a.j+1)
-	case "meet", "evict":
-		return fmt.Sprintf("%s %d %d", a.what, a.i+1, a.j+1)
-	}
-	return fmt.Sprintf("%s %d", a.what, a.i+1)
-}
-
-// actions returns all that may happen.
-func (w *world) actions() (all []action) {
-	add := func(what string, i, j int) { all = append(all, action{what, i, j}) }
-	for i := range w.sites {
-		s := &w.sites[i]
-		if s.m == nil {
-			add("start", i, 0)
+	for i := range w.n {
+		l := w.life(s, i)
+		if s[i] == 0 {
+			add(start, i, 0)
 			continue
 		}
-		phase := s.m.Phase()
-		if phase == Older {
-			add("rename", i, 0)
+		switch l.phase {
+		case Older:
+			add(rename, i, 0)
+			continue
+		case Stopped:
+			add(end, i, 0)
 			continue
 		}
-		if phase == Stopped {
-			add("end", i, 0)
-			continue
-		}
-		for j := range w.sites {
-			t := &w.sites[j]
-			if i == j || t.m == nil {
-				if i != j && len(w.wires[j][i].queue) > 0 && w.arrives(j, i) {
-					add("deliver", j, i)
-				}
+		for j := range w.n {
+			if i == j {
 				continue
 			}
-			if s.met[j] != t.m.life {
-				add("meet", i, j)
+			if k := w.number(s, j); k != 0 && l.met[j] != k && (s[j] != 0 || s[w.n+j]&departed == 0) {
+				add(meet, i, j) // its answer may still arrive when it is dead
 			}
-			if len(w.wires[j][i].queue) > 0 && w.arrives(j, i) {
-				add("deliver", j, i)
-			}
-		}
-		if at := s.m.Deadline(); at != never {
-			add("tick", i, 0)
-		}
-		if phase == Acting && !s.leaves {
-			if l := w.lock(s.m.view); l != nil {
-				switch {
-				case l.holder == dmutex.None && s.fence == 0:
-					add("acquire", i, 0)
+			if s[j] == 0 && w.left(s, evict) > 0 || s[j] != 0 && w.left(s, end) > 0 {
+				if l.view.Epoch > 0 && !l.leaving && s[w.n+i]&vouched == 0 {
+					add(evict, i, j)
 				}
 			}
-		}
-		if phase == Acting && s.fence == 0 {
-			if l := w.lock(s.m.view); l != nil && l.holder == dmutex.NodeID(i+1) {
-				add("settle", i, 0)
+			if i < j && w.left(s, cut) > 0 && s[j] != 0 && l.met[j] != 0 {
+				add(cut, i, j)
 			}
 		}
-		if s.fence != 0 {
-			add("release", i, 0)
-		}
-		if w.crashes < w.cfg.crashes {
-			add("crash", i, 0)
-		}
-		if w.exits < w.cfg.exits && s.fence == 0 && !s.leaves {
-			add("leave", i, 0)
-		}
-		if w.evicts < w.cfg.evicts && s.m.Phase() == Acting && !s.leaves {
-			for j := range w.sites {
-				if i != j && w.sites[j].m == nil {
-					add("evict", i, j)
-				}
+		for k, due := range l.due {
+			if due {
+				add(tick, i, k)
 			}
 		}
+		if l.view.Epoch > 0 && !l.reported {
+			add(report, i, 0)
+		}
+		if lock := w.lock(s, i); lock > 0 && l.fence == 0 {
+			switch holder := s[lock+1] & 0xff; {
+			case holder == uint32(i+1):
+				add(settle, i, 0)
+			case holder == 0 && !l.leaving:
+				add(acquire, i, 0)
+			}
+		}
+		if l.fence != 0 {
+			add(release, i, 0)
+		}
+		if w.left(s, crash) > 0 {
+			add(crash, i, 0)
+		}
+		if w.left(s, leave) > 0 && l.fence == 0 && !l.leaving {
+			add(leave, i, 0)
+		}
+		if w.left(s, alarm) > 0 && l.phase == Acting && !l.trouble {
+			add(alarm, i, 0)
+		}
 	}
-	return all
+	w.actions = list
+	return list
 }
 
-// arrives reports whether the wire is between lives that have adopted each other, as
-// far as the receiver knows: frames of a dead life arrive until its successor
-// is met.
-func (w *world) arrives(from, to int) bool {
-	x := &w.wires[from][to]
-	return w.sites[to].m != nil && x.to == w.sites[to].m.life && w.sites[to].met[from] == x.from
+// fair reports whether something happens sooner or later by itself. A process
+// that has left need not return, unless nobody is there any more that knows of it.
+func (w *world) fair(s []uint32, a action) bool {
+	switch {
+	case a.do == start && s[w.n+a.i]&departed != 0:
+		for i := range w.n {
+			if s[i] != 0 && !w.life(s, i).leaving && w.life(s, i).complete.Epoch > 0 {
+				return false
+			}
+		}
+		return true
+	default:
+		return a.do <= start
+	}
 }
 
-func (w *world) lock(v View) *lock {
-	for i := range w.locks {
-		if w.locks[i].view.Epoch == v.Epoch && slices.Equal(w.locks[i].view.Members, v.Members) {
-			return &w.locks[i]
+// lock returns where the lock stands that life i may use, 0 if there is none.
+func (w *world) lock(s []uint32, i int) int {
+	l := w.life(s, i)
+	if l.phase != Acting && !w.thaw {
+		return 0
+	}
+	at := 0
+	for k := w.head(); k < w.wire(s); k += 2 {
+		v := &w.views[s[k]]
+		if v.Epoch == l.view.Epoch && slices.Equal(v.Members, l.view.Members) {
+			return k
+		}
+		if w.thaw && v.Has(dmutex.NodeID(i+1), l.Machine.life) {
+			at = k
 		}
 	}
-	return nil
+	return at
 }
 
-// do lets something happen. It returns what is wrong then, "" if nothing is.
-func (w *world) do(a action) (wrong string) {
-	s := &w.sites[a.i]
-	switch a.what {
-	case "start":
-		w.start(a.i)
-	case "rename":
-		w.begin(a.i, s.m.Later()+1)
-	case "end", "crash":
-		if a.what == "crash" {
-			w.crashes++
+// apply returns the state that an action leads to, and what is wrong with it. It
+// is overwritten by the next call, which must not be given it.
+func (w *world) apply(from []uint32, a action) ([]uint32, string) {
+	s, wrong := w.leadsTo(append(w.next[:0], from...), a)
+	w.next = s
+	return s, wrong
+}
+
+func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
+	switch i := a.i; a.do {
+	case start, rename:
+		s[w.n+i] = s[w.n+i]&^vouched + 1
+		if a.do == rename {
+			if s = w.stop(s, i); w.clocks {
+				return s, fmt.Sprintf("%d has to take another number, though clocks are right", i+1)
+			}
+			s[w.n+i] = s[w.n+i]&^departed | renamed
+		} else {
+			s[w.n+i] &^= renamed
 		}
-		w.stop(a.i)
-	case "meet":
-		life := w.sites[a.j].m.life
-		s.met[a.j] = life
-		w.wires[a.i][a.j] = wire{from: s.m.life, to: life}
-		if x := &w.wires[a.j][a.i]; x.from != life {
-			x.queue = nil
+		return w.move(s, i, w.step(s, stepKey{0, start, uint64(i)<<60 | w.number(s, i)<<32 | uint64(s[2*w.n+2])}))
+	case end:
+		s[w.n+i] &^= departed
+		return w.stop(s, i), ""
+	case crash:
+		w.take(s, crash)
+		s[w.n+i] &^= departed
+		return w.stop(s, i), ""
+	case leave, alarm:
+		w.take(s, a.do)
+		return w.move(s, i, w.step(s, stepKey{s[i], a.do, 0}))
+	case evict:
+		if s[a.j] != 0 {
+			w.take(s, end)
+			s[w.n+a.j] |= vouched
+		} else {
+			w.take(s, evict)
 		}
-		wrong = w.input(a.i, s.m.Met(0, dmutex.NodeID(a.j+1), life))
-	case "deliver":
-		x := &w.wires[a.i][a.j]
-		msg := x.queue[0]
-		x.queue = slices.Clone(x.queue[1:])
-		to := w.sites[a.j].m
-		if w.cfg.hear != nil {
-			w.cfg.hear(to, &msg)
+		return w.move(s, i, w.step(s, stepKey{s[i], evict, uint64(a.j)<<32 | uint64(s[2*w.n+2])}))
+	case cut:
+		w.take(s, cut)
+		for _, pair := range [2][2]int{{i, a.j}, {a.j, i}} {
+			s = w.sever(s, pair[0], pair[1])
+			s[pair[0]] = w.step(s, stepKey{s[pair[0]], cut, uint64(pair[1])}).to
 		}
-		out, err := to.Handle(0, msg)
-		if err != nil {
-			return err.Error()
+		return s, ""
+	case meet:
+		life := w.number(s, a.j)
+		s = w.purge(s, func(f *flight) bool { return f.from == a.j && f.to == i && f.fromLife != life })
+		return w.move(s, i, w.step(s, stepKey{s[i], meet, uint64(a.j)<<32 | life}))
+	case deliver:
+		msg := s[i]
+		s = slices.Delete(s, i, i+1)
+		to := w.flights[msg].to
+		return w.move(s, to, w.step(s, stepKey{s[to], deliver, uint64(msg)}))
+	case tick, report:
+		return w.move(s, i, w.step(s, stepKey{s[i], a.do, uint64(a.j)}))
+	case settle: // it was released between the report and the view's first act
+		s[w.lock(s, i)+1] &^= 0xff
+		return s, ""
+	case release:
+		if lock := w.lock(s, i); lock > 0 && s[lock+1]&0xff == uint32(i+1) {
+			s[lock+1] &^= 0xff
 		}
-		wrong = w.input(a.j, out)
-	case "tick":
-		wrong = w.input(a.i, s.m.Tick(s.m.Deadline()))
-	case "acquire":
-		l := w.lock(s.m.view)
-		l.holder = dmutex.NodeID(a.i + 1)
-		s.fence = uint64(l.view.Epoch)<<32 | 1 // within an epoch the algorithms see to the order
-		if s.fence < w.granted && w.cfg.clocks {
-			return fmt.Sprintf("the fence of %d is not higher than the last", a.i+1)
+		return w.move(s, i, w.step(s, stepKey{s[i], release, 0}))
+	case acquire:
+		lock := w.lock(s, i)
+		s[lock+1] |= uint32(i + 1)
+		epoch := w.views[s[lock]].Epoch
+		if s[w.n+i]&vouched == 0 {
+			if epoch < s[2*w.n+1] && w.clocks {
+				return s, fmt.Sprintf("a fence falls: %d is granted in epoch %d, after a grant in epoch %d", i+1, epoch, s[2*w.n+1])
+			}
+			s[2*w.n+1] = max(s[2*w.n+1], epoch)
 		}
-		w.granted = max(w.granted, s.fence)
-	case "release":
-		s.fence = 0
-		if l := w.lock(s.m.view); l != nil && s.m.Phase() == Acting && l.holder == dmutex.NodeID(a.i+1) {
-			l.holder = dmutex.None
-		}
-	case "settle": // it was released between the report and the view's first act
-		w.lock(s.m.view).holder = dmutex.None
-	case "leave":
-		w.exits++
-		s.leaves = true
-		wrong = w.input(a.i, s.m.Leave(0))
-	case "evict":
-		w.evicts++
-		out, err := s.m.Evict(0, dmutex.NodeID(a.j+1))
-		if err != nil {
-			return err.Error()
-		}
-		wrong = w.input(a.i, out)
+		return w.move(s, i, w.step(s, stepKey{s[i], acquire, uint64(epoch)<<32 | 1}))
 	}
-	if wrong != "" {
-		return wrong
-	}
-	w.forget()
-	return w.check()
+	panic("what is that?")
 }
 
 // stop ends a process. What it has sent may still arrive.
-func (w *world) stop(i int) {
-	w.sites[i] = site{}
-	for j := range w.wires {
-		w.wires[j][i].queue = nil
-	}
+func (w *world) stop(s []uint32, i int) []uint32 {
+	s[i] = 0
+	s = w.purge(s, func(f *flight) bool { return f.to == i })
+	return w.tidy(s)
 }
 
-// input is the driver: it passes messages on and does what the machine wants.
-func (w *world) input(i int, out []Message) (wrong string) {
-	s := &w.sites[i]
-	for {
-		if w.cfg.after != nil {
-			w.cfg.after(s.m)
-		}
-		for _, msg := range out {
-			j := int(msg.To) - 1
-			if x := &w.wires[i][j]; s.met[j] != 0 && x.to == s.met[j] && x.from == s.m.life {
-				x.queue = append(slices.Clone(x.queue), msg)
-			}
-		}
-		v := s.m.View()
-		if v.Epoch <= s.epoch {
-			break
-		}
-		s.epoch = v.Epoch
-		w.highest = max(w.highest, v.Epoch)
-		for j := range w.sites {
-			if m := w.sites[j].m; m != nil && m.view.Epoch == v.Epoch && !slices.Equal(m.view.Members, v.Members) {
-				return fmt.Sprintf("two views of epoch %d: %v and %v", v.Epoch, m.view, v)
-			}
-		}
-		var holds []Hold
-		if s.fence != 0 {
-			holds = []Hold{{"x", s.fence}}
-		}
-		if w.cfg.holds != nil {
-			holds = w.cfg.holds(s)
-		}
-		out = s.m.Report(0, holds)
+func (w *world) sever(s []uint32, from, to int) []uint32 {
+	return w.purge(s, func(f *flight) bool { return f.from == from && f.to == to })
+}
+
+func (w *world) purge(s []uint32, lost func(*flight) bool) []uint32 {
+	k := w.wire(s)
+	rest := slices.DeleteFunc(s[k:], func(id uint32) bool { return lost(&w.flights[id]) })
+	return s[:k+len(rest)]
+}
+
+// move puts life i into the state to which a step leads.
+func (w *world) move(s []uint32, i int, t *step) ([]uint32, string) {
+	if t.wrong != "" {
+		return s, w.excuse(s, t.wrong)
 	}
-	switch s.m.Phase() {
-	case Acting:
-		if w.lock(s.m.view) == nil {
-			l := lock{view: s.m.view}
-			for _, h := range s.m.Holders() {
-				l.holder = h.Node
-			}
-			w.locks = append(w.locks, l)
-			slices.SortFunc(w.locks, func(a, b lock) int { return int(a.view.Epoch) - int(b.view.Epoch) })
+	before, acted := View{}, false
+	if s[i] != 0 {
+		was := w.life(s, i)
+		before, acted = was.view, was.complete.Epoch > 0
+	}
+	s[i] = t.to
+	l := w.life(s, i)
+	for _, id := range t.sent {
+		if f := &w.flights[id]; s[f.to] != 0 && w.number(s, f.to) == f.toLife {
+			s = w.post(s, id)
 		}
+	}
+	s[2*w.n+2] = max(s[2*w.n+2], l.view.Epoch)
+	switch l.phase {
 	case Left:
-		w.stop(i)
+		if l.exit.Epoch > 0 || l.view.Epoch > 0 {
+			s[w.n+i] |= departed
+		} // else nothing has changed
+		return w.stop(s, i), ""
 	case Stopped:
-		s.fence = 0
+		if s[w.n+i]&vouched == 0 && w.clocks {
+			return s, fmt.Sprintf("%d is stopped, and nobody has vouched that it is dead", i+1)
+		}
+	}
+	if l.view.Epoch != before.Epoch {
+		s = w.tidy(s)
+		if wrong := w.installed(s, i, before, acted); wrong != "" {
+			return s, wrong
+		}
+	}
+	if l.phase == Acting {
+		var wrong string
+		if s, wrong = w.act(s, i); wrong != "" {
+			return s, wrong
+		}
+	}
+	return s, w.exclusive(s)
+}
+
+// excuse takes a refused message for the end of the run if somebody has lied: there may
+// be two views of one epoch then.
+func (w *world) excuse(s []uint32, wrong string) string {
+	for i := range w.n {
+		if s[w.n+i]&vouched != 0 {
+			return outside
+		}
+	}
+	return wrong
+}
+
+// outside is what is wrong with a run that leaves the bounds.
+const outside = "outside of the bounds"
+
+// post puts a message behind those of its channel.
+func (w *world) post(s []uint32, id uint32) []uint32 {
+	s = append(s, id)
+	k, channel := len(s)-1, w.flights[id].channel
+	for ; k > w.wire(s) && w.flights[s[k-1]].channel > channel; k-- {
+		s[k] = s[k-1]
+	}
+	s[k] = id
+	return s
+}
+
+// installed checks a view that life i has installed.
+func (w *world) installed(s []uint32, i int, before View, acted bool) string {
+	l := w.life(s, i)
+	for j := range w.n {
+		if s[j] != 0 && (s[w.n+i]|s[w.n+j])&vouched == 0 && w.life(s, j).view.Epoch == l.view.Epoch && !slices.Equal(w.life(s, j).view.Members, l.view.Members) {
+			return fmt.Sprintf("two views of one epoch: %v and %v", l.view, w.life(s, j).view)
+		}
+	}
+	if s[w.n+i]&vouched == 0 || !acted {
+		return ""
+	}
+	for k := w.head(); k < w.wire(s); k += 2 {
+		if v := &w.views[s[k]]; before.Epoch < v.Epoch && v.Epoch < l.view.Epoch && v.life(dmutex.NodeID(i+1)) == 0 {
+			return fmt.Sprintf("%d is back in %v, though the others went on without it in %v", i+1, l.view, *v)
+		}
 	}
 	return ""
 }
 
-// forget drops what no living process can use any more.
-func (w *world) forget() {
-	low := ^uint32(0)
-	for i := range w.sites {
-		if m := w.sites[i].m; m != nil {
-			low = min(low, m.view.Epoch)
-		}
+// act lets life i use the lock of its view.
+func (w *world) act(s []uint32, i int) ([]uint32, string) {
+	l := w.life(s, i)
+	holder := uint32(0)
+	if h := l.Holders(); len(h) > 0 {
+		holder = uint32(h[0].Node)
 	}
-	w.locks = slices.DeleteFunc(w.locks, func(l lock) bool { return l.view.Epoch < low })
+	if k := w.lock(s, i); k > 0 && w.views[s[k]].Epoch == l.view.Epoch {
+		if s[k+1]>>8 != holder {
+			return s, fmt.Sprintf("%d has another report of the holder in %v", i+1, l.view)
+		}
+		return s, ""
+	}
+	w.scratch = appendView(w.scratch[:0], "", l.view)
+	id, ok := w.viewID[string(w.scratch)]
+	if !ok {
+		id = uint32(len(w.views))
+		w.views = append(w.views, l.view)
+		w.viewID[string(w.scratch)] = id
+	}
+	k := w.head()
+	for k < w.wire(s) && w.views[s[k]].Epoch < l.view.Epoch {
+		k += 2
+	}
+	s = slices.Insert(s, k, id, holder|holder<<8)
+	s[2*w.n+3]++
+	return s, ""
 }
 
-// check says what is wrong with the world.
-func (w *world) check() string {
-	var inside []dmutex.NodeID
-	for i := range w.sites {
-		if w.sites[i].m != nil && w.sites[i].fence != 0 {
-			inside = append(inside, dmutex.NodeID(i+1))
+// tidy drops the locks that nobody can use any more.
+func (w *world) tidy(s []uint32) []uint32 {
+	for k := w.head(); k < w.wire(s); {
+		used := false
+		for i := range w.n {
+			used = used || s[i] != 0 && w.life(s, i).view.Epoch == w.views[s[k]].Epoch || w.thaw
 		}
+		if used {
+			k += 2
+			continue
+		}
+		s = slices.Delete(s, k, k+2)
+		s[2*w.n+3]--
 	}
-	if len(inside) > 1 {
-		return fmt.Sprintf("two holders: %v", inside)
+	return s
+}
+
+// exclusive checks that one life at most holds the lock. Those do not count whose
+// death somebody has vouched for.
+func (w *world) exclusive(s []uint32) string {
+	first := 0
+	for i := range w.n {
+		if s[i] == 0 || w.life(s, i).fence == 0 || s[w.n+i]&vouched != 0 {
+			continue
+		}
+		if first > 0 {
+			return fmt.Sprintf("two holders: %d and %d", first, i+1)
+		}
+		first = i + 1
 	}
 	return ""
 }
 
-// stuck says what is wrong with a world in which nothing will happen by itself.
-func (w *world) stuck() string {
-	for i := range w.sites {
-		if w.sites[i].m == nil {
-			return "" // it may be waited for
+// good reports whether all is well: the lives that are there are the view, and
+// act in it.
+func (w *world) good(s []uint32) bool {
+	var v *View
+	n := 0
+	for i := range w.n {
+		if s[i] == 0 {
+			continue
 		}
-	}
-	var epoch uint32
-	for i := range w.sites {
-		m := w.sites[i].m
-		switch {
-		case m.leaving:
-			return fmt.Sprintf("%d cannot leave", i+1)
-		case m.Phase() != Acting:
-			return fmt.Sprintf("%d waits for ever, %v", i+1, m.Phase())
-		case epoch != 0 && m.view.Epoch != epoch:
-			return fmt.Sprintf("%d stays behind", i+1)
+		l := w.life(s, i)
+		if n++; l.phase != Acting || l.leaving || v != nil && l.view.Epoch != v.Epoch {
+			return false
 		}
-		epoch = m.view.Epoch
+		v = &l.view
 	}
-	return ""
+	return n == 0 || len(v.Members) == n
 }
 
-// beyond reports whether the run has left the bounds.
-func (w *world) beyond() bool {
-	for i := range w.sites {
-		if m := w.sites[i].m; m != nil && m.promised > w.cfg.rounds {
+// complaint says who waits for ever in a state in which nothing happens by itself.
+func (w *world) complaint(s []uint32) string {
+	var b strings.Builder
+	b.WriteString("stuck:")
+	for i := range w.n {
+		if l := w.life(s, i); s[i] != 0 {
+			fmt.Fprintf(&b, " %d is %v in %v,", i+1, l.phase, l.view)
+		}
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
+// beyond reports whether somebody has promised too high a round.
+func (w *world) beyond(s []uint32) bool {
+	for i := range w.n {
+		if s[i] != 0 && w.life(s, i).promised > w.last {
 			return true
 		}
 	}
 	return false
 }
 
-func (w *world) text(b []byte) []byte {
-	for i := range w.sites {
-		s := &w.sites[i]
-		if s.m == nil {
-			b = append(b, "gone\n"...)
+// step returns what an input does to a life.
+func (w *world) step(_ []uint32, key stepKey) *step {
+	id, ok := w.stepID[key]
+	if !ok {
+		id = uint32(len(w.steps))
+		w.steps = append(w.steps, w.run(key))
+		w.stepID[key] = id
+	}
+	return &w.steps[id]
+}
+
+func (w *world) run(key stepKey) (t step) {
+	l := life{Machine: nil}
+	if key.do == start {
+		i, number, highest := int(key.arg>>60), key.arg>>32&0xffff, key.arg&0xffffffff
+		cfg := Config{Self: dmutex.NodeID(i + 1), Members: w.everybody(), Life: number, Clock: w.clock(highest)}
+		if w.second != nil {
+			w.second(&cfg)
+		}
+		m, err := New(cfg)
+		if err != nil {
+			panic(err)
+		}
+		l = life{Machine: m, met: make([]uint64, w.n)}
+	} else {
+		l = w.lives[key.at]
+		l.Machine, l.met = l.Clone(), slices.Clone(l.met)
+	}
+	var msg *Message
+	var refused error
+	input := func() []Message { return nil }
+	l.freeze()
+	switch key.do {
+	case start:
+		input = func() []Message { return l.Tick(0) }
+	case deliver:
+		c := w.flights[key.arg].Message
+		msg = &c
+		input = func() []Message {
+			out, err := l.Handle(0, *msg)
+			refused = err
+			return out
+		}
+	case meet:
+		j, life := key.arg>>32, key.arg&0xffffffff
+		l.met[j] = life
+		input = func() []Message { return l.Met(0, dmutex.NodeID(j+1), life) }
+	case cut:
+		l.met[key.arg] = 0
+	case tick:
+		l.actAt, l.beginAt, l.courtesy = later(l.actAt, key.arg == ripe), later(l.beginAt, key.arg == begins), min(l.courtesy, later(0, key.arg == decides))
+		input = func() []Message { return l.Tick(1) }
+	case report:
+		input = func() []Message { return l.Report(0, w.holds(&l)) }
+	case release:
+		l.fence = 0
+	case acquire:
+		l.fence = key.arg
+	case leave:
+		input = func() []Message { return l.Leave(0) }
+	case alarm:
+		input = func() []Message { return l.Trouble(0, l.view.Epoch) }
+	case evict:
+		l.bornAt = -int64(w.clock(key.arg&0xffffffff)-l.clock) >> 32 * second // time has passed
+		input = func() []Message {
+			out, err := l.Evict(0, dmutex.NodeID(key.arg>>32+1))
+			refused = err
+			return out
+		}
+	}
+	broken := w.alter
+	if broken == nil {
+		broken = func(_ *Machine, _ *Message, input func() []Message) []Message { return input() }
+	}
+	out := broken(l.Machine, msg, input)
+	if !w.reports && l.view.Epoch > 0 && !l.reported {
+		out = append(out, broken(l.Machine, nil, func() []Message { return l.Report(0, w.holds(&l)) })...)
+	}
+	if refused != nil {
+		return step{wrong: "refused: " + refused.Error()}
+	}
+	for _, o := range out {
+		if l.met[o.To-1] != 0 {
+			t.sent = append(t.sent, w.flight(l.Machine.life, l.met[o.To-1], o))
+		}
+	}
+	if l.phase = l.Phase(); l.phase == Stopped {
+		l.fence = 0
+	}
+	t.to = w.intern(l)
+	return t
+}
+
+// clock returns the wall clock, which is beyond all views.
+func (w *world) clock(highest uint64) uint64 {
+	if !w.clocks || highest == 0 {
+		return 0
+	}
+	return (highest + 1) << 32
+}
+
+func (w *world) holds(l *life) []Hold {
+	if l.fence == 0 || w.forget {
+		return nil
+	}
+	return []Hold{{"x", l.fence}}
+}
+
+func (w *world) everybody() (all []dmutex.NodeID) {
+	for i := range w.n {
+		all = append(all, dmutex.NodeID(i+1))
+	}
+	return all
+}
+
+// freeze makes of all times that which may be later and that which may not, so
+// that lives of equal text have equal machines.
+func (l *life) freeze() {
+	m := l.Machine
+	m.began, m.base, m.baseAt, m.resetAt = true, 0, 0, 0
+	m.fails, m.quarrel, m.bornAt = 0, 0, 0
+	m.actAt, m.beginAt = later(m.actAt, false), later(m.beginAt, false)
+	if m.courtesy != 0 {
+		m.courtesy = 2
+	}
+}
+
+func later(at int64, now bool) int64 {
+	switch {
+	case at == never:
+		return never
+	case now:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// intern returns the number of a life's state.
+func (w *world) intern(l life) uint32 {
+	b, _ := l.AppendText(w.scratch[:0])
+	b = appendNumber(b, " holds ", l.fence)
+	b = appendFlag(b, " late", l.courtesy == 0)
+	for _, life := range l.met {
+		b = strconv.AppendUint(append(b, ' '), life, 10)
+	}
+	w.scratch = b
+	id, ok := w.lifeID[string(b)]
+	if !ok {
+		l.due = [kinds]bool{
+			ripe:    l.isComplete() && !l.acting && l.ended == Outside,
+			begins:  l.beginAt != never && l.ended == Outside,
+			decides: l.round != 0 && l.courtesy != 0 && l.late() && l.ended == Outside,
+		}
+		id = uint32(len(w.lives))
+		w.lives = append(w.lives, l)
+		w.lifeID[string(b)] = id
+	}
+	return id
+}
+
+// flight returns the number of a message.
+func (w *world) flight(from, to uint64, msg Message) uint32 {
+	text := msg.String()
+	key := fmt.Sprint(from, to, text)
+	id, ok := w.flightID[key]
+	if !ok {
+		i, j := int(msg.From)-1, int(msg.To)-1
+		id = uint32(len(w.flights))
+		w.flights = append(w.flights, flight{Message: msg, from: i, to: j, fromLife: from, toLife: to, channel: uint32(i*w.n + j), text: text})
+		w.flightID[key] = id
+	}
+	return id
+}
+
+// tell writes an action down, and what has changed with it.
+func (w *world) tell(b *strings.Builder, s, t []uint32, a action) {
+	switch a.do {
+	case deliver:
+		fmt.Fprintf(b, "deliver %s\n", w.flights[s[a.i]].text)
+	case meet:
+		fmt.Fprintf(b, "%d meets %d#%d\n", a.i+1, a.j+1, w.number(s, a.j))
+	case evict, cut:
+		fmt.Fprintf(b, "%d %v %d\n", a.i+1, a.do, a.j+1)
+	case tick:
+		fmt.Fprintf(b, "%d has waited long enough\n", a.i+1)
+	default:
+		fmt.Fprintf(b, "%d %v\n", a.i+1, a.do)
+	}
+	for i := range w.n {
+		if t[i] == 0 || t[i] == s[i] {
 			continue
 		}
-		b, _ = s.m.AppendText(b)
-		b = appendNumber(b, " holds ", s.fence)
-		b = fmt.Append(b, s.met, s.leaves, '\n')
-	}
-	for i := range w.wires {
-		for j := range w.wires[i] {
-			x := &w.wires[i][j]
-			if len(x.queue) == 0 {
-				continue
+		l, was := w.life(t, i), w.life(s, i)
+		if s[i] == 0 || was.phase != l.phase || was.view.Epoch != l.view.Epoch {
+			fmt.Fprintf(b, "    %d#%d is %v", i+1, l.Machine.life, l.phase)
+			if l.view.Epoch > 0 {
+				fmt.Fprintf(b, " in %v", l.view)
 			}
-			b = fmt.Append(b, i, j, x.from, x.to)
-			for _, msg := range x.queue {
-				b = append(append(b, msg.String()...), ';')
-			}
+			b.WriteByte('\n')
 		}
 	}
-	for _, l := range w.locks {
-		b = fmt.Append(append(b, l.view.String()...), l.holder)
-	}
-	b = fmt.Append(b, w.granted, w.highest, w.crashes, w.exits, w.evicts, w.lives)
-	return b
-}
-
-var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-
-type key [16]byte
-
-func (w *world) key(scratch *[]byte) (k key) {
-	*scratch = w.text((*scratch)[:0])
-	for i, seed := range seeds {
-		binary.LittleEndian.PutUint64(k[8*i:], maphash.Bytes(seed, *scratch))
-	}
-	return k
-}
-
-// A result is what an exploration has come to.
-type result struct {
-	states int
-	cut    bool
-	wrong  string
-	run    []action
-}
-
-// explore visits every state within the bounds, breadth first.
-func explore(cfg *setup, most int) (r result) {
-	type from struct {
-		parent int32
-		action action
-	}
-	first := newWorld(cfg)
-	var scratch []byte
-	visited := map[key]struct{}{first.key(&scratch): {}}
-	history := []from{{-1, action{}}}
-	type open struct {
-		w  *world
-		id int32
-	}
-	frontier := []open{{first, 0}}
-	fail := func(id int32, last *action, wrong string) result {
-		var run []action
-		if last != nil {
-			run = append(run, *last)
-		}
-		for ; id > 0; id = history[id].parent {
-			run = append(run, history[id].action)
-		}
-		slices.Reverse(run)
-		return result{states: len(visited), wrong: wrong, run: run}
-	}
-	for len(frontier) > 0 {
-		var next []open
-		for k := range frontier {
-			o := frontier[k]
-			frontier[k] = open{}
-			moves := false
-			for _, a := range o.w.actions() {
-				if a.what == "meet" || a.what == "deliver" || a.what == "tick" || a.what == "rename" || a.what == "end" || a.what == "settle" {
-					moves = true
-				}
-				c := o.w.clone()
-				if wrong := c.do(a); wrong != "" {
-					return fail(o.id, &a, wrong)
-				}
-				if c.beyond() {
-					continue
-				}
-				key := c.key(&scratch)
-				if _, known := visited[key]; known {
-					continue
-				}
-				visited[key] = struct{}{}
-				history = append(history, from{o.id, a})
-				next = append(next, open{c, int32(len(history) - 1)})
-			}
-			if !moves {
-				if wrong := o.w.stuck(); wrong != "" {
-					return fail(o.id, nil, wrong)
-				}
-			}
-			if most > 0 && len(visited) >= most {
-				return result{states: len(visited), cut: true}
-			}
-		}
-		frontier = next
-	}
-	return result{states: len(visited)}
-}
-
-// tell replays a run and writes it down.
-func tell(cfg *setup, run []action) string {
-	var b strings.Builder
-	w := newWorld(cfg)
-	for _, a := range run {
-		fmt.Fprintln(&b, a)
-		if a.what == "deliver" {
-			fmt.Fprintf(&b, "  %v\n", w.wires[a.i][a.j].queue[0])
-		}
-		wrong := w.do(a)
-		for i := range w.sites {
-			if m := w.sites[i].m; m != nil {
-				text, _ := m.AppendText(nil)
-				fmt.Fprintf(&b, "    %s holds %d\n", text, w.sites[i].fence)
-			}
-		}
-		if wrong != "" {
-			fmt.Fprintln(&b, "wrong:", wrong)
-		}
-	}
-	return b.String()
 }

@@ -94,9 +94,9 @@ type Node struct {
 	views   views
 	locks   locks
 	terms   terms
-	log     *logger // nil without Config.Logger
+	log     *logger         // nil without Config.Logger
 	changes chan ViewChange // that Observer.View has not been told; nil if it is not there
-	peers   []*peer // ascending by id
+	peers   []*peer         // ascending by id
 
 	probes    atomic.Uint64 // that were sent
 	deadlocks atomic.Uint64 // waits that were ended
@@ -169,6 +169,9 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err := n.openTrace(); err != nil {
 		return nil, err
 	}
+	if cfg.Observer != nil && cfg.Observer.View != nil {
+		n.changes = make(chan ViewChange, 64)
+	}
 	n.log.tell(slog.LevelInfo, "node opened")
 	if err := n.mail.Open(); err != nil {
 		return nil, fmt.Errorf("node: open link: %w", err)
@@ -177,8 +180,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if n.log != nil {
 		n.running.Go(n.log.late.Run)
 	}
-	if cfg.Observer != nil && cfg.Observer.View != nil {
-		n.changes = make(chan ViewChange, 64)
+	if n.changes != nil {
 		n.running.Go(n.tellChanges)
 	}
 	return n, nil

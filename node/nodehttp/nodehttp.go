@@ -1,11 +1,12 @@
-// Package nodehttp shows a node in a browser, and as JSON to programs: its peers,
-// and the locks that are held, waited for or stopped.
+// Package nodehttp shows a node in a browser, and as JSON to programs: its view of
+// the group, its peers, and the locks that are held or waited for.
 //
 //	http.Handle("/debug/dmutex", nodehttp.Handler(n))
+//	http.Handle("/ready", nodehttp.Ready(n))
 //
-// It tells the names of locks to whoever may read it, and each reading looks at
-// all of them: keep it where your other debug pages are, not on the open
-// network.
+// The page shows the names of locks, and each request for it looks at all locks: keep
+// it where your other debug pages are, not on the open network. [Evict] is a
+// handler of its own, because it changes the group.
 package nodehttp
 
 import (
@@ -38,12 +39,12 @@ const (
 // HTML, or JSON if the query has format=json or the request accepts
 // application/json and not text/html. The query may also have
 //
-//	prefix=invoices/   only locks whose names begin so
-//	limit=50           how many locks, stopped ones and then the oldest first; 1 to 10000, default 200
+//	prefix=invoices/   only locks whose names begin with this
+//	limit=50           how many locks, the oldest first; 1 to 10000, default 200
 //
-// Of the locks left out it says how many they are. Names that could be taken for
-// others are quoted on the page; in JSON hex has the bytes of one that is no UTF-8.
-// It answers GET and HEAD, and a query that it does not understand with status 400.
+// It counts the locks left out. Names that look like others are quoted on the page;
+// in JSON hex has the bytes of a name that is not UTF-8. It answers GET and HEAD, and
+// a query that it does not understand with status 400.
 func Handler(n *node.Node) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -129,36 +130,48 @@ func accepts(r *http.Request, media string) bool {
 	return false
 }
 
-// A view is what is shown, as JSON and to the template.
+// A status is what is shown, as JSON and to the template.
+type status struct {
+	Node      dmutex.NodeID     `json:"node"`
+	Life      string            `json:"life"` // hexadecimal
+	Error     string            `json:"error,omitempty"`
+	View      view              `json:"view"`
+	Peers     []peer            `json:"peers"`
+	Granted   uint64            `json:"granted"`
+	Sent      map[string]uint64 `json:"sent"`
+	Received  map[string]uint64 `json:"received"`
+	Refused   uint64            `json:"refused"`
+	Deadlocks uint64            `json:"deadlocks"`
+	Locks     []lock            `json:"locks"`
+	LeftOut   int               `json:"leftOut"` // locks that match and are not in Locks
+	Prefix    string            `json:"prefix,omitempty"`
+	Limit     int               `json:"limit"`
+}
+
 type view struct {
-	Node        dmutex.NodeID     `json:"node"`
-	Incarnation string            `json:"incarnation"` // hexadecimal
-	Error       string            `json:"error,omitempty"`
-	Peers       []peer            `json:"peers"`
-	Granted     uint64            `json:"granted"`
-	Sent        map[string]uint64 `json:"sent"`
-	Received    map[string]uint64 `json:"received"`
-	Refused     uint64            `json:"refused"`
-	Deadlocks   uint64            `json:"deadlocks"`
-	Locks       []lock            `json:"locks"`
-	LeftOut     int               `json:"leftOut"` // locks that match and are not in Locks
-	Prefix      string            `json:"prefix,omitempty"`
-	Limit       int               `json:"limit"`
+	Epoch   uint32          `json:"epoch"`
+	Members []dmutex.NodeID `json:"members"`
+	Acts    bool            `json:"acts"`
+	Age     seconds         `json:"ageSeconds"` // for how long it has acted, or else for how long nothing has been granted here
+	Missing []dmutex.NodeID `json:"missing,omitempty"`
+	Changes uint64          `json:"changes"`
+	Took    seconds         `json:"tookSeconds"` // the last change
 }
 
 type peer struct {
-	ID          dmutex.NodeID `json:"id"`
-	Incarnation string        `json:"incarnation,omitempty"`
-	Met         bool          `json:"met"`
-	Ready       bool          `json:"ready"`
-	Left        bool          `json:"left"`
-	Error       string        `json:"error,omitempty"`
-	Silent      seconds       `json:"silentSeconds"`
-	Unacked     uint64        `json:"unacked"`
-	Backlog     int           `json:"backlogBytes"`
-	Resent      uint64        `json:"resent"`
-	Repeated    uint64        `json:"repeated"`
-	RoundTrip   seconds       `json:"roundTripSeconds"`
+	ID        dmutex.NodeID `json:"id"`
+	Life      string        `json:"life,omitempty"`
+	Met       bool          `json:"met"`
+	InView    bool          `json:"inView"`
+	Missing   bool          `json:"missing"` // the node waits for it
+	Left      bool          `json:"left"`
+	Error     string        `json:"error,omitempty"`
+	Silent    seconds       `json:"silentSeconds"`
+	Unacked   uint64        `json:"unacked"`
+	Backlog   int           `json:"backlogBytes"`
+	Resent    uint64        `json:"resent"`
+	Repeated  uint64        `json:"repeated"`
+	RoundTrip seconds       `json:"roundTripSeconds"`
 }
 
 type lock struct {
@@ -170,8 +183,30 @@ type lock struct {
 	Age      seconds         `json:"ageSeconds"`
 	Waiters  int             `json:"waiters"`
 	WaitsFor []dmutex.NodeID `json:"waitsFor,omitempty"`
-	Error    string          `json:"error,omitempty"`
 }
+
+// State is how the node stands with the peer, as it is written on the page.
+func (p peer) State() string {
+	switch {
+	case p.Error != "":
+		return p.Error
+	case p.Left:
+		return "has left"
+	case !p.Met:
+		return "never met"
+	case p.Missing && p.Silent > 0:
+		return "has not agreed yet, silent for " + p.Silent.String()
+	case p.Missing:
+		return "has not agreed yet"
+	case !p.InView:
+		return "in no view yet"
+	default:
+		return "in the view"
+	}
+}
+
+// Bad reports whether the peer keeps the group, or a part of it, waiting.
+func (p peer) Bad() bool { return p.Error != "" || p.Missing || !p.InView && !p.Left }
 
 // Shown is the name as it stands on the page.
 func (l lock) Shown() string {
@@ -197,37 +232,46 @@ func (s seconds) String() string {
 	}
 }
 
-func look(n *node.Node, q query) view {
+func look(n *node.Node, q query) status {
 	st := n.Status()
-	v := view{
-		Node:        n.Self(),
-		Incarnation: life(st.Incarnation),
-		Error:       text(st.Err),
-		Peers:       make([]peer, 0, len(st.Peers)),
-		Granted:     st.Granted,
-		Sent:        kinds(st.Sent),
-		Received:    kinds(st.Received),
-		Refused:     st.Refused,
-		Deadlocks:   st.Deadlocks,
-		Prefix:      q.prefix,
-		Limit:       q.limit,
+	v := status{
+		Node:  n.Self(),
+		Life:  life(st.Life),
+		Error: text(st.Err),
+		View: view{
+			Epoch: st.View.Epoch, Members: st.View.Members, Acts: st.View.Acts, Age: seconds(st.View.Age),
+			Missing: st.View.Missing, Changes: st.View.Changes, Took: seconds(st.View.Took),
+		},
+		Peers:     make([]peer, 0, len(st.Peers)),
+		Granted:   st.Granted,
+		Sent:      kinds(st.Sent),
+		Received:  kinds(st.Received),
+		Refused:   st.Refused,
+		Deadlocks: st.Deadlocks,
+		Prefix:    q.prefix,
+		Limit:     q.limit,
 	}
 	for _, p := range st.Peers {
-		v.Peers = append(v.Peers, peer{
-			ID: p.ID, Incarnation: life(p.Incarnation), Met: p.Met, Ready: p.Ready, Left: p.Left, Error: text(p.Err), Silent: seconds(p.Silent),
-			Unacked: p.Unacked, Backlog: p.Backlog, Resent: p.Resent, Repeated: p.Repeated, RoundTrip: seconds(p.RoundTrip),
-		})
+		v.Peers = append(v.Peers, newPeer(p, st.View))
 	}
 	v.Locks, v.LeftOut = locks(n, q)
 	return v
 }
 
-// locks returns the locks that match, stopped ones and then the oldest first, and
-// how many are left out. It keeps at most twice as many as it returns.
+func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
+	return peer{
+		ID: p.ID, Life: life(p.Life), Met: p.Met, InView: p.InView, Missing: slices.Contains(v.Missing, p.ID),
+		Left: p.Left, Error: text(p.Err), Silent: seconds(p.Silent),
+		Unacked: p.Unacked, Backlog: p.Backlog, Resent: p.Resent, Repeated: p.Repeated, RoundTrip: seconds(p.RoundTrip),
+	}
+}
+
+// locks returns the locks that match, the oldest first, and how many are left out.
+// It keeps at most twice as many as it returns.
 func locks(n *node.Node, q query) (list []lock, leftOut int) {
 	first := func() {
 		slices.SortFunc(list, func(a, b lock) int {
-			return cmp.Or(-cmp.Compare(a.Error, b.Error), -cmp.Compare(a.Age, b.Age), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(-cmp.Compare(a.Age, b.Age), cmp.Compare(a.Name, b.Name))
 		})
 		if len(list) > q.limit {
 			leftOut += len(list) - q.limit
@@ -246,7 +290,7 @@ func locks(n *node.Node, q query) (list []lock, leftOut int) {
 		}
 		list = append(list, lock{
 			Name: name, Hex: raw, Phase: st.Phase.String(), Holder: st.Holder, Fence: st.Fence, Age: seconds(st.Age),
-			Waiters: st.Waiters, WaitsFor: st.WaitsFor, Error: text(st.Err),
+			Waiters: st.Waiters, WaitsFor: st.WaitsFor,
 		})
 		if len(list) == 2*q.limit {
 			first()
@@ -256,12 +300,12 @@ func locks(n *node.Node, q query) (list []lock, leftOut int) {
 	return list, leftOut
 }
 
-// life writes an incarnation, which is 64 random bits.
-func life(incarnation uint64) string {
-	if incarnation == 0 {
+// life writes the name of a process's run, which is 64 bits.
+func life(life uint64) string {
+	if life == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%016x", incarnation)
+	return fmt.Sprintf("%016x", life)
 }
 
 func text(err error) string {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -62,10 +63,27 @@ func get(n *node.Node, target string, header http.Header) *httptest.ResponseReco
 	return w
 }
 
-// golden compares with a file in testdata. Incarnations are drawn anew each time.
+// golden compares with a file in testdata. Lives are drawn anew each time, and on who
+// asks first for a view depend its epoch and the milliseconds.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	got = regexp.MustCompile(`\b[0-9a-f]{16}\b`).ReplaceAllString(got, "0123456789abcdef")
+	for _, v := range [][2]string{
+		{`\b[0-9a-f]{16}\b`, "0123456789abcdef"},
+		{`(View|"epoch":) \d+`, "$1 2"},
+		{`\b\d{10,}\b`, "8589934593"}, // a fence
+		{`[\d.]+ms`, "1ms"},
+		{`(RoundTripSeconds|tookSeconds)": [\d.]+`, `$1": 0.001`},
+	} {
+		got = regexp.MustCompile("(?i)"+v[0]).ReplaceAllString(got, v[1])
+	}
+	got = regexp.MustCompile(`\d+\.\d+(s|,)`).ReplaceAllStringFunc(got, func(text string) string {
+		v, err := strconv.ParseFloat(text[:len(text)-1], 64)
+		require.NoError(t, err)
+		if v < 1 {
+			return text
+		}
+		return fmt.Sprintf("%.0f%s", v, text[len(text)-1:])
+	})
 	file := filepath.Join("testdata", name)
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
@@ -99,8 +117,7 @@ func TestPage(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		require.NoError(t, nodes[2].Close(t.Context()))
-		_, err := one.Mutex("orders").Acquire(t.Context())
-		require.ErrorIs(t, err, node.ErrLeft)
+		time.Sleep(3 * time.Second)
 
 		w := get(one, "/", nil)
 		require.Equal(t, http.StatusOK, w.Code)
@@ -125,7 +142,7 @@ func TestHolders(t *testing.T) {
 		require.Contains(t, body, "this node alone")
 		require.Contains(t, get(nodes[0], "/?prefix=x", nil).Body.String(), "None in use with such a name.")
 		require.NoError(t, nodes[0].Close(t.Context()))
-		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "Nothing is granted: node is closed")
+		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "Nothing is granted any more: node: closed")
 	})
 	group(t, central.New, 2, func(t *testing.T, nodes []*node.Node) {
 		_, err := nodes[1].Mutex("x").Acquire(t.Context())
@@ -214,17 +231,190 @@ func TestOtherConfig(t *testing.T) {
 		require.NoError(t, err)
 		var nodes []*node.Node
 		for id := range dmutex.NodeID(2) {
-			n, err := node.Open(t.Context(), node.Config{Self: id + 1, Members: []dmutex.NodeID{1, 2}, Fence: uint64(id), Algorithm: central.New, Link: net.Link(id + 1)})
+			n, err := node.Open(t.Context(), node.Config{Self: id + 1, Members: []dmutex.NodeID{1, 2}, Deadlock: time.Duration(id), Algorithm: central.New, Link: net.Link(id + 1)})
 			require.NoError(t, err)
 			nodes = append(nodes, n)
 		}
 		time.Sleep(time.Second)
-		const text = "here and there are different: Fence"
-		require.Contains(t, get(nodes[0], "/", nil).Body.String(), text+"</span>")
+		const text = "different here and there: Deadlock"
+		require.Contains(t, get(nodes[0], "/", nil).Body.String(), text+"</td>")
 		require.Contains(t, get(nodes[0], "/?format=json", nil).Body.String(), text+`",`)
 		for _, n := range nodes {
 			require.NoError(t, n.Close(t.Context()))
 		}
+	})
+}
+
+// crash takes a node off the network without a word.
+func crash(net *memlink.Network, nodes []*node.Node, id dmutex.NodeID) {
+	for i := range nodes {
+		net.Cut(id, dmutex.NodeID(i+1))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = nodes[id-1].Close(ctx)
+	net.Heal()
+}
+
+// The page says when no view acts, since when, and who is missing.
+func TestViews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
+		require.NoError(t, err)
+		nodes := make([]*node.Node, 3)
+		open := func(id dmutex.NodeID) {
+			var err error
+			nodes[id-1], err = node.Open(t.Context(), node.Config{Self: id, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: ricart.New, Link: net.Link(id)})
+			require.NoError(t, err)
+		}
+		page := func(id int) string { return get(nodes[id-1], "/", nil).Body.String() }
+		open(1)
+		open(2)
+		time.Sleep(5 * time.Second)
+		require.Contains(t, page(1), "Nothing has been granted for 5s: this node waits for node 3.")
+		require.Contains(t, page(1), `<td>3</td><td class="bad">never met</td>`)
+		require.Contains(t, page(1), `<td>2</td><td class="bad">in no view yet</td>`)
+		open(3)
+		require.NoError(t, nodes[0].Ready(t.Context()))
+		time.Sleep(time.Minute)
+		require.Regexp(t, `View \d+ has granted locks for 1m0s. Its members are node 1, 2, 3.`, page(1))
+		require.Regexp(t, `<p class="small">views so far 1; the last change took \d`, page(1))
+		require.Contains(t, page(1), `<td>2</td><td>in the view</td>`)
+
+		crash(net, nodes, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		require.Error(t, nodes[1].Close(ctx), "3 does not agree")
+		require.Contains(t, page(1), "has granted locks for 1m10s. Its members are node 1, 2, 3.", "nobody is presumed dead")
+		open(2)
+		time.Sleep(10 * time.Second)
+		require.Contains(t, page(2), "Nothing has been granted for 10s: this node waits for node 3.")
+		open(3)
+		require.NoError(t, nodes[1].Ready(t.Context()))
+		require.NoError(t, nodes[0].Ready(t.Context()))
+		require.Contains(t, page(1), "views so far 2;")
+		require.NoError(t, nodes[2].Close(t.Context()))
+		time.Sleep(5 * time.Second)
+		require.Contains(t, page(1), `<td>3</td><td>has left</td>`)
+		require.Contains(t, page(1), "Its members are node 1, 2.")
+		for _, n := range nodes[:2] {
+			require.NoError(t, n.Close(t.Context()))
+		}
+		require.Contains(t, page(1), "Nothing is granted any more: node: closed")
+	})
+}
+
+func serve(h http.Handler, r *http.Request) (code int, body string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// The probe is 200 in a view that acts, and else names the members that are missing.
+func TestReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
+		require.NoError(t, err)
+		open := func(id dmutex.NodeID) *node.Node {
+			n, err := node.Open(t.Context(), node.Config{Self: id, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: central.New, Link: net.Link(id)})
+			require.NoError(t, err)
+			return n
+		}
+		nodes := []*node.Node{open(1), open(2)}
+		probe := nodehttp.Ready(nodes[0])
+		get := httptest.NewRequest(http.MethodGet, "/", nil)
+		time.Sleep(5 * time.Second)
+		code, body := serve(probe, get)
+		require.Equal(t, http.StatusServiceUnavailable, code)
+		require.Equal(t, "not ready for 5s\nwaiting for node 3: never met\n", body)
+
+		nodes = append(nodes, open(3))
+		require.NoError(t, nodes[0].Ready(t.Context()))
+		code, body = serve(probe, get)
+		require.Equal(t, http.StatusOK, code)
+		require.Regexp(t, `^ready: view \d+ of nodes \[1 2 3\]\n$`, body)
+		require.NotContains(t, body, "not ready")
+
+		// A view that is installed and does not act, since 3 does not hear of it.
+		time.Sleep(5 * time.Second)
+		crash(net, nodes, 2)
+		net.Cut(3, 1)
+		nodes[1] = open(2)
+		time.Sleep(5 * time.Second)
+		code, body = serve(probe, get)
+		require.Equal(t, http.StatusServiceUnavailable, code, body)
+		require.Regexp(t, `^not ready for \S+s\nwaiting for node 3: has not agreed yet, silent for \S+\n$`, body)
+		net.Heal()
+		require.NoError(t, nodes[0].Ready(t.Context()))
+		code, _ = serve(probe, httptest.NewRequest(http.MethodHead, "/", nil))
+		require.Equal(t, http.StatusOK, code)
+		code, _ = serve(probe, httptest.NewRequest(http.MethodPost, "/", nil))
+		require.Equal(t, http.StatusMethodNotAllowed, code)
+		for _, n := range nodes {
+			require.NoError(t, n.Close(t.Context()))
+		}
+		code, body = serve(probe, get)
+		require.Equal(t, http.StatusServiceUnavailable, code)
+		require.Equal(t, "nothing is granted any more: node: closed\n", body)
+	})
+}
+
+// An operator evicts by a POST with the member's number, and by nothing else.
+func TestEvict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
+		require.NoError(t, err)
+		var nodes []*node.Node
+		for id := range dmutex.NodeID(3) {
+			n, err := node.Open(t.Context(), node.Config{Self: id + 1, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: central.New, Link: net.Link(id + 1)})
+			require.NoError(t, err)
+			nodes = append(nodes, n)
+		}
+		_, err = nodes[2].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		post := func(form string) *http.Request {
+			r := httptest.NewRequest(http.MethodPost, "/evict?member=2", strings.NewReader(form))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			return r
+		}
+		foreign := post("member=3")
+		foreign.Header.Set("Sec-Fetch-Site", "cross-site")
+		for _, tt := range []struct {
+			r    *http.Request
+			code int
+			body string
+		}{
+			{httptest.NewRequest(http.MethodGet, "/evict?member=3", nil), http.StatusMethodNotAllowed, "POST member=NUMBER"},
+			{post(""), http.StatusBadRequest, "the form needs member=NUMBER"},
+			{post("member=two"), http.StatusBadRequest, "the form needs member=NUMBER"},
+			{post("member=" + strings.Repeat("0", 2000) + "3"), http.StatusBadRequest, "the form needs"},
+			{post("member=4"), http.StatusBadRequest, "4 is not a member"},
+			{post("member=1"), http.StatusBadRequest, "1 is this node itself"},
+			{foreign, http.StatusForbidden, "cross-origin"},
+		} {
+			code, body := serve(nodehttp.Evict(nodes[0]), tt.r)
+			require.Equal(t, tt.code, code, body)
+			require.Contains(t, body, tt.body)
+		}
+		require.Len(t, nodes[0].Status().View.Members, 3, "nothing has happened")
+
+		crash(net, nodes, 3)
+		code, body := serve(nodehttp.Evict(nodes[0]), post("member=3"))
+		require.Equal(t, http.StatusOK, code, body)
+		require.Regexp(t, `^node 3 is evicted: view \d+ goes on with nodes \[1 2\]\n$`, body)
+		h, err := nodes[1].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err, "what it held is free")
+		require.NoError(t, h.Release())
+
+		crash(net, nodes, 2)
+		code, body = serve(nodehttp.Evict(nodes[0]), post("member=2"))
+		require.Equal(t, http.StatusOK, code, body)
+		require.Contains(t, body, "goes on with nodes [1]")
+		require.NoError(t, nodes[0].Close(t.Context()))
+		code, body = serve(nodehttp.Evict(nodes[0]), post("member=2"))
+		require.Equal(t, http.StatusServiceUnavailable, code)
+		require.Contains(t, body, "node: closed")
 	})
 }
 

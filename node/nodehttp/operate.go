@@ -1,0 +1,106 @@
+package nodehttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+)
+
+// Ready returns a handler for a readiness probe: status 200 while the node is in a
+// view that acts, so that it can grant locks, and else 503 with a text that names
+// the members it waits for, or says why the node has stopped. It answers GET and
+// HEAD, and shows the name of no lock.
+//
+//	readinessProbe:
+//	  httpGet: {path: /ready, port: 8080}
+//
+// In a Kubernetes StatefulSet a rolling update then replaces the next pod only when
+// the last one is back in the group. Two settings are needed with it, because
+// members must find each other before any of them can be ready: publishNotReadyAddresses:
+// true in the headless Service, and podManagementPolicy: Parallel in the
+// StatefulSet.
+//
+// Do not use it as a liveness probe: a node that waits for another member is healthy,
+// and a restart of it does not help. When a member crashes, the others stay
+// ready, although locks that need the member wait for its return. They are
+// unready for some round trips when the group changes.
+func Ready(n *node.Node) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "this probe can only be read", http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		switch st := n.Status(); {
+		case st.Err != nil:
+			http.Error(w, fmt.Sprintf("nothing is granted any more: %v", st.Err), http.StatusServiceUnavailable)
+		case !st.View.Acts:
+			http.Error(w, notReady(st), http.StatusServiceUnavailable)
+		default:
+			fmt.Fprintf(w, "ready: view %d of nodes %v\n", st.View.Epoch, st.View.Members)
+		}
+	})
+}
+
+// notReady names the members that the node waits for.
+func notReady(st node.Status) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "not ready for %v", seconds(st.View.Age))
+	if len(st.View.Missing) == 0 {
+		b.WriteString(": the members agree on a view just now")
+	}
+	for _, p := range st.Peers {
+		if slices.Contains(st.View.Missing, p.ID) {
+			fmt.Fprintf(&b, "\nwaiting for node %v: %s", p.ID, newPeer(p, st.View).State())
+		}
+	}
+	return b.String()
+}
+
+// Evict returns a handler by which an operator vouches that the process of a member
+// is dead and will not be heard of again:
+//
+//	curl -d member=3 http://localhost:8080/evict
+//
+// The others then go on without it until a new process with its number comes back, and
+// what it held is free. The handler answers with status 200 when a view without
+// the member acts. If the client gives up before, nothing may have changed, and the request
+// can be repeated. See [node.Node.Evict].
+//
+// If the word is wrong and the process still runs, two processes may hold one lock
+// at once until it hears from a member: only a resource that checks fences is then
+// safe. Make sure first, such as by taking the power from its machine.
+//
+// It takes POST only, and no request from a page of another site. It is not part of
+// [Handler], and it asks for no password: serve it only where operators are.
+func Evict(n *node.Node) http.Handler {
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", "POST")
+			http.Error(w, "POST member=NUMBER, if the process of that member is dead: what it holds becomes free", http.StatusMethodNotAllowed)
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<10)
+		id, err := strconv.ParseUint(r.PostFormValue("member"), 10, 64)
+		if err != nil {
+			http.Error(w, "the form needs member=NUMBER: the member whose process is dead", http.StatusBadRequest)
+			return
+		}
+		switch err := n.Evict(r.Context(), dmutex.NodeID(id)); {
+		case errors.Is(err, dmutex.ErrMisuse):
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		default:
+			v := n.Status().View
+			fmt.Fprintf(w, "node %d is evicted: view %d goes on with nodes %v\n", id, v.Epoch, v.Members)
+		}
+	}))
+}
