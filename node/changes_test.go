@@ -139,7 +139,7 @@ func TestObserveWhileTheGroupChanges(t *testing.T) {
 	})
 }
 
-// What ends while a member is missing says which, and what is known of it.
+// LESSONS L54: what ends while a member is missing says which, and what is known of it.
 func TestErrorsNameTheMissing(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
@@ -251,7 +251,7 @@ func TestEarly(t *testing.T) {
 	})
 }
 
-// An evicted process that is alive finds out when it hears of the others, and has
+// LESSONS L64, L66: an evicted process that is alive finds out when it hears of the others, and has
 // lost what it held.
 func TestEvictedAlive(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
