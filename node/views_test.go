@@ -11,7 +11,8 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// A member that crashed and comes back is taken in. What it held is free at once,
+// LESSONS L11, L22, L59, L61, L66, L67, L68: a member that crashed and comes back is
+// taken in. What it held is free at once,
 // what the others hold stays theirs, and fences rise.
 func TestRestart(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
@@ -97,7 +98,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// All may leave, at once or one after another; the last needs nobody.
+// LESSONS L70: all may leave, at once or one after another; the last needs nobody.
 func TestAllLeave(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(4)
@@ -118,7 +119,7 @@ func TestAllLeave(t *testing.T) {
 	})
 }
 
-// Fences rise also when everything was killed and started again.
+// LESSONS L59: fences rise also when everything was killed and started again.
 func TestRestartOfAll(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		today()
