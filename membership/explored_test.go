@@ -17,6 +17,8 @@ import (
 // The numbers are what is there: a change of one is a finding. A run that promises
 // more rounds than are stated is left there. DMUTEX_LONG=1 adds the large groups;
 // those that are cut were too large for the memory.
+//
+// LESSONS L64, L67, L70.
 func TestExplore(t *testing.T) {
 	for _, tt := range []struct {
 		setup  setup
