@@ -360,3 +360,41 @@ func brief(v float64) string {
 	}
 	return fmt.Sprintf("%.2f", v)
 }
+
+// A view begins with the holder that is carried over and a fence of its own, and
+// then every algorithm goes on as if it had granted the lock itself.
+func TestCarriedOver(t *testing.T) {
+	states := map[string][]int{ // by holder
+		"central":             {140, 165, 165},
+		"lamport":             nil, // of two, of three there are millions
+		"lamport.OmitReplies": nil,
+		"ricart":              {3_013, 3_013, 3_013},
+		"ricart.Carvalho":     {3_013, 3_013, 3_013},
+		"maekawa":             {50_065, 16_617, 16_601},
+		"suzukikasami":        {846, 846, 846},
+		"ring":                {265, 265, 265},
+	}
+	for _, c := range claims {
+		if c.tick > 0 {
+			continue // package node, which has views, refuses it
+		}
+		t.Run(c.name, func(t *testing.T) {
+			want := states[c.name]
+			n := len(want)
+			if n == 0 {
+				n = 2
+			}
+			for i, holder := range dmutextest.Nodes(n) {
+				r, err := dmutextest.Explore(dmutextest.Config{
+					Algorithm: c.make, Members: dmutextest.Nodes(n), Holder: holder, Fence: 9 << 32, Requests: []int{1},
+					Network: dmutextest.Network{Unordered: c.channels == "any order"},
+				})
+				require.NoError(t, err)
+				require.True(t, r.Complete, r)
+				if want != nil {
+					require.Equal(t, want[i], r.States)
+				}
+			}
+		})
+	}
+}

@@ -119,7 +119,7 @@ var mutants = []struct {
 	})}},
 
 	// A view is installed after a later round was promised.
-	{"installs-below-promise", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 3, exits: 3, alarms: 2}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+	{"installs-below-promise", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 2, exits: 6}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
 		promised := m.promised
 		if msg != nil && msg.Kind >= Decide && msg.View.Epoch > m.view.Epoch {
 			m.promised = min(m.promised, msg.View.Epoch)

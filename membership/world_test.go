@@ -465,9 +465,9 @@ func (w *world) move(s []uint32, i int, t *step) ([]uint32, string) {
 	s[2*w.n+2] = max(s[2*w.n+2], l.view.Epoch)
 	switch l.phase {
 	case Left:
-		if l.exit.Epoch > 0 || l.view.Epoch > 0 {
+		if len(l.exit.Members) > 0 || l.view.Epoch > 0 {
 			s[w.n+i] |= departed
-		} // else nothing has changed
+		} // else the others may still wait for what its former life was in
 		return w.stop(s, i), ""
 	case Stopped:
 		if s[w.n+i]&vouched == 0 && w.clocks {

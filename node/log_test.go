@@ -184,7 +184,7 @@ func TestLogOfClose(t *testing.T) {
 		g.net.Cut(1, 2)
 		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		why := "node: close: gone without the others' consent: members [2] did not answer, so the group waits for this node to return: context deadline exceeded"
+		why := "node: close: members [2] did not answer in time, so the others wait for this node to return: context deadline exceeded"
 		require.EqualError(t, one.Close(hurry), why)
 		require.Equal(t, []string{`level=WARN msg="node closed" node=1 group=billing err="` + why + `"`}, log.take())
 		g.net.Heal()
