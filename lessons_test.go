@@ -1,6 +1,7 @@
 package dmutex_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -45,6 +46,9 @@ func TestLessons(t *testing.T) {
 			}
 		}
 	}
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), fmt.Sprintf("lists %d lessons", len(rows)))
 	require.Contains(t, string(text), "Rows "+strings.Join(whole, ", ")+" wait for leases, and a part of "+strings.Join(part, ", ")+".\n")
 }
 

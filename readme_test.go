@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/ricart"
 )
 
 // pages are what a user reads: README.md and docs.
@@ -51,6 +54,15 @@ func TestSnippets(t *testing.T) {
 		}
 	}
 	require.Positive(t, count)
+}
+
+// The script of docs/testing.md is what the machines say.
+func TestScriptOfPage(t *testing.T) {
+	block := regexp.MustCompile("(?ms)^```\n(group .*?)^```$").FindStringSubmatch(pages(t)["docs/testing.md"])
+	require.NotNil(t, block)
+	file := filepath.Join(t.TempDir(), "script.txt")
+	require.NoError(t, os.WriteFile(file, []byte(block[1]), 0o600))
+	dmutextest.TestScript(t, ricart.New, file)
 }
 
 // Every link of a page leads to a file that is there, and to a heading of it.
