@@ -8,6 +8,8 @@ import (
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
+// LESSONS L64, L67, L70.
+//
 // Every run of these groups does nothing wrong: one life at most holds the lock,
 // fences rise (also over a restart of all, if clocks are right), no epoch has two
 // views, all members of a view have the same report of the holder, a life that
@@ -17,8 +19,6 @@ import (
 // The numbers are what is there: a change of one is a finding. A run that promises
 // more rounds than are stated is left there. DMUTEX_LONG=1 adds the large groups;
 // those that are cut were too large for the memory.
-//
-// LESSONS L64, L67, L70.
 func TestExplore(t *testing.T) {
 	for _, tt := range []struct {
 		setup  setup
