@@ -25,7 +25,8 @@
 //
 // The proposer decides when every configured member u
 //
-//	(i)  has promised r, by a life that is the latest known of u, or
+//	(i)  has promised r, by a life that is the latest known of u and that nobody
+//	     has gone on without, or
 //	(ii) is excused: by what the staying lives tell, u is outside of the last view
 //	     that was complete, and of every later view that anybody has installed, or
 //	     is evicted by this round.
@@ -46,7 +47,14 @@
 // born with its holder.
 //
 // A leaving life first releases everything. It stays until all members of a view
-// without it have told it that this view is complete.
+// without it have told it that this view is complete. The view is of a higher round
+// than all that the life promised before it began to leave, since those may have it
+// as a member.
+//
+// A life that is told of a view with it, but has promised a later round, asks for
+// another view: the others wait for it, and the proposer of the later round may be
+// gone. So does a life that has installed a view that never acted, and is told of a
+// later one without it.
 //
 // # Why it is right
 //
@@ -107,7 +115,7 @@ import (
 type Config struct {
 	Self    dmutex.NodeID
 	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
-	Life    uint64          // names this life; the lives of one member are ordered by it; not 0
+	Life    uint64          // names this life; the lives of one member are ordered by it, and no two have the same; not 0
 
 	// Fence is a floor: every fence of a view with this member will be higher.
 	Fence uint64

@@ -254,6 +254,13 @@ func (n *Node) stop(why error) {
 	n.locks.end(why)
 	var lost error = &lossError{why}
 	n.locks.abandon(&why, &lost, false)
+	if !errors.Is(why, transport.ErrClosed) {
+		n.running.Go(func() { // whatever it said could only disturb
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = n.mail.Close(ended)
+		})
+	}
 	n.log.tell(slog.LevelError, "node stopped: nothing more is granted", slog.Any("err", why))
 	n.traceErr(trace.Down, dmutex.None, why)
 	n.views.leave()
