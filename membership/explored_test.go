@@ -8,6 +8,8 @@ import (
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
+// LESSONS L64, L67, L70.
+//
 // Every run of these groups does nothing wrong: one life at most holds the lock,
 // fences rise (also over a restart of all, if clocks are right), no epoch has two
 // views, all members of a view have the same report of the holder, a life that

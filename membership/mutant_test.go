@@ -186,6 +186,8 @@ func (m *Machine) place(node dmutex.NodeID) int {
 // Each rule is needed: without it something goes wrong, in the run that stands in
 // testdata. A short one is the shortest; a long one was found by chance, and
 // everything was left out that is not needed.
+//
+// LESSONS L59, L64.
 func TestMutants(t *testing.T) {
 	for _, tt := range mutants {
 		t.Run(tt.name, func(t *testing.T) {
