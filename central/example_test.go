@@ -10,7 +10,7 @@ import (
 // Node 2 is the coordinator. Node 3 asks it, and while 3 is in the critical section
 // node 1 is queued.
 func ExampleAt() {
-	conversation, err := dmutextest.Replay(central.At(2), `
+	conversation, err := dmutextest.RunScript(central.At(2), `
 group 1 2 3
 request 3
 deliver all

@@ -5,54 +5,61 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/dmutex/dmutex"
 )
 
-// What can go wrong; a [Violation] is one of these.
+// What can go wrong; the Kind of a [Violation] is one of these.
 var (
 	// ErrMutualExclusion: two nodes are Held.
-	ErrMutualExclusion = errors.New("mutual exclusion")
+	ErrMutualExclusion = errors.New(pkg + "mutual exclusion")
 
-	// ErrFenceOrder: a grant has not a higher fence than all before it.
-	ErrFenceOrder = errors.New("fence order")
+	// ErrFenceOrder: the fence of a grant is not higher than all before it.
+	ErrFenceOrder = errors.New(pkg + "fence order")
 
-	// ErrDeadlock: somebody is Waiting, nobody is Held, no message is on its
-	// way and no tick changes anything.
-	ErrDeadlock = errors.New("deadlock")
+	// ErrDeadlock: a node is Waiting, no node is Held, no message is in flight and
+	// no tick changes anything.
+	ErrDeadlock = errors.New(pkg + "deadlock")
 
-	// ErrLivelock: a run comes back to where it was, so it need never end
+	// ErrLivelock: a run returns to an earlier state, so it need never end
 	// although the requests do.
-	ErrLivelock = errors.New("livelock")
+	ErrLivelock = errors.New(pkg + "livelock")
 
-	// ErrLeftBehind: everybody is Idle, no message is on its way, and yet a
-	// machine will not be forgotten, nor is it a [dmutex.Keeper] that keeps
+	// ErrLeftBehind: every node is Idle and no message is in flight, but a
+	// machine cannot be forgotten, and is not a [dmutex.Keeper] that keeps
 	// something.
-	ErrLeftBehind = errors.New("left behind")
+	ErrLeftBehind = errors.New(pkg + "left behind")
 
-	// ErrRefused: a machine returned an error though nobody made a mistake.
-	ErrRefused = errors.New("refused")
+	// ErrRefused: a machine refused a lawful input.
+	ErrRefused = errors.New(pkg + "refused")
 
-	// ErrChannel: more messages are on their way from one node to another
-	// than [Network.Channel] allows.
-	ErrChannel = errors.New("channel")
+	// ErrChannel: more messages are in flight from one node to another than
+	// [Network.Channel] allows.
+	ErrChannel = errors.New(pkg + "channel")
 
-	// ErrUnfound: the first law of WaitsFor is broken: a node that waits would
-	// not find the holder.
-	ErrUnfound = errors.New("holder not found")
+	// ErrUnfound: the first law of WaitsFor is broken: a waiting node would not
+	// find the holder.
+	ErrUnfound = errors.New(pkg + "holder not found")
 
-	// ErrContract: a machine does what [dmutex.Machine] rules out, such as to
-	// be still Waiting after Cancel, or to send a message to itself.
-	ErrContract = errors.New("contract")
+	// ErrContract: a machine does what [dmutex.Machine] rules out. It is still
+	// Waiting after Cancel, for example, or sends a message to itself.
+	ErrContract = errors.New(pkg + "contract")
 )
 
-// A fault is a violation before the run that led to it is told.
+// pkg begins the errors' text. Scripts leave it out.
+const pkg = "dmutextest: "
+
+// A fault is a violation without the run that leads to it.
 type fault struct {
 	kind error
 	why  string
 }
 
-func (f *fault) String() string { return f.kind.Error() + ": " + f.why }
+func (f *fault) String() string { return f.name() + ": " + f.why }
+
+// name is the kind as scripts write it.
+func (f *fault) name() string { return strings.TrimPrefix(f.kind.Error(), pkg) }
 
 func faultf(kind error, format string, args ...any) *fault {
 	return &fault{kind, fmt.Sprintf(format, args...)}
@@ -131,7 +138,7 @@ func (g *group) born(nodes []*local) *fault {
 	for i, l := range nodes {
 		for _, other := range nodes[:i] {
 			if l.phase == dmutex.Held && other.phase == dmutex.Held {
-				return faultf(ErrMutualExclusion, "%d and %d are born held", other.self, l.self)
+				return faultf(ErrMutualExclusion, "%d and %d both hold the lock at birth", other.self, l.self)
 			}
 		}
 	}
@@ -171,7 +178,7 @@ func contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, f
 	case is != dmutex.Held && m.Fence() != 0:
 		return faultf(ErrContract, "%d is %v and has fence %d", self, is, m.Fence())
 	case was == dmutex.Held && is == dmutex.Held && m.Fence() != fence:
-		return faultf(ErrContract, "%d is held and its fence goes from %d to %d", self, fence, m.Fence())
+		return faultf(ErrContract, "%d holds the lock, and its fence changes from %d to %d", self, fence, m.Fence())
 	}
 	for _, o := range out {
 		if o.From != self || o.To == self {
@@ -185,7 +192,7 @@ func contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, f
 func (g *group) addressed(out []dmutex.Message) *fault {
 	for _, o := range out {
 		if !slices.Contains(g.members, o.To) {
-			return faultf(ErrContract, "%v is for no member", o)
+			return faultf(ErrContract, "%v is not addressed to a member", o)
 		}
 	}
 	return nil
@@ -253,7 +260,7 @@ func (g *group) awaits(l *local) *fault {
 	}
 	for i, id := range l.waits {
 		if id == l.self || !slices.Contains(g.members, id) || slices.Contains(l.waits[:i], id) {
-			return faultf(ErrContract, "%d waits for %v, which are not different peers", l.self, l.waits)
+			return faultf(ErrContract, "%d waits for %v, which are not distinct peers", l.self, l.waits)
 		}
 	}
 	return nil
@@ -273,7 +280,7 @@ func finds(members []dmutex.NodeID, nodes []*local) *fault {
 		if !slices.ContainsFunc(l.waits, func(id dmutex.NodeID) bool {
 			return nodes[slices.Index(members, id)].lends == holder
 		}) {
-			return faultf(ErrUnfound, "%d waits for %v, none of which is %d, which is held, or lends to it", members[i], l.waits, holder)
+			return faultf(ErrUnfound, "%d waits for %v, none of which is the holder %d or lends to it", members[i], l.waits, holder)
 		}
 	}
 	return nil
@@ -318,11 +325,11 @@ func text(m dmutex.Machine) string {
 func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) *fault {
 	for j, l := range nodes {
 		if j != i && l.phase == dmutex.Held {
-			return faultf(ErrMutualExclusion, "%d and %d are held", min(members[i], members[j]), max(members[i], members[j]))
+			return faultf(ErrMutualExclusion, "%d and %d both hold the lock", min(members[i], members[j]), max(members[i], members[j]))
 		}
 	}
 	if nodes[i].fence <= last {
-		return faultf(ErrFenceOrder, "%d is held by fence %d after a grant by fence %d", members[i], nodes[i].fence, last)
+		return faultf(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", members[i], nodes[i].fence, last)
 	}
 	return nil
 }
@@ -336,12 +343,12 @@ func rests(members []dmutex.NodeID, nodes []*local) *fault {
 	}
 	for i, l := range nodes {
 		if l.phase == dmutex.Waiting {
-			return faultf(ErrDeadlock, "%d waits, nobody is held and no message is on its way", members[i])
+			return faultf(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", members[i])
 		}
 	}
 	for _, l := range nodes {
 		if !l.clean {
-			return faultf(ErrLeftBehind, "all are idle, no message is on its way, and there is %q", l.text)
+			return faultf(ErrLeftBehind, "all nodes are idle, no message is in flight, and this is left: %q", l.text)
 		}
 	}
 	return nil
@@ -350,7 +357,7 @@ func rests(members []dmutex.NodeID, nodes []*local) *fault {
 // crowds checks a channel in which n messages are on their way.
 func crowds(net Network, msg dmutex.Message, n int) *fault {
 	if net.Channel > 0 && n > net.Channel {
-		return faultf(ErrChannel, "%d messages are on their way from %d to %d", n, msg.From, msg.To)
+		return faultf(ErrChannel, "%d messages are in flight from %d to %d", n, msg.From, msg.To)
 	}
 	return nil
 }

@@ -1,4 +1,5 @@
-// Package dmutextest tests lock machines without a network, and links.
+// Package dmutextest tests lock machines without a network. Package
+// transport/linktest tests links.
 //
 // [Explore] runs a small group of real machines through every order of events
 // that a [Network] allows, and proves for that group what the errors that
@@ -7,9 +8,9 @@
 // rule, and the check must fail. [Walk] makes random runs, with the same
 // checks, of a group that is too large to explore. [Simulate] measures.
 //
-// [Replay] runs a script, which is a conversation as text, and [TestScript]
+// [RunScript] runs a script, which is a conversation as text, and [TestScript]
 // holds it against a golden file.
 //
-// [TestMachine] and [FuzzMachine] hold anybody's machine against the contract
-// of [dmutex.Machine], and TestLink anybody's link against that of a link.
+// [TestMachine] and [FuzzMachine] hold a machine, ours or yours, against the
+// contract of [dmutex.Machine].
 package dmutextest

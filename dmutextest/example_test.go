@@ -61,9 +61,9 @@ func ExampleExplore_violation() {
 	})
 	fmt.Println(err)
 	// Output:
-	// deadlock: 1 waits, nobody is held and no message is on its way
+	// dmutextest: deadlock: 1 waits, no node holds the lock and no message is in flight
 	//
-	// # deadlock: 1 waits, nobody is held and no message is on its way
+	// # deadlock: 1 waits, no node holds the lock and no message is in flight
 	// group 1 2
 	// network fifo, 1 loss
 	//
@@ -74,12 +74,12 @@ func ExampleExplore_violation() {
 	//
 	// lose 1->2 REQUEST attempt=1
 	// ----
-	// violation: deadlock: 1 waits, nobody is held and no message is on its way
+	// violation: deadlock: 1 waits, no node holds the lock and no message is in flight
 }
 
-// A conversation as text: Replay fills in what the machines do.
-func ExampleReplay() {
-	script, err := dmutextest.Replay(ricart.New, `
+// A conversation as text: RunScript fills in what the machines do.
+func ExampleRunScript() {
+	script, err := dmutextest.RunScript(ricart.New, `
 group 1 2
 
 request 2

@@ -44,7 +44,7 @@ func (r Report) String() string {
 type Violation struct {
 	Kind   error  // what: ErrMutualExclusion or another
 	Why    string // who and where
-	Script string // the run, see Replay
+	Script string // the run, see RunScript
 }
 
 // Error returns what went wrong, and the whole run.
@@ -202,7 +202,7 @@ func (e *explorer) ending() *Violation {
 				for _, f := range stack[k:] {
 					run = append(run, int(f.edge-1-begins(f.state)))
 				}
-				return e.violation(faultf(ErrLivelock, "the last %d steps may repeat for ever", len(stack)-k), run)
+				return e.violation(faultf(ErrLivelock, "the last %d steps may repeat forever", len(stack)-k), run)
 			}
 			continue
 		}

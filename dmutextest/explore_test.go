@@ -29,7 +29,7 @@ func TestExploreFinds(t *testing.T) {
 		{
 			"a crowded channel",
 			func(c *Config) { c.Network.Channel = 1 },
-			ErrChannel, "2 messages are on their way from 2 to 1",
+			ErrChannel, "2 messages are in flight from 2 to 1",
 		},
 		{
 			"a game of catch",
@@ -41,7 +41,7 @@ func TestExploreFinds(t *testing.T) {
 					},
 				}.born
 			},
-			ErrLivelock, "the last 2 steps may repeat for ever",
+			ErrLivelock, "the last 2 steps may repeat forever",
 		},
 		{
 			"a fit of pique",
@@ -67,7 +67,7 @@ func TestExploreFinds(t *testing.T) {
 					},
 				}.born
 			},
-			ErrContract, "1->9 REQUEST is for no member",
+			ErrContract, "1->9 REQUEST is not addressed to a member",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -101,14 +101,14 @@ func TestExploreBirth(t *testing.T) {
 		kind      error
 		why       string
 	}{
-		{"everybody is held", held.born, 0, ErrMutualExclusion, "1 and 2 are born held"},
+		{"everybody is held", held.born, 0, ErrMutualExclusion, "1 and 2 both hold the lock at birth"},
 		{"the holder is not", heedless, 2, ErrContract, "2 is born idle with fence 0, not held with fence 7"},
 		{"the holder by another fence", broken{fence: func(b *broken) uint64 { return b.Machine.Fence() / 2 }}.born, 2, ErrContract, "2 is born held with fence 3"},
 		{"a clone differs", broken{clone: func(b *broken) dmutex.Machine {
 			return &broken{Machine: b.Machine, text: func(*broken) string { return "other" }}
 		}}.born, 0, ErrContract, "the clone of"},
 		{"a wrong memory", broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 5, 5, true }}.born, 0, ErrContract, "would be forgotten and be born again as"},
-		{"never forgotten", broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, false }}.born, 0, ErrLeftBehind, "all are idle"},
+		{"never forgotten", broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, false }}.born, 0, ErrLeftBehind, "all nodes are idle"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Config{Algorithm: tt.algorithm, Members: Nodes(2), Holder: tt.holder, Fence: 7}
@@ -117,7 +117,7 @@ func TestExploreBirth(t *testing.T) {
 			require.ErrorContains(t, err, tt.why)
 			var v *Violation
 			require.ErrorAs(t, err, &v)
-			require.Contains(t, v.Script, "\nstate\n----\nviolation: "+tt.kind.Error())
+			require.Contains(t, v.Script, "\nstate\n----\nviolation: "+(&fault{kind: tt.kind}).name())
 			_, err = Walk(c, 1, 1)
 			require.ErrorIs(t, err, tt.kind)
 		})
@@ -317,7 +317,7 @@ func TestWalkEnds(t *testing.T) {
 	}}
 	_, err := Walk(Config{Algorithm: catch.born, Members: Nodes(2), Requests: []int{1}}, 1, 1)
 	require.ErrorIs(t, err, ErrLivelock)
-	require.ErrorContains(t, err, "no end (seed 1)")
+	require.ErrorContains(t, err, "steps (seed 1)")
 }
 
 // A run that fails prints its seed, and itself as a script that runs again.
@@ -328,13 +328,13 @@ func TestWalkFails(t *testing.T) {
 	var v *Violation
 	require.ErrorAs(t, err, &v)
 	require.Contains(t, v.Error(), "(seed 7)")
-	again, err := Replay(c.Algorithm, v.Script)
+	again, err := RunScript(c.Algorithm, v.Script)
 	require.NoError(t, err)
 	require.Equal(t, v.Script, again)
 	require.Contains(t, again, "violation: deadlock")
 }
 
-func TestReplayRefuses(t *testing.T) {
+func TestRunScriptRefuses(t *testing.T) {
 	const group = "group 1 2\n\n"
 	for _, tt := range []struct{ script, want string }{
 		{"request 1", `line 1: "request 1": a script begins with a group`},
@@ -360,7 +360,7 @@ func TestReplayRefuses(t *testing.T) {
 			"the network is fifo, and 1->2 REPLY attempt=1 fence=1 was sent before",
 		},
 	} {
-		_, err := Replay(ricart.New, tt.script)
+		_, err := RunScript(ricart.New, tt.script)
 		require.ErrorIs(t, err, dmutex.ErrMisuse, tt.script)
 		require.ErrorContains(t, err, tt.want, tt.script)
 	}
@@ -368,9 +368,9 @@ func TestReplayRefuses(t *testing.T) {
 
 // Of two messages that begin alike the oldest is meant, unless one is named in
 // full.
-func TestReplayFindsMessage(t *testing.T) {
+func TestRunScriptFindsMessage(t *testing.T) {
 	const begin = "group 1 2\nnetwork unordered\nrequest 2\ndeliver 2->1\ndeliver 1->2\nrequest 1\ndeliver 1->2\nrelease 2\nrequest 2\n"
-	got, err := Replay(ricart.New, begin+"state")
+	got, err := RunScript(ricart.New, begin+"state")
 	require.NoError(t, err)
 	require.Contains(t, got, "on its way 2->1 REPLY attempt=2 fence=1\non its way 2->1 REQUEST attempt=3 fence=1\n")
 	for words, want := range map[string]string{
@@ -378,14 +378,14 @@ func TestReplayFindsMessage(t *testing.T) {
 		"2->1 REQUEST":                   "on its way 2->1 REPLY attempt=2 fence=1\n",
 		"2->1 REQUEST attempt=3 fence=1": "on its way 2->1 REPLY attempt=2 fence=1\n",
 	} {
-		got, err := Replay(ricart.New, begin+"deliver "+words+"\nstate")
+		got, err := RunScript(ricart.New, begin+"deliver "+words+"\nstate")
 		require.NoError(t, err)
 		require.Contains(t, got, want, words)
 	}
 }
 
 // A script that is replayed twice is the same, whatever output it had.
-func TestReplaySettles(t *testing.T) {
+func TestRunScriptSettles(t *testing.T) {
 	const script = `# a conversation
 group 1 2   # two
 
@@ -397,24 +397,24 @@ more of it
 
 # the end
 release 1`
-	first, err := Replay(ricart.New, strings.Replace(script, "   # two", "", 1))
+	first, err := RunScript(ricart.New, strings.Replace(script, "   # two", "", 1))
 	require.NoError(t, err)
 	require.NotContains(t, first, "nonsense")
 	require.Contains(t, first, "1 held fence=1\n\n# the end\nrelease 1\n----\n1 idle\n")
-	again, err := Replay(ricart.New, first)
+	again, err := RunScript(ricart.New, first)
 	require.NoError(t, err)
 	require.Equal(t, first, again)
 }
 
 // Machines that answer for ever are not delivered for ever.
-func TestReplayEnds(t *testing.T) {
+func TestRunScriptEnds(t *testing.T) {
 	catch := broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
 		m.From, m.To = m.To, m.From
 		return []dmutex.Message{m}, nil
 	}}
-	got, err := Replay(catch.born, "group 1 2\n\nrequest 1\ndeliver all\n\nstate")
+	got, err := RunScript(catch.born, "group 1 2\n\nrequest 1\ndeliver all\n\nstate")
 	require.NoError(t, err)
-	require.Contains(t, got, "\nviolation: livelock: after 10000 messages there is no end\n\nstate\n")
+	require.Contains(t, got, "\nviolation: livelock: the run has not ended after 10000 messages\n\nstate\n")
 	require.Less(t, strings.Count(got, "\n"), 120)
 }
 
@@ -428,6 +428,6 @@ func TestGoldenFails(t *testing.T) {
 	log = failure(t, func(t testing.TB) {
 		Refute(t, Config{Algorithm: ricart.New, Members: Nodes(2), Requests: []int{1}}, ErrDeadlock, "testdata/nowhere.txt")
 	})
-	require.Contains(t, log, "complete, want a violation: deadlock; got <nil>")
+	require.Contains(t, log, "complete, want a violation: dmutextest: deadlock; got <nil>")
 	require.True(t, errors.Is(&Violation{Kind: ErrChannel}, ErrChannel))
 }

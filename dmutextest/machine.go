@@ -210,12 +210,7 @@ func overwritten(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.Node
 			continue
 		}
 		first := out[0].Clone()
-		if m.Phase() == dmutex.Held {
-			_, err = m.Release()
-		} else {
-			_, err = m.Cancel()
-		}
-		if err != nil {
+		if err := leave(m); err != nil {
 			t.Fatal(err)
 		}
 		if out[0].String() == first.String() {
@@ -236,18 +231,23 @@ func cloned(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 		out, _ := m.Request()
 		want := messages(out)
 		c := m.Clone()
-		if c.Phase() == dmutex.Held {
-			_, err = c.Release()
-		} else {
-			_, err = c.Cancel()
-		}
-		if err != nil {
+		if err := leave(c); err != nil {
 			t.Fatal(err)
 		}
 		if got := messages(out); got != want {
 			t.Errorf("node %d: an input to a clone makes %q of its output %q", self, got, want)
 		}
 	}
+}
+
+// leave undoes a request.
+func leave(m dmutex.Machine) (err error) {
+	if m.Phase() == dmutex.Held {
+		_, err = m.Release()
+	} else {
+		_, err = m.Cancel()
+	}
+	return err
 }
 
 func messages(out []dmutex.Message) string {

@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// Replay runs a script and returns it with the output that it has now. It
+// RunScript runs a script and returns it with the output that it has now. It
 // refuses what it cannot read with [dmutex.ErrMisuse]; what the machines do
 // wrong is part of the output.
 //
@@ -45,11 +45,11 @@ import (
 // is the phase of the node if it has changed, then what the node sends. A
 // call that the machine refuses shows as "refused", and each check of
 // [Explore] that fails as "violation".
-func Replay(algorithm dmutex.Algorithm, script string) (string, error) {
+func RunScript(algorithm dmutex.Algorithm, script string) (string, error) {
 	return (&play{group: group{algorithm: algorithm}}).run(script)
 }
 
-// run is Replay.
+// run is RunScript.
 func (p *play) run(script string) (string, error) {
 	var b strings.Builder
 	output := false // between ---- and the next empty line
@@ -308,7 +308,7 @@ func (p *play) all() {
 	for n := 0; len(p.wire) > 0; n++ {
 		if n == plenty {
 			p.output = p.output[:min(len(p.output), said+100)]
-			p.violation(faultf(ErrLivelock, "after %d messages there is no end", n))
+			p.violation(faultf(ErrLivelock, "the run has not ended after %d messages", n))
 			return
 		}
 		p.take(deliver, 0)
@@ -443,11 +443,11 @@ func (m *model) tell(f *fault, commands []string) *Violation {
 	for _, c := range commands {
 		fmt.Fprintf(&b, "\n%s\n", c)
 	}
-	script, err := Replay(m.algorithm, b.String())
+	script, err := RunScript(m.algorithm, b.String())
 	switch {
 	case err != nil:
 		script = fmt.Sprintf("%s\n# it does not run again: %v\n", b.String(), err)
-	case f.kind != ErrLivelock && !strings.Contains(script, "violation: "+f.kind.Error()):
+	case f.kind != ErrLivelock && !strings.Contains(script, "violation: "+f.name()):
 		script += "\n# Replayed, it does no harm: machines of equal text behave differently,\n# or one shares something with its clone.\n"
 	}
 	return &Violation{Kind: f.kind, Why: f.why, Script: script}
@@ -461,7 +461,7 @@ func TestScript(t testing.TB, algorithm dmutex.Algorithm, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Replay(algorithm, string(script))
+	got, err := RunScript(algorithm, string(script))
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
@@ -499,7 +499,7 @@ func Refute(t testing.TB, c Config, kind error, file string) {
 	if !errors.As(err, &v) || v.Kind != kind {
 		t.Fatalf("%v, want a violation: %v; got %v", r, kind, err)
 	}
-	if again, err := Replay(c.Algorithm, v.Script); err != nil || again != v.Script {
+	if again, err := RunScript(c.Algorithm, v.Script); err != nil || again != v.Script {
 		t.Errorf("the run is different when replayed: %v\n%s", err, again)
 	}
 	Golden(t, file, v.Script)

@@ -248,7 +248,7 @@ func (s *simulation) begin() {
 func (s *simulation) silence() *fault {
 	for i, m := range s.machines {
 		if m.Phase() == dmutex.Waiting {
-			return faultf(ErrDeadlock, "%d waits, nobody is held and no message is on its way", s.cfg.Members[i])
+			return faultf(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", s.cfg.Members[i])
 		}
 	}
 	if s.cfg.Think == Rare {
@@ -315,7 +315,7 @@ func (s *simulation) stuck() bool {
 func (s *simulation) send(from int, msg dmutex.Message) *fault {
 	to, ok := s.place[msg.To]
 	if !ok {
-		return faultf(ErrContract, "%v is for no member", msg)
+		return faultf(ErrContract, "%v is not addressed to a member", msg)
 	}
 	s.report.Messages++
 	if len(msg.Numbers)+len(msg.Nodes) > 0 {
@@ -355,10 +355,10 @@ func (s *simulation) enter(i int) *fault {
 	self, fence := s.cfg.Members[i], s.machines[i].Fence()
 	if s.inside >= 0 {
 		other := s.cfg.Members[s.inside]
-		return faultf(ErrMutualExclusion, "%d and %d are held", min(self, other), max(self, other))
+		return faultf(ErrMutualExclusion, "%d and %d both hold the lock", min(self, other), max(self, other))
 	}
 	if fence <= s.fence {
-		return faultf(ErrFenceOrder, "%d is held by fence %d after a grant by fence %d", self, fence, s.fence)
+		return faultf(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", self, fence, s.fence)
 	}
 	s.inside, s.fence, s.events = i, fence, 0
 	s.report.Entries++

@@ -207,8 +207,8 @@ func TestSimulateViolations(t *testing.T) {
 		want  error
 		why   string
 	}{
-		{"everybody enters", func(n *spoilt) { n.request = n.enter }, dmutextest.ErrMutualExclusion, "1 and 2 are held"},
-		{"fences repeat", func(n *spoilt) { n.fence = func(uint64) uint64 { return 1 } }, dmutextest.ErrFenceOrder, "by fence 1 after a grant by fence 1"},
+		{"everybody enters", func(n *spoilt) { n.request = n.enter }, dmutextest.ErrMutualExclusion, "1 and 2 both hold the lock"},
+		{"fences repeat", func(n *spoilt) { n.fence = func(uint64) uint64 { return 1 } }, dmutextest.ErrFenceOrder, "with fence 1 after a grant with fence 1"},
 		{"grants are dropped", func(n *spoilt) {
 			n.handle = func(m dmutex.Message) ([]dmutex.Message, error) {
 				if m.Kind == dmutex.Grant {
@@ -216,7 +216,7 @@ func TestSimulateViolations(t *testing.T) {
 				}
 				return n.Machine.Handle(m)
 			}
-		}, dmutextest.ErrDeadlock, "waits, nobody is held"},
+		}, dmutextest.ErrDeadlock, "waits, no node holds the lock"},
 		{"messages are refused", func(n *spoilt) {
 			n.handle = func(dmutex.Message) ([]dmutex.Message, error) { return nil, errors.New("no") }
 		}, dmutextest.ErrRefused, "no"},

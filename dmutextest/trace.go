@@ -1,7 +1,7 @@
 package dmutextest
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/dmutex/dmutex"
@@ -71,12 +71,12 @@ func (t *tracer) did(now int64, m dmutex.Machine, self dmutex.NodeID, do verb, i
 	t.out = t.out[:0]
 }
 
-// Trace replays a script as [Replay] does, and returns what each member saw, as
+// TraceScript runs a script as [RunScript] does, and returns what each member saw, as
 // if it had been recorded, in the order of the group. The lock is "x". A message
 // that is delivered takes a second; what nodes do by themselves takes no time
 // while it is a different node's each time. A script that makes machines
-// violate a check is refused, beside what Replay refuses.
-func Trace(algorithm dmutex.Algorithm, script string) ([]*trace.Trace, error) {
+// violate a check is refused, beside what RunScript refuses.
+func TraceScript(algorithm dmutex.Algorithm, script string) ([]*trace.Trace, error) {
 	var traces []*trace.Trace
 	p := &play{group: group{algorithm: algorithm}}
 	p.tracer = newTracer(func(self dmutex.NodeID, e *trace.Event) {
@@ -105,7 +105,7 @@ func Trace(algorithm dmutex.Algorithm, script string) ([]*trace.Trace, error) {
 		return nil, err
 	}
 	if p.failed != nil {
-		return nil, errors.New("dmutextest: the script goes wrong: " + p.failed.String())
+		return nil, fmt.Errorf("%w: %s", p.failed.kind, p.failed.why)
 	}
 	return traces, nil
 }

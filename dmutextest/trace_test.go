@@ -33,7 +33,7 @@ func TestTraceScripts(t *testing.T) {
 	} {
 		script, err := os.ReadFile(file)
 		require.NoError(t, err)
-		traces, err := dmutextest.Trace(algorithm, string(script))
+		traces, err := dmutextest.TraceScript(algorithm, string(script))
 		require.NoError(t, err, file)
 		replay(t, algorithm, traces)
 		entries := 0
@@ -115,8 +115,8 @@ func TestTraceSimulate(t *testing.T) {
 
 // A script that goes wrong is no trace of a correct algorithm.
 func TestTraceOfAViolation(t *testing.T) {
-	_, err := dmutextest.Trace(lamport.New, "group 1 2\nnetwork unordered\n\nrequest 1\nrequest 2\ndeliver 2->1\ndeliver 1->2 REPLY\n")
+	_, err := dmutextest.TraceScript(lamport.New, "group 1 2\nnetwork unordered\n\nrequest 1\nrequest 2\ndeliver 2->1\ndeliver 1->2 REPLY\n")
 	require.ErrorContains(t, err, "mutual exclusion")
-	_, err = dmutextest.Trace(lamport.New, "dance")
+	_, err = dmutextest.TraceScript(lamport.New, "dance")
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
 }

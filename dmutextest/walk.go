@@ -56,7 +56,7 @@ func (m *model) random(begin []uint32, seed uint64, see func(do verb, command st
 	f := m.rests(s)
 	for steps := 0; f == nil; steps++ {
 		if steps == endless {
-			return faultf(ErrLivelock, "after %d steps there is no end", steps)
+			return faultf(ErrLivelock, "the run has not ended after %d steps", steps)
 		}
 		list := m.possible(s)
 		if len(list) == 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -182,7 +182,7 @@ func TestNATSLinkLostAfterClose(t *testing.T) {
 func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 	var s *server.Server
 	var links []*natslink.Link
-	kind := dmutextest.Links{New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+	kind := linktest.Links{New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 		s = open(t)
 		return func(self dmutex.NodeID) transport.Link {
 			l, err := natslink.New(connect(t, s), natslink.Config{Self: self, Prefix: prefix})
@@ -191,7 +191,7 @@ func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 			return l
 		}
 	}}
-	dmutextest.TestSession(t, kind, dmutextest.Faults{}, func() {
+	linktest.TestSession(t, kind, linktest.Faults{}, func() {
 		nc := connect(t, s)
 		frame := make([]byte, natslink.MaxFrame)
 		// Those that read count the nonsense, the one that does not read

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
@@ -64,8 +64,8 @@ func (p *place) Dial(network, _ string) (net.Conn, error) {
 const prefix = "test.locks"
 
 // natsLinks are links with a connection each.
-func natsLinks(start func(t testing.TB) *server.Server, options func(self dmutex.NodeID) []nats.Option) dmutextest.Links {
-	return dmutextest.Links{
+func natsLinks(start func(t testing.TB) *server.Server, options func(self dmutex.NodeID) []nats.Option) linktest.Links {
+	return linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 			s := start(t)
 			return func(self dmutex.NodeID) transport.Link {
@@ -86,12 +86,12 @@ func anybody(dmutex.NodeID) []nats.Option { return nil }
 // LESSONS L57, L58, L80: a server without JetStream is all that it takes.
 // The same contract over NATS. (L80)
 func TestNATSLink(t *testing.T) {
-	dmutextest.TestLink(t, natsLinks(open, anybody))
+	linktest.TestLink(t, natsLinks(open, anybody))
 }
 
 func TestNATSLinkSession(t *testing.T) {
-	faults := dmutextest.Faults{Seed: 1, Loss: 0.1, Duplicate: 0.1, Reorder: 0.1}
-	dmutextest.TestSession(t, natsLinks(open, anybody), faults, nil)
+	faults := linktest.Faults{Seed: 1, Loss: 0.1, Duplicate: 0.1, Reorder: 0.1}
+	linktest.TestSession(t, natsLinks(open, anybody), faults, nil)
 }
 
 // A server that stops and starts again in the middle of the traffic costs
@@ -105,7 +105,7 @@ func TestNATSLinkServerRestart(t *testing.T) {
 		return s
 	}
 	dial := func(dmutex.NodeID) []nats.Option { return []nats.Option{nats.SetCustomDialer(&here)} }
-	dmutextest.TestSession(t, natsLinks(start, dial), dmutextest.Faults{}, func() {
+	linktest.TestSession(t, natsLinks(start, dial), linktest.Faults{}, func() {
 		stopNATS(s)
 		here.moveIn(open(t))
 	})
@@ -130,7 +130,7 @@ func user(id dmutex.NodeID) []nats.Option {
 
 // The permission plan is enough for the link.
 func TestNATSLinkPermitted(t *testing.T) {
-	dmutextest.TestLink(t, natsLinks(guarded, user))
+	linktest.TestLink(t, natsLinks(guarded, user))
 }
 
 // And it keeps a node from being taken for another, and from listening to what

@@ -10,7 +10,7 @@ import (
 // Two nodes ask at the same time. Node 1 goes first: of two requests with the same
 // time, the one of the lower node precedes.
 func ExampleNew() {
-	conversation, err := dmutextest.Replay(lamport.New, `
+	conversation, err := dmutextest.RunScript(lamport.New, `
 group 1 2
 request 1
 request 2
@@ -44,7 +44,7 @@ deliver all
 
 // The same without the replies that tell nothing new.
 func ExampleOmitReplies() {
-	conversation, err := dmutextest.Replay(lamport.OmitReplies, `
+	conversation, err := dmutextest.RunScript(lamport.OmitReplies, `
 group 1 2
 request 1
 request 2

@@ -21,7 +21,7 @@ type logger struct {
 	late *latelog.Log
 
 	mu      sync.Mutex
-	period  time.Time // when the records of tellOften began to be counted
+	period  *time.Timer // runs while the records of tellOften are counted
 	written int
 	left    int // out, in this period
 }
@@ -59,9 +59,8 @@ func (l *logger) tellOften(level slog.Level, text string, attrs ...slog.Attr) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := time.Now(); now.Sub(l.period) > logPeriod {
-		l.sumUp()
-		l.period = now
+	if l.period == nil {
+		l.period = time.AfterFunc(logPeriod, l.sumUp)
 	}
 	if l.written++; l.written > logAtMost {
 		l.left++
@@ -70,12 +69,17 @@ func (l *logger) tellOften(level slog.Level, text string, attrs ...slog.Attr) {
 	l.tell(level, text, attrs...)
 }
 
-// sumUp writes how many records were left out.
+// sumUp ends a period, and writes how many records were left out.
 func (l *logger) sumUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.left > 0 {
 		l.tell(slog.LevelWarn, "records left out", slog.Int("count", l.left))
 	}
-	l.written, l.left = 0, 0
+	if l.period != nil {
+		l.period.Stop()
+	}
+	l.period, l.written, l.left = nil, 0, 0
 }
 
 // close writes the last records, and waits for the handler.
@@ -83,9 +87,7 @@ func (l *logger) close(err error) {
 	if l == nil {
 		return
 	}
-	l.mu.Lock()
 	l.sumUp()
-	l.mu.Unlock()
 	if err != nil {
 		l.tell(slog.LevelWarn, "node closed", slog.Any("err", err))
 	} else {
@@ -98,14 +100,14 @@ func peerAttr(id dmutex.NodeID) slog.Attr { return slog.Uint64("peer", uint64(id
 
 // trouble says why a view is to be replaced.
 func (l *logger) trouble(why error) {
-	attrs := []slog.Attr{slog.Any("err", why)}
-	if e, ok := errors.AsType[*LockError](why); ok {
-		attrs = append(attrs, slog.String("lock", e.Lock))
-	}
+	var attrs []slog.Attr
 	if e, ok := errors.AsType[*PeerError](why); ok {
 		attrs = append(attrs, peerAttr(e.Peer))
 	}
-	l.tellOften(slog.LevelWarn, "view is to be replaced", attrs...)
+	if e, ok := errors.AsType[*LockError](why); ok {
+		attrs = append(attrs, slog.String("lock", e.Lock))
+	}
+	l.tellOften(slog.LevelWarn, "view is to be replaced", append(attrs, slog.Any("err", why))...)
 }
 
 // longWait logs that h has waited for long, if it is the first waiter of this node. It
@@ -122,7 +124,10 @@ func (n *Node) longWait(h *Held) time.Duration {
 		if st.Holder != dmutex.None {
 			attrs = append(attrs, slog.Uint64("holder", uint64(st.Holder)))
 		}
-		n.log.tell(slog.LevelWarn, "lock is waited for", append(attrs, slog.String("for", n.silent(st)))...)
+		if silent := n.silent(st); silent != "" {
+			attrs = append(attrs, slog.String("for", silent))
+		}
+		n.log.tell(slog.LevelWarn, "lock is waited for", attrs...)
 	}
 	return max(waited, longAfter)
 }

@@ -597,7 +597,7 @@ func TestConfig(t *testing.T) {
 		{"Config.Algorithm is missing", func(c *node.Config) { c.Algorithm = nil }},
 		{"Config.Link is missing", func(c *node.Config) { c.Link = nil }},
 		{"Self 3 is not among", func(c *node.Config) { c.Self = 3 }},
-		{"Config.Members is empty", func(c *node.Config) { c.Members = nil }},
+		{"Config.Self 1 is not among Config.Members", func(c *node.Config) { c.Members = nil }},
 		{"names a node twice", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 2} }},
 		{"names nobody", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 0} }},
 		{"such as ring.New", func(c *node.Config) { c.Algorithm = ring.Circulate(1) }},

@@ -33,9 +33,10 @@
 //	domination    whether another coterie is available whenever this one is, and
 //	              sometimes when it is not; Dominating returns one
 //
-// [Compare] puts them side by side for a number of sites. For Maekawa's algorithm
+// [Constructions] lists the builders that need only sites, by name; the command
+// dmutex quorum compare measures them all side by side. For Maekawa's algorithm
 // [Coterie.Assign] gives each site a quorum of its own, and [Assignment.Report]
-// says which of his four conditions that fulfils.
+// says which of his four conditions that fulfills.
 //
 // A coterie of sixty sites can have more quorums than can be written down. It is
 // then kept as a small tree of gates, and all methods but those that list quorums

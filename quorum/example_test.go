@@ -244,22 +244,3 @@ func ExampleCoterie_MarshalText() {
 	fmt.Println(string(text), string(lists))
 	// Output: {"coterie":"{1,2},{1,3},{2,3}"} [[1,2],[1,3],[2,3]]
 }
-
-// Seven sites, each up nine times out of ten.
-func ExampleCompare() {
-	rows, _ := quorum.Compare(7, 0.9)
-	for _, r := range rows {
-		fmt.Printf("%-9s %d-%d  load %.3f  survives %d  available %.4f  messages %.1f\n",
-			r.Name, r.Smallest, r.Largest, r.Load.High, r.Resilience[0], r.Availability.Value, r.Messages)
-	}
-	// Output:
-	// majority  4-4  load 0.571  survives 3  available 0.9973  messages 9.0
-	// tree      3-4  load 0.500  survives 2  available 0.9938  messages 6.4
-	// fpp       3-3  load 0.429  survives 2  available 0.9932  messages 6.0
-	// wall      3-4  load 0.471  survives 2  available 0.9903  messages 6.4
-	// hqc       4-4  load 0.571  survives 1  available 0.9553  messages 9.0
-	// wheel     2-6  load 0.545  survives 1  available 0.9531  messages 3.0
-	// grid      3-4  load 0.600  survives 1  available 0.9501  messages 7.7
-	// rowgrid   4-5  load 0.647  survives 1  available 0.9061  messages 10.3
-	// central   1-1  load 1.000  survives 0  available 0.9000  messages 2.6
-}

@@ -10,7 +10,7 @@ import (
 // Two nodes ask at the same time. Node 2 replies at once, since its request comes
 // later; node 1 replies when it leaves.
 func ExampleNew() {
-	conversation, err := dmutextest.Replay(ricart.New, `
+	conversation, err := dmutextest.RunScript(ricart.New, `
 group 1 2
 request 1
 request 2
@@ -43,7 +43,7 @@ deliver all
 
 // A node that has all permissions enters again without a message.
 func ExampleCarvalho() {
-	conversation, err := dmutextest.Replay(ricart.Carvalho, `
+	conversation, err := dmutextest.RunScript(ricart.Carvalho, `
 group 1 2 3
 request 1
 deliver all

@@ -10,7 +10,7 @@ import (
 // The token rests at node 1. WANT goes around the ring until it meets the token, and
 // the token goes around to the node that wants it.
 func ExampleNew() {
-	conversation, err := dmutextest.Replay(ring.New, `
+	conversation, err := dmutextest.RunScript(ring.New, `
 group 1 2 3
 request 2
 deliver all
@@ -36,7 +36,7 @@ release 2
 
 // The token goes around by itself: an idle node passes it on after a tick.
 func ExampleCirculate() {
-	conversation, err := dmutextest.Replay(ring.Circulate(1), `
+	conversation, err := dmutextest.RunScript(ring.Circulate(1), `
 group 1 2 3
 request 3
 tick 1

@@ -10,7 +10,7 @@ import (
 // The token begins at node 1. A REQUEST goes to everybody, and the token takes with
 // it what it knows of all requests.
 func ExampleNew() {
-	conversation, err := dmutextest.Replay(suzukikasami.New, `
+	conversation, err := dmutextest.RunScript(suzukikasami.New, `
 group 1 2 3
 request 3
 deliver all

@@ -46,10 +46,10 @@ const (
 
 // What [Decoder.Decode] refuses beside malformed bytes.
 const (
-	errVersion msgp.Error = "its version of the message format is not ours"
-	errName    msgp.Error = "it names no lock"
-	errKind    msgp.Error = "its kind is unknown"
-	errTrim    msgp.Error = "it ends with a field that should have been left out"
+	errVersion msgp.Error = "the message has an unknown version"
+	errName    msgp.Error = "the message names no lock"
+	errKind    msgp.Error = "the message is of an unknown kind"
+	errTrim    msgp.Error = "the message ends with a field that should have been left out"
 )
 
 // AppendMessage appends a message about the named lock. Name, kind and lists

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
 // links describes links of networks with the given faults.
-func links(config memlink.Config) dmutextest.Links {
-	return dmutextest.Links{
+func links(config memlink.Config) linktest.Links {
+	return linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 			network, err := memlink.New(config)
 			require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestLink(t *testing.T) {
 		{MaxDelay: time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("delay %v to %v", config.MinDelay, config.MaxDelay), func(t *testing.T) {
-			dmutextest.TestLink(t, links(config))
+			linktest.TestLink(t, links(config))
 		})
 	}
 }
@@ -52,10 +52,10 @@ func TestSession(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			bad := memlink.Config{Seed: seed, Loss: 0.1, Duplicate: 0.1, MaxDelay: 10 * time.Millisecond}
-			dmutextest.TestSession(t, links(bad), dmutextest.Faults{}, nil)
-			worse := dmutextest.Faults{Seed: seed, Loss: 0.1, Duplicate: 0.1, Reorder: 0.1}
-			dmutextest.TestSession(t, links(memlink.Config{}), worse, nil)
-			dmutextest.TestSession(t, links(bad), worse, nil)
+			linktest.TestSession(t, links(bad), linktest.Faults{}, nil)
+			worse := linktest.Faults{Seed: seed, Loss: 0.1, Duplicate: 0.1, Reorder: 0.1}
+			linktest.TestSession(t, links(memlink.Config{}), worse, nil)
+			linktest.TestSession(t, links(bad), worse, nil)
 		})
 	}
 }
@@ -377,7 +377,7 @@ func TestPauseBacklog(t *testing.T) {
 // traffic.
 func TestSessionOverPause(t *testing.T) {
 	var network *memlink.Network
-	links := dmutextest.Links{
+	links := linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 			var err error
 			network, err = memlink.New(memlink.Config{})
@@ -387,7 +387,7 @@ func TestSessionOverPause(t *testing.T) {
 		Ordered:  true,
 		Synctest: true,
 	}
-	dmutextest.TestSession(t, links, dmutextest.Faults{}, func() {
+	linktest.TestSession(t, links, linktest.Faults{}, func() {
 		network.Pause(1)
 		network.Cut(2, 3)
 		time.AfterFunc(5*time.Second, func() { // of the bubble's clock

@@ -23,7 +23,7 @@ func TestRefusedFrames(t *testing.T) {
 		{"noise", []byte("noise"), "wrong type"},
 		{"enormous", []byte("\xdd\x7f\xff\xff\xff"), "beyond its bound"},
 		{"kind 0", join([]uint64{0, 11, 22, 1}, nil), "kind of frame"},
-		{"kind to come", join([]uint64{8, 11, 22, 1}, nil), "kind of frame"},
+		{"kind to come", join([]uint64{9, 11, 22, 1}, nil), "kind of frame"},
 		{"HELLO too short", join([]uint64{uint64(hello), version, group, 11}, nil), "kind of frame"},
 		{"HELLO of another version", join([]uint64{uint64(hello), version + 1, group, 33, 1}, nil), "version"},
 		{"HELLO of another group", join([]uint64{uint64(hello), version, group + 1, 33, 1}, nil), "another group"},

@@ -122,7 +122,7 @@ func (s *Session) appendState(b []byte) []byte {
 	b = appendInts(b, s.cfg.Incarnation, s.peer, s.nonce, s.answer.to, s.answer.nonce,
 		s.base, s.next, max(s.base, s.behind), s.acked, s.sent, s.finSeq, s.expect, s.heard, s.heardAtClose)
 	b = appendInts(b, s.flying, min(s.debt, s.cfg.Window/4+1), s.ahead, s.repeats)
-	b = appendInts(b, s.floor, s.knock.from, s.knock.nonce, s.rival, s.rivalNonce, s.refused)
+	b = appendInts(b, s.floor, s.knock.from, s.knock.nonce, s.rival, s.rivalAsked, s.rivalNonce, s.refusal.to, s.refusal.nonce)
 	b = appendInts(b, s.former...)
 	b = appendBools(b, s.hellos > 0, s.rival != 0 && s.graceEnd <= 0, s.answered, s.closed, s.repair, s.left, s.settled, s.handed, s.resentAt == always)
 	for _, timer := range [...]int64{s.helloAt, s.resendAt, s.ackAt} {

@@ -13,7 +13,7 @@ import (
 //	FIN       5, from, to, seq, ack, heard, message, ...    the last DATA
 //	BYE       6, from, to, ack                              an ACK after FIN was acknowledged
 //	GAP       7, from, to, ack                              an ACK of an end that has later frames
-//	TAKEN     8, from, to
+//	TAKEN     8, from, to, nonce
 //
 // from and to are incarnations, messages are byte strings, the rest integers.
 // Only HELLO tells the version and the group: nothing else is taken from a
@@ -36,7 +36,7 @@ const version = 1
 type frame struct {
 	kind     kind
 	from, to uint64
-	nonce    uint64 // of HELLO and HELLOACK
+	nonce    uint64 // of HELLO, HELLOACK and TAKEN
 	seq      uint64 // of DATA and FIN
 	ack      uint64 // of ACK, BYE, GAP, DATA and FIN
 	heard    uint64 // of FIN
@@ -85,8 +85,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 		return f, r.Err()
 	case f.kind == hello && n == 5:
 		return f, s.parseHello(&r, &f)
-	case (f.kind == helloAck || f.kind == ack || f.kind == bye || f.kind == gap) && n == 4:
-	case f.kind == taken && n == 3:
+	case (f.kind == helloAck || f.kind == ack || f.kind == bye || f.kind == gap || f.kind == taken) && n == 4:
 	case f.kind == data && n >= dataFields:
 		f.count = n - dataFields
 	case f.kind == fin && n >= finFields:
@@ -96,11 +95,10 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 	}
 	f.from, f.to = r.Uint(), r.Uint()
 	switch f.kind {
-	case helloAck:
+	case helloAck, taken:
 		f.nonce = r.Uint()
 	case ack, bye, gap:
 		f.ack = r.Uint()
-	case taken:
 	default:
 		f.seq, f.ack = r.Uint(), r.Uint()
 		if f.kind == fin {
@@ -177,7 +175,7 @@ func (s *Session) appendHelloAck(b []byte) []byte {
 }
 
 func (s *Session) appendTaken(b []byte) []byte {
-	return appendFields(b, 0, taken, s.cfg.Incarnation, s.refused)
+	return appendFields(b, 0, taken, s.cfg.Incarnation, s.refusal.to, s.refusal.nonce)
 }
 
 func (s *Session) appendAck(b []byte) []byte {

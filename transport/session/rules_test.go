@@ -24,13 +24,15 @@ func TestEveryRun(t *testing.T) {
 		{budget{messages: [2]int{4, 0}, challenges: 1, window: 4}, 2552, 0},
 		{budget{messages: [2]int{2, 0}, closes: [2]int{1, 0}, challenges: 1, window: 4}, 1138, 0},
 		{budget{messages: [2]int{1, 0}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 6687, 0},
-		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, challenges: 3, window: 4}, 15577, 2196},
-		{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 3, window: 4}, 45275, 8727},
-		{budget{messages: [2]int{2, 0}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 27857, 6400},
-		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 89485, 31484},
+		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, challenges: 3, window: 4}, 16375, 1530},
+		{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 2, window: 4}, 17002, 2860},
+		{budget{messages: [2]int{2, 0}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 57365, 8794},
+		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 1, window: 4}, 4355, 1644},
 	}
 	if os.Getenv("DMUTEX_LONG") == "1" {
 		rows = append(rows, []row{
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 3, window: 4}, 139554, 15808},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 290509, 52016},
 			{budget{messages: [2]int{2, 2}, challenges: 1, window: 4}, 60147, 0},
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 209535, 89418},
 			{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 107603, 0},

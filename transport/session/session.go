@@ -22,7 +22,7 @@
 //
 //	HELLO(a, group, k)                  challenge: who are you?
 //	HELLOACK(b, a, k)                   answer: I am b, to challenge k of a
-//	TAKEN(a, x)                         refusal: I live with another life of your node, which was alive when you were
+//	TAKEN(a, x, k)                      refusal: I live with another life of your node, which has answered since you asked k
 //	DATA(a, b, seq, ack, m, ...)        messages
 //	FIN(a, b, seq, ack, heard, m, ...)  the last DATA
 //	ACK(a, b, ack)                      an acknowledgement that travels alone
@@ -36,15 +36,13 @@
 //     when a frame gives it cause (rules 2 and 4), but not too often. k stays the
 //     same until it is answered or rule 9 needs a new one.
 //  2. HELLO(x, k) is answered if x is the peer or there is no peer. If x is not
-//     the peer it is challenged, and answered when it is adopted. So a node that
-//     has given up because its peer restarted can, by sending nothing more, be
-//     sure that the restarted one will never take it for a peer.
+//     the peer it is challenged, and answered when it is adopted.
 //  3. HELLOACK(x, a, k) counts if a is this life and k a challenge that was asked
 //     after the last one that was closed. The peer's answer closes all challenges,
 //     unless rule 9 asks for a later one. If x is not the peer and there is none, or
 //     it has left, or its grace is over (rule 9), x is adopted: what the old peer has
 //     not acknowledged is dropped, both streams begin anew, and all challenges are
-//     closed. A former peer is never adopted again; it is told TAKEN.
+//     closed. A former peer is never adopted again.
 //  4. Any other frame of x for y counts if x is the peer and y this life.
 //     Otherwise it is dropped and x is challenged. If it is old, the answer
 //     comes from the present peer, and nothing changes. If x is alive, this
@@ -66,11 +64,14 @@
 //     HELLO it has answered and which has not answered its own.
 //  9. A frame of another life x casts doubt on a peer that has not left. The next
 //     challenge has a new number, and is repeated while the doubt lasts. If the peer
-//     answers it, or a later one, the doubt is over and x is told TAKEN. If the peer
-//     has not answered when [Config.Grace] is over, any life that answers is adopted,
-//     and HELLO of any life is answered. The doubt also ends when no other life
-//     is heard for as long as the grace again. A life that was told TAKEN asks
-//     again only after [Config.MaxTimeout].
+//     answers it, or a later one, the doubt is over and x is refused: TAKEN(a, x, k)
+//     is sent if x has asked k before that challenge was, else TAKEN(a, x, 0). If the
+//     peer has not answered when [Config.Grace] is over, any life that answers is
+//     adopted, and HELLO of any life is answered. The doubt also ends when no other
+//     life is heard for as long as the grace again.
+//  10. TAKEN(a, x, k) counts if x is this life and k an open challenge, which it
+//     closes; the next one is not asked before [Config.MaxTimeout]. With another k it
+//     is a reason to challenge. A former peer is refused whatever it sends.
 //
 // # Why it is right
 //
@@ -113,17 +114,16 @@
 //
 // # Two lives at once
 //
-// TAKEN(a, x) tells the truth. It is sent when the present peer p has answered a
-// challenge that was asked after a frame of x had arrived: so x was alive before p
-// answered. If x is there to read it, x was alive when p was. A TAKEN that is late
-// is as true as before, and one for a dead life is read by nobody. Sent without
-// that proof, or on the proof of an answer to an older challenge, it would end a
-// life whose predecessor has just died. A former peer that answers a challenge
-// needs no further proof: its successor was adopted while it lived.
+// TAKEN(a, x, k) with k open proves that another life of the node was alive after
+// this one began. It is sent when the present peer has answered a challenge that was
+// asked after HELLO(x, k) had arrived. On the proof of an older answer, or without
+// any, it would end a life whose predecessor has just died. Without k, a late copy
+// would end a life that has become the peer since. A former peer needs no proof: its
+// successor was adopted while it lived.
 //
 // It does not matter whether x has met a or ever will. A process that was stopped
 // while others went on without it, and that says anything to anybody, is challenged,
-// answers and is told.
+// answers, is told to ask, and is refused.
 //
 // A life that answers within the grace is not replaced. If one that does not is
 // replaced and goes on later, it is a former peer. It is not adopted again by the
@@ -193,7 +193,7 @@ const (
 	Met       Event = iota + 1 // the first incarnation of the peer was adopted
 	Restarted                  // another incarnation was adopted: all that was unacknowledged is gone, and the peer has forgotten everything
 	Left                       // the peer has closed its side; this comes with or after all its messages
-	Taken                      // the other end lives with another life of our node, which was alive at the same time as this one
+	Taken                      // the other end lives with another life of our node, which has answered it since this one asked
 )
 
 // String returns met, restarted, left or taken, and none for 0.
@@ -262,11 +262,12 @@ type Session struct {
 
 	// Other lives of the peer's node.
 	rival      uint64                       // was heard, and casts doubt on the peer; 0 if none did
-	rivalNonce uint64                       // the first challenge that was asked since
+	rivalAsked uint64                       // its first challenge that we got; 0 if we got none
+	rivalNonce uint64                       // our first challenge since then
 	graceEnd   int64                        // until when the peer has time to answer
 	doubtEnd   int64                        // when the doubt ends if no other life is heard until then
 	knock      struct{ from, nonce uint64 } // the last HELLO that was not answered
-	refused    uint64                       // the life to which TAKEN is due; 0 for none
+	refusal    struct{ to, nonce uint64 }   // the TAKEN that is due; to 0 if none is
 	former     []uint64                     // the last peers, oldest first
 
 	// Sending. out holds the unacknowledged messages: those of the frames in
@@ -394,7 +395,7 @@ func (s *Session) Close(_ int64) {
 // may close the link as soon as Done reports true: the last word is out.
 func (s *Session) Done() bool {
 	switch {
-	case !s.closed || s.handed || s.answer.to != 0 || s.refused != 0 || s.ackAt != never:
+	case !s.closed || s.handed || s.answer.to != 0 || s.refusal.to != 0 || s.ackAt != never:
 		return false
 	case s.peer == 0:
 		return s.Backlog() == 0 && (!s.answered || s.repeats == 0)
@@ -447,15 +448,18 @@ func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 	}
 	var event Event
 	switch {
+	case f.kind == taken:
+		event = s.onTaken(now, &f)
+	case slices.Contains(s.former, f.from):
+		s.stats.Strays++
+		s.refuse(&f)
 	case f.kind == hello:
 		s.onHello(now, &f)
 	case f.kind == helloAck:
 		event = s.onHelloAck(now, &f)
-	case f.kind == taken:
-		event = s.onTaken(now, &f)
 	case !s.pair(&f):
 		s.stats.Strays++
-		s.doubt(now, f.from)
+		s.doubt(now, f.from, 0)
 	case f.kind == ack:
 		s.onSecondAck(f.ack)
 		s.onAck(now, f.ack)
@@ -475,29 +479,41 @@ func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 // challenge asks whoever is alive to name itself, if no such question is open,
 // and sees to it that a HELLO goes out soon.
 func (s *Session) challenge() {
-	if s.nonce == s.floor {
-		s.nonce++
-		s.hellos = 0
-	}
+	s.ask()
 	s.helloAt = min(s.helloAt, s.helloAfter)
 	if s.peer == 0 {
 		s.linger()
 	}
 }
 
+// ask opens a question if none is open.
+func (s *Session) ask() {
+	if s.nonce == s.floor {
+		s.nonce++
+		s.hellos = 0
+	}
+}
+
 // doubt challenges because a frame came from another life than the peer's, or for
 // another than ours. The peer has Config.Grace to answer a challenge that is asked
-// from now on: it may have answered an open one before the other life began.
-func (s *Session) doubt(now int64, from uint64) {
-	if s.peer != 0 && !s.left && from != s.peer && !s.inDoubt(now) {
-		if s.nonce > s.floor && s.hellos > 0 {
-			s.nonce++
-			s.hellos = 0
-		}
-		s.challenge() // has a number that was not used before
-		s.rival, s.rivalNonce, s.graceEnd = from, s.nonce, now+s.cfg.Grace
+// from now on: it may have answered an open one before the other life began. asked is
+// the other life's challenge, 0 if the frame was none. Only its first one counts while
+// the doubt lasts: if each did, two lives that doubt each other would never finish asking.
+func (s *Session) doubt(now int64, from, asked uint64) {
+	doubtful := s.peer != 0 && !s.left && from != s.peer
+	first := doubtful && !s.inDoubt(now)
+	asks := doubtful && !first && from == s.rival && s.rivalAsked == 0 && asked != 0
+	if (first || asks) && s.nonce > s.floor && s.hellos > 0 {
+		s.nonce++
+		s.hellos = 0
 	}
 	s.challenge()
+	if first {
+		s.rival, s.graceEnd = from, now+s.cfg.Grace
+	}
+	if first || asks {
+		s.rivalAsked, s.rivalNonce = asked, s.nonce
+	}
 	s.doubtEnd = max(now, s.graceEnd) + max(s.cfg.Grace, 4*s.roundTrip())
 }
 
@@ -538,7 +554,7 @@ func (s *Session) onHello(now int64, f *frame) {
 	if s.peer != 0 {
 		s.stats.Strays++
 	}
-	s.doubt(now, f.from)
+	s.doubt(now, f.from, f.nonce)
 }
 
 // onHelloAck takes the answer to a challenge, and with it perhaps a new peer.
@@ -549,11 +565,8 @@ func (s *Session) onHelloAck(now int64, f *frame) Event {
 	case f.from == s.peer:
 		s.onProof(now, f.nonce)
 		return 0
-	case slices.Contains(s.former, f.from):
-		s.refused = f.from // it is alive, and so was the life that was adopted after it
-		return 0
 	case !s.vacant(now):
-		s.doubt(now, f.from)
+		s.doubt(now, f.from, 0)
 		return 0
 	}
 	return s.adopt(now, f)
@@ -574,20 +587,36 @@ func (s *Session) onProof(now int64, nonce uint64) {
 		if nonce < s.rivalNonce {
 			return
 		}
-		s.refused, s.rival = s.rival, 0
+		s.refusal.to, s.refusal.nonce = s.rival, s.rivalAsked
+		s.rival = 0
 	}
 	s.floor, s.helloAt = s.nonce, never
 }
 
-// onTaken takes a refusal, and lets some time pass before this life asks again:
-// where both lives hear every HELLO, each would cause the next.
+// refuse answers a former peer.
+func (s *Session) refuse(f *frame) {
+	if s.refusal.to != f.from {
+		s.refusal.to, s.refusal.nonce = f.from, 0
+	}
+	if f.kind == hello {
+		s.refusal.nonce = f.nonce
+	}
+}
+
+// onTaken takes a refusal, which closes the challenge that it refuses. Where both
+// lives hear every HELLO each would cause the next, so this one waits before it asks
+// again. A refusal of anything else is a reason to ask.
 func (s *Session) onTaken(now int64, f *frame) Event {
-	if f.to != s.cfg.Incarnation {
+	switch {
+	case f.to != s.cfg.Incarnation:
+		return 0
+	case f.nonce <= s.floor || f.nonce > s.nonce:
+		s.challenge()
 		return 0
 	}
-	s.helloAfter = now + s.cfg.MaxTimeout
-	if s.helloAt != never {
-		s.helloAt = max(s.helloAt, s.helloAfter)
+	s.floor, s.helloAt, s.helloAfter = s.nonce, never, now+s.cfg.MaxTimeout
+	if s.peer == 0 {
+		s.helloAt = s.helloAfter
 	}
 	return Taken
 }

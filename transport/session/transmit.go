@@ -26,9 +26,9 @@ func (s *Session) transmit(now int64, b []byte) []byte {
 		b = s.appendHelloAck(b)
 		s.answer.to = 0
 		return b
-	case s.refused != 0:
+	case s.refusal.to != 0:
 		b = s.appendTaken(b)
-		s.refused = 0
+		s.refusal.to = 0
 		return b
 	case now >= s.resendAt:
 		return s.resend(now, b)
@@ -48,7 +48,7 @@ func (s *Session) transmit(now int64, b []byte) []byte {
 // Deadline returns when Transmit will next have a frame if nothing else
 // happens: a time that has passed if it has one now, [math.MaxInt64] for never.
 func (s *Session) Deadline() int64 {
-	if s.answer.to != 0 || s.refused != 0 || s.mayCut() {
+	if s.answer.to != 0 || s.refusal.to != 0 || s.mayCut() {
 		return always
 	}
 	return min(s.helloAt, s.resendAt, s.ackAt)
@@ -58,6 +58,7 @@ func (s *Session) Deadline() int64 {
 // rarely; while there is a doubt about it, without a pause. Otherwise a challenge
 // has a cause, and if it is lost the cause will come again.
 func (s *Session) sendHello(now int64, b []byte) []byte {
+	s.ask()
 	b = s.appendHello(b)
 	s.helloSent, s.helloAfter, s.helloAt = now, now+s.cfg.MinTimeout, never
 	switch {

@@ -368,14 +368,15 @@ func TestEveryRunOfTwins(t *testing.T) {
 		states, cut int
 	}
 	rows := []row{
-		{"both answer", twinBudget{met: true, challenges: 3}, 2868, 474},
-		{"both answer, and b1 sends", twinBudget{met: true, messages: [twinEnds]int{b1: 1}, challenges: 2}, 3551, 1022},
-		{"paused", twinBudget{met: true, challenges: 3, paused: true}, 5200, 738},
-		{"paused, and b1 sends", twinBudget{met: true, messages: [twinEnds]int{b1: 1}, challenges: 2, paused: true}, 7077, 2286},
-		{"paused, and a1 sends", twinBudget{met: true, messages: [twinEnds]int{a1: 1}, challenges: 2, paused: true}, 14678, 4306},
+		{"both answer", twinBudget{met: true, challenges: 3}, 26690, 6956},
+		{"both answer, and b1 sends", twinBudget{met: true, messages: [twinEnds]int{b1: 1}, challenges: 2}, 5029, 1810},
+		{"paused", twinBudget{met: true, challenges: 2, paused: true}, 1328, 428},
+		{"paused, and b1 sends", twinBudget{met: true, messages: [twinEnds]int{b1: 1}, challenges: 2, paused: true}, 14013, 3994},
+		{"paused, and a1 sends", twinBudget{met: true, messages: [twinEnds]int{a1: 1}, challenges: 2, paused: true}, 19940, 5708},
 	}
 	if os.Getenv("DMUTEX_LONG") == "1" {
 		rows = append(rows, []row{
+			{"paused, and asks again", twinBudget{met: true, challenges: 3, paused: true}, 200136, 36784},
 			{"from the first meeting", twinBudget{challenges: 2}, 0, 0},
 			{"both answer and both send", twinBudget{met: true, messages: [twinEnds]int{a1: 1, b1: 1}, challenges: 2}, 141859, 40702},
 			{"paused, sends and asks again", twinBudget{met: true, messages: [twinEnds]int{b1: 1}, challenges: 3, paused: true}, 133468, 32951},
@@ -418,7 +419,7 @@ func TestEveryRuleOfTwinsIsNeeded(t *testing.T) {
 // refuseAtOnce refuses every life that is not the peer.
 func refuseAtOnce(s *Session, frame []byte) [][]byte {
 	if ints, _ := split(frame); s.peer != 0 && sender(ints) != s.peer {
-		s.refused = sender(ints)
+		s.refusal.to, s.refusal.nonce = sender(ints), 1
 	}
 	return [][]byte{frame}
 }
@@ -432,7 +433,7 @@ func forgetFormer(s *Session, frame []byte) [][]byte {
 func knockInVain(s *Session, frame []byte) [][]byte {
 	ints, _ := split(frame)
 	if from := sender(ints); kind(ints[0]) == hello && s.peer != 0 && from != s.peer {
-		s.doubt(0, from)
+		s.doubt(0, from, ints[4])
 		return nil
 	}
 	return [][]byte{frame}
@@ -500,6 +501,36 @@ func TestSecondLifeIsRefused(t *testing.T) {
 	}
 }
 
+// TestLateRefusal: a late copy of a refusal does not end a life that has become the
+// peer since.
+func TestLateRefusal(t *testing.T) {
+	p, b, twin := newTwins(t)
+	var late []byte
+	for _, f := range flush(twin, p.now) {
+		p.carry(p.a, f)
+	}
+	for late == nil {
+		for _, f := range flush(p.a, p.now) {
+			if ints, _ := split(f); kind(ints[0]) == taken {
+				late = f
+			} else {
+				p.carry(b, f)
+			}
+		}
+		for _, f := range flush(b, p.now) {
+			p.carry(p.a, f)
+		}
+		p.now += millisecond
+	}
+	b.Close(p.now)
+	p.until(p.now + 3000*millisecond)
+	require.Equal(t, []Event{Met, Left, Restarted}, p.seen[p.a])
+	require.Equal(t, []Event{Met}, p.seen[twin])
+	p.carry(twin, late)
+	p.until(p.now + 1000*millisecond)
+	require.Equal(t, []Event{Met}, p.seen[twin])
+}
+
 // TestSilentPeerIsReplaced: not before its grace is over, and soon after it.
 func TestSilentPeerIsReplaced(t *testing.T) {
 	p, b, twin := newTwins(t)
@@ -514,7 +545,7 @@ func TestSilentPeerIsReplaced(t *testing.T) {
 	// The first life goes on, and says something.
 	p.away[b] = false
 	p.send(b, "from the past")
-	p.until(p.now + 30*millisecond)
+	p.until(p.now + 60*millisecond)
 	require.Contains(t, p.seen[b], Taken)
 	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
 
@@ -556,7 +587,7 @@ func TestPausedLifeMeetsAnother(t *testing.T) {
 	require.EqualValues(t, 33, p.a.Peer())
 	p.away[b] = false
 	p.send(b, "to the former a")
-	p.until(p.now + 30*millisecond)
+	p.until(p.now + 60*millisecond)
 	require.Contains(t, p.seen[b], Taken)
 	require.EqualValues(t, 33, p.a.Peer())
 }

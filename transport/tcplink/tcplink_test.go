@@ -8,15 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
 // links are links whose nodes listen on a free port each, another one after a
 // restart.
-func links(secure func(self dmutex.NodeID) *tls.Config) dmutextest.Links {
-	return dmutextest.Links{
+func links(secure func(self dmutex.NodeID) *tls.Config) linktest.Links {
+	return linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 			nodes := make(map[dmutex.NodeID]*tcplink.Link)
 			return func(self dmutex.NodeID) transport.Link {
@@ -45,12 +45,12 @@ func overTLS(t testing.TB) func(self dmutex.NodeID) *tls.Config {
 }
 
 func TestLink(t *testing.T) {
-	t.Run("plain", func(t *testing.T) { dmutextest.TestLink(t, links(plain)) })
-	t.Run("TLS", func(t *testing.T) { dmutextest.TestLink(t, links(overTLS(t))) })
+	t.Run("plain", func(t *testing.T) { linktest.TestLink(t, links(plain)) })
+	t.Run("TLS", func(t *testing.T) { linktest.TestLink(t, links(overTLS(t))) })
 }
 
 func TestSession(t *testing.T) {
-	faults := dmutextest.Faults{Seed: 1, Loss: .1, Duplicate: .1, Reorder: .1}
-	t.Run("plain", func(t *testing.T) { dmutextest.TestSession(t, links(plain), faults, nil) })
-	t.Run("TLS", func(t *testing.T) { dmutextest.TestSession(t, links(overTLS(t)), faults, nil) })
+	faults := linktest.Faults{Seed: 1, Loss: .1, Duplicate: .1, Reorder: .1}
+	t.Run("plain", func(t *testing.T) { linktest.TestSession(t, links(plain), faults, nil) })
+	t.Run("TLS", func(t *testing.T) { linktest.TestSession(t, links(overTLS(t)), faults, nil) })
 }

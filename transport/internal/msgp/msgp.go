@@ -18,15 +18,15 @@ import (
 // [dmutex.ErrPeer].
 type Error string
 
-func (e Error) Error() string { return "dmutex: " + dmutex.ErrPeer.Error() + ": " + string(e) }
+func (e Error) Error() string { return dmutex.ErrPeer.Error() + ": " + string(e) }
 
 // Unwrap returns [dmutex.ErrPeer].
 func (e Error) Unwrap() error { return dmutex.ErrPeer }
 
 // What a [Reader] finds wrong.
 const (
-	ErrShort    Error = "it ends too early"
-	ErrLong     Error = "bytes follow its end"
+	ErrShort    Error = "the encoding ends too early"
+	ErrLong     Error = "bytes follow the end of the encoding"
 	ErrType     Error = "a field is of the wrong type"
 	ErrShortest Error = "a number or length is not in its shortest form"
 	ErrBound    Error = "a number or length is beyond its bound"

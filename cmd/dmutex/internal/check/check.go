@@ -151,7 +151,7 @@ func (f *finding) judge(states int, complete bool, err error) error {
 	var v *dmutextest.Violation
 	switch {
 	case errors.As(err, &v):
-		f.Verdict, f.Violation = wrong, &violation{v.Kind.Error(), v.Why, v.Script, v.Kind}
+		f.Verdict, f.Violation = wrong, &violation{strings.TrimPrefix(v.Kind.Error(), "dmutextest: "), v.Why, v.Script, v.Kind}
 	case err != nil:
 		return err
 	case complete:

@@ -42,11 +42,11 @@ func TestCheckViolation(t *testing.T) {
 	for _, c := range []struct{ line, verdict, script string }{
 		{
 			"check --algorithm=lamport --network=unordered", "2 nodes x 2 requests, unordered: violation.",
-			"# mutual exclusion: 1 and 2 are held\ngroup 1 2\nnetwork unordered\n\nrequest 1\n",
+			"# mutual exclusion: 1 and 2 both hold the lock\ngroup 1 2\nnetwork unordered\n\nrequest 1\n",
 		},
 		{
 			"check --algorithm=ricart --requests=1 --network=lossy", "2 nodes x 1 request, fifo, 1 loss: violation.",
-			"violation: deadlock: 1 waits, nobody is held and no message is on its way\n",
+			"violation: deadlock: 1 waits, no node holds the lock and no message is in flight\n",
 		},
 	} {
 		t.Run(c.line, func(t *testing.T) {
@@ -90,9 +90,9 @@ func TestCheckJSON(t *testing.T) {
 	require.Equal(t, wrong, got.Checks[0].Verdict)
 	v := got.Checks[0].Violation
 	require.Equal(t, "mutual exclusion", v.Kind)
-	require.Equal(t, "1 and 2 are held", v.Why)
+	require.Equal(t, "1 and 2 both hold the lock", v.Why)
 	a, _ := tool.Find("lamport")
-	again, err := dmutextest.Replay(a.New, v.Script)
+	again, err := dmutextest.RunScript(a.New, v.Script)
 	require.NoError(t, err)
 	require.Equal(t, v.Script, again)
 	require.Contains(t, stdout, "1->2 REQUEST", "readable as it is")

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/quorum"
 )
 
 // compareCmd compares constructions.
@@ -54,7 +53,7 @@ func (c *compareCmd) Validate() error {
 
 // Run prints the table, and draws the plot.
 func (c *compareCmd) Run(con *tool.Console) error {
-	rows, err := quorum.Compare(c.N, c.P...)
+	rows, err := compare(c.N, c.P)
 	if err != nil {
 		return err
 	}
@@ -78,7 +77,7 @@ func (c *compareCmd) Run(con *tool.Console) error {
 	return err
 }
 
-func writeComparison(out io.Writer, rows []quorum.Row, available bool) error {
+func writeComparison(out io.Writer, rows []row, available bool) error {
 	columns := []string{"construction", "quorums", "size", "load", "survives"}
 	if available {
 		columns = append(columns, "available")
@@ -86,11 +85,11 @@ func writeComparison(out io.Writer, rows []quorum.Row, available bool) error {
 	columns = append(columns, "messages")
 	var cells [][]string
 	for _, r := range rows {
-		line := []string{r.Name, count(r.Coterie.Len()), span(r.Smallest, r.Largest), bounds(r.Load), span(r.Resilience[0], r.Resilience[1])}
+		line := []string{r.name, count(r.coterie.Len()), span(r.coterie.Smallest(), r.coterie.Largest()), bounds(r.load), span(r.resilience[0], r.resilience[1])}
 		if available {
-			line = append(line, estimate(r.Availability))
+			line = append(line, estimate(r.available))
 		}
-		cells = append(cells, append(line, fmt.Sprintf("%.1f", r.Messages)))
+		cells = append(cells, append(line, fmt.Sprintf("%.1f", r.messages)))
 	}
 	var b strings.Builder
 	tool.Columns(&b, columns, cells)
@@ -129,11 +128,11 @@ type estimated struct {
 	Samples int     `json:"samples"`
 }
 
-func writeComparisonJSON(out io.Writer, rows []quorum.Row, available bool) error {
+func writeComparisonJSON(out io.Writer, rows []row, available bool) error {
 	list := []measured{}
 	for _, r := range rows {
-		m := measured{r.Name, r.Coterie.Len(), [2]int{r.Smallest, r.Largest}, [2]float64{r.Load.Low, r.Load.High}, r.Resilience, nil, r.Messages}
-		if a := r.Availability; available {
+		m := measured{r.name, r.coterie.Len(), [2]int{r.coterie.Smallest(), r.coterie.Largest()}, [2]float64{r.load.Low, r.load.High}, r.resilience, nil, r.messages}
+		if a := r.available; available {
 			m.Availability = &estimated{a.Value, a.Low, a.High, a.Samples}
 		}
 		list = append(list, m)
@@ -141,7 +140,7 @@ func writeComparisonJSON(out io.Writer, rows []quorum.Row, available bool) error
 	return tool.PrintJSON(out, list)
 }
 
-func writeComparisonCSV(out io.Writer, rows []quorum.Row, available bool) error {
+func writeComparisonCSV(out io.Writer, rows []row, available bool) error {
 	head := []string{"construction", "quorums", "smallest", "largest", "load_low", "load_high", "resilience_low", "resilience_high"}
 	if available {
 		head = append(head, "availability", "availability_low", "availability_high", "samples")
@@ -149,12 +148,12 @@ func writeComparisonCSV(out io.Writer, rows []quorum.Row, available bool) error 
 	lines := [][]string{append(head, "messages")}
 	number := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 	for _, r := range rows {
-		line := []string{r.Name, strconv.Itoa(r.Coterie.Len()), strconv.Itoa(r.Smallest), strconv.Itoa(r.Largest),
-			number(r.Load.Low), number(r.Load.High), strconv.Itoa(r.Resilience[0]), strconv.Itoa(r.Resilience[1])}
-		if a := r.Availability; available {
+		line := []string{r.name, strconv.Itoa(r.coterie.Len()), strconv.Itoa(r.coterie.Smallest()), strconv.Itoa(r.coterie.Largest()),
+			number(r.load.Low), number(r.load.High), strconv.Itoa(r.resilience[0]), strconv.Itoa(r.resilience[1])}
+		if a := r.available; available {
 			line = append(line, number(a.Value), number(a.Low), number(a.High), strconv.Itoa(a.Samples))
 		}
-		lines = append(lines, append(line, number(r.Messages)))
+		lines = append(lines, append(line, number(r.messages)))
 	}
 	return csv.NewWriter(out).WriteAll(lines)
 }

@@ -14,16 +14,16 @@ const (
 )
 
 // plotAvailability draws how likely a quorum is up against how likely a site is.
-func plotAvailability(file string, n int, rows []quorum.Row) error {
+func plotAvailability(file string, n int, rows []row) error {
 	p := tool.Plot{Title: fmt.Sprintf("Is a quorum up? %d sites", n), X: "probability that a site is up", Y: "probability that a quorum is up"}
 	all := quorum.Constructions[int]() // whose order is that of the styles: the same in every plot
 	for _, r := range rows {
 		points, err := curve(r)
 		if err != nil {
-			return fmt.Errorf("%s: %w", r.Name, err)
+			return fmt.Errorf("%s: %w", r.name, err)
 		}
-		style := slices.IndexFunc(all, func(c quorum.Construction[int]) bool { return c.Name == r.Name })
-		p.Lines = append(p.Lines, tool.Line{Name: r.Name, Style: style, Points: points})
+		style := slices.IndexFunc(all, func(c quorum.Construction[int]) bool { return c.Name == r.name })
+		p.Lines = append(p.Lines, tool.Line{Name: r.name, Style: style, Points: points})
 	}
 	return tool.DrawPlots(file, [][]tool.Plot{{p}})
 }
@@ -34,9 +34,9 @@ func plotAvailability(file string, n int, rows []quorum.Row) error {
 var plotExact = map[string]int{"fpp": 24, "degenerate": 24, "grid": 64}
 
 // curve computes the points of a line.
-func curve(r quorum.Row) (points []tool.Point, err error) {
-	c := r.Coterie
-	limit, limited := plotExact[r.Name]
+func curve(r row) (points []tool.Point, err error) {
+	c := r.coterie
+	limit, limited := plotExact[r.name]
 	sampled := limited && len(c.Sites()) > limit
 	for i := range plotPoints + 1 {
 		up := float64(i) / plotPoints

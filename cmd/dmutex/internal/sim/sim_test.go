@@ -102,7 +102,7 @@ func TestSimFailures(t *testing.T) {
 	status, stdout, stderr = invoke("sim", "--nodes=5", "--requests=10", "--seed=3")
 	require.Equal(t, tool.StatusFailed, status)
 	require.Empty(t, stdout)
-	require.Regexp(t, `^dmutex: stuck, 5 nodes, load rare: deadlock: \d waits, .*\(seed 3, after 0 entries, at 0 T\)\n$`, stderr)
+	require.Regexp(t, `^dmutex: stuck, 5 nodes, load rare: dmutextest: deadlock: \d waits, .*\(seed 3, after 0 entries, at 0 T\)\n$`, stderr)
 }
 
 // stuck says nothing to anybody.

@@ -1,4 +1,4 @@
-package dmutextest
+package linktest
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package dmutextest_test
+package linktest_test
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/linktest"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -59,7 +59,7 @@ func TestLinkCatches(t *testing.T) {
 // TestMutantLink is the other half. Called without a mutant it tests good links.
 func TestMutantLink(t *testing.T) {
 	name := os.Getenv("DMUTEX_MUTANT")
-	dmutextest.TestLink(t, dmutextest.Links{
+	linktest.TestLink(t, linktest.Links{
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 			network, err := memlink.New(memlink.Config{})
 			require.NoError(t, err)

@@ -1,4 +1,7 @@
-package dmutextest
+// Package linktest holds a kind of link against the contract of
+// [transport.Link]: [TestLink] the link alone, [TestSession] sessions over it.
+// [Faulty] makes a good link bad.
+package linktest
 
 import (
 	"bytes"

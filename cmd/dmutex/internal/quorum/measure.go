@@ -1,0 +1,84 @@
+package quorum
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/dmutex/dmutex/quorum"
+)
+
+// A row is what compare tells of a construction.
+type row struct {
+	name       string
+	coterie    quorum.Coterie[int] // over the sites 1, ..., n
+	load       quorum.Bounds
+	resilience [2]int // equal where it is known exactly
+
+	// available is zero if no probability was given.
+	available quorum.Estimate
+
+	// messages is the mean number of messages per entry in Maekawa's algorithm,
+	// without contention, over all n sites and the quorums that Assign gives
+	// them: a request, a reply and a release for each other site in the quorum.
+	messages float64
+}
+
+// compare builds every construction that exists for n sites and measures it, the
+// best first. With up, the probability that a site is up, once for all sites or
+// once for each of the sites 1, ..., n, the best is the most available (by the
+// lower bound, where it is sampled), and among equals the one with the fewest
+// messages. Without, it is the one with the fewest messages, and among equals the
+// one with the least load.
+func compare(n int, up []float64) ([]row, error) {
+	sites := make([]int, n)
+	for i := range sites {
+		sites[i] = i + 1
+	}
+	var rows []row
+	for _, k := range quorum.Constructions[int]() {
+		c, err := k.Build(sites...)
+		if errors.Is(err, quorum.ErrSize) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if k.Name == "degenerate" && slices.ContainsFunc(rows, func(r row) bool { return r.name == "fpp" }) {
+			continue // it is the plane
+		}
+		r, err := measure(k.Name, c, sites, up)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, r)
+	}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(
+			cmp.Compare(b.available.Low, a.available.Low),
+			cmp.Compare(a.messages, b.messages),
+			cmp.Compare(a.load.High, b.load.High))
+	})
+	return rows, nil
+}
+
+func measure(name string, c quorum.Coterie[int], sites []int, up []float64) (row, error) {
+	r := row{name: name, coterie: c, load: c.Load()}
+	r.resilience[0], r.resilience[1] = c.Resilience()
+	assigned, err := c.Assign(sites...)
+	if err != nil {
+		return row{}, err
+	}
+	asked := 0
+	for site, q := range assigned.All() {
+		asked += len(q)
+		if slices.Contains(q, site) {
+			asked-- // no message to oneself
+		}
+	}
+	r.messages = 3 * float64(asked) / float64(len(sites))
+	if len(up) > 0 {
+		r.available, err = c.AvailabilityAt(func(site int) float64 { return up[(site-1)%len(up)] })
+	}
+	return r, err
+}

@@ -1,0 +1,65 @@
+package quorum
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/quorum"
+)
+
+func TestCompare(t *testing.T) {
+	rows, err := compare(13, []float64{0.9})
+	require.NoError(t, err)
+	names := []string{}
+	for i, r := range rows {
+		names = append(names, r.name)
+		require.Equal(t, r.coterie.Load(), r.load)
+		least, most := r.coterie.Resilience()
+		require.Equal(t, [2]int{least, most}, r.resilience)
+		a, err := r.coterie.Availability(0.9)
+		require.NoError(t, err)
+		require.Equal(t, a, r.available)
+		if i > 0 {
+			require.LessOrEqual(t, r.available.Low, rows[i-1].available.Low)
+		}
+	}
+	require.Equal(t, []string{"majority", "fpp", "tree", "wall", "hqc"}, names[:5])
+	require.Len(t, names, 9)
+	require.NotContains(t, names, "degenerate", "it is the plane")
+
+	find := func(name string) row {
+		i := slices.Index(names, name)
+		return rows[i]
+	}
+	require.InDelta(t, 3*(7-1), find("majority").messages, 1e-9)  // 3(K-1)
+	require.InDelta(t, 3*(4-1), find("fpp").messages, 1e-9)       // 3(K-1)
+	require.InDelta(t, 3*12.0/13, find("central").messages, 1e-9) // 3, and 0 for the centre
+}
+
+// Without p the ranking is by messages; a probability for each site is taken at
+// its word.
+func TestCompareVariants(t *testing.T) {
+	rows, err := compare(7, nil)
+	require.NoError(t, err)
+	require.True(t, slices.IsSortedFunc(rows, func(a, b row) int { return int(1e6 * (a.messages - b.messages)) }))
+	require.Equal(t, "central", rows[0].name)
+	require.Zero(t, rows[0].available)
+
+	up := []float64{1, 0, 0, 0, 0, 0, 0}
+	rows, err = compare(7, up)
+	require.NoError(t, err)
+	require.Equal(t, "central", rows[0].name) // its centre is site 1
+	require.Equal(t, 1.0, rows[0].available.Value)
+	require.Equal(t, 0.0, rows[1].available.Value)
+}
+
+// Every n from 1 to 64 has a table, and every construction but the plane is in it.
+func TestCompareEveryN(t *testing.T) {
+	for n := 1; n <= 64; n += 1 + n/20 {
+		rows, err := compare(n, nil)
+		require.NoError(t, err)
+		require.Len(t, rows, len(quorum.Constructions[int]())-1, "n = %d", n)
+	}
+}

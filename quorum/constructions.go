@@ -1,0 +1,47 @@
+package quorum
+
+import "cmp"
+
+// A Construction is a builder that needs nothing but sites: a name, and a
+// function that refuses a number of sites for which it does not exist (ErrSize).
+type Construction[T cmp.Ordered] struct {
+	Name  string
+	Build func(sites ...T) (Coterie[T], error)
+}
+
+// Constructions returns the builders of this package, each with the usual shape:
+// grids near a square, binary trees, a hierarchy of threes, the triangular wall,
+// the first site as centre and as hub. Weighted voting, walls of given widths and
+// composition are not among them, since they say more than a number can.
+func Constructions[T cmp.Ordered]() []Construction[T] {
+	hub := func(of func(hub T, rim []T) (Coterie[T], error)) func(sites ...T) (Coterie[T], error) {
+		return func(sites ...T) (Coterie[T], error) {
+			if err := distinct(sites); err != nil {
+				return Coterie[T]{}, err
+			}
+			return of(sites[0], sites[1:])
+		}
+	}
+	return []Construction[T]{
+		{"central", hub(func(centre T, _ []T) (Coterie[T], error) { return Singleton(centre) })},
+		{"majority", Majority[T]},
+		{"grid", SquareGrid[T]},
+		{"rowgrid", func(sites ...T) (Coterie[T], error) { return RowGrid(broad(len(sites)), sites...) }},
+		{"fpp", Plane[T]},
+		{"degenerate", Degenerate[T]},
+		{"tree", func(sites ...T) (Coterie[T], error) { return Tree(2, sites...) }},
+		{"hqc", func(sites ...T) (Coterie[T], error) { return Hierarchical(3, sites...) }},
+		{"wheel", hub(func(hub T, rim []T) (Coterie[T], error) { return Wheel(hub, rim...) })},
+		{"wall", TriangularWall[T]},
+	}
+}
+
+// broad returns ceil(sqrt(n)) columns, or one more where the last row would be a
+// single site, without which there would be no quorum.
+func broad(n int) int {
+	columns := max(1, root(n))
+	if columns > 1 && n%columns == 1 {
+		columns++
+	}
+	return columns
+}

@@ -1,0 +1,52 @@
+package dmutex_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The nightly workflow fuzzes each target that there is, and none that is gone.
+func TestNightlyFuzzesAll(t *testing.T) {
+	var exist []string
+	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+	require.NoError(t, filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		for _, match := range target.FindAllSubmatch(text, -1) {
+			exist = append(exist, path.Dir(filepath.ToSlash(file))+" "+string(match[1]))
+		}
+		return err
+	}))
+	require.NotEmpty(t, exist)
+	workflow, err := os.ReadFile(".github/workflows/nightly.yml")
+	require.NoError(t, err)
+	var named []string
+	for _, match := range regexp.MustCompile(`- \{package: (\S+), target: (\w+)\}`).FindAllSubmatch(workflow, -1) {
+		named = append(named, string(match[1])+" "+string(match[2]))
+	}
+	require.ElementsMatch(t, exist, named)
+}
+
+// What the workflows use cannot be changed by its owner: it is named by hash.
+func TestWorkflowsArePinned(t *testing.T) {
+	files, err := filepath.Glob(".github/workflows/*.yml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		workflow, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range regexp.MustCompile(`uses: (.*)`).FindAllStringSubmatch(string(workflow), -1) {
+			require.Regexp(t, `^[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`, match[1], file)
+		}
+		require.Contains(t, string(workflow), "\npermissions:\n  contents: read\n", file)
+	}
+}
