@@ -212,6 +212,7 @@ func record(t *testing.T, g *group) (traces []*trace.Trace) {
 // replays in its view.
 func TestTraceOfARestart(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
+		today() // the next life has a higher number
 		g.members = []dmutex.NodeID{1, 2, 3}
 		files := map[string]*bytes.Buffer{"1": g.recorded(1), "2": g.recorded(2), "3": g.recorded(3)}
 		kept := g.acquire(1, "kept")
