@@ -11,9 +11,9 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// LESSONS L11, L59, L61, L66, L68: a member that crashed and comes back is taken
-// in. What it held is free at once, what the others hold stays theirs, and fences
-// rise.
+// LESSONS L11, L22, L59, L61, L66, L67, L68: a member that crashed and comes back is
+// taken in. What it held is free at once, what the others hold stays theirs, and
+// fences rise.
 func TestRestart(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -98,7 +98,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// All may leave, at once or one after another; the last needs nobody.
+// LESSONS L70: all may leave, at once or one after another; the last needs nobody.
 func TestAllLeave(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(4)
