@@ -42,13 +42,13 @@
 // interested, the second from a release to the next waiting entry.
 //
 //	                     after                    messages an entry       delay         next                   channels   one crash stops
-//	central              folklore                 3; own 0                2T; own 0     2T                     any order  all, if coordinator, holder, or once next
+//	central              folklore                 3; own 0                2T; own 0     2T                     any order  all, if coordinator, holder or waiter
 //	lamport              Lamport '78              3(N-1)                  2T            T                      in order   all
 //	lamport.OmitReplies  Lamport '78              2(N-1) to 3(N-1)        2T            T                      in order   all
 //	ricart               Ricart, Agrawala '81     2(N-1)                  2T            T                      any order  all
-//	ricart.Carvalho      Carvalho, Roucairol '83  0 to 2(N-1)             2T or 0       T                      any order  those who must ask it, and so on
-//	maekawa              Maekawa '85              3(K-1), mean to 6(K-1)  2T            2T                     any order  all, once one that must ask it asks
-//	suzukikasami         Suzuki, Kasami '85       N or 0                  2T or 0       T                      any order  all, once it has the token
+//	ricart.Carvalho      Carvalho, Roucairol '83  0 to 2(N-1)             2T or 0       T                      any order  nodes that must ask it, transitively
+//	maekawa              Maekawa '85              3(K-1), mean to 6(K-1)  2T            2T                     any order  all, once a node with it in its quorum asks
+//	suzukikasami         Suzuki, Kasami '85       N or 0                  2T or 0       T                      any order  all, if it has or gets the token
 //	ring                 Le Lann '77              0 to N                  NT or 0       T to NT                in order   all
 //	ring.Circulate       Le Lann '77              1 or more               to N(T+pace)  T to (N-1)T+(N-2)pace  any order  all
 //

@@ -1,8 +1,14 @@
 package dmutex_test
 
 import (
+	"bytes"
+	"context"
+	"flag"
 	"os"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -10,9 +16,118 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/trace/draw"
+	"github.com/dmutex/dmutex/transport/memlink"
 )
+
+// record makes TestFiguresOfRestart record its run anew.
+var record = flag.Bool("record", false, "record docs/figures/restart anew")
+
+// The figure of a rolling restart is drawn from the traces of a run, one a
+// process, which the machines repeat here.
+func TestFiguresOfRestart(t *testing.T) {
+	const dir = "docs/figures/restart"
+	if *record {
+		rollingRestart(t, dir)
+	}
+	files, err := filepath.Glob(dir + "/*.trace")
+	require.NoError(t, err)
+	require.Len(t, files, 6)
+	var traces []*trace.Trace
+	for _, name := range files {
+		file, err := os.Open(name)
+		require.NoError(t, err)
+		tr, err := trace.Read(name, file)
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+		_, err = trace.Replay(tr, ricart.New)
+		require.NoError(t, err)
+		traces = append(traces, tr)
+	}
+	d, err := draw.New(traces, draw.Options{Title: "A rolling restart: N1 is restarted, N2 crashes and returns, N3 is restarted"})
+	require.NoError(t, err)
+	dmutextest.Golden(t, "docs/figures/restart.svg", string(d.SVG()))
+}
+
+// rollingRestart records the run of the figure. N3 holds the lock while N1 is
+// restarted and N2 waits; N2 has the lock when it crashes, and N1 waits for it.
+func rollingRestart(t *testing.T, dir string) {
+	files := make(map[string]*bytes.Buffer)
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{Seed: 1, MinDelay: 5 * time.Millisecond, MaxDelay: 10 * time.Millisecond})
+		require.NoError(t, err)
+		nodes := make(map[dmutex.NodeID]*node.Node)
+		open := func(id dmutex.NodeID, life string) {
+			file := new(bytes.Buffer)
+			files[id.String()+life] = file
+			nodes[id], err = node.Open(t.Context(), node.Config{
+				Self: id, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: ricart.New, Link: net.Link(id), Trace: trace.NewRecorder(file),
+			})
+			require.NoError(t, err)
+		}
+		acquire := func(id dmutex.NodeID) <-chan *node.Held {
+			c := make(chan *node.Held, 1)
+			go func() {
+				h, err := nodes[id].Mutex("invoices").Acquire(t.Context())
+				require.NoError(t, err)
+				c <- h
+			}()
+			time.Sleep(300 * time.Millisecond)
+			return c
+		}
+		for id := range dmutex.NodeID(3) {
+			open(id+1, "a")
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(3 * time.Second)
+
+		first := <-acquire(3)
+		second := acquire(2)
+		require.NoError(t, nodes[1].Close(t.Context()))
+		time.Sleep(2 * time.Second)
+		open(1, "b")
+		time.Sleep(2 * time.Second)
+		require.NoError(t, first.Release())
+		<-second
+		third := acquire(1)
+
+		for _, id := range []dmutex.NodeID{1, 3} { // 2 crashes: nobody hears of its end
+			net.Cut(2, id)
+		}
+		synctest.Wait()
+		before := files["2a"].Len()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, nodes[2].Close(gone))
+		synctest.Wait()
+		files["2a"].Truncate(before)
+		net.Heal()
+		time.Sleep(2 * time.Second)
+		open(2, "b")
+		h := <-third
+		time.Sleep(time.Second)
+		require.NoError(t, h.Release())
+		time.Sleep(300 * time.Millisecond)
+
+		require.NoError(t, nodes[3].Close(t.Context()))
+		time.Sleep(2 * time.Second)
+		open(3, "b")
+		time.Sleep(2 * time.Second)
+		require.NoError(t, (<-acquire(3)).Release())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		for name, file := range files { // the end of the group is not in the figure
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name+".trace"), file.Bytes(), 0o644))
+		}
+		for _, n := range nodes {
+			require.NoError(t, n.Close(t.Context()))
+		}
+	})
+}
 
 // The figures of docs/figures.md are drawn from golden scripts; -update draws
 // them again.

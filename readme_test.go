@@ -10,29 +10,86 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/ricart"
 )
 
-// Every Go snippet of the README is a whole file that compiles, and a snippet
-// that is a test passes.
-func TestReadmeSnippets(t *testing.T) {
-	text, err := os.ReadFile("README.md")
+// pages are what a user reads: README.md and docs.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("docs", "*.md"))
 	require.NoError(t, err)
-	snippets := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllSubmatch(text, -1)
-	require.NotEmpty(t, snippets)
-	for i, match := range snippets {
-		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
-			// A package of this module, so that it sees the module's own
-			// requirements; the underscore hides it from patterns like ./...
-			dir, err := os.MkdirTemp(".", "_readme")
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-			name, verb := "main.go", "vet"
-			if strings.Contains(string(match[1]), "_test\n") {
-				name, verb = "snippet_test.go", "test"
-			}
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), match[1], 0o600))
-			out, err := exec.Command("go", verb, "./"+dir).CombinedOutput()
-			require.NoError(t, err, "%s", out)
-		})
+	texts := make(map[string]string)
+	for _, file := range append(files, "README.md", "CHANGELOG.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		texts[filepath.ToSlash(file)] = string(text)
 	}
+	return texts
+}
+
+// Every Go snippet of a page is a whole file that compiles, and a snippet that is
+// a test passes.
+func TestSnippets(t *testing.T) {
+	snippet := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	count := 0
+	for file, text := range pages(t) {
+		for i, match := range snippet.FindAllStringSubmatch(text, -1) {
+			count++
+			t.Run(fmt.Sprint(file, " ", i+1), func(t *testing.T) {
+				// A package of this module, so that it sees the module's own
+				// requirements; the underscore hides it from patterns like ./...
+				dir, err := os.MkdirTemp(".", "_snippet")
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+				name, verb := "main.go", "vet"
+				if strings.Contains(match[1], "_test\n") {
+					name, verb = "snippet_test.go", "test"
+				}
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(match[1]), 0o600))
+				out, err := exec.Command("go", verb, "./"+dir).CombinedOutput()
+				require.NoError(t, err, "%s", out)
+			})
+		}
+	}
+	require.Positive(t, count)
+}
+
+// The script of docs/testing.md is what the machines say.
+func TestScriptOfPage(t *testing.T) {
+	block := regexp.MustCompile("(?ms)^```\n(group .*?)^```$").FindStringSubmatch(pages(t)["docs/testing.md"])
+	require.NotNil(t, block)
+	file := filepath.Join(t.TempDir(), "script.txt")
+	require.NoError(t, os.WriteFile(file, []byte(block[1]), 0o600))
+	dmutextest.TestScript(t, ricart.New, file)
+}
+
+// Every link of a page leads to a file that is there, and to a heading of it.
+func TestLinks(t *testing.T) {
+	texts := pages(t)
+	link := regexp.MustCompile(`\]\(([^):]*)\)`)
+	for file, text := range texts {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
+			to, heading, _ := strings.Cut(match[1], "#")
+			target := file
+			if to != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(file), to))
+			}
+			_, err := os.Stat(target)
+			require.NoError(t, err, "%s links to %s", file, match[1])
+			if heading != "" {
+				require.Contains(t, headings(texts[target]), heading, "%s links to %s", file, match[1])
+			}
+		}
+	}
+}
+
+// headings returns the headings of a page as links name them.
+func headings(text string) (names []string) {
+	for _, match := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(match[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
 }

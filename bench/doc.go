@@ -16,7 +16,7 @@
 // the end; --redis, --etcd and --postgres take the addresses of running ones.
 // What is absent is named as absent. A NATS server is part of the program.
 //
-// What is known of the figures in README.md, which are those of one run on a machine
+// What is known of the figures in docs/performance.md, which are those of one run on a machine
 // with nothing else to do: in nine runs there, times came out within a few per
 // cent, but for a single hand-off (1.25 to 1.40 x the bare server), and 64
 // goroutines had 0.92 to 1.05. With other work beside, a hand-off had 1.05 to 1.36,

@@ -42,7 +42,9 @@ func Example() {
 	for _, m := range data.ScopeMetrics[0].Metrics {
 		switch d := m.Data.(type) {
 		case metricdata.Histogram[float64]:
-			fmt.Println(m.Name, d.DataPoints[0].Count)
+			if m.Name == "dmutex.wait.duration" {
+				fmt.Println(m.Name, d.DataPoints[0].Count)
+			}
 		case metricdata.Sum[int64]:
 			if m.Name == "dmutex.granted" {
 				fmt.Println(m.Name, d.DataPoints[0].Value)
@@ -51,7 +53,6 @@ func Example() {
 	}
 	// Output:
 	// dmutex.wait.duration 1
-	// dmutex.hold.duration 1
 	// dmutex.granted 1
 }
 

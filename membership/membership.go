@@ -25,7 +25,8 @@
 //
 // The proposer decides when every configured member u
 //
-//	(i)  has promised r, by a life that is the latest known of u, or
+//	(i)  has promised r, by a life that is the latest known of u and that nobody
+//	     has gone on without, or
 //	(ii) is excused: by what the staying lives tell, u is outside of the last view
 //	     that was complete, and of every later view that anybody has installed, or
 //	     is evicted by this round.
@@ -46,7 +47,14 @@
 // born with its holder.
 //
 // A leaving life first releases everything. It stays until all members of a view
-// without it have told it that this view is complete.
+// without it have told it that this view is complete. The view is of a higher round
+// than all that the life promised before it began to leave, since those may have it
+// as a member.
+//
+// A life that is told of a view with it, but has promised a later round, asks for
+// another view: the others wait for it, and the proposer of the later round may be
+// gone. So does a life that has installed a view that never acted, and is told of a
+// later one without it.
 //
 // # Why it is right
 //
@@ -107,7 +115,7 @@ import (
 type Config struct {
 	Self    dmutex.NodeID
 	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
-	Life    uint64          // names this life; the lives of one member are ordered by it; not 0
+	Life    uint64          // names this life; the lives of one member are ordered by it, and no two have the same; not 0
 
 	// Fence is a floor: every fence of a view with this member will be higher.
 	Fence uint64
@@ -280,8 +288,8 @@ type Machine struct {
 	// The open round of this life.
 	round    uint32 // 0 if there is none
 	evicted  []dmutex.NodeID
-	floor    uint64
-	courtesy int64 // until when it waits for those that are there and excused; 0 if that is over
+	floor    uint64 // its fences are to be above
+	courtesy int64  // until when it waits for those that are there and excused; 0 if that is over
 
 	// Time.
 	bornAt  int64  // the first input
@@ -714,7 +722,7 @@ func (m *Machine) promise() Message {
 
 // wants reports whether this life has a reason to ask for another view.
 func (m *Machine) wants() bool {
-	if m.ended != Outside || m.exit.Epoch > 0 && m.exit.Epoch >= m.promised {
+	if m.ended != Outside || m.exit.Epoch > 0 && m.exit.Epoch >= max(m.promised, m.seen) {
 		return false
 	}
 	if m.leaving || m.trouble || len(m.members) == 1 && m.view.Epoch == 0 {
@@ -739,8 +747,8 @@ func (m *Machine) rank() (rank int64) {
 // begin opens a round whose fences are to be above floor.
 func (m *Machine) begin(now int64, floor uint64, evicted ...dmutex.NodeID) {
 	m.abandon()
-	m.floor = max(m.fence, floor)
-	m.open(max(m.promised+1, m.seen+1, epochAbove(m.floor)))
+	m.floor = floor
+	m.open(max(m.promised, m.seen) + 1)
 	m.evicted, m.courtesy = evicted, now+10*pause
 	m.beginAt = never
 	m.mayDecide(now)
@@ -879,9 +887,9 @@ func (msg *Message) passed(last View) bool {
 	return msg.Completed.Epoch > 0 && msg.Installed.Epoch < last.Epoch && last.life(msg.From) == 0
 }
 
-// mayGo lets a leaving life go that was in no view, if nobody needs its promise:
-// those that have promised its round know of no view with a life of its number, and
-// all to whom it is bound by a promise of its own are among them.
+// mayGo lets a leaving life go that is in no view, if nobody needs its promise: all
+// that are there, and all to whom it is bound by a promise of its own, have promised
+// its round, and know of no view with a life of its number.
 func (m *Machine) mayGo() {
 	if !m.leaving || m.view.Epoch != 0 || m.trouble { // in trouble it was told of a view with it, see learnView
 		return
@@ -889,7 +897,7 @@ func (m *Machine) mayGo() {
 	me := m.me().node
 	for i := range m.members {
 		p := &m.members[i]
-		if p.bound != 0 && (p.promise == nil || p.life != p.bound) {
+		if p.life != 0 && p.promise == nil || p.bound != 0 && p.life != p.bound {
 			return
 		}
 		if p.promise != nil && (p.promise.Installed.life(me) != 0 || p.promise.Completed.life(me) != 0) {
@@ -937,11 +945,12 @@ func (m *Machine) install(now int64, v View) {
 		p := &m.members[i]
 		p.news = false
 	}
+	raised := m.view.Epoch > 0 && v.Fence != uint64(v.Epoch)<<32
 	m.view, m.promised = v, max(m.promised, v.Epoch)
 	m.reported, m.acting, m.trouble = false, false, false
 	m.fails, m.beginAt, m.resetAt = 0, never, now
-	if m.began && v.Epoch-m.base > 1<<10 {
-		m.began = false // the epoch was given by a Config.Fence, and is no debt
+	if m.began && (raised || v.Epoch-m.base > 1<<10) {
+		m.began = false // the epoch was given by a Config.Fence or an eviction, and is no debt
 	}
 	m.actAt = m.due()
 	for i := range m.members {

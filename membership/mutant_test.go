@@ -72,7 +72,10 @@ func completed(p *Message) View {
 	return p.Completed
 }
 
-// mutants are the machine, or its driver, with one rule broken.
+// mutants are the machine, or its driver, with one rule broken. Two more were tried
+// and found nothing in some hundred thousand random steps: excuses by a view that is only
+// installed, and promises of replaced lives without clocks. The argument of the
+// package comment needs both rules.
 var mutants = []struct {
 	name  string
 	setup setup
@@ -119,7 +122,7 @@ var mutants = []struct {
 	})}},
 
 	// A view is installed after a later round was promised.
-	{"installs-below-promise", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 3, exits: 3, alarms: 2}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+	{"installs-below-promise", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 2, exits: 6}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
 		promised := m.promised
 		if msg != nil && msg.Kind >= Decide && msg.View.Epoch > m.view.Epoch {
 			m.promised = min(m.promised, msg.View.Epoch)
@@ -183,6 +186,8 @@ func (m *Machine) place(node dmutex.NodeID) int {
 // Each rule is needed: without it something goes wrong, in the run that stands in
 // testdata. A short one is the shortest; a long one was found by chance, and
 // everything was left out that is not needed.
+//
+// LESSONS L59, L64.
 func TestMutants(t *testing.T) {
 	for _, tt := range mutants {
 		t.Run(tt.name, func(t *testing.T) {

@@ -59,10 +59,9 @@ type setup struct {
 	clocks  bool // a later life has a higher number by itself; else it is told
 	reports bool // a report may take time
 
-	alter  alter         // breaks a rule of the machine
-	forget bool          // breaks a rule of the driver: what is held is not reported
-	thaw   bool          // likewise: after the installation the old view still grants
-	second func(*Config) // changes what lives are told at their birth
+	alter  alter // breaks a rule of the machine
+	forget bool  // breaks a rule of the driver: what is held is not reported
+	thaw   bool  // likewise: after the installation the old view still grants
 }
 
 // An alter stands around each input to a machine.
@@ -97,11 +96,10 @@ const ( // what a tick may be for
 // A flight is a message that may be on its way.
 type flight struct {
 	Message
-	from, to           int
-	fromLife, toLife   uint64
-	channel            uint32
-	text               string
-	carriesView, ended bool
+	from, to         int
+	fromLife, toLife uint64
+	channel          uint32
+	text             string
 }
 
 // A step is what one input does to one life.
@@ -368,7 +366,7 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		} else {
 			s[w.n+i] &^= renamed
 		}
-		return w.move(s, i, w.step(s, stepKey{0, start, uint64(i)<<60 | w.number(s, i)<<32 | uint64(s[2*w.n+2])}))
+		return w.move(s, i, w.step(stepKey{0, start, uint64(i)<<60 | w.number(s, i)<<32 | uint64(s[2*w.n+2])}))
 	case end:
 		s[w.n+i] &^= departed
 		return w.stop(s, i), ""
@@ -378,7 +376,7 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		return w.stop(s, i), ""
 	case leave, alarm:
 		w.take(s, a.do)
-		return w.move(s, i, w.step(s, stepKey{s[i], a.do, 0}))
+		return w.move(s, i, w.step(stepKey{s[i], a.do, 0}))
 	case evict:
 		if s[a.j] != 0 {
 			w.take(s, end)
@@ -386,25 +384,25 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		} else {
 			w.take(s, evict)
 		}
-		return w.move(s, i, w.step(s, stepKey{s[i], evict, uint64(a.j)<<32 | uint64(s[2*w.n+2])}))
+		return w.move(s, i, w.step(stepKey{s[i], evict, uint64(a.j)<<32 | uint64(s[2*w.n+2])}))
 	case cut:
 		w.take(s, cut)
 		for _, pair := range [2][2]int{{i, a.j}, {a.j, i}} {
 			s = w.sever(s, pair[0], pair[1])
-			s[pair[0]] = w.step(s, stepKey{s[pair[0]], cut, uint64(pair[1])}).to
+			s[pair[0]] = w.step(stepKey{s[pair[0]], cut, uint64(pair[1])}).to
 		}
 		return s, ""
 	case meet:
 		life := w.number(s, a.j)
 		s = w.purge(s, func(f *flight) bool { return f.from == a.j && f.to == i && f.fromLife != life })
-		return w.move(s, i, w.step(s, stepKey{s[i], meet, uint64(a.j)<<32 | life}))
+		return w.move(s, i, w.step(stepKey{s[i], meet, uint64(a.j)<<32 | life}))
 	case deliver:
 		msg := s[i]
 		s = slices.Delete(s, i, i+1)
 		to := w.flights[msg].to
-		return w.move(s, to, w.step(s, stepKey{s[to], deliver, uint64(msg)}))
+		return w.move(s, to, w.step(stepKey{s[to], deliver, uint64(msg)}))
 	case tick, report:
-		return w.move(s, i, w.step(s, stepKey{s[i], a.do, uint64(a.j)}))
+		return w.move(s, i, w.step(stepKey{s[i], a.do, uint64(a.j)}))
 	case settle: // it was released between the report and the view's first act
 		s[w.lock(s, i)+1] &^= 0xff
 		return s, ""
@@ -412,7 +410,7 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		if lock := w.lock(s, i); lock > 0 && s[lock+1]&0xff == uint32(i+1) {
 			s[lock+1] &^= 0xff
 		}
-		return w.move(s, i, w.step(s, stepKey{s[i], release, 0}))
+		return w.move(s, i, w.step(stepKey{s[i], release, 0}))
 	case acquire:
 		lock := w.lock(s, i)
 		s[lock+1] |= uint32(i + 1)
@@ -423,7 +421,7 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 			}
 			s[2*w.n+1] = max(s[2*w.n+1], epoch)
 		}
-		return w.move(s, i, w.step(s, stepKey{s[i], acquire, uint64(epoch)<<32 | 1}))
+		return w.move(s, i, w.step(stepKey{s[i], acquire, uint64(epoch)<<32 | 1}))
 	}
 	panic("what is that?")
 }
@@ -465,9 +463,9 @@ func (w *world) move(s []uint32, i int, t *step) ([]uint32, string) {
 	s[2*w.n+2] = max(s[2*w.n+2], l.view.Epoch)
 	switch l.phase {
 	case Left:
-		if l.exit.Epoch > 0 || l.view.Epoch > 0 {
+		if len(l.exit.Members) > 0 || l.view.Epoch > 0 {
 			s[w.n+i] |= departed
-		} // else nothing has changed
+		} // else the others may still wait for what its former life was in
 		return w.stop(s, i), ""
 	case Stopped:
 		if s[w.n+i]&vouched == 0 && w.clocks {
@@ -636,7 +634,7 @@ func (w *world) beyond(s []uint32) bool {
 }
 
 // step returns what an input does to a life.
-func (w *world) step(_ []uint32, key stepKey) *step {
+func (w *world) step(key stepKey) *step {
 	id, ok := w.stepID[key]
 	if !ok {
 		id = uint32(len(w.steps))
@@ -651,9 +649,6 @@ func (w *world) run(key stepKey) (t step) {
 	if key.do == start {
 		i, number, highest := int(key.arg>>60), key.arg>>32&0xffff, key.arg&0xffffffff
 		cfg := Config{Self: dmutex.NodeID(i + 1), Members: w.everybody(), Life: number, Clock: w.clock(highest)}
-		if w.second != nil {
-			w.second(&cfg)
-		}
 		m, err := New(cfg)
 		if err != nil {
 			panic(err)

@@ -202,14 +202,17 @@ func (cfg *Config) check() error {
 	return nil
 }
 
-// newLife names a life of this process: the seconds of its wall clock, which make it
-// probably higher than former ones, and random bits. It is higher than above.
+// newLife names a life of this process: by its wall clock in steps of about a
+// millisecond, so that it is probably higher than former ones, and random bits below.
+// It is higher than above.
 func newLife(above uint64) uint64 {
 	var b [4]byte
 	rand.Read(b[:]) // never fails
-	random := uint64(binary.BigEndian.Uint32(b[:]))
-	return max(membership.ClockFence(sinceEpoch())>>32<<32|random, above+1+random)
+	random := uint64(binary.BigEndian.Uint32(b[:]) >> (32 - lifeRandom))
+	return max(uint64(max(sinceEpoch(), 0))>>lifeRandom<<lifeRandom|random, above+1+random)
 }
+
+const lifeRandom = 20
 
 // sinceEpoch returns the nanoseconds since 2020-01-01 UTC by the wall clock.
 func sinceEpoch() int64 { return int64(time.Since(epochZero)) }
@@ -254,6 +257,13 @@ func (n *Node) stop(why error) {
 	n.locks.end(why)
 	var lost error = &lossError{why}
 	n.locks.abandon(&why, &lost, false)
+	if !errors.Is(why, transport.ErrClosed) {
+		n.running.Go(func() { // whatever it said could only disturb
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = n.mail.Close(ended)
+		})
+	}
 	n.log.tell(slog.LevelError, "node stopped: nothing more is granted", slog.Any("err", why))
 	n.traceErr(trace.Down, dmutex.None, why)
 	n.views.leave()

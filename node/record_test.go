@@ -264,8 +264,10 @@ func TestTraceOfARestart(t *testing.T) {
 			}
 		}
 		require.Equal(t, traces["2"].Header.Life, lives[0])
-		require.GreaterOrEqual(t, len(lives), 2, "it may have to take a higher one")
-		require.Equal(t, traces["2 again"].Header.Life, lives[1])
+		require.GreaterOrEqual(t, len(lives), 2)
+		if len(lives) > 2 { // otherwise it may have taken a higher life before node 1 met it
+			require.Equal(t, traces["2 again"].Header.Life, lives[1])
+		}
 		require.Equal(t, 1, born, "it is held in the second view by 1")
 	})
 }

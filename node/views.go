@@ -129,25 +129,34 @@ func (v *views) leave() { v.leftOnce.Do(func() { close(v.left) }) }
 // acknowledged more.
 func (v *views) send() {
 	var full []dmutex.NodeID
-	v.pending = slices.DeleteFunc(v.pending, func(m membership.Message) bool {
-		for !slices.Contains(full, m.To) {
-			left := m.Holds
-			_, err := v.node.mail.Send(m.To, func(b []byte) []byte {
-				b, left = appendMembership(b, &m, v.node.mail.MaxMessage())
-				return b
-			})
-			switch {
-			case errors.Is(err, session.ErrFull):
-				full = append(full, m.To)
-			case err != nil || len(left) == 0:
-				return true
-			default:
-				m.Holds = left
-			}
+	kept := v.pending[:0]
+	for _, m := range v.pending {
+		if slices.Contains(full, m.To) || !v.sendParts(&m) {
+			full, kept = append(full, m.To), append(kept, m)
 		}
-		return false
-	})
-	v.stuck.Store(len(v.pending) > 0)
+	}
+	clear(v.pending[len(kept):])
+	v.pending = kept
+	v.stuck.Store(len(kept) > 0)
+}
+
+// sendParts gives the mail a message in as many parts as it takes. If there is no room
+// for all of them, m is what is left.
+func (v *views) sendParts(m *membership.Message) (all bool) {
+	for {
+		left := m.Holds
+		_, err := v.node.mail.Send(m.To, func(b []byte) []byte {
+			b, left = appendMembership(b, m, v.node.mail.MaxMessage())
+			return b
+		})
+		switch {
+		case errors.Is(err, session.ErrFull):
+			return false
+		case err != nil || len(left) == 0:
+			return true
+		}
+		m.Holds = left
+	}
 }
 
 // act lets the locks of the installed view begin.

@@ -11,8 +11,9 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// A member that crashed and comes back is taken in. What it held is free at once,
-// what the others hold stays theirs, and fences rise.
+// LESSONS L11, L22, L59, L61, L66, L67, L68: a member that crashed and comes back is
+// taken in. What it held is free at once, what the others hold stays theirs, and
+// fences rise.
 func TestRestart(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -65,8 +66,8 @@ func TestReleaseWhileTheGroupChanges(t *testing.T) {
 	})
 }
 
-// Close is an exit and not a wait: whatever the others do, it takes a few round
-// trips, and they go on.
+// LESSONS L19, L53: Close is an exit and not a wait: whatever the others do, it
+// takes a few round trips, and they go on.
 func TestLeave(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(4)
@@ -97,7 +98,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// All may leave, at once or one after another; the last needs nobody.
+// LESSONS L70: all may leave, at once or one after another; the last needs nobody.
 func TestAllLeave(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(4)
@@ -118,7 +119,7 @@ func TestAllLeave(t *testing.T) {
 	})
 }
 
-// Fences rise also when everything was killed and started again.
+// LESSONS L59: fences rise also when everything was killed and started again.
 func TestRestartOfAll(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		today()
@@ -139,8 +140,8 @@ func TestRestartOfAll(t *testing.T) {
 	})
 }
 
-// Evict lets the others go on without a member that is gone for good, and it may
-// come back.
+// LESSONS L66: Evict lets the others go on without a member that is gone for good,
+// and it may come back.
 func TestEvict(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)

@@ -5,6 +5,7 @@
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured
 //	dmutex run       a command on every machine of a group, one at a time
+//	dmutex evict     a member whose machine is gone for good
 //	dmutex trace     what nodes have recorded, drawn and replayed
 //	dmutex quorum    coteries: built, checked and compared
 //	dmutex version   which build this is
@@ -24,6 +25,7 @@ import (
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/check"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/demo"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/evict"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/quorum"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/run"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/sim"
@@ -36,6 +38,7 @@ type commands struct {
 	Check   check.Cmd  `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest way to what is wrong."`
 	Sim     sim.Cmd    `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
 	Run     run.Cmd    `cmd:"" help:"Run a command on every machine of a group, one at a time."`
+	Evict   evict.Cmd  `cmd:"" help:"Evict a member whose machine is gone for good: the others go on without it."`
 	Trace   trace.Cmd  `cmd:"" help:"Draw what nodes have recorded, or replay it."`
 	Quorum  quorum.Cmd `cmd:"" help:"Build, check and compare coteries."`
 	Version versionCmd `cmd:"" help:"Print which build this is."`

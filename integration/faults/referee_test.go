@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -35,6 +37,10 @@ type referee struct {
 	last    map[string]claim // with the highest fence
 	entries map[string]int
 	wrong   chan error // the first that was wrong
+
+	outlived string    // a part of Who: a process that has been replaced
+	until    time.Time // when it must have noticed
+	late     int       // its entries since it was replaced
 }
 
 func newReferee(t *testing.T) *referee {
@@ -105,6 +111,9 @@ func (r *referee) listen(c net.Conn) {
 func (r *referee) judge(c claim) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.outlived != "" && strings.Contains(c.Who, r.outlived) {
+		return r.judgeOutlived(c)
+	}
 	other, taken := r.inside[c.Lock]
 	switch {
 	case c.Leave && (!taken || other.Who != c.Who || other.Fence != c.Fence):
@@ -122,6 +131,32 @@ func (r *referee) judge(c claim) error {
 		return fmt.Errorf("%s: the fence of %s is %d, after %d of %s", c.Lock, c.Who, c.Fence, before.Fence, before.Who)
 	}
 	r.last[c.Lock] = c
+	return nil
+}
+
+// outlive takes the process for replaced: what it claims is no overlap, but its
+// fences must be such that a resource refuses them, and it must stop in time.
+func (r *referee) outlive(process string, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outlived, r.until = process, until
+	for lock, c := range r.inside {
+		if strings.Contains(c.Who, process) {
+			delete(r.inside, lock)
+		}
+	}
+}
+
+func (r *referee) judgeOutlived(c claim) error {
+	switch before := r.last[c.Lock]; {
+	case c.Leave:
+	case time.Now().After(r.until):
+		return fmt.Errorf("%s: %s was replaced, and still enters with fence %d", c.Lock, c.Who, c.Fence)
+	case before.Fence != 0 && !strings.Contains(before.Who, r.outlived) && c.Fence >= before.Fence:
+		return fmt.Errorf("%s: %s was replaced, and its fence %d would not be refused after %d", c.Lock, c.Who, c.Fence, before.Fence)
+	default:
+		r.late++
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/node"
 )
 
 // A rolling restart of every member, while all lock: by SIGTERM, after which the
@@ -76,4 +79,116 @@ func (r *rig) check() {
 		require.NoError(r.t, err)
 	default:
 	}
+}
+
+// A process is paused, and meanwhile the rest is killed and started again, with its
+// number too. When it goes on it learns that from the first frames that it exchanges
+// with anybody, and grants nothing from then on. What it may do before is counted;
+// a resource that checks fences refuses it.
+func TestReplacedNATS(t *testing.T) { replaced(t, "nats", 0) }
+func TestReplacedTCP(t *testing.T)  { replaced(t, "tcp", 2) } // the one that dials the others
+
+func replaced(t *testing.T, link string, i int) {
+	names := slices.Sorted(maps.Keys(right))
+	r := newRig(t, link, 3, *seed, names...)
+	<-time.After(time.Second)
+	old := r.processes[i]
+	old.pause()
+	r.referee.outlive(old.name(), time.Now().Add(time.Hour))
+	for j := range r.processes {
+		if j != i {
+			r.end(j, syscall.SIGKILL)
+		}
+	}
+	for j := range r.processes {
+		r.begin(j)
+	}
+	<-time.After(2 * time.Second)
+	resumed := time.Now()
+	r.referee.outlive(old.name(), resumed.Add(patience)) // how long it takes is logged; a busy machine may be slow
+	old.resume()
+	for late := time.After(patience); ; {
+		require.NoError(t, old.orders.Encode(order{Word: wordTell}))
+		said, left := r.await(old), 0
+		for name, s := range said.States {
+			if s.Err == "" {
+				left++
+			} else {
+				require.Equal(t, node.ErrReplaced.Error(), s.Err, name)
+			}
+		}
+		if left == 0 {
+			break
+		}
+		select {
+		case <-late:
+			require.FailNow(t, "it does not notice", "%v", said.States)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	noticed := time.Since(resumed)
+	r.referee.outlive(old.name(), time.Now().Add(50*time.Millisecond))
+	<-time.After(time.Second)
+	r.check()
+	t.Logf("it noticed within %v, and entered %d times before, with fences that are refused", noticed, r.referee.entered())
+	r.word(wordStop)
+	r.drain()
+	r.leave()
+	r.check()
+}
+
+// Two processes with one number, both alive: the second ends with an error that
+// says so, and the group goes on with the first.
+func TestNumberTakenNATS(t *testing.T) { numberTaken(t, "nats") }
+func TestNumberTakenTCP(t *testing.T)  { numberTaken(t, "tcp") }
+
+func numberTaken(t *testing.T, link string) {
+	names := slices.Sorted(maps.Keys(right))
+	r := newRig(t, link, 3, *seed, names...)
+	<-time.After(time.Second)
+	first := r.processes[2]
+	second := r.start(first.job)
+	r.await(second)
+	begun := time.Now()
+	require.NoError(t, second.orders.Encode(order{Word: wordWork, Peers: r.peers[second.id]}))
+	r.await(second)
+	for late := time.After(patience); ; {
+		require.NoError(t, second.orders.Encode(order{Word: wordTell}))
+		said, left := r.await(second), 0
+		for name, s := range said.States {
+			if s.Err == "" {
+				left++
+			} else {
+				require.Equal(t, node.ErrNumberTaken.Error(), s.Err, name)
+			}
+		}
+		if left == 0 {
+			break
+		}
+		select {
+		case <-late:
+			require.FailNow(t, "it does not notice", "%v", said.States)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Logf("it noticed within %v", time.Since(begun))
+	for _, s := range r.word(wordTell) {
+		for name, s := range s.States {
+			require.Empty(t, s.Err, name)
+			require.EqualValues(t, 1, s.Changes, "%s: the group has changed", name)
+		}
+	}
+	r.word(wordStop)
+	r.drain()
+	r.leave()
+	r.check()
+}
+
+// name is how the process calls itself when it speaks to the referee.
+func (p *process) name() string { return fmt.Sprintf("process %d,", p.cmd.Process.Pid) }
+
+func (r *referee) entered() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.late
 }

@@ -199,7 +199,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 				h := &hand{
 					node:   n,
 					prefix: name + "/",
-					who:    fmt.Sprintf("node %d, goroutine %d", w.Self, j),
+					who:    fmt.Sprintf("node %d, process %d, goroutine %d", w.Self, os.Getpid(), j),
 					rng:    rand.New(rand.NewPCG(w.Seed, uint64(w.Self)<<32|uint64(i)<<16|uint64(j))),
 					say:    json.NewEncoder(conn),
 					hear:   json.NewDecoder(conn),
@@ -290,6 +290,9 @@ func (h *hand) toil(stop <-chan struct{}) {
 			return
 		case <-time.After(h.upTo(100 * time.Millisecond)):
 		}
+		if h.node.Status().Err != nil && h.retiring.Err() == nil { // the others live with another process
+			return
+		}
 		ctx, cancel := h.retiring, context.CancelFunc(func() {})
 		impatient := h.rng.IntN(3) == 0
 		if impatient {
@@ -309,9 +312,20 @@ func (h *hand) toil(stop <-chan struct{}) {
 	}
 }
 
-// excused reports whether an Acquire may end so: the caller's context has ended.
+// excused reports whether an Acquire may end so: the caller's context has ended, or
+// the others live with another process of this number.
 func (h *hand) excused(err error, impatient bool) bool {
+	if errors.Is(err, node.ErrReplaced) || errors.Is(err, node.ErrNumberTaken) {
+		return true
+	}
 	return impatient && errors.Is(err, context.DeadlineExceeded) || h.retiring.Err() != nil && errors.Is(err, context.Canceled)
+}
+
+// must is for the release of a lock: only a process that was replaced has lost it.
+func (h *hand) must(err error) {
+	if !errors.Is(err, node.ErrReplaced) {
+		must(err)
+	}
 }
 
 func (h *hand) upTo(d time.Duration) time.Duration { return time.Duration(h.rng.Int64N(int64(d))) }
@@ -327,7 +341,7 @@ func (h *hand) lock(ctx context.Context, impatient bool) {
 	switch {
 	case err == nil:
 		h.visit(name, held.Fence())
-		must(held.Release())
+		h.must(held.Release())
 	case h.excused(err, impatient):
 	case trying && errors.Is(err, node.ErrBusy):
 	default:
@@ -348,7 +362,7 @@ func (h *hand) lockAll(ctx context.Context, impatient bool) {
 	for _, name := range names {
 		h.visit(name, all.Held(name).Fence())
 	}
-	must(all.Release())
+	h.must(all.Release())
 }
 
 // transact takes two or three locks one after another, in any order. Whoever is
@@ -358,7 +372,7 @@ func (h *hand) transact(ctx context.Context, impatient bool) {
 	order := h.rng.Perm(shelf)[:2+h.rng.IntN(2)]
 	for {
 		err := h.gather(ctx, txn, order)
-		must(txn.Release())
+		h.must(txn.Release())
 		switch {
 		case err == nil, h.excused(err, impatient):
 			return
@@ -394,7 +408,7 @@ func (h *hand) campaign(ctx context.Context, impatient bool) {
 		h.visit("the post", epoch)
 		return nil
 	})
-	if err != nil && !(errors.Is(err, node.ErrNotElected) && h.excused(err, impatient)) {
+	if err != nil && !(errors.Is(err, node.ErrNotElected) && h.excused(err, impatient)) && !errors.Is(err, node.ErrReplaced) {
 		fail("%s: %selection: %v", h.who, h.prefix, err)
 	}
 }

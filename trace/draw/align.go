@@ -16,6 +16,7 @@ type event struct {
 	time  int64
 	depth int      // one more than that of any event that it depends on
 	sent  *event   // of a Handle: the event that sent the message, if it is known
+	known bool     // of a Restarted: the life that it tells of has a trace, too
 	out   []*arrow // the messages that it sent
 	x     float64  // see layout
 }
@@ -26,7 +27,9 @@ func (e *event) node() dmutex.NodeID { return e.file.trace.Header.Self }
 type file struct {
 	trace  *trace.Trace
 	events []*event
-	offset int64 // to be added to its times
+	offset int64  // to be added to its times
+	life   uint64 // of the process
+	epoch  uint32 // of the last view that it has installed
 }
 
 // An arrow is a message.
@@ -37,6 +40,7 @@ type arrow struct {
 	recv       []*event // one, unless the network repeats; none if it did not arrive, or not in the traces
 	resent     []*event // when the session sent it again
 	unfollowed bool     // the receiver's trace would not tell whether it arrived
+	stale      bool     // the receiver had a later view, so it dropped the message if it arrived
 }
 
 // A number says which message it is, in all traces.
@@ -45,6 +49,12 @@ type number struct {
 	fromLife, toLife uint64
 	seq              uint64
 }
+
+// What a file tells by its beginning and its end, as events of the drawing.
+const (
+	started trace.What = "started"
+	crashed trace.What = "crashed" // it ended without a Close, and a later life has begun
+)
 
 // mostAgain is how many messages may be sent again, counting each time.
 const mostAgain = 10_000_000
@@ -91,9 +101,46 @@ func open(traces []*trace.Trace) ([]*file, error) {
 			f.events = append(f.events, &event{Event: &t.Events[i], file: f})
 		}
 		slices.SortStableFunc(f.events, func(a, b *event) int { return cmp.Compare(a.Time, b.Time) })
+		f.life = t.Header.Life
+		for _, e := range f.events {
+			switch e.What {
+			case trace.Renamed:
+				f.life = e.Life // it was in no view before, and had no locks
+			case trace.View:
+				f.epoch = uint32(e.N)
+			}
+		}
 		files = append(files, f)
 	}
+	if !virtual {
+		for _, f := range files {
+			f.bound(files)
+		}
+	}
 	return files, nil
+}
+
+// bound adds the beginning and the end of the process to its events, and finds out
+// which lives of others the file tells of that have a file, too.
+func (f *file) bound(files []*file) {
+	if len(f.events) == 0 {
+		return
+	}
+	closed, replaced := false, false
+	for _, e := range f.events {
+		closed = closed || e.What == trace.Close
+		e.known = e.What == trace.Restarted && slices.ContainsFunc(files, func(o *file) bool {
+			return o.trace.Header.Self == e.Peer && (o.life == e.Life || o.trace.Header.Life == e.Life)
+		})
+	}
+	for _, o := range files {
+		replaced = replaced || o.trace.Header.Self == f.trace.Header.Self && o.trace.Header.Opened > f.trace.Header.Opened
+	}
+	first, last := f.events[0].Time, f.events[len(f.events)-1].Time
+	f.events = slices.Insert(f.events, 0, &event{Event: &trace.Event{What: started, Time: min(first, 0)}, file: f})
+	if replaced && !closed {
+		f.events = append(f.events, &event{Event: &trace.Event{What: crashed, Time: max(last, last+1)}, file: f})
+	}
 }
 
 // livesOf returns a life of each node, for files that do not say which they have
@@ -101,7 +148,7 @@ func open(traces []*trace.Trace) ([]*file, error) {
 func livesOf(files []*file) map[dmutex.NodeID]uint64 {
 	lives := make(map[dmutex.NodeID]uint64)
 	for _, f := range files {
-		lives[f.trace.Header.Self] = f.trace.Header.Life
+		lives[f.trace.Header.Self] = f.life
 	}
 	return lives
 }
@@ -127,11 +174,17 @@ func match(files []*file) (arrows []*arrow, err error) {
 			}
 			for i := range e.Out {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e}
-				a.unfollowed = !slices.ContainsFunc(files, func(o *file) bool { return o.trace.Header.Self == a.To && whole[o] })
+				a.unfollowed = true
+				for _, o := range files {
+					if o.trace.Header.Self == a.To && o.life == lives[a.To] {
+						a.unfollowed = !whole[o]
+						a.stale = dmutex.Epoch(a.Fence) < o.epoch
+					}
+				}
 				e.out = append(e.out, a)
 				arrows = append(arrows, a)
 				if a.Seq > 0 {
-					byNumber[number{self.Self, a.To, self.Life, lives[a.To], a.Seq}] = a
+					byNumber[number{self.Self, a.To, f.life, lives[a.To], a.Seq}] = a
 					to := life{a.To, restarted[a.To]}
 					sent[to] = append(sent[to], a)
 				}
@@ -150,7 +203,7 @@ func match(files []*file) (arrows []*arrow, err error) {
 				lives[e.Peer] = e.Life
 			case trace.Handle:
 				m := &e.In
-				a := byNumber[number{m.From, self.Self, lives[m.From], self.Life, m.Seq}]
+				a := byNumber[number{m.From, self.Self, lives[m.From], f.life, m.Seq}]
 				if a == nil || a.lock != e.Lock {
 					a = &arrow{Message: *m, lock: e.Lock}
 					arrows = append(arrows, a)

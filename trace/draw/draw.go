@@ -4,12 +4,19 @@
 // The time of several nodes' traces is lined up so that no message arrives
 // before it was sent; what is drawn of the order of events that no message joins
 // is only as good as their wall clocks.
+//
+// A change of the group is drawn as a band across its members: at each from where
+// it installs the new view to where it acts in it. The messages by which the members
+// agree on the view are not in traces: they concern no lock, and the band shows
+// what they come to. Each life of a node has a trace of its own; between them the
+// node is gone.
 package draw
 
 import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -86,7 +93,12 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%w: the traces are empty", dmutex.ErrMisuse)
 	}
-	d.origin = slices.MinFunc(all, func(a, b *event) int { return cmp.Compare(a.time, b.time) }).time
+	d.origin = math.MaxInt64
+	for _, e := range all {
+		if e.What != started { // a process may start long before anything happens
+			d.origin = min(d.origin, e.time)
+		}
+	}
 	slices.SortStableFunc(all, func(a, b *event) int {
 		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.depth, b.depth), cmp.Compare(a.node(), b.node()))
 	})
@@ -150,7 +162,8 @@ type panel struct {
 	points      []*event // in the order of time
 	arrows      []*arrow
 	bars        []*bar
-	left, right float64 // where the time that is drawn begins and ends
+	changes     []*change // ascending by epoch
+	left, right float64   // where the time that is drawn begins and ends
 }
 
 // A bar is a time in which a node waits for the lock or holds it; end is nil if
@@ -161,6 +174,49 @@ type bar struct {
 	fence      uint64
 	attempt    uint64 // of the request, if one was sent
 	begin, end *event
+
+	// Of a hold: the fence of the machine, which is another one after a change of
+	// the view, and whether a new view was installed and the hold's new
+	// machine is not born yet.
+	machine uint64
+	carried bool
+}
+
+// A change is a view: when each member has installed it, and when it acted there.
+type change struct {
+	epoch          uint64
+	who            string // see members
+	install, ready map[dmutex.NodeID]*event
+}
+
+// note notes what an event tells of a view.
+func (p *panel) note(changes map[uint64]*change, e *event) {
+	c := changes[e.N]
+	if c == nil {
+		c = &change{epoch: e.N, who: e.members(), install: make(map[dmutex.NodeID]*event), ready: make(map[dmutex.NodeID]*event)}
+		p.changes, changes[e.N] = append(p.changes, c), c
+	}
+	if e.What == trace.View {
+		c.install[e.node()] = e
+	} else {
+		c.ready[e.node()] = e
+	}
+}
+
+// members names those of a view, and those that are missing.
+func (e *event) members() string {
+	var in, out []string
+	for _, id := range e.file.trace.Header.Members {
+		if slices.Contains(e.Members, id) {
+			in = append(in, "N"+id.String())
+		} else {
+			out = append(out, "N"+id.String())
+		}
+	}
+	if len(out) == 0 {
+		return strings.Join(in, " ")
+	}
+	return strings.Join(in, " ") + ", without " + strings.Join(out, " ")
 }
 
 func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
@@ -180,17 +236,24 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 			nodes[a.From], nodes[a.To] = true, true
 		}
 	}
-	open := make(map[dmutex.NodeID]*bar)
+	open, changes := make(map[*file]*bar), make(map[uint64]*change)
 	for _, e := range all {
 		mine := e.Lock == lock && e.What != trace.Forget
-		unended := open[e.node()] != nil // as before a gap
-		if mine || e.What == trace.Close {
+		unended := open[e.file] != nil // as before a gap
+		if mine || e.Lock == "" {
 			p.phase(open, e)
+		}
+		if e.What == started && len(p.points) == 0 {
+			continue // it was there from the beginning
+		}
+		view := within(e) && (e.What == trace.View || e.What == trace.Ready)
+		if view {
+			p.note(changes, e)
 		}
 		if mine && e.What == trace.Born && e.Phase == dmutex.Idle && !unended {
 			mine = false
 		}
-		if within(e) && (mine || again[e] || e.Lock == "" && e.mark() != "") {
+		if within(e) && (mine || again[e] || view || e.Lock == "" && e.mark() != "") {
 			nodes[e.node()] = nodes[e.node()] || mine
 			p.points = append(p.points, e)
 		}
@@ -209,6 +272,7 @@ func newPanel(d *Drawing, lock string, all []*event, arrows []*arrow) *panel {
 	})
 	p.points = slices.DeleteFunc(p.points, func(e *event) bool { return !nodes[e.node()] })
 	p.nodes = slices.Sorted(maps.Keys(nodes))
+	slices.SortFunc(p.changes, func(a, b *change) int { return cmp.Compare(a.epoch, b.epoch) })
 	return p
 }
 
@@ -225,29 +289,56 @@ func (p *panel) side(e *event) int {
 	return 0
 }
 
-// phase begins and ends bars.
-func (p *panel) phase(open map[dmutex.NodeID]*bar, e *event) {
-	b := open[e.node()]
-	over := e.What == trace.Close
-	if b != nil && !over && b.phase == e.Phase && (b.fence == e.Fence || b.phase != dmutex.Held) {
+// phase begins and ends bars. A hold is carried over from view to view; what waits
+// has to ask again in the new one.
+func (p *panel) phase(open map[*file]*bar, e *event) {
+	b, over := open[e.file], false
+	switch e.What {
+	case trace.View:
+		if over = b != nil && b.phase != dmutex.Held; !over && b != nil {
+			b.carried = true
+		}
+	case trace.Ready:
+		over = b != nil && b.carried // it was released in between
+	case trace.Down:
+		over = e.Err != "" // else Close releases what is held
+	case trace.Close, crashed:
+		over = true
+	}
+	switch {
+	case e.Lock == "" && !over:
+		return
+	case b == nil || over:
+	case b.carried && e.What == trace.Born && e.Phase == dmutex.Held:
+		b.carried, b.machine = false, e.Fence
+		return
+	case b.phase == e.Phase && (b.machine == e.Fence || b.phase != dmutex.Held):
 		return
 	}
 	if b != nil {
 		b.end = e
 		p.bars = append(p.bars, b)
-		delete(open, e.node())
+		delete(open, e.file)
 	}
 	if over || e.Phase == dmutex.Idle {
 		return
 	}
 	b = &bar{node: e.node(), phase: e.Phase, begin: e}
 	if e.Phase == dmutex.Held {
-		b.fence = e.Fence
+		b.fence, b.machine = e.Fence, e.Fence
 	}
 	if e.What == trace.Request && len(e.Out) > 0 && e.Out[0].Kind == dmutex.Request {
 		b.attempt = e.Out[0].Attempt
 	}
-	open[e.node()] = b
+	open[e.file] = b
+}
+
+// fence writes a fence: in a view it is the epoch and a counter.
+func fence(f uint64) string {
+	if epoch := dmutex.Epoch(f); epoch > 0 {
+		return fmt.Sprintf("%d:%d", epoch, uint32(f))
+	}
+	return fmt.Sprint(f)
 }
 
 // mark is what is written at an event that concerns the node or the lock as a
@@ -261,7 +352,16 @@ func (e *event) mark() string {
 		return "down: " + e.Err
 	case trace.Close:
 		return "closed"
+	case started:
+		return "started"
+	case crashed:
+		return "crashed"
+	case trace.Trouble:
+		return "asks for another view: " + e.Err
 	case trace.Restarted:
+		if e.known {
+			return ""
+		}
 		return "node " + e.Peer.String() + " has restarted"
 	case trace.Gap:
 		return fmt.Sprintf("%d events missing", e.N)

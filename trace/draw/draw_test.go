@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -28,7 +30,6 @@ var _ = flag.Bool("update", false, "rewrite the golden files")
 const (
 	one = `{"dmutex":"trace","version":2,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
 {"t":1000000,"do":"met","peer":2,"life":22}
-{"t":1100000,"do":"ready"}
 {"t":2000000,"do":"born","lock":"a<b","phase":"idle"}
 {"t":2000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":2,"seq":2,"attempt":1}],"phase":"waiting"}
 {"t":2500000,"do":"resent","peer":2,"first":1,"last":2}
@@ -44,7 +45,6 @@ const (
 `
 	two = `{"dmutex":"trace","version":2,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
 {"t":900000,"do":"met","peer":1,"life":11}
-{"t":1100000,"do":"ready"}
 {"t":2600000,"do":"born","lock":"a<b","phase":"idle"}
 {"t":2600000,"do":"handle","lock":"a<b","in":{"kind":"REQUEST","from":1,"seq":2,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":2,"attempt":1}],"phase":"idle"}
 {"t":2650000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":1,"seq":3,"attempt":2}],"phase":"waiting"}
@@ -237,7 +237,7 @@ func TestParts(t *testing.T) {
 	// good order, does not tell that a message did not arrive.
 	for _, two := range []string{
 		two[:len(two)-1],
-		strings.Replace(two, `{"t":1100000,"do":"ready"}`, `{"t":1100000,"do":"gap","n":1}`, 1),
+		strings.Replace(two, `{"t":900000,"do":"met","peer":1,"life":11}`, `{"t":900000,"do":"gap","n":1}`, 1),
 		strings.Replace(two, `{"t":4700000,"do":"close"}`+"\n", ``, 1),
 	} {
 		svg := string(drawn(t, read(t, one, two), draw.Options{Lock: "a<b"}).SVG())
@@ -339,6 +339,141 @@ func TestHolderWithoutEvents(t *testing.T) {
 	require.Contains(t, string(d.SVG()), ">N1</text>")
 	require.Contains(t, string(d.SVG()), `<rect x="0" y="-8" `)
 	require.Contains(t, string(d.Mermaid()), "participant N1\n    participant N2\n    activate N1\n    Note over N1: is inside, fence 7\n")
+}
+
+// restart returns the traces of docs/figures: a rolling restart of three nodes.
+func restart(t testing.TB) (traces []*trace.Trace) {
+	files, err := filepath.Glob("../../docs/figures/restart/*.trace")
+	require.NoError(t, err)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		traces = append(traces, read(t, string(text))...)
+	}
+	require.Len(t, traces, 6)
+	return traces
+}
+
+// A change of the group is seen: its epoch and members, who is missing, the hold that
+// is carried over, and the node that is gone in between.
+func TestViews(t *testing.T) {
+	d := drawn(t, restart(t), draw.Options{Width: 5000})
+	svg := string(d.SVG())
+	wellFormed(t, d.SVG())
+	for _, label := range []string{"view 2: N1 N2 N3", "view 3: N2 N3, without N1", "view 5: N1 N2 N3", "view 6: N1 N2, without N3"} {
+		require.Equal(t, 1, strings.Count(svg, ">"+label+"</text>"), label)
+	}
+	require.Regexp(t, `<title>view 3 of N2 N3, without N1; N2 installs it at \S+ s and acts at \S+ s; N3 installs it at \S+ s and acts at \S+ s</title>`, svg)
+	require.Equal(t, 1, strings.Count(svg, "<title>node 3 holds the lock with fence 2:1,"), "one bar through three views")
+	require.Equal(t, 3, strings.Count(svg, "<title>node 2 waits, "), "it asks again in each")
+	require.Regexp(t, `node 2 holds the lock with fence 4:1, from (\S+) s to \S+ s</title>`, svg)
+	require.Equal(t, 3+1, strings.Count(svg, `stroke-dasharray="1 5"`), "each is gone once; and the legend")
+	require.Equal(t, 1, strings.Count(svg, ">crashed</text>"))
+	require.Equal(t, 2, strings.Count(svg, ">closed</text>"))
+	require.Equal(t, 3, strings.Count(svg, ">started</text>"))
+	require.NotContains(t, svg, "has restarted", "its own trace says so")
+
+	alone := string(drawn(t, restart(t)[:1], draw.Options{}).SVG())
+	require.NotContains(t, alone, ">started</text>", "it was there from the beginning")
+	two := string(drawn(t, restart(t)[2:4], draw.Options{}).SVG())
+	require.Equal(t, 1, strings.Count(two, ">node 1 has restarted</text>"), "nobody else says so")
+
+	page := string(d.HTML())
+	require.Contains(t, page, "the group changes")
+	require.Contains(t, page, ">view 3: N2 N3, without N1</text>")
+	require.Equal(t, 3+2+3+3+2+3, strings.Count(page, `width="2" height="9" fill="#6a4c93"/>`), "in the overview")
+
+	mermaid := string(d.Mermaid())
+	order := regexp.MustCompile(`(?s)view 2: N1 N2 N3\n.*activate N3\n    Note over N3: enters, fence 2:1\n.*Note over N1,N3: view 3: N2 N3, without N1\n.*closed\n.*` +
+		`view 4: N1 N2 N3\n.*deactivate N3\n.*activate N2\n    Note over N2: enters, fence 4:1\n.*Note over N2: crashed\n    deactivate N2\n.*view 5: N1 N2 N3\n`)
+	require.Regexp(t, order, mermaid)
+	require.Equal(t, 4, strings.Count(mermaid, "deactivate"))
+	require.Equal(t, 2*4, strings.Count(mermaid, "activate"))
+
+	log := string(d.ShiViz())
+	require.Equal(t, 2, strings.Count(log, "\ninstalls view 3: N2 N3, without N1\n"))
+	require.Equal(t, 2, strings.Count(log, "\nacts in view 3\n"))
+	require.Equal(t, 1, strings.Count(log, "\ncrashed\n"))
+	require.Regexp(t, `\nN2 {[^}]*}\ncrashed\nN`, log)
+}
+
+// What is on its way when the view changes is dropped, and not lost.
+func TestStale(t *testing.T) {
+	const sender = `{"dmutex":"trace","version":2,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
+{"t":1000,"do":"view","n":1,"members":[1,2]}
+{"t":2000,"do":"ready","n":1,"members":[1,2]}
+{"t":3000,"do":"born","lock":"x","phase":"idle","fence":4294967296}
+{"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1,"fence":4294967296}],"phase":"waiting"}
+{"t":9000,"do":"close"}
+`
+	receiver := func(epoch int) string {
+		return fmt.Sprintf(`{"dmutex":"trace","version":2,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
+{"t":1000,"do":"view","n":1,"members":[1,2]}
+{"t":3500,"do":"view","n":%d,"members":[1,2]}
+{"t":9000,"do":"close"}
+`, epoch)
+	}
+	svg := string(drawn(t, read(t, sender, receiver(2)), draw.Options{}).SVG())
+	require.Contains(t, svg, "sent at 2.0 µs, dropped: its view was over</title>")
+	require.NotContains(t, svg, "did not arrive")
+	require.Contains(t, string(drawn(t, read(t, sender, receiver(2)), draw.Options{}).Mermaid()), "N1-xN2: REQUEST")
+	svg = string(drawn(t, read(t, sender, receiver(1)), draw.Options{}).SVG())
+	require.Contains(t, svg, "did not arrive")
+}
+
+// A life that had to be renamed before its first view is still found by its messages.
+func TestRenamed(t *testing.T) {
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
+{"t":1000,"do":"renamed","life":12}
+{"t":2000,"do":"met","peer":2,"life":22}
+{"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
+`, `{"dmutex":"trace","version":2,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
+{"t":500,"do":"met","peer":1,"life":11}
+{"t":2000,"do":"restarted","peer":1,"life":12}
+{"t":4000,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"phase":"idle"}
+`), draw.Options{}).SVG())
+	require.Contains(t, svg, "<title>1-&gt;2 REQUEST attempt=1, sent at 2.5 µs, received at 3.5 µs</title>")
+	require.NotContains(t, svg, "has restarted")
+}
+
+// A hold ends where its node learns that it is over: when it is released while no
+// view acts, when another member holds the lock by a later grant, and when the node
+// has to stop.
+func TestHoldEnds(t *testing.T) {
+	const held = `{"dmutex":"trace","version":2,"self":1,"members":[1,2]}
+{"t":1000000000,"do":"view","n":1,"members":[1,2]}
+{"t":1000000000,"do":"ready","n":1,"members":[1,2]}
+{"t":2000000000,"do":"born","lock":"x","phase":"idle","fence":4294967296}
+{"t":2000000000,"do":"request","lock":"x","phase":"held","fence":4294967297}
+`
+	const changed = held + `{"t":3000000000,"do":"forget","lock":"x"}
+{"t":3000000000,"do":"view","n":2,"members":[1,2]}
+`
+	for _, tt := range []struct{ name, text, until string }{
+		{"never", held, "the end of the trace"},
+		{"frozen", changed, "the end of the trace"},
+		{"carried over", changed + `{"t":4000000000,"do":"born","lock":"x","holder":1,"phase":"held","fence":8589934592}
+{"t":4000000000,"do":"ready","n":2,"members":[1,2]}
+{"t":5000000000,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":2,"attempt":1,"fence":8589934592},"phase":"held","fence":8589934592}
+{"t":6000000000,"do":"release","lock":"x","phase":"idle"}
+`, "5"},
+		{"released while frozen", changed + `{"t":4000000000,"do":"ready","n":2,"members":[1,2]}
+`, "3"},
+		{"overruled", changed + `{"t":4000000000,"do":"born","lock":"x","holder":2,"phase":"idle","fence":8589934592}
+{"t":5000000000,"do":"ready","n":2,"members":[1,2]}
+`, "3"},
+		{"stopped", held + `{"t":3000000000,"do":"down","err":"node: evicted"}
+`, "2"},
+		{"closing", held + `{"t":3000000000,"do":"down"}
+{"t":4000000000,"do":"release","lock":"x","phase":"idle"}
+`, "3"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			svg := string(drawn(t, read(t, tt.text), draw.Options{}).SVG())
+			require.Equal(t, 1, strings.Count(svg, "holds the lock with fence "))
+			require.Contains(t, svg, "holds the lock with fence 1:1, from 1 to "+tt.until+"</title>")
+		})
+	}
 }
 
 // Numbers of nodes may be long: beside them is room.
@@ -459,6 +594,12 @@ func FuzzDraw(f *testing.F) {
 	f.Add(one, two, "a<b", int64(0))
 	f.Add(strings.Replace(one, "it closed", `\u0001]]>\u000a&`, 1), two, "", int64(2e6))
 	f.Add(pair(1e6, 1000, 9000, 5e8, 3000)[0], pair(1e6, 1000, 9000, 5e8, 3000)[1], "x", int64(1))
+	for i, tr := range restart(f) {
+		var a, b bytes.Buffer
+		require.NoError(f, tr.Write(&a))
+		require.NoError(f, restart(f)[(i+2)%6].Write(&b))
+		f.Add(a.String(), b.String(), "", int64(0))
+	}
 	f.Fuzz(func(t *testing.T, one, two, lock string, to int64) {
 		var traces []*trace.Trace
 		for _, text := range []string{one, two} {

@@ -66,15 +66,23 @@ func (s seen) with(o seen) seen {
 		s.kinds[k] = s.kinds[k] || o.kinds[k]
 	}
 	s.waiting, s.held, s.lost = s.waiting || o.waiting, s.held || o.held, s.lost || o.lost
-	s.again, s.unended = s.again || o.again, s.unended || o.unended
+	s.again, s.unended, s.stale = s.again || o.again, s.unended || o.unended, s.stale || o.stale
+	s.views, s.gone = s.views || o.views, s.gone || o.gone
 	return s
 }
 
-// overview writes all bars of a lock in small, as wide as the page.
+// overview writes all bars and views of a lock in small, as wide as the page.
 func (c *canvas) overview(b *strings.Builder) {
 	const lane = 9
 	height := lane * len(c.nodes)
 	fmt.Fprintf(b, `<div class="overview" style="height:%dpx"><svg viewBox="0 0 %s %d" preserveAspectRatio="none">`+"\n", height, px(c.right), height)
+	for _, v := range c.changes {
+		for i, id := range c.nodes {
+			if e := v.install[id]; e != nil {
+				fmt.Fprintf(b, `<rect class="n%d" x="%s" y="%d" width="2" height="%d" fill="%s"/>`+"\n", id, px(e.x), lane*i, lane, viewColor)
+			}
+		}
+	}
 	for _, bar := range c.bars {
 		left, right, fill := c.x(bar.begin), c.right, "#c4c4c4"
 		if bar.end != nil {

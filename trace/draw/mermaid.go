@@ -35,35 +35,40 @@ func (d *Drawing) Mermaid() []byte {
 		if several {
 			fmt.Fprintf(&b, "    Note over N%d,N%d: lock %s\n", nodes[0], nodes[len(nodes)-1], mermaid(p.lock))
 		}
-		held := make(map[dmutex.NodeID]bool)
+		noted := make(map[uint64]bool) // a view is noted where its first member installs it
+		enters, leaves := make(map[*event]*bar), make(map[*event]*bar)
 		for _, bar := range p.bars {
-			if bar.phase == dmutex.Held && p.side(bar.begin) < 0 {
-				held[bar.node] = true
-				fmt.Fprintf(&b, "    activate N%d\n    Note over N%d: is inside, fence %d\n", bar.node, bar.node, bar.fence)
+			if bar.phase != dmutex.Held {
+				continue
+			}
+			enters[bar.begin], leaves[bar.end] = bar, bar
+			if p.side(bar.begin) < 0 {
+				fmt.Fprintf(&b, "    activate N%d\n    Note over N%d: is inside, fence %s\n", bar.node, bar.node, fence(bar.fence))
 			}
 		}
 		for _, e := range p.points {
-			p.mermaid(&b, e, held)
+			p.mermaid(&b, e, enters[e], leaves[e], noted)
 		}
-		for _, id := range p.nodes {
-			if held[id] {
-				fmt.Fprintf(&b, "    deactivate N%d\n", id)
+		for _, bar := range p.bars {
+			if bar.phase == dmutex.Held && (bar.end == nil || p.side(bar.end) > 0) {
+				fmt.Fprintf(&b, "    deactivate N%d\n", bar.node)
 			}
 		}
 	}
 	return []byte(b.String())
 }
 
-func (p *panel) mermaid(b *strings.Builder, e *event, held map[dmutex.NodeID]bool) {
+func (p *panel) mermaid(b *strings.Builder, e *event, enters, leaves *bar, noted map[uint64]bool) {
 	self := e.node()
 	if text := e.mark(); text != "" {
 		fmt.Fprintf(b, "    Note over N%d: %s\n", self, mermaid(text))
 	}
-	if e.Lock != p.lock {
-		if e.What == trace.Resent {
-			fmt.Fprintf(b, "    Note over N%d: sends again to N%d\n", self, e.Peer)
-		}
-		return
+	if e.What == trace.View && !noted[e.N] {
+		noted[e.N] = true
+		fmt.Fprintf(b, "    Note over N%d,N%d: view %d: %s\n", p.nodes[0], p.nodes[len(p.nodes)-1], e.N, e.members())
+	}
+	if e.What == trace.Resent {
+		fmt.Fprintf(b, "    Note over N%d: sends again to N%d\n", self, e.Peer)
 	}
 	if e.What == trace.Handle {
 		fmt.Fprintf(b, "    N%d->>N%d: %s\n", e.In.From, self, mermaid(content(&e.In)))
@@ -71,16 +76,14 @@ func (p *panel) mermaid(b *strings.Builder, e *event, held map[dmutex.NodeID]boo
 	if e.What == trace.Request || e.What == trace.Cancel {
 		fmt.Fprintf(b, "    Note over N%d: %s\n", self, e.What)
 	}
-	if now := e.Phase == dmutex.Held; now != held[self] {
-		held[self] = now
-		if now {
-			fmt.Fprintf(b, "    activate N%d\n    Note over N%d: enters, fence %d\n", self, self, e.Fence)
-		} else {
-			fmt.Fprintf(b, "    deactivate N%d\n", self)
-		}
+	if leaves != nil {
+		fmt.Fprintf(b, "    deactivate N%d\n", self)
+	}
+	if enters != nil {
+		fmt.Fprintf(b, "    activate N%d\n    Note over N%d: enters, fence %s\n", self, self, fence(enters.fence))
 	}
 	for _, a := range e.out {
-		if len(a.recv) == 0 && !a.unfollowed {
+		if len(a.recv) == 0 && (a.stale || !a.unfollowed) {
 			fmt.Fprintf(b, "    N%d-xN%d: %s\n", self, a.To, mermaid(content(&a.Message)))
 		} else if len(a.recv) == 0 {
 			fmt.Fprintf(b, "    N%d-)N%d: %s\n", self, a.To, mermaid(content(&a.Message)))

@@ -22,10 +22,11 @@ func (d *Drawing) ShiViz() []byte {
 	var b strings.Builder
 	b.WriteString(shivizRegexp + "\n\n")
 	var events []*event
+	seen := make(map[*event]bool) // what happens to a node is in each panel
 	for _, p := range d.panels {
 		for _, e := range p.points {
-			if e.Lock == p.lock {
-				events = append(events, e)
+			if !seen[e] && d.telling(e) != "" {
+				events, seen[e] = append(events, e), true
 			}
 		}
 	}
@@ -66,8 +67,17 @@ func (d *Drawing) ShiViz() []byte {
 	return []byte(b.String())
 }
 
-// telling is an event as a line.
+// telling is an event as a line; it is empty for what concerns no lock and is not
+// marked.
 func (d *Drawing) telling(e *event) string {
+	switch {
+	case e.What == trace.View:
+		return fmt.Sprintf("installs view %d: %s", e.N, e.members())
+	case e.What == trace.Ready:
+		return fmt.Sprintf("acts in view %d", e.N)
+	case e.Lock == "":
+		return plain(e.mark())
+	}
 	words := []string{string(e.What)}
 	if e.What == trace.Handle {
 		words[0] = "receives " + e.In.String()
@@ -79,7 +89,7 @@ func (d *Drawing) telling(e *event) string {
 		words = append(words, "sends "+a.Message.String())
 	}
 	if e.Phase == dmutex.Held {
-		words = append(words, fmt.Sprintf("holds the lock with fence %d", e.Fence))
+		words = append(words, fmt.Sprintf("holds the lock with fence %s", fence(e.Fence)))
 	}
 	return strings.Join(words, "; ")
 }

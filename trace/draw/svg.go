@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
 )
 
 // A look is how a kind of message is drawn. The colors are those of Okabe and
@@ -32,6 +33,9 @@ var looks = [dmutex.Kinds]look{
 
 const (
 	lossColor = "#c00000"
+	viewColor = "#6a4c93"
+	paleColor = "#e6def0" // of a band of a view
+	goneColor = "#8a8a8a"
 	fontSize  = 11.0
 	font      = `font-family="Helvetica, Arial, sans-serif"`
 )
@@ -61,6 +65,8 @@ type seen struct {
 	kinds                [dmutex.Kinds]bool
 	waiting, held        bool
 	lost, again, unended bool
+	stale                bool
+	views, gone          bool
 }
 
 // The layers.
@@ -128,6 +134,10 @@ func px(v float64) string {
 
 func (c *canvas) paint() {
 	c.layout() // anew: what befalls a node has its place in each panel
+	c.owner = ""
+	for _, v := range c.changes {
+		c.band(v)
+	}
 	c.axis()
 	c.barsOf = make(map[dmutex.NodeID][]*bar)
 	for _, b := range c.bars {
@@ -142,13 +152,57 @@ func (c *canvas) paint() {
 		if text := e.mark(); text != "" {
 			c.add(blocks, e.x, e.x, `<path d="M%s %sv24" stroke="%s" stroke-width="2"><title>%s</title></path>`, px(e.x), px(y-12), lossColor, escape(text))
 			text = shorten(text, 40)
-			x := min(e.x+4, c.rowEnd(e.x)-textWidth(text, fontSize)-4, c.right-textWidth(text, fontSize))
-			c.write(x, y-barHalf-6, text, lossColor, "start", false)
+			c.write(c.fits(e.x+4, text), y-barHalf-6, text, lossColor, "start", false)
 		}
 	}
 	for _, a := range c.arrows {
 		c.of(a.From, a.To)
 		c.arrow(a)
+	}
+}
+
+// fits returns where a text begins that is written at x and must end in its row.
+func (c *canvas) fits(x float64, text string) float64 {
+	width := textWidth(text, fontSize)
+	return min(x, c.rowEnd(x)-width-4, c.right-width)
+}
+
+// band draws a view: at each member from where it installs the view to where it acts.
+func (c *canvas) band(v *change) {
+	const beyond = 18 // the first and the last line
+	var left, right []string
+	var title strings.Builder
+	first, last := math.Inf(1), math.Inf(-1)
+	fmt.Fprintf(&title, "view %d of %s", v.epoch, v.who)
+	for _, id := range c.nodes {
+		e := v.install[id]
+		if e == nil {
+			continue
+		}
+		from, until := e.x, e.x+2
+		fmt.Fprintf(&title, "; N%d installs it at %s", id, c.drawing.clock(e))
+		if r := v.ready[id]; r != nil {
+			until = max(until, r.x)
+			fmt.Fprintf(&title, " and acts at %s", c.drawing.clock(r))
+		}
+		first, last = min(first, from), max(last, until)
+		y := c.y(id)
+		left = append(left, px(from)+" "+px(y-beyond), px(from)+" "+px(y+beyond))
+		right = append(right, px(until)+" "+px(y+beyond), px(until)+" "+px(y-beyond))
+	}
+	if len(left) == 0 {
+		return
+	}
+	c.seen.views = true
+	for i := len(right) - 2; i >= 0; i -= 2 { // back up
+		left = append(left, right[i], right[i+1])
+	}
+	c.add(ground, first, last, `<path d="M%sz" fill="%s" stroke="%s" stroke-width="0.8"><title>%s</title></path>`,
+		strings.Join(left, "L"), paleColor, viewColor, escape(title.String()))
+	for _, text := range []string{fmt.Sprintf("view %d: %s", v.epoch, v.who), fmt.Sprintf("view %d", v.epoch)} {
+		if c.write(c.fits(first, text), 12-headGap, text, viewColor, "start", false) {
+			return
+		}
 	}
 }
 
@@ -175,8 +229,8 @@ func (c *canvas) bar(b *bar) {
 	if b.phase == dmutex.Held {
 		c.seen.held = true
 		fill, stroke, ink = "#222222", "#222222", "#ffffff"
-		what = fmt.Sprintf("holds the lock with fence %d", b.fence)
-		texts = []string{fmt.Sprintf("fence %d", b.fence), fmt.Sprint(b.fence)}
+		what = fmt.Sprintf("holds the lock with fence %s", fence(b.fence))
+		texts = []string{"fence " + fence(b.fence), fence(b.fence)}
 	} else {
 		c.seen.waiting = true
 		if b.attempt > 0 {
@@ -231,6 +285,7 @@ type flight struct {
 	left, right  float64
 	again        bool // it was sent before
 	lost, beyond bool // it did not arrive; nobody tells whether it did
+	stale        bool // it came too late, if it came: its view was over
 }
 
 // flights tells a message's way: when it was sent again before it arrived, the
@@ -264,8 +319,9 @@ func (c *canvas) flights(a *arrow) (all []flight) {
 		// What was sent again after it had arrived already may have been lost or
 		// not; what was sent before, or did not arrive at all, was.
 		f := flight{from: s, left: c.x(s), right: c.x(s) + leastLean, again: i > 0}
-		f.lost = i < last || !a.unfollowed && len(a.recv) == 0
-		f.beyond = !f.lost
+		f.stale = a.stale && len(a.recv) == 0
+		f.lost = !f.stale && (i < last || !a.unfollowed && len(a.recv) == 0)
+		f.beyond = !f.lost && !f.stale
 		all = append(all, f)
 	}
 	return slices.DeleteFunc(all, func(f flight) bool { // of which nothing is to be seen
@@ -280,7 +336,7 @@ func (c *canvas) arrow(a *arrow) {
 	for _, f := range c.flights(a) {
 		x1, x2, end := f.left, f.right, y2
 		switch {
-		case f.lost || f.beyond:
+		case f.to == nil:
 			end = y1 + 0.45*(y2-y1)
 		default:
 			end -= math.Copysign(c.clear(a.To, x2), y2-y1)
@@ -297,9 +353,11 @@ func (c *canvas) arrow(a *arrow) {
 			title += ", received at " + c.drawing.clock(f.to)
 		case f.lost:
 			title += ", did not arrive"
+		case f.stale:
+			title += ", dropped: its view was over"
 		}
 		width, opacity := look.width, 1.0
-		if f.lost || f.beyond {
+		if f.to == nil {
 			opacity = 0.75
 		}
 		length := math.Hypot(x2-x1, end-y1)
@@ -324,6 +382,9 @@ func (c *canvas) arrow(a *arrow) {
 		case f.lost:
 			c.seen.lost = true
 			fmt.Fprintf(&b, `<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(end-4), lossColor)
+		case f.stale:
+			c.seen.stale = true
+			fmt.Fprintf(&b, `<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(end-4), viewColor)
 		default:
 			c.seen.unended = true
 			fmt.Fprintf(&b, `<circle cx="%s" cy="%s" r="3" fill="#ffffff" stroke="%s"/>`, px(x2), px(end), look.color)
@@ -373,7 +434,7 @@ func (c *canvas) axis() {
 	bottom := c.y(c.nodes[len(c.nodes)-1])
 	for _, id := range c.nodes {
 		c.of(id)
-		c.add(ground, c.left, c.right, `<path d="M%s %sH%s" stroke="#444444" stroke-width="1.2"/>`, px(c.left), px(c.y(id)), px(c.right))
+		c.line(id)
 	}
 	c.owner = "" // times belong to no node
 	free := 0.0
@@ -387,6 +448,34 @@ func (c *canvas) axis() {
 		c.add(ground, e.x-half, e.x+half, `<path d="M%s %dV%s" stroke="#e6e6e6"/><text x="%s" y="%s" text-anchor="middle" font-size="10" fill="#555555">%s</text>`,
 			px(e.x), -headGap/2, px(bottom+26), px(e.x), px(bottom+38), text)
 	}
+}
+
+// line draws the line of a node, dotted where no process of it is there.
+func (c *canvas) line(id dmutex.NodeID) {
+	from, there := c.left, true
+	draw := func(to float64) {
+		if look := `stroke="#444444" stroke-width="1.2"`; to > from {
+			if !there {
+				c.seen.gone = true
+				look = `stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"`
+			}
+			c.add(ground, from, to, `<path d="M%s %sH%s" %s/>`, px(from), px(c.y(id)), px(to), look)
+		}
+		from = to
+	}
+	for _, e := range c.points {
+		switch {
+		case e.node() != id:
+		case e.What == started:
+			there = false
+			draw(e.x)
+			there = true
+		case e.What == crashed || e.What == trace.Close:
+			draw(e.x)
+			there = false
+		}
+	}
+	draw(c.right)
 }
 
 // height is that of a row.
@@ -446,7 +535,10 @@ func (d *Drawing) legend(seen seen) (signs []sign) {
 	}{
 		{seen.waiting, sign{`<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"}},
 		{seen.held, sign{`<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"}},
+		{seen.views, sign{`<path d="M10 -7H20V7H10z" fill="` + paleColor + `" stroke="` + viewColor + `" stroke-width="0.8"/>`, "the group changes: nothing is granted until the new view acts"}},
+		{seen.gone, sign{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is there"}},
 		{seen.lost, sign{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColor + `" stroke-width="2.2"/>`, "did not arrive"}},
+		{seen.stale, sign{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + viewColor + `" stroke-width="2.2"/>`, "dropped: its view was over"}},
 		{seen.again, sign{`<circle cx="15" r="4.5" fill="#ffffff" stroke="` + lossColor + `" stroke-width="1.6"/>`, "sent again"}},
 		{seen.unended, sign{`<circle cx="15" r="3" fill="#ffffff" stroke="#333333"/>`, "what became of it is not known"}},
 		{!d.virtual, sign{`<path d="M15 -7v14" stroke="#e6e6e6" stroke-width="2"/>`, "time since the first event; stretched where much happens"}},

@@ -501,6 +501,36 @@ func TestSecondLifeIsRefused(t *testing.T) {
 	}
 }
 
+// TestLateRefusal: a late copy of a refusal does not end a life that has become the
+// peer since.
+func TestLateRefusal(t *testing.T) {
+	p, b, twin := newTwins(t)
+	var late []byte
+	for _, f := range flush(twin, p.now) {
+		p.carry(p.a, f)
+	}
+	for late == nil {
+		for _, f := range flush(p.a, p.now) {
+			if ints, _ := split(f); kind(ints[0]) == taken {
+				late = f
+			} else {
+				p.carry(b, f)
+			}
+		}
+		for _, f := range flush(b, p.now) {
+			p.carry(p.a, f)
+		}
+		p.now += millisecond
+	}
+	b.Close(p.now)
+	p.until(p.now + 3000*millisecond)
+	require.Equal(t, []Event{Met, Left, Restarted}, p.seen[p.a])
+	require.Equal(t, []Event{Met}, p.seen[twin])
+	p.carry(twin, late)
+	p.until(p.now + 1000*millisecond)
+	require.Equal(t, []Event{Met}, p.seen[twin])
+}
+
 // TestSilentPeerIsReplaced: not before its grace is over, and soon after it.
 func TestSilentPeerIsReplaced(t *testing.T) {
 	p, b, twin := newTwins(t)

@@ -198,18 +198,36 @@ func TestFrameTooLong(t *testing.T) {
 	require.Equal(t, arrival{2, "better"}, next(t, got))
 }
 
-func TestNewestConnectionCounts(t *testing.T) {
-	l, got := openLink(t, 1, defaultPace)
-	old := greetByHand(t, l, 2)
-	c := greetByHand(t, l, 2)
-	requireEnd(t, old)
-	sendByHand(t, c, "new")
-	require.Equal(t, arrival{2, "new"}, next(t, got))
-	require.NoError(t, l.Send(2, []byte("to the new")))
-	require.Equal(t, "to the new", readByHand(t, c))
+// Two connections of one node may be those of two processes: both are heard and get
+// what is sent, so that the session above can find out with which to live. When
+// either ends the other goes on.
+func TestTwoConnectionsCount(t *testing.T) {
+	for _, end := range []string{"old", "new"} {
+		t.Run(end+" ends", func(t *testing.T) {
+			l, got := openLink(t, 1, defaultPace)
+			conns := map[string]net.Conn{"old": greetByHand(t, l, 2)}
+			conns["new"] = greetByHand(t, l, 2)
+			awaitConn := func(name string) {
+				sendByHand(t, conns[name], name)
+				require.Equal(t, arrival{2, name}, next(t, got))
+			}
+			awaitConn("new")
+			awaitConn("old")
+			require.NoError(t, l.Send(2, []byte("to both")))
+			require.Equal(t, "to both", readByHand(t, conns["old"]))
+			require.Equal(t, "to both", readByHand(t, conns["new"]))
+			conns[end].Close()
+			delete(conns, end)
+			for name, c := range conns {
+				awaitConn(name)
+				require.NoError(t, l.Send(2, []byte("to one")))
+				require.Equal(t, "to one", readByHand(t, c))
+			}
+		})
+	}
 }
 
-// A node that connects again and again has one connection, and all that is kept of
+// A node that connects again and again has two connections, and all that is kept of
 // the others is nothing.
 func TestManyConnections(t *testing.T) {
 	l, _ := openLink(t, 1, defaultPace)
@@ -218,14 +236,14 @@ func TestManyConnections(t *testing.T) {
 	for i := range conns {
 		conns[i] = greetByHand(t, l, 2)
 	}
-	for _, c := range conns[:len(conns)-1] {
+	for _, c := range conns[:len(conns)-2] {
 		requireEnd(t, c)
 	}
 	for late := time.Now().Add(patience); ; runtime.Gosched() {
 		l.mu.RLock()
 		kept := len(l.conns)
 		l.mu.RUnlock()
-		if kept == 1 && runtime.NumGoroutine() <= before+2 { // one reads, one writes
+		if kept == 2 && runtime.NumGoroutine() <= before+4 { // one reads, one writes
 			break
 		}
 		require.True(t, time.Now().Before(late), "%d connections and %d goroutines are kept", kept, runtime.NumGoroutine()-before)

@@ -27,7 +27,8 @@ type peer struct {
 	hangUp  context.CancelFunc // ends what has begun of a connection
 	latest  net.Conn           // the newest that was accepted and answered
 	conn    *conn              // nil while there is none
-	pending []byte             // whole frames that wait for it
+	former  *conn              // the one before it, while that is alive; frames go to both
+	pending []byte             // whole frames that wait for conn
 	trouble error              // why there is none; nil if there never was one
 	lost    time.Time          // when there last was one
 }
@@ -40,6 +41,7 @@ type conn struct {
 	writer writer     // whose turn it is to write
 	wake   *sync.Cond // the drain's turn has come, or the connection is broken
 	out    []byte     // what is being written
+	copies []byte     // of a former connection: whole frames that wait for it
 	said   bool       // something since the last heartbeat
 	broken bool
 
@@ -70,6 +72,9 @@ func appendFrame(b, frame []byte) []byte {
 func (p *peer) send(frame []byte) error {
 	p.mu.Lock()
 	c := p.conn
+	if p.former != nil {
+		p.former.copy(frame)
+	}
 	if c == nil || c.writer != nobody {
 		defer p.mu.Unlock()
 		if len(p.pending)+headerSize+len(frame) > Backlog {
@@ -95,6 +100,21 @@ func (p *peer) send(frame []byte) error {
 	return nil
 }
 
+// copy sends a frame to a former connection, too, if there is room.
+func (c *conn) copy(frame []byte) {
+	if len(c.copies)+headerSize+len(frame) > maxCopies {
+		return
+	}
+	c.copies = appendFrame(c.copies, frame)
+	if c.writer == nobody {
+		c.writer = drain
+		c.wake.Signal()
+	}
+}
+
+// maxCopies bounds what waits for a former connection, in bytes.
+const maxCopies = 64 << 10
+
 // drain writes what waits, when it is its turn, until the connection breaks.
 func (p *peer) drain(c *conn) {
 	for p.awaitTurn(c) {
@@ -115,7 +135,11 @@ func (p *peer) awaitTurn(c *conn) bool {
 	defer p.mu.Unlock()
 	for !c.broken {
 		if c.writer == drain {
-			if len(c.out) == 0 {
+			switch {
+			case len(c.out) > 0:
+			case c == p.former:
+				c.out, c.copies = c.copies, c.out
+			default:
 				c.out, p.pending = p.pending, c.out
 			}
 			if len(c.out) > 0 {
@@ -128,9 +152,14 @@ func (p *peer) awaitTurn(c *conn) bool {
 	return false
 }
 
-// serve uses a connection until it breaks. It replaces an older one. A
-// connection that was dialled is not used if the peer has moved meanwhile, one
-// that was accepted if a newer one was answered meanwhile.
+// serve uses a connection until it breaks. A connection that was dialled is not used
+// if the peer has moved meanwhile, one that was accepted if a newer one was answered
+// meanwhile.
+//
+// A newer connection that was accepted does not end the one before: that may be
+// dead, and nobody has noticed; or two processes use the peer's number, and it is for the
+// session above to find out which of them to live with. Both are heard, and get what
+// is sent, until one of them ends.
 func (p *peer) serve(nc net.Conn, dialled string) {
 	c := &conn{Conn: nc, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
 	p.mu.Lock()
@@ -139,7 +168,10 @@ func (p *peer) serve(nc net.Conn, dialled string) {
 		return
 	}
 	if p.conn != nil {
-		p.conn.breakOff()
+		if p.former != nil {
+			p.former.breakOff()
+		}
+		p.former = p.conn
 	}
 	p.conn, p.trouble = c, nil
 	p.mu.Unlock()
@@ -157,10 +189,22 @@ func (p *peer) fail(c *conn, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.breakOff()
+	if p.former == c {
+		p.former = nil
+	}
 	if p.conn != c {
 		return
 	}
-	p.conn, p.lost = nil, time.Now()
+	if p.conn, p.former = p.former, nil; p.conn != nil { // the one before is alive, after all
+		p.pending = append(p.pending, p.conn.copies...)
+		p.conn.copies = nil
+		if p.conn.writer == nobody {
+			p.conn.writer = drain
+			p.conn.wake.Signal()
+		}
+		return
+	}
+	p.lost = time.Now()
 	if p.trouble == nil {
 		p.trouble = fmt.Errorf("tcplink: the connection to node %d was lost: %w", p.id, reason(why))
 	}
@@ -268,6 +312,11 @@ func (p *peer) beat() {
 func (p *peer) alive() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if f := p.former; f != nil {
+		if f.copy(nil); f.silent.Add(1) > p.link.pace.patience {
+			f.breakOff()
+		}
+	}
 	c := p.conn
 	if c == nil {
 		return true

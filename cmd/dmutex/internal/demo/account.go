@@ -4,53 +4,103 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/dmutex/dmutex"
 )
 
 // deposit is what a teller pays in at a time, in cents.
 const deposit = 100
 
-// An account is a file that processes share, with a balance in cents and the
-// highest fence of all that wrote to it. The file itself has no lock.
+// An account is a file that processes share: a passbook with a line for each
+// deposit. The file itself has no lock.
+//
+// A deposit is its line. A line is written by one system call and lies within one
+// page of memory, so a teller that is killed has written it or has not, and the
+// passbook tells what became of every deposit, whatever happened to the tellers.
+// Where two tellers have read the same balance there are two lines, and the last
+// balance is less than the lines are worth.
 type account struct {
 	file   *os.File
 	marker string // a file that exists while a teller is in the critical section
+	badge  string // the teller's own file; see occupy
 }
 
-// entry is the content of the file. Its width is fixed, so that a writer
-// overwrites it whole.
-const entry = "balance %020d fence %020d\n"
+// entry is a line: who made the deposit; 1 if another teller was inside, too; the
+// highest fence of all deposits so far; and the balance after it. Its width is fixed
+// and divides the size of a page.
+const entry = "by %02d met %d fence %020d balance %016d\n"
+
+const entryWidth = 64
 
 // createAccount makes an empty account in a directory that has none.
 func createAccount(dir string) error {
-	return os.WriteFile(accountPath(dir), fmt.Appendf(nil, entry, 0, 0), 0o600)
+	return os.WriteFile(accountPath(dir), fmt.Appendf(nil, entry, 0, 0, 0, 0), 0o600)
 }
 
-func openAccount(dir string) (*account, error) {
-	f, err := os.OpenFile(accountPath(dir), os.O_RDWR, 0)
+// openAccount opens the account for a teller, or for nobody who will pay.
+func openAccount(dir string, teller dmutex.NodeID) (*account, error) {
+	badge := badgePath(dir, teller)
+	if teller != dmutex.None {
+		if err := os.WriteFile(badge, nil, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.OpenFile(accountPath(dir), os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &account{f, filepath.Join(dir, "a-teller-is-inside")}, nil
+	return &account{f, markerPath(dir), badge}, nil
 }
 
 func accountPath(dir string) string { return filepath.Join(dir, "account") }
+func markerPath(dir string) string  { return filepath.Join(dir, "a-teller-is-inside") }
 
-func (a *account) read() (balance int64, fence uint64, err error) {
-	var b [len("balance 12345678901234567890 fence 12345678901234567890\n")]byte
-	if _, err := a.file.ReadAt(b[:], 0); err != nil {
-		return 0, 0, err
-	}
-	if _, err := fmt.Sscanf(string(b[:]), entry, &balance, &fence); err != nil {
-		return 0, 0, fmt.Errorf("account file: %q: %w", b, err)
-	}
-	return balance, fence, nil
+func badgePath(dir string, teller dmutex.NodeID) string {
+	return filepath.Join(dir, fmt.Sprint("teller-", teller))
 }
 
-func (a *account) write(balance int64, fence uint64) error {
-	_, err := a.file.WriteAt(fmt.Appendf(nil, entry, balance, fence), 0)
+// A line is one of the passbook.
+type line struct {
+	by      dmutex.NodeID
+	met     bool // another teller was inside
+	fence   uint64
+	balance int64
+}
+
+func parseLine(text string) (l line, err error) {
+	var met int
+	if _, err := fmt.Sscanf(text, entry, &l.by, &met, &l.fence, &l.balance); err != nil || len(text) != entryWidth {
+		return line{}, fmt.Errorf("account file: %q is not a line of it", text)
+	}
+	l.met = met != 0
+	return l, nil
+}
+
+// read returns the last line.
+func (a *account) read() (line, error) {
+	end, err := a.file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return line{}, err
+	}
+	var b [entryWidth]byte
+	n, err := a.file.ReadAt(b[:], max(0, end-entryWidth))
+	if err != nil && err != io.EOF {
+		return line{}, err
+	}
+	return parseLine(string(b[:n]))
+}
+
+func (a *account) write(l line) error {
+	met := 0
+	if l.met {
+		met = 1
+	}
+	_, err := a.file.Write(fmt.Appendf(nil, entry, l.by, met, l.fence, l.balance))
 	return err
 }
 
@@ -58,13 +108,13 @@ func (a *account) write(balance int64, fence uint64) error {
 // balance back with a deposit added. It also finds out, without help from the
 // lock, whether another teller is inside (overlap), and whether the fence is
 // above those of all earlier writers (stale if not).
-func (a *account) pay(ctx context.Context, fence uint64, think time.Duration) (overlap, stale bool, err error) {
-	leave, overlap, err := occupy(a.marker)
+func (a *account) pay(ctx context.Context, teller dmutex.NodeID, fence uint64, think time.Duration) (overlap, stale bool, err error) {
+	leave, overlap, err := occupy(a.marker, a.badge)
 	if err != nil {
 		return false, false, err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
-	balance, last, err := a.read()
+	last, err := a.read()
 	if err != nil {
 		return overlap, false, err
 	}
@@ -73,5 +123,43 @@ func (a *account) pay(ctx context.Context, fence uint64, think time.Duration) (o
 	case <-ctx.Done():
 		return overlap, false, context.Cause(ctx)
 	}
-	return overlap, fence <= last, a.write(balance+deposit, max(fence, last))
+	return overlap, fence <= last.fence, a.write(line{teller, overlap, max(fence, last.fence), last.balance + deposit})
+}
+
+// A statement sums up a passbook.
+type statement struct {
+	deposits int
+	balance  int64
+	overlaps int // deposits that met another teller inside
+	stale    int // deposits whose fence had not risen
+}
+
+// readStatement reads the whole passbook.
+func readStatement(dir string) (s statement, err error) {
+	text, err := os.ReadFile(accountPath(dir))
+	if err != nil {
+		return s, err
+	}
+	var last line
+	for i, text := range strings.SplitAfter(string(text), "\n") {
+		if text == "" { // after the last
+			break
+		}
+		l, err := parseLine(text)
+		if err != nil {
+			return s, err
+		}
+		if i > 0 {
+			s.deposits++
+			s.balance = l.balance
+			if l.met {
+				s.overlaps++
+			}
+			if l.fence <= last.fence {
+				s.stale++
+			}
+		}
+		last = l
+	}
+	return s, nil
 }

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ func newAccount(t *testing.T) *account {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, createAccount(dir))
-	a, err := openAccount(dir)
+	a, err := openAccount(dir, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { a.file.Close() })
 	return a
@@ -22,10 +23,10 @@ func newAccount(t *testing.T) *account {
 
 func (a *account) require(t *testing.T, balance int64, fence uint64) {
 	t.Helper()
-	b, f, err := a.read()
+	l, err := a.read()
 	require.NoError(t, err)
-	require.Equal(t, balance, b)
-	require.Equal(t, fence, f)
+	require.Equal(t, balance, l.balance)
+	require.Equal(t, fence, l.fence)
 }
 
 func TestPay(t *testing.T) {
@@ -44,7 +45,7 @@ func TestPay(t *testing.T) {
 		{8, false, 8},
 		{1<<64 - 1, false, 1<<64 - 1},
 	} {
-		overlap, stale, err := a.pay(t.Context(), c.fence, time.Microsecond)
+		overlap, stale, err := a.pay(t.Context(), 1, c.fence, time.Microsecond)
 		require.NoError(t, err)
 		require.False(t, overlap)
 		require.Equal(t, c.stale, stale, "fence %d", c.fence)
@@ -56,13 +57,13 @@ func TestPay(t *testing.T) {
 func TestPayOverlap(t *testing.T) {
 	a := newAccount(t)
 	require.NoError(t, os.WriteFile(a.marker, nil, 0o600))
-	overlap, _, err := a.pay(t.Context(), 1, time.Microsecond)
+	overlap, _, err := a.pay(t.Context(), 1, 1, time.Microsecond)
 	require.NoError(t, err)
 	require.True(t, overlap)
 	require.FileExists(t, a.marker)
 
 	require.NoError(t, os.Remove(a.marker))
-	overlap, _, err = a.pay(t.Context(), 2, time.Microsecond)
+	overlap, _, err = a.pay(t.Context(), 1, 2, time.Microsecond)
 	require.NoError(t, err)
 	require.False(t, overlap)
 	require.NoFileExists(t, a.marker)
@@ -74,7 +75,7 @@ func TestPayStopped(t *testing.T) {
 	why := errors.New("the demo is gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	_, _, err := a.pay(ctx, 1, time.Hour)
+	_, _, err := a.pay(ctx, 1, 1, time.Hour)
 	require.ErrorIs(t, err, why)
 	a.require(t, 0, 0)
 	require.NoFileExists(t, a.marker)
@@ -82,9 +83,74 @@ func TestPayStopped(t *testing.T) {
 
 func TestAccountGarbled(t *testing.T) {
 	a := newAccount(t)
-	_, err := a.file.WriteAt([]byte("overdraft"), 0)
+	_, err := a.file.Write([]byte("overdraft"))
 	require.NoError(t, err)
-	_, _, err = a.pay(t.Context(), 1, time.Microsecond)
+	_, _, err = a.pay(t.Context(), 1, 1, time.Microsecond)
 	require.ErrorContains(t, err, "overdraft")
 	require.NoFileExists(t, a.marker)
+}
+
+// A line fits its width whatever is in it, so that it lies within one page.
+func TestLine(t *testing.T) {
+	require.Zero(t, os.Getpagesize()%entryWidth)
+	for _, l := range []line{{}, {64, true, math.MaxUint64, 1e16 - 1}} {
+		a := newAccount(t)
+		require.NoError(t, a.write(l))
+		info, err := a.file.Stat()
+		require.NoError(t, err)
+		require.EqualValues(t, 2*entryWidth, info.Size())
+		got, err := a.read()
+		require.NoError(t, err)
+		require.Equal(t, l, got)
+	}
+}
+
+// The passbook tells what was deposited, and what went wrong.
+func TestStatement(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, createAccount(dir))
+	s, err := readStatement(dir)
+	require.NoError(t, err)
+	require.Zero(t, s)
+	a, err := openAccount(dir, 2)
+	require.NoError(t, err)
+	defer a.file.Close()
+	for _, l := range []line{{2, false, 5, 100}, {1, true, 5, 200}, {3, false, 7, 200}, {1, false, 9, 300}} {
+		require.NoError(t, a.write(l))
+	}
+	s, err = readStatement(dir)
+	require.NoError(t, err)
+	require.Equal(t, statement{deposits: 4, balance: 300, overlaps: 1, stale: 1}, s)
+
+	_, err = a.file.Write([]byte("by 04"))
+	require.NoError(t, err)
+	_, err = readStatement(dir)
+	require.ErrorContains(t, err, `account file: "by 04" is not a line of it`)
+}
+
+// The marker of a teller that was killed inside is taken away, and no other.
+func TestVacate(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, createAccount(dir))
+	one, err := openAccount(dir, 1)
+	require.NoError(t, err)
+	defer one.file.Close()
+	two, err := openAccount(dir, 2)
+	require.NoError(t, err)
+	defer two.file.Close()
+	_, overlap, err := occupy(one.marker, one.badge)
+	require.NoError(t, err)
+	require.False(t, overlap)
+
+	inside, err := vacate(two.marker, two.badge)
+	require.NoError(t, err)
+	require.False(t, inside)
+	require.FileExists(t, one.marker)
+	inside, err = vacate(one.marker, one.badge)
+	require.NoError(t, err)
+	require.True(t, inside)
+	require.NoFileExists(t, one.marker)
+	inside, err = vacate(one.marker, one.badge)
+	require.NoError(t, err)
+	require.False(t, inside)
 }

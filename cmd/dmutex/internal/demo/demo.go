@@ -123,15 +123,27 @@ type stage struct {
 	url      string // of the NATS server, if there is one
 	dir      string // for their files
 	progress *tool.Progress
+
+	stopServer func() // nil unless the NATS server is the demo's own
+}
+
+// serve starts a NATS server, again where it was if there was one.
+func (s *stage) serve() (err error) {
+	s.url, s.stopServer, err = tool.NATS.Serve(s.url)
+	return err
 }
 
 // reachNATS starts a server unless there is one. A server that cannot be reached
 // is reported here, before any run.
 func (s *stage) reachNATS() (stop func(), err error) {
-	stop = func() {}
 	if s.url == "" {
-		if s.url, stop, err = tool.NATS.Serve(); err != nil {
+		if err := s.serve(); err != nil {
 			return nil, err
+		}
+	}
+	stop = func() {
+		if s.stopServer != nil {
+			s.stopServer()
 		}
 	}
 	_, closeProbe, err := connect(&task{Link: "nats", NatsURL: s.url, Self: 1, Prefix: natsPrefix()})

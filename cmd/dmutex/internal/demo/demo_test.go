@@ -112,10 +112,11 @@ func TestDemo(t *testing.T) {
 				t.Skip("TestDemoNATSURL is shorter")
 			}
 			t.Parallel()
-			status, r, stderr := demo(t, "--link", link, "--nodes=3", "--deposits=25")
+			status, r, stderr := demo(t, "--link", link, "--nodes=3", "--deposits=25", "--kills=0")
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)
 			require.Len(t, r.Runs, 1+len(tool.Algorithms))
+			require.Empty(t, r.Survivals)
 			for i, o := range r.Runs {
 				require.Equal(t, 75, o.Entries)
 				require.EqualValues(t, 7500, o.Expected)
@@ -155,20 +156,97 @@ func requireRight(t *testing.T, o outcome) {
 	}
 }
 
+// Tellers that are killed, closed and started again lose nothing. Without --kill that
+// is the last run.
+func TestDemoKills(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		link            string
+		args            []string
+		runs            int
+		killed, servers int
+	}{
+		{"tcp", []string{"--deposits=5", "--algorithm=suzukikasami", "--kills=3"}, 2, 4, 0},
+		{"nats", []string{"--kill", "--algorithm=central", "--kills=4"}, 0, 4, 1},
+	} {
+		t.Run(c.link, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("takes some seconds")
+			}
+			t.Parallel()
+			status, r, stderr := demo(t, append(c.args, "--nodes=3", "--link", c.link)...)
+			require.Equal(t, tool.StatusOK, status, stderr)
+			require.True(t, r.OK)
+			require.Len(t, r.Runs, c.runs)
+			require.Len(t, r.Survivals, 1)
+			o := r.Survivals[0]
+			require.True(t, o.OK, o.Faults)
+			require.Equal(t, []int{c.killed, 1, c.servers}, []int{o.Killed, o.Closed, o.Servers})
+			require.Equal(t, o.Expected, o.Actual)
+			require.EqualValues(t, o.Entries*deposit, o.Expected)
+			require.Greater(t, o.Entries, 3*c.killed)
+			require.GreaterOrEqual(t, o.Views, 4, "a kill, a close that is two, and a kill of all")
+		})
+	}
+}
+
+// Evidence against a lock that is wrong on purpose is found also in a run with kills.
+func TestDemoKillsBroken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	t.Parallel()
+	status, r, _ := demo(t, "--kill", "--broken", "--nodes=3", "--kills=1")
+	require.Equal(t, tool.StatusFailed, status)
+	require.False(t, r.OK)
+	o := r.Survivals[0]
+	require.Less(t, o.Actual, o.Expected)
+	require.Positive(t, o.Overlaps)
+	require.Positive(t, o.FenceErrors)
+	require.Len(t, o.Faults, 3)
+}
+
+// What the tellers report is summed up: views after the first, and the longest.
+func TestOrdealHears(t *testing.T) {
+	o := ordeal{epochs: make(map[uint32]bool)}
+	for _, v := range []view{{7, 9}, {7, 8}, {8, 3}, {8, 5}, {10, 4}} {
+		require.True(t, o.hear(nil, report{Word: wordView, View: &v}))
+	}
+	require.True(t, o.hear(nil, report{Word: wordProgress}))
+	require.False(t, o.hear(nil, report{Word: wordDone}))
+	require.Equal(t, 2, o.Views)
+	require.EqualValues(t, 5, o.Longest)
+}
+
+// A run with kills is judged by the passbook.
+func TestOrdealAudit(t *testing.T) {
+	for fault, s := range map[string]statement{
+		"":                                     {deposits: 3, balance: 300},
+		"the account has 2.00 instead of 3.00": {deposits: 3, balance: 200},
+		"1 of 3 deposits found another teller inside": {deposits: 3, balance: 300, overlaps: 1},
+		"2 fences had not risen":                      {deposits: 3, balance: 300, stale: 2},
+	} {
+		var o survival
+		o.audit(s)
+		require.Equal(t, fault == "", o.OK)
+		require.Equal(t, fault, strings.Join(o.Faults, "; "))
+	}
+}
+
 // A server that runs already is used and not stopped.
 func TestDemoNATSURL(t *testing.T) {
-	url, stop, err := nats.Broker.Serve()
+	url, stop, err := nats.Broker.Serve("")
 	require.NoError(t, err)
 	defer stop()
 	for range 2 {
-		status, r, stderr := demo(t, "--link=nats", "--nats-url", url, "--nodes=2", "--deposits=5", "--algorithm=ricart")
+		status, r, stderr := demo(t, "--link=nats", "--nats-url", url, "--nodes=2", "--deposits=5", "--algorithm=ricart", "--kills=0")
 		require.Equal(t, tool.StatusOK, status, stderr)
 		requireRight(t, r.Runs[1])
 	}
 }
 
 func TestDemoNoServer(t *testing.T) {
-	url, stop, err := nats.Broker.Serve()
+	url, stop, err := nats.Broker.Serve("")
 	require.NoError(t, err)
 	stop()
 	status, r, stderr := demo(t, "--link=nats", "--nats-url", url, "--nodes=2", "--deposits=1", "--algorithm=central")
@@ -266,14 +344,10 @@ func TestProcessAgain(t *testing.T) {
 	p := g.processes[0]
 	first, at := p.cmd.Process.Pid, p.at
 
-	p.signal(os.Kill)
-	require.ErrorContains(t, g.awaitEnd(t.Context(), p), "teller 1 died")
-	require.NoError(t, g.start(p))
-	require.NoError(t, g.await(t.Context(), wordAddress, func(_ *process, r report) { require.Equal(t, at, r.Address) }))
+	require.NoError(t, g.kill(t.Context(), p))
+	require.NoError(t, g.restart(t.Context(), p))
+	require.Equal(t, at, p.at)
 	require.NotEqual(t, first, p.cmd.Process.Pid)
-	p.order(order{Word: wordOpen})
-	require.NoError(t, g.await(t.Context(), wordReady, func(*process, report) {}))
-	g.tell(order{Word: wordBegin})
 	require.NoError(t, g.await(t.Context(), wordDone, func(_ *process, r report) { require.Len(t, r.Records, 3) }))
 	g.tell(order{Word: wordLeave})
 	require.NoError(t, g.awaitEnd(t.Context(), p))
@@ -346,6 +420,9 @@ func TestDemoUsage(t *testing.T) {
 		{"demo --nodes=many", "expected a valid 64 bit int"},
 		{"demo --deposits=0", "choose at least 1"},
 		{"demo --think=0s", "choose at least 100µs"},
+		{"demo --kills=-1", "--kills=-1: choose at least 1"},
+		{"demo --kill --kills=0", "--kills=0: choose at least 1"},
+		{"demo --kill --trace=x", "--trace needs a run without --kill"},
 		{"demo --timeout=1s --think=2s", "--timeout=1s is not longer than --think=2s"},
 		{"demo --link=udp", `must be one of "tcp","nats"`},
 		{"demo --nats-url=nats://127.0.0.1:4222", "--nats-url needs --link=nats"},

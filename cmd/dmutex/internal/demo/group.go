@@ -78,12 +78,39 @@ func (g *group) meet(ctx context.Context) error {
 	if err := g.await(ctx, wordAddress, func(p *process, r report) { p.at = r.Address }); err != nil {
 		return err
 	}
+	return g.open(ctx, g.processes...)
+}
+
+// open tells some processes where all are, and waits until they have met them.
+func (g *group) open(ctx context.Context, some ...*process) error {
 	peers := make(map[dmutex.NodeID]string)
 	for _, p := range g.processes {
 		peers[p.id] = p.at
 	}
-	g.tell(order{Word: wordOpen, Peers: peers})
-	return g.await(ctx, wordReady, func(*process, report) {})
+	for _, p := range some {
+		p.order(order{Word: wordOpen, Peers: peers})
+	}
+	return g.awaitFrom(ctx, wordReady, func(*process, report) {}, some...)
+}
+
+// restart starts some processes again that have ended, and lets them meet the
+// others and begin.
+func (g *group) restart(ctx context.Context, some ...*process) error {
+	for _, p := range some {
+		if err := g.start(p); err != nil {
+			return err
+		}
+	}
+	if err := g.awaitFrom(ctx, wordAddress, func(*process, report) {}, some...); err != nil {
+		return err
+	}
+	if err := g.open(ctx, some...); err != nil {
+		return err
+	}
+	for _, p := range some {
+		p.order(order{Word: wordBegin})
+	}
+	return nil
 }
 
 // start starts a process, for the first time or again, and gives it its task.
@@ -125,7 +152,12 @@ func (g *group) tell(o order) {
 
 // await waits until every process has reported with the word given.
 func (g *group) await(ctx context.Context, word string, hear func(p *process, r report)) error {
-	return g.gather(ctx, word, g.processes, func(n news) (wanted bool, err error) {
+	return g.awaitFrom(ctx, word, hear, g.processes...)
+}
+
+// awaitFrom waits until each of some processes has reported with the word given.
+func (g *group) awaitFrom(ctx context.Context, word string, hear func(p *process, r report), some ...*process) error {
+	return g.gather(ctx, word, some, func(n news) (wanted bool, err error) {
 		switch {
 		case n.ended:
 			return false, n.early()
@@ -147,10 +179,29 @@ func (n news) early() error {
 // awaitEnd waits until some processes have ended. They must end with status 0.
 func (g *group) awaitEnd(ctx context.Context, some ...*process) error {
 	return g.gather(ctx, wordLeave, some, func(n news) (wanted bool, err error) {
-		if !n.ended {
+		switch {
+		case !n.ended && !g.heard(n.from, n.report):
 			return false, fmt.Errorf("%s reports %q when it should leave", n.from.name(), n.report.Word)
+		case n.ended && !slices.Contains(some, n.from):
+			return false, n.early()
 		}
-		return true, n.err
+		return n.ended, n.err
+	})
+}
+
+// kill kills some processes, and waits until they have ended.
+func (g *group) kill(ctx context.Context, some ...*process) error {
+	for _, p := range some {
+		p.signal(os.Kill)
+	}
+	return g.gather(ctx, "farewell", some, func(n news) (wanted bool, err error) {
+		switch {
+		case !n.ended && !g.heard(n.from, n.report):
+			return false, fmt.Errorf("%s reports %q", n.from.name(), n.report.Word)
+		case n.ended && !slices.Contains(some, n.from):
+			return false, n.early()
+		}
+		return n.ended, nil // whatever it says
 	})
 }
 

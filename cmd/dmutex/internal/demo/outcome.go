@@ -18,17 +18,22 @@ type outcome struct {
 	Locked    bool   `json:"locked"`
 	OK        bool   `json:"ok"` // nothing happened that a lock has to prevent
 
-	Entries     int   `json:"entries"` // into the critical section: deposits made
-	Expected    int64 `json:"expected_cents"`
-	Actual      int64 `json:"actual_cents"`
-	Overlaps    int   `json:"overlaps"`     // deposits that found another teller inside
-	FenceErrors int   `json:"fence_errors"` // deposits whose fence had not risen
+	evidence
 
 	Messages *messages     `json:"messages,omitempty"`
 	Acquire  *quantiles    `json:"acquire,omitempty"`
 	HandOff  *quantiles    `json:"hand_off,omitempty"`
 	Took     time.Duration `json:"took_ns"`
 	Faults   []string      `json:"faults,omitempty"` // what a lock has to prevent and did not, in words
+}
+
+// evidence is what a run of tellers has left behind, apart from the lock.
+type evidence struct {
+	Entries     int   `json:"entries"` // into the critical section: deposits made
+	Expected    int64 `json:"expected_cents"`
+	Actual      int64 `json:"actual_cents"`
+	Overlaps    int   `json:"overlaps"`     // deposits that found another teller inside
+	FenceErrors int   `json:"fence_errors"` // deposits whose fence had not risen
 }
 
 // messages compares what was sent with the formula.
@@ -69,9 +74,7 @@ func audit(alg tool.Algorithm, nodes int, balance int64, w work) outcome {
 		Algorithm: alg.Name,
 		About:     alg.About,
 		Locked:    alg.New != nil,
-		Entries:   len(records),
-		Expected:  int64(len(records)) * deposit,
-		Actual:    balance,
+		evidence:  evidence{Entries: len(records), Expected: int64(len(records)) * deposit, Actual: balance},
 		Took:      w.took,
 	}
 	for _, r := range records {
@@ -159,7 +162,7 @@ func newQuantiles(d []time.Duration) *quantiles {
 }
 
 // faults says what a lock has to prevent and did not.
-func (o *outcome) faults() (f []string) {
+func (o *evidence) faults() (f []string) {
 	if o.Actual != o.Expected {
 		f = append(f, fmt.Sprintf("the account has %s instead of %s", money(o.Actual), money(o.Expected)))
 	}
@@ -169,6 +172,12 @@ func (o *outcome) faults() (f []string) {
 	if o.FenceErrors > 0 {
 		f = append(f, fmt.Sprintf("%d fences had not risen", o.FenceErrors))
 	}
+	return f
+}
+
+// faults says also whether the messages were too many or too few.
+func (o *outcome) faults() []string {
+	f := o.evidence.faults()
 	if m := o.Messages; !m.Fit() {
 		f = append(f, fmt.Sprintf("%d messages for %d entries, where %s says %s an entry", m.Sent, m.Entries, m.Formula, m.Span()))
 	}

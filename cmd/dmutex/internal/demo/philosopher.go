@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -18,7 +19,10 @@ type philosopherCmd struct{}
 // Run works until it is told to leave, or until the demo is gone.
 func (philosopherCmd) Run(con *tool.Console) error {
 	return employ(con, func(ctx context.Context, w *worker) error {
-		p := &philosopher{worker: w}
+		p := &philosopher{worker: w, badge: filepath.Join(w.task.Dir, fmt.Sprint("philosopher-", w.task.Self))}
+		if err := os.WriteFile(p.badge, nil, 0o600); err != nil {
+			return err
+		}
 		for range w.task.Meals {
 			if err := p.dine(ctx); err != nil {
 				return fmt.Errorf("meal %d: %w", p.Meals+1, err)
@@ -27,7 +31,7 @@ func (philosopherCmd) Run(con *tool.Console) error {
 		if _, err := p.expect(ctx, wordRise); err != nil {
 			return err
 		}
-		return w.out.Encode(report{Word: wordDone, Supper: &p.supper})
+		return w.report(report{Word: wordDone, Supper: &p.supper})
 	})
 }
 
@@ -35,7 +39,8 @@ func (philosopherCmd) Run(con *tool.Console) error {
 type philosopher struct {
 	*worker
 	supper
-	retries bool // at this meal everybody has already had the left fork
+	badge   string // see occupy
+	retries bool   // at this meal everybody has already had the left fork
 }
 
 // A supper is what a philosopher has seen.
@@ -84,7 +89,7 @@ func (p *philosopher) dine(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.out.Encode(report{Word: wordProgress, Made: p.Meals})
+	return p.report(report{Word: wordProgress, Made: p.Meals})
 }
 
 // try takes the left fork, then the right one, and eats. A victim puts its fork
@@ -101,7 +106,7 @@ func (p *philosopher) try(ctx context.Context, t *node.Txn) (err error) {
 		if _, err := t.Acquire(ctx, fork); err != nil {
 			return err
 		}
-		leave, overlap, err := occupy(filepath.Join(p.task.Dir, filepath.Base(fork)))
+		leave, overlap, err := occupy(filepath.Join(p.task.Dir, filepath.Base(fork)), p.badge)
 		if overlap {
 			p.Overlaps++
 		}
@@ -133,7 +138,7 @@ func (p *philosopher) pause(ctx context.Context) error {
 		return p.think(ctx)
 	}
 	p.retries = true
-	if err := p.out.Encode(report{Word: wordSeated}); err != nil {
+	if err := p.report(report{Word: wordSeated}); err != nil {
 		return err
 	}
 	_, err := p.expect(ctx, wordReach)
@@ -161,5 +166,5 @@ func (p *philosopher) circle(err error) error {
 	for _, e := range found.Circle {
 		c = append(c, edge{e.Waiter, e.Lock, e.Holder})
 	}
-	return p.out.Encode(report{Word: wordCircle, Circle: c})
+	return p.report(report{Word: wordCircle, Circle: c})
 }

@@ -97,7 +97,8 @@ func TestWorkerCountsBusy(t *testing.T) {
 // A fork that is in another hand is noticed, whatever the lock says. The forks
 // that were taken are given back, and the other hand keeps its own.
 func TestPhilosopherOverlap(t *testing.T) {
-	p := &philosopher{worker: alone(t), retries: true}
+	p := &philosopher{worker: alone(t), retries: true, badge: filepath.Join(t.TempDir(), "badge")}
+	require.NoError(t, os.WriteFile(p.badge, nil, 0o600))
 	another := filepath.Join(p.task.Dir, "2")
 	require.NoError(t, os.WriteFile(another, nil, 0o600))
 	require.NoError(t, p.try(t.Context(), p.node.Txn()))
@@ -199,7 +200,7 @@ func TestPhilosophersReport(t *testing.T) {
 
 // A dinner that cannot be completed is reported as such.
 func TestPhilosophersIncomplete(t *testing.T) {
-	url, stop, err := nats.Broker.Serve()
+	url, stop, err := nats.Broker.Serve("")
 	require.NoError(t, err)
 	stop()
 	status, r, stderr := philosophers(t, "--link=nats", "--nats-url", url, "--meals=1")

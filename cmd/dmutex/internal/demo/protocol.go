@@ -20,6 +20,11 @@ import (
 //	          <-   counts
 //	leave     ->               the process closes its node and exits
 //
+// Tellers that are to be killed have no last deposit. They are told to leave while
+// they work, and report the views that they go through:
+//
+//	<-   view        again and again
+//
 // Philosophers have more words for each meal, so that each of them has one fork
 // before any of them wants the second. They report progress when they have eaten.
 //
@@ -46,6 +51,7 @@ type report struct {
 	Counts  *counts  `json:"counts,omitempty"`
 	Circle  circle   `json:"circle,omitempty"`
 	Supper  *supper  `json:"supper,omitempty"`
+	View    *view    `json:"view,omitempty"`
 }
 
 // The words of orders and of reports.
@@ -60,6 +66,7 @@ const (
 	wordCount    = "count"
 	wordCounts   = "counts"
 	wordLeave    = "leave"
+	wordView     = "view"
 
 	wordSit    = "sit"
 	wordSeated = "seated"
@@ -80,8 +87,11 @@ type task struct {
 	Prefix    string        `json:"prefix"`          // of NATS subjects; each run has its own
 	Dir       string        `json:"dir"`             // where the account is
 	Trace     string        `json:"trace,omitempty"` // the directory for traces, if there are to be any
-	Deposits  int           `json:"deposits,omitempty"`
 	Think     time.Duration `json:"think"`
+
+	// Of a teller.
+	Deposits int  `json:"deposits,omitempty"` // 0 for as many as it can until it is told to leave
+	Views    bool `json:"views,omitempty"`    // report them
 
 	// Of a philosopher.
 	Meals  int           `json:"meals,omitempty"`
@@ -97,6 +107,13 @@ type record struct {
 	Left    int64  `json:"left"`    // and Release was called
 	Overlap bool   `json:"overlap,omitempty"`
 	Stale   bool   `json:"stale,omitempty"`
+}
+
+// A view is one that has begun to act at a node, and for how long nothing was
+// granted there.
+type view struct {
+	Epoch uint32        `json:"epoch"`
+	Took  time.Duration `json:"took"`
 }
 
 // counts are the messages of the algorithm at one node, by kind, and the locks

@@ -16,7 +16,8 @@ type result struct {
 	Deposits int           `json:"deposits_each"`
 	Think    time.Duration `json:"think_ns"`
 	verdict
-	Runs []outcome `json:"runs"`
+	Runs      []outcome  `json:"runs"`
+	Survivals []survival `json:"survivals"`
 }
 
 func (r *result) judge(err error) bool {
@@ -24,35 +25,44 @@ func (r *result) judge(err error) bool {
 	for _, o := range r.Runs {
 		r.OK = r.OK && o.OK
 	}
+	for _, o := range r.Survivals {
+		r.OK = r.OK && o.OK
+	}
 	return r.OK
 }
 
-// writeText writes the result for people: what was done, the table, what its
+// writeText writes the result for people: what was done, the tables, what their
 // columns are, and what was seen.
 func (r *result) writeText(w io.Writer) error {
-	if len(r.Runs) == 0 {
-		return nil
-	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%d tellers, each a process of its own, make %d deposits of %s each into one account, over %s.\n\n",
+	if len(r.Runs) > 0 {
+		r.writeRuns(&b)
+	}
+	if len(r.Survivals) > 0 {
+		r.writeSurvivals(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *result) writeRuns(b *strings.Builder) {
+	fmt.Fprintf(b, "\n%d tellers, each a process of its own, make %d deposits of %s each into one account, over %s.\n\n",
 		r.Nodes, r.Deposits, money(deposit), network(r.Link))
 	rows := make([][]string, 0, len(r.Runs))
 	for _, o := range r.Runs {
 		rows = append(rows, o.cells())
 	}
-	tool.Tabulate(&b, headings, rows)
+	tool.Tabulate(b, headings, rows)
 	b.WriteString(legend)
-	fmt.Fprintf(&b, "%-12s  messages/entry, N = %d\n", "algorithm", r.Nodes)
+	fmt.Fprintf(b, "%-12s  messages/entry, N = %d\n", "algorithm", r.Nodes)
 	for _, o := range r.Runs {
 		formula := ""
 		if o.Messages != nil {
 			formula = o.Messages.Formula
 		}
-		fmt.Fprintf(&b, "%-12s  %-14s  %s\n", o.Algorithm, formula, o.About)
+		fmt.Fprintf(b, "%-12s  %-14s  %s\n", o.Algorithm, formula, o.About)
 	}
 	b.WriteString("\n" + r.closing() + "\n")
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // headings of the table.
@@ -125,11 +135,15 @@ func (r *result) closing() string {
 		}
 	}
 	if len(right) > 0 {
-		under := strings.Join(right, ", ")
-		if len(right) == len(tool.Algorithms) {
-			under = fmt.Sprintf("all %d algorithms", len(right))
-		}
-		fmt.Fprintf(&b, "Under %s not a cent was lost, no two tellers met inside, every fence rose, and the messages were as many as the formula says.", under)
+		fmt.Fprintf(&b, "Under %s not a cent was lost, no two tellers met inside, every fence rose, and the messages were as many as the formula says.", names(right))
 	}
 	return tool.Wrap(b.String())
+}
+
+// names lists algorithms.
+func names(algorithms []string) string {
+	if len(algorithms) == len(tool.Algorithms) {
+		return fmt.Sprintf("all %d algorithms", len(algorithms))
+	}
+	return strings.Join(algorithms, ", ")
 }

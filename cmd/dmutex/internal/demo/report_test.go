@@ -21,14 +21,14 @@ func sample() result {
 		m := &messages{Messages: a.Count(5, sent, entries)}
 		return outcome{
 			Algorithm: a.Name, About: a.About, Locked: true, OK: true,
-			Entries: 1000, Expected: 100000, Actual: 100000, Messages: m,
+			evidence: evidence{Entries: 1000, Expected: 100000, Actual: 100000}, Messages: m,
 			Acquire: times(6020*time.Microsecond, 1250*time.Millisecond), HandOff: times(103*time.Microsecond, 278*time.Millisecond),
 		}
 	}
 	central, _ := tool.Find("central")
 	kasami, _ := tool.Find("suzukikasami")
 	r := result{Link: "tcp", Nodes: 5, Deposits: 200, Think: time.Millisecond, Runs: []outcome{
-		{Algorithm: tool.NoLock.Name, About: tool.NoLock.About, OK: true, Entries: 1000, Expected: 100000, Actual: 21900, Overlaps: 817},
+		{Algorithm: tool.NoLock.Name, About: tool.NoLock.About, OK: true, evidence: evidence{Entries: 1000, Expected: 100000, Actual: 21900, Overlaps: 817}},
 		row(central, 2400, 800),
 		row(kasami, 4990, 1000),
 		row(tool.Broken, 7956, 1000),
@@ -72,6 +72,48 @@ fences had not risen; 7956 messages for 1000 entries, where 2(N-1) says 8 an ent
 central, suzukikasami not a cent was lost, no two tellers met inside, every fence rose, and the
 messages were as many as the formula says.
 `, b.String())
+}
+
+func TestSurvivalTable(t *testing.T) {
+	r := result{Link: "nats", Nodes: 5, Survivals: []survival{
+		{
+			Algorithm: "central", OK: true, evidence: evidence{Entries: 5024, Expected: 502400, Actual: 502400},
+			Killed: 7, Inside: 2, Closed: 1, Servers: 1, Views: 5, Longest: 3120 * time.Microsecond, Back: 341 * time.Millisecond,
+		},
+		{
+			Algorithm: "suzukikasami", evidence: evidence{Entries: 9, Expected: 900, Actual: 800, Overlaps: 1, FenceErrors: 1},
+			Killed: 1, Views: 1, Longest: 1200 * time.Millisecond, Back: 2 * time.Second,
+		},
+	}}
+	wrong := &r.Survivals[1]
+	wrong.Faults = wrong.faults()
+	require.False(t, r.judge(nil))
+	var b strings.Builder
+	require.NoError(t, r.writeText(&b))
+	require.Equal(t, `
+5 tellers make deposits over NATS, while they are killed and started again.
+
+                   balance         violations           tellers           view changes
+algorithm     expected   actual  overlap  fence  killed  inside  closed  number  longest  all back
+------------  -----------------  --------------  ----------------------  ---------------  --------
+central        5024.00  5024.00        0      0       7       2       1       5   3.12ms     341ms
+suzukikasami      9.00     8.00        1      1       1       0       0       1    1.20s     2.00s
+
+expected  what the lines of the account are worth, one for each deposit
+killed    with SIGKILL, and started again; inside: of these, in the critical section
+closed    tellers that left and were started again
+longest   time for which a view change kept a teller from the lock
+all back  longest time from such an event until every teller had made a deposit again, with the
+          start of the process
+
+FAILED under suzukikasami: the account has 8.00 instead of 9.00; 1 of 9 deposits found another
+teller inside; 1 fences had not risen. Tellers were killed 8 times and closed once, and the NATS
+server was stopped once. Under central not a cent was lost, no two tellers met inside, and every
+fence rose.
+`, b.String())
+	for line := range strings.Lines(b.String()) {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)
+	}
 }
 
 // The longest lines fit a terminal of 100 columns.

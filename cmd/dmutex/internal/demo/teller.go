@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,15 +18,18 @@ type tellerCmd struct{}
 func (tellerCmd) Run(con *tool.Console) error {
 	return employ(con, func(ctx context.Context, w *worker) (err error) {
 		t := &teller{worker: w}
-		if t.account, err = openAccount(w.task.Dir); err != nil {
+		if t.account, err = openAccount(w.task.Dir, w.task.Self); err != nil {
 			return err
 		}
 		defer t.account.file.Close()
+		if w.task.Deposits == 0 {
+			return t.untilDismissed(ctx)
+		}
 		records, err := t.deposits(ctx)
 		if err != nil {
 			return err
 		}
-		return w.out.Encode(report{Word: wordDone, Records: records})
+		return w.report(report{Word: wordDone, Records: records})
 	})
 }
 
@@ -47,12 +51,37 @@ func (t *teller) deposits(ctx context.Context) ([]record, error) {
 		records = append(records, r)
 		if time.Since(told) >= 100*time.Millisecond {
 			told = time.Now()
-			if err := t.out.Encode(report{Word: wordProgress, Made: len(records)}); err != nil {
+			if err := t.report(report{Word: wordProgress, Made: len(records)}); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return records, nil
+}
+
+// untilDismissed makes deposits until the order to leave, and reports progress ten
+// times a second.
+func (t *teller) untilDismissed(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() {
+		_, err := t.expect(ctx, wordLeave)
+		end(cmp.Or(err, errDismissed))
+	}()
+	var told time.Time
+	for made := 1; ; made++ {
+		if _, err := t.deposit(ctx); ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
+			return fmt.Errorf("deposit %d: %w", made, err)
+		}
+		if time.Since(told) >= 100*time.Millisecond {
+			told = time.Now()
+			if err := t.report(report{Word: wordProgress, Made: made}); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // deposit makes one, under the lock if there is one.
@@ -67,7 +96,7 @@ func (t *teller) deposit(ctx context.Context) (r record, err error) {
 		r.Fence = held.Fence()
 	}
 	r.Granted = now()
-	r.Overlap, r.Stale, err = t.account.pay(ctx, r.Fence, t.task.Think)
+	r.Overlap, r.Stale, err = t.account.pay(ctx, t.task.Self, r.Fence, t.task.Think)
 	r.Left = now()
 	return r, err
 }

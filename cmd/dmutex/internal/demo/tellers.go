@@ -2,7 +2,9 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
@@ -11,13 +13,16 @@ import (
 // Tellers is the main job of the project, shown on real processes.
 type Tellers struct {
 	Nodes     int           `default:"5" help:"Number of tellers, 2 to 64."`
-	Deposits  int           `default:"100" help:"Deposits that each teller makes, at least 1."`
+	Deposits  int           `default:"100" help:"Deposits that each teller makes, at least 1; with --kill they make as many as they can."`
 	Algorithm string        `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}."`
 	Broken    bool          `xor:"what" help:"Run a machine that is wrong on purpose instead, and see it caught."`
 	Think     time.Duration `default:"1ms" help:"Time between reading the account and writing it, at least 100µs."`
+	Kill      bool          `help:"Kill tellers while they work, and start them again, under every algorithm chosen."`
+	Kills     int           `default:"4" help:"How often tellers are killed or closed with --kill, or in the last run without it; 0 for no such run."`
 	flags
 
-	algorithms []tool.Algorithm
+	algorithms []tool.Algorithm // of the runs without kills
+	survived   []tool.Algorithm // of those with kills
 }
 
 // Help is the text of demo tellers --help.
@@ -28,6 +33,12 @@ func (Tellers) Help() string {
 The evidence does not come from the lock. The account must have every cent. A marker file, created exclusively inside the ` +
 		`critical section, shows when two tellers are inside. The account keeps the highest fence, and fences must rise with every ` +
 		`deposit, also by the clock. The number of messages must be what the paper's formula says.
+
+In the last run, and with --kill in every run, tellers are killed and started again while all work. In turn, the teller inside the critical section is ` +
+		`killed (SIGKILL), a teller leaves and comes back, all are killed at once, and the NATS server is stopped for a moment, if the demo has started it. ` +
+		`The account has a line for each deposit, written as a whole or not at all, so it tells what a killed teller has done: before its line it has deposited nothing. ` +
+		`The balance must be what the lines are worth, and fences must rise from line to line. ` +
+		`Without --kill, the last run is under the first algorithm; there is none with --trace or --broken.
 
 Exit status: 0 if every locked run was right; 1 if not; 2 if the command line is wrong; 3 if a run could not be completed.`
 }
@@ -47,11 +58,22 @@ func (c *Tellers) Validate() (err error) {
 		return fmt.Errorf("--deposits=%d: choose at least 1", c.Deposits)
 	case c.Think < 100*time.Microsecond:
 		return fmt.Errorf("--think=%v: choose at least 100µs, or the tellers hardly meet", c.Think)
+	case c.Kills < 0 || c.Kill && c.Kills == 0:
+		return fmt.Errorf("--kills=%d: choose at least 1", c.Kills)
+	case c.Kill && c.Trace != "":
+		return errors.New("--trace needs a run without --kill: a teller that is started again would overwrite its trace")
 	case c.Timeout <= c.Think:
 		return fmt.Errorf("--timeout=%v is not longer than --think=%v", c.Timeout, c.Think)
 	}
 	if c.Broken {
 		c.algorithms = []tool.Algorithm{tool.Broken}
+	}
+	switch {
+	case c.Kill:
+		c.algorithms, c.survived = nil, c.algorithms
+		return c.validate()
+	case c.Kills > 0 && c.Trace == "" && !c.Broken:
+		c.survived = c.algorithms[:1]
 	}
 	c.algorithms = append([]tool.Algorithm{tool.NoLock}, c.algorithms...)
 	return c.validate()
@@ -60,10 +82,19 @@ func (c *Tellers) Validate() (err error) {
 // Run makes all runs and reports on them.
 func (c *Tellers) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, c.Nodes*c.Deposits, "deposits")
-	r := result{Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}}
-	return c.demonstrate(con, p, &r, c.algorithms, func(ctx context.Context, a tool.Algorithm, s *stage) error {
-		if len(r.Runs) == 0 {
-			p.Say("%d tellers over %s, %d deposits each:", c.Nodes, network(c.Link), c.Deposits)
+	r := result{Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, Survivals: []survival{}}
+	return c.demonstrate(con, p, &r, slices.Concat(c.algorithms, c.survived), func(ctx context.Context, a tool.Algorithm, s *stage) error {
+		if len(r.Runs)+len(r.Survivals) == 0 {
+			p.Say("%d tellers over %s:", c.Nodes, network(c.Link))
+		}
+		if len(r.Runs) == len(c.algorithms) {
+			o, err := c.survive(ctx, a, s)
+			if err != nil {
+				return fmt.Errorf("with kills: %w", err)
+			}
+			p.Say("%-12s %d deposits in %.1f s, while tellers were killed and started again", a.Name, o.Entries, o.Took.Seconds())
+			r.Survivals = append(r.Survivals, o)
+			return nil
 		}
 		p.Begin(a.Name)
 		o, err := c.work(ctx, a, s)
@@ -102,11 +133,6 @@ func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outco
 	if err != nil {
 		return o, err
 	}
-	account, err := openAccount(g.task.Dir)
-	if err != nil {
-		return o, err
-	}
-	defer account.file.Close()
-	balance, _, err := account.read()
-	return audit(a, c.Nodes, balance, w), err
+	book, err := readStatement(g.task.Dir)
+	return audit(a, c.Nodes, book.balance, w), err
 }

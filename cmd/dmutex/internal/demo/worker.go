@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
@@ -22,10 +23,21 @@ import (
 // and is a node.
 type worker struct {
 	orders chan order
-	out    *json.Encoder
 	task   *task
 	node   *node.Node // nil without a lock
+
+	mu  sync.Mutex
+	out *json.Encoder
 }
+
+func (w *worker) report(r report) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Encode(r)
+}
+
+// errDismissed ends a trade that goes on until the order to leave.
+var errDismissed = errors.New("the order is to leave")
 
 // employ works until it is told to leave, or until the demo is gone. What it does
 // between the words begin and done depends on the trade.
@@ -97,7 +109,7 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 		}
 		defer closeLink()
 	}
-	if err := w.out.Encode(report{Word: wordAddress, Address: address(link)}); err != nil {
+	if err := w.report(report{Word: wordAddress, Address: address(link)}); err != nil {
 		return err
 	}
 	opened, err := w.expect(ctx, wordOpen)
@@ -126,6 +138,11 @@ func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Li
 		Link:      link,
 		Group:     "dmutex demo",
 		Deadlock:  w.task.Detect,
+	}
+	if w.task.Views {
+		config.Observer = &node.Observer{View: func(v node.ViewChange) {
+			_ = w.report(report{Word: wordView, View: &view{v.Epoch, v.Took}}) // if the demo is gone, so is this process
+		}}
 	}
 	var file io.Closer = io.NopCloser(nil)
 	if w.task.Trace != "" {
@@ -158,13 +175,16 @@ func (w *worker) attend(ctx context.Context, trade func(context.Context, *worker
 			return err
 		}
 	}
-	if err := w.out.Encode(report{Word: wordReady}); err != nil {
+	if err := w.report(report{Word: wordReady}); err != nil {
 		return err
 	}
 	if _, err := w.expect(ctx, wordBegin); err != nil {
 		return err
 	}
-	if err := trade(ctx, w); err != nil {
+	switch err := trade(ctx, w); {
+	case errors.Is(err, errDismissed):
+		return nil
+	case err != nil:
 		return err
 	}
 	for {
@@ -172,7 +192,7 @@ func (w *worker) attend(ctx context.Context, trade func(context.Context, *worker
 		if err != nil || o.Word == wordLeave {
 			return err
 		}
-		if err := w.out.Encode(report{Word: wordCounts, Counts: w.counts()}); err != nil {
+		if err := w.report(report{Word: wordCounts, Counts: w.counts()}); err != nil {
 			return err
 		}
 	}

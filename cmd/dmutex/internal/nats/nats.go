@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,10 +62,19 @@ func dial(servers string, options ...nats.Option) (*nats.Conn, error) {
 	return nil, fmt.Errorf("nats server at %s: %w", strings.Join(list, ","), err)
 }
 
-// serve runs a nats-server in this process, on a free port of the loopback
-// interface.
-func serve() (url string, stop func(), err error) {
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+// serve runs a nats-server in this process.
+func serve(at string) (clients string, stop func(), err error) {
+	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true}
+	if at != "" {
+		u, err := url.Parse(at)
+		if err != nil {
+			return "", nil, err
+		}
+		if options.Port, err = strconv.Atoi(u.Port()); err != nil {
+			return "", nil, fmt.Errorf("embedded nats-server: the port of %s: %w", at, err)
+		}
+	}
+	ns, err := server.NewServer(options)
 	if err != nil {
 		return "", nil, fmt.Errorf("embedded nats-server: %w", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,7 +32,7 @@ type Cmd struct {
 	NATS      string        `name:"nats" and:"nats" placeholder:"URL" help:"Meet over this NATS server instead of over TCP."`
 	Prefix    string        `and:"nats" placeholder:"SUBJECT" help:"What the subjects begin with: different for each group that uses the server."`
 	Lock      string        `default:"run" placeholder:"NAME" help:"The lock's name. Machines that give different names do not meet."`
-	Fence     uint64        `placeholder:"N" help:"Fences will be higher than this. The same on all machines; without it each run of the group counts from 1 again."`
+	Fence     uint64        `placeholder:"N" help:"Fences will be higher than this. Needed only if a machine's clock was set back; the highest given counts."`
 	Grace     time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
 	Command   []string      `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
@@ -54,26 +53,29 @@ func (*Cmd) UsageStatus() int { return statusNoLock }
 
 // Help is the text of run --help.
 func (Cmd) Help() string {
-	return `Start it once on each machine of the group. When all have met, the command runs on each of them, one at a time, in the ` +
-		`order in which they asked. The machine with the lowest number grants the lock and stays until all others have left. If a ` +
-		`machine crashes, or never comes, the others wait, because nobody can tell that it is not slow. If one comes ` +
-		`a second time, once all had met, the run ends for those that are waiting.
+	return `Start it on each machine of the group. When all have met, the command runs on each of them, one at a time, in the ` +
+		`order in which they asked. A machine leaves the group when its command has ended, and the others go on.
+
+A machine that has crashed, or never comes, is waited for, because nobody can tell that it is not slow: start dmutex run there again. ` +
+		`The group takes it in, frees the lock that it held, and it runs the command, also if it had run it before. Machines that have had their turn wait, too, ` +
+		`before they leave; a signal cuts that short. If they have all left, the machine waits until dmutex run is started on ` +
+		`all of them again. While a dmutex run is alive a second one with its number ends.
 
 The command runs in a process group of its own, which gets every SIGINT, SIGTERM, SIGHUP and SIGQUIT that dmutex run gets. When the command ` +
 		`ends, what it leaves behind in that group gets SIGTERM, and after --grace SIGKILL, and the lock is released when nothing is left. ` +
 		`(A process that makes a group or a session of its own is not seen.) If the lock is lost meanwhile, the whole group ` +
-		`is ended in the same way. If dmutex run itself is killed by SIGKILL, the command goes on, and no other machine gets the lock: ` +
-		`make sure that the command has ended before you start the group again.
+		`is ended in the same way. If dmutex run itself is killed by SIGKILL, the command goes on, and no other machine gets the lock ` +
+		`until dmutex run is started there again: make sure first that the command has ended.
 
-A signal that comes before the lock ends the wait: nothing is run here, and this machine leaves when its turn has passed. A signal ` +
-		`while it leaves makes it leave at once, and then machines that still wait get no lock.
+A signal that comes before the lock ends the wait: nothing is run here, and this machine leaves. A signal while it leaves ` +
+		`makes it end at once; if the group has not agreed to its leaving by then, the others wait until it is started again.
 
 The command has the input, output and errors of dmutex run, except that a terminal is not its input, since the command is in the terminal's ` +
 		`background: it then reads nothing.
 
-The command's environment has DMUTEX_LOCK, DMUTEX_NODE, and DMUTEX_FENCE: a number that rises with every grant. Store it with what the ` +
-		`command writes, and refuse lower ones; then a command that was paused for too long does no harm. If fences must also ` +
-		`exceed those of yesterday give --fence, with room for one fence for each machine: --fence $(date +%Y%m%d)000.
+The command's environment has DMUTEX_LOCK, DMUTEX_NODE, and DMUTEX_FENCE: a number that rises with every grant, also from one run of the group to the ` +
+		`next. Store it with what the command writes, and refuse lower ones; then a command that was paused for too long does no harm. ` +
+		`Fences follow the machines' clocks: if these were set back, give --fence the highest fence that was stored.
 
 Exit status: the command's, or 128+N if signal N has ended it, or has come before the lock; 124 if the lock was lost while the ` +
 		`command ran; 125 if the command line is wrong, or if this machine did not get the lock and nothing was run; 126 if the command cannot be ` +
@@ -144,9 +146,6 @@ func (c *Cmd) members() (ids []dmutex.NodeID) {
 	return ids
 }
 
-// coordinator is the machine that grants the lock, see central.New.
-func (c *Cmd) coordinator() dmutex.NodeID { return slices.Min(c.members()) }
-
 // connect makes the link to the other machines, and returns how to close it.
 func (c *Cmd) connect(log *slog.Logger) (transport.Link, func(), error) {
 	if c.NATS != "" {
@@ -177,15 +176,18 @@ func (c *Cmd) connect(log *slog.Logger) (transport.Link, func(), error) {
 
 // config is that of the node that takes part in the group.
 func (c *Cmd) config(link transport.Link, log *slog.Logger) node.Config {
-	return node.Config{
+	config := node.Config{
 		Self:      c.Self,
 		Members:   c.members(),
 		Algorithm: central.New,
 		Link:      link,
 		Group:     "dmutex run " + c.Lock, // so that machines with different locks do not meet, instead of both getting in
-		Fence:     c.Fence,
 		Logger:    log,
 	}
+	if c.Fence != 0 {
+		config.Fence = dmutex.NextEpoch(c.Fence) // also above grants whose fence was not stored
+	}
+	return config
 }
 
 func (c *Cmd) tls() (*tls.Config, error) {

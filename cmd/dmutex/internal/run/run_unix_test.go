@@ -217,7 +217,7 @@ func (s *started) exits(status int) (said string) {
 var single = []string{"--self=1", "--member=1=127.0.0.1:0"}
 
 var natsURL = sync.OnceValues(func() (string, error) {
-	url, _, err := nats.Broker.Serve() // ends with the tests
+	url, _, err := nats.Broker.Serve("") // ends with the tests
 	return url, err
 })
 
@@ -264,15 +264,6 @@ func joinAt(t *testing.T, flags []string) (n *node.Node, address string) {
 	return n, address
 }
 
-// slow marks a test that waits for some seconds until a node gives up.
-func slow(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("waits for some seconds")
-	}
-	t.Parallel()
-}
-
 // acquire acquires the lock of run, unless it takes too long.
 func acquire(t *testing.T, n *node.Node) *node.Held {
 	t.Helper()
@@ -283,14 +274,19 @@ func acquire(t *testing.T, n *node.Node) *node.Held {
 	return held
 }
 
-// Every member runs its command once, one at a time, with a fence that counts
-// the runs (L77).
+// Every member runs its command once, one at a time, with fences that rise and
+// are above --fence, also if only one machine gives it (L77).
 func TestRun(t *testing.T) {
 	flags := group(t, 3)
 	inside := filepath.Join(t.TempDir(), "inside")
 	var runs []*started
+	fence := uint64(1<<62 + 1000) // far above the clocks
 	for self := 1; self <= 3; self++ {
-		runs = append(runs, start(t, append(flags(self), "--fence=1000", "--lock=door"),
+		its := append(flags(self), "--lock=door")
+		if self == 2 {
+			its = append(its, fmt.Sprint("--fence=", fence))
+		}
+		runs = append(runs, start(t, its,
 			"enter:"+inside, "say:in $DMUTEX_NODE $DMUTEX_FENCE $DMUTEX_LOCK", "wait", "leave:"+inside, "say:out"))
 	}
 	type word struct {
@@ -320,9 +316,13 @@ func TestRun(t *testing.T) {
 		return w
 	}
 	var order []int
-	for turn := range 3 {
+	for range 3 {
 		w := next()
-		require.Equal(t, fmt.Sprintf("in %d %d door", w.self, 1001+turn), w.line)
+		last := fence
+		_, err := fmt.Sscanf(w.line, fmt.Sprintf("in %d %%d door", w.self), &fence)
+		require.NoError(t, err, w.line)
+		require.Greater(t, dmutex.Epoch(fence), dmutex.Epoch(1<<62))
+		require.Greater(t, fence, last)
 		runs[w.self-1].goOn()
 		require.Equal(t, word{w.self, "read on"}, next())
 		require.Equal(t, word{w.self, "out"}, next())
@@ -334,77 +334,104 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// The coordinator stays when its command has ended, until all others have left,
-// even if nobody reads its output.
-func TestRunCoordinatorStays(t *testing.T) {
+// A machine leaves when its command has ended, also the one that grants the lock,
+// and even if nobody reads its output. The others go on without it.
+func TestRunLeaves(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprint("deaf=", deaf), func(t *testing.T) {
-			flags := group(t, 2)
-			two := join(t, flags(2))
+			flags := group(t, 3)
+			two, three := join(t, flags(2)), join(t, flags(3))
 			one := start(t, flags(1), "say:in", "wait", "exit:5")
 			require.Equal(t, "in", one.line())
 			if deaf {
 				one.err.Close()
 			}
 			one.goOn()
-			held := acquire(t, two)
-			if !deaf {
-				one.says("stays until 2 have left")
-			}
-			require.NoError(t, held.Release())
-			require.NoError(t, acquire(t, two).Release())
-			require.NoError(t, two.Close(t.Context()))
 			if deaf {
 				one.cmd.Wait()
 				require.Equal(t, 5, one.cmd.ProcessState.ExitCode(), one.cmd.ProcessState)
 			} else {
-				one.exits(5)
+				require.Empty(t, one.exits(5))
 			}
+			held := acquire(t, two)
+			require.Equal(t, []dmutex.NodeID{2, 3}, two.Status().View.Members)
+			require.NoError(t, held.Release())
+			require.NoError(t, acquire(t, three).Release())
 		})
 	}
 }
 
-// A signal makes it leave, and members that still want the lock learn of it.
-func TestRunCoordinatorLeaves(t *testing.T) {
-	flags := group(t, 2)
-	two := join(t, flags(2))
-	one := start(t, flags(1), "exit:5")
-	one.says("stays until 2 have left")
-	one.signal(syscall.SIGTERM)
-	require.NotContains(t, one.exits(5), "at once", "there was time to say so")
-	_, err := two.Mutex("run").Acquire(t.Context())
-	require.ErrorIs(t, err, node.ErrLeft)
-}
-
-// It does not stay when it can grant nothing any more: because a member has left
-// while the lock still needed it, or has come a second time.
-func TestRunCoordinatorIsNotNeeded(t *testing.T) {
-	for _, why := range []string{"lock stopped", "group broken"} {
-		t.Run(why, func(t *testing.T) {
-			slow(t)
+// While the command of a killed run may live on, no other machine gets the lock.
+// When the run is started again it is taken in, and everybody finishes.
+func TestRunAgain(t *testing.T) {
+	for _, killed := range []int{1, 2} { // the machine that grants the lock, and another
+		t.Run(fmt.Sprint("killed=", killed), func(t *testing.T) {
 			flags := group(t, 3)
-			two, three := join(t, flags(2)), join(t, flags(3))
-			one := start(t, flags(1))
-			one.says("stays until 2, 3 have left")
-			if why == "lock stopped" {
-				acquire(t, two)
-				ctx, cancel := context.WithCancel(t.Context())
-				wait := make(chan error)
-				go func() {
-					_, err := three.Mutex("run").Acquire(ctx)
-					wait <- err
-				}()
-				require.Eventually(t, func() bool { return three.Status().Sent[dmutex.Request] == 1 }, tooLong, time.Millisecond)
-				cancel()
-				require.Error(t, <-wait)
-				require.Error(t, three.Close(ctx))
-			} else {
-				require.NoError(t, three.Close(t.Context()))
-				join(t, flags(3))
+			member := join(t, flags(3-killed))
+			run := start(t, flags(killed), "say:$DMUTEX_FENCE", "wait", "say:out")
+			waiter := join(t, flags(3))
+			last := run.fence()
+			require.NoError(t, run.cmd.Process.Kill())
+			run.cmd.Wait()
+			granted := make(chan *node.Held, 1)
+			go func() {
+				held, _ := waiter.Mutex("run").Acquire(t.Context())
+				granted <- held
+			}()
+			run.goOn()
+			require.Equal(t, "read on", run.line())
+			require.Equal(t, "out", run.line())
+			if killed == 2 {
+				_, err := member.Mutex("run").TryAcquire(t.Context())
+				require.ErrorIs(t, err, node.ErrBusy)
 			}
-			require.Contains(t, one.exits(0), why)
+			require.Empty(t, granted)
+
+			run = start(t, flags(killed), "say:$DMUTEX_FENCE", "exit:3")
+			held := <-granted
+			require.NotNil(t, held)
+			require.Greater(t, held.Fence(), last)
+			require.NoError(t, held.Release())
+			require.Greater(t, run.fence(), last)
+			run.exits(3)
+			held = acquire(t, member)
+			require.Greater(t, held.Fence(), last)
 		})
 	}
+}
+
+// fence reads the fence that the command says next.
+func (s *started) fence() uint64 {
+	s.t.Helper()
+	fence, err := strconv.ParseUint(s.line(), 10, 64)
+	require.NoError(s.t, err)
+	return fence
+}
+
+// A machine that leaves waits for one that was killed. A signal cuts that short.
+func TestRunSignalWhileLeaving(t *testing.T) {
+	coordinator, holder, waiter := contend(t)
+	has := coordinator.Mutex("run").Status().Holder
+	require.NoError(t, waiter.cmd.Process.Kill())
+	holder.goOn()
+	require.Eventually(t, func() bool { return coordinator.Mutex("run").Status().Holder != has }, tooLong, time.Millisecond)
+	holder.signal(syscall.SIGTERM)
+	require.Contains(t, holder.exits(0), "ended before the group agreed")
+}
+
+// While a run is alive, a second one with its number runs nothing.
+func TestRunNumberTaken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for some seconds")
+	}
+	t.Parallel()
+	flags := group(t, 2)
+	join(t, flags(1))
+	two := start(t, flags(2), "say:in", "wait")
+	require.Equal(t, "in", two.line())
+	require.Contains(t, start(t, flags(2), "say:never").exits(statusNoLock), "nothing was run: "+node.ErrNumberTaken.Error())
+	two.goOn()
+	two.exits(0)
 }
 
 // Before all have met no member depends on it: a signal ends it at once, and it
@@ -413,7 +440,7 @@ func TestRunSignalBeforeAllHaveMet(t *testing.T) {
 	flags := group(t, 3)
 	two := join(t, flags(2))
 	one := start(t, flags(1), "say:never")
-	require.Eventually(t, func() bool { return len(two.Status().Unmet) == 1 }, tooLong, time.Millisecond)
+	require.Eventually(t, func() bool { return two.Status().Peers[0].Met }, tooLong, time.Millisecond)
 	one.signal(syscall.SIGINT)
 	require.Contains(t, one.exits(statusSignal+int(syscall.SIGINT)), "nothing was run: interrupt")
 	one = start(t, flags(1), "say:in")
@@ -581,7 +608,7 @@ func TestRunActsOnLoss(t *testing.T) {
 			}
 			why, err := io.ReadAll(said)
 			require.NoError(t, err)
-			require.Contains(t, string(why), "the command was ended: lock was lost: node is closed")
+			require.Contains(t, string(why), "the command was ended: node: lock was lost")
 			for _, f := range []*os.File{in, stdin, stdout, said} {
 				f.Close()
 			}
@@ -593,31 +620,16 @@ func TestRunActsOnLoss(t *testing.T) {
 func TestRunSignalWhileWaiting(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
 			coordinator, holder, waiter := contend(t)
 			waiter.signal(sig)
 			waiter.says("nothing was run: " + sig.String())
-			waiter.says("leaves when its turn has passed")
+			require.Empty(t, waiter.exits(statusSignal+int(sig)))
 			holder.goOn()
-			require.NotContains(t, waiter.exits(statusSignal+int(sig)), "at once")
 			holder.exits(0)
 			acquire(t, coordinator)
 		})
 	}
-}
-
-// A second signal makes it leave at once. The lock stops, because the others
-// still need something from it.
-func TestRunSecondSignalWhileWaiting(t *testing.T) {
-	slow(t)
-	coordinator, holder, waiter := contend(t)
-	waiter.signal(syscall.SIGINT)
-	waiter.says("leaves when its turn has passed")
-	waiter.signal(syscall.SIGTERM)
-	require.Contains(t, waiter.exits(statusSignal+int(syscall.SIGINT)), "left at once")
-	require.Eventually(t, func() bool { return coordinator.Mutex("run").Status().Err != nil }, tooLong, time.Millisecond)
-	require.ErrorIs(t, coordinator.Mutex("run").Status().Err, node.ErrLeft)
-	holder.goOn()
-	holder.exits(0)
 }
 
 // contend returns a coordinator and two runs. One has the lock, and its command
@@ -634,27 +646,12 @@ func contend(t *testing.T) (coordinator *node.Node, holder, waiter *started) {
 	return coordinator, holder, waiter
 }
 
-// While the command of a killed run may live on, no other member gets the lock.
-func TestRunKilled(t *testing.T) {
-	flags := group(t, 2)
-	one := join(t, flags(1))
-	two := start(t, flags(2), "say:in", "wait", "say:out")
-	require.Equal(t, "in", two.line())
-	require.NoError(t, two.cmd.Process.Kill())
-	two.cmd.Wait()
-	two.goOn()
-	require.Equal(t, "read on", two.line())
-	require.Equal(t, "out", two.line())
-	_, err := one.Mutex("run").TryAcquire(t.Context())
-	require.ErrorIs(t, err, node.ErrBusy)
-}
-
 // A member that names another lock does not meet the others.
 func TestRunLocksDiffer(t *testing.T) {
 	flags := group(t, 2)
 	join(t, flags(1))
 	two := start(t, append(flags(2), "--lock=other"), "say:in")
-	two.says("here and there are different: Group")
+	two.says("different here and there: Group")
 	two.signal(syscall.SIGINT)
 	require.Contains(t, two.exits(statusSignal+int(syscall.SIGINT)), "nothing was run: interrupt")
 }

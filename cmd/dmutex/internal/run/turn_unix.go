@@ -89,7 +89,7 @@ func (r *runner) untilSignal(f func(context.Context) error) (os.Signal, error) {
 func (r *runner) turn() (status int) {
 	defer time.AfterFunc(patience, func() {
 		if missing := r.node.Status().View.Missing; len(missing) > 0 {
-			r.say("waiting for %v to come", missing)
+			r.say("waiting for members %v: start dmutex run there, again if it has crashed", missing)
 		}
 	}).Stop()
 	var held *node.Held
@@ -97,7 +97,7 @@ func (r *runner) turn() (status int) {
 		if err := r.node.Ready(ctx); err != nil {
 			return err
 		}
-		r.connecting.Set(slog.LevelError) // members that leave now cannot be reached, and need not be
+		r.connecting.Set(slog.LevelError) // members that have left cannot be reached, and need not be
 		held, err = r.node.Mutex(r.Lock).Acquire(ctx)
 		return err
 	})
@@ -147,12 +147,13 @@ func (r *runner) work(held *node.Held) (status int) {
 	return job.status.ExitStatus()
 }
 
-// leave leaves the group, so that none of the others waits for this machine. A
+// leave leaves the group, so that the others do not wait for this machine. A
 // signal cuts that short.
 func (r *runner) leave() {
-	defer time.AfterFunc(patience, func() { r.say("waiting until the others know that it leaves; a signal cuts that short") }).Stop()
-	_, err := r.untilSignal(r.node.Close)
-	if err != nil { // the node has logged it
-		r.say("left at once: the others wait until this machine comes back")
+	defer time.AfterFunc(patience, func() {
+		r.say("waiting for members %v before it leaves; a signal cuts that short", r.node.Status().View.Missing)
+	}).Stop()
+	if _, err := r.untilSignal(r.node.Close); err != nil { // the node has logged it
+		r.say("ended before the group agreed: the others wait until dmutex run is started here again")
 	}
 }

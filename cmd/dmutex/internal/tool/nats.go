@@ -18,8 +18,9 @@ type Broker struct {
 	// Connect makes a link over one of the servers of a URL. The function that it
 	// returns closes the link and the connection.
 	Connect func(BrokerConfig) (transport.Link, func(), error)
-	// Serve runs a server in this process.
-	Serve func() (url string, stop func(), err error)
+	// Serve runs a server in this process: at the URL of one that was stopped, or, if
+	// that is empty, at a free port of the loopback interface.
+	Serve func(at string) (url string, stop func(), err error)
 }
 
 // BrokerConfig says how to connect.

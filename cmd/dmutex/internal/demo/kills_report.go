@@ -1,0 +1,65 @@
+package demo
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+// writeSurvivals writes what the runs with kills came to.
+func (r *result) writeSurvivals(b *strings.Builder) {
+	fmt.Fprintf(b, "\n%d tellers make deposits over %s, while they are killed and started again.\n\n", r.Nodes, network(r.Link))
+	rows := make([][]string, 0, len(r.Survivals))
+	for _, o := range r.Survivals {
+		rows = append(rows, []string{
+			o.Algorithm, money(o.Expected), money(o.Actual), fmt.Sprint(o.Overlaps), fmt.Sprint(o.FenceErrors),
+			fmt.Sprint(o.Killed), fmt.Sprint(o.Inside), fmt.Sprint(o.Closed),
+			fmt.Sprint(o.Views), brief(o.Longest), brief(o.Back),
+		})
+	}
+	tool.Tabulate(b, survivalHeadings, rows)
+	b.WriteString(survivalLegend)
+	b.WriteString("\n" + r.survived() + "\n")
+}
+
+var survivalHeadings = []tool.Heading{
+	{Columns: []string{"algorithm"}},
+	{Title: "balance", Columns: []string{"expected", "actual"}},
+	{Title: "violations", Columns: []string{"overlap", "fence"}},
+	{Title: "tellers", Columns: []string{"killed", "inside", "closed"}},
+	{Title: "view changes", Columns: []string{"number", "longest"}},
+	{Columns: []string{"all back"}},
+}
+
+const survivalLegend = `
+expected  what the lines of the account are worth, one for each deposit
+killed    with SIGKILL, and started again; inside: of these, in the critical section
+closed    tellers that left and were started again
+longest   time for which a view change kept a teller from the lock
+all back  longest time from such an event until every teller had made a deposit again, with the
+          start of the process
+`
+
+// survived says what was seen.
+func (r *result) survived() string {
+	var right []string
+	var b strings.Builder
+	killed, closed, servers := 0, 0, 0
+	for _, o := range r.Survivals {
+		killed, closed, servers = killed+o.Killed, closed+o.Closed, servers+o.Servers
+		if o.OK {
+			right = append(right, o.Algorithm)
+		} else {
+			fmt.Fprintf(&b, "FAILED under %s: %s. ", o.Algorithm, strings.Join(o.Faults, "; "))
+		}
+	}
+	fmt.Fprintf(&b, "Tellers were killed %s and closed %s", times(killed), times(closed))
+	if servers > 0 {
+		fmt.Fprintf(&b, ", and the NATS server was stopped %s", times(servers))
+	}
+	if b.WriteString(". "); len(right) > 0 {
+		fmt.Fprintf(&b, "Under %s not a cent was lost, no two tellers met inside, and every fence rose.", names(right))
+	}
+	return tool.Wrap(b.String())
+}

@@ -1,0 +1,109 @@
+// Package evict asks a member of a group to evict another one.
+package evict
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+)
+
+// Cmd is dmutex evict.
+type Cmd struct {
+	Member  dmutex.NodeID `arg:"" name:"N" help:"The number of the member whose process is dead."`
+	At      *url.URL      `required:"" placeholder:"URL" help:"Where another member serves nodehttp.Evict, such as http://localhost:8080/evict."`
+	Yes     bool          `help:"Do not ask."`
+	Timeout time.Duration `default:"30s" help:"Give up after this long."`
+}
+
+// Help is the text of evict --help.
+func (Cmd) Help() string {
+	return `A group waits for a member that has crashed until it is started again. If its machine is gone for good, evict the member: ` +
+		`the others go on without it, and the locks that it held are free. All of them must be up. The member is taken in again when ` +
+		`a new process with its number comes.
+
+` + danger + `
+
+Any other member can be asked, if its program serves nodehttp.Evict: the command sends it POST with member=N. It can be repeated.
+
+Exit status: 0 if the group goes on without the member; 2 if the command line is wrong; 3 if it was not confirmed, or the group did not agree in time: then ` +
+		`repeat it, because it is not certain whether anything has changed.`
+}
+
+const danger = `No member can tell whether the process is dead; they believe you. If it still runs, it may hold a lock together with another ` +
+	`member until it hears from one of them. Make sure first, such as by taking the power from its machine.`
+
+// Validate refuses what names no handler.
+func (c *Cmd) Validate() error {
+	switch {
+	case c.At == nil: // the error is that it is missing
+		return nil
+	case c.Member == dmutex.None:
+		return errors.New("give the number of the member, from 1 on")
+	case c.At.Scheme != "http" && c.At.Scheme != "https" || c.At.Host == "":
+		return fmt.Errorf("--at=%s: give the whole address, such as http://localhost:8080/evict", c.At.Redacted())
+	case c.Timeout <= 0:
+		return fmt.Errorf("--timeout=%v: choose more than 0s", c.Timeout)
+	}
+	return nil
+}
+
+// Run evicts the member when that is confirmed.
+func (c *Cmd) Run(con *tool.Console) error {
+	if !c.Yes && !c.confirmed(con) {
+		return errors.New("nothing was done: the eviction was not confirmed")
+	}
+	ctx, stop := tool.Interruptible()
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %v", c.Timeout))
+	defer cancel()
+	answer, err := c.post(ctx)
+	if err != nil {
+		return fmt.Errorf("evict node %d: %w", c.Member, err)
+	}
+	_, err = fmt.Fprintln(con.Out, answer)
+	return err
+}
+
+// confirmed asks, and reports whether the answer is yes.
+func (c *Cmd) confirmed(con *tool.Console) bool {
+	fmt.Fprintf(con.Err, "%s\n\nIs the process of node %d dead, and will it stay so? Type yes to evict it: ", tool.Wrap(danger), c.Member)
+	answer, _ := bufio.NewReader(con.In).ReadString('\n') // no answer is not yes
+	return strings.TrimSpace(answer) == "yes"
+}
+
+// post asks the member, and returns its answer.
+func (c *Cmd) post(ctx context.Context) (answer string, err error) {
+	form := url.Values{"member": {fmt.Sprint(c.Member)}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.At.String(), strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 4<<10))
+	answer = strings.TrimSpace(string(body))
+	switch {
+	case response.StatusCode != http.StatusOK:
+		return "", fmt.Errorf("%s answers %s: %s", c.At.Redacted(), response.Status, answer)
+	case err != nil:
+		return "", err
+	}
+	return answer, nil
+}

@@ -1,0 +1,177 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// pair opens two nodes that have met, in a bubble.
+func pair(t *testing.T, test func(t *testing.T, one, two *Node)) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		members := []dmutex.NodeID{1, 2}
+		var nodes []*Node
+		for _, id := range members {
+			n, err := Open(t.Context(), Config{Self: id, Members: members, Algorithm: ricart.New, Link: net.Link(id)})
+			require.NoError(t, err)
+			nodes = append(nodes, n)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			for _, n := range nodes {
+				_ = n.Close(ctx)
+			}
+		})
+		for _, n := range nodes {
+			require.NoError(t, n.Ready(t.Context()))
+		}
+		test(t, nodes[0], nodes[1])
+	})
+}
+
+// A peer that reports another's lock with a higher fence is believed: the process that
+// held it is told, and nothing else happens.
+func TestOverruled(t *testing.T) {
+	pair(t, func(t *testing.T, one, two *Node) {
+		held, err := one.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		kept, err := one.Mutex("kept").Acquire(t.Context())
+		require.NoError(t, err)
+		shard := two.locks.shard("x")
+		shard.mu.Lock()
+		lie := &Held{lock: shard.lock("x"), fence: held.fence + 100, ctx: t.Context()}
+		lie.lock.held = lie
+		shard.mu.Unlock()
+		one.locks.trouble(one.locks.epoch.Load(), dmutex.PeerMistake("test"))
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, held.Err(), ErrLost)
+		require.NoError(t, kept.Err())
+		require.NoError(t, kept.Release())
+		require.NoError(t, two.Status().Err)
+		require.NoError(t, lie.Release())
+		next, err := one.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, next.fence, lie.fence)
+		require.NoError(t, next.Release())
+	})
+}
+
+// Nonsense about views is refused, and messages of views that will never be are
+// bounded: they cost time and never more.
+func TestNonsenseAboutViews(t *testing.T) {
+	pair(t, func(t *testing.T, one, two *Node) {
+		held, err := one.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		life := two.views.life
+		strange := membership.View{Epoch: 9, Fence: 9 << 32, Members: []membership.Member{{Node: 7, Life: 1}}}
+		present := one.views.machine.View()
+		present.Members = present.Members[:1]
+		seq := uint64(1 << 20)
+		hear := func(b []byte) {
+			seq++
+			handler{one}.Message(2, seq, b)
+		}
+		nonsense := [][]byte{{saysPrepare}, {saysPromise, 1}, {saysReport}, {saysView, 0xff}, {15}, {127}}
+		for _, m := range []membership.Message{
+			{Kind: membership.Prepare},
+			{Kind: membership.Decide, View: strange},
+			{Kind: membership.Decide, View: present},
+			{Kind: membership.Report, View: strange, Holds: []membership.Hold{{Lock: "x", Fence: math.MaxUint64}}},
+			{Kind: membership.Complete, View: present},
+			{Kind: membership.Promise, Round: 9, Installed: strange},
+		} {
+			b, _ := appendMembership(nil, &m, 1<<16)
+			nonsense = append(nonsense, b)
+		}
+		for i, b := range nonsense {
+			before := one.Status().Refused
+			hear(b)
+			require.Equal(t, before+1, one.Status().Refused, "%d: %q", i, b)
+		}
+		for round := range uint32(1000) { // it may begin rounds as it likes
+			b, _ := appendMembership(nil, &membership.Message{Kind: membership.Prepare, Round: 1000 + round}, 1<<16)
+			hear(b)
+		}
+		name := strings.Repeat("x", transport.MaxName-8)
+		for i := range 300_000 { // and say what belongs to a view that is far away
+			hear(transport.AppendMessage(nil, fmt.Sprint(name, i%100), dmutex.Message{
+				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: dmutex.FirstFence(1 << 30),
+			}))
+		}
+		for i := range one.locks.shards {
+			s := &one.locks.shards[i]
+			s.mu.Lock()
+			require.LessOrEqual(t, s.room, earlyBuffer)
+			s.mu.Unlock()
+		}
+		require.NoError(t, held.Err())
+		require.NoError(t, held.Release())
+		require.Equal(t, life, two.views.life)
+		time.Sleep(time.Hour)
+		next, err := two.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, next.Release())
+		require.NoError(t, one.Status().Err)
+	})
+}
+
+// Messages of older views are dropped, and are nobody's mistake.
+func TestLateMessagesAreDropped(t *testing.T) {
+	pair(t, func(t *testing.T, one, _ *Node) {
+		one.locks.trouble(one.locks.epoch.Load(), dmutex.PeerMistake("test"))
+		time.Sleep(time.Minute)
+		require.NoError(t, one.Ready(t.Context()))
+		before := one.Status()
+		handler{one}.Message(2, 1<<20, transport.AppendMessage(nil, "x", dmutex.Message{
+			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: dmutex.FirstFence(one.locks.epoch.Load()) - 1,
+		}))
+		after := one.Status()
+		require.Equal(t, before.Refused, after.Refused)
+		require.Equal(t, before.Received, after.Received)
+		require.Equal(t, before.Locks, after.Locks)
+	})
+}
+
+// A peer that asks for what has no name of a lock is refused, and nothing else. It
+// may ask as often as it likes: that makes no lock.
+func TestAskedByALiar(t *testing.T) {
+	pair(t, func(t *testing.T, one, _ *Node) {
+		ask := func(name string) { handler{one}.Message(2, 1, append([]byte{saysAsk}, name...)) }
+		for i, name := range []string{"", strings.Repeat("x", transport.MaxName+1), strings.Repeat("x", 60<<10)} {
+			ask(name)
+			require.EqualValues(t, i+1, one.Status().Refused)
+		}
+		for i := range 10_000 {
+			ask(fmt.Sprint("name ", i))
+		}
+		require.Zero(t, one.Status().Locks)
+		require.NoError(t, one.Status().Err)
+	})
+}
+
+// A hold that is lost while its MaxHold begins is lost.
+func TestMaxHoldOfALostHold(t *testing.T) {
+	n := lone(t, 0)
+	h, err := n.Mutex("x").Acquire(t.Context())
+	require.NoError(t, err)
+	n.locks.abandon(&ErrClosed, &closed, true)
+	h.limit(time.Hour)
+	require.ErrorIs(t, h.Err(), ErrLost)
+	require.ErrorIs(t, context.Cause(h.Context()), ErrLost)
+	require.ErrorIs(t, h.Release(), ErrLost)
+}
