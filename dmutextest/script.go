@@ -395,7 +395,7 @@ func (p *play) step(i int, do verb, msg trace.Message) {
 // Whom look checks, if not one node.
 const nobody, everybody = -1, -2
 
-// look inspects all machines, and checks the one that has just moved.
+// look inspects all machines, and checks the one that has just taken a step.
 func (p *play) look(moved int) []*local {
 	nodes := make([]*local, len(p.machines))
 	for i, m := range p.machines {
