@@ -6,39 +6,38 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// And is one node of the AND model: it waits until all whom it has asked have
+// And is one node of the AND model: it waits until all nodes that it has asked have
 // granted. It is not safe for concurrent use.
 //
 // # Theory of operation
 //
-// A blocked node i begins its n-th computation by sending PROBE(i,n) to
-// everybody for whom it waits. A node that receives a PROBE takes it as
-// meaningful only if it is blocked itself and has not granted the sender's
-// request yet: then i waits, through the sender, for everybody for whom this
-// node waits, and the first PROBE of the computation is sent on to all of them.
-// If a PROBE of i comes to i itself, i is on a circle: it is deadlocked.
+// A blocked node i begins its n-th computation by sending PROBE(i,n) to all nodes
+// that it waits for. A PROBE is meaningful only to a receiver that is blocked itself
+// and has not granted the sender's request yet: then i waits, through the sender, for
+// all nodes that the receiver waits for, and the receiver sends the first PROBE of
+// the computation on to all of them. If a PROBE of i reaches i itself, i is on a
+// circle: it is deadlocked.
 //
-// What is declared is so, where waits are not withdrawn. Say the PROBE came by
+// Every declaration is true, where waits are not withdrawn. Say the PROBE came by
 // way of k1, k2, ... km. The request of km to i is not granted and i is
 // blocked. So km has been blocked since it sent the PROBE on, and has granted
-// nothing since; nor has then the node before it; and so on back to k1, which
+// nothing since. So neither has the node before it, and so on back to k1, which
 // has not granted i.
 //
-// What is so is declared. When the last node of a circle begins a computation,
-// all waits of the circle are there for good. PROBE follows the requests on
-// their channels, so it finds them pending; and as the computation is new,
-// every node of the circle still has to pass it on.
+// Every deadlock is declared. When the last node of a circle begins a computation,
+// all waits of the circle are permanent. PROBE follows the requests on their
+// channels, so it finds them pending; and because the computation is new, every node
+// of the circle still has to pass it on.
 //
-// Numbers tell computations apart: a node that has passed on an earlier one,
-// when it waited for others, has to pass the new one on again.
+// Numbers distinguish computations: a node that passed on an earlier one, when it
+// waited for other nodes, has to pass on the new one too.
 //
 // Count. A computation sends at most one PROBE over each wait, so at most
 // N(N-1); around a lone circle of n nodes exactly n, and it takes n hops. (The
 // paper puts several processes on a site, and counts those between sites.)
 //
-// Departures from the paper: computations are numbered; what is passed on once
-// is each computation, where the paper has a flag for each initiator that
-// somebody must reset.
+// Departures from the paper: computations are numbered, and each is passed on once.
+// The paper has a flag for each initiator instead, which must be reset.
 type And struct {
 	site
 	since uint64   // seq when the present wait began
@@ -46,7 +45,7 @@ type And struct {
 	seen  []uint64 // by initiator: the last computation that we have passed on
 }
 
-// NewAnd returns the machine of a node that is active, and that nobody has
+// NewAnd returns the machine of a node that is active, and that no other node has
 // asked. It refuses with [dmutex.ErrMisuse] members that contain 0, or a node
 // twice, or not the node itself.
 func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*And, error) {
@@ -57,9 +56,9 @@ func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*And, error) {
 	return &And{site: s, asked: make([]bool, len(members)), seen: make([]uint64, len(members))}, nil
 }
 
-// Wait tells that this node has sent requests to others and is blocked until
-// all have granted. It refuses with [dmutex.ErrMisuse] a wait for nobody, for
-// itself, for a stranger or for a node twice, and one while blocked.
+// Wait reports that this node has sent requests to others and is blocked until
+// all have granted. It refuses with [dmutex.ErrMisuse] a wait for no node, for
+// itself, for a nonmember or for a node twice, and a wait while blocked.
 func (m *And) Wait(on []dmutex.NodeID) error {
 	if err := m.wait(on); err != nil {
 		return err
@@ -68,8 +67,8 @@ func (m *And) Wait(on []dmutex.NodeID) error {
 	return nil
 }
 
-// Granted tells that a grant has come in. The last one makes this node active.
-// It refuses with [dmutex.ErrMisuse] one that is not awaited.
+// Granted reports that a grant has arrived. The last one makes this node active.
+// It refuses with [dmutex.ErrMisuse] a grant that is not awaited.
 func (m *And) Granted(by dmutex.NodeID) error {
 	j, err := m.awaited(by)
 	if err != nil {
@@ -82,11 +81,11 @@ func (m *And) Granted(by dmutex.NodeID) error {
 	return nil
 }
 
-// Withdraw tells that this node waits no longer, although not all have granted.
+// Withdraw reports that this node no longer waits, although not all have granted.
 // It refuses with [dmutex.ErrMisuse] if it is active.
 func (m *And) Withdraw() error { return m.withdraw() }
 
-// Asked tells that a request has come in, which now is pending. It refuses with
+// Asked reports that a request has arrived, which now is pending. It refuses with
 // [dmutex.ErrMisuse] a second one of the same node.
 func (m *And) Asked(by dmutex.NodeID) error {
 	j, err := m.other(by)
@@ -94,29 +93,29 @@ func (m *And) Asked(by dmutex.NodeID) error {
 	case err != nil:
 		return err
 	case m.asked[j]:
-		return dmutex.Misuse("a request of node " + by.String() + " is pending")
+		return dmutex.Misuse("deadlock: a request of node " + by.String() + " is pending")
 	}
 	m.asked[j] = true
 	return nil
 }
 
-// Settled tells that a request is pending no longer: this node has sent the
-// grant, or the other has withdrawn. It refuses with [dmutex.ErrMisuse] if none
-// is.
+// Settled reports that a request is no longer pending: this node has sent the
+// grant, or the other node has withdrawn. It refuses with [dmutex.ErrMisuse] if no
+// request is pending.
 func (m *And) Settled(with dmutex.NodeID) error {
 	j, err := m.other(with)
 	switch {
 	case err != nil:
 		return err
 	case !m.asked[j]:
-		return dmutex.Misuse("no request of node " + with.String() + " is pending")
+		return dmutex.Misuse("deadlock: no request of node " + with.String() + " is pending")
 	}
 	m.asked[j] = false
 	return nil
 }
 
 // Detect begins a computation, and returns what to send. It refuses with
-// [dmutex.ErrMisuse] if this node is active. To repeat it in the same wait does
+// [dmutex.ErrMisuse] if this node is active. Repeating it in the same wait does
 // no harm. The slice belongs to the machine and is overwritten by the next
 // Detect or Handle.
 func (m *And) Detect() ([]Message, error) {
@@ -127,9 +126,8 @@ func (m *And) Detect() ([]Message, error) {
 	return m.out, nil
 }
 
-// Handle takes a message from a peer, and returns what to send. One that no
-// correct peer sends is refused with [dmutex.ErrPeer]. After it, look at
-// Deadlocked.
+// Handle takes a message from a peer, and returns what to send. It refuses with
+// [dmutex.ErrPeer] a message that no correct peer sends. Check Deadlocked after it.
 func (m *And) Handle(msg Message) ([]Message, error) {
 	from, i, err := m.check(msg)
 	switch {
@@ -149,8 +147,8 @@ func (m *And) Handle(msg Message) ([]Message, error) {
 	return m.out, nil
 }
 
-// AppendText appends the canonical state: machines of equal text behave alike
-// for ever. The error is always nil.
+// AppendText appends the canonical state: machines with equal text behave alike
+// forever. The error is always nil.
 func (m *And) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(append(b, "and "...))
 	if m.blocked > 0 {

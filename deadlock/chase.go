@@ -7,61 +7,61 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Chase looks for a circle of transactions that wait for each other's locks:
-// a probe that follows one wait to the holder of the lock, and that one's wait
-// to the next. It is plain data and all that a detection remembers; the nodes
-// keep nothing.
+// A Chase looks for a circle of transactions that wait for each other's locks. It is
+// a probe that follows a wait to the holder of the lock, and the holder's own wait
+// to the next. It is plain data, and all that a detection remembers: the nodes keep
+// nothing.
 //
 // # Theory of operation
 //
 // A transaction holds locks and waits for at most one more, and a lock has at
-// most one holder. This is the single-request model: of the edges that go from
-// a transaction which waits to the holder of the lock, there is at most one
-// from each. So there is nothing to flood. The chase that a transaction begins
-// goes from edge to edge, as one message at a time, until it ends at a
-// transaction that does not wait, or comes back.
+// most one holder. This is the single-request model: an edge goes from a waiting
+// transaction to the holder of the lock, and at most one edge leaves a transaction.
+// So there is nothing to flood. The chase that a transaction begins goes from edge
+// to edge, as one message at a time, until it ends at a transaction that does not
+// wait, or comes back.
 //
-// The edges to holders are enough, although one waits for those ahead in the
-// queue as well. Whoever is ahead waits for the same lock and, as it waits for
-// one at a time, for no other: from it too the way leads to the holder. So a
-// circle by way of a queue is one without that detour. While the lock is on
-// its way from one to the next it has no holder, and nobody is stuck; a circle
-// that then comes about is there when the grant has arrived.
+// The edges to holders are enough, although a waiter also waits for those ahead of
+// it in the queue. A transaction that is ahead waits for the same lock and, because
+// it waits for one lock at a time, for no other: the way leads from it to the same
+// holder. So a circle through a queue is also a circle without that detour. While a
+// lock passes from one holder to the next it has no holder, and no transaction is
+// stuck; a circle that forms then is complete when the grant has arrived.
 //
 // One victim. Transactions are ordered by age: by the time at which they began,
 // by node, by number. A chase ends at one that is younger than its own. So of
 // the chases of a circle only that of the youngest comes back, and there is one
-// victim. Nobody ever ends the wait of another. A transaction that is given up
-// and tried again at its old age is the youngest no more some day, so nobody
+// victim. No transaction ever ends the wait of another. A transaction that is given
+// up and retried at its old age is at some time no longer the youngest, so none
 // starves.
 //
 // No phantom. Waits may be withdrawn and locks released early, so what the
 // chase saw first may be gone when it comes back. Therefore it goes around
-// twice. The first lap notes of each transaction which of its waits it is in,
-// and for what. The second lap looks whether it is in that wait still, and holds
-// the lock that the one before it waits for. Waits are numbered and none comes
-// back: one that is seen twice lasted all the time between, in which the
-// transaction acquired nothing; so what it holds then it held all along. Hence
-// at the moment when the first lap ended each waited for a lock that the next
-// one held: there was a circle. (Afek and others, "Atomic Snapshots of Shared
-// Memory", JACM 40(4), 1993, call it a double collect.) It may be gone since,
-// if somebody withdrew; then a wait is ended that need not have been.
+// twice. The first lap records in which of its waits each transaction is, and for
+// which lock. The second lap checks that it is still in that wait, and holds the
+// lock that the one before it waits for. Waits are numbered and no number comes
+// back: a wait that is seen twice lasted all the time in between, in which the
+// transaction acquired nothing; so what it holds then it held all along. Hence at
+// the moment when the first lap ended each waited for a lock that the next one held:
+// there was a circle. (Afek and others, "Atomic Snapshots of Shared Memory", JACM
+// 40(4), 1993, call it a double collect.) It may have gone since, if a wait was
+// withdrawn; then a wait is ended unnecessarily.
 //
-// None missed. A circle which nobody leaves stands still. When the grants have
-// arrived, a chase that its
-// youngest member begins finds each edge, by the first law of [dmutex.Machine.WaitsFor], and
-// comes back twice. So the youngest must begin one now and then while it waits.
+// None missed. A circle that no transaction leaves stands still. When the grants
+// have arrived, a chase that its youngest member begins finds each edge, by the
+// first law of [dmutex.Machine.WaitsFor], and comes back twice. So the youngest must
+// begin one from time to time while it waits.
 //
-// The way along an edge. The node that waits knows whom it awaits, and it may
-// be one of many ([dmutex.Machine.WaitsFor]). They are asked one after another; the one
-// that holds the lock goes on from there, one that has lent its vote or grant
-// sends the question on to the borrower first. In the second lap the way is
-// known.
+// The way along an edge. The waiting node knows the nodes that it awaits, and the
+// holder is one of these ([dmutex.Machine.WaitsFor]). They are asked one after
+// another. From the node that holds the lock the chase goes on; a node that has lent
+// its vote or grant first sends the question on to the borrower. In the second lap
+// the way is known.
 //
-// Count. In the first lap an edge costs no message where both are at one node,
-// else one for each who is asked and each borrower, so at most 2(N-1) (and 2
-// where there is a coordinator); in the second at most one. A lap takes as many
-// hops one after another.
+// Count. In the first lap an edge costs no message if both ends are at one node,
+// otherwise one for each node that is asked and each borrower, so at most 2(N-1)
+// (and 2 where there is a coordinator); in the second lap at most one. The hops of a
+// lap come one after another.
 //
 // Mitchell and Merritt, "A Distributed Algorithm for Deadlock Detection and
 // Resolution", PODC 1984, have the model and the one victim, by labels that
@@ -99,7 +99,7 @@ type Wait struct {
 const MaxPath = 64
 
 // Locks is what a node knows of its own part of the locks. Each answer is true
-// when it is given; they need not be of one moment.
+// when it is given; the answers need not be of one moment.
 type Locks interface {
 	Self() dmutex.NodeID
 
@@ -120,14 +120,13 @@ func NewChase(began uint64, w Wait, here Locks) *Chase {
 }
 
 // Follow takes the chase as far as this node can. It returns the node to which
-// it must go next, or None if it is over: then found tells whether Path is a
-// circle, to be broken by ending the first wait of it, which is one of this
-// node's. In the first lap, if the next node cannot be reached, Follow again
-// looks for another.
+// it must go next, or None if it is over: then found reports whether Path is a
+// circle. Ending its first wait, which is one of this node's, breaks it. In the
+// first lap, if the next node cannot be reached, call Follow again: it looks for
+// another.
 //
-// Whatever the chase contains, it ends without harm: a false one can at worst
-// be taken for a circle where the wait that ends is that of a transaction which
-// holds a lock.
+// Follow is safe whatever the chase contains. A forged chase can at worst end the
+// wait of a transaction that holds a lock.
 func (c *Chase) Follow(here Locks) (next dmutex.NodeID, found bool) {
 	if len(c.Path) == 0 || len(c.Path) > MaxPath || c.Checked < 0 || c.Checked > len(c.Path) {
 		return dmutex.None, false

@@ -1,53 +1,51 @@
-// Package deadlock notices that nodes wait for each other in a circle, by the
-// algorithms of Chandy, Misra and Haas ([And], [Or]), as machines that do no
-// I/O; and that transactions do which take locks ([Chase]), as package node uses
-// it.
+// Package deadlock finds circles of waits, without I/O: among nodes, by the machines
+// of Chandy, Misra and Haas ([And], [Or]), and among transactions that take locks,
+// by a [Chase], which package node uses.
 //
 // Chandy, Misra and Haas, "Distributed Deadlock Detection", ACM TOCS 1(2), 1983.
 //
 // # Which one
 //
-// And and Or know nothing but the waits that they are told of, and each wait may
-// be for many. They are what the paper says, assumptions included: waits that
-// are never withdrawn, channels that keep the order, and a memory at each node.
-// A Chase knows locks: who waits, waits for one, which has one holder. For that
-// it needs no memory and no order, is one message at a time instead of a flood,
-// names one victim, and is right where waits are withdrawn and locks released at
-// any time. So take And where a node waits for all of several others, Or where
-// for any one of them, and the Chase where transactions take locks.
+// And and Or know only the waits that are reported to them, and each wait may be for
+// several nodes. They are what the paper says, assumptions included: waits are never
+// withdrawn, channels keep the order, and each node has a memory. A Chase knows
+// locks: a transaction waits for one lock, which has one holder. So it needs no
+// memory and no order, sends one message at a time instead of a flood, names one
+// victim, and is right even if waits are withdrawn and locks released at any time.
+//
+// Use And where a node waits for all of several others, Or where it waits for any one
+// of them, and Chase where transactions take locks.
 //
 // # The model of Chandy, Misra and Haas
 //
 // A node is active, or blocked: it has sent requests to some others and waits.
-// In the AND model it waits until all of them have granted, as one does who
+// In the AND model it waits until all of them have granted, like a process that
 // needs several locks ([And]); in the OR model until any one has ([Or]). The
-// paper says resource model and communication model. A blocked node grants
-// nothing. So a set of nodes may wait for ever: in the AND model those on a
-// circle of waits, in the OR model those of whom everybody that they wait for,
-// and so on, is blocked too. No node sees more than its own waits; messages
-// that follow the waits find out.
+// paper calls them the resource model and the communication model. A blocked node
+// grants nothing. So a set of nodes may wait forever: in the AND model the nodes on a
+// circle of waits, in the OR model nodes whose dependencies are all, transitively,
+// blocked. No node sees more than its own waits; messages that follow the waits find
+// the deadlock.
 //
-// # The driving
+// # Driving a machine
 //
-// The machines know the waits that they are told of. The requests and grants
-// are the application's: it sends requests and calls Wait; it calls Granted
-// when a grant of the present wait has come in (one of an earlier wait is not
-// told). And wants to know of the other side too: Asked when a request has come
-// in, Settled when it is granted. When a wait seems long the application calls
-// Detect, and sends what that returns. That finds a deadlock of which this node
-// is part, if it is complete by then. So every deadlock is found if each node
-// calls Detect once in each wait, no matter when: the last of them to begin to
-// wait is part of it.
+// The requests and grants are the application's. It sends requests and calls Wait. It
+// calls Granted when a grant of the present wait arrives, but not for a grant of an
+// earlier wait. And also needs the other side: Asked when a request arrives, Settled
+// when it is granted. When a wait seems long, the application calls Detect, and sends
+// what that returns. That finds a deadlock that includes this node, if it is complete
+// by then. So every deadlock is found if each node calls Detect once in each wait, no
+// matter when: the last of them to begin to wait is part of it.
 //
-// The messages must go over the same channels as the requests and the grants,
-// and these must keep the order. Otherwise a probe that overtakes the request
-// whose wait it follows is dropped, and a deadlock missed; or a reply overtakes
-// a grant, and there is a deadlock that is none.
+// The messages must go over the same channels as the requests and the grants, and
+// these must keep the order. Otherwise a probe may overtake the request whose wait
+// it follows, and is dropped, so that a deadlock is missed; or a reply overtakes a
+// grant, and a deadlock is declared that does not exist.
 //
-// A wait that can be withdrawn is outside of the papers' model: by the time
-// the last probe is back the first wait may be withdrawn, and the circle is one
-// no more. Then take a declaration as advice, and look again before acting on
-// it. Where waits are never withdrawn, what is declared is so.
+// A wait that can be withdrawn is outside the paper's model: when the last probe is
+// back, the first wait may be withdrawn, and the circle no longer exists. Then a
+// declaration is only a hint: look again before acting on it. Where waits are never
+// withdrawn, every declaration is true.
 package deadlock
 
 import (
@@ -58,14 +56,14 @@ import (
 )
 
 // Kind says what a [Message] is. The numbers are those of the wire and keep
-// their meaning for ever.
+// their meaning.
 type Kind uint8
 
 // The kinds of messages, by the names that the paper gives them.
 const (
 	Probe Kind = iota + 1 // AND: the initiator waits, perhaps through others, for the receiver
-	Query                 // OR: does the receiver wait for ever?
-	Reply                 // OR: the sender may
+	Query                 // OR: does the receiver wait forever?
+	Reply                 // OR: the sender may wait forever
 )
 
 // String returns the kind as the paper writes it: PROBE, QUERY or REPLY.
@@ -82,11 +80,11 @@ func (k Kind) String() string {
 	}
 }
 
-// A Message is what one machine says to another. It is plain data.
+// A Message is what one machine sends to another. It is plain data.
 type Message struct {
 	Kind      Kind
 	From, To  dmutex.NodeID
-	Initiator dmutex.NodeID // who began the computation
+	Initiator dmutex.NodeID // the node that began the computation
 	Number    uint64        // which of its computations, counted from 1
 }
 
@@ -108,14 +106,14 @@ type site struct {
 	members []dmutex.NodeID // ascending; never written after birth: clones share it
 	me      int             // our rank in it
 
-	waits      []bool // by rank: whom we wait for
-	blocked    int    // how many they are
+	waits      []bool // by rank: the nodes that we wait for
+	blocked    int    // how many there are
 	seq        uint64 // the number of our last computation
 	deadlocked bool
 	out        []Message
 }
 
-// No node gets here in earnest.
+// No honest node gets this far.
 const lastNumber = 1 << 62
 
 func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
@@ -123,11 +121,11 @@ func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
 	me, found := slices.BinarySearch(members, self)
 	switch {
 	case len(members) > 0 && members[0] == dmutex.None:
-		return site{}, dmutex.Misuse("the members contain 0, which names nobody: number nodes from 1")
+		return site{}, dmutex.Misuse("deadlock: the members contain 0, which names nobody: number nodes from 1")
 	case len(slices.Compact(slices.Clone(members))) < len(members):
-		return site{}, dmutex.Misuse("a node is twice among the members")
+		return site{}, dmutex.Misuse("deadlock: a node is twice among the members")
 	case !found:
-		return site{}, dmutex.Misuse("node " + self.String() + " is not among the members")
+		return site{}, dmutex.Misuse("deadlock: node " + self.String() + " is not among the members")
 	}
 	return site{members: members, me: me, waits: make([]bool, len(members))}, nil
 }
@@ -147,16 +145,16 @@ func (s *site) Deadlocked() bool { return s.deadlocked }
 func (s *site) wait(on []dmutex.NodeID) error {
 	switch {
 	case s.blocked > 0:
-		return dmutex.Misuse("Wait while blocked: one wait at a time")
+		return dmutex.Misuse("deadlock: Wait while blocked: one wait at a time")
 	case len(on) == 0:
-		return dmutex.Misuse("Wait for nobody")
+		return dmutex.Misuse("deadlock: Wait for no node")
 	}
 	for i, node := range on {
 		if _, err := s.other(node); err != nil {
 			return err
 		}
 		if slices.Contains(on[:i], node) {
-			return dmutex.Misuse("Wait for node " + node.String() + " twice")
+			return dmutex.Misuse("deadlock: Wait for node " + node.String() + " twice")
 		}
 	}
 	for _, node := range on {
@@ -171,7 +169,7 @@ func (s *site) wait(on []dmutex.NodeID) error {
 func (s *site) awaited(node dmutex.NodeID) (int, error) {
 	j, err := s.other(node)
 	if err == nil && !s.waits[j] {
-		err = dmutex.Misuse("nothing is awaited of node " + node.String())
+		err = dmutex.Misuse("deadlock: nothing is awaited of node " + node.String())
 	}
 	return j, err
 }
@@ -185,7 +183,7 @@ func (s *site) unblock() {
 // withdraw ends the wait before it is over.
 func (s *site) withdraw() error {
 	if s.blocked == 0 {
-		return dmutex.Misuse("Withdraw while active")
+		return dmutex.Misuse("deadlock: Withdraw while active")
 	}
 	s.unblock()
 	return nil
@@ -196,9 +194,9 @@ func (s *site) detect() error {
 	s.begin()
 	switch {
 	case s.blocked == 0:
-		return dmutex.Misuse("Detect while active")
+		return dmutex.Misuse("deadlock: Detect while active")
 	case s.seq >= lastNumber:
-		return dmutex.Misuse("the numbers of computations are used up: begin a new group")
+		return dmutex.Misuse("deadlock: the numbers of computations are used up: begin a new group")
 	}
 	s.seq++
 	return nil
@@ -208,7 +206,7 @@ func (s *site) detect() error {
 func (s *site) other(node dmutex.NodeID) (int, error) {
 	j, member := slices.BinarySearch(s.members, node)
 	if !member || j == s.me {
-		return 0, dmutex.Misuse("node " + node.String() + " is no other member of the group")
+		return 0, dmutex.Misuse("deadlock: node " + node.String() + " is no other member of the group")
 	}
 	return j, nil
 }
@@ -244,7 +242,7 @@ func (s *site) begin() {
 	s.out = s.out[:0]
 }
 
-// ask sends a message about a computation to everybody that we wait for.
+// ask sends a message about a computation to every node that we wait for.
 func (s *site) ask(kind Kind, initiator int, number uint64) {
 	for j, waits := range s.waits {
 		if waits {

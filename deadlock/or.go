@@ -7,7 +7,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Or is one node of the OR model: it waits until any one of those whom it has
+// Or is one node of the OR model: it waits until any one of the nodes that it has
 // asked has granted. It is not safe for concurrent use.
 //
 // Its idea is that of Dijkstra and Scholten, "Termination Detection for
@@ -15,33 +15,33 @@ import (
 //
 // # Theory of operation
 //
-// A blocked node i begins its n-th computation by sending QUERY(i,n) to
-// everybody for whom it waits. An active node drops it. A blocked node that
-// receives the first QUERY of a computation, the engaging one, sends QUERY to
-// everybody for whom it waits itself; every further one it answers with REPLY
-// at once. It keeps, for each initiator,
+// A blocked node i begins its n-th computation by sending QUERY(i,n) to all nodes
+// that it waits for. An active node drops it. A blocked node that receives the first
+// QUERY of a computation, the engaging one, sends QUERY to all nodes that it waits
+// for itself; it answers every further QUERY with REPLY at once. It keeps, for each
+// initiator,
 //
 //	latest   the number of the last computation that it has met
 //	wait     it has been blocked ever since it met that
-//	engager  who sent the engaging QUERY
+//	engager  the sender of the engaging QUERY
 //	num      how many of its own QUERYs are not yet answered
 //
 // and when all are answered, it sends REPLY to the engager. When the initiator
-// has all its REPLYs, everybody whom it can reach along waits has been blocked
+// has all its REPLYs, every node that it can reach along waits has been blocked
 // since its QUERY came: it is deadlocked.
 //
-// What is declared is so. A node that becomes active and blocks again has lost
-// all its wait flags, and does not answer. A grant on its way to a node that
+// Every declaration is true. A node that becomes active and blocks again has lost
+// all its wait flags, and does not answer. A grant in flight to a node that
 // has answered was sent before its sender became blocked, hence before the
-// sender answered, and comes in before that REPLY on the same channel.
+// sender answered, and arrives before that REPLY on the same channel.
 //
-// What is so is declared. When the last node of a deadlock begins a
-// computation, all are blocked for ever, and each answers every QUERY.
+// Every deadlock is declared. When the last node of a deadlock begins a
+// computation, all are blocked forever, and each answers every QUERY.
 //
 // Count. For e waits that can be reached, a computation sends at most e QUERYs,
 // one over each wait, and at most e REPLYs.
 //
-// In the OR model one need not know who waits for oneself.
+// In the OR model a node need not know which nodes wait for it.
 type Or struct {
 	site
 	computations []computation // by initiator
@@ -66,13 +66,13 @@ func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
 	return &Or{site: s, computations: make([]computation, len(members))}, nil
 }
 
-// Wait tells that this node has sent requests to others and is blocked until
-// one has granted. It refuses with [dmutex.ErrMisuse] a wait for nobody, for
-// itself, for a stranger or for a node twice, and one while blocked.
+// Wait reports that this node has sent requests to others and is blocked until
+// one has granted. It refuses with [dmutex.ErrMisuse] a wait for no node, for
+// itself, for a nonmember or for a node twice, and a wait while blocked.
 func (m *Or) Wait(on []dmutex.NodeID) error { return m.wait(on) }
 
-// Granted tells that a grant has come in, which makes this node active. It
-// refuses with [dmutex.ErrMisuse] one that is not awaited.
+// Granted reports that a grant has arrived, which makes this node active. It
+// refuses with [dmutex.ErrMisuse] a grant that is not awaited.
 func (m *Or) Granted(by dmutex.NodeID) error {
 	if _, err := m.awaited(by); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (m *Or) Granted(by dmutex.NodeID) error {
 	return nil
 }
 
-// Withdraw tells that this node waits no longer, although nobody has granted.
+// Withdraw reports that this node no longer waits, although no node has granted.
 // It refuses with [dmutex.ErrMisuse] if it is active.
 func (m *Or) Withdraw() error {
 	if err := m.withdraw(); err != nil {
@@ -100,9 +100,9 @@ func (m *Or) unblock() {
 }
 
 // Detect begins a computation, and returns what to send. It refuses with
-// [dmutex.ErrMisuse] if this node is active. To repeat it in the same wait
-// gives up the one before, so leave that the time to end. The slice belongs to
-// the machine and is overwritten by the next Detect or Handle.
+// [dmutex.ErrMisuse] if this node is active. Repeating it in the same wait abandons
+// the computation before, so give that time to end. The slice belongs to the
+// machine and is overwritten by the next Detect or Handle.
 func (m *Or) Detect() ([]Message, error) {
 	if err := m.detect(); err != nil {
 		return nil, err
@@ -117,9 +117,8 @@ func (m *Or) engage(engager, initiator int, number uint64) {
 	m.ask(Query, initiator, number)
 }
 
-// Handle takes a message from a peer, and returns what to send. One that no
-// correct peer sends is refused with [dmutex.ErrPeer]. After it, look at
-// Deadlocked.
+// Handle takes a message from a peer, and returns what to send. It refuses with
+// [dmutex.ErrPeer] a message that no correct peer sends. Check Deadlocked after it.
 func (m *Or) Handle(msg Message) ([]Message, error) {
 	from, i, err := m.check(msg)
 	if err != nil {
@@ -161,8 +160,8 @@ func (m *Or) replied(i int) {
 	}
 }
 
-// AppendText appends the canonical state: machines of equal text behave alike
-// for ever. The error is always nil.
+// AppendText appends the canonical state: machines with equal text behave alike
+// forever. The error is always nil.
 func (m *Or) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(append(b, "or "...))
 	for i, c := range m.computations {

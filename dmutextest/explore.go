@@ -14,7 +14,7 @@ type Report struct {
 	States   int  // different states of the group; 0 for random runs
 	Steps    int  // transitions between them
 	Depth    int  // length of the longest of the shortest runs to a state; of the longest run if they are random
-	Most     int  // messages that were at one time on their way from one node to another
+	Most     int  // messages in flight from one node to another at one time
 	Least    int  // messages received or lost in a whole run, at least
 	Greatest int  // and at most
 	Dense    bool // the n-th grant had the fence Config.Fence + n
@@ -43,7 +43,7 @@ func (r Report) String() string {
 // A Violation is a run in which something went wrong.
 type Violation struct {
 	Kind   error  // what: ErrMutualExclusion or another
-	Why    string // who and where
+	Why    string // which nodes, and how
 	Script string // the run, see RunScript
 }
 
@@ -54,20 +54,18 @@ func (v *Violation) Error() string { return fmt.Sprintf("%v: %s\n\n%s", v.Kind, 
 func (v *Violation) Unwrap() error { return v.Kind }
 
 // Explore runs a group through every order of events that the network allows,
-// breadth first, until all states are seen, the first of which must be that of
-// Config.Holder and Fence. It returns a [*Violation] with the
-// shortest run to the first thing that is wrong (only of an [ErrLivelock] it is
-// just one run of many), and [dmutex.ErrMisuse] for a Config that makes no
-// sense. The Report tells how far it came in any case.
+// breadth first, until it has seen all states. It returns a [*Violation] with the
+// shortest run to the first thing that is wrong (an [ErrLivelock] has just one
+// run of many), or [dmutex.ErrMisuse] for a Config that makes no sense. In any
+// case the Report says how far it came.
 //
-// If nothing is wrong and the Report is Complete, then in this group and
-// network nobody ever meets another in the critical section, fences rise, and
-// every run comes to an end at which every request has been granted or
-// withdrawn and nothing is left over.
+// If nothing is wrong and the Report is Complete, then in this group and network
+// no two nodes are ever in the critical section together, fences rise, and every
+// run ends with every request granted or withdrawn and nothing left over.
 //
-// A state is remembered by a fingerprint of 64 bits. The chance that among n
-// states two have the same, and one goes unseen, is about n*n/2^65: a
-// millionth for 6 million.
+// States are recognized by a fingerprint of 64 bits. The chance that two of n
+// states have the same fingerprint, so that one is never seen, is about n*n/2^65:
+// one in a million for 6 million states.
 func Explore(c Config) (Report, error) {
 	m, s, err := newModel(c)
 	if err != nil {
@@ -233,7 +231,7 @@ func (e *explorer) path(id uint32) []int {
 	return run
 }
 
-// violation tells a run as a script.
+// violation returns a run as a script.
 func (e *explorer) violation(f *fault, run []int) *Violation {
 	var commands []string
 	s := e.begin

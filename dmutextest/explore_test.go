@@ -200,7 +200,7 @@ func TestExploreRefuses(t *testing.T) {
 		{"nobody", Config{Algorithm: ricart.New}, "Config.Members is empty"},
 		{"a node twice", Config{Algorithm: ricart.New, Members: []dmutex.NodeID{1, 1}}, "names a node twice"},
 		{"one number too few", Config{Algorithm: ricart.New, Members: Nodes(3), Requests: []int{1, 2}}, "2 numbers for 3 members"},
-		{"too often", Config{Algorithm: ricart.New, Members: Nodes(2), Cancels: []int{256}}, "256 times: at most 255"},
+		{"too often", Config{Algorithm: ricart.New, Members: Nodes(2), Cancels: []int{256}}, "256 times: a node may do each thing 0 to 255 times"},
 		{"less than never", Config{Algorithm: ricart.New, Members: Nodes(2), Ticks: []int{-1}}, "-1 times"},
 		{"negative losses", Config{Algorithm: ricart.New, Members: Nodes(2), Network: Network{Losses: -1}}, "from 0 to 65535"},
 		{"nothing", Config{Algorithm: func(dmutex.Start) (dmutex.Machine, error) { return nil, nil }, Members: Nodes(2)}, "neither a machine nor an error"},

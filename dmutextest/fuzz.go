@@ -9,12 +9,12 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// FuzzMachine is the body of a fuzz target. It gives machines of a group
-// (three nodes if there are no members) local inputs at any time, their own
-// messages in any order, and messages that nobody sent; and checks that none
-// of it makes them panic, that each refusal is of the right kind and has
-// changed nothing, that the phases stay what they are, and that a machine which
-// says so may be forgotten.
+// FuzzMachine is the body of a fuzz target. It gives the machines of a group (of
+// three nodes if there are no members) local inputs at any time, their own
+// messages in any order, and forged messages. It checks that no machine panics,
+// that each refusal is of the right kind and has changed nothing, that phases
+// change only as the contract allows, and that a machine can be forgotten
+// whenever it says so.
 func FuzzMachine(f *testing.F, algorithm dmutex.Algorithm, members ...dmutex.NodeID) {
 	if len(members) == 0 {
 		members = Nodes(3)

@@ -10,12 +10,12 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// TestMachine holds an algorithm against the contract of [dmutex.Machine].
-// The group is that of members, at least two; if none are given, groups of 1, 3
-// and 5 nodes. The network is FIFO.
+// TestMachine checks that an algorithm keeps the contract of [dmutex.Machine], in
+// a group of the members, at least two, or if none are given in groups of 1, 3 and
+// 5 nodes. The network is FIFO.
 //
-// It does not replace [Explore]: it runs only the beginning of what a group
-// can do.
+// It does not replace [Explore]: it runs only the beginning of what a group can
+// do.
 func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.NodeID) {
 	three, five := members, members
 	if len(members) == 0 {
@@ -304,7 +304,7 @@ func (p *pump) cycle(t testing.TB, i int) {
 			break
 		}
 		if ticks > 100*len(p.machines) {
-			t.Fatalf("node %d waits for ever: %q", p.members[i], text(m))
+			t.Fatalf("node %d waits forever: %q", p.members[i], text(m))
 		}
 		for _, m := range p.machines {
 			if m, ok := m.(dmutex.Ticker); ok {
@@ -341,9 +341,9 @@ func (p *pump) send(out []dmutex.Message, err error) {
 	}
 }
 
-// BenchmarkMachine measures how long it takes in memory to request, enter and
-// release, all messages and all machines' work included, in a group of five
-// nodes that take turns (or of members, if there are any).
+// BenchmarkMachine measures in memory how long a request, its entry and its release
+// take, including all messages and the work of all machines, in a group of five
+// nodes that take turns (or of members, if given).
 func BenchmarkMachine(b *testing.B, algorithm dmutex.Algorithm, members ...dmutex.NodeID) {
 	if len(members) == 0 {
 		members = Nodes(5)

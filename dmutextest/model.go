@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Config says which group is run, and how far.
+// A Config says which group is explored, and how far.
 type Config struct {
 	Algorithm dmutex.Algorithm
 	Members   []dmutex.NodeID // see Nodes
@@ -16,23 +16,23 @@ type Config struct {
 	Fence     uint64          // as in dmutex.Start
 	Network   Network
 
-	// How often in a run a node may request, cancel and tick, at most 255
-	// times each: one number for all nodes, or one for each in the order of
-	// Members. A lock that is held is always released, after any time. Ticks
-	// are for machines of type [dmutex.Ticker]; when somebody waits, or something
-	// is left over, and no message is on its way, time passes and they tick
-	// without limit.
+	// Requests, Cancels and Ticks are how often in a run a node may do each, at
+	// most 255 times: one number for all nodes, or one for each in the order of
+	// Members. A holder always releases, after any time. Only machines of type
+	// [dmutex.Ticker] tick. When a node waits, or something is left over, and no
+	// message is in flight, time passes and they tick without limit.
 	Requests, Cancels, Ticks []int
 
-	// Forgets is how often, in the same form, a node may forget its machine
-	// when that lets it (see dmutex.Machine.Forget). The next one is born with a
-	// clock and a fence that are higher by one than they need be.
+	// Forgets is how often, in the same form, a node may forget its machine when
+	// the machine allows it (see dmutex.Machine.Forget). The next one is born with
+	// a clock and a fence that are one higher than necessary.
 	Forgets []int
 
-	// MaxStates cuts an exploration short; 0 does not.
+	// MaxStates ends an exploration early; 0 means no limit.
 	MaxStates int
 
-	// Progress, if there is one, is told now and then how far Explore is.
+	// Progress, if not nil, is called from time to time with the progress of
+	// Explore.
 	Progress func(Report)
 }
 
@@ -146,7 +146,7 @@ func budget(list []int, i, n int) (uint32, error) {
 		return 0, fmt.Errorf("%w: %d numbers for %d members: give one for all, or one each", dmutex.ErrMisuse, len(list), n)
 	}
 	if k < 0 || k > 255 {
-		return 0, fmt.Errorf("%w: a node cannot do a thing %d times: at most 255", dmutex.ErrMisuse, k)
+		return 0, fmt.Errorf("%w: %d times: a node may do each thing 0 to 255 times", dmutex.ErrMisuse, k)
 	}
 	return uint32(k), nil
 }

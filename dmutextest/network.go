@@ -8,18 +8,18 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Network says what may happen to messages on their way. The zero Network
-// delivers each message once, and those of one node to another in the order in
-// which they were sent.
+// A Network says what may happen to messages in flight. The zero Network delivers
+// each message once, and keeps the order of messages from one node to another.
 //
-// It is part of every result: "unordered, 1 duplicate" says what was proved.
+// The Network is part of every result: "unordered, 1 duplicate" says under which
+// assumption something was proved.
 type Network struct {
 	Unordered  bool // messages may overtake each other
-	Duplicates int  // so many times in a run a message is delivered and yet stays
-	Losses     int  // so many times in a run a message is lost
+	Duplicates int  // how often in a run a message is delivered and yet stays in flight
+	Losses     int  // how often in a run a message is lost
 
-	// Channel is how many messages may be on their way from one node to
-	// another at a time; more is a violation, ErrChannel. 0 is no limit.
+	// Channel is how many messages may be in flight from one node to another at
+	// a time. More is a violation, ErrChannel. 0 means no limit.
 	Channel int
 }
 
@@ -55,8 +55,8 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// ParseNetwork reads what [Network.String] writes. What it cannot read it
-// refuses with [dmutex.ErrMisuse].
+// ParseNetwork reads what [Network.String] writes. It refuses anything else with
+// [dmutex.ErrMisuse].
 func ParseNetwork(s string) (Network, error) {
 	var n Network
 	for i, part := range strings.Split(s, ",") {

@@ -15,12 +15,11 @@ import (
 )
 
 // RunScript runs a script and returns it with the output that it has now. It
-// refuses what it cannot read with [dmutex.ErrMisuse]; what the machines do
-// wrong is part of the output.
+// refuses a script that it cannot read with [dmutex.ErrMisuse]. What the machines
+// do wrong is part of the output.
 //
-// A script is a conversation in blocks of commands, a line "----", and what
-// they put out, up to an empty line. Lines that begin with # say something to
-// the reader.
+// A script is a conversation in blocks: commands, a line "----", and the output of
+// the commands, up to an empty line. Lines that begin with # are comments.
 //
 //	group 1 2@7 3      the members; 2 is born with clock 7
 //	holder 1           the lock is carried over: 1 holds it
@@ -31,19 +30,19 @@ import (
 //	cancel 2
 //	release 2
 //	tick 2
-//	forget 2                        its machine; see Config.Forgets
+//	forget 2                        2 forgets its machine; see Config.Forgets
 //	deliver 2->1                    the oldest message from 2 to 1
 //	deliver 2->1 REPLY              the oldest that begins like this
-//	deliver 2->1 REPLY attempt=1    if there is one just like this, that one
-//	duplicate 2->1 ...              deliver, and yet keep
+//	deliver 2->1 REPLY attempt=1    one exactly like this, if there is one
+//	duplicate 2->1 ...              deliver, and keep in flight
 //	lose 2->1 ...
 //	deliver all                     the oldest message, until none is left; 10000 are a livelock
-//	state                           the state of all machines, and the messages on their way
+//	state                           the state of all machines, and the messages in flight
 //	state 2                         the state of one
 //
-// Group comes first, the other three of its kind next. The output of a command
-// is the phase of the node if it has changed, then what the node sends. A
-// call that the machine refuses shows as "refused", and each check of
+// The group comes first, then holder, fence and network. The output of a command
+// is the phase of the node, if it has changed, and then what the node sends. A
+// call that the machine refuses is written as "refused", and each check of
 // [Explore] that fails as "violation".
 func RunScript(algorithm dmutex.Algorithm, script string) (string, error) {
 	return (&play{group: group{algorithm: algorithm}}).run(script)
@@ -300,8 +299,8 @@ func (p *play) message(do verb, words string) error {
 	return nil
 }
 
-// all delivers until no message is left. So many that there is no end are a
-// violation, and only the first hundred lines of what they put out are kept.
+// all delivers until no message is left. If the run does not end, that is a
+// violation, and only the first hundred lines of output are kept.
 func (p *play) all() {
 	const plenty = 10_000
 	said := len(p.output)
@@ -396,7 +395,7 @@ func (p *play) step(i int, do verb, msg trace.Message) {
 // Whom look checks, if not one node.
 const nobody, everybody = -1, -2
 
-// look inspects all machines, and checks the one that has just moved.
+// look inspects all machines, and checks the one that has just taken a step.
 func (p *play) look(moved int) []*local {
 	nodes := make([]*local, len(p.machines))
 	for i, m := range p.machines {
@@ -422,7 +421,7 @@ func (p *play) violation(f *fault) {
 	}
 }
 
-// tell makes a script of a run.
+// tell turns a run into a script.
 func (m *model) tell(f *fault, commands []string) *Violation {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %v\ngroup", f)
@@ -453,8 +452,8 @@ func (m *model) tell(f *fault, commands []string) *Violation {
 	return &Violation{Kind: f.kind, Why: f.why, Script: script}
 }
 
-// TestScript replays the script in a file and compares its output with what
-// the file says, see [Golden].
+// TestScript runs the script in a file and compares its output with that in the
+// file; see [Golden].
 func TestScript(t testing.TB, algorithm dmutex.Algorithm, file string) {
 	t.Helper()
 	script, err := os.ReadFile(file)
@@ -489,9 +488,9 @@ func Golden(t testing.TB, file, got string) {
 	}
 }
 
-// Refute explores a group in which a rule has been weakened, and fails unless
-// that goes wrong in the stated way. The file holds the shortest run to it, see
-// [Golden].
+// Refute explores a group in which a rule is weakened. The test fails unless the
+// exploration finds a violation of the given kind. The file holds the shortest run
+// to it; see [Golden].
 func Refute(t testing.TB, c Config, kind error, file string) {
 	t.Helper()
 	r, err := Explore(c)
@@ -500,7 +499,7 @@ func Refute(t testing.TB, c Config, kind error, file string) {
 		t.Fatalf("%v, want a violation: %v; got %v", r, kind, err)
 	}
 	if again, err := RunScript(c.Algorithm, v.Script); err != nil || again != v.Script {
-		t.Errorf("the run is different when replayed: %v\n%s", err, again)
+		t.Errorf("the script of the violation runs differently: %v\n%s", err, again)
 	}
 	Golden(t, file, v.Script)
 }

@@ -10,52 +10,52 @@ import (
 )
 
 // A SimConfig says which group [Simulate] runs, and under which load. Its unit
-// of time is T, the mean time that a message is on its way.
+// of time is T, the mean delay of a message.
 type SimConfig struct {
 	Algorithm dmutex.Algorithm
 	Members   []dmutex.NodeID // see Nodes
 	Delay     Delay           // of the messages
-	Entries   int             // how many are made in all, at least 1
+	Entries   int             // into the critical section, by all nodes together; at least 1
 	Seed      uint64
 
-	// Think is the mean time from a node's release to its next request; the
-	// times are exponentially distributed. The ends of the scale are Saturated
-	// and Rare. This and the other times are at most 1e6.
+	// Think is the mean time from a node's release to its next request. The
+	// times are exponentially distributed. The extremes are Saturated and Rare.
+	// This and the other times are at most 1e6.
 	Think float64
 
-	// Hold is the time from an entry to the release. If it is T or more, a
-	// request that is made when somebody enters is known to all before he
-	// leaves.
+	// Hold is the time from an entry to the release. If it is T or more, and the
+	// delay constant, a request made at the moment of an entry reaches all nodes
+	// before the release.
 	Hold float64
 
 	// Tick is the time from one tick of a machine to its next, for machines
-	// of type [dmutex.Ticker]; 0 is no ticks. Each node ticks when it likes: they
-	// are not in step.
+	// of type [dmutex.Ticker]; 0 means no ticks. Nodes do not tick in step.
 	Tick float64
 
-	// Trace, if there is one, is told of every event of a node, in the order
-	// of time. The lock is "x", and T is a second. The event is only lent.
+	// Trace, if not nil, is called for every event of a node, in the order of
+	// time. The lock is "x", and T is a second. The event is valid only during
+	// the call.
 	Trace func(node dmutex.NodeID, e *trace.Event)
 }
 
-// Saturated is the load under which everybody requests again at once.
+// Saturated is the load under which every node requests again at once.
 const Saturated = 0
 
 // Rare is the load under which there is one request at a time: a node drawn at
-// random makes the next one when all traces of the last are gone. (If there are
-// ticks the traces may never be; then it comes a random time later, up to T for
-// each node.)
+// random makes the next request when no message of the last one is in flight. (With
+// ticks there may always be messages; then it comes a random time later, up to T
+// for each node.)
 var Rare = math.Inf(1)
 
-// A Delay is how the times of messages are distributed. Their mean is T, and
-// whatever they are, the messages from one node to another keep their order.
+// A Delay is the distribution of the delays of messages. Their mean is T. Messages
+// from one node to another always keep their order.
 type Delay uint8
 
 // The delays.
 const (
 	Constant    Delay = iota // always T
-	Uniform                  // anything from none to 2T alike
-	Exponential              // mostly less than T, and now and then far more
+	Uniform                  // from 0 to 2T
+	Exponential              // mostly less than T, and sometimes far more
 )
 
 // String returns constant, uniform or exponential.
@@ -75,12 +75,12 @@ func (d Delay) String() string {
 // A SimReport is what [Simulate] has measured. Times are in T.
 type SimReport struct {
 	Entries  int
-	Messages int   // that were sent in all
+	Messages int   // sent in all
 	ByNode   []int // the entries of each node, by place in Members
 
-	// Cost is the number of messages of an entry, from its request until they
-	// have all arrived. It is known only if one is made at a time: if the load
-	// is Rare and there are no ticks.
+	// Cost is the number of messages of an entry, from its request until all of
+	// them have arrived. It is known only if there is one entry at a time: if the
+	// load is Rare and there are no ticks.
 	Cost Spread
 
 	Wait Spread // from a request to the entry
@@ -94,7 +94,7 @@ type SimReport struct {
 // PerEntry returns the mean number of messages of an entry.
 func (r SimReport) PerEntry() float64 { return float64(r.Messages) / float64(r.Entries) }
 
-// A Spread is what several measurements have in common.
+// A Spread is the mean and the range of several measurements.
 type Spread struct {
 	Count                 int
 	Mean, Least, Greatest float64 // 0 if there were none
@@ -109,14 +109,14 @@ func (s *Spread) add(v float64) {
 	s.Least, s.Greatest = min(s.Least, v), max(s.Greatest, v)
 }
 
-// Simulate runs a group of any size in virtual time, and measures. Nothing is
-// cancelled and nothing lost; nodes compute in no time. The same SimConfig makes
-// the same run.
+// Simulate runs a group of any size in virtual time, and measures. No request is
+// canceled, no message is lost, and nodes compute in no time. The same SimConfig
+// makes the same run.
 //
-// It checks as it goes that nobody meets another in the critical section, that
-// fences rise and that all are served, and returns what went wrong, such as
-// ErrMutualExclusion, in an error that names the seed. A SimConfig that makes no
-// sense is refused with [dmutex.ErrMisuse].
+// Simulate checks that no two nodes are in the critical section together, that
+// fences rise and that every request is granted. Its error names what went wrong,
+// such as ErrMutualExclusion, and the seed. It refuses a SimConfig that makes no
+// sense with [dmutex.ErrMisuse].
 func Simulate(c SimConfig) (SimReport, error) {
 	s, err := newSimulation(c)
 	if err != nil {
@@ -174,7 +174,7 @@ func newSimulation(c SimConfig) (*simulation, error) {
 		return nil, fmt.Errorf("%w: SimConfig.Think, Hold and Tick are %v, %v and %v, and must be from 0 to 1e6 T (Think may be Rare)",
 			dmutex.ErrMisuse, c.Think, c.Hold, c.Tick)
 	case c.Delay > Exponential:
-		return nil, fmt.Errorf("%w: SimConfig.Delay is %v, which there is not", dmutex.ErrMisuse, c.Delay)
+		return nil, fmt.Errorf("%w: SimConfig.Delay is %v, which does not exist", dmutex.ErrMisuse, c.Delay)
 	}
 	s := &simulation{
 		cfg:    c,
@@ -260,7 +260,7 @@ func (s *simulation) silence() *fault {
 func (s *simulation) step(e event) *fault {
 	s.now = e.at
 	if s.events++; s.stuck() {
-		return faultf(ErrLivelock, "%d events since somebody entered or left", s.events)
+		return faultf(ErrLivelock, "%d events since a node last entered or left", s.events)
 	}
 	i, msg := int(e.what), trace.Message{}
 	switch e.do {

@@ -15,8 +15,8 @@ const (
 	tracedTime = 1_000_000_000
 )
 
-// A tracer tells what machines do. The nil tracer tells nobody, and numbers no
-// message.
+// A tracer reports what machines do. The nil tracer reports nothing, and numbers
+// no message.
 type tracer struct {
 	tell func(dmutex.NodeID, *trace.Event)
 	sent map[[2]dmutex.NodeID]uint64
@@ -56,7 +56,7 @@ func (t *tracer) send(m dmutex.Message) trace.Message {
 	return sent
 }
 
-// did tells of an input, after its output was sent.
+// did reports an input, after its output was sent.
 func (t *tracer) did(now int64, m dmutex.Machine, self dmutex.NodeID, do verb, in trace.Message) {
 	if t == nil {
 		return
@@ -71,11 +71,10 @@ func (t *tracer) did(now int64, m dmutex.Machine, self dmutex.NodeID, do verb, i
 	t.out = t.out[:0]
 }
 
-// TraceScript runs a script as [RunScript] does, and returns what each member saw, as
-// if it had been recorded, in the order of the group. The lock is "x". A message
-// that is delivered takes a second; what nodes do by themselves takes no time
-// while it is a different node's each time. A script that makes machines
-// violate a check is refused, beside what RunScript refuses.
+// TraceScript runs a script as [RunScript] does, and returns the trace that each
+// member would have recorded, in the order of the group. The lock is "x". A
+// delivery takes a second; local inputs of different nodes in a row happen at the
+// same time. If a check fails, TraceScript returns that as an error.
 func TraceScript(algorithm dmutex.Algorithm, script string) ([]*trace.Trace, error) {
 	var traces []*trace.Trace
 	p := &play{group: group{algorithm: algorithm}}

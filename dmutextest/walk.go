@@ -8,10 +8,10 @@ import (
 
 // Walk makes random runs of a group, each until nothing more can happen, with
 // the checks of [Explore]. It is for groups too large to explore. The same seed
-// makes the same runs; run k of seed s is run 0 of seed s+k. A [*Violation]
-// tells the run as a script, and its seed. A run of a million steps counts as
-// an [ErrLivelock], of which the script tells the first hundred. MaxStates and
-// Progress of the Config do not count here.
+// makes the same runs; run k of seed s is run 0 of seed s+k. A [*Violation] has
+// the run as a script, and its seed. A run of a million steps counts as an
+// [ErrLivelock]; its script has the first hundred. Walk ignores MaxStates and
+// Progress of the Config.
 func Walk(c Config, seed uint64, runs int) (Report, error) {
 	r := Report{Network: c.Network}
 	m, begin, err := newModel(c)

@@ -6,8 +6,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Bully is the algorithm of Garcia-Molina: the highest node that is alive wins,
-// whoever runs.
+// Bully is the algorithm of Garcia-Molina: the highest live node wins, whichever
+// node runs.
 //
 // Garcia-Molina, "Elections in a Distributed Computing System", IEEE
 // Transactions on Computers C-31(1), 1982; in the form in which Tanenbaum
@@ -17,35 +17,34 @@ import (
 //
 // A node that misses the leader sends ELECTION to all higher nodes. A node that
 // receives it sends ANSWER, which means "I am alive and take over", and runs
-// itself if it does not yet. Who hears no ANSWER within the first timeout takes
-// all higher nodes for dead, and sends COORDINATOR to all others. Who hears one
-// waits for that announcement. A node that joins runs, and if it is the highest
-// leads at once: hence the name.
+// itself if it does not yet. A node that hears no ANSWER within the first timeout
+// presumes all higher nodes dead, and sends COORDINATOR to all others. A node that
+// hears one waits for that announcement. A node that joins runs, and if it is the
+// highest leads at once: hence the name.
 //
-// Three things the usual telling leaves out, and without each of which there
-// are runs that end without agreement. The node that answered may die: so the
-// wait for the announcement has a timeout of its own, after which the election
-// begins anew. An announcement may be late: so it has an epoch, and an older
-// one is answered by a COORDINATOR with the newer. And that answer must tell
-// who leads, not only that there is a higher number, or two that think they
-// lead outbid each other for ever; an epoch does tell.
+// The usual account leaves out three things. Without any one of them there are runs
+// that end without agreement. The node that answered may die: so the wait for the
+// announcement has a timeout of its own, after which the election begins again. An
+// announcement may be late: so it has an epoch, and an older announcement is
+// answered by a COORDINATOR with the newer epoch. And that answer must name the
+// leader, not only a higher number, or two nodes that both think they lead outbid
+// each other forever; an epoch names it.
 //
 // With the majority rule ELECTION goes to the lower nodes too. They answer
-// AGREE, and whoever of them leads or runs ceases to. Who runs announces itself
-// when all have agreed that it does not suspect, or on the first timeout if a
-// majority has. (In the paper, too, who runs first halts the lower nodes and
-// waits for them.) A higher node that itself reaches no majority agrees like a
-// lower one.
+// AGREE, and cease to lead or run. A node that runs announces itself when all nodes
+// that it does not suspect have agreed, or on the first timeout if a majority has.
+// (In the paper, too, a node that runs first halts the lower nodes and waits for
+// them.) A higher node that itself reaches no majority agrees like a lower one.
 //
-// Agreement. The highest node that is alive waits for nobody, and all others
-// are told by it. Suspicion makes a node run that follows the suspect, and
-// spares it the first timeout when there is nobody left to wait for.
+// Agreement. The highest live node waits for no other node, and announces itself to
+// all others. A node runs when it suspects the leader that it follows, and skips
+// the first timeout when there is no node left to wait for.
 //
-// Stability. The leader is not moved by lower nodes that run, because they join
-// or suspect it wrongly: it sends them COORDINATOR again, of the same epoch. So
-// it does to who comes back that it suspected.
+// Stability. Lower nodes that run, because they join or suspect the leader wrongly,
+// do not replace it: it sends them COORDINATOR again, with the same epoch. It does
+// the same when a node that it suspected comes back.
 //
-// Count. With N nodes of which the highest is dead, and each of the others runs
+// Count. There are N nodes, the highest is dead, and each of the others runs
 // because the lowest began: (N-1)N/2 ELECTION and (N-2)(N-1)/2 ANSWER. The
 // announcement is N-1 COORDINATOR; the usual N-2 leaves out the dead one. If
 // the second highest begins, it costs 1 ELECTION.
@@ -55,7 +54,7 @@ func Bully(c Config) (Machine, error) {
 	case err != nil:
 		return nil, err
 	case c.Answer <= 0 || c.Answer >= c.Outcome:
-		return nil, dmutex.Misuse("Config.Answer must be at least 1 tick and less than Config.Outcome")
+		return nil, dmutex.Misuse("election: Config.Answer must be at least 1 tick and less than Config.Outcome")
 	}
 	return &bully{site: s, answer: c.Answer, agreed: make([]bool, len(c.Members))}, nil
 }
@@ -91,7 +90,7 @@ func (m *bully) elect() {
 // asks reports whether ELECTION goes to a member.
 func (m *bully) asks(j int) bool { return j > m.me || m.majority && j < m.me }
 
-// tryLead ends the election when there is nobody left to wait for.
+// tryLead ends the election when there is no node left to wait for.
 func (m *bully) tryLead() {
 	for j := range m.members {
 		if m.asks(j) && !m.agreed[j] && !m.suspects[j] {
@@ -101,7 +100,7 @@ func (m *bully) tryLead() {
 	m.conclude()
 }
 
-// conclude ends the election: nobody higher is alive.
+// conclude ends the election: no higher node is alive.
 func (m *bully) conclude() {
 	agreed := 1
 	for j, yes := range m.agreed {
@@ -133,7 +132,7 @@ func (m *bully) Handle(msg Message) ([]Message, error) {
 		case m.owner(msg.Ballot) != j:
 			return nil, refuse(msg, "the ballot is not the sender's")
 		case j > m.me && !m.majority:
-			return nil, refuse(msg, "ELECTION goes to higher nodes only: here is no majority rule")
+			return nil, refuse(msg, "without the majority rule ELECTION goes only to higher nodes")
 		}
 		m.election(j, msg.Ballot)
 	case Answer:
@@ -143,7 +142,7 @@ func (m *bully) Handle(msg Message) ([]Message, error) {
 		m.answered(msg.Ballot)
 	case Agree:
 		if !m.majority {
-			return nil, refuse(msg, "here is no majority rule")
+			return nil, refuse(msg, "this group does not use the majority rule")
 		}
 		m.agree(j, msg.Ballot)
 	case Coordinator:
@@ -154,9 +153,9 @@ func (m *bully) Handle(msg Message) ([]Message, error) {
 	return m.out, nil
 }
 
-// election takes over from a lower node, or tells it who leads. To a higher one
-// who leads or runs gives way. If its ballot is too low to be agreed to, the
-// sender learns of the number to outbid.
+// election takes over from a lower node, or tells it who leads. A node that leads or
+// runs gives way to a higher one. If the ballot is too low to agree to, the sender
+// learns the number to outbid.
 func (m *bully) election(j int, ballot uint64) {
 	m.met = max(m.met, ballot)
 	if j > m.me || !m.able() {
@@ -175,7 +174,7 @@ func (m *bully) election(j int, ballot uint64) {
 	}
 }
 
-// answered waits for the announcement of somebody higher.
+// answered waits for the announcement of a higher node.
 func (m *bully) answered(met uint64) {
 	m.met = max(m.met, met)
 	if m.phase == asking {
@@ -183,7 +182,7 @@ func (m *bully) answered(met uint64) {
 	}
 }
 
-// agree counts who lets us run.
+// agree counts the nodes that let us run.
 func (m *bully) agree(j int, ballot uint64) {
 	m.met = max(m.met, ballot)
 	if m.phase == asking && ballot == m.ballot {

@@ -2,7 +2,7 @@ package election
 
 import "github.com/dmutex/dmutex"
 
-// ChangRoberts is the algorithm of Chang and Roberts: everybody's name goes
+// ChangRoberts is the algorithm of Chang and Roberts: the names of all nodes go
 // around the ring, and the highest swallows the others.
 //
 // Chang and Roberts, "An Improved Algorithm for Decentralized Extrema-Finding
@@ -12,31 +12,31 @@ import "github.com/dmutex/dmutex"
 //
 // The members form a ring, in the order of [Config.Members]. Each sends to its
 // successor: the next that it does not suspect. A node that misses the leader
-// becomes a participant and sends ELECTION with its own name. Who receives a
-// higher name becomes a participant and passes it on. Who receives a lower one
-// drops it if it is a participant, and else becomes one and sends its own name
-// instead. Who receives its own name leads, and sends ELECTED around, which
-// makes everybody a non-participant. (On the wire ELECTED is COORDINATOR.)
+// becomes a participant and sends ELECTION with its own name. A node that receives a
+// higher name becomes a participant and passes it on. A participant that receives a
+// lower name drops it; any other node becomes a participant and sends its own name
+// instead. A node that receives its own name leads, and sends ELECTED around, which
+// makes every node a non-participant. (On the wire ELECTED is COORDINATOR.)
 //
-// The name is that to which the ballot belongs. Names decide who wins, whatever
-// the ballots. But ELECTION also collects the highest number that those have
-// met whom it passes, and the winner's epoch is higher than that: so it is new
-// to everybody. Who has passed a higher name on since it ran no longer runs: if
-// its own then comes back, the higher one was not in the ring yet.
+// The name is that of the ballot's owner. Names decide which node wins, whatever
+// the ballots. But ELECTION also collects the highest number that the nodes on its
+// way have met, and the winner's epoch is higher than that: so it is new to all
+// nodes. A node that has passed a higher name on since it ran no longer runs: if its
+// own name then comes back, the higher node was not in the ring yet.
 //
-// Agreement. Only the highest name comes around. A name whose node has crashed
-// would go around for ever: ELECTION counts the nodes that it has passed, and
-// ends at N. If it, or ELECTED, is lost, the timeout begins another. A node
+// Agreement. Only the highest name comes around. The name of a crashed node would go
+// around forever, so ELECTION counts the nodes that it has passed, and ends at N. If
+// it, or ELECTED, is lost, the timeout begins another election. A node
 // begins when it suspects the leader, when it gets another successor (the ring
 // has changed here), and when it hears of a leader that is lower than itself.
 //
-// With the majority rule, who passes ELECTION on ceases to lead, and who
-// receives its own name leads only if it has passed a majority. A node that
+// With the majority rule, a node that passes ELECTION on ceases to lead, and a node
+// that receives its own name leads only if that has passed a majority. A node that
 // reaches no majority itself passes everything on.
 //
-// Count. With n nodes alive, one that runs alone costs between 2n messages (it
+// Count. With n nodes alive, a node that runs alone costs between 2n messages (it
 // is the highest) and 3n-1 (the highest comes last), n of them ELECTED. If all
-// run at once ELECTION costs from 2n-1 to n(n+1)/2 messages, and n*H(n) on the
+// run at once ELECTION costs from 2n-1 to n(n+1)/2 messages, and n*H(n) on
 // average over all orders of names, where H(n) = 1 + 1/2 + ... + 1/n.
 func ChangRoberts(c Config) (Machine, error) {
 	at, err := newCircle(c)
@@ -69,7 +69,7 @@ func (m *changRoberts) elect() {
 	m.pass(m.ballot, 1)
 }
 
-// pass sends ELECTION on, if there is somebody else.
+// pass sends ELECTION on, if there is another node.
 func (m *changRoberts) pass(ballot, passed uint64) {
 	if next := m.successor(); next != m.me {
 		msg := m.send(Election, next)
@@ -116,9 +116,9 @@ func (m *changRoberts) election(ballot, met, passed uint64) {
 	}
 }
 
-// back leads if our name has come around, in the epoch of the ballot if nobody
-// has met a higher number. Should it have passed too few, the timeout begins
-// another election.
+// back leads if our name has come around, in the epoch of the ballot if no node has
+// met a higher number. If it has passed too few nodes, the timeout begins another
+// election.
 func (m *changRoberts) back(ballot, met, passed uint64) {
 	if m.phase != asking || ballot != m.ballot || m.majority && !m.isMajority(int(passed)) {
 		return

@@ -51,8 +51,8 @@ func (c *circle) tick(e elector) []Message {
 }
 
 // suspect begins an election if the leader is lost, or if the ring has changed
-// here: whoever gets a new successor runs. So, whatever was going around, the
-// last change is followed by an election that passes everybody.
+// here: a node that gets a new successor runs. So, whatever was going around, the
+// last change is followed by an election that passes every node.
 func (c *circle) suspect(e elector, node dmutex.NodeID) ([]Message, error) {
 	before := c.successor()
 	orphaned, err := c.site.suspect(node)
@@ -65,8 +65,8 @@ func (c *circle) suspect(e elector, node dmutex.NodeID) ([]Message, error) {
 	return c.out, nil
 }
 
-// unsuspect begins an election if the ring has changed here, or if for want of
-// a majority there was none.
+// unsuspect begins an election if the ring has changed here, or if there was none
+// because a majority was missing.
 func (c *circle) unsuspect(e elector, node dmutex.NodeID) ([]Message, error) {
 	before := c.successor()
 	news, err := c.site.unsuspect(node)

@@ -1,21 +1,26 @@
 // Package election chooses a leader among the nodes of a group: the bully, the
 // ring, and the algorithm of Chang and Roberts, as machines that do no I/O.
 //
+// It allows two leaders at a time, in different epochs. Where that does harm, use
+// an Election of package node, which stands on a lock; the two are compared there.
+//
 // # Which one
 //
-// Of n nodes, all alive unless told otherwise; a delay is that of a message.
+// The costs are for n nodes, all alive unless stated otherwise. A node that begins
+// an election runs; a delay is the delay of one message.
 //
-//   - [Bully]: n-1 messages and one delay if the highest runs. If that has
-//     crashed, n messages if the next to it runs, and up to n²-n if the lowest
-//     does and all run after it. It waits for a timeout where nobody answers.
-//     Take it if the group is small and the leader is to be found quickly.
-//   - [Ring]: 2n messages and 2n delays, whoever runs; at most n²+n messages if
-//     all run at once. Take it if the cost is to be the same whatever the order
-//     of the ring. Its messages carry the names of all.
-//   - [ChangRoberts]: 2n to 3n-1 messages, and as many delays, if one runs. If
-//     all run at once, n + n(1 + 1/2 + ... + 1/n) messages on the average over
-//     all orders of the ring, and n + n(n+1)/2 at worst. Take it if the group is
-//     large or many run at once. Its messages are short.
+//   - [Bully]: n-1 messages and one delay if the highest node runs. If that node
+//     has crashed, n messages if the next highest runs, and up to n²-n if the
+//     lowest runs and causes all others to run. It waits for a timeout if no
+//     higher node answers. Use it if the group is small and a leader is needed
+//     quickly.
+//   - [Ring]: 2n messages and 2n delays, whichever node runs; at most n²+n messages
+//     if all run at once. Use it if the cost must not depend on the order of the
+//     ring. Its messages carry the names of all nodes.
+//   - [ChangRoberts]: 2n to 3n-1 messages, and as many delays, if one node runs. If
+//     all run at once, n + n(1 + 1/2 + ... + 1/n) messages on average over all
+//     orders of the ring, and n + n(n+1)/2 at worst. Use it if the group is large
+//     or many nodes run at once. Its messages are short.
 //
 // # The rule of the epochs
 //
@@ -23,62 +28,62 @@
 // one possible leader: in a group of N nodes the leader of epoch e is the
 // member with rank e mod N, ranks counted from 0 in ascending order. So epochs
 // compare as (term, leader) would, no two nodes can ever lead in the same one,
-// and it does not matter from whom one hears of an epoch. A node keeps the
-// highest that it knows; an older announcement is ignored, or answered with the
-// newer.
+// and it does not matter which node passes on an epoch. A node keeps the
+// highest epoch that it knows. It ignores an older announcement, or answers it
+// with the newer one.
 //
-// An election has a number of the same sort, its ballot, which belongs to the
-// node that runs. It is higher than any number that the node has met, and
-// who meets it remembers it: so the epoch that comes of it is new.
+// An election has a number of the same kind, its ballot, which belongs to the
+// node that runs. It is higher than any number that the node has met, and every
+// node that meets it remembers it. So the epoch that results from it is new.
 //
 // # What is promised
 //
-// On an asynchronous network no election makes a leader of whom everybody knows
-// at every instant. Never guard a resource by "I am the leader" alone: hand it
-// the epoch, and let it refuse one that is lower than it has seen. What holds:
+// On an asynchronous network no election makes a leader that all nodes agree on
+// at every instant. Never guard a resource by "I am the leader" alone: give it the
+// epoch, and let it refuse an epoch lower than one it has seen. What holds:
 //
 //   - At most one node leads in an epoch, whatever is suspected, lost or
 //     forgotten. It does so once, unless it crashes and forgets. At each node
 //     epochs only rise.
 //   - Once failures stop, and suspicions are right, all live nodes that reach
 //     each other have the same leader in the same epoch: the highest of them.
-//     For as long as some suspicion is wrong, elections may repeat.
+//     As long as some suspicion is wrong, elections may repeat.
 //
-// That allows two leaders at a time, of different epochs: one on each side of a
-// partition, for as long as it lasts; and while an announcement is on its way.
+// That allows two leaders at a time, in different epochs: one on each side of a
+// partition, as long as it lasts, or while an announcement is in flight.
 //
 // # The majority rule
 //
 // With [Config.Majority] a node is announced only after a majority of all
-// members has let it run, and each of them has first ceased to lead. And a node
-// that suspects so many that the rest is no majority neither leads nor follows
-// nor runs, until it is told better. Then, in addition:
+// members has let it run, and each of these has first ceased to lead. A node that
+// suspects so many members that the rest is no majority does not lead, follow or
+// run until it is told otherwise. Then, in addition:
 //
 //   - When both sides of a partition have noticed it, at most one side has a
-//     leader: that with the majority. If none has it, there is no leader.
+//     leader: the side with the majority. If neither has it, there is no leader.
 //   - There are never two leaders at the same instant, if suspicion is prompt
-//     and simultaneous: if all nodes are told of a crash or a partition before
-//     anything else happens to any of them; and if a crashed node comes back no
+//     and simultaneous: if all nodes learn of a crash or a partition before
+//     anything else happens to any of them, and if a crashed node comes back no
 //     sooner than its last election has died out. It is not enough that each node
-//     is told before anything else happens to that node: the side that is told
+//     learns before anything else happens to that node: the side that learns
 //     first may elect a leader while the other side's leader still leads.
 //
 // Real suspicion is not like that. A leader that is cut off leads on in its
 // old epoch until it suspects enough of the others, and meanwhile they may have
-// elected another, in a higher epoch. That interval is all that is left to the
-// epoch and to whoever checks it.
+// elected another, in a higher epoch. Only a resource that checks epochs is safe
+// in that interval.
 //
 // # What is assumed
 //
 // The members are fixed. A channel keeps the order of its messages and does not
-// repeat them. It loses only those to a node that crashes or is cut off. Who is
-// cut off is suspected, on both sides, before it is reached again. Who crashes
-// need not be: when it is back, it begins with a new [Machine] and Start. What
-// it knew is handed over in [Config.Epoch]; if it has forgotten, it learns from
-// the others.
+// repeat them. It loses only messages to a node that crashes or is cut off. A node
+// that is cut off is suspected, on both sides, before it is reached again. A node
+// that crashes need not be suspected: when it is back, it begins with a new
+// [Machine] and Start. [Config.Epoch] hands over what it knew; if it has forgotten,
+// it learns from the others.
 //
-// A timeout that fires too early, like a suspicion that is wrong, costs
-// elections but breaks nothing that is promised without prompt suspicion.
+// A timeout that fires too early, like a wrong suspicion, costs elections but breaks
+// no promise that does not need prompt suspicion.
 package election
 
 import (
@@ -88,7 +93,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Config is what a machine is told at its birth.
+// Config configures a machine.
 type Config struct {
 	Self    dmutex.NodeID
 	Members []dmutex.NodeID // all members, Self among them, no duplicates; for the rings all nodes give the same order
@@ -97,15 +102,15 @@ type Config struct {
 	// Majority asks for the majority rule. All members must say the same.
 	Majority bool
 
-	// Answer is the papers' first timeout, in ticks: who has not answered by
-	// then is taken for dead. It should exceed the time for a message and its
+	// Answer is the papers' first timeout, in ticks: a node that has not answered
+	// by then is presumed dead. It should exceed the time for a message and its
 	// answer. Only [Bully] waits for answers.
 	Answer int
 
-	// Outcome is the second timeout, in ticks: if nobody has been announced by
-	// then, the election begins anew. It should exceed the time for a whole
-	// election: for Bully Answer and three messages, for the rings three times
-	// around.
+	// Outcome is the second timeout, in ticks: if no leader has been announced by
+	// then, the election begins again. It should exceed the time for a whole
+	// election: Answer and three messages for Bully, three times around for the
+	// rings.
 	Outcome int
 }
 
@@ -119,29 +124,29 @@ type Config struct {
 // if the sender of a message is. A late or outdated message is no error.
 //
 // The machines of this package also have AppendText, for the canonical state
-// (machines of one Config and of equal text behave alike for ever), Clone, and
-// TicksLeft: the ticks until a timeout, 0 if none runs and Tick does nothing
+// (machines with one Config and equal text behave alike forever), Clone, and
+// TicksLeft: the ticks until a timeout, or 0 if none runs and Tick does nothing
 // before the next other input.
 type Machine interface {
-	// Start begins an election, unless one is under way here, or under the
-	// majority rule this node reaches no majority. A node calls it when it
-	// joins, first or again, and whenever it likes.
+	// Start begins an election, unless this node is in one already, or reaches no
+	// majority under the majority rule. Call it when the node joins, for the first
+	// time or again, and at any other time.
 	Start() []Message
 
 	// Handle takes a message from a peer.
 	Handle(m Message) ([]Message, error)
 
-	// Tick tells that the driver's unit of time has passed.
+	// Tick reports that the driver's unit of time has passed.
 	Tick() []Message
 
-	// Suspect tells that a member seems to have crashed or to be cut off, and
-	// Unsuspect that it is back or never was. To say it twice does nothing.
-	// They refuse this node itself and strangers with dmutex.ErrMisuse.
+	// Suspect reports that a member seems to have crashed or to be cut off, and
+	// Unsuspect that it is back or was never gone. A repeated call does nothing.
+	// They refuse this node itself and nonmembers with dmutex.ErrMisuse.
 	Suspect(node dmutex.NodeID) ([]Message, error)
 	Unsuspect(node dmutex.NodeID) ([]Message, error)
 
-	// Leader returns the leader, None if this node knows of none at present;
-	// and the highest epoch that was announced to it, 0 if none ever was.
+	// Leader returns the leader, or None if this node knows of none at present,
+	// and the highest epoch that was announced to it, or 0 if none was.
 	Leader() (node dmutex.NodeID, epoch uint64)
 }
 
@@ -150,16 +155,16 @@ type Machine interface {
 type Algorithm func(Config) (Machine, error)
 
 // Kind says what a [Message] is. The numbers are those of the wire and keep
-// their meaning for ever.
+// their meaning.
 type Kind uint8
 
 // The kinds of messages. Chang and Roberts say ELECTED for COORDINATOR, others
 // OK for ANSWER. AGREE belongs to the majority rule.
 const (
-	Election    Kind = iota + 1 // somebody runs
+	Election    Kind = iota + 1 // a node runs
 	Answer                      // a higher node is alive and takes over
 	Agree                       // a node lets the sender of ELECTION run
-	Coordinator                 // somebody leads
+	Coordinator                 // a node leads
 )
 
 // String returns the kind as the papers write it: ELECTION, ANSWER and so on.
@@ -189,7 +194,7 @@ type Message struct {
 	Passed uint64 // Chang-Roberts' ELECTION: how many nodes it has passed
 
 	// Nodes are those that the ring's ELECTION has passed. The list belongs to
-	// the sending machine: who keeps a message clones it.
+	// the sending machine; Clone a message to keep it.
 	Nodes []dmutex.NodeID
 }
 

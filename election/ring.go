@@ -18,9 +18,9 @@ import (
 // The members form a ring, in the order of [Config.Members]. Each sends to its
 // successor: the next that it does not suspect. A node that misses the leader
 // sends ELECTION with its own name, the starter's. Each node that receives it appends
-// its name and passes it on. When it comes back, the starter knows who is
-// alive: the highest on the list leads. So says COORDINATOR, which goes around
-// once and ends with a node that has seen it.
+// its name and passes it on. When it comes back, the starter knows which nodes are
+// alive: the highest on the list leads. COORDINATOR announces it; it goes around
+// once and ends at a node that has seen it.
 //
 // If several run at once, the highest ballot wins: a node that has passed on
 // one ballot drops the lower ones. As all lists would have named the same
@@ -29,22 +29,21 @@ import (
 // stead. COORDINATOR has the ballot too, so that a node which has let another
 // run since does not take the office from the first.
 //
-// Agreement. ELECTION dies with a node that crashes: everybody whom it has
-// passed waits for the outcome, and begins anew at the timeout. If only the
-// starter has crashed, the list comes to somebody who is on it, who begins
-// anew at once. A node begins when it suspects the leader, when it gets another
-// successor (the ring has changed here), and when it hears of a leader that is
-// lower than itself.
+// Agreement. ELECTION dies with a node that crashes: every node that it has passed
+// waits for the outcome, and begins again at the timeout. If only the starter has
+// crashed, the list comes to a node that is on it, which begins again at once. A
+// node begins when it suspects the leader, when it gets another successor (the ring
+// has changed here), and when it hears of a leader that is lower than itself.
 //
-// With the majority rule, who passes ELECTION on ceases to lead, and the
-// starter announces only if the list is a majority. A node that reaches no
+// With the majority rule, a node that passes ELECTION on ceases to lead, and the
+// starter announces a leader only if the list is a majority. A node that reaches no
 // majority itself passes the list on without its name.
 //
 // Count. With n nodes alive a lone election costs 2n messages: ELECTION and
 // COORDINATOR go around once. Each further starter costs at most as many.
 //
-// Departure: the usual telling lets every list go around, for the same result
-// at full price.
+// Departure: in the usual account every list goes around, with the same result at
+// full cost.
 func Ring(c Config) (Machine, error) {
 	at, err := newCircle(c)
 	if err != nil {
@@ -76,7 +75,7 @@ func (m *ring) elect() {
 	m.pass(ballot)
 }
 
-// pass sends ELECTION with our list on, if there is somebody else.
+// pass sends ELECTION with our list on, if there is another node.
 func (m *ring) pass(ballot uint64) {
 	if next := m.successor(); next != m.me {
 		msg := m.send(Election, next)

@@ -7,9 +7,9 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A site is what the machines of the three algorithms have in common: who the
-// members are and who of them is suspected, the numbers, the phase of the
-// present election, and the output.
+// A site is what the machines of the three algorithms have in common: the members,
+// which of them are suspected, the numbers, the phase of the present election, and
+// the output.
 type site struct {
 	members  []dmutex.NodeID // ascending; never written after birth: clones share it
 	me       int             // our rank in it
@@ -41,8 +41,8 @@ const (
 
 func (p phase) String() string { return [...]string{"idle", "asking", "waiting"}[p] }
 
-// No node gets here in earnest; a peer that claims it would bring our own
-// numbers to overflow.
+// No honest node gets this far. A peer that claims such a number would make our own
+// numbers overflow.
 const lastNumber = 1 << 62
 
 func newSite(c Config) (site, error) {
@@ -50,15 +50,15 @@ func newSite(c Config) (site, error) {
 	me, found := slices.BinarySearch(members, c.Self)
 	switch {
 	case len(members) > 0 && members[0] == dmutex.None:
-		return site{}, dmutex.Misuse("Config.Members contains 0, which names nobody: number nodes from 1")
+		return site{}, dmutex.Misuse("election: Config.Members contains 0, which names nobody: number nodes from 1")
 	case len(slices.Compact(slices.Clone(members))) < len(members):
-		return site{}, dmutex.Misuse("Config.Members names a node twice")
+		return site{}, dmutex.Misuse("election: Config.Members names a node twice")
 	case !found:
-		return site{}, dmutex.Misuse("Config.Self " + c.Self.String() + " is not among Config.Members")
+		return site{}, dmutex.Misuse("election: Config.Self " + c.Self.String() + " is not among Config.Members")
 	case c.Epoch > lastNumber:
-		return site{}, dmutex.Misuse("Config.Epoch is beyond 1<<62")
+		return site{}, dmutex.Misuse("election: Config.Epoch is beyond 1<<62")
 	case c.Outcome <= 0:
-		return site{}, dmutex.Misuse("Config.Outcome must be at least 1 tick")
+		return site{}, dmutex.Misuse("election: Config.Outcome must be at least 1 tick")
 	}
 	return site{
 		members:  members,
@@ -104,15 +104,15 @@ func (s *site) next(above uint64, rank int) uint64 {
 	return number
 }
 
-// run makes this node one that runs, with a new ballot.
+// run begins to run, with a new ballot.
 func (s *site) run(timeout int) (ballot uint64) {
 	s.met = s.next(s.met, s.me)
 	s.led, s.phase, s.left = false, asking, timeout
 	return s.met
 }
 
-// yield lets somebody else run. Who leads or runs here ceases to. A node that
-// is not able has no outcome to wait for.
+// yield lets another node run: this one ceases to lead or run. A node that is not
+// able has no outcome to wait for.
 func (s *site) yield() {
 	s.led = false
 	if s.able() {
@@ -120,11 +120,11 @@ func (s *site) yield() {
 	}
 }
 
-// rest ends what part this node had in an election.
+// rest ends this node's part in an election.
 func (s *site) rest() { s.phase, s.left = idle, 0 }
 
-// able reports whether this node may have a leader or be one: under the
-// majority rule only if it reaches a majority.
+// able reports whether this node may have or be a leader: under the majority rule
+// only if it reaches a majority.
 func (s *site) able() bool {
 	if !s.majority {
 		return true
@@ -148,10 +148,9 @@ func (s *site) lead(epoch uint64) {
 }
 
 // learn takes an announcement that is new, and reports whether to contest it:
-// a node that is not in an election does not put up with a leader lower than
-// itself. With one that it suspects it does, until the timeout: if the
-// suspicion is wrong, the two would otherwise depose each other as fast as
-// messages go.
+// a node that is not in an election does not accept a leader lower than itself. It
+// accepts one that it suspects, until the timeout: if the suspicion is wrong, the two
+// would otherwise depose each other as fast as messages travel.
 func (s *site) learn(epoch uint64) (contest bool) {
 	leader := s.owner(epoch)
 	s.epoch, s.met = epoch, max(s.met, epoch)
@@ -199,7 +198,7 @@ func (s *site) unsuspect(node dmutex.NodeID) (news bool, err error) {
 func (s *site) rank(node dmutex.NodeID) (int, error) {
 	j, member := slices.BinarySearch(s.members, node)
 	if !member || j == s.me {
-		return 0, dmutex.Misuse("node " + node.String() + " is no other member of the group")
+		return 0, dmutex.Misuse("election: node " + node.String() + " is no other member of the group")
 	}
 	return j, nil
 }

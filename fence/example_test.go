@@ -29,6 +29,6 @@ func Example() {
 	// Output:
 	// <nil>
 	// <nil>
-	// fence is stale: 33 comes after 34
+	// fence: stale: 33 is lower than 34, which a later holder has shown
 	// by the holder of grant 34
 }

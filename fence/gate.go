@@ -1,30 +1,29 @@
 // Package fence is the resource's side of a lock: it refuses what a former
 // holder still sends.
 //
-// A lock cannot stop a process that has lost it and does not know: one that was
-// paused in the middle of its work and goes on, or whose write was under way
-// when it was killed. The resource can, if every write carries the fence of the
-// grant that it was made under (Held.Fence in package node): fences rise with
-// every grant, so a fence lower than one already seen is a former holder's.
+// A lock cannot stop a process that has lost it without knowing: a process that
+// was paused in the middle of its work and goes on, or a killed process whose last
+// write is still in flight. The resource can, if every write carries the fence of
+// its grant (Held.Fence in package node). Fences rise with every grant, so a fence
+// lower than one already seen belongs to a former holder.
 //
 //	gate.Do(fence, func() error { return write(data) }) // or ErrStale
 //
-// A [Gate] is for a resource that is a process: a server, a file's or a device's
-// only writer. It needs nothing else of this library. A database refuses by
-// itself, in the condition of the write, and needs no Gate; see the examples.
+// A [Gate] is for a resource that is a process, such as a server, or the only
+// writer of a file or a device. It needs nothing else of this library. A database
+// needs no Gate: the condition of the write refuses; see the examples.
 //
 // # What it needs
 //
-// One Gate per lock: the fences of different locks do not compare.
+// Use one Gate per lock: fences of different locks cannot be compared.
 //
-// The highest fence must live as long as the data. A Gate forgets with its
-// process, and would then let in a former holder, so store the fence with the
-// data, in one step, and start from it again with [NewGate].
+// The highest fence must live as long as the data. A Gate is lost with its process,
+// and a new one would let in a former holder. So store the fence with the data, in
+// one step, and start again from there with [NewGate].
 //
-// A former holder is refused from the moment that a later one has shown its
-// fence. So a holder shows it with the first read already, not only when it
-// writes: otherwise a late write may come between the two, and what the holder
-// then writes is built on what it read before.
+// The resource refuses a former holder as soon as a later holder has shown its
+// fence. So send the fence with the first read too: otherwise a late write of the
+// former holder may come between that read and the write that is based on it.
 package fence
 
 import (
@@ -33,8 +32,8 @@ import (
 	"sync"
 )
 
-// ErrStale is what [errors.Is] finds in every refusal; see [StaleError].
-var ErrStale = errors.New("fence is stale")
+// ErrStale matches every refusal, by [errors.Is]; see [StaleError].
+var ErrStale = errors.New("fence: stale")
 
 // A StaleError is an [ErrStale] that says what was refused and why.
 type StaleError struct {
@@ -44,17 +43,17 @@ type StaleError struct {
 
 func (e *StaleError) Error() string {
 	if e.Fence == 0 {
-		return "fence is stale: 0 is no grant's"
+		return "fence: stale: 0 is the fence of no grant"
 	}
-	return fmt.Sprintf("fence is stale: %d comes after %d", e.Fence, e.Highest)
+	return fmt.Sprintf("fence: stale: %d is lower than %d, which a later holder has shown", e.Fence, e.Highest)
 }
 
 // Is makes a StaleError an [ErrStale].
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// A Gate lets in the fences that are not lower than any that it has let in
-// before. An equal one passes: a holder may write as often as it likes. 0 never
-// passes, for it is the fence of no grant.
+// A Gate lets in a fence that is not lower than any that it has let in before. An
+// equal one passes: a holder may write as often as it likes. 0 never passes,
+// because it is the fence of no grant.
 //
 // The zero Gate has seen nothing. A Gate is safe for concurrent use and must not
 // be copied.
@@ -68,11 +67,11 @@ type Gate struct {
 func NewGate(highest uint64) *Gate { return &Gate{highest: highest} }
 
 // Do runs f if the fence passes, and returns f's error; otherwise it returns a
-// [StaleError]. The gate is shut while f runs: whoever comes then, also with a
-// higher fence, waits until f has returned or panicked, so that no write begins
-// before an earlier one is complete. f must not call the Gate.
+// [StaleError]. The gate is shut while f runs: other calls, also with a higher
+// fence, wait until f has returned or panicked, so that no write begins before an
+// earlier one is complete. f must not call the Gate.
 //
-// A fence was seen also if f failed.
+// The fence counts as seen even if f fails.
 func (g *Gate) Do(fence uint64, f func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,8 +83,8 @@ func (g *Gate) Do(fence uint64, f func() error) error {
 }
 
 // Admit returns nil if the fence passes and a [StaleError] otherwise. It closes
-// the gate to all former holders; but what follows an Admit is not guarded, for
-// by then a higher fence may have passed. To read or write use [Gate.Do].
+// the gate to all former holders. It does not guard what the caller does next,
+// because a higher fence may pass in between. To read or write, use [Gate.Do].
 func (g *Gate) Admit(fence uint64) error { return g.Do(fence, func() error { return nil }) }
 
 // Highest returns the highest fence that has passed.

@@ -27,14 +27,14 @@ func TestGate(t *testing.T) {
 		require.Equal(t, fence.StaleError{Fence: old, Highest: 5}, *stale)
 		require.EqualValues(t, 5, g.Highest(), "a refusal has changed something")
 	}
-	require.EqualError(t, g.Admit(4), "fence is stale: 4 comes after 5")
+	require.EqualError(t, g.Admit(4), "fence: stale: 4 is lower than 5, which a later holder has shown")
 }
 
 // Who forgets to pass the fence is not let in, by no gate.
 func TestGateRefusesNoFence(t *testing.T) {
 	var g fence.Gate
 	require.ErrorIs(t, g.Admit(0), fence.ErrStale)
-	require.EqualError(t, fence.NewGate(7).Admit(0), "fence is stale: 0 is no grant's")
+	require.EqualError(t, fence.NewGate(7).Admit(0), "fence: stale: 0 is the fence of no grant")
 }
 
 func TestGateGoesOnFromStored(t *testing.T) {

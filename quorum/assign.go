@@ -18,8 +18,8 @@ import (
 //
 // Only M1 is needed for mutual exclusion. M2 saves a message or two; M3 and M4
 // are fairness: equal work for all, equal duty for all. An Assignment need not
-// fulfil any of them; [Assignment.Report] tells which it does. Those that
-// [Coterie.Assign] makes fulfil M1 always.
+// fulfill any of them; [Assignment.Report] says which ones it does. Those of
+// [Coterie.Assign] always fulfill M1.
 //
 // An Assignment never changes. The zero Assignment has no sites.
 type Assignment[T cmp.Ordered] struct {
@@ -224,8 +224,8 @@ const (
 // no mistake. Each site of c gets a quorum that contains it, where c has one.
 //
 // The quorums are chosen for equal duty: first, if there are at most 4096, as
-// many sites as possible get a quorum of their own (a matching; in a plane that
-// is everybody), then each site in turn, while that helps, takes a quorum whose
+// many sites as possible get a quorum of their own (a matching; in a plane all
+// sites do), then each site in turn, while that helps, takes a quorum whose
 // members have least duty. The result is the same each time. It is balanced, but
 // only in special cases (a plane, a full grid, a majority) is it proved that M4
 // holds: see [Assignment.Report].
@@ -261,7 +261,7 @@ func (c Coterie[T]) Assign(others ...T) (Assignment[T], error) {
 	return a, nil
 }
 
-// assign returns a quorum for each asker: a site, or -1 for somebody else.
+// assign returns a quorum for each asker: a site, or -1 for a node that is none.
 func (s *system) assign(askers []int) []set {
 	var (
 		duty   = make([]float64, s.sites)
@@ -311,7 +311,7 @@ func (s *system) assign(askers []int) []set {
 }
 
 // matched gives each asker, as far as possible, a quorum that contains it and
-// that nobody else has.
+// that no other asker has.
 func (s *system) matched(askers []int) []set {
 	if s.count(-1) > matchable {
 		return nil

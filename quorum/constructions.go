@@ -11,8 +11,8 @@ type Construction[T cmp.Ordered] struct {
 
 // Constructions returns the builders of this package, each with the usual shape:
 // grids near a square, binary trees, a hierarchy of threes, the triangular wall,
-// the first site as centre and as hub. Weighted voting, walls of given widths and
-// composition are not among them, since they say more than a number can.
+// the first site as center and as hub. Weighted voting, walls of given widths and
+// composition are not among them, because a number of sites does not determine them.
 func Constructions[T cmp.Ordered]() []Construction[T] {
 	hub := func(of func(hub T, rim []T) (Coterie[T], error)) func(sites ...T) (Coterie[T], error) {
 		return func(sites ...T) (Coterie[T], error) {
@@ -23,7 +23,7 @@ func Constructions[T cmp.Ordered]() []Construction[T] {
 		}
 	}
 	return []Construction[T]{
-		{"central", hub(func(centre T, _ []T) (Coterie[T], error) { return Singleton(centre) })},
+		{"central", hub(func(center T, _ []T) (Coterie[T], error) { return Singleton(center) })},
 		{"majority", Majority[T]},
 		{"grid", SquareGrid[T]},
 		{"rowgrid", func(sites ...T) (Coterie[T], error) { return RowGrid(broad(len(sites)), sites...) }},

@@ -10,8 +10,8 @@ import (
 )
 
 // A Coterie is a set of quorums over sites of type T that obeys the three laws:
-// non-emptiness, intersection and minimality. It cannot be made otherwise, so
-// that whoever is handed one need not check it. A Coterie never changes, and may
+// non-emptiness, intersection and minimality. No other can be made, so a function
+// that takes one need not check it. A Coterie never changes, and may
 // be used by several goroutines at once.
 //
 // Its sites are those that occur in some quorum. The zero Coterie has neither

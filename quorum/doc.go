@@ -1,10 +1,10 @@
 // Package quorum builds, checks and measures coteries: the families of groups
 // that may act for all.
 //
-// Some sites (nodes, replicas, voters) must decide one thing at a time: who holds
-// the lock, which value is written. Asking all of them works until one crashes.
-// Asking a group is enough, if any two groups that may decide share a member,
-// since that member will not agree to both. Such a group is a quorum, and a
+// Some sites (nodes, replicas, voters) must decide one thing at a time: which node
+// holds the lock, which value is written. Asking all of them works until one crashes.
+// Asking a group is enough if any two groups that may decide share a member, because
+// that member will not agree to both. Such a group is a quorum, and a
 // coterie is a set of quorums with three laws:
 //
 //   - non-emptiness: there is a quorum, and every quorum has a site;
@@ -29,7 +29,7 @@
 //	load          how busy the busiest site is; one over it is the capacity
 //	resilience    how many crashes, whichever they are, leave a quorum
 //	availability  how likely a quorum is up if each site is up with probability p
-//	dual          the minimal transversals: what must be down to stop everybody
+//	dual          the minimal transversals: what must be down to stop every node
 //	domination    whether another coterie is available whenever this one is, and
 //	              sometimes when it is not; Dominating returns one
 //

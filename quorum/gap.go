@@ -194,7 +194,7 @@ func (c Coterie[T]) covers(d Coterie[T]) bool {
 	return true
 }
 
-// maxDual bounds the transversals out of which Dominating makes quorums.
+// maxDual bounds the transversals that Dominating makes into quorums.
 const maxDual = 1 << 14
 
 // Dominating returns a coterie that dominates c, or c itself if c is
@@ -250,8 +250,8 @@ func (a *assembly) decide(g gate, in []input) (input, error) {
 		weight, threshold := g.decided()
 		return a.voting(weight, threshold, in), nil
 	case *rows:
-		// A whole row and one of every row below is enough; its first row, all
-		// of which must agree, is then decided like any vote.
+		// A whole row and one site of every row below is enough; the first row,
+		// which must agree as a whole, is then decided like any vote.
 		var of [][]input
 		for r := range g.len() {
 			of = append(of, in[g.start[r]:g.start[r+1]])

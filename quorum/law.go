@@ -16,8 +16,8 @@ import (
 //	minimality     no quorum contains another
 //
 // Intersection is what makes two holders impossible: each would need the vote
-// of a shared site. Minimality costs nothing, since whoever holds a superset
-// also holds the quorum inside it, and it makes the family unique.
+// of a shared site. Minimality costs nothing, because the holder of a superset also
+// holds the quorum inside it, and it makes the family unique.
 var (
 	// ErrEmpty says that there is no quorum, or a quorum without sites.
 	ErrEmpty = errors.New("quorum: non-emptiness")
@@ -45,10 +45,10 @@ var (
 
 	// ErrVotes says that votes or the threshold are negative, sum to nothing,
 	// or would let two disjoint groups both reach the threshold.
-	ErrVotes = errors.New("quorum: votes")
+	ErrVotes = errors.New("quorum: unlawful votes")
 
 	// ErrProbability says that a probability is outside [0, 1].
-	ErrProbability = errors.New("quorum: probability")
+	ErrProbability = errors.New("quorum: not a probability")
 
 	// ErrTooLarge says that the answer exists but is beyond the stated limit
 	// of the method.
@@ -100,7 +100,7 @@ func (v *Violation[T]) Error() string {
 		b = v.appendQuorum(b, v.First, 0)
 		switch v.Law {
 		case ErrEmpty:
-			b = append(b, " has no site; remove it, or everybody would hold it"...)
+			b = append(b, " has no site; remove it, or every site would hold it"...)
 		case ErrSite:
 			b = append(b, " has a site that is not a number (NaN); remove that site"...)
 		default:

@@ -50,7 +50,7 @@ func TestCheckListsAll(t *testing.T) {
 		got = append(got, v.Error())
 	}
 	require.Equal(t, []string{
-		"quorum: non-emptiness: quorum 2 {} has no site; remove it, or everybody would hold it",
+		"quorum: non-emptiness: quorum 2 {} has no site; remove it, or every site would hold it",
 		"quorum: duplicate: quorum 4 {c,c} names a site twice; name each site once",
 		"quorum: intersection: quorum 0 {a} and quorum 1 {b} share no site; add one site to both",
 		"quorum: minimality: quorum 0 {a} is contained in quorum 3 {a,b}; remove the larger, or use Minimize",
@@ -93,7 +93,7 @@ func TestBadInput(t *testing.T) {
 		"weighted, no votes":       {second(Weighted(1, vote("a", 0), vote("b", 0))), ErrVotes, "sum to nothing; give at least one site a vote"},
 		"weighted, negative":       {second(Weighted(1, vote("a", 3), vote("b", -2))), ErrVotes, "site 1 (b) has -2 votes; give 0 or more"},
 		"weighted, low":            {second(Weighted(2, vote("a", 2), vote("b", 2))), ErrVotes, "two disjoint groups could both have 2 of 4 votes; let the threshold be at least 3"},
-		"weighted, high":           {second(Weighted(5, vote("a", 2), vote("b", 2))), ErrVotes, "nobody can have 5 of 4 votes; let the threshold be at most 4"},
+		"weighted, high":           {second(Weighted(5, vote("a", 2), vote("b", 2))), ErrVotes, "no group can have 5 of 4 votes; let the threshold be at most 4"},
 		"weighted, huge":           {second(Weighted(math.MaxInt/2+1, vote("a", math.MaxInt))), ErrTooLarge, "divide the votes"},
 		"weighted, overflow":       {second(Weighted(math.MaxInt, vote("a", math.MaxInt), vote("b", math.MaxInt))), ErrTooLarge, "divide the votes"},
 		"weighted, twice":          {second(Weighted(2, vote("a", 2), vote("a", 1))), ErrDuplicate, "given twice"},

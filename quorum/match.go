@@ -5,7 +5,7 @@ package quorum
 // the Assignment Problem", 1955, without weights): -1 where it is not. The set
 // neighbours.at(i) are the right nodes that left node i may have.
 //
-// Where all nodes on both sides have equally many neighbours, everybody gets one
+// Where all nodes on both sides have equally many neighbors, every node gets one
 // (Konig, 1916). That is how each site of a projective plane gets a line.
 func match(neighbours *family, right int) []int {
 	var (

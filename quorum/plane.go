@@ -41,8 +41,8 @@ func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // order is a prime power. Each point gets a line of its own that contains it. The
 // points beyond n, and their lines, are left out. Where a point that was left out
 // was the meeting of lines that stay, a site stands in for it on all of these,
-// the one that has served on the fewest lines so far; where it was not, it is
-// missed by nobody. Lines that then contain others are left out as well.
+// the one that has served on the fewest lines so far; where it was not, no
+// line misses it. Lines that then contain others are left out as well.
 //
 // Maekawa, 1985, for an N that is not K(K-1)+1: conditions M3 and M4, equal size and equal duty,
 // hold only nearly. If n is the size of a plane, it is [Plane].

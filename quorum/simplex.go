@@ -5,7 +5,7 @@ package quorum
 // method, revised: it keeps the inverse of the basis, not the tableau).
 //
 // Every right-hand side is 1, so that ties abound, and a careless choice among
-// them can go round for ever. Ties are therefore broken by the lexicographic rule
+// them can go around forever. Ties are therefore broken by the lexicographic rule
 // (Dantzig, Orden and Wolfe, 1955), which cannot.
 type simplex struct {
 	n       int

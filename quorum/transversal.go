@@ -8,7 +8,7 @@ import (
 )
 
 // A transversal is a set of sites that meets every quorum: while all of them are
-// down, and whoever else is up, there is no quorum. So the smallest transversal
+// down, there is no quorum, whichever other sites are up. So the smallest transversal
 // says how many crashes a coterie survives for certain. The minimal transversals
 // form the dual of the coterie. Since quorums meet each other, every quorum is a
 // transversal, but it need not be a minimal one.
@@ -197,7 +197,7 @@ func (g *list) greedy(quorums set, cost []int) int {
 }
 
 // Dual yields the minimal transversals of c, each once: the sets of sites that
-// meet every quorum and of which no part does. The family of them is the dual
+// meet every quorum, and lose that with any site removed. The family of them is the dual
 // of c (its antiquorum set, in Garcia-Molina and Barbara, 1985), and
 // the dual of the dual is c again. The order is the same each time.
 //
@@ -205,11 +205,11 @@ func (g *list) greedy(quorums set, cost []int) int {
 // Kameda, "A Theory of Coteries: Mutual Exclusion in Distributed Systems", IEEE
 // TPDS 4(7), 1993). For a dominated one it is no coterie.
 //
-// There may be exponentially many: break off when you have enough.
+// There may be exponentially many: stop when you have enough.
 func (c Coterie[T]) Dual() iter.Seq[[]T] { return c.named(c.system().transversals()) }
 
 // IsTransversal reports whether the sites meet every quorum of c, so that
-// nobody can enter while all of them are down. Values that are not sites of c
+// no node can enter while all of them are down. Values that are not sites of c
 // count for nothing.
 func (c Coterie[T]) IsTransversal(sites ...T) bool {
 	s := c.system()

@@ -104,9 +104,9 @@ func share(i, parts, n int) int {
 
 // Compose returns the composition of coteries: outer's sites are replaced by
 // coteries, and a quorum is a quorum of every part in a quorum of outer. So
-// "two of three data centres, and a majority in each of these" is
+// "two of three data centers, and a majority in each of these" is
 //
-//	Compose(centres, func(centre string) Coterie[string] { return within[centre] })
+//	Compose(centers, func(center string) Coterie[string] { return within[center] })
 //
 // It calls part once for each site of outer, in order. A composition of coteries
 // is a coterie, and it is non-dominated exactly if all of them are.

@@ -47,7 +47,7 @@ func (a *assembly) voting(weight []int, threshold int, in []input) input {
 	for k, i := range order {
 		sorted[k], inputs[k] = weight[i], in[i]
 	}
-	// Whoever has more votes can stand in for whoever has fewer, so that the
+	// A site with more votes can stand in for a site with fewer, so the
 	// dummies are the last ones, and a search by halves finds the first.
 	low, high := 0, len(sorted)
 	for low < high {
@@ -365,7 +365,7 @@ func Majority[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // sets is that of Garcia-Molina and Barbara, 1985.
 //
 // It refuses negative votes, votes that sum to nothing, and a threshold that
-// nobody can reach or that is not more than half of all votes (ErrVotes), no
+// cannot be reached or that is not more than half of all votes (ErrVotes), no
 // sites (ErrSize), a site given twice (ErrDuplicate), and more than 8192 sites or
 // sites times threshold beyond 2^26 (ErrTooLarge).
 func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error) {
@@ -389,7 +389,7 @@ func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error
 		return Coterie[T]{}, refuse(ErrVotes, "two disjoint groups could both have "+strconv.Itoa(threshold)+" of "+strconv.Itoa(total)+
 			" votes; let the threshold be at least "+strconv.Itoa(total/2+1))
 	case threshold > total:
-		return Coterie[T]{}, refuse(ErrVotes, "nobody can have "+strconv.Itoa(threshold)+" of "+strconv.Itoa(total)+
+		return Coterie[T]{}, refuse(ErrVotes, "no group can have "+strconv.Itoa(threshold)+" of "+strconv.Itoa(total)+
 			" votes; let the threshold be at most "+strconv.Itoa(total))
 	case times(threshold, len(votes)) > maxTally:
 		return Coterie[T]{}, refuse(ErrTooLarge, strconv.Itoa(len(votes))+" sites with a threshold of "+strconv.Itoa(threshold)+

@@ -20,8 +20,8 @@ import (
 //
 // It ends with the last field that is not zero or empty, so that a REQUEST for
 // a lock with a short name takes the name and at most 7 bytes while numbers are
-// small, and every message has exactly one encoding. Sender and receiver are
-// not part of it: who carries it knows them.
+// small, and every message has exactly one encoding. Sender and receiver are not
+// part of it: the link and the session know them.
 const (
 	version = 1
 
@@ -44,7 +44,7 @@ const (
 	uptoNodes
 )
 
-// What [Decoder.Decode] refuses beside malformed bytes.
+// What [Decoder.Decode] refuses, besides malformed bytes.
 const (
 	errVersion msgp.Error = "the message has an unknown version"
 	errName    msgp.Error = "the message names no lock"
@@ -52,9 +52,8 @@ const (
 	errTrim    msgp.Error = "the message ends with a field that should have been left out"
 )
 
-// AppendMessage appends a message about the named lock. Name, kind and lists
-// must be within their bounds ([MaxName], [MaxList]): a receiver refuses what
-// is not.
+// AppendMessage appends a message about the named lock. Name, kind and lists must be
+// within their bounds ([MaxName], [MaxList]): a receiver refuses anything else.
 func AppendMessage(b []byte, lock string, m dmutex.Message) []byte {
 	n := fields(&m)
 	b = msgp.AppendArray(b, n)
@@ -113,10 +112,9 @@ type Decoder struct {
 	nodes   []dmutex.NodeID
 }
 
-// Decode reads what [AppendMessage] wrote, and refuses all else with
-// [dmutex.ErrPeer]. The lock's name is part of b; the message's lists belong
-// to the Decoder and are overwritten by its next call. From and To are left to
-// the caller.
+// Decode reads what [AppendMessage] wrote, and refuses anything else with
+// [dmutex.ErrPeer]. The lock's name is part of b. The message's lists belong to the
+// Decoder and are overwritten by its next call. The caller sets From and To.
 func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	r := msgp.NewReader(b)
 	n := r.Array(uptoNodes)

@@ -1,13 +1,13 @@
 // Command natskv guards a JetStream key-value bucket by the fences of a lock,
 // with both over one NATS server.
 //
-// The fence is stored in the value. A key-value store has no condition on
-// values, but one on revisions, and that is enough: whoever read a lower fence
-// writes only if the value is still the one that was read, in [put].
+// The fence is stored in the value. A key-value store has no condition on values,
+// but it has one on revisions, and that is enough: [put] reads a fence, and writes
+// only if the value is still the same.
 //
-// The command plays the case that no lock can prevent: a holder that was paused,
-// and goes on to write long after everybody took it for dead. It brings a server
-// along, so that it runs anywhere.
+// The command plays the case that no lock can prevent: a holder is paused, and
+// writes long after an operator has declared it dead. The command starts a server
+// of its own, so it runs anywhere.
 package main
 
 import (
@@ -48,8 +48,8 @@ func get(ctx context.Context, kv jetstream.KeyValue, key string) (e entry, revis
 	return e, stored.Revision(), json.Unmarshal(stored.Value(), &e)
 }
 
-// errDeleted is what becomes of a key that was deleted: its fence is gone, so a
-// former holder could not be told any more. Write an empty entry instead.
+// errDeleted says that a key was deleted. Its fence is gone too, so a former holder
+// can no longer be recognized. Write an empty entry instead.
 var errDeleted = errors.New("the key was deleted, and its fence with it")
 
 // put writes the entry, unless a later holder of the key's lock has written
@@ -74,13 +74,13 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, e entry) error 
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 			return err
 		}
-		// Somebody has written since: it may have been a later holder.
+		// Another write came between. It may be a later holder's.
 	}
 }
 
-// beginEpoch is for a group that starts again, after it was killed: it closes the
-// key to all former holders, and returns the Config.Fence for all members. It is
-// run once, before the first of them.
+// beginEpoch prepares a new start of a group that was killed: it closes the key to
+// all former holders, and returns the Config.Fence for all members. It is run once,
+// before the first member starts.
 func beginEpoch(ctx context.Context, kv jetstream.KeyValue, key string) (floor uint64, err error) {
 	stored, _, err := get(ctx, kv, key)
 	if err != nil {
@@ -90,8 +90,9 @@ func beginEpoch(ctx context.Context, kv jetstream.KeyValue, key string) (floor u
 	return stored.Fence, put(ctx, kv, key, stored)
 }
 
-// member joins a group of two, which are two processes in earnest.
-func member(ctx context.Context, url string, self dmutex.NodeID, floor uint64) *node.Node {
+// member joins a group of two nodes, which in production are two processes. It also
+// returns the connection of the node.
+func member(ctx context.Context, url string, self dmutex.NodeID, floor uint64) (*node.Node, *nats.Conn) {
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	check(err)
 	link, err := natslink.New(nc, natslink.Config{Self: self, Prefix: "locks.config"})
@@ -100,10 +101,10 @@ func member(ctx context.Context, url string, self dmutex.NodeID, floor uint64) *
 		Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: central.New, Link: link, Fence: floor,
 	})
 	check(err)
-	return n
+	return n, nc
 }
 
-// kill ends a node without any farewell.
+// kill ends a node without an orderly close.
 func kill(n *node.Node) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -148,30 +149,34 @@ func main() {
 	kv, err := bucket(ctx, s.ClientURL())
 	check(err)
 
-	one, two := member(ctx, s.ClientURL(), 1, 0), member(ctx, s.ClientURL(), 2, 0)
+	one, _ := member(ctx, s.ClientURL(), 1, 0)
+	two, wire := member(ctx, s.ClientURL(), 2, 0)
 	held, err := two.Mutex("mode").Acquire(ctx)
 	check(err)
 	check(put(ctx, kv, "mode", entry{held.Fence(), "maintenance"}))
-	fmt.Println("node 2 holds by fence", held.Fence(), "and writes maintenance")
+	fmt.Println("node 2 holds the lock and writes maintenance")
 	wake, done := make(chan struct{}), make(chan error)
 	go func() { // the rest of node 2's work
 		<-wake // its machine hangs here
 		done <- put(ctx, kv, "mode", entry{held.Fence(), "normal"})
 	}()
 
-	kill(one) // and somebody believes to have killed node 2 as well
+	wire.Close() // a machine that hangs is silent
+	kill(one)    // and the operator believes that node 2 is dead too
 	floor, err := beginEpoch(ctx, kv, "mode")
 	check(err)
-	newOne, newTwo := member(ctx, s.ClientURL(), 1, floor), member(ctx, s.ClientURL(), 2, floor)
+	newOne, _ := member(ctx, s.ClientURL(), 1, floor)
+	newTwo, _ := member(ctx, s.ClientURL(), 2, floor)
 	check(newTwo.Mutex("mode").Do(ctx, func(ctx context.Context, f uint64) error {
-		fmt.Println("node 2 of the new group holds by fence", f, "and writes repair")
+		fmt.Println("node 2 of the new group has a higher fence:", f > held.Fence())
+		fmt.Println("it writes repair")
 		return put(ctx, kv, "mode", entry{f, "repair"})
 	}))
 
 	close(wake)
 	refusal := <-done
-	fmt.Println("the former node 2 wakes up; its handle knows of nothing:", held.Err())
-	fmt.Println("but the bucket does:", refusal)
+	fmt.Println("the former node 2 wakes up and writes")
+	fmt.Println("but the bucket refuses:", errors.Is(refusal, fence.ErrStale))
 	stored, _, err := get(ctx, kv, "mode")
 	check(err)
 	fmt.Println("the mode is", stored.Text)

@@ -14,10 +14,11 @@ import (
 func Example_pausedHolderIsRefused() {
 	main()
 	// Output:
-	// node 2 holds by fence 1 and writes maintenance
-	// node 2 of the new group holds by fence 4294967297 and writes repair
-	// the former node 2 wakes up; its handle knows of nothing: <nil>
-	// but the bucket does: fence is stale: 1 comes after 4294967297
+	// node 2 holds the lock and writes maintenance
+	// node 2 of the new group has a higher fence: true
+	// it writes repair
+	// the former node 2 wakes up and writes
+	// but the bucket refuses: true
 	// the mode is repair
 }
 

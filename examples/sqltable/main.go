@@ -1,13 +1,12 @@
 // Command sqltable guards an SQL table by the fences of a lock.
 //
-// The whole guard is the condition of one UPDATE, in [write]: the database
-// compares and writes in one step. It takes no server of its own, no Gate and no
-// transaction. A [read] whose result will be written back shows the fence too, so
-// that no former holder's write comes between the two. SQLite stands for any SQL
-// database here.
+// The whole guard is the condition of one UPDATE, in [write]: the database compares
+// and writes in one step. It needs no server, no Gate and no transaction. A [read]
+// whose result will be written back shows the fence too, so that no former holder
+// writes between the two. SQLite stands for any SQL database here.
 //
-// The command plays the case that no lock can prevent: a holder that read, was
-// paused, and goes on to write long after everybody took it for dead.
+// The command plays the case that no lock can prevent: a holder reads, is paused,
+// and writes long after an operator has declared it dead.
 package main
 
 import (
@@ -54,7 +53,7 @@ func read(ctx context.Context, db *sql.DB, account string, f uint64) (balance in
 	return balance, err
 }
 
-// look returns the balance for information, to anybody.
+// look returns the balance for information only.
 func look(ctx context.Context, db *sql.DB, account string) (balance int64, err error) {
 	err = db.QueryRowContext(ctx, `SELECT balance FROM account WHERE name = ?`, account).Scan(&balance)
 	return balance, err
@@ -65,9 +64,9 @@ func stale(account string, f uint64) error {
 	return fmt.Errorf("account %s, under %d: %w", account, f, fence.ErrStale)
 }
 
-// beginEpoch is for a group that starts again, after it was killed: it closes the
-// table to all former holders, and returns the Config.Fence for all members. It
-// is run once, before the first of them.
+// beginEpoch prepares a new start of a group that was killed: it closes the table
+// to all former holders, and returns the Config.Fence for all members. It is run
+// once, before the first member starts.
 func beginEpoch(ctx context.Context, db *sql.DB) (floor uint64, err error) {
 	var highest uint64
 	if err := db.QueryRowContext(ctx, `SELECT max(fence) FROM account`).Scan(&highest); err != nil {
@@ -89,7 +88,7 @@ func create(ctx context.Context, path string) (*sql.DB, error) {
 	return db, err
 }
 
-// openGroup starts a group of two, which are two processes in earnest.
+// openGroup starts a group of two nodes, which in production are two processes.
 func openGroup(ctx context.Context, floor uint64) (one, two *node.Node) {
 	network, err := memlink.New(memlink.Config{})
 	check(err)
@@ -103,7 +102,7 @@ func openGroup(ctx context.Context, floor uint64) (one, two *node.Node) {
 	return open(1), open(2)
 }
 
-// kill ends a node without any farewell.
+// kill ends a node without an orderly close.
 func kill(n *node.Node) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -124,14 +123,14 @@ func main() {
 	check(err)
 	balance, err := read(ctx, db, "alice", held.Fence())
 	check(err)
-	fmt.Println("node 1 holds by fence", held.Fence(), "and reads", balance)
+	fmt.Println("node 1 holds the lock and reads", balance)
 	wake, done := make(chan struct{}), make(chan error)
 	go func() { // the rest of node 1's work
 		<-wake // its machine hangs here
 		done <- write(ctx, db, "alice", balance+50, held.Fence())
 	}()
 
-	kill(two) // and somebody believes to have killed node 1 as well
+	kill(two) // and the operator believes that node 1 is dead too
 	floor, err := beginEpoch(ctx, db)
 	check(err)
 	newOne, newTwo := openGroup(ctx, floor)
@@ -140,14 +139,15 @@ func main() {
 		if err != nil {
 			return err
 		}
-		fmt.Println("node 2 of the new group holds by fence", f, "and writes", balance+10)
+		fmt.Println("node 2 of the new group has a higher fence:", f > held.Fence())
+		fmt.Println("it writes", balance+10)
 		return write(ctx, db, "alice", balance+10, f)
 	}))
 
 	close(wake)
 	refusal := <-done
-	fmt.Println("node 1 wakes up; its handle knows of nothing:", held.Err())
-	fmt.Println("but the table does:", refusal)
+	fmt.Println("node 1 wakes up; its handle has no error:", held.Err() == nil)
+	fmt.Println("but the table refuses the write:", errors.Is(refusal, fence.ErrStale))
 	balance, err = look(ctx, db, "alice")
 	check(err)
 	fmt.Println("the balance is", balance)

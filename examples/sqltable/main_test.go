@@ -13,10 +13,11 @@ import (
 func Example_pausedHolderIsRefused() {
 	main()
 	// Output:
-	// node 1 holds by fence 1 and reads 100
-	// node 2 of the new group holds by fence 4294967297 and writes 110
-	// node 1 wakes up; its handle knows of nothing: <nil>
-	// but the table does: account alice, under 1: fence is stale
+	// node 1 holds the lock and reads 100
+	// node 2 of the new group has a higher fence: true
+	// it writes 110
+	// node 1 wakes up; its handle has no error: true
+	// but the table refuses the write: true
 	// the balance is 110
 }
 

@@ -62,12 +62,12 @@ func (w *chases) someCircle() bool {
 	return false
 }
 
-// Log tells in which steps a wait ends.
+// Log writes in which steps a wait ends.
 func (w *chases) Log(log *strings.Builder) { w.log = log }
 
-// Simulate makes a random run of so many steps, and then lets everybody end what
-// it has begun: a transaction that waits chases, one that does not releases. It
-// returns how many waits were ended; none may be left. Like Explore it returns a
+// Simulate makes a random run of so many steps, and then lets every transaction end
+// what it has begun: a waiting one chases, any other releases. It returns how many
+// waits were ended; none may be left. Like Explore it returns a
 // [*dmutextest.Violation] if anything is wrong.
 func (t *Chases) Simulate(seed uint64, steps int) (victims int, err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -107,7 +107,7 @@ func (t *Chases) Simulate(seed uint64, steps int) (victims int, err error) {
 			return len(w.declared), nil
 		}
 		if calm > 10_000 {
-			return len(w.declared), explore.Wrong(ErrMissed, "seed %d: there is no end\n%v", seed, w)
+			return len(w.declared), explore.Wrong(ErrMissed, "seed %d: the run does not end\n%v", seed, w)
 		}
 		if err := do(all[random.IntN(len(all))]); err != nil {
 			return len(w.declared), err

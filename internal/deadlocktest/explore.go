@@ -41,7 +41,7 @@ func (t *Trial) Explore() (r Report, err error) {
 
 func (w *world) Name(s step) string { return s.name }
 
-// Do does a step, and logs who declares a deadlock in it.
+// Do does a step, and logs which nodes declare a deadlock in it.
 func (w *world) Do(s step) error {
 	if w.log == nil {
 		s.do(w)

@@ -14,10 +14,10 @@ import (
 // [*dmutextest.Violation] with a shortest run to the first that is wrong, and
 // in any case how far it came.
 //
-// Beside what the trial asks for: no epoch has two leaders, at no node does an
-// epoch fall, and every run comes to rest. At rest all nodes that reach each
-// other have the highest of them as the leader, in one epoch; or none, if the
-// majority rule is on and they are no majority.
+// Besides what the trial asks for, it checks that no epoch has two leaders, that
+// epochs never fall at a node, and that every run comes to rest. At rest all nodes
+// that reach each other have the highest of them as the leader, in one epoch, or
+// have no leader if the majority rule is on and they are no majority.
 func (t *Trial) Explore() (r Report, err error) {
 	search := explore.Search[*world, step]{
 		Begin: t.begin,
@@ -58,7 +58,7 @@ func (w *world) Name(s step) string { return s.name }
 
 func (w *world) Do(s step) error { return s.do(w) }
 
-// Log tells how the group begins, and then who leads.
+// Log writes how the group begins, and then which node leads.
 func (w *world) Log(log *strings.Builder) {
 	fmt.Fprintf(log, "%d nodes; majority rule: %v; ", w.Nodes, w.Majority)
 	if w.Starts == nil {

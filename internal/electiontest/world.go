@@ -214,7 +214,7 @@ func (w *world) agree() error {
 	return nil
 }
 
-// tell brings the detector of i up to date about j.
+// tell updates the detector of i about j.
 func (w *world) tell(i, j int) error {
 	w.told[i*w.Nodes+j] = !w.reach(i, j)
 	return w.does(i, func() ([]election.Message, error) {
@@ -240,8 +240,8 @@ func (w *world) anyNews() bool {
 	return false
 }
 
-// loose drops what is on its way between those who do not reach each other,
-// and tells everybody if the detectors are prompt.
+// loose drops messages in flight between nodes that do not reach each other, and
+// informs every node if the detectors are prompt.
 func (w *world) loose() error {
 	for i := range w.Nodes {
 		for j := range w.Nodes {
@@ -263,7 +263,7 @@ func (w *world) loose() error {
 	return nil
 }
 
-// lingers reports whether something of a node is still on its way.
+// lingers reports whether a message of a node is still in flight.
 func (w *world) lingers(i int) bool {
 	for c, queue := range w.channels {
 		for _, m := range queue {

@@ -36,11 +36,11 @@ type Search[W World[W, S], S any] struct {
 	Step  func(before, after W) error // checks every step; may be nil
 	Ends  error                       // the kind of violation if a run has no end; nil if it need not have one
 
-	// Script tells a run that ends in a violation, from the log of its steps.
+	// Script writes a run that ends in a violation, from the log of its steps.
 	Script func(log string, w W, v *dmutextest.Violation) string
 
 	MaxStates int                   // stop after about this many; 0 does not
-	Progress  func(states int) bool // hears now and then how far it is; false stops. May be nil
+	Progress  func(states int) bool // called from time to time; false stops. May be nil
 }
 
 // Run visits the states, shortest runs first. It returns how many there are and

@@ -21,9 +21,9 @@ type Faults struct {
 	Reorder   float64 // the frame is held back until another one to the same node was sent
 }
 
-// Faulty makes a good link bad: what is sent over it suffers the faults. What
-// happens to a frame depends on the seed, the receiver and how many frames to
-// it went before. If the test fails, the faults are logged.
+// Faulty makes a good link bad: it applies the faults to the frames that are sent.
+// What happens to a frame depends on the seed, the receiver and how many frames were
+// sent to it before. If the test fails, the faults are logged.
 func Faulty(t testing.TB, good transport.Link, faults Faults) transport.Link {
 	t.Helper()
 	for _, p := range []float64{faults.Loss, faults.Duplicate, faults.Reorder} {
@@ -50,7 +50,7 @@ type badRoute struct {
 	held []byte // nil if no frame is held back
 }
 
-// Send implements [transport.Link]. What is lost is not refused either.
+// Send implements [transport.Link]. It returns nil for a frame that is lost.
 func (l *faulty) Send(to dmutex.NodeID, frame []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package linktest holds a kind of link against the contract of
-// [transport.Link]: [TestLink] the link alone, [TestSession] sessions over it.
-// [Faulty] makes a good link bad.
+// Package linktest tests that a kind of link keeps the contract of [transport.Link]:
+// [TestLink] tests the link alone, [TestSession] sessions over it. [Faulty] makes a
+// good link bad.
 package linktest
 
 import (
@@ -24,25 +24,24 @@ import (
 
 // Links describes a kind of link to [TestLink] and [TestSession].
 type Links struct {
-	// New makes a network that loses nothing while it is left alone, and
-	// returns a function that makes links on it, not yet open. A link made for
-	// a node whose earlier link was closed is that node after a restart. Every
-	// node can reach every other for which a link was made. What New sets up
-	// it undoes with t.Cleanup.
+	// New makes a network that loses nothing unless a test disturbs it, and
+	// returns a function that makes links on it, not yet open. A second link for a
+	// node, made when the first is closed, is that node after a restart. Every node
+	// can reach every other for which a link was made. New cleans up with
+	// t.Cleanup.
 	New func(t *testing.T) (link func(self dmutex.NodeID) transport.Link)
 
 	Ordered bool // frames of one node to another arrive in the order sent
 	AnyNode bool // Send takes frames to any node, since the network has no address book
 
 	// Synctest says that the links work in a bubble of testing/synctest. The
-	// tests then run in bubbles, which makes them quick and strict.
+	// tests then run in bubbles, which makes them fast and strict.
 	Synctest bool
 }
 
-// TestLink holds a kind of link against the contract of [transport.Link]. It
-// must not run in parallel with other tests of the link's package, since it
-// looks for goroutines that were left behind. What a [transport.BurstLink] has
-// beyond that is tested if the links are such.
+// TestLink tests that a kind of link keeps the contract of [transport.Link], and of
+// [transport.BurstLink] if it is one. It must not run in parallel with other tests of
+// the link's package, because it looks for goroutines that were left behind.
 func TestLink(t *testing.T, links Links) {
 	for _, test := range []struct {
 		name string
@@ -456,10 +455,10 @@ func (b *bench) deaf() {
 	}
 }
 
-// bounded floods a peer that is not there, and one that does not read, with 128
-// MiB each. A good part of it must be refused or lost, for not all of it may be
-// kept. (Where a server runs in this process, its buffers count too; that of NATS
-// keeps up to 64 MiB for a client that is slow.)
+// bounded floods an absent peer, and a peer that does not read, with 128 MiB each. A
+// good part of it must be refused or lost, because the link must not keep it all.
+// (Where a server runs in this process, its buffers count too: a NATS server keeps up
+// to 64 MiB for a slow client.)
 func (b *bench) bounded() {
 	const (
 		flood = 128 << 20

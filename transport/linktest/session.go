@@ -14,11 +14,11 @@ import (
 	"github.com/dmutex/dmutex/transport/session"
 )
 
-// TestSession lets three nodes tell each other thousands of numbered messages
-// at once, through sessions over links that suffer the faults, and demands that
-// each arrives once and in order. If midway is not nil it is called when half
-// of them have arrived, to do harm of its own; one of the nodes then hears
-// nothing until it returns, so that it is in the middle indeed.
+// TestSession lets three nodes send each other thousands of numbered messages at
+// once, through sessions over links with the faults. Each message must arrive once
+// and in order. If midway is not nil, it is called when half of them have arrived, to
+// do harm of its own. One of the nodes receives nothing until it returns, so the
+// harm is done in the middle of the traffic.
 func TestSession(t *testing.T, links Links, faults Faults, midway func()) {
 	links.inBench(t, func(b *bench) { talk(b, faults, midway) })
 }
@@ -113,7 +113,7 @@ func (n *speaker) report() {
 	}
 }
 
-// prepare makes the sessions and says the first words to everybody.
+// prepare makes the sessions and sends the first messages to every peer.
 func (n *speaker) prepare() {
 	for peer := dmutex.NodeID(1); peer <= speakers; peer++ {
 		if peer == n.self {

@@ -1,17 +1,17 @@
 // Package memlink is a network inside one process: for tests, and for groups
 // whose nodes share a process.
 //
-// A fault-free network delivers every frame, those of one node to another in
-// the order sent, unless more waits for a node than [Backlog]. With faults it
-// loses, repeats and delays frames at random. While it runs it can be cut, in
-// one direction or both, and healed, and nodes can be paused.
+// A fault-free network delivers every frame, and keeps the order of frames from one
+// node to another, unless more than [Backlog] waits for a node. With faults it
+// loses, repeats and delays frames at random. While it runs it can be cut, in one
+// direction or both, and healed, and nodes can be paused.
 //
 // What happens to a frame depends only on the seed, the two nodes, and how many
 // frames went from the one to the other before. Time comes from package time,
 // so in a bubble of testing/synctest the network runs on the bubble's clock.
 //
-// It is no model of bandwidth, and frames that wait when a link closes are
-// lost, as they are when a process dies.
+// It does not model bandwidth. Frames that wait when a link closes are lost, as they
+// are when a process dies.
 package memlink
 
 import (
@@ -26,15 +26,15 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Config says what is wrong with a network. The zero Config is a network
-// without faults.
+// Config describes the faults of a network. The zero Config is a network without
+// faults.
 type Config struct {
 	Seed      uint64  // of the random numbers
 	Loss      float64 // the probability that a frame is lost, 0 to 1
 	Duplicate float64 // the probability that a frame arrives twice, 0 to 1
 
-	// Every copy of a frame travels for a time drawn between the two. If they
-	// differ, frames overtake one another.
+	// MinDelay and MaxDelay bound the delay of a frame, which is drawn for every
+	// copy. If they differ, frames overtake each other.
 	MinDelay, MaxDelay time.Duration
 }
 
@@ -42,9 +42,8 @@ const (
 	// MaxFrame is the size of the largest frame in bytes.
 	MaxFrame = 64 << 10
 
-	// Backlog is how many bytes may be on their way to one node, counting 64
-	// for each frame beside its own. Beyond it Send refuses with
-	// [transport.ErrFull].
+	// Backlog is how many bytes may be in flight to one node, counting an extra 64
+	// for each frame. Beyond it Send returns [transport.ErrFull].
 	Backlog = 4 << 20
 
 	overhead = 64
@@ -69,7 +68,7 @@ type Network struct {
 type route struct{ from, to dmutex.NodeID }
 
 // New returns a network without nodes. It refuses with [dmutex.ErrMisuse] a
-// probability outside 0 to 1, and delays that are negative or in wrong order.
+// probability outside 0 to 1, and delays that are negative or in the wrong order.
 func New(c Config) (*Network, error) {
 	for _, p := range []struct {
 		name  string
@@ -80,7 +79,7 @@ func New(c Config) (*Network, error) {
 		}
 	}
 	if c.MinDelay < 0 || c.MaxDelay < c.MinDelay {
-		return nil, dmutex.Misuse(fmt.Sprintf("memlink: Config.MinDelay %v to MaxDelay %v is no range of delays", c.MinDelay, c.MaxDelay))
+		return nil, dmutex.Misuse(fmt.Sprintf("memlink: Config.MinDelay %v to MaxDelay %v is not a range of delays", c.MinDelay, c.MaxDelay))
 	}
 	return &Network{
 		config: c,
@@ -105,8 +104,8 @@ func (n *Network) Link(self dmutex.NodeID) transport.Link {
 }
 
 // Partition lets only nodes of the same group reach each other. The nodes that
-// are not named are one more group. It replaces an earlier Partition, and
-// leaves what Cut did. Frames that are under way still arrive.
+// are not named are one more group. It replaces an earlier Partition, and does not
+// change what Cut did. Frames in flight still arrive.
 func (n *Network) Partition(groups ...[]dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,7 +117,7 @@ func (n *Network) Partition(groups ...[]dmutex.NodeID) {
 	}
 }
 
-// Cut loses what one node sends to another from now on, but not what the other
+// Cut loses what one node sends to another from now on, but not what the other node
 // sends back.
 func (n *Network) Cut(from, to dmutex.NodeID) {
 	n.mu.Lock()
@@ -134,17 +133,17 @@ func (n *Network) Heal() {
 	clear(n.cut)
 }
 
-// Pause lets a node neither hear nor be heard until Resume, as if its process
-// were stopped: what is sent to it, and what it sends, waits, up to [Backlog]
-// each. The node itself runs on, only its network stands still.
+// Pause silences a node until Resume, as if its process were stopped: what is sent to
+// it and what it sends waits, up to [Backlog] each. The node itself runs on; only its
+// network stands still.
 func (n *Network) Pause(id dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.still[id] = true
 }
 
-// Resume ends a Pause. What the node has sent meanwhile leaves now, and is lost
-// if it now finds no way or no room.
+// Resume ends a Pause. What the node has sent meanwhile leaves now, and is lost if
+// the receiver is cut off or its backlog is full.
 func (n *Network) Resume(id dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
