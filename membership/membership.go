@@ -486,7 +486,7 @@ func (m *Machine) Lost(now int64, peer dmutex.NodeID) []Message {
 // gone forgets what only a present life can stand for.
 func (m *Machine) gone(p *member) {
 	p.life, p.told, p.leaving, p.news = 0, false, false, false
-	p.promise, p.complete, p.asked = nil, 0, 0
+	p.promise, p.asked = nil, 0
 }
 
 // Leave begins the exit of this life, which has released everything and asks for
@@ -516,25 +516,29 @@ func (m *Machine) Trouble(now int64, epoch uint32) []Message {
 	return m.flush(now)
 }
 
-// Evict is an operator's word that the member's process is dead: one round is
-// begun that does not wait for it. The word holds for this round alone, so it is
-// repeated if no view without the member follows. It is refused with
-// [dmutex.ErrMisuse] for this node itself or no member, by a life that is leaving, and
-// by one that is in no view.
-func (m *Machine) Evict(now int64, peer dmutex.NodeID) ([]Message, error) {
-	switch p := m.member(peer); {
-	case p == nil:
-		return nil, dmutex.Misuse("evict: " + peer.String() + " is not a member")
-	case p == m.me():
-		return nil, dmutex.Misuse("evict: " + peer.String() + " is this node itself: close it")
+// Evict is an operator's word that the members' processes are dead: one round is
+// begun that does not wait for them. The word holds for this round alone, so it is
+// repeated if no view without them follows. It is refused with [dmutex.ErrMisuse] for
+// this node itself or no member, by a life that is leaving, and by one that is in no
+// view.
+func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
+	for _, peer := range peers {
+		switch m.member(peer) {
+		case nil:
+			return nil, dmutex.Misuse("evict: " + peer.String() + " is not a member")
+		case m.me():
+			return nil, dmutex.Misuse("evict: " + peer.String() + " is this node itself: close it")
+		}
+	}
+	switch {
 	case m.leaving || m.ended != Outside:
 		return nil, dmutex.Misuse("evict: this node is leaving the group: ask another member")
 	case m.view.Epoch == 0:
 		return nil, dmutex.Misuse("evict: this node is in no view yet: ask a member that is")
 	}
-	// The member may have granted in epochs of which nobody else knows. Like all
-	// epochs they are behind the clock.
-	m.begin(now, m.clockAt(now), peer)
+	// They may have granted in epochs of which nobody else knows. Like all epochs those
+	// are behind the clock.
+	m.begin(now, m.clockAt(now), slices.Clone(peers)...)
 	return m.flush(now), nil
 }
 
@@ -923,9 +927,10 @@ func (m *Machine) mayGo() {
 		return
 	}
 	me := m.me().node
+	alone := !slices.ContainsFunc(m.members, func(p member) bool { return p.node != me && p.life != 0 })
 	for i := range m.members {
 		p := &m.members[i]
-		if p.life != 0 && p.promise == nil || p.bound != 0 && p.life != p.bound {
+		if p.life != 0 && p.promise == nil || p.bound != 0 && p.life != p.bound && !alone {
 			return
 		}
 		if p.promise != nil && (p.promise.Installed.life(me) != 0 || p.promise.Completed.life(me) != 0) {
@@ -1006,6 +1011,16 @@ func (m *Machine) pace(now, wait int64) {
 	m.actAt = m.due()
 }
 
+// ahead returns by how much the view is ahead of the wall clock, 0 if it is not or if
+// the clock is useless.
+func (m *Machine) ahead(now int64) int64 {
+	ahead := int64(m.view.Epoch) - int64(m.clockAt(now)>>32)
+	if m.clock == 0 || ahead < 0 || ahead*second > maxWait {
+		return 0
+	}
+	return ahead * second
+}
+
 // isComplete reports whether all members of the view have reported.
 func (m *Machine) isComplete() bool { return m.view.Epoch > 0 && m.complete.Epoch == m.view.Epoch }
 
@@ -1075,11 +1090,11 @@ func (m *Machine) flush(now int64) []Message {
 	}
 	m.mayDecide(now)
 	m.mayEnd()
-	if m.isComplete() && !m.acting && now >= m.actAt {
-		m.acting = true
-		if !m.began {
-			m.began, m.base, m.baseAt = true, m.view.Epoch, now
+	if m.isComplete() && !m.acting {
+		if !m.began { // nobody has counted so far, so the clock says whether the view is ahead of its time
+			m.pace(now, m.ahead(now))
 		}
+		m.acting = now >= m.actAt
 	}
 	out := m.out
 	m.out = nil

@@ -356,27 +356,34 @@ func (n *Node) notReady(why error) error {
 	return fmt.Errorf("node: waiting for members %v%s: %w", missing, reasons.String(), why)
 }
 
-// Evict is an operator's word that the process of a member is dead, and will not
-// be heard of again: the others go on without it until a new process with its
-// number comes back. It returns when a view without the member acts.
+// Evict is an operator's word that the processes of some members are dead, and will
+// not be heard of again: the others go on without them until new processes with
+// their numbers come back. It returns when a view without them acts.
 //
-// If the word is wrong, two processes may hold one lock at once: the evicted one
+// If the word is wrong, two processes may hold one lock at once: an evicted one
 // goes on until it hears of a member. Then it stops: its handles are lost, and its node
 // grants nothing more ([ErrEvicted]). So make sure first, such as by taking the
 // power from the machine. All other members must be up. Evict returns at once if
-// the member is in no view, [dmutex.ErrMisuse] for this node or for no member, and ctx's
-// error, naming the members that are missing, if ctx ends first.
-func (n *Node) Evict(ctx context.Context, member dmutex.NodeID) error {
+// the members are in no view, [dmutex.ErrMisuse] for this node, for no member or
+// before this node was in a view, and ctx's error, naming the members that are
+// missing, if ctx ends first.
+func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 	for {
-		if err := n.Ready(ctx); err != nil && !errors.Is(err, ctx.Err()) {
+		err := n.locks.why()
+		if err != nil {
 			return err
 		}
-		var err error
 		var gone bool
-		n.views.do(func(m *membership.Machine, now int64) (out []membership.Message) {
-			if gone = m.Phase() == membership.Acting && slices.Contains(n.cfg.Members, member) && !slices.Contains(m.View().Nodes(), member); !gone {
-				out, err = m.Evict(now, member)
+		n.views.do(func(m *membership.Machine, now int64) []membership.Message {
+			in := m.View().Nodes()
+			gone = m.Phase() == membership.Acting && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
+				return slices.Contains(in, id) || !slices.Contains(n.cfg.Members, id)
+			})
+			if gone {
+				return nil
 			}
+			var out []membership.Message
+			out, err = m.Evict(now, members...)
 			return out
 		})
 		n.mail.Flush()
@@ -388,13 +395,13 @@ func (n *Node) Evict(ctx context.Context, member dmutex.NodeID) error {
 		case <-n.views.next():
 		case <-wait.C:
 		case <-n.locks.ended.Done():
-			wait.Stop()
-			return n.locks.why()
+			err = n.locks.why()
 		case <-ctx.Done():
-			wait.Stop()
-			return n.notReady(ctx.Err())
+			err = n.notReady(ctx.Err())
 		}
-		wait.Stop()
+		if wait.Stop(); err != nil {
+			return err
+		}
 	}
 }
 

@@ -159,3 +159,27 @@ func TestEvict(t *testing.T) {
 		require.ErrorIs(t, g.nodes[2].Evict(t.Context(), 7), dmutex.ErrMisuse)
 	})
 }
+
+// Two that are gone are evicted together: each alone would wait for the other. A group
+// that does not act, since a member crashed while it changed, can be helped too.
+func TestEvictTwo(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(4)
+		lost := g.acquire(4, "x")
+		waiting := g.acquireLater(t.Context(), 1, "x")
+		g.crash(3)
+		g.net.Cut(4, 1)
+		g.net.Cut(4, 2)
+		g.start(3) // 1 and 2 wait for a view with 4
+		time.Sleep(time.Second)
+		g.crash(4)
+		g.crash(3)
+		time.Sleep(time.Second)
+		require.NoError(t, g.nodes[2].Evict(t.Context(), 3, 4))
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.Greater(t, o.held.Fence(), lost.Fence())
+		require.NoError(t, o.held.Release())
+		require.Equal(t, []dmutex.NodeID{1, 2}, g.nodes[1].Status().View.Members)
+	})
+}

@@ -402,7 +402,7 @@ func TestEvict(t *testing.T) {
 		crash(net, nodes, 3)
 		code, body := serve(nodehttp.Evict(nodes[0]), post("member=3"))
 		require.Equal(t, http.StatusOK, code, body)
-		require.Regexp(t, `^node 3 is evicted: view \d+ goes on with nodes \[1 2\]\n$`, body)
+		require.Regexp(t, `^evicted \[3\]: view \d+ goes on with nodes \[1 2\]\n$`, body)
 		h, err := nodes[1].Mutex("x").Acquire(t.Context())
 		require.NoError(t, err, "what it held is free")
 		require.NoError(t, h.Release())

@@ -69,6 +69,9 @@ func notReady(st node.Status) string {
 //
 //	curl -d member=3 http://localhost:8080/evict
 //
+// If several members are gone, name all of them in one request, as in
+// -d member=3 -d member=4: each alone would have to wait for the other.
+//
 // The others then go on without it until a new process with its number comes back, and
 // what it held is free. The handler answers with status 200 when a view without
 // the member acts. If the client gives up before, nothing may have changed, and the request
@@ -88,19 +91,24 @@ func Evict(n *node.Node) http.Handler {
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, 1<<10)
-		id, err := strconv.ParseUint(r.PostFormValue("member"), 10, 64)
-		if err != nil {
+		err := r.ParseForm()
+		var ids []dmutex.NodeID
+		for _, number := range r.PostForm["member"] {
+			id, wrong := strconv.ParseUint(number, 10, 64)
+			ids, err = append(ids, dmutex.NodeID(id)), errors.Join(err, wrong)
+		}
+		if err != nil || len(ids) == 0 {
 			http.Error(w, "the form needs member=NUMBER: the member whose process is dead", http.StatusBadRequest)
 			return
 		}
-		switch err := n.Evict(r.Context(), dmutex.NodeID(id)); {
+		switch err := n.Evict(r.Context(), ids...); {
 		case errors.Is(err, dmutex.ErrMisuse):
 			http.Error(w, err.Error(), http.StatusBadRequest)
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		default:
 			v := n.Status().View
-			fmt.Fprintf(w, "node %d is evicted: view %d goes on with nodes %v\n", id, v.Epoch, v.Members)
+			fmt.Fprintf(w, "evicted %v: view %d goes on with nodes %v\n", ids, v.Epoch, v.Members)
 		}
 	}))
 }

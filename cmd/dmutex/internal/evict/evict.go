@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,10 +19,10 @@ import (
 
 // Cmd is dmutex evict.
 type Cmd struct {
-	Member  dmutex.NodeID `arg:"" name:"N" help:"The number of the member whose process is dead."`
-	At      *url.URL      `required:"" placeholder:"URL" help:"Where another member serves nodehttp.Evict, such as http://localhost:8080/evict."`
-	Yes     bool          `help:"Do not ask."`
-	Timeout time.Duration `default:"30s" help:"Give up after this long."`
+	Members []dmutex.NodeID `arg:"" name:"N" help:"The numbers of the members whose processes are dead: all of them at once, since each alone would wait for the others."`
+	At      *url.URL        `required:"" placeholder:"URL" help:"Where another member serves nodehttp.Evict, such as http://localhost:8080/evict."`
+	Yes     bool            `help:"Do not ask."`
+	Timeout time.Duration   `default:"30s" help:"Give up after this long."`
 }
 
 // Help is the text of evict --help.
@@ -46,7 +47,7 @@ func (c *Cmd) Validate() error {
 	switch {
 	case c.At == nil: // the error is that it is missing
 		return nil
-	case c.Member == dmutex.None:
+	case slices.Contains(c.Members, dmutex.None):
 		return errors.New("give the number of the member, from 1 on")
 	case c.At.Scheme != "http" && c.At.Scheme != "https" || c.At.Host == "":
 		return fmt.Errorf("--at=%s: give the whole address, such as http://localhost:8080/evict", c.At.Redacted())
@@ -67,7 +68,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 	defer cancel()
 	answer, err := c.post(ctx)
 	if err != nil {
-		return fmt.Errorf("evict node %d: %w", c.Member, err)
+		return fmt.Errorf("evict %v: %w", c.Members, err)
 	}
 	_, err = fmt.Fprintln(con.Out, answer)
 	return err
@@ -75,14 +76,17 @@ func (c *Cmd) Run(con *tool.Console) error {
 
 // confirmed asks, and reports whether the answer is yes.
 func (c *Cmd) confirmed(con *tool.Console) bool {
-	fmt.Fprintf(con.Err, "%s\n\nIs the process of node %d dead, and will it stay so? Type yes to evict it: ", tool.Wrap(danger), c.Member)
+	fmt.Fprintf(con.Err, "%s\n\nAre the processes of the members %v dead, and will they stay so? Type yes to evict them: ", tool.Wrap(danger), c.Members)
 	answer, _ := bufio.NewReader(con.In).ReadString('\n') // no answer is not yes
 	return strings.TrimSpace(answer) == "yes"
 }
 
 // post asks the member, and returns its answer.
 func (c *Cmd) post(ctx context.Context) (answer string, err error) {
-	form := url.Values{"member": {fmt.Sprint(c.Member)}}
+	form := make(url.Values)
+	for _, id := range c.Members {
+		form.Add("member", id.String())
+	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.At.String(), strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", err

@@ -56,13 +56,13 @@ func TestEvict(t *testing.T) {
 		status, stdout, stderr := invoke(answer, "--at", server.URL, "3")
 		require.Equal(t, tool.StatusIncomplete, status)
 		require.Empty(t, stdout)
-		require.Contains(t, stderr, "Is the process of node 3 dead, and will it stay so?")
+		require.Contains(t, stderr, "Are the processes of the members [3] dead, and will they stay so?")
 		require.Contains(t, stderr, "nothing was done")
 	}
 	require.Len(t, nodes[1].Status().View.Members, 3)
 	status, stdout, stderr := invoke("yes\n", "--at", server.URL, "3")
 	require.Equal(t, tool.StatusOK, status, stderr)
-	require.Contains(t, stdout, "node 3 is evicted")
+	require.Contains(t, stdout, "evicted [3]")
 	held, err := nodes[2].Mutex("x").Acquire(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, held.Release())
@@ -90,9 +90,9 @@ func TestEvictFails(t *testing.T) {
 	defer server.Close()
 	defer close(asked)
 	for path, words := range map[string]string{
-		"/elsewhere": "evict node 3: " + server.URL + "/elsewhere answers 404 Not Found: 404 page not found",
+		"/elsewhere": "evict [3]: " + server.URL + "/elsewhere answers 404 Not Found: 404 page not found",
 		"/away":      "answers 303 See Other",
-		"/slow":      "evict node 3: no answer within 1ms",
+		"/slow":      "evict [3]: no answer within 1ms",
 	} {
 		timeout := time.Minute
 		if path == "/slow" {
@@ -111,7 +111,7 @@ func TestEvictUsage(t *testing.T) {
 	}
 	tooltest.Refused(t, run, [][2]string{
 		{"evict 3", "missing flags: --at=URL"},
-		{"evict --at=http://h/evict", "give the number of the member, from 1 on"},
+		{"evict --at=http://h/evict", "expected \"<N> ...\""},
 		{"evict --at=http://h/evict 0", "give the number of the member, from 1 on"},
 		{"evict --at=localhost:8080 3", "--at=localhost:8080: give the whole address"},
 		{"evict --at=http://h/evict --timeout=0s 3", "choose more than 0s"},
