@@ -284,11 +284,11 @@ func TestTables(t *testing.T) {
 
 const legend = `
 N is the number of nodes and T the time of one message; what a node sends to itself
-does not count. *Own* is the coordinator itself. *Rare* and *busy* are the messages per entry as measured in groups of
-nine, with one request at a time and with every node always requesting. *Next* holds
-for a request that had already arrived; for one made just before the release it is up
-to *delay*, and up to 4T in the runs of maekawa. What a crash stops resumes when
-the member is back or evicted.
+does not count. *Own* is the coordinator itself. *Rare* and *busy* are the messages per
+entry as measured in groups of nine, with one request at a time and with every node
+always requesting. *Next* holds for a request that had already arrived; for one made
+just before the release it is up to *delay*, and up to 4T in the runs of maekawa. What a
+crash stops resumes when the member is back or evicted.
 `
 
 // rewrite compares a file with what it should be.

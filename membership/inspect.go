@@ -79,20 +79,20 @@ func (v View) String() string { return string(appendView(nil, "", v)) }
 
 // String returns the message as golden runs write it. Fields that are zero are
 // left out.
-func (m Message) String() string {
-	b := strconv.AppendUint(nil, uint64(m.From), 10)
+func (msg Message) String() string {
+	b := strconv.AppendUint(nil, uint64(msg.From), 10)
 	b = append(b, "->"...)
-	b = strconv.AppendUint(b, uint64(m.To), 10)
-	b = append(append(b, ' '), m.Kind.String()...)
-	b = appendNumber(b, " round=", uint64(m.Round))
-	b = appendFlag(b, " leaving", m.Leaving)
-	b = appendNumber(b, " life=", m.Life)
-	b = appendView(b, " installed=", m.Installed)
-	b = appendView(b, " completed=", m.Completed)
-	b = appendNumber(b, " fence=", m.Fence)
-	b = appendNumber(b, " clock=", m.Clock)
-	b = appendView(b, " ", m.View)
-	return string(appendHolds(b, m.Holds))
+	b = strconv.AppendUint(b, uint64(msg.To), 10)
+	b = append(append(b, ' '), msg.Kind.String()...)
+	b = appendNumber(b, " round=", uint64(msg.Round))
+	b = appendFlag(b, " leaving", msg.Leaving)
+	b = appendNumber(b, " life=", msg.Life)
+	b = appendView(b, " installed=", msg.Installed)
+	b = appendView(b, " completed=", msg.Completed)
+	b = appendNumber(b, " fence=", msg.Fence)
+	b = appendNumber(b, " clock=", msg.Clock)
+	b = appendView(b, " ", msg.View)
+	return string(appendHolds(b, msg.Holds))
 }
 
 func appendView(b []byte, name string, v View) []byte {

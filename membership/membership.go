@@ -241,11 +241,14 @@ const (
 	millisecond = 1_000_000
 	second      = 1000 * millisecond
 
-	// pause is how long a member leaves a round to each lower one that is there, and
-	// patience how long it leaves a round to another that has begun one. Both double
-	// with each failure.
-	pause    = 20 * millisecond
+	// minPause is how long at least a member leaves a round to each lower one that is
+	// there, and patience how long it leaves a round to another that has begun one. Both
+	// double with each failure.
+	minPause = 20 * millisecond
 	patience = 500 * millisecond
+
+	// maxAhead is how far an epoch may be ahead of the clock and the view: 194 days.
+	maxAhead = 1 << 24
 	maxFails = 6
 
 	// maxWait bounds what a peer can make a view wait before it acts.
@@ -293,6 +296,7 @@ type Machine struct {
 
 	// Time.
 	bornAt  int64  // the first input
+	trip    int64  // how long the last answer to a round of this life took
 	began   bool   // base is set
 	base    uint32 // an epoch, and when it began to act: each later epoch acts a second later at the earliest
 	baseAt  int64
@@ -308,16 +312,17 @@ type Machine struct {
 
 // A member is what is known of one member.
 type member struct {
-	node     dmutex.NodeID
-	life     uint64 // that was met and is there; 0 if none is
-	newest   uint64 // the latest life that anybody told of
-	told     bool   // life knows that it is not the newest
-	leaving  bool   // life has said so
-	news     bool   // life was met, or has spoken, and is in no view since
-	bound    uint64 // of a life in no view: a life that may count on a promise of ours
-	asked    uint32 // the round that life has asked for and that was promised
-	promise  *Message
-	complete uint32 // the epoch of the last view that life has told to be complete
+	node       dmutex.NodeID
+	life       uint64 // that was met and is there; 0 if none is
+	newest     uint64 // the latest life that anybody told of
+	told       bool   // life knows that it is not the newest
+	leaving    bool   // life has said so
+	news       bool   // life was met, or has spoken, and is in no view since
+	bound      uint64 // of a life in no view: a life that may count on a promise of ours
+	asked      uint32 // the round that life has asked for and that was promised
+	preparedAt int64  // when it was asked to take part in the open round
+	promise    *Message
+	complete   uint32 // the epoch of the last view that life has told to be complete
 
 	report  bool // of view is in
 	holding []Hold
@@ -454,7 +459,7 @@ func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 	switch {
 	case m.ended != Outside:
 	case m.round != 0:
-		m.send(Message{Kind: Prepare, To: peer, Round: m.round, Leaving: m.leaving})
+		m.prepare(now, p)
 	default:
 		m.fails, m.beginAt = 0, never // who was missing is there
 	}
@@ -577,7 +582,7 @@ func (m *Machine) sendReport(now int64, p *member) {
 // with [dmutex.ErrPeer] what no correct peer sends; then nothing has changed.
 func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 	p := m.member(msg.From)
-	if why := m.impossible(p, &msg); why != "" {
+	if why := m.impossible(now, p, &msg); why != "" {
 		return nil, dmutex.PeerMistake("membership: " + why)
 	}
 	m.seen = max(m.seen, msg.Round, msg.View.Epoch)
@@ -599,6 +604,7 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		switch {
 		case m.round == msg.Round && p.life == p.newest:
 			p.promise = &msg
+			m.trip = now - p.preparedAt
 		case !msg.passed(m.complete):
 			p.news = true // too late for its round
 		}
@@ -609,7 +615,8 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		case m.round == 0:
 			p.news = true
 		case msg.Round >= m.round:
-			m.fail(now, pause)
+			m.trip = now - p.preparedAt
+			m.fail(now, m.pause())
 		}
 	case Decide:
 		m.learnView(now, msg.View)
@@ -628,7 +635,7 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 }
 
 // impossible says why no correct peer sends msg, and "" if one may.
-func (m *Machine) impossible(p *member, msg *Message) string {
+func (m *Machine) impossible(now int64, p *member, msg *Message) string {
 	switch {
 	case p == nil || p == m.me():
 		return "the sender is not a peer"
@@ -640,6 +647,8 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 		return "its kind is unknown"
 	case (msg.Kind == Prepare || msg.Kind == Promise) && msg.Round == 0:
 		return "it names no round"
+	case m.beyond(now, msg):
+		return "it claims an epoch that is years ahead of the clock"
 	case msg.Kind >= Decide && (msg.View.Epoch == 0 || uint32(msg.View.Fence>>32) != msg.View.Epoch):
 		return "its view has no epoch"
 	case msg.Kind == Report && !msg.View.Has(p.node, p.life):
@@ -657,6 +666,15 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 		}
 	}
 	return ""
+}
+
+// beyond reports whether a message claims an epoch that nobody correct can have
+// reached, which would leave none for later. A life that has neither a clock nor
+// a view cannot tell.
+func (m *Machine) beyond(now int64, msg *Message) bool {
+	base := max(uint32(max(m.clockAt(now), m.fence)>>32), m.view.Epoch)
+	claimed := max(msg.Round, msg.View.Epoch, msg.Installed.Epoch, msg.Completed.Epoch, uint32(max(msg.Fence, msg.Clock)>>32))
+	return base > 0 && claimed > base && claimed-base > maxAhead
 }
 
 // learn takes in that a member has, or had, this life.
@@ -733,6 +751,16 @@ func (m *Machine) wants() bool {
 	})
 }
 
+// pause is how long a member leaves a round to each lower one that is there: long
+// enough for that one's PREPARE to come.
+func (m *Machine) pause() int64 { return min(max(minPause, m.trip), 10*minPause) }
+
+// prepare asks a member to take part in the open round.
+func (m *Machine) prepare(now int64, p *member) {
+	p.preparedAt = now
+	m.send(Message{Kind: Prepare, To: p.node, Round: m.round, Leaving: m.leaving})
+}
+
 // rank is how many of those that are there go before this one in beginning a round. No
 // two have the same, or they would disturb each other again and again.
 func (m *Machine) rank() (rank int64) {
@@ -748,20 +776,20 @@ func (m *Machine) rank() (rank int64) {
 func (m *Machine) begin(now int64, floor uint64, evicted ...dmutex.NodeID) {
 	m.abandon()
 	m.floor = floor
-	m.open(max(m.promised, m.seen) + 1)
-	m.evicted, m.courtesy = evicted, now+10*pause
+	m.open(now, max(m.promised, m.seen)+1)
+	m.evicted, m.courtesy = evicted, now+10*m.pause()
 	m.beginAt = never
 	m.mayDecide(now)
 }
 
 // open asks all that are there to take part in a round.
-func (m *Machine) open(round uint32) {
+func (m *Machine) open(now int64, round uint32) {
 	m.round, m.promised = round, round
 	for i := range m.members {
 		if p := &m.members[i]; i != m.self {
 			p.promise = nil
 			if p.life != 0 {
-				m.send(Message{Kind: Prepare, To: p.node, Round: round, Leaving: m.leaving})
+				m.prepare(now, p)
 			}
 		}
 	}
@@ -770,7 +798,7 @@ func (m *Machine) open(round uint32) {
 // fail gives a round up, this life's or another's, and plans the next.
 func (m *Machine) fail(now int64, after int64) {
 	m.abandon()
-	m.beginAt = now + after<<m.fails + m.rank()*pause<<m.fails
+	m.beginAt = now + after<<m.fails + m.rank()*m.pause()<<m.fails
 	m.fails = min(m.fails+1, maxFails)
 }
 
@@ -813,7 +841,7 @@ func (m *Machine) mayDecide(now int64) {
 		floor = max(floor, clock)
 	}
 	if epoch := epochAbove(floor); epoch > m.round {
-		m.open(epoch)
+		m.open(now, epoch)
 		m.mayDecide(now) // there may be nobody to ask
 		return
 	}
@@ -935,7 +963,7 @@ func (m *Machine) learnView(now int64, v View) {
 // after that.
 func (m *Machine) ask(at int64) {
 	if !m.trouble {
-		m.trouble, m.beginAt = true, min(m.beginAt, at+m.rank()*pause)
+		m.trouble, m.beginAt = true, min(m.beginAt, at+m.rank()*m.pause())
 	}
 }
 
@@ -1040,7 +1068,7 @@ func (m *Machine) flush(now int64) []Message {
 	case m.round != 0 || !m.wants():
 		m.beginAt = never
 	case m.beginAt == never:
-		m.beginAt = now + m.rank()*pause
+		m.beginAt = now + m.rank()*m.pause()
 	}
 	if m.beginAt <= now && m.round == 0 && m.ended == Outside {
 		m.begin(now, 0)

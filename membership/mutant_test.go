@@ -178,11 +178,6 @@ var mutants = []struct {
 	}}},
 }
 
-// place returns where a node stands in members.
-func (m *Machine) place(node dmutex.NodeID) int {
-	return slices.IndexFunc(m.members, func(p member) bool { return p.node == node })
-}
-
 // Each rule is needed: without it something goes wrong, in the run that stands in
 // testdata. A short one is the shortest; a long one was found by chance, and
 // everything was left out that is not needed.

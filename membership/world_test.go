@@ -645,7 +645,7 @@ func (w *world) step(key stepKey) *step {
 }
 
 func (w *world) run(key stepKey) (t step) {
-	l := life{Machine: nil}
+	var l life
 	if key.do == start {
 		i, number, highest := int(key.arg>>60), key.arg>>32&0xffff, key.arg&0xffffffff
 		cfg := Config{Self: dmutex.NodeID(i + 1), Members: w.everybody(), Life: number, Clock: w.clock(highest)}

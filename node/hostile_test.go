@@ -108,7 +108,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			hear(b)
 		}
 		name := strings.Repeat("x", transport.MaxName-8)
-		for i := range 300_000 { // and say what belongs to a view that is far away
+		for i := range 100_000 { // and say what belongs to a view that is far away
 			hear(transport.AppendMessage(nil, fmt.Sprint(name, i%100), dmutex.Message{
 				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: dmutex.FirstFence(1 << 30),
 			}))

@@ -103,8 +103,8 @@ func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here flo
 // Nothing that a held lock needs only when something happens to it is kept for
 // each lock, in a group of five.
 func TestHeldMemory(t *testing.T) {
-	if race {
-		t.Skip("the race detector has memory of its own")
+	if race || testing.Short() {
+		t.Skip("the race detector has memory of its own, and it takes a while")
 	}
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestNamesLeaveNothing(t *testing.T) {
 	case os.Getenv("DMUTEX_LONG") != "":
 		count = 1_000_000
 	case race || testing.Short():
-		count = 5_000
+		count = 2_000
 	}
 	for _, a := range algorithms {
 		if slices.Contains([]string{"ring", "suzukikasami"}, a.name) {

@@ -116,7 +116,7 @@ func TestDemo(t *testing.T) {
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)
 			require.Len(t, r.Runs, 1+len(tool.Algorithms))
-			require.Empty(t, r.Survivals)
+			require.Empty(t, r.KillRuns)
 			for i, o := range r.Runs {
 				require.Equal(t, 75, o.Entries)
 				require.EqualValues(t, 7500, o.Expected)
@@ -178,8 +178,8 @@ func TestDemoKills(t *testing.T) {
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)
 			require.Len(t, r.Runs, c.runs)
-			require.Len(t, r.Survivals, 1)
-			o := r.Survivals[0]
+			require.Len(t, r.KillRuns, 1)
+			o := r.KillRuns[0]
 			require.True(t, o.OK, o.Faults)
 			require.Equal(t, []int{c.killed, 1, c.servers}, []int{o.Killed, o.Closed, o.Servers})
 			require.Equal(t, o.Expected, o.Actual)
@@ -199,7 +199,7 @@ func TestDemoKillsBroken(t *testing.T) {
 	status, r, _ := demo(t, "--kill", "--broken", "--nodes=3", "--kills=1")
 	require.Equal(t, tool.StatusFailed, status)
 	require.False(t, r.OK)
-	o := r.Survivals[0]
+	o := r.KillRuns[0]
 	require.Less(t, o.Actual, o.Expected)
 	require.Positive(t, o.Overlaps)
 	require.Positive(t, o.FenceErrors)
@@ -207,8 +207,8 @@ func TestDemoKillsBroken(t *testing.T) {
 }
 
 // What the tellers report is summed up: views after the first, and the longest.
-func TestOrdealHears(t *testing.T) {
-	o := ordeal{epochs: make(map[uint32]bool)}
+func TestKillRunHears(t *testing.T) {
+	o := killRun{epochs: make(map[uint32]bool)}
 	for _, v := range []view{{7, 9}, {7, 8}, {8, 3}, {8, 5}, {10, 4}} {
 		require.True(t, o.hear(nil, report{Word: wordView, View: &v}))
 	}
@@ -219,14 +219,14 @@ func TestOrdealHears(t *testing.T) {
 }
 
 // A run with kills is judged by the passbook.
-func TestOrdealAudit(t *testing.T) {
+func TestKillRunAudit(t *testing.T) {
 	for fault, s := range map[string]statement{
 		"":                                     {deposits: 3, balance: 300},
 		"the account has 2.00 instead of 3.00": {deposits: 3, balance: 200},
 		"1 of 3 deposits found another teller inside": {deposits: 3, balance: 300, overlaps: 1},
 		"2 fences had not risen":                      {deposits: 3, balance: 300, stale: 2},
 	} {
-		var o survival
+		var o killOutcome
 		o.audit(s)
 		require.Equal(t, fault == "", o.OK)
 		require.Equal(t, fault, strings.Join(o.Faults, "; "))

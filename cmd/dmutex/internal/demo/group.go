@@ -178,15 +178,7 @@ func (n news) early() error {
 
 // awaitEnd waits until some processes have ended. They must end with status 0.
 func (g *group) awaitEnd(ctx context.Context, some ...*process) error {
-	return g.gather(ctx, wordLeave, some, func(n news) (wanted bool, err error) {
-		switch {
-		case !n.ended && !g.heard(n.from, n.report):
-			return false, fmt.Errorf("%s reports %q when it should leave", n.from.name(), n.report.Word)
-		case n.ended && !slices.Contains(some, n.from):
-			return false, n.early()
-		}
-		return n.ended, n.err
-	})
+	return g.gatherEnds(ctx, func(n news) error { return n.err }, some...)
 }
 
 // kill kills some processes, and waits until they have ended.
@@ -194,14 +186,20 @@ func (g *group) kill(ctx context.Context, some ...*process) error {
 	for _, p := range some {
 		p.signal(os.Kill)
 	}
-	return g.gather(ctx, "farewell", some, func(n news) (wanted bool, err error) {
+	return g.gatherEnds(ctx, func(news) error { return nil }, some...)
+}
+
+func (g *group) gatherEnds(ctx context.Context, judge func(news) error, some ...*process) error {
+	return g.gather(ctx, wordLeave, some, func(n news) (wanted bool, err error) {
 		switch {
-		case !n.ended && !g.heard(n.from, n.report):
-			return false, fmt.Errorf("%s reports %q", n.from.name(), n.report.Word)
-		case n.ended && !slices.Contains(some, n.from):
+		case n.ended && slices.Contains(some, n.from):
+			return true, judge(n)
+		case n.ended:
 			return false, n.early()
+		case !g.heard(n.from, n.report):
+			return false, fmt.Errorf("%s reports %q when it should leave", n.from.name(), n.report.Word)
 		}
-		return n.ended, nil // whatever it says
+		return false, nil
 	})
 }
 

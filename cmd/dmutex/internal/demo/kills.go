@@ -3,17 +3,18 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// A survival is what one run came to in which tellers were killed, closed and
+// A killOutcome is what one run came to in which tellers were killed, closed and
 // started again. Money is in cents, times are in nanoseconds.
 //
 // What was deposited is what the passbook says: a teller that was killed before it
 // wrote its line has deposited nothing. See account.
-type survival struct {
+type killOutcome struct {
 	Algorithm string `json:"algorithm"`
 	OK        bool   `json:"ok"`
 
@@ -31,56 +32,57 @@ type survival struct {
 	Faults  []string      `json:"faults,omitempty"`
 }
 
-// spell is how long the tellers work between two events. An event brings up to
-// two views, and the group takes a second for each.
-const spell = 1500 * time.Millisecond
+// spell is how long the tellers work between two events: kills, leaves and outages
+// of the server. An event brings up to two views, and a group has one view a second
+// on average.
+const spell = 2 * time.Second
 
 // outage is for how long the NATS server is away.
 const outage = 500 * time.Millisecond
 
-// An ordeal is a run in which tellers are killed.
-type ordeal struct {
+// A killRun is a run in which tellers are killed.
+type killRun struct {
 	*group
 	stage *stage
-	survival
+	killOutcome
 	first  uint32          // the epoch in which the tellers began
 	epochs map[uint32]bool // those after it
 }
 
-// survive is one run with kills, with an empty account.
-func (c *Tellers) survive(ctx context.Context, a tool.Algorithm, s *stage) (survival, error) {
+// workUnderKills is one run with kills, with an empty account.
+func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage) (killOutcome, error) {
 	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true}, a, a.Name+"-kills", false)
 	if err != nil {
-		return survival{}, err
+		return killOutcome{}, err
 	}
 	if err := createAccount(g.task.Dir); err != nil {
-		return survival{}, err
+		return killOutcome{}, err
 	}
-	o := &ordeal{group: g, stage: s, survival: survival{Algorithm: a.Name}, epochs: make(map[uint32]bool)}
-	g.heard = o.hear
-	g.sofar = func() string { return fmt.Sprintf("%d were killed and %d closed", o.Killed, o.Closed) }
+	k := &killRun{group: g, stage: s, killOutcome: killOutcome{Algorithm: a.Name}, epochs: make(map[uint32]bool)}
+	g.heard = k.hear
+	g.sofar = func() string { return fmt.Sprintf("%d were killed and %d closed", k.Killed, k.Closed) }
 	began := time.Now()
-	_, _, err = g.run(ctx, func(ctx context.Context) error { return o.play(ctx, c.Kills) }, nil)
+	_, _, err = g.run(ctx, func(ctx context.Context) error { return k.play(ctx, c.Kills) }, nil)
 	if err != nil {
-		return survival{}, err
+		return killOutcome{}, err
 	}
-	o.Took = time.Since(began)
+	k.Took = time.Since(began)
 	book, err := readStatement(g.task.Dir)
-	o.audit(book)
-	return o.survival, err
+	k.audit(book)
+	return k.killOutcome, err
 }
 
 // hear takes what the tellers report all the time.
-func (o *ordeal) hear(_ *process, r report) bool {
+func (k *killRun) hear(_ *process, r report) bool {
 	switch r.Word {
 	case wordView:
-		if o.first == 0 {
-			o.first = r.View.Epoch
+		if k.first == 0 {
+			k.first = r.View.Epoch
 		}
-		if r.View.Epoch != o.first {
-			o.epochs[r.View.Epoch] = true
-			o.Views = len(o.epochs)
-			o.Longest = max(o.Longest, r.View.Took)
+		if r.View.Epoch != k.first {
+			k.epochs[r.View.Epoch] = true
+			k.Views = len(k.epochs)
+			k.Longest = max(k.Longest, r.View.Took)
 		}
 	case wordProgress:
 	default:
@@ -90,94 +92,94 @@ func (o *ordeal) hear(_ *process, r report) bool {
 }
 
 // play lets the tellers work, and disturbs them from time to time.
-func (o *ordeal) play(ctx context.Context, kills int) error {
-	events := []func(context.Context, *process) error{o.killOne, o.closeOne, o.killAll}
-	if o.stage.stopServer != nil {
-		events = append(events, o.restartServer)
+func (k *killRun) play(ctx context.Context, kills int) error {
+	events := []func(context.Context, *process) error{k.killOne, k.closeOne, k.killAll}
+	if k.stage.stopServer != nil {
+		events = slices.Insert(events, 2, k.restartServer)
 	}
 	for i := range kills {
-		if err := o.work(ctx, spell); err != nil {
+		if err := k.work(ctx, spell); err != nil {
 			return err
 		}
 		began := time.Now()
-		if err := events[i%len(events)](ctx, o.processes[i%len(o.processes)]); err != nil {
+		if err := events[i%len(events)](ctx, k.processes[i%len(k.processes)]); err != nil {
 			return err
 		}
-		if err := o.await(ctx, wordProgress, func(*process, report) {}); err != nil {
+		if err := k.await(ctx, wordProgress, func(*process, report) {}); err != nil {
 			return err
 		}
-		o.Back = max(o.Back, time.Since(began))
+		k.Back = max(k.Back, time.Since(began))
 	}
-	if err := o.work(ctx, spell); err != nil {
+	if err := k.work(ctx, spell); err != nil {
 		return err
 	}
-	o.tell(order{Word: wordLeave})
-	if err := o.awaitEnd(ctx, o.processes...); err != nil {
+	k.tell(order{Word: wordLeave})
+	if err := k.awaitEnd(ctx, k.processes...); err != nil {
 		return err
 	}
 	return errEnough
 }
 
 // work lets the tellers work for a while.
-func (o *ordeal) work(ctx context.Context, d time.Duration) error {
-	return o.watch(ctx, d, func(p *process, r report) { o.hear(p, r) })
+func (k *killRun) work(ctx context.Context, d time.Duration) error {
+	return k.watch(ctx, d, func(p *process, r report) { k.hear(p, r) })
 }
 
 // killOne kills the teller that is in the critical section just now, or p if there
 // is none.
-func (o *ordeal) killOne(ctx context.Context, p *process) error {
-	for _, q := range o.processes {
-		if isInside(markerPath(o.task.Dir), badgePath(o.task.Dir, q.id)) {
+func (k *killRun) killOne(ctx context.Context, p *process) error {
+	for _, q := range k.processes {
+		if isInside(markerPath(k.task.Dir), badgePath(k.task.Dir, q.id)) {
 			p = q
 			break
 		}
 	}
-	return o.killSome(ctx, p)
+	return k.killSome(ctx, p)
 }
 
 // killAll kills everybody at once.
-func (o *ordeal) killAll(ctx context.Context, _ *process) error {
-	return o.killSome(ctx, o.processes...)
+func (k *killRun) killAll(ctx context.Context, _ *process) error {
+	return k.killSome(ctx, k.processes...)
 }
 
-func (o *ordeal) killSome(ctx context.Context, some ...*process) error {
-	if err := o.kill(ctx, some...); err != nil {
+func (k *killRun) killSome(ctx context.Context, some ...*process) error {
+	if err := k.kill(ctx, some...); err != nil {
 		return err
 	}
 	for _, p := range some {
-		o.Killed++
-		inside, err := vacate(markerPath(o.task.Dir), badgePath(o.task.Dir, p.id))
+		k.Killed++
+		inside, err := vacate(markerPath(k.task.Dir), badgePath(k.task.Dir, p.id))
 		if err != nil {
 			return err
 		}
 		if inside {
-			o.Inside++
+			k.Inside++
 		}
 	}
-	return o.restart(ctx, some...)
+	return k.restart(ctx, some...)
 }
 
-// closeOne tells a teller to leave, as a service manager does with SIGTERM.
-func (o *ordeal) closeOne(ctx context.Context, p *process) error {
+// closeOne tells a teller to leave: it closes its node and exits.
+func (k *killRun) closeOne(ctx context.Context, p *process) error {
 	p.order(order{Word: wordLeave})
-	if err := o.awaitEnd(ctx, p); err != nil {
+	if err := k.awaitEnd(ctx, p); err != nil {
 		return err
 	}
-	o.Closed++
-	return o.restart(ctx, p)
+	k.Closed++
+	return k.restart(ctx, p)
 }
 
-func (o *ordeal) restartServer(ctx context.Context, _ *process) error {
-	o.stage.stopServer()
-	if err := o.work(ctx, outage); err != nil {
+func (k *killRun) restartServer(ctx context.Context, _ *process) error {
+	k.stage.stopServer()
+	if err := k.work(ctx, outage); err != nil {
 		return err
 	}
-	o.Servers++
-	return o.stage.serve()
+	k.Servers++
+	return k.stage.serve()
 }
 
 // audit judges the run by the passbook.
-func (o *survival) audit(book statement) {
+func (o *killOutcome) audit(book statement) {
 	o.evidence = evidence{
 		Entries: book.deposits, Expected: int64(book.deposits) * deposit, Actual: book.balance,
 		Overlaps: book.overlaps, FenceErrors: book.stale,

@@ -7,23 +7,23 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// writeSurvivals writes what the runs with kills came to.
-func (r *result) writeSurvivals(b *strings.Builder) {
+// writeKillRuns writes what the runs with kills came to.
+func (r *result) writeKillRuns(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%d tellers make deposits over %s, while they are killed and started again.\n\n", r.Nodes, network(r.Link))
-	rows := make([][]string, 0, len(r.Survivals))
-	for _, o := range r.Survivals {
+	rows := make([][]string, 0, len(r.KillRuns))
+	for _, o := range r.KillRuns {
 		rows = append(rows, []string{
 			o.Algorithm, money(o.Expected), money(o.Actual), fmt.Sprint(o.Overlaps), fmt.Sprint(o.FenceErrors),
 			fmt.Sprint(o.Killed), fmt.Sprint(o.Inside), fmt.Sprint(o.Closed),
 			fmt.Sprint(o.Views), brief(o.Longest), brief(o.Back),
 		})
 	}
-	tool.Tabulate(b, survivalHeadings, rows)
-	b.WriteString(survivalLegend)
-	b.WriteString("\n" + r.survived() + "\n")
+	tool.Tabulate(b, killHeadings, rows)
+	b.WriteString(killLegend)
+	b.WriteString("\n" + r.killClosing() + "\n")
 }
 
-var survivalHeadings = []tool.Heading{
+var killHeadings = []tool.Heading{
 	{Columns: []string{"algorithm"}},
 	{Title: "balance", Columns: []string{"expected", "actual"}},
 	{Title: "violations", Columns: []string{"overlap", "fence"}},
@@ -32,7 +32,7 @@ var survivalHeadings = []tool.Heading{
 	{Columns: []string{"all back"}},
 }
 
-const survivalLegend = `
+const killLegend = `
 expected  what the lines of the account are worth, one for each deposit
 killed    with SIGKILL, and started again; inside: of these, in the critical section
 closed    tellers that left and were started again
@@ -41,12 +41,12 @@ all back  longest time from such an event until every teller had made a deposit 
           start of the process
 `
 
-// survived says what was seen.
-func (r *result) survived() string {
+// killClosing says what was seen.
+func (r *result) killClosing() string {
 	var right []string
 	var b strings.Builder
 	killed, closed, servers := 0, 0, 0
-	for _, o := range r.Survivals {
+	for _, o := range r.KillRuns {
 		killed, closed, servers = killed+o.Killed, closed+o.Closed, servers+o.Servers
 		if o.OK {
 			right = append(right, o.Algorithm)

@@ -16,8 +16,8 @@ type result struct {
 	Deposits int           `json:"deposits_each"`
 	Think    time.Duration `json:"think_ns"`
 	verdict
-	Runs      []outcome  `json:"runs"`
-	Survivals []survival `json:"survivals"`
+	Runs     []outcome     `json:"runs"`
+	KillRuns []killOutcome `json:"kill_runs"`
 }
 
 func (r *result) judge(err error) bool {
@@ -25,7 +25,7 @@ func (r *result) judge(err error) bool {
 	for _, o := range r.Runs {
 		r.OK = r.OK && o.OK
 	}
-	for _, o := range r.Survivals {
+	for _, o := range r.KillRuns {
 		r.OK = r.OK && o.OK
 	}
 	return r.OK
@@ -38,8 +38,8 @@ func (r *result) writeText(w io.Writer) error {
 	if len(r.Runs) > 0 {
 		r.writeRuns(&b)
 	}
-	if len(r.Survivals) > 0 {
-		r.writeSurvivals(&b)
+	if len(r.KillRuns) > 0 {
+		r.writeKillRuns(&b)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -74,8 +74,8 @@ messages were as many as the formula says.
 `, b.String())
 }
 
-func TestSurvivalTable(t *testing.T) {
-	r := result{Link: "nats", Nodes: 5, Survivals: []survival{
+func TestKillTable(t *testing.T) {
+	r := result{Link: "nats", Nodes: 5, KillRuns: []killOutcome{
 		{
 			Algorithm: "central", OK: true, evidence: evidence{Entries: 5024, Expected: 502400, Actual: 502400},
 			Killed: 7, Inside: 2, Closed: 1, Servers: 1, Views: 5, Longest: 3120 * time.Microsecond, Back: 341 * time.Millisecond,
@@ -85,7 +85,7 @@ func TestSurvivalTable(t *testing.T) {
 			Killed: 1, Views: 1, Longest: 1200 * time.Millisecond, Back: 2 * time.Second,
 		},
 	}}
-	wrong := &r.Survivals[1]
+	wrong := &r.KillRuns[1]
 	wrong.Faults = wrong.faults()
 	require.False(t, r.judge(nil))
 	var b strings.Builder

@@ -18,11 +18,11 @@ type Tellers struct {
 	Broken    bool          `xor:"what" help:"Run a machine that is wrong on purpose instead, and see it caught."`
 	Think     time.Duration `default:"1ms" help:"Time between reading the account and writing it, at least 100µs."`
 	Kill      bool          `help:"Kill tellers while they work, and start them again, under every algorithm chosen."`
-	Kills     int           `default:"4" help:"How often tellers are killed or closed with --kill, or in the last run without it; 0 for no such run."`
+	Kills     int           `default:"3" help:"How often tellers are killed or closed with --kill, or in the last run without it; 0 for no such run."`
 	flags
 
 	algorithms []tool.Algorithm // of the runs without kills
-	survived   []tool.Algorithm // of those with kills
+	killed     []tool.Algorithm // of those with kills
 }
 
 // Help is the text of demo tellers --help.
@@ -35,7 +35,7 @@ The evidence does not come from the lock. The account must have every cent. A ma
 		`deposit, also by the clock. The number of messages must be what the paper's formula says.
 
 In the last run, and with --kill in every run, tellers are killed and started again while all work. In turn, the teller inside the critical section is ` +
-		`killed (SIGKILL), a teller leaves and comes back, all are killed at once, and the NATS server is stopped for a moment, if the demo has started it. ` +
+		`killed (SIGKILL), a teller leaves and comes back, the NATS server is stopped for a moment (if the demo has started it), and all are killed at once. ` +
 		`The account has a line for each deposit, written as a whole or not at all, so it tells what a killed teller has done: before its line it has deposited nothing. ` +
 		`The balance must be what the lines are worth, and fences must rise from line to line. ` +
 		`Without --kill, the last run is under the first algorithm; there is none with --trace or --broken.
@@ -70,10 +70,10 @@ func (c *Tellers) Validate() (err error) {
 	}
 	switch {
 	case c.Kill:
-		c.algorithms, c.survived = nil, c.algorithms
+		c.algorithms, c.killed = nil, c.algorithms
 		return c.validate()
 	case c.Kills > 0 && c.Trace == "" && !c.Broken:
-		c.survived = c.algorithms[:1]
+		c.killed = c.algorithms[:1]
 	}
 	c.algorithms = append([]tool.Algorithm{tool.NoLock}, c.algorithms...)
 	return c.validate()
@@ -82,18 +82,18 @@ func (c *Tellers) Validate() (err error) {
 // Run makes all runs and reports on them.
 func (c *Tellers) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, c.Nodes*c.Deposits, "deposits")
-	r := result{Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, Survivals: []survival{}}
-	return c.demonstrate(con, p, &r, slices.Concat(c.algorithms, c.survived), func(ctx context.Context, a tool.Algorithm, s *stage) error {
-		if len(r.Runs)+len(r.Survivals) == 0 {
+	r := result{Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, KillRuns: []killOutcome{}}
+	return c.demonstrate(con, p, &r, slices.Concat(c.algorithms, c.killed), func(ctx context.Context, a tool.Algorithm, s *stage) error {
+		if len(r.Runs)+len(r.KillRuns) == 0 {
 			p.Say("%d tellers over %s:", c.Nodes, network(c.Link))
 		}
 		if len(r.Runs) == len(c.algorithms) {
-			o, err := c.survive(ctx, a, s)
+			o, err := c.workUnderKills(ctx, a, s)
 			if err != nil {
 				return fmt.Errorf("with kills: %w", err)
 			}
 			p.Say("%-12s %d deposits in %.1f s, while tellers were killed and started again", a.Name, o.Entries, o.Took.Seconds())
-			r.Survivals = append(r.Survivals, o)
+			r.KillRuns = append(r.KillRuns, o)
 			return nil
 		}
 		p.Begin(a.Name)

@@ -58,8 +58,8 @@ func (Cmd) Help() string {
 
 A machine that has crashed, or never comes, is waited for, because nobody can tell that it is not slow: start dmutex run there again. ` +
 		`The group takes it in, frees the lock that it held, and it runs the command, also if it had run it before. Machines that have had their turn wait, too, ` +
-		`before they leave; a signal cuts that short. If they have all left, the machine waits until dmutex run is started on ` +
-		`all of them again. While a dmutex run is alive a second one with its number ends.
+		`before they leave; a signal cuts that short. If all others have left, the machine waits until dmutex run is started on ` +
+		`them again. A second dmutex run with the same number runs nothing while the first is alive.
 
 The command runs in a process group of its own, which gets every SIGINT, SIGTERM, SIGHUP and SIGQUIT that dmutex run gets. When the command ` +
 		`ends, what it leaves behind in that group gets SIGTERM, and after --grace SIGKILL, and the lock is released when nothing is left. ` +
