@@ -288,7 +288,7 @@ func TestMachineFails(t *testing.T) {
 		{
 			"deaf", "allocations",
 			broken{handle: func(*broken, dmutex.Message) ([]dmutex.Message, error) { return nil, nil }},
-			"node 1 waits for ever",
+			"node 1 waits forever",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
