@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -230,8 +232,45 @@ func (p *process) resume() {
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 }
 
+// strangers connect to the processes, a hundred in a second, and say nothing. Over
+// NATS there is no door to stand at.
+func (r *rig) strangers(stop <-chan struct{}) {
+	var doors []string
+	r.mu.Lock()
+	for _, addresses := range r.where {
+		doors = slices.AppendSeq(doors, maps.Values(addresses))
+	}
+	r.mu.Unlock()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	var waiting []net.Conn // the oldest first
+	for i := 0; len(doors) > 0; i++ {
+		select {
+		case <-ticker.C:
+		case <-stop:
+			for _, c := range waiting {
+				c.Close()
+			}
+			return
+		}
+		c, err := net.DialTimeout("tcp", doors[i%len(doors)], time.Second)
+		if err != nil {
+			continue // a process that is paused does not accept for long
+		}
+		if waiting = append(waiting, c); len(waiting) > 200 {
+			waiting[0].Close()
+			waiting = waiting[1:]
+		}
+	}
+}
+
 // storm makes faults for a while, and then ends them all.
 func (r *rig) storm(rng *rand.Rand, length time.Duration) {
+	stop := make(chan struct{})
+	var crowd sync.WaitGroup
+	crowd.Go(func() { r.strangers(stop) })
+	defer crowd.Wait()
+	defer close(stop)
 	type recovery struct {
 		due  time.Time
 		undo func()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -83,6 +84,7 @@ type worker struct {
 	stop  chan struct{}
 	hands sync.WaitGroup
 
+	leaving  chan struct{}   // closed when it leaves
 	retiring context.Context // ends when the process is told to end
 	stalls   struct {        // what view changes took
 		sync.Mutex
@@ -106,7 +108,7 @@ func must(err error) {
 func work() {
 	orders := make(chan order)
 	retiring, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	w := &worker{links: make(map[string]transport.Link), nodes: make(map[string]*node.Node), stop: make(chan struct{}), retiring: retiring}
+	w := &worker{links: make(map[string]transport.Link), nodes: make(map[string]*node.Node), stop: make(chan struct{}), leaving: make(chan struct{}), retiring: retiring}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	must(in.Decode(&w.task))
 	go func() {
@@ -182,6 +184,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		}
 		n, err := node.Open(context.Background(), node.Config{
 			Self: w.Self, Members: w.Members, Algorithm: algorithms[name], Link: w.links[name], Group: name, Deadlock: detect,
+			Logger: slog.New(stuck{w.leaving}),
 			Observer: &node.Observer{View: func(c node.ViewChange) {
 				w.stalls.Lock()
 				defer w.stalls.Unlock()
@@ -255,7 +258,16 @@ func (w *worker) tell() map[string]state {
 	return states
 }
 
+// A stuck handler of log records holds up nobody, until the process leaves.
+type stuck struct{ until <-chan struct{} }
+
+func (stuck) Enabled(context.Context, slog.Level) bool    { return true }
+func (h stuck) Handle(context.Context, slog.Record) error { <-h.until; return nil }
+func (h stuck) WithAttrs([]slog.Attr) slog.Handler        { return h }
+func (h stuck) WithGroup(string) slog.Handler             { return h }
+
 func (w *worker) leave() {
+	close(w.leaving)
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	var closing sync.WaitGroup
