@@ -19,8 +19,8 @@ import (
 type peer struct {
 	mail *Mail
 	id   dmutex.NodeID
-	full atomic.Bool // so much is unacknowledged that requests should wait
-	due  atomic.Bool // there may be something to transmit
+	full atomic.Bool  // so much is unacknowledged that requests should wait
+	due  *atomic.Bool // in Mail.due
 
 	recv    sync.Mutex
 	heardTo uint64 // messages of the peer's present life that were handled
@@ -152,7 +152,17 @@ func (p *peer) send(write func(b []byte) []byte) (seq uint64, err error) {
 	return p.session.Sent(), nil
 }
 
-func (p *peer) gauge() { p.full.Store(p.session.Backlog() > sendBuffer/2) }
+func (p *peer) gauge() {
+	switch full := p.session.Backlog() > sendBuffer/2; {
+	case full == p.full.Load():
+	case full:
+		p.full.Store(true)
+		p.mail.full.Add(1)
+	default:
+		p.full.Store(false)
+		p.mail.full.Add(-1)
+	}
+}
 
 // transmit sends what is due and returns when something will be due by time alone.
 // If another goroutine is at it already, that one sends ours too, in fewer frames,
