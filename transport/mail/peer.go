@@ -27,6 +27,7 @@ type peer struct {
 
 	mu       sync.Mutex
 	session  *session.Session
+	now      int64  // what it was told last; it must not go back
 	left     bool   // the peer's present life has
 	acked    uint64 // of our messages, as Handled was last called for
 	spoke    int64  // when its last frame came, at least 1; 0 if none did
@@ -49,8 +50,9 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	}
 	p.recv.Lock()
 	defer p.recv.Unlock()
+	now := m.Now()
 	for _, frame := range frames {
-		if p.receive(frame) {
+		if p.receive(now, frame) {
 			m.Flush()
 		}
 	}
@@ -60,11 +62,11 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 
 // receive takes in a frame, and reports whether another goroutine has met with it
 // in transmit and relies on this one.
-func (p *peer) receive(frame []byte) (relied bool) {
+func (p *peer) receive(now int64, frame []byte) (relied bool) {
 	p.mu.Lock()
 	before := p.look()
-	now := p.mail.Now()
-	in, err := p.session.Handle(now, frame)
+	p.now = max(p.now, now)
+	in, err := p.session.Handle(p.now, frame)
 	p.due.Store(true)
 	if err != nil {
 		err = p.refuse(err)
@@ -144,7 +146,7 @@ func (p *peer) send(write func(b []byte) []byte) (seq uint64, err error) {
 		return 0, session.ErrClosed
 	}
 	p.message = write(p.message[:0])
-	if err := p.session.Send(p.mail.Now(), p.message); err != nil {
+	if err := p.session.Send(p.now, p.message); err != nil {
 		return 0, err
 	}
 	p.due.Store(true)
@@ -175,9 +177,10 @@ func (p *peer) transmit() (deadline int64) {
 		return never
 	}
 	p.flushing = true
+	p.now = max(p.now, p.mail.Now())
 	for p.mail.link.Load() == open {
 		before := p.look()
-		p.frame = p.session.Transmit(p.mail.Now(), p.frame[:0])
+		p.frame = p.session.Transmit(p.now, p.frame[:0])
 		p.watch(before)
 		if len(p.frame) == 0 {
 			p.flushing = false
