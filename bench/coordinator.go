@@ -91,8 +91,8 @@ type bareClient struct {
 	waiting map[uint32]chan struct{}
 }
 
-func (c *coordinator) dial() (*bareClient, error) {
-	conn, err := net.Dial("tcp", c.listener.Addr().String())
+func dialBare(address string) (*bareClient, error) {
+	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil, err
 	}

@@ -4,17 +4,23 @@
 //
 //	taskset -c 0 go run . --plot bench.svg
 //
+// Each server is a process of its own, as where it is deployed: the bare coordinator,
+// the NATS server, the coordinator of central, and of the other algorithms one
+// member or, where peers are counted, each of them. The clients share this process.
+// A hand-off of ricart and suzukikasami goes to the member that does not.
+//
 // Everything shares one core, so that a system which is spread over processes
-// has no advantage: taskset pins this process and the servers that it starts, and
-// the Go scheduler is told to use one thread (GOMAXPROCS=1). The measurements are
-// taken in rounds, each system in turn; a figure is the median of its rounds, and
+// has no advantage: taskset pins this process and those that it starts, and
+// the Go scheduler is told to use one thread in each (GOMAXPROCS=1). Without taskset
+// they have the cores that there are. The measurements are taken in rounds, each system in turn; a figure is the median of its rounds, and
 // a ratio the median of the ratios within a round, so that a machine whose speed
 // drifts does not favour anybody.
 //
 // A server that is on the PATH (redis-server, etcd, postgres) is started on a
 // free port of 127.0.0.1 with its data in a temporary directory, and stopped at
 // the end; --redis, --etcd and --postgres take the addresses of running ones.
-// What is absent is named as absent. A NATS server is part of the program.
+// What is absent is named as absent. The NATS server is a part of this program, which
+// starts itself again for all that is not a server on the PATH.
 //
 // What is known of the figures in docs/performance.md, which are those of one run on a machine
 // with nothing else to do: in nine runs there, times came out within a few per

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 )
 
@@ -30,8 +29,11 @@ type env struct {
 	ctx                        context.Context
 	external                   bool // whether to look for servers
 	redisAt, etcdAt, postgreAt string
-	nats                       *server.Server
+	natsAt, bareAt             string
+	echoAt                     []string
 	dir                        string
+	profile                    string // file for a CPU profile, or ""
+	profiles                   int    // of other processes
 	groups                     int
 	last                       []func()
 }
@@ -45,33 +47,45 @@ func (e *env) close() {
 	e.last = nil
 }
 
-// connect returns a connection to the NATS server in this process, which the
-// first call starts.
+// connect returns a connection to a NATS server, which the first call starts.
 func (e *env) connect() (*nats.Conn, error) {
-	if e.nats == nil {
-		s, err := server.NewServer(&server.Options{
-			Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true,
-			JetStream: true, StoreDir: filepath.Join(e.dir, "nats"),
-		})
+	if e.natsAt == "" {
+		s, err := e.launch(part{Kind: partNATS, Dir: filepath.Join(e.dir, "nats")})
 		if err != nil {
 			return nil, err
 		}
-		s.Start()
-		e.defers(func() {
-			s.Shutdown()
-			s.WaitForShutdown()
-		})
-		if !s.ReadyForConnections(patience) {
-			return nil, errors.New("the NATS server does not start")
-		}
-		e.nats = s
+		e.natsAt = s.address
 	}
-	nc, err := nats.Connect(e.nats.ClientURL())
+	nc, err := nats.Connect(e.natsAt)
 	if err != nil {
 		return nil, err
 	}
 	e.defers(nc.Close)
 	return nc, nil
+}
+
+// bare returns the address of a bare coordinator.
+func (e *env) bare() (string, error) {
+	if e.bareAt == "" {
+		c, err := e.launch(part{Kind: partBare})
+		if err != nil {
+			return "", err
+		}
+		e.bareAt = c.address
+	}
+	return e.bareAt, nil
+}
+
+// echoes returns the addresses of so many processes that send frames back.
+func (e *env) echoes(n int) ([]string, error) {
+	for len(e.echoAt) < n {
+		p, err := e.launch(part{Kind: partEcho})
+		if err != nil {
+			return nil, err
+		}
+		e.echoAt = append(e.echoAt, p.address)
+	}
+	return e.echoAt[:n], nil
 }
 
 // redis returns the address of a Redis server.

@@ -10,13 +10,19 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == serveArg {
+		if err := serve(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
@@ -33,7 +39,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	rounds := flags.Int("rounds", 5, "how often each system has its turn, at least 1")
 	each := flags.Duration("time", 300*time.Millisecond, "how long a turn lasts, more than 0")
 	only := flags.String("only", "", "measure only what matches this regular expression, such as '^dmutex central, many$'; what matches nothing is answered with all names")
-	profile := flags.String("cpuprofile", "", "write a CPU profile of the measurements into this file")
+	flags.StringVar(&e.profile, "cpuprofile", "", "write CPU profiles into this file, and with .1 and so on behind its name, of the servers and peers")
 	file := flags.String("plot", "", "draw the times into this file, .svg or .png")
 	flags.BoolVar(&e.external, "servers", true, "start the servers of other systems that are on the PATH")
 	flags.StringVar(&e.redisAt, "redis", "", "address of a running Redis, host:port")
@@ -69,16 +75,12 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		}
 		return fmt.Errorf("--only %s matches none of these:%s", *only, strings.Join(names, ""))
 	}
-	if *profile != "" {
-		f, err := os.Create(*profile)
+	if e.profile != "" {
+		stop, err := startProfile(e.profile)
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
+		defer stop()
 	}
 	r, absent, err := measure(ctx, e, list, *rounds, *each, func(line string) { fmt.Fprintln(progress, line) })
 	if err != nil {

@@ -10,6 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// The processes that a test starts are this program.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == serveArg {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // The program runs without any server but its own, tells about every target, and
 // names what is absent.
 func TestRun(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,11 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/dmutex/dmutex/central"
-	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/ring"
-	"github.com/dmutex/dmutex/suzukikasami"
 )
 
 // The figures.
@@ -23,12 +19,14 @@ const (
 	figReentry  = "Acquire and Release, p50 (us)"
 	figHandOver = "hand-off, one waits, p50 (us)"
 	figHandOff  = "hand-off, 8 contend, p50 (us)"
+	figGrants2  = "grants a second, 2 contend"
+	figGrants3  = "grants a second, 3 contend"
 	figGrants   = "grants a second, 8 contend"
 	figFairness = "fairness, 8 contend (Jain)"
 	figMany     = "locks a second, 64 goroutines, 10,000 names"
 )
 
-var figures = []string{figAcquire, figRelease, figReentry, figHandOver, figHandOff, figGrants, figFairness, figMany}
+var figures = []string{figAcquire, figRelease, figReentry, figHandOver, figHandOff, figGrants2, figGrants3, figGrants, figFairness, figMany}
 
 const (
 	contenders     = 8
@@ -76,19 +74,30 @@ func cells() []cell {
 			run, err := rawNATS(e)
 			return middle(run), err
 		}},
-		{centralOwn, "alone", clients(openTCP(central.New, 0), 2, reentry)},
-		{suzukiHome, "alone", clients(openTCP(suzukikasami.New, 0), 2, reentry)},
-		{ringHome, "alone", clients(openTCP(ring.New, 0), 2, reentry)},
-		{carvalho, "alone", clients(openTCP(ricart.Carvalho, 0), 2, reentry)},
-		{ricart2, "alone", clients(openTCP(ricart.New, 0), 3, alone)},
-		{ricart7, "alone", clients(openTCP(ricart.New, 0), 8, alone)},
+		{centralOwn, "alone", clients(openTCP("central", 0), 2, reentry)},
+		{suzukiHome, "alone", clients(openTCP("suzukikasami", 0), 2, reentry)},
+		{ringHome, "alone", clients(openTCP("ring", 0), 2, reentry)},
+		{carvalho, "alone", clients(openTCP("ricart.Carvalho", 0), 2, reentry)},
+		{ricart2, "alone", clients(openTCP("ricart", 2), 1, alone)},
+		{ricart7, "alone", clients(openTCP("ricart", 7), 1, alone)},
 	}
 	for _, s := range systems {
 		if s.name != ricartTCP {
 			list = append(list, cell{s.name, "alone", clients(s.open, 2, alone)})
 		}
-		list = append(list, cell{s.name, "hand-over", clients(s.open, 2, handOver)})
-		list = append(list, cell{s.name, "contended", clients(s.open, contenders, contended)})
+		switch s.name {
+		case ricartTCP:
+			list = append(list, cell{s.name, "hand-over", handAway("ricart")})
+		case suzukiTCP:
+			list = append(list, cell{s.name, "hand-over", handAway("suzukikasami")})
+		default:
+			list = append(list, cell{s.name, "hand-over", clients(s.open, 2, handOver)})
+		}
+		if s.name == centralNATS || s.name == natsKV {
+			list = append(list, cell{s.name, "contended by 2", clients(s.open, 2, contended(figGrants2))})
+			list = append(list, cell{s.name, "contended by 3", clients(s.open, 3, contended(figGrants3))})
+		}
+		list = append(list, cell{s.name, "contended", clients(s.open, contenders, contended(figGrants))})
 		if slices.Contains([]string{bare, centralTCP, redisLock, postgres}, s.name) {
 			list = append(list, cell{s.name, "many", clients(s.open, manyClients, many)})
 		}
@@ -194,8 +203,52 @@ func handOver(e *env, list []client, d time.Duration) (map[string]float64, error
 	return map[string]float64{figHandOver: median(taken)}, release()
 }
 
-// contended is clients that all want one lock all the time.
-func contended(e *env, list []client, d time.Duration) (map[string]float64, error) {
+// handAway is handOver to a member that is a process of its own.
+func handAway(algorithm string) func(e *env) (func(d time.Duration) (map[string]float64, error), error) {
+	return func(e *env) (func(d time.Duration) (map[string]float64, error), error) {
+		others, list, err := openGroup(e, part{Algorithm: algorithm}, 1, 1)
+		if err != nil {
+			return nil, err
+		}
+		return func(d time.Duration) (map[string]float64, error) {
+			var taken []float64
+			for begin := time.Now(); time.Since(begin) < d || len(taken) == 0; {
+				release, err := list[0].Acquire(e.ctx, rivalry)
+				if err != nil {
+					return nil, err
+				}
+				if _, err := others[0].in.Write([]byte{0}); err != nil {
+					return nil, err
+				}
+				time.Sleep(settle)
+				before := time.Now()
+				if err := release(); err != nil {
+					return nil, err
+				}
+				var at int64
+				if err := binary.Read(others[0].out, binary.BigEndian, &at); err != nil {
+					return nil, err
+				}
+				taken = append(taken, float64(at-before.UnixNano())/1e3)
+			}
+			return map[string]float64{figHandOver: median(taken)}, nil
+		}, nil
+	}
+}
+
+// contended is clients that all want one lock all the time. With 8 of them it also
+// tells how they share it.
+func contended(figure string) func(e *env, list []client, d time.Duration) (map[string]float64, error) {
+	return func(e *env, list []client, d time.Duration) (map[string]float64, error) {
+		seen, err := contend(e, list, d)
+		if figure == figGrants {
+			return seen, err
+		}
+		return map[string]float64{figure: seen[figGrants]}, err
+	}
+}
+
+func contend(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	var (
 		grants   = make([]float64, len(list))
 		handOffs = make([][]float64, len(list))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"io"
 	"net"
 	"time"
@@ -8,89 +9,79 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A raw wire: frames of 32 bytes to some peers that send them back.
+// A raw wire: frames of 32 bytes to some processes that send them back.
 type fanOut struct {
-	conns   []net.Conn
-	answers chan error
-	frame   []byte
+	conns []net.Conn
+	frame []byte
 }
 
 func newFanOut(e *env, peers int) (*fanOut, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addresses, err := e.echoes(peers)
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	f := &fanOut{answers: make(chan error, peers), frame: make([]byte, 32)}
-	for range peers {
-		near, err := net.Dial("tcp", l.Addr().String())
+	f := &fanOut{frame: make([]byte, 32)}
+	for _, address := range addresses {
+		c, err := net.Dial("tcp", address)
 		if err != nil {
 			return nil, err
 		}
-		e.defers(func() { near.Close() })
-		far, err := l.Accept()
-		if err != nil {
-			return nil, err
-		}
-		e.defers(func() { far.Close() })
-		go echo(far)
-		f.conns = append(f.conns, near)
+		e.defers(func() { c.Close() })
+		f.conns = append(f.conns, c)
 	}
 	return f, nil
 }
 
-// oneWay returns how long a frame takes from the call of Write to the goroutine
-// that reads it, with the pauses of handOver between two.
-func oneWay(e *env) (func(d time.Duration) (map[string]float64, error), error) {
+// echo listens, and sends frames of 32 bytes back with the time at which they were
+// read in front.
+func echo() (address string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	defer l.Close()
-	near, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		return nil, err
-	}
-	e.defers(func() { near.Close() })
-	far, err := l.Accept()
-	if err != nil {
-		return nil, err
-	}
-	e.defers(func() { far.Close() })
-	arrived := make(chan time.Time)
 	go func() {
-		frame := make([]byte, 32)
 		for {
-			if _, err := io.ReadFull(far, frame); err != nil {
-				close(arrived)
+			c, err := l.Accept()
+			if err != nil {
 				return
 			}
-			arrived <- time.Now()
+			go func() {
+				frame := make([]byte, 32)
+				for {
+					if _, err := io.ReadFull(c, frame); err != nil {
+						return
+					}
+					binary.BigEndian.PutUint64(frame, uint64(time.Now().UnixNano()))
+					_, _ = c.Write(frame) // the reader fails with it
+				}
+			}()
 		}
 	}()
-	frame := make([]byte, 32)
+	return l.Addr().String(), nil
+}
+
+// oneWay returns how long a frame takes from the call of Write to the process that
+// reads it, with the pauses of handOver between two.
+func oneWay(e *env) (func(d time.Duration) (map[string]float64, error), error) {
+	f, err := newFanOut(e, 1)
+	if err != nil {
+		return nil, err
+	}
 	return func(d time.Duration) (map[string]float64, error) {
 		var taken []float64
 		for begin := time.Now(); time.Since(begin) < d || len(taken) == 0; {
 			time.Sleep(settle)
 			before := time.Now()
-			if _, err := near.Write(frame); err != nil {
+			if _, err := f.conns[0].Write(f.frame); err != nil {
 				return nil, err
 			}
-			taken = append(taken, micros((<-arrived).Sub(before)))
+			if _, err := io.ReadFull(f.conns[0], f.frame); err != nil {
+				return nil, err
+			}
+			taken = append(taken, float64(int64(binary.BigEndian.Uint64(f.frame))-before.UnixNano())/1e3)
 		}
 		return map[string]float64{figHandOver: median(taken)}, nil
 	}, nil
-}
-
-func echo(c net.Conn) {
-	frame := make([]byte, 32)
-	for {
-		if _, err := io.ReadFull(c, frame); err != nil {
-			return
-		}
-		_, _ = c.Write(frame) // the reader fails with it
-	}
 }
 
 // run returns how long a round trip to all peers takes, the answers read one
@@ -111,29 +102,32 @@ func (f *fanOut) run(d time.Duration) ([]float64, error) {
 	})
 }
 
-// rawNATS is a request over NATS that a second connection answers.
+// rawNATS is a request over NATS that another process answers.
 func rawNATS(e *env) (func(d time.Duration) ([]float64, error), error) {
-	near, err := e.connect()
+	nc, err := e.connect()
 	if err != nil {
 		return nil, err
 	}
-	far, err := e.connect()
-	if err != nil {
+	if _, err := e.launch(part{Kind: partEcho, NATS: e.natsAt}); err != nil {
 		return nil, err
 	}
 	frame := make([]byte, 32)
-	if _, err := far.Subscribe("raw", func(m *nats.Msg) { _ = m.Respond(frame) }); err != nil {
-		return nil, err
-	}
-	if err := far.Flush(); err != nil {
-		return nil, err
-	}
 	return func(d time.Duration) ([]float64, error) {
 		return times(d, func() error {
-			_, err := near.Request("raw", frame, patience)
+			_, err := nc.Request(rawSubject, frame, patience)
 			return err
 		})
 	}, nil
+}
+
+const rawSubject = "raw"
+
+// echoNATS answers requests on rawSubject.
+func echoNATS(nc *nats.Conn) error {
+	if _, err := nc.Subscribe(rawSubject, func(m *nats.Msg) { _ = m.Respond(m.Data) }); err != nil {
+		return err
+	}
+	return nc.Flush()
 }
 
 // times measures an operation again and again for that long, in microseconds.

@@ -27,7 +27,7 @@ type target struct {
 
 // targets are those that this program can tell about.
 var targets = []target{
-	{figAcquire, centralTCP, figAcquire, bare, 1.2, false},
+	{figAcquire, centralTCP, figAcquire, bare, 1.25, false},
 	{figRelease, centralTCP, figRelease, bare, 1.5, false},
 	{figAcquire, ricart2, figAcquire, rawFan2, 1.3, false},
 	{figAcquire, ricart7, figAcquire, rawFan7, 1.3, false},
@@ -35,7 +35,7 @@ var targets = []target{
 	{figHandOff, centralTCP, figHandOff, bare, 1.25, false},
 	{figHandOver, ricartTCP, figHandOver, rawHop, 1.5, false},
 	{figHandOver, suzukiTCP, figHandOver, rawHop, 1.5, false},
-	{figGrants, centralTCP, figGrants, bare, 0.8, true},
+	{figGrants, centralTCP, figGrants, bare, 0.85, true},
 	{figGrants, centralTCP, figGrants, postgres, 1.3, true},
 	{figFairness, centralTCP, "", "", 0.999, true},
 	{figReentry, centralOwn, "", "", 0.5, false},
@@ -43,6 +43,8 @@ var targets = []target{
 	{figReentry, ringHome, "", "", 0.5, false},
 	{figReentry, carvalho, "", "", 0.5, false},
 	{figAcquire, centralNATS, figAcquire, rawRequest, 1.2, false},
+	{figGrants2, centralNATS, figGrants2, natsKV, 8, true},
+	{figGrants3, centralNATS, figGrants3, natsKV, 8, true},
 	{figGrants, centralNATS, figGrants, natsKV, 8, true},
 	{figMany, centralTCP, figMany, bare, 1, true},
 }

@@ -17,13 +17,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/suzukikasami"
-	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/natslink"
-	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
 // A client is one process that locks, with the connections that such a process
@@ -61,9 +55,9 @@ const retry = time.Millisecond
 
 var systems = []system{
 	{bare, openBare},
-	{centralTCP, openTCP(central.New, 1)},
-	{ricartTCP, openTCP(ricart.New, 0)},
-	{suzukiTCP, openTCP(suzukikasami.New, 0)},
+	{centralTCP, openTCP("central", 1)},
+	{ricartTCP, openTCP("ricart", 1)},
+	{suzukiTCP, openTCP("suzukikasami", 1)},
 	{centralNATS, openNATS},
 	{natsKV, openKV},
 	{redisLock, openRedislock},
@@ -73,13 +67,12 @@ var systems = []system{
 }
 
 func openBare(e *env, clients int) ([]client, error) {
-	c, err := newCoordinator()
+	address, err := e.bare()
 	if err != nil {
 		return nil, err
 	}
-	e.defers(func() { c.listener.Close() })
 	return each(clients, func(int) (client, error) {
-		b, err := c.dial()
+		b, err := dialBare(address)
 		if err != nil {
 			return nil, err
 		}
@@ -111,82 +104,58 @@ func (m member) Acquire(ctx context.Context, name string) (func() error, error) 
 	return h.Release, nil
 }
 
-// openGroup opens a group of which the first few nodes only serve.
-func openGroup(e *env, a dmutex.Algorithm, servers, clients int, link func(self dmutex.NodeID) (transport.Link, error)) ([]client, error) {
-	var (
-		members []dmutex.NodeID
-		nodes   []*node.Node
-		list    []client
-	)
-	for id := range dmutex.NodeID(servers + clients) {
-		members = append(members, id+1)
-	}
-	for _, id := range members {
-		l, err := link(id)
+// openGroup opens a group like p whose first few members are processes of their
+// own.
+func openGroup(e *env, p part, processes, clients int) (others []*process, list []client, err error) {
+	var nodes []*node.Node
+	p.Kind, p.Peers = partMember, make([]string, processes+clients)
+	for i := range p.Peers {
+		p.Self = dmutex.NodeID(i + 1)
+		if i < processes {
+			other, err := e.launch(p)
+			if err != nil {
+				return nil, nil, err
+			}
+			p.Peers[i] = other.address
+			others = append(others, other)
+			continue
+		}
+		n, address, err := p.open(e)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		n, err := node.Open(e.ctx, node.Config{Self: id, Members: members, Algorithm: a, Link: l})
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, n)
-	}
-	for i, n := range nodes {
-		if err := n.Ready(e.ctx); err != nil {
-			return nil, err
-		}
-		if i >= servers {
-			list = append(list, member{n})
-		}
+		p.Peers[i] = address
+		nodes, list = append(nodes, n), append(list, member{n})
 	}
 	e.defers(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		together(len(nodes), func(i int) { _ = nodes[i].Close(ctx) })
 	})
-	return list, nil
+	for _, n := range nodes {
+		if err := n.Ready(e.ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	return others, list, nil
 }
 
 // openTCP opens a group over TCP on the loopback interface.
-func openTCP(a dmutex.Algorithm, servers int) func(e *env, clients int) ([]client, error) {
+func openTCP(algorithm string, processes int) func(e *env, clients int) ([]client, error) {
 	return func(e *env, clients int) ([]client, error) {
-		all := servers + clients
-		peers, links := make(map[dmutex.NodeID]string), make([]*tcplink.Link, all)
-		for i := range all {
-			peers[dmutex.NodeID(i+1)] = ""
-		}
-		for i := range links {
-			l, err := tcplink.New(tcplink.Config{Self: dmutex.NodeID(i + 1), Listen: "127.0.0.1:0", Peers: peers})
-			if err != nil {
-				return nil, err
-			}
-			links[i] = l
-		}
-		for i, l := range links {
-			for j, other := range links {
-				if i == j {
-					continue
-				}
-				if err := l.SetPeer(dmutex.NodeID(j+1), other.Addr().String()); err != nil {
-					return nil, err
-				}
-			}
-		}
-		return openGroup(e, a, servers, clients, func(self dmutex.NodeID) (transport.Link, error) { return links[self-1], nil })
+		_, list, err := openGroup(e, part{Algorithm: algorithm}, processes, clients)
+		return list, err
 	}
 }
 
 func openNATS(e *env, clients int) ([]client, error) {
+	if _, err := e.connect(); err != nil {
+		return nil, err
+	}
 	e.groups++
-	prefix := fmt.Sprintf("locks.g%d", e.groups)
-	return openGroup(e, central.New, 1, clients, func(self dmutex.NodeID) (transport.Link, error) {
-		nc, err := e.connect()
-		if err != nil {
-			return nil, err
-		}
-		return natslink.New(nc, natslink.Config{Self: self, Prefix: prefix})
-	})
+	p := part{Algorithm: "central", NATS: e.natsAt, Prefix: fmt.Sprintf("locks.g%d", e.groups)}
+	_, list, err := openGroup(e, p, 1, clients)
+	return list, err
 }
 
 // kvClient is a lock written by hand on a key-value bucket: who creates the key

@@ -26,7 +26,6 @@
 package mail
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,7 +145,10 @@ const (
 type Mail struct {
 	cfg   Config
 	birth time.Time
-	peers []*peer // ascending by id
+	ids   []dmutex.NodeID // of the peers, ascending
+	peers []*peer         // in this order
+	due   []atomic.Bool   // there may be something to transmit; side by side, since Flush looks at all
+	full  atomic.Int32    // how many peers are
 
 	link    atomic.Int32  // unopened, open or shut
 	tickAt  atomic.Int64  // when Tick is due
@@ -183,6 +185,7 @@ func New(cfg Config) (*Mail, error) {
 		stop:  make(chan struct{}),
 	}
 	m.tickAt.Store(never)
+	m.due = make([]atomic.Bool, len(cfg.Peers))
 	for _, id := range slices.Sorted(slices.Values(cfg.Peers)) {
 		switch {
 		case id == dmutex.None:
@@ -194,7 +197,7 @@ func New(cfg Config) (*Mail, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.peers = append(m.peers, &peer{mail: m, id: id, session: s})
+		m.ids, m.peers = append(m.ids, id), append(m.peers, &peer{mail: m, id: id, due: &m.due[len(m.peers)], session: s})
 	}
 	return m, nil
 }
@@ -209,9 +212,7 @@ func (m *Mail) session(life uint64) (*session.Session, error) {
 }
 
 func (m *Mail) peer(id dmutex.NodeID) *peer {
-	i, found := slices.BinarySearchFunc(m.peers, id, func(p *peer, id dmutex.NodeID) int {
-		return cmp.Compare(p.id, id)
-	})
+	i, found := slices.BinarySearch(m.ids, id)
 	if !found {
 		return nil
 	}
@@ -264,9 +265,9 @@ var errUnknown = dmutex.Misuse("mail: the node is none of Config.Peers")
 
 // Flush transmits what is due to every peer. It never waits for the network.
 func (m *Mail) Flush() {
-	for _, p := range m.peers {
-		if p.due.Load() && p.due.Swap(false) {
-			m.wakeBefore(p.transmit())
+	for i := range m.due {
+		if m.due[i].Load() && m.due[i].Swap(false) {
+			m.wakeBefore(m.peers[i].transmit())
 		}
 	}
 }
@@ -274,6 +275,9 @@ func (m *Mail) Flush() {
 // Full reports whether more than half of the peer's send buffer of 4 MiB is not
 // acknowledged. It takes no mutex.
 func (m *Mail) Full(to dmutex.NodeID) bool {
+	if m.full.Load() == 0 {
+		return false
+	}
 	p := m.peer(to)
 	return p != nil && p.full.Load()
 }

@@ -19,14 +19,15 @@ import (
 type peer struct {
 	mail *Mail
 	id   dmutex.NodeID
-	full atomic.Bool // so much is unacknowledged that requests should wait
-	due  atomic.Bool // there may be something to transmit
+	full atomic.Bool  // so much is unacknowledged that requests should wait
+	due  *atomic.Bool // in Mail.due
 
 	recv    sync.Mutex
 	heardTo uint64 // messages of the peer's present life that were handled
 
 	mu       sync.Mutex
 	session  *session.Session
+	now      int64  // what it was told last; it must not go back
 	left     bool   // the peer's present life has
 	acked    uint64 // of our messages, as Handled was last called for
 	spoke    int64  // when its last frame came, at least 1; 0 if none did
@@ -49,8 +50,9 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	}
 	p.recv.Lock()
 	defer p.recv.Unlock()
+	now := m.Now()
 	for _, frame := range frames {
-		if p.receive(frame) {
+		if p.receive(now, frame) {
 			m.Flush()
 		}
 	}
@@ -60,11 +62,11 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 
 // receive takes in a frame, and reports whether another goroutine has met with it
 // in transmit and relies on this one.
-func (p *peer) receive(frame []byte) (relied bool) {
+func (p *peer) receive(now int64, frame []byte) (relied bool) {
 	p.mu.Lock()
 	before := p.look()
-	now := p.mail.Now()
-	in, err := p.session.Handle(now, frame)
+	p.now = max(p.now, now)
+	in, err := p.session.Handle(p.now, frame)
 	p.due.Store(true)
 	if err != nil {
 		err = p.refuse(err)
@@ -144,7 +146,7 @@ func (p *peer) send(write func(b []byte) []byte) (seq uint64, err error) {
 		return 0, session.ErrClosed
 	}
 	p.message = write(p.message[:0])
-	if err := p.session.Send(p.mail.Now(), p.message); err != nil {
+	if err := p.session.Send(p.now, p.message); err != nil {
 		return 0, err
 	}
 	p.due.Store(true)
@@ -152,7 +154,17 @@ func (p *peer) send(write func(b []byte) []byte) (seq uint64, err error) {
 	return p.session.Sent(), nil
 }
 
-func (p *peer) gauge() { p.full.Store(p.session.Backlog() > sendBuffer/2) }
+func (p *peer) gauge() {
+	switch full := p.session.Backlog() > sendBuffer/2; {
+	case full == p.full.Load():
+	case full:
+		p.full.Store(true)
+		p.mail.full.Add(1)
+	default:
+		p.full.Store(false)
+		p.mail.full.Add(-1)
+	}
+}
 
 // transmit sends what is due and returns when something will be due by time alone.
 // If another goroutine is at it already, that one sends ours too, in fewer frames,
@@ -165,9 +177,10 @@ func (p *peer) transmit() (deadline int64) {
 		return never
 	}
 	p.flushing = true
+	p.now = max(p.now, p.mail.Now())
 	for p.mail.link.Load() == open {
 		before := p.look()
-		p.frame = p.session.Transmit(p.mail.Now(), p.frame[:0])
+		p.frame = p.session.Transmit(p.now, p.frame[:0])
 		p.watch(before)
 		if len(p.frame) == 0 {
 			p.flushing = false
