@@ -34,16 +34,16 @@ func TestEveryRun(t *testing.T) {
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 3, window: 4}, 139554, 15808},
 			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 290509, 52016},
 			{budget{messages: [2]int{2, 2}, challenges: 1, window: 4}, 60147, 0},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 209535, 89418},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 1703052, 252516},
 			{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 107603, 0},
 			{budget{messages: [2]int{2, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 1355291, 0},
 			{budget{messages: [2]int{3, 3}, challenges: 1, window: 2}, 2866288, 0},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 87882, 32101},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{1, 1}, challenges: 1, window: 4}, 525840, 318160},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 1}, challenges: 2, window: 4}, 2357328, 664642},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 2}, challenges: 2, window: 4}, 46076, 12234},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{2, 0}, challenges: 2, window: 4}, 77662, 26192},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 3610320, 1407464},
+			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 556435, 94948},
+			{budget{messages: [2]int{1, 1}, restarts: [2]int{1, 1}, challenges: 1, window: 4}, 699896, 492216},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 1}, challenges: 1, window: 4}, 26490, 14500},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 2}, challenges: 2, window: 4}, 473170, 149600},
+			{budget{messages: [2]int{1, 0}, restarts: [2]int{2, 0}, challenges: 2, window: 4}, 1405310, 505196},
+			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 4163918, 1961062},
 		}...)
 	}
 	for _, c := range rows {

@@ -98,7 +98,7 @@
 //
 // Progress: a frame is repeated until it is acknowledged, and a session without
 // a peer repeats its challenge. Where one end has adopted a life that is gone,
-// or the other end has, whoever has something to say causes a challenge (rule
+// or the other end has, an end that has something to say causes a challenge (rule
 // 4) as often as it says it. If nobody has anything to say, nothing is sent.
 //
 // The end: two that close at once are Gray's two generals, neither of which can
@@ -295,7 +295,7 @@ type Session struct {
 	// Receiving.
 	expect       uint64       // the next frame to be delivered
 	heard        uint64       // messages delivered
-	heardAtClose uint64       // those of them that came before Close: whoever reads later ones can no longer answer
+	heardAtClose uint64       // those of them that came before Close: later ones are not answered
 	left         bool         // the peer's FIN was delivered
 	repeats      int          // how often it will be told so again, or a HELLO is worth waiting for while there is no peer
 	settled      bool         // it does not need to be: it has our FIN, or has said that it knows
@@ -476,7 +476,7 @@ func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 	return Input{Messages: s.in, Event: event}, nil
 }
 
-// challenge asks whoever is alive to name itself, if no such question is open,
+// challenge asks any life that is there to name itself, if no such question is open,
 // and sees to it that a HELLO goes out soon.
 func (s *Session) challenge() {
 	s.ask()

@@ -398,24 +398,6 @@ func TestFloodOfStrangers(t *testing.T) {
 	require.Empty(t, p.got[p.a])
 }
 
-// TestBrokenGroupIsSilent is what a group of fixed members relies on: a node
-// that stops sending once its peer has restarted is never met by the new peer.
-func TestBrokenGroupIsSilent(t *testing.T) {
-	p := meet(t)
-	p.b = newSession(t, 33)
-	for len(p.seen[p.a]) < 2 {
-		for _, f := range flush(p.a, p.now) {
-			p.carry(p.b, f)
-		}
-		for _, f := range flush(p.b, p.now) {
-			p.carry(p.a, f)
-		}
-		p.now = max(p.now, min(p.a.Deadline(), p.b.Deadline()))
-	}
-	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
-	require.Empty(t, p.seen[p.b])
-}
-
 func TestCloseOfOneNeverMet(t *testing.T) {
 	a := newSession(t, 11)
 	flush(a, 0)

@@ -373,15 +373,15 @@ func TestEveryRunOfTwins(t *testing.T) {
 		{"paused", twinBudget{met: true, challenges: 2, paused: true}, 1328, 428},
 		{"paused, and b1 sends", twinBudget{met: true, messages: [twinEnds]int{b1: 1}, challenges: 2, paused: true}, 14013, 3994},
 		{"paused, and a1 sends", twinBudget{met: true, messages: [twinEnds]int{a1: 1}, challenges: 2, paused: true}, 19940, 5708},
+		{"paused while A restarts", twinBudget{met: true, challenges: 1, paused: true, restart: true}, 1241, 313},
 	}
 	if os.Getenv("DMUTEX_LONG") == "1" {
 		rows = append(rows, []row{
 			{"paused, and asks again", twinBudget{met: true, challenges: 3, paused: true}, 200136, 36784},
-			{"from the first meeting", twinBudget{challenges: 2}, 0, 0},
-			{"both answer and both send", twinBudget{met: true, messages: [twinEnds]int{a1: 1, b1: 1}, challenges: 2}, 141859, 40702},
-			{"paused, sends and asks again", twinBudget{met: true, messages: [twinEnds]int{b1: 1}, challenges: 3, paused: true}, 133468, 32951},
-			{"paused, from the first meeting", twinBudget{challenges: 2, paused: true}, 0, 0},
-			{"paused while A restarts", twinBudget{met: true, challenges: 2, paused: true, restart: true}, 0, 0},
+			{"from the first meeting", twinBudget{challenges: 2}, 160428, 63726},
+			{"both answer and both send", twinBudget{met: true, messages: [twinEnds]int{a1: 1, b1: 1}, challenges: 2}, 172119, 56618},
+			{"paused, from the first meeting", twinBudget{challenges: 2, paused: true}, 390958, 101538},
+			{"paused while A restarts, from the first meeting", twinBudget{challenges: 1, paused: true, restart: true}, 1573530, 310732},
 		}...)
 	}
 	for _, c := range rows {
