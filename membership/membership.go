@@ -117,7 +117,8 @@ type Config struct {
 	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
 	Life    uint64          // names this life; the lives of one member are ordered by it, and no two have the same; not 0
 
-	// Fence is a floor: every fence of a view with this member will be higher.
+	// Fence is a floor, below 1<<63: every fence of a view with this member will be
+	// higher.
 	Fence uint64
 
 	// Clock is the wall clock when this life began, as a fence: see [ClockFence]. It
@@ -247,8 +248,8 @@ const (
 	minPause = 20 * millisecond
 	patience = 500 * millisecond
 
-	// maxAhead is how far an epoch may be ahead of the clock and the view: 194 days.
-	maxAhead = 1 << 24
+	// maxAhead is how far an epoch in the upper half may be ahead of the view.
+	maxAhead = 1 << 10
 	maxFails = 6
 
 	// maxWait bounds what a peer can make a view wait before it acts.
@@ -340,6 +341,8 @@ func New(cfg Config) (*Machine, error) {
 		return nil, dmutex.Misuse("Config.Members names a member twice")
 	case !found:
 		return nil, dmutex.Misuse("Config.Self " + cfg.Self.String() + " is not among Config.Members")
+	case cfg.Fence>>63 != 0:
+		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
 	case cfg.Life == 0:
 		return nil, dmutex.Misuse("Config.Life is 0: give each run of the process a number")
 	}
@@ -586,7 +589,7 @@ func (m *Machine) sendReport(now int64, p *member) {
 // with [dmutex.ErrPeer] what no correct peer sends; then nothing has changed.
 func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 	p := m.member(msg.From)
-	if why := m.impossible(now, p, &msg); why != "" {
+	if why := m.impossible(p, &msg); why != "" {
 		return nil, dmutex.PeerMistake("membership: " + why)
 	}
 	m.seen = max(m.seen, msg.Round, msg.View.Epoch)
@@ -639,7 +642,7 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 }
 
 // impossible says why no correct peer sends msg, and "" if one may.
-func (m *Machine) impossible(now int64, p *member, msg *Message) string {
+func (m *Machine) impossible(p *member, msg *Message) string {
 	switch {
 	case p == nil || p == m.me():
 		return "the sender is not a peer"
@@ -651,8 +654,8 @@ func (m *Machine) impossible(now int64, p *member, msg *Message) string {
 		return "its kind is unknown"
 	case (msg.Kind == Prepare || msg.Kind == Promise) && msg.Round == 0:
 		return "it names no round"
-	case m.beyond(now, msg):
-		return "it claims an epoch that is years ahead of the clock"
+	case m.beyond(msg):
+		return "it claims an epoch that is far ahead"
 	case msg.Kind >= Decide && (msg.View.Epoch == 0 || uint32(msg.View.Fence>>32) != msg.View.Epoch):
 		return "its view has no epoch"
 	case msg.Kind == Report && !msg.View.Has(p.node, p.life):
@@ -673,12 +676,11 @@ func (m *Machine) impossible(now int64, p *member, msg *Message) string {
 }
 
 // beyond reports whether a message claims an epoch that nobody correct can have
-// reached, which would leave none for later. A life that has neither a clock nor
-// a view cannot tell.
-func (m *Machine) beyond(now int64, msg *Message) bool {
-	base := max(uint32(max(m.clockAt(now), m.fence)>>32), m.view.Epoch)
-	claimed := max(msg.Round, msg.View.Epoch, msg.Installed.Epoch, msg.Completed.Epoch, uint32(max(msg.Fence, msg.Clock)>>32))
-	return base > 0 && claimed > base && claimed-base > maxAhead
+// reached, which would leave none for later. Clocks and a Config.Fence bring a group
+// into the lower half of the epochs at most; from there it goes on in small steps.
+func (m *Machine) beyond(msg *Message) bool {
+	claimed := max(msg.Round, msg.View.Epoch, msg.Installed.Epoch, msg.Completed.Epoch)
+	return (msg.Fence|msg.Clock)>>63 != 0 || m.view.Epoch > 0 && claimed>>31 != 0 && claimed > m.view.Epoch+maxAhead
 }
 
 // learn takes in that a member has, or had, this life.

@@ -32,6 +32,30 @@ func TestNewRefuses(t *testing.T) {
 }
 
 // A message that no correct peer sends is refused and changes nothing.
+// A member that claims an epoch far ahead cannot use up those that are left.
+func TestEpochsAreNotUsedUp(t *testing.T) {
+	m := three(t)
+	m.Met(0, 2, 5)
+	before, _ := m.AppendText(nil)
+	_, err := m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: 1 << 31})
+	require.NoError(t, err, "a life in no view cannot tell")
+	m = three(t)
+	m.Met(0, 2, 5)
+	after, _ := m.AppendText(nil)
+	require.Equal(t, string(before), string(after))
+	m.view = View{Epoch: 1 << 31, Fence: 1 << 63}
+	for round, ok := range map[uint32]bool{1<<31 + maxAhead: true, 1<<31 + maxAhead + 1: false, 1<<32 - 1: false} {
+		_, err := m.Clone().Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: round})
+		if ok {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, dmutex.ErrPeer)
+		}
+	}
+	_, err = New(Config{Self: 1, Members: []dmutex.NodeID{1}, Life: 1, Fence: 1 << 63})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+}
+
 func TestHandleRefuses(t *testing.T) {
 	view := func(epoch uint32, who ...Member) View {
 		return View{Epoch: epoch, Members: who, Fence: uint64(epoch) << 32}
@@ -53,6 +77,8 @@ func TestHandleRefuses(t *testing.T) {
 		"members unordered":  {Kind: Decide, From: 2, To: 1, View: view(1, Member{2, 5}, Member{1, 7})},
 		"unknown member":     {Kind: Decide, From: 2, To: 1, View: view(1, Member{9, 1})},
 		"life 0":             {Kind: Promise, From: 2, To: 1, Round: 1, Installed: view(1, Member{2, 0})},
+		"floor too high":     {Kind: Promise, From: 2, To: 1, Round: 1, Fence: 1 << 63},
+		"clock too high":     {Kind: Promise, From: 2, To: 1, Round: 1, Clock: 1 << 63},
 		"completed is wrong": {Kind: Promise, From: 2, To: 1, Round: 1, Completed: view(1, Member{9, 1})},
 	} {
 		m := three(t)

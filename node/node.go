@@ -31,7 +31,7 @@ type Config struct {
 	// Group tells apart groups that share a network. It may be empty.
 	Group string
 
-	// Fence is a floor: every fence will be higher. 0 is right if the members'
+	// Fence is a floor, below 1<<63: every fence will be higher. 0 is right if the members'
 	// wall clocks are never set back by more than the time between a stop of all
 	// members and their next start. Else give [dmutex.NextEpoch] of the highest
 	// fence that your resources have stored. It need not be the same at all

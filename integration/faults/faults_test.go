@@ -70,6 +70,7 @@ func TestTCP(t *testing.T)  { endure(t, "tcp") }
 func TestNATS(t *testing.T) { endure(t, "nats") }
 
 func endure(t *testing.T, link string) {
+	t.Parallel() // it is mostly waiting
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 5, *seed, names...)
 	long := 30 * time.Second

@@ -26,6 +26,7 @@ func TestRollingRestartTCP5(t *testing.T)  { roll(t, "tcp", 5) }
 func TestRollingRestartNATS3(t *testing.T) { roll(t, "nats", 3) }
 
 func roll(t *testing.T, link string, n int) {
+	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, n, *seed, names...)
 	long := 30 * time.Second / 3
@@ -89,6 +90,7 @@ func TestReplacedNATS(t *testing.T) { replaced(t, "nats", 0) }
 func TestReplacedTCP(t *testing.T)  { replaced(t, "tcp", 2) } // the one that dials the others
 
 func replaced(t *testing.T, link string, i int) {
+	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 3, *seed, names...)
 	<-time.After(time.Second)
@@ -143,6 +145,7 @@ func TestNumberTakenNATS(t *testing.T) { numberTaken(t, "nats") }
 func TestNumberTakenTCP(t *testing.T)  { numberTaken(t, "tcp") }
 
 func numberTaken(t *testing.T, link string) {
+	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 3, *seed, names...)
 	<-time.After(time.Second)
