@@ -5,6 +5,7 @@ package faults
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -38,9 +39,10 @@ type referee struct {
 	entries map[string]int
 	wrong   chan error // the first that was wrong
 
-	outlived string    // a part of Who: a process that has been replaced
-	until    time.Time // when it must have noticed
-	late     int       // its entries since it was replaced
+	outlived string           // a part of Who: a process that has been replaced
+	before   map[string]claim // last, when it was
+	until    time.Time        // when it must have noticed
+	late     int              // its entries since
 }
 
 func newReferee(t *testing.T) *referee {
@@ -139,6 +141,9 @@ func (r *referee) judge(c claim) error {
 func (r *referee) outlive(process string, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.outlived == "" {
+		r.before = maps.Clone(r.last)
+	}
 	r.outlived, r.until = process, until
 	for lock, c := range r.inside {
 		if strings.Contains(c.Who, process) {
@@ -148,12 +153,12 @@ func (r *referee) outlive(process string, until time.Time) {
 }
 
 func (r *referee) judgeOutlived(c claim) error {
-	switch before := r.last[c.Lock]; {
+	switch last := r.last[c.Lock]; {
 	case c.Leave:
 	case time.Now().After(r.until):
 		return fmt.Errorf("%s: %s was replaced, and still enters with fence %d", c.Lock, c.Who, c.Fence)
-	case before.Fence != 0 && !strings.Contains(before.Who, r.outlived) && c.Fence >= before.Fence:
-		return fmt.Errorf("%s: %s was replaced, and its fence %d would not be refused after %d", c.Lock, c.Who, c.Fence, before.Fence)
+	case last != r.before[c.Lock] && c.Fence >= last.Fence:
+		return fmt.Errorf("%s: %s was replaced, and its fence %d would not be refused after %d", c.Lock, c.Who, c.Fence, last.Fence)
 	default:
 		r.late++
 	}
