@@ -145,8 +145,6 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 		case <-ctx.Done():
 			err := m.node.waitError(h.lock, ctx.Err())
 			return m.giveUp(h, err)
-		case <-s.ended.Done():
-			return m.giveUp(h, s.why())
 		case <-look:
 			m.txn.chase()
 		case <-long:

@@ -240,12 +240,11 @@ func (n *Node) Mutex(name string) *Mutex {
 }
 
 func (n *Node) peer(id dmutex.NodeID) *peer {
-	for _, p := range n.peers {
-		if p.id == id {
-			return p
-		}
+	i, found := slices.BinarySearch(n.locks.peers, id)
+	if !found {
+		return nil
 	}
-	return nil
+	return n.peers[i]
 }
 
 // stop ends all granting, for the reason given: what is held is lost, and what
