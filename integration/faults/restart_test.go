@@ -90,7 +90,6 @@ func TestReplacedNATS(t *testing.T) { replaced(t, "nats", 0) }
 func TestReplacedTCP(t *testing.T)  { replaced(t, "tcp", 2) } // the one that dials the others
 
 func replaced(t *testing.T, link string, i int) {
-	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 3, *seed, names...)
 	<-time.After(time.Second)
@@ -140,12 +139,12 @@ func replaced(t *testing.T, link string, i int) {
 }
 
 // Two processes with one number, both alive: the second ends with an error that
-// says so, and the group goes on with the first.
+// says so, and the group goes on with the first. It runs beside no other test: a
+// process that does not answer for a quarter of a second is replaced.
 func TestNumberTakenNATS(t *testing.T) { numberTaken(t, "nats") }
 func TestNumberTakenTCP(t *testing.T)  { numberTaken(t, "tcp") }
 
 func numberTaken(t *testing.T, link string) {
-	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 3, *seed, names...)
 	<-time.After(time.Second)
