@@ -23,6 +23,7 @@ import (
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -71,6 +72,7 @@ type group struct {
 	deadlock  time.Duration
 	members   []dmutex.NodeID
 	nodes     map[dmutex.NodeID]*node.Node
+	recorders []*trace.Recorder
 }
 
 // open starts members 1..n and lets them meet.

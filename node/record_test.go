@@ -101,12 +101,12 @@ func matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) map[way]st
 // is closed.
 func (g *group) recorded(id dmutex.NodeID) *bytes.Buffer {
 	file := new(bytes.Buffer)
+	recorder := trace.NewRecorder(file)
 	n, err := node.Open(g.t.Context(), node.Config{
-		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Group: "recorded",
-		Trace: trace.NewRecorder(file),
+		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Group: "recorded", Trace: recorder,
 	})
 	require.NoError(g.t, err)
-	g.nodes[id] = n
+	g.nodes[id], g.recorders = n, append(g.recorders, recorder)
 	return file
 }
 
@@ -230,6 +230,9 @@ func TestTraceOfARestart(t *testing.T) {
 		require.NoError(t, g.acquire(2, "kept").Release())
 		for _, id := range g.members {
 			g.close(id)
+		}
+		for _, r := range g.recorders { // the Close of a crash waits for nothing
+			require.NoError(t, r.Flush(t.Context()))
 		}
 
 		traces := make(map[string]*trace.Trace)
