@@ -90,11 +90,9 @@
 //
 // # Memory
 //
-// Up to 512 idle locks that a node used last are kept, and those whose
-// token is remembered. With suzukikasami, in a group of more than 11 or once a
-// member has locked a lock more than 65,535 times, each node has up to 100 bytes
-// and 24 a member more for it. With ricart.Carvalho, who agreed is forgotten with
-// the lock: re-entry is free in those 512.
+// Up to 512 idle locks that a node used last are kept, and those whose token is
+// remembered, as at all nodes of ring and suzukikasami. With ricart.Carvalho, the
+// permissions are forgotten with the lock: re-entry is free in those 512.
 //
 // # What needs no wire
 //
