@@ -90,7 +90,10 @@ func newRig(t *testing.T, link string, n int, seed uint64, algorithms ...string)
 		}
 	}
 	for _, p := range r.processes {
-		r.where[p.id] = r.await(p).Addresses
+		where := r.await(p).Addresses
+		r.mu.Lock()
+		r.where[p.id] = where
+		r.mu.Unlock()
 		for _, q := range r.processes[p.id:] { // they have higher ids, so they dial
 			if r.server != nil {
 				break
