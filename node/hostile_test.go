@@ -14,6 +14,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -127,6 +128,61 @@ func TestNonsenseAboutViews(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, next.Release())
 		require.NoError(t, one.Status().Err)
+	})
+}
+
+// Messages of a view that is far away leave room for those of the next: a faulty
+// member cannot make the others miss a request.
+func TestFarMessagesLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		members := []dmutex.NodeID{1, 2, 3}
+		var nodes []*Node
+		for _, id := range members {
+			n, err := Open(t.Context(), Config{Self: id, Members: members, Algorithm: ricart.New, Link: net.Link(id)})
+			require.NoError(t, err)
+			nodes = append(nodes, n)
+		}
+		t.Cleanup(func() {
+			net.Heal()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			for _, n := range nodes {
+				_ = n.Close(ctx)
+			}
+		})
+		for _, n := range nodes {
+			require.NoError(t, n.Ready(t.Context()))
+		}
+		one, two := nodes[0], nodes[1]
+		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: dmutex.FirstFence(1 << 30)}}
+		for range earlyBuffer / 192 {
+			one.locks.shard("x").handle([]byte("x"), far)
+		}
+		huge := far
+		huge.Numbers = make([]uint64, earlyBuffer/8)
+		one.locks.shard("y").handle([]byte("y"), huge)
+		net.Cut(3, 1) // 1 does not hear that 3 has reported, and 2 does
+		two.locks.trouble(two.locks.epoch.Load(), dmutex.PeerMistake("test"))
+		before := two.Status().View
+		time.Sleep(3 * time.Second)
+		require.Greater(t, two.Status().View.Epoch, before.Epoch)
+		require.True(t, two.Status().View.Acts)
+		require.False(t, one.Status().View.Acts)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		done := make(chan error)
+		go func() {
+			h, err := two.Mutex("x").Acquire(ctx)
+			if err == nil {
+				err = h.Release()
+			}
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		net.Heal()
+		require.NoError(t, <-done)
 	})
 }
 

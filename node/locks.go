@@ -74,7 +74,7 @@ type shard struct {
 	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
 	early   []early                  // messages of this view, before it acts, and of later ones
 	room    int                      // that they take
-	dropped uint32                   // the highest epoch of which a message found no room
+	dropped bool                     // one of them found no room since a view last acted
 
 	trying   *trial  // the TryAcquire whose request is being sent
 	resting  []*lock // may be forgotten, the longest so first; kept a while in case they come back
@@ -209,7 +209,7 @@ func (s *shard) freeze(v membership.View, holds []membership.Hold) []membership.
 		}
 	}
 	s.early = slices.DeleteFunc(s.early, func(e early) bool {
-		old := dmutex.Epoch(e.message.Fence) < v.Epoch
+		old := e.epoch() < v.Epoch
 		if old {
 			s.room -= e.size()
 		}
@@ -246,7 +246,8 @@ func (s *shard) act(epoch uint32, holders []membership.Holder) {
 	for _, e := range kept {
 		s.take(e.name, e.message)
 	}
-	if s.dropped == epoch {
+	if s.dropped {
+		s.dropped = false
 		s.trouble(epoch, errEarly)
 	}
 }
@@ -320,13 +321,27 @@ func (s *shard) take(name string, m trace.Message) {
 	s.lock(name).handle(m)
 }
 
+// keep keeps a message until its view acts. If there is no room, those of the
+// latest epochs go first: their views may never be.
 func (s *shard) keep(e early) {
-	if s.room+e.size() > earlyBuffer {
-		s.dropped = max(s.dropped, dmutex.Epoch(e.message.Fence))
-		return
+	for s.room+e.size() > earlyBuffer {
+		s.dropped = true
+		last := 0
+		for i := range s.early {
+			if s.early[i].epoch() > s.early[last].epoch() {
+				last = i
+			}
+		}
+		if len(s.early) == 0 || s.early[last].epoch() <= e.epoch() {
+			return
+		}
+		s.room -= s.early[last].size()
+		s.early = slices.Delete(s.early, last, last+1)
 	}
 	s.early, s.room = append(s.early, e), s.room+e.size()
 }
+
+func (e early) epoch() uint32 { return dmutex.Epoch(e.message.Fence) }
 
 func (e early) size() int {
 	return 192 + len(e.name) + 8*len(e.message.Numbers) + 8*len(e.message.Nodes)
