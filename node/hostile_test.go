@@ -231,3 +231,28 @@ func TestMaxHoldOfALostHold(t *testing.T) {
 	require.ErrorIs(t, context.Cause(h.Context()), ErrLost)
 	require.ErrorIs(t, h.Release(), ErrLost)
 }
+
+// What confirms a TryAcquire's attempt in a view that has ended does not end its
+// attempt in the next.
+func TestConfirmationOfAnEndedAttempt(t *testing.T) {
+	pair(t, func(t *testing.T, one, _ *Node) {
+		h, s := &Held{ctx: t.Context()}, one.locks.shard("x")
+		attempt := func() *trial {
+			try := &trial{held: h}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			ready, err := s.lock("x").join(h, nil, try)
+			require.NoError(t, err)
+			require.NotNil(t, ready)
+			return try
+		}
+		former, view := attempt(), one.views.machine.View()
+		s.freeze(view, nil)
+		s.act(view.Epoch, nil)
+		present := attempt()
+		former.unanswered()
+		require.True(t, h.waits())
+		present.unanswered()
+		require.ErrorIs(t, h.Err(), ErrBusy)
+	})
+}

@@ -377,6 +377,9 @@ func (l *lock) join(h *Held, told *Wait, try *trial) (ready <-chan struct{}, err
 		l.rest()
 		return nil, errViewChanged
 	}
+	if try != nil {
+		try.lock = l
+	}
 	h.lock, h.since = l, s.mail.Now()
 	h.over.Store(&errPending)
 	l.waiters = append(l.waiters, waiter{held: h, told: told, trial: try})
@@ -671,9 +674,11 @@ type try struct {
 }
 
 // A trial is a TryAcquire that waits until all that were asked know of it.
+// It is one attempt: if the view ends, the next attempt is another trial.
 type trial struct {
 	held    *Held
-	unheard int // peers that have not confirmed the request
+	lock    *lock // set when it joins
+	unheard int   // peers that have not confirmed the request
 }
 
 func (ts *trials) add(t *trial, peer dmutex.NodeID, seq uint64) {
@@ -708,11 +713,11 @@ func (ts *trials) handled(peer dmutex.NodeID, acked uint64) {
 // unanswered counts a confirmation that came without a grant. When all have
 // come, the lock is busy.
 func (t *trial) unanswered() {
-	l := t.held.lock
+	l := t.lock
 	l.shard.mu.Lock()
 	defer l.shard.mu.Unlock()
 	t.unheard--
-	if t.unheard == 0 && t.held.waits() {
+	if t.unheard == 0 && slices.ContainsFunc(l.waiters, func(w waiter) bool { return w.trial == t }) {
 		l.quit(t.held, l.busy())
 	}
 }
