@@ -256,3 +256,17 @@ func TestConfirmationOfAnEndedAttempt(t *testing.T) {
 		require.ErrorIs(t, h.Err(), ErrBusy)
 	})
 }
+
+// The trouble of a view is not forgotten for that of an older one, which may be told
+// later: the epoch is read under no mutex when a message cannot be decoded.
+func TestLateTrouble(t *testing.T) {
+	pair(t, func(t *testing.T, one, _ *Node) {
+		epoch := one.locks.epoch.Load()
+		one.views.mu.Lock() // nobody takes it in meanwhile
+		one.locks.trouble(epoch, dmutex.PeerMistake("test"))
+		one.locks.trouble(epoch-1, dmutex.PeerMistake("test"))
+		one.views.mu.Unlock()
+		time.Sleep(time.Minute)
+		require.Greater(t, one.locks.epoch.Load(), epoch)
+	})
+}

@@ -145,9 +145,19 @@ func (ls *locks) shardOf(name []byte) *shard {
 }
 
 // trouble asks for another view in place of that of the epoch. It may be called
-// under a shard's mutex: the goroutine that keeps time passes it on.
+// under a shard's mutex: the goroutine that keeps time passes it on. That of a later
+// epoch stays.
 func (ls *locks) trouble(epoch uint32, err error) {
-	ls.troubled.Store(&trouble{epoch, err})
+	t := &trouble{epoch, err}
+	for {
+		former := ls.troubled.Load()
+		if former != nil && former.epoch > epoch {
+			return
+		}
+		if ls.troubled.CompareAndSwap(former, t) {
+			break
+		}
+	}
 	ls.mail.Wake(math.MinInt64)
 }
 
