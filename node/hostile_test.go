@@ -14,6 +14,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -130,6 +131,61 @@ func TestNonsenseAboutViews(t *testing.T) {
 	})
 }
 
+// Messages of a view that is far away leave room for those of the next: a faulty
+// member cannot make the others miss a request.
+func TestFarMessagesLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		members := []dmutex.NodeID{1, 2, 3}
+		var nodes []*Node
+		for _, id := range members {
+			n, err := Open(t.Context(), Config{Self: id, Members: members, Algorithm: ricart.New, Link: net.Link(id)})
+			require.NoError(t, err)
+			nodes = append(nodes, n)
+		}
+		t.Cleanup(func() {
+			net.Heal()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			for _, n := range nodes {
+				_ = n.Close(ctx)
+			}
+		})
+		for _, n := range nodes {
+			require.NoError(t, n.Ready(t.Context()))
+		}
+		one, two := nodes[0], nodes[1]
+		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: dmutex.FirstFence(1 << 30)}}
+		for range earlyBuffer / 192 {
+			one.locks.shard("x").handle([]byte("x"), far)
+		}
+		huge := far
+		huge.Numbers = make([]uint64, earlyBuffer/8)
+		one.locks.shard("y").handle([]byte("y"), huge)
+		net.Cut(3, 1) // 1 does not hear that 3 has reported, and 2 does
+		two.locks.trouble(two.locks.epoch.Load(), dmutex.PeerMistake("test"))
+		before := two.Status().View
+		time.Sleep(3 * time.Second)
+		require.Greater(t, two.Status().View.Epoch, before.Epoch)
+		require.True(t, two.Status().View.Acts)
+		require.False(t, one.Status().View.Acts)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		done := make(chan error)
+		go func() {
+			h, err := two.Mutex("x").Acquire(ctx)
+			if err == nil {
+				err = h.Release()
+			}
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		net.Heal()
+		require.NoError(t, <-done)
+	})
+}
+
 // Messages of older views are dropped, and are nobody's mistake.
 func TestLateMessagesAreDropped(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
@@ -174,4 +230,43 @@ func TestMaxHoldOfALostHold(t *testing.T) {
 	require.ErrorIs(t, h.Err(), ErrLost)
 	require.ErrorIs(t, context.Cause(h.Context()), ErrLost)
 	require.ErrorIs(t, h.Release(), ErrLost)
+}
+
+// What confirms a TryAcquire's attempt in a view that has ended does not end its
+// attempt in the next.
+func TestConfirmationOfAnEndedAttempt(t *testing.T) {
+	pair(t, func(t *testing.T, one, _ *Node) {
+		h, s := &Held{ctx: t.Context()}, one.locks.shard("x")
+		attempt := func() *trial {
+			try := &trial{held: h}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			ready, err := s.lock("x").join(h, nil, try)
+			require.NoError(t, err)
+			require.NotNil(t, ready)
+			return try
+		}
+		former, view := attempt(), one.views.machine.View()
+		s.freeze(view, nil)
+		s.act(view.Epoch, nil)
+		present := attempt()
+		former.unanswered()
+		require.True(t, h.waits())
+		present.unanswered()
+		require.ErrorIs(t, h.Err(), ErrBusy)
+	})
+}
+
+// The trouble of a view is not forgotten for that of an older one, which may be told
+// later: the epoch is read under no mutex when a message cannot be decoded.
+func TestLateTrouble(t *testing.T) {
+	pair(t, func(t *testing.T, one, _ *Node) {
+		epoch := one.locks.epoch.Load()
+		one.views.mu.Lock() // nobody takes it in meanwhile
+		one.locks.trouble(epoch, dmutex.PeerMistake("test"))
+		one.locks.trouble(epoch-1, dmutex.PeerMistake("test"))
+		one.views.mu.Unlock()
+		time.Sleep(time.Minute)
+		require.Greater(t, one.locks.epoch.Load(), epoch)
+	})
 }

@@ -74,7 +74,7 @@ type shard struct {
 	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
 	early   []early                  // messages of this view, before it acts, and of later ones
 	room    int                      // that they take
-	dropped uint32                   // the highest epoch of which a message found no room
+	dropped bool                     // one of them found no room since a view last acted
 
 	trying   *trial  // the TryAcquire whose request is being sent
 	resting  []*lock // may be forgotten, the longest so first; kept a while in case they come back
@@ -145,9 +145,19 @@ func (ls *locks) shardOf(name []byte) *shard {
 }
 
 // trouble asks for another view in place of that of the epoch. It may be called
-// under a shard's mutex: the goroutine that keeps time passes it on.
+// under a shard's mutex: the goroutine that keeps time passes it on. That of a later
+// epoch stays.
 func (ls *locks) trouble(epoch uint32, err error) {
-	ls.troubled.Store(&trouble{epoch, err})
+	t := &trouble{epoch, err}
+	for {
+		former := ls.troubled.Load()
+		if former != nil && former.epoch > epoch {
+			return
+		}
+		if ls.troubled.CompareAndSwap(former, t) {
+			break
+		}
+	}
 	ls.mail.Wake(math.MinInt64)
 }
 
@@ -209,7 +219,7 @@ func (s *shard) freeze(v membership.View, holds []membership.Hold) []membership.
 		}
 	}
 	s.early = slices.DeleteFunc(s.early, func(e early) bool {
-		old := dmutex.Epoch(e.message.Fence) < v.Epoch
+		old := e.epoch() < v.Epoch
 		if old {
 			s.room -= e.size()
 		}
@@ -246,7 +256,8 @@ func (s *shard) act(epoch uint32, holders []membership.Holder) {
 	for _, e := range kept {
 		s.take(e.name, e.message)
 	}
-	if s.dropped == epoch {
+	if s.dropped {
+		s.dropped = false
 		s.trouble(epoch, errEarly)
 	}
 }
@@ -320,13 +331,27 @@ func (s *shard) take(name string, m trace.Message) {
 	s.lock(name).handle(m)
 }
 
+// keep keeps a message until its view acts. If there is no room, those of the
+// latest epochs go first: their views may never be.
 func (s *shard) keep(e early) {
-	if s.room+e.size() > earlyBuffer {
-		s.dropped = max(s.dropped, dmutex.Epoch(e.message.Fence))
-		return
+	for s.room+e.size() > earlyBuffer {
+		s.dropped = true
+		last := 0
+		for i := range s.early {
+			if s.early[i].epoch() > s.early[last].epoch() {
+				last = i
+			}
+		}
+		if len(s.early) == 0 || s.early[last].epoch() <= e.epoch() {
+			return
+		}
+		s.room -= s.early[last].size()
+		s.early = slices.Delete(s.early, last, last+1)
 	}
 	s.early, s.room = append(s.early, e), s.room+e.size()
 }
+
+func (e early) epoch() uint32 { return dmutex.Epoch(e.message.Fence) }
 
 func (e early) size() int {
 	return 192 + len(e.name) + 8*len(e.message.Numbers) + 8*len(e.message.Nodes)
@@ -361,6 +386,9 @@ func (l *lock) join(h *Held, told *Wait, try *trial) (ready <-chan struct{}, err
 	if try != nil && !s.acting {
 		l.rest()
 		return nil, errViewChanged
+	}
+	if try != nil {
+		try.lock = l
 	}
 	h.lock, h.since = l, s.mail.Now()
 	h.over.Store(&errPending)
@@ -656,9 +684,11 @@ type try struct {
 }
 
 // A trial is a TryAcquire that waits until all that were asked know of it.
+// It is one attempt: if the view ends, the next attempt is another trial.
 type trial struct {
 	held    *Held
-	unheard int // peers that have not confirmed the request
+	lock    *lock // set when it joins
+	unheard int   // peers that have not confirmed the request
 }
 
 func (ts *trials) add(t *trial, peer dmutex.NodeID, seq uint64) {
@@ -693,11 +723,11 @@ func (ts *trials) handled(peer dmutex.NodeID, acked uint64) {
 // unanswered counts a confirmation that came without a grant. When all have
 // come, the lock is busy.
 func (t *trial) unanswered() {
-	l := t.held.lock
+	l := t.lock
 	l.shard.mu.Lock()
 	defer l.shard.mu.Unlock()
 	t.unheard--
-	if t.unheard == 0 && t.held.waits() {
+	if t.unheard == 0 && slices.ContainsFunc(l.waiters, func(w waiter) bool { return w.trial == t }) {
 		l.quit(t.held, l.busy())
 	}
 }
