@@ -8,100 +8,101 @@
 // A life is one run of a member's process. A view is an epoch number and the
 // lives that are its members. Each lock has one machine a view, born from
 // [dmutex.Start] with the holder that is carried over; within a view the
-// algorithms run as in their papers, where nobody fails. No member is ever
-// presumed dead: a member that is gone is waited for until it returns, or until
+// algorithms run as in their papers, where no process fails. No member is ever
+// presumed dead: the group waits for a missing member until it returns, or until
 // an operator vouches that it is dead ([Machine.Evict]).
 //
 // # How a view is decided
 //
-// A view is decided by the consent of all. Its epoch is the number of a round.
+// A view is decided with the consent of all members. Its epoch is the number of a
+// round.
 //
 //	PREPARE(r)            the proposer asks every member that it has met, and itself
-//	PROMISE(r, ...)       the answer: I shall take part in no lower round. It tells the
-//	                      view that the life has installed, the last view that was
-//	                      complete at it, and whether it is leaving
-//	REFUSE(p)             the other answer: I have promised p already, which is not lower
+//	PROMISE(r, ...)       the answer: I shall take part in no lower round. It contains
+//	                      the view that the life has installed, the last view that it
+//	                      knows to be complete, and whether it is leaving
+//	REFUSE(p)             the other answer: I have already promised p, which is not lower
 //	VIEW(r, M)            the decision
 //
 // The proposer decides when every configured member u
 //
-//	(i)  has promised r, by a life that is the latest known of u and that nobody
-//	     has gone on without, or
-//	(ii) is excused: by what the staying lives tell, u is outside of the last view
-//	     that was complete, and of every later view that anybody has installed, or
-//	     is evicted by this round.
+//	(i)  has promised r, by its latest known life, and no complete view has gone
+//	     on without that life, or
+//	(ii) is excused: according to the staying lives, u is outside the last complete
+//	     view and outside every later view that any of them has installed, or this
+//	     round evicts u.
 //
 // M is the lives under (i) that are not leaving. A promise stops nothing: a life
-// acts in its view until it installs a newer one. So a round that fails costs
-// nothing.
+// acts in its view until it installs a newer one. So a round that fails does no
+// harm.
 //
 // # How a view is installed
 //
 //	REPORT(V, holds)      to all of M: V is installed here, and this is what I hold
 //	COMPLETE(V)           to a life outside of V: all have reported to me
 //
-// A life that learns of view V, is in it and has promised no later round freezes
-// all that is older: nothing is granted or answered in older epochs. It goes on
-// holding what it holds, and reports that. It acts in V when all of V have
-// reported to it and it has not installed a newer view. A lock that was reported is
-// born with its holder.
+// When a life learns of a view V with it, and has promised no later round, it
+// freezes all older epochs: it grants and answers nothing in them. It keeps the locks
+// that it holds, and reports them. It acts in V when all of V have reported to it and
+// it has not installed a newer view. The machine of a reported lock is born with the
+// holder.
 //
 // A leaving life first releases everything. It stays until all members of a view
-// without it have told it that this view is complete. The view is of a higher round
-// than all that the life promised before it began to leave, since those may have it
-// as a member.
+// without it have told it that this view is complete. The round of that view must be
+// higher than every round that the life promised before it began to leave, because
+// the views of those rounds may have the life as a member.
 //
-// A life that is told of a view with it, but has promised a later round, asks for
+// A life that learns of a view with it, but has promised a later round, asks for
 // another view: the others wait for it, and the proposer of the later round may be
-// gone. So does a life that has installed a view that never acted, and is told of a
-// later one without it.
+// gone. A life also asks for another view if its installed view never acted and it
+// learns of a later view without it.
 //
 // # Why it is right
 //
-// Two views of one epoch. Both would need the promise of each member that is not
-// excused, and a life promises a number once.
+// Two views never have one epoch. Both would need the promise of each member that is
+// not excused, and a life promises each number once.
 //
-// Two views that act at the same time. A life acts in V only after each life of V
-// has frozen what is older, and a life freezes for good. So a life that still
-// acts in an older view U is outside of V. It is not under (i) for V, or it would be a
-// member, unless it is leaving, and then it holds nothing and asks for nothing. So
-// it was excused: a view before V was complete without it. All members of
-// that view had installed it, and the argument repeats with it in place of V.
-// It ends at a view that was decided with the promise of the life itself.
+// Two views never act at the same time. A life acts in V only after each life of V
+// has frozen all older epochs, and it never thaws them. So a life that still acts in
+// an older view U is outside V. If it were under (i) for V it would be a member, or it
+// would be leaving, and then it holds nothing and asks for nothing. So it was
+// excused: a view before V was complete without it. All members of that view had
+// installed that view, and the argument repeats with that view in place of V. The
+// argument ends at a view that was decided with the promise of the life itself.
 //
-// A holder is never forgotten. It reports what it holds in each view that it
-// installs, nobody acts before it has, and it cannot be excused while it holds, for
-// only a life that has released everything leaves. Its own end frees what it
-// held: another life of its number is the proof, or the operator's word.
+// A holder is never forgotten. It reports its holds in each view that it installs,
+// no member acts before it has reported, and it cannot be excused while it holds,
+// because only a life that has released everything leaves. The locks that a life held
+// are free when it has ended: another life of its number proves that, or the
+// operator's word.
 //
-// Nothing is granted twice. A grant needs the machines of a view that acts,
-// there is one such view at a time, and what is held enters it as a report.
+// No lock is granted twice. A grant needs the machines of a view that acts, one
+// view acts at a time, and every present hold enters it by a report.
 //
-// Whose word counts. Who is excused is taken only from lives that stay and from
-// views that were complete at them: a leaving, a fresh or a half-installed life may not
-// know of those that have returned since. And a promise of a life that was
-// followed by a later one counts for nothing, since the later one has
-// forgotten it. The tests remove each of these rules, and show the run in which
-// two members then hold one lock.
+// Only some lives may say who is excused: those that stay, by the views that they
+// know to be complete. A leaving life, a new life or one with a half-installed view may
+// not know of members that have returned since. And the promise of a life that has a
+// successor does not count, because the successor has forgotten it. The tests remove
+// each of these rules, and show the run in which two members then hold one lock.
 //
 // # Lives
 //
-// The lives of one member are ordered by their numbers. A fresh life takes a number that
-// is probably above that of every former one. If it is told otherwise it has to take a
-// higher one and begin anew ([Older]); it has promised nothing then that anybody
-// counts. A life that was in a view and is told of a later one has been
-// replaced, and stops. All rests on one assumption: of the processes with one
-// number at most one is alive, where a process that has been replaced and was
-// told so counts as dead.
+// The lives of one member are ordered by their numbers. A new life takes a number that
+// is probably above those of all former ones. If it learns of a higher one, it must
+// take a number above that and begin again ([Older]); the promises that it has made
+// under the lower number do not count. A life that was in a view and learns of a later
+// life of its number has been replaced, and stops. All this rests on one assumption: of
+// the processes with one number at most one is alive, where a process that was replaced
+// and has been told so counts as dead.
 //
 // # Fences
 //
-// A fence is epoch<<32 | counter, so fences rise from view to view. When a group is
-// founded, by lives none of which was in a view, its first view begins at the
-// highest of what they bring: [Config.Fence] and [Config.Clock]. So fences rise
-// also when everything was stopped and started again, if no clock was set back by
-// more than the time between. To keep that true, no view acts before the group has
-// existed for as many seconds as it has had epochs. Exclusion depends on no clock.
+// A fence is epoch<<32 | counter, so fences rise from view to view. A group is founded
+// by lives that were in no view. Its first view begins at the highest [Config.Fence] or
+// [Config.Clock] of them. So fences rise even when everything was stopped and started
+// again, if no clock was set back by more than the time between stop and start. To
+// keep that true, no view acts before the group has existed for as many seconds as it
+// has had epochs. Exclusion depends on no clock.
 package membership
 
 import (
@@ -111,11 +112,11 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Config is what a machine is told at its birth.
+// Config describes a life and its group.
 type Config struct {
 	Self    dmutex.NodeID
 	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
-	Life    uint64          // names this life; the lives of one member are ordered by it, and no two have the same; not 0
+	Life    uint64          // the number of this life: unique among the lives of the member, higher than those of former lives if possible, not 0
 
 	// Fence is a floor, below 1<<63: every fence of a view with this member will be
 	// higher.
@@ -126,10 +127,9 @@ type Config struct {
 	Clock uint64
 }
 
-// ClockFence returns a wall clock, in nanoseconds since 2020-01-01 UTC, as a fence:
-// the seconds as the epoch, and within the second the counter rises by 1<<20 in
-// 1/256 s, so that a group that is founded later begins higher. A clock before
-// 2020 counts as 0.
+// ClockFence converts a wall clock, in nanoseconds since 2020-01-01 UTC, to a fence.
+// The epoch is the seconds. Within a second the counter rises by 1<<20 every 1/256 s,
+// so that a group that is founded later begins higher. A clock before 2020 counts as 0.
 func ClockFence(nanoseconds int64) uint64 {
 	const second = 1_000_000_000
 	if nanoseconds < 0 {
@@ -147,9 +147,9 @@ type Member struct {
 
 // A View is the lives that go on together. The zero View is none.
 type View struct {
-	Epoch   uint32   // of two views the later has the higher
+	Epoch   uint32   // a later view has a higher epoch
 	Members []Member // ascending by Node
-	Fence   uint64   // every grant of the view has a higher one; its epoch is Epoch
+	Fence   uint64   // a floor in this epoch: every grant of the view has a higher fence
 }
 
 // Has reports whether the life is a member of the view.
@@ -174,7 +174,7 @@ func (v View) Nodes() []dmutex.NodeID {
 	return nodes
 }
 
-// A Hold is a lock that a life holds, and by which fence.
+// A Hold is a lock that a life holds, and the fence of the grant.
 type Hold struct {
 	Lock  string
 	Fence uint64
@@ -219,7 +219,7 @@ type Message struct {
 	Wait  int64  // of REPORT: in how many nanoseconds the view may act by the sender's count; negative if it might have acted before
 }
 
-// Phase is where a life stands. What it holds is its own until it is Stopped.
+// Phase is the state of a life. It keeps its holds until it is Stopped.
 type Phase uint8
 
 // The phases.
@@ -227,7 +227,7 @@ const (
 	Outside Phase = iota // in no view yet
 	Frozen               // in a view that does not act yet
 	Acting               // in a view that acts
-	Left                 // it was leaving, and nobody needs it any more
+	Left                 // it was leaving, and no member needs it any more
 	Older                // a later life of its number is known, and this one was in no view: take a number above Later and begin anew
 	Stopped              // the others go on without it: what it held is lost
 )
@@ -242,9 +242,9 @@ const (
 	millisecond = 1_000_000
 	second      = 1000 * millisecond
 
-	// minPause is how long at least a member leaves a round to each lower one that is
-	// there, and patience how long it leaves a round to another that has begun one. Both
-	// double with each failure.
+	// minPause is the least time that a member waits, for each lower member that is
+	// there, before it begins a round itself. patience is how long it waits for the
+	// outcome of another member's round. Both double with each failure.
 	minPause = 20 * millisecond
 	patience = 500 * millisecond
 
@@ -278,7 +278,7 @@ type Machine struct {
 	clock    uint64
 	members  []member // ascending by node
 	promised uint32   // the highest round that was promised
-	seen     uint32   // the highest round that anybody told of
+	seen     uint32   // the highest round that was heard of
 	view     View     // installed
 	complete View     // the last that all have reported in
 	reported bool     // Report was called in view
@@ -286,7 +286,7 @@ type Machine struct {
 	stayed   uint32 // of a leaving life: the highest round that it promised before; a view of it may have it as a member
 	exit     View   // of a leaving life: the newest view without it, of a higher round
 	ended    Phase  // Left, Older or Stopped; else Outside
-	later    uint64 // a later life of this number, that the others know
+	later    uint64 // a later life of this number that the others know
 	trouble  bool   // the view is to be replaced
 
 	// The open round of this life.
@@ -315,7 +315,7 @@ type Machine struct {
 type member struct {
 	node       dmutex.NodeID
 	life       uint64 // that was met and is there; 0 if none is
-	newest     uint64 // the latest life that anybody told of
+	newest     uint64 // the latest life that was heard of
 	told       bool   // life knows that it is not the newest
 	leaving    bool   // life has said so
 	news       bool   // life was met, or has spoken, and is in no view since
@@ -329,8 +329,8 @@ type member struct {
 	holding []Hold
 }
 
-// New returns a life that has met nobody. It refuses a Config that is not lawful
-// with [dmutex.ErrMisuse].
+// New returns a life that has met no peer. It refuses an invalid Config with
+// [dmutex.ErrMisuse].
 func New(cfg Config) (*Machine, error) {
 	nodes := slices.Sorted(slices.Values(cfg.Members))
 	self, found := slices.BinarySearch(nodes, cfg.Self)
@@ -366,7 +366,7 @@ func (m *Machine) member(node dmutex.NodeID) *member {
 	return nil
 }
 
-// Phase says where this life stands.
+// Phase returns the phase of this life.
 func (m *Machine) Phase() Phase {
 	switch {
 	case m.ended != Outside:
@@ -383,13 +383,13 @@ func (m *Machine) Phase() Phase {
 // View returns the view that is installed, the zero View before the first.
 func (m *Machine) View() View { return m.view }
 
-// Later returns, when Older or Stopped, the later life of this number of which the
-// others know; 0 if this life was evicted.
+// Later returns, if the phase is Older or Stopped, the later life of this number that
+// the others know; 0 if this life was evicted.
 func (m *Machine) Later() uint64 { return m.later }
 
-// Missing appends the members that are waited for: those whose promise the open
-// round lacks, those whose report the view lacks, and of a leaving life those that
-// still need it.
+// Missing appends the members that this life waits for: those whose promise the open
+// round lacks, those whose report the view lacks, those that are down, and, if this
+// life is leaving, those that still need it.
 func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.members {
 		p := &m.members[i]
@@ -406,8 +406,8 @@ func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	return b
 }
 
-// Holders returns what the members of the view have reported, by lock. Of two
-// reports of one lock that with the higher fence counts.
+// Holders returns the holds that the members of the view have reported, in the order
+// of the locks' names. If two members report one lock, the higher fence counts.
 func (m *Machine) Holders() []Holder {
 	var all []Holder
 	for i := range m.members {
@@ -430,7 +430,7 @@ func (m *Machine) Holders() []Holder {
 	return slices.CompactFunc(all, func(a, b Holder) bool { return a.Lock == b.Lock })
 }
 
-// Deadline returns when Tick has something to do, [math.MaxInt64] for never.
+// Deadline returns when Tick has something to do, or [math.MaxInt64] for never.
 func (m *Machine) Deadline() int64 {
 	if m.ended != Outside {
 		return never
@@ -445,8 +445,8 @@ func (m *Machine) Deadline() int64 {
 	return at
 }
 
-// Met tells that a life of a peer was met, the first or a later one: what was said
-// to a former one is lost, and nothing more comes of it.
+// Met tells the machine that a life of a peer was met. If a former life was met
+// before, messages to it are lost, and no more come from it.
 func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 	p := m.member(peer)
 	if p == nil || p == m.me() || life == 0 {
@@ -464,7 +464,7 @@ func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 	case m.round != 0:
 		m.prepare(now, p)
 	default:
-		m.fails, m.beginAt = 0, never // who was missing is there
+		m.fails, m.beginAt = 0, never // a missing member is there
 	}
 	if m.ended == Outside && m.view.Has(peer, life) && m.reported {
 		m.sendReport(now, p)
@@ -478,7 +478,7 @@ func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 	return m.flush(now)
 }
 
-// Lost tells that a peer's life is gone, or has said that it goes.
+// Lost tells the machine that a peer's life is gone, or has said goodbye.
 func (m *Machine) Lost(now int64, peer dmutex.NodeID) []Message {
 	if p := m.member(peer); p != nil && p != m.me() {
 		m.gone(p)
@@ -486,14 +486,14 @@ func (m *Machine) Lost(now int64, peer dmutex.NodeID) []Message {
 	return m.flush(now)
 }
 
-// gone forgets what only a present life can stand for.
+// gone forgets what only the present life of a peer can vouch for.
 func (m *Machine) gone(p *member) {
 	p.life, p.told, p.leaving, p.news = 0, false, false, false
 	p.promise, p.asked = nil, 0
 }
 
-// Leave begins the exit of this life, which has released everything and asks for
-// nothing more. It is over when the phase is Left.
+// Leave begins the exit of this life. The caller has released all locks and makes no
+// more requests. The exit is over when the phase is Left.
 func (m *Machine) Leave(now int64) []Message {
 	if m.ended == Outside && !m.leaving {
 		m.leaving, m.me().leaving, m.stayed = true, true, m.promised
@@ -503,8 +503,8 @@ func (m *Machine) Leave(now int64) []Message {
 	return m.flush(now)
 }
 
-// Trouble tells that the view of that epoch is to be replaced by another, since
-// something has happened in it that an algorithm does not survive.
+// Trouble asks for another view in place of that of the epoch, after an event that an
+// algorithm does not survive.
 func (m *Machine) Trouble(now int64, epoch uint32) []Message {
 	if m.ended == Outside && epoch == m.view.Epoch && !m.trouble {
 		m.trouble = true
@@ -519,10 +519,10 @@ func (m *Machine) Trouble(now int64, epoch uint32) []Message {
 	return m.flush(now)
 }
 
-// Evict is an operator's word that the members' processes are dead: one round is
-// begun that does not wait for them. The word holds for this round alone, so it is
-// repeated if no view without them follows. It is refused with [dmutex.ErrMisuse] for
-// this node itself or no member, by a life that is leaving, and by one that is in no
+// Evict begins a round that does not wait for the given members, on an operator's word
+// that their processes are dead. The word holds for this round alone, so the caller
+// repeats it if no view without them follows. Evict returns [dmutex.ErrMisuse] for this
+// node itself, for a number that is not a member, and if this life is leaving or in no
 // view.
 func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
 	for _, peer := range peers {
@@ -539,8 +539,8 @@ func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
 	case m.view.Epoch == 0:
 		return nil, dmutex.Misuse("evict: this node is in no view yet: ask a member that is")
 	}
-	// They may have granted in epochs of which nobody else knows. Like all epochs those
-	// are behind the clock.
+	// They may have granted in epochs that the others do not know. Like all epochs,
+	// those are behind the clock.
 	m.begin(now, m.clockAt(now), slices.Clone(peers)...)
 	return m.flush(now), nil
 }
@@ -553,7 +553,7 @@ func (m *Machine) clockAt(now int64) uint64 {
 	return m.clock + uint64((now-m.bornAt)/second)<<32
 }
 
-// Tick tells that time has passed.
+// Tick tells the machine that time has passed.
 func (m *Machine) Tick(now int64) []Message {
 	if now >= m.beginAt && m.ended == Outside && m.wants() {
 		m.begin(now, 0)
@@ -585,8 +585,9 @@ func (m *Machine) sendReport(now int64, p *member) {
 	m.send(msg)
 }
 
-// Handle takes a message from the life of the peer that was met last. It refuses
-// with [dmutex.ErrPeer] what no correct peer sends; then nothing has changed.
+// Handle takes a message from the life of the peer that was met last. It returns
+// [dmutex.ErrPeer] for a message that no correct peer sends, and then has changed
+// nothing.
 func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 	p := m.member(msg.From)
 	if why := m.impossible(p, &msg); why != "" {
@@ -757,8 +758,8 @@ func (m *Machine) wants() bool {
 	})
 }
 
-// pause is how long a member leaves a round to each lower one that is there: long
-// enough for that one's PREPARE to come.
+// pause is how long a member waits, for each lower member that is there, before it
+// begins a round: long enough for the PREPARE of that member to arrive.
 func (m *Machine) pause() int64 { return min(max(minPause, m.trip), 10*minPause) }
 
 // prepare asks a member to take part in the open round.
@@ -767,8 +768,8 @@ func (m *Machine) prepare(now int64, p *member) {
 	m.send(Message{Kind: Prepare, To: p.node, Round: m.round, Leaving: m.leaving})
 }
 
-// rank is how many of those that are there go before this one in beginning a round. No
-// two have the same, or they would disturb each other again and again.
+// rank is how many of the members that are there may begin a round before this one. No
+// two members have the same rank, or they would disturb each other again and again.
 func (m *Machine) rank() (rank int64) {
 	for _, p := range m.members[:m.self] {
 		if p.life != 0 {
@@ -869,8 +870,8 @@ func (m *Machine) mayDecide(now int64) {
 	m.learnView(now, view)
 }
 
-// late reports whether somebody who is there, and waits for a view, has not
-// promised the open round. It may be excused, and is given a moment all the same.
+// late reports whether a member that is there, and waits for a view, has not promised
+// the open round. Even if it is excused, it is given a moment.
 func (m *Machine) late() bool {
 	return slices.ContainsFunc(m.members, func(p member) bool {
 		return p.promise == nil && p.news && p.life == p.newest && !m.view.Has(p.node, p.life)
@@ -1042,13 +1043,13 @@ func (m *Machine) mayComplete() {
 			m.send(Message{Kind: Complete, To: p.node, View: m.view})
 		}
 		if p.asked == m.promised && p.asked > m.view.Epoch {
-			m.sendPromise(p) // who is excused may hang on it
+			m.sendPromise(p) // it may decide who is excused
 		}
 	}
 }
 
-// mayEnd ends a leaving life when a view without it is complete at all its
-// members, and one that finds that the others have gone on without it.
+// mayEnd ends a leaving life when a view without it is complete at all members of
+// that view. It also ends a life that the others have gone on without.
 func (m *Machine) mayEnd() {
 	if m.ended != Outside {
 		return

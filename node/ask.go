@@ -7,20 +7,21 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Ask asks whoever holds the lock, at any node, this one too, to give it back:
-// [Held.Asked] tells them. It takes nothing from anybody. Whether the lock is
-// given back, and when, is the holder's decision, and Ask does not wait for it.
+// Ask asks the holder of the lock, at any node including this one, to give it back.
+// The holder sees that in [Held.Asked], and decides whether and when to release. Ask
+// does not wait for that.
 //
-// Whoever holds the lock when its node hears of it is asked, and no later holder.
-// While the lock is handed over, that may be two, or nobody, so whoever still
-// waits asks again: to be asked twice is to be asked once. Those that hold
-// without a handle do not hear of it: the functions of [Mutex.Do] and of
-// [Election.Campaign], and who uses a [Mutex.Locker].
+// A node passes the request on to the holder at the moment when it arrives, not to
+// later holders. While the lock is changing hands it may reach two holders or none,
+// so a caller that still waits should ask again; a holder that is asked twice
+// notices it once. Holders without a handle are not told: the functions of
+// [Mutex.Do] and [Election.Campaign], and users of a [Mutex.Locker].
 //
-// It costs one message to each other member. It first waits until this node has
-// met all members, and returns ctx's error if ctx ends before that. Other errors:
-// [ErrClosed]; a [PeerError] when a peer stands in the way; [dmutex.ErrMisuse]
-// for a name that is empty or too long. After an error nobody was asked.
+// Ask sends one message to each other member. It first waits as [Node.Ready] does,
+// and returns ctx's error if ctx ends before that. Other errors: the reason why the
+// node has stopped, such as [ErrClosed]; a [PeerError] if a peer stands in the way;
+// [dmutex.ErrMisuse] for a name that is empty or too long. If Ask returns an error
+// it has asked no holder.
 func (m *Mutex) Ask(ctx context.Context) error {
 	if err := lawful(m.name); err != nil {
 		return err
@@ -47,11 +48,11 @@ func (m *Mutex) Ask(ctx context.Context) error {
 	return nil
 }
 
-// asked takes a peer's request to give a lock back. It is looked up only: a lock
-// that nobody here uses is not held here.
+// asked takes a peer's request to give a lock back. It creates no lock: a lock that
+// is not in use here is not held here.
 func (n *Node) asked(from dmutex.NodeID, name []byte) {
 	if len(name) == 0 || len(name) > transport.MaxName {
-		n.locks.refuse(from, dmutex.PeerMistake("it asks for a lock whose name is empty or too long"))
+		n.locks.refuse(from, dmutex.PeerMistake("node: Ask for a lock whose name is empty or too long"))
 		return
 	}
 	s := n.locks.shardOf(name)
@@ -62,8 +63,8 @@ func (n *Node) asked(from dmutex.NodeID, name []byte) {
 	}
 }
 
-// ask tells the holder, if it is at this node. A handle remembers it, for an
-// Asked to come.
+// ask tells the holder, if it is at this node. The handle remembers the request for
+// later calls of Asked.
 func (l *lock) ask() {
 	if l.held == nil {
 		return
@@ -76,10 +77,9 @@ func (l *lock) ask() {
 	}
 }
 
-// Asked returns a channel that is closed once somebody has asked for the lock
-// to be given back, by [Mutex.Ask], since it was granted to this handle; the end
-// of the hold does not close it. A long work looks at it between two steps, or
-// waits for it beside other things.
+// Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle. The
+// end of the hold does not close it. A long-running holder checks it between two
+// steps, or selects on it.
 func (h *Held) Asked() <-chan struct{} {
 	mu := &h.lock.shard.mu
 	mu.Lock()

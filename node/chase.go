@@ -38,8 +38,8 @@ func (v ownLocks) Holder(name string) (w deadlock.Wait, began uint64, held bool)
 	return w, began, held
 }
 
-// holder returns the transaction of this node that holds a lock, nil if it is
-// held by itself.
+// holder returns the transaction of this node that holds a lock, nil if the lock was
+// taken without one.
 func (v ownLocks) holder(name string) (t *Txn, held bool) {
 	v.at(name, func(s *shard, l *lock) {
 		if l.held != nil {
@@ -67,7 +67,7 @@ func (v ownLocks) Lends(name string) (to dmutex.NodeID) {
 	return to
 }
 
-// own notes whose a hold is. It is forgotten with the hold.
+// own records which Txn owns a hold, until the hold ends.
 func (t *Txn) own(h *Held) {
 	s := h.lock.shard
 	s.mu.Lock()
@@ -80,8 +80,8 @@ func (t *Txn) own(h *Held) {
 	}
 }
 
-// wait notes that the transaction waits, until the returned ticker is stopped
-// and waited is called. The ticker says when to look for a circle.
+// wait records that the transaction waits, until waited is called. The caller stops
+// the returned ticker. The ticker says when to look for a circle.
 func (t *Txn) wait(h *Held) *time.Ticker {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,8 +164,8 @@ func (n *Node) breakCircle(path []deadlock.Wait) {
 	}
 }
 
-// sendProbe sends a chase on. It does not go to one that has left, or takes too
-// little of what is sent to it, and not if it is too long for the link.
+// sendProbe sends a chase on. It does not if the peer has left or its backlog is too
+// large, or if the probe is too long for the link.
 func (n *Node) sendProbe(to dmutex.NodeID, c *deadlock.Chase) (sent bool) {
 	b := appendProbe(nil, c)
 	if len(b) > n.mail.MaxMessage() || n.mail.Backlog(to)+len(b) > probeBacklog {
@@ -183,9 +183,9 @@ func (n *Node) probed(from dmutex.NodeID, message []byte) {
 	c, ok := readProbe(message[1:], len(n.cfg.Members))
 	switch {
 	case n.cfg.Deadlock == 0:
-		n.locks.refuse(from, dmutex.PeerMistake("it looks for deadlocks, and the group does not"))
+		n.locks.refuse(from, dmutex.PeerMistake("node: a deadlock probe, although Config.Deadlock is 0"))
 	case !ok:
-		n.locks.refuse(from, dmutex.PeerMistake("what looks for a deadlock is not what it should be"))
+		n.locks.refuse(from, dmutex.PeerMistake("node: malformed deadlock probe"))
 	default:
 		n.follow(c)
 	}

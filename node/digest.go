@@ -12,9 +12,9 @@ import (
 // agreed is what all members must agree on: fields of Config.
 var agreed = [...]string{"Members", "Algorithm", "Group", "Deadlock"}
 
-// digest sums up what all members must agree on: 8 bits for each field, by which
-// two that differ can tell in what, and then 32 bits of everything. It also finds
-// out whether the algorithm takes this group at all.
+// digest sums up what all members must agree on: 8 bits for each field, from which
+// two members can tell in what they differ, and then 32 bits of everything. It also
+// finds out whether the algorithm takes this group at all.
 func (n *Node) digest() (digest uint64, err error) {
 	algorithm, err := n.describe()
 	if err != nil {
@@ -54,9 +54,8 @@ func (n *Node) describe() (sum [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// differs is the ErrConfig of a peer with another digest than ours. What machines
-// say of themselves contains who the members are: where those differ, nothing is
-// known of the algorithm.
+// differs is the ErrConfig of a peer whose digest is not ours. The state of a machine
+// contains its members, so if the members differ, nothing is known of the algorithm.
 func (n *Node) differs(digest uint64) error {
 	var fields []string
 	for i, other := 0, digest^n.sum; i < len(agreed); i, other = i+1, other<<8 {
@@ -67,5 +66,5 @@ func (n *Node) differs(digest uint64) error {
 	if len(fields) == 0 {
 		return ErrConfig
 	}
-	return fmt.Errorf("%w; different here and there: %s", ErrConfig, strings.Join(fields, ", "))
+	return fmt.Errorf("%w; these differ: %s", ErrConfig, strings.Join(fields, ", "))
 }

@@ -58,9 +58,9 @@ func TestStrangers(t *testing.T) {
 				_, err = n.Mutex("x").Acquire(ctx)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, node.ErrConfig)
-				why := node.ErrConfig.Error() + "; different here and there: " + tc.differ
-				require.ErrorContains(t, err, `lock "x": node: waiting for members [1`)
-				require.ErrorContains(t, err, "node 1: "+why+": context deadline exceeded")
+				why := node.ErrConfig.Error() + "; these differ: " + tc.differ
+				require.ErrorContains(t, err, `lock "x": waiting for members [1`)
+				require.ErrorContains(t, err, "node: peer 1: "+strings.TrimPrefix(why, "node: ")+": context deadline exceeded")
 				require.ErrorIs(t, n.Status().Peers[0].Err, node.ErrConfig)
 				require.Positive(t, n.Status().Refused)
 				var told []string

@@ -14,33 +14,35 @@ const (
 	// electionPrefix and an election's name make the name of its lock.
 	electionPrefix = "election/"
 
-	// MaxElection bounds the name of an election, in bytes; it has at least
-	// one.
+	// MaxElection is the length of the longest name of an election, in bytes. The
+	// shortest has 1.
 	MaxElection = transport.MaxName - len(electionPrefix)
 )
 
-// An Election is a post of the group that one node at a time has, by its name:
-// leadership that stands on a lock. It has no state of its own: any number of
-// them may stand for one election. Its methods are safe for concurrent use.
+// An Election is a named leadership held by one node at a time, built on a lock. It
+// has no state of its own: any number of Election values may stand for the same
+// election. Its methods are safe for concurrent use.
 //
-// What holds, in a group of fixed members:
+// What it guarantees:
 //
-//   - One leads at a time. A second leader's function never runs while the
-//     first's does, whatever is lost, delayed, paused or closed.
-//   - Epochs rise strictly. They are the fences of the lock: give them to what
-//     the leader writes to, which can then refuse a leader that has died with a
-//     write on its way.
-//   - Whoever campaigns gets its turn, in the order of the lock's algorithm.
+//   - One node leads at a time. A second leader's function never runs while the
+//     first leader's does, whatever is lost, delayed, paused or closed. (A process
+//     that was replaced or evicted while it was paused does not know that yet; see
+//     [ErrReplaced] and [ErrEvicted].)
+//   - Epochs rise strictly. They are the fences of the lock: pass them to the
+//     resources that the leader writes to, so that they can refuse a late write of a
+//     former leader.
+//   - Every candidate gets its turn, in the order of the lock's algorithm.
 //
-// What does not: a leader that crashes, or is cut off, is not replaced. Nobody
-// can tell it from one that is slow, so the others wait, and observers go on
-// seeing it. The machines of package election elect another, and allow two at a
-// time for it.
+// What it does not: a leader that crashes or is cut off is not replaced, because
+// nobody can tell it from a slow one. The others wait, and observers still see it as
+// the leader, until its process restarts or is evicted. The machines of package
+// election replace such a leader, at the price that two may lead at a time.
 //
-// The lock is [Node.Mutex]("election/" + name): its status is that of the
-// election. Whoever locks it keeps everybody from leading, and is not
-// announced, and a leader does not hear of a [Mutex.Ask]. Unlike any other lock,
-// it is not released by [Node.Close] but by its holder, for whom Close waits.
+// The lock is [Node.Mutex]("election/" + name), and its status is that of the
+// election. A caller that acquires that Mutex directly keeps every node from leading
+// and is not announced. A leader does not notice a [Mutex.Ask]. [Node.Close] does not
+// release this lock, unlike all others: it waits until the leader's function returns.
 type Election struct {
 	node  *Node
 	name  string
@@ -49,9 +51,9 @@ type Election struct {
 
 // Election returns the election of that name, which has 1 to [MaxElection]
 // bytes. It need not be created. Each term costs two messages to every other
-// node, beside those of the lock. While there is a leader every node remembers
-// it, in less than 100 bytes beside the name; of elections without a leader and
-// without an observer, a node remembers the last few hundred.
+// node, besides those of the lock. While there is a leader every node remembers
+// it. Of the elections without a leader and without an observer, a node remembers
+// the last 512.
 func (n *Node) Election(name string) *Election {
 	return &Election{node: n, name: name, mutex: n.Mutex(electionPrefix + name)}
 }
@@ -65,14 +67,14 @@ func (e *Election) Name() string { return e.name }
 // each is a candidate of its own.
 //
 // lead's context is derived from ctx. It also ends when this node resigns
-// ([context.Cause] is then [ErrResigned]) and when its node closes ([ErrLost]);
-// lead should return then. Close waits for that. epoch is higher than that of
-// every leader before.
+// ([context.Cause] is then [ErrResigned]) and when the node closes or stops
+// ([ErrLost]); lead should return then. Close waits for that. epoch is higher than
+// that of every leader before.
 //
-// Campaign's error tells what happened: [ErrNotElected], with ctx's error or
-// another of [Mutex.Acquire], if lead was never called; otherwise what lead
-// returned, joined with an [ErrLost] if the leadership was lost meanwhile.
-// Whichever it is, nothing of the candidacy is left.
+// If lead was never called, the error is [ErrNotElected], wrapped together with ctx's
+// error or another of [Mutex.Acquire]. Otherwise it is what lead returned, joined with
+// an [ErrLost] if the leadership was lost meanwhile. When Campaign has returned, the
+// candidacy is over.
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, epoch uint64) error) (err error) {
 	if len(e.name) == 0 || len(e.name) > MaxElection {
 		err := dmutex.Misuse(fmt.Sprintf("the name of an election has 1 to %d bytes, not %d", MaxElection, len(e.name)))
@@ -102,21 +104,21 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 
 // Resign ends the context of the function that leads this election at this
 // node. The leadership itself ends when the function has returned; until then
-// nobody else is elected. Resign does not wait for that, and does nothing if
-// this node does not lead. Those that campaign at this node go on doing so.
+// no other node is elected. Resign does not wait for that, and does nothing if
+// this node does not lead. Other candidates of this node remain candidates.
 func (e *Election) Resign() { e.node.terms.resign(e.name) }
 
-// Observe tells who leads: first the present leader, if there is one, then
-// every change, as leader and epoch; [dmutex.None] and the epoch of the last
-// leader mean that nobody leads any more. Epochs never fall, and none is told
-// twice but for its end. A slow observer misses what is outdated by then, also
-// that the post was vacant between two leaders, and never the newest.
+// Observe yields the present leader and its epoch, if there is one, and then every
+// change. [dmutex.None] with the epoch of the last leader means that nobody leads
+// any more. Epochs never fall, and each is yielded at most twice: for its beginning
+// and for its end. A slow observer may miss outdated changes, such as a moment
+// without a leader, but never the newest.
 //
-// It ends when ctx ends, when the node closes or when the group is broken
-// ([Status].Err): what this node knows would only grow old.
+// The sequence ends when ctx ends and when the node closes or stops ([Status].Err).
 //
-// It is news and no lock: it takes a message to arrive, and one that is
-// observed may have given up already. A leader that crashes remains the leader.
+// Observe brings news and excludes nobody: an announcement takes time to arrive, and
+// the leader may have given up already. A leader that crashes is still shown as the
+// leader until the group goes on without its process.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64] {
 	return func(yield func(dmutex.NodeID, uint64) bool) {
 		terms := &e.node.terms

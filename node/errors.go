@@ -9,84 +9,87 @@ import (
 	"github.com/dmutex/dmutex/deadlock"
 )
 
-// What Acquire, TryAcquire, Campaign and a lost [Held] answer to, through
-// [errors.Is].
-// Context errors come through as they are.
+// The errors of Acquire, TryAcquire, Campaign and a lost [Held], for [errors.Is].
+// Errors of a context are wrapped too: errors.Is finds them.
 var (
 	// ErrBusy: TryAcquire found the lock taken. See [BusyError].
 	ErrBusy = errors.New("node: lock is busy")
 
-	// ErrReleased: the lock was released by this handle's Release.
+	// ErrReleased: this handle has released the lock.
 	ErrReleased = errors.New("node: lock was released")
 
-	// ErrLost: the lock was taken from its holder; the error says by what.
+	// ErrLost: the holder no longer has the lock; the error says why.
 	ErrLost = errors.New("node: lock was lost")
 
-	// ErrMaxHold: the lock is held for longer than [Mutex.MaxHold]. It is not
-	// lost, but the holder was to stop.
+	// ErrMaxHold: the lock has been held for longer than [Mutex.MaxHold]. It is not
+	// lost, but the holder should have stopped.
 	ErrMaxHold = errors.New("node: lock was held for longer than its MaxHold")
 
-	// ErrNotElected: Campaign has ended without leading.
+	// ErrNotElected: Campaign ended before this node led.
 	ErrNotElected = errors.New("node: not elected")
 
-	// ErrResigned: the leader was asked to give up, by [Election.Resign].
-	ErrResigned = errors.New("node: resigned")
+	// ErrResigned: [Election.Resign] asked the leader to give up.
+	ErrResigned = errors.New("node: leader resigned")
 
 	// ErrClosed: the node is closed.
-	ErrClosed = errors.New("node: closed")
+	ErrClosed = errors.New("node: the node is closed")
 
-	// ErrConfig: a peer has another [Config] than this node where all members
-	// must have the same. The text says in which fields, where that can be told.
-	ErrConfig = errors.New("node: configured for another group: all members must agree on Members, Algorithm, Group and Deadlock")
+	// ErrConfig: the [Config] of a peer differs from this node's in a field that must
+	// be the same in all members. The text names the fields, if they can be told.
+	ErrConfig = errors.New("node: configured differently: Members, Algorithm, Group and Deadlock must be the same in all members")
 
-	// ErrNumberTaken: another process with this node's number is alive, and was there
-	// first. This one grants nothing. Give it a number of its own, or stop the other.
+	// ErrNumberTaken: another process with this node's number was there first, and is
+	// alive. This one grants nothing. Give it a number of its own, or stop the other.
 	ErrNumberTaken = errors.New("node: another process uses this node's number: give each process its own, or stop the other one first")
 
-	// ErrReplaced: this process was paused or cut off, and meanwhile another one has
-	// taken its number. The others go on with that one. What was held is lost.
-	ErrReplaced = errors.New("node: another process has taken this node's number while this one was paused or cut off")
+	// ErrReplaced: another process took this node's number while this process was
+	// paused or cut off. The other members go on with the new process. What was held
+	// is lost.
+	ErrReplaced = errors.New("node: another process took this node's number while this one was paused or cut off")
 
-	// ErrEvicted: an operator has told the others that this process is dead. They go on
-	// without it. What was held is lost.
+	// ErrEvicted: an operator told the other members that this process is dead. They go
+	// on without it. What was held is lost.
 	ErrEvicted = errors.New("node: evicted: the group goes on without this process; restart it to join again")
 
-	// ErrDeadlock: transactions wait for each other in a circle, and this wait is
-	// the one that was ended so that the others can go on. See [DeadlockError].
+	// ErrDeadlock: transactions wait for each other in a circle, and this wait was
+	// ended so that the others can go on. See [DeadlockError].
 	ErrDeadlock = errors.New("node: deadlock")
 
-	// ErrOverflow: a peer takes too little of what is sent to it: more than 2 MiB is
-	// not acknowledged. Nothing has changed, and a later call may succeed.
-	ErrOverflow = errors.New("node: too much is unacknowledged")
+	// ErrOverflow: a peer has not acknowledged more than 2 MiB of what was sent to it.
+	// The call has changed nothing, and a later one may succeed.
+	ErrOverflow = errors.New("node: more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
 )
 
-// A PeerError says which peer stands in the way, and why: [ErrConfig],
-// [ErrOverflow] or [dmutex.ErrPeer].
+// A PeerError names the peer that stands in the way, and says why: [ErrConfig],
+// [ErrOverflow], [dmutex.ErrPeer] or an error of the link.
 type PeerError struct {
 	Peer dmutex.NodeID
 	Err  error
 }
 
-func (e *PeerError) Error() string { return fmt.Sprintf("node %d: %v", e.Peer, e.Err) }
+func (e *PeerError) Error() string { return fmt.Sprintf("node: peer %d: %s", e.Peer, bare(e.Err)) }
 
 // Unwrap returns Err.
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// A LockError says in which lock something happened.
+// A LockError names the lock that an error is about.
 type LockError struct {
 	Lock string
 	Err  error
 }
 
-func (e *LockError) Error() string { return fmt.Sprintf("node: lock %q: %v", e.Lock, e.Err) }
+func (e *LockError) Error() string { return fmt.Sprintf("node: lock %q: %s", e.Lock, bare(e.Err)) }
 
 // Unwrap returns Err.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// A BusyError is an [ErrBusy] that says who holds the lock.
+// bare returns the text of err for a text that already names this package.
+func bare(err error) string { return strings.TrimPrefix(err.Error(), "node: ") }
+
+// A BusyError is an [ErrBusy] that names the lock, and its holder if it is known.
 type BusyError struct {
 	Lock   string
-	Holder dmutex.NodeID // None where the algorithm does not tell this node
+	Holder dmutex.NodeID // None if this node does not know it, see [MutexStatus]
 }
 
 func (e *BusyError) Error() string {
@@ -99,15 +102,15 @@ func (e *BusyError) Error() string {
 // Is makes a BusyError an [ErrBusy].
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
-// A DeadlockError is an [ErrDeadlock] that names the circle. There was an
-// instant at which each wait of it was on; the first is the one that was ended.
+// A DeadlockError is an [ErrDeadlock] that names the circle. At one instant every
+// wait of the circle was under way. The first one was ended.
 type DeadlockError struct{ Circle []Edge }
 
-// An Edge is a transaction that waits for a lock which another one holds.
+// An Edge is a transaction that waits for a lock which another transaction holds.
 type Edge struct {
-	Waiter dmutex.NodeID // its node
+	Waiter dmutex.NodeID // the node of the waiting transaction
 	Lock   string
-	Holder dmutex.NodeID // the node of the one that holds the lock, which may be the same
+	Holder dmutex.NodeID // the node of the holding transaction, which may be the same
 }
 
 func newDeadlockError(path []deadlock.Wait) error {

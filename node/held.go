@@ -9,14 +9,14 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Held is a lock that is held, from a successful Acquire to Release. It is
-// the owner: whoever has it may release it, from any goroutine. Its methods
-// are safe for concurrent use and none of them waits. It must not be copied.
+// A Held is the handle of a lock that is held, from a successful Acquire to Release.
+// The handle owns the lock, not the goroutine: any goroutine that has it may release
+// it. Its methods are safe for concurrent use and none of them waits. It must not be
+// copied.
 //
-// A write that is still on its way when its process dies, or whose process lost
-// the lock in between, may arrive when somebody else holds it; only a resource
-// that refuses lower fences than it has seen is safe from that. Pass Fence
-// along.
+// A write may still be on its way when its process dies or loses the lock, and
+// arrive when another process holds it. Only a resource that refuses fences lower
+// than the highest it has seen is safe from that: pass Fence with every write.
 type Held struct {
 	lock  *lock
 	fence uint64
@@ -29,16 +29,16 @@ type Held struct {
 type holdContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
-	asked  chan struct{} // see Asked; nil while nobody asks or wants to know
+	asked  chan struct{} // see Asked; nil until Ask or Asked needs it
 }
 
 var (
 	// errPending is why a hold has not begun.
 	errPending = errors.New("node: the lock is not granted yet")
 
-	// errLimited says that the hold goes on, and has a bound: ctx is a holdContext
-	// for good.
-	errLimited = errors.New("node: the context tells")
+	// errLimited says that the hold goes on and has a deadline. Then ctx is a
+	// holdContext.
+	errLimited = errors.New("node: the hold has a deadline")
 )
 
 // waits reports whether it is neither granted nor refused.
@@ -60,8 +60,8 @@ var (
 	released       = &ErrReleased
 	closed   error = &lossError{ErrClosed}
 
-	// overruled is the end of a hold that another member has reported with a higher
-	// fence: this process was paused or cut off when it should have been told.
+	// overruled ends a hold of a lock for which another member reports a higher fence:
+	// this process was paused or cut off, and missed the loss.
 	overruled error = &lossError{ErrReplaced}
 )
 
@@ -69,9 +69,9 @@ var (
 // later has the higher number.
 func (h *Held) Fence() uint64 { return h.fence }
 
-// Err says whether the work may go on: it returns nil while the lock is held,
-// [ErrMaxHold] if it was held for longer than [Mutex.MaxHold] and is held still,
-// [ErrReleased] after Release, and an [ErrLost] that says why if it was lost.
+// Err says whether the work may go on. It returns nil while the lock is held,
+// [ErrMaxHold] if the lock is still held after [Mutex.MaxHold], [ErrReleased] after
+// Release, and an [ErrLost] that says why if the lock was lost.
 func (h *Held) Err() error {
 	switch reason := h.over.Load(); reason {
 	case nil:
@@ -83,9 +83,9 @@ func (h *Held) Err() error {
 	}
 }
 
-// Context returns a context that ends with the hold, or when [Mutex.MaxHold] is
-// over; [context.Cause] is what Err said first. It has the values of Acquire's
-// context, but not its deadline.
+// Context returns a context that ends with the hold, or after [Mutex.MaxHold].
+// [context.Cause] is then the first error that Err returned. The context has the
+// values of Acquire's context, but not its deadline or cancellation.
 func (h *Held) Context() context.Context {
 	mu := &h.lock.shard.mu
 	mu.Lock()
@@ -133,9 +133,9 @@ func (h *Held) derive(parent context.Context) *holdContext {
 	return c
 }
 
-// Release gives the lock back. It ends this grant and never another: once the
-// hold is over it changes nothing, and returns nil if it was released and an
-// [ErrLost] if it was lost.
+// Release gives the lock back. It ends this grant and never another: if the hold is
+// already over, Release changes nothing. It returns an [ErrLost] if the lock was
+// lost, and otherwise nil.
 func (h *Held) Release() error {
 	if ls := h.lock.shard.locks; ls.cfg.Observer != nil {
 		var hold Hold
@@ -162,11 +162,11 @@ func (h *Held) release(told *Hold) {
 	}
 	s.mu.Unlock()
 	s.mail.Flush()
-	s.poke() // Close waits for those who hold an election's lock
+	s.poke() // Close waits for the holders of election locks
 }
 
 // lossError is an ErrLost with its cause.
 type lossError struct{ cause error }
 
-func (e *lossError) Error() string   { return ErrLost.Error() + ": " + e.cause.Error() }
+func (e *lossError) Error() string   { return ErrLost.Error() + ": " + bare(e.cause) }
 func (e *lossError) Unwrap() []error { return []error{ErrLost, e.cause} }

@@ -122,7 +122,7 @@ func TestMaxHoldCostsNothingUnused(t *testing.T) {
 // is not in it.
 func TestHeldIsSmall(t *testing.T) {
 	if strconv.IntSize == 64 {
-		require.EqualValues(t, 48, reflect.TypeFor[node.Held]().Size(), "the README says what a held lock costs")
+		require.EqualValues(t, 48, reflect.TypeFor[node.Held]().Size(), "docs/performance.md promises memory for held locks")
 	}
 }
 

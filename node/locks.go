@@ -20,9 +20,9 @@ import (
 	"github.com/dmutex/dmutex/transport/mail"
 )
 
-// locks is all locks at this node, in shards by name. It stands on mail, to which
-// the machines' messages go. Of the views it is told three things: freeze, act and,
-// from here, trouble.
+// locks is all locks at this node, in shards by name. It sends the messages of the
+// machines by mail. The views call freeze and act; the locks call trouble to ask for
+// another view.
 type locks struct {
 	cfg    *Config
 	mail   *mail.Mail
@@ -35,17 +35,17 @@ type locks struct {
 	ended context.Context         // nothing more is granted once it has ended
 	end   context.CancelCauseFunc // the first cause stays
 
-	epoch    atomic.Uint32 // that was installed last
+	epoch    atomic.Uint32 // of the view that was installed last
 	troubled atomic.Pointer[trouble]
-	refused  atomic.Uint64 // what no correct peer sends
-	gaveBack chan struct{} // poked when a lock was released, for Close
+	refused  atomic.Uint64 // messages and frames that no correct peer sends
+	gaveBack chan struct{} // poked when a lock was released; Close waits for that
 }
 
 const (
 	shards = 64
 
-	// keepResting is how many locks that may be forgotten a shard keeps before it
-	// forgets the longest unused.
+	// keepResting is how many locks a shard keeps that it could forget. Beyond it the
+	// least recently used is forgotten.
 	keepResting = 8
 
 	// earlyBuffer bounds the messages that one shard keeps until their view acts,
@@ -77,12 +77,12 @@ type shard struct {
 	dropped bool                     // one of them found no room since a view last acted
 
 	trying   *trial  // the TryAcquire whose request is being sent
-	resting  []*lock // may be forgotten, the longest so first; kept a while in case they come back
+	resting  []*lock // may be forgotten, the least recently used first; kept in case they are used again
 	sent     [dmutex.Kinds]uint64
 	received [dmutex.Kinds]uint64
 	granted  uint64
-	note     note
-	owners   map[*Held]*Txn // whose the holds of transactions are, with Config.Deadlock
+	step     step
+	owners   map[*Held]*Txn // the transactions that own holds, with Config.Deadlock
 }
 
 // A lock is one name in use at this node: its machine, and the goroutines that
@@ -433,9 +433,9 @@ func (l *lock) withdraw() {
 	l.settle()
 }
 
-// release ends the present grant, for the reason given, and notes in told, if there
-// is one, what an Observer is to be told. While the view does not act the peers are
-// told when it does.
+// release ends the present grant, for the reason given, and fills told for an
+// Observer, unless it is nil. While the view does not act, the peers learn of the
+// release when it does.
 func (l *lock) release(reason *error, told *Hold) {
 	if l.held != nil {
 		if told != nil {
@@ -555,7 +555,7 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 		}
 		l.output(seq, m)
 	}
-	l.noted(nil)
+	l.recorded(nil)
 }
 
 func (l *lock) fail(why error) {
@@ -565,8 +565,8 @@ func (l *lock) fail(why error) {
 	l.waiters = nil
 }
 
-// rest lists the lock if it may be forgotten, and forgets the one that has rested
-// longest if there are too many.
+// rest lists the lock if it may be forgotten. If too many are listed, it forgets the
+// least recently used.
 func (l *lock) rest() (fresh bool) {
 	s := l.shard
 	if l.held != nil || len(l.waiters) > 0 {
@@ -610,8 +610,8 @@ func (l *lock) forget() {
 
 func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
 
-// holder returns who holds the lock, as far as this node can know: this node
-// itself, or who the machine says if it is a Coordinator.
+// holder returns the holder of the lock, as far as this node can know: this node
+// itself, or what the machine says if it is a Coordinator.
 func (l *lock) holder() dmutex.NodeID {
 	if l.held != nil {
 		return l.shard.cfg.Self
@@ -669,7 +669,7 @@ func (ls *locks) leads() (name string) {
 	return name
 }
 
-// trials is the TryAcquires that wait for acknowledgements of what they have sent.
+// trials is the TryAcquires that wait for acknowledgements of their requests.
 type trials struct {
 	count atomic.Int32
 	mu    sync.Mutex // after a shard's
@@ -683,8 +683,8 @@ type try struct {
 	seq   uint64
 }
 
-// A trial is a TryAcquire that waits until all that were asked know of it.
-// It is one attempt: if the view ends, the next attempt is another trial.
+// A trial is a TryAcquire that waits until all peers that it asked know of it. It is
+// one attempt: if the view ends, the next attempt is another trial.
 type trial struct {
 	held    *Held
 	lock    *lock // set when it joins

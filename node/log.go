@@ -27,13 +27,13 @@ type logger struct {
 }
 
 const (
-	// Of what a peer can bring about at will, logAtMost records are written in
+	// Of the records that a peer can trigger at will, logAtMost are written in each
 	// logPeriod.
 	logAtMost = 20
 	logPeriod = time.Minute
 
-	// longAfter is how long a lock is waited for until that is logged, and then
-	// twice as long, and so on.
+	// longAfter is the wait for a lock after which it is logged, and again after twice
+	// that, and so on.
 	longAfter = 10 * time.Second
 )
 
@@ -52,7 +52,7 @@ func (l *logger) tell(level slog.Level, text string, attrs ...slog.Attr) {
 	}
 }
 
-// tellOften is tell for what a peer can bring about as often as it likes.
+// tellOften is tell for records that a peer can trigger at will.
 func (l *logger) tellOften(level slog.Level, text string, attrs ...slog.Attr) {
 	if l == nil {
 		return
@@ -98,7 +98,7 @@ func (l *logger) close(err error) {
 
 func peerAttr(id dmutex.NodeID) slog.Attr { return slog.Uint64("peer", uint64(id)) }
 
-// trouble says why a view is to be replaced.
+// trouble logs why a view is to be replaced.
 func (l *logger) trouble(why error) {
 	var attrs []slog.Attr
 	if e, ok := errors.AsType[*PeerError](why); ok {
@@ -110,8 +110,8 @@ func (l *logger) trouble(why error) {
 	l.tellOften(slog.LevelWarn, "view is to be replaced", append(attrs, slog.Any("err", why))...)
 }
 
-// longWait logs that h has waited for long, if it is the first waiter of this node. It
-// returns after what time to do so again.
+// longWait logs that h has waited for a long time, if it is the first waiter of this
+// node. It returns after what time to call it again.
 func (n *Node) longWait(h *Held) time.Duration {
 	l := h.lock
 	l.shard.mu.Lock()
@@ -132,8 +132,8 @@ func (n *Node) longWait(h *Held) time.Duration {
 	return max(waited, longAfter)
 }
 
-// waitError is the error of an Acquire whose context has ended: it says what was
-// waited for, and answers to why.
+// waitError is the error of an Acquire whose context has ended: it says what the
+// call was waiting for, and wraps why.
 func (n *Node) waitError(l *lock, why error) error {
 	if !n.views.acting.Load() {
 		return &LockError{l.name, n.notReady(why)}
@@ -150,8 +150,8 @@ func (n *Node) waitError(l *lock, why error) error {
 	return &LockError{l.name, why}
 }
 
-// silent lists the peers for which a lock waits, and how it stands with them: the
-// holder if it is known and another node, else those whose answers are missing.
+// silent describes the peers that a lock waits for: the holder if it is known and
+// another node, else the peers whose answers are missing.
 func (n *Node) silent(st MutexStatus) string {
 	ids := st.WaitsFor
 	if st.Holder != dmutex.None && st.Holder != n.cfg.Self {

@@ -12,56 +12,57 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A Mutex is one lock of the group, by its name. It has no state of its own:
-// any number of them may stand for one lock. Its methods are safe for
-// concurrent use, and goroutines of one node queue like those of different
-// nodes.
+// A Mutex is one named lock of the group. It has no state of its own: any number of
+// Mutex values may stand for the same lock. Its methods are safe for concurrent use.
+// It excludes goroutines of the same node as well as those of other nodes.
 type Mutex struct {
 	node    *Node
 	shard   *shard
 	name    string
 	maxHold time.Duration
-	txn     *Txn // within its Acquire, if a circle is to be looked for; else nil
+	txn     *Txn // of the Acquire under way, if it may be part of a circle; else nil
 }
 
 // Name returns the lock's name.
 func (m *Mutex) Name() string { return m.name }
 
-// MaxHold returns the same lock with a bound on how long a handle that is
-// acquired through it may be used: the handle's context gets a deadline, that
-// long after the acquisition, and then ends with [ErrMaxHold]. 0 is no bound.
+// MaxHold returns the same lock with a limit on the use of each handle that is
+// acquired through it: d after the acquisition, the handle's context ends with
+// [ErrMaxHold]. 0 is no limit.
 //
-// It tells the holder to stop, and nothing else: the lock stays held until
-// Release, since nobody may be let in while the holder may still be at work. It
-// is no lease.
+// It only tells the holder to stop. The lock stays held until Release, because the
+// holder may still be at work. MaxHold is not a lease.
 func (m *Mutex) MaxHold(d time.Duration) *Mutex {
 	return &Mutex{node: m.node, shard: m.shard, name: m.name, maxHold: d}
 }
 
 // Acquire waits for the lock and returns the handle that holds it. It first
-// waits until this node has met all members.
+// waits as [Node.Ready] does.
 //
-// If ctx ends first, Acquire returns at once with ctx's error, nothing of the
-// call is left behind, and no other node loses its turn. Other errors:
-// [ErrClosed]; a [PeerError] when a peer stands in the way; [transport.ErrClosed]
-// once the link was found closed; [dmutex.ErrMisuse] for a name that is empty or
-// too long, or a negative [Mutex.MaxHold]. Acquire returns a handle or an error,
-// never both and never neither.
+// If ctx ends first, Acquire returns at once with an error that wraps ctx's, nothing
+// of the call is left behind, and no other node loses its turn. Other errors: the
+// reason why the node has stopped, which is [ErrClosed], [ErrNumberTaken],
+// [ErrReplaced], [ErrEvicted] or [transport.ErrClosed]; a [PeerError] if a peer
+// stands in the way; [dmutex.ErrMisuse] for a name that is empty or too long, or a
+// negative [Mutex.MaxHold]. Acquire returns either a handle or an error, never both.
 //
 // ctx does not bound the time that the lock is held.
 func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, false) }
 
-// TryAcquire takes the lock if it is free and says [ErrBusy] otherwise; the
-// error is a [BusyError]. It does not wait for a holder, but asks and waits for
-// the answers: until every node that was asked has confirmed that it knows,
-// which takes a message there and back, or until ctx ends.
+// TryAcquire takes the lock if it is free and otherwise returns [ErrBusy], as a
+// [BusyError]. It does not wait for a holder. It does wait, one round trip or until
+// ctx ends, until every node that it asks has acknowledged the request.
 //
-// A busy lock is never taken. A free one may be called busy: if two try at the
-// same moment; if a request that was withdrawn at this node, as by the last
-// TryAcquire in vain, has not had its turn; if the network loses or reorders
-// messages; in the first moments of a group, while the nodes that are asked are
-// not all [Node.Ready]; or under an algorithm in which the answer takes more than
-// one hop there and back (a token that is passed on, for one).
+// TryAcquire never takes a busy lock, but it may call a free lock busy:
+//
+//   - if two try at the same moment,
+//   - if a withdrawn request of this node, such as that of a TryAcquire which
+//     returned ErrBusy, has not had its turn yet,
+//   - if the network loses or reorders messages,
+//   - while the nodes that are asked are not all [Node.Ready], as in the first
+//     moments of a group,
+//   - under an algorithm in which the answer takes more than one round trip, such as
+//     that of a token which is passed on.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, true) }
 
 // lawful refuses what is not the name of a lock.
@@ -96,7 +97,7 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
 	return h, nil
 }
 
-// wait makes h hold the lock, or says why not.
+// wait makes h hold the lock, or returns why it does not.
 func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
 	if err := h.ctx.Err(); err != nil {
 		return err
@@ -114,7 +115,7 @@ func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
 	}
 }
 
-// queue makes h a waiter, and waits for the end of that.
+// queue makes h a waiter, and waits until it is granted or refused.
 func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 	ctx, s := h.ctx, m.shard
 	s.mu.Lock()
@@ -169,11 +170,11 @@ func (m *Mutex) giveUp(h *Held, why error) error {
 	return why
 }
 
-// Do runs f while holding the lock, and releases it when f has returned,
-// panicked or ended its goroutine, and not before, whatever becomes of ctx. f's
-// context is derived from ctx and also ends with the handle's ([Held.Context]);
-// its fence is that of the grant. Do returns f's error, or why the lock was not
-// had, or why it was lost while f ran.
+// Do runs f while it holds the lock. It releases the lock when f has returned,
+// panicked or ended its goroutine, and not before, even if ctx ends. f's context is
+// derived from ctx and also ends with [Held.Context]; fence is that of the grant. Do
+// returns the error of Acquire, or f's error joined with an [ErrLost] if the lock was
+// lost while f ran.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) (err error) {
 	h, err := m.Acquire(ctx)
 	if err != nil {
@@ -195,14 +196,14 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 	return f(ctx, h.fence)
 }
 
-// Locker returns the lock as a [sync.Locker], for code that knows no other. Any
-// number of Lockers may stand for one lock; each unlocks what it has locked.
+// Locker returns the lock as a [sync.Locker], for code that takes no other kind of
+// lock. Any number of Lockers may stand for one lock; each unlocks what it has locked.
 //
-// A Locker hides what a [Held] tells: there is no context, no fence, and no
-// error. Lock waits for as long as it takes, and where Acquire would return an
-// error Lock panics with it, for to return without the lock would be worse.
-// Unlock panics if it does not release: with [dmutex.ErrMisuse] if the Locker
-// is not locked, with an [ErrLost] if the lock was lost in between.
+// A Locker has no context, no fence and no error, unlike a [Held]. Lock waits for as
+// long as it takes. Where Acquire would return an error Lock panics with it, because
+// returning unlocked would be worse. Unlock panics if it does not release: with
+// [dmutex.ErrMisuse] if the Locker is not locked, with an [ErrLost] if the lock was
+// lost meanwhile.
 func (m *Mutex) Locker() sync.Locker { return &locker{mutex: m} }
 
 type locker struct {

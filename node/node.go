@@ -20,39 +20,37 @@ import (
 	"github.com/dmutex/dmutex/transport/mail"
 )
 
-// Config says what a node is part of. Members, Algorithm, Group and Deadlock must
-// be the same at all members; nodes that differ refuse to meet, with [ErrConfig].
+// Config describes a node and its group. Members, Algorithm, Group and Deadlock must
+// be the same in all members; nodes that differ refuse to meet, with [ErrConfig].
 type Config struct {
 	Self      dmutex.NodeID    // this node
 	Members   []dmutex.NodeID  // all nodes of the group, this one among them, in any order
 	Algorithm dmutex.Algorithm // such as ricart.New
 	Link      transport.Link   // not yet opened; the node opens it, and closes it in Close
 
-	// Group tells apart groups that share a network. It may be empty.
+	// Group distinguishes groups that share a network. It may be empty.
 	Group string
 
 	// Fence is a floor, below 1<<63: every fence will be higher. 0 is right if the members'
 	// wall clocks are never set back by more than the time between a stop of all
-	// members and their next start. Else give [dmutex.NextEpoch] of the highest
-	// fence that your resources have stored. It need not be the same at all
-	// members: the highest counts.
+	// members and their next start. Otherwise set it to [dmutex.NextEpoch] of the
+	// highest fence that your resources have stored. The members need not give the
+	// same value: the highest counts.
 	Fence uint64
 
-	// Deadlock is how long an Acquire of a [Txn] that holds something waits
-	// before the node looks for a circle of transactions that wait for each
-	// other, and between one look and the next. 0 never looks, and costs
-	// nothing. One look costs about as many messages as an entry does for each
-	// lock in the circle, so take what is long for a wait: a second rather than
-	// a millisecond.
+	// Deadlock is how long an Acquire of a [Txn] that holds a lock waits before the
+	// node looks for a circle of transactions that wait for each other, and the time
+	// between two looks. 0 disables detection, which then costs nothing. For each lock
+	// in the circle, one look costs about as many messages as one entry, so choose a
+	// time that is long for a wait: a second rather than a millisecond.
 	Deadlock time.Duration
 
-	// Trace, if not nil, records every event of this node. It costs time and
-	// disk, but makes nothing wait; Close flushes it.
+	// Trace, if not nil, records every event of this node. It costs time and disk
+	// space, but no call waits for it except Close, which flushes it.
 	Trace *trace.Recorder
 
-	// Logger is told, rarely, what an operator wants to know; nil is silent.
-	// Every record has the key node, and group if it has a name. The others
-	// are peer (a node), lock (a name) and err.
+	// Logger gets a few records for the operator; nil logs nothing. Every record has
+	// the key node, and the key group if Group is not empty.
 	//
 	//	INFO   node opened
 	//	INFO   peer met                                peer
@@ -60,18 +58,19 @@ type Config struct {
 	//	INFO   view acts                               epoch, members, joined, left, took
 	//	WARN   waiting for members                     waited, for
 	//	WARN   peer is configured differently          peer, err         once, until it is met or something else differs
+	//	WARN   peer has met another process with this node's number   peer
 	//	WARN   view is to be replaced                  peer, lock, err   the algorithm does not survive what happened
 	//	WARN   refused what no correct peer sends      peer, err
 	//	WARN   lock is waited for                      lock, waited, holder, for
 	//	ERROR  node stopped: nothing more is granted   err
 	//	WARN   records left out                        count
-	//	INFO   node closed                             WARN with err if the farewell was cut short
+	//	INFO   node closed                             WARN with err if Close returns an error
 	//
-	// A node that waits for members says so after 3 seconds, then 6, 12 and so on.
-	// That a lock is waited for is logged when the first waiter of this node has
-	// waited for 10 seconds, then 20, 40 and so on, with the holder, if it is
-	// known, and the peers whose answers are missing. Campaigns may wait
-	// indefinitely, so they are not logged.
+	// A node that waits for members logs that after 3 seconds, then 6, 12 and so on.
+	// A long wait for a lock is logged when the first waiter of this node has waited
+	// for 10 seconds, then 20, 40 and so on, with the holder, if it is known, and the
+	// peers whose answers are missing. Campaigns may wait indefinitely, so they are
+	// not logged.
 	//
 	// Records that a peer can trigger at will are limited to 20 a minute, followed
 	// by the count of those left out. A goroutine of the node writes them: a slow
@@ -79,12 +78,12 @@ type Config struct {
 	// logger of its own logs here, too.
 	Logger *slog.Logger
 
-	// Observer is told of every wait and hold at this node, and of every change of
-	// the group; see there.
+	// Observer is called for every wait and hold at this node, and for every change
+	// of the group.
 	Observer *Observer
 }
 
-// A Node is one member of a group: it takes part in all the group's locks. Its
+// A Node is one member of a group. It takes part in all locks of the group. Its
 // methods are safe for concurrent use.
 type Node struct {
 	cfg     Config
@@ -95,7 +94,7 @@ type Node struct {
 	locks   locks
 	terms   terms
 	log     *logger         // nil without Config.Logger
-	changes chan ViewChange // that Observer.View has not been told; nil if it is not there
+	changes chan ViewChange // not passed to Observer.View yet; nil without one
 	peers   []*peer         // ascending by id
 
 	probes    atomic.Uint64 // that were sent
@@ -104,7 +103,7 @@ type Node struct {
 
 	closing atomic.Bool
 	closed  chan struct{} // closed when Close has finished
-	quit    chan struct{} // ends the goroutines that tell
+	quit    chan struct{} // ends tellChanges
 	running sync.WaitGroup
 }
 
@@ -116,17 +115,16 @@ type peer struct {
 	life    uint64 // that was met last; 0 if none was
 }
 
-// Open makes this process a member of the group. It does not wait for the
-// other members: they may start in any order, and Acquire waits until all have
-// been met. ctx bounds the opening only.
+// Open makes this process a member of the group. It does not wait for the other
+// members: they may start in any order, and Acquire waits until they are there. If
+// ctx has ended, Open returns its error; ctx has no effect after that.
 //
 // At most one process with this number may be alive at a time. If another one
-// answers the members, nothing is granted here, and within seconds all calls
+// still answers the members, this node grants nothing, and within seconds all calls
 // return [ErrNumberTaken].
 //
-// Open refuses a Config that is not lawful with [dmutex.ErrMisuse], and returns
-// the link's error if the link cannot be opened. Then the link is the caller's
-// to close.
+// Open refuses an invalid Config with [dmutex.ErrMisuse], and returns the link's
+// error if the link cannot be opened. After an error the caller closes the link.
 func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -174,7 +172,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.log.tell(slog.LevelInfo, "node opened")
 	if err := n.mail.Open(); err != nil {
-		return nil, fmt.Errorf("node: open link: %w", err)
+		return nil, fmt.Errorf("node: %w", err)
 	}
 	n.views.do((*membership.Machine).Tick)
 	if n.log != nil {
@@ -186,7 +184,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// check refuses a Config that is not lawful.
+// check refuses an invalid Config.
 func (cfg *Config) check() error {
 	switch {
 	case cfg.Algorithm == nil:
@@ -230,11 +228,11 @@ func (n *Node) newMachine(life uint64) (*membership.Machine, error) {
 func (n *Node) Self() dmutex.NodeID { return n.cfg.Self }
 
 // Mutex returns the lock of that name. Every name is a lock of the whole group;
-// it need not be created. A lock that nobody uses costs nothing, except where
-// the algorithm has something to remember: ring and suzukikasami where the
-// token is. Up to 512 that were used last are remembered all the same, and with
-// them, under ricart.Carvalho, who agreed. A name has 1 to [transport.MaxName]
-// bytes.
+// it need not be created. A name has 1 to [transport.MaxName] bytes.
+//
+// A lock that is not in use takes no memory, with two exceptions: a node remembers
+// up to 512 locks that were used last, and under ring and suzukikasami some nodes
+// remember where the token is.
 func (n *Node) Mutex(name string) *Mutex {
 	return &Mutex{node: n, shard: n.locks.shard(name), name: name}
 }
@@ -247,8 +245,7 @@ func (n *Node) peer(id dmutex.NodeID) *peer {
 	return n.peers[i]
 }
 
-// stop ends all granting, for the reason given: what is held is lost, and what
-// waits fails.
+// stop ends all granting, for the reason given: holds are lost, and waits fail.
 func (n *Node) stop(why error) {
 	if n.locks.why() != nil {
 		return
@@ -257,7 +254,7 @@ func (n *Node) stop(why error) {
 	var lost error = &lossError{why}
 	n.locks.abandon(&why, &lost, false)
 	if !errors.Is(why, transport.ErrClosed) {
-		n.running.Go(func() { // whatever it said could only disturb
+		n.running.Go(func() { // the group goes on without this process
 			ended, cancel := context.WithCancel(context.Background())
 			cancel()
 			_ = n.mail.Close(ended)
@@ -268,21 +265,19 @@ func (n *Node) stop(why error) {
 	n.views.leave()
 }
 
-// Close leaves the group: acquisitions are refused and those that wait fail
-// with [ErrClosed], and locks that are still held are lost ([Held.Context] ends)
-// and released. Then a view without this node is agreed, the others go on in it,
-// and every goroutine of the node has ended when Close returns. The link is closed
-// too.
+// Close leaves the group. New and waiting acquisitions fail with [ErrClosed], and
+// locks that are still held are lost ([Held.Context] ends) and released. Then the
+// members agree on a view without this node, and the others go on in it. Close also
+// closes the link, and no goroutine of the node is left when it returns.
 //
-// That takes a few round trips while the other members are up, whatever they do.
-// If one of them is down, or does not reach the others, Close waits until ctx ends,
-// and goes all the same. Then it returns ctx's error and names the members that
-// were missing, and to the others this node has crashed: they wait for its
-// return.
+// That takes a few round trips while the other members are up. If one of them is
+// down or cut off, Close waits until ctx ends, and then leaves anyway. It then
+// returns ctx's error, with the members that were missing, and this node looks
+// crashed to the others: they wait for its return.
 //
-// Close waits for the functions of [Election.Campaign] to return; if ctx ends
-// before, the others do not go on. It also waits until Config.Trace is written. A
-// second Close waits for the first and returns nil.
+// Close waits until the functions of [Election.Campaign] have returned; if ctx ends
+// before that, this node looks crashed to the others, too. It also waits until
+// Config.Trace is written. A second Close waits for the first and returns nil.
 func (n *Node) Close(ctx context.Context) error {
 	if n.closing.Swap(true) {
 		select {
@@ -295,7 +290,7 @@ func (n *Node) Close(ctx context.Context) error {
 	var lost []Hold
 	defer func() {
 		close(n.closed)
-		n.locks.tell(lost...) // at the end: it may take long, may panic, and may Close
+		n.locks.tell(lost...) // at the end: the Observer may be slow, panic, or call Close
 	}()
 	if n.locks.why() == nil {
 		n.locks.end(ErrClosed)
@@ -314,7 +309,7 @@ func (n *Node) Close(ctx context.Context) error {
 	return err
 }
 
-// awaitLeaders waits until no function leads here any more.
+// awaitLeaders waits until no function of a Campaign runs here any more.
 func (n *Node) awaitLeaders(ctx context.Context) error {
 	for n.locks.why() == ErrClosed {
 		name := n.locks.leads()
@@ -348,8 +343,8 @@ func (n *Node) leave(ctx context.Context) error {
 	}
 }
 
-// farewell closes the mail. Nothing depends on the peers' hearing of it, so it
-// waits for a moment only, and not at all if ctx has ended.
+// farewell closes the mail. Nothing depends on whether the peers learn of it, so it
+// waits for a second at most, and not at all if this node has not left.
 func (n *Node) farewell(ctx context.Context, left bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -363,7 +358,7 @@ func (n *Node) farewell(ctx context.Context, left bool) error {
 	return err
 }
 
-// A handler takes what the mail brings to where it belongs.
+// A handler passes what the mail brings to the part of the node that it is for.
 type handler struct{ *Node }
 
 func (h handler) Met(peer dmutex.NodeID, life uint64) {
@@ -388,7 +383,7 @@ func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	case says >= 0x80:
 		p := h.peer(from)
 		name, m, err := p.decoder.Decode(message)
-		if err != nil { // some lock has missed a message, and we do not know which
+		if err != nil { // a lock has missed a message, and we do not know which lock
 			h.locks.refuse(from, err)
 			h.locks.trouble(h.locks.epoch.Load(), &PeerError{from, err})
 			return
@@ -400,7 +395,7 @@ func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	case says == saysLeads:
 		name, t, ok := readTerm(from, message[1:])
 		if !ok {
-			h.locks.refuse(from, dmutex.PeerMistake("node: an announcement of a leader is not what it should be"))
+			h.locks.refuse(from, dmutex.PeerMistake("node: malformed announcement of a leader"))
 			return
 		}
 		h.terms.hear(name, t)
@@ -409,7 +404,7 @@ func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	case says == saysAsk:
 		h.asked(from, message[1:])
 	default:
-		h.locks.refuse(from, dmutex.PeerMistake(fmt.Sprintf("node: there is no message of kind %d", says)))
+		h.locks.refuse(from, dmutex.PeerMistake(fmt.Sprintf("node: unknown kind of message: %d", says)))
 	}
 }
 

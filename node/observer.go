@@ -9,29 +9,29 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// An Observer is told what Acquire and Release come to. Any of its functions may
-// be nil, and costs nothing then.
+// An Observer has functions that are called with the outcome of each Acquire and
+// each hold. Any of them may be nil, and then costs nothing.
 //
-// It is told in the goroutine that called Acquire, TryAcquire, Release or Close,
-// before that call returns and under no lock of the node's: a function may use
-// the node and its locks, and as long as it takes, its caller waits, and nobody
-// else. So functions run at the same time as each other. It is given values
-// and may keep them. What it panics with goes to the caller, who then has no lock.
+// Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or
+// Close, before that call returns. No mutex of the node is held, so they may use the
+// node and its locks. A slow function delays only its caller. Several may run at the
+// same time. They may keep the values that they get. If a function panics, the panic
+// reaches the caller, which then holds no lock.
 //
-// Of one handle the Wait is told before the Hold. (Only if the node is closed
-// while Acquire returns, its Hold may come first, or alone.) Of two holds of one
-// lock at one node either may be told first, since the next begins as soon as the
-// one before it ends; their fences tell the order.
+// For one handle Wait is called before Hold, except that if the node is closed while
+// Acquire returns, Hold may come first or alone. For two holds of one lock at one
+// node either may be reported first, because the next begins as soon as the one
+// before it ends; their fences tell the order.
 //
-// What happens too often to be told one by one is counted in [Status]: messages,
-// and for each peer what had to be sent again.
+// More frequent events, such as messages and retransmissions, are counted in
+// [Status].
 type Observer struct {
-	Wait func(Wait) // an Acquire or TryAcquire has come to its end; not told of calls that are misuse
+	Wait func(Wait) // an Acquire or TryAcquire has ended; not called for misuse
 	Hold func(Hold) // a hold has ended
 
-	// View: the group has changed, and the locks go on. It is told in a goroutine
-	// of its own, one change at a time and in order; a slow function delays only
-	// Close, and misses changes once it is 64 behind.
+	// View: the group has changed, and the locks go on. It is called in a goroutine of
+	// its own, for one change at a time and in order. A slow function delays only
+	// Close, and misses changes when it is more than 64 behind.
 	View func(ViewChange)
 }
 
@@ -39,10 +39,10 @@ type Observer struct {
 type ViewChange struct {
 	Epoch   uint32          // of the view: its fences begin with it
 	Members []dmutex.NodeID // ascending
-	Joined  []dmutex.NodeID // those that were not in the last view that acted here, or as another process
-	Left    []dmutex.NodeID // those of that view that have left or were replaced by another process
-	Took    time.Duration   // for how long nothing was granted here
-	Cause   error           // why this node had asked for it: a PeerError or LockError; nil if somebody joined or left
+	Joined  []dmutex.NodeID // those that were not in the last view that acted here, or were there as another process
+	Left    []dmutex.NodeID // those of the last view that have left, or were replaced by another process
+	Took    time.Duration   // how long nothing was granted here
+	Cause   error           // why this node asked for the change: a PeerError or LockError; nil if it did not, as when a member joins or leaves
 }
 
 func (c ViewChange) attrs() []slog.Attr {
@@ -56,7 +56,7 @@ func (c ViewChange) attrs() []slog.Attr {
 	return append(attrs, slog.Duration("took", c.Took))
 }
 
-// tellChanges tells the Observer what comes, until the node is closed.
+// tellChanges passes changes to the Observer until the node is closed.
 func (n *Node) tellChanges() {
 	for {
 		select {
@@ -68,23 +68,22 @@ func (n *Node) tellChanges() {
 	}
 }
 
-// A Wait is what became of an Acquire or a TryAcquire.
+// A Wait is the outcome of an Acquire or a TryAcquire.
 type Wait struct {
 	Lock  string
 	Err   error         // what the call returns: nil if the lock was granted
 	Fence uint64        // of the grant; 0 if there is none
-	Took  time.Duration // from the call to its end, with the time until the node was ready
+	Took  time.Duration // from the call to its end, including the time until the node was ready
 
-	// Away is how long the lock was away although it was wanted here: from the
-	// end of the last hold at this node to this grant, with the turns that other
-	// nodes had between. It is 0 if no goroutine of this node was waiting then, or
-	// the last that waited has given up since.
+	// Away is how long the lock was away while goroutines of this node waited for it:
+	// from the end of the last hold at this node to this grant, including the turns of
+	// other nodes in between. It is 0 if no goroutine of this node was waiting when
+	// that hold ended, or if all waiters have given up since.
 	Away time.Duration
 }
 
-// Outcome sums up Err in a word that a metric can be labelled with: granted;
-// busy; canceled or deadline, if ctx ended; deadlock; and failed, if something else
-// stood in the way.
+// Outcome sums up Err in a word that can label a metric: granted; busy; canceled or
+// deadline, if ctx ended; deadlock; or failed, for any other error.
 func (w Wait) Outcome() string {
 	switch {
 	case w.Err == nil:
@@ -102,22 +101,21 @@ func (w Wait) Outcome() string {
 	}
 }
 
-// A Hold is what became of a grant.
+// A Hold is the outcome of a grant.
 type Hold struct {
 	Lock  string
 	Err   error         // nil if it was released in time, ErrMaxHold if later, an ErrLost if it was lost
 	Fence uint64        // of the grant
 	Took  time.Duration // from the grant to its end
 
-	// Messages is what the entry cost this node: how many messages about the
-	// lock it sent and received from its request up to and with its release.
-	// If nobody else wants the lock, that is the number of messages that the
-	// algorithm is known for; else those that serve the others are among them.
+	// Messages is how many messages about the lock this node sent and received, from
+	// its request to its release, inclusive. If no other node wants the lock, it is
+	// the number of messages per entry of the algorithm; otherwise it includes messages
+	// for the other nodes.
 	Messages int
 }
 
-// Outcome sums up Err in a word that a metric can be labelled with: released, late
-// or lost.
+// Outcome sums up Err in a word that can label a metric: released, late or lost.
 func (h Hold) Outcome() string {
 	switch h.Err {
 	case nil:
@@ -129,7 +127,7 @@ func (h Hold) Outcome() string {
 	}
 }
 
-// observed is a handle that an Observer will be told of.
+// observed is a handle with the Wait that an Observer will get.
 type observed struct {
 	Held
 	wait Wait
@@ -156,7 +154,7 @@ func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
 	return &o.Held, err
 }
 
-// observe notes how a hold ends that ends now.
+// observe fills told for a hold that ends now.
 func (h *Held) observe(why error, told *Hold) {
 	if why == ErrReleased {
 		why = h.Err() // nil, or ErrMaxHold
@@ -165,7 +163,7 @@ func (h *Held) observe(why error, told *Hold) {
 	*told = Hold{Lock: l.name, Err: why, Fence: h.fence, Took: time.Duration(l.shard.mail.Now() - h.since)}
 }
 
-// tell tells the Observer of holds. Those without a fence are none.
+// tell passes holds to the Observer. A Hold without a fence is empty.
 func (ls *locks) tell(holds ...Hold) {
 	if ls.cfg.Observer == nil || ls.cfg.Observer.Hold == nil {
 		return

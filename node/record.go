@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex/transport/mail"
 )
 
-// What a node tells its recorder. Without one, each of these costs a nil check.
+// What a node records in its trace. Without a recorder each of these costs a nil check.
 
 // openTrace writes the header.
 func (n *Node) openTrace() error {
@@ -63,45 +63,46 @@ func (l *lock) trace(e trace.Event) {
 	}
 }
 
-// A note is an input of a machine, from before its output is sent until it is
-// recorded. Its time is before any of its messages can arrive.
-type note struct {
+// A step is an input of a machine and its output. It begins before the output is
+// sent, so its time is before any of the messages can arrive.
+type step struct {
 	at   int64
 	what trace.What
 	in   trace.Message
 	out  []trace.Message // scratch
 }
 
-// input begins the shard's note. The machine has moved, and nothing was sent.
+// input begins the shard's step. The machine has taken the input, and nothing was
+// sent yet.
 func (l *lock) input(what trace.What, in trace.Message) {
 	if l.shard.cfg.Trace != nil {
-		note := &l.shard.note
-		note.at, note.what, note.in, note.out = l.shard.mail.Now(), what, in, note.out[:0]
+		step := &l.shard.step
+		step.at, step.what, step.in, step.out = l.shard.mail.Now(), what, in, step.out[:0]
 	}
 }
 
-// output adds a message to the note. It has no number if it was not sent.
+// output adds a message to the step. It has no number if it was not sent.
 func (l *lock) output(seq uint64, m dmutex.Message) {
 	if l.shard.cfg.Trace != nil {
-		l.shard.note.out = append(l.shard.note.out, trace.Message{Seq: seq, Message: m})
+		l.shard.step.out = append(l.shard.step.out, trace.Message{Seq: seq, Message: m})
 	}
 }
 
 // refused records an input that the machine has refused.
 func (l *lock) refused(what trace.What, in trace.Message, why error) {
 	l.input(what, in)
-	l.noted(why)
+	l.recorded(why)
 }
 
-// noted records the note; why is nil unless the machine has refused the input.
-func (l *lock) noted(why error) {
+// recorded records the step; why is nil unless the machine has refused the input.
+func (l *lock) recorded(why error) {
 	r := l.shard.cfg.Trace
 	if r == nil {
 		return
 	}
-	note := &l.shard.note
+	step := &l.shard.step
 	e := trace.Event{
-		Time: note.at, What: note.what, Lock: l.name, In: note.in, Out: note.out,
+		Time: step.at, What: step.what, Lock: l.name, In: step.in, Out: step.out,
 		Phase: l.machine.Phase(), Fence: l.machine.Fence(),
 	}
 	if why != nil {
@@ -117,8 +118,8 @@ func (n *Node) traceView(what trace.What, v membership.View) {
 	}
 }
 
-// watch returns what records that the network was not perfect, nil without a
-// recorder.
+// watch returns the function that records what the network did to frames, nil
+// without a recorder.
 func (n *Node) watch() func(mail.Event) {
 	if n.cfg.Trace == nil {
 		return nil

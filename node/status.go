@@ -13,23 +13,22 @@ import (
 type MutexStatus struct {
 	Phase dmutex.Phase // of this node
 
-	// Holder is who holds the lock, as far as this node knows, and None else.
-	// Every node knows of itself. Of others it knows only where it has let them
-	// in alone: that is so at the coordinator of package central, for which a
-	// node holds from when it is granted until its release has arrived. With the
-	// other algorithms nobody knows: that a request is the first, or has
-	// somebody's vote, or that the token was sent to a node, does not say
-	// whether it is in there now.
+	// Holder is the node that holds the lock, or None if this node does not know.
+	// Every node knows its own holds. Only the coordinator of package central knows
+	// those of other nodes: it counts a node as the holder from the grant until the
+	// release arrives. Under the other algorithms no node knows: the first request in
+	// the queue, a vote or the token on its way does not say that the node has
+	// already entered.
 	Holder dmutex.NodeID
 
 	Fence   uint64        // of this node's grant, 0 if it does not hold the lock
-	Age     time.Duration // for how long it has been held here, or else for how long the first that waits here has waited; 0 if Idle
+	Age     time.Duration // how long it has been held here, or else how long the first waiter of this node has waited; 0 if Idle
 	Waiters int           // goroutines of this node that wait
 
-	// WaitsFor is, if Waiting or if a request was withdrawn and has not had its
-	// turn, whose answers the request lacks: a peer that does not answer is among
-	// them. With the token algorithms that is everybody, or
-	// whoever is next on the way, for nobody knows where the token is.
+	// WaitsFor lists the peers whose answers the request of this node lacks, while it
+	// waits or a withdrawn request has not had its turn. With the token algorithms it
+	// lists all peers, or the next one on the way, because no node knows where the
+	// token is.
 	WaitsFor []dmutex.NodeID
 }
 
@@ -58,11 +57,10 @@ func (l *lock) status() MutexStatus {
 	return st
 }
 
-// Locks returns the locks in use as this node sees them, by name and in no
-// order: those that are held or asked for here, and those with which
-// it is busy on behalf of others. Each is as it was at one moment during the
-// iteration; the loop may use the locks. It takes memory for a small part of
-// the locks at a time.
+// Locks returns the locks in use at this node, with their names, in no particular
+// order: those that are held or requested here, and those in which it takes part for
+// other nodes. Each status is that of one moment during the iteration. The loop may
+// use the locks. Memory is needed for a small part of the locks at a time.
 func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	return func(yield func(string, MutexStatus) bool) {
 		var names []string
@@ -90,7 +88,7 @@ func (s *shard) inUse(names []string, states []MutexStatus) ([]string, []MutexSt
 	return names, states
 }
 
-// Usage sums up the locks of a node, for those who cannot look at each.
+// Usage sums up the locks of a node.
 type Usage struct {
 	Held       int           // locks that this node holds
 	Waiting    int           // locks that it waits for
@@ -99,7 +97,7 @@ type Usage struct {
 	OldestWait time.Duration // the highest Age of those waited for
 }
 
-// Usage looks at every lock that the node remembers and sums them up.
+// Usage looks at every lock that the node remembers, and sums them up.
 func (n *Node) Usage() Usage {
 	var u Usage
 	for i := range n.locks.shards {
@@ -139,39 +137,39 @@ func (l *lock) atRest() bool {
 	return fresh || ok && keeper.Keeps()
 }
 
-// PeerStatus is how one node sees another member, and its mail with it.
+// PeerStatus is how one node sees another member, and the traffic with it.
 type PeerStatus struct {
 	ID   dmutex.NodeID
-	Life uint64 // names the run of its process that was met last; 0 if none was
+	Life uint64 // identifies the run of its process that was met last; 0 if none was
 	Met  bool   // it was met, and has not closed its end since
-	Left bool   // it has closed its end: it has left the group, or gives up
+	Left bool   // it has closed its end: by Close, or because its node has stopped
 
 	// InView: its present process is a member of the view of this node.
 	InView bool
 
-	// Silent is since when nothing was heard of it; 0 if nothing ever was. An
-	// idle group is silent: this is no failure detector.
+	// Silent is how long nothing has been heard of it; 0 if nothing ever was. An
+	// idle group is silent, so this is not a failure detector.
 	Silent time.Duration
 
-	// Err is an ErrConfig if it was last heard to be configured differently, else
-	// why the link does not reach it, if the link can tell, else nil.
+	// Err is an [ErrConfig] if the peer is configured differently, or why the link
+	// does not reach it, if the link can tell, or nil.
 	Err error
 
 	Unacked  uint64 // messages that it has not acknowledged; if it has left, those that came too late for it
-	Backlog  int    // their size in bytes: above 2 MiB, Acquire says ErrOverflow
-	Resent   uint64 // frames sent to it again, since no acknowledgement came
+	Backlog  int    // their size in bytes: above 2 MiB, Acquire returns ErrOverflow
+	Resent   uint64 // frames sent to it again, because no acknowledgement came
 	Repeated uint64 // frames received from it again
 
-	// RoundTrip is, smoothed, from a frame to the acknowledgement of it, which
-	// may wait up to 5 ms for something to travel with. 0 until measured.
+	// RoundTrip is the smoothed time from a frame to its acknowledgement, which may
+	// be delayed by up to 5 ms so that it can travel with a message. 0 until measured.
 	RoundTrip time.Duration
 }
 
-// describe says in a few words how it stands with the peer.
+// describe says in a few words what is known of the peer.
 func (p PeerStatus) describe() string {
 	switch {
 	case p.Err != nil:
-		return fmt.Sprintf("%v (%v)", p.ID, p.Err)
+		return fmt.Sprintf("%v (%s)", p.ID, bare(p.Err))
 	case p.Left:
 		return fmt.Sprintf("%v (gone)", p.ID)
 	case p.Silent == 0:
@@ -195,21 +193,21 @@ func (n *Node) peerStatus(id dmutex.NodeID) PeerStatus {
 	return p
 }
 
-// Status is how a node stands.
+// Status is the state of a node.
 type Status struct {
 	Err  error  // why nothing is granted anymore: ErrClosed, ErrNumberTaken, ErrReplaced, ErrEvicted or transport.ErrClosed; nil while all is well
-	Life uint64 // names this run of this process
+	Life uint64 // identifies this run of this process
 
 	View    ViewStatus
 	Peers   []PeerStatus // the other members, ascending by ID
 	Locks   int          // locks that this node remembers: those in use, a few that rest, and those that the algorithm cannot forget
 	Granted uint64       // locks acquired
 
-	Sent     [dmutex.Kinds]uint64 // messages of the algorithm, by kind; over all nodes, Sent by Granted is the messages an entry
+	Sent     [dmutex.Kinds]uint64 // messages of the algorithm, by kind; summed over all nodes, Sent divided by Granted is the messages per entry
 	Received [dmutex.Kinds]uint64
 	Refused  uint64 // frames and messages that no correct peer sends
 
-	Probes    uint64 // messages sent to find deadlocks, or sent on
+	Probes    uint64 // messages sent or passed on to find deadlocks
 	Deadlocks uint64 // waits at this node that ended in ErrDeadlock
 }
 
@@ -218,14 +216,14 @@ type ViewStatus struct {
 	Epoch   uint32          // of the view that is installed, 0 before the first
 	Members []dmutex.NodeID // of it, ascending
 	Acts    bool            // locks are granted in it
-	Age     time.Duration   // for how long it has acted, or else for how long nothing has been granted here
-	Missing []dmutex.NodeID // members for which this node waits; see Status.Peers for why
+	Age     time.Duration   // how long it has acted, or else how long nothing has been granted here
+	Missing []dmutex.NodeID // members that this node waits for; Status.Peers says why
 	Changes uint64          // views that have begun to act here
-	Took    time.Duration   // of the last that has: see ViewChange
+	Took    time.Duration   // of the last of them: see ViewChange
 }
 
-// Status returns how the node stands now. Each number is exact, but they are
-// not read at one instant.
+// Status returns the state of the node. Each number is exact, but they are not read
+// at the same instant.
 func (n *Node) Status() Status {
 	n.views.mu.Lock()
 	view := n.views.machine.View()

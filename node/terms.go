@@ -14,24 +14,24 @@ type term struct {
 	epoch  uint64
 }
 
-// after reports whether t is news to who knows o. Terms of one election are
-// totally ordered, since the lock gives an epoch to one node only.
+// after reports whether t is newer than o. Terms of one election are totally
+// ordered, because the lock gives each epoch to one node only.
 func (t term) after(o term) bool {
 	return t.epoch > o.epoch || t.epoch == o.epoch && t.leader == dmutex.None && o.leader != dmutex.None
 }
 
 // terms is what a node knows of the elections: the newest term of each that it
-// has heard of. Announcements of different nodes arrive in any order, and what
-// is older than what is known is dropped.
+// has heard of. Announcements of different nodes arrive in any order, and outdated
+// ones are dropped.
 //
 // An election that is vacant and not observed is forgotten after keepVacant
-// others. If an announcement comes that late, whoever begins to observe in the
-// meantime is told of an outdated leader, until that leader's end comes too.
-// What is observed is not forgotten.
+// others. If an outdated announcement arrives after that, an observer that starts
+// before the end of that term is announced too sees an outdated leader. An election
+// that is observed is not forgotten.
 type terms struct {
 	mu        sync.Mutex
 	elections map[string]*election
-	vacant    []*election // with those that were vacant when they were listed; the longest so first
+	vacant    []*election // and some that are no longer vacant; the longest listed first
 }
 
 const keepVacant = 512
@@ -43,7 +43,7 @@ type election struct {
 	name      string
 	end       context.CancelCauseFunc // of this node's own term, while leader is this node
 	observers int
-	news      chan struct{} // closed at the next change; nil if nobody waits for it
+	news      chan struct{} // closed at the next change; nil without an observer that waits for it
 	listed    bool          // in terms.vacant
 }
 
@@ -70,7 +70,7 @@ func (ts *terms) hear(name []byte, t term) {
 	ts.change(e, t)
 }
 
-// lead notes a term of this node itself, which end resigns.
+// lead records a term of this node itself. Calling end resigns it.
 func (ts *terms) lead(name string, t term, end context.CancelCauseFunc) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -79,8 +79,8 @@ func (ts *terms) lead(name string, t term, end context.CancelCauseFunc) {
 	e.end = end
 }
 
-// resign ends this node's own term, if there is one. It does so under no lock: to
-// end a context is to ask the one that it is derived from, which may be anybody's.
+// resign ends this node's own term, if there is one. It holds no mutex then:
+// ending a context calls its parent, which may be code of the application.
 func (ts *terms) resign(name string) {
 	ts.mu.Lock()
 	end := context.CancelCauseFunc(func(error) {})
@@ -91,8 +91,8 @@ func (ts *terms) resign(name string) {
 	end(ErrResigned)
 }
 
-// gone ends the terms of a node whose life has ended, but not those of its next
-// life, which are in a later epoch.
+// gone ends the terms of a life that the view of the epoch leaves behind. The terms
+// of the node's next life have later epochs.
 func (ts *terms) gone(leader dmutex.NodeID, epoch uint32) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -153,8 +153,8 @@ func (ts *terms) read(e *election) (term, <-chan struct{}) {
 	return e.term, e.news
 }
 
-// rest lists the election as vacant if it is of no interest now, and forgets
-// the one that has been so longest if there are too many.
+// rest lists the election as vacant if it has neither leader nor observer. If too
+// many are listed, it forgets the one listed first.
 func (ts *terms) rest(e *election) {
 	if e.idle() && !e.listed {
 		e.listed = true

@@ -10,15 +10,15 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Txn is a logical transaction: it says which locks belong together.
-// (Goroutines have no identity that could.) It takes them one after another and
-// gives them all back in [Txn.Release]. Its methods are safe for concurrent use.
+// A Txn is a transaction: a set of locks that belong together. (A goroutine has no
+// identity that could tell.) It takes them one after another, and [Txn.Release] gives
+// them all back. Its methods are safe for concurrent use.
 //
 // A Txn that holds one lock and waits for another can be part of a circle of
 // transactions which all wait for each other, at one node or at several. With
-// Config.Deadlock such a circle is found: the Acquire of its youngest
-// transaction ends in [ErrDeadlock]. That one still holds what it holds, and the
-// others go on when it has released that. So:
+// Config.Deadlock such a circle is found: the Acquire of its youngest transaction
+// ends with [ErrDeadlock]. That transaction keeps its locks, and the others go on
+// when it has released them. So:
 //
 //	txn := n.Txn()
 //	for {
@@ -28,38 +28,37 @@ import (
 //		}
 //	}
 //
-// The same Txn is tried again, since it keeps its age: some day it is not the
-// youngest, so nobody tries for ever. For another work take another Txn.
+// Retry with the same Txn, because it keeps its age: eventually it is no longer the
+// youngest, so it does not retry forever. For other work use another Txn.
 //
-// Only what Txns hold is looked at. A lock that is held by itself
-// ([Mutex.Acquire]) is part of no circle that is found. [Node.AcquireAll] makes
-// no circles.
+// Detection sees only locks that a Txn holds, not those taken by [Mutex.Acquire].
+// [Node.AcquireAll] makes no circles.
 type Txn struct {
 	node *Node
 	id   uint64 // among the transactions of the node
 
 	mu      sync.Mutex // guards the fields below; no other mutex is taken under it
 	busy    bool       // an Acquire is under way
-	held    []*Held    // in the order in which they were had; some may be over
-	began   uint64     // when it first waited while it held something, in nanoseconds since the group was ready; 0 before
-	number  uint64     // of those waits
-	waiting *Held      // the present one of them, if any
+	held    []*Held    // in the order in which they were acquired; some may be over
+	began   uint64     // the wall clock, in Unix nanoseconds, when it first waited while it held something; 0 before
+	number  uint64     // how many such waits it has begun
+	waiting *Held      // the present wait, if any
 }
 
-// Txn begins a transaction, which holds nothing. One that is never used again
-// needs no farewell.
+// Txn returns a new transaction, which holds nothing. A transaction that holds
+// nothing can simply be dropped.
 func (n *Node) Txn() *Txn { return &Txn{node: n, id: n.txns.Add(1)} }
 
 // AcquireAll takes several locks, and returns the transaction that holds them.
-// It takes them in the order of their names, whatever the order in which they
-// are given. So transactions that take all their locks by one AcquireAll
-// each never wait for each other in a circle.
+// It takes them in the order of their names, whatever the order of the arguments.
+// So transactions that take all their locks with one AcquireAll each never wait for
+// each other in a circle.
 //
-// If one cannot be had, those that were are given back, and the error is that of
-// [Txn.Acquire], also [ErrDeadlock] if others take some of them in another order.
-// It refuses with [dmutex.ErrMisuse], before it takes any, names that are not
-// those of a lock, and one that is given twice. Of no names it makes a transaction
-// that holds nothing.
+// If a lock cannot be acquired, AcquireAll releases those that were, and returns the
+// error of [Txn.Acquire]. That may be [ErrDeadlock], if other transactions take some
+// of the locks in another order. Before it takes any lock it refuses an invalid name,
+// and a name that is given twice, with [dmutex.ErrMisuse]. Without names it returns a
+// transaction that holds nothing.
 func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err error) {
 	names = slices.Sorted(slices.Values(names))
 	for i, name := range names {
@@ -90,10 +89,9 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err e
 // Acquire waits for the lock of that name as [Mutex.Acquire] does, and adds it
 // to the transaction. The handle may be released by itself, before the others.
 //
-// A transaction waits for one lock at a time: while an Acquire is under way,
-// another is refused with [dmutex.ErrMisuse]. So is one of a lock that the
-// transaction holds already: it would wait for itself, and no Release by
-// somebody else could end that.
+// A transaction waits for one lock at a time: while an Acquire is under way, another
+// is refused with [dmutex.ErrMisuse]. So is an Acquire of a lock that the transaction
+// already holds, because it would wait for itself.
 //
 // With Config.Deadlock it may fail with [ErrDeadlock], a [DeadlockError] that
 // names the circle. The transaction keeps what it holds; release it, and try
@@ -130,7 +128,7 @@ func (t *Txn) begin(name string) error {
 	return nil
 }
 
-// end is the end of an Acquire, which has brought h if it is not nil.
+// end ends an Acquire. h is the handle that it returns, or nil.
 func (t *Txn) end(h *Held) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,8 +138,8 @@ func (t *Txn) end(h *Held) {
 	}
 }
 
-// Held returns the handle of a lock that the transaction has acquired, such as
-// for its fence, and nil if there is none or it was released.
+// Held returns the handle of a lock that the transaction has acquired, for example to
+// read its fence. It returns nil if there is none or it was released.
 func (t *Txn) Held(name string) *Held {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,18 +152,18 @@ func (t *Txn) Held(name string) *Held {
 }
 
 // Release gives back what the transaction still holds, the latest lock first.
-// It returns nil, or an [ErrLost] that names the locks which were lost before. A
-// transaction that was released holds nothing and may acquire again. An Acquire
-// that is under way goes on, and what it brings must be released too.
+// It returns nil, or an [ErrLost] that names the locks that had been lost. A released
+// transaction holds nothing and may acquire again. An Acquire that is under way goes
+// on, and the lock that it brings must be released, too.
 func (t *Txn) Release() (err error) {
 	t.mu.Lock()
 	held := t.held
 	t.held = nil
 	t.mu.Unlock()
 	for _, h := range held {
-		defer func() { // so the latest is first, and an Observer that panics keeps none
+		defer func() { // so the latest is first, and all are released even if an Observer panics
 			if lost := h.Release(); lost != nil {
-				err = errors.Join(err, fmt.Errorf("lock %q: %w", h.lock.name, lost))
+				err = errors.Join(err, &LockError{h.lock.name, lost})
 			}
 		}()
 	}

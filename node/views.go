@@ -18,12 +18,12 @@ import (
 	"github.com/dmutex/dmutex/transport/session"
 )
 
-// views is this node's part in the views of its group: the machine of package
-// membership with what it needs of mail, and what it has the locks do.
+// views is this node's part in the views of its group. It drives the machine of
+// package membership over the mail, and tells the locks to freeze and to act.
 type views struct {
 	node   *Node
 	acting atomic.Bool   // the locks act
-	stuck  atomic.Bool   // something is pending
+	stuck  atomic.Bool   // pending is not empty
 	count  atomic.Uint64 // of views that have acted
 	left   chan struct{} // closed when no member needs this life any more
 
@@ -32,7 +32,7 @@ type views struct {
 	mu      sync.Mutex // before a shard's; guards the fields below
 	machine *membership.Machine
 	life    uint64
-	epoch   uint32                              // the locks are frozen in it, or act
+	epoch   uint32                              // of the view in which the locks are frozen or act
 	acts    chan struct{}                       // closed while the locks act
 	pending []membership.Message                // found no room in the mail
 	parts   map[dmutex.NodeID][]membership.Hold // of reports, until the last part is there
@@ -40,33 +40,32 @@ type views struct {
 	last    membership.View                     // the last that acted
 	cause   error                               // why this node has asked for the present view
 	refusal error                               // why the algorithm does not take the present view
-	taken   int64                               // when another process with our number was first told of; 0 if it was not
+	taken   int64                               // when a peer first told of another process with our number; 0 if none did
 	since   int64                               // when the locks began to act, or ceased to
 	took    time.Duration                       // of the last ViewChange
-	nagAt   int64                               // when the log is told next for which members this node waits
-	nagged  int64                               // how long after since that was
+	nagAt   int64                               // when to log next which members this node waits for
+	nagged  int64                               // from since to the last such record
 }
 
 const (
-	// nagAfter is how long a node waits for members before the log is told, and then
-	// twice as long, and so on.
+	// nagAfter is how long a node waits for members before it logs that, and again
+	// after twice that, and so on.
 	nagAfter = 3 * time.Second
 
-	// takenPatience is how long a fresh process goes on when it is told that
-	// another one with its number is alive: that one may be about to end.
+	// takenPatience is how long a new process goes on when it is told that another
+	// process with its number is alive: the other one may be about to end.
 	takenPatience = 2 * time.Second
 )
 
-// errViewChanged ends a TryAcquire's attempt whose view has ended.
+// errViewChanged ends an attempt of TryAcquire whose view has ended.
 var errViewChanged = errors.New("node: the view has changed")
 
-// errEarly and errMailClosed are what locks meet of the mail.
 var (
-	errEarly      = errors.New("node: too many messages came before the view")
+	errEarly      = errors.New("node: messages for a view that does not act yet exceed their buffer")
 	errMailClosed = session.ErrClosed
 )
 
-// do gives the machine an input, and does what comes of it.
+// do gives the machine an input, and follows it.
 func (v *views) do(input func(m *membership.Machine, now int64) []membership.Message) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -92,7 +91,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 		v.frozen = now
 		holds := v.node.locks.freeze(view)
 		if _, v.refusal = v.node.cfg.Algorithm(dmutex.Start{Self: v.node.cfg.Self, Members: view.Nodes(), Fence: view.Fence}); v.refusal != nil {
-			v.refusal = fmt.Errorf("node: the algorithm does not take the members %v, so nothing is granted until others come: %w", view.Nodes(), v.refusal)
+			v.refusal = fmt.Errorf("node: the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), v.refusal)
 			v.node.log.trouble(v.refusal)
 		}
 		v.node.traceView(trace.View, view)
@@ -125,8 +124,8 @@ func (v *views) follow(now int64, out []membership.Message) {
 // leave tells Close that there is nothing to wait for.
 func (v *views) leave() { v.leftOnce.Do(func() { close(v.left) }) }
 
-// send gives the mail what has room there. The rest waits until a peer has
-// acknowledged more.
+// send passes the pending messages to the mail, as far as there is room. The rest
+// waits until the peers have acknowledged more.
 func (v *views) send() {
 	var full []dmutex.NodeID
 	kept := v.pending[:0]
@@ -140,8 +139,8 @@ func (v *views) send() {
 	v.stuck.Store(len(kept) > 0)
 }
 
-// sendParts gives the mail a message in as many parts as it takes. If there is no room
-// for all of them, m is what is left.
+// sendParts passes a message to the mail, in as many parts as needed. If there is no
+// room for all of them, m becomes what is left.
 func (v *views) sendParts(m *membership.Message) (all bool) {
 	for {
 		left := m.Holds
@@ -191,7 +190,7 @@ func (v *views) act(now int64) {
 	}
 }
 
-// rename goes on as a life that is above every one that this number had.
+// rename goes on under a life above all former ones of this number.
 func (v *views) rename() {
 	v.mu.Lock()
 	machine, err := v.node.newMachine(v.life)
@@ -229,7 +228,7 @@ func (v *views) forget(peer dmutex.NodeID) {
 func (v *views) handle(from dmutex.NodeID, message []byte) {
 	msg, more, ok := readMembership(message, len(v.node.cfg.Members))
 	if !ok {
-		v.node.locks.refuse(from, dmutex.PeerMistake("node: a message about views is not what it should be"))
+		v.node.locks.refuse(from, dmutex.PeerMistake("node: malformed message about views"))
 		return
 	}
 	msg.From, msg.To = from, v.node.cfg.Self
@@ -256,7 +255,7 @@ func (v *views) handle(from dmutex.NodeID, message []byte) {
 // maxHolds bounds the locks that one report may name.
 const maxHolds = 1 << 22
 
-// handled goes on with what has found no room.
+// handled sends pending messages, now that there may be room.
 func (v *views) handled() {
 	if v.stuck.Load() {
 		v.mu.Lock()
@@ -265,16 +264,19 @@ func (v *views) handled() {
 	}
 }
 
-// takenBy takes in that a peer lives with another process of this node's number.
+// takenBy handles a peer's word that it has met another process with this node's
+// number.
 func (v *views) takenBy(peer dmutex.NodeID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.node.mail.Now()
+	if v.taken == 0 {
+		v.taken = max(now, 1)
+		v.node.log.tellOften(slog.LevelWarn, "peer has met another process with this node's number", peerAttr(peer))
+	}
 	switch {
 	case v.machine.Phase() != membership.Outside && v.machine.Phase() != membership.Older:
 		v.node.stop(ErrReplaced)
-	case v.taken == 0:
-		v.taken = max(now, 1)
 	case now-v.taken > int64(takenPatience):
 		v.node.stop(ErrNumberTaken)
 	}
@@ -304,21 +306,21 @@ func (v *views) tick(now int64) (next int64) {
 	return min(v.machine.Deadline(), v.nagAt)
 }
 
-// missing returns the members for which this node waits, or why the algorithm does
-// not go on without them.
+// missing returns the members that this node waits for, and why the algorithm refuses
+// the present view, if it does.
 func (v *views) missing() ([]dmutex.NodeID, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.machine.Missing(nil), v.refusal
 }
 
-// Ready waits until this node is in a view that acts: until all members that have
-// to be there have been met, and agree who they are. Acquire waits for the same. If
-// ctx ends first, the error names the members that are missing, and answers to
-// ctx's error and, if one of them is configured differently, to [ErrConfig].
+// Ready waits until this node is in a view that grants locks. For that, all members
+// that have not left or been evicted must be up and have agreed on the view. Acquire
+// waits for the same. If ctx ends first, the error names the missing members, and
+// wraps ctx's error and, if a member is configured differently, [ErrConfig].
 //
-// A node that is ready may cease to be while the group changes, for some round
-// trips, or for as long as a member that has crashed is away.
+// A node may stop being ready while the group changes: for a few round trips, or, if
+// a member crashes during the change, until it is back.
 func (n *Node) Ready(ctx context.Context) error {
 	if n.views.acting.Load() {
 		return n.locks.why()
@@ -336,14 +338,14 @@ func (n *Node) Ready(ctx context.Context) error {
 	}
 }
 
-// notReady says for which members this node waits.
+// notReady names the members that this node waits for.
 func (n *Node) notReady(why error) error {
 	missing, refusal := n.views.missing()
 	switch {
 	case refusal != nil:
 		return fmt.Errorf("%w: %w", refusal, why)
 	case len(missing) == 0:
-		return fmt.Errorf("node: the members agree on a view just now: %w", why)
+		return fmt.Errorf("node: the members are agreeing on a view: %w", why)
 	}
 	var reasons strings.Builder
 	for _, id := range missing {
@@ -356,17 +358,19 @@ func (n *Node) notReady(why error) error {
 	return fmt.Errorf("node: waiting for members %v%s: %w", missing, reasons.String(), why)
 }
 
-// Evict is an operator's word that the processes of some members are dead, and will
-// not be heard of again: the others go on without them until new processes with
-// their numbers come back. It returns when a view without them acts.
+// Evict removes members from the group, on the operator's word that their processes
+// are dead. The others go on without them until new processes with their numbers
+// start. Evict returns when a view without them acts, at once if they are in no view.
+// All other members must be up.
 //
-// If the word is wrong, two processes may hold one lock at once: an evicted one
-// goes on until it hears of a member. Then it stops: its handles are lost, and its node
-// grants nothing more ([ErrEvicted]). So make sure first, such as by taking the
-// power from the machine. All other members must be up. Evict returns at once if
-// the members are in no view, [dmutex.ErrMisuse] for this node, for no member or
-// before this node was in a view, and ctx's error, naming the members that are
-// missing, if ctx ends first.
+// Make sure first that the processes are dead, for example by cutting the power of
+// the machine. If an evicted process still runs, two processes may hold one lock,
+// until the evicted one hears from a member. Then its handles are lost, and its node
+// grants nothing more ([ErrEvicted]).
+//
+// Evict returns [dmutex.ErrMisuse] for this node itself, for a number that is not a
+// member, and before this node was in a view. If ctx ends first, it returns ctx's
+// error and names the missing members.
 func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 	for {
 		err := n.locks.why()
@@ -405,7 +409,7 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 	}
 }
 
-// next returns what is closed when the next view acts.
+// next returns a channel that is closed when the next view acts, nil if one acts now.
 func (v *views) next() <-chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -6,7 +6,7 @@
 //	dmutex sim       a group of any size in virtual time, measured
 //	dmutex run       a command on every machine of a group, one at a time
 //	dmutex evict     a member whose machine is gone for good
-//	dmutex trace     what nodes have recorded, drawn and replayed
+//	dmutex trace     the traces of nodes, drawn and replayed
 //	dmutex quorum    coteries: built, checked and compared
 //	dmutex version   which build this is
 //
@@ -35,11 +35,11 @@ import (
 
 type commands struct {
 	Demo    demo.Cmd   `cmd:"" help:"Show the locks at work on processes of the operating system."`
-	Check   check.Cmd  `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest way to what is wrong."`
+	Check   check.Cmd  `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest run that goes wrong."`
 	Sim     sim.Cmd    `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
 	Run     run.Cmd    `cmd:"" help:"Run a command on every machine of a group, one at a time."`
 	Evict   evict.Cmd  `cmd:"" help:"Evict a member whose machine is gone for good: the others go on without it."`
-	Trace   trace.Cmd  `cmd:"" help:"Draw what nodes have recorded, or replay it."`
+	Trace   trace.Cmd  `cmd:"" help:"Draw the traces of nodes, or replay them."`
 	Quorum  quorum.Cmd `cmd:"" help:"Build, check and compare coteries."`
 	Version versionCmd `cmd:"" help:"Print which build this is."`
 }

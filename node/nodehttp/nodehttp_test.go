@@ -142,7 +142,7 @@ func TestHolders(t *testing.T) {
 		require.Contains(t, body, "this node alone")
 		require.Contains(t, get(nodes[0], "/?prefix=x", nil).Body.String(), "None in use with such a name.")
 		require.NoError(t, nodes[0].Close(t.Context()))
-		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "Nothing is granted any more: node: closed")
+		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "Nothing is granted any more: node: the node is closed")
 	})
 	group(t, central.New, 2, func(t *testing.T, nodes []*node.Node) {
 		_, err := nodes[1].Mutex("x").Acquire(t.Context())
@@ -236,7 +236,7 @@ func TestOtherConfig(t *testing.T) {
 			nodes = append(nodes, n)
 		}
 		time.Sleep(time.Second)
-		const text = "different here and there: Deadlock"
+		const text = "these differ: Deadlock"
 		require.Contains(t, get(nodes[0], "/", nil).Body.String(), text+"</td>")
 		require.Contains(t, get(nodes[0], "/?format=json", nil).Body.String(), text+`",`)
 		for _, n := range nodes {
@@ -300,7 +300,7 @@ func TestViews(t *testing.T) {
 		for _, n := range nodes[:2] {
 			require.NoError(t, n.Close(t.Context()))
 		}
-		require.Contains(t, page(1), "Nothing is granted any more: node: closed")
+		require.Contains(t, page(1), "Nothing is granted any more: node: the node is closed")
 	})
 }
 
@@ -355,7 +355,7 @@ func TestReady(t *testing.T) {
 		}
 		code, body = serve(probe, get)
 		require.Equal(t, http.StatusServiceUnavailable, code)
-		require.Equal(t, "nothing is granted any more: node: closed\n", body)
+		require.Equal(t, "nothing is granted any more: node: the node is closed\n", body)
 	})
 }
 
@@ -414,7 +414,7 @@ func TestEvict(t *testing.T) {
 		require.NoError(t, nodes[0].Close(t.Context()))
 		code, body = serve(nodehttp.Evict(nodes[0]), post("member=2"))
 		require.Equal(t, http.StatusServiceUnavailable, code)
-		require.Contains(t, body, "node: closed")
+		require.Contains(t, body, "node: the node is closed")
 	})
 }
 

@@ -3,25 +3,25 @@
 // another. It is the driver of package session: it owns the sessions with all
 // peers, transmits their frames, and keeps time for them.
 //
-// It knows nothing of locks. Package node stands on it, and a program that
-// drives machines itself can, too: see the example.
+// It knows nothing about locks. Package node is built on it, and a program that
+// drives machines itself can use it, too: see the example.
 //
 // # Lives
 //
-// A life is one run of a process, named by Config.Life. A peer that restarts
-// comes back as another life: [Handler.Met] tells it, what the former life had
-// not acknowledged is dropped, and nothing that the former life sent is
-// delivered from then on.
+// A life is one run of a process, identified by Config.Life. A peer that restarts
+// comes back as another life, and [Handler.Met] is called. Then messages that the
+// former life had not acknowledged are dropped, and no message of the former life is
+// delivered any more.
 //
 // # Concurrency
 //
 // A frame is handled from beginning to end in the goroutine in which the link
 // delivers it: session, then Handler, then the answers back to the link. The
 // frames of one peer are handled one after the other, those of different peers
-// at the same time. At any moment at most one goroutine transmits to a peer; any
-// other that has something to send leaves it to that one, so many messages
-// travel in few frames. One more goroutine keeps time: it sends what becomes due
-// by time alone, and calls Handler.Tick. No mutex of a session is held while the
+// at the same time. At any moment at most one goroutine transmits to a peer. Other
+// goroutines leave their messages to that one, so many messages travel in few
+// frames. One more goroutine keeps time: it retransmits, sends delayed
+// acknowledgements, and calls Handler.Tick. No mutex of a session is held while the
 // link sends or the Handler runs.
 package mail
 
@@ -40,11 +40,11 @@ import (
 	"github.com/dmutex/dmutex/transport/session"
 )
 
-// Config says between whom a [Mail] carries messages. Watch may be nil, and Peers
-// empty.
+// Config says between which processes a [Mail] carries messages. Watch may be nil,
+// and Peers empty.
 type Config struct {
 	Peers   []dmutex.NodeID // the other members, in any order, without this node
-	Life    uint64          // names this run of the process; see session.Config.Incarnation
+	Life    uint64          // identifies this run of the process; see session.Config.Incarnation
 	Group   uint64          // a digest of what all members must agree on
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
 	Handler Handler
@@ -62,53 +62,52 @@ type Config struct {
 // arrived together are handled. It must not call Flush, Rename or Close. Calls
 // begin while [Mail.Open] opens the link, and end before [Mail.Close] returns.
 type Handler interface {
-	// Met tells that the peer lives, as life. If a life of it was met before,
-	// the former one is gone: what it had not acknowledged is dropped, and the
-	// count of messages begins anew in both directions. Met is also told for a
-	// life that was met before this node was renamed.
+	// Met reports that a life of the peer was met. If another life of the peer was met
+	// before, that one is gone: the messages that it had not acknowledged are dropped,
+	// and messages are counted from 1 again in both directions. After a Rename, Met is
+	// called again for each peer.
 	Met(peer dmutex.NodeID, life uint64)
 
 	// Message brings the seq-th message of the peer's present life, from 1. The
 	// message is valid only during the call.
 	Message(from dmutex.NodeID, seq uint64, message []byte)
 
-	// Left tells that the peer has closed its Mail, or renamed itself. It
+	// Left reports that the peer has closed its Mail, or renamed itself. It
 	// comes after all messages of that life.
 	Left(peer dmutex.NodeID)
 
-	// Handled ends the handling of a frame in which the peer was met, left, or
-	// acknowledged more than before: the first acked messages of those sent to
-	// its present life. An acknowledgement travels with the answers that fit into
-	// its frame, so a message that is acknowledged here and not yet answered was
-	// not answered when the peer handled it, or the answer is late: where the
-	// network loses or reorders frames, an acknowledgement may overtake an answer.
-	// Of a peer that has left, acked counts what it handled before it closed; it
-	// will not answer later ones.
+	// Handled is called after a frame in which the peer was met, left, or acknowledged
+	// more than before. It has acknowledged the first acked messages that were sent to
+	// its present life. The acknowledgement of a message usually travels in one frame
+	// with the answer. So when a message is acknowledged here but not yet answered, the
+	// peer has not answered it at once, or the network has lost or reordered frames.
+	// If the peer has left, acked counts the messages that it handled before it closed;
+	// it will not answer later ones.
 	Handled(from dmutex.NodeID, acked uint64)
 
-	// Taken tells that the peer lives with another life of this node, which was
-	// alive when this one was: another process uses this node's number, or this one
-	// was replaced while it was stopped or cut off. The peer need not have been met.
-	// It is told again whenever this node has asked again.
+	// Taken reports that the peer has met another life of this node, which was alive
+	// after this one began: another process uses this node's number, or has replaced
+	// this one while it was paused or cut off. The peer need not have been met. Taken
+	// is called again each time this node asks again.
 	Taken(by dmutex.NodeID)
 
-	// Refused tells of a frame that no correct peer sends; the frame has changed
-	// nothing. A peer whose Config.Group is another is told as a [*GroupError],
-	// once until something else is heard of it.
+	// Refused reports a frame that no correct peer sends; the frame has changed
+	// nothing. If the Config.Group of the peer differs, err is a [*GroupError], which
+	// is reported once, until a frame of the peer is accepted or its Group changes.
 	Refused(peer dmutex.NodeID, err error)
 
-	// Closed tells that the link was closed before the Mail: nothing arrives or
-	// leaves anymore. It is called once.
+	// Closed reports that the link was closed before the Mail: no frame arrives or
+	// leaves any more. It is called once.
 	Closed(err error)
 
-	// Tick is called by the goroutine that keeps time, at the time for which it
-	// or Wake has asked, and returns when to call it again: math.MaxInt64 for
-	// not before the next Wake. The first call needs a Wake.
+	// Tick is called by the goroutine that keeps time, at the time that the last Tick
+	// returned or an earlier one that Wake has asked for. It returns when to call it
+	// again; math.MaxInt64 waits for the next Wake. The first call needs a Wake.
 	Tick(now int64) (next int64)
 }
 
-// A GroupError is what Handler.Refused gets of a peer with another Config.Group.
-// It answers to [session.ErrGroup] and [dmutex.ErrPeer].
+// A GroupError is the error that Handler.Refused gets for a peer with another
+// Config.Group. It is a [session.ErrGroup] and a [dmutex.ErrPeer].
 type GroupError struct {
 	Other uint64 // the peer's Config.Group
 }
@@ -121,7 +120,7 @@ func (e *GroupError) Unwrap() error { return session.ErrGroup }
 
 const (
 	// sendBuffer bounds what may wait for one peer's acknowledgement, in bytes.
-	// At half of it the peer is [Mail.Full]: the other half is for answers that
+	// At half of it [Mail.Full] reports true: the other half is for answers, which
 	// must not be refused.
 	sendBuffer = 4 << 20
 
@@ -164,8 +163,7 @@ type Mail struct {
 }
 
 // New returns a Mail that is not yet open. Messages can be sent already; they
-// leave once it is. It refuses a Config that is not lawful with
-// [dmutex.ErrMisuse].
+// leave when it is open. New refuses an invalid Config with [dmutex.ErrMisuse].
 func New(cfg Config) (*Mail, error) {
 	switch {
 	case cfg.Link == nil:
@@ -225,7 +223,7 @@ func (m *Mail) Open() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.opened || m.closed != nil {
-		return dmutex.Misuse("mail: Open is called again, or after Close")
+		return dmutex.Misuse("mail: Open was called before, or the Mail is closed")
 	}
 	if err := m.openLink(); err != nil {
 		return fmt.Errorf("mail: open link: %w", err)
@@ -245,14 +243,13 @@ func (m *Mail) openLink() error {
 
 // Send queues the message that write appends to its argument, and returns its
 // number: how many were sent to the peer's present life. A message to a peer that
-// was not met yet waits for its first life. Nothing leaves before Flush is
-// called, or the frames are handled in which the Handler was called that calls
-// Send.
+// was not met yet waits for its first life. Messages leave at the next Flush;
+// messages that a Handler sends leave when it has handled the frames that arrived
+// together.
 //
-// It refuses with [session.ErrFull], [session.ErrTooLarge], [session.ErrClosed]
-// if the peer has left or this Mail or its link is closed, and with
-// [dmutex.ErrMisuse] an empty message or an unknown peer. Write must not call the
-// Mail.
+// The errors are [session.ErrFull], [session.ErrTooLarge], [session.ErrClosed] if the
+// peer has left or this Mail or its link is closed, and [dmutex.ErrMisuse] for an empty
+// message or an unknown peer. The function write must not call the Mail.
 func (m *Mail) Send(to dmutex.NodeID, write func(b []byte) []byte) (seq uint64, err error) {
 	p := m.peer(to)
 	if p == nil {
@@ -261,7 +258,7 @@ func (m *Mail) Send(to dmutex.NodeID, write func(b []byte) []byte) (seq uint64, 
 	return p.send(write)
 }
 
-var errUnknown = dmutex.Misuse("mail: the node is none of Config.Peers")
+var errUnknown = dmutex.Misuse("mail: the node is not in Config.Peers")
 
 // Flush transmits what is due to every peer. It never waits for the network.
 func (m *Mail) Flush() {
@@ -272,8 +269,8 @@ func (m *Mail) Flush() {
 	}
 }
 
-// Full reports whether more than half of the peer's send buffer of 4 MiB is not
-// acknowledged. It takes no mutex.
+// Full reports whether more than half of the peer's send buffer of 4 MiB is
+// unacknowledged. It takes no mutex.
 func (m *Mail) Full(to dmutex.NodeID) bool {
 	if m.full.Load() == 0 {
 		return false
@@ -282,8 +279,7 @@ func (m *Mail) Full(to dmutex.NodeID) bool {
 	return p != nil && p.full.Load()
 }
 
-// Backlog returns how much of what was sent to the peer is not acknowledged, in
-// bytes.
+// Backlog returns how many bytes sent to the peer are unacknowledged.
 func (m *Mail) Backlog(to dmutex.NodeID) int {
 	p := m.peer(to)
 	if p == nil {
@@ -316,11 +312,10 @@ func (m *Mail) Wake(at int64) {
 	}
 }
 
-// Rename goes on as another life, whose name was never used. To the peers the
-// present life leaves and the new one is met, and the peers are met anew here.
-// Messages that are not acknowledged are lost. The farewell of the present life is
-// sent once: a peer that it does not reach meets the new one 250 ms later. After
-// Close, Rename does nothing.
+// Rename continues as another life, whose number was never used. The peers see the
+// present life leave and meet the new one, and they are met again here. Unacknowledged
+// messages are lost. The farewell of the present life is sent once: a peer that it
+// does not reach meets the new life 250 ms later. After Close, Rename does nothing.
 //
 // It refuses the life 0 with [dmutex.ErrMisuse].
 func (m *Mail) Rename(life uint64) error {
@@ -340,12 +335,11 @@ func (m *Mail) Rename(life uint64) error {
 	return nil
 }
 
-// Close says farewell to all peers behind everything that was sent, and waits for
-// their acknowledgements. Then it closes the link, and every goroutine of the
-// Mail has ended when it returns. If ctx ends first, Close gives up waiting and
-// returns its error with the peers that are missing. If the link was closed
-// before, the error answers to [transport.ErrClosed]. A second Close waits for
-// the first and returns nil.
+// Close says farewell to all peers after everything that was sent, and waits for
+// their acknowledgements. Then it closes the link, and no goroutine of the Mail is
+// left when it returns. If ctx ends first, Close stops waiting and returns ctx's error
+// with the peers that are missing. If the link was closed before, the error wraps
+// [transport.ErrClosed]. A second Close waits for the first and returns nil.
 //
 // Close does not wait for a peer that was never met and to which nothing was sent.
 // It does wait for a peer that has crashed.
@@ -381,8 +375,8 @@ func (m *Mail) Close(ctx context.Context) error {
 	return errors.Join(err, m.cfg.Link.Close())
 }
 
-// await waits until every peer has all that was sent. Whatever may bring that about
-// pokes m.drain.
+// await waits until every peer has all that was sent. Every event that may end the
+// wait pokes m.drain.
 func (m *Mail) await(ctx context.Context) error {
 	for m.link.Load() == open && slices.ContainsFunc(m.peers, (*peer).listening) {
 		select {
@@ -417,8 +411,8 @@ func (m *Mail) wakeBefore(deadline int64) {
 	}
 }
 
-// keepTime transmits what becomes due by time alone, which is acknowledgements and
-// what was not acknowledged, and calls Tick.
+// keepTime transmits frames that become due by time alone, which are retransmissions
+// and delayed acknowledgements, and calls Tick.
 func (m *Mail) keepTime() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -168,7 +168,7 @@ func (p *peer) gauge() {
 
 // transmit sends what is due and returns when something will be due by time alone.
 // If another goroutine is at it already, that one sends ours too, in fewer frames,
-// and sees to the deadline; so does the one that is handling a frame of this peer.
+// and sees to the deadline. So does a goroutine that is handling a frame of this peer.
 func (p *peer) transmit() (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,7 +216,7 @@ func (p *peer) carry(frame []byte) {
 }
 
 // rename replaces the session by that of another life. The old one says farewell
-// once, in which nobody disturbs it: whoever comes to transmit relies on us.
+// once. Meanwhile other goroutines that have messages leave them to this one.
 func (p *peer) rename(s *session.Session) {
 	p.recv.Lock()
 	defer p.recv.Unlock()

@@ -14,22 +14,22 @@ type Status struct {
 	Left  bool   // it has left
 	Other uint64 // the Config.Group that the peer was last heard to have, if it is not ours
 
-	// Silent is since when no frame of the peer came; 0 if none ever came. A peer
-	// with nothing to say is silent: this is no failure detector.
+	// Silent is how long no frame of the peer has arrived; 0 if none ever has. A peer
+	// with nothing to say is silent, so this is not a failure detector.
 	Silent time.Duration
 
 	Unacked  uint64 // messages that it has not acknowledged; if it has left, those that came too late for it
 	Backlog  int    // their size in bytes
-	Resent   uint64 // frames sent to it again, since no acknowledgement came
+	Resent   uint64 // frames sent to it again, because no acknowledgement came
 	Repeated uint64 // frames received from it again
 
-	// RoundTrip is, smoothed, the time from a frame to its acknowledgement, which
-	// may wait for 5 ms for something to travel with. 0 until measured.
+	// RoundTrip is the smoothed time from a frame to its acknowledgement, which may be
+	// delayed by up to 5 ms so that it can travel with a message. 0 until measured.
 	RoundTrip time.Duration
 }
 
-// Status returns how this node sees the peer now: the zero Status for an unknown
-// one.
+// Status returns how this node sees the peer now, or the zero Status for an unknown
+// peer.
 func (m *Mail) Status(peer dmutex.NodeID) Status {
 	p := m.peer(peer)
 	if p == nil {

@@ -7,15 +7,15 @@
 //
 //	<prefix>.3.7
 //
-// and node 3 subscribes to <prefix>.3.*, so the subject says who sent it. To
-// make that sure, give each node a NATS user of its own with these permissions
-// and no others below the prefix; for node 7
+// and node 3 subscribes to <prefix>.3.*, so the subject names the sender. To
+// enforce that, give each node its own NATS user, with these permissions and no
+// others below the prefix; for node 7
 //
 //	publish:   <prefix>.*.7
 //	subscribe: <prefix>.7.*
 //
-// Without them everybody on the server can speak in every node's name. A server
-// that knows two groups, of two nodes each, both with the prefix locks:
+// Without them every client of the server can speak in every node's name. A server
+// with two groups, of two nodes each, both with the prefix locks:
 //
 //	accounts {
 //	  BILLING {
@@ -33,21 +33,20 @@
 //	}
 //
 // Accounts do not hear one another, so these groups may have the same prefix.
-// Groups of one account have different ones.
+// Groups in one account need different prefixes.
 //
 // # Promises
 //
 // While the connection lasts, the frames of one node to another arrive in
 // order. Frames are lost when the server is lost, when a node receives more
 // slowly than others send, when the node they are meant for is not there, and
-// when the sender may not publish them, of which only the ErrorHandler of its
-// connection is told. While nats.go reconnects, to this server or another of the
-// cluster, it keeps some and sends them late.
+// when the sender has no permission to publish them, which nats.go reports only to
+// the ErrorHandler of the connection. While nats.go reconnects, to this server or
+// another one of the cluster, it keeps some frames and sends them late.
 //
-// A node that receives too slowly holds up nobody else on its connection. What
-// has arrived and waits for it is bounded; beyond that nats.go drops frames,
-// tells the connection's ErrorHandler of a slow consumer, and [Link.Lost] counts
-// them.
+// A node that receives too slowly does not delay others on its connection. The frames
+// that wait for it are bounded; beyond that nats.go drops frames, reports a slow
+// consumer to the connection's ErrorHandler, and [Link.Lost] counts them.
 //
 // Send never waits. It puts the frame into a queue of at most [Backlog] bytes,
 // which a goroutine publishes: nats.go itself, when its socket is stuck, makes
@@ -55,9 +54,9 @@
 // have to wait as long, for it hands everything that was sent to the server, if
 // there is one.
 //
-// The connection stays the application's: the link never closes it. When the
-// application closes or drains it, the link refuses to send. So it does when
-// nats.go gives up a lost server, which it does by default after a while:
+// The connection belongs to the application: the link never closes it. When the
+// application closes or drains the connection, the link refuses to send. The same
+// happens when nats.go stops reconnecting, by default after about two minutes:
 // connect with nats.MaxReconnects(-1). Nodes that share one connection do not
 // hear one another if it was made with nats.NoEcho().
 package natslink
@@ -80,7 +79,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Config says which node of which group a link is for.
+// Config names the node and the group of a link.
 type Config struct {
 	Self dmutex.NodeID // this node
 
@@ -89,9 +88,9 @@ type Config struct {
 	// holds no spaces and no wildcards, and does not begin with $.
 	Prefix string
 
-	// Logger is told when nats.go refuses frames, once for each reason in a
-	// row. If it is nil the link takes that of its node, if it has one; see
-	// [transport.LoggerTaker], also for what a slow handler costs.
+	// Logger logs when nats.go refuses frames, once for each reason in a row. If it is
+	// nil, the link takes the logger of its node, if there is one. See
+	// [transport.LoggerTaker], also for the cost of a slow handler.
 	Logger *slog.Logger
 }
 

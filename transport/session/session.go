@@ -98,19 +98,19 @@
 //
 // Progress: a frame is repeated until it is acknowledged, and a session without
 // a peer repeats its challenge. Where one end has adopted a life that is gone,
-// or the other end has, an end that has something to say causes a challenge (rule
-// 4) as often as it says it. If nobody has anything to say, nothing is sent.
+// or the other end has, every message that an end sends causes a challenge (rule
+// 4). While neither end has a message, nothing is sent.
 //
-// The end: two that close at once are Gray's two generals, neither of which can
-// know that the other knows. Who has its FIN acknowledged may go, for the peer has
-// it and waits no longer than rule 8 says; and so may who has the peer's FIN and has
-// followed rule 8, for then the peer knows, unless the network has lost the
-// acknowledgement 13 times in a row. If it has, and the peer has closed too, the
-// peer repeats its FIN to nobody. So it does if it has adopted one that has gone by
-// rule 8 without adopting it.
+// The end: two sessions that close at once are Gray's two generals, neither of which
+// can know that the other knows. A session whose FIN is acknowledged may go, because
+// the peer has the FIN and waits no longer than rule 8 says. A session that has the
+// peer's FIN and has followed rule 8 may go, too, because then the peer knows, unless
+// the network has lost the acknowledgement 13 times in a row. In that case, if the
+// peer has closed too, it repeats its FIN to nobody. It also does if it has adopted a
+// life that has gone by rule 8 without adopting the peer.
 //
-// The challenge is a guard against the past, not against forgery: who can speak
-// for the peer's node on the link can say what he likes.
+// The challenge is a guard against the past, not against forgery: a process that can
+// speak for the peer's node on the link can say what it likes.
 //
 // # Two lives at once
 //
@@ -125,10 +125,10 @@
 // while others went on without it, and that says anything to anybody, is challenged,
 // answers, is told to ask, and is refused.
 //
-// A life that answers within the grace is not replaced. If one that does not is
-// replaced and goes on later, it is a former peer. It is not adopted again by the
-// same life, because the streams with it have begun before; the last 256 former
-// peers are remembered.
+// A life that answers within the grace is not replaced. A life that does not answer,
+// is replaced and goes on later is a former peer. The same life does not adopt it
+// again, because the streams between the two have begun before. A session remembers
+// its last 256 former peers.
 //
 // Without the second half of rule 9, that HELLO of any life is answered once the
 // grace is over, two lives that each have a dead peer would wait for each other's
@@ -169,23 +169,23 @@ import (
 	"github.com/dmutex/dmutex/transport/internal/msgp"
 )
 
-// What [Session.Send] refuses. Nothing has changed then.
+// The errors of [Session.Send], which then has changed nothing.
 var (
 	// ErrFull: Config.Buffer is used up until the peer acknowledges more.
-	ErrFull = errors.New("session: too much is unacknowledged")
+	ErrFull = errors.New("session: send buffer is full")
 
 	// ErrTooLarge: the message does not fit into a frame; see [Session.MaxMessage].
-	ErrTooLarge = errors.New("session: message is larger than a frame takes")
+	ErrTooLarge = errors.New("session: message does not fit into a frame")
 
 	// ErrClosed: Close was called, or the peer has closed its side.
 	ErrClosed = errors.New("session: closed")
 )
 
-// ErrGroup is what [Session.Handle] says of a peer whose Config.Group is not
-// ours; it answers to [dmutex.ErrPeer]. See [Session.OtherGroup].
+// ErrGroup is the error of [Session.Handle] for a peer whose Config.Group differs from
+// ours. It is a [dmutex.ErrPeer]. See [Session.OtherGroup].
 var ErrGroup error = errGroup
 
-// An Event is what a frame told about the peer as a whole.
+// An Event is something that a frame shows about the peer as a whole.
 type Event uint8
 
 // The events.
@@ -237,7 +237,7 @@ type Stats struct {
 }
 
 // A Session is one end of the conversation with one peer. It is not safe for
-// concurrent use. The package comment tells how it works.
+// concurrent use. The package comment says how it works.
 //
 // Time enters as nanoseconds on any scale that never goes back. After every
 // input (Send, Handle, Close), and at [Session.Deadline], the driver calls
@@ -295,7 +295,7 @@ type Session struct {
 	// Receiving.
 	expect       uint64       // the next frame to be delivered
 	heard        uint64       // messages delivered
-	heardAtClose uint64       // those of them that came before Close: later ones are not answered
+	heardAtClose uint64       // those of them that came before Close: later ones can no longer be answered
 	left         bool         // the peer's FIN was delivered
 	repeats      int          // how often it will be told so again, or a HELLO is worth waiting for while there is no peer
 	settled      bool         // it does not need to be: it has our FIN, or has said that it knows
@@ -315,7 +315,7 @@ type sentFrame struct {
 	again  bool // it was sent more than once
 }
 
-// earlyFrame is one that arrived before its turn.
+// earlyFrame is a frame that arrived before its turn.
 type earlyFrame struct {
 	seq   uint64 // 0 if there is none
 	fin   bool
@@ -324,8 +324,8 @@ type earlyFrame struct {
 	body  []byte
 }
 
-// New returns a session that has not met its peer. It refuses a Config that is
-// not lawful with [dmutex.ErrMisuse].
+// New returns a session that has not met its peer. It refuses an invalid Config with
+// [dmutex.ErrMisuse].
 func New(cfg Config) (*Session, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -476,7 +476,7 @@ func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 	return Input{Messages: s.in, Event: event}, nil
 }
 
-// challenge asks any life that is there to name itself, if no such question is open,
+// challenge asks the live process of the peer to name itself, if no such question is open,
 // and sees to it that a HELLO goes out soon.
 func (s *Session) challenge() {
 	s.ask()

@@ -210,8 +210,8 @@ func (p *peer) fail(c *conn, why error) {
 	}
 }
 
-// note keeps a reason why there is no connection.
-func (p *peer) note(trouble error) {
+// setTrouble keeps a reason why there is no connection.
+func (p *peer) setTrouble(trouble error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.conn == nil {
@@ -355,7 +355,7 @@ func (p *peer) move(addr string) {
 	}
 }
 
-// maxTold is of how many reasons dial tells in a row.
+// maxTold bounds the reasons that dial logs in a row.
 const maxTold = 8
 
 // dial keeps up a connection to a peer of lower id. Only a connection that
@@ -378,7 +378,7 @@ func (p *peer) dial() {
 			clear(told)
 		case err == errNoAddress || l.ctx.Err() != nil:
 		default:
-			p.note(fmt.Errorf("tcplink: cannot connect to node %d at %s: %w", p.id, addr, err))
+			p.setTrouble(fmt.Errorf("tcplink: cannot connect to node %d at %s: %w", p.id, addr, err))
 			if told[err.Error()] || len(told) == maxTold {
 				break
 			}
@@ -463,7 +463,7 @@ func writeGreeting(w io.Writer, from, to dmutex.NodeID) error {
 	return err
 }
 
-// readGreeting returns who speaks, if it is to us.
+// readGreeting returns the node that speaks, if it means to speak to us.
 func readGreeting(r io.Reader, self dmutex.NodeID) (from dmutex.NodeID, err error) {
 	var b [greetingSize]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {

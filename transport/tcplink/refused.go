@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// refusals keep the log readable: whoever is refused tries again at once. A reason
-// is told when it comes first from a host, and then how often it came again.
+// refusals keep the log readable: a refused process tries again at once. A reason is
+// logged when it first comes from a host, and later how often it came again.
 type refusals struct {
 	mu     sync.Mutex
 	again  map[refusal]int
@@ -42,7 +42,7 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	host, _, _ := net.SplitHostPort(from.String())
 	err = reason(err)
 	if p != nil {
-		p.note(fmt.Errorf("tcplink: node %d, from %s, was refused: %w", p.id, host, err))
+		p.setTrouble(fmt.Errorf("tcplink: node %d, from %s, was refused: %w", p.id, host, err))
 	}
 	r, key := &l.refusals, refusal{host, err.Error()}
 	r.mu.Lock()
@@ -62,8 +62,8 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	}
 }
 
-// reason returns an error without the addresses, of which the ports are others
-// each time, and without what a stranger's certificate adds to its length.
+// reason returns an error without the addresses, whose ports differ each time, and
+// cut to a bounded length, because a stranger's certificate may be in its text.
 func reason(err error) error {
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		err = &net.OpError{Op: e.Op, Net: e.Net, Err: e.Err}

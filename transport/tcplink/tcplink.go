@@ -6,18 +6,18 @@
 // acknowledgements of TCP with them, which makes a round trip a quarter cheaper
 // than over two. Of two nodes the one with the higher id dials, always; so
 // connections never cross, and there is no tie to break. A lost connection is
-// dialled again, with exponential back-off and jitter. The accepting side
+// dialed again, with exponential back-off and jitter. The accepting side
 // believes the newest connection of a peer and drops the older one.
 //
 // A connection begins with a greeting, first from the dialling side, then from
 // the other: "dmutex", a zero byte, a version byte, the id of the node that
 // speaks and the id of the node that it means to speak to, each 8 bytes, big
-// endian. What is not a greeting, does not come within five seconds, is from a
-// stranger or is meant for another node closes the connection. Then come
+// endian. A connection is closed if the greeting is malformed, does not come within
+// five seconds, is from a stranger or is meant for another node. Then come
 // frames: a length of 4 bytes, big endian, and as many bytes. Length zero is a
-// heartbeat; it is sent into silence, so that each side finds out within eight
-// seconds that the other is cut off, while TCP alone would take a quarter of
-// an hour. Whoever completes no frame in that time is cut off as well.
+// heartbeat. A side that has nothing else to send sends heartbeats, so that each side
+// finds out within eight seconds that the other is cut off, while TCP alone would take
+// a quarter of an hour. A peer that completes no frame in that time is disconnected.
 //
 // # Promises
 //
@@ -26,25 +26,25 @@
 // connection wait, up to [Backlog] bytes for each peer, and go out with the
 // next one.
 //
-// Send writes to the socket itself if nobody else is writing, but never waits
-// for it: what the socket does not take at once, and whatever is to be
-// encrypted, waits for a goroutine that sends many frames with one write. A peer
-// that is slow, or silent, or sends nonsense, delays and harms nobody else.
+// Send writes to the socket itself if no other goroutine is writing, but never waits
+// for it. Frames that the socket does not take at once, and all frames to be
+// encrypted, wait for a goroutine that sends many frames with one write. A peer that
+// is slow, silent or sends nonsense does not delay or harm other peers.
 //
-// Connections that have not greeted yet have 256 places at a node, and one that takes
-// longer than five seconds is closed. When all places are taken, a connection of the
-// source that has most of them gives way, a host or a network of IPv6. So a crowd
-// of one host keeps no other out, and a crowd with as many sources as it likes, or
-// behind the same address as a peer, makes that peer dial a few times.
+// At most 256 connections may wait for their greeting, each for five seconds. When all
+// places are taken, a connection of the source with the most places is closed; a
+// source is a host, or a network of IPv6. So a crowd from one host cannot keep others
+// out. A crowd with many sources, or with the same address as a peer, makes that peer
+// dial a few times.
 //
 // # Security
 //
 // With [Config.TLS] every connection is TLS 1.3, both sides show a certificate,
-// and a certificate speaks for one node, see [NodeOf]: the side that dials
-// refuses whoever is not the node that it means to reach, the side that accepts
-// refuses whoever greets in another node's name, both before any frame. Host
-// names play no part, so nodes may move. With OpenSSL 3, an authority of one's
-// own and a certificate for node 7:
+// and a certificate speaks for one node, see [NodeOf]. The dialing side refuses a
+// node other than the one that it means to reach, and the accepting side refuses a
+// greeting in another node's name, both before any frame. Host names play no part,
+// so nodes may move. With OpenSSL 3, create your own authority and a certificate for
+// node 7:
 //
 //	openssl req -x509 -newkey ed25519 -noenc -days 3650 -subj "/CN=locks" \
 //		-keyout authority.key -out authority.pem
@@ -55,18 +55,18 @@
 //		-addext "basicConstraints=critical,CA:false" \
 //		-keyout node.key -out node.pem
 //
-// A certificate counts when a connection is made, and not again while it lasts.
-// To change certificates while the node runs, give GetCertificate and
-// GetClientCertificate instead of Certificates, or call [Link.SetTLS]. That
-// changes the authorities as well: let all nodes trust the old and the new one,
-// then change the certificates, then drop the old authority. Revocation is not
-// looked at, unless VerifyConnection does it; short lives are the simpler
-// remedy. TLS makes a round trip of small frames over loopback 1.2 times as
-// long, as measured by BenchmarkPingPong.
+// A certificate is checked when a connection is made, and not again while it lasts.
+// To change certificates while the node runs, set GetCertificate and
+// GetClientCertificate instead of Certificates, or call [Link.SetTLS]. SetTLS can
+// also change the authority: let all nodes trust the old and the new one, then
+// change the certificates, then drop the old authority. Revocation is not checked,
+// unless VerifyConnection does it; short-lived certificates are the simpler remedy.
+// TLS makes a round trip of small frames over loopback 1.2 times as long, as measured
+// by BenchmarkPingPong.
 //
-// Without TLS nothing is encrypted, and a greeting is believed. Therefore the
-// link then stays on the loopback interface, unless [Config.AllowPlain] says
-// that whoever reaches the addresses is trusted.
+// Without TLS frames are not encrypted, and every greeting is believed. Therefore
+// the link then stays on the loopback interface, unless [Config.AllowPlain] says
+// that every process that reaches the addresses is trusted.
 package tcplink
 
 import (
@@ -103,34 +103,34 @@ type Config struct {
 	Listen string
 
 	// Peers is the address book: every node that this one talks to, with its
-	// host:port. An empty address is one not yet known, or not needed since
-	// nodes of higher id dial us. An entry for Self is allowed, so that all
-	// nodes can be given the same book.
+	// host:port. An address may be empty if it is not known yet, or not needed because
+	// the node has a higher id and dials us. An entry for Self is allowed, so that all
+	// nodes can have the same book.
 	Peers map[dmutex.NodeID]string
 
 	// TLS encrypts all connections and binds every certificate to a node. It
 	// takes the certificate of this node, fit for both client and server
 	// authentication, and in RootCAs the authorities of the group, which
-	// ClientCAs overrides for the side that accepts. If ServerName is set,
-	// everybody's certificate must be valid for it too: a name by which groups
-	// of one authority keep apart. VerifyConnection is called after all other
-	// checks but the node's. New clones the tls.Config, raises it to TLS 1.3,
-	// client certificates and full handshakes, and refuses what weakens that.
+	// ClientCAs overrides for the side that accepts. If ServerName is set, every
+	// certificate must be valid for that name too, which separates groups that share
+	// an authority. VerifyConnection is called after all other checks except that of
+	// the node. New clones the tls.Config, requires TLS 1.3, client certificates and
+	// full handshakes, and refuses settings that weaken that.
 	TLS *tls.Config
 
-	// NodeOf says which node a verified certificate speaks for, or why none;
-	// nil is [NodeOf]. It is called by several goroutines.
+	// NodeOf returns the node that a verified certificate speaks for, or an error. Nil
+	// stands for [NodeOf]. It is called by several goroutines.
 	NodeOf func(*x509.Certificate) (dmutex.NodeID, error)
 
 	// AllowPlain permits, without TLS, addresses beyond loopback, and names
 	// other than localhost, which might lead there.
 	AllowPlain bool
 
-	// Logger is told of connections made, lost and refused. If it is nil the link
-	// takes that of its node, if it has one; see [transport.LoggerTaker], also for
-	// what a slow handler costs. Repeated refusals for the same reason are logged at
-	// most once a minute, with the count, and each reason why a peer cannot be
-	// reached once, until it is reached.
+	// Logger logs connections made, lost and refused. If it is nil, the link takes
+	// the logger of its node, if there is one. See [transport.LoggerTaker], also for the
+	// cost of a slow handler. Repeated refusals for the same reason are logged at
+	// most once a minute, with the count. Each reason why a peer cannot be reached is
+	// logged once, until the peer is reached.
 	Logger *slog.Logger
 }
 
@@ -197,8 +197,8 @@ type Link struct {
 	refusals refusals
 }
 
-// New listens, but accepts and dials nobody until Open. It refuses a Config
-// that is not lawful with [dmutex.ErrMisuse].
+// New listens, but does not accept or dial until Open. It refuses an invalid Config
+// with [dmutex.ErrMisuse].
 func New(c Config) (*Link, error) { return newLink(c, defaultPace) }
 
 func newLink(c Config, pace pace) (*Link, error) {
@@ -291,7 +291,7 @@ func (l *Link) checkAddress(what, addr string, own bool) error {
 	}
 	if !l.anywhere && host != "localhost" && !loopback(host) {
 		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q, beyond loopback: give Config.TLS, for a plain link"+
-			" believes everyone, or set Config.AllowPlain if whoever reaches it is trusted", what, addr))
+			" believes everyone, or set Config.AllowPlain if every process that reaches it is trusted", what, addr))
 	}
 	return nil
 }
@@ -509,7 +509,7 @@ func (l *Link) admit(nc net.Conn) {
 	l.running.Go(func() { l.welcome(nc) })
 }
 
-// hold notes a connection so that Close closes it. If the link is closed
+// hold registers a connection so that Close closes it. If the link is closed
 // already it closes the connection.
 func (l *Link) hold(nc net.Conn) bool {
 	l.mu.Lock()

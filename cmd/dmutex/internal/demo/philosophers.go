@@ -25,14 +25,14 @@ type Philosophers struct {
 // Help is the text of demo philosophers --help.
 func (Philosophers) Help() string {
 	return `Philosophers sit around a table, each a process of its own, with a fork between any two. Every fork is a distributed lock. ` +
-		`Each philosopher takes the left fork, then the right one, and eats. Left alone, they would wait for each other in a circle some day. The demo does not wait ` +
-		`for that day: at each meal it lets everybody take the left fork before anybody reaches for the right one.
+		`Each philosopher takes the left fork, then the right one, and eats. Sooner or later they would wait for each other in a circle. The demo makes that ` +
+		`happen at each meal: all philosophers take the left fork before any of them reaches for the right one.
 
 First there is no detection. At the first meal each waits forever for the fork that the next one holds. The demo watches for a while and ends ` +
 		`the processes. Then the dinner starts again with node.Config.Deadlock set: at each meal one victim learns of the circle, puts its fork back, and ` +
 		`tries again until it has eaten.
 
-Whether a fork is in one hand only is not asked of the lock: a philosopher that takes a fork creates a marker file, exclusively. ` +
+The lock is not asked whether a fork is in one hand only: a philosopher that takes a fork creates a marker file, exclusively. ` +
 		`There must be exactly one victim at each meal, and in the end no node may hold a fork or wait for one.
 
 Exit status: 0 if nobody ate without detection, everybody did with it, and all was right; 1 if not; 2 if the command line is wrong; ` +

@@ -30,14 +30,14 @@ func (Tellers) Help() string {
 	return `Every teller reads the balance of one shared account file, thinks, and writes the balance back with 1.00 added. ` +
 		`First nothing keeps the tellers apart, and money is lost. Then they hold a lock while they work, once for every algorithm.
 
-The evidence does not come from the lock. The account must have every cent. A marker file, created exclusively inside the ` +
+The evidence does not come from the lock. Not a cent may be missing from the account. A marker file, created exclusively inside the ` +
 		`critical section, shows when two tellers are inside. The account keeps the highest fence, and fences must rise with every ` +
-		`deposit, also by the clock. The number of messages must be what the paper's formula says.
+		`deposit, also in the order of time. The number of messages must match the paper's formula.
 
-In the last run, and with --kill in every run, tellers are killed and started again while all work. In turn, the teller inside the critical section is ` +
-		`killed (SIGKILL), a teller leaves and comes back, the NATS server is stopped for a moment (if the demo has started it), and all are killed at once. ` +
-		`The account has a line for each deposit, written as a whole or not at all, so it tells what a killed teller has done: before its line it has deposited nothing. ` +
-		`The balance must be what the lines are worth, and fences must rise from line to line. ` +
+In the last run, and with --kill in every run, tellers are killed and started again while all of them work. In turn, the teller inside the critical section is ` +
+		`killed (SIGKILL), a teller leaves and comes back, the NATS server is stopped for a moment (if the demo started it), and all tellers are killed at once. ` +
+		`The account has a line for each deposit, written as a whole or not at all, so it shows what a killed teller has done: without its line it has deposited nothing. ` +
+		`The balance must be the sum of the lines, and fences must rise from line to line. ` +
 		`Without --kill, the last run is under the first algorithm; there is none with --trace or --broken.
 
 Exit status: 0 if every locked run was right; 1 if not; 2 if the command line is wrong; 3 if a run could not be completed.`

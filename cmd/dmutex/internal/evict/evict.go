@@ -27,20 +27,20 @@ type Cmd struct {
 
 // Help is the text of evict --help.
 func (Cmd) Help() string {
-	return `A group waits for a member that has crashed until it is started again. If its machine is gone for good, evict the member: ` +
-		`the others go on without it, and the locks that it held are free. All of them must be up. The member is taken in again when ` +
-		`a new process with its number comes.
+	return `A group waits for a crashed member until it is started again. If its machine is gone for good, evict the member: ` +
+		`the others go on without it, and the locks that it held are free. All other members must be up. The member rejoins when ` +
+		`a new process with its number starts.
 
 ` + danger + `
 
-Any other member can be asked, if its program serves nodehttp.Evict: the command sends it POST with member=N. It can be repeated.
+Ask any other member whose program serves nodehttp.Evict: the command sends it a POST with member=N, and may be repeated.
 
 Exit status: 0 if the group goes on without the member; 2 if the command line is wrong; 3 if it was not confirmed, or the group did not agree in time: then ` +
 		`repeat it, because it is not certain whether anything has changed.`
 }
 
 const danger = `No member can tell whether the process is dead; they believe you. If it still runs, it may hold a lock together with another ` +
-	`member until it hears from one of them. Make sure first, such as by taking the power from its machine.`
+	`member until it hears from one of them. Make sure first, for example by cutting the power of its machine.`
 
 // Validate refuses what names no handler.
 func (c *Cmd) Validate() error {

@@ -28,7 +28,7 @@ type Cmd struct {
 	Cert      string        `and:"tls" xor:"trust" placeholder:"FILE" help:"This machine's certificate, PEM. Over TCP it names URI:dmutex:node:N; see the documentation of transport/tcplink."`
 	Key       string        `and:"tls" placeholder:"FILE" help:"The certificate's key, PEM."`
 	Authority string        `and:"tls" placeholder:"FILE" help:"The authority that signed the certificates of all machines, PEM."`
-	Plain     bool          `xor:"trust" help:"No TLS, also beyond the loopback interface: every process that reaches the addresses is trusted."`
+	Plain     bool          `xor:"trust" help:"Use no TLS, even beyond the loopback interface: every process that reaches the addresses is trusted."`
 	NATS      string        `name:"nats" and:"nats" placeholder:"URL" help:"Meet over this NATS server instead of over TCP."`
 	Prefix    string        `and:"nats" placeholder:"SUBJECT" help:"What the subjects begin with: different for each group that uses the server."`
 	Lock      string        `default:"run" placeholder:"NAME" help:"The lock's name. Machines that give different names do not meet."`
@@ -56,24 +56,24 @@ func (Cmd) Help() string {
 	return `Start it on each machine of the group. When all have met, the command runs on each of them, one at a time, in the ` +
 		`order in which they asked. A machine leaves the group when its command has ended, and the others go on.
 
-A machine that has crashed, or never comes, is waited for, because nobody can tell that it is not slow: start dmutex run there again. ` +
-		`The group takes it in, frees the lock that it held, and it runs the command, also if it had run it before. Machines that have had their turn wait, too, ` +
+The group waits for a machine that has crashed or was never started, because a crash cannot be told from a slow machine: start dmutex run there again. ` +
+		`The machine rejoins, the lock that it held is free, and it runs the command, even if it had run it before. Machines that have had their turn wait for it, too, ` +
 		`before they leave; a signal cuts that short. If all others have left, the machine waits until dmutex run is started on ` +
 		`them again. A second dmutex run with the same number runs nothing while the first is alive.
 
 The command runs in a process group of its own, which gets every SIGINT, SIGTERM, SIGHUP and SIGQUIT that dmutex run gets. When the command ` +
-		`ends, what it leaves behind in that group gets SIGTERM, and after --grace SIGKILL, and the lock is released when nothing is left. ` +
-		`(A process that makes a group or a session of its own is not seen.) If the lock is lost meanwhile, the whole group ` +
+		`ends, the processes that it leaves behind in that group get SIGTERM, and after --grace SIGKILL. The lock is released when none is left. ` +
+		`(Processes that create a group or session of their own are not seen.) If the lock is lost meanwhile, the whole group ` +
 		`is ended in the same way. If dmutex run itself is killed by SIGKILL, the command goes on, and no other machine gets the lock ` +
 		`until dmutex run is started there again: make sure first that the command has ended.
 
-A signal that comes before the lock ends the wait: nothing is run here, and this machine leaves. A signal while it leaves ` +
-		`makes it end at once; if the group has not agreed to its leaving by then, the others wait until it is started again.
+A signal that arrives before the lock is acquired ends the wait: the command does not run, and this machine leaves. A signal while it leaves ` +
+		`ends it at once; if the group has not agreed on its leaving by then, the others wait until it is started again.
 
-The command has the input, output and errors of dmutex run, except that a terminal is not its input, since the command is in the terminal's ` +
-		`background: it then reads nothing.
+The command has the standard input, output and error of dmutex run. If the input is a terminal, the command reads nothing instead, because it runs in ` +
+		`the terminal's background.
 
-The command's environment has DMUTEX_LOCK, DMUTEX_NODE, and DMUTEX_FENCE: a number that rises with every grant, also from one run of the group to the ` +
+The command's environment has DMUTEX_LOCK, DMUTEX_NODE, and DMUTEX_FENCE: a number that rises with every grant, even from one run of the group to the ` +
 		`next. Store it with what the command writes, and refuse lower ones; then a command that was paused for too long does no harm. ` +
 		`Fences follow the machines' clocks: if these were set back, give --fence the highest fence that was stored.
 

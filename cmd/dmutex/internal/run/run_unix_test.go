@@ -651,7 +651,7 @@ func TestRunLocksDiffer(t *testing.T) {
 	flags := group(t, 2)
 	join(t, flags(1))
 	two := start(t, append(flags(2), "--lock=other"), "say:in")
-	two.says("different here and there: Group")
+	two.says("these differ: Group")
 	two.signal(syscall.SIGINT)
 	require.Contains(t, two.exits(statusSignal+int(syscall.SIGINT)), "nothing was run: interrupt")
 }
