@@ -292,6 +292,7 @@ func (l *lock) born() {
 	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Fence: start.Fence, Holder: start.Holder, Phase: machine.Phase()})
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
 		l.held.end(&overruled)
+		delete(s.owners, l.held)
 		l.held = nil
 	}
 }

@@ -31,7 +31,7 @@ type Observer struct {
 
 	// View: the group has changed, and the locks go on. It is called in a goroutine of
 	// its own, for one change at a time and in order. A slow function delays only
-	// Close, and misses changes when it is more than 64 behind.
+	// Close, and misses changes when it is more than 64 behind. It must not call Close.
 	View func(ViewChange)
 }
 

@@ -29,22 +29,23 @@ type views struct {
 
 	leftOnce sync.Once
 
-	mu      sync.Mutex // before a shard's; guards the fields below
-	machine *membership.Machine
-	life    uint64
-	epoch   uint32                              // of the view in which the locks are frozen or act
-	acts    chan struct{}                       // closed while the locks act
-	pending []membership.Message                // found no room in the mail
-	parts   map[dmutex.NodeID][]membership.Hold // of reports, until the last part is there
-	frozen  int64                               // when the present view was installed
-	last    membership.View                     // the last that acted
-	cause   error                               // why this node has asked for the present view
-	refusal error                               // why the algorithm does not take the present view
-	taken   int64                               // when a peer first told of another process with our number; 0 if none did
-	since   int64                               // when the locks began to act, or ceased to
-	took    time.Duration                       // of the last ViewChange
-	nagAt   int64                               // when to log next which members this node waits for
-	nagged  int64                               // from since to the last such record
+	mu       sync.Mutex // before a shard's; guards the fields below
+	machine  *membership.Machine
+	life     uint64
+	renaming bool                                // life is being replaced by a higher one
+	epoch    uint32                              // of the view in which the locks are frozen or act
+	acts     chan struct{}                       // closed while the locks act
+	pending  []membership.Message                // found no room in the mail
+	parts    map[dmutex.NodeID][]membership.Hold // of reports, until the last part is there
+	frozen   int64                               // when the present view was installed
+	last     membership.View                     // the last that acted
+	cause    error                               // why this node has asked for the present view
+	refusal  error                               // why the algorithm does not take the present view
+	taken    int64                               // when a peer first told of another process with our number; 0 if none did
+	since    int64                               // when the locks began to act, or ceased to
+	took     time.Duration                       // of the last ViewChange
+	nagAt    int64                               // when to log next which members this node waits for
+	nagged   int64                               // from since to the last such record
 }
 
 const (
@@ -107,8 +108,8 @@ func (v *views) follow(now int64, out []membership.Message) {
 	case membership.Older:
 		if v.node.locks.why() != nil {
 			v.leave() // it was in no view
-		} else if v.machine.Later() > v.life {
-			v.life = newLife(v.machine.Later())
+		} else if !v.renaming {
+			v.renaming = true
 			v.node.running.Go(v.rename)
 		}
 	case membership.Stopped:
@@ -128,6 +129,7 @@ func (v *views) leave() { v.leftOnce.Do(func() { close(v.left) }) }
 // waits until the peers have acknowledged more.
 func (v *views) send() {
 	var full []dmutex.NodeID
+	v.stuck.Store(len(v.pending) > 0) // before: an acknowledgement may come meanwhile
 	kept := v.pending[:0]
 	for _, m := range v.pending {
 		if slices.Contains(full, m.To) || !v.sendParts(&m) {
@@ -193,14 +195,18 @@ func (v *views) act(now int64) {
 // rename goes on under a life above all former ones of this number.
 func (v *views) rename() {
 	v.mu.Lock()
-	machine, err := v.node.newMachine(v.life)
+	life := newLife(v.machine.Later())
+	machine, err := v.node.newMachine(life)
 	if err != nil {
 		panic("node: " + err.Error()) // it took the first
 	}
-	v.machine, v.pending = machine, nil
-	v.node.trace(trace.Event{What: trace.Renamed, Life: v.life})
+	v.life, v.machine, v.pending = life, machine, nil
+	v.node.trace(trace.Event{What: trace.Renamed, Life: life})
 	v.mu.Unlock()
-	_ = v.node.mail.Rename(v.life)
+	_ = v.node.mail.Rename(life)
+	v.mu.Lock()
+	v.renaming = false // if that life is not high enough either, the next input shows it
+	v.mu.Unlock()
 	v.do((*membership.Machine).Tick)
 }
 
@@ -245,7 +251,10 @@ func (v *views) handle(from dmutex.NodeID, message []byte) {
 	}
 	now := v.node.mail.Now()
 	out, err := v.machine.Handle(now, msg)
-	if err != nil {
+	switch {
+	case err != nil && v.renaming: // it was for the former life
+		return
+	case err != nil:
 		v.node.locks.refuse(from, err)
 		return
 	}
@@ -284,8 +293,8 @@ func (v *views) takenBy(peer dmutex.NodeID) {
 
 // tick does what is due by time.
 func (v *views) tick(now int64) (next int64) {
+	var missing []dmutex.NodeID // to be logged
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	if t := v.node.locks.troubled.Swap(nil); t != nil && t.epoch == v.epoch {
 		if v.cause == nil {
 			v.cause = t.err
@@ -298,12 +307,18 @@ func (v *views) tick(now int64) (next int64) {
 	if now >= v.nagAt {
 		v.nagged = max(2*v.nagged, int64(nagAfter))
 		v.nagAt = now + v.nagged
-		if missing := v.machine.Missing(nil); len(missing) > 0 && v.node.locks.why() == nil {
-			v.node.log.tell(slog.LevelWarn, "waiting for members",
-				slog.Duration("waited", time.Duration(now-v.since)), slog.String("for", v.node.describePeers(missing)))
+		if v.node.locks.why() == nil {
+			missing = v.machine.Missing(nil)
 		}
 	}
-	return min(v.machine.Deadline(), v.nagAt)
+	waited := time.Duration(now - v.since)
+	next = min(v.machine.Deadline(), v.nagAt)
+	v.mu.Unlock()
+	if len(missing) > 0 { // asks the link, so not under the mutex
+		v.node.log.tell(slog.LevelWarn, "waiting for members",
+			slog.Duration("waited", waited), slog.String("for", v.node.describePeers(missing)))
+	}
+	return next
 }
 
 // missing returns the members that this node waits for, and why the algorithm refuses
