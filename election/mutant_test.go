@@ -126,7 +126,7 @@ var Mutants = map[string]Algorithm{
 		return m.Handle(msg)
 	}}.of(Bully),
 
-	// Who heard an ANSWER waits for ever.
+	// A node that heard an ANSWER waits forever.
 	"bully-no-second-timeout": bullies{after: func(m *bully, out []Message) []Message {
 		if m.phase == waiting {
 			m.left = 0
@@ -192,7 +192,7 @@ var Mutants = map[string]Algorithm{
 		return m.Handle(msg)
 	}}.of(Ring),
 
-	// A name whose node has crashed goes around for ever.
+	// A name whose node has crashed goes around forever.
 	"changroberts-no-count": changs{handle: func(m *changRoberts, msg Message) ([]Message, error) {
 		msg.Passed = min(msg.Passed, 1)
 		return m.Handle(msg)

@@ -120,7 +120,7 @@ func TestBullyHighest(t *testing.T) {
 	}
 }
 
-// ELECTION and COORDINATOR go around once each: 2n messages, whoever starts.
+// ELECTION and COORDINATOR go around once each: 2n messages, no matter which node starts.
 // Several that start at once elect the same, and cost at most as much each.
 func TestRingMessages(t *testing.T) {
 	for n := 2; n <= 12; n++ {

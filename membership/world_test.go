@@ -611,7 +611,8 @@ func (w *world) good(s []uint32) bool {
 	return n == 0 || len(v.Members) == n
 }
 
-// complaint says who waits for ever in a state in which nothing happens by itself.
+// complaint names the lives that wait forever in a state in which nothing happens by
+// itself.
 func (w *world) complaint(s []uint32) string {
 	var b strings.Builder
 	b.WriteString("stuck:")

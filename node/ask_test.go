@@ -94,8 +94,7 @@ func TestAskedBeforeItLooks(t *testing.T) {
 	})
 }
 
-// Only the hold of the moment is asked: none that waits, none that comes
-// afterwards, none that is over.
+// Only the present hold is asked: no waiter, no later hold and no earlier one.
 func TestAskIsOfTheMoment(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
@@ -183,7 +182,7 @@ func TestAskRefuses(t *testing.T) {
 	})
 }
 
-// Whoever asks for ever while a peer cannot be reached is told so at some time,
+// A node that keeps asking while a peer cannot be reached gets ErrOverflow in the end,
 // and its own holders are not asked either. The group takes no harm.
 func TestAskOverflow(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
@@ -237,7 +236,7 @@ func TestAskUnreachable(t *testing.T) {
 	})
 }
 
-// One that has left is in nobody's way.
+// A member that has left does not stand in the way of Ask.
 func TestAskAfterLeft(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)

@@ -150,8 +150,8 @@ func TestCircleAtHome(t *testing.T) {
 	})
 }
 
-// Whoever waits in the queue behind others, and those who hold nothing, are in
-// nobody's way: the circle is found, and they get their turn.
+// Waiters behind others in the queue, and waiters that hold nothing, do not hide a
+// circle: it is found, and they get their turn.
 func TestCircleBehindAQueue(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(4)

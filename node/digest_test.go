@@ -76,8 +76,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// Whoever comes back with the right configuration is met, and what was said of it
-// is forgotten.
+// A peer that comes back with the right configuration is met, and its error is
+// forgotten.
 func TestConfigMended(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}

@@ -460,7 +460,7 @@ func TestLeaderCloses(t *testing.T) {
 	})
 }
 
-// Also one that is alone.
+// A leader that is alone in its group can close, too.
 func TestLonelyLeaderCloses(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)

@@ -146,7 +146,7 @@ func requireTurns(t *testing.T, fence uint64, waiting []<-chan outcome) {
 	var fences []uint64
 	for range waiting {
 		var o outcome
-		select { // whoever comes first
+		select { // the first of them
 		case o = <-waiting[0]:
 		case o = <-waiting[len(waiting)-1]:
 		}

@@ -243,8 +243,8 @@ func TestWaitingIsIdle(t *testing.T) {
 	})
 }
 
-// LESSONS L54: whoever cannot be reached is not stormed, however many wait for
-// it: it is sent a frame or two a second.
+// LESSONS L54: a peer that cannot be reached is not stormed, however many callers wait
+// for it: it is sent a frame or two a second.
 func TestUnreachableIsNotStormed(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		_, sent := g.spy(2)

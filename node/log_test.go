@@ -271,8 +271,8 @@ func TestLogHandlerAsksTheNode(t *testing.T) {
 	})
 }
 
-// Whoever wonders why an Acquire does not return finds it in the log: once for each
-// doubling of the wait, and only of the first waiter.
+// The log says why an Acquire does not return: once for each doubling of the wait, and
+// only for the first waiter.
 func TestLogOfWaits(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2, 3}
@@ -284,7 +284,7 @@ func TestLogOfWaits(t *testing.T) {
 		held := g.acquire(2, "x")
 		campaign, resign := context.WithCancel(t.Context())
 		leader := g.campaignLater(campaign, 3, "leads")
-		other := g.campaignLater(campaign, 1, "leads") // it may wait for ever
+		other := g.campaignLater(campaign, 1, "leads") // it may wait forever
 		log.take()
 		ctx, cancel := context.WithCancel(t.Context())
 		waits := []<-chan outcome{g.acquireLater(ctx, 1, "x")}

@@ -416,8 +416,8 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// LESSONS L1, L5, L16: whoever works under a lock that is lost has a context
-// that ends, and says by what.
+// LESSONS L1, L5, L16: the holder of a lock that is lost has a context that ends and
+// says why.
 func TestDoLosesTheLock(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)
@@ -737,7 +737,7 @@ func TestPartition(t *testing.T) {
 }
 
 // LESSONS L19, L25, L80: the main job under a bad network: nobody overlaps,
-// fences rise, whoever does not cancel is served, and nothing is left behind.
+// fences rise, every caller that does not cancel is served, and nothing is left behind.
 // It lasts 5 seconds of the bubble's time, 1 under the race detector or with -short, and with
 // DMUTEX_LONG=1 half an hour.
 func TestSoak(t *testing.T) {

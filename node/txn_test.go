@@ -103,8 +103,8 @@ func TestAcquireAll(t *testing.T) {
 	})
 }
 
-// Whoever takes all locks at once never waits in a circle, whatever the order
-// in which they are given.
+// Callers that take all locks at once never wait in a circle, whatever the order of
+// the arguments.
 func TestAcquireAllMakesNoCircle(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)

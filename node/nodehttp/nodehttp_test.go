@@ -151,7 +151,7 @@ func TestHolders(t *testing.T) {
 	})
 }
 
-// Whoever reads of a lock knows which: names that look alike are told apart.
+// The page tells locks apart whose names look alike.
 func TestNames(t *testing.T) {
 	group(t, central.New, 1, func(t *testing.T, nodes []*node.Node) {
 		for _, tt := range []struct{ name, shown, hex string }{

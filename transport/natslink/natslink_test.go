@@ -171,7 +171,7 @@ func TestOpenOnNothing(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// When the server does not read, nats.go blocks whoever publishes. Send does
+// When the server does not read, nats.go blocks publishers. Send does
 // not wait for that: the test would not end.
 func TestStuckServer(t *testing.T) {
 	s := serve(t, 1<<20)

@@ -171,7 +171,7 @@ func greetingBytes(from, to dmutex.NodeID) []byte {
 	return b.Bytes()
 }
 
-// Whoever connects and says nothing is shown out.
+// A process that connects and says nothing is disconnected.
 func TestGreetingDeadline(t *testing.T) {
 	pace := defaultPace
 	pace.greeting = 50 * time.Millisecond

@@ -92,7 +92,7 @@ func TestLogOfRefusals(t *testing.T) {
 }
 
 // Why a peer cannot be reached is told once for each reason, not only for the
-// first, and again after it was reached; though not for ever.
+// first, and again after it was reached, up to a limit.
 func TestLogOfDialling(t *testing.T) {
 	listener := listenByHand(t)
 	var text bytes.Buffer

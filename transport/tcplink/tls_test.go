@@ -159,7 +159,7 @@ func with(c *tls.Config, change func(*tls.Config)) *tls.Config {
 
 const group = "locks.example"
 
-// The side that accepts refuses whoever is not the node that greets.
+// The accepting side refuses a certificate of another node than the one that greets.
 func TestTLSAccept(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
 	l, got := openLinkWith(t, Config{
@@ -205,8 +205,8 @@ func but(c *x509.Certificate, change func(*x509.Certificate)) *x509.Certificate 
 	return c
 }
 
-// The side that dials refuses whoever is not the node that it means to reach,
-// and does not even greet it.
+// The dialing side refuses a node other than the one that it means to reach, and does
+// not even greet it.
 func TestTLSDial(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
 	listener := listenByHand(t)
