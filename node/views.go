@@ -395,15 +395,15 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		var gone bool
 		n.views.do(func(m *membership.Machine, now int64) []membership.Message {
 			in := m.View().Nodes()
-			gone = m.Phase() == membership.Acting && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
+			out := m.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
 				return slices.Contains(in, id) || !slices.Contains(n.cfg.Members, id)
 			})
-			if gone {
-				return nil
+			if gone = out && m.Phase() == membership.Acting; out {
+				return nil // such a view acts when it is due, and another would be due later
 			}
-			var out []membership.Message
-			out, err = m.Evict(now, members...)
-			return out
+			var say []membership.Message
+			say, err = m.Evict(now, members...)
+			return say
 		})
 		n.mail.Flush()
 		if gone || err != nil {
