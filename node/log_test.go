@@ -80,6 +80,25 @@ func (g *group) startLogging(id dmutex.NodeID, logger *slog.Logger) *node.Node {
 	return n
 }
 
+// The log names the peer that has met another process with the node's number, once,
+// before the node stops.
+func TestLogOfTakenNumber(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		var log journal
+		n := g.startLogging(1, log.logger())
+		log.take()
+		n.Taken(3)
+		n.Taken(2)
+		require.Equal(t, []string{`level=WARN msg="peer has met another process with this node's number" node=1 group=billing peer=3`}, log.take())
+		require.NoError(t, n.Status().Err, "the other process may be about to end")
+		time.Sleep(2500 * time.Millisecond)
+		n.Taken(2)
+		require.ErrorIs(t, n.Status().Err, node.ErrNumberTaken)
+		require.Len(t, log.take(), 1)
+	})
+}
+
 // What an operator reads: once each, and nothing of ordinary use.
 func TestLog(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
