@@ -74,8 +74,11 @@ func endure(t *testing.T, link string) {
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 5, *seed, names...)
 	long := 30 * time.Second
-	if os.Getenv("DMUTEX_LONG") != "" {
+	switch {
+	case os.Getenv("DMUTEX_LONG") != "":
 		long = 10 * time.Minute
+	case testing.Short():
+		long = 3 * time.Second
 	}
 	if *length > 0 {
 		long = *length

@@ -30,8 +30,11 @@ func roll(t *testing.T, link string, n int) {
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, n, *seed, names...)
 	long := 30 * time.Second / 3
-	if os.Getenv("DMUTEX_LONG") != "" {
+	switch {
+	case os.Getenv("DMUTEX_LONG") != "":
 		long = 10 * time.Minute / 3
+	case testing.Short():
+		long = 3 * time.Second
 	}
 	if *length > 0 {
 		long = *length
