@@ -241,7 +241,8 @@ func TestRegister(t *testing.T) {
 	})
 }
 
-// A node that waits for a member is not up, and says for whom it waits, and how long.
+// A node that waits for a member is not up. It reports the member and how long it has
+// waited.
 func TestNotUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := sdk.NewManualReader()

@@ -287,7 +287,8 @@ dmutex_view_members %d
 	})
 }
 
-// A node that waits for a member is not up, and says for whom it waits, and how long.
+// A node that waits for a member is not up. It reports the member and how long it has
+// waited.
 func TestNotUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})

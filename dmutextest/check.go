@@ -280,7 +280,7 @@ func finds(members []dmutex.NodeID, nodes []*local) *fault {
 		if !slices.ContainsFunc(l.waits, func(id dmutex.NodeID) bool {
 			return nodes[slices.Index(members, id)].lends == holder
 		}) {
-			return faultf(ErrUnfound, "%d waits for %v, none of which is the holder %d or lends to it", members[i], l.waits, holder)
+			return faultf(ErrUnfound, "%d waits for %v, but none of these is the holder %d or lends to it", members[i], l.waits, holder)
 		}
 	}
 	return nil

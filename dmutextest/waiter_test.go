@@ -78,16 +78,16 @@ func TestWaiterLaw(t *testing.T) {
 		kind      error
 		why       string
 	}{
-		{"central without the coordinator", without(1).of(central.New), ErrUnfound, "2 waits for [], none of which is the holder 1 or lends to it"},
-		{"central that lends nothing", selfish.of(central.New), ErrUnfound, "3 waits for [1], none of which is"},
-		{"ricart", without(2).of(ricart.New), ErrUnfound, "none of which is the holder 2"},
-		{"ricart.Carvalho", without(2).of(ricart.Carvalho), ErrUnfound, "none of which is the holder 2"},
-		{"lamport", without(2).of(lamport.New), ErrUnfound, "none of which is the holder 2"},
-		{"lamport.OmitReplies", without(2).of(lamport.OmitReplies), ErrUnfound, "none of which is the holder 2"},
-		{"maekawa without an arbiter", without(1).of(maekawa.New), ErrUnfound, "none of which is"},
-		{"maekawa that votes for nobody", selfish.of(maekawa.New), ErrUnfound, "none of which is"},
-		{"ring", without(2).of(ring.New), ErrUnfound, "none of which is the holder 2"},
-		{"suzukikasami", without(2).of(suzukikasami.New), ErrUnfound, "none of which is the holder 2"},
+		{"central without the coordinator", without(1).of(central.New), ErrUnfound, "2 waits for [], but none of these is the holder 1 or lends to it"},
+		{"central that lends nothing", selfish.of(central.New), ErrUnfound, "3 waits for [1], but none of these is"},
+		{"ricart", without(2).of(ricart.New), ErrUnfound, "but none of these is the holder 2"},
+		{"ricart.Carvalho", without(2).of(ricart.Carvalho), ErrUnfound, "but none of these is the holder 2"},
+		{"lamport", without(2).of(lamport.New), ErrUnfound, "but none of these is the holder 2"},
+		{"lamport.OmitReplies", without(2).of(lamport.OmitReplies), ErrUnfound, "but none of these is the holder 2"},
+		{"maekawa without an arbiter", without(1).of(maekawa.New), ErrUnfound, "but none of these is"},
+		{"maekawa that votes for nobody", selfish.of(maekawa.New), ErrUnfound, "but none of these is"},
+		{"ring", without(2).of(ring.New), ErrUnfound, "but none of these is the holder 2"},
+		{"suzukikasami", without(2).of(suzukikasami.New), ErrUnfound, "but none of these is the holder 2"},
 		{"while idle", strange(func(dmutex.Phase) []dmutex.NodeID { return []dmutex.NodeID{2} }).of(ring.New), ErrContract, "1 is idle and waits for [2]"},
 		{"oneself", strange(func(p dmutex.Phase) []dmutex.NodeID { return Nodes(3 * int(p&dmutex.Waiting)) }).of(ricart.New), ErrContract, "1 waits for [1 2 3], which are not distinct peers"},
 	} {

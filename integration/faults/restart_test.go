@@ -111,25 +111,7 @@ func replaced(t *testing.T, link string, i int) {
 	resumed := time.Now()
 	r.referee.outlive(old.name(), resumed.Add(patience)) // how long it takes is logged; a busy machine may be slow
 	old.resume()
-	for late := time.After(patience); ; {
-		require.NoError(t, old.orders.Encode(order{Word: wordTell}))
-		said, left := r.await(old), 0
-		for name, s := range said.States {
-			if s.Err == "" {
-				left++
-			} else {
-				require.Equal(t, node.ErrReplaced.Error(), s.Err, name)
-			}
-		}
-		if left == 0 {
-			break
-		}
-		select {
-		case <-late:
-			require.FailNow(t, "it does not notice", "%v", said.States)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	r.awaitErr(old, node.ErrReplaced)
 	noticed := time.Since(resumed)
 	r.referee.outlive(old.name(), time.Now().Add(50*time.Millisecond))
 	<-time.After(time.Second)
@@ -157,25 +139,7 @@ func numberTaken(t *testing.T, link string) {
 	begun := time.Now()
 	require.NoError(t, second.orders.Encode(order{Word: wordWork, Peers: r.peers[second.id]}))
 	r.await(second)
-	for late := time.After(patience); ; {
-		require.NoError(t, second.orders.Encode(order{Word: wordTell}))
-		said, left := r.await(second), 0
-		for name, s := range said.States {
-			if s.Err == "" {
-				left++
-			} else {
-				require.Equal(t, node.ErrNumberTaken.Error(), s.Err, name)
-			}
-		}
-		if left == 0 {
-			break
-		}
-		select {
-		case <-late:
-			require.FailNow(t, "it does not notice", "%v", said.States)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	r.awaitErr(second, node.ErrNumberTaken)
 	t.Logf("it noticed within %v", time.Since(begun))
 	for _, s := range r.word(wordTell) {
 		for name, s := range s.States {
@@ -187,6 +151,30 @@ func numberTaken(t *testing.T, link string) {
 	r.drain()
 	r.leave()
 	r.check()
+}
+
+// awaitErr waits until every node of the process has stopped, for the reason given.
+func (r *rig) awaitErr(p *process, why error) {
+	r.t.Helper()
+	for late := time.After(patience); ; {
+		require.NoError(r.t, p.orders.Encode(order{Word: wordTell}))
+		said, left := r.await(p), 0
+		for name, s := range said.States {
+			if s.Err == "" {
+				left++
+			} else {
+				require.Equal(r.t, why.Error(), s.Err, name)
+			}
+		}
+		if left == 0 {
+			return
+		}
+		select {
+		case <-late:
+			require.FailNow(r.t, "it does not notice", "%v", said.States)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // name is how the process calls itself when it speaks to the referee.

@@ -154,7 +154,7 @@ func (p *philosopher) think(ctx context.Context) error {
 	}
 }
 
-// circle reports the circle of which this philosopher is the victim, if err says
+// circle reports the circle whose victim this philosopher is, if err says
 // that, and passes on any other error.
 func (p *philosopher) circle(err error) error {
 	var found *node.DeadlockError

@@ -31,7 +31,7 @@ import (
 //	sit       ->               all have eaten
 //	          <-   seated      with the left fork
 //	reach     ->               for the right one
-//	          <-   circle      a deadlock of which the process is the victim
+//	          <-   circle      a deadlock that ended a wait of this process
 //	rise      ->               after the last meal; the answer is done
 //
 // Until it is told to leave, a process keeps answering the messages of the
