@@ -1,0 +1,106 @@
+// Package membership is the view machine: it lets the processes of a group stop,
+// restart, leave and return, while the algorithms of the locks stay the textbook's.
+// Like every machine of this module it does no I/O, starts no goroutine, reads no
+// clock and draws no random number.
+//
+// # Words
+//
+// A life is one run of a member's process. A view is an epoch number and the
+// lives that are its members. Each lock has one machine a view, born from
+// [dmutex.Start] with the holder that is carried over; within a view the
+// algorithms run as in their papers, where no process fails. No member is ever
+// presumed dead: the group waits for a missing member until it returns, or until
+// an operator vouches that it is dead ([Machine.Evict]).
+//
+// # How a view is decided
+//
+// A view is decided with the consent of all members. Its epoch is the number of a
+// round.
+//
+//	PREPARE(r)            the proposer asks every member that it has met, and itself
+//	PROMISE(r, ...)       the answer: I shall take part in no lower round. It contains
+//	                      the view that the life has installed, the last view that it
+//	                      knows to be complete, and whether it is leaving
+//	REFUSE(p)             the other answer: I have already promised p, which is not lower
+//	VIEW(r, M)            the decision
+//
+// The proposer decides when every configured member u
+//
+//	(i)  has promised r, by its latest known life, and no complete view has gone
+//	     on without that life, or
+//	(ii) is excused: according to the staying lives, u is outside the last complete
+//	     view and outside every later view that any of them has installed, or this
+//	     round evicts u.
+//
+// M is the lives under (i) that are not leaving. A promise stops nothing: a life
+// acts in its view until it installs a newer one. So a round that fails does no
+// harm.
+//
+// # How a view is installed
+//
+//	REPORT(V, holds)      to all of M: V is installed here, and this is what I hold
+//	COMPLETE(V)           to a life outside of V: all have reported to me
+//
+// When a life learns of a view V with it, and has promised no later round, it
+// freezes all older epochs: it grants and answers nothing in them. It keeps the locks
+// that it holds, and reports them. It acts in V when all of V have reported to it and
+// it has not installed a newer view. The machine of a reported lock is born with the
+// holder.
+//
+// A leaving life first releases everything. It stays until all members of a view
+// without it have told it that this view is complete. The round of that view must be
+// higher than every round that the life promised before it began to leave, because
+// the views of those rounds may have the life as a member.
+//
+// A life that learns of a view with it, but has promised a later round, asks for
+// another view: the others wait for it, and the proposer of the later round may be
+// gone. A life also asks for another view if its installed view never acted and it
+// learns of a later view without it.
+//
+// # Why it is right
+//
+// Two views never have one epoch. Both would need the promise of each member that is
+// not excused, and a life promises each number once.
+//
+// Two views never act at the same time. A life acts in V only after each life of V
+// has frozen all older epochs, and it never thaws them. So a life that still acts in
+// an older view U is outside V. If it were under (i) for V it would be a member, or it
+// would be leaving, and then it holds nothing and asks for nothing. So it was
+// excused: a view before V was complete without it. All members of that view had
+// installed that view, and the argument repeats with that view in place of V. The
+// argument ends at a view that was decided with the promise of the life itself.
+//
+// A holder is never forgotten. It reports its holds in each view that it installs,
+// no member acts before it has reported, and it cannot be excused while it holds,
+// because only a life that has released everything leaves. The locks that a life held
+// are free when it has ended: another life of its number proves that, or the
+// operator's word.
+//
+// No lock is granted twice. A grant needs the machines of a view that acts, one
+// view acts at a time, and every present hold enters it by a report.
+//
+// Only some lives may say who is excused: those that stay, by the views that they
+// know to be complete. A leaving life, a new life or one with a half-installed view may
+// not know of members that have returned since. And the promise of a life that has a
+// successor does not count, because the successor has forgotten it. The tests remove
+// each of these rules, and show the run in which two members then hold one lock.
+//
+// # Lives
+//
+// The lives of one member are ordered by their numbers. A new life takes a number that
+// is probably above those of all former ones. If it learns of a higher one, it must
+// take a number above that and begin again ([Older]); the promises that it has made
+// under the lower number do not count. A life that was in a view and learns of a later
+// life of its number has been replaced, and stops. All this rests on one assumption: of
+// the processes with one number at most one is alive, where a process that was replaced
+// and has been told so counts as dead.
+//
+// # Fences
+//
+// A fence is epoch<<32 | counter, so fences rise from view to view. A group is founded
+// by lives that were in no view. Its first view begins at the highest [Config.Fence] or
+// [Config.Clock] of them. So fences rise even when everything was stopped and started
+// again, if no clock was set back by more than the time between stop and start. To
+// keep that true, no view acts before the group has existed for as many seconds as it
+// has had epochs. Exclusion depends on no clock.
+package membership

@@ -1,0 +1,95 @@
+package membership
+
+import "github.com/dmutex/dmutex"
+
+// ClockFence converts a wall clock, in nanoseconds since 2020-01-01 UTC, to a fence.
+// The epoch is the seconds. Within a second the counter rises by 1<<20 every 1/256 s,
+// so that a group that is founded later begins higher. A clock before 2020 counts as 0.
+func ClockFence(nanoseconds int64) uint64 {
+	const second = 1_000_000_000
+	if nanoseconds < 0 {
+		return 0
+	}
+	seconds, rest := uint64(nanoseconds/second), uint64(nanoseconds%second)
+	return seconds<<32 | rest*256/second<<20
+}
+
+// A Member is one life of one member.
+type Member struct {
+	Node dmutex.NodeID
+	Life uint64
+}
+
+// A View is the lives that go on together. The zero View is none.
+type View struct {
+	Epoch   uint32   // a later view has a higher epoch
+	Members []Member // ascending by Node
+	Fence   uint64   // a floor in this epoch: every grant of the view has a higher fence
+}
+
+// Has reports whether the life is a member of the view.
+func (v View) Has(node dmutex.NodeID, life uint64) bool { return life != 0 && v.life(node) == life }
+
+// life returns the node's life in the view, 0 if it has none.
+func (v View) life(node dmutex.NodeID) uint64 {
+	for _, m := range v.Members {
+		if m.Node == node {
+			return m.Life
+		}
+	}
+	return 0
+}
+
+// Nodes returns the members' numbers, ascending.
+func (v View) Nodes() []dmutex.NodeID {
+	nodes := make([]dmutex.NodeID, len(v.Members))
+	for i, m := range v.Members {
+		nodes[i] = m.Node
+	}
+	return nodes
+}
+
+// A Hold is a lock that a life holds, and the fence of the grant.
+type Hold struct {
+	Lock  string
+	Fence uint64
+}
+
+// A Holder is a hold and the member that reported it.
+type Holder struct {
+	Node dmutex.NodeID
+	Hold
+}
+
+// Kind says what a [Message] is.
+type Kind uint8
+
+// The kinds of messages.
+const (
+	Prepare  Kind = iota + 1 // who takes part in this round?
+	Promise                  // I do, and this is what I know
+	Refuse                   // not I: I have promised another, or you are not your member's latest life
+	Decide                   // VIEW: this is the view of this round
+	Report                   // I have installed it, and hold this
+	Complete                 // all its members have reported to me
+)
+
+// A Message is what one machine says to another. A field that its Kind does not
+// use is zero.
+type Message struct {
+	Kind     Kind
+	From, To dmutex.NodeID
+	Round    uint32 // of PREPARE and PROMISE; of REFUSE the round that was promised
+	Leaving  bool   // of PREPARE and PROMISE: the sender is leaving
+	Life     uint64 // of REFUSE: a later life of the receiver's number; else 0
+
+	// Of PROMISE: what the sender has installed, what was complete at it last, and
+	// what it brings to a group that is founded.
+	Installed, Completed View
+	Fence, Clock         uint64
+
+	View View // of VIEW, REPORT and COMPLETE
+
+	Holds []Hold // of REPORT
+	Wait  int64  // of REPORT: in how many nanoseconds the view may act by the sender's count; negative if it might have acted before
+}
