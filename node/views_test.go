@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport/memlink"
 )
 
 // LESSONS L11, L22, L59, L61, L66, L67, L68: a member that crashed and comes back is
@@ -181,5 +183,26 @@ func TestEvictTwo(t *testing.T) {
 		require.Greater(t, o.held.Fence(), lost.Fence())
 		require.NoError(t, o.held.Release())
 		require.Equal(t, []dmutex.NodeID{1, 2}, g.nodes[1].Status().View.Members)
+	})
+}
+
+// A view that the algorithm does not take grants nothing, and says why, until the
+// others are back.
+func TestViewThatTheAlgorithmRefuses(t *testing.T) {
+	all := func(dmutex.NodeID) []dmutex.NodeID { return []dmutex.NodeID{1, 2, 3} }
+	bubble(t, maekawa.With(all), memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(1, "x")
+		require.NoError(t, g.nodes[3].Close(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := g.mutex(2, "x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, "[1 2]")
+		require.NoError(t, held.Err())
+		require.NoError(t, held.Release())
+		g.start(3)
+		require.NoError(t, g.acquire(2, "x").Release())
 	})
 }
