@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 )
+
 // Config describes a life and its group.
 type Config struct {
 	Self    dmutex.NodeID
