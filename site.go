@@ -288,8 +288,10 @@ func (s *Site) Known() uint64 { return s.known }
 // good until the next Send.
 func (s *Site) Send(kind Kind, to NodeID, attempt uint64) *Message {
 	sh := s.shared
-	sh.out = append(sh.out, Message{Kind: kind, From: s.Self(), To: to, Attempt: attempt, Fence: s.known})
-	return &sh.out[len(sh.out)-1]
+	sh.out = append(sh.out, Message{})
+	m := &sh.out[len(sh.out)-1]
+	m.Kind, m.From, m.To, m.Attempt, m.Fence = kind, s.Self(), to, attempt, s.known
+	return m
 }
 
 // Out returns what the current input sends.
