@@ -79,7 +79,7 @@ func TestWriteRead(t *testing.T) {
 func TestRefused(t *testing.T) {
 	first := text(t, trace.Trace{Header: header})
 	for _, tt := range []struct{ line, why string }{
-		{``, "f:2: not a trace: unexpected end"},
+		{``, "f:2: trace: not a trace: unexpected end"},
 		{`{}`, "there is no event"},
 		{strings.TrimSuffix(first, "\n"), "each life of a node has a file of its own"},
 		{`{"t":1,"do":"dance"}`, `there is no event "dance"`},
