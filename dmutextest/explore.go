@@ -79,8 +79,8 @@ func Explore(c Config) (Report, error) {
 }
 
 // An explorer finds the states of a model and the edges between them. States
-// are numbered as they are found; only those at the edge of the known are
-// kept, the others are reached again from the beginning through via.
+// are numbered as they are found. Only those of the last level are kept; the others
+// are reached again from the beginning through via.
 type explorer struct {
 	*model
 	begin    []uint32

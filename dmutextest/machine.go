@@ -11,11 +11,10 @@ import (
 )
 
 // TestMachine checks that an algorithm keeps the contract of [dmutex.Machine], in
-// a group of the members, at least two, or if none are given in groups of 1, 3 and
-// 5 nodes. The network is FIFO.
+// a group of the members, at least two. If none are given, it checks groups of 1, 3
+// and 5 nodes. The network is FIFO.
 //
-// It does not replace [Explore]: it runs only the beginning of what a group can
-// do.
+// It does not replace [Explore]: its runs are short.
 func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.NodeID) {
 	three, five := members, members
 	if len(members) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Config says which group is explored, and how far.
+// A Config says which group [Explore] explores, and how far.
 type Config struct {
 	Algorithm dmutex.Algorithm
 	Members   []dmutex.NodeID // see Nodes

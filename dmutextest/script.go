@@ -332,9 +332,9 @@ func (p *play) take(do verb, k int) {
 	p.step(slices.Index(p.members, msg.To), deliver, msg)
 }
 
-// passTime lets a step's time pass before a delivery, for which self is None, and
-// before what a node does by itself; but different nodes do so at the same time
-// if nothing comes between.
+// passTime lets the time of a step pass before a delivery, for which self is None, and
+// before a local input; but local inputs of different nodes in a row happen at the
+// same time.
 func (p *play) passTime(self dmutex.NodeID) {
 	if self == dmutex.None || len(p.acted) == 0 || slices.Contains(p.acted, self) {
 		p.now += tracedTime
@@ -345,8 +345,8 @@ func (p *play) passTime(self dmutex.NodeID) {
 	}
 }
 
-// step does one thing to the machine of node i, tells what came of it, and
-// checks all that Explore checks.
+// step does one thing to the machine of node i, writes the result, and checks all
+// that Explore checks.
 func (p *play) step(i int, do verb, msg trace.Message) {
 	m, self := p.machines[i], p.members[i]
 	was := m.Phase()
@@ -392,7 +392,7 @@ func (p *play) step(i int, do verb, msg trace.Message) {
 	p.rest()
 }
 
-// Whom look checks, if not one node.
+// What look checks if not one node.
 const nobody, everybody = -1, -2
 
 // look inspects all machines, and checks the one that has just taken a step.

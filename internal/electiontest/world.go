@@ -187,8 +187,8 @@ func (w *world) check() error {
 	return nil
 }
 
-// agree checks that in a world at rest all that reach each other have the
-// highest of them as the leader, in one epoch; or none, for want of a majority.
+// agree checks a world at rest: all nodes that reach each other have the highest of
+// them as the leader, in one epoch, or no leader if they lack a majority.
 func (w *world) agree() error {
 	for i, m := range w.machines {
 		if m == nil {

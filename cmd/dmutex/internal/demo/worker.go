@@ -18,9 +18,8 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A worker is a process of a group from inside, as far as it is the same for
-// every trade: it follows its orders, in the protocol of [order] and [report],
-// and is a node.
+// A worker is a process of a group, seen from inside: the part that every trade has. It
+// follows its orders, in the protocol of [order] and [report], and runs a node.
 type worker struct {
 	orders chan order
 	task   *task
@@ -90,7 +89,7 @@ func (w *worker) expect(ctx context.Context, word string) (order, error) {
 	return o, err
 }
 
-// work is the worker's life.
+// work runs the worker from its first order to its last.
 func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) error) error {
 	first, err := w.expect(ctx, wordTask)
 	if err != nil {

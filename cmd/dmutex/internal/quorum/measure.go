@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex/quorum"
 )
 
-// A row is what compare tells of a construction.
+// A row is what compare prints about a construction.
 type row struct {
 	name       string
 	coterie    quorum.Coterie[int] // over the sites 1, ..., n
