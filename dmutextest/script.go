@@ -494,8 +494,8 @@ func Golden(t testing.TB, file, got string) {
 func Refute(t testing.TB, c Config, kind error, file string) {
 	t.Helper()
 	r, err := Explore(c)
-	var v *Violation
-	if !errors.As(err, &v) || v.Kind != kind {
+	v, ok := errors.AsType[*Violation](err)
+	if !ok || v.Kind != kind {
 		t.Fatalf("%v, want a violation: %v; got %v", r, kind, err)
 	}
 	if again, err := RunScript(c.Algorithm, v.Script); err != nil || again != v.Script {

@@ -42,12 +42,10 @@ func (t *Chases) Explore() (r ChaseReport, err error) {
 			return fmt.Sprintf("%s\n%v\n%v: %s\n", log, w, v.Kind, v.Why)
 		},
 		MaxStates: t.MaxStates,
-	}
-	if t.Progress != nil {
-		search.Progress = func(states int) bool {
+		Progress: func(states int) bool {
 			r.States = states
-			return t.Progress(r)
-		}
+			return t.Progress == nil || t.Progress(r)
+		},
 	}
 	r.States, r.Complete, err = search.Run()
 	return r, err
@@ -79,8 +77,7 @@ func (t *Chases) Simulate(seed uint64, steps int) (victims int, err error) {
 		if err == nil {
 			err = w.standing()
 		}
-		var v *dmutextest.Violation
-		if errors.As(err, &v) {
+		if v, ok := errors.AsType[*dmutextest.Violation](err); ok {
 			v.Script = fmt.Sprintf("seed %d\n%s\n\n%v", seed, strings.Join(log, "\n"), w)
 		}
 		return err

@@ -28,12 +28,10 @@ func (t *Trial) Explore() (r Report, err error) {
 			return fmt.Sprintf("%s\n%v: %s\n", log, v.Kind, v.Why)
 		},
 		MaxStates: t.MaxStates,
-	}
-	if t.Progress != nil {
-		search.Progress = func(states int) bool {
+		Progress: func(states int) bool {
 			r.States = states
-			return t.Progress(r)
-		}
+			return t.Progress == nil || t.Progress(r)
+		},
 	}
 	r.States, r.Complete, err = search.Run()
 	return r, err

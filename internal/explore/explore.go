@@ -157,8 +157,8 @@ func (x *exploration[W, S]) circles() error {
 
 // failed adds to an error the run that leads to it: to a state, and perhaps a step.
 func (x *exploration[W, S]) failed(err error, at int, way ...int32) error {
-	var v *dmutextest.Violation
-	if !errors.As(err, &v) {
+	v, ok := errors.AsType[*dmutextest.Violation](err)
+	if !ok {
 		return err
 	}
 	for ; x.visits[at].from >= 0; at = int(x.visits[at].from) {
