@@ -122,11 +122,8 @@ func (e *explorer) explore() *Violation {
 			if next, v = e.expand(id, s, next); v != nil {
 				return v
 			}
-			if e.full() {
+			if e.full() || e.cfg.Progress != nil && id%(1<<16) == 0 && !e.cfg.Progress(e.report()) {
 				return nil
-			}
-			if e.cfg.Progress != nil && id%(1<<16) == 0 {
-				e.cfg.Progress(e.report())
 			}
 		}
 		this, next = next, this[:0]

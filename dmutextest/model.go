@@ -32,8 +32,8 @@ type Config struct {
 	MaxStates int
 
 	// Progress, if not nil, is called from time to time with the progress of
-	// Explore.
-	Progress func(Report)
+	// Explore, which stops if it returns false.
+	Progress func(Report) bool
 }
 
 // A model is a group of machines as a transition system. It keeps one copy of
