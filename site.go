@@ -300,7 +300,7 @@ func (s *Site) Out() []Message { return s.shared.out }
 // Begin makes room for the output of the next input. Ask, Cancel, Leave and
 // Check do it by themselves; an algorithm with inputs of its own, such as
 // ticks, begins them with it. The old output is wiped, so that a driver that
-// keeps it too long sends nonsense at once, and not only now and then.
+// keeps it too long sends nonsense at once, and not only sometimes.
 func (s *Site) Begin() {
 	clear(s.shared.out)
 	s.shared.out = s.shared.out[:0]

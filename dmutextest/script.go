@@ -91,7 +91,7 @@ type play struct {
 	tracer *tracer
 	begun  func() error // called when the group is known; may be nil
 	now    int64
-	acted  []dmutex.NodeID // who has done something by itself since time last passed
+	acted  []dmutex.NodeID // nodes with a local input since time last passed
 	failed *fault
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// eventually waits until something is so that nobody tells of.
+// eventually waits until a condition holds that sends no notice.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for late := time.Now().Add(patience); !is(); runtime.Gosched() {
@@ -96,9 +96,8 @@ func TestNATSLinkLeavesHandlers(t *testing.T) {
 	require.Equal(t, "closed", await(t, told))
 }
 
-// A node that does not read while others send loses frames, which are counted
-// and of which the application hears, and holds up nothing else on its
-// connection.
+// A node that does not read while others send loses frames, and holds up nothing else
+// on its connection. The frames are counted, and the application learns of the loss.
 func TestNATSLinkSlowConsumer(t *testing.T) {
 	for _, flood := range []struct {
 		name               string
@@ -157,7 +156,7 @@ func slowConsumer(t *testing.T, frames, size, kept int) {
 	require.Equal(t, lost, after)
 }
 
-// What was lost is not forgotten with the subscription.
+// The count of lost frames outlives the subscription.
 func TestNATSLinkLostAfterClose(t *testing.T) {
 	s := open(t)
 	nc := connect(t, s)

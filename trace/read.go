@@ -66,7 +66,7 @@ func NewReader(name string, r io.Reader) (*Reader, error) {
 	case !bytes.Equal(appendHeader(nil, &t.header), line):
 		return nil, t.wrong("the header is not as it would be written: %s", appendHeader(nil, &t.header))
 	case !rising || slices.Contains(h.Members, dmutex.None) || !slices.Contains(h.Members, h.Self):
-		return nil, t.wrong("the members are not ascending, or %d is none of them", h.Self)
+		return nil, t.wrong("the members are not ascending, or %d is not among them", h.Self)
 	}
 	return t, nil
 }

@@ -117,7 +117,7 @@ func TestRefused(t *testing.T) {
 		{`{"dmutex":"trace","version":2,"self":1,"members":[2,1]}`, "ascending"},
 		{`{"dmutex":"trace","version":2,"self":1,"members":[1,1]}`, "ascending"},
 		{`{"dmutex":"trace","version":2,"self":1,"members":[0,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":2,"self":3,"members":[1,2]}`, "none of them"},
+		{`{"dmutex":"trace","version":2,"self":3,"members":[1,2]}`, "not among them"},
 		{`{"dmutex":"trace","version":2,"self":1,"members":[1],"extra":1}`, "as it would be written"},
 	} {
 		_, err := trace.Read("f", strings.NewReader(tt.line+"\n"))

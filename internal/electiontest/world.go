@@ -148,7 +148,7 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 		return explore.Wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
 	}
 	if w.Counted && before != leader && int(leader) == i+1 {
-		let := 0 // who has met an election of this term
+		let := 0 // the nodes that have met an election of this term
 		for _, met := range w.met {
 			if n := uint64(w.Nodes); met/n >= epoch/n {
 				let++

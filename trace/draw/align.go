@@ -16,7 +16,7 @@ type event struct {
 	time  int64
 	depth int      // one more than that of any event that it depends on
 	sent  *event   // of a Handle: the event that sent the message, if it is known
-	known bool     // of a Restarted: the life that it tells of has a trace, too
+	known bool     // of a Restarted: the new life has a trace, too
 	out   []*arrow // the messages that it sent
 	x     float64  // see layout
 }
@@ -121,7 +121,7 @@ func open(traces []*trace.Trace) ([]*file, error) {
 }
 
 // bound adds the beginning and the end of the process to its events, and finds out
-// which lives of others the file tells of that have a file, too.
+// which of the other nodes' lives in the file have a file, too.
 func (f *file) bound(files []*file) {
 	if len(f.events) == 0 {
 		return

@@ -190,7 +190,7 @@ type change struct {
 	install, ready map[dmutex.NodeID]*event
 }
 
-// note notes what an event tells of a view.
+// note records what an event says about a view.
 func (p *panel) note(changes map[uint64]*change, e *event) {
 	c := changes[e.N]
 	if c == nil {

@@ -133,7 +133,7 @@ func px(v float64) string {
 }
 
 func (c *canvas) paint() {
-	c.layout() // anew: what befalls a node has its place in each panel
+	c.layout() // again: an event of a node has a place in each panel
 	c.owner = ""
 	for _, v := range c.changes {
 		c.band(v)
@@ -209,7 +209,7 @@ func (c *canvas) band(v *change) {
 // escape makes a text one of XML, which has no control characters.
 func escape(text string) string { return html.EscapeString(plain(text)) }
 
-// shorten cuts a text that has more than so many letters; its title is not.
+// shorten cuts a text to at most most letters; the title has all of it.
 func shorten(text string, most int) string {
 	if letters := []rune(text); len(letters) > most {
 		return string(letters[:most-2]) + " ..."

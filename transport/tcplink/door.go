@@ -25,7 +25,7 @@ type greeter struct {
 	from netip.Prefix
 }
 
-var errCrowd = errors.New("it gave way to others: too many connections have not said whose they are")
+var errCrowd = errors.New("it gave way to another: too many connections have not said which node they are from")
 
 // enter lets a connection in and returns the one that gives way to it, if any.
 func (d *door) enter(nc net.Conn) (out net.Conn) {

@@ -152,8 +152,8 @@ type pace struct {
 	heartbeat   time.Duration // between heartbeats
 	patience    int32         // heartbeats missed until a connection is given up
 	report      time.Duration // from one summary of refused connections to the next
-	maxGreeters int           // strangers at the door at a time
-	pick        func(int) int // draws who gives way there, see door
+	maxGreeters int           // connections that have not said whose they are, at a time
+	pick        func(int) int // draws the one of them that gives way, see door
 
 	// jitter draws how much of a back-off is left out: 0 or more, less than n.
 	jitter func(n time.Duration) time.Duration

@@ -17,7 +17,7 @@ const nodeURI = "dmutex:node:"
 // NodeOf returns the node that a certificate speaks for: node 7 if it has the
 // subject alternative name URI:dmutex:node:7. It refuses a certificate that
 // names no node or several. The subject's common name says nothing, and URIs
-// of other schemes may stand beside.
+// of other schemes may stand beside it.
 func NodeOf(cert *x509.Certificate) (dmutex.NodeID, error) {
 	node := dmutex.None
 	for _, uri := range cert.URIs {
