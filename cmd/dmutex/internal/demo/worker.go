@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -132,7 +133,7 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Link) (func(context.Context) error, error) {
 	config := node.Config{
 		Self:      w.task.Self,
-		Members:   members(w.task.Nodes),
+		Members:   dmutextest.Nodes(w.task.Nodes),
 		Algorithm: alg.New,
 		Link:      link,
 		Group:     "dmutex demo",
@@ -157,14 +158,6 @@ func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Li
 	}
 	w.node = n
 	return func(ctx context.Context) error { return errors.Join(n.Close(ctx), file.Close()) }, nil
-}
-
-func members(n int) []dmutex.NodeID {
-	ids := make([]dmutex.NodeID, n)
-	for i := range ids {
-		ids[i] = dmutex.NodeID(i + 1)
-	}
-	return ids
 }
 
 // attend does the work, and then answers until all others have done theirs.

@@ -106,13 +106,8 @@ func (c *buildCmd) Validate() error {
 	case c.N < 0 || c.N > maxBuilt:
 		return fmt.Errorf("--n=%d: choose 1 to %d sites", c.N, maxBuilt)
 	}
-	sites := make([]int, c.N)
-	for i := range sites {
-		sites[i] = i + 1
-	}
 	var err error
-	c.coterie, err = c.build(sites)
-	if err != nil {
+	if c.coterie, err = c.build(sitesTo(c.N)); err != nil {
 		return errors.New(strings.Replace(err.Error(), "use Degenerate", "--kind degenerate", 1)) // the library speaks to programs
 	}
 	return nil
@@ -139,11 +134,7 @@ func (c *buildCmd) Run(con *tool.Console) error {
 }
 
 func (c *buildCmd) assign(out io.Writer) error {
-	sites := make([]int, c.N)
-	for i := range sites {
-		sites[i] = i + 1
-	}
-	a, err := c.coterie.Assign(sites...)
+	a, err := c.coterie.Assign(sitesTo(c.N)...)
 	if err != nil {
 		return err
 	}
