@@ -132,7 +132,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, birth: time.Now(), peers: make(map[dmutex.NodeID]*peer), closed: make(chan struct{}), quit: make(chan struct{})}
-	n.views = views{node: n, life: newLife(0), next: make(chan struct{}), nagAt: int64(nagAfter)}
+	n.views = views{node: n, life: cfg.newLife(0), next: make(chan struct{}), nagAt: int64(nagAfter)}
 	n.views.left, n.views.leave = context.WithCancel(context.Background())
 	n.views.parts = make(map[dmutex.NodeID][]membership.Hold)
 	n.txns.Store(n.views.life << 32 >> 16) // a probe for a transaction of a former life finds none
@@ -201,10 +201,12 @@ func (cfg *Config) check() error {
 
 // newLife names a life of this process: by its wall clock in steps of about a
 // millisecond, so that it is probably higher than former ones, and random bits below.
-// It is higher than above.
-func newLife(above uint64) uint64 {
+// It is higher than above. No two members have the same.
+func (cfg *Config) newLife(above uint64) uint64 {
 	random := rand.Uint64N(1 << lifeRandom)
-	return max(uint64(max(sinceEpoch(), 0))>>lifeRandom<<lifeRandom|random, above+1+random)
+	life := max(uint64(max(sinceEpoch(), 0))>>lifeRandom<<lifeRandom|random, above+random)
+	step := uint64(len(cfg.Members) + 1)
+	return life - life%step + step + uint64(slices.Index(cfg.Members, cfg.Self))
 }
 
 const lifeRandom = 20

@@ -182,7 +182,7 @@ func (v *views) act(now int64) {
 // rename goes on under a life above all former ones of this number.
 func (v *views) rename() {
 	v.mu.Lock()
-	life := newLife(v.machine.Later())
+	life := v.node.cfg.newLife(v.machine.Later())
 	machine, err := v.node.newMachine(life)
 	if err != nil {
 		panic("node: " + err.Error()) // it took the first
