@@ -62,9 +62,9 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // Lends implements [dmutex.Lender]: it returns the node that has the vote.
 func (m *machine) Lends() dmutex.NodeID { return m.vote.Node }
 
-// Forget implements [dmutex.Machine]. Nobody waits for a vote that nobody has.
+// Forget implements [dmutex.Machine].
 func (m *machine) Forget() (clock, fence uint64, ok bool) {
-	return m.Clock(), m.Known(), m.Idle() && m.vote.Clock == 0
+	return m.Clock(), m.Known(), m.Idle() && m.vote.Clock == 0 && len(m.queue) == 0
 }
 
 // AppendText implements [dmutex.Machine].

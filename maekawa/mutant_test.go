@@ -247,5 +247,6 @@ func TestKill(t *testing.T) {
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"forgets the vote", " && m.vote.Clock == 0", "", "TestMachine"},
+		{"forgets the queue", " && len(m.queue) == 0", "", "TestMutants"},
 	})
 }
