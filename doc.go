@@ -2,7 +2,7 @@
 // lock server: each node of a group runs a small state machine for each lock,
 // and the machines talk over whatever network the application already has.
 //
-// This package holds the words that all others use. To take locks, read package
+// This package is the vocabulary of all others. To take locks, read package
 // node. To see, test or drive an algorithm, stay here: every algorithm is a
 // [Machine] that does no I/O, starts no goroutine, reads no clock and draws no
 // random number.
@@ -16,7 +16,7 @@
 //	if err != nil {
 //		return err // the Start is not lawful
 //	}
-//	out, err := m.Request() // a local wish
+//	out, err := m.Request() // a local input
 //	send(out)
 //	for m.Phase() != dmutex.Held { // a grant is a phase, not an event
 //		out, err = m.Handle(<-arrived)
@@ -37,9 +37,10 @@
 //
 // # The algorithms
 //
-// N is the number of nodes, a message to oneself is none, T is the time of one
-// message. The first delay is from request to entry when nobody else is
-// interested, the second from a release to the next waiting entry.
+// N is the number of nodes and T the time of one message; what a node sends to
+// itself does not count. Delay is the time from a request to its entry when no other
+// node is interested, and next the time from a release to the next entry, if its
+// request had already arrived.
 //
 //	                     after                    messages an entry       delay         next                   channels   one crash stops
 //	central              folklore                 3; own 0                2T; own 0     2T                     any order  all, if coordinator, holder or waiter
@@ -61,7 +62,7 @@
 //
 // The messages of an entry, and the two delays in T, as package dmutextest
 // measures them; a number without decimals is exact. Rare is one request at a
-// time, by nodes drawn at random; busy is everybody always requesting.
+// time, by nodes drawn at random; busy is every node always requesting.
 //
 //	                     rare, N=5  busy, N=5  rare, N=9  busy, N=9  delay, N=9  next, N=9
 //	central                   2.40       2.40       2.67       2.67        1.78       1.78

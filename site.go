@@ -288,8 +288,10 @@ func (s *Site) Known() uint64 { return s.known }
 // good until the next Send.
 func (s *Site) Send(kind Kind, to NodeID, attempt uint64) *Message {
 	sh := s.shared
-	sh.out = append(sh.out, Message{Kind: kind, From: s.Self(), To: to, Attempt: attempt, Fence: s.known})
-	return &sh.out[len(sh.out)-1]
+	sh.out = append(sh.out, Message{})
+	m := &sh.out[len(sh.out)-1]
+	m.Kind, m.From, m.To, m.Attempt, m.Fence = kind, s.Self(), to, attempt, s.known
+	return m
 }
 
 // Out returns what the current input sends.
@@ -298,7 +300,7 @@ func (s *Site) Out() []Message { return s.shared.out }
 // Begin makes room for the output of the next input. Ask, Cancel, Leave and
 // Check do it by themselves; an algorithm with inputs of its own, such as
 // ticks, begins them with it. The old output is wiped, so that a driver that
-// keeps it too long sends nonsense at once, and not only now and then.
+// keeps it too long sends nonsense at once, and not only sometimes.
 func (s *Site) Begin() {
 	clear(s.shared.out)
 	s.shared.out = s.shared.out[:0]

@@ -11,8 +11,7 @@ import (
 
 // The bare coordinator is the smallest honest lock server over TCP: a queue for
 // each name, a frame for each request, grant and release, and nothing else: no
-// fences, no cancelling, no reconnecting, no sessions. It is what a lock over TCP
-// costs at least.
+// fences, no canceling, no reconnecting, no sessions. No lock over TCP costs less.
 //
 // A frame to the server is the operation (1 byte), the number of the request (4),
 // and the name with its length (1) in front; a grant is the number of the request.

@@ -20,21 +20,21 @@
 // A server that is on the PATH (redis-server, etcd, postgres) is started on a
 // free port of 127.0.0.1 with its data in a temporary directory, and stopped at
 // the end; --redis, --etcd and --postgres take the addresses of running ones.
-// What is absent is named as absent. The NATS server is a part of this program, which
-// starts itself again for all that is not a server on the PATH.
+// Systems whose server is missing are reported as absent. The NATS server and the other
+// parts are this program, which starts itself again for each of them.
 //
 // # How far the figures vary
 //
 // On a machine with two cores that did other work too, the ratios of Acquire, grants
 // and hand-offs of central in five runs of 41 rounds were within 2 per cent of their
-// median. With much work beside, in runs of 5 rounds, grants fell from 0.75 to 0.55
+// median. On a busy machine, in runs of 5 rounds, grants fell from 0.75 to 0.55
 // times the bare coordinator's.
 //
 // # Where the time goes
 //
-// By profiles of both processes, while 8 contend without a pause; 100 is what the bare
-// coordinator and its clients take for a grant, together (--cpuprofile writes the like,
-// but of the kernel only the calls):
+// From profiles of both processes, while 8 contend without a pause; 100 is what the bare
+// coordinator and its clients take for a grant, together (--cpuprofile writes such
+// profiles, but shows only the calls of the kernel):
 //
 //	                                             bare   central
 //	system calls                                   69        77
@@ -77,8 +77,8 @@
 //	session                                                   3
 //	this program                                    3         1
 //
-// There most of it is machines that are born and forgotten: memory that is allocated,
-// collected and cold.
+// Most of the difference is machines that are born and forgotten: memory that is
+// allocated, collected and cold.
 //
 // Over NATS a grant to another node takes a message to the coordinator and one from
 // there, which is what a raw request takes, so the rate of requests bounds that of

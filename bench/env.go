@@ -15,16 +15,16 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// nobody is the user that may do nothing.
+// nobody is the user without permissions.
 const nobody = 65534
 
-// patience bounds what is only waited for when something is wrong.
+// patience bounds waits that end sooner unless something is wrong.
 const patience = 30 * time.Second
 
 // errAbsent: the server of a system is not there.
 var errAbsent = errors.New("absent")
 
-// An env is what a run has opened: the servers and what is to be done at the end.
+// An env is what a run has opened: the servers, and how to close them.
 type env struct {
 	ctx                        context.Context
 	external                   bool // whether to look for servers
@@ -76,7 +76,7 @@ func (e *env) bare() (string, error) {
 	return e.bareAt, nil
 }
 
-// echoes returns the addresses of so many processes that send frames back.
+// echoes returns the addresses of n processes that send frames back.
 func (e *env) echoes(n int) ([]string, error) {
 	for len(e.echoAt) < n {
 		p, err := e.launch(part{Kind: partEcho})

@@ -40,8 +40,8 @@ const (
 	settle = time.Millisecond
 )
 
-// A cell is a system in an experiment. What open returns runs for some time and
-// says what it saw.
+// A cell is a system in an experiment. The function that open returns runs for some
+// time and returns what it measured.
 type cell struct {
 	system string
 	what   string // is measured
@@ -115,7 +115,7 @@ func wire(peers int) func(e *env) (func(time.Duration) (map[string]float64, erro
 	}
 }
 
-// middle makes the median of what was measured the figure of an Acquire.
+// middle returns the median of the measurements as the figure of an Acquire.
 func middle(run func(d time.Duration) ([]float64, error)) func(d time.Duration) (map[string]float64, error) {
 	return func(d time.Duration) (map[string]float64, error) {
 		taken, err := run(d)

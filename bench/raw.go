@@ -130,8 +130,8 @@ func echoNATS(nc *nats.Conn) error {
 	return nc.Flush()
 }
 
-// times measures an operation again and again for that long, in microseconds.
-// What a tenth more does before is not counted.
+// times repeats an operation for the given time, and returns how long each took in
+// microseconds. The repetitions of a tenth of that time before are not counted.
 func times(d time.Duration, op func() error) ([]float64, error) {
 	var taken []float64
 	for begin := time.Now(); ; {

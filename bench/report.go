@@ -25,7 +25,7 @@ type target struct {
 	least            bool // the ratio must be at least the factor, not at most
 }
 
-// targets are those that this program can tell about.
+// targets are those that this program can measure.
 var targets = []target{
 	{figAcquire, centralTCP, figAcquire, bare, 1.25, false},
 	{figRelease, centralTCP, figRelease, bare, 1.5, false},
@@ -163,7 +163,7 @@ func drawPlot(r results, file string) error {
 	slices.Reverse(systems)
 	for i, series := range []struct {
 		figure string
-		colour color.RGBA
+		color  color.RGBA
 		shape  draw.GlyphDrawer
 	}{
 		{figAcquire, color.RGBA{0, 114, 178, 255}, draw.CircleGlyph{}},
@@ -182,11 +182,11 @@ func drawPlot(r results, file string) error {
 		if err != nil {
 			return fmt.Errorf("series %d: %w", i, err)
 		}
-		scatter.GlyphStyle = draw.GlyphStyle{Color: series.colour, Radius: vg.Points(4), Shape: series.shape}
+		scatter.GlyphStyle = draw.GlyphStyle{Color: series.color, Radius: vg.Points(4), Shape: series.shape}
 		p.Add(scatter)
 		p.Legend.Add(series.figure, scatter)
 	}
-	// At the upper right it is in nobody's way: what is fast is above, and at the left.
+	// The upper right is free: the fast systems are at the top, on the left.
 	p.Legend.Top, p.Legend.XOffs, p.Legend.YOffs, p.Legend.TextStyle.Font.Size = true, -8, -8, 10
 	p.NominalY(systems...)
 	p.Y.Tick.Label.Font.Size = 10

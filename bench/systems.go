@@ -104,8 +104,7 @@ func (m member) Acquire(ctx context.Context, name string) (func() error, error) 
 	return h.Release, nil
 }
 
-// openGroup opens a group like p whose first few members are processes of their
-// own.
+// openGroup opens a group like p whose first members are processes of their own.
 func openGroup(e *env, p part, processes, clients int) (others []*process, list []client, err error) {
 	var nodes []*node.Node
 	p.Kind, p.Peers = partMember, make([]string, processes+clients)
@@ -158,8 +157,8 @@ func openNATS(e *env, clients int) ([]client, error) {
 	return list, err
 }
 
-// kvClient is a lock written by hand on a key-value bucket: who creates the key
-// has it, and the others watch for its end.
+// kvClient is a lock written by hand on a key-value bucket: the client that creates the
+// key has the lock, and the others watch for the key's deletion.
 type kvClient struct {
 	kv       jetstream.KeyValue
 	watchers map[string]jetstream.KeyWatcher

@@ -132,3 +132,26 @@ func TestCancelAtOnce(t *testing.T) {
 	require.True(t, r.Complete)
 	require.Equal(t, 23_500, r.States, r)
 }
+
+// Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
+func TestKill(t *testing.T) {
+	machinetest.Kill(t, "central.go", []machinetest.Edit{
+		{"the carried grant unknown", "m.holder = dmutex.Stamp{Clock: dmutex.Carried, Node: s.Holder}", "", "TestExplore"},
+		{"fence not heard", "m.Witness(0, msg.Fence)", "", "TestExplore"},
+		{"any grant", " || m.Stamp() != r", "", "TestRefuses"},
+		{"grant though not pending", "!m.Pending() || ", "", "TestRefuses"},
+		{"ghost does not release", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
+		{"grants while held", "case m.holder.Clock == 0:", "case true:", "TestExplore"},
+		{"repeated request of the holder", "m.holder.Node == r.Node && m.holder.Clock >= r.Clock, ", "", "TestRefuses"},
+		{"next request of the holder ignored", "m.holder.Clock >= r.Clock", "m.holder.Clock > 0", "TestExplore"},
+		{"repeated request of a waiter", ", m.waiting(r.Node) != 0:", ":", "TestRefuses"},
+		{"request lost", "m.queue = append(m.queue, r)", "", "TestExplore"},
+		{"any release", "if r != m.holder {", "if false {", "TestRefuses"},
+		{"queue forgotten", "m.grant(next)", "_ = next", "TestExplore"},
+		{"granted again", "m.queue = slices.Delete(m.queue, 0, 1)", "", "TestExplore"},
+		{"last come, first served", "next := m.queue[0]", "next := m.queue[len(m.queue)-1]", "TestExplore"},
+	})
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"forgets the holder", " && m.holder.Clock == 0", "", "TestMachine"},
+	})
+}

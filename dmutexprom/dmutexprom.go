@@ -40,7 +40,7 @@ type Options struct {
 	Buckets []float64
 }
 
-// Histograms are the metrics of what an Observer is told of. They are a
+// Histograms are the metrics of the events that an Observer sees. They are a
 // [prometheus.Collector].
 //
 //	dmutex_wait_seconds{outcome}   how long an Acquire or TryAcquire took; outcome as [node.Wait.Outcome] says
@@ -53,16 +53,16 @@ type Options struct {
 // away that was wanted here, not how long one hand-off takes. dmutex_view_change_seconds
 // never has the label lock.
 //
-// All series are there from the beginning, but for those of a label lock, which
-// begin with their first event.
+// All series exist from the beginning, except those with a label lock, which begin
+// with their first event.
 type Histograms struct {
 	lock                    func(name string) string
 	wait, hold, away, entry *prometheus.HistogramVec
 	change                  prometheus.Histogram
 }
 
-// NewHistograms returns histograms of nothing yet. It refuses Buckets that are
-// not ascending with [dmutex.ErrMisuse].
+// NewHistograms returns empty histograms. It refuses Buckets that are not ascending
+// with [dmutex.ErrMisuse].
 func NewHistograms(o Options) (*Histograms, error) {
 	if len(o.Buckets) == 0 {
 		o.Buckets = prometheus.ExponentialBuckets(50e-6, 4, 12)
@@ -91,8 +91,8 @@ func NewHistograms(o Options) (*Histograms, error) {
 		}),
 	}
 	if h.lock == nil {
-		// A series that is not there before its first event hides that one from
-		// rate and increase: the first lock that is lost must not go unseen.
+		// If a series began with its first event, rate and increase would not see
+		// that event: the first lost lock must not go unseen.
 		for _, outcome := range []string{"granted", "busy", "canceled", "deadline", "deadlock", "failed"} {
 			h.wait.WithLabelValues(outcome)
 		}

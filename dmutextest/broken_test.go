@@ -241,7 +241,7 @@ func TestMachineFails(t *testing.T) {
 			"would be forgotten and be born again as",
 		},
 		{
-			"cannot be cancelled", "states",
+			"cannot be canceled", "states",
 			broken{cancel: func(b *broken) ([]dmutex.Message, error) { return nil, nil }},
 			"contract: cancel makes 1, which was waiting, waiting",
 		},

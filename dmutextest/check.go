@@ -83,7 +83,7 @@ var verbs = [...]string{"request", "cancel", "release", "tick", "deliver", "dupl
 
 func (v verb) String() string { return verbs[v] }
 
-// local reports whether a node does it by itself.
+// local reports whether it is an input of the node itself, not of a message.
 func (v verb) local() bool { return v < deliver || v == forget }
 
 // lawful reports whether a node may do it in a phase.
@@ -301,8 +301,8 @@ func (g *group) forgotten(l local) *fault {
 	return nil
 }
 
-// reborn returns what takes the place of a machine that is forgotten, with a
-// clock and a fence that are so much higher than they need be.
+// reborn returns the machine that replaces a forgotten one, with a clock and a fence
+// that are higher by more than they need be.
 func (g *group) reborn(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, *fault) {
 	clock, fence, _ := m.Forget()
 	fresh := group{g.algorithm, g.members, dmutex.None, fence + more}

@@ -79,8 +79,8 @@ func Explore(c Config) (Report, error) {
 }
 
 // An explorer finds the states of a model and the edges between them. States
-// are numbered as they are found; only those at the edge of the known are
-// kept, the others are reached again from the beginning through via.
+// are numbered as they are found. Only those of the last level are kept; the others
+// are reached again from the beginning through via.
 type explorer struct {
 	*model
 	begin    []uint32
@@ -122,11 +122,8 @@ func (e *explorer) explore() *Violation {
 			if next, v = e.expand(id, s, next); v != nil {
 				return v
 			}
-			if e.full() {
+			if e.full() || e.cfg.Progress != nil && id%(1<<16) == 0 && !e.cfg.Progress(e.report()) {
 				return nil
-			}
-			if e.cfg.Progress != nil && id%(1<<16) == 0 {
-				e.cfg.Progress(e.report())
 			}
 		}
 		this, next = next, this[:0]

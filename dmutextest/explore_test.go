@@ -219,14 +219,18 @@ func TestExploreRefuses(t *testing.T) {
 // An exploration that is cut short claims nothing.
 func TestExploreCut(t *testing.T) {
 	var seen []Report
-	r, err := Explore(Config{
+	c := Config{
 		Algorithm: ricart.New,
 		Members:   Nodes(3),
 		Requests:  []int{2},
 		Network:   Unordered,
 		MaxStates: 80_000,
-		Progress:  func(r Report) { seen = append(seen, r) },
-	})
+		Progress: func(r Report) bool {
+			seen = append(seen, r)
+			return true
+		},
+	}
+	r, err := Explore(c)
 	require.NoError(t, err)
 	require.False(t, r.Complete)
 	require.GreaterOrEqual(t, r.States, 80_000)
@@ -235,6 +239,11 @@ func TestExploreCut(t *testing.T) {
 	require.NotContains(t, r.String(), "messages a run")
 	require.Len(t, seen, 2, "at the beginning, and after 65536 states")
 	require.Less(t, seen[0].States, seen[1].States)
+
+	c.Progress = func(Report) bool { return false }
+	r, err = Explore(c)
+	require.NoError(t, err)
+	require.Equal(t, seen[0], r, "at the beginning")
 }
 
 // A lazy machine puts what it gets aside, and reads one message at each tick.

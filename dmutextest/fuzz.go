@@ -101,7 +101,7 @@ func (z *fuzz) forge() dmutex.Message {
 	return msg
 }
 
-// number is mostly small, and sometimes about a limit.
+// number is mostly small, and sometimes near a limit.
 func (z *fuzz) number() uint64 {
 	limits := [...]uint64{1<<32 - 1, 1 << 32, 1<<62 - 1, 1 << 62, 1<<62 + 1, math.MaxUint64}
 	k := z.below(256)

@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Config says which group is explored, and how far.
+// A Config says which group [Explore] explores, and how far.
 type Config struct {
 	Algorithm dmutex.Algorithm
 	Members   []dmutex.NodeID // see Nodes
@@ -32,8 +32,8 @@ type Config struct {
 	MaxStates int
 
 	// Progress, if not nil, is called from time to time with the progress of
-	// Explore.
-	Progress func(Report)
+	// Explore, which stops if it returns false.
+	Progress func(Report) bool
 }
 
 // A model is a group of machines as a transition system. It keeps one copy of

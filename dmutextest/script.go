@@ -91,7 +91,7 @@ type play struct {
 	tracer *tracer
 	begun  func() error // called when the group is known; may be nil
 	now    int64
-	acted  []dmutex.NodeID // who has done something by itself since time last passed
+	acted  []dmutex.NodeID // nodes with a local input since time last passed
 	failed *fault
 }
 
@@ -332,9 +332,9 @@ func (p *play) take(do verb, k int) {
 	p.step(slices.Index(p.members, msg.To), deliver, msg)
 }
 
-// passTime lets a step's time pass before a delivery, for which self is None, and
-// before what a node does by itself; but different nodes do so at the same time
-// if nothing comes between.
+// passTime lets the time of a step pass before a delivery, for which self is None, and
+// before a local input; but local inputs of different nodes in a row happen at the
+// same time.
 func (p *play) passTime(self dmutex.NodeID) {
 	if self == dmutex.None || len(p.acted) == 0 || slices.Contains(p.acted, self) {
 		p.now += tracedTime
@@ -345,8 +345,8 @@ func (p *play) passTime(self dmutex.NodeID) {
 	}
 }
 
-// step does one thing to the machine of node i, tells what came of it, and
-// checks all that Explore checks.
+// step does one thing to the machine of node i, writes the result, and checks all
+// that Explore checks.
 func (p *play) step(i int, do verb, msg trace.Message) {
 	m, self := p.machines[i], p.members[i]
 	was := m.Phase()
@@ -392,7 +392,7 @@ func (p *play) step(i int, do verb, msg trace.Message) {
 	p.rest()
 }
 
-// Whom look checks, if not one node.
+// What look checks if not one node.
 const nobody, everybody = -1, -2
 
 // look inspects all machines, and checks the one that has just taken a step.
@@ -494,8 +494,8 @@ func Golden(t testing.TB, file, got string) {
 func Refute(t testing.TB, c Config, kind error, file string) {
 	t.Helper()
 	r, err := Explore(c)
-	var v *Violation
-	if !errors.As(err, &v) || v.Kind != kind {
+	v, ok := errors.AsType[*Violation](err)
+	if !ok || v.Kind != kind {
 		t.Fatalf("%v, want a violation: %v; got %v", r, kind, err)
 	}
 	if again, err := RunScript(c.Algorithm, v.Script); err != nil || again != v.Script {

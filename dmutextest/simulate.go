@@ -297,7 +297,7 @@ func (s *simulation) step(e event) *fault {
 }
 
 // stuck reports whether far more has happened since the last entry or release
-// than it takes. Where there are ticks, much may happen while nobody waits.
+// than an entry takes. Where there are ticks, much may happen while nobody waits.
 func (s *simulation) stuck() bool {
 	most, n := 1e6, float64(len(s.machines))
 	if s.tick == 0 {

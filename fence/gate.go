@@ -1,9 +1,9 @@
-// Package fence is the resource's side of a lock: it refuses what a former
-// holder still sends.
+// Package fence is the resource's side of a lock: it refuses the late writes of
+// former holders.
 //
-// A lock cannot stop a process that has lost it without knowing: a process that
-// was paused in the middle of its work and goes on, or a killed process whose last
-// write is still in flight. The resource can, if every write carries the fence of
+// A lock cannot stop a late write: from a process that was paused in the middle of
+// its work and does not know that it has lost the lock, or from a killed process
+// whose last write is still in flight. The resource can, if every write carries the fence of
 // its grant (Held.Fence in package node). Fences rise with every grant, so a fence
 // lower than one already seen belongs to a former holder.
 //
@@ -11,7 +11,7 @@
 //
 // A [Gate] is for a resource that is a process, such as a server, or the only
 // writer of a file or a device. It needs nothing else of this library. A database
-// needs no Gate: the condition of the write refuses; see the examples.
+// needs no Gate: make the fence a condition of the write; see the examples.
 //
 // # What it needs
 //
@@ -62,8 +62,8 @@ type Gate struct {
 	highest uint64
 }
 
-// NewGate returns a Gate that has already seen the fence that was stored with
-// the data; 0 if there is none yet.
+// NewGate returns a Gate that has already seen highest: the fence stored with the
+// data, or 0 if there is none yet.
 func NewGate(highest uint64) *Gate { return &Gate{highest: highest} }
 
 // Do runs f if the fence passes, and returns f's error; otherwise it returns a

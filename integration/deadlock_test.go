@@ -22,7 +22,8 @@ import (
 )
 
 // Under every algorithm a circle of transactions through five nodes on one NATS
-// server is found, has one victim, and when that has released everybody gets what it waits for.
+// server is found and has one victim, and once that has released, every other
+// transaction gets what it waits for.
 func TestDeadlockOverNATS(t *testing.T) {
 	for name, algorithm := range map[string]dmutex.Algorithm{
 		"central":                  central.New,

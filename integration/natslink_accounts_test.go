@@ -73,8 +73,8 @@ func TestNATSLinkAccounts(t *testing.T) {
 	}
 }
 
-// Within an account a user can neither speak in another's name nor listen to
-// what another is told, in whatever way it asks.
+// Within an account, no subject that a user tries lets it speak in another's name or
+// read what is sent to another.
 func TestNATSLinkUsers(t *testing.T) {
 	s := documented(t)
 	one, got := listen(t, connect(t, s, billing(1)), 1, "locks")

@@ -138,9 +138,9 @@ func (c *crew) end() {
 	closing.Wait()
 }
 
-// Three servers, a node at each. When one of them is killed its node moves to
-// another, and the locks go on. Of the servers nothing is needed but subjects:
-// no stored keys, no server's idea of time to live or of revisions. (L57, L58)
+// Three servers, with a node at each. When one of them is killed, its node moves to
+// another, and the locks go on. The servers only have to carry subjects: no lock needs
+// stored keys, a server's time to live or its revisions. (L57, L58)
 func TestNATSCluster(t *testing.T) {
 	servers := startCluster(t)
 	for _, s := range servers {
@@ -162,7 +162,7 @@ func TestNATSCluster(t *testing.T) {
 }
 
 // A node whose connection is closed, by the application or because nats.go has
-// given the server up, says so, and neither its Acquire nor its Close waits.
+// stopped reconnecting, says so, and neither its Acquire nor its Close waits.
 func TestNATSConnectionClosed(t *testing.T) {
 	s := open(t)
 	conns := []*nats.Conn{connect(t, s), connect(t, s), connect(t, s)}

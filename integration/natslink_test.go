@@ -50,8 +50,8 @@ func connect(t testing.TB, s *server.Server, options ...nats.Option) *nats.Conn 
 	return nc
 }
 
-// A place is where a server is, for connections that find the one that follows it
-// there. That listens on another port: the old one may be taken by then.
+// A place is where a server is, for connections that must find its successor, which
+// listens on another port, because the old one may be taken by then.
 type place struct{ address atomic.Value }
 
 func (p *place) moveIn(s *server.Server) { p.address.Store(s.Addr().String()) }
@@ -133,8 +133,8 @@ func TestNATSLinkPermitted(t *testing.T) {
 	linktest.TestLink(t, natsLinks(guarded, user))
 }
 
-// And it keeps a node from being taken for another, and from listening to what
-// others are told.
+// It also keeps a node from speaking for another, and from reading what is sent to
+// others.
 func TestNATSLinkForbidden(t *testing.T) {
 	s := guarded(t)
 	denied := make(chan error, 10)
@@ -173,7 +173,7 @@ func TestNATSLinkTooManySubscriptions(t *testing.T) {
 	require.NoError(t, app.Unsubscribe())
 }
 
-// What is no frame of a node is not delivered, but counted.
+// A message that is not a node's frame is counted, not delivered.
 func TestNATSLinkNonsense(t *testing.T) {
 	s := open(t)
 	l, err := natslink.New(connect(t, s), natslink.Config{Self: 1, Prefix: prefix})

@@ -11,13 +11,13 @@ import (
 // what the machines tell about themselves.
 
 // impossible says why no correct peer sends msg, and "" if one may.
-func (m *machine) impossible(msg dmutex.Message) string {
+func (m *machine) impossible(j int, msg dmutex.Message) string {
 	switch msg.Kind {
 	case dmutex.Request:
-		switch waits := m.waiting(msg.From); {
+		switch {
 		case msg.Clock != msg.Attempt:
 			return "a request is sent at the time that it is stamped with"
-		case waits != 0 && waits < msg.Attempt:
+		case m.queue[j] != 0 && m.queue[j] < msg.Attempt:
 			return "the sender's last request is still in the queue"
 		}
 	case dmutex.Reply, dmutex.Release:
@@ -40,8 +40,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 		return b
 	}
 	for j, peer := range m.Peers() {
-		theirs := dmutex.Stamp{Clock: m.waiting(peer), Node: peer}
-		if !m.later[j] || theirs.Clock != 0 && theirs.Less(m.Stamp()) {
+		if !m.later[j] || m.ahead(j) {
 			b = append(b, peer)
 		}
 	}
@@ -51,14 +50,15 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // Forget implements [dmutex.Machine]. What came before the next request is not
 // later than it.
 func (m *machine) Forget() (clock, fence uint64, ok bool) {
-	return m.Clock(), m.Known(), m.Idle() && len(m.queue) == 0
+	others := slices.ContainsFunc(m.queue, func(request uint64) bool { return request != 0 })
+	return m.Clock(), m.Known(), m.Idle() && !others
 }
 
 // AppendText implements [dmutex.Machine].
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "lamport "...))
-	for _, peer := range m.Peers() {
-		if t := m.waiting(peer); t != 0 {
+	for j, peer := range m.Peers() {
+		if t := m.queue[j]; t != 0 {
 			b = dmutex.Stamp{Clock: t, Node: peer}.AppendTo(append(b, " queued "...))
 		}
 	}

@@ -38,7 +38,7 @@
 // everybody.
 //
 // Departures from the paper: our own request is not in our queue, but is compared
-// with its head; messages carry the highest fence known; a canceled request runs
+// with each of those there; messages carry the highest fence known; a canceled request runs
 // its course, as [dmutex.Site] describes. [OmitReplies] needs fewer messages.
 package lamport
 
@@ -51,8 +51,8 @@ import (
 // machine is one lock at one node.
 type machine struct {
 	dmutex.Site
-	queue []dmutex.Stamp // the requests of the others in their order, at most one a node; ours is the Site's
-	later []bool         // by peer: it has sent something later than our pending request (L1)
+	queue []uint64 // by peer: the time of its request in our queue, 0 if none; ours is the Site's
+	later []bool   // by peer: it has sent something later than our pending request (L1)
 }
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
@@ -66,9 +66,10 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 }
 
 func newMachine(site dmutex.Site, holder dmutex.NodeID) *machine {
-	m := &machine{Site: site, later: make([]bool, len(site.Peers()))}
-	if holder != dmutex.None && holder != m.Self() {
-		m.queue = []dmutex.Stamp{{Clock: dmutex.Carried, Node: holder}}
+	peers := site.Peers()
+	m := &machine{site, make([]uint64, len(peers)), make([]bool, len(peers))}
+	if j := slices.Index(peers, holder); j >= 0 {
+		m.queue[j] = dmutex.Carried
 	}
 	return m
 }
@@ -117,15 +118,15 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if why := m.impossible(msg); why != "" {
+	if why := m.impossible(j, msg); why != "" {
 		return nil, m.Refuse(msg, why)
 	}
 	m.hear(j, msg)
 	switch msg.Kind {
 	case dmutex.Request:
-		m.request(msg)
+		m.request(j, msg)
 	case dmutex.Release:
-		m.release(msg)
+		m.release(j, msg)
 	}
 	m.tryEnter()
 	return m.Out(), nil
@@ -142,30 +143,19 @@ func (m *machine) hear(j int, msg dmutex.Message) {
 }
 
 // request queues a peer's REQUEST and answers it.
-func (m *machine) request(msg dmutex.Message) {
-	if msg.Attempt <= m.waiting(msg.From) {
+func (m *machine) request(j int, msg dmutex.Message) {
+	if msg.Attempt <= m.queue[j] {
 		return // repeated
 	}
-	r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
-	at, _ := slices.BinarySearchFunc(m.queue, r, dmutex.Stamp.Compare)
-	m.queue = slices.Insert(m.queue, at, r)
+	m.queue[j] = msg.Attempt
 	m.send(dmutex.Reply, msg.From, msg.Attempt)
 }
 
-// waiting returns the number of a node's request in the queue, 0 if none.
-func (m *machine) waiting(node dmutex.NodeID) uint64 {
-	for _, r := range m.queue {
-		if r.Node == node {
-			return r.Clock
-		}
-	}
-	return 0
-}
-
 // release takes a peer's request out of the queue.
-func (m *machine) release(msg dmutex.Message) {
-	r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
-	m.queue = slices.DeleteFunc(m.queue, func(q dmutex.Stamp) bool { return q == r })
+func (m *machine) release(j int, msg dmutex.Message) {
+	if m.queue[j] == msg.Attempt {
+		m.queue[j] = 0
+	}
 }
 
 // tryEnter enters when L1 and L2 hold. For a withdrawn request the critical
@@ -184,4 +174,17 @@ func (m *machine) tryEnter() {
 func (m *machine) laterFromAll() bool { return !slices.Contains(m.later, false) }
 
 // first is L2.
-func (m *machine) first() bool { return len(m.queue) == 0 || m.Stamp().Less(m.queue[0]) }
+func (m *machine) first() bool {
+	for j := range m.queue {
+		if m.ahead(j) {
+			return false
+		}
+	}
+	return true
+}
+
+// ahead reports whether a peer's request goes before ours.
+func (m *machine) ahead(j int) bool {
+	theirs := dmutex.Stamp{Clock: m.queue[j], Node: m.Peers()[j]}
+	return theirs.Clock != 0 && theirs.Less(m.Stamp())
+}

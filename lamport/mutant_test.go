@@ -63,13 +63,13 @@ func TestMutants(t *testing.T) {
 		{Name: "no-l2", Algorithm: probe{
 			Before: func(m *machine, msg *dmutex.Message) bool {
 				if m.Pending() {
-					m.queue = nil
+					clear(m.queue)
 				}
 				return false
 			},
 			After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				if m.Pending() {
-					m.queue = nil
+					clear(m.queue)
 					m.tryEnter()
 				}
 				return out, nil
@@ -106,12 +106,12 @@ func TestKill(t *testing.T) {
 		{"L1 by time only", "m.Stamp().Less(dmutex.Stamp{Clock: msg.Clock, Node: msg.From})", "m.Stamp().Clock < msg.Clock", "TestExplore"},
 		{"no L1", "!m.laterFromAll() || ", "", "TestExplore"},
 		{"no L2", " || !m.first()", "", "TestExplore"},
-		{"L2 reversed", "m.Stamp().Less(m.queue[0])", "m.queue[0].Less(m.Stamp())", "TestExplore"},
-		{"release not heard", "case dmutex.Release:\n\t\tm.release(msg)", "", "TestExplore"},
-		{"the last is first", "slices.Insert(m.queue, at, r)", "slices.Insert(m.queue, at-at, r)", "TestExplore"},
-		{"any release", "return q == r", "return q.Node == r.Node", "TestRepeated"},
-		{"repeated request", "msg.Attempt <= m.waiting(msg.From)", "false", "TestRepeated"},
-		{"holder not queued", "m.queue = []dmutex.Stamp{{Clock: dmutex.Carried, Node: holder}}", "", "TestExplore"},
+		{"L2 reversed", "theirs.Less(m.Stamp())", "m.Stamp().Less(theirs)", "TestExplore"},
+		{"release not heard", "case dmutex.Release:\n\t\tm.release(j, msg)", "", "TestExplore"},
+		{"no request is ahead", "theirs.Clock != 0 && ", "", "TestExplore"},
+		{"any release", "if m.queue[j] == msg.Attempt {", "{", "TestRepeated"},
+		{"repeated request", "msg.Attempt <= m.queue[j]", "false", "TestRepeated"},
+		{"holder not queued", "m.queue[j] = dmutex.Carried", "", "TestExplore"},
 		{"ghost does not leave", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
 	})
 	machinetest.Kill(t, "omit.go", []machinetest.Edit{
@@ -120,6 +120,6 @@ func TestKill(t *testing.T) {
 		{"answers while held", "ours := !m.Idle()", "ours := m.Pending()", "TestExplore"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
-		{"forgets others' requests", "m.Idle() && len(m.queue) == 0", "m.Idle()", "TestMachine"},
+		{"forgets others' requests", "m.Idle() && !others", "m.Idle() && (!others || true)", "TestMachine"},
 	})
 }

@@ -16,7 +16,7 @@ import (
 // (timestamped) acknowledgment message to Pi. 3. To release the resource,
 // process Pi ... sends a (timestamped) Pi releases resource message to every
 // other process." So an entry costs 3(N-1), whatever else goes on.
-func TestPaperCount(t *testing.T) {
+func TestMessages(t *testing.T) {
 	const requests = 3
 	for n := 1; n <= 9; n++ {
 		c := dmutextest.Config{Algorithm: New, Members: dmutextest.Nodes(n), Requests: []int{requests}}
@@ -38,7 +38,7 @@ func TestPaperCount(t *testing.T) {
 // takes these for the fences.
 //
 // LESSONS L51.
-func TestPaperOrder(t *testing.T) {
+func TestGrantsFollowStamps(t *testing.T) {
 	stamp := func(m *machine) uint64 { return m.Stamp().Clock<<8 | uint64(m.Self()) }
 	for _, algorithm := range []dmutex.Algorithm{
 		machinetest.Probe[*machine]{Fence: stamp}.Of(New),

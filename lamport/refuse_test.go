@@ -55,6 +55,6 @@ func TestRepeated(t *testing.T) {
 		out, err := m.Handle(dmutex.Message{Kind: tt.kind, From: 2, To: 1, Attempt: tt.attempt, Clock: tt.clock})
 		require.NoError(t, err)
 		require.Len(t, out, tt.answers, tt)
-		require.Equal(t, tt.queued, m.waiting(2), tt)
+		require.Equal(t, tt.queued, m.queue[0], tt)
 	}
 }

@@ -199,3 +199,54 @@ func TestEagerTaggedInOrder(t *testing.T) {
 	require.True(t, report.Complete)
 	t.Log(report)
 }
+
+// Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
+func TestKill(t *testing.T) {
+	machinetest.Kill(t, "maekawa.go", []machinetest.Edit{
+		{"clock not heard", "m.Witness(max(msg.Attempt, msg.Clock), msg.Fence)", "m.Witness(0, msg.Fence)", "TestExplore"},
+		{"fence not heard", "m.Witness(max(msg.Attempt, msg.Clock), msg.Fence)", "m.Witness(max(msg.Attempt, msg.Clock), 0)", "TestExplore"},
+	})
+	machinetest.Kill(t, "arbiter.go", []machinetest.Edit{
+		{"votes twice", "case m.vote.Clock == 0:", "case true:", "TestExplore"},
+		{"repeated request of the voter", "m.vote.Node == r.Node && m.vote.Clock >= r.Clock, ", "", "TestRefuses"},
+		{"next request of the voter ignored", "m.vote.Clock >= r.Clock", "m.vote.Clock > 0", "TestExplore"},
+		{"repeated request of a waiter", ", m.waiting(r.Node) != 0:", ":", "TestRefuses"},
+		{"newcomer behind the vote untold", " || m.vote.Less(r)", "", "TestExplore"},
+		{"newcomer behind a waiter untold", "at > 0 || ", "", "TestMessages"},
+		{"rule (C)", "\tm.failDisplaced()\n", "", "TestExplore"},
+		{"told again", "&& !m.queue[1].told", "", "TestExplore"},
+		{"does not note that it told", "\tm.queue[at].told = true\n", "", "TestExplore"},
+		{"does not inquire", "\tm.inquire()\n", "", "TestExplore"},
+		{"inquires again", "if !m.asked {", "{", "TestScripts"},
+		{"any release", "func (m *machine) release(r dmutex.Stamp) {\n\tif r == m.vote {", "func (m *machine) release(r dmutex.Stamp) {\n\t{", "TestRefuses"},
+		{"any yield", "func (m *machine) yield(r dmutex.Stamp) {\n\tif r == m.vote {", "func (m *machine) yield(r dmutex.Stamp) {\n\t{", "TestRefuses"},
+		{"the request that yields lost", "\t\tm.insert(r, true)\n", "", "TestExplore"},
+		{"the request that yields untold", "m.insert(r, true)", "m.insert(r, false)", "TestExplore"},
+		{"asks only for the first vote", "m.vote, m.asked = dmutex.Stamp{}, false", "m.vote = dmutex.Stamp{}", "TestExplore"},
+		{"queue forgotten", "m.grant(r)\n\t}\n}\n\n// insert", "_ = r\n\t}\n}\n\n// insert", "TestExplore"},
+		{"granted again", "m.queue = slices.Delete(m.queue, 0, 1)", "", "TestExplore"},
+		{"first come, first served", "e.request.Compare(r)", "-1", "TestExplore"},
+	})
+	machinetest.Kill(t, "requester.go", []machinetest.Edit{
+		{"any answer", " || r != m.Stamp()", "", "TestExplore"},
+		{"answer though not pending", "!m.Pending() || ", "", "TestExplore"},
+		{"failure remembered after the vote", "b.locked, b.failed, b.yielded = true, false, false", "b.locked, b.yielded = true, false", "TestExplore"},
+		{"yield remembered after the vote", "b.locked, b.failed, b.yielded = true, false, false", "b.locked, b.failed = true, false", "TestExplore"},
+		{"FAILED not heard", "b.failed = true", "", "TestExplore"},
+		{"INQUIRE not remembered", "b.inquired = true", "", "TestExplore"},
+		{"enters without a vote", "if m.won() {", "if true {", "TestExplore"},
+		{"gives way though it may win", "} else if m.lost() {", "} else {", "TestMessages"},
+		{"a vote taken back is no failure", " || b.yielded", "", "TestExplore"},
+		{"keeps the vote that it gives back", "b.locked, b.inquired, b.yielded = false, false, true", "b.inquired, b.yielded = false, true", "TestExplore"},
+		{"gives back what it does not have", "b.locked && b.inquired", "b.inquired", "TestExplore"},
+		{"old votes count", "\tclear(m.ballots)\n", "", "TestExplore"},
+		{"ghost does not release", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
+	})
+	machinetest.Kill(t, "quorums.go", []machinetest.Edit{
+		{"the carried vote unknown", "m.vote = dmutex.Stamp{Clock: dmutex.Carried, Node: holder}", "", "TestExplore"},
+	})
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"forgets the vote", " && m.vote.Clock == 0", "", "TestMachine"},
+		{"forgets the queue", " && len(m.queue) == 0", "", "TestMutants"},
+	})
+}

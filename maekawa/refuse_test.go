@@ -10,13 +10,12 @@ import (
 )
 
 // What no correct peer sends is refused; what is late or repeated is taken and
-// does nothing. Neither changes more than clock and fence.
-func TestRefusedAndIgnored(t *testing.T) {
+// does nothing. Neither changes anything.
+func TestRefuses(t *testing.T) {
 	msg := func(kind dmutex.Kind, from dmutex.NodeID, attempt uint64) dmutex.Message {
 		return dmutex.Message{Kind: kind, From: from, To: 1, Attempt: attempt}
 	}
-	// Node 1 asks 1 and 2. As an arbiter it has voted for 3, asked 3 for the
-	// vote back for itself, and queues 2.
+	// Node 1 asks 1 and 2. As an arbiter it has voted for 3, and queues 2 and itself.
 	group := rows{{1, 2}, {1, 2}, {1, 2}, {2}}
 	birth := func() *machine {
 		m, err := With(group.of)(dmutex.Start{Self: 1, Members: dmutextest.Nodes(4)})

@@ -97,8 +97,8 @@ func (a Assignment[T]) All() iter.Seq2[T, []T] {
 	}
 }
 
-// A Report says which of Maekawa's conditions an assignment fulfils, and who
-// offends. A list of offenders is empty exactly if its condition holds. The lists
+// A Report says which of Maekawa's conditions an assignment fulfills, and which sites
+// offend. A list of offenders is empty exactly if its condition holds. The lists
 // are in ascending order.
 type Report[T cmp.Ordered] struct {
 	Disjoint   [][2]T // M1: pairs of sites whose quorums share no site
@@ -172,7 +172,7 @@ func mode(list []int) int {
 	return best
 }
 
-// String returns a line for each condition: M1 yes, or M2 no and who offends.
+// String returns a line for each condition: that it holds, or which sites offend.
 func (r Report[T]) String() string {
 	b := verdict(nil, "M1 (any two share a site)", len(r.Disjoint), func(b []byte, i int) []byte {
 		if i == 0 {

@@ -93,7 +93,7 @@ func (c Coterie[T]) AvailabilityAt(up func(site T) float64) (Estimate, error) {
 	return Estimate{Value: value, Bounds: Bounds{value, value}}, nil
 }
 
-// SampleAvailability estimates the availability from so many random states of
+// SampleAvailability estimates the availability from a number of random states of
 // the sites, drawn by a SplitMix64 generator (Steele, Lea and Flood, "Fast
 // Splittable Pseudorandom Number Generators", OOPSLA 2014) that starts from
 // seed: the same arguments, the same estimate. The interval of 99 percent

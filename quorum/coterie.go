@@ -24,8 +24,8 @@ type Coterie[T cmp.Ordered] struct {
 	under *system
 }
 
-// New returns the coterie of these quorums, in whatever order they and their
-// sites are given. If they are none, or more than [Check] takes (ErrTooLarge), the
+// New returns the coterie of these quorums; their order and that of their sites do
+// not matter. If they are not a coterie, or more than [Check] takes (ErrTooLarge), the
 // error is the first [*Violation] that Check yields.
 func New[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 	for v := range Check(quorums...) {
@@ -37,8 +37,8 @@ func New[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 
 // Minimize returns the coterie of those quorums that contain no other, each
 // once: what is left of a quorum system (a family in which any two quorums
-// intersect) without its superfluous quorums. It refuses what [New] refuses, but
-// for quorums that contain or repeat others.
+// intersect) without its superfluous quorums. It refuses what [New] refuses, except
+// quorums that contain or repeat others.
 func Minimize[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 	for v := range Check(quorums...) {
 		if v.Law != ErrMinimality && (v.Law != ErrDuplicate || v.Second < 0) {

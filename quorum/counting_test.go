@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// coteries yields every coterie over n labelled sites, not all of which need
+// coteries yields every coterie over n labeled sites, not all of which need
 // occur, by the package's own laws: a family grows by any subset that breaks no
 // law with those before it.
 func coteries(n int) iter.Seq[[]uint] {

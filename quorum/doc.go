@@ -1,5 +1,5 @@
-// Package quorum builds, checks and measures coteries: the families of groups
-// that may act for all.
+// Package quorum builds, checks and measures coteries: families of groups any of
+// which may act for all.
 //
 // Some sites (nodes, replicas, voters) must decide one thing at a time: which node
 // holds the lock, which value is written. Asking all of them works until one crashes.
@@ -12,7 +12,7 @@
 //   - minimality: no quorum contains another.
 //
 // A [Coterie] obeys them by construction. [New] takes written-out quorums and
-// names the two that offend; [Check] lists all offences; [Minimize] drops what is
+// names the two that offend; [Check] lists all offenses; [Minimize] drops what is
 // superfluous. The known constructions are here by name:
 //
 //	Singleton                 one site decides: the central coordinator
@@ -36,7 +36,7 @@
 // [Constructions] lists the builders that need only sites, by name; the command
 // dmutex quorum compare measures them all side by side. For Maekawa's algorithm
 // [Coterie.Assign] gives each site a quorum of its own, and [Assignment.Report]
-// says which of his four conditions that fulfills.
+// says which of Maekawa's four conditions they fulfill.
 //
 // A coterie of sixty sites can have more quorums than can be written down. It is
 // then kept as a small tree of gates, and all methods but those that list quorums

@@ -11,9 +11,9 @@ package quorum
 // gapWork bounds the search for a gap among written-out quorums, in words.
 const gapWork = 1 << 29
 
-// gap looks for a way to paint the inputs in two colours such that every quorum
+// gap looks for a way to paint the inputs in two colors such that every quorum
 // has both. It is the search of Davis, Logemann and Loveland: a quorum with one
-// unpainted input and one colour forces the other colour; otherwise an input of
+// unpainted input and one color forces the other color; otherwise an input of
 // the quorum closest to that is painted, and repainted if this fails.
 func (g *list) gap() (set, error) {
 	var (
@@ -25,7 +25,7 @@ func (g *list) gap() (set, error) {
 		return in, nil
 	}
 	// tight looks at one quorum: the number of its unpainted inputs, and whether
-	// it lacks the colours.
+	// it lacks the colors.
 	tight := func(q set) (unpainted int, lacksIn, lacksOut bool) {
 		unpainted = q.count() - q.common(in) - q.common(out)
 		return unpainted, !q.meets(in), !q.meets(out)
@@ -73,19 +73,19 @@ func (g *list) gap() (set, error) {
 		}
 		_, lacksIn, lacksOut := tight(branch)
 		i := first(branch)
-		colours := []set{in, out}
+		colors := []set{in, out}
 		if !lacksIn && lacksOut {
-			colours = []set{out, in}
+			colors = []set{out, in}
 		}
 		if in.empty() && out.empty() {
-			colours = colours[:1] // the colours can be exchanged
+			colors = colors[:1] // the colors can be exchanged
 		}
-		for _, colour := range colours {
-			colour.add(i)
+		for _, color := range colors {
+			color.add(i)
 			if found, ok = descend(); found || !ok {
 				return found, ok
 			}
-			colour.remove(i)
+			color.remove(i)
 		}
 		copy(in, wasIn)
 		copy(out, wasOut)

@@ -12,8 +12,8 @@ func SquareGrid[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 }
 
 // Grid returns the coterie of Maekawa's grid: the sites are laid row by row into
-// so many columns (the last row may be short), and each site has a quorum that
-// is its row and its column. Two of them meet where the row of one crosses the
+// the given number of columns (the last row may be short), and each site has a quorum
+// that is its row and its column. Two of them meet where the row of one crosses the
 // column of the other; if one of the crossings is missing in the last row, the
 // other is not.
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The two examples of the lecture notes, and the other offences, each with its
+// The two examples of the lecture notes, and the other offenses, each with its
 // law, the places of the offenders, and what the message says.
 //
 // LESSONS L60.

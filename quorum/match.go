@@ -1,27 +1,27 @@
 package quorum
 
-// match gives each left node a right node of its own among its neighbours, as
+// match gives each left node a right node of its own among its neighbors, as
 // far as that is possible, by augmenting paths (Kuhn, "The Hungarian Method for
 // the Assignment Problem", 1955, without weights): -1 where it is not. The set
-// neighbours.at(i) are the right nodes that left node i may have.
+// neighbors.at(i) are the right nodes that left node i may have.
 //
 // Where all nodes on both sides have equally many neighbors, every node gets one
 // (Konig, 1916). That is how each site of a projective plane gets a line.
-func match(neighbours *family, right int) []int {
+func match(neighbors *family, right int) []int {
 	var (
-		of    = same(neighbours.len(), -1)
+		of    = same(neighbors.len(), -1)
 		owner = same(right, -1)
 		seen  = newSet(right)
 		find  func(i int) bool
 	)
 	find = func(i int) bool {
-		for r := range neighbours.at(i).each() {
+		for r := range neighbors.at(i).each() {
 			if owner[r] < 0 {
 				of[i], owner[r] = r, i
 				return true
 			}
 		}
-		for r := range neighbours.at(i).each() {
+		for r := range neighbors.at(i).each() {
 			if seen.has(r) {
 				continue
 			}

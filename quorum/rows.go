@@ -220,8 +220,8 @@ func (g *rows) gap() (set, error) {
 }
 
 // RowGrid returns the coterie of the sets of one whole row and one site of every
-// other row, the sites being laid row by row into so many columns; the last row
-// may be short. A quorum has no more sites than in [Grid], and there are many
+// other row, the sites being laid row by row into the given number of columns; the last
+// row may be short. A quorum has no more sites than in [Grid], and there are many
 // more quorums to choose from, so that a crash inside a row seldom matters: one
 // row whole is enough, and any site of each other will do.
 //
@@ -231,8 +231,8 @@ func (g *rows) gap() (set, error) {
 // all other rows, quorums are smaller still: that is [Wall] with equal widths,
 // which dominates this.
 //
-// If the last row is a single site, it is whole by being there: then a quorum is
-// one site of every row. If there is but one row, the row is the only quorum.
+// If the last row is a single site, it is whole whenever it is up: then a quorum is
+// one site of every row. If there is only one row, that row is the only quorum.
 //
 // It refuses columns below 1 and no sites (ErrSize), a site given twice
 // (ErrDuplicate), and more than 8192 sites (ErrTooLarge).

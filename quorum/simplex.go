@@ -1,6 +1,6 @@
 package quorum
 
-// A simplex maximises the sum of the rates x(q) of quorums, subject to: for each
+// A simplex maximizes the sum of the rates x(q) of quorums, subject to: for each
 // site, the rates of the quorums that contain it sum to at most 1 (Dantzig's
 // method, revised: it keeps the inverse of the basis, not the tableau).
 //

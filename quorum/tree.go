@@ -21,8 +21,8 @@ import (
 //
 // A site with one child would occur in no quorum, since the child is enough. So
 // if the last level leaves one child alone, that child is laid beside its
-// parent's neighbour's children instead. Only for n = 2 there is no neighbour,
-// and the coterie is the second site alone.
+// parent's neighbor's children instead. Only for n = 2 is there no neighbor, and the
+// coterie is the second site alone.
 //
 // It refuses a degree below 2 and no sites (ErrSize), a site given twice
 // (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
@@ -60,7 +60,7 @@ func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 }
 
 // Hierarchical returns the coterie of hierarchical quorum consensus: the sites
-// are the leaves of a tree in which every group divides into so many groups of
+// are the leaves of a tree in which every group divides into degree groups of
 // nearly equal size, and so on down to single sites. A quorum of a group is a
 // quorum of a majority of its groups.
 //

@@ -125,7 +125,7 @@ func (g *votes) quorums() iter.Seq[set] { return g.reaching(g.threshold) }
 
 func (g *votes) transversals() iter.Seq[set] { return g.reaching(g.total - g.threshold + 1) }
 
-// reaching yields the minimal sets that have so many votes.
+// reaching yields the minimal sets with at least threshold votes.
 func (g *votes) reaching(threshold int) iter.Seq[set] {
 	return func(yield func(set) bool) {
 		rest := make([]int, len(g.weight)+1) // votes from input i on

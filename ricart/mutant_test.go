@@ -225,7 +225,7 @@ func leaveAtOnce(m *carvalho, out []dmutex.Message) ([]dmutex.Message, error) {
 
 // Without one of the rules something goes wrong; the shortest run that shows it
 // is in testdata.
-func TestCarvalhoMutants(t *testing.T) {
+func TestMutantsCarvalho(t *testing.T) {
 	machinetest.RefuteAll(t, []machinetest.Mutation{
 		{
 			Name: "carvalho-not-asked-back",
@@ -328,20 +328,20 @@ func TestKill(t *testing.T) {
 }
 
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
-func TestCarvalhoKill(t *testing.T) {
+func TestKillCarvalho(t *testing.T) {
 	machinetest.Kill(t, "carvalho.go", []machinetest.Edit{
-		{"asks everybody", "if !kept {", "if !kept || true {", "TestCarvalhoExplore"},
-		{"asks nobody", "if !kept {", "if !kept && false {", "TestCarvalhoExplore"},
-		{"does not give", "m.kept[j] = false\n", "\n", "TestCarvalhoExplore"},
-		{"does not keep", "m.kept[j] = m.deferred[j] == 0", "", "TestCarvalhoExplore"},
-		{"keeps what it owes", "m.kept[j] = m.deferred[j] == 0", "m.kept[j] = true", "TestCarvalhoExplore"},
-		{"keeps an old reply", "if m.answers(j, msg) {", "{", "TestCarvalhoExplore"},
-		{"does not ask back", "\t\tm.ask(j)\n\t}\n}\n\n// reply", "\t}\n}\n\n// reply", "TestCarvalhoExplore"},
-		{"asks back though it owes", " && m.deferred[j] == 0 {", " {", "TestCarvalhoExplore"},
+		{"asks everybody", "if !kept {", "if !kept || true {", "TestExploreCarvalho"},
+		{"asks nobody", "if !kept {", "if !kept && false {", "TestExploreCarvalho"},
+		{"does not give", "m.kept[j] = false\n", "\n", "TestExploreCarvalho"},
+		{"does not keep", "m.kept[j] = m.deferred[j] == 0", "", "TestExploreCarvalho"},
+		{"keeps what it owes", "m.kept[j] = m.deferred[j] == 0", "m.kept[j] = true", "TestExploreCarvalho"},
+		{"keeps an old reply", "if m.answers(j, msg) {", "{", "TestExploreCarvalho"},
+		{"does not ask back", "\t\tm.ask(j)\n\t}\n}\n\n// reply", "\t}\n}\n\n// reply", "TestExploreCarvalho"},
+		{"asks back though it owes", " && m.deferred[j] == 0 {", " {", "TestExploreCarvalho"},
 		{"asks back what it awaits", " && !m.awaiting[j]", "", "TestScripts"},
-		{"asks back for nothing", "m.Pending() && ", "", "TestCarvalhoExplore"},
+		{"asks back for nothing", "m.Pending() && ", "", "TestExploreCarvalho"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
-		{"keeps nothing", "m.Idle() && slices.Contains(m.kept, true)", "slices.Contains(m.kept, true) && false", "TestCarvalhoExplore"},
+		{"keeps nothing", "m.Idle() && slices.Contains(m.kept, true)", "slices.Contains(m.kept, true) && false", "TestExploreCarvalho"},
 	})
 }

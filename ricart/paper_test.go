@@ -64,7 +64,7 @@ func TestCarvalhoOrder(t *testing.T) {
 
 // While nobody else asks, a node that has entered enters again without a
 // message; and it need ask only those who asked since.
-func TestCarvalhoCost(t *testing.T) {
+func TestMessagesCarvalho(t *testing.T) {
 	const n = 5
 	machines := make([]dmutex.Machine, n)
 	for i, self := range dmutextest.Nodes(n) {

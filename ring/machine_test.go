@@ -10,12 +10,12 @@ func TestMachine(t *testing.T) { dmutextest.TestMachine(t, New) }
 
 func TestMachineOrder(t *testing.T) { dmutextest.TestMachine(t, Order(3, 1, 2), 1, 2, 3) }
 
-func TestCirculating(t *testing.T) { dmutextest.TestMachine(t, Circulate(2)) }
+func TestMachineCirculating(t *testing.T) { dmutextest.TestMachine(t, Circulate(2)) }
 
 func FuzzMachine(f *testing.F) { dmutextest.FuzzMachine(f, New) }
 
-func FuzzCirculating(f *testing.F) { dmutextest.FuzzMachine(f, Circulate(2)) }
+func FuzzMachineCirculating(f *testing.F) { dmutextest.FuzzMachine(f, Circulate(2)) }
 
 func BenchmarkMachine(b *testing.B) { dmutextest.BenchmarkMachine(b, New) }
 
-func BenchmarkCirculating(b *testing.B) { dmutextest.BenchmarkMachine(b, Circulate(2)) }
+func BenchmarkMachineCirculating(b *testing.B) { dmutextest.BenchmarkMachine(b, Circulate(2)) }

@@ -84,7 +84,7 @@ func TestKill(t *testing.T) {
 		{"passed too soon", "m.rested == m.pace", "true", "TestPace"},
 		{"rests shorter and shorter", "m.rested = 0", "", "TestPace"},
 		{"kept on leaving", "return nil, err\n\t}\n\tm.passOn()", "return nil, err\n\t}", "TestExploreCirculating"},
-		{"passed to itself", "m.after != m.Self()", "true", "TestCirculating"},
+		{"passed to itself", "m.after != m.Self()", "true", "TestMachineCirculating"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"from anybody", "case msg.From != t.before:", "case false:", "TestRefuses"},

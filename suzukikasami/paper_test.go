@@ -11,7 +11,7 @@ import (
 
 // N messages an entry at most: N-1 REQUEST and a TOKEN, or none for the node
 // that has the token.
-func TestPaperCount(t *testing.T) {
+func TestMessages(t *testing.T) {
 	const requests = 5
 	for n := 1; n <= 12; n++ {
 		for seed := range uint64(20) {

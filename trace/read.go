@@ -15,12 +15,12 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// ErrFormat marks a file that is no trace, or a line that is none of a trace.
+// ErrFormat marks a file that is not a trace, or a line that does not belong in one.
 // The error names file and line.
-var ErrFormat = errors.New("not a trace")
+var ErrFormat = errors.New("trace: not a trace")
 
 // ErrCut is what [Reader.Next] returns instead of io.EOF for a file that ends
-// in the middle of a line: the process did not end in good order, or is still
+// in the middle of a line: the process did not shut down gracefully, or is still
 // writing.
 var ErrCut = errors.New("trace: the file ends in the middle of a line")
 
@@ -66,7 +66,7 @@ func NewReader(name string, r io.Reader) (*Reader, error) {
 	case !bytes.Equal(appendHeader(nil, &t.header), line):
 		return nil, t.wrong("the header is not as it would be written: %s", appendHeader(nil, &t.header))
 	case !rising || slices.Contains(h.Members, dmutex.None) || !slices.Contains(h.Members, h.Self):
-		return nil, t.wrong("the members are not ascending, or %d is none of them", h.Self)
+		return nil, t.wrong("the members are not ascending, or %d is not among them", h.Self)
 	}
 	return t, nil
 }
@@ -187,7 +187,7 @@ func (t *Reader) event(line []byte) (Event, error) {
 	if !ok {
 		return e, t.wrong("a message is of no kind that there is, or not between members")
 	}
-	// There is one way to write an event: whatever was left out, said twice or
+	// There is only one way to write an event, so anything left out, said twice or
 	// not understood shows here.
 	if t.again = appendEvent(t.again[:0], &e); !bytes.Equal(t.again, line) {
 		return e, t.wrong("the event is not as it would be written: %s", t.again)

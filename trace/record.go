@@ -11,14 +11,14 @@ import (
 // buffer is how much may wait for the writer, in bytes.
 const buffer = 1 << 20
 
-// A Recorder writes a trace without making anybody wait: events go into a
-// buffer that a goroutine empties, and while there is no room they are counted
-// instead, which the trace shows as a [Gap]. The goroutine lives only while
-// there is something to write. Its methods are safe for concurrent use.
+// A Recorder writes a trace without making its callers wait: events go into a
+// buffer that a goroutine empties. While the buffer is full, events are only counted,
+// and the trace has a [Gap]. The goroutine runs only while there is something to
+// write. The methods are safe for concurrent use.
 //
-// Give one to a node as its Config.Trace; Close of the node flushes it. The file is
-// its maker's to close, and to begin empty: what a restarted process appends to its
-// old file is another trace, which [Reader] refuses.
+// Give one to a node as its Config.Trace; Close of the node flushes it. The caller
+// opens the file, empty, and closes it: [Reader] refuses what a restarted process
+// appends to its old file.
 type Recorder struct {
 	mu     sync.Mutex
 	w      io.Writer
@@ -38,8 +38,8 @@ func NewRecorder(w io.Writer) *Recorder {
 	return &Recorder{w: w, gap: Event{What: Gap}}
 }
 
-// Open writes the header. One Recorder is for one life of one node: a second
-// Open is refused with [dmutex.ErrMisuse].
+// Open writes the header. A Recorder is for one run of one node: it refuses a second
+// Open with [dmutex.ErrMisuse].
 func (r *Recorder) Open(h Header) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +53,7 @@ func (r *Recorder) Open(h Header) error {
 	return nil
 }
 
-// Record adds an event, and keeps nothing of it.
+// Record adds an event. It does not keep e.
 func (r *Recorder) Record(e *Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,8 +117,8 @@ func (r *Recorder) drain() {
 	}
 }
 
-// Flush waits until all that was recorded before is written, or until ctx
-// ends. It returns the writer's error, after which nothing more is written.
+// Flush waits until everything recorded so far is written, or until ctx ends. It
+// returns the writer's error, after which nothing more is written.
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +138,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	return r.err
 }
 
-// Lost returns how many events are missing, since the writer was too slow or
+// Lost returns how many events are missing because the writer was too slow or
 // failed.
 func (r *Recorder) Lost() uint64 {
 	r.mu.Lock()

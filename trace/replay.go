@@ -10,8 +10,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// ErrDiffers marks a replay that went otherwise than the trace says. The error
-// names file, line and difference.
+// ErrDiffers marks a replay that differs from the trace. The error names the file, the
+// line and the difference.
 var ErrDiffers = errors.New("trace: replays differently")
 
 // Replayed is what [Replay] has done.
@@ -21,9 +21,9 @@ type Replayed struct {
 	Skipped  int // events of locks that a gap has cut off from their beginning, or from their view
 }
 
-// Replay gives the recorded inputs to fresh machines, and stops with an error
-// that answers to [ErrDiffers] at the first event after which the output, the
-// phase, the fence or the refusal is not as recorded.
+// Replay gives the recorded inputs to fresh machines. It stops with an [ErrDiffers]
+// at the first event after which the output, the phase, the fence or the refusal is
+// not as recorded.
 //
 // Each machine is born with the members of the view that was installed last. Where
 // events are missing ([Gap]), each lock is skipped until it is born again, in a view

@@ -1,6 +1,7 @@
-// Package trace is a node's life as a file: every input of its machines with
-// what came of it, and what its sessions saw of the network. A trace can be
-// replayed ([Replay]) and drawn (package draw).
+// Package trace records a node as a file: every input of its machines with the
+// result, and what its sessions saw of the network. A trace can be replayed
+// ([Replay]) and drawn (package draw). A life is one run of a node's process, with the
+// number that names it; each life has a file of its own.
 //
 // # The file
 //
@@ -15,10 +16,10 @@
 //	{"t":190400,"do":"handle","lock":"x","in":{"kind":"REPLY","from":3,"seq":2,"attempt":1},"phase":"waiting"}
 //	{"t":201900,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1},"phase":"held","fence":1}
 //
-// A field that is zero is left out, but for t, do and, where there is a
-// machine, phase. There is one way to write an event, and [Reader] takes no
-// other: no space, the keys in the order of the table, no escape but \" \\ and
-// \u00XX for what is below a space.
+// A field that is zero is left out, except t, do and, where there is a machine,
+// phase. There is one way to write an event, and [Reader] accepts no other: no
+// spaces, the keys in the order of the table, and no escapes but \" \\ and \u00XX for
+// control characters.
 //
 //	t        nanoseconds since the node opened, by the monotonic clock
 //	do       what happened, see [What]
@@ -37,20 +38,20 @@
 //	fence    of the machine, after the event; when it is born, see dmutex.Start
 //	err      why
 //
-// A message has kind, to or from, seq, attempt, clock, fence, numbers and nodes,
-// of which [dmutex.Message] tells. seq is the number that the session gives it:
-// of all that goes from the one life to the other it is the seq-th. So a sending
-// in one file and its receipt in another belong together, without guessing.
+// A message has kind, to or from, seq, attempt, clock, fence, numbers and nodes; see
+// [dmutex.Message]. seq is the number that the session gives it: it is the seq-th
+// message from one life to the other. So a sending in one file and its receipt in
+// another can be matched without guessing.
 //
-// Events of one lock are in their order. Those of different locks may be in
-// another order than their times.
+// The events of one lock are in order. Those of different locks may be in another
+// order than their times.
 package trace
 
 import (
 	"github.com/dmutex/dmutex"
 )
 
-// Version of the file's format.
+// Version is that of the file's format.
 const Version = 2
 
 // MaxLine is how long a line may be, in bytes.
@@ -119,7 +120,7 @@ const (
 	Trouble What = "trouble" // this node asks for another view, with Err
 	Renamed What = "renamed" // this node goes on as another life, with Life: it was in no view yet, and its clock is behind that of a former life
 	Down    What = "down"    // nothing is granted any more: Close was called, or Err says why
-	Close   What = "close"   // the last event of a node that ended in good order
+	Close   What = "close"   // the last event of a node that shut down gracefully
 	Gap     What = "gap"     // N events are missing here
 )
 
@@ -190,6 +191,6 @@ type Trace struct {
 	Name string
 
 	// Cut says that the file ends in the middle of a line, which is left out:
-	// the process did not end in good order, or is still writing.
+	// the process did not shut down gracefully, or is still writing.
 	Cut bool
 }

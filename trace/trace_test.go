@@ -79,7 +79,7 @@ func TestWriteRead(t *testing.T) {
 func TestRefused(t *testing.T) {
 	first := text(t, trace.Trace{Header: header})
 	for _, tt := range []struct{ line, why string }{
-		{``, "f:2: not a trace: unexpected end"},
+		{``, "f:2: trace: not a trace: unexpected end"},
 		{`{}`, "there is no event"},
 		{strings.TrimSuffix(first, "\n"), "each life of a node has a file of its own"},
 		{`{"t":1,"do":"dance"}`, `there is no event "dance"`},
@@ -117,7 +117,7 @@ func TestRefused(t *testing.T) {
 		{`{"dmutex":"trace","version":2,"self":1,"members":[2,1]}`, "ascending"},
 		{`{"dmutex":"trace","version":2,"self":1,"members":[1,1]}`, "ascending"},
 		{`{"dmutex":"trace","version":2,"self":1,"members":[0,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":2,"self":3,"members":[1,2]}`, "none of them"},
+		{`{"dmutex":"trace","version":2,"self":3,"members":[1,2]}`, "not among them"},
 		{`{"dmutex":"trace","version":2,"self":1,"members":[1],"extra":1}`, "as it would be written"},
 	} {
 		_, err := trace.Read("f", strings.NewReader(tt.line+"\n"))

@@ -14,8 +14,8 @@ import (
 // maxErr bounds the text of Event.Err, in bytes.
 const maxErr = 1 << 10
 
-// A Writer writes a trace at once, one Write a line. [Recorder] is for those
-// who cannot wait.
+// A Writer writes a trace without buffering, one Write per line. Callers that cannot
+// wait use a [Recorder].
 type Writer struct {
 	w    io.Writer
 	line []byte

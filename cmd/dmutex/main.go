@@ -1,6 +1,6 @@
 // Command dmutex shows, checks and measures distributed mutual exclusion.
 //
-//	dmutex demo      processes, a real network, one account, and not a cent lost;
+//	dmutex demo      processes, a real network, one account, and no money lost;
 //	                 demo philosophers: five forks, and nobody starves
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured

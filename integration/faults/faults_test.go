@@ -60,10 +60,10 @@ type unfenced struct{ dmutex.Machine }
 
 func (unfenced) Fence() uint64 { return 1 }
 
-// Five processes, each with a node for every algorithm: nobody meets anybody in
-// a critical section, fences rise, elections are observed in order, transactions
-// that wait in a circle have their victim, and once the faults are over everybody
-// is served, everything comes to rest and all leave.
+// Five processes, each with a node for every algorithm: no two are in a critical
+// section together, fences rise, elections are observed in order, and each circle of
+// transactions has a victim. Once the faults are over, every request is granted,
+// everything comes to rest and all processes leave.
 //
 // LESSONS L12: among the faults are processes that are stopped and go on.
 func TestTCP(t *testing.T)  { endure(t, "tcp") }
@@ -135,8 +135,7 @@ func unlessShort(t *testing.T) {
 	}
 }
 
-// The same with a lock that is none, and with fences that do not rise, is
-// noticed.
+// A lock that lets everybody in is noticed, and so are fences that do not rise.
 func TestWrong(t *testing.T) {
 	for name, says := range map[string]string{"alone": "alone/", "unfenced": "the fence of"} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A natsServer goes away and comes back. It does so at another port, which the
-// cables to it know; so nothing else can have taken the old one.
+// A natsServer goes away and comes back, at another port, because another program may
+// have taken the old one. The cables to it know the port.
 type natsServer struct {
 	t       *testing.T
 	mu      sync.Mutex

@@ -20,10 +20,10 @@ type cable struct {
 	mu        sync.Mutex
 	listeners []net.Listener
 	conns     map[net.Conn]bool
-	cut       bool          // whoever connects is turned away
+	cut       bool          // new connections are refused
 	held      chan struct{} // closed when bytes may pass again; nil while they do
 	delay     time.Duration // of what is read at once
-	faulty    bool          // one of the three; for whoever makes the faults
+	faulty    bool          // one of the three; for the maker of the faults
 }
 
 func newCable(t *testing.T) *cable {
@@ -121,7 +121,7 @@ func (c *cable) drop() {
 	}
 }
 
-// unplug breaks all connections and lets none be made.
+// unplug breaks all connections and permits no new ones.
 func (c *cable) unplug() {
 	c.mu.Lock()
 	c.cut = true
@@ -142,7 +142,7 @@ func (c *cable) slow(delay time.Duration) {
 	c.delay = delay
 }
 
-// heal ends all that is wrong.
+// heal ends all faults.
 func (c *cable) heal() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

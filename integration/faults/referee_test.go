@@ -17,8 +17,8 @@ import (
 )
 
 // A claim is what a process says to the referee after it was granted a lock, and
-// again before it gives the lock back. It waits for the answer, so it is inside
-// for longer than the referee thinks: an overlap that is seen is one.
+// again before it releases the lock. It waits for the answer, so it is inside for
+// longer than the referee thinks: an overlap that the referee sees is real.
 type claim struct {
 	Lock  string
 	Who   string
@@ -136,8 +136,8 @@ func (r *referee) judge(c claim) error {
 	return nil
 }
 
-// outlive takes the process for replaced: what it claims is no overlap, but its
-// fences must be such that a resource refuses them, and it must stop in time.
+// outlive counts the process as replaced: its claims are no overlaps, but its fences
+// must be low enough that a resource refuses them, and it must stop in time.
 func (r *referee) outlive(process string, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +184,7 @@ func (r *referee) tally(t *testing.T) map[string]int {
 	return r.entries
 }
 
-// The referee sees what it is there for.
+// The referee notices each of the faults that it watches for.
 func TestReferee(t *testing.T) {
 	enter := func(lock, who string, fence uint64) claim { return claim{Lock: lock, Who: who, Fence: fence} }
 	leave := func(c claim) claim { c.Leave = true; return c }

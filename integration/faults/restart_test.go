@@ -17,10 +17,10 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// A rolling restart of every member, while all lock: by SIGTERM, after which the
-// process leaves in good order, and by SIGKILL in turn. In the end everything is
-// killed at once and started again. Nobody meets anybody in a critical section, fences
-// rise without exception, and no Acquire fails but those of the process that ends.
+// A rolling restart of every member, while all lock: in turn by SIGTERM, after which
+// the process leaves gracefully, and by SIGKILL. In the end all processes are killed
+// at once and started again. No two are in a critical section together, fences always
+// rise, and no Acquire fails except those of the process that ends.
 func TestRollingRestartTCP3(t *testing.T)  { roll(t, "tcp", 3) }
 func TestRollingRestartTCP5(t *testing.T)  { unlessShort(t); roll(t, "tcp", 5) }
 func TestRollingRestartNATS3(t *testing.T) { unlessShort(t); roll(t, "nats", 3) }
@@ -91,10 +91,10 @@ func (r *rig) check() {
 	}
 }
 
-// A process is paused, and meanwhile the rest is killed and started again, with its
-// number too. When it goes on it learns that from the first frames that it exchanges
-// with anybody, and grants nothing from then on. What it may do before is counted;
-// a resource that checks fences refuses it.
+// A process is paused, and meanwhile the others are killed and started again, and so
+// is another process with its number. When it resumes, it learns that from the first
+// frames that it exchanges with any member, and grants nothing from then on. What it
+// does before is counted; a resource that checks fences refuses it.
 func TestReplacedNATS(t *testing.T) { replaced(t, "nats", 0) }
 func TestReplacedTCP(t *testing.T)  { replaced(t, "tcp", 2) } // the one that dials the others
 

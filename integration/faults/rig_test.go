@@ -241,7 +241,7 @@ func (p *process) resume() {
 }
 
 // strangers connect to the processes, a hundred in a second, and say nothing. Over
-// NATS there is no door to stand at.
+// NATS the processes accept no connections.
 func (r *rig) strangers(stop <-chan struct{}) {
 	var doors []string
 	r.mu.Lock()
@@ -379,10 +379,10 @@ func (r *rig) awaitVictim() {
 	}
 }
 
-// drain waits until nothing is going on any more: nobody holds or waits, and
-// every message that was sent was received. The processes cannot be asked all
-// at once, so they are asked until they say twice in a row that nothing has
-// happened. It returns how many victims of circles there were.
+// drain waits until the group is at rest: no node holds or waits, and every message
+// that was sent was received. The processes cannot all be asked at the same instant,
+// so drain asks until nothing has happened between two rounds. It returns how many
+// victims of circles there were.
 func (r *rig) drain() (victims uint64) {
 	late := time.After(patience)
 	for before := map[string]state(nil); ; {
@@ -419,7 +419,7 @@ func (r *rig) drain() (victims uint64) {
 	}
 }
 
-// leave lets all processes close and end in good order.
+// leave lets all processes close and end gracefully.
 func (r *rig) leave() {
 	r.word(wordLeave)
 	for _, p := range r.processes {

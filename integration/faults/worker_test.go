@@ -27,7 +27,7 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// A task is what a worker is told at its birth.
+// A task is what a worker is told when it starts.
 type task struct {
 	Self       dmutex.NodeID
 	Members    []dmutex.NodeID
@@ -107,7 +107,7 @@ func must(err error) {
 	}
 }
 
-// work is the worker's life. It ends with the rig.
+// work runs the worker. It ends with the rig.
 func work() {
 	orders := make(chan order)
 	retiring, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -235,7 +235,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 	}
 }
 
-// observe sees to it that what is observed of an election is in order.
+// observe checks that the leaders and epochs of an election are observed in order.
 func (w *worker) observe(name string, n *node.Node) {
 	vacant, last := true, uint64(0)
 	for leader, epoch := range n.Election("post").Observe(context.Background()) {
@@ -294,7 +294,7 @@ func (l *lossy) Send(to dmutex.NodeID, frame []byte) error {
 	return l.Link.Send(to, frame)
 }
 
-// A stuck handler of log records holds up nobody, until the process leaves.
+// A stuck log handler holds up nothing until the process leaves.
 type stuck struct{ until <-chan struct{} }
 
 func (stuck) Enabled(context.Context, slog.Level) bool    { return true }
@@ -362,7 +362,7 @@ func (h *hand) toil(stop <-chan struct{}) {
 	}
 }
 
-// excused reports whether an Acquire may end so: the caller's context has ended, or
+// excused reports whether an Acquire may fail like this: the caller's context has ended, or
 // the others live with another process of this number.
 func (h *hand) excused(err error, impatient bool) bool {
 	if errors.Is(err, node.ErrReplaced) || errors.Is(err, node.ErrNumberTaken) {
@@ -415,8 +415,8 @@ func (h *hand) lockAll(ctx context.Context, impatient bool) {
 	h.must(all.Release())
 }
 
-// transact takes two or three locks one after another, in any order. Whoever is
-// the victim of a circle gives back what it has and tries again.
+// transact takes two or three locks one after another, in any order. If it is the
+// victim of a circle, it releases what it has and tries again.
 func (h *hand) transact(ctx context.Context, impatient bool) {
 	txn := h.node.Txn()
 	order := h.rng.Perm(shelf)[:2+h.rng.IntN(2)]
@@ -433,7 +433,7 @@ func (h *hand) transact(ctx context.Context, impatient bool) {
 	}
 }
 
-// gather is inside of every lock that it has until it has all, or is told that
+// gather stays inside every lock that it has until it has all of them, or learns that
 // it gets no more.
 func (h *hand) gather(ctx context.Context, txn *node.Txn, order []int) error {
 	for _, i := range order {

@@ -14,10 +14,9 @@ import (
 
 // Chases is a small group of transactions that take locks in any order, and
 // chase the transactions that they wait for. [Chases.Explore] tries every order
-// of everything: which transaction asks for which lock, when a free lock is
-// granted and to which of them, which locks are released early and which waits
-// withdrawn, when a chase begins and when one of its messages arrives, in any
-// order.
+// of events: which transaction asks for which lock, when a free lock is granted
+// and to which of them, which locks are released early and which waits are
+// withdrawn, when a chase begins and when each of its messages arrives.
 //
 // A transaction is younger than those before it. The locks themselves are
 // atomic: of a machine a chase needs only the first law of [dmutex.Machine.WaitsFor].
@@ -34,7 +33,7 @@ type Chases struct {
 	Follow func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool) // nil is deadlock's own
 
 	MaxStates int                    // stop after about so many; 0 does not
-	Progress  func(ChaseReport) bool // hears now and then how far it is; false stops. May be nil
+	Progress  func(ChaseReport) bool // called from time to time; false stops. May be nil
 }
 
 // ErrTwice says that two waits were ended for one circle.
@@ -297,8 +296,8 @@ func (w *chases) circle(path []deadlock.Wait) bool {
 	return true
 }
 
-// standing checks every circle that there is: if nothing else happens, the chase
-// of its youngest member finds it, and that of no other member.
+// standing checks every present circle: if nothing else happens, the chase of its
+// youngest member finds it, and no other member's chase does.
 func (w *chases) standing() error {
 	for t := range w.txns {
 		members := w.around(t)

@@ -19,10 +19,10 @@ type ChaseReport struct {
 	Complete bool
 }
 
-// Explore visits every state, shortest runs first: a transaction that ends its
-// wait was in a circle, which loses no other wait for it, and every circle would
-// be found by its youngest member if it stayed. It returns a
-// [*dmutextest.Violation] with a shortest run to the first that is wrong, and in
+// Explore visits every state, shortest runs first. It checks that a transaction
+// that ends its wait was in a circle, that the circle loses no other wait, and that
+// the youngest member of every circle would find it if it stayed. It returns a
+// [*dmutextest.Violation] with a shortest run to the first state that is wrong, and in
 // any case how far it came.
 func (t *Chases) Explore() (r ChaseReport, err error) {
 	search := explore.Search[*chases, chaseStep]{
@@ -42,12 +42,10 @@ func (t *Chases) Explore() (r ChaseReport, err error) {
 			return fmt.Sprintf("%s\n%v\n%v: %s\n", log, w, v.Kind, v.Why)
 		},
 		MaxStates: t.MaxStates,
-	}
-	if t.Progress != nil {
-		search.Progress = func(states int) bool {
+		Progress: func(states int) bool {
 			r.States = states
-			return t.Progress(r)
-		}
+			return t.Progress == nil || t.Progress(r)
+		},
 	}
 	r.States, r.Complete, err = search.Run()
 	return r, err
@@ -65,9 +63,9 @@ func (w *chases) someCircle() bool {
 // Log writes in which steps a wait ends.
 func (w *chases) Log(log *strings.Builder) { w.log = log }
 
-// Simulate makes a random run of so many steps, and then lets every transaction end
-// what it has begun: a waiting one chases, any other releases. It returns how many
-// waits were ended; none may be left. Like Explore it returns a
+// Simulate makes a random run of the given number of steps, and then lets every
+// transaction end what it has begun: a waiting one chases, any other releases. It
+// returns how many waits were ended; none may be left. Like Explore, it returns a
 // [*dmutextest.Violation] if anything is wrong.
 func (t *Chases) Simulate(seed uint64, steps int) (victims int, err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -79,8 +77,7 @@ func (t *Chases) Simulate(seed uint64, steps int) (victims int, err error) {
 		if err == nil {
 			err = w.standing()
 		}
-		var v *dmutextest.Violation
-		if errors.As(err, &v) {
+		if v, ok := errors.AsType[*dmutextest.Violation](err); ok {
 			v.Script = fmt.Sprintf("seed %d\n%s\n\n%v", seed, strings.Join(log, "\n"), w)
 		}
 		return err

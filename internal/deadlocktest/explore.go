@@ -10,10 +10,10 @@ import (
 )
 
 // Explore visits every state of a trial, shortest runs first. Once all nodes
-// have called Detect and no message is in flight, every deadlock must be
-// declared by a node in it, and none that does not exist. It returns a
-// [*dmutextest.Violation] with a shortest run to the first that is wrong, and in
-// any case how far it came.
+// have called Detect and no message is in flight, a node in each deadlock must have
+// declared it, and no node may have declared one that does not exist. It returns a
+// [*dmutextest.Violation] with a shortest run to the first state that is wrong, and
+// in any case how far it came.
 func (t *Trial) Explore() (r Report, err error) {
 	search := explore.Search[*world, step]{
 		Begin: func() (*world, error) { return t.begin(), nil },
@@ -28,12 +28,10 @@ func (t *Trial) Explore() (r Report, err error) {
 			return fmt.Sprintf("%s\n%v: %s\n", log, v.Kind, v.Why)
 		},
 		MaxStates: t.MaxStates,
-	}
-	if t.Progress != nil {
-		search.Progress = func(states int) bool {
+		Progress: func(states int) bool {
 			r.States = states
-			return t.Progress(r)
-		}
+			return t.Progress == nil || t.Progress(r)
+		},
 	}
 	r.States, r.Complete, err = search.Run()
 	return r, err

@@ -1,5 +1,5 @@
-// Package deadlocktest explores the machines of package deadlock: every order of
-// what may happen in a small group that waits.
+// Package deadlocktest explores the machines of package deadlock, in small groups
+// and through every order of events.
 package deadlocktest
 
 import (
@@ -65,7 +65,7 @@ type Trial struct {
 	Withdraws int   // how many waits may be withdrawn
 
 	MaxStates int               // stop after about so many; 0 does not
-	Progress  func(Report) bool // hears now and then how far it is; false stops. May be nil
+	Progress  func(Report) bool // called from time to time; false stops. May be nil
 }
 
 // A Report is what an exploration found.

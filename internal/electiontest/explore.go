@@ -11,13 +11,13 @@ import (
 )
 
 // Explore visits every state of a trial, shortest runs first. It returns a
-// [*dmutextest.Violation] with a shortest run to the first that is wrong, and
+// [*dmutextest.Violation] with a shortest run to the first state that is wrong, and
 // in any case how far it came.
 //
 // Besides what the trial asks for, it checks that no epoch has two leaders, that
-// epochs never fall at a node, and that every run comes to rest. At rest all nodes
-// that reach each other have the highest of them as the leader, in one epoch, or
-// have no leader if the majority rule is on and they are no majority.
+// epochs never fall at a node, and that every run comes to rest. At rest, all nodes
+// that reach each other have the highest of them as the leader, in one epoch. If the
+// majority rule is on and they are no majority, they have no leader.
 func (t *Trial) Explore() (r Report, err error) {
 	search := explore.Search[*world, step]{
 		Begin: t.begin,
@@ -34,12 +34,10 @@ func (t *Trial) Explore() (r Report, err error) {
 			return fmt.Sprintf("%s\nwrong: %s\n", log, v.Why)
 		},
 		MaxStates: t.MaxStates,
-	}
-	if t.Progress != nil {
-		search.Progress = func(states int) bool {
+		Progress: func(states int) bool {
 			r.States = states
-			return t.Progress(r)
-		}
+			return t.Progress == nil || t.Progress(r)
+		},
 	}
 	r.States, r.Complete, err = search.Run()
 	return r, err

@@ -1,5 +1,5 @@
-// Package electiontest explores the machines of package election: every order of
-// what may happen to a small group.
+// Package electiontest explores the machines of package election, in small groups
+// and through every order of events.
 package electiontest
 
 import (
@@ -13,9 +13,9 @@ import (
 // every order of it.
 //
 // The channels keep the order of messages, and lose those to a node that has
-// crashed or is cut off. Detectors tell each node, some time after the event,
-// which nodes have crashed or are cut off and which are back; a partition heals
-// after all have noticed it. Time passes, for all alike, when no message is in
+// crashed or is cut off. Some time after the event, detectors tell each node which
+// nodes have crashed or are cut off and which are back; a partition heals only
+// after all have noticed it. Time passes, for all nodes alike, when no message is in
 // flight and no detector has news; a timeout fires before that only as often as
 // Early says.
 type Trial struct {
@@ -36,7 +36,7 @@ type Trial struct {
 	Counted   bool   // only a node that a majority has let run leads; for Bully and Ring, without crashes
 
 	MaxStates int               // stop after about so many; 0 does not
-	Progress  func(Report) bool // hears now and then how far it is; false stops. May be nil
+	Progress  func(Report) bool // called from time to time; false stops. May be nil
 }
 
 // Odds says how often things may happen in a run, at most 255 times each.
@@ -68,8 +68,8 @@ type Report struct {
 // What can be wrong; the Kind of a [dmutextest.Violation].
 var (
 	ErrTwoLeaders  = errors.New("two leaders")
-	ErrNoAgreement = errors.New("no agreement") // at rest; or no rest
-	ErrEpoch       = errors.New("epoch")        // it falls, or they outbid each other
-	ErrNotLet      = errors.New("not let")      // to lead
-	ErrRefused     = errors.New("refused")      // a correct peer's message
+	ErrNoAgreement = errors.New("no agreement") // at rest; or the run never rests
+	ErrEpoch       = errors.New("epoch")        // it falls at a node, or nodes outbid each other
+	ErrNotLet      = errors.New("not let")      // a node leads that no majority has let run
+	ErrRefused     = errors.New("refused")      // a machine refused a correct peer's message
 )

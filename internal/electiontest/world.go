@@ -148,7 +148,7 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 		return explore.Wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
 	}
 	if w.Counted && before != leader && int(leader) == i+1 {
-		let := 0 // who has met an election of this term
+		let := 0 // the nodes that have met an election of this term
 		for _, met := range w.met {
 			if n := uint64(w.Nodes); met/n >= epoch/n {
 				let++
@@ -187,8 +187,8 @@ func (w *world) check() error {
 	return nil
 }
 
-// agree checks that in a world at rest all that reach each other have the
-// highest of them as the leader, in one epoch; or none, for want of a majority.
+// agree checks a world at rest: all nodes that reach each other have the highest of
+// them as the leader, in one epoch, or no leader if they lack a majority.
 func (w *world) agree() error {
 	for i, m := range w.machines {
 		if m == nil {

@@ -1,5 +1,5 @@
-// Package explore visits every state of a small group of machines, whatever they
-// do: every order of what may happen.
+// Package explore visits every state of a small group of machines of any kind, through
+// every order of events.
 package explore
 
 import (
@@ -43,8 +43,8 @@ type Search[W World[W, S], S any] struct {
 	Progress  func(states int) bool // called from time to time; false stops. May be nil
 }
 
-// Run visits the states, shortest runs first. It returns how many there are and
-// whether it has seen them all. Its error is that of Begin, or the first
+// Run visits the states, shortest runs first. It returns how many it has seen and
+// whether these are all. Its error is that of Begin, or the first
 // [*dmutextest.Violation], with a shortest run to it. A state is remembered by a
 // fingerprint of 64 bits.
 func (s Search[W, S]) Run() (states int, complete bool, err error) {
@@ -155,10 +155,10 @@ func (x *exploration[W, S]) circles() error {
 	return x.failed(Wrong(x.Ends, "this begins a circle, with %d states in it or behind it", left), at)
 }
 
-// failed adds to what is wrong the run to it: to a state, and perhaps a step.
+// failed adds to an error the run that leads to it: to a state, and perhaps a step.
 func (x *exploration[W, S]) failed(err error, at int, way ...int32) error {
-	var v *dmutextest.Violation
-	if !errors.As(err, &v) {
+	v, ok := errors.AsType[*dmutextest.Violation](err)
+	if !ok {
 		return err
 	}
 	for ; x.visits[at].from >= 0; at = int(x.visits[at].from) {

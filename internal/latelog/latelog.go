@@ -1,5 +1,5 @@
-// Package latelog lets code log where it must not wait: under a mutex, or between
-// an event and the answer to it. Another goroutine writes the records.
+// Package latelog lets code log where it must not wait, such as under a mutex.
+// Another goroutine writes the records.
 package latelog
 
 import (
@@ -62,8 +62,8 @@ func (l *Log) write(e entry) {
 	}
 }
 
-// Enabled implements [slog.Handler]. Only Run asks the handler behind, which may be
-// slow in this, too.
+// Enabled implements [slog.Handler]. Only Run asks the handler that writes, because
+// its Enabled may be slow, too.
 func (l *Log) Enabled(context.Context, slog.Level) bool { return true }
 
 // Handle implements [slog.Handler].

@@ -1,7 +1,7 @@
 // Package machinetest is what the tests of several machines share beside
 // package dmutextest. An [Exploration] is a group with all its interleavings. A
-// [Probe] looks into a machine or breaks one of its rules from outside, [Kill]
-// breaks its rules in the source: something must notice.
+// [Probe] or a [Mutant] breaks a rule of a machine from outside, and [Kill] breaks
+// rules in its source; then a test must fail.
 //
 // The tests of each algorithm are in files of the same names:
 //
@@ -33,8 +33,8 @@ func Long(t *testing.T) {
 	}
 }
 
-// An Exploration is a group, the nodes 1 to Nodes, and what is to be found there:
-// a change of a number is a finding.
+// An Exploration is a group of the nodes 1 to Nodes, and the numbers that exploring it
+// must give.
 type Exploration struct {
 	Name      string // of the Algorithm, if a test has several
 	Algorithm dmutex.Algorithm
@@ -49,7 +49,7 @@ type Exploration struct {
 
 	States   int
 	Messages [2]int // least and greatest of a whole run
-	Most     int    // messages in flight from one node to another; 0 is not looked at
+	Most     int    // messages in flight from one node to another; 0 is not checked
 }
 
 func (e *Exploration) String() string {
@@ -68,8 +68,8 @@ func (e *Exploration) String() string {
 	return b.String()
 }
 
-// ExploreAll explores each of the groups to the end: nothing is wrong, no fence
-// is left out, and the numbers are those expected.
+// ExploreAll explores each of the groups to the end. It checks that nothing is wrong,
+// that no fence is skipped, and that the numbers are those expected.
 func ExploreAll(t *testing.T, all []Exploration) {
 	for _, e := range all {
 		t.Run(e.String(), func(t *testing.T) {
@@ -94,8 +94,8 @@ func ExploreAll(t *testing.T, all []Exploration) {
 	}
 }
 
-// Explore explores a group to the end and finds nothing wrong, nor any fence
-// left out.
+// Explore explores a group to the end, and checks that nothing is wrong and no fence
+// is skipped.
 func Explore(t *testing.T, c dmutextest.Config) dmutextest.Report {
 	t.Helper()
 	r, err := dmutextest.Explore(c)

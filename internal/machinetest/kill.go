@@ -13,8 +13,8 @@ import (
 // occur once, the new words, and the test that must fail then.
 type Edit [4]string
 
-// Kill makes each of the edits in a file of the package in the working
-// directory, and fails if the test that must fail does not. It needs the go
+// Kill makes each of the edits, one at a time, in a file of the package in the
+// working directory, and fails if the test that must fail passes. It needs the go
 // command and takes seconds for each edit.
 func Kill(t *testing.T, file string, edits []Edit) {
 	Long(t)

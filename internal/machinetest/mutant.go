@@ -4,8 +4,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Mutant replaces calls of a machine of type M: the machine with one rule
-// broken. What is nil is as it should be.
+// A Mutant is a machine of type M with one rule broken: its functions replace the
+// machine's methods. A method whose function is nil stays as it is.
 type Mutant[M dmutex.Machine] struct {
 	Request, Cancel, Release func(m M) ([]dmutex.Message, error)
 	Handle                   func(m M, msg dmutex.Message) ([]dmutex.Message, error)

@@ -4,8 +4,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Probe gets between a machine of type M and its group. It may change what
-// goes in and out, or check what should hold inside. What is nil is as it was.
+// A Probe stands between a machine of type M and its group. It may change what
+// goes in and out, or check what should hold inside. A nil function changes nothing.
 type Probe[M dmutex.Machine] struct {
 	Before func(m M, msg *dmutex.Message) (drop bool)                // a message is handled
 	After  func(m M, out []dmutex.Message) ([]dmutex.Message, error) // each call

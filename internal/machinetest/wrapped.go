@@ -6,8 +6,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// wrapped is a machine inside another that changes what it does. It keeps
-// something if the machine does. It does not tick.
+// wrapped is a machine inside another that changes what it does. It is a
+// [dmutex.Keeper] if the machine is one, but never a [dmutex.Ticker].
 type wrapped struct {
 	dmutex.Machine
 	peers []dmutex.NodeID
@@ -17,8 +17,8 @@ func wrap(m dmutex.Machine, s dmutex.Start) wrapped {
 	return wrapped{m, slices.DeleteFunc(slices.Clone(s.Members), func(id dmutex.NodeID) bool { return id == s.Self })}
 }
 
-// WaitsFor names all peers: here the rules are on trial, not where a node would
-// look for the holder that they let in.
+// WaitsFor names all peers, so that a broken rule does not show as a broken law of
+// WaitsFor.
 func (w wrapped) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if w.Pending() {
 		b = append(b, w.peers...)

@@ -16,7 +16,7 @@ type event struct {
 	time  int64
 	depth int      // one more than that of any event that it depends on
 	sent  *event   // of a Handle: the event that sent the message, if it is known
-	known bool     // of a Restarted: the life that it tells of has a trace, too
+	known bool     // of a Restarted: the new life has a trace, too
 	out   []*arrow // the messages that it sent
 	x     float64  // see layout
 }
@@ -61,10 +61,10 @@ const mostAgain = 10_000_000
 
 // align brings the traces to one clock and finds out what belongs together.
 //
-// The files' clocks are first lined up by when the wall clock was read. Then a
-// file is moved back in time, to later, by as little as makes every message of
-// another arrive no earlier than it was sent. If the clocks drift so much that
-// no such move is enough, the events that are left too early are moved alone.
+// The files are first aligned by their wall clocks. Then each file is shifted to
+// later by the least amount that makes every message arrive no earlier than it was
+// sent. If the clocks drift so much that no shift is enough, the events that are still
+// too early are moved alone.
 func align(traces []*trace.Trace) ([]*file, []*arrow, error) {
 	files, err := open(traces)
 	if err != nil {
@@ -121,7 +121,7 @@ func open(traces []*trace.Trace) ([]*file, error) {
 }
 
 // bound adds the beginning and the end of the process to its events, and finds out
-// which lives of others the file tells of that have a file, too.
+// which of the other nodes' lives in the file have a file, too.
 func (f *file) bound(files []*file) {
 	if len(f.events) == 0 {
 		return
@@ -216,14 +216,14 @@ func match(files []*file) (arrows []*arrow, err error) {
 	return arrows, nil
 }
 
-// A life is one of a peer: that it has restarted with, or 0 for the first.
+// A life is one of a peer's: the one that it has restarted with, or 0 for the first.
 type life struct {
 	peer dmutex.NodeID
 	id   uint64
 }
 
-// again notes what a file's session sent again, of what it has sent to each
-// peer. It returns how much that is, and ends early beyond mostAgain.
+// again notes which of the messages to each peer a file's session sent again. It
+// returns how many those are, and stops early beyond mostAgain.
 func again(f *file, sent map[life][]*arrow) (n int) {
 	restarted := make(map[dmutex.NodeID]uint64)
 	for _, list := range sent {
@@ -249,7 +249,7 @@ func again(f *file, sent map[life][]*arrow) (n int) {
 }
 
 // whole reports whether the trace has every message that came: it has no gap, it was
-// not cut off, and the process ended in good order.
+// not cut off, and the process shut down gracefully.
 func (f *file) whole() bool {
 	closed := f.trace.Header.Opened == 0 // there is no end to a script
 	for _, e := range f.events {
@@ -263,10 +263,9 @@ func (f *file) whole() bool {
 	return closed && !f.trace.Cut
 }
 
-// shift moves files to later until no message arrives before it was sent. The
-// result is the least of all that are possible: a file is moved only as far as
-// it must, and it ends after as many rounds as there are files, unless clocks
-// drift.
+// shift moves files to later until no message arrives before it was sent. No file
+// moves further than it must. Unless clocks drift, this takes at most as many rounds
+// as there are files.
 func shift(files []*file, arrows []*arrow) {
 	for range files {
 		moved := false

@@ -1,15 +1,15 @@
 // Package draw makes pictures of traces: what nodes did, and the messages
 // between them, over time.
 //
-// The time of several nodes' traces is lined up so that no message arrives
-// before it was sent; what is drawn of the order of events that no message joins
-// is only as good as their wall clocks.
+// The clocks of the traces are aligned so that no message arrives before it was
+// sent. Where no message connects two events, their drawn order is only as good as
+// the nodes' wall clocks.
 //
-// A change of the group is drawn as a band across its members: at each from where
+// A change of the group is drawn as a band across its members, at each from where
 // it installs the new view to where it acts in it. The messages by which the members
 // agree on the view are not in traces: they concern no lock, and the band shows
-// what they come to. Each life of a node has a trace of its own; between them the
-// node is gone.
+// their result. Each life of a node has a trace of its own; between two lives, the
+// line of the node is dotted.
 package draw
 
 import (
@@ -34,8 +34,8 @@ type Options struct {
 	// eight.
 	Lock string
 
-	// From and To bound the time that is drawn, counted from the first event of
-	// all; To 0 is the end.
+	// From and To bound the time that is drawn, counted from the first event; To 0
+	// is the end.
 	From, To time.Duration
 
 	// Width is where a row of the SVG ends and the next begins, in pixels, at
@@ -61,9 +61,10 @@ type Drawing struct {
 	names   float64 // room for the nodes' names
 }
 
-// New prepares a drawing. It refuses, with [dmutex.ErrMisuse], no traces, two of
-// one life of a node, Options that make no sense and a choice of events that is
-// empty or more than can be looked at, such as 100,000 of a lock; and traces that contradict each other with [trace.ErrFormat].
+// New prepares a drawing. With [dmutex.ErrMisuse] it refuses an empty list of traces,
+// two traces of one life of a node, Options that make no sense, and a choice of events
+// that is empty or too large to look at, such as 100,000 of one lock. With
+// [trace.ErrFormat] it refuses traces that contradict each other.
 func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 	if o.Width == 0 {
 		o.Width = defaultWidth
@@ -167,7 +168,7 @@ type panel struct {
 }
 
 // A bar is a time in which a node waits for the lock or holds it; end is nil if
-// it is never over.
+// the trace does not show its end.
 type bar struct {
 	node       dmutex.NodeID
 	phase      dmutex.Phase
@@ -189,7 +190,7 @@ type change struct {
 	install, ready map[dmutex.NodeID]*event
 }
 
-// note notes what an event tells of a view.
+// note records what an event says about a view.
 func (p *panel) note(changes map[uint64]*change, e *event) {
 	c := changes[e.N]
 	if c == nil {

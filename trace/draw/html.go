@@ -10,10 +10,10 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// HTML returns the drawing as a page of its own, which needs no other file and
-// no network. Each lock is one long row that scrolls, below an overview of all
-// its time. The page shows one lock at first, and can leave out nodes with their
-// messages. A message under the pointer stands out.
+// HTML returns the drawing as a page that needs no other file and no network. Each
+// lock is one long row that scrolls, below an overview of its whole time. The page
+// shows one lock at first, and can hide nodes with their messages. A message under
+// the pointer stands out.
 func (d *Drawing) HTML() []byte {
 	var all seen
 	var locks, options, nodes strings.Builder

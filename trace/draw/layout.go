@@ -46,8 +46,8 @@ func (p *panel) step() float64 {
 }
 
 // layout gives every event its place. Time goes to the right, and what happens
-// at one time stands at one place; but where much happens time is stretched, and
-// where nothing does it is cut short.
+// at one time stands at one place. Where much happens, time is stretched, and
+// where nothing happens, it is cut short.
 func (p *panel) layout() {
 	usual, step := p.usualTime(), p.step()
 	last := make(map[dmutex.NodeID]*event)

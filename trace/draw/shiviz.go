@@ -10,9 +10,9 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// shivizRegexp is what ShiViz reads the log by. It takes it from the first line
-// of a file; pasted, it belongs into the field for it. The second line would
-// separate executions.
+// shivizRegexp tells ShiViz how to read the log. ShiViz takes it from the first line
+// of a file; with a pasted log, it belongs in the field of its own. The second line
+// would separate executions.
 const shivizRegexp = `(?<host>\S*) (?<clock>{.*})\n(?<event>.*)`
 
 // ShiViz returns the drawing as a log for ShiViz, with vector clocks: an event

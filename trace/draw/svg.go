@@ -60,7 +60,7 @@ type canvas struct {
 	owner string // the class of what is being drawn: its node, or both nodes of a message
 }
 
-// seen is what there is to be seen, and to be explained.
+// seen is what the picture shows, and the legend has to explain.
 type seen struct {
 	kinds                [dmutex.Kinds]bool
 	waiting, held        bool
@@ -133,7 +133,7 @@ func px(v float64) string {
 }
 
 func (c *canvas) paint() {
-	c.layout() // anew: what befalls a node has its place in each panel
+	c.layout() // again: an event of a node has a place in each panel
 	c.owner = ""
 	for _, v := range c.changes {
 		c.band(v)
@@ -209,7 +209,7 @@ func (c *canvas) band(v *change) {
 // escape makes a text one of XML, which has no control characters.
 func escape(text string) string { return html.EscapeString(plain(text)) }
 
-// shorten cuts a text that has more than so many letters; its title is not.
+// shorten cuts a text to at most most letters; the title has all of it.
 func shorten(text string, most int) string {
 	if letters := []rune(text); len(letters) > most {
 		return string(letters[:most-2]) + " ..."
@@ -288,8 +288,8 @@ type flight struct {
 	stale        bool // it came too late, if it came: its view was over
 }
 
-// flights tells a message's way: when it was sent again before it arrived, the
-// first sending is taken for lost.
+// flights returns the sendings of a message. If it was sent again before it arrived,
+// the first sending counts as lost.
 func (c *canvas) flights(a *arrow) (all []flight) {
 	sendings := a.resent
 	if a.send != nil {
@@ -450,7 +450,7 @@ func (c *canvas) axis() {
 	}
 }
 
-// line draws the line of a node, dotted where no process of it is there.
+// line draws the line of a node, dotted where no process of it is running.
 func (c *canvas) line(id dmutex.NodeID) {
 	from, there := c.left, true
 	draw := func(to float64) {
@@ -519,7 +519,7 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 // A sign is a line of the legend.
 type sign struct{ symbol, text string }
 
-// legend explains what there is to be seen. A symbol is 30 pixels wide, with its
+// legend explains what the picture shows. A symbol is 30 pixels wide, with its
 // middle at y = 0.
 func (d *Drawing) legend(seen seen) (signs []sign) {
 	for k, is := range seen.kinds {
@@ -536,7 +536,7 @@ func (d *Drawing) legend(seen seen) (signs []sign) {
 		{seen.waiting, sign{`<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"}},
 		{seen.held, sign{`<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"}},
 		{seen.views, sign{`<path d="M10 -7H20V7H10z" fill="` + paleColor + `" stroke="` + viewColor + `" stroke-width="0.8"/>`, "the group changes: nothing is granted until the new view acts"}},
-		{seen.gone, sign{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is there"}},
+		{seen.gone, sign{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is running"}},
 		{seen.lost, sign{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColor + `" stroke-width="2.2"/>`, "did not arrive"}},
 		{seen.stale, sign{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + viewColor + `" stroke-width="2.2"/>`, "dropped: its view was over"}},
 		{seen.again, sign{`<circle cx="15" r="4.5" fill="#ffffff" stroke="` + lossColor + `" stroke-width="1.6"/>`, "sent again"}},

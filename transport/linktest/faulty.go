@@ -21,7 +21,7 @@ type Faults struct {
 	Reorder   float64 // the frame is held back until another one to the same node was sent
 }
 
-// Faulty makes a good link bad: it applies the faults to the frames that are sent.
+// Faulty adds faults to a good link: it applies them to the frames that are sent.
 // What happens to a frame depends on the seed, the receiver and how many frames were
 // sent to it before. If the test fails, the faults are logged.
 func Faulty(t testing.TB, good transport.Link, faults Faults) transport.Link {

@@ -1,6 +1,6 @@
 // Package linktest tests that a kind of link keeps the contract of [transport.Link]:
-// [TestLink] tests the link alone, [TestSession] sessions over it. [Faulty] makes a
-// good link bad.
+// [TestLink] tests the link alone, [TestSession] sessions over it. [Faulty] adds
+// faults to a link.
 package linktest
 
 import (

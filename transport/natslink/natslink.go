@@ -229,9 +229,9 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 	l.log = slog.New(l.late).With("node", l.self)
 }
 
-// Trouble implements [transport.Reporter]. NATS does not tell whether the node is
-// there. What is known here is whether there is a server, and whether it last
-// refused to publish frames to this node.
+// Trouble implements [transport.Reporter]. NATS does not tell whether the other node
+// is running. Trouble knows only whether there is a server, and whether nats.go last
+// refused to publish frames to that node.
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.Lock()
 	closed := l.closed
@@ -383,8 +383,8 @@ func (l *Link) publish() {
 	}
 }
 
-// take waits for frames and exchanges them for the batch that was published.
-// It returns false when there will be none.
+// take waits for frames, and exchanges them for the batch that was published. It
+// returns false when there will be no more.
 func (l *Link) take(b *batch) bool {
 	b.clear()
 	l.mu.Lock()
@@ -406,9 +406,9 @@ func (l *Link) shut() {
 	l.wake.Signal()
 }
 
-// Lost returns how many frames were lost here: those that Send took and nats.go
-// refused, and those that arrived and were not delivered because this node is
-// slow or because they were no frames.
+// Lost returns how many frames were lost at this node: those that Send took and
+// nats.go refused, and those that arrived but were not delivered, because this node
+// is slow or because they were malformed.
 func (l *Link) Lost() (sending, receiving uint64) {
 	l.mu.Lock()
 	sub := l.sub
@@ -421,8 +421,8 @@ func (l *Link) Lost() (sending, receiving uint64) {
 	return l.unsent.Load(), l.unread.Load() + l.dropped.Load()
 }
 
-// Close implements [transport.Link]. It publishes what waits to be published
-// and lets the server confirm that it has come; the connection stays open.
+// Close implements [transport.Link]. It publishes the frames that wait, and waits for
+// the server's confirmation; the connection stays open.
 func (l *Link) Close() error {
 	l.shut()
 	l.mu.Lock()

@@ -15,7 +15,7 @@ type direct struct {
 	once func(fd uintptr) (done bool)
 }
 
-// newDirect returns nil if the connection is no plain socket.
+// newDirect returns nil if the connection is not a plain socket.
 func newDirect(c net.Conn) *direct {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
@@ -31,7 +31,7 @@ func newDirect(c net.Conn) *direct {
 }
 
 // write returns what was not written, moved to the front of data. If the
-// connection is broken that is all; the next to write finds out why.
+// connection is broken, that is all of it, and the next write finds out why.
 func (d *direct) write(data []byte) (rest []byte) {
 	if d == nil {
 		return data

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// A door holds the connections that were accepted and have not yet said whose they
-// are. There are few places, because each costs a file and perhaps a handshake, and
-// anybody can take one. When all are taken, a connection of the most frequent source
-// gives way, so a crowd of one host locks out no other. Within a source chance
-// decides: were it the oldest, a crowd that arrives faster than a handshake ends
+// A door holds the accepted connections that have not yet said whose they are. It has
+// few places, because each costs a file descriptor and perhaps a handshake, and anybody
+// can take one. When all are taken, a connection of the most frequent source gives way,
+// so a crowd from one host locks out no other host. Within a source, the choice is
+// random: if the oldest gave way, a crowd that arrives faster than a handshake ends
 // would keep everybody out forever.
 type door struct {
 	places int
@@ -25,7 +25,7 @@ type greeter struct {
 	from netip.Prefix
 }
 
-var errCrowd = errors.New("it gave way to others: too many connections have not said whose they are")
+var errCrowd = errors.New("it gave way to another: too many connections have not said which node they are from")
 
 // enter lets a connection in and returns the one that gives way to it, if any.
 func (d *door) enter(nc net.Conn) (out net.Conn) {
@@ -63,8 +63,8 @@ func (d *door) leave(nc net.Conn) bool {
 	return true
 }
 
-// source is the host that a connection comes from, or its network if one host has
-// many addresses of it, as with IPv6.
+// source is the host that a connection comes from, or, with IPv6, its network, of which
+// one host may have many addresses.
 func source(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

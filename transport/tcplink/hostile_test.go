@@ -396,8 +396,8 @@ func TestRedial(t *testing.T) {
 	require.Equal(t, arrival{1, "from the new address"}, next(t, got))
 }
 
-// A peer that moves while it is being dialled is not met at the old address,
-// and the new one is dialled at once.
+// A peer that moves while it is being dialed is not met at the old address,
+// and the new one is dialed at once.
 func TestMoveWhileDialling(t *testing.T) {
 	listener, moved := listenByHand(t), listenByHand(t)
 	pace := defaultPace
@@ -421,7 +421,7 @@ func TestMoveWhileDialling(t *testing.T) {
 	require.Equal(t, "to the new", readByHand(t, c))
 }
 
-// Who is dialled and does not answer the greeting is given up.
+// Who is dialed and does not answer the greeting is given up.
 func TestNoAnswer(t *testing.T) {
 	pace := defaultPace
 	pace.greeting = 50 * time.Millisecond

@@ -45,8 +45,8 @@ type conn struct {
 	said   bool       // something since the last heartbeat
 	broken bool
 
-	// silent counts the heartbeats during which the other side said nothing to
-	// the end, while we listened.
+	// silent counts the heartbeats during which the other side completed no frame,
+	// while we were reading.
 	silent atomic.Int32
 }
 
@@ -68,7 +68,7 @@ func appendFrame(b, frame []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(frame))), frame...)
 }
 
-// send writes the frame if it is nobody's turn. Else the frame waits.
+// send writes the frame if it is nobody's turn to write. Otherwise the frame waits.
 func (p *peer) send(frame []byte) error {
 	p.mu.Lock()
 	c := p.conn
@@ -100,7 +100,7 @@ func (p *peer) send(frame []byte) error {
 	return nil
 }
 
-// copy sends a frame to a former connection, too, if there is room.
+// copy also sends a frame to a former connection, if there is room.
 func (c *conn) copy(frame []byte) {
 	if len(c.copies)+headerSize+len(frame) > maxCopies {
 		return
@@ -152,18 +152,18 @@ func (p *peer) awaitTurn(c *conn) bool {
 	return false
 }
 
-// serve uses a connection until it breaks. A connection that was dialled is not used
-// if the peer has moved meanwhile, one that was accepted if a newer one was answered
+// serve uses a connection until it breaks. It does not use one that was dialed if the
+// peer has moved meanwhile, or one that was accepted if a newer one was answered
 // meanwhile.
 //
-// A newer connection that was accepted does not end the one before: that may be
-// dead, and nobody has noticed; or two processes use the peer's number, and it is for the
-// session above to find out which of them to live with. Both are heard, and get what
-// is sent, until one of them ends.
-func (p *peer) serve(nc net.Conn, dialled string) {
+// A newer accepted connection does not end the one before. Perhaps that one is dead
+// and nobody has noticed; perhaps two processes use the peer's number, and the session
+// above has to find out which of them is the member. Until one of them ends, both are
+// read, and every frame is sent to both.
+func (p *peer) serve(nc net.Conn, dialed string) {
 	c := &conn{Conn: nc, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
 	p.mu.Lock()
-	if dialled != "" && dialled != p.addr || dialled == "" && nc != p.latest {
+	if dialed != "" && dialed != p.addr || dialed == "" && nc != p.latest {
 		p.mu.Unlock()
 		return
 	}
@@ -252,8 +252,8 @@ func (c *conn) breakOff() {
 
 var errOversized = errors.New("the peer sends a frame that is too long")
 
-// maxBurst is how many frames are delivered together at most: for so many the
-// answer to the first may wait.
+// maxBurst is how many frames are delivered together at most, because the answer to
+// the first waits for the last.
 const maxBurst = 64
 
 // read delivers the frames that arrive, until the connection breaks.
@@ -307,8 +307,8 @@ func (p *peer) beat() {
 	}
 }
 
-// alive sends a heartbeat into silence. If the peer has been silent for too long
-// it breaks the connection instead, and returns false.
+// alive sends a heartbeat if nothing else was sent. If the peer has been silent for too
+// long, it breaks the connection instead, and returns false.
 func (p *peer) alive() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -358,9 +358,9 @@ func (p *peer) move(addr string) {
 // maxTold bounds the reasons that dial logs in a row.
 const maxTold = 8
 
-// dial keeps up a connection to a peer of lower id. Only a connection that
-// lasted makes the back-off begin anew: two processes with the same id would
-// push each other out at full speed.
+// dial maintains a connection to a peer with a lower id. Only a connection that lasted
+// resets the back-off: otherwise two processes with the same id would push each other
+// out at full speed.
 func (p *peer) dial() {
 	l := p.link
 	delay := l.pace.minRedial
@@ -431,7 +431,7 @@ func (p *peer) connect() (net.Conn, string, error) {
 	return nc, addr, nil
 }
 
-// greet is the dialling side of the greeting.
+// greet is the dialing side of the greeting.
 func (p *peer) greet(nc net.Conn) error {
 	self := p.link.self
 	if err := p.link.guard.Load().check(nc, p.id); err != nil {
@@ -463,7 +463,7 @@ func writeGreeting(w io.Writer, from, to dmutex.NodeID) error {
 	return err
 }
 
-// readGreeting returns the node that speaks, if it means to speak to us.
+// readGreeting returns the node that speaks, if the greeting is for this node.
 func readGreeting(r io.Reader, self dmutex.NodeID) (from dmutex.NodeID, err error) {
 	var b [greetingSize]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {

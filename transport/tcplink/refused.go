@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// refusals keep the log readable: a refused process tries again at once. A reason is
-// logged when it first comes from a host, and later how often it came again.
+// refusals keep the log readable, because a refused process tries again at once. A
+// reason is logged when it first occurs for a host, and later with the number of times
+// that it occurred again.
 type refusals struct {
 	mu     sync.Mutex
 	again  map[refusal]int
@@ -33,8 +34,8 @@ const maxRefusals = 64
 // maxReason bounds the text of a reason in bytes.
 const maxReason = 512
 
-// refuse tells of a connection that was not accepted, though it said that it was
-// the peer's, which may be nil.
+// refuse reports a connection that was not accepted. p is the peer that it said it was
+// from, nil if it named none.
 func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	if l.ctx.Err() != nil {
 		return // it was our own Close
@@ -74,7 +75,8 @@ func reason(err error) error {
 	return err
 }
 
-// sumUp tells what came again since it was last called, and forgets what did not.
+// sumUp logs the reasons that occurred again since it was last called, and forgets
+// those that did not.
 func (l *Link) sumUp() {
 	r := &l.refusals
 	r.mu.Lock()

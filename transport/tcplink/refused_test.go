@@ -203,7 +203,7 @@ func TestStuckLog(t *testing.T) {
 	})
 }
 
-// Nor does one keep a peer that is dialled waiting.
+// Nor does one keep a peer that is dialed waiting.
 func TestStuckLogWhenDialling(t *testing.T) {
 	release := make(chan struct{})
 	listener := listenByHand(t)

@@ -6,10 +6,10 @@
 // acknowledgements of TCP with them, which makes a round trip a quarter cheaper
 // than over two. Of two nodes the one with the higher id dials, always; so
 // connections never cross, and there is no tie to break. A lost connection is
-// dialed again, with exponential back-off and jitter. The accepting side
-// believes the newest connection of a peer and drops the older one.
+// dialed again, with exponential back-off and jitter. If a peer dials anew while its
+// last connection still seems alive, the accepting side uses both until one ends.
 //
-// A connection begins with a greeting, first from the dialling side, then from
+// A connection begins with a greeting, first from the dialing side, then from
 // the other: "dmutex", a zero byte, a version byte, the id of the node that
 // speaks and the id of the node that it means to speak to, each 8 bytes, big
 // endian. A connection is closed if the greeting is malformed, does not come within
@@ -146,14 +146,14 @@ const (
 
 // pace is what takes time here. Tests make it shorter.
 type pace struct {
-	greeting    time.Duration // limit for dialling, and for exchanging greetings
+	greeting    time.Duration // limit for dialing, and for exchanging greetings
 	minRedial   time.Duration // the first back-off
 	maxRedial   time.Duration // and the last
 	heartbeat   time.Duration // between heartbeats
 	patience    int32         // heartbeats missed until a connection is given up
 	report      time.Duration // from one summary of refused connections to the next
-	maxGreeters int           // strangers at the door at a time
-	pick        func(int) int // draws who gives way there, see door
+	maxGreeters int           // connections that have not said whose they are, at a time
+	pick        func(int) int // draws the one of them that gives way, see door
 
 	// jitter draws how much of a back-off is left out: 0 or more, less than n.
 	jitter func(n time.Duration) time.Duration
@@ -278,8 +278,8 @@ func (l *Link) checkPeer(id dmutex.NodeID, addr string) error {
 	return l.checkAddress("the address of node "+id.String(), addr, id == l.self)
 }
 
-// checkAddress refuses what is no host:port, and what is not surely on the
-// loopback interface unless that is allowed. Port 0 is only for oneself.
+// checkAddress refuses what is not a host:port, and, unless it is allowed, what is
+// not certainly on the loopback interface. Only this node may have port 0.
 func (l *Link) checkAddress(what, addr string, own bool) error {
 	host, port, err := net.SplitHostPort(addr)
 	number := 0
@@ -301,8 +301,8 @@ func loopback(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// control is called with the address that a name has become, before it is used:
-// even localhost is what some file says.
+// control is called with the address that a name resolved to, before it is used:
+// even localhost may resolve to any address.
 func (l *Link) control(_, addr string, _ syscall.RawConn) error {
 	if host, _, err := net.SplitHostPort(addr); !l.anywhere && (err != nil || !loopback(host)) {
 		return fmt.Errorf("%s is beyond loopback", addr)
@@ -314,7 +314,7 @@ func (l *Link) control(_, addr string, _ syscall.RawConn) error {
 func (l *Link) Addr() net.Addr { return l.listener.Addr() }
 
 // SetPeer enters a node in the address book, or gives it a new address, which is
-// dialled at once; a connection that this node dialled to the old address, or
+// dialed at once; a connection that this node dialed to the old address, or
 // has begun to dial, is dropped. It refuses an address with [dmutex.ErrMisuse] as New does.
 func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
 	if id == l.self {
@@ -341,10 +341,9 @@ func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
 	return nil
 }
 
-// SetTLS changes certificates and authorities for the connections to come;
-// those that there are stay. A link that was made without TLS cannot get it. It
-// refuses with [dmutex.ErrMisuse] what New refuses as Config.TLS, and then goes
-// on with what it had.
+// SetTLS changes certificates and authorities for new connections; present ones
+// stay. A link that was made without TLS cannot get it. SetTLS refuses with
+// [dmutex.ErrMisuse] what New refuses as Config.TLS, and then changes nothing.
 func (l *Link) SetTLS(c *tls.Config) error {
 	if l.guard.Load() == nil || c == nil {
 		return dmutex.Misuse("tcplink: SetTLS changes TLS, but does not begin or end it: make a new link")
@@ -400,8 +399,9 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	})
 }
 
-// OpenBursts implements [transport.BurstLink]: what one read has brought is
-// delivered together, up to 64 frames, which are no longer than the longest frame.
+// OpenBursts implements [transport.BurstLink]: the frames that one read has brought
+// are delivered together, up to 64 of them, and together no longer than the longest
+// frame.
 func (l *Link) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -509,8 +509,8 @@ func (l *Link) admit(nc net.Conn) {
 	l.running.Go(func() { l.welcome(nc) })
 }
 
-// hold registers a connection so that Close closes it. If the link is closed
-// already it closes the connection.
+// hold registers a connection so that Close closes it. If the link is already
+// closed, hold closes the connection.
 func (l *Link) hold(nc net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -564,7 +564,7 @@ func (l *Link) answer(nc net.Conn) (*peer, error) {
 	case p == nil:
 		return nil, fmt.Errorf("node %d is not in the address book", from)
 	case p.id < l.self:
-		return nil, fmt.Errorf("node %d has dialled, but is the one to be dialled", from)
+		return nil, fmt.Errorf("node %d has dialed, but is the one to be dialed", from)
 	}
 	if err := l.guard.Load().check(nc, from); err != nil {
 		return p, err
@@ -578,8 +578,8 @@ func (l *Link) answer(nc net.Conn) (*peer, error) {
 	return p, nc.SetDeadline(time.Time{})
 }
 
-// keepAlive sends heartbeats into silence, and gives up connections that are
-// silent themselves. It sums up refusals as well.
+// keepAlive sends heartbeats where nothing else is sent, and closes connections whose
+// other side is silent. It also sums up refusals.
 func (l *Link) keepAlive() {
 	told := time.Now()
 	for l.wait(l.pace.heartbeat, nil) {

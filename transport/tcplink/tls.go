@@ -17,7 +17,7 @@ const nodeURI = "dmutex:node:"
 // NodeOf returns the node that a certificate speaks for: node 7 if it has the
 // subject alternative name URI:dmutex:node:7. It refuses a certificate that
 // names no node or several. The subject's common name says nothing, and URIs
-// of other schemes may stand beside.
+// of other schemes may stand beside it.
 func NodeOf(cert *x509.Certificate) (dmutex.NodeID, error) {
 	node := dmutex.None
 	for _, uri := range cert.URIs {
@@ -74,8 +74,8 @@ func newGuard(self dmutex.NodeID, given *tls.Config, nodeOf func(*x509.Certifica
 		base.ClientCAs = base.RootCAs
 	}
 	g := &guard{dialing: base.Clone(), accepting: base.Clone(), nodeOf: nodeOf}
-	// Package tls wants the name of a host to dial to. A node is known by its
-	// certificate wherever it runs, so verify does what this switches off.
+	// Package tls wants the name of the host that it dials. A node is known by its
+	// certificate wherever it runs, so verify does the checks that this switches off.
 	g.dialing.InsecureSkipVerify = true
 	g.dialing.VerifyConnection = verify(base, base.RootCAs, x509.ExtKeyUsageServerAuth)
 	g.accepting.ClientAuth = tls.RequireAndVerifyClientCert
@@ -83,9 +83,9 @@ func newGuard(self dmutex.NodeID, given *tls.Config, nodeOf func(*x509.Certifica
 	return g, g.checkOwn(self)
 }
 
-// verify returns what looks at the other side's certificates: they must lead to
-// the roots, be meant for the use, be valid for the name if there is one, and
-// please the application if it asks.
+// verify returns the check of the other side's certificates: they must lead to the
+// roots, be meant for the use, be valid for the name if there is one, and pass the
+// application's VerifyConnection if it has one.
 func verify(c *tls.Config, roots *x509.CertPool, usage x509.ExtKeyUsage) func(tls.ConnectionState) error {
 	return func(cs tls.ConnectionState) error {
 		if len(cs.PeerCertificates) == 0 {
@@ -115,7 +115,7 @@ func verify(c *tls.Config, roots *x509.CertPool, usage x509.ExtKeyUsage) func(tl
 	}
 }
 
-// checkOwn looks at the node's own certificates as its peers will.
+// checkOwn checks the node's own certificates as its peers will.
 func (g *guard) checkOwn(self dmutex.NodeID) error {
 	refuse := func(err error) error {
 		return dmutex.Misuse(fmt.Sprintf("tcplink: Config.TLS.Certificates: the peers would refuse node %d: %v", self, err))

@@ -292,11 +292,11 @@ func TestTLSIntermediateAuthority(t *testing.T) {
 	}, defaultPace)
 	nc, err := listener.Accept()
 	require.NoError(t, err)
-	dialled := tls.Server(byHand(t, nc), stranger(node(1)))
-	_, err = readGreeting(dialled, 1)
+	dialed := tls.Server(byHand(t, nc), stranger(node(1)))
+	_, err = readGreeting(dialed, 1)
 	require.NoError(t, err)
-	require.NoError(t, writeGreeting(dialled, 1, 2))
-	sendByHand(t, dialled, "from below")
+	require.NoError(t, writeGreeting(dialed, 1, 2))
+	sendByHand(t, dialed, "from below")
 	require.Equal(t, arrival{1, "from below"}, next(t, got))
 
 	accepted := tls.Client(dialByHand(t, l), stranger(node(3)))
@@ -365,17 +365,17 @@ func TestTLSRotation(t *testing.T) {
 		rotate(host)
 		nc, err := listener.Accept()
 		require.NoError(t, err)
-		dialled := tls.Server(byHand(t, nc), stranger(a.Node(1)))
-		_, err = readGreeting(dialled, 1)
+		dialed := tls.Server(byHand(t, nc), stranger(a.Node(1)))
+		_, err = readGreeting(dialed, 1)
 		require.NoError(t, err)
-		require.NoError(t, writeGreeting(dialled, 1, 2))
+		require.NoError(t, writeGreeting(dialed, 1, 2))
 
 		accepted := tls.Client(dialByHand(t, l), stranger(a.Node(3)))
 		require.NoError(t, writeGreeting(accepted, 3, 2))
 		_, err = readGreeting(accepted, 3)
 		require.NoError(t, err)
 
-		for _, c := range []*tls.Conn{dialled, accepted} {
+		for _, c := range []*tls.Conn{dialed, accepted} {
 			require.Equal(t, []string{host}, c.ConnectionState().PeerCertificates[0].DNSNames)
 			sendByHand(t, c, "hello")
 			next(t, got) // so that the link uses this connection, and no older one
@@ -383,7 +383,7 @@ func TestTLSRotation(t *testing.T) {
 		rotate("later.example") // says nothing to those that there are
 		require.NoError(t, l.Send(1, []byte("still here")))
 		require.NoError(t, l.Send(3, []byte("still here")))
-		require.Equal(t, "still here", readByHand(t, dialled))
+		require.Equal(t, "still here", readByHand(t, dialed))
 		require.Equal(t, "still here", readByHand(t, accepted))
 		nc.Close()
 	}
@@ -465,13 +465,13 @@ func TestTLSFullHandshakes(t *testing.T) {
 	for range 2 {
 		nc, err := listener.Accept()
 		require.NoError(t, err)
-		dialled := tls.Server(byHand(t, nc), server)
-		_, err = readGreeting(dialled, 1)
+		dialed := tls.Server(byHand(t, nc), server)
+		_, err = readGreeting(dialed, 1)
 		require.NoError(t, err)
-		require.NoError(t, writeGreeting(dialled, 1, 2))
-		sendByHand(t, dialled, "hello")
+		require.NoError(t, writeGreeting(dialed, 1, 2))
+		sendByHand(t, dialed, "hello")
 		next(t, got) // a ticket would have come before
-		require.False(t, dialled.ConnectionState().DidResume)
+		require.False(t, dialed.ConnectionState().DidResume)
 		require.NoError(t, nc.Close())
 
 		nc = dialByHand(t, l)
@@ -491,8 +491,8 @@ func TestTLSClose(t *testing.T) {
 		g, err := newGuard(1, a.Config(a.Node(1)), NodeOf)
 		require.NoError(t, err)
 		near, far := net.Pipe()
-		accepted, dialled := g.server(near), tls.Client(far, stranger(a.Node(2)))
-		go func() { _, _ = dialled.Write([]byte{1}) }()
+		accepted, dialed := g.server(near), tls.Client(far, stranger(a.Node(2)))
+		go func() { _, _ = dialed.Write([]byte{1}) }()
 		_, err = accepted.Read(make([]byte, 1))
 		require.NoError(t, err)
 		start := time.Now()

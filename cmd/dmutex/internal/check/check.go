@@ -47,8 +47,8 @@ Exit status: 0 if every run was seen and is right; 1 if one is wrong; 2 if the c
 		`stopped, by --max-states or Ctrl-C.`
 }
 
-// Validate refuses what could not be run. A flag that belongs to another subject
-// than the one that is checked is refused.
+// Validate refuses what could not be run, and flags that belong to another subject
+// than the one that is checked.
 func (c *Cmd) Validate(line *kong.Context) error {
 	given := make(map[string]bool)
 	for _, p := range line.Path {
@@ -109,11 +109,11 @@ func (c *Cmd) Run(con *tool.Console) error {
 	return c.explore(ctx, con, c.Locks.subjects(c), c.Locks.closing)
 }
 
-// A subject is a group of machines to explore. As JSON it is what came of it.
+// A subject is a group of machines to explore. As JSON it is the result.
 type subject interface {
 	title() string
-	// explore fills in what it finds. It calls more now and then with how far it
-	// is, and stops when more returns false.
+	// explore fills in what it finds. From time to time it calls more with its
+	// progress, and stops when more returns false.
 	explore(more func(soFar string) bool) error
 	found() *finding
 	text() string // the verdict for people
@@ -144,8 +144,8 @@ type violation struct {
 	kind   error
 }
 
-// judge comes to the verdict on an exploration. It returns an error that is not
-// a violation.
+// judge records the verdict on an exploration. It returns any error that is not a
+// violation.
 func (f *finding) judge(states int, complete bool, err error) error {
 	f.States = states
 	var v *dmutextest.Violation

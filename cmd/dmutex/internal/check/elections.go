@@ -35,7 +35,7 @@ var elections = map[string]election.Algorithm{
 	"chang-roberts": election.ChangRoberts,
 }
 
-// An event is what may happen so many times in a run.
+// An event is something that may happen a number of times in a run.
 type event struct {
 	flag      string
 	times     int

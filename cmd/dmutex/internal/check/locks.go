@@ -3,7 +3,6 @@ package check
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -135,20 +134,8 @@ func (l *lock) title() string { return l.Algorithm }
 
 func (l *lock) explore(more func(string) bool) error {
 	began := time.Now()
-	var r dmutextest.Report
-	l.config.Progress = func(now dmutextest.Report) {
-		if !more(soFar(now, time.Since(began))) {
-			r = now
-			runtime.Goexit() // the only way out of Explore
-		}
-	}
-	var err error
-	explored := make(chan struct{})
-	go func() {
-		defer close(explored)
-		r, err = dmutextest.Explore(l.config)
-	}()
-	<-explored
+	l.config.Progress = func(now dmutextest.Report) bool { return more(soFar(now, time.Since(began))) }
+	r, err := dmutextest.Explore(l.config)
 	l.Steps, l.Depth, l.Channel = r.Steps, r.Depth, r.Most
 	l.Least, l.Greatest, l.Dense = r.Least, r.Greatest, r.Dense
 	return l.judge(r.States, r.Complete, err)

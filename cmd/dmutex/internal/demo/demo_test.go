@@ -337,6 +337,7 @@ func TestProcessAgain(t *testing.T) {
 	g := group{
 		task:    task{Trade: "teller", Nodes: 1, Algorithm: "ricart", Link: "tcp", Dir: t.TempDir(), Deposits: 3, Think: time.Millisecond},
 		timeout: time.Minute, sofar: func() string { return "" }, news: make(chan news), over: make(chan struct{}),
+		heard: func(_ *process, r report) bool { return r.Word == wordProgress },
 	}
 	require.NoError(t, createAccount(g.task.Dir))
 	defer g.end()

@@ -9,7 +9,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// A killOutcome is what one run came to in which tellers were killed, closed and
+// A killOutcome is the result of one run in which tellers were killed, closed and
 // started again. Money is in cents, times are in nanoseconds.
 //
 // What was deposited is what the passbook says: a teller that was killed before it

@@ -7,7 +7,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// writeKillRuns writes what the runs with kills came to.
+// writeKillRuns writes the results of the runs with kills.
 func (r *result) writeKillRuns(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%d tellers make deposits over %s, while they are killed and started again.\n\n", r.Nodes, network(r.Link))
 	rows := make([][]string, 0, len(r.KillRuns))

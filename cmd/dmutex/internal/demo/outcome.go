@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// An outcome is what one run of tellers came to. Money is in cents, times are in
+// An outcome is the result of one run of tellers. Money is in cents, times are in
 // nanoseconds.
 type outcome struct {
 	Algorithm string `json:"algorithm"`

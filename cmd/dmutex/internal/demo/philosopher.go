@@ -157,8 +157,8 @@ func (p *philosopher) think(ctx context.Context) error {
 // circle reports the circle whose victim this philosopher is, if err says
 // that, and passes on any other error.
 func (p *philosopher) circle(err error) error {
-	var found *node.DeadlockError
-	if !errors.As(err, &found) {
+	found, ok := errors.AsType[*node.DeadlockError](err)
+	if !ok {
 		return err
 	}
 	p.Victim++

@@ -84,7 +84,7 @@ func (c *Philosophers) Run(con *tool.Console) error {
 	})
 }
 
-// A dinner is what one run came to.
+// A dinner is the result of one run.
 type dinner struct {
 	Meals    []int         `json:"meals"`    // by philosopher
 	Victims  int           `json:"victims"`  // how often a philosopher put its fork back
@@ -149,7 +149,7 @@ func (d *dinner) eaten() (sum int) {
 	return sum
 }
 
-// faults says what was wrong at a dinner with detection of so many meals each.
+// faults says what was wrong at a dinner with detection, with this many meals each.
 func (d *dinner) faults(meals int) (f []string) {
 	if i := slices.IndexFunc(d.Meals, func(n int) bool { return n != meals }); i >= 0 {
 		f = append(f, fmt.Sprintf("philosopher %d ate %d times instead of %d", i+1, d.Meals[i], meals))

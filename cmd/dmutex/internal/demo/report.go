@@ -9,7 +9,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// A result is what the tellers' runs came to.
+// A result is that of the tellers' runs.
 type result struct {
 	Link     string        `json:"link"`
 	Nodes    int           `json:"nodes"`

@@ -23,7 +23,13 @@ func (tellerCmd) Run(con *tool.Console) error {
 		}
 		defer t.account.file.Close()
 		if w.task.Deposits == 0 {
-			return t.untilDismissed(ctx)
+			var end context.CancelCauseFunc
+			ctx, end = context.WithCancelCause(ctx)
+			defer end(nil)
+			go func() {
+				_, err := w.expect(ctx, wordLeave)
+				end(cmp.Or(err, errDismissed))
+			}()
 		}
 		records, err := t.deposits(ctx)
 		if err != nil {
@@ -39,13 +45,16 @@ type teller struct {
 	account *account
 }
 
-// deposits makes all deposits and reports progress ten times a second.
-func (t *teller) deposits(ctx context.Context) ([]record, error) {
-	records := make([]record, 0, t.task.Deposits)
-	told := time.Now()
-	for range t.task.Deposits {
+// deposits makes the deposits of the task, or as many as it can until ctx ends, and
+// reports progress ten times a second.
+func (t *teller) deposits(ctx context.Context) (records []record, err error) {
+	var told time.Time
+	for t.task.Deposits == 0 || len(records) < t.task.Deposits {
 		r, err := t.deposit(ctx)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
 			return nil, fmt.Errorf("deposit %d: %w", len(records)+1, err)
 		}
 		records = append(records, r)
@@ -57,31 +66,6 @@ func (t *teller) deposits(ctx context.Context) ([]record, error) {
 		}
 	}
 	return records, nil
-}
-
-// untilDismissed makes deposits until the order to leave, and reports progress ten
-// times a second.
-func (t *teller) untilDismissed(ctx context.Context) error {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	go func() {
-		_, err := t.expect(ctx, wordLeave)
-		end(cmp.Or(err, errDismissed))
-	}()
-	var told time.Time
-	for made := 1; ; made++ {
-		if _, err := t.deposit(ctx); ctx.Err() != nil {
-			return context.Cause(ctx)
-		} else if err != nil {
-			return fmt.Errorf("deposit %d: %w", made, err)
-		}
-		if time.Since(told) >= 100*time.Millisecond {
-			told = time.Now()
-			if err := t.report(report{Word: wordProgress, Made: made}); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 // deposit makes one, under the lock if there is one.

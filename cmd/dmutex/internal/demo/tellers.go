@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// Tellers is the main job of the project, shown on real processes.
+// Tellers shows the locks at work on real processes.
 type Tellers struct {
 	Nodes     int           `default:"5" help:"Number of tellers, 2 to 64."`
 	Deposits  int           `default:"100" help:"Deposits that each teller makes, at least 1; with --kill they make as many as they can."`

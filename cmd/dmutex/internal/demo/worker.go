@@ -13,14 +13,14 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A worker is a process of a group from inside, as far as it is the same for
-// every trade: it follows its orders, in the protocol of [order] and [report],
-// and is a node.
+// A worker is a process of a group, seen from inside: the part that every trade has. It
+// follows its orders, in the protocol of [order] and [report], and runs a node.
 type worker struct {
 	orders chan order
 	task   *task
@@ -90,7 +90,7 @@ func (w *worker) expect(ctx context.Context, word string) (order, error) {
 	return o, err
 }
 
-// work is the worker's life.
+// work runs the worker from its first order to its last.
 func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) error) error {
 	first, err := w.expect(ctx, wordTask)
 	if err != nil {
@@ -133,7 +133,7 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Link) (func(context.Context) error, error) {
 	config := node.Config{
 		Self:      w.task.Self,
-		Members:   members(w.task.Nodes),
+		Members:   dmutextest.Nodes(w.task.Nodes),
 		Algorithm: alg.New,
 		Link:      link,
 		Group:     "dmutex demo",
@@ -158,14 +158,6 @@ func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Li
 	}
 	w.node = n
 	return func(ctx context.Context) error { return errors.Join(n.Close(ctx), file.Close()) }, nil
-}
-
-func members(n int) []dmutex.NodeID {
-	ids := make([]dmutex.NodeID, n)
-	for i := range ids {
-		ids[i] = dmutex.NodeID(i + 1)
-	}
-	return ids
 }
 
 // attend does the work, and then answers until all others have done theirs.

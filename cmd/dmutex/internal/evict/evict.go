@@ -42,7 +42,7 @@ Exit status: 0 if the group goes on without the member; 2 if the command line is
 const danger = `No member can tell whether the process is dead; they believe you. If it still runs, it may hold a lock together with another ` +
 	`member until it hears from one of them. Make sure first, for example by cutting the power of its machine.`
 
-// Validate refuses what names no handler.
+// Validate refuses an address that cannot be that of a handler, and wrong numbers.
 func (c *Cmd) Validate() error {
 	switch {
 	case c.At == nil: // the error is that it is missing

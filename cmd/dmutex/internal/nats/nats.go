@@ -47,8 +47,7 @@ func dial(servers string, options ...nats.Option) (*nats.Conn, error) {
 	if err == nil {
 		return nc, nil
 	}
-	var parse *url.Error
-	if errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*url.Error](err); ok {
 		err = parse.Err // parse itself quotes the whole URL
 	}
 	list := strings.Split(servers, ",")

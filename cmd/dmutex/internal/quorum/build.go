@@ -27,42 +27,26 @@ type buildCmd struct {
 	coterie quorum.Coterie[int]
 }
 
-// A kind is a construction and the options that apply to it.
-type kind struct {
-	name    string
-	options string
-	build   func(c *buildCmd, sites []int) (quorum.Coterie[int], error)
-}
-
-// kinds are the constructions of the library in their usual shapes, with options
-// for those whose shape can be chosen, and weighted votes.
-func kinds() []kind {
-	var list []kind
-	for _, k := range quorum.Constructions[int]() {
-		usual := func(_ *buildCmd, sites []int) (quorum.Coterie[int], error) { return k.Build(sites...) }
-		list = append(list, kind{k.Name, "n", usual})
+// build makes the construction with the sites 1 to n: in the shape that the options
+// choose, or else in its usual one.
+func (c *buildCmd) build(sites []int) (quorum.Coterie[int], error) {
+	switch {
+	case c.Kind == "grid" && c.Columns != 0:
+		return quorum.Grid(c.Columns, sites...)
+	case c.Kind == "rowgrid" && c.Columns != 0:
+		return quorum.RowGrid(c.Columns, sites...)
+	case c.Kind == "tree" && c.Degree != 0:
+		return quorum.Tree(c.Degree, sites...)
+	case c.Kind == "hqc" && c.Degree != 0:
+		return quorum.Hierarchical(c.Degree, sites...)
+	case c.Kind == "wall" && c.Widths != nil:
+		return quorum.Wall(c.Widths, sites...)
+	case c.Kind == "weighted":
+		return c.weighted()
 	}
-	shape := func(name, options string, chosen func(c *buildCmd) bool, build func(c *buildCmd, sites []int) (quorum.Coterie[int], error)) {
-		i := slices.IndexFunc(list, func(k kind) bool { return k.name == name })
-		usual := list[i].build
-		list[i] = kind{name, options, func(c *buildCmd, sites []int) (quorum.Coterie[int], error) {
-			if chosen(c) {
-				return build(c, sites)
-			}
-			return usual(c, sites)
-		}}
-	}
-	columns := func(c *buildCmd) bool { return c.Columns != 0 }
-	degree := func(c *buildCmd) bool { return c.Degree != 0 }
-	widths := func(c *buildCmd) bool { return c.Widths != nil }
-	shape("grid", "n columns", columns, func(c *buildCmd, s []int) (quorum.Coterie[int], error) { return quorum.Grid(c.Columns, s...) })
-	shape("rowgrid", "n columns", columns, func(c *buildCmd, s []int) (quorum.Coterie[int], error) { return quorum.RowGrid(c.Columns, s...) })
-	shape("tree", "n degree", degree, func(c *buildCmd, s []int) (quorum.Coterie[int], error) { return quorum.Tree(c.Degree, s...) })
-	shape("hqc", "n degree", degree, func(c *buildCmd, s []int) (quorum.Coterie[int], error) {
-		return quorum.Hierarchical(c.Degree, s...)
-	})
-	shape("wall", "n widths", widths, func(c *buildCmd, s []int) (quorum.Coterie[int], error) { return quorum.Wall(c.Widths, s...) })
-	return append(list, kind{"weighted", "votes threshold", func(c *buildCmd, _ []int) (quorum.Coterie[int], error) { return c.weighted() }})
+	all := quorum.Constructions[int]()
+	i := slices.IndexFunc(all, func(k quorum.Construction[int]) bool { return k.Name == c.Kind })
+	return all[i].Build(sites...)
 }
 
 func (c *buildCmd) weighted() (quorum.Coterie[int], error) {
@@ -85,22 +69,27 @@ const maxBuilt = 4096
 // Validate builds the coterie: one that cannot be built is a mistake in the
 // command line.
 func (c *buildCmd) Validate() error {
-	if c.Kind == "" {
-		return fmt.Errorf("--kind is missing: choose one of %s", tool.ConstructionNames()+", weighted")
-	}
-	all := kinds()
-	i := slices.IndexFunc(all, func(k kind) bool { return k.name == c.Kind })
-	if i < 0 {
-		return fmt.Errorf("--kind=%s: choose one of %s", c.Kind, tool.ConstructionNames()+", weighted")
+	kinds := tool.ConstructionNames() + ", weighted"
+	switch {
+	case c.Kind == "":
+		return fmt.Errorf("--kind is missing: choose one of %s", kinds)
+	case !slices.Contains(strings.Split(kinds, ", "), c.Kind):
+		return fmt.Errorf("--kind=%s: choose one of %s", c.Kind, kinds)
+	case c.N != 0 && c.Kind == "weighted":
+		return errors.New("--n is not for --kind=weighted")
 	}
 	for _, o := range []struct {
 		name  string
 		given bool
+		kinds []string
 	}{
-		{"n", c.N != 0}, {"columns", c.Columns != 0}, {"degree", c.Degree != 0}, {"widths", c.Widths != nil},
-		{"votes", c.Votes != nil}, {"threshold", c.Threshold != 0},
+		{"columns", c.Columns != 0, []string{"grid", "rowgrid"}},
+		{"degree", c.Degree != 0, []string{"tree", "hqc"}},
+		{"widths", c.Widths != nil, []string{"wall"}},
+		{"votes", c.Votes != nil, []string{"weighted"}},
+		{"threshold", c.Threshold != 0, []string{"weighted"}},
 	} {
-		if o.given && !slices.Contains(strings.Fields(all[i].options), o.name) {
+		if o.given && !slices.Contains(o.kinds, c.Kind) {
 			return fmt.Errorf("--%s is not for --kind=%s", o.name, c.Kind)
 		}
 	}
@@ -117,13 +106,8 @@ func (c *buildCmd) Validate() error {
 	case c.N < 0 || c.N > maxBuilt:
 		return fmt.Errorf("--n=%d: choose 1 to %d sites", c.N, maxBuilt)
 	}
-	sites := make([]int, c.N)
-	for i := range sites {
-		sites[i] = i + 1
-	}
 	var err error
-	c.coterie, err = all[i].build(c, sites)
-	if err != nil {
+	if c.coterie, err = c.build(sitesTo(c.N)); err != nil {
 		return errors.New(strings.Replace(err.Error(), "use Degenerate", "--kind degenerate", 1)) // the library speaks to programs
 	}
 	return nil
@@ -150,11 +134,7 @@ func (c *buildCmd) Run(con *tool.Console) error {
 }
 
 func (c *buildCmd) assign(out io.Writer) error {
-	sites := make([]int, c.N)
-	for i := range sites {
-		sites[i] = i + 1
-	}
-	a, err := c.coterie.Assign(sites...)
+	a, err := c.coterie.Assign(sitesTo(c.N)...)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (c *checkCmd) Run(con *tool.Console) error {
 	return judge(con.Out, f.lines, f.quorums, f.owners)
 }
 
-// A quorumFile is what a file says, as text.
+// A quorumFile is the content of a file, as text.
 type quorumFile struct {
 	quorums [][]string
 	lines   []int    // the line of each quorum, if the file has lines
@@ -236,7 +236,7 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 	return describe(out, c)
 }
 
-// describe says what a coterie is worth.
+// describe writes the measures of a coterie.
 func describe[T cmp.Ordered](out io.Writer, c quorum.Coterie[T]) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a coterie: %s over %s\n", tool.Several(c.Len(), "quorum"), tool.Several(len(c.Sites()), "site"))

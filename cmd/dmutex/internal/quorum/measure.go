@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex/quorum"
 )
 
-// A row is what compare tells of a construction.
+// A row is what compare prints about a construction.
 type row struct {
 	name       string
 	coterie    quorum.Coterie[int] // over the sites 1, ..., n
@@ -31,10 +31,7 @@ type row struct {
 // messages. Without, it is the one with the fewest messages, and among equals the
 // one with the least load.
 func compare(n int, up []float64) ([]row, error) {
-	sites := make([]int, n)
-	for i := range sites {
-		sites[i] = i + 1
-	}
+	sites := sitesTo(n)
 	var rows []row
 	for _, k := range quorum.Constructions[int]() {
 		c, err := k.Build(sites...)
@@ -81,4 +78,13 @@ func measure(name string, c quorum.Coterie[int], sites []int, up []float64) (row
 		r.available, err = c.AvailabilityAt(func(site int) float64 { return up[(site-1)%len(up)] })
 	}
 	return r, err
+}
+
+// sitesTo returns the sites 1 to n.
+func sitesTo(n int) []int {
+	sites := make([]int, n)
+	for i := range sites {
+		sites[i] = i + 1
+	}
+	return sites
 }

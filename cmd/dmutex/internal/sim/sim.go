@@ -137,7 +137,7 @@ func parseLoad(s string) (float64, error) {
 	return think, nil
 }
 
-// A measurement is what came of one run.
+// A measurement is the result of one run.
 type measurement struct {
 	Algorithm  string  `json:"algorithm"`
 	Load       string  `json:"load"`

@@ -9,7 +9,7 @@ import (
 )
 
 // Progress shows that a command is at work: a moving bar on a terminal, and
-// elsewhere a line now and then.
+// elsewhere a line from time to time.
 type Progress struct {
 	out      io.Writer
 	terminal bool
@@ -67,8 +67,8 @@ func (p *Progress) End(took time.Duration) {
 	p.Say("%-12s %d %s in %.1f s", p.name, p.total, p.unit, took.Seconds())
 }
 
-// Live shows a text: always on a terminal, in place of the one before; elsewhere
-// now and then.
+// Live shows a text: on a terminal always, in place of the one before; elsewhere
+// from time to time.
 func (p *Progress) Live(format string, args ...any) {
 	if p.terminal {
 		fmt.Fprintf(p.out, clearLine+format, args...)

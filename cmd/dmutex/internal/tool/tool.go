@@ -87,8 +87,7 @@ func Main(grammar any, args []string, con *Console) (status int) {
 func wrongLine(con *Console, err error) (status int) {
 	status = StatusUsage
 	words := []string{"dmutex"}
-	var wrong *kong.ParseError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
 		for _, p := range wrong.Context.Path {
 			if p.Command == nil {
 				continue

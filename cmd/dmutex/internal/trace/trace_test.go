@@ -45,9 +45,9 @@ func TestTraceUsage(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(below, "1.trace"), []byte("no trace\n"), 0o600))
 	for _, tt := range [][2]string{
 		{"trace draw " + above, "choose a directory below, such as " + below},
-		{"trace draw " + below, "1.trace:1: not a trace"},
+		{"trace draw " + below, "1.trace:1: trace: not a trace"},
 		{"trace replay " + filepath.Join(dir, "none"), "no such file"},
-		{"trace replay " + dir, "other.trace:1: not a trace: it has no header"},
+		{"trace replay " + dir, "other.trace:1: trace: not a trace: it has no header"},
 		{"trace draw " + t.TempDir(), "no file in it ends in .trace"},
 		{"trace replay " + foreign, `no algorithm of this program describes itself as "peterson"; give one with --algorithm`},
 		{"trace replay " + silent, "silent: it does not say which algorithm it is of; give one with --algorithm"},
