@@ -542,10 +542,14 @@ func (m *Machine) sendPromise(p *member) {
 
 // promise returns this life's own promise of the round promised last.
 func (m *Machine) promise() Message {
-	return Message{
+	promise := Message{
 		Kind: Promise, Round: m.promised, Leaving: m.leaving,
-		Installed: m.view, Completed: m.complete, Fence: m.fence, Clock: m.clock,
+		Installed: m.view, Completed: m.complete, Fence: m.fence,
 	}
+	if m.complete.Epoch == 0 {
+		promise.Clock = m.clock // it may be founding the group
+	}
+	return promise
 }
 
 // wants reports whether this life has a reason to ask for another view.
@@ -629,8 +633,7 @@ func (m *Machine) mayDecide(now int64) {
 		return
 	}
 	view := View{Epoch: m.round}
-	founding, floor := true, m.floor
-	var clock uint64
+	floor, clock := m.floor, uint64(0)
 	last := m.lastComplete()
 	for i := range m.members {
 		p := &m.members[i]
@@ -642,11 +645,11 @@ func (m *Machine) mayDecide(now int64) {
 			return
 		}
 		floor, clock = max(floor, p.promise.Fence), max(clock, p.promise.Clock)
-		founding = founding && p.promise.Installed.Epoch == 0
 		if !p.promise.Leaving {
 			view.Members = append(view.Members, Member{p.node, p.life})
 		}
 	}
+	founding := last.Epoch == 0 // all that knew the latest epochs may have ended
 	if founding {
 		floor = max(floor, clock)
 	}

@@ -104,12 +104,11 @@ func (w *world) replay(run []event) (done []event, text, wrong string) {
 		}
 		done = append(done, e)
 		var t []uint32
-		if t, wrong = w.apply(s, a); wrong != "" {
-			w.tell(&b, s, s, a)
+		t, wrong = w.apply(s, a)
+		t = slices.Clone(t)
+		if w.tell(&b, s, t, a); wrong != "" {
 			break
 		}
-		t = slices.Clone(t)
-		w.tell(&b, s, t, a)
 		s = t
 	}
 	if wrong == "" && !slices.ContainsFunc(w.possible(s), func(a action) bool { return w.fair(s, a) }) && !w.good(s) {
@@ -193,7 +192,7 @@ var simulated = []setup{
 }
 
 func (s setup) name() string {
-	return fmt.Sprintf("%d, %d away, fresh %v, clocks %v, reports %v, rounds %d, %+v", s.n, s.away, s.fresh, s.clocks, s.reports, s.rounds, s.faults)
+	return fmt.Sprintf("%d, %d away, fresh %v, clocks %v, reports %v, together %v, rounds %d, %+v", s.n, s.away, s.fresh, s.clocks, s.reports, s.together, s.rounds, s.faults)
 }
 
 func requireRight(t *testing.T, s setup, seed uint64, steps int) {
