@@ -30,7 +30,7 @@
 //	     on without that life, or
 //	(ii) is excused: according to the staying lives, u is outside the last complete
 //	     view and outside every later view that any of them has installed, or this
-//	     round evicts u.
+//	     round evicts u, and the proposer knows of no later life of u.
 //
 // M is the lives under (i) that are not leaving. A promise stops nothing: a life
 // acts in its view until it installs a newer one. So a round that fails does no

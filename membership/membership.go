@@ -257,9 +257,6 @@ func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 	}
 	m.gone(p)
 	p.life, p.news = life, true
-	if slices.Contains(m.evicted, peer) {
-		m.abandon() // the operator's word was about a former life
-	}
 	m.learn(p, life)
 	m.admonish(p)
 	switch {
@@ -323,8 +320,9 @@ func (m *Machine) Trouble(now int64, epoch uint32) []Message {
 }
 
 // Evict begins a round that does not wait for the given members, on an operator's word
-// that their processes are dead. The word holds for this round alone, so the caller
-// repeats it if no view without them follows. Evict returns [dmutex.ErrMisuse] for this
+// that their processes are dead. The word holds for this round alone, and only until
+// this life learns that one of them is back, so the caller repeats it if no view without
+// them follows. Evict returns [dmutex.ErrMisuse] for this
 // node itself, for a number that is not a member, and if this life is leaving or in no
 // view.
 func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
@@ -498,6 +496,9 @@ func (m *Machine) learn(p *member, life uint64) {
 			m.end(m.whenOutlived())
 		}
 		return
+	}
+	if slices.Contains(m.evicted, p.node) {
+		m.abandon() // the operator's word was about a former life
 	}
 	if m.exit.life(p.node) != 0 {
 		m.exit = View{} // it may have died before it was complete
