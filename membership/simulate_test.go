@@ -179,10 +179,10 @@ func TestSimulateLong(t *testing.T) {
 var simulated = []setup{
 	{n: 3, clocks: true, faults: faults{crashes: 5, exits: 4}},
 	{n: 3, clocks: true, faults: faults{crashes: 4, exits: 4, evicts: 2, alarms: 2}},
+	{n: 3, clocks: true, faults: faults{crashes: 2, exits: 4, evicts: 3}},
 	{n: 3, faults: faults{crashes: 5, exits: 4}},
 	{n: 3, clocks: true, fresh: true, faults: faults{crashes: 3, exits: 2}},
 	{n: 3, clocks: true, reports: true, faults: faults{crashes: 3, exits: 2, alarms: 1}},
-	{n: 3, clocks: true, faults: faults{crashes: 3, lies: 2}},
 	{n: 3, clocks: true, faults: faults{crashes: 3, cuts: 5}},
 	{n: 4, clocks: true, away: 2, faults: faults{crashes: 6, exits: 5, evicts: 1}},
 	{n: 4, faults: faults{crashes: 6, exits: 5}},

@@ -418,7 +418,7 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		epoch := w.views[s[lock]].Epoch
 		if s[w.n+i]&vouched == 0 {
 			if last := w.views[s[2*w.n+1]]; w.clocks && (epoch < last.Epoch || epoch == last.Epoch && s[lock] != s[2*w.n+1]) {
-				return s, fmt.Sprintf("a fence falls: %d is granted in %v, after a grant in %v", i+1, w.views[s[lock]], last)
+				return s, w.excuse(s, fmt.Sprintf("a fence falls: %d is granted in %v, after a grant in %v", i+1, w.views[s[lock]], last))
 			}
 			if w.clocks {
 				s[2*w.n+1] = s[lock]
@@ -518,8 +518,8 @@ func (l *life) ignores(f *flight) bool {
 	return slices.Equal(f.View.Members, l.view.Members) && (f.Kind != Report || l.member(f.From).report)
 }
 
-// excuse takes a refused message for the end of the run if somebody has lied: there may
-// be two views of one epoch then.
+// excuse takes what is wrong for the end of the run if somebody has lied: there may be
+// two views of one epoch then, and fences that fall.
 func (w *world) excuse(s []uint32, wrong string) string {
 	for i := range w.n {
 		if s[w.n+i]&vouched != 0 {
