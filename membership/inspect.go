@@ -47,8 +47,8 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		if p.asked == m.promised && p.asked > m.view.Epoch && !m.isComplete() {
 			b = appendNumber(b, " asked=", uint64(p.asked))
 		}
-		if p.complete > m.view.Epoch {
-			b = appendNumber(b, " complete=", uint64(p.complete))
+		if p.complete.Epoch > m.view.Epoch {
+			b = appendView(b, " complete=", p.complete)
 		}
 		b = appendFlag(b, " report", p.report)
 		b = appendHolds(b, p.holding)
