@@ -162,6 +162,9 @@ func (c *claim) measure(t *testing.T, n, entries int, think float64) dmutextest.
 // Every algorithm costs what its formula says and takes as long, in groups of 2
 // to 50 nodes: exactly if the formula is exact, and else within its bounds.
 func TestClaims(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, c := range claims {
 		t.Run(c.name, func(t *testing.T) {
 			for n := 2; n <= 50; n++ {

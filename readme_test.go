@@ -32,6 +32,9 @@ func pages(t *testing.T) map[string]string {
 // Every Go snippet of a page is a whole file that compiles, and a snippet that is
 // a test passes.
 func TestSnippets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	snippet := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	count := 0
 	for file, text := range pages(t) {

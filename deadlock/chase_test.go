@@ -144,6 +144,9 @@ func TestChaseMutants(t *testing.T) {
 // order there are no circles, and so no victims; where they do not, everybody
 // comes to an end all the same. DMUTEX_LONG=1 makes a million of each.
 func TestSimulateChases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	schedules := 10_000
 	if os.Getenv("DMUTEX_LONG") != "" {
 		schedules = 1_000_000

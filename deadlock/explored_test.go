@@ -65,6 +65,9 @@ func TestExplore(t *testing.T) {
 // or one is declared that is none, and the shortest run that shows it is in
 // testdata.
 func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	type trial = deadlocktest.Trial
 	and, or := deadlocktest.And, deadlocktest.Or
 	for _, tt := range []struct {

@@ -39,6 +39,9 @@ func explored(t *testing.T, tr trial, states, rests int) {
 // noticed. The numbers are what is there: a change of one is a finding.
 // DMUTEX_LONG=1 adds the large groups.
 func TestExplore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const plain, majority = false, true
 	all, early := []int{0, 1, 2}, odds{Early: 1}
 	for _, tt := range []struct {

@@ -11,6 +11,9 @@ import (
 // An entry costs 3(N-1) messages; without some replies 2(N-1) to 3(N-1). At most 5
 // messages are in flight from one node to another.
 func TestExplore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	fifo := dmutextest.Network{Channel: 5}
 	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{Name: "plain", Algorithm: New, Nodes: 2, Network: fifo, Requests: []int{2}, States: 1_633, Messages: [2]int{12, 12}},

@@ -78,6 +78,9 @@ var lawful = mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Me
 // other arbiter, and at most 6 are in flight from one node to another. With
 // DMUTEX_LONG=1 it takes a minute and 2.5 GB.
 func TestExplore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	fifo, unordered := dmutextest.Network{Channel: 6}, dmutextest.Network{Channel: 6, Unordered: true}
 	all := []machinetest.Exploration{
 		{Name: "pair", Network: fifo, Requests: []int{3}, Cancels: []int{3}, States: 15_655, Messages: [2]int{6, 23}},

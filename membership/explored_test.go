@@ -22,6 +22,9 @@ import (
 // more rounds than are stated is left there. DMUTEX_LONG=1 adds the large groups;
 // those with a round million are cut there.
 func TestExplore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, tt := range []struct {
 		setup  setup
 		states int

@@ -238,6 +238,9 @@ var mutants = []struct {
 //
 // LESSONS L59, L64.
 func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, tt := range mutants {
 		t.Run(tt.name, func(t *testing.T) {
 			file := fmt.Sprintf("testdata/mutant-%s.txt", tt.name)

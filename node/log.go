@@ -157,9 +157,6 @@ func (n *Node) silent(st MutexStatus) string {
 	if st.Holder != dmutex.None && st.Holder != n.cfg.Self {
 		ids = []dmutex.NodeID{st.Holder}
 	}
-	if !n.views.acting.Load() {
-		ids, _ = n.views.missing()
-	}
 	return n.describePeers(ids)
 }
 

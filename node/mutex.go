@@ -144,8 +144,7 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 			}
 			return nil
 		case <-ctx.Done():
-			err := m.node.waitError(h.lock, ctx.Err())
-			return m.giveUp(h, err)
+			return m.giveUp(h, m.node.waitError(h.lock, ctx.Err()))
 		case <-look:
 			m.txn.chase()
 		case <-long:

@@ -151,10 +151,14 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	var peers []dmutex.NodeID
 	for _, id := range cfg.Members {
-		if id != cfg.Self {
-			peers = append(peers, id)
-			n.peers[id] = new(peer)
+		if id == cfg.Self {
+			continue
 		}
+		if l, ok := cfg.Link.(transport.Reporter); ok && errors.Is(l.Trouble(id), transport.ErrUnknownNode) {
+			return nil, dmutex.Misuse(fmt.Sprintf("Config.Link has no address for member %v: add it", id))
+		}
+		peers = append(peers, id)
+		n.peers[id] = new(peer)
 	}
 	n.mail, err = mail.New(mail.Config{
 		Peers: peers, Life: n.views.life, Group: n.sum, Link: cfg.Link, Handler: handler{n}, Watch: n.watch(),

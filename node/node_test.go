@@ -603,6 +603,7 @@ func TestConfig(t *testing.T) {
 		{"names a node twice", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 2} }},
 		{"names nobody", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 0} }},
 		{"such as ring.New", func(c *node.Config) { c.Algorithm = ring.Circulate(1) }},
+		{"Config.Link has no address for member 2", func(c *node.Config) { c.Link = bookless{c.Link} }},
 		{"takes frames of 1023 bytes", func(c *node.Config) { c.Link = framed{c.Link, 1023} }},
 	} {
 		cfg := good
@@ -616,6 +617,11 @@ func TestConfig(t *testing.T) {
 	_, err = node.Open(ctx, good)
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// bookless is a link that knows no other node.
+type bookless struct{ transport.Link }
+
+func (bookless) Trouble(dmutex.NodeID) error { return transport.ErrUnknownNode }
 
 // framed is a link with frames of another size.
 type framed struct {

@@ -64,9 +64,8 @@ func (l *lock) status() MutexStatus {
 func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	return func(yield func(string, MutexStatus) bool) {
 		for i := range n.locks.shards {
-			names, states := n.locks.shards[i].inUse()
-			for j, name := range names {
-				if !yield(name, states[j]) {
+			for name, state := range n.locks.shards[i].inUse() {
+				if !yield(name, state) {
 					return
 				}
 			}
@@ -75,15 +74,16 @@ func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 }
 
 // inUse returns the locks of the shard that are not at rest.
-func (s *shard) inUse() (names []string, states []MutexStatus) {
+func (s *shard) inUse() map[string]MutexStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.table {
+	states := make(map[string]MutexStatus)
+	for name, l := range s.table {
 		if !l.atRest() {
-			names, states = append(names, l.name), append(states, l.status())
+			states[name] = l.status()
 		}
 	}
-	return names, states
+	return states
 }
 
 // Usage sums up the locks of a node.

@@ -38,7 +38,7 @@ func roomFor(members int) int { return 512 + 2*members*2*msgp.MaxUint }
 func appendMembership(b []byte, m *membership.Message, size int) (_ []byte, left []membership.Hold) {
 	b = append(b, byte(m.Kind))
 	b = msgp.AppendUint(b, uint64(m.Round))
-	b = appendBool(b, m.Leaving)
+	b = msgp.AppendBool(b, m.Leaving)
 	b = msgp.AppendUint(b, m.Life)
 	b = appendView(appendView(b, m.Installed), m.Completed)
 	b = msgp.AppendUint(msgp.AppendUint(b, m.Fence), m.Clock)
@@ -52,7 +52,7 @@ func appendMembership(b []byte, m *membership.Message, size int) (_ []byte, left
 		}
 		fit++
 	}
-	b = appendBool(b, fit < len(m.Holds))
+	b = msgp.AppendBool(b, fit < len(m.Holds))
 	b = msgp.AppendArray(b, fit)
 	for _, h := range m.Holds[:fit] {
 		b = msgp.AppendUint(msgp.AppendString(b, h.Lock), h.Fence)
@@ -65,11 +65,11 @@ func appendMembership(b []byte, m *membership.Message, size int) (_ []byte, left
 func readMembership(message []byte, members int) (m membership.Message, more bool, err error) {
 	r := reader{msgp.NewReader(message[1:])}
 	m.Kind = membership.Kind(message[0])
-	m.Round, m.Leaving, m.Life = r.epoch(), r.bool(), r.Uint()
+	m.Round, m.Leaving, m.Life = r.epoch(), r.Bool(), r.Uint()
 	m.Installed, m.Completed = r.view(members), r.view(members)
 	m.Fence, m.Clock = r.Uint(), r.Uint()
 	m.View, m.Wait = r.view(members), int64(r.Uint())
-	more = r.bool()
+	more = r.Bool()
 	for range r.Array(math.MaxInt) {
 		h := membership.Hold{Lock: string(r.Name(transport.MaxName)), Fence: r.Uint()}
 		if r.Err() != nil {
@@ -82,14 +82,14 @@ func readMembership(message []byte, members int) (m membership.Message, more boo
 
 func appendTerm(b []byte, election string, t term) []byte {
 	b = msgp.AppendUint(append(b, saysLeads), t.epoch)
-	return appendBool(msgp.AppendString(b, election), t.leader != dmutex.None)
+	return msgp.AppendBool(msgp.AppendString(b, election), t.leader != dmutex.None)
 }
 
 // readTerm reads what a peer announces of itself. The epoch of a term is not 0.
 func readTerm(from dmutex.NodeID, message []byte) (name []byte, t term, err error) {
 	r := reader{msgp.NewReader(message[1:])}
 	t.epoch, name = r.Uint(), r.Name(MaxElection)
-	if r.bool() {
+	if r.Bool() {
 		t.leader = from
 	}
 	if err = r.End(); err == nil && t.epoch == 0 {
@@ -101,7 +101,7 @@ func readTerm(from dmutex.NodeID, message []byte) (name []byte, t term, err erro
 func appendProbe(b []byte, c *deadlock.Chase) []byte {
 	b = msgp.AppendUint(append(b, saysProbe), c.Began)
 	b = msgp.AppendUint(b, uint64(c.Checked))
-	b = appendBool(b, c.Lent)
+	b = msgp.AppendBool(b, c.Lent)
 	b = msgp.AppendArray(b, len(c.Path))
 	for _, w := range c.Path {
 		b = msgp.AppendUint(b, uint64(w.Node))
@@ -118,7 +118,7 @@ func appendProbe(b []byte, c *deadlock.Chase) []byte {
 // readProbe reads a chase in a group of so many members.
 func readProbe(message []byte, members int) (*deadlock.Chase, error) {
 	r := reader{msgp.NewReader(message[1:])}
-	c := &deadlock.Chase{Began: r.Uint(), Checked: int(r.UintUpTo(deadlock.MaxPath)), Lent: r.bool()}
+	c := &deadlock.Chase{Began: r.Uint(), Checked: int(r.UintUpTo(deadlock.MaxPath)), Lent: r.Bool()}
 	for range r.Array(deadlock.MaxPath) {
 		c.Path = append(c.Path, deadlock.Wait{Node: r.node(), Txn: r.Uint(), Number: r.Uint(), Lock: string(r.Name(transport.MaxName))})
 	}
@@ -131,7 +131,6 @@ func readProbe(message []byte, members int) (*deadlock.Chase, error) {
 // A reader reads what messages of this package are made of.
 type reader struct{ msgp.Reader }
 
-func (r *reader) bool() bool          { return r.UintUpTo(1) == 1 }
 func (r *reader) epoch() uint32       { return uint32(r.UintUpTo(math.MaxUint32)) }
 func (r *reader) node() dmutex.NodeID { return dmutex.NodeID(r.Uint()) }
 
@@ -152,11 +151,4 @@ func appendView(b []byte, v membership.View) []byte {
 		b = msgp.AppendUint(msgp.AppendUint(b, uint64(m.Node)), m.Life)
 	}
 	return b
-}
-
-func appendBool(b []byte, v bool) []byte {
-	if v {
-		return append(b, 1)
-	}
-	return append(b, 0)
 }

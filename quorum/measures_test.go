@@ -264,6 +264,9 @@ func TestDualOfDual(t *testing.T) {
 // Dominating: for every builder up to 64 the result dominates, is non-dominated
 // wherever the dual could be listed, and is never less available.
 func TestDominatingOfEveryBuilder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, k := range shapes() {
 		for n := 1; n <= 64; n += 1 + n/4 {
 			c, err := k.Build(ints(n)...)

@@ -27,6 +27,9 @@ func large(tb testing.TB) map[string]struct {
 // Validating takes memory in proportion to the input, not to the half million
 // pairs. (How long it takes is for BenchmarkValidate to say.)
 func TestValidationMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, l := range large(t) {
 		c, err := New(l.quorums...)
 		require.NoError(t, err)

@@ -442,6 +442,9 @@ var long = flag.Bool("long", false, "run the long form of the random tests")
 // Every family of subsets of one to four sites, the empty subset too: 4, 16, 256
 // and 65,536 of them, of which 1, 3, 11 and 80 are coteries.
 func TestTwinExhaustive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for n := 1; n <= 4; n++ {
 		coteries := 0
 		for chosen := range uint(1) << (1 << n) {

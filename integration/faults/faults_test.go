@@ -109,6 +109,7 @@ func TestLossyTCP(t *testing.T)  { lose(t, "tcp") }
 func TestLossyNATS(t *testing.T) { lose(t, "nats") }
 
 func lose(t *testing.T, link string) {
+	unlessShort(t)
 	t.Parallel()
 	r := newRigOf(t, link, 3, task{Seed: *seed, Algorithms: slices.Sorted(maps.Keys(right)), Lossy: true})
 	<-time.After(5 * time.Second)
@@ -125,6 +126,13 @@ func lose(t *testing.T, link string) {
 	most := waits[len(waits)*98/100]
 	t.Logf("%d entries, median wait %v, 98 of 100 below %v, longest %v", len(waits), waits[len(waits)/2], most, waits[len(waits)-1])
 	require.Less(t, most, 500*time.Millisecond)
+}
+
+// unlessShort leaves a test out of the first answer that -short gives.
+func unlessShort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 }
 
 // The same with a lock that is none, and with fences that do not rise, is

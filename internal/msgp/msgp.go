@@ -56,6 +56,14 @@ func AppendUint(b []byte, v uint64) []byte {
 	}
 }
 
+// AppendBool appends a truth value, as the integer 1 or 0.
+func AppendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
 // AppendString appends a string of at most [math.MaxUint32] bytes. Msgpack
 // wants it in UTF-8 but lets it be anything, and so do we.
 func AppendString(b []byte, s string) []byte {
@@ -168,6 +176,9 @@ func (r *Reader) UintUpTo(limit uint64) uint64 {
 	}
 	return v
 }
+
+// Bool reads what [AppendBool] wrote.
+func (r *Reader) Bool() bool { return r.UintUpTo(1) == 1 }
 
 // Name reads a string of 1 to limit bytes. The result is part of the buffer.
 func (r *Reader) Name(limit int) []byte {

@@ -14,6 +14,9 @@ import (
 // budget: judged, but not followed. DMUTEX_LONG=1 explores the large budgets
 // too.
 func TestEveryRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	type row struct {
 		budget
 		states, cut int

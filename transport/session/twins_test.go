@@ -362,6 +362,9 @@ func (e *twinExplorer) end(w *twinWorld) (fault string) {
 // TestEveryRunOfTwins explores the real rules. DMUTEX_LONG=1 explores the large
 // budgets too.
 func TestEveryRunOfTwins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	type row struct {
 		name string
 		twinBudget
