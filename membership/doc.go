@@ -30,7 +30,7 @@
 //	     on without that life, or
 //	(ii) is excused: according to the staying lives, u is outside the last complete
 //	     view and outside every later view that any of them has installed, or this
-//	     round evicts u.
+//	     round evicts u, and the proposer knows of no later life of u.
 //
 // M is the lives under (i) that are not leaving. A promise stops nothing: a life
 // acts in its view until it installs a newer one. So a round that fails does no
@@ -98,9 +98,10 @@
 // # Fences
 //
 // A fence is epoch<<32 | counter, so fences rise from view to view. A group is founded
-// by lives that were in no view. Its first view begins at the highest [Config.Fence] or
-// [Config.Clock] of them. So fences rise even when everything was stopped and started
-// again, if no clock was set back by more than the time between stop and start. To
-// keep that true, no view acts before the group has existed for as many seconds as it
-// has had epochs. Exclusion depends on no clock.
+// if no life that stays has been in a complete view: all that knew the latest epochs
+// may have ended. That view begins at the highest [Config.Fence] or [Config.Clock] of its
+// lives. So fences rise even when everything was stopped and started again, if no clock
+// was set back by more than the time between stop and start. To keep that true, no view
+// acts before the group has existed for as many seconds as it has had epochs. Exclusion
+// depends on no clock.
 package membership

@@ -13,9 +13,11 @@ import (
 // Every run of these groups does nothing wrong: one life at most holds the lock,
 // fences rise (also over a restart of all, if clocks are right), no epoch has two
 // views, all members of a view have the same report of the holder, a life that
-// nobody has vouched for as dead is never stopped, and one that was evicted is
-// never back in a view with what it held. When nothing more goes wrong every run
-// ends, in a view of all that are there, also without those that have left.
+// nobody has vouched for as dead is never stopped, and of two members one that was
+// evicted is never back in a view with what it held. (Of three it may be: if the one
+// that knows of the view without it ends, or has promised the next view before.) When
+// nothing more goes wrong every run ends, in a view of all that are there, also without
+// those that have left.
 // The numbers are what is there: a change of one is a finding. A run that promises
 // more rounds than are stated is left there. DMUTEX_LONG=1 adds the large groups;
 // those with a round million are cut there.
@@ -29,25 +31,26 @@ func TestExplore(t *testing.T) {
 		cut    bool
 		long   bool
 	}{
-		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 1, exits: 1}}, 289_669, false, false},
-		{setup{n: 2, rounds: 3, faults: faults{crashes: 1, exits: 1}}, 332_118, false, true},
-		{setup{n: 2, rounds: 3, clocks: true, faults: faults{exits: 2}}, 133_949, false, false},
-		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 1, evicts: 1}}, 25_174, false, false},
-		{setup{n: 2, rounds: 4, clocks: true, faults: faults{crashes: 1, exits: 1, evicts: 1}}, 1_703_071, false, true},
-		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 1, lies: 1}}, 282_652, false, true},
-		{setup{n: 2, rounds: 3, clocks: true, faults: faults{exits: 1, alarms: 1}}, 88_681, false, false},
-		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 1, cuts: 1}}, 35_968, false, false},
-		{setup{n: 2, rounds: 4, clocks: true, faults: faults{exits: 1, cuts: 1}}, 382_584, false, true},
-		{setup{n: 2, rounds: 3, clocks: true, reports: true, faults: faults{crashes: 1, exits: 1}}, 523_008, false, true},
-		{setup{n: 2, rounds: 3, clocks: true, fresh: true, faults: faults{crashes: 1}}, 17_255, false, false},
-		{setup{n: 2, rounds: 3, fresh: true, faults: faults{crashes: 1, exits: 1}}, 383_632, false, true},
-		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 2, exits: 1}}, 1_944_549, false, true},
-		{setup{n: 3, rounds: 2, clocks: true, faults: faults{alarms: 1}}, 6_005, false, false},
-		{setup{n: 3, rounds: 1, clocks: true, fresh: true}, 14_514, false, false},
-		{setup{n: 3, rounds: 1, clocks: true, faults: faults{crashes: 1}}, 656_606, false, false},
-		{setup{n: 3, rounds: 1, clocks: true, faults: faults{exits: 1}}, 18_254, false, false},
-		{setup{n: 3, rounds: 2, clocks: true, faults: faults{crashes: 1}}, 1_000_000, true, true},
-		{setup{n: 3, rounds: 2, clocks: true, faults: faults{exits: 1}}, 1_000_000, true, true},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 1, exits: 1}}, 156_165, false, false},
+		{setup{n: 2, rounds: 3, faults: faults{crashes: 1, exits: 1}}, 87_987, false, true},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{exits: 2}}, 79_185, false, false},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 1, evicts: 1}}, 13_498, false, false},
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{crashes: 1, exits: 1, evicts: 1}}, 880_768, false, true},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 1, lies: 1}}, 155_671, false, true},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{exits: 1, alarms: 1}}, 50_459, false, false},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 1, cuts: 1}}, 11_868, false, false},
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{exits: 1, cuts: 1}}, 191_021, false, true},
+		{setup{n: 2, rounds: 3, clocks: true, reports: true, faults: faults{crashes: 1, exits: 1}}, 287_678, false, true},
+		{setup{n: 2, rounds: 3, clocks: true, fresh: true, faults: faults{crashes: 1}}, 7_740, false, false},
+		{setup{n: 2, rounds: 3, fresh: true, faults: faults{crashes: 1, exits: 1}}, 123_593, false, true},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 2, exits: 1}}, 1_017_904, false, true},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 3, exits: 2}}, 27_374_658, false, true},
+		{setup{n: 3, rounds: 2, clocks: true, faults: faults{alarms: 1}}, 2_477, false, false},
+		{setup{n: 3, rounds: 1, clocks: true, fresh: true}, 12_020, false, false},
+		{setup{n: 3, rounds: 1, clocks: true, faults: faults{crashes: 1}}, 341_148, false, false},
+		{setup{n: 3, rounds: 1, clocks: true, faults: faults{exits: 1}}, 3_476, false, false},
+		{setup{n: 3, rounds: 2, clocks: true, faults: faults{crashes: 1}}, 16_710_236, false, true},
+		{setup{n: 3, rounds: 2, clocks: true, faults: faults{exits: 1}}, 1_900_598, false, true},
 		{setup{n: 3, rounds: 3, clocks: true, faults: faults{crashes: 2, exits: 2}}, 1_000_000, true, true},
 		{setup{n: 3, rounds: 4, clocks: true, away: 2, faults: faults{crashes: 1}}, 1_000_000, true, true},
 		{setup{n: 3, rounds: 3, fresh: true, faults: faults{crashes: 3}}, 1_000_000, true, true},
@@ -56,7 +59,7 @@ func TestExplore(t *testing.T) {
 			if tt.long {
 				machinetest.Long(t)
 			}
-			most := 4_000_000
+			most := 60_000_000
 			if tt.cut {
 				most = tt.states
 			}

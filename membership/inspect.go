@@ -6,7 +6,8 @@ import (
 )
 
 // AppendText appends the canonical state: machines of equal text behave alike,
-// but for when their pauses end. The error is always nil.
+// but for when their pauses end. What can no longer matter is left out. The error is
+// always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = strconv.AppendUint(b, uint64(m.me().node), 10)
 	b = append(b, '#')
@@ -23,10 +24,10 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = appendFlag(b, " trouble", m.trouble)
 	b = appendNumber(b, " round=", uint64(m.round))
 	b = appendNumber(b, " later=", m.later)
-	b = appendNumber(b, " fence=", m.fence)
-	b = appendNumber(b, " clock=", m.clock)
+	b = appendFence(b, " fence=", m.fence)
+	b = appendFence(b, " clock=", m.clock)
 	if m.round != 0 {
-		b = appendNumber(b, " floor=", m.floor)
+		b = appendFence(b, " floor=", m.floor)
 	}
 	for _, e := range m.evicted {
 		b = appendNumber(b, " evicted=", uint64(e))
@@ -38,16 +39,20 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		b = appendNumber(b, " life=", p.life)
 		b = appendNumber(b, " newest=", p.newest)
 		b = appendFlag(b, " told", p.told)
-		b = appendFlag(b, " leaving", p.leaving)
-		b = appendFlag(b, " news", p.news)
-		b = appendNumber(b, " bound=", p.bound)
-		if p.asked == m.promised {
+		b = appendFlag(b, " leaving", p.leaving && p.life == p.newest)
+		b = appendFlag(b, " news", p.news && p.life == p.newest && !m.view.Has(p.node, p.life))
+		if m.view.Epoch == 0 {
+			b = appendNumber(b, " bound=", p.bound)
+		}
+		if p.asked == m.promised && p.asked > m.view.Epoch && !m.isComplete() {
 			b = appendNumber(b, " asked=", uint64(p.asked))
 		}
-		b = appendView(b, " complete=", p.complete)
+		if p.complete.Epoch > m.view.Epoch {
+			b = appendView(b, " complete=", p.complete)
+		}
 		b = appendFlag(b, " report", p.report)
 		b = appendHolds(b, p.holding)
-		if p.promise != nil && i != m.self {
+		if m.round != 0 && p.promise != nil && i != m.self {
 			b = append(append(append(b, " ("...), p.promise.String()...), ')')
 		}
 		b = append(b, ']')
@@ -89,8 +94,8 @@ func (msg Message) String() string {
 	b = appendNumber(b, " life=", msg.Life)
 	b = appendView(b, " installed=", msg.Installed)
 	b = appendView(b, " completed=", msg.Completed)
-	b = appendNumber(b, " fence=", msg.Fence)
-	b = appendNumber(b, " clock=", msg.Clock)
+	b = appendFence(b, " fence=", msg.Fence)
+	b = appendFence(b, " clock=", msg.Clock)
 	b = appendView(b, " ", msg.View)
 	return string(appendHolds(b, msg.Holds))
 }
@@ -118,7 +123,7 @@ func appendView(b []byte, name string, v View) []byte {
 func appendHolds(b []byte, holds []Hold) []byte {
 	for _, h := range holds {
 		b = append(append(b, " holds "...), h.Lock...)
-		b = appendNumber(b, " by ", h.Fence)
+		b = appendFence(b, " by ", h.Fence)
 	}
 	return b
 }
@@ -128,6 +133,14 @@ func appendNumber(b []byte, name string, v uint64) []byte {
 		return b
 	}
 	return strconv.AppendUint(append(b, name...), v, 10)
+}
+
+func appendFence(b []byte, name string, fence uint64) []byte {
+	if fence == 0 {
+		return b
+	}
+	b = append(strconv.AppendUint(append(b, name...), fence>>32, 10), "<<32"...)
+	return appendNumber(b, "+", fence&0xffffffff)
 }
 
 func appendFlag(b []byte, name string, set bool) []byte {

@@ -257,9 +257,6 @@ func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 	}
 	m.gone(p)
 	p.life, p.news = life, true
-	if slices.Contains(m.evicted, peer) {
-		m.abandon() // the operator's word was about a former life
-	}
 	m.learn(p, life)
 	m.admonish(p)
 	switch {
@@ -323,8 +320,9 @@ func (m *Machine) Trouble(now int64, epoch uint32) []Message {
 }
 
 // Evict begins a round that does not wait for the given members, on an operator's word
-// that their processes are dead. The word holds for this round alone, so the caller
-// repeats it if no view without them follows. Evict returns [dmutex.ErrMisuse] for this
+// that their processes are dead. The word holds for this round alone, and only until
+// this life learns that one of them is back, so the caller repeats it if no view without
+// them follows. Evict returns [dmutex.ErrMisuse] for this
 // node itself, for a number that is not a member, and if this life is leaving or in no
 // view.
 func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
@@ -501,6 +499,9 @@ func (m *Machine) learn(p *member, life uint64) {
 		}
 		return
 	}
+	if slices.Contains(m.evicted, p.node) {
+		m.abandon() // the operator's word was about a former life
+	}
 	if m.exit.life(p.node) != 0 {
 		m.exit = View{} // it may have died before it was complete
 	}
@@ -544,10 +545,14 @@ func (m *Machine) sendPromise(p *member) {
 
 // promise returns this life's own promise of the round promised last.
 func (m *Machine) promise() Message {
-	return Message{
+	promise := Message{
 		Kind: Promise, Round: m.promised, Leaving: m.leaving,
-		Installed: m.view, Completed: m.complete, Fence: m.fence, Clock: m.clock,
+		Installed: m.view, Completed: m.complete, Fence: m.fence,
 	}
+	if m.complete.Epoch == 0 {
+		promise.Clock = m.clock // it may be founding the group
+	}
+	return promise
 }
 
 // wants reports whether this life has a reason to ask for another view.
@@ -631,8 +636,7 @@ func (m *Machine) mayDecide(now int64) {
 		return
 	}
 	view := View{Epoch: m.round}
-	founding, floor := true, m.floor
-	var clock uint64
+	floor, clock := m.floor, uint64(0)
 	last := m.lastComplete()
 	for i := range m.members {
 		p := &m.members[i]
@@ -644,11 +648,11 @@ func (m *Machine) mayDecide(now int64) {
 			return
 		}
 		floor, clock = max(floor, p.promise.Fence), max(clock, p.promise.Clock)
-		founding = founding && p.promise.Installed.Epoch == 0
 		if !p.promise.Leaving {
 			view.Members = append(view.Members, Member{p.node, p.life})
 		}
 	}
+	founding := last.Epoch == 0 // all that knew the latest epochs may have ended
 	if founding {
 		floor = max(floor, clock)
 	}

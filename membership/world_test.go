@@ -22,7 +22,7 @@ import (
 //	the state of each member's life
 //	what is known of each member's lives: how many there were, and how the last ended
 //	the faults that may still happen
-//	the highest epoch in which something was granted, and the highest of a view
+//	the view in which something was granted last, and the highest epoch of a view
 //	how many locks there are, and for each its view and its holder
 //	the messages on their way, by channel and age
 //
@@ -56,8 +56,9 @@ type setup struct {
 	fresh  bool   // nothing is founded at the beginning
 	faults faults
 
-	clocks  bool // a later life has a higher number by itself; else it is told
-	reports bool // a report may take time
+	clocks   bool // a later life has a higher number by itself; else it is told
+	reports  bool // a report may take time
+	together bool // two lives meet each other in one step
 
 	alter  alter // breaks a rule of the machine
 	forget bool  // breaks a rule of the driver: what is held is not reported
@@ -87,8 +88,7 @@ type life struct {
 }
 
 const ( // what a tick may be for
-	ripe = iota
-	begins
+	begins = iota
 	decides
 	kinds
 )
@@ -122,7 +122,6 @@ const (
 	meet
 	tick
 	report
-	settle
 	release
 	rename
 	end
@@ -136,7 +135,7 @@ const (
 )
 
 func (v verb) String() string {
-	return [...]string{"deliver", "meets", "tick", "reports", "settles", "releases", "takes a higher number", "ends", "starts", "acquires", "crashes", "leaves", "evicts", "has trouble", "loses its session with"}[v]
+	return [...]string{"deliver", "meets", "tick", "reports", "releases", "takes a higher number", "ends", "starts", "acquires", "crashes", "leaves", "evicts", "has trouble", "loses its session with"}[v]
 }
 
 // An action is something that may happen next.
@@ -158,7 +157,7 @@ func newWorld(s setup) *world {
 	w := &world{
 		setup: s, last: ^uint32(0),
 		lifeID: map[string]uint32{}, flightID: map[string]uint32{}, viewID: map[string]uint32{}, stepID: map[stepKey]uint32{},
-		lives: make([]life, 1), // the first is none
+		lives: make([]life, 1), views: make([]View, 1), // the first are none
 	}
 	w.first = make([]uint32, w.head())
 	w.setFaults(w.first, faults{})
@@ -173,7 +172,12 @@ func newWorld(s setup) *world {
 			w.settle()
 		}
 	}
-	w.last = w.first[2*w.n+2] + w.rounds
+	w.last = w.rounds
+	for _, id := range w.first[:w.n] {
+		if id != 0 {
+			w.last = max(w.last, w.lives[id].view.Epoch+w.rounds)
+		}
+	}
 	w.setFaults(w.first, s.faults)
 	return w
 }
@@ -266,7 +270,7 @@ func (w *world) possible(s []uint32) []action {
 			if i == j {
 				continue
 			}
-			if k := w.number(s, j); k != 0 && l.met[j] != k && (s[j] != 0 || s[w.n+j]&departed == 0) {
+			if k := w.number(s, j); k != 0 && l.met[j] != k && (s[j] != 0 || s[w.n+j]&departed == 0 && !w.together) {
 				add(meet, i, j) // its answer may still arrive when it is dead
 			}
 			if s[j] == 0 && w.left(s, evict) > 0 || s[j] != 0 && w.left(s, end) > 0 {
@@ -287,10 +291,7 @@ func (w *world) possible(s []uint32) []action {
 			add(report, i, 0)
 		}
 		if lock := w.lock(s, i); lock > 0 && l.fence == 0 {
-			switch holder := s[lock+1] & 0xff; {
-			case holder == uint32(i+1):
-				add(settle, i, 0)
-			case holder == 0 && !l.leaving:
+			if s[lock+1]&0xff == 0 && !l.leaving {
 				add(acquire, i, 0)
 			}
 		}
@@ -366,6 +367,7 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		} else {
 			s[w.n+i] &^= renamed
 		}
+		s = w.purge(s, func(f *flight) bool { return f.from == i && w.life(s, f.to).met[i] != f.fromLife })
 		return w.move(s, i, w.step(stepKey{0, start, uint64(i)<<60 | w.number(s, i)<<32 | uint64(s[2*w.n+2])}))
 	case end:
 		s[w.n+i] &^= departed
@@ -393,9 +395,11 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		}
 		return s, ""
 	case meet:
-		life := w.number(s, a.j)
-		s = w.purge(s, func(f *flight) bool { return f.from == a.j && f.to == i && f.fromLife != life })
-		return w.move(s, i, w.step(stepKey{s[i], meet, uint64(a.j)<<32 | life}))
+		s, wrong := w.meet(s, i, a.j)
+		if wrong == "" && w.together && s[i] != 0 && s[a.j] != 0 && w.life(s, a.j).met[i] != w.number(s, i) {
+			s, wrong = w.meet(s, a.j, i)
+		}
+		return s, wrong
 	case deliver:
 		msg := s[i]
 		s = slices.Delete(s, i, i+1)
@@ -403,9 +407,6 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		return w.move(s, to, w.step(stepKey{s[to], deliver, uint64(msg)}))
 	case tick, report:
 		return w.move(s, i, w.step(stepKey{s[i], a.do, uint64(a.j)}))
-	case settle: // it was released between the report and the view's first act
-		s[w.lock(s, i)+1] &^= 0xff
-		return s, ""
 	case release:
 		if lock := w.lock(s, i); lock > 0 && s[lock+1]&0xff == uint32(i+1) {
 			s[lock+1] &^= 0xff
@@ -416,14 +417,23 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		s[lock+1] |= uint32(i + 1)
 		epoch := w.views[s[lock]].Epoch
 		if s[w.n+i]&vouched == 0 {
-			if epoch < s[2*w.n+1] && w.clocks {
-				return s, fmt.Sprintf("a fence falls: %d is granted in epoch %d, after a grant in epoch %d", i+1, epoch, s[2*w.n+1])
+			if last := w.views[s[2*w.n+1]]; w.clocks && (epoch < last.Epoch || epoch == last.Epoch && s[lock] != s[2*w.n+1]) {
+				return s, w.excuse(s, fmt.Sprintf("a fence falls: %d is granted in %v, after a grant in %v", i+1, w.views[s[lock]], last))
 			}
-			s[2*w.n+1] = max(s[2*w.n+1], epoch)
+			if w.clocks {
+				s[2*w.n+1] = s[lock]
+			}
 		}
 		return w.move(s, i, w.step(stepKey{s[i], acquire, uint64(epoch)<<32 | 1}))
 	}
 	panic("what is that?")
+}
+
+// meet lets life i learn that the last life of member j is there.
+func (w *world) meet(s []uint32, i, j int) ([]uint32, string) {
+	life := w.number(s, j)
+	s = w.purge(s, func(f *flight) bool { return f.from == j && f.to == i && f.fromLife != life })
+	return w.move(s, i, w.step(stepKey{s[i], meet, uint64(j)<<32 | life}))
 }
 
 // stop ends a process. What it has sent may still arrive.
@@ -455,16 +465,20 @@ func (w *world) move(s []uint32, i int, t *step) ([]uint32, string) {
 	}
 	s[i] = t.to
 	l := w.life(s, i)
+	s = w.purge(s, func(f *flight) bool { return f.to == i && l.ignores(f) })
 	for _, id := range t.sent {
-		if f := &w.flights[id]; s[f.to] != 0 && w.number(s, f.to) == f.toLife {
+		if f := &w.flights[id]; s[f.to] != 0 && w.number(s, f.to) == f.toLife && !w.life(s, f.to).ignores(f) {
 			s = w.post(s, id)
 		}
 	}
-	s[2*w.n+2] = max(s[2*w.n+2], l.view.Epoch)
+	if w.clocks {
+		s[2*w.n+2] = max(s[2*w.n+2], l.view.Epoch)
+	}
 	switch l.phase {
 	case Left:
 		if len(l.exit.Members) > 0 || l.view.Epoch > 0 {
 			s[w.n+i] |= departed
+			s = w.purge(s, func(f *flight) bool { return f.from == i && w.life(s, f.to).met[i] != f.fromLife })
 		} // else the others may still wait for what its former life was in
 		return w.stop(s, i), ""
 	case Stopped:
@@ -487,8 +501,25 @@ func (w *world) move(s []uint32, i int, t *step) ([]uint32, string) {
 	return s, w.exclusive(s)
 }
 
-// excuse takes a refused message for the end of the run if somebody has lied: there may
-// be two views of one epoch then.
+// ignores reports whether a message has no effect on a life, now or later. It tells a
+// view that is not newer than the life's, and nothing else that is new.
+func (l *life) ignores(f *flight) bool {
+	if f.Kind < Decide || f.View.Epoch > l.view.Epoch {
+		return false
+	}
+	for _, who := range f.View.Members {
+		if who.Life > l.member(who.Node).newest {
+			return false
+		}
+	}
+	if f.View.Epoch < l.view.Epoch {
+		return true
+	}
+	return slices.Equal(f.View.Members, l.view.Members) && (f.Kind != Report || l.member(f.From).report)
+}
+
+// excuse takes what is wrong for the end of the run if somebody has lied: there may be
+// two views of one epoch then, and fences that fall.
 func (w *world) excuse(s []uint32, wrong string) string {
 	for i := range w.n {
 		if s[w.n+i]&vouched != 0 {
@@ -542,6 +573,9 @@ func (w *world) act(s []uint32, i int) ([]uint32, string) {
 		if s[k+1]>>8 != holder {
 			return s, fmt.Sprintf("%d has another report of the holder in %v", i+1, l.view)
 		}
+		if s[k+1]&0xff == uint32(i+1) && l.fence == 0 {
+			s[k+1] &^= 0xff // it was released between the report and this life's first act
+		}
 		return s, ""
 	}
 	w.scratch = appendView(w.scratch[:0], "", l.view)
@@ -557,7 +591,7 @@ func (w *world) act(s []uint32, i int) ([]uint32, string) {
 	}
 	s = slices.Insert(s, k, id, holder|holder<<8)
 	s[2*w.n+3]++
-	return s, ""
+	return w.act(s, i)
 }
 
 // tidy drops the locks that nobody can use any more.
@@ -681,7 +715,7 @@ func (w *world) run(key stepKey) (t step) {
 	case cut:
 		l.met[key.arg] = 0
 	case tick:
-		l.actAt, l.beginAt, l.courtesy = later(l.actAt, key.arg == ripe), later(l.beginAt, key.arg == begins), min(l.courtesy, later(0, key.arg == decides))
+		l.beginAt, l.courtesy = later(l.beginAt, key.arg == begins), min(l.courtesy, later(0, key.arg == decides))
 		input = func() []Message { return l.Tick(1) }
 	case report:
 		input = func() []Message { return l.Report(0, w.holds(&l)) }
@@ -712,6 +746,7 @@ func (w *world) run(key stepKey) (t step) {
 	if refused != nil {
 		return step{wrong: "refused: " + refused.Error()}
 	}
+	l.acting = l.isComplete() // a pause before that only delays requests
 	for _, o := range out {
 		if l.met[o.To-1] != 0 {
 			t.sent = append(t.sent, w.flight(l.Machine.life, l.met[o.To-1], o))
@@ -752,7 +787,7 @@ func (l *life) freeze() {
 	m := l.Machine
 	m.began, m.base, m.baseAt, m.resetAt = true, 0, 0, 0
 	m.fails, m.quarrel, m.bornAt = 0, 0, 0
-	m.actAt, m.beginAt = later(m.actAt, false), later(m.beginAt, false)
+	m.beginAt = later(m.beginAt, false)
 	if m.courtesy != 0 {
 		m.courtesy = 2
 	}
@@ -771,8 +806,11 @@ func later(at int64, now bool) int64 {
 
 // intern returns the number of a life's state.
 func (w *world) intern(l life) uint32 {
+	if l.complete.Epoch > 0 && l.clock > 0 {
+		l.clock = 1 << 32 // no group is founded with it anymore, and what evict reads is counted from here
+	}
 	b, _ := l.AppendText(w.scratch[:0])
-	b = appendNumber(b, " holds ", l.fence)
+	b = appendFence(b, " holds ", l.fence)
 	b = appendFlag(b, " late", l.courtesy == 0)
 	for _, life := range l.met {
 		b = strconv.AppendUint(append(b, ' '), life, 10)
@@ -781,7 +819,6 @@ func (w *world) intern(l life) uint32 {
 	id, ok := w.lifeID[string(b)]
 	if !ok {
 		l.due = [kinds]bool{
-			ripe:    l.isComplete() && !l.acting && l.ended == Outside,
 			begins:  l.beginAt != never && l.ended == Outside,
 			decides: l.round != 0 && l.courtesy != 0 && l.late() && l.ended == Outside,
 		}
@@ -806,31 +843,49 @@ func (w *world) flight(from, to uint64, msg Message) uint32 {
 	return id
 }
 
-// tell writes an action down, and what has changed with it.
-func (w *world) tell(b *strings.Builder, s, t []uint32, a action) {
-	switch a.do {
-	case deliver:
-		fmt.Fprintf(b, "deliver %s\n", w.flights[s[a.i]].text)
-	case meet:
-		fmt.Fprintf(b, "%d meets %d#%d\n", a.i+1, a.j+1, w.number(s, a.j))
-	case evict, cut:
-		fmt.Fprintf(b, "%d %v %d\n", a.i+1, a.do, a.j+1)
-	case tick:
-		fmt.Fprintf(b, "%d has waited long enough\n", a.i+1)
+// line writes an action down.
+func (w *world) line(s []uint32, a action) string {
+	switch {
+	case a.do == deliver:
+		return "deliver " + w.flights[s[a.i]].text
+	case a.do == meet:
+		return fmt.Sprintf("%d meets %d#%d", a.i+1, a.j+1, w.number(s, a.j))
+	case a.do == evict || a.do == cut:
+		return fmt.Sprintf("%d %v %d", a.i+1, a.do, a.j+1)
+	case a.do == tick && a.j == begins:
+		return fmt.Sprintf("%d begins a round", a.i+1)
+	case a.do == tick:
+		return fmt.Sprintf("%d decides without the others", a.i+1)
 	default:
-		fmt.Fprintf(b, "%d %v\n", a.i+1, a.do)
+		return fmt.Sprintf("%d %v", a.i+1, a.do)
 	}
+}
+
+// tell writes down an action, and what it has changed.
+func (w *world) tell(b *strings.Builder, s, t []uint32, a action) {
+	b.WriteString(w.line(s, a) + "\n")
+	w.changes(b, s, t)
+}
+
+func (w *world) changes(b *strings.Builder, s, t []uint32) {
 	for i := range w.n {
-		if t[i] == 0 || t[i] == s[i] {
-			continue
-		}
 		l, was := w.life(t, i), w.life(s, i)
-		if s[i] == 0 || was.phase != l.phase || was.view.Epoch != l.view.Epoch {
+		switch {
+		case t[i] == 0 && s[i] != 0 && (t[w.n+i]&^s[w.n+i])&departed != 0:
+			fmt.Fprintf(b, "    %d#%d has left\n", i+1, was.Machine.life)
+		case t[i] == 0 || t[i] == s[i]:
+		case s[i] == 0 || was.phase != l.phase || was.view.Epoch != l.view.Epoch:
 			fmt.Fprintf(b, "    %d#%d is %v", i+1, l.Machine.life, l.phase)
 			if l.view.Epoch > 0 {
 				fmt.Fprintf(b, " in %v", l.view)
 			}
 			b.WriteByte('\n')
+		case was.fence != l.fence:
+			fmt.Fprintf(b, "    %d#%d holds", i+1, l.Machine.life)
+			if l.fence == 0 {
+				b.WriteString(" nothing")
+			}
+			fmt.Fprintf(b, "%s\n", appendFence(nil, " x by ", l.fence))
 		}
 	}
 }

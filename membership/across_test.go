@@ -1,0 +1,260 @@
+package membership_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/explore"
+	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+)
+
+// The machines of a lock do what they must across a change of the view, at whatever
+// moment each node freezes and acts: one node at most holds the lock, fences rise, and
+// every request is granted, in the one view or the other. The last node may restart
+// between the views, and what it held or wanted is gone then.
+func TestAcross(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		algorithm   dmutex.Algorithm
+		n, requests int
+		states      [2]int // without a restart, and with one
+		long        bool
+	}{
+		{"central", central.New, 3, 1, [2]int{1_977, 1_779}, false},
+		{"lamport", lamport.New, 2, 2, [2]int{8_409, 7_122}, false},
+		{"lamport", lamport.New, 3, 1, [2]int{1_935_862, 1_870_261}, true},
+		{"lamport, omitting replies", lamport.OmitReplies, 2, 2, [2]int{5_548, 4_666}, false},
+		{"lamport, omitting replies", lamport.OmitReplies, 3, 1, [2]int{733_230, 705_875}, true},
+		{"ricart", ricart.New, 3, 1, [2]int{11_986, 11_595}, false},
+		{"carvalho", ricart.Carvalho, 3, 1, [2]int{11_991, 11_600}, false},
+		{"maekawa", maekawa.New, 3, 1, [2]int{10_594, 9_930}, false},
+		{"suzukikasami", suzukikasami.New, 3, 1, [2]int{4_250, 3_868}, false},
+		{"ring", ring.New, 3, 1, [2]int{2_698, 2_450}, false},
+	} {
+		for i, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, %d nodes, restart %v", tt.name, tt.n, restarts), func(t *testing.T) {
+				if tt.long {
+					machinetest.Long(t)
+				}
+				search := explore.Search[*crossing, crossingStep]{
+					Begin: func() (*crossing, error) { return newCrossing(tt.algorithm, tt.n, tt.requests, restarts) },
+					State: (*crossing).rests,
+					Ends:  dmutextest.ErrLivelock,
+					Script: func(log string, _ *crossing, v *dmutextest.Violation) string {
+						return log + "\n" + v.Why
+					},
+				}
+				states, complete, err := search.Run()
+				require.NoError(t, err)
+				require.True(t, complete)
+				require.Equal(t, tt.states[i], states)
+			})
+		}
+	}
+}
+
+// A crossing is one lock while the view changes from epoch 1 to epoch 2.
+type crossing struct {
+	algorithm dmutex.Algorithm
+	restarts  bool // whether the last node does, between the views
+	nodes     []crosser
+	wire      []letter // in the order in which they were sent
+	last      uint64   // the highest fence of a grant
+}
+
+// A crosser is one node.
+type crosser struct {
+	epoch    uint32
+	machine  dmutex.Machine // nil while it is frozen
+	requests int            // that it will still make
+	waits    bool
+	hold     uint64 // the fence by which its caller holds the lock, 0 if it does not
+	reported bool   // it held the lock as it froze
+}
+
+type letter struct {
+	epoch uint32
+	dmutex.Message
+}
+
+type crossingStep struct {
+	name string
+	do   func(*crossing) error
+}
+
+func newCrossing(algorithm dmutex.Algorithm, n, requests int, restarts bool) (*crossing, error) {
+	w := &crossing{algorithm: algorithm, restarts: restarts, nodes: make([]crosser, n)}
+	for i := range w.nodes {
+		w.nodes[i] = crosser{epoch: 1, requests: requests}
+		if err := w.born(i, dmutex.None); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func (w *crossing) born(i int, holder dmutex.NodeID) (err error) {
+	p := &w.nodes[i]
+	p.machine, err = w.algorithm(dmutex.Start{
+		Self: dmutex.NodeID(i + 1), Members: dmutextest.Nodes(len(w.nodes)), Holder: holder, Fence: dmutex.FirstFence(p.epoch),
+	})
+	return err
+}
+
+func (w *crossing) Clone() *crossing {
+	c := *w
+	c.nodes, c.wire = slices.Clone(w.nodes), slices.Clone(w.wire)
+	for i := range c.nodes {
+		if m := c.nodes[i].machine; m != nil {
+			c.nodes[i].machine = m.Clone()
+		}
+	}
+	return &c
+}
+
+func (w *crossing) AppendState(b []byte) []byte {
+	for i := range w.nodes {
+		p := &w.nodes[i]
+		b = fmt.Appendf(b, "%d %d %v %d %v ", p.epoch, p.requests, p.waits, p.hold, p.reported)
+		if p.machine != nil {
+			b, _ = p.machine.AppendText(b)
+		}
+		b = append(b, '\n')
+	}
+	channels := slices.Clone(w.wire)
+	slices.SortStableFunc(channels, func(a, b letter) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
+	for _, l := range channels {
+		b = fmt.Appendf(b, "%d %v\n", l.epoch, l.Message)
+	}
+	return fmt.Append(b, w.last)
+}
+
+func (w *crossing) Name(s crossingStep) string { return s.name }
+func (w *crossing) Do(s crossingStep) error    { return s.do(w) }
+func (w *crossing) Log(*strings.Builder)       {}
+
+// Steps lists what may happen.
+func (w *crossing) Steps() (steps []crossingStep) {
+	add := func(do func(*crossing) error, format string, args ...any) {
+		steps = append(steps, crossingStep{fmt.Sprintf(format, args...), do})
+	}
+	for k, l := range w.wire {
+		earlier := slices.ContainsFunc(w.wire[:k], func(e letter) bool { return e.From == l.From && e.To == l.To })
+		if p := &w.nodes[l.To-1]; p.machine != nil && p.epoch == l.epoch && !earlier {
+			add(func(w *crossing) error {
+				w.wire = slices.Delete(w.wire, k, k+1)
+				return w.input(int(l.To-1), func(m dmutex.Machine) ([]dmutex.Message, error) { return m.Handle(l.Clone()) })
+			}, "deliver %v", l.Message)
+		}
+	}
+	frozen := !slices.ContainsFunc(w.nodes, func(p crosser) bool { return p.epoch == 1 })
+	for i, p := range w.nodes {
+		if p.requests > 0 && p.hold == 0 && !p.waits && p.machine != nil {
+			add(func(w *crossing) error {
+				w.nodes[i].requests--
+				w.nodes[i].waits = true
+				return w.input(i, dmutex.Machine.Request)
+			}, "%d requests", i+1)
+		}
+		if p.hold != 0 {
+			add(func(w *crossing) error {
+				if w.nodes[i].hold = 0; p.machine == nil {
+					return nil
+				}
+				return w.input(i, dmutex.Machine.Release)
+			}, "%d releases", i+1)
+		}
+		if p.epoch == 1 {
+			add(func(w *crossing) error { w.freeze(i); return nil }, "%d freezes", i+1)
+		}
+		if p.machine == nil && frozen {
+			add(func(w *crossing) error { return w.act(i) }, "%d acts", i+1)
+		}
+	}
+	return steps
+}
+
+// freeze ends the old machine of node i. What comes for it is dropped.
+func (w *crossing) freeze(i int) {
+	p := &w.nodes[i]
+	if p.epoch, p.machine = 2, nil; w.restarts && i == len(w.nodes)-1 {
+		p.hold, p.waits = 0, false
+	}
+	p.reported = p.hold != 0
+	w.wire = slices.DeleteFunc(w.wire, func(l letter) bool { return l.To == dmutex.NodeID(i+1) && l.epoch == 1 })
+}
+
+// act lets the new machine of node i begin, with the holder that was reported.
+func (w *crossing) act(i int) error {
+	holder := dmutex.NodeID(1 + slices.IndexFunc(w.nodes, func(p crosser) bool { return p.reported }))
+	if err := w.born(i, holder); err != nil {
+		return err
+	}
+	p := &w.nodes[i]
+	if p.reported && p.hold == 0 {
+		if err := w.input(i, dmutex.Machine.Release); err != nil {
+			return err
+		}
+	}
+	if p.waits {
+		return w.input(i, dmutex.Machine.Request)
+	}
+	return nil
+}
+
+// input lets the machine of node i do something.
+func (w *crossing) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error)) error {
+	p := &w.nodes[i]
+	out, err := do(p.machine)
+	if err != nil {
+		return explore.Wrong(dmutextest.ErrRefused, "node %d: %v", i+1, err)
+	}
+	for _, m := range out {
+		if dmutex.Epoch(m.Fence) != p.epoch {
+			return explore.Wrong(dmutextest.ErrContract, "%v does not name epoch %d", m, p.epoch)
+		}
+		if w.nodes[m.To-1].epoch <= p.epoch {
+			w.wire = append(w.wire, letter{p.epoch, m.Clone()})
+		}
+	}
+	if !p.waits || p.machine.Phase() != dmutex.Held {
+		return nil
+	}
+	p.waits, p.hold = false, p.machine.Fence()
+	for j, other := range w.nodes {
+		if j != i && other.hold != 0 {
+			return explore.Wrong(dmutextest.ErrMutualExclusion, "%d and %d hold the lock", i+1, j+1)
+		}
+	}
+	if p.hold <= w.last {
+		return explore.Wrong(dmutextest.ErrFenceOrder, "%d is granted by %d, after %d", i+1, p.hold, w.last)
+	}
+	w.last = p.hold
+	return nil
+}
+
+// rests checks a state in which nothing happens anymore.
+func (w *crossing) rests() error {
+	if len(w.Steps()) > 0 {
+		return nil
+	}
+	for i, p := range w.nodes {
+		if p.waits {
+			return explore.Wrong(dmutextest.ErrDeadlock, "%d waits forever", i+1)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package membership
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+// The protocol as conversations, to read: what happens, and under a line of four
+// dashes the messages as they arrive and what the lives become. "meet all" lets all
+// lives meet that have not met, and "deliver all" goes on until no message is on its
+// way.
+func TestConversations(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		setup setup
+	}{
+		{"founding", setup{n: 3, fresh: true}},
+		{"restart", setup{n: 3, faults: faults{crashes: 1}}},
+		{"restart-of-the-holder", setup{n: 3, faults: faults{crashes: 1}}},
+		{"one-leaves", setup{n: 3, faults: faults{exits: 1}}},
+		{"two-leave", setup{n: 3, faults: faults{exits: 2}}},
+		{"all-leave", setup{n: 3, faults: faults{exits: 3}}},
+		{"evict", setup{n: 3, faults: faults{crashes: 1, evicts: 1}}},
+		{"evicted-alive", setup{n: 3, faults: faults{lies: 1}}},
+		{"older", setup{n: 3, faults: faults{crashes: 1}}},
+		{"proposer-dies", setup{n: 3, faults: faults{crashes: 2}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.setup.rounds, tt.setup.clocks = many, tt.name != "older"
+			file := "testdata/" + tt.name + ".txt"
+			script, err := os.ReadFile(file)
+			require.NoError(t, err)
+			dmutextest.Golden(t, file, newWorld(tt.setup).converse(t, string(script)))
+		})
+	}
+}
+
+// converse does what a script says, and returns the script with what follows. At the end
+// all is well.
+func (w *world) converse(t *testing.T, script string) string {
+	var b strings.Builder
+	s := slices.Clone(w.first)
+	do := func(a action) {
+		if a.do == deliver {
+			fmt.Fprintln(&b, w.flights[s[a.i]].text)
+		}
+		next, wrong := w.apply(s, a)
+		require.Empty(t, wrong)
+		next = slices.Clone(next)
+		w.changes(&b, s, next)
+		s = next
+	}
+	all := func(v verb) {
+		for {
+			list := w.possible(s)
+			k := slices.IndexFunc(list, func(a action) bool { return a.do == v })
+			if k < 0 {
+				return
+			}
+			do(list[k])
+		}
+	}
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(script), "\n\n") {
+		commands, _, _ := strings.Cut(paragraph, "\n----")
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(commands + "\n----\n")
+		for command := range strings.SplitSeq(commands, "\n") {
+			switch {
+			case strings.HasPrefix(command, "#"):
+			case command == "meet all":
+				all(meet)
+			case command == "deliver all":
+				all(deliver)
+			default:
+				list := w.possible(s)
+				k := slices.IndexFunc(list, func(a action) bool { return strings.HasPrefix(w.line(s, a), command) })
+				require.GreaterOrEqual(t, k, 0, "%q cannot happen after\n%s", command, &b)
+				do(list[k])
+			}
+		}
+	}
+	require.True(t, w.good(s), "%s\n%s", w.complaint(s), &b)
+	return b.String()
+}
+
+// A process was paused, and its member runs again under another number. The paused one
+// learns that from the first peer that knows the new one, and stops if it was in a view.
+func TestReplaced(t *testing.T) {
+	for _, epoch := range []uint32{0, 1} {
+		paused, err := New(Config{Self: 2, Members: []dmutex.NodeID{1, 2, 3}, Life: 5})
+		require.NoError(t, err)
+		paused.view.Epoch = epoch
+		paused.Met(0, 1, 7)
+		peer := three(t)
+		peer.Met(0, 3, 9)
+		said, err := peer.Handle(0, Message{Kind: Promise, From: 3, To: 1, Round: 1, Installed: View{Epoch: 4, Members: []Member{{2, 6}, {3, 9}}}})
+		require.NoError(t, err)
+		require.Equal(t, "1->2 REFUSE round=1 life=6", said[0].String())
+		_, err = paused.Handle(0, said[0])
+		require.NoError(t, err)
+		require.Equal(t, map[uint32]Phase{0: Older, 1: Stopped}[epoch], paused.Phase())
+		require.Equal(t, uint64(6), paused.Later())
+	}
+}
