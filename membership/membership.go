@@ -321,10 +321,10 @@ func (m *Machine) Trouble(now int64, epoch uint32) []Message {
 
 // Evict begins a round that does not wait for the given members, on an operator's word
 // that their processes are dead. The word holds for this round alone, and only until
-// this life learns that one of them is back, so the caller repeats it if no view without
-// them follows. Evict returns [dmutex.ErrMisuse] for this
-// node itself, for a number that is not a member, and if this life is leaving or in no
-// view.
+// this life learns that one of them is back. If no view without them follows, the
+// caller may repeat it while [Machine.Newest] is the same: the word was about no later
+// life. Evict returns [dmutex.ErrMisuse] for this node itself, for a number that is not
+// a member, and if this life is leaving or in no view.
 func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
 	for _, peer := range peers {
 		switch m.member(peer) {
@@ -344,6 +344,14 @@ func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
 	// those are behind the clock.
 	m.begin(now, m.clockAt(now), slices.Clone(peers)...)
 	return m.flush(now), nil
+}
+
+// Newest returns the latest life of a member that was heard of, 0 if none was.
+func (m *Machine) Newest(node dmutex.NodeID) uint64 {
+	if p := m.member(node); p != nil {
+		return p.newest
+	}
+	return 0
 }
 
 // clockAt returns the wall clock, by the time that has passed since it was read.
@@ -671,8 +679,7 @@ func (m *Machine) mayDecide(now int64) {
 		}
 	}
 	for i := range m.members {
-		p := &m.members[i]
-		if i != m.self && (p.promise != nil || p.life != 0 && len(view.Members) == 0) { // all may go
+		if p := &m.members[i]; i != m.self && p.promise != nil {
 			m.send(Message{Kind: Decide, To: p.node, View: view})
 		}
 	}
@@ -680,12 +687,19 @@ func (m *Machine) mayDecide(now int64) {
 	m.learnView(now, view)
 }
 
-// late reports whether a member that is there, and waits for a view, has not promised
-// the open round. Even if it is excused, it is given a moment.
+// late reports whether a member that is there has not promised the open round, and is
+// given a moment even if it is excused: it waits for a view, or nobody that has
+// promised stays, and it would hear of no later view.
 func (m *Machine) late() bool {
+	last := !m.stays()
 	return slices.ContainsFunc(m.members, func(p member) bool {
-		return p.promise == nil && p.news && p.life == p.newest && !m.view.Has(p.node, p.life)
+		return p.promise == nil && p.life != 0 && p.life == p.newest && (last || p.news && !m.view.Has(p.node, p.life))
 	})
+}
+
+// stays reports whether a member that has promised the open round is not leaving.
+func (m *Machine) stays() bool {
+	return slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
 }
 
 // epochAbove returns the lowest epoch in which there is room above a fence.
@@ -701,7 +715,7 @@ func epochAbove(fence uint64) uint32 {
 // promises of the open round. If all that have promised are leaving, the view will
 // have no members, nobody will act, and their word is good enough.
 func (m *Machine) lastComplete() (last View) {
-	stays := slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
+	stays := m.stays()
 	for i := range m.members {
 		p := m.members[i].promise
 		if p != nil && p.Leaving != stays && p.Completed.Epoch > last.Epoch {
@@ -757,6 +771,9 @@ func (m *Machine) mayGo() {
 // promised no later round.
 func (m *Machine) learnView(now int64, v View) {
 	me := m.me().node
+	if m.round != 0 && v.Epoch > m.round {
+		m.fail(now, m.pause()) // the lives of v promise no lower round
+	}
 	switch {
 	case v.Epoch <= m.view.Epoch || m.ended != Outside:
 	case v.Has(me, m.life):
@@ -768,7 +785,9 @@ func (m *Machine) learnView(now int64, v View) {
 		// whose proposer may be gone.
 		m.ask(now + patience)
 	case m.leaving:
-		if v.Epoch > max(m.exit.Epoch, m.stayed) {
+		// The member may be in a later view, by a former life of which a life in no
+		// view knows nothing: a view of a round that it has promised shows that it is not.
+		if v.Epoch > max(m.exit.Epoch, m.stayed) && (m.view.Epoch > 0 || v.Epoch == m.promised) {
 			m.exit = v
 			m.abandon()
 		}
@@ -867,7 +886,7 @@ func (m *Machine) mayEnd() {
 	free := m.frees(m.exit)
 	for i := range m.members {
 		p := &m.members[i]
-		free = free || m.frees(p.complete)
+		free = free || m.view.Epoch > 0 && m.frees(p.complete)
 		if !m.leaving && p.complete.Epoch > m.view.Epoch && m.complete.Epoch > 0 {
 			m.end(Stopped)
 			return

@@ -376,10 +376,14 @@ func (e *missingError) Unwrap() []error { return e.causes }
 // until the evicted one hears from a member. Then its handles are lost, and its node
 // grants nothing more ([ErrEvicted]).
 //
+// If one of them restarts before they are evicted, Evict returns an error: the group
+// takes the new process in. For a member that stays dead, call it again.
+//
 // Evict returns [dmutex.ErrMisuse] for this node itself, for a number that is not a
 // member, and before this node was in a view. If ctx ends first, it returns ctx's
 // error and names the missing members.
 func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
+	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
 	for {
 		err := n.locks.why()
 		if err != nil {
@@ -389,12 +393,18 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		var next <-chan struct{}
 		n.views.do(func(m *membership.Machine, now int64) []membership.Message {
 			next = n.views.next
-			in := m.View().Nodes()
 			out := m.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
-				return slices.Contains(in, id) || !slices.Contains(n.cfg.Members, id)
+				return slices.Contains(m.View().Nodes(), id) || !slices.Contains(n.cfg.Members, id)
 			})
 			if gone = out && m.Phase() == membership.Acting; out {
 				return nil // such a view acts when it is due, and another would be due later
+			}
+			for _, id := range members {
+				if known, again := lives[id]; again && m.Newest(id) > known {
+					err = fmt.Errorf("node: evict: member %v has restarted meanwhile, and joins again", id)
+					return nil
+				}
+				lives[id] = m.Newest(id)
 			}
 			var say []membership.Message
 			say, err = m.Evict(now, members...)
@@ -404,16 +414,15 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		if gone || err != nil {
 			return err
 		}
-		wait := time.NewTimer(time.Second) // another's round may have come between
 		select {
 		case <-next:
-		case <-wait.C:
+		case <-time.After(time.Second): // another's round may have come between
 		case <-n.locks.ended.Done():
 			err = n.locks.why()
 		case <-ctx.Done():
 			err = n.notReady(ctx.Err())
 		}
-		if wait.Stop(); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -165,6 +165,24 @@ func TestEvict(t *testing.T) {
 	})
 }
 
+// The operator's word is about the process that was there when he gave it. If that
+// member restarts while Evict waits for another, its new process is not evicted.
+func TestEvictThoughRestarted(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		g.crash(1)
+		g.crash(3)
+		evicted := make(chan error)
+		go func() { evicted <- g.nodes[2].Evict(t.Context(), 1) }()
+		time.Sleep(5 * time.Second)
+		g.start(1)
+		require.ErrorContains(t, <-evicted, "member 1 has restarted")
+		g.start(3)
+		require.NoError(t, g.acquire(1, "x").Release())
+		require.Equal(t, []dmutex.NodeID{1, 2, 3}, g.nodes[2].Status().View.Members)
+	})
+}
+
 // Two that are gone are evicted together: each alone would wait for the other. A group
 // that does not act, since a member crashed while it changed, can be helped too.
 func TestEvictTwo(t *testing.T) {
