@@ -66,7 +66,7 @@ func (m *Machine) Clone() *Machine {
 
 // String returns the kind as the package comment writes it.
 func (k Kind) String() string {
-	names := [...]string{"NONE", "PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE"}
+	names := [...]string{"NONE", "PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE", "CLEARED"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -92,6 +92,7 @@ func (msg Message) String() string {
 	b = appendNumber(b, " fence=", msg.Fence)
 	b = appendNumber(b, " clock=", msg.Clock)
 	b = appendView(b, " ", msg.View)
+	b = appendNumber(b, " cleared=", uint64(msg.Cleared))
 	return string(appendHolds(b, msg.Holds))
 }
 

@@ -79,6 +79,9 @@ func TestRecordIsBounded(t *testing.T) {
 	for n := dmutex.NodeID(1); ; n++ {
 		r.Highest = n
 		r.Members = append(r.Members, Entry{Member{n, math.MaxUint64 - uint64(n)}, strings.Repeat("x", 21)})
+		if n < 1000 {
+			continue
+		}
 		text, err := r.MarshalText()
 		if err != nil {
 			require.ErrorIs(t, err, ErrRecord)
