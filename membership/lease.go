@@ -412,7 +412,8 @@ func (m *LeaseMachine) Conflict(now int64) []Message {
 		m.finish(now)
 		m.fails = 0
 		// Those that have lost with this life pause, too, and each for another time.
-		window := m.pause() << m.losses
+		// A renewal may wait for that, so it is short.
+		window := min(m.pause()<<m.losses, m.cfg.Lease/6)
 		m.stale, m.loadAt = true, now+int64(mix(m.cfg.Life+uint64(m.losses))%uint64(window))
 		m.losses = min(m.losses+1, maxFails)
 	}

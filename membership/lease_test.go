@@ -164,6 +164,30 @@ func TestLeaseTimes(t *testing.T) {
 	require.Equal(t, sent+testLease, m.LeaseEnd(), "a result of no operation")
 }
 
+// A member whose operations fail again and again, or are too late, still renews in time.
+func TestRenewalIsNotPutOff(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	for k := range 20 {
+		a.Lost(now, 2)
+		for op := NoOperation; op != Swap; { // the other one is to be excluded
+			now = a.Deadline()
+			a.Tick(now)
+			if op, _ = a.Operation(); op == Load {
+				a.Loaded(now, l.value)
+			}
+		}
+		require.Less(t, now, a.LeaseEnd())
+		if a.Conflict(now); k%2 == 0 {
+			now = a.Deadline()
+			a.Tick(now)
+			a.Operation()
+			a.Unknown(now)
+		}
+		require.LessOrEqual(t, a.Deadline(), now+testLease/6)
+	}
+}
+
 // A join whose outcome is unknown is found by reading.
 func TestUnknownJoin(t *testing.T) {
 	for _, done := range []bool{true, false} {
