@@ -104,4 +104,10 @@
 // was set back by more than the time between stop and start. To keep that true, no view
 // acts before the group has existed for as many seconds as it has had epochs. Exclusion
 // depends on no clock.
+//
+// # The lease mode
+//
+// All this is about the strict mode, in which the members are a fixed list. In the lease
+// mode members come, go and crash, and a record in a store decides who is one: see
+// [LeaseMachine]. The second half of a view change is the same.
 package membership

@@ -71,7 +71,7 @@ func (m *Machine) Clone() *Machine {
 
 // String returns the kind as the package comment writes it.
 func (k Kind) String() string {
-	names := [...]string{"NONE", "PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE"}
+	names := [...]string{"NONE", "PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE", "CLEARED"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -97,6 +97,7 @@ func (msg Message) String() string {
 	b = appendFence(b, " fence=", msg.Fence)
 	b = appendFence(b, " clock=", msg.Clock)
 	b = appendView(b, " ", msg.View)
+	b = appendNumber(b, " cleared=", uint64(msg.Cleared))
 	return string(appendHolds(b, msg.Holds))
 }
 

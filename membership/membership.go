@@ -214,23 +214,9 @@ func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 func (m *Machine) Holders() []Holder {
 	var all []Holder
 	for i := range m.members {
-		for _, h := range m.members[i].holding {
-			all = append(all, Holder{m.members[i].node, h})
-		}
+		all = appendHolders(all, m.members[i].node, m.members[i].holding)
 	}
-	slices.SortFunc(all, func(a, b Holder) int {
-		if a.Lock != b.Lock {
-			if a.Lock < b.Lock {
-				return -1
-			}
-			return 1
-		}
-		if a.Fence > b.Fence { // the first of a lock stays
-			return -1
-		}
-		return 1
-	})
-	return slices.CompactFunc(all, func(a, b Holder) bool { return a.Lock == b.Lock })
+	return carryOver(all)
 }
 
 // Deadline returns when Tick has something to do, or [math.MaxInt64] for never.
@@ -355,12 +341,7 @@ func (m *Machine) Newest(node dmutex.NodeID) uint64 {
 }
 
 // clockAt returns the wall clock, by the time that has passed since it was read.
-func (m *Machine) clockAt(now int64) uint64 {
-	if m.clock == 0 {
-		return 0
-	}
-	return m.clock + uint64((now-m.bornAt)/second)<<32
-}
+func (m *Machine) clockAt(now int64) uint64 { return clockAfter(m.clock, now-m.bornAt) }
 
 // Tick tells the machine that time has passed.
 func (m *Machine) Tick(now int64) []Message {
@@ -843,16 +824,6 @@ func (m *Machine) pace(now, wait int64) {
 	m.actAt = m.due()
 }
 
-// ahead returns by how much the view is ahead of the wall clock, 0 if it is not or if
-// the clock is useless.
-func (m *Machine) ahead(now int64) int64 {
-	ahead := int64(m.view.Epoch) - int64(m.clockAt(now)>>32)
-	if m.clock == 0 || ahead < 0 || ahead*second > maxWait {
-		return 0
-	}
-	return ahead * second
-}
-
 // isComplete reports whether all members of the view have reported.
 func (m *Machine) isComplete() bool { return m.view.Epoch > 0 && m.complete.Epoch == m.view.Epoch }
 
@@ -933,7 +904,7 @@ func (m *Machine) flush(now int64) []Message {
 	m.mayEnd()
 	if m.isComplete() && !m.acting {
 		if !m.began { // nobody has counted so far, so the clock says whether the view is ahead of its time
-			m.pace(now, m.ahead(now))
+			m.pace(now, aheadOf(m.clockAt(now), m.view.Epoch))
 		}
 		m.acting = now >= m.actAt
 	}

@@ -72,6 +72,7 @@ const (
 	Decide                   // VIEW: this is the view of this round
 	Report                   // I have installed it, and hold this
 	Complete                 // all its members have reported to me
+	Cleared                  // in the lease mode: the leases of those that were excluded have ended
 )
 
 // A Message is what one machine says to another. A field that its Kind does not
@@ -89,6 +90,10 @@ type Message struct {
 	Fence, Clock         uint64
 
 	View View // of VIEW, REPORT and COMPLETE
+
+	// Of CLEARED, and of REPORT in the lease mode: all lives that were excluded in this
+	// epoch or a lower one have lost what they held.
+	Cleared uint32
 
 	Holds []Hold // of REPORT
 	Wait  int64  // of REPORT: in how many nanoseconds the view may act by the sender's count; negative if it might have acted before

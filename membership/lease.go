@@ -1,0 +1,865 @@
+package membership
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// ErrSettings is wrapped by the error of a life that was configured differently from
+// the members of the group.
+var ErrSettings = errors.New("membership: the group has other settings")
+
+// LeaseConfig describes a life and its group in the lease mode.
+type LeaseConfig struct {
+	Life    uint64 // drawn at random, so that no other life has it; not 0
+	Address string // where others reach this life; at most 256 bytes
+
+	// What all members must agree on. The lease is how long a member may hold locks
+	// after it was last seen to be one, in nanoseconds. The settings are compared for
+	// equality, and have at most 4096 bytes.
+	Lease    int64
+	Settings string
+
+	// Fence is a floor, below 1<<63: every fence of a view with this member will be
+	// higher.
+	Fence uint64
+
+	// Clock is the wall clock at the first input, as a fence: see [ClockFence].
+	// It counts only when there is no record yet.
+	Clock uint64
+}
+
+// Operation is what a [LeaseMachine] wants of the store.
+type Operation uint8
+
+// The operations.
+const (
+	NoOperation Operation = iota
+	Load                  // read the value, linearizably
+	Swap                  // write the value, if the store has what this life was shown last
+)
+
+// String returns the name in lower case.
+func (o Operation) String() string { return [...]string{"nothing", "load", "swap"}[o] }
+
+// maxStrangers bounds the peers that were met and are not members.
+const maxStrangers = 256
+
+// drain returns how long to wait, by one clock, until a lease that began earlier has
+// ended by another, if the rates of both are within 1 % of true time.
+func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
+
+// A LeaseMachine is one life's part in the views of a group in the lease mode. Members
+// come, go and crash, and one [Record] in a store decides who is a member. A
+// LeaseMachine is used like a [Machine], and has the same phases but Older. A life that
+// wants to join is Outside, and one that was excluded is so again. A life is Stopped when
+// it cannot rely on the record, or has other settings than the group: see
+// [LeaseMachine.Err].
+//
+// # How a view is decided
+//
+// A record is a view: its epoch and its members. Each change replaces the record by
+// one of a higher epoch, with a compare-and-swap on what was read last. If the outcome
+// of a swap is unknown, the life reads the record again.
+//
+//	join      the life adds itself, under a number that was never given before
+//	leave     the life removes itself, after it has released everything
+//	exclude   a member removes others, whose processes seem to be gone
+//	replace   a member asks for a view of the same members, in trouble
+//
+// Any member may exclude any other at any time. A suspicion decides when, and never
+// whether it is safe. The epoch of the last exclusion is in the record (unclean).
+//
+// # How a view is installed
+//
+// A member that is shown a newer record with itself freezes all older epochs, keeps
+// the locks that it holds, and reports them to all members: REPORT. It acts in the
+// view when
+//
+//	all members have reported in it,
+//	no lease of an excluded life can run any more, and
+//	its own lease is valid.
+//
+// # Leases
+//
+// The lease of a life ends L after the life asked for the last operation that
+// succeeded and showed it among the members. It ends by the life's own clock, and a
+// load renews it. From then on the life holds nothing: what is lost is not
+// reported, and no later renewal brings it back.
+//
+// A life waits until D has passed since it first knew a record that is not older than
+// the last exclusion. D = L(1+rho)/(1-rho), and rho, the most that the rate of a
+// clock may be wrong by, is 1 %. A life that has waited tells the others: CLEARED. Then
+// they need not wait, as the end of those leases is a fact of real time.
+//
+// A new record counts as an exclusion of everybody: there may have been another record
+// before it, which was lost, and whose members do not know that yet.
+//
+// # Why it is right
+//
+// Two views never have one epoch: both would be changes of one record.
+//
+// Members: nobody acts in a view before all of its members have frozen all older
+// epochs, and they never thaw them. So a life that still acts in an older view is not
+// a member of the newer one: it has left, and has released everything, or it was
+// excluded.
+//
+// Excluded lives: take the last operation that showed a life among the members. It was
+// asked for before it took effect, and that was before the swap that excluded the
+// life. So the lease ends less than L/(1-rho) of true time after that swap. Whoever
+// acts in a later view has waited, or was told by a life that has waited: for D, by a
+// clock, after that swap. That is at least D/(1+rho) of true time, which is L/(1-rho).
+// This needs no word about how long messages or operations take.
+//
+// Holders: a member reports what it holds in each view that it installs, and nobody
+// acts before that. Fences: an epoch is used by one view, and the epochs that act one
+// after the other rise.
+//
+// # The record
+//
+// A life that finds the record gone, or with a lower epoch than before, or contradicting
+// what it has read, stops: others may be using epochs for the second time. A new
+// record begins with the seconds since 2020, so that its fences are above those of a
+// lost one. To keep that true, no view acts before the clock is past its epoch, unless
+// the clock is more than a minute behind.
+//
+// # How often it changes
+//
+// A member that was not there for a third of a lease is excluded, and one that has not
+// reported in a whole lease. A life that misses several members waits longer, and a life
+// that has never acted since it joined waits longer still. So if two cannot reach each
+// other, the one that can reach fewer goes, and one that has come back goes again. A
+// life that is excluded again and again pauses longer each time before it joins, up to
+// about a minute, so it brings about at most 40 views in ten minutes. A view that is
+// replaced in trouble has lasted for a second, and longer if that is repeated.
+//
+// # How to drive it
+//
+// Begin with Tick. After each input the driver does what it does with a [Machine],
+// and
+//
+//	starts the [LeaseMachine.Operation], and gives its outcome to Loaded, Swapped,
+//	Conflict, or Unknown: one of them, once, also if the store never answers
+//	ends what it holds when Self or the epoch of View falls back to 0
+//	ends what it holds at [LeaseMachine.LeaseEnd], less a margin, by a timer of its own
+//
+// It checks LeaseEnd before each input, since an input may extend the lease, and at
+// each grant, since a grant after the end is none: it is released at once.
+type LeaseMachine struct {
+	cfg   LeaseConfig
+	drain int64 // D
+	now   int64 // of the last input
+
+	// What the last operation that succeeded has shown.
+	record Record
+	self   dmutex.NodeID
+
+	// The operation under way, if there is one.
+	op     Operation
+	asked  bool   // the driver has it
+	next   Record // of a swap
+	sentAt int64
+	unsure bool // a swap may have taken effect, or may still
+
+	// The next operation.
+	stale  bool // the record may have changed
+	hinted bool // while it was being loaded
+	loadAt int64
+	trip   int64 // how long the last operation took
+	fails  int   // operations without an outcome since the last with one
+	losses int   // swaps that were too late, in a row
+
+	renewAt   int64
+	leaseFrom int64 // when the last operation that has shown this life as a member was asked for
+
+	// The wait for the leases of lives that were excluded.
+	unclean uint32
+	since   int64 // when an exclusion that late was known first
+	cleared uint32
+
+	// The installed view.
+	view        View
+	installedAt int64
+	reported    bool // Report was called in it
+	holding     []Hold
+	complete    bool // all have reported
+	holders     []Holder
+	actAt       int64
+	acting      bool
+	peers       []peer // ascending by node: the other members, and strangers that were met
+
+	bornAt     int64
+	joinAt     int64
+	joinedAt   int64
+	acted      bool // since it has joined
+	exclusions int  // how often it was excluded
+	flaps      int  // how often in short order
+	leaving    bool
+	ended      Phase // Left or Stopped; else Outside
+	err        error // why it is Stopped
+	troubleAt  int64 // when to replace the view; never if there is no reason
+	quarrel    int   // views in a row that trouble has ended soon
+
+	out []Message
+}
+
+// A peer is what is known of another member, or of a stranger.
+type peer struct {
+	node    dmutex.NodeID
+	life    uint64
+	here    bool   // it was met, and is not lost since
+	awayAt  int64  // if not: since when
+	holding []Hold // its newest report,
+	epoch   uint32 // and the epoch of that
+}
+
+// NewLease returns a life that wants to join. It refuses an invalid LeaseConfig with
+// [dmutex.ErrMisuse].
+func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
+	switch {
+	case cfg.Life == 0:
+		return nil, dmutex.Misuse("LeaseConfig.Life is 0: give each run of the process a random number")
+	case cfg.Lease < minLease || cfg.Lease > maxLease:
+		return nil, dmutex.Misuse("LeaseConfig.Lease is " + strconv.FormatInt(cfg.Lease, 10) + " ns: it must be from 100 ms to 1 h")
+	case len(cfg.Address) > maxAddress:
+		return nil, dmutex.Misuse("LeaseConfig.Address has more than 256 bytes")
+	case len(cfg.Settings) > maxSettings:
+		return nil, dmutex.Misuse("LeaseConfig.Settings has more than 4096 bytes")
+	case cfg.Fence>>63 != 0:
+		return nil, dmutex.Misuse("LeaseConfig.Fence is 1<<63 or more: what is above is for the epochs that follow")
+	}
+	return &LeaseMachine{
+		cfg: cfg, drain: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64,
+		joinAt: math.MinInt64, bornAt: never, troubleAt: never,
+	}, nil
+}
+
+// Phase returns the phase of this life.
+func (m *LeaseMachine) Phase() Phase {
+	switch {
+	case m.ended != Outside:
+		return m.ended
+	case m.view.Epoch == 0:
+		return Outside
+	case m.acting:
+		return Acting
+	default:
+		return Frozen
+	}
+}
+
+// Err returns why the phase is Stopped: an [ErrRecord] or an [ErrSettings].
+func (m *LeaseMachine) Err() error { return m.err }
+
+// Self returns the number that the record has given to this life, [dmutex.None] while
+// it is not a member.
+func (m *LeaseMachine) Self() dmutex.NodeID { return m.self }
+
+// View returns the view that is installed, the zero View while this life is not a
+// member.
+func (m *LeaseMachine) View() View { return m.view }
+
+// Record returns what the store held when it was last read, the zero Record if
+// nothing. Its members are to be met. The caller must not change it.
+func (m *LeaseMachine) Record() Record { return m.record }
+
+// Exclusions returns how often this life was excluded.
+func (m *LeaseMachine) Exclusions() int { return m.exclusions }
+
+// LeaseEnd returns when this life holds nothing any more: whatever it held must have
+// been given up before. While it is not a member that is the lowest number.
+func (m *LeaseMachine) LeaseEnd() int64 {
+	if m.self == dmutex.None || m.ended != Outside {
+		return math.MinInt64
+	}
+	return m.leaseFrom + m.cfg.Lease
+}
+
+// Suspended reports, as of the last input, whether two thirds of the lease have passed:
+// the renewal is late.
+func (m *LeaseMachine) Suspended() bool {
+	return m.self != dmutex.None && m.ended == Outside && m.now >= m.suspendAt()
+}
+
+func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/3*2 }
+
+// Missing appends the members that this life waits for: those that are not there, and
+// those whose report the view lacks. If it appends nobody, a life that is Frozen
+// waits for the leases of excluded members to end, if its own is valid.
+func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
+	for i := range m.peers {
+		if p := &m.peers[i]; m.ended == Outside && (m.away(p) || m.there(p) && !m.complete && p.epoch != m.view.Epoch) {
+			b = append(b, p.node)
+		}
+	}
+	return b
+}
+
+// NeedsStore reports, as of the last input, whether this life waits for the store: to
+// join, or to renew a lease that has ended.
+func (m *LeaseMachine) NeedsStore() bool {
+	return m.ended == Outside && (m.self == dmutex.None || m.now >= m.LeaseEnd())
+}
+
+// Holders returns the holds that the members of a view that acts have reported, in the
+// order of the locks' names. If two members report one lock, the higher fence counts.
+func (m *LeaseMachine) Holders() []Holder { return m.holders }
+
+// Operation returns what is to be started at the store, each operation once, and for a
+// swap the value to write. There is at most one at a time.
+func (m *LeaseMachine) Operation() (op Operation, value []byte) {
+	if m.op == NoOperation || m.asked || m.ended != Outside {
+		return NoOperation, nil
+	}
+	if m.asked = true; m.op == Swap {
+		value = m.next.appendText(nil)
+	}
+	return m.op, value
+}
+
+// Deadline returns when Tick has something to do, or [math.MaxInt64] for never.
+func (m *LeaseMachine) Deadline() int64 {
+	at := int64(never)
+	if m.ended != Outside {
+		return at
+	}
+	sooner := func(t int64) {
+		if t > m.now { // what was due before waits for something else
+			at = min(at, t)
+		}
+	}
+	if m.op == NoOperation {
+		sooner(m.nextLoad())
+		sooner(m.nextChange())
+	}
+	if m.cleared < m.unclean {
+		sooner(m.since + m.drain)
+	}
+	if m.self != dmutex.None {
+		sooner(m.suspendAt())
+		if m.complete && !m.acting {
+			sooner(m.actAt)
+		}
+	}
+	return at
+}
+
+// Tick tells the machine that time has passed.
+func (m *LeaseMachine) Tick(now int64) []Message { return m.flush(now) }
+
+// Hint tells the machine that the record may have changed.
+func (m *LeaseMachine) Hint(now int64) []Message {
+	m.hint(now)
+	return m.flush(now)
+}
+
+func (m *LeaseMachine) hint(now int64) {
+	switch {
+	case m.op == Load:
+		m.hinted = true
+	case !m.stale:
+		m.stale, m.loadAt = true, max(now, m.sentAt+minPause)
+	}
+}
+
+// Loaded takes the value that a load has read, which is empty if the store has none.
+func (m *LeaseMachine) Loaded(now int64, value []byte) []Message {
+	if m.op != Load || m.ended != Outside {
+		return m.flush(now)
+	}
+	sent, hinted := m.finish(now), m.hinted
+	m.stale, m.hinted, m.unsure, m.fails = false, false, false, 0
+	if hinted {
+		m.hint(now)
+	}
+	var r Record
+	switch {
+	case len(value) > 0:
+		if err := r.UnmarshalText(value); err != nil {
+			m.stop(err)
+		} else {
+			m.learn(now, sent, r)
+		}
+	case m.record.Epoch > 0:
+		m.stop(badRecord("it is gone, and its last epoch was " + m.epoch() + ": stop all members, and start them again"))
+	}
+	return m.flush(now)
+}
+
+// Swapped tells the machine that a swap has been done.
+func (m *LeaseMachine) Swapped(now int64) []Message {
+	if m.op != Swap || m.ended != Outside {
+		return m.flush(now)
+	}
+	sent := m.finish(now)
+	m.fails, m.losses = 0, 0
+	if m.leaving && m.next.number(m.cfg.Life) == dmutex.None { // nobody would report to them
+		for i := range m.peers {
+			m.send(&m.peers[i], Message{Kind: Decide, View: m.next.view()})
+		}
+	}
+	m.learn(now, sent, m.next)
+	return m.flush(now)
+}
+
+// Conflict tells the machine that a swap was not done, because the record has changed.
+func (m *LeaseMachine) Conflict(now int64) []Message {
+	if m.op == Swap {
+		m.finish(now)
+		m.fails = 0
+		// Those that have lost with this life pause, too, and each for another time.
+		// A renewal may wait for that, so it is short.
+		window := min(m.pause()<<m.losses, m.cfg.Lease/6)
+		m.stale, m.loadAt = true, now+int64(mix(m.cfg.Life+uint64(m.losses))%uint64(window))
+		m.losses = min(m.losses+1, maxFails)
+	}
+	return m.flush(now)
+}
+
+// Unknown tells the machine that the outcome of an operation is not known: it has
+// failed, or there was no answer in time.
+func (m *LeaseMachine) Unknown(now int64) []Message {
+	if m.op != NoOperation {
+		m.unsure = m.unsure || m.op == Swap
+		m.finish(now)
+		m.stale, m.loadAt = true, now+min(minPause<<m.fails, m.cfg.Lease/6)
+		m.fails = min(m.fails+1, maxFails)
+	}
+	return m.flush(now)
+}
+
+// finish ends the operation under way, and returns when it was asked for.
+func (m *LeaseMachine) finish(now int64) (sent int64) {
+	m.op, m.asked = NoOperation, false
+	m.trip = now - m.sentAt
+	return m.sentAt
+}
+
+// Met tells the machine that a life of a peer was met, or gives signs of life again.
+func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message {
+	if m.self != dmutex.None && node != m.self && life != 0 {
+		p := m.peer(node)
+		if p == nil {
+			p = m.stranger(node)
+		}
+		if p != nil && p.life != life {
+			*p = peer{node: node, life: life, awayAt: now}
+		}
+		if p != nil {
+			p.here = true
+		}
+		switch {
+		case !m.view.Has(node, life):
+			m.hint(now)
+		case m.reported:
+			m.sendReport(p) // again, as messages may have been lost
+		}
+	}
+	return m.flush(now)
+}
+
+// Lost tells the machine that a peer is gone, or gives no sign of life.
+func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
+	if p := m.peer(node); p != nil && p.here {
+		p.here, p.awayAt = false, now
+		m.forget()
+	}
+	return m.flush(now)
+}
+
+// Leave begins the exit of this life. The caller has released all locks and makes no
+// more requests. The exit is over when the phase is Left.
+func (m *LeaseMachine) Leave(now int64) []Message {
+	m.leaving = true
+	return m.flush(now)
+}
+
+// Trouble asks for another view in place of that of the epoch, after an event that an
+// algorithm does not survive.
+func (m *LeaseMachine) Trouble(now int64, epoch uint32) []Message {
+	if m.self != dmutex.None && epoch == m.view.Epoch && m.troubleAt == never {
+		if now-m.installedAt > maxWait {
+			m.quarrel = 0
+		}
+		m.troubleAt = max(now, m.installedAt+second<<m.quarrel) + m.rank()*m.pause()
+		m.quarrel = min(m.quarrel+1, maxFails)
+	}
+	return m.flush(now)
+}
+
+// Report tells the members of the view what this life holds. The driver calls it once
+// for each view, when nothing more is granted in an older one. What was lost since is
+// not held.
+func (m *LeaseMachine) Report(now int64, holds []Hold) []Message {
+	if m.view.Epoch > 0 && m.ended == Outside && !m.reported {
+		m.reported, m.holding = true, slices.Clone(holds)
+		for i := range m.peers {
+			if p := &m.peers[i]; m.there(p) {
+				m.sendReport(p)
+			}
+		}
+	}
+	return m.flush(now)
+}
+
+func (m *LeaseMachine) sendReport(p *peer) {
+	m.send(p, Message{Kind: Report, View: m.view, Holds: m.holding, Cleared: m.cleared})
+}
+
+// Handle takes a message from the life of the peer that was met last. It returns
+// [dmutex.ErrPeer] for a message that no correct peer sends, and then has changed
+// nothing.
+func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
+	if m.ended != Outside || m.self == dmutex.None { // it was for a member
+		return m.flush(now), nil
+	}
+	p := m.peer(msg.From)
+	if why := m.impossible(p, &msg); why != "" {
+		return nil, dmutex.PeerMistake("membership: " + why)
+	}
+	if msg.View.Epoch > m.record.Epoch {
+		m.hint(now)
+	}
+	if msg.Kind == Report && msg.View.Epoch > p.epoch { // also of a view that is not installed yet
+		p.epoch, p.holding = msg.View.Epoch, msg.Holds
+	}
+	m.cleared = max(m.cleared, msg.Cleared)
+	return m.flush(now), nil
+}
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
+	v := &msg.View
+	switch {
+	case p == nil || !p.here:
+		return "the sender was not met"
+	case msg.To != m.self:
+		return "it is not for this node"
+	case msg.Kind != Decide && msg.Kind != Report && msg.Kind != Cleared:
+		return "its kind is not of the lease mode"
+	case msg.Kind == Cleared:
+		return ""
+	case v.Epoch == 0 || v.Fence != uint64(v.Epoch)<<32:
+		return "its view has no epoch"
+	case msg.Kind == Report && !v.Has(p.node, p.life):
+		return "the sender reports in a view in which it is not"
+	case v.Epoch == m.view.Epoch && !slices.Equal(v.Members, m.view.Members):
+		return "it tells another view of this epoch"
+	}
+	for i, who := range v.Members {
+		if who.Node == dmutex.None || who.Life == 0 || i > 0 && v.Members[i-1].Node >= who.Node {
+			return "its view is not a list of different members in order"
+		}
+	}
+	return ""
+}
+
+// learn takes in a record that an operation has shown. The operation was asked for at
+// the time sent.
+func (m *LeaseMachine) learn(now, sent int64, r Record) {
+	if why := m.contradicted(&r); why != "" {
+		m.stop(badRecord(why + ": stop all members, and start them again"))
+		return
+	}
+	was := m.self
+	m.record, m.self = r, r.number(m.cfg.Life)
+	if r.Unclean > m.unclean {
+		m.unclean, m.since = r.Unclean, now
+	}
+	if r.Lease > m.cfg.Lease { // of a group that this life cannot join
+		m.drain = max(m.drain, drain(r.Lease))
+	}
+	switch {
+	case m.self != dmutex.None:
+		if was == dmutex.None {
+			m.joinedAt, m.acted, m.leaseFrom = now, false, sent
+		}
+		m.leaseFrom = max(m.leaseFrom, sent)
+		m.renewAt = m.leaseFrom + m.cfg.Lease/3
+		if r.Epoch > m.view.Epoch {
+			m.install(now)
+		}
+	case m.leaving:
+		m.ended = Left
+	case was != dmutex.None:
+		m.excluded(now)
+	case m.differs() && len(r.Members) > 0:
+		m.stop(&failure{ErrSettings, "it has a lease of " + strconv.FormatInt(r.Lease/millisecond, 10) + " ms and " + strconv.Quote(r.Settings) +
+			", and this node has " + strconv.FormatInt(m.cfg.Lease/millisecond, 10) + " ms and " + strconv.Quote(m.cfg.Settings)})
+	}
+}
+
+// contradicted says how a record contradicts the one that was read before, and "" if
+// it does not.
+func (m *LeaseMachine) contradicted(r *Record) string {
+	number := r.number(m.cfg.Life)
+	switch {
+	case r.Epoch < m.record.Epoch:
+		return "it went back to epoch " + strconv.FormatUint(uint64(r.Epoch), 10) + " from " + m.epoch()
+	case r.Epoch == m.record.Epoch && !r.equal(&m.record):
+		return "it has changed within epoch " + m.epoch()
+	case r.Unclean < m.record.Unclean || r.Highest < m.record.Highest:
+		return "it has forgotten what was before epoch " + strconv.FormatUint(uint64(r.Epoch), 10)
+	case number != dmutex.None && m.self != dmutex.None && number != m.self:
+		return "it has renumbered member " + m.self.String()
+	case number != dmutex.None && (r.Lease != m.cfg.Lease || r.Settings != m.cfg.Settings):
+		return "it has other settings than its members"
+	}
+	return ""
+}
+
+func (m *LeaseMachine) epoch() string { return strconv.FormatUint(uint64(m.record.Epoch), 10) }
+
+// differs reports whether the record has other settings than this life.
+func (m *LeaseMachine) differs() bool {
+	return m.record.Epoch > 0 && (m.record.Lease != m.cfg.Lease || m.record.Settings != m.cfg.Settings)
+}
+
+func (m *LeaseMachine) install(now int64) {
+	m.view, m.installedAt = m.record.view(), now
+	m.reported, m.complete, m.acting = false, false, false
+	m.holding, m.holders = nil, nil
+	m.troubleAt = never
+	// Past the epoch, so that a record that is founded later begins higher.
+	m.actAt = now + aheadOf(m.clockAt(now), m.view.Epoch+1)
+	m.forget()
+	for _, who := range m.view.Members {
+		if who.Node != m.self && m.peer(who.Node) == nil {
+			m.add(peer{node: who.Node, life: who.Life, awayAt: now})
+		}
+	}
+}
+
+// forget drops the peers that are neither members nor there.
+func (m *LeaseMachine) forget() {
+	m.peers = slices.DeleteFunc(m.peers, func(p peer) bool { return !p.here && m.view.life(p.node) == 0 })
+}
+
+// excluded makes this life one that wants to join again. What it held is lost.
+func (m *LeaseMachine) excluded(now int64) {
+	m.exclusions++
+	if now-m.joinedAt > maxWait {
+		m.flaps = 0
+	}
+	m.joinAt = now + second<<m.flaps - second
+	m.flaps = min(m.flaps+1, maxFails)
+	m.view, m.peers, m.holders, m.troubleAt = View{}, nil, nil, never
+	m.reported, m.complete, m.acting = false, false, false
+}
+
+func (m *LeaseMachine) stop(err error) { m.ended, m.err = Stopped, err }
+
+func (m *LeaseMachine) clockAt(now int64) uint64 { return clockAfter(m.cfg.Clock, now-m.bornAt) }
+
+// pause is how long a member waits for each that is before it.
+func (m *LeaseMachine) pause() int64 { return min(max(minPause, m.trip), 10*minPause) }
+
+// rank is how many of the members that are there may change the record before this one.
+func (m *LeaseMachine) rank() (rank int64) {
+	for i := range m.peers {
+		if p := &m.peers[i]; p.node < m.self && m.there(p) {
+			rank++
+		}
+	}
+	return rank
+}
+
+// nextLoad returns when the record is to be loaded.
+func (m *LeaseMachine) nextLoad() int64 {
+	switch {
+	case m.stale:
+		return m.loadAt
+	case m.self != dmutex.None:
+		return m.renewAt
+	default:
+		return never
+	}
+}
+
+// nextChange returns when this life wants to change the record.
+func (m *LeaseMachine) nextChange() int64 {
+	switch {
+	case m.stale:
+		return never
+	case m.self == dmutex.None && m.differs() && m.cleared < m.unclean:
+		return max(m.joinAt, m.since+m.drain) // no lease of another length may run then
+	case m.self == dmutex.None:
+		return m.joinAt
+	case m.leaving:
+		return math.MinInt64
+	}
+	at := m.troubleAt
+	for i := range m.peers {
+		at = min(at, m.excludeAt(&m.peers[i]))
+	}
+	return at
+}
+
+// grace is how long a member may be away.
+func (m *LeaseMachine) grace() int64 { return max(m.cfg.Lease/3, patience) }
+
+// there reports whether a peer is a member and there.
+func (m *LeaseMachine) there(p *peer) bool { return p.here && m.view.Has(p.node, p.life) }
+
+// away reports whether a peer is a member and not there.
+func (m *LeaseMachine) away(p *peer) bool { return m.view.life(p.node) != 0 && !m.there(p) }
+
+// excludeAt returns when this life wants to exclude a peer.
+func (m *LeaseMachine) excludeAt(p *peer) int64 {
+	switch {
+	case m.away(p):
+		times := int64(0)
+		for i := range m.peers {
+			if m.away(&m.peers[i]) {
+				times++
+			}
+		}
+		if !m.acted {
+			times++
+		}
+		return p.awayAt + min(times, 3)*m.grace() + m.rank()*m.pause()
+	case m.there(p) && m.reported && !m.complete && p.epoch != m.view.Epoch:
+		return m.installedAt + m.cfg.Lease + m.grace() + m.rank()*m.pause() // it cannot hold anything any more
+	default:
+		return never
+	}
+}
+
+// change opens a swap to the record that this life wants.
+func (m *LeaseMachine) change(now int64) {
+	r := m.record.clone()
+	if r.Epoch++; m.self == dmutex.None {
+		r.Epoch = max(r.Epoch, uint32((m.cfg.Fence+1<<32-1)>>32))
+		if m.record.Epoch == 0 {
+			r.Epoch = max(r.Epoch, uint32(m.clockAt(now)>>32))
+			r.Unclean = r.Epoch
+		}
+		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings
+		r.Highest++
+		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.cfg.Address})
+	} else {
+		n := len(r.Members)
+		r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
+			p := m.peer(e.Node)
+			return p != nil && (m.excludeAt(p) <= now || m.away(p) && p.awayAt+m.grace() <= now)
+		})
+		if len(r.Members) < n {
+			r.Unclean = r.Epoch
+		}
+		if m.leaving {
+			r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool { return e.Life == m.cfg.Life })
+		}
+	}
+	if _, err := r.MarshalText(); err != nil {
+		m.stop(err)
+		return
+	}
+	m.next = r
+	m.begin(now, Swap)
+}
+
+func (m *LeaseMachine) begin(now int64, op Operation) { m.op, m.sentAt = op, now }
+
+// peer returns what is known of a node, nil if it is neither a member nor was met.
+func (m *LeaseMachine) peer(node dmutex.NodeID) *peer {
+	if i, found := m.place(node); found {
+		return &m.peers[i]
+	}
+	return nil
+}
+
+func (m *LeaseMachine) place(node dmutex.NodeID) (int, bool) {
+	return slices.BinarySearchFunc(m.peers, node, func(p peer, node dmutex.NodeID) int {
+		switch {
+		case p.node < node:
+			return -1
+		case p.node > node:
+			return 1
+		default:
+			return 0
+		}
+	})
+}
+
+func (m *LeaseMachine) add(p peer) {
+	i, _ := m.place(p.node)
+	m.peers = slices.Insert(m.peers, i, p)
+}
+
+// stranger makes room for a peer that is not a member, if there is any.
+func (m *LeaseMachine) stranger(node dmutex.NodeID) *peer {
+	if len(m.peers) >= len(m.view.Members)-1+maxStrangers {
+		return nil
+	}
+	m.add(peer{node: node})
+	return m.peer(node)
+}
+
+func (m *LeaseMachine) send(p *peer, msg Message) {
+	if p.here {
+		msg.From, msg.To = m.self, p.node
+		m.out = append(m.out, msg)
+	}
+}
+
+// mayAct lets the view act if nothing is missing.
+func (m *LeaseMachine) mayAct(now int64) {
+	if m.ended != Outside {
+		return
+	}
+	if m.cleared < m.unclean && now >= m.since+m.drain {
+		m.cleared = m.unclean
+		for i := range m.peers {
+			m.send(&m.peers[i], Message{Kind: Cleared, Cleared: m.cleared})
+		}
+	}
+	if m.view.Epoch == 0 {
+		return
+	}
+	if !m.complete && m.reported && !slices.ContainsFunc(m.peers, func(p peer) bool {
+		return m.view.life(p.node) != 0 && p.epoch != m.view.Epoch
+	}) {
+		m.complete = true
+		all := appendHolders(nil, m.self, m.holding)
+		for i := range m.peers {
+			if p := &m.peers[i]; p.epoch == m.view.Epoch {
+				all = appendHolders(all, p.node, p.holding)
+			}
+		}
+		m.holders = carryOver(all)
+	}
+	if m.complete && !m.acting && m.cleared >= m.unclean && now < m.LeaseEnd() && now >= m.actAt {
+		m.acting, m.acted = true, true
+	}
+}
+
+// flush does what an input may have made possible, and returns the output.
+func (m *LeaseMachine) flush(now int64) []Message {
+	m.now, m.bornAt = now, min(m.bornAt, now)
+	m.mayAct(now)
+	if m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure && m.ended == Outside {
+		m.ended = Left
+	}
+	if m.op == NoOperation && m.ended == Outside {
+		switch {
+		case m.nextLoad() <= now:
+			m.begin(now, Load)
+		case m.nextChange() <= now:
+			m.change(now)
+		}
+	}
+	out := m.out
+	m.out = nil
+	return out
+}
+
+// mix spreads a number over 64 bits.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,122 @@
+package membership
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+)
+
+// leaseMutants are the lease mode with one rule broken, in the machine, its driver or
+// the store.
+var leaseMutants = []struct {
+	name  string
+	setup leaseSetup
+}{
+	// The lease runs from the answer of the operation.
+	{"runs-from-the-receipt", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 1, faults: leaseFaults{slow: 2}, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
+		out := input()
+		if do == answer && m.self != dmutex.None && !m.stale {
+			m.leaseFrom = 0
+		}
+		return out
+	}}},
+
+	// An operation without an answer renews the lease.
+	{"runs-by-an-unknown-outcome", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{slow: 1}, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
+		sent := m.sentAt
+		out := input()
+		if do == lose && m.self != dmutex.None {
+			m.leaseFrom = max(m.leaseFrom, sent)
+		}
+		return out
+	}}},
+
+	// A lease that has ended still lets its life hold.
+	{"end-not-checked", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, unchecked: true}},
+
+	// A lock that was lost is held again after a renewal.
+	{"loss-revived", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, revive: true}},
+
+	// The wait is shorter than the lease.
+	{"wait-too-short", leaseSetup{n: 2, lease: 2, wait: 1, epochs: 2}},
+
+	// There is no wait.
+	{"no-wait", leaseSetup{n: 2, lease: 1, wait: 0, epochs: 2}},
+
+	// The wait counts from when the exclusion was asked for.
+	{"wait-from-the-request", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{slow: 1}, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
+		sent, unclean := m.sentAt, m.unclean
+		out := input()
+		if m.unclean > unclean && do == answer {
+			m.since = sent
+			out = append(out, m.flush(0)...)
+		}
+		return out
+	}}},
+
+	// A life says that it has waited before it has.
+	{"cleared-at-once", leaseSetup{n: 3, lease: 1, wait: 1, epochs: 1, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+		out := input()
+		for i := range out {
+			if out[i].Kind == Report {
+				out[i].Cleared = m.unclean
+			}
+		}
+		return out
+	}}},
+
+	// An exclusion is not written down as one.
+	{"exclusion-not-marked", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+		out := input()
+		if m.op == Swap && !m.asked {
+			m.next.Unclean = m.record.Unclean
+		}
+		return out
+	}}},
+
+	// A new record is taken for the first.
+	{"founded-without-a-wait", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{crashes: 1, wipes: 1}, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+		out := input()
+		if m.op == Swap && !m.asked && m.record.Epoch == 0 {
+			m.next.Unclean = 0
+		}
+		return out
+	}}},
+
+	// A swap writes over whatever the store has.
+	{"blind-write", leaseSetup{n: 3, lease: 1, wait: 1, epochs: 2, blind: true}},
+
+	// A life acts as soon as it has reported itself.
+	{"acts-before-all-reports", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{alarms: 1}, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+		out := input()
+		if m.view.Epoch > 0 && m.reported && !m.complete {
+			m.complete = true
+			out = append(out, m.flush(0)...)
+		}
+		return out
+	}}},
+
+	// A lock that is held is missing from the report.
+	{"holds-not-reported", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{alarms: 1}, forget: true}},
+
+	// The old view grants after the new one is installed.
+	{"old-view-grants", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{alarms: 1}, thaw: true}},
+}
+
+// Each rule of the lease mode is needed: without it something goes wrong, in the
+// shortest run, which stands in testdata.
+//
+// LESSONS L59, L64.
+func TestLeaseMutants(t *testing.T) {
+	for _, tt := range leaseMutants {
+		t.Run(tt.name, func(t *testing.T) {
+			f := exploreLeases(tt.setup, 1_000_000)
+			require.NotEmpty(t, f.wrong)
+			dmutextest.Golden(t, fmt.Sprintf("testdata/lease-mutant-%s.txt", tt.name), f.run)
+		})
+	}
+}

@@ -1,0 +1,485 @@
+package membership
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/machinetest"
+)
+
+// A leaseSim is a group in the lease mode in true time, whose members have clocks of
+// their own: with a store that may be slow, away, or silent about what it has done, links
+// that come and go, processes that pause, crash and leave, and one lock.
+type leaseSim struct {
+	leaseSimSetup
+	*rand.Rand
+	now    int64
+	events simEvents
+	count  int
+	nodes  []*simNode
+	cut    [][]bool // the link between two nodes is down
+	calm   bool     // nothing goes wrong any more
+
+	value   []byte // what the store has
+	version int
+	swaps   int   // that were tried
+	awayTo  int64 // until when it answers nobody
+
+	locks   map[uint32]*simLock // by epoch
+	highest uint32              // in which something was granted
+	grants  int
+	lives   uint64
+	wrong   string
+}
+
+type leaseSimSetup struct {
+	n     int
+	rate  float64 // how wrong a clock's rate may be
+	drain int64   // in place of D, if not 0
+}
+
+const simLease = 2 * second
+
+// A simLock is the lock of one view; it is perfect.
+type simLock struct{ holder uint64 } // a life, 0 if it is free
+
+// A simNode is a place for one life after the other, and the driver of the present one.
+type simNode struct {
+	*LeaseMachine
+	born     int64
+	rate     float64
+	pausedTo int64
+	awayTo   int64 // until when the store does not answer it
+	version  int   // that the life was shown last
+	op       int   // the operation under way, counted
+	holds    bool
+	fence    uint64
+	lost     int // how often a lease ended under a lock
+	phase    Phase
+	view     uint32
+	timerAt  int64 // true time of the next Tick, if it is not superseded
+}
+
+type simEvent struct {
+	at   int64
+	n    int
+	node int
+	life uint64 // 0 for any
+	do   func(x *simNode)
+}
+
+type simEvents []simEvent
+
+func (e simEvents) Len() int { return len(e) }
+func (e simEvents) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].n < e[j].n
+}
+func (e simEvents) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *simEvents) Push(x any)   { *e = append(*e, x.(simEvent)) }
+func (e *simEvents) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+func newLeaseSim(s leaseSimSetup, seed uint64) *leaseSim {
+	w := &leaseSim{leaseSimSetup: s, Rand: rand.New(rand.NewPCG(seed, 1)), locks: map[uint32]*simLock{}}
+	for i := range s.n {
+		w.cut = append(w.cut, make([]bool, s.n))
+		w.nodes = append(w.nodes, &simNode{})
+		w.start(i)
+	}
+	w.after(w.between(0, second), 0, 0, func(*simNode) { w.chaos() })
+	return w
+}
+
+func (w *leaseSim) between(low, high int64) int64 { return low + w.Int64N(high-low) }
+
+// after lets something happen at a node, if the same life is there then. It waits while
+// the process is paused.
+func (w *leaseSim) after(delay int64, node int, life uint64, do func(x *simNode)) {
+	w.count++
+	heap.Push(&w.events, simEvent{w.now + delay, w.count, node, life, do})
+}
+
+// step lets the next thing happen.
+func (w *leaseSim) step() {
+	e := heap.Pop(&w.events).(simEvent)
+	w.now = max(w.now, e.at)
+	switch x := w.nodes[e.node]; {
+	case e.life == 0:
+		e.do(nil)
+	case x.LeaseMachine == nil || x.cfg.Life != e.life:
+	case x.pausedTo > w.now:
+		w.after(x.pausedTo-w.now+int64(e.n%1000), e.node, e.life, e.do)
+	default:
+		e.do(x)
+	}
+}
+
+func (w *leaseSim) start(i int) {
+	w.lives++
+	x := &simNode{born: w.now, rate: 1 + w.rate*[]float64{-1, 1, 2*w.Float64() - 1}[w.IntN(3)]}
+	m, err := NewLease(LeaseConfig{Life: w.lives<<8 | uint64(i+1), Lease: simLease})
+	if err != nil {
+		panic(err)
+	}
+	if x.LeaseMachine = m; w.drain != 0 {
+		m.drain = w.drain
+	}
+	w.nodes[i] = x
+	w.input(i, func(now int64) []Message { return m.Tick(now) })
+	w.after(0, i, m.cfg.Life, func(x *simNode) { w.use(i, x) })
+	w.after(0, i, m.cfg.Life, func(x *simNode) { w.probe(i, x) })
+}
+
+// clock returns what a node's clock shows now.
+func (w *leaseSim) clock(x *simNode) int64 { return int64(float64(w.now-x.born) * x.rate) }
+
+// valid reports whether a node may hold something.
+func (w *leaseSim) valid(x *simNode) bool { return w.clock(x) < x.LeaseEnd() }
+
+// place returns where a life runs, nil if it does not.
+func (w *leaseSim) place(life uint64) (int, *simNode) {
+	i := int(life&0xff) - 1
+	if x := w.nodes[i]; x.LeaseMachine != nil && x.cfg.Life == life {
+		return i, x
+	}
+	return i, nil
+}
+
+// input gives a machine an input, and does what a driver does.
+func (w *leaseSim) input(i int, do func(now int64) []Message) {
+	x := w.nodes[i]
+	life := x.cfg.Life
+	w.check(x)
+	out := do(w.clock(x))
+	for {
+		w.post(i, x, out)
+		if x.Self() == dmutex.None || x.View().Epoch < x.view {
+			x.holds = false
+		}
+		if x.view = x.View().Epoch; x.Phase() != Frozen || x.reported {
+			break
+		}
+		var holds []Hold
+		if x.holds {
+			holds = []Hold{{"x", x.fence}}
+		}
+		out = x.Report(w.clock(x), holds)
+	}
+	if op, value := x.Operation(); op != NoOperation {
+		w.operate(i, x, op, value)
+	}
+	switch x.phase = x.Phase(); x.phase {
+	case Left, Stopped:
+		if x.phase == Stopped {
+			w.wrong = "stopped: " + x.Err().Error()
+		}
+		w.nodes[i].LeaseMachine = nil
+		w.after(w.between(0, second), 0, 0, func(*simNode) { w.start(i) })
+		return
+	case Acting:
+		if w.locks[x.view] == nil {
+			w.locks[x.view] = &simLock{}
+			if h := x.Holders(); len(h) > 0 {
+				w.locks[x.view].holder = x.View().life(h[0].Node)
+			}
+		}
+	}
+	if at := x.Deadline(); at != never {
+		if due := x.born + int64(float64(at)/x.rate) + 1; due != x.timerAt {
+			x.timerAt = due
+			w.after(max(due-w.now, 0), i, life, func(x *simNode) {
+				if x.timerAt == due {
+					x.timerAt = 0
+					w.input(i, x.Tick)
+				}
+			})
+		}
+	}
+}
+
+// check ends what is held without a lease.
+func (w *leaseSim) check(x *simNode) {
+	if x.holds && !w.valid(x) {
+		x.holds = false
+		x.lost++
+	}
+}
+
+func (w *leaseSim) post(i int, x *simNode, out []Message) {
+	for _, msg := range out {
+		from, to := x.cfg.Life, x.peer(msg.To).life
+		w.after(w.between(0, 3*millisecond), 0, 0, func(*simNode) { w.arrive(from, to, msg) })
+	}
+}
+
+// arrive delivers a message, or keeps it while the link is down.
+func (w *leaseSim) arrive(from, to uint64, msg Message) {
+	i, _ := w.place(from)
+	j, y := w.place(to)
+	switch {
+	case y == nil:
+	case w.cut[i][j] || y.pausedTo > w.now:
+		w.after(50*millisecond, 0, 0, func(*simNode) { w.arrive(from, to, msg) })
+	case y.Self() != msg.To:
+	default:
+		if p := y.peer(msg.From); p == nil || !p.here {
+			w.input(j, func(now int64) []Message { return y.Met(now, msg.From, from) })
+		}
+		w.input(j, func(now int64) []Message {
+			out, err := y.Handle(now, msg)
+			if err != nil {
+				w.wrong = "refused: " + err.Error()
+			}
+			return out
+		})
+	}
+}
+
+// operate carries an operation to the store, and its outcome back, unless the driver has
+// given it up before.
+func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
+	x.op++
+	n, life, version := x.op, x.cfg.Life, x.version
+	ended := func(delay int64, do func(x *simNode)) {
+		w.after(delay, i, life, func(x *simNode) {
+			if x.op == n {
+				x.op++
+				do(x)
+			}
+		})
+	}
+	trip := func() int64 {
+		if !w.calm && w.IntN(30) == 0 {
+			return w.between(0, 2*simLease)
+		}
+		return w.between(0, 3*millisecond)
+	}
+	ended(simLease/4, func(x *simNode) { w.input(i, x.Unknown) })
+	w.after(trip(), 0, 0, func(*simNode) {
+		if op == Swap {
+			w.swaps++
+		}
+		switch {
+		case w.now < w.awayTo || w.now < w.nodes[i].awayTo:
+		case op == Load:
+			value, version := w.value, w.version
+			ended(trip(), func(x *simNode) {
+				x.version = version
+				w.input(i, func(now int64) []Message { return x.Loaded(now, value) })
+			})
+		case w.version != version:
+			ended(trip(), func(x *simNode) { w.input(i, x.Conflict) })
+		default:
+			w.version++
+			w.excludes(value)
+			w.value = value
+			version := w.version
+			ended(trip(), func(x *simNode) {
+				x.version = version
+				w.input(i, x.Swapped)
+			})
+		}
+	})
+}
+
+// excludes lets some of those that a record excludes lose the store just then: it is the
+// worst moment.
+func (w *leaseSim) excludes(value []byte) {
+	var r Record
+	if err := r.UnmarshalText(value); err != nil {
+		panic(err)
+	}
+	for _, x := range w.nodes {
+		if x.LeaseMachine != nil && x.self != dmutex.None && r.number(x.cfg.Life) == dmutex.None && !w.calm && w.IntN(2) == 0 {
+			x.awayTo = w.now + 2*simLease
+		}
+	}
+}
+
+// use lets a node use the lock, again and again.
+func (w *leaseSim) use(i int, x *simNode) {
+	w.check(x)
+	lock := w.locks[x.view]
+	switch {
+	case x.phase != Acting || lock == nil:
+	case x.holds:
+		if w.IntN(10) == 0 {
+			x.holds, lock.holder = false, 0
+		}
+	case lock.holder == x.cfg.Life:
+		lock.holder = 0
+	case lock.holder == 0 && w.valid(x) && !x.leaving:
+		lock.holder, x.holds, x.fence = x.cfg.Life, true, uint64(x.view)<<32|1
+		w.grants++
+		for j, y := range w.nodes {
+			if i != j && y.LeaseMachine != nil && y.holds && w.valid(y) {
+				w.wrong = fmt.Sprintf("two holders: %d in %v, and %d in %v", i+1, x.View(), j+1, y.View())
+			}
+		}
+		if x.view < w.highest {
+			w.wrong = fmt.Sprintf("a fence falls: %d after %d", x.view, w.highest)
+		}
+		w.highest = max(w.highest, x.view)
+	}
+	w.after(w.between(millisecond, 10*millisecond), i, x.cfg.Life, func(x *simNode) { w.use(i, x) })
+}
+
+// probe tells a machine which peers are there, again and again.
+func (w *leaseSim) probe(i int, x *simNode) {
+	for _, e := range x.Record().Members {
+		if p := x.peer(e.Node); p != nil {
+			j, y := w.place(p.life)
+			switch there := y != nil && !w.cut[i][j] && y.pausedTo <= w.now; {
+			case there && !p.here:
+				w.input(i, func(now int64) []Message { return x.Met(now, e.Node, e.Life) })
+			case !there && p.here:
+				w.input(i, func(now int64) []Message { return x.Lost(now, e.Node) })
+			}
+			if x.LeaseMachine == nil {
+				return
+			}
+		}
+	}
+	w.after(w.between(10*millisecond, 100*millisecond), i, x.cfg.Life, func(x *simNode) { w.probe(i, x) })
+}
+
+// chaos does something bad, or mends something, again and again.
+func (w *leaseSim) chaos() {
+	if w.calm {
+		return
+	}
+	i, j := w.IntN(w.n), w.IntN(w.n)
+	x := w.nodes[i]
+	switch w.IntN(8) {
+	case 0, 1, 2: // a node can reach the store and nobody else, or all others
+		down := w.IntN(2) == 0
+		for j := range w.n {
+			w.cut[i][j], w.cut[j][i] = down && i != j, down && i != j
+		}
+	case 3:
+		w.cut[i][j] = w.IntN(2) == 0 && i != j
+		w.cut[j][i] = w.cut[i][j]
+	case 4:
+		x.pausedTo = w.now + w.between(0, 3*simLease)
+	case 5:
+		if x.LeaseMachine != nil {
+			w.crash(i)
+		}
+	case 6:
+		if x.LeaseMachine != nil && x.pausedTo <= w.now {
+			if w.IntN(2) == 0 {
+				w.leave(i)
+			} else {
+				w.input(i, func(now int64) []Message { return x.Trouble(now, x.view) })
+			}
+		}
+	case 7:
+		w.awayTo = w.now + w.between(0, 2*simLease)
+	}
+	oldest := w.highest
+	for _, x := range w.nodes {
+		if x.LeaseMachine != nil && x.view > 0 {
+			oldest = min(oldest, x.view)
+		}
+	}
+	for epoch := range w.locks {
+		if epoch < oldest {
+			delete(w.locks, epoch)
+		}
+	}
+	w.after(w.between(0, simLease), 0, 0, func(*simNode) { w.chaos() })
+}
+
+// leave lets a node release the lock and leave.
+func (w *leaseSim) leave(i int) {
+	x := w.nodes[i]
+	if lock := w.locks[x.view]; lock != nil && lock.holder == x.cfg.Life {
+		lock.holder = 0
+	}
+	x.holds = false
+	w.input(i, x.Leave)
+}
+
+func (w *leaseSim) crash(i int) {
+	w.nodes[i].LeaseMachine = nil
+	w.after(w.between(0, 3*simLease), 0, 0, func(*simNode) { w.start(i) })
+}
+
+// well reports whether all lives are the members of one view and act in it.
+func (w *leaseSim) well() bool {
+	return !slices.ContainsFunc(w.nodes, func(x *simNode) bool {
+		return x.LeaseMachine == nil || x.phase != Acting || x.view != w.nodes[0].view || len(x.View().Members) != w.n || !w.valid(x)
+	})
+}
+
+// simulateLeases goes on until something is wrong. After each hundred thousand steps
+// nothing goes wrong for a while, and all must be well soon.
+func simulateLeases(s leaseSimSetup, seed uint64, steps int) (w *leaseSim, done int) {
+	w = newLeaseSim(s, seed)
+	for done < steps && w.wrong == "" {
+		for range min(100_000, steps) {
+			w.step()
+			if done++; w.wrong != "" {
+				return w, done
+			}
+		}
+		w.calm, w.awayTo = true, 0
+		for i := range w.cut {
+			clear(w.cut[i])
+		}
+		for until := w.now + 120*second; !w.well() && w.wrong == ""; done++ {
+			if w.step(); w.now > until {
+				w.wrong = "stuck: the members do not act in one view"
+			}
+		}
+		w.calm = false
+		w.after(0, 0, 0, func(*simNode) { w.chaos() })
+	}
+	return w, done
+}
+
+// Five members whose clocks are wrong by up to 1 % in rate never hold the lock at one
+// time, whatever happens to them, the links and the store, and act again when no more
+// happens. DMUTEX_LONG=1 makes a hundred million steps.
+func TestLeaseSimulate(t *testing.T) {
+	requireLeases(t, 1, 1_000_000)
+}
+
+func TestLeaseSimulateLong(t *testing.T) {
+	machinetest.Long(t)
+	for seed := range uint64(10) {
+		requireLeases(t, 2+seed, 10_000_000)
+	}
+}
+
+func requireLeases(t *testing.T, seed uint64, steps int) {
+	t.Helper()
+	w, done := simulateLeases(leaseSimSetup{n: 5, rate: 0.01}, seed, steps)
+	require.Empty(t, w.wrong, "seed %d, after %d steps", seed, done)
+	require.Greater(t, w.grants, steps/200)
+	require.Greater(t, int(w.highest), steps/2000)
+	t.Logf("seed %d: %d steps, %v, %d epochs, %d lives, %d grants", seed, done, w.now/second, w.highest, w.lives, w.grants)
+}
+
+// The wait needs the factor for the rates of the clocks, and the rates need their bound.
+func TestLeaseRatesMatter(t *testing.T) {
+	for _, tt := range []struct {
+		setup leaseSimSetup
+		seed  uint64
+	}{
+		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 12},
+		{leaseSimSetup{n: 5, rate: 0.03}, 10},
+	} {
+		w, _ := simulateLeases(tt.setup, tt.seed, 1_000_000)
+		require.Contains(t, w.wrong, "two holders")
+	}
+}

@@ -1,0 +1,658 @@
+package membership
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A ledger is a store that does what it is told at once.
+type ledger struct{ value []byte }
+
+// serve does what a machine wants of the store, until it wants nothing, and returns
+// what it says meanwhile.
+func (l *ledger) serve(m *LeaseMachine, now int64) (out []Message) {
+	for {
+		switch op, value := m.Operation(); op {
+		case Load:
+			out = append(out, m.Loaded(now, l.value)...)
+		case Swap:
+			l.value = value
+			out = append(out, m.Swapped(now)...)
+		default:
+			if m.Phase() == Frozen && !m.reported {
+				out = append(out, m.Report(now, nil)...)
+				continue
+			}
+			return out
+		}
+	}
+}
+
+func (l *ledger) record(t *testing.T) (r Record) {
+	t.Helper()
+	require.NoError(t, r.UnmarshalText(l.value))
+	return r
+}
+
+func (l *ledger) put(t *testing.T, r Record) {
+	t.Helper()
+	var err error
+	l.value, err = r.MarshalText()
+	require.NoError(t, err)
+}
+
+const testLease = 3 * second
+
+func someLease(t testing.TB, life uint64) *LeaseMachine {
+	t.Helper()
+	m, err := NewLease(LeaseConfig{Life: life, Address: "here", Lease: testLease, Settings: "ricart"})
+	require.NoError(t, err)
+	return m
+}
+
+// joined returns a member of a group of its own, which acts.
+func joined(t testing.TB, l *ledger, life uint64) *LeaseMachine {
+	t.Helper()
+	m := someLease(t, life)
+	m.Tick(0)
+	l.serve(m, 0)
+	for m.Phase() != Acting {
+		at := m.Deadline()
+		require.Less(t, at, int64(never))
+		m.Tick(at)
+		l.serve(m, at)
+	}
+	return m
+}
+
+func leaseText(m *LeaseMachine) string {
+	b, _ := m.AppendText(nil)
+	return string(b)
+}
+
+// A LeaseConfig that is not lawful is refused.
+func TestNewLeaseRefuses(t *testing.T) {
+	for name, change := range map[string]func(*LeaseConfig){
+		"no life":       func(c *LeaseConfig) { c.Life = 0 },
+		"short lease":   func(c *LeaseConfig) { c.Lease = minLease - 1 },
+		"long lease":    func(c *LeaseConfig) { c.Lease = maxLease + 1 },
+		"long address":  func(c *LeaseConfig) { c.Address = string(make([]byte, maxAddress+1)) },
+		"long settings": func(c *LeaseConfig) { c.Settings = string(make([]byte, maxSettings+1)) },
+		"high fence":    func(c *LeaseConfig) { c.Fence = 1 << 63 },
+	} {
+		cfg := LeaseConfig{Life: 1, Lease: second}
+		change(&cfg)
+		_, err := NewLease(cfg)
+		require.ErrorIs(t, err, dmutex.ErrMisuse, name)
+	}
+}
+
+// The first life begins the record with its clock or above its fence, and waits as if
+// somebody had been excluded. It acts when that is over.
+func TestFound(t *testing.T) {
+	for _, tt := range []struct {
+		fence, clock uint64
+		epoch        uint32
+	}{
+		{0, 0, 1}, {0, 217315200 << 32, 217315200}, {7 << 32, 0, 7}, {7<<32 + 1, 0, 8}, {300000000 << 32, 217315200 << 32, 300000000},
+	} {
+		m, err := NewLease(LeaseConfig{Life: 9, Address: "here", Lease: testLease, Settings: "ricart", Fence: tt.fence, Clock: tt.clock})
+		require.NoError(t, err)
+		var l ledger
+		m.Tick(0)
+		l.serve(m, 0)
+		require.Equal(t, Record{Epoch: tt.epoch, Unclean: tt.epoch, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 9}, "here"}}}, l.record(t))
+		require.Equal(t, dmutex.NodeID(1), m.Self())
+		require.Equal(t, Frozen, m.Phase())
+		require.Empty(t, m.Missing(nil))
+		for m.Phase() == Frozen {
+			at := m.Deadline()
+			m.Tick(at)
+			l.serve(m, at)
+		}
+		require.Equal(t, drain(testLease), m.now)
+	}
+}
+
+// The wait covers the lease with both clocks as wrong as they may be.
+func TestDrain(t *testing.T) {
+	for _, lease := range []int64{minLease, minLease + 1, second, 10*second + 7, maxLease} {
+		longest := float64(lease) / 0.99         // of true time, by a slow clock
+		shortest := float64(drain(lease)) / 1.01 // by a fast one
+		require.GreaterOrEqual(t, shortest, longest-1e-3)
+		require.InDelta(t, longest, shortest, 2)
+	}
+}
+
+// The lease runs from when an operation was asked for. It is renewed every third, late
+// after two, and what is under way when it ends does not count until it has succeeded.
+func TestLeaseTimes(t *testing.T) {
+	var l ledger
+	m := joined(t, &l, 9)
+	begin := m.leaseFrom
+	require.Equal(t, begin+testLease, m.LeaseEnd())
+	at := m.Deadline()
+	require.Equal(t, begin+testLease/3, at)
+	m.Tick(at)
+	op, _ := m.Operation()
+	require.Equal(t, Load, op)
+	op, _ = m.Operation()
+	require.Equal(t, NoOperation, op, "once")
+	require.Equal(t, begin+testLease/3*2, m.Deadline())
+	require.False(t, m.Suspended())
+	m.Tick(m.Deadline())
+	require.True(t, m.Suspended())
+	require.False(t, m.NeedsStore())
+	m.Unknown(begin + testLease)
+	require.Equal(t, begin+testLease, m.LeaseEnd())
+	require.True(t, m.NeedsStore())
+	m.Tick(m.Deadline())
+	sent := m.now
+	op, _ = m.Operation()
+	require.Equal(t, Load, op)
+	m.Loaded(sent+second/2, l.value)
+	require.Equal(t, sent+testLease, m.LeaseEnd())
+	require.False(t, m.Suspended() || m.NeedsStore())
+	m.Loaded(m.now+second, l.value)
+	require.Equal(t, sent+testLease, m.LeaseEnd(), "a result of no operation")
+}
+
+// A member whose operations fail again and again, or are too late, still renews in time.
+func TestRenewalIsNotPutOff(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	for k := range 20 {
+		a.Lost(now, 2)
+		for op := NoOperation; op != Swap; { // the other one is to be excluded
+			now = a.Deadline()
+			a.Tick(now)
+			if op, _ = a.Operation(); op == Load {
+				a.Loaded(now, l.value)
+			}
+		}
+		require.Less(t, now, a.LeaseEnd())
+		if a.Conflict(now); k%2 == 0 {
+			now = a.Deadline()
+			a.Tick(now)
+			a.Operation()
+			a.Unknown(now)
+		}
+		require.LessOrEqual(t, a.Deadline(), now+testLease/6)
+	}
+}
+
+// A join whose outcome is unknown is found by reading.
+func TestUnknownJoin(t *testing.T) {
+	for _, done := range []bool{true, false} {
+		var l ledger
+		m := someLease(t, 9)
+		m.Tick(0)
+		m.Operation()
+		m.Loaded(0, nil)
+		op, value := m.Operation()
+		require.Equal(t, Swap, op)
+		if done {
+			l.value = value
+		}
+		m.Unknown(second)
+		require.Equal(t, dmutex.None, m.Self())
+		require.Equal(t, int64(math.MinInt64), m.LeaseEnd())
+		m.Tick(m.Deadline())
+		sent := m.now
+		l.serve(m, sent+1)
+		require.Equal(t, dmutex.NodeID(1), m.Self())
+		require.Len(t, l.record(t).Members, 1)
+		if done {
+			require.Equal(t, sent+testLease, m.LeaseEnd())
+		}
+	}
+}
+
+// A record that cannot be relied on stops a life for good, and the error says why.
+func TestAlarm(t *testing.T) {
+	for why, change := range map[string]func(r *Record){
+		"it is gone":            nil,
+		"it went back":          func(r *Record) { r.Epoch-- },
+		"within epoch":          func(r *Record) { r.Highest++ },
+		"it has forgotten":      func(r *Record) { r.Epoch, r.Unclean = r.Epoch+1, 0 },
+		"it has renumbered":     func(r *Record) { r.Epoch, r.Highest, r.Members[0].Node = r.Epoch+1, 5, 5 },
+		"it has other settings": func(r *Record) { r.Epoch, r.Settings = r.Epoch+1, "ring" },
+		"it names a life twice": func(r *Record) {
+			r.Epoch, r.Highest, r.Members = r.Epoch+1, 2, append(r.Members, Entry{Member{2, 9}, ""})
+		},
+		"its epoch is out of": func(r *Record) { r.Epoch = 0 },
+	} {
+		var l ledger
+		l.put(t, Record{Epoch: 6, Unclean: 6, Lease: testLease, Settings: "ricart"})
+		m := joined(t, &l, 9)
+		m.Tick(m.now + testLease/3)
+		op, _ := m.Operation()
+		require.Equal(t, Load, op)
+		r := l.record(t)
+		switch {
+		case change == nil:
+			l.value = nil
+		default:
+			change(&r)
+			l.value = r.appendText(nil)
+		}
+		m.Loaded(m.now, l.value)
+		require.Equal(t, Stopped, m.Phase(), why)
+		require.ErrorIs(t, m.Err(), ErrRecord)
+		require.ErrorContains(t, m.Err(), why)
+		require.Equal(t, int64(math.MinInt64), m.LeaseEnd())
+		require.Equal(t, int64(never), m.Deadline())
+		op, _ = m.Operation()
+		require.Equal(t, NoOperation, op)
+	}
+}
+
+// When the epochs are used up, or there is no room for another member, a life says so.
+func TestNoRoom(t *testing.T) {
+	for why, r := range map[string]Record{
+		"its epoch is out of range":         {Epoch: math.MaxUint32 - 1, Lease: testLease, Settings: "ricart"},
+		"it has no room for another member": {Epoch: 1, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 1}, string(make([]byte, maxRecord/4-24))}}},
+	} {
+		var l ledger
+		l.put(t, r)
+		m := someLease(t, 9)
+		m.Tick(0)
+		l.serve(m, 0)
+		require.Equal(t, Stopped, m.Phase())
+		require.ErrorIs(t, m.Err(), ErrRecord)
+		require.ErrorContains(t, m.Err(), why)
+	}
+}
+
+// A life with other settings is refused while there are members, and its error names
+// both. When there are none it brings its own, but not before the leases of lives that
+// were excluded have ended.
+func TestSettings(t *testing.T) {
+	l := &ledger{}
+	a := joined(t, l, 9)
+	b, err := NewLease(LeaseConfig{Life: 10, Lease: testLease, Settings: "ring"})
+	require.NoError(t, err)
+	b.Tick(0)
+	l.serve(b, 0)
+	require.Equal(t, Stopped, b.Phase())
+	require.ErrorIs(t, b.Err(), ErrSettings)
+	require.ErrorContains(t, b.Err(), `the group has other settings: it has a lease of 3000 ms and "ricart", and this node has 3000 ms and "ring"`)
+	a.Leave(a.now)
+	l.serve(a, a.now)
+	require.Equal(t, Left, a.Phase())
+
+	c, err := NewLease(LeaseConfig{Life: 11, Lease: second, Settings: "ring"})
+	require.NoError(t, err)
+	c.Tick(0)
+	l.serve(c, 0)
+	require.Equal(t, Outside, c.Phase())
+	require.Equal(t, drain(testLease), c.Deadline(), "the longer lease")
+	c.Tick(c.Deadline())
+	l.serve(c, c.now)
+	require.Equal(t, Acting, c.Phase())
+	r := l.record(t)
+	require.Equal(t, "ring", r.Settings)
+	require.Equal(t, int64(second), r.Lease)
+	require.Equal(t, dmutex.NodeID(2), c.Self(), "no number is given twice")
+}
+
+// A life that was excluded loses all, and joins again under a new number; again and
+// again it pauses longer before.
+func TestJoinAgain(t *testing.T) {
+	l := &ledger{}
+	m := joined(t, l, 9)
+	pause := int64(0)
+	for k := 1; k < 10; k++ {
+		r := l.record(t)
+		r.Epoch++
+		r.Unclean, r.Members = r.Epoch, nil
+		l.put(t, r)
+		now := m.now + testLease/3
+		m.Tick(now)
+		m.Operation()
+		m.Loaded(now, l.value)
+		require.Equal(t, k, m.Exclusions())
+		require.Zero(t, m.View())
+		require.Equal(t, int64(math.MinInt64), m.LeaseEnd())
+		if pause > 0 {
+			require.Equal(t, Outside, m.Phase())
+			require.Equal(t, now+pause, m.joinAt)
+			now += pause
+			m.Tick(now)
+		}
+		pause = min(2*pause+second, 63*second)
+		l.serve(m, now)
+		require.Equal(t, dmutex.NodeID(k+1), m.Self())
+		require.Equal(t, m.cleared < m.unclean, m.Phase() == Frozen)
+	}
+}
+
+// pair returns two members that have met and act.
+func pair(t *testing.T, l *ledger) (a, b *LeaseMachine, now int64) {
+	a, b = joined(t, l, 9), someLease(t, 10)
+	now = a.now
+	b.Tick(now)
+	l.serve(b, now)
+	a.Hint(now)
+	a.Tick(a.Deadline())
+	l.serve(a, a.now)
+	now = a.now
+	require.Equal(t, a.View(), b.View())
+	require.Equal(t, []dmutex.NodeID{2}, a.Missing(nil))
+	out := append(a.Met(now, 2, 10), b.Met(now, 1, 9)...)
+	passOn(t, now, out, a, b)
+	require.Equal(t, Acting, a.Phase())
+	require.Equal(t, Acting, b.Phase())
+	return a, b, now
+}
+
+// passOn delivers messages, and what is said meanwhile.
+func passOn(t *testing.T, now int64, out []Message, machines ...*LeaseMachine) {
+	t.Helper()
+	for len(out) > 0 {
+		msg := out[0]
+		out = out[1:]
+		for _, m := range machines {
+			if m.Self() == msg.To {
+				more, err := m.Handle(now, msg)
+				require.NoError(t, err)
+				out = append(out, more...)
+			}
+		}
+	}
+}
+
+// One that has waited is a witness for one that learns of it later: b acts at once.
+func TestWitness(t *testing.T) {
+	var l ledger
+	_, b, _ := pair(t, &l)
+	require.Equal(t, b.unclean, b.cleared)
+	require.Less(t, b.now, b.since+b.drain)
+}
+
+// A leaving member tells the others to look, and they go on without a wait.
+func TestLeaveCleanly(t *testing.T) {
+	var l ledger
+	a, b, now := pair(t, &l)
+	unclean := l.record(t).Unclean
+	out := b.Leave(now)
+	out = append(out, l.serve(b, now)...)
+	require.Equal(t, Left, b.Phase())
+	passOn(t, now, out, a)
+	a.Tick(a.Deadline())
+	l.serve(a, a.now)
+	require.Less(t, a.now-now, int64(50*millisecond))
+	require.Equal(t, Acting, a.Phase())
+	require.Len(t, a.View().Members, 1)
+	require.Equal(t, unclean, l.record(t).Unclean)
+}
+
+// A member that is away for a third of a lease is excluded; one that does not report,
+// after a lease. The others wait until its lease has ended.
+func TestExclude(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	a.Lost(now, 2)
+	require.Equal(t, []dmutex.NodeID{2}, a.Missing(nil))
+	goOn := func(until int64) {
+		for a.Deadline() <= until {
+			a.Tick(a.Deadline())
+			l.serve(a, a.now)
+		}
+	}
+	goOn(now + testLease/3 - 1)
+	require.Len(t, l.record(t).Members, 2)
+	goOn(now + testLease/3)
+	require.Len(t, l.record(t).Members, 1)
+	require.Equal(t, Frozen, a.Phase())
+	goOn(now + testLease/3 + drain(testLease) - 1)
+	require.Equal(t, Frozen, a.Phase())
+	goOn(now + testLease/3 + drain(testLease))
+	require.Equal(t, Acting, a.Phase())
+
+	l = ledger{}
+	a, _, now = pair(t, &l)
+	a.Trouble(now, a.View().Epoch)
+	goOn(now + 2*second)
+	require.Equal(t, Frozen, a.Phase())
+	begin := a.installedAt
+	goOn(begin + testLease + testLease/3 - 1)
+	require.Len(t, l.record(t).Members, 2)
+	goOn(begin + testLease + testLease/3)
+	require.Len(t, l.record(t).Members, 1)
+}
+
+// A view whose epoch is ahead of the clock waits; one far ahead does not.
+func TestPace(t *testing.T) {
+	for ahead, waits := range map[int64]int64{-100: 0, -1: 0, 0: 1, 10: 11, 100: 0} {
+		var l ledger
+		m, err := NewLease(LeaseConfig{Life: 9, Lease: testLease, Settings: "ricart", Clock: 1000 << 32})
+		require.NoError(t, err)
+		l.put(t, Record{Epoch: uint32(1000 + ahead - 1), Lease: testLease, Settings: "ricart"})
+		m.Tick(0)
+		l.serve(m, 0)
+		for m.Phase() == Frozen {
+			at := m.Deadline()
+			m.Tick(at)
+			l.serve(m, at)
+		}
+		require.Equal(t, waits*second, m.now, ahead)
+	}
+}
+
+// A message that no correct peer sends is refused and changes nothing.
+func TestLeaseHandleRefuses(t *testing.T) {
+	view := func(epoch uint32, who ...Member) View {
+		return View{Epoch: epoch, Members: who, Fence: uint64(epoch) << 32}
+	}
+	for name, msg := range map[string]Message{
+		"from itself":       {Kind: Cleared, From: 1, To: 1},
+		"not met":           {Kind: Cleared, From: 3, To: 1},
+		"for another":       {Kind: Cleared, From: 2, To: 3},
+		"no kind":           {From: 2, To: 1},
+		"of the other mode": {Kind: Promise, From: 2, To: 1, Round: 1},
+		"unknown kind":      {Kind: Cleared + 1, From: 2, To: 1},
+		"no view":           {Kind: Report, From: 2, To: 1},
+		"fence elsewhere":   {Kind: Decide, From: 2, To: 1, View: View{Epoch: 9, Fence: 1 << 32}},
+		"reports from out":  {Kind: Report, From: 2, To: 1, View: view(9, Member{1, 9})},
+		"another view":      {Kind: Report, From: 2, To: 1, View: view(2, Member{2, 10})},
+		"members twice":     {Kind: Decide, From: 2, To: 1, View: view(9, Member{2, 10}, Member{2, 10})},
+		"members unordered": {Kind: Decide, From: 2, To: 1, View: view(9, Member{2, 10}, Member{1, 9})},
+		"life 0":            {Kind: Decide, From: 2, To: 1, View: view(9, Member{2, 0})},
+	} {
+		var l ledger
+		m, _, now := pair(t, &l)
+		before := leaseText(m)
+		out, err := m.Handle(now, msg)
+		require.ErrorIs(t, err, dmutex.ErrPeer, name)
+		require.Empty(t, out, name)
+		require.Equal(t, before, leaseText(m), name)
+	}
+}
+
+// Strangers that were met make the machine look into the store, and take little room.
+func TestStrangers(t *testing.T) {
+	var l ledger
+	m := joined(t, &l, 9)
+	for node := range dmutex.NodeID(1000) {
+		m.Met(m.now, node+2, 7)
+	}
+	require.Len(t, m.peers, maxStrangers)
+	l.serve(m, m.now)
+	at := m.Deadline()
+	require.LessOrEqual(t, at, m.now+minPause, "some were met while it was loading")
+	m.Tick(at)
+	l.serve(m, at)
+	require.Greater(t, m.Deadline(), at+second/2, "the record has not changed")
+	for node := range dmutex.NodeID(1000) {
+		m.Lost(m.now, node+2)
+	}
+	require.Empty(t, m.peers)
+}
+
+// quiet returns a group to which nothing bad happens by itself.
+func quiet(n int, seed uint64) *leaseSim {
+	w := newLeaseSim(leaseSimSetup{n: n, rate: 0.01}, seed)
+	w.calm = true
+	return w
+}
+
+func (w *leaseSim) run(t *testing.T, until int64, done func() bool) (took time.Duration) {
+	t.Helper()
+	begin := w.now
+	for !done() && w.wrong == "" {
+		require.Less(t, w.now, begin+until, "it takes too long")
+		w.step()
+	}
+	require.Empty(t, w.wrong)
+	return time.Duration(w.now - begin)
+}
+
+// All that join at once are in soon, by a few swaps each.
+func TestJoinTogether(t *testing.T) {
+	for _, n := range []int{2, 8, 32} {
+		w := quiet(n, 1)
+		took := w.run(t, 10*second, func() bool {
+			return !slices.ContainsFunc(w.nodes, func(x *simNode) bool { return x.self == dmutex.None })
+		})
+		require.Less(t, w.swaps, 4*n)
+		require.Equal(t, n, w.version)
+		w.run(t, 10*second, w.well)
+		t.Logf("%d have joined by %d swaps in %v", n, w.swaps, took)
+	}
+}
+
+// Members that leave at once are gone soon.
+func TestLeaseLeaveTogether(t *testing.T) {
+	w := quiet(8, 2)
+	w.run(t, 20*second, w.well)
+	w.swaps = 0
+	for i := range 7 {
+		w.leave(i)
+	}
+	took := w.run(t, 10*second, func() bool {
+		var r Record
+		return r.UnmarshalText(w.value) == nil && len(r.Members) == 1
+	})
+	t.Logf("7 of 8 have left by %d swaps in %v", w.swaps, took)
+	require.Less(t, w.swaps, 30)
+	require.Less(t, took, 3*time.Second)
+}
+
+// If two members cannot reach each other, one is excluded, and that one again whenever
+// it comes back. If one cannot reach two others, it is that one.
+func TestWhoGoes(t *testing.T) {
+	for seed := range uint64(20) {
+		w := quiet(3, seed)
+		w.run(t, 20*second, w.well)
+		w.cut[0][1], w.cut[1][0] = true, true
+		for end := w.now + 120*second; w.now < end; {
+			w.step()
+		}
+		require.Empty(t, w.wrong)
+		a, b := w.nodes[0].exclusions, w.nodes[1].exclusions
+		require.True(t, a == 0 && b > 1 || a > 1 && b == 0, "%d and %d", a, b)
+		require.Zero(t, w.nodes[2].exclusions)
+
+		w = quiet(4, seed)
+		w.run(t, 20*second, w.well)
+		for j := range 4 {
+			w.cut[0][j], w.cut[j][0] = j > 0, j > 0
+		}
+		w.run(t, 20*second, func() bool { return w.nodes[0].exclusions > 0 })
+		for i := 1; i < 4; i++ {
+			require.Zero(t, w.nodes[i].exclusions)
+		}
+	}
+}
+
+// A member whose links to all others flap for ten minutes, or never work, brings about a
+// bounded number of views, and nobody else is excluded.
+func TestFlapping(t *testing.T) {
+	for _, period := range []int64{1500 * millisecond, 4 * second, 3600 * second} {
+		w := quiet(4, 1)
+		w.run(t, 20*second, w.well)
+		first := w.version
+		end, turn := w.now+600*second, w.now
+		for down := true; w.now < end; {
+			if w.now >= turn {
+				for j := range 4 {
+					w.cut[0][j], w.cut[j][0] = down && j > 0, down && j > 0
+				}
+				down, turn = !down, turn+period
+			}
+			w.step()
+		}
+		require.Empty(t, w.wrong)
+		t.Logf("down and up every %v: %d views", time.Duration(period), w.version-first)
+		require.Less(t, w.version-first, 40)
+		for i := 1; i < 4; i++ {
+			require.Zero(t, w.nodes[i].exclusions)
+		}
+	}
+}
+
+// Whatever a peer sends and the store answers, the machine neither panics nor keeps
+// what it refuses.
+func FuzzLease(f *testing.F) {
+	f.Add([]byte("00000\x030\x00\x10\x00\x00\x00\x00\x04\x00333\x13\xff\x7f330"))
+	f.Add([]byte{5, 0, 3, 9, 10, 1, 0, 2, 0, 1, 1, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var l ledger
+		m := joined(t, &l, 9)
+		now := m.now
+		for len(data) >= 8 {
+			b := data[:8]
+			data = data[8:]
+			now += int64(binary.LittleEndian.Uint16(b[6:])) * 10 * millisecond
+			v := View{Epoch: uint32(b[2]), Fence: uint64(b[2]) << 32}
+			for i, life := range b[3:5] {
+				if life != 0 {
+					v.Members = append(v.Members, Member{dmutex.NodeID(i + 1), uint64(life)})
+				}
+			}
+			msg := Message{Kind: Kind(b[0]), From: 2, To: 1, View: v, Cleared: uint32(b[1])}
+			before := leaseText(m)
+			if _, err := m.Handle(now, msg); err != nil {
+				require.Equal(t, before, leaseText(m))
+			}
+			switch b[5] {
+			case 1:
+				m.Met(now, 2, uint64(b[4]))
+			case 2:
+				m.Lost(now, 2)
+			case 3:
+				m.Trouble(now, m.View().Epoch)
+			case 4:
+				m.Leave(now)
+			case 5:
+				m.Operation()
+				m.Unknown(now)
+			case 6:
+				m.Operation()
+				m.Conflict(now)
+			case 7:
+				var r Record
+				if r.UnmarshalText(l.value) == nil { // somebody joins
+					r.Epoch, r.Highest = r.Epoch+1, r.Highest+1
+					r.Members = append(r.Members, Entry{Member{r.Highest, uint64(r.Highest)<<8 | 1}, ""})
+					l.value, _ = r.MarshalText()
+				}
+			default:
+				l.serve(m, now)
+			}
+			m.Missing(nil)
+			m.Holders()
+			if at := m.Deadline(); at < never {
+				require.Greater(t, at, m.now)
+			}
+		}
+	})
+}

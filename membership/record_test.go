@@ -1,0 +1,110 @@
+package membership
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+func someRecord() Record {
+	return Record{
+		Epoch: 217315203, Unclean: 217315200, Highest: 4, Lease: 10 * second, Settings: "algorithm \"ricart\"\n",
+		Members: []Entry{{Member{2, 77}, "10.0.0.2:7400"}, {Member{4, math.MaxUint64}, ""}},
+	}
+}
+
+// A record is text that a person can read, and comes back as it was.
+func TestRecord(t *testing.T) {
+	text, err := someRecord().MarshalText()
+	require.NoError(t, err)
+	require.Equal(t, `dmutex record 1
+epoch 217315203
+unclean 217315200
+highest 4
+lease 10000000000
+settings "algorithm \"ricart\"\n"
+member 2 77 "10.0.0.2:7400"
+member 4 18446744073709551615 ""
+`, string(text))
+	var r Record
+	require.NoError(t, r.UnmarshalText(text))
+	require.Equal(t, someRecord(), r)
+}
+
+// A text that MarshalText does not write is refused, and changes nothing.
+func TestRecordRefuses(t *testing.T) {
+	text, err := someRecord().MarshalText()
+	require.NoError(t, err)
+	for name, change := range map[string]func(s string) string{
+		"nothing":           func(string) string { return "" },
+		"another version":   func(s string) string { return strings.Replace(s, "record 1", "record 2", 1) },
+		"cut":               func(s string) string { return s[:len(s)-1] },
+		"a line is missing": func(s string) string { return strings.Replace(s, "highest 4\n", "", 1) },
+		"another line":      func(s string) string { return s + "\n" },
+		"a space":           func(s string) string { return strings.Replace(s, "epoch ", "epoch  ", 1) },
+		"a sign":            func(s string) string { return strings.Replace(s, "epoch ", "epoch +", 1) },
+		"a zero before":     func(s string) string { return strings.Replace(s, "epoch ", "epoch 0", 1) },
+		"carriage returns":  func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
+		"too large":         func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 4294967297", 1) },
+		"the last epoch":    func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 4294967295", 1) },
+		"no epoch":          func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 0", 1) },
+		"unclean later":     func(s string) string { return strings.Replace(s, "unclean 2", "unclean 3", 1) },
+		"no lease":          func(s string) string { return strings.Replace(s, "lease 10000000000", "lease 0", 1) },
+		"a lease below 0": func(s string) string {
+			return strings.Replace(s, "lease 10000000000", "lease 18446744073709551615", 1)
+		},
+		"number not given": func(s string) string { return strings.Replace(s, "highest 4", "highest 3", 1) },
+		"no number":        func(s string) string { return strings.Replace(s, "member 2", "member 0", 1) },
+		"no life":          func(s string) string { return strings.Replace(s, " 77 ", " 0 ", 1) },
+		"one number twice": func(s string) string { return strings.Replace(s, "member 2", "member 4", 1) },
+		"one life twice":   func(s string) string { return strings.Replace(s, " 77 ", " 18446744073709551615 ", 1) },
+		"raw quotes":       func(s string) string { return strings.ReplaceAll(s, `""`, "``") },
+		"much":             func(s string) string { return s + strings.Repeat(" ", maxRecord) },
+	} {
+		var r Record
+		require.ErrorIs(t, r.UnmarshalText([]byte(change(string(text)))), ErrRecord, name)
+		require.Zero(t, r, name)
+	}
+	_, err = Record{}.MarshalText()
+	require.ErrorIs(t, err, ErrRecord)
+}
+
+// A record has room for some hundred members, and says when there is no more.
+func TestRecordIsBounded(t *testing.T) {
+	r := Record{Epoch: 1, Lease: second}
+	for n := dmutex.NodeID(1); ; n++ {
+		r.Highest = n
+		r.Members = append(r.Members, Entry{Member{n, math.MaxUint64 - uint64(n)}, strings.Repeat("x", 21)})
+		if n < 1000 {
+			continue
+		}
+		text, err := r.MarshalText()
+		if err != nil {
+			require.ErrorIs(t, err, ErrRecord)
+			require.Greater(t, n, dmutex.NodeID(1000))
+			return
+		}
+		require.NoError(t, new(Record).UnmarshalText(text))
+	}
+}
+
+// What is read is written again as it was.
+func FuzzRecord(f *testing.F) {
+	text, err := someRecord().MarshalText()
+	require.NoError(f, err)
+	f.Add(text)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var r Record
+		if r.UnmarshalText(text) != nil {
+			require.Zero(t, r)
+			return
+		}
+		again, err := r.MarshalText()
+		require.NoError(t, err)
+		require.Equal(t, string(text), string(again))
+	})
+}
