@@ -50,6 +50,7 @@ var rooms = []struct {
 	{"internal/latelog", false, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"membership", true, []string{"."}},
+	{"store", false, nil},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog", "transport/internal"}},
 	{"transport/internal", true, []string{"."}},
