@@ -49,17 +49,17 @@ var rooms = []struct {
 	{"internal/explore", false, []string{"dmutextest"}},
 	{"internal/latelog", false, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
+	{"internal/msgp", true, []string{"."}},
 	{"membership", true, []string{"."}},
 	{"store", false, nil},
 	{"trace", false, []string{"."}},
-	{"transport", false, []string{".", "internal/latelog", "transport/internal"}},
-	{"transport/internal", true, []string{"."}},
+	{"transport", false, []string{".", "internal/latelog", "internal/msgp"}},
 	{"transport/linktest", false, []string{".", "transport", "transport/session"}},
 	{"transport/mail", false, []string{".", "transport", "transport/session"}},
-	{"transport/session", true, []string{".", "transport/internal"}},
+	{"transport/session", true, []string{".", "internal/msgp"}},
 
 	// floor 3
-	{"node", false, []string{".", "deadlock", "internal/latelog", "membership", "trace", "transport", "transport/mail", "transport/session"}},
+	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/msgp", "membership", "trace", "transport", "transport/mail", "transport/session"}},
 }
 
 // What the pure rooms may use of others, the runtime's own packages apart.

@@ -44,7 +44,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		if p.asked == m.promised {
 			b = appendNumber(b, " asked=", uint64(p.asked))
 		}
-		b = appendNumber(b, " complete=", uint64(p.complete))
+		b = appendView(b, " complete=", p.complete)
 		b = appendFlag(b, " report", p.report)
 		b = appendHolds(b, p.holding)
 		if p.promise != nil && i != m.self {

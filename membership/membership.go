@@ -126,7 +126,7 @@ type member struct {
 	asked      uint32 // the round that life has asked for and that was promised
 	preparedAt int64  // when it was asked to take part in the open round
 	promise    *Message
-	complete   uint32 // the epoch of the last view that life has told to be complete
+	complete   View // the last view that a life of it has told to be complete
 
 	report  bool // of view is in
 	holding []Hold
@@ -198,7 +198,7 @@ func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 		p := &m.members[i]
 		switch {
 		case m.ended != Outside || i == m.self:
-		case m.exit.Epoch > 0 && m.exit.life(p.node) != 0 && p.complete < m.exit.Epoch,
+		case m.exit.Epoch > 0 && m.exit.life(p.node) != 0 && p.complete.Epoch < m.exit.Epoch,
 			m.round != 0 && p.promise == nil && !m.excused(p.node),
 			m.view.Epoch == 0 && p.life == 0,
 			m.view.life(p.node) != 0 && !m.acting && !p.report,
@@ -439,7 +439,9 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 			m.mayComplete()
 		}
 	case Complete:
-		p.complete = max(p.complete, msg.View.Epoch)
+		if msg.View.Epoch > p.complete.Epoch {
+			p.complete = msg.View
+		}
 		m.learnView(now, msg.View)
 	}
 	return m.flush(now), nil
@@ -665,7 +667,8 @@ func (m *Machine) mayDecide(now int64) {
 		}
 	}
 	for i := range m.members {
-		if p := &m.members[i]; i != m.self && p.promise != nil {
+		p := &m.members[i]
+		if i != m.self && (p.promise != nil || p.life != 0 && len(view.Members) == 0) { // all may go
 			m.send(Message{Kind: Decide, To: p.node, View: view})
 		}
 	}
@@ -851,25 +854,34 @@ func (m *Machine) mayComplete() {
 	}
 }
 
-// mayEnd ends a leaving life when a view without it is complete at all members of
-// that view. It also ends a life that the others have gone on without.
+// mayEnd ends a leaving life when nobody needs it any more. It also ends a life that
+// the others have gone on without.
 func (m *Machine) mayEnd() {
 	if m.ended != Outside {
 		return
 	}
+	free := m.frees(m.exit)
 	for i := range m.members {
 		p := &m.members[i]
-		if m.leaving && m.exit.life(p.node) != 0 && p.complete < m.exit.Epoch {
-			return
-		}
-		if !m.leaving && p.complete > m.view.Epoch && m.complete.Epoch > 0 {
+		free = free || m.frees(p.complete)
+		if !m.leaving && p.complete.Epoch > m.view.Epoch && m.complete.Epoch > 0 {
 			m.end(Stopped)
 			return
 		}
 	}
-	if m.exit.Epoch > 0 {
+	if m.leaving && free {
 		m.end(Left)
 	}
+}
+
+// frees reports whether this leaving life is outside v and all members of v have told
+// it that v is complete, by lives that still count. The newest view without it may
+// never be complete: its members may leave, too.
+func (m *Machine) frees(v View) bool {
+	return v.Epoch > m.stayed && !v.Has(m.me().node, m.life) && !slices.ContainsFunc(m.members, func(p member) bool {
+		life := v.life(p.node)
+		return life != 0 && (life != p.newest || p.complete.Epoch < v.Epoch)
+	})
 }
 
 func (m *Machine) end(p Phase) {

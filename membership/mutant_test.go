@@ -135,7 +135,7 @@ var mutants = []struct {
 	// A leaver goes when one member of the view without it is complete.
 	{"leaves-when-one-is-complete", setup{n: 3, rounds: many, clocks: true, faults: faults{exits: 3, crashes: 2}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
 		out := input()
-		if m.exit.Epoch > 0 && slices.ContainsFunc(m.members, func(p member) bool { return p.complete >= m.exit.Epoch }) {
+		if m.exit.Epoch > 0 && slices.ContainsFunc(m.members, func(p member) bool { return p.complete.Epoch >= m.exit.Epoch }) {
 			m.end(Left)
 		}
 		return out

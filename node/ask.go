@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/msgp"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -39,9 +41,7 @@ func (m *Mutex) Ask(ctx context.Context) error {
 	if err := s.obstacle(); err != nil {
 		return err
 	}
-	for _, p := range s.peers {
-		_, _ = n.mail.Send(p, func(b []byte) []byte { return append(append(b, saysAsk), m.name...) }) // a peer that is gone holds nothing
-	}
+	n.tellPeers(msgp.AppendString([]byte{saysAsk}, m.name)) // a peer that is gone holds nothing
 	if l := s.table[m.name]; l != nil {
 		l.ask()
 	}
@@ -50,9 +50,11 @@ func (m *Mutex) Ask(ctx context.Context) error {
 
 // asked takes a peer's request to give a lock back. It creates no lock: a lock that
 // is not in use here is not held here.
-func (n *Node) asked(from dmutex.NodeID, name []byte) {
-	if len(name) == 0 || len(name) > transport.MaxName {
-		n.locks.refuse(from, dmutex.PeerMistake("node: Ask for a lock whose name is empty or too long"))
+func (n *Node) asked(from dmutex.NodeID, message []byte) {
+	r := msgp.NewReader(message[1:])
+	name := r.Name(transport.MaxName)
+	if err := r.End(); err != nil {
+		n.locks.refuse(from, fmt.Errorf("node: Ask: %w", err))
 		return
 	}
 	s := n.locks.shardOf(name)

@@ -162,7 +162,7 @@ func TestAskRefuses(t *testing.T) {
 		before := time.Now()
 		err := g.mutex(1, "x").Ask(soon)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "waiting for members [2]")
+		require.ErrorContains(t, err, "waiting for members 2 (never heard)")
 		require.Equal(t, time.Minute, time.Since(before))
 
 		g.start(2)

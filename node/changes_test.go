@@ -83,7 +83,7 @@ func TestUseWhileTheGroupChanges(t *testing.T) {
 				cancel()
 				err := <-given
 				require.ErrorIs(t, err, context.Canceled)
-				require.ErrorContains(t, err, "waiting for members [3]; 3 (silent for ")
+				require.ErrorContains(t, err, "waiting for members 3 (silent for ")
 				require.NoError(t, kept.Release())
 				time.Sleep(time.Second)
 				require.Empty(t, patient)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -180,12 +181,12 @@ func (n *Node) sendProbe(to dmutex.NodeID, c *deadlock.Chase) (sent bool) {
 
 // probed takes a chase that has come from a peer.
 func (n *Node) probed(from dmutex.NodeID, message []byte) {
-	c, ok := readProbe(message[1:], len(n.cfg.Members))
+	c, err := readProbe(message, len(n.cfg.Members))
 	switch {
 	case n.cfg.Deadlock == 0:
 		n.locks.refuse(from, dmutex.PeerMistake("node: a deadlock probe, although Config.Deadlock is 0"))
-	case !ok:
-		n.locks.refuse(from, dmutex.PeerMistake("node: malformed deadlock probe"))
+	case err != nil:
+		n.locks.refuse(from, fmt.Errorf("node: deadlock probe: %w", err))
 	default:
 		n.follow(c)
 	}

@@ -32,16 +32,15 @@ func TestProbeOnTheWire(t *testing.T) {
 	} {
 		b := appendProbe(nil, c)
 		require.EqualValues(t, saysProbe, b[0])
-		b = b[1:]
-		got, ok := readProbe(b, 3)
-		require.True(t, ok)
+		got, err := readProbe(b, 3)
+		require.NoError(t, err)
 		require.Equal(t, c, got)
-		for n := range b {
-			_, ok := readProbe(b[:n], 3)
-			require.False(t, ok, "%d bytes of %d", n, len(b))
+		for n := 1; n < len(b); n++ {
+			_, err := readProbe(b[:n], 3)
+			require.ErrorIs(t, err, dmutex.ErrPeer, "%d bytes of %d", n, len(b))
 		}
-		_, ok = readProbe(append(b, 0), 3)
-		require.False(t, ok, "a byte too many")
+		_, err = readProbe(append(b, 0), 3)
+		require.ErrorIs(t, err, dmutex.ErrPeer, "a byte too many")
 	}
 	require.Less(t, len(appendProbe(nil, long())), 20<<10)
 }
@@ -50,15 +49,14 @@ func TestProbeOnTheWire(t *testing.T) {
 func TestProbeRefused(t *testing.T) {
 	wait := deadlock.Wait{Node: 1, Txn: 2, Number: 3, Lock: "a"}
 	for why, c := range map[string]*deadlock.Chase{
-		"no path":        {},
 		"a long path":    {Path: append(long().Path, wait)},
 		"an empty name":  {Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3}}},
 		"a long name":    {Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3, Lock: strings.Repeat("x", 256)}}},
 		"asks too many":  {Path: []deadlock.Wait{wait}, Ask: []dmutex.NodeID{1, 2, 3, 4}},
 		"checked beyond": {Path: []deadlock.Wait{wait}, Checked: deadlock.MaxPath + 1},
 	} {
-		_, ok := readProbe(appendProbe(nil, c)[1:], 3)
-		require.False(t, ok, why)
+		_, err := readProbe(appendProbe(nil, c), 3)
+		require.ErrorIs(t, err, dmutex.ErrPeer, why)
 	}
 }
 
@@ -183,10 +181,13 @@ func FuzzProbe(f *testing.F) {
 			b.shard.mu.Unlock()
 			require.NoError(t, err)
 		}
-		n.probed(2, append([]byte{saysProbe}, message...))
-		if c, ok := readProbe(message, 3); ok {
-			again, ok := readProbe(appendProbe(nil, c)[1:], 3)
-			require.True(t, ok)
+		if len(message) == 0 {
+			return
+		}
+		n.probed(2, message)
+		if c, err := readProbe(message, 3); err == nil {
+			again, err := readProbe(appendProbe(nil, c), 3)
+			require.NoError(t, err)
 			require.Equal(t, c, again)
 		}
 	})

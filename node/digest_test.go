@@ -59,8 +59,10 @@ func TestStrangers(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, node.ErrConfig)
 				why := node.ErrConfig.Error() + "; these differ: " + tc.differ
-				require.ErrorContains(t, err, `lock "x": waiting for members [1`)
-				require.ErrorContains(t, err, "node: peer 1: "+strings.TrimPrefix(why, "node: ")+": context deadline exceeded")
+				require.ErrorContains(t, err, `lock "x": waiting for members 1 (`+strings.TrimPrefix(why, "node: ")+")")
+				var peer *node.PeerError
+				require.ErrorAs(t, err, &peer)
+				require.EqualValues(t, 1, peer.Peer)
 				require.ErrorIs(t, n.Status().Peers[0].Err, node.ErrConfig)
 				require.Positive(t, n.Status().Refused)
 				var told []string

@@ -140,7 +140,12 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64]
 
 // announce tells all peers of the beginning or the end of a term of this node.
 func (n *Node) announce(name string, t term) {
+	n.tellPeers(appendTerm(nil, name, t)) // a peer that is gone hears it when it is back
+}
+
+// tellPeers sends a message to all peers that are there.
+func (n *Node) tellPeers(message []byte) {
 	for _, p := range n.locks.peers {
-		_, _ = n.mail.Send(p, func(b []byte) []byte { return appendTerm(b, name, t) }) // a peer that is gone hears it when it is back
+		_, _ = n.mail.Send(p, func(b []byte) []byte { return append(b, message...) })
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/msgp"
 	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
@@ -87,7 +88,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			seq++
 			handler{one}.Message(2, seq, b)
 		}
-		nonsense := [][]byte{{saysPrepare}, {saysPromise, 1}, {saysReport}, {saysView, 0xff}, {15}, {127}}
+		nonsense := [][]byte{{byte(membership.Prepare)}, {byte(membership.Promise), 1}, {byte(membership.Report)}, {byte(membership.Decide), 0xff}, {15}, {127}}
 		for _, m := range []membership.Message{
 			{Kind: membership.Prepare},
 			{Kind: membership.Decide, View: strange},
@@ -207,7 +208,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 // may ask as often as it likes: that makes no lock.
 func TestAskedByALiar(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
-		ask := func(name string) { handler{one}.Message(2, 1, append([]byte{saysAsk}, name...)) }
+		ask := func(name string) { handler{one}.Message(2, 1, msgp.AppendString([]byte{saysAsk}, name)) }
 		for i, name := range []string{"", strings.Repeat("x", transport.MaxName+1), strings.Repeat("x", 60<<10)} {
 			ask(name)
 			require.EqualValues(t, i+1, one.Status().Refused)
@@ -247,8 +248,10 @@ func TestConfirmationOfAnEndedAttempt(t *testing.T) {
 			return try
 		}
 		former, view := attempt(), one.views.machine.View()
-		s.freeze(view, nil)
+		s.mu.Lock()
+		s.freeze(view)
 		s.act(view.Epoch, nil)
+		s.mu.Unlock()
 		present := attempt()
 		former.unanswered()
 		require.True(t, h.waits())

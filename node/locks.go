@@ -18,6 +18,7 @@ import (
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/mail"
+	"github.com/dmutex/dmutex/transport/session"
 )
 
 // locks is all locks at this node, in shards by name. It sends the messages of the
@@ -52,6 +53,9 @@ const (
 	// in bytes of memory.
 	earlyBuffer = 512 << 10
 )
+
+// errEarly is a trouble.
+var errEarly = errors.New("node: messages for a view that does not act yet exceed their buffer")
 
 // A trouble is why the view of an epoch is to be replaced.
 type trouble struct {
@@ -175,30 +179,36 @@ func (ls *locks) poke() {
 	}
 }
 
+// each calls f for one shard after the other, under its mutex.
+func (ls *locks) each(f func(s *shard)) {
+	for i := range ls.shards {
+		s := &ls.shards[i]
+		func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			f(s)
+		}()
+	}
+}
+
 // freeze ends the machines of all older views, and returns what this node holds.
 func (ls *locks) freeze(v membership.View) (holds []membership.Hold) {
 	ls.epoch.Store(v.Epoch)
-	for i := range ls.shards {
-		holds = ls.shards[i].freeze(v, holds)
-	}
+	ls.each(func(s *shard) { holds = append(holds, s.freeze(v)...) })
 	return holds
 }
 
 // act lets the machines of the view be born, with the holders that were reported.
 func (ls *locks) act(epoch uint32, holders []membership.Holder) {
-	var each [shards][]membership.Holder
+	of := make(map[*shard][]membership.Holder)
 	for _, h := range holders {
-		i := maphash.String(ls.seed, h.Lock) % shards
-		each[i] = append(each[i], h)
+		s := ls.shard(h.Lock)
+		of[s] = append(of[s], h)
 	}
-	for i := range ls.shards {
-		ls.shards[i].act(epoch, each[i])
-	}
+	ls.each(func(s *shard) { s.act(epoch, of[s]) })
 }
 
-func (s *shard) freeze(v membership.View, holds []membership.Hold) []membership.Hold {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *shard) freeze(v membership.View) (holds []membership.Hold) {
 	s.epoch, s.acting = v.Epoch, false
 	s.start = dmutex.Start{Self: s.cfg.Self, Members: v.Nodes(), Fence: v.Fence}
 	s.shared = new(dmutex.Shared)
@@ -218,19 +228,11 @@ func (s *shard) freeze(v membership.View, holds []membership.Hold) []membership.
 			delete(s.table, name)
 		}
 	}
-	s.early = slices.DeleteFunc(s.early, func(e early) bool {
-		old := e.epoch() < v.Epoch
-		if old {
-			s.room -= e.size()
-		}
-		return old
-	})
+	s.rehandle()
 	return holds
 }
 
 func (s *shard) act(epoch uint32, holders []membership.Holder) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.epoch != epoch {
 		return
 	}
@@ -251,11 +253,7 @@ func (s *shard) act(epoch uint32, holders []membership.Holder) {
 			l.release(nil, nil) // it was released, or lost, since the report
 		}
 	}
-	kept := s.early
-	s.early, s.room = nil, 0
-	for _, e := range kept {
-		s.take(e.name, e.message)
-	}
+	s.rehandle()
 	if s.dropped {
 		s.dropped = false
 		s.trouble(epoch, errEarly)
@@ -308,28 +306,27 @@ func (l *lock) drop() {
 // handle takes a peer's message to its lock. A message of an older view is dropped,
 // one of a view that does not act yet is kept.
 func (s *shard) handle(name []byte, m trace.Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch epoch := dmutex.Epoch(m.Fence); {
 	case epoch < s.epoch:
 	case epoch == s.epoch && s.acting:
-		if l := s.table[string(name)]; l != nil {
-			l.handle(m)
-		} else {
-			s.take(string(name), m)
+		l := s.table[string(name)] // does not allocate
+		if l == nil {
+			l = s.lock(string(name))
 		}
+		l.handle(m)
 	default:
 		s.keep(early{string(name), trace.Message{Seq: m.Seq, Message: m.Clone()}})
 	}
 }
 
-// take is handle for a message whose view acts, or whose turn has not come.
-func (s *shard) take(name string, m trace.Message) {
-	if dmutex.Epoch(m.Fence) != s.epoch {
-		s.keep(early{name, m})
-		return
+// rehandle handles the messages that were kept for a later view: it may have come, or
+// will not come any more.
+func (s *shard) rehandle() {
+	kept := s.early
+	s.early, s.room = nil, 0
+	for _, e := range kept {
+		s.handle([]byte(e.name), e.message)
 	}
-	s.lock(name).handle(m)
 }
 
 // keep keeps a message until its view acts. If there is no room, those of the
@@ -360,7 +357,6 @@ func (e early) size() int {
 
 func (l *lock) handle(m trace.Message) {
 	s := l.shard
-	l.born()
 	out, err := l.machine.Handle(m.Message)
 	if err != nil {
 		l.refused(trace.Handle, m, err)
@@ -380,13 +376,13 @@ func (l *lock) handle(m trace.Message) {
 // not, ready will be closed when the wait is over.
 func (l *lock) join(h *Held, told *Wait, try *trial) (ready <-chan struct{}, err error) {
 	s := l.shard
-	if reason := s.why(); reason != nil {
+	reason := s.why()
+	if reason == nil && try != nil && !s.acting {
+		reason = errViewChanged
+	}
+	if reason != nil {
 		l.rest()
 		return nil, reason
-	}
-	if try != nil && !s.acting {
-		l.rest()
-		return nil, errViewChanged
 	}
 	if try != nil {
 		try.lock = l
@@ -551,7 +547,7 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 			if s.trying != nil {
 				s.trials.add(s.trying, m.To, seq)
 			}
-		} else if !errors.Is(err, errMailClosed) {
+		} else if !errors.Is(err, session.ErrClosed) {
 			s.trouble(s.epoch, &LockError{l.name, &PeerError{m.To, ErrOverflow}})
 		}
 		l.output(seq, m)
@@ -628,15 +624,11 @@ func (l *lock) holder() dmutex.NodeID {
 // function may still run, and nobody else may lead yet. Unless release is false the
 // peers are told.
 func (ls *locks) abandon(why, lost *error, release bool) (holds []Hold) {
-	for i := range ls.shards {
-		holds = append(holds, ls.shards[i].abandon(why, lost, release)...)
-	}
+	ls.each(func(s *shard) { holds = append(holds, s.abandon(why, lost, release)...) })
 	return holds
 }
 
 func (s *shard) abandon(why, lost *error, release bool) (holds []Hold) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, l := range slices.Collect(maps.Values(s.table)) { // some will be forgotten meanwhile
 		l.fail(*why)
 		switch {
@@ -657,15 +649,12 @@ func (s *shard) abandon(why, lost *error, release bool) (holds []Hold) {
 
 // leads returns the name of a lock that is still held here, "" if there is none.
 func (ls *locks) leads() (name string) {
-	for i := range ls.shards {
-		s := &ls.shards[i]
-		s.mu.Lock()
+	ls.each(func(s *shard) {
 		for _, l := range s.table {
 			if l.held != nil {
 				name = l.name
 			}
 		}
-		s.mu.Unlock()
-	}
+	})
 	return name
 }

@@ -2,11 +2,10 @@ package node
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -95,7 +94,7 @@ type Node struct {
 	terms   terms
 	log     *logger         // nil without Config.Logger
 	changes chan ViewChange // not passed to Observer.View yet; nil without one
-	peers   []*peer         // ascending by id
+	peers   map[dmutex.NodeID]*peer
 
 	probes    atomic.Uint64 // that were sent
 	deadlocks atomic.Uint64 // waits that were ended
@@ -110,7 +109,6 @@ type Node struct {
 // A peer is what the node keeps of another member beside its mail. Its fields
 // are used by one call of the mail's handler at a time.
 type peer struct {
-	id      dmutex.NodeID
 	decoder transport.Decoder
 	life    uint64 // that was met last; 0 if none was
 }
@@ -133,8 +131,9 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, birth: time.Now(), closed: make(chan struct{}), quit: make(chan struct{})}
-	n.views = views{node: n, life: newLife(0), acts: make(chan struct{}), left: make(chan struct{}), nagAt: int64(nagAfter)}
+	n := &Node{cfg: cfg, birth: time.Now(), peers: make(map[dmutex.NodeID]*peer), closed: make(chan struct{}), quit: make(chan struct{})}
+	n.views = views{node: n, life: cfg.newLife(0), next: make(chan struct{}), nagAt: int64(nagAfter)}
+	n.views.left, n.views.leave = context.WithCancel(context.Background())
 	n.views.parts = make(map[dmutex.NodeID][]membership.Hold)
 	n.txns.Store(n.views.life << 32 >> 16) // a probe for a transaction of a former life finds none
 	var err error
@@ -154,7 +153,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	for _, id := range cfg.Members {
 		if id != cfg.Self {
 			peers = append(peers, id)
-			n.peers = append(n.peers, &peer{id: id})
+			n.peers[id] = new(peer)
 		}
 	}
 	n.mail, err = mail.New(mail.Config{
@@ -202,12 +201,12 @@ func (cfg *Config) check() error {
 
 // newLife names a life of this process: by its wall clock in steps of about a
 // millisecond, so that it is probably higher than former ones, and random bits below.
-// It is higher than above.
-func newLife(above uint64) uint64 {
-	var b [4]byte
-	rand.Read(b[:]) // never fails
-	random := uint64(binary.BigEndian.Uint32(b[:]) >> (32 - lifeRandom))
-	return max(uint64(max(sinceEpoch(), 0))>>lifeRandom<<lifeRandom|random, above+1+random)
+// It is higher than above. No two members have the same.
+func (cfg *Config) newLife(above uint64) uint64 {
+	random := rand.Uint64N(1 << lifeRandom)
+	life := max(uint64(max(sinceEpoch(), 0))>>lifeRandom<<lifeRandom|random, above+random)
+	step := uint64(len(cfg.Members) + 1)
+	return life - life%step + step + uint64(slices.Index(cfg.Members, cfg.Self))
 }
 
 const lifeRandom = 20
@@ -235,14 +234,6 @@ func (n *Node) Self() dmutex.NodeID { return n.cfg.Self }
 // remember where the token is.
 func (n *Node) Mutex(name string) *Mutex {
 	return &Mutex{node: n, shard: n.locks.shard(name), name: name}
-}
-
-func (n *Node) peer(id dmutex.NodeID) *peer {
-	i, found := slices.BinarySearch(n.locks.peers, id)
-	if !found {
-		return nil
-	}
-	return n.peers[i]
 }
 
 // stop ends all granting, for the reason given: holds are lost, and waits fail.
@@ -330,13 +321,11 @@ func (n *Node) leave(ctx context.Context) error {
 	n.views.do((*membership.Machine).Leave)
 	n.mail.Flush()
 	select {
-	case <-n.views.left:
+	case <-n.views.left.Done():
 		return nil
 	case <-ctx.Done():
-		select {
-		case <-n.views.left: // a node that is alone asks nobody
+		if n.views.left.Err() != nil { // a node that is alone asks nobody
 			return nil
-		default:
 		}
 		missing, _ := n.views.missing()
 		return fmt.Errorf("node: close: members %v did not answer in time, so the others wait for this node to return: %w", missing, ctx.Err())
@@ -362,11 +351,11 @@ func (n *Node) farewell(ctx context.Context, left bool) error {
 type handler struct{ *Node }
 
 func (h handler) Met(peer dmutex.NodeID, life uint64) {
-	what := trace.Met
-	if p := h.peer(peer); p.life != 0 && p.life != life {
+	what, p := trace.Met, h.peers[peer]
+	if p.life != 0 && p.life != life {
 		what = trace.Restarted
 	}
-	h.peer(peer).life = life
+	p.life = life
 	h.trace(trace.Event{What: what, Peer: peer, Life: life})
 	h.log.tellOften(slog.LevelInfo, "peer met", peerAttr(peer))
 	h.views.met(peer, life)
@@ -381,28 +370,30 @@ func (h handler) Left(peer dmutex.NodeID) {
 func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	switch says := message[0]; {
 	case says >= 0x80:
-		p := h.peer(from)
-		name, m, err := p.decoder.Decode(message)
+		name, m, err := h.peers[from].decoder.Decode(message)
 		if err != nil { // a lock has missed a message, and we do not know which lock
 			h.locks.refuse(from, err)
 			h.locks.trouble(h.locks.epoch.Load(), &PeerError{from, err})
 			return
 		}
 		m.From, m.To = from, h.cfg.Self
-		h.locks.shardOf(name).handle(name, trace.Message{Seq: seq, Message: m})
-	case says > 0 && says <= saysComplete:
+		s := h.locks.shardOf(name)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.handle(name, trace.Message{Seq: seq, Message: m})
+	case says > 0 && says <= saysLast:
 		h.views.handle(from, message)
 	case says == saysLeads:
-		name, t, ok := readTerm(from, message[1:])
-		if !ok {
-			h.locks.refuse(from, dmutex.PeerMistake("node: malformed announcement of a leader"))
+		name, t, err := readTerm(from, message)
+		if err != nil {
+			h.locks.refuse(from, fmt.Errorf("node: announcement of a leader: %w", err))
 			return
 		}
 		h.terms.hear(name, t)
 	case says == saysProbe:
 		h.probed(from, message)
 	case says == saysAsk:
-		h.asked(from, message[1:])
+		h.asked(from, message)
 	default:
 		h.locks.refuse(from, dmutex.PeerMistake(fmt.Sprintf("node: unknown kind of message: %d", says)))
 	}

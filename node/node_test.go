@@ -500,7 +500,7 @@ func TestReady(t *testing.T) {
 		defer cancel()
 		_, err := n.Mutex("x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "[1 3]")
+		require.ErrorContains(t, err, "waiting for members 1 (never heard), 3 (never heard)")
 		early := g.acquireLater(t.Context(), 2, "x")
 		g.start(3)
 		time.Sleep(time.Minute)

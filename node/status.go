@@ -63,10 +63,8 @@ func (l *lock) status() MutexStatus {
 // use the locks. Memory is needed for a small part of the locks at a time.
 func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	return func(yield func(string, MutexStatus) bool) {
-		var names []string
-		var states []MutexStatus
 		for i := range n.locks.shards {
-			names, states = n.locks.shards[i].inUse(names[:0], states[:0])
+			names, states := n.locks.shards[i].inUse()
 			for j, name := range names {
 				if !yield(name, states[j]) {
 					return
@@ -76,8 +74,8 @@ func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	}
 }
 
-// inUse appends the locks of the shard that are not at rest.
-func (s *shard) inUse(names []string, states []MutexStatus) ([]string, []MutexStatus) {
+// inUse returns the locks of the shard that are not at rest.
+func (s *shard) inUse() (names []string, states []MutexStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.table {
@@ -100,28 +98,21 @@ type Usage struct {
 // Usage looks at every lock that the node remembers, and sums them up.
 func (n *Node) Usage() Usage {
 	var u Usage
-	for i := range n.locks.shards {
-		n.locks.shards[i].addToUsage(&u)
-	}
-	return u
-}
-
-func (s *shard) addToUsage(u *Usage) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.mail.Now()
-	for _, l := range s.table {
-		waiters := l.waiters
-		u.Waiters += len(waiters)
-		switch {
-		case l.held != nil:
-			u.Held++
-			u.OldestHold = max(u.OldestHold, time.Duration(now-l.held.since))
-		case len(waiters) > 0:
-			u.Waiting++
-			u.OldestWait = max(u.OldestWait, time.Duration(now-waiters[0].held.since))
+	n.locks.each(func(s *shard) {
+		now := n.mail.Now()
+		for _, l := range s.table {
+			u.Waiters += len(l.waiters)
+			switch {
+			case l.held != nil:
+				u.Held++
+				u.OldestHold = max(u.OldestHold, time.Duration(now-l.held.since))
+			case len(l.waiters) > 0:
+				u.Waiting++
+				u.OldestWait = max(u.OldestWait, time.Duration(now-l.waiters[0].held.since))
+			}
 		}
-	}
+	})
+	return u
 }
 
 // atRest reports whether the lock is kept only for what it remembers.
@@ -237,24 +228,18 @@ func (n *Node) Status() Status {
 		},
 	}
 	n.views.mu.Unlock()
-	for _, p := range n.peers {
-		peer := n.peerStatus(p.id)
-		peer.InView = view.Has(p.id, peer.Life)
+	for _, id := range n.locks.peers {
+		peer := n.peerStatus(id)
+		peer.InView = view.Has(id, peer.Life)
 		st.Peers = append(st.Peers, peer)
 	}
-	for i := range n.locks.shards {
-		n.locks.shards[i].addTo(&st)
-	}
+	n.locks.each(func(s *shard) {
+		st.Locks += len(s.table)
+		st.Granted += s.granted
+		for k := range dmutex.Kinds {
+			st.Sent[k] += s.sent[k]
+			st.Received[k] += s.received[k]
+		}
+	})
 	return st
-}
-
-func (s *shard) addTo(st *Status) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st.Locks += len(s.table)
-	st.Granted += s.granted
-	for k := range dmutex.Kinds {
-		st.Sent[k] += s.sent[k]
-		st.Received[k] += s.received[k]
-	}
 }

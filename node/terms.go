@@ -63,11 +63,7 @@ func (ts *terms) election(name string) *election {
 func (ts *terms) hear(name []byte, t term) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	e := ts.elections[string(name)]
-	if e == nil {
-		e = ts.election(string(name))
-	}
-	ts.change(e, t)
+	ts.change(ts.election(string(name)), t)
 }
 
 // lead records a term of this node itself. Calling end resigns it.

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/msgp"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -130,7 +130,7 @@ func TestResignUnderNoLock(t *testing.T) {
 }
 
 func announcement(leads byte, epoch uint64, name string) []byte {
-	return append(binary.AppendUvarint([]byte{saysLeads, leads}, epoch), name...)
+	return append(msgp.AppendString(msgp.AppendUint([]byte{saysLeads}, epoch), name), leads)
 }
 
 // What is no announcement is refused, and changes nothing.
@@ -142,8 +142,8 @@ func TestAnnouncement(t *testing.T) {
 		{"x", term{7, 5}},
 		{strings.Repeat("x", MaxElection), term{dmutex.None, dmutex.FirstFence(9) + 5}},
 	} {
-		name, got, ok := readTerm(7, appendTerm(nil, want.name, want.term)[1:])
-		require.True(t, ok)
+		name, got, err := readTerm(7, appendTerm(nil, want.name, want.term))
+		require.NoError(t, err)
 		require.Equal(t, want.name, string(name))
 		require.Equal(t, want.term, got)
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,9 @@ type trial struct {
 	lock    *lock // set when it joins
 	unheard int   // peers that have not confirmed the request
 }
+
+// errViewChanged ends a trial whose view has ended.
+var errViewChanged = errors.New("node: the view has changed")
 
 func (ts *trials) add(t *trial, peer dmutex.NodeID, seq uint64) {
 	t.unheard++

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,16 +24,16 @@ type views struct {
 	acting atomic.Bool   // the locks act
 	stuck  atomic.Bool   // pending is not empty
 	count  atomic.Uint64 // of views that have acted
-	left   chan struct{} // closed when no member needs this life any more
 
-	leftOnce sync.Once
+	left  context.Context // ends when no member needs this life any more
+	leave context.CancelFunc
 
 	mu       sync.Mutex // before a shard's; guards the fields below
 	machine  *membership.Machine
 	life     uint64
 	renaming bool                                // life is being replaced by a higher one
 	epoch    uint32                              // of the view in which the locks are frozen or act
-	acts     chan struct{}                       // closed while the locks act
+	next     chan struct{}                       // closed when the next view acts
 	pending  []membership.Message                // found no room in the mail
 	parts    map[dmutex.NodeID][]membership.Hold // of reports, until the last part is there
 	frozen   int64                               // when the present view was installed
@@ -45,7 +44,6 @@ type views struct {
 	since    int64                               // when the locks began to act, or ceased to
 	took     time.Duration                       // of the last ViewChange
 	nagAt    int64                               // when to log next which members this node waits for
-	nagged   int64                               // from since to the last such record
 }
 
 const (
@@ -56,14 +54,6 @@ const (
 	// takenPatience is how long a new process goes on when it is told that another
 	// process with its number is alive: the other one may be about to end.
 	takenPatience = 2 * time.Second
-)
-
-// errViewChanged ends an attempt of TryAcquire whose view has ended.
-var errViewChanged = errors.New("node: the view has changed")
-
-var (
-	errEarly      = errors.New("node: messages for a view that does not act yet exceed their buffer")
-	errMailClosed = session.ErrClosed
 )
 
 // do gives the machine an input, and follows it.
@@ -85,8 +75,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 		}
 		v.epoch = view.Epoch
 		if v.acting.Swap(false) {
-			v.acts = make(chan struct{})
-			v.since, v.nagged = now, 0
+			v.since = now
 			v.nagAt = now + int64(nagAfter)
 		}
 		v.frozen = now
@@ -121,9 +110,6 @@ func (v *views) follow(now int64, out []membership.Message) {
 	}
 	v.node.mail.Wake(min(v.machine.Deadline(), v.nagAt))
 }
-
-// leave tells Close that there is nothing to wait for.
-func (v *views) leave() { v.leftOnce.Do(func() { close(v.left) }) }
 
 // send passes the pending messages to the mail, as far as there is room. The rest
 // waits until the peers have acknowledged more.
@@ -165,7 +151,8 @@ func (v *views) act(now int64) {
 	n, view := v.node, v.machine.View()
 	n.locks.act(view.Epoch, v.machine.Holders())
 	v.acting.Store(true)
-	close(v.acts)
+	close(v.next)
+	v.next = make(chan struct{})
 	v.since, v.took = now, time.Duration(now-v.frozen)
 	change := ViewChange{Epoch: view.Epoch, Members: view.Nodes(), Took: v.took, Cause: v.cause}
 	for _, m := range view.Members {
@@ -195,7 +182,7 @@ func (v *views) act(now int64) {
 // rename goes on under a life above all former ones of this number.
 func (v *views) rename() {
 	v.mu.Lock()
-	life := newLife(v.machine.Later())
+	life := v.node.cfg.newLife(v.machine.Later())
 	machine, err := v.node.newMachine(life)
 	if err != nil {
 		panic("node: " + err.Error()) // it took the first
@@ -232,9 +219,9 @@ func (v *views) forget(peer dmutex.NodeID) {
 
 // handle takes a message of package membership.
 func (v *views) handle(from dmutex.NodeID, message []byte) {
-	msg, more, ok := readMembership(message, len(v.node.cfg.Members))
-	if !ok {
-		v.node.locks.refuse(from, dmutex.PeerMistake("node: malformed message about views"))
+	msg, more, err := readMembership(message, len(v.node.cfg.Members))
+	if err != nil {
+		v.node.locks.refuse(from, fmt.Errorf("node: message about views: %w", err))
 		return
 	}
 	msg.From, msg.To = from, v.node.cfg.Self
@@ -305,8 +292,7 @@ func (v *views) tick(now int64) (next int64) {
 	}
 	v.follow(now, v.machine.Tick(now))
 	if now >= v.nagAt {
-		v.nagged = max(2*v.nagged, int64(nagAfter))
-		v.nagAt = now + v.nagged
+		v.nagAt = now + max(now-v.since, int64(nagAfter))
 		if v.node.locks.why() == nil {
 			missing = v.machine.Missing(nil)
 		}
@@ -337,16 +323,16 @@ func (v *views) missing() ([]dmutex.NodeID, error) {
 // A node may stop being ready while the group changes: for a few round trips, or, if
 // a member crashes during the change, until it is back.
 func (n *Node) Ready(ctx context.Context) error {
-	if n.views.acting.Load() {
+	n.views.mu.Lock()
+	acting, next := n.views.acting.Load(), n.views.next
+	n.views.mu.Unlock()
+	if acting {
 		return n.locks.why()
 	}
-	n.views.mu.Lock()
-	acts := n.views.acts
-	n.views.mu.Unlock()
 	select {
 	case <-n.locks.ended.Done():
 		return n.locks.why()
-	case <-acts:
+	case <-next:
 		return nil
 	case <-ctx.Done():
 		return n.notReady(ctx.Err())
@@ -362,16 +348,23 @@ func (n *Node) notReady(why error) error {
 	case len(missing) == 0:
 		return fmt.Errorf("node: the members are agreeing on a view: %w", why)
 	}
-	var reasons strings.Builder
+	causes := []error{why}
 	for _, id := range missing {
-		st := n.peerStatus(id)
-		if st.Err != nil {
-			return fmt.Errorf("node: waiting for members %v: %w: %w", missing, &PeerError{id, st.Err}, why)
+		if err := n.peerStatus(id).Err; err != nil {
+			causes = append(causes, &PeerError{id, err})
 		}
-		fmt.Fprintf(&reasons, "; %s", st.describe())
 	}
-	return fmt.Errorf("node: waiting for members %v%s: %w", missing, reasons.String(), why)
+	return &missingError{"node: waiting for members " + n.describePeers(missing) + ": " + why.Error(), causes}
 }
+
+// A missingError is why a node is not ready: the text says it of all missing members.
+type missingError struct {
+	text   string
+	causes []error
+}
+
+func (e *missingError) Error() string   { return e.text }
+func (e *missingError) Unwrap() []error { return e.causes }
 
 // Evict removes members from the group, on the operator's word that their processes
 // are dead. The others go on without them until new processes with their numbers
@@ -393,7 +386,9 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 			return err
 		}
 		var gone bool
+		var next <-chan struct{}
 		n.views.do(func(m *membership.Machine, now int64) []membership.Message {
+			next = n.views.next
 			in := m.View().Nodes()
 			out := m.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
 				return slices.Contains(in, id) || !slices.Contains(n.cfg.Members, id)
@@ -411,7 +406,7 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		}
 		wait := time.NewTimer(time.Second) // another's round may have come between
 		select {
-		case <-n.views.next():
+		case <-next:
 		case <-wait.C:
 		case <-n.locks.ended.Done():
 			err = n.locks.why()
@@ -422,14 +417,4 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 			return err
 		}
 	}
-}
-
-// next returns a channel that is closed when the next view acts, nil if one acts now.
-func (v *views) next() <-chan struct{} {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.acting.Load() {
-		return nil
-	}
-	return v.acts
 }

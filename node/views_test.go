@@ -150,7 +150,10 @@ func TestEvict(t *testing.T) {
 		lost := g.acquire(1, "x")
 		g.crash(1)
 		waiting := g.acquireLater(t.Context(), 2, "x")
+		time.Sleep(time.Minute)
+		began := time.Now()
 		require.NoError(t, g.nodes[3].Evict(t.Context(), 1))
+		require.Less(t, time.Since(began), time.Second, "it does not wait for a second try")
 		o := <-waiting
 		require.NoError(t, o.err)
 		require.Greater(t, o.held.Fence(), lost.Fence())

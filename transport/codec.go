@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/transport/internal/msgp"
+	"github.com/dmutex/dmutex/internal/msgp"
 )
 
 // A message on the wire is one msgpack array:
@@ -47,7 +47,6 @@ const (
 // What [Decoder.Decode] refuses, besides malformed bytes.
 const (
 	errVersion msgp.Error = "the message has an unknown version"
-	errName    msgp.Error = "the message names no lock"
 	errKind    msgp.Error = "the message is of an unknown kind"
 	errTrim    msgp.Error = "the message ends with a field that should have been left out"
 )
@@ -121,7 +120,7 @@ func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	if r.Uint() != version && r.Err() == nil {
 		return nil, dmutex.Message{}, errVersion
 	}
-	lock = r.String(MaxName)
+	lock = r.Name(MaxName)
 	kind := r.Uint()
 	if n >= uptoAttempt {
 		m.Attempt = r.Uint()
@@ -143,8 +142,6 @@ func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	err = r.End()
 	switch {
 	case err != nil:
-	case len(lock) == 0:
-		err = errName
 	case kind == 0 || kind >= uint64(dmutex.Kinds):
 		err = errKind
 	case n != fields(&m):

@@ -88,7 +88,7 @@ func TestRefusedMessages(t *testing.T) {
 		{"two fields and a third", "92 01 a161 01", "should have been left out"},
 		{"too many fields", "99 01 a161 01 01 01 01 9101 9101 00", "beyond its bound"},
 		{"another version", "93 02 a161 01", "version"},
-		{"no name", "93 01 a0 01", "names no lock"},
+		{"no name", "93 01 a0 01", "a name is empty"},
 		{"long name", "93 01 da0100" + long + "01", "beyond its bound"},
 		{"kind 0", "93 01 a161 00", "kind"},
 		{"kind to come", "93 01 a161 09", "kind"},

@@ -102,6 +102,31 @@ func endure(t *testing.T, link string) {
 	require.Positive(t, victims)
 }
 
+// The first frame of each entry is lost. That costs the entry about one timeout, and
+// never more the longer it goes on: the waits stay far below the seconds to which a
+// process backs off when its peer is gone.
+func TestLossyTCP(t *testing.T)  { lose(t, "tcp") }
+func TestLossyNATS(t *testing.T) { lose(t, "nats") }
+
+func lose(t *testing.T, link string) {
+	t.Parallel()
+	r := newRigOf(t, link, 3, task{Seed: *seed, Algorithms: slices.Sorted(maps.Keys(right)), Lossy: true})
+	<-time.After(5 * time.Second)
+	var waits []time.Duration
+	for _, said := range r.word(wordTell) {
+		waits = append(waits, said.Waits...)
+	}
+	r.word(wordStop)
+	r.drain()
+	r.leave()
+	r.check()
+	slices.Sort(waits)
+	require.NotEmpty(t, waits)
+	most := waits[len(waits)*98/100]
+	t.Logf("%d entries, median wait %v, 98 of 100 below %v, longest %v", len(waits), waits[len(waits)/2], most, waits[len(waits)-1])
+	require.Less(t, most, 500*time.Millisecond)
+}
+
 // The same with a lock that is none, and with fences that do not rise, is
 // noticed.
 func TestWrong(t *testing.T) {

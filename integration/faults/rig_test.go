@@ -66,12 +66,17 @@ type rig struct {
 
 // newRig starts the processes, and they begin to work.
 func newRig(t *testing.T, link string, n int, seed uint64, algorithms ...string) *rig {
-	t.Logf("seed %d", seed)
+	return newRigOf(t, link, n, task{Seed: seed, Algorithms: algorithms})
+}
+
+func newRigOf(t *testing.T, link string, n int, job task) *rig {
+	t.Logf("seed %d", job.Seed)
 	r := &rig{t: t, referee: newReferee(t), where: make(map[dmutex.NodeID]map[string]string)}
 	if link == "nats" {
 		r.server = newNATSServer(t)
 	}
-	job := task{Algorithms: algorithms, Seed: seed, Referee: r.referee.listener.Addr().String(), Authority: newAuthority(t)}
+	job.Referee, job.Authority = r.referee.listener.Addr().String(), newAuthority(t)
+	algorithms := job.Algorithms
 	for i := range n {
 		job.Members = append(job.Members, dmutex.NodeID(i+1))
 	}

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,6 +36,7 @@ type task struct {
 	Referee    string // address
 	NATS       string // address; empty for TCP
 	Authority  authority
+	Lossy      bool // the first frame of each entry is lost
 }
 
 // Then come orders, and each is answered with a report: first, without an order,
@@ -55,6 +57,7 @@ type report struct {
 	Addresses map[string]string // by algorithm
 	States    map[string]state
 	Stalls    []time.Duration // what view changes took
+	Waits     []time.Duration // for locks that were granted
 }
 
 // state is how a node stands.
@@ -86,10 +89,10 @@ type worker struct {
 
 	leaving  chan struct{}   // closed when it leaves
 	retiring context.Context // ends when the process is told to end
-	stalls   struct {        // what view changes took
-		sync.Mutex
-		list []time.Duration
-	}
+
+	mu     sync.Mutex
+	stalls []time.Duration
+	waits  []time.Duration
 }
 
 // fail ends the process: the rig wants to see why.
@@ -133,9 +136,9 @@ func work() {
 			w.finish()
 		case wordTell:
 			r.States = w.tell()
-			w.stalls.Lock()
-			r.Stalls = slices.Clone(w.stalls.list)
-			w.stalls.Unlock()
+			w.mu.Lock()
+			r.Stalls, r.Waits = slices.Clone(w.stalls), slices.Clone(w.waits)
+			w.mu.Unlock()
 		case wordLeave:
 			w.leave()
 		}
@@ -182,18 +185,34 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		for id, address := range peers[name] {
 			must(w.links[name].(*tcplink.Link).SetPeer(id, address))
 		}
-		n, err := node.Open(context.Background(), node.Config{
+		link := &lossy{Link: w.links[name]}
+		cfg := node.Config{
 			Self: w.Self, Members: w.Members, Algorithm: algorithms[name], Link: w.links[name], Group: name, Deadlock: detect,
 			Logger: slog.New(stuck{w.leaving}),
 			Observer: &node.Observer{View: func(c node.ViewChange) {
-				w.stalls.Lock()
-				defer w.stalls.Unlock()
-				w.stalls.list = append(w.stalls.list, c.Took)
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.stalls = append(w.stalls, c.Took)
 			}},
-		})
+		}
+		if w.Lossy {
+			cfg.Link = link
+			cfg.Observer.Wait = func(wait node.Wait) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if wait.Err == nil {
+					w.waits = append(w.waits, wait.Took)
+				}
+			}
+		}
+		n, err := node.Open(context.Background(), cfg)
 		must(err)
 		w.nodes[name] = n
 		go w.observe(name, n)
+		hands := hands
+		if w.Lossy {
+			hands = 1 // else the frames of the others show what is missing
+		}
 		for j := range hands {
 			w.hands.Go(func() {
 				conn, err := net.Dial("tcp", w.Referee)
@@ -208,6 +227,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 					hear:   json.NewDecoder(conn),
 
 					retiring: w.retiring,
+					link:     link,
 				}
 				h.toil(w.stop)
 			})
@@ -258,6 +278,22 @@ func (w *worker) tell() map[string]state {
 	return states
 }
 
+// A lossy link loses the first frame of each entry to each peer.
+type lossy struct {
+	transport.Link
+	entry atomic.Int64
+	lost  sync.Map // by peer: the entry whose first frame was lost
+}
+
+func (l *lossy) Send(to dmutex.NodeID, frame []byte) error {
+	if entry := l.entry.Load(); entry > 0 {
+		if before, _ := l.lost.Swap(to, entry); before != entry {
+			return nil
+		}
+	}
+	return l.Link.Send(to, frame)
+}
+
 // A stuck handler of log records holds up nobody, until the process leaves.
 type stuck struct{ until <-chan struct{} }
 
@@ -291,6 +327,7 @@ type hand struct {
 	hear   *json.Decoder
 
 	retiring context.Context
+	link     *lossy
 }
 
 // toil works until it is told to stop, and once more.
@@ -306,6 +343,7 @@ func (h *hand) toil(stop <-chan struct{}) {
 			return
 		}
 		ctx, cancel := h.retiring, context.CancelFunc(func() {})
+		h.link.entry.Add(1)
 		impatient := h.rng.IntN(3) == 0
 		if impatient {
 			ctx, cancel = context.WithTimeout(ctx, h.upTo(20*time.Millisecond))

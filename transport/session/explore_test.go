@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dmutex/dmutex/transport/internal/msgp"
+	"github.com/dmutex/dmutex/internal/msgp"
 )
 
 // Here the real sessions of two nodes go through everything that can happen to

@@ -1,7 +1,7 @@
 package session
 
 import (
-	"github.com/dmutex/dmutex/transport/internal/msgp"
+	"github.com/dmutex/dmutex/internal/msgp"
 )
 
 // Frames are msgpack arrays, canonical like all that dmutex writes:

@@ -166,7 +166,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/transport/internal/msgp"
+	"github.com/dmutex/dmutex/internal/msgp"
 )
 
 // The errors of [Session.Send], which then has changed nothing.

@@ -1,6 +1,6 @@
 package session
 
-import "github.com/dmutex/dmutex/transport/internal/msgp"
+import "github.com/dmutex/dmutex/internal/msgp"
 
 // Transmit appends the frame that should go out next to b, and returns b as it
 // is when there is none. A frame is at most Config.MaxFrame long.

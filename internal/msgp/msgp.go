@@ -30,6 +30,7 @@ const (
 	ErrType     Error = "a field is of the wrong type"
 	ErrShortest Error = "a number or length is not in its shortest form"
 	ErrBound    Error = "a number or length is beyond its bound"
+	ErrEmpty    Error = "a name is empty"
 )
 
 // MaxUint and MaxHead are the sizes of the longest integer, and of the longest
@@ -156,6 +157,25 @@ func (r *Reader) Uint() uint64 {
 		r.fail(ErrType)
 		return 0
 	}
+}
+
+// UintUpTo reads an integer of at most limit.
+func (r *Reader) UintUpTo(limit uint64) uint64 {
+	v := r.Uint()
+	if v > limit {
+		r.fail(ErrBound)
+		return 0
+	}
+	return v
+}
+
+// Name reads a string of 1 to limit bytes. The result is part of the buffer.
+func (r *Reader) Name(limit int) []byte {
+	name := r.String(limit)
+	if len(name) == 0 {
+		r.fail(ErrEmpty)
+	}
+	return name
 }
 
 // String reads a string of at most limit bytes. The result is part of the
