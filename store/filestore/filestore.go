@@ -95,10 +95,10 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 // again, because waiting for the lock itself would not end with the context.
 func (s *Store) locked(ctx context.Context, f func() error) error {
 	const pause = 2 * time.Millisecond
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		lock, err := tryLock(s.path + ".lock")
 		if err != nil {
 			return err
@@ -109,8 +109,10 @@ func (s *Store) locked(ctx context.Context, f func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("another process has %s.lock: %w", s.path, ctx.Err())
 		case <-time.After(pause):
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("another process has %s.lock: %w", s.path, err)
 		}
 	}
 }

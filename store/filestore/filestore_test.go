@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -177,11 +178,13 @@ func TestErrors(t *testing.T) {
 
 // A process that is stopped while it has the lock does not keep others longer than their
 // contexts say.
-func TestLocked(t *testing.T) {
+func TestLocked(t *testing.T) { synctest.Test(t, locked) }
+
+func locked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")
 	s := open(t, path)
 	lock := filestore.Lock(t, path)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, _, err := s.Load(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
