@@ -51,6 +51,7 @@ var rooms = []struct {
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"internal/msgp", true, []string{"."}},
 	{"membership", true, []string{"."}},
+	{"store", false, nil},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog", "internal/msgp"}},
 	{"transport/linktest", false, []string{".", "transport", "transport/session"}},

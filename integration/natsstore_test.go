@@ -1,0 +1,328 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/natsstore"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+const bucket = "groups"
+
+func startJetStream(t *testing.T) *server.Server {
+	return startNATS(t, server.Options{Port: -1, JetStream: true, StoreDir: t.TempDir()})
+}
+
+func jetStream(t *testing.T, nc *nats.Conn) jetstream.JetStream {
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	return js
+}
+
+func openKey(t *testing.T, js jetstream.JetStream, key string) store.Store {
+	s, err := natsstore.Open(t.Context(), js, bucket, key)
+	require.NoError(t, err)
+	return s
+}
+
+func TestNATSStore(t *testing.T) {
+	s := startJetStream(t)
+	js := jetStream(t, connect(t, s))
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bucket})
+	require.NoError(t, err)
+	t.Run("store", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T, group string) store.Store { return openKey(t, jetStream(t, connect(t, s)), group) })
+	})
+
+	// An operator sees the record, and may delete it. It begins again, but its revisions go on.
+	t.Run("deleted", func(t *testing.T) {
+		ctx := t.Context()
+		s := openKey(t, js, "deleted")
+		create := func() store.Revision {
+			value, rev, err := s.Load(ctx)
+			require.NoError(t, err)
+			require.Empty(t, value)
+			rev, err = s.Swap(ctx, []byte("a"), rev)
+			require.NoError(t, err)
+			return rev
+		}
+		lost := create()
+		entry, err := kv.Get(ctx, "deleted")
+		require.NoError(t, err)
+		require.Equal(t, "a", string(entry.Value()))
+		require.NoError(t, kv.Delete(ctx, "deleted"))
+		create()
+		require.NoError(t, kv.Purge(ctx, "deleted"))
+		create()
+		_, err = s.Swap(ctx, []byte("b"), lost)
+		require.ErrorIs(t, err, store.ErrConflict)
+	})
+
+	t.Run("misuse", func(t *testing.T) {
+		for _, key := range []string{"", "a.read", "a b", "a*"} {
+			_, err := natsstore.Open(t.Context(), js, bucket, key)
+			require.ErrorContains(t, err, "use letters, digits, - _ =")
+		}
+		_, err := openKey(t, js, "misuse").Swap(t.Context(), []byte("a"), "mine")
+		require.ErrorContains(t, err, `revision "mine" is not of this store`)
+		require.NotErrorIs(t, err, store.ErrConflict)
+	})
+}
+
+// A lagging JetStream reads like a replica that is one read behind.
+type lagging struct{ jetstream.JetStream }
+
+type laggingStream struct {
+	jetstream.Stream
+	mu    sync.Mutex
+	entry *jetstream.RawStreamMsg
+	err   error
+}
+
+func (l lagging) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	s, err := l.JetStream.Stream(ctx, name)
+	return &laggingStream{Stream: s, err: jetstream.ErrMsgNotFound}, err
+}
+
+func (l *laggingStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	entry, err := l.Stream.GetLastMsgForSubject(ctx, subject)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entry, l.entry = l.entry, entry
+	err, l.err = l.err, err
+	return entry, err
+}
+
+// Reads may be stale, but Load is not.
+func TestNATSStoreLagging(t *testing.T) {
+	s := startJetStream(t)
+	_, err := jetStream(t, connect(t, s)).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bucket})
+	require.NoError(t, err)
+	storetest.Run(t, func(t *testing.T, group string) store.Store {
+		return openKey(t, lagging{jetStream(t, connect(t, s))}, group)
+	})
+}
+
+// Open says which setting of a bucket would lose the record, and what to do.
+func TestNATSStoreSettings(t *testing.T) {
+	js := jetStream(t, connect(t, startJetStream(t)))
+	_, err := natsstore.Open(t.Context(), js, bucket, "a")
+	require.EqualError(t, err, "natsstore: there is no bucket groups: create it, as with nats kv add groups --storage=file --replicas=3")
+	for i, test := range []struct {
+		set  func(*jetstream.StreamConfig)
+		says string
+	}{
+		{func(c *jetstream.StreamConfig) {}, ""},
+		{func(c *jetstream.StreamConfig) { c.AllowDirect = true }, ""},
+		{func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = 1<<20, jetstream.DiscardNew }, ""},
+		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = store.MaxValue }, ""},
+		{func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "is in memory"},
+		{func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "forgets entries after 1h0m0s"},
+		{func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "forgets old entries when it is full"},
+		{func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 }, "forgets old entries when it is full"},
+		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 }, "takes values of 1000 bytes only"},
+		{func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }, "acknowledges entries before they are written"},
+		{func(c *jetstream.StreamConfig) {
+			c.Mirror, c.Subjects = &jetstream.StreamSource{Name: "KV_other"}, nil
+		}, "is a copy of others"},
+	} {
+		bucket := "groups" + strconv.Itoa(i)
+		config := jetstream.StreamConfig{Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1}
+		test.set(&config)
+		_, err := js.CreateStream(t.Context(), config)
+		require.NoError(t, err)
+		_, err = natsstore.Open(t.Context(), js, bucket, "a")
+		if test.says == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "natsstore: bucket "+bucket+" "+test.says)
+		}
+	}
+}
+
+// The permissions of the package comment are enough.
+func TestNATSStorePermitted(t *testing.T) {
+	for _, direct := range []bool{true, false} {
+		get := "$JS.API.STREAM.MSG.GET.KV_groups"
+		if direct {
+			get = "$JS.API.DIRECT.GET.KV_groups.>"
+		}
+		s := startNATS(t, server.Options{Port: -1, JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
+			{Username: "operator", Password: "secret"},
+			{Username: "node", Password: "secret", Permissions: &server.Permissions{
+				Publish:   &server.SubjectPermission{Allow: []string{"$KV.groups.a", "$KV.groups.a.read", "$JS.API.STREAM.INFO.KV_groups", get}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			}},
+		}})
+		operator := jetStream(t, connect(t, s, nats.UserInfo("operator", "secret")))
+		_, err := operator.CreateStream(t.Context(), jetstream.StreamConfig{
+			Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1, AllowDirect: direct,
+		})
+		require.NoError(t, err)
+		node := openKey(t, jetStream(t, connect(t, s, nats.UserInfo("node", "secret"))), "a")
+		_, none, err := node.Load(t.Context())
+		require.NoError(t, err)
+		rev, err := node.Swap(t.Context(), []byte("a"), none)
+		require.NoError(t, err)
+		value, last, err := node.Load(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "a", string(value))
+		require.Equal(t, rev, last)
+	}
+}
+
+// startJetStreamCluster runs three servers. JetStream wants each to know the ports of
+// the others beforehand, so they are kept until their servers start.
+func startJetStreamCluster(t *testing.T) []*server.Server {
+	var kept []net.Listener
+	var routes []string
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		kept = append(kept, l)
+		routes = append(routes, "nats-route://"+l.Addr().String())
+	}
+	var servers []*server.Server
+	for i, l := range kept {
+		require.NoError(t, l.Close())
+		servers = append(servers, startNATS(t, server.Options{
+			Port: -1, JetStream: true, StoreDir: t.TempDir(), ServerName: "server" + strconv.Itoa(i),
+			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port},
+			Routes:  server.RoutesFromStr(strings.Join(routes, ",")),
+		}))
+	}
+	return servers
+}
+
+// Three servers. When the leader of the bucket is lost, what was acknowledged stays. When
+// two are lost, there is no answer rather than an old one.
+func TestNATSStoreCluster(t *testing.T) {
+	servers := startJetStreamCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	first := jetStream(t, connect(t, servers[0]))
+	for created := false; !created; { // until they have elected a leader
+		brief, cancel := context.WithTimeout(ctx, time.Second/4)
+		_, err := first.CreateKeyValue(brief, jetstream.KeyValueConfig{Bucket: bucket, Replicas: 3})
+		cancel()
+		created = err == nil
+		require.NoError(t, ctx.Err(), "%v", err)
+	}
+	clients := 0
+	storetest.Run(t, func(t *testing.T, group string) store.Store {
+		clients++
+		return openKey(t, jetStream(t, connect(t, servers[clients%3])), group)
+	})
+
+	c := startCounters(t, ctx, servers)
+	c.progress(20)
+	stream, err := first.Stream(ctx, "KV_"+bucket)
+	require.NoError(t, err)
+	leader := stream.CachedInfo().Cluster.Leader
+	var others []*server.Server
+	for _, s := range servers {
+		if s.Name() == leader {
+			stopNATS(s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	require.Len(t, others, 2)
+	c.progress(20)
+	c.end()
+
+	js := jetStream(t, connect(t, others[1]))
+	s := openKey(t, js, "counter")
+	value, rev, err := s.Load(ctx)
+	require.NoError(t, err)
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, n, c.acknowledged.Load(), "acknowledged increments are lost")
+	require.LessOrEqual(t, n, c.acknowledged.Load()+c.unknown.Load(), "increments that nobody made")
+
+	stopNATS(others[0])
+	brief, cancel := context.WithTimeout(ctx, time.Second/2)
+	defer cancel()
+	_, _, err = s.Load(brief)
+	require.Error(t, err)
+	_, err = s.Swap(brief, []byte("0"), rev)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, store.ErrConflict)
+}
+
+// Counters are three clients that increment one number.
+type counters struct {
+	t                     *testing.T
+	acknowledged, unknown atomic.Int64
+	poke                  chan bool
+	stop                  context.CancelFunc
+	counting              sync.WaitGroup
+}
+
+func startCounters(t *testing.T, ctx context.Context, servers []*server.Server) *counters {
+	ctx, stop := context.WithCancel(ctx)
+	c := &counters{t: t, poke: make(chan bool, 1), stop: stop}
+	for _, s := range servers {
+		s := openKey(t, jetStream(t, connect(t, s)), "counter")
+		c.counting.Go(func() {
+			for ctx.Err() == nil {
+				c.increment(ctx, s)
+			}
+		})
+	}
+	return c
+}
+
+func (c *counters) increment(ctx context.Context, s store.Store) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	known := c.acknowledged.Load()
+	value, rev, err := s.Load(ctx)
+	if err != nil {
+		return
+	}
+	n, _ := strconv.ParseInt(string(value), 10, 64)
+	if n < known {
+		c.t.Errorf("Load is stale: %d, but %d were acknowledged", n, known)
+	}
+	switch _, err := s.Swap(ctx, strconv.AppendInt(nil, n+1, 10), rev); {
+	case err == nil:
+		c.acknowledged.Add(1)
+		select {
+		case c.poke <- true:
+		default:
+		}
+	case !errors.Is(err, store.ErrConflict):
+		c.unknown.Add(1)
+	}
+}
+
+// progress waits for n more increments.
+func (c *counters) progress(n int64) {
+	c.t.Helper()
+	for goal := c.acknowledged.Load() + n; c.acknowledged.Load() < goal; {
+		await(c.t, c.poke)
+	}
+}
+
+func (c *counters) end() {
+	c.stop()
+	c.counting.Wait()
+}

@@ -1,0 +1,106 @@
+package stores
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/etcdstore"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+// startEtcd runs a server in the directory, at most until the test ends.
+func startEtcd(t *testing.T, dir string) (address string, stop func()) {
+	config := embed.NewConfig()
+	config.Dir, config.Logger, config.ZapLoggerBuilder = dir, "zap", embed.NewZapLoggerBuilder(zap.NewNop())
+	config.UnsafeNoFsync = true // the machine does not crash
+	local := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	config.ListenClientUrls, config.ListenPeerUrls = local, local
+	server, err := embed.StartEtcd(config)
+	require.NoError(t, err)
+	stop = sync.OnceFunc(server.Close) // it panics when called twice
+	t.Cleanup(stop)
+	select {
+	case <-server.Server.ReadyNotify():
+	case err := <-server.Err():
+		require.NoError(t, err)
+	}
+	return server.Clients[0].Addr().String(), stop
+}
+
+func openEtcd(t *testing.T, address, key string) store.Store {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	s, err := etcdstore.Open(client, key)
+	require.NoError(t, err)
+	return s
+}
+
+func TestEtcd(t *testing.T) {
+	dir := t.TempDir()
+	address, stop := startEtcd(t, dir)
+	t.Run("store", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T, group string) store.Store { return openEtcd(t, address, "/dmutex/"+group) })
+	})
+
+	// A key that is deleted begins again, but its revisions go on.
+	t.Run("deleted", func(t *testing.T) {
+		s := openEtcd(t, address, "deleted")
+		_, none, err := s.Load(t.Context())
+		require.NoError(t, err)
+		lost, err := s.Swap(t.Context(), []byte("a"), none)
+		require.NoError(t, err)
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
+		require.NoError(t, err)
+		defer client.Close()
+		_, err = client.Delete(t.Context(), "deleted")
+		require.NoError(t, err)
+		_, err = s.Swap(t.Context(), []byte("b"), lost)
+		require.ErrorIs(t, err, store.ErrConflict)
+		again, err := s.Swap(t.Context(), []byte("a"), none)
+		require.NoError(t, err)
+		require.NotEqual(t, lost, again)
+		_, err = s.Swap(t.Context(), []byte("b"), lost)
+		require.ErrorIs(t, err, store.ErrConflict)
+	})
+
+	t.Run("misuse", func(t *testing.T) {
+		_, err := etcdstore.Open(nil, "")
+		require.EqualError(t, err, "etcdstore: the key is empty")
+		_, err = openEtcd(t, address, "misuse").Swap(t.Context(), []byte("a"), "mine")
+		require.ErrorContains(t, err, `revision "mine" is not of this store`)
+		require.NotErrorIs(t, err, store.ErrConflict)
+	})
+
+	// The server restarts. In between, nothing is answered.
+	t.Run("restart", func(t *testing.T) {
+		s := openEtcd(t, address, "restart")
+		_, none, err := s.Load(t.Context())
+		require.NoError(t, err)
+		rev, err := s.Swap(t.Context(), []byte("a"), none)
+		require.NoError(t, err)
+		stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, _, err = s.Load(ctx)
+		require.Error(t, err)
+		_, err = s.Swap(ctx, []byte("b"), rev)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, store.ErrConflict)
+		address, _ := startEtcd(t, dir)
+		s = openEtcd(t, address, "restart")
+		value, last, err := s.Load(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "a", string(value))
+		require.Equal(t, rev, last)
+	})
+}

@@ -1,0 +1,57 @@
+package stores
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	_ "github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/sqlstore"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+func openSQLite(t *testing.T, path string) *sql.DB {
+	db, err := sql.Open("sqlite3", "file:"+filepath.ToSlash(path)+"?_pragma=busy_timeout(30000)&_pragma=synchronous(off)")
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func TestSQLite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "groups.db")
+	open := func(t *testing.T, group string) *sqlstore.Store {
+		s, err := sqlstore.Open(t.Context(), openSQLite(t, path), sqlstore.SQLite, group)
+		require.NoError(t, err)
+		return s
+	}
+	t.Run("store", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T, group string) store.Store { return open(t, group) })
+	})
+	t.Run("restored", func(t *testing.T) { restored(t, open(t, "restored"), openSQLite(t, path)) })
+	t.Run("name", func(t *testing.T) {
+		_, err := sqlstore.Open(t.Context(), openSQLite(t, path), sqlstore.SQLite, "")
+		require.EqualError(t, err, `sqlstore: group "": a name has 1 to 255 bytes`)
+	})
+}
+
+// A row that is deleted begins again, with revisions of its own.
+func restored(t *testing.T, s store.Store, db *sql.DB) {
+	ctx := t.Context()
+	create := func() store.Revision {
+		value, rev, err := s.Load(ctx)
+		require.NoError(t, err)
+		require.Empty(t, value)
+		rev, err = s.Swap(ctx, []byte("a"), rev)
+		require.NoError(t, err)
+		return rev
+	}
+	lost := create()
+	_, err := db.ExecContext(ctx, `DELETE FROM dmutex_groups WHERE name = 'restored'`)
+	require.NoError(t, err)
+	create()
+	_, err = s.Swap(ctx, []byte("b"), lost)
+	require.ErrorIs(t, err, store.ErrConflict)
+}

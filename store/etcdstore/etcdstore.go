@@ -1,0 +1,74 @@
+// Package etcdstore keeps the record of a group under a key of etcd. It is a module of its
+// own, because the client is large.
+//
+// The client belongs to the application. Load is etcd's default read, which is linearizable,
+// and Swap a transaction that compares the key's modification revision.
+//
+// etcd makes writes durable on a majority by default. What it does not survive is a restore
+// from a snapshot, which takes the record back: restore with --bump-revision and
+// --mark-compacted, and with all members of the group stopped. Servers must not run
+// with --unsafe-no-fsync.
+//
+// A role for the group needs the permission to read and write the key.
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dmutex/dmutex/store"
+)
+
+// Store is a [store.Store] under a key.
+type Store struct {
+	client *clientv3.Client
+	key    string
+}
+
+// Open returns the store under the key. It does not call the servers.
+func Open(client *clientv3.Client, key string) (*Store, error) {
+	if key == "" {
+		return nil, fmt.Errorf("etcdstore: the key is empty")
+	}
+	return &Store{client, key}, nil
+}
+
+// Load implements [store.Store].
+func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	answer, err := s.client.Get(ctx, s.key)
+	if err != nil {
+		return nil, "", fmt.Errorf("etcdstore: load %q: %w", s.key, err)
+	}
+	if len(answer.Kvs) == 0 {
+		return nil, revision(0), nil
+	}
+	return answer.Kvs[0].Value, revision(answer.Kvs[0].ModRevision), nil
+}
+
+// Swap implements [store.Store].
+func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	last, err := strconv.ParseInt(string(rev), 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("etcdstore: swap %q: revision %q is not of this store: %w", s.key, rev, err)
+	}
+	// The client does not send a transaction again that may have been sent, so a conflict
+	// is not with itself.
+	answer, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(s.key), "=", last)).
+		Then(clientv3.OpPut(s.key, string(value))).
+		Commit()
+	if err != nil {
+		return "", fmt.Errorf("etcdstore: swap %q: %w", s.key, err)
+	}
+	if !answer.Succeeded {
+		return "", fmt.Errorf("etcdstore: swap %q: %w", s.key, store.ErrConflict)
+	}
+	return revision(answer.Header.Revision), nil
+}
+
+// revision is that of the whole of etcd at the last change of the key. It only rises, also
+// when keys are deleted. Of a key that does not exist it is 0.
+func revision(n int64) store.Revision { return store.Revision(strconv.FormatInt(n, 10)) }

@@ -1,0 +1,196 @@
+package filestore_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/filestore"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+// TestMain lets the test's executable be another process; see spawn.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("DMUTEX_FILESTORE"); path != "" {
+		s, err := filestore.Open(path)
+		for err == nil {
+			err = increment(context.Background(), s)
+			fmt.Println(err)
+		}
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// spawn starts a process that increments the number in the file until it is killed, and
+// returns its lines, one for each increment.
+func spawn(t *testing.T, path string) (*exec.Cmd, *bufio.Reader) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "DMUTEX_FILESTORE="+path)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd, bufio.NewReader(out)
+}
+
+func increment(ctx context.Context, s store.Store) error {
+	for {
+		n, rev, err := load(ctx, s)
+		if err != nil {
+			return err
+		}
+		_, err = s.Swap(ctx, []byte(strconv.Itoa(n+1)), rev)
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+func load(ctx context.Context, s store.Store) (int, store.Revision, error) {
+	value, rev, err := s.Load(ctx)
+	if err != nil || len(value) == 0 {
+		return 0, rev, err
+	}
+	n, err := strconv.Atoi(string(value))
+	return n, rev, err
+}
+
+func open(t *testing.T, path string) *filestore.Store {
+	s, err := filestore.Open(path)
+	require.NoError(t, err)
+	return s
+}
+
+func TestStore(t *testing.T) {
+	dir := t.TempDir()
+	storetest.Run(t, func(t *testing.T, group string) store.Store {
+		return open(t, filepath.Join(dir, group))
+	})
+}
+
+// Two processes increment one number. One after the other is killed, wherever it is, and
+// replaced. No increment is lost, and none is half done.
+func TestProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "group")
+	acknowledged, killed := 0, 0
+	await := func(out *bufio.Reader) bool {
+		line, err := out.ReadString('\n')
+		if err == io.EOF {
+			return false
+		}
+		require.NoError(t, err)
+		require.Equal(t, "<nil>\n", line)
+		acknowledged++
+		return true
+	}
+	for range 10 {
+		first, one := spawn(t, path)
+		second, other := spawn(t, path)
+		for range 3 {
+			require.True(t, await(one))
+			require.True(t, await(other))
+		}
+		for _, process := range []*exec.Cmd{first, second} {
+			require.NoError(t, process.Process.Kill())
+			killed++
+		}
+		for await(one) {
+		}
+		for await(other) {
+		}
+	}
+	n, _, err := load(t.Context(), open(t, path))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, n, acknowledged, "increments are lost")
+	require.LessOrEqual(t, n, acknowledged+killed, "increments that nobody made")
+}
+
+// What a killed process has left behind does not matter.
+func TestLeftovers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "group")
+	s := open(t, path)
+	require.NoError(t, increment(t.Context(), s))
+	require.NoError(t, os.WriteFile(path+".new", []byte("half a rec"), 0o600))
+	require.NoError(t, increment(t.Context(), s))
+	n, _, err := load(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+}
+
+// A file that was deleted begins again, and so does one that is put back from a backup, but
+// with revisions of its own.
+func TestRestored(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "group")
+	s := open(t, path)
+	require.NoError(t, increment(t.Context(), s))
+	backup, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, increment(t.Context(), s))
+	_, lost, err := s.Load(t.Context())
+	require.NoError(t, err)
+
+	require.NoError(t, os.WriteFile(path, backup, 0o600))
+	require.NoError(t, increment(t.Context(), s))
+	_, err = s.Swap(t.Context(), []byte("9"), lost)
+	require.ErrorIs(t, err, store.ErrConflict)
+
+	require.NoError(t, os.Remove(path))
+	value, _, err := s.Load(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, value)
+	for range 2 {
+		require.NoError(t, increment(t.Context(), s))
+	}
+	_, err = s.Swap(t.Context(), []byte("9"), lost)
+	require.ErrorIs(t, err, store.ErrConflict)
+}
+
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	_, err := filestore.Open(filepath.Join(dir, "nowhere", "group"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	path := filepath.Join(dir, "letter")
+	require.NoError(t, os.WriteFile(path, []byte("Dear Sir"), 0o600))
+	s := open(t, path)
+	_, _, err = s.Load(t.Context())
+	require.ErrorContains(t, err, "letter is not a record")
+	_, err = s.Swap(t.Context(), []byte("a"), "")
+	require.ErrorContains(t, err, "letter is not a record")
+	require.NotErrorIs(t, err, store.ErrConflict)
+}
+
+// A process that is stopped while it has the lock does not keep others longer than their
+// contexts say.
+func TestLocked(t *testing.T) { synctest.Test(t, locked) }
+
+func locked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "group")
+	s := open(t, path)
+	lock := filestore.Lock(t, path)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, _, err := s.Load(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "another process has "+path+".lock")
+	_, err = s.Swap(ctx, []byte("a"), "")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, lock.Close())
+	require.NoError(t, increment(t.Context(), s))
+}

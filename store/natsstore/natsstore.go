@@ -1,0 +1,176 @@
+// Package natsstore keeps the record of a group under a key of a JetStream key-value bucket,
+// on a connection that the application already has. The servers are of version 2.11 or
+// later.
+//
+// # The bucket
+//
+// The operator creates it, for instance with
+//
+//	nats kv add dmutex --storage=file --replicas=3
+//
+// [Open] checks that the bucket keeps what it acknowledges: it has file storage, nothing
+// in it expires or gives way to newer entries, it is no mirror, and it takes values of
+// 64 KiB. Three things it cannot check or decide:
+//
+//   - A server acknowledges a write before the disk has it; by default it syncs every two
+//     minutes. When the machines of a majority of the replicas lose their power, or the one
+//     machine of a bucket with one replica does, the record can go back to what it was
+//     some minutes ago. Set sync_interval: always in the jetstream block of
+//     each server.
+//   - With one replica the group stands still while that server is away, and the
+//     record is as safe as one disk.
+//   - A record that is older than the members remember, as after such a loss or a restore,
+//     stops the group with an alarm. Delete the key when all members are stopped, and
+//     the group begins anew.
+//
+// # Reads
+//
+// No read of JetStream is linearizable: a direct get is answered by any replica, and the
+// leader of a stream answers others without asking whether it still leads. So Load reads, and
+// then has the stream accept an empty entry, under the key with .read added, on condition
+// that what was read is still last. Only a leader with a majority can accept it. It
+// leaves the record and its revision as they are. Load is therefore two requests.
+//
+// # Permissions
+//
+// For the bucket b and the key k: publish to $KV.b.k and $KV.b.k.read, to
+// $JS.API.STREAM.INFO.KV_b, and to $JS.API.DIRECT.GET.KV_b.> (or
+// $JS.API.STREAM.MSG.GET.KV_b, if the bucket does not allow direct gets); subscribe to
+// _INBOX.>.
+package natsstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/dmutex/dmutex/store"
+)
+
+// Store is a [store.Store] under a key.
+type Store struct {
+	js      jetstream.JetStream
+	stream  jetstream.Stream
+	subject string
+}
+
+// A key may not have dots: that of one group and .read could be that of another.
+var keys = regexp.MustCompile(`^[-_=a-zA-Z0-9]+$`)
+
+// Open returns the store under the key of the bucket, or says what is wrong with
+// the bucket. The key has letters, digits, and the characters - _ =.
+func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (*Store, error) {
+	if !keys.MatchString(key) {
+		return nil, fmt.Errorf("natsstore: key %q: use letters, digits, - _ =", key)
+	}
+	stream, err := js.Stream(ctx, "KV_"+bucket)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("natsstore: there is no bucket %s: create it, as with nats kv add %[1]s --storage=file --replicas=3", bucket)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("natsstore: bucket %s: %w", bucket, err)
+	}
+	if err := check(stream.CachedInfo().Config); err != nil {
+		return nil, fmt.Errorf("natsstore: bucket %s %w", bucket, err)
+	}
+	return &Store{js, stream, "$KV." + bucket + "." + key}, nil
+}
+
+// check returns which setting could lose the record.
+func check(c jetstream.StreamConfig) error {
+	switch {
+	case c.Metadata["_nats.level"] == "":
+		return errors.New("is on a server older than 2.11, which cannot confirm a read: upgrade it")
+	case c.Storage != jetstream.FileStorage:
+		return errors.New("is in memory, and would forget the record: create it with --storage=file")
+	case c.MaxAge != 0:
+		return fmt.Errorf("forgets entries after %v: set its TTL to 0", c.MaxAge)
+	case c.Discard == jetstream.DiscardOld && (c.MaxBytes > 0 || c.MaxMsgs > 0):
+		return errors.New("forgets old entries when it is full: set its discard policy to new")
+	case c.PersistMode == jetstream.AsyncPersistMode:
+		return errors.New("acknowledges entries before they are written: set its persist mode to default")
+	case c.MaxMsgSize > 0 && c.MaxMsgSize < store.MaxValue:
+		return fmt.Errorf("takes values of %d bytes only: set its maximum to %d or more", c.MaxMsgSize, store.MaxValue)
+	case c.Mirror != nil || len(c.Sources) > 0:
+		return errors.New("is a copy of others: use the original")
+	}
+	return nil
+}
+
+// Load implements [store.Store].
+func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	for {
+		value, last, err := s.read(ctx)
+		if err == nil {
+			_, err = s.publish(ctx, s.subject+".read", nil, last)
+		}
+		switch {
+		case err == nil:
+			return value, revision(last), nil
+		case !errors.Is(err, store.ErrConflict): // which says that the read was stale
+			return nil, "", fmt.Errorf("natsstore: load %s: %w", s.subject, err)
+		}
+	}
+}
+
+// read returns the last entry that some replica has.
+func (s *Store) read(ctx context.Context) (value []byte, last uint64, err error) {
+	entry, err := s.stream.GetLastMsgForSubject(ctx, s.subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return entry.Data, entry.Sequence, nil // a deleted key has an entry without data
+}
+
+// Swap implements [store.Store].
+func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	last, err := strconv.ParseUint(string(rev), 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("natsstore: swap %s: revision %q is not of this store: %w", s.subject, rev, err)
+	}
+	next, err := s.publish(ctx, s.subject, value, last)
+	if err != nil {
+		return "", fmt.Errorf("natsstore: swap %s: %w", s.subject, err)
+	}
+	return revision(next), nil
+}
+
+// publish adds an entry if the last one of the record is still the given one, and returns
+// its sequence number. It tries again while the servers are busy: until the replicas are
+// done with an entry, the leader refuses all others, whether they would be right or not.
+func (s *Store) publish(ctx context.Context, subject string, value []byte, last uint64) (uint64, error) {
+	const pause = 2 * time.Millisecond
+	for {
+		ack, err := s.js.Publish(ctx, subject, value, jetstream.WithExpectLastSequenceForSubject(last, s.subject))
+		if err == nil {
+			return ack.Sequence, nil
+		}
+		var refusal *jetstream.APIError
+		switch {
+		case !errors.As(err, &refusal):
+			return 0, err
+		case refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+			return 0, store.ErrConflict
+		case refusal.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+			return 0, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%w, while the servers were busy", ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// revision is a sequence number of the stream, which only rises. 0 is before the first.
+func revision(sequence uint64) store.Revision {
+	return store.Revision(strconv.FormatUint(sequence, 10))
+}

@@ -1,0 +1,145 @@
+// Package sqlstore keeps the record of a group in a row of a SQL database, through
+// database/sql and the driver that the application already has.
+//
+// The table is dmutex_groups, one row for each group. [Open] creates it, unless it is there:
+//
+//	CREATE TABLE dmutex_groups (name text PRIMARY KEY, revision text NOT NULL, value bytea NOT NULL)
+//
+// For SQLite value is a blob; for MySQL it is a mediumblob, and the others are
+// varbinary(255) and varbinary(64). The statements that follow need the privileges SELECT,
+// INSERT and UPDATE.
+//
+// # What is asked of the database
+//
+// A commit must be durable when it is acknowledged, and must not be undone by a failover:
+//
+//   - PostgreSQL: synchronous_commit is not off, and fsync is on. If a standby may be
+//     promoted, it is a synchronous one (synchronous_standby_names); a failover to an
+//     asynchronous standby can undo the last changes of the record.
+//   - MySQL: tables of InnoDB with innodb_flush_log_at_trx_commit=1. A failover must lose
+//     no acknowledged transaction: group replication with
+//     group_replication_consistency=BEFORE_ON_PRIMARY_FAILOVER, or a single server.
+//     Semi-synchronous replication is not enough, because it falls back to asynchronous.
+//   - SQLite: one machine, with a local file. PRAGMA synchronous is FULL or EXTRA, and there
+//     is a busy timeout, or writers that meet get errors.
+//
+// Load locks the row (SELECT ... FOR UPDATE). A standby of PostgreSQL refuses that, so a
+// connection that was led to one by a load balancer reports an error and renews no lease.
+// A former primary whose synchronous standby has been promoted cannot finish it either,
+// because it waits for the standby. MySQL does neither: connect to the primary only,
+// and let the failover stop the old primary before it promotes a new one.
+//
+// Through a pooler the connections may be shared by transactions; nothing is kept in a
+// session.
+//
+// The repository's tests run on PostgreSQL and SQLite. The MySQL dialect has passed the
+// same suite on MariaDB 10.11, by hand.
+package sqlstore
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/dmutex/dmutex/store"
+)
+
+// A Dialect is what the statements look like in one kind of database.
+type Dialect struct{ name, create, load, insert, update string }
+
+// The dialects.
+var (
+	PostgreSQL = Dialect{
+		name:   "PostgreSQL",
+		create: `CREATE TABLE IF NOT EXISTS dmutex_groups (name text PRIMARY KEY, revision text NOT NULL, value bytea NOT NULL)`,
+		load:   `SELECT value, revision FROM dmutex_groups WHERE name = $1 FOR UPDATE`,
+		insert: `INSERT INTO dmutex_groups (value, revision, name) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+		update: `UPDATE dmutex_groups SET value = $1, revision = $2 WHERE name = $3 AND revision = $4`,
+	}
+	MySQL = Dialect{
+		name:   "MySQL",
+		create: `CREATE TABLE IF NOT EXISTS dmutex_groups (name varbinary(255) PRIMARY KEY, revision varbinary(64) NOT NULL, value mediumblob NOT NULL)`,
+		load:   `SELECT value, revision FROM dmutex_groups WHERE name = ? FOR UPDATE`,
+		insert: `INSERT IGNORE INTO dmutex_groups (value, revision, name) VALUES (?, ?, ?)`,
+		update: `UPDATE dmutex_groups SET value = ?, revision = ? WHERE name = ? AND revision = ?`,
+	}
+	SQLite = Dialect{
+		name:   "SQLite",
+		create: `CREATE TABLE IF NOT EXISTS dmutex_groups (name text PRIMARY KEY, revision text NOT NULL, value blob NOT NULL)`,
+		load:   `SELECT value, revision FROM dmutex_groups WHERE name = ?`,
+		insert: `INSERT INTO dmutex_groups (value, revision, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+		update: `UPDATE dmutex_groups SET value = ?, revision = ? WHERE name = ? AND revision = ?`,
+	}
+)
+
+// Store is a [store.Store] in a row.
+type Store struct {
+	db      *sql.DB
+	dialect Dialect
+	group   string
+}
+
+// Open returns the store of a group, whose name is a text of 1 to 255 bytes. It creates the
+// table if there is none. The database belongs to the application.
+func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (*Store, error) {
+	if len(group) < 1 || len(group) > 255 {
+		return nil, fmt.Errorf("sqlstore: group %q: a name has 1 to 255 bytes", group)
+	}
+	s := &Store{db, dialect, group}
+	_, _, err := s.Load(ctx)
+	if err == nil {
+		return s, nil
+	}
+	// When processes create the table at once, some get an error, and yet it is there.
+	_, failed := db.ExecContext(ctx, dialect.create)
+	if _, _, err = s.Load(ctx); err != nil {
+		return nil, fmt.Errorf("%w; create table for %s: %v", err, dialect.name, failed)
+	}
+	return s, nil
+}
+
+// Load implements [store.Store].
+func (s *Store) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
+	err = s.db.QueryRowContext(ctx, s.dialect.load, s.group).Scan(&value, &rev)
+	if errors.Is(err, sql.ErrNoRows) {
+		value, rev, err = nil, "", nil
+	}
+	if err = whole(ctx, err); err != nil {
+		return nil, "", fmt.Errorf("sqlstore: load group %q: %w", s.group, err)
+	}
+	return value, rev, nil
+}
+
+// Swap implements [store.Store].
+func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	// Random, so that it is new even if the row has been deleted or restored.
+	next := store.Revision(rand.Text())
+	statement, args := s.dialect.insert, []any{value, string(next), s.group}
+	if rev != "" {
+		statement, args = s.dialect.update, append(args, string(rev))
+	}
+	var rows int64
+	result, err := s.db.ExecContext(ctx, statement, args...)
+	if err == nil {
+		rows, err = result.RowsAffected()
+	}
+	if err = whole(ctx, err); err == nil && rows == 0 {
+		err = store.ErrConflict
+	}
+	if err != nil {
+		return "", fmt.Errorf("sqlstore: swap group %q: %w", s.group, err)
+	}
+	return next, nil
+}
+
+// whole does not trust a success that comes after the end of the context. Some drivers ask the
+// server to cancel the statement then, and PostgreSQL answers a commit that waits for its
+// standby with success.
+func whole(ctx context.Context, err error) error {
+	if err == nil {
+		err = ctx.Err()
+	}
+	return err
+}

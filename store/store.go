@@ -1,0 +1,128 @@
+// Package store is what a group of nodes needs of the world to agree on its members:
+// one small record, changed by compare-and-swap.
+//
+// The record says who the members are. It changes when a node joins, leaves or is
+// excluded, and each member loads it a few times per lease to renew its own. No lock is
+// ever taken in the store, so its speed is not the speed of the locks.
+//
+// # Stores
+//
+//   - [Memory], for tests and for the nodes of one process
+//   - filestore, for the processes of one machine; nothing to install
+//   - sqlstore, for a database behind database/sql
+//   - natsstore, for a JetStream key-value bucket
+//   - etcdstore, a module of its own
+//
+// The store is trusted: if it forgets an acknowledged change, two nodes may hold the same
+// lock. The packages say which settings and which failovers do that.
+//
+// # A store of one's own
+//
+// Anything that can replace a value on condition that it is still the one that was read
+// can be a [Store]. Test it with [github.com/dmutex/dmutex/store/storetest.Run].
+//
+//   - Kubernetes: Get without a resourceVersion in its options, then Update of the object
+//     as it was read. Its metadata.resourceVersion is the revision, and a Conflict or an
+//     AlreadyExists is [ErrConflict]. Do not read from an informer: its cache is stale.
+//   - DynamoDB: GetItem with ConsistentRead. PutItem with a new random revision, on the
+//     condition that the old one is there, or attribute_not_exists. A
+//     ConditionalCheckFailedException is ErrConflict, unless the SDK has retried: turn its
+//     retries off. Not on a global table with eventual consistency.
+//   - S3: GetObject, then PutObject with If-Match, or with If-None-Match: * for the first.
+//     The ETag is the revision only if no two objects are equal, so begin each with random
+//     bytes. 412, 404 and 409 are ErrConflict, unless the SDK has retried.
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+)
+
+// A Store keeps the record of one group. The name of the group, such as a key or a path,
+// was given when the store was opened. Stores that were opened for one name in
+// different processes have one record; stores for different names do not affect each other.
+//
+// A Store may be used by many goroutines. Its methods return soon after their context
+// has ended.
+type Store interface {
+	// Load returns the record and its revision. Before the first Swap, and after an
+	// operator has deleted the record, the value is empty, and the revision is the one
+	// that Swap needs to create the record.
+	//
+	// Load is linearizable: it returns the record as it was at some moment between the
+	// call and the return. Never a cached value, and never one from a replica that may
+	// lag or from a leader that may have been deposed: members renew their leases by
+	// loading the record, so a stale answer puts two holders on one lock. Where a plain
+	// read does not promise this, Load has a write confirm that the revision it has read
+	// is still the last one.
+	//
+	// The caller may change the value.
+	Load(ctx context.Context) (value []byte, rev Revision, err error)
+
+	// Swap replaces the record if its revision is still rev, and returns the new revision.
+	// It must take any value of 1 to MaxValue bytes, and does not keep it. Values need
+	// not differ: a Swap to an equal value also makes a new revision.
+	//
+	// If the error is ErrConflict, nothing was written and nothing will be: the record
+	// has changed since, or another write was in progress. Load it and decide again.
+	//
+	// After any other error the outcome is unknown. The record may have been written, or
+	// may still be, also after a Load that has not seen it. It is certain that this Swap
+	// no longer has an effect when the revision has moved. So load the record, and swap
+	// again from what it says.
+	//
+	// A successful Swap is durable: a crash of every process, and a failover of the
+	// store, must not undo it.
+	Swap(ctx context.Context, value []byte, rev Revision) (Revision, error)
+}
+
+// A Revision names one state of a record. The store chooses it; it can only be compared
+// for equality. No two states of a record have the same revision, even if their values
+// are equal. If that were broken, a Swap could overwrite changes it has not seen.
+type Revision string
+
+// MaxValue is the size in bytes of the largest value that every store takes. The largest
+// of some stores is larger.
+const MaxValue = 64 << 10
+
+// ErrConflict is the error of a Swap that certainly has written nothing. Errors match it by
+// [errors.Is].
+var ErrConflict = errors.New("store: conflict: the record has changed since it was loaded")
+
+// Memory is a record in memory. The zero Memory is empty and ready for use. It must not be
+// copied.
+type Memory struct {
+	mu    sync.Mutex
+	value []byte
+	count uint64 // of swaps
+}
+
+// Load implements [Store].
+func (m *Memory) Load(ctx context.Context) ([]byte, Revision, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, "", err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return bytes.Clone(m.value), m.revision(), nil
+}
+
+// Swap implements [Store].
+func (m *Memory) Swap(ctx context.Context, value []byte, rev Revision) (Revision, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if rev != m.revision() {
+		return "", ErrConflict
+	}
+	m.value = bytes.Clone(value)
+	m.count++
+	return m.revision(), nil
+}
+
+func (m *Memory) revision() Revision { return Revision(strconv.FormatUint(m.count, 10)) }

@@ -1,0 +1,94 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/dmutex/dmutex/store"
+)
+
+// Faults says how often a call to a [FaultyStore] fails. All but the seed are
+// probabilities, 0 to 1.
+type Faults struct {
+	Seed       uint64
+	Lost       float64 // the call does not reach the store
+	Unanswered float64 // the call reaches the store, but its answer is lost
+}
+
+// Faulty makes a good store bad. If the test fails, the faults are logged.
+func Faulty(t testing.TB, good store.Store, faults Faults) *FaultyStore {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the store had faults: %+v", faults)
+		}
+	})
+	return &FaultyStore{good: good, faults: faults, luck: rand.New(rand.NewPCG(faults.Seed, 0))}
+}
+
+// A FaultyStore loses calls and answers, and has outages.
+type FaultyStore struct {
+	good store.Store
+
+	mu     sync.Mutex
+	faults Faults
+	luck   *rand.Rand
+	outage bool
+}
+
+// ErrLost is the error of a call to a [FaultyStore] whose outcome is unknown.
+var ErrLost = errors.New("storetest: the answer is lost")
+
+// Outage begins or ends an outage. A call that begins in an outage does not reach the store,
+// and returns when its context ends, as with a network that drops everything.
+func (f *FaultyStore) Outage(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.outage = on
+}
+
+// Load implements [store.Store].
+func (f *FaultyStore) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
+	err = f.call(ctx, func() error {
+		value, rev, err = f.good.Load(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return value, rev, nil
+}
+
+// Swap implements [store.Store].
+func (f *FaultyStore) Swap(ctx context.Context, value []byte, rev store.Revision) (next store.Revision, err error) {
+	err = f.call(ctx, func() error {
+		next, err = f.good.Swap(ctx, value, rev)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return next, nil
+}
+
+func (f *FaultyStore) call(ctx context.Context, good func() error) error {
+	f.mu.Lock()
+	lost, unanswered := f.luck.Float64() < f.faults.Lost, f.luck.Float64() < f.faults.Unanswered
+	outage := f.outage
+	f.mu.Unlock()
+	if outage {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if lost {
+		return ErrLost
+	}
+	err := good()
+	if unanswered {
+		return ErrLost
+	}
+	return err
+}

@@ -1,0 +1,397 @@
+// Package storetest tests that a store keeps the contract of [store.Store]: [Run] is for
+// every store, also for one of your own. [Faulty] makes a good store bad.
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store"
+)
+
+// Run tests a kind of store. open opens the record of a group, as one more process would:
+// with a client of its own if there are clients. It cleans up with t.Cleanup. The groups
+// are new at first; group names are lower-case letters, and each test has names of
+// its own.
+//
+// Run cannot test that a store is durable, nor that it does not answer from a replica or
+// a deposed leader.
+func Run(t *testing.T, open func(t *testing.T, group string) store.Store) {
+	for i, test := range []struct {
+		name string
+		run  func(*bench)
+	}{
+		{"a new record is empty", (*bench).empty},
+		{"what was swapped is loaded", (*bench).readBack},
+		{"values of every size", (*bench).sizes},
+		{"the caller keeps its slices", (*bench).slices},
+		{"a late Swap is a conflict", (*bench).conflict},
+		{"a deleted record is a conflict", (*bench).deleted},
+		{"a revision is never used again", (*bench).revisions},
+		{"of Swaps at one time one succeeds", (*bench).race},
+		{"Load is not stale", (*bench).fresh},
+		{"Load is linearizable", (*bench).linearizable},
+		{"the value outlives its clients", (*bench).reopen},
+		{"groups do not meet", (*bench).groups},
+		{"a context that has ended", (*bench).ended},
+		{"a context that ends", (*bench).canceled},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			test.run(&bench{t, ctx, open, "group" + string(rune('a'+i))})
+		})
+	}
+}
+
+// patience is only ever used up by tests that fail.
+const patience = 30 * time.Second
+
+// A bench is one test of one group.
+type bench struct {
+	*testing.T
+	ctx   context.Context
+	open  func(t *testing.T, group string) store.Store
+	group string
+}
+
+// A client is one process of the group.
+type client struct {
+	store.Store
+	b *bench
+}
+
+func (b *bench) client() client { return client{b.open(b.T, b.group), b} }
+
+func (b *bench) clients(n int) []client {
+	all := make([]client, n)
+	for i := range all {
+		all[i] = b.client()
+	}
+	return all
+}
+
+func (c client) load() ([]byte, store.Revision) {
+	c.b.Helper()
+	value, rev, err := c.Load(c.b.ctx)
+	require.NoError(c.b, err)
+	return value, rev
+}
+
+// swap swaps in a record that nobody else changes.
+func (c client) swap(value []byte, rev store.Revision) store.Revision {
+	c.b.Helper()
+	next, err := c.Swap(c.b.ctx, value, rev)
+	require.NoError(c.b, err)
+	require.NotEqual(c.b, rev, next, "the revision has not moved")
+	return next
+}
+
+// holds requires that the record is as it was swapped.
+func (c client) holds(value []byte, rev store.Revision) {
+	c.b.Helper()
+	v, r := c.load()
+	require.Equal(c.b, value, v)
+	require.Equal(c.b, rev, r)
+}
+
+func (b *bench) empty() {
+	value, rev := b.client().load()
+	require.Empty(b, value)
+	value, again := b.client().load()
+	require.Empty(b, value)
+	require.Equal(b, rev, again)
+}
+
+func (b *bench) readBack() {
+	c := b.client()
+	_, rev := c.load()
+	for i := range byte(10) {
+		value := []byte{'a' + i}
+		rev = c.swap(value, rev)
+		c.holds(value, rev)
+		c.holds(value, rev)
+	}
+}
+
+func (b *bench) sizes() {
+	c, other := b.client(), b.client()
+	random := rand.New(rand.NewPCG(1, 0))
+	_, rev := c.load()
+	for _, size := range []int{1, store.MaxValue, 2, 255, 256, store.MaxValue, 1} {
+		value := make([]byte, size)
+		for i := range value {
+			value[i] = byte(random.Uint32())
+		}
+		rev = c.swap(value, rev)
+		other.holds(value, rev)
+	}
+	for _, value := range []string{"\x00", "\n", "\x00\n\xff", "'\"\\%s?$1", " x ", "\xef\xbb\xbf"} {
+		rev = c.swap([]byte(value), rev)
+		other.holds([]byte(value), rev)
+	}
+}
+
+func (b *bench) slices() {
+	c := b.client()
+	_, rev := c.load()
+	value := []byte("value")
+	rev = c.swap(value, rev)
+	value[0] = 'X'
+	loaded, _ := c.load()
+	require.Equal(b, "value", string(loaded), "the store keeps the slice that was swapped")
+	loaded[0] = 'X'
+	loaded, _ = c.load()
+	require.Equal(b, "value", string(loaded), "the store keeps the slice that was loaded")
+	c.holds([]byte("value"), rev)
+}
+
+func (b *bench) conflict() {
+	c, late := b.client(), b.client()
+	_, none := late.load()
+	old := c.swap([]byte("a"), none)
+	_, err := late.Swap(b.ctx, []byte("late"), none)
+	require.ErrorIs(b, err, store.ErrConflict, "the record was created twice")
+	older := c.swap([]byte("b"), old)
+	last := c.swap([]byte("a"), older)
+	for _, rev := range []store.Revision{none, old, older} {
+		for _, value := range []string{"late", "a"} {
+			_, err := late.Swap(b.ctx, []byte(value), rev)
+			require.ErrorIs(b, err, store.ErrConflict, "revision %q is not the last", rev)
+			late.holds([]byte("a"), last)
+		}
+	}
+	late.swap([]byte("c"), last)
+}
+
+// A revision that the record does not have yet is like one that a deleted record had.
+func (b *bench) deleted() {
+	c := client{b.open(b.T, b.group+"other"), b}
+	_, rev := c.load()
+	for range 3 {
+		rev = c.swap([]byte("a"), rev)
+	}
+	empty := b.client()
+	_, err := empty.Swap(b.ctx, []byte("b"), rev)
+	require.ErrorIs(b, err, store.ErrConflict)
+	value, _ := empty.load()
+	require.Empty(b, value)
+}
+
+func (b *bench) revisions() {
+	clients := b.clients(2)
+	_, rev := clients[0].load()
+	seen := map[store.Revision]bool{rev: true}
+	for i := range 100 {
+		value := []byte{"aab"[i%3]} // also twice the same
+		rev = clients[i%2].swap(value, rev)
+		require.False(b, seen[rev], "revision %q comes a second time", rev)
+		seen[rev] = true
+	}
+}
+
+// In each round all clients load the record, and then all of them swap. In the first they
+// create it.
+func (b *bench) race() {
+	const n = 6
+	clients := b.clients(n)
+	together := func(f func(i int)) {
+		var running sync.WaitGroup
+		for i := range clients {
+			running.Go(func() { f(i) })
+		}
+		running.Wait()
+	}
+	value, rev := clients[0].load()
+	seen := map[store.Revision]bool{rev: true}
+	for round := 0; len(seen) < 20; round++ {
+		var loaded, revs [n]store.Revision
+		var values [n][]byte
+		var errs [n]error
+		together(func(i int) { values[i], loaded[i], errs[i] = clients[i].Load(b.ctx) })
+		for i := range clients {
+			require.NoError(b, errs[i])
+			require.Equal(b, string(value), string(values[i]), "an update is lost")
+			require.Equal(b, rev, loaded[i])
+		}
+		together(func(i int) {
+			values[i] = fmt.Appendf(nil, "by client %d in round %d", i, round)
+			revs[i], errs[i] = clients[i].Swap(b.ctx, values[i], loaded[i])
+		})
+		winners := 0
+		for i := range clients {
+			if errs[i] != nil {
+				require.ErrorIs(b, errs[i], store.ErrConflict)
+				continue
+			}
+			winners++
+			value, rev = values[i], revs[i]
+			require.False(b, seen[rev], "revision %q comes a second time", rev)
+			seen[rev] = true
+		}
+		require.LessOrEqual(b, winners, 1, "Swaps from one revision have succeeded") // all may give way
+	}
+}
+
+// What one client has swapped, the others load at once.
+func (b *bench) fresh() {
+	clients := b.clients(3)
+	_, rev := clients[0].load()
+	for i := range uint64(60) {
+		value := numeral(i)
+		rev = clients[i%3].swap(value, rev)
+		clients[(i+1)%3].holds(value, rev)
+		clients[(i+2)%3].holds(value, rev)
+	}
+}
+
+func number(value []byte) uint64 {
+	if len(value) == 0 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(value)
+}
+
+func numeral(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// add adds 1 to the number in the record and returns it.
+func (c client) add() (uint64, error) {
+	for {
+		value, rev, err := c.Load(c.b.ctx)
+		if err != nil {
+			return 0, err
+		}
+		n := number(value) + 1
+		runtime.Gosched() // lets others come between
+		_, err = c.Swap(c.b.ctx, numeral(n), rev)
+		if !errors.Is(err, store.ErrConflict) {
+			return n, err
+		}
+	}
+}
+
+// All clients add and load. Each load returns at least what anybody knew when it began.
+func (b *bench) linearizable() {
+	var known atomic.Uint64
+	learn := func(n uint64) {
+		for {
+			before := known.Load()
+			if n <= before || known.CompareAndSwap(before, n) {
+				return
+			}
+		}
+	}
+	var working sync.WaitGroup
+	for _, c := range b.clients(3) {
+		working.Go(func() {
+			for range 30 {
+				before := known.Load()
+				value, _, err := c.Load(b.ctx)
+				if err != nil {
+					b.Errorf("Load: %v", err)
+					return
+				}
+				if number(value) < before {
+					b.Errorf("Load is stale: %d, but %d was known", number(value), before)
+					return
+				}
+				learn(number(value))
+				n, err := c.add()
+				if err != nil {
+					b.Errorf("%v", err)
+					return
+				}
+				learn(n)
+			}
+		})
+	}
+	working.Wait()
+}
+
+func (b *bench) reopen() {
+	var rev store.Revision
+	b.Run("first", func(t *testing.T) { // whose cleanup closes the client
+		first := bench{t, b.ctx, b.open, b.group}
+		c := first.client()
+		_, none := c.load()
+		rev = c.swap([]byte("value"), none)
+	})
+	c := b.client()
+	c.holds([]byte("value"), rev)
+	c.swap([]byte("next"), rev)
+}
+
+func (b *bench) groups() {
+	c, other := b.client(), client{b.open(b.T, b.group+"other"), b}
+	_, rev := c.load()
+	rev = c.swap([]byte("a"), rev)
+	value, none := other.load()
+	require.Empty(b, value, "the groups have one record")
+	there := other.swap([]byte("b"), none)
+	c.holds([]byte("a"), rev)
+	rev = c.swap([]byte("c"), rev)
+	other.holds([]byte("b"), there)
+	c.holds([]byte("c"), rev)
+}
+
+// Nothing waits, and nothing is half written.
+func (b *bench) ended() {
+	c := b.client()
+	_, rev := c.load()
+	old := []byte("old")
+	rev = c.swap(old, rev)
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	if value, r, err := c.Load(ctx); err == nil {
+		require.Equal(b, old, value)
+		require.Equal(b, rev, r)
+	}
+	b.uncertain(c, ctx, old, []byte("new"), rev)
+}
+
+// The context ends while Swap works.
+func (b *bench) canceled() {
+	c := b.client()
+	_, rev := c.load()
+	value := []byte("old")
+	rev = c.swap(value, rev)
+	random := rand.New(rand.NewPCG(2, 0))
+	for i := range uint64(50) {
+		ctx, cancel := context.WithTimeout(b.ctx, time.Duration(random.Int64N(int64(5*time.Millisecond))))
+		value, rev = b.uncertain(c, ctx, value, numeral(i), rev)
+		cancel()
+	}
+}
+
+// uncertain swaps with a context that may end, and returns what the record is after that.
+func (b *bench) uncertain(c client, ctx context.Context, old, new []byte, rev store.Revision) ([]byte, store.Revision) {
+	b.Helper()
+	next, err := c.Swap(ctx, new, rev)
+	if err == nil {
+		c.holds(new, next)
+		return new, next
+	}
+	require.NotErrorIs(b, err, store.ErrConflict, "the record has not changed")
+	// It may still be written. A Swap to the old value settles that: it comes first, or
+	// too late.
+	settled, err := c.Swap(b.ctx, old, rev)
+	if err == nil {
+		c.holds(old, settled)
+		return old, settled
+	}
+	require.ErrorIs(b, err, store.ErrConflict)
+	value, last := c.load()
+	require.True(b, bytes.Equal(value, new), "a Swap whose outcome was unknown has left %q", value)
+	return value, last
+}

@@ -1,0 +1,254 @@
+package storetest_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+// Run must catch stores that break the contract. Each mutant is run in a process of its own,
+// since it is meant to fail.
+func TestRunCatches(t *testing.T) {
+	for _, test := range []struct{ mutant, check, says string }{
+		{"begins with a value", "a new record", "Should be empty"},
+		{"cuts off a byte", "what was swapped", "Not equal"},
+		{"ends at a zero byte", "values of every size", "Not equal"},
+		{"takes little", "values of every size", "too large"},
+		{"keeps what is swapped", "the caller keeps", "keeps the slice that was swapped"},
+		{"shows what it keeps", "the caller keeps", "keeps the slice that was loaded"},
+		{"writes blindly", "a late Swap", "created twice"},
+		{"writes blindly", "of Swaps at one time", "have succeeded"},
+		{"creates again", "a late Swap", "created twice"},
+		{"creates anything", "a deleted record", "in chain"},
+		{"compares values", "a late Swap", "is not the last"},
+		{"compares values", "a revision is never", "has not moved"},
+		{"repeats revisions", "a revision is never", "a second time"},
+		{"checks, then writes", "of Swaps at one time", "have succeeded"},
+		{"writes, then says conflict", "what was swapped", "conflict"},
+		{"loads from a cache", "Load is not stale", "Not equal"},
+		{"loads from a replica", "Load is not stale", "Not equal"},
+		{"sometimes loads what was", "Load is linearizable", "Load is stale"},
+		{"forgets", "the value outlives", "Not equal"},
+		{"confuses groups", "groups do not meet", "have one record"},
+		{"says conflict for canceled", "a context that has ended", "has not changed"},
+		{"writes half", "a context that has ended", "has left"},
+		{"waits forever", "a context that has ended", "test timed out"},
+	} {
+		t.Run(test.mutant, func(t *testing.T) {
+			pattern := "^TestMutant$/^" + strings.ReplaceAll(test.check, " ", "_")
+			timeout := "-test.timeout=1m"
+			if test.mutant == "waits forever" {
+				timeout = "-test.timeout=100ms"
+			}
+			cmd := exec.Command(os.Args[0], "-test.run="+pattern, timeout)
+			cmd.Env = append(os.Environ(), "DMUTEX_MUTANT="+test.mutant)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, "it was not caught:\n%s", out)
+			require.Contains(t, string(out), test.says)
+		})
+	}
+}
+
+// TestMutant is the other half. Called without a mutant it tests a good store.
+func TestMutant(t *testing.T) {
+	name := os.Getenv("DMUTEX_MUTANT")
+	groups := make(map[string]*record)
+	storetest.Run(t, func(t *testing.T, group string) store.Store {
+		if name == "confuses groups" {
+			group = ""
+		}
+		if groups[group] == nil || name == "forgets" {
+			groups[group] = new(record)
+		}
+		return &mutant{record: groups[group], name: name}
+	})
+}
+
+// A record is what the mutants of a group share.
+type record struct {
+	store.Memory
+	mu     sync.Mutex
+	before []byte // the value before the last Swap
+	rev    store.Revision
+	loads  int
+	swaps  int
+	kept   []byte
+}
+
+// A mutant is a store that breaks one rule.
+type mutant struct {
+	*record
+	name   string
+	cached []byte
+	rev    store.Revision
+}
+
+func (m *mutant) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	if m.name == "waits forever" && ctx.Err() != nil {
+		select {}
+	}
+	value, rev, err := m.Memory.Load(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loads++
+	switch m.name {
+	case "begins with a value":
+		if len(value) == 0 {
+			value = []byte{0}
+		}
+	case "ends at a zero byte":
+		value, _, _ = bytes.Cut(value, []byte{0})
+	case "keeps what is swapped", "shows what it keeps":
+		value = m.kept
+	case "compares values":
+		rev = revisionOf(value)
+	case "repeats revisions":
+		rev = m.repeated()
+	case "loads from a cache":
+		if m.cached == nil {
+			m.cached, m.rev = value, rev
+		}
+		return m.cached, m.rev, err
+	case "loads from a replica":
+		if m.loads%2 == 0 && m.before != nil {
+			return m.before, m.record.rev, err
+		}
+	case "sometimes loads what was":
+		if m.loads%3 == 0 && m.before != nil {
+			return m.before, rev, err
+		}
+	}
+	return value, rev, err
+}
+
+func (m *mutant) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	if m.name == "writes half" && ctx.Err() != nil {
+		ctx, value = context.WithoutCancel(ctx), value[:1]
+		_, _ = m.Memory.Swap(ctx, value, rev)
+		return "", context.Canceled
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was, last, err := m.Memory.Load(ctx)
+	if err != nil {
+		if m.name == "says conflict for canceled" {
+			return "", store.ErrConflict
+		}
+		return "", err
+	}
+	switch m.name {
+	case "cuts off a byte":
+		value = value[1:]
+	case "takes little":
+		if len(value) > 1<<10 {
+			return "", errors.New("too large")
+		}
+	case "keeps what is swapped":
+		m.kept = value
+	case "shows what it keeps":
+		m.kept = bytes.Clone(value)
+	case "writes blindly":
+		rev = last
+	case "creates again":
+		if rev == "0" {
+			rev = last
+		}
+	case "creates anything":
+		if last == "0" {
+			rev = last
+		}
+	case "compares values":
+		if rev == revisionOf(was) {
+			rev = last
+		}
+	case "repeats revisions":
+		if rev == m.repeated() {
+			rev = last
+		}
+	case "checks, then writes":
+		if rev == last {
+			m.mu.Unlock()
+			for range 100 {
+				runtime.Gosched()
+			}
+			m.mu.Lock()
+			_, rev, _ = m.Memory.Load(ctx)
+		}
+	}
+	next, err := m.Memory.Swap(ctx, value, rev)
+	if err != nil {
+		return "", err
+	}
+	m.before, m.record.rev = was, last
+	m.swaps++
+	switch m.name {
+	case "compares values":
+		next = revisionOf(value)
+	case "repeats revisions":
+		next = m.repeated()
+	case "writes, then says conflict":
+		return "", store.ErrConflict
+	}
+	return next, nil
+}
+
+func (m *mutant) repeated() store.Revision {
+	return store.Revision(fmt.Sprint(m.swaps % 7))
+}
+
+func revisionOf(value []byte) store.Revision {
+	return store.Revision(fmt.Sprintf("%x", sha256.Sum256(value)))
+}
+
+func TestFaulty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		var good store.Memory
+		_, none, err := good.Load(ctx)
+		require.NoError(t, err)
+
+		unanswered := storetest.Faulty(t, &good, storetest.Faults{Unanswered: 1})
+		_, err = unanswered.Swap(ctx, []byte("a"), none)
+		require.ErrorIs(t, err, storetest.ErrLost)
+		_, _, err = unanswered.Load(ctx)
+		require.ErrorIs(t, err, storetest.ErrLost)
+		value, rev, err := good.Load(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "a", string(value))
+
+		lost := storetest.Faulty(t, &good, storetest.Faults{Lost: 1})
+		_, err = lost.Swap(ctx, []byte("b"), rev)
+		require.ErrorIs(t, err, storetest.ErrLost)
+
+		s := storetest.Faulty(t, &good, storetest.Faults{})
+		s.Outage(true)
+		short, cancel := context.WithCancel(ctx)
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, err = s.Swap(short, []byte("b"), rev) })
+		synctest.Wait()
+		cancel()
+		waiting.Wait()
+		require.ErrorIs(t, err, context.Canceled)
+		s.Outage(false)
+		value, again, err := s.Load(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "a", string(value))
+		require.Equal(t, rev, again)
+		_, err = s.Swap(ctx, []byte("b"), rev)
+		require.NoError(t, err)
+	})
+}
