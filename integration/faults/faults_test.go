@@ -74,8 +74,7 @@ func endure(t *testing.T, link string) {
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 5, *seed, names...)
 	long := 30 * time.Second
-	switch {
-	case os.Getenv("DMUTEX_LONG") != "":
+	if os.Getenv("DMUTEX_LONG") != "" {
 		long = 10 * time.Minute
 	}
 	if *length > 0 {
