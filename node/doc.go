@@ -75,14 +75,14 @@
 // The goroutine that brings a frame carries it through session and machine to the
 // answering frames; a goroutine that calls Acquire or Release starts at the machine.
 // Only the grant itself passes from one goroutine to another, to the waiting caller.
+// One more goroutine keeps time for sessions and views, and Logger and Observer.View
+// have a goroutine each.
 //
 // Mutexes are taken in the order views, shard, mail: the mutex of the view machine,
-// those of the 64 shards of the locks, and those of package mail. All others are
-// leaves: nothing is locked under them. No mutex is held while a frame is sent, or
-// while code of the application runs, except Config.Algorithm and the machines.
-//
-// One goroutine keeps time. Logger and Observer.View are called in one goroutine
-// each.
+// those of the 64 shards of the locks, and those of package mail; under all others
+// nothing is locked. No mutex of a view, a lock or a session is held while a frame is
+// sent, or while code of the application runs, except Config.Algorithm and the
+// machines.
 //
 // # Several locks
 //
