@@ -45,7 +45,9 @@
 //
 // A paused process costs time, too. If another process takes its number meanwhile,
 // the paused process learns of that when it first exchanges frames with any member:
-// its handles are lost, and it grants nothing more ([ErrReplaced]). A second process
+// its handles are lost, and it grants nothing more ([ErrReplaced]). While it is idle it
+// exchanges none. A coordinator, or the holder of a token, needs no frame to take a lock
+// itself, so until then it may. A second process
 // with a number whose first process still answers is refused ([ErrNumberTaken]).
 //
 // Crashes of one member, several or all: see above. A message that no correct peer
