@@ -45,10 +45,11 @@
 //
 // A paused process costs time, too. If another process takes its number meanwhile,
 // the paused process learns of that when it first exchanges frames with any member:
-// its handles are lost, and it grants nothing more ([ErrReplaced]). While it is idle it
-// exchanges none. A coordinator, or the holder of a token, needs no frame to take a lock
-// itself, so until then it may. A second process
-// with a number whose first process still answers is refused ([ErrNumberTaken]).
+// its handles are lost, and it grants nothing more ([ErrReplaced]). When it goes on
+// after a pause it asks its peers at once. A process that was cut off does not notice
+// that by itself: while it is idle it exchanges nothing, and until it does, a
+// coordinator, or the holder of a token, may take a lock itself. A second process with
+// a number whose first process still answers is refused ([ErrNumberTaken]).
 //
 // Crashes of one member, several or all: see above. A message that no correct peer
 // sends, an overflow or used-up fences bring a new view, with back-off, so a faulty

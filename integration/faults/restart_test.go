@@ -95,14 +95,20 @@ func (r *rig) check() {
 // is another process with its number. When it resumes, it learns that from the first
 // frames that it exchanges with any member, and grants nothing from then on. What it
 // does before is counted; a resource that checks fences refuses it.
-func TestReplacedNATS(t *testing.T) { replaced(t, "nats", 0) }
-func TestReplacedTCP(t *testing.T)  { replaced(t, "tcp", 2) } // the one that dials the others
+func TestReplacedNATS(t *testing.T)     { replaced(t, "nats", 0, false) }
+func TestReplacedTCP(t *testing.T)      { replaced(t, "tcp", 2, false) } // the one that dials the others
+func TestReplacedIdleNATS(t *testing.T) { replaced(t, "nats", 0, true) }
+func TestReplacedIdleTCP(t *testing.T)  { replaced(t, "tcp", 2, true) }
 
-func replaced(t *testing.T, link string, i int) {
+func replaced(t *testing.T, link string, i int, idle bool) {
 	unlessShort(t)
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 3, *seed, names...)
 	<-time.After(time.Second)
+	if idle { // it has nothing more to say to anybody
+		r.word(wordStop)
+		r.drain()
+	}
 	old := r.processes[i]
 	old.pause()
 	r.referee.outlive(old.name(), time.Now().Add(time.Hour))

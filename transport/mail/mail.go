@@ -126,6 +126,11 @@ const (
 
 	minFrame = 1024 // what transport.Link promises
 
+	// To notice that the process was paused the clock is looked at each lookAfter. A
+	// peer that does not answer for a quarter of a second can be replaced.
+	lookAfter = time.Second
+	pause     = time.Second / 5
+
 	never = math.MaxInt64
 )
 
@@ -416,6 +421,7 @@ func (m *Mail) wakeBefore(deadline int64) {
 func (m *Mail) keepTime() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	lookAt := m.Now()
 	for {
 		select {
 		case <-timer.C:
@@ -425,7 +431,10 @@ func (m *Mail) keepTime() {
 		}
 		m.planned.Store(never) // before the look round: from now on anything earlier pokes us
 		m.tick()
-		earliest := m.tickAt.Load()
+		if now := m.Now(); now >= lookAt {
+			lookAt = m.notice(now, lookAt)
+		}
+		earliest := min(m.tickAt.Load(), lookAt)
 		for _, p := range m.peers {
 			earliest = min(earliest, p.transmit())
 		}
@@ -436,6 +445,21 @@ func (m *Mail) keepTime() {
 			timer.Reset(time.Duration(max(earliest, now) - now))
 		}
 	}
+}
+
+// notice challenges the peers if this process was paused: it should have looked at the
+// clock at a time that is long past. By an answer it learns that another process took
+// its number meanwhile; it may have nothing else to say to anybody. notice returns when
+// to look again.
+func (m *Mail) notice(now, due int64) (next int64) {
+	if now-due > int64(pause) {
+		for _, p := range m.peers {
+			p.mu.Lock()
+			p.session.Challenge()
+			p.mu.Unlock()
+		}
+	}
+	return now + int64(lookAfter)
 }
 
 // tick calls Tick if it is due. A Wake meanwhile counts beside what Tick returns.

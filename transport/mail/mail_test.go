@@ -236,6 +236,7 @@ func TestLeft(t *testing.T) {
 		require.Equal(t, []string{"met 2 as 21", "2 has 0"}, one.take())
 		require.False(t, one.Status(2).Left)
 		one.say(2, "welcome")
+		settle(one)
 		closeAll(t, one, two)
 		require.Contains(t, two.take(), "1.1: welcome")
 	})

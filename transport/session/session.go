@@ -486,6 +486,15 @@ func (s *Session) challenge() {
 	}
 }
 
+// Challenge asks the peer to name itself. If it has restarted, or lives with another
+// process in the place of this one, the answer shows that. Without a peer, or when it
+// has left, Challenge does nothing: the session asks by itself.
+func (s *Session) Challenge() {
+	if s.peer != 0 && !s.left {
+		s.challenge()
+	}
+}
+
 // ask opens a question if none is open.
 func (s *Session) ask() {
 	if s.nonce == s.floor {
