@@ -18,6 +18,12 @@ func TestKill(t *testing.T) {
 		{"stayed", "m.stayed = true, true, m.promised", "m.stayed = true, true, 0", "TestRules"},
 		{"evicts below the clock", "m.begin(now, m.clockAt(now), ", "m.begin(now, 0, ", "TestRules"},
 
+		{"met, not reported", "m.view.Has(peer, life) && m.reported", "m.view.Has(peer, life)", "TestRules"},
+		{"leaves twice", "m.ended == Outside && !m.leaving {", "m.ended == Outside {", "TestRules"},
+		{"trouble, epoch", "m.ended == Outside && epoch == m.view.Epoch && !m.trouble", "m.ended == Outside && !m.trouble", "TestRules"},
+		{"trouble, twice", "epoch == m.view.Epoch && !m.trouble", "epoch == m.view.Epoch", "TestRules"},
+		{"reports, ended", "m.ended == Outside && m.view.Epoch > 0 && !m.reported", "m.view.Epoch > 0 && !m.reported", "TestRules"},
+
 		// Messages.
 		{"handle, ended", "	if m.ended != Outside {\n		return m.flush(now), nil\n	}\n", "", "TestRules"},
 		{"promise, round", "m.round == msg.Round && p.life == p.newest", "p.life == p.newest", "TestRules"},
@@ -29,13 +35,17 @@ func TestKill(t *testing.T) {
 		{"learn, ended", "m.later = life; m.ended == Outside {", "m.later = life; true {", "TestRules"},
 		{"learn, exit", "	if m.exit.life(p.node) != 0 {\n		m.exit = View{}", "	if m.exit.life(p.node) != 0 {\n", "TestRules"},
 		{"admonish, promise", "p.told, p.promise = true, nil", "p.told = true", "TestRules"},
+		{"admonish, there", "p.life != 0 && p.life < p.newest && !p.told", "p.life < p.newest && !p.told", "TestRules"},
 		{"prepare, bound", "p.bound, p.asked = p.life, msg.Round", "p.asked = msg.Round", "TestRules"},
 		{"prepare, asked", "p.bound, p.asked = p.life, msg.Round", "p.bound = p.life", "TestRules"},
 		{"prepare, open round", "if m.round != 0 || m.wants() {", "if m.wants() {", "TestRules"},
 
 		// Rounds.
+		{"wants, ended", "m.ended != Outside || m.exit.Epoch > 0 &&", "m.exit.Epoch > 0 &&", "TestRules"},
 		{"wants, exit", "m.exit.Epoch > 0 && m.exit.Epoch >= max(m.promised, m.seen)", "false", "TestRules"},
 		{"wants, later round", "m.exit.Epoch > 0 && m.exit.Epoch >= max(m.promised, m.seen)", "m.exit.Epoch > 0", "TestRules"},
+		{"decides with the evicted", "p.promise == nil || p.promise.passed(last)", "p.promise == nil", "TestRules"},
+		{"decides twice", "	m.abandon()\n	m.learnView(now, view)", "	m.learnView(now, view)", "TestRules"},
 		{"late, all leave", "last := !m.stays()", "last := false", "TestRules"},
 		{"go, trouble", "!m.leaving || m.trouble", "!m.leaving", "TestRules"},
 		{"go, no promise", "p.life != 0 && p.promise == nil || p.bound", "p.bound", "TestRules"},

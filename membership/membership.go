@@ -550,7 +550,7 @@ func (m *Machine) wants() bool {
 		return true
 	}
 	return slices.ContainsFunc(m.members, func(p member) bool {
-		return p.node != m.me().node && p.life != 0 && !p.leaving && p.life == p.newest && (p.news && !m.view.Has(p.node, p.life) || m.view.Epoch == 0)
+		return p.news && p.life == p.newest && !p.leaving && !m.view.Has(p.node, p.life)
 	})
 }
 
@@ -577,7 +577,6 @@ func (m *Machine) rank() (rank int64) {
 
 // begin opens a round whose fences are to be above floor.
 func (m *Machine) begin(now int64, floor uint64, evicted ...dmutex.NodeID) {
-	m.abandon()
 	m.floor = floor
 	m.open(now, max(m.promised, m.seen)+1)
 	m.evicted, m.courtesy = evicted, now+10*m.pause()

@@ -169,6 +169,16 @@ var rules = []struct {
 		s.says()
 	}},
 
+	// Nor does it need another view.
+	{"the ended begin no round", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.leaves()
+		s.hears(from(20).refuse(2, 11))
+		s.is(Stopped)
+		s.says()
+		require.Equal(t, int64(never), s.Deadline())
+	}},
+
 	// Its driver has been told that it left in good order.
 	{"the left are not stopped", func(t *testing.T) {
 		s := exiting(t)
@@ -178,6 +188,49 @@ var rules = []struct {
 		s.is(Left)
 		s.lost(20)
 		s.met(20)
+		s.says()
+	}},
+
+	// A message to a life that is gone is lost.
+	{"only a life that is there is told that it is old", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.lost(20)
+		s.hears(from(30).promise(1, view(4, 21, 30), first))
+		s.says()
+		s.met(20)
+		s.says("1->2 REFUSE round=1 life=21", "1->2 REPORT 1{1#10,2#20,3#30}")
+	}},
+
+	// A report before the driver's would say that nothing is held.
+	{"only the driver reports", func(t *testing.T) {
+		s := solo(t, 30, 0)
+		s.met(10, 20)
+		_, err := s.Handle(0, Message{Kind: Decide, From: 1, To: 3, View: first})
+		require.NoError(t, err)
+		require.Empty(t, s.Met(0, 2, 20))
+		s.hears(from(20).refuse(1, 31)) // the driver reports after that
+		s.is(Stopped)
+		s.says()
+	}},
+
+	// The alarm may be about a view that is replaced, or have been heard.
+	{"one trouble, one round", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.input(s.Trouble(0, 0))
+		require.Equal(t, int64(never), s.Deadline())
+		s.input(s.Trouble(0, 1))
+		s.input(s.Trouble(0, 1))
+		require.Equal(t, int64(second), s.Deadline())
+		s.enters(20, view(2, 10, 20, 30))
+		s.input(s.Trouble(0, 2))
+		require.Equal(t, int64(2*second), s.Deadline())
+	}},
+
+	// A second wish would give up the round that is open.
+	{"a life leaves once", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.leaves()
+		s.leaves()
 		s.says()
 	}},
 
@@ -286,6 +339,29 @@ var rules = []struct {
 		s.says("1->2 REPORT 3{1#10,2#20}")
 		s.hears(from(31).refuse(4, 0))
 		s.says("1->2 PREPARE round=5", "1->3 PREPARE round=5")
+	}},
+
+	// Somebody has vouched that it is dead, so what it holds is free.
+	{"an evicted life is not taken in again", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.lost(30)
+		s.enters(20, view(3, 10, 20))
+		s.hears(from(20).report(view(3, 10, 20)))
+		s.met(30)
+		s.says("1->3 COMPLETE 3{1#10,2#20}", "1->2 PREPARE round=4", "1->3 PREPARE round=4")
+		s.hears(from(20).promise(4, view(3, 10, 20), view(3, 10, 20)), from(30).promise(4, first, first))
+		s.says("1->2 VIEW 4{1#10,2#20}", "1->3 VIEW 4{1#10,2#20}", "1->2 REPORT 4{1#10,2#20}")
+	}},
+
+	// It may not know that it was evicted. A round is decided once even so.
+	{"an evicted life decides for the others", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(20).refuse(3, 0))
+		s.input(s.Trouble(s.now, 1))
+		s.waits()
+		s.says("1->2 PREPARE round=4", "1->3 PREPARE round=4")
+		s.hears(from(20).promise(4, view(3, 20, 30), view(3, 20, 30)), from(30).promise(4, view(3, 20, 30), view(3, 20, 30)))
+		s.says("1->2 VIEW 4{2#20,3#30}", "1->3 VIEW 4{2#20,3#30}", "1->2 PREPARE round=5", "1->3 PREPARE round=5")
 	}},
 
 	// What a life has promised to a later round, it cannot decide in its own.
