@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 // The program runs without any server but its own, tells about every target, and
 // names what is absent.
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	plot := filepath.Join(t.TempDir(), "plot.svg")
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"--servers=false", "--rounds", "1", "--time", "2ms", "--plot", plot}, &out, io.Discard))

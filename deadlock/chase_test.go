@@ -23,6 +23,9 @@ type at = []dmutex.NodeID
 // no wait is ended but for a circle that was. DMUTEX_LONG=1 adds the large
 // groups.
 func TestExploreChases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, tt := range []struct {
 		deadlocktest.Chases
 		states, circles, victims int

@@ -223,6 +223,9 @@ func TestForgetful(t *testing.T) {
 
 // Every rule is needed: without it something goes wrong.
 func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	fresh := []int{0, 1, 2}
 	for _, tt := range []struct {
 		name  string

@@ -160,6 +160,9 @@ func (s *simulation) quiet() bool {
 // the highest as the leader, in one epoch; on the way no epoch has two leaders
 // and at no node does an epoch fall.
 func TestSimulate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	seeds := 1
 	if os.Getenv("DMUTEX_LONG") != "" {
 		seeds = 20

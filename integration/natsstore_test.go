@@ -214,6 +214,9 @@ func startJetStreamCluster(t *testing.T) []*server.Server {
 // Three servers. When the leader of the bucket is lost, what was acknowledged stays. When
 // two are lost, there is no answer rather than an old one.
 func TestNATSStoreCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	servers := startJetStreamCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -39,6 +39,9 @@ func TestMessages(t *testing.T) {
 //
 // LESSONS L51.
 func TestGrantsFollowStamps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	stamp := func(m *machine) uint64 { return m.Stamp().Clock<<8 | uint64(m.Self()) }
 	for _, algorithm := range []dmutex.Algorithm{
 		machinetest.Probe[*machine]{Fence: stamp}.Of(New),

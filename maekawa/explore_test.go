@@ -133,6 +133,9 @@ func TestExploreCut(t *testing.T) {
 // Random runs of groups that are too large to explore: thousands, and in the
 // long form 500 times as many, in about four minutes.
 func TestWalk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	times, batches := 1, 1
 	if long {
 		times, batches = 25, 20

@@ -250,6 +250,9 @@ func TestFairness(t *testing.T) {
 // testdata/messages.txt: between the 3(K-1) of one alone and, on average, the
 // 6(K-1) that is proved. A single unlucky entry may cost more.
 func TestMessages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	plane := func(n int, set ...int) func(dmutex.NodeID) []dmutex.NodeID {
 		return func(site dmutex.NodeID) (quorum []dmutex.NodeID) {
 			for _, d := range set {

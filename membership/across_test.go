@@ -26,6 +26,9 @@ import (
 // every request is granted, in the one view or the other. The last node may restart
 // between the views, and what it held or wanted is gone then.
 func TestAcross(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, tt := range []struct {
 		name        string
 		algorithm   dmutex.Algorithm

@@ -21,16 +21,21 @@ type explorer struct {
 	seen   table
 	parent []uint32
 	via    []uint16 // which of the parent's possible actions
-	ends   []uint32 // where the edges of a state end
+	done   uint32   // states whose next states are known
+	ends   []uint32 // where the edges of a state end; nil if lean
 	edges  []uint32 // what happens by itself
+	lean   bool
 }
 
 // explore visits every state within the bounds. Beside what apply checks, no
 // state in which nothing happens by itself is other than good, and what
 // happens by itself comes to an end. So every run without further faults ends
 // well, or leaves the bounds.
-func explore(s setup, most int) found {
-	e := &explorer{world: newWorld(s)}
+//
+// A lean exploration does not look whether what happens by itself comes to an end: that
+// takes most of the memory.
+func explore(s setup, most int, lean bool) found {
+	e := &explorer{world: newWorld(s), lean: lean}
 	e.seen.find(fingerprint(e.first), 0)
 	e.parent, e.via = []uint32{0}, []uint16{0}
 	this := append([]uint32{uint32(len(e.first))}, e.first...)
@@ -48,6 +53,9 @@ func explore(s setup, most int) found {
 			}
 		}
 		this, next = next, this[:0]
+	}
+	if lean {
+		return found{states: len(e.parent), all: true}
 	}
 	if id, circle := e.circle(); circle {
 		const wrong = "what happens by itself may never end"
@@ -71,7 +79,7 @@ func (e *explorer) expand(id uint32, s, next []uint32) ([]uint32, string) {
 			return nil, wrong
 		}
 		to, fresh := e.seen.find(fingerprint(t), uint32(len(e.parent)))
-		if fair {
+		if fair && !e.lean {
 			e.edges = append(e.edges, to)
 		}
 		if fresh {
@@ -79,7 +87,9 @@ func (e *explorer) expand(id uint32, s, next []uint32) ([]uint32, string) {
 			e.parent, e.via = append(e.parent, id), append(e.via, uint16(k))
 		}
 	}
-	e.ends = append(e.ends, uint32(len(e.edges)))
+	if e.done++; !e.lean {
+		e.ends = append(e.ends, uint32(len(e.edges)))
+	}
 	if rests && !e.good(s) {
 		return nil, e.complaint(s)
 	}
@@ -127,7 +137,7 @@ func (e *explorer) circle() (uint32, bool) {
 // retell writes down the run to state id, or if something is wrong with what
 // was found last from there, to that.
 func (e *explorer) retell(id uint32, wrong string) string {
-	if last := uint32(len(e.parent) - 1); e.parent[last] == id && len(e.ends) == int(id) {
+	if last := uint32(len(e.parent) - 1); e.parent[last] == id && e.done == id {
 		id = last
 	}
 	var run []uint16

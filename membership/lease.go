@@ -110,7 +110,7 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 //
 // Excluded lives: take the last operation that showed a life among the members. It was
 // asked for before it took effect, and that was before the swap that excluded the
-// life. So the lease ends less than L/(1-rho) of true time after that swap. Whoever
+// life. So the lease ends less than L/(1-rho) of true time after that swap. A life that
 // acts in a later view has waited, or was told by a life that has waited: for D, by a
 // clock, after that swap. That is at least D/(1+rho) of true time, which is L/(1-rho).
 // This needs no word about how long messages or operations take.

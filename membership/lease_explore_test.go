@@ -156,6 +156,9 @@ func (e *leaseExplorer) retell(id uint32, wrong string) string {
 // within the bounds. The numbers are what is there: a change of one is a finding.
 // DMUTEX_LONG=1 adds the large groups; those with a round million are cut there.
 func TestLeaseExplore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, tt := range []struct {
 		setup  leaseSetup
 		states int

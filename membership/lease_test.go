@@ -549,6 +549,9 @@ func TestLeaseLeaveTogether(t *testing.T) {
 // If two members cannot reach each other, one is excluded, and that one again whenever
 // it comes back. If one cannot reach two others, it is that one.
 func TestWhoGoes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for seed := range uint64(20) {
 		w := quiet(3, seed)
 		w.run(t, 20*second, w.well)
@@ -576,6 +579,9 @@ func TestWhoGoes(t *testing.T) {
 // A member whose links to all others flap for ten minutes, or never work, brings about a
 // bounded number of views, and nobody else is excluded.
 func TestFlapping(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, period := range []int64{1500 * millisecond, 4 * second, 3600 * second} {
 		w := quiet(4, 1)
 		w.run(t, 20*second, w.well)

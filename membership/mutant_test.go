@@ -289,7 +289,7 @@ const many = 1 << 20
 
 func refute(s setup) (text, wrong string) {
 	if s.rounds != many {
-		f := explore(s, 1_000_000)
+		f := explore(s, 1_000_000, false)
 		return f.run, f.wrong
 	}
 	_, run, wrong := search(s, 1, 1_000_000)

@@ -192,7 +192,7 @@ var simulated = []setup{
 }
 
 func (s setup) name() string {
-	return fmt.Sprintf("%d, %d away, fresh %v, clocks %v, reports %v, together %v, rounds %d, %+v", s.n, s.away, s.fresh, s.clocks, s.reports, s.together, s.rounds, s.faults)
+	return fmt.Sprintf("%d, %d away, fresh %v, clocks %v, reports %v, rounds %d, %+v", s.n, s.away, s.fresh, s.clocks, s.reports, s.rounds, s.faults)
 }
 
 func requireRight(t *testing.T, s setup, seed uint64, steps int) {

@@ -56,9 +56,8 @@ type setup struct {
 	fresh  bool   // nothing is founded at the beginning
 	faults faults
 
-	clocks   bool // a later life has a higher number by itself; else it is told
-	reports  bool // a report may take time
-	together bool // two lives meet each other in one step
+	clocks  bool // a later life has a higher number by itself; else it is told
+	reports bool // a report may take time
 
 	alter  alter // breaks a rule of the machine
 	forget bool  // breaks a rule of the driver: what is held is not reported
@@ -270,7 +269,7 @@ func (w *world) possible(s []uint32) []action {
 			if i == j {
 				continue
 			}
-			if k := w.number(s, j); k != 0 && l.met[j] != k && (s[j] != 0 || s[w.n+j]&departed == 0 && !w.together) {
+			if k := w.number(s, j); k != 0 && l.met[j] != k && (s[j] != 0 || s[w.n+j]&departed == 0) {
 				add(meet, i, j) // its answer may still arrive when it is dead
 			}
 			if s[j] == 0 && w.left(s, evict) > 0 || s[j] != 0 && w.left(s, end) > 0 {
@@ -395,11 +394,7 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		}
 		return s, ""
 	case meet:
-		s, wrong := w.meet(s, i, a.j)
-		if wrong == "" && w.together && s[i] != 0 && s[a.j] != 0 && w.life(s, a.j).met[i] != w.number(s, i) {
-			s, wrong = w.meet(s, a.j, i)
-		}
-		return s, wrong
+		return w.meet(s, i, a.j)
 	case deliver:
 		msg := s[i]
 		s = slices.Delete(s, i, i+1)

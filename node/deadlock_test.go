@@ -415,6 +415,9 @@ func TestCircleMeetsAViewChange(t *testing.T) {
 // The same over TCP: a circle through three nodes has one victim, and when that
 // has released everybody gets what it waits for.
 func TestCircleOverTCP(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
 			nodes := tcpGroup(t, a.Algorithm, 3, 5*time.Millisecond)

@@ -45,7 +45,9 @@
 //
 // A paused process costs time, too. If another process takes its number meanwhile,
 // the paused process learns of that when it first exchanges frames with any member:
-// its handles are lost, and it grants nothing more ([ErrReplaced]). A second process
+// its handles are lost, and it grants nothing more ([ErrReplaced]). While it is idle it
+// exchanges none. A coordinator, or the holder of a token, needs no frame to take a lock
+// itself, so until then it may. A second process
 // with a number whose first process still answers is refused ([ErrNumberTaken]).
 //
 // Crashes of one member, several or all: see above. A message that no correct peer
@@ -75,14 +77,14 @@
 // The goroutine that brings a frame carries it through session and machine to the
 // answering frames; a goroutine that calls Acquire or Release starts at the machine.
 // Only the grant itself passes from one goroutine to another, to the waiting caller.
+// One more goroutine keeps time for sessions and views, and Logger and Observer.View
+// have a goroutine each.
 //
 // Mutexes are taken in the order views, shard, mail: the mutex of the view machine,
-// those of the 64 shards of the locks, and those of package mail. All others are
-// leaves: nothing is locked under them. No mutex is held while a frame is sent, or
-// while code of the application runs, except Config.Algorithm and the machines.
-//
-// One goroutine keeps time. Logger and Observer.View are called in one goroutine
-// each.
+// those of the 64 shards of the locks, and those of package mail; under all others
+// nothing is locked. No mutex of a view, a lock or a session is held while a frame is
+// sent, or while code of the application runs, except Config.Algorithm and the
+// machines.
 //
 // # Several locks
 //

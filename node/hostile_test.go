@@ -158,15 +158,21 @@ func TestFarMessagesLeaveRoom(t *testing.T) {
 		}
 		one, two := nodes[0], nodes[1]
 		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: dmutex.FirstFence(1 << 30)}}
+		hear := func(name string, m trace.Message) {
+			s := one.locks.shard(name)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.handle([]byte(name), m)
+		}
 		for range earlyBuffer / 192 {
-			one.locks.shard("x").handle([]byte("x"), far)
+			hear("x", far)
 		}
 		huge := far
 		huge.Numbers = make([]uint64, earlyBuffer/8)
-		one.locks.shard("y").handle([]byte("y"), huge)
+		hear("y", huge)
 		net.Cut(3, 1) // 1 does not hear that 3 has reported, and 2 does
-		two.locks.trouble(two.locks.epoch.Load(), dmutex.PeerMistake("test"))
 		before := two.Status().View
+		two.locks.trouble(before.Epoch, dmutex.PeerMistake("test"))
 		time.Sleep(3 * time.Second)
 		require.Greater(t, two.Status().View.Epoch, before.Epoch)
 		require.True(t, two.Status().View.Acts)

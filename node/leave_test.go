@@ -19,6 +19,9 @@ import (
 // The network takes a millisecond. The exit takes a few round trips, the others get
 // the lock, and no Acquire fails but those of the leaver.
 func TestLeftAtAnyMoment(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const oneWay, moments, roundTrips = time.Millisecond, 32, 6
 	slow := memlink.Config{MinDelay: oneWay, MaxDelay: oneWay}
 	for _, a := range algorithms {
@@ -75,6 +78,9 @@ func TestLeftAtAnyMoment(t *testing.T) {
 // All members leave at nearly the same time, over a network that loses one frame in
 // twenty: each Close ends well, and long before its deadline.
 func TestLeaveTogetherOverLoss(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for seed := range uint64(1000) {
 		cfg := memlink.Config{MinDelay: time.Millisecond / 2, MaxDelay: 2 * time.Millisecond, Loss: 0.05, Seed: seed}
 		bubble(t, algorithms[seed%uint64(len(algorithms))].Algorithm, cfg, func(t *testing.T, g *group) {

@@ -306,11 +306,7 @@ func (n *Node) Close(ctx context.Context) error {
 
 // awaitLeaders waits until no function of a Campaign runs here any more.
 func (n *Node) awaitLeaders(ctx context.Context) error {
-	for n.locks.why() == ErrClosed {
-		name := n.locks.leads()
-		if name == "" {
-			break
-		}
+	for name := n.locks.leads(); name != "" && n.locks.why() == ErrClosed; name = n.locks.leads() {
 		select {
 		case <-n.locks.gaveBack:
 		case <-ctx.Done():

@@ -153,6 +153,9 @@ func (v *views) act(now int64) {
 	v.acting.Store(true)
 	close(v.next)
 	v.next = make(chan struct{})
+	if v.count.Add(1) > 1 {
+		v.frozen = v.since // views between the last that acted and this one have not
+	}
 	v.since, v.took = now, time.Duration(now-v.frozen)
 	change := ViewChange{Epoch: view.Epoch, Members: view.Nodes(), Took: v.took, Cause: v.cause}
 	for _, m := range view.Members {
@@ -170,7 +173,6 @@ func (v *views) act(now int64) {
 		n.announce(name, t)
 	}
 	v.last, v.cause, v.taken, v.nagAt = view, nil, 0, math.MaxInt64
-	v.count.Add(1)
 	n.traceView(trace.Ready, view)
 	n.log.tellOften(slog.LevelInfo, "view acts", change.attrs()...)
 	select {
@@ -376,11 +378,9 @@ func (e *missingError) Unwrap() []error { return e.causes }
 // until the evicted one hears from a member. Then its handles are lost, and its node
 // grants nothing more ([ErrEvicted]).
 //
-// If one of them restarts before they are evicted, Evict returns an error: the group
-// takes the new process in. For a member that stays dead, call it again.
-//
 // Evict returns [dmutex.ErrMisuse] for this node itself, for a number that is not a
-// member, and before this node was in a view. If ctx ends first, it returns ctx's
+// member, before this node was in a view, and if one of the members has restarted
+// meanwhile: the group takes its new process in. If ctx ends first, it returns ctx's
 // error and names the missing members.
 func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
@@ -401,7 +401,7 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 			}
 			for _, id := range members {
 				if known, again := lives[id]; again && m.Newest(id) > known {
-					err = fmt.Errorf("node: evict: member %v has restarted meanwhile, and joins again", id)
+					err = dmutex.Misuse(fmt.Sprintf("evict: member %v has restarted meanwhile, and joins again", id))
 					return nil
 				}
 				lives[id] = m.Newest(id)

@@ -59,6 +59,9 @@ func even(n, width int) []int {
 // examined by New where that can be done, otherwise by a sample of quorums that
 // random costs make cheapest.
 func TestBuildersObeyTheLaws(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, k := range shapes() {
 		sizes := 0

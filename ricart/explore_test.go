@@ -58,6 +58,9 @@ var lawfulCarvalho = carvalhoProbe{After: func(m *carvalho, out []dmutex.Message
 // An entry costs between 0 and 2(N-1) messages, and more only where a REQUEST is
 // repeated, and so answered again.
 func TestExploreCarvalho(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	machinetest.ExploreAll(t, []machinetest.Exploration{
 		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 2, Requests: []int{3}, Cancels: []int{3}, States: 5_884, Messages: [2]int{4, 12}},
 		{Algorithm: lawfulCarvalho.Of(Carvalho), Nodes: 2, Network: unordered, Requests: []int{3}, Cancels: []int{3}, States: 6_960, Messages: [2]int{4, 12}},

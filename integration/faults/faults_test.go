@@ -66,19 +66,16 @@ func (unfenced) Fence() uint64 { return 1 }
 // everything comes to rest and all processes leave.
 //
 // LESSONS L12: among the faults are processes that are stopped and go on.
-func TestTCP(t *testing.T)  { endure(t, "tcp") }
-func TestNATS(t *testing.T) { endure(t, "nats") }
+func TestTCP(t *testing.T)  { unlessShort(t); endure(t, "tcp") }
+func TestNATS(t *testing.T) { unlessShort(t); endure(t, "nats") }
 
 func endure(t *testing.T, link string) {
 	t.Parallel() // it is mostly waiting
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 5, *seed, names...)
 	long := 30 * time.Second
-	switch {
-	case os.Getenv("DMUTEX_LONG") != "":
+	if os.Getenv("DMUTEX_LONG") != "" {
 		long = 10 * time.Minute
-	case testing.Short():
-		long = 3 * time.Second
 	}
 	if *length > 0 {
 		long = *length

@@ -123,6 +123,7 @@ func replaced(t *testing.T, link string, i int) {
 	r.referee.outlive(old.name(), time.Now().Add(50*time.Millisecond))
 	<-time.After(time.Second)
 	r.check()
+	require.Less(t, noticed, 10*time.Second) // 30 to 60 ms on a machine that is not busy
 	t.Logf("it noticed within %v, and entered %d times before, with fences that are refused", noticed, r.referee.entered())
 	r.word(wordStop)
 	r.drain()
@@ -148,7 +149,9 @@ func numberTaken(t *testing.T, link string) {
 	require.NoError(t, second.orders.Encode(order{Word: wordWork, Peers: r.peers[second.id]}))
 	r.await(second)
 	r.awaitErr(second, node.ErrNumberTaken)
-	t.Logf("it noticed within %v", time.Since(begun))
+	noticed := time.Since(begun)
+	require.Less(t, noticed, 20*time.Second) // 2.2 s on a machine that is not busy
+	t.Logf("it noticed within %v", noticed)
 	for _, s := range r.word(wordTell) {
 		for name, s := range s.States {
 			require.Empty(t, s.Err, name)

@@ -46,6 +46,9 @@ func openEtcd(t *testing.T, address, key string) store.Store {
 }
 
 func TestEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir := t.TempDir()
 	address, stop := startEtcd(t, dir)
 	t.Run("store", func(t *testing.T) {

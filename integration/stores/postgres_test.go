@@ -168,6 +168,9 @@ func execute(t *testing.T, db *sql.DB, statement string) {
 
 // One server serves these tests, because making its directory takes a while.
 func TestPostgreSQL(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	p := startPostgres(t)
 	admin := p.connect(t, "postgres")
 

@@ -65,24 +65,26 @@ func notReady(st node.Status) string {
 }
 
 // Evict returns a handler by which an operator vouches that the process of a member
-// is dead and will not be heard of again:
+// is dead:
 //
 //	curl -d member=3 http://localhost:8080/evict
 //
 // If several members are gone, name all of them in one request, as in
 // -d member=3 -d member=4: each alone would have to wait for the other.
 //
-// The others then go on without it until a new process with its number comes back, and
-// what it held is free. The handler answers with status 200 when a view without
-// the member acts. If the client gives up before, nothing may have changed, and the request
-// can be repeated. See [node.Node.Evict].
+// The others then go on without the member until a new process with its number starts,
+// and the locks that it held are free. The handler answers with status 200 when a view
+// without the member acts. If the client gives up before that, it is not certain whether
+// anything has changed, and the request can be repeated. If the member restarts
+// before the others have agreed, the answer is an error that says so, and the group
+// takes the new process in. See [node.Node.Evict].
 //
-// If the word is wrong and the process still runs, two processes may hold one lock
-// at once until it hears from a member: only a resource that checks fences is then
-// safe. Make sure first, such as by taking the power from its machine.
+// If the operator is wrong and the process still runs, two processes may hold one
+// lock until that process hears from a member. Until then only a resource that checks
+// fences is safe. Make sure first, for example by cutting the power of its machine.
 //
-// It takes POST only, and no request from a page of another site. It is not part of
-// [Handler], and it asks for no password: serve it only where operators are.
+// The handler takes only POST, and no request from a page of another site. It is not
+// part of [Handler], and it asks for no password: serve it only where operators are.
 func Evict(n *node.Node) http.Handler {
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {

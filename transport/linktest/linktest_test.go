@@ -21,6 +21,9 @@ import (
 // TestLink must catch links that break the contract. Each mutant is run in a
 // process of its own, since it is meant to fail.
 func TestLinkCatches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, test := range []struct{ mutant, check, says string }{
 		{"alters a byte", "frames arrive as they were sent", "Not equal"},
 		{"cuts off a byte", "frames arrive as they were sent", "Not equal"},

@@ -29,6 +29,12 @@ type Cmd struct {
 	Philosopher philosopherCmd `cmd:"" hidden:"" help:"One philosopher of the demo, which starts it."`
 }
 
+// Help is the text of demo --help.
+func (Cmd) Help() string {
+	return `demo alone takes the flags of demo tellers, such as --kill, which kills and restarts tellers under every algorithm: ` +
+		`see dmutex demo tellers --help.`
+}
+
 // flags are those of all demonstrations.
 type flags struct {
 	Link    string        `default:"tcp" enum:"tcp,nats" help:"Network between the processes: tcp (loopback, free ports) or nats (starts a server unless --nats-url names one)."`

@@ -35,8 +35,11 @@ func (Cmd) Help() string {
 
 Ask any other member whose program serves nodehttp.Evict: the command sends it a POST with member=N, and may be repeated.
 
-Exit status: 0 if the group goes on without the member; 2 if the command line is wrong; 3 if it was not confirmed, or the group did not agree in time: then ` +
-		`repeat it, because it is not certain whether anything has changed.`
+If the member restarts before the others have agreed, the command fails and says so: do not repeat it then, because ` +
+		`it would evict the new process.
+
+Exit status: 0 if the group goes on without the member; 2 if the command line is wrong; 3 if it was not confirmed, the member has restarted, or the ` +
+		`group did not agree in time: in the last case repeat it, because it is not certain whether anything has changed.`
 }
 
 const danger = `No member can tell whether the process is dead; they believe you. If it still runs, it may hold a lock together with another ` +

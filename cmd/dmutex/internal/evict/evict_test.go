@@ -31,6 +31,9 @@ func invoke(stdin string, args ...string) (status int, stdout, stderr string) {
 
 // A member that is gone is evicted when that is confirmed, and the others go on.
 func TestEvict(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
 	members := []dmutex.NodeID{1, 2, 3}

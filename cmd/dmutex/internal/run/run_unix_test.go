@@ -277,6 +277,9 @@ func acquire(t *testing.T, n *node.Node) *node.Held {
 // Every member runs its command once, one at a time, with fences that rise and
 // are above --fence, also if only one machine gives it (L77).
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	flags := group(t, 3)
 	inside := filepath.Join(t.TempDir(), "inside")
 	var runs []*started
@@ -337,6 +340,9 @@ func TestRun(t *testing.T) {
 // A machine leaves when its command has ended, also the one that grants the lock,
 // and even if nobody reads its output. The others go on without it.
 func TestRunLeaves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprint("deaf=", deaf), func(t *testing.T) {
 			flags := group(t, 3)
@@ -364,6 +370,9 @@ func TestRunLeaves(t *testing.T) {
 // While the command of a killed run may live on, no other machine gets the lock.
 // When the run is started again it is taken in, and everybody finishes.
 func TestRunAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, killed := range []int{1, 2} { // the machine that grants the lock, and another
 		t.Run(fmt.Sprint("killed=", killed), func(t *testing.T) {
 			flags := group(t, 3)

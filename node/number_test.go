@@ -1,0 +1,111 @@
+package node_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// second is where another process with the number 1 is on the network.
+const second dmutex.NodeID = 9
+
+// A forked link takes two processes for node 1, as a network does in which both use
+// its number: what is sent to node 1 reaches both.
+type forked struct{ transport.Link }
+
+func (l forked) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	return l.Link.Open(func(from dmutex.NodeID, frame []byte) {
+		if from == second {
+			from = 1
+		}
+		deliver(from, frame)
+	})
+}
+
+func (l forked) Send(to dmutex.NodeID, frame []byte) error {
+	if to == 1 {
+		_ = l.Link.Send(second, frame) // it may not have started
+	}
+	return l.Link.Send(to, frame)
+}
+
+// openForked starts three nodes, and later starts another process with the number 1.
+func (g *group) openForked() (startSecond func() *node.Node) {
+	g.members = []dmutex.NodeID{1, 2, 3}
+	start := func(id dmutex.NodeID, link transport.Link) *node.Node {
+		n, err := node.Open(g.t.Context(), node.Config{Self: id, Members: g.members, Algorithm: g.algorithm, Link: link})
+		require.NoError(g.t, err)
+		return n
+	}
+	g.nodes[1] = start(1, g.net.Link(1))
+	g.nodes[2] = start(2, forked{g.net.Link(2)})
+	g.nodes[3] = start(3, forked{g.net.Link(3)})
+	for _, n := range g.nodes {
+		require.NoError(g.t, n.Ready(g.t.Context()))
+	}
+	time.Sleep(time.Minute) // a view acts at once
+	return func() *node.Node {
+		n := start(1, g.net.Link(second))
+		g.nodes[second] = n // to be closed
+		return n
+	}
+}
+
+// A second process whose number is in use stops within 5 seconds and says why. The
+// first goes on, and so do the others.
+func TestNumberTaken(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		startSecond := g.openForked()
+		held := g.acquire(1, "x")
+		begun := time.Now()
+		other := startSecond()
+		_, err := other.Mutex("x").Acquire(contextFor(t, time.Minute))
+		require.ErrorIs(t, err, node.ErrNumberTaken)
+		require.Less(t, time.Since(begun), 5*time.Second)
+		time.Sleep(time.Minute)
+		require.NoError(t, held.Err())
+		require.NoError(t, held.Release())
+		require.NoError(t, g.acquire(2, "x").Release())
+		for _, id := range g.members {
+			require.NoError(t, g.nodes[id].Status().Err)
+			require.EqualValues(t, 1, g.nodes[id].Status().View.Changes)
+		}
+	})
+}
+
+// A process that was cut off while another took its number stops within a second of
+// its first contact with anybody. Until then it believes that it holds its lock, but
+// the other process has a higher fence.
+func TestReplaced(t *testing.T) {
+	for _, contact := range []dmutex.NodeID{2, 3} {
+		each(t, func(t *testing.T, g *group) {
+			startSecond := g.openForked()
+			lost := g.acquire(1, "x")
+			g.net.Partition([]dmutex.NodeID{1}, []dmutex.NodeID{2, 3, second})
+			other := startSecond()
+			next, err := other.Mutex("x").Acquire(contextFor(t, time.Minute))
+			require.NoError(t, err)
+			require.Greater(t, next.Fence(), lost.Fence())
+			require.NoError(t, lost.Err(), "it cannot know yet")
+
+			g.net.Heal()
+			g.net.Cut(1, 5-contact) // the other one of 2 and 3
+			g.net.Cut(5-contact, 1)
+			require.NoError(t, g.mutex(1, "y").Ask(t.Context())) // the contact: it sends to all
+			time.Sleep(time.Second)
+			_, err = g.mutex(1, "y").Acquire(contextFor(t, time.Minute))
+			require.ErrorIs(t, err, node.ErrReplaced)
+			require.ErrorIs(t, lost.Err(), node.ErrReplaced)
+			require.ErrorIs(t, lost.Err(), node.ErrLost)
+			require.NoError(t, next.Err())
+			require.NoError(t, next.Release())
+			require.NoError(t, g.acquire(3, "x").Release())
+			require.NoError(t, g.acquire(2, "x").Release())
+		})
+	}
+}
