@@ -383,7 +383,7 @@ var rules = []struct {
 		s.says("1->2 PREPARE round=4")
 	}},
 
-	// Whoever decided it, there is one view of an epoch.
+	// An epoch has one view.
 	{"so does a view of its epoch", func(t *testing.T) {
 		s := acting(t, 10, 0)
 		s.lost(30)
@@ -492,8 +492,8 @@ var rules = []struct {
 		s.is(Outside)
 	}},
 
-	// All who would form the next view are leaving, and a life that is there, outside of
-	// the last, would hear of no view.
+	// All members of the last view are leaving, and a life that is there, outside of it,
+	// would hear of no view.
 	{"leavers wait for a life that is excused", func(t *testing.T) {
 		s := acting(t, 10, 0)
 		s.met(31)
@@ -562,8 +562,8 @@ var rules = []struct {
 		s.is(Outside)
 	}},
 
-	// The later life of the proposer does not know whether.
-	{"of whose proposer a later life is there", func(t *testing.T) {
+	// That life does not know what the former one has decided.
+	{"even if the proposer has a later life", func(t *testing.T) {
 		s := solo(t, 30, 0)
 		s.met(10)
 		s.hears(from(10).prepare(1))
