@@ -28,9 +28,9 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = appendFence(b, " clock=", m.clock)
 	if m.round != 0 {
 		b = appendFence(b, " floor=", m.floor)
-	}
-	for _, e := range m.evicted {
-		b = appendNumber(b, " evicted=", uint64(e))
+		for _, e := range m.evicted {
+			b = appendNumber(b, " evicted=", uint64(e))
+		}
 	}
 	for i := range m.members {
 		p := &m.members[i]

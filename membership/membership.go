@@ -345,9 +345,6 @@ func (m *Machine) clockAt(now int64) uint64 { return clockAfter(m.clock, now-m.b
 
 // Tick tells the machine that time has passed.
 func (m *Machine) Tick(now int64) []Message {
-	if now >= m.beginAt && m.ended == Outside && m.wants() {
-		m.begin(now, 0)
-	}
 	return m.flush(now)
 }
 
@@ -420,7 +417,7 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		m.learnView(now, msg.View)
 	case Report:
 		m.learnView(now, msg.View)
-		if msg.View.Epoch == m.view.Epoch && m.view.Has(p.node, p.life) && !p.report {
+		if msg.View.Epoch == m.view.Epoch && !p.report {
 			p.report, p.holding = true, msg.Holds
 			m.pace(now, msg.Wait)
 			m.mayComplete()
@@ -553,7 +550,7 @@ func (m *Machine) wants() bool {
 		return true
 	}
 	return slices.ContainsFunc(m.members, func(p member) bool {
-		return p.node != m.me().node && p.life != 0 && !p.leaving && p.life == p.newest && (p.news && !m.view.Has(p.node, p.life) || m.view.Epoch == 0)
+		return p.news && p.life == p.newest && !p.leaving && !m.view.Has(p.node, p.life)
 	})
 }
 
@@ -580,7 +577,6 @@ func (m *Machine) rank() (rank int64) {
 
 // begin opens a round whose fences are to be above floor.
 func (m *Machine) begin(now int64, floor uint64, evicted ...dmutex.NodeID) {
-	m.abandon()
 	m.floor = floor
 	m.open(now, max(m.promised, m.seen)+1)
 	m.evicted, m.courtesy = evicted, now+10*m.pause()
@@ -609,11 +605,11 @@ func (m *Machine) fail(now int64, after int64) {
 }
 
 // abandon forgets the open round.
-func (m *Machine) abandon() { m.round, m.evicted = 0, nil }
+func (m *Machine) abandon() { m.round = 0 }
 
 // mayDecide decides the open round if nothing is missing.
 func (m *Machine) mayDecide(now int64) {
-	if m.round == 0 || m.promised != m.round || m.ended != Outside {
+	if m.round == 0 {
 		return
 	}
 	own := m.promise()
@@ -731,7 +727,7 @@ func (msg *Message) passed(last View) bool {
 // that are there, and all to whom it is bound by a promise of its own, have promised
 // its round, and know of no view with a life of its number.
 func (m *Machine) mayGo() {
-	if !m.leaving || m.view.Epoch != 0 || m.trouble { // in trouble it was told of a view with it, see learnView
+	if !m.leaving || m.trouble { // in trouble it was told of a view with it, see learnView
 		return
 	}
 	me := m.me().node
@@ -756,7 +752,7 @@ func (m *Machine) learnView(now int64, v View) {
 		m.fail(now, m.pause()) // the lives of v promise no lower round
 	}
 	switch {
-	case v.Epoch <= m.view.Epoch || m.ended != Outside:
+	case v.Epoch <= m.view.Epoch:
 	case v.Has(me, m.life):
 		if v.Epoch >= m.promised {
 			m.install(now, v)
@@ -828,7 +824,7 @@ func (m *Machine) pace(now, wait int64) {
 func (m *Machine) isComplete() bool { return m.view.Epoch > 0 && m.complete.Epoch == m.view.Epoch }
 
 func (m *Machine) mayComplete() {
-	if m.isComplete() || !m.reported {
+	if m.isComplete() {
 		return
 	}
 	for i := range m.members {
@@ -872,7 +868,7 @@ func (m *Machine) mayEnd() {
 // it that v is complete, by lives that still count. The newest view without it may
 // never be complete: its members may leave, too.
 func (m *Machine) frees(v View) bool {
-	return v.Epoch > m.stayed && !v.Has(m.me().node, m.life) && !slices.ContainsFunc(m.members, func(p member) bool {
+	return v.Epoch > m.stayed && !slices.ContainsFunc(m.members, func(p member) bool {
 		life := v.life(p.node)
 		return life != 0 && (life != p.newest || p.complete.Epoch < v.Epoch)
 	})
@@ -897,7 +893,7 @@ func (m *Machine) flush(now int64) []Message {
 	case m.beginAt == never:
 		m.beginAt = now + m.rank()*m.pause()
 	}
-	if m.beginAt <= now && m.round == 0 && m.ended == Outside {
+	if m.beginAt <= now {
 		m.begin(now, 0)
 	}
 	m.mayDecide(now)

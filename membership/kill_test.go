@@ -1,0 +1,79 @@
+package membership
+
+import (
+	"testing"
+
+	"github.com/dmutex/dmutex/internal/machinetest"
+)
+
+// Each condition is needed: without it a test fails. With DMUTEX_LONG=1.
+func TestKill(t *testing.T) {
+	machinetest.Kill(t, "membership.go", []machinetest.Edit{
+		// Inputs.
+		{"met, ended, report", "m.ended == Outside && m.view.Has(peer, life) && m.reported", "m.view.Has(peer, life) && m.reported", "TestRules"},
+		{"met, ended, exit", "m.ended == Outside && m.exit.Has(peer, life)", "m.exit.Has(peer, life)", "TestRules"},
+		{"met, exit", "&& m.exit.Has(peer, life)", "&& false", "TestRules"},
+		{"gone, promise", "p.promise, p.asked = nil, 0", "p.asked = 0", "TestRules"},
+		{"gone, asked", "p.promise, p.asked = nil, 0", "p.promise = nil", "TestRules"},
+		{"stayed", "m.stayed = true, true, m.promised", "m.stayed = true, true, 0", "TestRules"},
+		{"evicts below the clock", "m.begin(now, m.clockAt(now), ", "m.begin(now, 0, ", "TestRules"},
+
+		{"met, not reported", "m.view.Has(peer, life) && m.reported", "m.view.Has(peer, life)", "TestRules"},
+		{"leaves twice", "m.ended == Outside && !m.leaving {", "m.ended == Outside {", "TestRules"},
+		{"trouble, epoch", "m.ended == Outside && epoch == m.view.Epoch && !m.trouble", "m.ended == Outside && !m.trouble", "TestRules"},
+		{"trouble, twice", "epoch == m.view.Epoch && !m.trouble", "epoch == m.view.Epoch", "TestRules"},
+		{"reports, ended", "m.ended == Outside && m.view.Epoch > 0 && !m.reported", "m.view.Epoch > 0 && !m.reported", "TestRules"},
+
+		// Messages.
+		{"handle, ended", "	if m.ended != Outside {\n		return m.flush(now), nil\n	}\n", "", "TestRules"},
+		{"promise, round", "m.round == msg.Round && p.life == p.newest", "p.life == p.newest", "TestRules"},
+		{"promise, newest", "m.round == msg.Round && p.life == p.newest", "m.round == msg.Round", "TestRules"},
+		{"refuse, news", "		case m.round == 0:\n			p.news = true\n", "		case m.round == 0:\n", "TestRules"},
+		{"report, epoch", "msg.View.Epoch == m.view.Epoch && !p.report", "!p.report", "TestRules"},
+		{"report, twice", "msg.View.Epoch == m.view.Epoch && !p.report", "msg.View.Epoch == m.view.Epoch", "TestRules"},
+		{"learn, old", "if life <= p.newest {", "if life == p.newest {", "TestRules"},
+		{"learn, ended", "m.later = life; m.ended == Outside {", "m.later = life; true {", "TestRules"},
+		{"learn, exit", "	if m.exit.life(p.node) != 0 {\n		m.exit = View{}", "	if m.exit.life(p.node) != 0 {\n", "TestRules"},
+		{"admonish, promise", "p.told, p.promise = true, nil", "p.told = true", "TestRules"},
+		{"admonish, there", "p.life != 0 && p.life < p.newest && !p.told", "p.life < p.newest && !p.told", "TestRules"},
+		{"prepare, bound", "p.bound, p.asked = p.life, msg.Round", "p.asked = msg.Round", "TestRules"},
+		{"prepare, asked", "p.bound, p.asked = p.life, msg.Round", "p.bound = p.life", "TestRules"},
+		{"prepare, open round", "if m.round != 0 || m.wants() {", "if m.wants() {", "TestRules"},
+
+		// Rounds.
+		{"wants, ended", "m.ended != Outside || m.exit.Epoch > 0 &&", "m.exit.Epoch > 0 &&", "TestRules"},
+		{"wants, exit", "m.exit.Epoch > 0 && m.exit.Epoch >= max(m.promised, m.seen)", "false", "TestRules"},
+		{"wants, later round", "m.exit.Epoch > 0 && m.exit.Epoch >= max(m.promised, m.seen)", "m.exit.Epoch > 0", "TestRules"},
+		{"decides with the evicted", "p.promise == nil || p.promise.passed(last)", "p.promise == nil", "TestRules"},
+		{"decides twice", "	m.abandon()\n	m.learnView(now, view)", "	m.learnView(now, view)", "TestRules"},
+		{"late, all leave", "last := !m.stays()", "last := false", "TestRules"},
+		{"go, trouble", "!m.leaving || m.trouble", "!m.leaving", "TestRules"},
+		{"go, no promise", "p.life != 0 && p.promise == nil || p.bound", "p.bound", "TestRules"},
+		{"go, bound", "p.bound != 0 && p.life != p.bound && !alone", "false && !alone", "TestRules"},
+		{"go, bound to a former life", "p.life != p.bound && !alone", "p.life == 0 && !alone", "TestRules"},
+		{"go, installed", "p.promise.Installed.life(me) != 0 || ", "", "TestRules"},
+		{"go, completed", " || p.promise.Completed.life(me) != 0", "", "TestRules"},
+
+		// Views.
+		{"later view, open round", "if m.round != 0 && v.Epoch > m.round {", "if false {", "TestRules"},
+		{"exit, older", "max(m.exit.Epoch, m.stayed)", "m.stayed", "TestRules"},
+		{"exit, stayed", "max(m.exit.Epoch, m.stayed)", "m.exit.Epoch", "TestRules"},
+		{"exit, of another round", " && (m.view.Epoch > 0 || v.Epoch == m.promised)", "", "TestRules"},
+		{"exit, abandon", "			m.exit = v\n			m.abandon()\n", "			m.exit = v\n", "TestExplore"},
+		{"later view, ask", "	case m.view.Epoch > 0:\n		m.ask(now)", "	case m.view.Epoch > 0:\n", "TestRules"},
+		{"install, abandon", "func (m *Machine) install(now int64, v View) {\n	m.abandon()", "func (m *Machine) install(now int64, v View) {", "TestRules"},
+		{"install, promised", "m.view, m.promised = v, max(m.promised, v.Epoch)", "m.view = v", "TestRules"},
+		{"install, acting", "m.reported, m.acting, m.trouble = false, false, false", "m.reported, m.trouble = false, false", "TestRules"},
+		{"complete, not asked", "if p.asked == m.promised && p.asked > m.view.Epoch {", "if false {", "TestRules"},
+		{"complete, asked before", "if p.asked == m.promised && p.asked > m.view.Epoch {", "if p.asked > m.view.Epoch {", "TestRules"},
+		{"complete, asked for this view", "if p.asked == m.promised && p.asked > m.view.Epoch {", "if p.asked == m.promised {", "TestRules"},
+		{"end, any complete view", "free = free || m.view.Epoch > 0 && m.frees(p.complete)", "", "TestRules"},
+		{"end, in no view", "free || m.view.Epoch > 0 && m.frees", "free || m.frees", "TestRules"},
+		{"end, leaving", "!m.leaving && p.complete.Epoch > m.view.Epoch", "p.complete.Epoch > m.view.Epoch", "TestRules"},
+		{"end, epoch", "p.complete.Epoch > m.view.Epoch && m.complete.Epoch > 0", "p.complete.Epoch > 0 && m.complete.Epoch > 0", "TestRules"},
+		{"end, never complete", "p.complete.Epoch > m.view.Epoch && m.complete.Epoch > 0", "p.complete.Epoch > m.view.Epoch", "TestRules"},
+		{"frees, stayed", "return v.Epoch > m.stayed && ", "return v.Epoch > 0 && ", "TestRules"},
+		{"frees, newest", "life != p.newest || p.complete.Epoch < v.Epoch", "p.complete.Epoch < v.Epoch", "TestRules"},
+		{"frees, not all", "life != p.newest || p.complete.Epoch < v.Epoch", "life != p.newest", "TestRules"},
+	})
+}

@@ -1,0 +1,582 @@
+package membership
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A soloist is one life of a group of three, alone with the test, which plays its
+// peers. The lives of member 2 have the numbers 20, 21 and so on.
+type soloist struct {
+	*Machine
+	t   *testing.T
+	now int64
+	out []string // of the last input
+}
+
+func solo(t *testing.T, life, clock uint64) *soloist {
+	m, err := New(Config{Self: of(life), Members: []dmutex.NodeID{1, 2, 3}, Life: life, Clock: clock})
+	require.NoError(t, err)
+	return &soloist{Machine: m, t: t}
+}
+
+// acting returns a life that acts in 1{1#10,2#20,3#30}.
+func acting(t *testing.T, life, clock uint64) *soloist {
+	s := solo(t, life, clock)
+	var peers []uint64
+	for _, peer := range []uint64{10, 20, 30} {
+		if peer != life {
+			peers = append(peers, peer)
+		}
+	}
+	s.met(peers...)
+	s.enters(peers[0], first)
+	s.hears(from(peers[0]).report(first), from(peers[1]).report(first))
+	require.Equal(t, Acting, s.Phase())
+	return s
+}
+
+// exiting returns a life that acts in the first view and knows of 2{2#20,3#30}.
+func exiting(t *testing.T) *soloist {
+	s := acting(t, 10, 0)
+	s.leaves()
+	s.hears(from(20).promise(2, first, first), from(30).promise(2, first, first))
+	return s
+}
+
+var first = view(1, 10, 20, 30)
+
+func of(life uint64) dmutex.NodeID { return dmutex.NodeID(life / 10) }
+
+func view(epoch uint32, lives ...uint64) View {
+	v := View{Epoch: epoch, Fence: uint64(epoch) << 32}
+	for _, life := range lives {
+		v.Members = append(v.Members, Member{of(life), life})
+	}
+	return v
+}
+
+// from is the life of a peer, which sends messages.
+type from uint64
+
+func (f from) prepare(round uint32) Message {
+	return Message{Kind: Prepare, From: of(uint64(f)), Round: round}
+}
+
+func (f from) promise(round uint32, installed, completed View) Message {
+	return Message{Kind: Promise, From: of(uint64(f)), Round: round, Installed: installed, Completed: completed}
+}
+
+func (f from) refuse(round uint32, later uint64) Message {
+	return Message{Kind: Refuse, From: of(uint64(f)), Round: round, Life: later}
+}
+
+func (f from) decide(v View) Message {
+	return Message{Kind: Decide, From: of(uint64(f)), View: v}
+}
+
+func (f from) report(v View, holds ...Hold) Message {
+	return Message{Kind: Report, From: of(uint64(f)), View: v, Holds: holds, Wait: unpaced}
+}
+
+func (f from) complete(v View) Message {
+	return Message{Kind: Complete, From: of(uint64(f)), View: v}
+}
+
+// input notes the output of an input. The driver of a soloist holds nothing.
+func (s *soloist) input(out []Message) {
+	s.out = nil
+	for _, msg := range append(out, s.Report(s.now, nil)...) {
+		s.out = append(s.out, msg.String())
+	}
+}
+
+func (s *soloist) met(lives ...uint64) {
+	for _, life := range lives {
+		s.input(s.Met(s.now, of(life), life))
+	}
+}
+
+func (s *soloist) lost(life uint64) { s.input(s.Lost(s.now, of(life))) }
+func (s *soloist) leaves()          { s.input(s.Leave(s.now)) }
+
+func (s *soloist) waits() {
+	s.now = s.Deadline()
+	s.input(s.Tick(s.now))
+}
+
+func (s *soloist) evicts(node dmutex.NodeID) {
+	out, err := s.Evict(s.now, node)
+	require.NoError(s.t, err)
+	s.input(out)
+}
+
+func (s *soloist) hears(msgs ...Message) {
+	for _, msg := range msgs {
+		msg.To = s.me().node
+		out, err := s.Handle(s.now, msg)
+		require.NoError(s.t, err)
+		s.input(out)
+	}
+}
+
+// enters lets the life promise and install a view of a peer's round.
+func (s *soloist) enters(peer uint64, v View) {
+	s.hears(from(peer).prepare(v.Epoch), from(peer).decide(v))
+	require.Equal(s.t, v, s.View())
+}
+
+// says checks the output of the last input.
+func (s *soloist) says(want ...string) {
+	s.t.Helper()
+	require.Equal(s.t, want, s.out)
+}
+
+// is checks the phase.
+func (s *soloist) is(p Phase) {
+	s.t.Helper()
+	require.Equal(s.t, p, s.Phase())
+}
+
+// rules are conditions in the machine, each with the input that shows it.
+var rules = []struct {
+	name string
+	play func(t *testing.T)
+}{
+	// The evicted may have granted in epochs that nobody else knows, but in none beyond
+	// the clock.
+	{"an eviction is above the clock", func(t *testing.T) {
+		s := acting(t, 10, 100<<32)
+		s.lost(30)
+		s.now = 5 * second
+		s.evicts(3)
+		s.says("1->2 PREPARE round=2")
+		s.hears(from(20).promise(2, first, first))
+		s.says("1->2 PREPARE round=105")
+	}},
+
+	// Nobody may count on a life that is over.
+	{"the ended promise nothing", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(20).refuse(1, 11))
+		s.is(Stopped)
+		s.hears(from(20).prepare(5))
+		s.says()
+		s.met(20)
+		s.says()
+	}},
+
+	// Nor does it need another view.
+	{"the ended begin no round", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.leaves()
+		s.hears(from(20).refuse(2, 11))
+		s.is(Stopped)
+		s.says()
+		require.Equal(t, int64(never), s.Deadline())
+	}},
+
+	// Its driver has been told that it left in good order.
+	{"the left are not stopped", func(t *testing.T) {
+		s := exiting(t)
+		s.hears(from(20).complete(view(2, 20, 30)), from(30).complete(view(2, 20, 30)))
+		s.is(Left)
+		s.hears(from(20).decide(view(3, 11, 20, 30)))
+		s.is(Left)
+		s.lost(20)
+		s.met(20)
+		s.says()
+	}},
+
+	// A message to a life that is gone is lost.
+	{"only a life that is there is told that it is old", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.lost(20)
+		s.hears(from(30).promise(1, view(4, 21, 30), first))
+		s.says()
+		s.met(20)
+		s.says("1->2 REFUSE round=1 life=21", "1->2 REPORT 1{1#10,2#20,3#30}")
+	}},
+
+	// A report before the driver's would say that nothing is held.
+	{"only the driver reports", func(t *testing.T) {
+		s := solo(t, 30, 0)
+		s.met(10, 20)
+		_, err := s.Handle(0, Message{Kind: Decide, From: 1, To: 3, View: first})
+		require.NoError(t, err)
+		require.Empty(t, s.Met(0, 2, 20))
+		s.hears(from(20).refuse(1, 31)) // the driver reports after that
+		s.is(Stopped)
+		s.says()
+	}},
+
+	// The alarm may be about a view that is replaced, or have been heard.
+	{"one trouble, one round", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.input(s.Trouble(0, 0))
+		require.Equal(t, int64(never), s.Deadline())
+		s.input(s.Trouble(0, 1))
+		s.input(s.Trouble(0, 1))
+		require.Equal(t, int64(second), s.Deadline())
+		s.enters(20, view(2, 10, 20, 30))
+		s.input(s.Trouble(0, 2))
+		require.Equal(t, int64(2*second), s.Deadline())
+	}},
+
+	// A second wish would give up the round that is open.
+	{"a life leaves once", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.leaves()
+		s.leaves()
+		s.says()
+	}},
+
+	// Views also name lives of the past.
+	{"old news is no news", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.met(21)
+		s.hears(from(30).promise(1, first, first))
+		require.Equal(t, uint64(21), s.Newest(2))
+	}},
+
+	// Members of a view have the same holders, whatever a peer reports later.
+	{"the first report counts", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(20).report(first, Hold{"a", 1<<32 + 1}))
+		require.Empty(t, s.Holders())
+	}},
+
+	// What was held in one view may be released in the next.
+	{"a report is of its view", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.enters(20, view(2, 10, 20, 30))
+		s.hears(from(20).report(first))
+		require.Equal(t, []dmutex.NodeID{2, 3}, s.Missing(nil))
+	}},
+
+	// The proposer can decide once the last complete view is known.
+	{"a promise is brought up to date", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.enters(20, view(2, 10, 20, 30))
+		s.hears(from(20).prepare(3), from(20).report(view(2, 10, 20, 30)), from(30).report(view(2, 10, 20, 30)))
+		s.says("1->2 PROMISE round=3 installed=2{1#10,2#20,3#30} completed=2{1#10,2#20,3#30}")
+	}},
+
+	// The earlier proposer may have a round of its own with the number of the later.
+	{"only a promise of the last round is", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.enters(20, view(2, 10, 20, 30))
+		s.hears(from(20).prepare(3), from(30).prepare(4), from(20).report(view(2, 10, 20, 30)), from(30).report(view(2, 10, 20, 30)))
+		s.says("1->3 PROMISE round=4 installed=2{1#10,2#20,3#30} completed=2{1#10,2#20,3#30}")
+	}},
+
+	// The round of the view itself is over.
+	{"a promise of a round that is over is not", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.enters(20, view(2, 10, 20, 30))
+		s.hears(from(20).report(view(2, 10, 20, 30)), from(30).report(view(2, 10, 20, 30)))
+		s.says()
+	}},
+
+	// The later life of the proposer has not asked, and may have a round of its own
+	// with this number.
+	{"nor one to a life that is gone", func(t *testing.T) {
+		s := acting(t, 30, 0)
+		s.enters(10, view(2, 10, 20, 30))
+		s.hears(from(20).report(view(2, 10, 20, 30)), from(20).prepare(3))
+		s.met(21)
+		s.hears(from(10).report(view(2, 10, 20, 30)))
+		s.says()
+		require.True(t, s.isComplete())
+	}},
+
+	// A life that is gone may be followed by a life that has promised nothing.
+	{"a promise is lost with its life", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.leaves()
+		s.hears(from(20).promise(2, first, first))
+		s.lost(20)
+		s.hears(from(30).promise(2, first, first))
+		s.says()
+	}},
+
+	// Its successor has forgotten it.
+	{"a promise of a replaced life is dropped", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(30).prepare(4))
+		s.leaves()
+		s.says("1->2 PREPARE round=5 leaving", "1->3 PREPARE round=5 leaving")
+		s.hears(from(20).promise(5, first, first), from(30).promise(5, view(4, 21, 30), first))
+		s.says("1->2 REFUSE round=5 life=21")
+	}},
+	{"and not taken", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(30).prepare(4))
+		s.leaves()
+		s.hears(from(30).promise(5, view(4, 21, 30), first), from(20).promise(5, first, first))
+		s.says()
+	}},
+
+	// It allows no view of a later round.
+	{"a promise is of its round", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.leaves()
+		s.hears(from(20).refuse(3, 0))
+		s.waits()
+		s.says("1->2 PREPARE round=4 leaving", "1->3 PREPARE round=4 leaving")
+		s.hears(from(30).promise(4, first, first), from(20).promise(2, first, first))
+		s.says()
+	}},
+
+	// A peer that refuses is there, perhaps in no view.
+	{"a refusal is news", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.met(31)
+		s.enters(20, view(3, 10, 20)) // it forgets what was new
+		s.says("1->2 REPORT 3{1#10,2#20}")
+		s.hears(from(31).refuse(4, 0))
+		s.says("1->2 PREPARE round=5", "1->3 PREPARE round=5")
+	}},
+
+	// Somebody has vouched that it is dead, so what it holds is free.
+	{"an evicted life is not taken in again", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.lost(30)
+		s.enters(20, view(3, 10, 20))
+		s.hears(from(20).report(view(3, 10, 20)))
+		s.met(30)
+		s.says("1->3 COMPLETE 3{1#10,2#20}", "1->2 PREPARE round=4", "1->3 PREPARE round=4")
+		s.hears(from(20).promise(4, view(3, 10, 20), view(3, 10, 20)), from(30).promise(4, first, first))
+		s.says("1->2 VIEW 4{1#10,2#20}", "1->3 VIEW 4{1#10,2#20}", "1->2 REPORT 4{1#10,2#20}")
+	}},
+
+	// It may not know that it was evicted. A round is decided once even so.
+	{"an evicted life decides for the others", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(20).refuse(3, 0))
+		s.input(s.Trouble(s.now, 1))
+		s.waits()
+		s.says("1->2 PREPARE round=4", "1->3 PREPARE round=4")
+		s.hears(from(20).promise(4, view(3, 20, 30), view(3, 20, 30)), from(30).promise(4, view(3, 20, 30), view(3, 20, 30)))
+		s.says("1->2 VIEW 4{2#20,3#30}", "1->3 VIEW 4{2#20,3#30}", "1->2 PREPARE round=5", "1->3 PREPARE round=5")
+	}},
+
+	// What a life has promised to a later round, it cannot decide in its own.
+	{"a later promise ends the open round", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.lost(30)
+		s.evicts(3)
+		s.says("1->2 PREPARE round=2")
+		s.hears(from(20).prepare(3), from(20).promise(2, first, first))
+		s.says()
+	}},
+
+	// The lives of the later view promise no lower round.
+	{"so does a later view", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.lost(30)
+		s.evicts(3)
+		s.hears(from(20).decide(view(3, 20, 30)))
+		s.says("1->2 PREPARE round=4")
+	}},
+
+	// An epoch has one view.
+	{"so does a view of its epoch", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.lost(30)
+		s.evicts(3)
+		s.hears(from(20).decide(view(2, 10, 20)), from(20).promise(2, first, first))
+		s.says()
+	}},
+
+	// A peer that makes up a view costs time, and the group goes on above it.
+	{"no round below the view is promised", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(20).decide(view(5, 10, 20, 30)), from(30).prepare(4))
+		s.says("1->3 REFUSE round=5")
+	}},
+
+	// The others may not be in the new view yet.
+	{"a new view does not act", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.enters(20, view(2, 10, 20, 30))
+		s.is(Frozen)
+	}},
+
+	// The others went on, and took this life in again.
+	{"an earlier view stops nobody", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.enters(20, view(3, 10, 20, 30))
+		s.hears(from(30).complete(view(2, 20, 30)))
+		s.is(Frozen)
+	}},
+
+	// A life that never acted has nothing to lose. The others have not waited for its
+	// reports, so it asks them to take it in.
+	{"a life that never acted asks", func(t *testing.T) {
+		s := solo(t, 10, 0)
+		s.met(20, 30)
+		s.hears(from(20).prepare(2), from(20).decide(view(2, 10, 20, 30)), from(20).complete(view(3, 20, 30)))
+		s.is(Frozen)
+		s.says("1->2 PREPARE round=4", "1->3 PREPARE round=4")
+	}},
+
+	// A leaver waits for the view without it, and asks for another only if a later round
+	// may have begun, in which the members of that view are lost to it.
+	{"a leaver asks once", func(t *testing.T) {
+		s := exiting(t)
+		s.says("1->2 VIEW 2{2#20,3#30}", "1->3 VIEW 2{2#20,3#30}")
+		require.Equal(t, int64(never), s.Deadline())
+		s.hears(from(20).refuse(3, 0))
+		s.says("1->2 PREPARE round=4 leaving", "1->3 PREPARE round=4 leaving")
+	}},
+
+	// A view with a life that is dead may never be complete.
+	{"and again if a member of the view is replaced", func(t *testing.T) {
+		s := exiting(t)
+		s.met(31)
+		s.says("1->2 PREPARE round=3 leaving", "1->3 PREPARE round=3 leaving")
+	}},
+
+	// Its message may be lost with the session.
+	{"a leaver tells the view again", func(t *testing.T) {
+		s := exiting(t)
+		s.lost(20)
+		s.met(20)
+		s.says("1->2 REPORT 1{1#10,2#20,3#30}", "1->2 VIEW 2{2#20,3#30}")
+	}},
+
+	// The members of the later view may leave before it is complete.
+	{"any complete view without it lets a leaver go", func(t *testing.T) {
+		s := exiting(t)
+		s.hears(from(20).prepare(3), from(20).decide(view(3, 30)), from(30).decide(view(2, 20, 30)))
+		require.Equal(t, []dmutex.NodeID{3}, s.Missing(nil), "the newest is waited for")
+		s.hears(from(20).complete(view(2, 20, 30)))
+		s.is(Acting)
+		s.hears(from(30).complete(view(2, 20, 30)))
+		s.is(Left)
+	}},
+
+	// Its successor knows nothing of the view.
+	{"the word of a replaced life lets no leaver go", func(t *testing.T) {
+		s := exiting(t)
+		s.hears(from(30).complete(view(2, 20, 30)))
+		s.met(31)
+		s.hears(from(20).complete(view(2, 20, 30)))
+		s.is(Acting)
+	}},
+
+	// The view of a round that it promised before it began to leave may have it as a
+	// member, and comes after the view without it.
+	{"nor does a view before one that it may be in", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(20).prepare(5))
+		s.leaves()
+		s.says("1->2 PREPARE round=6 leaving", "1->3 PREPARE round=6 leaving")
+		for _, peer := range []uint64{20, 30} {
+			s.hears(from(peer).complete(view(3, 20, 30)))
+			s.says()
+		}
+		s.is(Acting)
+	}},
+
+	// The member may be in a later view, by a former life.
+	{"nor, in no view, does a view of another's round", func(t *testing.T) {
+		s := solo(t, 31, 0)
+		s.met(10, 20)
+		s.leaves()
+		s.hears(from(10).complete(view(3, 10, 20)), from(20).complete(view(3, 10, 20)))
+		s.is(Outside)
+	}},
+
+	// All members of the last view are leaving, and a life that is there, outside of it,
+	// would hear of no view.
+	{"leavers wait for a life that is excused", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.met(31)
+		s.enters(20, view(3, 10, 20)) // it forgets what was new
+		s.hears(from(20).report(view(3, 10, 20)))
+		s.says("1->3 COMPLETE 3{1#10,2#20}")
+		s.leaves()
+		leaving := from(20).promise(4, view(3, 10, 20), view(3, 10, 20))
+		leaving.Leaving = true
+		s.hears(leaving)
+		s.says()
+		s.hears(from(31).promise(4, View{}, View{}))
+		s.says("1->2 VIEW 4{3#31}", "1->3 VIEW 4{3#31}")
+	}},
+
+	// A life in no view goes if all that are there say that nobody waits for its member.
+	{"a life in no view leaves", func(t *testing.T) {
+		s := solo(t, 10, 0)
+		s.met(20)
+		s.leaves()
+		s.says("1->2 PREPARE round=2 leaving")
+		s.waits()
+		s.is(Outside)
+		s.hears(from(20).promise(2, View{}, View{}))
+		s.is(Left)
+	}},
+
+	// The view needs the promise of a later life to be replaced.
+	{"unless its member is in a view", func(t *testing.T) {
+		s := solo(t, 11, 0)
+		s.met(20)
+		s.leaves()
+		s.hears(from(20).promise(2, view(1, 10, 20), View{}))
+		s.is(Outside)
+	}},
+
+	// A view that is only installed does not excuse: see the package comment.
+	{"or was in the last that was complete", func(t *testing.T) {
+		s := solo(t, 11, 0)
+		s.met(20)
+		s.hears(from(20).refuse(2, 0))
+		s.leaves()
+		s.hears(from(20).promise(3, view(2, 20, 30), first))
+		s.is(Outside)
+	}},
+
+	// The others are in that view, perhaps, and wait for its report.
+	{"or it was told of a view with it", func(t *testing.T) {
+		s := solo(t, 30, 0)
+		s.met(10, 20)
+		s.hears(from(10).prepare(1), from(20).prepare(2), from(10).decide(first))
+		s.lost(10)
+		s.lost(20)
+		s.leaves()
+		s.is(Outside)
+	}},
+
+	// The proposer may have decided a view with it.
+	{"or it is bound by a promise", func(t *testing.T) {
+		s := solo(t, 30, 0)
+		s.met(10, 20)
+		s.hears(from(10).prepare(1))
+		s.lost(10)
+		s.leaves()
+		s.hears(from(20).promise(2, View{}, View{}))
+		s.is(Outside)
+	}},
+
+	// That life does not know what the former one has decided.
+	{"even if the proposer has a later life", func(t *testing.T) {
+		s := solo(t, 30, 0)
+		s.met(10)
+		s.hears(from(10).prepare(1))
+		s.met(11)
+		s.leaves()
+		s.hears(from(11).promise(2, View{}, View{}))
+		s.is(Outside)
+	}},
+}
+
+// The conditions in the machine, one by one. See also the mutants.
+func TestRules(t *testing.T) {
+	for _, tt := range rules {
+		t.Run(tt.name, tt.play)
+	}
+}
