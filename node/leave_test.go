@@ -19,8 +19,8 @@ import (
 // The network takes a millisecond. The exit takes a few round trips, the others get
 // the lock, and no Acquire fails but those of the leaver.
 func TestLeftAtAnyMoment(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
+	if race || testing.Short() {
+		t.Skip("takes seconds, and thousands of bubbles")
 	}
 	const oneWay, moments, roundTrips = time.Millisecond, 32, 6
 	slow := memlink.Config{MinDelay: oneWay, MaxDelay: oneWay}
@@ -78,8 +78,8 @@ func TestLeftAtAnyMoment(t *testing.T) {
 // All members leave at nearly the same time, over a network that loses one frame in
 // twenty: each Close ends well, and long before its deadline.
 func TestLeaveTogetherOverLoss(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
+	if race || testing.Short() {
+		t.Skip("takes seconds, and thousands of bubbles")
 	}
 	for seed := range uint64(1000) {
 		cfg := memlink.Config{MinDelay: time.Millisecond / 2, MaxDelay: 2 * time.Millisecond, Loss: 0.05, Seed: seed}
