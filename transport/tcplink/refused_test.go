@@ -174,7 +174,8 @@ func TestStuckLog(t *testing.T) {
 			requireEnd(t, stranger)
 		}
 		synctest.Wait()
-		require.LessOrEqual(t, runtime.NumGoroutine(), before)
+		// The process has goroutines outside of the bubble, which come and go.
+		require.Less(t, runtime.NumGoroutine(), before+100)
 		l.mu.RLock()
 		conns := len(l.conns)
 		l.mu.RUnlock()
