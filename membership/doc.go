@@ -41,21 +41,21 @@
 //	REPORT(V, holds)      to all of M: V is installed here, and this is what I hold
 //	COMPLETE(V)           to a life outside of V: all have reported to me
 //
-// When a life learns of a view V of which it is a member, and has promised no later
-// round, it freezes all older epochs: it grants and answers nothing in them. It keeps the locks
-// that it holds, and reports them. It acts in V when all of V have reported to it and
-// it has not installed a newer view. The machine of a reported lock is born with the
-// holder.
+// A life installs a view V when it is a member of V and has promised no later round.
+// It freezes all older epochs: it grants and answers nothing in them. It keeps the
+// locks that it holds, and reports them. It acts in V when all of V have reported to it
+// and it has not installed a newer view. The machine of a reported lock is born with
+// the holder.
 //
 // A leaving life first releases everything. It stays until all members of a view
 // without it have told it that this view is complete. The round of that view must be
 // higher than every round that the life promised before it began to leave, because
 // the views of those rounds may have the life as a member.
 //
-// A life that learns of a view of which it is a member, but has promised a later
-// round, asks for another view: the others wait for it, and the proposer of the later
-// round may be gone. A life also asks for another view if its installed view never
-// acted and it learns of a later view of which it is not a member.
+// A life that is a member of a new view, but has promised a later round, asks for
+// another view: the others wait for it, and the proposer of the later round may be
+// gone. A life also asks for another view if the others have decided a later one
+// without it before its own has acted.
 //
 // # Why it is right
 //

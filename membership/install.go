@@ -9,6 +9,20 @@ import (
 
 // This file has what both modes share of the second half of a view change.
 
+// phaseOf returns the phase of a life in view v. Ended is Outside while its part goes on.
+func phaseOf(ended Phase, v View, acting bool) Phase {
+	switch {
+	case ended != Outside:
+		return ended
+	case v.Epoch == 0:
+		return Outside
+	case acting:
+		return Acting
+	default:
+		return Frozen
+	}
+}
+
 // carryOver returns the holders that a view begins with, in the order of the locks'
 // names, from what its members have reported. If two report one lock, the higher
 // fence counts.

@@ -240,16 +240,7 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 
 // Phase returns the phase of this life.
 func (m *LeaseMachine) Phase() Phase {
-	switch {
-	case m.ended != Outside:
-		return m.ended
-	case m.view.Epoch == 0:
-		return Outside
-	case m.acting:
-		return Acting
-	default:
-		return Frozen
-	}
+	return phaseOf(m.ended, m.view, m.acting)
 }
 
 // Err returns why the phase is Stopped: an [ErrRecord] or an [ErrSettings].

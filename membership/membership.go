@@ -171,16 +171,7 @@ func (m *Machine) member(node dmutex.NodeID) *member {
 
 // Phase returns the phase of this life.
 func (m *Machine) Phase() Phase {
-	switch {
-	case m.ended != Outside:
-		return m.ended
-	case m.view.Epoch == 0:
-		return Outside
-	case m.acting:
-		return Acting
-	default:
-		return Frozen
-	}
+	return phaseOf(m.ended, m.view, m.acting)
 }
 
 // View returns the view that is installed, the zero View before the first.
@@ -762,8 +753,8 @@ func (m *Machine) learnView(now int64, v View) {
 		// whose proposer may be gone.
 		m.ask(now + patience)
 	case m.leaving:
-		// The member may be in a later view, by a former life of which a life in no
-		// view knows nothing: a view of a round that it has promised shows that it is not.
+		// A life in no view does not know what its former lives were members of. It
+		// believes only a view of the round that it has promised.
 		if v.Epoch > max(m.exit.Epoch, m.stayed) && (m.view.Epoch > 0 || v.Epoch == m.promised) {
 			m.exit = v
 			m.abandon()

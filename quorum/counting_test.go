@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// coteries yields every coterie over n labeled sites, not all of which need
-// occur, by the package's own laws: a family grows by any subset that breaks no
-// law with those before it.
+// coteries yields every coterie over n labeled sites, also those that leave sites
+// out of every quorum. It goes by the package's own laws: a family grows by any
+// subset that breaks no law with those before it.
 func coteries(n int) iter.Seq[[]uint] {
 	lawful := make([][]bool, 1<<n)
 	for s := range lawful {
