@@ -54,6 +54,38 @@ type BurstLink interface {
 	OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error
 }
 
+// A DynamicLink is a Link for members that come and go, whose numbers and addresses
+// are in the record of a store. Package node needs one for Config.Store. It begins as
+// the link of nobody, without peers: then it carries no frames.
+//
+// All methods may be called at any time, also by deliver and before Open, and none of
+// them waits.
+type DynamicLink interface {
+	Link
+
+	// Address is where the other nodes reach this one, as their SetPeer takes it: at
+	// most 256 bytes, and empty if the number is enough.
+	Address() string
+
+	// Become gives this node a number, or takes it away: then self is [dmutex.None].
+	// All peers are forgotten, and frames for the former number are not delivered any
+	// more. A deliver that is running may still go on. It returns ErrClosed after Close.
+	Become(self dmutex.NodeID) error
+
+	// SetPeer enters a node among the peers, or gives it a new address. A node without
+	// a number has no peers. It refuses an address that it cannot use with
+	// [dmutex.ErrMisuse], and returns ErrClosed after Close.
+	//
+	// A link may take frames from a node that is not a peer. If it needs to know the
+	// sender first, it refuses the sender and calls deliver with an empty frame: so the
+	// receiver learns that there is somebody whom it does not know.
+	SetPeer(id dmutex.NodeID, address string) error
+
+	// RemovePeer forgets a peer, and drops what waits for it. It does nothing for a
+	// node that is not a peer.
+	RemovePeer(id dmutex.NodeID)
+}
+
 // A Reporter is a Link that can say why its frames do not reach a node. Package node
 // passes that on to its user.
 type Reporter interface {
