@@ -96,6 +96,11 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // clock may be wrong by, is 1 %. A life that has waited tells the others: CLEARED. Then
 // they need not wait, as the end of those leases is a fact of real time.
 //
+// The record tells it, too: each swap writes down the last exclusion that its life knows
+// to be cleared (cleared). So a life that joins after all others have left acts at once,
+// although nobody is there to tell it. A swap that excludes does not clear its own
+// exclusion.
+//
 // A new record counts as an exclusion of everybody: there may have been another record
 // before it, which was lost, and whose members do not know that yet.
 //
@@ -111,9 +116,14 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // Excluded lives: take the last operation that showed a life among the members. It was
 // asked for before it took effect, and that was before the swap that excluded the
 // life. So the lease ends less than L/(1-rho) of true time after that swap. A life that
-// acts in a later view has waited, or was told by a life that has waited: for D, by a
-// clock, after that swap. That is at least D/(1+rho) of true time, which is L/(1-rho).
-// This needs no word about how long messages or operations take.
+// acts in a later view has waited, or was told, by a message or the record, of a life that
+// has waited: for D, by a clock, after that swap. That is at least D/(1+rho) of true time,
+// which is L/(1-rho). This needs no word about how long messages or operations take.
+//
+// A life that brings another L to a record without members does so when the last exclusion
+// is cleared. So no excluded life has a lease that runs and is longer than that in the
+// record, and a life that waits does so for its own or that in the record, whichever is
+// longer. What is cleared holds for any L.
 //
 // Holders: a member reports what it holds in each view that it installs, and nobody
 // acts before that. Fences: an epoch is used by one view, and the epochs that act one
@@ -178,8 +188,8 @@ type LeaseMachine struct {
 
 	// The wait for the leases of lives that were excluded.
 	unclean uint32
-	since   int64 // when an exclusion that late was known first
-	cleared uint32
+	since   int64  // when an exclusion that late was known first
+	cleared uint32 // the last exclusion whose leases have ended
 
 	// The installed view.
 	view        View
@@ -561,6 +571,7 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	if r.Unclean > m.unclean {
 		m.unclean, m.since = r.Unclean, now
 	}
+	m.cleared = max(m.cleared, r.Cleared)
 	if r.Lease > m.cfg.Lease { // of a group that this life cannot join
 		m.drain = max(m.drain, drain(r.Lease))
 	}
@@ -593,7 +604,7 @@ func (m *LeaseMachine) contradicted(r *Record) string {
 		return "it went back to epoch " + strconv.FormatUint(uint64(r.Epoch), 10) + " from " + m.epoch()
 	case r.Epoch == m.record.Epoch && !r.equal(&m.record):
 		return "it has changed within epoch " + m.epoch()
-	case r.Unclean < m.record.Unclean || r.Highest < m.record.Highest:
+	case r.Unclean < m.record.Unclean || r.Cleared < m.record.Cleared || r.Highest < m.record.Highest:
 		return "it has forgotten what was before epoch " + strconv.FormatUint(uint64(r.Epoch), 10)
 	case number != dmutex.None && m.self != dmutex.None && number != m.self:
 		return "it has renumbered member " + m.self.String()
@@ -723,6 +734,7 @@ func (m *LeaseMachine) excludeAt(p *peer) int64 {
 // change opens a swap to the record that this life wants.
 func (m *LeaseMachine) change(now int64) {
 	r := m.record.clone()
+	r.Cleared = min(m.cleared, r.Unclean) // and not what this swap excludes
 	if r.Epoch++; m.self == dmutex.None {
 		r.Epoch = max(r.Epoch, uint32((m.cfg.Fence+1<<32-1)>>32))
 		if m.record.Epoch == 0 {
