@@ -326,11 +326,14 @@ const drift = int64(10 * time.Millisecond)
 
 func newClock() *clock { return &clock{birth: time.Now()} }
 
-func (c *clock) now() int64 { return c.at(time.Now()) }
+func (c *clock) now() int64 {
+	t := time.Now()
+	return c.at(int64(t.Sub(c.birth)), int64(t.Round(0).Sub(c.birth.Round(0))))
+}
 
-func (c *clock) at(t time.Time) int64 {
-	passed := int64(t.Sub(c.birth))
-	ahead := int64(t.Round(0).Sub(c.birth.Round(0))) - passed
+// at returns the time after so much by the monotonic clock, and by the wall clock.
+func (c *clock) at(passed, wall int64) int64 {
+	ahead := wall - passed
 	if moved := ahead - c.ahead.Load(); moved > drift || moved < -drift {
 		c.mu.Lock()
 		if moved = ahead - c.ahead.Load(); moved > drift {
