@@ -89,6 +89,19 @@ func TestNATSLink(t *testing.T) {
 	linktest.TestLink(t, natsLinks(open, anybody))
 }
 
+// Members that come and go need the permissions that natslink documents for them, and no
+// others.
+func TestNATSDynamicLink(t *testing.T) {
+	guarded := func(t testing.TB) *server.Server {
+		below := &server.SubjectPermission{Allow: []string{prefix + ".>"}}
+		return startNATS(t, server.Options{Port: -1, Users: []*server.User{
+			{Username: "member", Password: "secret", Permissions: &server.Permissions{Publish: below, Subscribe: below}},
+		}})
+	}
+	member := func(dmutex.NodeID) []nats.Option { return []nats.Option{nats.UserInfo("member", "secret")} }
+	linktest.TestDynamicLink(t, natsLinks(guarded, member))
+}
+
 func TestNATSLinkSession(t *testing.T) {
 	faults := linktest.Faults{Seed: 1, Loss: 0.1, Duplicate: 0.1, Reorder: 0.1}
 	linktest.TestSession(t, natsLinks(open, anybody), faults, nil)

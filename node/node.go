@@ -416,6 +416,8 @@ func (h handler) Refused(from dmutex.NodeID, err error) {
 	h.locks.refuse(from, err)
 }
 
+func (h handler) Stranger(dmutex.NodeID) {}
+
 func (h handler) Closed(err error) {
 	h.running.Go(func() { h.stop(fmt.Errorf("node: the link was closed before the node: %w", err)) })
 }

@@ -69,12 +69,15 @@ type DynamicLink interface {
 
 	// Become gives this node a number, or takes it away: then self is [dmutex.None].
 	// All peers are forgotten, and frames for the former number are not delivered any
-	// more. A deliver that is running may still go on. It returns ErrClosed after Close.
+	// more. A deliver that is running may still go on. Frames for the new number may be
+	// lost at first. Become returns ErrClosed after Close, and [dmutex.ErrMisuse] if the
+	// link was made with a number.
 	Become(self dmutex.NodeID) error
 
-	// SetPeer enters a node among the peers, or gives it a new address. A node without
-	// a number has no peers. It refuses an address that it cannot use with
-	// [dmutex.ErrMisuse], and returns ErrClosed after Close.
+	// SetPeer enters a node among the peers, or gives it a new address. It refuses with
+	// [dmutex.ErrMisuse] an address that it cannot use, the node itself, and any peer of
+	// a node without a number. It returns ErrClosed after Close. Send takes frames only
+	// for peers.
 	//
 	// A link may take frames from a node that is not a peer. If it needs to know the
 	// sender first, it refuses the sender and calls deliver with an empty frame: so the

@@ -1,6 +1,6 @@
 // Package linktest tests that a kind of link keeps the contract of [transport.Link]:
-// [TestLink] tests the link alone, [TestSession] sessions over it. [Faulty] adds
-// faults to a link.
+// [TestLink] tests the link alone, [TestSession] sessions over it, and [TestDynamicLink]
+// what a [transport.DynamicLink] does beside. [Faulty] adds faults to a link.
 package linktest
 
 import (
@@ -89,6 +89,7 @@ type bench struct {
 	before map[string]string // goroutines
 	home   string            // the goroutine of the test
 	pkg    string            // of the links
+	hellos uint64            // so far, in tests of dynamic links
 }
 
 // A stand is a node on the bench.

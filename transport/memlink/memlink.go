@@ -12,6 +12,10 @@
 //
 // It does not model bandwidth. Frames that wait when a link closes are lost, as they
 // are when a process dies.
+//
+// A link that is made with the number [dmutex.None] is a [transport.DynamicLink], for
+// members that come and go: package node gives it its numbers and its peers. Such nodes
+// need no addresses.
 package memlink
 
 import (
@@ -19,6 +23,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +56,10 @@ const (
 
 // A Network joins the links that it makes. Its methods are safe for concurrent
 // use.
+//
+// Partition, Cut, Pause and Resume name a node by a number that it has or had: what they
+// do stays with the link when it becomes another number. A number that no link has had
+// yet stands for the link whose first number it will be.
 type Network struct {
 	config Config
 	birth  time.Time
@@ -58,14 +67,17 @@ type Network struct {
 	mu    sync.Mutex
 	known map[dmutex.NodeID]bool  // had a link once
 	open  map[dmutex.NodeID]*link // has one now
+	sent  uint64                  // copies so far, which keeps those due together in order
+
+	// Faults belong to places, which links keep. A link's place is its first number.
+	place map[dmutex.NodeID]dmutex.NodeID // by number, where it differs
 	luck  map[route]*rand.Rand
 	cut   map[route]bool
 	still map[dmutex.NodeID]bool // paused
 	group map[dmutex.NodeID]int  // nodes of different groups do not reach each other
-	sent  uint64                 // copies so far, which keeps those due together in order
 }
 
-type route struct{ from, to dmutex.NodeID }
+type route struct{ from, to dmutex.NodeID } // places
 
 // New returns a network without nodes. It refuses with [dmutex.ErrMisuse] a
 // probability outside 0 to 1, and delays that are negative or in the wrong order.
@@ -86,6 +98,7 @@ func New(c Config) (*Network, error) {
 		birth:  time.Now(),
 		known:  make(map[dmutex.NodeID]bool),
 		open:   make(map[dmutex.NodeID]*link),
+		place:  make(map[dmutex.NodeID]dmutex.NodeID),
 		luck:   make(map[route]*rand.Rand),
 		cut:    make(map[route]bool),
 		still:  make(map[dmutex.NodeID]bool),
@@ -96,11 +109,22 @@ func New(c Config) (*Network, error) {
 // others may send to it, though nothing arrives until the link is open. A node
 // restarts by closing its link and opening another; two links of one node
 // cannot be open at once.
+//
+// Link of [dmutex.None] returns a [transport.DynamicLink], which sends only to its peers.
 func (n *Network) Link(self dmutex.NodeID) transport.Link {
+	l := &link{network: n, dynamic: self == dmutex.None, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.known[self] = self != dmutex.None
-	return &link{network: n, self: self, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l.rename(self)
+	return l
+}
+
+// placeOf returns the place of the link that has the number or had it last.
+func (n *Network) placeOf(id dmutex.NodeID) dmutex.NodeID {
+	if place, found := n.place[id]; found {
+		return place
+	}
+	return id
 }
 
 // Partition lets only nodes of the same group reach each other. The nodes that
@@ -112,7 +136,7 @@ func (n *Network) Partition(groups ...[]dmutex.NodeID) {
 	n.group = make(map[dmutex.NodeID]int)
 	for i, nodes := range groups {
 		for _, id := range nodes {
-			n.group[id] = i + 1
+			n.group[n.placeOf(id)] = i + 1
 		}
 	}
 }
@@ -122,7 +146,7 @@ func (n *Network) Partition(groups ...[]dmutex.NodeID) {
 func (n *Network) Cut(from, to dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cut[route{from, to}] = true
+	n.cut[route{n.placeOf(from), n.placeOf(to)}] = true
 }
 
 // Heal undoes Partition and every Cut.
@@ -139,7 +163,7 @@ func (n *Network) Heal() {
 func (n *Network) Pause(id dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.still[id] = true
+	n.still[n.placeOf(id)] = true
 }
 
 // Resume ends a Pause. What the node has sent meanwhile leaves now, and is lost if
@@ -147,22 +171,26 @@ func (n *Network) Pause(id dmutex.NodeID) {
 func (n *Network) Resume(id dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.still, id)
-	l := n.open[id]
-	if l == nil {
-		return
+	delete(n.still, n.placeOf(id))
+	for _, l := range n.open {
+		if l.place != n.placeOf(id) {
+			continue
+		}
+		for _, f := range l.held {
+			_ = l.carry(f.to, f.data)
+		}
+		l.held, l.heldBytes = nil, 0
+		l.poke()
 	}
-	for _, f := range l.held {
-		_ = l.carry(f.to, f.data)
-	}
-	l.held, l.heldBytes = nil, 0
-	l.poke()
 }
 
 // A link is one node's end of the network. The network's mutex guards it.
 type link struct {
 	network *Network
+	dynamic bool
+	peers   map[dmutex.NodeID]bool // of a dynamic link
 	self    dmutex.NodeID
+	place   dmutex.NodeID // the first number; None if there was none yet
 	opened  bool
 	closed  bool
 	queue   queue         // to this node
@@ -199,17 +227,106 @@ func (l *link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	switch {
 	case l.closed:
 		return transport.ErrClosed
-	case l.self == dmutex.None:
-		return dmutex.Misuse("memlink: a link of node 0, which names nobody: number nodes from 1")
 	case l.opened:
 		return dmutex.Misuse("memlink: the link is open already")
 	case n.open[l.self] != nil:
-		return dmutex.Misuse("memlink: another link of node " + l.self.String() + " is open: close it first")
+		return errTwice(l.self)
 	}
 	l.opened = true
-	n.open[l.self] = l
+	if l.self != dmutex.None {
+		n.open[l.self] = l
+	}
 	go l.run(deliver)
 	return nil
+}
+
+func errTwice(id dmutex.NodeID) error {
+	return dmutex.Misuse("memlink: another link of node " + id.String() + " is open: close it first")
+}
+
+// Address implements [transport.DynamicLink]. It is empty.
+func (l *link) Address() string { return "" }
+
+// Become implements [transport.DynamicLink]. It refuses with [dmutex.ErrMisuse] a number
+// that another open link has, and a link that was made with a number.
+func (l *link) Become(self dmutex.NodeID) error {
+	n := l.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	other := n.open[self]
+	switch {
+	case l.closed:
+		return transport.ErrClosed
+	case !l.dynamic:
+		return dmutex.Misuse("memlink: the link was made for node " + l.self.String() + ": make it for node 0")
+	case l.opened && other != nil && other != l:
+		return errTwice(self)
+	}
+	if l.opened && l.self != dmutex.None {
+		delete(n.open, l.self)
+	}
+	l.rename(self)
+	if l.opened && self != dmutex.None {
+		n.open[self] = l
+	}
+	return nil
+}
+
+// rename gives the link a number, and forgets what it has to do with the former one.
+func (l *link) rename(self dmutex.NodeID) {
+	l.self, l.peers = self, make(map[dmutex.NodeID]bool)
+	l.queue, l.bytes = nil, 0
+	l.held, l.heldBytes = nil, 0
+	if self == dmutex.None {
+		return
+	}
+	n := l.network
+	n.known[self] = true
+	if l.place == dmutex.None {
+		l.place = self
+	}
+	if delete(n.place, self); l.place != self {
+		n.place[self] = l.place
+	}
+}
+
+// SetPeer implements [transport.DynamicLink]. The address is empty.
+func (l *link) SetPeer(id dmutex.NodeID, address string) error {
+	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
+	switch {
+	case l.closed:
+		return transport.ErrClosed
+	case l.self == dmutex.None || !l.dynamic:
+		return dmutex.Misuse("memlink: SetPeer is for a link made for node 0 that has become a number")
+	case id == dmutex.None || id == l.self:
+		return dmutex.Misuse("memlink: SetPeer with node " + id.String() + ": the node itself, or nobody, is no peer")
+	case address != "":
+		return dmutex.Misuse(fmt.Sprintf("memlink: node %d has the address %q: it uses another kind of link", id, address))
+	}
+	l.peers[id] = true
+	return nil
+}
+
+// RemovePeer implements [transport.DynamicLink].
+func (l *link) RemovePeer(id dmutex.NodeID) {
+	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
+	delete(l.peers, id)
+	l.held = slices.DeleteFunc(l.held, func(f outgoing) bool {
+		if f.to == id {
+			l.heldBytes -= len(f.data) + overhead
+		}
+		return f.to == id
+	})
+}
+
+// reaches reports whether the link sends to the node.
+func (l *link) reaches(id dmutex.NodeID) bool {
+	if l.dynamic {
+		return l.peers[id]
+	}
+	return id != l.self && l.network.known[id]
 }
 
 // Send implements [transport.Link].
@@ -220,11 +337,11 @@ func (l *link) Send(to dmutex.NodeID, data []byte) error {
 	switch {
 	case l.closed || !l.opened:
 		return transport.ErrClosed
-	case to == l.self || !n.known[to]:
+	case !l.reaches(to):
 		return transport.ErrUnknownNode
 	case len(data) == 0 || len(data) > MaxFrame:
 		return transport.ErrFrameSize
-	case !n.still[l.self]:
+	case !n.still[l.place]:
 		return l.carry(to, data)
 	case l.heldBytes+len(data)+overhead > Backlog:
 		return transport.ErrFull
@@ -237,7 +354,7 @@ func (l *link) Send(to dmutex.NodeID, data []byte) error {
 // carry decides what becomes of a frame.
 func (l *link) carry(to dmutex.NodeID, data []byte) error {
 	n := l.network
-	r := route{l.self, to}
+	r := route{l.place, n.placeOf(to)}
 	luck := n.luck[r]
 	if luck == nil {
 		luck = rand.New(rand.NewPCG(n.config.Seed, uint64(r.from)*0x9e3779b97f4a7c15+uint64(r.to)))
@@ -335,7 +452,7 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 func (l *link) next() (f *frame, wait time.Duration, open bool) {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
-	if l.closed || len(l.queue) == 0 || l.network.still[l.self] {
+	if l.closed || len(l.queue) == 0 || l.network.still[l.place] {
 		return nil, 0, !l.closed
 	}
 	if wait := l.queue[0].due - l.network.now(); wait > 0 {
@@ -359,7 +476,9 @@ func (l *link) recycle(f *frame) {
 func (l *link) Close() error {
 	l.network.mu.Lock()
 	if l.opened && !l.closed {
-		delete(l.network.open, l.self)
+		if l.self != dmutex.None {
+			delete(l.network.open, l.self)
+		}
 		l.poke()
 	}
 	opened := l.opened

@@ -38,6 +38,7 @@ func TestLink(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("delay %v to %v", config.MinDelay, config.MaxDelay), func(t *testing.T) {
 			linktest.TestLink(t, links(config))
+			linktest.TestDynamicLink(t, links(config))
 		})
 	}
 }
@@ -253,8 +254,13 @@ func TestNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		require.ErrorIs(t, network.Link(dmutex.None).Open(func(dmutex.NodeID, []byte) {}), dmutex.ErrMisuse)
-		require.ErrorIs(t, open(t, network, 1)[0].Send(dmutex.None, []byte{1}), transport.ErrUnknownNode)
+		for range 2 {
+			nobody := network.Link(dmutex.None)
+			require.NoError(t, nobody.Open(func(dmutex.NodeID, []byte) { t.Error("delivered to nobody") }))
+			t.Cleanup(func() { require.NoError(t, nobody.Close()) })
+		}
+		one := open(t, network, 1)[0]
+		require.ErrorIs(t, one.Send(dmutex.None, []byte{1}), transport.ErrUnknownNode)
 	})
 }
 
@@ -395,4 +401,100 @@ func TestSessionOverPause(t *testing.T) {
 			network.Heal()
 		})
 	})
+}
+
+// Faults stay with a link that becomes another number.
+func TestFaultsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		one, three := open(t, network, 1)[0], network.Link(3)
+		defer three.Close()
+		require.NoError(t, three.Open(func(dmutex.NodeID, []byte) {}))
+		moving := &receiver{Link: network.Link(dmutex.None)}
+		defer moving.Close()
+		require.NoError(t, moving.Open(func(from dmutex.NodeID, frame []byte) {
+			moving.got = append(moving.got, arrival{from, frame[0], 0})
+		}))
+		last := dmutex.NodeID(4)
+		become := func() {
+			l := moving.Link.(transport.DynamicLink)
+			last++
+			require.NoError(t, l.Become(dmutex.None))
+			require.NoError(t, l.Become(last))
+			require.NoError(t, l.SetPeer(1, ""))
+		}
+		// talks sends a frame each way and says how many arrive.
+		talks := func() (to, from int) {
+			require.NoError(t, one.Send(last, []byte{1}))
+			require.NoError(t, moving.Send(1, []byte{2}))
+			synctest.Wait()
+			to, from = len(moving.got), len(one.got)
+			moving.got, one.got = nil, nil
+			return to, from
+		}
+		expect := func(to, from int) {
+			t.Helper()
+			gotTo, gotFrom := talks()
+			require.Equal(t, [2]int{to, from}, [2]int{gotTo, gotFrom})
+		}
+
+		network.Cut(1, 5) // the first number it will have
+		become()
+		expect(0, 1)
+		become()
+		expect(0, 1)
+		network.Cut(6, 1)
+		become()
+		expect(0, 0)
+		network.Heal()
+		expect(1, 1)
+
+		network.Partition([]dmutex.NodeID{1, 3}, []dmutex.NodeID{last})
+		become()
+		expect(0, 0)
+		network.Heal()
+
+		network.Pause(last)
+		become()
+		expect(0, 0)
+		network.Resume(last - 1) // it had that number when it was paused
+		synctest.Wait()
+		require.Len(t, moving.got, 1)
+		require.Len(t, one.got, 1)
+		one.got, moving.got = nil, nil
+		expect(1, 1)
+
+		network.Pause(last)
+		expect(0, 0)
+		become() // what waited under the former number is gone
+		network.Resume(last)
+		synctest.Wait()
+		require.Empty(t, one.got)
+		require.Empty(t, moving.got)
+
+		network.Pause(last)
+		require.NoError(t, moving.Send(1, []byte{1}))
+		moving.Link.(transport.DynamicLink).RemovePeer(1)
+		network.Resume(last)
+		synctest.Wait()
+		require.Empty(t, one.got)
+	})
+}
+
+func TestDynamicRefuses(t *testing.T) {
+	network, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	fixed := network.Link(1).(transport.DynamicLink)
+	require.NoError(t, fixed.Open(func(dmutex.NodeID, []byte) {}))
+	require.ErrorIs(t, fixed.Become(2), dmutex.ErrMisuse)
+	require.ErrorIs(t, fixed.SetPeer(2, ""), dmutex.ErrMisuse)
+	l := network.Link(dmutex.None).(transport.DynamicLink)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.ErrorContains(t, l.Become(1), "another link of node 1 is open")
+	require.NoError(t, l.Become(2))
+	require.ErrorContains(t, l.SetPeer(1, "127.0.0.1:7000"), "another kind of link")
+	require.NoError(t, l.SetPeer(1, ""))
+	require.NoError(t, l.Close())
+	require.NoError(t, fixed.Close())
 }

@@ -35,6 +35,22 @@
 // Accounts do not hear one another, so these groups may have the same prefix.
 // Groups in one account need different prefixes.
 //
+// # Members that come and go
+//
+// With Config.Self 0 a link is a [transport.DynamicLink]: package node gives it a number
+// and its peers as the record in the store says. Their addresses are empty, since the
+// number is enough. Numbers are not known in advance, so every member needs the permissions
+//
+//	publish:   <prefix>.>
+//	subscribe: <prefix>.>
+//
+// They keep strangers out, but within the prefix any member can speak for another one, and
+// listen to what others are sent. If members of one group must not trust each other that
+// far, give them fixed numbers instead.
+//
+// Such a link never waits for the server to confirm a subscription. If the server does not
+// permit it, nats.go tells the ErrorHandler of the connection, and [Link.Trouble] tells.
+//
 // # Promises
 //
 // While the connection lasts, the frames of one node to another arrive in
@@ -81,7 +97,7 @@ import (
 
 // Config names the node and the group of a link.
 type Config struct {
-	Self dmutex.NodeID // this node
+	Self dmutex.NodeID // this node; 0 for a link that is given its numbers by Become
 
 	// Prefix is what the group's subjects begin with, the same at all nodes:
 	// one or more tokens, such as "locks.billing", of 255 bytes at most. It
@@ -122,10 +138,9 @@ const (
 // A Link is a [transport.Link] over NATS.
 type Link struct {
 	nc       *nats.Conn
-	self     dmutex.NodeID
+	dynamic  bool
 	prefix   string
 	maxFrame int
-	log      *slog.Logger
 	late     *latelog.Log // behind log; nil without a logger
 
 	publishing sync.WaitGroup
@@ -134,13 +149,18 @@ type Link struct {
 	delivering sync.Mutex // held while deliver runs
 	unsent     atomic.Uint64
 	unread     atomic.Uint64
-	dropped    atomic.Uint64 // by nats.go, when last asked
 
 	mu       sync.Mutex
-	wake     *sync.Cond // the queue is no longer empty, or the link is closed
-	sub      *nats.Subscription
+	wake     *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
+	self     dmutex.NodeID
+	log      *slog.Logger // names self
+	opened   bool
 	closed   bool
-	subjects map[dmutex.NodeID]string
+	sub      *nats.Subscription
+	heard    dmutex.NodeID            // that sub is for
+	dropped  uint64                   // by nats.go of sub, when last asked
+	former   uint64                   // and of the subscriptions before it
+	subjects map[dmutex.NodeID]string // of the peers; without dynamic, of those that were sent to
 	queue    batch
 }
 
@@ -151,8 +171,8 @@ type batch struct {
 }
 
 type outgoing struct {
-	subject string
-	end     int // in bytes
+	subject string // empty if the peer was removed
+	end     int    // in bytes
 }
 
 func (b *batch) size() int { return len(b.bytes) + overhead*len(b.frames) }
@@ -169,8 +189,6 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 		return nil, dmutex.Misuse("natslink: the connection is nil")
 	case nc.IsClosed():
 		return nil, dmutex.Misuse("natslink: the connection is closed")
-	case c.Self == dmutex.None:
-		return nil, dmutex.Misuse("natslink: Config.Self is 0, which names nobody: number nodes from 1")
 	}
 	if err := checkPrefix(c.Prefix); err != nil {
 		return nil, err
@@ -184,6 +202,7 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 	}
 	l := &Link{
 		nc:       nc,
+		dynamic:  c.Self == dmutex.None,
 		self:     c.Self,
 		prefix:   c.Prefix,
 		maxFrame: maxFrame,
@@ -222,11 +241,69 @@ func checkPrefix(prefix string) error {
 func (l *Link) TakeLogger(logger *slog.Logger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if logger == nil || l.late != nil || l.sub != nil {
+	if logger == nil || l.late != nil || l.opened {
 		return
 	}
 	l.late = latelog.New(logger.Handler())
 	l.log = slog.New(l.late).With("node", l.self)
+}
+
+// Address implements [transport.DynamicLink]. It is empty: the number is enough.
+func (l *Link) Address() string { return "" }
+
+// Become implements [transport.DynamicLink]. It refuses a link that was made with a number.
+func (l *Link) Become(self dmutex.NodeID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return transport.ErrClosed
+	case !l.dynamic:
+		return dmutex.Misuse(fmt.Sprintf("natslink: the link was made for node %d: leave Config.Self 0", l.self))
+	}
+	l.self = self
+	if l.late != nil {
+		l.log = slog.New(l.late).With("node", self)
+	}
+	clear(l.subjects)
+	l.queue.clear()
+	l.wake.Signal()
+	return nil
+}
+
+// SetPeer implements [transport.DynamicLink]. The address is empty. It refuses a link
+// that was made with a number, which needs no list of peers.
+func (l *Link) SetPeer(id dmutex.NodeID, address string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return transport.ErrClosed
+	case l.self == dmutex.None || !l.dynamic:
+		return dmutex.Misuse("natslink: SetPeer is for a link that has its number from Become")
+	case id == dmutex.None || id == l.self:
+		return dmutex.Misuse(fmt.Sprintf("natslink: SetPeer with node %d: a peer is another node", id))
+	case address != "":
+		return dmutex.Misuse(fmt.Sprintf("natslink: node %d has the address %q: it uses another kind of link", id, address))
+	}
+	l.subjects[id] = l.subject(id.String(), l.self.String())
+	return nil
+}
+
+// RemovePeer implements [transport.DynamicLink].
+func (l *Link) RemovePeer(id dmutex.NodeID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	subject, found := l.subjects[id]
+	if !found {
+		return
+	}
+	delete(l.subjects, id)
+	for i := range l.queue.frames {
+		if l.queue.frames[i].subject == subject {
+			l.queue.frames[i].subject = ""
+		}
+	}
 }
 
 // Trouble implements [transport.Reporter]. NATS does not tell whether the other node
@@ -234,16 +311,20 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 // refused to publish frames to that node.
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.Lock()
-	closed := l.closed
+	closed, self := l.closed, l.self
 	l.mu.Unlock()
 	err := l.nc.LastError()
 	switch {
 	case closed:
 		return transport.ErrClosed
+	case self == dmutex.None:
+		return errors.New("natslink: this node has no number yet")
 	case !l.nc.IsConnected():
 		return fmt.Errorf("natslink: no connection to a server: %w", cmp.Or(err, nats.ErrDisconnected))
-	case denied(err, l.subject(to.String(), l.self.String())):
+	case denied(err, l.subject(to.String(), self.String())):
 		return fmt.Errorf("natslink: frames to node %d are lost: %w", to, err)
+	case l.dynamic && denied(err, l.subject(self.String(), "*")):
+		return fmt.Errorf("natslink: frames to this node, %d, are lost: %w", self, err)
 	}
 	return nil
 }
@@ -259,41 +340,86 @@ func (l *Link) MaxFrame() int { return l.maxFrame }
 
 // Open implements [transport.Link]. If the connection is up it waits until the
 // server knows of the subscription, and fails if the server does not permit it
-// or has said on this connection that there are too many.
+// or has said on this connection that there are too many. With Config.Self 0 it
+// does not wait.
 func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	gone := l.dynamic && l.nc.IsClosed()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
 		return transport.ErrClosed
-	case l.sub != nil:
+	case l.opened:
 		return dmutex.Misuse("natslink: the link is open already")
+	case gone:
+		return fmt.Errorf("natslink: open: %w", nats.ErrConnectionClosed)
 	}
-	subject := l.subject(l.self.String(), "*")
-	before := l.nc.LastError()
-	sub, err := l.nc.Subscribe(subject, func(m *nats.Msg) { l.receive(m, deliver) })
-	if err != nil {
-		return fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
+	if !l.dynamic {
+		before := l.nc.LastError()
+		sub, err := l.subscribe(l.self, deliver)
+		if err != nil {
+			return err
+		}
+		if l.nc.IsConnected() {
+			// If this fails the connection has trouble, and nats.go subscribes
+			// again when it is over.
+			_ = l.nc.FlushTimeout(roundTrip)
+		}
+		err = l.nc.LastError()
+		if err != before && denied(err, sub.Subject) || errors.Is(err, nats.ErrMaxSubscriptionsExceeded) || l.nc.IsClosed() {
+			_ = sub.Unsubscribe()
+			return fmt.Errorf("natslink: subscribe to %s: %w", sub.Subject, cmp.Or(err, nats.ErrConnectionClosed))
+		}
+		l.sub, l.heard = sub, l.self
 	}
-	if err := sub.SetPendingLimits(maxPendingFrames, maxPendingBytes); err != nil {
-		return fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
-	}
-	if l.nc.IsConnected() {
-		// If this fails the connection has trouble, and nats.go subscribes
-		// again when it is over.
-		_ = l.nc.FlushTimeout(roundTrip)
-	}
-	err = l.nc.LastError()
-	if err != before && denied(err, subject) || errors.Is(err, nats.ErrMaxSubscriptionsExceeded) || l.nc.IsClosed() {
-		_ = sub.Unsubscribe()
-		return fmt.Errorf("natslink: subscribe to %s: %w", subject, cmp.Or(err, nats.ErrConnectionClosed))
-	}
-	l.sub = sub
+	l.opened = true
 	if l.late != nil {
 		l.logging.Go(l.late.Run)
 	}
-	l.publishing.Go(l.publish)
+	l.publishing.Go(func() { l.publish(deliver) })
 	return nil
+}
+
+// subscribe begins to take the frames for a number.
+func (l *Link) subscribe(self dmutex.NodeID, deliver func(from dmutex.NodeID, frame []byte)) (*nats.Subscription, error) {
+	subject := l.subject(self.String(), "*")
+	sub, err := l.nc.Subscribe(subject, func(m *nats.Msg) { l.receive(m, self, deliver) })
+	if err == nil {
+		err = sub.SetPendingLimits(maxPendingFrames, maxPendingBytes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("natslink: subscribe to %s: %w", subject, err)
+	}
+	return sub, nil
+}
+
+// follow changes the subscription if the node has another number. Like publishing it can
+// take long while the socket is stuck.
+func (l *Link) follow(deliver func(from dmutex.NodeID, frame []byte)) {
+	l.mu.Lock()
+	self, old := l.self, l.sub
+	same := l.closed || self == l.heard
+	log := l.log
+	l.mu.Unlock()
+	if same {
+		return
+	}
+	if old != nil {
+		l.Lost()              // remembers what nats.go will have forgotten
+		_ = old.Unsubscribe() // fails if the connection is closed
+	}
+	var sub *nats.Subscription
+	if self != dmutex.None {
+		var err error
+		if sub, err = l.subscribe(self, deliver); err != nil {
+			log.Warn("natslink: frames from others are lost", "error", err)
+			l.shut() // the connection is closed
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sub, l.heard = sub, self
+	l.dropped, l.former = 0, l.former+l.dropped
 }
 
 // denied reports whether the server has refused the subscription. nats.go tells
@@ -302,19 +428,20 @@ func denied(err error, subject string) bool {
 	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), strconv.Quote(subject))
 }
 
-// receive delivers what comes from a node, unless the link is closed.
-func (l *Link) receive(m *nats.Msg, deliver func(from dmutex.NodeID, frame []byte)) {
+// receive delivers what comes from a node, unless the link is closed or has another
+// number by now.
+func (l *Link) receive(m *nats.Msg, self dmutex.NodeID, deliver func(from dmutex.NodeID, frame []byte)) {
 	from := sender(m.Subject)
-	if from == dmutex.None || from == l.self || len(m.Data) == 0 || len(m.Data) > MaxFrame {
+	if from == dmutex.None || from == self || len(m.Data) == 0 || len(m.Data) > MaxFrame {
 		l.unread.Add(1)
 		return
 	}
 	l.delivering.Lock()
 	defer l.delivering.Unlock()
 	l.mu.Lock()
-	closed := l.closed
+	late := l.closed || l.self != self
 	l.mu.Unlock()
-	if !closed {
+	if !late {
 		deliver(from, m.Data)
 	}
 }
@@ -331,21 +458,22 @@ func sender(subject string) dmutex.NodeID {
 }
 
 // Send implements [transport.Link]. NATS has no address book: a frame to a
-// node that does not exist is lost.
+// node that does not exist is lost. With Config.Self 0, Send takes frames for the peers
+// that SetPeer has named.
 func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	subject, found := l.subjects[to]
 	switch {
-	case l.closed || l.sub == nil:
+	case l.closed || !l.opened:
 		return transport.ErrClosed
-	case to == dmutex.None || to == l.self:
+	case to == dmutex.None || to == l.self || l.dynamic && !found:
 		return transport.ErrUnknownNode
 	case len(frame) == 0 || len(frame) > l.maxFrame:
 		return transport.ErrFrameSize
 	case l.queue.size()+len(frame)+overhead > Backlog:
 		return transport.ErrFull
 	}
-	subject, found := l.subjects[to]
 	if !found {
 		subject = l.subject(to.String(), l.self.String())
 		l.subjects[to] = subject
@@ -358,22 +486,26 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 	return nil
 }
 
-// publish empties the queue until the link is closed.
-func (l *Link) publish() {
+// publish empties the queue until the link is closed, and sees to the subscription.
+func (l *Link) publish(deliver func(from dmutex.NodeID, frame []byte)) {
 	var b batch
 	var reason error // of the last failure
 	for l.take(&b) {
+		l.follow(deliver)
 		start := 0
 		for _, f := range b.frames {
-			size := f.end - start
-			err := l.nc.Publish(f.subject, b.bytes[start:f.end])
+			frame := b.bytes[start:f.end]
 			start = f.end
+			if f.subject == "" {
+				continue
+			}
+			err := l.nc.Publish(f.subject, frame)
 			if err == nil {
 				continue
 			}
 			l.unsent.Add(1)
 			if !errors.Is(err, reason) {
-				l.log.Warn("natslink: frames are lost", "subject", f.subject, "bytes", size, "error", err)
+				l.logger().Warn("natslink: frames are lost", "subject", f.subject, "bytes", len(frame), "error", err)
 				reason = err
 			}
 			if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
@@ -383,8 +515,14 @@ func (l *Link) publish() {
 	}
 }
 
-// take waits for frames, and exchanges them for the batch that was published. It
-// returns false when there will be no more.
+func (l *Link) logger() *slog.Logger {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.log
+}
+
+// take waits for frames, or for another number, and exchanges the frames for the batch
+// that was published. It returns false when there will be no more.
 func (l *Link) take(b *batch) bool {
 	b.clear()
 	l.mu.Lock()
@@ -392,6 +530,9 @@ func (l *Link) take(b *batch) bool {
 	for len(l.queue.frames) == 0 {
 		if l.closed {
 			return false
+		}
+		if l.self != l.heard {
+			return true
 		}
 		l.wake.Wait()
 	}
@@ -411,14 +552,13 @@ func (l *Link) shut() {
 // is slow or because they were malformed.
 func (l *Link) Lost() (sending, receiving uint64) {
 	l.mu.Lock()
-	sub := l.sub
-	l.mu.Unlock()
-	if sub != nil {
-		if n, err := sub.Dropped(); err == nil { // else it has ended
-			l.dropped.Store(uint64(n))
+	defer l.mu.Unlock()
+	if l.sub != nil {
+		if n, err := l.sub.Dropped(); err == nil { // else it has ended
+			l.dropped = uint64(n)
 		}
 	}
-	return l.unsent.Load(), l.unread.Load() + l.dropped.Load()
+	return l.unsent.Load(), l.unread.Load() + l.former + l.dropped
 }
 
 // Close implements [transport.Link]. It publishes the frames that wait, and waits for
@@ -426,9 +566,9 @@ func (l *Link) Lost() (sending, receiving uint64) {
 func (l *Link) Close() error {
 	l.shut()
 	l.mu.Lock()
-	sub := l.sub
+	opened := l.opened
 	l.mu.Unlock()
-	if sub == nil {
+	if !opened {
 		return nil
 	}
 	l.publishing.Wait()
@@ -437,7 +577,10 @@ func (l *Link) Close() error {
 	}
 	l.logging.Wait()
 	l.Lost() // remembers what nats.go will have forgotten
-	err := sub.Unsubscribe()
+	var err error
+	if l.sub != nil { // nobody changes it any more
+		err = l.sub.Unsubscribe()
+	}
 	if l.nc.IsConnected() {
 		// If this fails, frames are lost as when the server is lost.
 		_ = l.nc.FlushTimeout(roundTrip)

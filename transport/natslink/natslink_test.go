@@ -133,7 +133,7 @@ func TestNew(t *testing.T) {
 		{tiny, natslink.Config{Self: 1, Prefix: "locks"}, 0, "max_payload is 1000"},
 		{nil, natslink.Config{Self: 1, Prefix: "locks"}, 0, "is nil"},
 		{closed, natslink.Config{Self: 1, Prefix: "locks"}, 0, "is closed"},
-		{nc, natslink.Config{Prefix: "locks"}, 0, "Config.Self is 0"},
+		{nc, natslink.Config{Prefix: "locks"}, natslink.MaxFrame, ""},
 		{nc, natslink.Config{Self: 1}, 0, "empty token"},
 		{nc, natslink.Config{Self: 1, Prefix: ".locks"}, 0, "empty token"},
 		{nc, natslink.Config{Self: 1, Prefix: "locks."}, 0, "empty token"},
@@ -302,4 +302,104 @@ func TestTrouble(t *testing.T) {
 	require.ErrorContains(t, reporter.Trouble(3), "natslink: no connection to a server: ")
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, reporter.Trouble(3), transport.ErrClosed)
+}
+
+func TestDynamicRefuses(t *testing.T) {
+	nc := connect(t, serve(t, 1<<20))
+	defer nc.Close()
+	fixed, err := natslink.New(nc, natslink.Config{Self: 1, Prefix: "locks"})
+	require.NoError(t, err)
+	require.ErrorIs(t, fixed.Become(2), dmutex.ErrMisuse)
+	require.ErrorIs(t, fixed.SetPeer(2, ""), dmutex.ErrMisuse)
+	require.NoError(t, fixed.Close())
+	l, err := natslink.New(nc, natslink.Config{Prefix: "locks"})
+	require.NoError(t, err)
+	require.NoError(t, l.Become(1))
+	require.ErrorContains(t, l.SetPeer(2, "127.0.0.1:7000"), "another kind of link")
+	nc.Close()
+	require.ErrorIs(t, l.Open(func(dmutex.NodeID, []byte) {}), nats.ErrConnectionClosed)
+	require.NoError(t, l.Close())
+}
+
+// A node whose server is stuck gets new numbers and peers all the same.
+func TestBecomeDoesNotWait(t *testing.T) {
+	s := serve(t, 1<<20)
+	nc := connect(t, s)
+	l, err := natslink.New(nc, natslink.Config{Prefix: "locks"})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	s.getStuck()
+	frame := make([]byte, l.MaxFrame())
+	began := time.Now()
+	for self := range dmutex.NodeID(1000) { // the socket buffers less than all these frames
+		require.NoError(t, l.Become(self+1))
+		require.NoError(t, l.SetPeer(self+2, ""))
+		for l.Send(self+2, frame) == nil {
+		}
+		l.RemovePeer(self + 2)
+	}
+	require.Less(t, time.Since(began), 30*time.Second, "nats.go makes publishers wait for a minute")
+	s.hangUp()
+	require.NoError(t, l.Close())
+	nc.Close()
+}
+
+// Numbers and peers that went leave nothing behind.
+func TestNothingIsLeftOfPeers(t *testing.T) {
+	nc := connect(t, serve(t, 1<<20))
+	defer nc.Close()
+	l, err := natslink.New(nc, natslink.Config{Prefix: "locks"})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	last := dmutex.NodeID(1)
+	round := func() {
+		for range 1000 {
+			last++
+			require.NoError(t, l.SetPeer(last, ""))
+			err := l.Send(last, []byte("frame"))
+			require.True(t, err == nil || errors.Is(err, transport.ErrFull), "%v", err)
+			l.RemovePeer(last)
+		}
+	}
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	require.NoError(t, l.Become(1))
+	round()
+	before := heap()
+	for range 50 {
+		round()
+	}
+	// 50,000 subjects would be 5 MB.
+	require.Less(t, heap()-before, int64(2<<20))
+	for range 1000 {
+		last++
+		require.NoError(t, l.Become(last))
+	}
+	require.LessOrEqual(t, nc.NumSubscriptions(), 2)
+	require.NoError(t, l.Close())
+	require.Zero(t, nc.NumSubscriptions())
+}
+
+// A link that may not subscribe to its number says so.
+func TestTroubleOfNumbers(t *testing.T) {
+	s := serve(t, 1<<20)
+	s.refusal = "-ERR 'Permissions Violation for Subscription to \"locks.7.*\"'\r\n"
+	nc := connect(t, s)
+	var log strings.Builder
+	l, err := natslink.New(nc, natslink.Config{Prefix: "locks", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
+	require.ErrorContains(t, l.Trouble(2), "natslink: this node has no number yet")
+	require.NoError(t, l.Become(7))
+	require.NoError(t, l.SetPeer(2, ""))
+	awaitError(t, nc, "locks.7.*")
+	require.ErrorContains(t, l.Trouble(2), "natslink: frames to this node, 7, are lost: nats: permissions violation")
+	nc.Close()
+	require.NoError(t, l.Send(2, []byte("frame")))
+	require.NoError(t, l.Close())
+	require.Contains(t, log.String(), "node=7")
 }
