@@ -653,3 +653,86 @@ func fenceOf(h *node.Held) uint64 {
 	}
 	return h.Fence()
 }
+
+// A countingStore counts the operations that reach it.
+type countingStore struct {
+	store.Store
+	loads, swaps atomic.Int64
+}
+
+func (s *countingStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	s.loads.Add(1)
+	return s.Store.Load(ctx)
+}
+
+func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	s.swaps.Add(1)
+	return s.Store.Swap(ctx, value, rev)
+}
+
+// In a calm group each member loads the record once every third of a lease, and nothing
+// is written. No lock touches the store, and a lock costs the messages that it costs
+// without one.
+func TestLeaseCost(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		const n, leases, locks = 5, 10, 100
+		var counting countingStore
+		counting.Store = &c.store
+		var all []*sailor
+		for range n {
+			s := &sailor{crew: c, store: storetest.Faulty(t, &counting, storetest.Faults{})}
+			var err error
+			s.Node, err = node.Open(t.Context(), c.config(s))
+			require.NoError(t, err)
+			c.all, all = append(c.all, s), append(all, s)
+		}
+		for len(all[0].Status().View.Members) < n || !all[0].Status().View.Acts {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(leaseOf)
+
+		sent := func() (sum uint64) {
+			for _, s := range all {
+				for _, count := range s.Status().Sent {
+					sum += count
+				}
+			}
+			return sum
+		}
+		before := sent()
+		loads, swaps := counting.loads.Load(), counting.swaps.Load()
+		for i := range locks {
+			time.Sleep(leaseOf * leases / locks)
+			require.NoError(t, all[i%n].acquire("x").Release())
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, counting.loads.Load()-loads, int64(3*n*leases+n))
+		require.Equal(t, swaps, counting.swaps.Load())
+
+		strict := &group{t: t, net: c.net, algorithm: c.algorithm, nodes: make(map[dmutex.NodeID]*node.Node)}
+		for i := range dmutex.NodeID(n) {
+			strict.members = append(strict.members, 1000+i)
+		}
+		for _, id := range strict.members {
+			strict.start(id)
+		}
+		for _, id := range strict.members {
+			require.NoError(t, strict.nodes[id].Ready(t.Context()))
+		}
+		for i := range locks {
+			time.Sleep(time.Second)
+			require.NoError(t, strict.acquire(strict.members[i%n], "x").Release())
+		}
+		synctest.Wait()
+		without := uint64(0)
+		for _, node := range strict.nodes {
+			for _, count := range node.Status().Sent {
+				without += count
+			}
+		}
+		require.Equal(t, without, sent()-before)
+		for _, id := range strict.members {
+			strict.close(id)
+		}
+	})
+}
