@@ -59,7 +59,7 @@ var rooms = []struct {
 	{"transport/session", true, []string{".", "internal/msgp"}},
 
 	// floor 3
-	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/msgp", "membership", "trace", "transport", "transport/mail", "transport/session"}},
+	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/msgp", "membership", "store", "trace", "transport", "transport/mail", "transport/session"}},
 }
 
 // What the pure rooms may use of others, the runtime's own packages apart.

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -45,9 +46,6 @@ const (
 
 // String returns the name in lower case.
 func (o Operation) String() string { return [...]string{"nothing", "load", "swap"}[o] }
-
-// maxStrangers bounds the peers that were met and are not members.
-const maxStrangers = 256
 
 // drain returns how long to wait, by one clock, until a lease that began earlier has
 // ended by another, if the rates of both are within 1 % of true time.
@@ -96,6 +94,11 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // clock may be wrong by, is 1 %. A life that has waited tells the others: CLEARED. Then
 // they need not wait, as the end of those leases is a fact of real time.
 //
+// The record tells it, too: each swap writes down the last exclusion that its life knows
+// to be cleared (cleared). So a life that joins after all others have left acts at once,
+// although nobody is there to tell it. A swap that excludes does not clear its own
+// exclusion.
+//
 // A new record counts as an exclusion of everybody: there may have been another record
 // before it, which was lost, and whose members do not know that yet.
 //
@@ -111,9 +114,14 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // Excluded lives: take the last operation that showed a life among the members. It was
 // asked for before it took effect, and that was before the swap that excluded the
 // life. So the lease ends less than L/(1-rho) of true time after that swap. A life that
-// acts in a later view has waited, or was told by a life that has waited: for D, by a
-// clock, after that swap. That is at least D/(1+rho) of true time, which is L/(1-rho).
-// This needs no word about how long messages or operations take.
+// acts in a later view has waited, or was told, by a message or the record, of a life that
+// has waited: for D, by a clock, after that swap. That is at least D/(1+rho) of true time,
+// which is L/(1-rho). This needs no word about how long messages or operations take.
+//
+// A life that brings another L to a record without members does so when the last exclusion
+// is cleared. So no excluded life has a lease that runs and is longer than that in the
+// record, and a life that waits does so for its own or that in the record, whichever is
+// longer. What is cleared holds for any L.
 //
 // Holders: a member reports what it holds in each view that it installs, and nobody
 // acts before that. Fences: an epoch is used by one view, and the epochs that act one
@@ -142,6 +150,8 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // Begin with Tick. After each input the driver does what it does with a [Machine],
 // and
 //
+//	meets the other members in the [LeaseMachine.Record], and passes on their messages.
+//	A frame of a node that is not among them is a Hint, and nothing else
 //	starts the [LeaseMachine.Operation], and gives its outcome to Loaded, Swapped,
 //	Conflict, or Unknown: one of them, once, also if the store never answers
 //	ends what it holds when Self or the epoch of View falls back to 0
@@ -178,8 +188,8 @@ type LeaseMachine struct {
 
 	// The wait for the leases of lives that were excluded.
 	unclean uint32
-	since   int64 // when an exclusion that late was known first
-	cleared uint32
+	since   int64  // when an exclusion that late was known first
+	cleared uint32 // the last exclusion whose leases have ended
 
 	// The installed view.
 	view        View
@@ -190,7 +200,7 @@ type LeaseMachine struct {
 	holders     []Holder
 	actAt       int64
 	acting      bool
-	peers       []peer // ascending by node: the other members, and strangers that were met
+	peers       []peer // the other members, ascending by node
 
 	bornAt     int64
 	joinAt     int64
@@ -207,7 +217,7 @@ type LeaseMachine struct {
 	out []Message
 }
 
-// A peer is what is known of another member, or of a stranger.
+// A peer is what is known of another member.
 type peer struct {
 	node    dmutex.NodeID
 	life    uint64
@@ -255,7 +265,7 @@ func (m *LeaseMachine) Self() dmutex.NodeID { return m.self }
 func (m *LeaseMachine) View() View { return m.view }
 
 // Record returns what the store held when it was last read, the zero Record if
-// nothing. Its members are to be met. The caller must not change it.
+// nothing. The caller must not change it.
 func (m *LeaseMachine) Record() Record { return m.record }
 
 // Exclusions returns how often this life was excluded.
@@ -283,7 +293,7 @@ func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/3*2 
 // waits for the leases of excluded members to end, if its own is valid.
 func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.peers {
-		if p := &m.peers[i]; m.ended == Outside && (m.away(p) || m.there(p) && !m.complete && p.epoch != m.view.Epoch) {
+		if p := &m.peers[i]; m.ended == Outside && (!p.here || !m.complete && p.epoch != m.view.Epoch) {
 			b = append(b, p.node)
 		}
 	}
@@ -430,34 +440,21 @@ func (m *LeaseMachine) finish(now int64) (sent int64) {
 	return m.sentAt
 }
 
-// Met tells the machine that a life of a peer was met, or gives signs of life again.
+// Met tells the machine that a member was met, or gives signs of life again. A life that
+// is not a member is a hint.
 func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message {
-	if m.self != dmutex.None && node != m.self && life != 0 {
-		p := m.peer(node)
-		if p == nil {
-			p = m.stranger(node)
-		}
-		if p != nil && p.life != life {
-			*p = peer{node: node, life: life, awayAt: now}
-		}
-		if p != nil {
-			p.here = true
-		}
-		switch {
-		case !m.view.Has(node, life):
-			m.hint(now)
-		case m.reported:
-			m.sendReport(p) // again, as messages may have been lost
-		}
+	if p := m.peer(node); p == nil || p.life != life {
+		m.hint(now)
+	} else if p.here = true; m.reported && m.ended == Outside {
+		m.sendReport(p) // again, as messages may have been lost
 	}
 	return m.flush(now)
 }
 
-// Lost tells the machine that a peer is gone, or gives no sign of life.
+// Lost tells the machine that a member is gone, or gives no sign of life.
 func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
 	if p := m.peer(node); p != nil && p.here {
 		p.here, p.awayAt = false, now
-		m.forget()
 	}
 	return m.flush(now)
 }
@@ -489,9 +486,7 @@ func (m *LeaseMachine) Report(now int64, holds []Hold) []Message {
 	if m.view.Epoch > 0 && m.ended == Outside && !m.reported {
 		m.reported, m.holding = true, slices.Clone(holds)
 		for i := range m.peers {
-			if p := &m.peers[i]; m.there(p) {
-				m.sendReport(p)
-			}
+			m.sendReport(&m.peers[i])
 		}
 	}
 	return m.flush(now)
@@ -501,9 +496,8 @@ func (m *LeaseMachine) sendReport(p *peer) {
 	m.send(p, Message{Kind: Report, View: m.view, Holds: m.holding, Cleared: m.cleared})
 }
 
-// Handle takes a message from the life of the peer that was met last. It returns
-// [dmutex.ErrPeer] for a message that no correct peer sends, and then has changed
-// nothing.
+// Handle takes a message from a member that was met. It returns [dmutex.ErrPeer] for a
+// message that no correct peer sends, and then has changed nothing.
 func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 	if m.ended != Outside || m.self == dmutex.None { // it was for a member
 		return m.flush(now), nil
@@ -561,6 +555,7 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	if r.Unclean > m.unclean {
 		m.unclean, m.since = r.Unclean, now
 	}
+	m.cleared = max(m.cleared, r.Cleared)
 	if r.Lease > m.cfg.Lease { // of a group that this life cannot join
 		m.drain = max(m.drain, drain(r.Lease))
 	}
@@ -593,7 +588,7 @@ func (m *LeaseMachine) contradicted(r *Record) string {
 		return "it went back to epoch " + strconv.FormatUint(uint64(r.Epoch), 10) + " from " + m.epoch()
 	case r.Epoch == m.record.Epoch && !r.equal(&m.record):
 		return "it has changed within epoch " + m.epoch()
-	case r.Unclean < m.record.Unclean || r.Highest < m.record.Highest:
+	case r.Unclean < m.record.Unclean || r.Cleared < m.record.Cleared || r.Highest < m.record.Highest:
 		return "it has forgotten what was before epoch " + strconv.FormatUint(uint64(r.Epoch), 10)
 	case number != dmutex.None && m.self != dmutex.None && number != m.self:
 		return "it has renumbered member " + m.self.String()
@@ -617,17 +612,17 @@ func (m *LeaseMachine) install(now int64) {
 	m.troubleAt = never
 	// Past the epoch, so that a record that is founded later begins higher.
 	m.actAt = now + aheadOf(m.clockAt(now), m.view.Epoch+1)
-	m.forget()
+	var peers []peer
 	for _, who := range m.view.Members {
-		if who.Node != m.self && m.peer(who.Node) == nil {
-			m.add(peer{node: who.Node, life: who.Life, awayAt: now})
+		switch p := m.peer(who.Node); {
+		case who.Node == m.self:
+		case p != nil && p.life == who.Life:
+			peers = append(peers, *p)
+		default:
+			peers = append(peers, peer{node: who.Node, life: who.Life, awayAt: now})
 		}
 	}
-}
-
-// forget drops the peers that are neither members nor there.
-func (m *LeaseMachine) forget() {
-	m.peers = slices.DeleteFunc(m.peers, func(p peer) bool { return !p.here && m.view.life(p.node) == 0 })
+	m.peers = peers
 }
 
 // excluded makes this life one that wants to join again. What it held is lost.
@@ -652,7 +647,7 @@ func (m *LeaseMachine) pause() int64 { return min(max(minPause, m.trip), 10*minP
 // rank is how many of the members that are there may change the record before this one.
 func (m *LeaseMachine) rank() (rank int64) {
 	for i := range m.peers {
-		if p := &m.peers[i]; p.node < m.self && m.there(p) {
+		if p := &m.peers[i]; p.node < m.self && p.here {
 			rank++
 		}
 	}
@@ -693,19 +688,13 @@ func (m *LeaseMachine) nextChange() int64 {
 // grace is how long a member may be away.
 func (m *LeaseMachine) grace() int64 { return max(m.cfg.Lease/3, patience) }
 
-// there reports whether a peer is a member and there.
-func (m *LeaseMachine) there(p *peer) bool { return p.here && m.view.Has(p.node, p.life) }
-
-// away reports whether a peer is a member and not there.
-func (m *LeaseMachine) away(p *peer) bool { return m.view.life(p.node) != 0 && !m.there(p) }
-
 // excludeAt returns when this life wants to exclude a peer.
 func (m *LeaseMachine) excludeAt(p *peer) int64 {
 	switch {
-	case m.away(p):
+	case !p.here:
 		times := int64(0)
 		for i := range m.peers {
-			if m.away(&m.peers[i]) {
+			if !m.peers[i].here {
 				times++
 			}
 		}
@@ -713,7 +702,7 @@ func (m *LeaseMachine) excludeAt(p *peer) int64 {
 			times++
 		}
 		return p.awayAt + min(times, 3)*m.grace() + m.rank()*m.pause()
-	case m.there(p) && m.reported && !m.complete && p.epoch != m.view.Epoch:
+	case m.reported && !m.complete && p.epoch != m.view.Epoch:
 		return m.installedAt + m.cfg.Lease + m.grace() + m.rank()*m.pause() // it cannot hold anything any more
 	default:
 		return never
@@ -723,6 +712,7 @@ func (m *LeaseMachine) excludeAt(p *peer) int64 {
 // change opens a swap to the record that this life wants.
 func (m *LeaseMachine) change(now int64) {
 	r := m.record.clone()
+	r.Cleared = min(m.cleared, r.Unclean) // and not what this swap excludes
 	if r.Epoch++; m.self == dmutex.None {
 		r.Epoch = max(r.Epoch, uint32((m.cfg.Fence+1<<32-1)>>32))
 		if m.record.Epoch == 0 {
@@ -736,7 +726,7 @@ func (m *LeaseMachine) change(now int64) {
 		n := len(r.Members)
 		r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
 			p := m.peer(e.Node)
-			return p != nil && (m.excludeAt(p) <= now || m.away(p) && p.awayAt+m.grace() <= now)
+			return p != nil && (m.excludeAt(p) <= now || !p.here && p.awayAt+m.grace() <= now)
 		})
 		if len(r.Members) < n {
 			r.Unclean = r.Epoch
@@ -755,39 +745,13 @@ func (m *LeaseMachine) change(now int64) {
 
 func (m *LeaseMachine) begin(now int64, op Operation) { m.op, m.sentAt = op, now }
 
-// peer returns what is known of a node, nil if it is neither a member nor was met.
+// peer returns what is known of a node, nil if it is not another member.
 func (m *LeaseMachine) peer(node dmutex.NodeID) *peer {
-	if i, found := m.place(node); found {
-		return &m.peers[i]
-	}
-	return nil
-}
-
-func (m *LeaseMachine) place(node dmutex.NodeID) (int, bool) {
-	return slices.BinarySearchFunc(m.peers, node, func(p peer, node dmutex.NodeID) int {
-		switch {
-		case p.node < node:
-			return -1
-		case p.node > node:
-			return 1
-		default:
-			return 0
-		}
-	})
-}
-
-func (m *LeaseMachine) add(p peer) {
-	i, _ := m.place(p.node)
-	m.peers = slices.Insert(m.peers, i, p)
-}
-
-// stranger makes room for a peer that is not a member, if there is any.
-func (m *LeaseMachine) stranger(node dmutex.NodeID) *peer {
-	if len(m.peers) >= len(m.view.Members)-1+maxStrangers {
+	i, found := slices.BinarySearchFunc(m.peers, node, func(p peer, node dmutex.NodeID) int { return cmp.Compare(p.node, node) })
+	if !found {
 		return nil
 	}
-	m.add(peer{node: node})
-	return m.peer(node)
+	return &m.peers[i]
 }
 
 func (m *LeaseMachine) send(p *peer, msg Message) {
@@ -812,14 +776,12 @@ func (m *LeaseMachine) mayAct(now int64) {
 		return
 	}
 	if !m.complete && m.reported && !slices.ContainsFunc(m.peers, func(p peer) bool {
-		return m.view.life(p.node) != 0 && p.epoch != m.view.Epoch
+		return p.epoch != m.view.Epoch
 	}) {
 		m.complete = true
 		all := appendHolders(nil, m.self, m.holding)
 		for i := range m.peers {
-			if p := &m.peers[i]; p.epoch == m.view.Epoch {
-				all = appendHolders(all, p.node, p.holding)
-			}
+			all = appendHolders(all, m.peers[i].node, m.peers[i].holding)
 		}
 		m.holders = carryOver(all)
 	}

@@ -69,6 +69,24 @@ var leaseMutants = []struct {
 		return out
 	}}},
 
+	// The record says that an exclusion is cleared at once.
+	{"record-cleared-at-once", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+		out := input()
+		if m.op == Swap && !m.asked {
+			m.next.Cleared = m.next.Unclean
+		}
+		return out
+	}}},
+
+	// A life that leaves says in the record that it has waited before it has.
+	{"record-cleared-by-leaving", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, faults: leaseFaults{exits: 1, returns: 1}, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+		out := input()
+		if m.op == Swap && !m.asked && m.leaving {
+			m.next.Cleared = m.next.Unclean
+		}
+		return out
+	}}},
+
 	// An exclusion is not written down as one.
 	{"exclusion-not-marked", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
 		out := input()

@@ -221,7 +221,9 @@ func TestAlarm(t *testing.T) {
 		"it is gone":            nil,
 		"it went back":          func(r *Record) { r.Epoch-- },
 		"within epoch":          func(r *Record) { r.Highest++ },
-		"it has forgotten":      func(r *Record) { r.Epoch, r.Unclean = r.Epoch+1, 0 },
+		"it has changed within": func(r *Record) { r.Cleared++ },
+		"it has forgotten":      func(r *Record) { r.Epoch, r.Unclean = r.Epoch+1, 5 },
+		"it has forgotten what": func(r *Record) { r.Epoch, r.Cleared = r.Epoch+1, 4 },
 		"it has renumbered":     func(r *Record) { r.Epoch, r.Highest, r.Members[0].Node = r.Epoch+1, 5, 5 },
 		"it has other settings": func(r *Record) { r.Epoch, r.Settings = r.Epoch+1, "ring" },
 		"it names a life twice": func(r *Record) {
@@ -230,7 +232,7 @@ func TestAlarm(t *testing.T) {
 		"its epoch is out of": func(r *Record) { r.Epoch = 0 },
 	} {
 		var l ledger
-		l.put(t, Record{Epoch: 6, Unclean: 6, Lease: testLease, Settings: "ricart"})
+		l.put(t, Record{Epoch: 6, Unclean: 6, Cleared: 5, Lease: testLease, Settings: "ricart"})
 		m := joined(t, &l, 9)
 		m.Tick(m.now + testLease/3)
 		op, _ := m.Operation()
@@ -258,7 +260,7 @@ func TestAlarm(t *testing.T) {
 func TestNoRoom(t *testing.T) {
 	for why, r := range map[string]Record{
 		"its epoch is out of range":         {Epoch: math.MaxUint32 - 1, Lease: testLease, Settings: "ricart"},
-		"it has no room for another member": {Epoch: 1, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 1}, string(make([]byte, maxRecord/4-24))}}},
+		"it has no room for another member": {Epoch: 1, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 1}, string(make([]byte, maxRecord/4-27))}}},
 	} {
 		var l ledger
 		l.put(t, r)
@@ -276,7 +278,10 @@ func TestNoRoom(t *testing.T) {
 // were excluded have ended.
 func TestSettings(t *testing.T) {
 	l := &ledger{}
-	a := joined(t, l, 9)
+	a := someLease(t, 9)
+	a.Tick(0)
+	l.serve(a, 0)
+	require.Equal(t, Frozen, a.Phase(), "it leaves before it has waited")
 	b, err := NewLease(LeaseConfig{Life: 10, Lease: testLease, Settings: "ring"})
 	require.NoError(t, err)
 	b.Tick(0)
@@ -377,6 +382,88 @@ func TestWitness(t *testing.T) {
 	require.Less(t, b.now, b.since+b.drain)
 }
 
+// The record is a witness when nobody else is there: a life that joins after all have
+// left acts at once, whatever its own lease is.
+func TestRecordIsWitness(t *testing.T) {
+	for _, lease := range []int64{testLease, second, 2 * testLease} {
+		var l ledger
+		a, b, now := pair(t, &l)
+		for _, m := range []*LeaseMachine{a, b} {
+			m.Leave(now)
+			for m.Phase() != Left {
+				require.NotEqual(t, Stopped, m.Phase())
+				l.serve(m, m.now)
+				m.Tick(m.Deadline())
+			}
+		}
+		r := l.record(t)
+		require.Empty(t, r.Members)
+		require.Equal(t, r.Unclean, r.Cleared)
+
+		c, err := NewLease(LeaseConfig{Life: 11, Lease: lease, Settings: "ricart"})
+		require.NoError(t, err)
+		c.Tick(0)
+		l.serve(c, 0)
+		require.Equal(t, Acting, c.Phase())
+	}
+}
+
+// The record is no witness of a wait that was not over: that of the member that was the
+// last to leave, or that of a group that has crashed.
+func TestRecordIsNoWitness(t *testing.T) {
+	acts := func(t *testing.T, l *ledger) (waited int64) {
+		t.Helper()
+		c := someLease(t, 11)
+		c.Tick(0)
+		l.serve(c, 0)
+		for c.Phase() != Acting {
+			require.NotEqual(t, Stopped, c.Phase())
+			c.Tick(c.Deadline())
+			l.serve(c, c.now)
+		}
+		return c.now - c.since
+	}
+
+	var l ledger
+	a, _, now := pair(t, &l)
+	a.Lost(now, 2)
+	for len(l.record(t).Members) == 2 {
+		require.NotEqual(t, Stopped, a.Phase())
+		a.Tick(a.Deadline())
+		l.serve(a, a.now)
+	}
+	a.Leave(a.now)
+	l.serve(a, a.now)
+	require.Equal(t, Left, a.Phase())
+	require.Less(t, l.record(t).Cleared, l.record(t).Unclean)
+	require.Equal(t, drain(testLease), acts(t, &l))
+
+	l = ledger{}
+	pair(t, &l)
+	require.Equal(t, drain(testLease), acts(t, &l))
+	require.Len(t, l.record(t).Members, 1)
+}
+
+// A life that excludes others writes down what was cleared before, even if a peer has told
+// it of an exclusion that it has not read.
+func TestExclusionClearsNothing(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	before := l.record(t)
+	_, err := a.Handle(now, Message{Kind: Cleared, From: 2, To: 1, Cleared: before.Epoch + 1})
+	require.NoError(t, err)
+	a.Lost(now, 2)
+	for a.op != Swap {
+		require.NotEqual(t, Stopped, a.Phase())
+		a.Tick(a.Deadline())
+		if op, _ := a.Operation(); op == Load {
+			a.Loaded(a.now, l.value)
+		}
+	}
+	require.Equal(t, before.Epoch+1, a.next.Unclean)
+	require.Equal(t, before.Unclean, a.next.Cleared)
+}
+
 // A leaving member tells the others to look, and they go on without a wait.
 func TestLeaveCleanly(t *testing.T) {
 	var l ledger
@@ -385,6 +472,7 @@ func TestLeaveCleanly(t *testing.T) {
 	out := b.Leave(now)
 	out = append(out, l.serve(b, now)...)
 	require.Equal(t, Left, b.Phase())
+	require.Empty(t, b.Met(now, 1, 9), "it has no more to say")
 	passOn(t, now, out, a)
 	a.Tick(a.Deadline())
 	l.serve(a, a.now)
@@ -477,24 +565,57 @@ func TestLeaseHandleRefuses(t *testing.T) {
 	}
 }
 
-// Strangers that were met make the machine look into the store, and take little room.
+// A life that is not a member makes the machine look into the store, and no more.
 func TestStrangers(t *testing.T) {
 	var l ledger
 	m := joined(t, &l, 9)
 	for node := range dmutex.NodeID(1000) {
 		m.Met(m.now, node+2, 7)
 	}
-	require.Len(t, m.peers, maxStrangers)
+	require.Empty(t, m.peers)
 	l.serve(m, m.now)
 	at := m.Deadline()
 	require.LessOrEqual(t, at, m.now+minPause, "some were met while it was loading")
 	m.Tick(at)
 	l.serve(m, at)
 	require.Greater(t, m.Deadline(), at+second/2, "the record has not changed")
-	for node := range dmutex.NodeID(1000) {
-		m.Lost(m.now, node+2)
+
+	l = ledger{}
+	a, _, now := pair(t, &l)
+	a.Lost(now, 2)
+	require.Empty(t, a.Met(now, 2, 11), "another life under the number of a member")
+	require.Equal(t, []dmutex.NodeID{2}, a.Missing(nil))
+	require.True(t, a.stale || a.op == Load)
+	require.NotEmpty(t, a.Met(now, 2, 10), "it reports again")
+	require.Empty(t, a.Missing(nil))
+}
+
+// A report of a view that is not installed yet counts when it is.
+func TestEarlyReport(t *testing.T) {
+	var l ledger
+	a, b, now := pair(t, &l)
+	now += second
+	b.Trouble(now, b.View().Epoch)
+	out := b.Tick(now)
+	for {
+		more := l.serve(b, now)
+		if out = append(out, more...); b.View().Epoch > a.View().Epoch {
+			break
+		}
+		now = b.Deadline()
+		out = append(out, b.Tick(now)...)
 	}
-	require.Empty(t, m.peers)
+	require.Len(t, out, 1)
+	require.Equal(t, Report, out[0].Kind)
+	_, err := a.Handle(now, out[0])
+	require.NoError(t, err)
+	require.Equal(t, Acting, a.Phase())
+	for a.View().Epoch < b.View().Epoch {
+		l.serve(a, now)
+		now = a.Deadline()
+		a.Tick(now)
+	}
+	require.Equal(t, Acting, a.Phase())
 }
 
 // quiet returns a group to which nothing bad happens by itself.

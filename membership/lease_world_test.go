@@ -77,6 +77,7 @@ type leaseFaults struct {
 	slow    int // operations of the store
 	alarms  int // troubles in a view
 	wipes   int // of the record
+	returns int // lives that begin where the last one has left
 }
 
 func (s leaseSetup) name() string {
@@ -168,7 +169,7 @@ func newLeaseWorld(s leaseSetup) *leaseWorld {
 		w.last = 1 + w.epochs
 	}
 	f := s.faults
-	w.first[w.store()+1] = uint32(f.crashes | f.exits<<5 | f.slow<<10 | f.alarms<<15 | f.wipes<<20)
+	w.first[w.store()+1] = uint32(f.crashes | f.exits<<5 | f.slow<<10 | f.alarms<<15 | f.wipes<<20 | f.returns<<25)
 	return w
 }
 
@@ -199,7 +200,7 @@ func (w *leaseWorld) head() int  { return 4*w.n + 4 }
 // wire returns where the messages begin in a state.
 func (w *leaseWorld) wire(s []uint32) int { return w.head() + 2*int(s[w.head()-1]) }
 
-var leaseFaultAt = map[verb]int{crash: 0, leave: 5, slow: 10, alarm: 15, wipe: 20}
+var leaseFaultAt = map[verb]int{crash: 0, leave: 5, slow: 10, alarm: 15, wipe: 20, start: 25}
 
 func (w *leaseWorld) left(s []uint32, v verb) uint32 { return s[w.store()+1] >> leaseFaultAt[v] & 31 }
 func (w *leaseWorld) take(s []uint32, v verb)        { s[w.store()+1] -= 1 << leaseFaultAt[v] }
@@ -251,7 +252,7 @@ func (w *leaseWorld) possible(s []uint32) []action {
 			add(land, i, 0)
 		}
 		if s[i] == 0 {
-			if s[3*w.n+i] != 0 && s[3*w.n+i]&departed == 0 {
+			if s[3*w.n+i] != 0 && (s[3*w.n+i]&departed == 0 || w.left(s, start) > 0) {
 				add(start, i, 0)
 			}
 			continue
@@ -315,6 +316,8 @@ func (w *leaseWorld) fair(s []uint32, a action) bool {
 	switch a.do {
 	case acquire, crash, leave, alarm, slow, wipe:
 		return false
+	case start:
+		return s[3*w.n+a.i]&departed == 0
 	case suspect:
 		p := w.life(s, a.i).peer(dmutex.NodeID(a.j))
 		return !w.alive(s, p.life)
@@ -364,6 +367,10 @@ func (w *leaseWorld) apply(from []uint32, a action) ([]uint32, string) {
 func (w *leaseWorld) leadsTo(s []uint32, a action) ([]uint32, string) {
 	switch i := a.i; a.do {
 	case start:
+		if s[3*w.n+i]&departed != 0 {
+			w.take(s, start)
+			s[3*w.n+i] &^= departed
+		}
 		s[3*w.n+i]++
 		return w.move(s, i, leaseStepKey{0, start, w.number(s, i)})
 	case crash, end:
@@ -574,6 +581,9 @@ func (w *leaseWorld) tidy(s []uint32) []uint32 {
 			return true
 		}
 		p := l.peer(f.From)
+		if p == nil && l.self == f.To && f.From <= l.record.Highest {
+			return true // the sender was a member, and never is one again
+		}
 		known := f.Kind != Report || f.View.Epoch < l.view.Epoch || p != nil && p.life == f.from && p.epoch >= f.View.Epoch
 		return known && l.cleared >= f.Cleared && (f.Kind == Cleared || f.View.Epoch <= l.record.Epoch)
 	}))]

@@ -57,13 +57,14 @@ func (m *LeaseMachine) Clone() *LeaseMachine {
 	return &c
 }
 
-// appendRecord appends what changes in a record: its view, the last exclusion, and the
-// highest number.
+// appendRecord appends what changes in a record: its view, the last exclusion, the last
+// that is cleared, and the highest number.
 func appendRecord(b []byte, name string, r *Record) []byte {
 	if r.Epoch == 0 {
 		return b
 	}
 	b = appendView(b, name, r.view())
 	b = appendNumber(b, " unclean=", uint64(r.Unclean))
+	b = appendNumber(b, " cleared=", uint64(r.Cleared))
 	return appendNumber(b, " highest=", uint64(r.Highest))
 }

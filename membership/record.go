@@ -18,6 +18,7 @@ var ErrRecord = errors.New("membership: bad record")
 type Record struct {
 	Epoch   uint32
 	Unclean uint32        // the last epoch that excluded a member; 0 if none has
+	Cleared uint32        // the last exclusion that is cleared: the leases of all members that were excluded until then have ended
 	Highest dmutex.NodeID // the highest number that was ever given to a member
 
 	// All members must agree on these.
@@ -66,7 +67,7 @@ func (r *Record) appendText(b []byte) []byte {
 		name  string
 		value uint64
 	}{
-		{"epoch ", uint64(r.Epoch)}, {"unclean ", uint64(r.Unclean)}, {"highest ", uint64(r.Highest)}, {"lease ", uint64(r.Lease)},
+		{"epoch ", uint64(r.Epoch)}, {"unclean ", uint64(r.Unclean)}, {"cleared ", uint64(r.Cleared)}, {"highest ", uint64(r.Highest)}, {"lease ", uint64(r.Lease)},
 	} {
 		b = strconv.AppendUint(append(b, field.name...), field.value, 10)
 		b = append(b, '\n')
@@ -102,6 +103,7 @@ func (r *Record) UnmarshalText(text []byte) error {
 	var read Record
 	read.Epoch = uint32(readNumber(field()))
 	read.Unclean = uint32(readNumber(field()))
+	read.Cleared = uint32(readNumber(field()))
 	read.Highest = dmutex.NodeID(readNumber(field()))
 	read.Lease = int64(readNumber(field()))
 	read.Settings = readString(field())
@@ -147,6 +149,8 @@ func (r *Record) invalid() string {
 		return "its epoch is out of range"
 	case r.Unclean > r.Epoch:
 		return "it excluded a member in an epoch that is yet to come"
+	case r.Cleared > r.Unclean:
+		return "it has cleared an exclusion that is yet to come"
 	case r.Lease < minLease || r.Lease > maxLease:
 		return "its lease is out of range"
 	}
@@ -190,8 +194,8 @@ func (r *Record) clone() Record {
 }
 
 func (r *Record) equal(other *Record) bool {
-	return r.Epoch == other.Epoch && r.Unclean == other.Unclean && r.Highest == other.Highest &&
-		r.Lease == other.Lease && r.Settings == other.Settings && slices.Equal(r.Members, other.Members)
+	return r.Epoch == other.Epoch && r.Unclean == other.Unclean && r.Cleared == other.Cleared &&
+		r.Highest == other.Highest && r.Lease == other.Lease && r.Settings == other.Settings && slices.Equal(r.Members, other.Members)
 }
 
 // badRecord returns an [ErrRecord] that says why.

@@ -12,7 +12,7 @@ import (
 
 func someRecord() Record {
 	return Record{
-		Epoch: 217315203, Unclean: 217315200, Highest: 4, Lease: 10 * second, Settings: "algorithm \"ricart\"\n",
+		Epoch: 217315203, Unclean: 217315200, Cleared: 217315100, Highest: 4, Lease: 10 * second, Settings: "algorithm \"ricart\"\n",
 		Members: []Entry{{Member{2, 77}, "10.0.0.2:7400"}, {Member{4, math.MaxUint64}, ""}},
 	}
 }
@@ -24,6 +24,7 @@ func TestRecord(t *testing.T) {
 	require.Equal(t, `dmutex record 1
 epoch 217315203
 unclean 217315200
+cleared 217315100
 highest 4
 lease 10000000000
 settings "algorithm \"ricart\"\n"
@@ -53,6 +54,7 @@ func TestRecordRefuses(t *testing.T) {
 		"the last epoch":    func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 4294967295", 1) },
 		"no epoch":          func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 0", 1) },
 		"unclean later":     func(s string) string { return strings.Replace(s, "unclean 2", "unclean 3", 1) },
+		"cleared later":     func(s string) string { return strings.Replace(s, "cleared 2", "cleared 3", 1) },
 		"no lease":          func(s string) string { return strings.Replace(s, "lease 10000000000", "lease 0", 1) },
 		"a lease below 0": func(s string) string {
 			return strings.Replace(s, "lease 10000000000", "lease 18446744073709551615", 1)

@@ -105,7 +105,7 @@ func (t *Txn) waited() {
 func (t *Txn) waits() (w deadlock.Wait, began uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w = deadlock.Wait{Node: t.node.cfg.Self, Txn: t.id}
+	w = deadlock.Wait{Node: t.node.Self(), Txn: t.id}
 	if t.waiting != nil && t.waiting.waits() { // its goroutine may not know yet that it is over
 		w.Number, w.Lock = t.number, t.waiting.lock.name
 	}
@@ -181,7 +181,7 @@ func (n *Node) sendProbe(to dmutex.NodeID, c *deadlock.Chase) (sent bool) {
 
 // probed takes a chase that has come from a peer.
 func (n *Node) probed(from dmutex.NodeID, message []byte) {
-	c, err := readProbe(message, len(n.cfg.Members))
+	c, err := readProbe(message, n.cfg.maxMembers())
 	switch {
 	case n.cfg.Deadlock == 0:
 		n.locks.refuse(from, dmutex.PeerMistake("node: a deadlock probe, although Config.Deadlock is 0"))

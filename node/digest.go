@@ -9,7 +9,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// agreed is what all members must agree on: fields of Config.
+// agreed is what all members must agree on: fields of Config. With a store its record
+// has the members, and what these agree on.
 var agreed = [...]string{"Members", "Algorithm", "Group", "Deadlock"}
 
 // digest sums up what all members must agree on: 8 bits for each field, from which
@@ -33,12 +34,22 @@ func (n *Node) digest() (digest uint64, err error) {
 	return digest<<32 | uint64(binary.BigEndian.Uint32(everything.Sum(nil))), nil
 }
 
+// settings is what the record says that its members agree on.
+func (n *Node) settings() (string, error) {
+	algorithm, err := n.describe()
+	return fmt.Sprintf("algorithm %x, group %q, deadlock %v", algorithm[:4], n.cfg.Group, n.cfg.Deadlock), err
+}
+
 // describe sums up the algorithm as the fresh machines of all members describe
-// themselves.
+// themselves, or those of three if the members come and go.
 func (n *Node) describe() (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
-	for _, id := range n.cfg.Members {
-		m, err := n.cfg.Algorithm(dmutex.Start{Self: id, Members: n.cfg.Members})
+	members := n.cfg.Members
+	if n.cfg.Store != nil {
+		members = []dmutex.NodeID{1, 2, 3}
+	}
+	for _, id := range members {
+		m, err := n.cfg.Algorithm(dmutex.Start{Self: id, Members: members})
 		if err != nil {
 			return sum, err
 		}

@@ -86,7 +86,7 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(h.Context(), func() { cancel(h.Err()) })
-	begin, end := term{e.node.cfg.Self, h.fence}, term{dmutex.None, h.fence}
+	begin, end := term{e.node.Self(), h.fence}, term{dmutex.None, h.fence}
 	e.node.terms.lead(e.name, begin, cancel)
 	e.node.announce(e.name, begin)
 	e.node.mail.Flush()
@@ -145,7 +145,7 @@ func (n *Node) announce(name string, t term) {
 
 // tellPeers sends a message to all peers that are there.
 func (n *Node) tellPeers(message []byte) {
-	for _, p := range n.locks.peers {
+	for _, p := range n.others() {
 		_, _ = n.mail.Send(p, func(b []byte) []byte { return append(b, message...) })
 	}
 }

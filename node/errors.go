@@ -51,6 +51,17 @@ var (
 	// on without it. What was held is lost.
 	ErrEvicted = errors.New("node: evicted: the group goes on without this process; restart it to join again")
 
+	// ErrStore: the store cannot be reached, or does not answer in time. Nobody may hold
+	// a lock without it for longer than a lease. The call goes on when it answers.
+	ErrStore = errors.New("node: the store does not answer, so no lock can be granted")
+
+	// ErrLease: the store did not answer for a lease, less a margin. What was held is lost.
+	ErrLease = errors.New("node: the lease was not renewed in time")
+
+	// ErrExcluded: the other members went on without this process, because they did not
+	// hear from it. What was held is lost. The process joins again by itself.
+	ErrExcluded = errors.New("node: the other members did not hear from this process, and excluded it")
+
 	// ErrDeadlock: transactions wait for each other in a circle, and this wait was
 	// ended so that the others can go on. See [DeadlockError].
 	ErrDeadlock = errors.New("node: deadlock")

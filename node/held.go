@@ -83,6 +83,13 @@ func (h *Held) Err() error {
 	}
 }
 
+// Suspended reports whether the lease of this node is late to be renewed, as when the
+// store does not answer: the lock is still held, and is lost soon if the store goes on
+// not to answer. It is false without Config.Store.
+func (h *Held) Suspended() bool {
+	return h.Err() == nil && LeaseState(h.lock.shard.lease.Load()) == LeaseLate
+}
+
 // Context returns a context that ends with the hold, or after [Mutex.MaxHold].
 // [context.Cause] is then the first error that Err returned. The context has the
 // values of Acquire's context, but not its deadline or cancellation.

@@ -255,7 +255,7 @@ func TestConfirmationOfAnEndedAttempt(t *testing.T) {
 		}
 		former, view := attempt(), one.views.machine.View()
 		s.mu.Lock()
-		s.freeze(view)
+		s.freeze(view, one.Self())
 		s.act(view.Epoch, nil)
 		s.mu.Unlock()
 		present := attempt()

@@ -27,14 +27,19 @@ import (
 type locks struct {
 	cfg    *Config
 	mail   *mail.Mail
-	peers  []dmutex.NodeID // the other members, ascending
-	log    *logger         // nil without Config.Logger
+	log    *logger // nil without Config.Logger
 	seed   maphash.Seed
 	shards [shards]shard
 	trials trials
 
 	ended context.Context         // nothing more is granted once it has ended
 	end   context.CancelCauseFunc // the first cause stays
+
+	clock *clock        // of the lease; nil without a store
+	until atomic.Int64  // by it: nothing is granted from then on
+	lease atomic.Uint32 // a LeaseState
+
+	lapsed atomic.Pointer[chan struct{}] // closed at the next lapse
 
 	epoch    atomic.Uint32 // of the view that was installed last
 	troubled atomic.Pointer[trouble]
@@ -126,8 +131,11 @@ type early struct {
 	message trace.Message
 }
 
-func (ls *locks) init(cfg *Config, m *mail.Mail, peers []dmutex.NodeID, log *logger) {
-	ls.cfg, ls.mail, ls.peers, ls.log = cfg, m, peers, log
+func (ls *locks) init(cfg *Config, m *mail.Mail, log *logger, clock *clock) {
+	ls.cfg, ls.mail, ls.log, ls.clock = cfg, m, log, clock
+	ls.until.Store(math.MinInt64)
+	lapsed := make(chan struct{})
+	ls.lapsed.Store(&lapsed)
 	ls.seed = maphash.MakeSeed()
 	ls.ended, ls.end = context.WithCancelCause(context.Background())
 	ls.gaveBack = make(chan struct{}, 1)
@@ -139,6 +147,9 @@ func (ls *locks) init(cfg *Config, m *mail.Mail, peers []dmutex.NodeID, log *log
 
 // why returns why nothing more is granted, nil while all is well.
 func (ls *locks) why() error { return context.Cause(ls.ended) }
+
+// leased reports whether the lease of this node is valid. Without a store it always is.
+func (ls *locks) leased() bool { return ls.clock == nil || ls.clock.now() < ls.until.Load() }
 
 func (ls *locks) shard(name string) *shard {
 	return &ls.shards[maphash.String(ls.seed, name)%shards]
@@ -191,11 +202,38 @@ func (ls *locks) each(f func(s *shard)) {
 	}
 }
 
-// freeze ends the machines of all older views, and returns what this node holds.
-func (ls *locks) freeze(v membership.View) (holds []membership.Hold) {
+// freeze ends the machines of all older views, and returns what this node holds. self
+// is its number in the view.
+func (ls *locks) freeze(v membership.View, self dmutex.NodeID) (holds []membership.Hold) {
 	ls.epoch.Store(v.Epoch)
-	ls.each(func(s *shard) { holds = append(holds, s.freeze(v)...) })
+	ls.each(func(s *shard) { holds = append(holds, s.freeze(v, self)...) })
 	return holds
+}
+
+// lapse takes away what this node holds, for the reason given, and returns what an
+// Observer is to be told. Waiters go on waiting.
+func (ls *locks) lapse(lost *error) (holds []Hold) {
+	ls.each(func(s *shard) {
+		for _, l := range slices.Collect(maps.Values(s.table)) { // some will be forgotten meanwhile
+			if l.held != nil {
+				var hold Hold
+				l.release(lost, &hold)
+				holds = append(holds, hold)
+			}
+		}
+	})
+	next := make(chan struct{})
+	close(*ls.lapsed.Swap(&next))
+	return holds
+}
+
+// resume lets the locks go on after a lapse.
+func (ls *locks) resume() {
+	ls.each(func(s *shard) {
+		for _, l := range slices.Collect(maps.Values(s.table)) {
+			l.settle()
+		}
+	})
 }
 
 // act lets the machines of the view be born, with the holders that were reported.
@@ -208,9 +246,9 @@ func (ls *locks) act(epoch uint32, holders []membership.Holder) {
 	ls.each(func(s *shard) { s.act(epoch, of[s]) })
 }
 
-func (s *shard) freeze(v membership.View) (holds []membership.Hold) {
+func (s *shard) freeze(v membership.View, self dmutex.NodeID) (holds []membership.Hold) {
 	s.epoch, s.acting = v.Epoch, false
-	s.start = dmutex.Start{Self: s.cfg.Self, Members: v.Nodes(), Fence: v.Fence}
+	s.start = dmutex.Start{Self: self, Members: v.Nodes(), Fence: v.Fence}
 	s.shared = new(dmutex.Shared)
 	s.resting, s.holders = nil, nil
 	for name, l := range s.table {
@@ -246,7 +284,7 @@ func (s *shard) act(epoch uint32, holders []membership.Holder) {
 		l.settle()
 	}
 	for _, h := range holders {
-		if h.Node != s.cfg.Self {
+		if h.Node != s.start.Self {
 			continue
 		}
 		if l := s.lock(h.Lock); l.held == nil && l.machine.Phase() == dmutex.Held {
@@ -377,7 +415,7 @@ func (l *lock) handle(m trace.Message) {
 func (l *lock) join(h *Held, told *Wait, try *trial) (ready <-chan struct{}, err error) {
 	s := l.shard
 	reason := s.why()
-	if reason == nil && try != nil && !s.acting {
+	if reason == nil && try != nil && (!s.acting || !s.leased()) {
 		reason = errViewChanged
 	}
 	if reason != nil {
@@ -465,14 +503,18 @@ func (l *lock) settle() {
 	for l.machine != nil && len(l.waiters) > 0 {
 		switch l.machine.Phase() {
 		case dmutex.Held:
-			if l.held == nil && l.shard.why() == nil {
+			switch {
+			case l.held != nil || l.shard.why() != nil:
+			case l.shard.leased():
 				l.grant()
+			default: // a grant that comes after the lease is none
+				l.release(nil, nil)
 			}
 			return
 		case dmutex.Waiting:
 			return
 		case dmutex.Idle:
-			if !l.request() {
+			if !l.shard.leased() || !l.request() {
 				l.rest()
 				return
 			}
@@ -611,7 +653,7 @@ func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
 // itself, or what the machine says if it is a Coordinator.
 func (l *lock) holder() dmutex.NodeID {
 	if l.held != nil {
-		return l.shard.cfg.Self
+		return l.shard.start.Self
 	}
 	if m, ok := l.machine.(dmutex.Coordinator); ok {
 		return m.Holder()

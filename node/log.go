@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -17,8 +18,10 @@ import (
 // under mutexes, and neither a handler that blocks nor one that asks the node
 // for its Status may hold up the node. A nil logger writes nothing.
 type logger struct {
-	out  *slog.Logger // to late
-	late *latelog.Log
+	late  *latelog.Log
+	out   *slog.Logger   // to late
+	self  *atomic.Uint64 // the node's number
+	group string
 
 	mu      sync.Mutex
 	period  *time.Timer // runs while the records of tellOften are counted
@@ -37,19 +40,23 @@ const (
 	longAfter = 10 * time.Second
 )
 
-func newLogger(cfg *Config) *logger {
+func newLogger(cfg *Config, self *atomic.Uint64) *logger {
 	late := latelog.New(cfg.Logger.Handler())
-	out := slog.New(late).With(slog.Uint64("node", uint64(cfg.Self)))
-	if cfg.Group != "" {
-		out = out.With(slog.String("group", cfg.Group))
-	}
-	return &logger{out: out, late: late}
+	return &logger{late: late, out: slog.New(late), self: self, group: cfg.Group}
 }
 
 func (l *logger) tell(level slog.Level, text string, attrs ...slog.Attr) {
-	if l != nil {
-		l.out.LogAttrs(context.Background(), level, text, attrs...)
+	if l == nil {
+		return
 	}
+	var all []slog.Attr
+	if self := l.self.Load(); self != 0 {
+		all = append(all, slog.Uint64("node", self))
+	}
+	if l.group != "" {
+		all = append(all, slog.String("group", l.group))
+	}
+	l.out.LogAttrs(context.Background(), level, text, append(all, attrs...)...)
 }
 
 // tellOften is tell for records that a peer can trigger at will.
@@ -154,7 +161,7 @@ func (n *Node) waitError(l *lock, why error) error {
 // another node, else the peers whose answers are missing.
 func (n *Node) silent(st MutexStatus) string {
 	ids := st.WaitsFor
-	if st.Holder != dmutex.None && st.Holder != n.cfg.Self {
+	if st.Holder != dmutex.None && st.Holder != n.Self() {
 		ids = []dmutex.NodeID{st.Holder}
 	}
 	return n.describePeers(ids)

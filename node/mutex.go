@@ -20,7 +20,7 @@ type Mutex struct {
 	shard   *shard
 	name    string
 	maxHold time.Duration
-	txn     *Txn // of the Acquire under way, if it may be part of a circle; else nil
+	txn     *Txn // of the Acquire under way, if it holds other locks; else nil
 }
 
 // Name returns the lock's name.
@@ -52,6 +52,8 @@ func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(c
 // TryAcquire takes the lock if it is free and otherwise returns [ErrBusy], as a
 // [BusyError]. It does not wait for a holder. It does wait, one round trip or until
 // ctx ends, until every node that it asks has acknowledged the request.
+//
+// With Config.Store it returns [ErrStore] at once while this node waits for the store.
 //
 // TryAcquire never takes a busy lock, but it may call a free lock busy:
 //
@@ -106,6 +108,9 @@ func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
 		return m.queue(h, told, nil)
 	}
 	for {
+		if err := m.node.views.needsStore(); err != nil {
+			return &LockError{m.name, err}
+		}
 		if err := m.node.Ready(h.ctx); err != nil {
 			return err
 		}
@@ -125,8 +130,15 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 	if err != nil || ready == nil {
 		return err
 	}
-	var look <-chan time.Time
+	var lapsed <-chan struct{}
 	if m.txn != nil {
+		lapsed = *s.lapsed.Load()
+		if err := m.txn.lost(); err != nil {
+			return m.giveUp(h, err)
+		}
+	}
+	var look <-chan time.Time
+	if m.txn != nil && s.cfg.Deadlock > 0 {
 		ticker := m.txn.wait(h)
 		defer m.txn.waited()
 		defer ticker.Stop()
@@ -145,6 +157,8 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 			return nil
 		case <-ctx.Done():
 			return m.giveUp(h, m.node.waitError(h.lock, ctx.Err()))
+		case <-lapsed:
+			return m.giveUp(h, m.txn.lost())
 		case <-look:
 			m.txn.chase()
 		case <-long:

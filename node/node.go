@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,18 +15,34 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/mail"
 )
 
-// Config describes a node and its group. Members, Algorithm, Group and Deadlock must
-// be the same in all members; nodes that differ refuse to meet, with [ErrConfig].
+// Config describes a node and its group. Members, Algorithm, Group, Deadlock and Lease
+// must be the same in all members; nodes that differ refuse to meet, with [ErrConfig].
 type Config struct {
-	Self      dmutex.NodeID    // this node
-	Members   []dmutex.NodeID  // all nodes of the group, this one among them, in any order
+	// Self is this node, and Members are all nodes of the group, this one among them,
+	// in any order. With Store leave both out: the record in the store gives each process
+	// a number.
+	Self    dmutex.NodeID
+	Members []dmutex.NodeID
+
 	Algorithm dmutex.Algorithm // such as ricart.New
 	Link      transport.Link   // not yet opened; the node opens it, and closes it in Close
+
+	// Store, if not nil, has the record of the group's members, who then come and go: a
+	// process that crashes is excluded, and its locks come free. Link must be a
+	// [transport.DynamicLink], and Trace nil. See "Leases" in the package comment.
+	Store store.Store
+
+	// Lease is how long a member may hold locks after the store has last confirmed that
+	// it is one: 100 ms to 1 h, and 0 stands for [DefaultLease]. The locks of a process
+	// that crashes come free after about one and a half leases, and an outage of the
+	// store that lasts longer than a lease costs all locks. Only with Store.
+	Lease time.Duration
 
 	// Group distinguishes groups that share a network. It may be empty.
 	Group string
@@ -49,7 +66,7 @@ type Config struct {
 	Trace *trace.Recorder
 
 	// Logger gets a few records for the operator; nil logs nothing. Every record has
-	// the key node, and the key group if Group is not empty.
+	// the key node, once this node has a number, and the key group if Group is not empty.
 	//
 	//	INFO   node opened
 	//	INFO   peer met                                peer
@@ -62,6 +79,11 @@ type Config struct {
 	//	WARN   refused what no correct peer sends      peer, err
 	//	WARN   lock is waited for                      lock, waited, holder, for
 	//	ERROR  node stopped: nothing more is granted   err
+	//	WARN   lease is late to be renewed             left, err
+	//	ERROR  lease ended: all locks are lost         err
+	//	WARN   excluded: the others go on without this process, which joins again
+	//	WARN   waiting for the store                   waited, err
+	//	WARN   the link refuses what the record says   err
 	//	WARN   records left out                        count
 	//	INFO   node closed                             WARN with err if Close returns an error
 	//
@@ -85,16 +107,17 @@ type Config struct {
 // A Node is one member of a group. It takes part in all locks of the group. Its
 // methods are safe for concurrent use.
 type Node struct {
-	cfg     Config
-	birth   time.Time
-	sum     uint64 // see digest
-	mail    *mail.Mail
-	views   views
-	locks   locks
-	terms   terms
-	log     *logger         // nil without Config.Logger
-	changes chan ViewChange // not passed to Observer.View yet; nil without one
-	peers   map[dmutex.NodeID]*peer
+	cfg    Config
+	self   atomic.Uint64 // this node's number, which Config.Store gives
+	birth  time.Time
+	sum    uint64 // see digest
+	mail   *mail.Mail
+	views  views
+	locks  locks
+	terms  terms
+	log    *logger     // nil without Config.Logger
+	events chan func() // to tell the Observer; nil if there is nothing to tell
+	peers  atomic.Pointer[peers]
 
 	probes    atomic.Uint64 // that were sent
 	deadlocks atomic.Uint64 // waits that were ended
@@ -109,8 +132,41 @@ type Node struct {
 // A peer is what the node keeps of another member beside its mail. Its fields
 // are used by one call of the mail's handler at a time.
 type peer struct {
+	id      dmutex.NodeID
 	decoder transport.Decoder
 	life    uint64 // that was met last; 0 if none was
+}
+
+// peers is the other members, ascending. It never changes: another takes its place.
+type peers []*peer
+
+func (n *Node) peer(id dmutex.NodeID) *peer {
+	ps := *n.peers.Load()
+	if i, found := slices.BinarySearchFunc(ps, id, func(p *peer, id dmutex.NodeID) int { return cmp.Compare(p.id, id) }); found {
+		return ps[i]
+	}
+	return nil
+}
+
+// others returns the other members, ascending.
+func (n *Node) others() (ids []dmutex.NodeID) {
+	for _, p := range *n.peers.Load() {
+		ids = append(ids, p.id)
+	}
+	return ids
+}
+
+// setPeers replaces the other members. Those that stay keep what is known of them.
+func (n *Node) setPeers(ids []dmutex.NodeID) {
+	var ps peers
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		p := n.peer(id)
+		if p == nil {
+			p = &peer{id: id}
+		}
+		ps = append(ps, p)
+	}
+	n.peers.Store(&ps)
 }
 
 // Open makes this process a member of the group. It does not wait for the other
@@ -128,10 +184,15 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	cfg.Members = slices.Sorted(slices.Values(cfg.Members))
+	if cfg.Store != nil && cfg.Lease == 0 {
+		cfg.Lease = DefaultLease
+	}
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, birth: time.Now(), peers: make(map[dmutex.NodeID]*peer), closed: make(chan struct{}), quit: make(chan struct{})}
+	n := &Node{cfg: cfg, birth: time.Now(), closed: make(chan struct{}), quit: make(chan struct{})}
+	n.self.Store(uint64(cfg.Self))
+	n.peers.Store(new(peers))
 	n.views = views{node: n, life: cfg.newLife(0), next: make(chan struct{}), nagAt: int64(nagAfter)}
 	n.views.left, n.views.leave = context.WithCancel(context.Background())
 	n.views.parts = make(map[dmutex.NodeID][]membership.Hold)
@@ -140,49 +201,44 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if n.sum, err = n.digest(); err != nil {
 		return nil, err
 	}
-	if n.views.machine, err = n.newMachine(n.views.life); err != nil {
+	if err := n.views.init(); err != nil {
 		return nil, err
 	}
 	if cfg.Logger != nil {
-		n.log = newLogger(&cfg)
+		n.log = newLogger(&cfg, &n.self)
 		if l, ok := cfg.Link.(transport.LoggerTaker); ok {
 			l.TakeLogger(cfg.Logger)
 		}
 	}
-	var peers []dmutex.NodeID
-	for _, id := range cfg.Members {
-		if id == cfg.Self {
-			continue
-		}
+	n.setPeers(slices.DeleteFunc(slices.Clone(cfg.Members), func(id dmutex.NodeID) bool { return id == cfg.Self }))
+	for _, id := range n.others() {
 		if l, ok := cfg.Link.(transport.Reporter); ok && errors.Is(l.Trouble(id), transport.ErrUnknownNode) {
 			return nil, dmutex.Misuse(fmt.Sprintf("Config.Link has no address for member %v: add it", id))
 		}
-		peers = append(peers, id)
-		n.peers[id] = new(peer)
 	}
 	n.mail, err = mail.New(mail.Config{
-		Peers: peers, Life: n.views.life, Group: n.sum, Link: cfg.Link, Handler: handler{n}, Watch: n.watch(),
+		Peers: n.others(), Life: n.views.life, Group: n.sum, Link: cfg.Link, Handler: handler{n}, Watch: n.watch(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	n.locks.init(&n.cfg, n.mail, peers, n.log)
+	n.locks.init(&n.cfg, n.mail, n.log, n.views.clock())
 	if err := n.openTrace(); err != nil {
 		return nil, err
 	}
-	if cfg.Observer != nil && cfg.Observer.View != nil {
-		n.changes = make(chan ViewChange, 64)
+	if o := cfg.Observer; o != nil && (o.View != nil || o.Lease != nil) {
+		n.events = make(chan func(), 64)
 	}
 	n.log.tell(slog.LevelInfo, "node opened")
 	if err := n.mail.Open(); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
-	n.views.do((*membership.Machine).Tick)
+	n.views.do(machine.Tick)
 	if n.log != nil {
 		n.running.Go(n.log.late.Run)
 	}
-	if n.changes != nil {
-		n.running.Go(n.tellChanges)
+	if n.events != nil {
+		n.running.Go(n.tellEvents)
 	}
 	return n, nil
 }
@@ -196,17 +252,34 @@ func (cfg *Config) check() error {
 		return dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
 	case cfg.Deadlock < 0:
 		return dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for circles", cfg.Deadlock))
-	case cfg.Link.MaxFrame() < roomFor(len(cfg.Members)):
+	case cfg.Link.MaxFrame() < roomFor(cfg.maxMembers()):
 		return dmutex.Misuse(fmt.Sprintf("Config.Link takes frames of %d bytes: a group of %d members needs %d",
-			cfg.Link.MaxFrame(), len(cfg.Members), roomFor(len(cfg.Members))))
+			cfg.Link.MaxFrame(), cfg.maxMembers(), roomFor(cfg.maxMembers())))
+	case cfg.Store == nil && cfg.Lease != 0:
+		return dmutex.Misuse("Config.Lease needs Config.Store: without one, members that are gone are waited for")
+	case cfg.Store != nil && (cfg.Self != dmutex.None || len(cfg.Members) > 0):
+		return dmutex.Misuse("Config.Self and Config.Members contradict Config.Store, whose record has the members: leave them out")
+	case cfg.Store != nil && cfg.Trace != nil:
+		return dmutex.Misuse("Config.Trace needs Config.Members: a trace of a group with Config.Store cannot be replayed")
 	}
 	return nil
 }
 
+// maxMembers bounds the members of a view.
+func (cfg *Config) maxMembers() int {
+	if cfg.Store != nil {
+		return maxDynamic
+	}
+	return len(cfg.Members)
+}
+
 // newLife names a life of this process: by its wall clock in steps of about a
 // millisecond, so that it is probably higher than former ones, and random bits below.
-// It is higher than above. No two members have the same.
+// It is higher than above. No two members have the same. With a store it is random.
 func (cfg *Config) newLife(above uint64) uint64 {
+	if cfg.Store != nil {
+		return max(rand.Uint64(), 1)
+	}
 	random := rand.Uint64N(1 << lifeRandom)
 	life := max(uint64(max(sinceEpoch(), 0))>>lifeRandom<<lifeRandom|random, above+random)
 	step := uint64(len(cfg.Members) + 1)
@@ -227,8 +300,9 @@ func (n *Node) newMachine(life uint64) (*membership.Machine, error) {
 	})
 }
 
-// Self returns this node's id.
-func (n *Node) Self() dmutex.NodeID { return n.cfg.Self }
+// Self returns this node's number. With Config.Store it is [dmutex.None] until the store
+// has given one, and after an exclusion the node gets another.
+func (n *Node) Self() dmutex.NodeID { return dmutex.NodeID(n.self.Load()) }
 
 // Mutex returns the lock of that name. Every name is a lock of the whole group;
 // it need not be created. A name has 1 to [transport.MaxName] bytes.
@@ -297,6 +371,7 @@ func (n *Node) Close(ctx context.Context) error {
 	if err == nil && n.locks.why() == ErrClosed {
 		err = n.leave(ctx)
 	}
+	n.views.abandonStore()
 	err = errors.Join(err, n.farewell(ctx, err == nil), n.closeTrace(ctx))
 	n.log.close(err)
 	close(n.quit)
@@ -318,7 +393,7 @@ func (n *Node) awaitLeaders(ctx context.Context) error {
 
 // leave waits until no member needs this node.
 func (n *Node) leave(ctx context.Context) error {
-	n.views.do((*membership.Machine).Leave)
+	n.views.do(machine.Leave)
 	n.mail.Flush()
 	select {
 	case <-n.views.left.Done():
@@ -327,15 +402,23 @@ func (n *Node) leave(ctx context.Context) error {
 		if n.views.left.Err() != nil { // a node that is alone asks nobody
 			return nil
 		}
+		if err := n.views.needsStore(); err != nil || n.views.lease != nil {
+			return errors.Join(err, fmt.Errorf("node: close: the store did not take this node out in time, so the others exclude it: %w", ctx.Err()))
+		}
 		missing, _ := n.views.missing()
 		return fmt.Errorf("node: close: members %v did not answer in time, so the others wait for this node to return: %w", missing, ctx.Err())
 	}
 }
 
 // farewell closes the mail. Nothing depends on whether the peers learn of it, so it
-// waits for a second at most, and not at all if this node has not left.
+// waits for a second at most, and not at all if this node has not left. With a store
+// the peers forget this node when they see in the record that it has left.
 func (n *Node) farewell(ctx context.Context, left bool) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	patience := time.Second
+	if n.views.lease != nil {
+		patience /= 50
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if !left {
 		cancel()
@@ -351,7 +434,10 @@ func (n *Node) farewell(ctx context.Context, left bool) error {
 type handler struct{ *Node }
 
 func (h handler) Met(peer dmutex.NodeID, life uint64) {
-	what, p := trace.Met, h.peers[peer]
+	what, p := trace.Met, h.peer(peer)
+	if p == nil { // it was removed meanwhile
+		return
+	}
 	if p.life != 0 && p.life != life {
 		what = trace.Restarted
 	}
@@ -362,21 +448,28 @@ func (h handler) Met(peer dmutex.NodeID, life uint64) {
 }
 
 func (h handler) Left(peer dmutex.NodeID) {
+	if h.peer(peer) == nil {
+		return
+	}
 	h.trace(trace.Event{What: trace.Left, Peer: peer})
 	h.log.tellOften(slog.LevelInfo, "peer gone", peerAttr(peer))
 	h.views.lost(peer)
 }
 
 func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
+	p := h.peer(from)
+	if p == nil {
+		return
+	}
 	switch says := message[0]; {
 	case says >= 0x80:
-		name, m, err := h.peers[from].decoder.Decode(message)
+		name, m, err := p.decoder.Decode(message)
 		if err != nil { // a lock has missed a message, and we do not know which lock
 			h.locks.refuse(from, err)
 			h.locks.trouble(h.locks.epoch.Load(), &PeerError{from, err})
 			return
 		}
-		m.From, m.To = from, h.cfg.Self
+		m.From, m.To = from, h.Self()
 		s := h.locks.shardOf(name)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -404,6 +497,13 @@ func (h handler) Handled(from dmutex.NodeID, acked uint64) {
 	h.views.handled()
 }
 
+// Stranger hears of a node that may be in a newer record than this node has read.
+func (h handler) Stranger(dmutex.NodeID) {
+	if l := h.views.lease; l != nil {
+		h.views.do(func(_ machine, now int64) []membership.Message { return l.machine.Hint(now) })
+	}
+}
+
 func (h handler) Taken(by dmutex.NodeID) { h.views.takenBy(by) }
 
 func (h handler) Refused(from dmutex.NodeID, err error) {
@@ -420,4 +520,4 @@ func (h handler) Closed(err error) {
 	h.running.Go(func() { h.stop(fmt.Errorf("node: the link was closed before the node: %w", err)) })
 }
 
-func (h handler) Tick(now int64) (next int64) { return h.views.tick(now) }
+func (h handler) Tick(int64) (next int64) { return h.views.tick() }

@@ -13,7 +13,8 @@ import (
 // each hold. Any of them may be nil, and then costs nothing.
 //
 // Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or
-// Close, before that call returns. No mutex of the node is held, so they may use the
+// Close, before that call returns. Of a hold that was lost with its lease, Hold is told in
+// a goroutine of the node. No mutex of the node is held, so they may use the
 // node and its locks. A slow function delays only its caller. Several may run at the
 // same time. They may keep the values that they get. If a function panics, the panic
 // reaches the caller, which then holds no lock.
@@ -33,7 +34,24 @@ type Observer struct {
 	// its own, for one change at a time and in order. A slow function delays only
 	// Close, and misses changes when it is more than 64 behind. It must not call Close.
 	View func(ViewChange)
+
+	// Lease: the lease of this node is valid, late to be renewed, or has ended. It is
+	// called as View is, and only with Config.Store.
+	Lease func(LeaseState)
 }
+
+// A LeaseState is how the lease of a node with Config.Store stands.
+type LeaseState uint8
+
+// The states of a lease.
+const (
+	LeaseEnded LeaseState = iota // or not begun: nothing is held, and nothing is granted
+	LeaseValid
+	LeaseLate // two thirds have passed without a renewal: see Held.Suspended
+)
+
+// String returns ended, valid or late.
+func (s LeaseState) String() string { return [...]string{"ended", "valid", "late"}[s] }
 
 // A ViewChange is a view that has begun to act at this node.
 type ViewChange struct {
@@ -56,12 +74,20 @@ func (c ViewChange) attrs() []slog.Attr {
 	return append(attrs, slog.Duration("took", c.Took))
 }
 
-// tellChanges passes changes to the Observer until the node is closed.
-func (n *Node) tellChanges() {
+// event has tellEvents tell the Observer.
+func (n *Node) event(tell func()) {
+	select {
+	case n.events <- tell:
+	default:
+	}
+}
+
+// tellEvents tells the Observer what has happened until the node is closed.
+func (n *Node) tellEvents() {
 	for {
 		select {
-		case c := <-n.changes:
-			n.cfg.Observer.View(c)
+		case tell := <-n.events:
+			tell()
 		case <-n.quit:
 			return
 		}

@@ -190,6 +190,7 @@ type Status struct {
 	Life uint64 // identifies this run of this process
 
 	View    ViewStatus
+	Lease   LeaseStatus  // with Config.Store
 	Peers   []PeerStatus // the other members, ascending by ID
 	Locks   int          // locks that this node remembers: those in use, a few that rest, and those that the algorithm cannot forget
 	Granted uint64       // locks acquired
@@ -200,6 +201,14 @@ type Status struct {
 
 	Probes    uint64 // messages sent or passed on to find deadlocks
 	Deadlocks uint64 // waits at this node that ended in ErrDeadlock
+}
+
+// LeaseStatus is how the lease of a node with Config.Store stands.
+type LeaseStatus struct {
+	State      LeaseState
+	Left       time.Duration // until it ends, unless it is renewed
+	Err        error         // why the last operation of the store failed; nil if it did not
+	Exclusions int           // how often this process was excluded
 }
 
 // ViewStatus is how one node sees the group.
@@ -223,12 +232,18 @@ func (n *Node) Status() Status {
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
 		View: ViewStatus{
 			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),
-			Age:     time.Duration(n.mail.Now() - n.views.since),
+			Age:     time.Duration(n.views.now() - n.views.since),
 			Missing: n.views.machine.Missing(nil), Changes: n.views.count.Load(), Took: n.views.took,
 		},
 	}
+	if l := n.views.lease; l != nil {
+		st.Lease = LeaseStatus{State: LeaseState(n.locks.lease.Load()), Err: l.err, Exclusions: l.machine.Exclusions()}
+		if !l.ended {
+			st.Lease.Left = time.Duration(l.until - l.clock.now())
+		}
+	}
 	n.views.mu.Unlock()
-	for _, id := range n.locks.peers {
+	for _, id := range n.others() {
 		peer := n.peerStatus(id)
 		peer.InView = view.Has(id, peer.Life)
 		st.Peers = append(st.Peers, peer)

@@ -93,6 +93,9 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err e
 // is refused with [dmutex.ErrMisuse]. So is an Acquire of a lock that the transaction
 // already holds, because it would wait for itself.
 //
+// Once a lock of the transaction is lost with the node's lease, Acquire ends with its
+// [ErrLost], until the transaction is released.
+//
 // With Config.Deadlock it may fail with [ErrDeadlock], a [DeadlockError] that
 // names the circle. The transaction keeps what it holds; release it, and try
 // again.
@@ -101,8 +104,11 @@ func (t *Txn) Acquire(ctx context.Context, name string) (h *Held, err error) {
 		return nil, err
 	}
 	defer func() { t.end(h) }() // also if an Observer panics
+	if err := t.lost(); err != nil {
+		return nil, err
+	}
 	m := t.node.Mutex(name)
-	if t.node.cfg.Deadlock > 0 && t.holds() {
+	if t.holds() {
 		m.txn = t
 	}
 	h, err = m.Acquire(ctx)
@@ -136,6 +142,19 @@ func (t *Txn) end(h *Held) {
 	if h != nil {
 		t.held = append(t.held, h)
 	}
+}
+
+// lost returns the ErrLost of a lock that the transaction has lost, nil if it has not
+// lost any.
+func (t *Txn) lost() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.held {
+		if err := h.Err(); errors.Is(err, ErrLost) {
+			return &LockError{h.lock.name, err}
+		}
+	}
+	return nil
 }
 
 // Held returns the handle of a lock that the transaction has acquired, for example to

@@ -21,15 +21,17 @@ import (
 // package membership over the mail, and tells the locks to freeze and to act.
 type views struct {
 	node   *Node
-	acting atomic.Bool   // the locks act
-	stuck  atomic.Bool   // pending is not empty
-	count  atomic.Uint64 // of views that have acted
+	strict *membership.Machine // without a store
+	lease  *lease              // with one
+	acting atomic.Bool         // the locks act
+	stuck  atomic.Bool         // pending is not empty
+	count  atomic.Uint64       // of views that have acted
 
 	left  context.Context // ends when no member needs this life any more
 	leave context.CancelFunc
 
 	mu       sync.Mutex // before a shard's; guards the fields below
-	machine  *membership.Machine
+	machine  machine    // strict, or the lease's
 	life     uint64
 	renaming bool                                // life is being replaced by a higher one
 	epoch    uint32                              // of the view in which the locks are frozen or act
@@ -46,6 +48,25 @@ type views struct {
 	nagAt    int64                               // when to log next which members this node waits for
 }
 
+// A machine is what the machines of both modes have in common.
+type machine interface {
+	Phase() membership.Phase
+	View() membership.View
+	Missing(b []dmutex.NodeID) []dmutex.NodeID
+	Holders() []membership.Holder
+	Deadline() int64
+
+	Tick(now int64) []membership.Message
+	Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message
+	Lost(now int64, peer dmutex.NodeID) []membership.Message
+	Handle(now int64, m membership.Message) ([]membership.Message, error)
+	Report(now int64, holds []membership.Hold) []membership.Message
+	Trouble(now int64, epoch uint32) []membership.Message
+	Leave(now int64) []membership.Message
+
+	AppendText(b []byte) ([]byte, error)
+}
+
 const (
 	// nagAfter is how long a node waits for members before it logs that, and again
 	// after twice that, and so on.
@@ -56,17 +77,74 @@ const (
 	takenPatience = 2 * time.Second
 )
 
+func (v *views) init() (err error) {
+	if v.node.cfg.Store != nil {
+		if v.lease, err = newLease(v); err == nil {
+			v.machine = v.lease.machine
+		}
+		return err
+	}
+	v.strict, err = v.node.newMachine(v.life)
+	v.machine = v.strict
+	return err
+}
+
+// clock returns the clock of the lease, nil without one.
+func (v *views) clock() *clock {
+	if v.lease == nil {
+		return nil
+	}
+	return v.lease.clock
+}
+
+// abandonStore ends an operation that the store has not finished.
+func (v *views) abandonStore() {
+	if v.lease != nil {
+		v.lease.cancel()
+	}
+}
+
 // do gives the machine an input, and follows it.
-func (v *views) do(input func(m *membership.Machine, now int64) []membership.Message) {
+func (v *views) do(input func(m machine, now int64) []membership.Message) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	now := v.node.mail.Now()
+	now := v.now()
 	v.follow(now, input(v.machine, now))
+}
+
+// now returns the time of an input. With a lease, an input may extend it, so what the
+// lease has not covered until now ends first.
+func (v *views) now() int64 {
+	if v.lease == nil {
+		return v.node.mail.Now()
+	}
+	now := v.lease.clock.now()
+	v.lease.check(now)
+	return now
+}
+
+// wake asks for a tick at that time.
+func (v *views) wake(at int64) {
+	if v.lease != nil {
+		at = v.lease.clock.unslept(at)
+	}
+	v.node.mail.Wake(at)
+}
+
+// pause notes that the locks cease to act.
+func (v *views) pause(now int64) {
+	if v.acting.Swap(false) {
+		v.since = now
+		v.nagAt = now + int64(nagAfter)
+	}
 }
 
 // follow does what the machine wants after an input.
 func (v *views) follow(now int64, out []membership.Message) {
 	for {
+		if v.lease != nil {
+			v.lease.follow(now)
+		}
 		v.pending = append(v.pending, out...)
 		v.send()
 		view := v.machine.View()
@@ -74,13 +152,10 @@ func (v *views) follow(now int64, out []membership.Message) {
 			break
 		}
 		v.epoch = view.Epoch
-		if v.acting.Swap(false) {
-			v.since = now
-			v.nagAt = now + int64(nagAfter)
-		}
+		v.pause(now)
 		v.frozen = now
-		holds := v.node.locks.freeze(view)
-		if _, v.refusal = v.node.cfg.Algorithm(dmutex.Start{Self: v.node.cfg.Self, Members: view.Nodes(), Fence: view.Fence}); v.refusal != nil {
+		holds := v.node.locks.freeze(view, v.node.Self())
+		if _, v.refusal = v.node.cfg.Algorithm(dmutex.Start{Self: v.node.Self(), Members: view.Nodes(), Fence: view.Fence}); v.refusal != nil {
 			v.refusal = fmt.Errorf("node: the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), v.refusal)
 			v.node.log.trouble(v.refusal)
 		}
@@ -89,7 +164,11 @@ func (v *views) follow(now int64, out []membership.Message) {
 	}
 	switch v.machine.Phase() {
 	case membership.Acting:
-		if !v.acting.Load() && v.refusal == nil {
+		switch {
+		case v.acting.Load() || v.refusal != nil || v.lease != nil && v.lease.ended:
+		case v.last.Epoch == v.epoch:
+			v.resume(now)
+		default:
 			v.act(now)
 		}
 	case membership.Left:
@@ -102,13 +181,30 @@ func (v *views) follow(now int64, out []membership.Message) {
 			v.node.running.Go(v.rename)
 		}
 	case membership.Stopped:
-		why := ErrReplaced
-		if v.machine.Later() == 0 {
-			why = ErrEvicted
-		}
-		v.node.stop(why)
+		v.node.stop(v.stopped())
 	}
-	v.node.mail.Wake(min(v.machine.Deadline(), v.nagAt))
+	v.wake(v.deadline())
+}
+
+// deadline returns when there is something to do by time alone.
+func (v *views) deadline() int64 {
+	at := min(v.machine.Deadline(), v.nagAt)
+	if v.lease != nil {
+		at = min(at, v.lease.deadline())
+	}
+	return at
+}
+
+// stopped returns why the machine has stopped.
+func (v *views) stopped() error {
+	switch {
+	case v.lease != nil:
+		return v.lease.stopped()
+	case v.strict.Later() == 0:
+		return ErrEvicted
+	default:
+		return ErrReplaced
+	}
 }
 
 // send passes the pending messages to the mail, as far as there is room. The rest
@@ -150,13 +246,11 @@ func (v *views) sendParts(m *membership.Message) (all bool) {
 func (v *views) act(now int64) {
 	n, view := v.node, v.machine.View()
 	n.locks.act(view.Epoch, v.machine.Holders())
-	v.acting.Store(true)
-	close(v.next)
-	v.next = make(chan struct{})
 	if v.count.Add(1) > 1 {
 		v.frozen = v.since // views between the last that acted and this one have not
 	}
-	v.since, v.took = now, time.Duration(now-v.frozen)
+	v.took = time.Duration(now - v.frozen)
+	v.begin(now)
 	change := ViewChange{Epoch: view.Epoch, Members: view.Nodes(), Took: v.took, Cause: v.cause}
 	for _, m := range view.Members {
 		if !v.last.Has(m.Node, m.Life) {
@@ -172,45 +266,72 @@ func (v *views) act(now int64) {
 	for name, t := range n.terms.own() { // those that have joined do not know it
 		n.announce(name, t)
 	}
-	v.last, v.cause, v.taken, v.nagAt = view, nil, 0, math.MaxInt64
+	v.last, v.cause, v.taken = view, nil, 0
 	n.traceView(trace.Ready, view)
 	n.log.tellOften(slog.LevelInfo, "view acts", change.attrs()...)
-	select {
-	case n.changes <- change:
-	default:
+	if o := n.cfg.Observer; o != nil && o.View != nil {
+		n.event(func() { o.View(change) })
 	}
+}
+
+// begin notes that the locks act.
+func (v *views) begin(now int64) {
+	v.acting.Store(true)
+	close(v.next)
+	v.next = make(chan struct{})
+	v.since, v.nagAt = now, math.MaxInt64
+}
+
+// resume lets the locks go on in a view in which they have acted before.
+func (v *views) resume(now int64) {
+	v.node.locks.resume()
+	v.begin(now)
 }
 
 // rename goes on under a life above all former ones of this number.
 func (v *views) rename() {
 	v.mu.Lock()
-	life := v.node.cfg.newLife(v.machine.Later())
-	machine, err := v.node.newMachine(life)
+	life := v.node.cfg.newLife(v.strict.Later())
+	strict, err := v.node.newMachine(life)
 	if err != nil {
 		panic("node: " + err.Error()) // it took the first
 	}
-	v.life, v.machine, v.pending = life, machine, nil
+	v.life, v.strict, v.machine, v.pending = life, strict, strict, nil
 	v.node.trace(trace.Event{What: trace.Renamed, Life: life})
 	v.mu.Unlock()
 	_ = v.node.mail.Rename(life)
 	v.mu.Lock()
 	v.renaming = false // if that life is not high enough either, the next input shows it
 	v.mu.Unlock()
-	v.do((*membership.Machine).Tick)
+	v.do(machine.Tick)
 }
 
 func (v *views) met(peer dmutex.NodeID, life uint64) {
-	v.do(func(m *membership.Machine, now int64) []membership.Message {
+	v.do(func(m machine, now int64) []membership.Message {
 		v.forget(peer)
-		return m.Met(now, peer, life)
+		return v.meet(now, peer, life)
 	})
 }
 
 func (v *views) lost(peer dmutex.NodeID) {
-	v.do(func(m *membership.Machine, now int64) []membership.Message {
+	v.do(func(m machine, now int64) []membership.Message {
 		v.forget(peer)
-		return m.Lost(now, peer)
+		return v.lose(now, peer)
 	})
+}
+
+func (v *views) meet(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
+	if v.lease != nil {
+		v.lease.away[peer] = false
+	}
+	return v.machine.Met(now, peer, life)
+}
+
+func (v *views) lose(now int64, peer dmutex.NodeID) []membership.Message {
+	if v.lease != nil {
+		v.lease.away[peer] = true
+	}
+	return v.machine.Lost(now, peer)
 }
 
 // forget drops what was on its way to a peer's former life, or from it.
@@ -221,14 +342,17 @@ func (v *views) forget(peer dmutex.NodeID) {
 
 // handle takes a message of package membership.
 func (v *views) handle(from dmutex.NodeID, message []byte) {
-	msg, more, err := readMembership(message, len(v.node.cfg.Members))
+	msg, more, err := readMembership(message, v.node.cfg.maxMembers())
 	if err != nil {
 		v.node.locks.refuse(from, fmt.Errorf("node: message about views: %w", err))
 		return
 	}
-	msg.From, msg.To = from, v.node.cfg.Self
+	msg.From, msg.To = from, v.node.Self()
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.node.peer(from) == nil {
+		return
+	}
 	if msg.Kind == membership.Report {
 		if msg.Holds = append(v.parts[from], msg.Holds...); len(msg.Holds) > maxHolds {
 			msg.Holds, more = msg.Holds[:maxHolds], true // no process holds so many
@@ -238,7 +362,10 @@ func (v *views) handle(from dmutex.NodeID, message []byte) {
 			return
 		}
 	}
-	now := v.node.mail.Now()
+	now := v.now()
+	if v.lease != nil {
+		v.follow(now, v.lease.heard(now, from))
+	}
 	out, err := v.machine.Handle(now, msg)
 	switch {
 	case err != nil && v.renaming: // it was for the former life
@@ -267,12 +394,14 @@ func (v *views) handled() {
 func (v *views) takenBy(peer dmutex.NodeID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	now := v.node.mail.Now()
+	now := v.now()
 	if v.taken == 0 {
 		v.taken = max(now, 1)
 		v.node.log.tellOften(slog.LevelWarn, "peer has met another process with this node's number", peerAttr(peer))
 	}
 	switch {
+	case v.lease != nil: // the record gives each number to one process only: another record was in its place
+		v.node.stop(fmt.Errorf("node: %w: it has given this node's number to another process", membership.ErrRecord))
 	case v.machine.Phase() != membership.Outside && v.machine.Phase() != membership.Older:
 		v.node.stop(ErrReplaced)
 	case now-v.taken > int64(takenPatience):
@@ -281,9 +410,10 @@ func (v *views) takenBy(peer dmutex.NodeID) {
 }
 
 // tick does what is due by time.
-func (v *views) tick(now int64) (next int64) {
+func (v *views) tick() (next int64) {
 	var missing []dmutex.NodeID // to be logged
 	v.mu.Lock()
+	now := v.now()
 	if t := v.node.locks.troubled.Swap(nil); t != nil && t.epoch == v.epoch {
 		if v.cause == nil {
 			v.cause = t.err
@@ -292,15 +422,25 @@ func (v *views) tick(now int64) (next int64) {
 		}
 		v.follow(now, v.machine.Trouble(now, t.epoch))
 	}
+	if v.lease != nil {
+		v.follow(now, v.lease.watch(now))
+	}
 	v.follow(now, v.machine.Tick(now))
+	waited := time.Duration(now - v.since)
 	if now >= v.nagAt {
 		v.nagAt = now + max(now-v.since, int64(nagAfter))
-		if v.node.locks.why() == nil {
+		switch {
+		case v.node.locks.why() != nil:
+		case v.lease != nil && v.lease.machine.NeedsStore():
+			v.node.log.tell(slog.LevelWarn, "waiting for the store", slog.Duration("waited", waited), slog.Any("err", v.lease.err))
+		default:
 			missing = v.machine.Missing(nil)
 		}
 	}
-	waited := time.Duration(now - v.since)
-	next = min(v.machine.Deadline(), v.nagAt)
+	next = v.deadline()
+	if v.lease != nil {
+		next = v.lease.clock.unslept(next)
+	}
 	v.mu.Unlock()
 	if len(missing) > 0 { // asks the link, so not under the mutex
 		v.node.log.tell(slog.LevelWarn, "waiting for members",
@@ -309,12 +449,28 @@ func (v *views) tick(now int64) (next int64) {
 	return next
 }
 
-// missing returns the members that this node waits for, and why the algorithm refuses
-// the present view, if it does.
+// missing returns the members that this node waits for, and what else keeps it from
+// acting: that it needs the store, or that the algorithm refuses the view.
 func (v *views) missing() ([]dmutex.NodeID, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.lease != nil {
+		if err := v.lease.needsStore(); err != nil {
+			return nil, err
+		}
+	}
 	return v.machine.Missing(nil), v.refusal
+}
+
+// needsStore says why the store keeps this node from acting, nil if it does not.
+func (v *views) needsStore() error {
+	if v.lease == nil {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.now() // the lease may have ended
+	return v.lease.needsStore()
 }
 
 // Ready waits until this node is in a view that grants locks. For that, all members
@@ -343,10 +499,10 @@ func (n *Node) Ready(ctx context.Context) error {
 
 // notReady names the members that this node waits for.
 func (n *Node) notReady(why error) error {
-	missing, refusal := n.views.missing()
+	missing, err := n.views.missing()
 	switch {
-	case refusal != nil:
-		return fmt.Errorf("%w: %w", refusal, why)
+	case err != nil:
+		return fmt.Errorf("%w: %w", err, why)
 	case len(missing) == 0:
 		return fmt.Errorf("node: the members are agreeing on a view: %w", why)
 	}
@@ -378,11 +534,15 @@ func (e *missingError) Unwrap() []error { return e.causes }
 // until the evicted one hears from a member. Then its handles are lost, and its node
 // grants nothing more ([ErrEvicted]).
 //
-// Evict returns [dmutex.ErrMisuse] for this node itself, for a number that is not a
+// Evict returns [dmutex.ErrMisuse] with Config.Store, where a member that is gone is
+// excluded without an operator's word, for this node itself, for a number that is not a
 // member, before this node was in a view, and if one of the members has restarted
 // meanwhile: the group takes its new process in. If ctx ends first, it returns ctx's
 // error and names the missing members.
 func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
+	if n.views.lease != nil {
+		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
+	}
 	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
 	for {
 		err := n.locks.why()
@@ -391,7 +551,8 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		}
 		var gone bool
 		var next <-chan struct{}
-		n.views.do(func(m *membership.Machine, now int64) []membership.Message {
+		n.views.do(func(_ machine, now int64) []membership.Message {
+			m := n.views.strict
 			next = n.views.next
 			out := m.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
 				return slices.Contains(m.View().Nodes(), id) || !slices.Contains(n.cfg.Members, id)

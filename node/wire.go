@@ -14,7 +14,7 @@ import (
 // it, and begins with a byte of 0x80 or more. All others begin with one of these,
 // and go on in msgpack as well:
 //
-//	1 to 6  a message about views: all fields of a membership.Message in their order
+//	1 to 7  a message about views: all fields of a membership.Message in their order
 //	        but From and To, with "another part of this REPORT follows" before the holds
 //	Leads   epoch, election, 1 for "I lead it" or 0 for "I lead it no longer"
 //	Probe   a deadlock.Chase
@@ -22,7 +22,7 @@ import (
 //
 // A view is its epoch, the rest of its fence, and node and life of each member.
 const (
-	saysLast = byte(membership.Complete) // of those about views
+	saysLast = byte(membership.Cleared) // of those about views
 
 	saysLeads = 16
 	saysProbe = 17
@@ -43,6 +43,7 @@ func appendMembership(b []byte, m *membership.Message, size int) (_ []byte, left
 	b = appendView(appendView(b, m.Installed), m.Completed)
 	b = msgp.AppendUint(msgp.AppendUint(b, m.Fence), m.Clock)
 	b = appendView(b, m.View)
+	b = msgp.AppendUint(b, uint64(m.Cleared))
 	b = msgp.AppendUint(b, uint64(m.Wait))
 	room := size - len(b) - 1 - msgp.MaxHead
 	fit := 0
@@ -68,7 +69,7 @@ func readMembership(message []byte, members int) (m membership.Message, more boo
 	m.Round, m.Leaving, m.Life = r.epoch(), r.Bool(), r.Uint()
 	m.Installed, m.Completed = r.view(members), r.view(members)
 	m.Fence, m.Clock = r.Uint(), r.Uint()
-	m.View, m.Wait = r.view(members), int64(r.Uint())
+	m.View, m.Cleared, m.Wait = r.view(members), r.epoch(), int64(r.Uint())
 	more = r.Bool()
 	for range r.Array(math.MaxInt) {
 		h := membership.Hold{Lock: string(r.Name(transport.MaxName)), Fence: r.Uint()}

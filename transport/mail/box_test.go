@@ -26,6 +26,7 @@ type box struct {
 	answer func(from dmutex.NodeID, seq uint64, message []byte) // is called in Message, if any
 	tick   func(now int64) (next int64)
 	handle func(from dmutex.NodeID, acked uint64) // is called in Handled, if any
+	greet  func(from dmutex.NodeID)               // is called in Stranger, if any
 
 	mu  sync.Mutex
 	log []string
@@ -64,6 +65,13 @@ func (b *box) Handled(from dmutex.NodeID, acked uint64) {
 	b.note("%d has %d", from, acked)
 	if b.handle != nil {
 		b.handle(from, acked)
+	}
+}
+
+func (b *box) Stranger(from dmutex.NodeID) {
+	b.note("stranger %d", from)
+	if b.greet != nil {
+		b.greet(from)
 	}
 }
 

@@ -131,28 +131,43 @@ func TestOneSendsForAll(t *testing.T) {
 	})
 }
 
-// A silent Handler answers questions and counts the answers.
-type silent struct {
+// An asker is a Handler that answers questions and counts the answers.
+type asker struct {
 	*mail.Mail
-	t        *testing.T
+	fail     func(args ...any)
 	answered chan struct{}
 }
 
-func (s *silent) Message(from dmutex.NodeID, _ uint64, message []byte) {
-	if message[0] != '?' {
-		s.answered <- struct{}{}
-	} else if _, err := s.Send(from, text("!")); err != nil {
-		s.t.Error(err)
+// ask sends a question to each of the peers and waits for the answers.
+func (a *asker) ask(peers ...dmutex.NodeID) {
+	for _, to := range peers {
+		if _, err := a.Send(to, text("?")); err != nil {
+			a.fail(err)
+			return
+		}
+	}
+	a.Flush()
+	for range peers {
+		<-a.answered
 	}
 }
 
-func (s *silent) Met(dmutex.NodeID, uint64)        {}
-func (s *silent) Left(dmutex.NodeID)               {}
-func (s *silent) Handled(dmutex.NodeID, uint64)    {}
-func (s *silent) Taken(dmutex.NodeID)              {}
-func (s *silent) Refused(_ dmutex.NodeID, _ error) {}
-func (s *silent) Closed(error)                     {}
-func (s *silent) Tick(int64) int64                 { return never }
+func (a *asker) Message(from dmutex.NodeID, _ uint64, message []byte) {
+	if message[0] != '?' {
+		a.answered <- struct{}{}
+	} else if _, err := a.Send(from, text("!")); err != nil {
+		a.fail(err)
+	}
+}
+
+func (a *asker) Met(dmutex.NodeID, uint64)        {}
+func (a *asker) Left(dmutex.NodeID)               {}
+func (a *asker) Handled(dmutex.NodeID, uint64)    {}
+func (a *asker) Taken(dmutex.NodeID)              {}
+func (a *asker) Refused(_ dmutex.NodeID, _ error) {}
+func (a *asker) Stranger(dmutex.NodeID)           {}
+func (a *asker) Closed(error)                     {}
+func (a *asker) Tick(int64) int64                 { return never }
 
 // A message and its answer allocate nothing.
 func TestAllocations(t *testing.T) {
@@ -161,35 +176,26 @@ func TestAllocations(t *testing.T) {
 	}
 	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
 		answered := make(chan struct{}, 2)
-		var all []*silent
+		var all []*asker
 		for _, id := range p.members {
-			s := &silent{t: t, answered: answered}
+			a := &asker{fail: t.Error, answered: answered}
 			cfg := p.config(id, uint64(id))
-			cfg.Handler = s
+			cfg.Handler = a
 			var err error
-			s.Mail, err = mail.New(cfg)
+			a.Mail, err = mail.New(cfg)
 			require.NoError(t, err)
-			require.NoError(t, s.Open())
-			all = append(all, s)
+			require.NoError(t, a.Open())
+			all = append(all, a)
 		}
 		one := all[0]
 		time.Sleep(time.Minute)
-		ask := func() {
-			for _, to := range []dmutex.NodeID{2, 3} {
-				if _, err := one.Send(to, text("?")); err != nil {
-					t.Error(err)
-				}
-			}
-			one.Flush()
-			<-answered
-			<-answered
-		}
+		ask := func() { one.ask(2, 3) }
 		ask()
 		require.Zero(t, testing.AllocsPerRun(1000, ask))
 		var closing sync.WaitGroup
-		for _, s := range all {
+		for _, a := range all {
 			closing.Go(func() {
-				if err := s.Close(t.Context()); err != nil {
+				if err := a.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})

@@ -67,6 +67,7 @@ func (s *site) Left(dmutex.NodeID)                 {}
 func (s *site) Handled(dmutex.NodeID, uint64)      {}
 func (s *site) Taken(by dmutex.NodeID)             { log.Fatal("another process has our number, says ", by) }
 func (s *site) Refused(_ dmutex.NodeID, err error) { log.Print(err) }
+func (s *site) Stranger(dmutex.NodeID)             {}
 func (s *site) Closed(err error)                   { log.Fatal(err) }
 func (s *site) Tick(int64) (next int64)            { panic("nobody has called Wake") }
 

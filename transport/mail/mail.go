@@ -13,6 +13,11 @@
 // former life had not acknowledged are dropped, and no message of the former life is
 // delivered any more.
 //
+// # Peers
+//
+// Peers may come and go: [Mail.Add] begins a session with a node, and [Mail.Remove]
+// ends it. The Mail drops a frame from any other node, and calls Handler.Stranger.
+//
 // # Concurrency
 //
 // A frame is handled from beginning to end in the goroutine in which the link
@@ -43,7 +48,7 @@ import (
 // Config says between which processes a [Mail] carries messages. Watch may be nil,
 // and Peers empty.
 type Config struct {
-	Peers   []dmutex.NodeID // the other members, in any order, without this node
+	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see Add and Remove
 	Life    uint64          // identifies this run of the process; see session.Config.Incarnation
 	Group   uint64          // a digest of what all members must agree on
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
@@ -54,13 +59,14 @@ type Config struct {
 	Watch func(Event)
 }
 
-// A Handler takes what arrives. Every method but Closed and Tick is about one
-// peer: such calls are made one at a time for each peer, and concurrently for
+// A Handler takes what arrives. Every method but Stranger, Closed and Tick is about
+// one peer: such calls are made one at a time for each peer, and concurrently for
 // different peers.
 //
 // A Handler may call Send, and what it sends leaves when the frames that have
-// arrived together are handled. It must not call Flush, Rename or Close. Calls
-// begin while [Mail.Open] opens the link, and end before [Mail.Close] returns.
+// arrived together are handled. It may also call Add, Remove and Challenge. It must
+// not call Flush, Rename or Close. Calls begin while [Mail.Open] opens the link, and
+// end before [Mail.Close] returns.
 type Handler interface {
 	// Met reports that a life of the peer was met. If another life of the peer was met
 	// before, that one is gone: the messages that it had not acknowledged are dropped,
@@ -95,6 +101,12 @@ type Handler interface {
 	// nothing. If the Config.Group of the peer differs, err is a [*GroupError], which
 	// is reported once, until a frame of the peer is accepted or its Group changes.
 	Refused(peer dmutex.NodeID, err error)
+
+	// Stranger reports that a frame arrived from a node that is not a peer, or that the
+	// link has refused one: see [transport.DynamicLink]. It is called for each such
+	// frame, also concurrently for the same node, so it must bound what it does. For
+	// frames that arrived before Add returned, it may be called after that.
+	Stranger(from dmutex.NodeID)
 
 	// Closed reports that the link was closed before the Mail: no frame arrives or
 	// leaves any more. It is called once.
@@ -147,12 +159,10 @@ const (
 // Flush, Rename and Close wait for the Handler or call it: do not call them while
 // holding a mutex that the Handler takes.
 type Mail struct {
-	cfg   Config
-	birth time.Time
-	ids   []dmutex.NodeID // of the peers, ascending
-	peers []*peer         // in this order
-	due   []atomic.Bool   // there may be something to transmit; side by side, since Flush looks at all
-	full  atomic.Int32    // how many peers are
+	cfg    Config
+	birth  time.Time
+	roster atomic.Pointer[roster]
+	full   atomic.Int32 // how many peers are
 
 	link    atomic.Int32  // unopened, open or shut
 	tickAt  atomic.Int64  // when Tick is due
@@ -165,6 +175,17 @@ type Mail struct {
 	mu     sync.Mutex    // before the peers' mutexes
 	opened bool          // Open was called
 	closed chan struct{} // closed when Close has finished; nil before Close
+
+	change  sync.Mutex // held to replace roster, for moments: after mu, before the peers' mutexes
+	life    uint64     // of sessions that begin
+	closing bool       // no session begins any more
+}
+
+// A roster is the peers at one time. It does not change: Add and Remove replace it,
+// so that the goroutines that send and receive need no mutex.
+type roster struct {
+	ids   []dmutex.NodeID // ascending
+	peers []*peer         // in this order
 }
 
 // New returns a Mail that is not yet open. Messages can be sent already; they
@@ -186,21 +207,14 @@ func New(cfg Config) (*Mail, error) {
 		wake:  make(chan struct{}, 1),
 		drain: make(chan struct{}, 1),
 		stop:  make(chan struct{}),
+		life:  cfg.Life,
 	}
 	m.tickAt.Store(never)
-	m.due = make([]atomic.Bool, len(cfg.Peers))
-	for _, id := range slices.Sorted(slices.Values(cfg.Peers)) {
-		switch {
-		case id == dmutex.None:
-			return nil, dmutex.Misuse("mail: Config.Peers contains node 0, which names nobody")
-		case m.peer(id) != nil:
-			return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Peers contains node %d twice", id))
-		}
-		s, err := m.session(cfg.Life)
-		if err != nil {
+	m.roster.Store(&roster{})
+	for _, id := range cfg.Peers {
+		if err := m.Add(id); err != nil {
 			return nil, err
 		}
-		m.ids, m.peers = append(m.ids, id), append(m.peers, &peer{mail: m, id: id, due: &m.due[len(m.peers)], session: s})
 	}
 	return m, nil
 }
@@ -215,11 +229,82 @@ func (m *Mail) session(life uint64) (*session.Session, error) {
 }
 
 func (m *Mail) peer(id dmutex.NodeID) *peer {
-	i, found := slices.BinarySearch(m.ids, id)
+	r := m.roster.Load()
+	i, found := slices.BinarySearch(r.ids, id)
 	if !found {
 		return nil
 	}
-	return m.peers[i]
+	return r.peers[i]
+}
+
+// Add begins a session with a peer. It refuses node 0 and a node that is a peer
+// already with [dmutex.ErrMisuse]. Once Close was called, it does nothing and returns
+// [session.ErrClosed].
+//
+// A node that was removed may be added again only if it or this node has begun another
+// life since then. Between the same two lives the new session would lose messages,
+// because the other end still counts those of the old one.
+//
+// Add, Remove and Challenge wait neither for the Handler nor for Open, Rename or Close:
+// they may be called at any time, also by the Handler or while holding a mutex that it
+// takes.
+func (m *Mail) Add(id dmutex.NodeID) error {
+	m.change.Lock()
+	defer m.change.Unlock()
+	r := m.roster.Load()
+	i, found := slices.BinarySearch(r.ids, id)
+	switch {
+	case m.closing:
+		return session.ErrClosed
+	case id == dmutex.None:
+		return dmutex.Misuse("mail: node 0 names nobody: number the peers from 1")
+	case found:
+		return dmutex.Misuse(fmt.Sprintf("mail: node %d is added twice, by Config.Peers or Add", id))
+	}
+	s, err := m.session(m.life)
+	if err != nil {
+		return err
+	}
+	m.roster.Store(&roster{
+		ids:   slices.Insert(slices.Clone(r.ids), i, id),
+		peers: slices.Insert(slices.Clone(r.peers), i, &peer{mail: m, id: id, session: s}),
+	})
+	m.wakeBefore(math.MinInt64)
+	return nil
+}
+
+// Remove ends the session with a peer without a farewell. What is queued for it is
+// dropped, and from now on the node is unknown: Send refuses it, its frames are a
+// stranger's, and Close does not wait for it. Remove does nothing for an unknown peer.
+//
+// What is under way may go on after Remove has returned: the frame that is being
+// given to the link, and the Handler calls for the frame that is being handled. If the
+// node is added again, they may coincide with those of the new session.
+func (m *Mail) Remove(id dmutex.NodeID) {
+	m.change.Lock()
+	defer m.change.Unlock()
+	r := m.roster.Load()
+	i, found := slices.BinarySearch(r.ids, id)
+	if !found {
+		return
+	}
+	m.roster.Store(&roster{
+		ids:   slices.Delete(slices.Clone(r.ids), i, i+1),
+		peers: slices.Delete(slices.Clone(r.peers), i, i+1),
+	})
+	r.peers[i].remove()
+	m.pokeDrain()
+}
+
+// Challenge asks a peer for a sign of life. If it lives, it answers at once, and
+// Status.Silent starts again from 0. The question is sent once and may be lost; a
+// peer that was not met is asked again and again anyway. Challenge does nothing for a
+// peer that has left, nor for an unknown one.
+func (m *Mail) Challenge(id dmutex.NodeID) {
+	if p := m.peer(id); p != nil {
+		p.challenge()
+		m.wakeBefore(math.MinInt64)
+	}
 }
 
 // Open opens the link and begins to call the Handler. If the link cannot be
@@ -263,13 +348,13 @@ func (m *Mail) Send(to dmutex.NodeID, write func(b []byte) []byte) (seq uint64, 
 	return p.send(write)
 }
 
-var errUnknown = dmutex.Misuse("mail: the node is not in Config.Peers")
+var errUnknown = dmutex.Misuse("mail: the node is not a peer")
 
 // Flush transmits what is due to every peer. It never waits for the network.
 func (m *Mail) Flush() {
-	for i := range m.due {
-		if m.due[i].Load() && m.due[i].Swap(false) {
-			m.wakeBefore(m.peers[i].transmit())
+	for _, p := range m.roster.Load().peers {
+		if p.due.Load() && p.due.Swap(false) {
+			m.wakeBefore(p.transmit())
 		}
 	}
 }
@@ -326,10 +411,17 @@ func (m *Mail) Wake(at int64) {
 func (m *Mail) Rename(life uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed != nil {
+	switch {
+	case m.closed != nil:
 		return nil
+	case life == 0:
+		return dmutex.Misuse("mail: Rename to life 0: give each run of the process a number that no other run has")
 	}
-	for _, p := range m.peers {
+	m.change.Lock()
+	m.life = life // of peers that are added from now on
+	r := m.roster.Load()
+	m.change.Unlock()
+	for _, p := range r.peers {
 		s, err := m.session(life)
 		if err != nil {
 			return err
@@ -362,7 +454,11 @@ func (m *Mail) Close(ctx context.Context) error {
 	m.closed = make(chan struct{})
 	defer close(m.closed)
 	opened := m.opened
-	for _, p := range m.peers {
+	m.change.Lock()
+	m.closing = true
+	r := m.roster.Load()
+	m.change.Unlock()
+	for _, p := range r.peers {
 		p.close()
 	}
 	m.mu.Unlock()
@@ -383,12 +479,12 @@ func (m *Mail) Close(ctx context.Context) error {
 // await waits until every peer has all that was sent. Every event that may end the
 // wait pokes m.drain.
 func (m *Mail) await(ctx context.Context) error {
-	for m.link.Load() == open && slices.ContainsFunc(m.peers, (*peer).listening) {
+	for m.link.Load() == open && slices.ContainsFunc(m.roster.Load().peers, (*peer).listening) {
 		select {
 		case <-m.drain:
 		case <-ctx.Done():
 			var missing []dmutex.NodeID
-			for _, p := range m.peers {
+			for _, p := range m.roster.Load().peers {
 				if p.listening() {
 					missing = append(missing, p.id)
 				}
@@ -435,7 +531,7 @@ func (m *Mail) keepTime() {
 			lookAt = m.notice(now, lookAt)
 		}
 		earliest := min(m.tickAt.Load(), lookAt)
-		for _, p := range m.peers {
+		for _, p := range m.roster.Load().peers {
 			earliest = min(earliest, p.transmit())
 		}
 		m.pokeDrain() // an acknowledgement may have been the last thing to say
@@ -453,10 +549,8 @@ func (m *Mail) keepTime() {
 // to look again.
 func (m *Mail) notice(now, due int64) (next int64) {
 	if now-due > int64(pause) {
-		for _, p := range m.peers {
-			p.mu.Lock()
-			p.session.Challenge()
-			p.mu.Unlock()
+		for _, p := range m.roster.Load().peers {
+			p.challenge()
 		}
 	}
 	return now + int64(lookAfter)

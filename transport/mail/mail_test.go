@@ -364,6 +364,9 @@ func TestAlone(t *testing.T) {
 		require.Equal(t, []string{"tick at 1h0m0s"}, b.take())
 		b.Flush()
 		require.NoError(t, b.Rename(11))
+		require.ErrorIs(t, b.Rename(0), dmutex.ErrMisuse)
+		require.NoError(t, b.Add(2))
+		b.Remove(2)
 		closeAll(t, b)
 	})
 }

@@ -19,14 +19,15 @@ import (
 type peer struct {
 	mail *Mail
 	id   dmutex.NodeID
-	full atomic.Bool  // so much is unacknowledged that requests should wait
-	due  *atomic.Bool // in Mail.due
+	full atomic.Bool // so much is unacknowledged that requests should wait
+	due  atomic.Bool // there may be something to transmit
 
 	recv    sync.Mutex
 	heardTo uint64 // messages of the peer's present life that were handled
 
 	mu       sync.Mutex
 	session  *session.Session
+	gone     bool   // Remove was called: nothing is transmitted, received or counted any more
 	now      int64  // what it was told last; it must not go back
 	left     bool   // the peer's present life has
 	acked    uint64 // of our messages, as Handled was last called for
@@ -46,6 +47,10 @@ type peer struct {
 func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	p := m.peer(from)
 	if p == nil {
+		for range max(len(frames), 1) {
+			m.cfg.Handler.Stranger(from)
+		}
+		m.Flush()
 		return
 	}
 	p.recv.Lock()
@@ -64,6 +69,15 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 // in transmit and relies on this one.
 func (p *peer) receive(now int64, frame []byte) (relied bool) {
 	p.mu.Lock()
+	switch {
+	case p.gone:
+		p.mu.Unlock()
+		p.mail.cfg.Handler.Stranger(p.id)
+		return false
+	case len(frame) == 0: // the link did not know yet that it is a peer
+		p.mu.Unlock()
+		return false
+	}
 	before := p.look()
 	p.now = max(p.now, now)
 	in, err := p.session.Handle(p.now, frame)
@@ -155,7 +169,7 @@ func (p *peer) send(write func(b []byte) []byte) (seq uint64, err error) {
 }
 
 func (p *peer) gauge() {
-	switch full := p.session.Backlog() > sendBuffer/2; {
+	switch full := !p.gone && p.session.Backlog() > sendBuffer/2; {
 	case full == p.full.Load():
 	case full:
 		p.full.Store(true)
@@ -178,7 +192,7 @@ func (p *peer) transmit() (deadline int64) {
 	}
 	p.flushing = true
 	p.now = max(p.now, p.mail.Now())
-	for p.mail.link.Load() == open {
+	for p.mail.link.Load() == open && !p.gone {
 		before := p.look()
 		p.frame = p.session.Transmit(p.now, p.frame[:0])
 		p.watch(before)
@@ -221,6 +235,10 @@ func (p *peer) rename(s *session.Session) {
 	p.recv.Lock()
 	defer p.recv.Unlock()
 	p.mu.Lock()
+	if p.gone {
+		p.mu.Unlock()
+		return
+	}
 	old := p.session
 	p.session, p.left, p.acked = s, false, 0
 	p.gauge()
@@ -241,6 +259,21 @@ func (p *peer) rename(s *session.Session) {
 	p.handling, p.relied = false, false
 	p.mu.Unlock()
 	p.due.Store(true)
+}
+
+// remove ends what the peer does. The roster is without it already.
+func (p *peer) remove() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = true
+	p.gauge()
+}
+
+// challenge makes the next transmit ask whether the peer is there.
+func (p *peer) challenge() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session.Challenge()
 }
 
 // close says farewell behind everything that was sent. It does so between two

@@ -1,0 +1,352 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// lease is this node's part in a group whose members are in a store. It does for the
+// machine what the strict mode has no need of: it asks the store, gives the link and the
+// mail the peers of the record, looks after who is there, and ends what is held when
+// the lease ends. The mutex of views guards it.
+type lease struct {
+	views   *views
+	machine *membership.LeaseMachine
+	store   store.Store
+	link    transport.DynamicLink
+	clock   *clock
+
+	length int64 // of the lease
+	margin int64 // before its end the locks are lost
+
+	ctx    context.Context // of operations
+	cancel context.CancelFunc
+
+	rev     store.Revision         // of the record that the machine was shown last
+	record  uint32                 // epoch of the record whose members are the peers
+	err     error                  // why the last operation failed; nil if it did not
+	until   int64                  // to then, the locks may go by the lease
+	ended   bool                   // the lease has, and what was held is lost
+	away    map[dmutex.NodeID]bool // the machine was told that the peer is
+	watchAt int64                  // when to look next who is there
+}
+
+const (
+	// DefaultLease is Config.Lease if it is 0.
+	DefaultLease = 10 * time.Second
+
+	// maxDynamic bounds the members of a group with a store. Their record has about
+	// as much room.
+	maxDynamic = 1024
+
+	// The locks are lost a leaseMargin-th of the lease before its end, so that code
+	// that hears of it can stop in time.
+	leaseMargin = 16
+
+	// An operation of the store may take an opShare-th of the lease.
+	opShare = 4
+
+	// A peer that was silent for an askShare-th of the lease is asked for a sign of
+	// life, and one that was for an awayShare-th is away.
+	askShare, awayShare = 20, 8
+)
+
+func newLease(v *views) (*lease, error) {
+	cfg := &v.node.cfg
+	settings, err := v.node.settings()
+	if err != nil {
+		return nil, err
+	}
+	link, ok := cfg.Link.(transport.DynamicLink)
+	if !ok {
+		return nil, dmutex.Misuse("Config.Link has a fixed list of members: Config.Store needs a transport.DynamicLink, such as that of tcplink without Config.Self")
+	}
+	if err := link.Become(dmutex.None); err != nil { // it has a number of its own
+		return nil, err
+	}
+	machine, err := membership.NewLease(membership.LeaseConfig{
+		Life: v.life, Address: link.Address(), Lease: int64(cfg.Lease), Settings: settings,
+		Fence: cfg.Fence, Clock: membership.ClockFence(sinceEpoch()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	l := &lease{
+		views: v, machine: machine, store: cfg.Store, link: link, clock: newClock(),
+		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
+		until: math.MinInt64, ended: true, away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64,
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l, nil
+}
+
+// check ends what is held if the lease has ended. It comes before each input, since
+// an input may extend the lease, and what has ended is not to come back.
+func (l *lease) check(now int64) {
+	if now >= l.until && !l.ended {
+		why := ErrLease
+		if l.err != nil {
+			why = fmt.Errorf("%w: %w", ErrLease, l.err)
+		}
+		l.end(now, why)
+		l.views.node.log.tell(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
+	}
+}
+
+// end takes away what is held, for the reason given.
+func (l *lease) end(now int64, why error) {
+	l.ended = true
+	l.views.pause(now)
+	n := l.views.node
+	lost := error(&lossError{why})
+	holds := n.locks.lapse(&lost)
+	n.running.Go(func() { n.locks.tell(holds...) })
+}
+
+// follow does what the machine wants of a lease after an input.
+func (l *lease) follow(now int64) {
+	n, m := l.views.node, l.machine
+	if phase := m.Phase(); phase == membership.Left || phase == membership.Stopped {
+		return
+	}
+	if self := m.Self(); self != n.Self() {
+		l.rename(now, self)
+	}
+	if r := m.Record(); r.Epoch != l.record && m.Self() != dmutex.None {
+		l.record = r.Epoch
+		l.meet(now, &r)
+	}
+	l.until = m.LeaseEnd()
+	if l.until != math.MinInt64 {
+		l.until -= l.margin
+	}
+	l.ended = now >= l.until
+	n.locks.until.Store(l.until)
+	l.report(now)
+	if op, value := m.Operation(); op != membership.NoOperation {
+		rev := l.rev
+		n.running.Go(func() { l.operate(op, value, rev) })
+	}
+}
+
+// rename makes this node speak under another number, or as nobody. All peers go: the
+// number names another member to each of them.
+func (l *lease) rename(now int64, self dmutex.NodeID) {
+	n := l.views.node
+	if former := n.Self(); former != dmutex.None {
+		l.end(now, ErrExcluded)
+		n.locks.freeze(membership.View{Epoch: l.views.epoch}, dmutex.None)
+		n.terms.gone(former, math.MaxUint32)
+		n.log.tell(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
+	}
+	for _, id := range n.others() {
+		l.remove(id)
+	}
+	n.self.Store(uint64(self))
+	l.record, l.watchAt = 0, math.MaxInt64
+	l.try(l.link.Become(self))
+}
+
+// try logs what the link refuses. Peers cannot be reached then, and that shows.
+func (l *lease) try(err error) {
+	if err != nil && !errors.Is(err, transport.ErrClosed) {
+		l.views.node.log.tellOften(slog.LevelWarn, "the link refuses what the record says", slog.Any("err", err))
+	}
+}
+
+// meet makes the members of the record, and nobody else, peers.
+func (l *lease) meet(now int64, r *membership.Record) {
+	n := l.views.node
+	self := n.Self()
+	for _, id := range n.others() {
+		if !slices.ContainsFunc(r.Members, func(e membership.Entry) bool { return e.Node == id }) {
+			l.remove(id)
+		}
+	}
+	for _, e := range r.Members {
+		if e.Node == self || n.peer(e.Node) != nil {
+			continue
+		}
+		n.setPeers(append(n.others(), e.Node))
+		l.away[e.Node] = true
+		l.try(l.link.SetPeer(e.Node, e.Address))
+		_ = n.mail.Add(e.Node) // it fails when this node closes
+	}
+	l.watchAt = now
+}
+
+func (l *lease) remove(id dmutex.NodeID) {
+	n := l.views.node
+	n.mail.Remove(id)
+	l.link.RemovePeer(id)
+	n.setPeers(slices.DeleteFunc(n.others(), func(other dmutex.NodeID) bool { return other == id }))
+	l.views.forget(id)
+	delete(l.away, id)
+}
+
+// watch tells the machine who is there, and who is not.
+func (l *lease) watch(now int64) (out []membership.Message) {
+	if now < l.watchAt {
+		return nil
+	}
+	n := l.views.node
+	l.watchAt = now + l.length/askShare
+	for _, id := range n.others() {
+		st := n.mail.Status(id)
+		switch here := st.Met && !st.Left && int64(st.Silent) < l.length/awayShare; {
+		case here && l.away[id]:
+			out = append(out, l.views.meet(now, id, st.Life)...)
+		case !here && !l.away[id]:
+			out = append(out, l.views.lose(now, id)...)
+		}
+		if int64(st.Silent) >= l.length/askShare {
+			n.mail.Challenge(id)
+		}
+	}
+	return out
+}
+
+// heard notes a sign of life.
+func (l *lease) heard(now int64, from dmutex.NodeID) []membership.Message {
+	if !l.away[from] {
+		return nil
+	}
+	return l.views.meet(now, from, l.views.node.mail.Status(from).Life)
+}
+
+// deadline returns when check or watch has something to do.
+func (l *lease) deadline() int64 {
+	if phase := l.machine.Phase(); phase == membership.Left || phase == membership.Stopped {
+		return math.MaxInt64
+	}
+	if l.ended {
+		return l.watchAt
+	}
+	return min(l.watchAt, l.until)
+}
+
+// operate asks the store, and gives the machine the outcome.
+func (l *lease) operate(op membership.Operation, value []byte, rev store.Revision) {
+	ctx, cancel := context.WithTimeout(l.ctx, time.Duration(l.length/opShare))
+	defer cancel()
+	var err error
+	if op == membership.Load {
+		value, rev, err = l.store.Load(ctx)
+	} else {
+		rev, err = l.store.Swap(ctx, value, rev)
+	}
+	v := l.views
+	v.do(func(_ machine, now int64) []membership.Message {
+		switch {
+		case err == nil && op == membership.Load:
+			l.rev, l.err = rev, nil
+			return l.machine.Loaded(now, value)
+		case err == nil:
+			l.rev, l.err = rev, nil
+			return l.machine.Swapped(now)
+		case op == membership.Swap && errors.Is(err, store.ErrConflict):
+			l.err = nil
+			return l.machine.Conflict(now)
+		default:
+			l.err = err
+			return l.machine.Unknown(now)
+		}
+	})
+	v.node.mail.Flush()
+}
+
+// needsStore says why the store keeps this node from acting, nil if it does not.
+func (l *lease) needsStore() error {
+	if l.err == nil || !l.ended && !l.machine.NeedsStore() {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrStore, l.err)
+}
+
+// stopped returns why the machine has stopped.
+func (l *lease) stopped() error {
+	err := fmt.Errorf("node: %w", l.machine.Err())
+	if errors.Is(err, membership.ErrSettings) {
+		err = fmt.Errorf("%w: %w", ErrConfig, l.machine.Err())
+	}
+	return err
+}
+
+// report tells the Observer how the lease stands, if that has changed.
+func (l *lease) report(now int64) {
+	n := l.views.node
+	state := LeaseValid
+	switch {
+	case l.ended:
+		state = LeaseEnded
+	case l.machine.Suspended():
+		state = LeaseLate
+	}
+	if LeaseState(n.locks.lease.Swap(uint32(state))) == state {
+		return
+	}
+	if state == LeaseLate {
+		n.log.tell(slog.LevelWarn, "lease is late to be renewed", slog.Duration("left", time.Duration(l.until-now)), slog.Any("err", l.err))
+	}
+	if o := n.cfg.Observer; o != nil && o.Lease != nil {
+		n.event(func() { o.Lease(state) })
+	}
+}
+
+// A clock counts nanoseconds since it was made, and goes on while the machine sleeps.
+// Go's monotonic clock may stand still then, but the wall clock does not. So when the
+// wall clock has run ahead of the monotonic one, the clock takes that for sleep: a
+// lease may end too soon, when an operator sets the clock, but not too late.
+type clock struct {
+	birth time.Time
+	ahead atomic.Int64 // of the wall clock, when it was looked at last
+	slept atomic.Int64
+
+	mu sync.Mutex // guards changes of both
+}
+
+// drift is how far the wall clock may go astray before it is looked at as set, or as
+// ahead after a sleep.
+const drift = int64(10 * time.Millisecond)
+
+func newClock() *clock { return &clock{birth: time.Now()} }
+
+func (c *clock) now() int64 {
+	t := time.Now()
+	return c.at(int64(t.Sub(c.birth)), int64(t.Round(0).Sub(c.birth.Round(0))))
+}
+
+// at returns the time after so much by the monotonic clock, and by the wall clock.
+func (c *clock) at(passed, wall int64) int64 {
+	ahead := wall - passed
+	if moved := ahead - c.ahead.Load(); moved > drift || moved < -drift {
+		c.mu.Lock()
+		if moved = ahead - c.ahead.Load(); moved > drift {
+			c.slept.Add(moved)
+		}
+		c.ahead.Store(ahead)
+		c.mu.Unlock()
+	}
+	return passed + c.slept.Load()
+}
+
+// unslept returns a time of the clock as nanoseconds that will have passed, if the
+// machine does not sleep.
+func (c *clock) unslept(at int64) int64 {
+	if at == math.MaxInt64 || at == math.MinInt64 {
+		return at
+	}
+	return at - c.slept.Load()
+}

@@ -1,0 +1,738 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/storetest"
+	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// leaseOf is the lease in these tests.
+const leaseOf = 10 * time.Second
+
+// A crew is some nodes whose members are in a store.
+type crew struct {
+	t         *testing.T
+	net       *memlink.Network
+	store     store.Memory
+	algorithm dmutex.Algorithm
+	deadlock  time.Duration
+	all       []*sailor
+}
+
+// A sailor is a node with its ways to the others and to the store, which can be cut.
+type sailor struct {
+	*node.Node
+	crew   *crew
+	store  *storetest.FaultyStore
+	cut    atomic.Bool
+	mu     sync.Mutex
+	states []node.LeaseState
+	holds  []node.Hold
+}
+
+// A cuttable is a link that can be cut off.
+type cuttable struct {
+	transport.DynamicLink
+	cut *atomic.Bool
+}
+
+func (l cuttable) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	return l.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
+		if !l.cut.Load() {
+			deliver(from, frame)
+		}
+	})
+}
+
+func (l cuttable) Send(to dmutex.NodeID, frame []byte) error {
+	if l.cut.Load() {
+		return nil
+	}
+	return l.DynamicLink.Send(to, frame)
+}
+
+// eachLease runs a test with every algorithm.
+func eachLease(t *testing.T, test func(t *testing.T, c *crew)) {
+	for name, algorithm := range map[string]dmutex.Algorithm{
+		"central": central.New, "lamport": lamport.New, "ricart": ricart.New, "maekawa": maekawa.New,
+		"suzukikasami": suzukikasami.New, "ring": ring.New,
+	} {
+		t.Run(name, func(t *testing.T) { withCrew(t, algorithm, test) })
+	}
+}
+
+func withCrew(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, c *crew)) {
+	synctest.Test(t, func(t *testing.T) {
+		today()
+		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
+		require.NoError(t, err)
+		c := &crew{t: t, net: net, algorithm: algorithm}
+		defer func() {
+			for len(c.all) > 0 {
+				c.all[0].close()
+			}
+		}()
+		test(t, c)
+	})
+}
+
+// start adds a process.
+func (c *crew) start() *sailor {
+	s := &sailor{crew: c, store: storetest.Faulty(c.t, &c.store, storetest.Faults{})}
+	var err error
+	s.Node, err = node.Open(c.t.Context(), c.config(s))
+	require.NoError(c.t, err)
+	c.all = append(c.all, s)
+	return s
+}
+
+func (c *crew) config(s *sailor) node.Config {
+	return node.Config{
+		Algorithm: c.algorithm, Deadlock: c.deadlock, Store: s.store, Lease: leaseOf,
+		Link: cuttable{c.net.Link(dmutex.None).(transport.DynamicLink), &s.cut},
+		Observer: &node.Observer{
+			Lease: func(state node.LeaseState) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.states = append(s.states, state)
+			},
+			Hold: func(h node.Hold) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.holds = append(s.holds, h)
+			},
+		},
+	}
+}
+
+// open starts n processes, and waits until they are one group.
+func (c *crew) open(n int) []*sailor {
+	for range n {
+		c.start()
+	}
+	for _, s := range c.all {
+		for len(s.Status().View.Members) < n || !s.Status().View.Acts {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return c.all
+}
+
+// isolate cuts a process off from the others and from the store.
+func (s *sailor) isolate(on bool) {
+	s.cut.Store(on)
+	s.store.Outage(on)
+}
+
+// kill ends a process without a word.
+func (s *sailor) kill() {
+	s.isolate(true)
+	s.close()
+}
+
+func (s *sailor) close() {
+	s.crew.all = slices.DeleteFunc(s.crew.all, func(o *sailor) bool { return o == s })
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dead := s.cut.Load() || s.crew.t.Failed()
+	if dead {
+		cancel()
+	}
+	if err := s.Close(ctx); !dead {
+		require.NoError(s.crew.t, err)
+	}
+}
+
+func (s *sailor) acquire(name string) *node.Held {
+	s.crew.t.Helper()
+	h, err := s.Mutex(name).Acquire(s.crew.t.Context())
+	require.NoError(s.crew.t, err)
+	return h
+}
+
+func (s *sailor) later(ctx context.Context, name string) <-chan outcome {
+	out := make(chan outcome, 1)
+	go func() {
+		h, err := s.Mutex(name).Acquire(ctx)
+		out <- outcome{h, err}
+	}()
+	synctest.Wait()
+	return out
+}
+
+// Processes without numbers and without a list become a group, and the record gives
+// each a number.
+func TestLeaseWithoutList(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := c.open(3)
+		var numbers []dmutex.NodeID
+		last := uint64(0)
+		for _, s := range all {
+			numbers = append(numbers, s.Self())
+			h := s.acquire("x")
+			require.Greater(t, h.Fence(), last)
+			last = h.Fence()
+			require.False(t, h.Suspended())
+			require.NoError(t, h.Release())
+		}
+		slices.Sort(numbers)
+		require.Equal(t, []dmutex.NodeID{1, 2, 3}, numbers)
+		st := all[0].Status()
+		require.Equal(t, numbers, st.View.Members)
+		require.Len(t, st.Peers, 2)
+		require.Equal(t, node.LeaseValid, st.Lease.State)
+		require.Greater(t, st.Lease.Left, leaseOf/2)
+
+		c.start().acquire("x") // a fourth, at any time
+	})
+}
+
+// Without another process, and after a clean exit of all, nobody waits for a lease.
+func TestLeaseCleanExit(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := c.open(3)
+		held := all[1].acquire("x")
+		next := all[2].later(t.Context(), "x")
+		began := time.Now()
+		all[0].close()
+		all[0].close() // the holder
+		require.ErrorIs(t, held.Err(), node.ErrClosed)
+		o := <-next
+		require.NoError(t, o.err)
+		require.Less(t, time.Since(began), time.Second)
+		require.NoError(t, o.held.Release())
+		c.all[0].close()
+
+		began = time.Now()
+		h := c.start().acquire("x")
+		require.Less(t, time.Since(began), time.Second)
+		require.Greater(t, h.Fence(), o.held.Fence())
+	})
+}
+
+// The lock of a process that dies goes to the next within detection and lease, and an
+// idle process that dies costs a view.
+func TestLeaseCrashedHolder(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(3))
+		held := all[0].acquire("x")
+		next := all[1].later(t.Context(), "x")
+		began := time.Now()
+		all[0].kill()
+		o := <-next
+		require.NoError(t, o.err)
+		require.Less(t, time.Since(began), leaseOf*17/10)
+		require.Greater(t, o.held.Fence(), held.Fence())
+		all[2].kill()
+		time.Sleep(2 * leaseOf)
+		require.NoError(t, o.held.Err())
+		require.NoError(t, o.held.Release())
+		require.Equal(t, []dmutex.NodeID{all[1].Self()}, all[1].Status().View.Members)
+		require.NoError(t, all[1].acquire("x").Release())
+	})
+}
+
+// A holder that is cut off from all loses its lock before anybody else gets it, joins
+// again by itself, and its waiting callers need not know.
+func TestLeaseCutOff(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := c.open(3)
+		held := all[0].acquire("x")
+		other := all[1].acquire("y")
+		waiting := all[0].later(t.Context(), "y")
+		number := all[0].Self()
+		all[0].isolate(true)
+		next := all[1].later(t.Context(), "x")
+		<-held.Context().Done()
+		lost := time.Now()
+		require.ErrorIs(t, held.Err(), node.ErrLost)
+		require.ErrorIs(t, held.Err(), node.ErrLease)
+		require.ErrorIs(t, held.Release(), node.ErrLost)
+		o := <-next
+		require.NoError(t, o.err)
+		require.Greater(t, time.Since(lost), time.Duration(0))
+		all[0].isolate(false)
+		for all[0].Self() == number || all[0].Self() == dmutex.None {
+			time.Sleep(time.Millisecond)
+		}
+		require.Equal(t, 1, all[0].Status().Lease.Exclusions)
+		require.NoError(t, o.held.Release())
+		require.Empty(t, waiting)
+		require.NoError(t, other.Release())
+		o = <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// An outage of the store that is shorter than the lease costs nothing. The handle says
+// that it is suspended.
+func TestLeaseShortOutage(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		held := all[0].acquire("x")
+		all[0].store.Outage(true)
+		all[1].store.Outage(true)
+		time.Sleep(leaseOf * 8 / 10)
+		require.True(t, held.Suspended())
+		require.Equal(t, node.LeaseLate, all[0].Status().Lease.State)
+		require.Error(t, all[0].Status().Lease.Err)
+		other := all[1].acquire("y") // still
+		all[0].store.Outage(false)
+		all[1].store.Outage(false)
+		time.Sleep(leaseOf)
+		require.False(t, held.Suspended())
+		require.NoError(t, held.Release())
+		require.NoError(t, other.Release())
+		require.Zero(t, all[0].Status().Lease.Exclusions)
+		all[0].mu.Lock()
+		defer all[0].mu.Unlock()
+		require.Equal(t, []node.LeaseState{node.LeaseValid, node.LeaseLate, node.LeaseValid}, all[0].states)
+	})
+}
+
+// A longer one costs all locks. Acquire waits and says for what, TryAcquire says it at
+// once, and all goes on when the store is back.
+func TestLeaseLongOutage(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		held := all[0].acquire("x")
+		for _, s := range all {
+			s.store.Outage(true)
+		}
+		began := time.Now()
+		<-held.Context().Done()
+		require.Less(t, time.Since(began), leaseOf)
+		require.ErrorIs(t, context.Cause(held.Context()), node.ErrLease)
+		time.Sleep(leaseOf)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := all[1].Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, node.ErrStore)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		began = time.Now()
+		_, err = all[1].Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, node.ErrStore)
+		require.Zero(t, time.Since(began))
+		require.False(t, all[0].Status().View.Acts)
+
+		next := all[1].later(t.Context(), "x")
+		for _, s := range all {
+			s.store.Outage(false)
+		}
+		o := <-next
+		require.NoError(t, o.err)
+		require.Greater(t, o.held.Fence(), held.Fence())
+		require.ErrorIs(t, held.Release(), node.ErrLost)
+		require.NoError(t, o.held.Err())
+		require.NoError(t, o.held.Release())
+		all[0].mu.Lock()
+		defer all[0].mu.Unlock()
+		require.Len(t, all[0].holds, 1)
+		require.ErrorIs(t, all[0].holds[0].Err, node.ErrLease)
+	})
+}
+
+// A process that cannot reach the store, and can reach the others, loses its locks at
+// the end of its lease, and no grant that arrives later counts.
+func TestLeaseGrantTooLate(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		held := all[0].acquire("x")
+		waiting := all[1].later(t.Context(), "x")
+		all[1].store.Outage(true)
+		time.Sleep(leaseOf * 3 / 2) // nobody excludes it: it gives signs of life
+		require.Len(t, all[0].Status().View.Members, 2)
+		require.NoError(t, held.Release())
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.Empty(t, waiting)
+		require.NoError(t, all[0].acquire("x").Release()) // it was given back at once
+		all[1].store.Outage(false)
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// A record that is wiped, or goes back, stops the members.
+func TestLeaseBadRecord(t *testing.T) {
+	for name, value := range map[string]string{"gone": "", "nonsense": "nonsense"} {
+		t.Run(name, func(t *testing.T) {
+			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+				all := slices.Clone(c.open(2))
+				held := all[0].acquire("x")
+				former := &c.store
+				value0, rev, err := former.Load(t.Context())
+				require.NoError(t, err)
+				require.NotEmpty(t, value0)
+				_, err = former.Swap(t.Context(), []byte(value), rev)
+				require.NoError(t, err)
+				time.Sleep(leaseOf)
+				require.ErrorIs(t, held.Err(), node.ErrLost)
+				require.ErrorIs(t, held.Err(), membership.ErrRecord)
+				for _, s := range all {
+					require.ErrorIs(t, s.Status().Err, membership.ErrRecord)
+					_, err := s.Mutex("x").Acquire(t.Context())
+					require.ErrorIs(t, err, membership.ErrRecord)
+				}
+			})
+		})
+	}
+}
+
+// A process with other settings than the group is told so.
+func TestLeaseOtherSettings(t *testing.T) {
+	for name, alter := range map[string]func(*node.Config){
+		"algorithm": func(c *node.Config) { c.Algorithm = central.New },
+		"lease":     func(c *node.Config) { c.Lease *= 2 },
+		"deadlock":  func(c *node.Config) { c.Deadlock = time.Second },
+		"group":     func(c *node.Config) { c.Group = "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+				all := c.open(1)
+				s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+				config := c.config(s)
+				alter(&config)
+				other, err := node.Open(t.Context(), config)
+				require.NoError(t, err)
+				_, err = other.Mutex("x").Acquire(contextFor(t, 5*time.Second))
+				require.ErrorIs(t, err, node.ErrConfig)
+				require.NoError(t, other.Close(t.Context()))
+				require.NoError(t, all[0].acquire("x").Release())
+			})
+		})
+	}
+}
+
+// A Config that contradicts itself is refused.
+func TestLeaseMisuse(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		for name, alter := range map[string]func(*node.Config){
+			"Self":              func(c *node.Config) { c.Self = 1 },
+			"Members":           func(c *node.Config) { c.Members = []dmutex.NodeID{1} },
+			"Config.Store":      func(c *node.Config) { c.Store = nil; c.Self, c.Members = 1, []dmutex.NodeID{1} },
+			"100 ms":            func(c *node.Config) { c.Lease = time.Millisecond },
+			"DynamicLink":       func(cfg *node.Config) { cfg.Link = struct{ transport.Link }{c.net.Link(9)} },
+			"Config.Link":       func(cfg *node.Config) { cfg.Link = nil },
+			"number of its own": func(cfg *node.Config) { cfg.Link = c.net.Link(8) },
+		} {
+			s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+			config := c.config(s)
+			alter(&config)
+			_, err := node.Open(t.Context(), config)
+			require.ErrorIs(t, err, dmutex.ErrMisuse, name)
+			if name != "number of its own" {
+				require.ErrorContains(t, err, name)
+			}
+		}
+		all := c.open(1)
+		require.ErrorIs(t, all[0].Evict(t.Context(), 1), dmutex.ErrMisuse)
+	})
+}
+
+// A leader that crashes is replaced after its lease, and observers see it.
+func TestLeaseElection(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(3))
+		type lead struct {
+			who   dmutex.NodeID
+			epoch uint64
+		}
+		leads := make(chan lead, 10)
+		for _, s := range all[:2] {
+			go func() {
+				_ = s.Election("boss").Campaign(t.Context(), func(ctx context.Context, epoch uint64) error {
+					leads <- lead{s.Self(), epoch}
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			}()
+		}
+		first := <-leads
+		began := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		var seen []dmutex.NodeID
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			for who := range all[2].Election("boss").Observe(ctx) {
+				seen = append(seen, who)
+			}
+		})
+		synctest.Wait()
+		for _, s := range all[:2] {
+			if s.Self() == first.who {
+				s.kill()
+			}
+		}
+		second := <-leads
+		require.Less(t, time.Since(began), leaseOf*17/10)
+		require.Greater(t, second.epoch, first.epoch)
+		time.Sleep(time.Second)
+		cancel()
+		watching.Wait()
+		require.Equal(t, []dmutex.NodeID{first.who, dmutex.None, second.who}, seen)
+	})
+}
+
+// A transaction that has lost a lock does not go on waiting for another.
+func TestLeaseTransaction(t *testing.T) {
+	for _, deadlock := range []time.Duration{0, time.Second} {
+		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+			c.deadlock = deadlock
+			all := slices.Clone(c.open(2))
+			b := all[1].acquire("b")
+			txn := all[0].Txn()
+			_, err := txn.Acquire(t.Context(), "a")
+			require.NoError(t, err)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := txn.Acquire(t.Context(), "b")
+				ended <- err
+			}()
+			synctest.Wait()
+			all[0].isolate(true)
+			err = <-ended
+			require.ErrorIs(t, err, node.ErrLost)
+			require.ErrorIs(t, err, node.ErrLease)
+			require.ErrorContains(t, err, `"a"`)
+			_, err = txn.Acquire(t.Context(), "c")
+			require.ErrorIs(t, err, node.ErrLost)
+			require.ErrorIs(t, txn.Release(), node.ErrLost)
+			require.NoError(t, b.Err())
+			all[0].isolate(false)
+		})
+	}
+}
+
+// Members come, go, crash, are cut off and lose the store, in any order, and nobody
+// holds a lock that another holds.
+func TestLeaseSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	seeds := uint64(2)
+	if os.Getenv("DMUTEX_LONG") != "" {
+		seeds = 200
+	}
+	for seed := range seeds {
+		leaseSoak(t, seed)
+	}
+}
+
+func leaseSoak(t *testing.T, seed uint64) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		t.Logf("seed %d", seed)
+		luck := rand.New(rand.NewPCG(seed, 0))
+		var mu sync.Mutex
+		holds := make(map[string]*node.Held)
+		var last sync.Map // the highest fence of each lock
+		var working sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		grants := 0
+		work := func(s *sailor, luck *rand.Rand) {
+			for ctx.Err() == nil {
+				name := fmt.Sprint("lock ", luck.IntN(2))
+				h, err := s.Mutex(name).Acquire(ctx)
+				if err != nil {
+					require.True(t, errors.Is(err, node.ErrClosed) || ctx.Err() != nil, "%v", err)
+					if errors.Is(err, node.ErrClosed) {
+						return
+					}
+					continue
+				}
+				mu.Lock()
+				if h.Err() == nil {
+					former := holds[name]
+					require.True(t, former == nil || former.Err() != nil, "%s is held twice: fences %x and %x", name, h.Fence(), fenceOf(former))
+					highest, _ := last.Swap(name, h.Fence())
+					if highest != nil {
+						require.Greater(t, h.Fence(), highest)
+					}
+					holds[name] = h
+					grants++
+				}
+				mu.Unlock()
+				time.Sleep(time.Duration(luck.IntN(200)) * time.Millisecond)
+				mu.Lock()
+				if holds[name] == h {
+					delete(holds, name)
+				}
+				mu.Unlock()
+				_ = h.Release()
+			}
+		}
+		start := func() {
+			s := c.start()
+			seed := luck.Uint64()
+			for i := range 2 {
+				working.Go(func() { work(s, rand.New(rand.NewPCG(seed, uint64(i)))) })
+			}
+		}
+		for range 4 {
+			start()
+		}
+		for range 60 {
+			time.Sleep(time.Duration(luck.IntN(int(2 * leaseOf))))
+			s := c.all[luck.IntN(len(c.all))]
+			switch luck.IntN(7) {
+			case 0:
+				if len(c.all) < 6 {
+					start()
+				}
+			case 1:
+				if len(c.all) > 2 {
+					s.isolate(false)
+					s.close()
+				}
+			case 2:
+				if len(c.all) > 2 {
+					s.kill()
+				}
+			case 3:
+				s.isolate(true)
+			case 4:
+				s.cut.Store(true)
+			case 5:
+				s.store.Outage(true)
+			case 6:
+				for _, s := range c.all {
+					s.isolate(false)
+				}
+			}
+		}
+		for _, s := range c.all {
+			s.isolate(false)
+		}
+		for len(c.all) > 1 {
+			c.all[0].close()
+		}
+		mu.Lock()
+		before := grants
+		mu.Unlock()
+		require.Greater(t, before, 100)
+		time.Sleep(4 * time.Minute) // at most a minute of pauses, and a few leases
+		mu.Lock()
+		require.Greater(t, grants, before, "stuck: %+v", c.all[0].Status())
+		mu.Unlock()
+		cancel()
+		working.Wait()
+	})
+}
+
+func fenceOf(h *node.Held) uint64 {
+	if h == nil {
+		return 0
+	}
+	return h.Fence()
+}
+
+// A countingStore counts the operations that reach it.
+type countingStore struct {
+	store.Store
+	loads, swaps atomic.Int64
+}
+
+func (s *countingStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	s.loads.Add(1)
+	return s.Store.Load(ctx)
+}
+
+func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	s.swaps.Add(1)
+	return s.Store.Swap(ctx, value, rev)
+}
+
+// In a calm group each member loads the record once every third of a lease, and nothing
+// is written. No lock touches the store, and a lock costs the messages that it costs
+// without one.
+func TestLeaseCost(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		const n, leases, locks = 5, 10, 100
+		var counting countingStore
+		counting.Store = &c.store
+		var all []*sailor
+		for range n {
+			s := &sailor{crew: c, store: storetest.Faulty(t, &counting, storetest.Faults{})}
+			var err error
+			s.Node, err = node.Open(t.Context(), c.config(s))
+			require.NoError(t, err)
+			c.all, all = append(c.all, s), append(all, s)
+		}
+		for len(all[0].Status().View.Members) < n || !all[0].Status().View.Acts {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(leaseOf)
+
+		sent := func() (sum uint64) {
+			for _, s := range all {
+				for _, count := range s.Status().Sent {
+					sum += count
+				}
+			}
+			return sum
+		}
+		before := sent()
+		loads, swaps := counting.loads.Load(), counting.swaps.Load()
+		for i := range locks {
+			time.Sleep(leaseOf * leases / locks)
+			require.NoError(t, all[i%n].acquire("x").Release())
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, counting.loads.Load()-loads, int64(3*n*leases+n))
+		require.Equal(t, swaps, counting.swaps.Load())
+
+		strict := &group{t: t, net: c.net, algorithm: c.algorithm, nodes: make(map[dmutex.NodeID]*node.Node)}
+		for i := range dmutex.NodeID(n) {
+			strict.members = append(strict.members, 1000+i)
+		}
+		for _, id := range strict.members {
+			strict.start(id)
+		}
+		for _, id := range strict.members {
+			require.NoError(t, strict.nodes[id].Ready(t.Context()))
+		}
+		for i := range locks {
+			time.Sleep(time.Second)
+			require.NoError(t, strict.acquire(strict.members[i%n], "x").Release())
+		}
+		synctest.Wait()
+		without := uint64(0)
+		for _, node := range strict.nodes {
+			for _, count := range node.Status().Sent {
+				without += count
+			}
+		}
+		require.Equal(t, without, sent()-before)
+		for _, id := range strict.members {
+			strict.close(id)
+		}
+	})
+}

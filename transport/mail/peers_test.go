@@ -1,0 +1,514 @@
+package mail_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport/mail"
+	"github.com/dmutex/dmutex/transport/memlink"
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+// alone opens a box without peers.
+func (p *post) alone(self dmutex.NodeID) *box {
+	cfg := p.config(self, 10*uint64(self))
+	cfg.Peers = nil
+	b := p.new(cfg)
+	require.NoError(p.t, b.Open())
+	return b
+}
+
+// Peers that are added meet and talk.
+func TestAdd(t *testing.T) {
+	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
+		one, two, three := p.alone(1), p.alone(2), p.alone(3)
+		time.Sleep(time.Minute)
+		require.NoError(t, one.Add(2))
+		one.say(2, "early")
+		time.Sleep(time.Millisecond)
+		require.Equal(t, []string{"stranger 1"}, two.take(), "the session begins at once")
+		time.Sleep(time.Minute)
+		require.Empty(t, one.take())
+		strange := two.take()
+		require.NotEmpty(t, strange)
+		require.Equal(t, len(strange), count(strange, "stranger 1"))
+
+		require.NoError(t, two.Add(1))
+		require.NoError(t, one.Add(3))
+		require.NoError(t, two.Add(3))
+		require.NoError(t, three.Add(2))
+		require.NoError(t, three.Add(1)) // before one that is there
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, []string{"met 2 as 20", "2 has 0", "2 has 1", "met 3 as 30", "3 has 0"}, sorted(without(one.take(), "stranger 3")))
+		require.Contains(t, two.take(), "1.1: early")
+		one.say(3, "hello")
+		three.say(2, "hello")
+		one.Flush()
+		three.Flush()
+		time.Sleep(100 * time.Millisecond)
+		require.Contains(t, three.take(), "1.1: hello")
+		require.Contains(t, two.take(), "3.1: hello")
+
+		for _, id := range []dmutex.NodeID{0, 2, 3} {
+			require.ErrorIs(t, one.Add(id), dmutex.ErrMisuse)
+		}
+		settle(one, two, three)
+		require.Zero(t, one.Status(2).Backlog)
+		closeAll(t, one, two, three)
+		require.ErrorIs(t, one.Add(4), session.ErrClosed)
+		require.ErrorIs(t, one.Add(2), session.ErrClosed)
+	})
+}
+
+func without(log []string, line string) (rest []string) {
+	for _, l := range log {
+		if l != line {
+			rest = append(rest, l)
+		}
+	}
+	return rest
+}
+
+// A Handler may add a stranger.
+func TestAddStranger(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one, two := p.alone(1), p.alone(2)
+		two.greet = func(from dmutex.NodeID) {
+			if err := two.Add(from); err != nil {
+				t.Error(err)
+			}
+		}
+		require.NoError(t, one.Add(2))
+		one.say(2, "hello")
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"stranger 1", "met 1 as 10", "1 has 0", "1.1: hello"}, two.take())
+		settle(one)
+		closeAll(t, one, two)
+	})
+}
+
+// A removed peer is a stranger. What was queued for it is gone, and others notice
+// nothing.
+func TestRemove(t *testing.T) {
+	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one, two, three := boxes[0], boxes[1], boxes[2]
+		p.network.Cut(1, 2)
+		large := text(strings.Repeat("x", one.MaxMessage()))
+		for !one.Full(2) {
+			_, err := one.Send(2, large)
+			require.NoError(t, err)
+		}
+		one.Flush()
+		require.Equal(t, 1, one.FullPeers())
+		queued := heap()
+		one.Remove(2)
+		one.Remove(2)
+		one.Remove(9)
+		require.Less(t, heap(), queued-2<<20)
+		require.False(t, one.Full(2))
+		require.Zero(t, one.FullPeers())
+		require.Zero(t, one.Backlog(2))
+		require.Zero(t, one.Status(2))
+		_, err := one.Send(2, text("x"))
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		one.Challenge(2)
+
+		p.network.Heal()
+		require.Empty(t, one.take())
+		two.say(1, "are you there?")
+		two.Flush()
+		one.say(3, "I am")
+		one.Flush()
+		three.say(1, "so am I")
+		three.Flush()
+		time.Sleep(time.Minute)
+		log := one.take()
+		require.Contains(t, log, "3.1: so am I")
+		require.Greater(t, count(log, "stranger 2"), 1)
+		require.Zero(t, count(log, "2"))
+		require.Empty(t, two.take(), "a farewell")
+		require.Contains(t, three.take(), "1.1: I am")
+		settle(one, three)
+		closeAll(t, one, three)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorContains(t, two.Close(ctx), "by [1]")
+	})
+}
+
+func heap() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// A node that was removed is met again if it is added in another life, and nothing of
+// the former session is left.
+func TestAddAgain(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one, two := boxes[0], boxes[1]
+		one.say(2, "first")
+		settle(one)
+		one.take()
+		p.crash(two, 2)
+		one.say(2, "lost")
+		one.Flush()
+		one.Remove(2)
+		require.NoError(t, one.Add(2))
+		require.Equal(t, mail.Status{}, one.Status(2))
+		seq, err := one.Send(2, text("again"))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, seq)
+		two = p.openAs(2, 21)
+		settle(one)
+		require.Equal(t, []string{"met 2 as 21", "2 has 0", "2 has 1"}, one.take())
+		require.Contains(t, two.take(), "1.1: again")
+		closeAll(t, one, two)
+	})
+}
+
+// A Handler may remove the peer that it is called for. It still gets the rest of the
+// frame, but not the frames behind it.
+func TestRemoveInMessage(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one, two, link := p.pair()
+		one.answer = func(from dmutex.NodeID, seq uint64, _ []byte) {
+			if seq == 2 {
+				one.say(from, "dropped")
+				one.Remove(from)
+			}
+		}
+		link.dam()
+		for i, together := range []int{1, 2, 1, 1} {
+			for range together {
+				two.say(1, fmt.Sprint("frame ", i))
+			}
+			two.Flush()
+			synctest.Wait()
+		}
+		frames, sent := link.burst(2)
+		require.Equal(t, 4, frames)
+		require.Zero(t, sent)
+		require.Equal(t, []string{"2.1: frame 0", "2.2: frame 1", "2.3: frame 1", "stranger 2", "stranger 2"}, one.take())
+		require.Empty(t, two.take())
+		closeAll(t, one)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, two.Close(ctx))
+	})
+}
+
+// A goroutine that is sending to a peer stops when the peer is removed.
+func TestRemoveWhileSending(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one, two, link := p.pair()
+		before := link.sent.Load()
+		stall := make(chan struct{})
+		link.stall.Store(&stall)
+		var busy sync.WaitGroup
+		busy.Go(func() {
+			one.say(2, "stalled")
+			one.Flush()
+		})
+		synctest.Wait()
+		one.say(2, "dropped")
+		one.Remove(2)
+		close(stall)
+		busy.Wait()
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, link.sent.Load()-before)
+		require.Equal(t, []string{"1.1: stalled"}, two.take())
+		closeAll(t, one)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, two.Close(ctx))
+	})
+}
+
+// Add, Remove and Challenge do not wait for a Handler, nor for a Rename that does. A
+// peer that is added meanwhile sees the new life, and a removed one sees no farewell.
+func TestPeersDuringRename(t *testing.T) {
+	run(t, memlink.Config{}, 4, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one, two, three, four := boxes[0], boxes[1], boxes[2], boxes[3]
+		one.Remove(4)
+		p.network.Partition([]dmutex.NodeID{2})
+		var renaming sync.WaitGroup
+		one.answer = func(from dmutex.NodeID, _ uint64, _ []byte) {
+			renaming.Go(func() {
+				if err := one.Rename(11); err != nil {
+					t.Error(err)
+				}
+			})
+			for one.Status(2).Met { // until Rename is about to wait for us
+				runtime.Gosched()
+			}
+			if err := one.Add(4); err != nil {
+				t.Error(err)
+			}
+			one.Challenge(2)
+			one.Challenge(3)
+			one.Remove(3)
+		}
+		three.say(1, "go")
+		three.Flush()
+		time.Sleep(time.Second)
+		renaming.Wait()
+		p.network.Heal()
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"met 1 as 11", "1 has 0"}, two.take())
+		require.Empty(t, three.take())
+		require.Equal(t, []string{"met 1 as 11", "1 has 0"}, four.take())
+
+		require.NoError(t, one.Add(3))
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"met 1 as 11", "1 has 0"}, three.take())
+		require.NoError(t, one.Rename(12))
+		time.Sleep(time.Minute)
+		for _, b := range boxes[1:] {
+			require.Equal(t, []string{"1 left", "1 has 0", "met 1 as 12", "1 has 0"}, b.take())
+		}
+		closeAll(t, boxes...)
+	})
+}
+
+// Nor do they wait for a Close that waits for a Handler. No peer can be added any
+// more, and Close does not wait for peers that are removed.
+func TestPeersDuringClose(t *testing.T) {
+	run(t, memlink.Config{}, 4, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one, three := boxes[0], boxes[2]
+		p.network.Partition([]dmutex.NodeID{2})
+		closed := make(chan error, 1)
+		one.answer = func(from dmutex.NodeID, _ uint64, _ []byte) {
+			go func() { closed <- one.Close(t.Context()) }()
+			for !errors.Is(sendErr(one, 2), session.ErrClosed) { // until Close is about to wait for us
+				runtime.Gosched()
+			}
+			if err := one.Add(5); !errors.Is(err, session.ErrClosed) {
+				t.Error("Add:", err)
+			}
+			one.Challenge(2)
+			one.Remove(3)
+		}
+		three.say(1, "go")
+		three.Flush()
+		time.Sleep(time.Minute + 300*time.Millisecond) // when keepTime does not wake by itself
+		require.Empty(t, closed, "Close waits for 2")
+		one.Remove(2)
+		synctest.Wait()
+		require.Len(t, closed, 1, "Close learns of it at once")
+		require.NoError(t, <-closed)
+		one.Remove(4)
+		one.Challenge(4)
+		p.network.Heal()
+		require.Empty(t, three.take())
+		require.Equal(t, []string{"1 left", "1 has 0"}, boxes[3].take())
+		for _, b := range boxes[1:3] {
+			b.Remove(1)
+		}
+		closeAll(t, boxes[1:]...)
+	})
+}
+
+func sendErr(b *box, to dmutex.NodeID) error {
+	_, err := b.Send(to, text("x"))
+	return err
+}
+
+// Peers come and go while everything else goes on, on a bad network. Those that stay
+// miss nothing, and in the end all can meet and close.
+func TestComeAndGo(t *testing.T) {
+	for seed := range uint64(5) {
+		run(t, bad(seed), 4, func(t *testing.T, p *post) {
+			var boxes []*box
+			for _, id := range p.members {
+				boxes = append(boxes, p.open(id))
+			}
+			one := boxes[0]
+			stop := make(chan struct{})
+			var busy, chatter sync.WaitGroup
+			repeat := func(wg *sync.WaitGroup, do func()) {
+				wg.Go(func() {
+					for {
+						do()
+						select {
+						case <-stop:
+							return
+						case <-time.After(time.Millisecond):
+						}
+					}
+				})
+			}
+			for i, b := range boxes {
+				for _, to := range p.members {
+					if to == p.members[i] {
+						continue
+					}
+					repeat(&chatter, func() {
+						if err := sendErr(b, to); err != nil && !errors.Is(err, session.ErrClosed) && !errors.Is(err, dmutex.ErrMisuse) {
+							t.Error(err)
+						}
+						b.Flush()
+						b.Full(to)
+					})
+				}
+			}
+			for _, id := range []dmutex.NodeID{2, 3, 4} {
+				repeat(&busy, func() {
+					one.Remove(id)
+					one.Challenge(5 - id%4)
+					if err := one.Add(id); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			// Two goroutines add and remove the same one.
+			repeat(&busy, func() { one.Remove(5) })
+			for range 2 {
+				repeat(&busy, func() { _ = one.Add(5) })
+			}
+			for life := range uint64(20) {
+				time.Sleep(10 * time.Millisecond)
+				require.NoError(t, one.Rename(101+life))
+			}
+			close(stop)
+			busy.Wait()
+			chatter.Wait()
+			one.Remove(5)
+			require.NoError(t, one.Rename(200)) // since peers were added again in the same life
+			time.Sleep(time.Minute)
+			for i, b := range boxes {
+				b.take()
+				for _, to := range p.members {
+					if to != p.members[i] {
+						b.say(to, "to the end")
+					}
+				}
+				b.Flush()
+			}
+			settle(boxes...)
+			closeAll(t, boxes...)
+			for _, b := range boxes {
+				require.Equal(t, 3, strings.Count(strings.Join(b.take(), "\n"), "to the end"))
+			}
+		})
+	}
+}
+
+// Close while peers come and go ends, and leaves no goroutine.
+func TestCloseWhilePeersComeAndGo(t *testing.T) {
+	run(t, memlink.Config{MaxDelay: time.Millisecond}, 3, func(t *testing.T, p *post) {
+		for round := range uint64(20) {
+			one := p.openAs(1, 10+round)
+			two := p.openAs(2, 50+round)
+			var busy sync.WaitGroup
+			for _, id := range []dmutex.NodeID{2, 3, 4} {
+				busy.Go(func() {
+					for {
+						one.Remove(id)
+						if err := one.Add(id); err != nil {
+							if !errors.Is(err, session.ErrClosed) {
+								t.Error(err)
+							}
+							one.Remove(id)
+							return
+						}
+						time.Sleep(100 * time.Microsecond)
+					}
+				})
+			}
+			time.Sleep(time.Duration(round) * 100 * time.Microsecond)
+			require.NoError(t, one.Close(t.Context()))
+			busy.Wait()
+			two.Remove(1)
+			two.Remove(3)
+			closeAll(t, two)
+		}
+	})
+}
+
+// Each frame of a stranger is reported, also those that the link has refused. What the
+// Handler sends then leaves. An empty frame of a peer is ignored.
+func TestStranger(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one, two, link := p.pair()
+		one.greet = func(from dmutex.NodeID) { one.say(2, from.String()) }
+		for _, tc := range []struct {
+			frames [][]byte
+			want   int
+		}{
+			{[][]byte{[]byte("x")}, 1},
+			{[][]byte{[]byte("x"), []byte("y")}, 2},
+			{[][]byte{{}}, 1},
+			{[][]byte{nil, {}}, 2},
+			{nil, 1},
+		} {
+			link.deliver(9, tc.frames)
+			require.Equal(t, tc.want, count(one.take(), "stranger 9"))
+			synctest.Wait()
+			require.Equal(t, tc.want, count(two.take(), "1."))
+		}
+		settle(one)
+		one.take()
+		silent := one.Status(2).Silent
+		time.Sleep(time.Second)
+		for _, frames := range [][][]byte{nil, {{}}, {nil, {}}} {
+			link.deliver(2, frames)
+		}
+		require.Empty(t, one.take())
+		require.Greater(t, one.Status(2).Silent, silent)
+		closeAll(t, one, two)
+	})
+}
+
+// A live peer with nothing to say answers a challenge at once, and a dead one does not.
+func TestChallenge(t *testing.T) {
+	run(t, memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond}, 3, func(t *testing.T, p *post) {
+		early := p.new(p.config(3, 30))
+		early.Challenge(1)
+		require.NoError(t, early.Close(t.Context()))
+
+		one, two := p.open(1), p.open(2)
+		time.Sleep(time.Hour)
+		require.Greater(t, one.Status(2).Silent, 59*time.Minute)
+		one.take()
+		two.take()
+		for range 3 {
+			one.Challenge(2)
+			time.Sleep(2*time.Millisecond + 1)
+			require.Less(t, one.Status(2).Silent, time.Millisecond)
+			time.Sleep(time.Second)
+		}
+		one.Challenge(3) // has never been there
+		one.Challenge(9) // is not a peer
+		time.Sleep(time.Second)
+		require.Zero(t, one.Status(3).Silent)
+		require.Empty(t, one.take())
+		require.Empty(t, two.take())
+
+		p.crash(two, 2)
+		before := one.Status(2).Silent
+		for range 10 {
+			one.Challenge(2)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, before+10*time.Second, one.Status(2).Silent)
+		one.Remove(2)
+		closeAll(t, one)
+	})
+}
