@@ -289,6 +289,51 @@ func TestLeaseCutOff(t *testing.T) {
 	})
 }
 
+// A holder that the others do not hear is excluded, and learns it from the store before
+// its lease has ended.
+func TestLeaseExcluded(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := c.open(3)
+		held := all[0].acquire("x")
+		next := all[1].later(t.Context(), "x")
+		all[0].cut.Store(true)
+		<-held.Context().Done()
+		require.ErrorIs(t, held.Err(), node.ErrExcluded)
+		o := <-next
+		require.NoError(t, o.err)
+		all[0].cut.Store(false)
+		again := all[0].later(t.Context(), "x")
+		time.Sleep(2 * leaseOf)
+		require.Empty(t, again)
+		require.NoError(t, o.held.Release())
+		o = <-again
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// The locks are lost a sixteenth of the lease before its end, which is counted from when
+// the store was asked.
+func TestLeaseMargin(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		held := all[0].acquire("x")
+		left := time.Duration(0)
+		for range 5000 {
+			time.Sleep(time.Millisecond)
+			left = max(left, all[0].Status().Lease.Left)
+		}
+		require.LessOrEqual(t, left, leaseOf*15/16)
+		require.Greater(t, left, leaseOf*15/16-10*time.Millisecond)
+		left = all[0].Status().Lease.Left
+		all[0].isolate(true)
+		isolated := time.Now()
+		<-held.Context().Done()
+		require.Equal(t, left, time.Since(isolated))
+		all[0].isolate(false)
+	})
+}
+
 // An outage of the store that is shorter than the lease costs nothing. The handle says
 // that it is suspended.
 func TestLeaseShortOutage(t *testing.T) {
@@ -498,6 +543,35 @@ func TestLeaseElection(t *testing.T) {
 		cancel()
 		watching.Wait()
 		require.Equal(t, []dmutex.NodeID{first.who, dmutex.None, second.who}, seen)
+	})
+}
+
+// A function that leads on after its node was excluded is nobody's leader, when the node
+// is back.
+func TestLeaseElectionLost(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		stop, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- all[0].Election("boss").Campaign(t.Context(), func(context.Context, uint64) error {
+				<-stop
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		all[0].cut.Store(true)
+		time.Sleep(2 * leaseOf)
+		all[0].cut.Store(false)
+		time.Sleep(2 * leaseOf)
+		fresh := c.start()
+		fresh.acquire("x")
+		ctx, cancel := context.WithTimeout(t.Context(), leaseOf)
+		defer cancel()
+		for who := range fresh.Election("boss").Observe(ctx) {
+			require.Equal(t, dmutex.None, who)
+		}
+		close(stop)
+		require.ErrorIs(t, <-done, node.ErrLost)
 	})
 }
 
