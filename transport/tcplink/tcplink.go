@@ -137,15 +137,15 @@ type Config struct {
 	// nodes can have the same book.
 	Peers map[dmutex.NodeID]string
 
-	// TLS encrypts all connections and binds every certificate to a node, or to the host
-	// in its address if Self is 0, as the package comment says. It
-	// takes the certificate of this node, fit for both client and server
-	// authentication, and in RootCAs the authorities of the group, which
+	// TLS encrypts all connections and binds every certificate to a node, or, with Self 0,
+	// to the host in a node's address. It takes the certificate of this node, fit for both
+	// client and server authentication, and in RootCAs the authorities of the group, which
 	// ClientCAs overrides for the side that accepts. If ServerName is set, every
-	// certificate must be valid for that name too, which separates groups that share
-	// an authority. VerifyConnection is called after all other checks except that of
-	// the node. New clones the tls.Config, requires TLS 1.3, client certificates and
-	// full handshakes, and refuses settings that weaken that.
+	// certificate must be valid for that name too, which separates groups that share an
+	// authority; with Self 0, for that name instead of the host. VerifyConnection is called
+	// after all other checks except that of the node or host. New clones the tls.Config,
+	// requires TLS 1.3, client certificates and full handshakes, and refuses settings that
+	// weaken that.
 	TLS *tls.Config
 
 	// NodeOf is not allowed with Self 0. It returns the node that a verified certificate speaks for, or an error. Nil
