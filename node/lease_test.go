@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -631,7 +632,7 @@ func TestLeaseElection(t *testing.T) {
 // is back.
 func TestLeaseElectionLost(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := c.open(2)
+		all := c.open(3)
 		stop, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- all[0].Election("boss").Campaign(t.Context(), func(context.Context, uint64) error {
@@ -825,6 +826,27 @@ func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revisi
 	return s.Store.Swap(ctx, value, rev)
 }
 
+// A process that joins and leaves loads the record once, and writes it twice. The store
+// has not failed while it has only not answered yet: a TryAcquire waits.
+func TestLeaseJoinAndLeave(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		counting := &countingStore{Store: &c.store}
+		s := &sailor{crew: c, store: storetest.Faulty(t, counting, storetest.Faults{})}
+		var err error
+		s.Node, err = node.Open(t.Context(), c.config(s))
+		require.NoError(t, err)
+		c.all = append(c.all, s)
+		time.Sleep(leaseOf / 10)
+		s.close()
+		require.EqualValues(t, 1, counting.loads.Load())
+		require.EqualValues(t, 2, counting.swaps.Load())
+
+		h, err := c.start().Mutex("x").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
+	})
+}
+
 // In a calm group each member loads the record once every third of a lease, and nothing
 // is written. No lock touches the store, and a lock costs the messages that it costs
 // without one.
@@ -845,6 +867,7 @@ func TestLeaseCost(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(leaseOf)
+		slices.SortFunc(all, func(a, b *sailor) int { return cmp.Compare(a.Self(), b.Self()) })
 
 		sent := func() (sum uint64) {
 			for _, s := range all {
