@@ -448,6 +448,7 @@ func TestLeaseLongOutage(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		all := c.open(2)
 		held := all[0].acquire("x")
+		changes := all[0].Status().View.Changes
 		for _, s := range all {
 			s.store.Outage(true)
 		}
@@ -478,6 +479,7 @@ func TestLeaseLongOutage(t *testing.T) {
 		require.ErrorIs(t, held.Release(), node.ErrLost)
 		require.NoError(t, o.held.Err())
 		require.NoError(t, o.held.Release())
+		require.Equal(t, changes, all[0].Status().View.Changes) // the view is as it was
 		all[0].mu.Lock()
 		defer all[0].mu.Unlock()
 		require.Len(t, all[0].holds, 1)
@@ -531,6 +533,17 @@ func TestLeaseBadRecord(t *testing.T) {
 			})
 		})
 	}
+}
+
+// If peers have met another process with this node's number, there is another record.
+func TestLeaseTaken(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		held := all[0].acquire("x")
+		all[0].Taken(all[1].Self())
+		require.ErrorIs(t, held.Err(), membership.ErrRecord)
+		require.ErrorIs(t, all[0].Status().Err, membership.ErrRecord)
+	})
 }
 
 // A process with other settings than the group is told so.
