@@ -417,6 +417,20 @@ func (f *fleet) settle() time.Duration {
 	}
 }
 
+// failover returns how long the locks of killed holders were free, ascending, in the groups
+// that have time to spare. It leaves out locks that often nobody waits for.
+func (f *fleet) failover() (times []time.Duration) {
+	for i, a := range f.job.Algorithms {
+		for _, lock := range f.locks() {
+			if f.aged(i) && strings.HasPrefix(lock, a+"/") {
+				times = append(times, f.referee.ledger.failover[lock]...)
+			}
+		}
+	}
+	slices.Sort(times)
+	return times
+}
+
 // end lets all processes leave in good order.
 func (f *fleet) end() {
 	for _, p := range f.processes {
@@ -473,14 +487,8 @@ func survive(t *testing.T, over setting) {
 		f.sum(func(s state) int { return s.Exclusions }), f.sum(func(s state) int { return int(s.Changes) }), f.sum(func(s state) int { return int(s.Asked) }), len(f.known))
 	t.Logf("after the founding all locks were granted within %v, after the faults within %v; the longest time without a grant of a lock was %v",
 		founding, settled, time.Duration(slices.Max(slices.Collect(maps.Values(f.longest)))))
-	var failover []time.Duration
-	for lock, took := range ledger.failover {
-		if i := slices.IndexFunc(f.job.Algorithms, func(a string) bool { return strings.HasPrefix(lock, a+"/") }); f.aged(i) {
-			failover = append(failover, took...)
-		}
-	}
-	if n := len(failover); n > 0 {
-		slices.Sort(failover)
+	if failover := f.failover(); len(failover) > 0 {
+		n := len(failover)
 		t.Logf("%d holders killed in the old groups, among other faults: the next grant after %.2f leases (median), %.2f (99 of 100)", n,
 			failover[n/2].Seconds()/lease.Seconds(), failover[n*99/100].Seconds()/lease.Seconds())
 	}
@@ -586,4 +594,26 @@ func TestLeaseStoreLoad(t *testing.T) {
 	f.end()
 	t.Logf("%d grants and %d operations of the store in 10 leases, by 4 members of 2 groups", granted, asked)
 	require.Greater(t, granted, asked)
+}
+
+// The lock of a process that is killed goes to the next when the others have missed it for
+// a third of a lease, and then waited until its lease has ended. All else is well.
+func TestLeaseFailover(t *testing.T) {
+	if os.Getenv("DMUTEX_LONG") == "" {
+		t.Skip("it measures; DMUTEX_LONG=1 adds it")
+	}
+	f := newFleet(t, overTCP, 3, slices.Sorted(maps.Keys(right))...)
+	f.settle()
+	for range 10 {
+		f.kill(f.holder(f.processes))
+		f.join()
+		f.settle()
+	}
+	f.end()
+	failover := f.failover()
+	n := len(failover)
+	require.NotZero(t, n)
+	t.Logf("%d holders killed: the next grant after %.2f leases (median), %.2f (99 of 100)", n,
+		failover[n/2].Seconds()/lease.Seconds(), failover[n*99/100].Seconds()/lease.Seconds())
+	require.Less(t, failover[n/2], 2*lease)
 }
