@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -45,9 +46,6 @@ const (
 
 // String returns the name in lower case.
 func (o Operation) String() string { return [...]string{"nothing", "load", "swap"}[o] }
-
-// maxStrangers bounds the peers that were met and are not members.
-const maxStrangers = 256
 
 // drain returns how long to wait, by one clock, until a lease that began earlier has
 // ended by another, if the rates of both are within 1 % of true time.
@@ -152,6 +150,8 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // Begin with Tick. After each input the driver does what it does with a [Machine],
 // and
 //
+//	meets the other members in the [LeaseMachine.Record], and passes on their messages.
+//	A frame of a node that is not among them is a Hint, and nothing else
 //	starts the [LeaseMachine.Operation], and gives its outcome to Loaded, Swapped,
 //	Conflict, or Unknown: one of them, once, also if the store never answers
 //	ends what it holds when Self or the epoch of View falls back to 0
@@ -200,7 +200,7 @@ type LeaseMachine struct {
 	holders     []Holder
 	actAt       int64
 	acting      bool
-	peers       []peer // ascending by node: the other members, and strangers that were met
+	peers       []peer // the other members, ascending by node
 
 	bornAt     int64
 	joinAt     int64
@@ -217,7 +217,7 @@ type LeaseMachine struct {
 	out []Message
 }
 
-// A peer is what is known of another member, or of a stranger.
+// A peer is what is known of another member.
 type peer struct {
 	node    dmutex.NodeID
 	life    uint64
@@ -265,7 +265,7 @@ func (m *LeaseMachine) Self() dmutex.NodeID { return m.self }
 func (m *LeaseMachine) View() View { return m.view }
 
 // Record returns what the store held when it was last read, the zero Record if
-// nothing. Its members are to be met. The caller must not change it.
+// nothing. The caller must not change it.
 func (m *LeaseMachine) Record() Record { return m.record }
 
 // Exclusions returns how often this life was excluded.
@@ -293,7 +293,7 @@ func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/3*2 
 // waits for the leases of excluded members to end, if its own is valid.
 func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.peers {
-		if p := &m.peers[i]; m.ended == Outside && (m.away(p) || m.there(p) && !m.complete && p.epoch != m.view.Epoch) {
+		if p := &m.peers[i]; m.ended == Outside && (!p.here || !m.complete && p.epoch != m.view.Epoch) {
 			b = append(b, p.node)
 		}
 	}
@@ -440,34 +440,21 @@ func (m *LeaseMachine) finish(now int64) (sent int64) {
 	return m.sentAt
 }
 
-// Met tells the machine that a life of a peer was met, or gives signs of life again.
+// Met tells the machine that a member was met, or gives signs of life again. A life that
+// is not a member is a hint.
 func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message {
-	if m.self != dmutex.None && node != m.self && life != 0 {
-		p := m.peer(node)
-		if p == nil {
-			p = m.stranger(node)
-		}
-		if p != nil && p.life != life {
-			*p = peer{node: node, life: life, awayAt: now}
-		}
-		if p != nil {
-			p.here = true
-		}
-		switch {
-		case !m.view.Has(node, life):
-			m.hint(now)
-		case m.reported:
-			m.sendReport(p) // again, as messages may have been lost
-		}
+	if p := m.peer(node); p == nil || p.life != life {
+		m.hint(now)
+	} else if p.here = true; m.reported && m.ended == Outside {
+		m.sendReport(p) // again, as messages may have been lost
 	}
 	return m.flush(now)
 }
 
-// Lost tells the machine that a peer is gone, or gives no sign of life.
+// Lost tells the machine that a member is gone, or gives no sign of life.
 func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
 	if p := m.peer(node); p != nil && p.here {
 		p.here, p.awayAt = false, now
-		m.forget()
 	}
 	return m.flush(now)
 }
@@ -499,9 +486,7 @@ func (m *LeaseMachine) Report(now int64, holds []Hold) []Message {
 	if m.view.Epoch > 0 && m.ended == Outside && !m.reported {
 		m.reported, m.holding = true, slices.Clone(holds)
 		for i := range m.peers {
-			if p := &m.peers[i]; m.there(p) {
-				m.sendReport(p)
-			}
+			m.sendReport(&m.peers[i])
 		}
 	}
 	return m.flush(now)
@@ -511,9 +496,8 @@ func (m *LeaseMachine) sendReport(p *peer) {
 	m.send(p, Message{Kind: Report, View: m.view, Holds: m.holding, Cleared: m.cleared})
 }
 
-// Handle takes a message from the life of the peer that was met last. It returns
-// [dmutex.ErrPeer] for a message that no correct peer sends, and then has changed
-// nothing.
+// Handle takes a message from a member that was met. It returns [dmutex.ErrPeer] for a
+// message that no correct peer sends, and then has changed nothing.
 func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 	if m.ended != Outside || m.self == dmutex.None { // it was for a member
 		return m.flush(now), nil
@@ -628,17 +612,17 @@ func (m *LeaseMachine) install(now int64) {
 	m.troubleAt = never
 	// Past the epoch, so that a record that is founded later begins higher.
 	m.actAt = now + aheadOf(m.clockAt(now), m.view.Epoch+1)
-	m.forget()
+	var peers []peer
 	for _, who := range m.view.Members {
-		if who.Node != m.self && m.peer(who.Node) == nil {
-			m.add(peer{node: who.Node, life: who.Life, awayAt: now})
+		switch p := m.peer(who.Node); {
+		case who.Node == m.self:
+		case p != nil && p.life == who.Life:
+			peers = append(peers, *p)
+		default:
+			peers = append(peers, peer{node: who.Node, life: who.Life, awayAt: now})
 		}
 	}
-}
-
-// forget drops the peers that are neither members nor there.
-func (m *LeaseMachine) forget() {
-	m.peers = slices.DeleteFunc(m.peers, func(p peer) bool { return !p.here && m.view.life(p.node) == 0 })
+	m.peers = peers
 }
 
 // excluded makes this life one that wants to join again. What it held is lost.
@@ -663,7 +647,7 @@ func (m *LeaseMachine) pause() int64 { return min(max(minPause, m.trip), 10*minP
 // rank is how many of the members that are there may change the record before this one.
 func (m *LeaseMachine) rank() (rank int64) {
 	for i := range m.peers {
-		if p := &m.peers[i]; p.node < m.self && m.there(p) {
+		if p := &m.peers[i]; p.node < m.self && p.here {
 			rank++
 		}
 	}
@@ -704,19 +688,13 @@ func (m *LeaseMachine) nextChange() int64 {
 // grace is how long a member may be away.
 func (m *LeaseMachine) grace() int64 { return max(m.cfg.Lease/3, patience) }
 
-// there reports whether a peer is a member and there.
-func (m *LeaseMachine) there(p *peer) bool { return p.here && m.view.Has(p.node, p.life) }
-
-// away reports whether a peer is a member and not there.
-func (m *LeaseMachine) away(p *peer) bool { return m.view.life(p.node) != 0 && !m.there(p) }
-
 // excludeAt returns when this life wants to exclude a peer.
 func (m *LeaseMachine) excludeAt(p *peer) int64 {
 	switch {
-	case m.away(p):
+	case !p.here:
 		times := int64(0)
 		for i := range m.peers {
-			if m.away(&m.peers[i]) {
+			if !m.peers[i].here {
 				times++
 			}
 		}
@@ -724,7 +702,7 @@ func (m *LeaseMachine) excludeAt(p *peer) int64 {
 			times++
 		}
 		return p.awayAt + min(times, 3)*m.grace() + m.rank()*m.pause()
-	case m.there(p) && m.reported && !m.complete && p.epoch != m.view.Epoch:
+	case m.reported && !m.complete && p.epoch != m.view.Epoch:
 		return m.installedAt + m.cfg.Lease + m.grace() + m.rank()*m.pause() // it cannot hold anything any more
 	default:
 		return never
@@ -748,7 +726,7 @@ func (m *LeaseMachine) change(now int64) {
 		n := len(r.Members)
 		r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
 			p := m.peer(e.Node)
-			return p != nil && (m.excludeAt(p) <= now || m.away(p) && p.awayAt+m.grace() <= now)
+			return p != nil && (m.excludeAt(p) <= now || !p.here && p.awayAt+m.grace() <= now)
 		})
 		if len(r.Members) < n {
 			r.Unclean = r.Epoch
@@ -767,39 +745,13 @@ func (m *LeaseMachine) change(now int64) {
 
 func (m *LeaseMachine) begin(now int64, op Operation) { m.op, m.sentAt = op, now }
 
-// peer returns what is known of a node, nil if it is neither a member nor was met.
+// peer returns what is known of a node, nil if it is not another member.
 func (m *LeaseMachine) peer(node dmutex.NodeID) *peer {
-	if i, found := m.place(node); found {
-		return &m.peers[i]
-	}
-	return nil
-}
-
-func (m *LeaseMachine) place(node dmutex.NodeID) (int, bool) {
-	return slices.BinarySearchFunc(m.peers, node, func(p peer, node dmutex.NodeID) int {
-		switch {
-		case p.node < node:
-			return -1
-		case p.node > node:
-			return 1
-		default:
-			return 0
-		}
-	})
-}
-
-func (m *LeaseMachine) add(p peer) {
-	i, _ := m.place(p.node)
-	m.peers = slices.Insert(m.peers, i, p)
-}
-
-// stranger makes room for a peer that is not a member, if there is any.
-func (m *LeaseMachine) stranger(node dmutex.NodeID) *peer {
-	if len(m.peers) >= len(m.view.Members)-1+maxStrangers {
+	i, found := slices.BinarySearchFunc(m.peers, node, func(p peer, node dmutex.NodeID) int { return cmp.Compare(p.node, node) })
+	if !found {
 		return nil
 	}
-	m.add(peer{node: node})
-	return m.peer(node)
+	return &m.peers[i]
 }
 
 func (m *LeaseMachine) send(p *peer, msg Message) {
@@ -824,14 +776,12 @@ func (m *LeaseMachine) mayAct(now int64) {
 		return
 	}
 	if !m.complete && m.reported && !slices.ContainsFunc(m.peers, func(p peer) bool {
-		return m.view.life(p.node) != 0 && p.epoch != m.view.Epoch
+		return p.epoch != m.view.Epoch
 	}) {
 		m.complete = true
 		all := appendHolders(nil, m.self, m.holding)
 		for i := range m.peers {
-			if p := &m.peers[i]; p.epoch == m.view.Epoch {
-				all = appendHolders(all, p.node, p.holding)
-			}
+			all = appendHolders(all, m.peers[i].node, m.peers[i].holding)
 		}
 		m.holders = carryOver(all)
 	}

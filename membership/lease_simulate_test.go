@@ -221,17 +221,24 @@ func (w *leaseSim) post(i int, x *simNode, out []Message) {
 	}
 }
 
-// arrive delivers a message, or keeps it while the link is down.
+// arrive delivers a message, or keeps it while the link is down, or its sender is not
+// known yet.
 func (w *leaseSim) arrive(from, to uint64, msg Message) {
-	i, _ := w.place(from)
+	i, x := w.place(from)
 	j, y := w.place(to)
+	later := func() { w.after(50*millisecond, 0, 0, func(*simNode) { w.arrive(from, to, msg) }) }
 	switch {
 	case y == nil:
 	case w.cut[i][j] || y.pausedTo > w.now:
-		w.after(50*millisecond, 0, 0, func(*simNode) { w.arrive(from, to, msg) })
+		later()
 	case y.Self() != msg.To:
+	case y.peer(msg.From) == nil:
+		if x != nil && x.Self() == msg.From && x.peer(msg.To) != nil {
+			later()
+		}
+		w.input(j, y.Hint)
 	default:
-		if p := y.peer(msg.From); p == nil || !p.here {
+		if !y.peer(msg.From).here {
 			w.input(j, func(now int64) []Message { return y.Met(now, msg.From, from) })
 		}
 		w.input(j, func(now int64) []Message {

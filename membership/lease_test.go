@@ -472,6 +472,7 @@ func TestLeaveCleanly(t *testing.T) {
 	out := b.Leave(now)
 	out = append(out, l.serve(b, now)...)
 	require.Equal(t, Left, b.Phase())
+	require.Empty(t, b.Met(now, 1, 9), "it has no more to say")
 	passOn(t, now, out, a)
 	a.Tick(a.Deadline())
 	l.serve(a, a.now)
@@ -564,24 +565,57 @@ func TestLeaseHandleRefuses(t *testing.T) {
 	}
 }
 
-// Strangers that were met make the machine look into the store, and take little room.
+// A life that is not a member makes the machine look into the store, and no more.
 func TestStrangers(t *testing.T) {
 	var l ledger
 	m := joined(t, &l, 9)
 	for node := range dmutex.NodeID(1000) {
 		m.Met(m.now, node+2, 7)
 	}
-	require.Len(t, m.peers, maxStrangers)
+	require.Empty(t, m.peers)
 	l.serve(m, m.now)
 	at := m.Deadline()
 	require.LessOrEqual(t, at, m.now+minPause, "some were met while it was loading")
 	m.Tick(at)
 	l.serve(m, at)
 	require.Greater(t, m.Deadline(), at+second/2, "the record has not changed")
-	for node := range dmutex.NodeID(1000) {
-		m.Lost(m.now, node+2)
+
+	l = ledger{}
+	a, _, now := pair(t, &l)
+	a.Lost(now, 2)
+	require.Empty(t, a.Met(now, 2, 11), "another life under the number of a member")
+	require.Equal(t, []dmutex.NodeID{2}, a.Missing(nil))
+	require.True(t, a.stale || a.op == Load)
+	require.NotEmpty(t, a.Met(now, 2, 10), "it reports again")
+	require.Empty(t, a.Missing(nil))
+}
+
+// A report of a view that is not installed yet counts when it is.
+func TestEarlyReport(t *testing.T) {
+	var l ledger
+	a, b, now := pair(t, &l)
+	now += second
+	b.Trouble(now, b.View().Epoch)
+	out := b.Tick(now)
+	for {
+		more := l.serve(b, now)
+		if out = append(out, more...); b.View().Epoch > a.View().Epoch {
+			break
+		}
+		now = b.Deadline()
+		out = append(out, b.Tick(now)...)
 	}
-	require.Empty(t, m.peers)
+	require.Len(t, out, 1)
+	require.Equal(t, Report, out[0].Kind)
+	_, err := a.Handle(now, out[0])
+	require.NoError(t, err)
+	require.Equal(t, Acting, a.Phase())
+	for a.View().Epoch < b.View().Epoch {
+		l.serve(a, now)
+		now = a.Deadline()
+		a.Tick(now)
+	}
+	require.Equal(t, Acting, a.Phase())
 }
 
 // quiet returns a group to which nothing bad happens by itself.

@@ -581,6 +581,9 @@ func (w *leaseWorld) tidy(s []uint32) []uint32 {
 			return true
 		}
 		p := l.peer(f.From)
+		if p == nil && l.self == f.To && f.From <= l.record.Highest {
+			return true // the sender was a member, and never is one again
+		}
 		known := f.Kind != Report || f.View.Epoch < l.view.Epoch || p != nil && p.life == f.from && p.epoch >= f.View.Epoch
 		return known && l.cleared >= f.Cleared && (f.Kind == Cleared || f.View.Epoch <= l.record.Epoch)
 	}))]

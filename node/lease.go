@@ -116,17 +116,17 @@ func (l *lease) end(now int64, why error) {
 }
 
 // follow does what the machine wants of a lease after an input.
-func (l *lease) follow(now int64) (out []membership.Message) {
+func (l *lease) follow(now int64) {
 	n, m := l.views.node, l.machine
 	if phase := m.Phase(); phase == membership.Left || phase == membership.Stopped {
-		return nil
+		return
 	}
 	if self := m.Self(); self != n.Self() {
 		l.rename(now, self)
 	}
 	if r := m.Record(); r.Epoch != l.record && m.Self() != dmutex.None {
 		l.record = r.Epoch
-		out = l.meet(now, &r)
+		l.meet(now, &r)
 	}
 	l.until = m.LeaseEnd()
 	if l.until != math.MinInt64 {
@@ -139,7 +139,6 @@ func (l *lease) follow(now int64) (out []membership.Message) {
 		rev := l.rev
 		n.running.Go(func() { l.operate(op, value, rev) })
 	}
-	return out
 }
 
 // rename makes this node speak under another number, or as nobody. All peers go: the
@@ -168,13 +167,12 @@ func (l *lease) try(err error) {
 }
 
 // meet makes the members of the record, and nobody else, peers.
-func (l *lease) meet(now int64, r *membership.Record) (out []membership.Message) {
+func (l *lease) meet(now int64, r *membership.Record) {
 	n := l.views.node
 	self := n.Self()
 	for _, id := range n.others() {
 		if !slices.ContainsFunc(r.Members, func(e membership.Entry) bool { return e.Node == id }) {
 			l.remove(id)
-			out = append(out, l.machine.Lost(now, id)...)
 		}
 	}
 	for _, e := range r.Members {
@@ -187,7 +185,6 @@ func (l *lease) meet(now int64, r *membership.Record) (out []membership.Message)
 		_ = n.mail.Add(e.Node) // it fails when this node closes
 	}
 	l.watchAt = now
-	return out
 }
 
 func (l *lease) remove(id dmutex.NodeID) {
@@ -326,11 +323,14 @@ const drift = int64(10 * time.Millisecond)
 
 func newClock() *clock { return &clock{birth: time.Now()} }
 
-func (c *clock) now() int64 { return c.at(time.Now()) }
+func (c *clock) now() int64 {
+	t := time.Now()
+	return c.at(int64(t.Sub(c.birth)), int64(t.Round(0).Sub(c.birth.Round(0))))
+}
 
-func (c *clock) at(t time.Time) int64 {
-	passed := int64(t.Sub(c.birth))
-	ahead := int64(t.Round(0).Sub(c.birth.Round(0))) - passed
+// at returns the time after so much by the monotonic clock, and by the wall clock.
+func (c *clock) at(passed, wall int64) int64 {
+	ahead := wall - passed
 	if moved := ahead - c.ahead.Load(); moved > drift || moved < -drift {
 		c.mu.Lock()
 		if moved = ahead - c.ahead.Load(); moved > drift {

@@ -289,6 +289,51 @@ func TestLeaseCutOff(t *testing.T) {
 	})
 }
 
+// A holder that the others do not hear is excluded, and learns it from the store before
+// its lease has ended.
+func TestLeaseExcluded(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := c.open(3)
+		held := all[0].acquire("x")
+		next := all[1].later(t.Context(), "x")
+		all[0].cut.Store(true)
+		<-held.Context().Done()
+		require.ErrorIs(t, held.Err(), node.ErrExcluded)
+		o := <-next
+		require.NoError(t, o.err)
+		all[0].cut.Store(false)
+		again := all[0].later(t.Context(), "x")
+		time.Sleep(2 * leaseOf)
+		require.Empty(t, again)
+		require.NoError(t, o.held.Release())
+		o = <-again
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// The locks are lost a sixteenth of the lease before its end, which is counted from when
+// the store was asked.
+func TestLeaseMargin(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		held := all[0].acquire("x")
+		left := time.Duration(0)
+		for range 5000 {
+			time.Sleep(time.Millisecond)
+			left = max(left, all[0].Status().Lease.Left)
+		}
+		require.LessOrEqual(t, left, leaseOf*15/16)
+		require.Greater(t, left, leaseOf*15/16-10*time.Millisecond)
+		left = all[0].Status().Lease.Left
+		all[0].isolate(true)
+		isolated := time.Now()
+		<-held.Context().Done()
+		require.Equal(t, left, time.Since(isolated))
+		all[0].isolate(false)
+	})
+}
+
 // An outage of the store that is shorter than the lease costs nothing. The handle says
 // that it is suspended.
 func TestLeaseShortOutage(t *testing.T) {
@@ -501,6 +546,35 @@ func TestLeaseElection(t *testing.T) {
 	})
 }
 
+// A function that leads on after its node was excluded is nobody's leader, when the node
+// is back.
+func TestLeaseElectionLost(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		stop, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- all[0].Election("boss").Campaign(t.Context(), func(context.Context, uint64) error {
+				<-stop
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		all[0].cut.Store(true)
+		time.Sleep(2 * leaseOf)
+		all[0].cut.Store(false)
+		time.Sleep(2 * leaseOf)
+		fresh := c.start()
+		fresh.acquire("x")
+		ctx, cancel := context.WithTimeout(t.Context(), leaseOf)
+		defer cancel()
+		for who := range fresh.Election("boss").Observe(ctx) {
+			require.Equal(t, dmutex.None, who)
+		}
+		close(stop)
+		require.ErrorIs(t, <-done, node.ErrLost)
+	})
+}
+
 // A transaction that has lost a lock does not go on waiting for another.
 func TestLeaseTransaction(t *testing.T) {
 	for _, deadlock := range []time.Duration{0, time.Second} {
@@ -652,4 +726,87 @@ func fenceOf(h *node.Held) uint64 {
 		return 0
 	}
 	return h.Fence()
+}
+
+// A countingStore counts the operations that reach it.
+type countingStore struct {
+	store.Store
+	loads, swaps atomic.Int64
+}
+
+func (s *countingStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	s.loads.Add(1)
+	return s.Store.Load(ctx)
+}
+
+func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	s.swaps.Add(1)
+	return s.Store.Swap(ctx, value, rev)
+}
+
+// In a calm group each member loads the record once every third of a lease, and nothing
+// is written. No lock touches the store, and a lock costs the messages that it costs
+// without one.
+func TestLeaseCost(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		const n, leases, locks = 5, 10, 100
+		var counting countingStore
+		counting.Store = &c.store
+		var all []*sailor
+		for range n {
+			s := &sailor{crew: c, store: storetest.Faulty(t, &counting, storetest.Faults{})}
+			var err error
+			s.Node, err = node.Open(t.Context(), c.config(s))
+			require.NoError(t, err)
+			c.all, all = append(c.all, s), append(all, s)
+		}
+		for len(all[0].Status().View.Members) < n || !all[0].Status().View.Acts {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(leaseOf)
+
+		sent := func() (sum uint64) {
+			for _, s := range all {
+				for _, count := range s.Status().Sent {
+					sum += count
+				}
+			}
+			return sum
+		}
+		before := sent()
+		loads, swaps := counting.loads.Load(), counting.swaps.Load()
+		for i := range locks {
+			time.Sleep(leaseOf * leases / locks)
+			require.NoError(t, all[i%n].acquire("x").Release())
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, counting.loads.Load()-loads, int64(3*n*leases+n))
+		require.Equal(t, swaps, counting.swaps.Load())
+
+		strict := &group{t: t, net: c.net, algorithm: c.algorithm, nodes: make(map[dmutex.NodeID]*node.Node)}
+		for i := range dmutex.NodeID(n) {
+			strict.members = append(strict.members, 1000+i)
+		}
+		for _, id := range strict.members {
+			strict.start(id)
+		}
+		for _, id := range strict.members {
+			require.NoError(t, strict.nodes[id].Ready(t.Context()))
+		}
+		for i := range locks {
+			time.Sleep(time.Second)
+			require.NoError(t, strict.acquire(strict.members[i%n], "x").Release())
+		}
+		synctest.Wait()
+		without := uint64(0)
+		for _, node := range strict.nodes {
+			for _, count := range node.Status().Sent {
+				without += count
+			}
+		}
+		require.Equal(t, without, sent()-before)
+		for _, id := range strict.members {
+			strict.close(id)
+		}
+	})
 }

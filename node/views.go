@@ -143,7 +143,7 @@ func (v *views) pause(now int64) {
 func (v *views) follow(now int64, out []membership.Message) {
 	for {
 		if v.lease != nil {
-			out = append(out, v.lease.follow(now)...)
+			v.lease.follow(now)
 		}
 		v.pending = append(v.pending, out...)
 		v.send()
@@ -350,6 +350,9 @@ func (v *views) handle(from dmutex.NodeID, message []byte) {
 	msg.From, msg.To = from, v.node.Self()
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.node.peer(from) == nil {
+		return
+	}
 	if msg.Kind == membership.Report {
 		if msg.Holds = append(v.parts[from], msg.Holds...); len(msg.Holds) > maxHolds {
 			msg.Holds, more = msg.Holds[:maxHolds], true // no process holds so many
