@@ -335,14 +335,19 @@ func (n *Node) stop(why error) {
 }
 
 // Close leaves the group. New and waiting acquisitions fail with [ErrClosed], and
-// locks that are still held are lost ([Held.Context] ends) and released. Then the
-// members agree on a view without this node, and the others go on in it. Close also
-// closes the link, and no goroutine of the node is left when it returns.
+// locks that are still held are lost ([Held.Context] ends) and released. Then this node
+// leaves the view, and the others go on without it. Close also closes the link, and
+// no goroutine of the node is left when it returns.
 //
 // That takes a few round trips while the other members are up. If one of them is
 // down or cut off, Close waits until ctx ends, and then leaves anyway. It then
 // returns ctx's error, with the members that were missing, and this node looks
 // crashed to the others: they wait for its return.
+//
+// With Config.Store, Close does not need the other members, but the store, which takes this
+// node out of the record. If the store does not answer, Close waits until ctx ends,
+// and then leaves anyway, with an error that says so. The others exclude this node when
+// the store is back.
 //
 // Close waits until the functions of [Election.Campaign] have returned; if ctx ends
 // before that, this node looks crashed to the others, too. It also waits until
