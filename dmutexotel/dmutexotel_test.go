@@ -19,6 +19,7 @@ import (
 	"github.com/dmutex/dmutex/dmutexotel"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -256,6 +257,26 @@ func TestNotUp(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		read := lines(t, reader)
 		for _, line := range []string{"dmutex.up 0 ", "dmutex.down.duration 5 s", "dmutex.peer.missing{dmutex.peer=2} 1 "} {
+			require.Contains(t, read, line)
+		}
+		require.NoError(t, n.Close(t.Context()))
+	})
+}
+
+// A node with a store reports its lease.
+func TestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader := sdk.NewManualReader()
+		meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := node.Open(t.Context(), node.Config{Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: new(store.Memory), Lease: 16 * time.Second})
+		require.NoError(t, err)
+		_, err = dmutexotel.Register(meter, n, dmutexotel.Options{})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		read := lines(t, reader)
+		for _, line := range []string{"dmutex.lease.duration 14 s", "dmutex.lease.late 0 ", "dmutex.exclusions 0 {exclusion}"} {
 			require.Contains(t, read, line)
 		}
 		require.NoError(t, n.Close(t.Context()))

@@ -21,6 +21,9 @@ import (
 //	dmutex.view.epoch               of the view that is installed
 //	dmutex.view.members             how many members it has
 //	dmutex.view.changes             views that have begun to act here
+//	dmutex.lease.duration       s   until the lease ends unless it is renewed, 0 once it has ended; like the next two only with Config.Store
+//	dmutex.lease.late               1 while the lease is late to be renewed
+//	dmutex.exclusions               how often this process was excluded
 //	dmutex.granted
 //	dmutex.messages.sent            of the algorithm, by dmutex.kind: over all nodes, by dmutex.granted, the messages an entry
 //	dmutex.messages.received
@@ -39,11 +42,12 @@ import (
 //	dmutex.peer.repeated            frames that were received from it again
 //	dmutex.peer.round_trip      s   absent until measured
 //
-// A peer that has left is no longer in the view, and the others go on. A peer that
-// has crashed stays in the view, and dmutex.up stays 1, because nobody is presumed
-// dead: locks that need it wait for its return. So alert on dmutex.up, on
+// A peer that has left is no longer in the view, and the others go on. Without a store a
+// peer that has crashed stays in the view, and dmutex.up stays 1, because nobody is
+// presumed dead: locks that need it wait for its return. So alert on dmutex.up, on
 // dmutex.oldest.duration of state waiting, and on dmutex.peer.unacked that does not
-// fall.
+// fall. With a store alert on dmutex.lease.late, too, and on dmutex.exclusions that
+// rises.
 func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
 	m := meters{meter: meter}
 	var (
@@ -52,6 +56,9 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		epoch    = m.gauge("dmutex.view.epoch", "Epoch of the view that is installed.")
 		members  = m.gauge("dmutex.view.members", "Members of the view that is installed.")
 		changes  = m.counter("dmutex.view.changes", "{view}", "Views that have begun to act here.")
+		lease    = m.seconds("dmutex.lease.duration", "Until the lease ends unless it is renewed; 0 once it has ended.")
+		late     = m.gauge("dmutex.lease.late", "Whether the lease is late to be renewed.")
+		excluded = m.counter("dmutex.exclusions", "{exclusion}", "How often this process was excluded.")
 		granted  = m.counter("dmutex.granted", "{grant}", "Locks granted to this node.")
 		sent     = m.counter("dmutex.messages.sent", "{message}", "Messages of the algorithm that were sent.")
 		received = m.counter("dmutex.messages.received", "{message}", "Messages of the algorithm that were received.")
@@ -94,6 +101,11 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		obs.ObserveInt64(epoch, int64(st.View.Epoch), plain)
 		obs.ObserveInt64(members, int64(len(st.View.Members)), plain)
 		obs.ObserveInt64(changes, int64(st.View.Changes), plain)
+		if l := st.Lease; l != nil {
+			obs.ObserveFloat64(lease, l.Left.Seconds(), plain)
+			obs.ObserveInt64(late, truth(l.State == node.LeaseLate), plain)
+			obs.ObserveInt64(excluded, int64(l.Exclusions), plain)
+		}
 		obs.ObserveInt64(granted, int64(st.Granted), plain)
 		for k := 1; k < dmutex.Kinds; k++ {
 			obs.ObserveInt64(sent, int64(st.Sent[k]), kinds[k])

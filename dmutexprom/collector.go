@@ -17,6 +17,9 @@ import (
 //	dmutex_view_epoch                          of the view that is installed
 //	dmutex_view_members                        how many members it has
 //	dmutex_view_changes_total                  views that have begun to act here
+//	dmutex_lease_seconds                       until the lease ends unless it is renewed, 0 once it has ended; like the next two only with Config.Store
+//	dmutex_lease_late                          1 while the lease is late to be renewed
+//	dmutex_exclusions_total                    how often this process was excluded
 //	dmutex_granted_total
 //	dmutex_messages_sent_total{kind}           of the algorithm: over all nodes, by dmutex_granted_total, the messages an entry
 //	dmutex_messages_received_total{kind}
@@ -35,11 +38,12 @@ import (
 //	dmutex_peer_repeated_frames_total{peer}
 //	dmutex_peer_round_trip_seconds{peer}       absent until measured
 //
-// A peer that has left is no longer in the view, and the others go on. A peer that
-// has crashed stays in the view, and dmutex_up stays 1, because nobody is presumed
-// dead: locks that need it wait for its return. So alert on dmutex_up, on
+// A peer that has left is no longer in the view, and the others go on. Without a store a
+// peer that has crashed stays in the view, and dmutex_up stays 1, because nobody is
+// presumed dead: locks that need it wait for its return. So alert on dmutex_up, on
 // dmutex_oldest_seconds{state="waiting"}, and on dmutex_peer_unacked_messages that do
-// not fall.
+// not fall. With a store alert on dmutex_lease_late, too, and on dmutex_exclusions_total
+// that rises.
 func NewCollector(n *node.Node) prometheus.Collector { return &collector{n} }
 
 type collector struct{ node *node.Node }
@@ -54,6 +58,9 @@ var (
 	epoch     = desc("view_epoch", "Epoch of the view that is installed.")
 	members   = desc("view_members", "Members of the view that is installed.")
 	changes   = desc("view_changes_total", "Views that have begun to act here.")
+	leaseLeft = desc("lease_seconds", "Until the lease ends unless it is renewed; 0 once it has ended.")
+	leaseLate = desc("lease_late", "Whether the lease is late to be renewed.")
+	excluded  = desc("exclusions_total", "How often this process was excluded.")
 	granted   = desc("granted_total", "Locks granted to this node.")
 	sent      = desc("messages_sent_total", "Messages of the algorithm that were sent.", "kind")
 	received  = desc("messages_received_total", "Messages of the algorithm that were received.", "kind")
@@ -76,7 +83,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (*collector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		up, down, epoch, members, changes, granted, sent, received, refused, deadlocks, probes, locks, waiters, oldest,
+		up, down, epoch, members, changes, leaseLeft, leaseLate, excluded, granted, sent, received, refused, deadlocks, probes, locks, waiters, oldest,
 		inView, missing, silent, unacked, backlog, resent, repeated, roundTrip,
 	} {
 		c <- d
@@ -101,6 +108,11 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 	gauge(epoch, float64(st.View.Epoch))
 	gauge(members, float64(len(st.View.Members)))
 	count(changes, st.View.Changes)
+	if l := st.Lease; l != nil {
+		gauge(leaseLeft, l.Left.Seconds())
+		gauge(leaseLate, truth(l.State == node.LeaseLate))
+		count(excluded, uint64(l.Exclusions))
+	}
 	count(granted, st.Granted)
 	for k := dmutex.Kind(1); int(k) < dmutex.Kinds; k++ {
 		count(sent, st.Sent[k], k.String())

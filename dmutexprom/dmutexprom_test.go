@@ -17,6 +17,7 @@ import (
 	"github.com/dmutex/dmutex/dmutexprom"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -341,5 +342,29 @@ func TestRegister(t *testing.T) {
 		}
 		_, err := reg.Gather()
 		require.NoError(t, err)
+	})
+}
+
+// A node with a store reports its lease.
+func TestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := node.Open(t.Context(), node.Config{Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: new(store.Memory), Lease: 16 * time.Second})
+		require.NoError(t, err)
+		c := dmutexprom.NewCollector(n)
+		time.Sleep(time.Second)
+		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP dmutex_exclusions_total How often this process was excluded.
+# TYPE dmutex_exclusions_total counter
+dmutex_exclusions_total 0
+# HELP dmutex_lease_late Whether the lease is late to be renewed.
+# TYPE dmutex_lease_late gauge
+dmutex_lease_late 0
+# HELP dmutex_lease_seconds Until the lease ends unless it is renewed; 0 once it has ended.
+# TYPE dmutex_lease_seconds gauge
+dmutex_lease_seconds 14
+`), "dmutex_exclusions_total", "dmutex_lease_late", "dmutex_lease_seconds"))
+		require.NoError(t, n.Close(t.Context()))
 	})
 }

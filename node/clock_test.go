@@ -6,6 +6,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport/memlink"
 )
 
 // What the wall clock runs ahead of the monotonic one counts as time, such as that of a
@@ -42,5 +47,29 @@ func TestLeaseClock(t *testing.T) {
 		require.EqualValues(t, time.Hour, c.unslept(c.now()))
 		c.slept.Add(int64(time.Minute))
 		require.EqualValues(t, time.Hour, c.unslept(c.now()))
+	})
+}
+
+// A machine that has slept for longer than the lease loses its locks at once, and goes
+// on in time afterwards.
+func TestLeaseAfterSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(30 * 365 * 24 * time.Hour) // to a time that counts for epochs
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		n, err := Open(t.Context(), Config{Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: new(store.Memory)})
+		require.NoError(t, err)
+		held, err := n.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		n.views.lease.clock.slept.Add(int64(time.Hour))
+		woke := time.Now()
+		<-held.Context().Done()
+		require.Less(t, time.Since(woke), DefaultLease/askShare+time.Millisecond)
+		require.ErrorIs(t, held.Err(), ErrLease)
+		held, err = n.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(10 * DefaultLease)
+		require.NoError(t, held.Release())
+		require.NoError(t, n.Close(t.Context()))
 	})
 }

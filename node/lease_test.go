@@ -1,9 +1,11 @@
 package node_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -49,15 +51,45 @@ type sailor struct {
 	crew   *crew
 	store  *storetest.FaultyStore
 	cut    atomic.Bool
+	told   told
 	mu     sync.Mutex
 	states []node.LeaseState
 	holds  []node.Hold
 }
 
-// A cuttable is a link that can be cut off.
+// A cuttable is a link that can be cut off, and remembers what it was told.
 type cuttable struct {
 	transport.DynamicLink
-	cut *atomic.Bool
+	cut  *atomic.Bool
+	told *told
+}
+
+// told is what a link was told.
+type told struct {
+	mu     sync.Mutex
+	selves []dmutex.NodeID
+	peers  map[dmutex.NodeID]bool
+}
+
+func (l cuttable) Become(self dmutex.NodeID) error {
+	l.told.mu.Lock()
+	defer l.told.mu.Unlock()
+	l.told.selves, l.told.peers = append(l.told.selves, self), make(map[dmutex.NodeID]bool)
+	return l.DynamicLink.Become(self)
+}
+
+func (l cuttable) SetPeer(id dmutex.NodeID, address string) error {
+	l.told.mu.Lock()
+	defer l.told.mu.Unlock()
+	l.told.peers[id] = true
+	return l.DynamicLink.SetPeer(id, address)
+}
+
+func (l cuttable) RemovePeer(id dmutex.NodeID) {
+	l.told.mu.Lock()
+	defer l.told.mu.Unlock()
+	delete(l.told.peers, id)
+	l.DynamicLink.RemovePeer(id)
 }
 
 func (l cuttable) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
@@ -113,7 +145,7 @@ func (c *crew) start() *sailor {
 func (c *crew) config(s *sailor) node.Config {
 	return node.Config{
 		Algorithm: c.algorithm, Deadlock: c.deadlock, Store: s.store, Lease: leaseOf,
-		Link: cuttable{c.net.Link(dmutex.None).(transport.DynamicLink), &s.cut},
+		Link: cuttable{c.net.Link(dmutex.None).(transport.DynamicLink), &s.cut, &s.told},
 		Observer: &node.Observer{
 			Lease: func(state node.LeaseState) {
 				s.mu.Lock()
@@ -309,7 +341,57 @@ func TestLeaseExcluded(t *testing.T) {
 		o = <-again
 		require.NoError(t, o.err)
 		require.NoError(t, o.held.Release())
+
+		last := dmutex.None
+		for i, self := range all[0].told.selves { // it was nobody before it got each number
+			require.Equal(t, i%2 == 0, self == dmutex.None)
+			if self != dmutex.None {
+				require.Greater(t, self, last)
+				last = self
+			}
+		}
+		require.Equal(t, all[0].Self(), last)
+		for _, s := range all {
+			var peers []dmutex.NodeID
+			for _, p := range s.Status().Peers {
+				peers = append(peers, p.ID)
+			}
+			require.Len(t, peers, 2)
+			require.ElementsMatch(t, peers, slices.Collect(maps.Keys(s.told.peers)))
+		}
 	})
+}
+
+// A silence that is too short for an exclusion leaves no trace: neither if the silent
+// member has something to say after it, such as its report in a new view, nor if not.
+func TestLeaseBriefSilence(t *testing.T) {
+	for _, joins := range []bool{false, true} {
+		eachLease(t, func(t *testing.T, c *crew) {
+			all := c.open(2)
+			held := all[0].acquire("x")
+			all[1].cut.Store(true)
+			time.Sleep(leaseOf / 5) // it is away
+			if joins {
+				c.start()
+				time.Sleep(leaseOf / 20)
+			}
+			all[1].cut.Store(false)
+			if joins {
+				time.Sleep(leaseOf / 20)
+				require.Len(t, all[0].Status().View.Members, 3)
+				require.True(t, all[0].Status().View.Acts)
+				require.NoError(t, c.all[2].acquire("y").Release())
+			}
+			time.Sleep(2 * leaseOf)
+			require.NoError(t, held.Release())
+			for _, s := range c.all {
+				st := s.Status()
+				require.Zero(t, st.Lease.Exclusions)
+				require.Zero(t, st.Refused)
+				require.Len(t, st.View.Members, len(c.all))
+			}
+		})
+	}
 }
 
 // The locks are lost a sixteenth of the lease before its end, which is counted from when
@@ -366,6 +448,7 @@ func TestLeaseLongOutage(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		all := c.open(2)
 		held := all[0].acquire("x")
+		changes := all[0].Status().View.Changes
 		for _, s := range all {
 			s.store.Outage(true)
 		}
@@ -396,6 +479,7 @@ func TestLeaseLongOutage(t *testing.T) {
 		require.ErrorIs(t, held.Release(), node.ErrLost)
 		require.NoError(t, o.held.Err())
 		require.NoError(t, o.held.Release())
+		require.Equal(t, changes, all[0].Status().View.Changes) // the view is as it was
 		all[0].mu.Lock()
 		defer all[0].mu.Unlock()
 		require.Len(t, all[0].holds, 1)
@@ -449,6 +533,17 @@ func TestLeaseBadRecord(t *testing.T) {
 			})
 		})
 	}
+}
+
+// If peers have met another process with this node's number, there is another record.
+func TestLeaseTaken(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		held := all[0].acquire("x")
+		all[0].Taken(all[1].Self())
+		require.ErrorIs(t, held.Err(), membership.ErrRecord)
+		require.ErrorIs(t, all[0].Status().Err, membership.ErrRecord)
+	})
 }
 
 // A process with other settings than the group is told so.
@@ -550,7 +645,7 @@ func TestLeaseElection(t *testing.T) {
 // is back.
 func TestLeaseElectionLost(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := c.open(2)
+		all := c.open(3)
 		stop, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- all[0].Election("boss").Campaign(t.Context(), func(context.Context, uint64) error {
@@ -744,6 +839,27 @@ func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revisi
 	return s.Store.Swap(ctx, value, rev)
 }
 
+// A process that joins and leaves loads the record once, and writes it twice. The store
+// has not failed while it has only not answered yet: a TryAcquire waits.
+func TestLeaseJoinAndLeave(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		counting := &countingStore{Store: &c.store}
+		s := &sailor{crew: c, store: storetest.Faulty(t, counting, storetest.Faults{})}
+		var err error
+		s.Node, err = node.Open(t.Context(), c.config(s))
+		require.NoError(t, err)
+		c.all = append(c.all, s)
+		time.Sleep(leaseOf / 10)
+		s.close()
+		require.EqualValues(t, 1, counting.loads.Load())
+		require.EqualValues(t, 2, counting.swaps.Load())
+
+		h, err := c.start().Mutex("x").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
+	})
+}
+
 // In a calm group each member loads the record once every third of a lease, and nothing
 // is written. No lock touches the store, and a lock costs the messages that it costs
 // without one.
@@ -764,6 +880,7 @@ func TestLeaseCost(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(leaseOf)
+		slices.SortFunc(all, func(a, b *sailor) int { return cmp.Compare(a.Self(), b.Self()) })
 
 		sent := func() (sum uint64) {
 			for _, s := range all {

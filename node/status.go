@@ -190,7 +190,7 @@ type Status struct {
 	Life uint64 // identifies this run of this process
 
 	View    ViewStatus
-	Lease   LeaseStatus  // with Config.Store
+	Lease   *LeaseStatus // nil without Config.Store
 	Peers   []PeerStatus // the other members, ascending by ID
 	Locks   int          // locks that this node remembers: those in use, a few that rest, and those that the algorithm cannot forget
 	Granted uint64       // locks acquired
@@ -237,7 +237,7 @@ func (n *Node) Status() Status {
 		},
 	}
 	if l := n.views.lease; l != nil {
-		st.Lease = LeaseStatus{State: LeaseState(n.locks.lease.Load()), Err: l.err, Exclusions: l.machine.Exclusions()}
+		st.Lease = &LeaseStatus{State: LeaseState(n.locks.lease.Load()), Err: l.err, Exclusions: l.machine.Exclusions()}
 		if !l.ended {
 			st.Lease.Left = time.Duration(l.until - l.clock.now())
 		}

@@ -136,6 +136,7 @@ type status struct {
 	Life      string            `json:"life"` // hexadecimal
 	Error     string            `json:"error,omitempty"`
 	View      view              `json:"view"`
+	Lease     *lease            `json:"lease,omitempty"` // of a node with a store
 	Peers     []peer            `json:"peers"`
 	Granted   uint64            `json:"granted"`
 	Sent      map[string]uint64 `json:"sent"`
@@ -156,6 +157,13 @@ type view struct {
 	Missing []dmutex.NodeID `json:"missing,omitempty"`
 	Changes uint64          `json:"changes"`
 	Took    seconds         `json:"tookSeconds"` // the last change
+}
+
+type lease struct {
+	State      string  `json:"state"`
+	Left       seconds `json:"leftSeconds"`
+	Error      string  `json:"error,omitempty"` // of the store
+	Exclusions int     `json:"exclusions"`
 }
 
 type peer struct {
@@ -250,6 +258,9 @@ func look(n *node.Node, q query) status {
 		Deadlocks: st.Deadlocks,
 		Prefix:    q.prefix,
 		Limit:     q.limit,
+	}
+	if l := st.Lease; l != nil {
+		v.Lease = &lease{State: l.State.String(), Left: seconds(l.Left), Error: text(l.Err), Exclusions: l.Exclusions}
 	}
 	for _, p := range st.Peers {
 		v.Peers = append(v.Peers, newPeer(p, st.View))

@@ -24,6 +24,8 @@ import (
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/nodehttp"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/storetest"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -474,5 +476,30 @@ func TestRequests(t *testing.T) {
 		nodehttp.Handler(n).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("")))
 		require.Equal(t, http.StatusMethodNotAllowed, w.Code)
 		require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+	})
+}
+
+// A node with a store shows how its lease stands.
+func TestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		faulty := storetest.Faulty(t, new(store.Memory), storetest.Faults{})
+		n, err := node.Open(t.Context(), node.Config{Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: faulty, Lease: 16 * time.Second})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Contains(t, get(n, "/", nil).Body.String(), "<p>The lease is valid, and ends in 14s unless it is renewed.</p>")
+		require.Contains(t, get(n, "/?format=json", nil).Body.String(), `"lease": {
+    "state": "valid",
+    "leftSeconds": 14,
+    "exclusions": 0
+  }`)
+		faulty.Outage(true)
+		time.Sleep(11 * time.Second)
+		require.Contains(t, get(n, "/", nil).Body.String(), `<p class="bad">The lease is late, and ends in 3s unless it is renewed: context deadline exceeded.</p>`)
+		time.Sleep(time.Minute)
+		require.Contains(t, get(n, "/", nil).Body.String(), `<p class="bad">The lease has ended, or not begun: context deadline exceeded.</p>`)
+		faulty.Outage(false)
+		require.NoError(t, n.Close(t.Context()))
 	})
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,15 +50,152 @@ func TestLinkCatches(t *testing.T) {
 		{"leaves a goroutine", "Close may be called", "deadlock"},
 		{"leaves a goroutine, no bubble", "Close may be called", "goroutines are left"},
 	} {
-		t.Run(test.mutant, func(t *testing.T) {
-			pattern := "^TestMutantLink$/^" + strings.ReplaceAll(test.check, " ", "_")
-			cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.timeout=1m")
-			cmd.Env = append(os.Environ(), "DMUTEX_MUTANT="+test.mutant)
-			out, err := cmd.CombinedOutput()
-			require.Error(t, err, "it was not caught:\n%s", out)
-			require.Contains(t, string(out), test.says)
-		})
+		t.Run(test.mutant, func(t *testing.T) { requireCaught(t, "TestMutantLink", test.mutant, test.check, test.says) })
 	}
+}
+
+// requireCaught runs a part of a test in a process of its own, with a mutant.
+func requireCaught(t *testing.T, name, mutant, check, says string) {
+	t.Helper()
+	pattern := "^" + name + "$/^" + strings.ReplaceAll(check, " ", "_")
+	cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), "DMUTEX_MUTANT="+mutant)
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err, "it was not caught:\n%s", out)
+	require.Contains(t, string(out), says)
+}
+
+// TestDynamicLink must catch dynamic links that break the contract.
+func TestDynamicLinkCatches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, test := range []struct{ mutant, check, says string }{
+		{"nobody has peers", "nobody carries nothing", "misuse"},
+		{"knows everybody", "nobody carries nothing", "transport: no address"},
+		{"keeps its peers", "a number makes it a link", "transport: no address"},
+		{"is its own peer", "a number makes it a link", "misuse"},
+		{"keeps its number", "a number makes it a link", "waited in vain"},
+		{"keeps frames", "a former number is not reached", "Not equal"},
+		{"removes nobody", "a removed peer is not reached", "transport: no address"},
+		{"ignores strangers", "a stranger is noticed", "waited in vain"},
+		{"waits in deliver", "deliver may change everything", "waited in vain"},
+		{"becomes after Close", "a closed link refuses", "transport: link is closed"},
+	} {
+		t.Run(test.mutant, func(t *testing.T) { requireCaught(t, "TestDynamicMutant", test.mutant, test.check, test.says) })
+	}
+}
+
+// TestDynamicMutant is the other half. Called without a mutant it tests good links.
+func TestDynamicMutant(t *testing.T) {
+	name := os.Getenv("DMUTEX_MUTANT")
+	linktest.TestDynamicLink(t, linktest.Links{
+		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+			network, err := memlink.New(memlink.Config{})
+			require.NoError(t, err)
+			return func(self dmutex.NodeID) transport.Link {
+				l := network.Link(self).(transport.DynamicLink)
+				return &dynamicMutant{DynamicLink: l, name: name, delivering: make(chan bool, 1)}
+			}
+		},
+		Ordered:  true,
+		Synctest: true,
+	})
+}
+
+// A dynamicMutant is a dynamic link that breaks one rule.
+type dynamicMutant struct {
+	transport.DynamicLink
+	name       string
+	delivering chan bool
+	closed     atomic.Bool
+
+	mu    sync.Mutex
+	self  dmutex.NodeID
+	peers []dmutex.NodeID
+}
+
+func (m *dynamicMutant) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	return m.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
+		switch m.name {
+		case "ignores strangers":
+			m.mu.Lock()
+			known := slices.Contains(m.peers, from)
+			m.mu.Unlock()
+			if !known {
+				return
+			}
+		case "waits in deliver":
+			m.delivering <- true
+			defer func() { <-m.delivering }()
+		}
+		before := m.number()
+		deliver(from, frame)
+		if m.name == "keeps frames" && m.number() != before {
+			deliver(from, []byte{2})
+		}
+	})
+}
+
+func (m *dynamicMutant) number() dmutex.NodeID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.self
+}
+
+func (m *dynamicMutant) Become(self dmutex.NodeID) error {
+	if m.name == "waits in deliver" {
+		m.delivering <- true
+		defer func() { <-m.delivering }()
+	}
+	m.mu.Lock()
+	peers, first := m.peers, m.self == dmutex.None
+	m.peers, m.self = nil, self
+	m.mu.Unlock()
+	switch {
+	case m.name == "keeps its number" && !first && self != dmutex.None:
+		return nil
+	case m.name == "becomes after Close" && m.closed.Load():
+		return nil
+	}
+	err := m.DynamicLink.Become(self)
+	if m.name == "keeps its peers" {
+		for _, id := range peers {
+			_ = m.DynamicLink.SetPeer(id, "")
+		}
+	}
+	return err
+}
+
+func (m *dynamicMutant) SetPeer(id dmutex.NodeID, address string) error {
+	self := m.number()
+	m.mu.Lock()
+	m.peers = append(m.peers, id)
+	m.mu.Unlock()
+	err := m.DynamicLink.SetPeer(id, address)
+	if m.name == "nobody has peers" && self == dmutex.None || m.name == "is its own peer" && id == self && self != dmutex.None {
+		return nil
+	}
+	return err
+}
+
+func (m *dynamicMutant) RemovePeer(id dmutex.NodeID) {
+	if m.name != "removes nobody" {
+		m.DynamicLink.RemovePeer(id)
+	}
+}
+
+func (m *dynamicMutant) Send(to dmutex.NodeID, frame []byte) error {
+	err := m.DynamicLink.Send(to, frame)
+	if m.name == "knows everybody" && err == transport.ErrUnknownNode {
+		return nil
+	}
+	return err
+}
+
+func (m *dynamicMutant) Close() error {
+	m.closed.Store(true)
+	return m.DynamicLink.Close()
 }
 
 // TestMutantLink is the other half. Called without a mutant it tests good links.

@@ -51,11 +51,11 @@
 // # Security
 //
 // With [Config.TLS] every connection is TLS 1.3, both sides show a certificate,
-// and a certificate speaks for one node, see [NodeOf]. The dialing side refuses a
-// node other than the one that it means to reach, and the accepting side refuses a
-// greeting in another node's name, both before any frame. Host names play no part,
-// so nodes may move. With OpenSSL 3, create your own authority and a certificate for
-// node 7:
+// and, if numbers are fixed, a certificate speaks for one node, see [NodeOf]. The
+// dialing side refuses a node other than the one that it means to reach, and the
+// accepting side refuses a greeting in another node's name, both before any frame. Host
+// names play no part, so nodes may move. With OpenSSL 3, create your own authority and a
+// certificate for node 7:
 //
 //	openssl req -x509 -newkey ed25519 -noenc -days 3650 -subj "/CN=locks" \
 //		-keyout authority.key -out authority.pem
@@ -76,15 +76,15 @@
 // by BenchmarkPingPong.
 //
 // A link of members that come and go has no fixed number that a certificate could name. It
-// binds the certificate to the address in the record instead: each side requires that
-// the certificate of the other is valid for the host, a DNS name or an IP address, of the
-// address that the record carries for that number. So a member speaks in the name of
-// another one only if its certificate is valid for the same host, or if it can write to the
-// record, which the store must guard. It does not need a name of the form dmutex:node:7,
-// and there is no NodeOf. Where hosts have no certificates of their own, as in a
-// Deployment of Kubernetes, set ServerName in Config.TLS: then every certificate must be
-// valid for that name instead, whatever the address. This tells members from strangers, but
-// not one member from another.
+// binds certificates to the addresses in the record instead: each side requires that the
+// certificate of the other is valid for the host, a DNS name or an IP address, in the
+// address that the record carries for that number. The certificate needs no name of the
+// form dmutex:node:7. So a member can speak in the name of another one only if its
+// certificate is valid for the same host, or if it can write to the record, which the store
+// must guard. Where hosts have no certificates of their own, as in a Deployment of
+// Kubernetes, set ServerName in Config.TLS: then every certificate must be valid for that
+// name instead, whatever the address. This tells members from strangers, but not one member
+// from another.
 //
 // Without TLS frames are not encrypted, and every greeting is believed. Therefore
 // the link then stays on the loopback interface, unless [Config.AllowPlain] says
@@ -137,14 +137,15 @@ type Config struct {
 	// nodes can have the same book.
 	Peers map[dmutex.NodeID]string
 
-	// TLS encrypts all connections and binds every certificate to a node. It
-	// takes the certificate of this node, fit for both client and server
-	// authentication, and in RootCAs the authorities of the group, which
+	// TLS encrypts all connections and binds every certificate to a node, or, with Self 0,
+	// to the host in a node's address. It takes the certificate of this node, fit for both
+	// client and server authentication, and in RootCAs the authorities of the group, which
 	// ClientCAs overrides for the side that accepts. If ServerName is set, every
-	// certificate must be valid for that name too, which separates groups that share
-	// an authority. VerifyConnection is called after all other checks except that of
-	// the node. New clones the tls.Config, requires TLS 1.3, client certificates and
-	// full handshakes, and refuses settings that weaken that.
+	// certificate must be valid for that name too, which separates groups that share an
+	// authority; with Self 0, for that name instead of the host. VerifyConnection is called
+	// after all other checks except that of the node or host. New clones the tls.Config,
+	// requires TLS 1.3, client certificates and full handshakes, and refuses settings that
+	// weaken that.
 	TLS *tls.Config
 
 	// NodeOf is not allowed with Self 0. It returns the node that a verified certificate speaks for, or an error. Nil
