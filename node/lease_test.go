@@ -216,8 +216,8 @@ func (s *sailor) later(ctx context.Context, name string) <-chan outcome {
 	return out
 }
 
-// Processes without numbers and without a list become a group, and the record gives
-// each a number.
+// LESSONS L69: processes without numbers and without a list become a group, and the
+// record gives each a number.
 func TestLeaseWithoutList(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		all := c.open(3)
@@ -243,7 +243,8 @@ func TestLeaseWithoutList(t *testing.T) {
 	})
 }
 
-// Without another process, and after a clean exit of all, nobody waits for a lease.
+// LESSONS L30: without another process, and after a clean exit of all, nobody waits for a
+// lease.
 func TestLeaseCleanExit(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		all := c.open(3)
@@ -266,8 +267,8 @@ func TestLeaseCleanExit(t *testing.T) {
 	})
 }
 
-// The lock of a process that dies goes to the next within detection and lease, and an
-// idle process that dies costs a view.
+// LESSONS L37, L44, L66: the lock of a process that dies goes to the next within
+// detection and lease, and an idle process that dies costs a view.
 func TestLeaseCrashedHolder(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		all := slices.Clone(c.open(3))
@@ -288,8 +289,8 @@ func TestLeaseCrashedHolder(t *testing.T) {
 	})
 }
 
-// A holder that is cut off from all loses its lock before anybody else gets it, joins
-// again by itself, and its waiting callers need not know.
+// LESSONS L8, L11, L63: a holder that is cut off from all loses its lock before anybody
+// else gets it, joins again by itself, and its waiting callers need not know.
 func TestLeaseCutOff(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		all := c.open(3)
@@ -394,8 +395,8 @@ func TestLeaseBriefSilence(t *testing.T) {
 	}
 }
 
-// The locks are lost a sixteenth of the lease before its end, which is counted from when
-// the store was asked.
+// LESSONS L8, L9: the locks are lost a sixteenth of the lease before its end, which is
+// counted from when the store was asked.
 func TestLeaseMargin(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 		all := c.open(2)
@@ -416,8 +417,8 @@ func TestLeaseMargin(t *testing.T) {
 	})
 }
 
-// An outage of the store that is shorter than the lease costs nothing. The handle says
-// that it is suspended.
+// LESSONS L6, L39: an outage of the store that ends before the lease does costs nothing.
+// The handle says that it is suspended.
 func TestLeaseShortOutage(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 		all := c.open(2)
@@ -442,8 +443,8 @@ func TestLeaseShortOutage(t *testing.T) {
 	})
 }
 
-// A longer one costs all locks. Acquire waits and says for what, TryAcquire says it at
-// once, and all goes on when the store is back.
+// LESSONS L7, L11, L54: a longer one costs all locks. Acquire waits and says for what,
+// TryAcquire says it at once, and all goes on when the store is back.
 func TestLeaseLongOutage(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		all := c.open(2)
@@ -487,8 +488,8 @@ func TestLeaseLongOutage(t *testing.T) {
 	})
 }
 
-// A process that cannot reach the store, and can reach the others, loses its locks at
-// the end of its lease, and no grant that arrives later counts.
+// LESSONS L3: a process that cannot reach the store, and can reach the others, loses its
+// locks at the end of its lease, and no grant that arrives later counts.
 func TestLeaseGrantTooLate(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		all := c.open(2)
@@ -571,7 +572,7 @@ func TestLeaseOtherSettings(t *testing.T) {
 	}
 }
 
-// A Config that contradicts itself is refused.
+// LESSONS L39: a Config that contradicts itself is refused.
 func TestLeaseMisuse(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 		for name, alter := range map[string]func(*node.Config){
@@ -641,8 +642,8 @@ func TestLeaseElection(t *testing.T) {
 	})
 }
 
-// A function that leads on after its node was excluded is nobody's leader, when the node
-// is back.
+// LESSONS L71: a function that leads on after its node was excluded is nobody's leader,
+// when the node is back.
 func TestLeaseElectionLost(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 		all := c.open(3)
@@ -700,8 +701,8 @@ func TestLeaseTransaction(t *testing.T) {
 	}
 }
 
-// Members come, go, crash, are cut off and lose the store, in any order, and nobody
-// holds a lock that another holds.
+// LESSONS L28, L53: members come, go, crash, are cut off and lose the store, in any
+// order, and nobody holds a lock that another holds.
 func TestLeaseSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -860,9 +861,9 @@ func TestLeaseJoinAndLeave(t *testing.T) {
 	})
 }
 
-// In a calm group each member loads the record once every third of a lease, and nothing
-// is written. No lock touches the store, and a lock costs the messages that it costs
-// without one.
+// LESSONS L30: in a calm group each member loads the record once every third of a lease,
+// and nothing is written. No lock touches the store, and a lock costs the messages that
+// it costs without one.
 func TestLeaseCost(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		const n, leases, locks = 5, 10, 100
