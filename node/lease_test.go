@@ -443,7 +443,31 @@ func TestLeaseShortOutage(t *testing.T) {
 	})
 }
 
-// LESSONS L7, L11, L54: a longer one costs all locks. Acquire waits and says for what,
+// The store may be away for two fifths of a lease at any time. After a lease less the margin
+// all locks are lost, however late the lease was renewed before.
+func TestLeaseOutage(t *testing.T) {
+	for phase := range time.Duration(5) {
+		for length, lost := range map[time.Duration]bool{leaseOf * 2 / 5: false, leaseOf * 15 / 16: true} {
+			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+				all := c.open(2)
+				held := all[0].acquire("x")
+				time.Sleep(leaseOf + leaseOf/3*phase/5)
+				for _, s := range all {
+					s.store.Outage(true)
+				}
+				time.Sleep(length)
+				for _, s := range all {
+					s.store.Outage(false)
+				}
+				time.Sleep(leaseOf)
+				require.Equal(t, lost, held.Err() != nil, "phase %d, outage of %v", phase, length)
+				_ = held.Release()
+			})
+		}
+	}
+}
+
+// LESSONS L7, L11, L54: a long outage costs all locks. Acquire waits and says for what,
 // TryAcquire says it at once, and all goes on when the store is back.
 func TestLeaseLongOutage(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
