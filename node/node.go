@@ -173,9 +173,9 @@ func (n *Node) setPeers(ids []dmutex.NodeID) {
 // members: they may start in any order, and Acquire waits until they are there. If
 // ctx has ended, Open returns its error; ctx has no effect after that.
 //
-// At most one process with this number may be alive at a time. If another one
-// still answers the members, this node grants nothing, and within seconds all calls
-// return [ErrNumberTaken].
+// Without Config.Store, at most one process with this number may be alive at a time. If
+// another one still answers the members, this node grants nothing, and within seconds
+// all calls return [ErrNumberTaken].
 //
 // Open refuses an invalid Config with [dmutex.ErrMisuse], and returns the link's
 // error if the link cannot be opened. After an error the caller closes the link.
