@@ -183,7 +183,9 @@ func (s *sailor) isolate(on bool) {
 // kill ends a process without a word.
 func (s *sailor) kill() {
 	s.isolate(true)
+	began := time.Now()
 	s.close()
+	require.Less(s.crew.t, time.Since(began), time.Second) // it waits for no store
 }
 
 func (s *sailor) close() {
@@ -255,7 +257,7 @@ func TestLeaseCleanExit(t *testing.T) {
 		require.ErrorIs(t, held.Err(), node.ErrClosed)
 		o := <-next
 		require.NoError(t, o.err)
-		require.Less(t, time.Since(began), time.Second)
+		require.Less(t, time.Since(began), leaseOf/20)
 		require.NoError(t, o.held.Release())
 		c.all[0].close()
 
