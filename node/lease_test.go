@@ -168,7 +168,7 @@ func (c *crew) open(n int) []*sailor {
 	}
 	for _, s := range c.all {
 		for len(s.Status().View.Members) < n || !s.Status().View.Acts {
-			time.Sleep(time.Millisecond)
+			time.Sleep(leaseOf / 100)
 		}
 	}
 	return c.all
@@ -311,7 +311,7 @@ func TestLeaseCutOff(t *testing.T) {
 		require.Greater(t, time.Since(lost), time.Duration(0))
 		all[0].isolate(false)
 		for all[0].Self() == number || all[0].Self() == dmutex.None {
-			time.Sleep(time.Millisecond)
+			time.Sleep(leaseOf / 100)
 		}
 		require.Equal(t, 1, all[0].Status().Lease.Exclusions)
 		require.NoError(t, o.held.Release())
@@ -404,7 +404,7 @@ func TestLeaseMargin(t *testing.T) {
 		held := all[0].acquire("x")
 		left := time.Duration(0)
 		for range 5000 {
-			time.Sleep(time.Millisecond)
+			time.Sleep(leaseOf / 100)
 			left = max(left, all[0].Status().Lease.Left)
 		}
 		require.LessOrEqual(t, left, leaseOf*15/16)
@@ -879,7 +879,7 @@ func TestLeaseCost(t *testing.T) {
 			c.all, all = append(c.all, s), append(all, s)
 		}
 		for len(all[0].Status().View.Members) < n || !all[0].Status().View.Acts {
-			time.Sleep(time.Millisecond)
+			time.Sleep(leaseOf / 100)
 		}
 		time.Sleep(leaseOf)
 		slices.SortFunc(all, func(a, b *sailor) int { return cmp.Compare(a.Self(), b.Self()) })
