@@ -325,7 +325,7 @@ func newClock() *clock { return &clock{birth: time.Now()} }
 
 func (c *clock) now() int64 {
 	t := time.Now()
-	return c.at(int64(t.Sub(c.birth)), int64(t.Round(0).Sub(c.birth.Round(0))))
+	return c.at(int64(t.Sub(c.birth)), t.UnixNano()-c.birth.UnixNano())
 }
 
 // at returns the time after so much by the monotonic clock, and by the wall clock.

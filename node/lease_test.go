@@ -168,7 +168,7 @@ func (c *crew) open(n int) []*sailor {
 	}
 	for _, s := range c.all {
 		for len(s.Status().View.Members) < n || !s.Status().View.Acts {
-			time.Sleep(time.Millisecond)
+			time.Sleep(leaseOf / 100)
 		}
 	}
 	return c.all
@@ -183,7 +183,9 @@ func (s *sailor) isolate(on bool) {
 // kill ends a process without a word.
 func (s *sailor) kill() {
 	s.isolate(true)
+	began := time.Now()
 	s.close()
+	require.Less(s.crew.t, time.Since(began), time.Second) // it waits for no store
 }
 
 func (s *sailor) close() {
@@ -256,7 +258,7 @@ func TestLeaseCleanExit(t *testing.T) {
 		require.ErrorIs(t, held.Err(), node.ErrClosed)
 		o := <-next
 		require.NoError(t, o.err)
-		require.Less(t, time.Since(began), time.Second)
+		require.Less(t, time.Since(began), leaseOf/20)
 		require.NoError(t, o.held.Release())
 		c.all[0].close()
 
@@ -310,7 +312,7 @@ func TestLeaseCutOff(t *testing.T) {
 		require.Greater(t, time.Since(lost), time.Duration(0))
 		all[0].isolate(false)
 		for all[0].Self() == number || all[0].Self() == dmutex.None {
-			time.Sleep(time.Millisecond)
+			time.Sleep(leaseOf / 100)
 		}
 		require.Equal(t, 1, all[0].Status().Lease.Exclusions)
 		require.NoError(t, o.held.Release())
@@ -403,7 +405,7 @@ func TestLeaseMargin(t *testing.T) {
 		held := all[0].acquire("x")
 		left := time.Duration(0)
 		for range 5000 {
-			time.Sleep(time.Millisecond)
+			time.Sleep(leaseOf / 100)
 			left = max(left, all[0].Status().Lease.Left)
 		}
 		require.LessOrEqual(t, left, leaseOf*15/16)
@@ -902,7 +904,7 @@ func TestLeaseCost(t *testing.T) {
 			c.all, all = append(c.all, s), append(all, s)
 		}
 		for len(all[0].Status().View.Members) < n || !all[0].Status().View.Acts {
-			time.Sleep(time.Millisecond)
+			time.Sleep(leaseOf / 100)
 		}
 		time.Sleep(leaseOf)
 		slices.SortFunc(all, func(a, b *sailor) int { return cmp.Compare(a.Self(), b.Self()) })
