@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"math/big"
+	"net"
 	"net/url"
 	"testing"
 	"time"
@@ -79,6 +80,17 @@ func leaf(names ...string) *x509.Certificate {
 // Node issues the certificate of a node.
 func (a *Authority) Node(id dmutex.NodeID) tls.Certificate {
 	return a.sign(leaf("dmutex:node:" + id.String()))
+}
+
+// Host issues the certificate of a host, by name or by IP address.
+func (a *Authority) Host(host string) tls.Certificate {
+	template := leaf()
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{host}
+	}
+	return a.sign(template)
 }
 
 // Config is what a node is given that shows the certificate and trusts the

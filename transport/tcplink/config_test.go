@@ -21,7 +21,6 @@ func TestConfig(t *testing.T) {
 		"localhost":          {tcplink.Config{Self: 1, Listen: "localhost:0", Peers: book{2: "localhost:7000"}}, ""},
 		"peer not yet known": {tcplink.Config{Self: 1, Listen: "127.0.0.1:0", Peers: book{2: ""}}, ""},
 		"plain, allowed":     {tcplink.Config{Self: 1, Listen: ":0", Peers: book{2: "10.1.2.3:7000"}, AllowPlain: true}, ""},
-		"no self":            {tcplink.Config{Listen: "127.0.0.1:0"}, "Config.Self is 0"},
 		"not in the book":    {tcplink.Config{Self: 4, Peers: book{2: "127.0.0.1:1"}}, "node 4 is not in Config.Peers: add it, or give Config.Listen"},
 		"no listen":          {tcplink.Config{Self: 1, Peers: book{1: "", 2: "127.0.0.1:1"}}, "Config.Listen is missing"},
 		"listen on all":      {tcplink.Config{Self: 1, Listen: ":0"}, "AllowPlain"},

@@ -290,7 +290,7 @@ func closedLink(t *testing.T, config Config, pace pace) (l *Link, got chan arriv
 	l, err := newLink(config, pace)
 	require.NoError(t, err)
 	got = make(chan arrival)
-	l.deliver = func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
+	l.burst, l.deliver = 1, func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
 	l.running.Go(l.keepAlive)
 	if l.late != nil {
 		l.logging.Go(l.late.Run)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"sync"
@@ -18,9 +19,12 @@ import (
 
 // A peer is another node, with a connection or without.
 type peer struct {
-	link  *Link
-	id    dmutex.NodeID
-	moved chan struct{} // pokes dial: the address has changed
+	link   *Link
+	self   dmutex.NodeID // of this node; another number has other peers
+	id     dmutex.NodeID
+	moved  chan struct{}   // pokes dial: the address has changed
+	ctx    context.Context // ends when the peer is removed, or the link closed
+	cancel context.CancelFunc
 
 	mu      sync.Mutex
 	addr    string
@@ -61,7 +65,9 @@ const (
 const headerSize = 4
 
 func newPeer(l *Link, id dmutex.NodeID, addr string) *peer {
-	return &peer{link: l, id: id, addr: addr, moved: make(chan struct{}, 1)}
+	p := &peer{link: l, self: l.self, id: id, addr: addr, moved: make(chan struct{}, 1)}
+	p.ctx, p.cancel = context.WithCancel(l.ctx)
+	return p
 }
 
 func appendFrame(b, frame []byte) []byte {
@@ -154,7 +160,7 @@ func (p *peer) awaitTurn(c *conn) bool {
 
 // serve uses a connection until it breaks. It does not use one that was dialed if the
 // peer has moved meanwhile, or one that was accepted if a newer one was answered
-// meanwhile.
+// meanwhile, or any if the peer was removed.
 //
 // A newer accepted connection does not end the one before. Perhaps that one is dead
 // and nobody has noticed; perhaps two processes use the peer's number, and the session
@@ -163,7 +169,7 @@ func (p *peer) awaitTurn(c *conn) bool {
 func (p *peer) serve(nc net.Conn, dialed string) {
 	c := &conn{Conn: nc, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
 	p.mu.Lock()
-	if dialed != "" && dialed != p.addr || dialed == "" && nc != p.latest {
+	if dialed != "" && dialed != p.addr || dialed == "" && nc != p.latest || p.ctx.Err() != nil {
 		p.mu.Unlock()
 		return
 	}
@@ -175,12 +181,12 @@ func (p *peer) serve(nc net.Conn, dialed string) {
 	}
 	p.conn, p.trouble = c, nil
 	p.mu.Unlock()
-	p.link.log.Info("tcplink: connected", "peer", p.id, "address", nc.RemoteAddr())
+	p.link.log.Load().Info("tcplink: connected", "peer", p.id, "address", nc.RemoteAddr())
 	p.link.running.Go(func() { p.drain(c) })
 	err := p.read(c)
 	p.fail(c, err)
-	if p.link.ctx.Err() == nil { // else it is our own Close
-		p.link.log.Info("tcplink: connection lost", "peer", p.id, "error", err)
+	if p.ctx.Err() == nil { // else it is our own doing
+		p.link.log.Load().Info("tcplink: connection lost", "peer", p.id, "error", err)
 	}
 }
 
@@ -231,14 +237,14 @@ func (p *peer) why() error {
 	switch {
 	case p.conn != nil:
 		return nil
-	case why == nil && p.id > p.link.self:
+	case why == nil && p.id > p.self:
 		why = fmt.Errorf("tcplink: node %d has not connected: the node with the higher number dials", p.id)
 	case why == nil && p.addr == "":
 		why = fmt.Errorf("tcplink: cannot connect to node %d: %w", p.id, errNoAddress)
 	case why == nil:
 		why = fmt.Errorf("tcplink: not yet connected to node %d", p.id)
 	}
-	if p.id > p.link.self && last.at.After(p.lost) { // perhaps it was this one
+	if p.id > p.self && last.at.After(p.lost) { // perhaps it was this one
 		why = fmt.Errorf("%w; a connection from %s was refused: %w", why, last.host, last.err)
 	}
 	return why
@@ -258,8 +264,8 @@ const maxBurst = 64
 
 // read delivers the frames that arrive, until the connection breaks.
 func (p *peer) read(c *conn) error {
-	deliver := p.link.deliver
-	frames := make([][]byte, 0, maxBurst)
+	burst := p.link.burst
+	frames := make([][]byte, 0, burst)
 	buf := make([]byte, headerSize+MaxFrame)
 	start, end := 0, 0
 	silent := int32(0)
@@ -281,14 +287,14 @@ func (p *peer) read(c *conn) error {
 			if size > 0 {
 				frames = append(frames, buf[start+headerSize:next:next])
 			}
-			if len(frames) == maxBurst {
-				deliver(p.id, frames)
+			if len(frames) == burst {
+				p.deliver(frames)
 				frames = frames[:0]
 			}
 			start, silent = next, 0
 		}
 		if len(frames) > 0 {
-			deliver(p.id, frames)
+			p.deliver(frames)
 			frames = frames[:0]
 		}
 		if err != nil {
@@ -300,10 +306,17 @@ func (p *peer) read(c *conn) error {
 	}
 }
 
+// deliver delivers frames, unless the peer was removed meanwhile.
+func (p *peer) deliver(frames [][]byte) {
+	if p.ctx.Err() == nil {
+		p.link.deliver(p.id, frames)
+	}
+}
+
 // beat is called at every heartbeat.
 func (p *peer) beat() {
 	if !p.alive() { // told of without the lock: Send would wait for the log
-		p.link.log.Warn("tcplink: the peer is silent", "peer", p.id)
+		p.link.log.Load().Warn("tcplink: the peer is silent", "peer", p.id)
 	}
 }
 
@@ -343,7 +356,7 @@ func (p *peer) move(addr string) {
 		return
 	}
 	p.addr = addr
-	if p.id < p.link.self && p.conn != nil {
+	if p.id < p.self && p.conn != nil {
 		p.conn.breakOff()
 	}
 	if p.hangUp != nil {
@@ -355,10 +368,22 @@ func (p *peer) move(addr string) {
 	}
 }
 
+// remove ends the peer's connections and goroutines. The peer is not used again.
+func (p *peer) remove() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cancel()
+	for _, c := range []*conn{p.conn, p.former} {
+		if c != nil {
+			c.breakOff()
+		}
+	}
+}
+
 // maxTold bounds the reasons that dial logs in a row.
 const maxTold = 8
 
-// dial maintains a connection to a peer with a lower id. Only a connection that lasted
+// dial maintains a connection to a peer with a lower id, until it is removed. Only a connection that lasted
 // resets the back-off: otherwise two processes with the same id would push each other
 // out at full speed.
 func (p *peer) dial() {
@@ -376,16 +401,20 @@ func (p *peer) dial() {
 				delay = l.pace.minRedial
 			}
 			clear(told)
-		case err == errNoAddress || l.ctx.Err() != nil:
+		case err == errNoAddress || p.ctx.Err() != nil:
 		default:
 			p.setTrouble(fmt.Errorf("tcplink: cannot connect to node %d at %s: %w", p.id, addr, err))
 			if told[err.Error()] || len(told) == maxTold {
 				break
 			}
-			l.log.Warn("tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "error", err)
+			level := slog.LevelWarn
+			if _, ok := errors.AsType[passing](err); ok {
+				level = slog.LevelInfo
+			}
+			l.log.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "error", err)
 			told[err.Error()] = true
 		}
-		if !l.wait(delay-l.pace.jitter(delay/2+1), p.moved) {
+		if !wait(p.ctx, delay-l.pace.jitter(delay/2+1), p.moved) {
 			return
 		}
 		delay = min(2*delay, l.pace.maxRedial)
@@ -397,7 +426,7 @@ var errNoAddress = errors.New("its address is not known")
 // connect dials and exchanges greetings. It returns the address as well.
 func (p *peer) connect() (net.Conn, string, error) {
 	l := p.link
-	ctx, cancel := context.WithTimeout(l.ctx, l.pace.greeting)
+	ctx, cancel := context.WithTimeout(p.ctx, l.pace.greeting)
 	defer cancel()
 	p.mu.Lock()
 	addr := p.addr
@@ -420,7 +449,7 @@ func (p *peer) connect() (net.Conn, string, error) {
 		nc.Close()
 		close(closed)
 	})
-	if err = p.greet(nc); !stop() {
+	if err = p.greet(nc, addr); !stop() {
 		<-closed
 		err = ctx.Err() // rather than what came of closing
 	}
@@ -432,16 +461,17 @@ func (p *peer) connect() (net.Conn, string, error) {
 }
 
 // greet is the dialing side of the greeting.
-func (p *peer) greet(nc net.Conn) error {
-	self := p.link.self
-	if err := p.link.guard.Load().check(nc, p.id); err != nil {
+func (p *peer) greet(nc net.Conn, addr string) error {
+	if err := p.link.guard.Load().check(nc, p.id, addr); err != nil {
 		return err
 	}
-	if err := writeGreeting(nc, self, p.id); err != nil {
+	if err := writeGreeting(nc, p.self, p.id); err != nil {
 		return err
 	}
-	from, err := readGreeting(nc, self)
+	from, err := readGreeting(nc, p.self)
 	switch {
+	case errors.Is(err, io.EOF) && p.link.dynamic:
+		return passing{error: errNotPeer}
 	case err != nil:
 		return err
 	case from != p.id:
@@ -465,17 +495,27 @@ func writeGreeting(w io.Writer, from, to dmutex.NodeID) error {
 
 // readGreeting returns the node that speaks, if the greeting is for this node.
 func readGreeting(r io.Reader, self dmutex.NodeID) (from dmutex.NodeID, err error) {
-	var b [greetingSize]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
-		return dmutex.None, err
-	}
-	ids := b[len(greetingMark):]
-	from, to := dmutex.NodeID(binary.BigEndian.Uint64(ids)), dmutex.NodeID(binary.BigEndian.Uint64(ids[8:]))
+	from, to, err := readIDs(r)
 	switch {
-	case string(b[:len(greetingMark)]) != greetingMark:
-		return dmutex.None, errors.New("this is not the protocol of this link, or another version of it")
+	case err != nil:
+		return dmutex.None, err
 	case to != self:
-		return dmutex.None, fmt.Errorf("it means to speak to node %d", to)
+		return dmutex.None, misled(to)
 	}
 	return from, nil
+}
+
+func misled(to dmutex.NodeID) error { return fmt.Errorf("it means to speak to node %d", to) }
+
+// readIDs reads a greeting, which may be for another node.
+func readIDs(r io.Reader) (from, to dmutex.NodeID, err error) {
+	var b [greetingSize]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return dmutex.None, dmutex.None, err
+	}
+	if string(b[:len(greetingMark)]) != greetingMark {
+		return dmutex.None, dmutex.None, errors.New("this is not the protocol of this link, or another version of it")
+	}
+	ids := b[len(greetingMark):]
+	return dmutex.NodeID(binary.BigEndian.Uint64(ids)), dmutex.NodeID(binary.BigEndian.Uint64(ids[8:])), nil
 }

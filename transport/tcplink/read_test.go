@@ -2,6 +2,7 @@ package tcplink
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -54,6 +55,11 @@ func split(b []byte) (frames [][]byte, err error) {
 	return frames, io.EOF
 }
 
+// reader returns a peer whose frames are delivered.
+func reader(deliver func(from dmutex.NodeID, frames [][]byte)) *peer {
+	return newPeer(&Link{ctx: context.Background(), deliver: deliver, burst: maxBurst}, 1, "")
+}
+
 // FuzzRead sends any bytes in any pieces. Whatever the pieces are, the frames
 // are the same, and nonsense ends the connection.
 func FuzzRead(f *testing.F) {
@@ -70,12 +76,12 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data, cuts []byte) {
 		var got [][]byte
-		l := &Link{deliver: func(_ dmutex.NodeID, frames [][]byte) {
+		p := reader(func(_ dmutex.NodeID, frames [][]byte) {
 			for _, frame := range frames {
 				got = append(got, bytes.Clone(frame))
 			}
-		}}
-		err := newPeer(l, 1, "").read(&conn{Conn: &stream{bytes: data, cuts: cuts}})
+		})
+		err := p.read(&conn{Conn: &stream{bytes: data, cuts: cuts}})
 		want, wantErr := split(data)
 		require.Equal(t, want, got)
 		require.True(t, errors.Is(err, wantErr), "%v, want %v", err, wantErr)
@@ -103,13 +109,13 @@ func TestReadBursts(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var bursts []int
-			l := &Link{deliver: func(_ dmutex.NodeID, frames [][]byte) {
+			p := reader(func(_ dmutex.NodeID, frames [][]byte) {
 				for _, f := range frames {
 					require.Equal(t, "frame", string(f))
 				}
 				bursts = append(bursts, len(frames))
-			}}
-			err := newPeer(l, 1, "").read(&conn{Conn: &stream{bytes: test.bytes, cuts: []byte{byte(test.cut), 0}}})
+			})
+			err := p.read(&conn{Conn: &stream{bytes: test.bytes, cuts: []byte{byte(test.cut), 0}}})
 			require.Error(t, err)
 			require.Equal(t, test.bursts, bursts)
 		})

@@ -3,6 +3,7 @@ package tcplink
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -59,7 +60,11 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 		r.others++
 	default:
 		r.again[key] = 0
-		l.log.Warn("tcplink: connection refused", "from", host, "error", err)
+		level := slog.LevelWarn
+		if _, ok := err.(passing); ok {
+			level = slog.LevelInfo
+		}
+		l.log.Load().Log(l.ctx, level, "tcplink: connection refused", "from", host, "error", err)
 	}
 }
 
@@ -87,10 +92,10 @@ func (l *Link) sumUp() {
 			continue
 		}
 		r.again[key] = 0
-		l.log.Warn("tcplink: connections refused again", "from", key.host, "error", key.reason, "count", count)
+		l.log.Load().Warn("tcplink: connections refused again", "from", key.host, "error", key.reason, "count", count)
 	}
 	if r.others > 0 {
-		l.log.Warn("tcplink: more connections refused", "count", r.others)
+		l.log.Load().Warn("tcplink: more connections refused", "count", r.others)
 		r.others = 0
 	}
 }

@@ -37,6 +37,17 @@
 // out. A crowd with many sources, or with the same address as a peer, makes that peer
 // dial a few times.
 //
+// # Members that come and go
+//
+// With [Config.Self] 0 a link is a [transport.DynamicLink]: it listens, and package node
+// gives it a number and its peers, with the addresses that the record in the store carries.
+// [Link.Address] is what the record carries for this node: set [Config.Advertise] if the
+// others do not reach it by Listen. The higher number dials here too, and that is the
+// newer member, which knows all others from the record. A member that does not know the
+// newcomer yet refuses it and has its node read the record, while the newcomer tries again.
+// What a peer that was removed, or a former number of this node, has left behind is
+// dropped: connections, goroutines and frames that wait.
+//
 // # Security
 //
 // With [Config.TLS] every connection is TLS 1.3, both sides show a certificate,
@@ -63,6 +74,17 @@
 // unless VerifyConnection does it; short-lived certificates are the simpler remedy.
 // TLS makes a round trip of small frames over loopback 1.2 times as long, as measured
 // by BenchmarkPingPong.
+//
+// A link of members that come and go has no fixed number that a certificate could name. It
+// binds the certificate to the address in the record instead: each side requires that
+// the certificate of the other is valid for the host, a DNS name or an IP address, of the
+// address that the record carries for that number. So a member speaks in the name of
+// another one only if its certificate is valid for the same host, or if it can write to the
+// record, which the store must guard. It does not need a name of the form dmutex:node:7,
+// and there is no NodeOf. Where hosts have no certificates of their own, as in a
+// Deployment of Kubernetes, set ServerName in Config.TLS: then every certificate must be
+// valid for that name instead, whatever the address. This tells members from strangers, but
+// not one member from another.
 //
 // Without TLS frames are not encrypted, and every greeting is believed. Therefore
 // the link then stays on the loopback interface, unless [Config.AllowPlain] says
@@ -94,13 +116,20 @@ import (
 
 // Config says where a node and its peers are.
 type Config struct {
-	// Self is this node.
+	// Self is this node, or 0 for a link that is given its numbers and peers later, by
+	// [Link.Become] and [Link.SetPeer]. Then Peers and NodeOf must be empty.
 	Self dmutex.NodeID
 
 	// Listen is the address to listen on, as host:port; port 0 takes a free
 	// one, see [Link.Addr]. If Listen is empty, it is the entry of Self in
 	// Peers.
 	Listen string
+
+	// Advertise is the host:port where the other nodes reach this one. It is for the
+	// record in the store, so it is only allowed with Self 0. Empty stands for the host in
+	// Listen and the port that the link listens on. It is needed if Listen has no host, as
+	// in ":7000", or listens on all interfaces, as "0.0.0.0:7000" does.
+	Advertise string
 
 	// Peers is the address book: every node that this one talks to, with its
 	// host:port. An address may be empty if it is not known yet, or not needed because
@@ -118,7 +147,7 @@ type Config struct {
 	// full handshakes, and refuses settings that weaken that.
 	TLS *tls.Config
 
-	// NodeOf returns the node that a verified certificate speaks for, or an error. Nil
+	// NodeOf is not allowed with Self 0. It returns the node that a verified certificate speaks for, or an error. Nil
 	// stands for [NodeOf]. It is called by several goroutines.
 	NodeOf func(*x509.Certificate) (dmutex.NodeID, error)
 
@@ -173,12 +202,13 @@ var defaultPace = pace{
 
 // A Link is a [transport.Link] over TCP.
 type Link struct {
-	self     dmutex.NodeID
-	anywhere bool // beyond loopback too
-	nodeOf   func(*x509.Certificate) (dmutex.NodeID, error)
-	guard    atomic.Pointer[guard] // nil if connections are plain
-	log      *slog.Logger
-	late     *latelog.Log // behind log; nil without a logger
+	dynamic  bool                                           // made without a number
+	address  string                                         // where the others reach this node
+	anywhere bool                                           // beyond loopback too
+	nodeOf   func(*x509.Certificate) (dmutex.NodeID, error) // nil if dynamic
+	guard    atomic.Pointer[guard]                          // nil if connections are plain
+	log      atomic.Pointer[slog.Logger]                    // names self
+	late     *latelog.Log                                   // behind log; nil without a logger
 	pace     pace
 	listener net.Listener
 
@@ -188,7 +218,9 @@ type Link struct {
 	logging sync.WaitGroup // ends last
 
 	mu      sync.RWMutex
+	self    dmutex.NodeID                             // None if nobody
 	deliver func(from dmutex.NodeID, frames [][]byte) // nil until Open
+	burst   int                                       // how many frames it takes at most
 	closed  bool
 	peers   map[dmutex.NodeID]*peer
 	conns   map[net.Conn]bool // all that there are, for Close
@@ -202,46 +234,24 @@ type Link struct {
 func New(c Config) (*Link, error) { return newLink(c, defaultPace) }
 
 func newLink(c Config, pace pace) (*Link, error) {
-	if c.Self == dmutex.None {
-		return nil, dmutex.Misuse("tcplink: Config.Self is 0, which names nobody: number nodes from 1")
-	}
 	l := &Link{
+		dynamic:  c.Self == dmutex.None,
 		self:     c.Self,
 		anywhere: c.AllowPlain || c.TLS != nil,
 		nodeOf:   c.NodeOf,
-		log:      slog.New(slog.DiscardHandler),
 		pace:     pace,
 		peers:    make(map[dmutex.NodeID]*peer),
 		conns:    make(map[net.Conn]bool),
 		door:     door{places: pace.maxGreeters, pick: pace.pick, count: make(map[netip.Prefix]int)},
 		refusals: refusals{again: make(map[refusal]int)},
 	}
+	l.log.Store(slog.New(slog.DiscardHandler))
 	l.TakeLogger(c.Logger)
-	if l.nodeOf == nil {
+	if l.nodeOf == nil && !l.dynamic {
 		l.nodeOf = NodeOf
 	}
-	switch {
-	case c.TLS != nil && c.AllowPlain:
-		return nil, dmutex.Misuse("tcplink: Config.AllowPlain and Config.TLS contradict each other: drop one")
-	case c.TLS != nil:
-		g, err := newGuard(c.Self, c.TLS, l.nodeOf)
-		if err != nil {
-			return nil, err
-		}
-		l.guard.Store(g)
-	case c.NodeOf != nil:
-		return nil, dmutex.Misuse("tcplink: Config.NodeOf without Config.TLS: there are no certificates")
-	}
-	for id, addr := range c.Peers {
-		if err := l.checkPeer(id, addr); err != nil {
-			return nil, err
-		}
-		if id != c.Self {
-			l.peers[id] = newPeer(l, id, addr)
-		}
-	}
 	listen := cmp.Or(c.Listen, c.Peers[c.Self])
-	if _, listed := c.Peers[c.Self]; !listed && listen == "" {
+	if _, listed := c.Peers[c.Self]; !listed && listen == "" && !l.dynamic {
 		return nil, dmutex.Misuse(fmt.Sprintf("tcplink: node %d is not in Config.Peers: add it, or give Config.Listen", c.Self))
 	}
 	if listen == "" {
@@ -250,15 +260,46 @@ func newLink(c Config, pace pace) (*Link, error) {
 	if err := l.checkAddress("Config.Listen", listen, true); err != nil {
 		return nil, err
 	}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
 	var err error
+	if l.address, err = l.advertised(c, listen); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.TLS != nil && c.AllowPlain:
+		return nil, dmutex.Misuse("tcplink: Config.AllowPlain and Config.TLS contradict each other: drop one")
+	case c.TLS != nil:
+		g, err := newGuard(c.TLS, l.nodeOf, c.Self, l.address)
+		if err != nil {
+			return nil, err
+		}
+		l.guard.Store(g)
+	case c.NodeOf != nil:
+		return nil, dmutex.Misuse("tcplink: Config.NodeOf without Config.TLS: there are no certificates")
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	for id, addr := range c.Peers {
+		if err := l.checkPeer(id, addr, id == c.Self); err != nil {
+			return nil, err
+		}
+		if id != c.Self {
+			l.peers[id] = newPeer(l, id, addr)
+		}
+	}
 	if l.listener, err = l.listen(listen); err != nil {
 		l.cancel()
+		if errors.Is(err, syscall.EADDRINUSE) && l.dynamic {
+			return nil, fmt.Errorf("tcplink: %w: another program listens there", err)
+		}
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("tcplink: %w: another program listens there,"+
 				" or two processes have the same Config.Self, %d", err, l.self)
 		}
 		return nil, fmt.Errorf("tcplink: %w", err)
+	}
+	if l.address == listen { // now its port is known
+		host, _, _ := net.SplitHostPort(listen)
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		l.address = net.JoinHostPort(host, port)
 	}
 	return l, nil
 }
@@ -268,14 +309,17 @@ func (l *Link) listen(addr string) (net.Listener, error) {
 	return config.Listen(l.ctx, "tcp", addr)
 }
 
-func (l *Link) checkPeer(id dmutex.NodeID, addr string) error {
+func (l *Link) checkPeer(id dmutex.NodeID, addr string, own bool) error {
+	what := "the address of node " + id.String()
 	switch {
 	case id == dmutex.None:
 		return dmutex.Misuse("tcplink: the address book contains node 0, which names nobody: number nodes from 1")
-	case addr == "":
+	case addr == "" && !l.dynamic:
 		return nil
+	case l.dynamic && wildcard(addr):
+		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q, which leads nowhere: give its host", what, addr))
 	}
-	return l.checkAddress("the address of node "+id.String(), addr, id == l.self)
+	return l.checkAddress(what, addr, own)
 }
 
 // checkAddress refuses what is not a host:port, and, unless it is allowed, what is
@@ -317,18 +361,19 @@ func (l *Link) Addr() net.Addr { return l.listener.Addr() }
 // dialed at once; a connection that this node dialed to the old address, or
 // has begun to dial, is dropped. It refuses an address with [dmutex.ErrMisuse] as New does.
 func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
-	if id == l.self {
-		return dmutex.Misuse("tcplink: SetPeer with the node itself")
-	}
-	if err := l.checkPeer(id, addr); err != nil {
+	if err := l.checkPeer(id, addr, false); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.peers[id]
 	switch {
+	case id == l.self:
+		return dmutex.Misuse("tcplink: SetPeer with the node itself")
 	case l.closed:
 		return transport.ErrClosed
+	case l.self == dmutex.None:
+		return dmutex.Misuse("tcplink: SetPeer before Become: a node without a number has no peers")
 	case p != nil:
 		p.move(addr)
 	default:
@@ -348,7 +393,10 @@ func (l *Link) SetTLS(c *tls.Config) error {
 	if l.guard.Load() == nil || c == nil {
 		return dmutex.Misuse("tcplink: SetTLS changes TLS, but does not begin or end it: make a new link")
 	}
-	g, err := newGuard(l.self, c, l.nodeOf)
+	l.mu.RLock()
+	self := l.self
+	l.mu.RUnlock()
+	g, err := newGuard(c, l.nodeOf, self, l.address)
 	if err == nil {
 		l.guard.Store(g)
 	}
@@ -363,17 +411,19 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 		return
 	}
 	l.late = latelog.New(logger.Handler())
-	l.log = slog.New(l.late).With("node", l.self)
+	l.log.Store(slog.New(l.late).With("node", l.self))
 }
 
 // Trouble implements [transport.Reporter].
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.RLock()
-	p, closed := l.peers[to], l.closed
+	p, self, closed := l.peers[to], l.self, l.closed
 	l.mu.RUnlock()
 	switch {
 	case closed:
 		return transport.ErrClosed
+	case self == dmutex.None:
+		return errNobody
 	case p == nil:
 		return transport.ErrUnknownNode
 	}
@@ -382,7 +432,7 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 
 // start begins to dial a peer, if it is for us to dial.
 func (l *Link) start(p *peer) {
-	if p.id < l.self {
+	if p.id < p.self {
 		l.running.Go(p.dial)
 	}
 }
@@ -392,17 +442,24 @@ func (l *Link) MaxFrame() int { return MaxFrame }
 
 // Open implements [transport.Link].
 func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	return l.OpenBursts(func(from dmutex.NodeID, frames [][]byte) {
-		for _, frame := range frames {
-			deliver(from, frame)
+	return l.open(1, func(from dmutex.NodeID, frames [][]byte) {
+		if len(frames) == 0 {
+			deliver(from, nil)
+			return
 		}
+		deliver(from, frames[0])
 	})
 }
 
 // OpenBursts implements [transport.BurstLink]: the frames that one read has brought
 // are delivered together, up to 64 of them, and together no longer than the longest
-// frame.
+// frame. With [Config.Self] 0, a list without frames tells of a node that is not a peer, as
+// [transport.DynamicLink] says.
 func (l *Link) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error {
+	return l.open(maxBurst, deliver)
+}
+
+func (l *Link) open(burst int, deliver func(from dmutex.NodeID, frames [][]byte)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -411,7 +468,7 @@ func (l *Link) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) err
 	case l.deliver != nil:
 		return dmutex.Misuse("tcplink: the link is open already")
 	}
-	l.deliver = deliver
+	l.deliver, l.burst = deliver, burst
 	if l.late != nil {
 		l.logging.Go(l.late.Run)
 	}
@@ -473,26 +530,25 @@ func (l *Link) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // such as too many open files
-			l.log.Warn("tcplink: cannot accept", "error", err)
+			l.log.Load().Warn("tcplink: cannot accept", "error", err)
 			delay = min(max(2*delay, l.pace.minRedial), l.pace.maxRedial)
-			if !l.wait(delay, nil) {
+			if !wait(l.ctx, delay, nil) {
 				return
 			}
 		}
 	}
 }
 
-// wait waits for a time, or less if poked. It returns false when the link is
-// closed.
-func (l *Link) wait(d time.Duration, poked <-chan struct{}) bool {
+// wait waits for a time, or less if poked. It returns false when the context has ended.
+func wait(ctx context.Context, d time.Duration, poked <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-poked:
-	case <-l.ctx.Done():
+	case <-ctx.Done():
 	}
-	return l.ctx.Err() == nil
+	return ctx.Err() == nil
 }
 
 // admit lets in a connection that was accepted, for which another may have to go.
@@ -545,6 +601,10 @@ func (l *Link) welcome(nc net.Conn) {
 		err = errCrowd
 	}
 	l.refuse(nc.RemoteAddr(), p, err)
+	if e, ok := err.(passing); ok && e.stranger != dmutex.None && l.ctx.Err() == nil {
+		nc.Close()
+		l.deliver(e.stranger, nil)
+	}
 }
 
 // answer is the accepting side of the greeting. With an error it returns the peer
@@ -553,26 +613,37 @@ func (l *Link) answer(nc net.Conn) (*peer, error) {
 	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
 		return nil, err
 	}
-	from, err := readGreeting(nc, l.self)
+	from, to, err := readIDs(nc)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.RLock()
-	p := l.peers[from]
+	self, p := l.self, l.peers[from]
 	l.mu.RUnlock()
 	switch {
+	case self == dmutex.None:
+		return nil, passing{error: errNobody}
+	case to != self && l.dynamic:
+		return nil, passing{error: misled(to)}
+	case to != self:
+		return nil, misled(to)
+	case p == nil && l.dynamic && from != dmutex.None && from != self:
+		return nil, passing{fmt.Errorf("node %d is not a peer", from), from}
 	case p == nil:
 		return nil, fmt.Errorf("node %d is not in the address book", from)
-	case p.id < l.self:
+	case p.id < self:
 		return nil, fmt.Errorf("node %d has dialed, but is the one to be dialed", from)
 	}
-	if err := l.guard.Load().check(nc, from); err != nil {
+	p.mu.Lock()
+	addr := p.addr
+	p.mu.Unlock()
+	if err := l.guard.Load().check(nc, from, addr); err != nil {
 		return p, err
 	}
 	p.mu.Lock()
 	p.latest = nc // before the peer can know, and dial again
 	p.mu.Unlock()
-	if err := writeGreeting(nc, l.self, from); err != nil {
+	if err := writeGreeting(nc, self, from); err != nil {
 		return p, err
 	}
 	return p, nc.SetDeadline(time.Time{})
@@ -582,7 +653,7 @@ func (l *Link) answer(nc net.Conn) (*peer, error) {
 // other side is silent. It also sums up refusals.
 func (l *Link) keepAlive() {
 	told := time.Now()
-	for l.wait(l.pace.heartbeat, nil) {
+	for wait(l.ctx, l.pace.heartbeat, nil) {
 		if now := time.Now(); now.Sub(told) > l.pace.report {
 			l.sumUp()
 			told = now

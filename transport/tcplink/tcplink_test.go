@@ -49,6 +49,35 @@ func TestLink(t *testing.T) {
 	t.Run("TLS", func(t *testing.T) { linktest.TestLink(t, links(overTLS(t))) })
 }
 
+// dynamic are links that are given their numbers and peers.
+func dynamic(secure func() *tls.Config) linktest.Links {
+	return linktest.Links{
+		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
+			return func(dmutex.NodeID) transport.Link {
+				l, err := tcplink.New(tcplink.Config{Listen: "127.0.0.1:0", TLS: secure()})
+				require.NoError(t, err)
+				return l
+			}
+		},
+		Ordered: true,
+	}
+}
+
+func TestDynamicLink(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { linktest.TestDynamicLink(t, dynamic(func() *tls.Config { return nil })) })
+	authority := tcplink.NewAuthority(t)
+	t.Run("TLS, by host", func(t *testing.T) {
+		linktest.TestDynamicLink(t, dynamic(func() *tls.Config { return authority.Config(authority.Host("127.0.0.1")) }))
+	})
+	t.Run("TLS, by one name", func(t *testing.T) {
+		linktest.TestDynamicLink(t, dynamic(func() *tls.Config {
+			c := authority.Config(authority.Host("locks.example"))
+			c.ServerName = "locks.example"
+			return c
+		}))
+	})
+}
+
 func TestSession(t *testing.T) {
 	faults := linktest.Faults{Seed: 1, Loss: .1, Duplicate: .1, Reorder: .1}
 	t.Run("plain", func(t *testing.T) { linktest.TestSession(t, links(plain), faults, nil) })

@@ -43,12 +43,14 @@ func NodeOf(cert *x509.Certificate) (dmutex.NodeID, error) {
 // A guard secures connections, each side checking the other.
 type guard struct {
 	dialing, accepting *tls.Config
-	nodeOf             func(*x509.Certificate) (dmutex.NodeID, error)
+	nodeOf             func(*x509.Certificate) (dmutex.NodeID, error) // nil: certificates name hosts
 }
 
 // newGuard refuses what would weaken the checks, and what the peers would
-// refuse.
-func newGuard(self dmutex.NodeID, given *tls.Config, nodeOf func(*x509.Certificate) (dmutex.NodeID, error)) (*guard, error) {
+// refuse of this node.
+func newGuard(
+	given *tls.Config, nodeOf func(*x509.Certificate) (dmutex.NodeID, error), self dmutex.NodeID, address string,
+) (*guard, error) {
 	for _, wrong := range []struct {
 		is   bool
 		says string
@@ -80,7 +82,7 @@ func newGuard(self dmutex.NodeID, given *tls.Config, nodeOf func(*x509.Certifica
 	g.dialing.VerifyConnection = verify(base, base.RootCAs, x509.ExtKeyUsageServerAuth)
 	g.accepting.ClientAuth = tls.RequireAndVerifyClientCert
 	g.accepting.VerifyConnection = verify(base, base.ClientCAs, x509.ExtKeyUsageClientAuth)
-	return g, g.checkOwn(self)
+	return g, g.checkOwn(self, address)
 }
 
 // verify returns the check of the other side's certificates: they must lead to the
@@ -116,8 +118,11 @@ func verify(c *tls.Config, roots *x509.CertPool, usage x509.ExtKeyUsage) func(tl
 }
 
 // checkOwn checks the node's own certificates as its peers will.
-func (g *guard) checkOwn(self dmutex.NodeID) error {
+func (g *guard) checkOwn(self dmutex.NodeID, address string) error {
 	refuse := func(err error) error {
+		if g.nodeOf == nil {
+			return dmutex.Misuse(fmt.Sprintf("tcplink: Config.TLS.Certificates: the peers would refuse a node at %s: %v", address, err))
+		}
 		return dmutex.Misuse(fmt.Sprintf("tcplink: Config.TLS.Certificates: the peers would refuse node %d: %v", self, err))
 	}
 	c := &tls.Config{ServerName: g.dialing.ServerName, Time: g.dialing.Time}
@@ -137,11 +142,8 @@ func (g *guard) checkOwn(self dmutex.NodeID) error {
 		if err := verify(c, g.accepting.ClientCAs, x509.ExtKeyUsageClientAuth)(cs); err != nil {
 			return refuse(err)
 		}
-		switch node, err := g.nodeOf(chain[0]); {
-		case err != nil:
+		if err := g.bind(chain[0], self, address); err != nil {
 			return refuse(err)
-		case node != self:
-			return refuse(fmt.Errorf("the certificate is node %d's", node))
 		}
 	}
 	return nil
@@ -163,8 +165,29 @@ func (g *guard) server(nc net.Conn) net.Conn {
 	return secured{tls.Server(nc, g.accepting)}
 }
 
-// check refuses a connection whose other side is not the node.
-func (g *guard) check(nc net.Conn, node dmutex.NodeID) error {
+// bind refuses a certificate that is not that of the node at the address.
+func (g *guard) bind(cert *x509.Certificate, node dmutex.NodeID, address string) error {
+	if g.nodeOf != nil {
+		switch speaks, err := g.nodeOf(cert); {
+		case err != nil:
+			return err
+		case speaks != node:
+			return fmt.Errorf("its certificate is node %d's, not node %d's", speaks, node)
+		}
+		return nil
+	}
+	if g.dialing.ServerName != "" {
+		return nil // verify has checked that name
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	return cert.VerifyHostname(host)
+}
+
+// check refuses a connection whose other side is not the node at the address.
+func (g *guard) check(nc net.Conn, node dmutex.NodeID, address string) error {
 	if g == nil {
 		return nil
 	}
@@ -172,13 +195,7 @@ func (g *guard) check(nc net.Conn, node dmutex.NodeID) error {
 	if err := c.Handshake(); err != nil { // done already, or up to the deadline
 		return err
 	}
-	switch speaks, err := g.nodeOf(c.ConnectionState().PeerCertificates[0]); {
-	case err != nil:
-		return err
-	case speaks != node:
-		return fmt.Errorf("its certificate is node %d's, not node %d's", speaks, node)
-	}
-	return nil
+	return g.bind(c.ConnectionState().PeerCertificates[0], node, address)
 }
 
 // A secured connection is closed without a farewell, which could wait for the

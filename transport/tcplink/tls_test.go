@@ -488,7 +488,7 @@ func TestTLSFullHandshakes(t *testing.T) {
 func TestTLSClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := NewAuthority(t)
-		g, err := newGuard(1, a.Config(a.Node(1)), NodeOf)
+		g, err := newGuard(a.Config(a.Node(1)), NodeOf, 1, "")
 		require.NoError(t, err)
 		near, far := net.Pipe()
 		accepted, dialed := g.server(near), tls.Client(far, stranger(a.Node(2)))
