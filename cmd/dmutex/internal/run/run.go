@@ -110,6 +110,8 @@ func (c *Cmd) Validate() error {
 	switch err := check(); {
 	case err != nil:
 		return err
+	case c.Lock == "" || len(c.Lock) > transport.MaxName:
+		return fmt.Errorf("--lock=%s: the name of a lock has 1 to %d bytes", c.Lock, transport.MaxName)
 	case c.Grace < 0:
 		return fmt.Errorf("--grace=%v: choose 0s or more", c.Grace)
 	case len(c.command()) == 0:
