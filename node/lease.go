@@ -107,12 +107,14 @@ func (l *lease) check(now int64) {
 
 // end takes away what is held, for the reason given.
 func (l *lease) end(now int64, why error) {
+	n := l.views.node
+	n.locks.until.Store(math.MinInt64) // before: nothing is to be granted behind it
 	l.ended = true
 	l.views.pause(now)
-	n := l.views.node
 	lost := error(&lossError{why})
-	holds := n.locks.lapse(&lost)
-	n.running.Go(func() { n.locks.tell(holds...) })
+	if holds := n.locks.lapse(&lost); len(holds) > 0 {
+		n.running.Go(func() { n.locks.tell(holds...) })
+	}
 }
 
 // follow does what the machine wants of a lease after an input.
@@ -135,6 +137,9 @@ func (l *lease) follow(now int64) {
 	l.ended = now >= l.until
 	n.locks.until.Store(l.until)
 	l.report(now)
+	if why := n.locks.why(); why != nil && why != ErrClosed {
+		return // this node has stopped: the others are to exclude it
+	}
 	if op, value := m.Operation(); op != membership.NoOperation {
 		rev := l.rev
 		n.running.Go(func() { l.operate(op, value, rev) })
@@ -274,6 +279,18 @@ func (l *lease) needsStore() error {
 	}
 	return fmt.Errorf("%w: %w", ErrStore, l.err)
 }
+
+// waits says for what but members this node waits, nil if it does not.
+func (l *lease) waits() error {
+	err := l.needsStore()
+	if err == nil && !l.ended && l.machine.Phase() == membership.Frozen && len(l.machine.Missing(nil)) == 0 {
+		err = errLeases
+	}
+	return err
+}
+
+// errLeases is why a node does not act yet.
+var errLeases = errors.New("node: waiting for about a lease, in which former members may still hold locks")
 
 // stopped returns why the machine has stopped.
 func (l *lease) stopped() error {

@@ -1,10 +1,12 @@
 package node_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -50,6 +52,7 @@ type sailor struct {
 	*node.Node
 	crew   *crew
 	store  *storetest.FaultyStore
+	link   transport.Link
 	cut    atomic.Bool
 	told   told
 	mu     sync.Mutex
@@ -143,9 +146,10 @@ func (c *crew) start() *sailor {
 }
 
 func (c *crew) config(s *sailor) node.Config {
+	s.link = cuttable{c.net.Link(dmutex.None).(transport.DynamicLink), &s.cut, &s.told}
 	return node.Config{
 		Algorithm: c.algorithm, Deadlock: c.deadlock, Store: s.store, Lease: leaseOf,
-		Link: cuttable{c.net.Link(dmutex.None).(transport.DynamicLink), &s.cut, &s.told},
+		Link: s.link,
 		Observer: &node.Observer{
 			Lease: func(state node.LeaseState) {
 				s.mu.Lock()
@@ -405,7 +409,7 @@ func TestLeaseMargin(t *testing.T) {
 		held := all[0].acquire("x")
 		left := time.Duration(0)
 		for range 5000 {
-			time.Sleep(leaseOf / 100)
+			time.Sleep(time.Millisecond)
 			left = max(left, all[0].Status().Lease.Left)
 		}
 		require.LessOrEqual(t, left, leaseOf*15/16)
@@ -560,6 +564,44 @@ func TestLeaseBadRecord(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node whose link was closed under it is excluded, and does not join again.
+func TestLeaseLinkClosed(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(3)
+		held := all[0].acquire("x")
+		next := all[1].later(t.Context(), "x")
+		require.NoError(t, all[0].link.Close())
+		_, err := all[0].Mutex("y").Acquire(t.Context())
+		require.ErrorIs(t, err, transport.ErrClosed)
+		require.ErrorIs(t, held.Err(), node.ErrLost)
+		o := <-next
+		require.NoError(t, o.err)
+		for range 10 {
+			time.Sleep(leaseOf)
+			require.Len(t, all[1].Status().View.Members, 2)
+		}
+		require.NoError(t, o.held.Release())
+		all[0].cut.Store(true) // it cannot say farewell
+	})
+}
+
+// The first node of a new record waits for a lease, and says so.
+func TestLeaseNewRecord(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+		config, log := c.config(s), new(bytes.Buffer)
+		config.Logger = slog.New(slog.NewTextHandler(log, nil))
+		n, err := node.Open(t.Context(), config)
+		require.NoError(t, err)
+		_, err = n.Mutex("x").Acquire(contextFor(t, 5*time.Second))
+		require.ErrorContains(t, err, "waiting for about a lease")
+		_, err = n.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, n.Close(t.Context()))
+		require.Contains(t, log.String(), `msg=waiting node=1 waited=3s err="node: waiting for about a lease`)
+	})
 }
 
 // If peers have met another process with this node's number, there is another record.

@@ -82,7 +82,7 @@ type Config struct {
 	//	WARN   lease is late to be renewed             left, err
 	//	ERROR  lease ended: all locks are lost         err
 	//	WARN   excluded: the others go on without this process, which joins again
-	//	WARN   waiting for the store                   waited, err
+	//	WARN   waiting                                 waited, err       for the store, or for leases of former members to end
 	//	WARN   the link refuses what the record says   err
 	//	WARN   records left out                        count
 	//	INFO   node closed                             WARN with err if Close returns an error

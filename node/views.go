@@ -429,10 +429,14 @@ func (v *views) tick() (next int64) {
 	waited := time.Duration(now - v.since)
 	if now >= v.nagAt {
 		v.nagAt = now + max(now-v.since, int64(nagAfter))
+		var why error
+		if v.lease != nil {
+			why = v.lease.waits()
+		}
 		switch {
 		case v.node.locks.why() != nil:
-		case v.lease != nil && v.lease.machine.NeedsStore():
-			v.node.log.tell(slog.LevelWarn, "waiting for the store", slog.Duration("waited", waited), slog.Any("err", v.lease.err))
+		case why != nil:
+			v.node.log.tell(slog.LevelWarn, "waiting", slog.Duration("waited", waited), slog.Any("err", why))
 		default:
 			missing = v.machine.Missing(nil)
 		}
@@ -450,12 +454,12 @@ func (v *views) tick() (next int64) {
 }
 
 // missing returns the members that this node waits for, and what else keeps it from
-// acting: that it needs the store, or that the algorithm refuses the view.
+// acting: the store, leases that may still run, or that the algorithm refuses the view.
 func (v *views) missing() ([]dmutex.NodeID, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.lease != nil {
-		if err := v.lease.needsStore(); err != nil {
+		if err := v.lease.waits(); err != nil {
 			return nil, err
 		}
 	}
