@@ -152,7 +152,7 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 	for {
 		select {
 		case <-ready:
-			if err := h.Err(); err != nil {
+			if err := h.err(); err != nil {
 				return m.giveUp(h, err) // an election's lock may have been granted, and lost, and be ours to release
 			}
 			return nil

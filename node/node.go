@@ -222,7 +222,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.locks.init(&n.cfg, n.mail, n.log, n.views.clock())
+	n.locks.init(&n.cfg, n.mail, n.log, &n.views)
 	if err := n.openTrace(); err != nil {
 		return nil, err
 	}

@@ -123,6 +123,13 @@ func (v *views) now() int64 {
 	return now
 }
 
+// expire ends what the lease has not covered until now.
+func (v *views) expire() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.now()
+}
+
 // wake asks for a tick at that time.
 func (v *views) wake(at int64) {
 	if v.lease != nil {
