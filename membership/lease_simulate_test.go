@@ -454,9 +454,9 @@ func simulateLeases(s leaseSimSetup, seed uint64, steps int) (w *leaseSim, done 
 	return w, done
 }
 
-// Five members whose clocks are wrong by up to 1 % in rate never hold the lock at one
-// time, whatever happens to them, the links and the store, and act again when no more
-// happens. DMUTEX_LONG=1 makes a hundred million steps.
+// LESSONS L8: five members whose clocks are wrong by up to 1 % in rate never hold the
+// lock at one time, whatever happens to them, the links and the store, and act again when
+// no more happens. DMUTEX_LONG=1 makes a hundred million steps.
 func TestLeaseSimulate(t *testing.T) {
 	requireLeases(t, 1, 1_000_000)
 }

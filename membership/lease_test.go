@@ -131,8 +131,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// The lease runs from when an operation was asked for. It is renewed every third, late
-// after two, and what is under way when it ends does not count until it has succeeded.
+// LESSONS L9, L14: the lease runs from when an operation was asked for. It is renewed
+// every third, late after two, and what is under way when it ends does not count until it
+// has succeeded.
 func TestLeaseTimes(t *testing.T) {
 	var l ledger
 	m := joined(t, &l, 9)
@@ -164,7 +165,8 @@ func TestLeaseTimes(t *testing.T) {
 	require.Equal(t, sent+testLease, m.LeaseEnd(), "a result of no operation")
 }
 
-// A member whose operations fail again and again, or are too late, still renews in time.
+// LESSONS L14: a member whose operations fail again and again, or are too late, still
+// renews in time.
 func TestRenewalIsNotPutOff(t *testing.T) {
 	var l ledger
 	a, _, now := pair(t, &l)

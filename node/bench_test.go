@@ -17,6 +17,7 @@ import (
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/suzukikasami"
 	"github.com/dmutex/dmutex/transport/memlink"
 	"github.com/dmutex/dmutex/transport/tcplink"
@@ -59,9 +60,32 @@ func tcpGroup(b testing.TB, a dmutex.Algorithm, n int, deadlock time.Duration) [
 	return nodes
 }
 
+// leaseGroup opens n nodes with a store over TCP on the loopback interface.
+func leaseGroup(b testing.TB, a dmutex.Algorithm, n int) (nodes []*node.Node) {
+	b.Helper()
+	s := new(store.Memory)
+	for i := range n {
+		l, err := tcplink.New(tcplink.Config{Listen: "127.0.0.1:0"})
+		require.NoError(b, err)
+		joined := make(chan struct{}, 64)
+		observer := &node.Observer{View: func(v node.ViewChange) {
+			if len(v.Members) == i+1 {
+				joined <- struct{}{}
+			}
+		}}
+		n, err := node.Open(b.Context(), node.Config{Algorithm: a, Link: l, Store: s, Lease: time.Second, Observer: observer})
+		require.NoError(b, err)
+		<-joined // so that they are numbered in this order
+		nodes = append(nodes, n)
+	}
+	b.Cleanup(func() { closeAll(b, nodes) })
+	return nodes
+}
+
 // BenchmarkAcquire is an Acquire and a Release that nobody else disturbs, over
 // TCP, beside what the wire itself takes: raw/1 is a request and an answer,
-// raw/2 a fan-out to two peers, and so on.
+// raw/2 a fan-out to two peers, and so on. The groups of those that end in lease have
+// a store.
 func BenchmarkAcquire(b *testing.B) {
 	for _, peers := range []int{1, 2, 7} {
 		b.Run(fmt.Sprintf("raw/%d", peers), func(b *testing.B) { benchmarkRaw(b, peers) })
@@ -80,8 +104,7 @@ func BenchmarkAcquire(b *testing.B) {
 		{"ricart/2", ricart.New, 3, 0},
 		{"ricart/7", ricart.New, 8, 0},
 	} {
-		b.Run(tc.name, func(b *testing.B) {
-			nodes := tcpGroup(b, tc.a, tc.n, 0)
+		run := func(b *testing.B, nodes []*node.Node) {
 			m := nodes[tc.who].Mutex("x")
 			h, err := m.Acquire(b.Context()) // what the first one asks for may be kept
 			require.NoError(b, err)
@@ -101,7 +124,9 @@ func BenchmarkAcquire(b *testing.B) {
 				messages += after.Sent[k] - before.Sent[k] + after.Received[k] - before.Received[k]
 			}
 			b.ReportMetric(float64(messages)/float64(b.N), "messages/op")
-		})
+		}
+		b.Run(tc.name, func(b *testing.B) { run(b, tcpGroup(b, tc.a, tc.n, 0)) })
+		b.Run(tc.name+"/lease", func(b *testing.B) { run(b, leaseGroup(b, tc.a, tc.n)) })
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// What the wall clock runs ahead of the monotonic one counts as time, such as that of a
-// machine that slept. What it runs behind does not, and hides no later sleep. Small
-// steps, as of a clock that is being disciplined, add up.
+// LESSONS L12, L55: what the wall clock runs ahead of the monotonic one counts as time,
+// such as that of a machine that slept. What it runs behind does not, and hides no later
+// sleep. Small steps, as of a clock that is being disciplined, add up.
 func TestLeaseClock(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

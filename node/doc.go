@@ -10,32 +10,90 @@
 //	// Work under held.Context(), and pass held.Fence() to what you write to.
 //
 // A process that was paused may still write after another process with its number
-// has replaced it. Only a resource that checks fences is safe from that; see
-// package fence.
+// has replaced it, or after its lease has ended. Only a resource that checks fences
+// is safe from that; see package fence.
+//
+// A group has one of two modes. In the strict mode, which is above, the members are a
+// fixed list of numbers, and a member that crashes is waited for. With Config.Store
+// members come, go and crash, and a record in a store says who is a member: that is the
+// lease mode.
 //
 // # Views
 //
-// The members of a group are a fixed list of numbers, and at most one process
-// with each number is alive at a time. The processes that go on together are a view:
-// an epoch, and the members with their processes. All members agree on each view.
-// It changes when a process starts, restarts or leaves, and after an event that an
-// algorithm does not survive. Package membership has the protocol and its proof.
+// The processes that go on together are a view: an epoch, and the members with their
+// processes. A view changes when a process starts, restarts or leaves, and after an
+// event that an algorithm does not survive. In the strict mode all members agree on
+// each view, and in the lease mode the record decides it. Package membership has both
+// protocols and their proofs.
 //
 // In each view every lock in use has a new machine, which begins with the present
 // holder. A lock that is held stays held, by the same handle and with the same
 // fence. Waiting callers go on waiting. Messages of older views are dropped.
 //
-// No member is ever presumed dead. The group waits for a member that is down: locks
-// go on unless their algorithm needs that member, and it rejoins when it is back.
-// Then the locks that its former process held are free. If its machine is gone for
-// good, an operator says so with [Node.Evict].
+// Fences begin with the epoch, and epochs rise from view to view. Views are limited to
+// one a second on average since the group was founded, so that epochs never overtake
+// the clock. A group that changes more often stalls.
 //
-// Fences begin with the epoch, and epochs rise from view to view. A group in which
-// every process was stopped begins again at its members' wall clocks, so fences
-// still rise, unless the clocks were set back by more than the time between stop
-// and start; see Config.Fence. Views are limited to one a second on average since
-// the group was founded, so that epochs never overtake the clock. A group that
-// changes more often stalls.
+// In the strict mode at most one process with each number is alive at a time, and no
+// member is ever presumed dead. The group waits for a member that is down: locks go on
+// unless their algorithm needs that member, and it rejoins when it is back. Then the
+// locks that its former process held are free. If its machine is gone for good, an
+// operator says so with [Node.Evict]. A group in which every process was stopped
+// begins again at its members' wall clocks, so fences still rise, unless the clocks
+// were set back by more than the time between stop and start; see Config.Fence.
+//
+// # Leases
+//
+// With Config.Store the members are in one small record in a store that the user
+// already runs, such as a database or a JetStream bucket; see package store. If the
+// store is away for a lease, all locks of the group are lost, and none is granted until
+// it is back. An outage of up to two fifths of a lease costs nothing; in between it
+// depends on when the leases were last renewed.
+//
+// Config.Self and Config.Members stay empty. When a process joins, the record gives it a
+// number, which is never used again, and tells it the addresses of the others. Each
+// member asks the store every third of a lease whether it still is one, and writes
+// when it joins, leaves or excludes another. No lock is ever taken in the store.
+//
+// A member may hold locks until Config.Lease after it sent the last operation that
+// confirmed its membership, by its own clock. A sixteenth of a lease before that, the
+// locks that it holds are lost: [Held.Context] ends, with [ErrLost] and [ErrLease]. What is
+// lost stays lost. A later renewal brings nothing back, and a grant that arrives
+// without a valid lease is given back. When two thirds of the lease have passed,
+// [Held.Suspended] and Observer.Lease say that the renewal is late.
+//
+// A member that the others do not hear from is excluded:
+//
+//	after an eighth of a lease   the others count it as away
+//	a third of a lease later     one of them removes it from the record;
+//	                             up to a whole lease later if several are missing
+//	1.02 leases after that       its own lease has ended by any clock, and grants go on
+//
+// So its locks come free about one and a half leases after a crash. During the last step
+// nothing is granted in the whole group, even if the member held no lock. Locks that
+// other members hold stay held. A member that leaves by [Node.Close] costs no such wait.
+//
+// An excluded process that still runs learns of it from the store. Its locks are lost
+// ([ErrExcluded]), it joins again by itself under another number, and its waiting calls go
+// on waiting. A process that reaches the others but not the store stays a member. It
+// loses its locks at the end of its lease, and is granted nothing until the store
+// answers: Acquire waits, and mentions [ErrStore] if its context ends, while TryAcquire
+// returns ErrStore at once.
+//
+// A new record waits for 1.02 leases before the first grant, because it may have taken
+// the place of one that was lost. A group that all members have left cleanly begins
+// again without a wait. A group that crashed as a whole first excludes its former members.
+//
+// If the record is deleted, nonsense or older than it was, all members stop with
+// [membership.ErrRecord], rather than use an epoch twice. While the record is not lost,
+// fences rise, whatever the wall clocks say.
+//
+// The lease mode assumes three things that the strict mode does not. The store is
+// linearizable and forgets nothing that it has acknowledged. The clocks of the
+// processes run at the right rate within 1 %; their times do not matter, but a wall
+// clock that is set forward may end a lease early, because it looks like a machine
+// that slept. And a holder stops when its lease has ended. A process that is paused
+// cannot stop: only fences protect a resource from it.
 //
 // # What a group survives
 //
@@ -43,7 +101,8 @@
 // partitions cost time and nothing else. While a peer cannot be reached, the calls
 // that need it wait; no lock is ever granted on a guess.
 //
-// A paused process costs time, too. If another process takes its number meanwhile,
+// A paused process costs time, too. In the lease mode it is excluded if the pause is
+// long. In the strict mode another process may take its number meanwhile. Then
 // the paused process learns of that when it first exchanges frames with any member:
 // its handles are lost, and it grants nothing more ([ErrReplaced]). When it goes on
 // after a pause it asks its peers at once. A process that was cut off does not notice
@@ -114,19 +173,24 @@
 // An [Election] is a lock whose holder is announced. The machines of package
 // election, which a program must drive itself, promise something else:
 //
-//	                                 Election        package election   with its majority rule
-//	two lead at the same instant     never           possible           possible, until the older notices
-//	two lead in one epoch            never           never              never
-//	epochs rise                      yes             yes                yes
-//	a leader that crashes            is replaced     is replaced        is replaced, if a majority lives
-//	                                 when it is back
-//	                                 or evicted
-//	a leader that is cut off         leads on, alone leads its side     leads on until it suspects enough
-//	the other side of a partition    waits           elects another     elects another, if it is the majority
-//	who becomes leader               a candidate     the highest alive  the highest alive
-//	hand-over                        Resign, Close   none               none
+//	                               Election         Election           package            the same with its
+//	                               strict           with a store       election           majority rule
+//	two lead at the same instant   never            only if the older  possible           possible, until the
+//	                                                ignores its end                       older notices
+//	two lead in one epoch          never            never              never              never
+//	epochs rise                    yes              yes                yes                yes
+//	a leader that crashes          is replaced      is replaced after  is replaced        is replaced, if a
+//	                               when it is back  about 1.5 leases                      majority lives
+//	                               or evicted
+//	a leader that is cut off       leads on, alone  is told to stop    leads its side     leads on until it
+//	                                                within a lease                        suspects enough
+//	the other side of a partition  waits            elects another if  elects another     elects another, if
+//	                                                it has the store                      it is the majority
+//	who becomes leader             a candidate      a candidate        the highest alive  the highest alive
+//	hand-over                      Resign, Close    Resign, Close      none               none
 //
-// Use Election for work that must not be done twice at once. Use package election
-// for work that must go on, where a second leader does no harm or is refused by its
-// epoch. No election gives both, because nobody can tell a crash from a pause.
+// Use Election for work that must not be done twice at once, with a store if it must
+// also survive crashes. Use package election for work that must go on without a store,
+// where a second leader does no harm or is refused by its epoch. No election gives both
+// for certain, because nobody can tell a crash from a pause.
 package node

@@ -28,16 +28,18 @@ const (
 //   - One node leads at a time. A second leader's function never runs while the
 //     first leader's does, whatever is lost, delayed, paused or closed. (A process
 //     that was replaced or evicted while it was paused does not know that yet; see
-//     [ErrReplaced] and [ErrEvicted].)
+//     [ErrReplaced] and [ErrEvicted].) With Config.Store that holds if the function
+//     returns when its context ends: it has a sixteenth of a lease to do so.
 //   - Epochs rise strictly. They are the fences of the lock: pass them to the
 //     resources that the leader writes to, so that they can refuse a late write of a
 //     former leader.
 //   - Every candidate gets its turn, in the order of the lock's algorithm.
 //
-// What it does not: a leader that crashes or is cut off is not replaced, because
-// nobody can tell it from a slow one. The others wait, and observers still see it as
-// the leader, until its process restarts or is evicted. The machines of package
-// election replace such a leader, at the price that two may lead at a time.
+// A leader that crashes or is cut off is replaced only with Config.Store, after about one
+// and a half leases. Without it, the others wait, because nobody can tell a crash from a
+// pause, and observers still see the leader until its process restarts or is evicted.
+// The machines of package election replace such a leader without a store, at the price
+// that two may lead at a time.
 //
 // The lock is [Node.Mutex]("election/" + name), and its status is that of the
 // election. A caller that acquires that Mutex directly keeps every node from leading
@@ -67,8 +69,8 @@ func (e *Election) Name() string { return e.name }
 // each is a candidate of its own.
 //
 // lead's context is derived from ctx. It also ends when this node resigns
-// ([context.Cause] is then [ErrResigned]) and when the node closes or stops
-// ([ErrLost]); lead should return then. Close waits for that. epoch is higher than
+// ([context.Cause] is then [ErrResigned]) and when the node closes or stops, or its
+// lease ends ([ErrLost]); lead should return then. Close waits for that. epoch is higher than
 // that of every leader before.
 //
 // If lead was never called, the error is [ErrNotElected], wrapped together with ctx's

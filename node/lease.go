@@ -101,18 +101,22 @@ func (l *lease) check(now int64) {
 			why = fmt.Errorf("%w: %w", ErrLease, l.err)
 		}
 		l.end(now, why)
-		l.views.node.log.tell(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
+		if n := l.views.node; n.locks.why() == nil {
+			n.log.tell(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
+		}
 	}
 }
 
 // end takes away what is held, for the reason given.
 func (l *lease) end(now int64, why error) {
+	n := l.views.node
+	n.locks.until.Store(math.MinInt64) // before: nothing is to be granted behind it
 	l.ended = true
 	l.views.pause(now)
-	n := l.views.node
 	lost := error(&lossError{why})
-	holds := n.locks.lapse(&lost)
-	n.running.Go(func() { n.locks.tell(holds...) })
+	if holds := n.locks.lapse(&lost); len(holds) > 0 {
+		n.running.Go(func() { n.locks.tell(holds...) })
+	}
 }
 
 // follow does what the machine wants of a lease after an input.
@@ -135,6 +139,9 @@ func (l *lease) follow(now int64) {
 	l.ended = now >= l.until
 	n.locks.until.Store(l.until)
 	l.report(now)
+	if why := n.locks.why(); why != nil && why != ErrClosed {
+		return // this node has stopped: the others are to exclude it
+	}
 	if op, value := m.Operation(); op != membership.NoOperation {
 		rev := l.rev
 		n.running.Go(func() { l.operate(op, value, rev) })
@@ -275,6 +282,28 @@ func (l *lease) needsStore() error {
 	return fmt.Errorf("%w: %w", ErrStore, l.err)
 }
 
+// inRecord is the error of a Close that has ended too early, for the reason given.
+func (l *lease) inRecord(why error) error {
+	l.views.mu.Lock()
+	defer l.views.mu.Unlock()
+	if l.err != nil {
+		why = fmt.Errorf("%w: %w: %w", why, ErrStore, l.err)
+	}
+	return fmt.Errorf("node: close: the record still has this node, so the others wait until they exclude it: %w", why)
+}
+
+// waits says for what but members this node waits, nil if it does not.
+func (l *lease) waits() error {
+	err := l.needsStore()
+	if err == nil && !l.ended && l.machine.Phase() == membership.Frozen && len(l.machine.Missing(nil)) == 0 {
+		err = errLeases
+	}
+	return err
+}
+
+// errLeases is why a node does not act yet.
+var errLeases = errors.New("node: waiting for about a lease, in which former members may still hold locks")
+
 // stopped returns why the machine has stopped.
 func (l *lease) stopped() error {
 	err := fmt.Errorf("node: %w", l.machine.Err())
@@ -325,7 +354,7 @@ func newClock() *clock { return &clock{birth: time.Now()} }
 
 func (c *clock) now() int64 {
 	t := time.Now()
-	return c.at(int64(t.Sub(c.birth)), int64(t.Round(0).Sub(c.birth.Round(0))))
+	return c.at(int64(t.Sub(c.birth)), t.UnixNano()-c.birth.UnixNano())
 }
 
 // at returns the time after so much by the monotonic clock, and by the wall clock.

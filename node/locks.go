@@ -501,12 +501,17 @@ func (l *lock) release(reason *error, told *Hold) {
 // phase becomes a grant, and where the next local waiter gets its request: a
 // new one, behind the other nodes'.
 func (l *lock) settle() {
+	if len(l.waiters) == 0 {
+		l.rest()
+		return
+	}
+	leased := l.shard.leased()
 	for l.machine != nil && len(l.waiters) > 0 {
 		switch l.machine.Phase() {
 		case dmutex.Held:
 			switch {
 			case l.held != nil || l.shard.why() != nil:
-			case l.shard.leased():
+			case leased:
 				l.grant()
 			default: // a grant that comes after the lease is none
 				l.release(nil, nil)
@@ -515,7 +520,7 @@ func (l *lock) settle() {
 		case dmutex.Waiting:
 			return
 		case dmutex.Idle:
-			if !l.shard.leased() || !l.request() {
+			if !leased || !l.request() {
 				l.rest()
 				return
 			}

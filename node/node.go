@@ -82,7 +82,7 @@ type Config struct {
 	//	WARN   lease is late to be renewed             left, err
 	//	ERROR  lease ended: all locks are lost         err
 	//	WARN   excluded: the others go on without this process, which joins again
-	//	WARN   waiting for the store                   waited, err
+	//	WARN   waiting                                 waited, err       for the store, or for leases of former members to end
 	//	WARN   the link refuses what the record says   err
 	//	WARN   records left out                        count
 	//	INFO   node closed                             WARN with err if Close returns an error
@@ -173,9 +173,9 @@ func (n *Node) setPeers(ids []dmutex.NodeID) {
 // members: they may start in any order, and Acquire waits until they are there. If
 // ctx has ended, Open returns its error; ctx has no effect after that.
 //
-// At most one process with this number may be alive at a time. If another one
-// still answers the members, this node grants nothing, and within seconds all calls
-// return [ErrNumberTaken].
+// Without Config.Store, at most one process with this number may be alive at a time. If
+// another one still answers the members, this node grants nothing, and within seconds
+// all calls return [ErrNumberTaken].
 //
 // Open refuses an invalid Config with [dmutex.ErrMisuse], and returns the link's
 // error if the link cannot be opened. After an error the caller closes the link.
@@ -335,14 +335,19 @@ func (n *Node) stop(why error) {
 }
 
 // Close leaves the group. New and waiting acquisitions fail with [ErrClosed], and
-// locks that are still held are lost ([Held.Context] ends) and released. Then the
-// members agree on a view without this node, and the others go on in it. Close also
-// closes the link, and no goroutine of the node is left when it returns.
+// locks that are still held are lost ([Held.Context] ends) and released. Then this node
+// leaves the view, and the others go on without it. Close also closes the link, and
+// no goroutine of the node is left when it returns.
 //
 // That takes a few round trips while the other members are up. If one of them is
 // down or cut off, Close waits until ctx ends, and then leaves anyway. It then
 // returns ctx's error, with the members that were missing, and this node looks
 // crashed to the others: they wait for its return.
+//
+// With Config.Store, Close does not need the other members, but the store, which takes this
+// node out of the record. If the store does not answer, Close waits until ctx ends,
+// and then leaves anyway, with an error that says so. The others exclude this node when
+// the store is back.
 //
 // Close waits until the functions of [Election.Campaign] have returned; if ctx ends
 // before that, this node looks crashed to the others, too. It also waits until
@@ -402,8 +407,8 @@ func (n *Node) leave(ctx context.Context) error {
 		if n.views.left.Err() != nil { // a node that is alone asks nobody
 			return nil
 		}
-		if err := n.views.needsStore(); err != nil || n.views.lease != nil {
-			return errors.Join(err, fmt.Errorf("node: close: the store did not take this node out in time, so the others exclude it: %w", ctx.Err()))
+		if n.views.lease != nil {
+			return n.views.lease.inRecord(ctx.Err())
 		}
 		missing, _ := n.views.missing()
 		return fmt.Errorf("node: close: members %v did not answer in time, so the others wait for this node to return: %w", missing, ctx.Err())

@@ -436,10 +436,10 @@ func (v *views) tick() (next int64) {
 	waited := time.Duration(now - v.since)
 	if now >= v.nagAt {
 		v.nagAt = now + max(now-v.since, int64(nagAfter))
-		switch {
+		switch why := v.obstacle(); {
 		case v.node.locks.why() != nil:
-		case v.lease != nil && v.lease.machine.NeedsStore():
-			v.node.log.tell(slog.LevelWarn, "waiting for the store", slog.Duration("waited", waited), slog.Any("err", v.lease.err))
+		case why != nil:
+			v.node.log.tell(slog.LevelWarn, "waiting", slog.Duration("waited", waited), slog.Any("err", why))
 		default:
 			missing = v.machine.Missing(nil)
 		}
@@ -456,17 +456,24 @@ func (v *views) tick() (next int64) {
 	return next
 }
 
-// missing returns the members that this node waits for, and what else keeps it from
-// acting: that it needs the store, or that the algorithm refuses the view.
+// missing returns the members that this node waits for, or what else it waits for.
 func (v *views) missing() ([]dmutex.NodeID, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if err := v.obstacle(); err != nil {
+		return nil, err
+	}
+	return v.machine.Missing(nil), nil
+}
+
+// obstacle says what but members keeps this node from acting, nil if nothing does.
+func (v *views) obstacle() error {
 	if v.lease != nil {
-		if err := v.lease.needsStore(); err != nil {
-			return nil, err
+		if err := v.lease.waits(); err != nil {
+			return err
 		}
 	}
-	return v.machine.Missing(nil), v.refusal
+	return v.refusal
 }
 
 // needsStore says why the store keeps this node from acting, nil if it does not.

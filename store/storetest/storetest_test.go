@@ -20,8 +20,8 @@ import (
 	"github.com/dmutex/dmutex/store/storetest"
 )
 
-// Run must catch stores that break the contract. Each mutant is run in a process of its own,
-// since it is meant to fail.
+// LESSONS L58: Run must catch stores that break the contract. Each mutant is run in a
+// process of its own, since it is meant to fail.
 func TestRunCatches(t *testing.T) {
 	for _, test := range []struct{ mutant, check, says string }{
 		{"begins with a value", "a new record", "Should be empty"},

@@ -371,7 +371,7 @@ func (b *bench) atOnce() {
 	var running sync.WaitGroup
 	for _, pair := range []struct{ m, other *member }{{one, two}, {two, one}} {
 		m, other := pair.m, pair.other
-		base := dmutex.NodeID(m.self)
+		base := m.self
 		for _, do := range []func(i int) error{
 			func(i int) error {
 				if i%20 > 0 {

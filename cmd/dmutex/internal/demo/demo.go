@@ -1,6 +1,6 @@
 // Package demo shows the locks at work on processes of the operating system.
 //
-// A demonstration (tellers.go, kills.go, philosophers.go) runs one group of processes
+// A demonstration (tellers.go, kills.go, crashes.go, philosophers.go) runs one group of processes
 // after another, and judges what they did by evidence that does not come from
 // the lock. group.go runs a group, process.go is one process as the group sees
 // it, worker.go is the same process from inside, and protocol.go is what the two
@@ -31,8 +31,8 @@ type Cmd struct {
 
 // Help is the text of demo --help.
 func (Cmd) Help() string {
-	return `demo alone takes the flags of demo tellers, such as --kill, which kills and restarts tellers under every algorithm: ` +
-		`see dmutex demo tellers --help.`
+	return `demo alone takes the flags of demo tellers, such as --kill, which kills and restarts tellers under every algorithm, and ` +
+		`--crash, which kills them for good and adds new ones: see dmutex demo tellers --help.`
 }
 
 // flags are those of all demonstrations.

@@ -190,6 +190,56 @@ func TestDemoKills(t *testing.T) {
 	}
 }
 
+// Tellers that are killed for good are excluded, and new ones that know nothing but a
+// file take their place.
+func TestDemoCrash(t *testing.T) {
+	t.Parallel()
+	for _, link := range []string{"tcp", "nats"} {
+		t.Run(link, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("waits for leases")
+			}
+			t.Parallel()
+			const lease = time.Second
+			status, r, stderr := demo(t, "--crash", "--algorithm=ricart", "--nodes=3", "--kills=2", "--think=10ms", "--lease=1s", "--link", link)
+			require.Equal(t, tool.StatusOK, status, stderr)
+			require.True(t, r.OK)
+			require.Equal(t, lease, r.Lease)
+			require.Empty(t, r.Runs)
+			require.Len(t, r.KillRuns, 1)
+			o := r.KillRuns[0]
+			require.True(t, o.OK, o.Faults)
+			require.Equal(t, []int{2, 2}, []int{o.Killed, o.Joined})
+			require.Equal(t, o.Expected, o.Actual)
+			require.GreaterOrEqual(t, o.Views, 2)
+			require.Len(t, o.Failovers, o.Inside)
+			require.NotEmpty(t, o.Failovers, stderr)
+			for _, f := range o.Failovers {
+				require.Greater(t, f, lease, "before that, the lease of the killed one may still run")
+			}
+			require.Contains(t, stderr, "was killed while it held the lock")
+			require.Contains(t, stderr, "teller 5 has joined")
+		})
+	}
+}
+
+// A failover lasts from the kill of a holder to the next grant, which ends it once.
+func TestKillRunFailover(t *testing.T) {
+	var said strings.Builder
+	k := killRun{stage: &stage{progress: tool.NewProgress(&said, 1, "")}, killOutcome: killOutcome{Algorithm: "ring"}, epochs: make(map[uint32]bool)}
+	p := &process{id: 2, trade: "teller"}
+	hear := func(granted int64) { require.True(t, k.hear(p, report{Word: wordProgress, Granted: granted})) }
+	hear(time.Now().UnixNano())
+	require.Empty(t, k.Failovers, "nobody was killed")
+	k.fell = time.Now()
+	hear(k.fell.UnixNano() - 1)
+	require.Empty(t, k.Failovers, "that was before")
+	hear(k.fell.Add(3 * time.Second).UnixNano())
+	hear(time.Now().Add(4 * time.Second).UnixNano())
+	require.Equal(t, []time.Duration{3 * time.Second}, k.Failovers)
+	require.Equal(t, "ring         teller 2 has the lock, 3.00s after that\n", said.String())
+}
+
 // Evidence against a lock that is wrong on purpose is found also in a run with kills.
 func TestDemoKillsBroken(t *testing.T) {
 	if testing.Short() {
@@ -346,7 +396,7 @@ func TestProcessAgain(t *testing.T) {
 	first, at := p.cmd.Process.Pid, p.at
 
 	require.NoError(t, g.kill(t.Context(), p))
-	require.NoError(t, g.restart(t.Context(), p))
+	require.NoError(t, g.join(t.Context(), p))
 	require.Equal(t, at, p.at)
 	require.NotEqual(t, first, p.cmd.Process.Pid)
 	require.NoError(t, g.await(t.Context(), wordDone, func(_ *process, r report) { require.Len(t, r.Records, 3) }))
@@ -424,6 +474,12 @@ func TestDemoUsage(t *testing.T) {
 		{"demo --kills=-1", "--kills=-1: choose at least 1"},
 		{"demo --kill --kills=0", "--kills=0: choose at least 1"},
 		{"demo --kill --trace=x", "--trace needs a run without --kill"},
+		{"demo --crash --kill", "can't be used together"},
+		{"demo --crash --kills=0", "--kills=0: choose at least 1"},
+		{"demo --crash --trace=x", "--trace needs a run without --crash"},
+		{"demo --crash --nodes=21", "choose at most 20 of each with --crash"},
+		{"demo --crash --lease=1ms", "--lease=1ms: choose 100ms to a third of --timeout=30s"},
+		{"demo --lease=1s", "--lease is for --crash"},
 		{"demo --timeout=1s --think=2s", "--timeout=1s is not longer than --think=2s"},
 		{"demo --link=udp", `must be one of "tcp","nats"`},
 		{"demo --nats-url=nats://127.0.0.1:4222", "--nats-url needs --link=nats"},

@@ -93,9 +93,9 @@ func (g *group) open(ctx context.Context, some ...*process) error {
 	return g.awaitFrom(ctx, wordReady, func(*process, report) {}, some...)
 }
 
-// restart starts some processes again that have ended, and lets them meet the
+// join starts some processes, for the first time or again, and lets them meet the
 // others and begin.
-func (g *group) restart(ctx context.Context, some ...*process) error {
+func (g *group) join(ctx context.Context, some ...*process) error {
 	for _, p := range some {
 		if err := g.start(p); err != nil {
 			return err

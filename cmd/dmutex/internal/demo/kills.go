@@ -9,8 +9,9 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// A killOutcome is the result of one run in which tellers were killed, closed and
-// started again. Money is in cents, times are in nanoseconds.
+// A killOutcome is the result of one run in which tellers were killed. Either they were
+// started again, and sometimes closed, or new ones took their place (crashes.go). Money
+// is in cents, times are in nanoseconds.
 //
 // What was deposited is what the passbook says: a teller that was killed before it
 // wrote its line has deposited nothing. See account.
@@ -20,7 +21,7 @@ type killOutcome struct {
 
 	evidence
 
-	Killed  int `json:"killed"`  // tellers that were killed and started again
+	Killed  int `json:"killed"`  // tellers that were killed
 	Inside  int `json:"inside"`  // of these, killed inside the critical section
 	Closed  int `json:"closed"`  // tellers that left and were started again
 	Servers int `json:"servers"` // how often the NATS server was stopped and started again
@@ -28,8 +29,12 @@ type killOutcome struct {
 	Views   int           `json:"views"`      // that the group went through, after the first
 	Longest time.Duration `json:"longest_ns"` // for which a view change kept a teller from the lock
 	Back    time.Duration `json:"back_ns"`    // the longest from such an event until every teller had made a deposit again
-	Took    time.Duration `json:"took_ns"`
-	Faults  []string      `json:"faults,omitempty"`
+
+	Joined    int             `json:"joined,omitempty"`       // new tellers
+	Failovers []time.Duration `json:"failovers_ns,omitempty"` // each from a kill inside until the lock was granted again
+
+	Took   time.Duration `json:"took_ns"`
+	Faults []string      `json:"faults,omitempty"`
 }
 
 // spell is how long the tellers work between two events: kills, leaves and outages
@@ -47,11 +52,16 @@ type killRun struct {
 	killOutcome
 	first  uint32          // the epoch in which the tellers began
 	epochs map[uint32]bool // those after it
+	fell   time.Time       // when a teller was killed inside, until the lock is granted again; or zero
 }
 
 // workUnderKills is one run with kills, with an empty account.
 func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage) (killOutcome, error) {
-	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true}, a, a.Name+"-kills", false)
+	play := (*killRun).play
+	if c.Crash {
+		play = (*killRun).crash
+	}
+	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true, Lease: c.Lease}, a, a.Name+"-kills", false)
 	if err != nil {
 		return killOutcome{}, err
 	}
@@ -62,7 +72,7 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 	g.heard = k.hear
 	g.sofar = func() string { return fmt.Sprintf("%d were killed and %d closed", k.Killed, k.Closed) }
 	began := time.Now()
-	_, _, err = g.run(ctx, func(ctx context.Context) error { return k.play(ctx, c.Kills) }, nil)
+	_, _, err = g.run(ctx, func(ctx context.Context) error { return play(k, ctx, c.Kills) }, nil)
 	if err != nil {
 		return killOutcome{}, err
 	}
@@ -73,7 +83,7 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 }
 
 // hear takes what the tellers report all the time.
-func (k *killRun) hear(_ *process, r report) bool {
+func (k *killRun) hear(p *process, r report) bool {
 	switch r.Word {
 	case wordView:
 		if k.first == 0 {
@@ -85,6 +95,7 @@ func (k *killRun) hear(_ *process, r report) bool {
 			k.Longest = max(k.Longest, r.View.Took)
 		}
 	case wordProgress:
+		k.granted(p, r)
 	default:
 		return false
 	}
@@ -110,6 +121,11 @@ func (k *killRun) play(ctx context.Context, kills int) error {
 		}
 		k.Back = max(k.Back, time.Since(began))
 	}
+	return k.finish(ctx)
+}
+
+// finish lets the tellers work once more, and leave.
+func (k *killRun) finish(ctx context.Context) error {
 	if err := k.work(ctx, spell); err != nil {
 		return err
 	}
@@ -128,13 +144,20 @@ func (k *killRun) work(ctx context.Context, d time.Duration) error {
 // killOne kills the teller that is in the critical section just now, or p if there
 // is none.
 func (k *killRun) killOne(ctx context.Context, p *process) error {
-	for _, q := range k.processes {
-		if isInside(markerPath(k.task.Dir), badgePath(k.task.Dir, q.id)) {
-			p = q
-			break
-		}
+	if q := k.insider(); q != nil {
+		p = q
 	}
 	return k.killSome(ctx, p)
+}
+
+// insider is the teller that is in the critical section just now, nil if there is none.
+func (k *killRun) insider() *process {
+	for _, p := range k.processes {
+		if isInside(markerPath(k.task.Dir), badgePath(k.task.Dir, p.id)) {
+			return p
+		}
+	}
+	return nil
 }
 
 // killAll kills everybody at once.
@@ -142,7 +165,16 @@ func (k *killRun) killAll(ctx context.Context, _ *process) error {
 	return k.killSome(ctx, k.processes...)
 }
 
+// killSome kills some tellers and starts them again.
 func (k *killRun) killSome(ctx context.Context, some ...*process) error {
+	if err := k.strike(ctx, some...); err != nil {
+		return err
+	}
+	return k.join(ctx, some...)
+}
+
+// strike kills some tellers, and finds out who of them was inside.
+func (k *killRun) strike(ctx context.Context, some ...*process) error {
 	if err := k.kill(ctx, some...); err != nil {
 		return err
 	}
@@ -156,7 +188,7 @@ func (k *killRun) killSome(ctx context.Context, some ...*process) error {
 			k.Inside++
 		}
 	}
-	return k.restart(ctx, some...)
+	return nil
 }
 
 // closeOne tells a teller to leave: it closes its node and exits.
@@ -166,7 +198,7 @@ func (k *killRun) closeOne(ctx context.Context, p *process) error {
 		return err
 	}
 	k.Closed++
-	return k.restart(ctx, p)
+	return k.join(ctx, p)
 }
 
 func (k *killRun) restartServer(ctx context.Context, _ *process) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// writeKillRuns writes the results of the runs with kills.
+// writeKillRuns writes the results of the runs with --kill, or of the last run.
 func (r *result) writeKillRuns(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%d tellers make deposits over %s, while they are killed and started again.\n\n", r.Nodes, network(r.Link))
 	rows := make([][]string, 0, len(r.KillRuns))
@@ -41,20 +41,24 @@ all back  longest time from such an event until every teller had made a deposit 
           start of the process
 `
 
-// killClosing says what was seen.
+// killClosing says what was seen in the runs with kills, also those of --crash.
 func (r *result) killClosing() string {
 	var right []string
 	var b strings.Builder
-	killed, closed, servers := 0, 0, 0
+	killed, closed, servers, joined := 0, 0, 0, 0
 	for _, o := range r.KillRuns {
-		killed, closed, servers = killed+o.Killed, closed+o.Closed, servers+o.Servers
+		killed, closed, servers, joined = killed+o.Killed, closed+o.Closed, servers+o.Servers, joined+o.Joined
 		if o.OK {
 			right = append(right, o.Algorithm)
 		} else {
 			fmt.Fprintf(&b, "FAILED under %s: %s. ", o.Algorithm, strings.Join(o.Faults, "; "))
 		}
 	}
-	fmt.Fprintf(&b, "Tellers were killed %s and closed %s", times(killed), times(closed))
+	if r.Lease != 0 {
+		fmt.Fprintf(&b, "Tellers were killed for good %s, and new ones joined %s", times(killed), times(joined))
+	} else {
+		fmt.Fprintf(&b, "Tellers were killed %s and closed %s", times(killed), times(closed))
+	}
 	if servers > 0 {
 		fmt.Fprintf(&b, ", and the NATS server was stopped %s", times(servers))
 	}

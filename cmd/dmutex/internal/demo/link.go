@@ -13,12 +13,16 @@ import (
 // connect makes the link that a task asks for, not yet opened, and returns how
 // to close it.
 func connect(t *task) (transport.Link, func(), error) {
+	self := t.Self
+	if t.Lease != 0 {
+		self = dmutex.None
+	}
 	if t.Link == "nats" {
 		return tool.NATS.Connect(tool.BrokerConfig{
-			URL: t.NatsURL, Name: fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self), Self: t.Self, Prefix: t.Prefix,
+			URL: t.NatsURL, Name: fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self), Self: self, Prefix: t.Prefix,
 		})
 	}
-	link, err := tcplink.New(tcplink.Config{Self: t.Self, Listen: t.Listen})
+	link, err := tcplink.New(tcplink.Config{Self: self, Listen: t.Listen})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -33,14 +37,15 @@ func address(l transport.Link) string {
 	return ""
 }
 
-// meet tells a link the addresses of the other nodes.
-func meet(l transport.Link, self dmutex.NodeID, peers map[dmutex.NodeID]string) error {
+// meet tells a link the addresses of the other nodes, unless the record of the members
+// will.
+func meet(l transport.Link, t *task, peers map[dmutex.NodeID]string) error {
 	tcp, ok := l.(*tcplink.Link)
-	if !ok {
+	if !ok || t.Lease != 0 {
 		return nil
 	}
 	for id, address := range peers {
-		if id == self {
+		if id == t.Self {
 			continue
 		}
 		if err := tcp.SetPeer(id, address); err != nil {

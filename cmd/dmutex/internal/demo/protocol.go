@@ -25,6 +25,8 @@ import (
 //
 //	<-   view        again and again
 //
+// Tellers with a lease need no addresses: the record of the members has them.
+//
 // Philosophers have more words for each meal, so that each of them has one fork
 // before any of them wants the second. They report progress when they have eaten.
 //
@@ -46,7 +48,8 @@ type order struct {
 type report struct {
 	Word    string   `json:"word"`
 	Address string   `json:"address,omitempty"`
-	Made    int      `json:"made,omitempty"` // deposits or meals so far
+	Made    int      `json:"made,omitempty"`    // deposits or meals so far
+	Granted int64    `json:"granted,omitempty"` // when the lock was granted for the last of these deposits, as in a record
 	Records []record `json:"records,omitempty"`
 	Counts  *counts  `json:"counts,omitempty"`
 	Circle  circle   `json:"circle,omitempty"`
@@ -92,6 +95,10 @@ type task struct {
 	// Of a teller.
 	Deposits int  `json:"deposits,omitempty"` // 0 for as many as it can until it is told to leave
 	Views    bool `json:"views,omitempty"`    // report them
+
+	// Lease, if not 0, is that of tellers who come and go. The record of the members is a
+	// file in Dir. Self and Nodes mean nothing to their nodes then.
+	Lease time.Duration `json:"lease,omitempty"`
 
 	// Of a philosopher.
 	Meals  int           `json:"meals,omitempty"`

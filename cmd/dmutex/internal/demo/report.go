@@ -15,6 +15,7 @@ type result struct {
 	Nodes    int           `json:"nodes"`
 	Deposits int           `json:"deposits_each"`
 	Think    time.Duration `json:"think_ns"`
+	Lease    time.Duration `json:"lease_ns,omitempty"` // 0 without --crash
 	verdict
 	Runs     []outcome     `json:"runs"`
 	KillRuns []killOutcome `json:"kill_runs"`
@@ -38,8 +39,14 @@ func (r *result) writeText(w io.Writer) error {
 	if len(r.Runs) > 0 {
 		r.writeRuns(&b)
 	}
-	if len(r.KillRuns) > 0 {
+	switch {
+	case len(r.KillRuns) > 0 && r.Lease != 0:
+		r.writeCrashRuns(&b)
+	case len(r.KillRuns) > 0:
 		r.writeKillRuns(&b)
+	}
+	if len(r.Runs) > 0 && r.OK {
+		b.WriteString("\nTo see tellers killed for good, and new ones take their place: dmutex demo --crash\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

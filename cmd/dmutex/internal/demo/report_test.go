@@ -116,6 +116,45 @@ fence rose.
 	}
 }
 
+func TestCrashTable(t *testing.T) {
+	r := result{Link: "tcp", Nodes: 5, Lease: 2 * time.Second, KillRuns: []killOutcome{
+		{
+			Algorithm: "central", OK: true, evidence: evidence{Entries: 5024, Expected: 502400, Actual: 502400},
+			Killed: 4, Inside: 3, Joined: 4, Views: 7, Failovers: []time.Duration{3120 * time.Millisecond, 2900 * time.Millisecond, 3 * time.Second},
+		},
+		{
+			Algorithm: "suzukikasami", evidence: evidence{Entries: 9, Expected: 900, Actual: 800, Overlaps: 1, FenceErrors: 1},
+			Killed: 1, Joined: 1, Views: 1,
+		},
+	}}
+	wrong := &r.KillRuns[1]
+	wrong.Faults = wrong.faults()
+	require.False(t, r.judge(nil))
+	var b strings.Builder
+	require.NoError(t, r.writeText(&b))
+	require.Equal(t, `
+5 tellers make deposits over TCP, lease 2s, while they are killed for good and new ones join.
+
+                   balance         violations       tellers         failovers
+algorithm     expected   actual  overlap  fence  killed  joined  median  longest  views  grants
+------------  -----------------  --------------  --------------  ---------------  -----  ------
+central        5024.00  5024.00        0      0       4       4   3.00s    3.12s      7    5024
+suzukikasami      9.00     8.00        1      1       1       1       -        -      1       9
+
+expected   what the lines of the account are worth, one for each deposit
+failovers  from the kill of a teller that held the lock until the lock was granted again
+views      view changes of the group
+grants     deposits made under the lock
+
+FAILED under suzukikasami: the account has 8.00 instead of 9.00; 1 of 9 deposits found another
+teller inside; 1 fences had not risen. Tellers were killed for good 5 times, and new ones joined
+5 times. Under central not a cent was lost, no two tellers met inside, and every fence rose.
+`, b.String())
+	for line := range strings.Lines(b.String()) {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)
+	}
+}
+
 // The longest lines fit a terminal of 100 columns.
 func TestTableWidth(t *testing.T) {
 	r := sample()

@@ -54,13 +54,15 @@ func (t *teller) deposits(ctx context.Context) (records []record, err error) {
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
+		case t.task.Lease != 0 && errors.Is(err, node.ErrLost):
+			continue // the store or this machine was too slow for the lease
 		case err != nil:
 			return nil, fmt.Errorf("deposit %d: %w", len(records)+1, err)
 		}
 		records = append(records, r)
 		if time.Since(told) >= 100*time.Millisecond {
 			told = time.Now()
-			if err := t.report(report{Word: wordProgress, Made: len(records)}); err != nil {
+			if err := t.report(report{Word: wordProgress, Made: len(records), Granted: r.Granted}); err != nil {
 				return nil, err
 			}
 		}
@@ -77,7 +79,7 @@ func (t *teller) deposit(ctx context.Context) (r record, err error) {
 			return r, err
 		}
 		defer func() { err = errors.Join(err, held.Release()) }()
-		r.Fence = held.Fence()
+		r.Fence, ctx = held.Fence(), held.Context()
 	}
 	r.Granted = now()
 	r.Overlap, r.Stale, err = t.account.pay(ctx, t.task.Self, r.Fence, t.task.Think)

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,17 +14,23 @@ import (
 // Tellers shows the locks at work on real processes.
 type Tellers struct {
 	Nodes     int           `default:"5" help:"Number of tellers, 2 to 64."`
-	Deposits  int           `default:"100" help:"Deposits that each teller makes, at least 1; with --kill they make as many as they can."`
-	Algorithm string        `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}."`
+	Deposits  int           `default:"100" help:"Deposits that each teller makes, at least 1; with --kill and --crash they make as many as they can."`
+	Algorithm string        `xor:"what" placeholder:"all" help:"One algorithm, or all of them: ${algorithms}. With --crash, the first one if not given."`
 	Broken    bool          `xor:"what" help:"Run a machine that is wrong on purpose instead, and see it caught."`
 	Think     time.Duration `default:"1ms" help:"Time between reading the account and writing it, at least 100µs."`
-	Kill      bool          `help:"Kill tellers while they work, and start them again, under every algorithm chosen."`
-	Kills     int           `default:"3" help:"How often tellers are killed or closed with --kill, or in the last run without it; 0 for no such run."`
+	Kill      bool          `xor:"how" help:"Kill tellers while they work, and start them again, under every algorithm chosen."`
+	Crash     bool          `xor:"how" help:"Kill tellers for good while they work, and add new ones. The members of the group are in a file, with a lease."`
+	Kills     int           `default:"3" help:"How often tellers are killed with --kill or --crash, or in the last run without them; 0 for no such run."`
+	Lease     time.Duration `placeholder:"2s" help:"With --crash: how long a teller may hold the lock after the file has last shown it as a member; 2s if not given."`
 	flags
 
 	algorithms []tool.Algorithm // of the runs without kills
 	killed     []tool.Algorithm // of those with kills
 }
+
+// maxCrew bounds the tellers with --crash, and those that are killed: a new record takes
+// one change a second, and the account has room for numbers of two digits.
+const maxCrew = 20
 
 // Help is the text of demo tellers --help.
 func (Tellers) Help() string {
@@ -40,11 +47,18 @@ In the last run, and with --kill in every run, tellers are killed and started ag
 		`The balance must be the sum of the lines, and fences must rise from line to line. ` +
 		`Without --kill, the last run is under the first algorithm; there is none with --trace or --broken.
 
+With --crash the tellers come and go. They are in no list: a file that they share says who they are. Again and again the teller that holds the lock is killed for good ` +
+		`and a new one is added, with a new number. The others exclude the one that was killed, wait until its lease must have ended, and go on. It is ` +
+		`shown as it happens how long the lock was gone, and the evidence is the same.
+
 Exit status: 0 if every locked run was right; 1 if not; 2 if the command line is wrong; 3 if a run could not be completed.`
 }
 
 // Validate refuses what could not be run, or would show nothing.
 func (c *Tellers) Validate() (err error) {
+	if c.Algorithm == "" && c.Crash && !c.Broken {
+		c.Algorithm = tool.Algorithms[0].Name
+	}
 	if c.Algorithm == "" {
 		c.Algorithm = "all"
 	}
@@ -58,18 +72,29 @@ func (c *Tellers) Validate() (err error) {
 		return fmt.Errorf("--deposits=%d: choose at least 1", c.Deposits)
 	case c.Think < 100*time.Microsecond:
 		return fmt.Errorf("--think=%v: choose at least 100µs, or the tellers hardly meet", c.Think)
-	case c.Kills < 0 || c.Kill && c.Kills == 0:
+	case c.Kills < 0 || (c.Kill || c.Crash) && c.Kills == 0:
 		return fmt.Errorf("--kills=%d: choose at least 1", c.Kills)
 	case c.Kill && c.Trace != "":
 		return errors.New("--trace needs a run without --kill: a teller that is started again would overwrite its trace")
+	case c.Crash && c.Trace != "":
+		return errors.New("--trace needs a run without --crash: tellers that come and go have no trace that can be replayed")
+	case c.Crash && (c.Nodes > maxCrew || c.Kills > maxCrew):
+		return fmt.Errorf("--nodes=%d --kills=%d: choose at most %d of each with --crash", c.Nodes, c.Kills, maxCrew)
+	case !c.Crash && c.Lease != 0:
+		return errors.New("--lease is for --crash")
+	case c.Lease != 0 && (c.Lease < 100*time.Millisecond || c.Lease > c.Timeout/3):
+		return fmt.Errorf("--lease=%v: choose 100ms to a third of --timeout=%v", c.Lease, c.Timeout)
 	case c.Timeout <= c.Think:
 		return fmt.Errorf("--timeout=%v is not longer than --think=%v", c.Timeout, c.Think)
+	}
+	if c.Crash {
+		c.Lease = cmp.Or(c.Lease, 2*time.Second)
 	}
 	if c.Broken {
 		c.algorithms = []tool.Algorithm{tool.Broken}
 	}
 	switch {
-	case c.Kill:
+	case c.Kill || c.Crash:
 		c.algorithms, c.killed = nil, c.algorithms
 		return c.validate()
 	case c.Kills > 0 && c.Trace == "" && !c.Broken:
@@ -82,7 +107,7 @@ func (c *Tellers) Validate() (err error) {
 // Run makes all runs and reports on them.
 func (c *Tellers) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, c.Nodes*c.Deposits, "deposits")
-	r := result{Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, KillRuns: []killOutcome{}}
+	r := result{Lease: c.Lease, Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, KillRuns: []killOutcome{}}
 	return c.demonstrate(con, p, &r, slices.Concat(c.algorithms, c.killed), func(ctx context.Context, a tool.Algorithm, s *stage) error {
 		if len(r.Runs)+len(r.KillRuns) == 0 {
 			p.Say("%d tellers over %s:", c.Nodes, network(c.Link))
@@ -92,7 +117,11 @@ func (c *Tellers) Run(con *tool.Console) error {
 			if err != nil {
 				return fmt.Errorf("with kills: %w", err)
 			}
-			p.Say("%-12s %d deposits in %.1f s, while tellers were killed and started again", a.Name, o.Entries, o.Took.Seconds())
+			next := "started again"
+			if c.Crash {
+				next = "replaced by new ones"
+			}
+			p.Say("%-12s %d deposits in %.1f s, while tellers were killed and %s", a.Name, o.Entries, o.Took.Seconds(), next)
 			r.KillRuns = append(r.KillRuns, o)
 			return nil
 		}

@@ -9,12 +9,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -117,7 +119,7 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 		return err
 	}
 	if link != nil {
-		if err := meet(link, w.task.Self, opened.Peers); err != nil {
+		if err := meet(link, w.task, opened.Peers); err != nil {
 			return err
 		}
 		closeNode, err := w.open(ctx, alg, link)
@@ -132,12 +134,19 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 // open opens the node, and returns how to close it.
 func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Link) (func(context.Context) error, error) {
 	config := node.Config{
-		Self:      w.task.Self,
-		Members:   dmutextest.Nodes(w.task.Nodes),
 		Algorithm: alg.New,
 		Link:      link,
 		Group:     "dmutex demo",
 		Deadlock:  w.task.Detect,
+	}
+	if w.task.Lease != 0 {
+		record, err := filestore.Open(filepath.Join(w.task.Dir, "members"))
+		if err != nil {
+			return nil, err
+		}
+		config.Store, config.Lease = record, w.task.Lease
+	} else {
+		config.Self, config.Members = w.task.Self, dmutextest.Nodes(w.task.Nodes)
 	}
 	if w.task.Views {
 		config.Observer = &node.Observer{View: func(v node.ViewChange) {

@@ -1,4 +1,5 @@
-// Package run runs a command on every machine of a group, one at a time.
+// Package run runs a command under a lock, on one machine of a group at a time. The
+// machines are a fixed list (list.go), or those in the record of a store (store.go).
 package run
 
 import (
@@ -8,30 +9,32 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
 // Cmd is dmutex run.
 type Cmd struct {
-	Self      dmutex.NodeID `required:"" placeholder:"N" help:"The number of this machine, one of the members."`
-	Member    []member      `required:"" placeholder:"N=HOST:PORT" help:"A machine of the group, and where it listens; with --nats only its number. Once for each machine, this one included, and the same on all of them."`
-	Listen    string        `placeholder:"HOST:PORT" help:"Where this machine listens, if the others reach it at another address."`
-	Cert      string        `and:"tls" xor:"trust" placeholder:"FILE" help:"This machine's certificate, PEM. Over TCP it names URI:dmutex:node:N; see the documentation of transport/tcplink."`
+	Store     *record       `placeholder:"URL" help:"Meet by this record, which lists the machines: a path or file:///path, for processes of one machine, or nats://HOST:PORT/BUCKET/KEY."`
+	Lease     time.Duration `placeholder:"10s" help:"With --store: how long a machine may hold the lock after the store has last confirmed that it is a member; 10s if not given. The same for all that use the record."`
+	Self      dmutex.NodeID `placeholder:"N" help:"Without --store: the number of this machine, one of the members."`
+	Member    []member      `placeholder:"N=HOST:PORT" help:"Without --store: a machine of the group, and where it listens; with --nats only its number. Once for each machine, this one included, and the same on all of them."`
+	Listen    string        `placeholder:"HOST:PORT" help:"Where this machine listens: with --store=FILE, 127.0.0.1:0 if not given; with --member, if the others reach it at another address."`
+	Advertise string        `placeholder:"HOST:PORT" help:"With --store=FILE: where the others reach this machine, if not at --listen."`
+	Cert      string        `and:"tls" xor:"trust" placeholder:"FILE" help:"This machine's certificate, PEM. Over TCP it names URI:dmutex:node:N, or with --store the host that the others dial; see the documentation of transport/tcplink."`
 	Key       string        `and:"tls" placeholder:"FILE" help:"The certificate's key, PEM."`
 	Authority string        `and:"tls" placeholder:"FILE" help:"The authority that signed the certificates of all machines, PEM."`
 	Plain     bool          `xor:"trust" help:"Use no TLS, even beyond the loopback interface: every process that reaches the addresses is trusted."`
-	NATS      string        `name:"nats" and:"nats" placeholder:"URL" help:"Meet over this NATS server instead of over TCP."`
-	Prefix    string        `and:"nats" placeholder:"SUBJECT" help:"What the subjects begin with: different for each group that uses the server."`
-	Lock      string        `default:"run" placeholder:"NAME" help:"The lock's name. Machines that give different names do not meet."`
+	NATS      string        `name:"nats" and:"nats" placeholder:"URL" help:"Without --store: meet over this NATS server instead of over TCP."`
+	Prefix    string        `and:"nats" placeholder:"SUBJECT" help:"With --nats: what the subjects begin with, different for each group that uses the server."`
+	Lock      string        `default:"run" placeholder:"NAME" help:"The lock's name. A record serves any number of locks. Machines of a list that give different names do not meet."`
 	Fence     uint64        `placeholder:"N" help:"Fences will be higher than this. Needed only if a machine's clock was set back; the highest given counts."`
 	Grace     time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
 	Command   []string      `arg:"" passthrough:"" help:"The command and its arguments, after --."`
@@ -53,22 +56,38 @@ func (*Cmd) UsageStatus() int { return statusNoLock }
 
 // Help is the text of run --help.
 func (Cmd) Help() string {
-	return `Start it on each machine of the group. When all have met, the command runs on each of them, one at a time, in the ` +
-		`order in which they asked. A machine leaves the group when its command has ended, and the others go on.
+	return `With --store, dmutex run is a flock(1) across processes and machines: it joins the group that a record lists, waits for the lock, runs the command, and leaves. ` +
+		`Nobody configures who the others are, processes come and go, and the lock of one that crashes comes free. ` +
+		`With --self and --member the machines are a fixed list, and a machine that crashed is waited for.
 
-The group waits for a machine that has crashed or was never started, because a crash cannot be told from a slow machine: start dmutex run there again. ` +
+--store=FILE is for the processes of one machine, which meet over TCP. --store=nats://HOST:PORT/BUCKET/KEY is for any machines, which meet over NATS, in the subjects ` +
+		`dmutex.BUCKET.KEY.>; create the bucket with nats kv add BUCKET --storage=file --replicas=3. One record serves any number of --lock names. ` +
+		`This tool has no drivers for PostgreSQL and etcd: for those, write a program with package node, and sqlstore or etcdstore.
+
+The first dmutex run on a new record waits for one lease, because there may have been another record, with members who still hold locks. ` +
+		`Later ones do not wait, if those before them have left, as dmutex run does at its end. ` +
+		`If dmutex run is killed by SIGKILL, or its machine crashes, the next one gets the lock after about one and a half leases. After SIGKILL the ` +
+		`command goes on, and may still run then: only a check of DMUTEX_FENCE protects what it writes to.
+
+If the store does not answer for a lease, the lock is lost. The command gets SIGTERM when a sixteenth of the lease is left, and SIGKILL after --grace: ` +
+		`with a --grace below a sixteenth of the lease, before another machine gets the lock. ` +
+		`If dmutex run itself is paused for a lease, the lock is lost too, but the command ends only when dmutex run goes on.
+
+With --self and --member, start it on each machine of the list. When all have met, the command runs on each of them, one at a time, in the ` +
+		`order in which they asked. A machine leaves the group when its command has ended, and the others go on. ` +
+		`The group waits for a machine that has crashed or was never started, because a crash cannot be told from a slow machine: start dmutex run there again. ` +
 		`The machine rejoins, the lock that it held is free, and it runs the command, even if it had run it before. Machines that have had their turn wait for it, too, ` +
 		`before they leave; a signal cuts that short. If all others have left, the machine waits until dmutex run is started on ` +
-		`them again. A second dmutex run with the same number runs nothing while the first is alive.
+		`them again. A second dmutex run with the same number runs nothing while the first is alive. If dmutex run is killed by SIGKILL, the command goes on, and no other ` +
+		`machine gets the lock until dmutex run is started there again: make sure first that the command has ended.
 
 The command runs in a process group of its own, which gets every SIGINT, SIGTERM, SIGHUP and SIGQUIT that dmutex run gets. When the command ` +
 		`ends, the processes that it leaves behind in that group get SIGTERM, and after --grace SIGKILL. The lock is released when none is left. ` +
 		`(Processes that create a group or session of their own are not seen.) If the lock is lost meanwhile, the whole group ` +
-		`is ended in the same way. If dmutex run itself is killed by SIGKILL, the command goes on, and no other machine gets the lock ` +
-		`until dmutex run is started there again: make sure first that the command has ended.
+		`is ended in the same way.
 
 A signal that arrives before the lock is acquired ends the wait: the command does not run, and this machine leaves. A signal while it leaves ` +
-		`ends it at once; if the group has not agreed on its leaving by then, the others wait until it is started again.
+		`ends it at once; if the group has not agreed on its leaving by then, the others wait until it is started again, or with --store for about one and a half leases.
 
 The command has the standard input, output and error of dmutex run. If the input is a terminal, the command reads nothing instead, because it runs in ` +
 		`the terminal's background.
@@ -84,27 +103,15 @@ Exit status: the command's, or 128+N if signal N has ended it, or has come befor
 
 // Validate refuses what cannot be a group.
 func (c *Cmd) Validate() error {
-	seen := make(map[dmutex.NodeID]bool)
-	for _, m := range c.Member {
-		switch {
-		case m.address == "" && c.NATS == "":
-			return fmt.Errorf("--member=%v: give its address, as in %v=HOST:PORT", m.id, m.id)
-		case m.address != "" && c.NATS != "":
-			return fmt.Errorf("--member=%v=%s: over NATS a member has no address", m.id, m.address)
-		case seen[m.id]:
-			return fmt.Errorf("--member=%v is given twice", m.id)
-		}
-		seen[m.id] = true
+	check := c.checkList
+	if c.Store != nil {
+		check = c.checkStore
 	}
-	switch {
-	case c.NATS != "" && tool.NATS == nil:
-		return fmt.Errorf("--nats=%s: %w", c.NATS, tool.ErrNoNATS)
-	case c.Self != dmutex.None && len(c.Member) > 0 && !seen[c.Self]: // otherwise the error is that they are missing
-		return fmt.Errorf("--self=%v is not one of the members", c.Self)
-	case c.NATS != "" && c.Listen != "":
-		return errors.New("--listen is for TCP, not for --nats")
-	case c.NATS != "" && c.Plain:
-		return errors.New("--plain is for TCP, not for --nats")
+	switch err := check(); {
+	case err != nil:
+		return err
+	case c.Lock == "" || len(c.Lock) > transport.MaxName:
+		return fmt.Errorf("--lock=%s: the name of a lock has 1 to %d bytes", c.Lock, transport.MaxName)
 	case c.Grace < 0:
 		return fmt.Errorf("--grace=%v: choose 0s or more", c.Grace)
 	case len(c.command()) == 0:
@@ -121,68 +128,64 @@ func (c *Cmd) command() []string {
 	return c.Command
 }
 
-// A member is a machine of the group, and over TCP where it listens.
-type member struct {
-	id      dmutex.NodeID
-	address string
+// A meeting is where this machine meets the others.
+type meeting struct {
+	link  transport.Link
+	store store.Store // nil if the machines are a list
+	close func()
 }
 
-// UnmarshalText reads N or N=HOST:PORT.
-func (m *member) UnmarshalText(text []byte) error {
-	number, address, _ := strings.Cut(string(text), "=")
-	id, err := strconv.ParseUint(number, 10, 64)
-	if err != nil || id == 0 {
-		return fmt.Errorf("%q is not a member: give a number from 1 on, and over TCP its address, as in 2=HOST:PORT", text)
+// connect makes the meeting of the command line.
+func (c *Cmd) connect(log *slog.Logger) (*meeting, error) {
+	if c.Store != nil {
+		return c.connectStore(log)
 	}
-	*m = member{dmutex.NodeID(id), address}
-	return nil
+	return c.connectList(log)
 }
 
-// members are the numbers of all machines.
-func (c *Cmd) members() (ids []dmutex.NodeID) {
-	for _, m := range c.Member {
-		ids = append(ids, m.id)
-	}
-	return ids
-}
-
-// connect makes the link to the other machines, and returns how to close it.
-func (c *Cmd) connect(log *slog.Logger) (transport.Link, func(), error) {
-	if c.NATS != "" {
-		return tool.NATS.Connect(tool.BrokerConfig{
-			URL: c.NATS, Name: fmt.Sprintf("dmutex run, node %d", c.Self), Self: c.Self, Prefix: c.Prefix,
-			Cert: c.Cert, Key: c.Key, Authority: c.Authority, Logger: log,
-		})
-	}
-	config := tcplink.Config{Self: c.Self, Listen: c.Listen, AllowPlain: c.Plain, Logger: log, Peers: make(map[dmutex.NodeID]string)}
-	for _, m := range c.Member {
-		config.Peers[m.id] = m.address
-	}
+// overTCP makes a meeting over TCP of what the config does not say yet.
+func (c *Cmd) overTCP(config tcplink.Config, log *slog.Logger) (*meeting, error) {
+	config.AllowPlain, config.Logger = c.Plain, log
 	if c.Cert != "" {
 		var err error
 		if config.TLS, err = c.tls(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	link, err := tcplink.New(config)
 	if errors.Is(err, dmutex.ErrMisuse) {
-		err = fmt.Errorf("%w (Config.TLS is --cert, --key and --authority, Config.AllowPlain is --plain)", err)
+		err = fmt.Errorf("%w (Config.TLS is --cert, --key and --authority, Config.AllowPlain is --plain, Config.Listen and Config.Advertise are --listen and --advertise)", err)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return link, func() { _ = link.Close() }, nil // the node may have closed it
+	return &meeting{link: link, close: func() { _ = link.Close() }}, nil // the node may have closed it
+}
+
+// overNATS says how to connect to NATS.
+func (c *Cmd) overNATS(url, prefix string, log *slog.Logger) tool.BrokerConfig {
+	config := tool.BrokerConfig{
+		URL: url, Name: "dmutex run", Self: c.Self, Prefix: prefix,
+		Cert: c.Cert, Key: c.Key, Authority: c.Authority, Logger: log,
+	}
+	if c.Self != dmutex.None {
+		config.Name += fmt.Sprintf(", node %d", c.Self)
+	}
+	return config
 }
 
 // config is that of the node that takes part in the group.
-func (c *Cmd) config(link transport.Link, log *slog.Logger) node.Config {
+func (c *Cmd) config(m *meeting, log *slog.Logger) node.Config {
 	config := node.Config{
 		Self:      c.Self,
 		Members:   c.members(),
 		Algorithm: central.New,
-		Link:      link,
+		Link:      m.link,
 		Group:     "dmutex run " + c.Lock, // so that machines with different locks do not meet, instead of both getting in
 		Logger:    log,
+	}
+	if m.store != nil {
+		config.Store, config.Lease, config.Group = m.store, c.lease(), "dmutex run"
 	}
 	if c.Fence != 0 {
 		config.Fence = dmutex.NextEpoch(c.Fence) // also above grants whose fence was not stored

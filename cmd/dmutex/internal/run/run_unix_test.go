@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"math/big"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -206,6 +207,12 @@ func (s *started) exits(status int) (said string) {
 	s.t.Helper()
 	_, err := io.Copy(io.Discard, s.stdout)
 	require.NoError(s.t, err)
+	return s.ends(status)
+}
+
+// ends waits until run itself has ended.
+func (s *started) ends(status int) (said string) {
+	s.t.Helper()
 	text, err := io.ReadAll(s.say)
 	require.NoError(s.t, err)
 	s.cmd.Wait()
@@ -252,13 +259,13 @@ func joinAt(t *testing.T, flags []string) (n *node.Node, address string) {
 	_, err := kong.Must(&line).Parse(append(append([]string{"run"}, flags...), "--", "nothing"))
 	require.NoError(t, err)
 	silent := slog.New(slog.DiscardHandler)
-	link, closeLink, err := line.Run.connect(silent)
+	m, err := line.Run.connect(silent)
 	require.NoError(t, err)
-	t.Cleanup(closeLink)
-	n, err = node.Open(t.Context(), line.Run.config(link, silent))
+	t.Cleanup(m.close)
+	n, err = node.Open(t.Context(), line.Run.config(m, silent))
 	require.NoError(t, err)
 	t.Cleanup(func() { n.Close(t.Context()) }) // whose end has come by then
-	if tcp, ok := link.(*tcplink.Link); ok {
+	if tcp, ok := m.link.(*tcplink.Link); ok {
 		address = tcp.Addr().String()
 	}
 	return n, address
@@ -292,48 +299,55 @@ func TestRun(t *testing.T) {
 		runs = append(runs, start(t, its,
 			"enter:"+inside, "say:in $DMUTEX_NODE $DMUTEX_FENCE $DMUTEX_LOCK", "wait", "leave:"+inside, "say:out"))
 	}
-	type word struct {
-		self int
-		line string // "" when there will be no more
-	}
-	words := make(chan word, 16)
-	for i, s := range runs {
-		go func() {
-			for {
-				line, err := s.stdout.ReadString('\n')
-				words <- word{i + 1, strings.TrimSuffix(line, "\n")}
-				if err != nil {
-					return
-				}
-			}
-		}()
-	}
-	ended := 0
-	next := func() word {
-		t.Helper()
-		w := <-words
-		for ; w.line == ""; w = <-words {
-			ended++
-			require.Less(t, ended, 3, "all have ended")
-		}
-		return w
-	}
+	next := listen(runs...)
 	var order []int
 	for range 3 {
 		w := next()
 		last := fence
-		_, err := fmt.Sscanf(w.line, fmt.Sprintf("in %d %%d door", w.self), &fence)
+		_, err := fmt.Sscanf(w.line, fmt.Sprintf("in %d %%d door", w.run), &fence)
 		require.NoError(t, err, w.line)
 		require.Greater(t, dmutex.Epoch(fence), dmutex.Epoch(1<<62))
 		require.Greater(t, fence, last)
-		runs[w.self-1].goOn()
-		require.Equal(t, word{w.self, "read on"}, next())
-		require.Equal(t, word{w.self, "out"}, next())
-		order = append(order, w.self)
+		runs[w.run-1].goOn()
+		require.Equal(t, word{w.run, "read on"}, next())
+		require.Equal(t, word{w.run, "out"}, next())
+		order = append(order, w.run)
 	}
 	require.ElementsMatch(t, []int{1, 2, 3}, order)
 	for _, s := range runs {
 		require.NoError(t, s.cmd.Wait())
+	}
+}
+
+// A word is a line that the command of a run has said.
+type word struct {
+	run  int // from 1
+	line string
+}
+
+// listen returns a function that waits for what the command of any of the runs says next.
+func listen(runs ...*started) (next func() word) {
+	words := make(chan word, 16)
+	var reading sync.WaitGroup
+	for i, s := range runs {
+		reading.Go(func() {
+			for {
+				line, err := s.stdout.ReadString('\n')
+				if err != nil {
+					return
+				}
+				words <- word{i + 1, strings.TrimSuffix(line, "\n")}
+			}
+		})
+	}
+	go func() {
+		reading.Wait()
+		close(words)
+	}()
+	return func() word {
+		w, ok := <-words
+		require.True(runs[0].t, ok, "all have ended")
+		return w
 	}
 }
 
@@ -499,7 +513,9 @@ func TestRunExitStatus(t *testing.T) {
 // A wrong command line has a status that commands seldom use.
 func TestRunUsage(t *testing.T) {
 	for _, c := range []struct{ line, words string }{
-		{"--member=1=:1 -- x", "missing flags: --self=N"},
+		{"-- x", "give --store=URL, or --self=N and --member"},
+		{"--self=1 -- x", "give --store=URL, or --self=N and --member"},
+		{"--member=1=:1 -- x", "give --store=URL, or --self=N and --member"},
 		{"--self=1 --member=1=:1", "give a command, after --"},
 		{"--self=1 --member=1=:1 --", "give a command, after --"},
 		{"--self=1 --member=1 -- x", "--member=1: give its address, as in 1=HOST:PORT"},
@@ -514,6 +530,8 @@ func TestRunUsage(t *testing.T) {
 		{"--self=1 --member=1 --nats=nats://h -- x", "--nats and --prefix must be used together"},
 		{"--self=1 --member=1 --nats=nats://h --prefix=p --plain -- x", "--plain is for TCP"},
 		{"--self=1 --member=1 --nats=nats://h --prefix=p --listen=:1 -- x", "--listen is for TCP"},
+		{"--self=1 --member=1=:1 --lease=1s -- x", "--lease is for --store"},
+		{"--self=1 --member=1=:1 --advertise=h:1 -- x", "--advertise is for --store"},
 		{"--self=1 --member=1=192.0.2.1:1 -- x", "Config.AllowPlain is --plain"},
 		{"--self=1 --member=1=127.0.0.1:0 --lock= -- x", "the name of a lock has 1 to"},
 		{"--self=1 --member=1=127.0.0.1:0 --cert=c --key=k --authority=a -- x", "open c: no such file"},
@@ -592,7 +610,7 @@ func TestRunActsOnLoss(t *testing.T) {
 			in, stdin := pipe(t)
 			stdout, out := pipe(t)
 			said, says := pipe(t)
-			r := &runner{Cmd: &Cmd{Self: 1, Lock: "run", Grace: tooLong}, con: &tool.Console{In: in, Out: out, Err: says}}
+			r := &runner{Cmd: &Cmd{Lock: "run", Grace: tooLong}, node: n, con: &tool.Console{In: in, Out: out, Err: says}}
 			steps := []string{"fork", "trap", "say:ready", "caught", "end", "trap", "say:ready", "caught", "exit:0"}
 			if how == "is killed" {
 				steps[3], steps[7], r.Grace = "hang", "hang", time.Millisecond
@@ -714,6 +732,7 @@ func certificates(t *testing.T) (flags [3][]string) {
 		leaf := &x509.Certificate{
 			SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
 			URIs:        []*url.URL{{Scheme: "dmutex", Opaque: fmt.Sprint("node:", id)}},
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		}
 		der, err := x509.CreateCertificate(rand.Reader, leaf, authority, public, private)

@@ -37,10 +37,10 @@ func (c *Cmd) Run(con *tool.Console) error {
 	// the lock. Ignoring the signal would make the command ignore it as well.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	link, closeLink, err := c.connect(r.log(&r.connecting))
+	m, err := c.connect(r.log(&r.connecting))
 	if err == nil {
-		defer closeLink()
-		r.node, err = node.Open(context.Background(), c.config(link, r.log(slog.LevelWarn)))
+		defer m.close()
+		r.node, err = node.Open(context.Background(), c.config(m, r.log(slog.LevelWarn)))
 	}
 	if err != nil {
 		r.say("nothing was run: %v", err)
@@ -87,11 +87,7 @@ func (r *runner) untilSignal(f func(context.Context) error) (os.Signal, error) {
 
 // turn waits for the lock, runs the command and gives the lock back.
 func (r *runner) turn() (status int) {
-	defer time.AfterFunc(patience, func() {
-		if missing := r.node.Status().View.Missing; len(missing) > 0 {
-			r.say("waiting for members %v: start dmutex run there, again if it has crashed", missing)
-		}
-	}).Stop()
+	defer r.explain().Stop()
 	var held *node.Held
 	sig, err := r.untilSignal(func(ctx context.Context) (err error) {
 		if err := r.node.Ready(ctx); err != nil {
@@ -109,6 +105,9 @@ func (r *runner) turn() (status int) {
 		r.say("nothing was run: %v", sig)
 		return statusSignal + int(sig.(syscall.Signal))
 	case err != nil:
+		if r.Store != nil && errors.Is(err, node.ErrConfig) {
+			err = fmt.Errorf("%w: give the --lease that the others have, or use another record", err)
+		}
 		r.say("nothing was run: %v", err)
 		return statusNoLock
 	}
@@ -126,7 +125,7 @@ func (r *runner) work(held *node.Held) (status int) {
 	cmd.Env = append(os.Environ(),
 		fmt.Sprint("DMUTEX_FENCE=", held.Fence()),
 		"DMUTEX_LOCK="+r.Lock,
-		fmt.Sprint("DMUTEX_NODE=", r.Self),
+		fmt.Sprint("DMUTEX_NODE=", r.node.Self()),
 	)
 	job, err := startJob(cmd)
 	if err != nil {
@@ -147,9 +146,38 @@ func (r *runner) work(held *node.Held) (status int) {
 	return job.status.ExitStatus()
 }
 
+// explain says after a while what keeps this machine from getting any lock, as far as
+// its node does not log that.
+func (r *runner) explain() *time.Timer {
+	if r.Store != nil {
+		return time.AfterFunc(min(3*time.Second, r.lease()/2), func() {
+			if st := r.node.Status(); !st.View.Acts && len(st.View.Missing) == 0 && st.Lease.Err == nil {
+				r.say("waiting for up to one lease, %v: the record is new, or a member died without leaving", r.lease())
+			}
+		})
+	}
+	return time.AfterFunc(patience, func() {
+		if missing := r.node.Status().View.Missing; len(missing) > 0 {
+			r.say("waiting for members %v: start dmutex run there, again if it has crashed", missing)
+		}
+	})
+}
+
 // leave leaves the group, so that the others do not wait for this machine. A
-// signal cuts that short.
+// signal cuts that short, and so does the end of a lease, after which it has been
+// excluded.
 func (r *runner) leave() {
+	if r.Store != nil {
+		_, err := r.untilSignal(func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, r.lease())
+			defer cancel()
+			return r.node.Close(ctx)
+		})
+		if err != nil { // the node has logged it
+			r.say("ended before the store had taken this machine out of the record: the next may have to wait for about one and a half leases")
+		}
+		return
+	}
 	defer time.AfterFunc(patience, func() {
 		r.say("waiting for members %v before it leaves; a signal cuts that short", r.node.Status().View.Missing)
 	}).Stop()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -18,6 +19,9 @@ type Broker struct {
 	// Connect makes a link over one of the servers of a URL. The function that it
 	// returns closes the link and the connection.
 	Connect func(BrokerConfig) (transport.Link, func(), error)
+	// Join is Connect for a process of a group whose members are in a record, under the
+	// key of a bucket of the servers. Self is 0.
+	Join func(c BrokerConfig, bucket, key string) (transport.Link, store.Store, func(), error)
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
