@@ -84,11 +84,11 @@ func newFleet(t *testing.T, over setting, n int, algorithms ...string) *fleet {
 }
 
 // aged reports whether the group of an algorithm is old.
-func (f *fleet) aged(i int) bool { return i%2 == 0 }
+func (f *fleet) aged(i int) bool { return i%2 == 0 || stormLength() > time.Minute }
 
-// age has every other group begin with the record that one of an hour ago has left. In
-// the long run a group cannot change more often than once a second, and a new one stalls
-// when it does. An old one has time to spare.
+// age has every other group begin with the record that one of an hour ago has left, and
+// all groups in a long storm. In the long run a group cannot change more often than once a
+// second, as a storm has it do, and a new one stalls then. An old one has time to spare.
 func (f *fleet) age() {
 	hourAgo := membership.ClockFence(int64(time.Since(time.Date(2020, 1, 1, 1, 0, 0, 0, time.UTC)))) >> 32
 	old, err := membership.Record{Epoch: uint32(hourAgo), Lease: int64(lease)}.MarshalText()
@@ -449,6 +449,17 @@ func (f *fleet) end() {
 	f.check()
 }
 
+func stormLength() time.Duration {
+	switch {
+	case *length > 0:
+		return *length
+	case os.Getenv("DMUTEX_LONG") != "":
+		return 10 * time.Minute
+	default:
+		return 15 * time.Second
+	}
+}
+
 // Two to eight processes that come, go and die while the store, the links and the machine
 // fail them, each with a node for every algorithm: no two handles of a lock are good at one
 // instant, fences rise, nobody is stuck, and all that live leave in good order.
@@ -465,16 +476,9 @@ func TestLeaseJetStream(t *testing.T) {
 func survive(t *testing.T, over setting) {
 	unlessShort(t)
 	t.Parallel()
-	long := 15 * time.Second
-	if os.Getenv("DMUTEX_LONG") != "" {
-		long = 10 * time.Minute
-	}
-	if *length > 0 {
-		long = *length
-	}
 	f := newFleet(t, over, 3, slices.Sorted(maps.Keys(right))...)
 	founding := f.settle()
-	f.storm(long)
+	f.storm(stormLength())
 	settled := f.settle()
 	f.end()
 	ledger := f.referee.ledger
