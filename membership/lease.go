@@ -547,7 +547,7 @@ func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 // the time sent.
 func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	if why := m.contradicted(&r); why != "" {
-		m.stop(badRecord(why + ": stop all members, and start them again"))
+		m.stop(badRecord(why + ": stop all members, delete the record, and start them again"))
 		return
 	}
 	was := m.self

@@ -123,7 +123,7 @@ func (t *Txn) chase() {
 func (t *Txn) holds() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.ContainsFunc(t.held, func(h *Held) bool { return h.Err() == nil })
+	return slices.ContainsFunc(t.held, func(h *Held) bool { return h.err() == nil })
 }
 
 // follow takes a chase as far as this node can, and sends it on or breaks the

@@ -53,7 +53,7 @@ var (
 
 	// ErrStore: the store cannot be reached, or does not answer in time. Nobody may hold
 	// a lock without it for longer than a lease. The call goes on when it answers.
-	ErrStore = errors.New("node: the store does not answer, so no lock can be granted")
+	ErrStore = errors.New("node: the store does not answer: nothing is granted until it does")
 
 	// ErrLease: the store did not answer for a lease, less a margin. What was held is lost.
 	ErrLease = errors.New("node: the lease was not renewed in time")

@@ -72,7 +72,16 @@ func (h *Held) Fence() uint64 { return h.fence }
 // Err says whether the work may go on. It returns nil while the lock is held,
 // [ErrMaxHold] if the lock is still held after [Mutex.MaxHold], [ErrReleased] after
 // Release, and an [ErrLost] that says why if the lock was lost.
+//
+// With Config.Store it reads the clock: a process that was paused for longer than its lease
+// learns from its first Err that the lock is lost, before any timer has run.
 func (h *Held) Err() error {
+	h.notice()
+	return h.err()
+}
+
+// err is Err as far as this node has noticed.
+func (h *Held) err() error {
 	switch reason := h.over.Load(); reason {
 	case nil:
 		return nil
@@ -80,6 +89,14 @@ func (h *Held) Err() error {
 		return context.Cause(h.ctx)
 	default:
 		return *reason
+	}
+}
+
+// notice ends the hold if the lease has ended. A timer does that too, but it may be late.
+func (h *Held) notice() {
+	s := h.lock.shard
+	if over := h.over.Load(); (over == nil || over == &errLimited) && !s.leased() {
+		s.expire()
 	}
 }
 
@@ -133,7 +150,7 @@ func (h *Held) derive(parent context.Context) *holdContext {
 	if before, ok := h.ctx.(*holdContext); ok {
 		c.asked = before.asked // asked between the grant and limit
 	}
-	if err := h.Err(); err != nil {
+	if err := h.err(); err != nil {
 		cancel(err)
 	}
 	h.ctx = c
@@ -144,6 +161,7 @@ func (h *Held) derive(parent context.Context) *holdContext {
 // already over, Release changes nothing. It returns an [ErrLost] if the lock was
 // lost, and otherwise nil.
 func (h *Held) Release() error {
+	h.notice()
 	if ls := h.lock.shard.locks; ls.cfg.Observer != nil {
 		var hold Hold
 		h.release(&hold)

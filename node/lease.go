@@ -101,7 +101,9 @@ func (l *lease) check(now int64) {
 			why = fmt.Errorf("%w: %w", ErrLease, l.err)
 		}
 		l.end(now, why)
-		l.views.node.log.tell(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
+		if n := l.views.node; n.locks.why() == nil {
+			n.log.tell(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
+		}
 	}
 }
 
@@ -278,6 +280,16 @@ func (l *lease) needsStore() error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrStore, l.err)
+}
+
+// inRecord is the error of a Close that has ended too early, for the reason given.
+func (l *lease) inRecord(why error) error {
+	l.views.mu.Lock()
+	defer l.views.mu.Unlock()
+	if l.err != nil {
+		why = fmt.Errorf("%w: %w: %w", why, ErrStore, l.err)
+	}
+	return fmt.Errorf("node: close: the record still has this node, so the others wait until they exclude it: %w", why)
 }
 
 // waits says for what but members this node waits, nil if it does not.

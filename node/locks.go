@@ -35,9 +35,10 @@ type locks struct {
 	ended context.Context         // nothing more is granted once it has ended
 	end   context.CancelCauseFunc // the first cause stays
 
-	clock *clock        // of the lease; nil without a store
-	until atomic.Int64  // by it: nothing is granted from then on
-	lease atomic.Uint32 // a LeaseState
+	clock  *clock        // of the lease; nil without a store
+	until  atomic.Int64  // by it: nothing is granted from then on
+	expire func()        // takes away what is held if that time has come
+	lease  atomic.Uint32 // a LeaseState
 
 	lapsed atomic.Pointer[chan struct{}] // closed at the next lapse
 
@@ -131,8 +132,8 @@ type early struct {
 	message trace.Message
 }
 
-func (ls *locks) init(cfg *Config, m *mail.Mail, log *logger, clock *clock) {
-	ls.cfg, ls.mail, ls.log, ls.clock = cfg, m, log, clock
+func (ls *locks) init(cfg *Config, m *mail.Mail, log *logger, views *views) {
+	ls.cfg, ls.mail, ls.log, ls.clock, ls.expire = cfg, m, log, views.clock(), views.expire
 	ls.until.Store(math.MinInt64)
 	lapsed := make(chan struct{})
 	ls.lapsed.Store(&lapsed)
@@ -433,10 +434,10 @@ func (l *lock) join(h *Held, told *Wait, try *trial) (ready <-chan struct{}, err
 	s.trying = nil
 	switch {
 	case !h.waits():
-		return nil, h.Err()
+		return nil, h.err()
 	case try != nil && try.unheard == 0:
 		l.quit(h, l.busy()) // it is taken at this node, or others wait here: no peer was asked
-		return nil, h.Err()
+		return nil, h.err()
 	}
 	last := &l.waiters[len(l.waiters)-1]
 	last.ready = make(chan struct{})

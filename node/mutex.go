@@ -39,12 +39,13 @@ func (m *Mutex) MaxHold(d time.Duration) *Mutex {
 // Acquire waits for the lock and returns the handle that holds it. It first
 // waits as [Node.Ready] does.
 //
-// If ctx ends first, Acquire returns at once with an error that wraps ctx's, nothing
-// of the call is left behind, and no other node loses its turn. Other errors: the
-// reason why the node has stopped, which is [ErrClosed], [ErrNumberTaken],
-// [ErrReplaced], [ErrEvicted] or [transport.ErrClosed]; a [PeerError] if a peer
-// stands in the way; [dmutex.ErrMisuse] for a name that is empty or too long, or a
-// negative [Mutex.MaxHold]. Acquire returns either a handle or an error, never both.
+// If ctx ends first, Acquire returns at once with an error that wraps ctx's, and
+// [ErrStore] if the store does not answer. Nothing of the call is left behind, and no
+// other node loses its turn. Other errors: the reason why the node has stopped, which is
+// [ErrClosed], [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [membership.ErrRecord],
+// [ErrConfig] or [transport.ErrClosed]; a [PeerError] if a peer stands in the way;
+// [dmutex.ErrMisuse] for a name that is empty or too long, or a negative
+// [Mutex.MaxHold]. Acquire returns either a handle or an error, never both.
 //
 // ctx does not bound the time that the lock is held.
 func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, false) }
@@ -151,7 +152,7 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 	for {
 		select {
 		case <-ready:
-			if err := h.Err(); err != nil {
+			if err := h.err(); err != nil {
 				return m.giveUp(h, err) // an election's lock may have been granted, and lost, and be ours to release
 			}
 			return nil

@@ -222,7 +222,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.locks.init(&n.cfg, n.mail, n.log, n.views.clock())
+	n.locks.init(&n.cfg, n.mail, n.log, &n.views)
 	if err := n.openTrace(); err != nil {
 		return nil, err
 	}
@@ -407,8 +407,8 @@ func (n *Node) leave(ctx context.Context) error {
 		if n.views.left.Err() != nil { // a node that is alone asks nobody
 			return nil
 		}
-		if err := n.views.needsStore(); err != nil || n.views.lease != nil {
-			return errors.Join(err, fmt.Errorf("node: close: the store did not take this node out in time, so the others exclude it: %w", ctx.Err()))
+		if n.views.lease != nil {
+			return n.views.lease.inRecord(ctx.Err())
 		}
 		missing, _ := n.views.missing()
 		return fmt.Errorf("node: close: members %v did not answer in time, so the others wait for this node to return: %w", missing, ctx.Err())

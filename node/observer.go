@@ -183,7 +183,7 @@ func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
 // observe fills told for a hold that ends now.
 func (h *Held) observe(why error, told *Hold) {
 	if why == ErrReleased {
-		why = h.Err() // nil, or ErrMaxHold
+		why = h.err() // nil, or ErrMaxHold
 	}
 	l := h.lock
 	*told = Hold{Lock: l.name, Err: why, Fence: h.fence, Took: time.Duration(l.shard.mail.Now() - h.since)}

@@ -218,6 +218,7 @@ type ViewStatus struct {
 	Acts    bool            // locks are granted in it
 	Age     time.Duration   // how long it has acted, or else how long nothing has been granted here
 	Missing []dmutex.NodeID // members that this node waits for; Status.Peers says why
+	Err     error           // what else it waits for: the store, leases of former members, or members that the algorithm takes; else nil
 	Changes uint64          // views that have begun to act here
 	Took    time.Duration   // of the last of them: see ViewChange
 }
@@ -233,7 +234,7 @@ func (n *Node) Status() Status {
 		View: ViewStatus{
 			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),
 			Age:     time.Duration(n.views.now() - n.views.since),
-			Missing: n.views.machine.Missing(nil), Changes: n.views.count.Load(), Took: n.views.took,
+			Missing: n.views.machine.Missing(nil), Err: n.views.obstacle(), Changes: n.views.count.Load(), Took: n.views.took,
 		},
 	}
 	if l := n.views.lease; l != nil {

@@ -124,9 +124,9 @@ func (t *Txn) begin(name string) error {
 	if t.busy {
 		return dmutex.Misuse("an Acquire of this Txn is under way: a transaction waits for one lock at a time")
 	}
-	t.held = slices.DeleteFunc(t.held, func(h *Held) bool { return h.Err() == ErrReleased })
+	t.held = slices.DeleteFunc(t.held, func(h *Held) bool { return h.err() == ErrReleased })
 	for _, h := range t.held {
-		if h.lock.name == name && h.Err() == nil {
+		if h.lock.name == name && h.err() == nil {
 			return dmutex.Misuse(fmt.Sprintf("this Txn holds lock %q: locks are not re-entrant", name))
 		}
 	}
@@ -150,7 +150,7 @@ func (t *Txn) lost() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.held {
-		if err := h.Err(); errors.Is(err, ErrLost) {
+		if err := h.err(); errors.Is(err, ErrLost) {
 			return &LockError{h.lock.name, err}
 		}
 	}
@@ -163,7 +163,7 @@ func (t *Txn) Held(name string) *Held {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range slices.Backward(t.held) {
-		if h.lock.name == name && h.Err() != ErrReleased {
+		if h.lock.name == name && h.err() != ErrReleased {
 			return h
 		}
 	}

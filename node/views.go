@@ -123,6 +123,13 @@ func (v *views) now() int64 {
 	return now
 }
 
+// expire ends what the lease has not covered until now.
+func (v *views) expire() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.now()
+}
+
 // wake asks for a tick at that time.
 func (v *views) wake(at int64) {
 	if v.lease != nil {
@@ -429,11 +436,7 @@ func (v *views) tick() (next int64) {
 	waited := time.Duration(now - v.since)
 	if now >= v.nagAt {
 		v.nagAt = now + max(now-v.since, int64(nagAfter))
-		var why error
-		if v.lease != nil {
-			why = v.lease.waits()
-		}
-		switch {
+		switch why := v.obstacle(); {
 		case v.node.locks.why() != nil:
 		case why != nil:
 			v.node.log.tell(slog.LevelWarn, "waiting", slog.Duration("waited", waited), slog.Any("err", why))
@@ -453,17 +456,24 @@ func (v *views) tick() (next int64) {
 	return next
 }
 
-// missing returns the members that this node waits for, and what else keeps it from
-// acting: the store, leases that may still run, or that the algorithm refuses the view.
+// missing returns the members that this node waits for, or what else it waits for.
 func (v *views) missing() ([]dmutex.NodeID, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if err := v.obstacle(); err != nil {
+		return nil, err
+	}
+	return v.machine.Missing(nil), nil
+}
+
+// obstacle says what but members keeps this node from acting, nil if nothing does.
+func (v *views) obstacle() error {
 	if v.lease != nil {
 		if err := v.lease.waits(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return v.machine.Missing(nil), v.refusal
+	return v.refusal
 }
 
 // needsStore says why the store keeps this node from acting, nil if it does not.

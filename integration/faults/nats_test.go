@@ -14,21 +14,22 @@ import (
 // have taken the old one. The cables to it know the port.
 type natsServer struct {
 	t       *testing.T
+	records string // where JetStream keeps its streams; empty without it
 	mu      sync.Mutex
 	server  *server.Server
 	where   string
 	running bool
 }
 
-func newNATSServer(t *testing.T) *natsServer {
-	s := &natsServer{t: t}
+func newNATSServer(t *testing.T, records string) *natsServer {
+	s := &natsServer{t: t, records: records}
 	s.start()
 	t.Cleanup(func() { s.stop() })
 	return s
 }
 
 func (s *natsServer) start() {
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: s.records != "", StoreDir: s.records})
 	require.NoError(s.t, err)
 	ns.Start()
 	require.True(s.t, ns.ReadyForConnections(patience))
@@ -48,6 +49,12 @@ func (s *natsServer) stop() bool {
 	s.server.Shutdown()
 	s.server.WaitForShutdown()
 	return true
+}
+
+func (s *natsServer) isRunning() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
 }
 
 // address is where the server is, or was.

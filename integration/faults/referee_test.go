@@ -24,6 +24,10 @@ type claim struct {
 	Who   string
 	Fence uint64
 	Leave bool
+
+	// With leases: the handle was good at both instants of the machine's clock, and so
+	// between them. Until is before From if that is known of no instant.
+	From, Until int64
 }
 
 // A referee watches critical sections, over sockets of its own that nobody
@@ -38,6 +42,7 @@ type referee struct {
 	last    map[string]claim // with the highest fence
 	entries map[string]int
 	wrong   chan error // the first that was wrong
+	ledger  *ledger    // with leases
 
 	outlived string           // a part of Who: a process that has been replaced
 	before   map[string]claim // last, when it was
@@ -113,6 +118,9 @@ func (r *referee) listen(c net.Conn) {
 func (r *referee) judge(c claim) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ledger != nil {
+		return r.ledger.judge(c)
+	}
 	if r.outlived != "" && strings.Contains(c.Who, r.outlived) {
 		return r.judgeOutlived(c)
 	}
@@ -170,6 +178,9 @@ func (r *referee) gone(inside []claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range inside {
+		if r.ledger != nil {
+			r.ledger.gone(c)
+		}
 		if r.inside[c.Lock] == c {
 			delete(r.inside, c.Lock)
 		}

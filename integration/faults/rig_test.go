@@ -49,6 +49,7 @@ type process struct {
 	paused  bool
 	job     task
 	ended   chan struct{}
+	cable   *cable // with leases: all that comes to it, over NATS also all that it sends
 }
 
 // A rig is some processes, what connects them, and the referee.
@@ -73,7 +74,7 @@ func newRigOf(t *testing.T, link string, n int, job task) *rig {
 	t.Logf("seed %d", job.Seed)
 	r := &rig{t: t, referee: newReferee(t), where: make(map[dmutex.NodeID]map[string]string)}
 	if link == "nats" {
-		r.server = newNATSServer(t)
+		r.server = newNATSServer(t, "")
 	}
 	job.Referee, job.Authority = r.referee.listener.Addr().String(), newAuthority(t)
 	algorithms := job.Algorithms

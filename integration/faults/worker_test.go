@@ -37,6 +37,12 @@ type task struct {
 	NATS       string // address; empty for TCP
 	Authority  authority
 	Lossy      bool // the first frame of each entry is lost
+
+	// Of a group with leases. Then Self is only the rig's name for the process, and
+	// there are no Members.
+	Lease     time.Duration
+	Store     string            // the directory of a filestore, or empty for JetStream
+	Advertise map[string]string // by algorithm; over TCP
 }
 
 // Then come orders, and each is answered with a report: first, without an order,
@@ -44,6 +50,7 @@ type task struct {
 type order struct {
 	Word  string
 	Peers map[string]map[dmutex.NodeID]string // of wordWork, by algorithm
+	Cut   cut                                 // of wordCut
 }
 
 const (
@@ -51,6 +58,7 @@ const (
 	wordStop  = "stop"  // finish, and report when nobody works any more
 	wordTell  = "tell"  // report what is left
 	wordLeave = "leave" // close in good order, report and end
+	wordCut   = "cut"   // from now on cut off as the order says, and no more than that
 )
 
 type report struct {
@@ -68,6 +76,9 @@ type state struct {
 	Deadlocks      uint64
 	Sent, Received [dmutex.Kinds]uint64
 	Changes        uint64 // of the view
+	Asked          uint64 // operations of the store
+	Granted        uint64
+	Exclusions     int
 }
 
 const (
@@ -75,7 +86,7 @@ const (
 	shelf    = 4 // more, which transactions take in any order
 	hands    = 3 // goroutines of each node
 	detect   = 50 * time.Millisecond
-	farewell = time.Minute
+	farewell = 90 * time.Second // a process that was excluded often joins again after a minute
 )
 
 // A worker is this process: one node for each algorithm, all over one kind of
@@ -83,6 +94,8 @@ const (
 type worker struct {
 	task
 	links map[string]transport.Link
+	gates map[string]*gate // with leases
+	cut   atomic.Pointer[cut]
 	nodes map[string]*node.Node
 	stop  chan struct{}
 	hands sync.WaitGroup
@@ -111,7 +124,7 @@ func must(err error) {
 func work() {
 	orders := make(chan order)
 	retiring, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	w := &worker{links: make(map[string]transport.Link), nodes: make(map[string]*node.Node), stop: make(chan struct{}), leaving: make(chan struct{}), retiring: retiring}
+	w := &worker{links: make(map[string]transport.Link), gates: make(map[string]*gate), nodes: make(map[string]*node.Node), stop: make(chan struct{}), leaving: make(chan struct{}), retiring: retiring}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	must(in.Decode(&w.task))
 	go func() {
@@ -139,6 +152,8 @@ func work() {
 			w.mu.Lock()
 			r.Stalls, r.Waits = slices.Clone(w.stalls), slices.Clone(w.waits)
 			w.mu.Unlock()
+		case wordCut:
+			w.cut.Store(&o.Cut)
 		case wordLeave:
 			w.leave()
 		}
@@ -157,18 +172,24 @@ func (w *worker) listen() map[string]string {
 		var err error
 		nc, err = nats.Connect("nats://"+w.NATS,
 			nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.PingInterval(time.Second),
+			nats.RetryOnFailedConnect(true),
 			nats.IgnoreDiscoveredServers(), // they would lead around the cable
 			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		must(err)
 	}
+	self := w.Self
+	if w.Lease > 0 {
+		self = dmutex.None
+		w.openStores(nc)
+	}
 	for i, name := range w.Algorithms {
 		if nc != nil {
-			l, err := natslink.New(nc, natslink.Config{Self: w.Self, Prefix: "faults." + name})
+			l, err := natslink.New(nc, natslink.Config{Self: self, Prefix: "faults." + name})
 			must(err)
 			w.links[name] = l
 			continue
 		}
-		cfg := tcplink.Config{Self: w.Self, Listen: "127.0.0.1:0"}
+		cfg := tcplink.Config{Self: self, Listen: "127.0.0.1:0", Advertise: w.Advertise[name]}
 		if i%2 == 1 {
 			cfg.TLS = w.Authority.config(w.Self)
 		}
@@ -205,6 +226,9 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 				}
 			}
 		}
+		if w.Lease > 0 {
+			w.lease(name, &cfg)
+		}
 		n, err := node.Open(context.Background(), cfg)
 		must(err)
 		w.nodes[name] = n
@@ -228,6 +252,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 
 					retiring: w.retiring,
 					link:     link,
+					lease:    w.Lease,
 				}
 				h.toil(w.stop)
 			})
@@ -266,7 +291,10 @@ func (w *worker) tell() map[string]state {
 	states := make(map[string]state)
 	for name, n := range w.nodes {
 		st := n.Status()
-		s := state{Refused: st.Refused, Deadlocks: st.Deadlocks, Sent: st.Sent, Received: st.Received, Changes: st.View.Changes}
+		s := state{Refused: st.Refused, Deadlocks: st.Deadlocks, Sent: st.Sent, Received: st.Received, Changes: st.View.Changes, Granted: st.Granted}
+		if w.Lease > 0 {
+			s.Asked, s.Exclusions = w.gates[name].asked.Load(), st.Lease.Exclusions
+		}
 		if st.Err != nil {
 			s.Err = st.Err.Error()
 		}
@@ -328,6 +356,8 @@ type hand struct {
 
 	retiring context.Context
 	link     *lossy
+	lease    time.Duration // 0 without leases
+	stays    []*stay       // in critical sections
 }
 
 // toil works until it is told to stop, and once more.
@@ -339,7 +369,10 @@ func (h *hand) toil(stop <-chan struct{}) {
 			return
 		case <-time.After(h.upTo(100 * time.Millisecond)):
 		}
-		if h.node.Status().Err != nil && h.retiring.Err() == nil { // the others live with another process
+		if err := h.node.Status().Err; err != nil && h.retiring.Err() == nil { // the others live with another process
+			if h.lease > 0 {
+				fail("%s: %s%v", h.who, h.prefix, err)
+			}
 			return
 		}
 		ctx, cancel := h.retiring, context.CancelFunc(func() {})
@@ -362,18 +395,23 @@ func (h *hand) toil(stop <-chan struct{}) {
 	}
 }
 
-// excused reports whether an Acquire may fail like this: the caller's context has ended, or
-// the others live with another process of this number.
+// excused reports whether an Acquire may fail like this: the caller's context has ended, the
+// others live with another process of this number, or the lease has ended: then a
+// transaction has lost a lock, and a TryAcquire does not wait for the store.
 func (h *hand) excused(err error, impatient bool) bool {
 	if errors.Is(err, node.ErrReplaced) || errors.Is(err, node.ErrNumberTaken) {
+		return true
+	}
+	if h.lease > 0 && (errors.Is(err, node.ErrLost) || impatient && errors.Is(err, node.ErrStore)) {
 		return true
 	}
 	return impatient && errors.Is(err, context.DeadlineExceeded) || h.retiring.Err() != nil && errors.Is(err, context.Canceled)
 }
 
-// must is for the release of a lock: only a process that was replaced has lost it.
+// must is for the release of a lock: only a process that was replaced has lost it, or one
+// whose lease has ended.
 func (h *hand) must(err error) {
-	if !errors.Is(err, node.ErrReplaced) {
+	if !errors.Is(err, node.ErrReplaced) && !(h.lease > 0 && errors.Is(err, node.ErrLost)) {
 		must(err)
 	}
 }
@@ -390,7 +428,7 @@ func (h *hand) lock(ctx context.Context, impatient bool) {
 	held, err := acquire(ctx)
 	switch {
 	case err == nil:
-		h.visit(name, held.Fence())
+		h.visit(name, held.Fence(), held.Err)
 		h.must(held.Release())
 	case h.excused(err, impatient):
 	case trying && errors.Is(err, node.ErrBusy):
@@ -410,7 +448,8 @@ func (h *hand) lockAll(ctx context.Context, impatient bool) {
 	}
 	must(err)
 	for _, name := range names {
-		h.visit(name, all.Held(name).Fence())
+		held := all.Held(name)
+		h.visit(name, held.Fence(), held.Err)
 	}
 	h.must(all.Release())
 }
@@ -442,7 +481,7 @@ func (h *hand) gather(ctx context.Context, txn *node.Txn, order []int) error {
 		if err != nil {
 			return err
 		}
-		defer h.leave(h.enter(name, held.Fence()))
+		defer h.leave(h.enter(name, held.Fence(), held.Err))
 		h.linger()
 	}
 	return nil
@@ -455,33 +494,61 @@ func (h *hand) campaign(ctx context.Context, impatient bool) {
 			e.Resign()
 			<-ctx.Done()
 		}
-		h.visit("the post", epoch)
+		h.visit("the post", epoch, nil)
 		return nil
 	})
-	if err != nil && !(errors.Is(err, node.ErrNotElected) && h.excused(err, impatient)) && !errors.Is(err, node.ErrReplaced) {
+	lost := errors.Is(err, node.ErrReplaced) || h.lease > 0 && errors.Is(err, node.ErrLost)
+	if err != nil && !(errors.Is(err, node.ErrNotElected) && h.excused(err, impatient)) && !lost {
 		fail("%s: %selection: %v", h.who, h.prefix, err)
 	}
 }
 
-// visit is the critical section.
-func (h *hand) visit(lock string, fence uint64) {
-	c := h.enter(lock, fence)
+// visit is the critical section. The function says why the lock is not held any more, nil
+// while it is; it is nil if that cannot be told.
+func (h *hand) visit(lock string, fence uint64, err func() error) {
+	s := h.enter(lock, fence, err)
 	h.linger()
-	h.leave(c)
+	h.leave(s)
 }
 
-func (h *hand) enter(lock string, fence uint64) claim {
-	c := claim{Lock: h.prefix + lock, Who: h.who, Fence: fence}
-	h.tell(c)
-	return c
+func (h *hand) enter(lock string, fence uint64, err func() error) *stay {
+	s := &stay{claim: claim{Lock: h.prefix + lock, Who: h.who, Fence: fence}, err: err}
+	if h.lease > 0 {
+		s.begin()
+	}
+	h.stays = append(h.stays, s)
+	h.tell(s.claim)
+	return s
 }
 
-func (h *hand) leave(c claim) {
-	c.Leave = true
-	h.tell(c)
+func (h *hand) leave(s *stay) {
+	if h.lease > 0 {
+		s.look()
+	}
+	h.stays = slices.DeleteFunc(h.stays, func(o *stay) bool { return o == s })
+	s.Leave = true
+	h.tell(s.claim)
 }
 
-func (h *hand) linger() { <-time.After(h.upTo(4 * time.Millisecond)) }
+// linger stays inside, with leases now and then for so long that the lease may end.
+func (h *hand) linger() {
+	long := h.upTo(4 * time.Millisecond)
+	if h.lease > 0 && h.rng.IntN(10) == 0 {
+		long = h.upTo(h.lease)
+	}
+	for end := time.After(long); ; {
+		select {
+		case <-end:
+			return
+		case <-time.After(4 * time.Millisecond):
+		}
+		for _, s := range h.stays {
+			if h.lease > 0 {
+				s.look()
+			}
+		}
+	}
+}
 
 func (h *hand) tell(c claim) {
 	must(h.say.Encode(c))

@@ -27,9 +27,10 @@ import (
 // StatefulSet.
 //
 // Do not use it as a liveness probe: a node that waits for another member is healthy,
-// and a restart of it does not help. When a member crashes, the others stay
-// ready, although locks that need the member wait for its return. They are
-// unready for some round trips when the group changes.
+// and a restart of it does not help. Without a store, the others stay ready when a
+// member crashes, although locks that need the member wait for its return. With one,
+// they are unready for about a lease. They are unready for some round trips when the
+// group changes.
 func Ready(n *node.Node) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -53,7 +54,10 @@ func Ready(n *node.Node) http.Handler {
 func notReady(st node.Status) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "not ready for %v", seconds(st.View.Age))
-	if len(st.View.Missing) == 0 {
+	switch {
+	case st.View.Err != nil:
+		fmt.Fprintf(&b, ": %s", strings.TrimPrefix(st.View.Err.Error(), "node: "))
+	case len(st.View.Missing) == 0:
 		b.WriteString(": the members agree on a view just now")
 	}
 	for _, p := range st.Peers {

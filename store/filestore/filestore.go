@@ -127,7 +127,7 @@ func (s *Store) read() ([]byte, store.Revision, error) {
 		return nil, "", err
 	}
 	rev, value, ok := bytes.Cut(content, []byte("\n"))
-	if !ok || len(rev) == 0 {
+	if !ok || len(rev) != len(rand.Text()) {
 		return nil, "", fmt.Errorf("%s is not a record: remove it, or use another path", s.path)
 	}
 	return value, store.Revision(rev), nil

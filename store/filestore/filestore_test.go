@@ -167,7 +167,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	path := filepath.Join(dir, "letter")
-	require.NoError(t, os.WriteFile(path, []byte("Dear Sir"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("Dear Sir,\nyours"), 0o600))
 	s := open(t, path)
 	_, _, err = s.Load(t.Context())
 	require.ErrorContains(t, err, "letter is not a record")

@@ -1,0 +1,129 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/filestore"
+	"github.com/dmutex/dmutex/store/natsstore"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A cut says from what a process with leases is cut off. The rig may change it at any time.
+type cut struct {
+	Store bool            // the store does not answer
+	Link  bool            // no frame leaves or arrives
+	Deaf  []dmutex.NodeID // no frame of these processes arrives
+}
+
+// openStores opens the store of each group.
+func (w *worker) openStores(nc *nats.Conn) {
+	w.cut.Store(&cut{})
+	open := w.stores(nc)
+	for _, name := range w.Algorithms {
+		s, err := open(name)
+		must(err)
+		w.gates[name] = &gate{store: s, cut: &w.cut}
+	}
+}
+
+// stores returns what opens the store of a group: in a file, or in JetStream.
+func (t *task) stores(nc *nats.Conn) func(group string) (store.Store, error) {
+	return func(group string) (store.Store, error) {
+		if t.Store != "" {
+			return filestore.Open(filepath.Join(t.Store, group))
+		}
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return nil, err
+		}
+		return natsstore.Open(context.Background(), js, bucket, group)
+	}
+}
+
+// bucket is where JetStream keeps the records.
+const bucket = "groups"
+
+// lease gives the node of a group its store, and takes its number.
+func (w *worker) lease(name string, cfg *node.Config) {
+	cfg.Self, cfg.Members = dmutex.None, nil
+	cfg.Store, cfg.Lease = w.gates[name], w.Lease
+	cfg.Link = &ear{DynamicLink: w.links[name].(transport.DynamicLink), self: w.Self, cut: &w.cut}
+}
+
+// A gate is the way to a store. It counts the operations.
+type gate struct {
+	store store.Store
+	cut   *atomic.Pointer[cut]
+	asked atomic.Uint64
+}
+
+var errUnanswered = errors.New("the answer is lost")
+
+func (g *gate) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
+	if err := g.pass(ctx); err != nil {
+		return nil, "", err
+	}
+	value, rev, err = g.store.Load(ctx)
+	if g.cut.Load().Store {
+		return nil, "", errUnanswered
+	}
+	return value, rev, err
+}
+
+func (g *gate) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	if err := g.pass(ctx); err != nil {
+		return "", err
+	}
+	rev, err := g.store.Swap(ctx, value, rev)
+	if g.cut.Load().Store {
+		return "", errUnanswered
+	}
+	return rev, err
+}
+
+func (g *gate) pass(ctx context.Context) error {
+	if g.asked.Add(1); g.cut.Load().Store {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+// An ear is a link that may be cut, or deaf to some processes: each frame begins with the
+// process that sends it.
+type ear struct {
+	transport.DynamicLink
+	self dmutex.NodeID
+	cut  *atomic.Pointer[cut]
+}
+
+func (e *ear) MaxFrame() int { return e.DynamicLink.MaxFrame() - binary.MaxVarintLen64 }
+
+func (e *ear) Send(to dmutex.NodeID, frame []byte) error {
+	if e.cut.Load().Link {
+		return nil
+	}
+	return e.DynamicLink.Send(to, append(binary.AppendUvarint(nil, uint64(e.self)), frame...))
+}
+
+func (e *ear) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	return e.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
+		process, n := binary.Uvarint(frame)
+		if c := e.cut.Load(); !c.Link && !slices.Contains(c.Deaf, dmutex.NodeID(process)) {
+			deliver(from, frame[max(n, 0):]) // a frame of a stranger may be empty
+		}
+	})
+}

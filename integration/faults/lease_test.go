@@ -1,0 +1,589 @@
+//go:build unix
+
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
+)
+
+const (
+	// lease is short, so that much happens.
+	lease = time.Second
+
+	// starving is how long nobody may get a lock while a process lives and reaches the
+	// store. A process that was excluded again and again pauses for about a minute.
+	starving = 70 * time.Second
+
+	most = 8 // processes at a time
+)
+
+// A fleet is a rig with groups that have leases: its processes come and go.
+type fleet struct {
+	*rig
+	rng     *rand.Rand
+	born    dmutex.NodeID // the last
+	job     task
+	leaving []*process
+	busy    map[*process]bool // it has a fault that ends
+	counts  map[string]int
+	well    int64            // since when there always was a process that must get on
+	longest map[string]int64 // time without a grant, by lock
+	known   map[dmutex.NodeID]map[string]state
+}
+
+// A setting is what carries the frames and the records of a fleet.
+type setting string
+
+const (
+	overTCP       setting = "TCP, files"
+	overNATS      setting = "NATS, files"
+	overJetStream setting = "NATS, JetStream"
+)
+
+func newFleet(t *testing.T, over setting, n int, algorithms ...string) *fleet {
+	t.Logf("seed %d", *seed)
+	r := &rig{t: t, referee: newReferee(t), where: make(map[dmutex.NodeID]map[string]string)}
+	r.referee.ledger = newLedger()
+	f := &fleet{
+		rig: r, rng: rand.New(rand.NewPCG(*seed, 2)), busy: make(map[*process]bool),
+		well: instant(), counts: make(map[string]int), longest: make(map[string]int64), known: make(map[dmutex.NodeID]map[string]state),
+		job: task{
+			Seed: *seed, Algorithms: algorithms, Lease: lease,
+			Referee: r.referee.listener.Addr().String(), Authority: newAuthority(t),
+		},
+	}
+	switch dir := t.TempDir(); over {
+	case overTCP:
+		f.job.Store = dir
+	case overNATS:
+		f.job.Store, f.server = dir, newNATSServer(t, "")
+	case overJetStream:
+		f.server = newNATSServer(t, dir)
+		f.createBucket()
+	}
+	f.age()
+	for range n {
+		f.join()
+	}
+	return f
+}
+
+// aged reports whether the group of an algorithm is old.
+func (f *fleet) aged(i int) bool { return i%2 == 0 }
+
+// age has every other group begin with the record that one of an hour ago has left. In
+// the long run a group cannot change more often than once a second, and a new one stalls
+// when it does. An old one has time to spare.
+func (f *fleet) age() {
+	hourAgo := membership.ClockFence(int64(time.Since(time.Date(2020, 1, 1, 1, 0, 0, 0, time.UTC)))) >> 32
+	old, err := membership.Record{Epoch: uint32(hourAgo), Lease: int64(lease)}.MarshalText()
+	require.NoError(f.t, err)
+	open := f.job.stores(nil)
+	if f.server != nil {
+		nc, err := nats.Connect("nats://" + f.server.address())
+		require.NoError(f.t, err)
+		defer nc.Close()
+		open = f.job.stores(nc)
+	}
+	for i, a := range f.job.Algorithms {
+		if f.aged(i) {
+			s, err := open(a)
+			require.NoError(f.t, err)
+			_, rev, err := s.Load(f.t.Context())
+			require.NoError(f.t, err)
+			_, err = s.Swap(f.t.Context(), old, rev)
+			require.NoError(f.t, err)
+		}
+	}
+}
+
+func (f *fleet) createBucket() {
+	nc, err := nats.Connect("nats://" + f.server.address())
+	require.NoError(f.t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(f.t, err)
+	_, err = js.CreateKeyValue(f.t.Context(), jetstream.KeyValueConfig{Bucket: bucket})
+	require.NoError(f.t, err)
+}
+
+// join starts a process.
+func (f *fleet) join() {
+	f.born++
+	job, c := f.job, f.cable()
+	job.Self = f.born
+	if f.server != nil {
+		job.NATS = c.to(f.t, f.server.address)
+	} else {
+		job.Advertise = make(map[string]string)
+		for _, a := range job.Algorithms {
+			job.Advertise[a] = c.to(f.t, func() string { return f.address(job.Self, a) })
+		}
+	}
+	p := f.start(job)
+	p.cable = c
+	where := f.await(p).Addresses
+	f.mu.Lock()
+	f.where[p.id] = where
+	f.mu.Unlock()
+	f.order(p, order{Word: wordWork})
+	f.processes = append(f.processes, p)
+}
+
+// order gives a process an order, and returns its report.
+func (f *fleet) order(p *process, o order) report {
+	f.t.Helper()
+	require.NoError(f.t, p.orders.Encode(o))
+	return f.await(p)
+}
+
+// exit has a process leave, which may take a while.
+func (f *fleet) exit(p *process) {
+	f.drop(p)
+	require.NoError(f.t, p.cmd.Process.Signal(syscall.SIGTERM))
+	f.leaving = append(f.leaving, p)
+}
+
+func (f *fleet) kill(p *process) {
+	f.drop(p)
+	f.tell(p)
+	require.NoError(f.t, p.cmd.Process.Kill())
+	<-p.ended
+}
+
+func (f *fleet) drop(p *process) {
+	f.processes = slices.DeleteFunc(f.processes, func(o *process) bool { return o == p })
+}
+
+// tell notes what a process counts, before it is too late.
+func (f *fleet) tell(p *process) {
+	if !p.paused {
+		f.known[p.id] = f.order(p, order{Word: wordTell}).States
+	}
+}
+
+// sum adds up what all processes have counted for all groups.
+func (f *fleet) sum(count func(state) int) (sum int) {
+	for _, states := range f.known {
+		for _, s := range states {
+			sum += count(s)
+		}
+	}
+	return sum
+}
+
+// cut cuts processes off, and returns what ends that.
+func (f *fleet) cut(c cut, processes ...*process) (heal func()) {
+	for _, p := range processes {
+		f.busy[p] = true
+		f.order(p, order{Word: wordCut, Cut: c})
+	}
+	return func() {
+		for _, p := range processes {
+			if delete(f.busy, p); slices.Contains(f.processes, p) {
+				f.order(p, order{Word: wordCut})
+			}
+		}
+	}
+}
+
+// free returns the processes that have no fault.
+func (f *fleet) free() (free []*process) {
+	for _, p := range f.processes {
+		if !f.busy[p] {
+			free = append(free, p)
+		}
+	}
+	return free
+}
+
+// holder returns a process that has held a lock for a while, any process if nobody has.
+func (f *fleet) holder(among []*process) *process {
+	f.referee.mu.Lock()
+	defer f.referee.mu.Unlock()
+	for _, i := range f.rng.Perm(len(among)) {
+		for _, c := range f.referee.ledger.inside {
+			if strings.Contains(c.Who, among[i].name()) && instant()-c.From > int64(20*time.Millisecond) {
+				return among[i]
+			}
+		}
+	}
+	return among[f.rng.IntN(len(among))]
+}
+
+// fault makes a fault, and returns what ends it after how long, nil if it is over.
+func (f *fleet) fault() (kind string, undo func(), after time.Duration) {
+	free := f.free()
+	if len(free) == 0 {
+		return "nothing", nil, 0
+	}
+	p := free[f.rng.IntN(len(free))]
+	length := "shorter"
+	after = lease/5 + time.Duration(f.rng.Int64N(int64(lease/2)))
+	if f.rng.IntN(2) == 0 {
+		length = "longer"
+		after += lease + time.Duration(f.rng.Int64N(int64(lease)))
+	}
+	awake := slices.DeleteFunc(slices.Clone(f.processes), func(p *process) bool { return p.paused })
+	switch n := f.rng.IntN(14); n {
+	case 0, 1, 2, 3, 4, 5, 6:
+		switch {
+		case n < 4 && f.server != nil && !f.server.isRunning(): // a process that starts opens its store
+		case n < 4 && len(f.processes) < most:
+			f.join()
+			return "join", nil, 0
+		case len(f.processes) == 2:
+		case n == 4 && len(free) > 1:
+			f.exit(p)
+			return "exit", nil, 0
+		case len(awake) > 1:
+			f.kill(f.holder(awake))
+			return "kill", nil, 0
+		}
+	case 7, 8:
+		p = f.holder(free)
+		f.busy[p] = true
+		p.pause()
+		return "pause " + length + " than the lease", func() {
+			delete(f.busy, p)
+			p.resume()
+		}, after
+	case 9:
+		return "outage " + length + " than the lease for one", f.cut(cut{Store: true}, p), after
+	case 10:
+		return "outage " + length + " than the lease for all", f.cut(cut{Store: true}, free...), after
+	case 11:
+		return "cut off from all, " + length + " than the lease", f.cut(cut{Store: true, Link: true}, p), after
+	case 12:
+		return "partition", f.partition(free), after
+	case 13:
+		if f.server != nil && f.rng.IntN(2) == 0 && f.server.stop() {
+			return "server stopped", f.server.start, after
+		}
+		f.busy[p] = true
+		p.cable.unplug()
+		return "unplugged", func() {
+			delete(f.busy, p)
+			p.cable.heal()
+		}, after
+	}
+	return "nothing", nil, 0
+}
+
+// partition has some not hear others, in both directions or in one.
+func (f *fleet) partition(free []*process) (heal func()) {
+	split := 1 + f.rng.IntN(len(free))
+	here, there := free[:split], free[split:]
+	numbers := func(processes []*process) (numbers []dmutex.NodeID) {
+		for _, p := range processes {
+			numbers = append(numbers, p.id)
+		}
+		return numbers
+	}
+	first := f.cut(cut{Deaf: numbers(there)}, here...)
+	if f.rng.IntN(3) == 0 {
+		return first
+	}
+	second := f.cut(cut{Deaf: numbers(here)}, there...)
+	return func() { first(); second() }
+}
+
+// watch fails if a process has ended by itself, if the referee has seen something wrong, or
+// if nobody gets a lock.
+func (f *fleet) watch() {
+	f.check()
+	now := instant()
+	if len(f.free()) == 0 {
+		f.well = now
+	}
+	f.referee.mu.Lock()
+	defer f.referee.mu.Unlock()
+	for _, lock := range f.locks() {
+		gap := now - max(f.well, f.referee.ledger.granted[lock])
+		f.longest[lock] = max(f.longest[lock], gap)
+		require.Less(f.t, time.Duration(gap), starving, "nobody gets %s", lock)
+	}
+	for _, p := range f.processes {
+		select {
+		case <-p.ended:
+			require.FailNow(f.t, "a process has ended", "process %d: %v: %s", p.id, p.status, &p.stderr)
+		default:
+		}
+	}
+}
+
+func (f *fleet) locks() (names []string) {
+	for _, a := range f.job.Algorithms {
+		for i := range locks {
+			names = append(names, fmt.Sprintf("%s/lock %d", a, i))
+		}
+	}
+	return names
+}
+
+// storm makes faults for a while, one every half a lease on average, and then ends them all.
+// In the middle it kills all processes at once.
+func (f *fleet) storm(long time.Duration) {
+	type recovery struct {
+		due  time.Time
+		undo func()
+	}
+	var recoveries []recovery
+	heal := func(all bool) {
+		now := time.Now()
+		recoveries = slices.DeleteFunc(recoveries, func(c recovery) bool {
+			if !all && now.Before(c.due) {
+				return false
+			}
+			c.undo()
+			return true
+		})
+	}
+	begun := time.Now()
+	next, middle := begun, begun.Add(long/2)
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for now := range ticker.C {
+		if f.watch(); now.Sub(begun) > long {
+			break
+		}
+		heal(false)
+		if !middle.IsZero() && now.After(middle) {
+			middle = time.Time{}
+			heal(true)
+			f.killAll()
+		}
+		if now.Before(next) {
+			continue
+		}
+		next = now.Add(time.Duration(f.rng.Int64N(int64(lease))))
+		kind, undo, after := f.fault()
+		f.counts[kind]++
+		if undo != nil {
+			recoveries = append(recoveries, recovery{now.Add(after), undo})
+		}
+	}
+	heal(true)
+}
+
+func (f *fleet) killAll() {
+	n := len(f.processes)
+	defer func() { // all wait, which is not the failover that is measured
+		f.referee.mu.Lock()
+		defer f.referee.mu.Unlock()
+		clear(f.referee.ledger.orphans)
+	}()
+	for _, p := range slices.Clone(f.processes) {
+		f.kill(p)
+	}
+	for range n {
+		f.join()
+	}
+	f.counts["total kill"]++
+}
+
+// settle waits until every lock is granted again, and returns how long that takes.
+func (f *fleet) settle() time.Duration {
+	begun := instant()
+	for late := time.After(patience); ; {
+		f.watch()
+		left := f.locks()
+		f.referee.mu.Lock()
+		left = slices.DeleteFunc(left, func(name string) bool { return f.referee.ledger.granted[name] > begun })
+		f.referee.mu.Unlock()
+		if len(left) == 0 {
+			return time.Duration(instant() - begun)
+		}
+		select {
+		case <-late:
+			require.FailNow(f.t, "nobody gets locks", "%v: %+v", left, f.word(wordTell))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// end lets all processes leave in good order.
+func (f *fleet) end() {
+	for _, p := range f.processes {
+		f.tell(p)
+	}
+	f.word(wordStop)
+	f.leave()
+	for _, p := range f.leaving {
+		select {
+		case <-p.ended:
+			require.NoError(f.t, p.status, "process %d: %s", p.id, &p.stderr)
+		case <-time.After(patience):
+			require.FailNow(f.t, "a process does not end", "process %d", p.id)
+		}
+	}
+	f.check()
+}
+
+// Two to eight processes that come, go and die while the store, the links and the machine
+// fail them, each with a node for every algorithm: no two handles of a lock are good at one
+// instant, fences rise, nobody is stuck, and all that live leave in good order.
+func TestLeaseTCP(t *testing.T)  { survive(t, overTCP) }
+func TestLeaseNATS(t *testing.T) { survive(t, overNATS) }
+
+func TestLeaseJetStream(t *testing.T) {
+	if os.Getenv("DMUTEX_LONG") == "" && *length == 0 {
+		t.Skip("two groups at a time are enough for two cores; DMUTEX_LONG=1 adds this one")
+	}
+	survive(t, overJetStream)
+}
+
+func survive(t *testing.T, over setting) {
+	unlessShort(t)
+	t.Parallel()
+	long := 15 * time.Second
+	if os.Getenv("DMUTEX_LONG") != "" {
+		long = 10 * time.Minute
+	}
+	if *length > 0 {
+		long = *length
+	}
+	f := newFleet(t, over, 3, slices.Sorted(maps.Keys(right))...)
+	founding := f.settle()
+	f.storm(long)
+	settled := f.settle()
+	f.end()
+	ledger := f.referee.ledger
+	grants := 0
+	for _, stays := range ledger.stays {
+		grants += len(stays)
+	}
+	t.Logf("%d processes; faults: %v", f.born, f.counts)
+	t.Logf("%d grants, %d exclusions, %d view changes, %d operations of the stores, of %d processes as far as they told", grants,
+		f.sum(func(s state) int { return s.Exclusions }), f.sum(func(s state) int { return int(s.Changes) }), f.sum(func(s state) int { return int(s.Asked) }), len(f.known))
+	t.Logf("after the founding all locks were granted within %v, after the faults within %v; the longest time without a grant of a lock was %v",
+		founding, settled, time.Duration(slices.Max(slices.Collect(maps.Values(f.longest)))))
+	var failover []time.Duration
+	for lock, took := range ledger.failover {
+		if i := slices.IndexFunc(f.job.Algorithms, func(a string) bool { return strings.HasPrefix(lock, a+"/") }); f.aged(i) {
+			failover = append(failover, took...)
+		}
+	}
+	if n := len(failover); n > 0 {
+		slices.Sort(failover)
+		t.Logf("%d holders killed in the old groups, among other faults: the next grant after %.2f leases (median), %.2f (99 of 100)", n,
+			failover[n/2].Seconds()/lease.Seconds(), failover[n*99/100].Seconds()/lease.Seconds())
+	}
+	for _, name := range f.locks() {
+		require.NotEmpty(t, ledger.stays[name], name)
+	}
+}
+
+// A process that is paused for longer than its lease learns that it has lost its locks from
+// the first look at a handle: it need not wait until a timer has run.
+func TestLeasePausedTCP(t *testing.T) {
+	unlessShort(t)
+	t.Parallel()
+	f := newFleet(t, overTCP, 3, slices.Sorted(maps.Keys(right))...)
+	f.settle()
+	for range 3 {
+		p := f.holder(f.processes)
+		p.pause()
+		<-time.After(2*lease + lease/2) // the others exclude it, and go on
+		p.resume()
+		f.settle()
+	}
+	f.end()
+	t.Logf("%d exclusions", f.sum(func(s state) int { return s.Exclusions }))
+}
+
+// One member whose links come and go, and one that is slow, cannot exclude others again and
+// again, nor be excluded: a process that is excluded in short order pauses for longer each
+// time before it joins. So the number of views is bounded, and the others get their locks.
+func TestLeaseFlapping(t *testing.T) {
+	unlessShort(t)
+	t.Parallel()
+	long, bound := time.Minute, 30
+	if os.Getenv("DMUTEX_LONG") != "" {
+		long, bound = 10*time.Minute, 80
+	}
+	f := newFleet(t, overTCP, 5, "ricart", "suzuki")
+	f.settle()
+	flapping, slow, steady := f.processes[0], f.processes[1], f.processes[2]
+	before := f.order(steady, order{Word: wordTell}).States
+	var heal func()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	var flapAt, slowAt time.Time
+	for end := time.Now().Add(long); time.Now().Before(end); <-ticker.C {
+		f.watch()
+		if now := time.Now(); now.After(flapAt) {
+			flapAt = now.Add(200*time.Millisecond + time.Duration(f.rng.Int64N(int64(600*time.Millisecond))))
+			if heal != nil {
+				heal()
+				heal = nil
+			} else {
+				heal = f.cut(cut{Link: true}, flapping)
+			}
+		}
+		if now := time.Now(); now.After(slowAt) {
+			if slow.paused {
+				slowAt = now.Add(100 * time.Millisecond)
+				slow.resume()
+			} else {
+				slowAt = now.Add(300*time.Millisecond + time.Duration(f.rng.Int64N(int64(300*time.Millisecond))))
+				slow.pause()
+			}
+		}
+	}
+	slow.resume()
+	if heal != nil {
+		heal()
+	}
+	after := f.order(steady, order{Word: wordTell}).States
+	f.settle()
+	f.end()
+	for name := range after {
+		views := int(after[name].Changes - before[name].Changes)
+		t.Logf("%s: %d views in %v; exclusions: %d of the flapping process, %d of the slow one, %d of a steady one; the longest time without a grant of a lock was %v",
+			name, views, long, f.known[flapping.id][name].Exclusions, f.known[slow.id][name].Exclusions, f.known[steady.id][name].Exclusions,
+			time.Duration(max(f.longest[name+"/lock 0"], f.longest[name+"/lock 1"])))
+		require.LessOrEqual(t, views, bound, name)
+	}
+}
+
+// In a group that is at rest each member asks the store once in a third of a lease, however
+// many locks are taken.
+func TestLeaseStoreLoad(t *testing.T) {
+	unlessShort(t)
+	t.Parallel()
+	const thirds = 30
+	f := newFleet(t, overTCP, 4, "ricart", "central")
+	f.settle()
+	<-time.After(2 * lease) // all have joined
+	before := f.word(wordTell)
+	<-time.After(thirds * lease / 3)
+	after := f.word(wordTell)
+	asked, granted := uint64(0), uint64(0)
+	for i, said := range after {
+		for name, s := range said.States {
+			n := s.Asked - before[i].States[name].Asked
+			require.LessOrEqual(t, n, uint64(2*thirds), "process %d, %s", i+1, name) // half of it, unless members are slow
+			asked += n
+			granted += s.Granted - before[i].States[name].Granted
+		}
+	}
+	f.end()
+	t.Logf("%d grants and %d operations of the store in 10 leases, by 4 members of 2 groups", granted, asked)
+	require.Greater(t, granted, asked)
+}

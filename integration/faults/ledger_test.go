@@ -1,0 +1,179 @@
+//go:build unix
+
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// instant returns the time of the clock that all processes of the machine share.
+func instant() int64 {
+	var now unix.Timespec
+	must(unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
+	return now.Nano()
+}
+
+// A stay is one critical section of a hand, with leases.
+type stay struct {
+	claim
+	err  func() error // of the handle; nil if that cannot be told
+	over bool         // the lock is lost
+}
+
+func (s *stay) begin() {
+	s.From = instant()
+	s.Until = s.From - 1
+	s.look()
+}
+
+// look extends the stay to the present instant if the handle is good after it. Since a
+// loss is final, the handle was good then, too, however long this process was paused in
+// between.
+func (s *stay) look() {
+	if s.err == nil {
+		return
+	}
+	now, err := instant(), s.err()
+	switch {
+	case err != nil:
+		s.over = true
+	case s.over:
+		fail("%s: %s with fence %d: a lock that was lost is held again", s.Who, s.Lock, s.Fence)
+	default:
+		s.Until = now
+	}
+}
+
+// A ledger is what a referee knows of groups with leases. A process may be inside, by its
+// own word, when its lease has ended and another process has the lock. So a ledger judges
+// by the handles: no two are good at one instant, and the later one has the higher fence.
+type ledger struct {
+	stays    map[string][]claim // by lock, ascending by fence
+	inside   map[string]claim
+	granted  map[string]int64           // when a grant of the lock was heard of last
+	orphans  map[string]int64           // locks whose holder was killed, and when
+	failover map[string][]time.Duration // by lock: from the death of a holder to the next grant
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		stays: make(map[string][]claim), inside: make(map[string]claim),
+		granted: make(map[string]int64), orphans: make(map[string]int64),
+		failover: make(map[string][]time.Duration),
+	}
+}
+
+func (l *ledger) judge(c claim) error {
+	stays := l.stays[c.Lock]
+	i, again := slices.BinarySearchFunc(stays, c.Fence, func(s claim, fence uint64) int {
+		if s.Fence < fence {
+			return -1
+		}
+		return int(min(s.Fence-fence, 1))
+	})
+	switch {
+	case again && stays[i].Who != c.Who || again != c.Leave:
+		return fmt.Errorf("%s: %s has fence %d, which was used before: %v", c.Lock, c.Who, c.Fence, again)
+	case again:
+		stays[i] = c
+	default:
+		stays = slices.Insert(stays, i, c)
+		l.stays[c.Lock] = stays
+	}
+	if l.inside[c.Lock] = c; c.Leave {
+		delete(l.inside, c.Lock)
+	}
+	if c.Until < c.From {
+		return nil
+	}
+	if !c.Leave {
+		l.granted[c.Lock] = c.From
+		if died, orphan := l.orphans[c.Lock]; orphan && c.From > died {
+			l.failover[c.Lock] = append(l.failover[c.Lock], time.Duration(c.From-died))
+			delete(l.orphans, c.Lock)
+		}
+	}
+	for j := i - 1; j >= 0; j-- {
+		if stays[j].Until >= stays[j].From {
+			if err := apart(stays[j], c); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	for _, later := range stays[i+1:] {
+		if later.Until >= later.From {
+			return apart(c, later)
+		}
+	}
+	return nil
+}
+
+// apart says what is wrong with two stays, of which the second has the higher fence.
+func apart(low, high claim) error {
+	switch {
+	case low.Until < high.From:
+		return nil
+	case high.Until < low.From:
+		return fmt.Errorf("%s: inversion: %s has fence %d, %v after %s had %d", low.Lock, low.Who, low.Fence, time.Duration(low.From-high.Until), high.Who, high.Fence)
+	default:
+		return fmt.Errorf("%s: overlap: for %v %s held it with fence %d and %s with %d", low.Lock, time.Duration(min(low.Until, high.Until)-max(low.From, high.From)), low.Who, low.Fence, high.Who, high.Fence)
+	}
+}
+
+// gone notes that the process of a holder was killed.
+func (l *ledger) gone(c claim) {
+	if l.inside[c.Lock] == c {
+		delete(l.inside, c.Lock)
+		l.orphans[c.Lock] = instant()
+	}
+}
+
+// The ledger notices each of the faults that it watches for, and nothing else.
+func TestLedger(t *testing.T) {
+	enter := func(who string, fence uint64, from int64) claim {
+		return claim{Lock: "x", Who: who, Fence: fence, From: from, Until: from}
+	}
+	leave := func(c claim, until int64) claim {
+		c.Leave, c.Until = true, until
+		return c
+	}
+	one, two := enter("one", 1, 10), enter("two", 2, 20)
+	for _, tc := range []struct {
+		says   string
+		claims []claim
+	}{
+		{"", []claim{one, leave(one, 15), two, leave(two, 25)}},
+		{"", []claim{one, two, leave(two, 25), leave(one, 19)}},                    // it was paused, and lost the lock
+		{"", []claim{two, one}},                                                    // it was paused before it spoke
+		{"", []claim{two, {Lock: "x", Who: "one", Fence: 1, From: 30, Until: 29}}}, // it was lost before
+		{"overlap", []claim{one, two, leave(one, 20)}},
+		{"overlap", []claim{two, leave(two, 25), one, leave(one, 30)}},
+		{"inversion", []claim{two, leave(two, 25), enter("one", 1, 26)}},
+		{"used before", []claim{one, leave(one, 11), enter("two", 1, 20)}},
+		{"used before", []claim{one, leave(one, 11), enter("one", 1, 20)}},
+		{"used before", []claim{leave(one, 11)}},
+	} {
+		l := newLedger()
+		for i, c := range tc.claims {
+			err := l.judge(c)
+			if i < len(tc.claims)-1 || tc.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.says)
+			}
+		}
+	}
+	l := newLedger()
+	require.NoError(t, l.judge(enter("one", 1, instant())))
+	l.gone(l.inside["x"])
+	require.NoError(t, l.judge(enter("two", 2, instant())))
+	require.Len(t, l.failover["x"], 1)
+	require.Empty(t, l.orphans)
+}

@@ -1,0 +1,64 @@
+package node_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store/storetest"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A stuck link does not return from Send, and so keeps the goroutine that watches the time.
+type stuckLink struct {
+	transport.DynamicLink
+	stuck *atomic.Bool
+}
+
+func (l stuckLink) Send(to dmutex.NodeID, frame []byte) error {
+	for l.stuck.Load() {
+		time.Sleep(time.Second)
+	}
+	return l.DynamicLink.Send(to, frame)
+}
+
+// A handle knows that the lease has ended before a timer has noticed: the process may have
+// been paused for longer. So does Release.
+func TestLeaseLateTimer(t *testing.T) {
+	for name, ask := range map[string]func(*node.Held) error{"Err": (*node.Held).Err, "Release": (*node.Held).Release} {
+		t.Run(name, func(t *testing.T) {
+			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+				var stuck atomic.Bool
+				s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+				config := c.config(s)
+				config.Link = stuckLink{config.Link.(transport.DynamicLink), &stuck}
+				var err error
+				s.Node, err = node.Open(t.Context(), config)
+				require.NoError(t, err)
+				c.all = append(c.all, s)
+				c.open(2)
+				held := s.acquire("x")
+				s.store.Outage(true)
+				stuck.Store(true)
+				ends := time.Now().Add(s.Status().Lease.Left)
+				time.Sleep(time.Until(ends) - time.Nanosecond)
+				before := held.Err()
+				time.Sleep(time.Nanosecond)
+				after := ask(held)
+				stuck.Store(false)
+				s.store.Outage(false)
+				time.Sleep(time.Second) // Send returns
+				require.NoError(t, before)
+				require.ErrorIs(t, after, node.ErrLease)
+				require.ErrorIs(t, held.Err(), node.ErrLease)
+				require.NoError(t, s.acquire("x").Release())
+				require.ErrorIs(t, held.Release(), node.ErrLease) // it stays lost
+			})
+		})
+	}
+}
