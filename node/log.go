@@ -23,15 +23,18 @@ type logger struct {
 	self  *atomic.Uint64 // the node's number
 	group string
 
-	mu      sync.Mutex
-	period  *time.Timer // runs while the records of tellOften are counted
-	written int
-	left    int // out, in this period
+	mu     sync.Mutex
+	period *time.Timer // runs while the records of tellOften are counted
+	info   tally
+	warn   tally
 }
 
+// A tally counts the records of a level in a period.
+type tally struct{ written, left int }
+
 const (
-	// Of the records that a peer can trigger at will, logAtMost are written in each
-	// logPeriod.
+	// Of the records that a peer can trigger at will, logAtMost of each level are
+	// written in each logPeriod.
 	logAtMost = 20
 	logPeriod = time.Minute
 
@@ -69,8 +72,12 @@ func (l *logger) tellOften(level slog.Level, text string, attrs ...slog.Attr) {
 	if l.period == nil {
 		l.period = time.AfterFunc(logPeriod, l.sumUp)
 	}
-	if l.written++; l.written > logAtMost {
-		l.left++
+	t := &l.info
+	if level > slog.LevelInfo {
+		t = &l.warn
+	}
+	if t.written++; t.written > logAtMost {
+		t.left++
 		return
 	}
 	l.tell(level, text, attrs...)
@@ -80,13 +87,16 @@ func (l *logger) tellOften(level slog.Level, text string, attrs ...slog.Attr) {
 func (l *logger) sumUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.left > 0 {
-		l.tell(slog.LevelWarn, "records left out", slog.Int("count", l.left))
+	if l.info.left > 0 {
+		l.tell(slog.LevelInfo, "records left out", slog.Int("count", l.info.left))
+	}
+	if l.warn.left > 0 {
+		l.tell(slog.LevelWarn, "records left out", slog.Int("count", l.warn.left))
 	}
 	if l.period != nil {
 		l.period.Stop()
 	}
-	l.period, l.written, l.left = nil, 0, 0
+	l.period, l.info, l.warn = nil, tally{}, tally{}
 }
 
 // close writes the last records, and waits for the handler.

@@ -252,6 +252,31 @@ func TestLogIsBounded(t *testing.T) {
 	})
 }
 
+// Peers that come and go all the time leave room for warnings, and cause none.
+func TestLogOfChurnIsNoWarning(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		var log journal
+		one := g.startLogging(1, log.logger())
+		for range 10 {
+			g.startLogging(2, slog.New(slog.DiscardHandler))
+			require.NoError(t, one.Ready(t.Context()))
+			time.Sleep(2 * time.Second)
+			g.close(2)
+		}
+		hostile := g.net.Link(2)
+		require.NoError(t, hostile.Open(func(dmutex.NodeID, []byte) {}))
+		require.NoError(t, hostile.Send(1, []byte("nonsense")))
+		time.Sleep(time.Minute)
+		lines := log.take()
+		require.Contains(t, strings.Join(lines, "\n"), `level=INFO msg="records left out"`)
+		warnings := without(lines, "level=INFO")
+		require.Len(t, warnings, 1)
+		require.Contains(t, warnings[0], "refused what no correct peer sends")
+		require.NoError(t, hostile.Close())
+	})
+}
+
 // A handler may ask the node, whatever the node is doing.
 type curious struct {
 	slog.Handler

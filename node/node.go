@@ -84,7 +84,7 @@ type Config struct {
 	//	WARN   excluded: the others go on without this process, which joins again
 	//	WARN   waiting                                 waited, err       for the store, or for leases of former members to end
 	//	WARN   the link refuses what the record says   err
-	//	WARN   records left out                        count
+	//	WARN   records left out                        count             INFO for those of that level
 	//	INFO   node closed                             WARN with err if Close returns an error
 	//
 	// A node that waits for members logs that after 3 seconds, then 6, 12 and so on.
@@ -93,8 +93,8 @@ type Config struct {
 	// peers whose answers are missing. Campaigns may wait indefinitely, so they are
 	// not logged.
 	//
-	// Records that a peer can trigger at will are limited to 20 a minute, followed
-	// by the count of those left out. A goroutine of the node writes them: a slow
+	// Records that a peer can trigger at will are limited to 20 a minute of each level,
+	// followed by the count of those left out. A goroutine of the node writes them: a slow
 	// handler delays only Close. The handler must not call Close. A Link that has no
 	// logger of its own logs here, too.
 	Logger *slog.Logger

@@ -57,7 +57,6 @@ func TestStore(t *testing.T) {
 	runs := []*started{enter(), enter(), enter()}
 	next := listen(runs...)
 	killed := getsIn(next)
-	runs[killed].says("waiting for up to one lease, 2s: the record is new")
 	require.NoError(t, runs[killed].cmd.Process.Kill())
 	getsOut(next, runs, killed) // its command lives on
 	ended := getsIn(next)

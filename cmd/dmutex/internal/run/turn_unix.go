@@ -87,7 +87,11 @@ func (r *runner) untilSignal(f func(context.Context) error) (os.Signal, error) {
 
 // turn waits for the lock, runs the command and gives the lock back.
 func (r *runner) turn() (status int) {
-	defer r.explain().Stop()
+	defer time.AfterFunc(patience, func() {
+		if missing := r.node.Status().View.Missing; len(missing) > 0 && r.Store == nil {
+			r.say("waiting for members %v: start dmutex run there, again if it has crashed", missing)
+		}
+	}).Stop()
 	var held *node.Held
 	sig, err := r.untilSignal(func(ctx context.Context) (err error) {
 		if err := r.node.Ready(ctx); err != nil {
@@ -144,23 +148,6 @@ func (r *runner) work(held *node.Held) (status int) {
 		return statusSignal + int(job.status.Signal())
 	}
 	return job.status.ExitStatus()
-}
-
-// explain says after a while what keeps this machine from getting any lock, as far as
-// its node does not log that.
-func (r *runner) explain() *time.Timer {
-	if r.Store != nil {
-		return time.AfterFunc(min(3*time.Second, r.lease()/2), func() {
-			if st := r.node.Status(); !st.View.Acts && len(st.View.Missing) == 0 && st.Lease.Err == nil {
-				r.say("waiting for up to one lease, %v: the record is new, or a member died without leaving", r.lease())
-			}
-		})
-	}
-	return time.AfterFunc(patience, func() {
-		if missing := r.node.Status().View.Missing; len(missing) > 0 {
-			r.say("waiting for members %v: start dmutex run there, again if it has crashed", missing)
-		}
-	})
 }
 
 // leave leaves the group, so that the others do not wait for this machine. A
