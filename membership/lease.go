@@ -352,6 +352,11 @@ func (m *LeaseMachine) Deadline() int64 {
 // Tick tells the machine that time has passed.
 func (m *LeaseMachine) Tick(now int64) []Message { return m.flush(now) }
 
+// Leapt tells the machine, before an input, by how much its clock has run ahead of a
+// steady one since the last input, as when the wall clock counts and was set forward. A
+// lease that ends too soon does no harm. A wait for the leases of others that does would.
+func (m *LeaseMachine) Leapt(by int64) { m.since += by }
+
 // Hint tells the machine that the record may have changed.
 func (m *LeaseMachine) Hint(now int64) []Message {
 	m.hint(now)

@@ -86,18 +86,22 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotElected, err)
 	}
+	begin, end := term{e.node.Self(), h.fence}, term{dmutex.None, h.fence}
+	if lost := h.Err(); lost != nil { // the node may have another number since
+		_ = h.Release()
+		return fmt.Errorf("%w: %w", ErrNotElected, lost)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(h.Context(), func() { cancel(h.Err()) })
-	begin, end := term{e.node.Self(), h.fence}, term{dmutex.None, h.fence}
 	e.node.terms.lead(e.name, begin, cancel)
 	e.node.announce(e.name, begin)
 	e.node.mail.Flush()
 	defer func() {
 		stop()
 		cancel(nil)
-		e.node.terms.hear([]byte(e.name), end)
+		e.node.terms.led(e.name, begin)
 		e.node.announce(e.name, end)
-		if lost := h.Release(); lost != nil { // sends the announcement too
+		if lost := h.Release(); lost != nil { // sends the announcement too, and pokes Close
 			err = errors.Join(err, lost)
 		}
 	}()

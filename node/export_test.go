@@ -1,6 +1,12 @@
 package node
 
-import "github.com/dmutex/dmutex"
+import (
+	"context"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
+)
 
 // Views returns the text of the node's view machine.
 func (n *Node) Views() string {
@@ -12,3 +18,33 @@ func (n *Node) Views() string {
 
 // Taken tells the node that a peer has met another process with its number.
 func (n *Node) Taken(by dmutex.NodeID) { handler{n}.Taken(by) }
+
+// StepWall acts as if the wall clock had been set forward.
+func (n *Node) StepWall(d int64) { n.views.lease.clock.ahead.Add(-d) }
+
+// Renew renews the lease as an answer of the store does that was asked for now, and calls
+// pause between the look at the clock and the rest.
+func (n *Node) Renew(pause func()) {
+	v := &n.views
+	for done := false; !done; {
+		v.mu.Lock()
+		now := v.now()
+		m := v.lease.machine
+		m.Hint(now) // begins a load, now or when its pause is over
+		if op, _ := m.Operation(); op == membership.Load {
+			pause()
+			value, _, _ := v.lease.store.Load(context.Background())
+			v.follow(now, m.Loaded(now, value))
+			done = true
+		}
+		v.mu.Unlock()
+	}
+}
+
+// LeaseLeft returns how long the lease is valid for the locks.
+func (n *Node) LeaseLeft() time.Duration {
+	return time.Duration(n.locks.until.Load() - n.locks.clock.now())
+}
+
+// Stranger tells the node that a frame came from a node that is not a peer.
+func (n *Node) Stranger(id dmutex.NodeID) { handler{n}.Stranger(id) }

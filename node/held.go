@@ -44,6 +44,12 @@ var (
 // waits reports whether it is neither granted nor refused.
 func (h *Held) waits() bool { return h.over.Load() == &errPending }
 
+// lost reports whether the hold is over, although the lock was not given back.
+func (h *Held) lost() bool {
+	over := h.over.Load()
+	return over != nil && over != &errLimited
+}
+
 // end marks the hold as over.
 func (h *Held) end(reason *error) {
 	if over := h.over.Load(); over != nil && over != &errLimited {
@@ -95,7 +101,7 @@ func (h *Held) err() error {
 // notice ends the hold if the lease has ended. A timer does that too, but it may be late.
 func (h *Held) notice() {
 	s := h.lock.shard
-	if over := h.over.Load(); (over == nil || over == &errLimited) && !s.leased() {
+	if !h.lost() && !s.leased() {
 		s.expire()
 	}
 }

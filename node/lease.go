@@ -41,6 +41,8 @@ type lease struct {
 	ended   bool                   // the lease has, and what was held is lost
 	away    map[dmutex.NodeID]bool // the machine was told that the peer is
 	watchAt int64                  // when to look next who is there
+	giveAt  int64                  // when to give back what is lost and was not released
+	slept   int64                  // by the clock, as the machine knows
 }
 
 const (
@@ -51,9 +53,13 @@ const (
 	// as much room.
 	maxDynamic = 1024
 
-	// The locks are lost a leaseMargin-th of the lease before its end, so that code
-	// that hears of it can stop in time.
+	// The locks are lost a leaseMargin-th of the lease before its end, and given back at
+	// its end, so that code that hears of the loss can stop in time.
 	leaseMargin = 16
+
+	// maxWatch bounds the time from one look who is there to the next. It is also how
+	// late a lease is seen to have ended after the machine has slept.
+	maxWatch = int64(time.Second)
 
 	// An operation of the store may take an opShare-th of the lease.
 	opShare = 4
@@ -86,35 +92,57 @@ func newLease(v *views) (*lease, error) {
 	l := &lease{
 		views: v, machine: machine, store: cfg.Store, link: link, clock: newClock(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
-		until: math.MinInt64, ended: true, away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64,
+		until: math.MinInt64, ended: true, away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l, nil
 }
 
+// now returns the time of an input.
+func (l *lease) now() int64 {
+	now := l.clock.now()
+	slept := l.clock.slept.Load() // after: what is in now is in it
+	l.machine.Leapt(slept - l.slept)
+	l.slept = slept
+	return now
+}
+
 // check ends what is held if the lease has ended. It comes before each input, since
 // an input may extend the lease, and what has ended is not to come back.
 func (l *lease) check(now int64) {
+	n := l.views.node
+	if n.locks.why() != nil { // what was held has ended with that
+		l.ended, l.giveAt = l.ended || now >= l.until, math.MaxInt64
+		return
+	}
+	if now >= l.giveAt {
+		l.giveBack()
+	}
 	if now >= l.until && !l.ended {
 		why := ErrLease
 		if l.err != nil {
 			why = fmt.Errorf("%w: %w", ErrLease, l.err)
 		}
 		l.end(now, why)
-		if n := l.views.node; n.locks.why() == nil {
-			n.log.tell(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
-		}
+		n.log.tell(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
 	}
 }
 
-// end takes away what is held, for the reason given.
+// end ends what is held, for the reason given. The locks are given back when the lease
+// ends for the others, too.
 func (l *lease) end(now int64, why error) {
 	n := l.views.node
 	n.locks.until.Store(math.MinInt64) // before: nothing is to be granted behind it
-	l.ended = true
+	l.ended, l.giveAt = true, l.until+l.margin
 	l.views.pause(now)
 	lost := error(&lossError{why})
-	if holds := n.locks.lapse(&lost); len(holds) > 0 {
+	n.locks.lapse(&lost)
+}
+
+func (l *lease) giveBack() {
+	l.giveAt = math.MaxInt64
+	n := l.views.node
+	if holds := n.locks.giveBack(); len(holds) > 0 {
 		n.running.Go(func() { n.locks.tell(holds...) })
 	}
 }
@@ -122,8 +150,11 @@ func (l *lease) end(now int64, why error) {
 // follow does what the machine wants of a lease after an input.
 func (l *lease) follow(now int64) {
 	n, m := l.views.node, l.machine
-	if phase := m.Phase(); phase == membership.Left || phase == membership.Stopped {
-		return
+	if l.over() {
+		l.until, l.ended = math.MinInt64, true
+		n.locks.until.Store(l.until)
+		l.report(now)
+		return // if it has stopped by itself, the others are to exclude it
 	}
 	if self := m.Self(); self != n.Self() {
 		l.rename(now, self)
@@ -139,13 +170,19 @@ func (l *lease) follow(now int64) {
 	l.ended = now >= l.until
 	n.locks.until.Store(l.until)
 	l.report(now)
-	if why := n.locks.why(); why != nil && why != ErrClosed {
-		return // this node has stopped: the others are to exclude it
+	if !l.ended && n.locks.parked.Swap(false) {
+		n.locks.resume()
 	}
 	if op, value := m.Operation(); op != membership.NoOperation {
 		rev := l.rev
 		n.running.Go(func() { l.operate(op, value, rev) })
 	}
+}
+
+// over reports whether this node has nothing to do with the group any more.
+func (l *lease) over() bool {
+	phase, why := l.machine.Phase(), l.views.node.locks.why()
+	return phase == membership.Left || phase == membership.Stopped || why != nil && why != ErrClosed
 }
 
 // rename makes this node speak under another number, or as nobody. All peers go: the
@@ -154,6 +191,8 @@ func (l *lease) rename(now int64, self dmutex.NodeID) {
 	n := l.views.node
 	if former := n.Self(); former != dmutex.None {
 		l.end(now, ErrExcluded)
+		l.giveBack() // to nobody: the others wait for a lease
+		l.views.cause = nil
 		n.locks.freeze(membership.View{Epoch: l.views.epoch}, dmutex.None)
 		n.terms.gone(former, math.MaxUint32)
 		n.log.tell(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
@@ -180,6 +219,7 @@ func (l *lease) meet(now int64, r *membership.Record) {
 	for _, id := range n.others() {
 		if !slices.ContainsFunc(r.Members, func(e membership.Entry) bool { return e.Node == id }) {
 			l.remove(id)
+			n.terms.gone(id, math.MaxUint32)
 		}
 	}
 	for _, e := range r.Members {
@@ -209,7 +249,7 @@ func (l *lease) watch(now int64) (out []membership.Message) {
 		return nil
 	}
 	n := l.views.node
-	l.watchAt = now + l.length/askShare
+	l.watchAt = now + min(l.length/askShare, maxWatch)
 	for _, id := range n.others() {
 		st := n.mail.Status(id)
 		switch here := st.Met && !st.Left && int64(st.Silent) < l.length/awayShare; {
@@ -235,13 +275,14 @@ func (l *lease) heard(now int64, from dmutex.NodeID) []membership.Message {
 
 // deadline returns when check or watch has something to do.
 func (l *lease) deadline() int64 {
-	if phase := l.machine.Phase(); phase == membership.Left || phase == membership.Stopped {
+	switch {
+	case l.over():
 		return math.MaxInt64
+	case l.ended:
+		return min(l.watchAt, l.giveAt)
+	default:
+		return min(l.watchAt, l.giveAt, l.until)
 	}
-	if l.ended {
-		return l.watchAt
-	}
-	return min(l.watchAt, l.until)
 }
 
 // operate asks the store, and gives the machine the outcome.
@@ -369,13 +410,4 @@ func (c *clock) at(passed, wall int64) int64 {
 		c.mu.Unlock()
 	}
 	return passed + c.slept.Load()
-}
-
-// unslept returns a time of the clock as nanoseconds that will have passed, if the
-// machine does not sleep.
-func (c *clock) unslept(at int64) int64 {
-	if at == math.MaxInt64 || at == math.MinInt64 {
-		return at
-	}
-	return at - c.slept.Load()
 }

@@ -37,7 +37,8 @@ type locks struct {
 
 	clock  *clock        // of the lease; nil without a store
 	until  atomic.Int64  // by it: nothing is granted from then on
-	expire func()        // takes away what is held if that time has come
+	expire func()        // ends what is held if that time has come
+	parked atomic.Bool   // a lock waits for the lease to be valid
 	lease  atomic.Uint32 // a LeaseState
 
 	lapsed atomic.Pointer[chan struct{}] // closed at the next lapse
@@ -211,20 +212,31 @@ func (ls *locks) freeze(v membership.View, self dmutex.NodeID) (holds []membersh
 	return holds
 }
 
-// lapse takes away what this node holds, for the reason given, and returns what an
-// Observer is to be told. Waiters go on waiting.
-func (ls *locks) lapse(lost *error) (holds []Hold) {
+// lapse ends all holds of this node, for the reason given. The locks stay taken until
+// their holders release them, or giveBack does. Waiters go on waiting.
+func (ls *locks) lapse(lost *error) {
 	ls.each(func(s *shard) {
-		for _, l := range slices.Collect(maps.Values(s.table)) { // some will be forgotten meanwhile
+		for _, l := range s.table {
 			if l.held != nil {
-				var hold Hold
-				l.release(lost, &hold)
-				holds = append(holds, hold)
+				l.held.end(lost)
 			}
 		}
 	})
 	next := make(chan struct{})
 	close(*ls.lapsed.Swap(&next))
+}
+
+// giveBack releases what has lapsed, and returns what an Observer is to be told.
+func (ls *locks) giveBack() (holds []Hold) {
+	ls.each(func(s *shard) {
+		for _, l := range slices.Collect(maps.Values(s.table)) { // some will be forgotten meanwhile
+			if l.held != nil && l.held.lost() {
+				var hold Hold
+				l.release(l.held.over.Load(), &hold)
+				holds = append(holds, hold)
+			}
+		}
+	})
 	return holds
 }
 
@@ -506,6 +518,9 @@ func (l *lock) settle() {
 		return
 	}
 	leased := l.shard.leased()
+	if !leased {
+		l.shard.parked.Store(true)
+	}
 	for l.machine != nil && len(l.waiters) > 0 {
 		switch l.machine.Phase() {
 		case dmutex.Held:
@@ -595,7 +610,7 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 			if s.trying != nil {
 				s.trials.add(s.trying, m.To, seq)
 			}
-		} else if !errors.Is(err, session.ErrClosed) {
+		} else if !errors.Is(err, session.ErrClosed) && !errors.Is(err, dmutex.ErrMisuse) { // a node that is no peer any more has left the view
 			s.trouble(s.epoch, &LockError{l.name, &PeerError{m.To, ErrOverflow}})
 		}
 		l.output(seq, m)

@@ -159,7 +159,10 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 		case <-ctx.Done():
 			return m.giveUp(h, m.node.waitError(h.lock, ctx.Err()))
 		case <-lapsed:
-			return m.giveUp(h, m.txn.lost())
+			if err := m.txn.lost(); err != nil {
+				return m.giveUp(h, err)
+			}
+			lapsed = nil // it has released what it held, and is granted nothing else meanwhile
 		case <-look:
 			m.txn.chase()
 		case <-long:

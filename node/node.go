@@ -386,7 +386,11 @@ func (n *Node) Close(ctx context.Context) error {
 
 // awaitLeaders waits until no function of a Campaign runs here any more.
 func (n *Node) awaitLeaders(ctx context.Context) error {
-	for name := n.locks.leads(); name != "" && n.locks.why() == ErrClosed; name = n.locks.leads() {
+	for n.locks.why() == ErrClosed {
+		name := cmp.Or(n.locks.leads(), n.terms.runs()) // a lease may have ended, and its function not
+		if name == "" {
+			break
+		}
 		select {
 		case <-n.locks.gaveBack:
 		case <-ctx.Done():
@@ -402,7 +406,7 @@ func (n *Node) leave(ctx context.Context) error {
 	n.mail.Flush()
 	select {
 	case <-n.views.left.Done():
-		return nil
+		return n.views.failed()
 	case <-ctx.Done():
 		if n.views.left.Err() != nil { // a node that is alone asks nobody
 			return nil

@@ -118,7 +118,7 @@ func (v *views) now() int64 {
 	if v.lease == nil {
 		return v.node.mail.Now()
 	}
-	now := v.lease.clock.now()
+	now := v.lease.now()
 	v.lease.check(now)
 	return now
 }
@@ -130,12 +130,12 @@ func (v *views) expire() {
 	v.now()
 }
 
-// wake asks for a tick at that time.
-func (v *views) wake(at int64) {
-	if v.lease != nil {
-		at = v.lease.clock.unslept(at)
+// mailTime returns a time of the views by the clock of the mail.
+func (v *views) mailTime(at int64) int64 {
+	if v.lease == nil || at == math.MaxInt64 || at == math.MinInt64 {
+		return at
 	}
-	v.node.mail.Wake(at)
+	return v.node.mail.Now() + at - v.lease.clock.now()
 }
 
 // pause notes that the locks cease to act.
@@ -189,8 +189,9 @@ func (v *views) follow(now int64, out []membership.Message) {
 		}
 	case membership.Stopped:
 		v.node.stop(v.stopped())
+		v.leave() // also if it was leaving
 	}
-	v.wake(v.deadline())
+	v.node.mail.Wake(v.mailTime(v.deadline()))
 }
 
 // deadline returns when there is something to do by time alone.
@@ -200,6 +201,19 @@ func (v *views) deadline() int64 {
 		at = min(at, v.lease.deadline())
 	}
 	return at
+}
+
+// failed returns why the lease's machine has stopped, nil if it has left.
+func (v *views) failed() error {
+	if v.lease == nil {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.machine.Phase() != membership.Stopped {
+		return nil
+	}
+	return v.lease.stopped()
 }
 
 // stopped returns why the machine has stopped.
@@ -444,10 +458,7 @@ func (v *views) tick() (next int64) {
 			missing = v.machine.Missing(nil)
 		}
 	}
-	next = v.deadline()
-	if v.lease != nil {
-		next = v.lease.clock.unslept(next)
-	}
+	next = v.mailTime(v.deadline())
 	v.mu.Unlock()
 	if len(missing) > 0 { // asks the link, so not under the mutex
 		v.node.log.tell(slog.LevelWarn, "waiting for members",

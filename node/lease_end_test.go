@@ -1,0 +1,239 @@
+package node_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+// A member whose wall clock is set forward does not wait less for the lease of another.
+func TestLeaseClockSetForward(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(2))
+		for all[0].Status().Lease.Left < leaseOf*15/16-5*time.Millisecond { // just renewed
+			time.Sleep(time.Millisecond)
+		}
+		held := all[0].acquire("x")
+		all[0].isolate(true)
+		next := all[1].later(t.Context(), "x")
+		for len(all[1].Status().View.Members) > 1 {
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, held.Err())
+		all[1].StepWall(int64(2 * leaseOf))
+		o := <-next
+		require.NoError(t, o.err)
+		require.Error(t, held.Err(), "two holders")
+		all[0].cut.Store(true)
+	})
+}
+
+// Nobody gets a lock in the last sixteenth of a lease, in which its holder is to stop, also
+// if the holder has lost the store and not the others.
+func TestLeaseMarginIsKept(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(2))
+		held := all[0].acquire("x")
+		next := all[1].later(t.Context(), "x")
+		all[0].store.Outage(true) // the others are reached
+		<-held.Context().Done()
+		lost := time.Now()
+		o := <-next
+		require.NoError(t, o.err)
+		all[0].store.Outage(false)
+		require.GreaterOrEqual(t, time.Since(lost), leaseOf/16)
+	})
+}
+
+// A leader that returns in that time leads alone.
+func TestLeaseLeaderMargin(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(2))
+		leads := 0
+		most := 0
+		lead := func(ctx context.Context, epoch uint64) error {
+			leads++
+			most = max(most, leads)
+			<-ctx.Done()
+			time.Sleep(leaseOf / 32) // half of the time that it has
+			leads--
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan bool, 2)
+		go func() { _ = all[0].Election("e").Campaign(ctx, lead); done <- true }()
+		synctest.Wait()
+		go func() { _ = all[1].Election("e").Campaign(ctx, lead); done <- true }()
+		synctest.Wait()
+		all[0].store.Outage(true)
+		time.Sleep(leaseOf)
+		all[0].store.Outage(false)
+		cancel()
+		<-done
+		<-done
+		require.Equal(t, 1, most, "leaders at the same instant")
+	})
+}
+
+// A transaction that was released while it acquires waits on when the lease ends.
+func TestLeaseTransactionReleased(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(2))
+		b := all[1].acquire("b")
+		txn := all[0].Txn()
+		_, err := txn.Acquire(t.Context(), "a")
+		require.NoError(t, err)
+		out := make(chan outcome, 1)
+		go func() {
+			h, err := txn.Acquire(t.Context(), "b")
+			out <- outcome{h, err}
+		}()
+		synctest.Wait()
+		require.NoError(t, txn.Release())
+		all[0].store.Outage(true)
+		time.Sleep(leaseOf)
+		select {
+		case o := <-out:
+			require.NoError(t, b.Err())
+			t.Errorf("two holders: Acquire returned %v, %v", o.held, o.err)
+		default:
+		}
+		all[0].store.Outage(false)
+		require.NoError(t, b.Release())
+	})
+}
+
+// A handle tells at once after a sleep that it is lost.
+func TestLeaseErrAfterSleep(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(1))
+		held := all[0].acquire("x")
+		all[0].StepWall(int64(time.Hour))
+		require.ErrorIs(t, held.Err(), node.ErrLost)
+	})
+}
+
+// Close does not wait for a record that is bad, and says that it is.
+func TestLeaseCloseBadRecord(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(2))
+		_, rev, err := c.store.Load(t.Context())
+		require.NoError(t, err)
+		_, err = c.store.Swap(t.Context(), []byte("nonsense"), rev)
+		require.NoError(t, err)
+		require.ErrorIs(t, all[0].Close(context.Background()), membership.ErrRecord)
+	})
+}
+
+// A closed node has no lease.
+func TestLeaseStatusOfClosed(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+		config := c.config(s)
+		n, err := node.Open(t.Context(), config)
+		require.NoError(t, err)
+		_, err = n.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, n.Close(t.Context()))
+		require.Equal(t, node.LeaseEnded, n.Status().Lease.State)
+	})
+}
+
+// A call that sees the end of a lease at the moment in which it is renewed does not wait
+// for ever.
+func TestLeaseRenewedAtItsEnd(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(1)
+		require.NoError(t, all[0].acquire("x").Release())
+		time.Sleep(leaseOf / 10)
+		var out <-chan outcome
+		all[0].Renew(func() {
+			all[0].StepWall(int64(all[0].LeaseLeft()) + int64(time.Millisecond))
+			out = all[0].later(t.Context(), "fresh")
+			require.Empty(t, out)
+		})
+		o := <-out
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// Close waits for the function of a leader that has lost its lease.
+func TestLeaseCloseLeader(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(1))
+		running := false
+		done := make(chan bool)
+		go func() {
+			_ = all[0].Election("e").Campaign(t.Context(), func(ctx context.Context, epoch uint64) error {
+				running = true
+				<-ctx.Done()
+				time.Sleep(leaseOf)
+				running = false
+				return nil
+			})
+			done <- true
+		}()
+		synctest.Wait()
+		all[0].store.Outage(true)
+		time.Sleep(leaseOf * 3 / 2)
+		all[0].store.Outage(false)
+		all[0].close()
+		was := running
+		<-done
+		require.False(t, was, "Close has returned, and the function of Campaign runs")
+	})
+}
+
+// A closed node tells its Observer nothing.
+func TestLeaseNothingAfterClose(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(2))
+		all[0].acquire("x")
+		require.NoError(t, all[0].link.Close())
+		_, err := all[0].Mutex("y").Acquire(t.Context())
+		_ = err
+		time.Sleep(time.Second)
+		all[0].cut.Store(true)
+		_ = all[0].Close(t.Context())
+		c.all = c.all[1:]
+		all[0].mu.Lock()
+		before := len(all[0].holds)
+		all[0].mu.Unlock()
+		time.Sleep(2 * leaseOf)
+		all[0].Status()
+		synctest.Wait()
+		all[0].mu.Lock()
+		defer all[0].mu.Unlock()
+		require.Len(t, all[0].holds, before)
+	})
+}
+
+// Strangers make a member load the record, but not more often than 50 times a second.
+func TestLeaseStrangers(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		counting := &countingStore{Store: &c.store}
+		s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+		config := c.config(s)
+		config.Store = counting
+		n, err := node.Open(t.Context(), config)
+		require.NoError(t, err)
+		time.Sleep(2 * leaseOf)
+		before := counting.loads.Load()
+		for range 10000 {
+			n.Stranger(77)
+			time.Sleep(time.Millisecond)
+		}
+		require.LessOrEqual(t, counting.loads.Load()-before, int64(10*50))
+		require.NoError(t, n.Close(t.Context()))
+	})
+}
