@@ -237,3 +237,21 @@ func TestLeaseStrangers(t *testing.T) {
 		require.NoError(t, n.Close(t.Context()))
 	})
 }
+
+// A lease that is renewed in its last sixteenth brings back nothing, and takes nothing of
+// what was acquired since.
+func TestLeaseRenewedInItsMargin(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		lost := all[0].acquire("x")
+		all[0].StepWall(int64(all[0].LeaseLeft()))
+		require.ErrorIs(t, lost.Err(), node.ErrLease)
+		all[0].Renew(func() {})
+		held := all[0].acquire("y")
+		time.Sleep(leaseOf / 8)
+		require.NoError(t, held.Err())
+		require.ErrorIs(t, lost.Err(), node.ErrLease)
+		require.NoError(t, all[1].acquire("x").Release()) // it was given back
+		require.NoError(t, held.Release())
+	})
+}
