@@ -99,6 +99,9 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // although nobody is there to tell it. A swap that excludes does not clear its own
 // exclusion.
 //
+// A driver whose clock counts what a wall clock was set forward by, as that may have been a
+// sleep, tells it: see [LeaseMachine.Leapt]. A lease ends sooner by it, and a wait does not.
+//
 // A new record counts as an exclusion of everybody: there may have been another record
 // before it, which was lost, and whose members do not know that yet.
 //

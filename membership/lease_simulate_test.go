@@ -42,6 +42,8 @@ type leaseSimSetup struct {
 	n     int
 	rate  float64 // how wrong a clock's rate may be
 	drain int64   // in place of D, if not 0
+	leaps bool    // now and then a clock is set forward by up to two leases
+	mute  bool    // and the machine is not told
 }
 
 const simLease = 2 * second
@@ -54,6 +56,7 @@ type simNode struct {
 	*LeaseMachine
 	born     int64
 	rate     float64
+	leapt    int64 // that the clock was set forward
 	pausedTo int64
 	awayTo   int64 // until when the store does not answer it
 	version  int   // that the life was shown last
@@ -137,10 +140,24 @@ func (w *leaseSim) start(i int) {
 	w.input(i, func(now int64) []Message { return m.Tick(now) })
 	w.after(0, i, m.cfg.Life, func(x *simNode) { w.use(i, x) })
 	w.after(0, i, m.cfg.Life, func(x *simNode) { w.probe(i, x) })
+	if w.leaps {
+		w.after(w.between(0, 20*second), i, m.cfg.Life, func(x *simNode) { w.leap(i, x) })
+	}
+}
+
+// leap sets the clock of a life forward.
+func (w *leaseSim) leap(i int, x *simNode) {
+	by := w.between(0, 2*simLease)
+	x.leapt += by
+	if !w.mute {
+		x.Leapt(by)
+	}
+	w.input(i, x.Tick)
+	w.after(w.between(0, 20*second), i, x.cfg.Life, func(x *simNode) { w.leap(i, x) })
 }
 
 // clock returns what a node's clock shows now.
-func (w *leaseSim) clock(x *simNode) int64 { return int64(float64(w.now-x.born) * x.rate) }
+func (w *leaseSim) clock(x *simNode) int64 { return int64(float64(w.now-x.born)*x.rate) + x.leapt }
 
 // valid reports whether a node may hold something.
 func (w *leaseSim) valid(x *simNode) bool { return w.clock(x) < x.LeaseEnd() }
@@ -194,7 +211,7 @@ func (w *leaseSim) input(i int, do func(now int64) []Message) {
 		}
 	}
 	if at := x.Deadline(); at != never {
-		if due := x.born + int64(float64(at)/x.rate) + 1; due != x.timerAt {
+		if due := x.born + int64(float64(at-x.leapt)/x.rate) + 1; due != x.timerAt {
 			x.timerAt = due
 			w.after(max(due-w.now, 0), i, life, func(x *simNode) {
 				if x.timerAt == due {
@@ -458,19 +475,26 @@ func simulateLeases(s leaseSimSetup, seed uint64, steps int) (w *leaseSim, done 
 // lock at one time, whatever happens to them, the links and the store, and act again when
 // no more happens. DMUTEX_LONG=1 makes a hundred million steps.
 func TestLeaseSimulate(t *testing.T) {
-	requireLeases(t, 1, 1_000_000)
+	requireLeases(t, leaseSimSetup{n: 5, rate: 0.01}, 1, 1_000_000)
+}
+
+// Nor if clocks are set forward, of which the machine must be told.
+func TestLeaseSimulateLeaps(t *testing.T) {
+	requireLeases(t, leaseSimSetup{n: 5, rate: 0.01, leaps: true}, 1, 300_000)
+	w, _ := simulateLeases(leaseSimSetup{n: 5, rate: 0.01, leaps: true, mute: true}, 1, 300_000)
+	require.Contains(t, w.wrong, "two holders")
 }
 
 func TestLeaseSimulateLong(t *testing.T) {
 	machinetest.Long(t)
 	for seed := range uint64(10) {
-		requireLeases(t, 2+seed, 10_000_000)
+		requireLeases(t, leaseSimSetup{n: 5, rate: 0.01, leaps: seed%2 > 0}, 2+seed, 10_000_000)
 	}
 }
 
-func requireLeases(t *testing.T, seed uint64, steps int) {
+func requireLeases(t *testing.T, setup leaseSimSetup, seed uint64, steps int) {
 	t.Helper()
-	w, done := simulateLeases(leaseSimSetup{n: 5, rate: 0.01}, seed, steps)
+	w, done := simulateLeases(setup, seed, steps)
 	require.Empty(t, w.wrong, "seed %d, after %d steps", seed, done)
 	require.Greater(t, w.grants, steps/200)
 	require.Greater(t, int(w.highest), steps/2000)
