@@ -206,11 +206,12 @@ func TestTwoConnectionsCount(t *testing.T) {
 		t.Run(end+" ends", func(t *testing.T) {
 			l, got := openLink(t, 1, defaultPace)
 			conns := map[string]net.Conn{"old": greetByHand(t, l, 2)}
-			conns["new"] = greetByHand(t, l, 2)
 			awaitConn := func(name string) {
 				sendByHand(t, conns[name], name)
 				require.Equal(t, arrival{2, name}, next(t, got))
 			}
+			awaitConn("old") // a connection that is not in use when the next one comes is not used
+			conns["new"] = greetByHand(t, l, 2)
 			awaitConn("new")
 			awaitConn("old")
 			require.NoError(t, l.Send(2, []byte("to both")))
