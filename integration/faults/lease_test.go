@@ -525,7 +525,7 @@ func TestLeasePausedTCP(t *testing.T) {
 func TestLeaseFlapping(t *testing.T) {
 	unlessShort(t)
 	t.Parallel()
-	long, bound := time.Minute, 30
+	long, bound := 15*time.Second, 20
 	if os.Getenv("DMUTEX_LONG") != "" {
 		long, bound = 10*time.Minute, 80
 	}
