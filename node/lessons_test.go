@@ -228,6 +228,9 @@ func TestHandOverTakesMessagesOnly(t *testing.T) {
 // LESSONS L49, L52: to hold and to wait cost nothing, for however long: no frame
 // and no timer.
 func TestWaitingIsIdle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	each(t, func(t *testing.T, g *group) {
 		_, sent := g.spy(3)
 		held := g.acquire(1, "x")

@@ -487,6 +487,9 @@ func TestObserverIsToldOfEachOnce(t *testing.T) {
 // L52: who waits burns nothing, neither messages nor time, and it can be seen for
 // whom it waits.
 func TestWaitersRest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
 		h := g.acquire(2, "x")
