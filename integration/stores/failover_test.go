@@ -1,0 +1,304 @@
+//go:build unix
+
+package stores
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/etcdstore"
+	"github.com/dmutex/dmutex/store/sqlstore"
+	"github.com/dmutex/dmutex/transport/tcplink"
+)
+
+const (
+	lease = 2 * time.Second // the shortest that etcd grants by default
+	never = 5 * lease       // a waiter gives up
+
+	holderVariable = "DMUTEX_STORES_HOLDER"
+)
+
+// TestMain makes this program the holder, too.
+func TestMain(m *testing.M) {
+	if job := os.Getenv(holderVariable); job != "" {
+		if err := hold(job); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A system is one that frees the locks of a dead holder.
+type system struct {
+	name string
+	open func(context.Context, servers) (*client, error)
+}
+
+type servers struct{ Etcd, PostgreSQL string }
+
+// A client takes one lock of a system.
+type client struct {
+	acquire func(context.Context) (release func() error, err error)
+	close   func() error
+}
+
+var systems = []system{
+	{"dmutex, record in etcd", func(ctx context.Context, at servers) (*client, error) {
+		c, err := dialEtcd(at)
+		if err != nil {
+			return nil, err
+		}
+		s, err := etcdstore.Open(c, "/failover/record")
+		if err != nil {
+			return nil, err
+		}
+		return join(ctx, s, c)
+	}},
+	{"dmutex, record in PostgreSQL", func(ctx context.Context, at servers) (*client, error) {
+		db, err := sql.Open("pgx", at.PostgreSQL)
+		if err != nil {
+			return nil, err
+		}
+		s, err := sqlstore.Open(ctx, db, sqlstore.PostgreSQL, "failover")
+		if err != nil {
+			return nil, err
+		}
+		return join(ctx, s, db)
+	}},
+	{"etcd, a session's mutex", func(ctx context.Context, at servers) (*client, error) {
+		c, err := dialEtcd(at)
+		if err != nil {
+			return nil, err
+		}
+		session, err := concurrency.NewSession(c, concurrency.WithContext(ctx), concurrency.WithTTL(int(lease.Seconds())))
+		if err != nil {
+			return nil, err
+		}
+		granted, err := c.TimeToLive(ctx, session.Lease())
+		if err != nil {
+			return nil, err
+		}
+		if granted.GrantedTTL != int64(lease.Seconds()) {
+			return nil, fmt.Errorf("etcd grants a TTL of %d s", granted.GrantedTTL)
+		}
+		m := concurrency.NewMutex(session, "/failover/lock")
+		return &client{
+			acquire: func(ctx context.Context) (func() error, error) {
+				if err := m.Lock(ctx); err != nil {
+					return nil, err
+				}
+				return func() error { return m.Unlock(context.Background()) }, nil
+			},
+			close: c.Close,
+		}, nil
+	}},
+	{"PostgreSQL, an advisory lock", func(_ context.Context, at servers) (*client, error) {
+		db, err := sql.Open("pgx", at.PostgreSQL)
+		if err != nil {
+			return nil, err
+		}
+		return &client{
+			acquire: func(ctx context.Context) (func() error, error) {
+				conn, err := db.Conn(ctx)
+				if err != nil {
+					return nil, err
+				}
+				if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock(1)`); err != nil {
+					conn.Close()
+					return nil, err
+				}
+				return func() error {
+					defer conn.Close()
+					_, err := conn.ExecContext(context.Background(), `SELECT pg_advisory_unlock(1)`)
+					return err
+				}, nil
+			},
+			close: db.Close,
+		}, nil
+	}},
+}
+
+func dialEtcd(at servers) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: []string{at.Etcd}, Logger: zap.NewNop()})
+}
+
+// join returns a member of the group whose record is in s. Its close closes db, too.
+func join(ctx context.Context, s store.Store, db io.Closer) (*client, error) {
+	link, err := tcplink.New(tcplink.Config{Listen: "127.0.0.1:0"})
+	if err != nil {
+		return nil, err
+	}
+	n, err := node.Open(ctx, node.Config{Store: s, Lease: lease, Algorithm: central.New, Link: link})
+	if err != nil {
+		return nil, err
+	}
+	return &client{
+		acquire: func(ctx context.Context) (func() error, error) {
+			held, err := n.Mutex("failover").Acquire(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return held.Release, nil
+		},
+		close: func() error {
+			defer db.Close()
+			return n.Close(context.Background())
+		},
+	}, nil
+}
+
+// A task tells a holder which system to use.
+type task struct {
+	System  int
+	Servers servers
+}
+
+// hold takes the lock, says so, and keeps it until the test ends.
+func hold(job string) error {
+	var j task
+	if err := json.Unmarshal([]byte(job), &j); err != nil {
+		return err
+	}
+	c, err := systems[j.System].open(context.Background(), j.Servers)
+	if err != nil {
+		return err
+	}
+	release, err := c.acquire(context.Background())
+	if err != nil {
+		return err
+	}
+	fmt.Println("held")
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	if err := release(); err != nil {
+		return err
+	}
+	return c.close()
+}
+
+// startHolder returns a process that holds the lock, and a function that kills it.
+func startHolder(t *testing.T, job task) (holder *os.Process, kill func()) {
+	text, err := json.Marshal(job)
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), holderVariable+"="+string(text))
+	cmd.Stderr = os.Stderr
+	_, err = cmd.StdinPipe() // closed when this process ends, and then the holder ends
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	kill = func() {
+		_ = cmd.Process.Kill() // it may have been killed
+		_ = cmd.Wait()
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "held\n" {
+		kill()
+		require.FailNow(t, "a holder has ended", "%s: %v", systems[job.System].name, err)
+	}
+	return cmd.Process, kill
+}
+
+// failover starts a holder, lets the client wait for the lock, signals the holder at a
+// random time, and returns how long the client waits from then on.
+func failover(t *testing.T, rng *rand.Rand, c *client, job task, signal syscall.Signal) time.Duration {
+	holder, kill := startHolder(t, job)
+	defer kill()
+	before := lease/2 + time.Duration(rng.Int64N(int64(lease)))
+	ctx, cancel := context.WithTimeout(t.Context(), before+never)
+	defer cancel()
+	waited := make(chan error, 1)
+	var release func() error
+	go func() {
+		var err error
+		release, err = c.acquire(ctx)
+		waited <- err
+	}()
+	select {
+	case err := <-waited:
+		require.FailNow(t, "no lock", "%s: the holder lives, but the waiter has ended: %v", systems[job.System].name, err)
+	case <-time.After(before):
+	}
+	begun := time.Now()
+	require.NoError(t, holder.Signal(signal))
+	err := <-waited
+	took := time.Since(begun)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return never
+	}
+	require.NoError(t, err)
+	require.NoError(t, release())
+	return took
+}
+
+// A waiter gets the lock of a holder that is killed or stopped. The test measures after how
+// long, and measures the locks of etcd and PostgreSQL in turn with it, for docs/performance.md.
+func TestFailover(t *testing.T) {
+	if os.Getenv("DMUTEX_LONG") == "" {
+		t.Skip("it measures; DMUTEX_LONG=1 adds it")
+	}
+	const seed = 1
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	p := startPostgres(t)
+	etcd, _ := startEtcd(t, t.TempDir())
+	at := servers{Etcd: etcd, PostgreSQL: p.dsn("postgres")}
+	clients := make([]*client, len(systems))
+	for i, s := range systems {
+		var err error
+		clients[i], err = s.open(t.Context(), at)
+		require.NoError(t, err, s.name)
+		defer clients[i].close()
+	}
+	measure := func(signal syscall.Signal, rounds int) [][]time.Duration {
+		times := make([][]time.Duration, len(systems))
+		for range rounds {
+			for _, i := range rng.Perm(len(systems)) {
+				times[i] = append(times[i], failover(t, rng, clients[i], task{i, at}, signal))
+			}
+		}
+		for i := range times {
+			slices.Sort(times[i])
+		}
+		return times
+	}
+	killed, stopped := measure(syscall.SIGKILL, 10), measure(syscall.SIGSTOP, 3)
+	show := func(d time.Duration) string {
+		if d == never {
+			return fmt.Sprintf("not within %v", never)
+		}
+		return d.Round(time.Millisecond).String()
+	}
+	median := func(times []time.Duration) time.Duration { return times[len(times)/2] }
+	for i, s := range systems {
+		t.Logf("| %s | %s | %s | %s | %s |", s.name, show(median(killed[i])), show(slices.Max(killed[i])),
+			show(median(stopped[i])), show(slices.Max(stopped[i])))
+	}
+	for i, s := range systems[:2] { // dmutex
+		require.Less(t, median(killed[i]), 2*lease, s.name)
+		require.Less(t, median(stopped[i]), 2*lease, s.name)
+	}
+}
