@@ -838,7 +838,7 @@ func leaseSoak(t *testing.T, seed uint64) {
 			start()
 		}
 		for range 60 {
-			time.Sleep(time.Duration(luck.IntN(int(2 * leaseOf))))
+			time.Sleep(time.Duration(luck.Int64N(int64(2 * leaseOf))))
 			s := c.all[luck.IntN(len(c.all))]
 			switch luck.IntN(7) {
 			case 0:
