@@ -478,7 +478,8 @@ func TestLeaseSimulate(t *testing.T) {
 	requireLeases(t, leaseSimSetup{n: 5, rate: 0.01}, 1, 1_000_000)
 }
 
-// Nor if clocks are set forward, of which the machine must be told.
+// The same holds if clocks are set forward and the machine is told. If it is not told, two
+// members hold the lock.
 func TestLeaseSimulateLeaps(t *testing.T) {
 	requireLeases(t, leaseSimSetup{n: 5, rate: 0.01, leaps: true}, 1, 300_000)
 	w, _ := simulateLeases(leaseSimSetup{n: 5, rate: 0.01, leaps: true, mute: true}, 1, 300_000)

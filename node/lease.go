@@ -65,7 +65,7 @@ const (
 	opShare = 4
 
 	// A peer that was silent for an askShare-th of the lease is asked for a sign of
-	// life, and one that was for an awayShare-th is away.
+	// life. After an awayShare-th it counts as away.
 	askShare, awayShare = 20, 8
 )
 
@@ -387,8 +387,8 @@ type clock struct {
 	mu sync.Mutex // guards changes of both
 }
 
-// drift is how far the wall clock may go astray before it is looked at as set, or as
-// ahead after a sleep.
+// drift is how far the wall clock may move against the monotonic one before that counts
+// as a sleep, or as a change of the clock.
 const drift = int64(10 * time.Millisecond)
 
 func newClock() *clock { return &clock{birth: time.Now()} }

@@ -148,8 +148,8 @@ func TestLeaseStatusOfClosed(t *testing.T) {
 	})
 }
 
-// A call that sees the end of a lease at the moment in which it is renewed does not wait
-// for ever.
+// A call that sees the end of a lease at the moment in which it is renewed is granted its
+// lock all the same.
 func TestLeaseRenewedAtItsEnd(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 		all := c.open(1)

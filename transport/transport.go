@@ -80,8 +80,8 @@ type DynamicLink interface {
 	// for peers.
 	//
 	// A link may take frames from a node that is not a peer. If it needs to know the
-	// sender first, it refuses the sender and calls deliver with an empty frame: so the
-	// receiver learns that there is somebody whom it does not know.
+	// sender first, it refuses the sender and calls deliver with an empty frame, which tells
+	// the receiver that an unknown node wants to reach it.
 	SetPeer(id dmutex.NodeID, address string) error
 
 	// RemovePeer forgets a peer, and drops what waits for it. It does nothing for a

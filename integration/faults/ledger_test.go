@@ -115,7 +115,7 @@ func (l *ledger) judge(c claim) error {
 	return nil
 }
 
-// apart says what is wrong with two stays, of which the second has the higher fence.
+// apart says what is wrong with two stays. The second has the higher fence.
 func apart(low, high claim) error {
 	switch {
 	case low.Until < high.From:

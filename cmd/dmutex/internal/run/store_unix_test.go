@@ -150,7 +150,7 @@ func TestStoreLocks(t *testing.T) {
 	}
 }
 
-// Whoever has another lease than the record is told so, and runs nothing.
+// A machine whose lease differs from the record's is told so, and runs nothing.
 func TestStoreOtherLease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a lease")
