@@ -57,8 +57,9 @@
 //
 // A member may hold locks until Config.Lease after it sent the last operation that
 // confirmed its membership, by its own clock. A sixteenth of a lease before that, the
-// locks that it holds are lost: [Held.Context] ends, with [ErrLost] and [ErrLease]. What is
-// lost stays lost. A later renewal brings nothing back, and a grant that arrives
+// locks that it holds are lost: [Held.Context] ends, with [ErrLost] and [ErrLease]. In
+// that last sixteenth nobody else gets them, so a holder that stops at once is alone. What
+// is lost stays lost. A later renewal brings nothing back, and a grant that arrives
 // without a valid lease is given back. When two thirds of the lease have passed,
 // [Held.Suspended] and Observer.Lease say that the renewal is late.
 //
@@ -137,12 +138,12 @@
 // The goroutine that brings a frame carries it through session and machine to the
 // answering frames; a goroutine that calls Acquire or Release starts at the machine.
 // Only the grant itself passes from one goroutine to another, to the waiting caller.
-// One more goroutine keeps time for sessions and views, and Logger and Observer.View
-// have a goroutine each.
+// One more goroutine keeps time for sessions and views. Logger has a goroutine, and so
+// have Observer.View and Observer.Lease together, and each operation of a store.
 //
-// Mutexes are taken in the order views, shard, mail: the mutex of the view machine,
-// those of the 64 shards of the locks, and those of package mail; under all others
-// nothing is locked. No mutex of a view, a lock or a session is held while a frame is
+// Mutexes are taken in the order views, shard, mail, link: the mutex of the view machine,
+// those of the 64 shards of the locks, those of package mail, and those of a link that is
+// told of its peers; under all others nothing is locked. No mutex of a view, a lock or a session is held while a frame is
 // sent, or while code of the application runs, except Config.Algorithm and the
 // machines.
 //
