@@ -100,7 +100,7 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // exclusion.
 //
 // A driver whose clock counts what a wall clock was set forward by, as that may have been a
-// sleep, tells it: see [LeaseMachine.Leapt]. A lease ends sooner by it, and a wait does not.
+// sleep, tells it: see [LeaseMachine.Leapt]. It makes a lease end sooner, but not a wait.
 //
 // A new record counts as an exclusion of everybody: there may have been another record
 // before it, which was lost, and whose members do not know that yet.
@@ -357,7 +357,8 @@ func (m *LeaseMachine) Tick(now int64) []Message { return m.flush(now) }
 
 // Leapt tells the machine, before an input, by how much its clock has run ahead of a
 // steady one since the last input, as when the wall clock counts and was set forward. A
-// lease that ends too soon does no harm. A wait for the leases of others that does would.
+// lease that ends too soon does no harm. A wait for the leases of others must not
+// end too soon.
 func (m *LeaseMachine) Leapt(by int64) { m.since += by }
 
 // Hint tells the machine that the record may have changed.

@@ -53,8 +53,8 @@ const (
 	// as much room.
 	maxDynamic = 1024
 
-	// The locks are lost a leaseMargin-th of the lease before its end, and given back at
-	// its end, so that code that hears of the loss can stop in time.
+	// The locks are lost a leaseMargin-th of the lease before its end, and given back a
+	// margin later, so that code that hears of the loss can stop in time.
 	leaseMargin = 16
 
 	// maxWatch bounds the time from one look who is there to the next. It is also how
@@ -101,7 +101,7 @@ func newLease(v *views) (*lease, error) {
 // now returns the time of an input.
 func (l *lease) now() int64 {
 	now := l.clock.now()
-	slept := l.clock.slept.Load() // after: what is in now is in it
+	slept := l.clock.slept.Load() // read second, so that it has all sleep that now counts
 	l.machine.Leapt(slept - l.slept)
 	l.slept = slept
 	return now
@@ -128,17 +128,18 @@ func (l *lease) check(now int64) {
 	}
 }
 
-// end ends what is held, for the reason given. The locks are given back when the lease
-// ends for the others, too.
+// end ends what is held, for the reason given. The locks are given back a margin later,
+// and not before the end of the lease.
 func (l *lease) end(now int64, why error) {
 	n := l.views.node
 	n.locks.until.Store(math.MinInt64) // before: nothing is to be granted behind it
-	l.ended, l.giveAt = true, l.until+l.margin
+	l.ended, l.giveAt = true, max(now, l.until)+l.margin
 	l.views.pause(now)
 	lost := error(&lossError{why})
 	n.locks.lapse(&lost)
 }
 
+// giveBack gives back what is lost and was not released.
 func (l *lease) giveBack() {
 	l.giveAt = math.MaxInt64
 	n := l.views.node
@@ -191,9 +192,9 @@ func (l *lease) rename(now int64, self dmutex.NodeID) {
 	n := l.views.node
 	if former := n.Self(); former != dmutex.None {
 		l.end(now, ErrExcluded)
-		l.giveBack() // to nobody: the others wait for a lease
 		l.views.cause = nil
 		n.locks.freeze(membership.View{Epoch: l.views.epoch}, dmutex.None)
+		l.giveBack() // to nobody: the machines are gone, and the others wait for a lease
 		n.terms.gone(former, math.MaxUint32)
 		n.log.tell(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	}

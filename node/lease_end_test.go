@@ -56,32 +56,39 @@ func TestLeaseMarginIsKept(t *testing.T) {
 
 // A leader that returns in that time leads alone.
 func TestLeaseLeaderMargin(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(2))
-		leads := 0
-		most := 0
-		lead := func(ctx context.Context, epoch uint64) error {
-			leads++
-			most = max(most, leads)
-			<-ctx.Done()
-			time.Sleep(leaseOf / 32) // half of the time that it has
-			leads--
-			return nil
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan bool, 2)
-		go func() { _ = all[0].Election("e").Campaign(ctx, lead); done <- true }()
-		synctest.Wait()
-		go func() { _ = all[1].Election("e").Campaign(ctx, lead); done <- true }()
-		synctest.Wait()
-		all[0].store.Outage(true)
-		time.Sleep(leaseOf)
-		all[0].store.Outage(false)
-		cancel()
-		<-done
-		<-done
-		require.Equal(t, 1, most, "leaders at the same instant")
-	})
+	for name, end := range map[string]func(s *sailor){
+		"outage":    func(s *sailor) { s.store.Outage(true) },
+		"clock set": func(s *sailor) { s.StepWall(int64(2 * leaseOf)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+				all := slices.Clone(c.open(2))
+				leads, most := 0, 0
+				lead := func(ctx context.Context, epoch uint64) error {
+					leads++
+					most = max(most, leads)
+					<-ctx.Done()
+					time.Sleep(leaseOf / 32) // half of the time that it has
+					leads--
+					return nil
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 2)
+				for _, s := range all {
+					go func() { done <- s.Election("e").Campaign(ctx, lead) }()
+					time.Sleep(leaseOf / 100)
+					require.Equal(t, 1, leads)
+				}
+				end(all[0])
+				time.Sleep(leaseOf)
+				all[0].store.Outage(false)
+				cancel()
+				<-done
+				<-done
+				require.Equal(t, 1, most, "leaders at the same instant")
+			})
+		})
+	}
 }
 
 // A transaction that was released while it acquires waits on when the lease ends.

@@ -520,6 +520,7 @@ func (l *lock) settle() {
 	leased := l.shard.leased()
 	if !leased {
 		l.shard.parked.Store(true)
+		leased = l.shard.leased() // it may have been renewed before that
 	}
 	for l.machine != nil && len(l.waiters) > 0 {
 		switch l.machine.Phase() {

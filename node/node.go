@@ -387,7 +387,7 @@ func (n *Node) Close(ctx context.Context) error {
 // awaitLeaders waits until no function of a Campaign runs here any more.
 func (n *Node) awaitLeaders(ctx context.Context) error {
 	for n.locks.why() == ErrClosed {
-		name := cmp.Or(n.locks.leads(), n.terms.runs()) // a lease may have ended, and its function not
+		name := cmp.Or(n.locks.leads(), n.terms.runs()) // the lease may have ended while the function still runs
 		if name == "" {
 			break
 		}
@@ -409,7 +409,7 @@ func (n *Node) leave(ctx context.Context) error {
 		return n.views.failed()
 	case <-ctx.Done():
 		if n.views.left.Err() != nil { // a node that is alone asks nobody
-			return nil
+			return n.views.failed()
 		}
 		if n.views.lease != nil {
 			return n.views.lease.inRecord(ctx.Err())
