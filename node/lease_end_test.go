@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,13 +64,12 @@ func TestLeaseLeaderMargin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 				all := slices.Clone(c.open(2))
-				leads, most := 0, 0
+				var leads, most atomic.Int32
 				lead := func(ctx context.Context, epoch uint64) error {
-					leads++
-					most = max(most, leads)
+					most.Store(max(most.Load(), leads.Add(1)))
 					<-ctx.Done()
 					time.Sleep(leaseOf / 32) // half of the time that it has
-					leads--
+					leads.Add(-1)
 					return nil
 				}
 				ctx, cancel := context.WithCancel(t.Context())
@@ -77,7 +77,7 @@ func TestLeaseLeaderMargin(t *testing.T) {
 				for _, s := range all {
 					go func() { done <- s.Election("e").Campaign(ctx, lead) }()
 					time.Sleep(leaseOf / 100)
-					require.Equal(t, 1, leads)
+					require.EqualValues(t, 1, leads.Load())
 				}
 				end(all[0])
 				time.Sleep(leaseOf)
@@ -85,7 +85,7 @@ func TestLeaseLeaderMargin(t *testing.T) {
 				cancel()
 				<-done
 				<-done
-				require.Equal(t, 1, most, "leaders at the same instant")
+				require.EqualValues(t, 1, most.Load(), "leaders at the same instant")
 			})
 		})
 	}

@@ -575,6 +575,7 @@ func TestLeaseLinkClosed(t *testing.T) {
 		require.NoError(t, all[0].link.Close())
 		_, err := all[0].Mutex("y").Acquire(t.Context())
 		require.ErrorIs(t, err, transport.ErrClosed)
+		synctest.Wait()
 		require.ErrorIs(t, held.Err(), node.ErrLost)
 		o := <-next
 		require.NoError(t, o.err)

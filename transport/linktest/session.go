@@ -162,11 +162,15 @@ func (n *speaker) deliver(from dmutex.NodeID, frame []byte) {
 	n.transmit(from)
 	n.mu.Unlock()
 
+	n.poke()
+	n.c.count(count)
+}
+
+func (n *speaker) poke() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
 	}
-	n.c.count(count)
 }
 
 // transmit sends what is due to a peer.
@@ -183,15 +187,9 @@ func (n *speaker) transmit(peer dmutex.NodeID) {
 
 // keepTime transmits what becomes due by time alone.
 func (n *speaker) keepTime() {
-	timer := time.NewTimer(0)
+	timer := time.AfterFunc(time.Hour, n.poke)
 	defer timer.Stop()
 	for {
-		select {
-		case <-timer.C:
-		case <-n.wake:
-		case <-n.c.stop:
-			return
-		}
 		earliest := int64(math.MaxInt64)
 		n.mu.Lock()
 		for peer, s := range n.sessions {
@@ -199,8 +197,15 @@ func (n *speaker) keepTime() {
 			earliest = min(earliest, s.Deadline())
 		}
 		n.mu.Unlock()
-		if earliest < math.MaxInt64 {
-			timer.Reset(time.Duration(max(0, earliest-n.c.now())))
+		if wait := earliest - n.c.now(); wait > 0 {
+			timer.Reset(time.Duration(wait))
+		} else {
+			n.poke()
+		}
+		select {
+		case <-n.wake:
+		case <-n.c.stop:
+			return
 		}
 	}
 }

@@ -505,26 +505,27 @@ func (m *Mail) pokeDrain() {
 // wakeBefore makes keepTime wake at the deadline if it would sleep longer.
 func (m *Mail) wakeBefore(deadline int64) {
 	if deadline < m.planned.Load() {
-		select {
-		case m.wake <- struct{}{}:
-		default:
-		}
+		m.poke()
+	}
+}
+
+func (m *Mail) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
 	}
 }
 
 // keepTime transmits frames that become due by time alone, which are retransmissions
-// and delayed acknowledgements, and calls Tick.
+// and delayed acknowledgements, and calls Tick. It sets no timer to a time that has come,
+// and reads no timer's channel: in a bubble of testing/synctest these run a timer in the
+// goroutine that asks, and with two at once the race detector crashes (golang/go issue
+// 78156).
 func (m *Mail) keepTime() {
-	timer := time.NewTimer(0)
+	timer := time.AfterFunc(lookAfter, m.poke)
 	defer timer.Stop()
 	lookAt := m.Now()
 	for {
-		select {
-		case <-timer.C:
-		case <-m.wake:
-		case <-m.stop:
-			return
-		}
 		m.planned.Store(never) // before the look round: from now on anything earlier pokes us
 		m.tick()
 		if now := m.Now(); now >= lookAt {
@@ -535,10 +536,16 @@ func (m *Mail) keepTime() {
 			earliest = min(earliest, p.transmit())
 		}
 		m.pokeDrain() // an acknowledgement may have been the last thing to say
-		if earliest < never {
-			m.planned.Store(earliest)
-			now := m.Now()
-			timer.Reset(time.Duration(max(earliest, now) - now))
+		m.planned.Store(earliest)
+		if wait := earliest - m.Now(); wait > 0 {
+			timer.Reset(time.Duration(wait))
+		} else {
+			m.poke()
+		}
+		select {
+		case <-m.wake:
+		case <-m.stop:
+			return
 		}
 	}
 }

@@ -421,10 +421,11 @@ func (l *link) poke() {
 	}
 }
 
-// run delivers, one frame after the other, until the link is closed.
+// run delivers, one frame after the other, until the link is closed. Its timer pokes it,
+// for the reason that mail has.
 func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 	defer close(l.done)
-	timer := time.NewTimer(0)
+	timer := time.AfterFunc(time.Hour, l.poke)
 	defer timer.Stop()
 	for {
 		f, wait, open := l.next()
@@ -440,10 +441,7 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 		default:
 			timer.Stop()
 		}
-		select {
-		case <-l.wake:
-		case <-timer.C:
-		}
+		<-l.wake
 	}
 }
 
