@@ -87,13 +87,15 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		return fmt.Errorf("%w: %w", ErrNotElected, err)
 	}
 	begin, end := term{e.node.Self(), h.fence}, term{dmutex.None, h.fence}
-	if lost := h.Err(); lost != nil { // the node may have another number since
+	ctx, cancel := context.WithCancelCause(ctx)
+	e.node.terms.lead(e.name, begin, cancel) // from now on Close waits
+	if lost := h.Err(); lost != nil {        // the node may have another number since
+		cancel(lost)
+		e.node.terms.led(e.name, begin)
 		_ = h.Release()
 		return fmt.Errorf("%w: %w", ErrNotElected, lost)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(h.Context(), func() { cancel(h.Err()) })
-	e.node.terms.lead(e.name, begin, cancel)
 	e.node.announce(e.name, begin)
 	e.node.mail.Flush()
 	defer func() {

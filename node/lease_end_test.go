@@ -201,6 +201,20 @@ func TestLeaseCloseLeader(t *testing.T) {
 	})
 }
 
+// An Observer hears of a lost hold why it was lost, also if Close comes in the last
+// sixteenth of the lease.
+func TestLeaseClosedInItsMargin(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		s := c.open(2)[0]
+		held := s.acquire("x")
+		s.StepWall(int64(s.LeaseLeft()))
+		require.ErrorIs(t, held.Err(), node.ErrLease)
+		s.close()
+		require.Len(t, s.holds, 1)
+		require.ErrorIs(t, s.holds[0].Err, node.ErrLease)
+	})
+}
+
 // A closed node tells its Observer nothing.
 func TestLeaseNothingAfterClose(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {

@@ -486,6 +486,9 @@ func (l *lock) withdraw() {
 // release when it does.
 func (l *lock) release(reason *error, told *Hold) {
 	if l.held != nil {
+		if l.held.lost() {
+			reason = l.held.over.Load() // before this one
+		}
 		if told != nil {
 			l.held.observe(*reason, told)
 		}
