@@ -4,20 +4,27 @@ package faults
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/etcdstore"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/natsstore"
+	"github.com/dmutex/dmutex/store/sqlstore"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -39,17 +46,26 @@ func (w *worker) openStores(nc *nats.Conn) {
 	}
 }
 
-// stores returns what opens the store of a group: in a file, or in JetStream.
+// stores returns what opens the store of a group: in a file, in PostgreSQL, in etcd or in
+// JetStream.
 func (t *task) stores(nc *nats.Conn) func(group string) (store.Store, error) {
-	return func(group string) (store.Store, error) {
-		if t.Store != "" {
-			return filestore.Open(filepath.Join(t.Store, group))
-		}
+	ctx := context.Background()
+	switch kind, where, _ := strings.Cut(t.Store, ":"); kind {
+	case "file":
+		return func(group string) (store.Store, error) { return filestore.Open(filepath.Join(where, group)) }
+	case "postgres":
+		db, err := sql.Open("pgx", where)
+		must(err)
+		db.SetMaxOpenConns(len(t.Algorithms)) // the server has a hundred
+		return func(group string) (store.Store, error) { return sqlstore.Open(ctx, db, sqlstore.PostgreSQL, group) }
+	case "etcd":
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{where}, Logger: zap.NewNop()})
+		must(err)
+		return func(group string) (store.Store, error) { return etcdstore.Open(client, group) }
+	default:
 		js, err := jetstream.New(nc)
-		if err != nil {
-			return nil, err
-		}
-		return natsstore.Open(context.Background(), js, bucket, group)
+		must(err)
+		return func(group string) (store.Store, error) { return natsstore.Open(ctx, js, bucket, group) }
 	}
 }
 

@@ -13,6 +13,7 @@
 //	DMUTEX_LONG=1 go test ./integration/faults -timeout 30m  # 10 minutes
 //	go test ./integration/faults -run TCP -seed 7 -length 1m
 //	go test ./integration/faults -run TestLease -v           # groups with leases
+//	go test ./integration/faults -run 'PostgreSQL|Etcd' -length 1m
 //
 // The same seed gives the same faults in the same order, but not the same run,
 // because the processes are real.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/membership"
 )
 
@@ -35,6 +36,7 @@ const (
 // A fleet is a rig with groups that have leases: its processes come and go.
 type fleet struct {
 	*rig
+	outside service // of its links or its store; nil without one that stops
 	rng     *rand.Rand
 	born    dmutex.NodeID // the last
 	job     task
@@ -50,10 +52,19 @@ type fleet struct {
 type setting string
 
 const (
-	overTCP       setting = "TCP, files"
-	overNATS      setting = "NATS, files"
-	overJetStream setting = "NATS, JetStream"
+	overTCP        setting = "TCP, files"
+	overNATS       setting = "NATS, files"
+	overJetStream  setting = "NATS, JetStream"
+	withPostgreSQL setting = "TCP, PostgreSQL"
+	withEtcd       setting = "TCP, etcd"
 )
+
+// A service goes away and comes back.
+type service interface {
+	start()
+	stop() bool // whether it was there
+	isRunning() bool
+}
 
 func newFleet(t *testing.T, over setting, n int, algorithms ...string) *fleet {
 	t.Logf("seed %d", *seed)
@@ -69,12 +80,20 @@ func newFleet(t *testing.T, over setting, n int, algorithms ...string) *fleet {
 	}
 	switch dir := t.TempDir(); over {
 	case overTCP:
-		f.job.Store = dir
+		f.job.Store = "file:" + dir
 	case overNATS:
-		f.job.Store, f.server = dir, newNATSServer(t, "")
+		f.job.Store, f.server = "file:"+dir, newNATSServer(t, "")
+		f.outside = f.server
 	case overJetStream:
 		f.server = newNATSServer(t, dir)
+		f.outside = f.server
 		f.createBucket()
+	case withPostgreSQL:
+		db := &database{servers.StartPostgres(t), true}
+		f.job.Store, f.outside = "postgres:"+db.DSN("postgres"), db
+	case withEtcd:
+		address, _ := servers.StartEtcd(t, dir)
+		f.job.Store = "etcd:" + address
 	}
 	f.age()
 	for range n {
@@ -110,6 +129,24 @@ func (f *fleet) age() {
 			require.NoError(f.t, err)
 		}
 	}
+}
+
+// A database is a service that crashes.
+type database struct {
+	*servers.Postgres
+	running bool
+}
+
+func (d *database) start()          { d.Start(); d.running = true }
+func (d *database) isRunning() bool { return d.running }
+
+func (d *database) stop() bool {
+	if !d.running {
+		return false
+	}
+	d.Crash()
+	d.running = false
+	return true
 }
 
 func (f *fleet) createBucket() {
@@ -243,7 +280,7 @@ func (f *fleet) fault() (kind string, undo func(), after time.Duration) {
 	switch n := f.rng.IntN(14); n {
 	case 0, 1, 2, 3, 4, 5, 6:
 		switch {
-		case n < 4 && f.server != nil && !f.server.isRunning(): // a process that starts opens its store
+		case n < 4 && f.outside != nil && !f.outside.isRunning(): // a process that starts opens its store
 		case n < 4 && len(f.processes) < most:
 			f.join()
 			return "join", nil, 0
@@ -272,8 +309,8 @@ func (f *fleet) fault() (kind string, undo func(), after time.Duration) {
 	case 12:
 		return "partition", f.partition(free), after
 	case 13:
-		if f.server != nil && f.rng.IntN(2) == 0 && f.server.stop() {
-			return "server stopped", f.server.start, after
+		if f.outside != nil && f.rng.IntN(2) == 0 && f.outside.stop() {
+			return "server stopped", f.outside.start, after
 		}
 		f.busy[p] = true
 		p.cable.unplug()
@@ -466,11 +503,15 @@ func stormLength() time.Duration {
 func TestLeaseTCP(t *testing.T)  { survive(t, overTCP) }
 func TestLeaseNATS(t *testing.T) { survive(t, overNATS) }
 
-func TestLeaseJetStream(t *testing.T) {
+func TestLeaseJetStream(t *testing.T)  { surviveLong(t, overJetStream) }
+func TestLeasePostgreSQL(t *testing.T) { surviveLong(t, withPostgreSQL) }
+func TestLeaseEtcd(t *testing.T)       { surviveLong(t, withEtcd) }
+
+func surviveLong(t *testing.T, over setting) {
 	if os.Getenv("DMUTEX_LONG") == "" && *length == 0 {
 		t.Skip("two groups at a time are enough for two cores; DMUTEX_LONG=1 adds this one")
 	}
-	survive(t, overJetStream)
+	survive(t, over)
 }
 
 func survive(t *testing.T, over setting) {

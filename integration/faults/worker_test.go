@@ -41,7 +41,7 @@ type task struct {
 	// Of a group with leases. Then Self is only the rig's name for the process, and
 	// there are no Members.
 	Lease     time.Duration
-	Store     string            // the directory of a filestore, or empty for JetStream
+	Store     string            // its kind, a colon and its address; empty for JetStream
 	Advertise map[string]string // by algorithm; over TCP
 }
 

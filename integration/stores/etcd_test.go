@@ -2,39 +2,18 @@ package stores
 
 import (
 	"context"
-	"net/url"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
+	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/etcdstore"
 	"github.com/dmutex/dmutex/store/storetest"
 )
-
-// startEtcd runs a server in the directory, at most until the test ends.
-func startEtcd(t *testing.T, dir string) (address string, stop func()) {
-	config := embed.NewConfig()
-	config.Dir, config.Logger, config.ZapLoggerBuilder = dir, "zap", embed.NewZapLoggerBuilder(zap.NewNop())
-	config.UnsafeNoFsync = true // the machine does not crash
-	local := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	config.ListenClientUrls, config.ListenPeerUrls = local, local
-	server, err := embed.StartEtcd(config)
-	require.NoError(t, err)
-	stop = sync.OnceFunc(server.Close) // it panics when called twice
-	t.Cleanup(stop)
-	select {
-	case <-server.Server.ReadyNotify():
-	case err := <-server.Err():
-		require.NoError(t, err)
-	}
-	return server.Clients[0].Addr().String(), stop
-}
 
 func openEtcd(t *testing.T, address, key string) store.Store {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
@@ -50,7 +29,7 @@ func TestEtcd(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	dir := t.TempDir()
-	address, stop := startEtcd(t, dir)
+	address, stop := servers.StartEtcd(t, dir)
 	t.Run("store", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T, group string) store.Store { return openEtcd(t, address, "/dmutex/"+group) })
 	})
@@ -99,7 +78,7 @@ func TestEtcd(t *testing.T) {
 		_, err = s.Swap(ctx, []byte("b"), rev)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, store.ErrConflict)
-		address, _ := startEtcd(t, dir)
+		address, _ := servers.StartEtcd(t, dir)
 		s = openEtcd(t, address, "restart")
 		value, last, err := s.Load(t.Context())
 		require.NoError(t, err)

@@ -25,6 +25,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/etcdstore"
@@ -53,10 +54,10 @@ func TestMain(m *testing.M) {
 // A system is one that frees the locks of a dead holder.
 type system struct {
 	name string
-	open func(context.Context, servers) (*client, error)
+	open func(context.Context, addresses) (*client, error)
 }
 
-type servers struct{ Etcd, PostgreSQL string }
+type addresses struct{ Etcd, PostgreSQL string }
 
 // A client takes one lock of a system.
 type client struct {
@@ -65,7 +66,7 @@ type client struct {
 }
 
 var systems = []system{
-	{"dmutex, record in etcd", func(ctx context.Context, at servers) (*client, error) {
+	{"dmutex, record in etcd", func(ctx context.Context, at addresses) (*client, error) {
 		c, err := dialEtcd(at)
 		if err != nil {
 			return nil, err
@@ -76,7 +77,7 @@ var systems = []system{
 		}
 		return join(ctx, s, c)
 	}},
-	{"dmutex, record in PostgreSQL", func(ctx context.Context, at servers) (*client, error) {
+	{"dmutex, record in PostgreSQL", func(ctx context.Context, at addresses) (*client, error) {
 		db, err := sql.Open("pgx", at.PostgreSQL)
 		if err != nil {
 			return nil, err
@@ -87,7 +88,7 @@ var systems = []system{
 		}
 		return join(ctx, s, db)
 	}},
-	{"etcd, a session's mutex", func(ctx context.Context, at servers) (*client, error) {
+	{"etcd, a session's mutex", func(ctx context.Context, at addresses) (*client, error) {
 		c, err := dialEtcd(at)
 		if err != nil {
 			return nil, err
@@ -114,7 +115,7 @@ var systems = []system{
 			close: c.Close,
 		}, nil
 	}},
-	{"PostgreSQL, an advisory lock", func(_ context.Context, at servers) (*client, error) {
+	{"PostgreSQL, an advisory lock", func(_ context.Context, at addresses) (*client, error) {
 		db, err := sql.Open("pgx", at.PostgreSQL)
 		if err != nil {
 			return nil, err
@@ -140,7 +141,7 @@ var systems = []system{
 	}},
 }
 
-func dialEtcd(at servers) (*clientv3.Client, error) {
+func dialEtcd(at addresses) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{at.Etcd}, Logger: zap.NewNop()})
 }
 
@@ -172,7 +173,7 @@ func join(ctx context.Context, s store.Store, db io.Closer) (*client, error) {
 // A task tells a holder which system to use.
 type task struct {
 	System  int
-	Servers servers
+	Servers addresses
 }
 
 // hold takes the lock, says so, and keeps it until the test ends.
@@ -263,9 +264,9 @@ func TestFailover(t *testing.T) {
 	const seed = 1
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	p := startPostgres(t)
-	etcd, _ := startEtcd(t, t.TempDir())
-	at := servers{Etcd: etcd, PostgreSQL: p.dsn("postgres")}
+	p := servers.StartPostgres(t)
+	etcd, _ := servers.StartEtcd(t, t.TempDir())
+	at := addresses{Etcd: etcd, PostgreSQL: p.DSN("postgres")}
 	clients := make([]*client, len(systems))
 	for i, s := range systems {
 		var err error

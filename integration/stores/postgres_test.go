@@ -3,19 +3,10 @@
 package stores
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,131 +16,31 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/sqlstore"
 	"github.com/dmutex/dmutex/store/storetest"
 )
 
-// binaries returns the directory with PostgreSQL's programs, and skips the test if
-// there is none.
-func binaries(t *testing.T) string {
-	var dirs []string
-	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
-		dirs = append(dirs, strings.TrimSpace(string(out)))
-	}
-	if path, err := exec.LookPath("initdb"); err == nil {
-		dirs = append(dirs, filepath.Dir(path))
-	}
-	debian, err := filepath.Glob("/usr/lib/postgresql/*/bin")
-	require.NoError(t, err)
-	for _, dir := range append(dirs, debian...) {
-		if _, err := os.Stat(filepath.Join(dir, "initdb")); err == nil {
-			return dir
-		}
-	}
-	t.Skip("SKIPPED: PostgreSQL is not installed, so sqlstore is not tested on it (Debian: apt-get install postgresql)")
-	return ""
-}
-
-// A postgres is a server with a directory of its own, reached by a Unix socket there.
-type postgres struct {
-	*testing.T
-	bin, dir string
-	as       *syscall.SysProcAttr
-	process  *exec.Cmd
-	life     io.Closer // the server runs until this is closed, also by our death
-}
-
-func startPostgres(t *testing.T) *postgres {
-	p := &postgres{T: t, bin: binaries(t)}
-	dir, err := os.MkdirTemp("", "postgres") // not below a directory that only root may enter
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	p.dir = dir
-	if os.Getuid() == 0 { // as which PostgreSQL refuses to run
-		u, err := user.Lookup("nobody")
-		require.NoError(t, err)
-		uid, err := strconv.Atoi(u.Uid)
-		require.NoError(t, err)
-		gid, err := strconv.Atoi(u.Gid)
-		require.NoError(t, err)
-		require.NoError(t, os.Chown(dir, uid, gid))
-		p.as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	}
-	initdb := p.command(filepath.Join(p.bin, "initdb"), "--pgdata=.", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions")
-	out, err := initdb.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	t.Cleanup(p.crash)
-	p.start()
-	return p
-}
-
-func (p *postgres) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...)
-	cmd.Dir, cmd.SysProcAttr = p.dir, p.as
-	return cmd
-}
-
-// start returns when the server is ready.
-func (p *postgres) start() {
-	p.process = p.command("sh", "-c", `"$@" & cat; kill -QUIT $!; wait`, "sh",
-		filepath.Join(p.bin, "postgres"), "-D", ".", "-k", p.dir, "-p", "5432", "-c", "listen_addresses=",
-		"-c", "fsync=off") // the machine does not crash
-	life, err := p.process.StdinPipe()
-	require.NoError(p, err)
-	p.life = life
-	stderr, err := p.process.StderrPipe()
-	require.NoError(p, err)
-	require.NoError(p, p.process.Start())
-	ready := make(chan bool)
-	var logged []string
-	go func() {
-		defer close(ready)
-		for lines := bufio.NewScanner(stderr); lines.Scan(); {
-			logged = append(logged, lines.Text())
-			if strings.HasSuffix(lines.Text(), "database system is ready to accept connections") {
-				ready <- true
-				for lines.Scan() {
-				}
-				return
-			}
-		}
-	}()
-	if !<-ready {
-		p.Fatalf("PostgreSQL does not start:\n%s", strings.Join(logged, "\n"))
-	}
-}
-
-// crash ends the server at once. It writes nothing more.
-func (p *postgres) crash() {
-	if p.process != nil {
-		require.NoError(p, p.life.Close())
-		_ = p.process.Wait()
-		p.process = nil
-	}
-}
-
-func (p *postgres) dsn(user string) string {
-	return fmt.Sprintf("host=%s port=5432 user=%s dbname=postgres", p.dir, user)
-}
+type postgres struct{ *servers.Postgres }
 
 // connect returns a pool of a user, with settings such as "work_mem=4MB".
-func (p *postgres) connect(t *testing.T, user string, settings ...string) *sql.DB {
-	db, err := sql.Open("pgx", strings.Join(append([]string{p.dsn(user)}, settings...), " "))
+func (p postgres) connect(t *testing.T, user string, settings ...string) *sql.DB {
+	db, err := sql.Open("pgx", strings.Join(append([]string{p.DSN(user)}, settings...), " "))
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
 }
 
-func (p *postgres) open(t *testing.T, user, group string, settings ...string) *sqlstore.Store {
+func (p postgres) open(t *testing.T, user, group string, settings ...string) *sqlstore.Store {
 	s, err := sqlstore.Open(t.Context(), p.connect(t, user, settings...), sqlstore.PostgreSQL, group)
 	require.NoError(t, err)
 	return s
 }
 
 // canceling returns a store whose driver has the server cancel a statement when its context ends.
-func (p *postgres) canceling(t *testing.T, group string) *sqlstore.Store {
-	config, err := pgx.ParseConfig(p.dsn("postgres"))
+func (p postgres) canceling(t *testing.T, group string) *sqlstore.Store {
+	config, err := pgx.ParseConfig(p.DSN("postgres"))
 	require.NoError(t, err)
 	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Minute}
@@ -171,7 +62,7 @@ func TestPostgreSQL(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	p := startPostgres(t)
+	p := postgres{servers.StartPostgres(t)}
 	admin := p.connect(t, "postgres")
 
 	t.Run("table", func(t *testing.T) { // processes that create it at once
@@ -218,13 +109,13 @@ func TestPostgreSQL(t *testing.T) {
 		s := p.open(t, "postgres", "crash")
 		rev, err := s.Swap(t.Context(), []byte("a"), "")
 		require.NoError(t, err)
-		p.crash()
+		p.Crash()
 		_, _, err = s.Load(t.Context())
 		require.Error(t, err)
 		_, err = s.Swap(t.Context(), []byte("b"), rev)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, store.ErrConflict)
-		p.start()
+		p.Start()
 		value, last, err := s.Load(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "a", string(value))

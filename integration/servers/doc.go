@@ -1,0 +1,2 @@
+// Package servers starts real servers for tests.
+package servers

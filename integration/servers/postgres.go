@@ -1,0 +1,125 @@
+//go:build unix
+
+package servers
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// binaries returns the directory with PostgreSQL's programs, and skips the test if
+// there is none.
+func binaries(t *testing.T) string {
+	var dirs []string
+	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
+		dirs = append(dirs, strings.TrimSpace(string(out)))
+	}
+	if path, err := exec.LookPath("initdb"); err == nil {
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	debian, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	require.NoError(t, err)
+	for _, dir := range append(dirs, debian...) {
+		if _, err := os.Stat(filepath.Join(dir, "initdb")); err == nil {
+			return dir
+		}
+	}
+	t.Skip("SKIPPED: PostgreSQL is not installed, so sqlstore is not tested on it (Debian: apt-get install postgresql)")
+	return ""
+}
+
+// A Postgres is a server with a directory of its own, reached by a Unix socket there.
+type Postgres struct {
+	t        *testing.T
+	bin, dir string
+	as       *syscall.SysProcAttr
+	process  *exec.Cmd
+	life     io.Closer // the server runs until this is closed, also by our death
+}
+
+// StartPostgres starts a server in a new directory, and ends it with the test. It skips the
+// test where PostgreSQL is not installed.
+func StartPostgres(t *testing.T) *Postgres {
+	p := &Postgres{t: t, bin: binaries(t)}
+	dir, err := os.MkdirTemp("", "postgres") // not below a directory that only root may enter
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	p.dir = dir
+	if os.Getuid() == 0 { // as which PostgreSQL refuses to run
+		u, err := user.Lookup("nobody")
+		require.NoError(t, err)
+		uid, err := strconv.Atoi(u.Uid)
+		require.NoError(t, err)
+		gid, err := strconv.Atoi(u.Gid)
+		require.NoError(t, err)
+		require.NoError(t, os.Chown(dir, uid, gid))
+		p.as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	}
+	initdb := p.command(filepath.Join(p.bin, "initdb"), "--pgdata=.", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions")
+	out, err := initdb.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Cleanup(p.Crash)
+	p.Start()
+	return p
+}
+
+func (p *Postgres) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.SysProcAttr = p.dir, p.as
+	return cmd
+}
+
+// Start returns when the server is ready.
+func (p *Postgres) Start() {
+	p.process = p.command("sh", "-c", `"$@" & cat; kill -QUIT $!; wait`, "sh",
+		filepath.Join(p.bin, "postgres"), "-D", ".", "-k", p.dir, "-p", "5432", "-c", "listen_addresses=",
+		"-c", "fsync=off") // the machine does not crash
+	life, err := p.process.StdinPipe()
+	require.NoError(p.t, err)
+	p.life = life
+	stderr, err := p.process.StderrPipe()
+	require.NoError(p.t, err)
+	require.NoError(p.t, p.process.Start())
+	ready := make(chan bool)
+	var logged []string
+	go func() {
+		defer close(ready)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			logged = append(logged, lines.Text())
+			if strings.HasSuffix(lines.Text(), "database system is ready to accept connections") {
+				ready <- true
+				for lines.Scan() {
+				}
+				return
+			}
+		}
+	}()
+	if !<-ready {
+		p.t.Fatalf("PostgreSQL does not start:\n%s", strings.Join(logged, "\n"))
+	}
+}
+
+// Crash ends the server at once. It writes nothing more.
+func (p *Postgres) Crash() {
+	if p.process != nil {
+		require.NoError(p.t, p.life.Close())
+		_ = p.process.Wait()
+		p.process = nil
+	}
+}
+
+// DSN is how a user connects, for pgx.
+func (p *Postgres) DSN(user string) string {
+	return fmt.Sprintf("host=%s port=5432 user=%s dbname=postgres", p.dir, user)
+}
