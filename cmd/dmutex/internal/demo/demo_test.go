@@ -268,18 +268,15 @@ func TestKillRunHears(t *testing.T) {
 	require.EqualValues(t, 5, o.Longest)
 }
 
-// A run with kills is judged by the passbook.
-func TestKillRunAudit(t *testing.T) {
-	for fault, s := range map[string]statement{
-		"":                                     {deposits: 3, balance: 300},
-		"the account has 2.00 instead of 3.00": {deposits: 3, balance: 200},
-		"1 of 3 deposits found another teller inside": {deposits: 3, balance: 300, overlaps: 1},
-		"2 fences had not risen":                      {deposits: 3, balance: 300, stale: 2},
+// Each fault of the evidence is named.
+func TestEvidenceFaults(t *testing.T) {
+	for fault, e := range map[string]evidence{
+		"":                                     {Entries: 3, Expected: 300, Actual: 300},
+		"the account has 2.00 instead of 3.00": {Entries: 3, Expected: 300, Actual: 200},
+		"1 of 3 deposits found another teller inside": {Entries: 3, Expected: 300, Actual: 300, Overlaps: 1},
+		"2 fences had not risen":                      {Entries: 3, Expected: 300, Actual: 300, FenceErrors: 2},
 	} {
-		var o killOutcome
-		o.audit(s)
-		require.Equal(t, fault == "", o.OK)
-		require.Equal(t, fault, strings.Join(o.Faults, "; "))
+		require.Equal(t, fault, strings.Join(e.faults(), "; "))
 	}
 }
 
@@ -391,8 +388,8 @@ func TestProcessAgain(t *testing.T) {
 	}
 	require.NoError(t, createAccount(g.task.Dir))
 	defer g.end()
-	require.NoError(t, g.meet(t.Context()))
-	p := g.processes[0]
+	p := g.newcomer(1)
+	require.NoError(t, g.meet(t.Context(), p))
 	first, at := p.cmd.Process.Pid, p.at
 
 	require.NoError(t, g.kill(t.Context(), p))

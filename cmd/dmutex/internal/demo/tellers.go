@@ -162,6 +162,6 @@ func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outco
 	if err != nil {
 		return o, err
 	}
-	book, err := readStatement(g.task.Dir)
-	return audit(a, c.Nodes, book.balance, w), err
+	book, err := readPassbook(g.task.Dir)
+	return audit(a, c.Nodes, book.Actual, w), err
 }
