@@ -261,11 +261,11 @@ func joinAt(t *testing.T, flags []string) (n *node.Node, address string) {
 	silent := slog.New(slog.DiscardHandler)
 	m, err := line.Run.connect(silent)
 	require.NoError(t, err)
-	t.Cleanup(m.close)
+	t.Cleanup(m.Close)
 	n, err = node.Open(t.Context(), line.Run.config(m, silent))
 	require.NoError(t, err)
 	t.Cleanup(func() { n.Close(t.Context()) }) // whose end has come by then
-	if tcp, ok := m.link.(*tcplink.Link); ok {
+	if tcp, ok := m.Link.(*tcplink.Link); ok {
 		address = tcp.Addr().String()
 	}
 	return n, address
