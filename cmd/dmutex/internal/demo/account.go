@@ -42,13 +42,11 @@ func createAccount(dir string) error {
 	return os.WriteFile(accountPath(dir), fmt.Appendf(nil, entry, 0, 0, 0, 0), 0o600)
 }
 
-// openAccount opens the account for a teller, or for nobody who will pay.
+// openAccount opens the account for a teller.
 func openAccount(dir string, teller dmutex.NodeID) (*account, error) {
 	badge := badgePath(dir, teller)
-	if teller != dmutex.None {
-		if err := os.WriteFile(badge, nil, 0o600); err != nil {
-			return nil, err
-		}
+	if err := os.WriteFile(badge, nil, 0o600); err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(accountPath(dir), os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
