@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 	if how := os.Getenv(sabotage); how != "" && len(os.Args) > 2 && slices.Contains([]string{"teller", "philosopher"}, os.Args[2]) {
 		os.Exit(sabotaged(how))
 	}
+	spell = time.Second
 	tooltest.Main(m, new(grammar))
 }
 
@@ -117,6 +118,7 @@ func TestDemo(t *testing.T) {
 			require.True(t, r.OK)
 			require.Len(t, r.Runs, 1+len(tool.Algorithms))
 			require.Empty(t, r.KillRuns)
+			require.True(t, slices.ContainsFunc(r.Runs, func(o outcome) bool { return o.HandOff != nil }), "sometimes a teller waits")
 			for i, o := range r.Runs {
 				require.Equal(t, 75, o.Entries)
 				require.EqualValues(t, 7500, o.Expected)
@@ -141,7 +143,6 @@ func requireRight(t *testing.T, o outcome) {
 	require.Zero(t, o.Overlaps, o.Algorithm)
 	require.Zero(t, o.FenceErrors, o.Algorithm)
 	require.Equal(t, o.Entries, o.Acquire.Count)
-	require.Positive(t, o.HandOff.Count)
 	switch o.Algorithm {
 	case "central": // "3, and none for the coordinator's own"
 		for _, client := range o.Messages.Tellers[1:] {

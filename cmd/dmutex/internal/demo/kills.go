@@ -39,8 +39,8 @@ type killOutcome struct {
 
 // spell is how long the tellers work between two events: kills, leaves and outages
 // of the server. An event brings up to two views, and a group has one view a second
-// on average.
-const spell = 2 * time.Second
+// on average. Tests set it.
+var spell = 2 * time.Second
 
 // outage is for how long the NATS server is away.
 const outage = 500 * time.Millisecond
