@@ -34,7 +34,6 @@ func TestMain(m *testing.M) {
 	if how := os.Getenv(sabotage); how != "" && len(os.Args) > 2 && slices.Contains([]string{"teller", "philosopher"}, os.Args[2]) {
 		os.Exit(sabotaged(how))
 	}
-	spell = time.Second
 	tooltest.Main(m, new(grammar))
 }
 
@@ -94,7 +93,15 @@ func invoke(args ...string) (status int, stdout, stderr string) {
 // JSON value and nothing else.
 func demo(t *testing.T, args ...string) (status int, r result, stderr string) {
 	t.Helper()
-	status, stdout, stderr := invoke(append([]string{"demo", "--json"}, args...)...)
+	return demoIn(t, 0, args...)
+}
+
+// demoIn runs the demo with a spell of its own.
+func demoIn(t *testing.T, spell time.Duration, args ...string) (status int, r result, stderr string) {
+	t.Helper()
+	var g grammar
+	g.Demo.Tellers.spell = spell
+	status, stdout, stderr := tooltest.Run(&g, "", append([]string{"demo", "--json"}, args...)...)
 	dec := json.NewDecoder(strings.NewReader(stdout))
 	dec.DisallowUnknownFields()
 	require.NoError(t, dec.Decode(&r), "%s\n%s", stdout, stderr)
@@ -175,7 +182,7 @@ func TestDemoKills(t *testing.T) {
 				t.Skip("takes some seconds")
 			}
 			t.Parallel()
-			status, r, stderr := demo(t, append(c.args, "--nodes=3", "--link", c.link)...)
+			status, r, stderr := demoIn(t, time.Second, append(c.args, "--nodes=3", "--link", c.link)...)
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)
 			require.Len(t, r.Runs, c.runs)
@@ -202,7 +209,7 @@ func TestDemoCrash(t *testing.T) {
 			}
 			t.Parallel()
 			const lease = time.Second
-			status, r, stderr := demo(t, "--crash", "--algorithm=ricart", "--nodes=3", "--kills=2", "--think=10ms", "--lease=1s", "--link", link)
+			status, r, stderr := demoIn(t, 300*time.Millisecond, "--crash", "--algorithm=ricart", "--nodes=3", "--kills=2", "--think=10ms", "--lease=1s", "--link", link)
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)
 			require.Equal(t, lease, r.Lease)
@@ -247,8 +254,8 @@ func TestDemoKillsBroken(t *testing.T) {
 		t.Skip("takes some seconds")
 	}
 	t.Parallel()
-	status, r, _ := demo(t, "--kill", "--broken", "--nodes=3", "--kills=1")
-	require.Equal(t, tool.StatusFailed, status)
+	status, r, stderr := demo(t, "--kill", "--broken", "--nodes=3", "--kills=1")
+	require.Equal(t, tool.StatusFailed, status, stderr)
 	require.False(t, r.OK)
 	o := r.KillRuns[0]
 	require.Less(t, o.Actual, o.Expected)

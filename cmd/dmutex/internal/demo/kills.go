@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,8 +40,8 @@ type killOutcome struct {
 
 // spell is how long the tellers work between two events: kills, leaves and outages
 // of the server. An event brings up to two views, and a group has one view a second
-// on average. Tests set it.
-var spell = 2 * time.Second
+// on average.
+const spell = 2 * time.Second
 
 // outage is for how long the NATS server is away.
 const outage = 500 * time.Millisecond
@@ -49,6 +50,7 @@ const outage = 500 * time.Millisecond
 type killRun struct {
 	*group
 	stage *stage
+	spell time.Duration
 	killOutcome
 	first  uint32          // the epoch in which the tellers began
 	epochs map[uint32]bool // those after it
@@ -64,7 +66,7 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 	if err := createAccount(g.task.Dir); err != nil {
 		return killOutcome{}, err
 	}
-	k := &killRun{group: g, stage: s, killOutcome: killOutcome{Algorithm: a.Name}, epochs: make(map[uint32]bool)}
+	k := &killRun{group: g, stage: s, spell: cmp.Or(c.spell, spell), killOutcome: killOutcome{Algorithm: a.Name}, epochs: make(map[uint32]bool)}
 	g.heard = k.hear
 	g.sofar = func() string { return fmt.Sprintf("%d were killed and %d closed", k.Killed, k.Closed) }
 	events := []func(context.Context, *process) error{k.killOne, k.closeOne, k.killAll}
@@ -110,7 +112,7 @@ func (k *killRun) hear(p *process, r report) bool {
 // other, each with a teller that it may choose. In the end they work once more, and leave.
 func (k *killRun) play(ctx context.Context, times int, events []func(context.Context, *process) error) error {
 	for i := range times {
-		if err := k.watch(ctx, spell); err != nil {
+		if err := k.watch(ctx, k.spell); err != nil {
 			return err
 		}
 		began := time.Now()
@@ -122,7 +124,7 @@ func (k *killRun) play(ctx context.Context, times int, events []func(context.Con
 		}
 		k.Back = max(k.Back, time.Since(began))
 	}
-	if err := k.watch(ctx, spell); err != nil {
+	if err := k.watch(ctx, k.spell); err != nil {
 		return err
 	}
 	k.tell(order{Word: wordLeave})

@@ -26,6 +26,7 @@ type Tellers struct {
 
 	algorithms []tool.Algorithm // of the runs without kills
 	killed     []tool.Algorithm // of those with kills
+	spell      time.Duration    // for tests: another spell than usual
 }
 
 // maxCrew bounds the tellers with --crash, and those that are killed: a new record takes
