@@ -3,19 +3,19 @@
 //
 // Le Lann, "Distributed Systems: Towards a Formal Approach", IFIP Congress,
 // 1977, for the token that goes around forever ([Circulate]). A ring whose
-// token parks ([New], [Order]) is a small step from it that several have taken.
+// token parks ([New], [Order]) is a common variation.
 //
 // # Theory of operation
 //
 // The nodes form a ring: each sends to its successor only. There is one token.
-// A node that has it enters at will, and passes it on when it leaves.
+// A node that has it may enter at any time, and passes it on when it leaves.
 //
-// While nobody asks, a parked token rests where it was last used. A node without
+// While no node asks, a parked token rests where it was last used. A node without
 // the token that wants it sends WANT, with its own name, to its successor. WANT
-// goes around until it meets the token, which notes the name among its wanters. A
-// token that is wanted goes around too, and at each node forgets that node's
-// name; when no name is left, it rests there. On the wire WANT is a REQUEST, with
-// the name in Nodes, and TOKEN has the wanters in Nodes.
+// goes around until it meets the token, which adds the name to its wanters. A
+// token with wanters goes around too. At each node it drops that node's name, and
+// when no name is left, it rests there. On the wire WANT is a REQUEST, with the
+// name in Nodes, and TOKEN has the wanters in Nodes.
 //
 // Mutual exclusion. There is one token: a node that passes it no longer has it.
 //
