@@ -12,9 +12,9 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// Register makes the meter read how a node stands. Each collection reads it anew and
-// looks at all locks in use. Unregister the result before the node is forgotten. It
-// returns the meter's errors.
+// Register makes the meter read the present state of a node. Each collection reads
+// the state again and looks at all locks in use. Unregister the result before you
+// close the node. The error is the meter's.
 //
 //	dmutex.up                       1 while the node is in a view that acts, so that it can grant locks; else 0
 //	dmutex.down.duration        s   for how long dmutex.up has been 0 because no view acts; 0 while one acts
@@ -45,9 +45,8 @@ import (
 // A peer that has left is no longer in the view, and the others go on. Without a store a
 // peer that has crashed stays in the view, and dmutex.up stays 1, because nobody is
 // presumed dead: locks that need it wait for its return. So alert on dmutex.up, on
-// dmutex.oldest.duration of state waiting, and on dmutex.peer.unacked that does not
-// fall. With a store alert on dmutex.lease.late, too, and on dmutex.exclusions that
-// rises.
+// dmutex.oldest.duration of state waiting, and if dmutex.peer.unacked does not fall.
+// With a store, also alert on dmutex.lease.late, and if dmutex.exclusions rises.
 func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
 	m := meters{meter: meter}
 	var (

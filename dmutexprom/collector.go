@@ -9,8 +9,8 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// NewCollector returns the metrics of how a node stands. Each scrape reads them anew
-// and looks at all locks in use.
+// NewCollector returns the metrics of the present state of a node. Each scrape reads
+// the state again and looks at all locks in use.
 //
 //	dmutex_up                                  1 while the node is in a view that acts, so that it can grant locks; else 0
 //	dmutex_down_seconds                        for how long dmutex_up has been 0 because no view acts; 0 while one acts
@@ -41,9 +41,9 @@ import (
 // A peer that has left is no longer in the view, and the others go on. Without a store a
 // peer that has crashed stays in the view, and dmutex_up stays 1, because nobody is
 // presumed dead: locks that need it wait for its return. So alert on dmutex_up, on
-// dmutex_oldest_seconds{state="waiting"}, and on dmutex_peer_unacked_messages that do
-// not fall. With a store alert on dmutex_lease_late, too, and on dmutex_exclusions_total
-// that rises.
+// dmutex_oldest_seconds{state="waiting"}, and if dmutex_peer_unacked_messages does not
+// fall. With a store, also alert on dmutex_lease_late, and if dmutex_exclusions_total
+// rises.
 func NewCollector(n *node.Node) prometheus.Collector { return &collector{n} }
 
 type collector struct{ node *node.Node }
