@@ -6,8 +6,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Config says how a session works. Only the first three must be set. Times are
-// in nanoseconds.
+// Config configures a session. Only the first three fields must be set. Times
+// are in nanoseconds.
 type Config struct {
 	// Incarnation names this life of this process: not zero, and never used by
 	// another life of any node. 64 random bits will do. The sessions of a
@@ -91,7 +91,7 @@ func (c *Config) complete() error {
 	case c.MaxFrame < minFrame:
 		return dmutex.Misuse("Config.MaxFrame is below 64 bytes: give Link.MaxFrame")
 	case c.Window < 1 || c.Window > maxWindow:
-		return dmutex.Misuse("Config.Window is not within 1 and 65536")
+		return dmutex.Misuse("Config.Window is not between 1 and 65536")
 	case c.Buffer < c.MaxFrame:
 		return dmutex.Misuse("Config.Buffer is below Config.MaxFrame: it must hold at least one frame")
 	case c.AckDelay < 0:
@@ -99,9 +99,9 @@ func (c *Config) complete() error {
 	case c.MinTimeout < 0 || c.MaxTimeout < c.MinTimeout:
 		return dmutex.Misuse("Config.MinTimeout and MaxTimeout are not in order")
 	case c.MaxTimeout > math.MaxInt64/4:
-		return dmutex.Misuse("Config.MaxTimeout is beyond reason: give nanoseconds")
+		return dmutex.Misuse("Config.MaxTimeout is too long: give it in nanoseconds")
 	case c.Grace < 0 || c.Grace > math.MaxInt64/4:
-		return dmutex.Misuse("Config.Grace is negative, or beyond reason: give nanoseconds")
+		return dmutex.Misuse("Config.Grace is negative or too long: give it in nanoseconds")
 	}
 	return nil
 }
