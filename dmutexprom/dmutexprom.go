@@ -70,7 +70,7 @@ func NewHistograms(o Options) (*Histograms, error) {
 	}
 	for i, bound := range o.Buckets {
 		if math.IsNaN(bound) || i > 0 && bound <= o.Buckets[i-1] {
-			return nil, dmutex.Misuse("Options.Buckets are not ascending")
+			return nil, dmutex.Misuse("dmutexprom: Options.Buckets are not ascending")
 		}
 	}
 	var labels []string
