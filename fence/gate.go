@@ -21,7 +21,7 @@
 // and a new one would admit a former holder. So store the fence with the data, in
 // one step, and pass it to [NewGate] when the process starts again.
 //
-// The resource refuses a former holder as soon as a later holder has shown its
+// The resource refuses a former holder as soon as a later holder has used its
 // fence. So send the fence with the first read too: otherwise a late write of the
 // former holder may come between that read and the write that is based on it.
 package fence
@@ -45,7 +45,7 @@ func (e *StaleError) Error() string {
 	if e.Fence == 0 {
 		return "fence: stale: 0 is the fence of no grant"
 	}
-	return fmt.Sprintf("fence: stale: %d is lower than %d, which a later holder has shown", e.Fence, e.Highest)
+	return fmt.Sprintf("fence: stale: %d is lower than %d, which a later holder has used", e.Fence, e.Highest)
 }
 
 // Is makes a StaleError an [ErrStale].

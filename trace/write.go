@@ -33,7 +33,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 func (t *Writer) Write(e *Event) error {
 	t.line = appendEvent(t.line[:0], e)
 	if len(t.line) > MaxLine {
-		return fmt.Errorf("trace: %w: an event of %d bytes", dmutex.ErrMisuse, len(t.line))
+		return fmt.Errorf("trace: %w: the event takes %d bytes, more than %d", dmutex.ErrMisuse, len(t.line), MaxLine)
 	}
 	_, err := t.w.Write(t.line)
 	return err

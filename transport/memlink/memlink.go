@@ -261,7 +261,7 @@ func (l *link) Become(self dmutex.NodeID) error {
 	case l.closed:
 		return transport.ErrClosed
 	case !l.dynamic:
-		return dmutex.Misuse("memlink: the link was made for node " + l.self.String() + ": make it for node 0")
+		return dmutex.Misuse("memlink: the link was made for node " + l.self.String() + ": make it with the number 0")
 	case l.opened && other != nil && other != l:
 		return errTwice(self)
 	}

@@ -373,7 +373,7 @@ func (s *Session) Send(_ int64, message []byte) error {
 	return nil
 }
 
-var errNothing = dmutex.Misuse("an empty message")
+var errNothing = dmutex.Misuse("session: the message is empty")
 
 // MaxMessage is the size of the largest message that Send takes, in bytes.
 func (s *Session) MaxMessage() int { return s.cfg.MaxFrame - Overhead }
