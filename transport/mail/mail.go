@@ -179,8 +179,8 @@ type Mail struct {
 	closed chan struct{} // closed when Close has finished; nil before Close
 
 	change  sync.Mutex // held to replace roster, for moments: after mu, before the peers' mutexes
-	life    uint64     // of sessions that begin
-	closing bool       // no session begins any more
+	life    uint64     // of new sessions
+	closing bool       // no new session begins
 }
 
 // A roster is the peers at one time. It does not change: Add and Remove replace it,

@@ -61,8 +61,8 @@
 //  8. The acknowledgement of a FIN is repeated, at growing intervals, until BYE
 //     answers it, or our own FIN is acknowledged, or it was repeated 12 times since
 //     the peer was heard. BYE is not answered and may be lost like all other
-//     frames. For the same time, a session that closes waits for a peer whose HELLO
-//     it has answered and which has not answered its own.
+//     frames. A session that closes waits equally long for a peer whose HELLO it
+//     has answered and which has not answered its own.
 //  9. A frame of another life x casts doubt on a peer that has not left. The next
 //     challenge has a new number, and is repeated while the doubt lasts. If the peer
 //     answers it, or a later one, the doubt is over and x is refused: TAKEN(a, x, k)
@@ -106,8 +106,8 @@
 // the peer has the FIN and waits no longer than rule 8 says. A session that has the
 // peer's FIN and has followed rule 8 may go, too, because then the peer knows, unless
 // the network has lost the acknowledgement 13 times in a row. In that case, if the
-// peer has closed too, it repeats its FIN to nobody. It also does if it has adopted a
-// life that has gone by rule 8 without adopting the peer.
+// peer has closed too, the peer repeats its FIN in vain. It also does so if it has
+// adopted a life that has left by rule 8 without adopting the peer.
 //
 // The challenge guards against old frames, not against forgery: a process that can
 // send in the name of the peer's node on the link can send anything.
