@@ -27,7 +27,7 @@
 // Load locks the row (SELECT ... FOR UPDATE). A standby of PostgreSQL refuses that, so if
 // a load balancer connects a member to a standby, the member gets an error and renews no
 // lease. A former primary whose synchronous standby has been promoted cannot finish the
-// Load either, because it waits for the standby. MySQL does neither: connect to the
+// Load either, because it waits for the standby. MySQL refuses neither: connect to the
 // primary only, and let the failover stop the old primary before it promotes a new one.
 //
 // A connection pooler may use transaction pooling, because the store keeps nothing in
