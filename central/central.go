@@ -8,9 +8,9 @@
 //
 // A node that wants the critical section sends REQUEST to the coordinator and
 // enters when GRANT comes back; when it leaves it sends RELEASE. The
-// coordinator grants at once if nobody holds the lock, and queues the request
-// otherwise. When RELEASE arrives, it grants the head of the queue. Any
-// member may be the coordinator, and the coordinator may lock, too: every
+// coordinator grants at once if no node holds the lock, and queues the
+// request otherwise. When RELEASE arrives, it grants the head of the queue.
+// Any member may be the coordinator, and the coordinator may lock, too: every
 // machine has the client's half, one of them also has the coordinator's half,
 // and a node sends itself no messages.
 //

@@ -63,16 +63,16 @@ import (
 // lap come one after another.
 //
 // Mitchell and Merritt, "A Distributed Algorithm for Deadlock Detection and
-// Resolution", PODC 1984, have the model and the one victim, by labels that
-// travel against the edges. Sinha and Natarajan, "A Priority Based Distributed
-// Deadlock Detection Algorithm", IEEE TSE 11(1), 1985, have probes that end at
-// transactions of another priority, with a memory at each. Knapp, "Deadlock
-// Detection in Distributed Databases", ACM Computing Surveys 19(4), 1987,
-// compares them. That the age outlives a retry is from Rosenkrantz, Stearns and
-// Lewis, "System Level Concurrency Control for Distributed Database Systems",
-// ACM TODS 3(2), 1978.
+// Resolution", PODC 1984, have the model and the single victim, with labels
+// that travel against the edges. Sinha and Natarajan, "A Priority Based
+// Distributed Deadlock Detection Algorithm", IEEE TSE 11(1), 1985, have probes
+// that end at transactions of another priority, and a memory at each
+// transaction. Knapp, "Deadlock Detection in Distributed Databases", ACM
+// Computing Surveys 19(4), 1987, compares them. Keeping the age across a retry
+// is from Rosenkrantz, Stearns and Lewis, "System Level Concurrency Control for
+// Distributed Database Systems", ACM TODS 3(2), 1978.
 type Chase struct {
-	Began uint64 // when the transaction began whose chase this is
+	Began uint64 // when the chase's own transaction began; see Locks.Holder
 	Path  []Wait // the first is its own; each waits for a lock that the next holds
 
 	// The first lap: the nodes that are still to be asked who holds the lock of

@@ -42,11 +42,12 @@ import (
 //	dmutex.peer.repeated            frames that were received from it again
 //	dmutex.peer.round_trip      s   absent until measured
 //
-// A peer that has left is no longer in the view, and the others go on. Without a store a
-// peer that has crashed stays in the view, and dmutex.up stays 1, because nobody is
-// presumed dead: locks that need it wait for its return. So alert on dmutex.up, on
-// dmutex.oldest.duration of state waiting, and if dmutex.peer.unacked does not fall.
-// With a store, also alert on dmutex.lease.late, and if dmutex.exclusions rises.
+// A peer that has left is no longer in the view, and the others continue. Without a
+// store a peer that has crashed stays in the view, and dmutex.up stays 1, because no
+// member is presumed dead: locks that need the peer wait for its return. So alert on
+// dmutex.up, on dmutex.oldest.duration of state waiting, and if dmutex.peer.unacked does
+// not fall. With a store, also alert on dmutex.lease.late, and if dmutex.exclusions
+// rises.
 func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
 	m := meters{meter: meter}
 	var (

@@ -38,12 +38,12 @@ import (
 //	dmutex_peer_repeated_frames_total{peer}
 //	dmutex_peer_round_trip_seconds{peer}       absent until measured
 //
-// A peer that has left is no longer in the view, and the others go on. Without a store a
-// peer that has crashed stays in the view, and dmutex_up stays 1, because nobody is
-// presumed dead: locks that need it wait for its return. So alert on dmutex_up, on
-// dmutex_oldest_seconds{state="waiting"}, and if dmutex_peer_unacked_messages does not
-// fall. With a store, also alert on dmutex_lease_late, and if dmutex_exclusions_total
-// rises.
+// A peer that has left is no longer in the view, and the others continue. Without a
+// store a peer that has crashed stays in the view, and dmutex_up stays 1, because no
+// member is presumed dead: locks that need the peer wait for its return. So alert on
+// dmutex_up, on dmutex_oldest_seconds{state="waiting"}, and if
+// dmutex_peer_unacked_messages does not fall. With a store, also alert on
+// dmutex_lease_late, and if dmutex_exclusions_total rises.
 func NewCollector(n *node.Node) prometheus.Collector { return &collector{n} }
 
 type collector struct{ node *node.Node }

@@ -33,9 +33,9 @@
 //
 // Order and count. The channels must keep the order of messages: a REPLY that
 // overtakes a REQUEST lets two nodes in. Every entry costs exactly 3(N-1)
-// messages. The delay is two message hops when nobody else is interested, and
-// one hop from a release to the next entry. A node that stops answering stops
-// all nodes.
+// messages. The delay is two message hops when no other node is interested,
+// and one hop from a release to the next entry. A node that stops answering
+// stops all nodes.
 //
 // Departures from the paper: our own request is not in our queue, but is compared with each
 // request there; messages carry the highest fence known; a canceled request runs its

@@ -35,8 +35,8 @@
 // win, and keeps its votes. In the grid of four, quorums {1,2,3}, {1,2,4},
 // {1,3,4} and {2,3,4}, let 2, 3 and 4 ask at the same time, each with its own
 // vote at once. Arbiter 1 votes for 3, then hears 2 and sends INQUIRE to 3, which
-// remembers it: nobody has failed 3. Arbiter 4 has voted for itself; it hears 3,
-// queues it as the head and sends INQUIRE to itself; then it hears 2, which
+// remembers it: no arbiter has failed 3. Arbiter 4 has voted for itself; it hears
+// 3, queues it as the head and sends INQUIRE to itself; then it hears 2, which
 // displaces 3 untold. Arbiter 2 fails 4; so 4 yields, and arbiter 4 votes for 2.
 // Arbiter 3 fails 4. Now 2 waits for arbiter 1, which waits for an answer from 3;
 // 3 waits for arbiter 4, which waits for 2. The paper's own rules end here; by
@@ -68,13 +68,13 @@
 // before it.
 //
 // Order and count. Let K be the size of a quorum that contains its own node. An
-// entry costs 3(K-1) messages when nobody else is interested. Under contention
+// entry costs 3(K-1) messages when no other node is interested. Under contention
 // the arrival of a REQUEST causes at most one of: FAILED to itself; FAILED to
 // the request that it displaces; or INQUIRE, with its YIELD and a second REPLY.
 // So the mean is at most 6(K-1). Of the runs explored the worst costs 4.5(K-1)
 // an entry, and a random load about 4(K-1): testdata/messages.txt. (The paper's
 // bound of 5(K-1) is not proved for the corrected rules.) The delay is two
-// message hops when nobody else is interested, two from a release to the next
+// message hops when no other node is interested, two from a release to the next
 // entry, and one if the arbiter between is one of the two. (Up to four were seen
 // where a request was made just before the release and a vote had to be asked
 // back.) The channels may reorder messages, though the paper's may not: every

@@ -30,11 +30,11 @@
 // overtook the token could go around without meeting it), and must not repeat
 // them. The cost is none for the node where the token rests, and exactly N for
 // an isolated request: a WANT or the TOKEN crosses each edge of the ring. In
-// any run it is at most N an entry, and 2 when everybody always wants the
-// token. The delay is N hops when nobody else is interested, and 1 to N-1 hops
-// from a release to the next entry, or up to N if its WANT was sent just before
-// the release: the two then share the way around. A node that stops breaks the
-// ring.
+// any run it is at most N an entry, and 2 when all nodes always want the
+// token. The delay is N hops when no other node is interested, and 1 to N-1
+// hops from a release to the next entry, or up to N if its WANT was sent just
+// before the release: the two then share the way around. A node that stops
+// breaks the ring.
 //
 // Departures: messages carry the highest fence known; a canceled request runs
 // its course, as [dmutex.Site] describes.

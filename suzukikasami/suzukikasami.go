@@ -36,11 +36,12 @@
 // TOKEN names the request that it serves, and one that serves another is
 // dropped. They must not lose any. An entry costs exactly N messages, N-1
 // REQUEST and one TOKEN, or none if the node has the token. The delay is two
-// message hops when nobody else is interested, none for the node that entered
-// last, and one hop from a release to the next entry. REQUESTs queue up on the
-// way to a slow node, and only the last one from each sender matters. A crash
-// of the node that has the token stops all nodes, even if that node is idle. A
-// crash of another node stops them when the token is sent to it.
+// message hops when no other node is interested, none for the node that
+// entered last, and one hop from a release to the next entry. REQUESTs queue
+// up on the way to a slow node, and only the last one from each sender
+// matters. A crash of the node that has the token stops all nodes, even if
+// that node is idle. A crash of another node stops them when the token is sent
+// to it.
 //
 // A machine cannot be forgotten: a node would need RN again if the token came to
 // it while a request is pending, and only the holder knows which requests are.
