@@ -9,8 +9,8 @@
 //
 // # The driving loop
 //
-// One goroutine at a time, or a mutex, drives a machine. Send what a call
-// returns, and Handle what arrives:
+// Drive a machine from one goroutine at a time, or under a mutex. Send what a
+// call returns, and Handle what arrives:
 //
 //	m, err := ricart.New(dmutex.Start{Self: 1, Members: []dmutex.NodeID{1, 2, 3}})
 //	if err != nil {
