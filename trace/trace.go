@@ -115,11 +115,11 @@ const (
 
 // What happens to the node as a whole.
 const (
-	View    What = "view"    // the view of epoch N with Members is installed; each machine of the last was forgotten before
-	Ready   What = "ready"   // that view acts, with N and Members; the machines of what is in use were born before
+	View    What = "view"    // the view of epoch N with Members is installed; all machines of the last view were forgotten before
+	Ready   What = "ready"   // that view acts, with N and Members; the machines of the locks in use were born before
 	Trouble What = "trouble" // this node asks for another view, with Err
-	Renamed What = "renamed" // this node goes on as another life, with Life: it was in no view yet, and its clock is behind that of a former life
-	Down    What = "down"    // nothing is granted any more: Close was called, or Err says why
+	Renamed What = "renamed" // this node continues as another life, with Life: it was in no view yet, and its clock is behind that of a former life
+	Down    What = "down"    // nothing more is granted: Close was called, or Err says why
 	Close   What = "close"   // the last event of a node that shut down gracefully
 	Gap     What = "gap"     // N events are missing here
 )
@@ -136,7 +136,7 @@ func (w What) input() bool {
 	return false
 }
 
-// known reports whether there is such a What.
+// known reports whether w is one of the constants.
 func (w What) known() bool {
 	switch w {
 	case Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, View, Ready, Trouble, Renamed, Down, Close, Gap:
@@ -165,8 +165,8 @@ type Event struct {
 	Phase dmutex.Phase
 	Fence uint64
 
-	// Err says why. With an input it says that the machine has refused it, and
-	// so has not changed.
+	// Err is the reason. With an input, it says that the machine has refused
+	// the input, and so has not changed.
 	Err string
 
 	// Line is where the event stands in its file, from 1; 0 if it was not read

@@ -161,8 +161,8 @@ func (n *Network) Heal() {
 }
 
 // Pause silences a node until Resume, as if its process were stopped: what is sent to
-// it and what it sends waits, up to [Backlog] each. The node itself runs on; only its
-// network stands still.
+// it and what it sends waits, up to [Backlog] each. The node itself keeps running;
+// only its network stops.
 func (n *Network) Pause(id dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

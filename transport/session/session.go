@@ -185,15 +185,15 @@ var (
 // ours. It is a [dmutex.ErrPeer]. See [Session.OtherGroup].
 var ErrGroup error = errGroup
 
-// An Event is something that a frame shows about the peer as a whole.
+// An Event is a change of the peer as a whole that a frame has shown.
 type Event uint8
 
 // The events.
 const (
 	Met       Event = iota + 1 // the first incarnation of the peer was adopted
-	Restarted                  // another incarnation was adopted: all that was unacknowledged is gone, and the peer has forgotten everything
+	Restarted                  // another incarnation was adopted: all unacknowledged messages are dropped, and the peer has forgotten everything
 	Left                       // the peer has closed its side; this comes with or after all its messages
-	Taken                      // the other end lives with another life of our node, which has answered it since this one asked
+	Taken                      // the peer has a session with another life of our node, which has answered the peer since this life asked
 )
 
 // String returns met, restarted, left or taken, and none for 0.
@@ -226,7 +226,7 @@ type Input struct {
 // Stats counts what a session had to do. Durations are in nanoseconds.
 type Stats struct {
 	RoundTrip  int64  // smoothed; 0 until one was measured
-	Timeout    int64  // after which a frame is now sent again
+	Timeout    int64  // how long a frame now waits for its acknowledgement before it is sent again
 	InFlight   int    // DATA frames sent and not acknowledged
 	Resent     uint64 // DATA frames sent again
 	Again      uint64 // messages in the last of them, the oldest that are not acknowledged
