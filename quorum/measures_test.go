@@ -367,3 +367,25 @@ func TestZeroCoterie(t *testing.T) {
 	_, err = c.MarshalText()
 	require.ErrorIs(t, err, ErrEmpty)
 }
+
+// Each minimal transversal is a gap or a quorum, so the search looks at few, also in
+// the largest coteries that are built.
+func TestGapOfLarge(t *testing.T) {
+	for _, c := range []Coterie[int]{must(SquareGrid(ints(8192)...)), must(Degenerate(ints(2500)...))} {
+		gap, err := c.Gap()
+		require.NoError(t, err)
+		require.False(t, c.HasQuorum(gap...))
+		require.True(t, c.IsTransversal(gap...))
+	}
+}
+
+// The search ends when its budget is spent.
+func TestHittingIsBounded(t *testing.T) {
+	g := newList(newFamily(quorumsOf(t, must(Majority(ints(9)...))), ints(9)))
+	budget, found := 200, 0
+	for range g.hitting(&budget) {
+		found++
+	}
+	require.Negative(t, budget)
+	require.Less(t, found, 126)
+}
