@@ -209,6 +209,9 @@ func TestAffordableSamples(t *testing.T) {
 	for sites, want := range map[int]int{400: 1 << 18, 2500: sampleWork / (2500*40 + 1), 6400: fewestSamples} {
 		require.Equal(t, want, must(SquareGrid(ints(sites)...)).system().affordable(), "%d sites", sites)
 	}
+	if testing.Short() {
+		return
+	}
 	e, err := must(SquareGrid(ints(2500)...)).Availability(0.99)
 	require.NoError(t, err)
 	require.Equal(t, sampleWork/(2500*40+1), e.Samples)
