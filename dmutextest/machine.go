@@ -180,12 +180,13 @@ func futures(t testing.TB, c Config) {
 		if err := p.begin(); err != nil {
 			t.Fatal(err)
 		}
-		f := m.random(begin, seed, func(_ verb, command string, s []uint32) {
+		f := m.random(begin, seed, func(_ int, a action, before, after []uint32) {
+			command := m.command(before, a)
 			if err := p.do(strings.Fields(command)); err != nil {
 				t.Fatalf("seed %d: %s: %v", seed, command, err)
 			}
 			for i, machine := range p.machines {
-				if got, want := text(machine), m.locals[s[i]].text; got != want {
+				if got, want := text(machine), m.locals[after[i]].text; got != want {
 					t.Fatalf("seed %d: %s: this machine is %q, and one whose text was equal became %q", seed, command, got, want)
 				}
 			}
