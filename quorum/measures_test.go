@@ -347,7 +347,6 @@ func TestZeroCoterie(t *testing.T) {
 	require.Zero(t, c.Largest())
 	require.Zero(t, c.Degree("a"))
 	require.Zero(t, c.Load())
-	require.Zero(t, c.Capacity())
 	require.False(t, c.HasQuorum("a"))
 	require.False(t, c.IsQuorum())
 	require.True(t, c.IsTransversal())

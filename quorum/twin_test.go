@@ -501,7 +501,6 @@ func TestTwinLoad(t *testing.T) {
 		load := c.Load()
 		require.True(t, load.Exact(), "%v", c)
 		require.InDelta(t, family.load(), load.Low, 1e-12, "%v", c)
-		require.InDelta(t, 1/load.Low, c.Capacity().High, 1e-9)
 	}
 	for q := range coteries(4) {
 		check(twin{4, q})
