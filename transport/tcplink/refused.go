@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// refusals keep the log readable, because a refused process tries again at once. A
+// refusals keep the log readable although a refused process tries again at once. A
 // reason is logged when it first occurs for a host, and later with the number of times
 // that it occurred again.
 type refusals struct {
