@@ -164,6 +164,9 @@ func TestMembership(t *testing.T) {
 
 // What is too large to be compared is refused at once, whatever the way in.
 func TestTooLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a moment")
+	}
 	star := func(quorums, others int) (list [][]int) { // they meet in site 0 alone
 		for i := range quorums {
 			q := []int{0}
