@@ -116,13 +116,13 @@ func TestNumbers(t *testing.T) {
 	const anywhere = "127.0.0.1:1"
 
 	refused(7, 0)
-	says("level=INFO", "this node has no number yet", "node=0")
+	says("level=DEBUG", "this node has no number yet", "node=0")
 	require.NoError(t, l.Become(5))
 	refused(7, 4) // that another process had
-	says("level=INFO", "the greeting is for node 4", "node=5")
+	says("level=DEBUG", "the greeting is for node 4", "node=5")
 	require.Empty(t, got)
 	refused(7, 5)
-	says("level=INFO", "node 7 is not a peer", "node=5")
+	says("level=DEBUG", "node 7 is not a peer", "node=5")
 	require.Equal(t, arrival{7, ""}, next(t, got))
 	refused(0, 5)
 	says("level=WARN", "node 0 is not in the address book")
@@ -218,7 +218,7 @@ func TestNewcomer(t *testing.T) {
 	for a := next(t, got); a.frame != "hello"; a = next(t, got) {
 		require.Equal(t, arrival{2, ""}, a)
 	}
-	require.Contains(t, <-told, "level=INFO msg=\"tcplink: cannot connect")
+	require.Contains(t, <-told, "level=DEBUG msg=\"tcplink: cannot connect")
 	require.Contains(t, <-told, "level=INFO msg=\"tcplink: connected")
 }
 

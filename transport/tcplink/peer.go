@@ -409,7 +409,7 @@ func (p *peer) dial() {
 			}
 			level := slog.LevelWarn
 			if _, ok := errors.AsType[passing](err); ok {
-				level = slog.LevelInfo
+				level = slog.LevelDebug
 			}
 			l.log.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "error", err)
 			told[err.Error()] = true

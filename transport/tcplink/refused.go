@@ -62,7 +62,7 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 		r.again[key] = 0
 		level := slog.LevelWarn
 		if _, ok := err.(passing); ok {
-			level = slog.LevelInfo
+			level = slog.LevelDebug
 		}
 		l.log.Load().Log(l.ctx, level, "tcplink: connection refused", "from", host, "error", err)
 	}

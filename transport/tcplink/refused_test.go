@@ -26,7 +26,7 @@ import (
 // lines is a log that passes on its records, without the time.
 func lines() (*slog.Logger, <-chan string) {
 	told := make(lineWriter, 1000)
-	return slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
