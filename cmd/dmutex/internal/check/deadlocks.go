@@ -69,7 +69,7 @@ func (o *deadlockOptions) subject(c *Cmd) subject {
 		some:    "%s of them with a deadlock declared",
 		failing: o.failing,
 		run: func(progress func(int) bool) (extent, error) {
-			t.Progress = func(r deadlocktest.Report) bool { return progress(r.States) }
+			t.Progress = progress
 			r, err := t.Explore()
 			return extent{states: r.States, deadlocks: r.Deadlocks, complete: r.Complete}, err
 		},
@@ -98,7 +98,7 @@ func (o *deadlockOptions) chases(c *Cmd) subject {
 		some:    "%s of them with a circle",
 		failing: func(error) string { return "" },
 		run: func(progress func(int) bool) (extent, error) {
-			t.Progress = func(r deadlocktest.ChaseReport) bool { return progress(r.States) }
+			t.Progress = progress
 			r, err := t.Explore()
 			return extent{states: r.States, deadlocks: r.Circles, complete: r.Complete}, err
 		},

@@ -99,7 +99,7 @@ func (o *electionOptions) subject(c *Cmd) subject {
 		some:    "%s of them at rest",
 		failing: o.failing,
 		run: func(progress func(int) bool) (extent, error) {
-			t.Progress = func(r electiontest.Report) bool { return progress(r.States) }
+			t.Progress = progress
 			r, err := t.Explore()
 			return extent{states: r.States, rests: r.Rests, complete: r.Complete}, err
 		},
