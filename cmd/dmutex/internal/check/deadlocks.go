@@ -69,7 +69,7 @@ func (o *deadlockOptions) subject(c *Cmd) subject {
 		some:    "%s of them with a deadlock declared",
 		failing: o.failing,
 		run: func(g *group, more func(int) bool) (int, bool, error) {
-			t.Progress = func(r deadlocktest.Report) bool { return more(r.States) }
+			t.Progress = more
 			r, err := t.Explore()
 			g.Deadlocks = r.Deadlocks
 			return r.States, r.Complete, err
@@ -99,7 +99,7 @@ func (o *deadlockOptions) chases(c *Cmd) subject {
 		some:    "%s of them with a circle",
 		failing: func(error) string { return "" },
 		run: func(g *group, more func(int) bool) (int, bool, error) {
-			t.Progress = func(r deadlocktest.ChaseReport) bool { return more(r.States) }
+			t.Progress = more
 			r, err := t.Explore()
 			g.Deadlocks = r.Circles
 			return r.States, r.Complete, err

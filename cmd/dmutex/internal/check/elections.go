@@ -99,7 +99,7 @@ func (o *electionOptions) subject(c *Cmd) subject {
 		some:    "%s of them at rest",
 		failing: o.failing,
 		run: func(g *group, more func(int) bool) (int, bool, error) {
-			t.Progress = func(r electiontest.Report) bool { return more(r.States) }
+			t.Progress = more
 			r, err := t.Explore()
 			g.Rests = r.Rests
 			return r.States, r.Complete, err
