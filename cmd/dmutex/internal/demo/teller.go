@@ -56,6 +56,8 @@ func (t *teller) deposits(ctx context.Context) (records []record, err error) {
 			return nil, context.Cause(ctx)
 		case t.task.Lease != 0 && errors.Is(err, node.ErrLost):
 			continue // the store or this machine was too slow for the lease
+		case t.task.Algorithm == tool.Broken.Name && errors.Is(err, node.ErrLost):
+			continue // a view keeps one of two holders
 		case err != nil:
 			return nil, fmt.Errorf("deposit %d: %w", len(records)+1, err)
 		}
