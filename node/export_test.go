@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // Views returns the text of the node's view machine.
@@ -48,3 +49,16 @@ func (n *Node) LeaseLeft() time.Duration {
 
 // Stranger tells the node that a frame came from a node that is not a peer.
 func (n *Node) Stranger(id dmutex.NodeID) { handler{n}.Stranger(id) }
+
+// LockShard locks the mutex under which the lock of that name is.
+func (n *Node) LockShard(name string) (unlock func()) {
+	mu := &n.locks.shard(name).mu
+	mu.Lock()
+	return mu.Unlock
+}
+
+// Ended reports whether nothing more is granted.
+func (n *Node) Ended() bool { return n.locks.why() != nil }
+
+// LinkClosed tells the node that its link was closed.
+func (n *Node) LinkClosed() { handler{n}.Closed(transport.ErrClosed) }
