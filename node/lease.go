@@ -100,8 +100,7 @@ func newLease(v *views) (*lease, error) {
 
 // now returns the time of an input.
 func (l *lease) now() int64 {
-	now := l.clock.now()
-	slept := l.clock.slept.Load() // read second, so that it has all sleep that now counts
+	now, slept := l.clock.read()
 	l.machine.Leapt(slept - l.slept)
 	l.slept = slept
 	return now
@@ -395,12 +394,18 @@ const drift = int64(10 * time.Millisecond)
 func newClock() *clock { return &clock{birth: time.Now()} }
 
 func (c *clock) now() int64 {
+	now, _ := c.read()
+	return now
+}
+
+// read returns the time, and how much of it was sleep.
+func (c *clock) read() (now, slept int64) {
 	t := time.Now()
 	return c.at(int64(t.Sub(c.birth)), t.UnixNano()-c.birth.UnixNano())
 }
 
-// at returns the time after so much by the monotonic clock, and by the wall clock.
-func (c *clock) at(passed, wall int64) int64 {
+// at is read after so much by the monotonic clock, and by the wall clock.
+func (c *clock) at(passed, wall int64) (now, slept int64) {
 	ahead := wall - passed
 	if moved := ahead - c.ahead.Load(); moved > drift || moved < -drift {
 		c.mu.Lock()
@@ -410,5 +415,6 @@ func (c *clock) at(passed, wall int64) int64 {
 		c.ahead.Store(ahead)
 		c.mu.Unlock()
 	}
-	return passed + c.slept.Load()
+	slept = c.slept.Load()
+	return passed + slept, slept
 }
