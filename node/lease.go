@@ -101,8 +101,12 @@ func newLease(v *views) (*lease, error) {
 // now returns the time of an input.
 func (l *lease) now() int64 {
 	now, slept := l.clock.read()
-	l.machine.Leapt(slept - l.slept)
+	leapt := slept - l.slept
 	l.slept = slept
+	l.machine.Leapt(leapt)
+	if l.giveAt != math.MaxInt64 {
+		l.giveAt += leapt // the holder has slept, too, or the clock was set
+	}
 	return now
 }
 
@@ -128,11 +132,11 @@ func (l *lease) check(now int64) {
 }
 
 // end ends what is held, for the reason given. The locks are given back a margin later,
-// and not before the end of the lease.
+// which is not before the end of a lease that has run out.
 func (l *lease) end(now int64, why error) {
 	n := l.views.node
 	n.locks.until.Store(math.MinInt64) // before: nothing is to be granted behind it
-	l.ended, l.giveAt = true, max(now, l.until)+l.margin
+	l.ended, l.giveAt = true, now+l.margin
 	l.views.pause(now)
 	lost := error(&lossError{why})
 	n.locks.lapse(&lost)

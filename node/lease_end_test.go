@@ -60,6 +60,13 @@ func TestLeaseLeaderMargin(t *testing.T) {
 	for name, end := range map[string]func(s *sailor){
 		"outage":    func(s *sailor) { s.store.Outage(true) },
 		"clock set": func(s *sailor) { s.StepWall(int64(2 * leaseOf)) },
+		"clock set twice": func(s *sailor) {
+			for range 2 {
+				s.StepWall(int64(2 * leaseOf))
+				time.Sleep(leaseOf / 100)
+				s.Status() // reads the clock
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
@@ -68,7 +75,7 @@ func TestLeaseLeaderMargin(t *testing.T) {
 				lead := func(ctx context.Context, epoch uint64) error {
 					most.Store(max(most.Load(), leads.Add(1)))
 					<-ctx.Done()
-					time.Sleep(leaseOf / 32) // half of the time that it has
+					time.Sleep(leaseOf / 17) // nearly all of the time that it has
 					leads.Add(-1)
 					return nil
 				}
