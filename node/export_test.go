@@ -62,3 +62,8 @@ func (n *Node) Ended() bool { return n.locks.why() != nil }
 
 // LinkClosed tells the node that its link was closed.
 func (n *Node) LinkClosed() { handler{n}.Closed(transport.ErrClosed) }
+
+// Hear tells the node that another leads an election.
+func (n *Node) Hear(election string, leader dmutex.NodeID, epoch uint64) {
+	n.terms.hear([]byte(election), term{leader, epoch})
+}

@@ -193,12 +193,11 @@ func (l *lease) over() bool {
 // number names another member to each of them.
 func (l *lease) rename(now int64, self dmutex.NodeID) {
 	n := l.views.node
-	if former := n.Self(); former != dmutex.None {
+	if n.Self() != dmutex.None {
 		l.end(now, ErrExcluded)
 		l.views.cause = nil
 		n.locks.freeze(membership.View{Epoch: l.views.epoch}, dmutex.None)
 		l.giveBack() // to nobody: the machines are gone, and the others wait for a lease
-		n.terms.gone(former, math.MaxUint32)
 		n.log.tell(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	}
 	for _, id := range n.others() {
@@ -223,7 +222,6 @@ func (l *lease) meet(now int64, r *membership.Record) {
 	for _, id := range n.others() {
 		if !slices.ContainsFunc(r.Members, func(e membership.Entry) bool { return e.Node == id }) {
 			l.remove(id)
-			n.terms.gone(id, math.MaxUint32)
 		}
 	}
 	for _, e := range r.Members {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -281,5 +282,18 @@ func TestLeaseRenewedInItsMargin(t *testing.T) {
 		require.ErrorIs(t, lost.Err(), node.ErrLease)
 		require.NoError(t, all[1].acquire("x").Release()) // it was given back
 		require.NoError(t, held.Release())
+	})
+}
+
+// A leader that is gone leads no more, also to a node that was in no view with it which
+// acted: it heard of the leader before its own view acted, and then that view was replaced.
+func TestLeaseUnknownLeader(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		s := c.open(1)[0]
+		s.Hear("boss", 77, dmutex.FirstFence(s.Status().View.Epoch))
+		c.open(2)
+		for who := range s.Election("boss").Observe(contextFor(t, leaseOf)) {
+			require.Equal(t, dmutex.None, who)
+		}
 	})
 }

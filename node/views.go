@@ -281,9 +281,11 @@ func (v *views) act(now int64) {
 	for _, m := range v.last.Members {
 		if !view.Has(m.Node, m.Life) {
 			change.Left = append(change.Left, m.Node)
-			n.terms.gone(m.Node, view.Epoch)
 		}
 	}
+	n.terms.gone(view.Epoch, func(leader dmutex.NodeID) bool {
+		return slices.Contains(change.Left, leader) || !slices.Contains(change.Members, leader)
+	})
 	for name, t := range n.terms.own() { // those that have joined do not know it
 		n.announce(name, t)
 	}
