@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -66,4 +67,15 @@ func (n *Node) LinkClosed() { handler{n}.Closed(transport.ErrClosed) }
 // Hear tells the node that another leads an election.
 func (n *Node) Hear(election string, leader dmutex.NodeID, epoch uint64) {
 	n.terms.hear([]byte(election), term{leader, epoch})
+}
+
+// ReportPart brings a part of a peer's report in the present view. It holds a lock, and
+// another part follows.
+func (n *Node) ReportPart(from dmutex.NodeID, lock string) {
+	n.views.mu.Lock()
+	view := n.views.machine.View()
+	n.views.mu.Unlock()
+	holds := []membership.Hold{{Lock: lock, Fence: view.Fence}, {Lock: strings.Repeat("x", 500)}}
+	part, _ := appendMembership(nil, &membership.Message{Kind: membership.Report, View: view, Holds: holds}, 500)
+	handler{n}.Message(from, 0, part)
 }

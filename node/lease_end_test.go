@@ -56,6 +56,25 @@ func TestLeaseMarginIsKept(t *testing.T) {
 	})
 }
 
+// When the sixteenth is over the lock is given back at once, whenever the lease ended.
+func TestLeaseGivenBack(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		for range 5 {
+			held := all[0].acquire("x")
+			next := all[1].later(t.Context(), "x")
+			time.Sleep(leaseOf / 45)
+			all[0].StepWall(int64(all[0].LeaseLeft()))
+			<-held.Context().Done()
+			lost := time.Now()
+			o := <-next
+			require.Less(t, time.Since(lost), leaseOf/16+10*time.Millisecond)
+			require.NoError(t, o.err)
+			require.NoError(t, o.held.Release())
+		}
+	})
+}
+
 // A leader that returns in that time leads alone.
 func TestLeaseLeaderMargin(t *testing.T) {
 	for name, end := range map[string]func(s *sailor){

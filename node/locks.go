@@ -614,7 +614,7 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 			if s.trying != nil {
 				s.trials.add(s.trying, m.To, seq)
 			}
-		} else if !errors.Is(err, session.ErrClosed) && !errors.Is(err, dmutex.ErrMisuse) { // a node that is no peer any more has left the view
+		} else if !errors.Is(err, session.ErrClosed) { // trouble about a node that is no peer any more is about an older view
 			s.trouble(s.epoch, &LockError{l.name, &PeerError{m.To, ErrOverflow}})
 		}
 		l.output(seq, m)
