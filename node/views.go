@@ -174,7 +174,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 		switch {
 		case v.acting.Load() || v.refusal != nil || v.lease != nil && v.lease.ended:
 		case v.last.Epoch == v.epoch:
-			v.resume(now)
+			v.begin(now)
 		default:
 			v.act(now)
 		}
@@ -303,12 +303,6 @@ func (v *views) begin(now int64) {
 	close(v.next)
 	v.next = make(chan struct{})
 	v.since, v.nagAt = now, math.MaxInt64
-}
-
-// resume lets the locks go on in a view in which they have acted before.
-func (v *views) resume(now int64) {
-	v.node.locks.resume()
-	v.begin(now)
 }
 
 // rename goes on under a life above all former ones of this number.
