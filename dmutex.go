@@ -9,8 +9,8 @@ import (
 
 // NodeID names one node (the papers say site or process) of a group.
 //
-// The application chooses it, keeps it over the node's life and never gives it
-// to another node. Its order breaks ties between requests of the same time.
+// The application chooses it, never changes it, and never gives it to another
+// node. Its order breaks ties between requests of the same time.
 type NodeID uint64
 
 // None is the zero NodeID. It names no node.
@@ -19,8 +19,9 @@ const None NodeID = 0
 // String returns the number in decimal.
 func (id NodeID) String() string { return strconv.FormatUint(uint64(id), 10) }
 
-// A Stamp is a request as Lamport names it: the time at which it was made and
-// the node that made it. No two requests of a group have the same Stamp.
+// A Stamp identifies a request, as in Lamport's paper: by the logical time at
+// which it was made and the node that made it. No two requests of a group
+// have the same Stamp.
 //
 // Lamport, "Time, Clocks, and the Ordering of Events in a Distributed System",
 // CACM 21(7), 1978.
@@ -29,13 +30,13 @@ type Stamp struct {
 	Node  NodeID
 }
 
-// Compare orders stamps by time, and those of one time by node: -1 if s comes
-// first, 1 if t does, 0 if they are the same request.
+// Compare orders stamps by time, and stamps of equal time by node. It returns
+// -1 if s comes first, 1 if t does, and 0 if they are the same request.
 func (s Stamp) Compare(t Stamp) int {
 	return cmp.Or(cmp.Compare(s.Clock, t.Clock), cmp.Compare(s.Node, t.Node))
 }
 
-// Less reports whether s comes before t: whether it has the higher priority.
+// Less reports whether s comes before t, and so has the higher priority.
 func (s Stamp) Less(t Stamp) bool { return s.Compare(t) < 0 }
 
 // String returns the stamp as machines write it: 2@7 is the request that node 2
@@ -48,8 +49,8 @@ func (s Stamp) AppendTo(b []byte) []byte {
 	return strconv.AppendUint(append(b, '@'), s.Clock, 10)
 }
 
-// Kind says what a [Message] is. The numbers are those of the wire: they never
-// change their meaning.
+// Kind says what a [Message] is. Kinds are encoded on the wire by their
+// numbers, which never change their meaning.
 type Kind uint8
 
 // The kinds of messages, by the names that the papers give them.
@@ -66,7 +67,7 @@ const (
 	kinds // one past the last
 )
 
-// Kinds is one more than the largest Kind: the length of a table by Kind.
+// Kinds is one more than the largest Kind: the length of a table indexed by Kind.
 const Kinds = int(kinds)
 
 // String returns the kind as the papers write it: REQUEST, REPLY and so on.
@@ -93,21 +94,21 @@ func (k Kind) String() string {
 	}
 }
 
-// A Message is what one machine says to another about one lock. It is plain
+// A Message is what one machine sends to another about one lock. It is plain
 // data; a field that its Kind does not use is zero.
 type Message struct {
 	Kind     Kind
 	From, To NodeID
 
 	// Attempt names the request that the message is about, by the number that
-	// the requester gave it. Each request of a node has a higher one than the
-	// last, so an answer to an earlier request is never counted for a later
-	// one. Where the algorithm has logical clocks it is the request's time:
-	// Attempt and requester together are the request's [Stamp].
+	// the requester gave it. Each request of a node has a higher number than
+	// the last, so an answer to an earlier request never counts for a later
+	// one. If the algorithm has logical clocks, Attempt is the request's
+	// time: Attempt and requester together are the request's [Stamp].
 	Attempt uint64
 
-	// Clock is the sender's logical time, where an algorithm needs it beside
-	// Attempt.
+	// Clock is the sender's logical time, if the algorithm needs it in
+	// addition to Attempt.
 	Clock uint64
 
 	// Fence is the highest fence that the sender knows; see [Site].
@@ -166,7 +167,7 @@ func appendField(b []byte, name string, v uint64) []byte {
 	return strconv.AppendUint(append(b, name...), v, 10)
 }
 
-// Phase is where a node stands with one lock: Idle, then Waiting, then Held,
+// Phase is the state of one lock at one node: Idle, then Waiting, then Held,
 // then Idle again.
 type Phase uint8
 
@@ -191,27 +192,28 @@ func (p Phase) String() string {
 	}
 }
 
-// Start is what a machine is told at its birth.
+// Start is what a machine is made from.
 type Start struct {
 	Self    NodeID
 	Members []NodeID // all voting members in any order, Self among them, no duplicates
 
 	// Holder is the node that holds the lock as this epoch begins, and None if it
-	// is free. The holder's machine is born Held with Fence as its fence. If the
-	// grant is of an earlier epoch, the driver keeps the fence that the caller was
-	// given: it is lower than all fences of this epoch, and so lower than that of
-	// the next grant.
+	// is free. The holder's machine starts Held, with Fence as its fence. If the
+	// grant is from an earlier epoch, the driver keeps the fence that the caller
+	// was given: that fence is lower than all fences of this epoch, and so lower
+	// than that of the next grant.
 	Holder NodeID
 
 	// Fence is the highest fence known to this node: the first fence of the epoch
 	// ([FirstFence]), or what [Machine.Forget] returned since.
 	Fence uint64
 
-	// Clock is the highest logical time that this node used or saw in this epoch,
-	// as Forget returned it, and 0 as the epoch begins.
+	// Clock is the highest logical time that this node has used or seen in this
+	// epoch, as Forget returned it. It is 0 when the epoch begins, and at most
+	// 1<<62.
 	Clock uint64
 
-	Shared *Shared // for the driver of many machines; nil is right for one
+	Shared *Shared // for the driver of many machines; nil for a single one
 }
 
 // A Machine is one lock at one node: a deterministic state machine that does
@@ -222,23 +224,23 @@ type Start struct {
 // returns the messages to send, in order. The slice belongs to the machine (or to
 // its [Shared]) and is overwritten by the next call; copy what must live longer.
 //
-// A call that returns an error has changed nothing: [ErrMisuse] if the caller
-// is wrong, [ErrPeer] if the sender of a message is, [ErrExhausted] if the
-// epoch is at its end. A late, repeated or outdated message is no error and
-// returns nothing.
+// A call that returns an error has changed nothing. The error is [ErrMisuse]
+// if the caller made a mistake, [ErrPeer] if the sender of a message did, and
+// [ErrExhausted] if the epoch is at its end. A late, repeated or outdated
+// message is not an error, and Handle returns nothing for it.
 //
-// A grant is not an event but a phase: the driver looks at Phase after each
+// A grant is a phase, not an event: the driver looks at Phase after each
 // call.
 //
 // Some machines are also a [Keeper], a [Lender], a [Coordinator] or a [Ticker].
 type Machine interface {
 	// Request asks for the lock: Idle to Waiting, or to Held at once if no
-	// other node need be asked.
+	// other node has to agree.
 	Request() ([]Message, error)
 
-	// Cancel withdraws the request: Waiting to Idle. The caller is free at
-	// once. To the other nodes the request stays as it was, and when its turn
-	// comes the machine passes it on; a Request before that takes it up again.
+	// Cancel withdraws the request: Waiting to Idle. The other nodes are not
+	// told: when the request is granted, the machine passes the grant on. A
+	// Request before that resumes the withdrawn one.
 	Cancel() ([]Message, error)
 
 	// Release leaves the critical section: Held to Idle.
@@ -247,7 +249,7 @@ type Machine interface {
 	// Handle takes a message from a peer.
 	Handle(m Message) ([]Message, error)
 
-	// Phase says where this node stands.
+	// Phase returns the state of the lock at this node.
 	Phase() Phase
 
 	// Fence returns the fence of the current grant, and 0 when not Held.
@@ -255,46 +257,47 @@ type Machine interface {
 	Fence() uint64
 
 	// Pending reports whether a request awaits its grant, withdrawn or not. A
-	// withdrawn request still has its turn, and a node that stops for good
-	// before then leaves the others waiting.
+	// withdrawn request still gets its turn, and if its node stops for good
+	// before that, the other nodes wait.
 	Pending() bool
 
 	// WaitsFor appends the peers from which the request, withdrawn or not, needs
-	// an answer; none unless a request is pending. It serves to find circles of
-	// locks that wait for each other, and the locks that still need a departing
-	// node. Few peers are better than many: a search may ask each of them, and the
-	// request fails if one of them leaves.
+	// an answer; none unless a request is pending. It is used to find circles of
+	// waits, and the locks that still need a departing node. Few peers are better
+	// than many: a search may ask each of them, and the request fails if one of
+	// them leaves.
 	//
 	// First law: whenever one node is Waiting and another is Held, the holder is
 	// among the waiter's WaitsFor; or one of these peers, or the waiter itself, is
 	// a [Lender] that Lends to the holder.
 	//
-	// Second law: let a node without a request stop, so that what it has sent
-	// still arrives, and what is sent to it is lost. Once all that it sent was
-	// handled, the others go on without it as long as it is in the WaitsFor of
-	// none of them.
+	// Second law: suppose that a node without a request stops, that everything
+	// it has sent still arrives, and that everything sent to it is lost. Once
+	// the others have handled what it sent, they continue without it as long
+	// as it is in the WaitsFor of none of them.
 	WaitsFor(b []NodeID) []NodeID
 
-	// Forget reports whether nothing would be lost by forgetting the machine, so
-	// that memory follows the locks in use and not the locks ever named: whether
-	// its state is that of a machine newly born with the returned Start.Clock and
-	// Start.Fence and with no holder, apart from what a [Keeper] need not keep.
-	// Higher values of both serve as well: a node may keep the maximum over all
-	// the machines it forgot.
+	// Forget reports whether the driver may drop the machine, so that memory is
+	// needed only for the locks in use. It may if a new machine would have the
+	// same state, made with the returned Start.Clock and Start.Fence and with no
+	// holder, apart from what a [Keeper] need not keep. Higher values of both
+	// serve as well, so a node may keep the maximum over all machines that it
+	// dropped.
 	Forget() (clock, fence uint64, ok bool)
 
 	// AppendText appends the whole state in canonical form: machines of one
-	// algorithm, with its options, and one group that have equal text behave
-	// alike forever. The error is always nil.
+	// group, with the same algorithm and options, behave alike forever if
+	// their texts are equal. The error is always nil.
 	AppendText(b []byte) ([]byte, error)
 
 	// Clone returns an independent copy, of the same type.
 	Clone() Machine
 }
 
-// A Keeper is a Machine that may be at rest and still keep something that
-// outlives requests. For what must not be lost, such as the token, Forget says no;
-// for what only saves messages, such as the permission not to ask, it says yes.
+// A Keeper is a Machine that may be at rest and still keep something that outlives
+// requests. While it keeps what must not be lost, such as the token, Forget
+// reports false. While it keeps only what saves messages, such as the permission
+// not to ask, Forget reports true.
 type Keeper interface {
 	Machine
 
@@ -303,8 +306,8 @@ type Keeper interface {
 	Keeps() bool
 }
 
-// A Lender is a Machine that lends something that a node needs to enter, to one
-// node at a time: a coordinator lends its grant, an arbiter its vote.
+// A Lender is a Machine that lends, to one node at a time, something which that
+// node needs to enter: a coordinator lends its grant, an arbiter its vote.
 type Lender interface {
 	Machine
 
@@ -323,7 +326,7 @@ type Coordinator interface {
 	Holder() NodeID
 }
 
-// A Ticker is a Machine to which time matters. Its driver calls Tick at
+// A Ticker is a Machine that depends on time. Its driver calls Tick at
 // intervals of its choice; the machine counts the ticks.
 type Ticker interface {
 	Machine
@@ -332,17 +335,17 @@ type Ticker interface {
 	Tick() ([]Message, error)
 }
 
-// An Algorithm makes the machine of one lock at one node. It refuses a Start
-// that is not lawful with [ErrMisuse].
+// An Algorithm makes the machine of one lock at one node. It returns
+// [ErrMisuse] for a Start that is not valid.
 type Algorithm func(Start) (Machine, error)
 
 var (
-	// ErrMisuse marks the caller's mistake, such as releasing a lock that is not
+	// ErrMisuse is the caller's mistake, such as releasing a lock that is not
 	// held. Nothing has changed.
 	ErrMisuse = errors.New("dmutex: misuse")
 
-	// ErrPeer marks a message that no correct peer sends, such as one from a
-	// stranger. Nothing has changed.
+	// ErrPeer is a message that no correct peer sends, such as one from a
+	// node outside the group. Nothing has changed.
 	ErrPeer = errors.New("dmutex: peer's mistake")
 
 	// ErrExhausted is returned by Request when the epoch has no fence left for
@@ -357,8 +360,8 @@ func Misuse(why string) error { return &refusal{ErrMisuse, why} }
 // PeerMistake returns an [ErrPeer] that says why.
 func PeerMistake(why string) error { return &refusal{ErrPeer, why} }
 
-// refusal is a sentinel with a reason. (Package fmt would bring in os and sync,
-// which the machines are free of.)
+// refusal is a sentinel with a reason. (Package fmt would import os and sync,
+// and the machines import neither.)
 type refusal struct {
 	sentinel error
 	why      string

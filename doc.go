@@ -2,19 +2,19 @@
 // lock server: each node of a group runs a small state machine for each lock,
 // and the machines talk over whatever network the application already has.
 //
-// This package is the vocabulary of all others. To take locks, read package
-// node. To see, test or drive an algorithm, stay here: every algorithm is a
-// [Machine] that does no I/O, starts no goroutine, reads no clock and draws no
-// random number.
+// This package defines the types that all others share. To take locks, read
+// package node. To see, test or drive an algorithm, read on: every algorithm
+// is a [Machine] that does no I/O, starts no goroutine, reads no clock and
+// draws no random number.
 //
 // # The driving loop
 //
-// A machine is driven by one goroutine at a time (or under a mutex). Whatever
-// a call returns is to be sent, and whatever arrives is to be handled:
+// Drive a machine from one goroutine at a time, or under a mutex. Send what a
+// call returns, and Handle what arrives:
 //
 //	m, err := ricart.New(dmutex.Start{Self: 1, Members: []dmutex.NodeID{1, 2, 3}})
 //	if err != nil {
-//		return err // the Start is not lawful
+//		return err // the Start is not valid
 //	}
 //	out, err := m.Request() // a local input
 //	send(out)
@@ -32,8 +32,8 @@
 // While it is Idle or Held the machine still has to Handle what arrives, because
 // the others wait for its answers. The function send must deliver each message
 // exactly once to the machine of node To; package transport/session makes any
-// network do that, in order per pair. With no network at all the loop is a unit
-// test, as in the example: hand the messages over yourself, in any order you like.
+// network do that, in order per pair. Without a network the loop is a unit test,
+// as in the example: deliver the messages yourself, in any order.
 //
 // # The algorithms
 //
@@ -54,9 +54,10 @@
 //	ring.Circulate       Le Lann '77              1 or more               to N(T+pace)  T to (N-1)T+(N-2)pace  any order  all
 //
 // K is the size of a quorum, such as a row and a column of a grid. All channels
-// must deliver each message exactly once, and some must keep the order of those
-// from one node to another. Textbook algorithms assume that processes do not
-// fail; a crash costs progress, never exclusion.
+// must deliver each message exactly once. Where the table says in order, they
+// must also keep the order of messages from one node to another. Textbook
+// algorithms assume that processes do not fail; a crash costs progress, never
+// exclusion.
 //
 // # Measured
 //
@@ -78,10 +79,10 @@
 // # Fences
 //
 // Every grant has a number, the fence, that rises from grant to grant of one
-// lock; see [Site] for the rule. Hand it to the resource that the lock guards,
+// lock; see [Site] for the rule. Send it to the resource that the lock guards,
 // and let the resource refuse a number lower than one it has seen: a holder
-// that was paused for long cannot know that it should have stopped. A fence is
-// epoch<<32 | counter; a fresh group of fixed members is in epoch 0 and, where
-// nothing was forgotten in between, its n-th grant has fence n. A group that
-// starts again begins a new epoch; see [NextEpoch].
+// that was paused for a long time cannot know that it should have stopped. A
+// fence is epoch<<32 | counter; machines that start with Fence 0 are in epoch
+// 0, and the n-th grant of their lock has fence n if no machine was forgotten
+// in between. A group that starts again begins a new epoch; see [NextEpoch].
 package dmutex

@@ -20,17 +20,17 @@ import (
 
 const module = "github.com/dmutex/dmutex"
 
-// rooms is the house: each room, whether it is pure, and which rooms of ours it
-// may import, itself apart. A room is a directory with all below it.
-var rooms = []struct {
+// rows is the table of the layers. A row is a directory with all below it: whether it
+// is pure, and which other rows it may import.
+var rows = []struct {
 	name string
 	pure bool
 	may  []string
 }{
-	// the ground
+	// layer 0
 	{".", true, nil},
 
-	// floor 1: nothing there meets anything else there
+	// layer 1: nothing there meets anything else there
 	{"central", true, []string{"."}},
 	{"deadlock", true, []string{"."}},
 	{"election", true, []string{"."}},
@@ -41,7 +41,7 @@ var rooms = []struct {
 	{"ring", true, []string{"."}},
 	{"suzukikasami", true, []string{"."}},
 
-	// floor 2
+	// layer 2
 	{"dmutextest", false, []string{".", "trace"}},
 	{"fence", false, nil},
 	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest", "internal/explore"}},
@@ -58,23 +58,23 @@ var rooms = []struct {
 	{"transport/mail", false, []string{".", "transport", "transport/session"}},
 	{"transport/session", true, []string{".", "internal/msgp"}},
 
-	// floor 3
+	// layer 3
 	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/msgp", "membership", "store", "trace", "transport", "transport/mail", "transport/session"}},
 }
 
-// What the pure rooms may use of others, the runtime's own packages apart.
+// What the pure rows may import of other modules, besides the internal packages of Go.
 var allowed = []string{
 	"cmp", "errors", "iter", "math", "math/bits", "slices", "strconv", "unicode/utf8", "unsafe",
 	"github.com/vmihailenco/msgpack/v5/msgpcode", // constants
 }
 
-// roomOf returns the place in rooms of a package of ours, -1 if it has none.
-func roomOf(path string) int {
+// rowOf returns the place in rows of a package of ours, -1 if it has none.
+func rowOf(path string) int {
 	rel := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
 	best := -1
-	for i, r := range rooms {
+	for i, r := range rows {
 		inside := r.name == "." && rel == "" || rel == r.name || strings.HasPrefix(rel, r.name+"/")
-		if inside && (best < 0 || len(r.name) > len(rooms[best].name)) {
+		if inside && (best < 0 || len(r.name) > len(rows[best].name)) {
 			best = i
 		}
 	}
@@ -105,43 +105,43 @@ func goList(t *testing.T, args ...string) (lines [][]string) {
 	return lines
 }
 
-// Imports point down only. The table names no room that is gone, and allows no
-// import that nobody needs any more.
+// Imports point to lower layers only. The table has no row without a package, and allows
+// no import that no package needs.
 func TestImports(t *testing.T) {
-	used := make(map[string]bool) // a room, or a room and one that it imports
+	used := make(map[string]bool) // a row, or a row and one that it imports
 	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
 		path, imports := line[0], line[1:]
-		from := roomOf(path)
+		from := rowOf(path)
 		if from < 0 {
-			t.Errorf("%s has no room in the table", path)
+			t.Errorf("%s has no row in the table", path)
 			continue
 		}
-		used[rooms[from].name] = true
+		used[rows[from].name] = true
 		for _, other := range imports {
-			to := roomOf(other)
+			to := rowOf(other)
 			if !ours(other) || to == from {
 				continue
 			}
-			if to < 0 || !slices.Contains(rooms[from].may, rooms[to].name) {
+			if to < 0 || !slices.Contains(rows[from].may, rows[to].name) {
 				t.Errorf("%s may not import %s", path, other)
 				continue
 			}
-			used[rooms[from].name+" "+rooms[to].name] = true
+			used[rows[from].name+" "+rows[to].name] = true
 		}
 	}
-	for _, room := range rooms {
-		if !used[room.name] {
-			t.Errorf("the table has a room %s, which has no package", room.name)
+	for _, row := range rows {
+		if !used[row.name] {
+			t.Errorf("the table has a row %s, which has no package", row.name)
 		}
-		for _, other := range room.may {
-			if !used[room.name+" "+other] {
-				t.Errorf("the table lets %s import %s, which it does not", room.name, other)
+		for _, other := range row.may {
+			if !used[row.name+" "+other] {
+				t.Errorf("the table lets %s import %s, which it does not", row.name, other)
 			}
 		}
 	}
 }
 
-// The pure rooms reach nothing that has to do with time, chance, other
+// The pure rows reach nothing that has to do with time, chance, other
 // goroutines or the world, not even through others.
 //
 // LESSONS L55, L56.
@@ -161,15 +161,15 @@ func TestPureImports(t *testing.T) {
 
 func pureImport(path string) bool {
 	if ours(path) {
-		room := roomOf(path)
-		return room >= 0 && rooms[room].pure
+		row := rowOf(path)
+		return row >= 0 && rows[row].pure
 	}
 	return slices.Contains(allowed, path) || path == "runtime" || strings.HasPrefix(path, "internal/")
 }
 
 func purePackages(t *testing.T) (pure []string) {
 	for _, line := range goList(t, "./...") {
-		if room := roomOf(line[0]); room >= 0 && rooms[room].pure {
+		if row := rowOf(line[0]); row >= 0 && rows[row].pure {
 			pure = append(pure, line[0])
 		}
 	}
@@ -178,7 +178,7 @@ func purePackages(t *testing.T) (pure []string) {
 	return pure
 }
 
-// The pure rooms start no goroutine, have no channel, and range over no map.
+// The pure rows start no goroutine, have no channel, and range over no map.
 //
 // LESSONS L29.
 func TestPureCode(t *testing.T) {

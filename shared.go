@@ -3,18 +3,19 @@ package dmutex
 import "slices"
 
 // A Shared is what the machines of many locks at one node have in common, so
-// that each costs less memory: who the members are, and the output of the last
-// input. The zero Shared is ready; the driver gives it to each machine by
+// that each takes less memory: the members, and the output of the last input.
+// The zero Shared is ready to use. The driver gives it to each machine in
 // [Start.Shared].
 //
-// The machines are of one [Algorithm] and one group, and get their inputs one at
-// a time. What one returns is overwritten by the next input to any of them.
+// All machines of a Shared have one [Algorithm] and one group, and get their
+// inputs one at a time. The next input to any of them overwrites what the last
+// call returned.
 type Shared struct {
 	group *group
 	out   []Message
 }
 
-// A group is what does not change; clones share it.
+// A group is the part that does not change; clones share it.
 type group struct {
 	self    NodeID
 	place   int      // of self in members
@@ -51,8 +52,8 @@ func (s *Shared) groupOf(start Start) (*group, error) {
 	}, nil
 }
 
-// Derive returns what an algorithm derives from the members, such as a quorum,
-// and never changes. It is derived once for all machines of a [Shared].
+// Derive returns what an algorithm derives from the members and never changes,
+// such as a quorum. It calls derive once for all machines of a [Shared].
 func Derive[T any](s *Site, derive func() T) T {
 	g := s.shared.group
 	if g.derived == nil {

@@ -6,25 +6,24 @@ import (
 	"strconv"
 )
 
-// A Site is what the machines of all algorithms have in common: which node this
-// is and who its peers are, the life of its own request, its logical clock, the
-// rule of the fences, and the messages that the current input sends. An
-// algorithm embeds a Site and adds what its paper adds. (Site is the papers' word
-// for a node.)
+// A Site is what the machines of all algorithms have in common: this node and its
+// peers, the state of its own request, its logical clock, the rule of the fences,
+// and the messages that the current input sends. An algorithm embeds a Site and
+// adds what its paper adds. (Site is the papers' word for a node.)
 //
-// Phase, Fence, Pending and Cancel are those of the [Machine]. The other methods
-// are the words in which an algorithm is written: it calls Ask when its caller
-// requests, Enter when the request is granted, Leave when its caller releases,
-// and Check when a message comes.
+// Phase, Fence, Pending and Cancel are those of the [Machine]. An algorithm is
+// written with the other methods: it calls Ask when its caller requests, Enter
+// when the request is granted, Leave when its caller releases, and Check when a
+// message arrives.
 //
-// # The request's life
+// # The states of a request
 //
-// A request goes from Idle to Waiting to Held to Idle. A request that is canceled
-// becomes a ghost: the caller is gone, but the other nodes are not told, and
-// when the grant comes the machine leaves the critical section at once. To
-// them it is an ordinary run with an empty critical section, so what was
-// proved without canceling still holds, and no message is added. A new
-// request finds the ghost and takes it up again. From outside, a ghost is Idle.
+// A request goes from Idle to Waiting to Held to Idle. A canceled request becomes
+// a ghost: the caller is gone, but the other nodes are not told, and when the
+// grant arrives the machine leaves the critical section at once. The other nodes
+// see an ordinary run with an empty critical section, so the proofs without
+// cancellation still hold, and no message is added. A new request resumes the
+// ghost. To the driver, a ghost is Idle.
 //
 // # The rule of the fences
 //
@@ -32,13 +31,13 @@ import (
 // the highest fence that its sender knows, a receiver keeps the maximum, and
 // the fence of a grant is the highest known plus one. Between two successive
 // critical sections there is a chain of the algorithm's own messages (it is
-// what makes the algorithm safe), so fences rise strictly; and as nothing else
-// ticks, the n-th grant of a fresh group has fence n, where nothing was
-// forgotten in between.
+// what makes the algorithm safe), so fences rise strictly. Because nothing
+// else ticks, the n-th grant of an epoch has counter n, if the machines start
+// with [FirstFence] and none is forgotten in between.
 //
 // A fence is epoch<<32 | counter. The members of a group agree on its epoch
-// before its machines are born; a machine is born with a [Start.Fence] of that
-// epoch and never leaves it. See [Epoch], [FirstFence] and [NextEpoch].
+// before they make its machines. A machine starts with a [Start.Fence] of that
+// epoch and never leaves the epoch. See [Epoch], [FirstFence] and [NextEpoch].
 type Site struct {
 	shared  *Shared // never nil
 	attempt uint64  // the number of our request, 0 if none is pending or held
@@ -75,13 +74,12 @@ const (
 	lastTime  = 1 << 63
 )
 
-// Carried is the attempt number of the request by which [Start.Holder] holds:
-// older than any request of this group.
+// Carried is the attempt number of the request by which [Start.Holder] holds
+// the lock. It is older than any other request of this group.
 const Carried = 1
 
-// NewSite returns the Site that a Start describes, and [ErrMisuse] for a Start
-// that is not lawful. The fence of a Start.Holder is Start.Fence, even if that
-// is 0.
+// NewSite returns the Site that a Start describes, or [ErrMisuse] if the Start
+// is not valid. The fence of a Start.Holder is Start.Fence, even if that is 0.
 func NewSite(s Start) (Site, error) {
 	shared := s.Shared
 	if shared == nil {
@@ -96,7 +94,7 @@ func NewSite(s Start) (Site, error) {
 	case s.Clock > lastStart:
 		return Site{}, Misuse("Start.Clock is beyond 1<<62")
 	case usedUp(s.Fence):
-		return Site{}, Misuse("Start.Fence: no epoch has so many fences: begin another")
+		return Site{}, Misuse("Start.Fence is beyond the last fence of its epoch: begin another epoch")
 	}
 	shared.group = group
 	site := Site{shared: shared, clock: s.Clock, known: s.Fence}
@@ -109,16 +107,16 @@ func NewSite(s Start) (Site, error) {
 	return site, nil
 }
 
-// Self returns this node.
+// Self returns the number of this node.
 func (s *Site) Self() NodeID { return s.shared.group.self }
 
-// Members returns all members, ascending. The caller must not change it.
+// Members returns all members, ascending. The caller must not change the slice.
 func (s *Site) Members() []NodeID { return s.shared.group.members }
 
-// Place returns the place of this node in Members.
+// Place returns the index of this node in Members.
 func (s *Site) Place() int { return s.shared.group.place }
 
-// Peers returns the other members, ascending. The caller must not change it.
+// Peers returns the other members, ascending. The caller must not change the slice.
 func (s *Site) Peers() []NodeID { return s.shared.group.peers }
 
 // Phase implements [Machine].
@@ -136,21 +134,21 @@ func (s *Site) Phase() Phase {
 // Fence implements [Machine].
 func (s *Site) Fence() uint64 { return s.fence }
 
-// Stamp returns this node's request, pending or held; its Clock is the attempt
-// number, and 0 if there is no request.
+// Stamp returns this node's request, pending or held. Its Clock is the attempt
+// number, or 0 if there is no request.
 func (s *Site) Stamp() Stamp { return Stamp{s.attempt, s.Self()} }
 
 // Pending implements [Machine].
 func (s *Site) Pending() bool { return s.state == waiting || s.state == ghost }
 
-// Idle reports whether this node has no request: none pending, withdrawn or not,
-// and none held.
+// Idle reports whether this node has no request, pending, withdrawn or held.
 func (s *Site) Idle() bool { return s.state == idle }
 
-// Ask begins a request. A fresh one gets the next tick of the clock as its
-// attempt number, so it is later than anything that this node said or saw
-// before. If the last request was withdrawn and is still pending, Ask takes that
-// up again: then fresh is false and there is nothing to send.
+// Ask begins a request. A fresh request gets the next tick of the clock as its
+// attempt number, so it is later than anything that this node has sent or seen.
+// If the last request was withdrawn and is still pending, Ask resumes it: then
+// fresh is false and there is nothing to send. The error is [ErrMisuse] while
+// Waiting or Held, and [ErrExhausted] at the end of the epoch.
 func (s *Site) Ask() (fresh bool, err error) {
 	s.Begin()
 	switch {
@@ -183,7 +181,7 @@ func (s *Site) Cancel() ([]Message, error) {
 
 // Enter takes the grant of the pending request: this node is Held, with the next
 // fence. If the request was withdrawn, the critical section is empty: the request
-// ends and uses no fence, and the algorithm has to do at once what it does when
+// ends without using a fence, and the algorithm must do at once what it does when
 // a node leaves.
 func (s *Site) Enter() (withdrawn bool) {
 	if s.state == ghost {
@@ -196,7 +194,8 @@ func (s *Site) Enter() (withdrawn bool) {
 }
 
 // Leave ends the critical section and returns the request that is over. The
-// algorithm then tells the nodes that its paper names.
+// algorithm then tells the nodes that its paper names. The error is
+// [ErrMisuse] if this node is not Held.
 func (s *Site) Leave() (Stamp, error) {
 	s.Begin()
 	if s.state != held {
@@ -207,7 +206,7 @@ func (s *Site) Leave() (Stamp, error) {
 	return over, nil
 }
 
-// Check begins the handling of a message. It returns the sender's place in
+// Check begins the handling of a message. It returns the sender's index in
 // Peers, or [ErrPeer] for a message that no correct peer sends to this node.
 func (s *Site) Check(m Message) (from int, err error) {
 	s.Begin()
@@ -228,7 +227,7 @@ func (s *Site) Check(m Message) (from int, err error) {
 	case Epoch(m.Fence) != Epoch(s.known):
 		return 0, s.Refuse(m, "its fence is of another epoch")
 	case usedUp(m.Fence):
-		return 0, s.Refuse(m, "no epoch has so many fences")
+		return 0, s.Refuse(m, "its fence is beyond the last fence of the epoch")
 	}
 	return from, nil
 }
@@ -240,8 +239,8 @@ func usedUp(fence uint64) bool { return fence&counterMask > lastCounter+reserve/
 // Epoch returns the epoch of a fence.
 func Epoch(fence uint64) uint32 { return uint32(fence >> epochShift) }
 
-// FirstFence returns the [Start.Fence] of the machines that are born as an epoch
-// begins. The first grant of the epoch has the next fence.
+// FirstFence returns the [Start.Fence] of the machines that are made when an
+// epoch begins. The first grant of the epoch has the next fence.
 func FirstFence(epoch uint32) uint64 { return uint64(epoch) << epochShift }
 
 // NextEpoch returns the first fence of the epoch after that of the given fence.
@@ -265,9 +264,9 @@ func (s *Site) Refuse(m Message, why string) error {
 	return PeerMistake(string(b) + ": " + why)
 }
 
-// Witness moves the clock to t if t is later, and the highest fence known
-// likewise: what this node asks from now on is later than the message. A time
-// beyond 1<<61 counts as that: no request is later.
+// Witness advances the clock to t and the highest fence known to fence, if
+// they are higher. So this node's next request is later than the message. A
+// time beyond 1<<61 counts as 1<<61, because no request is later.
 func (s *Site) Witness(t, fence uint64) {
 	s.clock = max(s.clock, min(t, lastClock))
 	s.known = max(s.known, fence)
@@ -276,16 +275,16 @@ func (s *Site) Witness(t, fence uint64) {
 // Advance moves the clock by one. Ask does it by itself.
 func (s *Site) Advance() { s.clock++ }
 
-// Clock returns the highest time that this node used or saw.
+// Clock returns the highest time that this node has used or seen.
 func (s *Site) Clock() uint64 { return s.clock }
 
 // Known returns the highest fence that this node knows.
 func (s *Site) Known() uint64 { return s.known }
 
 // Send adds a message to the output of the current input. The attempt is the
-// number of the request that it is about, ours or the receiver's. The message
-// is returned for the fields that only some algorithms use; the pointer is
-// good until the next Send.
+// number of the request that the message is about, ours or the receiver's.
+// Send returns the message, so that the caller can set the fields that only
+// some algorithms use. The pointer is valid until the next Send.
 func (s *Site) Send(kind Kind, to NodeID, attempt uint64) *Message {
 	sh := s.shared
 	sh.out = append(sh.out, Message{})
@@ -297,10 +296,10 @@ func (s *Site) Send(kind Kind, to NodeID, attempt uint64) *Message {
 // Out returns what the current input sends.
 func (s *Site) Out() []Message { return s.shared.out }
 
-// Begin makes room for the output of the next input. Ask, Cancel, Leave and
-// Check do it by themselves; an algorithm with inputs of its own, such as
-// ticks, begins them with it. The old output is wiped, so that a driver that
-// keeps it too long sends nonsense at once, and not only sometimes.
+// Begin clears the output for the next input. Ask, Cancel, Leave and Check
+// call it. An algorithm with other inputs, such as ticks, calls it when it
+// handles one. The old output is cleared, so that a driver that keeps it too
+// long always sends nonsense, not only sometimes.
 func (s *Site) Begin() {
 	clear(s.shared.out)
 	s.shared.out = s.shared.out[:0]
@@ -322,7 +321,7 @@ func (s *Site) AppendSite(b []byte) []byte {
 	return appendField(b, " fence=", s.fence)
 }
 
-// Clone returns a copy that shares nothing that changes.
+// Clone returns a copy that shares no mutable state.
 func (s *Site) Clone() Site {
 	c := *s
 	c.shared = &Shared{group: s.shared.group}

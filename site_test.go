@@ -56,7 +56,7 @@ func TestNewSite(t *testing.T) {
 		{"nobody", dmutex.Start{Self: 1, Members: members(1, 0)}, "", "Start.Members contains 0"},
 		{"holder a stranger", dmutex.Start{Self: 1, Members: members(1, 2), Holder: 3}, "", "Start.Holder 3 is not among Start.Members"},
 		{"clock", dmutex.Start{Self: 1, Members: members(1, 2), Clock: 1<<62 + 1}, "", "Start.Clock is beyond 1<<62"},
-		{"fence", dmutex.Start{Self: 1, Members: members(1, 2), Fence: 3<<32 + 1<<32 - 1<<19 + 1}, "", "Start.Fence: no epoch has so many"},
+		{"fence", dmutex.Start{Self: 1, Members: members(1, 2), Fence: 3<<32 + 1<<32 - 1<<19 + 1}, "", "Start.Fence is beyond the last fence of its epoch"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			site, err := dmutex.NewSite(tt.start)
@@ -252,7 +252,7 @@ func TestSiteCheck(t *testing.T) {
 		{"names", func(m *dmutex.Message) { m.Kind, m.Nodes = dmutex.Reply, members(5) }, "carries a list"},
 		{"earlier epoch", func(m *dmutex.Message) { m.Fence = epoch - 1 }, "its fence is of another epoch"},
 		{"later epoch", func(m *dmutex.Message) { m.Fence = epoch + 1<<32 }, "its fence is of another epoch"},
-		{"fences used up", func(m *dmutex.Message) { m.Fence = epoch + 1<<32 - 1 }, "no epoch has so many fences"},
+		{"fences used up", func(m *dmutex.Message) { m.Fence = epoch + 1<<32 - 1 }, "its fence is beyond the last fence of the epoch"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			site := newSite(t, dmutex.Start{Self: 2, Members: members(1, 2, 5), Fence: epoch})

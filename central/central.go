@@ -8,29 +8,30 @@
 //
 // A node that wants the critical section sends REQUEST to the coordinator and
 // enters when GRANT comes back; when it leaves it sends RELEASE. The
-// coordinator grants at once if nobody holds the lock, and queues the request
-// otherwise; a RELEASE grants the head of the queue. Any member may be the
-// coordinator, and it may itself lock: every machine plays the client, one of
-// them also the coordinator, and what a node says to itself is not sent.
+// coordinator grants at once if no node holds the lock, and queues the
+// request otherwise. When RELEASE arrives, it grants the head of the queue.
+// Any member may be the coordinator, and the coordinator may lock, too: every
+// machine has the client's half, one of them also has the coordinator's half,
+// and a node sends itself no messages.
 //
 // Mutual exclusion. The coordinator grants only when the RELEASE of the last
 // holder has arrived.
 //
 // Progress. Every GRANT is answered by a RELEASE, and then the head of the
-// queue goes. The order is that in which requests reach the coordinator, not
-// that in which they were made.
+// queue is granted. Requests are granted in the order in which they reach the
+// coordinator, not in the order in which they were made.
 //
 // Order and count. The channels may reorder messages, but not repeat them. An
 // entry costs exactly 3 messages, and none for the coordinator's own. The delay
-// is two message hops when nobody else is interested, two hops from a release
+// is two message hops when no other node is interested, two hops from a release
 // to the next entry, and half of that where one end is the coordinator. A crash
-// of the coordinator or of the holder stops everybody. So does a crash of a
+// of the coordinator or of the holder stops all nodes. So does a crash of a
 // client with a request, withdrawn or not, once its turn comes. A crash of any
-// other client stops nobody else.
+// other client stops no other node.
 //
-// Every message names its request, so that an answer to an earlier request counts
-// for nothing; messages carry the highest fence known; a canceled request
-// runs its course, as [dmutex.Site] describes.
+// Every message names its request, so that an answer to an earlier request is
+// ignored; messages carry the highest fence known; a canceled request runs its
+// course, as [dmutex.Site] describes.
 package central
 
 import (
@@ -51,15 +52,15 @@ type machine struct {
 }
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. The member with the lowest number is the coordinator. New has the
-// shape of [dmutex.Algorithm].
+// holds. The member with the lowest number is the coordinator. New is a
+// [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
 	return newMachine(s, dmutex.None)
 }
 
-// At returns the algorithm with the given coordinator. While it is not a member,
-// the one with the lowest number takes its place. All nodes of a group must name
-// the same one.
+// At returns the algorithm with the given coordinator. While that node is not a
+// member, the member with the lowest number takes its place. All nodes of a
+// group must give the same coordinator.
 func At(coordinator dmutex.NodeID) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, coordinator) }
 }
@@ -100,7 +101,7 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle hears a message from a peer.
+// Handle takes a message from a peer.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg); err != nil {
 		return nil, err
@@ -117,8 +118,8 @@ func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// say sends a message about request r, or hears it at once if it is for this
-// node itself.
+// say sends a message about request r, or handles it at once if it is for
+// this node itself.
 func (m *machine) say(kind dmutex.Kind, to dmutex.NodeID, r dmutex.Stamp) {
 	if to == m.Self() {
 		m.hear(kind, r)

@@ -60,7 +60,7 @@ func (m *machine) Holder() dmutex.NodeID {
 	return m.holder.Node
 }
 
-// Forget implements [dmutex.Machine]. Nobody waits for a grant that nobody has.
+// Forget implements [dmutex.Machine]. If no node has the grant, no node waits for it.
 func (m *machine) Forget() (clock, fence uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && m.holder.Clock == 0
 }

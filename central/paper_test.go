@@ -47,7 +47,7 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// "A crash of the coordinator or of the holder stops everybody. So does a crash of
+// "A crash of the coordinator or of the holder stops all nodes. So does a crash of
 // a client with a request, withdrawn or not, once its turn comes. A crash of any
 // other client stops nobody else."
 func TestCrash(t *testing.T) {

@@ -46,8 +46,8 @@ type And struct {
 }
 
 // NewAnd returns the machine of a node that is active, and that no other node has
-// asked. It refuses with [dmutex.ErrMisuse] members that contain 0, or a node
-// twice, or not the node itself.
+// asked. The error is [dmutex.ErrMisuse] if the members contain 0 or a node
+// twice, or do not contain the node itself.
 func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*And, error) {
 	s, err := newSite(self, members)
 	if err != nil {
@@ -57,8 +57,9 @@ func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*And, error) {
 }
 
 // Wait reports that this node has sent requests to others and is blocked until
-// all have granted. It refuses with [dmutex.ErrMisuse] a wait for no node, for
-// itself, for a nonmember or for a node twice, and a wait while blocked.
+// all have granted. The error is [dmutex.ErrMisuse] for a wait for no node,
+// for itself, for a nonmember or for a node twice, and for a wait while
+// blocked.
 func (m *And) Wait(on []dmutex.NodeID) error {
 	if err := m.wait(on); err != nil {
 		return err
@@ -68,7 +69,7 @@ func (m *And) Wait(on []dmutex.NodeID) error {
 }
 
 // Granted reports that a grant has arrived. The last one makes this node active.
-// It refuses with [dmutex.ErrMisuse] a grant that is not awaited.
+// The error is [dmutex.ErrMisuse] if the node does not wait for that grant.
 func (m *And) Granted(by dmutex.NodeID) error {
 	j, err := m.awaited(by)
 	if err != nil {
@@ -82,11 +83,11 @@ func (m *And) Granted(by dmutex.NodeID) error {
 }
 
 // Withdraw reports that this node no longer waits, although not all have granted.
-// It refuses with [dmutex.ErrMisuse] if it is active.
+// The error is [dmutex.ErrMisuse] if the node is active.
 func (m *And) Withdraw() error { return m.withdraw() }
 
-// Asked reports that a request has arrived, which now is pending. It refuses with
-// [dmutex.ErrMisuse] a second one of the same node.
+// Asked reports that a request has arrived, which is now pending. The error is
+// [dmutex.ErrMisuse] if a request of that node is pending already.
 func (m *And) Asked(by dmutex.NodeID) error {
 	j, err := m.other(by)
 	switch {
@@ -100,7 +101,7 @@ func (m *And) Asked(by dmutex.NodeID) error {
 }
 
 // Settled reports that a request is no longer pending: this node has sent the
-// grant, or the other node has withdrawn. It refuses with [dmutex.ErrMisuse] if no
+// grant, or the other node has withdrawn. The error is [dmutex.ErrMisuse] if no
 // request is pending.
 func (m *And) Settled(with dmutex.NodeID) error {
 	j, err := m.other(with)
@@ -114,7 +115,7 @@ func (m *And) Settled(with dmutex.NodeID) error {
 	return nil
 }
 
-// Detect begins a computation, and returns what to send. It refuses with
+// Detect begins a computation, and returns what to send. The error is
 // [dmutex.ErrMisuse] if this node is active. Repeating it in the same wait does
 // no harm. The slice belongs to the machine and is overwritten by the next
 // Detect or Handle.
@@ -126,8 +127,9 @@ func (m *And) Detect() ([]Message, error) {
 	return m.out, nil
 }
 
-// Handle takes a message from a peer, and returns what to send. It refuses with
-// [dmutex.ErrPeer] a message that no correct peer sends. Check Deadlocked after it.
+// Handle takes a message from a peer, and returns what to send. The error is
+// [dmutex.ErrPeer] for a message that no correct peer sends. Call Deadlocked after
+// Handle.
 func (m *And) Handle(msg Message) ([]Message, error) {
 	from, i, err := m.check(msg)
 	switch {

@@ -9,8 +9,8 @@ import (
 
 // A Chase looks for a circle of transactions that wait for each other's locks. It is
 // a probe that follows a wait to the holder of the lock, and the holder's own wait
-// to the next. It is plain data, and all that a detection remembers: the nodes keep
-// nothing.
+// to the next. A Chase is plain data and contains the whole state of a detection:
+// the nodes keep none.
 //
 // # Theory of operation
 //
@@ -28,24 +28,23 @@ import (
 // lock passes from one holder to the next it has no holder, and no transaction is
 // stuck; a circle that forms then is complete when the grant has arrived.
 //
-// One victim. Transactions are ordered by age: by the time at which they began,
-// by node, by number. A chase ends at one that is younger than its own. So of
-// the chases of a circle only that of the youngest comes back, and there is one
-// victim. No transaction ever ends the wait of another. A transaction that is given
-// up and retried at its old age is at some time no longer the youngest, so none
-// starves.
+// One victim. Transactions are ordered by age: by the time at which they began, by
+// node, by number. A chase ends at one that is younger than its own. So of the
+// chases of a circle only that of the youngest comes back, and there is one victim.
+// No transaction ever ends the wait of another. A transaction that is abandoned and
+// retried with its old age is eventually no longer the youngest, so none starves.
 //
-// No phantom. Waits may be withdrawn and locks released early, so what the
-// chase saw first may be gone when it comes back. Therefore it goes around
-// twice. The first lap records in which of its waits each transaction is, and for
-// which lock. The second lap checks that it is still in that wait, and holds the
-// lock that the one before it waits for. Waits are numbered and no number comes
-// back: a wait that is seen twice lasted all the time in between, in which the
-// transaction acquired nothing; so what it holds then it held all along. Hence at
-// the moment when the first lap ended each waited for a lock that the next one held:
-// there was a circle. (Afek and others, "Atomic Snapshots of Shared Memory", JACM
-// 40(4), 1993, call it a double collect.) It may have gone since, if a wait was
-// withdrawn; then a wait is ended unnecessarily.
+// No phantom. Waits may be withdrawn and locks released early, so what the chase saw
+// first may be gone when it comes back. Therefore it goes around twice. The first
+// lap records in which of its waits each transaction is, and for which lock. The
+// second lap checks that it is still in that wait, and holds the lock that the one
+// before it waits for. Waits are numbered and no number is used again, so a wait
+// that is seen twice lasted all the time in between. During it the transaction
+// acquired nothing, so whatever it holds at the second lap it held all the time.
+// Hence, when the first lap ended, each transaction waited for a lock that the next
+// one held: there was a circle. (Afek and others, "Atomic Snapshots of Shared
+// Memory", JACM 40(4), 1993, call it a double collect.) If a wait was withdrawn
+// since then, the circle is gone, and the victim's wait is ended unnecessarily.
 //
 // None missed. A circle that no transaction leaves stands still. When the grants
 // have arrived, a chase that its youngest member begins finds each edge, by the
@@ -64,25 +63,26 @@ import (
 // lap come one after another.
 //
 // Mitchell and Merritt, "A Distributed Algorithm for Deadlock Detection and
-// Resolution", PODC 1984, have the model and the one victim, by labels that
-// travel against the edges. Sinha and Natarajan, "A Priority Based Distributed
-// Deadlock Detection Algorithm", IEEE TSE 11(1), 1985, have probes that end at
-// transactions of another priority, with a memory at each. Knapp, "Deadlock
-// Detection in Distributed Databases", ACM Computing Surveys 19(4), 1987,
-// compares them. That the age outlives a retry is from Rosenkrantz, Stearns and
-// Lewis, "System Level Concurrency Control for Distributed Database Systems",
-// ACM TODS 3(2), 1978.
+// Resolution", PODC 1984, have the model and the single victim, with labels
+// that travel against the edges. Sinha and Natarajan, "A Priority Based
+// Distributed Deadlock Detection Algorithm", IEEE TSE 11(1), 1985, have probes
+// that end at transactions of another priority, and a memory at each
+// transaction. Knapp, "Deadlock Detection in Distributed Databases", ACM
+// Computing Surveys 19(4), 1987, compares them. Keeping the age across a retry
+// is from Rosenkrantz, Stearns and Lewis, "System Level Concurrency Control for
+// Distributed Database Systems", ACM TODS 3(2), 1978.
 type Chase struct {
-	Began uint64 // when the transaction began whose chase this is
+	Began uint64 // when the chase's own transaction began; see Locks.Holder
 	Path  []Wait // the first is its own; each waits for a lock that the next holds
 
-	// The first lap: who is still to be asked who holds the last one's lock, and
-	// whether this question was sent on by who has lent what is needed for it.
+	// The first lap: the nodes that are still to be asked who holds the lock of
+	// the last wait, and whether a Lender has sent this question on to its
+	// borrower.
 	Ask  []dmutex.NodeID
 	Lent bool
 
-	// Checked is 0 in the first lap, and in the second one more than the edges
-	// that were seen again.
+	// Checked is 0 in the first lap. In the second lap it is one more than the
+	// number of edges seen again.
 	Checked int
 }
 
@@ -94,12 +94,12 @@ type Wait struct {
 	Lock   string // what it waits for
 }
 
-// MaxPath is how many transactions a circle may have to be found. A chase that
-// gets longer ends.
+// MaxPath is the number of transactions in the longest circle that a chase
+// finds. A chase that gets longer ends.
 const MaxPath = 64
 
-// Locks is what a node knows of its own part of the locks. Each answer is true
-// when it is given; the answers need not be of one moment.
+// Locks is what a node knows about the locks at this node. Each answer is true
+// when it is given; the answers need not be consistent with each other.
 type Locks interface {
 	Self() dmutex.NodeID
 
@@ -119,11 +119,11 @@ func NewChase(began uint64, w Wait, here Locks) *Chase {
 	return &Chase{Began: began, Path: []Wait{w}, Ask: here.WaitsFor(nil, w.Lock)}
 }
 
-// Follow takes the chase as far as this node can. It returns the node to which
-// it must go next, or None if it is over: then found reports whether Path is a
-// circle. Ending its first wait, which is one of this node's, breaks it. In the
-// first lap, if the next node cannot be reached, call Follow again: it looks for
-// another.
+// Follow advances the chase as far as this node can. It returns the node to
+// which the chase must go next, or None if the chase is over: then found reports
+// whether Path is a circle. To break the circle, end its first wait, which is
+// one of this node's. In the first lap, if the next node cannot be reached, call
+// Follow again: it looks for another.
 //
 // Follow is safe whatever the chase contains. A forged chase can at worst end the
 // wait of a transaction that holds a lock.
@@ -187,7 +187,7 @@ func (c *Chase) older(than Wait, began uint64) bool {
 	return cmp.Or(cmp.Compare(c.Began, began), cmp.Compare(first.Node, than.Node), cmp.Compare(first.Txn, than.Txn)) < 0
 }
 
-// passed reports whether the chase has gone into a circle that does not lead
+// passed reports whether the chase has entered a circle that does not lead
 // back to its beginning.
 func (c *Chase) passed(w Wait) bool {
 	return slices.ContainsFunc(c.Path, func(p Wait) bool { return p.Node == w.Node && p.Txn == w.Txn })

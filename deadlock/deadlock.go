@@ -7,7 +7,7 @@
 // # Which one
 //
 // And and Or know only the waits that are reported to them, and each wait may be for
-// several nodes. They are what the paper says, assumptions included: waits are never
+// several nodes. They follow the paper, including its assumptions: waits are never
 // withdrawn, channels keep the order, and each node has a memory. A Chase knows
 // locks: a transaction waits for one lock, which has one holder. So it needs no
 // memory and no order, sends one message at a time instead of a flood, names one
@@ -55,8 +55,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Kind says what a [Message] is. The numbers are those of the wire and keep
-// their meaning.
+// Kind says what a [Message] is. Kinds are encoded on the wire by their
+// numbers, which never change their meaning.
 type Kind uint8
 
 // The kinds of messages, by the names that the paper gives them.
@@ -113,7 +113,7 @@ type site struct {
 	out        []Message
 }
 
-// No honest node gets this far.
+// No correct node reaches this number.
 const lastNumber = 1 << 62
 
 func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
@@ -123,7 +123,7 @@ func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
 	case len(members) > 0 && members[0] == dmutex.None:
 		return site{}, dmutex.Misuse("deadlock: the members contain 0, which names nobody: number nodes from 1")
 	case len(slices.Compact(slices.Clone(members))) < len(members):
-		return site{}, dmutex.Misuse("deadlock: a node is twice among the members")
+		return site{}, dmutex.Misuse("deadlock: the members contain a node twice")
 	case !found:
 		return site{}, dmutex.Misuse("deadlock: node " + self.String() + " is not among the members")
 	}
@@ -206,7 +206,7 @@ func (s *site) detect() error {
 func (s *site) other(node dmutex.NodeID) (int, error) {
 	j, member := slices.BinarySearch(s.members, node)
 	if !member || j == s.me {
-		return 0, dmutex.Misuse("deadlock: node " + node.String() + " is no other member of the group")
+		return 0, dmutex.Misuse("deadlock: node " + node.String() + " is not another member of the group")
 	}
 	return j, nil
 }

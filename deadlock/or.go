@@ -10,7 +10,7 @@ import (
 // Or is one node of the OR model: it waits until any one of the nodes that it has
 // asked has granted. It is not safe for concurrent use.
 //
-// Its idea is that of Dijkstra and Scholten, "Termination Detection for
+// The idea is from Dijkstra and Scholten, "Termination Detection for
 // Diffusing Computations", Information Processing Letters 11(1), 1980.
 //
 // # Theory of operation
@@ -41,7 +41,7 @@ import (
 // Count. For e waits that can be reached, a computation sends at most e QUERYs,
 // one over each wait, and at most e REPLYs.
 //
-// In the OR model a node need not know which nodes wait for it.
+// In the OR model a node does not need to know which nodes wait for it.
 type Or struct {
 	site
 	computations []computation // by initiator
@@ -55,9 +55,9 @@ type computation struct {
 	num     int
 }
 
-// NewOr returns the machine of a node that is active. It refuses with
-// [dmutex.ErrMisuse] members that contain 0, or a node twice, or not the node
-// itself.
+// NewOr returns the machine of a node that is active. The error is
+// [dmutex.ErrMisuse] if the members contain 0 or a node twice, or do not
+// contain the node itself.
 func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
 	s, err := newSite(self, members)
 	if err != nil {
@@ -67,12 +67,12 @@ func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
 }
 
 // Wait reports that this node has sent requests to others and is blocked until
-// one has granted. It refuses with [dmutex.ErrMisuse] a wait for no node, for
-// itself, for a nonmember or for a node twice, and a wait while blocked.
+// one has granted. The error is [dmutex.ErrMisuse] for a wait for no node, for
+// itself, for a nonmember or for a node twice, and for a wait while blocked.
 func (m *Or) Wait(on []dmutex.NodeID) error { return m.wait(on) }
 
-// Granted reports that a grant has arrived, which makes this node active. It
-// refuses with [dmutex.ErrMisuse] a grant that is not awaited.
+// Granted reports that a grant has arrived, which makes this node active. The
+// error is [dmutex.ErrMisuse] if the node does not wait for that grant.
 func (m *Or) Granted(by dmutex.NodeID) error {
 	if _, err := m.awaited(by); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (m *Or) Granted(by dmutex.NodeID) error {
 }
 
 // Withdraw reports that this node no longer waits, although no node has granted.
-// It refuses with [dmutex.ErrMisuse] if it is active.
+// The error is [dmutex.ErrMisuse] if the node is active.
 func (m *Or) Withdraw() error {
 	if err := m.withdraw(); err != nil {
 		return err
@@ -99,10 +99,10 @@ func (m *Or) unblock() {
 	}
 }
 
-// Detect begins a computation, and returns what to send. It refuses with
-// [dmutex.ErrMisuse] if this node is active. Repeating it in the same wait abandons
-// the computation before, so give that time to end. The slice belongs to the
-// machine and is overwritten by the next Detect or Handle.
+// Detect begins a computation, and returns what to send. The error is
+// [dmutex.ErrMisuse] if this node is active. Repeating Detect in the same wait
+// abandons the previous computation, so give that one time to end. The slice
+// belongs to the machine and is overwritten by the next Detect or Handle.
 func (m *Or) Detect() ([]Message, error) {
 	if err := m.detect(); err != nil {
 		return nil, err
@@ -117,8 +117,9 @@ func (m *Or) engage(engager, initiator int, number uint64) {
 	m.ask(Query, initiator, number)
 }
 
-// Handle takes a message from a peer, and returns what to send. It refuses with
-// [dmutex.ErrPeer] a message that no correct peer sends. Check Deadlocked after it.
+// Handle takes a message from a peer, and returns what to send. The error is
+// [dmutex.ErrPeer] for a message that no correct peer sends. Call Deadlocked after
+// Handle.
 func (m *Or) Handle(msg Message) ([]Message, error) {
 	from, i, err := m.check(msg)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package dmutexotel exports what a node does as OpenTelemetry metrics.
+// Package dmutexotel exports the state and the events of a node as OpenTelemetry
+// metrics.
 //
 //	meter := otel.Meter("github.com/dmutex/dmutex/dmutexotel")
 //	cfg.Observer, err = dmutexotel.NewObserver(meter, dmutexotel.Options{})
@@ -10,8 +11,8 @@
 //	defer registration.Unregister() // before n.Close
 //
 // No metric has an attribute with the name of a lock, unless [Options.Lock] makes
-// one: each value of an attribute is a time series of its own, and there may be
-// any number of names.
+// one: each value of an attribute is a separate time series, and the number of
+// names is unbounded.
 package dmutexotel
 
 import (
@@ -26,21 +27,22 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// Options say how the metrics are told apart. The zero value is good for most.
+// Options are the attributes of the metrics. The zero value suits most programs.
 type Options struct {
 	// Lock, if not nil, gives every histogram the attribute dmutex.lock, with
-	// what it makes of the lock's name. It should have few results, such as the
-	// part before a slash. It is called from many goroutines at once. Bytes that
-	// are no UTF-8, which exporters refuse, become U+FFFD.
+	// the value that it returns for the lock's name. It should return few
+	// different values, such as the part before a slash. It is called from many
+	// goroutines at once. Bytes that are not UTF-8, which exporters refuse,
+	// become U+FFFD.
 	Lock func(name string) string
 
-	// Attributes are given to all metrics, such as one that tells the nodes of
-	// a process apart.
+	// Attributes are added to all metrics, for example to distinguish the
+	// nodes of a process.
 	Attributes []attribute.KeyValue
 }
 
-// NewObserver returns what node.Config wants to be measured by these histograms,
-// and the meter's errors.
+// NewObserver returns an Observer for node.Config that fills these histograms.
+// The error is the meter's.
 //
 //	dmutex.wait.duration      s   how long an Acquire or TryAcquire took; dmutex.outcome as [node.Wait.Outcome] says
 //	dmutex.hold.duration      s   how long a lock was held; dmutex.outcome as [node.Hold.Outcome] says
@@ -48,11 +50,11 @@ type Options struct {
 //	dmutex.entry.messages         messages of an entry that this node sent or received
 //	dmutex.view.duration      s   how long nothing was granted here while the group changed
 //
-// dmutex.away.duration contains the turns of other nodes: it is how long a lock was
-// away that was wanted here, not how long one hand-off takes.
+// dmutex.away.duration includes the turns of other nodes: it is the time for which
+// a lock wanted at this node was elsewhere, not the time of one hand-off.
 //
-// Those of time have bounds from 50 microseconds to 210 seconds, if the SDK has no
-// view that says otherwise.
+// The histograms of time have bounds from 50 microseconds to 210 seconds, unless a
+// view of the SDK changes them.
 func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 	var errs []error
 	seconds := func(name, description string) metric.Float64Histogram {

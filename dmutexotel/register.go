@@ -12,51 +12,51 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// Register makes the meter read how a node stands. Each collection reads it anew and
-// looks at all locks in use. Unregister the result before the node is forgotten. It
-// returns the meter's errors.
+// Register makes the meter read the present state of a node. Each collection reads
+// the state again and looks at all locks in use. Unregister the result before you
+// close the node. The error is the meter's.
 //
 //	dmutex.up                       1 while the node is in a view that acts, so that it can grant locks; else 0
-//	dmutex.down.duration        s   for how long dmutex.up has been 0 because no view acts; 0 while one acts
-//	dmutex.view.epoch               of the view that is installed
+//	dmutex.down.duration        s   time for which dmutex.up has been 0 because no view acts; 0 while one acts
+//	dmutex.view.epoch               epoch of the view that is installed
 //	dmutex.view.members             how many members it has
 //	dmutex.view.changes             views that have begun to act here
-//	dmutex.lease.duration       s   until the lease ends unless it is renewed, 0 once it has ended; like the next two only with Config.Store
+//	dmutex.lease.duration       s   time until the lease ends unless it is renewed, 0 once it has ended; like the next two only with Config.Store
 //	dmutex.lease.late               1 while the lease is late to be renewed
 //	dmutex.exclusions               how often this process was excluded
-//	dmutex.granted
-//	dmutex.messages.sent            of the algorithm, by dmutex.kind: over all nodes, by dmutex.granted, the messages an entry
+//	dmutex.granted                  locks granted to this node
+//	dmutex.messages.sent            of the algorithm, by dmutex.kind; the sum over all nodes, divided by that of dmutex.granted, is the messages per entry
 //	dmutex.messages.received
 //	dmutex.refused                  frames and messages that no correct peer sends
 //	dmutex.deadlocks                waits at this node that ended in ErrDeadlock
-//	dmutex.deadlock.probes          messages sent to find deadlocks, or sent on
+//	dmutex.deadlock.probes          messages sent or forwarded to find deadlocks
 //	dmutex.locks                    by dmutex.state: held or waiting, at this node
 //	dmutex.waiters                  goroutines that wait for a lock
 //	dmutex.oldest.duration      s   the longest present hold and wait, by dmutex.state: held or waiting
 //	dmutex.peer.in_view             by dmutex.peer: 1 if its present process is a member of this node's view
 //	dmutex.peer.missing             1 if this node waits for it before a view can act
-//	dmutex.peer.silent          s   since it was last heard of, absent until it was: an idle group is silent, this is no failure detector
+//	dmutex.peer.silent          s   time since a frame of it arrived, absent before the first; an idle group is silent, so this is not a failure detector
 //	dmutex.peer.unacked             messages that it has not acknowledged
-//	dmutex.peer.backlog        By   their size: above 2 MiB, Acquire says ErrOverflow
+//	dmutex.peer.backlog        By   their size: above 2 MiB, Acquire returns ErrOverflow
 //	dmutex.peer.resent              frames that were sent to it again
 //	dmutex.peer.repeated            frames that were received from it again
 //	dmutex.peer.round_trip      s   absent until measured
 //
-// A peer that has left is no longer in the view, and the others go on. Without a store a
-// peer that has crashed stays in the view, and dmutex.up stays 1, because nobody is
-// presumed dead: locks that need it wait for its return. So alert on dmutex.up, on
-// dmutex.oldest.duration of state waiting, and on dmutex.peer.unacked that does not
-// fall. With a store alert on dmutex.lease.late, too, and on dmutex.exclusions that
+// A peer that has left is no longer in the view, and the others continue. Without a
+// store a peer that has crashed stays in the view, and dmutex.up stays 1, because no
+// member is presumed dead: locks that need the peer wait for its return. So alert on
+// dmutex.up, on dmutex.oldest.duration of state waiting, and if dmutex.peer.unacked does
+// not fall. With a store, also alert on dmutex.lease.late, and if dmutex.exclusions
 // rises.
 func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
 	m := meters{meter: meter}
 	var (
 		up       = m.gauge("dmutex.up", "Whether the node is in a view that acts, so that it can grant locks.")
-		down     = m.seconds("dmutex.down.duration", "For how long no view has acted here; 0 while one acts.")
+		down     = m.seconds("dmutex.down.duration", "Time for which no view has acted here; 0 while one acts.")
 		epoch    = m.gauge("dmutex.view.epoch", "Epoch of the view that is installed.")
 		members  = m.gauge("dmutex.view.members", "Members of the view that is installed.")
 		changes  = m.counter("dmutex.view.changes", "{view}", "Views that have begun to act here.")
-		lease    = m.seconds("dmutex.lease.duration", "Until the lease ends unless it is renewed; 0 once it has ended.")
+		lease    = m.seconds("dmutex.lease.duration", "Time until the lease ends unless it is renewed; 0 once it has ended.")
 		late     = m.gauge("dmutex.lease.late", "Whether the lease is late to be renewed.")
 		excluded = m.counter("dmutex.exclusions", "{exclusion}", "How often this process was excluded.")
 		granted  = m.counter("dmutex.granted", "{grant}", "Locks granted to this node.")
@@ -64,18 +64,18 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		received = m.counter("dmutex.messages.received", "{message}", "Messages of the algorithm that were received.")
 		refused  = m.counter("dmutex.refused", "{message}", "Frames and messages that no correct peer sends.")
 		victims  = m.counter("dmutex.deadlocks", "{wait}", "Waits at this node that were ended to break a deadlock.")
-		probes   = m.counter("dmutex.deadlock.probes", "{message}", "Messages sent to find deadlocks, or sent on.")
+		probes   = m.counter("dmutex.deadlock.probes", "{message}", "Messages sent or forwarded to find deadlocks.")
 		locks    = m.sum("dmutex.locks", "{lock}", "Locks in use at this node.")
 		waiters  = m.sum("dmutex.waiters", "{goroutine}", "Goroutines that wait for a lock.")
-		oldest   = m.seconds("dmutex.oldest.duration", "For how long the oldest lock has been held or waited for.")
+		oldest   = m.seconds("dmutex.oldest.duration", "Time for which the oldest lock has been held or waited for.")
 		inView   = m.gauge("dmutex.peer.in_view", "Whether the peer's present process is a member of this node's view.")
 		missing  = m.gauge("dmutex.peer.missing", "Whether this node waits for the peer before a view can act.")
-		silent   = m.seconds("dmutex.peer.silent", "Since the peer was last heard of. An idle group is silent: this is no failure detector.")
+		silent   = m.seconds("dmutex.peer.silent", "Time since a frame of the peer arrived. An idle group is silent, so this is not a failure detector.")
 		unacked  = m.sum("dmutex.peer.unacked", "{message}", "Messages that the peer has not acknowledged.")
 		backlog  = m.sum("dmutex.peer.backlog", "By", "Bytes that the peer has not acknowledged.")
 		resent   = m.counter("dmutex.peer.resent", "{frame}", "Frames that were sent again.")
 		repeated = m.counter("dmutex.peer.repeated", "{frame}", "Frames that were received again.")
-		trip     = m.seconds("dmutex.peer.round_trip", "Smoothed time of a frame and its acknowledgement.")
+		trip     = m.seconds("dmutex.peer.round_trip", "Smoothed time from a frame to its acknowledgement.")
 	)
 	if err := errors.Join(m.errs...); err != nil {
 		return nil, err

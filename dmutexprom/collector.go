@@ -9,41 +9,41 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// NewCollector returns the metrics of how a node stands. Each scrape reads them anew
-// and looks at all locks in use.
+// NewCollector returns the metrics of the present state of a node. Each scrape reads
+// the state again and looks at all locks in use.
 //
 //	dmutex_up                                  1 while the node is in a view that acts, so that it can grant locks; else 0
-//	dmutex_down_seconds                        for how long dmutex_up has been 0 because no view acts; 0 while one acts
-//	dmutex_view_epoch                          of the view that is installed
+//	dmutex_down_seconds                        time for which dmutex_up has been 0 because no view acts; 0 while one acts
+//	dmutex_view_epoch                          epoch of the view that is installed
 //	dmutex_view_members                        how many members it has
 //	dmutex_view_changes_total                  views that have begun to act here
-//	dmutex_lease_seconds                       until the lease ends unless it is renewed, 0 once it has ended; like the next two only with Config.Store
+//	dmutex_lease_seconds                       time until the lease ends unless it is renewed, 0 once it has ended; like the next two only with Config.Store
 //	dmutex_lease_late                          1 while the lease is late to be renewed
 //	dmutex_exclusions_total                    how often this process was excluded
-//	dmutex_granted_total
-//	dmutex_messages_sent_total{kind}           of the algorithm: over all nodes, by dmutex_granted_total, the messages an entry
+//	dmutex_granted_total                       locks granted to this node
+//	dmutex_messages_sent_total{kind}           of the algorithm; the sum over all nodes, divided by that of dmutex_granted_total, is the messages per entry
 //	dmutex_messages_received_total{kind}
 //	dmutex_refused_total                       frames and messages that no correct peer sends
 //	dmutex_deadlocks_total                     waits at this node that ended in ErrDeadlock
-//	dmutex_deadlock_probes_total               messages sent to find deadlocks, or sent on
+//	dmutex_deadlock_probes_total               messages sent or forwarded to find deadlocks
 //	dmutex_locks{state}                        held or waiting, at this node
 //	dmutex_waiters                             goroutines that wait for a lock
 //	dmutex_oldest_seconds{state}               the longest present hold (held) and wait (waiting)
 //	dmutex_peer_in_view{peer}                  1 if its present process is a member of this node's view
 //	dmutex_peer_missing{peer}                  1 if this node waits for it before a view can act
-//	dmutex_peer_silent_seconds{peer}           since it was last heard of, absent until it was: an idle group is silent, this is no failure detector
+//	dmutex_peer_silent_seconds{peer}           time since a frame of it arrived, absent before the first; an idle group is silent, so this is not a failure detector
 //	dmutex_peer_unacked_messages{peer}
-//	dmutex_peer_backlog_bytes{peer}            above 2 MiB, Acquire says ErrOverflow
+//	dmutex_peer_backlog_bytes{peer}            above 2 MiB, Acquire returns ErrOverflow
 //	dmutex_peer_resent_frames_total{peer}
 //	dmutex_peer_repeated_frames_total{peer}
 //	dmutex_peer_round_trip_seconds{peer}       absent until measured
 //
-// A peer that has left is no longer in the view, and the others go on. Without a store a
-// peer that has crashed stays in the view, and dmutex_up stays 1, because nobody is
-// presumed dead: locks that need it wait for its return. So alert on dmutex_up, on
-// dmutex_oldest_seconds{state="waiting"}, and on dmutex_peer_unacked_messages that do
-// not fall. With a store alert on dmutex_lease_late, too, and on dmutex_exclusions_total
-// that rises.
+// A peer that has left is no longer in the view, and the others continue. Without a
+// store a peer that has crashed stays in the view, and dmutex_up stays 1, because no
+// member is presumed dead: locks that need the peer wait for its return. So alert on
+// dmutex_up, on dmutex_oldest_seconds{state="waiting"}, and if
+// dmutex_peer_unacked_messages does not fall. With a store, also alert on
+// dmutex_lease_late, and if dmutex_exclusions_total rises.
 func NewCollector(n *node.Node) prometheus.Collector { return &collector{n} }
 
 type collector struct{ node *node.Node }
@@ -54,11 +54,11 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	up        = desc("up", "Whether the node is in a view that acts, so that it can grant locks.")
-	down      = desc("down_seconds", "For how long no view has acted here; 0 while one acts.")
+	down      = desc("down_seconds", "Time for which no view has acted here; 0 while one acts.")
 	epoch     = desc("view_epoch", "Epoch of the view that is installed.")
 	members   = desc("view_members", "Members of the view that is installed.")
 	changes   = desc("view_changes_total", "Views that have begun to act here.")
-	leaseLeft = desc("lease_seconds", "Until the lease ends unless it is renewed; 0 once it has ended.")
+	leaseLeft = desc("lease_seconds", "Time until the lease ends unless it is renewed; 0 once it has ended.")
 	leaseLate = desc("lease_late", "Whether the lease is late to be renewed.")
 	excluded  = desc("exclusions_total", "How often this process was excluded.")
 	granted   = desc("granted_total", "Locks granted to this node.")
@@ -66,18 +66,18 @@ var (
 	received  = desc("messages_received_total", "Messages of the algorithm that were received.", "kind")
 	refused   = desc("refused_total", "Frames and messages that no correct peer sends.")
 	deadlocks = desc("deadlocks_total", "Waits at this node that were ended to break a deadlock.")
-	probes    = desc("deadlock_probes_total", "Messages sent to find deadlocks, or sent on.")
+	probes    = desc("deadlock_probes_total", "Messages sent or forwarded to find deadlocks.")
 	locks     = desc("locks", "Locks in use at this node.", "state")
 	waiters   = desc("waiters", "Goroutines that wait for a lock.")
-	oldest    = desc("oldest_seconds", "For how long the oldest lock has been held or waited for.", "state")
+	oldest    = desc("oldest_seconds", "Time for which the oldest lock has been held or waited for.", "state")
 	inView    = desc("peer_in_view", "Whether the peer's present process is a member of this node's view.", "peer")
 	missing   = desc("peer_missing", "Whether this node waits for the peer before a view can act.", "peer")
-	silent    = desc("peer_silent_seconds", "Since the peer was last heard of. An idle group is silent: this is no failure detector.", "peer")
+	silent    = desc("peer_silent_seconds", "Time since a frame of the peer arrived. An idle group is silent, so this is not a failure detector.", "peer")
 	unacked   = desc("peer_unacked_messages", "Messages that the peer has not acknowledged.", "peer")
 	backlog   = desc("peer_backlog_bytes", "Bytes that the peer has not acknowledged.", "peer")
 	resent    = desc("peer_resent_frames_total", "Frames that were sent again.", "peer")
 	repeated  = desc("peer_repeated_frames_total", "Frames that were received again.", "peer")
-	roundTrip = desc("peer_round_trip_seconds", "Smoothed time of a frame and its acknowledgement.", "peer")
+	roundTrip = desc("peer_round_trip_seconds", "Smoothed time from a frame to its acknowledgement.", "peer")
 )
 
 // Describe implements [prometheus.Collector].

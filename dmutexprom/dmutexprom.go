@@ -1,4 +1,4 @@
-// Package dmutexprom exports what a node does as Prometheus metrics.
+// Package dmutexprom exports the state and the events of a node as Prometheus metrics.
 //
 //	h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
 //	...
@@ -7,12 +7,12 @@
 //	...
 //	prometheus.MustRegister(h, dmutexprom.NewCollector(n))
 //
-// A process with several nodes registers those of each with
-// [prometheus.WrapRegistererWith] and a label of its own.
+// A process with several nodes registers the metrics of each with
+// [prometheus.WrapRegistererWith] and a different label.
 //
 // No metric has a label with the name of a lock, unless [Options.Lock] makes one:
-// each value of a label is a time series of its own, kept for as long as the
-// process lives, and there may be any number of names.
+// each value of a label is a separate time series, kept for as long as the
+// process lives, and the number of names is unbounded.
 package dmutexprom
 
 import (
@@ -26,22 +26,23 @@ import (
 	"github.com/dmutex/dmutex/node"
 )
 
-// Options say how [Histograms] count. The zero value is good for most.
+// Options configure [Histograms]. The zero value suits most programs.
 type Options struct {
-	// Lock, if not nil, gives every histogram the label lock, with what it makes
-	// of the lock's name. It should have few results, such as the part before a
-	// slash. It is called from many goroutines at once. Bytes that are no UTF-8,
-	// which labels cannot have, become U+FFFD.
+	// Lock, if not nil, gives every histogram the label lock, with the value
+	// that it returns for the lock's name. It should return few different
+	// values, such as the part before a slash. It is called from many goroutines
+	// at once. Bytes that are not UTF-8, which labels cannot contain, become
+	// U+FFFD.
 	Lock func(name string) string
 
 	// Buckets are the upper bounds of the histograms of time, in seconds and
-	// ascending. Default: 12 from 50 microseconds to 210 seconds, each 4 times
-	// the one before it.
+	// ascending. The default is 12 bounds from 50 microseconds to 210 seconds,
+	// each 4 times the one before it.
 	Buckets []float64
 }
 
-// Histograms are the metrics of the events that an Observer sees. They are a
-// [prometheus.Collector].
+// Histograms are the metrics of the events that an Observer sees. Histograms
+// implements [prometheus.Collector].
 //
 //	dmutex_wait_seconds{outcome}   how long an Acquire or TryAcquire took; outcome as [node.Wait.Outcome] says
 //	dmutex_hold_seconds{outcome}   how long a lock was held; outcome as [node.Hold.Outcome] says
@@ -49,9 +50,9 @@ type Options struct {
 //	dmutex_entry_messages          messages of an entry that this node sent or received
 //	dmutex_view_change_seconds     how long nothing was granted here while the group changed
 //
-// dmutex_away_seconds contains the turns of other nodes: it is how long a lock was
-// away that was wanted here, not how long one hand-off takes. dmutex_view_change_seconds
-// never has the label lock.
+// dmutex_away_seconds includes the turns of other nodes: it is the time for which a lock
+// wanted at this node was elsewhere, not the time of one hand-off.
+// dmutex_view_change_seconds never has the label lock.
 //
 // All series exist from the beginning, except those with a label lock, which begin
 // with their first event.
@@ -61,15 +62,15 @@ type Histograms struct {
 	change                  prometheus.Histogram
 }
 
-// NewHistograms returns empty histograms. It refuses Buckets that are not ascending
-// with [dmutex.ErrMisuse].
+// NewHistograms returns empty histograms. It returns [dmutex.ErrMisuse] if the
+// Buckets are not ascending.
 func NewHistograms(o Options) (*Histograms, error) {
 	if len(o.Buckets) == 0 {
 		o.Buckets = prometheus.ExponentialBuckets(50e-6, 4, 12)
 	}
 	for i, bound := range o.Buckets {
 		if math.IsNaN(bound) || i > 0 && bound <= o.Buckets[i-1] {
-			return nil, dmutex.Misuse("Options.Buckets are not ascending")
+			return nil, dmutex.Misuse("dmutexprom: Options.Buckets are not ascending")
 		}
 	}
 	var labels []string
@@ -105,7 +106,7 @@ func NewHistograms(o Options) (*Histograms, error) {
 	return h, nil
 }
 
-// Observer returns what node.Config wants.
+// Observer returns an Observer for node.Config that fills these histograms.
 func (h *Histograms) Observer() *node.Observer {
 	return &node.Observer{
 		Wait: func(w node.Wait) {

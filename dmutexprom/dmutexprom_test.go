@@ -195,13 +195,13 @@ func TestCollector(t *testing.T) {
 		}
 		time.Sleep(7 * time.Second)
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
-# HELP dmutex_deadlock_probes_total Messages sent to find deadlocks, or sent on.
+# HELP dmutex_deadlock_probes_total Messages sent or forwarded to find deadlocks.
 # TYPE dmutex_deadlock_probes_total counter
 dmutex_deadlock_probes_total 0
 # HELP dmutex_deadlocks_total Waits at this node that were ended to break a deadlock.
 # TYPE dmutex_deadlocks_total counter
 dmutex_deadlocks_total 0
-# HELP dmutex_down_seconds For how long no view has acted here; 0 while one acts.
+# HELP dmutex_down_seconds Time for which no view has acted here; 0 while one acts.
 # TYPE dmutex_down_seconds gauge
 dmutex_down_seconds 0
 # HELP dmutex_granted_total Locks granted to this node.
@@ -221,7 +221,7 @@ dmutex_messages_sent_total{kind="REPLY"} 1
 dmutex_messages_sent_total{kind="REQUEST"} 3
 dmutex_messages_sent_total{kind="TOKEN"} 0
 dmutex_messages_sent_total{kind="YIELD"} 0
-# HELP dmutex_oldest_seconds For how long the oldest lock has been held or waited for.
+# HELP dmutex_oldest_seconds Time for which the oldest lock has been held or waited for.
 # TYPE dmutex_oldest_seconds gauge
 dmutex_oldest_seconds{state="held"} 7
 dmutex_oldest_seconds{state="waiting"} 7
@@ -237,7 +237,7 @@ dmutex_peer_missing{peer="2"} 0
 # HELP dmutex_peer_resent_frames_total Frames that were sent again.
 # TYPE dmutex_peer_resent_frames_total counter
 dmutex_peer_resent_frames_total{peer="2"} 0
-# HELP dmutex_peer_silent_seconds Since the peer was last heard of. An idle group is silent: this is no failure detector.
+# HELP dmutex_peer_silent_seconds Time since a frame of the peer arrived. An idle group is silent, so this is not a failure detector.
 # TYPE dmutex_peer_silent_seconds gauge
 dmutex_peer_silent_seconds{peer="2"} 6.995
 # HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
@@ -298,7 +298,7 @@ func TestNotUp(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(5 * time.Second)
 		require.NoError(t, testutil.CollectAndCompare(dmutexprom.NewCollector(n), strings.NewReader(`
-# HELP dmutex_down_seconds For how long no view has acted here; 0 while one acts.
+# HELP dmutex_down_seconds Time for which no view has acted here; 0 while one acts.
 # TYPE dmutex_down_seconds gauge
 dmutex_down_seconds 5
 # HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
@@ -361,7 +361,7 @@ dmutex_exclusions_total 0
 # HELP dmutex_lease_late Whether the lease is late to be renewed.
 # TYPE dmutex_lease_late gauge
 dmutex_lease_late 0
-# HELP dmutex_lease_seconds Until the lease ends unless it is renewed; 0 once it has ended.
+# HELP dmutex_lease_seconds Time until the lease ends unless it is renewed; 0 once it has ended.
 # TYPE dmutex_lease_seconds gauge
 dmutex_lease_seconds 14
 `), "dmutex_exclusions_total", "dmutex_lease_late", "dmutex_lease_seconds"))

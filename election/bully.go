@@ -11,7 +11,7 @@ import (
 //
 // Garcia-Molina, "Elections in a Distributed Computing System", IEEE
 // Transactions on Computers C-31(1), 1982; in the form in which Tanenbaum
-// teaches it, with what that form lacks.
+// teaches it, completed where that form is incomplete.
 //
 // # Theory of operation
 //
@@ -19,16 +19,16 @@ import (
 // receives it sends ANSWER, which means "I am alive and take over", and runs
 // itself if it does not yet. A node that hears no ANSWER within the first timeout
 // presumes all higher nodes dead, and sends COORDINATOR to all others. A node that
-// hears one waits for that announcement. A node that joins runs, and if it is the
-// highest leads at once: hence the name.
+// hears one waits for that announcement. A node that joins runs. If it is the
+// highest, it leads at once: hence the name.
 //
-// The usual account leaves out three things. Without any one of them there are runs
-// that end without agreement. The node that answered may die: so the wait for the
-// announcement has a timeout of its own, after which the election begins again. An
-// announcement may be late: so it has an epoch, and an older announcement is
-// answered by a COORDINATOR with the newer epoch. And that answer must name the
-// leader, not only a higher number, or two nodes that both think they lead outbid
-// each other forever; an epoch names it.
+// The usual account leaves out three things. Without any one of them some runs end
+// without agreement. First, the node that answered may die, so the wait for the
+// announcement has a timeout of its own, after which the election begins again.
+// Second, an announcement may be late, so it has an epoch, and a node answers an
+// older announcement with a COORDINATOR of the newer epoch. Third, that answer must
+// name the leader, not only a higher number, or two nodes that both think they lead
+// outbid each other forever. An epoch names the leader.
 //
 // With the majority rule ELECTION goes to the lower nodes too. They answer
 // AGREE, and cease to lead or run. A node that runs announces itself when all nodes
@@ -191,8 +191,8 @@ func (m *bully) agree(j int, ballot uint64) {
 	}
 }
 
-// coordinator follows the leader of a new epoch, or bullies it. It returns to
-// that of the present one if the leader itself says so.
+// coordinator follows the leader of a new epoch, or runs against it. It
+// returns to that of the present one if the leader itself says so.
 func (m *bully) coordinator(j int, epoch uint64) {
 	switch {
 	case epoch < m.epoch:

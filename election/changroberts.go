@@ -2,8 +2,8 @@ package election
 
 import "github.com/dmutex/dmutex"
 
-// ChangRoberts is the algorithm of Chang and Roberts: the names of all nodes go
-// around the ring, and the highest swallows the others.
+// ChangRoberts is the algorithm of Chang and Roberts: the names of the nodes go
+// around the ring, and only the highest gets all the way around.
 //
 // Chang and Roberts, "An Improved Algorithm for Decentralized Extrema-Finding
 // in Circular Configurations of Processes", CACM 22(5), 1979.
@@ -26,9 +26,9 @@ import "github.com/dmutex/dmutex"
 //
 // Agreement. Only the highest name comes around. The name of a crashed node would go
 // around forever, so ELECTION counts the nodes that it has passed, and ends at N. If
-// it, or ELECTED, is lost, the timeout begins another election. A node
-// begins when it suspects the leader, when it gets another successor (the ring
-// has changed here), and when it hears of a leader that is lower than itself.
+// ELECTION or ELECTED is lost, the timeout begins another election. A node begins
+// when it suspects the leader, when it gets another successor (the ring has changed
+// here), and when it hears of a leader that is lower than itself.
 //
 // With the majority rule, a node that passes ELECTION on ceases to lead, and a node
 // that receives its own name leads only if that has passed a majority. A node that

@@ -1,8 +1,9 @@
 // Package election chooses a leader among the nodes of a group: the bully, the
 // ring, and the algorithm of Chang and Roberts, as machines that do no I/O.
 //
-// It allows two leaders at a time, in different epochs. Where that does harm, use
-// an Election of package node, which stands on a lock; the two are compared there.
+// It allows two leaders at a time, in different epochs. If that does harm, use an
+// Election of package node, which is built on a lock. That package compares the
+// two.
 //
 // # Which one
 //
@@ -38,13 +39,14 @@
 //
 // # What is promised
 //
-// On an asynchronous network no election makes a leader that all nodes agree on
-// at every instant. Never guard a resource by "I am the leader" alone: give it the
-// epoch, and let it refuse an epoch lower than one it has seen. What holds:
+// On an asynchronous network no election makes a leader that all nodes agree on at
+// every instant. Never guard a resource by "I am the leader" alone: send it the
+// epoch, and let it refuse an epoch lower than one it has seen. These promises
+// hold:
 //
 //   - At most one node leads in an epoch, whatever is suspected, lost or
-//     forgotten. It does so once, unless it crashes and forgets. At each node
-//     epochs only rise.
+//     forgotten. It leads in that epoch only once, unless it crashes and
+//     forgets. At each node epochs only rise.
 //   - Once failures stop, and suspicions are right, all live nodes that reach
 //     each other have the same leader in the same epoch: the highest of them.
 //     As long as some suspicion is wrong, elections may repeat.
@@ -68,10 +70,10 @@
 //     learns before anything else happens to that node: the side that learns
 //     first may elect a leader while the other side's leader still leads.
 //
-// Real suspicion is not like that. A leader that is cut off leads on in its
-// old epoch until it suspects enough of the others, and meanwhile they may have
-// elected another, in a higher epoch. Only a resource that checks epochs is safe
-// in that interval.
+// Real suspicion is neither prompt nor simultaneous. A leader that is cut off
+// keeps leading in its old epoch until it suspects enough of the others, and
+// meanwhile they may have elected another, in a higher epoch. Only a resource
+// that checks epochs is safe in that interval.
 //
 // # What is assumed
 //
@@ -79,11 +81,11 @@
 // repeat them. It loses only messages to a node that crashes or is cut off. A node
 // that is cut off is suspected, on both sides, before it is reached again. A node
 // that crashes need not be suspected: when it is back, it begins with a new
-// [Machine] and Start. [Config.Epoch] hands over what it knew; if it has forgotten,
-// it learns from the others.
+// [Machine] and Start. [Config.Epoch] restores what it knew; a node that has
+// forgotten learns it from the others.
 //
-// A timeout that fires too early, like a wrong suspicion, costs elections but breaks
-// no promise that does not need prompt suspicion.
+// A timeout that fires too early, like a wrong suspicion, costs elections. It breaks
+// only promises that need prompt suspicion.
 package election
 
 import (
@@ -99,7 +101,7 @@ type Config struct {
 	Members []dmutex.NodeID // all members, Self among them, no duplicates; for the rings all nodes give the same order
 	Epoch   uint64          // highest epoch that this node knew before, 0 in a fresh group
 
-	// Majority asks for the majority rule. All members must say the same.
+	// Majority turns on the majority rule. It must be the same in all members.
 	Majority bool
 
 	// Answer is the papers' first timeout, in ticks: a node that has not answered
@@ -121,7 +123,7 @@ type Config struct {
 // Each call returns the messages to send, in order. The slice belongs to the
 // machine and is overwritten by the next call. A call that returns an error has
 // changed nothing: [dmutex.ErrMisuse] if the caller is wrong, [dmutex.ErrPeer]
-// if the sender of a message is. A late or outdated message is no error.
+// if the sender of a message is. A late or outdated message is not an error.
 //
 // The machines of this package also have AppendText, for the canonical state
 // (machines with one Config and equal text behave alike forever), Clone, and
@@ -150,12 +152,12 @@ type Machine interface {
 	Leader() (node dmutex.NodeID, epoch uint64)
 }
 
-// An Algorithm makes the machine of one node. It refuses a Config that is not
-// lawful with [dmutex.ErrMisuse].
+// An Algorithm makes the machine of one node. It returns [dmutex.ErrMisuse]
+// for a Config that is not valid.
 type Algorithm func(Config) (Machine, error)
 
-// Kind says what a [Message] is. The numbers are those of the wire and keep
-// their meaning.
+// Kind says what a [Message] is. Kinds are encoded on the wire by their
+// numbers, which never change their meaning.
 type Kind uint8
 
 // The kinds of messages. Chang and Roberts say ELECTED for COORDINATOR, others
@@ -183,8 +185,8 @@ func (k Kind) String() string {
 	}
 }
 
-// A Message is what one machine says to another. It is plain data; a field that
-// its Kind or the algorithm does not use is zero.
+// A Message is what one machine sends to another. It is plain data; a field
+// that its Kind or the algorithm does not use is zero.
 type Message struct {
 	Kind     Kind
 	From, To dmutex.NodeID

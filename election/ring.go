@@ -23,11 +23,11 @@ import (
 // once and ends at a node that has seen it.
 //
 // If several run at once, the highest ballot wins: a node that has passed on
-// one ballot drops the lower ones. As all lists would have named the same
-// members, nothing is lost with them. A lower ballot that finds an idle node
-// comes from one that has missed something, and the idle node runs in its
-// stead. COORDINATOR has the ballot too, so that a node which has let another
-// run since does not take the office from the first.
+// one ballot drops the lower ones. All lists would have named the same
+// members, so nothing is lost with them. A lower ballot that reaches an idle
+// node comes from a node that has missed something, and the idle node runs in
+// its place. COORDINATOR has the ballot too, so that a node which has let
+// another run since does not take the office from the first.
 //
 // Agreement. ELECTION dies with a node that crashes: every node that it has passed
 // waits for the outcome, and begins again at the timeout. If only the starter has

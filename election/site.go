@@ -36,13 +36,13 @@ type phase uint8
 const (
 	idle    phase = iota
 	asking        // it runs
-	waiting       // it has let somebody else run, and waits for the outcome
+	waiting       // it has let another node run, and waits for the outcome
 )
 
 func (p phase) String() string { return [...]string{"idle", "asking", "waiting"}[p] }
 
-// No honest node gets this far. A peer that claims such a number would make our own
-// numbers overflow.
+// No correct node reaches this number. A peer that claims such a number would make
+// our own numbers overflow.
 const lastNumber = 1 << 62
 
 func newSite(c Config) (site, error) {
@@ -198,7 +198,7 @@ func (s *site) unsuspect(node dmutex.NodeID) (news bool, err error) {
 func (s *site) rank(node dmutex.NodeID) (int, error) {
 	j, member := slices.BinarySearch(s.members, node)
 	if !member || j == s.me {
-		return 0, dmutex.Misuse("election: node " + node.String() + " is no other member of the group")
+		return 0, dmutex.Misuse("election: node " + node.String() + " is not another member of the group")
 	}
 	return j, nil
 }

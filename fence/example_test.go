@@ -29,6 +29,6 @@ func Example() {
 	// Output:
 	// <nil>
 	// <nil>
-	// fence: stale: 33 is lower than 34, which a later holder has shown
+	// fence: stale: 33 is lower than 34, which a later holder has used
 	// by the holder of grant 34
 }

@@ -1,10 +1,10 @@
 // Package fence is the resource's side of a lock: it refuses the late writes of
 // former holders.
 //
-// A lock cannot stop a late write: from a process that was paused in the middle of
-// its work and does not know that it has lost the lock, or from a killed process
-// whose last write is still in flight. The resource can, if every write carries the fence of
-// its grant (Held.Fence in package node). Fences rise with every grant, so a fence
+// A lock cannot stop a late write. The writer may be a process that was paused in the middle
+// of its work and does not know that it has lost the lock, or a killed process whose last
+// write is still in flight. The resource can refuse the write if every write carries the
+// fence of its grant (Held.Fence in package node). Fences rise with every grant, so a fence
 // lower than one already seen belongs to a former holder.
 //
 //	gate.Do(fence, func() error { return write(data) }) // or ErrStale
@@ -13,15 +13,15 @@
 // writer of a file or a device. It needs nothing else of this library. A database
 // needs no Gate: make the fence a condition of the write; see the examples.
 //
-// # What it needs
+// # What a Gate needs
 //
 // Use one Gate per lock: fences of different locks cannot be compared.
 //
-// The highest fence must live as long as the data. A Gate is lost with its process,
-// and a new one would let in a former holder. So store the fence with the data, in
-// one step, and start again from there with [NewGate].
+// The highest fence must last as long as the data. A Gate is lost with its process,
+// and a new one would admit a former holder. So store the fence with the data, in
+// one step, and pass it to [NewGate] when the process starts again.
 //
-// The resource refuses a former holder as soon as a later holder has shown its
+// The resource refuses a former holder as soon as a later holder has used its
 // fence. So send the fence with the first read too: otherwise a late write of the
 // former holder may come between that read and the write that is based on it.
 package fence
@@ -45,15 +45,15 @@ func (e *StaleError) Error() string {
 	if e.Fence == 0 {
 		return "fence: stale: 0 is the fence of no grant"
 	}
-	return fmt.Sprintf("fence: stale: %d is lower than %d, which a later holder has shown", e.Fence, e.Highest)
+	return fmt.Sprintf("fence: stale: %d is lower than %d, which a later holder has used", e.Fence, e.Highest)
 }
 
 // Is makes a StaleError an [ErrStale].
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// A Gate lets in a fence that is not lower than any that it has let in before. An
-// equal one passes: a holder may write as often as it likes. 0 never passes,
-// because it is the fence of no grant.
+// A Gate admits a fence that is not lower than any that it has admitted before.
+// An equal fence passes, so a holder can write many times. 0 never passes,
+// because no grant has it.
 //
 // The zero Gate has seen nothing. A Gate is safe for concurrent use and must not
 // be copied.
@@ -67,9 +67,9 @@ type Gate struct {
 func NewGate(highest uint64) *Gate { return &Gate{highest: highest} }
 
 // Do runs f if the fence passes, and returns f's error; otherwise it returns a
-// [StaleError]. The gate is shut while f runs: other calls, also with a higher
-// fence, wait until f has returned or panicked, so that no write begins before an
-// earlier one is complete. f must not call the Gate.
+// [StaleError]. While f runs, other calls wait, even with a higher fence, until f
+// has returned or panicked. So no write begins before an earlier one is complete.
+// f must not call the Gate.
 //
 // The fence counts as seen even if f fails.
 func (g *Gate) Do(fence uint64, f func() error) error {
@@ -82,9 +82,10 @@ func (g *Gate) Do(fence uint64, f func() error) error {
 	return f()
 }
 
-// Admit returns nil if the fence passes and a [StaleError] otherwise. It closes
-// the gate to all former holders. It does not guard what the caller does next,
-// because a higher fence may pass in between. To read or write, use [Gate.Do].
+// Admit returns nil if the fence passes and a [StaleError] otherwise. From then
+// on the Gate refuses all former holders. Admit does not guard what the caller
+// does next, because a higher fence may pass in between. To read or write, use
+// [Gate.Do].
 func (g *Gate) Admit(fence uint64) error { return g.Do(fence, func() error { return nil }) }
 
 // Highest returns the highest fence that has passed.

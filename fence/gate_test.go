@@ -27,7 +27,7 @@ func TestGate(t *testing.T) {
 		require.Equal(t, fence.StaleError{Fence: old, Highest: 5}, *stale)
 		require.EqualValues(t, 5, g.Highest(), "a refusal has changed something")
 	}
-	require.EqualError(t, g.Admit(4), "fence: stale: 4 is lower than 5, which a later holder has shown")
+	require.EqualError(t, g.Admit(4), "fence: stale: 4 is lower than 5, which a later holder has used")
 }
 
 // Who forgets to pass the fence is not let in, by no gate.

@@ -124,7 +124,7 @@ func TestNATSStoreLagging(t *testing.T) {
 func TestNATSStoreSettings(t *testing.T) {
 	js := jetStream(t, connect(t, startJetStream(t)))
 	_, err := natsstore.Open(t.Context(), js, bucket, "a")
-	require.EqualError(t, err, "natsstore: there is no bucket groups: create it, as with nats kv add groups --storage=file --replicas=3")
+	require.EqualError(t, err, "natsstore: there is no bucket groups: create it, for example with nats kv add groups --storage=file --replicas=3")
 	for i, test := range []struct {
 		set  func(*jetstream.StreamConfig)
 		says string
@@ -137,11 +137,11 @@ func TestNATSStoreSettings(t *testing.T) {
 		{func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "forgets entries after 1h0m0s"},
 		{func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "forgets old entries when it is full"},
 		{func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 }, "forgets old entries when it is full"},
-		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 }, "takes values of 1000 bytes only"},
+		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 }, "takes values of at most 1000 bytes"},
 		{func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }, "acknowledges entries before they are written"},
 		{func(c *jetstream.StreamConfig) {
 			c.Mirror, c.Subjects = &jetstream.StreamSource{Name: "KV_other"}, nil
-		}, "is a copy of others"},
+		}, "is a mirror, or copies from other buckets"},
 	} {
 		bucket := "groups" + strconv.Itoa(i)
 		config := jetstream.StreamConfig{Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1}

@@ -28,18 +28,18 @@
 // nodes in the critical section, the one with the later stamp would have the
 // other's request in its queue. So grants are in the order of the stamps.
 //
-// Progress. Nothing is ever deferred: every peer sends a REPLY, which is later
-// (L1), and of the pending requests one goes before all others (L2).
+// Progress. No message is ever deferred: every peer sends a REPLY, which is
+// later (L1), and one of the pending requests goes before all others (L2).
 //
 // Order and count. The channels must keep the order of messages: a REPLY that
 // overtakes a REQUEST lets two nodes in. Every entry costs exactly 3(N-1)
-// messages. The delay is two message hops when nobody else is interested, one
-// hop from a release to the next entry. A node that stops answering stops
-// everybody.
+// messages. The delay is two message hops when no other node is interested,
+// and one hop from a release to the next entry. A node that stops answering
+// stops all nodes.
 //
-// Departures from the paper: our own request is not in our queue, but is compared
-// with each of those there; messages carry the highest fence known; a canceled request runs
-// its course, as [dmutex.Site] describes. [OmitReplies] needs fewer messages.
+// Departures from the paper: our own request is not in our queue, but is compared with each
+// request there; messages carry the highest fence known; a canceled request runs its
+// course, as [dmutex.Site] describes. [OmitReplies] needs fewer messages.
 package lamport
 
 import (
@@ -56,7 +56,7 @@ type machine struct {
 }
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. It has the shape of [dmutex.Algorithm].
+// holds. New is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
 	site, err := dmutex.NewSite(s)
 	if err != nil {
@@ -112,7 +112,7 @@ func (m *machine) send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) {
 	m.Send(kind, to, attempt).Clock = m.Clock()
 }
 
-// Handle hears a message from a peer. A REPLY does no more than to be later.
+// Handle takes a message from a peer. A REPLY has no effect but to be later.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	j, err := m.Check(msg)
 	if err != nil {

@@ -6,27 +6,28 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// OmitReplies is the algorithm without the replies that tell nothing new: a
-// node answers no REQUEST while it has a request of its own, pending (withdrawn
-// or not) or held. It has the shape of [dmutex.Algorithm]. Nodes with and
-// without it work together.
+// OmitReplies is the algorithm without the replies that carry no news: a node
+// answers no REQUEST while it has a request of its own, pending (withdrawn or
+// not) or held. OmitReplies is a [dmutex.Algorithm]. Nodes that use it and
+// nodes that use [New] work together.
 //
-// This is right because a REPLY serves only L1, and something else serves as
-// well. If our request is the later one, our REQUEST does: it was sent to the
-// same peer before theirs came here, and is there sooner than a REPLY would be.
-// If ours goes first, our RELEASE does: it is sent after theirs came, so it is
-// later, and by L2 they await it anyway. So nobody enters any later than with
-// all replies; and of the requests that are pending or held, the first waits for
-// no RELEASE but those already sent. The channels must keep the order all the
-// same: a RELEASE that overtakes its REQUEST leaves it in the queue.
+// This is right because a REPLY serves only L1, and another message serves L1 as
+// well. If our request is the later one, our REQUEST serves: we sent it to the
+// peer before the peer's request arrived here, so it arrives sooner than a REPLY
+// would. If our request goes first, our RELEASE serves: we send it after the
+// peer's request arrived, so it is later, and by L2 the peer awaits it anyway.
+// So no node enters later than with all replies; and of the requests that are
+// pending or held, the first waits for no RELEASE that is not already sent. The
+// channels must still keep the order: a RELEASE that overtakes its REQUEST
+// leaves it in the queue.
 //
-// An entry costs 2(N-1) messages if everybody always requests, and 3(N-1) if
-// nobody else does. The paper itself, in a footnote to its rule 2, omits a REPLY
+// An entry costs 2(N-1) messages if all nodes always request, and 3(N-1) if no
+// other node does. The paper itself, in a footnote to its rule 2, omits a REPLY
 // if any message stamped later than the request has been sent to the same node
 // already. The rule in textbooks (Singhal and Shivaratri, Advanced Concepts in
 // Operating Systems, 1994) omits a REPLY only if our request is the later one.
-// That saves messages only when requests cross, and none if everybody always
-// requests: a node that asks anew has heard of all other requests, and goes after
+// That saves messages only when requests cross, and none if all nodes always
+// request: a node that asks again has received all other requests, and goes after
 // them.
 func OmitReplies(s dmutex.Start) (dmutex.Machine, error) {
 	site, err := dmutex.NewSite(s)

@@ -66,7 +66,7 @@ func (m *machine) release(r dmutex.Stamp) {
 	}
 }
 
-// yield takes the vote back from a request that waits on.
+// yield takes the vote back from a request that continues to wait.
 func (m *machine) yield(r dmutex.Stamp) {
 	if r == m.vote {
 		m.insert(r, true)

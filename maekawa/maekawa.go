@@ -1,6 +1,6 @@
-// Package maekawa is Maekawa's algorithm: ask not everybody but a quorum, and
-// enter when all of it has voted for you. Any two quorums share a node, and a
-// node has one vote.
+// Package maekawa is Maekawa's algorithm: a node asks only a quorum, and
+// enters when all nodes of the quorum have voted for it. Any two quorums
+// share a node, and a node has one vote.
 //
 // Maekawa, "A √N Algorithm for Mutual Exclusion in Decentralized Systems", ACM
 // TOCS 3(2), 1985. Sanders, "The Information Structure of Distributed Mutual
@@ -10,13 +10,12 @@
 //
 // # Theory of operation
 //
-// Every node plays two roles that know nothing of each other. As a requester
-// it sends REQUEST to its quorum, enters when all of it has sent REPLY, and
-// sends RELEASE to all of it when it leaves. As an arbiter it gives its one
-// vote, by REPLY, to one request at a time, keeps the others in a queue, and
-// gives the vote to the first of them when it comes back. Requests are ordered
-// by stamp: by logical clock, then by node. What a node says to itself is not
-// sent.
+// Every node plays two independent roles. As a requester it sends REQUEST to
+// its quorum, enters when the whole quorum has sent REPLY, and sends RELEASE
+// to the quorum when it leaves. As an arbiter it gives its one vote, by REPLY,
+// to one request at a time, keeps the other requests in a queue, and gives the
+// vote to the first of them when the vote comes back. Requests are ordered by
+// stamp: by logical clock, then by node. A node sends itself no messages.
 //
 // So far this deadlocks: two requesters may each hold a vote that the other
 // waits for. The cure is to let the later of two requests give way.
@@ -28,22 +27,22 @@
 //     and loses only time. A requester that may still win remembers the INQUIRE;
 //     it answers with YIELD when it fails, or with RELEASE when it has won.
 //   - An arbiter sends FAILED to every request that waits behind another: to a
-//     newcomer that follows the one with the vote or one in the queue, and
-//     (C) to the head of the queue that a newcomer displaces, if it has not
-//     been told yet.
+//     new request that follows the one with the vote or one in the queue, and
+//     (C) to the head of the queue when a new request displaces it, if it has
+//     not been told yet.
 //
-// Rule (C) is the correction. Without it a displaced request believes that it
-// may still win and sits on its votes. In the grid of four, quorums {1,2,3},
-// {1,2,4}, {1,3,4} and {2,3,4}, let 2, 3 and 4 ask at the same time, each with
-// its own vote at once. Arbiter 1 votes for 3, then hears 2 and sends INQUIRE
-// to 3, which remembers it: nobody has failed 3. Arbiter 4 has voted for
-// itself; it hears 3, queues it as the head and sends INQUIRE to itself; then it
-// hears 2, which displaces 3 untold. Arbiter 2 fails 4; so 4 yields, and arbiter
-// 4 votes for 2. Arbiter 3 fails 4. Now 2 waits for arbiter 1, which waits for an
-// answer from 3; 3 waits for arbiter 4, which waits for 2. The paper's own rules
-// end here; by (C) arbiter 4 sends FAILED to 3, 3 yields to arbiter 1, and 2
-// enters. (For the run without and with (C) see mutant-no-displaced-failed.txt
-// and grid.txt in testdata.)
+// Rule (C) is the correction. Without it a displaced request may still hope to
+// win, and keeps its votes. In the grid of four, quorums {1,2,3}, {1,2,4},
+// {1,3,4} and {2,3,4}, let 2, 3 and 4 ask at the same time, each with its own
+// vote at once. Arbiter 1 votes for 3, then hears 2 and sends INQUIRE to 3, which
+// remembers it: no arbiter has failed 3. Arbiter 4 has voted for itself; it hears
+// 3, queues it as the head and sends INQUIRE to itself; then it hears 2, which
+// displaces 3 untold. Arbiter 2 fails 4; so 4 yields, and arbiter 4 votes for 2.
+// Arbiter 3 fails 4. Now 2 waits for arbiter 1, which waits for an answer from 3;
+// 3 waits for arbiter 4, which waits for 2. The paper's own rules end here; by
+// (C) arbiter 4 sends FAILED to 3, 3 yields to arbiter 1, and 2 enters. (For the
+// run without and with (C) see mutant-no-displaced-failed.txt and grid.txt in
+// testdata.)
 //
 // M1. An arbiter has one vote: it votes again only when RELEASE or YIELD has
 // brought the vote back.
@@ -58,23 +57,24 @@
 // M4. The common arbiter of two successive entries hears the fence of the first by
 // RELEASE and passes it on by REPLY: fences rise, without gaps.
 //
-// Progress. By M2 a request that waits and was told FAILED by nobody waits for
-// votes that later requests have and that were asked back. Of these requests,
-// one that fails or has yielded yields; one that has all its votes enters and
-// leaves; any other waits in turn, unfailed, for a vote that a still later
-// request has. The chain ends, so the answer comes. For the smallest request of
-// all this means every vote. And each request becomes the smallest: messages
-// carry the sender's clock and a receiver catches up, so that once a request has
-// reached its arbiters, every other node enters at most twice before it.
+// Progress. By M2 a request that waits and that no arbiter has sent FAILED waits
+// for votes that later requests have and that were asked back. Of these
+// requests, one that fails or has yielded yields; one that has all its votes
+// enters and leaves; any other waits in turn, unfailed, for a vote that a still
+// later request has. The chain ends, so the answer comes. For the smallest
+// request of all, that applies to every vote. And each request becomes the
+// smallest: messages carry the sender's clock and a receiver catches up, so that
+// once a request has reached its arbiters, every other node enters at most twice
+// before it.
 //
 // Order and count. Let K be the size of a quorum that contains its own node. An
-// entry costs 3(K-1) messages when nobody else is interested. Under contention
+// entry costs 3(K-1) messages when no other node is interested. Under contention
 // the arrival of a REQUEST causes at most one of: FAILED to itself; FAILED to
 // the request that it displaces; or INQUIRE, with its YIELD and a second REPLY.
 // So the mean is at most 6(K-1). Of the runs explored the worst costs 4.5(K-1)
 // an entry, and a random load about 4(K-1): testdata/messages.txt. (The paper's
 // bound of 5(K-1) is not proved for the corrected rules.) The delay is two
-// message hops when nobody else is interested, two from a release to the next
+// message hops when no other node is interested, two from a release to the next
 // entry, and one if the arbiter between is one of the two. (Up to four were seen
 // where a request was made just before the release and a vote had to be asked
 // back.) The channels may reorder messages, though the paper's may not: every
@@ -84,13 +84,13 @@
 //
 // Crashes. A node that stops as an arbiter stops the nodes whose quorums it is in.
 // The others go on until one of those asks: it gets and keeps the votes of the
-// rest of its quorum, because nobody tells it that it fails, and that stops
-// everybody. So does a node that stops with a request of its own, pending or
+// rest of its quorum, because no arbiter tells it that it fails, and that stops
+// all nodes. So does a node that stops with a request of its own, pending or
 // granted.
 //
 // Departures from the paper: (C); every message names the request that it is
-// about, so that an outdated one counts for nothing; quorums need not be of one
-// size, nor contain their own node; messages carry the highest fence known; a
+// about, so that an outdated one is ignored; quorums need not be of one size,
+// nor contain their own node; messages carry the highest fence known; a
 // canceled request runs its course, as [dmutex.Site] describes.
 package maekawa
 
@@ -131,7 +131,7 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle hears a message from a peer.
+// Handle takes a message from a peer.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg); err != nil {
 		return nil, err
@@ -162,8 +162,8 @@ func (m *machine) sayAll(kind dmutex.Kind, r dmutex.Stamp) {
 	}
 }
 
-// say sends a message about request r, or hears it at once if it is for this
-// node itself.
+// say sends a message about request r, or handles it at once if it is for
+// this node itself.
 func (m *machine) say(kind dmutex.Kind, to dmutex.NodeID, r dmutex.Stamp) {
 	if to == m.Self() {
 		m.hear(kind, to, r)

@@ -81,7 +81,7 @@ func (r *run) holder() (holder dmutex.NodeID) {
 	return holder
 }
 
-// "An entry costs 3(K-1) messages when nobody else is interested."
+// "An entry costs 3(K-1) messages when no other node is interested."
 func TestUncontended(t *testing.T) {
 	for n := 1; n <= 50; n++ {
 		r := start(t, New, n)
@@ -97,7 +97,7 @@ func TestUncontended(t *testing.T) {
 	}
 }
 
-// "The delay is two message hops when nobody else is interested, two from a
+// "The delay is two message hops when no other node is interested, two from a
 // release to the next entry, and one if the arbiter between is one of the two."
 func TestDelays(t *testing.T) {
 	for _, c := range []struct {

@@ -40,16 +40,18 @@ func rowAndColumn(members []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID {
 }
 
 // With returns the algorithm with the given quorums: site asks quorum(site).
-// Any two quorums must share a node, and all nodes of a group must be given the
-// same quorums. A site need not be in its own, but saves messages if it is.
+// Any two quorums must share a node, and all nodes of a group must use the same
+// quorums. A site need not be in its own quorum, but saves messages if it is.
 //
-// A Start is refused with [dmutex.ErrMisuse] if the quorum of some member is
-// empty or contains a stranger, or if that of Start.Self shares no node with
-// another. (A node checks its own against all others, so if two quorums share
-// no node, both their nodes refuse.)
+// The algorithm returns [dmutex.ErrMisuse] if the quorum of some member is
+// empty or contains a node that is not a member, or if the quorum of
+// Start.Self shares no node with another one. (A node checks its own quorum
+// against all others, so if two quorums share no node, both their nodes
+// refuse.)
 //
-// The function is called for every member at each birth of a machine, possibly
-// by several goroutines at once. What it returns is only read.
+// Each time a machine is made, the function is called for every member,
+// possibly by several goroutines at once. The slice that it returns is only
+// read.
 func With(quorum func(site dmutex.NodeID) []dmutex.NodeID) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) {
 		site, err := dmutex.NewSite(s)

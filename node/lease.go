@@ -343,7 +343,7 @@ func (l *lease) waits() error {
 }
 
 // errLeases is why a node does not act yet. It waits for the clock to pass its epoch, too.
-var errLeases = errors.New("node: waiting for about a lease, in which former members may still hold locks")
+var errLeases = errors.New("node: waiting for about a lease: former members, if there were any, may still hold locks")
 
 // stopped returns why the machine has stopped.
 func (l *lease) stopped() error {

@@ -128,7 +128,7 @@ func (l *logger) trouble(why error) {
 }
 
 // longWait logs that h has waited for a long time, if it is the first waiter of this
-// node. It returns after what time to call it again.
+// node and not the whole node waits, which is logged too. It returns after what time to call it again.
 func (n *Node) longWait(h *Held) time.Duration {
 	l := h.lock
 	l.shard.mu.Lock()
@@ -136,7 +136,7 @@ func (n *Node) longWait(h *Held) time.Duration {
 	st := l.status()
 	waited := time.Duration(n.mail.Now() - h.since)
 	l.shard.mu.Unlock()
-	if first && !strings.HasPrefix(l.name, electionPrefix) { // campaigns may wait indefinitely
+	if first && n.views.acting.Load() && !strings.HasPrefix(l.name, electionPrefix) { // campaigns may wait indefinitely
 		attrs := []slog.Attr{slog.String("lock", l.name), slog.Duration("waited", waited)}
 		if st.Holder != dmutex.None {
 			attrs = append(attrs, slog.Uint64("holder", uint64(st.Holder)))

@@ -5,30 +5,30 @@ import (
 )
 
 // Carvalho is the algorithm with the improvement of Carvalho and Roucairol, "On
-// Mutual Exclusion in Computer Networks", CACM 26(2), 1983. It has the shape
-// of [dmutex.Algorithm].
+// Mutual Exclusion in Computer Networks", CACM 26(2), 1983. Carvalho is a
+// [dmutex.Algorithm].
 //
-// A REPLY is a permission, and it stands until the node that gave it asks for
-// the lock itself. So a node need ask only the peers to which it has replied
+// A REPLY is a permission, and it is valid until the node that gave it asks for
+// the lock itself. So a node has to ask only the peers to which it has replied
 // since, and those that it has never asked. If a REQUEST comes that goes before
 // its own, from a node whose permission it relied on, it replies and asks for
 // the permission back: the REPLY has given it away.
 //
 // Mutual exclusion. Of two nodes at most one has the other's permission, and
-// none while a REPLY is under way between them; in the critical section a node
-// has everybody's, and gives none away.
+// neither has it while a REPLY is in flight between them. In the critical
+// section a node has the permission of all others, and gives none away.
 //
-// Progress. As for [New], for a REQUEST is answered by the same rule; but
-// grants are in the order of stamps only where requests conflict.
+// Progress. As for [New], because the same rule answers a REQUEST. But grants
+// are in the order of stamps only where requests conflict.
 //
-// An entry costs between 0 and 2(N-1) messages: none while nobody else asks,
-// 2(N-1) at first and when everybody asks in turn. The delay is none or two
+// An entry costs between 0 and 2(N-1) messages: none while no other node asks,
+// 2(N-1) at first and when all nodes ask in turn. The delay is none or two
 // message hops, and one hop from a release to the next entry. The channels may
 // reorder messages. A node that stops answering stops the nodes that must ask it
 // and, through them, all nodes that must ask one of those.
 //
-// A node may forget the permissions that it has while it is idle: a permission is
-// the right not to ask, and only its owner records it.
+// An idle node may forget its permissions: a permission is the right not to ask,
+// and only its owner records it.
 //
 // Departures from the paper: those of [New]. As a canceled request runs its
 // course, no permission comes that was not awaited.
@@ -60,7 +60,7 @@ func (m *carvalho) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle hears a REQUEST or a REPLY.
+// Handle takes a REQUEST or a REPLY.
 func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	j, err := m.Check(msg)
 	if err != nil {

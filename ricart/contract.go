@@ -41,7 +41,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 // it has will have to ask for them again.
 func (m *carvalho) Keeps() bool { return m.Idle() && slices.Contains(m.kept, true) }
 
-// Forget implements [dmutex.Machine]. An idle node owes nobody a REPLY.
+// Forget implements [dmutex.Machine]. An idle node owes no node a REPLY.
 func (m *machine) Forget() (clock, fence uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle()
 }

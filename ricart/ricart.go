@@ -1,5 +1,5 @@
-// Package ricart is the algorithm of Ricart and Agrawala: ask everybody, enter
-// when everybody has replied.
+// Package ricart is the algorithm of Ricart and Agrawala: ask all other nodes,
+// and enter when all have replied.
 //
 // Ricart and Agrawala, "An Optimal Algorithm for Mutual Exclusion in Computer
 // Networks", CACM 24(1), 1981.
@@ -10,29 +10,29 @@
 // logical clock and its number, to all others, and enters when all have sent
 // REPLY. A node that receives a REQUEST replies at once, unless it is in the
 // critical section itself or has a pending request with the lower stamp; then
-// it defers the REPLY until it leaves. There is no other message: the REPLY is
-// at once "I do not mind" and "I have left".
+// it defers the REPLY until it leaves. There is no other message: the REPLY
+// means both "I do not mind" and "I have left".
 //
 // Mutual exclusion. While a request of j is pending or in the critical section
-// and i has answered it, any request that i has is larger. For i answers only
-// when its own request is larger or when it has none; in the latter case its
-// clock is now at least that of j's request (rule K2), and its next request
-// gets a higher one (rule K1). Two nodes in the critical section would each
-// have the larger stamp.
+// and i has answered it, any request that i has is larger. This holds because
+// i answers only when its own request is larger or when it has none; in the
+// latter case its clock is now at least that of j's request (rule K2), and its
+// next request gets a higher one (rule K1). So if two nodes were in the
+// critical section, each would have the larger stamp.
 //
 // Progress. The request with the smallest stamp is deferred only by a node in
 // the critical section, which leaves.
 //
 // Order and count. The channels may reorder messages: what a node answers
 // depends on stamps, not on arrival. Every entry costs exactly 2(N-1)
-// messages. The delay is two message hops when nobody else is interested, one
-// hop from a release to the next entry. A node that stops answering stops
-// everybody.
+// messages. The delay is two message hops when no other node is interested,
+// and one hop from a release to the next entry. A node that stops answering
+// stops all nodes.
 //
 // Departures from the paper: a REPLY names the request that it answers, and
-// replies are a set of nodes, not a count, so that an old or repeated one counts
-// for nothing; messages carry the highest fence known; a canceled request
-// runs its course, as [dmutex.Site] describes.
+// replies are a set of nodes, not a count, so that an old or repeated one is
+// ignored; messages carry the highest fence known; a canceled request runs its
+// course, as [dmutex.Site] describes.
 package ricart
 
 import (
@@ -49,7 +49,7 @@ type machine struct {
 }
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. It has the shape of [dmutex.Algorithm].
+// holds. New is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
 	site, err := dmutex.NewSite(s)
 	if err != nil {
@@ -63,7 +63,7 @@ func newMachine(site dmutex.Site) *machine {
 	return &machine{Site: site, awaiting: make([]bool, n), deferred: make([]uint64, n)}
 }
 
-// Request asks everybody.
+// Request asks all peers.
 func (m *machine) Request() ([]dmutex.Message, error) {
 	if fresh, err := m.Ask(); err != nil || !fresh {
 		return nil, err
@@ -90,7 +90,7 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle hears a REQUEST or a REPLY.
+// Handle takes a REQUEST or a REPLY.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	j, err := m.Check(msg)
 	if err != nil {

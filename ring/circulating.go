@@ -14,15 +14,15 @@ type circulating struct {
 	rested int // ticks since the token came here
 }
 
-// Circulate returns Le Lann's algorithm: nobody asks for the token, it comes by
-// itself. An idle node passes it on after pace ticks, at least 1; with none it
-// would go around as fast as the network can. If no order is given, it is
-// ascending; the token begins with the first node. All nodes of a group must have
-// the same order; a pace below 1, or a Start of other members, is refused with
-// [dmutex.ErrMisuse]. The machines are of type [dmutex.Ticker].
+// Circulate returns Le Lann's algorithm: no node asks for the token; it comes by
+// itself. An idle node passes it on after pace ticks, at least 1, because
+// otherwise it would go around as fast as the network allows. If no order is
+// given, the order is ascending. The token begins at the first node. All nodes of
+// a group must have the same order; a pace below 1, or a Start of other members,
+// is refused with [dmutex.ErrMisuse]. The machines are of type [dmutex.Ticker].
 //
 // An idle ring of N nodes sends one message every pace ticks and one hop,
-// forever. When everybody always wants the lock an entry costs 1 message. A
+// forever. When all nodes always want the lock an entry costs 1 message. A
 // request waits for up to N hops and N-1 times the pace, and for the nodes on the
 // way that enter: from a release to the next entry pass up to N-1 hops, and the
 // pace at each of up to N-2 idle nodes between. The channels may reorder

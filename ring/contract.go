@@ -38,7 +38,7 @@ func (m *parked) impossible(msg dmutex.Message) string {
 	case len(msg.Numbers) > 0:
 		return "there are no numbers in the ring"
 	case len(msg.Nodes) == 0:
-		return "it names nobody who wants the token"
+		return "it names no node that wants the token"
 	case msg.Kind == dmutex.Request && len(msg.Nodes) > 1:
 		return "a WANT names one node"
 	case msg.Kind == dmutex.Request && msg.Nodes[0] == m.Self() && msg.Attempt > m.Clock():
@@ -71,8 +71,8 @@ func (m *circulating) impossible(msg dmutex.Message) string {
 	return ""
 }
 
-// WaitsFor implements [dmutex.Machine]: all peers, for only the node that has the
-// token knows where it is.
+// WaitsFor implements [dmutex.Machine]: all peers, because only the node that has
+// the token knows where it is.
 func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	if t.Pending() {
 		b = append(b, t.Peers()...)

@@ -14,14 +14,14 @@ type parked struct {
 }
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. The ring goes up through the members and from the highest back to the
-// lowest, where the token begins. New has the shape of [dmutex.Algorithm].
+// holds. The members form the ring in ascending order, and the token begins at
+// the lowest. New is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) { return newParked(s, ascending(s.Members)) }
 
-// Order returns the algorithm for a ring of the given order, such as the one
-// with the shortest wires. The token begins with the first node. All nodes of
-// a group must have the same order; a Start of other members is refused with
-// [dmutex.ErrMisuse].
+// Order returns the algorithm for a ring of the given order, such as one that
+// follows the network's topology. The token begins at the first node. All
+// nodes of a group must have the same order. The algorithm returns
+// [dmutex.ErrMisuse] for a Start with other members.
 func Order(nodes ...dmutex.NodeID) dmutex.Algorithm {
 	nodes = slices.Clone(nodes)
 	return func(s dmutex.Start) (dmutex.Machine, error) { return newParked(s, nodes) }
@@ -57,7 +57,7 @@ func (m *parked) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle hears a WANT or takes the token.
+// Handle takes a WANT or the token.
 func (m *parked) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg); err != nil {
 		return nil, err

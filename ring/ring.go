@@ -3,19 +3,19 @@
 //
 // Le Lann, "Distributed Systems: Towards a Formal Approach", IFIP Congress,
 // 1977, for the token that goes around forever ([Circulate]). A ring whose
-// token parks ([New], [Order]) is a small step from it that several have taken.
+// token parks ([New], [Order]) is a common variation.
 //
 // # Theory of operation
 //
 // The nodes form a ring: each sends to its successor only. There is one token.
-// A node that has it enters at will, and passes it on when it leaves.
+// A node that has it may enter at any time, and passes it on when it leaves.
 //
-// While nobody asks, a parked token rests where it was last used. A node without
+// While no node asks, a parked token rests where it was last used. A node without
 // the token that wants it sends WANT, with its own name, to its successor. WANT
-// goes around until it meets the token, which notes the name among its wanters. A
-// token that is wanted goes around too, and at each node forgets that node's
-// name; when no name is left, it rests there. On the wire WANT is a REQUEST, with
-// the name in Nodes, and TOKEN has the wanters in Nodes.
+// goes around until it meets the token, which adds the name to its wanters. A
+// token with wanters goes around too. At each node it drops that node's name, and
+// when no name is left, it rests there. On the wire WANT is a REQUEST, with the
+// name in Nodes, and TOKEN has the wanters in Nodes.
 //
 // Mutual exclusion. There is one token: a node that passes it no longer has it.
 //
@@ -30,11 +30,11 @@
 // overtook the token could go around without meeting it), and must not repeat
 // them. The cost is none for the node where the token rests, and exactly N for
 // an isolated request: a WANT or the TOKEN crosses each edge of the ring. In
-// any run it is at most N an entry, and 2 when everybody always wants the
-// token. The delay is N hops when nobody else is interested, and 1 to N-1 hops
-// from a release to the next entry, or up to N if its WANT was sent just before
-// the release: the two then share the way around. A node that stops breaks the
-// ring.
+// any run it is at most N an entry, and 2 when all nodes always want the
+// token. The delay is N hops when no other node is interested, and 1 to N-1
+// hops from a release to the next entry, or up to N if its WANT was sent just
+// before the release: the two then share the way around. A node that stops
+// breaks the ring.
 //
 // Departures: messages carry the highest fence known; a canceled request runs
 // its course, as [dmutex.Site] describes.

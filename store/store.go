@@ -1,5 +1,5 @@
-// Package store is what a group of nodes needs of the world to agree on its members:
-// one small record, changed by compare-and-swap.
+// Package store is the contract for the one small record by which a group of nodes
+// agrees on its members. It is changed by compare-and-swap.
 //
 // The record says who the members are. It changes when a node joins, leaves or is
 // excluded, and each member loads it a few times per lease to renew its own. No lock is
@@ -16,14 +16,15 @@
 // The store is trusted: if it forgets an acknowledged change, two nodes may hold the same
 // lock. The packages say which settings and which failovers do that.
 //
-// # A store of one's own
+// # A store of your own
 //
-// Anything that can replace a value on condition that it is still the one that was read
-// can be a [Store]. Test it with [github.com/dmutex/dmutex/store/storetest.Run].
+// Any service with a compare-and-swap on one value can be a [Store]. Test it with
+// [github.com/dmutex/dmutex/store/storetest.Run].
 //
 //   - Kubernetes: Get without a resourceVersion in its options, then Update of the object
 //     as it was read. Its metadata.resourceVersion is the revision, and a Conflict or an
-//     AlreadyExists is [ErrConflict]. Do not read from an informer: its cache is stale.
+//     AlreadyExists is [ErrConflict]. Do not read from an informer: its cache may be
+//     stale.
 //   - DynamoDB: GetItem with ConsistentRead. PutItem with a new random revision, on the
 //     condition that the old one is there, or attribute_not_exists. A
 //     ConditionalCheckFailedException is ErrConflict, unless the SDK has retried: turn its
@@ -45,51 +46,53 @@ import (
 // was given when the store was opened. Stores that were opened for one name in
 // different processes have one record; stores for different names do not affect each other.
 //
-// A Store may be used by many goroutines. Its methods return soon after their context
-// has ended.
+// A Store is safe for concurrent use. Its methods return soon after their context has
+// ended.
 type Store interface {
 	// Load returns the record and its revision. Before the first Swap, and after an
 	// operator has deleted the record, the value is empty, and the revision is the one
 	// that Swap needs to create the record.
 	//
 	// Load is linearizable: it returns the record as it was at some moment between the
-	// call and the return. Never a cached value, and never one from a replica that may
-	// lag or from a leader that may have been deposed: members renew their leases by
-	// loading the record, so a stale answer puts two holders on one lock. Where a plain
-	// read does not promise this, Load has a write confirm that the revision it has read
-	// is still the last one.
+	// call and the return. It never returns a cached value, nor one from a replica that
+	// may lag or from a leader that may have been deposed: members renew their leases by
+	// loading the record, so a stale answer can put two holders on one lock. If a plain
+	// read of the service does not promise this, Load must confirm by a write that the
+	// revision it has read is still the last one.
 	//
-	// The caller may change the value.
+	// The caller may modify the returned value.
 	Load(ctx context.Context) (value []byte, rev Revision, err error)
 
 	// Swap replaces the record if its revision is still rev, and returns the new revision.
-	// It must take any value of 1 to MaxValue bytes, and does not keep it. Values need
-	// not differ: a Swap to an equal value also makes a new revision.
+	// It must accept any value of 1 to MaxValue bytes, and does not keep the slice. A Swap
+	// to an equal value also makes a new revision.
 	//
-	// If the error is ErrConflict, nothing was written and nothing will be: the record
-	// has changed since, or another write was in progress. Load it and decide again.
+	// If the error is ErrConflict, this Swap has written nothing and never will: the
+	// record has changed since it was loaded, or another write was in progress. Load
+	// the record and decide again.
 	//
-	// After any other error the outcome is unknown. The record may have been written, or
-	// may still be, also after a Load that has not seen it. It is certain that this Swap
-	// no longer has an effect when the revision has moved. So load the record, and swap
-	// again from what it says.
+	// After any other error the outcome is unknown. The value may have been written, or
+	// may still be written later, even after a Load that has not seen it. Only when the
+	// revision has changed can this Swap no longer take effect. So load the record, and
+	// swap again from the revision that Load returned.
 	//
 	// A successful Swap is durable: a crash of every process, and a failover of the
 	// store, must not undo it.
 	Swap(ctx context.Context, value []byte, rev Revision) (Revision, error)
 }
 
-// A Revision names one state of a record. The store chooses it; it can only be compared
-// for equality. No two states of a record have the same revision, even if their values
-// are equal. If that were broken, a Swap could overwrite changes it has not seen.
+// A Revision names one state of a record. The store chooses it, and callers only
+// compare it for equality. No two states of a record have the same revision, even if
+// their values are equal. Otherwise a Swap could overwrite changes that its caller has
+// not seen.
 type Revision string
 
-// MaxValue is the size in bytes of the largest value that every store takes. The largest
-// of some stores is larger.
+// MaxValue is the size in bytes of the largest value that every store must accept. Some
+// stores accept larger ones.
 const MaxValue = 64 << 10
 
-// ErrConflict is the error of a Swap that certainly has written nothing. Errors match it by
-// [errors.Is].
+// ErrConflict is the error of a Swap that has written nothing and never will. Errors match
+// it by [errors.Is].
 var ErrConflict = errors.New("store: conflict: the record has changed since it was loaded")
 
 // Memory is a record in memory. The zero Memory is empty and ready for use. It must not be

@@ -1,15 +1,15 @@
 // Package suzukikasami is the algorithm of Suzuki and Kasami: the node that has
-// the token may enter; a request is sent to everybody, because nobody knows which
-// node that is.
+// the token may enter. A node sends its request to all others, because it does
+// not know which of them has the token.
 //
 // Suzuki and Kasami, "A Distributed Mutual Exclusion Algorithm", ACM TOCS 3(4),
 // 1985.
 //
 // # Theory of operation
 //
-// There is one token. A node that has it enters at will. Any other sends
-// REQUEST with the number of its request to all others, and enters when TOKEN
-// comes. Each node i keeps
+// There is one token. A node that has it may enter at any time. Any other
+// node sends REQUEST with the number of its request to all others, and enters
+// when TOKEN arrives. Each node i keeps
 //
 //	RN[j]  the highest number that it knows of a request of j
 //
@@ -18,11 +18,11 @@
 //	Q      the nodes that are to have it next
 //	LN[j]  the number of the last request of j that was put into Q or served
 //
-// So the holder of the token, and only it, can tell a request that is new,
-// RN[j] > LN[j], from one that is outdated because the token was faster than
-// the REQUEST. When a node leaves it appends to Q every node with a new request
-// and sends TOKEN to the head of Q. If Q is empty it keeps the token, idle, and
-// sends it to the first REQUEST that is not outdated.
+// So only the holder of the token can tell a new request, RN[j] > LN[j], from
+// one that is outdated because the token was faster than the REQUEST. When a
+// node leaves it appends to Q every node with a new request and sends TOKEN to
+// the head of Q. If Q is empty it keeps the token, idle, and sends it to the
+// first REQUEST that is not outdated.
 //
 // Mutual exclusion. There is one token: a node that sends it no longer has it.
 //
@@ -36,11 +36,12 @@
 // TOKEN names the request that it serves, and one that serves another is
 // dropped. They must not lose any. An entry costs exactly N messages, N-1
 // REQUEST and one TOKEN, or none if the node has the token. The delay is two
-// message hops when nobody else is interested, none for the node that entered
-// last, and one hop from a release to the next entry. REQUESTs pile up on the
-// way to a slow node, and only the last from each sender is of use. A crash of
-// the node that has the token stops everybody, even if that node is idle; a
-// crash of another node does when the token reaches it.
+// message hops when no other node is interested, none for the node that
+// entered last, and one hop from a release to the next entry. REQUESTs queue
+// up on the way to a slow node, and only the last one from each sender
+// matters. A crash of the node that has the token stops all nodes, even if
+// that node is idle. A crash of another node stops them when the token is sent
+// to it.
 //
 // A machine cannot be forgotten: a node would need RN again if the token came to
 // it while a request is pending, and only the holder knows which requests are.
@@ -73,15 +74,15 @@ type machine struct {
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
 // holds. The member with the lowest number begins with the token, unless there
-// is a Holder. New has the shape of [dmutex.Algorithm].
+// is a Holder. New is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
 	return newMachine(s, dmutex.None)
 }
 
 // At returns the algorithm whose token begins at the given node, unless there is a
 // [dmutex.Start.Holder], which then has the token. While the node is not a member,
-// the member with the lowest number takes its place. All nodes of a group must name
-// the same one, or there is more than one token.
+// the member with the lowest number takes its place. All nodes of a group must give
+// the same node, or there is more than one token.
 func At(node dmutex.NodeID) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, node) }
 }
@@ -132,7 +133,7 @@ func (m *machine) Request() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Release hands the token on.
+// Release passes the token on.
 func (m *machine) Release() ([]dmutex.Message, error) {
 	if _, err := m.Leave(); err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 	return m.Out(), nil
 }
 
-// Handle hears a REQUEST or takes the TOKEN.
+// Handle takes a REQUEST or the TOKEN.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
 	if _, err := m.Check(msg); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ var ErrFormat = errors.New("trace: not a trace")
 // writing.
 var ErrCut = errors.New("trace: the file ends in the middle of a line")
 
-// A Reader reads a trace, event by event. It keeps no more than a line.
+// A Reader reads a trace, event by event. It keeps at most one line in memory.
 type Reader struct {
 	name   string
 	lines  *bufio.Reader
@@ -33,7 +33,8 @@ type Reader struct {
 	again  []byte // a line as it should be
 }
 
-// NewReader reads the header. Name is that of the file, for errors.
+// NewReader reads the header and returns a Reader of the events. Errors begin with
+// name, the name of the file.
 func NewReader(name string, r io.Reader) (*Reader, error) {
 	t := &Reader{name: name, lines: bufio.NewReaderSize(r, MaxLine)}
 	line, err := t.next()
@@ -74,7 +75,8 @@ func NewReader(name string, r io.Reader) (*Reader, error) {
 // Header returns the header.
 func (t *Reader) Header() Header { return t.header }
 
-// Next returns the next event, and [io.EOF] or [ErrCut] after the last.
+// Next returns the next event. The error is [io.EOF] or [ErrCut] after the last event,
+// and [ErrFormat] for an invalid line.
 func (t *Reader) Next() (Event, error) {
 	line, err := t.next()
 	if err != nil {
@@ -187,8 +189,8 @@ func (t *Reader) event(line []byte) (Event, error) {
 	if !ok {
 		return e, t.wrong("a message is of no kind that there is, or not between members")
 	}
-	// There is only one way to write an event, so anything left out, said twice or
-	// not understood shows here.
+	// There is only one way to write an event, so any missing, repeated or unknown
+	// field shows here.
 	if t.again = appendEvent(t.again[:0], &e); !bytes.Equal(t.again, line) {
 		return e, t.wrong("the event is not as it would be written: %s", t.again)
 	}
@@ -213,7 +215,7 @@ func (j *jsonMessage) message(from, to dmutex.NodeID) (Message, bool) {
 	return m, false
 }
 
-// Read reads a whole trace. Name is that of the file, for errors.
+// Read reads a whole trace. Errors begin with name, the name of the file.
 func Read(name string, r io.Reader) (*Trace, error) {
 	reader, err := NewReader(name, r)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 // buffer is how much may wait for the writer, in bytes.
 const buffer = 1 << 20
 
-// A Recorder writes a trace without making its callers wait: events go into a
-// buffer that a goroutine empties. While the buffer is full, events are only counted,
-// and the trace has a [Gap]. The goroutine runs only while there is something to
-// write. The methods are safe for concurrent use.
+// A Recorder writes a trace without making its callers wait: events go into a buffer
+// that a goroutine empties. While the buffer is full, events are only counted, and
+// the trace gets a [Gap]. The goroutine runs only while events wait to be written.
+// The methods are safe for concurrent use.
 //
 // Give one to a node as its Config.Trace; Close of the node flushes it. The caller
 // opens the file, empty, and closes it: [Reader] refuses what a restarted process
@@ -38,13 +38,13 @@ func NewRecorder(w io.Writer) *Recorder {
 	return &Recorder{w: w, gap: Event{What: Gap}}
 }
 
-// Open writes the header. A Recorder is for one run of one node: it refuses a second
-// Open with [dmutex.ErrMisuse].
+// Open writes the header. A Recorder is for one run of one node: a second Open
+// returns [dmutex.ErrMisuse].
 func (r *Recorder) Open(h Header) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.opened {
-		return dmutex.Misuse("a trace.Recorder is for one node, once: make another")
+		return dmutex.Misuse("this trace.Recorder was opened before: make one for each run of a node")
 	}
 	r.opened = true
 	r.full = appendHeader(r.full, &h)
@@ -53,7 +53,7 @@ func (r *Recorder) Open(h Header) error {
 	return nil
 }
 
-// Record adds an event. It does not keep e.
+// Record adds an event. It never waits, and does not keep e.
 func (r *Recorder) Record(e *Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +138,8 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	return r.err
 }
 
-// Lost returns how many events are missing because the writer was too slow or
-// failed.
+// Lost returns the number of events that are missing because the writer was
+// too slow or failed.
 func (r *Recorder) Lost() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,20 +14,20 @@ import (
 // line and the difference.
 var ErrDiffers = errors.New("trace: replays differently")
 
-// Replayed is what [Replay] has done.
+// Replayed counts what [Replay] has done.
 type Replayed struct {
-	Machines int // born
-	Inputs   int // given to them
-	Skipped  int // events of locks that a gap has cut off from their beginning, or from their view
+	Machines int // machines made
+	Inputs   int // inputs given to them
+	Skipped  int // events of locks whose machine or view is unknown because of a gap
 }
 
-// Replay gives the recorded inputs to fresh machines. It stops with an [ErrDiffers]
-// at the first event after which the output, the phase, the fence or the refusal is
-// not as recorded.
+// Replay gives the recorded inputs to new machines. It stops with [ErrDiffers] at
+// the first event after which the output, the phase, the fence or the error is not
+// as recorded.
 //
-// Each machine is born with the members of the view that was installed last. Where
-// events are missing ([Gap]), each lock is skipped until it is born again, in a view
-// that is known.
+// Each machine is made with the members of the view that was installed last. If
+// events are missing ([Gap]), Replay skips each lock until its machine is born
+// again, in a known view.
 func Replay(t *Trace, algorithm dmutex.Algorithm) (Replayed, error) {
 	r := replay{trace: t, algorithm: algorithm, members: t.Header.Members, machines: make(map[string]dmutex.Machine)}
 	for i := range t.Events {

@@ -1,7 +1,7 @@
-// Package trace records a node as a file: every input of its machines with the
-// result, and what its sessions saw of the network. A trace can be replayed
-// ([Replay]) and drawn (package draw). A life is one run of a node's process, with the
-// number that names it; each life has a file of its own.
+// Package trace records the events of a node in a file: every input of its machines
+// with the result, and what its sessions saw of the network. A trace can be replayed
+// ([Replay]) and drawn (package draw). A life is one run of a node's process,
+// identified by a number; each life has its own file.
 //
 // # The file
 //
@@ -40,21 +40,21 @@
 //
 // A message has kind, to or from, seq, attempt, clock, fence, numbers and nodes; see
 // [dmutex.Message]. seq is the number that the session gives it: it is the seq-th
-// message from one life to the other. So a sending in one file and its receipt in
-// another can be matched without guessing.
+// message from one life to the other. So a message sent in one file can be matched
+// exactly with its receipt in another.
 //
-// The events of one lock are in order. Those of different locks may be in another
-// order than their times.
+// The events of one lock are in order. Events of different locks may be out of
+// order.
 package trace
 
 import (
 	"github.com/dmutex/dmutex"
 )
 
-// Version is that of the file's format.
+// Version is the version of the file format.
 const Version = 2
 
-// MaxLine is how long a line may be, in bytes.
+// MaxLine is the length of the longest line, in bytes.
 const MaxLine = 1 << 20
 
 // Header is what all events of a trace have in common.
@@ -63,21 +63,21 @@ type Header struct {
 	Members []dmutex.NodeID // ascending
 	Group   string
 
-	// Algorithm is what [Describe] returns. It serves to find the algorithm
-	// again.
+	// Algorithm is what [Describe] returns. It identifies the algorithm for a
+	// replay.
 	Algorithm string
 
 	// Life names this run of the process; 0 if there is but one. See [Renamed].
 	Life uint64
 
-	// Opened is when the time was 0, in nanoseconds since 1970 by the wall
-	// clock; 0 if time is virtual. It lines up the files of several nodes for a
-	// drawing, and nothing else: wall clocks differ.
+	// Opened is the time when the node opened, in nanoseconds since 1970 by the
+	// wall clock; 0 if time is virtual. It only serves to align the files of
+	// several nodes in a drawing, because wall clocks differ.
 	Opened int64
 }
 
-// Describe returns how the machine of a node describes itself in a fresh group.
-// The error is the algorithm's.
+// Describe returns the text by which a header identifies an algorithm: the
+// state of a new machine of the node. The error is the algorithm's.
 func Describe(algorithm dmutex.Algorithm, self dmutex.NodeID, members []dmutex.NodeID) (string, error) {
 	m, err := algorithm(dmutex.Start{Self: self, Members: members})
 	if err != nil {
@@ -87,7 +87,7 @@ func Describe(algorithm dmutex.Algorithm, self dmutex.NodeID, members []dmutex.N
 	return string(text), err
 }
 
-// A What says what happened.
+// A What is the kind of an [Event].
 type What string
 
 // What happens to the machine of a lock.
@@ -115,11 +115,11 @@ const (
 
 // What happens to the node as a whole.
 const (
-	View    What = "view"    // the view of epoch N with Members is installed; each machine of the last was forgotten before
-	Ready   What = "ready"   // that view acts, with N and Members; the machines of what is in use were born before
+	View    What = "view"    // the view of epoch N with Members is installed; all machines of the last view were forgotten before
+	Ready   What = "ready"   // that view acts, with N and Members; the machines of the locks in use were born before
 	Trouble What = "trouble" // this node asks for another view, with Err
-	Renamed What = "renamed" // this node goes on as another life, with Life: it was in no view yet, and its clock is behind that of a former life
-	Down    What = "down"    // nothing is granted any more: Close was called, or Err says why
+	Renamed What = "renamed" // this node continues as another life, with Life: it was in no view yet, and its clock is behind that of a former life
+	Down    What = "down"    // nothing more is granted: Close was called, or Err says why
 	Close   What = "close"   // the last event of a node that shut down gracefully
 	Gap     What = "gap"     // N events are missing here
 )
@@ -136,7 +136,7 @@ func (w What) input() bool {
 	return false
 }
 
-// known reports whether there is such a What.
+// known reports whether w is one of the constants.
 func (w What) known() bool {
 	switch w {
 	case Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, View, Ready, Trouble, Renamed, Down, Close, Gap:
@@ -165,8 +165,8 @@ type Event struct {
 	Phase dmutex.Phase
 	Fence uint64
 
-	// Err says why. With an input it says that the machine has refused it, and
-	// so has not changed.
+	// Err is the reason. With an input, it says that the machine has refused
+	// the input, and so has not changed.
 	Err string
 
 	// Line is where the event stands in its file, from 1; 0 if it was not read
@@ -190,7 +190,7 @@ type Trace struct {
 	// Name is that of the file, for errors.
 	Name string
 
-	// Cut says that the file ends in the middle of a line, which is left out:
-	// the process did not shut down gracefully, or is still writing.
+	// Cut reports that the file ends in the middle of a line, which is left
+	// out: the process did not shut down gracefully, or is still writing.
 	Cut bool
 }

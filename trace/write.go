@@ -14,8 +14,8 @@ import (
 // maxErr bounds the text of Event.Err, in bytes.
 const maxErr = 1 << 10
 
-// A Writer writes a trace without buffering, one Write per line. Callers that cannot
-// wait use a [Recorder].
+// A Writer writes a trace without buffering, with one Write per line. Callers that
+// cannot wait use a [Recorder].
 type Writer struct {
 	w    io.Writer
 	line []byte
@@ -28,12 +28,12 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return t, err
 }
 
-// Write writes an event. It refuses one that is longer than [MaxLine] with
-// [dmutex.ErrMisuse].
+// Write writes an event. It returns [dmutex.ErrMisuse] for an event that is
+// longer than [MaxLine].
 func (t *Writer) Write(e *Event) error {
 	t.line = appendEvent(t.line[:0], e)
 	if len(t.line) > MaxLine {
-		return fmt.Errorf("trace: %w: an event of %d bytes", dmutex.ErrMisuse, len(t.line))
+		return fmt.Errorf("trace: %w: the event takes %d bytes, more than %d", dmutex.ErrMisuse, len(t.line), MaxLine)
 	}
 	_, err := t.w.Write(t.line)
 	return err

@@ -18,15 +18,15 @@ import (
 //	numbers  array of at most MaxList integers
 //	nodes    array of at most MaxList integers
 //
-// It ends with the last field that is not zero or empty, so that a REQUEST for
+// The array ends with the last field that is not zero or empty. So a REQUEST for
 // a lock with a short name takes the name and at most 7 bytes while numbers are
-// small, and every message has exactly one encoding. Sender and receiver are not
-// part of it: the link and the session know them.
+// small, and every message has exactly one encoding. The sender and receiver are
+// not encoded, because the link and the session know them.
 const (
 	version = 1
 
-	// MaxName bounds the name of a lock, in bytes; it has at least one. They
-	// may be any bytes, not only UTF-8.
+	// MaxName is the length of the longest name of a lock, in bytes. The
+	// shortest has one. A name may contain any bytes, not only UTF-8.
 	MaxName = 255
 
 	// MaxList bounds the lists of a message, and so the size of a group whose
@@ -44,7 +44,7 @@ const (
 	uptoNodes
 )
 
-// What [Decoder.Decode] refuses, besides malformed bytes.
+// The reasons for which [Decoder.Decode] refuses a message, besides malformed bytes.
 const (
 	errVersion msgp.Error = "the message has an unknown version"
 	errKind    msgp.Error = "the message is of an unknown kind"
@@ -111,9 +111,9 @@ type Decoder struct {
 	nodes   []dmutex.NodeID
 }
 
-// Decode reads what [AppendMessage] wrote, and refuses anything else with
-// [dmutex.ErrPeer]. The lock's name is part of b. The message's lists belong to the
-// Decoder and are overwritten by its next call. The caller sets From and To.
+// Decode reads what [AppendMessage] wrote, and returns [dmutex.ErrPeer] for
+// anything else. The lock's name is a part of b. The message's lists belong to the
+// Decoder, and its next call overwrites them. The caller sets From and To.
 func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	r := msgp.NewReader(b)
 	n := r.Array(uptoNodes)

@@ -1,11 +1,11 @@
 // Command natskv guards a JetStream key-value bucket by the fences of a lock,
 // with both over one NATS server.
 //
-// The fence is stored in the value. A key-value store has no condition on values,
-// but it has one on revisions, and that is enough: [put] reads a fence, and writes
-// only if the value is still the same.
+// The fence is stored in the value. A key-value store cannot check values, but it
+// can check revisions, and that is enough: [put] reads a fence, and writes only if
+// the value is still the same.
 //
-// The command plays the case that no lock can prevent: a holder is paused, and
+// The command shows the case that no lock can prevent: a holder is paused, and
 // writes long after an operator has declared it dead. The command starts a server
 // of its own, so it runs anywhere.
 package main
@@ -74,13 +74,13 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, e entry) error 
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 			return err
 		}
-		// Another write came between. It may be a later holder's.
+		// Another write, perhaps a later holder's, came first.
 	}
 }
 
-// beginEpoch prepares a new start of a group that was killed: it closes the key to
-// all former holders, and returns the Config.Fence for all members. It is run once,
-// before the first member starts.
+// beginEpoch prepares the restart of a group that was killed: it makes the key
+// refuse all former holders, and returns the Config.Fence for all members. Run it
+// once, before the first member starts.
 func beginEpoch(ctx context.Context, kv jetstream.KeyValue, key string) (floor uint64, err error) {
 	stored, _, err := get(ctx, kv, key)
 	if err != nil {

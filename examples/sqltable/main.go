@@ -2,10 +2,10 @@
 //
 // The whole guard is the condition of one UPDATE, in [write]: the database compares
 // and writes in one step. It needs no server, no Gate and no transaction. A [read]
-// whose result will be written back shows the fence too, so that no former holder
+// whose result will be written back sends the fence too, so that no former holder
 // writes between the two. SQLite stands for any SQL database here.
 //
-// The command plays the case that no lock can prevent: a holder reads, is paused,
+// The command shows the case that no lock can prevent: a holder reads, is paused,
 // and writes long after an operator has declared it dead.
 package main
 
@@ -42,8 +42,8 @@ func write(ctx context.Context, db *sql.DB, account string, balance int64, f uin
 	return err
 }
 
-// read returns the balance of an account, and closes the account to all former
-// holders.
+// read returns the balance of an account, and makes the account refuse all
+// former holders.
 func read(ctx context.Context, db *sql.DB, account string, f uint64) (balance int64, err error) {
 	err = db.QueryRowContext(ctx,
 		`UPDATE account SET fence = ?1 WHERE name = ?2 AND fence <= ?1 RETURNING balance`, f, account).Scan(&balance)
@@ -61,11 +61,11 @@ func look(ctx context.Context, db *sql.DB, account string) (balance int64, err e
 
 // stale says that no account of that name takes the fence.
 func stale(account string, f uint64) error {
-	return fmt.Errorf("account %s, under %d: %w", account, f, fence.ErrStale)
+	return fmt.Errorf("account %s refuses fence %d: %w", account, f, fence.ErrStale)
 }
 
-// beginEpoch prepares a new start of a group that was killed: it closes the table
-// to all former holders, and returns the Config.Fence for all members. It is run
+// beginEpoch prepares the restart of a group that was killed: it makes the table
+// refuse all former holders, and returns the Config.Fence for all members. Run it
 // once, before the first member starts.
 func beginEpoch(ctx context.Context, db *sql.DB) (floor uint64, err error) {
 	var highest uint64

@@ -112,13 +112,13 @@ func (f *fleet) age() {
 	hourAgo := membership.ClockFence(int64(time.Since(time.Date(2020, 1, 1, 1, 0, 0, 0, time.UTC)))) >> 32
 	old, err := membership.Record{Epoch: uint32(hourAgo), Lease: int64(lease)}.MarshalText()
 	require.NoError(f.t, err)
-	open := f.job.stores(nil)
+	var nc *nats.Conn
 	if f.server != nil {
-		nc, err := nats.Connect("nats://" + f.server.address())
+		nc, err = nats.Connect("nats://" + f.server.address())
 		require.NoError(f.t, err)
 		defer nc.Close()
-		open = f.job.stores(nc)
 	}
+	open := f.job.stores(nc)
 	for i, a := range f.job.Algorithms {
 		if f.aged(i) {
 			s, err := open(a)

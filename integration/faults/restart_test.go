@@ -102,6 +102,7 @@ func TestReplacedIdleTCP(t *testing.T)  { replaced(t, "tcp", 2, true) }
 
 func replaced(t *testing.T, link string, i int, idle bool) {
 	unlessShort(t)
+	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 3, *seed, names...)
 	<-time.After(time.Second)

@@ -5,13 +5,17 @@ package faults
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"log"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -34,6 +38,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(workerVariable) != "" {
 		work()
 		return
+	}
+	// The tests mostly wait. A flag of the command line has the last word.
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		log.Fatal(err)
 	}
 	os.Exit(m.Run())
 }

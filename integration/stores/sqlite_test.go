@@ -33,7 +33,7 @@ func TestSQLite(t *testing.T) {
 	t.Run("restored", func(t *testing.T) { restored(t, open(t, "restored"), openSQLite(t, path)) })
 	t.Run("name", func(t *testing.T) {
 		_, err := sqlstore.Open(t.Context(), openSQLite(t, path), sqlstore.SQLite, "")
-		require.EqualError(t, err, `sqlstore: group "": a name has 1 to 255 bytes`)
+		require.EqualError(t, err, `sqlstore: group "": the name must have 1 to 255 bytes`)
 	})
 }
 

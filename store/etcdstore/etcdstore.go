@@ -2,14 +2,13 @@
 // own, because the client is large.
 //
 // The client belongs to the application. Load is etcd's default read, which is linearizable,
-// and Swap a transaction that compares the key's modification revision.
+// and Swap is a transaction that compares the key's modification revision.
 //
-// etcd makes writes durable on a majority by default. What it does not survive is a restore
-// from a snapshot, which takes the record back: restore with --bump-revision and
-// --mark-compacted, and with all members of the group stopped. Servers must not run
-// with --unsafe-no-fsync.
+// etcd makes writes durable on a majority by default. A restore from a snapshot sets the
+// record back: restore with --bump-revision and --mark-compacted, and only while all
+// members of the group are stopped. Servers must not run with --unsafe-no-fsync.
 //
-// A role for the group needs the permission to read and write the key.
+// The role of the group needs permission to read and write the key.
 package etcdstore
 
 import (
@@ -54,8 +53,8 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 	if err != nil {
 		return "", fmt.Errorf("etcdstore: swap %q: revision %q is not of this store: %w", s.key, rev, err)
 	}
-	// The client does not send a transaction again that may have been sent, so a conflict
-	// is not with itself.
+	// The client does not repeat a transaction that may have been sent, so a Swap never
+	// conflicts with itself.
 	answer, err := s.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(s.key), "=", last)).
 		Then(clientv3.OpPut(s.key, string(value))).
@@ -69,6 +68,6 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 	return revision(answer.Header.Revision), nil
 }
 
-// revision is that of the whole of etcd at the last change of the key. It only rises, also
-// when keys are deleted. Of a key that does not exist it is 0.
+// revision is the revision of the whole etcd cluster at the last change of the key. It
+// only rises, even when keys are deleted. It is 0 if the key does not exist.
 func revision(n int64) store.Revision { return store.Revision(strconv.FormatInt(n, 10)) }

@@ -1,22 +1,21 @@
 // Package filestore keeps the record of a group in a file, for the processes of one
 // machine. It needs nothing installed.
 //
-// The operating system locks the file: a process that dies gives the lock up, whatever it
-// was doing. A new value is written beside the old one, synced, and takes its place by
-// a rename. So a process killed in the middle of a Swap leaves the old record or the new
-// one, and a Swap that has returned survives a power failure, if the disk keeps what it
-// has acknowledged.
+// The operating system locks the file, and releases the lock when a process dies. A new
+// value is written beside the old one, synced, and takes its place by a rename. So a
+// process killed in the middle of a Swap leaves the old record or the new one, and a Swap
+// that has returned survives a power failure, if the disk keeps what it has acknowledged.
 //
 // A process that is stopped in the middle of a Swap (SIGSTOP, a debugger) keeps the lock,
 // and the others wait for it until their contexts end.
 //
-// Nothing is promised on a network file system. Many of them lock within one machine only,
-// or lose locks when the server restarts. Use one of the other stores for processes of
-// several machines.
+// Do not use filestore on a network file system: many of them lock within one machine
+// only, or lose locks when the server restarts. For processes on several machines, use
+// another store.
 //
 // The directory has two more files: the path with .lock added, which must not be removed
-// while the group runs, and with .new, which a killed process may leave behind. All processes
-// need the permission to write in the directory.
+// while the group runs, and the path with .new added, which a killed process may leave
+// behind. All processes need permission to write in the directory.
 package filestore
 
 import (
@@ -37,8 +36,8 @@ import (
 // Store is a [store.Store] in a file.
 type Store struct{ path string }
 
-// Open returns the store in the file, in a directory that exists. The first Swap creates
-// the file. A relative path is taken from the current directory.
+// Open returns the store in the file at path. The directory must exist; the first Swap
+// creates the file. A relative path is relative to the current directory.
 func Open(path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -91,8 +90,8 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 	return next, nil
 }
 
-// locked calls f while this process, and in it this call, has the lock. It tries again and
-// again, because waiting for the lock itself would not end with the context.
+// locked calls f while this call has the lock. It polls, because a blocking wait for the
+// lock would not end with the context.
 func (s *Store) locked(ctx context.Context, f func() error) error {
 	const pause = 2 * time.Millisecond
 	if err := ctx.Err(); err != nil {
@@ -112,7 +111,7 @@ func (s *Store) locked(ctx context.Context, f func() error) error {
 		case <-time.After(pause):
 		}
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("another process has %s.lock: %w", s.path, err)
+			return fmt.Errorf("another process holds the lock on %s.lock: %w", s.path, err)
 		}
 	}
 }

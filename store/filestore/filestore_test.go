@@ -188,7 +188,7 @@ func locked(t *testing.T) {
 	defer cancel()
 	_, _, err := s.Load(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "another process has "+path+".lock")
+	require.ErrorContains(t, err, "another process holds the lock on "+path+".lock")
 	_, err = s.Swap(ctx, []byte("a"), "")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, lock.Close())

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// tryLock returns nil without an error if somebody has the lock. Closing gives it up.
+// tryLock returns nil and no error if another call holds the lock. Closing the file
+// releases it.
 func tryLock(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

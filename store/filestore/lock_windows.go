@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// tryLock returns nil without an error if somebody has the lock. Closing gives it up. The
-// lock is a file that is opened so that nobody else can open it.
+// tryLock returns nil and no error if another call holds the lock. Closing the file
+// releases it. The lock is a file that is opened without sharing.
 func tryLock(path string) (io.Closer, error) {
 	name, err := syscall.UTF16PtrFromString(path)
 	if err != nil {
@@ -27,6 +27,6 @@ func tryLock(path string) (io.Closer, error) {
 	return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 }
 
-// syncDir does nothing: a directory of Windows cannot be synced. NTFS keeps the rename in
+// syncDir does nothing, because Windows cannot sync a directory. NTFS keeps the rename in
 // its journal.
 func syncDir(string) error { return nil }

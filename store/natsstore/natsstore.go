@@ -1,5 +1,5 @@
 // Package natsstore keeps the record of a group under a key of a JetStream key-value bucket,
-// on a connection that the application already has. The servers are of version 2.11 or
+// on a connection that the application already has. It needs servers of version 2.11 or
 // later.
 //
 // # The bucket
@@ -8,28 +8,27 @@
 //
 //	nats kv add dmutex --storage=file --replicas=3
 //
-// [Open] checks that the bucket keeps what it acknowledges: it has file storage, nothing
-// in it expires or gives way to newer entries, it is no mirror, and it takes values of
-// 64 KiB. Three things it cannot check or decide:
+// [Open] checks that the bucket keeps what it acknowledges: it has file storage, no
+// entry expires or gives way to newer ones, the bucket is not a mirror, and it takes
+// values of 64 KiB. Open cannot check three things:
 //
-//   - A server acknowledges a write before the disk has it; by default it syncs every two
-//     minutes. When the machines of a majority of the replicas lose their power, or the one
-//     machine of a bucket with one replica does, the record can go back to what it was
-//     some minutes ago. Set sync_interval: always in the jetstream block of
-//     each server.
-//   - With one replica the group stands still while that server is away, and the
-//     record is as safe as one disk.
-//   - A record that is older than the members remember, as after such a loss or a restore,
-//     stops the group with an alarm. Delete the key when all members are stopped, and
-//     the group begins anew.
+//   - A server acknowledges a write before it is on disk; by default it syncs every two
+//     minutes. If a majority of the replicas lose power at the same time, or the only
+//     replica does, the record can revert to its state of some minutes before. Set
+//     sync_interval: always in the jetstream block of each server.
+//   - With one replica, an outage of that server is an outage of the store, and
+//     the record is only as safe as one disk.
+//   - If the record is older than the members remember, after such a loss or a restore,
+//     they stop with an error. Stop all members and delete the key; the group then starts
+//     with a new record.
 //
 // # Reads
 //
-// No read of JetStream is linearizable: a direct get is answered by any replica, and the
-// leader of a stream answers others without asking whether it still leads. So Load reads, and
-// then has the stream accept an empty entry, under the key with .read added, on condition
-// that what was read is still last. Only a leader with a majority can accept it. It
-// leaves the record and its revision as they are. Load is therefore two requests.
+// No read of JetStream is linearizable: any replica answers a direct get, and the leader of a
+// stream answers other gets without checking that it still leads. So Load reads the record,
+// and then publishes an empty entry, under the key with .read added, on condition that the
+// record is unchanged. Only a leader with a majority can accept that entry. The entry changes
+// neither the record nor its revision. So each Load is two requests.
 //
 // # Permissions
 //
@@ -59,7 +58,7 @@ type Store struct {
 	subject string
 }
 
-// A key may not have dots: that of one group and .read could be that of another.
+// A key may not have dots: one group's key with .read could be another group's key.
 var keys = regexp.MustCompile(`^[-_=a-zA-Z0-9]+$`)
 
 // Open returns the store under the key of the bucket, or says what is wrong with
@@ -70,7 +69,7 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (*Sto
 	}
 	stream, err := js.Stream(ctx, "KV_"+bucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("natsstore: there is no bucket %s: create it, as with nats kv add %[1]s --storage=file --replicas=3", bucket)
+		return nil, fmt.Errorf("natsstore: there is no bucket %s: create it, for example with nats kv add %[1]s --storage=file --replicas=3", bucket)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("natsstore: bucket %s: %w", bucket, err)
@@ -95,9 +94,9 @@ func check(c jetstream.StreamConfig) error {
 	case c.PersistMode == jetstream.AsyncPersistMode:
 		return errors.New("acknowledges entries before they are written: set its persist mode to default")
 	case c.MaxMsgSize > 0 && c.MaxMsgSize < store.MaxValue:
-		return fmt.Errorf("takes values of %d bytes only: set its maximum to %d or more", c.MaxMsgSize, store.MaxValue)
+		return fmt.Errorf("takes values of at most %d bytes: set its maximum to %d or more", c.MaxMsgSize, store.MaxValue)
 	case c.Mirror != nil || len(c.Sources) > 0:
-		return errors.New("is a copy of others: use the original")
+		return errors.New("is a mirror, or copies from other buckets: use the original")
 	}
 	return nil
 }
@@ -143,9 +142,10 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 	return revision(next), nil
 }
 
-// publish adds an entry if the last one of the record is still the given one, and returns
-// its sequence number. It tries again while the servers are busy: until the replicas are
-// done with an entry, the leader refuses all others, whether they would be right or not.
+// publish adds an entry if the last entry of the record is still the given one, and
+// returns the sequence number of the new entry. It tries again while the servers are
+// busy: until the replicas are done with an entry, the leader refuses all others, right
+// or wrong.
 func (s *Store) publish(ctx context.Context, subject string, value []byte, last uint64) (uint64, error) {
 	const pause = 2 * time.Millisecond
 	for {

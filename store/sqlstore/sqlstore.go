@@ -1,15 +1,16 @@
 // Package sqlstore keeps the record of a group in a row of a SQL database, through
 // database/sql and the driver that the application already has.
 //
-// The table is dmutex_groups, one row for each group. [Open] creates it, unless it is there:
+// The table is dmutex_groups, with one row for each group. [Open] creates it if it does not
+// exist:
 //
 //	CREATE TABLE dmutex_groups (name text PRIMARY KEY, revision text NOT NULL, value bytea NOT NULL)
 //
-// For SQLite value is a blob; for MySQL it is a mediumblob, and the others are
-// varbinary(255) and varbinary(64). The statements that follow need the privileges SELECT,
-// INSERT and UPDATE.
+// In SQLite, value is a blob. In MySQL, value is a mediumblob, and name and revision are
+// varbinary(255) and varbinary(64). Once the table exists, the privileges SELECT, INSERT
+// and UPDATE are enough.
 //
-// # What is asked of the database
+// # What the database must promise
 //
 // A commit must be durable when it is acknowledged, and must not be undone by a failover:
 //
@@ -20,20 +21,20 @@
 //     no acknowledged transaction: group replication with
 //     group_replication_consistency=BEFORE_ON_PRIMARY_FAILOVER, or a single server.
 //     Semi-synchronous replication is not enough, because it falls back to asynchronous.
-//   - SQLite: one machine, with a local file. PRAGMA synchronous is FULL or EXTRA, and there
-//     is a busy timeout, or writers that meet get errors.
+//   - SQLite: one machine, with a local file. PRAGMA synchronous is FULL or EXTRA. Set a
+//     busy timeout; without one, concurrent writers get errors.
 //
-// Load locks the row (SELECT ... FOR UPDATE). A standby of PostgreSQL refuses that, so a
-// connection that was led to one by a load balancer reports an error and renews no lease.
-// A former primary whose synchronous standby has been promoted cannot finish it either,
-// because it waits for the standby. MySQL does neither: connect to the primary only,
-// and let the failover stop the old primary before it promotes a new one.
+// Load locks the row (SELECT ... FOR UPDATE). A standby of PostgreSQL refuses that, so if
+// a load balancer connects a member to a standby, the member gets an error and renews no
+// lease. A former primary whose synchronous standby has been promoted cannot finish the
+// Load either, because it waits for the standby. MySQL refuses neither: connect to the
+// primary only, and let the failover stop the old primary before it promotes a new one.
 //
-// Through a pooler the connections may be shared by transactions; nothing is kept in a
-// session.
+// A connection pooler may use transaction pooling, because the store keeps nothing in
+// a session.
 //
 // The repository's tests run on PostgreSQL and SQLite. The MySQL dialect has passed the
-// same suite on MariaDB 10.11, by hand.
+// same suite on MariaDB 10.11, in a manual run.
 package sqlstore
 
 import (
@@ -46,7 +47,7 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// A Dialect is what the statements look like in one kind of database.
+// A Dialect is the SQL of one kind of database.
 type Dialect struct{ name, create, load, insert, update string }
 
 // The dialects.
@@ -81,18 +82,19 @@ type Store struct {
 	group   string
 }
 
-// Open returns the store of a group, whose name is a text of 1 to 255 bytes. It creates the
-// table if there is none. The database belongs to the application.
+// Open returns the store of a group, whose name has 1 to 255 bytes. It creates the table if
+// it does not exist. The database belongs to the application.
 func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (*Store, error) {
 	if len(group) < 1 || len(group) > 255 {
-		return nil, fmt.Errorf("sqlstore: group %q: a name has 1 to 255 bytes", group)
+		return nil, fmt.Errorf("sqlstore: group %q: the name must have 1 to 255 bytes", group)
 	}
 	s := &Store{db, dialect, group}
 	_, _, err := s.Load(ctx)
 	if err == nil {
 		return s, nil
 	}
-	// When processes create the table at once, some get an error, and yet it is there.
+	// If processes create the table at the same time, some get an error although it now
+	// exists.
 	_, failed := db.ExecContext(ctx, dialect.create)
 	if _, _, err = s.Load(ctx); err != nil {
 		return nil, fmt.Errorf("%w; create table for %s: %v", err, dialect.name, failed)

@@ -18,7 +18,7 @@ type Faults struct {
 	Unanswered float64 // the call reaches the store, but its answer is lost
 }
 
-// Faulty makes a good store bad. If the test fails, the faults are logged.
+// Faulty adds faults to a store. If the test fails, it logs them.
 func Faulty(t testing.TB, good store.Store, faults Faults) *FaultyStore {
 	t.Helper()
 	t.Cleanup(func() {
@@ -43,7 +43,7 @@ type FaultyStore struct {
 var ErrLost = errors.New("storetest: the answer is lost")
 
 // Outage begins or ends an outage. A call that begins in an outage does not reach the store,
-// and returns when its context ends, as with a network that drops everything.
+// and returns when its context ends, as over a network that drops everything.
 func (f *FaultyStore) Outage(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

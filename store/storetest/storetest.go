@@ -1,5 +1,5 @@
-// Package storetest tests that a store keeps the contract of [store.Store]: [Run] is for
-// every store, also for one of your own. [Faulty] makes a good store bad.
+// Package storetest tests that a store keeps the contract of [store.Store]. [Run] is for
+// every store, including your own. [Faulty] adds faults to a store.
 package storetest
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// Run tests a kind of store. open opens the record of a group, as one more process would:
-// with a client of its own if there are clients. It cleans up with t.Cleanup. The groups
-// are new at first; group names are lower-case letters, and each test has names of
-// its own.
+// Run tests a kind of store. open opens the record of a group as another process would,
+// with a client of its own if the store has clients, and cleans up with t.Cleanup. The
+// records must not exist at first. Group names are lower-case letters, and each test uses
+// different ones.
 //
 // Run cannot test that a store is durable, nor that it does not answer from a replica or
 // a deposed leader.

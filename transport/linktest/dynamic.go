@@ -44,7 +44,7 @@ type member struct {
 	hellos chan uint64 // see meet
 }
 
-// dynamic returns a link of nobody, not yet open, that is closed with the test.
+// dynamic returns a link without a number, not yet open, that is closed with the test.
 func (b *bench) dynamic() *member {
 	l, ok := b.make(dmutex.None).(transport.DynamicLink)
 	require.True(b, ok, "it is no DynamicLink")

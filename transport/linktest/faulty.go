@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Faults says how often [Faulty] harms a frame. All but the seed are
-// probabilities, 0 to 1.
+// Faults says how often [Faulty] disturbs a frame. All fields but the seed
+// are probabilities, 0 to 1.
 type Faults struct {
 	Seed      uint64
 	Loss      float64 // the frame is lost
@@ -21,9 +21,9 @@ type Faults struct {
 	Reorder   float64 // the frame is held back until another one to the same node was sent
 }
 
-// Faulty adds faults to a good link: it applies them to the frames that are sent.
-// What happens to a frame depends on the seed, the receiver and how many frames were
-// sent to it before. If the test fails, the faults are logged.
+// Faulty adds faults to a link: it applies them to the frames that are sent. What
+// happens to a frame depends on the seed, the receiver and how many frames were sent
+// to it before. If the test fails, the faults are logged.
 func Faulty(t testing.TB, good transport.Link, faults Faults) transport.Link {
 	t.Helper()
 	for _, p := range []float64{faults.Loss, faults.Duplicate, faults.Reorder} {

@@ -1,6 +1,6 @@
 // Package linktest tests that a kind of link keeps the contract of [transport.Link]:
 // [TestLink] tests the link alone, [TestSession] sessions over it, and [TestDynamicLink]
-// what a [transport.DynamicLink] does beside. [Faulty] adds faults to a link.
+// what a [transport.DynamicLink] does in addition. [Faulty] adds faults to a link.
 package linktest
 
 import (
@@ -24,10 +24,10 @@ import (
 
 // Links describes a kind of link to [TestLink] and [TestSession].
 type Links struct {
-	// New makes a network that loses nothing unless a test disturbs it, and
-	// returns a function that makes links on it, not yet open. A second link for a
-	// node, made when the first is closed, is that node after a restart. Every node
-	// can reach every other for which a link was made. New cleans up with
+	// New makes a network that loses nothing unless a test disturbs it, and returns
+	// a function that makes links on it, not yet open. A second link for a node,
+	// made after the first is closed, stands for that node after a restart. Every
+	// node can reach every other for which a link was made. New cleans up with
 	// t.Cleanup.
 	New func(t *testing.T) (link func(self dmutex.NodeID) transport.Link)
 

@@ -17,8 +17,8 @@ import (
 // TestSession lets three nodes send each other thousands of numbered messages at
 // once, through sessions over links with the faults. Each message must arrive once
 // and in order. If midway is not nil, it is called when half of them have arrived, to
-// do harm of its own. One of the nodes receives nothing until it returns, so the
-// harm is done in the middle of the traffic.
+// disturb the network in its own way. One of the nodes receives nothing until midway
+// returns, so the disturbance happens in the middle of the traffic.
 func TestSession(t *testing.T, links Links, faults Faults, midway func()) {
 	links.inBench(t, func(b *bench) { talk(b, faults, midway) })
 }

@@ -3,15 +3,15 @@
 // another. It is the driver of package session: it owns the sessions with all
 // peers, transmits their frames, and keeps time for them.
 //
-// It knows nothing about locks. Package node is built on it, and a program that
-// drives machines itself can use it, too: see the example.
+// Package mail knows nothing about locks. Package node is built on it, and a
+// program that drives machines itself can use it, too: see the example.
 //
 // # Lives
 //
 // A life is one run of a process, identified by Config.Life. A peer that restarts
 // comes back as another life, and [Handler.Met] is called. Then messages that the
-// former life had not acknowledged are dropped, and no message of the former life is
-// delivered any more.
+// former life had not acknowledged are dropped, and no further message of the former
+// life is delivered.
 //
 // # Peers
 //
@@ -45,8 +45,7 @@ import (
 	"github.com/dmutex/dmutex/transport/session"
 )
 
-// Config says between which processes a [Mail] carries messages. Watch may be nil,
-// and Peers empty.
+// Config configures a [Mail]. Watch may be nil, and Peers empty.
 type Config struct {
 	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see Add and Remove
 	Life    uint64          // identifies this run of the process; see session.Config.Incarnation
@@ -54,28 +53,29 @@ type Config struct {
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
 	Handler Handler
 
-	// Watch is called for what the network does to frames. It is called with a
-	// mutex held: it must return soon, and must not call the Mail.
+	// Watch, if not nil, is called for what the network does to frames. It is
+	// called while a mutex is held: it must return soon, and must not call the
+	// Mail.
 	Watch func(Event)
 }
 
-// A Handler takes what arrives. Every method but Stranger, Closed and Tick is about
-// one peer: such calls are made one at a time for each peer, and concurrently for
-// different peers.
+// A Handler receives what arrives. Every method but Stranger, Closed and Tick is
+// about one peer: such calls are made one at a time for each peer, and concurrently
+// for different peers.
 //
 // A Handler may call Send, and what it sends leaves when the frames that have
 // arrived together are handled. It may also call Add, Remove and Challenge. It must
 // not call Flush, Rename or Close. Calls begin while [Mail.Open] opens the link, and
 // end before [Mail.Close] returns.
 type Handler interface {
-	// Met reports that a life of the peer was met. If another life of the peer was met
-	// before, that one is gone: the messages that it had not acknowledged are dropped,
-	// and messages are counted from 1 again in both directions. After a Rename, Met is
-	// called again for each peer.
+	// Met reports contact with a new life of the peer. If another life of the peer was
+	// met before, that one is gone: the messages that it had not acknowledged are
+	// dropped, and messages are counted from 1 again in both directions. After a
+	// Rename, Met is called again for each peer.
 	Met(peer dmutex.NodeID, life uint64)
 
-	// Message brings the seq-th message of the peer's present life, from 1. The
-	// message is valid only during the call.
+	// Message delivers the seq-th message of the peer's present life, counted
+	// from 1. The message is valid only during the call.
 	Message(from dmutex.NodeID, seq uint64, message []byte)
 
 	// Left reports that the peer has closed its Mail, or renamed itself. It
@@ -83,38 +83,40 @@ type Handler interface {
 	Left(peer dmutex.NodeID)
 
 	// Handled is called after a frame in which the peer was met, left, or acknowledged
-	// more than before. It has acknowledged the first acked messages that were sent to
-	// its present life. The acknowledgement of a message usually travels in one frame
-	// with the answer. So when a message is acknowledged here but not yet answered, the
-	// peer has not answered it at once, or the network has lost or reordered frames.
-	// If the peer has left, acked counts the messages that it handled before it closed;
-	// it will not answer later ones.
+	// more than before. acked is the number of messages to the peer's present life that
+	// it has acknowledged. The acknowledgement of a message usually travels in one
+	// frame with the answer. So when a message is acknowledged here but not yet
+	// answered, the peer has not answered it at once, or the network has lost or
+	// reordered frames. If the peer has left, acked counts the messages that it handled
+	// before it closed; it will not answer later ones.
 	Handled(from dmutex.NodeID, acked uint64)
 
 	// Taken reports that the peer has met another life of this node, which was alive
 	// after this one began: another process uses this node's number, or has replaced
-	// this one while it was paused or cut off. The peer need not have been met. Taken
-	// is called again each time this node asks again.
+	// this one while it was paused or cut off. Taken may be called for a peer that
+	// was not met. It is called again each time this node asks again.
 	Taken(by dmutex.NodeID)
 
-	// Refused reports a frame that no correct peer sends; the frame has changed
-	// nothing. If the Config.Group of the peer differs, err is a [*GroupError], which
-	// is reported once, until a frame of the peer is accepted or its Group changes.
+	// Refused reports a frame that no correct peer sends. The frame has changed
+	// nothing. If the Config.Group of the peer differs, err is a [*GroupError]. It is
+	// reported once, and again only after a frame of the peer was accepted or the
+	// peer's Group has changed.
 	Refused(peer dmutex.NodeID, err error)
 
 	// Stranger reports that a frame arrived from a node that is not a peer, or that the
 	// link has refused one: see [transport.DynamicLink]. It is called for each such
-	// frame, also concurrently for the same node, so it must bound what it does. For
+	// frame, possibly concurrently for the same node, so it must bound its work. For
 	// frames that arrived before Add returned, it may be called after that.
 	Stranger(from dmutex.NodeID)
 
-	// Closed reports that the link was closed before the Mail: no frame arrives or
-	// leaves any more. It is called once.
+	// Closed reports that the link was closed before the Mail: no more frames
+	// arrive or leave. It is called once.
 	Closed(err error)
 
-	// Tick is called by the goroutine that keeps time, at the time that the last Tick
-	// returned or an earlier one that Wake has asked for. It returns when to call it
-	// again; math.MaxInt64 waits for the next Wake. The first call needs a Wake.
+	// Tick is called by the goroutine that keeps time, when the time has come that
+	// the last Tick returned or that Wake has set, whichever is earlier. Times are in
+	// nanoseconds, as [Mail.Now] returns them. Tick returns when to call it again,
+	// and math.MaxInt64 to wait for the next Wake. The first call needs a Wake.
 	Tick(now int64) (next int64)
 }
 
@@ -124,7 +126,7 @@ type GroupError struct {
 	Other uint64 // the peer's Config.Group
 }
 
-// Error says what session.ErrGroup says.
+// Error returns the text of session.ErrGroup.
 func (e *GroupError) Error() string { return session.ErrGroup.Error() }
 
 // Unwrap returns session.ErrGroup.
@@ -177,8 +179,8 @@ type Mail struct {
 	closed chan struct{} // closed when Close has finished; nil before Close
 
 	change  sync.Mutex // held to replace roster, for moments: after mu, before the peers' mutexes
-	life    uint64     // of sessions that begin
-	closing bool       // no session begins any more
+	life    uint64     // of new sessions
+	closing bool       // no new session begins
 }
 
 // A roster is the peers at one time. It does not change: Add and Remove replace it,
@@ -188,8 +190,8 @@ type roster struct {
 	peers []*peer         // in this order
 }
 
-// New returns a Mail that is not yet open. Messages can be sent already; they
-// leave when it is open. New refuses an invalid Config with [dmutex.ErrMisuse].
+// New returns a Mail that is not yet open. Messages can be sent already, and
+// leave when it is open. New returns [dmutex.ErrMisuse] for an invalid Config.
 func New(cfg Config) (*Mail, error) {
 	switch {
 	case cfg.Link == nil:
@@ -237,17 +239,17 @@ func (m *Mail) peer(id dmutex.NodeID) *peer {
 	return r.peers[i]
 }
 
-// Add begins a session with a peer. It refuses node 0 and a node that is a peer
-// already with [dmutex.ErrMisuse]. Once Close was called, it does nothing and returns
+// Add begins a session with a peer. It returns [dmutex.ErrMisuse] for node 0 and for
+// a node that is a peer already. After Close was called, it does nothing and returns
 // [session.ErrClosed].
 //
 // A node that was removed may be added again only if it or this node has begun another
-// life since then. Between the same two lives the new session would lose messages,
-// because the other end still counts those of the old one.
+// life since then. Otherwise the new session would lose messages, because the other
+// end still counts those of the old one.
 //
 // Add, Remove and Challenge wait neither for the Handler nor for Open, Rename or Close:
-// they may be called at any time, also by the Handler or while holding a mutex that it
-// takes.
+// they may be called at any time, including by the Handler or while holding a mutex
+// that the Handler takes.
 func (m *Mail) Add(id dmutex.NodeID) error {
 	m.change.Lock()
 	defer m.change.Unlock()
@@ -273,13 +275,14 @@ func (m *Mail) Add(id dmutex.NodeID) error {
 	return nil
 }
 
-// Remove ends the session with a peer without a farewell. What is queued for it is
-// dropped, and from now on the node is unknown: Send refuses it, its frames are a
-// stranger's, and Close does not wait for it. Remove does nothing for an unknown peer.
+// Remove ends the session with a peer without telling it. The messages queued for the
+// peer are dropped, and from then on the node is unknown: Send refuses it, its frames
+// go to Handler.Stranger, and Close does not wait for it. Remove does nothing for an
+// unknown peer.
 //
-// What is under way may go on after Remove has returned: the frame that is being
-// given to the link, and the Handler calls for the frame that is being handled. If the
-// node is added again, they may coincide with those of the new session.
+// Work in progress may continue after Remove has returned: one frame may still go to
+// the link, and the Handler may still be called for the frame that is being handled.
+// If the node is added again, these calls may coincide with those of the new session.
 func (m *Mail) Remove(id dmutex.NodeID) {
 	m.change.Lock()
 	defer m.change.Unlock()
@@ -296,10 +299,10 @@ func (m *Mail) Remove(id dmutex.NodeID) {
 	m.pokeDrain()
 }
 
-// Challenge asks a peer for a sign of life. If it lives, it answers at once, and
-// Status.Silent starts again from 0. The question is sent once and may be lost; a
-// peer that was not met is asked again and again anyway. Challenge does nothing for a
-// peer that has left, nor for an unknown one.
+// Challenge asks a peer whether it is alive. A live peer answers at once, and
+// Status.Silent starts again from 0. The question is sent once and may be lost. A
+// peer that was not met is asked repeatedly anyway. Challenge does nothing for a peer
+// that has left, nor for an unknown one.
 func (m *Mail) Challenge(id dmutex.NodeID) {
 	if p := m.peer(id); p != nil {
 		p.challenge()
@@ -308,7 +311,7 @@ func (m *Mail) Challenge(id dmutex.NodeID) {
 }
 
 // Open opens the link and begins to call the Handler. If the link cannot be
-// opened, Open returns its error, and the link is the caller's to close.
+// opened, Open returns the link's error, and the caller must close the link.
 func (m *Mail) Open() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -331,15 +334,15 @@ func (m *Mail) openLink() error {
 	return m.cfg.Link.Open(func(from dmutex.NodeID, frame []byte) { m.deliver(from, [][]byte{frame}) })
 }
 
-// Send queues the message that write appends to its argument, and returns its
-// number: how many were sent to the peer's present life. A message to a peer that
-// was not met yet waits for its first life. Messages leave at the next Flush;
-// messages that a Handler sends leave when it has handled the frames that arrived
-// together.
+// Send queues the message that write appends to its argument, and returns the
+// message's number, counted from 1 for the peer's present life. A message to a
+// peer that was not met yet waits for its first life. Messages leave at the next
+// Flush; messages that a Handler sends leave when it has handled the frames that
+// arrived together.
 //
-// The errors are [session.ErrFull], [session.ErrTooLarge], [session.ErrClosed] if the
-// peer has left or this Mail or its link is closed, and [dmutex.ErrMisuse] for an empty
-// message or an unknown peer. The function write must not call the Mail.
+// The errors are [session.ErrFull]; [session.ErrTooLarge]; [session.ErrClosed] if the
+// peer has left, or if this Mail or its link is closed; and [dmutex.ErrMisuse] for an
+// empty message or an unknown peer. The function write must not call the Mail.
 func (m *Mail) Send(to dmutex.NodeID, write func(b []byte) []byte) (seq uint64, err error) {
 	p := m.peer(to)
 	if p == nil {
@@ -350,7 +353,8 @@ func (m *Mail) Send(to dmutex.NodeID, write func(b []byte) []byte) (seq uint64, 
 
 var errUnknown = dmutex.Misuse("mail: the node is not a peer")
 
-// Flush transmits what is due to every peer. It never waits for the network.
+// Flush transmits to every peer the messages and acknowledgements that are due. It
+// never waits for the network.
 func (m *Mail) Flush() {
 	for _, p := range m.roster.Load().peers {
 		if p.due.Load() && p.due.Swap(false) {
@@ -385,10 +389,11 @@ func (m *Mail) MaxMessage() int {
 	return min(m.cfg.Link.MaxFrame(), sendBuffer) - session.Overhead
 }
 
-// Now returns the nanoseconds since New, on the monotonic clock.
+// Now returns the time since New in nanoseconds, by the monotonic clock.
 func (m *Mail) Now() int64 { return int64(time.Since(m.birth)) }
 
-// Wake asks for a Tick at that time, or earlier.
+// Wake asks for a Tick at that time, in nanoseconds as [Mail.Now] counts them, or
+// earlier.
 func (m *Mail) Wake(at int64) {
 	for {
 		present := m.tickAt.Load()
@@ -403,11 +408,12 @@ func (m *Mail) Wake(at int64) {
 }
 
 // Rename continues as another life, whose number was never used. The peers see the
-// present life leave and meet the new one, and they are met again here. Unacknowledged
-// messages are lost. The farewell of the present life is sent once: a peer that it
-// does not reach meets the new life 250 ms later. After Close, Rename does nothing.
+// present life leave and meet the new one, and this node meets the peers again.
+// Unacknowledged messages are lost. The present life says once that it leaves: a peer
+// that does not receive this meets the new life 250 ms later. After Close, Rename does
+// nothing.
 //
-// It refuses the life 0 with [dmutex.ErrMisuse].
+// Rename returns [dmutex.ErrMisuse] for life 0.
 func (m *Mail) Rename(life uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -432,11 +438,12 @@ func (m *Mail) Rename(life uint64) error {
 	return nil
 }
 
-// Close says farewell to all peers after everything that was sent, and waits for
-// their acknowledgements. Then it closes the link, and no goroutine of the Mail is
-// left when it returns. If ctx ends first, Close stops waiting and returns ctx's error
-// with the peers that are missing. If the link was closed before, the error wraps
-// [transport.ErrClosed]. A second Close waits for the first and returns nil.
+// Close tells all peers, after everything that was sent, that this node leaves, and
+// waits for their acknowledgements. Then it closes the link. When Close returns, no
+// goroutine of the Mail is left. If ctx ends first, Close stops waiting and returns
+// ctx's error with the peers that have not acknowledged. If the link was closed
+// before, the error wraps [transport.ErrClosed]. A second Close waits for the first
+// and returns nil.
 //
 // Close does not wait for a peer that was never met and to which nothing was sent.
 // It does wait for a peer that has crashed.

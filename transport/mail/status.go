@@ -7,15 +7,15 @@ import (
 	"github.com/dmutex/dmutex/transport/session"
 )
 
-// Status is how this node sees a peer.
+// Status is the state of the session with a peer, as this node sees it.
 type Status struct {
 	Life  uint64 // the peer's life that was met last; 0 if none was
 	Met   bool   // a life of the peer was met since this node opened, or was renamed
 	Left  bool   // it has left
 	Other uint64 // the Config.Group that the peer was last heard to have, if it is not ours
 
-	// Silent is how long no frame of the peer has arrived; 0 if none ever has. A peer
-	// with nothing to say is silent, so this is not a failure detector.
+	// Silent is the time since the last frame of the peer arrived, or 0 if none ever
+	// has. A peer with nothing to send is silent, so this is not a failure detector.
 	Silent time.Duration
 
 	Unacked  uint64 // messages that it has not acknowledged; if it has left, those that came too late for it
@@ -28,7 +28,7 @@ type Status struct {
 	RoundTrip time.Duration
 }
 
-// Status returns how this node sees the peer now, or the zero Status for an unknown
+// Status returns the present Status of the peer, or the zero Status for an unknown
 // peer.
 func (m *Mail) Status(peer dmutex.NodeID) Status {
 	p := m.peer(peer)
@@ -56,7 +56,7 @@ func (m *Mail) Status(peer dmutex.NodeID) Status {
 	}
 }
 
-// An Event is something that the network did to frames, as Config.Watch is told.
+// An Event is something that the network did to frames. Config.Watch receives it.
 type Event struct {
 	Peer dmutex.NodeID
 	What What

@@ -1,21 +1,22 @@
-// Package memlink is a network inside one process: for tests, and for groups
+// Package memlink is a network within one process, for tests and for groups
 // whose nodes share a process.
 //
 // A fault-free network delivers every frame, and keeps the order of frames from one
 // node to another, unless more than [Backlog] waits for a node. With faults it
-// loses, repeats and delays frames at random. While it runs it can be cut, in one
-// direction or both, and healed, and nodes can be paused.
+// loses, repeats and delays frames at random. A test can cut the network, in one
+// direction or both, heal it, and pause nodes.
 //
-// What happens to a frame depends only on the seed, the two nodes, and how many
-// frames went from the one to the other before. Time comes from package time,
-// so in a bubble of testing/synctest the network runs on the bubble's clock.
+// What happens to a frame depends only on the seed, the two nodes, and the
+// number of frames that went from the one to the other before. Time comes from
+// package time, so in a bubble of testing/synctest the network runs on the
+// bubble's clock.
 //
-// It does not model bandwidth. Frames that wait when a link closes are lost, as they
-// are when a process dies.
+// The network does not model bandwidth. Frames that wait when a link closes are
+// lost, as they are when a process dies.
 //
 // A link that is made with the number [dmutex.None] is a [transport.DynamicLink], for
-// members that come and go: package node gives it its numbers and its peers. Such nodes
-// need no addresses.
+// members that come and go: package node gives it a number and peers. Such nodes need
+// no addresses.
 package memlink
 
 import (
@@ -57,9 +58,9 @@ const (
 // A Network joins the links that it makes. Its methods are safe for concurrent
 // use.
 //
-// Partition, Cut, Pause and Resume name a node by a number that it has or had: what they
-// do stays with the link when it becomes another number. A number that no link has had
-// yet stands for the link whose first number it will be.
+// Partition, Cut, Pause and Resume identify a node by a number that it has or had. Their
+// effect stays with the link when its number changes. A number that no link has had yet
+// stands for the link that will have it as its first number.
 type Network struct {
 	config Config
 	birth  time.Time
@@ -79,8 +80,9 @@ type Network struct {
 
 type route struct{ from, to dmutex.NodeID } // places
 
-// New returns a network without nodes. It refuses with [dmutex.ErrMisuse] a
-// probability outside 0 to 1, and delays that are negative or in the wrong order.
+// New returns a network without nodes. It returns [dmutex.ErrMisuse] for a
+// probability outside 0 to 1, and for delays that are negative or in the wrong
+// order.
 func New(c Config) (*Network, error) {
 	for _, p := range []struct {
 		name  string
@@ -105,12 +107,13 @@ func New(c Config) (*Network, error) {
 	}, nil
 }
 
-// Link returns a new link for a node and makes the node known: from now on
+// Link returns a new link for a node and makes the node known: from then on
 // others may send to it, though nothing arrives until the link is open. A node
 // restarts by closing its link and opening another; two links of one node
 // cannot be open at once.
 //
-// Link of [dmutex.None] returns a [transport.DynamicLink], which sends only to its peers.
+// For [dmutex.None], Link returns a [transport.DynamicLink], which sends only to its
+// peers.
 func (n *Network) Link(self dmutex.NodeID) transport.Link {
 	l := &link{network: n, dynamic: self == dmutex.None, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	n.mu.Lock()
@@ -141,8 +144,8 @@ func (n *Network) Partition(groups ...[]dmutex.NodeID) {
 	}
 }
 
-// Cut loses what one node sends to another from now on, but not what the other node
-// sends back.
+// Cut loses what one node sends to another from then on, but not what the other
+// node sends back.
 func (n *Network) Cut(from, to dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -158,8 +161,8 @@ func (n *Network) Heal() {
 }
 
 // Pause silences a node until Resume, as if its process were stopped: what is sent to
-// it and what it sends waits, up to [Backlog] each. The node itself runs on; only its
-// network stands still.
+// it and what it sends waits, up to [Backlog] each. The node itself keeps running;
+// only its network stops.
 func (n *Network) Pause(id dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -247,8 +250,8 @@ func errTwice(id dmutex.NodeID) error {
 // Address implements [transport.DynamicLink]. It is empty.
 func (l *link) Address() string { return "" }
 
-// Become implements [transport.DynamicLink]. It refuses with [dmutex.ErrMisuse] a number
-// that another open link has, and a link that was made with a number.
+// Become implements [transport.DynamicLink]. It returns [dmutex.ErrMisuse] for a number
+// that another open link has, and if the link was made with a number.
 func (l *link) Become(self dmutex.NodeID) error {
 	n := l.network
 	n.mu.Lock()
@@ -258,7 +261,7 @@ func (l *link) Become(self dmutex.NodeID) error {
 	case l.closed:
 		return transport.ErrClosed
 	case !l.dynamic:
-		return dmutex.Misuse("memlink: the link was made for node " + l.self.String() + ": make it for node 0")
+		return dmutex.Misuse("memlink: the link was made for node " + l.self.String() + ": make it with the number 0")
 	case l.opened && other != nil && other != l:
 		return errTwice(self)
 	}
@@ -290,7 +293,7 @@ func (l *link) rename(self dmutex.NodeID) {
 	}
 }
 
-// SetPeer implements [transport.DynamicLink]. The address is empty.
+// SetPeer implements [transport.DynamicLink]. The address must be empty.
 func (l *link) SetPeer(id dmutex.NodeID, address string) error {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
@@ -300,7 +303,7 @@ func (l *link) SetPeer(id dmutex.NodeID, address string) error {
 	case l.self == dmutex.None || !l.dynamic:
 		return dmutex.Misuse("memlink: SetPeer is for a link made for node 0 that has become a number")
 	case id == dmutex.None || id == l.self:
-		return dmutex.Misuse("memlink: SetPeer with node " + id.String() + ": the node itself, or nobody, is no peer")
+		return dmutex.Misuse("memlink: SetPeer with node " + id.String() + ": the node itself and node 0 cannot be peers")
 	case address != "":
 		return dmutex.Misuse(fmt.Sprintf("memlink: node %d has the address %q: it uses another kind of link", id, address))
 	}
@@ -361,7 +364,7 @@ func (l *link) carry(to dmutex.NodeID, data []byte) error {
 		n.luck[r] = luck
 	}
 	// Every frame draws as often as any other, so that the fate of one does
-	// not hang on what became of those before it.
+	// not depend on what happened to earlier ones.
 	lost, twice := luck.Float64() < n.config.Loss, luck.Float64() < n.config.Duplicate
 	delays := [2]time.Duration{n.delay(luck), n.delay(luck)}
 

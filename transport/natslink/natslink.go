@@ -14,8 +14,8 @@
 //	publish:   <prefix>.*.7
 //	subscribe: <prefix>.7.*
 //
-// Without them every client of the server can speak in every node's name. A server
-// with two groups, of two nodes each, both with the prefix locks:
+// Without them every client of the server can speak in every node's name. This
+// server has two groups of two nodes, both with the prefix locks:
 //
 //	accounts {
 //	  BILLING {
@@ -38,26 +38,28 @@
 // # Members that come and go
 //
 // With Config.Self 0 a link is a [transport.DynamicLink]: package node gives it a number
-// and its peers as the record in the store says. Their addresses are empty, since the
-// number is enough. Numbers are not known in advance, so every member needs the permissions
+// and peers from the record in the store. The addresses of the peers are empty, since their
+// numbers are enough. Numbers are not known in advance, so every member needs the
+// permissions
 //
 //	publish:   <prefix>.>
 //	subscribe: <prefix>.>
 //
 // They keep strangers out, but within the prefix any member can speak for another one, and
-// listen to what others are sent. If members of one group must not trust each other that
+// listen to what others are sent. If the members of a group do not trust each other that
 // far, give them fixed numbers instead.
 //
 // Such a link never waits for the server to confirm a subscription. If the server does not
-// permit it, nats.go tells the ErrorHandler of the connection, and [Link.Trouble] tells.
+// permit it, nats.go calls the ErrorHandler of the connection, and [Link.Trouble] returns
+// the reason.
 //
 // # Promises
 //
-// While the connection lasts, the frames of one node to another arrive in
-// order. Frames are lost when the server is lost, when a node receives more
-// slowly than others send, when the node they are meant for is not there, and
-// when the sender has no permission to publish them, which nats.go reports only to
-// the ErrorHandler of the connection. While nats.go reconnects, to this server or
+// While the connection lasts, the frames of one node to another arrive in order.
+// Frames are lost when the server is lost, when a node receives more slowly than
+// others send, when the receiver is not running, and when the sender has no
+// permission to publish them. nats.go reports missing permissions only to the
+// ErrorHandler of the connection. While nats.go reconnects, to this server or
 // another one of the cluster, it keeps some frames and sends them late.
 //
 // A node that receives too slowly does not delay others on its connection. The frames
@@ -67,8 +69,8 @@
 // Send never waits. It puts the frame into a queue of at most [Backlog] bytes,
 // which a goroutine publishes: nats.go itself, when its socket is stuck, makes
 // publishers wait for up to its FlusherTimeout, a minute by default. Close may
-// have to wait as long, for it hands everything that was sent to the server, if
-// there is one.
+// have to wait as long, because it hands everything that was sent to the
+// server, if there is one.
 //
 // The connection belongs to the application: the link never closes it. When the
 // application closes or drains the connection, the link refuses to send. The same
@@ -97,11 +99,11 @@ import (
 
 // Config names the node and the group of a link.
 type Config struct {
-	Self dmutex.NodeID // this node; 0 for a link that is given its numbers by Become
+	Self dmutex.NodeID // this node; 0 for a link that gets its number from Become
 
-	// Prefix is what the group's subjects begin with, the same at all nodes:
+	// Prefix is the beginning of the group's subjects, the same at all nodes:
 	// one or more tokens, such as "locks.billing", of 255 bytes at most. It
-	// holds no spaces and no wildcards, and does not begin with $.
+	// contains no spaces and no wildcards, and does not begin with $.
 	Prefix string
 
 	// Logger logs when nats.go refuses frames, once for each reason in a row. If it is
@@ -115,8 +117,8 @@ const (
 	// max_payload is not smaller.
 	MaxFrame = 64 << 10
 
-	// Backlog is how many bytes may wait to be published, counting 64 for each
-	// frame beside its own. Beyond it Send refuses with [transport.ErrFull].
+	// Backlog is how many bytes may wait to be published, counting 64 extra
+	// bytes for each frame. Beyond it Send returns [transport.ErrFull].
 	Backlog = 1 << 20
 
 	overhead = 64
@@ -180,9 +182,9 @@ func (b *batch) size() int { return len(b.bytes) + overhead*len(b.frames) }
 func (b *batch) clear() { b.bytes, b.frames = b.bytes[:0], b.frames[:0] }
 
 // New returns a link over a connection, which may be reconnecting or not yet
-// connected. It refuses with [dmutex.ErrMisuse] a connection that is nil or
-// closed or to a server that takes no frames of 1024 bytes, and a Config that
-// is not lawful.
+// connected. It returns [dmutex.ErrMisuse] if the connection is nil or
+// closed, if the server does not take frames of 1024 bytes, or if the Config
+// is not valid.
 func New(nc *nats.Conn, c Config) (*Link, error) {
 	switch {
 	case nc == nil:
@@ -251,7 +253,8 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 // Address implements [transport.DynamicLink]. It is empty: the number is enough.
 func (l *Link) Address() string { return "" }
 
-// Become implements [transport.DynamicLink]. It refuses a link that was made with a number.
+// Become implements [transport.DynamicLink]. It returns [dmutex.ErrMisuse] if the link was
+// made with a number.
 func (l *Link) Become(self dmutex.NodeID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,8 +274,9 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	return nil
 }
 
-// SetPeer implements [transport.DynamicLink]. The address is empty. It refuses a link
-// that was made with a number, which needs no list of peers.
+// SetPeer implements [transport.DynamicLink]. The address must be empty. It returns
+// [dmutex.ErrMisuse] if the link was made with a number; such a link needs no list of
+// peers.
 func (l *Link) SetPeer(id dmutex.NodeID, address string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Config says how a session works. Only the first three must be set. Times are
-// in nanoseconds.
+// Config configures a session. Only the first three fields must be set. Times
+// are in nanoseconds.
 type Config struct {
 	// Incarnation names this life of this process: not zero, and never used by
 	// another life of any node. 64 random bits will do. The sessions of a
@@ -87,21 +87,21 @@ func (c *Config) complete() error {
 	fill(&c.Grace, defaultGrace)
 	switch {
 	case c.Incarnation == 0:
-		return dmutex.Misuse("Config.Incarnation is 0: draw 64 random bits at each start of the process")
+		return dmutex.Misuse("session: Config.Incarnation is 0: draw 64 random bits at each start of the process")
 	case c.MaxFrame < minFrame:
-		return dmutex.Misuse("Config.MaxFrame is below 64 bytes: give Link.MaxFrame")
+		return dmutex.Misuse("session: Config.MaxFrame is below 64 bytes: give Link.MaxFrame")
 	case c.Window < 1 || c.Window > maxWindow:
-		return dmutex.Misuse("Config.Window is not within 1 and 65536")
+		return dmutex.Misuse("session: Config.Window is not between 1 and 65536")
 	case c.Buffer < c.MaxFrame:
-		return dmutex.Misuse("Config.Buffer is below Config.MaxFrame: it must hold at least one frame")
+		return dmutex.Misuse("session: Config.Buffer is below Config.MaxFrame: it must hold at least one frame")
 	case c.AckDelay < 0:
-		return dmutex.Misuse("Config.AckDelay is negative")
+		return dmutex.Misuse("session: Config.AckDelay is negative")
 	case c.MinTimeout < 0 || c.MaxTimeout < c.MinTimeout:
-		return dmutex.Misuse("Config.MinTimeout and MaxTimeout are not in order")
+		return dmutex.Misuse("session: Config.MinTimeout and MaxTimeout are not in order")
 	case c.MaxTimeout > math.MaxInt64/4:
-		return dmutex.Misuse("Config.MaxTimeout is beyond reason: give nanoseconds")
+		return dmutex.Misuse("session: Config.MaxTimeout is too long: give it in nanoseconds")
 	case c.Grace < 0 || c.Grace > math.MaxInt64/4:
-		return dmutex.Misuse("Config.Grace is negative, or beyond reason: give nanoseconds")
+		return dmutex.Misuse("session: Config.Grace is negative or too long: give it in nanoseconds")
 	}
 	return nil
 }

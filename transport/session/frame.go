@@ -61,7 +61,7 @@ const (
 	maxCount = 1<<16 - 1 - finFields
 )
 
-// What [Session.Handle] refuses beside malformed bytes.
+// The reasons for which [Session.Handle] refuses a frame, besides malformed bytes.
 const (
 	errKind    msgp.Error = "the kind of frame is unknown"
 	errVersion msgp.Error = "its version of the session protocol is not ours"

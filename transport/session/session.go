@@ -1,18 +1,19 @@
 // Package session makes a link reliable: between two nodes it delivers every
 // message once and in order, over a network that loses, repeats, reorders and
-// delays frames at will; and it tells when the process at the other end is
-// another one than before.
+// delays frames arbitrarily; and it reports when a new process has replaced
+// the one at the other end.
 //
 // It does no I/O, starts no goroutine and reads no clock: a [Session] is one
 // end of the conversation with one peer, and a driver carries its frames.
 //
 // # Lives
 //
-// A process that restarts has forgotten everything, and its frames may still be
-// under way when it is long gone. So each life of a process has a name of its
-// own, its incarnation. Incarnations have no order: a new process needs no disk
-// and no clock to draw one. At most one process of a node should be alive at a
-// time. A second one is refused while the first answers.
+// A process that restarts has forgotten everything, and the frames of its
+// former run may still be in flight. So each life, which is one run of a
+// process, has a name of its own, its incarnation. Incarnations have no order:
+// a new process needs no disk and no clock to draw one. At most one process of
+// a node should be alive at a time. A second one is refused while the first
+// answers.
 //
 // A session adopts one incarnation of the peer at a time. The stream from life
 // a of one node to life b of the other is numbered from 1, and every frame of
@@ -41,7 +42,7 @@
 //     after the last one that was closed. The peer's answer closes all challenges,
 //     unless rule 9 asks for a later one. If x is not the peer and there is none, or
 //     it has left, or its grace is over (rule 9), x is adopted: what the old peer has
-//     not acknowledged is dropped, both streams begin anew, and all challenges are
+//     not acknowledged is dropped, both streams begin again, and all challenges are
 //     closed. A former peer is never adopted again.
 //  4. Any other frame of x for y counts if x is the peer and y this life.
 //     Otherwise it is dropped and x is challenged. If it is old, the answer
@@ -54,14 +55,14 @@
 //     that is not acknowledged is sent again after a timeout, which doubles
 //     until the peer proves that it hears us; and at once, without a timeout,
 //     when GAP says that it is missing, at most once in a round trip.
-//  7. heard in FIN is how many messages were delivered before Close. Later ones
-//     are acknowledged all the same, but nobody was left to answer them, and
-//     their sender is to know.
-//  8. The acknowledgement of a FIN is repeated, ever more rarely, until BYE
+//  7. heard in FIN is how many messages were delivered before Close. Later
+//     messages are acknowledged, too, but no process was left to answer them,
+//     and heard tells their sender.
+//  8. The acknowledgement of a FIN is repeated, at growing intervals, until BYE
 //     answers it, or our own FIN is acknowledged, or it was repeated 12 times since
-//     the peer was heard. BYE, which is not answered, may be lost like all else.
-//     As long, and no longer, does a session that closes wait for a peer whose
-//     HELLO it has answered and which has not answered its own.
+//     the peer was heard. BYE is not answered and may be lost like all other
+//     frames. A session that closes waits equally long for a peer whose HELLO it
+//     has answered and which has not answered its own.
 //  9. A frame of another life x casts doubt on a peer that has not left. The next
 //     challenge has a new number, and is repeated while the doubt lasts. If the peer
 //     answers it, or a later one, the doubt is over and x is refused: TAKEN(a, x, k)
@@ -75,13 +76,12 @@
 //
 // # Why it is right
 //
-// A life is adopted only if it lives, or lived until a moment ago. For the
-// answer to k can only come from a life that received k, and k was asked after
-// the last adoption. So each life adopted was alive later than the adoption of
-// the one before it; lives of a node do not overlap; so it is the same one, or a
-// later one. Hence a session adopts each life at most once and never goes back,
-// and neither does the next life of the session's own process, whose
-// challenges are later still.
+// A life is adopted only if it is alive, or was until a moment ago, because only
+// a life that received k can answer k, and k was asked after the last adoption.
+// So each life adopted was alive later than the adoption of the one before it;
+// lives of a node do not overlap; so it is the same one, or a later one. Hence a
+// session adopts each life at most once and never goes back, and neither does
+// the next life of the session's own process, whose challenges are later still.
 //
 // Therefore each stream (a, b) is begun at most once at either end, each number
 // in it stands for one content, and the receiver takes the numbers one by one:
@@ -106,11 +106,11 @@
 // the peer has the FIN and waits no longer than rule 8 says. A session that has the
 // peer's FIN and has followed rule 8 may go, too, because then the peer knows, unless
 // the network has lost the acknowledgement 13 times in a row. In that case, if the
-// peer has closed too, it repeats its FIN to nobody. It also does if it has adopted a
-// life that has gone by rule 8 without adopting the peer.
+// peer has closed too, the peer repeats its FIN in vain. It also does so if it has
+// adopted a life that has left by rule 8 without adopting the peer.
 //
-// The challenge is a guard against the past, not against forgery: a process that can
-// speak for the peer's node on the link can say what it likes.
+// The challenge guards against old frames, not against forgery: a process that can
+// send in the name of the peer's node on the link can send anything.
 //
 // # Two lives at once
 //
@@ -122,8 +122,8 @@
 // successor was adopted while it lived.
 //
 // It does not matter whether x has met a or ever will. A process that was stopped
-// while others went on without it, and that says anything to anybody, is challenged,
-// answers, is told to ask, and is refused.
+// while the others continued without it, and that then sends anything to any of
+// them, is challenged, answers, is told to ask, and is refused.
 //
 // A life that answers within the grace is not replaced. A life that does not answer,
 // is replaced and goes on later is a former peer. The same life does not adopt it
@@ -185,15 +185,15 @@ var (
 // ours. It is a [dmutex.ErrPeer]. See [Session.OtherGroup].
 var ErrGroup error = errGroup
 
-// An Event is something that a frame shows about the peer as a whole.
+// An Event is a change of the peer as a whole that a frame has shown.
 type Event uint8
 
 // The events.
 const (
 	Met       Event = iota + 1 // the first incarnation of the peer was adopted
-	Restarted                  // another incarnation was adopted: all that was unacknowledged is gone, and the peer has forgotten everything
+	Restarted                  // another incarnation was adopted: all unacknowledged messages are dropped, and the peer has forgotten everything
 	Left                       // the peer has closed its side; this comes with or after all its messages
-	Taken                      // the other end lives with another life of our node, which has answered it since this one asked
+	Taken                      // the peer has a session with another life of our node, which has answered the peer since this life asked
 )
 
 // String returns met, restarted, left or taken, and none for 0.
@@ -226,7 +226,7 @@ type Input struct {
 // Stats counts what a session had to do. Durations are in nanoseconds.
 type Stats struct {
 	RoundTrip  int64  // smoothed; 0 until one was measured
-	Timeout    int64  // after which a frame is now sent again
+	Timeout    int64  // how long a frame now waits for its acknowledgement before it is sent again
 	InFlight   int    // DATA frames sent and not acknowledged
 	Resent     uint64 // DATA frames sent again
 	Again      uint64 // messages in the last of them, the oldest that are not acknowledged
@@ -347,11 +347,11 @@ func New(cfg Config) (*Session, error) {
 }
 
 // Send accepts a message, which is copied. It will be delivered once and in
-// order, unless the peer restarts or leaves. One sent before the peer was met
-// waits for that.
+// order, unless the peer restarts or leaves. A message sent before the peer
+// was met waits until then.
 //
-// It refuses with [ErrFull], [ErrTooLarge] or [ErrClosed], or an empty message
-// with [dmutex.ErrMisuse]; then nothing has changed.
+// The error is [ErrFull], [ErrTooLarge] or [ErrClosed], or [dmutex.ErrMisuse]
+// for an empty message. After an error nothing has changed.
 func (s *Session) Send(_ int64, message []byte) error {
 	switch {
 	case s.closed || s.left:
@@ -373,7 +373,7 @@ func (s *Session) Send(_ int64, message []byte) error {
 	return nil
 }
 
-var errNothing = dmutex.Misuse("an empty message")
+var errNothing = dmutex.Misuse("session: the message is empty")
 
 // MaxMessage is the size of the largest message that Send takes, in bytes.
 func (s *Session) MaxMessage() int { return s.cfg.MaxFrame - Overhead }
@@ -386,13 +386,14 @@ func (s *Session) Close(_ int64) {
 	}
 }
 
-// Done reports whether there is nothing left to do after Close: the peer has
-// everything; or it has left, and knows, if it can be told, that we know; or it
-// is not there, was never met, and nothing was said.
+// Done reports whether there is nothing left to do after Close. That is so if
+// the peer has everything; or if the peer has left, and knows that we know it,
+// or cannot be told; or if the peer was never met, does not answer, and nothing
+// was sent to it.
 //
 // A frame that Transmit returned counts as not sent until Transmit is called
 // again. So a driver that gives each frame to the link before it asks for the next
-// may close the link as soon as Done reports true: the last word is out.
+// may close the link as soon as Done reports true: the last frame is sent.
 func (s *Session) Done() bool {
 	switch {
 	case !s.closed || s.handed || s.answer.to != 0 || s.refusal.to != 0 || s.ackAt != never:
@@ -404,15 +405,15 @@ func (s *Session) Done() bool {
 	}
 }
 
-// Peer returns the incarnation of the peer, and 0 if it was never met.
+// Peer returns the incarnation of the peer, or 0 if the session never met one.
 func (s *Session) Peer() uint64 { return s.peer }
 
 // OtherGroup returns the Config.Group that Handle refused last with [ErrGroup],
 // and 0 if it never did.
 func (s *Session) OtherGroup() uint64 { return s.otherGroup }
 
-// Backlog returns how much was accepted and not yet acknowledged, in bytes: of
-// the messages and 2 to 5 for each.
+// Backlog returns the size in bytes of the messages that were accepted and are
+// not yet acknowledged, counting 2 to 5 bytes more for each.
 func (s *Session) Backlog() int { return len(s.out) - s.start }
 
 // Sent returns how many messages Send has accepted for the present incarnation
@@ -421,8 +422,8 @@ func (s *Session) Sent() uint64 { return s.sent }
 
 // Acked returns how many of them the peer has acknowledged: once Acked is at
 // least what Sent was after a Send, that message was delivered. Restarted sets
-// both back to 0. After Left, Acked is how many the peer had been delivered when
-// it closed: to what came later it could not answer.
+// both back to 0. After Left, Acked is the number of messages that the peer had
+// received when it closed: it could not answer later ones.
 func (s *Session) Acked() uint64 { return s.acked }
 
 // Stats returns what the session has had to do so far.
@@ -434,9 +435,8 @@ func (s *Session) Stats() Stats {
 	return stats
 }
 
-// Handle takes a frame from the peer's node. An error answers to
-// [dmutex.ErrPeer]: no correct peer of our group sent this, and nothing has
-// changed.
+// Handle takes a frame from the peer's node. The error is [dmutex.ErrPeer] if
+// no correct peer of our group sends such a frame; then nothing has changed.
 func (s *Session) Handle(now int64, frame []byte) (Input, error) {
 	f, err := s.parse(frame)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 )
 
 // A door holds the accepted connections that have not yet said whose they are. It has
-// few places, because each costs a file descriptor and perhaps a handshake, and anybody
-// can take one. When all are taken, a connection of the most frequent source gives way,
-// so a crowd from one host locks out no other host. Within a source, the choice is
-// random: if the oldest gave way, a crowd that arrives faster than a handshake ends
-// would keep everybody out forever.
+// few places, because each costs a file descriptor and perhaps a handshake, and any
+// host can take one. When all are taken, a connection from the most frequent source is
+// closed, so a flood from one host keeps out no other host. Within a source, the choice
+// is random: if the oldest were closed, a flood that arrives faster than a handshake
+// ends would keep out all peers forever.
 type door struct {
 	places int
 	pick   func(n int) int // a number from 0, less than n
@@ -25,7 +25,7 @@ type greeter struct {
 	from netip.Prefix
 }
 
-var errCrowd = errors.New("it gave way to another: too many connections have not said which node they are from")
+var errCrowd = errors.New("closed in favor of another: too many connections have not said which node they are from")
 
 // enter lets a connection in and returns the one that gives way to it, if any.
 func (d *door) enter(nc net.Conn) (out net.Conn) {

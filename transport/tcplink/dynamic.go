@@ -12,11 +12,11 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// What a link does beside, if its numbers and peers come from a record: see
-// transport.DynamicLink.
+// What a link does in addition if its number and peers come from a record:
+// see transport.DynamicLink.
 
-// A passing error is a refusal that comes about while members come and go, and ends when
-// all have read the record.
+// A passing error is a refusal that occurs while members come and go, and ends when all
+// members have read the record.
 type passing struct {
 	error
 	stranger dmutex.NodeID // if not None, this node does not know it
@@ -24,14 +24,14 @@ type passing struct {
 
 var (
 	errNobody  = errors.New("tcplink: this node has no number yet")
-	errNotPeer = errors.New("it hung up: perhaps it does not know this node yet, or has another number by now")
+	errNotPeer = errors.New("the peer closed the connection: it may not know this node yet, or have another number by now")
 )
 
 // maxAddress is what transport.DynamicLink allows, in bytes.
 const maxAddress = 256
 
-// advertised returns where the others reach this node. Without Config.Advertise it is where
-// the link listens, perhaps with port 0 as yet.
+// advertised returns the address at which the others reach this node. Without
+// Config.Advertise it is the address that the link listens on, perhaps still with port 0.
 func (l *Link) advertised(c Config, listen string) (string, error) {
 	addr := cmp.Or(c.Advertise, listen)
 	switch {
@@ -47,7 +47,7 @@ func (l *Link) advertised(c Config, listen string) (string, error) {
 		return "", dmutex.Misuse(fmt.Sprintf("tcplink: Config.Listen is %q, which does not say where the others reach this node:"+
 			" set Config.Advertise to the host:port that they dial, such as the pod's IP and the port", addr))
 	case wildcard(addr):
-		return "", dmutex.Misuse(fmt.Sprintf("tcplink: Config.Advertise is %q, which leads nowhere:"+
+		return "", dmutex.Misuse(fmt.Sprintf("tcplink: Config.Advertise is %q, which names no host:"+
 			" give the host:port that the others dial, such as the pod's IP and the port", addr))
 	case len(addr) > maxAddress-len("65535"):
 		return "", dmutex.Misuse(fmt.Sprintf("tcplink: the address of this node has %d bytes: Config.Advertise must be shorter", len(addr)))
@@ -71,7 +71,8 @@ func wildcard(addr string) bool {
 // host in Config.Listen with the port that the link listens on.
 func (l *Link) Address() string { return l.address }
 
-// Become implements [transport.DynamicLink]. It refuses a link that was made with a number.
+// Become implements [transport.DynamicLink]. It returns [dmutex.ErrMisuse] if the link was
+// made with a number.
 func (l *Link) Become(self dmutex.NodeID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,7 +37,7 @@ func TestDynamicConfig(t *testing.T) {
 		"0.0.0.0":             {Config{Listen: "0.0.0.0:0", AllowPlain: true}, "", "set Config.Advertise"},
 		"::":                  {Config{Listen: "[::]:0", AllowPlain: true}, "", "set Config.Advertise"},
 		"0.0.0.0 in IPv6":     {Config{Listen: "[::ffff:0.0.0.0]:0", AllowPlain: true}, "", "set Config.Advertise"},
-		"advertises all":      {Config{Listen: ":0", Advertise: ":7000", AllowPlain: true}, "", "Config.Advertise is \":7000\", which leads nowhere"},
+		"advertises all":      {Config{Listen: ":0", Advertise: ":7000", AllowPlain: true}, "", "Config.Advertise is \":7000\", which names no host"},
 		"advertises no port":  {Config{Listen: ":0", Advertise: "10.1.2.3", AllowPlain: true}, "", "Config.Advertise is \"10.1.2.3\": give host:port"},
 		"advertises port 0":   {Config{Listen: ":0", Advertise: "10.1.2.3:0", AllowPlain: true}, "", "Config.Advertise"},
 		"plain beyond":        {Config{Listen: "127.0.0.1:0", Advertise: "10.1.2.3:7000"}, "", "AllowPlain"},
@@ -116,13 +116,13 @@ func TestNumbers(t *testing.T) {
 	const anywhere = "127.0.0.1:1"
 
 	refused(7, 0)
-	says("level=INFO", "this node has no number yet", "node=0")
+	says("level=DEBUG", "this node has no number yet", "node=0")
 	require.NoError(t, l.Become(5))
 	refused(7, 4) // that another process had
-	says("level=INFO", "it means to speak to node 4", "node=5")
+	says("level=DEBUG", "the greeting is for node 4", "node=5")
 	require.Empty(t, got)
 	refused(7, 5)
-	says("level=INFO", "node 7 is not a peer", "node=5")
+	says("level=DEBUG", "node 7 is not a peer", "node=5")
 	require.Equal(t, arrival{7, ""}, next(t, got))
 	refused(0, 5)
 	says("level=WARN", "node 0 is not in the address book")
@@ -138,7 +138,7 @@ func TestNumbers(t *testing.T) {
 	require.NoError(t, l.Become(6))
 	requireEnd(t, c)
 	refused(7, 5)
-	says("it means to speak to node 5", "node=6")
+	says("the greeting is for node 5", "node=6")
 	require.Empty(t, got)
 
 	listener := listenByHand(t)
@@ -213,12 +213,12 @@ func TestNewcomer(t *testing.T) {
 	require.NoError(t, young.Send(1, []byte("hello")))
 	require.Equal(t, arrival{2, ""}, next(t, got))
 	require.Equal(t, arrival{2, ""}, next(t, got)) // again
-	require.ErrorContains(t, awaitTrouble(t, young, 1, "hung up"), "perhaps it does not know this node yet")
+	require.ErrorContains(t, awaitTrouble(t, young, 1, "closed the connection"), "it may not know this node yet")
 	require.NoError(t, old.SetPeer(2, young.Address()))
 	for a := next(t, got); a.frame != "hello"; a = next(t, got) {
 		require.Equal(t, arrival{2, ""}, a)
 	}
-	require.Contains(t, <-told, "level=INFO msg=\"tcplink: cannot connect")
+	require.Contains(t, <-told, "level=DEBUG msg=\"tcplink: cannot connect")
 	require.Contains(t, <-told, "level=INFO msg=\"tcplink: connected")
 }
 

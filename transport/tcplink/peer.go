@@ -162,8 +162,8 @@ func (p *peer) awaitTurn(c *conn) bool {
 // peer has moved meanwhile, or one that was accepted if a newer one was answered
 // meanwhile, or any if the peer was removed.
 //
-// A newer accepted connection does not end the one before. Perhaps that one is dead
-// and nobody has noticed; perhaps two processes use the peer's number, and the session
+// A newer accepted connection does not end the one before. The older one may be dead
+// and not noticed yet; or two processes may use the peer's number, and the session
 // above has to find out which of them is the member. Until one of them ends, both are
 // read, and every frame is sent to both.
 func (p *peer) serve(nc net.Conn, dialed string) {
@@ -383,9 +383,9 @@ func (p *peer) remove() {
 // maxTold bounds the reasons that dial logs in a row.
 const maxTold = 8
 
-// dial maintains a connection to a peer with a lower id, until it is removed. Only a connection that lasted
-// resets the back-off: otherwise two processes with the same id would push each other
-// out at full speed.
+// dial maintains a connection to a peer with a lower id, until it is removed. Only a connection
+// that lasted resets the back-off: otherwise two processes with the same number would replace each
+// other at full speed.
 func (p *peer) dial() {
 	l := p.link
 	delay := l.pace.minRedial
@@ -409,7 +409,7 @@ func (p *peer) dial() {
 			}
 			level := slog.LevelWarn
 			if _, ok := errors.AsType[passing](err); ok {
-				level = slog.LevelInfo
+				level = slog.LevelDebug
 			}
 			l.log.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "error", err)
 			told[err.Error()] = true
@@ -475,7 +475,7 @@ func (p *peer) greet(nc net.Conn, addr string) error {
 	case err != nil:
 		return err
 	case from != p.id:
-		return fmt.Errorf("it is node %d", from)
+		return fmt.Errorf("node %d answers there", from)
 	}
 	return nil
 }
@@ -505,7 +505,7 @@ func readGreeting(r io.Reader, self dmutex.NodeID) (from dmutex.NodeID, err erro
 	return from, nil
 }
 
-func misled(to dmutex.NodeID) error { return fmt.Errorf("it means to speak to node %d", to) }
+func misled(to dmutex.NodeID) error { return fmt.Errorf("the greeting is for node %d", to) }
 
 // readIDs reads a greeting, which may be for another node.
 func readIDs(r io.Reader) (from, to dmutex.NodeID, err error) {
@@ -514,7 +514,7 @@ func readIDs(r io.Reader) (from, to dmutex.NodeID, err error) {
 		return dmutex.None, dmutex.None, err
 	}
 	if string(b[:len(greetingMark)]) != greetingMark {
-		return dmutex.None, dmutex.None, errors.New("this is not the protocol of this link, or another version of it")
+		return dmutex.None, dmutex.None, errors.New("the greeting is of another protocol, or of another version of this one")
 	}
 	ids := b[len(greetingMark):]
 	return dmutex.NodeID(binary.BigEndian.Uint64(ids)), dmutex.NodeID(binary.BigEndian.Uint64(ids[8:])), nil

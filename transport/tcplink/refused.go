@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// refusals keep the log readable, because a refused process tries again at once. A
+// refusals keep the log readable although a refused process tries again at once. A
 // reason is logged when it first occurs for a host, and later with the number of times
 // that it occurred again.
 type refusals struct {
@@ -62,7 +62,7 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 		r.again[key] = 0
 		level := slog.LevelWarn
 		if _, ok := err.(passing); ok {
-			level = slog.LevelInfo
+			level = slog.LevelDebug
 		}
 		l.log.Load().Log(l.ctx, level, "tcplink: connection refused", "from", host, "error", err)
 	}

@@ -26,7 +26,7 @@ import (
 // lines is a log that passes on its records, without the time.
 func lines() (*slog.Logger, <-chan string) {
 	told := make(lineWriter, 1000)
-	return slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
@@ -67,7 +67,7 @@ func TestLogOfRefusals(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	}
-	const why = ` node=1 from=127.0.0.1 error="this is not the protocol of this link, or another version of it"`
+	const why = ` node=1 from=127.0.0.1 error="the greeting is of another protocol, or of another version of this one"`
 	require.Equal(t, []string{`level=WARN msg="tcplink: connection refused"` + why}, take(1))
 	l.sumUp()
 	require.Equal(t, []string{`level=WARN msg="tcplink: connections refused again"` + why + " count=2"}, take(1))
@@ -127,7 +127,7 @@ func TestLogOfDialling(t *testing.T) {
 	}
 	want := []string{}
 	for _, speaks := range []int{2, 4, 2, 3, 4, 5, 6, 7, 8, 9} {
-		want = append(want, fmt.Sprintf(`peer=1 address=%s error="no greeting: it is node %d"`, listener.Addr(), speaks))
+		want = append(want, fmt.Sprintf(`peer=1 address=%s error="no greeting: node %d answers there"`, listener.Addr(), speaks))
 	}
 	require.Equal(t, want, told)
 }

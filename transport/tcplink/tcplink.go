@@ -2,29 +2,28 @@
 //
 // # Connections
 //
-// Two nodes share one connection, for both directions: answers then carry the
-// acknowledgements of TCP with them, which makes a round trip a quarter cheaper
-// than over two. Of two nodes the one with the higher id dials, always; so
-// connections never cross, and there is no tie to break. A lost connection is
-// dialed again, with exponential back-off and jitter. If a peer dials anew while its
-// last connection still seems alive, the accepting side uses both until one ends.
+// Two nodes share one connection for both directions: answers then carry the
+// acknowledgements of TCP, which makes a round trip a quarter cheaper than over two
+// connections. The node with the higher number always dials, so connections never
+// cross, and there is no tie to break. A lost connection is dialed again, with
+// exponential back-off and jitter. If a peer dials again while its last connection
+// still seems alive, the accepting side uses both until one ends.
 //
-// A connection begins with a greeting, first from the dialing side, then from
-// the other: "dmutex", a zero byte, a version byte, the id of the node that
-// speaks and the id of the node that it means to speak to, each 8 bytes, big
-// endian. A connection is closed if the greeting is malformed, does not come within
-// five seconds, is from a stranger or is meant for another node. Then come
-// frames: a length of 4 bytes, big endian, and as many bytes. Length zero is a
-// heartbeat. A side that has nothing else to send sends heartbeats, so that each side
-// finds out within eight seconds that the other is cut off, while TCP alone would take
-// a quarter of an hour. A peer that completes no frame in that time is disconnected.
+// A connection begins with a greeting, first from the dialing side, then from the
+// other: "dmutex", a zero byte, a version byte, the number of the sender and the
+// number of the intended receiver, each 8 bytes, big endian. A node closes the
+// connection if the greeting is malformed, does not arrive within five seconds, is
+// from a node that is not a peer or is for another node. Then come frames: a length of
+// 4 bytes, big endian, and as many bytes. Length zero is a heartbeat. A side that has
+// nothing else to send sends heartbeats. So each side finds out within eight seconds
+// that the other is cut off, while TCP alone would take a quarter of an hour. A peer
+// that completes no frame in eight seconds is disconnected.
 //
 // # Promises
 //
-// Frames of one connection arrive complete and in order. Those that are on
-// their way when a connection breaks are lost; those sent while there is no
-// connection wait, up to [Backlog] bytes for each peer, and go out with the
-// next one.
+// Frames of one connection arrive complete and in order. Frames in flight
+// when a connection breaks are lost. Frames sent while there is no connection
+// wait, up to [Backlog] bytes for each peer, and leave on the next one.
 //
 // Send writes to the socket itself if no other goroutine is writing, but never waits
 // for it. Frames that the socket does not take at once, and all frames to be
@@ -33,20 +32,20 @@
 //
 // At most 256 connections may wait for their greeting, each for five seconds. When all
 // places are taken, a connection of the source with the most places is closed; a
-// source is a host, or a network of IPv6. So a crowd from one host cannot keep others
-// out. A crowd with many sources, or with the same address as a peer, makes that peer
-// dial a few times.
+// source is a host, or a network of IPv6. So a flood from one host cannot keep others
+// out. A flood from many sources, or from the address of a peer, makes that peer dial
+// a few times.
 //
 // # Members that come and go
 //
 // With [Config.Self] 0 a link is a [transport.DynamicLink]: it listens, and package node
 // gives it a number and its peers, with the addresses that the record in the store carries.
 // [Link.Address] is what the record carries for this node: set [Config.Advertise] if the
-// others do not reach it by Listen. The higher number dials here too, and that is the
-// newer member, which knows all others from the record. A member that does not know the
-// newcomer yet refuses it and has its node read the record, while the newcomer tries again.
-// What a peer that was removed, or a former number of this node, has left behind is
-// dropped: connections, goroutines and frames that wait.
+// others do not reach it by Listen. Here too the higher number dials: it belongs to the
+// newer member, which knows all others from the record. A member that does not know the new
+// member yet refuses it and makes its node read the record, and the new member tries again.
+// When a peer is removed, or the number of this node changes, the link drops the
+// connections, goroutines and queued frames of the past.
 //
 // # Security
 //
@@ -69,14 +68,14 @@
 // A certificate is checked when a connection is made, and not again while it lasts.
 // To change certificates while the node runs, set GetCertificate and
 // GetClientCertificate instead of Certificates, or call [Link.SetTLS]. SetTLS can
-// also change the authority: let all nodes trust the old and the new one, then
-// change the certificates, then drop the old authority. Revocation is not checked,
-// unless VerifyConnection does it; short-lived certificates are the simpler remedy.
-// TLS makes a round trip of small frames over loopback 1.2 times as long, as measured
-// by BenchmarkPingPong.
+// also change the authority: let all nodes trust the old and the new one, then change
+// the certificates, then drop the old authority. Revocation is not checked, unless
+// VerifyConnection does it; short-lived certificates are simpler. TLS makes a round
+// trip of small frames over loopback 1.2 times as long, as measured by
+// BenchmarkPingPong.
 //
-// A link of members that come and go has no fixed number that a certificate could name. It
-// binds certificates to the addresses in the record instead: each side requires that the
+// Members that come and go have no fixed numbers that a certificate could name. Their links
+// bind certificates to the addresses in the record instead: each side requires that the
 // certificate of the other is valid for the host, a DNS name or an IP address, in the
 // address that the record carries for that number. The certificate needs no name of the
 // form dmutex:node:7. So a member can speak in the name of another one only if its
@@ -86,9 +85,9 @@
 // name instead, whatever the address. This tells members from strangers, but not one member
 // from another.
 //
-// Without TLS frames are not encrypted, and every greeting is believed. Therefore
-// the link then stays on the loopback interface, unless [Config.AllowPlain] says
-// that every process that reaches the addresses is trusted.
+// Without TLS, frames are not encrypted, and every greeting is believed. So a
+// link without TLS uses only the loopback interface, unless [Config.AllowPlain]
+// says that every process that reaches the addresses is trusted.
 package tcplink
 
 import (
@@ -114,9 +113,10 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Config says where a node and its peers are.
+// Config configures a link: the addresses of a node and its peers, and how they
+// authenticate.
 type Config struct {
-	// Self is this node, or 0 for a link that is given its numbers and peers later, by
+	// Self is this node, or 0 for a link that gets its number and peers later, from
 	// [Link.Become] and [Link.SetPeer]. Then Peers and NodeOf must be empty.
 	Self dmutex.NodeID
 
@@ -132,15 +132,15 @@ type Config struct {
 	Advertise string
 
 	// Peers is the address book: every node that this one talks to, with its
-	// host:port. An address may be empty if it is not known yet, or not needed because
-	// the node has a higher id and dials us. An entry for Self is allowed, so that all
+	// host:port. An address may be empty if it is not known yet, or if the node has a
+	// higher number, and so dials this node. An entry for Self is allowed, so that all
 	// nodes can have the same book.
 	Peers map[dmutex.NodeID]string
 
 	// TLS encrypts all connections and binds every certificate to a node, or, with Self 0,
-	// to the host in a node's address. It takes the certificate of this node, fit for both
-	// client and server authentication, and in RootCAs the authorities of the group, which
-	// ClientCAs overrides for the side that accepts. If ServerName is set, every
+	// to the host in a node's address. It needs the certificate of this node, valid for
+	// both client and server authentication, and in RootCAs the authorities of the group.
+	// ClientCAs overrides RootCAs for the side that accepts. If ServerName is set, every
 	// certificate must be valid for that name too, which separates groups that share an
 	// authority; with Self 0, for that name instead of the host. VerifyConnection is called
 	// after all other checks except that of the node or host. New clones the tls.Config,
@@ -148,12 +148,12 @@ type Config struct {
 	// weaken that.
 	TLS *tls.Config
 
-	// NodeOf is not allowed with Self 0. It returns the node that a verified certificate speaks for, or an error. Nil
-	// stands for [NodeOf]. It is called by several goroutines.
+	// NodeOf returns the node that a verified certificate speaks for, or an error. Nil stands for
+	// the function [NodeOf]. It is called by several goroutines. It is not allowed with Self 0.
 	NodeOf func(*x509.Certificate) (dmutex.NodeID, error)
 
 	// AllowPlain permits, without TLS, addresses beyond loopback, and names
-	// other than localhost, which might lead there.
+	// other than localhost, which might resolve to such addresses.
 	AllowPlain bool
 
 	// Logger logs connections made, lost and refused. If it is nil, the link takes
@@ -168,9 +168,9 @@ const (
 	// MaxFrame is the size of the largest frame in bytes.
 	MaxFrame = 64 << 10
 
-	// Backlog is how many bytes may wait for one peer. Beyond it Send refuses
-	// with [transport.ErrFull]. As many again may be in the course of being
-	// written, and the operating system has buffers of its own.
+	// Backlog is how many bytes may wait for one peer. Beyond it Send returns
+	// [transport.ErrFull]. The link may be writing as many bytes again, and
+	// the operating system has its own buffers.
 	Backlog = 1 << 20
 )
 
@@ -230,8 +230,9 @@ type Link struct {
 	refusals refusals
 }
 
-// New listens, but does not accept or dial until Open. It refuses an invalid Config
-// with [dmutex.ErrMisuse].
+// New listens, but does not accept or dial until Open. It returns
+// [dmutex.ErrMisuse] for an invalid Config, and an error of package net if it
+// cannot listen.
 func New(c Config) (*Link, error) { return newLink(c, defaultPace) }
 
 func newLink(c Config, pace pace) (*Link, error) {
@@ -318,7 +319,7 @@ func (l *Link) checkPeer(id dmutex.NodeID, addr string, own bool) error {
 	case addr == "" && !l.dynamic:
 		return nil
 	case l.dynamic && wildcard(addr):
-		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q, which leads nowhere: give its host", what, addr))
+		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q, which names no host: give one", what, addr))
 	}
 	return l.checkAddress(what, addr, own)
 }
@@ -358,9 +359,9 @@ func (l *Link) control(_, addr string, _ syscall.RawConn) error {
 // Addr returns the address that the link listens on.
 func (l *Link) Addr() net.Addr { return l.listener.Addr() }
 
-// SetPeer enters a node in the address book, or gives it a new address, which is
-// dialed at once; a connection that this node dialed to the old address, or
-// has begun to dial, is dropped. It refuses an address with [dmutex.ErrMisuse] as New does.
+// SetPeer adds a node to the address book, or gives it a new address, which is dialed at
+// once. A connection that this node dialed to the old address, or has begun to dial, is
+// dropped. SetPeer returns [dmutex.ErrMisuse] for an address that New refuses.
 func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
 	if err := l.checkPeer(id, addr, false); err != nil {
 		return err
@@ -387,9 +388,10 @@ func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
 	return nil
 }
 
-// SetTLS changes certificates and authorities for new connections; present ones
-// stay. A link that was made without TLS cannot get it. SetTLS refuses with
-// [dmutex.ErrMisuse] what New refuses as Config.TLS, and then changes nothing.
+// SetTLS changes certificates and authorities for new connections; present
+// connections keep theirs. SetTLS returns [dmutex.ErrMisuse] for what New
+// refuses as Config.TLS, and for a link that was made without TLS; then it
+// changes nothing.
 func (l *Link) SetTLS(c *tls.Config) error {
 	if l.guard.Load() == nil || c == nil {
 		return dmutex.Misuse("tcplink: SetTLS changes TLS, but does not begin or end it: make a new link")
@@ -519,7 +521,7 @@ func (l *Link) Close() error {
 	return err
 }
 
-// accept takes connections and finds out whose they are.
+// accept accepts connections and finds out which nodes they are from.
 func (l *Link) accept() {
 	var delay time.Duration
 	for {
@@ -608,8 +610,8 @@ func (l *Link) welcome(nc net.Conn) {
 	}
 }
 
-// answer is the accepting side of the greeting. With an error it returns the peer
-// that the other side says it is, if it has said so.
+// answer is the accepting side of the greeting. With an error it also returns the
+// peer that the other side claims to be, if it has named one.
 func (l *Link) answer(nc net.Conn) (*peer, error) {
 	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
 		return nil, err

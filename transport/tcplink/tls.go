@@ -15,9 +15,9 @@ import (
 const nodeURI = "dmutex:node:"
 
 // NodeOf returns the node that a certificate speaks for: node 7 if it has the
-// subject alternative name URI:dmutex:node:7. It refuses a certificate that
-// names no node or several. The subject's common name says nothing, and URIs
-// of other schemes may stand beside it.
+// subject alternative name URI:dmutex:node:7. It returns an error for a
+// certificate that names no node or several. It ignores the subject's common
+// name, and URIs of other schemes.
 func NodeOf(cert *x509.Certificate) (dmutex.NodeID, error) {
 	node := dmutex.None
 	for _, uri := range cert.URIs {
@@ -198,8 +198,8 @@ func (g *guard) check(nc net.Conn, node dmutex.NodeID, address string) error {
 	return g.bind(c.ConnectionState().PeerCertificates[0], node, address)
 }
 
-// A secured connection is closed without a farewell, which could wait for the
-// socket: frames are complete or not there.
+// A secured connection is closed without close_notify, which could wait for
+// the socket: a frame has arrived completely or not at all.
 type secured struct{ *tls.Conn }
 
 func (c secured) Close() error { return c.NetConn().Close() }
