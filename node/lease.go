@@ -35,7 +35,6 @@ type lease struct {
 	rev     store.Revision         // of the record that the machine was shown last
 	record  uint32                 // epoch of the record whose members are the peers
 	err     error                  // why the last operation failed; nil if it did not
-	until   int64                  // to then, the locks may go by the lease
 	ended   bool                   // the lease has, and what was held is lost
 	away    map[dmutex.NodeID]bool // the machine was told that the peer is
 	watchAt int64                  // when to look next who is there
@@ -90,7 +89,7 @@ func newLease(v *views) (*lease, error) {
 	l := &lease{
 		views: v, machine: machine, store: cfg.Store, link: link, clock: newClock(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
-		until: math.MinInt64, ended: true, away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
+		ended: true, away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l, nil
@@ -108,18 +107,26 @@ func (l *lease) now() int64 {
 	return now
 }
 
+// until returns the time to which the locks may go by the lease.
+func (l *lease) until() int64 {
+	if l.over() || l.machine.Self() == dmutex.None {
+		return math.MinInt64
+	}
+	return l.machine.LeaseEnd() - l.margin
+}
+
 // check ends what is held if the lease has ended. It comes before each input, since
 // an input may extend the lease, and what has ended is not to come back.
 func (l *lease) check(now int64) {
 	n := l.views.node
 	if n.locks.why() != nil { // what was held has ended with that
-		l.ended, l.giveAt = l.ended || now >= l.until, math.MaxInt64
+		l.ended, l.giveAt = l.ended || now >= l.until(), math.MaxInt64
 		return
 	}
 	if now >= l.giveAt {
 		l.giveBack()
 	}
-	if now >= l.until && !l.ended {
+	if now >= l.until() && !l.ended {
 		why := ErrLease
 		if l.err != nil {
 			why = fmt.Errorf("%w: %w", ErrLease, l.err)
@@ -153,8 +160,8 @@ func (l *lease) giveBack() {
 func (l *lease) follow(now int64) {
 	n, m := l.views.node, l.machine
 	if l.over() {
-		l.until, l.ended = math.MinInt64, true
-		n.locks.until.Store(l.until)
+		l.ended = true
+		n.locks.until.Store(math.MinInt64)
 		l.report(now)
 		return // if it has stopped by itself, the others are to exclude it
 	}
@@ -165,12 +172,8 @@ func (l *lease) follow(now int64) {
 		l.record = r.Epoch
 		l.meet(now, &r)
 	}
-	l.until = m.LeaseEnd()
-	if l.until != math.MinInt64 {
-		l.until -= l.margin
-	}
-	l.ended = now >= l.until
-	n.locks.until.Store(l.until)
+	l.ended = now >= l.until()
+	n.locks.until.Store(l.until())
 	l.report(now)
 	if !l.ended && n.locks.parked.Swap(false) {
 		n.locks.resume()
@@ -281,7 +284,7 @@ func (l *lease) deadline() int64 {
 	case l.ended:
 		return min(l.watchAt, l.giveAt)
 	default:
-		return min(l.watchAt, l.giveAt, l.until)
+		return min(l.watchAt, l.giveAt, l.until())
 	}
 }
 
@@ -368,7 +371,7 @@ func (l *lease) report(now int64) {
 		return
 	}
 	if state == LeaseLate {
-		n.log.tell(slog.LevelWarn, "lease is late to be renewed", slog.Duration("left", time.Duration(l.until-now)), slog.Any("err", l.err))
+		n.log.tell(slog.LevelWarn, "lease is late to be renewed", slog.Duration("left", time.Duration(l.until()-now)), slog.Any("err", l.err))
 	}
 	if o := n.cfg.Observer; o != nil && o.Lease != nil {
 		n.event(func() { o.Lease(state) })

@@ -240,7 +240,7 @@ func (n *Node) Status() Status {
 	if l := n.views.lease; l != nil {
 		st.Lease = &LeaseStatus{State: LeaseState(n.locks.lease.Load()), Err: l.err, Exclusions: l.machine.Exclusions()}
 		if !l.ended {
-			st.Lease.Left = time.Duration(l.until - l.clock.now())
+			st.Lease.Left = time.Duration(l.until() - l.clock.now())
 		}
 	}
 	n.views.mu.Unlock()
