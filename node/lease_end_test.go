@@ -146,6 +146,30 @@ func TestLeaseTransactionReleased(t *testing.T) {
 	})
 }
 
+// A transaction that loses a lock at any moment of an Acquire does not wait for another.
+func TestLeaseTransactionLoses(t *testing.T) {
+	for at := 1; at <= 3; at++ {
+		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+			all := slices.Clone(c.open(2))
+			b := all[1].acquire("b")
+			txn := all[0].Txn()
+			a, err := txn.Acquire(t.Context(), "a")
+			require.NoError(t, err)
+			looks := 0
+			a.OnLook(func() {
+				if looks++; looks == at {
+					all[0].StepWall(int64(2 * leaseOf))
+					all[0].Status() // ends what is held
+				}
+			})
+			_, err = txn.Acquire(contextFor(t, leaseOf/2), "b")
+			require.ErrorIs(t, err, node.ErrLease, "lost at look %d", at)
+			require.GreaterOrEqual(t, looks, at)
+			require.NoError(t, b.Release())
+		})
+	}
+}
+
 // A handle tells at once after a sleep that it is lost.
 func TestLeaseErrAfterSleep(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
