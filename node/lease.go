@@ -145,6 +145,7 @@ func (l *lease) end(now int64, why error) {
 	l.views.pause(now)
 	lost := error(&lossError{why})
 	n.locks.lapse(&lost)
+	l.report(now)
 }
 
 // giveBack gives back what is lost and was not released.

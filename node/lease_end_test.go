@@ -180,6 +180,17 @@ func TestLeaseErrAfterSleep(t *testing.T) {
 	})
 }
 
+// So does the status of the node.
+func TestLeaseStatusAfterSleep(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		s := c.open(1)[0]
+		s.StepWall(int64(time.Hour))
+		st := s.Status()
+		require.Equal(t, node.LeaseEnded, st.Lease.State)
+		require.False(t, st.View.Acts)
+	})
+}
+
 // Close does not wait for a record that is bad, and says that it is.
 func TestLeaseCloseBadRecord(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
