@@ -129,7 +129,7 @@ func (b *bareClient) say(op byte, name string, granted chan struct{}) error {
 	return err
 }
 
-func (b *bareClient) Acquire(_ context.Context, name string) (func() error, error) {
+func (b *bareClient) acquire(_ context.Context, name string) (func() error, error) {
 	granted := make(chan struct{}, 1)
 	if err := b.say(opAcquire, name, granted); err != nil {
 		return nil, err

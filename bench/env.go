@@ -90,16 +90,9 @@ func (e *env) echoes(n int) ([]string, error) {
 
 // redis returns the address of a Redis server.
 func (e *env) redis() (string, error) {
-	if e.redisAt != "" || !e.external {
-		return e.redisAt, present(e.redisAt)
-	}
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		return "", errAbsent
-	}
-	port, err := freePort()
-	if err != nil {
-		return "", err
+	path, port, err := e.find(e.redisAt, "redis-server")
+	if path == "" {
+		return e.redisAt, err
 	}
 	address := "127.0.0.1:" + port
 	err = e.start(address, nil, path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", e.dir)
@@ -109,16 +102,9 @@ func (e *env) redis() (string, error) {
 
 // etcd returns the address of an etcd server.
 func (e *env) etcd() (string, error) {
-	if e.etcdAt != "" || !e.external {
-		return e.etcdAt, present(e.etcdAt)
-	}
-	path, err := exec.LookPath("etcd")
-	if err != nil {
-		return "", errAbsent
-	}
-	port, err := freePort()
-	if err != nil {
-		return "", err
+	path, port, err := e.find(e.etcdAt, "etcd")
+	if path == "" {
+		return e.etcdAt, err
 	}
 	peer, err := freePort()
 	if err != nil {
@@ -135,12 +121,9 @@ func (e *env) etcd() (string, error) {
 // postgres returns the URL of a PostgreSQL server. It does not run as root, so
 // root runs it as nobody.
 func (e *env) postgres() (string, error) {
-	if e.postgreAt != "" || !e.external {
-		return e.postgreAt, present(e.postgreAt)
-	}
-	path, err := exec.LookPath("postgres")
-	if err != nil {
-		return "", errAbsent
+	path, port, err := e.find(e.postgreAt, "postgres")
+	if path == "" {
+		return e.postgreAt, err
 	}
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return "", err
@@ -161,20 +144,24 @@ func (e *env) postgres() (string, error) {
 	if output, err := initdb.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("initdb: %w: %s", err, output)
 	}
-	port, err := freePort()
-	if err != nil {
-		return "", err
-	}
 	err = e.start("127.0.0.1:"+port, as, path, "-D", data, "-p", port, "-h", "127.0.0.1", "-k", "", "-c", "max_connections=300")
 	e.postgreAt = "postgres://bench@127.0.0.1:" + port + "/postgres?sslmode=disable"
 	return e.postgreAt, err
 }
 
-func present(address string) error {
-	if address == "" {
-		return errAbsent
+// find returns where the program of a server is, and a free port to start it on; no
+// path if one runs at an address already, or none is to be started.
+func (e *env) find(address, program string) (path, port string, err error) {
+	if address != "" {
+		return "", "", nil
 	}
-	return nil
+	if path, err = exec.LookPath(program); err != nil || !e.external {
+		return "", "", errAbsent
+	}
+	if port, err = freePort(); err != nil {
+		return "", "", err
+	}
+	return path, port, nil
 }
 
 // start runs a server until the end, and waits until it accepts connections.

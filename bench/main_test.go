@@ -16,6 +16,8 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	// Under the race detector each of them would sleep for a second as it ends.
+	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }
 

@@ -138,7 +138,7 @@ func alone(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	var acquires, releases []float64
 	_, err := times(d, func() error {
 		before := time.Now()
-		release, err := list[0].Acquire(e.ctx, "alone")
+		release, err := list[0](e.ctx, "alone")
 		if err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func reentry(e *env, list []client, d time.Duration) (map[string]float64, error)
 	const batch = 100
 	taken, err := times(d, func() error {
 		for range batch {
-			release, err := list[0].Acquire(e.ctx, "alone")
+			release, err := list[0](e.ctx, "alone")
 			if err != nil {
 				return err
 			}
@@ -178,7 +178,7 @@ func handOver(e *env, list []client, d time.Duration) (map[string]float64, error
 		release func() error
 		err     error
 	}
-	release, err := list[0].Acquire(e.ctx, "hand-over")
+	release, err := list[0](e.ctx, "hand-over")
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func handOver(e *env, list []client, d time.Duration) (map[string]float64, error
 	var taken []float64
 	for begin, turn := time.Now(), 1; time.Since(begin) < d || len(taken) == 0; turn++ {
 		go func() {
-			release, err := list[turn%2].Acquire(e.ctx, "hand-over")
+			release, err := list[turn%2](e.ctx, "hand-over")
 			granted <- grant{time.Now(), release, err}
 		}()
 		time.Sleep(settle)
@@ -213,7 +213,7 @@ func handAway(algorithm string) func(e *env) (func(d time.Duration) (map[string]
 		return func(d time.Duration) (map[string]float64, error) {
 			var taken []float64
 			for begin := time.Now(); time.Since(begin) < d || len(taken) == 0; {
-				release, err := list[0].Acquire(e.ctx, rivalry)
+				release, err := list[0](e.ctx, rivalry)
 				if err != nil {
 					return nil, err
 				}
@@ -260,7 +260,7 @@ func contend(e *env, list []client, d time.Duration) (map[string]float64, error)
 	)
 	together(len(list), func(i int) {
 		for time.Since(begin) < d {
-			release, err := list[i].Acquire(e.ctx, "contended")
+			release, err := list[i](e.ctx, "contended")
 			if err != nil {
 				faults[i] = err
 				return
@@ -307,7 +307,7 @@ func many(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	together(manyGoroutines, func(i int) {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		for time.Since(begin) < d {
-			release, err := list[i%len(list)].Acquire(e.ctx, fmt.Sprintf("name/%d", r.IntN(manyNames)))
+			release, err := list[i%len(list)](e.ctx, fmt.Sprintf("name/%d", r.IntN(manyNames)))
 			if err == nil {
 				err = release()
 			}

@@ -133,7 +133,7 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 	e := &env{ctx: context.Background(), natsAt: p.NATS}
 	defer e.close()
-	c, address, err := p.begin(e)
+	lock, address, err := p.begin(e)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func serve(in io.Reader, out io.Writer) error {
 		if _, err := r.ReadByte(); err != nil {
 			return nil
 		}
-		release, err := c.Acquire(e.ctx, rivalry)
+		release, err := lock(e.ctx, rivalry)
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (p part) begin(e *env) (client, string, error) {
 		return nil, url, err
 	default:
 		n, address, err := p.open(e)
-		return member{n}, address, err
+		return member(n), address, err
 	}
 }
 

@@ -22,9 +22,7 @@ import (
 
 // A client is one process that locks, with the connections that such a process
 // has. Its goroutines share it.
-type client interface {
-	Acquire(ctx context.Context, name string) (release func() error, err error)
-}
+type client func(ctx context.Context, name string) (release func() error, err error)
 
 // A system is a way to lock.
 type system struct {
@@ -77,7 +75,7 @@ func openBare(e *env, clients int) ([]client, error) {
 			return nil, err
 		}
 		e.defers(func() { b.conn.Close() })
-		return b, nil
+		return b.acquire, nil
 	})
 }
 
@@ -94,14 +92,14 @@ func each(clients int, open func(i int) (client, error)) ([]client, error) {
 }
 
 // member is a client that is a node of a group.
-type member struct{ *node.Node }
-
-func (m member) Acquire(ctx context.Context, name string) (func() error, error) {
-	h, err := m.Mutex(name).Acquire(ctx)
-	if err != nil {
-		return nil, err
+func member(n *node.Node) client {
+	return func(ctx context.Context, name string) (func() error, error) {
+		h, err := n.Mutex(name).Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return h.Release, nil
 	}
-	return h.Release, nil
 }
 
 // openGroup opens a group like p whose first members are processes of their own.
@@ -124,7 +122,7 @@ func openGroup(e *env, p part, processes, clients int) (others []*process, list 
 			return nil, nil, err
 		}
 		p.Peers[i] = address
-		nodes, list = append(nodes, n), append(list, member{n})
+		nodes, list = append(nodes, n), append(list, member(n))
 	}
 	e.defers(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -180,11 +178,11 @@ func openKV(e *env, clients int) ([]client, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &kvClient{kv, make(map[string]jetstream.KeyWatcher)}, nil
+		return (&kvClient{kv, make(map[string]jetstream.KeyWatcher)}).acquire, nil
 	})
 }
 
-func (c *kvClient) Acquire(ctx context.Context, name string) (func() error, error) {
+func (c *kvClient) acquire(ctx context.Context, name string) (func() error, error) {
 	for {
 		revision, err := c.kv.Create(ctx, name, []byte("held"))
 		if err == nil {
@@ -225,27 +223,23 @@ func (c *kvClient) awaitEnd(ctx context.Context, name string) error {
 	}
 }
 
-type acquire func(ctx context.Context, name string) (release func() error, err error)
-
-func (a acquire) Acquire(ctx context.Context, name string) (func() error, error) { return a(ctx, name) }
-
 func openRedislock(e *env, clients int) ([]client, error) {
 	return openRedis(e, clients, func(r *redis.Client) client {
 		locks := redislock.New(r)
-		return acquire(func(ctx context.Context, name string) (func() error, error) {
+		return func(ctx context.Context, name string) (func() error, error) {
 			l, err := locks.Obtain(ctx, name, lockTTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(retry)})
 			if err != nil {
 				return nil, err
 			}
 			return func() error { return l.Release(context.Background()) }, nil
-		})
+		}
 	})
 }
 
 func openRedsync(e *env, clients int) ([]client, error) {
 	return openRedis(e, clients, func(r *redis.Client) client {
 		locks := redsync.New(goredis.NewPool(r))
-		return acquire(func(ctx context.Context, name string) (func() error, error) {
+		return func(ctx context.Context, name string) (func() error, error) {
 			m := locks.NewMutex(name, redsync.WithExpiry(lockTTL), redsync.WithTries(1<<30), redsync.WithRetryDelay(retry))
 			if err := m.LockContext(ctx); err != nil {
 				return nil, err
@@ -254,7 +248,7 @@ func openRedsync(e *env, clients int) ([]client, error) {
 				_, err := m.UnlockContext(context.Background())
 				return err
 			}, nil
-		})
+		}
 	})
 }
 
@@ -285,13 +279,13 @@ func openEtcd(e *env, clients int) ([]client, error) {
 		if err != nil {
 			return nil, err
 		}
-		return acquire(func(ctx context.Context, name string) (func() error, error) {
+		return func(ctx context.Context, name string) (func() error, error) {
 			m := concurrency.NewMutex(session, "/locks/"+name)
 			if err := m.Lock(ctx); err != nil {
 				return nil, err
 			}
 			return func() error { return m.Unlock(context.Background()) }, nil
-		}), nil
+		}, nil
 	})
 }
 
@@ -316,7 +310,7 @@ func openPostgres(e *env, clients int) ([]client, error) {
 		if err := e.await(func() error { return pool.Ping(e.ctx) }); err != nil {
 			return nil, err
 		}
-		return acquire(func(ctx context.Context, name string) (func() error, error) {
+		return func(ctx context.Context, name string) (func() error, error) {
 			h := fnv.New64a()
 			_, _ = h.Write([]byte(name)) // never fails
 			key := int64(h.Sum64())
@@ -333,6 +327,6 @@ func openPostgres(e *env, clients int) ([]client, error) {
 				_, err := conn.Exec(context.Background(), "select pg_advisory_unlock($1)", key)
 				return err
 			}, nil
-		}), nil
+		}, nil
 	})
 }

@@ -109,7 +109,7 @@ func (e *explorer) explore() *Violation {
 	e.seen.find(fingerprint(e.begin), 0)
 	e.parent, e.via = append(e.parent, 0), append(e.via, 0)
 	if f := e.rests(e.begin); f != nil {
-		return e.violation(f, nil)
+		return e.violation(f, e.begin, nil)
 	}
 	// Each level of the search is a list of states, each with its length first.
 	this := append([]uint32{uint32(len(e.begin))}, e.begin...)
@@ -145,7 +145,7 @@ func (e *explorer) expand(id uint32, s, next []uint32) ([]uint32, *Violation) {
 	for k, a := range e.possible(s) {
 		t, f := e.apply(s, a)
 		if f != nil {
-			return nil, e.violation(f, append(e.path(id), k))
+			return nil, e.violation(f, e.begin, append(e.path(id), k))
 		}
 		to, fresh := e.seen.find(fingerprint(t), uint32(len(e.parent)))
 		if a.do == deliver || a.do == lose {
@@ -159,7 +159,7 @@ func (e *explorer) expand(id uint32, s, next []uint32) ([]uint32, *Violation) {
 		next = append(append(next, uint32(len(t))), t...)
 		e.parent, e.via = append(e.parent, id), append(e.via, uint16(k))
 		if f := e.rests(t); f != nil {
-			return nil, e.violation(f, e.path(to))
+			return nil, e.violation(f, e.begin, e.path(to))
 		}
 	}
 	e.ends = append(e.ends, uint32(len(e.edges)))
@@ -197,7 +197,7 @@ func (e *explorer) ending() *Violation {
 				for _, f := range stack[k:] {
 					run = append(run, int(f.edge-1-begins(f.state)))
 				}
-				return e.violation(faultf(ErrLivelock, "the last %d steps may repeat forever", len(stack)-k), run)
+				return e.violation(faultf(ErrLivelock, "the last %d steps may repeat forever", len(stack)-k), e.begin, run)
 			}
 			continue
 		}
@@ -229,16 +229,16 @@ func (e *explorer) path(id uint32) []int {
 }
 
 // violation returns a run as a script.
-func (e *explorer) violation(f *fault, run []int) *Violation {
+func (m *model) violation(f *fault, begin []uint32, run []int) *Violation {
 	var commands []string
-	s := e.begin
+	s := begin
 	for _, k := range run {
-		a := e.possible(s)[k]
-		commands = append(commands, e.command(s, a))
-		t, _ := e.apply(s, a)
+		a := m.possible(s)[k]
+		commands = append(commands, m.command(s, a))
+		t, _ := m.apply(s, a)
 		s = slices.Clone(t)
 	}
-	return e.tell(f, commands)
+	return m.tell(f, commands)
 }
 
 // A table finds the number of a state by its fingerprint.

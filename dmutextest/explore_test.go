@@ -154,6 +154,9 @@ func TestExploreForgets(t *testing.T) {
 			}
 			without, err := Explore(c)
 			require.NoError(t, err)
+			if testing.Short() && without.States > 300 {
+				t.Skip("takes a moment")
+			}
 			c.Forgets = tt.forgets
 			r, err := Explore(c)
 			require.NoError(t, err)

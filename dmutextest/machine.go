@@ -14,20 +14,25 @@ import (
 // a group of the members, at least two. If none are given, it checks groups of 1, 3
 // and 5 nodes. The network is FIFO.
 //
-// It does not replace [Explore]: its runs are short.
+// It does not replace [Explore]: its runs are short. With the flag -short it looks at
+// fewer states.
 func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.NodeID) {
 	three, five := members, members
 	if len(members) == 0 {
 		three, five = Nodes(3), Nodes(5)
 		t.Run("alone", func(t *testing.T) { alone(t, algorithm) })
 	}
+	most := 20_000
+	if testing.Short() {
+		most = 5_000
+	}
 	t.Run("start", func(t *testing.T) { starts(t, algorithm, three) })
-	fresh := Config{Algorithm: algorithm, Members: three, Requests: []int{2}, Cancels: []int{1}, MaxStates: 20_000}
+	fresh := Config{Algorithm: algorithm, Members: three, Requests: []int{2}, Cancels: []int{1}, MaxStates: most}
 	held := fresh
 	held.Holder, held.Fence = three[len(three)-1], dmutex.FirstFence(7)
 	t.Run("fresh", func(t *testing.T) { states(t, fresh) })
 	t.Run("carried over", func(t *testing.T) { states(t, held) })
-	forgetful := Config{Algorithm: algorithm, Members: three, Requests: []int{1}, Forgets: []int{1}, MaxStates: 20_000}
+	forgetful := Config{Algorithm: algorithm, Members: three, Requests: []int{1}, Forgets: []int{1}, MaxStates: most}
 	t.Run("forgetful", func(t *testing.T) { states(t, forgetful) })
 	t.Run("equal text, equal future", func(t *testing.T) { futures(t, fresh) })
 	t.Run("output", func(t *testing.T) { overwritten(t, algorithm, five) })
@@ -180,12 +185,13 @@ func futures(t testing.TB, c Config) {
 		if err := p.begin(); err != nil {
 			t.Fatal(err)
 		}
-		f := m.random(begin, seed, func(_ verb, command string, s []uint32) {
+		f := m.random(begin, seed, func(_ int, a action, before, after []uint32) {
+			command := m.command(before, a)
 			if err := p.do(strings.Fields(command)); err != nil {
 				t.Fatalf("seed %d: %s: %v", seed, command, err)
 			}
 			for i, machine := range p.machines {
-				if got, want := text(machine), m.locals[s[i]].text; got != want {
+				if got, want := text(machine), m.locals[after[i]].text; got != want {
 					t.Fatalf("seed %d: %s: this machine is %q, and one whose text was equal became %q", seed, command, got, want)
 				}
 			}

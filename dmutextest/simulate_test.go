@@ -190,6 +190,9 @@ func TestSimulateTick(t *testing.T) {
 
 // A thousand machines.
 func TestSimulateThousand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a moment")
+	}
 	r := simulate(t, dmutextest.SimConfig{
 		Algorithm: suzukikasami.New, Members: dmutextest.Nodes(1000), Hold: 1, Entries: 200, Seed: 1,
 	})

@@ -215,7 +215,9 @@ func TestExploreTwin(t *testing.T) {
 				Requests: tt.requests[:tt.nodes], Cancels: tt.cancels[:tt.nodes], Ticks: tt.ticks[:tt.nodes],
 			})
 			require.NoError(t, err)
-
+			if testing.Short() && r.States > 1_000 {
+				t.Skip("the twin takes a moment")
+			}
 			begin := world{
 				requests: tt.requests, cancels: tt.cancels, ticks: tt.ticks, messages: map[string]dmutex.Message{},
 				duplicates: tt.network.Duplicates, losses: tt.network.Losses,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -133,6 +134,13 @@ func (l *leaving) take(out []dmutex.Message, err error) error {
 
 // Who awaits nothing of one that has left goes on without it.
 func TestWaiterSecondLaw(t *testing.T) {
+	seeds := uint64(500)
+	switch {
+	case os.Getenv("DMUTEX_LONG") != "":
+		seeds = 10_000
+	case testing.Short():
+		seeds = 150
+	}
 	for _, tt := range []struct {
 		name      string
 		algorithm dmutex.Algorithm
@@ -149,7 +157,7 @@ func TestWaiterSecondLaw(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var stopped, wentOn int
-			for seed := range uint64(1500) {
+			for seed := range seeds {
 				stops, err := newLeaving(t, tt.algorithm, seed).run()
 				require.NoError(t, err, "seed %d", seed)
 				if stops {
@@ -162,7 +170,7 @@ func TestWaiterSecondLaw(t *testing.T) {
 			require.Positive(t, wentOn)
 
 			var err error
-			for seed := uint64(0); seed < 1500 && err == nil; seed++ {
+			for seed := uint64(0); seed < seeds && err == nil; seed++ {
 				l := newLeaving(t, tt.algorithm, seed)
 				l.unnamed = tt.needs
 				_, err = l.run()

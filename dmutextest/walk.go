@@ -19,11 +19,11 @@ func Walk(c Config, seed uint64, runs int) (Report, error) {
 		return r, err
 	}
 	for k := range uint64(max(0, runs)) {
-		var run []string
+		var run []int
 		messages := 0
-		f := m.random(begin, seed+k, func(do verb, command string, _ []uint32) {
-			run = append(run, command)
-			if do == deliver || do == lose {
+		f := m.random(begin, seed+k, func(choice int, a action, _, _ []uint32) {
+			run = append(run, choice)
+			if a.do == deliver || a.do == lose {
 				messages++
 			}
 		})
@@ -34,7 +34,7 @@ func Walk(c Config, seed uint64, runs int) (Report, error) {
 			run = run[:100]
 		}
 		if f != nil {
-			v := m.tell(f, run)
+			v := m.violation(f, begin, run)
 			v.Why += fmt.Sprintf(" (seed %d)", seed+k)
 			return r, v
 		}
@@ -49,8 +49,9 @@ func Walk(c Config, seed uint64, runs int) (Report, error) {
 // A run that is so long does not end.
 const endless = 1_000_000
 
-// random makes one run, and shows each step and the state after it.
-func (m *model) random(begin []uint32, seed uint64, see func(do verb, command string, s []uint32)) *fault {
+// random makes one run. It shows each step: which of the possible ones it is, and the
+// state before it and after it.
+func (m *model) random(begin []uint32, seed uint64, see func(choice int, a action, before, after []uint32)) *fault {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := slices.Clone(begin)
 	f := m.rests(s)
@@ -62,14 +63,14 @@ func (m *model) random(begin []uint32, seed uint64, see func(do verb, command st
 		if len(list) == 0 {
 			break
 		}
-		a := list[random.IntN(len(list))]
-		command := m.command(s, a)
+		choice := random.IntN(len(list))
+		a := list[choice]
 		var next []uint32
 		if next, f = m.apply(s, a); f == nil {
 			f = m.rests(next)
 		}
+		see(choice, a, s, next)
 		s = append(s[:0], next...)
-		see(a.do, command, s)
 	}
 	return f
 }

@@ -93,7 +93,7 @@ func TestExplore(t *testing.T) {
 		{Name: "pairs", Network: unordered, Requests: []int{2, 2, 1}, States: 47_923, Messages: [2]int{15, 19}},
 		{Name: "pairs", Network: unordered, Requests: []int{2}, States: 559_136, Messages: [2]int{18, 23}, Long: true},
 		{Name: "full", Network: fifo, Requests: []int{1}, Cancels: []int{1}, States: 161_232, Messages: [2]int{18, 26}},
-		{Name: "full", Network: fifo, Requests: []int{2}, States: 1_156_937, Messages: [2]int{36, 53}},
+		{Name: "full", Network: fifo, Requests: []int{2}, States: 1_156_937, Messages: [2]int{36, 53}, Long: true},
 		{Name: "full", Network: fifo, Requests: []int{3}, States: 7_317_795, Messages: [2]int{54, 80}, Long: true},
 		{Name: "others", Holder: 2, Network: fifo, Requests: []int{1}, States: 71_159, Messages: [2]int{20, 29}},
 		{Name: "others", Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 1_267_380, Messages: [2]int{18, 23}, Long: true},

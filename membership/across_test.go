@@ -52,7 +52,7 @@ func TestAcross(t *testing.T) {
 				if tt.long {
 					machinetest.Long(t)
 				}
-				search := explore.Search[*crossing, crossingStep]{
+				search := explore.Search[*crossing]{
 					Begin: func() (*crossing, error) { return newCrossing(tt.algorithm, tt.n, tt.requests, restarts) },
 					State: (*crossing).rests,
 					Ends:  dmutextest.ErrLivelock,
@@ -91,11 +91,6 @@ type crosser struct {
 type letter struct {
 	epoch uint32
 	dmutex.Message
-}
-
-type crossingStep struct {
-	name string
-	do   func(*crossing) error
 }
 
 func newCrossing(algorithm dmutex.Algorithm, n, requests int, restarts bool) (*crossing, error) {
@@ -145,19 +140,14 @@ func (w *crossing) AppendState(b []byte) []byte {
 	return fmt.Append(b, w.last)
 }
 
-func (w *crossing) Name(s crossingStep) string { return s.name }
-func (w *crossing) Do(s crossingStep) error    { return s.do(w) }
-func (w *crossing) Log(*strings.Builder)       {}
+func (w *crossing) Log(*strings.Builder) {}
 
 // Steps lists what may happen.
-func (w *crossing) Steps() (steps []crossingStep) {
-	add := func(do func(*crossing) error, format string, args ...any) {
-		steps = append(steps, crossingStep{fmt.Sprintf(format, args...), do})
-	}
+func (w *crossing) Steps() (steps explore.Steps[*crossing]) {
 	for k, l := range w.wire {
 		earlier := slices.ContainsFunc(w.wire[:k], func(e letter) bool { return e.From == l.From && e.To == l.To })
 		if p := &w.nodes[l.To-1]; p.machine != nil && p.epoch == l.epoch && !earlier {
-			add(func(w *crossing) error {
+			steps.Add(func(w *crossing) error {
 				w.wire = slices.Delete(w.wire, k, k+1)
 				return w.input(int(l.To-1), func(m dmutex.Machine) ([]dmutex.Message, error) { return m.Handle(l.Clone()) })
 			}, "deliver %v", l.Message)
@@ -166,14 +156,14 @@ func (w *crossing) Steps() (steps []crossingStep) {
 	frozen := !slices.ContainsFunc(w.nodes, func(p crosser) bool { return p.epoch == 1 })
 	for i, p := range w.nodes {
 		if p.requests > 0 && p.hold == 0 && !p.waits && p.machine != nil {
-			add(func(w *crossing) error {
+			steps.Add(func(w *crossing) error {
 				w.nodes[i].requests--
 				w.nodes[i].waits = true
 				return w.input(i, dmutex.Machine.Request)
 			}, "%d requests", i+1)
 		}
 		if p.hold != 0 {
-			add(func(w *crossing) error {
+			steps.Add(func(w *crossing) error {
 				if w.nodes[i].hold = 0; p.machine == nil {
 					return nil
 				}
@@ -181,10 +171,10 @@ func (w *crossing) Steps() (steps []crossingStep) {
 			}, "%d releases", i+1)
 		}
 		if p.epoch == 1 {
-			add(func(w *crossing) error { w.freeze(i); return nil }, "%d freezes", i+1)
+			steps.Add(func(w *crossing) error { w.freeze(i); return nil }, "%d freezes", i+1)
 		}
 		if p.machine == nil && frozen {
-			add(func(w *crossing) error { return w.act(i) }, "%d acts", i+1)
+			steps.Add(func(w *crossing) error { return w.act(i) }, "%d acts", i+1)
 		}
 	}
 	return steps

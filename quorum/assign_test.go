@@ -48,8 +48,12 @@ func TestReport(t *testing.T) {
 // Every builder, every n: M1 always; M2 for each site that occurs; and all four
 // for planes, full grids and majorities.
 func TestAssign(t *testing.T) {
+	most := 60
+	if testing.Short() {
+		most = 30
+	}
 	for _, k := range shapes() {
-		for n := 1; n <= 60; n += 1 + n/10 {
+		for n := 1; n <= most; n += 1 + n/10 {
 			c, err := k.Build(ints(n)...)
 			if k.Name == "fpp" && err != nil {
 				continue

@@ -285,6 +285,9 @@ func TestSquareGridOfEveryN(t *testing.T) {
 // (q+1)/n, resilience q, non-dominated for q = 2 alone.
 func TestPlaneFormulas(t *testing.T) {
 	orders := []int{2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 25, 27, 31}
+	if testing.Short() {
+		orders = orders[:10]
+	}
 	for _, q := range orders {
 		n := q*q + q + 1
 		c := must(Plane(ints(n)...))

@@ -11,93 +11,22 @@ package quorum
 // gapWork bounds the search for a gap among written-out quorums, in words.
 const gapWork = 1 << 29
 
-// gap looks for a way to paint the inputs in two colors such that every quorum
-// has both. It is the search of Davis, Logemann and Loveland: a quorum with one
-// unpainted input and one color forces the other color; otherwise an input of
-// the quorum closest to that is painted, and repainted if this fails.
+// gap returns the first minimal transversal that contains no quorum: what meets every
+// quorum leaves none among the others. If there is a gap, there is such a
+// transversal inside it. Every other minimal transversal is itself a quorum, so one
+// more of them than there are quorums is enough to look at.
 func (g *list) gap() (set, error) {
-	var (
-		in, out = newSet(g.size()), newSet(g.size())
-		budget  = gapWork
-		descend func() (found, ok bool)
-	)
-	if g.family.len() == 0 {
-		return in, nil
+	budget := gapWork
+	for t := range g.hitting(&budget) {
+		if !g.holds(t) {
+			return t.clone(), nil
+		}
+		budget -= len(g.family.bits)
 	}
-	// tight looks at one quorum: the number of its unpainted inputs, and whether
-	// it lacks the colors.
-	tight := func(q set) (unpainted int, lacksIn, lacksOut bool) {
-		unpainted = q.count() - q.common(in) - q.common(out)
-		return unpainted, !q.meets(in), !q.meets(out)
-	}
-	first := func(q set) int {
-		for i := range q.each() {
-			if !in.has(i) && !out.has(i) {
-				return i
-			}
-		}
-		return -1
-	}
-	descend = func() (found, ok bool) {
-		wasIn, wasOut := in.clone(), out.clone()
-		var branch set
-		for forced := true; forced; {
-			forced = false
-			branch = nil
-			least := maxInt
-			for _, q := range g.family.all() {
-				budget -= 4 * len(q)
-				unpainted, lacksIn, lacksOut := tight(q)
-				switch {
-				case !lacksIn && !lacksOut:
-				case unpainted == 0 || unpainted == 1 && lacksIn && lacksOut:
-					copy(in, wasIn)
-					copy(out, wasOut)
-					return false, budget >= 0
-				case unpainted == 1 && lacksIn:
-					in.add(first(q))
-					forced = true
-				case unpainted == 1:
-					out.add(first(q))
-					forced = true
-				case unpainted < least:
-					branch, least = q, unpainted
-				}
-			}
-			if budget < 0 {
-				return false, false
-			}
-		}
-		if branch == nil {
-			return true, true
-		}
-		_, lacksIn, lacksOut := tight(branch)
-		i := first(branch)
-		colors := []set{in, out}
-		if !lacksIn && lacksOut {
-			colors = []set{out, in}
-		}
-		if in.empty() && out.empty() {
-			colors = colors[:1] // the colors can be exchanged
-		}
-		for _, color := range colors {
-			color.add(i)
-			if found, ok = descend(); found || !ok {
-				return found, ok
-			}
-			color.remove(i)
-		}
-		copy(in, wasIn)
-		copy(out, wasOut)
-		return false, true
-	}
-	switch found, ok := descend(); {
-	case !ok:
+	if budget < 0 {
 		return nil, refuse(ErrTooLarge, "the search for a gap was cut short; ask about a smaller coterie")
-	case !found:
-		return nil, nil
 	}
-	return in, nil
+	return nil, nil
 }
 
 // gap returns the sites of a gap, or nil. If a gate has one, the gates above it
@@ -265,45 +194,20 @@ func (a *assembly) decide(g gate, in []input) (input, error) {
 }
 
 // decided returns the quorums, and the transversals with input 0; or, where the
-// dual is large, one transversal out of the gap.
+// dual is large, the one that is the gap.
 func (g *list) decided(gap set) *family {
-	more := emptyFamily(g.size(), g.family.len()+1)
+	more := emptyFamily(g.size(), g.family.len())
+	for t := range g.transversals() {
+		if more.len() == maxDual {
+			more = emptyFamily(g.size(), g.family.len()+1)
+			more.push(gap)
+			break
+		}
+		more.push(t)
+		more.at(more.len() - 1).add(0)
+	}
 	for _, q := range g.family.all() {
 		more.push(q)
 	}
-	n := 0
-	for t := range g.transversals() {
-		if n++; n > maxDual {
-			break
-		}
-		t = t.clone()
-		t.add(0)
-		more.push(t)
-	}
-	if n > maxDual {
-		more = emptyFamily(g.size(), g.family.len()+1)
-		for _, q := range g.family.all() {
-			more.push(q)
-		}
-		more.push(g.shrunk(gap))
-	}
 	return more.minimal()
-}
-
-// shrunk returns a minimal transversal within a transversal.
-func (g *list) shrunk(t set) set {
-	t = t.clone()
-	for i := range g.size() {
-		if !t.has(i) {
-			continue
-		}
-		t.remove(i)
-		for _, q := range g.family.all() {
-			if !q.meets(t) {
-				t.add(i)
-				break
-			}
-		}
-	}
-	return t
 }

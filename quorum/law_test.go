@@ -164,6 +164,9 @@ func TestMembership(t *testing.T) {
 
 // What is too large to be compared is refused at once, whatever the way in.
 func TestTooLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a moment")
+	}
 	star := func(quorums, others int) (list [][]int) { // they meet in site 0 alone
 		for i := range quorums {
 			q := []int{0}
@@ -208,6 +211,9 @@ func TestTooLarge(t *testing.T) {
 func TestAffordableSamples(t *testing.T) {
 	for sites, want := range map[int]int{400: 1 << 18, 2500: sampleWork / (2500*40 + 1), 6400: fewestSamples} {
 		require.Equal(t, want, must(SquareGrid(ints(sites)...)).system().affordable(), "%d sites", sites)
+	}
+	if testing.Short() {
+		return
 	}
 	e, err := must(SquareGrid(ints(2500)...)).Availability(0.99)
 	require.NoError(t, err)

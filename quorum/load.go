@@ -39,18 +39,9 @@ const (
 // take more than about a second, they may differ. Bounds that differ by less than
 // 1e-9 of their value are given as equal; for some sixty sites the error is
 // about 1e-12. For the zero Coterie both are 0.
+//
+// The capacity of c is one over its load.
 func (c Coterie[T]) Load() Bounds { return c.system().load() }
-
-// Capacity returns bounds of the capacity of c, one over the load: how many
-// requests a second the sites serve together if each serves one. For the zero
-// Coterie both are 0.
-func (c Coterie[T]) Capacity() Bounds {
-	load := c.Load()
-	if load.High == 0 {
-		return Bounds{}
-	}
-	return Bounds{1 / load.High, 1 / load.Low}
-}
 
 func (s *system) load() Bounds {
 	if s.sites == 0 {

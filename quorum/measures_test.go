@@ -41,8 +41,12 @@ func TestAvailabilityOfMajority(t *testing.T) {
 // row is whole and some column is; Cheung, Ammar and Ahamad, 1992, treat
 // the protocol with one row and one of each other row, checked below.)
 func TestAvailabilityOfGrid(t *testing.T) {
-	for rows := 2; rows <= 7; rows++ {
-		for columns := 2; columns <= 7; columns++ {
+	most := 7
+	if testing.Short() {
+		most = 5
+	}
+	for rows := 2; rows <= most; rows++ {
+		for columns := 2; columns <= most; columns++ {
 			c := must(Grid(columns, ints(rows*columns)...))
 			for _, p := range probabilities {
 				want := 0.0
@@ -214,8 +218,12 @@ func TestAvailabilityIsMonotone(t *testing.T) {
 // Load: Naor and Wool's lower bounds hold, the bounds enclose one number, and
 // exactness reaches at least n = 64 in every builder.
 func TestLoadOfEveryBuilder(t *testing.T) {
+	most := 64
+	if testing.Short() {
+		most = 30
+	}
 	for _, k := range shapes() {
-		for n := 1; n <= 64; n += 1 + n/6 {
+		for n := 1; n <= most; n += 1 + n/6 {
 			c, err := k.Build(ints(n)...)
 			if k.Name == "fpp" && err != nil {
 				continue
@@ -339,7 +347,6 @@ func TestZeroCoterie(t *testing.T) {
 	require.Zero(t, c.Largest())
 	require.Zero(t, c.Degree("a"))
 	require.Zero(t, c.Load())
-	require.Zero(t, c.Capacity())
 	require.False(t, c.HasQuorum("a"))
 	require.False(t, c.IsQuorum())
 	require.True(t, c.IsTransversal())
@@ -366,4 +373,28 @@ func TestZeroCoterie(t *testing.T) {
 	require.ErrorIs(t, err, ErrEmpty)
 	_, err = c.MarshalText()
 	require.ErrorIs(t, err, ErrEmpty)
+}
+
+// Each minimal transversal is a gap or a quorum, so the search looks at few, even in
+// the largest grid that is built.
+func TestGapOfLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a moment")
+	}
+	c := must(SquareGrid(ints(8192)...))
+	gap, err := c.Gap()
+	require.NoError(t, err)
+	require.False(t, c.HasQuorum(gap...))
+	require.True(t, c.IsTransversal(gap...))
+}
+
+// The search ends when its budget is spent.
+func TestHittingIsBounded(t *testing.T) {
+	g := newList(newFamily(quorumsOf(t, must(Majority(ints(9)...))), ints(9)))
+	budget, found := 200, 0
+	for range g.hitting(&budget) {
+		found++
+	}
+	require.Negative(t, budget)
+	require.Less(t, found, 126)
 }

@@ -26,7 +26,7 @@ func (s set) has(i int) bool { return s[i>>6]>>(i&63)&1 != 0 }
 func (s set) add(i int)      { s[i>>6] |= 1 << (i & 63) }
 func (s set) remove(i int)   { s[i>>6] &^= 1 << (i & 63) }
 
-func (s set) clone() set { return append(set(nil), s...) }
+func (s set) clone() set { return append(set{}, s...) }
 
 func (s set) empty() bool {
 	for _, w := range s {

@@ -13,12 +13,18 @@ import (
 // form the dual of the coterie. Since quorums meet each other, every quorum is a
 // transversal, but it need not be a minimal one.
 
-// transversals enumerates minimal hitting sets depth first (Murakami and Uno,
+func (g *list) transversals() iter.Seq[set] {
+	unbounded := maxInt
+	return g.hitting(&unbounded)
+}
+
+// hitting enumerates minimal hitting sets depth first (Murakami and Uno,
 // "Efficient Algorithms for Dualizing Large-Scale Hypergraphs", Discrete Applied
 // Mathematics 170, 2014, the algorithm MMCS). A set is kept minimal on the way
 // down: each chosen input has a quorum that only it meets (critical), and an
-// input that would take the last such quorum from another is not chosen.
-func (g *list) transversals() iter.Seq[set] {
+// input that would take the last such quorum from another is not chosen. It ends early
+// when it has touched as many words as the budget has, which is below 0 then.
+func (g *list) hitting(budget *int) iter.Seq[set] {
 	return func(yield func(set) bool) {
 		var (
 			chosen   = newSet(g.size())
@@ -31,8 +37,12 @@ func (g *list) transversals() iter.Seq[set] {
 			if open.empty() {
 				return yield(chosen)
 			}
+			if *budget < 0 {
+				return false
+			}
 			branch, least := newSet(g.size()), maxInt
 			for q := range open.each() {
+				*budget -= g.family.width
 				if n := g.family.at(q).common(allowed); n < least {
 					least = n
 					copy(branch, g.family.at(q))

@@ -32,8 +32,8 @@ type Chases struct {
 
 	Follow func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool) // nil is deadlock's own
 
-	MaxStates int                    // stop after about so many; 0 does not
-	Progress  func(ChaseReport) bool // called from time to time; false stops. May be nil
+	MaxStates int                   // stop after about so many; 0 does not
+	Progress  func(states int) bool // called from time to time; false stops. May be nil
 }
 
 // ErrTwice says that two waits were ended for one circle.
@@ -111,117 +111,97 @@ func (f flight) String() string {
 	return fmt.Sprint(f.to, f.true, c.Checked, c.Lent, c.Ask, c.Path)
 }
 
-// name writes a lock as the chases have it.
-func name(lock int) string { return string(rune('a' + lock)) }
+// A lock is written as the chases have it.
+type lock int
+
+func (k lock) String() string { return string(rune('a' + k)) }
 
 func (w *chases) holds(t int) bool {
 	return slices.Contains(w.locks, t)
 }
 
-// A chaseStep is something that may happen next.
-type chaseStep struct {
-	what string
-	a, b int
-}
-
 // Steps lists what may happen.
-func (w *chases) Steps() (steps []chaseStep) {
+func (w *chases) Steps() explore.Steps[*chases] {
+	steps := make(explore.Steps[*chases], 0, 12) // about as many as there are
 	for i, t := range w.txns {
 		switch {
 		case t.waits != none:
 			if w.locks[t.waits] == none {
-				steps = append(steps, chaseStep{"is granted", i, t.waits})
+				steps.Add(func(w *chases) error { w.grant(i); return nil }, "%d, which waits for %v, is granted", i+1, lock(t.waits))
 			}
 			if w.withdrawals > 0 {
-				steps = append(steps, chaseStep{"withdraws", i, t.waits})
+				steps.Add(func(w *chases) error { w.withdraw(i); return nil }, "%d, which waits for %v, withdraws", i+1, lock(t.waits))
 			}
 			if t.chases > 0 && w.holds(i) {
-				steps = append(steps, chaseStep{"begins a chase", i, none})
+				steps.Add(func(w *chases) error { return w.beginChase(i) }, "%d begins a chase", i+1)
 			}
 		case t.acquires > 0:
-			steps = append(steps, w.acquires(i)...)
+			for k := w.lowest(i); k < len(w.locks); k++ {
+				if w.locks[k] != i {
+					steps.Add(func(w *chases) error { w.acquire(i, k); return nil }, "%d asks for %v", i+1, lock(k))
+				}
+			}
 		}
 		for k, holder := range w.locks {
 			if holder == i && (t.waits == none || w.early > 0) {
-				steps = append(steps, chaseStep{"releases", i, k})
+				steps.Add(func(w *chases) error { w.release(i, k); return nil }, "%d releases %v", i+1, lock(k))
 			}
 		}
 	}
-	for k := range w.wire {
-		steps = append(steps, chaseStep{"arrives", none, k})
+	for k, f := range w.wire {
+		steps.Add(func(w *chases) error { return w.arrive(k) }, "a chase of %d arrives at node %v", f.chase.Path[0].Txn, f.to)
 	}
 	return steps
 }
 
-func (w *chases) acquires(i int) (steps []chaseStep) {
-	lowest := 0
-	for k, holder := range w.locks {
-		if holder == i && w.Ordered {
-			lowest = k + 1
-		}
+// lowest returns the first lock that a transaction may ask for.
+func (w *chases) lowest(t int) (k int) {
+	for ; w.Ordered && slices.Contains(w.locks[k:], t); k++ {
 	}
-	for k := lowest; k < len(w.locks); k++ {
-		if w.locks[k] != i {
-			steps = append(steps, chaseStep{"asks for", i, k})
-		}
-	}
-	return steps
+	return k
 }
 
-// Name tells a step.
-func (w *chases) Name(s chaseStep) string {
-	switch s.what {
-	case "arrives":
-		f := w.wire[s.b]
-		return fmt.Sprintf("a chase of %d arrives at node %v", f.chase.Path[0].Txn, f.to)
-	case "begins a chase":
-		return fmt.Sprintf("%d begins a chase", s.a+1)
-	case "is granted", "withdraws":
-		return fmt.Sprintf("%d, which waits for %s, %s", s.a+1, name(s.b), s.what)
+func (w *chases) acquire(t, k int) {
+	alone := w.locks[k] == none && !slices.ContainsFunc(w.txns, func(t txn) bool { return t.waits == k })
+	txn := &w.txns[t]
+	txn.acquires--
+	txn.number++
+	txn.waits, txn.chases = k, w.Chases.Chases
+	if alone {
+		w.grant(t)
 	}
-	return fmt.Sprintf("%d %s %s", s.a+1, s.what, name(s.b))
-}
-
-// Do does a step. It returns what is wrong with it.
-func (w *chases) Do(s chaseStep) error {
-	switch s.what {
-	case "asks for":
-		alone := w.locks[s.b] == none && !slices.ContainsFunc(w.txns, func(t txn) bool { return t.waits == s.b })
-		t := &w.txns[s.a]
-		t.acquires--
-		t.number++
-		t.waits, t.chases = s.b, w.Chases.Chases
-		if alone {
-			w.grant(s.a)
-		}
-	case "is granted":
-		w.grant(s.a)
-	case "withdraws":
-		w.withdrawals--
-		w.txns[s.a].waits = none
-	case "releases":
-		if w.txns[s.a].waits != none {
-			w.early--
-		}
-		w.locks[s.b] = none
-	case "begins a chase":
-		w.txns[s.a].chases--
-		here := view{w, w.At[s.a]}
-		return w.follow(here, flight{here.node, w.chase(s.a), false})
-	case "arrives":
-		f := w.wire[s.b]
-		w.wire = slices.Delete(w.wire, s.b, s.b+1)
-		c := *f.chase
-		c.Path, c.Ask = slices.Clone(c.Path), slices.Clone(c.Ask)
-		f.chase = &c
-		return w.follow(view{w, f.to}, f)
-	}
-	return nil
 }
 
 func (w *chases) grant(t int) {
 	w.locks[w.txns[t].waits] = t
 	w.txns[t].waits = none
+}
+
+func (w *chases) withdraw(t int) {
+	w.withdrawals--
+	w.txns[t].waits = none
+}
+
+func (w *chases) release(t, k int) {
+	if w.txns[t].waits != none {
+		w.early--
+	}
+	w.locks[k] = none
+}
+
+func (w *chases) beginChase(t int) error {
+	w.txns[t].chases--
+	return w.follow(view{w, w.At[t]}, flight{chase: w.chase(t)})
+}
+
+// arrive takes a chase from the wire.
+func (w *chases) arrive(k int) error {
+	f := w.wire[k]
+	w.wire = slices.Delete(w.wire, k, k+1)
+	c := *f.chase
+	c.Path, c.Ask = slices.Clone(c.Path), slices.Clone(c.Ask)
+	f.chase = &c
+	return w.follow(view{w, f.to}, f)
 }
 
 func (w *chases) chase(t int) *deadlock.Chase {
@@ -231,19 +211,15 @@ func (w *chases) chase(t int) *deadlock.Chase {
 func (w *chases) wait(t int) deadlock.Wait {
 	wait := deadlock.Wait{Node: w.At[t], Txn: uint64(t + 1)}
 	if waits := w.txns[t].waits; waits != none {
-		wait.Number, wait.Lock = uint64(w.txns[t].number), name(waits)
+		wait.Number, wait.Lock = uint64(w.txns[t].number), lock(waits).String()
 	}
 	return wait
 }
 
 // follow takes a chase as far as a node can, sends it on, or ends a wait.
 func (w *chases) follow(here view, f flight) error {
-	follow := w.Follow
-	if follow == nil {
-		follow = (*deadlock.Chase).Follow
-	}
 	first := f.chase.Checked == 0
-	next, found := follow(f.chase, here)
+	next, found := w.step(f.chase, here)
 	if first && f.chase.Checked > 0 {
 		f.true = w.circle(f.chase.Path)
 	}
@@ -289,7 +265,7 @@ func (w *chases) circle(path []deadlock.Wait) bool {
 		next := path[(i+1)%len(path)]
 		t, n := int(p.Txn)-1, int(next.Txn)-1
 		k := w.txns[t].waits
-		if k == none || name(k) != p.Lock || uint64(w.txns[t].number) != p.Number || w.locks[k] != n {
+		if k == none || lock(k).String() != p.Lock || uint64(w.txns[t].number) != p.Number || w.locks[k] != n {
 			return false
 		}
 	}
@@ -329,15 +305,19 @@ func (w *chases) around(t int) (members []int) {
 	}
 }
 
+// step is how a chase goes on at a node.
+func (t *Chases) step(c *deadlock.Chase, here deadlock.Locks) (next dmutex.NodeID, found bool) {
+	if t.Follow != nil {
+		return t.Follow(c, here)
+	}
+	return c.Follow(here)
+}
+
 // chaseAlone runs a chase while nothing else happens.
 func (w *chases) chaseAlone(t int) bool {
-	follow := w.Follow
-	if follow == nil {
-		follow = (*deadlock.Chase).Follow
-	}
 	c := w.chase(t)
 	for at := w.At[t]; ; {
-		next, found := follow(c, view{w, at})
+		next, found := w.step(c, view{w, at})
 		if found || next == dmutex.None {
 			return found
 		}
@@ -384,11 +364,11 @@ func (w *chases) String() string {
 		b = strconv.AppendInt(append(b, "  "...), int64(i+1), 10)
 		for k, holder := range w.locks {
 			if holder == i {
-				b = append(append(b, " holds "...), name(k)...)
+				b = append(append(b, " holds "...), lock(k).String()...)
 			}
 		}
 		if t.waits != none {
-			b = append(append(b, " waits for "...), name(t.waits)...)
+			b = append(append(b, " waits for "...), lock(t.waits).String()...)
 		}
 		b = append(b, '\n')
 	}

@@ -25,7 +25,7 @@ type ChaseReport struct {
 // [*dmutextest.Violation] with a shortest run to the first state that is wrong, and in
 // any case how far it came.
 func (t *Chases) Explore() (r ChaseReport, err error) {
-	search := explore.Search[*chases, chaseStep]{
+	search := explore.Search[*chases]{
 		Begin: func() (*chases, error) { return t.begin(), nil },
 		State: func(w *chases) error {
 			if !w.someCircle() {
@@ -42,10 +42,7 @@ func (t *Chases) Explore() (r ChaseReport, err error) {
 			return fmt.Sprintf("%s\n%v\n%v: %s\n", log, w, v.Kind, v.Why)
 		},
 		MaxStates: t.MaxStates,
-		Progress: func(states int) bool {
-			r.States = states
-			return t.Progress == nil || t.Progress(r)
-		},
+		Progress:  t.Progress,
 	}
 	r.States, r.Complete, err = search.Run()
 	return r, err
@@ -70,15 +67,19 @@ func (w *chases) Log(log *strings.Builder) { w.log = log }
 func (t *Chases) Simulate(seed uint64, steps int) (victims int, err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := t.begin()
-	var log []string
-	do := func(s chaseStep) error {
-		log = append(log, w.Name(s))
-		err := w.Do(s)
+	var run explore.Steps[*chases]
+	do := func(s explore.Step[*chases]) error {
+		run = append(run, s)
+		err := s.Do(w)
 		if err == nil {
 			err = w.standing()
 		}
 		if v, ok := errors.AsType[*dmutextest.Violation](err); ok {
-			v.Script = fmt.Sprintf("seed %d\n%s\n\n%v", seed, strings.Join(log, "\n"), w)
+			log := fmt.Appendf(nil, "seed %d\n", seed)
+			for _, s := range run {
+				log = fmt.Appendln(log, s)
+			}
+			v.Script = string(fmt.Appendf(log, "\n%v", w))
 		}
 		return err
 	}

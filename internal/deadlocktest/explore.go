@@ -15,7 +15,7 @@ import (
 // [*dmutextest.Violation] with a shortest run to the first state that is wrong, and
 // in any case how far it came.
 func (t *Trial) Explore() (r Report, err error) {
-	search := explore.Search[*world, step]{
+	search := explore.Search[*world]{
 		Begin: func() (*world, error) { return t.begin(), nil },
 		State: func(w *world) error {
 			if slices.ContainsFunc(w.machines, Machine.Deadlocked) {
@@ -28,28 +28,23 @@ func (t *Trial) Explore() (r Report, err error) {
 			return fmt.Sprintf("%s\n%v: %s\n", log, v.Kind, v.Why)
 		},
 		MaxStates: t.MaxStates,
-		Progress: func(states int) bool {
-			r.States = states
-			return t.Progress == nil || t.Progress(r)
-		},
+		Progress:  t.Progress,
 	}
 	r.States, r.Complete, err = search.Run()
 	return r, err
 }
 
-func (w *world) Name(s step) string { return s.name }
-
-// Do does a step, and logs which nodes declare a deadlock in it.
-func (w *world) Do(s step) error {
+// logged does a step, and logs which nodes declare a deadlock in it.
+func (w *world) logged(do func(*world)) error {
 	if w.log == nil {
-		s.do(w)
+		do(w)
 		return nil
 	}
 	was := make([]bool, len(w.machines))
 	for i, m := range w.machines {
 		was[i] = m.Deadlocked()
 	}
-	s.do(w)
+	do(w)
 	for i, m := range w.machines {
 		if m.Deadlocked() && !was[i] {
 			fmt.Fprintf(w.log, "    %d declares a deadlock\n", i+1)

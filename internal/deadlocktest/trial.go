@@ -64,8 +64,8 @@ type Trial struct {
 	Unordered bool  // the channels may reorder
 	Withdraws int   // how many waits may be withdrawn
 
-	MaxStates int               // stop after about so many; 0 does not
-	Progress  func(Report) bool // called from time to time; false stops. May be nil
+	MaxStates int                   // stop after about so many; 0 does not
+	Progress  func(states int) bool // called from time to time; false stops. May be nil
 }
 
 // A Report is what an exploration found.

@@ -27,7 +27,7 @@ func (w *world) walk(t *testing.T, rng *rand.Rand, seed int) {
 			break
 		}
 		before := w.Clone()
-		steps[rng.IntN(len(steps))].do(w)
+		require.NoError(t, steps[rng.IntN(len(steps))].Do(w))
 		require.NoError(t, w.declares(before), "seed %d", seed)
 		require.NoError(t, w.declared(), "seed %d", seed)
 		for c, queue := range w.channels {

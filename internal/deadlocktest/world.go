@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/explore"
 )
 
 // An item is a message on a channel: of the application, or of the detector.
@@ -113,16 +114,10 @@ func must(err error) {
 	}
 }
 
-// A step is something that may happen next.
-type step struct {
-	name string
-	do   func(*world)
-}
-
 // Steps lists what may happen.
-func (w *world) Steps() (steps []step) {
+func (w *world) Steps() (steps explore.Steps[*world]) {
 	add := func(do func(*world), format string, args ...any) {
-		steps = append(steps, step{fmt.Sprintf(format, args...), do})
+		steps.Add(func(w *world) error { return w.logged(do) }, format, args...)
 	}
 	n := len(w.machines)
 	for c, queue := range w.channels {

@@ -19,7 +19,7 @@ import (
 // that reach each other have the highest of them as the leader, in one epoch. If the
 // majority rule is on and they are no majority, they have no leader.
 func (t *Trial) Explore() (r Report, err error) {
-	search := explore.Search[*world, step]{
+	search := explore.Search[*world]{
 		Begin: t.begin,
 		State: func(w *world) error {
 			if !w.atRest() {
@@ -34,10 +34,7 @@ func (t *Trial) Explore() (r Report, err error) {
 			return fmt.Sprintf("%s\nwrong: %s\n", log, v.Why)
 		},
 		MaxStates: t.MaxStates,
-		Progress: func(states int) bool {
-			r.States = states
-			return t.Progress == nil || t.Progress(r)
-		},
+		Progress:  t.Progress,
 	}
 	r.States, r.Complete, err = search.Run()
 	return r, err
@@ -51,10 +48,6 @@ func (w *world) atRest() bool {
 	}
 	return !w.anyNews() && !slices.ContainsFunc(w.channels, func(queue []election.Message) bool { return len(queue) > 0 })
 }
-
-func (w *world) Name(s step) string { return s.name }
-
-func (w *world) Do(s step) error { return s.do(w) }
 
 // Log writes how the group begins, and then which node leads.
 func (w *world) Log(log *strings.Builder) {

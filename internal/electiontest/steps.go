@@ -1,30 +1,21 @@
 package electiontest
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/election"
+	"github.com/dmutex/dmutex/internal/explore"
 )
 
-// A step is something that may happen next.
-type step struct {
-	name string
-	do   func(*world) error
-}
-
 // Steps lists what may happen.
-func (w *world) Steps() (steps []step) {
-	add := func(do func(*world) error, format string, args ...any) {
-		steps = append(steps, step{fmt.Sprintf(format, args...), do})
-	}
+func (w *world) Steps() (steps explore.Steps[*world]) {
 	quiet, news := true, w.anyNews()
 	for c, queue := range w.channels {
 		if len(queue) > 0 {
 			quiet = false
-			add(func(w *world) error {
+			steps.Add(func(w *world) error {
 				msg, i := w.channels[c][0], c%w.Nodes
 				w.channels[c] = w.channels[c][1:]
 				w.met[i] = max(w.met[i], msg.Ballot, msg.Epoch)
@@ -39,7 +30,7 @@ func (w *world) Steps() (steps []step) {
 				if w.told[i*w.Nodes+j] {
 					verb = "suspects no more"
 				}
-				add(func(w *world) error { return w.tell(i, j) }, "%d %s %d", i+1, verb, j+1)
+				steps.Add(func(w *world) error { return w.tell(i, j) }, "%d %s %d", i+1, verb, j+1)
 			}
 		}
 	}
@@ -50,7 +41,7 @@ func (w *world) Steps() (steps []step) {
 		}
 		runs = true
 		if w.odds.Early > 0 {
-			add(func(w *world) error {
+			steps.Add(func(w *world) error {
 				w.odds.Early--
 				return w.does(i, func() (out []election.Message, _ error) {
 					for range w.machines[i].TicksLeft() {
@@ -62,7 +53,7 @@ func (w *world) Steps() (steps []step) {
 		}
 	}
 	if runs && quiet && !news {
-		add(func(w *world) error {
+		steps.Add(func(w *world) error {
 			for i, m := range w.machines {
 				if m == nil {
 					continue
@@ -74,18 +65,16 @@ func (w *world) Steps() (steps []step) {
 			return nil
 		}, "a tick passes")
 	}
-	return w.mishaps(steps)
+	w.mishaps(&steps)
+	return steps
 }
 
 // mishaps adds what the odds allow.
-func (w *world) mishaps(steps []step) []step {
-	add := func(do func(*world) error, format string, args ...any) {
-		steps = append(steps, step{fmt.Sprintf(format, args...), do})
-	}
+func (w *world) mishaps(steps *explore.Steps[*world]) {
 	for i, m := range w.machines {
 		switch {
 		case m == nil && w.odds.Recoveries > 0 && !(w.Prompt && w.lingers(i)):
-			add(func(w *world) error {
+			steps.Add(func(w *world) error {
 				w.odds.Recoveries--
 				w.born(i, w.kept[i])
 				if err := w.loose(); err != nil {
@@ -94,7 +83,7 @@ func (w *world) mishaps(steps []step) []step {
 				return w.does(i, func() ([]election.Message, error) { return w.machines[i].Start(), nil })
 			}, "%d recovers", i+1)
 		case m != nil && w.odds.Crashes > 0:
-			add(func(w *world) error {
+			steps.Add(func(w *world) error {
 				w.odds.Crashes--
 				if !w.Forgetful {
 					_, w.kept[i] = w.machines[i].Leader()
@@ -107,14 +96,14 @@ func (w *world) mishaps(steps []step) []step {
 			}, "%d crashes", i+1)
 		}
 		if m != nil && w.odds.Restarts > 0 && m.TicksLeft() == 0 {
-			add(func(w *world) error {
+			steps.Add(func(w *world) error {
 				w.odds.Restarts--
 				return w.does(i, func() ([]election.Message, error) { return w.machines[i].Start(), nil })
 			}, "%d starts", i+1)
 		}
 		for j := range w.machines {
 			if w.odds.Wrong > 0 && i != j && w.reach(i, j) && !w.told[i*w.Nodes+j] {
-				add(func(w *world) error {
+				steps.Add(func(w *world) error {
 					w.odds.Wrong--
 					w.told[i*w.Nodes+j] = true
 					return w.does(i, func() ([]election.Message, error) { return w.machines[i].Suspect(dmutex.NodeID(j + 1)) })
@@ -124,7 +113,7 @@ func (w *world) mishaps(steps []step) []step {
 	}
 	if slices.Contains(w.side, true) {
 		if !w.anyNews() {
-			add(func(w *world) error {
+			steps.Add(func(w *world) error {
 				clear(w.side)
 				return w.loose()
 			}, "the partition heals")
@@ -137,7 +126,7 @@ func (w *world) mishaps(steps []step) []step {
 					name += " " + strconv.Itoa(i+1)
 				}
 			}
-			add(func(w *world) error {
+			steps.Add(func(w *world) error {
 				w.odds.Cuts--
 				for i := range w.side {
 					w.side[i] = set>>i&1 == 1
@@ -146,5 +135,4 @@ func (w *world) mishaps(steps []step) []step {
 			}, "cut off:%s", name)
 		}
 	}
-	return steps
 }

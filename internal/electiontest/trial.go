@@ -35,8 +35,8 @@ type Trial struct {
 	Falls     bool   // epochs may fall
 	Counted   bool   // only a node that a majority has let run leads; for Bully and Ring, without crashes
 
-	MaxStates int               // stop after about so many; 0 does not
-	Progress  func(Report) bool // called from time to time; false stops. May be nil
+	MaxStates int                   // stop after about so many; 0 does not
+	Progress  func(states int) bool // called from time to time; false stops. May be nil
 }
 
 // Odds says how often things may happen in a run, at most 255 times each.

@@ -46,7 +46,7 @@ func (t *Trial) begin() (*world, error) {
 	}
 	w.odds = Odds{}
 	for t.Starts == nil && !w.atRest() {
-		if err := w.Steps()[0].do(w); err != nil {
+		if err := w.Steps()[0].Do(w); err != nil {
 			return nil, err
 		}
 	}

@@ -17,20 +17,37 @@ func Wrong(kind error, format string, args ...any) *dmutextest.Violation {
 	return &dmutextest.Violation{Kind: kind, Why: fmt.Sprintf(format, args...)}
 }
 
-// A World is a state W of a group, in which steps S may happen next.
-type World[W, S any] interface {
+// A World is a state W of a group.
+type World[W any] interface {
 	Clone() W
 	AppendState(b []byte) []byte // equal text, equal future
-	Steps() []S
-	Name(S) string
-	Do(S) error // it may return a *dmutextest.Violation
+	Steps() Steps[W]             // what may happen next
 
 	// Log begins to write what each step brings about.
 	Log(*strings.Builder)
 }
 
+// A Step is something that may happen next in a world W.
+type Step[W any] struct {
+	Do func(W) error // it may return a *dmutextest.Violation
+
+	// Its name, which is written only in the run to a violation.
+	format string
+	args   []any
+}
+
+func (s Step[W]) String() string { return fmt.Sprintf(s.format, s.args...) }
+
+// Steps is a list of steps.
+type Steps[W any] []Step[W]
+
+// Add adds a step and its name.
+func (s *Steps[W]) Add(do func(W) error, format string, args ...any) {
+	*s = append(*s, Step[W]{do, format, args})
+}
+
 // A Search says what to explore and what must hold.
-type Search[W World[W, S], S any] struct {
+type Search[W World[W]] struct {
 	Begin func() (W, error)
 	State func(w W) error             // checks every state
 	Step  func(before, after W) error // checks every step; may be nil
@@ -47,15 +64,15 @@ type Search[W World[W, S], S any] struct {
 // whether these are all. Its error is that of Begin, or the first
 // [*dmutextest.Violation], with a shortest run to it. A state is remembered by a
 // fingerprint of 64 bits.
-func (s Search[W, S]) Run() (states int, complete bool, err error) {
-	x := exploration[W, S]{Search: s, visited: make(map[uint64]int32)}
+func (s Search[W]) Run() (states int, complete bool, err error) {
+	x := exploration[W]{Search: s, visited: make(map[uint64]int32)}
 	complete, err = x.run()
 	return len(x.visits), complete, err
 }
 
 // An exploration is how far Run is.
-type exploration[W World[W, S], S any] struct {
-	Search[W, S]
+type exploration[W World[W]] struct {
+	Search[W]
 	visits  []visit // the states, in the order in which they were found
 	visited map[uint64]int32
 	worlds  []W // of each state, until its steps are known
@@ -71,7 +88,7 @@ type visit struct{ from, step int32 }
 var seed = maphash.MakeSeed()
 
 // found returns the number of a state, new or not.
-func (x *exploration[W, S]) found(w W, by visit) int32 {
+func (x *exploration[W]) found(w W, by visit) int32 {
 	x.key = w.AppendState(x.key[:0])
 	hash := maphash.Bytes(seed, x.key)
 	id, old := x.visited[hash]
@@ -84,7 +101,7 @@ func (x *exploration[W, S]) found(w W, by visit) int32 {
 	return id
 }
 
-func (x *exploration[W, S]) run() (complete bool, err error) {
+func (x *exploration[W]) run() (complete bool, err error) {
 	first, err := x.Begin()
 	if err != nil {
 		return false, err
@@ -100,7 +117,7 @@ func (x *exploration[W, S]) run() (complete bool, err error) {
 		var out []int32
 		for i, step := range w.Steps() {
 			next := w.Clone()
-			err := next.Do(step)
+			err := step.Do(next)
 			if err == nil && x.Step != nil {
 				err = x.Step(w, next)
 			}
@@ -127,7 +144,7 @@ func (x *exploration[W, S]) run() (complete bool, err error) {
 
 // circles looks for a run without an end. It takes away states into which no
 // step leads, until none is left.
-func (x *exploration[W, S]) circles() error {
+func (x *exploration[W]) circles() error {
 	x.into = make([]int32, len(x.visits))
 	for _, out := range x.edges {
 		for _, to := range out {
@@ -156,7 +173,7 @@ func (x *exploration[W, S]) circles() error {
 }
 
 // failed adds to an error the run that leads to it: to a state, and perhaps a step.
-func (x *exploration[W, S]) failed(err error, at int, way ...int32) error {
+func (x *exploration[W]) failed(err error, at int, way ...int32) error {
 	v, ok := errors.AsType[*dmutextest.Violation](err)
 	if !ok {
 		return err
@@ -173,8 +190,8 @@ func (x *exploration[W, S]) failed(err error, at int, way ...int32) error {
 	w.Log(log)
 	for _, i := range way {
 		step := w.Steps()[i]
-		log.WriteString(w.Name(step) + "\n")
-		_ = w.Do(step) // what is wrong with the last one is known
+		fmt.Fprintln(log, step)
+		_ = step.Do(w) // what is wrong with the last one is known
 	}
 	v.Script = x.Script(log.String(), w, v)
 	return v

@@ -21,19 +21,18 @@ const bound = 4
 
 func (p *pair) Clone() *pair                { c := *p; return &c }
 func (p *pair) AppendState(b []byte) []byte { return fmt.Append(b, p.at) }
-func (p *pair) Name(i int) string           { return fmt.Sprint("grow ", i) }
 func (p *pair) Log(b *strings.Builder)      { p.log = b }
 
-func (p *pair) Steps() (steps []int) {
+func (p *pair) Steps() (steps Steps[*pair]) {
 	for i, n := range p.at {
 		if n < bound {
-			steps = append(steps, i)
+			steps.Add(func(p *pair) error { return p.grow(i) }, "grow %d", i)
 		}
 	}
 	return steps
 }
 
-func (p *pair) Do(i int) error {
+func (p *pair) grow(i int) error {
 	p.at[i]++
 	if p.log != nil {
 		fmt.Fprintln(p.log, "    now", p.at)
@@ -43,8 +42,8 @@ func (p *pair) Do(i int) error {
 
 var errBad = errors.New("bad")
 
-func search() Search[*pair, int] {
-	return Search[*pair, int]{
+func search() Search[*pair] {
+	return Search[*pair]{
 		Begin: func() (*pair, error) { return new(pair), nil },
 		State: func(*pair) error { return nil },
 		Script: func(log string, p *pair, v *dmutextest.Violation) string {
@@ -103,16 +102,17 @@ type looping struct{ pair }
 
 func (l *looping) Clone() *looping { return &looping{*l.pair.Clone()} }
 
-func (l *looping) Steps() []int { return []int{1} }
-
-func (l *looping) Do(i int) error {
-	l.at[1] = (l.at[1] + 1) % bound
-	return nil
+func (l *looping) Steps() (steps Steps[*looping]) {
+	steps.Add(func(l *looping) error {
+		l.at[1] = (l.at[1] + 1) % bound
+		return nil
+	}, "go on")
+	return steps
 }
 
 // A run without an end is found if there must not be one.
 func TestCircle(t *testing.T) {
-	s := Search[*looping, int]{
+	s := Search[*looping]{
 		Begin:  func() (*looping, error) { return new(looping), nil },
 		State:  func(*looping) error { return nil },
 		Script: func(log string, _ *looping, v *dmutextest.Violation) string { return log + v.Why },

@@ -2,6 +2,7 @@ package draw
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"maps"
 	"slices"
@@ -120,86 +121,5 @@ func (c *canvas) strip(b *strings.Builder) {
 	b.WriteString("</svg>\n</div>\n</div>\n")
 }
 
-const page = `<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body { margin: 0; background: #ffffff; font-family: Helvetica, Arial, sans-serif; font-size: 14px; }
-header { position: sticky; top: 0; z-index: 1; padding: 6px 12px; background: #f2f2f2; border-bottom: 1px solid #cccccc; }
-header div { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 14px; margin: 3px 0; }
-h1 { font-size: 16px; margin: 0; }
-h2 { font-size: 14px; margin: 10px 12px 0; }
-label { white-space: nowrap; }
-#legend { font-size: 12px; }
-#legend span { white-space: nowrap; }
-#legend svg { vertical-align: middle; }
-#what { min-height: 18px; }
-button { width: 28px; }
-.overview { position: relative; margin: 8px 12px; background: #f7f7f7; border: 1px solid #cccccc; cursor: pointer; }
-.overview svg { display: block; width: 100%; height: 100%; }
-.window { position: absolute; top: -1px; bottom: -1px; box-sizing: border-box; border: 2px solid #d55e00; background: rgb(213 94 0 / 12%); pointer-events: none; }
-.strip { display: flex; }
-.strip svg { display: block; flex: none; }
-.scroll { overflow-x: auto; flex: auto; min-width: 0; }
-.m:hover path { stroke-width: 4; }
-</style>
-<style id="left-out"></style>
-</head>
-<body>
-<header>
-<div><h1>{title}</h1>{lock}<span>{nodes}</span><span><button id="out" title="smaller">-</button> <button id="in" title="larger">+</button></span></div>
-<div id="legend">{legend}</div>
-<div id="what">Point at a message or a bar. Click into the overview to go there.</div>
-</header>
-{locks}<script>
-"use strict";
-const locks = [...document.querySelectorAll("section")], choice = document.getElementById("lock");
-let scale = 1;
-function update(section) { // the window shows which part of the time is in view
-  const scroll = section.querySelector(".scroll"), shown = section.querySelector(".window");
-  shown.style.left = 100 * scroll.scrollLeft / scroll.scrollWidth + "%";
-  shown.style.width = 100 * Math.min(1, scroll.clientWidth / scroll.scrollWidth) + "%";
-}
-function zoom(to) {
-  scale = Math.min(8, Math.max(0.125, to));
-  for (const svg of document.querySelectorAll(".strip svg")) {
-    svg.setAttribute("width", svg.viewBox.baseVal.width * scale);
-    svg.setAttribute("height", svg.viewBox.baseVal.height * scale);
-  }
-  locks.forEach(update);
-}
-for (const section of locks) {
-  const scroll = section.querySelector(".scroll"), overview = section.querySelector(".overview");
-  const go = (e) => {
-    if (!e.buttons) return;
-    const box = overview.getBoundingClientRect();
-    scroll.scrollLeft = (e.clientX - box.left) / box.width * scroll.scrollWidth - scroll.clientWidth / 2;
-  };
-  overview.addEventListener("pointerdown", go);
-  overview.addEventListener("pointermove", go);
-  scroll.addEventListener("scroll", () => update(section));
-  section.addEventListener("mouseover", (e) => {
-    const title = e.target.closest("svg :has(> title)")?.querySelector("title");
-    if (title) document.getElementById("what").textContent = title.textContent;
-  });
-}
-if (choice) choice.onchange = () => {
-  for (const section of locks) section.hidden = choice.value && section.id != choice.value;
-  locks.forEach(update);
-};
-const nodes = [...document.querySelectorAll(".node")];
-for (const box of nodes) box.onchange = () => {
-  const out = nodes.filter((box) => !box.checked).map((box) => "." + box.value);
-  document.getElementById("left-out").textContent = out.length ? out.join() + " { display: none; }" : "";
-};
-document.getElementById("in").onclick = () => zoom(1.25 * scale);
-document.getElementById("out").onclick = () => zoom(0.8 * scale);
-window.addEventListener("resize", () => locks.forEach(update));
-const strip = locks.find((section) => !section.hidden).querySelector(".strip").getBoundingClientRect();
-zoom(Math.min(1, Math.max(0.5, (window.innerHeight - strip.top - 20) / strip.height))); // so that it fits the window
-</script>
-</body>
-</html>
-`
+//go:embed page.html
+var page string

@@ -371,7 +371,7 @@ func TestEveryRunOfTwins(t *testing.T) {
 		states, cut int
 	}
 	rows := []row{
-		{"both answer", twinBudget{met: true, challenges: 3}, 26690, 6956},
+		{"both answer", twinBudget{met: true, challenges: 2}, 764, 288},
 		{"both answer, and b1 sends", twinBudget{met: true, messages: [twinEnds]int{b1: 1}, challenges: 2}, 5029, 1810},
 		{"paused", twinBudget{met: true, challenges: 2, paused: true}, 1328, 428},
 		{"paused, and b1 sends", twinBudget{met: true, messages: [twinEnds]int{b1: 1}, challenges: 2, paused: true}, 14013, 3994},
@@ -380,6 +380,7 @@ func TestEveryRunOfTwins(t *testing.T) {
 	}
 	if os.Getenv("DMUTEX_LONG") == "1" {
 		rows = append(rows, []row{
+			{"both answer, and more", twinBudget{met: true, challenges: 3}, 26690, 6956},
 			{"paused, and asks again", twinBudget{met: true, challenges: 3, paused: true}, 200136, 36784},
 			{"from the first meeting", twinBudget{challenges: 2}, 160428, 63726},
 			{"both answer and both send", twinBudget{met: true, messages: [twinEnds]int{a1: 1, b1: 1}, challenges: 2}, 172119, 56618},

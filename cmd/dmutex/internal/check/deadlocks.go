@@ -68,10 +68,11 @@ func (o *deadlockOptions) subject(c *Cmd) subject {
 			"and none was declared that did not exist.",
 		some:    "%s of them with a deadlock declared",
 		failing: o.failing,
-		run: func(progress func(int) bool) (extent, error) {
-			t.Progress = func(r deadlocktest.Report) bool { return progress(r.States) }
+		run: func(g *group, more func(int) bool) (int, bool, error) {
+			t.Progress = more
 			r, err := t.Explore()
-			return extent{states: r.States, deadlocks: r.Deadlocks, complete: r.Complete}, err
+			g.Deadlocks = r.Deadlocks
+			return r.States, r.Complete, err
 		},
 	}
 }
@@ -97,10 +98,11 @@ func (o *deadlockOptions) chases(c *Cmd) subject {
 			"and every circle that stays is found by its youngest member.",
 		some:    "%s of them with a circle",
 		failing: func(error) string { return "" },
-		run: func(progress func(int) bool) (extent, error) {
-			t.Progress = func(r deadlocktest.ChaseReport) bool { return progress(r.States) }
+		run: func(g *group, more func(int) bool) (int, bool, error) {
+			t.Progress = more
 			r, err := t.Explore()
-			return extent{states: r.States, deadlocks: r.Circles, complete: r.Complete}, err
+			g.Deadlocks = r.Circles
+			return r.States, r.Complete, err
 		},
 	}
 }

@@ -98,10 +98,11 @@ func (o *electionOptions) subject(c *Cmd) subject {
 		proved:  o.proved(),
 		some:    "%s of them at rest",
 		failing: o.failing,
-		run: func(progress func(int) bool) (extent, error) {
-			t.Progress = func(r electiontest.Report) bool { return progress(r.States) }
+		run: func(g *group, more func(int) bool) (int, bool, error) {
+			t.Progress = more
 			r, err := t.Explore()
-			return extent{states: r.States, rests: r.Rests, complete: r.Complete}, err
+			g.Rests = r.Rests
+			return r.States, r.Complete, err
 		},
 	}
 }

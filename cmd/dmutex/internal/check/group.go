@@ -21,21 +21,14 @@ type group struct {
 	proved     string                  // by a clean exploration
 	some       string                  // what some of the states are, such as "%s of them at rest"
 	failing    func(kind error) string // what a group that failed assumes
-	run        func(progress func(states int) bool) (extent, error)
-}
-
-// An extent is how far an exploration came.
-type extent struct {
-	states, rests, deadlocks int
-	complete                 bool
+	// run explores the group. It fills in what some of the states are.
+	run func(g *group, more func(states int) bool) (states int, complete bool, err error)
 }
 
 func (g *group) title() string { return g.name }
 
 func (g *group) explore(more func(string) bool) error {
-	x, err := g.run(func(states int) bool { return more(tool.Thousands(states) + " states") })
-	g.Rests, g.Deadlocks = x.rests, x.deadlocks
-	return g.judge(x.states, x.complete, err)
+	return g.judge(g.run(g, func(states int) bool { return more(tool.Thousands(states) + " states") }))
 }
 
 // text is the verdict on a line.

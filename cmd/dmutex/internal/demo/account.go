@@ -42,13 +42,11 @@ func createAccount(dir string) error {
 	return os.WriteFile(accountPath(dir), fmt.Appendf(nil, entry, 0, 0, 0, 0), 0o600)
 }
 
-// openAccount opens the account for a teller, or for nobody who will pay.
+// openAccount opens the account for a teller.
 func openAccount(dir string, teller dmutex.NodeID) (*account, error) {
 	badge := badgePath(dir, teller)
-	if teller != dmutex.None {
-		if err := os.WriteFile(badge, nil, 0o600); err != nil {
-			return nil, err
-		}
+	if err := os.WriteFile(badge, nil, 0o600); err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(accountPath(dir), os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
@@ -126,19 +124,11 @@ func (a *account) pay(ctx context.Context, teller dmutex.NodeID, fence uint64, t
 	return overlap, fence <= last.fence, a.write(line{teller, overlap, max(fence, last.fence), last.balance + deposit})
 }
 
-// A statement sums up a passbook.
-type statement struct {
-	deposits int
-	balance  int64
-	overlaps int // deposits that met another teller inside
-	stale    int // deposits whose fence had not risen
-}
-
-// readStatement reads the whole passbook.
-func readStatement(dir string) (s statement, err error) {
+// readPassbook reads the whole passbook: what it says is evidence.
+func readPassbook(dir string) (e evidence, err error) {
 	text, err := os.ReadFile(accountPath(dir))
 	if err != nil {
-		return s, err
+		return e, err
 	}
 	var last line
 	for i, text := range strings.SplitAfter(string(text), "\n") {
@@ -147,19 +137,19 @@ func readStatement(dir string) (s statement, err error) {
 		}
 		l, err := parseLine(text)
 		if err != nil {
-			return s, err
+			return e, err
 		}
 		if i > 0 {
-			s.deposits++
-			s.balance = l.balance
+			e.Entries++
 			if l.met {
-				s.overlaps++
+				e.Overlaps++
 			}
 			if l.fence <= last.fence {
-				s.stale++
+				e.FenceErrors++
 			}
 		}
 		last = l
 	}
-	return s, nil
+	e.Expected, e.Actual = int64(e.Entries)*deposit, last.balance
+	return e, nil
 }

@@ -106,10 +106,10 @@ func TestLine(t *testing.T) {
 }
 
 // The passbook tells what was deposited, and what went wrong.
-func TestStatement(t *testing.T) {
+func TestPassbook(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, createAccount(dir))
-	s, err := readStatement(dir)
+	s, err := readPassbook(dir)
 	require.NoError(t, err)
 	require.Zero(t, s)
 	a, err := openAccount(dir, 2)
@@ -118,13 +118,13 @@ func TestStatement(t *testing.T) {
 	for _, l := range []line{{2, false, 5, 100}, {1, true, 5, 200}, {3, false, 7, 200}, {1, false, 9, 300}} {
 		require.NoError(t, a.write(l))
 	}
-	s, err = readStatement(dir)
+	s, err = readPassbook(dir)
 	require.NoError(t, err)
-	require.Equal(t, statement{deposits: 4, balance: 300, overlaps: 1, stale: 1}, s)
+	require.Equal(t, evidence{Entries: 4, Expected: 400, Actual: 300, Overlaps: 1, FenceErrors: 1}, s)
 
 	_, err = a.file.Write([]byte("by 04"))
 	require.NoError(t, err)
-	_, err = readStatement(dir)
+	_, err = readPassbook(dir)
 	require.ErrorContains(t, err, `account file: "by 04" is not a line of it`)
 }
 

@@ -8,35 +8,26 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// crash lets the tellers work. From time to time it kills one for good, if possible
-// the one that holds the lock, and starts a new one at once.
-func (k *killRun) crash(ctx context.Context, crashes int) error {
-	last := k.processes[len(k.processes)-1].id
-	for range crashes {
-		if err := k.work(ctx, spell); err != nil {
-			return err
-		}
-		began := time.Now()
-		if err := k.killForGood(ctx); err != nil {
-			return err
-		}
-		last++
-		if err := k.welcome(ctx, last); err != nil {
-			return err
-		}
-		if err := k.await(ctx, wordProgress, func(p *process, r report) { k.granted(p, r) }); err != nil {
-			return err
-		}
-		k.Back = max(k.Back, time.Since(began))
+// replaceOne kills a teller for good, if possible the one that holds the lock, and starts
+// a new one at once.
+func (k *killRun) replaceOne(ctx context.Context, _ *process) error {
+	if err := k.killForGood(ctx); err != nil {
+		return err
 	}
-	return k.finish(ctx)
+	p := k.newcomer(dmutex.NodeID(k.task.Nodes + k.Joined + 1))
+	if err := k.join(ctx, p); err != nil {
+		return err
+	}
+	k.Joined++
+	k.say("%s has joined", p.name())
+	return nil
 }
 
 // killForGood kills the teller that is inside. It waits for one, but not for long.
 func (k *killRun) killForGood(ctx context.Context) error {
 	p := k.insider()
 	for looks := 0; p == nil && looks < 1000; looks++ {
-		if err := k.work(ctx, time.Millisecond); err != nil {
+		if err := k.watch(ctx, time.Millisecond); err != nil {
 			return err
 		}
 		p = k.insider()
@@ -55,18 +46,6 @@ func (k *killRun) killForGood(ctx context.Context) error {
 	}
 	k.fell = time.Now()
 	k.say("%s was killed while it held the lock", p.name())
-	return nil
-}
-
-// welcome starts a new teller.
-func (k *killRun) welcome(ctx context.Context, id dmutex.NodeID) error {
-	p := &process{id: id, trade: k.task.Trade, at: "127.0.0.1:0"}
-	k.processes = append(k.processes, p)
-	if err := k.join(ctx, p); err != nil {
-		return err
-	}
-	k.Joined++
-	k.say("%s has joined", p.name())
 	return nil
 }
 

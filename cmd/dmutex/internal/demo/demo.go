@@ -152,12 +152,12 @@ func (s *stage) reachNATS() (stop func(), err error) {
 			s.stopServer()
 		}
 	}
-	_, closeProbe, err := connect(&task{Link: "nats", NatsURL: s.url, Self: 1, Prefix: natsPrefix()})
+	probe, err := connect(&task{Link: "nats", NatsURL: s.url, Self: 1, Prefix: natsPrefix()})
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	closeProbe()
+	probe.Close()
 	return stop, nil
 }
 

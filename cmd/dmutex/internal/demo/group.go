@@ -26,11 +26,10 @@ type group struct {
 	reading   sync.WaitGroup
 }
 
-// news is a report, or the end of a process.
+// news is what a process reports. Its last news, with the word leave, is that it has ended.
 type news struct {
 	from   *process
 	report report
-	ended  bool
 	err    error // why it ended
 }
 
@@ -44,7 +43,11 @@ var errEnough = errors.New("enough has been seen")
 func (g *group) run(ctx context.Context, play func(context.Context) error, done func(p *process, r report)) (counted []counts, took time.Duration, err error) {
 	g.news, g.over = make(chan news), make(chan struct{})
 	defer g.end()
-	if err := g.meet(ctx); err != nil {
+	var all []*process
+	for id := range dmutex.NodeID(g.task.Nodes) {
+		all = append(all, g.newcomer(id+1))
+	}
+	if err := g.meet(ctx, all...); err != nil {
 		return nil, 0, err
 	}
 	began := time.Now()
@@ -66,23 +69,22 @@ func (g *group) run(ctx context.Context, play func(context.Context) error, done 
 	return counted, took, g.awaitEnd(ctx, g.processes...)
 }
 
-// meet starts all processes and waits until their nodes have met.
-func (g *group) meet(ctx context.Context) error {
-	for id := range dmutex.NodeID(g.task.Nodes) {
-		p := &process{id: id + 1, trade: g.task.Trade, at: "127.0.0.1:0"}
+// newcomer is a process that has not been started yet.
+func (g *group) newcomer(id dmutex.NodeID) *process {
+	return &process{id: id, trade: g.task.Trade, at: "127.0.0.1:0"}
+}
+
+// meet starts some processes, for the first time or again, and waits until their nodes
+// have met all others.
+func (g *group) meet(ctx context.Context, some ...*process) error {
+	for _, p := range some {
 		if err := g.start(p); err != nil {
 			return err
 		}
-		g.processes = append(g.processes, p)
 	}
-	if err := g.await(ctx, wordAddress, func(p *process, r report) { p.at = r.Address }); err != nil {
+	if err := g.await(ctx, wordAddress, func(p *process, r report) { p.at = r.Address }, some...); err != nil {
 		return err
 	}
-	return g.open(ctx, g.processes...)
-}
-
-// open tells some processes where all are, and waits until they have met them.
-func (g *group) open(ctx context.Context, some ...*process) error {
 	peers := make(map[dmutex.NodeID]string)
 	for _, p := range g.processes {
 		peers[p.id] = p.at
@@ -90,21 +92,12 @@ func (g *group) open(ctx context.Context, some ...*process) error {
 	for _, p := range some {
 		p.order(order{Word: wordOpen, Peers: peers})
 	}
-	return g.awaitFrom(ctx, wordReady, func(*process, report) {}, some...)
+	return g.await(ctx, wordReady, nil, some...)
 }
 
-// join starts some processes, for the first time or again, and lets them meet the
-// others and begin.
+// join lets some processes meet the others and begin.
 func (g *group) join(ctx context.Context, some ...*process) error {
-	for _, p := range some {
-		if err := g.start(p); err != nil {
-			return err
-		}
-	}
-	if err := g.awaitFrom(ctx, wordAddress, func(*process, report) {}, some...); err != nil {
-		return err
-	}
-	if err := g.open(ctx, some...); err != nil {
+	if err := g.meet(ctx, some...); err != nil {
 		return err
 	}
 	for _, p := range some {
@@ -118,9 +111,12 @@ func (g *group) start(p *process) error {
 	if err := p.start(); err != nil {
 		return err
 	}
+	if !slices.Contains(g.processes, p) {
+		g.processes = append(g.processes, p)
+	}
 	g.reading.Go(func() {
 		err := p.listen(func(r report) { g.pass(news{from: p, report: r}) })
-		g.pass(news{from: p, ended: true, err: err})
+		g.pass(news{from: p, report: report{Word: wordLeave}, err: err})
 	})
 	t := g.task
 	t.Self, t.Listen = p.id, p.at
@@ -150,35 +146,23 @@ func (g *group) tell(o order) {
 	}
 }
 
-// await waits until every process has reported with the word given.
-func (g *group) await(ctx context.Context, word string, hear func(p *process, r report)) error {
-	return g.awaitFrom(ctx, word, hear, g.processes...)
-}
-
-// awaitFrom waits until each of some processes has reported with the word given.
-func (g *group) awaitFrom(ctx context.Context, word string, hear func(p *process, r report), some ...*process) error {
-	return g.gather(ctx, word, some, func(n news) (wanted bool, err error) {
-		switch {
-		case n.ended:
-			return false, n.early()
-		case n.report.Word == word:
+// await waits until each of some processes, or of all if none is given, has reported
+// with the word given. Each report with that word goes to hear, unless it is nil.
+func (g *group) await(ctx context.Context, word string, hear func(p *process, r report), some ...*process) error {
+	if some == nil {
+		some = g.processes
+	}
+	return g.gather(ctx, word, some, func(n news) error {
+		if hear != nil {
 			hear(n.from, n.report)
-			return true, nil
-		case !g.heard(n.from, n.report):
-			return false, fmt.Errorf("%s reports %q, not %q", n.from.name(), n.report.Word, word)
 		}
-		return false, nil
+		return nil
 	})
-}
-
-// early is the error of a process that ended too early.
-func (n news) early() error {
-	return cmp.Or(n.err, fmt.Errorf("%s left before the end", n.from.name()))
 }
 
 // awaitEnd waits until some processes have ended. They must end with status 0.
 func (g *group) awaitEnd(ctx context.Context, some ...*process) error {
-	return g.gatherEnds(ctx, func(n news) error { return n.err }, some...)
+	return g.gather(ctx, wordLeave, some, func(n news) error { return n.err })
 }
 
 // kill kills some processes, and waits until they have ended.
@@ -186,34 +170,52 @@ func (g *group) kill(ctx context.Context, some ...*process) error {
 	for _, p := range some {
 		p.signal(os.Kill)
 	}
-	return g.gatherEnds(ctx, func(news) error { return nil }, some...)
+	return g.gather(ctx, wordLeave, some, func(news) error { return nil })
 }
 
-func (g *group) gatherEnds(ctx context.Context, judge func(news) error, some ...*process) error {
-	return g.gather(ctx, wordLeave, some, func(n news) (wanted bool, err error) {
-		switch {
-		case n.ended && slices.Contains(some, n.from):
-			return true, judge(n)
-		case n.ended:
-			return false, n.early()
-		case !g.heard(n.from, n.report):
-			return false, fmt.Errorf("%s reports %q when it should leave", n.from.name(), n.report.Word)
+// gather waits until each of some processes has news with the word given, which go to
+// take. It gives up when there is no news at all for the timeout.
+func (g *group) gather(ctx context.Context, word string, some []*process, take func(news) error) error {
+	missing := slices.Clone(some)
+	stalled := time.NewTimer(g.timeout)
+	defer stalled.Stop()
+	for len(missing) > 0 {
+		select {
+		case n := <-g.news:
+			stalled.Reset(g.timeout)
+			if n.report.Word != word || !slices.Contains(some, n.from) {
+				if err := g.aside(n); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := take(n); err != nil {
+				return err
+			}
+			missing = slices.DeleteFunc(missing, func(p *process) bool { return p == n.from })
+		case <-stalled.C:
+			var ids []dmutex.NodeID
+			for _, p := range missing {
+				ids = append(ids, p.id)
+			}
+			return fmt.Errorf("nothing has happened for %v: %ss %v have not said %q; %s", g.timeout, g.task.Trade, ids, word, g.sofar())
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		return false, nil
-	})
+	}
+	return nil
 }
 
-// watch hears what is reported for a while.
-func (g *group) watch(ctx context.Context, d time.Duration, hear func(p *process, r report)) error {
+// watch takes the news for a while.
+func (g *group) watch(ctx context.Context, d time.Duration) error {
 	over := time.NewTimer(d)
 	defer over.Stop()
 	for {
 		select {
 		case n := <-g.news:
-			if n.ended {
-				return n.early()
+			if err := g.aside(n); err != nil {
+				return err
 			}
-			hear(n.from, n.report)
 		case <-over.C:
 			return nil
 		case <-ctx.Done():
@@ -222,32 +224,13 @@ func (g *group) watch(ctx context.Context, d time.Duration, hear func(p *process
 	}
 }
 
-// gather hears news until each of some processes has given what is wanted. It
-// gives up when there is no news at all for the timeout.
-func (g *group) gather(ctx context.Context, what string, some []*process, hear func(news) (wanted bool, err error)) error {
-	missing := slices.Clone(some)
-	stalled := time.NewTimer(g.timeout)
-	defer stalled.Stop()
-	for len(missing) > 0 {
-		select {
-		case n := <-g.news:
-			stalled.Reset(g.timeout)
-			wanted, err := hear(n)
-			if err != nil {
-				return err
-			}
-			if wanted {
-				missing = slices.DeleteFunc(missing, func(p *process) bool { return p == n.from })
-			}
-		case <-stalled.C:
-			var ids []dmutex.NodeID
-			for _, p := range missing {
-				ids = append(ids, p.id)
-			}
-			return fmt.Errorf("nothing has happened for %v: %ss %v have not said %q; %s", g.timeout, g.task.Trade, ids, what, g.sofar())
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+// aside takes news that nothing waits for.
+func (g *group) aside(n news) error {
+	switch {
+	case n.report.Word == wordLeave:
+		return cmp.Or(n.err, fmt.Errorf("%s left before the end", n.from.name()))
+	case !g.heard(n.from, n.report):
+		return fmt.Errorf("%s reports %q out of turn", n.from.name(), n.report.Word)
 	}
 	return nil
 }

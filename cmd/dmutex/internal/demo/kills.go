@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -49,6 +50,7 @@ const outage = 500 * time.Millisecond
 type killRun struct {
 	*group
 	stage *stage
+	spell time.Duration
 	killOutcome
 	first  uint32          // the epoch in which the tellers began
 	epochs map[uint32]bool // those after it
@@ -57,10 +59,6 @@ type killRun struct {
 
 // workUnderKills is one run with kills, with an empty account.
 func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage) (killOutcome, error) {
-	play := (*killRun).play
-	if c.Crash {
-		play = (*killRun).crash
-	}
 	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true, Lease: c.Lease}, a, a.Name+"-kills", false)
 	if err != nil {
 		return killOutcome{}, err
@@ -68,17 +66,25 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 	if err := createAccount(g.task.Dir); err != nil {
 		return killOutcome{}, err
 	}
-	k := &killRun{group: g, stage: s, killOutcome: killOutcome{Algorithm: a.Name}, epochs: make(map[uint32]bool)}
+	k := &killRun{group: g, stage: s, spell: cmp.Or(c.spell, spell), killOutcome: killOutcome{Algorithm: a.Name}, epochs: make(map[uint32]bool)}
 	g.heard = k.hear
 	g.sofar = func() string { return fmt.Sprintf("%d were killed and %d closed", k.Killed, k.Closed) }
+	events := []func(context.Context, *process) error{k.killOne, k.closeOne, k.killAll}
+	switch {
+	case c.Crash:
+		events = []func(context.Context, *process) error{k.replaceOne}
+	case s.stopServer != nil:
+		events = slices.Insert(events, 2, k.restartServer)
+	}
 	began := time.Now()
-	_, _, err = g.run(ctx, func(ctx context.Context) error { return play(k, ctx, c.Kills) }, nil)
+	_, _, err = g.run(ctx, func(ctx context.Context) error { return k.play(ctx, c.Kills, events) }, nil)
 	if err != nil {
 		return killOutcome{}, err
 	}
 	k.Took = time.Since(began)
-	book, err := readStatement(g.task.Dir)
-	k.audit(book)
+	k.evidence, err = readPassbook(g.task.Dir)
+	k.Faults = k.faults()
+	k.OK = len(k.Faults) == 0
 	return k.killOutcome, err
 }
 
@@ -102,31 +108,23 @@ func (k *killRun) hear(p *process, r report) bool {
 	return true
 }
 
-// play lets the tellers work, and disturbs them from time to time.
-func (k *killRun) play(ctx context.Context, kills int) error {
-	events := []func(context.Context, *process) error{k.killOne, k.closeOne, k.killAll}
-	if k.stage.stopServer != nil {
-		events = slices.Insert(events, 2, k.restartServer)
-	}
-	for i := range kills {
-		if err := k.work(ctx, spell); err != nil {
+// play lets the tellers work, and disturbs them from time to time: by one event after the
+// other, each with a teller that it may choose. In the end they work once more, and leave.
+func (k *killRun) play(ctx context.Context, times int, events []func(context.Context, *process) error) error {
+	for i := range times {
+		if err := k.watch(ctx, k.spell); err != nil {
 			return err
 		}
 		began := time.Now()
 		if err := events[i%len(events)](ctx, k.processes[i%len(k.processes)]); err != nil {
 			return err
 		}
-		if err := k.await(ctx, wordProgress, func(*process, report) {}); err != nil {
+		if err := k.await(ctx, wordProgress, k.granted); err != nil {
 			return err
 		}
 		k.Back = max(k.Back, time.Since(began))
 	}
-	return k.finish(ctx)
-}
-
-// finish lets the tellers work once more, and leave.
-func (k *killRun) finish(ctx context.Context) error {
-	if err := k.work(ctx, spell); err != nil {
+	if err := k.watch(ctx, k.spell); err != nil {
 		return err
 	}
 	k.tell(order{Word: wordLeave})
@@ -134,11 +132,6 @@ func (k *killRun) finish(ctx context.Context) error {
 		return err
 	}
 	return errEnough
-}
-
-// work lets the tellers work for a while.
-func (k *killRun) work(ctx context.Context, d time.Duration) error {
-	return k.watch(ctx, d, func(p *process, r report) { k.hear(p, r) })
 }
 
 // killOne kills the teller that is in the critical section just now, or p if there
@@ -203,19 +196,9 @@ func (k *killRun) closeOne(ctx context.Context, p *process) error {
 
 func (k *killRun) restartServer(ctx context.Context, _ *process) error {
 	k.stage.stopServer()
-	if err := k.work(ctx, outage); err != nil {
+	if err := k.watch(ctx, outage); err != nil {
 		return err
 	}
 	k.Servers++
 	return k.stage.serve()
-}
-
-// audit judges the run by the passbook.
-func (o *killOutcome) audit(book statement) {
-	o.evidence = evidence{
-		Entries: book.deposits, Expected: int64(book.deposits) * deposit, Actual: book.balance,
-		Overlaps: book.overlaps, FenceErrors: book.stale,
-	}
-	o.Faults = o.faults()
-	o.OK = len(o.Faults) == 0
 }

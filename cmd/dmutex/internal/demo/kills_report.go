@@ -2,34 +2,36 @@ package demo
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// writeKillRuns writes the results of the runs with --kill, or of the last run.
+// writeKillRuns writes the results of the runs with --kill or --crash, or of the last run.
 func (r *result) writeKillRuns(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%d tellers make deposits over %s, while they are killed and started again.\n\n", r.Nodes, network(r.Link))
-	rows := make([][]string, 0, len(r.KillRuns))
-	for _, o := range r.KillRuns {
-		rows = append(rows, []string{
-			o.Algorithm, money(o.Expected), money(o.Actual), fmt.Sprint(o.Overlaps), fmt.Sprint(o.FenceErrors),
-			fmt.Sprint(o.Killed), fmt.Sprint(o.Inside), fmt.Sprint(o.Closed),
-			fmt.Sprint(o.Views), brief(o.Longest), brief(o.Back),
-		})
+	how, headings, cells, legend := ", while they are killed and started again", killHeadings, (*killOutcome).killCells, killLegend
+	if r.Lease != 0 {
+		how = fmt.Sprintf(", lease %v, while they are killed for good and new ones join", r.Lease)
+		headings, cells, legend = crashHeadings, (*killOutcome).crashCells, crashLegend
 	}
-	tool.Tabulate(b, killHeadings, rows)
-	b.WriteString(killLegend)
-	b.WriteString("\n" + r.killClosing() + "\n")
+	fmt.Fprintf(b, "\n%d tellers make deposits over %s%s.\n\n", r.Nodes, network(r.Link), how)
+	var rows [][]string
+	for _, o := range r.KillRuns {
+		rows = append(rows, slices.Concat(o.evidence.cells(o.Algorithm), cells(&o)))
+	}
+	tool.Tabulate(b, slices.Concat(evidenceHeadings, headings), rows)
+	b.WriteString(legend + "\n" + r.killClosing() + "\n")
 }
 
 var killHeadings = []tool.Heading{
-	{Columns: []string{"algorithm"}},
-	{Title: "balance", Columns: []string{"expected", "actual"}},
-	{Title: "violations", Columns: []string{"overlap", "fence"}},
 	{Title: "tellers", Columns: []string{"killed", "inside", "closed"}},
 	{Title: "view changes", Columns: []string{"number", "longest"}},
 	{Columns: []string{"all back"}},
+}
+
+func (o *killOutcome) killCells() []string {
+	return []string{fmt.Sprint(o.Killed), fmt.Sprint(o.Inside), fmt.Sprint(o.Closed), fmt.Sprint(o.Views), brief(o.Longest), brief(o.Back)}
 }
 
 const killLegend = `
@@ -39,6 +41,28 @@ closed    tellers that left and were started again
 longest   time for which a view change kept a teller from the lock
 all back  longest time from such an event until every teller had made a deposit again, with the
           start of the process
+`
+
+var crashHeadings = []tool.Heading{
+	{Title: "tellers", Columns: []string{"killed", "joined"}},
+	{Title: "failovers", Columns: []string{"median", "longest"}},
+	{Columns: []string{"views"}},
+	{Columns: []string{"grants"}},
+}
+
+func (o *killOutcome) crashCells() []string {
+	median, longest := "-", "-"
+	if f := slices.Sorted(slices.Values(o.Failovers)); len(f) > 0 {
+		median, longest = brief(f[len(f)/2]), brief(f[len(f)-1])
+	}
+	return []string{fmt.Sprint(o.Killed), fmt.Sprint(o.Joined), median, longest, fmt.Sprint(o.Views), fmt.Sprint(o.Entries)}
+}
+
+const crashLegend = `
+expected   what the lines of the account are worth, one for each deposit
+failovers  from the kill of a teller that held the lock until the lock was granted again
+views      view changes of the group
+grants     deposits made under the lock
 `
 
 // killClosing says what was seen in the runs with kills, also those of --crash.

@@ -10,9 +10,8 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// connect makes the link that a task asks for, not yet opened, and returns how
-// to close it.
-func connect(t *task) (transport.Link, func(), error) {
+// connect makes the link that a task asks for, not yet opened.
+func connect(t *task) (*tool.Meeting, error) {
 	self := t.Self
 	if t.Lease != 0 {
 		self = dmutex.None
@@ -22,11 +21,7 @@ func connect(t *task) (transport.Link, func(), error) {
 			URL: t.NatsURL, Name: fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self), Self: self, Prefix: t.Prefix,
 		})
 	}
-	link, err := tcplink.New(tcplink.Config{Self: self, Listen: t.Listen})
-	if err != nil {
-		return nil, nil, err
-	}
-	return link, func() { _ = link.Close() }, nil // the node may have closed it
+	return tool.MeetOverTCP(tcplink.Config{Self: self, Listen: t.Listen})
 }
 
 // address is where a link listens, if the other nodes have to know.

@@ -103,22 +103,27 @@ func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, det
 		return d, err
 	}
 	g.sofar = func() string { return fmt.Sprint("meals eaten by each: ", d.Meals) }
-	g.heard = func(_ *process, r report) bool {
-		if r.Word == wordCircle {
-			d.Circles = append(d.Circles, r.Circle)
-		}
-		return r.Word == wordCircle
-	}
 	advance := func(p *process, r report) { s.progress.At(progressed(d.Meals, p, r.Made)) }
+	g.heard = func(p *process, r report) bool {
+		switch r.Word {
+		case wordCircle:
+			d.Circles = append(d.Circles, r.Circle)
+		case wordProgress: // at the dinner without detection
+			advance(p, r)
+		default:
+			return false
+		}
+		return true
+	}
 	serve := func(ctx context.Context) error {
 		for range c.Meals {
 			g.tell(order{Word: wordSit})
-			if err := g.await(ctx, wordSeated, func(*process, report) {}); err != nil {
+			if err := g.await(ctx, wordSeated, nil); err != nil {
 				return err
 			}
 			g.tell(order{Word: wordReach})
 			if detect == 0 {
-				if err := g.watch(ctx, c.Watch, advance); err != nil {
+				if err := g.watch(ctx, c.Watch); err != nil {
 					return err
 				}
 				return errEnough

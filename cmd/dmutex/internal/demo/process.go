@@ -36,19 +36,21 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	p.cmd, p.stderr = exec.Command(self, "demo", p.trade), lastWords{}
-	p.cmd.Stderr = &p.stderr
-	stdin, err := p.cmd.StdinPipe()
+	cmd := exec.Command(self, "demo", p.trade)
+	p.stderr = lastWords{}
+	cmd.Stderr = &p.stderr
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
 	p.orders = json.NewEncoder(stdin)
-	if p.stdout, err = p.cmd.StdoutPipe(); err != nil {
+	if p.stdout, err = cmd.StdoutPipe(); err != nil {
 		return err
 	}
-	if err := p.cmd.Start(); err != nil {
+	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.name(), err)
 	}
+	p.cmd = cmd
 	return nil
 }
 

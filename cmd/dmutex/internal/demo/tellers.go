@@ -26,6 +26,7 @@ type Tellers struct {
 
 	algorithms []tool.Algorithm // of the runs without kills
 	killed     []tool.Algorithm // of those with kills
+	spell      time.Duration    // for tests: another spell than usual
 }
 
 // maxCrew bounds the tellers with --crash, and those that are killed: a new record takes
@@ -162,6 +163,6 @@ func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outco
 	if err != nil {
 		return o, err
 	}
-	book, err := readStatement(g.task.Dir)
-	return audit(a, c.Nodes, book.balance, w), err
+	book, err := readPassbook(g.task.Dir)
+	return audit(a, c.Nodes, book.Actual, w), err
 }

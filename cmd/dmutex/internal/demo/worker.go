@@ -105,11 +105,12 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 	}
 	var link transport.Link // none without a lock
 	if alg.New != nil {
-		var closeLink func()
-		if link, closeLink, err = connect(w.task); err != nil {
+		m, err := connect(w.task)
+		if err != nil {
 			return err
 		}
-		defer closeLink()
+		defer m.Close()
+		link = m.Link
 	}
 	if err := w.report(report{Word: wordAddress, Address: address(link)}); err != nil {
 		return err

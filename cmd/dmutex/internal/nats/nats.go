@@ -15,57 +15,42 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/natsstore"
-	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
 // Broker is what a build with NATS has as [tool.NATS].
-var Broker = &tool.Broker{Connect: connect, Join: join, Serve: serve}
+var Broker = &tool.Broker{Connect: connect, Serve: serve}
 
-func connect(c tool.BrokerConfig) (transport.Link, func(), error) {
-	_, link, closeLink, err := open(c)
-	return link, closeLink, err
-}
-
-func join(c tool.BrokerConfig, bucket, key string) (transport.Link, store.Store, func(), error) {
-	nc, link, closeLink, err := open(c)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		closeLink()
-		return nil, nil, nil, err
-	}
-	record, err := natsstore.Open(context.Background(), js, bucket, key) // it does not wait for long
-	if err != nil {
-		closeLink()
-		return nil, nil, nil, err
-	}
-	return link, record, closeLink, nil
-}
-
-// open makes a connection and a link over it, and returns how to close both.
-func open(c tool.BrokerConfig) (*nats.Conn, transport.Link, func(), error) {
+func connect(c tool.BrokerConfig) (*tool.Meeting, error) {
 	options := []nats.Option{nats.Name(c.Name), nats.MaxReconnects(-1)}
 	if c.Cert != "" {
 		options = append(options, nats.ClientCert(c.Cert, c.Key), nats.RootCAs(c.Authority))
 	}
 	nc, err := dial(c.URL, options...)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	link, err := natslink.New(nc, natslink.Config{Self: c.Self, Prefix: c.Prefix, Logger: c.Logger})
 	if err != nil {
 		nc.Close()
-		return nil, nil, nil, err
+		return nil, err
 	}
-	return nc, link, func() {
+	m := &tool.Meeting{Link: link, Close: func() {
 		_ = link.Close() // the node may have closed it
 		nc.Close()
-	}, nil
+	}}
+	if c.Record != "" {
+		js, err := jetstream.New(nc)
+		if err == nil {
+			m.Store, err = natsstore.Open(context.Background(), js, c.Bucket, c.Record) // it does not wait for long
+		}
+		if err != nil {
+			m.Close()
+			return nil, err
+		}
+	}
+	return m, nil
 }
 
 // dial connects to one of the servers, which commas separate. Its error names

@@ -70,13 +70,9 @@ func (c *Cmd) checkList() error {
 	return nil
 }
 
-func (c *Cmd) connectList(log *slog.Logger) (*meeting, error) {
+func (c *Cmd) connectList(log *slog.Logger) (*tool.Meeting, error) {
 	if c.NATS != "" {
-		link, closeLink, err := tool.NATS.Connect(c.overNATS(c.NATS, c.Prefix, log))
-		if err != nil {
-			return nil, err
-		}
-		return &meeting{link: link, close: closeLink}, nil
+		return tool.NATS.Connect(c.overNATS(c.NATS, c.Prefix, log))
 	}
 	config := tcplink.Config{Self: c.Self, Listen: c.Listen, Peers: make(map[dmutex.NodeID]string)}
 	for _, m := range c.Member {

@@ -15,7 +15,6 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
@@ -128,15 +127,8 @@ func (c *Cmd) command() []string {
 	return c.Command
 }
 
-// A meeting is where this machine meets the others.
-type meeting struct {
-	link  transport.Link
-	store store.Store // nil if the machines are a list
-	close func()
-}
-
 // connect makes the meeting of the command line.
-func (c *Cmd) connect(log *slog.Logger) (*meeting, error) {
+func (c *Cmd) connect(log *slog.Logger) (*tool.Meeting, error) {
 	if c.Store != nil {
 		return c.connectStore(log)
 	}
@@ -144,22 +136,18 @@ func (c *Cmd) connect(log *slog.Logger) (*meeting, error) {
 }
 
 // overTCP makes a meeting over TCP of what the config does not say yet.
-func (c *Cmd) overTCP(config tcplink.Config, log *slog.Logger) (*meeting, error) {
+func (c *Cmd) overTCP(config tcplink.Config, log *slog.Logger) (m *tool.Meeting, err error) {
 	config.AllowPlain, config.Logger = c.Plain, log
 	if c.Cert != "" {
-		var err error
 		if config.TLS, err = c.tls(); err != nil {
 			return nil, err
 		}
 	}
-	link, err := tcplink.New(config)
+	m, err = tool.MeetOverTCP(config)
 	if errors.Is(err, dmutex.ErrMisuse) {
 		err = fmt.Errorf("%w (Config.TLS is --cert, --key and --authority, Config.AllowPlain is --plain, Config.Listen and Config.Advertise are --listen and --advertise)", err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &meeting{link: link, close: func() { _ = link.Close() }}, nil // the node may have closed it
+	return m, err
 }
 
 // overNATS says how to connect to NATS.
@@ -175,17 +163,17 @@ func (c *Cmd) overNATS(url, prefix string, log *slog.Logger) tool.BrokerConfig {
 }
 
 // config is that of the node that takes part in the group.
-func (c *Cmd) config(m *meeting, log *slog.Logger) node.Config {
+func (c *Cmd) config(m *tool.Meeting, log *slog.Logger) node.Config {
 	config := node.Config{
 		Self:      c.Self,
 		Members:   c.members(),
 		Algorithm: central.New,
-		Link:      m.link,
+		Link:      m.Link,
 		Group:     "dmutex run " + c.Lock, // so that machines with different locks do not meet, instead of both getting in
 		Logger:    log,
 	}
-	if m.store != nil {
-		config.Store, config.Lease, config.Group = m.store, c.lease(), "dmutex run"
+	if m.Store != nil {
+		config.Store, config.Lease, config.Group = m.Store, c.lease(), "dmutex run"
 	}
 	if c.Fence != 0 {
 		config.Fence = dmutex.NextEpoch(c.Fence) // also above grants whose fence was not stored

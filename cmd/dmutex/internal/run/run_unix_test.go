@@ -261,11 +261,11 @@ func joinAt(t *testing.T, flags []string) (n *node.Node, address string) {
 	silent := slog.New(slog.DiscardHandler)
 	m, err := line.Run.connect(silent)
 	require.NoError(t, err)
-	t.Cleanup(m.close)
+	t.Cleanup(m.Close)
 	n, err = node.Open(t.Context(), line.Run.config(m, silent))
 	require.NoError(t, err)
 	t.Cleanup(func() { n.Close(t.Context()) }) // whose end has come by then
-	if tcp, ok := m.link.(*tcplink.Link); ok {
+	if tcp, ok := m.Link.(*tcplink.Link); ok {
 		address = tcp.Addr().String()
 	}
 	return n, address
@@ -287,6 +287,7 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	flags := group(t, 3)
 	inside := filepath.Join(t.TempDir(), "inside")
 	var runs []*started
@@ -357,8 +358,10 @@ func TestRunLeaves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprint("deaf=", deaf), func(t *testing.T) {
+			t.Parallel()
 			flags := group(t, 3)
 			two, three := join(t, flags(2)), join(t, flags(3))
 			one := start(t, flags(1), "say:in", "wait", "exit:5")
@@ -387,8 +390,10 @@ func TestRunAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, killed := range []int{1, 2} { // the machine that grants the lock, and another
 		t.Run(fmt.Sprint("killed=", killed), func(t *testing.T) {
+			t.Parallel()
 			flags := group(t, 3)
 			member := join(t, flags(3-killed))
 			run := start(t, flags(killed), "say:$DMUTEX_FENCE", "wait", "say:out")
@@ -645,6 +650,7 @@ func TestRunActsOnLoss(t *testing.T) {
 
 // A signal ends the wait, nothing is run, and nobody loses a turn.
 func TestRunSignalWhileWaiting(t *testing.T) {
+	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()

@@ -81,21 +81,20 @@ func (c *Cmd) checkStore() error {
 // lease is how long a lease lasts.
 func (c *Cmd) lease() time.Duration { return cmp.Or(c.Lease, node.DefaultLease) }
 
-func (c *Cmd) connectStore(log *slog.Logger) (m *meeting, err error) {
+func (c *Cmd) connectStore(log *slog.Logger) (*tool.Meeting, error) {
 	if c.Store.file == "" {
-		m = new(meeting)
 		config := c.overNATS(c.Store.servers, "dmutex."+c.Store.bucket+"."+c.Store.key, log)
-		m.link, m.store, m.close, err = tool.NATS.Join(config, c.Store.bucket, c.Store.key)
-		return m, err
+		config.Bucket, config.Record = c.Store.bucket, c.Store.key
+		return tool.NATS.Connect(config)
 	}
 	file, err := filestore.Open(c.Store.file)
 	if err != nil {
 		return nil, err
 	}
-	m, err = c.overTCP(tcplink.Config{Listen: cmp.Or(c.Listen, "127.0.0.1:0"), Advertise: c.Advertise}, log)
+	m, err := c.overTCP(tcplink.Config{Listen: cmp.Or(c.Listen, "127.0.0.1:0"), Advertise: c.Advertise}, log)
 	if err != nil {
 		return nil, err
 	}
-	m.store = file
+	m.Store = file
 	return m, nil
 }

@@ -90,8 +90,16 @@ func TestStoreLost(t *testing.T) {
 			require.NoError(t, os.WriteFile(other, []byte("what is this?"), 0o600))
 			require.NoError(t, os.Rename(other, path))
 		},
-		"paused": func(t *testing.T, _ string, s *started, flags []string) {
+		"paused": func(t *testing.T, path string, s *started, flags []string) {
+			lock, err := os.Open(path + ".lock")
+			require.NoError(t, err)
+			require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // a process that is paused with this lock keeps it
 			s.signal(syscall.SIGSTOP)
+			var how syscall.WaitStatus
+			_, err = syscall.Wait4(s.cmd.Process.Pid, &how, syscall.WUNTRACED, nil)
+			require.NoError(t, err)
+			require.True(t, how.Stopped())
+			require.NoError(t, lock.Close())
 			next := start(t, flags, "say:in")
 			require.Equal(t, "in", next.line())
 			next.exits(0)

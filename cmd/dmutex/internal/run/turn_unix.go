@@ -39,7 +39,7 @@ func (c *Cmd) Run(con *tool.Console) error {
 
 	m, err := c.connect(r.log(&r.connecting))
 	if err == nil {
-		defer m.close()
+		defer m.Close()
 		r.node, err = node.Open(context.Background(), c.config(m, r.log(slog.LevelWarn)))
 	}
 	if err != nil {

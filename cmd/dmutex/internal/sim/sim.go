@@ -222,24 +222,22 @@ func (c *Cmd) traceDir(r run) string {
 
 // measureUntil is measure, except that it returns when ctx ends and leaves
 // measure running: the program ends then too.
-func (c *Cmd) measureUntil(ctx context.Context, r run) (m measurement, err error) {
+func (c *Cmd) measureUntil(ctx context.Context, r run) (measurement, error) {
 	if ctx.Err() != nil {
-		return m, ctx.Err()
+		return measurement{}, ctx.Err()
 	}
-	type result struct {
-		measurement
-		error
-	}
-	done := make(chan result, 1)
+	var m measurement
+	var err error
+	done := make(chan struct{})
 	go func() {
-		m, err := c.measure(r)
-		done <- result{m, err}
+		m, err = c.measure(r)
+		close(done)
 	}()
 	select {
-	case r := <-done:
-		return r.measurement, r.error
+	case <-done:
+		return m, err
 	case <-ctx.Done():
-		return m, ctx.Err()
+		return measurement{}, ctx.Err()
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"errors"
-	"io"
 	"os"
 
 	"github.com/dmutex/dmutex"
@@ -14,10 +13,14 @@ import (
 
 // traces are the traces of a simulation, as they are written.
 type traces struct {
-	files   []io.Closer
-	buffers []*bufio.Writer
-	writers map[dmutex.NodeID]*trace.Writer
-	err     error
+	nodes map[dmutex.NodeID]*nodeTrace
+	err   error
+}
+
+type nodeTrace struct {
+	file   *os.File
+	buffer *bufio.Writer
+	*trace.Writer
 }
 
 // errTraces marks that traces could not be written.
@@ -27,7 +30,7 @@ func newTraces(dir string, a tool.Algorithm, members []dmutex.NodeID) (s *traces
 	if dir, err = tool.TraceDir(dir); err != nil {
 		return nil, err
 	}
-	made := &traces{writers: make(map[dmutex.NodeID]*trace.Writer)}
+	made := &traces{nodes: make(map[dmutex.NodeID]*nodeTrace)}
 	defer func() {
 		if err != nil {
 			_ = made.close()
@@ -42,9 +45,9 @@ func newTraces(dir string, a tool.Algorithm, members []dmutex.NodeID) (s *traces
 		if err != nil {
 			return nil, err
 		}
-		buffer := bufio.NewWriter(file)
-		made.files, made.buffers = append(made.files, file), append(made.buffers, buffer)
-		if made.writers[id], err = trace.NewWriter(buffer, trace.Header{Self: id, Members: members, Algorithm: text}); err != nil {
+		n := &nodeTrace{file: file, buffer: bufio.NewWriter(file)}
+		made.nodes[id] = n
+		if n.Writer, err = trace.NewWriter(n.buffer, trace.Header{Self: id, Members: members, Algorithm: text}); err != nil {
 			return nil, err
 		}
 	}
@@ -53,13 +56,13 @@ func newTraces(dir string, a tool.Algorithm, members []dmutex.NodeID) (s *traces
 
 func (s *traces) write(id dmutex.NodeID, e *trace.Event) {
 	if s.err == nil {
-		s.err = s.writers[id].Write(e)
+		s.err = s.nodes[id].Write(e)
 	}
 }
 
 func (s *traces) close() error {
-	for i := range s.files {
-		s.err = cmp.Or(s.err, s.buffers[i].Flush(), s.files[i].Close())
+	for _, n := range s.nodes {
+		s.err = cmp.Or(s.err, n.buffer.Flush(), n.file.Close())
 	}
 	return s.err
 }

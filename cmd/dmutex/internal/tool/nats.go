@@ -5,8 +5,6 @@ import (
 	"log/slog"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/store"
-	"github.com/dmutex/dmutex/transport"
 )
 
 // NATS is how commands reach NATS. It is nil in a build without -tags nats: the
@@ -16,12 +14,8 @@ var NATS *Broker
 
 // A Broker connects to servers, and runs one.
 type Broker struct {
-	// Connect makes a link over one of the servers of a URL. The function that it
-	// returns closes the link and the connection.
-	Connect func(BrokerConfig) (transport.Link, func(), error)
-	// Join is Connect for a process of a group whose members are in a record, under the
-	// key of a bucket of the servers. Self is 0.
-	Join func(c BrokerConfig, bucket, key string) (transport.Link, store.Store, func(), error)
+	// Connect makes a link over one of the servers of a URL.
+	Connect func(BrokerConfig) (*Meeting, error)
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
@@ -33,6 +27,7 @@ type BrokerConfig struct {
 	Name                 string // of the connection, for the server's operators
 	Self                 dmutex.NodeID
 	Prefix               string       // of the subjects
+	Bucket, Record       string       // the bucket, and the key of the record of the members, or empty
 	Cert, Key, Authority string       // files for TLS, or empty
 	Logger               *slog.Logger // may be nil
 }

@@ -1,6 +1,8 @@
 package tool
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -11,87 +13,70 @@ type Heading struct {
 	Columns []string
 }
 
+// gap is between two columns.
+const gap = "  "
+
 // Tabulate writes a table: two lines of headings, a rule, the rows. The first
 // column is written to the left, the others to the right.
 func Tabulate(b *strings.Builder, headings []Heading, rows [][]string) {
-	var heads []string
+	lines := make([][]string, 3+len(rows)) // a text for each heading
+	first := 0
 	for _, h := range headings {
-		heads = append(heads, h.Columns...)
-	}
-	width := widths(append([][]string{heads}, rows...))
-	var titles, rules []string
-	i := 0
-	for _, h := range headings {
-		span := gap * (len(h.Columns) - 1)
-		for range h.Columns {
-			span += width[i]
-			i++
+		cells := [][]string{h.Columns}
+		for _, row := range rows {
+			cells = append(cells, row[first:first+len(h.Columns)])
 		}
-		if long := len(h.Title) - span; long > 0 {
-			width[i-1] += long
-			span += long
+		body, width := align(cells, first == 0, len(h.Title))
+		left := (width - len(h.Title)) / 2
+		title := fmt.Sprintf("%*s%-*s", left, "", width-left, h.Title)
+		for i, text := range slices.Concat([]string{title, body[0], strings.Repeat("-", width)}, body[1:]) {
+			lines[i] = append(lines[i], text)
 		}
-		titles = append(titles, center(h.Title, span))
-		rules = append(rules, strings.Repeat("-", span))
+		first += len(h.Columns)
 	}
-	writeLine(b, titles)
-	writeCells(b, headings, width, heads)
-	writeLine(b, rules)
-	for _, row := range rows {
-		writeCells(b, headings, width, row)
+	for _, line := range lines {
+		writeLine(b, strings.Join(line, gap))
 	}
 }
 
 // Columns writes a plain table: a line of headings, the rows.
 func Columns(b *strings.Builder, heads []string, rows [][]string) {
-	headings := []Heading{{Columns: heads}}
-	lines := append([][]string{heads}, rows...)
-	width := widths(lines)
+	lines, _ := align(append([][]string{heads}, rows...), true, 0)
 	for _, line := range lines {
-		writeCells(b, headings, width, line)
+		writeLine(b, line)
 	}
 }
 
-// widths returns the width of each column.
-func widths(lines [][]string) []int {
-	width := make([]int, len(lines[0]))
-	for _, line := range lines {
-		for i, cell := range line {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
+// align writes the cells of each row side by side, so that all lines have the same
+// width, which is at least the one given. Of the columns the first one may be written
+// to the left.
+func align(rows [][]string, firstLeft bool, least int) (lines []string, width int) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	return width
-}
-
-// gap is the number of spaces between columns.
-const gap = 2
-
-// writeCells writes one line, the cells of a heading together.
-func writeCells(b *strings.Builder, headings []Heading, width []int, cells []string) {
-	var groups []string
-	i := 0
-	for _, h := range headings {
-		var padded []string
-		for range h.Columns {
-			fill := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cells[i]))
-			if i == 0 {
-				padded = append(padded, cells[i]+fill)
-			} else {
-				padded = append(padded, fill+cells[i])
+	width = len(gap) * (len(widths) - 1)
+	for _, w := range widths {
+		width += w
+	}
+	if width < least {
+		widths[len(widths)-1] += least - width
+		width = least
+	}
+	for _, row := range rows {
+		padded := make([]string, len(row))
+		for i, cell := range row {
+			w := widths[i]
+			if i == 0 && firstLeft {
+				w = -w
 			}
-			i++
+			padded[i] = fmt.Sprintf("%*s", w, cell)
 		}
-		groups = append(groups, strings.Join(padded, strings.Repeat(" ", gap)))
+		lines = append(lines, strings.Join(padded, gap))
 	}
-	writeLine(b, groups)
+	return lines, width
 }
 
-func writeLine(b *strings.Builder, groups []string) {
-	b.WriteString(strings.TrimRight(strings.Join(groups, strings.Repeat(" ", gap)), " "))
-	b.WriteString("\n")
-}
-
-func center(text string, width int) string {
-	left := (width - len(text)) / 2
-	return strings.Repeat(" ", left) + text + strings.Repeat(" ", width-left-len(text))
-}
+func writeLine(b *strings.Builder, line string) { b.WriteString(strings.TrimRight(line, " ") + "\n") }

@@ -31,6 +31,10 @@ func Main(m *testing.M, grammar any) {
 		os.Setenv(race, "atexit_sleep_ms=0")
 	}
 	tool.TellEvery = time.Hour // on a slow machine too, commands say no more than expected
+	// Parallel tests mostly wait, for leases and views. A flag of the command line has the last word.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 

@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,10 +40,7 @@ func (r *result) writeText(w io.Writer) error {
 	if len(r.Runs) > 0 {
 		r.writeRuns(&b)
 	}
-	switch {
-	case len(r.KillRuns) > 0 && r.Lease != 0:
-		r.writeCrashRuns(&b)
-	case len(r.KillRuns) > 0:
+	if len(r.KillRuns) > 0 {
 		r.writeKillRuns(&b)
 	}
 	if len(r.Runs) > 0 && r.OK {
@@ -59,7 +57,7 @@ func (r *result) writeRuns(b *strings.Builder) {
 	for _, o := range r.Runs {
 		rows = append(rows, o.cells())
 	}
-	tool.Tabulate(b, headings, rows)
+	tool.Tabulate(b, slices.Concat(evidenceHeadings, lockHeadings), rows)
 	b.WriteString(legend)
 	fmt.Fprintf(b, "%-12s  messages/entry, N = %d\n", "algorithm", r.Nodes)
 	for _, o := range r.Runs {
@@ -72,11 +70,18 @@ func (r *result) writeRuns(b *strings.Builder) {
 	b.WriteString("\n" + r.closing() + "\n")
 }
 
-// headings of the table.
-var headings = []tool.Heading{
+// evidenceHeadings begin each table of tellers. Below them stand the cells of evidence.
+var evidenceHeadings = []tool.Heading{
 	{Columns: []string{"algorithm"}},
 	{Title: "balance", Columns: []string{"expected", "actual"}},
 	{Title: "violations", Columns: []string{"overlap", "fence"}},
+}
+
+func (e *evidence) cells(algorithm string) []string {
+	return []string{algorithm, money(e.Expected), money(e.Actual), fmt.Sprint(e.Overlaps), fmt.Sprint(e.FenceErrors)}
+}
+
+var lockHeadings = []tool.Heading{
 	{Title: "messages/entry", Columns: []string{"measured", "formula"}},
 	{Title: "acquire", Columns: []string{"p50", "p99"}},
 	{Title: "hand-off", Columns: []string{"p50", "p99"}},
@@ -90,20 +95,20 @@ hand-off  from a release to the next entry, if that teller was waiting already
 `
 
 func (o *outcome) cells() []string {
-	cells := []string{o.Algorithm, money(o.Expected), money(o.Actual), fmt.Sprint(o.Overlaps)}
+	cells := o.evidence.cells(o.Algorithm)
 	if !o.Locked {
-		return append(cells, "-", "-", "-", "-", "-", "-", "-")
+		cells[len(cells)-1] = "-" // there are no fences
+		return append(cells, "-", "-", "-", "-", "-", "-")
 	}
-	a50, a99 := o.Acquire.cells()
-	h50, h99 := o.HandOff.cells()
-	return append(cells, fmt.Sprint(o.FenceErrors), o.Messages.Measured(), o.Messages.Span(), a50, a99, h50, h99)
+	cells = append(cells, o.Messages.Measured(), o.Messages.Span())
+	return slices.Concat(cells, o.Acquire.cells(), o.HandOff.cells())
 }
 
-func (q *quantiles) cells() (p50, p99 string) {
+func (q *quantiles) cells() []string {
 	if q == nil {
-		return "-", "-"
+		return []string{"-", "-"}
 	}
-	return brief(q.P50), brief(q.P99)
+	return []string{brief(q.P50), brief(q.P99)}
 }
 
 // brief writes a duration with three digits.
