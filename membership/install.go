@@ -40,22 +40,3 @@ func appendHolders(all []Holder, node dmutex.NodeID, holds []Hold) []Holder {
 	}
 	return all
 }
-
-// clockAfter returns the wall clock, as a fence, when it was clock some nanoseconds
-// ago. It returns 0 if there was no clock.
-func clockAfter(clock uint64, passed int64) uint64 {
-	if clock == 0 {
-		return 0
-	}
-	return clock + uint64(passed/second)<<32
-}
-
-// aheadOf returns by how much an epoch is ahead of the wall clock, in nanoseconds. It
-// returns 0 if it is not, or if there is no clock or it is useless.
-func aheadOf(clock uint64, epoch uint32) int64 {
-	ahead := int64(epoch) - int64(clock>>32)
-	if clock == 0 || ahead < 0 || ahead*second > maxWait {
-		return 0
-	}
-	return ahead * second
-}

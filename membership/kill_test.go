@@ -15,11 +15,9 @@ func TestKill(t *testing.T) {
 		{"met, exit", "&& m.exit.Has(peer, life)", "&& false", "TestRules"},
 		{"gone, promise", "p.promise, p.asked = nil, 0", "p.asked = 0", "TestRules"},
 		{"gone, asked", "p.promise, p.asked = nil, 0", "p.promise = nil", "TestRules"},
-		{"stayed", "m.stayed = true, true, m.promised", "m.stayed = true, true, 0", "TestRules"},
 		{"evicts below the clock", "m.begin(now, m.clockAt(now), ", "m.begin(now, 0, ", "TestRules"},
 
 		{"met, not reported", "m.view.Has(peer, life) && m.reported", "m.view.Has(peer, life)", "TestRules"},
-		{"leaves twice", "m.ended == Outside && !m.leaving {", "m.ended == Outside {", "TestRules"},
 		{"trouble, epoch", "m.ended == Outside && epoch == m.view.Epoch && !m.trouble", "m.ended == Outside && !m.trouble", "TestRules"},
 		{"trouble, twice", "epoch == m.view.Epoch && !m.trouble", "epoch == m.view.Epoch", "TestRules"},
 		{"reports, ended", "m.ended == Outside && m.view.Epoch > 0 && !m.reported", "m.view.Epoch > 0 && !m.reported", "TestRules"},
@@ -47,12 +45,6 @@ func TestKill(t *testing.T) {
 		{"decides with the evicted", "p.promise == nil || p.promise.passed(last)", "p.promise == nil", "TestRules"},
 		{"decides twice", "	m.abandon()\n	m.learnView(now, view)", "	m.learnView(now, view)", "TestRules"},
 		{"late, all leave", "last := !m.stays()", "last := false", "TestRules"},
-		{"go, trouble", "!m.leaving || m.trouble", "!m.leaving", "TestRules"},
-		{"go, no promise", "p.life != 0 && p.promise == nil || p.bound", "p.bound", "TestRules"},
-		{"go, bound", "p.bound != 0 && p.life != p.bound && !alone", "false && !alone", "TestRules"},
-		{"go, bound to a former life", "p.life != p.bound && !alone", "p.life == 0 && !alone", "TestRules"},
-		{"go, installed", "p.promise.Installed.life(me) != 0 || ", "", "TestRules"},
-		{"go, completed", " || p.promise.Completed.life(me) != 0", "", "TestRules"},
 
 		// Views.
 		{"later view, open round", "if m.round != 0 && v.Epoch > m.round {", "if false {", "TestRules"},
@@ -67,6 +59,16 @@ func TestKill(t *testing.T) {
 		{"complete, not asked", "if p.asked == m.promised && p.asked > m.view.Epoch {", "if false {", "TestRules"},
 		{"complete, asked before", "if p.asked == m.promised && p.asked > m.view.Epoch {", "if p.asked > m.view.Epoch {", "TestRules"},
 		{"complete, asked for this view", "if p.asked == m.promised && p.asked > m.view.Epoch {", "if p.asked == m.promised {", "TestRules"},
+	})
+	machinetest.Kill(t, "leave.go", []machinetest.Edit{
+		{"stayed", "m.stayed = true, true, m.promised", "m.stayed = true, true, 0", "TestRules"},
+		{"leaves twice", "m.ended == Outside && !m.leaving {", "m.ended == Outside {", "TestRules"},
+		{"go, trouble", "!m.leaving || m.trouble", "!m.leaving", "TestRules"},
+		{"go, no promise", "p.life != 0 && p.promise == nil || p.bound", "p.bound", "TestRules"},
+		{"go, bound", "p.bound != 0 && p.life != p.bound && !alone", "false && !alone", "TestRules"},
+		{"go, bound to a former life", "p.life != p.bound && !alone", "p.life == 0 && !alone", "TestRules"},
+		{"go, installed", "p.promise.Installed.life(me) != 0 || ", "", "TestRules"},
+		{"go, completed", " || p.promise.Completed.life(me) != 0", "", "TestRules"},
 		{"end, any complete view", "free = free || m.view.Epoch > 0 && m.frees(p.complete)", "", "TestRules"},
 		{"end, in no view", "free || m.view.Epoch > 0 && m.frees", "free || m.frees", "TestRules"},
 		{"end, leaving", "!m.leaving && p.complete.Epoch > m.view.Epoch", "p.complete.Epoch > m.view.Epoch", "TestRules"},

@@ -2,50 +2,12 @@ package membership
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex"
 )
-
-// ErrSettings is wrapped by the error of a life that was configured differently from
-// the members of the group.
-var ErrSettings = errors.New("membership: the group has other settings")
-
-// LeaseConfig describes a life and its group in the lease mode.
-type LeaseConfig struct {
-	Life    uint64 // drawn at random, so that no other life has it; not 0
-	Address string // where others reach this life; at most 256 bytes
-
-	// What all members must agree on. The lease is how long a member may hold locks
-	// after it was last seen to be one, in nanoseconds. The settings are compared for
-	// equality, and have at most 4096 bytes.
-	Lease    int64
-	Settings string
-
-	// Fence is a floor, below 1<<63: every fence of a view with this member will be
-	// higher.
-	Fence uint64
-
-	// Clock is the wall clock at the first input, as a fence: see [ClockFence].
-	// It counts only when there is no record yet.
-	Clock uint64
-}
-
-// Operation is what a [LeaseMachine] wants of the store.
-type Operation uint8
-
-// The operations.
-const (
-	NoOperation Operation = iota
-	Load                  // read the value, linearizably
-	Swap                  // write the value, if the store has what this life was shown last
-)
-
-// String returns the name in lower case.
-func (o Operation) String() string { return [...]string{"nothing", "load", "swap"}[o] }
 
 // drain returns how long to wait, by one clock, until a lease that began earlier has
 // ended by another, if the rates of both are within 1 % of true time.
@@ -230,128 +192,6 @@ type peer struct {
 	epoch   uint32 // and the epoch of that
 }
 
-// NewLease returns a life that wants to join. It refuses an invalid LeaseConfig with
-// [dmutex.ErrMisuse].
-func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
-	switch {
-	case cfg.Life == 0:
-		return nil, dmutex.Misuse("LeaseConfig.Life is 0: give each run of the process a random number")
-	case cfg.Lease < minLease || cfg.Lease > maxLease:
-		return nil, dmutex.Misuse("LeaseConfig.Lease is " + strconv.FormatInt(cfg.Lease, 10) + " ns: it must be from 100 ms to 1 h")
-	case len(cfg.Address) > maxAddress:
-		return nil, dmutex.Misuse("LeaseConfig.Address has more than 256 bytes")
-	case len(cfg.Settings) > maxSettings:
-		return nil, dmutex.Misuse("LeaseConfig.Settings has more than 4096 bytes")
-	case cfg.Fence>>63 != 0:
-		return nil, dmutex.Misuse("LeaseConfig.Fence is 1<<63 or more: what is above is for the epochs that follow")
-	}
-	return &LeaseMachine{
-		cfg: cfg, drain: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64,
-		joinAt: math.MinInt64, bornAt: never, troubleAt: never,
-	}, nil
-}
-
-// Phase returns the phase of this life.
-func (m *LeaseMachine) Phase() Phase {
-	return phaseOf(m.ended, m.view, m.acting)
-}
-
-// Err returns why the phase is Stopped: an [ErrRecord] or an [ErrSettings].
-func (m *LeaseMachine) Err() error { return m.err }
-
-// Self returns the number that the record has given to this life, [dmutex.None] while
-// it is not a member.
-func (m *LeaseMachine) Self() dmutex.NodeID { return m.self }
-
-// View returns the view that is installed, the zero View while this life is not a
-// member.
-func (m *LeaseMachine) View() View { return m.view }
-
-// Record returns what the store held when it was last read, the zero Record if
-// nothing. The caller must not change it.
-func (m *LeaseMachine) Record() Record { return m.record }
-
-// Exclusions returns how often this life was excluded.
-func (m *LeaseMachine) Exclusions() int { return m.exclusions }
-
-// LeaseEnd returns when this life holds nothing any more: whatever it held must have
-// been given up before. While it is not a member that is the lowest number.
-func (m *LeaseMachine) LeaseEnd() int64 {
-	if m.self == dmutex.None || m.ended != Outside {
-		return math.MinInt64
-	}
-	return m.leaseFrom + m.cfg.Lease
-}
-
-// Suspended reports, as of the last input, whether two thirds of the lease have passed:
-// the renewal is late.
-func (m *LeaseMachine) Suspended() bool {
-	return m.self != dmutex.None && m.ended == Outside && m.now >= m.suspendAt()
-}
-
-func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/3*2 }
-
-// Missing appends the members that this life waits for: those that are not there, and
-// those whose report the view lacks. If it appends nobody, a life that is Frozen
-// waits for the leases of excluded members to end, if its own is valid.
-func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
-	for i := range m.peers {
-		if p := &m.peers[i]; m.ended == Outside && (!p.here || !m.complete && p.epoch != m.view.Epoch) {
-			b = append(b, p.node)
-		}
-	}
-	return b
-}
-
-// NeedsStore reports, as of the last input, whether this life waits for the store: to
-// join, or to renew a lease that has ended.
-func (m *LeaseMachine) NeedsStore() bool {
-	return m.ended == Outside && (m.self == dmutex.None || m.now >= m.LeaseEnd())
-}
-
-// Holders returns the holds that the members of a view that acts have reported, in the
-// order of the locks' names. If two members report one lock, the higher fence counts.
-func (m *LeaseMachine) Holders() []Holder { return m.holders }
-
-// Operation returns what is to be started at the store, each operation once, and for a
-// swap the value to write. There is at most one at a time.
-func (m *LeaseMachine) Operation() (op Operation, value []byte) {
-	if m.op == NoOperation || m.asked || m.ended != Outside {
-		return NoOperation, nil
-	}
-	if m.asked = true; m.op == Swap {
-		value = m.next.appendText(nil)
-	}
-	return m.op, value
-}
-
-// Deadline returns when Tick has something to do, or [math.MaxInt64] for never.
-func (m *LeaseMachine) Deadline() int64 {
-	at := int64(never)
-	if m.ended != Outside {
-		return at
-	}
-	sooner := func(t int64) {
-		if t > m.now { // what was due before waits for something else
-			at = min(at, t)
-		}
-	}
-	if m.op == NoOperation {
-		sooner(m.nextLoad())
-		sooner(m.nextChange())
-	}
-	if m.cleared < m.unclean {
-		sooner(m.since + m.drain)
-	}
-	if m.self != dmutex.None {
-		sooner(m.suspendAt())
-		if m.complete && !m.acting {
-			sooner(m.actAt)
-		}
-	}
-	return at
-}
-
 // Tick tells the machine that time has passed.
 func (m *LeaseMachine) Tick(now int64) []Message { return m.flush(now) }
 
@@ -523,33 +363,6 @@ func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 	}
 	m.cleared = max(m.cleared, msg.Cleared)
 	return m.flush(now), nil
-}
-
-// impossible says why no correct peer sends msg, and "" if one may.
-func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
-	v := &msg.View
-	switch {
-	case p == nil || !p.here:
-		return "the sender was not met"
-	case msg.To != m.self:
-		return "it is not for this node"
-	case msg.Kind != Decide && msg.Kind != Report && msg.Kind != Cleared:
-		return "its kind is not of the lease mode"
-	case msg.Kind == Cleared:
-		return ""
-	case v.Epoch == 0 || v.Fence != uint64(v.Epoch)<<32:
-		return "its view has no epoch"
-	case msg.Kind == Report && !v.Has(p.node, p.life):
-		return "the sender reports in a view in which it is not"
-	case v.Epoch == m.view.Epoch && !slices.Equal(v.Members, m.view.Members):
-		return "it tells another view of this epoch"
-	}
-	for i, who := range v.Members {
-		if who.Node == dmutex.None || who.Life == 0 || i > 0 && v.Members[i-1].Node >= who.Node {
-			return "its view is not a list of different members in order"
-		}
-	}
-	return ""
 }
 
 // learn takes in a record that an operation has shown. The operation was asked for at

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -208,6 +209,20 @@ func TestManyHoldsAreCarriedOver(t *testing.T) {
 			require.Zero(t, n.Status().Refused)
 			require.EqualValues(t, 2, n.Status().View.Changes+map[bool]uint64{true: 1}[n.Self() == 3])
 		}
+	})
+}
+
+// A report of which only a part came before its process crashed is no part of the report of
+// the next process.
+func TestHalfAReport(t *testing.T) {
+	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		g.nodes[1].ReportPart(2, "x")
+		g.crash(2)
+		require.NoError(t, g.start(2).Ready(t.Context()))
+		h, err := g.mutex(1, "x").Acquire(contextFor(t, time.Minute))
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
 	})
 }
 

@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -118,12 +117,6 @@ func (t *Txn) chase() {
 		t.node.follow(deadlock.NewChase(began, w, ownLocks{t.node}))
 		t.node.mail.Flush()
 	}
-}
-
-func (t *Txn) holds() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.ContainsFunc(t.held, func(h *Held) bool { return h.err() == nil })
 }
 
 // follow takes a chase as far as this node can, and sends it on or breaks the

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,9 @@ func TestLeaseClock(t *testing.T) {
 				passed, wall = passed+step[0], wall+step[1]
 				c.at(int64(passed), int64(wall))
 			}
-			require.EqualValues(t, tc.want, c.at(int64(passed), int64(wall)))
+			now, slept := c.at(int64(passed), int64(wall))
+			require.EqualValues(t, tc.want, now)
+			require.EqualValues(t, tc.want-passed, slept)
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -47,26 +50,62 @@ func TestLeaseClock(t *testing.T) {
 	})
 }
 
-// A machine that has slept for longer than the lease loses its locks at once, and goes
-// on in time afterwards.
+// A machine that has slept for longer than the lease loses its locks within a second,
+// and goes on in time afterwards.
 func TestLeaseAfterSleep(t *testing.T) {
+	for _, lease := range []time.Duration{DefaultLease, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(30 * 365 * 24 * time.Hour) // to a time that counts for epochs
+			net, err := memlink.New(memlink.Config{})
+			require.NoError(t, err)
+			n, err := Open(t.Context(), Config{
+				Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: new(store.Memory), Lease: lease,
+			})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, n.Close(t.Context())) }()
+			held, err := n.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			n.views.lease.clock.slept.Add(int64(lease))
+			woke := time.Now()
+			<-held.Context().Done()
+			require.LessOrEqual(t, time.Since(woke), min(lease/askShare, time.Second))
+			require.ErrorIs(t, held.Err(), ErrLease)
+			held, err = n.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			time.Sleep(2 * lease)
+			require.NoError(t, held.Release())
+		})
+	}
+}
+
+// The time of an input contains the sleep that the machine was told of, and no other,
+// also if another goroutine sees a sleep at the same moment. Otherwise a sleep that the
+// machine was told of too early shortens its next wait for the leases of others.
+func TestLeaseSleepIsToldWithItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(30 * 365 * 24 * time.Hour) // to a time that counts for epochs
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
 		n, err := Open(t.Context(), Config{Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: new(store.Memory)})
 		require.NoError(t, err)
-		held, err := n.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		n.views.lease.clock.slept.Add(int64(time.Hour))
-		woke := time.Now()
-		<-held.Context().Done()
-		require.Less(t, time.Since(woke), DefaultLease/askShare+time.Millisecond)
-		require.ErrorIs(t, held.Err(), ErrLease)
-		held, err = n.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		time.Sleep(10 * DefaultLease)
-		require.NoError(t, held.Release())
-		require.NoError(t, n.Close(t.Context()))
+		defer func() { require.NoError(t, n.Close(t.Context())) }()
+		l := n.views.lease
+		var stepping sync.WaitGroup
+		stepping.Go(func() {
+			for range 100_000 {
+				n.StepWall(int64(time.Second))
+				l.clock.now() // as Held.Err does
+			}
+		})
+		n.views.mu.Lock()
+		wrong := 0
+		for range 100_000 {
+			if now := l.now(); now != l.slept { // nothing else has passed
+				wrong++
+			}
+		}
+		n.views.mu.Unlock()
+		stepping.Wait()
+		require.Zero(t, wrong)
 	})
 }

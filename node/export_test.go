@@ -2,10 +2,12 @@ package node
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // Views returns the text of the node's view machine.
@@ -48,3 +50,52 @@ func (n *Node) LeaseLeft() time.Duration {
 
 // Stranger tells the node that a frame came from a node that is not a peer.
 func (n *Node) Stranger(id dmutex.NodeID) { handler{n}.Stranger(id) }
+
+// LockShard locks the mutex under which the lock of that name is.
+func (n *Node) LockShard(name string) (unlock func()) {
+	mu := &n.locks.shard(name).mu
+	mu.Lock()
+	return mu.Unlock
+}
+
+// Ended reports whether nothing more is granted.
+func (n *Node) Ended() bool { return n.locks.why() != nil }
+
+// LinkClosed tells the node that its link was closed.
+func (n *Node) LinkClosed() { handler{n}.Closed(transport.ErrClosed) }
+
+// Hear tells the node that another leads an election.
+func (n *Node) Hear(election string, leader dmutex.NodeID, epoch uint64) {
+	n.terms.hear([]byte(election), term{leader, epoch})
+}
+
+// ReportPart brings a part of a peer's report in the present view. It holds a lock, and
+// another part follows.
+func (n *Node) ReportPart(from dmutex.NodeID, lock string) {
+	n.views.mu.Lock()
+	view := n.views.machine.View()
+	n.views.mu.Unlock()
+	holds := []membership.Hold{{Lock: lock, Fence: view.Fence}, {Lock: strings.Repeat("x", 500)}}
+	part, _ := appendMembership(nil, &membership.Message{Kind: membership.Report, View: view, Holds: holds}, 500)
+	handler{n}.Message(from, 0, part)
+}
+
+// OnLook calls look before somebody learns whether the handle is held.
+func (h *Held) OnLook(look func()) {
+	mu := &h.lock.shard.mu
+	mu.Lock()
+	defer mu.Unlock()
+	c := h.own()
+	c.Context = lookedAt{c.Context, look}
+	h.over.Store(&errLimited) // so that Err asks the context
+}
+
+type lookedAt struct {
+	context.Context
+	look func()
+}
+
+func (c lookedAt) Err() error {
+	c.look()
+	return c.Context.Err()
+}

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -37,7 +35,6 @@ type lease struct {
 	rev     store.Revision         // of the record that the machine was shown last
 	record  uint32                 // epoch of the record whose members are the peers
 	err     error                  // why the last operation failed; nil if it did not
-	until   int64                  // to then, the locks may go by the lease
 	ended   bool                   // the lease has, and what was held is lost
 	away    map[dmutex.NodeID]bool // the machine was told that the peer is
 	watchAt int64                  // when to look next who is there
@@ -92,7 +89,7 @@ func newLease(v *views) (*lease, error) {
 	l := &lease{
 		views: v, machine: machine, store: cfg.Store, link: link, clock: newClock(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
-		until: math.MinInt64, ended: true, away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
+		ended: true, away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l, nil
@@ -100,11 +97,22 @@ func newLease(v *views) (*lease, error) {
 
 // now returns the time of an input.
 func (l *lease) now() int64 {
-	now := l.clock.now()
-	slept := l.clock.slept.Load() // read second, so that it has all sleep that now counts
-	l.machine.Leapt(slept - l.slept)
+	now, slept := l.clock.read()
+	leapt := slept - l.slept
 	l.slept = slept
+	l.machine.Leapt(leapt)
+	if l.giveAt != math.MaxInt64 {
+		l.giveAt += leapt // the holder has slept, too, or the clock was set
+	}
 	return now
+}
+
+// until returns the time to which the locks may go by the lease.
+func (l *lease) until() int64 {
+	if l.over() || l.machine.Self() == dmutex.None {
+		return math.MinInt64
+	}
+	return l.machine.LeaseEnd() - l.margin
 }
 
 // check ends what is held if the lease has ended. It comes before each input, since
@@ -112,13 +120,13 @@ func (l *lease) now() int64 {
 func (l *lease) check(now int64) {
 	n := l.views.node
 	if n.locks.why() != nil { // what was held has ended with that
-		l.ended, l.giveAt = l.ended || now >= l.until, math.MaxInt64
+		l.ended, l.giveAt = l.ended || now >= l.until(), math.MaxInt64
 		return
 	}
 	if now >= l.giveAt {
 		l.giveBack()
 	}
-	if now >= l.until && !l.ended {
+	if now >= l.until() && !l.ended {
 		why := ErrLease
 		if l.err != nil {
 			why = fmt.Errorf("%w: %w", ErrLease, l.err)
@@ -129,14 +137,15 @@ func (l *lease) check(now int64) {
 }
 
 // end ends what is held, for the reason given. The locks are given back a margin later,
-// and not before the end of the lease.
+// which is not before the end of a lease that has run out.
 func (l *lease) end(now int64, why error) {
 	n := l.views.node
 	n.locks.until.Store(math.MinInt64) // before: nothing is to be granted behind it
-	l.ended, l.giveAt = true, max(now, l.until)+l.margin
+	l.ended, l.giveAt = true, now+l.margin
 	l.views.pause(now)
 	lost := error(&lossError{why})
 	n.locks.lapse(&lost)
+	l.report(now)
 }
 
 // giveBack gives back what is lost and was not released.
@@ -152,8 +161,8 @@ func (l *lease) giveBack() {
 func (l *lease) follow(now int64) {
 	n, m := l.views.node, l.machine
 	if l.over() {
-		l.until, l.ended = math.MinInt64, true
-		n.locks.until.Store(l.until)
+		l.ended = true
+		n.locks.until.Store(math.MinInt64)
 		l.report(now)
 		return // if it has stopped by itself, the others are to exclude it
 	}
@@ -164,12 +173,8 @@ func (l *lease) follow(now int64) {
 		l.record = r.Epoch
 		l.meet(now, &r)
 	}
-	l.until = m.LeaseEnd()
-	if l.until != math.MinInt64 {
-		l.until -= l.margin
-	}
-	l.ended = now >= l.until
-	n.locks.until.Store(l.until)
+	l.ended = now >= l.until()
+	n.locks.until.Store(l.until())
 	l.report(now)
 	if !l.ended && n.locks.parked.Swap(false) {
 		n.locks.resume()
@@ -190,12 +195,11 @@ func (l *lease) over() bool {
 // number names another member to each of them.
 func (l *lease) rename(now int64, self dmutex.NodeID) {
 	n := l.views.node
-	if former := n.Self(); former != dmutex.None {
+	if n.Self() != dmutex.None {
 		l.end(now, ErrExcluded)
 		l.views.cause = nil
 		n.locks.freeze(membership.View{Epoch: l.views.epoch}, dmutex.None)
 		l.giveBack() // to nobody: the machines are gone, and the others wait for a lease
-		n.terms.gone(former, math.MaxUint32)
 		n.log.tell(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	}
 	for _, id := range n.others() {
@@ -220,7 +224,6 @@ func (l *lease) meet(now int64, r *membership.Record) {
 	for _, id := range n.others() {
 		if !slices.ContainsFunc(r.Members, func(e membership.Entry) bool { return e.Node == id }) {
 			l.remove(id)
-			n.terms.gone(id, math.MaxUint32)
 		}
 	}
 	for _, e := range r.Members {
@@ -282,7 +285,7 @@ func (l *lease) deadline() int64 {
 	case l.ended:
 		return min(l.watchAt, l.giveAt)
 	default:
-		return min(l.watchAt, l.giveAt, l.until)
+		return min(l.watchAt, l.giveAt, l.until())
 	}
 }
 
@@ -369,46 +372,9 @@ func (l *lease) report(now int64) {
 		return
 	}
 	if state == LeaseLate {
-		n.log.tell(slog.LevelWarn, "lease is late to be renewed", slog.Duration("left", time.Duration(l.until-now)), slog.Any("err", l.err))
+		n.log.tell(slog.LevelWarn, "lease is late to be renewed", slog.Duration("left", time.Duration(l.until()-now)), slog.Any("err", l.err))
 	}
 	if o := n.cfg.Observer; o != nil && o.Lease != nil {
 		n.event(func() { o.Lease(state) })
 	}
-}
-
-// A clock counts nanoseconds since it was made, and goes on while the machine sleeps.
-// Go's monotonic clock may stand still then, but the wall clock does not. So when the
-// wall clock has run ahead of the monotonic one, the clock takes that for sleep: a
-// lease may end too soon, when an operator sets the clock, but not too late.
-type clock struct {
-	birth time.Time
-	ahead atomic.Int64 // of the wall clock, when it was looked at last
-	slept atomic.Int64
-
-	mu sync.Mutex // guards changes of both
-}
-
-// drift is how far the wall clock may move against the monotonic one before that counts
-// as a sleep, or as a change of the clock.
-const drift = int64(10 * time.Millisecond)
-
-func newClock() *clock { return &clock{birth: time.Now()} }
-
-func (c *clock) now() int64 {
-	t := time.Now()
-	return c.at(int64(t.Sub(c.birth)), t.UnixNano()-c.birth.UnixNano())
-}
-
-// at returns the time after so much by the monotonic clock, and by the wall clock.
-func (c *clock) at(passed, wall int64) int64 {
-	ahead := wall - passed
-	if moved := ahead - c.ahead.Load(); moved > drift || moved < -drift {
-		c.mu.Lock()
-		if moved = ahead - c.ahead.Load(); moved > drift {
-			c.slept.Add(moved)
-		}
-		c.ahead.Store(ahead)
-		c.mu.Unlock()
-	}
-	return passed + c.slept.Load()
 }

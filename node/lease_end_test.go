@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -55,11 +56,37 @@ func TestLeaseMarginIsKept(t *testing.T) {
 	})
 }
 
+// When the sixteenth is over the lock is given back at once, whenever the lease ended.
+func TestLeaseGivenBack(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := c.open(2)
+		for range 5 {
+			held := all[0].acquire("x")
+			next := all[1].later(t.Context(), "x")
+			time.Sleep(leaseOf / 45)
+			all[0].StepWall(int64(all[0].LeaseLeft()))
+			<-held.Context().Done()
+			lost := time.Now()
+			o := <-next
+			require.Less(t, time.Since(lost), leaseOf/16+10*time.Millisecond)
+			require.NoError(t, o.err)
+			require.NoError(t, o.held.Release())
+		}
+	})
+}
+
 // A leader that returns in that time leads alone.
 func TestLeaseLeaderMargin(t *testing.T) {
 	for name, end := range map[string]func(s *sailor){
 		"outage":    func(s *sailor) { s.store.Outage(true) },
 		"clock set": func(s *sailor) { s.StepWall(int64(2 * leaseOf)) },
+		"clock set twice": func(s *sailor) {
+			for range 2 {
+				s.StepWall(int64(2 * leaseOf))
+				time.Sleep(leaseOf / 100)
+				s.Status() // reads the clock
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
@@ -68,7 +95,7 @@ func TestLeaseLeaderMargin(t *testing.T) {
 				lead := func(ctx context.Context, epoch uint64) error {
 					most.Store(max(most.Load(), leads.Add(1)))
 					<-ctx.Done()
-					time.Sleep(leaseOf / 32) // half of the time that it has
+					time.Sleep(leaseOf / 17) // nearly all of the time that it has
 					leads.Add(-1)
 					return nil
 				}
@@ -119,6 +146,30 @@ func TestLeaseTransactionReleased(t *testing.T) {
 	})
 }
 
+// A transaction that loses a lock at any moment of an Acquire does not wait for another.
+func TestLeaseTransactionLoses(t *testing.T) {
+	for at := 1; at <= 3; at++ {
+		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+			all := slices.Clone(c.open(2))
+			b := all[1].acquire("b")
+			txn := all[0].Txn()
+			a, err := txn.Acquire(t.Context(), "a")
+			require.NoError(t, err)
+			looks := 0
+			a.OnLook(func() {
+				if looks++; looks == at {
+					all[0].StepWall(int64(2 * leaseOf))
+					all[0].Status() // ends what is held
+				}
+			})
+			_, err = txn.Acquire(contextFor(t, leaseOf/2), "b")
+			require.ErrorIs(t, err, node.ErrLease, "lost at look %d", at)
+			require.GreaterOrEqual(t, looks, at)
+			require.NoError(t, b.Release())
+		})
+	}
+}
+
 // A handle tells at once after a sleep that it is lost.
 func TestLeaseErrAfterSleep(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
@@ -126,6 +177,17 @@ func TestLeaseErrAfterSleep(t *testing.T) {
 		held := all[0].acquire("x")
 		all[0].StepWall(int64(time.Hour))
 		require.ErrorIs(t, held.Err(), node.ErrLost)
+	})
+}
+
+// So does the status of the node.
+func TestLeaseStatusAfterSleep(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		s := c.open(1)[0]
+		s.StepWall(int64(time.Hour))
+		st := s.Status()
+		require.Equal(t, node.LeaseEnded, st.Lease.State)
+		require.False(t, st.View.Acts)
 	})
 }
 
@@ -274,5 +336,18 @@ func TestLeaseRenewedInItsMargin(t *testing.T) {
 		require.ErrorIs(t, lost.Err(), node.ErrLease)
 		require.NoError(t, all[1].acquire("x").Release()) // it was given back
 		require.NoError(t, held.Release())
+	})
+}
+
+// A leader that is gone leads no more, also to a node that was in no view with it which
+// acted: it heard of the leader before its own view acted, and then that view was replaced.
+func TestLeaseUnknownLeader(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		s := c.open(1)[0]
+		s.Hear("boss", 77, dmutex.FirstFence(s.Status().View.Epoch))
+		c.open(2)
+		for who := range s.Election("boss").Observe(contextFor(t, leaseOf)) {
+			require.Equal(t, dmutex.None, who)
+		}
 	})
 }

@@ -1,6 +1,8 @@
 package node_test
 
 import (
+	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,6 +60,38 @@ func TestLeaseLateTimer(t *testing.T) {
 				require.ErrorIs(t, held.Err(), node.ErrLease)
 				require.NoError(t, s.acquire("x").Release())
 				require.ErrorIs(t, held.Release(), node.ErrLease) // it stays lost
+			})
+		})
+	}
+}
+
+// A handle whose lease has ended says so also at the moment in which the node closes or
+// stops, when no other goroutine has told it yet.
+func TestLeaseLateClose(t *testing.T) {
+	for name, end := range map[string]func(s *sailor){
+		"Close": func(s *sailor) { _ = s.Close(context.Background()) },
+		"stop":  func(s *sailor) { s.LinkClosed() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+				s := c.open(1)[0]
+				held := s.acquire("x")
+				unlock := s.LockShard("x")
+				ended := make(chan bool)
+				go func() { end(s); close(ended) }()
+				for !s.Ended() {
+					runtime.Gosched()
+				}
+				s.StepWall(int64(2 * leaseOf))
+				err := make(chan error, 1)
+				go func() { err <- held.Err() }()
+				for range 100_000 { // as long as a wrong answer takes
+					runtime.Gosched()
+				}
+				unlock()
+				require.ErrorIs(t, <-err, node.ErrLost)
+				<-ended
+				s.cut.Store(true) // it cannot say farewell
 			})
 		})
 	}

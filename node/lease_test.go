@@ -770,8 +770,8 @@ func TestLeaseTransaction(t *testing.T) {
 	}
 }
 
-// LESSONS L28, L53: members come, go, crash, are cut off and lose the store, in any
-// order, and nobody holds a lock that another holds.
+// LESSONS L28, L53: members come, go, crash, are cut off, lose the store and have their
+// clocks set forward, in any order, and nobody holds a lock that another holds.
 func TestLeaseSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -841,7 +841,7 @@ func leaseSoak(t *testing.T, seed uint64) {
 		for range 60 {
 			time.Sleep(time.Duration(luck.Int64N(int64(2 * leaseOf))))
 			s := c.all[luck.IntN(len(c.all))]
-			switch luck.IntN(7) {
+			switch luck.IntN(8) {
 			case 0:
 				if len(c.all) < 6 {
 					start()
@@ -865,6 +865,8 @@ func leaseSoak(t *testing.T, seed uint64) {
 				for _, s := range c.all {
 					s.isolate(false)
 				}
+			case 7:
+				s.StepWall(luck.Int64N(int64(2 * leaseOf)))
 			}
 		}
 		for _, s := range c.all {

@@ -134,7 +134,7 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 	var lapsed <-chan struct{}
 	if m.txn != nil {
 		lapsed = *s.lapsed.Load()
-		if err := m.txn.lost(); err != nil {
+		if _, err := m.txn.holds(); err != nil {
 			return m.giveUp(h, err)
 		}
 	}
@@ -159,7 +159,7 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 		case <-ctx.Done():
 			return m.giveUp(h, m.node.waitError(h.lock, ctx.Err()))
 		case <-lapsed:
-			if err := m.txn.lost(); err != nil {
+			if _, err := m.txn.holds(); err != nil {
 				return m.giveUp(h, err)
 			}
 			lapsed = nil // it has released what it held, and is granted nothing else meanwhile

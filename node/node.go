@@ -314,7 +314,8 @@ func (n *Node) Mutex(name string) *Mutex {
 	return &Mutex{node: n, shard: n.locks.shard(name), name: name}
 }
 
-// stop ends all granting, for the reason given: holds are lost, and waits fail.
+// stop ends all granting, for the reason given: holds are lost, and waits fail. The caller
+// has the mutex of views.
 func (n *Node) stop(why error) {
 	if n.locks.why() != nil {
 		return
@@ -366,11 +367,13 @@ func (n *Node) Close(ctx context.Context) error {
 		close(n.closed)
 		n.locks.tell(lost...) // at the end: the Observer may be slow, panic, or call Close
 	}()
+	n.views.mu.Lock() // so that Held.Err finds the hold ended, or the lease still looked after
 	if n.locks.why() == nil {
 		n.locks.end(ErrClosed)
 		n.trace(trace.Event{What: trace.Down})
 	}
 	lost = n.locks.abandon(&ErrClosed, &closed, n.locks.why() == ErrClosed)
+	n.views.mu.Unlock()
 	n.mail.Flush()
 	err := n.awaitLeaders(ctx)
 	if err == nil && n.locks.why() == ErrClosed {
@@ -526,7 +529,11 @@ func (h handler) Refused(from dmutex.NodeID, err error) {
 }
 
 func (h handler) Closed(err error) {
-	h.running.Go(func() { h.stop(fmt.Errorf("node: the link was closed before the node: %w", err)) })
+	h.running.Go(func() {
+		h.views.mu.Lock()
+		defer h.views.mu.Unlock()
+		h.stop(fmt.Errorf("node: the link was closed before the node: %w", err))
+	})
 }
 
 func (h handler) Tick(int64) (next int64) { return h.views.tick() }

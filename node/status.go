@@ -227,20 +227,21 @@ type ViewStatus struct {
 // at the same instant.
 func (n *Node) Status() Status {
 	n.views.mu.Lock()
+	now := n.views.now() // first: the lease may have ended
 	view := n.views.machine.View()
 	st := Status{
 		Err: n.locks.why(), Life: n.views.life, Refused: n.locks.refused.Load(),
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
 		View: ViewStatus{
 			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),
-			Age:     time.Duration(n.views.now() - n.views.since),
+			Age:     time.Duration(now - n.views.since),
 			Missing: n.views.machine.Missing(nil), Err: n.views.obstacle(), Changes: n.views.count.Load(), Took: n.views.took,
 		},
 	}
 	if l := n.views.lease; l != nil {
 		st.Lease = &LeaseStatus{State: LeaseState(n.locks.lease.Load()), Err: l.err, Exclusions: l.machine.Exclusions()}
 		if !l.ended {
-			st.Lease.Left = time.Duration(l.until - l.clock.now())
+			st.Lease.Left = time.Duration(l.until() - now)
 		}
 	}
 	n.views.mu.Unlock()

@@ -112,13 +112,13 @@ func (ts *terms) resign(name string) {
 	end(ErrResigned)
 }
 
-// gone ends the terms of a life that the view of the epoch leaves behind. The terms
-// of the node's next life have later epochs.
-func (ts *terms) gone(leader dmutex.NodeID, epoch uint32) {
+// gone ends the terms of the lives that the view of the epoch leaves behind. The terms
+// of a node's next life have later epochs.
+func (ts *terms) gone(epoch uint32, left func(leader dmutex.NodeID) bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	for _, e := range ts.elections {
-		if e.leader == leader && dmutex.Epoch(e.epoch) < epoch {
+		if e.leader != dmutex.None && dmutex.Epoch(e.epoch) < epoch && left(e.leader) {
 			ts.change(e, term{dmutex.None, e.epoch})
 		}
 	}

@@ -109,7 +109,7 @@ func TestTermsOfALifeThatIsGone(t *testing.T) {
 	ts.hear([]byte("x"), term{7, first + 1})
 	ts.hear([]byte("y"), term{8, first + 1})
 	ts.hear([]byte("z"), term{7, next + 1})
-	ts.gone(7, view)
+	ts.gone(view, func(leader dmutex.NodeID) bool { return leader != 8 })
 	require.Equal(t, term{dmutex.None, first + 1}, ts.elections["x"].term)
 	require.Equal(t, term{8, first + 1}, ts.elections["y"].term)
 	require.Equal(t, term{7, next + 1}, ts.elections["z"].term)

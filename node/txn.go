@@ -104,11 +104,12 @@ func (t *Txn) Acquire(ctx context.Context, name string) (h *Held, err error) {
 		return nil, err
 	}
 	defer func() { t.end(h) }() // also if an Observer panics
-	if err := t.lost(); err != nil {
-		return nil, err
+	holds, lost := t.holds()
+	if lost != nil {
+		return nil, lost
 	}
 	m := t.node.Mutex(name)
-	if t.holds() {
+	if holds {
 		m.txn = t
 	}
 	h, err = m.Acquire(ctx)
@@ -144,17 +145,20 @@ func (t *Txn) end(h *Held) {
 	}
 }
 
-// lost returns the ErrLost of a lock that the transaction has lost, nil if it has not
-// lost any.
-func (t *Txn) lost() error {
+// holds reports whether the transaction holds a lock. It looks at each once, and returns
+// the ErrLost of one that is lost.
+func (t *Txn) holds() (holds bool, lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.held {
-		if err := h.err(); errors.Is(err, ErrLost) {
-			return &LockError{h.lock.name, err}
+		switch err := h.err(); {
+		case err == nil:
+			holds = true
+		case errors.Is(err, ErrLost):
+			return false, &LockError{h.lock.name, err}
 		}
 	}
-	return nil
+	return holds, nil
 }
 
 // Held returns the handle of a lock that the transaction has acquired, for example to

@@ -174,7 +174,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 		switch {
 		case v.acting.Load() || v.refusal != nil || v.lease != nil && v.lease.ended:
 		case v.last.Epoch == v.epoch:
-			v.resume(now)
+			v.begin(now)
 		default:
 			v.act(now)
 		}
@@ -281,9 +281,11 @@ func (v *views) act(now int64) {
 	for _, m := range v.last.Members {
 		if !view.Has(m.Node, m.Life) {
 			change.Left = append(change.Left, m.Node)
-			n.terms.gone(m.Node, view.Epoch)
 		}
 	}
+	n.terms.gone(view.Epoch, func(leader dmutex.NodeID) bool {
+		return slices.Contains(change.Left, leader) || !slices.Contains(change.Members, leader)
+	})
 	for name, t := range n.terms.own() { // those that have joined do not know it
 		n.announce(name, t)
 	}
@@ -301,12 +303,6 @@ func (v *views) begin(now int64) {
 	close(v.next)
 	v.next = make(chan struct{})
 	v.since, v.nagAt = now, math.MaxInt64
-}
-
-// resume lets the locks go on in a view in which they have acted before.
-func (v *views) resume(now int64) {
-	v.node.locks.resume()
-	v.begin(now)
 }
 
 // rename goes on under a life above all former ones of this number.
@@ -496,120 +492,4 @@ func (v *views) needsStore() error {
 	defer v.mu.Unlock()
 	v.now() // the lease may have ended
 	return v.lease.needsStore()
-}
-
-// Ready waits until this node is in a view that grants locks. For that, all members
-// that have not left or been evicted must be up and have agreed on the view. Acquire
-// waits for the same. If ctx ends first, the error names the missing members, and
-// wraps ctx's error and, if a member is configured differently, [ErrConfig].
-//
-// A node may stop being ready while the group changes: for a few round trips, or, if
-// a member crashes during the change, until it is back.
-func (n *Node) Ready(ctx context.Context) error {
-	n.views.mu.Lock()
-	acting, next := n.views.acting.Load(), n.views.next
-	n.views.mu.Unlock()
-	if acting {
-		return n.locks.why()
-	}
-	select {
-	case <-n.locks.ended.Done():
-		return n.locks.why()
-	case <-next:
-		return nil
-	case <-ctx.Done():
-		return n.notReady(ctx.Err())
-	}
-}
-
-// notReady names the members that this node waits for.
-func (n *Node) notReady(why error) error {
-	missing, err := n.views.missing()
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: %w", err, why)
-	case len(missing) == 0:
-		return fmt.Errorf("node: the members are agreeing on a view: %w", why)
-	}
-	causes := []error{why}
-	for _, id := range missing {
-		if err := n.peerStatus(id).Err; err != nil {
-			causes = append(causes, &PeerError{id, err})
-		}
-	}
-	return &missingError{"node: waiting for members " + n.describePeers(missing) + ": " + why.Error(), causes}
-}
-
-// A missingError is why a node is not ready: the text says it of all missing members.
-type missingError struct {
-	text   string
-	causes []error
-}
-
-func (e *missingError) Error() string   { return e.text }
-func (e *missingError) Unwrap() []error { return e.causes }
-
-// Evict removes members from the group, on the operator's word that their processes
-// are dead. The others go on without them until new processes with their numbers
-// start. Evict returns when a view without them acts, at once if they are in no view.
-// All other members must be up.
-//
-// Make sure first that the processes are dead, for example by cutting the power of
-// the machine. If an evicted process still runs, two processes may hold one lock,
-// until the evicted one hears from a member. Then its handles are lost, and its node
-// grants nothing more ([ErrEvicted]).
-//
-// Evict returns [dmutex.ErrMisuse] with Config.Store, where a member that is gone is
-// excluded without an operator's word, for this node itself, for a number that is not a
-// member, before this node was in a view, and if one of the members has restarted
-// meanwhile: the group takes its new process in. If ctx ends first, it returns ctx's
-// error and names the missing members.
-func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
-	if n.views.lease != nil {
-		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
-	}
-	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
-	for {
-		err := n.locks.why()
-		if err != nil {
-			return err
-		}
-		var gone bool
-		var next <-chan struct{}
-		n.views.do(func(_ machine, now int64) []membership.Message {
-			m := n.views.strict
-			next = n.views.next
-			out := m.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
-				return slices.Contains(m.View().Nodes(), id) || !slices.Contains(n.cfg.Members, id)
-			})
-			if gone = out && m.Phase() == membership.Acting; out {
-				return nil // such a view acts when it is due, and another would be due later
-			}
-			for _, id := range members {
-				if known, again := lives[id]; again && m.Newest(id) > known {
-					err = dmutex.Misuse(fmt.Sprintf("evict: member %v has restarted meanwhile, and joins again", id))
-					return nil
-				}
-				lives[id] = m.Newest(id)
-			}
-			var say []membership.Message
-			say, err = m.Evict(now, members...)
-			return say
-		})
-		n.mail.Flush()
-		if gone || err != nil {
-			return err
-		}
-		select {
-		case <-next:
-		case <-time.After(time.Second): // another's round may have come between
-		case <-n.locks.ended.Done():
-			err = n.locks.why()
-		case <-ctx.Done():
-			err = n.notReady(ctx.Err())
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

@@ -1,0 +1,171 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Config describes a life and its group.
+type Config struct {
+	Self    dmutex.NodeID
+	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
+	Life    uint64          // the number of this life: unique among the lives of the member, higher than those of former lives if possible, not 0
+
+	// Fence is a floor, below 1<<63: every fence of a view with this member will be
+	// higher.
+	Fence uint64
+
+	// Clock is the wall clock when this life began, as a fence: see [ClockFence]. It
+	// counts only when a group is founded.
+	Clock uint64
+}
+
+// Phase is the state of a life. It keeps its holds until it is Stopped.
+type Phase uint8
+
+// The phases.
+const (
+	Outside Phase = iota // in no view yet
+	Frozen               // in a view that does not act yet
+	Acting               // in a view that acts
+	Left                 // it was leaving, and no member needs it any more
+	Older                // a later life of its number is known, and this one was in no view: take a number above Later and begin anew
+	Stopped              // the others go on without it: what it held is lost
+)
+
+// String returns the name in lower case.
+func (p Phase) String() string {
+	return [...]string{"outside", "frozen", "acting", "left", "older", "stopped"}[p]
+}
+
+// New returns a life that has met no peer. It refuses an invalid Config with
+// [dmutex.ErrMisuse].
+func New(cfg Config) (*Machine, error) {
+	nodes := slices.Sorted(slices.Values(cfg.Members))
+	self, found := slices.BinarySearch(nodes, cfg.Self)
+	switch {
+	case len(nodes) > 0 && nodes[0] == dmutex.None:
+		return nil, dmutex.Misuse("Config.Members contains 0, which names nobody: number members from 1")
+	case len(slices.Compact(slices.Clone(nodes))) < len(nodes):
+		return nil, dmutex.Misuse("Config.Members names a member twice")
+	case !found:
+		return nil, dmutex.Misuse("Config.Self " + cfg.Self.String() + " is not among Config.Members")
+	case cfg.Fence>>63 != 0:
+		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
+	case cfg.Life == 0:
+		return nil, dmutex.Misuse("Config.Life is 0: give each run of the process a number")
+	}
+	m := &Machine{self: self, life: cfg.Life, fence: cfg.Fence, clock: cfg.Clock, bornAt: never, beginAt: never, actAt: never}
+	for _, node := range nodes {
+		m.members = append(m.members, member{node: node})
+	}
+	m.me().life, m.me().newest = cfg.Life, cfg.Life
+	return m, nil
+}
+
+// Phase returns the phase of this life.
+func (m *Machine) Phase() Phase {
+	return phaseOf(m.ended, m.view, m.acting)
+}
+
+// View returns the view that is installed, the zero View before the first.
+func (m *Machine) View() View { return m.view }
+
+// Later returns, if the phase is Older or Stopped, the later life of this number that
+// the others know; 0 if this life was evicted.
+func (m *Machine) Later() uint64 { return m.later }
+
+// Missing appends the members that this life waits for: those whose promise the open
+// round lacks, those whose report the view lacks, those that are down, and, if this
+// life is leaving, those that still need it.
+func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
+	for i := range m.members {
+		p := &m.members[i]
+		switch {
+		case m.ended != Outside || i == m.self:
+		case m.exit.Epoch > 0 && m.exit.life(p.node) != 0 && p.complete.Epoch < m.exit.Epoch,
+			m.round != 0 && p.promise == nil && !m.excused(p.node),
+			m.view.Epoch == 0 && p.life == 0,
+			m.view.life(p.node) != 0 && !m.acting && !p.report,
+			m.view.life(p.node) != 0 && p.life == 0:
+			b = append(b, p.node)
+		}
+	}
+	return b
+}
+
+// Holders returns the holds that the members of the view have reported, in the order
+// of the locks' names. If two members report one lock, the higher fence counts.
+func (m *Machine) Holders() []Holder {
+	var all []Holder
+	for i := range m.members {
+		all = appendHolders(all, m.members[i].node, m.members[i].holding)
+	}
+	return carryOver(all)
+}
+
+// Newest returns the latest life of a member that was heard of, 0 if none was.
+func (m *Machine) Newest(node dmutex.NodeID) uint64 {
+	if p := m.member(node); p != nil {
+		return p.newest
+	}
+	return 0
+}
+
+// Deadline returns when Tick has something to do, or [math.MaxInt64] for never.
+func (m *Machine) Deadline() int64 {
+	if m.ended != Outside {
+		return never
+	}
+	at := m.beginAt
+	if m.isComplete() && !m.acting {
+		at = min(at, m.actAt)
+	}
+	if m.round != 0 && m.courtesy != 0 && m.late() {
+		at = min(at, m.courtesy)
+	}
+	return at
+}
+
+// impossible says why no correct peer sends msg, and "" if one may.
+func (m *Machine) impossible(p *member, msg *Message) string {
+	switch {
+	case p == nil || p == m.me():
+		return "the sender is not a peer"
+	case p.life == 0:
+		return "the sender was not met"
+	case msg.To != m.me().node:
+		return "it is not for this node"
+	case msg.Kind == 0 || msg.Kind > Complete:
+		return "its kind is unknown"
+	case (msg.Kind == Prepare || msg.Kind == Promise) && msg.Round == 0:
+		return "it names no round"
+	case m.beyond(msg):
+		return "it claims an epoch that is far ahead"
+	case msg.Kind >= Decide && (msg.View.Epoch == 0 || uint32(msg.View.Fence>>32) != msg.View.Epoch):
+		return "its view has no epoch"
+	case msg.Kind == Report && !msg.View.Has(p.node, p.life):
+		return "the sender reports in a view in which it is not"
+	case msg.Kind == Complete && msg.View.Has(m.me().node, m.life):
+		return "it is for those outside of the view"
+	case msg.Kind >= Decide && msg.View.Epoch == m.view.Epoch && !slices.Equal(msg.View.Members, m.view.Members):
+		return "it tells another view of this epoch"
+	}
+	for _, v := range []View{msg.Installed, msg.Completed, msg.View} {
+		for i, who := range v.Members {
+			if m.member(who.Node) == nil || who.Life == 0 || i > 0 && v.Members[i-1].Node >= who.Node {
+				return "its view is not a list of different members in order"
+			}
+		}
+	}
+	return ""
+}
+
+// beyond reports whether a message claims an epoch that nobody correct can have
+// reached, which would leave none for later. Clocks and a Config.Fence bring a group
+// into the lower half of the epochs at most; from there it goes on in small steps.
+func (m *Machine) beyond(msg *Message) bool {
+	claimed := max(msg.Round, msg.View.Epoch, msg.Installed.Epoch, msg.Completed.Epoch)
+	return (msg.Fence|msg.Clock)>>63 != 0 || m.view.Epoch > 0 && claimed>>31 != 0 && claimed > m.view.Epoch+maxAhead
+}

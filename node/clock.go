@@ -1,0 +1,51 @@
+package node
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A clock counts nanoseconds since it was made, and goes on while the machine sleeps.
+// Go's monotonic clock may stand still then, but the wall clock does not. So when the
+// wall clock has run ahead of the monotonic one, the clock takes that for sleep: a
+// lease may end too soon, when an operator sets the clock, but not too late.
+type clock struct {
+	birth time.Time
+	ahead atomic.Int64 // of the wall clock, when it was looked at last
+	slept atomic.Int64
+
+	mu sync.Mutex // guards changes of both
+}
+
+// drift is how far the wall clock may move against the monotonic one before that counts
+// as a sleep, or as a change of the clock.
+const drift = int64(10 * time.Millisecond)
+
+func newClock() *clock { return &clock{birth: time.Now()} }
+
+func (c *clock) now() int64 {
+	now, _ := c.read()
+	return now
+}
+
+// read returns the time, and how much of it was sleep.
+func (c *clock) read() (now, slept int64) {
+	t := time.Now()
+	return c.at(int64(t.Sub(c.birth)), t.UnixNano()-c.birth.UnixNano())
+}
+
+// at is read after so much by the monotonic clock, and by the wall clock.
+func (c *clock) at(passed, wall int64) (now, slept int64) {
+	ahead := wall - passed
+	if moved := ahead - c.ahead.Load(); moved > drift || moved < -drift {
+		c.mu.Lock()
+		if moved = ahead - c.ahead.Load(); moved > drift {
+			c.slept.Add(moved)
+		}
+		c.ahead.Store(ahead)
+		c.mu.Unlock()
+	}
+	slept = c.slept.Load()
+	return passed + slept, slept
+}

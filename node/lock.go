@@ -1,0 +1,327 @@
+package node
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/session"
+)
+
+// A lock is one name in use at this node: its machine, and the goroutines that
+// want it. It outlives the machine if it is held or waited for. Everything in it
+// is guarded by the shard's mutex.
+type lock struct {
+	shard   *shard
+	name    string
+	machine dmutex.Machine // nil while the view does not act
+	held    *Held          // the present grant
+	waiters []waiter       // first come, first served
+
+	// For an Observer.
+	messages int   // sent and received since the request
+	freed    int64 // when the last hold ended, if a goroutine was waiting and still is; else 0
+}
+
+// A waiter is a handle that is not granted yet.
+type waiter struct {
+	held  *Held
+	told  *Wait         // for an Observer; else nil
+	trial *trial        // of a TryAcquire; else nil
+	ready chan struct{} // closed when the wait is over; nil while it may be over at once
+}
+
+// become ends the wait: with a grant, or for the reason given.
+func (w waiter) become(over *error) {
+	w.held.over.Store(over)
+	if w.ready != nil {
+		close(w.ready)
+	}
+}
+
+func (l *lock) handle(m trace.Message) {
+	s := l.shard
+	out, err := l.machine.Handle(m.Message)
+	if err != nil {
+		l.refused(trace.Handle, m, err)
+		s.refuse(m.From, err)
+		if !l.rest() { // the algorithm has missed what was meant; a machine at rest misses nothing
+			s.trouble(s.epoch, &LockError{l.name, &PeerError{m.From, err}})
+		}
+		return
+	}
+	s.received[m.Kind]++
+	l.messages++
+	l.send(trace.Handle, m, out)
+	l.settle()
+}
+
+// join makes h a waiter, and grants to it at once if that needs no answer. If
+// not, ready will be closed when the wait is over.
+func (l *lock) join(h *Held, told *Wait, try *trial) (ready <-chan struct{}, err error) {
+	s := l.shard
+	reason := s.why()
+	if reason == nil && try != nil && (!s.acting || !s.leased()) {
+		reason = errViewChanged
+	}
+	if reason != nil {
+		l.rest()
+		return nil, reason
+	}
+	if try != nil {
+		try.lock = l
+	}
+	h.lock, h.since = l, s.mail.Now()
+	h.over.Store(&errPending)
+	l.waiters = append(l.waiters, waiter{held: h, told: told, trial: try})
+	s.trying = try
+	l.settle()
+	s.trying = nil
+	switch {
+	case !h.waits():
+		return nil, h.err()
+	case try != nil && try.unheard == 0:
+		l.quit(h, l.busy()) // it is taken at this node, or others wait here: no peer was asked
+		return nil, h.err()
+	}
+	last := &l.waiters[len(l.waiters)-1]
+	last.ready = make(chan struct{})
+	return last.ready, nil
+}
+
+// settle follows the machine after every input. It is the one place where a
+// phase becomes a grant, and where the next local waiter gets its request: a
+// new one, behind the other nodes'.
+func (l *lock) settle() {
+	if len(l.waiters) == 0 {
+		l.rest()
+		return
+	}
+	leased := l.shard.leased()
+	if !leased {
+		l.shard.parked.Store(true)
+		leased = l.shard.leased() // it may have been renewed before that
+	}
+	for l.machine != nil && len(l.waiters) > 0 {
+		switch l.machine.Phase() {
+		case dmutex.Held:
+			switch {
+			case l.held != nil || l.shard.why() != nil:
+			case leased:
+				l.grant()
+			default: // a grant that comes after the lease is none
+				l.release(nil, nil)
+			}
+			return
+		case dmutex.Waiting:
+			return
+		case dmutex.Idle:
+			if !leased || !l.request() {
+				l.rest()
+				return
+			}
+		}
+	}
+	l.rest()
+}
+
+func (l *lock) grant() {
+	w := l.waiters[0]
+	l.waiters = slices.Delete(l.waiters, 0, 1)
+	h := w.held
+	l.held = h
+	l.shard.granted++
+	h.fence = l.machine.Fence()
+	if w.ready != nil { // it did wait
+		h.since = l.shard.mail.Now()
+	}
+	if w.told != nil && l.freed != 0 {
+		w.told.Away = time.Duration(max(h.since-l.freed, 1))
+	}
+	l.freed = 0
+	w.become(nil)
+}
+
+// request asks for the first waiter. If it cannot, all waiters fail; but if the
+// epoch is used up they wait for the next.
+func (l *lock) request() (asked bool) {
+	if err := l.shard.obstacle(); err != nil {
+		l.fail(err)
+		return false
+	}
+	l.messages = 0
+	out, err := l.machine.Request()
+	switch {
+	case errors.Is(err, dmutex.ErrExhausted):
+		l.refused(trace.Request, trace.Message{}, err)
+		l.shard.trouble(l.shard.epoch, &LockError{l.name, err})
+		return false
+	case err != nil:
+		panic("node: " + err.Error()) // only called while Idle
+	}
+	l.send(trace.Request, trace.Message{}, out)
+	return true
+}
+
+// obstacle says why no new request can be made now.
+func (s *shard) obstacle() error {
+	if reason := s.why(); reason != nil {
+		return reason
+	}
+	for _, p := range s.start.Members {
+		if s.mail.Full(p) {
+			return &PeerError{p, ErrOverflow}
+		}
+	}
+	return nil
+}
+
+// send queues the machine's output for the peers, and records the input that
+// caused it; in is the message that a Handle was for. An algorithm does not
+// survive a message that is lost. A peer that has closed its mail has lost all:
+// it is missing, and is waited for.
+func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
+	s := l.shard
+	l.input(did, in)
+	for _, m := range out {
+		seq, err := s.mail.Send(m.To, func(b []byte) []byte { return transport.AppendMessage(b, l.name, m) })
+		if err == nil {
+			s.sent[m.Kind]++
+			l.messages++
+			if s.trying != nil {
+				s.trials.add(s.trying, m.To, seq)
+			}
+		} else if !errors.Is(err, session.ErrClosed) { // trouble about a node that is no peer any more is about an older view
+			s.trouble(s.epoch, &LockError{l.name, &PeerError{m.To, ErrOverflow}})
+		}
+		l.output(seq, m)
+	}
+	l.recorded(nil)
+}
+
+// release ends the present grant, for the reason given, and fills told for an
+// Observer, unless it is nil. While the view does not act, the peers learn of the
+// release when it does.
+func (l *lock) release(reason *error, told *Hold) {
+	if l.held != nil {
+		if l.held.lost() {
+			reason = l.held.over.Load() // before this one
+		}
+		if told != nil {
+			l.held.observe(*reason, told)
+		}
+		l.held.end(reason)
+		delete(l.shard.owners, l.held)
+		l.held = nil
+	}
+	if l.machine != nil && l.machine.Phase() == dmutex.Held {
+		out, err := l.machine.Release()
+		if err != nil {
+			panic("node: " + err.Error()) // only called while Held
+		}
+		l.send(trace.Release, trace.Message{}, out)
+	}
+	if told != nil {
+		told.Messages = l.messages
+		if len(l.waiters) > 0 {
+			l.freed = l.shard.mail.Now()
+		}
+	}
+	l.settle()
+}
+
+// quit takes a waiter back, for the reason given. If it was the last, the request
+// is withdrawn.
+func (l *lock) quit(h *Held, why error) {
+	i := slices.IndexFunc(l.waiters, func(w waiter) bool { return w.held == h })
+	w := l.waiters[i]
+	l.waiters = slices.Delete(l.waiters, i, i+1)
+	w.become(&why)
+	switch {
+	case len(l.waiters) > 0:
+	case l.machine == nil:
+		l.rest()
+	case l.machine.Phase() == dmutex.Waiting:
+		l.withdraw()
+	}
+}
+
+func (l *lock) withdraw() {
+	out, err := l.machine.Cancel()
+	if err != nil {
+		panic("node: " + err.Error()) // only called while Waiting
+	}
+	l.send(trace.Cancel, trace.Message{}, out)
+	l.settle()
+}
+
+func (l *lock) fail(why error) {
+	for _, w := range l.waiters {
+		w.become(&why)
+	}
+	l.waiters = nil
+}
+
+// keepResting is how many locks a shard keeps that it could forget. Beyond it the least
+// recently used is forgotten.
+const keepResting = 8
+
+// rest lists the lock if it may be forgotten. If too many are listed, it forgets the
+// least recently used.
+func (l *lock) rest() (fresh bool) {
+	s := l.shard
+	if l.held != nil || len(l.waiters) > 0 {
+		return false
+	}
+	l.freed = 0
+	if l.machine == nil {
+		delete(s.table, l.name)
+		return true
+	}
+	if _, _, fresh = l.machine.Forget(); !fresh {
+		return false
+	}
+	if i := slices.Index(s.resting, l); i >= 0 {
+		s.resting = slices.Delete(s.resting, i, i+1)
+	}
+	s.resting = append(s.resting, l)
+	if len(s.resting) > keepResting {
+		oldest := s.resting[0]
+		s.resting = slices.Delete(s.resting, 0, 1)
+		oldest.forget()
+	}
+	return true
+}
+
+// forget removes a lock that has rested, unless it is in use again.
+func (l *lock) forget() {
+	s := l.shard
+	if l.held != nil || len(l.waiters) > 0 {
+		return
+	}
+	if clock, fence, fresh := l.machine.Forget(); fresh {
+		s.start.Clock, s.start.Fence = max(s.start.Clock, clock), max(s.start.Fence, fence)
+		l.drop()
+		delete(s.table, l.name)
+		if len(s.table) == 0 {
+			s.table = make(map[string]*lock) // a map does not shrink
+		}
+	}
+}
+
+func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
+
+// holder returns the holder of the lock, as far as this node can know: this node
+// itself, or what the machine says if it is a Coordinator.
+func (l *lock) holder() dmutex.NodeID {
+	if l.held != nil {
+		return l.shard.start.Self
+	}
+	if m, ok := l.machine.(dmutex.Coordinator); ok {
+		return m.Holder()
+	}
+	return dmutex.None
+}
