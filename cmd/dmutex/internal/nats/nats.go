@@ -23,7 +23,8 @@ import (
 var Broker = &tool.Broker{Connect: connect, Serve: serve}
 
 func connect(c tool.BrokerConfig) (*tool.Meeting, error) {
-	options := []nats.Option{nats.Name(c.Name), nats.MaxReconnects(-1)}
+	options := []nats.Option{nats.Name(c.Name), nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond)} // by default it is 2 s, for which no lock moves
 	if c.Cert != "" {
 		options = append(options, nats.ClientCert(c.Cert, c.Key), nats.RootCAs(c.Authority))
 	}
