@@ -410,10 +410,12 @@ func (m *Machine) open(now int64, round uint32) {
 	}
 }
 
-// fail gives a round up, this life's or another's, and plans the next.
+// fail gives a round up, this life's or another's, and plans the next. After a pause, the
+// times of members of different rank differ by a pause or more, however often each has
+// failed: they are odd multiples of it, doubled with each failure.
 func (m *Machine) fail(now int64, after int64) {
 	m.abandon()
-	m.beginAt = now + after<<m.fails + m.rank()*m.pause()<<m.fails
+	m.beginAt = now + (after+2*m.rank()*m.pause())<<m.fails
 	m.fails = min(m.fails+1, maxFails)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -244,4 +245,26 @@ func TestViewThatTheAlgorithmRefuses(t *testing.T) {
 		g.start(3)
 		require.NoError(t, g.acquire(2, "x").Release())
 	})
+}
+
+// A member that was killed and comes back costs the group an epoch or two, and not one for
+// each member that asks for the view: a group has one epoch a second to spend.
+func TestRestartTakesFewEpochs(t *testing.T) {
+	for _, delay := range []time.Duration{0, 50 * time.Microsecond, 200 * time.Microsecond, time.Millisecond} {
+		for killed := dmutex.NodeID(1); killed <= 5; killed++ {
+			cfg := memlink.Config{Seed: uint64(killed), MinDelay: delay, MaxDelay: delay * 3 / 2}
+			bubble(t, ricart.New, cfg, func(t *testing.T, g *group) {
+				g.open(5)
+				time.Sleep(10 * time.Second)
+				before := g.nodes[killed].Status().View.Epoch
+				g.crash(killed)
+				time.Sleep(20 * time.Millisecond)
+				began := time.Now()
+				n := g.start(killed)
+				require.NoError(t, n.Ready(t.Context()))
+				require.LessOrEqual(t, n.Status().View.Epoch, before+2, "member %v, %v one way", killed, delay)
+				require.Less(t, time.Since(began), time.Second)
+			})
+		}
+	}
 }
