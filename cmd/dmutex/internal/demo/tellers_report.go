@@ -77,8 +77,8 @@ var evidenceHeadings = []tool.Heading{
 	{Title: "violations", Columns: []string{"overlap", "fence"}},
 }
 
-func (e *evidence) cells(algorithm string) []string {
-	return []string{algorithm, money(e.Expected), money(e.Actual), fmt.Sprint(e.Overlaps), fmt.Sprint(e.FenceErrors)}
+func (o *evidence) cells(algorithm string) []string {
+	return []string{algorithm, money(o.Expected), money(o.Actual), fmt.Sprint(o.Overlaps), fmt.Sprint(o.FenceErrors)}
 }
 
 var lockHeadings = []tool.Heading{
