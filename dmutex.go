@@ -262,7 +262,7 @@ type Machine interface {
 	Pending() bool
 
 	// WaitsFor appends the peers from which the request, withdrawn or not, needs
-	// an answer; none unless a request is pending. It is used to find circles of
+	// an answer; none unless a request is pending. It is used to find cycles of
 	// waits, and the locks that still need a departing node. Few peers are better
 	// than many: a search may ask each of them, and the request fails if one of
 	// them leaves.

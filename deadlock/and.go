@@ -16,7 +16,7 @@ import (
 // and has not granted the sender's request yet: then i waits, through the sender, for
 // all nodes that the receiver waits for, and the receiver sends the first PROBE of
 // the computation on to all of them. If a PROBE of i reaches i itself, i is on a
-// circle: it is deadlocked.
+// cycle: it is deadlocked.
 //
 // Every declaration is true, where waits are not withdrawn. Say the PROBE came by
 // way of k1, k2, ... km. The request of km to i is not granted and i is
@@ -24,16 +24,16 @@ import (
 // nothing since. So neither has the node before it, and so on back to k1, which
 // has not granted i.
 //
-// Every deadlock is declared. When the last node of a circle begins a computation,
-// all waits of the circle are permanent. PROBE follows the requests on their
+// Every deadlock is declared. When the last node of a cycle begins a computation,
+// all waits of the cycle are permanent. PROBE follows the requests on their
 // channels, so it finds them pending; and because the computation is new, every node
-// of the circle still has to pass it on.
+// of the cycle still has to pass it on.
 //
 // Numbers distinguish computations: a node that passed on an earlier one, when it
 // waited for other nodes, has to pass on the new one too.
 //
 // Count. A computation sends at most one PROBE over each wait, so at most
-// N(N-1); around a lone circle of n nodes exactly n, and it takes n hops. (The
+// N(N-1); around a lone cycle of n nodes exactly n, and it takes n hops. (The
 // paper puts several processes on a site, and counts those between sites.)
 //
 // Departures from the paper: computations are numbered, and each is passed on once.

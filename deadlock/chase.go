@@ -7,7 +7,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Chase looks for a circle of transactions that wait for each other's locks. It is
+// A Chase looks for a cycle of transactions that wait for each other's locks. It is
 // a probe that follows a wait to the holder of the lock, and the holder's own wait
 // to the next. A Chase is plain data and contains the whole state of a detection:
 // the nodes keep none.
@@ -24,13 +24,13 @@ import (
 // The edges to holders are enough, although a waiter also waits for those ahead of
 // it in the queue. A transaction that is ahead waits for the same lock and, because
 // it waits for one lock at a time, for no other: the way leads from it to the same
-// holder. So a circle through a queue is also a circle without that detour. While a
+// holder. So a cycle through a queue is also a cycle without that detour. While a
 // lock passes from one holder to the next it has no holder, and no transaction is
-// stuck; a circle that forms then is complete when the grant has arrived.
+// stuck; a cycle that forms then is complete when the grant has arrived.
 //
 // One victim. Transactions are ordered by age: by the time at which they began, by
 // node, by number. A chase ends at one that is younger than its own. So of the
-// chases of a circle only that of the youngest comes back, and there is one victim.
+// chases of a cycle only that of the youngest comes back, and there is one victim.
 // No transaction ever ends the wait of another. A transaction that is abandoned and
 // retried with its old age is eventually no longer the youngest, so none starves.
 //
@@ -42,11 +42,11 @@ import (
 // that is seen twice lasted all the time in between. During it the transaction
 // acquired nothing, so whatever it holds at the second lap it held all the time.
 // Hence, when the first lap ended, each transaction waited for a lock that the next
-// one held: there was a circle. (Afek and others, "Atomic Snapshots of Shared
+// one held: there was a cycle. (Afek and others, "Atomic Snapshots of Shared
 // Memory", JACM 40(4), 1993, call it a double collect.) If a wait was withdrawn
-// since then, the circle is gone, and the victim's wait is ended unnecessarily.
+// since then, the cycle is gone, and the victim's wait is ended unnecessarily.
 //
-// None missed. A circle that no transaction leaves stands still. When the grants
+// None missed. A cycle that no transaction leaves stands still. When the grants
 // have arrived, a chase that its youngest member begins finds each edge, by the
 // first law of [dmutex.Machine.WaitsFor], and comes back twice. So the youngest must
 // begin one from time to time while it waits.
@@ -94,7 +94,7 @@ type Wait struct {
 	Lock   string // what it waits for
 }
 
-// MaxPath is the number of transactions in the longest circle that a chase
+// MaxPath is the number of transactions in the longest cycle that a chase
 // finds. A chase that gets longer ends.
 const MaxPath = 64
 
@@ -121,7 +121,7 @@ func NewChase(began uint64, w Wait, here Locks) *Chase {
 
 // Follow advances the chase as far as this node can. It returns the node to
 // which the chase must go next, or None if the chase is over: then found reports
-// whether Path is a circle. To break the circle, end its first wait, which is
+// whether Path is a cycle. To break the cycle, end its first wait, which is
 // one of this node's. In the first lap, if the next node cannot be reached, call
 // Follow again: it looks for another.
 //
@@ -187,7 +187,7 @@ func (c *Chase) older(than Wait, began uint64) bool {
 	return cmp.Or(cmp.Compare(c.Began, began), cmp.Compare(first.Node, than.Node), cmp.Compare(first.Txn, than.Txn)) < 0
 }
 
-// passed reports whether the chase has entered a circle that does not lead
+// passed reports whether the chase has entered a cycle that does not lead
 // back to its beginning.
 func (c *Chase) passed(w Wait) bool {
 	return slices.ContainsFunc(c.Path, func(p Wait) bool { return p.Node == w.Node && p.Txn == w.Txn })

@@ -19,8 +19,8 @@ import (
 type at = []dmutex.NodeID
 
 // Whatever transactions wait for, withdraw and release while chases travel:
-// every circle that stays is found by its youngest member and by no other, and
-// no wait is ended but for a circle that was. DMUTEX_LONG=1 adds the large
+// every cycle that stays is found by its youngest member and by no other, and
+// no wait is ended but for a cycle that was. DMUTEX_LONG=1 adds the large
 // groups.
 func TestExploreChases(t *testing.T) {
 	if testing.Short() {
@@ -28,8 +28,8 @@ func TestExploreChases(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		deadlocktest.Chases
-		states, circles, victims int
-		long                     bool
+		states, cycles, victims int
+		long                    bool
 	}{
 		{deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{2}, Chases: 2, Withdrawals: 1}, 5_019, 252, 276, false},
 		{deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{2}, Chases: 2, Withdrawals: 1, Lent: true}, 6_123, 252, 276, false},
@@ -48,7 +48,7 @@ func TestExploreChases(t *testing.T) {
 			}
 			r, err := tt.Explore()
 			require.NoError(t, err)
-			require.Equal(t, deadlocktest.ChaseReport{States: tt.states, Circles: tt.circles, Victims: tt.victims, Complete: true}, r)
+			require.Equal(t, deadlocktest.ChaseReport{States: tt.states, Cycles: tt.cycles, Victims: tt.victims, Complete: true}, r)
 		})
 	}
 }
@@ -82,7 +82,7 @@ func (l liar) Holder(lock string) (deadlock.Wait, uint64, bool) {
 	return w, began, held
 }
 
-// Every rule is needed: without it a wait is ended for a circle that never was,
+// Every rule is needed: without it a wait is ended for a cycle that never was,
 // or two for one. The shortest run that shows it is in testdata.
 func TestChaseMutants(t *testing.T) {
 	type follow = func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool)
@@ -144,7 +144,7 @@ func TestChaseMutants(t *testing.T) {
 }
 
 // Random schedules of larger groups. Where everybody asks for the locks in one
-// order there are no circles, and so no victims; where they do not, everybody
+// order there are no cycles, and so no victims; where they do not, everybody
 // comes to an end all the same. DMUTEX_LONG=1 makes a million of each.
 func TestSimulateChases(t *testing.T) {
 	if testing.Short() {
@@ -164,14 +164,14 @@ func TestSimulateChases(t *testing.T) {
 		return victims
 	}
 	for seed := range uint64(schedules) {
-		require.Zero(t, run(seed, true), "seed %d: a victim though there is no circle", seed)
+		require.Zero(t, run(seed, true), "seed %d: a victim though there is no cycle", seed)
 	}
 	victims := 0
 	for seed := range uint64(schedules) {
 		victims += run(seed, false)
 	}
 	require.NotZero(t, victims)
-	t.Logf("%d schedules without circles, no victim; %d with, %d victims", schedules, schedules, victims)
+	t.Logf("%d schedules without cycles, no victim; %d with, %d victims", schedules, schedules, victims)
 }
 
 // A view of one node on which every lock that somebody waits for is held.
@@ -190,7 +190,7 @@ func (f fixed) WaitsFor(b []dmutex.NodeID, _ string) []dmutex.NodeID {
 }
 func (f fixed) Lends(lock string) dmutex.NodeID { return f.locks[lock].Node }
 
-// round returns a circle of n transactions at nodes 1, 2 and 3. The last is
+// round returns a cycle of n transactions at nodes 1, 2 and 3. The last is
 // the youngest.
 func round(n int) map[string]deadlock.Wait {
 	locks := make(map[string]deadlock.Wait)
@@ -211,7 +211,7 @@ func chase(locks map[string]deadlock.Wait, of deadlock.Wait) (c *deadlock.Chase,
 	}
 }
 
-// Each circle of up to MaxPath is found, in as many hops as are claimed; a
+// Each cycle of up to MaxPath is found, in as many hops as are claimed; a
 // longer one is not.
 func TestChaseLengths(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10, deadlock.MaxPath} {
@@ -228,8 +228,8 @@ func TestChaseLengths(t *testing.T) {
 	require.False(t, found)
 }
 
-// A chase that comes into a circle of others ends: it is for them to find.
-func TestChaseIntoACircle(t *testing.T) {
+// A chase that comes into a cycle of others ends: it is for them to find.
+func TestChaseIntoACycle(t *testing.T) {
 	locks := round(3)
 	_, hops, found := chase(locks, deadlock.Wait{Node: 2, Txn: 99, Number: 1, Lock: "0"})
 	require.False(t, found)

@@ -1,4 +1,4 @@
-// Package deadlock finds circles of waits, without I/O: among nodes, by the machines
+// Package deadlock finds cycles of waits, without I/O: among nodes, by the machines
 // of Chandy, Misra and Haas ([And], [Or]), and among transactions that take locks,
 // by a [Chase], which package node uses.
 //
@@ -23,7 +23,7 @@
 // needs several locks ([And]); in the OR model until any one has ([Or]). The
 // paper calls them the resource model and the communication model. A blocked node
 // grants nothing. So a set of nodes may wait forever: in the AND model the nodes on a
-// circle of waits, in the OR model nodes whose dependencies are all, transitively,
+// cycle of waits, in the OR model nodes whose dependencies are all, transitively,
 // blocked. No node sees more than its own waits; messages that follow the waits find
 // the deadlock.
 //
@@ -43,7 +43,7 @@
 // grant, and a deadlock is declared that does not exist.
 //
 // A wait that can be withdrawn is outside the paper's model: when the last probe is
-// back, the first wait may be withdrawn, and the circle no longer exists. Then a
+// back, the first wait may be withdrawn, and the cycle no longer exists. Then a
 // declaration is only a hint: look again before acting on it. Where waits are never
 // withdrawn, every declaration is true.
 package deadlock

@@ -167,7 +167,7 @@ func (e *explorer) expand(id uint32, s, next []uint32) ([]uint32, *Violation) {
 }
 
 // ending proves that every run ends, by walking all of them depth first: a
-// step into a state from which we came closes a circle. On the way back it
+// step into a state from which we came closes a cycle. On the way back it
 // finds the least and the greatest number of messages from each state on.
 func (e *explorer) ending() *Violation {
 	const unseen, open = 1<<32 - 1, 1<<32 - 2

@@ -21,7 +21,7 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// Under every algorithm a circle of transactions through five nodes on one NATS
+// Under every algorithm a cycle of transactions through five nodes on one NATS
 // server is found and has one victim, and once that has released, every other
 // transaction gets what it waits for.
 func TestDeadlockOverNATS(t *testing.T) {
@@ -70,9 +70,9 @@ func TestDeadlockOverNATS(t *testing.T) {
 			victims := 0
 			for range txns {
 				if err := <-errs; err != nil {
-					var circle *node.DeadlockError
-					require.ErrorAs(t, err, &circle)
-					require.Len(t, circle.Circle, len(txns))
+					var cycle *node.DeadlockError
+					require.ErrorAs(t, err, &cycle)
+					require.Len(t, cycle.Cycle, len(txns))
 					victims++
 				}
 			}

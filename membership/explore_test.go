@@ -57,7 +57,7 @@ func explore(s setup, most int, lean bool) found {
 	if lean {
 		return found{states: len(e.parent), all: true}
 	}
-	if id, circle := e.circle(); circle {
+	if id, cycle := e.cycle(); cycle {
 		const wrong = "what happens by itself may never end"
 		return found{states: len(e.parent), wrong: wrong, run: e.retell(id, wrong)}
 	}
@@ -96,8 +96,8 @@ func (e *explorer) expand(id uint32, s, next []uint32) ([]uint32, string) {
 	return next, ""
 }
 
-// circle finds a state to which one can return by what happens by itself.
-func (e *explorer) circle() (uint32, bool) {
+// cycle finds a state to which one can return by what happens by itself.
+func (e *explorer) cycle() (uint32, bool) {
 	begins := func(id uint32) uint32 {
 		if id == 0 {
 			return 0

@@ -81,7 +81,7 @@ func (t *Txn) own(h *Held) {
 }
 
 // wait records that the transaction waits, until waited is called. The caller stops
-// the returned ticker. The ticker says when to look for a circle.
+// the returned ticker. The ticker says when to look for a cycle.
 func (t *Txn) wait(h *Held) *time.Ticker {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +111,7 @@ func (t *Txn) waits() (w deadlock.Wait, began uint64) {
 	return w, t.began
 }
 
-// chase looks for a circle that the present wait closes.
+// chase looks for a cycle that the present wait closes.
 func (t *Txn) chase() {
 	if w, began := t.waits(); w.Number > 0 {
 		t.node.follow(deadlock.NewChase(began, w, ownLocks{t.node}))
@@ -120,13 +120,13 @@ func (t *Txn) chase() {
 }
 
 // follow takes a chase as far as this node can, and sends it on or breaks the
-// circle.
+// cycle.
 func (n *Node) follow(c *deadlock.Chase) {
 	for {
 		next, found := c.Follow(ownLocks{n})
 		switch {
 		case found:
-			n.breakCircle(c.Path)
+			n.breakCycle(c.Path)
 			return
 		case next == dmutex.None, n.sendProbe(next, c), c.Checked > 0:
 			return
@@ -134,8 +134,8 @@ func (n *Node) follow(c *deadlock.Chase) {
 	}
 }
 
-// breakCircle ends the first wait of a circle, if it is not over already.
-func (n *Node) breakCircle(path []deadlock.Wait) {
+// breakCycle ends the first wait of a cycle, if it is not over already.
+func (n *Node) breakCycle(path []deadlock.Wait) {
 	t, _ := ownLocks{n}.holder(path[len(path)-1].Lock)
 	if t == nil {
 		return

@@ -84,8 +84,8 @@ func lone(t testing.TB, hours int) *Node {
 	return n
 }
 
-// A circle that was found ends the wait of which it is, and no later one.
-func TestBreakCircle(t *testing.T) {
+// A cycle that was found ends the wait of which it is, and no later one.
+func TestBreakCycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := lone(t, 1)
 		first, second := n.Txn(), n.Txn()
@@ -102,17 +102,17 @@ func TestBreakCircle(t *testing.T) {
 		path := func(number uint64, held string) []deadlock.Wait {
 			return []deadlock.Wait{{Node: 1, Txn: first.id, Number: number, Lock: "b"}, {Node: 1, Txn: second.id, Number: 1, Lock: held}}
 		}
-		n.breakCircle(path(2, "a"))
-		n.breakCircle(path(1, "b"))
-		n.breakCircle(path(1, "nowhere"))
+		n.breakCycle(path(2, "a"))
+		n.breakCycle(path(1, "b"))
+		n.breakCycle(path(1, "nowhere"))
 		former := path(1, "a")
 		former[0].Txn = 7 // it held a when it was found
-		n.breakCircle(former)
+		n.breakCycle(former)
 		synctest.Wait()
 		require.Empty(t, ended)
-		n.breakCircle(path(1, "a"))
+		n.breakCycle(path(1, "a"))
 		require.ErrorIs(t, <-ended, ErrDeadlock)
-		n.breakCircle(path(1, "a"))
+		n.breakCycle(path(1, "a"))
 		require.NoError(t, first.Release())
 		require.NoError(t, second.Release())
 		require.EqualValues(t, 1, n.Status().Deadlocks)

@@ -54,9 +54,9 @@ func (g *group) waits(ctx context.Context, txn *node.Txn, name string) <-chan ou
 	return c
 }
 
-// A circle of 2 to 10 nodes ends with one victim: the youngest, which is told
-// the circle. When it has released, the others go on one after another.
-func TestCircles(t *testing.T) {
+// A cycle of 2 to 10 nodes ends with one victim: the youngest, which is told
+// the cycle. When it has released, the others go on one after another.
+func TestCycles(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(10)
 		for n := 2; n <= 10; n++ {
@@ -67,10 +67,10 @@ func TestCircles(t *testing.T) {
 			}
 			o := <-waits[n-1]
 			require.ErrorIs(t, o.err, node.ErrDeadlock, "%d nodes", n)
-			var circle *node.DeadlockError
-			require.ErrorAs(t, o.err, &circle)
-			require.Len(t, circle.Circle, n)
-			for i, e := range circle.Circle {
+			var cycle *node.DeadlockError
+			require.ErrorAs(t, o.err, &cycle)
+			require.Len(t, cycle.Cycle, n)
+			for i, e := range cycle.Cycle {
 				at := (n - 1 + i) % n
 				require.Equal(t, node.Edge{Waiter: g.members[at], Lock: fmt.Sprint((at + 1) % n), Holder: g.members[(at+1)%n]}, e)
 			}
@@ -107,8 +107,8 @@ func TestDeadlockErrorTells(t *testing.T) {
 	})
 }
 
-// Two circles at once have a victim each, also if they share nodes.
-func TestTwoCircles(t *testing.T) {
+// Two cycles at once have a victim each, also if they share nodes.
+func TestTwoCycles(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(3)
 		txns := g.txns(1, 2, 3, 2, 1) // 0, 1 and 2 in one, 3 and 4 in the other
@@ -128,8 +128,8 @@ func TestTwoCircles(t *testing.T) {
 	})
 }
 
-// A circle within one node, of two and of three transactions, needs no message.
-func TestCircleAtHome(t *testing.T) {
+// A cycle within one node, of two and of three transactions, needs no message.
+func TestCycleAtHome(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(2)
 		for _, at := range [][]dmutex.NodeID{{1, 1}, {2, 2, 2}} {
@@ -151,8 +151,8 @@ func TestCircleAtHome(t *testing.T) {
 }
 
 // Waiters behind others in the queue, and waiters that hold nothing, do not hide a
-// circle: it is found, and they get their turn.
-func TestCircleBehindAQueue(t *testing.T) {
+// cycle: it is found, and they get their turn.
+func TestCycleBehindAQueue(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(4)
 		txns := g.txns(1, 2)
@@ -180,9 +180,9 @@ func TestCircleBehindAQueue(t *testing.T) {
 	})
 }
 
-// A chain is no circle, nor is a circle that is closed by a lock which nobody's
+// A chain is no cycle, nor is a cycle that is closed by a lock which nobody's
 // transaction holds.
-func TestNoCircle(t *testing.T) {
+func TestNoCycle(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(3)
 		txns := g.txns(1, 2, 3)
@@ -205,9 +205,9 @@ func TestNoCircle(t *testing.T) {
 	})
 }
 
-// A circle from which somebody withdraws ends nobody else's wait; one from which
+// A cycle from which somebody withdraws ends nobody else's wait; one from which
 // a lock is taken away neither.
-func TestCircleDissolves(t *testing.T) {
+func TestCycleDissolves(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(2)
 		txns := g.txns(1, 2)
@@ -229,8 +229,8 @@ func TestCircleDissolves(t *testing.T) {
 	})
 }
 
-// A node that closes takes its waits and holds out of the circle; the rest goes on.
-func TestCircleCloses(t *testing.T) {
+// A node that closes takes its waits and holds out of the cycle; the rest goes on.
+func TestCycleCloses(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(3)
 		txns := g.txns(1, 2, 3)
@@ -390,9 +390,9 @@ func TestAgeIsOfTheTransaction(t *testing.T) {
 	})
 }
 
-// A circle is found also if its group changes: what was on its way to a member that
+// A cycle is found also if its group changes: what was on its way to a member that
 // left is lost, and the next look finds it.
-func TestCircleMeetsAViewChange(t *testing.T) {
+func TestCycleMeetsAViewChange(t *testing.T) {
 	eachDetecting(t, func(t *testing.T, g *group) {
 		g.open(4)
 		txns := g.txns(4, 1)
@@ -412,9 +412,9 @@ func TestCircleMeetsAViewChange(t *testing.T) {
 	})
 }
 
-// The same over TCP: a circle through three nodes has one victim, and when that
+// The same over TCP: a cycle through three nodes has one victim, and when that
 // has released everybody gets what it waits for.
-func TestCircleOverTCP(t *testing.T) {
+func TestCycleOverTCP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -508,7 +508,7 @@ type narrow struct{ transport.Link }
 
 func (narrow) MaxFrame() int { return 1024 }
 
-// A circle that is too long for a frame of the link is not found, and breaks
+// A cycle that is too long for a frame of the link is not found, and breaks
 // nothing.
 func TestProbeTooLong(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {

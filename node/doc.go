@@ -156,16 +156,16 @@
 // is also the fastest.
 //
 // Use [Node.AcquireAll] if the names are known in advance. It takes the locks in one
-// order, so no circle forms. It holds the first locks while it waits for the rest.
+// order, so no cycle forms. It holds the first locks while it waits for the rest.
 //
-// Use a [Txn] with Config.Deadlock if the names are not known in advance. Circles
+// Use a [Txn] with Config.Deadlock if the names are not known in advance. Cycles
 // form, and package deadlock finds them: when a Txn that holds a lock has waited for
 // another for Config.Deadlock, its node sends a probe that follows the locks to
-// their holders, node by node, twice around. In each circle one Acquire ends with
+// their holders, node by node, twice around. In each cycle one Acquire ends with
 // [ErrDeadlock], and its Txn releases and tries again. Detection sees only locks
-// taken through a Txn, within the group. It does not find a circle of more than 64
-// transactions, or a circle whose probe exceeds a frame of the link; in a probe a
-// transaction takes the name of its lock and about 10 bytes. Every circle that is
+// taken through a Txn, within the group. It does not find a cycle of more than 64
+// transactions, or a cycle whose probe exceeds a frame of the link; in a probe a
+// transaction takes the name of its lock and about 10 bytes. Every cycle that is
 // found did exist, but a wait in it may have been withdrawn since. A false probe,
 // which only a faulty member sends, at worst ends a wait with ErrDeadlock.
 //

@@ -62,7 +62,7 @@ var (
 	// hear from it. What was held is lost. The process joins again by itself.
 	ErrExcluded = errors.New("node: the other members did not hear from this process, and excluded it")
 
-	// ErrDeadlock: transactions wait for each other in a circle, and this wait was
+	// ErrDeadlock: transactions wait for each other in a cycle, and this wait was
 	// ended so that the others can go on. See [DeadlockError].
 	ErrDeadlock = errors.New("node: deadlock")
 
@@ -113,9 +113,9 @@ func (e *BusyError) Error() string {
 // Is makes a BusyError an [ErrBusy].
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
-// A DeadlockError is an [ErrDeadlock] that names the circle. At one instant every
-// wait of the circle was under way. The first one was ended.
-type DeadlockError struct{ Circle []Edge }
+// A DeadlockError is an [ErrDeadlock] that names the cycle. At one instant every
+// wait of the cycle was under way. The first one was ended.
+type DeadlockError struct{ Cycle []Edge }
 
 // An Edge is a transaction that waits for a lock which another transaction holds.
 type Edge struct {
@@ -127,7 +127,7 @@ type Edge struct {
 func newDeadlockError(path []deadlock.Wait) error {
 	e := &DeadlockError{}
 	for i, w := range path {
-		e.Circle = append(e.Circle, Edge{w.Node, w.Lock, path[(i+1)%len(path)].Node})
+		e.Cycle = append(e.Cycle, Edge{w.Node, w.Lock, path[(i+1)%len(path)].Node})
 	}
 	return e
 }
@@ -135,7 +135,7 @@ func newDeadlockError(path []deadlock.Wait) error {
 func (e *DeadlockError) Error() string {
 	var b strings.Builder
 	fmt.Fprint(&b, ErrDeadlock, ": ")
-	for i, edge := range e.Circle {
+	for i, edge := range e.Cycle {
 		if i == 0 {
 			fmt.Fprintf(&b, "node %d", edge.Waiter)
 		} else {

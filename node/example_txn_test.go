@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// Two nodes take two locks, each in its own order. The circle is found, and the
+// Two nodes take two locks, each in its own order. The cycle is found, and the
 // younger transaction gives way.
 func ExampleTxn() {
 	ctx := context.Background()
@@ -54,7 +54,7 @@ func ExampleTxn() {
 }
 
 // AcquireAll takes the locks in one order, whatever the order in which they are
-// named, so that nobody waits in a circle.
+// named, so that nobody waits in a cycle.
 func ExampleNode_AcquireAll() {
 	ctx := context.Background()
 	network, err := memlink.New(memlink.Config{})

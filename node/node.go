@@ -55,9 +55,9 @@ type Config struct {
 	Fence uint64
 
 	// Deadlock is how long an Acquire of a [Txn] that holds a lock waits before the
-	// node looks for a circle of transactions that wait for each other, and the time
+	// node looks for a cycle of transactions that wait for each other, and the time
 	// between two looks. 0 disables detection, which then costs nothing. For each lock
-	// in the circle, one look costs about as many messages as one entry, so choose a
+	// in the cycle, one look costs about as many messages as one entry, so choose a
 	// time that is long for a wait: a second rather than a millisecond.
 	Deadlock time.Duration
 
@@ -251,7 +251,7 @@ func (cfg *Config) check() error {
 	case cfg.Link == nil:
 		return dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
 	case cfg.Deadlock < 0:
-		return dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for circles", cfg.Deadlock))
+		return dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	case cfg.Link.MaxFrame() < roomFor(cfg.maxMembers()):
 		return dmutex.Misuse(fmt.Sprintf("Config.Link takes frames of %d bytes: a group of %d members needs %d",
 			cfg.Link.MaxFrame(), cfg.maxMembers(), roomFor(cfg.maxMembers())))

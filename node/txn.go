@@ -14,9 +14,9 @@ import (
 // identity that could tell.) It takes them one after another, and [Txn.Release] gives
 // them all back. Its methods are safe for concurrent use.
 //
-// A Txn that holds one lock and waits for another can be part of a circle of
+// A Txn that holds one lock and waits for another can be part of a cycle of
 // transactions which all wait for each other, at one node or at several. With
-// Config.Deadlock such a circle is found: the Acquire of its youngest transaction
+// Config.Deadlock such a cycle is found: the Acquire of its youngest transaction
 // ends with [ErrDeadlock]. That transaction keeps its locks, and the others go on
 // when it has released them. So:
 //
@@ -32,7 +32,7 @@ import (
 // youngest, so it does not retry forever. For other work use another Txn.
 //
 // Detection sees only locks that a Txn holds, not those taken by [Mutex.Acquire].
-// [Node.AcquireAll] makes no circles.
+// [Node.AcquireAll] makes no cycles.
 type Txn struct {
 	node *Node
 	id   uint64 // among the transactions of the node
@@ -52,7 +52,7 @@ func (n *Node) Txn() *Txn { return &Txn{node: n, id: n.txns.Add(1)} }
 // AcquireAll takes several locks, and returns the transaction that holds them.
 // It takes them in the order of their names, whatever the order of the arguments.
 // So transactions that take all their locks with one AcquireAll each never wait for
-// each other in a circle.
+// each other in a cycle.
 //
 // If a lock cannot be acquired, AcquireAll releases those that were, and returns the
 // error of [Txn.Acquire]. That may be [ErrDeadlock], if other transactions take some
@@ -97,7 +97,7 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err e
 // [ErrLost], until the transaction is released.
 //
 // With Config.Deadlock it may fail with [ErrDeadlock], a [DeadlockError] that
-// names the circle. The transaction keeps what it holds; release it, and try
+// names the cycle. The transaction keeps what it holds; release it, and try
 // again.
 func (t *Txn) Acquire(ctx context.Context, name string) (h *Held, err error) {
 	if err := t.begin(name); err != nil {

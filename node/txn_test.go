@@ -103,9 +103,9 @@ func TestAcquireAll(t *testing.T) {
 	})
 }
 
-// Callers that take all locks at once never wait in a circle, whatever the order of
+// Callers that take all locks at once never wait in a cycle, whatever the order of
 // the arguments.
-func TestAcquireAllMakesNoCircle(t *testing.T) {
+func TestAcquireAllMakesNoCycle(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
 		done := make(chan error)
@@ -150,7 +150,7 @@ func TestAcquireAllError(t *testing.T) {
 }
 
 // Among transactions that take the same locks one by one it may be part of a
-// circle, and the one that gives up.
+// cycle, and the one that gives up.
 func TestAcquireAllAmongOthers(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.deadlock = time.Second

@@ -55,7 +55,7 @@ func TestHelp(t *testing.T) {
 
 	status, stdout, _ = invoke("demo", "philosophers", "--help")
 	require.Equal(t, tool.StatusOK, status)
-	require.Contains(t, stdout, "left fork before any of them reaches for the right one.")
+	require.Contains(t, stdout, "fork before any of them reaches for the right one.")
 
 	status, stdout, _ = invoke("demo", "tellers", "--help")
 	require.Equal(t, tool.StatusOK, status)

@@ -61,7 +61,7 @@ type unfenced struct{ dmutex.Machine }
 func (unfenced) Fence() uint64 { return 1 }
 
 // Five processes, each with a node for every algorithm: no two are in a critical
-// section together, fences rise, elections are observed in order, and each circle of
+// section together, fences rise, elections are observed in order, and each cycle of
 // transactions has a victim. Once the faults are over, every request is granted,
 // everything comes to rest and all processes leave.
 //
@@ -92,7 +92,7 @@ func endure(t *testing.T, link string) {
 	}
 	entries := r.referee.tally(t)
 	t.Logf("entries: %v", entries)
-	t.Logf("victims of circles: %v", victims)
+	t.Logf("victims of cycles: %v", victims)
 	for _, name := range names {
 		require.Positive(t, entries[name+"/lock 0"]+entries[name+"/lock 1"], name)
 	}

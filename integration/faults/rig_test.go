@@ -369,7 +369,7 @@ func (r *rig) fault(rng *rand.Rand) (kind string, undo func()) {
 	}
 }
 
-// awaitVictim waits until there was a circle, which takes a slow machine longer
+// awaitVictim waits until there was a cycle, which takes a slow machine longer
 // than the faults last.
 func (r *rig) awaitVictim() {
 	for late := time.After(patience); ; {
@@ -382,7 +382,7 @@ func (r *rig) awaitVictim() {
 		}
 		select {
 		case <-late:
-			require.FailNow(r.t, "nobody waits in a circle")
+			require.FailNow(r.t, "nobody waits in a cycle")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -391,7 +391,7 @@ func (r *rig) awaitVictim() {
 // drain waits until the group is at rest: no node holds or waits, and every message
 // that was sent was received. The processes cannot all be asked at the same instant,
 // so drain asks until nothing has happened between two rounds. It returns how many
-// victims of circles there were.
+// victims of cycles there were.
 func (r *rig) drain() (victims uint64) {
 	late := time.After(patience)
 	for before := map[string]state(nil); ; {

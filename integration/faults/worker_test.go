@@ -455,7 +455,7 @@ func (h *hand) lockAll(ctx context.Context, impatient bool) {
 }
 
 // transact takes two or three locks one after another, in any order. If it is the
-// victim of a circle, it releases what it has and tries again.
+// victim of a cycle, it releases what it has and tries again.
 func (h *hand) transact(ctx context.Context, impatient bool) {
 	txn := h.node.Txn()
 	order := h.rng.Perm(shelf)[:2+h.rng.IntN(2)]
@@ -468,7 +468,7 @@ func (h *hand) transact(ctx context.Context, impatient bool) {
 		case !errors.Is(err, node.ErrDeadlock):
 			fail("%s: %sshelf %v: %v", h.who, h.prefix, order, err)
 		}
-		<-time.After(h.upTo(detect)) // the others of the circle are quicker
+		<-time.After(h.upTo(detect)) // the others of the cycle are quicker
 	}
 }
 

@@ -27,7 +27,7 @@ type Chases struct {
 	Chases      int   // how often it may begin a chase in each wait
 	Withdrawals int   // waits that are withdrawn, at most
 	Early       int   // locks that are released by a transaction that waits, at most
-	Ordered     bool  // a transaction that holds a lock asks for later ones only: there are no circles
+	Ordered     bool  // a transaction that holds a lock asks for later ones only: there are no cycles
 	Lent        bool  // every lock has a coordinator, which knows the holder; otherwise all nodes are asked
 
 	Follow func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool) // nil is deadlock's own
@@ -36,7 +36,7 @@ type Chases struct {
 	Progress  func(states int) bool // called from time to time; false stops. May be nil
 }
 
-// ErrTwice says that two waits were ended for one circle.
+// ErrTwice says that two waits were ended for one cycle.
 var ErrTwice = errors.New("two victims")
 
 // chases is the state of a Chases.
@@ -47,7 +47,7 @@ type chases struct {
 	locks              []int // the holder of each, none if it is free
 	wire               []flight
 	withdrawals, early int
-	declared           []string // the circles for which a wait was ended
+	declared           []string // the cycles for which a wait was ended
 	log                *strings.Builder
 }
 
@@ -62,7 +62,7 @@ type txn struct {
 type flight struct {
 	to    dmutex.NodeID
 	chase *deadlock.Chase
-	true  bool // when its first lap ended there was this circle
+	true  bool // when its first lap ended there was this cycle
 }
 
 const none = -1
@@ -221,7 +221,7 @@ func (w *chases) follow(here view, f flight) error {
 	first := f.chase.Checked == 0
 	next, found := w.step(f.chase, here)
 	if first && f.chase.Checked > 0 {
-		f.true = w.circle(f.chase.Path)
+		f.true = w.cycle(f.chase.Path)
 	}
 	if next != dmutex.None {
 		f.to = next
@@ -231,14 +231,14 @@ func (w *chases) follow(here view, f flight) error {
 		return nil
 	}
 	path := f.chase.Path
-	t, circle := int(path[0].Txn)-1, describe(path)
+	t, cycle := int(path[0].Txn)-1, describe(path)
 	switch {
 	case !f.true:
-		return explore.Wrong(ErrPhantom, "%d ends its wait for a circle that never was: %s", t+1, circle)
-	case slices.Contains(w.declared, circle):
-		return explore.Wrong(ErrTwice, "%d ends its wait for a circle for which another did: %s", t+1, circle)
+		return explore.Wrong(ErrPhantom, "%d ends its wait for a cycle that never was: %s", t+1, cycle)
+	case slices.Contains(w.declared, cycle):
+		return explore.Wrong(ErrTwice, "%d ends its wait for a cycle for which another did: %s", t+1, cycle)
 	}
-	w.declared = append(slices.Clip(w.declared), circle)
+	w.declared = append(slices.Clip(w.declared), cycle)
 	if w.log != nil {
 		w.log.WriteString("    and a wait is ended\n")
 	}
@@ -246,7 +246,7 @@ func (w *chases) follow(here view, f flight) error {
 	return nil
 }
 
-// describe names a circle by its waits, the same whichever member found it.
+// describe names a cycle by its waits, the same whichever member found it.
 func describe(path []deadlock.Wait) string {
 	first := slices.IndexFunc(path, func(p deadlock.Wait) bool {
 		return !slices.ContainsFunc(path, func(q deadlock.Wait) bool { return q.Txn < p.Txn })
@@ -259,8 +259,8 @@ func describe(path []deadlock.Wait) string {
 	return string(fmt.Appendf(b, "%d", path[first].Txn))
 }
 
-// circle reports whether each waits for a lock that the next one holds.
-func (w *chases) circle(path []deadlock.Wait) bool {
+// cycle reports whether each waits for a lock that the next one holds.
+func (w *chases) cycle(path []deadlock.Wait) bool {
 	for i, p := range path {
 		next := path[(i+1)%len(path)]
 		t, n := int(p.Txn)-1, int(next.Txn)-1
@@ -272,7 +272,7 @@ func (w *chases) circle(path []deadlock.Wait) bool {
 	return true
 }
 
-// standing checks every present circle: if nothing else happens, the chase of its
+// standing checks every present cycle: if nothing else happens, the chase of its
 // youngest member finds it, and no other member's chase does.
 func (w *chases) standing() error {
 	for t := range w.txns {
@@ -283,15 +283,15 @@ func (w *chases) standing() error {
 		finds := w.chaseAlone(t)
 		switch youngest := t == slices.Max(members); {
 		case youngest && !finds:
-			return explore.Wrong(ErrMissed, "%d does not find the circle in which it is", t+1)
+			return explore.Wrong(ErrMissed, "%d does not find the cycle in which it is", t+1)
 		case !youngest && finds:
-			return explore.Wrong(ErrTwice, "%d finds the circle in which it is, and %d is younger", t+1, slices.Max(members)+1)
+			return explore.Wrong(ErrTwice, "%d finds the cycle in which it is, and %d is younger", t+1, slices.Max(members)+1)
 		}
 	}
 	return nil
 }
 
-// around returns the circle that a transaction is in; nothing if it is in none.
+// around returns the cycle that a transaction is in; nothing if it is in none.
 func (w *chases) around(t int) (members []int) {
 	for at := t; ; {
 		members = append(members, at)

@@ -14,24 +14,24 @@ import (
 // has seen.
 type ChaseReport struct {
 	States   int
-	Circles  int // states in which there is one
+	Cycles   int // states in which there is one
 	Victims  int // steps by which a wait is ended
 	Complete bool
 }
 
 // Explore visits every state, shortest runs first. It checks that a transaction
-// that ends its wait was in a circle, that the circle loses no other wait, and that
-// the youngest member of every circle would find it if it stayed. It returns a
+// that ends its wait was in a cycle, that the cycle loses no other wait, and that
+// the youngest member of every cycle would find it if it stayed. It returns a
 // [*dmutextest.Violation] with a shortest run to the first state that is wrong, and in
 // any case how far it came.
 func (t *Chases) Explore() (r ChaseReport, err error) {
 	search := explore.Search[*chases]{
 		Begin: func() (*chases, error) { return t.begin(), nil },
 		State: func(w *chases) error {
-			if !w.someCircle() {
+			if !w.someCycle() {
 				return nil
 			}
-			r.Circles++
+			r.Cycles++
 			return w.standing()
 		},
 		Step: func(before, after *chases) error {
@@ -48,7 +48,7 @@ func (t *Chases) Explore() (r ChaseReport, err error) {
 	return r, err
 }
 
-func (w *chases) someCircle() bool {
+func (w *chases) someCycle() bool {
 	for t := range w.txns {
 		if len(w.around(t)) > 0 {
 			return true

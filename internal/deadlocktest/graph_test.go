@@ -57,7 +57,7 @@ func (w *world) drain() (count [deadlock.Reply + 1]int) {
 // initiator, against what is so. A computation sends one PROBE over each wait
 // that can be reached from the initiator, no more and no less; one QUERY, and
 // at most one REPLY, exactly one if it finds a deadlock. A node finds a deadlock
-// that it is in itself: on a circle, or in the OR model if every way ends
+// that it is in itself: on a cycle, or in the OR model if every way ends
 // nowhere.
 func TestGraphs(t *testing.T) {
 	const n = 4
@@ -66,7 +66,7 @@ func TestGraphs(t *testing.T) {
 			continue // nobody waits for itself
 		}
 		and, or := settled(And, n, graph), settled(Or, n, graph)
-		reach, onCircle, dead := and.reach(), and.truth(and.reach()), or.truth(or.reach())
+		reach, onCycle, dead := and.reach(), and.truth(and.reach()), or.truth(or.reach())
 		for i := range n {
 			if !and.blocked(i) {
 				continue
@@ -86,7 +86,7 @@ func TestGraphs(t *testing.T) {
 			o.detect(i)
 			count, counted := a.drain(), o.drain()
 			require.Equal(t, waits, count[deadlock.Probe], "graph %x from %d", graph, i+1)
-			require.Equal(t, onCircle[i], a.machines[i].Deadlocked(), "graph %x from %d", graph, i+1)
+			require.Equal(t, onCycle[i], a.machines[i].Deadlocked(), "graph %x from %d", graph, i+1)
 			require.Equal(t, waits, counted[deadlock.Query], "graph %x from %d", graph, i+1)
 			require.LessOrEqual(t, counted[deadlock.Reply], waits, "graph %x from %d", graph, i+1)
 			require.Equal(t, dead[i], counted[deadlock.Reply] == waits, "graph %x from %d", graph, i+1)
@@ -95,8 +95,8 @@ func TestGraphs(t *testing.T) {
 	}
 }
 
-// Around a lone circle of n nodes a computation costs n messages of each kind.
-func TestCircle(t *testing.T) {
+// Around a lone cycle of n nodes a computation costs n messages of each kind.
+func TestCycle(t *testing.T) {
 	for n := 2; n <= 50; n++ {
 		for _, or := range []bool{false, true} {
 			model := And

@@ -72,7 +72,7 @@ func (w *world) declares(before *world) error {
 
 // declared checks that, when all have called Detect and no message is in flight,
 // each deadlock is declared by a node in it: in the AND model by one on the same
-// circles, in the OR model by one of those that can be reached.
+// cycles, in the OR model by one of those that can be reached.
 func (w *world) declared() error {
 	if slices.Contains(w.undone, true) || slices.ContainsFunc(w.channels, func(queue []item) bool { return len(queue) > 0 }) {
 		return nil

@@ -137,14 +137,14 @@ func (x *exploration[W]) run() (complete bool, err error) {
 		}
 	}
 	if x.Ends != nil {
-		return true, x.circles()
+		return true, x.cycles()
 	}
 	return true, nil
 }
 
-// circles looks for a run without an end. It takes away states into which no
+// cycles looks for a run without an end. It takes away states into which no
 // step leads, until none is left.
-func (x *exploration[W]) circles() error {
+func (x *exploration[W]) cycles() error {
 	x.into = make([]int32, len(x.visits))
 	for _, out := range x.edges {
 		for _, to := range out {
@@ -169,7 +169,7 @@ func (x *exploration[W]) circles() error {
 		return nil
 	}
 	at := slices.IndexFunc(x.into, func(n int32) bool { return n > 0 })
-	return x.failed(Wrong(x.Ends, "this begins a circle, with %d states in it or behind it", left), at)
+	return x.failed(Wrong(x.Ends, "this begins a cycle, with %d states in it or behind it", left), at)
 }
 
 // failed adds to an error the run that leads to it: to a state, and perhaps a step.

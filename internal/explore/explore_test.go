@@ -111,7 +111,7 @@ func (l *looping) Steps() (steps Steps[*looping]) {
 }
 
 // A run without an end is found if there must not be one.
-func TestCircle(t *testing.T) {
+func TestCycle(t *testing.T) {
 	s := Search[*looping]{
 		Begin:  func() (*looping, error) { return new(looping), nil },
 		State:  func(*looping) error { return nil },

@@ -94,14 +94,14 @@ func (o *deadlockOptions) chases(c *Cmd) subject {
 		Deadlock: c.Deadlock, Nodes: c.Nodes, Options: o,
 		name: chase,
 		what: said,
-		proved: "In every run of this group each victim was in a circle of transactions that waited for each other, no circle had two victims, " +
-			"and every circle that stays is found by its youngest member.",
-		some:    "%s of them with a circle",
+		proved: "In every run of this group each victim was in a cycle of transactions that waited for each other, no cycle had two victims, " +
+			"and every cycle that stays is found by its youngest member.",
+		some:    "%s of them with a cycle",
 		failing: func(error) string { return "" },
 		run: func(g *group, more func(int) bool) (int, bool, error) {
 			t.Progress = more
 			r, err := t.Explore()
-			g.Deadlocks = r.Circles
+			g.Deadlocks = r.Cycles
 			return r.States, r.Complete, err
 		},
 	}

@@ -15,7 +15,7 @@ type group struct {
 	Options  any    `json:"options"`
 	finding
 	Rests     int `json:"states_at_rest,omitempty"`    // of elections
-	Deadlocks int `json:"states_deadlocked,omitempty"` // in which a deadlock is declared; of chases, in which there is a circle
+	Deadlocks int `json:"states_deadlocked,omitempty"` // in which a deadlock is declared; of chases, in which there is a cycle
 
 	name, what string                  // the same, for people
 	proved     string                  // by a clean exploration

@@ -23,7 +23,7 @@ import (
 // Cmd is dmutex demo.
 type Cmd struct {
 	Tellers      Tellers      `cmd:"" default:"withargs" help:"Bank tellers share one account: first without a lock, then under every algorithm. demo alone runs this."`
-	Philosophers Philosophers `cmd:"" help:"Dining philosophers wait for each other in a circle: first forever, then with deadlock detection."`
+	Philosophers Philosophers `cmd:"" help:"Dining philosophers wait for each other in a cycle: first forever, then with deadlock detection."`
 
 	Teller      tellerCmd      `cmd:"" hidden:"" help:"One teller of the demo, which starts it."`
 	Philosopher philosopherCmd `cmd:"" hidden:"" help:"One philosopher of the demo, which starts it."`

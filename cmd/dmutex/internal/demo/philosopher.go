@@ -50,9 +50,9 @@ type supper struct {
 	Overlaps int `json:"overlaps"` // forks that it took while they were in another hand
 }
 
-// A circle of philosophers: each waits for a fork that the next one holds. The
+// A cycle of philosophers: each waits for a fork that the next one holds. The
 // first is the victim.
-type circle []edge
+type cycle []edge
 
 type edge struct {
 	Waiter dmutex.NodeID `json:"waiter"`
@@ -60,9 +60,9 @@ type edge struct {
 	Holder dmutex.NodeID `json:"holder"`
 }
 
-// around reports whether the circle goes around a table: everybody waits for the
+// around reports whether the cycle goes around a table: everybody waits for the
 // right fork.
-func (c circle) around(philosophers int) bool {
+func (c cycle) around(philosophers int) bool {
 	n := dmutex.NodeID(philosophers)
 	for i, e := range c {
 		right := e.Waiter%n + 1
@@ -122,7 +122,7 @@ func (p *philosopher) try(ctx context.Context, t *node.Txn) (err error) {
 		return err
 	}
 	if err := take(fork(p.task.Self%dmutex.NodeID(p.task.Nodes) + 1)); err != nil {
-		return p.circle(err)
+		return p.cycle(err)
 	}
 	if err := p.think(ctx); err != nil {
 		return err
@@ -154,17 +154,17 @@ func (p *philosopher) think(ctx context.Context) error {
 	}
 }
 
-// circle reports the circle whose victim this philosopher is, if err says
+// cycle reports the cycle whose victim this philosopher is, if err says
 // that, and passes on any other error.
-func (p *philosopher) circle(err error) error {
+func (p *philosopher) cycle(err error) error {
 	found, ok := errors.AsType[*node.DeadlockError](err)
 	if !ok {
 		return err
 	}
 	p.Victim++
-	var c circle
-	for _, e := range found.Circle {
+	var c cycle
+	for _, e := range found.Cycle {
 		c = append(c, edge{e.Waiter, e.Lock, e.Holder})
 	}
-	return p.report(report{Word: wordCircle, Circle: c})
+	return p.report(report{Word: wordCycle, Cycle: c})
 }

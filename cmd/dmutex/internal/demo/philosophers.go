@@ -15,7 +15,7 @@ type Philosophers struct {
 	Meals        int           `default:"100" help:"Meals that each philosopher wants, at least 1."`
 	Algorithm    string        `default:"ricart" help:"One algorithm, or all of them: ${algorithms}."`
 	Think        time.Duration `default:"1ms" help:"Time for a meal, and between the forks when a victim tries again; at least 100µs."`
-	Detect       time.Duration `default:"50ms" help:"Time that a philosopher waits for a fork before looking for a circle, at least 1ms."`
+	Detect       time.Duration `default:"50ms" help:"Time that a philosopher waits for a fork before looking for a cycle, at least 1ms."`
 	Watch        time.Duration `default:"2s" help:"How long to watch the table without detection, at least 100ms. The dinner with detection is the one that --trace records."`
 	flags
 
@@ -25,11 +25,11 @@ type Philosophers struct {
 // Help is the text of demo philosophers --help.
 func (Philosophers) Help() string {
 	return `Philosophers sit around a table, each a process of its own, with a fork between any two. Every fork is a distributed lock. ` +
-		`Each philosopher takes the left fork, then the right one, and eats. Sooner or later they would wait for each other in a circle. The demo makes that ` +
+		`Each philosopher takes the left fork, then the right one, and eats. Sooner or later they would wait for each other in a cycle. The demo makes that ` +
 		`happen at each meal: all philosophers take the left fork before any of them reaches for the right one.
 
 First there is no detection. At the first meal each waits forever for the fork that the next one holds. The demo watches for a while and ends ` +
-		`the processes. Then the dinner starts again with node.Config.Deadlock set: at each meal one victim learns of the circle, puts its fork back, and ` +
+		`the processes. Then the dinner starts again with node.Config.Deadlock set: at each meal one victim learns of the cycle, puts its fork back, and ` +
 		`tries again until it has eaten.
 
 The lock is not asked whether a fork is in one hand only: a philosopher that takes a fork creates a marker file, exclusively. ` +
@@ -90,13 +90,13 @@ type dinner struct {
 	Victims  int           `json:"victims"`  // how often a philosopher put its fork back
 	Overlaps int           `json:"overlaps"` // forks that were taken while in another hand
 	Busy     int           `json:"busy"`     // forks held or waited for in the end
-	Circles  []circle      `json:"circles"`  // in the order in which they were found
+	Cycles   []cycle       `json:"cycles"`   // in the order in which they were found
 	Took     time.Duration `json:"took_ns"`
 }
 
 // dine is one run. Without detection it ends when it was watched for long enough.
 func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, detect time.Duration) (dinner, error) {
-	d := dinner{Meals: make([]int, c.Philosophers), Circles: []circle{}}
+	d := dinner{Meals: make([]int, c.Philosophers), Cycles: []cycle{}}
 	g, err := s.group(task{Trade: "philosopher", Nodes: c.Philosophers, Meals: c.Meals, Think: c.Think, Detect: detect},
 		a, fmt.Sprintf("%s-%v", a.Name, detect), detect > 0)
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *Philosophers) dine(ctx context.Context, a tool.Algorithm, s *stage, det
 	advance := func(p *process, r report) { s.progress.At(progressed(d.Meals, p, r.Made)) }
 	g.heard = func(p *process, r report) bool {
 		switch r.Word {
-		case wordCircle:
-			d.Circles = append(d.Circles, r.Circle)
+		case wordCycle:
+			d.Cycles = append(d.Cycles, r.Cycle)
 		case wordProgress: // at the dinner without detection
 			advance(p, r)
 		default:
@@ -159,12 +159,12 @@ func (d *dinner) faults(meals int) (f []string) {
 	if i := slices.IndexFunc(d.Meals, func(n int) bool { return n != meals }); i >= 0 {
 		f = append(f, fmt.Sprintf("philosopher %d ate %d times instead of %d", i+1, d.Meals[i], meals))
 	}
-	if len(d.Circles) != meals || d.Victims != meals {
-		f = append(f, fmt.Sprintf("%d circles were found and had %d victims, instead of one at each of %d meals", len(d.Circles), d.Victims, meals))
+	if len(d.Cycles) != meals || d.Victims != meals {
+		f = append(f, fmt.Sprintf("%d cycles were found and had %d victims, instead of one at each of %d meals", len(d.Cycles), d.Victims, meals))
 	}
-	for i, c := range d.Circles {
+	for i, c := range d.Cycles {
 		if !c.around(len(d.Meals)) {
-			f = append(f, fmt.Sprintf("circle %d does not go around the table: %v", i+1, c))
+			f = append(f, fmt.Sprintf("cycle %d does not go around the table: %v", i+1, c))
 		}
 	}
 	if d.Overlaps > 0 {

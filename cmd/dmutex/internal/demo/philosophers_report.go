@@ -45,32 +45,32 @@ func (r *dinners) judge(err error) bool {
 	return r.OK
 }
 
-// writeText writes the result for people: what was done, the circles, the table,
+// writeText writes the result for people: what was done, the cycles, the table,
 // and what was seen.
 func (r *dinners) writeText(w io.Writer) error {
 	if len(r.Runs) == 0 {
 		return nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d philosophers, each a process of its own, want %s each, over %s. These circles were "+
+	fmt.Fprintf(&b, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d philosophers, each a process of its own, want %s each, over %s. These cycles were "+
 		"found. Each begins with its victim, which waits for a fork that the next one holds, and so on:",
 		r.Philosophers, tool.Several(r.Meals, "meal"), network(r.Link))))
 	var rows [][]string
 	for _, t := range r.Runs {
-		for _, s := range sightings(t.With.Circles) {
-			fmt.Fprintf(&b, "%-12s  %s: %s\n", t.Algorithm, times(s.n), s.circle)
+		for _, s := range sightings(t.With.Cycles) {
+			fmt.Fprintf(&b, "%-12s  %s: %s\n", t.Algorithm, times(s.n), s.cycle)
 		}
 		d := t.With
 		rows = append(rows, []string{
 			t.Algorithm, fmt.Sprint(t.Without.eaten()),
-			fmt.Sprint(d.eaten()), fmt.Sprint(len(d.Circles)), fmt.Sprint(d.Overlaps), fmt.Sprint(d.Busy), brief(d.Took),
+			fmt.Sprint(d.eaten()), fmt.Sprint(len(d.Cycles)), fmt.Sprint(d.Overlaps), fmt.Sprint(d.Busy), brief(d.Took),
 		})
 	}
 	b.WriteString("\n")
 	tool.Tabulate(&b, []tool.Heading{
 		{Columns: []string{"algorithm"}},
 		{Title: "no detection", Columns: []string{"meals"}},
-		{Title: "with detection", Columns: []string{"meals", "circles", "overlap", "kept", "took"}},
+		{Title: "with detection", Columns: []string{"meals", "cycles", "overlap", "kept", "took"}},
 	}, rows)
 	fmt.Fprintf(&b, dinnerLegend, r.Watched)
 	b.WriteString(r.closing() + "\n")
@@ -78,19 +78,19 @@ func (r *dinners) writeText(w io.Writer) error {
 	return err
 }
 
-// A sighting is a circle and how often it was found.
+// A sighting is a cycle and how often it was found.
 type sighting struct {
-	circle string
-	n      int
+	cycle string
+	n     int
 }
 
-// sightings counts equal circles, in the order in which they were first found.
-func sightings(circles []circle) (all []sighting) {
-	for _, c := range circles {
+// sightings counts equal cycles, in the order in which they were first found.
+func sightings(cycles []cycle) (all []sighting) {
+	for _, c := range cycles {
 		text := c.String()
-		i := slices.IndexFunc(all, func(s sighting) bool { return s.circle == text })
+		i := slices.IndexFunc(all, func(s sighting) bool { return s.cycle == text })
 		if i < 0 {
-			i, all = len(all), append(all, sighting{circle: text})
+			i, all = len(all), append(all, sighting{cycle: text})
 		}
 		all[i].n++
 	}
@@ -106,14 +106,14 @@ func times(n int) string {
 
 const dinnerLegend = `
 no detection  the demo watched the table for %v, and then ended the processes
-circles       found: one at each meal; its victim puts its fork back and tries again
+cycles        found: one at each meal; its victim puts its fork back and tries again
 overlap       forks that were taken while in another hand, by a marker file
 kept          forks that were held or waited for in the end
 
 `
 
-// String draws the circle from its victim on.
-func (c circle) String() string {
+// String draws the cycle from its victim on.
+func (c cycle) String() string {
 	var b strings.Builder
 	for i, e := range c {
 		if i == 0 {
@@ -127,25 +127,25 @@ func (c circle) String() string {
 // closing says what was seen.
 func (r *dinners) closing() string {
 	var b strings.Builder
-	circles, right := 0, 0
+	cycles, right := 0, 0
 	for _, t := range r.Runs {
 		if !t.OK {
 			fmt.Fprintf(&b, "FAILED under %s: %s. ", t.Algorithm, strings.Join(t.Faults, "; "))
 			continue
 		}
 		right++
-		circles += len(t.With.Circles)
+		cycles += len(t.With.Cycles)
 	}
 	if right > 0 {
 		fmt.Fprintf(&b, "Without detection everybody held one fork and nobody ate. With detection everybody ate: "+
-			"%s, as many victims tried again, no fork was in two hands, and in the end none was held.", found(circles))
+			"%s, as many victims tried again, no fork was in two hands, and in the end none was held.", found(cycles))
 	}
 	return tool.Wrap(b.String())
 }
 
-func found(circles int) string {
-	if circles == 1 {
-		return "1 circle was found"
+func found(cycles int) string {
+	if cycles == 1 {
+		return "1 cycle was found"
 	}
-	return tool.Several(circles, "circle") + " were found"
+	return tool.Several(cycles, "cycle") + " were found"
 }

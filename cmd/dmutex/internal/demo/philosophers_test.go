@@ -66,7 +66,7 @@ func TestPhilosophers(t *testing.T) {
 				require.Zero(t, run.With.Overlaps)
 				require.Zero(t, run.With.Busy)
 				require.Equal(t, 4, run.With.Victims)
-				require.Len(t, run.With.Circles, 4)
+				require.Len(t, run.With.Cycles, 4)
 			}
 		})
 	}
@@ -141,8 +141,8 @@ func TestPhilosophersBroken(t *testing.T) {
 	require.Regexp(t, "without detection [1-3] meals? were eaten", r.Runs[0].Faults)
 }
 
-// around is the circle around a table.
-func around(n, victim dmutex.NodeID) (c circle) {
+// around is the cycle around a table.
+func around(n, victim dmutex.NodeID) (c cycle) {
 	for i := range n {
 		waiter := (victim-1+i)%n + 1
 		c = append(c, edge{waiter, fork(waiter%n + 1), waiter%n + 1})
@@ -153,18 +153,18 @@ func around(n, victim dmutex.NodeID) (c circle) {
 // Faults are reported, and fail the demo.
 func TestPhilosophersFaults(t *testing.T) {
 	two := around(2, 1)
-	right := dinner{Meals: []int{2, 2}, Victims: 2, Circles: []circle{two, around(2, 2)}}
+	right := dinner{Meals: []int{2, 2}, Victims: 2, Cycles: []cycle{two, around(2, 2)}}
 	require.Empty(t, right.faults(2))
 	for _, c := range []struct {
 		spoil func(e *dinner)
 		words string
 	}{
 		{func(e *dinner) { e.Meals = []int{2, 1} }, "philosopher 2 ate 1 times instead of 2"},
-		{func(e *dinner) { e.Circles = []circle{two, two, two}; e.Victims = 3 }, "3 circles were found and had 3 victims, instead of one at each of 2 meals"},
-		{func(e *dinner) { e.Victims = 1 }, "2 circles were found and had 1 victims"},
-		{func(e *dinner) { e.Circles = []circle{two, two[:1]} }, "circle 2 does not go around the table: 1 -fork/2-> 2"},
-		{func(e *dinner) { e.Circles = []circle{two, {two[0], two[0]}} }, "circle 2 does not go around the table: 1 -fork/2-> 2 -fork/2-> 2"},
-		{func(e *dinner) { e.Circles = []circle{two, nil} }, "circle 2 does not go around the table"},
+		{func(e *dinner) { e.Cycles = []cycle{two, two, two}; e.Victims = 3 }, "3 cycles were found and had 3 victims, instead of one at each of 2 meals"},
+		{func(e *dinner) { e.Victims = 1 }, "2 cycles were found and had 1 victims"},
+		{func(e *dinner) { e.Cycles = []cycle{two, two[:1]} }, "cycle 2 does not go around the table: 1 -fork/2-> 2"},
+		{func(e *dinner) { e.Cycles = []cycle{two, {two[0], two[0]}} }, "cycle 2 does not go around the table: 1 -fork/2-> 2 -fork/2-> 2"},
+		{func(e *dinner) { e.Cycles = []cycle{two, nil} }, "cycle 2 does not go around the table"},
 		{func(e *dinner) { e.Overlaps = 1 }, "1 forks were in two hands"},
 		{func(e *dinner) { e.Busy = 1 }, "1 forks were not given back"},
 	} {
@@ -184,7 +184,7 @@ func TestPhilosophersReport(t *testing.T) {
 	r := dinners{Link: "nats", Philosophers: 5, Meals: 2, Watched: 2 * time.Second}
 	for _, name := range []string{"central", "suzukikasami"} {
 		e := dinner{Meals: []int{2, 2, 2, 2, 2}, Victims: 2, Took: 1234 * time.Millisecond}
-		e.Circles = []circle{around(5, 5), around(5, 4)}
+		e.Cycles = []cycle{around(5, 5), around(5, 4)}
 		r.Runs = append(r.Runs, tables{Algorithm: name, Without: dinner{Meals: make([]int, 5)}, With: e})
 	}
 	r.judge(nil)

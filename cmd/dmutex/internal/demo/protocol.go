@@ -33,7 +33,7 @@ import (
 //	sit       ->               all have eaten
 //	          <-   seated      with the left fork
 //	reach     ->               for the right one
-//	          <-   circle      a deadlock that ended a wait of this process
+//	          <-   cycle      a deadlock that ended a wait of this process
 //	rise      ->               after the last meal; the answer is done
 //
 // Until it is told to leave, a process keeps answering the messages of the
@@ -52,7 +52,7 @@ type report struct {
 	Granted int64    `json:"granted,omitempty"` // when the lock was granted for the last of these deposits, as in a record
 	Records []record `json:"records,omitempty"`
 	Counts  *counts  `json:"counts,omitempty"`
-	Circle  circle   `json:"circle,omitempty"`
+	Cycle   cycle    `json:"cycle,omitempty"`
 	Supper  *supper  `json:"supper,omitempty"`
 	View    *view    `json:"view,omitempty"`
 }
@@ -74,7 +74,7 @@ const (
 	wordSit    = "sit"
 	wordSeated = "seated"
 	wordReach  = "reach"
-	wordCircle = "circle"
+	wordCycle  = "cycle"
 	wordRise   = "rise"
 )
 
@@ -102,7 +102,7 @@ type task struct {
 
 	// Of a philosopher.
 	Meals  int           `json:"meals,omitempty"`
-	Detect time.Duration `json:"detect,omitempty"` // how long to wait before looking for a circle; 0 never looks
+	Detect time.Duration `json:"detect,omitempty"` // how long to wait before looking for a cycle; 0 never looks
 }
 
 // A record is one deposit. Its times are nanoseconds of the wall clock, which
