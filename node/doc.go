@@ -28,7 +28,7 @@
 //
 // In each view every lock in use has a new machine, which begins with the present
 // holder. A lock that is held stays held, by the same handle and with the same
-// fence. Waiting callers go on waiting. Messages of older views are dropped.
+// fence. Waiting callers keep waiting. Messages of older views are dropped.
 //
 // Fences begin with the epoch, and epochs rise from view to view. Views are limited to
 // one a second on average since the group was founded, so that epochs never overtake
@@ -68,15 +68,15 @@
 //	after an eighth of a lease   the others count it as away
 //	a third of a lease later     one of them removes it from the record;
 //	                             up to a whole lease later if several are missing
-//	1.02 leases after that       its own lease has ended by any clock, and grants go on
+//	1.02 leases after that       its own lease has ended by any clock, and grants resume
 //
-// So its locks come free about one and a half leases after a crash. During the last step
+// So its locks are freed about one and a half leases after a crash. During the last step
 // nothing is granted in the whole group, even if the member held no lock. Locks that
 // other members hold stay held. A member that leaves by [Node.Close] costs no such wait.
 //
 // An excluded process that still runs learns of it from the store. Its locks are lost
-// ([ErrExcluded]), it joins again by itself under another number, and its waiting calls go
-// on waiting. A process that reaches the others but not the store stays a member. It
+// ([ErrExcluded]), it rejoins by itself under another number, and its waiting calls
+// keep waiting. A process that reaches the others but not the store stays a member. It
 // loses its locks at the end of its lease, and is granted nothing until the store
 // answers: Acquire waits, and mentions [ErrStore] if its context ends, while TryAcquire
 // returns ErrStore at once.

@@ -59,7 +59,7 @@ var (
 	ErrLease = errors.New("node: the lease was not renewed in time")
 
 	// ErrExcluded: the other members went on without this process, because they did not
-	// hear from it. What was held is lost. The process joins again by itself.
+	// hear from it. What was held is lost. The process rejoins by itself.
 	ErrExcluded = errors.New("node: the other members did not hear from this process, and excluded it")
 
 	// ErrDeadlock: transactions wait for each other in a cycle, and this wait was

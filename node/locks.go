@@ -130,7 +130,7 @@ func (ls *locks) freeze(v membership.View, self dmutex.NodeID) (holds []membersh
 }
 
 // lapse ends all holds of this node, for the reason given. The locks stay taken until
-// their holders release them, or giveBack does. Waiters go on waiting.
+// their holders release them, or giveBack does. Waiters keep waiting.
 func (ls *locks) lapse(lost *error) {
 	ls.each(func(s *shard) {
 		for _, l := range s.table {

@@ -34,13 +34,13 @@ type Config struct {
 	Link      transport.Link   // not yet opened; the node opens it, and closes it in Close
 
 	// Store, if not nil, has the record of the group's members, who then come and go: a
-	// process that crashes is excluded, and its locks come free. Link must be a
+	// process that crashes is excluded, and its locks are freed. Link must be a
 	// [transport.DynamicLink], and Trace nil. See "Leases" in the package comment.
 	Store store.Store
 
 	// Lease is how long a member may hold locks after the store has last confirmed that
 	// it is one: 100 ms to 1 h, and 0 stands for [DefaultLease]. The locks of a process
-	// that crashes come free after about one and a half leases, and an outage of the
+	// that crashes are freed after about one and a half leases, and an outage of the
 	// store that lasts longer than a lease costs all locks. Only with Store.
 	Lease time.Duration
 
