@@ -1,11 +1,13 @@
 package membership
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
 )
 
 // A soloist is one life of a group of three, alone with the test, which plays its
@@ -578,5 +580,27 @@ var rules = []struct {
 func TestRules(t *testing.T) {
 	for _, tt := range rules {
 		t.Run(tt.name, tt.play)
+	}
+}
+
+// Members whose rounds have met, and failed, do not begin at the same time again, however
+// often each has failed before.
+func TestRoundsPart(t *testing.T) {
+	times := make(map[int64]string)
+	for self := dmutex.NodeID(1); self <= 5; self++ {
+		m, err := New(Config{Self: self, Members: dmutextest.Nodes(5), Life: 1})
+		require.NoError(t, err)
+		for i := range m.members {
+			m.members[i].life = 1
+		}
+		for range maxFails + 1 {
+			m.fail(0, m.pause())
+			require.Zero(t, m.beginAt%m.pause())
+			if m.fails < maxFails {
+				who := fmt.Sprintf("member %v after %d", self, m.fails)
+				require.Empty(t, times[m.beginAt], who)
+				times[m.beginAt] = who
+			}
+		}
 	}
 }
