@@ -243,7 +243,7 @@ func TestMutants(t *testing.T) {
 		{"ring-no-timeout", trial{Starts: fresh, Odds: odds{Crashes: 1}}, "at rest"},
 		{"ring-successor-not-told", trial{Odds: odds{Crashes: 1, Cuts: 1}}, "at rest"},
 		{"ring-office-of-the-outrun", trial{Majority: true, OneSide: true, Prompt: true, OneLeader: true, Odds: odds{Crashes: 1, Cuts: 1, Restarts: 1}}, "two leaders"},
-		{"changroberts-no-count", trial{Starts: fresh, Odds: odds{Crashes: 1}}, "circle"},
+		{"changroberts-no-count", trial{Starts: fresh, Odds: odds{Crashes: 1}}, "cycle"},
 		{"changroberts-leads-beside", trial{Majority: true, OneSide: true, Prompt: true, OneLeader: true, Odds: odds{Cuts: 2}}, "two leaders"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
