@@ -521,27 +521,6 @@ func (l *Link) Close() error {
 	return err
 }
 
-// accept accepts connections and finds out which nodes they are from.
-func (l *Link) accept() {
-	var delay time.Duration
-	for {
-		nc, err := l.listener.Accept()
-		switch {
-		case err == nil:
-			delay = 0
-			l.admit(nc)
-		case errors.Is(err, net.ErrClosed):
-			return
-		default: // such as too many open files
-			l.log.Load().Warn("tcplink: cannot accept", "error", err)
-			delay = min(max(2*delay, l.pace.minRedial), l.pace.maxRedial)
-			if !wait(l.ctx, delay, nil) {
-				return
-			}
-		}
-	}
-}
-
 // wait waits for a time, or less if poked. It returns false when the context has ended.
 func wait(ctx context.Context, d time.Duration, poked <-chan struct{}) bool {
 	timer := time.NewTimer(d)
@@ -552,20 +531,6 @@ func wait(ctx context.Context, d time.Duration, poked <-chan struct{}) bool {
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
-}
-
-// admit lets in a connection that was accepted, for which another may have to go.
-func (l *Link) admit(nc net.Conn) {
-	nc = l.guard.Load().server(nc)
-	if !l.hold(nc) {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if out := l.door.enter(nc); out != nil {
-		out.Close()
-	}
-	l.running.Go(func() { l.welcome(nc) })
 }
 
 // hold registers a connection so that Close closes it. If the link is already
@@ -587,69 +552,6 @@ func (l *Link) drop(nc net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, nc)
-}
-
-// welcome serves an accepted connection from greeting to end.
-func (l *Link) welcome(nc net.Conn) {
-	defer l.drop(nc)
-	p, err := l.answer(nc)
-	l.mu.Lock()
-	stayed := l.door.leave(nc)
-	l.mu.Unlock()
-	if err == nil {
-		p.serve(nc, "")
-		return
-	}
-	if !stayed {
-		err = errCrowd
-	}
-	l.refuse(nc.RemoteAddr(), p, err)
-	if e, ok := err.(passing); ok && e.stranger != dmutex.None && l.ctx.Err() == nil {
-		nc.Close()
-		l.deliver(e.stranger, nil)
-	}
-}
-
-// answer is the accepting side of the greeting. With an error it also returns the
-// peer that the other side claims to be, if it has named one.
-func (l *Link) answer(nc net.Conn) (*peer, error) {
-	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
-		return nil, err
-	}
-	from, to, err := readIDs(nc)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.RLock()
-	self, p := l.self, l.peers[from]
-	l.mu.RUnlock()
-	switch {
-	case self == dmutex.None:
-		return nil, passing{error: errNobody}
-	case to != self && l.dynamic:
-		return nil, passing{error: misled(to)}
-	case to != self:
-		return nil, misled(to)
-	case p == nil && l.dynamic && from != dmutex.None && from != self:
-		return nil, passing{fmt.Errorf("node %d is not a peer", from), from}
-	case p == nil:
-		return nil, fmt.Errorf("node %d is not in the address book", from)
-	case p.id < self:
-		return nil, fmt.Errorf("node %d has dialed, but is the one to be dialed", from)
-	}
-	p.mu.Lock()
-	addr := p.addr
-	p.mu.Unlock()
-	if err := l.guard.Load().check(nc, from, addr); err != nil {
-		return p, err
-	}
-	p.mu.Lock()
-	p.latest = nc // before the peer can know, and dial again
-	p.mu.Unlock()
-	if err := writeGreeting(nc, self, from); err != nil {
-		return p, err
-	}
-	return p, nc.SetDeadline(time.Time{})
 }
 
 // keepAlive sends heartbeats where nothing else is sent, and closes connections whose
