@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -17,7 +16,6 @@ type compareCmd struct {
 	N      int       `name:"n" help:"Number of sites, 1 to 1024."`
 	P      []float64 `name:"p" help:"Probability that a site is up, from 0 to 1: one for all sites, or one for each. With it the table is ranked by availability, without it by messages."`
 	Format string    `default:"table" enum:"table,csv,json" help:"Output: table, csv or json."`
-	Plot   string    `placeholder:"FILE" help:"Also draw availability against p for each construction into this file, .svg."`
 }
 
 // Help is the text of quorum compare --help.
@@ -29,7 +27,7 @@ func (compareCmd) Help() string {
 If an exact answer would take too long, two numbers are bounds, and ± is the half width of a 99 percent confidence interval.`
 }
 
-// Validate refuses what cannot be compared or drawn.
+// Validate refuses what cannot be compared.
 func (c *compareCmd) Validate() error {
 	if c.N == 0 {
 		return errors.New("--n is missing: choose 1 to 1024 sites")
@@ -45,13 +43,10 @@ func (c *compareCmd) Validate() error {
 			return fmt.Errorf("--p=%v: choose from 0 to 1", p)
 		}
 	}
-	if c.Plot != "" && filepath.Ext(c.Plot) != ".svg" {
-		return fmt.Errorf("--plot=%s: the name must end in .svg", c.Plot)
-	}
 	return nil
 }
 
-// Run prints the table, and draws the plot.
+// Run prints the table.
 func (c *compareCmd) Run(con *tool.Console) error {
 	rows, err := compare(c.N, c.P)
 	if err != nil {
@@ -64,17 +59,7 @@ func (c *compareCmd) Run(con *tool.Console) error {
 	case "json":
 		write = writeComparisonJSON
 	}
-	if err := write(con.Out, rows, len(c.P) > 0); err != nil {
-		return err
-	}
-	if c.Plot == "" {
-		return nil
-	}
-	if err := plotAvailability(c.Plot, c.N, rows); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(con.Err, "wrote the plot to %s\n", c.Plot)
-	return err
+	return write(con.Out, rows, len(c.P) > 0)
 }
 
 func writeComparison(out io.Writer, rows []row, available bool) error {

@@ -225,22 +225,9 @@ func TestQuorumCompareRefuses(t *testing.T) {
 		{"--n=2000", "choose 1 to 1024 sites"},
 		{"--n=3 --p=1.5", "--p=1.5: choose from 0 to 1"},
 		{"--n=3 --p=0.5,0.5", "--p has 2 probabilities: give one, or one for each of 3 sites"},
-		{"--n=3 --plot=p.png", "the name must end in .svg"},
 		{"--n=3 --format=xml", "must be one of"},
 	} {
 		_, err := quorumRun(t, "", append([]string{"compare"}, strings.Fields(c.args)...)...)
 		require.ErrorContains(t, err, c.says, c.args)
-	}
-}
-
-// The plot is drawn, with every construction named in it.
-func TestQuorumPlot(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "plot.svg")
-	_, err := quorumRun(t, "", "compare", "--n=7", "--plot="+file)
-	require.NoError(t, err)
-	svg, err := os.ReadFile(file)
-	require.NoError(t, err)
-	for _, says := range []string{"<svg", "Is a quorum up? 7 sites", "probability that a site is up", "majority", "fpp", "central"} {
-		require.Contains(t, string(svg), says)
 	}
 }

@@ -28,7 +28,6 @@ type Cmd struct {
 	Trace     string   `placeholder:"DIR" help:"Record the trace of every node into a new directory in DIR for each run, of groups of up to 64 nodes; T is written as a second. See trace draw."`
 	JSON      bool     `name:"json" xor:"format" help:"Print the result as JSON, and nothing else, on standard output."`
 	CSV       bool     `name:"csv" xor:"format" help:"Print the result as CSV, and nothing else, on standard output."`
-	Plot      string   `placeholder:"FILE" help:"Draw messages and delays against the number of nodes into this file, .svg."`
 
 	runs  []run
 	delay dmutextest.Delay
@@ -77,8 +76,6 @@ func (c *Cmd) Validate() error {
 		return fmt.Errorf("--hold=%v: choose 0 to 1e6", c.Hold)
 	case c.Trace != "" && sizes[len(sizes)-1] > mostTraced:
 		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
-	case c.Plot != "" && filepath.Ext(c.Plot) != ".svg":
-		return fmt.Errorf("--plot=%s: the name must end in .svg", c.Plot)
 	}
 	delays := []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential}
 	c.delay = delays[slices.IndexFunc(delays, func(d dmutextest.Delay) bool { return d.String() == c.Delay })]
@@ -198,15 +195,6 @@ func (c *Cmd) Run(con *tool.Console) error {
 	p.Clear()
 	if err := c.write(con.Out, all); err != nil {
 		return err
-	}
-	if c.Plot != "" {
-		if err := plotAll(c.Plot, c.Load, all); err != nil {
-			return err
-		}
-		fmt.Fprintf(con.Err, "wrote the plot to %s\n", c.Plot)
-		if c.runs[0].nodes == 1 {
-			fmt.Fprintln(con.Err, "the plot leaves out the group of 1: it sends no messages, and a logarithmic axis has no 0")
-		}
 	}
 	if slices.ContainsFunc(all, func(m measurement) bool { return !m.Fits }) {
 		return tool.ErrFailed

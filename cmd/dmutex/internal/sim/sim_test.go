@@ -1,16 +1,11 @@
 package sim
 
 import (
-	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
-	"encoding/xml"
-	"errors"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,32 +110,6 @@ func (s stuck) Request() ([]dmutex.Message, error) {
 
 func (s stuck) Clone() dmutex.Machine { return stuck{s.Machine.Clone()} }
 
-func TestSimPlot(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "plot.svg")
-	status, _, stderr := invoke("sim", "--nodes=1,2,7", "--requests=50", "--plot="+file)
-	require.Equal(t, tool.StatusOK, status, stderr)
-	require.Equal(t, "wrote the plot to "+file+"\nthe plot leaves out the group of 1: it sends no messages, and a logarithmic axis has no 0\n", stderr)
-
-	file = filepath.Join(t.TempDir(), "other.svg")
-	status, _, stderr = invoke("sim", "--nodes=3", "--load=2", "--requests=50", "--plot="+file)
-	require.Equal(t, tool.StatusOK, status, stderr)
-	require.Equal(t, "wrote the plot to "+file+"\n", stderr)
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	for _, a := range tool.Algorithms {
-		require.Contains(t, string(text), ">"+a.Name+"<")
-	}
-	words := xml.NewDecoder(bytes.NewReader(text))
-	for err = nil; err == nil; {
-		_, err = words.Token()
-	}
-	require.True(t, errors.Is(err, io.EOF), err)
-
-	status, _, stderr = invoke("sim", "--nodes=3", "--requests=5", "--plot="+filepath.Join(t.TempDir(), "no", "plot.svg"))
-	require.Equal(t, tool.StatusIncomplete, status)
-	require.Contains(t, stderr, "no such file or directory")
-}
-
 // Ctrl-C ends the measuring.
 func TestSimInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +132,6 @@ func TestSimUsage(t *testing.T) {
 		{"sim --hold=-1", "choose 0 to 1e6"},
 		{"sim --hold=NaN", "choose 0 to 1e6"},
 		{"sim --delay=long", `must be one of "constant","uniform","exponential"`},
-		{"sim --plot=plot.png", "must end in .svg"},
 		{"sim --nodes=65 --trace=x", "up to 64"},
 		{"sim --json --csv", "can't be used together"},
 	})

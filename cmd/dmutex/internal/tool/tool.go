@@ -1,5 +1,5 @@
 // Package tool is what the commands of dmutex share: the command line and its
-// exit statuses, the algorithms, progress, tables, plots, and the way to NATS.
+// exit statuses, the algorithms, progress, tables, and the way to NATS.
 package tool
 
 import (
