@@ -206,8 +206,8 @@ func verdict(b []byte, condition string, offenders int, name func([]byte, int) [
 }
 
 func appendName[T cmp.Ordered](b []byte, site T) []byte {
-	text, err := siteText(site)
-	if err != nil {
+	text, ok := siteText(site)
+	if !ok {
 		text = "?"
 	}
 	return append(b, text...)

@@ -11,7 +11,7 @@ import (
 // (Barbara and Garcia-Molina, 1987; Peleg and Wool, "The Availability of Quorum
 // Systems", Information and Computation 123(2), 1995).
 //
-// It is computed gate by gate. Votes and rows have closed walks. For written-out
+// It is computed gate by gate. Votes have a closed walk. For written-out
 // quorums the sites are decided one after the other, and what is left of the
 // quorums after each decision is the state: a quorum dies with its first site
 // that is down, and a quorum whose rest contains the rest of another no longer
@@ -52,33 +52,26 @@ const (
 	sampleWork = 1 << 30
 )
 
-// maxSamples bounds the work of SampleAvailability.
-const maxSamples = 1 << 30
-
 // Availability returns the probability that a quorum is up when each site is up
-// with probability p. It is exact for votes, trees, hierarchies, walls and row
-// grids of any size, for grids of up to 81 sites, planes of up to 31, and any
-// coterie of up to 20. Where exactness would be more than about a second of work,
-// it is [Coterie.SampleAvailability] with seed 1 and 2^18 samples, or with fewer, but
-// at least 2^12, where so many would take more than some seconds, as for a grid of
-// thousands of sites. So it is the same number each time, and [Estimate.Samples]
-// tells how many samples it rests on.
+// with probability p: one for all sites, or one for each in the order of
+// [Coterie.Sites]. It is exact for votes, trees, hierarchies and walls of any size,
+// for grids of up to 81 sites, planes of up to 31, and any coterie of up to 20.
+// Where exactness would be more than about a second of work, it is an estimate from
+// 2^18 random states of the sites, or fewer, but at least 2^12, where so many would
+// take more than some seconds, as for a grid of thousands of sites. The states are
+// drawn by a SplitMix64 generator (Steele, Lea and Flood, "Fast Splittable
+// Pseudorandom Number Generators", OOPSLA 2014) that always starts from the same
+// seed: the same arguments, the same estimate.
 //
-// A p outside [0, 1] is refused (ErrProbability). The zero Coterie has no quorum
-// and so the availability 0.
-func (c Coterie[T]) Availability(p float64) (Estimate, error) {
-	return c.AvailabilityAt(func(T) float64 { return p })
-}
-
-// AvailabilityAt is [Coterie.Availability] with a probability for each site. It
-// calls up once for each site, in order.
-func (c Coterie[T]) AvailabilityAt(up func(site T) float64) (Estimate, error) {
-	p, err := c.probabilities(up)
+// It refuses a p outside [0, 1] and a wrong number of them (ErrProbability). The zero
+// Coterie has no quorum and so the availability 0.
+func (c Coterie[T]) Availability(p ...float64) (Estimate, error) {
+	up, err := c.probabilities(p)
 	if err != nil {
 		return Estimate{}, err
 	}
 	s, exact := c.system(), true
-	value := fold(s, p, func(g gate, up []float64) float64 {
+	value := fold(s, up, func(g gate, up []float64) float64 {
 		if !exact {
 			return 0
 		}
@@ -87,37 +80,26 @@ func (c Coterie[T]) AvailabilityAt(up func(site T) float64) (Estimate, error) {
 		return v
 	})
 	if !exact {
-		return s.sample(p, s.affordable(), defaultSeed), nil
+		return s.sample(up, s.affordable(), defaultSeed), nil
 	}
 	value = min(1, max(0, value))
 	return Estimate{Value: value, Bounds: Bounds{value, value}}, nil
 }
 
-// SampleAvailability estimates the availability from a number of random states of
-// the sites, drawn by a SplitMix64 generator (Steele, Lea and Flood, "Fast
-// Splittable Pseudorandom Number Generators", OOPSLA 2014) that starts from
-// seed: the same arguments, the same estimate. The interval of 99 percent
-// confidence narrows with the square root of samples. Samples below 1 or above
-// 2^30 are refused (ErrSize), as is a probability outside [0, 1].
-func (c Coterie[T]) SampleAvailability(up func(site T) float64, samples int, seed uint64) (Estimate, error) {
-	p, err := c.probabilities(up)
-	if err != nil {
-		return Estimate{}, err
+// probabilities returns one probability for each site.
+func (c Coterie[T]) probabilities(p []float64) ([]float64, error) {
+	n := len(c.sites)
+	if len(p) != 1 && len(p) != n || len(p) == 0 {
+		return nil, refuse(ErrProbability, strconv.Itoa(len(p))+" are given for "+strconv.Itoa(n)+
+			" sites; give one for all of them, or one for each")
 	}
-	if samples < 1 || samples > maxSamples {
-		return Estimate{}, refuse(ErrSize, strconv.Itoa(samples)+" samples; draw between 1 and "+strconv.Itoa(maxSamples))
-	}
-	return c.system().sample(p, samples, seed), nil
-}
-
-func (c Coterie[T]) probabilities(up func(site T) float64) ([]float64, error) {
-	p := make([]float64, len(c.sites))
-	for i, site := range c.sites {
-		p[i] = up(site)
-		if !(p[i] >= 0 && p[i] <= 1) {
-			return nil, refuse(ErrProbability, named("site", i, site)+" is up with probability "+
-				strconv.FormatFloat(p[i], 'g', -1, 64)+"; give a number from 0 to 1")
+	for _, up := range p {
+		if !(up >= 0 && up <= 1) {
+			return nil, refuse(ErrProbability, strconv.FormatFloat(up, 'g', -1, 64)+"; give a number from 0 to 1")
 		}
+	}
+	if len(p) == 1 {
+		p = same(n, p[0])
 	}
 	return p, nil
 }

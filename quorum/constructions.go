@@ -26,7 +26,6 @@ func Constructions[T cmp.Ordered]() []Construction[T] {
 		{"central", hub(func(center T, _ []T) (Coterie[T], error) { return Singleton(center) })},
 		{"majority", Majority[T]},
 		{"grid", SquareGrid[T]},
-		{"rowgrid", func(sites ...T) (Coterie[T], error) { return RowGrid(broad(len(sites)), sites...) }},
 		{"fpp", Plane[T]},
 		{"degenerate", Degenerate[T]},
 		{"tree", func(sites ...T) (Coterie[T], error) { return Tree(2, sites...) }},
@@ -34,14 +33,4 @@ func Constructions[T cmp.Ordered]() []Construction[T] {
 		{"wheel", hub(func(hub T, rim []T) (Coterie[T], error) { return Wheel(hub, rim...) })},
 		{"wall", TriangularWall[T]},
 	}
-}
-
-// broad returns ceil(sqrt(n)) columns, or one more where the last row would be a
-// single site, without which there would be no quorum.
-func broad(n int) int {
-	columns := max(1, root(n))
-	if columns > 1 && n%columns == 1 {
-		columns++
-	}
-	return columns
 }

@@ -17,7 +17,7 @@
 //
 //	Singleton                 one site decides: the central coordinator
 //	Majority, Weighted        more than half of the sites, or of their votes
-//	SquareGrid, Grid, RowGrid a row and a column; a row and one of each other row
+//	SquareGrid, Grid          a row and a column
 //	Plane, Degenerate         lines of a projective plane: the smallest equals
 //	Tree, Hierarchical        paths in a tree; majorities of majorities
 //	Wheel, Wall               a hub and one of the rim; a row and one of each below
@@ -31,7 +31,7 @@
 //	availability  how likely a quorum is up if each site is up with probability p
 //	dual          the minimal transversals: what must be down to stop every node
 //	domination    whether another coterie is available whenever this one is, and
-//	              sometimes when it is not; Dominating returns one
+//	              sometimes when it is not; Gap shows where
 //
 // [Constructions] lists the builders that need only sites, by name; the command
 // dmutex quorum compare measures them all side by side. For Maekawa's algorithm
@@ -45,8 +45,8 @@
 // # Purity
 //
 // The package is combinatorics and nothing else: it reads no clock, keeps no
-// global state, draws no hidden random number (the sampling of availability takes
-// a seed), and imports nothing that does. The same call gives the same answer.
+// global state, draws no random number (the sampling of availability starts from a
+// fixed seed), and imports nothing that does. The same call gives the same answer.
 //
 // # Errors
 //

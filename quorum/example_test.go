@@ -1,7 +1,6 @@
 package quorum_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -104,13 +103,6 @@ func ExampleSquareGrid() {
 	// Output: 8 4 5
 }
 
-// Rows {1,2}, {3,4} and {5,6}: one of them whole, and a site of each other.
-func ExampleRowGrid() {
-	c, _ := quorum.RowGrid(2, 1, 2, 3, 4, 5, 6)
-	fmt.Println(c.Len(), c.IsQuorum(1, 2, 3, 6), c.IsQuorum(1, 4, 5, 6))
-	// Output: 12 true true
-}
-
 // The plane of order 2, of seven points: any two lines meet in one point.
 func ExamplePlane() {
 	c, _ := quorum.Plane(1, 2, 3, 4, 5, 6, 7)
@@ -119,7 +111,7 @@ func ExamplePlane() {
 	fmt.Println(err)
 	// Output:
 	// {1,2,3},{1,4,5},{1,6,7},{2,4,6},{2,5,7},{3,4,7},{3,5,6}
-	// quorum: no such construction: 8 is not q^2+q+1 for any q; give 7 or 13 sites, or use Degenerate, which takes any number
+	// quorum: no such construction: 8 is not q^2+q+1 for a prime power q; give 7 or 13 sites, or use Degenerate, which takes any number
 }
 
 // Six sites are no plane; the seventh point has stand-ins.
@@ -198,12 +190,13 @@ func ExampleCoterie_Assign() {
 	// M4 (equal duty 3): yes
 }
 
-// An even majority gives availability away in every tie; Dominating decides ties
-// by the word of one site.
-func ExampleCoterie_Dominating() {
+// An even majority gives availability away in every tie. With its gap as one more
+// quorum it dominates what it was.
+func ExampleCoterie_Gap() {
 	c, _ := quorum.Majority(1, 2, 3, 4)
 	gap, _ := c.Gap()
-	better, _ := c.Dominating()
+	quorums, _ := c.Slices()
+	better, _ := quorum.Minimize(append(quorums, gap)...)
 	fmt.Println(c, gap)
 	fmt.Println(better)
 	was, _ := c.Availability(0.9)
@@ -211,8 +204,8 @@ func ExampleCoterie_Dominating() {
 	fmt.Printf("%.4f %.4f\n", was.Value, is.Value)
 	// Output:
 	// {1,2,3},{1,2,4},{1,3,4},{2,3,4} [1 2]
-	// {1,2},{1,3},{1,4},{2,3,4}
-	// 0.9477 0.9720
+	// {1,2},{1,3,4},{2,3,4}
+	// 0.9477 0.9558
 }
 
 func ExampleCoterie_Dual() {
@@ -224,23 +217,9 @@ func ExampleCoterie_Dual() {
 	// Output: [1 4] [1 2] [2 4] [1 3] [2 3] [3 4] true
 }
 
-func ExampleCoterie_AvailabilityAt() {
+func ExampleCoterie_Availability() {
 	c, _ := quorum.Wheel("hub", "a", "b")
-	a, _ := c.AvailabilityAt(func(site string) float64 {
-		if site == "hub" {
-			return 0.99
-		}
-		return 0.9
-	})
+	a, _ := c.Availability(0.9, 0.9, 0.99) // a, b, hub
 	fmt.Printf("%.4f exact: %v\n", a.Value, a.Exact())
 	// Output: 0.9882 exact: true
-}
-
-func ExampleCoterie_MarshalText() {
-	c, _ := quorum.Majority(1, 2, 3)
-	text, _ := json.Marshal(map[string]any{"coterie": c})
-	plain, _ := c.Slices()
-	lists, _ := json.Marshal(plain)
-	fmt.Println(string(text), string(lists))
-	// Output: {"coterie":"{1,2},{1,3},{2,3}"} [[1,2],[1,3],[2,3]]
 }

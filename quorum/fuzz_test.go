@@ -113,28 +113,6 @@ func FuzzWall(f *testing.F) {
 	})
 }
 
-// Any text is refused, leaving the coterie as it was, or read into one that
-// writes itself the same for ever after.
-func FuzzText(f *testing.F) {
-	f.Add([]byte("{1,2},{1,3},{2,3}"))
-	f.Add([]byte(`{"a b",c}{c , "\n"}`))
-	f.Add([]byte("{1,2\x00}"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var c Coterie[string]
-		if err := c.UnmarshalText(text); err != nil {
-			require.Zero(t, c)
-			return
-		}
-		once, err := c.MarshalText()
-		require.NoError(t, err)
-		var again Coterie[string]
-		require.NoError(t, again.UnmarshalText(once), "%q", once)
-		twice, err := again.MarshalText()
-		require.NoError(t, err)
-		require.Equal(t, string(once), string(twice))
-	})
-}
-
 // Any assignment is refused or reported on, by the definition of the conditions.
 func FuzzAssignment(f *testing.F) {
 	f.Add([]byte{3, 6, 5})

@@ -36,7 +36,7 @@ var (
 	ErrDuplicate = errors.New("quorum: duplicate")
 
 	// ErrSite says that a value cannot be a site here: it is not a number, or
-	// it belongs to nothing that was declared, or its text cannot be read.
+	// it belongs to nothing that was declared.
 	ErrSite = errors.New("quorum: not a site")
 
 	// ErrSize says that the construction does not exist for so many sites, or
@@ -130,8 +130,8 @@ func (v *Violation[T]) Error() string {
 func (v *Violation[T]) appendQuorum(b []byte, place, i int) []byte {
 	b = append(b, "quorum "...)
 	b = strconv.AppendInt(b, int64(place), 10)
-	text, err := appendSets(append(b, ' '), slices.Values(v.Quorums[i:i+1]))
-	if err != nil {
+	text, ok := appendSets(append(b, ' '), slices.Values(v.Quorums[i:i+1]))
+	if !ok {
 		return b // its place must do: the sites have no text
 	}
 	return text

@@ -1,7 +1,5 @@
 package quorum
 
-import "math"
-
 // The load of a coterie is how busy its busiest site must be: a strategy picks
 // quorums with some probabilities, a site is as busy as the quorums that contain
 // it are likely together, and the load is the least that any strategy makes the
@@ -27,16 +25,13 @@ const (
 	programStep   = 1 << 12 // those of a step at least, so that steps are bounded too
 	uniformInputs = 256     // inputs of unequal votes beyond which they are not counted
 	tight         = 1e-9    // a relative difference that counts as none
-	hedgeRounds   = 1 << 12
-	hedgeEnough   = 1.01 // bounds so close to each other end it early
-	hedgeStep     = 0.1
 )
 
 // Load returns bounds of the load of c, each with a proof: Low by prices of the
 // sites, High by a strategy. They are equal, and the load exact, where all
 // quorums are alike (majorities, full grids, planes) and, by the linear program,
-// for up to about a hundred sites; beyond 256 sites, and where the program would
-// take more than about a second, they may differ. Bounds that differ by less than
+// for up to about a hundred sites. Where the program would take more than about a
+// second they may differ, and beyond 256 sites, where it is not begun, by much. Bounds that differ by less than
 // 1e-9 of their value are given as equal; for some sixty sites the error is
 // about 1e-12. For the zero Coterie both are 0.
 //
@@ -51,9 +46,6 @@ func (s *system) load() Bounds {
 	b := Bounds{max(1/smallest, smallest/float64(s.sites)), s.uniform()}
 	if b.High > b.Low*(1+tight) && s.sites <= programSites {
 		b = s.program(b)
-	}
-	if b.High > b.Low*(1+tight) {
-		b = s.hedge(b)
 	}
 	if b.High <= b.Low*(1+tight) {
 		b.Low = b.High
@@ -124,33 +116,5 @@ func (s *system) program(known Bounds) Bounds {
 		}
 	}
 	known.High = min(known.High, lp.busiest())
-	return known
-}
-
-// hedge narrows the bounds by a strategy that learns: each round it picks the
-// quorum that is cheapest when a site costs the more the more often it was
-// picked (the multiplicative weights of Arora, Hazan and Kale, "The Multiplicative
-// Weights Update Method", Theory of Computing 8, 2012). After T
-// rounds with step e the strategy is within a factor of 1+e and ln(n)/(e*T) of
-// the best, and all prices on the way are proofs from below.
-func (s *system) hedge(known Bounds) Bounds {
-	picked := make([]float64, s.sites)
-	prices := make([]float64, s.sites)
-	most, rounds := 0.0, 0
-	for rounds < hedgeRounds && (rounds%256 != 0 || rounds == 0 || most/float64(rounds) > known.Low*hedgeEnough) {
-		rounds++
-		total := 0.0
-		for i, times := range picked {
-			prices[i] = math.Exp(hedgeStep * (times - most))
-			total += prices[i]
-		}
-		q, cost := s.cheapest(prices, -1)
-		known.Low = max(known.Low, cost/total)
-		for i := range q.each() {
-			picked[i]++
-			most = max(most, picked[i])
-		}
-	}
-	known.High = min(known.High, most/float64(rounds))
 	return known
 }

@@ -3,7 +3,6 @@ package quorum
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,9 +36,7 @@ func TestAvailabilityOfMajority(t *testing.T) {
 
 // Maekawa's grid of r rows and c columns: a row and a column are up whole. By
 // inclusion and exclusion over the rows and columns that are: of i given rows and
-// j given columns all i*c + j*r - i*j sites must be up. (The probability that some
-// row is whole and some column is; Cheung, Ammar and Ahamad, 1992, treat
-// the protocol with one row and one of each other row, checked below.)
+// j given columns all i*c + j*r - i*j sites must be up.
 func TestAvailabilityOfGrid(t *testing.T) {
 	most := 7
 	if testing.Short() {
@@ -57,20 +54,6 @@ func TestAvailabilityOfGrid(t *testing.T) {
 					}
 				}
 				closed(t, want, c, p)
-			}
-		}
-	}
-}
-
-// The grid protocol: every row has a site up, less the case that none is whole:
-// (1-q^c)^r - (1-q^c-p^c)^r.
-func TestAvailabilityOfRowGrid(t *testing.T) {
-	for rows := 2; rows <= 9; rows++ {
-		for columns := 2; columns <= 9; columns++ {
-			c := must(RowGrid(columns, ints(rows*columns)...))
-			for _, p := range probabilities {
-				hit, whole := 1-math.Pow(1-p, float64(columns)), math.Pow(p, float64(columns))
-				closed(t, math.Pow(hit, float64(rows))-math.Pow(hit-whole, float64(rows)), c, p)
 			}
 		}
 	}
@@ -151,13 +134,15 @@ func TestFrontierAgainstEnumeration(t *testing.T) {
 
 func TestSampling(t *testing.T) {
 	c := must(Majority(ints(9)...))
-	up := func(site int) float64 { return 0.4 + float64(site)/20 }
-	truth, err := c.AvailabilityAt(up)
+	up := make([]float64, 9)
+	for site := range up {
+		up[site] = 0.4 + float64(site)/20
+	}
+	truth, err := c.Availability(up...)
 	require.NoError(t, err)
 	missed := 0
 	for seed := range uint64(300) {
-		e, err := c.SampleAvailability(up, 2000, seed)
-		require.NoError(t, err)
+		e := c.system().sample(up, 2000, seed)
 		require.Equal(t, 2000, e.Samples)
 		require.LessOrEqual(t, e.Low, e.Value)
 		require.LessOrEqual(t, e.Value, e.High)
@@ -168,14 +153,13 @@ func TestSampling(t *testing.T) {
 	}
 	require.LessOrEqual(t, missed, 10) // of 300, 3 are to be expected at 99 percent
 
-	a, _ := c.SampleAvailability(up, 1000, 7)
-	b, _ := c.SampleAvailability(up, 1000, 7)
-	other, _ := c.SampleAvailability(up, 1000, 8)
+	a := c.system().sample(up, 1000, 7)
+	b := c.system().sample(up, 1000, 7)
+	other := c.system().sample(up, 1000, 8)
 	require.Equal(t, a, b, "the same seed, the same estimate")
 	require.NotEqual(t, a, other)
 
-	sure, err := c.SampleAvailability(func(int) float64 { return 1 }, 100, 1)
-	require.NoError(t, err)
+	sure := c.system().sample(same(9, 1.0), 100, 1)
 	require.Equal(t, 1.0, sure.Value)
 	require.Equal(t, 1.0, sure.High)
 	require.Less(t, sure.Low, 1.0, "a hundred hits prove no certainty")
@@ -194,7 +178,7 @@ func TestAvailabilityBeyondTheExact(t *testing.T) {
 	require.Equal(t, 1<<18, e.Samples)
 	require.Less(t, e.High-e.Low, 0.0052)
 	require.LessOrEqual(t, e.Low, 57*math.Pow(0.5, 8))
-	again, err := c.SampleAvailability(func(int) float64 { return 0.5 }, 1<<18, 1)
+	again, err := c.Availability(0.5)
 	require.NoError(t, err)
 	require.Equal(t, e, again)
 }
@@ -237,14 +221,13 @@ func TestLoadOfEveryBuilder(t *testing.T) {
 	}
 }
 
-// Beyond the linear program the bounds still hold, and are near.
+// Beyond the linear program the bounds still hold.
 func TestLoadBeyondTheProgram(t *testing.T) {
 	for n, c := range map[int]Coterie[int]{511: must(Tree(2, ints(511)...)), 729: must(Hierarchical(3, ints(729)...))} {
 		load := c.Load()
 		truth := map[int]float64{511: 2.0 / 10, 729: math.Pow(2.0/3, 6)}[n]
 		require.LessOrEqual(t, load.Low, truth+1e-9)
 		require.GreaterOrEqual(t, load.High, truth-1e-9)
-		require.Less(t, load.High, 1.2*load.Low)
 	}
 }
 
@@ -267,75 +250,6 @@ func TestDualOfDual(t *testing.T) {
 			require.Equal(t, non, fmt.Sprint(sorted(masks(quorumsOf(t, c)))) == fmt.Sprint(sorted(dual.families)))
 		}
 	}
-}
-
-// Dominating: for every builder up to 64 the result dominates, is non-dominated
-// wherever the dual could be listed, and is never less available.
-func TestDominatingOfEveryBuilder(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	for _, k := range shapes() {
-		for n := 1; n <= 64; n += 1 + n/4 {
-			c, err := k.Build(ints(n)...)
-			if k.Name == "fpp" && err != nil {
-				continue
-			}
-			better, err := c.Dominating()
-			require.NoError(t, err)
-			non, err := c.NonDominated()
-			require.NoError(t, err)
-			if non {
-				require.Equal(t, c.String(), better.String())
-				continue
-			}
-			if n <= 20 {
-				was, err := c.Availability(0.8)
-				require.NoError(t, err)
-				is, err := better.Availability(0.8)
-				require.NoError(t, err)
-				require.Greater(t, is.Value, was.Value, "%s of %d", k.Name, n)
-			}
-			if c.Len() <= 2000 {
-				ok, err := better.Dominates(c)
-				require.NoError(t, err)
-				require.True(t, ok, "%s of %d", k.Name, n)
-			}
-			if n <= 20 {
-				ok, err := better.NonDominated()
-				require.NoError(t, err)
-				require.True(t, ok, "%s of %d", k.Name, n)
-			}
-			gap, err := c.Gap()
-			require.NoError(t, err)
-			require.False(t, c.HasQuorum(gap...))
-			require.True(t, c.IsTransversal(gap...))
-		}
-	}
-}
-
-// Where the dual is too large to list (8^8 transversals and more), one minimal
-// transversal joins the quorums, and the result is still lawful.
-func TestDominatingWithLargeDual(t *testing.T) {
-	c := must(SquareGrid(ints(64)...))
-	better, err := c.Dominating()
-	require.NoError(t, err)
-	require.NoError(t, func() error { _, err := New(quorumsOf(t, better)...); return err }())
-	ok, err := better.Dominates(c)
-	require.NoError(t, err)
-	require.True(t, ok)
-	joined := 0
-	for q := range better.Quorums() {
-		if c.IsQuorum(q...) {
-			continue
-		}
-		joined++
-		require.True(t, c.IsTransversal(q...))
-		for i := range q {
-			require.False(t, c.IsTransversal(slices.Delete(slices.Clone(q), i, i+1)...))
-		}
-	}
-	require.Equal(t, 1, joined)
 }
 
 // The zero Coterie is accepted by every method.
@@ -364,14 +278,10 @@ func TestZeroCoterie(t *testing.T) {
 	non, err := c.NonDominated()
 	require.NoError(t, err)
 	require.False(t, non)
-	_, err = c.Dominating()
-	require.ErrorIs(t, err, ErrEmpty)
 	ok, err := must(Singleton("a")).Dominates(c)
 	require.NoError(t, err)
 	require.True(t, ok)
 	_, err = c.Assign()
-	require.ErrorIs(t, err, ErrEmpty)
-	_, err = c.MarshalText()
 	require.ErrorIs(t, err, ErrEmpty)
 }
 

@@ -19,9 +19,8 @@ import (
 //
 // Its load is (q+1)/n and its resilience q. It is dominated for every q but 2.
 //
-// It refuses an n that is not q^2+q+1 for a prime power q (ErrSize), with what is
-// known of that order and the sizes near by, a site given twice (ErrDuplicate),
-// and more than 8192 sites (ErrTooLarge).
+// It refuses an n that is not q^2+q+1 for a prime power q (ErrSize), with the sizes
+// near by, a site given twice (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
 func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -170,47 +169,18 @@ func (f *field) inverse(a int) int {
 	return 0
 }
 
-// noPlane says why there is no plane of n points, and which n are near.
+// noPlane says that there is no plane of n points, and which n are near.
 func noPlane(n int) string {
-	q := order(n)
-	why := strconv.Itoa(n) + " is not q^2+q+1 for any q"
-	if n == q*q+q+1 {
-		why = strconv.Itoa(n) + " sites would be a plane of order " + strconv.Itoa(q) + ", "
-		switch {
-		case q < 2:
-			why += "which is too small to be one"
-		case q == 10:
-			why += "which does not exist (Lam, Thiel and Swiercz, 1989, by exhaustive search)"
-		case (q%4 == 1 || q%4 == 2) && !twoSquares(q):
-			why += "which does not exist, since " + strconv.Itoa(q) + " is no sum of two squares (Bruck and Ryser, 1949)"
-		default:
-			why += "which is not a prime power: no such plane is known"
+	below, above := 0, 0
+	for q := 2; above <= n; q++ {
+		if _, k := primePower(q); k > 0 {
+			below, above = above, q*q+q+1
 		}
 	}
-	below, above := 0, q
-	for b := q; b >= 2 && below == 0; b-- {
-		if _, k := primePower(b); k > 0 && b*b+b+1 < n {
-			below = b*b + b + 1
-		}
-	}
-	for {
-		if _, k := primePower(above); k > 0 && above*above+above+1 > n {
-			break
-		}
-		above++
-	}
-	why += "; give "
+	near := ""
 	if below > 0 {
-		why += strconv.Itoa(below) + " or "
+		near = strconv.Itoa(below) + " or "
 	}
-	return why + strconv.Itoa(above*above+above+1) + " sites, or use Degenerate, which takes any number"
-}
-
-func twoSquares(n int) bool {
-	for a := 0; a*a <= n; a++ {
-		if b := root(n - a*a); a*a+b*b == n {
-			return true
-		}
-	}
-	return false
+	return strconv.Itoa(n) + " is not q^2+q+1 for a prime power q; give " + near + strconv.Itoa(above) +
+		" sites, or use Degenerate, which takes any number"
 }

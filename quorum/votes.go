@@ -312,18 +312,6 @@ func (g *votes) gap() (set, error) {
 	return nil, nil
 }
 
-// decided returns the votes doubled, and one more for the first input: its word
-// decides a tie. With a threshold of more than half that is non-dominated, and
-// what reached the old threshold reaches the new one.
-func (g *votes) decided() ([]int, int) {
-	weight := make([]int, len(g.weight))
-	for i, w := range g.weight {
-		weight[i] = 2 * w
-	}
-	weight[0]++
-	return weight, g.total + 1
-}
-
 // A Vote is a site and the number of its votes.
 type Vote[T any] struct {
 	Site  T
@@ -337,8 +325,8 @@ const maxTally = 1 << 26
 // load is the size of a quorum over n, more than one half, and its resilience
 // ceil(n/2)-1. For odd n nothing is more available if all sites are up with the
 // same probability, above one half (Barbara and Garcia-Molina, "The Reliability of
-// Voting Mechanisms", IEEE Transactions on Computers 36(10), 1987); for even n it
-// is [Coterie.Dominating] of it.
+// Voting Mechanisms", IEEE Transactions on Computers 36(10), 1987). For even n give
+// one site two votes, by [Weighted]: ties are then decided.
 //
 // Thomas, "A Majority Consensus Approach to Concurrency Control for Multiple
 // Copy Databases", ACM TODS 4(2), 1979.

@@ -170,6 +170,7 @@ func TestCheckUsage(t *testing.T) {
 		{"check --network=carrier-pigeon", "choose fifo, unordered, duplicating or lossy"},
 		{"check --quorums=majority", "--quorums needs --algorithm=maekawa"},
 		{"check --algorithm=maekawa --quorums={1},{2}", "--quorums={1},{2}: "},
+		{"check --algorithm=maekawa --quorums={1,x}", "the nodes are numbers; write {1,2},{1,3},{2,3}"},
 		{"check --algorithm=maekawa --quorums={1,3}", "there is no node 3 among 2"},
 		{"check --algorithm=maekawa --nodes=4 --quorums=fpp", "--quorums=fpp: "},
 	})

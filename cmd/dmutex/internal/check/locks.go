@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	quorums "github.com/dmutex/dmutex/cmd/dmutex/internal/quorum"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/maekawa"
@@ -56,23 +57,26 @@ func (o *lockOptions) validate(nodes int) (err error) {
 
 // assignQuorums gives each of the nodes 1 to n a quorum: of a construction, or
 // of the quorums that are listed.
-func assignQuorums(spec string, n int) (a quorum.Assignment[uint64], err error) {
-	var nodes []uint64
+func assignQuorums(spec string, n int) (a quorum.Assignment[int64], err error) {
+	var nodes []int64
 	for i := range n {
-		nodes = append(nodes, uint64(i+1))
+		nodes = append(nodes, int64(i+1))
 	}
-	var coterie quorum.Coterie[uint64]
-	known := quorum.Constructions[uint64]()
-	if i := slices.IndexFunc(known, func(c quorum.Construction[uint64]) bool { return c.Name == spec }); i >= 0 {
+	var coterie quorum.Coterie[int64]
+	known := quorum.Constructions[int64]()
+	if i := slices.IndexFunc(known, func(c quorum.Construction[int64]) bool { return c.Name == spec }); i >= 0 {
 		coterie, err = known[i].Build(nodes...)
 	} else {
-		err = coterie.UnmarshalText([]byte(spec))
+		var listed [][]int64
+		if listed, err = quorums.Numbers(spec); err == nil {
+			coterie, err = quorum.New(listed...)
+		}
 	}
 	if err != nil {
 		return a, err
 	}
 	for _, site := range coterie.Sites() {
-		if site < 1 || site > uint64(n) {
+		if site < 1 || site > int64(n) {
 			return a, fmt.Errorf("there is no node %d among %d", site, n)
 		}
 	}
@@ -80,17 +84,17 @@ func assignQuorums(spec string, n int) (a quorum.Assignment[uint64], err error) 
 }
 
 // give makes Maekawa's algorithm, the only one chosen, use these quorums.
-func (o *lockOptions) give(assigned quorum.Assignment[uint64]) {
-	quorums := make(map[dmutex.NodeID][]dmutex.NodeID)
+func (o *lockOptions) give(assigned quorum.Assignment[int64]) {
+	asked := make(map[dmutex.NodeID][]dmutex.NodeID)
 	o.quorums = make(map[uint64]string)
 	for site, members := range assigned.All() {
 		for _, m := range members {
-			quorums[dmutex.NodeID(site)] = append(quorums[dmutex.NodeID(site)], dmutex.NodeID(m))
+			asked[dmutex.NodeID(site)] = append(asked[dmutex.NodeID(site)], dmutex.NodeID(m))
 		}
-		o.quorums[site] = "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(members), " ", ","), "[]") + "}"
+		o.quorums[uint64(site)] = "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(members), " ", ","), "[]") + "}"
 	}
 	o.algorithms = slices.Clone(o.algorithms)
-	o.algorithms[0].New = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return quorums[site] })
+	o.algorithms[0].New = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return asked[site] })
 }
 
 // A lock is the check of one lock algorithm.

@@ -16,7 +16,7 @@ import (
 type buildCmd struct {
 	Kind      string `required:"" help:"Construction: ${constructions} or weighted."`
 	N         int    `name:"n" help:"Number of sites, which are called 1, 2, ..., n. Not for weighted, whose votes determine it, and not needed with --widths."`
-	Columns   int    `help:"Columns of a grid or rowgrid; the default is about sqrt(n)."`
+	Columns   int    `help:"Columns of a grid; the default is about sqrt(n)."`
 	Degree    int    `help:"Children of a site in a tree (default 2), or groups of a group in hqc (default 3)."`
 	Widths    []int  `help:"Widths of the rows of a wall, the top row first; the default is 1,2,3,..."`
 	Votes     []int  `help:"Votes of the sites, for weighted."`
@@ -33,8 +33,6 @@ func (c *buildCmd) build(sites []int) (quorum.Coterie[int], error) {
 	switch {
 	case c.Kind == "grid" && c.Columns != 0:
 		return quorum.Grid(c.Columns, sites...)
-	case c.Kind == "rowgrid" && c.Columns != 0:
-		return quorum.RowGrid(c.Columns, sites...)
 	case c.Kind == "tree" && c.Degree != 0:
 		return quorum.Tree(c.Degree, sites...)
 	case c.Kind == "hqc" && c.Degree != 0:
@@ -83,7 +81,7 @@ func (c *buildCmd) Validate() error {
 		given bool
 		kinds []string
 	}{
-		{"columns", c.Columns != 0, []string{"grid", "rowgrid"}},
+		{"columns", c.Columns != 0, []string{"grid"}},
 		{"degree", c.Degree != 0, []string{"tree", "hqc"}},
 		{"widths", c.Widths != nil, []string{"wall"}},
 		{"votes", c.Votes != nil, []string{"weighted"}},

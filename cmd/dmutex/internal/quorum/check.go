@@ -197,6 +197,19 @@ func (f *quorumFile) numbers() (quorums [][]int64, owners []int64, ok bool) {
 	return quorums, owners, ok
 }
 
+// Numbers reads a list of quorums of nodes, such as {1,2},{1,3}.
+func Numbers(list string) ([][]int64, error) {
+	f, err := readLines(list)
+	if err != nil {
+		return nil, err
+	}
+	quorums, _, ok := f.numbers()
+	if !ok {
+		return nil, errors.New("the nodes are numbers; write {1,2},{1,3},{2,3}")
+	}
+	return quorums, nil
+}
+
 // named is the most offenses that are named one by one.
 const named = 100
 

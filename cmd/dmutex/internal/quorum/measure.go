@@ -75,7 +75,11 @@ func measure(name string, c quorum.Coterie[int], sites []int, up []float64) (row
 	}
 	r.messages = 3 * float64(asked) / float64(len(sites))
 	if len(up) > 0 {
-		r.available, err = c.AvailabilityAt(func(site int) float64 { return up[(site-1)%len(up)] })
+		var p []float64 // of the sites that occur in a quorum
+		for _, site := range c.Sites() {
+			p = append(p, up[(site-1)%len(up)])
+		}
+		r.available, err = c.Availability(p...)
 	}
 	return r, err
 }

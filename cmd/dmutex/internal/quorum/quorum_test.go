@@ -43,7 +43,6 @@ func TestQuorumBuild(t *testing.T) {
 		{"--kind=weighted --votes=2,1,1,1", "1 2\n1 3\n1 4\n2 3 4\n"},
 		{"--kind=weighted --votes=2,1,1,1 --threshold=4", "1 2 3\n1 2 4\n1 3 4\n"},
 		{"--kind=grid --n=6 --columns=3", "1 2 3 4\n1 2 3 5\n1 2 3 6\n1 4 5 6\n2 4 5 6\n3 4 5 6\n"},
-		{"--kind=rowgrid --n=4 --columns=2", "1 2 3\n1 2 4\n1 3 4\n2 3 4\n"},
 		{"--kind=tree --n=4 --degree=3", "1 2\n1 3\n1 4\n2 3 4\n"},
 		{"--kind=hqc --n=4 --degree=2", "1 2 3 4\n"},
 		{"--kind=wall --n=3 --widths=1,2", "1 2\n1 3\n2 3\n"},
@@ -191,7 +190,6 @@ func TestQuorumCompare(t *testing.T) {
 		"hqc                 7     4  0.5714         1   0.955282       9.0\n"+
 		"wheel               7   2-6  0.5455         1   0.953143       3.0\n"+
 		"grid                5   3-4  0.6000         1   0.950106       7.7\n"+
-		"rowgrid             7   4-5  0.6471         1   0.906074      10.3\n"+
 		"central             1     1  1.0000         0   0.900000       2.6\n", out)
 
 	out, err = quorumRun(t, "", "compare", "--n=7")
@@ -203,7 +201,7 @@ func TestQuorumCompare(t *testing.T) {
 	require.NoError(t, err)
 	lines, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	require.NoError(t, err)
-	require.Len(t, lines, 10)
+	require.Len(t, lines, 9)
 	require.Equal(t, "construction", lines[0][0])
 	require.Equal(t, []string{"fpp", "7", "3", "3"}, lines[3][:4])
 
