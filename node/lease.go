@@ -31,6 +31,7 @@ type lease struct {
 
 	ctx    context.Context // of operations
 	cancel context.CancelFunc
+	busy   chan struct{} // full while the store has not returned
 
 	rev     store.Revision         // of the record that the machine was shown last
 	record  uint32                 // epoch of the record whose members are the peers
@@ -61,6 +62,10 @@ const (
 	// An operation of the store may take an opShare-th of the lease.
 	opShare = 4
 
+	// A store that has not returned so long after the context of an operation ended
+	// breaks its contract, and is left behind.
+	storePatience = time.Second
+
 	// A peer that was silent for an askShare-th of the lease is asked for a sign of
 	// life. After an awayShare-th it counts as away.
 	askShare, awayShare = 20, 8
@@ -90,6 +95,7 @@ func newLease(v *views) (*lease, error) {
 		views: v, machine: machine, store: cfg.Store, link: link, clock: newClock(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
 		ended: true, away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
+		busy: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l, nil
@@ -291,14 +297,7 @@ func (l *lease) deadline() int64 {
 
 // operate asks the store, and gives the machine the outcome.
 func (l *lease) operate(op membership.Operation, value []byte, rev store.Revision) {
-	ctx, cancel := context.WithTimeout(l.ctx, time.Duration(l.length/opShare))
-	defer cancel()
-	var err error
-	if op == membership.Load {
-		value, rev, err = l.store.Load(ctx)
-	} else {
-		rev, err = l.store.Swap(ctx, value, rev)
-	}
+	value, rev, err := l.ask(op, value, rev)
 	v := l.views
 	v.do(func(_ machine, now int64) []membership.Message {
 		switch {
@@ -318,6 +317,43 @@ func (l *lease) operate(op membership.Operation, value []byte, rev store.Revisio
 	})
 	v.node.mail.Flush()
 }
+
+// ask calls the store, and returns when the time of the operation is over even if the
+// store does not. At most one call is left behind: the next operation waits for it.
+func (l *lease) ask(op membership.Operation, value []byte, rev store.Revision) ([]byte, store.Revision, error) {
+	ctx, cancel := context.WithTimeout(l.ctx, time.Duration(l.length/opShare))
+	defer cancel()
+	select {
+	case l.busy <- struct{}{}:
+	case <-ctx.Done():
+		return nil, "", errStuck
+	}
+	var err error
+	done := make(chan struct{})
+	go func() {
+		if op == membership.Load {
+			value, rev, err = l.store.Load(ctx)
+		} else {
+			rev, err = l.store.Swap(ctx, value, rev)
+		}
+		<-l.busy
+		close(done)
+	}()
+	select {
+	case <-done:
+		return value, rev, err
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return value, rev, err
+	case <-time.After(storePatience):
+		return nil, "", errStuck
+	}
+}
+
+// errStuck is the outcome of an operation from which the store has not returned.
+var errStuck = errors.New("node: the store does not return, although the context of the operation has ended: Config.Store breaks its contract")
 
 // needsStore says why the store keeps this node from acting, nil if it does not.
 func (l *lease) needsStore() error {

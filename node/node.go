@@ -348,7 +348,8 @@ func (n *Node) stop(why error) {
 // With Config.Store, Close does not need the other members, but the store, which takes this
 // node out of the record. If the store does not answer, Close waits until ctx ends,
 // and then leaves anyway, with an error that says so. The others exclude this node when
-// the store is back.
+// the store is back. A store that does not return when the context of an operation has
+// ended delays Close by a second.
 //
 // Close waits until the functions of [Election.Campaign] have returned; if ctx ends
 // before that, this node looks crashed to the others, too. It also waits until
