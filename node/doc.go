@@ -79,7 +79,8 @@
 // keep waiting. A process that reaches the others but not the store stays a member. It
 // loses its locks at the end of its lease, and is granted nothing until the store
 // answers: Acquire waits, and mentions [ErrStore] if its context ends, while TryAcquire
-// returns ErrStore at once.
+// returns ErrStore at once. A process that has not acted yet stops with
+// [store.ErrUnusable] if the store says that only an operator can mend it.
 //
 // A new record waits for 1.02 leases before the first grant, because it may have taken
 // the place of one that was lost. A group that all members have left cleanly begins

@@ -21,8 +21,8 @@ func (n *Node) Ready(ctx context.Context) error {
 	n.views.mu.Lock()
 	acting, next := n.views.acting.Load(), n.views.next
 	n.views.mu.Unlock()
-	if why := n.locks.why(); acting || why != nil {
-		return why
+	if acting {
+		return n.locks.why()
 	}
 	select {
 	case <-n.locks.ended.Done():

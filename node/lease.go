@@ -312,6 +312,9 @@ func (l *lease) operate(op membership.Operation, value []byte, rev store.Revisio
 			return l.machine.Conflict(now)
 		default:
 			l.err = err
+			if errors.Is(err, store.ErrUnusable) && v.count.Load() == 0 {
+				v.node.stop(fmt.Errorf("node: %w", err))
+			}
 			return l.machine.Unknown(now)
 		}
 	})

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,4 +69,72 @@ func TestLeaseStuckStore(t *testing.T) {
 			close(release) // or the bubble would not end
 		})
 	}
+}
+
+// A deniedStore takes no operation while it is denied.
+type deniedStore struct {
+	store.Store
+	loads, swaps bool // are denied
+}
+
+var errDenied = fmt.Errorf("%w: permission denied", store.ErrUnusable)
+
+func (s *deniedStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	if s.loads {
+		return nil, "", errDenied
+	}
+	return s.Store.Load(ctx)
+}
+
+func (s *deniedStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	if s.swaps {
+		return "", errDenied
+	}
+	return s.Store.Swap(ctx, value, rev)
+}
+
+// A store that only an operator can mend ends a node that has not acted yet, at once.
+func TestLeaseUnusableStore(t *testing.T) {
+	for _, denied := range []*deniedStore{{loads: true}, {swaps: true}} {
+		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+			denied.Store = &c.store
+			config := c.config(&sailor{crew: c})
+			config.Store = denied
+			began := time.Now()
+			n, err := node.Open(t.Context(), config)
+			require.NoError(t, err)
+			err = n.Ready(t.Context())
+			require.ErrorIs(t, err, store.ErrUnusable)
+			_, err = n.Mutex("x").Acquire(t.Context())
+			require.ErrorIs(t, err, store.ErrUnusable)
+			require.NotErrorIs(t, err, node.ErrStore)
+			require.EqualError(t, n.Status().Err, "node: store: unusable until this is mended: permission denied")
+			require.Less(t, time.Since(began), leaseOf/10)
+			require.NoError(t, n.Close(contextFor(t, time.Second)))
+		})
+	}
+}
+
+// A member that has acted goes on when the store is mended.
+func TestLeaseUnusableStoreLater(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		denied := &deniedStore{Store: &c.store}
+		config := c.config(&sailor{crew: c})
+		config.Store = denied
+		n, err := node.Open(t.Context(), config)
+		require.NoError(t, err)
+		require.NoError(t, n.Ready(contextFor(t, 2*leaseOf)))
+		synctest.Wait()
+		denied.loads, denied.swaps = true, true
+		time.Sleep(2 * leaseOf)
+		_, err = n.Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, node.ErrStore)
+		require.ErrorIs(t, err, store.ErrUnusable)
+		synctest.Wait()
+		denied.loads, denied.swaps = false, false
+		held, err := n.Mutex("x").Acquire(contextFor(t, leaseOf))
+		require.NoError(t, err)
+		require.NoError(t, held.Release())
+		require.NoError(t, n.Close(contextFor(t, time.Second)))
+	})
 }

@@ -312,7 +312,7 @@ func (l *lock) forget() {
 	}
 }
 
-func (l *lock) busy() error { return &BusyError{l.name, l.holder(), l.held != nil} }
+func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
 
 // holder returns the holder of the lock, as far as this node can know: this node
 // itself, or what the machine says if it is a Coordinator.

@@ -158,10 +158,7 @@ func (n *Node) waitError(l *lock, why error) error {
 	l.shard.mu.Lock()
 	st := l.status()
 	l.shard.mu.Unlock()
-	switch {
-	case st.Phase == dmutex.Held:
-		why = fmt.Errorf("held by this process: %w", why)
-	case st.Holder != dmutex.None:
+	if st.Holder != dmutex.None {
 		why = fmt.Errorf("held by node %v: %w", st.Holder, why)
 	}
 	if silent := n.silent(st); silent != "" {

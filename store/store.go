@@ -47,7 +47,8 @@ import (
 // different processes have one record; stores for different names do not affect each other.
 //
 // A Store is safe for concurrent use. Its methods return soon after their context has
-// ended.
+// ended. An error that no later call can overcome, such as a missing permission, is
+// returned at once and wraps [ErrUnusable].
 type Store interface {
 	// Load returns the record and its revision. Before the first Swap, and after an
 	// operator has deleted the record, the value is empty, and the revision is the one
@@ -94,6 +95,11 @@ const MaxValue = 64 << 10
 // ErrConflict is the error of a Swap that has written nothing and never will. Errors match
 // it by [errors.Is].
 var ErrConflict = errors.New("store: conflict: the record has changed since it was loaded")
+
+// ErrUnusable is wrapped by errors that recur until an operator mends their cause: a wrong
+// path, a value that is not a record, a missing permission. A node that has not acted yet stops
+// with such an error. A node that has acted treats it like a store that does not answer.
+var ErrUnusable = errors.New("store: unusable until this is mended")
 
 // Memory is a record in memory. The zero Memory is empty and ready for use. It must not be
 // copied.

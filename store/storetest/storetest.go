@@ -55,6 +55,22 @@ func Run(t *testing.T, open func(t *testing.T, group string) store.Store) {
 	}
 }
 
+// Unusable tests that a store which only an operator can mend says so at once, and not that
+// it is slow. The test has broken it, such as by a missing permission.
+func Unusable(t *testing.T, s store.Store) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, _, loading := s.Load(ctx)
+	_, swapping := s.Swap(ctx, []byte("value"), "")
+	for _, err := range []error{loading, swapping} {
+		require.ErrorIs(t, err, store.ErrUnusable)
+		require.NotErrorIs(t, err, store.ErrConflict)
+		require.NoError(t, ctx.Err(), "the store did not say so at once")
+		require.NotContains(t, err.Error(), "\n", "the text has several lines")
+	}
+}
+
 // patience is only ever used up by tests that fail.
 const patience = 30 * time.Second
 

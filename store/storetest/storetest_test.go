@@ -47,6 +47,9 @@ func TestRunCatches(t *testing.T) {
 		{"says conflict for canceled", "a context that has ended", "has not changed"},
 		{"writes half", "a context that has ended", "has left"},
 		{"waits forever", "a context that has ended", "test timed out"},
+		{"hides that it is unusable", "unusable", "Target error should be in err chain"},
+		{"says conflict when unusable", "unusable", "Target error should not be in err chain"},
+		{"says it in lines", "unusable", "the text has several lines"},
 	} {
 		t.Run(test.mutant, func(t *testing.T) {
 			pattern := "^TestMutant$/^" + strings.ReplaceAll(test.check, " ", "_")
@@ -76,6 +79,28 @@ func TestMutant(t *testing.T) {
 		}
 		return &mutant{record: groups[group], name: name}
 	})
+	t.Run("unusable", func(t *testing.T) { storetest.Unusable(t, unusable(name)) })
+}
+
+// An unusable store is one that only an operator can mend.
+type unusable string
+
+func (u unusable) err() error {
+	switch u {
+	case "hides that it is unusable":
+		return errors.New("permission denied")
+	case "says conflict when unusable":
+		return fmt.Errorf("%w: %w", store.ErrUnusable, store.ErrConflict)
+	case "says it in lines":
+		return fmt.Errorf("%w:\npermission denied", store.ErrUnusable)
+	}
+	return store.ErrUnusable
+}
+
+func (u unusable) Load(context.Context) ([]byte, store.Revision, error) { return nil, "", u.err() }
+
+func (u unusable) Swap(context.Context, []byte, store.Revision) (store.Revision, error) {
+	return "", u.err()
 }
 
 // A record is what the mutants of a group share.
