@@ -2,15 +2,37 @@ package filestore
 
 import (
 	"io"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
 // Lock takes the lock of the file, as a process in the middle of a Swap has it.
-func Lock(t *testing.T, path string) io.Closer {
-	lock, err := tryLock(path + ".lock")
+func Lock(t *testing.T, s *Store) io.Closer {
+	dir, err := os.OpenRoot(s.dir)
 	require.NoError(t, err)
-	require.NotNil(t, lock)
+	defer dir.Close()
+	lock, err := s.lock(t.Context(), dir)
+	require.NoError(t, err)
 	return lock
+}
+
+// Fail makes a step on the file system fail, until the test ends.
+func Fail(t *testing.T, step string, err error) {
+	before := [...]any{readAll, sync, rename, syncDir}
+	t.Cleanup(func() {
+		readAll, sync = before[0].(func(io.Reader) ([]byte, error)), before[1].(func(*os.File) error)
+		rename, syncDir = before[2].(func(*os.Root, string, string) error), before[3].(func(*os.Root) error)
+	})
+	switch step {
+	case "read":
+		readAll = func(io.Reader) ([]byte, error) { return nil, err }
+	case "sync":
+		sync = func(*os.File) error { return err }
+	case "rename":
+		rename = func(*os.Root, string, string) error { return err }
+	case "sync the directory":
+		syncDir = func(*os.Root) error { return err }
+	}
 }

@@ -7,7 +7,7 @@
 // that has returned survives a power failure, if the disk keeps what it has acknowledged.
 //
 // A process that is stopped in the middle of a Swap (SIGSTOP, a debugger) keeps the lock,
-// and the others wait for it until their contexts end.
+// and the Swaps of the others wait for it until their contexts end. A Load needs no lock.
 //
 // Do not use filestore on a network file system: many of them lock within one machine
 // only, or lose locks when the server restarts. For processes on several machines, use
@@ -15,7 +15,9 @@
 //
 // The directory has two more files: the path with .lock added, which must not be removed
 // while the group runs, and the path with .new added, which a killed process may leave
-// behind. All processes need permission to write in the directory.
+// behind. All processes need permission to write in the directory. No stranger should have
+// that permission, so do not use a directory such as /tmp. Symbolic links in the place of
+// these files are not followed.
 package filestore
 
 import (
@@ -28,13 +30,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
+	"slices"
 
 	"github.com/dmutex/dmutex/store"
 )
 
 // Store is a [store.Store] in a file.
-type Store struct{ path string }
+type Store struct {
+	dir, name    string
+	loads, swaps turn
+}
 
 // Open returns the store in the file at path. The directory must exist; the first Swap
 // creates the file. A relative path is relative to the current directory.
@@ -43,110 +48,208 @@ func Open(path string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
-	s := &Store{path}
-	lock, err := tryLock(s.path + ".lock") // so that a wrong path is an error here
-	if err != nil {
-		return nil, fmt.Errorf("filestore: %w", err)
+	s := &Store{filepath.Dir(path), filepath.Base(path), make(turn, 1), make(turn, 1)}
+	// A wrong path is an error here. The record is read first, so that a path which cannot
+	// be a record gets no lock file.
+	if _, _, err := s.Load(context.Background()); err != nil {
+		return nil, err
 	}
-	if lock != nil {
-		lock.Close()
+	err = s.inside(func(dir *os.Root) error {
+		lock, err := open(dir, s.name+".lock", os.O_RDWR|os.O_CREATE)
+		if err != nil {
+			return err
+		}
+		return lock.Close()
+	})
+	if err != nil {
+		return nil, s.fail("open", err)
 	}
 	return s, nil
 }
 
 // Load implements [store.Store].
-func (s *Store) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
-	err = s.locked(ctx, func() error {
-		value, rev, err = s.read()
-		if err != nil {
-			return err
-		}
-		// If the process that wrote this was killed before it had synced the directory,
-		// a power failure could still bring the previous record back.
-		return syncDir(filepath.Dir(s.path))
+func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	var value []byte
+	var rev store.Revision
+	err := s.loads.call(ctx, func() error {
+		return s.inside(func(dir *os.Root) (err error) {
+			if value, rev, err = s.read(dir); err != nil {
+				return err
+			}
+			// If the process that wrote this was killed before it had synced the directory,
+			// a power failure could still bring the previous record back.
+			return syncDir(dir)
+		})
 	})
 	if err != nil {
-		return nil, "", fmt.Errorf("filestore: load: %w", err)
+		return nil, "", s.fail("load", err)
 	}
 	return value, rev, nil
 }
 
 // Swap implements [store.Store].
 func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	if len(value) > store.MaxValue {
+		return "", s.fail("swap", fmt.Errorf("the value has %d bytes, and the file takes at most %d", len(value), store.MaxValue))
+	}
 	// Random, so that it is new even if the file has been deleted or restored.
 	next := store.Revision(rand.Text())
-	err := s.locked(ctx, func() error {
-		switch _, last, err := s.read(); {
-		case err != nil:
-			return err
-		case last != rev:
-			return store.ErrConflict
-		}
-		return s.write(value, next)
+	content := slices.Concat([]byte(next), newline, value)
+	err := s.swaps.call(ctx, func() error {
+		return s.inside(func(dir *os.Root) error {
+			lock, err := s.lock(ctx, dir)
+			if err != nil {
+				return err
+			}
+			defer lock.Close()
+			switch _, last, err := s.read(dir); {
+			case err != nil:
+				return err
+			case last != rev:
+				return store.ErrConflict
+			}
+			return s.write(dir, content)
+		})
 	})
 	if err != nil {
-		return "", fmt.Errorf("filestore: swap: %w", err)
+		return "", s.fail("swap", err)
 	}
 	return next, nil
 }
 
-// locked calls f while this call has the lock. It polls, because a blocking wait for the
-// lock would not end with the context.
-func (s *Store) locked(ctx context.Context, f func() error) error {
-	const pause = 2 * time.Millisecond
-	if err := ctx.Err(); err != nil {
-		return err
+// fail names the file in an error, and marks an error that only an operator can mend.
+func (s *Store) fail(op string, err error) error {
+	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
+		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
 	}
-	for {
-		lock, err := tryLock(s.path + ".lock")
-		if err != nil {
-			return err
-		}
-		if lock != nil {
-			defer lock.Close()
-			return f()
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("another process holds the lock on %s.lock: %w", s.path, err)
-		}
+	return fmt.Errorf("filestore: %s %s: %w", op, filepath.Join(s.dir, s.name), err)
+}
+
+// A turn is taken by one call at a time.
+type turn chan struct{}
+
+// call returns when f does, or when the context ends. The kernel may keep f from returning,
+// for example because a stopped process has the lock. Then f keeps the turn, so that stuck
+// calls do not accumulate.
+func (t turn) call(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	select {
+	case t <- struct{}{}:
+		go func() {
+			err := f()
+			<-t
+			done <- err
+		}()
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("another process has the lock, or the file system does not answer: %w", ctx.Err())
 	}
 }
 
+// inside calls f with the directory. Nothing that f opens lies outside of it.
+func (s *Store) inside(f func(dir *os.Root) error) error {
+	dir, err := os.OpenRoot(s.dir)
+	if err != nil {
+		if info, failed := os.Stat(s.dir); failed == nil && !info.IsDir() {
+			err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
+		}
+		return err
+	}
+	defer dir.Close()
+	return f(dir)
+}
+
+// open opens a file, but no symbolic link, directory or pipe.
+func open(dir *os.Root, name string, flag int) (*os.File, error) {
+	if info, err := dir.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %s is not a regular file: use another path", store.ErrUnusable, name)
+	}
+	return dir.OpenFile(name, flag, 0o600)
+}
+
+// lock waits for the lock. Closing the file releases it. If the file was removed meanwhile,
+// its lock excludes nobody, so lock tries again.
+func (s *Store) lock(ctx context.Context, dir *os.Root) (*os.File, error) {
+	for ctx.Err() == nil {
+		f, err := open(dir, s.name+".lock", os.O_RDWR|os.O_CREATE)
+		if err != nil {
+			return nil, err
+		}
+		if err = lock(f); err == nil && ctx.Err() == nil && has(dir, s.name+".lock", f) {
+			return f, nil
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// has reports whether the directory has the file under that name.
+func has(dir *os.Root, name string, f *os.File) bool {
+	opened, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := dir.Lstat(name)
+	return err == nil && os.SameFile(opened, named)
+}
+
 // The file is the revision, a newline, and the value.
-func (s *Store) read() ([]byte, store.Revision, error) {
-	content, err := os.ReadFile(s.path)
+func (s *Store) read(dir *os.Root) ([]byte, store.Revision, error) {
+	f, err := open(dir, s.name, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", nil
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	rev, value, ok := bytes.Cut(content, []byte("\n"))
-	if !ok || len(rev) != len(rand.Text()) {
-		return nil, "", fmt.Errorf("%s is not a record: remove it, or use another path", s.path)
+	defer f.Close()
+	size := len(rand.Text())
+	content, err := readAll(io.LimitReader(f, int64(size+len(newline)+store.MaxValue+1)))
+	if err != nil {
+		return nil, "", err
+	}
+	rev, value, ok := bytes.Cut(content, newline)
+	if !ok || len(rev) != size || len(value) > store.MaxValue {
+		return nil, "", fmt.Errorf("%w: %s is not a record: remove it, or use another path", store.ErrUnusable, s.name)
 	}
 	return value, store.Revision(rev), nil
 }
 
-func (s *Store) write(value []byte, rev store.Revision) error {
-	temporary := s.path + ".new"
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+var newline = []byte("\n")
+
+func (s *Store) write(dir *os.Root, content []byte) error {
+	temporary := s.name + ".new"
+	if err := dir.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := dir.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(f, string(rev)+"\n"+string(value))
+	_, err = f.Write(content)
 	if err == nil {
-		err = f.Sync()
+		err = sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(temporary, s.path); err != nil {
+	if err := rename(dir, temporary, s.name); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(s.path))
+	return syncDir(dir)
 }
+
+// The tests make these fail.
+var (
+	readAll = io.ReadAll
+	sync    = (*os.File).Sync
+	rename  = (*os.Root).Rename
+	syncDir = syncDirectory
+)

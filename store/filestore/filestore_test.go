@@ -10,8 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -161,36 +161,118 @@ func TestRestored(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrConflict)
 }
 
-func TestErrors(t *testing.T) {
+// What no later call can overcome is told at once, and leaves no other file behind.
+func TestUnusable(t *testing.T) {
 	dir := t.TempDir()
-	_, err := filestore.Open(filepath.Join(dir, "nowhere", "group"))
-	require.ErrorIs(t, err, os.ErrNotExist)
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	record := strings.Repeat("A", 26) + "\n"
+	for _, test := range []struct{ path, says string }{
+		{filepath.Join(dir, "nowhere", "group"), "no such file or directory"},
+		{filepath.Join(file("file", ""), "group"), "not a directory"},
+		{dir, "is not a regular file: use another path"},
+		{file("empty", ""), "empty is not a record: remove it, or use another path"},
+		{file("letter", "Dear Sir,\nyours"), "letter is not a record: remove it, or use another path"},
+		{file("large", record+strings.Repeat("a", store.MaxValue+1)), "large is not a record"},
+	} {
+		_, err := filestore.Open(test.path)
+		require.ErrorIs(t, err, store.ErrUnusable)
+		require.ErrorContains(t, err, test.says)
+		require.NoFileExists(t, test.path+".lock")
+	}
 
-	path := filepath.Join(dir, "letter")
-	require.NoError(t, os.WriteFile(path, []byte("Dear Sir,\nyours"), 0o600))
-	s := open(t, path)
-	_, _, err = s.Load(t.Context())
-	require.ErrorContains(t, err, "letter is not a record")
-	_, err = s.Swap(t.Context(), []byte("a"), "")
-	require.ErrorContains(t, err, "letter is not a record")
-	require.NotErrorIs(t, err, store.ErrConflict)
+	for _, spoil := range []func(path string) error{
+		func(path string) error { return os.WriteFile(path, []byte("Dear Sir,\nyours"), 0o600) },
+		func(path string) error { return os.Mkdir(path, 0o700) },
+		func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+	} {
+		path := filepath.Join(t.TempDir(), "group")
+		s := open(t, path)
+		require.NoError(t, spoil(path))
+		storetest.Unusable(t, s)
+	}
+}
+
+// The largest value fits, and no larger one is written that no Load would read.
+func TestTooLarge(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "group"))
+	rev, err := s.Swap(t.Context(), make([]byte, store.MaxValue), "")
+	require.NoError(t, err)
+	_, err = s.Swap(t.Context(), make([]byte, store.MaxValue+1), rev)
+	require.ErrorContains(t, err, "the value has 65537 bytes, and the file takes at most 65536")
+	_, last, err := s.Load(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, rev, last)
+}
+
+// A file system that fails is an error of the call, and the record is the old one or the new.
+func TestFailingFileSystem(t *testing.T) {
+	broken := errors.New("broken")
+	for _, test := range []struct {
+		step        string
+		loads, done bool // although it fails
+	}{
+		{"read", false, false},
+		{"sync", true, false},
+		{"rename", true, false},
+		{"sync the directory", false, true},
+	} {
+		t.Run(test.step, func(t *testing.T) {
+			s := open(t, filepath.Join(t.TempDir(), "group"))
+			old, err := s.Swap(t.Context(), []byte("old"), "")
+			require.NoError(t, err)
+			t.Run("broken", func(t *testing.T) {
+				filestore.Fail(t, test.step, broken)
+				_, err := s.Swap(t.Context(), []byte("new"), old)
+				require.ErrorIs(t, err, broken)
+				require.NotErrorIs(t, err, store.ErrConflict)
+				require.NotErrorIs(t, err, store.ErrUnusable, "it may be over soon")
+				_, _, err = s.Load(t.Context())
+				if test.loads {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, broken)
+				}
+			})
+			value, rev, err := s.Load(t.Context())
+			require.NoError(t, err)
+			if test.done {
+				require.Equal(t, "new", string(value))
+				require.NotEqual(t, old, rev)
+			} else {
+				require.Equal(t, "old", string(value))
+				require.Equal(t, old, rev)
+			}
+			_, err = s.Swap(t.Context(), []byte("next"), rev)
+			require.NoError(t, err)
+		})
+	}
 }
 
 // A process that is stopped while it has the lock does not keep others longer than their
-// contexts say.
-func TestLocked(t *testing.T) { synctest.Test(t, locked) }
-
-func locked(t *testing.T) {
+// contexts say, and it does not keep them from loading. What was given up writes nothing later.
+func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")
 	s := open(t, path)
-	lock := filestore.Lock(t, path)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_, _, err := s.Load(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "another process holds the lock on "+path+".lock")
-	_, err = s.Swap(ctx, []byte("a"), "")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, increment(t.Context(), s))
+	lock := filestore.Lock(t, s)
+	_, rev, err := s.Load(t.Context())
+	require.NoError(t, err)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, err = s.Swap(ctx, []byte("given up"), rev)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	require.ErrorContains(t, err, "another process has the lock")
+	_, _, err = s.Load(t.Context())
+	require.NoError(t, err)
 	require.NoError(t, lock.Close())
 	require.NoError(t, increment(t.Context(), s))
+	n, _, err := load(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
 }

@@ -4,9 +4,12 @@ package filestore
 
 import (
 	"errors"
-	"io"
+	"os"
 )
 
-func tryLock(string) (io.Closer, error) { return nil, errors.ErrUnsupported }
+// lasting are the errors that recur until an operator mends their cause.
+var lasting = []error{errors.ErrUnsupported}
 
-func syncDir(string) error { return errors.ErrUnsupported }
+func lock(*os.File) error { return errors.ErrUnsupported }
+
+func syncDirectory(*os.Root) error { return errors.ErrUnsupported }

@@ -4,37 +4,28 @@ package filestore
 
 import (
 	"errors"
-	"io"
+	"io/fs"
 	"os"
 	"syscall"
 )
 
-// tryLock returns nil and no error if another call holds the lock. Closing the file
-// releases it.
-func tryLock(path string) (io.Closer, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
+// lasting are the errors that recur until an operator mends their cause.
+var lasting = []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported,
+	syscall.ENOTDIR, syscall.ENOTEMPTY, syscall.EISDIR, syscall.ELOOP, syscall.EROFS, syscall.ENAMETOOLONG}
+
+// lock waits until no other open file has the lock.
+func lock(f *os.File) error {
 	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 		if err != syscall.EINTR {
-			break
+			return os.NewSyscallError("flock", err)
 		}
 	}
-	if err == nil {
-		return f, nil
-	}
-	f.Close()
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, nil
-	}
-	return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 }
 
-// syncDir makes a rename in the directory durable.
-func syncDir(path string) error {
-	d, err := os.Open(path)
+// syncDirectory makes a rename in the directory durable.
+func syncDirectory(dir *os.Root) error {
+	d, err := dir.Open(".")
 	if err != nil {
 		return err
 	}

@@ -2,31 +2,28 @@ package filestore
 
 import (
 	"errors"
-	"io"
+	"io/fs"
 	"os"
 	"syscall"
+	"unsafe"
 )
 
-// tryLock returns nil and no error if another call holds the lock. Closing the file
-// releases it. The lock is a file that is opened without sharing.
-func tryLock(path string) (io.Closer, error) {
-	name, err := syscall.UTF16PtrFromString(path)
-	if err != nil {
-		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+// lasting are the errors that recur until an operator mends their cause.
+var lasting = []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported}
+
+var lockFileEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LockFileEx")
+
+// lock waits until no other open file has the lock.
+func lock(f *os.File) error {
+	const exclusive = 2
+	var at syscall.Overlapped // the first byte
+	done, _, err := lockFileEx.Call(f.Fd(), exclusive, 0, 1, 0, uintptr(unsafe.Pointer(&at)))
+	if done == 0 {
+		return os.NewSyscallError("LockFileEx", err)
 	}
-	const shared = 0
-	handle, err := syscall.CreateFile(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, shared, nil,
-		syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
-	if err == nil {
-		return os.NewFile(uintptr(handle), path), nil
-	}
-	const sharingViolation = syscall.Errno(32)
-	if errors.Is(err, sharingViolation) {
-		return nil, nil
-	}
-	return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+	return nil
 }
 
-// syncDir does nothing, because Windows cannot sync a directory. NTFS keeps the rename in
-// its journal.
-func syncDir(string) error { return nil }
+// syncDirectory does nothing, because Windows cannot sync a directory. NTFS keeps the rename
+// in its journal.
+func syncDirectory(*os.Root) error { return nil }

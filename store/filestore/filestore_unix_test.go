@@ -1,0 +1,58 @@
+//go:build unix
+
+package filestore_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/filestore"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+// Nothing that a symbolic link points to is written, created or taken for the record. The
+// same holds for a pipe, which would keep a reader waiting.
+func TestLinks(t *testing.T) {
+	kinds := map[string]func(path, other string) error{
+		"link":          func(path, other string) error { return os.Symlink(other, path) },
+		"dangling link": func(path, other string) error { return os.Symlink(other+".none", path) },
+		"link within":   func(path, other string) error { return os.Symlink(filepath.Base(path)+".none", path) },
+		"pipe":          func(path, other string) error { return syscall.Mkfifo(path, 0o600) },
+	}
+	for name, make := range kinds {
+		for _, suffix := range []string{"", ".lock", ".new"} {
+			t.Run(name+suffix, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "group")
+				other := filepath.Join(t.TempDir(), "other")
+				s := open(t, path)
+				require.NoError(t, os.RemoveAll(path+".lock"))
+				require.NoError(t, os.WriteFile(other, []byte("precious"), 0o600))
+				require.NoError(t, make(path+suffix, other))
+				switch suffix {
+				case "":
+					storetest.Unusable(t, s)
+				case ".lock":
+					_, err := s.Swap(t.Context(), []byte("a"), "")
+					require.ErrorIs(t, err, store.ErrUnusable)
+				case ".new":
+					require.NoError(t, increment(t.Context(), s))
+				}
+				if suffix != ".new" {
+					_, err := filestore.Open(path)
+					require.ErrorIs(t, err, store.ErrUnusable)
+					require.ErrorContains(t, err, "is not a regular file")
+				}
+				content, err := os.ReadFile(other)
+				require.NoError(t, err)
+				require.Equal(t, "precious", string(content))
+				require.NoFileExists(t, other+".none")
+				require.NoFileExists(t, path+suffix+".none")
+			})
+		}
+	}
+}
