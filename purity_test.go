@@ -44,6 +44,7 @@ var rows = []struct {
 	// layer 2
 	{"dmutextest", false, []string{".", "trace"}},
 	{"fence", false, nil},
+	{"internal/child", false, nil},
 	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest", "internal/explore"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/explore"}},
 	{"internal/explore", false, []string{"dmutextest"}},

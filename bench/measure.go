@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -217,7 +216,7 @@ func handAway(algorithm string) func(e *env) (func(d time.Duration) (map[string]
 				if err != nil {
 					return nil, err
 				}
-				if _, err := others[0].in.Write([]byte{0}); err != nil {
+				if err := others[0].Tell(true); err != nil {
 					return nil, err
 				}
 				time.Sleep(settle)
@@ -226,7 +225,7 @@ func handAway(algorithm string) func(e *env) (func(d time.Duration) (map[string]
 					return nil, err
 				}
 				var at int64
-				if err := binary.Read(others[0].out, binary.BigEndian, &at); err != nil {
+				if err := others[0].Hear(&at); err != nil {
 					return nil, err
 				}
 				taken = append(taken, float64(at-before.UnixNano())/1e3)

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
 	"runtime/pprof"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/child"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
@@ -29,9 +27,8 @@ import (
 )
 
 // Servers and peers run in processes of their own, as where they are deployed. Each
-// is this program again, with the one argument serveArg. It reads its part as a line
-// of JSON, answers with a line that has its address, and lives until its standard
-// input ends, so it does not outlive the process that started it.
+// is this program again, with the one argument serveArg. Its first order is its part, and
+// its first report is its address.
 const serveArg = "serve"
 
 // A part is what another process does.
@@ -66,62 +63,40 @@ var algorithms = map[string]dmutex.Algorithm{
 
 // A process is a part that runs.
 type process struct {
+	*child.Process
 	address string
-	in      io.Writer
-	out     *bufio.Reader
 }
 
 // launch runs a part until the end.
 func (e *env) launch(p part) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	if e.profile != "" {
 		e.profiles++
 		p.Profile = fmt.Sprintf("%s.%d", e.profile, e.profiles)
 	}
-	command := exec.Command(self, serveArg)
-	command.Stderr = os.Stderr
-	in, err := command.StdinPipe()
+	c, err := child.Start(serveArg)
 	if err != nil {
-		return nil, err
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := command.Start(); err != nil {
 		return nil, err
 	}
 	e.defers(func() {
-		in.Close()
-		_ = command.Wait() // what went wrong is on its standard error
+		if err := c.Close(); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", p.Kind, err)
+		}
 	})
-	started := &process{in: in, out: bufio.NewReader(out)}
-	if err := json.NewEncoder(in).Encode(p); err != nil {
+	started := &process{Process: c}
+	if err := c.Tell(p); err != nil {
 		return nil, err
 	}
-	line, err := started.out.ReadString('\n')
-	if err != nil {
-		return nil, fmt.Errorf("the process of the %s has ended", p.Kind)
-	}
-	started.address = line[:len(line)-1]
-	return started, nil
+	return started, c.Hear(&started.address)
 }
 
-// serve is the program in such a process. For each byte that it reads it locks and
-// unlocks once, and answers with the time at which it got the lock.
+// serve is the program in such a process. For each further order it locks and unlocks
+// once, and reports when it got the lock, in nanoseconds of the clock.
 func serve(in io.Reader, out io.Writer) error {
 	signal.Ignore(os.Interrupt) // the end of the input is ours
 	runtime.GOMAXPROCS(1)
-	r := bufio.NewReader(in)
-	line, err := r.ReadBytes('\n')
-	if err != nil {
-		return err
-	}
+	orders, reports := json.NewDecoder(in), json.NewEncoder(out)
 	var p part
-	if err := json.Unmarshal(line, &p); err != nil {
+	if err := orders.Decode(&p); err != nil {
 		return err
 	}
 	if p.Profile != "" {
@@ -137,11 +112,12 @@ func serve(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, address); err != nil {
+	if err := reports.Encode(address); err != nil {
 		return err
 	}
 	for {
-		if _, err := r.ReadByte(); err != nil {
+		var again bool
+		if err := orders.Decode(&again); err != nil {
 			return nil
 		}
 		release, err := lock(e.ctx, rivalry)
@@ -152,7 +128,7 @@ func serve(in io.Reader, out io.Writer) error {
 		if err := release(); err != nil {
 			return err
 		}
-		if err := binary.Write(out, binary.BigEndian, at.UnixNano()); err != nil {
+		if err := reports.Encode(at.UnixNano()); err != nil {
 			return err
 		}
 	}

@@ -185,21 +185,21 @@ func (f *fleet) join() {
 // order gives a process an order, and returns its report.
 func (f *fleet) order(p *process, o order) report {
 	f.t.Helper()
-	require.NoError(f.t, p.orders.Encode(o))
+	require.NoError(f.t, p.child.Tell(o))
 	return f.await(p)
 }
 
 // exit has a process leave, which may take a while.
 func (f *fleet) exit(p *process) {
 	f.drop(p)
-	require.NoError(f.t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(f.t, p.child.Signal(syscall.SIGTERM))
 	f.leaving = append(f.leaving, p)
 }
 
 func (f *fleet) kill(p *process) {
 	f.drop(p)
 	f.tell(p)
-	require.NoError(f.t, p.cmd.Process.Kill())
+	require.NoError(f.t, p.child.Signal(os.Kill))
 	<-p.ended
 }
 
@@ -358,7 +358,7 @@ func (f *fleet) watch() {
 	for _, p := range f.processes {
 		select {
 		case <-p.ended:
-			require.FailNow(f.t, "a process has ended", "process %d: %v: %s", p.id, p.status, &p.stderr)
+			require.FailNow(f.t, "a process has ended", "process %d: %v", p.id, p.status)
 		default:
 		}
 	}
@@ -478,7 +478,7 @@ func (f *fleet) end() {
 	for _, p := range f.leaving {
 		select {
 		case <-p.ended:
-			require.NoError(f.t, p.status, "process %d: %s", p.id, &p.stderr)
+			require.NoError(f.t, p.status, "process %d", p.id)
 		case <-time.After(patience):
 			require.FailNow(f.t, "a process does not end", "process %d", p.id)
 		}

@@ -153,7 +153,7 @@ func numberTaken(t *testing.T, link string) {
 	second := r.start(first.job)
 	r.await(second)
 	begun := time.Now()
-	require.NoError(t, second.orders.Encode(order{Word: wordWork, Peers: r.peers[second.id]}))
+	require.NoError(t, second.child.Tell(order{Word: wordWork, Peers: r.peers[second.id]}))
 	r.await(second)
 	r.awaitErr(second, node.ErrNumberTaken)
 	noticed := time.Since(begun)
@@ -175,7 +175,7 @@ func numberTaken(t *testing.T, link string) {
 func (r *rig) awaitErr(p *process, why error) {
 	r.t.Helper()
 	for late := time.After(patience); ; {
-		require.NoError(r.t, p.orders.Encode(order{Word: wordTell}))
+		require.NoError(r.t, p.child.Tell(order{Word: wordTell}))
 		said, left := r.await(p), 0
 		for name, s := range said.States {
 			if s.Err == "" {
@@ -196,7 +196,7 @@ func (r *rig) awaitErr(p *process, why error) {
 }
 
 // name is how the process calls itself when it speaks to the referee.
-func (p *process) name() string { return fmt.Sprintf("process %d,", p.cmd.Process.Pid) }
+func (p *process) name() string { return fmt.Sprintf("process %d,", p.child.Pid()) }
 
 func (r *referee) entered() int {
 	r.mu.Lock()

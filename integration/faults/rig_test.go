@@ -3,16 +3,14 @@
 package faults
 
 import (
-	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
@@ -24,18 +22,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/child"
 )
 
 const (
 	// patience is only ever used up by tests that fail.
 	patience = 2 * time.Minute
 
-	workerVariable = "DMUTEX_FAULTS_WORKER"
+	workerArg = "worker"
 )
 
 // TestMain makes this program the worker, too.
 func TestMain(m *testing.M) {
-	if os.Getenv(workerVariable) != "" {
+	if len(os.Args) == 2 && os.Args[1] == workerArg {
 		work()
 		return
 	}
@@ -49,11 +48,9 @@ func TestMain(m *testing.M) {
 // A process is a worker as the rig sees it.
 type process struct {
 	id      dmutex.NodeID
-	cmd     *exec.Cmd
-	orders  *json.Encoder
+	child   *child.Process
 	reports chan report // closed when the process has ended
-	stderr  bytes.Buffer
-	status  error // of its end
+	status  error       // of its end
 	paused  bool
 	job     task
 	ended   chan struct{}
@@ -140,14 +137,14 @@ func (r *rig) restart(i int, by syscall.Signal) {
 func (r *rig) end(i int, by syscall.Signal) {
 	r.t.Helper()
 	p := r.processes[i]
-	require.NoError(r.t, p.cmd.Process.Signal(by))
+	require.NoError(r.t, p.child.Signal(by))
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
 		require.FailNow(r.t, "a process does not end", "process %d", p.id)
 	}
 	if by == syscall.SIGTERM {
-		require.NoError(r.t, p.status, &p.stderr)
+		require.NoError(r.t, p.status)
 	}
 }
 
@@ -160,7 +157,7 @@ func (r *rig) begin(i int) {
 	r.mu.Lock()
 	r.where[p.id] = where
 	r.mu.Unlock()
-	require.NoError(r.t, p.orders.Encode(order{Word: wordWork, Peers: r.peers[p.id]}))
+	require.NoError(r.t, p.child.Tell(order{Word: wordWork, Peers: r.peers[p.id]}))
 	r.await(p)
 }
 
@@ -172,37 +169,34 @@ func (r *rig) cable() *cable {
 
 // start starts this program again, as a worker.
 func (r *rig) start(job task) *process {
-	p := &process{id: job.Self, cmd: exec.Command(os.Args[0]), reports: make(chan report), job: job, ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), workerVariable+"=1")
-	p.cmd.Stderr = &p.stderr
-	stdin, err := p.cmd.StdinPipe()
+	p := &process{id: job.Self, reports: make(chan report), job: job, ended: make(chan struct{})}
+	var err error
+	p.child, err = child.Start(workerArg)
 	require.NoError(r.t, err)
-	stdout, err := p.cmd.StdoutPipe()
-	require.NoError(r.t, err)
-	require.NoError(r.t, p.cmd.Start())
 	stop := make(chan struct{})
 	go func() {
 		defer close(p.ended)
 		defer close(p.reports)
-		for dec := json.NewDecoder(stdout); ; {
+		for {
 			var said report
-			if p.status = dec.Decode(&said); p.status != nil {
-				break
+			if err := p.child.Hear(&said); err == io.EOF {
+				return
+			} else if err != nil {
+				p.status = err
+				return
 			}
 			select {
 			case p.reports <- said:
 			case <-stop:
 			}
 		}
-		p.status = p.cmd.Wait()
 	}()
 	r.t.Cleanup(func() {
 		close(stop)
-		_ = p.cmd.Process.Kill() // also one that is paused; the others have ended
+		_ = p.child.Signal(os.Kill) // also one that is paused; the others have ended
 		<-p.ended
 	})
-	p.orders = json.NewEncoder(stdin)
-	require.NoError(r.t, p.orders.Encode(job))
+	require.NoError(r.t, p.child.Tell(job))
 	return p
 }
 
@@ -212,7 +206,7 @@ func (r *rig) await(p *process) report {
 	select {
 	case said, ok := <-p.reports:
 		if !ok {
-			require.FailNow(r.t, "a process has ended", "process %d: %v: %s", p.id, p.status, &p.stderr)
+			require.FailNow(r.t, "a process has ended", "process %d: %v", p.id, p.status)
 		}
 		return said
 	case <-time.After(patience):
@@ -225,7 +219,7 @@ func (r *rig) await(p *process) report {
 func (r *rig) all(o func(*process) order) []report {
 	r.t.Helper()
 	for _, p := range r.processes {
-		require.NoError(r.t, p.orders.Encode(o(p)))
+		require.NoError(r.t, p.child.Tell(o(p)))
 	}
 	var said []report
 	for _, p := range r.processes {
@@ -241,12 +235,12 @@ func (r *rig) word(word string) []report {
 
 func (p *process) pause() {
 	p.paused = true
-	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+	_ = p.child.Signal(syscall.SIGSTOP)
 }
 
 func (p *process) resume() {
 	p.paused = false
-	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	_ = p.child.Signal(syscall.SIGCONT)
 }
 
 // strangers connect to the processes, a hundred in a second, and say nothing. Over
@@ -434,6 +428,6 @@ func (r *rig) leave() {
 	for _, p := range r.processes {
 		_, more := <-p.reports
 		require.False(r.t, more)
-		require.NoError(r.t, p.status, &p.stderr)
+		require.NoError(r.t, p.status)
 	}
 }

@@ -3,7 +3,6 @@
 package stores
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 	"log"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
@@ -26,6 +24,7 @@ import (
 
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/integration/servers"
+	"github.com/dmutex/dmutex/internal/child"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/etcdstore"
@@ -37,13 +36,13 @@ const (
 	lease = 2 * time.Second // the shortest that etcd grants by default
 	never = 5 * lease       // a waiter gives up
 
-	holderVariable = "DMUTEX_STORES_HOLDER"
+	holderArg = "holder"
 )
 
 // TestMain makes this program the holder, too.
 func TestMain(m *testing.M) {
-	if job := os.Getenv(holderVariable); job != "" {
-		if err := hold(job); err != nil {
+	if len(os.Args) == 2 && os.Args[1] == holderArg {
+		if err := hold(); err != nil {
 			log.Fatal(err)
 		}
 		return
@@ -177,9 +176,9 @@ type task struct {
 }
 
 // hold takes the lock, says so, and keeps it until the test ends.
-func hold(job string) error {
+func hold() error {
 	var j task
-	if err := json.Unmarshal([]byte(job), &j); err != nil {
+	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
 		return err
 	}
 	c, err := systems[j.System].open(context.Background(), j.Servers)
@@ -190,7 +189,7 @@ func hold(job string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("held")
+	fmt.Println(true)
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
@@ -201,26 +200,19 @@ func hold(job string) error {
 }
 
 // startHolder returns a process that holds the lock, and a function that kills it.
-func startHolder(t *testing.T, job task) (holder *os.Process, kill func()) {
-	text, err := json.Marshal(job)
+func startHolder(t *testing.T, job task) (holder *child.Process, kill func()) {
+	holder, err := child.Start(holderArg)
 	require.NoError(t, err)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), holderVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
-	_, err = cmd.StdinPipe() // closed when this process ends, and then the holder ends
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
 	kill = func() {
-		_ = cmd.Process.Kill() // it may have been killed
-		_ = cmd.Wait()
+		_ = holder.Signal(os.Kill) // it may have been killed
+		_ = holder.Close()
 	}
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "held\n" {
+	held := false
+	if err := errors.Join(holder.Tell(job), holder.Hear(&held)); err != nil {
 		kill()
 		require.FailNow(t, "a holder has ended", "%s: %v", systems[job.System].name, err)
 	}
-	return cmd.Process, kill
+	return holder, kill
 }
 
 // failover starts a holder, lets the client wait for the lock, signals the holder at a

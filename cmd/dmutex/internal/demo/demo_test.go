@@ -21,6 +21,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+	"github.com/dmutex/dmutex/internal/child"
 )
 
 // sabotage is the environment variable that tells process 2 how to misbehave.
@@ -332,11 +333,11 @@ func TestDemoBroken(t *testing.T) {
 func TestDemoSabotage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ how, words string }{
-		{"die at once", `ricart: teller 2 died \(process \d+, exit status 7\): the vault is on fire`},
-		{"die at work", `ricart: teller 2 died \(process \d+, exit status 7\): the vault is on fire`},
+		{"die at once", `ricart: teller 2: process \d+ died \(exit status 7\): the vault is on fire`},
+		{"die at work", `ricart: teller 2: process \d+ died \(exit status 7\): the vault is on fire`},
 		{"stop at work", `ricart: nothing has happened for 5s: tellers \[2\] have not said "done"; deposits made by each: \[200 0 200\]`},
 		{"leave early", `ricart: teller 2 left before the end`},
-		{"talk nonsense", `ricart: teller 2 sent a malformed report: `},
+		{"talk nonsense", `ricart: teller 2: process \d+ sent a malformed report: `},
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			if c.how == "stop at work" && testing.Short() {
@@ -398,12 +399,12 @@ func TestProcessAgain(t *testing.T) {
 	defer g.end()
 	p := g.newcomer(1)
 	require.NoError(t, g.meet(t.Context(), p))
-	first, at := p.cmd.Process.Pid, p.at
+	first, at := p.child.Pid(), p.at
 
 	require.NoError(t, g.kill(t.Context(), p))
 	require.NoError(t, g.join(t.Context(), p))
 	require.Equal(t, at, p.at)
-	require.NotEqual(t, first, p.cmd.Process.Pid)
+	require.NotEqual(t, first, p.child.Pid())
 	require.NoError(t, g.await(t.Context(), wordDone, func(_ *process, r report) { require.Len(t, r.Records, 3) }))
 	g.tell(order{Word: wordLeave})
 	require.NoError(t, g.awaitEnd(t.Context(), p))
@@ -441,32 +442,21 @@ func TestDemoInterrupted(t *testing.T) {
 // A teller whose demo has died ends, even while it waits for others that it will
 // never meet.
 func TestTellerOrphaned(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, createAccount(dir))
-	cmd := exec.Command(self, "demo", "teller")
-	in, err := cmd.StdinPipe()
+	p, err := child.Start("demo", "teller")
 	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	var said strings.Builder
-	cmd.Stderr = &said
-	require.NoError(t, cmd.Start())
-	defer cmd.Process.Kill()
-
-	orders := json.NewEncoder(in)
-	require.NoError(t, orders.Encode(order{Word: wordTask, Task: &task{Self: 1, Listen: "127.0.0.1:0", Nodes: 2, Algorithm: "ricart", Link: "tcp", Dir: dir, Deposits: 1}}))
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	require.Contains(t, line, wordAddress)
-	require.NoError(t, orders.Encode(order{Word: wordOpen, Peers: map[dmutex.NodeID]string{2: "127.0.0.1:1"}}))
-	require.NoError(t, in.Close())
-
+	defer p.Signal(os.Kill)
+	require.NoError(t, p.Tell(order{Word: wordTask, Task: &task{Self: 1, Listen: "127.0.0.1:0", Nodes: 2, Algorithm: "ricart", Link: "tcp", Dir: dir, Deposits: 1}}))
+	var r report
+	require.NoError(t, p.Hear(&r))
+	require.Equal(t, wordAddress, r.Word)
+	require.NoError(t, p.Tell(order{Word: wordOpen, Peers: map[dmutex.NodeID]string{2: "127.0.0.1:1"}}))
+	err = p.Close()
 	var exit *exec.ExitError
-	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.ErrorAs(t, err, &exit)
 	require.Equal(t, tool.StatusIncomplete, exit.ExitCode())
-	require.Contains(t, said.String(), errOrphaned.Error())
+	require.ErrorContains(t, err, errOrphaned.Error())
 }
 
 func TestDemoUsage(t *testing.T) {
