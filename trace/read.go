@@ -30,7 +30,7 @@ type Reader struct {
 	lines  *bufio.Reader
 	header Header
 	line   int
-	again  []byte // a line as it should be
+	again  encoder // of lines as they should be
 }
 
 // NewReader reads the header and returns a Reader of the events. Errors begin with
@@ -45,16 +45,7 @@ func NewReader(name string, r io.Reader) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	var h struct {
-		DMutex    string
-		Version   int
-		Self      dmutex.NodeID
-		Members   []dmutex.NodeID
-		Group     string
-		Algorithm string
-		Life      uint64
-		Opened    int64
-	}
+	var h jsonHeader
 	if err := json.Unmarshal(line, &h); err != nil || h.DMutex != "trace" {
 		return nil, t.wrong("it has no header")
 	}
@@ -64,8 +55,8 @@ func NewReader(name string, r io.Reader) (*Reader, error) {
 	t.header = Header{h.Self, h.Members, h.Group, h.Algorithm, h.Life, h.Opened}
 	rising := slices.IsSorted(h.Members) && len(slices.Compact(slices.Clone(h.Members))) == len(h.Members)
 	switch {
-	case !bytes.Equal(appendHeader(nil, &t.header), line):
-		return nil, t.wrong("the header is not as it would be written: %s", appendHeader(nil, &t.header))
+	case !bytes.Equal(t.again.header(&t.header), line):
+		return nil, t.wrong("the header is not as it would be written: %s", t.again.header(&t.header))
 	case !rising || slices.Contains(h.Members, dmutex.None) || !slices.Contains(h.Members, h.Self):
 		return nil, t.wrong("the members are not ascending, or %d is not among them", h.Self)
 	}
@@ -119,36 +110,13 @@ func (t *Reader) wrong(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w: %s", t.name, t.line, ErrFormat, why)
 }
 
-type jsonMessage struct {
-	Kind                       string
-	From, To                   dmutex.NodeID
-	Seq, Attempt, Clock, Fence uint64
-	Numbers                    []uint64
-	Nodes                      []dmutex.NodeID
-}
-
-type jsonEvent struct {
-	T                    int64
-	Do, Lock, Hex        string
-	Peer                 dmutex.NodeID
-	Life, First, Last, N uint64
-	Members              []dmutex.NodeID
-	Clock                uint64
-	Holder               dmutex.NodeID
-	In                   *jsonMessage
-	Out                  []jsonMessage
-	Phase                string
-	Fence                uint64
-	Err                  string
-}
-
 func (t *Reader) event(line []byte) (Event, error) {
 	var j jsonEvent
 	if err := json.Unmarshal(line, &j); err != nil {
 		return Event{}, t.wrong("%v", err)
 	}
 	e := Event{
-		Time: j.T, What: What(j.Do), Lock: j.Lock, Peer: j.Peer, Life: j.Life, First: j.First, Last: j.Last, N: j.N, Members: j.Members,
+		Time: j.T, What: j.Do, Lock: j.Lock, Peer: j.Peer, Life: j.Life, First: j.First, Last: j.Last, N: j.N, Members: j.Members,
 		Clock: j.Clock, Holder: j.Holder, Fence: j.Fence, Err: j.Err,
 	}
 	if bytes.HasPrefix(line, []byte(`{"dmutex":`)) {
@@ -191,8 +159,8 @@ func (t *Reader) event(line []byte) (Event, error) {
 	}
 	// There is only one way to write an event, so any missing, repeated or unknown
 	// field shows here.
-	if t.again = appendEvent(t.again[:0], &e); !bytes.Equal(t.again, line) {
-		return e, t.wrong("the event is not as it would be written: %s", t.again)
+	if again := t.again.event(&e); !bytes.Equal(again, line) {
+		return e, t.wrong("the event is not as it would be written: %s", again)
 	}
 	return e, nil
 }

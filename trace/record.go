@@ -23,6 +23,7 @@ type Recorder struct {
 	mu     sync.Mutex
 	w      io.Writer
 	opened bool
+	lines  encoder
 	full   []byte        // waits to be written
 	empty  []byte        // the other buffer, nil while it is being written
 	moved  chan struct{} // closed and replaced after each write; nil while there is nothing to write
@@ -47,9 +48,7 @@ func (r *Recorder) Open(h Header) error {
 		return dmutex.Misuse("this trace.Recorder was opened before: make one for each run of a node")
 	}
 	r.opened = true
-	r.full = appendHeader(r.full, &h)
-	r.added += uint64(len(r.full))
-	r.write()
+	r.add(r.lines.header(&h))
 	return nil
 }
 
@@ -59,14 +58,10 @@ func (r *Recorder) Record(e *Event) {
 	defer r.mu.Unlock()
 	if r.err == nil && len(r.full) < buffer {
 		r.mind()
-		before := len(r.full)
-		r.full = appendEvent(r.full, e)
-		if line := len(r.full) - before; line <= MaxLine {
-			r.added += uint64(line)
-			r.write()
+		if line := r.lines.event(e); len(line) <= MaxLine {
+			r.add(line)
 			return
 		}
-		r.full = r.full[:before]
 	}
 	r.lost++
 	r.gap.N++
@@ -77,11 +72,16 @@ func (r *Recorder) Record(e *Event) {
 // mind adds the gap, if there is one.
 func (r *Recorder) mind() {
 	if r.gap.N > 0 {
-		before := len(r.full)
-		r.full = appendEvent(r.full, &r.gap)
-		r.added += uint64(len(r.full) - before)
+		r.add(r.lines.event(&r.gap))
 		r.gap.N = 0
 	}
+}
+
+// add adds a line, and has it written.
+func (r *Recorder) add(line []byte) {
+	r.full = append(r.full, line...)
+	r.added += uint64(len(line))
+	r.write()
 }
 
 // write starts the goroutine if none is running.

@@ -17,9 +17,8 @@
 //	{"t":201900,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1},"phase":"held","fence":1}
 //
 // A field that is zero is left out, except t, do and, where there is a machine,
-// phase. There is one way to write an event, and [Reader] accepts no other: no
-// spaces, the keys in the order of the table, and no escapes but \" \\ and \u00XX for
-// control characters.
+// phase. There is one way to write an event, and [Reader] accepts no other: that of
+// encoding/json without the escapes for HTML, the keys in the order of the table.
 //
 //	t        nanoseconds since the node opened, by the monotonic clock
 //	do       what happened, see [What]

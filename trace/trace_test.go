@@ -92,8 +92,8 @@ func TestRefused(t *testing.T) {
 		{`{"t":1,"t":1,"do":"ready"}`, "as it would be written"},
 		{`{"t":1, "do":"ready"}`, "as it would be written"},
 		{`{"t":1,"do":"ready"} `, "as it would be written"},
-		{`{"t":1,"do":"ready","peer":-1}`, "Peer"},
-		{`{"t":1e3,"do":"ready"}`, "T of type int64"},
+		{`{"t":1,"do":"ready","peer":-1}`, "peer"},
+		{`{"t":1e3,"do":"ready"}`, "t of type int64"},
 		{`{"t":1,"do":"request","lock":"x"}`, "as it would be written"}, // no phase
 		{`{"t":1,"do":"request","lock":"x","phase":"asleep"}`, "as it would be written"},
 		{`{"t":1,"do":"request","hex":"78","phase":"idle"}`, "UTF-8"},

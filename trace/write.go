@@ -1,10 +1,11 @@
 package trace
 
 import (
+	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -17,25 +18,25 @@ const maxErr = 1 << 10
 // A Writer writes a trace without buffering, with one Write per line. Callers that
 // cannot wait use a [Recorder].
 type Writer struct {
-	w    io.Writer
-	line []byte
+	w     io.Writer
+	lines encoder
 }
 
 // NewWriter writes the header.
 func NewWriter(w io.Writer, h Header) (*Writer, error) {
-	t := &Writer{w: w, line: appendHeader(nil, &h)}
-	_, err := w.Write(t.line)
+	t := &Writer{w: w}
+	_, err := w.Write(t.lines.header(&h))
 	return t, err
 }
 
 // Write writes an event. It returns [dmutex.ErrMisuse] for an event that is
 // longer than [MaxLine].
 func (t *Writer) Write(e *Event) error {
-	t.line = appendEvent(t.line[:0], e)
-	if len(t.line) > MaxLine {
-		return fmt.Errorf("trace: %w: the event takes %d bytes, more than %d", dmutex.ErrMisuse, len(t.line), MaxLine)
+	line := t.lines.event(e)
+	if len(line) > MaxLine {
+		return fmt.Errorf("trace: %w: the event takes %d bytes, more than %d", dmutex.ErrMisuse, len(line), MaxLine)
 	}
-	_, err := t.w.Write(t.line)
+	_, err := t.w.Write(line)
 	return err
 }
 
@@ -48,120 +49,107 @@ func (t *Trace) Write(w io.Writer) error {
 	return err
 }
 
-func appendHeader(b []byte, h *Header) []byte {
-	b = append(b, `{"dmutex":"trace"`...)
-	b = appendUint(b, "version", Version)
-	b = appendUint(b, "self", uint64(h.Self))
-	b = appendUints(b, "members", h.Members)
-	b = appendString(b, "group", strings.ToValidUTF8(h.Group, ""))
-	b = appendString(b, "algorithm", strings.ToValidUTF8(h.Algorithm, ""))
-	b = appendUint(b, "life", h.Life)
-	if h.Opened != 0 {
-		b = strconv.AppendInt(appendKey(b, "opened"), h.Opened, 10)
-	}
-	return append(b, "}\n"...)
+type jsonHeader struct {
+	DMutex    string          `json:"dmutex"`
+	Version   int             `json:"version"`
+	Self      dmutex.NodeID   `json:"self,omitempty"`
+	Members   []dmutex.NodeID `json:"members,omitempty"`
+	Group     string          `json:"group,omitempty"`
+	Algorithm string          `json:"algorithm,omitempty"`
+	Life      uint64          `json:"life,omitempty"`
+	Opened    int64           `json:"opened,omitempty"`
 }
 
-func appendEvent(b []byte, e *Event) []byte {
-	b = append(b, `{"t":`...)
-	b = strconv.AppendInt(b, e.Time, 10)
-	b = appendString(b, "do", string(e.What))
-	if utf8.ValidString(e.Lock) {
-		b = appendString(b, "lock", e.Lock)
-	} else {
-		b = appendString(b, "hex", hex.EncodeToString([]byte(e.Lock)))
+type jsonEvent struct {
+	T       int64           `json:"t"`
+	Do      What            `json:"do"`
+	Lock    string          `json:"lock,omitempty"`
+	Hex     string          `json:"hex,omitempty"`
+	Peer    dmutex.NodeID   `json:"peer,omitempty"`
+	Life    uint64          `json:"life,omitempty"`
+	First   uint64          `json:"first,omitempty"`
+	Last    uint64          `json:"last,omitempty"`
+	N       uint64          `json:"n,omitempty"`
+	Members []dmutex.NodeID `json:"members,omitempty"`
+	Clock   uint64          `json:"clock,omitempty"`
+	Holder  dmutex.NodeID   `json:"holder,omitempty"`
+	In      *jsonMessage    `json:"in,omitempty"`
+	Out     []jsonMessage   `json:"out,omitempty"`
+	Phase   string          `json:"phase,omitempty"`
+	Fence   uint64          `json:"fence,omitempty"`
+	Err     string          `json:"err,omitempty"`
+}
+
+type jsonMessage struct {
+	Kind    string          `json:"kind"`
+	From    dmutex.NodeID   `json:"from,omitempty"`
+	To      dmutex.NodeID   `json:"to,omitempty"`
+	Seq     uint64          `json:"seq,omitempty"`
+	Attempt uint64          `json:"attempt,omitempty"`
+	Clock   uint64          `json:"clock,omitempty"`
+	Fence   uint64          `json:"fence,omitempty"`
+	Numbers []uint64        `json:"numbers,omitempty"`
+	Nodes   []dmutex.NodeID `json:"nodes,omitempty"`
+}
+
+// An encoder makes lines. The next line overwrites the last.
+type encoder struct {
+	line bytes.Buffer
+	json *json.Encoder // to line
+
+	// What is encoded. It lives here so that an event costs no memory.
+	head jsonHeader
+	next jsonEvent
+	in   jsonMessage
+}
+
+func (w *encoder) encode(v any) []byte {
+	if w.json == nil {
+		w.json = json.NewEncoder(&w.line)
+		w.json.SetEscapeHTML(false)
 	}
-	b = appendUint(b, "peer", uint64(e.Peer))
-	b = appendUint(b, "life", e.Life)
-	b = appendUint(b, "first", e.First)
-	b = appendUint(b, "last", e.Last)
-	b = appendUint(b, "n", e.N)
-	b = appendUints(b, "members", e.Members)
-	b = appendUint(b, "clock", e.Clock)
-	b = appendUint(b, "holder", uint64(e.Holder))
-	if e.What == Handle {
-		b = appendMessage(appendKey(b, "in"), &e.In, "from", e.In.From)
+	w.line.Reset()
+	if err := w.json.Encode(v); err != nil {
+		panic(err) // strings, numbers and lists of them have no errors
 	}
+	return w.line.Bytes()
+}
+
+func (w *encoder) header(h *Header) []byte {
+	w.head = jsonHeader{
+		"trace", Version, h.Self, h.Members, strings.ToValidUTF8(h.Group, ""), strings.ToValidUTF8(h.Algorithm, ""), h.Life, h.Opened,
+	}
+	return w.encode(&w.head)
+}
+
+func (w *encoder) event(e *Event) []byte {
+	out := w.next.Out[:0]
 	for i := range e.Out {
-		if i == 0 {
-			b = append(appendKey(b, "out"), '[')
-		} else {
-			b = append(b, ',')
-		}
-		b = appendMessage(b, &e.Out[i], "to", e.Out[i].To)
-		if i == len(e.Out)-1 {
-			b = append(b, ']')
-		}
+		m := encoded(&e.Out[i])
+		m.To = e.Out[i].To
+		out = append(out, m)
+	}
+	w.next = jsonEvent{
+		T: e.Time, Do: e.What, Lock: e.Lock, Peer: e.Peer, Life: e.Life, First: e.First, Last: e.Last, N: e.N, Members: e.Members,
+		Clock: e.Clock, Holder: e.Holder, Out: out, Fence: e.Fence, Err: strings.ToValidUTF8(e.Err[:min(len(e.Err), maxErr)], ""),
+	}
+	if !utf8.ValidString(e.Lock) {
+		w.next.Lock, w.next.Hex = "", hex.EncodeToString([]byte(e.Lock))
+	}
+	if e.What == Handle {
+		w.in = encoded(&e.In)
+		w.in.From = e.In.From
+		w.next.In = &w.in
 	}
 	if e.What.input() || e.What == Born {
-		b = appendString(b, "phase", e.Phase.String())
+		w.next.Phase = e.Phase.String()
 	}
-	b = appendUint(b, "fence", e.Fence)
-	b = appendString(b, "err", strings.ToValidUTF8(e.Err[:min(len(e.Err), maxErr)], ""))
-	return append(b, "}\n"...)
+	return w.encode(&w.next)
 }
 
-func appendMessage(b []byte, m *Message, whose string, other dmutex.NodeID) []byte {
-	b = append(b, `{"kind":`...)
-	b = quote(b, m.Kind.String())
-	b = appendUint(b, whose, uint64(other))
-	b = appendUint(b, "seq", m.Seq)
-	b = appendUint(b, "attempt", m.Attempt)
-	b = appendUint(b, "clock", m.Clock)
-	b = appendUint(b, "fence", m.Fence)
-	b = appendUints(b, "numbers", m.Numbers)
-	b = appendUints(b, "nodes", m.Nodes)
-	return append(b, '}')
-}
-
-func appendKey(b []byte, key string) []byte {
-	b = append(b, ',', '"')
-	b = append(b, key...)
-	return append(b, '"', ':')
-}
-
-func appendUint(b []byte, key string, v uint64) []byte {
-	if v == 0 {
-		return b
+// encoded returns m without its sender and its receiver.
+func encoded(m *Message) jsonMessage {
+	return jsonMessage{
+		Kind: m.Kind.String(), Seq: m.Seq, Attempt: m.Attempt, Clock: m.Clock, Fence: m.Fence, Numbers: m.Numbers, Nodes: m.Nodes,
 	}
-	return strconv.AppendUint(appendKey(b, key), v, 10)
-}
-
-func appendUints[T ~uint64](b []byte, key string, list []T) []byte {
-	if len(list) == 0 {
-		return b
-	}
-	b = append(appendKey(b, key), '[')
-	for i, v := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(b, uint64(v), 10)
-	}
-	return append(b, ']')
-}
-
-func appendString(b []byte, key, s string) []byte {
-	if s == "" {
-		return b
-	}
-	return quote(appendKey(b, key), s)
-}
-
-// quote appends s, which is valid UTF-8, as JSON.
-func quote(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ':
-			const digits = "0123456789abcdef"
-			b = append(b, `\u00`...)
-			b = append(b, digits[c>>4], digits[c&15])
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
 }
