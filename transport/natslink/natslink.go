@@ -49,6 +49,10 @@
 // listen to what others are sent. If the members of a group do not trust each other that
 // far, give them fixed numbers instead.
 //
+// Groups that share a prefix by mistake take each other's frames for those of processes that
+// use their numbers. A link that hears of another group's link with its number logs that,
+// and [Link.Trouble] returns it.
+//
 // Such a link never waits for the server to confirm a subscription. If the server does not
 // permit it, nats.go calls the ErrorHandler of the connection, and [Link.Trouble] returns
 // the reason.
@@ -84,6 +88,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -141,6 +146,7 @@ const (
 type Link struct {
 	nc       *nats.Conn
 	dynamic  bool
+	name     uint64 // of this link, drawn at random
 	prefix   string
 	maxFrame int
 	late     *latelog.Log // behind log; nil without a logger
@@ -164,6 +170,7 @@ type Link struct {
 	former   uint64                   // and of the subscriptions before it
 	subjects map[dmutex.NodeID]string // of the peers; without dynamic, of those that were sent to
 	queue    batch
+	clash    clash
 }
 
 // A batch is a list of frames in one buffer.
@@ -205,6 +212,7 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 	l := &Link{
 		nc:       nc,
 		dynamic:  c.Self == dmutex.None,
+		name:     rand.Uint64(),
 		self:     c.Self,
 		prefix:   c.Prefix,
 		maxFrame: maxFrame,
@@ -270,6 +278,7 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	}
 	clear(l.subjects)
 	l.queue.clear()
+	l.clash = clash{}
 	l.wake.Signal()
 	return nil
 }
@@ -311,11 +320,12 @@ func (l *Link) RemovePeer(id dmutex.NodeID) {
 }
 
 // Trouble implements [transport.Reporter]. NATS does not tell whether the other node
-// is running. Trouble knows only whether there is a server, and whether nats.go last
-// refused to publish frames to that node.
+// is running. Trouble knows only whether there is a server, whether nats.go last
+// refused to publish frames to that node, and, with Config.Self 0, whether another group
+// uses the prefix.
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.Lock()
-	closed, self := l.closed, l.self
+	closed, self, clash := l.closed, l.self, l.clashes()
 	l.mu.Unlock()
 	err := l.nc.LastError()
 	switch {
@@ -330,7 +340,7 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 	case l.dynamic && denied(err, l.subject(self.String(), "*")):
 		return fmt.Errorf("natslink: frames to this node, %d, are lost: %w", self, err)
 	}
-	return nil
+	return clash
 }
 
 // subject is where node from publishes for node to.
@@ -424,6 +434,9 @@ func (l *Link) follow(deliver func(from dmutex.NodeID, frame []byte)) {
 	defer l.mu.Unlock()
 	l.sub, l.heard = sub, self
 	l.dropped, l.former = 0, l.former+l.dropped
+	if self != dmutex.None && self == l.self {
+		l.say(asks)
+	}
 }
 
 // denied reports whether the server has refused the subscription. nats.go tells
@@ -436,7 +449,11 @@ func denied(err error, subject string) bool {
 // number by now.
 func (l *Link) receive(m *nats.Msg, self dmutex.NodeID, deliver func(from dmutex.NodeID, frame []byte)) {
 	from := sender(m.Subject)
-	if from == dmutex.None || from == self || len(m.Data) == 0 || len(m.Data) > MaxFrame {
+	if from == self {
+		l.namesake(m, self)
+		return
+	}
+	if from == dmutex.None || len(m.Data) == 0 || len(m.Data) > MaxFrame {
 		l.unread.Add(1)
 		return
 	}
@@ -475,12 +492,18 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 		return transport.ErrUnknownNode
 	case len(frame) == 0 || len(frame) > l.maxFrame:
 		return transport.ErrFrameSize
-	case l.queue.size()+len(frame)+overhead > Backlog:
-		return transport.ErrFull
 	}
 	if !found {
 		subject = l.subject(to.String(), l.self.String())
 		l.subjects[to] = subject
+	}
+	return l.put(subject, frame)
+}
+
+// put queues a frame for publish. The caller has l.mu.
+func (l *Link) put(subject string, frame []byte) error {
+	if l.queue.size()+len(frame)+overhead > Backlog {
+		return transport.ErrFull
 	}
 	if len(l.queue.frames) == 0 {
 		l.wake.Signal()

@@ -1,0 +1,109 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport/natslink"
+)
+
+// Two groups with records of their own that share a prefix are told so, with its name.
+func TestNATSLinkTwoGroups(t *testing.T) {
+	s := startJetStream(t)
+	js := jetStream(t, connect(t, s))
+	_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bucket, Storage: jetstream.FileStorage})
+	require.NoError(t, err)
+	var nodes []*node.Node
+	var logs []*journal
+	for _, group := range []string{"billing", "orders", "billing", "orders"} {
+		log := new(journal)
+		logs = append(logs, log)
+		link, err := natslink.New(connect(t, s), natslink.Config{Prefix: prefix, Logger: log.logger()})
+		require.NoError(t, err)
+		n, err := node.Open(t.Context(), node.Config{Store: openKey(t, js, group), Lease: time.Second, Algorithm: central.New, Link: link})
+		require.NoError(t, err)
+		nodes = append(nodes, n)
+	}
+	for i, log := range logs {
+		log.await(t, "natslink: two groups use one prefix", "node %d is not told", i)
+		require.Contains(t, log.String(), strconv.Quote(fmt.Sprintf("under Config.Prefix %q: give each group a prefix of its own", prefix))[1:])
+	}
+	for _, n := range nodes {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		_ = n.Close(ctx)
+		cancel()
+	}
+}
+
+// The link says so for as long as there are two groups.
+func TestNATSLinkClash(t *testing.T) {
+	s := open(t)
+	var links [2]*natslink.Link
+	for i := range links {
+		var err error
+		links[i], err = natslink.New(connect(t, s), natslink.Config{Prefix: prefix})
+		require.NoError(t, err)
+		require.NoError(t, links[i].Open(func(dmutex.NodeID, []byte) {}))
+	}
+	says := func(l *natslink.Link, clash bool) {
+		t.Helper()
+		for late := time.Now().Add(patience); (l.Trouble(9) != nil) != clash; runtime.Gosched() {
+			require.True(t, time.Now().Before(late))
+		}
+	}
+	require.NoError(t, links[0].Become(1))
+	says(links[0], false)
+	require.NoError(t, links[1].Become(1))
+	says(links[0], true)
+	says(links[1], true)
+	require.ErrorContains(t, links[0].Trouble(9), "natslink: another group also has a node 1 under Config.Prefix")
+	require.NoError(t, links[1].Become(2))
+	says(links[1], false)
+	says(links[0], false)
+	for _, l := range links {
+		_, receiving := l.Lost()
+		require.Zero(t, receiving)
+		require.NoError(t, l.Close())
+	}
+}
+
+// A journal is a log that is read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
+
+func (j *journal) Write(record []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(record)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// await waits until the log has the text.
+func (j *journal) await(t *testing.T, text, otherwise string, args ...any) {
+	t.Helper()
+	for late := time.Now().Add(patience); !strings.Contains(j.String(), text); runtime.Gosched() {
+		require.True(t, time.Now().Before(late), append([]any{otherwise}, args...)...)
+	}
+}
