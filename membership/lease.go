@@ -153,8 +153,9 @@ type LeaseMachine struct {
 
 	// The wait for the leases of lives that were excluded.
 	unclean uint32
-	since   int64  // when an exclusion that late was known first
-	cleared uint32 // the last exclusion whose leases have ended
+	since   int64           // when an exclusion that late was known first
+	cleared uint32          // the last exclusion whose leases have ended
+	dead    []dmutex.NodeID // those that were excluded, as far as this life knows
 
 	// The installed view.
 	view        View
@@ -372,11 +373,12 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 		m.stop(badRecord(why + ": stop all members, delete the record, and start them again"))
 		return
 	}
-	was := m.self
-	m.record, m.self = r, r.number(m.cfg.Life)
 	if r.Unclean > m.unclean {
+		m.mourn(&r)
 		m.unclean, m.since = r.Unclean, now
 	}
+	was := m.self
+	m.record, m.self = r, r.number(m.cfg.Life)
 	m.cleared = max(m.cleared, r.Cleared)
 	if r.Lease > m.cfg.Lease { // of a group that this life cannot join
 		m.drain = max(m.drain, drain(r.Lease))
@@ -398,6 +400,18 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	case m.differs() && len(r.Members) > 0:
 		m.stop(&failure{ErrSettings, "it has a lease of " + strconv.FormatInt(r.Lease/millisecond, 10) + " ms and " + strconv.Quote(r.Settings) +
 			", and this node has " + strconv.FormatInt(m.cfg.Lease/millisecond, 10) + " ms and " + strconv.Quote(m.cfg.Settings)})
+	}
+}
+
+// mourn adds those that a record excludes to those whose leases are waited for.
+func (m *LeaseMachine) mourn(r *Record) {
+	if m.cleared >= m.unclean {
+		m.dead = nil
+	}
+	for _, e := range m.record.Members {
+		if e.Life != m.cfg.Life && r.number(e.Life) == dmutex.None {
+			m.dead = append(slices.Clip(m.dead), e.Node)
+		}
 	}
 }
 

@@ -484,6 +484,46 @@ func TestLeaveCleanly(t *testing.T) {
 	require.Equal(t, unclean, l.record(t).Unclean)
 }
 
+// A life names the members whose leases it waits for, until it knows that they have ended.
+func TestWaits(t *testing.T) {
+	var l ledger
+	a, b, now := pair(t, &l)
+	until, dead := a.Waits()
+	require.Zero(t, until)
+	require.Empty(t, dead)
+	a.Lost(now, 2)
+	for a.Record().Unclean != a.Record().Epoch {
+		now = a.Deadline()
+		a.Tick(now)
+		l.serve(a, now)
+	}
+	until, dead = a.Waits()
+	require.Equal(t, now+drain(testLease), until)
+	require.Equal(t, []dmutex.NodeID{2}, dead)
+	c := someLease(t, 11) // does not know who was a member
+	c.Tick(now)
+	l.serve(c, now)
+	until, dead = c.Waits()
+	require.Equal(t, now+drain(testLease), until)
+	require.Empty(t, dead)
+	b.Hint(now)
+	b.Tick(max(now, b.Deadline()))
+	l.serve(b, now)
+	_, dead = b.Waits()
+	require.Empty(t, dead, "it is excluded itself")
+	for a.Phase() != Acting {
+		now = a.Deadline()
+		a.Tick(now)
+		l.serve(a, now)
+		if p := a.peer(3); p != nil {
+			a.Met(now, 3, 11)
+			p.epoch = a.View().Epoch
+		}
+	}
+	until, _ = a.Waits()
+	require.Zero(t, until)
+}
+
 // A member that is away for a third of a lease is excluded; one that does not report,
 // after a lease. The others wait until its lease has ended.
 func TestExclude(t *testing.T) {

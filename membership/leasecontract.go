@@ -108,8 +108,7 @@ func (m *LeaseMachine) Suspended() bool {
 func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/3*2 }
 
 // Missing appends the members that this life waits for: those that are not there, and
-// those whose report the view lacks. If it appends nobody, a life that is Frozen
-// waits for the leases of excluded members to end, if its own is valid.
+// those whose report the view lacks. See [LeaseMachine.Waits] for what else it waits for.
 func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.peers {
 		if p := &m.peers[i]; m.ended == Outside && (!p.here || !m.complete && p.epoch != m.view.Epoch) {
@@ -117,6 +116,16 @@ func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 		}
 	}
 	return b
+}
+
+// Waits returns until when this life waits for the leases of excluded members to end,
+// unless it hears earlier that they have, and the numbers of those members, as far as it
+// knows them. It returns 0 if it does not wait.
+func (m *LeaseMachine) Waits() (until int64, members []dmutex.NodeID) {
+	if m.cleared >= m.unclean || m.ended != Outside {
+		return 0, nil
+	}
+	return m.since + m.drain, m.dead
 }
 
 // NeedsStore reports, as of the last input, whether this life waits for the store: to

@@ -38,18 +38,21 @@ func (n *Node) Ready(ctx context.Context) error {
 func (n *Node) notReady(why error) error {
 	missing, err := n.views.missing()
 	switch {
-	case err != nil:
+	case err != nil && len(missing) == 0:
 		return fmt.Errorf("%w: %w", err, why)
 	case len(missing) == 0:
 		return fmt.Errorf("node: the members are agreeing on a view: %w", why)
 	}
-	causes := []error{why}
+	text, causes := "node: waiting for members "+n.describePeers(missing), []error{why}
+	if err != nil {
+		text, causes = err.Error()+"; also waiting for members "+n.describePeers(missing), append(causes, err)
+	}
 	for _, id := range missing {
 		if err := n.peerStatus(id).Err; err != nil {
 			causes = append(causes, &PeerError{id, err})
 		}
 	}
-	return &missingError{"node: waiting for members " + n.describePeers(missing) + ": " + why.Error(), causes}
+	return &missingError{text + ": " + why.Error(), causes}
 }
 
 // A missingError is why a node is not ready: the text says it of all missing members.

@@ -176,6 +176,9 @@ func (l *lease) follow(now int64) {
 		l.rename(now, self)
 	}
 	if r := m.Record(); r.Epoch != l.record && m.Self() != dmutex.None {
+		if until, dead := m.Waits(); until != 0 && r.Unclean > l.record {
+			n.log.tell(slog.LevelWarn, "waiting", slog.Duration("waited", 0), slog.Any("err", drains(until-now, dead)))
+		}
 		l.record = r.Epoch
 		l.meet(now, &r)
 	}
@@ -267,6 +270,9 @@ func (l *lease) watch(now int64) (out []membership.Message) {
 			out = append(out, l.views.meet(now, id, st.Life)...)
 		case !here && !l.away[id]:
 			out = append(out, l.views.lose(now, id)...)
+			if !st.Left {
+				n.log.tellOften(slog.LevelWarn, "peer gives no sign of life", peerAttr(id), slog.Duration("silent", st.Silent))
+			}
 		}
 		if int64(st.Silent) >= l.length/askShare {
 			n.mail.Challenge(id)
@@ -378,15 +384,31 @@ func (l *lease) inRecord(why error) error {
 
 // waits says for what but members this node waits, nil if it does not.
 func (l *lease) waits() error {
-	err := l.needsStore()
-	if err == nil && !l.ended && l.machine.Phase() == membership.Frozen && len(l.machine.Missing(nil)) == 0 {
-		err = errLeases
+	until, dead := l.machine.Waits()
+	switch err := l.needsStore(); {
+	case err != nil:
+		return err
+	case l.machine.Phase() == membership.Acting:
+		return nil
+	case until != 0:
+		return drains(until-l.clock.now(), dead)
+	case l.machine.Self() == dmutex.None:
+		return errJoining
 	}
-	return err
+	return nil
 }
 
-// errLeases is why a node does not act yet. It waits for the clock to pass its epoch, too.
-var errLeases = errors.New("node: waiting for about a lease: former members, if there were any, may still hold locks")
+// errJoining is why a node does not act that is not in the record.
+var errJoining = errors.New("node: this process is not in the record yet, and joins")
+
+// drains says that the leases of the dead may run for some time.
+func drains(left int64, dead []dmutex.NodeID) error {
+	whose := "former members, if there were any,"
+	if len(dead) > 0 {
+		whose = fmt.Sprintf("members %v, which were excluded,", dead)
+	}
+	return fmt.Errorf("node: waiting until the leases of %s have ended: at most %v more", whose, time.Duration(max(left, 0)).Round(100*time.Millisecond))
+}
 
 // stopped returns why the machine has stopped.
 func (l *lease) stopped() error {

@@ -599,11 +599,14 @@ func TestLeaseNewRecord(t *testing.T) {
 		s.Node = n
 		first := s.later(t.Context(), "y")
 		_, err = n.Mutex("x").Acquire(contextFor(t, 5*time.Second))
-		require.ErrorContains(t, err, "waiting for about a lease")
+		require.ErrorContains(t, err, "waiting until the leases of former members, if there were any, have ended: at most 5.2s more")
 		o := <-first
 		require.NoError(t, o.err)
 		require.NoError(t, n.Close(t.Context()))
-		require.Contains(t, log.String(), `msg=waiting node=1 waited=3s err="node: waiting for about a lease`)
+		for _, text := range []string{"0s err=\"%s at most 10.2s", "3s err=\"%s at most 7.2s"} {
+			text = fmt.Sprintf(text, "node: waiting until the leases of former members, if there were any, have ended:")
+			require.Contains(t, log.String(), "msg=waiting node=1 waited="+text)
+		}
 		require.NotContains(t, log.String(), "lock is waited for") // it is not the lock's fault
 	})
 }

@@ -82,12 +82,14 @@ type Config struct {
 	//	WARN   lease is late to be renewed             left, err
 	//	ERROR  lease ended: all locks are lost         err
 	//	WARN   excluded: the others go on without this process, which joins again
+	//	WARN   peer gives no sign of life              peer, silent      it is excluded if that lasts
 	//	WARN   waiting                                 waited, err       for the store, or for leases of former members to end
 	//	WARN   the link refuses what the record says   err
 	//	WARN   records left out                        count             INFO for those of that level
 	//	INFO   node closed                             WARN with err if Close returns an error
 	//
-	// A node that waits for members logs that after 3 seconds, then 6, 12 and so on.
+	// A node that waits for members or the store logs that after 3 seconds, then 6, 12 and
+	// so on, and a wait for leases also when it begins.
 	// A long wait for a lock is logged when the first waiter of this node has waited
 	// for 10 seconds, then 20, 40 and so on, with the holder, if it is known, and the
 	// peers whose answers are missing. Campaigns may wait indefinitely, so they are

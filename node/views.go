@@ -428,7 +428,8 @@ func (v *views) takenBy(peer dmutex.NodeID) {
 
 // tick does what is due by time.
 func (v *views) tick() (next int64) {
-	var missing []dmutex.NodeID // to be logged
+	var missing []dmutex.NodeID // to be logged,
+	var why error               // and what else is waited for
 	v.mu.Lock()
 	now := v.now()
 	if t := v.node.locks.troubled.Swap(nil); t != nil && t.epoch == v.epoch {
@@ -446,16 +447,15 @@ func (v *views) tick() (next int64) {
 	waited := time.Duration(now - v.since)
 	if now >= v.nagAt {
 		v.nagAt = now + max(now-v.since, int64(nagAfter))
-		switch why := v.obstacle(); {
-		case v.node.locks.why() != nil:
-		case why != nil:
-			v.node.log.tell(slog.LevelWarn, "waiting", slog.Duration("waited", waited), slog.Any("err", why))
-		default:
-			missing = v.machine.Missing(nil)
+		if v.node.locks.why() == nil {
+			missing, why = v.machine.Missing(nil), v.obstacle()
 		}
 	}
 	next = v.mailTime(v.deadline())
 	v.mu.Unlock()
+	if why != nil {
+		v.node.log.tell(slog.LevelWarn, "waiting", slog.Duration("waited", waited), slog.Any("err", why))
+	}
 	if len(missing) > 0 { // asks the link, so not under the mutex
 		v.node.log.tell(slog.LevelWarn, "waiting for members",
 			slog.Duration("waited", waited), slog.String("for", v.node.describePeers(missing)))
@@ -463,14 +463,11 @@ func (v *views) tick() (next int64) {
 	return next
 }
 
-// missing returns the members that this node waits for, or what else it waits for.
+// missing returns the members that this node waits for, and what else it waits for.
 func (v *views) missing() ([]dmutex.NodeID, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.obstacle(); err != nil {
-		return nil, err
-	}
-	return v.machine.Missing(nil), nil
+	return v.machine.Missing(nil), v.obstacle()
 }
 
 // obstacle says what but members keeps this node from acting, nil if nothing does.

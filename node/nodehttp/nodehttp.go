@@ -155,6 +155,7 @@ type view struct {
 	Acts    bool            `json:"acts"`
 	Age     seconds         `json:"ageSeconds"` // for how long it has acted, or else for how long nothing has been granted here
 	Missing []dmutex.NodeID `json:"missing,omitempty"`
+	Error   string          `json:"error,omitempty"` // what else it waits for
 	Changes uint64          `json:"changes"`
 	Took    seconds         `json:"tookSeconds"` // the last change
 }
@@ -180,6 +181,7 @@ type peer struct {
 	Resent    uint64        `json:"resent"`
 	Repeated  uint64        `json:"repeated"`
 	RoundTrip seconds       `json:"roundTripSeconds"`
+	acts      bool          // the view does
 }
 
 type lock struct {
@@ -202,6 +204,8 @@ func (p peer) State() string {
 		return "has left"
 	case !p.Met:
 		return "never met"
+	case p.Missing && p.acts:
+		return "gives no sign of life for " + p.Silent.String()
 	case p.Missing && p.Silent > 0:
 		return "has not agreed yet, silent for " + p.Silent.String()
 	case p.Missing:
@@ -248,7 +252,7 @@ func look(n *node.Node, q query) status {
 		Error: text(st.Err),
 		View: view{
 			Epoch: st.View.Epoch, Members: st.View.Members, Acts: st.View.Acts, Age: seconds(st.View.Age),
-			Missing: st.View.Missing, Changes: st.View.Changes, Took: seconds(st.View.Took),
+			Missing: st.View.Missing, Error: strings.TrimPrefix(text(st.View.Err), "node: "), Changes: st.View.Changes, Took: seconds(st.View.Took),
 		},
 		Peers:     make([]peer, 0, len(st.Peers)),
 		Granted:   st.Granted,
@@ -274,6 +278,7 @@ func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
 		ID: p.ID, Life: life(p.Life), Met: p.Met, InView: p.InView, Missing: slices.Contains(v.Missing, p.ID),
 		Left: p.Left, Error: text(p.Err), Silent: seconds(p.Silent),
 		Unacked: p.Unacked, Backlog: p.Backlog, Resent: p.Resent, Repeated: p.Repeated, RoundTrip: seconds(p.RoundTrip),
+		acts: v.Acts,
 	}
 }
 

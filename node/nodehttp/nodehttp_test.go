@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -501,5 +502,80 @@ func TestLease(t *testing.T) {
 		require.Contains(t, get(n, "/", nil).Body.String(), `<p class="bad">The lease has ended, or not begun: context deadline exceeded.</p>`)
 		faulty.Outage(false)
 		require.NoError(t, n.Close(t.Context()))
+	})
+}
+
+// A journal is a log that is read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(record []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(record)
+}
+
+func (j *journal) String() string {
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// L78: after a crash the survivors name the member, and what they wait for, all the time.
+func TestLeaseCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
+		require.NoError(t, err)
+		var record store.Memory
+		var nodes []*node.Node
+		var stores []*storetest.FaultyStore
+		var log journal
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		for range 3 {
+			faulty := storetest.Faulty(t, &record, storetest.Faults{})
+			n, err := node.Open(t.Context(), node.Config{
+				Algorithm: central.New, Link: net.Link(dmutex.None), Store: faulty, Logger: logger,
+			})
+			require.NoError(t, err)
+			time.Sleep(time.Minute)
+			nodes, stores = append(nodes, n), append(stores, faulty)
+		}
+		ready := func(n *node.Node) (code int, body string) {
+			return serve(nodehttp.Ready(n), httptest.NewRequest(http.MethodGet, "/", nil))
+		}
+		code, body := ready(nodes[0])
+		require.Equal(t, http.StatusOK, code)
+		require.Regexp(t, `^ready: view \d+ of nodes \[1 2 3\]\n$`, body)
+
+		stores[2].Outage(true)
+		crash(net, nodes, 3)
+		time.Sleep(2 * time.Second)
+		for _, n := range nodes[:2] {
+			code, body = ready(n)
+			require.Equal(t, http.StatusOK, code)
+			require.Regexp(t, `\nwaiting for node 3: gives no sign of life for [12]\.\d+s\n$`, body)
+			require.Contains(t, get(n, "/", nil).Body.String(), `<td>3</td><td class="bad">gives no sign of life for `)
+			require.Regexp(t, fmt.Sprintf(`level=WARN msg="peer gives no sign of life" node=%d peer=3 silent=1\.\d+s`, n.Self()), log.String())
+		}
+		for code == http.StatusOK {
+			time.Sleep(10 * time.Millisecond)
+			code, body = ready(nodes[0])
+		}
+		const says = "waiting until the leases of members [3], which were excluded, have ended: at most "
+		for _, n := range nodes[:2] {
+			require.Contains(t, log.String(), fmt.Sprintf("level=WARN msg=waiting node=%d waited=0s err=%q", n.Self(), "node: "+says+"10.2s more"))
+		}
+		for ; code != http.StatusOK; code, body = ready(nodes[0]) {
+			require.Regexp(t, `^not ready for \S+: `+regexp.QuoteMeta(says)+`\S+ more\n$`, body)
+			require.Regexp(t, `Nothing has been granted for \S+: `+regexp.QuoteMeta(says)+`\S+ more\.`, get(nodes[0], "/", nil).Body.String())
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Regexp(t, `^ready: view \d+ of nodes \[1 2\]\n$`, body)
+		for _, n := range nodes[:2] {
+			require.NoError(t, n.Close(t.Context()))
+		}
 	})
 }

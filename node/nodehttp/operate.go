@@ -14,8 +14,9 @@ import (
 
 // Ready returns a handler for a readiness probe: status 200 while the node is in a
 // view that acts, so that it can grant locks, and else 503 with a text that names
-// the members it waits for, or says why the node has stopped. It answers GET and
-// HEAD, and shows the name of no lock.
+// the members it waits for, or says why the node has stopped. With a store the text also
+// names, at once, a member that gives no sign of life, and excluded members whose leases are
+// waited for. It answers GET and HEAD, and shows the name of no lock.
 //
 //	readinessProbe:
 //	  httpGet: {path: /ready, port: 8080}
@@ -45,7 +46,7 @@ func Ready(n *node.Node) http.Handler {
 		case !st.View.Acts:
 			http.Error(w, notReady(st), http.StatusServiceUnavailable)
 		default:
-			fmt.Fprintf(w, "ready: view %d of nodes %v\n", st.View.Epoch, st.View.Members)
+			fmt.Fprintf(w, "ready: view %d of nodes %v%s\n", st.View.Epoch, st.View.Members, missing(st))
 		}
 	})
 }
@@ -56,10 +57,16 @@ func notReady(st node.Status) string {
 	fmt.Fprintf(&b, "not ready for %v", seconds(st.View.Age))
 	switch {
 	case st.View.Err != nil:
-		fmt.Fprintf(&b, ": %s", strings.TrimPrefix(st.View.Err.Error(), "node: "))
+		fmt.Fprintf(&b, ": %s", strings.TrimPrefix(text(st.View.Err), "node: "))
 	case len(st.View.Missing) == 0:
 		b.WriteString(": the members agree on a view just now")
 	}
+	return b.String() + missing(st)
+}
+
+// missing has a line for each member that the node waits for.
+func missing(st node.Status) string {
+	var b strings.Builder
 	for _, p := range st.Peers {
 		if slices.Contains(st.View.Missing, p.ID) {
 			fmt.Fprintf(&b, "\nwaiting for node %v: %s", p.ID, newPeer(p, st.View).State())
