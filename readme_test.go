@@ -59,6 +59,14 @@ func TestSnippets(t *testing.T) {
 	require.Positive(t, count)
 }
 
+// A reader can copy what README.md says about getting started.
+func TestGetIt(t *testing.T) {
+	readme := pages(t)["README.md"]
+	require.Regexp(t, `(?m)^go mod init [a-z./]+$`, readme)
+	require.NotContains(t, readme, "`go mod init`")
+	require.Contains(t, readme, "jetstream.KeyValueConfig{", "beside the nats command")
+}
+
 // The script of docs/testing.md is what the machines say.
 func TestScriptOfPage(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```\n(group .*?)^```$").FindStringSubmatch(pages(t)["docs/testing.md"])

@@ -1,6 +1,6 @@
 // Package trace records the events of a node in a file: every input of its machines
 // with the result, and what its sessions saw of the network. A trace can be replayed
-// ([Replay]) and drawn (package draw). A life is one run of a node's process,
+// ([Replay]) and drawn (dmutex trace draw). A life is one run of a node's process,
 // identified by a number; each life has its own file.
 //
 // # The file

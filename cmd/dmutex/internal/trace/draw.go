@@ -2,16 +2,13 @@ package trace
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/trace/draw"
 )
 
 // drawCmd draws.
@@ -77,7 +74,7 @@ func (c *drawCmd) Run(con *tool.Console) error {
 	}
 	drawing, err := draw.New(traces, draw.Options{Title: c.Title, Lock: c.Lock, From: c.From, To: c.To, Width: c.Width})
 	if err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), dmutex.ErrMisuse.Error()+": ")) // a person reads it, not a program
+		return err
 	}
 	if c.Output == "" {
 		_, err = con.Out.Write(c.write(drawing))

@@ -1,4 +1,4 @@
-package dmutex_test
+package draw_test
 
 import (
 	"bytes"
@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
-	"github.com/dmutex/dmutex/trace/draw"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -29,7 +29,7 @@ var record = flag.Bool("record", false, "record docs/figures/restart anew")
 // The figure of a rolling restart is drawn from the traces of a run, one a
 // process, which the machines repeat here.
 func TestFiguresOfRestart(t *testing.T) {
-	const dir = "docs/figures/restart"
+	const dir = "../../../../docs/figures/restart"
 	if *record {
 		rollingRestart(t, dir)
 	}
@@ -49,7 +49,7 @@ func TestFiguresOfRestart(t *testing.T) {
 	}
 	d, err := draw.New(traces, draw.Options{Title: "A rolling restart: N1 is restarted, N2 crashes and returns, N3 is restarted"})
 	require.NoError(t, err)
-	dmutextest.Golden(t, "docs/figures/restart.svg", string(d.SVG()))
+	dmutextest.Golden(t, "../../../../docs/figures/restart.svg", string(d.SVG()))
 }
 
 // rollingRestart records the run of the figure. N3 holds the lock while N1 is
@@ -139,10 +139,10 @@ func TestFigures(t *testing.T) {
 		script    string
 		title     string
 	}{
-		{"lamport", lamport.New, "docs/figures/lamport.txt", "Lamport: two sites ask at the same time"},
-		{"ricart", ricart.New, "ricart/testdata/textbook.txt", "Ricart and Agrawala: N32 is inside when N12 and N80 ask"},
+		{"lamport", lamport.New, "../../../../docs/figures/lamport.txt", "Lamport: two sites ask at the same time"},
+		{"ricart", ricart.New, "../../../../ricart/testdata/textbook.txt", "Ricart and Agrawala: N32 is inside when N12 and N80 ask"},
 		{
-			"maekawa", maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return arbiters[(site-1)%3] }), "docs/figures/maekawa.txt",
+			"maekawa", maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID { return arbiters[(site-1)%3] }), "../../../../docs/figures/maekawa.txt",
 			"Maekawa: a deadlock of three, and how it is resolved",
 		},
 	} {
@@ -154,7 +154,7 @@ func TestFigures(t *testing.T) {
 			require.NoError(t, err)
 			d, err := draw.New(traces, draw.Options{Title: f.title})
 			require.NoError(t, err)
-			dmutextest.Golden(t, "docs/figures/"+f.name+".svg", string(d.SVG()))
+			dmutextest.Golden(t, "../../../../docs/figures/"+f.name+".svg", string(d.SVG()))
 		})
 	}
 }

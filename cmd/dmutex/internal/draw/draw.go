@@ -14,6 +14,7 @@ package draw
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -38,18 +39,15 @@ type Options struct {
 	// is the end.
 	From, To time.Duration
 
-	// Width is where a row of the SVG ends and the next begins, in pixels, at
-	// least 400; 0 is 1500.
+	// Width is where a row of the SVG ends and the next begins, in pixels; 0 is 1500.
 	Width int
 }
 
 const (
-	defaultWidth = 1500
-	minWidth     = 400
-	mostPanels   = 8
-	mostPoints   = 100_000
-	mostLines    = 1000    // of nodes
-	mostPieces   = 300_000 // of messages: one for each sending, receipt and row
+	mostPanels = 8
+	mostPoints = 100_000
+	mostLines  = 1000    // of nodes
+	mostPieces = 300_000 // of messages: one for each sending, receipt and row
 )
 
 // A Drawing is traces, ready to be drawn.
@@ -61,26 +59,18 @@ type Drawing struct {
 	names   float64 // room for the nodes' names
 }
 
-// New prepares a drawing. With [dmutex.ErrMisuse] it refuses an empty list of traces,
-// two traces of one life of a node, Options that make no sense, and a choice of events
-// that is empty or too large to look at, such as 100,000 of one lock. With
-// [trace.ErrFormat] it refuses traces that contradict each other.
+// New prepares a drawing. It refuses an empty list of traces, two traces of one life
+// of a node, traces that contradict each other ([trace.ErrFormat]), and a choice of
+// events that is empty or too large to look at, such as 100,000 of one lock.
 func New(traces []*trace.Trace, o Options) (*Drawing, error) {
-	if o.Width == 0 {
-		o.Width = defaultWidth
-	}
-	switch {
-	case len(traces) == 0:
-		return nil, fmt.Errorf("%w: there is no trace to draw", dmutex.ErrMisuse)
-	case o.From < 0 || o.To < 0 || o.To != 0 && o.To <= o.From:
-		return nil, fmt.Errorf("%w: from %v to %v is no time", dmutex.ErrMisuse, o.From, o.To)
-	case o.Width < minWidth:
-		return nil, fmt.Errorf("%w: a width of %d pixels: at least %d", dmutex.ErrMisuse, o.Width, minWidth)
+	if len(traces) == 0 {
+		return nil, errors.New("there is no trace to draw")
 	}
 	files, arrows, err := align(traces)
 	if err != nil {
 		return nil, err
 	}
+	o.Width = cmp.Or(o.Width, 1500)
 	d := &Drawing{options: o, virtual: traces[0].Header.Opened == 0}
 	largest := traces[0].Header.Self
 	for _, id := range traces[0].Header.Members {
@@ -92,7 +82,7 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 		all = append(all, f.events...)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: the traces are empty", dmutex.ErrMisuse)
+		return nil, errors.New("the traces are empty")
 	}
 	d.origin = math.MaxInt64
 	for _, e := range all {
@@ -117,14 +107,14 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 			of      string
 		}{{len(p.points), mostPoints, "events"}, {len(p.nodes), mostLines, "nodes"}, {p.pieces(), mostPieces, "pieces of messages"}} {
 			if count.n > count.most {
-				return nil, fmt.Errorf("%w: %d %s of lock %q, and %d are more than anybody looks at: choose a shorter time",
-					dmutex.ErrMisuse, count.n, count.of, lock, count.most)
+				return nil, fmt.Errorf("%d %s of lock %q, and %d are more than anybody looks at: choose a shorter time",
+					count.n, count.of, lock, count.most)
 			}
 		}
 		d.panels = append(d.panels, p)
 	}
 	if len(d.panels) == 0 {
-		return nil, fmt.Errorf("%w: nothing happens to the lock from %v on in the time given", dmutex.ErrMisuse, o.From)
+		return nil, fmt.Errorf("nothing happens to the lock from %v on in the time given", o.From)
 	}
 	return d, nil
 }
@@ -149,10 +139,10 @@ func chooseLocks(all []*event, only string) ([]string, error) {
 	}
 	busiest := names[:min(len(names), mostPanels)]
 	if only != "" {
-		return nil, fmt.Errorf("%w: there is no lock %q in the traces; of %d the busiest are %q", dmutex.ErrMisuse, only, len(names), busiest)
+		return nil, fmt.Errorf("there is no lock %q in the traces; of %d the busiest are %q", only, len(names), busiest)
 	}
-	return nil, fmt.Errorf("%w: there are %d locks in the traces, which is too many or too few for a picture: choose one; the busiest are %q",
-		dmutex.ErrMisuse, len(names), busiest)
+	return nil, fmt.Errorf("there are %d locks in the traces, which is too many or too few for a picture: choose one; the busiest are %q",
+		len(names), busiest)
 }
 
 // A panel is the picture of one lock.

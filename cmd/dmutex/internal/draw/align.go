@@ -89,9 +89,9 @@ func open(traces []*trace.Trace) ([]*file, error) {
 		for _, other := range files {
 			switch h, o := &t.Header, &other.trace.Header; {
 			case h.Group != o.Group || !slices.Equal(h.Members, o.Members):
-				return nil, fmt.Errorf("%w: %s and %s are of different groups: draw one group at a time", dmutex.ErrMisuse, other.trace.Name, t.Name)
+				return nil, fmt.Errorf("%s and %s are of different groups: draw one group at a time", other.trace.Name, t.Name)
 			case h.Self == o.Self && h.Life == o.Life:
-				return nil, fmt.Errorf("%w: %s and %s are both of node %d", dmutex.ErrMisuse, other.trace.Name, t.Name, h.Self)
+				return nil, fmt.Errorf("%s and %s are both of node %d", other.trace.Name, t.Name, h.Self)
 			}
 		}
 		if !virtual {

