@@ -46,12 +46,7 @@ type Options struct {
 //
 //	dmutex.wait.duration      s   how long an Acquire or TryAcquire took; dmutex.outcome as [node.Wait.Outcome] says
 //	dmutex.hold.duration      s   how long a lock was held; dmutex.outcome as [node.Hold.Outcome] says
-//	dmutex.away.duration      s   from the end of a hold to the next grant at this node, if a goroutine here waited all the while
-//	dmutex.entry.messages         messages of an entry that this node sent or received
 //	dmutex.view.duration      s   how long nothing was granted here while the group changed
-//
-// dmutex.away.duration includes the turns of other nodes: it is the time for which
-// a lock wanted at this node was elsewhere, not the time of one hand-off.
 //
 // The histograms of time have bounds from 50 microseconds to 210 seconds, unless a
 // view of the SDK changes them.
@@ -59,18 +54,14 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 	var errs []error
 	seconds := func(name, description string) metric.Float64Histogram {
 		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
-			metric.WithExplicitBucketBoundaries(bounds(50e-6, 4)...))
+			metric.WithExplicitBucketBoundaries(bounds()...))
 		errs = append(errs, err)
 		return h
 	}
 	wait := seconds("dmutex.wait.duration", "How long an Acquire or TryAcquire took.")
 	hold := seconds("dmutex.hold.duration", "How long a lock was held.")
-	away := seconds("dmutex.away.duration", "From the end of a hold to the next grant at this node, if a goroutine waited here all the while.")
 	change := seconds("dmutex.view.duration", "How long nothing was granted here while the group changed.")
-	entry, err := meter.Int64Histogram("dmutex.entry.messages", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages of an entry that this node sent or received."),
-		metric.WithExplicitBucketBoundaries(bounds(1, 2)...))
-	if err := errors.Join(append(errs, err)...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	ctx := context.Background()
@@ -79,30 +70,23 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 		if made, ok := usual[outcome]; ok {
 			return made
 		}
-		list := slices.Clone(o.Attributes)
-		if outcome != "" {
-			list = append(list, attribute.String("dmutex.outcome", outcome))
-		}
+		list := append(slices.Clone(o.Attributes), attribute.String("dmutex.outcome", outcome))
 		if o.Lock != nil {
 			list = append(list, attribute.String("dmutex.lock", strings.ToValidUTF8(o.Lock(lock), "\uFFFD")))
 		}
 		return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(list...))}
 	}
 	if o.Lock == nil {
-		for _, outcome := range []string{"", "granted", "released"} {
+		for _, outcome := range []string{"granted", "released"} {
 			usual[outcome] = with("", outcome)
 		}
 	}
 	return &node.Observer{
 		Wait: func(w node.Wait) {
 			wait.Record(ctx, w.Took.Seconds(), with(w.Lock, w.Outcome())...)
-			if w.Away > 0 {
-				away.Record(ctx, w.Away.Seconds(), with(w.Lock, "")...)
-			}
 		},
 		Hold: func(h node.Hold) {
 			hold.Record(ctx, h.Took.Seconds(), with(h.Lock, h.Outcome())...)
-			entry.Record(ctx, int64(h.Messages), with(h.Lock, "")...)
 		},
 		View: func(c node.ViewChange) {
 			change.Record(ctx, c.Took.Seconds(), metric.WithAttributes(o.Attributes...))
@@ -110,12 +94,11 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 	}, nil
 }
 
-// bounds returns 12 upper bounds, the first and each times as much as the one
-// before it.
-func bounds(first, times float64) []float64 {
-	list := []float64{first}
+// bounds returns 12 upper bounds in seconds, each 4 times the one before it.
+func bounds() []float64 {
+	list := []float64{50e-6}
 	for len(list) < 12 {
-		list = append(list, times*list[len(list)-1])
+		list = append(list, 4*list[len(list)-1])
 	}
 	return list
 }

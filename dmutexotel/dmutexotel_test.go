@@ -127,8 +127,6 @@ func TestObserver(t *testing.T) {
 		require.NoError(t, (<-remote).Release())
 		require.NoError(t, (<-later).Release())
 		require.Equal(t, []string{
-			"dmutex.away.duration 1 times, sum 2 s",
-			"dmutex.entry.messages 2 times, sum 6 {message}",
 			"dmutex.hold.duration{dmutex.outcome=released} 2 times, sum 20 s",
 			"dmutex.view.duration 1 times, sum 0 s",
 			"dmutex.wait.duration{dmutex.outcome=deadline} 1 times, sum 5 s",
@@ -149,8 +147,6 @@ func TestAttributes(t *testing.T) {
 			require.NoError(t, acquire(t, one, fmt.Sprint("b/", i)).Release())
 		}
 		require.Equal(t, []string{
-			"dmutex.entry.messages{dmutex.lock=a,node=1} 10 times, sum 20 {message}",
-			"dmutex.entry.messages{dmutex.lock=b,node=1} 10 times, sum 20 {message}",
 			"dmutex.hold.duration{dmutex.lock=a,dmutex.outcome=released,node=1} 10 times, sum 0 s",
 			"dmutex.hold.duration{dmutex.lock=b,dmutex.outcome=released,node=1} 10 times, sum 0 s",
 			"dmutex.view.duration{node=1} 1 times, sum 0 s",
@@ -175,7 +171,7 @@ func TestNoAllocations(t *testing.T) {
 	o, err := dmutexotel.NewObserver(provider.Meter("test"), dmutexotel.Options{})
 	require.NoError(t, err)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		o.Wait(node.Wait{Lock: "x", Took: 1, Away: 1})
+		o.Wait(node.Wait{Lock: "x", Took: 1})
 		o.Hold(node.Hold{Lock: "x", Took: 1})
 	}))
 }

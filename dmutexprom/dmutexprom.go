@@ -46,20 +46,16 @@ type Options struct {
 //
 //	dmutex_wait_seconds{outcome}   how long an Acquire or TryAcquire took; outcome as [node.Wait.Outcome] says
 //	dmutex_hold_seconds{outcome}   how long a lock was held; outcome as [node.Hold.Outcome] says
-//	dmutex_away_seconds            from the end of a hold to the next grant at this node, if a goroutine here waited all the while
-//	dmutex_entry_messages          messages of an entry that this node sent or received
 //	dmutex_view_change_seconds     how long nothing was granted here while the group changed
 //
-// dmutex_away_seconds includes the turns of other nodes: it is the time for which a lock
-// wanted at this node was elsewhere, not the time of one hand-off.
 // dmutex_view_change_seconds never has the label lock.
 //
 // All series exist from the beginning, except those with a label lock, which begin
 // with their first event.
 type Histograms struct {
-	lock                    func(name string) string
-	wait, hold, away, entry *prometheus.HistogramVec
-	change                  prometheus.Histogram
+	lock       func(name string) string
+	wait, hold *prometheus.HistogramVec
+	change     prometheus.Histogram
 }
 
 // NewHistograms returns empty histograms. It returns [dmutex.ErrMisuse] if the
@@ -82,11 +78,9 @@ func NewHistograms(o Options) (*Histograms, error) {
 	}
 	seconds := slices.Clone(o.Buckets)
 	h := &Histograms{
-		lock:  o.Lock,
-		wait:  histogram("dmutex_wait_seconds", "How long an Acquire or TryAcquire took.", seconds, append(labels, "outcome")...),
-		hold:  histogram("dmutex_hold_seconds", "How long a lock was held.", seconds, append(labels, "outcome")...),
-		away:  histogram("dmutex_away_seconds", "From the end of a hold to the next grant at this node, if a goroutine waited here all the while.", seconds, labels...),
-		entry: histogram("dmutex_entry_messages", "Messages of an entry that this node sent or received.", prometheus.ExponentialBuckets(1, 2, 12), labels...),
+		lock: o.Lock,
+		wait: histogram("dmutex_wait_seconds", "How long an Acquire or TryAcquire took.", seconds, append(labels, "outcome")...),
+		hold: histogram("dmutex_hold_seconds", "How long a lock was held.", seconds, append(labels, "outcome")...),
 		change: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "dmutex_view_change_seconds", Help: "How long nothing was granted here while the group changed.", Buckets: seconds,
 		}),
@@ -97,11 +91,9 @@ func NewHistograms(o Options) (*Histograms, error) {
 		for _, outcome := range []string{"granted", "busy", "canceled", "deadline", "deadlock", "failed"} {
 			h.wait.WithLabelValues(outcome)
 		}
-		for _, outcome := range []string{"released", "late", "lost"} {
+		for _, outcome := range []string{"released", "lost"} {
 			h.hold.WithLabelValues(outcome)
 		}
-		h.away.WithLabelValues()
-		h.entry.WithLabelValues()
 	}
 	return h, nil
 }
@@ -111,13 +103,9 @@ func (h *Histograms) Observer() *node.Observer {
 	return &node.Observer{
 		Wait: func(w node.Wait) {
 			h.with(h.wait, w.Lock, w.Outcome()).Observe(w.Took.Seconds())
-			if w.Away > 0 {
-				h.with(h.away, w.Lock).Observe(w.Away.Seconds())
-			}
 		},
 		Hold: func(hold node.Hold) {
 			h.with(h.hold, hold.Lock, hold.Outcome()).Observe(hold.Took.Seconds())
-			h.with(h.entry, hold.Lock).Observe(float64(hold.Messages))
 		},
 		View: func(c node.ViewChange) { h.change.Observe(c.Took.Seconds()) },
 	}
@@ -131,8 +119,8 @@ func (h *Histograms) with(v *prometheus.HistogramVec, lock string, labels ...str
 	return v.WithLabelValues(labels...)
 }
 
-func (h *Histograms) all() [5]prometheus.Collector {
-	return [...]prometheus.Collector{h.wait, h.hold, h.away, h.entry, h.change}
+func (h *Histograms) all() [3]prometheus.Collector {
+	return [...]prometheus.Collector{h.wait, h.hold, h.change}
 }
 
 // Describe implements [prometheus.Collector].

@@ -81,23 +81,6 @@ func TestHistograms(t *testing.T) {
 		require.NoError(t, first.Release())
 		require.NoError(t, (<-later).Release())
 		require.NoError(t, testutil.CollectAndCompare(h, strings.NewReader(`
-# HELP dmutex_entry_messages Messages of an entry that this node sent or received.
-# TYPE dmutex_entry_messages histogram
-dmutex_entry_messages_bucket{le="1"} 0
-dmutex_entry_messages_bucket{le="2"} 2
-dmutex_entry_messages_bucket{le="4"} 2
-dmutex_entry_messages_bucket{le="8"} 2
-dmutex_entry_messages_bucket{le="16"} 2
-dmutex_entry_messages_bucket{le="32"} 2
-dmutex_entry_messages_bucket{le="64"} 2
-dmutex_entry_messages_bucket{le="128"} 2
-dmutex_entry_messages_bucket{le="256"} 2
-dmutex_entry_messages_bucket{le="512"} 2
-dmutex_entry_messages_bucket{le="1024"} 2
-dmutex_entry_messages_bucket{le="2048"} 2
-dmutex_entry_messages_bucket{le="+Inf"} 2
-dmutex_entry_messages_sum 4
-dmutex_entry_messages_count 2
 # HELP dmutex_hold_seconds How long a lock was held.
 # TYPE dmutex_hold_seconds histogram
 dmutex_hold_seconds_bucket{outcome="released",le="1"} 1
@@ -105,7 +88,7 @@ dmutex_hold_seconds_bucket{outcome="released",le="10"} 1
 dmutex_hold_seconds_bucket{outcome="released",le="+Inf"} 2
 dmutex_hold_seconds_sum{outcome="released"} 20
 dmutex_hold_seconds_count{outcome="released"} 2
-`+none("dmutex_hold_seconds", "late", "lost")+`# HELP dmutex_wait_seconds How long an Acquire or TryAcquire took.
+`+none("dmutex_hold_seconds", "lost")+`# HELP dmutex_wait_seconds How long an Acquire or TryAcquire took.
 # TYPE dmutex_wait_seconds histogram
 dmutex_wait_seconds_bucket{outcome="deadline",le="1"} 0
 dmutex_wait_seconds_bucket{outcome="deadline",le="10"} 1
@@ -117,8 +100,7 @@ dmutex_wait_seconds_bucket{outcome="granted",le="10"} 1
 dmutex_wait_seconds_bucket{outcome="granted",le="+Inf"} 2
 dmutex_wait_seconds_sum{outcome="granted"} 15
 dmutex_wait_seconds_count{outcome="granted"} 2
-`+none("dmutex_wait_seconds", "busy", "canceled", "deadlock", "failed")), "dmutex_entry_messages", "dmutex_hold_seconds", "dmutex_wait_seconds"))
-		require.Equal(t, 1, testutil.CollectAndCount(h, "dmutex_away_seconds"))
+`+none("dmutex_wait_seconds", "busy", "canceled", "deadlock", "failed")), "dmutex_hold_seconds", "dmutex_wait_seconds"))
 	})
 }
 
@@ -141,8 +123,7 @@ func TestLockLabel(t *testing.T) {
 			require.NoError(t, acquire(t, one, fmt.Sprint("orders/", i)).Release())
 		}
 		require.Equal(t, 2, testutil.CollectAndCount(h, "dmutex_hold_seconds"))
-		require.Equal(t, 2, testutil.CollectAndCount(h, "dmutex_entry_messages"))
-		require.Equal(t, 3, testutil.CollectAndCount(plain, "dmutex_hold_seconds"))
+		require.Equal(t, 2, testutil.CollectAndCount(plain, "dmutex_hold_seconds"))
 		problems, err := testutil.CollectAndLint(h)
 		require.NoError(t, err)
 		require.Empty(t, problems)
@@ -155,9 +136,9 @@ func TestOutcomes(t *testing.T) {
 	require.NoError(t, err)
 	all := testutil.CollectAndCount(h)
 	for _, err := range []error{nil, node.ErrBusy, context.Canceled, context.DeadlineExceeded, node.ErrDeadlock, node.ErrOverflow} {
-		h.Observer().Wait(node.Wait{Err: err, Away: 1})
+		h.Observer().Wait(node.Wait{Err: err})
 	}
-	for _, err := range []error{nil, node.ErrMaxHold, node.ErrClosed} {
+	for _, err := range []error{nil, node.ErrClosed} {
 		h.Observer().Hold(node.Hold{Err: err})
 	}
 	require.Equal(t, all, testutil.CollectAndCount(h))

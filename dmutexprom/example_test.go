@@ -37,13 +37,13 @@ func Example() {
 		switch m.GetName() {
 		case "dmutex_granted_total":
 			fmt.Println(m.GetName(), m.GetMetric()[0].GetCounter().GetValue())
-		case "dmutex_entry_messages":
-			fmt.Println(m.GetName(), m.GetMetric()[0].GetHistogram().GetSampleCount())
+		case "dmutex_hold_seconds":
+			fmt.Println(m.GetName(), m.GetMetric()[1].GetHistogram().GetSampleCount()) // lost, released
 		}
 	}
 	// Output:
-	// dmutex_entry_messages 1
 	// dmutex_granted_total 1
+	// dmutex_hold_seconds 1
 }
 
 func check(err error) {

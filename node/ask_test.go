@@ -248,43 +248,6 @@ func TestAskAfterLeft(t *testing.T) {
 	})
 }
 
-// A hold that is asked before its MaxHold begins is asked and has its MaxHold.
-func TestAskedBeforeMaxHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net, err := memlink.New(memlink.Config{})
-		require.NoError(t, err)
-		var n *node.Node
-		n, err = node.Open(t.Context(), node.Config{
-			Self: 1, Members: []dmutex.NodeID{1}, Algorithm: ricart.New, Link: net.Link(1),
-			Observer: &node.Observer{Wait: func(w node.Wait) {
-				if w.Lock == "x" {
-					require.NoError(t, n.Mutex("x").Ask(t.Context()))
-				}
-			}},
-		})
-		require.NoError(t, err)
-		for _, name := range []string{"x", "y"} {
-			held, err := n.Mutex(name).MaxHold(time.Minute).Acquire(context.WithValue(t.Context(), key{}, "value"))
-			require.NoError(t, err)
-			require.Equal(t, name == "x", isAsked(held))
-			ctx := held.Context()
-			require.Equal(t, "value", ctx.Value(key{}))
-			deadline, bounded := ctx.Deadline()
-			require.True(t, bounded)
-			require.Equal(t, time.Minute, time.Until(deadline))
-			require.NoError(t, n.Mutex(name).Ask(t.Context()))
-			require.True(t, isAsked(held))
-			require.NoError(t, held.Err())
-			time.Sleep(time.Hour)
-			require.ErrorIs(t, held.Err(), node.ErrMaxHold)
-			require.ErrorIs(t, context.Cause(ctx), node.ErrMaxHold)
-			require.NoError(t, held.Release())
-			require.ErrorIs(t, context.Cause(ctx), node.ErrMaxHold, "what was first")
-		}
-		require.NoError(t, n.Close(t.Context()))
-	})
-}
-
 // Those that have no handle go on as if nobody had asked.
 func TestAskWithoutAHandle(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {

@@ -82,13 +82,13 @@ func (t *Txn) own(h *Held) {
 
 // wait records that the transaction waits, until waited is called. The caller stops
 // the returned ticker. The ticker says when to look for a cycle.
-func (t *Txn) wait(h *Held) *time.Ticker {
+func (t *Txn) wait(w *waiter) *time.Ticker {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.began == 0 {
 		t.began = uint64(max(time.Now().UnixNano(), 1))
 	}
-	t.waiting = h
+	t.waiting = w
 	t.number++
 	return time.NewTicker(t.node.cfg.Deadlock)
 }
@@ -105,7 +105,7 @@ func (t *Txn) waits() (w deadlock.Wait, began uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w = deadlock.Wait{Node: t.node.Self(), Txn: t.id}
-	if t.waiting != nil && t.waiting.waits() { // its goroutine may not know yet that it is over
+	if t.waiting != nil && !t.waiting.over.Load() { // its goroutine may not know yet that it is over
 		w.Number, w.Lock = t.number, t.waiting.lock.name
 	}
 	return w, t.began
@@ -141,20 +141,20 @@ func (n *Node) breakCycle(path []deadlock.Wait) {
 		return
 	}
 	t.mu.Lock()
-	h := t.waiting
+	w := t.waiting
 	if t.id != path[0].Txn || t.number != path[0].Number {
-		h = nil // the lock has been given back meanwhile, or the wait has ended
+		w = nil // the lock has been given back meanwhile, or the wait has ended
 	}
 	t.mu.Unlock()
-	if h == nil {
+	if w == nil {
 		return
 	}
-	s := h.lock.shard
+	s := w.lock.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.waits() {
+	if !w.over.Load() {
 		n.deadlocks.Add(1)
-		h.lock.quit(h, newDeadlockError(path))
+		w.lock.quit(w, newDeadlockError(path))
 	}
 }
 

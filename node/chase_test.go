@@ -125,15 +125,12 @@ func TestWaitIsOver(t *testing.T) {
 	h, err := n.Mutex("a").Acquire(t.Context())
 	require.NoError(t, err)
 	txn := n.Txn()
-	txn.number, txn.waiting = 1, &Held{lock: h.lock}
-	txn.waiting.over.Store(&errPending)
+	txn.number, txn.waiting = 1, &waiter{lock: h.lock}
 	w, _ := txn.waits()
 	require.EqualValues(t, 1, w.Number)
-	for _, over := range []*error{nil, released} {
-		txn.waiting.over.Store(over)
-		w, _ := txn.waits()
-		require.Equal(t, deadlock.Wait{Node: 1, Txn: txn.id}, w)
-	}
+	txn.waiting.finish(h, nil)
+	w, _ = txn.waits()
+	require.Equal(t, deadlock.Wait{Node: 1, Txn: txn.id}, w)
 }
 
 // Of a hold that is over nothing is left, however it ended.
@@ -174,12 +171,11 @@ func FuzzProbe(f *testing.F) {
 	b := txn.held[1].lock
 	txn.number = 1
 	f.Fuzz(func(t *testing.T, message []byte) {
-		if txn.waiting == nil || !txn.waiting.waits() {
-			txn.waiting = &Held{ctx: t.Context()}
+		if txn.waiting == nil || txn.waiting.over.Load() {
+			txn.waiting = &waiter{ctx: t.Context()}
 			b.shard.mu.Lock()
-			_, err := b.join(txn.waiting, nil, nil)
+			b.join(txn.waiting)
 			b.shard.mu.Unlock()
-			require.NoError(t, err)
 		}
 		if len(message) == 0 {
 			return

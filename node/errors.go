@@ -21,10 +21,6 @@ var (
 	// ErrLost: the holder no longer has the lock; the error says why.
 	ErrLost = errors.New("node: lock was lost")
 
-	// ErrMaxHold: the lock has been held for longer than [Mutex.MaxHold]. It is not
-	// lost, but the holder should have stopped.
-	ErrMaxHold = errors.New("node: lock was held for longer than its MaxHold")
-
 	// ErrNotElected: Campaign ended before this node led.
 	ErrNotElected = errors.New("node: not elected")
 

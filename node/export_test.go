@@ -79,23 +79,3 @@ func (n *Node) ReportPart(from dmutex.NodeID, lock string) {
 	part, _ := appendMembership(nil, &membership.Message{Kind: membership.Report, View: view, Holds: holds}, 500)
 	handler{n}.Message(from, 0, part)
 }
-
-// OnLook calls look before somebody learns whether the handle is held.
-func (h *Held) OnLook(look func()) {
-	mu := &h.lock.shard.mu
-	mu.Lock()
-	defer mu.Unlock()
-	c := h.own()
-	c.Context = lookedAt{c.Context, look}
-	h.over.Store(&errLimited) // so that Err asks the context
-}
-
-type lookedAt struct {
-	context.Context
-	look func()
-}
-
-func (c lookedAt) Err() error {
-	c.look()
-	return c.Context.Err()
-}

@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
-	"time"
 
 	"github.com/dmutex/dmutex"
 )
@@ -20,8 +18,8 @@ import (
 type Held struct {
 	lock  *lock
 	fence uint64
-	over  atomic.Pointer[error] // why it is not held: errPending, failed, released or lost; nil or errLimited while it is
-	since int64                 // by Mail.Now: when it began to wait and, once granted, when it was; guarded by the shard's mutex
+	since int64                 // when it was granted, by Mail.Now
+	over  atomic.Pointer[error] // why it is no longer held; nil while it is
 	ctx   context.Context       // Acquire's, and a holdContext once one is needed; guarded by the shard's mutex
 }
 
@@ -32,30 +30,12 @@ type holdContext struct {
 	asked  chan struct{} // see Asked; nil until Ask or Asked needs it
 }
 
-var (
-	// errPending is why a hold has not begun.
-	errPending = errors.New("node: the lock is not granted yet")
-
-	// errLimited says that the hold goes on and has a deadline. Then ctx is a
-	// holdContext.
-	errLimited = errors.New("node: the hold has a deadline")
-)
-
-// waits reports whether it is neither granted nor refused.
-func (h *Held) waits() bool { return h.over.Load() == &errPending }
-
-// lost reports whether the hold is over, although the lock was not given back.
-func (h *Held) lost() bool {
-	over := h.over.Load()
-	return over != nil && over != &errLimited
-}
-
-// end marks the hold as over.
+// end marks the hold as over. The first reason stays: a hold may be lost, and be
+// released only later.
 func (h *Held) end(reason *error) {
-	if over := h.over.Load(); over != nil && over != &errLimited {
-		return // it was lost, and is released only now
+	if !h.over.CompareAndSwap(nil, reason) {
+		return
 	}
-	h.over.Store(reason)
 	if c, ok := h.ctx.(*holdContext); ok {
 		c.cancel(*reason)
 	}
@@ -76,8 +56,7 @@ var (
 func (h *Held) Fence() uint64 { return h.fence }
 
 // Err says whether the work may go on. It returns nil while the lock is held,
-// [ErrMaxHold] if the lock is still held after [Mutex.MaxHold], [ErrReleased] after
-// Release, and an [ErrLost] that says why if the lock was lost.
+// [ErrReleased] after Release, and an [ErrLost] that says why if the lock was lost.
 //
 // With Config.Store it reads the clock: a process that was paused for longer than its lease
 // learns from its first Err that the lock is lost, before any timer has run.
@@ -88,20 +67,16 @@ func (h *Held) Err() error {
 
 // err is Err as far as this node has noticed.
 func (h *Held) err() error {
-	switch reason := h.over.Load(); reason {
-	case nil:
-		return nil
-	case &errLimited:
-		return context.Cause(h.ctx)
-	default:
+	if reason := h.over.Load(); reason != nil {
 		return *reason
 	}
+	return nil
 }
 
 // notice ends the hold if the lease has ended. A timer does that too, but it may be late.
 func (h *Held) notice() {
 	s := h.lock.shard
-	if !h.lost() && !s.leased() {
+	if h.over.Load() == nil && !s.leased() {
 		s.expire()
 	}
 }
@@ -113,9 +88,15 @@ func (h *Held) Suspended() bool {
 	return h.Err() == nil && LeaseState(h.lock.shard.lease.Load()) == LeaseLate
 }
 
-// Context returns a context that ends with the hold, or after [Mutex.MaxHold].
-// [context.Cause] is then the first error that Err returned. The context has the
-// values of Acquire's context, but not its deadline or cancellation.
+// Context returns a context that ends with the hold. [context.Cause] is then the first
+// error that Err returned. The context has the values of Acquire's context, but not
+// its deadline or cancellation.
+//
+// To tell the work to stop if it takes too long, derive a context from this one:
+//
+//	ctx, cancel := context.WithTimeout(held.Context(), time.Minute)
+//
+// The lock stays held until Release, because the work may go on for a moment.
 func (h *Held) Context() context.Context {
 	mu := &h.lock.shard.mu
 	mu.Lock()
@@ -128,37 +109,11 @@ func (h *Held) own() *holdContext {
 	if c, ok := h.ctx.(*holdContext); ok {
 		return c
 	}
-	return h.derive(context.WithoutCancel(h.ctx))
-}
-
-// limit gives a new handle its context at once, with a deadline. The end of the
-// hold stops the timer.
-func (h *Held) limit(d time.Duration) {
-	mu := &h.lock.shard.mu
-	mu.Lock()
-	defer mu.Unlock()
-	bounded, stop := context.WithTimeoutCause(context.WithoutCancel(h.ctx), d, ErrMaxHold)
-	c := h.derive(bounded)
-	cancel := c.cancel
-	c.cancel = func(why error) {
-		cancel(why)
-		stop()
-	}
-	if !h.over.CompareAndSwap(nil, &errLimited) {
-		stop() // it is lost already
-	}
-}
-
-// derive makes the handle's own context.
-func (h *Held) derive(parent context.Context) *holdContext {
-	ctx, cancel := context.WithCancelCause(parent)
-	c := &holdContext{Context: ctx, cancel: cancel}
-	if before, ok := h.ctx.(*holdContext); ok {
-		c.asked = before.asked // asked between the grant and limit
-	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(h.ctx))
 	if err := h.err(); err != nil {
 		cancel(err)
 	}
+	c := &holdContext{Context: ctx, cancel: cancel}
 	h.ctx = c
 	return c
 }
@@ -176,7 +131,7 @@ func (h *Held) Release() error {
 		h.release(nil)
 	}
 	switch reason := h.over.Load(); reason {
-	case nil, &errLimited:
+	case nil:
 		return dmutex.Misuse("Release of a copied Held")
 	case released:
 		return nil

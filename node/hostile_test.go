@@ -227,30 +227,18 @@ func TestAskedByALiar(t *testing.T) {
 	})
 }
 
-// A hold that is lost while its MaxHold begins is lost.
-func TestMaxHoldOfALostHold(t *testing.T) {
-	n := lone(t, 0)
-	h, err := n.Mutex("x").Acquire(t.Context())
-	require.NoError(t, err)
-	n.locks.abandon(&ErrClosed, &closed, true)
-	h.limit(time.Hour)
-	require.ErrorIs(t, h.Err(), ErrLost)
-	require.ErrorIs(t, context.Cause(h.Context()), ErrLost)
-	require.ErrorIs(t, h.Release(), ErrLost)
-}
-
 // What confirms a TryAcquire's attempt in a view that has ended does not end its
 // attempt in the next.
 func TestConfirmationOfAnEndedAttempt(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
-		h, s := &Held{ctx: t.Context()}, one.locks.shard("x")
+		s := one.locks.shard("x")
 		attempt := func() *trial {
-			try := &trial{held: h}
+			try := new(trial)
+			try.waiter = &waiter{trial: try}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			ready, err := s.lock("x").join(h, nil, try)
-			require.NoError(t, err)
-			require.NotNil(t, ready)
+			s.lock("x").join(try.waiter)
+			require.False(t, try.waiter.over.Load())
 			return try
 		}
 		former, view := attempt(), one.views.machine.View()
@@ -260,9 +248,9 @@ func TestConfirmationOfAnEndedAttempt(t *testing.T) {
 		s.mu.Unlock()
 		present := attempt()
 		former.unanswered()
-		require.True(t, h.waits())
+		require.False(t, present.waiter.over.Load())
 		present.unanswered()
-		require.ErrorIs(t, h.Err(), ErrBusy)
+		require.ErrorIs(t, present.waiter.err, ErrBusy)
 	})
 }
 

@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -146,28 +147,41 @@ func TestLeaseTransactionReleased(t *testing.T) {
 	})
 }
 
-// A transaction that loses a lock at any moment of an Acquire does not wait for another.
+// A transaction that loses a lock before or during an Acquire does not wait for another.
 func TestLeaseTransactionLoses(t *testing.T) {
-	for at := 1; at <= 3; at++ {
+	for _, during := range []bool{false, true} {
 		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 			all := slices.Clone(c.open(2))
 			b := all[1].acquire("b")
 			txn := all[0].Txn()
-			a, err := txn.Acquire(t.Context(), "a")
+			_, err := txn.Acquire(t.Context(), "a")
 			require.NoError(t, err)
-			looks := 0
-			a.OnLook(func() {
-				if looks++; looks == at {
-					all[0].StepWall(int64(2 * leaseOf))
-					all[0].Status() // ends what is held
-				}
-			})
-			_, err = txn.Acquire(contextFor(t, leaseOf/2), "b")
-			require.ErrorIs(t, err, node.ErrLease, "lost at look %d", at)
-			require.GreaterOrEqual(t, looks, at)
+			lose := func() {
+				all[0].StepWall(int64(2 * leaseOf))
+				all[0].Status() // ends what is held
+			}
+			ctx := contextFor(t, leaseOf/2)
+			if during {
+				ctx = &askedContext{ctx, sync.OnceFunc(lose)}
+			} else {
+				lose()
+			}
+			_, err = txn.Acquire(ctx, "b")
+			require.ErrorIs(t, err, node.ErrLease)
 			require.NoError(t, b.Release())
 		})
 	}
+}
+
+// An askedContext calls ask whenever somebody asks whether it has ended.
+type askedContext struct {
+	context.Context
+	ask func()
+}
+
+func (c *askedContext) Err() error {
+	c.ask()
+	return c.Context.Err()
 }
 
 // A handle tells at once after a sleep that it is lost.

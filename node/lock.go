@@ -1,9 +1,11 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"slices"
-	"time"
+	"sync"
+	"sync/atomic"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/trace"
@@ -19,24 +21,30 @@ type lock struct {
 	name    string
 	machine dmutex.Machine // nil while the view does not act
 	held    *Held          // the present grant
-	waiters []waiter       // first come, first served
-
-	// For an Observer.
-	messages int   // sent and received since the request
-	freed    int64 // when the last hold ended, if a goroutine was waiting and still is; else 0
+	waiters []*waiter      // first come, first served
 }
 
-// A waiter is a handle that is not granted yet.
+// A waiter is a call of Acquire or TryAcquire that has not got the lock yet.
 type waiter struct {
+	lock  *lock
+	ctx   context.Context // the call's
+	since int64           // when it began to wait, by Mail.Now
+	trial *trial          // of a TryAcquire; else nil
+
+	ready chan struct{} // closed when it is over; nil if it was over at once
+	over  atomic.Bool   // then one of these is set
 	held  *Held
-	told  *Wait         // for an Observer; else nil
-	trial *trial        // of a TryAcquire; else nil
-	ready chan struct{} // closed when the wait is over; nil while it may be over at once
+	err   error
 }
 
-// become ends the wait: with a grant, or for the reason given.
-func (w waiter) become(over *error) {
-	w.held.over.Store(over)
+// waiters are kept for the next call, so that a call which gets the lock at once
+// allocates nothing but its handle.
+var waiters = sync.Pool{New: func() any { return new(waiter) }}
+
+// finish ends the wait, with a grant or an error.
+func (w *waiter) finish(h *Held, err error) {
+	w.held, w.err = h, err
+	w.over.Store(true)
 	if w.ready != nil {
 		close(w.ready)
 	}
@@ -54,42 +62,33 @@ func (l *lock) handle(m trace.Message) {
 		return
 	}
 	s.received[m.Kind]++
-	l.messages++
 	l.send(trace.Handle, m, out)
 	l.settle()
 }
 
-// join makes h a waiter, and grants to it at once if that needs no answer. If
-// not, ready will be closed when the wait is over.
-func (l *lock) join(h *Held, told *Wait, try *trial) (ready <-chan struct{}, err error) {
+// join makes w a waiter, and grants to it at once if that needs no answer.
+func (l *lock) join(w *waiter) {
 	s := l.shard
+	w.lock, w.since = l, s.mail.Now()
 	reason := s.why()
-	if reason == nil && try != nil && (!s.acting || !s.leased()) {
+	if reason == nil && w.trial != nil && (!s.acting || !s.leased()) {
 		reason = errViewChanged
 	}
 	if reason != nil {
 		l.rest()
-		return nil, reason
+		w.finish(nil, reason)
+		return
 	}
-	if try != nil {
-		try.lock = l
-	}
-	h.lock, h.since = l, s.mail.Now()
-	h.over.Store(&errPending)
-	l.waiters = append(l.waiters, waiter{held: h, told: told, trial: try})
-	s.trying = try
+	l.waiters = append(l.waiters, w)
+	s.trying = w.trial
 	l.settle()
 	s.trying = nil
-	switch {
-	case !h.waits():
-		return nil, h.err()
-	case try != nil && try.unheard == 0:
-		l.quit(h, l.busy()) // it is taken at this node, or others wait here: no peer was asked
-		return nil, h.err()
+	if !w.over.Load() && w.trial != nil && w.trial.unheard == 0 {
+		l.quit(w, l.busy()) // it is taken at this node, or others wait here: no peer was asked
 	}
-	last := &l.waiters[len(l.waiters)-1]
-	last.ready = make(chan struct{})
-	return last.ready, nil
+	if !w.over.Load() {
+		w.ready = make(chan struct{})
+	}
 }
 
 // settle follows the machine after every input. It is the one place where a
@@ -131,18 +130,13 @@ func (l *lock) settle() {
 func (l *lock) grant() {
 	w := l.waiters[0]
 	l.waiters = slices.Delete(l.waiters, 0, 1)
-	h := w.held
-	l.held = h
-	l.shard.granted++
-	h.fence = l.machine.Fence()
-	if w.ready != nil { // it did wait
+	h := &Held{lock: l, fence: l.machine.Fence(), since: w.since, ctx: w.ctx}
+	if w.ready != nil {
 		h.since = l.shard.mail.Now()
 	}
-	if w.told != nil && l.freed != 0 {
-		w.told.Away = time.Duration(max(h.since-l.freed, 1))
-	}
-	l.freed = 0
-	w.become(nil)
+	l.held = h
+	l.shard.granted++
+	w.finish(h, nil)
 }
 
 // request asks for the first waiter. If it cannot, all waiters fail; but if the
@@ -152,7 +146,6 @@ func (l *lock) request() (asked bool) {
 		l.fail(err)
 		return false
 	}
-	l.messages = 0
 	out, err := l.machine.Request()
 	switch {
 	case errors.Is(err, dmutex.ErrExhausted):
@@ -190,7 +183,6 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 		seq, err := s.mail.Send(m.To, func(b []byte) []byte { return transport.AppendMessage(b, l.name, m) })
 		if err == nil {
 			s.sent[m.Kind]++
-			l.messages++
 			if s.trying != nil {
 				s.trials.add(s.trying, m.To, seq)
 			}
@@ -207,13 +199,10 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 // release when it does.
 func (l *lock) release(reason *error, told *Hold) {
 	if l.held != nil {
-		if l.held.lost() {
-			reason = l.held.over.Load() // before this one
-		}
-		if told != nil {
-			l.held.observe(*reason, told)
-		}
 		l.held.end(reason)
+		if told != nil {
+			l.held.observe(l.held.err(), told)
+		}
 		delete(l.shard.owners, l.held)
 		l.held = nil
 	}
@@ -224,22 +213,15 @@ func (l *lock) release(reason *error, told *Hold) {
 		}
 		l.send(trace.Release, trace.Message{}, out)
 	}
-	if told != nil {
-		told.Messages = l.messages
-		if len(l.waiters) > 0 {
-			l.freed = l.shard.mail.Now()
-		}
-	}
 	l.settle()
 }
 
 // quit takes a waiter back, for the reason given. If it was the last, the request
 // is withdrawn.
-func (l *lock) quit(h *Held, why error) {
-	i := slices.IndexFunc(l.waiters, func(w waiter) bool { return w.held == h })
-	w := l.waiters[i]
+func (l *lock) quit(w *waiter, why error) {
+	i := slices.Index(l.waiters, w)
 	l.waiters = slices.Delete(l.waiters, i, i+1)
-	w.become(&why)
+	w.finish(nil, why)
 	switch {
 	case len(l.waiters) > 0:
 	case l.machine == nil:
@@ -260,7 +242,7 @@ func (l *lock) withdraw() {
 
 func (l *lock) fail(why error) {
 	for _, w := range l.waiters {
-		w.become(&why)
+		w.finish(nil, why)
 	}
 	l.waiters = nil
 }
@@ -276,7 +258,6 @@ func (l *lock) rest() (fresh bool) {
 	if l.held != nil || len(l.waiters) > 0 {
 		return false
 	}
-	l.freed = 0
 	if l.machine == nil {
 		delete(s.table, l.name)
 		return true

@@ -147,7 +147,7 @@ func (ls *locks) lapse(lost *error) {
 func (ls *locks) giveBack() (holds []Hold) {
 	ls.each(func(s *shard) {
 		for _, l := range slices.Collect(maps.Values(s.table)) { // some will be forgotten meanwhile
-			if l.held != nil && l.held.lost() {
+			if l.held != nil && l.held.err() != nil {
 				var hold Hold
 				l.release(l.held.over.Load(), &hold)
 				holds = append(holds, hold)

@@ -127,14 +127,14 @@ func (l *logger) trouble(why error) {
 	l.tellOften(slog.LevelWarn, "view is to be replaced", append(attrs, slog.Any("err", why))...)
 }
 
-// longWait logs that h has waited for a long time, if it is the first waiter of this
+// longWait logs that w has waited for a long time, if it is the first waiter of this
 // node and not the whole node waits, which is logged too. It returns after what time to call it again.
-func (n *Node) longWait(h *Held) time.Duration {
-	l := h.lock
+func (n *Node) longWait(w *waiter) time.Duration {
+	l := w.lock
 	l.shard.mu.Lock()
-	first := len(l.waiters) > 0 && l.waiters[0].held == h
+	first := len(l.waiters) > 0 && l.waiters[0] == w
 	st := l.status()
-	waited := time.Duration(n.mail.Now() - h.since)
+	waited := time.Duration(n.mail.Now() - w.since)
 	l.shard.mu.Unlock()
 	if first && n.views.acting.Load() && !strings.HasPrefix(l.name, electionPrefix) { // campaigns may wait indefinitely
 		attrs := []slog.Attr{slog.String("lock", l.name), slog.Duration("waited", waited)}

@@ -16,25 +16,14 @@ import (
 // Mutex values may stand for the same lock. Its methods are safe for concurrent use.
 // It excludes goroutines of the same node as well as those of other nodes.
 type Mutex struct {
-	node    *Node
-	shard   *shard
-	name    string
-	maxHold time.Duration
-	txn     *Txn // of the Acquire under way, if it holds other locks; else nil
+	node  *Node
+	shard *shard
+	name  string
+	txn   *Txn // of the Acquire under way, if it holds other locks; else nil
 }
 
 // Name returns the lock's name.
 func (m *Mutex) Name() string { return m.name }
-
-// MaxHold returns the same lock with a limit on the use of each handle that is
-// acquired through it: d after the acquisition, the handle's context ends with
-// [ErrMaxHold]. 0 is no limit.
-//
-// It only tells the holder to stop. The lock stays held until Release, because the
-// holder may still be at work. MaxHold is not a lease.
-func (m *Mutex) MaxHold(d time.Duration) *Mutex {
-	return &Mutex{node: m.node, shard: m.shard, name: m.name, maxHold: d}
-}
 
 // Acquire waits for the lock and returns the handle that holds it. It first
 // waits as [Node.Ready] does.
@@ -44,10 +33,10 @@ func (m *Mutex) MaxHold(d time.Duration) *Mutex {
 // other node loses its turn. Other errors: the reason why the node has stopped, which is
 // [ErrClosed], [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [membership.ErrRecord],
 // [ErrConfig] or [transport.ErrClosed]; a [PeerError] if a peer stands in the way;
-// [dmutex.ErrMisuse] for a name that is empty or too long, or a negative
-// [Mutex.MaxHold]. Acquire returns either a handle or an error, never both.
+// [dmutex.ErrMisuse] for a name that is empty or too long. Acquire returns either a
+// handle or an error, never both.
 //
-// ctx does not bound the time that the lock is held.
+// ctx does not bound the time that the lock is held; see [Held.Context] for that.
 func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, false) }
 
 // TryAcquire takes the lock if it is free and otherwise returns [ErrBusy], as a
@@ -80,67 +69,74 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
 	if err := lawful(m.name); err != nil {
 		return nil, err
 	}
-	if m.maxHold < 0 {
-		return nil, dmutex.Misuse(fmt.Sprintf("MaxHold is at least 0, not %v", m.maxHold))
-	}
-	var h *Held
-	var err error
 	if o := m.node.cfg.Observer; o != nil && o.Wait != nil {
-		h, err = m.observe(ctx, trying)
-	} else {
-		h = &Held{ctx: ctx}
-		err = m.wait(h, nil, trying)
+		return m.observe(ctx, trying)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if m.maxHold > 0 {
-		h.limit(m.maxHold)
-	}
-	return h, nil
+	return m.wait(ctx, trying)
 }
 
-// wait makes h hold the lock, or returns why it does not.
-func (m *Mutex) wait(h *Held, told *Wait, trying bool) error {
-	if err := h.ctx.Err(); err != nil {
-		return err
+// wait is acquire without an Observer.
+func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	if !trying {
-		return m.queue(h, told, nil)
+		return m.queue(ctx, nil)
 	}
 	for {
 		if err := m.node.views.needsStore(); err != nil {
-			return &LockError{m.name, err}
+			return nil, &LockError{m.name, err}
 		}
-		if err := m.node.Ready(h.ctx); err != nil {
-			return err
+		if err := m.node.Ready(ctx); err != nil {
+			return nil, err
 		}
-		if err := m.queue(h, told, &trial{held: h}); err != errViewChanged {
-			return err
+		if h, err := m.queue(ctx, new(trial)); err != errViewChanged {
+			return h, err
 		}
 	}
 }
 
-// queue makes h a waiter, and waits until it is granted or refused.
-func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
-	ctx, s := h.ctx, m.shard
+// queue waits for the lock.
+func (m *Mutex) queue(ctx context.Context, try *trial) (*Held, error) {
+	s := m.shard
+	w := waiters.Get().(*waiter)
+	w.ctx, w.trial = ctx, try
+	if try != nil {
+		try.waiter = w
+	}
 	s.mu.Lock()
-	ready, err := s.lock(m.name).join(h, told, try)
+	s.lock(m.name).join(w)
 	s.mu.Unlock()
 	s.mail.Flush()
-	if err != nil || ready == nil {
-		return err
+	if w.ready != nil {
+		m.await(w)
 	}
+	h, err := w.held, w.err
+	if h != nil && h.err() != nil { // it was lost before its caller had it, and may be ours to release
+		h, err = nil, h.err()
+		m.giveUp(w, err)
+	}
+	if try == nil && m.txn == nil { // else others may still look at it
+		*w = waiter{}
+		waiters.Put(w)
+	}
+	return h, err
+}
+
+// await waits until w is over.
+func (m *Mutex) await(w *waiter) {
+	s := m.shard
 	var lapsed <-chan struct{}
 	if m.txn != nil {
 		lapsed = *s.lapsed.Load()
 		if _, err := m.txn.holds(); err != nil {
-			return m.giveUp(h, err)
+			m.giveUp(w, err)
+			return
 		}
 	}
 	var look <-chan time.Time
 	if m.txn != nil && s.cfg.Deadlock > 0 {
-		ticker := m.txn.wait(h)
+		ticker := m.txn.wait(w)
 		defer m.txn.waited()
 		defer ticker.Stop()
 		look = ticker.C
@@ -151,40 +147,40 @@ func (m *Mutex) queue(h *Held, told *Wait, try *trial) error {
 	}
 	for {
 		select {
-		case <-ready:
-			if err := h.err(); err != nil {
-				return m.giveUp(h, err) // an election's lock may have been granted, and lost, and be ours to release
-			}
-			return nil
-		case <-ctx.Done():
-			return m.giveUp(h, m.node.waitError(h.lock, ctx.Err()))
+		case <-w.ready:
+			return
+		case <-w.ctx.Done():
+			m.giveUp(w, m.node.waitError(w.lock, w.ctx.Err()))
+			return
 		case <-lapsed:
 			if _, err := m.txn.holds(); err != nil {
-				return m.giveUp(h, err)
+				m.giveUp(w, err)
+				return
 			}
 			lapsed = nil // it has released what it held, and is granted nothing else meanwhile
 		case <-look:
 			m.txn.chase()
 		case <-long:
-			long = time.After(m.node.longWait(h))
+			long = time.After(m.node.longWait(w))
 		}
 	}
 }
 
-// giveUp ends a wait from the waiter's side.
-func (m *Mutex) giveUp(h *Held, why error) error {
+// giveUp ends a wait from the waiter's side: w.err says why, and a grant that came
+// first is released.
+func (m *Mutex) giveUp(w *waiter, why error) {
 	s := m.shard
 	s.mu.Lock()
 	switch {
-	case h.waits():
-		h.lock.quit(h, why)
-	case h.lock.held == h:
-		h.lock.release(released, nil) // the grant and the end of the wait met
+	case !w.over.Load():
+		w.lock.quit(w, why)
+	case w.held != nil && w.lock.held == w.held:
+		w.lock.release(released, nil)
 	}
+	w.held, w.err = nil, why
 	s.mu.Unlock()
 	s.mail.Flush()
 	s.poke() // as in Held.release
-	return why
 }
 
 // Do runs f while it holds the lock. It releases the lock when f has returned,
@@ -202,11 +198,6 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 			err = errors.Join(err, lost)
 		}
 	}()
-	if deadline, bounded := h.Context().Deadline(); bounded {
-		var stop context.CancelFunc
-		ctx, stop = context.WithDeadlineCause(ctx, deadline, ErrMaxHold)
-		defer stop()
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()

@@ -100,12 +100,6 @@ type Wait struct {
 	Err   error         // what the call returns: nil if the lock was granted
 	Fence uint64        // of the grant; 0 if there is none
 	Took  time.Duration // from the call to its end, including the time until the node was ready
-
-	// Away is how long the lock was away while goroutines of this node waited for it:
-	// from the end of the last hold at this node to this grant, including the turns of
-	// other nodes in between. It is 0 if no goroutine of this node was waiting when
-	// that hold ended, or if all waiters have given up since.
-	Away time.Duration
 }
 
 // Outcome sums up Err in a word that can label a metric: granted; busy; canceled or
@@ -130,60 +124,43 @@ func (w Wait) Outcome() string {
 // A Hold is the outcome of a grant.
 type Hold struct {
 	Lock  string
-	Err   error         // nil if it was released in time, ErrMaxHold if later, an ErrLost if it was lost
+	Err   error         // nil if it was released, an ErrLost if it was lost
 	Fence uint64        // of the grant
 	Took  time.Duration // from the grant to its end
-
-	// Messages is how many messages about the lock this node sent and received, from
-	// its request to its release, inclusive. If no other node wants the lock, it is
-	// the number of messages per entry of the algorithm; otherwise it includes messages
-	// for the other nodes.
-	Messages int
 }
 
-// Outcome sums up Err in a word that can label a metric: released, late or lost.
+// Outcome sums up Err in a word that can label a metric: released or lost.
 func (h Hold) Outcome() string {
-	switch h.Err {
-	case nil:
+	if h.Err == nil {
 		return "released"
-	case ErrMaxHold:
-		return "late"
-	default:
-		return "lost"
 	}
-}
-
-// observed is a handle with the Wait that an Observer will get.
-type observed struct {
-	Held
-	wait Wait
+	return "lost"
 }
 
 // observe is wait for an Observer.
 func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
 	n := m.node
 	called := n.mail.Now()
-	o := &observed{Held: Held{ctx: ctx}, wait: Wait{Lock: m.name}}
-	err := m.wait(&o.Held, &o.wait, trying)
-	o.wait.Took = time.Duration(n.mail.Now() - called)
-	if o.wait.Err = err; err == nil {
-		o.wait.Fence = o.fence
+	h, err := m.wait(ctx, trying)
+	w := Wait{Lock: m.name, Err: err, Took: time.Duration(n.mail.Now() - called)}
+	if h != nil {
+		w.Fence = h.fence
 	}
 	told := false
 	defer func() {
-		if !told && err == nil {
-			_ = o.Release() // nobody else will
+		if !told && h != nil {
+			_ = h.Release() // nobody else will
 		}
 	}()
-	n.cfg.Observer.Wait(o.wait)
+	n.cfg.Observer.Wait(w)
 	told = true
-	return &o.Held, err
+	return h, err
 }
 
 // observe fills told for a hold that ends now.
 func (h *Held) observe(why error, told *Hold) {
 	if why == ErrReleased {
-		why = h.err() // nil, or ErrMaxHold
+		why = nil
 	}
 	l := h.lock
 	*told = Hold{Lock: l.name, Err: why, Fence: h.fence, Took: time.Duration(l.shard.mail.Now() - h.since)}

@@ -58,9 +58,9 @@ func (s *shard) freeze(v membership.View, self dmutex.NodeID) (holds []membershi
 	s.resting, s.holders = nil, nil
 	for name, l := range s.table {
 		l.drop()
-		l.waiters = slices.DeleteFunc(l.waiters, func(w waiter) bool {
+		l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
 			if w.trial != nil {
-				w.become(&errViewChanged)
+				w.finish(nil, errViewChanged)
 			}
 			return w.trial != nil
 		})

@@ -52,7 +52,7 @@ func (l *lock) status() MutexStatus {
 	case l.held != nil: // also while the view does not act
 		st.Phase, st.Fence, st.Age = dmutex.Held, l.held.fence, time.Duration(now-l.held.since)
 	case len(l.waiters) > 0:
-		st.Phase, st.Age = dmutex.Waiting, time.Duration(now-l.waiters[0].held.since)
+		st.Phase, st.Age = dmutex.Waiting, time.Duration(now-l.waiters[0].since)
 	}
 	return st
 }
@@ -108,7 +108,7 @@ func (n *Node) Usage() Usage {
 				u.OldestHold = max(u.OldestHold, time.Duration(now-l.held.since))
 			case len(l.waiters) > 0:
 				u.Waiting++
-				u.OldestWait = max(u.OldestWait, time.Duration(now-l.waiters[0].held.since))
+				u.OldestWait = max(u.OldestWait, time.Duration(now-l.waiters[0].since))
 			}
 		}
 	})

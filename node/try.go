@@ -26,9 +26,8 @@ type try struct {
 // A trial is a TryAcquire that waits until all peers that it asked know of it. It is
 // one attempt: if the view ends, the next attempt is another trial.
 type trial struct {
-	held    *Held
-	lock    *lock // set when it joins
-	unheard int   // peers that have not confirmed the request
+	waiter  *waiter
+	unheard int // peers that have not confirmed the request
 }
 
 // errViewChanged ends a trial whose view has ended.
@@ -50,7 +49,7 @@ func (ts *trials) handled(peer dmutex.NodeID, acked uint64) {
 	var heard []*trial
 	ts.mu.Lock()
 	ts.list = slices.DeleteFunc(ts.list, func(t try) bool {
-		done := t.peer == peer && t.seq <= acked || t.trial.held.over.Load() != &errPending
+		done := t.peer == peer && t.seq <= acked || t.trial.waiter.over.Load()
 		if done && t.peer == peer {
 			heard = append(heard, t.trial)
 		}
@@ -66,11 +65,11 @@ func (ts *trials) handled(peer dmutex.NodeID, acked uint64) {
 // unanswered counts a confirmation that came without a grant. When all have
 // come, the lock is busy.
 func (t *trial) unanswered() {
-	l := t.lock
+	l := t.waiter.lock
 	l.shard.mu.Lock()
 	defer l.shard.mu.Unlock()
 	t.unheard--
-	if t.unheard == 0 && slices.ContainsFunc(l.waiters, func(w waiter) bool { return w.trial == t }) {
-		l.quit(t.held, l.busy())
+	if t.unheard == 0 && !t.waiter.over.Load() {
+		l.quit(t.waiter, l.busy())
 	}
 }

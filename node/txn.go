@@ -42,7 +42,7 @@ type Txn struct {
 	held    []*Held    // in the order in which they were acquired; some may be over
 	began   uint64     // the wall clock, in Unix nanoseconds, when it first waited while it held something; 0 before
 	number  uint64     // how many such waits it has begun
-	waiting *Held      // the present wait, if any
+	waiting *waiter    // the present wait, if any
 }
 
 // Txn returns a new transaction, which holds nothing. A transaction that holds
