@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // What can go wrong; the Kind of a [Violation] is one of these.
@@ -50,20 +51,15 @@ var (
 // pkg begins the errors' text. Scripts leave it out.
 const pkg = "dmutextest: "
 
-// A fault is a violation without the run that leads to it.
-type fault struct {
-	kind error
-	why  string
-}
+// A Violation is a run in which something went wrong: its Kind is one of the errors
+// above, Why says which nodes and how, and Script is the run, see [RunScript].
+type Violation = search.Violation
 
-func (f *fault) String() string { return f.name() + ": " + f.why }
+// brief returns what is wrong as scripts write it.
+func brief(v *Violation) string { return name(v.Kind) + ": " + v.Why }
 
-// name is the kind as scripts write it.
-func (f *fault) name() string { return strings.TrimPrefix(f.kind.Error(), pkg) }
-
-func faultf(kind error, format string, args ...any) *fault {
-	return &fault{kind, fmt.Sprintf(format, args...)}
-}
+// name is a kind as scripts write it.
+func name(kind error) string { return strings.TrimPrefix(kind.Error(), pkg) }
 
 // A verb is what may happen in a group.
 type verb uint8
@@ -134,11 +130,11 @@ func (g *group) birth(self dmutex.NodeID, clock uint64) (dmutex.Machine, error) 
 }
 
 // born checks a group at birth: the holder is Held, and all others are Idle.
-func (g *group) born(nodes []*local) *fault {
+func (g *group) born(nodes []*local) *Violation {
 	for i, l := range nodes {
 		for _, other := range nodes[:i] {
 			if l.phase == dmutex.Held && other.phase == dmutex.Held {
-				return faultf(ErrMutualExclusion, "%d and %d both hold the lock at birth", other.self, l.self)
+				return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock at birth", other.self, l.self)
 			}
 		}
 	}
@@ -148,7 +144,7 @@ func (g *group) born(nodes []*local) *fault {
 			phase, fence = dmutex.Held, g.fence
 		}
 		if l.phase != phase || l.fence != fence {
-			return faultf(ErrContract, "%d is born %v with fence %d, not %v with fence %d", l.self, l.phase, l.fence, phase, fence)
+			return search.Wrong(ErrContract, "%d is born %v with fence %d, not %v with fence %d", l.self, l.phase, l.fence, phase, fence)
 		}
 	}
 	return nil
@@ -156,43 +152,43 @@ func (g *group) born(nodes []*local) *fault {
 
 // act does one lawful thing to a machine, and checks what can be seen there
 // alone.
-func act(m dmutex.Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, *fault) {
+func act(m dmutex.Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, *Violation) {
 	was, fence := m.Phase(), m.Fence()
 	out, err := input(m, do, msg)
 	if err != nil {
-		return nil, faultf(ErrRefused, "%v", err)
+		return nil, search.Wrong(ErrRefused, "%v", err)
 	}
 	return out, contract(m, self, do, was, fence, out)
 }
 
 // contract checks what an input, which found the machine in a phase and with a
 // fence, has made of it.
-func contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) *fault {
+func contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) *Violation {
 	is := m.Phase()
 	switch {
 	case do == request && is == dmutex.Idle,
 		do == cancel && is != dmutex.Idle,
 		do == release && is != dmutex.Idle,
 		do >= tick && is != was && !(was == dmutex.Waiting && is == dmutex.Held):
-		return faultf(ErrContract, "%v makes %d, which was %v, %v", do, self, was, is)
+		return search.Wrong(ErrContract, "%v makes %d, which was %v, %v", do, self, was, is)
 	case is != dmutex.Held && m.Fence() != 0:
-		return faultf(ErrContract, "%d is %v and has fence %d", self, is, m.Fence())
+		return search.Wrong(ErrContract, "%d is %v and has fence %d", self, is, m.Fence())
 	case was == dmutex.Held && is == dmutex.Held && m.Fence() != fence:
-		return faultf(ErrContract, "%d holds the lock, and its fence changes from %d to %d", self, fence, m.Fence())
+		return search.Wrong(ErrContract, "%d holds the lock, and its fence changes from %d to %d", self, fence, m.Fence())
 	}
 	for _, o := range out {
 		if o.From != self || o.To == self {
-			return faultf(ErrContract, "%d sends %v", self, o)
+			return search.Wrong(ErrContract, "%d sends %v", self, o)
 		}
 	}
 	return nil
 }
 
 // addressed checks that messages are for members.
-func (g *group) addressed(out []dmutex.Message) *fault {
+func (g *group) addressed(out []dmutex.Message) *Violation {
 	for _, o := range out {
 		if !slices.Contains(g.members, o.To) {
-			return faultf(ErrContract, "%v is not addressed to a member", o)
+			return search.Wrong(ErrContract, "%v is not addressed to a member", o)
 		}
 	}
 	return nil
@@ -228,10 +224,10 @@ type local struct {
 }
 
 // inspect looks at a machine. It keeps it.
-func (g *group) inspect(m dmutex.Machine, self dmutex.NodeID) (local, *fault) {
+func (g *group) inspect(m dmutex.Machine, self dmutex.NodeID) (local, *Violation) {
 	l := local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), waits: m.WaitsFor(nil)}
 	if t := text(m.Clone()); t != l.text {
-		return l, faultf(ErrContract, "the clone of %q is %q", l.text, t)
+		return l, search.Wrong(ErrContract, "the clone of %q is %q", l.text, t)
 	}
 	if _, ok := m.(dmutex.Ticker); ok {
 		c := m.Clone()
@@ -254,20 +250,20 @@ func (g *group) inspect(m dmutex.Machine, self dmutex.NodeID) (local, *fault) {
 }
 
 // awaits checks the peers that WaitsFor returns.
-func (g *group) awaits(l *local) *fault {
+func (g *group) awaits(l *local) *Violation {
 	if pending := l.phase == dmutex.Waiting || l.machine.Pending(); !pending && len(l.waits) > 0 {
-		return faultf(ErrContract, "%d is %v and waits for %v", l.self, l.phase, l.waits)
+		return search.Wrong(ErrContract, "%d is %v and waits for %v", l.self, l.phase, l.waits)
 	}
 	for i, id := range l.waits {
 		if id == l.self || !slices.Contains(g.members, id) || slices.Contains(l.waits[:i], id) {
-			return faultf(ErrContract, "%d waits for %v, which are not distinct peers", l.self, l.waits)
+			return search.Wrong(ErrContract, "%d waits for %v, which are not distinct peers", l.self, l.waits)
 		}
 	}
 	return nil
 }
 
 // finds checks the first law of WaitsFor for all nodes that wait.
-func finds(members []dmutex.NodeID, nodes []*local) *fault {
+func finds(members []dmutex.NodeID, nodes []*local) *Violation {
 	h := slices.IndexFunc(nodes, func(l *local) bool { return l.phase == dmutex.Held })
 	if h < 0 {
 		return nil
@@ -280,14 +276,14 @@ func finds(members []dmutex.NodeID, nodes []*local) *fault {
 		if !slices.ContainsFunc(l.waits, func(id dmutex.NodeID) bool {
 			return nodes[slices.Index(members, id)].lends == holder
 		}) {
-			return faultf(ErrUnfound, "%d waits for %v, but none of these is the holder %d or lends to it", members[i], l.waits, holder)
+			return search.Wrong(ErrUnfound, "%d waits for %v, but none of these is the holder %d or lends to it", members[i], l.waits, holder)
 		}
 	}
 	return nil
 }
 
 // forgotten checks the law of Forget.
-func (g *group) forgotten(l local) *fault {
+func (g *group) forgotten(l local) *Violation {
 	m, f := g.reborn(l.machine, l.self, 0)
 	if f != nil {
 		return f
@@ -296,19 +292,19 @@ func (g *group) forgotten(l local) *fault {
 		return nil // something is lost: Config.Forgets shows whether it may be
 	}
 	if t := text(m); t != l.text {
-		return faultf(ErrContract, "%q would be forgotten and be born again as %q", l.text, t)
+		return search.Wrong(ErrContract, "%q would be forgotten and be born again as %q", l.text, t)
 	}
 	return nil
 }
 
 // reborn returns the machine that replaces a forgotten one, with a clock and a fence
 // that are higher by more than they need be.
-func (g *group) reborn(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, *fault) {
+func (g *group) reborn(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, *Violation) {
 	clock, fence, _ := m.Forget()
 	fresh := group{g.algorithm, g.members, dmutex.None, fence + more}
 	born, err := fresh.birth(self, clock+more)
 	if err != nil {
-		return nil, faultf(ErrContract, "%q would be forgotten and cannot be born again: %v", text(m), err)
+		return nil, search.Wrong(ErrContract, "%q would be forgotten and cannot be born again: %v", text(m), err)
 	}
 	return born, nil
 }
@@ -322,20 +318,20 @@ func text(m dmutex.Machine) string {
 }
 
 // enters checks the grant of node i.
-func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) *fault {
+func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) *Violation {
 	for j, l := range nodes {
 		if j != i && l.phase == dmutex.Held {
-			return faultf(ErrMutualExclusion, "%d and %d both hold the lock", min(members[i], members[j]), max(members[i], members[j]))
+			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock", min(members[i], members[j]), max(members[i], members[j]))
 		}
 	}
 	if nodes[i].fence <= last {
-		return faultf(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", members[i], nodes[i].fence, last)
+		return search.Wrong(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", members[i], nodes[i].fence, last)
 	}
 	return nil
 }
 
 // rests checks a state in which no message is on its way.
-func rests(members []dmutex.NodeID, nodes []*local) *fault {
+func rests(members []dmutex.NodeID, nodes []*local) *Violation {
 	for _, l := range nodes {
 		if l.phase == dmutex.Held || l.stirs {
 			return nil
@@ -343,21 +339,21 @@ func rests(members []dmutex.NodeID, nodes []*local) *fault {
 	}
 	for i, l := range nodes {
 		if l.phase == dmutex.Waiting {
-			return faultf(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", members[i])
+			return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", members[i])
 		}
 	}
 	for _, l := range nodes {
 		if !l.clean {
-			return faultf(ErrLeftBehind, "all nodes are idle, no message is in flight, and this is left: %q", l.text)
+			return search.Wrong(ErrLeftBehind, "all nodes are idle, no message is in flight, and this is left: %q", l.text)
 		}
 	}
 	return nil
 }
 
 // crowds checks a channel in which n messages are on their way.
-func crowds(net Network, msg dmutex.Message, n int) *fault {
+func crowds(net Network, msg dmutex.Message, n int) *Violation {
 	if net.Channel > 0 && n > net.Channel {
-		return faultf(ErrChannel, "%d messages are in flight from %d to %d", n, msg.From, msg.To)
+		return search.Wrong(ErrChannel, "%d messages are in flight from %d to %d", n, msg.From, msg.To)
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func TestExploreBirth(t *testing.T) {
 			require.ErrorContains(t, err, tt.why)
 			var v *Violation
 			require.ErrorAs(t, err, &v)
-			require.Contains(t, v.Script, "\nstate\n----\nviolation: "+(&fault{kind: tt.kind}).name())
+			require.Contains(t, v.Script, "\nstate\n----\nviolation: "+name(tt.kind))
 			_, err = Walk(c, 1, 1)
 			require.ErrorIs(t, err, tt.kind)
 		})

@@ -99,14 +99,14 @@ func starts(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 
 // states explores, and then looks at each state of a machine that occurred.
 func states(t testing.TB, c Config) {
-	m, begin, err := newModel(c)
+	first, err := newWorld(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := (&explorer{model: m, begin: begin}).explore(); v != nil {
-		t.Fatal(v)
+	if _, err := first.explore(); err != nil {
+		t.Fatal(err)
 	}
-	for _, l := range m.locals {
+	for _, l := range first.locals {
 		if pending := l.machine.Pending(); l.phase != dmutex.Idle && pending != (l.phase == dmutex.Waiting) {
 			t.Fatalf("%q: %v, and Pending is %v", l.text, l.phase, pending)
 		}
@@ -177,27 +177,27 @@ func hostile(self dmutex.NodeID, peers []dmutex.NodeID) (all []dmutex.Message) {
 // never copied or exchanged follow the model, which knows only texts.
 func futures(t testing.TB, c Config) {
 	for seed := range uint64(50) {
-		m, begin, err := newModel(c)
+		first, err := newWorld(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &play{group: m.group, network: c.Network, clocks: make([]uint64, m.n)}
+		p := &play{group: first.group, network: c.Network, clocks: make([]uint64, len(c.Members))}
 		if err := p.begin(); err != nil {
 			t.Fatal(err)
 		}
-		f := m.random(begin, seed, func(_ int, a action, before, after []uint32) {
-			command := m.command(before, a)
+		err = first.random(seed, func(before *world, a action, after *world) {
+			command := before.command(a)
 			if err := p.do(strings.Fields(command)); err != nil {
 				t.Fatalf("seed %d: %s: %v", seed, command, err)
 			}
 			for i, machine := range p.machines {
-				if got, want := text(machine), m.locals[after[i]].text; got != want {
+				if got, want := text(machine), after.at(i).text; got != want {
 					t.Fatalf("seed %d: %s: this machine is %q, and one whose text was equal became %q", seed, command, got, want)
 				}
 			}
 		})
-		if f != nil {
-			t.Fatalf("seed %d: %v", seed, f)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package dmutextest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A Config says which group [Explore] explores, and how far.
@@ -36,20 +38,12 @@ type Config struct {
 	Progress func(Report) bool
 }
 
-// A model is a group of machines as a transition system. It keeps one copy of
-// each state of a machine and of each message that ever occurs, and runs the
-// real machine once for each input to each of its states. A state of the whole
-// is then a short list of numbers:
-//
-//	the state of each machine
-//	what each node may still do: requests | cancels<<8 | ticks<<16 | forgets<<24
-//	duplicates | losses<<16 that may still happen
-//	the highest fence granted, in two halves
-//	the messages on their way, by channel and age, or by number if unordered
+// A model is what the states of a group share. It keeps one copy of each state of a
+// machine and of each message that ever occurs, and runs the real machine once for each
+// input to each of its states.
 type model struct {
 	group
 	cfg     Config
-	n       int // nodes
 	locals  []local
 	flights []flight
 	steps   []step
@@ -58,11 +52,31 @@ type model struct {
 	flightID map[string]uint32 // by text
 	stepID   map[uint64]uint32 // by machine state and input
 
-	actions []action // what possible returns
-	next    []uint32 // what apply returns
-	nodes   []*local // scratch
-	sparse  bool     // some grant's fence was not the last one plus one
-	most    int      // messages in one channel
+	nodes  []*local // scratch
+	sparse bool     // some grant's fence was not the last one plus one
+	most   int      // messages in one channel
+}
+
+// A world is a state of a group.
+type world struct {
+	*model
+	places             []place  // by place in members
+	wire               []uint32 // messages on their way, by channel and age, or by number if unordered
+	duplicates, losses uint16   // that may still happen
+	last               uint64   // the highest fence granted
+}
+
+// A block is a small world in one piece, which is faster to visit.
+type block struct {
+	world
+	places [4]place
+	wire   [10]uint32
+}
+
+// A place is the state of a node.
+type place struct {
+	local                             uint32 // the state of its machine
+	requests, cancels, ticks, forgets uint8  // that it may still do
 }
 
 // A flight is a message that may be on its way.
@@ -77,7 +91,7 @@ type step struct {
 	to     uint32
 	sent   []uint32
 	enters bool
-	fault  *fault
+	fault  *Violation
 }
 
 // An action is something that may happen next.
@@ -86,55 +100,57 @@ type action struct {
 	at int // place of the node in members, or of the message among those on their way
 }
 
-// newModel also returns the state at the beginning. If that is wrong already,
-// the error is a *Violation.
-func newModel(c Config) (*model, []uint32, error) {
+// consumes reports whether a message is received or lost.
+func (a action) consumes() bool { return a.do == deliver || a.do == lose }
+
+// newWorld returns the state at the beginning. If that is wrong already, the error is
+// a *Violation.
+func newWorld(c Config) (*world, error) {
 	m := &model{
 		group:    group{c.Algorithm, c.Members, c.Holder, c.Fence},
 		cfg:      c,
-		n:        len(c.Members),
 		localID:  make(map[string]uint32),
 		flightID: make(map[string]uint32),
 		stepID:   make(map[uint64]uint32),
 		nodes:    make([]*local, len(c.Members)),
 	}
-	if m.n == 0 {
-		return nil, nil, fmt.Errorf("%w: Config.Members is empty", dmutex.ErrMisuse)
+	if len(c.Members) == 0 {
+		return nil, fmt.Errorf("%w: Config.Members is empty", dmutex.ErrMisuse)
 	}
 	if min(c.Network.Duplicates, c.Network.Losses) < 0 || max(c.Network.Duplicates, c.Network.Losses) > math.MaxUint16 {
-		return nil, nil, fmt.Errorf("%w: duplicates and losses are from 0 to 65535", dmutex.ErrMisuse)
+		return nil, fmt.Errorf("%w: duplicates and losses are from 0 to 65535", dmutex.ErrMisuse)
 	}
-	s := make([]uint32, m.head())
+	w := &world{
+		model: m, places: make([]place, len(c.Members)), last: c.Fence,
+		duplicates: uint16(c.Network.Duplicates), losses: uint16(c.Network.Losses),
+	}
+	wrong := func(v *Violation) error { return &Violation{Kind: v.Kind, Why: v.Why, Script: m.script("", v)} }
 	for i, self := range c.Members {
 		machine, err := m.birth(self, 0)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		id, f := m.local(i, machine)
-		if f != nil {
-			return nil, nil, m.tell(f, nil)
+		p := &w.places[i]
+		var f *Violation
+		if p.local, f = m.local(i, machine); f != nil {
+			return nil, wrong(f)
 		}
-		s[i] = id
-		for shift, list := range [][]int{c.Requests, c.Cancels, c.Ticks, c.Forgets} {
-			left, err := budget(list, i, m.n)
-			if err != nil {
-				return nil, nil, err
+		for _, b := range []struct {
+			list []int
+			left *uint8
+		}{{c.Requests, &p.requests}, {c.Cancels, &p.cancels}, {c.Ticks, &p.ticks}, {c.Forgets, &p.forgets}} {
+			if *b.left, err = budget(b.list, i, len(c.Members)); err != nil {
+				return nil, err
 			}
-			s[m.n+i] |= left << (8 * shift)
 		}
 	}
-	for i, id := range s[:m.n] {
-		m.nodes[i] = &m.locals[id]
+	if f := m.born(w.look()); f != nil {
+		return nil, wrong(f)
 	}
-	if f := m.born(m.nodes); f != nil {
-		return nil, nil, m.tell(f, nil)
-	}
-	s[2*m.n] = uint32(c.Network.Duplicates) | uint32(c.Network.Losses)<<16
-	m.granted(s, c.Fence)
-	return m, s, nil
+	return w, nil
 }
 
-func budget(list []int, i, n int) (uint32, error) {
+func budget(list []int, i, n int) (uint8, error) {
 	k := 0
 	switch len(list) {
 	case 0:
@@ -148,20 +164,50 @@ func budget(list []int, i, n int) (uint32, error) {
 	if k < 0 || k > 255 {
 		return 0, fmt.Errorf("%w: %d times: a node may do each thing 0 to 255 times", dmutex.ErrMisuse, k)
 	}
-	return uint32(k), nil
+	return uint8(k), nil
 }
 
-// head is where the messages begin in a state.
-func (m *model) head() int { return 2*m.n + 3 }
+// at returns the machine of node i.
+func (w *world) at(i int) *local { return &w.locals[w.places[i].local] }
 
-func (m *model) last(s []uint32) uint64 { return uint64(s[2*m.n+1]) | uint64(s[2*m.n+2])<<32 }
+// look returns all machines. The list is overwritten by the next call.
+func (w *world) look() []*local {
+	for i := range w.places {
+		w.nodes[i] = w.at(i)
+	}
+	return w.nodes
+}
 
-func (m *model) granted(s []uint32, fence uint64) {
-	s[2*m.n+1], s[2*m.n+2] = uint32(fence), uint32(fence>>32)
+// Clone returns a copy, in the memory of spare if it is not nil.
+func (w *world) Clone(spare *world) *world {
+	if spare == nil {
+		b := new(block)
+		spare = &b.world
+		spare.places, spare.wire = b.places[:0], b.wire[:0]
+	}
+	places, wire := append(spare.places[:0], w.places...), append(spare.wire[:0], w.wire...)
+	*spare = *w
+	spare.places, spare.wire = places, wire
+	return spare
+}
+
+// AppendState appends the state.
+func (w *world) AppendState(b []byte) []byte {
+	little := binary.LittleEndian
+	for _, p := range w.places {
+		left := uint32(p.requests) | uint32(p.cancels)<<8 | uint32(p.ticks)<<16 | uint32(p.forgets)<<24
+		b = little.AppendUint64(b, uint64(p.local)|uint64(left)<<32)
+	}
+	b = little.AppendUint64(b, w.last)
+	b = little.AppendUint32(b, uint32(w.duplicates)|uint32(w.losses)<<16)
+	for _, msg := range w.wire {
+		b = little.AppendUint32(b, msg)
+	}
+	return b
 }
 
 // local returns the number of a machine's state.
-func (m *model) local(i int, machine dmutex.Machine) (uint32, *fault) {
+func (m *model) local(i int, machine dmutex.Machine) (uint32, *Violation) {
 	key := string(rune(i)) + text(machine)
 	if id, ok := m.localID[key]; ok {
 		return id, nil
@@ -180,7 +226,7 @@ func (m *model) flight(from int, msg dmutex.Message) uint32 {
 	if !ok {
 		id = uint32(len(m.flights))
 		to := slices.Index(m.members, msg.To)
-		m.flights = append(m.flights, flight{msg.Clone(), to, uint32(from*m.n + to)})
+		m.flights = append(m.flights, flight{msg.Clone(), to, uint32(from*len(m.members) + to)})
 		m.flightID[key] = id
 	}
 	return id
@@ -206,7 +252,7 @@ func (m *model) run(i int, from uint32, do verb, msg uint32) (s step) {
 		in = m.flights[msg].Clone()
 	}
 	var out []dmutex.Message
-	var f *fault
+	var f *Violation
 	if do == forget {
 		machine, f = m.reborn(machine, m.members[i], 1)
 	} else {
@@ -216,7 +262,7 @@ func (m *model) run(i int, from uint32, do verb, msg uint32) (s step) {
 		f = m.addressed(out)
 	}
 	if now := text(m.locals[from].machine); f == nil && now != m.locals[from].text {
-		f = faultf(ErrContract, "an input to a clone of %q made it %q", m.locals[from].text, now)
+		f = search.Wrong(ErrContract, "an input to a clone of %q made it %q", m.locals[from].text, now)
 	}
 	if f != nil {
 		return step{fault: f}
@@ -237,53 +283,49 @@ func (m *model) lane(msg uint32) uint32 {
 	return m.flights[msg].channel
 }
 
-// possible lists what may happen in a state. The list is overwritten by the
-// next call.
-func (m *model) possible(s []uint32) []action {
-	list := m.actions[:0]
-	calm := m.calm(s)
-	for i := range m.n {
-		l, left := &m.locals[s[i]], s[m.n+i]
+// Steps appends what may happen.
+func (w *world) Steps(list []action) []action {
+	calm := w.calm()
+	for i := range w.places {
+		l, p := w.at(i), &w.places[i]
 		switch {
-		case l.phase == dmutex.Idle && left&0xff > 0:
+		case l.phase == dmutex.Idle && p.requests > 0:
 			list = append(list, action{request, i})
-		case l.phase == dmutex.Waiting && left>>8&0xff > 0:
+		case l.phase == dmutex.Waiting && p.cancels > 0:
 			list = append(list, action{cancel, i})
 		case l.phase == dmutex.Held:
 			list = append(list, action{release, i})
 		}
-		if l.stirs && (calm || left>>16&0xff > 0) {
+		if l.stirs && (calm || p.ticks > 0) {
 			list = append(list, action{tick, i})
 		}
-		if l.forgets && left>>24 > 0 {
+		if l.forgets && p.forgets > 0 {
 			list = append(list, action{forget, i})
 		}
 	}
-	wire := s[m.head():]
-	for k, msg := range wire {
-		if k > 0 && m.lane(msg) == m.lane(wire[k-1]) {
+	for k, msg := range w.wire {
+		if k > 0 && w.lane(msg) == w.lane(w.wire[k-1]) {
 			continue // it comes later, or is the same
 		}
 		list = append(list, action{deliver, k})
-		if s[2*m.n]&0xffff > 0 {
+		if w.duplicates > 0 {
 			list = append(list, action{duplicate, k})
 		}
-		if s[2*m.n]>>16 > 0 {
+		if w.losses > 0 {
 			list = append(list, action{lose, k})
 		}
 	}
-	m.actions = list
 	return list
 }
 
 // calm reports whether something is unfinished and only time can help.
-func (m *model) calm(s []uint32) bool {
-	if len(s) > m.head() {
+func (w *world) calm() bool {
+	if len(w.wire) > 0 {
 		return false
 	}
 	unfinished := false
-	for _, id := range s[:m.n] {
-		l := &m.locals[id]
+	for i := range w.places {
+		l := w.at(i)
 		if l.phase == dmutex.Held {
 			return false
 		}
@@ -292,94 +334,87 @@ func (m *model) calm(s []uint32) bool {
 	return unfinished
 }
 
-// apply returns the state that an action leads to. It is overwritten by the
-// next call, which must not be given it.
-func (m *model) apply(s []uint32, a action) ([]uint32, *fault) {
-	next, f := m.leadsTo(append(m.next[:0], s...), a)
-	m.next = next
-	return next, f
+// Do takes a step. If something is wrong then, its error is a *Violation.
+func (w *world) Do(a action) error {
+	if f := w.do(a); f != nil {
+		return f
+	}
+	return nil
 }
 
-func (m *model) leadsTo(s []uint32, a action) ([]uint32, *fault) {
-	node := a.at
-	switch a.do {
-	case request:
-		s[m.n+node]--
-	case cancel:
-		s[m.n+node] -= 1 << 8
-	case tick:
-		if s[m.n+node]>>16&0xff > 0 {
-			s[m.n+node] -= 1 << 16
-		}
-	case forget:
-		s[m.n+node] -= 1 << 24
-	}
+func (w *world) do(a action) *Violation {
 	if a.do.local() {
-		return m.move(s, node, m.step(node, s[node], a.do, 0))
+		p := &w.places[a.at]
+		switch a.do {
+		case request:
+			p.requests--
+		case cancel:
+			p.cancels--
+		case tick:
+			p.ticks -= min(p.ticks, 1)
+		case forget:
+			p.forgets--
+		}
+		return w.move(a.at, a.do, 0)
 	}
-	at := m.head() + a.at
-	msg := s[at]
-	node = m.flights[msg].to
+	msg := w.wire[a.at]
 	switch a.do {
 	case duplicate:
-		s[2*m.n]--
+		w.duplicates--
 	case lose:
-		s[2*m.n] -= 1 << 16
-		return slices.Delete(s, at, at+1), nil
+		w.losses--
+		w.wire = slices.Delete(w.wire, a.at, a.at+1)
+		return nil
 	default:
-		s = slices.Delete(s, at, at+1)
+		w.wire = slices.Delete(w.wire, a.at, a.at+1)
 	}
-	return m.move(s, node, m.step(node, s[node], deliver, msg))
+	return w.move(w.flights[msg].to, deliver, msg)
 }
 
-// move makes a step of node i in a state.
-func (m *model) move(s []uint32, i int, t *step) ([]uint32, *fault) {
+// move gives node i an input.
+func (w *world) move(i int, do verb, msg uint32) *Violation {
+	t := w.step(i, w.places[i].local, do, msg)
 	if t.fault != nil {
-		return s, t.fault
+		return t.fault
 	}
-	s[i] = t.to
-	for j, id := range s[:m.n] {
-		m.nodes[j] = &m.locals[id]
-	}
+	w.places[i].local = t.to
+	nodes := w.look()
 	if t.enters {
-		last, fence := m.last(s), m.locals[t.to].fence
-		if f := enters(m.members, m.nodes, i, last); f != nil {
-			return s, f
+		if f := enters(w.members, nodes, i, w.last); f != nil {
+			return f
 		}
-		m.sparse = m.sparse || fence != last+1
-		m.granted(s, fence)
+		w.sparse = w.sparse || nodes[i].fence != w.last+1
+		w.last = nodes[i].fence
 	}
-	if f := finds(m.members, m.nodes); f != nil {
-		return s, f
+	if f := finds(w.members, nodes); f != nil {
+		return f
 	}
 	for _, msg := range t.sent {
-		s = m.send(s, msg)
+		w.send(msg)
 	}
-	return s, m.crowded(s, t.sent)
+	return w.crowded(t.sent)
 }
 
 // send puts a message behind those of its lane.
-func (m *model) send(s []uint32, msg uint32) []uint32 {
-	s = append(s, msg)
-	k, lane := len(s)-1, m.lane(msg)
-	for ; k > m.head() && m.lane(s[k-1]) > lane; k-- {
-		s[k] = s[k-1]
+func (w *world) send(msg uint32) {
+	k, lane := len(w.wire), w.lane(msg)
+	for w.wire = append(w.wire, msg); k > 0 && w.lane(w.wire[k-1]) > lane; k-- {
+		w.wire[k] = w.wire[k-1]
 	}
-	s[k] = msg
-	return s
+	w.wire[k] = msg
 }
 
 // crowded counts the messages in the channels to which some were added.
-func (m *model) crowded(s, sent []uint32) *fault {
+func (w *world) crowded(sent []uint32) *Violation {
 	for _, msg := range sent {
 		n := 0
-		for _, other := range s[m.head():] {
-			if m.flights[other].channel == m.flights[msg].channel {
+		for _, other := range w.wire {
+			if w.flights[other].channel == w.flights[msg].channel {
 				n++
 			}
 		}
-		m.most = max(m.most, n)
-		if f := crowds(m.cfg.Network, m.flights[msg].Message, n); f != nil {
+		w.most = max(w.most, n)
+		if f := crowds(w.cfg.Network, w.flights[msg].Message, n); f != nil {
 			return f
 		}
 	}
@@ -387,20 +422,25 @@ func (m *model) crowded(s, sent []uint32) *fault {
 }
 
 // rests checks a state in which nothing is on its way.
-func (m *model) rests(s []uint32) *fault {
-	if len(s) > m.head() {
+func (w *world) rests() error {
+	if len(w.wire) > 0 {
 		return nil
 	}
-	for j, id := range s[:m.n] {
-		m.nodes[j] = &m.locals[id]
+	if f := rests(w.members, w.look()); f != nil {
+		return f
 	}
-	return rests(m.members, m.nodes)
+	return nil
 }
 
 // command is an action as scripts write it.
-func (m *model) command(s []uint32, a action) string {
+func (w *world) command(a action) string {
 	if a.do.local() {
-		return fmt.Sprint(a.do, " ", m.members[a.at])
+		return fmt.Sprint(a.do, " ", w.members[a.at])
 	}
-	return fmt.Sprint(a.do, " ", m.flights[s[m.head()+a.at]].Message.String())
+	return fmt.Sprint(a.do, " ", w.flights[w.wire[a.at]].Message.String())
+}
+
+// Tell appends a block of a script.
+func (w *world) Tell(b []byte, a action, _ *world) []byte {
+	return fmt.Appendf(b, "\n%s\n", w.command(a))
 }

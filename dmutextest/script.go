@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -92,7 +93,7 @@ type play struct {
 	begun  func() error // called when the group is known; may be nil
 	now    int64
 	acted  []dmutex.NodeID // nodes with a local input since time last passed
-	failed *fault
+	failed *Violation
 }
 
 func (p *play) say(format string, args ...any) {
@@ -246,7 +247,7 @@ func (p *play) local(do verb, rest string) error {
 	if _, err := input(m, do, dmutex.Message{}); err != nil {
 		p.say("refused: %v", err)
 	} else {
-		p.violation(faultf(ErrContract, "%d was not in the phase to %v", p.members[i], do))
+		p.violation(search.Wrong(ErrContract, "%d was not in the phase to %v", p.members[i], do))
 	}
 	return nil
 }
@@ -307,7 +308,7 @@ func (p *play) all() {
 	for n := 0; len(p.wire) > 0; n++ {
 		if n == plenty {
 			p.output = p.output[:min(len(p.output), said+100)]
-			p.violation(faultf(ErrLivelock, "the run has not ended after %d messages", n))
+			p.violation(search.Wrong(ErrLivelock, "the run has not ended after %d messages", n))
 			return
 		}
 		p.take(deliver, 0)
@@ -414,17 +415,17 @@ func (p *play) rest() {
 	}
 }
 
-func (p *play) violation(f *fault) {
+func (p *play) violation(f *Violation) {
 	if f != nil {
 		p.failed = f
-		p.say("violation: %v", f)
+		p.say("violation: %s", brief(f))
 	}
 }
 
-// tell turns a run into a script.
-func (m *model) tell(f *fault, commands []string) *Violation {
+// script writes a run as a script. commands are its commands, each as a block.
+func (m *model) script(commands string, v *Violation) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %v\ngroup", f)
+	fmt.Fprintf(&b, "# %s\ngroup", brief(v))
 	for _, id := range m.members {
 		fmt.Fprintf(&b, " %d", id)
 	}
@@ -436,20 +437,18 @@ func (m *model) tell(f *fault, commands []string) *Violation {
 		fmt.Fprintf(&b, "fence %d\n", m.fence)
 	}
 	fmt.Fprintf(&b, "network %v\n", m.cfg.Network)
-	if len(commands) == 0 {
-		commands = []string{"state"} // so that they are born
+	if commands == "" {
+		commands = "\nstate\n" // so that they are born
 	}
-	for _, c := range commands {
-		fmt.Fprintf(&b, "\n%s\n", c)
-	}
+	b.WriteString(commands)
 	script, err := RunScript(m.algorithm, b.String())
 	switch {
 	case err != nil:
 		script = fmt.Sprintf("%s\n# it does not run again: %v\n", b.String(), err)
-	case f.kind != ErrLivelock && !strings.Contains(script, "violation: "+f.name()):
+	case v.Kind != ErrLivelock && !strings.Contains(script, "violation: "+name(v.Kind)):
 		script += "\n# Replayed, it does no harm: machines of equal text behave differently,\n# or one shares something with its clone.\n"
 	}
-	return &Violation{Kind: f.kind, Why: f.why, Script: script}
+	return script
 }
 
 // TestScript runs the script in a file and compares its output with that in the

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -124,7 +125,7 @@ func Simulate(c SimConfig) (SimReport, error) {
 	}
 	if f := s.run(); f != nil {
 		return s.report, fmt.Errorf("%w: %s (seed %d, after %d entries, at %.6g T)",
-			f.kind, f.why, c.Seed, s.report.Entries, inT(s.now))
+			f.Kind, f.Why, c.Seed, s.report.Entries, inT(s.now))
 	}
 	s.conclude()
 	return s.report, nil
@@ -211,7 +212,7 @@ func (s *simulation) after(time float64, do verb, i int) {
 	s.agenda.add(s.now+int64(math.Round(time*unit)), do, uint32(i))
 }
 
-func (s *simulation) run() *fault {
+func (s *simulation) run() *Violation {
 	s.begin()
 	for s.report.Entries < s.cfg.Entries || s.inside >= 0 || s.tick == 0 {
 		if len(s.agenda.heap) == 0 {
@@ -245,10 +246,10 @@ func (s *simulation) begin() {
 }
 
 // silence looks at a group in which nothing will happen by itself.
-func (s *simulation) silence() *fault {
+func (s *simulation) silence() *Violation {
 	for i, m := range s.machines {
 		if m.Phase() == dmutex.Waiting {
-			return faultf(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", s.cfg.Members[i])
+			return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", s.cfg.Members[i])
 		}
 	}
 	if s.cfg.Think == Rare {
@@ -257,10 +258,10 @@ func (s *simulation) silence() *fault {
 	return nil
 }
 
-func (s *simulation) step(e event) *fault {
+func (s *simulation) step(e event) *Violation {
 	s.now = e.at
 	if s.events++; s.stuck() {
-		return faultf(ErrLivelock, "%d events since a node last entered or left", s.events)
+		return search.Wrong(ErrLivelock, "%d events since a node last entered or left", s.events)
 	}
 	i, msg := int(e.what), trace.Message{}
 	switch e.do {
@@ -312,10 +313,10 @@ func (s *simulation) stuck() bool {
 }
 
 // send puts a message on the wire.
-func (s *simulation) send(from int, msg dmutex.Message) *fault {
+func (s *simulation) send(from int, msg dmutex.Message) *Violation {
 	to, ok := s.place[msg.To]
 	if !ok {
-		return faultf(ErrContract, "%v is not addressed to a member", msg)
+		return search.Wrong(ErrContract, "%v is not addressed to a member", msg)
 	}
 	s.report.Messages++
 	if len(msg.Numbers)+len(msg.Nodes) > 0 {
@@ -351,14 +352,14 @@ func (s *simulation) delay() int64 {
 }
 
 // enter checks the grant of node i, and measures it.
-func (s *simulation) enter(i int) *fault {
+func (s *simulation) enter(i int) *Violation {
 	self, fence := s.cfg.Members[i], s.machines[i].Fence()
 	if s.inside >= 0 {
 		other := s.cfg.Members[s.inside]
-		return faultf(ErrMutualExclusion, "%d and %d both hold the lock", min(self, other), max(self, other))
+		return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock", min(self, other), max(self, other))
 	}
 	if fence <= s.fence {
-		return faultf(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", self, fence, s.fence)
+		return search.Wrong(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", self, fence, s.fence)
 	}
 	s.inside, s.fence, s.events = i, fence, 0
 	s.report.Entries++

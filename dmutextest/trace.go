@@ -104,7 +104,7 @@ func TraceScript(algorithm dmutex.Algorithm, script string) ([]*trace.Trace, err
 		return nil, err
 	}
 	if p.failed != nil {
-		return nil, fmt.Errorf("%w: %s", p.failed.kind, p.failed.why)
+		return nil, fmt.Errorf("%w: %s", p.failed.Kind, p.failed.Why)
 	}
 	return traces, nil
 }

@@ -97,7 +97,7 @@ func TestWaiterLaw(t *testing.T) {
 			require.ErrorContains(t, err, tt.why)
 			var v *Violation
 			require.ErrorAs(t, err, &v)
-			require.Contains(t, v.Script, "\nviolation: "+(&fault{kind: tt.kind}).name())
+			require.Contains(t, v.Script, "\nviolation: "+name(tt.kind))
 		})
 	}
 }

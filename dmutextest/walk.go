@@ -1,9 +1,11 @@
 package dmutextest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // Walk makes random runs of a group, each until nothing more can happen, with
@@ -14,29 +16,28 @@ import (
 // Progress of the Config.
 func Walk(c Config, seed uint64, runs int) (Report, error) {
 	r := Report{Network: c.Network}
-	m, begin, err := newModel(c)
+	first, err := newWorld(c)
 	if err != nil {
 		return r, err
 	}
 	for k := range uint64(max(0, runs)) {
-		var run []int
+		var run []action
 		messages := 0
-		f := m.random(begin, seed+k, func(choice int, a action, _, _ []uint32) {
-			run = append(run, choice)
-			if a.do == deliver || a.do == lose {
+		err := first.random(seed+k, func(_ *world, a action, _ *world) {
+			run = append(run, a)
+			if a.consumes() {
 				messages++
 			}
 		})
 		r.Steps += len(run)
 		r.Depth = max(r.Depth, len(run))
-		r.Most, r.Dense = m.most, !m.sparse
-		if f != nil && f.kind == ErrLivelock {
-			run = run[:100]
-		}
-		if f != nil {
-			v := m.violation(f, begin, run)
-			v.Why += fmt.Sprintf(" (seed %d)", seed+k)
-			return r, v
+		r.Most, r.Dense = first.most, !first.sparse
+		if v, ok := errors.AsType[*Violation](err); ok {
+			if v.Kind == ErrLivelock {
+				run = run[:100]
+			}
+			told, _ := search.Tell(first, run)
+			return r, &Violation{Kind: v.Kind, Why: fmt.Sprintf("%s (seed %d)", v.Why, seed+k), Script: first.script(told, v)}
 		}
 		if k == 0 {
 			r.Least = messages
@@ -49,28 +50,25 @@ func Walk(c Config, seed uint64, runs int) (Report, error) {
 // A run that is so long does not end.
 const endless = 1_000_000
 
-// random makes one run. It shows each step: which of the possible ones it is, and the
-// state before it and after it.
-func (m *model) random(begin []uint32, seed uint64, see func(choice int, a action, before, after []uint32)) *fault {
+// random makes one run. It shows each step, with the world before it and after it.
+func (w *world) random(seed uint64, see func(before *world, a action, after *world)) error {
 	random := rand.New(rand.NewPCG(seed, 0))
-	s := slices.Clone(begin)
-	f := m.rests(s)
-	for steps := 0; f == nil; steps++ {
+	before, after := w.Clone(nil), w.Clone(nil)
+	err := before.rests()
+	var list []action
+	for steps := 0; err == nil; steps++ {
 		if steps == endless {
-			return faultf(ErrLivelock, "the run has not ended after %d steps", steps)
+			return search.Wrong(ErrLivelock, "the run has not ended after %d steps", steps)
 		}
-		list := m.possible(s)
-		if len(list) == 0 {
+		if list = before.Steps(list[:0]); len(list) == 0 {
 			break
 		}
-		choice := random.IntN(len(list))
-		a := list[choice]
-		var next []uint32
-		if next, f = m.apply(s, a); f == nil {
-			f = m.rests(next)
+		a := list[random.IntN(len(list))]
+		if err = before.Clone(after).Do(a); err == nil {
+			err = after.rests()
 		}
-		see(choice, a, s, next)
-		s = append(s[:0], next...)
+		see(before, a, after)
+		before, after = after, before
 	}
-	return f
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,8 +11,8 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/explore"
 	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
@@ -52,18 +51,17 @@ func TestAcross(t *testing.T) {
 				if tt.long {
 					machinetest.Long(t)
 				}
-				search := explore.Search[*crossing]{
-					Begin: func() (*crossing, error) { return newCrossing(tt.algorithm, tt.n, tt.requests, restarts) },
-					State: (*crossing).rests,
-					Ends:  dmutextest.ErrLivelock,
-					Script: func(log string, _ *crossing, v *dmutextest.Violation) string {
-						return log + "\n" + v.Why
-					},
-				}
-				states, complete, err := search.Run()
+				first, err := newCrossing(tt.algorithm, tt.n, tt.requests, restarts)
 				require.NoError(t, err)
-				require.True(t, complete)
-				require.Equal(t, tt.states[i], states)
+				r, err := search.Search[*crossing, crossed]{
+					First:  first,
+					State:  (*crossing).rests,
+					Ends:   dmutextest.ErrLivelock,
+					Script: func(told string, _ *crossing, v *search.Violation) string { return told + "\n" + v.Why },
+				}.Run()
+				require.NoError(t, err)
+				require.True(t, r.Complete)
+				require.Equal(t, tt.states[i], r.States)
 			})
 		}
 	}
@@ -112,7 +110,7 @@ func (w *crossing) born(i int, holder dmutex.NodeID) (err error) {
 	return err
 }
 
-func (w *crossing) Clone() *crossing {
+func (w *crossing) Clone(*crossing) *crossing {
 	c := *w
 	c.nodes, c.wire = slices.Clone(w.nodes), slices.Clone(w.wire)
 	for i := range c.nodes {
@@ -140,14 +138,21 @@ func (w *crossing) AppendState(b []byte) []byte {
 	return fmt.Append(b, w.last)
 }
 
-func (w *crossing) Log(*strings.Builder) {}
+type crossed = search.Event[*crossing]
+
+func (w *crossing) Do(step crossed) error { return step.Do(w) }
+
+func (w *crossing) Tell(b []byte, step crossed, _ *crossing) []byte { return fmt.Appendln(b, step) }
 
 // Steps lists what may happen.
-func (w *crossing) Steps() (steps explore.Steps[*crossing]) {
+func (w *crossing) Steps(steps []crossed) []crossed {
+	add := func(do func(*crossing) error, format string, args ...any) {
+		steps = append(steps, search.NewEvent(do, format, args...))
+	}
 	for k, l := range w.wire {
 		earlier := slices.ContainsFunc(w.wire[:k], func(e letter) bool { return e.From == l.From && e.To == l.To })
 		if p := &w.nodes[l.To-1]; p.machine != nil && p.epoch == l.epoch && !earlier {
-			steps.Add(func(w *crossing) error {
+			add(func(w *crossing) error {
 				w.wire = slices.Delete(w.wire, k, k+1)
 				return w.input(int(l.To-1), func(m dmutex.Machine) ([]dmutex.Message, error) { return m.Handle(l.Clone()) })
 			}, "deliver %v", l.Message)
@@ -156,14 +161,14 @@ func (w *crossing) Steps() (steps explore.Steps[*crossing]) {
 	frozen := !slices.ContainsFunc(w.nodes, func(p crosser) bool { return p.epoch == 1 })
 	for i, p := range w.nodes {
 		if p.requests > 0 && p.hold == 0 && !p.waits && p.machine != nil {
-			steps.Add(func(w *crossing) error {
+			add(func(w *crossing) error {
 				w.nodes[i].requests--
 				w.nodes[i].waits = true
 				return w.input(i, dmutex.Machine.Request)
 			}, "%d requests", i+1)
 		}
 		if p.hold != 0 {
-			steps.Add(func(w *crossing) error {
+			add(func(w *crossing) error {
 				if w.nodes[i].hold = 0; p.machine == nil {
 					return nil
 				}
@@ -171,10 +176,10 @@ func (w *crossing) Steps() (steps explore.Steps[*crossing]) {
 			}, "%d releases", i+1)
 		}
 		if p.epoch == 1 {
-			steps.Add(func(w *crossing) error { w.freeze(i); return nil }, "%d freezes", i+1)
+			add(func(w *crossing) error { w.freeze(i); return nil }, "%d freezes", i+1)
 		}
 		if p.machine == nil && frozen {
-			steps.Add(func(w *crossing) error { return w.act(i) }, "%d acts", i+1)
+			add(func(w *crossing) error { return w.act(i) }, "%d acts", i+1)
 		}
 	}
 	return steps
@@ -213,11 +218,11 @@ func (w *crossing) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error
 	p := &w.nodes[i]
 	out, err := do(p.machine)
 	if err != nil {
-		return explore.Wrong(dmutextest.ErrRefused, "node %d: %v", i+1, err)
+		return search.Wrong(dmutextest.ErrRefused, "node %d: %v", i+1, err)
 	}
 	for _, m := range out {
 		if dmutex.Epoch(m.Fence) != p.epoch {
-			return explore.Wrong(dmutextest.ErrContract, "%v does not name epoch %d", m, p.epoch)
+			return search.Wrong(dmutextest.ErrContract, "%v does not name epoch %d", m, p.epoch)
 		}
 		if w.nodes[m.To-1].epoch <= p.epoch {
 			w.wire = append(w.wire, letter{p.epoch, m.Clone()})
@@ -229,11 +234,11 @@ func (w *crossing) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error
 	p.waits, p.hold = false, p.machine.Fence()
 	for j, other := range w.nodes {
 		if j != i && other.hold != 0 {
-			return explore.Wrong(dmutextest.ErrMutualExclusion, "%d and %d hold the lock", i+1, j+1)
+			return search.Wrong(dmutextest.ErrMutualExclusion, "%d and %d hold the lock", i+1, j+1)
 		}
 	}
 	if p.hold <= w.last {
-		return explore.Wrong(dmutextest.ErrFenceOrder, "%d is granted by %d, after %d", i+1, p.hold, w.last)
+		return search.Wrong(dmutextest.ErrFenceOrder, "%d is granted by %d, after %d", i+1, p.hold, w.last)
 	}
 	w.last = p.hold
 	return nil
@@ -241,12 +246,12 @@ func (w *crossing) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error
 
 // rests checks a state in which nothing happens anymore.
 func (w *crossing) rests() error {
-	if len(w.Steps()) > 0 {
+	if len(w.Steps(nil)) > 0 {
 		return nil
 	}
 	for i, p := range w.nodes {
 		if p.waits {
-			return explore.Wrong(dmutextest.ErrDeadlock, "%d waits forever", i+1)
+			return search.Wrong(dmutextest.ErrDeadlock, "%d waits forever", i+1)
 		}
 	}
 	return nil

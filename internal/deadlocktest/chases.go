@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
-	"github.com/dmutex/dmutex/internal/explore"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // Chases is a small group of transactions that take locks in any order, and
@@ -32,8 +31,8 @@ type Chases struct {
 
 	Follow func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool) // nil is deadlock's own
 
-	MaxStates int                   // stop after about so many; 0 does not
-	Progress  func(states int) bool // called from time to time; false stops. May be nil
+	MaxStates int                      // stop after about so many; 0 does not
+	Progress  func(search.Report) bool // called from time to time; false stops. May be nil
 }
 
 // ErrTwice says that two waits were ended for one cycle.
@@ -48,7 +47,6 @@ type chases struct {
 	wire               []flight
 	withdrawals, early int
 	declared           []string // the cycles for which a wait was ended
-	log                *strings.Builder
 }
 
 type txn struct {
@@ -80,7 +78,7 @@ func (t *Chases) begin() *chases {
 }
 
 // Clone returns a copy.
-func (w *chases) Clone() *chases {
+func (w *chases) Clone(*chases) *chases {
 	c := *w
 	c.txns, c.locks, c.wire = slices.Clone(w.txns), slices.Clone(w.locks), slices.Clone(w.wire)
 	return &c
@@ -120,36 +118,43 @@ func (w *chases) holds(t int) bool {
 	return slices.Contains(w.locks, t)
 }
 
+type chaseEvent = search.Event[*chases]
+
+// Do takes a step.
+func (w *chases) Do(step chaseEvent) error { return step.Do(w) }
+
 // Steps lists what may happen.
-func (w *chases) Steps() explore.Steps[*chases] {
-	steps := make(explore.Steps[*chases], 0, 12) // about as many as there are
+func (w *chases) Steps(steps []chaseEvent) []chaseEvent {
+	add := func(do func(*chases) error, format string, args ...any) {
+		steps = append(steps, search.NewEvent(do, format, args...))
+	}
 	for i, t := range w.txns {
 		switch {
 		case t.waits != none:
 			if w.locks[t.waits] == none {
-				steps.Add(func(w *chases) error { w.grant(i); return nil }, "%d, which waits for %v, is granted", i+1, lock(t.waits))
+				add(func(w *chases) error { w.grant(i); return nil }, "%d, which waits for %v, is granted", i+1, lock(t.waits))
 			}
 			if w.withdrawals > 0 {
-				steps.Add(func(w *chases) error { w.withdraw(i); return nil }, "%d, which waits for %v, withdraws", i+1, lock(t.waits))
+				add(func(w *chases) error { w.withdraw(i); return nil }, "%d, which waits for %v, withdraws", i+1, lock(t.waits))
 			}
 			if t.chases > 0 && w.holds(i) {
-				steps.Add(func(w *chases) error { return w.beginChase(i) }, "%d begins a chase", i+1)
+				add(func(w *chases) error { return w.beginChase(i) }, "%d begins a chase", i+1)
 			}
 		case t.acquires > 0:
 			for k := w.lowest(i); k < len(w.locks); k++ {
 				if w.locks[k] != i {
-					steps.Add(func(w *chases) error { w.acquire(i, k); return nil }, "%d asks for %v", i+1, lock(k))
+					add(func(w *chases) error { w.acquire(i, k); return nil }, "%d asks for %v", i+1, lock(k))
 				}
 			}
 		}
 		for k, holder := range w.locks {
 			if holder == i && (t.waits == none || w.early > 0) {
-				steps.Add(func(w *chases) error { w.release(i, k); return nil }, "%d releases %v", i+1, lock(k))
+				add(func(w *chases) error { w.release(i, k); return nil }, "%d releases %v", i+1, lock(k))
 			}
 		}
 	}
 	for k, f := range w.wire {
-		steps.Add(func(w *chases) error { return w.arrive(k) }, "a chase of %d arrives at node %v", f.chase.Path[0].Txn, f.to)
+		add(func(w *chases) error { return w.arrive(k) }, "a chase of %d arrives at node %v", f.chase.Path[0].Txn, f.to)
 	}
 	return steps
 }
@@ -234,14 +239,11 @@ func (w *chases) follow(here view, f flight) error {
 	t, cycle := int(path[0].Txn)-1, describe(path)
 	switch {
 	case !f.true:
-		return explore.Wrong(ErrPhantom, "%d ends its wait for a cycle that never was: %s", t+1, cycle)
+		return search.Wrong(ErrPhantom, "%d ends its wait for a cycle that never was: %s", t+1, cycle)
 	case slices.Contains(w.declared, cycle):
-		return explore.Wrong(ErrTwice, "%d ends its wait for a cycle for which another did: %s", t+1, cycle)
+		return search.Wrong(ErrTwice, "%d ends its wait for a cycle for which another did: %s", t+1, cycle)
 	}
 	w.declared = append(slices.Clip(w.declared), cycle)
-	if w.log != nil {
-		w.log.WriteString("    and a wait is ended\n")
-	}
 	w.txns[t].waits = none
 	return nil
 }
@@ -283,9 +285,9 @@ func (w *chases) standing() error {
 		finds := w.chaseAlone(t)
 		switch youngest := t == slices.Max(members); {
 		case youngest && !finds:
-			return explore.Wrong(ErrMissed, "%d does not find the cycle in which it is", t+1)
+			return search.Wrong(ErrMissed, "%d does not find the cycle in which it is", t+1)
 		case !youngest && finds:
-			return explore.Wrong(ErrTwice, "%d finds the cycle in which it is, and %d is younger", t+1, slices.Max(members)+1)
+			return search.Wrong(ErrTwice, "%d finds the cycle in which it is, and %d is younger", t+1, slices.Max(members)+1)
 		}
 	}
 	return nil

@@ -4,19 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/explore"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A ChaseReport is what an exploration of [Chases], or a number of random runs,
 // has seen.
 type ChaseReport struct {
-	States   int
-	Cycles   int // states in which there is one
-	Victims  int // steps by which a wait is ended
-	Complete bool
+	search.Report
+	Cycles  int // states in which there is one
+	Victims int // steps by which a wait is ended
 }
 
 // Explore visits every state, shortest runs first. It checks that a transaction
@@ -25,8 +23,8 @@ type ChaseReport struct {
 // [*dmutextest.Violation] with a shortest run to the first state that is wrong, and in
 // any case how far it came.
 func (t *Chases) Explore() (r ChaseReport, err error) {
-	search := explore.Search[*chases]{
-		Begin: func() (*chases, error) { return t.begin(), nil },
+	r.Report, err = search.Search[*chases, chaseEvent]{
+		First: t.begin(),
 		State: func(w *chases) error {
 			if !w.someCycle() {
 				return nil
@@ -38,13 +36,12 @@ func (t *Chases) Explore() (r ChaseReport, err error) {
 			r.Victims += len(after.declared) - len(before.declared)
 			return nil
 		},
-		Script: func(log string, w *chases, v *dmutextest.Violation) string {
-			return fmt.Sprintf("%s\n%v\n%v: %s\n", log, w, v.Kind, v.Why)
+		Script: func(told string, w *chases, v *dmutextest.Violation) string {
+			return fmt.Sprintf("%s\n%v\n%v: %s\n", told, w, v.Kind, v.Why)
 		},
 		MaxStates: t.MaxStates,
 		Progress:  t.Progress,
-	}
-	r.States, r.Complete, err = search.Run()
+	}.Run()
 	return r, err
 }
 
@@ -57,8 +54,14 @@ func (w *chases) someCycle() bool {
 	return false
 }
 
-// Log writes in which steps a wait ends.
-func (w *chases) Log(log *strings.Builder) { w.log = log }
+// Tell writes a step, and whether a wait ends in it.
+func (w *chases) Tell(b []byte, step chaseEvent, after *chases) []byte {
+	b = fmt.Appendln(b, step)
+	if len(after.declared) > len(w.declared) {
+		b = append(b, "    and a wait is ended\n"...)
+	}
+	return b
+}
 
 // Simulate makes a random run of the given number of steps, and then lets every
 // transaction end what it has begun: a waiting one chases, any other releases. It
@@ -67,24 +70,21 @@ func (w *chases) Log(log *strings.Builder) { w.log = log }
 func (t *Chases) Simulate(seed uint64, steps int) (victims int, err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := t.begin()
-	var run explore.Steps[*chases]
-	do := func(s explore.Step[*chases]) error {
+	var run []chaseEvent
+	do := func(s chaseEvent) error {
 		run = append(run, s)
 		err := s.Do(w)
 		if err == nil {
 			err = w.standing()
 		}
 		if v, ok := errors.AsType[*dmutextest.Violation](err); ok {
-			log := fmt.Appendf(nil, "seed %d\n", seed)
-			for _, s := range run {
-				log = fmt.Appendln(log, s)
-			}
-			v.Script = string(fmt.Appendf(log, "\n%v", w))
+			told, last := search.Tell(t.begin(), run)
+			v.Script = fmt.Sprintf("seed %d\n%s\n%v", seed, told, last)
 		}
 		return err
 	}
 	for range steps {
-		all := w.Steps()
+		all := w.Steps(nil)
 		if len(all) == 0 {
 			break
 		}
@@ -100,12 +100,12 @@ func (t *Chases) Simulate(seed uint64, steps int) (victims int, err error) {
 			}
 		}
 		w.withdrawals, w.early = 0, 0
-		all := w.Steps()
+		all := w.Steps(nil)
 		if len(all) == 0 {
 			return len(w.declared), nil
 		}
 		if calm > 10_000 {
-			return len(w.declared), explore.Wrong(ErrMissed, "seed %d: the run does not end\n%v", seed, w)
+			return len(w.declared), search.Wrong(ErrMissed, "seed %d: the run does not end\n%v", seed, w)
 		}
 		if err := do(all[random.IntN(len(all))]); err != nil {
 			return len(w.declared), err

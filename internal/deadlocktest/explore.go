@@ -3,10 +3,9 @@ package deadlocktest
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/explore"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // Explore visits every state of a trial, shortest runs first. Once all nodes
@@ -15,8 +14,8 @@ import (
 // [*dmutextest.Violation] with a shortest run to the first state that is wrong, and
 // in any case how far it came.
 func (t *Trial) Explore() (r Report, err error) {
-	search := explore.Search[*world]{
-		Begin: func() (*world, error) { return t.begin(), nil },
+	r.Report, err = search.Search[*world, event]{
+		First: t.begin(),
 		State: func(w *world) error {
 			if slices.ContainsFunc(w.machines, Machine.Deadlocked) {
 				r.Deadlocks++
@@ -24,33 +23,22 @@ func (t *Trial) Explore() (r Report, err error) {
 			return w.declared()
 		},
 		Step: func(before, after *world) error { return after.declares(before) },
-		Script: func(log string, _ *world, v *dmutextest.Violation) string {
-			return fmt.Sprintf("%s\n%v: %s\n", log, v.Kind, v.Why)
+		Script: func(told string, _ *world, v *dmutextest.Violation) string {
+			return fmt.Sprintf("%s\n%v: %s\n", told, v.Kind, v.Why)
 		},
 		MaxStates: t.MaxStates,
 		Progress:  t.Progress,
-	}
-	r.States, r.Complete, err = search.Run()
+	}.Run()
 	return r, err
 }
 
-// logged does a step, and logs which nodes declare a deadlock in it.
-func (w *world) logged(do func(*world)) error {
-	if w.log == nil {
-		do(w)
-		return nil
-	}
-	was := make([]bool, len(w.machines))
-	for i, m := range w.machines {
-		was[i] = m.Deadlocked()
-	}
-	do(w)
-	for i, m := range w.machines {
-		if m.Deadlocked() && !was[i] {
-			fmt.Fprintf(w.log, "    %d declares a deadlock\n", i+1)
+// Tell writes a step, and which nodes declare a deadlock in it.
+func (w *world) Tell(b []byte, step event, after *world) []byte {
+	b = fmt.Appendln(b, step)
+	for i, m := range after.machines {
+		if m.Deadlocked() && !w.machines[i].Deadlocked() {
+			b = fmt.Appendf(b, "    %d declares a deadlock\n", i+1)
 		}
 	}
-	return nil
+	return b
 }
-
-func (w *world) Log(log *strings.Builder) { w.log = log }

@@ -81,7 +81,7 @@ func TestGraphs(t *testing.T) {
 					}
 				}
 			}
-			a, o := and.Clone(), or.Clone()
+			a, o := and.Clone(nil), or.Clone(nil)
 			a.detect(i)
 			o.detect(i)
 			count, counted := a.drain(), o.drain()

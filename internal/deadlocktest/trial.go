@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A Machine is what can be explored: the machines of package deadlock, and
@@ -64,15 +65,14 @@ type Trial struct {
 	Unordered bool  // the channels may reorder
 	Withdraws int   // how many waits may be withdrawn
 
-	MaxStates int                   // stop after about so many; 0 does not
-	Progress  func(states int) bool // called from time to time; false stops. May be nil
+	MaxStates int                      // stop after about so many; 0 does not
+	Progress  func(search.Report) bool // called from time to time; false stops. May be nil
 }
 
 // A Report is what an exploration found.
 type Report struct {
-	States    int
-	Deadlocks int  // states in which one is declared
-	Complete  bool // all states were seen
+	search.Report
+	Deadlocks int // states in which one is declared
 }
 
 // What can be wrong; the Kind of a [dmutextest.Violation].

@@ -3,7 +3,7 @@ package deadlocktest
 import (
 	"slices"
 
-	"github.com/dmutex/dmutex/internal/explore"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // reach returns, from each node, the nodes that can be reached along waits whose
@@ -64,7 +64,7 @@ func (w *world) truth(reach [][]bool) (deadlocked []bool) {
 func (w *world) declares(before *world) error {
 	for i, m := range w.machines {
 		if m.Deadlocked() && !before.machines[i].Deadlocked() && !w.truth(w.reach())[i] {
-			return explore.Wrong(ErrPhantom, "%d is not deadlocked", i+1)
+			return search.Wrong(ErrPhantom, "%d is not deadlocked", i+1)
 		}
 	}
 	return nil
@@ -84,7 +84,7 @@ func (w *world) declared() error {
 			found = found || m.Deadlocked() && reach[i][j] && (w.Or || reach[j][i])
 		}
 		if dead && !found {
-			return explore.Wrong(ErrMissed, "the deadlock of %d", i+1)
+			return search.Wrong(ErrMissed, "the deadlock of %d", i+1)
 		}
 	}
 	return nil

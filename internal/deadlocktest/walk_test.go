@@ -22,11 +22,11 @@ func (w *world) walk(t *testing.T, rng *rand.Rand, seed int) {
 	}
 	sent := map[edge]int{}
 	for {
-		steps := w.Steps()
+		steps := w.Steps(nil)
 		if len(steps) == 0 {
 			break
 		}
-		before := w.Clone()
+		before := w.Clone(nil)
 		require.NoError(t, steps[rng.IntN(len(steps))].Do(w))
 		require.NoError(t, w.declares(before), "seed %d", seed)
 		require.NoError(t, w.declared(), "seed %d", seed)

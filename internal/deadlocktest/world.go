@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
 	"github.com/dmutex/dmutex/dmutextest"
-	"github.com/dmutex/dmutex/internal/explore"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // An item is a message on a channel: of the application, or of the detector.
@@ -37,7 +36,6 @@ type world struct {
 	pending   [][]int  // the number of the other's request to each node
 	machines  []Machine
 	channels  [][]item // from*nodes + to
-	log       *strings.Builder
 }
 
 func (t *Trial) begin() *world {
@@ -54,7 +52,7 @@ func (t *Trial) begin() *world {
 }
 
 // Clone returns a copy.
-func (w *world) Clone() *world {
+func (w *world) Clone(*world) *world {
 	c := *w
 	c.left, c.number, c.undone = slices.Clone(w.left), slices.Clone(w.number), slices.Clone(w.undone)
 	c.channels = slices.Clone(w.channels)
@@ -114,10 +112,15 @@ func must(err error) {
 	}
 }
 
+type event = search.Event[*world]
+
+// Do takes a step.
+func (w *world) Do(step event) error { return step.Do(w) }
+
 // Steps lists what may happen.
-func (w *world) Steps() (steps explore.Steps[*world]) {
+func (w *world) Steps(steps []event) []event {
 	add := func(do func(*world), format string, args ...any) {
-		steps.Add(func(w *world) error { return w.logged(do) }, format, args...)
+		steps = append(steps, search.NewEvent(func(w *world) error { do(w); return nil }, format, args...))
 	}
 	n := len(w.machines)
 	for c, queue := range w.channels {

@@ -3,11 +3,11 @@ package electiontest
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/election"
-	"github.com/dmutex/dmutex/internal/explore"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // Explore visits every state of a trial, shortest runs first. It returns a
@@ -19,8 +19,12 @@ import (
 // that reach each other have the highest of them as the leader, in one epoch. If the
 // majority rule is on and they are no majority, they have no leader.
 func (t *Trial) Explore() (r Report, err error) {
-	search := explore.Search[*world]{
-		Begin: t.begin,
+	first, err := t.begin()
+	if err != nil {
+		return r, err
+	}
+	r.Report, err = search.Search[*world, event]{
+		First: first,
 		State: func(w *world) error {
 			if !w.atRest() {
 				return nil
@@ -30,13 +34,12 @@ func (t *Trial) Explore() (r Report, err error) {
 		},
 		Step: func(_, after *world) error { return after.check() },
 		Ends: ErrNoAgreement,
-		Script: func(log string, _ *world, v *dmutextest.Violation) string {
-			return fmt.Sprintf("%s\nwrong: %s\n", log, v.Why)
+		Script: func(told string, _ *world, v *dmutextest.Violation) string {
+			return fmt.Sprintf("%s\n%s\nwrong: %s\n", first.title(), told, v.Why)
 		},
 		MaxStates: t.MaxStates,
 		Progress:  t.Progress,
-	}
-	r.States, r.Complete, err = search.Run()
+	}.Run()
 	return r, err
 }
 
@@ -49,18 +52,45 @@ func (w *world) atRest() bool {
 	return !w.anyNews() && !slices.ContainsFunc(w.channels, func(queue []election.Message) bool { return len(queue) > 0 })
 }
 
-// Log writes how the group begins, and then which node leads.
-func (w *world) Log(log *strings.Builder) {
-	fmt.Fprintf(log, "%d nodes; majority rule: %v; ", w.Nodes, w.Majority)
+// title says how the group begins.
+func (w *world) title() string {
+	b := fmt.Appendf(nil, "%d nodes; majority rule: %v; ", w.Nodes, w.Majority)
 	if w.Starts == nil {
 		leader, epoch := w.machines[0].Leader()
-		fmt.Fprintf(log, "%d leads in epoch %d", leader, epoch)
+		b = fmt.Appendf(b, "%d leads in epoch %d", leader, epoch)
 	} else {
-		log.WriteString("they run at first:")
+		b = append(b, "they run at first:"...)
 	}
 	for _, i := range w.Starts {
-		fmt.Fprintf(log, " %d", i+1)
+		b = fmt.Appendf(b, " %d", i+1)
 	}
-	log.WriteString("\n\n")
-	w.log = log
+	return string(append(b, '\n'))
+}
+
+// Tell writes a step, and where another node leads then.
+func (w *world) Tell(b []byte, step event, after *world) []byte {
+	b = fmt.Appendln(b, step)
+	for i, m := range after.machines {
+		was := w.machines[i]
+		if m == nil {
+			continue
+		}
+		var before dmutex.NodeID
+		var last uint64
+		if was != nil {
+			before, last = was.Leader()
+		} else {
+			last = w.kept[i]
+		}
+		leader, epoch := m.Leader()
+		if leader == before && epoch == last {
+			continue
+		}
+		who := "nobody leads"
+		if leader != 0 {
+			who = leader.String() + " leads"
+		}
+		b = fmt.Appendf(b, "    at %d: %s in epoch %d\n", i+1, who, epoch)
+	}
+	return b
 }

@@ -6,16 +6,24 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/election"
-	"github.com/dmutex/dmutex/internal/explore"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
+type event = search.Event[*world]
+
+// Do takes a step.
+func (w *world) Do(step event) error { return step.Do(w) }
+
 // Steps lists what may happen.
-func (w *world) Steps() (steps explore.Steps[*world]) {
+func (w *world) Steps(steps []event) []event {
+	add := func(do func(*world) error, format string, args ...any) {
+		steps = append(steps, search.NewEvent(do, format, args...))
+	}
 	quiet, news := true, w.anyNews()
 	for c, queue := range w.channels {
 		if len(queue) > 0 {
 			quiet = false
-			steps.Add(func(w *world) error {
+			add(func(w *world) error {
 				msg, i := w.channels[c][0], c%w.Nodes
 				w.channels[c] = w.channels[c][1:]
 				w.met[i] = max(w.met[i], msg.Ballot, msg.Epoch)
@@ -30,7 +38,7 @@ func (w *world) Steps() (steps explore.Steps[*world]) {
 				if w.told[i*w.Nodes+j] {
 					verb = "suspects no more"
 				}
-				steps.Add(func(w *world) error { return w.tell(i, j) }, "%d %s %d", i+1, verb, j+1)
+				add(func(w *world) error { return w.tell(i, j) }, "%d %s %d", i+1, verb, j+1)
 			}
 		}
 	}
@@ -41,7 +49,7 @@ func (w *world) Steps() (steps explore.Steps[*world]) {
 		}
 		runs = true
 		if w.odds.Early > 0 {
-			steps.Add(func(w *world) error {
+			add(func(w *world) error {
 				w.odds.Early--
 				return w.does(i, func() (out []election.Message, _ error) {
 					for range w.machines[i].TicksLeft() {
@@ -53,7 +61,7 @@ func (w *world) Steps() (steps explore.Steps[*world]) {
 		}
 	}
 	if runs && quiet && !news {
-		steps.Add(func(w *world) error {
+		add(func(w *world) error {
 			for i, m := range w.machines {
 				if m == nil {
 					continue
@@ -65,16 +73,16 @@ func (w *world) Steps() (steps explore.Steps[*world]) {
 			return nil
 		}, "a tick passes")
 	}
-	w.mishaps(&steps)
+	w.mishaps(add)
 	return steps
 }
 
 // mishaps adds what the odds allow.
-func (w *world) mishaps(steps *explore.Steps[*world]) {
+func (w *world) mishaps(add func(do func(*world) error, format string, args ...any)) {
 	for i, m := range w.machines {
 		switch {
 		case m == nil && w.odds.Recoveries > 0 && !(w.Prompt && w.lingers(i)):
-			steps.Add(func(w *world) error {
+			add(func(w *world) error {
 				w.odds.Recoveries--
 				w.born(i, w.kept[i])
 				if err := w.loose(); err != nil {
@@ -83,7 +91,7 @@ func (w *world) mishaps(steps *explore.Steps[*world]) {
 				return w.does(i, func() ([]election.Message, error) { return w.machines[i].Start(), nil })
 			}, "%d recovers", i+1)
 		case m != nil && w.odds.Crashes > 0:
-			steps.Add(func(w *world) error {
+			add(func(w *world) error {
 				w.odds.Crashes--
 				if !w.Forgetful {
 					_, w.kept[i] = w.machines[i].Leader()
@@ -96,14 +104,14 @@ func (w *world) mishaps(steps *explore.Steps[*world]) {
 			}, "%d crashes", i+1)
 		}
 		if m != nil && w.odds.Restarts > 0 && m.TicksLeft() == 0 {
-			steps.Add(func(w *world) error {
+			add(func(w *world) error {
 				w.odds.Restarts--
 				return w.does(i, func() ([]election.Message, error) { return w.machines[i].Start(), nil })
 			}, "%d starts", i+1)
 		}
 		for j := range w.machines {
 			if w.odds.Wrong > 0 && i != j && w.reach(i, j) && !w.told[i*w.Nodes+j] {
-				steps.Add(func(w *world) error {
+				add(func(w *world) error {
 					w.odds.Wrong--
 					w.told[i*w.Nodes+j] = true
 					return w.does(i, func() ([]election.Message, error) { return w.machines[i].Suspect(dmutex.NodeID(j + 1)) })
@@ -113,7 +121,7 @@ func (w *world) mishaps(steps *explore.Steps[*world]) {
 	}
 	if slices.Contains(w.side, true) {
 		if !w.anyNews() {
-			steps.Add(func(w *world) error {
+			add(func(w *world) error {
 				clear(w.side)
 				return w.loose()
 			}, "the partition heals")
@@ -126,7 +134,7 @@ func (w *world) mishaps(steps *explore.Steps[*world]) {
 					name += " " + strconv.Itoa(i+1)
 				}
 			}
-			steps.Add(func(w *world) error {
+			add(func(w *world) error {
 				w.odds.Cuts--
 				for i := range w.side {
 					w.side[i] = set>>i&1 == 1

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/dmutex/dmutex/election"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A Trial is a small group and what may happen to it. [Trial.Explore] tries
@@ -35,8 +36,8 @@ type Trial struct {
 	Falls     bool   // epochs may fall
 	Counted   bool   // only a node that a majority has let run leads; for Bully and Ring, without crashes
 
-	MaxStates int                   // stop after about so many; 0 does not
-	Progress  func(states int) bool // called from time to time; false stops. May be nil
+	MaxStates int                      // stop after about so many; 0 does not
+	Progress  func(search.Report) bool // called from time to time; false stops. May be nil
 }
 
 // Odds says how often things may happen in a run, at most 255 times each.
@@ -60,9 +61,8 @@ type Machine interface {
 
 // A Report is what an exploration found.
 type Report struct {
-	States   int
-	Rests    int  // states in which nothing is left to happen unless something fails
-	Complete bool // all states were seen
+	search.Report
+	Rests int // states in which nothing is left to happen unless something fails
 }
 
 // What can be wrong; the Kind of a [dmutextest.Violation].

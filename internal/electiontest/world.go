@@ -1,15 +1,13 @@
 package electiontest
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/election"
-	"github.com/dmutex/dmutex/internal/explore"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A world is the state of a trial.
@@ -22,7 +20,6 @@ type world struct {
 	side     []bool               // of the partition
 	kept     []uint64             // the epoch with which a crashed node comes back
 	met      []uint64             // the highest number in any message that a node has sent or handled
-	log      *strings.Builder
 }
 
 func (t *Trial) begin() (*world, error) {
@@ -46,7 +43,7 @@ func (t *Trial) begin() (*world, error) {
 	}
 	w.odds = Odds{}
 	for t.Starts == nil && !w.atRest() {
-		if err := w.Steps()[0].Do(w); err != nil {
+		if err := w.Do(w.Steps(nil)[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -64,7 +61,7 @@ func (w *world) born(i int, epoch uint64) {
 }
 
 // Clone returns a copy.
-func (w *world) Clone() *world {
+func (w *world) Clone(*world) *world {
 	c := *w
 	c.machines = slices.Clone(w.machines)
 	for i, m := range c.machines {
@@ -122,7 +119,7 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 	before, was := m.Leader()
 	out, err := input()
 	if err != nil {
-		return explore.Wrong(ErrRefused, "%v", err)
+		return search.Wrong(ErrRefused, "%v", err)
 	}
 	for _, msg := range out {
 		w.met[i] = max(w.met[i], msg.Ballot, msg.Epoch)
@@ -134,18 +131,11 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 	}
 	leader, epoch := m.Leader()
 	w.met[i] = max(w.met[i], epoch)
-	if w.log != nil && (leader != before || epoch != was) {
-		who := "nobody leads"
-		if leader != 0 {
-			who = leader.String() + " leads"
-		}
-		fmt.Fprintf(w.log, "    at %d: %s in epoch %d\n", i+1, who, epoch)
-	}
 	if epoch < was && !w.Falls {
-		return explore.Wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, was, epoch)
+		return search.Wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, was, epoch)
 	}
 	if w.Most > 0 && epoch > w.Most {
-		return explore.Wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
+		return search.Wrong(ErrEpoch, "epoch %d: they outbid each other", epoch)
 	}
 	if w.Counted && before != leader && int(leader) == i+1 {
 		let := 0 // the nodes that have met an election of this term
@@ -155,7 +145,7 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 			}
 		}
 		if 2*let <= w.Nodes {
-			return explore.Wrong(ErrNotLet, "%d leads, and no majority has let it run", i+1)
+			return search.Wrong(ErrNotLet, "%d leads, and no majority has let it run", i+1)
 		}
 	}
 	return nil
@@ -177,10 +167,10 @@ func (w *world) check() error {
 			_, e := w.machines[i].Leader()
 			_, f := w.machines[j].Leader()
 			if e == f {
-				return explore.Wrong(ErrTwoLeaders, "%d and %d lead in epoch %d", i+1, j+1, e)
+				return search.Wrong(ErrTwoLeaders, "%d and %d lead in epoch %d", i+1, j+1, e)
 			}
 			if w.OneLeader || w.OneSide && w.side[i] != w.side[j] && !w.anyNews() {
-				return explore.Wrong(ErrTwoLeaders, "two leaders: %d in epoch %d and %d in epoch %d", i+1, e, j+1, f)
+				return search.Wrong(ErrTwoLeaders, "two leaders: %d in epoch %d and %d in epoch %d", i+1, e, j+1, f)
 			}
 		}
 	}
@@ -208,7 +198,7 @@ func (w *world) agree() error {
 			_, epoch = w.machines[highest].Leader()
 		}
 		if leader, e := m.Leader(); leader != want || e != epoch {
-			return explore.Wrong(ErrNoAgreement, "at rest %d has leader %d in epoch %d, not %d in epoch %d", i+1, leader, e, want, epoch)
+			return search.Wrong(ErrNoAgreement, "at rest %d has leader %d in epoch %d, not %d in epoch %d", i+1, leader, e, want, epoch)
 		}
 	}
 	return nil

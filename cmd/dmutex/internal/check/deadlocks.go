@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/deadlocktest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // deadlockOptions are what may happen in a group that waits.
@@ -68,11 +69,11 @@ func (o *deadlockOptions) subject(c *Cmd) subject {
 			"and none was declared that did not exist.",
 		some:    "%s of them with a deadlock declared",
 		failing: o.failing,
-		run: func(g *group, more func(int) bool) (int, bool, error) {
+		run: func(g *group, more func(search.Report) bool) (search.Report, error) {
 			t.Progress = more
 			r, err := t.Explore()
 			g.Deadlocks = r.Deadlocks
-			return r.States, r.Complete, err
+			return r.Report, err
 		},
 	}
 }
@@ -98,11 +99,11 @@ func (o *deadlockOptions) chases(c *Cmd) subject {
 			"and every cycle that stays is found by its youngest member.",
 		some:    "%s of them with a cycle",
 		failing: func(error) string { return "" },
-		run: func(g *group, more func(int) bool) (int, bool, error) {
+		run: func(g *group, more func(search.Report) bool) (search.Report, error) {
 			t.Progress = more
 			r, err := t.Explore()
 			g.Deadlocks = r.Cycles
-			return r.States, r.Complete, err
+			return r.Report, err
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/election"
 	"github.com/dmutex/dmutex/internal/electiontest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // electionOptions are what may happen to a group that elects.
@@ -98,11 +99,11 @@ func (o *electionOptions) subject(c *Cmd) subject {
 		proved:  o.proved(),
 		some:    "%s of them at rest",
 		failing: o.failing,
-		run: func(g *group, more func(int) bool) (int, bool, error) {
+		run: func(g *group, more func(search.Report) bool) (search.Report, error) {
 			t.Progress = more
 			r, err := t.Explore()
 			g.Rests = r.Rests
-			return r.States, r.Complete, err
+			return r.Report, err
 		},
 	}
 }

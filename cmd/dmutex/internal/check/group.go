@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // A group is the check of machines that are not locks.
@@ -22,13 +23,14 @@ type group struct {
 	some       string                  // what some of the states are, such as "%s of them at rest"
 	failing    func(kind error) string // what a group that failed assumes
 	// run explores the group. It fills in what some of the states are.
-	run func(g *group, more func(states int) bool) (states int, complete bool, err error)
+	run func(g *group, more func(search.Report) bool) (search.Report, error)
 }
 
 func (g *group) title() string { return g.name }
 
 func (g *group) explore(more func(string) bool) error {
-	return g.judge(g.run(g, func(states int) bool { return more(tool.Thousands(states) + " states") }))
+	r, err := g.run(g, func(r search.Report) bool { return more(tool.Thousands(r.States) + " states") })
+	return g.judge(r.States, r.Complete, err)
 }
 
 // text is the verdict on a line.

@@ -1,0 +1,431 @@
+// Package search visits every state of a world, and returns the shortest run to
+// anything that is wrong.
+//
+// A world is a small group of machines with all that may happen to it: messages that
+// arrive, members that crash, time that passes. A package that explores something
+// writes a [World] for it and runs a [Search].
+package search
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// A World is a state W of what is explored. S is a step that may happen next: an
+// [Event], or a small value of the world's own, which is faster.
+type World[W, S any] interface {
+	// Clone returns a copy. It may take the memory of spare, a world that is no longer
+	// needed or the zero W.
+	Clone(spare W) W
+
+	// AppendState appends all that decides what may happen later. Worlds that append
+	// the same are one state.
+	AppendState(b []byte) []byte
+
+	// Steps appends what may happen next, in an order that depends on the state only.
+	Steps(list []S) []S
+
+	// Do takes a step. It returns [ErrOutside] if that leaves the bounds of the
+	// search, and a *[Violation] if something is wrong then.
+	Do(step S) error
+
+	// Tell appends a line on a step, and lines on what it changed: after is the world
+	// after it, or where Do returned with an error.
+	Tell(b []byte, step S, after W) []byte
+}
+
+// ErrOutside is returned by [World.Do] for a step that the search leaves out.
+var ErrOutside = errors.New("outside of the bounds")
+
+// An Event is a step of a world whose speed does not matter: a function and a name.
+type Event[W any] struct {
+	Do     func(W) error
+	format string
+	args   []any
+}
+
+// NewEvent returns an Event. Its name is formatted only if it is told.
+func NewEvent[W any](do func(W) error, format string, args ...any) Event[W] {
+	return Event[W]{do, format, args}
+}
+
+// String returns the name.
+func (e Event[W]) String() string { return fmt.Sprintf(e.format, e.args...) }
+
+// A Violation is a run in which something went wrong.
+type Violation struct {
+	Kind   error  // what
+	Why    string // which nodes, and how
+	Script string // the run
+}
+
+// Error returns what went wrong, and the whole run.
+func (v *Violation) Error() string { return fmt.Sprintf("%v: %s\n\n%s", v.Kind, v.Why, v.Script) }
+
+// Unwrap returns Kind.
+func (v *Violation) Unwrap() error { return v.Kind }
+
+// Wrong returns a Violation whose run is not known yet.
+func Wrong(kind error, format string, args ...any) *Violation {
+	return &Violation{Kind: kind, Why: fmt.Sprintf(format, args...)}
+}
+
+// A Report says what a search has seen.
+type Report struct {
+	States   int  // different ones
+	Steps    int  // transitions between them
+	Depth    int  // length of the longest of the shortest runs to a state
+	Least    int  // steps that count in a whole run, at least
+	Greatest int  // and at most
+	Complete bool // nothing was left out within the bounds, and nothing is wrong
+}
+
+// A Search says where to begin and what must hold. Functions may be nil, except Script.
+type Search[W World[W, S], S any] struct {
+	First W
+	State func(w W) error             // checks every state
+	Step  func(before, after W) error // checks every step
+
+	// Liveness. It is about steps that happen sooner or later by themselves.
+	Fair  func(w W, step S) bool // whether a step of a state does; nil: all do
+	Ends  error                  // not nil: such steps never go on forever, else it is the kind of the violation
+	Good  func(w W) bool         // from every state, such steps can reach one in which this holds
+	Stuck func(w W) error        // the violation in a state from which they cannot; goes with Good
+	Lean  bool                   // only check that such a step leaves every state that is not Good: half the memory
+
+	Counts func(step S) bool // what Report.Least and Greatest count, if Ends is set
+
+	// Script writes the run to a violation, from what its steps have told.
+	Script func(told string, last W, v *Violation) string
+
+	MaxStates int               // stop after about this many; 0 does not
+	Progress  func(Report) bool // called from time to time; false stops
+}
+
+// Run visits the states, shortest runs first. Its error is the first [*Violation] with a
+// shortest run to it (of runs that may go on forever just one of many), or another error
+// of a function of the Search. In any case the Report says how far it came.
+//
+// A state is remembered by a fingerprint of 64 bits. The chance that two of n states have
+// the same, so that one is never visited, is about n*n/2^65: one in a million for 6
+// million states.
+func (s Search[W, S]) Run() (Report, error) {
+	x := exploration[W, S]{Search: s, live: !s.Lean && (s.Ends != nil || s.Good != nil)}
+	err := x.run()
+	return x.Report, err
+}
+
+// Tell takes the steps of a run. It returns what they tell, and the last world.
+func Tell[W World[W, S], S any](first W, run []S) (told string, last W) {
+	var none W
+	var b []byte
+	last = first.Clone(none)
+	for _, step := range run {
+		after := last.Clone(none)
+		_ = after.Do(step) // what is wrong with the last one is known
+		b = last.Tell(b, step, after)
+		last = after
+	}
+	return string(b), last
+}
+
+// An exploration is how far Run is. States are numbered as they are found. Only the
+// worlds whose steps are not known yet are kept: others are reached again from the
+// beginning through via.
+type exploration[W World[W, S], S any] struct {
+	Search[W, S]
+	Report
+	seen   table
+	parent []uint32 // by state
+	via    []uint16 // by state: which of the steps of its parent led to it
+	next   []W      // the worlds that the present level has found
+	spare  []W      // worlds that are no longer needed
+	list   []S      // scratch
+	after  []successor[W]
+	key    []byte
+
+	live  bool
+	ends  []uint32 // by state: where its edges end
+	edges []uint32 // fair steps: the state that it leads to, with the mark counted
+	good  []bool   // by state: it is good, or a fair step leaves the bounds
+}
+
+const counted = 1 << 31
+
+// A successor is the world after step k of the present one.
+type successor[W any] struct {
+	world W
+	print uint64
+	k     int
+	fair  bool
+}
+
+func (x *exploration[W, S]) run() error {
+	var none W
+	first := x.First.Clone(none)
+	x.seen.find(x.print(first), 0)
+	x.add(first, 0, 0)
+	if err := x.check(first, 0); err != nil {
+		return err
+	}
+	this := x.next
+	x.next = nil
+	for id := uint32(0); len(this) > 0; x.Depth++ {
+		for _, w := range this {
+			if err := x.expand(id, w); err != nil {
+				return err
+			}
+			x.spare = append(x.spare, w)
+			if x.full() || x.Progress != nil && id%(1<<16) == 0 && !x.Progress(x.Report) {
+				return nil
+			}
+			id++
+		}
+		if this, x.next = x.next, this[:0]; len(this) == 0 {
+			break
+		}
+	}
+	var err error
+	switch {
+	case x.live && x.Ends != nil:
+		err = x.ending()
+	case x.live:
+		err = x.reaching()
+	}
+	x.Complete = err == nil
+	return err
+}
+
+// full reports whether the search is to be cut short.
+func (x *exploration[W, S]) full() bool {
+	return x.MaxStates > 0 && x.States >= x.MaxStates ||
+		uint64(x.States) >= counted-1<<16 || uint64(len(x.edges)) >= math.MaxUint32-1<<16 // the numbers are used up
+}
+
+// add numbers a new state, to which step k of state from led.
+func (x *exploration[W, S]) add(w W, from uint32, k int) {
+	x.States++
+	x.parent, x.via, x.next = append(x.parent, from), append(x.via, uint16(k)), append(x.next, w)
+}
+
+// print returns the fingerprint of a world.
+func (x *exploration[W, S]) print(w W) uint64 {
+	x.key = w.AppendState(x.key[:0])
+	return fingerprint(x.key)
+}
+
+func (x *exploration[W, S]) check(w W, id uint32) error {
+	if x.State == nil {
+		return nil
+	}
+	if err := x.State(w); err != nil {
+		return x.failed(err, x.way(id))
+	}
+	return nil
+}
+
+func (x *exploration[W, S]) clone(w W) W {
+	var spare W
+	if n := len(x.spare); n > 0 {
+		spare, x.spare = x.spare[n-1], x.spare[:n-1]
+	}
+	return w.Clone(spare)
+}
+
+// expand finds the states that follow state id. It looks them up together, so that the
+// processor can wait for several slots of the table at a time.
+func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
+	rests, good := true, x.Good == nil || x.Good(w)
+	x.list, x.after = w.Steps(x.list[:0]), x.after[:0]
+	failing := 0
+	for k, step := range x.list {
+		fair := x.Fair == nil || x.Fair(w, step)
+		rests = rests && !fair
+		after := x.clone(w)
+		err = after.Do(step)
+		if err == ErrOutside {
+			good, err = good || fair, nil
+			x.spare = append(x.spare, after)
+			continue
+		}
+		if err == nil && x.Step != nil {
+			err = x.Step(w, after)
+		}
+		if failing = k; err != nil {
+			break
+		}
+		x.after = append(x.after, successor[W]{after, x.print(after), k, fair})
+	}
+	for _, s := range x.after {
+		to, fresh := x.seen.find(s.print, uint32(x.States))
+		x.Steps++
+		if edge := to; s.fair && x.live {
+			if x.Counts != nil && x.Counts(x.list[s.k]) {
+				edge |= counted
+			}
+			x.edges = append(x.edges, edge)
+		}
+		if !fresh {
+			x.spare = append(x.spare, s.world)
+			continue
+		}
+		x.add(s.world, id, s.k)
+		if err := x.check(s.world, to); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return x.failed(err, append(x.way(id), x.list[failing]))
+	}
+	if rests && !good {
+		return x.failed(x.Stuck(w), x.way(id))
+	}
+	if x.live {
+		x.ends, x.good = append(x.ends, uint32(len(x.edges))), append(x.good, good)
+	}
+	return nil
+}
+
+// begins returns where the edges of a state begin.
+func (x *exploration[W, S]) begins(id uint32) uint32 {
+	if id == 0 {
+		return 0
+	}
+	return x.ends[id-1]
+}
+
+// ending checks that fair steps come to an end, by walking all of them depth first: a
+// step into a state from which we came closes a cycle. On the way back it finds the least
+// and the greatest number of steps that count, from each state on. Then every run ends
+// in a state without a fair step, which expand has found to be good.
+func (x *exploration[W, S]) ending() error {
+	const unseen, open = 1<<32 - 1, 1<<32 - 2
+	least, greatest := slices.Repeat([]uint32{unseen}, x.States), make([]uint32, x.States)
+	type frame struct{ state, edge uint32 }
+	var stack []frame
+	enter := func(id uint32) {
+		least[id] = open
+		stack = append(stack, frame{id, x.begins(id)})
+	}
+	for root := range uint32(x.States) {
+		if least[root] == unseen {
+			enter(root)
+		}
+		for len(stack) > 0 {
+			top := &stack[len(stack)-1]
+			if id := top.state; top.edge == x.ends[id] {
+				low, high := uint32(unseen), uint32(0)
+				for _, edge := range x.edges[x.begins(id):x.ends[id]] {
+					low = min(low, least[edge&^counted]+edge>>31)
+					high = max(high, greatest[edge&^counted]+edge>>31)
+				}
+				if x.begins(id) == x.ends[id] {
+					low = 0
+				}
+				least[id], greatest[id] = low, high
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			to := x.edges[top.edge] &^ counted
+			top.edge++
+			switch least[to] {
+			case unseen:
+				enter(to)
+			case open:
+				cycle := stack[slices.IndexFunc(stack, func(f frame) bool { return f.state == to }):]
+				run := x.way(to)
+				for k := range cycle {
+					run = append(run, x.step(run, cycle[(k+1)%len(cycle)].state))
+				}
+				return x.failed(Wrong(x.Ends, "the last %d steps may repeat forever", len(cycle)), run)
+			}
+		}
+	}
+	x.Least, x.Greatest = int(least[0]), int(greatest[0])
+	return nil
+}
+
+// reaching checks that fair steps can reach a good state from every state.
+func (x *exploration[W, S]) reaching() error {
+	into := make([]uint32, x.States+1) // where the edges that lead into a state begin
+	for _, to := range x.edges {
+		into[to&^counted+1]++
+	}
+	for id := range x.States {
+		into[id+1] += into[id]
+	}
+	from, fill := make([]uint32, len(x.edges)), slices.Clone(into)
+	for id := range uint32(x.States) {
+		for _, to := range x.edges[x.begins(id):x.ends[id]] {
+			from[fill[to&^counted]] = id
+			fill[to&^counted]++
+		}
+	}
+	var queue []uint32
+	for id, good := range x.good {
+		if good {
+			queue = append(queue, uint32(id))
+		}
+	}
+	for len(queue) > 0 {
+		id := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		for _, before := range from[into[id]:into[id+1]] {
+			if !x.good[before] {
+				x.good[before] = true
+				queue = append(queue, before)
+			}
+		}
+	}
+	id := slices.Index(x.good, false)
+	if id < 0 {
+		return nil
+	}
+	run := x.way(uint32(id))
+	_, last := Tell(x.First, run)
+	return x.failed(x.Stuck(last), run)
+}
+
+// way returns the steps by which a state was found.
+func (x *exploration[W, S]) way(id uint32) (run []S) {
+	var ids []uint32
+	for ; id != 0; id = x.parent[id] {
+		ids = append(ids, id)
+	}
+	var none W
+	w := x.First.Clone(none)
+	for _, id := range slices.Backward(ids) {
+		step := w.Steps(nil)[x.via[id]]
+		_ = w.Do(step) // it went well before
+		run = append(run, step)
+	}
+	return run
+}
+
+// step returns a fair step that leads from the end of a run to a state.
+func (x *exploration[W, S]) step(run []S, to uint32) S {
+	_, last := Tell(x.First, run)
+	for _, step := range last.Steps(nil) {
+		after := x.clone(last)
+		if after.Do(step) == nil && (x.Fair == nil || x.Fair(last, step)) {
+			if id, _ := x.seen.find(x.print(after), 0); id == to {
+				return step
+			}
+		}
+	}
+	panic("search: a world is not the same when its steps are taken again")
+}
+
+// failed adds the run to a violation.
+func (x *exploration[W, S]) failed(err error, run []S) error {
+	v, ok := errors.AsType[*Violation](err)
+	if !ok {
+		return err
+	}
+	told, last := Tell(x.First, run)
+	v = &Violation{Kind: v.Kind, Why: v.Why}
+	v.Script = x.Script(told, last, v)
+	return v
+}
