@@ -66,7 +66,9 @@ func (e *Election) Name() string { return e.name }
 // Campaign waits until this node is elected, runs lead, and gives the
 // leadership up when lead has returned or panicked, never before. It leads once:
 // to lead again, call it again. Several goroutines of a node may campaign, and
-// each is a candidate of its own.
+// each is a candidate of its own. Candidates are elected in the order in which
+// [Mutex.Acquire] serves its callers: those of one node in the order of their
+// campaigns, and those of several nodes by turns.
 //
 // lead's context is derived from ctx. It also ends when this node resigns
 // ([context.Cause] is then [ErrResigned]) and when the node closes or stops, or its

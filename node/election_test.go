@@ -606,3 +606,25 @@ func TestElectedWhileClosing(t *testing.T) {
 		})
 	}
 }
+
+// LESSONS L51: candidates of one node lead in the order of their campaigns, and a node
+// asks again, behind the others, when its last leader has returned.
+func TestOrderOfCandidates(t *testing.T) {
+	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(5)
+		var led []int
+		var wg sync.WaitGroup
+		for i, id := range []dmutex.NodeID{4, 1, 5, 2, 3, 1, 4} {
+			wg.Go(func() {
+				require.NoError(t, g.nodes[id].Election("x").Campaign(t.Context(), func(context.Context, uint64) error {
+					led = append(led, i)
+					time.Sleep(time.Second)
+					return nil
+				}))
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		wg.Wait()
+		require.Equal(t, []int{0, 1, 2, 3, 4, 6, 5}, led)
+	})
+}

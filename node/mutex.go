@@ -28,6 +28,12 @@ func (m *Mutex) Name() string { return m.name }
 // Acquire waits for the lock and returns the handle that holds it. It first
 // waits as [Node.Ready] does.
 //
+// Callers of one node are served in the order of their calls. A node has one request in the
+// group at a time: the request of the next caller begins when the last one has released,
+// behind the requests of other nodes that have arrived until then. The algorithm orders the
+// requests of different nodes, so callers of several nodes may be served in another order
+// than that of their calls.
+//
 // If ctx ends first, Acquire returns at once with an error that wraps ctx's, and
 // [ErrStore] if the store does not answer. Nothing of the call is left behind, and no
 // other node loses its turn. Other errors: the reason why the node has stopped, which is
