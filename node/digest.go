@@ -13,11 +13,14 @@ import (
 // has the members, and what these agree on.
 var agreed = [...]string{"Members", "Algorithm", "Group", "Deadlock"}
 
+// maxWord bounds the name of an algorithm in the texts and in the record.
+const maxWord = 32
+
 // digest sums up what all members must agree on: 8 bits for each field, from which
 // two members can tell in what they differ, and then 32 bits of everything. It also
 // finds out whether the algorithm takes this group at all.
 func (n *Node) digest() (digest uint64, err error) {
-	algorithm, err := n.describe()
+	_, algorithm, err := n.describe()
 	if err != nil {
 		return 0, err
 	}
@@ -36,13 +39,14 @@ func (n *Node) digest() (digest uint64, err error) {
 
 // settings is what the record says that its members agree on.
 func (n *Node) settings() (string, error) {
-	algorithm, err := n.describe()
-	return fmt.Sprintf("algorithm %x, group %q, deadlock %v", algorithm[:4], n.cfg.Group, n.cfg.Deadlock), err
+	name, algorithm, err := n.describe()
+	return fmt.Sprintf("algorithm %s %x, group %q, deadlock %v", name, algorithm[:4], n.cfg.Group, n.cfg.Deadlock), err
 }
 
 // describe sums up the algorithm as the fresh machines of all members describe
-// themselves, or those of three if the members come and go.
-func (n *Node) describe() (sum [sha256.Size]byte, err error) {
+// themselves, or those of three if the members come and go. The name is the first word of
+// such a description: that of the package, or of the variant.
+func (n *Node) describe() (name string, sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	members := n.cfg.Members
 	if n.cfg.Store != nil {
@@ -51,18 +55,20 @@ func (n *Node) describe() (sum [sha256.Size]byte, err error) {
 	for _, id := range members {
 		m, err := n.cfg.Algorithm(dmutex.Start{Self: id, Members: members})
 		if err != nil {
-			return sum, err
+			return name, sum, err
 		}
 		if _, ok := m.(dmutex.Ticker); ok {
-			return sum, dmutex.Misuse("Config.Algorithm needs ticks, which a node does not give: choose one without, such as ring.New for ring.Circulate")
+			return name, sum, dmutex.Misuse("Config.Algorithm needs ticks, which a node does not give: choose one without, such as ring.New for ring.Circulate")
 		}
 		text, err := m.AppendText(nil)
 		if err != nil {
-			return sum, err
+			return name, sum, err
 		}
 		fmt.Fprintf(h, "\n%s", text)
+		word, _, _ := strings.Cut(string(text), " ")
+		name = word[:min(len(word), maxWord)]
 	}
-	return [sha256.Size]byte(h.Sum(nil)), nil
+	return name, [sha256.Size]byte(h.Sum(nil)), nil
 }
 
 // differs is the ErrConfig of a peer whose digest is not ours. The state of a machine
@@ -71,7 +77,12 @@ func (n *Node) differs(digest uint64) error {
 	var fields []string
 	for i, other := 0, digest^n.sum; i < len(agreed); i, other = i+1, other<<8 {
 		if other>>56 != 0 && (agreed[i] != "Algorithm" || len(fields) == 0) {
-			fields = append(fields, agreed[i])
+			field := agreed[i]
+			if field == "Algorithm" {
+				name, _, _ := n.describe() // no error: Open has described it
+				field += " (here " + name + ")"
+			}
+			fields = append(fields, field)
 		}
 	}
 	if len(fields) == 0 {

@@ -27,10 +27,10 @@ func TestStrangers(t *testing.T) {
 		{"members", "Members", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 3} }},
 		{"deadlock", "Deadlock", func(c *node.Config) { c.Deadlock = time.Second }},
 		{"several", "Members, Group", func(c *node.Config) { c.Members, c.Group = []dmutex.NodeID{1, 2, 9}, "other" }},
-		{"algorithm", "Algorithm", func(c *node.Config) { c.Algorithm = central.New }},
-		{"coordinator", "Algorithm", func(c *node.Config) { c.Algorithm = central.At(2) }},
-		{"option", "Algorithm", func(c *node.Config) { c.Algorithm = ricart.Carvalho }},
-		{"quorums", "Algorithm", func(c *node.Config) {
+		{"algorithm", "Algorithm (here central)", func(c *node.Config) { c.Algorithm = central.New }},
+		{"coordinator", "Algorithm (here central)", func(c *node.Config) { c.Algorithm = central.At(2) }},
+		{"option", "Algorithm (here carvalho)", func(c *node.Config) { c.Algorithm = ricart.Carvalho }},
+		{"quorums", "Algorithm (here maekawa)", func(c *node.Config) {
 			c.Algorithm = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID {
 				return [][]dmutex.NodeID{{1, 2}, {1}}[site-1]
 			})

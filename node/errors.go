@@ -32,7 +32,7 @@ var (
 
 	// ErrConfig: the [Config] of a peer differs from this node's in a field that must
 	// be the same in all members. The text names the fields, if they can be told.
-	ErrConfig = errors.New("node: configured differently: Members, Algorithm, Group and Deadlock must be the same in all members")
+	ErrConfig = errors.New("node: configured differently: Members, Algorithm, Group, Deadlock and Lease must be the same in all members")
 
 	// ErrNumberTaken: another process with this node's number was there first, and is
 	// alive. This one grants nothing. Give it a number of its own, or stop the other.
@@ -97,11 +97,15 @@ func bare(err error) string { return strings.TrimPrefix(err.Error(), "node: ") }
 type BusyError struct {
 	Lock   string
 	Holder dmutex.NodeID // None if this node does not know it, see [MutexStatus]
+	Here   bool          // the holder is this node
 }
 
 func (e *BusyError) Error() string {
-	if e.Holder == dmutex.None {
+	switch {
+	case e.Holder == dmutex.None:
 		return fmt.Sprintf("node: lock %q is busy", e.Lock)
+	case e.Here:
+		return fmt.Sprintf("node: lock %q is busy: held by this process", e.Lock)
 	}
 	return fmt.Sprintf("node: lock %q is busy: held by node %d", e.Lock, e.Holder)
 }

@@ -21,8 +21,8 @@ func (n *Node) Ready(ctx context.Context) error {
 	n.views.mu.Lock()
 	acting, next := n.views.acting.Load(), n.views.next
 	n.views.mu.Unlock()
-	if acting {
-		return n.locks.why()
+	if why := n.locks.why(); acting || why != nil {
+		return why
 	}
 	select {
 	case <-n.locks.ended.Done():

@@ -624,22 +624,28 @@ func TestLeaseTaken(t *testing.T) {
 
 // A process with other settings than the group is told so.
 func TestLeaseOtherSettings(t *testing.T) {
-	for name, alter := range map[string]func(*node.Config){
-		"algorithm": func(c *node.Config) { c.Algorithm = central.New },
-		"lease":     func(c *node.Config) { c.Lease *= 2 },
-		"deadlock":  func(c *node.Config) { c.Deadlock = time.Second },
-		"group":     func(c *node.Config) { c.Group = "other" },
+	for name, tc := range map[string]struct {
+		alter func(*node.Config)
+		say   []string // both sides' values
+	}{
+		"algorithm": {func(c *node.Config) { c.Algorithm = central.New }, []string{"algorithm ricart ", "algorithm central "}},
+		"lease":     {func(c *node.Config) { c.Lease *= 2 }, []string{"and Lease must be the same", "10000 ms", "20000 ms"}},
+		"deadlock":  {func(c *node.Config) { c.Deadlock = time.Second }, []string{"deadlock 0s", "deadlock 1s"}},
+		"group":     {func(c *node.Config) { c.Group = "other" }, []string{"other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 				all := c.open(1)
 				s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
 				config := c.config(s)
-				alter(&config)
+				tc.alter(&config)
 				other, err := node.Open(t.Context(), config)
 				require.NoError(t, err)
 				_, err = other.Mutex("x").Acquire(contextFor(t, 5*time.Second))
 				require.ErrorIs(t, err, node.ErrConfig)
+				for _, text := range tc.say {
+					require.ErrorContains(t, err, text)
+				}
 				require.NoError(t, other.Close(t.Context()))
 				require.NoError(t, all[0].acquire("x").Release())
 			})

@@ -293,7 +293,7 @@ func (l *lock) forget() {
 	}
 }
 
-func (l *lock) busy() error { return &BusyError{l.name, l.holder()} }
+func (l *lock) busy() error { return &BusyError{l.name, l.holder(), l.held != nil} }
 
 // holder returns the holder of the lock, as far as this node can know: this node
 // itself, or what the machine says if it is a Coordinator.

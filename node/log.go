@@ -158,7 +158,10 @@ func (n *Node) waitError(l *lock, why error) error {
 	l.shard.mu.Lock()
 	st := l.status()
 	l.shard.mu.Unlock()
-	if st.Holder != dmutex.None {
+	switch {
+	case st.Phase == dmutex.Held:
+		why = fmt.Errorf("held by this process: %w", why)
+	case st.Holder != dmutex.None:
 		why = fmt.Errorf("held by node %v: %w", st.Holder, why)
 	}
 	if silent := n.silent(st); silent != "" {

@@ -259,12 +259,20 @@ func (cfg *Config) check() error {
 			cfg.Link.MaxFrame(), cfg.maxMembers(), roomFor(cfg.maxMembers())))
 	case cfg.Store == nil && cfg.Lease != 0:
 		return dmutex.Misuse("Config.Lease needs Config.Store: without one, members that are gone are waited for")
+	case cfg.Store == nil && numberless(cfg.Link):
+		return dmutex.Misuse("Config.Link was made without a number, for a node with Config.Store: give it a number and the members, as tcplink.Config.Self and Peers do, or set Config.Store")
 	case cfg.Store != nil && (cfg.Self != dmutex.None || len(cfg.Members) > 0):
 		return dmutex.Misuse("Config.Self and Config.Members contradict Config.Store, whose record has the members: leave them out")
 	case cfg.Store != nil && cfg.Trace != nil:
 		return dmutex.Misuse("Config.Trace needs Config.Members: a trace of a group with Config.Store cannot be replayed")
 	}
 	return nil
+}
+
+// numberless reports whether a link was made to get its number from a record.
+func numberless(l transport.Link) bool {
+	d, ok := l.(transport.DynamicLink)
+	return ok && d.Become(dmutex.None) == nil
 }
 
 // maxMembers bounds the members of a view.
@@ -322,7 +330,7 @@ func (n *Node) stop(why error) {
 	if n.locks.why() != nil {
 		return
 	}
-	n.locks.end(why)
+	n.end(why)
 	var lost error = &lossError{why}
 	n.locks.abandon(&why, &lost, false)
 	if !errors.Is(why, transport.ErrClosed) {
@@ -335,6 +343,13 @@ func (n *Node) stop(why error) {
 	n.log.tell(slog.LevelError, "node stopped: nothing more is granted", slog.Any("err", why))
 	n.traceErr(trace.Down, dmutex.None, why)
 	n.views.leave()
+}
+
+// end ends all granting. The caller has the mutex of views.
+func (n *Node) end(why error) {
+	now := n.views.now() // before: the lease may have ended first
+	n.locks.end(why)
+	n.views.pause(now)
 }
 
 // Close leaves the group. New and waiting acquisitions fail with [ErrClosed], and
@@ -372,7 +387,7 @@ func (n *Node) Close(ctx context.Context) error {
 	}()
 	n.views.mu.Lock() // so that Held.Err finds the hold ended, or the lease still looked after
 	if n.locks.why() == nil {
-		n.locks.end(ErrClosed)
+		n.end(ErrClosed)
 		n.trace(trace.Event{What: trace.Down})
 	}
 	lost = n.locks.abandon(&ErrClosed, &closed, n.locks.why() == ErrClosed)

@@ -604,6 +604,7 @@ func TestConfig(t *testing.T) {
 		{"names nobody", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 0} }},
 		{"such as ring.New", func(c *node.Config) { c.Algorithm = ring.Circulate(1) }},
 		{"Config.Link has no address for member 2", func(c *node.Config) { c.Link = bookless{c.Link} }},
+		{"made without a number", func(c *node.Config) { c.Link = net.Link(dmutex.None) }},
 		{"takes frames of 1023 bytes", func(c *node.Config) { c.Link = framed{c.Link, 1023} }},
 	} {
 		cfg := good

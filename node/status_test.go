@@ -66,6 +66,12 @@ func TestCoordinatorKnowsTheHolder(t *testing.T) {
 		require.Equal(t, dmutex.None, g.mutex(1, "x").Status().Holder)
 		_, err := g.mutex(2, "x").TryAcquire(t.Context())
 		require.EqualError(t, err, `node: lock "x" is busy: held by node 3`)
+		_, err = g.mutex(3, "x").TryAcquire(t.Context())
+		require.EqualError(t, err, `node: lock "x" is busy: held by this process`)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = g.mutex(3, "x").Acquire(ctx)
+		require.EqualError(t, err, `node: lock "x": held by this process: context deadline exceeded`)
 		require.NoError(t, h.Release())
 		synctest.Wait()
 		require.Zero(t, g.mutex(2, "x").Status())
@@ -204,5 +210,26 @@ func TestPeerStatus(t *testing.T) {
 		require.False(t, one.Status().Peers[1].InView)
 		require.True(t, one.Status().Peers[0].InView)
 		require.Equal(t, []dmutex.NodeID{1, 2}, one.Status().View.Members)
+	})
+}
+
+// A node that has stopped, or is closed, is in no view that acts.
+func TestStatusAfterStop(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		one, two := g.nodes[1], g.nodes[2]
+		require.True(t, one.Status().View.Acts)
+		time.Sleep(time.Minute)
+		one.LinkClosed()
+		synctest.Wait()
+		g.close(2)
+		time.Sleep(time.Second)
+		for _, n := range []*node.Node{one, two} {
+			st := n.Status()
+			require.ErrorIs(t, n.Ready(t.Context()), st.Err)
+			require.Error(t, st.Err)
+			require.False(t, st.View.Acts)
+			require.Less(t, st.View.Age, 10*time.Second, "since it has stopped")
+		}
 	})
 }

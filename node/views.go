@@ -297,8 +297,11 @@ func (v *views) act(now int64) {
 	}
 }
 
-// begin notes that the locks act.
+// begin notes that the locks act, unless nothing more is granted.
 func (v *views) begin(now int64) {
+	if v.node.locks.why() != nil {
+		return
+	}
 	v.acting.Store(true)
 	close(v.next)
 	v.next = make(chan struct{})
