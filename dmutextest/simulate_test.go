@@ -17,8 +17,8 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// The formulas are held against simulations in algorithms_test.go of the root;
-// here the simulator itself is tested.
+// The formulas are held against simulations in internal/repotest; here the simulator
+// itself is tested.
 
 func simulate(t *testing.T, c dmutextest.SimConfig) dmutextest.SimReport {
 	t.Helper()

@@ -1,4 +1,4 @@
-package dmutex_test
+package repotest
 
 import (
 	"flag"

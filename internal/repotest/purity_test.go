@@ -1,4 +1,4 @@
-package dmutex_test
+package repotest
 
 import (
 	"fmt"
@@ -51,6 +51,7 @@ var rows = []struct {
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"internal/msgp", true, []string{"."}},
 	{"internal/search", false, nil},
+	{"internal/repotest", false, nil},
 	{"membership", true, []string{"."}},
 	{"store", false, nil},
 	{"trace", false, []string{"."}},
