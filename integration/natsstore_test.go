@@ -124,7 +124,8 @@ func TestNATSStoreLagging(t *testing.T) {
 func TestNATSStoreSettings(t *testing.T) {
 	js := jetStream(t, connect(t, startJetStream(t)))
 	_, err := natsstore.Open(t.Context(), js, bucket, "a")
-	require.EqualError(t, err, "natsstore: there is no bucket groups: create it, for example with nats kv add groups --storage=file --replicas=3")
+	require.ErrorIs(t, err, store.ErrUnusable)
+	require.ErrorContains(t, err, ": there is no bucket groups: create it, for example with nats kv add groups --storage=file --replicas=3")
 	for i, test := range []struct {
 		set  func(*jetstream.StreamConfig)
 		says string
@@ -152,39 +153,59 @@ func TestNATSStoreSettings(t *testing.T) {
 		if test.says == "" {
 			require.NoError(t, err)
 		} else {
-			require.ErrorContains(t, err, "natsstore: bucket "+bucket+" "+test.says)
+			require.ErrorIs(t, err, store.ErrUnusable)
+			require.ErrorContains(t, err, ": bucket "+bucket+" "+test.says)
 		}
 	}
 }
 
-// The permissions of the package comment are enough.
+// permitted returns a client of a new server that may publish to the subjects and subscribe
+// to the other one, beside a bucket.
+func permitted(t *testing.T, direct bool, subscribe string, publish ...string) jetstream.JetStream {
+	s := startNATS(t, server.Options{Port: -1, JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
+		{Username: "operator", Password: "secret"},
+		{Username: "node", Password: "secret", Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: publish},
+			Subscribe: &server.SubjectPermission{Allow: []string{subscribe}},
+		}},
+	}})
+	operator := jetStream(t, connect(t, s, nats.UserInfo("operator", "secret")))
+	_, err := operator.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1, AllowDirect: direct,
+	})
+	require.NoError(t, err)
+	return jetStream(t, connect(t, s, nats.UserInfo("node", "secret")))
+}
+
+// The permissions of the package comment are enough, and none can be left out. Open names the
+// one that is missing.
 func TestNATSStorePermitted(t *testing.T) {
 	for _, direct := range []bool{true, false} {
-		get := "$JS.API.STREAM.MSG.GET.KV_groups"
+		publish := []string{"$KV.groups.a", "$KV.groups.a.read", "$JS.API.STREAM.INFO.KV_groups", "$JS.API.STREAM.MSG.GET.KV_groups"}
 		if direct {
-			get = "$JS.API.DIRECT.GET.KV_groups.>"
+			publish[3] = "$JS.API.DIRECT.GET.KV_groups.>"
 		}
-		s := startNATS(t, server.Options{Port: -1, JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
-			{Username: "operator", Password: "secret"},
-			{Username: "node", Password: "secret", Permissions: &server.Permissions{
-				Publish:   &server.SubjectPermission{Allow: []string{"$KV.groups.a", "$KV.groups.a.read", "$JS.API.STREAM.INFO.KV_groups", get}},
-				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
-			}},
-		}})
-		operator := jetStream(t, connect(t, s, nats.UserInfo("operator", "secret")))
-		_, err := operator.CreateStream(t.Context(), jetstream.StreamConfig{
-			Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1, AllowDirect: direct,
-		})
-		require.NoError(t, err)
-		node := openKey(t, jetStream(t, connect(t, s, nats.UserInfo("node", "secret"))), "a")
+		node := openKey(t, permitted(t, direct, "_INBOX.>", publish...), "a")
 		_, none, err := node.Load(t.Context())
 		require.NoError(t, err)
+		require.Equal(t, store.Revision("0"), none, "Open has written something")
 		rev, err := node.Swap(t.Context(), []byte("a"), none)
 		require.NoError(t, err)
 		value, last, err := node.Load(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "a", string(value))
 		require.Equal(t, rev, last)
+
+		for i, missing := range publish {
+			rest := append([]string{"none"}, publish[:i]...)
+			js := permitted(t, direct, "_INBOX.>", append(rest, publish[i+1:]...)...)
+			_, err := natsstore.Open(t.Context(), js, bucket, "a")
+			require.ErrorIs(t, err, store.ErrUnusable)
+			require.ErrorContains(t, err, `Publish to "`+strings.TrimSuffix(missing, ">"))
+		}
+		_, err = natsstore.Open(t.Context(), permitted(t, direct, "none", publish...), bucket, "a")
+		require.ErrorIs(t, err, store.ErrUnusable)
+		require.ErrorContains(t, err, `Subscription to "_INBOX.`)
 	}
 }
 

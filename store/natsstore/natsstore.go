@@ -42,10 +42,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dmutex/dmutex/store"
@@ -62,23 +66,84 @@ type Store struct {
 var keys = regexp.MustCompile(`^[-_=a-zA-Z0-9]+$`)
 
 // Open returns the store under the key of the bucket, or says what is wrong with
-// the bucket. The key has letters, digits, and the characters - _ =.
+// the bucket or the permissions. The key has letters, digits, and the characters - _ =.
 func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (*Store, error) {
 	if !keys.MatchString(key) {
 		return nil, fmt.Errorf("natsstore: key %q: use letters, digits, - _ =", key)
 	}
-	stream, err := js.Stream(ctx, "KV_"+bucket)
+	s := &Store{js: js, subject: "$KV." + bucket + "." + key}
+	if err := s.permitted(ctx, "$JS.API.STREAM.INFO.KV_"+bucket, s.subject, s.subject+".read"); err != nil {
+		return nil, s.fail("open", err)
+	}
+	var err error
+	s.stream, err = js.Stream(ctx, "KV_"+bucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("natsstore: there is no bucket %s: create it, for example with nats kv add %[1]s --storage=file --replicas=3", bucket)
+		return nil, fmt.Errorf("natsstore: %w: there is no bucket %s: create it, for example with nats kv add %[2]s --storage=file --replicas=3", store.ErrUnusable, bucket)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("natsstore: bucket %s: %w", bucket, err)
+		return nil, s.fail("open", err)
 	}
-	if err := check(stream.CachedInfo().Config); err != nil {
-		return nil, fmt.Errorf("natsstore: bucket %s %w", bucket, err)
+	config := s.stream.CachedInfo().Config
+	if err := check(config); err != nil {
+		return nil, fmt.Errorf("natsstore: %w: bucket %s %w", store.ErrUnusable, bucket, err)
 	}
-	return &Store{js, stream, "$KV." + bucket + "." + key}, nil
+	get := "$JS.API.STREAM.MSG.GET.KV_" + bucket
+	if config.AllowDirect {
+		get = "$JS.API.DIRECT.GET.KV_" + bucket + "." + s.subject
+	}
+	if err := s.permitted(ctx, get); err != nil {
+		return nil, s.fail("open", err)
+	}
+	return s, nil
 }
+
+// permitted checks that this user may publish to the subjects and receive answers. A request
+// without permission would wait in vain, because the server tells only the connection. What
+// permitted publishes changes nothing.
+func (s *Store) permitted(ctx context.Context, subjects ...string) error {
+	if o := s.js.Options(); o.APIPrefix != "" || o.Domain != "" {
+		return nil // the subjects are others
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	nc := s.js.Conn()
+	before := nc.LastError()
+	inbox, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inbox.Unsubscribe() }()
+	for _, subject := range subjects {
+		m := nats.NewMsg(subject)
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatInt(math.MaxInt64, 10)) // so the bucket refuses it
+		if err := nc.PublishMsg(m); err != nil {
+			return err
+		}
+	}
+	if err := nc.FlushWithContext(ctx); err != nil { // the server has read them all
+		return err
+	}
+	if err := nc.LastError(); err != before && errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	return nil
+}
+
+// fail names the record in an error, and marks an error that only an operator can mend.
+func (s *Store) fail(op string, err error) error {
+	// An answer did not come. Perhaps a permission was withdrawn.
+	if why := s.js.Conn().LastError(); errors.Is(err, context.DeadlineExceeded) &&
+		errors.Is(why, nats.ErrPermissionViolation) && strings.Contains(why.Error(), s.subject) {
+		err = fmt.Errorf("%w: %w", why, err)
+	}
+	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
+		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
+	}
+	return fmt.Errorf("natsstore: %s %s: %w", op, s.subject, err)
+}
+
+// lasting are the errors that recur until an operator mends their cause.
+var lasting = []error{nats.ErrPermissionViolation, jetstream.ErrStreamNotFound, jetstream.ErrJetStreamNotEnabledForAccount}
 
 // check returns which setting could lose the record.
 func check(c jetstream.StreamConfig) error {
@@ -112,7 +177,7 @@ func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
 		case err == nil:
 			return value, revision(last), nil
 		case !errors.Is(err, store.ErrConflict): // which says that the read was stale
-			return nil, "", fmt.Errorf("natsstore: load %s: %w", s.subject, err)
+			return nil, "", s.fail("load", err)
 		}
 	}
 }
@@ -133,11 +198,11 @@ func (s *Store) read(ctx context.Context) (value []byte, last uint64, err error)
 func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
 	last, err := strconv.ParseUint(string(rev), 10, 64)
 	if err != nil {
-		return "", fmt.Errorf("natsstore: swap %s: revision %q is not of this store: %w", s.subject, rev, err)
+		return "", s.fail("swap", fmt.Errorf("revision %q is not of this store: %w", rev, err))
 	}
 	next, err := s.publish(ctx, s.subject, value, last)
 	if err != nil {
-		return "", fmt.Errorf("natsstore: swap %s: %w", s.subject, err)
+		return "", s.fail("swap", err)
 	}
 	return revision(next), nil
 }
