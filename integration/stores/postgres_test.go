@@ -82,18 +82,55 @@ func TestPostgreSQL(t *testing.T) {
 		storetest.Run(t, func(t *testing.T, group string) store.Store { return p.open(t, "postgres", group) })
 	})
 
-	// The table needs no more privileges than the package says.
+	// The table needs no more privileges than the package says, and Open names those that are
+	// missing.
 	t.Run("privileges", func(t *testing.T) {
 		execute(t, admin, `CREATE ROLE app LOGIN`)
-		_, err := sqlstore.Open(t.Context(), p.connect(t, "app"), sqlstore.PostgreSQL, "privileges")
-		require.ErrorContains(t, err, "permission denied for table dmutex_groups")
-		require.ErrorContains(t, err, "create table for PostgreSQL")
+		db := p.connect(t, "app")
+		for _, test := range []struct{ granted, missing string }{
+			{"", "SELECT, INSERT, UPDATE"},
+			{"SELECT", "INSERT, UPDATE"},
+			{"SELECT, UPDATE", "INSERT"},
+			{"INSERT, UPDATE", "SELECT"},
+		} {
+			execute(t, admin, `REVOKE ALL ON dmutex_groups FROM app`)
+			if test.granted != "" {
+				execute(t, admin, `GRANT `+test.granted+` ON dmutex_groups TO app`)
+			}
+			_, err := sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, "privileges")
+			require.ErrorIs(t, err, store.ErrUnusable)
+			require.EqualError(t, err, `sqlstore: open group "privileges": store: unusable until this is mended: grant `+test.missing+
+				` on dmutex_groups to this user: ERROR: permission denied for table dmutex_groups (SQLSTATE 42501)`)
+		}
 		execute(t, admin, `GRANT SELECT, INSERT, UPDATE ON dmutex_groups TO app`)
 		s := p.open(t, "app", "privileges")
 		rev, err := s.Swap(t.Context(), []byte("a"), "")
 		require.NoError(t, err)
 		_, err = s.Swap(t.Context(), []byte("b"), rev)
 		require.NoError(t, err)
+		execute(t, admin, `REVOKE SELECT, INSERT ON dmutex_groups FROM app`)
+		storetest.Unusable(t, s)
+	})
+
+	// A table that is missing cannot be created without a privilege, and both errors are told.
+	t.Run("no table", func(t *testing.T) {
+		execute(t, admin, `CREATE DATABASE empty`)
+		execute(t, admin, `CREATE ROLE guest LOGIN`)
+		db := p.connect(t, "guest", "database=empty")
+		_, err := sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, "a")
+		require.ErrorIs(t, err, store.ErrUnusable)
+		require.ErrorContains(t, err, `relation "dmutex_groups" does not exist`)
+		require.ErrorContains(t, err, "; create the table: ERROR: permission denied for schema public")
+	})
+
+	// A server that is not there is told of once, in one line, and may come back.
+	t.Run("no server", func(t *testing.T) {
+		db := p.connect(t, "postgres", "port=5433")
+		_, err := sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, "a")
+		require.NotErrorIs(t, err, store.ErrUnusable)
+		require.NotContains(t, err.Error(), "\n")
+		require.NotContains(t, err.Error(), "<nil>")
+		require.Equal(t, 1, strings.Count(err.Error(), "failed to connect"), "%v", err)
 	})
 
 	t.Run("restored", func(t *testing.T) { restored(t, p.open(t, "postgres", "restored"), admin) })

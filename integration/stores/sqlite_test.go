@@ -31,9 +31,26 @@ func TestSQLite(t *testing.T) {
 		storetest.Run(t, func(t *testing.T, group string) store.Store { return open(t, group) })
 	})
 	t.Run("restored", func(t *testing.T) { restored(t, open(t, "restored"), openSQLite(t, path)) })
-	t.Run("name", func(t *testing.T) {
-		_, err := sqlstore.Open(t.Context(), openSQLite(t, path), sqlstore.SQLite, "")
+	t.Run("misuse", func(t *testing.T) {
+		_, err := sqlstore.Open(t.Context(), nil, sqlstore.SQLite, "a")
+		require.EqualError(t, err, "sqlstore: the database is nil")
+		db := openSQLite(t, path)
+		_, err = sqlstore.Open(t.Context(), db, sqlstore.Dialect{}, "a")
+		require.EqualError(t, err, "sqlstore: choose a dialect, such as sqlstore.PostgreSQL")
+		_, err = sqlstore.Open(t.Context(), db, sqlstore.SQLite, "")
 		require.EqualError(t, err, `sqlstore: group "": the name must have 1 to 255 bytes`)
+	})
+	// A table that was there, and may not be written.
+	t.Run("read-only", func(t *testing.T) {
+		db := openSQLite(t, path)
+		s, err := sqlstore.Open(t.Context(), db, sqlstore.SQLite, "denied") // the name does not matter
+		require.NoError(t, err)
+		db.SetMaxOpenConns(1)
+		_, err = db.ExecContext(t.Context(), `PRAGMA query_only = on`)
+		require.NoError(t, err)
+		_, err = s.Swap(t.Context(), []byte("a"), "")
+		require.ErrorIs(t, err, store.ErrUnusable)
+		require.ErrorContains(t, err, "attempt to write a readonly database")
 	})
 }
 

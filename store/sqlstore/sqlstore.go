@@ -43,6 +43,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/dmutex/dmutex/store"
 )
@@ -83,35 +85,67 @@ type Store struct {
 }
 
 // Open returns the store of a group, whose name has 1 to 255 bytes. It creates the table if
-// it does not exist. The database belongs to the application.
+// it does not exist, and names the privileges that are missing. The database belongs to the
+// application.
 func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (*Store, error) {
-	if len(group) < 1 || len(group) > 255 {
+	switch {
+	case db == nil:
+		return nil, errors.New("sqlstore: the database is nil")
+	case dialect == Dialect{}:
+		return nil, errors.New("sqlstore: choose a dialect, such as sqlstore.PostgreSQL")
+	case len(group) < 1 || len(group) > 255:
 		return nil, fmt.Errorf("sqlstore: group %q: the name must have 1 to 255 bytes", group)
 	}
 	s := &Store{db, dialect, group}
-	_, _, err := s.Load(ctx)
-	if err == nil {
-		return s, nil
+	_, _, err := s.load(ctx)
+	if err != nil && !denied(err) {
+		// If processes create the table at the same time, some get an error although it now
+		// exists.
+		_, failed := db.ExecContext(ctx, dialect.create)
+		if _, _, err = s.load(ctx); err != nil && failed != nil && failed.Error() != err.Error() {
+			err = fmt.Errorf("%w; create the table: %w", err, failed)
+		}
 	}
-	// If processes create the table at the same time, some get an error although it now
-	// exists.
-	_, failed := db.ExecContext(ctx, dialect.create)
-	if _, _, err = s.Load(ctx); err != nil {
-		return nil, fmt.Errorf("%w; create table for %s: %v", err, dialect.name, failed)
+	if err == nil || denied(err) {
+		var missing []string
+		for _, p := range privileges {
+			if _, failed := db.ExecContext(ctx, p.probe); failed != nil && denied(failed) {
+				missing, err = append(missing, p.name), failed
+			}
+		}
+		if len(missing) > 0 {
+			err = fmt.Errorf("grant %s on dmutex_groups to this user: %w", strings.Join(missing, ", "), err)
+		}
+	}
+	if err != nil {
+		return nil, s.fail("open", err)
 	}
 	return s, nil
 }
 
+// The privileges that a user needs, each with a statement that needs no other and changes
+// nothing.
+var privileges = []struct{ name, probe string }{
+	{"SELECT", `SELECT name FROM dmutex_groups WHERE 1 = 0`},
+	{"INSERT", `INSERT INTO dmutex_groups (name, revision, value) SELECT '', '', '' FROM (SELECT 1) AS nothing WHERE 1 = 0`},
+	{"UPDATE", `UPDATE dmutex_groups SET revision = '' WHERE 1 = 0`},
+}
+
 // Load implements [store.Store].
-func (s *Store) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
+func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	value, rev, err := s.load(ctx)
+	if err != nil {
+		return nil, "", s.fail("load", err)
+	}
+	return value, rev, nil
+}
+
+func (s *Store) load(ctx context.Context) (value []byte, rev store.Revision, err error) {
 	err = s.db.QueryRowContext(ctx, s.dialect.load, s.group).Scan(&value, &rev)
 	if errors.Is(err, sql.ErrNoRows) {
 		value, rev, err = nil, "", nil
 	}
-	if err = whole(ctx, err); err != nil {
-		return nil, "", fmt.Errorf("sqlstore: load group %q: %w", s.group, err)
-	}
-	return value, rev, nil
+	return value, rev, whole(ctx, err)
 }
 
 // Swap implements [store.Store].
@@ -131,7 +165,7 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 		err = store.ErrConflict
 	}
 	if err != nil {
-		return "", fmt.Errorf("sqlstore: swap group %q: %w", s.group, err)
+		return "", s.fail("swap", err)
 	}
 	return next, nil
 }
@@ -145,3 +179,38 @@ func whole(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// fail names the group in an error, and marks an error that only an operator can mend.
+func (s *Store) fail(op string, err error) error {
+	told := error(line{err})
+	if denied(err) || strings.Contains(err.Error(), "readonly database") || slices.Contains(lasting, state(err)) {
+		told = fmt.Errorf("%w: %w", store.ErrUnusable, told)
+	}
+	return fmt.Errorf("sqlstore: %s group %q: %w", op, s.group, told)
+}
+
+// lasting are the codes of errors that recur until an operator mends their cause: no table, no
+// such user or a wrong password, no such database.
+var lasting = []string{"42P01", "28000", "28P01", "3D000"}
+
+// denied reports whether a privilege is missing. PostgreSQL tells a code; its text is in the
+// language of the server. MySQL has that word in its text.
+func denied(err error) bool {
+	return state(err) == "42501" || strings.Contains(err.Error(), "denied")
+}
+
+// state returns the SQLSTATE of an error, as the drivers of PostgreSQL have it.
+func state(err error) string {
+	var coded interface{ SQLState() string }
+	if !errors.As(err, &coded) {
+		return ""
+	}
+	return coded.SQLState()
+}
+
+// A line is the error of a driver on one line. Some drivers have a line for each address.
+type line struct{ error }
+
+func (l line) Error() string { return strings.Join(strings.Fields(l.error.Error()), " ") }
+
+func (l line) Unwrap() error { return l.error }
