@@ -2,7 +2,7 @@
 // hand-written lock server, and beside the locks of Redis, etcd, PostgreSQL and
 // JetStream, in one run, and holds the ratios against the targets.
 //
-//	taskset -c 0 go run . --plot bench.svg
+//	taskset -c 0 go run .
 //
 // Each server is a process of its own, as where it is deployed: the bare coordinator,
 // the NATS server, the coordinator of central, and of the other algorithms one

@@ -40,7 +40,6 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	each := flags.Duration("time", 300*time.Millisecond, "how long a turn lasts, more than 0")
 	only := flags.String("only", "", "measure only what matches this regular expression, such as '^dmutex central, many$'; what matches nothing is answered with all names")
 	flags.StringVar(&e.profile, "cpuprofile", "", "write CPU profiles into this file, and with .1 and so on behind its name, of the servers and peers")
-	file := flags.String("plot", "", "draw the times into this file, .svg or .png")
 	flags.BoolVar(&e.external, "servers", true, "start the servers of other systems that are on the PATH")
 	flags.StringVar(&e.redisAt, "redis", "", "address of a running Redis, host:port")
 	flags.StringVar(&e.etcdAt, "etcd", "", "URL of a running etcd")
@@ -87,8 +86,5 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		return err
 	}
 	report(out, r, absent)
-	if *file != "" {
-		return drawPlot(r, *file)
-	}
 	return nil
 }

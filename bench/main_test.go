@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,9 +26,8 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	plot := filepath.Join(t.TempDir(), "plot.svg")
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"--servers=false", "--rounds", "1", "--time", "2ms", "--plot", plot}, &out, io.Discard))
+	require.NoError(t, run(t.Context(), []string{"--servers=false", "--rounds", "1", "--time", "2ms"}, &out, io.Discard))
 	for _, target := range targets {
 		require.Contains(t, out.String(), "| "+target.figure+" | "+target.system+" | "+target.String()+" |")
 	}
@@ -37,9 +35,6 @@ func TestRun(t *testing.T) {
 		require.Contains(t, out.String(), c.system)
 	}
 	require.Contains(t, out.String(), "Absent: Redis, redislock; Redis, redsync; etcd; PostgreSQL.")
-	svg, err := os.ReadFile(plot)
-	require.NoError(t, err)
-	require.Contains(t, string(svg), "</svg>")
 }
 
 func TestRunRefuses(t *testing.T) {
@@ -48,10 +43,6 @@ func TestRunRefuses(t *testing.T) {
 		require.Error(t, run(t.Context(), args, io.Discard, io.Discard), args)
 	}
 	require.ErrorContains(t, run(t.Context(), []string{"--only", "nothing"}, io.Discard, io.Discard), "\n  dmutex central, many")
-	plot := filepath.Join(t.TempDir(), "plot.svg")
-	only := []string{"--only", "^" + centralOwn + ",", "--rounds", "1", "--time", "2ms", "--plot", plot}
-	require.ErrorContains(t, run(t.Context(), only, io.Discard, io.Discard), "nothing to draw")
-	require.NoFileExists(t, plot)
 }
 
 // A ratio is that of the same round, and a target says by how much it is missed.

@@ -1,20 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"image/color"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 )
 
 // A target bounds one figure by another.
@@ -140,69 +130,4 @@ func sorted(bySystem map[string][]float64) []string {
 		return strings.Compare(a, b)
 	})
 	return list
-}
-
-// drawPlot plots the time of an Acquire and of a hand-off for each system, on a
-// logarithmic scale. The file's name says the format.
-func drawPlot(r results, file string) error {
-	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	p := plot.New()
-	p.Title.Text = "What a lock takes (median; less is better)"
-	p.X.Label.Text = "microseconds"
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	p.Add(plotter.NewGrid())
-	systems := sorted(r[figAcquire])
-	for _, s := range sorted(r[figHandOver]) {
-		if !slices.Contains(systems, s) {
-			systems = append(systems, s)
-		}
-	}
-	if len(systems) == 0 {
-		return fmt.Errorf("nothing to draw into %s: a plot shows %s and %s", file, figAcquire, figHandOver)
-	}
-	slices.Reverse(systems)
-	for i, series := range []struct {
-		figure string
-		color  color.RGBA
-		shape  draw.GlyphDrawer
-	}{
-		{figAcquire, color.RGBA{0, 114, 178, 255}, draw.CircleGlyph{}},
-		{figHandOver, color.RGBA{213, 94, 0, 255}, draw.TriangleGlyph{}},
-	} {
-		var points plotter.XYs
-		for y, s := range systems {
-			if x := median(r[series.figure][s]); x > 0 {
-				points = append(points, plotter.XY{X: x, Y: float64(y)})
-			}
-		}
-		if len(points) == 0 {
-			continue
-		}
-		scatter, err := plotter.NewScatter(points)
-		if err != nil {
-			return fmt.Errorf("series %d: %w", i, err)
-		}
-		scatter.GlyphStyle = draw.GlyphStyle{Color: series.color, Radius: vg.Points(4), Shape: series.shape}
-		p.Add(scatter)
-		p.Legend.Add(series.figure, scatter)
-	}
-	// The upper right is free: the fast systems are at the top, on the left.
-	p.Legend.Top, p.Legend.XOffs, p.Legend.YOffs, p.Legend.TextStyle.Font.Size = true, -8, -8, 10
-	p.NominalY(systems...)
-	p.Y.Tick.Label.Font.Size = 10
-	p.X.Min, p.X.Max = p.X.Min/1.3, p.X.Max*1.3
-	const margin = 4 * vg.Millimeter
-	canvas, err := draw.NewFormattedCanvas(24*vg.Centimeter, 14*vg.Centimeter, strings.TrimPrefix(filepath.Ext(file), "."))
-	if err != nil {
-		return err
-	}
-	page := draw.New(canvas)
-	page.SetColor(color.White)
-	page.Fill(page.Rectangle.Path())
-	p.Draw(draw.Crop(page, margin, -margin, margin, -margin))
-	var b bytes.Buffer
-	if _, err := canvas.WriteTo(&b); err != nil {
-		return err
-	}
-	return os.WriteFile(file, b.Bytes(), 0o666)
 }
