@@ -3,9 +3,7 @@
 package servers
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -44,8 +42,7 @@ type Postgres struct {
 	t        *testing.T
 	bin, dir string
 	as       *syscall.SysProcAttr
-	process  *exec.Cmd
-	life     io.Closer // the server runs until this is closed, also by our death
+	process  *process
 }
 
 // StartPostgres starts a server in a new directory, and ends it with the test. It skips the
@@ -69,7 +66,6 @@ func StartPostgres(t *testing.T) *Postgres {
 	initdb := p.command(filepath.Join(p.bin, "initdb"), "--pgdata=.", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions")
 	out, err := initdb.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	t.Cleanup(p.Crash)
 	p.Start()
 	return p
 }
@@ -82,42 +78,13 @@ func (p *Postgres) command(name string, args ...string) *exec.Cmd {
 
 // Start returns when the server is ready.
 func (p *Postgres) Start() {
-	p.process = p.command("sh", "-c", `"$@" & cat; kill -QUIT $!; wait`, "sh",
+	p.process, _ = start(p.t, p.dir, p.as, "QUIT", "database system is ready to accept connections",
 		filepath.Join(p.bin, "postgres"), "-D", ".", "-k", p.dir, "-p", "5432", "-c", "listen_addresses=",
 		"-c", "fsync=off") // the machine does not crash
-	life, err := p.process.StdinPipe()
-	require.NoError(p.t, err)
-	p.life = life
-	stderr, err := p.process.StderrPipe()
-	require.NoError(p.t, err)
-	require.NoError(p.t, p.process.Start())
-	ready := make(chan bool)
-	var logged []string
-	go func() {
-		defer close(ready)
-		for lines := bufio.NewScanner(stderr); lines.Scan(); {
-			logged = append(logged, lines.Text())
-			if strings.HasSuffix(lines.Text(), "database system is ready to accept connections") {
-				ready <- true
-				for lines.Scan() {
-				}
-				return
-			}
-		}
-	}()
-	if !<-ready {
-		p.t.Fatalf("PostgreSQL does not start:\n%s", strings.Join(logged, "\n"))
-	}
 }
 
 // Crash ends the server at once. It writes nothing more.
-func (p *Postgres) Crash() {
-	if p.process != nil {
-		require.NoError(p.t, p.life.Close())
-		_ = p.process.Wait()
-		p.process = nil
-	}
-}
+func (p *Postgres) Crash() { p.process.stop() }
 
 // DSN is how a user connects, for pgx.
 func (p *Postgres) DSN(user string) string {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package stores
 
 import (
@@ -61,6 +63,46 @@ func TestEtcd(t *testing.T) {
 		_, err = openEtcd(t, address, "misuse").Swap(t.Context(), []byte("a"), "mine")
 		require.ErrorContains(t, err, `revision "mine" is not of this store`)
 		require.NotErrorIs(t, err, store.ErrConflict)
+	})
+
+	// A user without permission is told so at once, and so is nobody.
+	t.Run("permissions", func(t *testing.T) {
+		ctx := t.Context()
+		dial := func(user string) *clientv3.Client {
+			client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Username: user, Password: user, Logger: zap.NewNop()})
+			require.NoError(t, err)
+			t.Cleanup(func() { client.Close() })
+			return client
+		}
+		nobody := dial("")
+		for _, user := range []string{"root", "app"} {
+			_, err := nobody.RoleAdd(ctx, user)
+			require.NoError(t, err)
+			_, err = nobody.UserAdd(ctx, user, user)
+			require.NoError(t, err)
+			_, err = nobody.UserGrantRole(ctx, user, user)
+			require.NoError(t, err)
+		}
+		_, err := nobody.AuthEnable(ctx)
+		require.NoError(t, err)
+		root := dial("root")
+		defer func() {
+			_, err := root.AuthDisable(ctx)
+			require.NoError(t, err)
+		}()
+		for _, client := range []*clientv3.Client{nobody, dial("app")} {
+			s, err := etcdstore.Open(client, "permissions")
+			require.NoError(t, err)
+			storetest.Unusable(t, s, "0")
+		}
+		_, err = root.RoleGrantPermission(ctx, "app", "permissions", "", clientv3.PermissionType(clientv3.PermReadWrite))
+		require.NoError(t, err)
+		s, err := etcdstore.Open(dial("app"), "permissions")
+		require.NoError(t, err)
+		_, none, err := s.Load(ctx)
+		require.NoError(t, err)
+		_, err = s.Swap(ctx, []byte("a"), none)
+		require.NoError(t, err)
 	})
 
 	// The server restarts. In between, nothing is answered.

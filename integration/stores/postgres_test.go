@@ -109,7 +109,7 @@ func TestPostgreSQL(t *testing.T) {
 		_, err = s.Swap(t.Context(), []byte("b"), rev)
 		require.NoError(t, err)
 		execute(t, admin, `REVOKE SELECT, INSERT ON dmutex_groups FROM app`)
-		storetest.Unusable(t, s)
+		storetest.Unusable(t, s, rev)
 	})
 
 	// A table that is missing cannot be created without a privilege, and both errors are told.

@@ -13,9 +13,12 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dmutex/dmutex/store"
@@ -39,7 +42,7 @@ func Open(client *clientv3.Client, key string) (*Store, error) {
 func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	answer, err := s.client.Get(ctx, s.key)
 	if err != nil {
-		return nil, "", fmt.Errorf("etcdstore: load %q: %w", s.key, err)
+		return nil, "", s.fail("load", err)
 	}
 	if len(answer.Kvs) == 0 {
 		return nil, revision(0), nil
@@ -51,7 +54,7 @@ func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
 func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
 	last, err := strconv.ParseInt(string(rev), 10, 64)
 	if err != nil {
-		return "", fmt.Errorf("etcdstore: swap %q: revision %q is not of this store: %w", s.key, rev, err)
+		return "", s.fail("swap", fmt.Errorf("revision %q is not of this store: %w", rev, err))
 	}
 	// The client does not repeat a transaction that may have been sent, so a Swap never
 	// conflicts with itself.
@@ -60,13 +63,24 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 		Then(clientv3.OpPut(s.key, string(value))).
 		Commit()
 	if err != nil {
-		return "", fmt.Errorf("etcdstore: swap %q: %w", s.key, err)
+		return "", s.fail("swap", err)
 	}
 	if !answer.Succeeded {
-		return "", fmt.Errorf("etcdstore: swap %q: %w", s.key, store.ErrConflict)
+		return "", s.fail("swap", store.ErrConflict)
 	}
 	return revision(answer.Header.Revision), nil
 }
+
+// fail names the key in an error, and marks an error that only an operator can mend.
+func (s *Store) fail(op string, err error) error {
+	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
+		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
+	}
+	return fmt.Errorf("etcdstore: %s %q: %w", op, s.key, err)
+}
+
+// lasting are the errors that recur until an operator mends their cause.
+var lasting = []error{rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty}
 
 // revision is the revision of the whole etcd cluster at the last change of the key. It
 // only rises, even when keys are deleted. It is 0 if the key does not exist.

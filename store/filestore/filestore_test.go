@@ -192,7 +192,7 @@ func TestUnusable(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "group")
 		s := open(t, path)
 		require.NoError(t, spoil(path))
-		storetest.Unusable(t, s)
+		storetest.Unusable(t, s, "")
 	}
 }
 

@@ -35,7 +35,7 @@ func TestLinks(t *testing.T) {
 				require.NoError(t, make(path+suffix, other))
 				switch suffix {
 				case "":
-					storetest.Unusable(t, s)
+					storetest.Unusable(t, s, "")
 				case ".lock":
 					_, err := s.Swap(t.Context(), []byte("a"), "")
 					require.ErrorIs(t, err, store.ErrUnusable)

@@ -55,14 +55,14 @@ func Run(t *testing.T, open func(t *testing.T, group string) store.Store) {
 	}
 }
 
-// Unusable tests that a store which only an operator can mend says so at once, and not that
-// it is slow. The test has broken it, such as by a missing permission.
-func Unusable(t *testing.T, s store.Store) {
+// Unusable tests that a store which only an operator can mend says so at once. The test has
+// broken the store, for example by taking away a permission. rev is a revision of this store.
+func Unusable(t *testing.T, s store.Store, rev store.Revision) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, _, loading := s.Load(ctx)
-	_, swapping := s.Swap(ctx, []byte("value"), "")
+	_, swapping := s.Swap(ctx, []byte("value"), rev)
 	for _, err := range []error{loading, swapping} {
 		require.ErrorIs(t, err, store.ErrUnusable)
 		require.NotErrorIs(t, err, store.ErrConflict)

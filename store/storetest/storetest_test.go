@@ -79,7 +79,7 @@ func TestMutant(t *testing.T) {
 		}
 		return &mutant{record: groups[group], name: name}
 	})
-	t.Run("unusable", func(t *testing.T) { storetest.Unusable(t, unusable(name)) })
+	t.Run("unusable", func(t *testing.T) { storetest.Unusable(t, unusable(name), "") })
 }
 
 // An unusable store is one that only an operator can mend.

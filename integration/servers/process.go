@@ -1,0 +1,63 @@
+//go:build unix
+
+package servers
+
+import (
+	"bufio"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A process is a server that runs until it is stopped. The death of the test stops it, too.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	life io.Closer
+}
+
+// start starts a server in a directory, as another user if as is not nil. It returns the line
+// of the server's log that has the text by which the server says that it is ready.
+func start(t *testing.T, dir string, as *syscall.SysProcAttr, signal, ready, name string, args ...string) (*process, string) {
+	cmd := exec.Command("sh", append([]string{"-c", `"$@" & cat; kill -` + signal + ` $!; wait`, "sh", name}, args...)...)
+	cmd.Dir, cmd.SysProcAttr = dir, as
+	life, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	p := &process{t, cmd, life}
+	t.Cleanup(p.stop)
+	found := make(chan string)
+	var logged []string
+	go func() {
+		defer close(found)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			logged = append(logged, lines.Text())
+			if strings.Contains(lines.Text(), ready) {
+				found <- lines.Text()
+				for lines.Scan() {
+				}
+				return
+			}
+		}
+	}()
+	line, ok := <-found
+	if !ok {
+		t.Fatalf("%s does not start:\n%s", name, strings.Join(logged, "\n"))
+	}
+	return p, line
+}
+
+// stop ends the server at once. It writes nothing more.
+func (p *process) stop() {
+	if p.cmd != nil {
+		require.NoError(p.t, p.life.Close())
+		_ = p.cmd.Wait()
+		p.cmd = nil
+	}
+}
