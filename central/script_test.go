@@ -1,24 +1,12 @@
 package central
 
 import (
-	"flag"
 	"testing"
 
-	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
-var _ = flag.Bool("update", false, "rewrite the golden files")
-
 func TestScripts(t *testing.T) {
-	for _, tt := range []struct {
-		file      string
-		algorithm dmutex.Algorithm
-	}{
-		{"textbook.txt", New},
-		{"cancel.txt", New},
-		{"carried-over.txt", At(3)},
-	} {
-		t.Run(tt.file, func(t *testing.T) { dmutextest.TestScript(t, tt.algorithm, "testdata/"+tt.file) })
-	}
+	machinetest.Scripts(t, New, "textbook", "cancel")
+	machinetest.Scripts(t, At(3), "carried-over")
 }

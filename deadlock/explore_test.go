@@ -1,7 +1,6 @@
 package deadlock_test
 
 import (
-	"flag"
 	"fmt"
 	"testing"
 
@@ -12,8 +11,6 @@ import (
 	"github.com/dmutex/dmutex/internal/deadlocktest"
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
-
-var _ = flag.Bool("update", false, "rewrite the golden files")
 
 // Whatever nodes wait for, and however that changes while messages travel:
 // every deadlock is declared by somebody in it, and none that does not exist.

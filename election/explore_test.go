@@ -1,7 +1,6 @@
 package election_test
 
 import (
-	"flag"
 	"fmt"
 	"testing"
 
@@ -12,8 +11,6 @@ import (
 	"github.com/dmutex/dmutex/internal/electiontest"
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
-
-var _ = flag.Bool("update", false, "rewrite the golden files")
 
 type (
 	trial = electiontest.Trial

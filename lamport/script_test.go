@@ -1,23 +1,12 @@
 package lamport
 
 import (
-	"flag"
 	"testing"
 
-	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
-var _ = flag.Bool("update", false, "rewrite the golden files")
-
 func TestScripts(t *testing.T) {
-	for _, tt := range []struct {
-		file      string
-		algorithm dmutex.Algorithm
-	}{
-		{"conversation.txt", New},
-		{"replies-omitted.txt", OmitReplies},
-	} {
-		t.Run(tt.file, func(t *testing.T) { dmutextest.TestScript(t, tt.algorithm, "testdata/"+tt.file) })
-	}
+	machinetest.Scripts(t, New, "conversation")
+	machinetest.Scripts(t, OmitReplies, "replies-omitted")
 }

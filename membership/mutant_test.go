@@ -14,8 +14,6 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-var _ = flag.Bool("update", false, "rewrite the golden files")
-
 // excusing breaks rule (ii): also those are excused whom excuse names.
 func excusing(excuse func(m *Machine, node dmutex.NodeID) bool) alter {
 	return func(m *Machine, _ *Message, input func() []Message) []Message {
