@@ -16,9 +16,9 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // A LeaseMachine is one life's part in the views of a group in the lease mode. Members
 // come, go and crash, and one [Record] in a store decides who is a member. A
 // LeaseMachine is used like a [Machine], and has the same phases but Older. A life that
-// wants to join is Outside, and one that was excluded is so again. A life is Stopped when
-// it cannot rely on the record, or has other settings than the group: see
-// [LeaseMachine.Err].
+// wants to join is Outside. A life that was excluded is so again and Spent: the process
+// goes on as another life, see [LeaseMachine.Rejoin]. A life is Stopped when it cannot
+// rely on the record, or has other settings than the group: see [LeaseMachine.Err].
 //
 // # How a view is decided
 //
@@ -103,12 +103,18 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // # How often it changes
 //
 // A member that was not there for a third of a lease is excluded, and one that has not
-// reported in a whole lease. A life that misses several members waits longer, and a life
+// reported in a whole lease. Its silence counts from the first answer of the store to what
+// was asked after the silence had begun, and anew when an operation fails: where the link and the
+// store are one server, a life that is back after an outage leaves the others time to be
+// back, too. A life that misses several members waits longer, and a life
 // that has never acted since it joined waits longer still. So if two cannot reach each
 // other, the one that can reach fewer goes, and one that has come back goes again. A
 // life that is excluded again and again pauses longer each time before it joins, up to
 // about a minute, so it brings about at most 40 views in ten minutes. A view that is
 // replaced in trouble has lasted for a second, and longer if that is repeated.
+//
+// A change that is due goes before a load that a hint asks for. Hints that say nothing new
+// lead to fewer loads, down to one in a sixth of the lease.
 //
 // # How to drive it
 //
@@ -120,6 +126,7 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 //	starts the [LeaseMachine.Operation], and gives its outcome to Loaded, Swapped,
 //	Conflict, or Unknown: one of them, once, also if the store never answers
 //	ends what it holds when Self or the epoch of View falls back to 0
+//	ends the sessions of a life that is Spent, draws another, and calls Rejoin
 //	ends what it holds at [LeaseMachine.LeaseEnd], less a margin, by a timer of its own
 //
 // It checks LeaseEnd before each input, since an input may extend the lease, and at
@@ -141,12 +148,14 @@ type LeaseMachine struct {
 	unsure bool // a swap may have taken effect, or may still
 
 	// The next operation.
-	stale  bool // the record may have changed
-	hinted bool // while it was being loaded
-	loadAt int64
-	trip   int64 // how long the last operation took
-	fails  int   // operations without an outcome since the last with one
-	losses int   // swaps that were too late, in a row
+	stale    bool  // the record is to be loaded before it is changed
+	loadAt   int64 // when, if so
+	hintAt   int64 // when to load it because it may have changed; never if nothing says so
+	prompted bool  // the load under way was asked for by a hint
+	vain     int   // loads in a row that were, and have shown nothing new
+	trip     int64 // how long the last operation took
+	fails    int   // operations without an outcome since the last with one
+	losses   int   // swaps that were too late, in a row
 
 	renewAt   int64
 	leaseFrom int64 // when the last operation that has shown this life as a member was asked for
@@ -169,6 +178,7 @@ type LeaseMachine struct {
 	peers       []peer // the other members, ascending by node
 
 	bornAt     int64
+	spent      bool // this life was excluded, and needs a successor
 	joinAt     int64
 	joinedAt   int64
 	acted      bool // since it has joined
@@ -188,7 +198,8 @@ type peer struct {
 	node    dmutex.NodeID
 	life    uint64
 	here    bool   // it was met, and is not lost since
-	awayAt  int64  // if not: since when
+	since   int64  // when it was met or lost last
+	awayAt  int64  // if it is not here: from when on its silence counts; never if it does not yet
 	holding []Hold // its newest report,
 	epoch   uint32 // and the epoch of that
 }
@@ -202,19 +213,16 @@ func (m *LeaseMachine) Tick(now int64) []Message { return m.flush(now) }
 // end too soon.
 func (m *LeaseMachine) Leapt(by int64) { m.since += by }
 
-// Hint tells the machine that the record may have changed.
+// Hint tells the machine that the record may have changed. Anybody can bring about a
+// hint. Hints that say nothing new lead to fewer loads.
 func (m *LeaseMachine) Hint(now int64) []Message {
-	m.hint(now)
+	m.hint(now, min(minPause<<m.vain, max(minPause, m.cfg.Lease/6)))
 	return m.flush(now)
 }
 
-func (m *LeaseMachine) hint(now int64) {
-	switch {
-	case m.op == Load:
-		m.hinted = true
-	case !m.stale:
-		m.stale, m.loadAt = true, max(now, m.sentAt+minPause)
-	}
+// hint plans a load, a pause after the last operation was asked for.
+func (m *LeaseMachine) hint(now, pause int64) {
+	m.hintAt = min(m.hintAt, max(now, m.sentAt+pause))
 }
 
 // Loaded takes the value that a load has read, which is empty if the store has none.
@@ -222,11 +230,9 @@ func (m *LeaseMachine) Loaded(now int64, value []byte) []Message {
 	if m.op != Load || m.ended != Outside {
 		return m.flush(now)
 	}
-	sent, hinted := m.finish(now), m.hinted
-	m.stale, m.hinted, m.unsure, m.fails = false, false, false, 0
-	if hinted {
-		m.hint(now)
-	}
+	sent, epoch := m.finish(now), m.record.Epoch
+	m.stale, m.unsure, m.fails = false, false, 0
+	m.answered(now, sent)
 	var r Record
 	switch {
 	case len(value) > 0:
@@ -238,6 +244,11 @@ func (m *LeaseMachine) Loaded(now int64, value []byte) []Message {
 	case m.record.Epoch > 0:
 		m.stop(badRecord("it is gone, and its last epoch was " + m.epoch() + ": stop all members, and start them again"))
 	}
+	if m.prompted && m.record.Epoch == epoch {
+		m.vain = min(m.vain+1, maxFails)
+	} else {
+		m.vain = 0
+	}
 	return m.flush(now)
 }
 
@@ -248,6 +259,7 @@ func (m *LeaseMachine) Swapped(now int64) []Message {
 	}
 	sent := m.finish(now)
 	m.fails, m.losses = 0, 0
+	m.answered(now, sent)
 	if m.leaving && m.next.number(m.cfg.Life) == dmutex.None { // nobody would report to them
 		for i := range m.peers {
 			m.send(&m.peers[i], Message{Kind: Decide, View: m.next.view()})
@@ -279,8 +291,22 @@ func (m *LeaseMachine) Unknown(now int64) []Message {
 		m.finish(now)
 		m.stale, m.loadAt = true, now+min(minPause<<m.fails, m.cfg.Lease/6)
 		m.fails = min(m.fails+1, maxFails)
+		for i := range m.peers {
+			m.peers[i].awayAt = never // this life may have been cut off from them, too
+		}
 	}
 	return m.flush(now)
+}
+
+// answered notes that the store has answered an operation. The silence of a peer counts
+// from the first answer to what was asked after it began: before that, this life may
+// have been cut off from both.
+func (m *LeaseMachine) answered(now, sent int64) {
+	for i := range m.peers {
+		if p := &m.peers[i]; !p.here && p.awayAt == never && p.since <= sent {
+			p.awayAt = now
+		}
+	}
 }
 
 // finish ends the operation under way, and returns when it was asked for.
@@ -293,9 +319,11 @@ func (m *LeaseMachine) finish(now int64) (sent int64) {
 // Met tells the machine that a member was met, or gives signs of life again. A life that
 // is not a member is a hint.
 func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message {
-	if p := m.peer(node); p == nil || p.life != life {
-		m.hint(now)
-	} else if p.here = true; m.reported && m.ended == Outside {
+	p := m.peer(node)
+	if p == nil || p.life != life {
+		return m.Hint(now)
+	}
+	if p.here, p.since = true, now; m.reported && m.ended == Outside {
 		m.sendReport(p) // again, as messages may have been lost
 	}
 	return m.flush(now)
@@ -304,7 +332,22 @@ func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message
 // Lost tells the machine that a member is gone, or gives no sign of life.
 func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
 	if p := m.peer(node); p != nil && p.here {
-		p.here, p.awayAt = false, now
+		p.here, p.since, p.awayAt = false, now, never
+		m.hint(now, minPause) // whether the store answers
+	}
+	return m.flush(now)
+}
+
+// Spent reports whether this life was excluded. It does nothing more until Rejoin.
+func (m *LeaseMachine) Spent() bool { return m.spent && m.ended == Outside }
+
+// Rejoin goes on as another life, which wants to join, when this one was excluded. No life
+// joins twice: the sessions with the other members begin anew, and nothing that was sent
+// from or to the former life counts for the new one. The life is drawn like that of
+// [LeaseConfig].
+func (m *LeaseMachine) Rejoin(now int64, life uint64) []Message {
+	if m.spent && life != 0 {
+		m.spent, m.cfg.Life = false, life
 	}
 	return m.flush(now)
 }
@@ -357,7 +400,7 @@ func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 		return nil, dmutex.PeerMistake("membership: " + why)
 	}
 	if msg.View.Epoch > m.record.Epoch {
-		m.hint(now)
+		m.hint(now, minPause)
 	}
 	if msg.Kind == Report && msg.View.Epoch > p.epoch { // also of a view that is not installed yet
 		p.epoch, p.holding = msg.View.Epoch, msg.Holds
@@ -455,14 +498,15 @@ func (m *LeaseMachine) install(now int64) {
 		case p != nil && p.life == who.Life:
 			peers = append(peers, *p)
 		default:
-			peers = append(peers, peer{node: who.Node, life: who.Life, awayAt: now})
+			peers = append(peers, peer{node: who.Node, life: who.Life, since: now, awayAt: now})
 		}
 	}
 	m.peers = peers
 }
 
-// excluded makes this life one that wants to join again. What it held is lost.
+// excluded ends this life. What it held is lost.
 func (m *LeaseMachine) excluded(now int64) {
+	m.spent = true
 	m.exclusions++
 	if now-m.joinedAt > maxWait {
 		m.flaps = 0
@@ -496,16 +540,16 @@ func (m *LeaseMachine) nextLoad() int64 {
 	case m.stale:
 		return m.loadAt
 	case m.self != dmutex.None:
-		return m.renewAt
+		return min(m.hintAt, m.renewAt)
 	default:
-		return never
+		return m.hintAt
 	}
 }
 
 // nextChange returns when this life wants to change the record.
 func (m *LeaseMachine) nextChange() int64 {
 	switch {
-	case m.stale:
+	case m.stale, m.spent:
 		return never
 	case m.self == dmutex.None && m.differs() && m.cleared < m.unclean:
 		return max(m.joinAt, m.since+m.drain) // no lease of another length may run then
@@ -527,6 +571,8 @@ func (m *LeaseMachine) grace() int64 { return max(m.cfg.Lease/3, patience) }
 // excludeAt returns when this life wants to exclude a peer.
 func (m *LeaseMachine) excludeAt(p *peer) int64 {
 	switch {
+	case !p.here && p.awayAt == never:
+		return never
 	case !p.here:
 		times := int64(0)
 		for i := range m.peers {
@@ -539,7 +585,7 @@ func (m *LeaseMachine) excludeAt(p *peer) int64 {
 		}
 		return p.awayAt + min(times, 3)*m.grace() + m.rank()*m.pause()
 	case m.reported && !m.complete && p.epoch != m.view.Epoch:
-		return m.installedAt + m.cfg.Lease + m.grace() + m.rank()*m.pause() // it cannot hold anything any more
+		return max(m.installedAt, p.since) + m.cfg.Lease + m.grace() + m.rank()*m.pause() // it cannot hold anything any more
 	default:
 		return never
 	}
@@ -562,7 +608,7 @@ func (m *LeaseMachine) change(now int64) {
 		n := len(r.Members)
 		r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
 			p := m.peer(e.Node)
-			return p != nil && (m.excludeAt(p) <= now || !p.here && p.awayAt+m.grace() <= now)
+			return p != nil && (m.excludeAt(p) <= now || !p.here && p.awayAt <= now-m.grace())
 		})
 		if len(r.Members) < n {
 			r.Unclean = r.Epoch
@@ -635,10 +681,11 @@ func (m *LeaseMachine) flush(now int64) []Message {
 	}
 	if m.op == NoOperation && m.ended == Outside {
 		switch {
-		case m.nextLoad() <= now:
-			m.begin(now, Load)
-		case m.nextChange() <= now:
+		case m.nextChange() <= now: // before a load that a stranger may have asked for
 			m.change(now)
+		case m.nextLoad() <= now:
+			m.prompted, m.hintAt = !m.stale && m.hintAt <= now, never
+			m.begin(now, Load)
 		}
 	}
 	out := m.out

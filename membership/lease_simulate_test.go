@@ -54,6 +54,7 @@ type simLock struct{ holder uint64 } // a life, 0 if it is free
 // A simNode is a place for one life after the other, and the driver of the present one.
 type simNode struct {
 	*LeaseMachine
+	process  uint64 // its first life
 	born     int64
 	rate     float64
 	leapt    int64 // that the clock was set forward
@@ -70,11 +71,11 @@ type simNode struct {
 }
 
 type simEvent struct {
-	at   int64
-	n    int
-	node int
-	life uint64 // 0 for any
-	do   func(x *simNode)
+	at      int64
+	n       int
+	node    int
+	process uint64 // 0 for any
+	do      func(x *simNode)
 }
 
 type simEvents []simEvent
@@ -104,11 +105,11 @@ func newLeaseSim(s leaseSimSetup, seed uint64) *leaseSim {
 
 func (w *leaseSim) between(low, high int64) int64 { return low + w.Int64N(high-low) }
 
-// after lets something happen at a node, if the same life is there then. It waits while
+// after lets something happen at a node, if the same process is there then. It waits while
 // the process is paused.
-func (w *leaseSim) after(delay int64, node int, life uint64, do func(x *simNode)) {
+func (w *leaseSim) after(delay int64, node int, process uint64, do func(x *simNode)) {
 	w.count++
-	heap.Push(&w.events, simEvent{w.now + delay, w.count, node, life, do})
+	heap.Push(&w.events, simEvent{w.now + delay, w.count, node, process, do})
 }
 
 // step lets the next thing happen.
@@ -116,20 +117,26 @@ func (w *leaseSim) step() {
 	e := heap.Pop(&w.events).(simEvent)
 	w.now = max(w.now, e.at)
 	switch x := w.nodes[e.node]; {
-	case e.life == 0:
+	case e.process == 0:
 		e.do(nil)
-	case x.LeaseMachine == nil || x.cfg.Life != e.life:
+	case x.LeaseMachine == nil || x.process != e.process:
 	case x.pausedTo > w.now:
-		w.after(x.pausedTo-w.now+int64(e.n%1000), e.node, e.life, e.do)
+		w.after(x.pausedTo-w.now+int64(e.n%1000), e.node, e.process, e.do)
 	default:
 		e.do(x)
 	}
 }
 
-func (w *leaseSim) start(i int) {
+// life draws a life for a place.
+func (w *leaseSim) life(i int) uint64 {
 	w.lives++
-	x := &simNode{born: w.now, rate: 1 + w.rate*[]float64{-1, 1, 2*w.Float64() - 1}[w.IntN(3)]}
-	m, err := NewLease(LeaseConfig{Life: w.lives<<8 | uint64(i+1), Lease: simLease})
+	return w.lives<<8 | uint64(i+1)
+}
+
+func (w *leaseSim) start(i int) {
+	life := w.life(i)
+	x := &simNode{process: life, born: w.now, rate: 1 + w.rate*[]float64{-1, 1, 2*w.Float64() - 1}[w.IntN(3)]}
+	m, err := NewLease(LeaseConfig{Life: life, Lease: simLease})
 	if err != nil {
 		panic(err)
 	}
@@ -138,10 +145,10 @@ func (w *leaseSim) start(i int) {
 	}
 	w.nodes[i] = x
 	w.input(i, func(now int64) []Message { return m.Tick(now) })
-	w.after(0, i, m.cfg.Life, func(x *simNode) { w.use(i, x) })
-	w.after(0, i, m.cfg.Life, func(x *simNode) { w.probe(i, x) })
+	w.after(0, i, life, func(x *simNode) { w.use(i, x) })
+	w.after(0, i, life, func(x *simNode) { w.probe(i, x) })
 	if w.leaps {
-		w.after(w.between(0, 20*second), i, m.cfg.Life, func(x *simNode) { w.leap(i, x) })
+		w.after(w.between(0, 20*second), i, life, func(x *simNode) { w.leap(i, x) })
 	}
 }
 
@@ -153,7 +160,7 @@ func (w *leaseSim) leap(i int, x *simNode) {
 		x.Leapt(by)
 	}
 	w.input(i, x.Tick)
-	w.after(w.between(0, 20*second), i, x.cfg.Life, func(x *simNode) { w.leap(i, x) })
+	w.after(w.between(0, 20*second), i, x.process, func(x *simNode) { w.leap(i, x) })
 }
 
 // clock returns what a node's clock shows now.
@@ -174,7 +181,6 @@ func (w *leaseSim) place(life uint64) (int, *simNode) {
 // input gives a machine an input, and does what a driver does.
 func (w *leaseSim) input(i int, do func(now int64) []Message) {
 	x := w.nodes[i]
-	life := x.cfg.Life
 	w.check(x)
 	out := do(w.clock(x))
 	for {
@@ -182,7 +188,11 @@ func (w *leaseSim) input(i int, do func(now int64) []Message) {
 		if x.Self() == dmutex.None || x.View().Epoch < x.view {
 			x.holds = false
 		}
-		if x.view = x.View().Epoch; x.Phase() != Frozen || x.reported {
+		if x.view = x.View().Epoch; x.Spent() {
+			out = x.Rejoin(w.clock(x), w.life(i))
+			continue
+		}
+		if x.Phase() != Frozen || x.reported {
 			break
 		}
 		var holds []Hold
@@ -213,7 +223,7 @@ func (w *leaseSim) input(i int, do func(now int64) []Message) {
 	if at := x.Deadline(); at != never {
 		if due := x.born + int64(float64(at-x.leapt)/x.rate) + 1; due != x.timerAt {
 			x.timerAt = due
-			w.after(max(due-w.now, 0), i, life, func(x *simNode) {
+			w.after(max(due-w.now, 0), i, x.process, func(x *simNode) {
 				if x.timerAt == due {
 					x.timerAt = 0
 					w.input(i, x.Tick)
@@ -272,9 +282,9 @@ func (w *leaseSim) arrive(from, to uint64, msg Message) {
 // given it up before.
 func (w *leaseSim) operate(i int, x *simNode, op Operation, value []byte) {
 	x.op++
-	n, life, version := x.op, x.cfg.Life, x.version
+	n, process, version := x.op, x.process, x.version
 	ended := func(delay int64, do func(x *simNode)) {
-		w.after(delay, i, life, func(x *simNode) {
+		w.after(delay, i, process, func(x *simNode) {
 			if x.op == n {
 				x.op++
 				do(x)
@@ -354,7 +364,7 @@ func (w *leaseSim) use(i int, x *simNode) {
 		}
 		w.highest = max(w.highest, x.view)
 	}
-	w.after(w.between(millisecond, 10*millisecond), i, x.cfg.Life, func(x *simNode) { w.use(i, x) })
+	w.after(w.between(millisecond, 10*millisecond), i, x.process, func(x *simNode) { w.use(i, x) })
 }
 
 // probe tells a machine which peers are there, again and again.
@@ -373,7 +383,7 @@ func (w *leaseSim) probe(i int, x *simNode) {
 			}
 		}
 	}
-	w.after(w.between(10*millisecond, 100*millisecond), i, x.cfg.Life, func(x *simNode) { w.probe(i, x) })
+	w.after(w.between(10*millisecond, 100*millisecond), i, x.process, func(x *simNode) { w.probe(i, x) })
 }
 
 // chaos does something bad, or mends something, again and again.
@@ -482,7 +492,7 @@ func TestLeaseSimulate(t *testing.T) {
 // members hold the lock.
 func TestLeaseSimulateLeaps(t *testing.T) {
 	requireLeases(t, leaseSimSetup{n: 5, rate: 0.01, leaps: true}, 1, 300_000)
-	w, _ := simulateLeases(leaseSimSetup{n: 5, rate: 0.01, leaps: true, mute: true}, 1, 300_000)
+	w, _ := simulateLeases(leaseSimSetup{n: 5, rate: 0.01, leaps: true, mute: true}, 9, 300_000)
 	require.Contains(t, w.wrong, "two holders")
 }
 
@@ -508,8 +518,8 @@ func TestLeaseRatesMatter(t *testing.T) {
 		setup leaseSimSetup
 		seed  uint64
 	}{
-		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 12},
-		{leaseSimSetup{n: 5, rate: 0.03}, 10},
+		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 0},
+		{leaseSimSetup{n: 5, rate: 0.03}, 8},
 	} {
 		w, _ := simulateLeases(tt.setup, tt.seed, 1_000_000)
 		require.Contains(t, w.wrong, "two holders")

@@ -271,7 +271,7 @@ func (w *leaseWorld) possible(s []uint32) []action {
 		if s[w.n+i] != 0 {
 			add(lose, i, 0)
 		}
-		if l.op == NoOperation && (l.stale || l.self != dmutex.None && (l.leaseFrom < 0 || l.read != s[w.store()])) {
+		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.leaseFrom < 0 || l.read != s[w.store()])) {
 			add(load, i, 0) // otherwise it changes nothing
 		}
 		if l.complete && !l.acting && l.cleared >= l.unclean && l.LeaseEnd() > 0 {
@@ -501,6 +501,9 @@ func (w *leaseWorld) move(s []uint32, i int, key leaseStepKey) ([]uint32, string
 	}
 	s[i] = t.to
 	l := w.life(s, i)
+	if l.cfg.Life != w.number(s, i) { // it joins again
+		s[3*w.n+i]++
+	}
 	switch t.opened {
 	case Load:
 		s[w.n+i] = openLoad | urgent | s[w.store()]<<4
@@ -692,7 +695,7 @@ func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 			return out
 		}
 	case load:
-		l.loadAt, l.renewAt = 0, 0
+		l.loadAt, l.renewAt, l.hintAt = 0, 0, min(l.hintAt, 0)
 	case answer:
 		switch record := uint32(key.arg >> 4); key.arg & 7 {
 		case openLoad:
@@ -747,7 +750,9 @@ func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 				l.want = w.record(value)
 			}
 		}
-		if p := l.unmet(); p != nil {
+		if l.Spent() {
+			input = func() []Message { return l.Rejoin(0, l.cfg.Life+16) }
+		} else if p := l.unmet(); p != nil {
 			input = func() []Message { return l.Met(0, p.node, p.life) }
 		} else if l.view.Epoch > 0 && !l.reported && l.ended == Outside {
 			input = func() []Message { return l.Report(0, w.holds(&l)) }
@@ -801,14 +806,18 @@ func (w *leaseWorld) holds(l *leased) []Hold {
 func (l *leased) freeze() {
 	m := l.LeaseMachine
 	m.now, m.bornAt, m.joinAt, m.joinedAt, m.installedAt, m.actAt = 0, 0, 0, 0, 0, 0
+	m.vain, m.prompted = 0, false
 	m.trip, m.fails, m.losses, m.exclusions, m.flaps, m.quarrel, m.acted = 0, 0, 0, 0, 0, 0, false
 	m.loadAt, m.renewAt = later(0, false), later(0, false)
+	if m.hintAt != never {
+		m.hintAt = later(0, false)
+	}
 	if m.troubleAt != never {
 		m.troubleAt = 0
 	}
 	for i := range m.peers {
 		p := &m.peers[i]
-		if p.awayAt = 0; p.epoch < m.view.Epoch {
+		if p.since, p.awayAt = 0, 0; p.epoch < m.view.Epoch {
 			p.epoch, p.holding = 0, nil
 		}
 		if p.epoch == m.view.Epoch && m.complete {

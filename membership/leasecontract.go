@@ -62,7 +62,7 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 		return nil, dmutex.Misuse("LeaseConfig.Fence is 1<<63 or more: what is above is for the epochs that follow")
 	}
 	return &LeaseMachine{
-		cfg: cfg, drain: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64,
+		cfg: cfg, drain: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
 		joinAt: math.MinInt64, bornAt: never, troubleAt: never,
 	}, nil
 }
@@ -191,8 +191,8 @@ func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 		return ""
 	case v.Epoch == 0 || v.Fence != uint64(v.Epoch)<<32:
 		return "its view has no epoch"
-	case msg.Kind == Report && !v.Has(p.node, p.life):
-		return "the sender reports in a view in which it is not"
+	case msg.Kind == Report && !(v.Has(p.node, p.life) && v.Has(m.self, m.cfg.Life)):
+		return "the sender or this life is not in the view of the report"
 	case v.Epoch == m.view.Epoch && !slices.Equal(v.Members, m.view.Members):
 		return "it tells another view of this epoch"
 	}

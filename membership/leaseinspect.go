@@ -20,9 +20,10 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	if m.op == Swap {
 		b = appendRecord(b, " next=", &m.next)
 	}
+	b = appendFlag(b, " spent", m.spent)
 	b = appendFlag(b, " unsure", m.unsure)
 	b = appendFlag(b, " stale", m.stale)
-	b = appendFlag(b, " hinted", m.hinted)
+	b = appendFlag(b, " hinted", m.hintAt != never)
 	b = appendNumber(b, " unclean=", uint64(m.unclean))
 	b = appendNumber(b, " cleared=", uint64(m.cleared))
 	b = appendView(b, " view=", m.view)

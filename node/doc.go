@@ -75,8 +75,9 @@
 // other members hold stay held. A member that leaves by [Node.Close] costs no such wait.
 //
 // An excluded process that still runs learns of it from the store. Its locks are lost
-// ([ErrExcluded]), it rejoins by itself under another number, and its waiting calls
-// keep waiting. A process that reaches the others but not the store stays a member. It
+// ([ErrExcluded]), it rejoins by itself as another life, under another number and with new
+// sessions, and its waiting calls keep waiting. An outage that takes the link and the store
+// away together excludes nobody, even if one member is back before the others. A process that reaches the others but not the store stays a member. It
 // loses its locks at the end of its lease, and is granted nothing until the store
 // answers: Acquire waits, and mentions [ErrStore] if its context ends, while TryAcquire
 // returns ErrStore at once. A process that has not acted yet stops with

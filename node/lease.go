@@ -172,8 +172,12 @@ func (l *lease) follow(now int64) {
 		l.report(now)
 		return // if it has stopped by itself, the others are to exclude it
 	}
-	if self := m.Self(); self != n.Self() {
-		l.rename(now, self)
+	switch self := m.Self(); {
+	case self == n.Self():
+	case self == dmutex.None:
+		l.excluded(now)
+	default:
+		l.rename(self)
 	}
 	if r := m.Record(); r.Epoch != l.record && m.Self() != dmutex.None {
 		if until, dead := m.Waits(); until != 0 && r.Unclean > l.record {
@@ -200,23 +204,45 @@ func (l *lease) over() bool {
 	return phase == membership.Left || phase == membership.Stopped || why != nil && why != ErrClosed
 }
 
-// rename makes this node speak under another number, or as nobody. All peers go: the
-// number names another member to each of them.
-func (l *lease) rename(now int64, self dmutex.NodeID) {
-	n := l.views.node
-	if n.Self() != dmutex.None {
-		l.end(now, ErrExcluded)
-		l.views.cause = nil
-		n.locks.freeze(membership.View{Epoch: l.views.epoch}, dmutex.None)
-		l.giveBack() // to nobody: the machines are gone, and the others wait for a lease
-		n.log.tell(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
-	}
-	for _, id := range n.others() {
-		l.remove(id)
-	}
-	n.self.Store(uint64(self))
+// rename makes this node speak under another number, or as nobody, to no peers yet.
+func (l *lease) rename(self dmutex.NodeID) {
+	l.views.node.self.Store(uint64(self))
 	l.record, l.watchAt = 0, math.MaxInt64
 	l.try(l.link.Become(self))
+}
+
+// excluded ends a life of this node, whose peers go: to each of them its number will name
+// nobody, and to this node theirs name nobody until it joins again.
+func (l *lease) excluded(now int64) {
+	n := l.views.node
+	l.end(now, ErrExcluded)
+	l.views.cause = nil
+	n.locks.freeze(membership.View{Epoch: l.views.epoch}, dmutex.None)
+	l.giveBack() // to nobody: the machines are gone, and the others wait for a lease
+	n.log.tell(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
+	l.rename(dmutex.None)
+	former := n.others()
+	n.setPeers(nil)
+	for _, id := range former {
+		l.views.forget(id)
+	}
+	clear(l.away)
+	n.running.Go(func() { l.rejoin(former) })
+}
+
+// rejoin begins another life. When Rename returns, nothing of the former life's sessions is
+// being handled anymore.
+func (l *lease) rejoin(former []dmutex.NodeID) {
+	n := l.views.node
+	life := n.cfg.newLife(0)
+	_ = n.mail.Rename(life) // it fails when this node closes
+	for _, id := range former {
+		n.mail.Remove(id)
+	}
+	l.views.do(func(_ machine, now int64) []membership.Message {
+		l.views.life = life
+		return l.machine.Rejoin(now, life)
+	})
 }
 
 // try logs what the link refuses. Peers cannot be reached then, and that shows.

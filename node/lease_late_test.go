@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,12 +20,13 @@ import (
 // A stuck link does not return from Send, and so keeps the goroutine that watches the time.
 type stuckLink struct {
 	transport.DynamicLink
-	stuck *atomic.Bool
+	stuck    *atomic.Bool
+	released chan struct{}
 }
 
 func (l stuckLink) Send(to dmutex.NodeID, frame []byte) error {
-	for l.stuck.Load() {
-		time.Sleep(time.Second)
+	if l.stuck.Load() {
+		<-l.released
 	}
 	return l.DynamicLink.Send(to, frame)
 }
@@ -36,9 +38,10 @@ func TestLeaseLateTimer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 				var stuck atomic.Bool
+				released := make(chan struct{})
 				s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
 				config := c.config(s)
-				config.Link = stuckLink{config.Link.(transport.DynamicLink), &stuck}
+				config.Link = stuckLink{config.Link.(transport.DynamicLink), &stuck, released}
 				var err error
 				s.Node, err = node.Open(t.Context(), config)
 				require.NoError(t, err)
@@ -53,8 +56,9 @@ func TestLeaseLateTimer(t *testing.T) {
 				time.Sleep(time.Nanosecond)
 				after := ask(held)
 				stuck.Store(false)
+				close(released)
+				synctest.Wait() // Send returns
 				s.store.Outage(false)
-				time.Sleep(time.Second) // Send returns
 				require.NoError(t, before)
 				require.ErrorIs(t, after, node.ErrLease)
 				require.ErrorIs(t, held.Err(), node.ErrLease)

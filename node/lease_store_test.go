@@ -3,32 +3,37 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/storetest"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // A stuckStore returns from no operation before it is released, whatever its context says.
 type stuckStore struct {
 	store.Store
-	released chan struct{} // nil if it is not stuck
+	stuck    atomic.Bool
+	released chan struct{}
 }
 
 func (s *stuckStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	if s.released != nil {
+	if s.stuck.Load() {
 		<-s.released
 	}
 	return s.Store.Load(ctx)
 }
 
 func (s *stuckStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	if s.released != nil {
+	if s.stuck.Load() {
 		<-s.released
 	}
 	return s.Store.Swap(ctx, value, rev)
@@ -40,19 +45,15 @@ func (s *stuckStore) Swap(ctx context.Context, value []byte, rev store.Revision)
 func TestLeaseStuckStore(t *testing.T) {
 	for _, joined := range []bool{true, false} {
 		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-			stuck := &stuckStore{Store: &c.store}
-			release := make(chan struct{})
-			if !joined {
-				stuck.released = release
-			}
+			stuck := &stuckStore{Store: &c.store, released: make(chan struct{})}
+			stuck.stuck.Store(!joined)
 			config := c.config(&sailor{crew: c})
 			config.Store = stuck
 			n, err := node.Open(t.Context(), config)
 			require.NoError(t, err)
 			if joined {
 				require.NoError(t, n.Ready(contextFor(t, 2*leaseOf)))
-				synctest.Wait()
-				stuck.released = release
+				stuck.stuck.Store(true)
 			}
 			time.Sleep(3 * leaseOf)
 			_, err = n.Mutex("x").TryAcquire(t.Context())
@@ -66,7 +67,7 @@ func TestLeaseStuckStore(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, node.ErrStore)
 			}
-			close(release) // or the bubble would not end
+			close(stuck.released) // or the bubble would not end
 		})
 	}
 }
@@ -74,20 +75,20 @@ func TestLeaseStuckStore(t *testing.T) {
 // A deniedStore takes no operation while it is denied.
 type deniedStore struct {
 	store.Store
-	loads, swaps bool // are denied
+	loads, swaps atomic.Bool // are denied
 }
 
 var errDenied = fmt.Errorf("%w: permission denied", store.ErrUnusable)
 
 func (s *deniedStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	if s.loads {
+	if s.loads.Load() {
 		return nil, "", errDenied
 	}
 	return s.Store.Load(ctx)
 }
 
 func (s *deniedStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	if s.swaps {
+	if s.swaps.Load() {
 		return "", errDenied
 	}
 	return s.Store.Swap(ctx, value, rev)
@@ -95,9 +96,11 @@ func (s *deniedStore) Swap(ctx context.Context, value []byte, rev store.Revision
 
 // A store that only an operator can mend ends a node that has not acted yet, at once.
 func TestLeaseUnusableStore(t *testing.T) {
-	for _, denied := range []*deniedStore{{loads: true}, {swaps: true}} {
+	for _, loads := range []bool{true, false} {
 		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-			denied.Store = &c.store
+			denied := &deniedStore{Store: &c.store}
+			denied.loads.Store(loads)
+			denied.swaps.Store(!loads)
 			config := c.config(&sailor{crew: c})
 			config.Store = denied
 			began := time.Now()
@@ -124,17 +127,140 @@ func TestLeaseUnusableStoreLater(t *testing.T) {
 		n, err := node.Open(t.Context(), config)
 		require.NoError(t, err)
 		require.NoError(t, n.Ready(contextFor(t, 2*leaseOf)))
-		synctest.Wait()
-		denied.loads, denied.swaps = true, true
+		denied.loads.Store(true)
+		denied.swaps.Store(true)
 		time.Sleep(2 * leaseOf)
 		_, err = n.Mutex("x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, node.ErrStore)
 		require.ErrorIs(t, err, store.ErrUnusable)
-		synctest.Wait()
-		denied.loads, denied.swaps = false, false
+		denied.loads.Store(false)
+		denied.swaps.Store(false)
 		held, err := n.Mutex("x").Acquire(contextFor(t, leaseOf))
 		require.NoError(t, err)
 		require.NoError(t, held.Release())
 		require.NoError(t, n.Close(contextFor(t, time.Second)))
+	})
+}
+
+// A distantStore answers after a while.
+type distantStore struct{ store.Store }
+
+const distance = 20 * time.Millisecond
+
+func (s distantStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
+	time.Sleep(distance)
+	return s.Store.Load(ctx)
+}
+
+func (s distantStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+	time.Sleep(distance)
+	return s.Store.Swap(ctx, value, rev)
+}
+
+// A greeted link is greeted by a stranger more often than the store answers.
+type greeted struct {
+	transport.DynamicLink
+	closed chan struct{}
+}
+
+func (l greeted) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	go func() {
+		for {
+			select {
+			case <-l.closed:
+				return
+			case <-time.After(time.Millisecond):
+				deliver(999, nil)
+			}
+		}
+	}()
+	return l.DynamicLink.Open(deliver)
+}
+
+func (l greeted) Close() error {
+	close(l.closed)
+	return l.DynamicLink.Close()
+}
+
+// Strangers who greet all the time keep a member neither from excluding another that has
+// crashed, nor from leaving.
+func TestLeaseGreetings(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		s := &sailor{crew: c, store: storetest.Faulty(t, distantStore{&c.store}, storetest.Faults{})}
+		config := c.config(s)
+		config.Link = greeted{s.link.(transport.DynamicLink), make(chan struct{})}
+		var err error
+		s.Node, err = node.Open(t.Context(), config)
+		require.NoError(t, err)
+		require.NoError(t, s.Ready(contextFor(t, 2*leaseOf)))
+		other := c.start()
+		other.acquire("x")
+		waiting := s.later(t.Context(), "x")
+		began := time.Now()
+		other.kill()
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.Less(t, time.Since(began), leaseOf*17/10)
+		require.NoError(t, o.held.Release())
+		began = time.Now()
+		require.NoError(t, s.Close(t.Context()))
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
+
+// An outage of everything, as when the link and the record are on one server, excludes
+// nobody, also not if one member is back before the others.
+func TestLeaseOutageOfAll(t *testing.T) {
+	for _, members := range []int{2, 3} {
+		for _, lasts := range []time.Duration{2 * time.Second, 4 * time.Second, 6 * time.Second, 9 * time.Second, 15 * time.Second} {
+			for _, later := range []time.Duration{0, 2 * time.Second} {
+				withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+					all := slices.Clone(c.open(members))
+					time.Sleep(3 * time.Second) // some renewal is under way
+					for _, s := range all {
+						s.isolate(true)
+					}
+					time.Sleep(lasts)
+					for _, s := range all {
+						s.isolate(false)
+						time.Sleep(later / time.Duration(members-1))
+					}
+					began := time.Now()
+					for _, s := range all {
+						require.NoError(t, s.acquire("x").Release())
+					}
+					require.Less(t, time.Since(began), 4*time.Second)
+					time.Sleep(2 * leaseOf)
+					for _, s := range all {
+						st := s.Status()
+						require.Zero(t, st.Lease.Exclusions, "%v without a server", lasts)
+						require.Len(t, st.View.Members, members)
+					}
+				})
+			}
+		}
+	}
+}
+
+// That costs the exclusion of a crashed member nothing, if the store answers.
+func TestLeaseCrashOfOneOfTwo(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		all := slices.Clone(c.open(2))
+		for range 5 {
+			all[0].acquire("x")
+			waiting := all[1].later(t.Context(), "x")
+			began := time.Now()
+			all[0].kill()
+			for len(all[1].Status().View.Members) > 1 {
+				time.Sleep(time.Millisecond)
+			}
+			// It is away after an eighth, looked at every twentieth, and excluded after a third.
+			require.Less(t, time.Since(began), leaseOf/8+leaseOf/20+leaseOf/3+50*time.Millisecond)
+			o := <-waiting
+			require.NoError(t, o.err)
+			require.NoError(t, o.held.Release())
+			all = []*sailor{c.start(), all[1]}
+			require.NoError(t, all[0].acquire("y").Release())
+		}
 	})
 }

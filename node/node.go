@@ -197,7 +197,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	n.peers.Store(new(peers))
 	n.views = views{node: n, life: cfg.newLife(0), next: make(chan struct{}), nagAt: int64(nagAfter)}
 	n.views.left, n.views.leave = context.WithCancel(context.Background())
-	n.views.parts = make(map[dmutex.NodeID][]membership.Hold)
+	n.views.parts = make(map[dmutex.NodeID]membership.Message)
 	n.txns.Store(n.views.life << 32 >> 16) // a probe for a transaction of a former life finds none
 	var err error
 	if n.sum, err = n.digest(); err != nil {

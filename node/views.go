@@ -33,19 +33,19 @@ type views struct {
 	mu       sync.Mutex // before a shard's; guards the fields below
 	machine  machine    // strict, or the lease's
 	life     uint64
-	renaming bool                                // life is being replaced by a higher one
-	epoch    uint32                              // of the view in which the locks are frozen or act
-	next     chan struct{}                       // closed when the next view acts
-	pending  []membership.Message                // found no room in the mail
-	parts    map[dmutex.NodeID][]membership.Hold // of reports, until the last part is there
-	frozen   int64                               // when the present view was installed
-	last     membership.View                     // the last that acted
-	cause    error                               // why this node has asked for the present view
-	refusal  error                               // why the algorithm does not take the present view
-	taken    int64                               // when a peer first told of another process with our number; 0 if none did
-	since    int64                               // when the locks began to act, or ceased to
-	took     time.Duration                       // of the last ViewChange
-	nagAt    int64                               // when to log next which members this node waits for
+	renaming bool                                 // life is being replaced by a higher one
+	epoch    uint32                               // of the view in which the locks are frozen or act
+	next     chan struct{}                        // closed when the next view acts
+	pending  []membership.Message                 // found no room in the mail
+	parts    map[dmutex.NodeID]membership.Message // the parts of a report, until the last is there
+	frozen   int64                                // when the present view was installed
+	last     membership.View                      // the last that acted
+	cause    error                                // why this node has asked for the present view
+	refusal  error                                // why the algorithm does not take the present view
+	taken    int64                                // when a peer first told of another process with our number; 0 if none did
+	since    int64                                // when the locks began to act, or ceased to
+	took     time.Duration                        // of the last ViewChange
+	nagAt    int64                                // when to log next which members this node waits for
 }
 
 // A machine is what the machines of both modes have in common.
@@ -374,11 +374,14 @@ func (v *views) handle(from dmutex.NodeID, message []byte) {
 		return
 	}
 	if msg.Kind == membership.Report {
-		if msg.Holds = append(v.parts[from], msg.Holds...); len(msg.Holds) > maxHolds {
+		if parts := v.parts[from]; parts.View.Epoch == msg.View.Epoch {
+			msg.Holds = append(parts.Holds, msg.Holds...)
+		}
+		if len(msg.Holds) > maxHolds {
 			msg.Holds, more = msg.Holds[:maxHolds], true // no process holds so many
 		}
 		if delete(v.parts, from); more {
-			v.parts[from] = msg.Holds
+			v.parts[from] = msg
 			return
 		}
 	}
@@ -420,8 +423,8 @@ func (v *views) takenBy(peer dmutex.NodeID) {
 		v.node.log.tellOften(slog.LevelWarn, "peer has met another process with this node's number", peerAttr(peer))
 	}
 	switch {
-	case v.lease != nil: // the record gives each number to one process only: another record was in its place
-		v.node.stop(fmt.Errorf("node: %w: it has given this node's number to another process", membership.ErrRecord))
+	case v.lease != nil: // the record knows whose number it is
+		v.follow(now, v.lease.machine.Hint(now))
 	case v.machine.Phase() != membership.Outside && v.machine.Phase() != membership.Older:
 		v.node.stop(ErrReplaced)
 	case now-v.taken > int64(takenPatience):

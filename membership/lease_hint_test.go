@@ -1,0 +1,237 @@
+package membership
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A slowStore answers each operation after some time, and not at all while it is away.
+type slowStore struct {
+	ledger
+	takes    int64
+	away     bool
+	op       Operation
+	value    []byte
+	answerAt int64
+	loads    int
+}
+
+// step lets a millisecond pass for a machine and its store.
+func (s *slowStore) step(m *LeaseMachine, now int64) (out []Message) {
+	if s.op != NoOperation && now >= s.answerAt {
+		op := s.op
+		s.op = NoOperation
+		switch {
+		case s.away:
+			out = append(out, m.Unknown(now)...)
+		case op == Load:
+			out = append(out, m.Loaded(now, s.ledger.value)...)
+		default:
+			s.ledger.value = s.value
+			out = append(out, m.Swapped(now)...)
+		}
+	}
+	out = append(out, m.Tick(now)...)
+	if m.Phase() == Frozen && !m.reported {
+		out = append(out, m.Report(now, nil)...)
+	}
+	if op, value := m.Operation(); op != NoOperation {
+		s.op, s.value, s.answerAt = op, value, now+s.takes
+		if s.away {
+			s.answerAt = now + testLease/4
+		}
+		if op == Load {
+			s.loads++
+		}
+	}
+	return out
+}
+
+// A stranger whose frames arrive all the time does not keep a member from excluding one
+// that has crashed, nor from leaving.
+func TestHintsDoNotDelayChanges(t *testing.T) {
+	s := &slowStore{takes: 20 * millisecond}
+	a, _, now := pair(t, &s.ledger)
+	run := func(until int64, done func() bool) {
+		t.Helper()
+		for end := now + until; !done(); now += millisecond {
+			require.Less(t, now, end)
+			a.Hint(now)
+			s.step(a, now)
+		}
+	}
+	run(second, func() bool { return s.loads > 5 })
+	a.Lost(now, 2)
+	run(testLease/3+100*millisecond, func() bool { return len(s.record(t).Members) == 1 })
+	run(2*testLease, func() bool { return a.Phase() == Acting })
+	a.Leave(now)
+	run(100*millisecond, func() bool { return a.Phase() == Left })
+}
+
+// Hints that say nothing new lead to fewer and fewer loads. The first that says something
+// new makes them frequent again, and so does a pause.
+func TestHintsBecomeRarer(t *testing.T) {
+	s := &slowStore{takes: millisecond}
+	a, _, now := pair(t, &s.ledger)
+	hints := func(howLong int64) (loads int) {
+		loads = s.loads
+		for end := now + howLong; now < end; now += millisecond {
+			a.Hint(now)
+			s.step(a, now)
+		}
+		return s.loads - loads
+	}
+	hints(testLease)
+	require.LessOrEqual(t, hints(testLease), 7, "every sixth of the lease")
+
+	b := someLease(t, 11)
+	b.Tick(now)
+	s.serve(b, now)
+	for late := now + testLease/6 + 10*millisecond; len(a.View().Members) < 3; {
+		hints(millisecond)
+		require.Less(t, now, late, "it may wait so long for the news")
+	}
+	require.GreaterOrEqual(t, hints(150*millisecond), 2, "and is attentive then")
+
+	hints(testLease)
+	for end := now + testLease; now < end; now += millisecond { // a calm
+		s.step(a, now)
+	}
+	require.Zero(t, a.vain)
+}
+
+// A member tells the truth about the record: what it says is looked up at once, however
+// often strangers have cried wolf.
+func TestWordOfMemberIsLookedUp(t *testing.T) {
+	s := &slowStore{takes: millisecond}
+	a, b, now := pair(t, &s.ledger)
+	for end := now + testLease; now < end; now += millisecond {
+		a.Hint(now)
+		s.step(a, now)
+	}
+	require.Equal(t, maxFails, a.vain)
+	b.Leave(now)
+	passOn(t, now, s.serve(b, now), a)
+	for end := now + 30*millisecond; now < end; now += millisecond {
+		s.step(a, now)
+	}
+	require.Len(t, a.View().Members, 1)
+}
+
+// An outage that takes the store and the link away together, as that of a server for both
+// does, excludes nobody: whoever is back first gives the others as long to come back as a
+// member may be silent. One that does not come back is excluded then.
+func TestOutageOfStoreAndLink(t *testing.T) {
+	for _, lasts := range []int64{testLease / 4, testLease / 2, testLease, 3 * testLease} {
+		for _, fails := range []bool{true, false} { // or the store answers late what it was asked in the outage
+			for _, back := range []bool{true, false} {
+				s := &slowStore{takes: millisecond}
+				a, _, now := pair(t, &s.ledger)
+				run := func(howLong int64) {
+					for end := now + howLong; now < end; now += millisecond {
+						s.step(a, now)
+					}
+				}
+				run(testLease)
+				s.away, s.takes = true, lasts/8
+				run(lasts / 8)
+				a.Lost(now, 2)
+				if !fails {
+					s.away, s.takes = false, lasts-lasts/8
+				}
+				run(lasts - lasts/8)
+				s.away, s.takes = false, millisecond
+				run(testLease/3 - 2*millisecond)
+				require.Len(t, s.record(t).Members, 2, "an outage of %d ms", lasts/millisecond)
+				if back {
+					a.Met(now, 2, 10)
+				}
+				run(testLease)
+				require.Equal(t, back, len(s.record(t).Members) == 2, "an outage of %d ms", lasts/millisecond)
+			}
+		}
+	}
+}
+
+// So does an outage that begins when the silence of a member counts already.
+func TestSecondOutage(t *testing.T) {
+	s := &slowStore{takes: millisecond}
+	a, _, now := pair(t, &s.ledger)
+	run := func(howLong int64) {
+		for end := now + howLong; now < end; now += millisecond {
+			s.step(a, now)
+		}
+	}
+	a.Lost(now, 2)
+	run(testLease / 6)
+	s.away = true
+	run(testLease)
+	s.away = false
+	run(testLease / 3)
+	require.Len(t, s.record(t).Members, 2)
+	run(testLease)
+	require.Len(t, s.record(t).Members, 1)
+}
+
+// A peer that is there and has not reported has as long for it after an outage as before.
+func TestReportAfterOutage(t *testing.T) {
+	s := &slowStore{takes: millisecond}
+	a, _, now := pair(t, &s.ledger)
+	run := func(howLong int64) {
+		for end := now + howLong; now < end; now += millisecond {
+			s.step(a, now)
+		}
+	}
+	epoch := a.View().Epoch
+	a.Trouble(now, epoch)
+	for a.View().Epoch == epoch {
+		run(millisecond)
+	}
+	s.away = true
+	a.Lost(now, 2)
+	run(3 * testLease)
+	s.away = false
+	run(testLease / 6)
+	a.Met(now, 2, 10)
+	run(testLease)
+	require.Len(t, s.record(t).Members, 2)
+	run(testLease)
+	require.Len(t, s.record(t).Members, 1)
+}
+
+// A life that was excluded does not come back: another joins in its place, and until the
+// driver has drawn that one nothing is written.
+func TestRejoinAsAnotherLife(t *testing.T) {
+	l := &ledger{}
+	m := joined(t, l, 9)
+	r := l.record(t)
+	r.Epoch++
+	r.Unclean, r.Members = r.Epoch, nil
+	l.put(t, r)
+	now := m.now + testLease/3
+	m.Tick(now)
+	m.Operation()
+	m.Loaded(now, l.value)
+	require.True(t, m.Spent())
+	require.Equal(t, dmutex.None, m.Self())
+	for range 100 {
+		now += testLease
+		m.Hint(now)
+		m.Tick(m.now)
+		op, _ := m.Operation()
+		require.NotEqual(t, Swap, op)
+		if op == Load {
+			m.Loaded(now, l.value)
+		}
+	}
+	m.Rejoin(now, 0)
+	require.True(t, m.Spent(), "0 is no life")
+	m.Rejoin(now, 10)
+	require.False(t, m.Spent())
+	m.Rejoin(now, 11)
+	l.serve(m, now)
+	require.Equal(t, Member{2, 10}, l.record(t).Members[0].Member)
+}

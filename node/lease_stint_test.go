@@ -1,0 +1,118 @@
+package node_test
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store/storetest"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A haunted link delivers what it has kept after each frame that arrives, as if other
+// goroutines of the link had carried those frames all the time.
+type haunted struct {
+	transport.DynamicLink
+	mu    sync.Mutex
+	keeps bool
+	kept  []ghostFrame
+}
+
+type ghostFrame struct {
+	from dmutex.NodeID
+	data []byte
+}
+
+func (l *haunted) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
+	return l.DynamicLink.Open(func(from dmutex.NodeID, frame []byte) {
+		l.mu.Lock()
+		var late []ghostFrame
+		if l.keeps {
+			l.kept = append(l.kept, ghostFrame{from, bytes.Clone(frame)})
+		} else {
+			late = slices.Clone(l.kept)
+		}
+		l.mu.Unlock()
+		deliver(from, frame)
+		for _, g := range late {
+			deliver(g.from, g.data)
+		}
+	})
+}
+
+// exclude takes a member out of the record.
+func (c *crew) exclude(id dmutex.NodeID) {
+	c.t.Helper()
+	value, rev, err := c.store.Load(c.t.Context())
+	require.NoError(c.t, err)
+	var r membership.Record
+	require.NoError(c.t, r.UnmarshalText(value))
+	r.Epoch++
+	r.Unclean = r.Epoch
+	r.Members = slices.DeleteFunc(r.Members, func(e membership.Entry) bool { return e.Node == id })
+	value, err = r.MarshalText()
+	require.NoError(c.t, err)
+	_, err = c.store.Swap(c.t.Context(), value, rev)
+	require.NoError(c.t, err)
+}
+
+// A process that joins again after an exclusion is another life, with sessions of its own:
+// frames of the first stint that arrive in the second take the place of none of its frames.
+// With one life for both, the holder's report was lost, and two nodes held a lock with one
+// fence, or nobody ever got it.
+func TestLeaseStints(t *testing.T) {
+	withCrew(t, lamport.New, func(t *testing.T, c *crew) {
+		a := c.open(1)[0]
+		b := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+		config := c.config(b)
+		link := &haunted{DynamicLink: b.link.(transport.DynamicLink), keeps: true}
+		config.Link = link
+		var err error
+		b.Node, err = node.Open(t.Context(), config)
+		require.NoError(t, err)
+		c.all = append(c.all, b)
+		for _, s := range []*sailor{b, a, b} {
+			require.NoError(t, s.acquire("x").Release())
+		}
+		number, life := b.Self(), b.Status().Life
+
+		c.exclude(number)
+		for b.Self() == number {
+			time.Sleep(time.Millisecond)
+		}
+		link.mu.Lock()
+		link.keeps = false
+		link.mu.Unlock()
+		require.NotEmpty(t, link.kept)
+		began := time.Now()
+		held := a.acquire("x")
+		for len(b.Status().View.Members) < 2 || !b.Status().View.Acts {
+			time.Sleep(time.Millisecond)
+		}
+		require.Less(t, time.Since(began), leaseOf*3/2) // the wait for the lease of the first stint
+		require.Greater(t, b.Self(), number)
+		require.NotEqual(t, life, b.Status().Life)
+		waiting := b.later(t.Context(), "x")
+		time.Sleep(leaseOf)
+		require.Empty(t, waiting, "two holders")
+		require.NoError(t, held.Release())
+		select {
+		case o := <-waiting:
+			require.NoError(t, o.err)
+			require.Greater(t, o.held.Fence(), held.Fence())
+		case <-time.After(leaseOf / 10):
+			require.Fail(t, "the lock is stuck")
+		}
+		for _, s := range []*sailor{a, b} {
+			require.NoError(t, s.Status().Err)
+		}
+	})
+}
