@@ -97,3 +97,27 @@ func TestConfigMended(t *testing.T) {
 		require.Len(t, without(log.take(), "waiting for members"), 4) // opened, differs, met, acts
 	})
 }
+
+// A member that is restarted with another configuration is told so, like the settled
+// members, which answer its greeting though they refuse it.
+func TestRestartedWithOtherConfig(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2, 3}
+		for _, id := range g.members {
+			g.start(id)
+		}
+		for _, id := range g.members {
+			require.NoError(t, g.nodes[id].Ready(t.Context()))
+		}
+		g.crash(3)
+		n, err := node.Open(t.Context(), node.Config{Self: 3, Members: g.members, Algorithm: central.New, Link: g.net.Link(3)})
+		require.NoError(t, err)
+		g.nodes[3] = n
+		require.ErrorIs(t, n.Ready(contextFor(t, time.Minute)), node.ErrConfig)
+		for _, p := range n.Status().Peers {
+			require.ErrorContains(t, p.Err, "these differ: Algorithm")
+		}
+		require.ErrorIs(t, g.nodes[1].Status().Peers[1].Err, node.ErrConfig)
+		require.NoError(t, g.nodes[1].Status().Peers[0].Err)
+	})
+}

@@ -18,8 +18,9 @@ func (n *Node) Views() string {
 	return string(b)
 }
 
-// Taken tells the node that a peer has met another process with its number.
-func (n *Node) Taken(by dmutex.NodeID) { handler{n}.Taken(by) }
+// Taken tells the node that a peer has met another process with its number, which was
+// there first.
+func (n *Node) Taken(by dmutex.NodeID) { handler{n}.Taken(by, 1) }
 
 // StepWall acts as if the wall clock had been set forward.
 func (n *Node) StepWall(d int64) { n.views.lease.clock.ahead.Add(-d) }

@@ -219,7 +219,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		}
 	}
 	n.mail, err = mail.New(mail.Config{
-		Peers: n.others(), Life: n.views.life, Group: n.sum, Link: cfg.Link, Handler: handler{n}, Watch: n.watch(),
+		Peers: n.others(), Life: n.views.life, Group: n.sum, Link: cfg.Link, Handler: handler{n}, MaxLife: maxLife, Watch: n.watch(),
 	})
 	if err != nil {
 		return nil, err
@@ -285,18 +285,27 @@ func (cfg *Config) maxMembers() int {
 
 // newLife names a life of this process: by its wall clock in steps of about a
 // millisecond, so that it is probably higher than former ones, and random bits below.
-// It is higher than above. No two members have the same. With a store it is random.
+// It is higher than above. No two members have the same: with a store, where they have no
+// numbers yet, because the steps are longer and the random bits more.
 func (cfg *Config) newLife(above uint64) uint64 {
+	clock, bits := uint64(max(sinceEpoch(), 0)), lifeRandom
 	if cfg.Store != nil {
-		return max(rand.Uint64(), 1)
+		bits = lifeRandomStore
 	}
-	random := rand.Uint64N(1 << lifeRandom)
-	life := max(uint64(max(sinceEpoch(), 0))>>lifeRandom<<lifeRandom|random, above+random)
+	random := 1 + rand.Uint64N(1<<bits-1)
+	life := max(clock>>bits<<bits|random, above+random)
+	if cfg.Store != nil {
+		return life
+	}
 	step := uint64(len(cfg.Members) + 1)
 	return life - life%step + step + uint64(slices.Index(cfg.Members, cfg.Self))
 }
 
-const lifeRandom = 20
+const lifeRandom, lifeRandomStore = 20, 33
+
+// maxLife returns the highest life that is believed: some clock may be wrong by a day, and
+// a life told once cannot lock a number out for longer.
+func maxLife() uint64 { return uint64(max(sinceEpoch(), 0) + int64(24*time.Hour)) }
 
 // sinceEpoch returns the nanoseconds since 2020-01-01 UTC by the wall clock.
 func sinceEpoch() int64 { return int64(time.Since(epochZero)) }
@@ -534,7 +543,7 @@ func (h handler) Stranger(dmutex.NodeID) {
 	}
 }
 
-func (h handler) Taken(by dmutex.NodeID) { h.views.takenBy(by) }
+func (h handler) Taken(by dmutex.NodeID, life uint64) { h.views.takenBy(by, life) }
 
 func (h handler) Refused(from dmutex.NodeID, err error) {
 	var other *mail.GroupError

@@ -8,7 +8,9 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/memlink"
 )
 
 // second is where another process with the number 1 is on the network.
@@ -108,4 +110,23 @@ func TestReplaced(t *testing.T) {
 			require.NoError(t, g.acquire(2, "x").Release())
 		})
 	}
+}
+
+// A process whose clock gives it a lower life than the former process had is told so, and
+// takes a higher one. (The clock of a bubble gives random ones.)
+func TestLivesRise(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		g.start(1)
+		former := uint64(0)
+		for range 10 {
+			g.start(2)
+			require.NoError(t, g.nodes[2].Ready(contextFor(t, 3*time.Second)))
+			require.Greater(t, g.nodes[2].Status().Life, former)
+			former = g.nodes[2].Status().Life
+			g.crash(2)
+		}
+		g.start(2) // so that 1 can leave
+		require.NoError(t, g.nodes[2].Ready(t.Context()))
+	})
 }

@@ -183,9 +183,8 @@ func (v *views) follow(now int64, out []membership.Message) {
 	case membership.Older:
 		if v.node.locks.why() != nil {
 			v.leave() // it was in no view
-		} else if !v.renaming {
-			v.renaming = true
-			v.node.running.Go(v.rename)
+		} else {
+			v.rename(v.strict.Later())
 		}
 	case membership.Stopped:
 		v.node.stop(v.stopped())
@@ -308,10 +307,17 @@ func (v *views) begin(now int64) {
 	v.since, v.nagAt = now, math.MaxInt64
 }
 
-// rename goes on under a life above all former ones of this number.
-func (v *views) rename() {
+// rename goes on under a higher life than the one given.
+func (v *views) rename(above uint64) {
+	if !v.renaming {
+		v.renaming = true
+		v.node.running.Go(func() { v.renameAbove(above) })
+	}
+}
+
+func (v *views) renameAbove(life uint64) {
 	v.mu.Lock()
-	life := v.node.cfg.newLife(v.strict.Later())
+	life = v.node.cfg.newLife(life)
 	strict, err := v.node.newMachine(life)
 	if err != nil {
 		panic("node: " + err.Error()) // it took the first
@@ -413,8 +419,8 @@ func (v *views) handled() {
 }
 
 // takenBy handles a peer's word that it has met another process with this node's
-// number.
-func (v *views) takenBy(peer dmutex.NodeID) {
+// number, of the life given.
+func (v *views) takenBy(peer dmutex.NodeID, life uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.now()
@@ -427,6 +433,8 @@ func (v *views) takenBy(peer dmutex.NodeID) {
 		v.follow(now, v.lease.machine.Hint(now))
 	case v.machine.Phase() != membership.Outside && v.machine.Phase() != membership.Older:
 		v.node.stop(ErrReplaced)
+	case life > v.life: // a former one, unless it answers when we have a higher one
+		v.rename(life)
 	case now-v.taken > int64(takenPatience):
 		v.node.stop(ErrNumberTaken)
 	}

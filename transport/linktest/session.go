@@ -120,7 +120,7 @@ func (n *speaker) prepare() {
 			continue
 		}
 		// Small frames, so that there are many.
-		s, err := session.New(session.Config{Incarnation: uint64(n.self), MaxFrame: 700})
+		s, err := session.New(session.Config{Life: uint64(n.self), MaxFrame: 700})
 		require.NoError(n.c.b, err)
 		n.sessions[peer] = s
 		for range lead {

@@ -48,7 +48,7 @@ func (b *box) take() (log []string) {
 
 func (b *box) Met(peer dmutex.NodeID, life uint64) { b.note("met %d as %d", peer, life) }
 func (b *box) Left(peer dmutex.NodeID)             { b.note("%d left", peer) }
-func (b *box) Taken(by dmutex.NodeID)              { b.note("taken, says %d", by) }
+func (b *box) Taken(by dmutex.NodeID, life uint64) { b.note("taken by %d, says %d", life, by) }
 func (b *box) Refused(peer dmutex.NodeID, err error) {
 	b.note("%d: %v", peer, err)
 }

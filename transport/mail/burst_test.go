@@ -163,7 +163,7 @@ func (a *asker) Message(from dmutex.NodeID, _ uint64, message []byte) {
 func (a *asker) Met(dmutex.NodeID, uint64)        {}
 func (a *asker) Left(dmutex.NodeID)               {}
 func (a *asker) Handled(dmutex.NodeID, uint64)    {}
-func (a *asker) Taken(dmutex.NodeID)              {}
+func (a *asker) Taken(dmutex.NodeID, uint64)      {}
 func (a *asker) Refused(_ dmutex.NodeID, _ error) {}
 func (a *asker) Stranger(dmutex.NodeID)           {}
 func (a *asker) Closed(error)                     {}

@@ -62,10 +62,12 @@ func (s *site) do(input func() ([]dmutex.Message, error)) {
 	s.mail.Flush()
 }
 
-func (s *site) Met(dmutex.NodeID, uint64)          {}
-func (s *site) Left(dmutex.NodeID)                 {}
-func (s *site) Handled(dmutex.NodeID, uint64)      {}
-func (s *site) Taken(by dmutex.NodeID)             { log.Fatal("another process has our number, says ", by) }
+func (s *site) Met(dmutex.NodeID, uint64)     {}
+func (s *site) Left(dmutex.NodeID)            {}
+func (s *site) Handled(dmutex.NodeID, uint64) {}
+func (s *site) Taken(by dmutex.NodeID, _ uint64) {
+	log.Fatal("another process has our number, says ", by)
+}
 func (s *site) Refused(_ dmutex.NodeID, err error) { log.Print(err) }
 func (s *site) Stranger(dmutex.NodeID)             {}
 func (s *site) Closed(err error)                   { log.Fatal(err) }

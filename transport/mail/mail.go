@@ -8,10 +8,10 @@
 //
 // # Lives
 //
-// A life is one run of a process, identified by Config.Life. A peer that restarts
-// comes back as another life, and [Handler.Met] is called. Then messages that the
-// former life had not acknowledged are dropped, and no further message of the former
-// life is delivered.
+// A life is one run of a process, identified by Config.Life. The lives of one node are
+// ordered: a process that starts later has a higher one. A peer that restarts comes back
+// as a higher life, and [Handler.Met] is called. Then messages that the former life had
+// not acknowledged are dropped, and no further message of the former life is delivered.
 //
 // # Peers
 //
@@ -45,13 +45,18 @@ import (
 	"github.com/dmutex/dmutex/transport/session"
 )
 
-// Config configures a [Mail]. Watch may be nil, and Peers empty.
+// Config configures a [Mail]. MaxLife and Watch may be nil, and Peers empty.
 type Config struct {
 	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see Add and Remove
-	Life    uint64          // identifies this run of the process; see session.Config.Incarnation
+	Life    uint64          // the number of this run of the process; see session.Config.Life
 	Group   uint64          // a digest of what all members must agree on
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
 	Handler Handler
+
+	// MaxLife, if not nil, returns the highest life that is believed at this time: where
+	// lives begin at a clock, that clock and a day. A higher one is refused. MaxLife is
+	// called about once a second.
+	MaxLife func() uint64
 
 	// Watch, if not nil, is called for what the network does to frames. It is
 	// called while a mutex is held: it must return soon, and must not call the
@@ -91,11 +96,11 @@ type Handler interface {
 	// before it closed; it will not answer later ones.
 	Handled(from dmutex.NodeID, acked uint64)
 
-	// Taken reports that the peer has met another life of this node, which was alive
-	// after this one began: another process uses this node's number, or has replaced
-	// this one while it was paused or cut off. Taken may be called for a peer that
-	// was not met. It is called again each time this node asks again.
-	Taken(by dmutex.NodeID)
+	// Taken reports that the peer has met another life of this node. If it is higher than
+	// this one, it has replaced this one: that stays true. If it is lower, its process was
+	// there first and has answered the peer a moment ago. Taken may be called for a peer
+	// that was not met. It is called again each time this node asks again.
+	Taken(by dmutex.NodeID, life uint64)
 
 	// Refused reports a frame that no correct peer sends. The frame has changed
 	// nothing. If the Config.Group of the peer differs, err is a [*GroupError]. It is
@@ -223,11 +228,19 @@ func New(cfg Config) (*Mail, error) {
 
 func (m *Mail) session(life uint64) (*session.Session, error) {
 	return session.New(session.Config{
-		Incarnation: life,
-		Group:       m.cfg.Group,
-		MaxFrame:    min(m.cfg.Link.MaxFrame(), sendBuffer),
-		Buffer:      sendBuffer,
+		Life:     life,
+		MaxLife:  m.maxLife(),
+		Group:    m.cfg.Group,
+		MaxFrame: min(m.cfg.Link.MaxFrame(), sendBuffer),
+		Buffer:   sendBuffer,
 	})
+}
+
+func (m *Mail) maxLife() uint64 {
+	if m.cfg.MaxLife == nil {
+		return math.MaxUint64
+	}
+	return m.cfg.MaxLife()
 }
 
 func (m *Mail) peer(id dmutex.NodeID) *peer {
@@ -299,7 +312,7 @@ func (m *Mail) Remove(id dmutex.NodeID) {
 	m.pokeDrain()
 }
 
-// Challenge asks a peer whether it is alive. A live peer answers at once, and
+// Challenge asks a peer for a sign of life. A live peer answers at once, and
 // Status.Silent starts again from 0. The question is sent once and may be lost. A
 // peer that was not met is asked repeatedly anyway. Challenge does nothing for a peer
 // that has left, nor for an unknown one.
@@ -407,11 +420,10 @@ func (m *Mail) Wake(at int64) {
 	}
 }
 
-// Rename continues as another life, whose number was never used. The peers see the
-// present life leave and meet the new one, and this node meets the peers again.
-// Unacknowledged messages are lost. The present life says once that it leaves: a peer
-// that does not receive this meets the new life 250 ms later. After Close, Rename does
-// nothing.
+// Rename continues as a higher life, with new sessions. The peers see the present life
+// leave and meet the new one, and this node meets the peers again. Unacknowledged
+// messages are lost. The present life says once that it leaves: a peer that does not
+// receive this meets the new life 250 ms later. After Close, Rename does nothing.
 //
 // Rename returns [dmutex.ErrMisuse] for life 0.
 func (m *Mail) Rename(life uint64) error {
@@ -557,15 +569,14 @@ func (m *Mail) keepTime() {
 	}
 }
 
-// notice challenges the peers if this process was paused: it should have looked at the
-// clock at a time that is long past. By an answer it learns that another process took
-// its number meanwhile; it may have nothing else to say to anybody. notice returns when
-// to look again.
+// notice tells the sessions how high lives may be by now. If this process was paused, it
+// should have looked at the clock at a time that is long past: then notice asks the peers
+// whether another process took this one's number meanwhile, since there may be nothing
+// else to say to anybody. notice returns when to look again.
 func (m *Mail) notice(now, due int64) (next int64) {
-	if now-due > int64(pause) {
-		for _, p := range m.roster.Load().peers {
-			p.challenge()
-		}
+	maxLife := m.maxLife()
+	for _, p := range m.roster.Load().peers {
+		p.notice(maxLife, now-due > int64(pause))
 	}
 	return now + int64(lookAfter)
 }

@@ -126,7 +126,7 @@ func (p *peer) handle(in session.Input, life uint64) {
 		p.heardTo = 0
 		h.Met(p.id, life)
 	case session.Taken:
-		h.Taken(p.id)
+		h.Taken(p.id, in.Life)
 	}
 	for _, message := range in.Messages {
 		p.heardTo++
@@ -273,7 +273,16 @@ func (p *peer) remove() {
 func (p *peer) challenge() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.session.Challenge()
+	p.session.Ask()
+}
+
+// notice is called once a second, with whether this process was paused.
+func (p *peer) notice(maxLife uint64, paused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session.SetMaxLife(maxLife); paused {
+		p.session.Ask()
+	}
 }
 
 // close says farewell behind everything that was sent. It does so between two
@@ -291,5 +300,5 @@ func (p *peer) close() {
 func (p *peer) listening() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.session.Done()
+	return p.flushing || !p.session.Done()
 }

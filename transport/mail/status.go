@@ -112,8 +112,7 @@ func (p *peer) watch(before session.Stats) {
 	}
 	after := p.session.Stats()
 	if after.Resent > before.Resent {
-		acked := p.session.Acked()
-		w(Event{Peer: p.id, What: Resent, First: acked + 1, Last: acked + after.Again})
+		w(Event{Peer: p.id, What: Resent, First: after.First, Last: after.Last})
 	}
 	for _, e := range [...]Event{
 		{What: Repeated, N: after.Repeated - before.Repeated},

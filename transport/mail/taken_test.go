@@ -112,7 +112,7 @@ func TestTaken(t *testing.T) {
 
 		second, _ := open(2, 21)
 		time.Sleep(100 * time.Millisecond)
-		require.ElementsMatch(t, []string{"taken, says 1", "taken, says 3"}, second.take())
+		require.ElementsMatch(t, []string{"taken by 20, says 1", "taken by 20, says 3"}, second.take())
 		time.Sleep(time.Minute)
 		for _, b := range []*box{one, two, three} {
 			require.Empty(t, b.take())
@@ -127,12 +127,34 @@ func TestTaken(t *testing.T) {
 		two.say(1, "where was I?")
 		two.Flush()
 		time.Sleep(100 * time.Millisecond)
-		require.Contains(t, two.take(), "taken, says 1")
+		require.Contains(t, two.take(), "taken by 21, says 1")
 		require.Empty(t, one.take())
 		require.EqualValues(t, 21, one.Status(2).Life)
 
 		require.NoError(t, link.Close())
 		require.ErrorIs(t, two.Close(t.Context()), transport.ErrClosed)
 		closeAll(t, one, second, three)
+	})
+}
+
+// A life above MaxLife has no effect, and when the clock has come near it, it is met.
+func TestMaxLife(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		start := time.Now()
+		cfg := p.config(1, 10)
+		cfg.MaxLife = func() uint64 { return uint64(20 + time.Since(start)/time.Hour) }
+		one := p.new(cfg)
+		require.NoError(t, one.Open())
+		two := p.openAs(2, 23)
+		time.Sleep(2 * time.Hour)
+		require.False(t, one.Status(2).Met)
+		require.False(t, two.Status(1).Met)
+		for _, line := range one.take() {
+			require.Contains(t, line, "ahead of the clock")
+		}
+		time.Sleep(2 * time.Hour)
+		require.True(t, one.Status(2).Met)
+		require.True(t, two.Status(1).Met)
+		closeAll(t, one, two)
 	})
 }

@@ -9,9 +9,9 @@ import (
 // Two sessions, driven by hand over a network that loses every third frame.
 func Example() {
 	cfg := session.Config{Group: 1, MaxFrame: 1024}
-	cfg.Incarnation = 100
+	cfg.Life = 100
 	a, _ := session.New(cfg)
-	cfg.Incarnation = 200
+	cfg.Life = 200
 	b, _ := session.New(cfg)
 
 	now, frames := int64(0), 0

@@ -1,47 +1,42 @@
 package session
 
-import (
-	"github.com/dmutex/dmutex/internal/msgp"
-)
+import "github.com/dmutex/dmutex/internal/msgp"
 
 // Frames are msgpack arrays, canonical like all that dmutex writes:
 //
-//	HELLO     1, version, group, from, nonce
-//	HELLOACK  2, from, to, nonce
-//	ACK       3, from, to, ack
-//	DATA      4, from, to, seq, ack, message, ...           at least one message
-//	FIN       5, from, to, seq, ack, heard, message, ...    the last DATA
-//	BYE       6, from, to, ack                              an ACK after FIN was acknowledged
-//	GAP       7, from, to, ack                              an ACK of an end that has later frames
-//	TAKEN     8, from, to, nonce
+//	HELLO    1, version, group, from, to                   to is 0 in a question
+//	REFUSED  2, from, to, life
+//	ACK      3, from, to, ack
+//	DATA     4, from, to, seq, ack, message, ...           at least one message
+//	FIN      5, from, to, seq, ack, heard, message, ...    the last DATA
+//	BYE      6, from, to, ack                              an ACK after FIN was acknowledged
+//	GAP      7, from, to, ack                              an ACK that asks to go back
 //
-// from and to are incarnations, messages are byte strings, the rest integers.
-// Only HELLO tells the version and the group: nothing else is taken from a
-// peer before its HELLO or ours was answered.
+// from, to and life are lives, messages are byte strings, the rest integers. Only
+// HELLO tells the version and the group: nothing else is taken from a life before its
+// HELLO or ours was answered.
 type kind uint64
 
 const (
 	hello kind = iota + 1
-	helloAck
+	refused
 	ack
 	data
 	fin
 	bye
 	gap
-	taken
 )
 
-const version = 1
+const version = 2
 
 type frame struct {
 	kind     kind
 	from, to uint64
-	nonce    uint64 // of HELLO, HELLOACK and TAKEN
-	seq      uint64 // of DATA and FIN
+	life     uint64 // of REFUSED
+	seq      uint64 // of DATA and FIN: the number of the first message
 	ack      uint64 // of ACK, BYE, GAP, DATA and FIN
 	heard    uint64 // of FIN
-	count    int    // messages in body
-	body     []byte // messages, each with its head
+	count    int    // of messages
 }
 
 const (
@@ -66,16 +61,18 @@ const (
 	errKind    msgp.Error = "the kind of frame is unknown"
 	errVersion msgp.Error = "its version of the session protocol is not ours"
 	errGroup   msgp.Error = "it is configured for another group"
-	errZero    msgp.Error = "an incarnation, nonce or sequence number is zero"
-	errMirror  msgp.Error = "it says that it is us: two nodes have the same incarnation, or the link returns our own frames"
+	errZero    msgp.Error = "a life or sequence number is zero, or a life refused for itself"
+	errMirror  msgp.Error = "it says that it is us: two processes have the same life, or the link returns our own frames"
+	errAhead   msgp.Error = "it names a life far ahead of the clock: a clock is wrong"
 	errEmpty   msgp.Error = "it contains no message, or an empty one"
 	errAck     msgp.Error = "it acknowledges or has heard what was never sent"
 	errEnd     msgp.Error = "it sends after its end"
 	errBye     msgp.Error = "it says that we have its end, and we have not"
-	errGap     msgp.Error = "it lacks a frame before others that were never sent"
+	errGap     msgp.Error = "it lacks a message before others that were never sent"
 )
 
-// parse takes a frame apart and refuses what no correct peer sends.
+// parse takes a frame apart, its messages into s.in, and refuses what no correct peer
+// sends.
 func (s *Session) parse(b []byte) (f frame, err error) {
 	r := msgp.NewReader(b)
 	n := r.Array(finFields + maxCount)
@@ -83,20 +80,26 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 	switch {
 	case r.Err() != nil:
 		return f, r.Err()
-	case f.kind == hello && n == 5:
-		return f, s.parseHello(&r, &f)
-	case (f.kind == helloAck || f.kind == ack || f.kind == bye || f.kind == gap || f.kind == taken) && n == 4:
 	case f.kind == data && n >= dataFields:
 		f.count = n - dataFields
 	case f.kind == fin && n >= finFields:
 		f.count = n - finFields
+	case f.kind == hello && n == 5:
+		if r.Uint() != version && r.Err() == nil {
+			return f, errVersion
+		}
+		if group := r.Uint(); group != s.cfg.Group {
+			err, f.life = errGroup, group
+		}
+	case f.kind >= refused && f.kind <= gap && f.kind != data && f.kind != fin && n == 4:
 	default:
 		return f, errKind
 	}
 	f.from, f.to = r.Uint(), r.Uint()
 	switch f.kind {
-	case helloAck, taken:
-		f.nonce = r.Uint()
+	case hello:
+	case refused:
+		f.life = r.Uint()
 	case ack, bye, gap:
 		f.ack = r.Uint()
 	default:
@@ -104,54 +107,42 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 		if f.kind == fin {
 			f.heard = r.Uint()
 		}
-		f.body = r.Rest()
 		for range f.count {
-			if len(r.Bin(len(b))) == 0 && r.Err() == nil {
+			m := r.Bin(len(b))
+			if len(m) == 0 && r.Err() == nil {
 				return f, errEmpty
 			}
+			s.in = append(s.in, m)
 		}
 	}
-	if err := r.End(); err != nil {
-		return f, err
+	if e := r.End(); e != nil {
+		return f, e
 	}
-	return f, s.check(&f)
-}
-
-func (s *Session) parseHello(r *msgp.Reader, f *frame) error {
-	v, group := r.Uint(), r.Uint()
-	f.from, f.nonce = r.Uint(), r.Uint()
-	switch err := r.End(); {
-	case err != nil:
-		return err
-	case v != version:
-		return errVersion
-	case group != s.cfg.Group:
-		s.otherGroup = group
-		return errGroup
-	case f.from == s.cfg.Incarnation:
-		return errMirror
-	case f.from == 0 || f.nonce == 0:
-		return errZero
+	if e := s.check(&f); e != nil {
+		return f, e
 	}
-	return nil
+	return f, err
 }
 
 // check refuses what is well-formed and yet cannot be.
 func (s *Session) check(f *frame) error {
+	numbered := f.kind == data || f.kind == fin
 	switch {
-	case f.from == s.cfg.Incarnation:
+	case f.from == s.cfg.Life:
 		return errMirror
-	case f.from == 0 || f.to == 0 || f.kind == helloAck && f.nonce == 0 || f.numbered() && f.seq == 0:
+	case f.from == 0 || f.to == 0 && f.kind != hello || f.kind == refused && (f.life == 0 || f.life == f.to) || numbered && f.seq == 0:
 		return errZero
+	case f.from > s.cfg.MaxLife || f.kind == refused && f.life > s.cfg.MaxLife:
+		return errAhead
 	case f.kind == data && f.count == 0:
 		return errEmpty
-	case f.kind == helloAck || f.kind == taken || !s.pair(f):
+	case f.kind <= refused || f.from != s.peer || f.to != s.cfg.Life:
 		return nil
-	case f.ack >= s.next || f.heard > s.sent:
+	case f.ack > s.last() || f.heard > s.sent:
 		return errAck
-	case f.kind == gap && f.ack+2 >= s.next:
+	case f.kind == gap && f.ack+2 > s.last():
 		return errGap
-	case f.numbered() && s.left && f.seq >= s.expect:
+	case numbered && s.left && (f.seq > s.received() || f.seq+uint64(f.count) > s.received()):
 		return errEnd
 	case f.kind == bye && !s.left:
 		return errBye
@@ -159,43 +150,19 @@ func (s *Session) check(f *frame) error {
 	return nil
 }
 
-// numbered reports whether the frame has a place in the stream.
-func (f *frame) numbered() bool { return f.kind == data || f.kind == fin }
-
-// pair reports whether a frame is between us and the incarnation that we
-// adopted.
-func (s *Session) pair(f *frame) bool { return f.to == s.cfg.Incarnation && f.from == s.peer }
-
-func (s *Session) appendHello(b []byte) []byte {
-	return appendFields(b, 0, hello, version, s.cfg.Group, s.cfg.Incarnation, s.nonce)
-}
-
-func (s *Session) appendHelloAck(b []byte) []byte {
-	return appendFields(b, 0, helloAck, s.cfg.Incarnation, s.answer.to, s.answer.nonce)
-}
-
-func (s *Session) appendTaken(b []byte) []byte {
-	return appendFields(b, 0, taken, s.cfg.Incarnation, s.refusal.to, s.refusal.nonce)
+func (s *Session) appendHello(b []byte, to uint64) []byte {
+	return appendFields(b, 0, hello, version, s.cfg.Group, s.cfg.Life, to)
 }
 
 func (s *Session) appendAck(b []byte) []byte {
 	kind := ack
 	switch {
-	case s.settled:
+	case s.over():
 		kind = bye
-	case s.ahead > 0:
+	case s.early != 0:
 		kind = gap
 	}
-	return appendFields(b, 0, kind, s.cfg.Incarnation, s.peer, s.expect-1)
-}
-
-func (s *Session) appendData(b []byte, kind kind, seq uint64, count int, body []byte) []byte {
-	if kind == fin {
-		b = appendFields(b, count, fin, s.cfg.Incarnation, s.peer, seq, s.expect-1, s.heardAtClose)
-	} else {
-		b = appendFields(b, count, data, s.cfg.Incarnation, s.peer, seq, s.expect-1)
-	}
-	return append(b, body...)
+	return appendFields(b, 0, kind, s.cfg.Life, s.peer, s.received())
 }
 
 // appendFields appends an array of a kind and integers that count more

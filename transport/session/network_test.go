@@ -41,6 +41,8 @@ type simulation struct {
 	t      *testing.T
 	random *rand.Rand
 	lossy  bool
+	fifo   bool // frames do not overtake each other
+	last   [2]int64
 	window int
 	now    int64
 	sky    deliveries
@@ -99,7 +101,12 @@ func (s *simulation) transmit(side int) (n int) {
 			if s.lossy {
 				delay += s.random.Int64N(4 * millisecond)
 			}
-			heap.Push(&s.sky, delivery{s.now + delay, s.frames, 1 - side, frame})
+			at := s.now + delay
+			if s.fifo {
+				at = max(at, s.last[side])
+				s.last[side] = at
+			}
+			heap.Push(&s.sky, delivery{at, s.frames, 1 - side, frame})
 		}
 	}
 	require.Greater(s.t, s.ends[side].Deadline(), s.now, "a session that wants to be called at once, for nothing")
@@ -164,7 +171,7 @@ func (s *simulation) drain() {
 	}
 	for side, end := range s.ends {
 		to := stream{side, s.life[side], s.life[1-side]}
-		require.Equal(s.t, s.ends[1-side].cfg.Incarnation, end.Peer())
+		require.Equal(s.t, s.ends[1-side].cfg.Life, end.Peer())
 		require.Equal(s.t, s.sends[side], s.first[to]+s.got[to], "not all was delivered")
 		require.Equal(s.t, end.Sent(), end.Acked())
 		require.Zero(s.t, end.Backlog())
@@ -188,7 +195,7 @@ func TestBadNetwork(t *testing.T) {
 		}
 	}()
 	for ; seed < seeds(); seed++ {
-		s := newSimulation(t, seed, true, 1<<(seed%7))
+		s := newSimulation(t, seed, true, 100<<(seed%7))
 		for range 400 {
 			for until := s.now + s.random.Int64N(3*millisecond); s.step(until); {
 			}
@@ -213,12 +220,13 @@ func TestBadNetwork(t *testing.T) {
 	}
 }
 
-// TestGoodput holds what a bad network may cost: how many frames are sent
-// again, and how long a stream takes.
+// TestGoodput holds what a network may cost that loses a tenth of the frames, one by one:
+// how many are sent again, and how long a stream takes.
 func TestGoodput(t *testing.T) {
 	const messages = 20_000
 	run := func(lossy bool) *simulation {
-		s := newSimulation(t, 3, lossy, defaultWindow)
+		s := newSimulation(t, 3, lossy, 16<<10)
+		s.fifo = true
 		s.transmit(0)
 		s.transmit(1)
 		for s.sends[0] < messages {
@@ -232,7 +240,7 @@ func TestGoodput(t *testing.T) {
 	good, bad := run(false), run(true)
 	require.Zero(t, good.ends[0].Stats().Resent)
 	require.Zero(t, good.ends[1].Stats().Repeated)
-	require.Less(t, bad.ends[0].Stats().Resent, uint64(bad.frames/5))
+	require.Less(t, bad.ends[0].Stats().Resent, uint64(bad.frames*2/3))
 	require.Less(t, bad.now, int64(10_000*millisecond))
 	t.Logf("%d frames in %d ms; over a bad network %d frames in %d ms, %d of them sent again",
 		good.frames, good.now/millisecond, bad.frames, bad.now/millisecond, bad.ends[0].Stats().Resent)
@@ -270,11 +278,11 @@ func roundTrip(t testing.TB, p *pair) func() {
 	}
 }
 
-func TestNoAllocationsWhenReordered(t *testing.T) {
+func TestNoAllocationsAfterALoss(t *testing.T) {
 	p := meet(t)
 	message := []byte("a message of 24 bytes...")
-	one, two, ack := make([]byte, 0, 1024), make([]byte, 0, 1024), make([]byte, 0, 1024)
-	handle := func(s *Session, frame []byte) int {
+	frame := make([]byte, 0, 1024)
+	handle := func(s *Session) int {
 		in, err := s.Handle(p.now, frame)
 		if err != nil {
 			t.Fatal(err)
@@ -283,17 +291,19 @@ func TestNoAllocationsWhenReordered(t *testing.T) {
 	}
 	cycle := func() {
 		_ = p.a.Send(p.now, message)
-		one = p.a.Transmit(p.now, one[:0])
+		frame = p.a.Transmit(p.now, frame[:0]) // lost
 		_ = p.a.Send(p.now, message)
-		two = p.a.Transmit(p.now, two[:0])
-		if handle(p.b, two) != 0 || handle(p.b, one) != 2 {
-			t.Fatal("not delivered in order")
+		frame = p.a.Transmit(p.now, frame[:0])
+		handle(p.b)
+		frame = p.b.Transmit(p.now, frame[:0]) // a GAP
+		handle(p.a)
+		frame = p.a.Transmit(p.now, frame[:0])
+		if handle(p.b) != 2 {
+			t.Fatal("not delivered")
 		}
-		ack = p.b.Transmit(p.now, ack[:0])
-		handle(p.a, ack)
-	}
-	for range 100 { // every place for early frames gets its memory
-		cycle()
+		frame = p.b.Transmit(p.now, frame[:0])
+		handle(p.a)
+		p.now += millisecond
 	}
 	require.Zero(t, testing.AllocsPerRun(1000, cycle))
 	require.Zero(t, p.a.Backlog())
@@ -315,8 +325,8 @@ func FuzzHandle(f *testing.F) {
 	end := join([]uint64{uint64(fin), 11, 22, 3, 1}, nil)
 	f.Add(pack(one, two, end))
 	f.Add(pack(two, end, one, one, two))
-	f.Add(pack(join([]uint64{uint64(hello), version, group, 33, 1}, nil), join([]uint64{uint64(helloAck), 33, 22, 2}, nil)))
-	f.Add(pack(join([]uint64{uint64(helloAck), 11, 22, 1}, nil), join([]uint64{uint64(ack), 11, 22, 1}, nil)))
+	f.Add(pack(join([]uint64{uint64(hello), version, group, 33, 0}, nil), join([]uint64{uint64(hello), version, group, 33, 22}, nil)))
+	f.Add(pack(join([]uint64{uint64(refused), 11, 22, 33}, nil), join([]uint64{uint64(ack), 11, 22, 1}, nil)))
 	f.Add(pack(join([]uint64{uint64(fin), 11, 22, 1, 0, 0}, nil), join([]uint64{uint64(bye), 11, 22, 0}, nil)))
 	f.Add(pack(join([]uint64{uint64(gap), 11, 22, 0}, nil), two, join([]uint64{uint64(gap), 11, 22, 1}, nil)))
 	f.Add(pack([]byte("\xdd\x7f\xff\xff\xff")))
@@ -324,7 +334,7 @@ func FuzzHandle(f *testing.F) {
 	f.Add(pack(join([]uint64{uint64(hello), version, group + 1, 33, 1}, nil), join([]uint64{uint64(data), 0, 22, 0, 0}, nil)))
 
 	f.Fuzz(func(t *testing.T, input []byte) {
-		small := func(c *Config) { c.MaxFrame, c.Window, c.Buffer = 256, 4, 512 }
+		small := func(c *Config) { c.MaxFrame, c.Window, c.Buffer = 256, 512, 512 }
 		unmet := newSession(t, 22, small)
 		met := meet(t, small).b
 		busy := meet(t, small).b
@@ -343,12 +353,12 @@ func FuzzHandle(f *testing.F) {
 				in, err := s.Handle(now, frame)
 				if err != nil {
 					require.ErrorIs(t, err, dmutex.ErrPeer)
-					require.Equal(t, before, string(s.appendState(nil)))
+					if err != ErrGroup {
+						require.Equal(t, before, string(s.appendState(nil)))
+					}
 					require.Equal(t, stats, s.Stats())
 					require.Zero(t, in)
 				}
-				require.LessOrEqual(t, s.held, s.cfg.Buffer)
-				require.Less(t, s.ahead, s.cfg.Window)
 				for _, out := range flush(s, now) {
 					require.LessOrEqual(t, len(out), s.cfg.MaxFrame)
 				}

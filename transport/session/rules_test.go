@@ -2,7 +2,6 @@ package session
 
 import (
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,51 +9,42 @@ import (
 
 // TestEveryRun explores the real rules. The number of states stands here
 // because a change of it is a change of the protocol or of the budget, and
-// either should be meant. States cut are those with a challenge beyond the
-// budget: judged, but not followed. DMUTEX_LONG=1 explores the large budgets
-// too.
+// either should be meant. DMUTEX_LONG=1 explores the large budgets too.
 func TestEveryRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	type row struct {
 		budget
-		states, cut int
+		states int
 	}
 	rows := []row{
-		{budget{messages: [2]int{2, 1}, challenges: 1, window: 4}, 3141, 0},
-		{budget{messages: [2]int{4, 0}, challenges: 1, window: 2}, 752, 0},
-		{budget{messages: [2]int{4, 0}, challenges: 1, window: 4}, 2552, 0},
-		{budget{messages: [2]int{2, 0}, closes: [2]int{1, 0}, challenges: 1, window: 4}, 1138, 0},
-		{budget{messages: [2]int{1, 0}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 6687, 0},
-		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, challenges: 3, window: 4}, 16375, 1530},
-		{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 2, window: 4}, 17002, 2860},
-		{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 1, window: 4}, 4355, 1644},
+		{budget{lives: [2]int{1, 1}, messages: [2]int{2, 1}}, 3784},
+		{budget{lives: [2]int{1, 1}, messages: [2]int{4, 0}, window: 1}, 1722},
+		{budget{lives: [2]int{1, 1}, messages: [2]int{4, 0}}, 22919},
+		{budget{lives: [2]int{1, 1}, messages: [2]int{2, 0}, closes: [2]int{1, 0}}, 1603},
+		{budget{lives: [2]int{1, 1}, messages: [2]int{1, 0}, closes: [2]int{1, 1}}, 4851},
+		{budget{lives: [2]int{1, 2}, messages: [2]int{1, 0}}, 4420},
+		{budget{lives: [2]int{1, 2}, messages: [2]int{0, 1}}, 6738},
+		{budget{lives: [2]int{1, 2}, messages: [2]int{1, 0}, twins: true}, 9958},
+		{budget{lives: [2]int{1, 2}, messages: [2]int{1, 0}, twins: true, paused: true}, 92611},
 	}
 	if os.Getenv("DMUTEX_LONG") == "1" {
 		rows = append(rows, []row{
-			{budget{messages: [2]int{2, 0}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 57365, 8794},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 3, window: 4}, 139554, 15808},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 290509, 52016},
-			{budget{messages: [2]int{2, 2}, challenges: 1, window: 4}, 60147, 0},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, closes: [2]int{1, 0}, challenges: 2, window: 4}, 1703052, 252516},
-			{budget{messages: [2]int{1, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 107603, 0},
-			{budget{messages: [2]int{2, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 1355291, 0},
-			{budget{messages: [2]int{3, 3}, challenges: 1, window: 2}, 2866288, 0},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, challenges: 2, window: 4}, 556435, 94948},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{1, 1}, challenges: 1, window: 4}, 699896, 492216},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{1, 1}, challenges: 1, window: 4}, 26490, 14500},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{0, 2}, challenges: 2, window: 4}, 473170, 149600},
-			{budget{messages: [2]int{1, 0}, restarts: [2]int{2, 0}, challenges: 2, window: 4}, 1405310, 505196},
-			{budget{messages: [2]int{1, 1}, restarts: [2]int{0, 1}, closes: [2]int{1, 1}, challenges: 1, window: 4}, 4163918, 1961062},
+			{budget{lives: [2]int{1, 1}, messages: [2]int{2, 2}}, 184587},
+			{budget{lives: [2]int{1, 1}, messages: [2]int{1, 1}, closes: [2]int{1, 1}}, 246229},
+			{budget{lives: [2]int{1, 2}, messages: [2]int{2, 0}}, 36992},
+			{budget{lives: [2]int{1, 2}, messages: [2]int{1, 1}}, 93857},
+			{budget{lives: [2]int{1, 2}, messages: [2]int{1, 0}, closes: [2]int{1, 0}}, 41019},
+			{budget{lives: [2]int{1, 2}, messages: [2]int{0, 1}, closes: [2]int{0, 1}}, 157650},
 		}...)
 	}
 	for _, c := range rows {
 		t.Run(c.String(), func(t *testing.T) {
-			e := explorer{budget: c.budget, fair: 4}
-			o := e.run(t)
-			require.Empty(t, o.fault, strings.Join(o.trace, "\n"))
-			require.Equal(t, [2]int{c.states, c.cut}, [2]int{o.states, o.cut})
+			g := game{budget: c.budget, fair: 16}
+			states, err := g.explore()
+			require.NoError(t, err)
+			require.Equal(t, c.states, states)
 		})
 	}
 }
@@ -63,12 +53,13 @@ func TestEveryRun(t *testing.T) {
 // out.
 func TestEveryRuleIsNeeded(t *testing.T) {
 	var (
-		ourRestart   = budget{messages: [2]int{1, 0}, restarts: [2]int{1, 0}, challenges: 3, window: 4}
-		theirRestart = budget{messages: [2]int{1, 0}, restarts: [2]int{0, 1}, challenges: 3, window: 4}
-		twoSent      = budget{messages: [2]int{2, 0}, restarts: [2]int{0, 1}, challenges: 2, window: 4}
-		bothRestart  = budget{messages: [2]int{1, 0}, restarts: [2]int{1, 1}, challenges: 2, window: 4}
-		noRestart    = budget{messages: [2]int{2, 1}, challenges: 1, window: 4}
-		bothClose    = budget{messages: [2]int{1, 0}, closes: [2]int{1, 1}, challenges: 1, window: 4}
+		ourRestart   = budget{lives: [2]int{2, 1}, messages: [2]int{1, 0}}
+		theirRestart = budget{lives: [2]int{1, 2}, messages: [2]int{1, 0}}
+		twoSent      = budget{lives: [2]int{1, 2}, messages: [2]int{2, 0}}
+		bothRestart  = budget{lives: [2]int{2, 2}, messages: [2]int{0, 0}}
+		noRestart    = budget{lives: [2]int{1, 1}, messages: [2]int{2, 1}}
+		twins        = budget{lives: [2]int{1, 2}, messages: [2]int{1, 1}, twins: true}
+		paused       = budget{lives: [2]int{1, 2}, messages: [2]int{1, 1}, twins: true, paused: true}
 	)
 	for _, c := range []struct {
 		name   string
@@ -81,30 +72,33 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"no sender in DATA", mutation{data: fromAnybody}, ourRestart, 0, "believes that 1 messages were delivered"},
 		{"no receiver in ACK", mutation{ack: toAnybody}, ourRestart, 0, "believes that 1 messages were delivered"},
 		{"no sender in ACK", mutation{ack: fromAnybody}, twoSent, 0, "believes that 1 messages were delivered"},
-		{"no challenge: different means new", mutation{stranger: adopt}, ourRestart, 0, "went back"},
-		{"no number in HELLOACK", mutation{helloAck: anyNonce}, ourRestart, 0, "believes that another life of it was alive"},
-		{"no receiver in HELLOACK", mutation{helloAck: toAnybody}, bothRestart, 0, "went back"},
-		{"strangers ignored", mutation{stranger: ignore}, ourRestart, 1, "does not come to rest"},
+		{"different means newer", mutation{stranger: adoptAny}, theirRestart, 0, "went back"},
+		{"no receiver in HELLO", mutation{hello: toAnybody}, bothRestart, 0, "went back"},
+		{"lower lives ignored", mutation{stranger: ignoreLower}, paused, 1, "neither met its peer nor was it refused"},
+		{"frames to other lives ignored", mutation{stranger: ignoreMislead}, ourRestart, 1, "neither met its peer nor was it refused"},
 		{"repeated DATA delivered again", mutation{data: again}, noRestart, 0, "got message 1 of life 0, expected 2"},
 		{"DATA delivered as it comes", mutation{data: asItComes}, noRestart, 0, "got message 2 of life 0, expected 1"},
-		{"ACK for BYE", mutation{ack: sayBye}, bothClose, 1, "does not come to rest"},
 		{"acknowledged before delivered", mutation{sent: ackEarly}, noRestart, 0, "believes that 2 messages were delivered"},
+		{"no grace", mutation{noGrace: true}, twins, 0, "replaced a peer that still answers"},
+		{"answers ignored", mutation{hello: alwaysAsks}, twins, 1, "replaced a peer that still answers"},
+		{"refusals out of date", mutation{refused: fromNobody}, theirRestart, 0, "believes a refusal that is out of date"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := explorer{budget: c.budget, mutant: c.mutant, fair: c.fair}
-			o := e.run(t)
-			t.Logf("%d states: %s\n%s", o.states, o.fault, strings.Join(o.trace, "\n"))
-			require.Contains(t, o.fault, c.want)
+			g := game{budget: c.budget, mutant: c.mutant, fair: c.fair}
+			states, err := g.explore()
+			t.Logf("%d states: %v", states, err)
+			require.ErrorContains(t, err, c.want)
 		})
 	}
 }
 
-// A mutation is a mutant: it breaks rules by what it does to frames: to those of a kind before
-// a session gets to see them, to those of strangers, and to those it sends.
+// A mutation breaks rules by what it does to frames: to those of a kind before a
+// session gets to see them, to those of strangers, and to those it sends.
 type mutation struct {
-	data, ack, helloAck rewrite
-	stranger            func(s *Session, frame []byte) [][]byte
-	sent                rewrite
+	data, ack, hello, refused rewrite
+	stranger                  func(s *Session, ints []uint64) (keep bool)
+	sent                      rewrite
+	noGrace                   bool
 }
 
 // A rewrite changes the integers of a frame for a session.
@@ -119,53 +113,69 @@ func (r rewrite) apply(s *Session, frame []byte) []byte {
 	return join(ints, body)
 }
 
-func (m mutation) in(s *Session, frame []byte) [][]byte {
+func (m *mutation) breaks() bool {
+	return m.data != nil || m.ack != nil || m.hello != nil || m.refused != nil || m.stranger != nil || m.sent != nil
+}
+
+// in returns what the session gets in place of a frame, nil for nothing.
+func (m *mutation) in(s *Session, frame []byte) []byte {
+	if !m.breaks() {
+		return frame
+	}
 	ints, _ := split(frame)
 	switch kind(ints[0]) {
 	case data, fin:
 		frame = m.data.apply(s, frame)
 	case ack, bye, gap:
 		frame = m.ack.apply(s, frame)
-	case helloAck:
-		frame = m.helloAck.apply(s, frame)
+	case hello:
+		frame = m.hello.apply(s, frame)
+	case refused:
+		frame = m.refused.apply(s, frame)
 	}
-	if m.stranger != nil {
-		return m.stranger(s, frame)
+	if m.stranger != nil && !m.stranger(s, ints) {
+		return nil
 	}
-	return [][]byte{frame}
-}
-
-func (m mutation) out(s *Session, frame []byte) []byte {
-	return m.sent.apply(s, frame)
+	return frame
 }
 
 // The places of integers in frames.
 const (
 	atFrom  = 1
 	atTo    = 2
-	atNonce = 3
 	atSeq   = 3
 	atAck   = 4
+	helloTo = 4
 )
 
-func toAnybody(s *Session, ints []uint64)   { ints[atTo] = s.cfg.Incarnation }
+func toAnybody(s *Session, ints []uint64) {
+	if kind(ints[0]) == hello {
+		ints[helloTo] = s.cfg.Life
+		return
+	}
+	ints[atTo] = s.cfg.Life
+}
+
 func fromAnybody(s *Session, ints []uint64) { ints[atFrom] = s.peer }
 
+func fromNobody(_ *Session, ints []uint64) { ints[atFrom] = 99 }
+
 func again(s *Session, ints []uint64) {
-	if ints[atSeq] < s.expect {
-		ints[atSeq] = s.expect
+	if ints[atSeq] <= s.heard {
+		ints[atSeq] = s.heard + 1
 	}
 }
 
 func asItComes(s *Session, ints []uint64) {
-	if ints[atSeq] > s.expect {
-		ints[atSeq] = s.expect
+	if ints[atSeq] > s.heard+1 {
+		ints[atSeq] = s.heard + 1
 	}
 }
 
-func anyNonce(s *Session, ints []uint64) {
-	if ints[atTo] == s.cfg.Incarnation {
-		ints[atNonce] = s.nonce
+// alwaysAsks takes every HELLO for a question, so that no answer is an answer of the peer.
+func alwaysAsks(s *Session, ints []uint64) {
+	if s.rival.life != 0 {
+		ints[helloTo] = 0
 	}
 }
 
@@ -177,43 +187,28 @@ func sender(ints []uint64) uint64 {
 	return ints[atFrom]
 }
 
-// ignore drops what is not of the peer, unless there is none.
-func ignore(s *Session, frame []byte) [][]byte {
-	if ints, _ := split(frame); s.peer != 0 && sender(ints) != s.peer {
-		return nil
+// adoptAny takes any life that is not the peer for its next one.
+func adoptAny(s *Session, ints []uint64) bool {
+	if sender(ints) < s.peer && kind(ints[0]) != refused {
+		s.peer = 0
 	}
-	return [][]byte{frame}
+	return true
 }
 
-// adopt takes the sender of any frame that is not the peer for the peer's next
-// life.
-func adopt(s *Session, frame []byte) [][]byte {
-	ints, _ := split(frame)
-	from := sender(ints)
-	if from == s.peer {
-		return [][]byte{frame}
-	}
-	s.challenge()
-	answer := join([]uint64{uint64(helloAck), from, s.cfg.Incarnation, s.nonce}, nil)
-	return [][]byte{answer, frame}
-}
+func ignoreLower(s *Session, ints []uint64) bool { return sender(ints) >= s.peer }
 
-func sayBye(s *Session, ints []uint64) {
-	if s.left {
-		ints[0] = uint64(bye)
-	}
+// ignoreMislead drops what is for another life, but questions.
+func ignoreMislead(s *Session, ints []uint64) bool {
+	return kind(ints[0]) == hello || ints[atTo] == s.cfg.Life
 }
 
 // ackEarly acknowledges the latest frame received, not the last before a gap.
 func ackEarly(s *Session, ints []uint64) {
-	latest := s.expect - 1
-	for _, e := range s.early {
-		latest = max(latest, e.seq)
-	}
+	latest := max(s.heard, s.early)
 	switch kind(ints[0]) {
 	case ack, bye, gap:
 		ints[0] = uint64(ack)
-		ints[atNonce] = latest
+		ints[atSeq] = latest
 	case data, fin:
 		ints[atAck] = latest
 	}

@@ -1,0 +1,152 @@
+package session
+
+// This file finds out which life of the peer is present.
+
+// onStranger takes a frame of another life than the peer. It is the peer from now on if
+// it is higher, knows us, and the present one has ended as far as we can tell. A DATA
+// frame that has brought this about is dropped, and will be sent again.
+func (s *Session) onStranger(now int64, f *frame) Event {
+	if s.peer != 0 {
+		s.stats.Strays++
+	}
+	switch {
+	case f.from < s.peer:
+		s.reply(now, f.from, s.peer)
+		return 0
+	case !s.vacant(now):
+		s.doubt(now, f)
+		return 0
+	case f.to != s.cfg.Life:
+		s.reply(now, f.from, 0)
+		if s.peer == 0 && s.backoff > 0 { // somebody is there
+			s.backoff = 0
+			s.helloAt = min(s.helloAt, now+s.timeout())
+		}
+		return 0
+	}
+	return s.adopt(now, f.from)
+}
+
+// onHello takes a HELLO of the peer, or a frame of it to another life of ours.
+func (s *Session) onHello(now int64, f *frame) {
+	if f.to != 0 && f.to != s.cfg.Life {
+		s.stats.Strays++
+		s.reply(now, f.from, 0)
+		return
+	}
+	s.backoff = 0 // it is there
+	if s.resendAt != never {
+		s.resendAt = min(s.resendAt, now+s.timeout())
+	}
+	switch {
+	case f.to == 0:
+		s.answer = answer{f.from, 0, now}
+	case s.rival.life != 0 && !s.left:
+		s.reply(now, s.rival.life, s.peer)
+		s.rival, s.helloAt = rival{until: now + s.cfg.Grace}, never
+	}
+}
+
+// reply makes HELLO, or REFUSED if there is a higher life, the next answer to a stranger.
+// Of two that come in Config.MinTimeout the higher life is answered.
+func (s *Session) reply(now int64, to, higher uint64) {
+	if s.answer.to <= to {
+		at := now
+		if s.answer.at > now-s.cfg.MinTimeout {
+			at = s.answer.at
+			if s.answer.to == 0 {
+				at += s.cfg.MinTimeout
+			}
+		}
+		s.answer = answer{to, higher, at}
+	}
+}
+
+// vacant reports whether a higher life may replace the peer: there is none, or it has
+// left, or it was asked and has not answered, or it acknowledges nothing.
+func (s *Session) vacant(now int64) bool {
+	return s.peer == 0 || s.left || s.rival.silent && now < s.rival.until ||
+		s.backoff > 0 && s.timeout() >= s.cfg.Grace
+}
+
+// doubt asks the peer whether it is alive, because of a frame of a higher life. If it has
+// just answered, the higher life is refused at once. But its answer to the same question
+// asks for nothing, otherwise questions and answers would never end.
+func (s *Session) doubt(now int64, f *frame) {
+	switch {
+	case s.answer.to == f.from: // it is about to be refused
+	case s.rival.life != 0 && !s.rival.silent:
+		s.rival.life = max(s.rival.life, f.from)
+	case s.rival.life != 0 || now >= s.rival.until:
+		s.rival = rival{life: f.from, until: now + s.cfg.Grace}
+		s.helloAt = now
+	case f.kind != hello || f.to != s.cfg.Life:
+		s.reply(now, f.from, s.peer)
+	}
+}
+
+// endGrace gives way to the rival: the peer has not answered.
+func (s *Session) endGrace(now int64) {
+	s.rival.silent, s.rival.until = true, now+max(s.cfg.Grace, 4*s.roundTrip())
+	s.answer = answer{s.rival.life, 0, now}
+	s.helloAt = never
+}
+
+// Ask asks the peer for a sign of life. If another process has taken its place or ours,
+// the answer shows that. Without a peer, or when it has left, Ask does nothing: the
+// session asks by itself.
+func (s *Session) Ask() {
+	if s.peer != 0 && !s.left {
+		s.helloAt = always
+	}
+}
+
+// sendHello asks who is there: again and again while there is no peer, and some times
+// while the peer has time to answer.
+func (s *Session) sendHello(now int64, b []byte) []byte {
+	s.helloAt = never
+	switch {
+	case s.peer == 0:
+		if s.timed.at = always; s.backoff == 0 {
+			s.timed.at = now
+		}
+		s.helloAt = now + s.timeout()
+		s.backOff()
+	case s.rival.life != 0:
+		s.helloAt = now + max(s.cfg.Grace/4, 1)
+	}
+	return s.appendHello(b, 0)
+}
+
+// onRefused takes the word that the peer lives with another life of our node. A word of
+// our peer about a lower one is out of date if that peer has talked with us.
+func (s *Session) onRefused(now int64, f *frame) Input {
+	if f.to != s.cfg.Life || f.life < s.cfg.Life && f.from == s.peer && s.acked+s.heard > 0 {
+		s.stats.Strays++
+		return Input{}
+	}
+	if s.peer == 0 {
+		s.helloAt = now + s.cfg.MaxTimeout
+	}
+	return Input{Event: Taken, Life: f.life}
+}
+
+// adopt takes a higher life for the peer.
+func (s *Session) adopt(now int64, life uint64) Event {
+	event := Met
+	switch {
+	case s.peer != 0:
+		event = Restarted
+		s.drop()
+		s.sent = 0
+	case s.timed.at != always:
+		s.measure(now - s.timed.at)
+	}
+	s.peer, s.rival, s.helloAt = life, rival{}, never
+	s.answer = answer{life, 0, now}
+	s.acked, s.next, s.flying = 0, 1, 0
+	s.resendAt, s.wentBackAt, s.backoff, s.timed = never, always, 0, timed{1, always}
+	s.heard, s.heardAtClose, s.left, s.early = 0, 0, false, 0
+	s.ackAt, s.repeats = never, 0
+	return event
+}

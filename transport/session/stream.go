@@ -1,0 +1,282 @@
+package session
+
+import "github.com/dmutex/dmutex/internal/msgp"
+
+// This file carries messages: go-back-N.
+
+// Transmit appends the frame that should go out next to b, and returns b as it
+// is when there is none. A frame is at most Config.MaxFrame long.
+//
+// HELLO goes before data, so that a peer that has to meet us first has done so
+// when the data arrives.
+func (s *Session) Transmit(now int64, b []byte) []byte {
+	if s.rival.life != 0 && !s.rival.silent && now >= s.rival.until {
+		s.endGrace(now)
+	}
+	switch {
+	case now >= s.helloAt:
+		return s.sendHello(now, b)
+	case s.answer.to != 0 && now >= s.answer.at:
+		to := s.answer.to
+		s.answer.to, s.answer.at = 0, now
+		if s.answer.higher == 0 {
+			return s.appendHello(b, to)
+		}
+		return appendFields(b, 0, refused, s.cfg.Life, to, s.answer.higher)
+	case now >= s.resendAt:
+		s.backOff()
+		s.goBack(now)
+	}
+	switch {
+	case s.maySend():
+		return s.sendNext(now, b)
+	case now >= s.ackAt:
+		s.ackAt = never
+		if s.left && !s.over() && s.repeats > 0 {
+			s.ackAt = now + s.timeout()
+			if s.repeats--; s.repeats%2 == 0 {
+				s.backOff()
+			}
+		}
+		return s.appendAck(b)
+	}
+	return b
+}
+
+// Deadline returns when Transmit will next have a frame if nothing else
+// happens: a time that has passed if it has one now, [math.MaxInt64] for never.
+func (s *Session) Deadline() int64 {
+	if s.maySend() {
+		return always
+	}
+	at := min(s.helloAt, s.resendAt, s.ackAt)
+	if s.answer.to != 0 {
+		at = min(at, s.answer.at)
+	}
+	if s.rival.life != 0 && !s.rival.silent {
+		at = min(at, s.rival.until)
+	}
+	return at
+}
+
+// maySend reports whether a new DATA or FIN frame can go out. After a timeout only one
+// may be in flight.
+func (s *Session) maySend() bool {
+	return s.next <= s.last() && s.peer != 0 && !s.left &&
+		(s.next == s.acked+1 || s.flying < s.cfg.Window && s.backoff <= 0)
+}
+
+// sendNext puts as many messages as fit into the next frame.
+func (s *Session) sendNext(now int64, b []byte) []byte {
+	waiting := s.out[s.start+s.flying:]
+	r := msgp.NewReader(waiting)
+	size, count := 0, 0
+	for len(r.Rest()) > 0 && count < maxCount {
+		r.Bin(len(waiting))
+		next := len(waiting) - len(r.Rest())
+		if header+next > s.cfg.MaxFrame {
+			break
+		}
+		size = next
+		count++
+	}
+	seq := s.next
+	s.next += uint64(count)
+	s.flying += size
+	end := s.closed && size == len(waiting)
+	if end {
+		s.next++
+	}
+	switch {
+	case s.timed.at != always:
+	case seq < s.timed.seq:
+		s.stats.Resent++
+		s.stats.First, s.stats.Last = seq, seq+uint64(count)-1
+	default:
+		s.timed = timed{seq, now}
+	}
+	if s.resendAt == never {
+		s.resendAt = now + s.timeout()
+	}
+	if s.early == 0 { // otherwise a GAP may be due, and DATA cannot replace it
+		s.ackAt = never
+	}
+	if end {
+		b = appendFields(b, count, fin, s.cfg.Life, s.peer, seq, s.received(), s.heardAtClose)
+	} else {
+		b = appendFields(b, count, data, s.cfg.Life, s.peer, seq, s.received())
+	}
+	return append(b, waiting[:size]...)
+}
+
+// onAck forgets what the peer has. An acknowledgement of something new proves
+// that the peer hears us.
+func (s *Session) onAck(now int64, seq uint64) {
+	if seq <= s.acked || s.left {
+		return
+	}
+	r := msgp.NewReader(s.out[s.start:])
+	for ; s.acked < seq && s.acked < s.sent; s.acked++ {
+		r.Bin(len(s.out))
+	}
+	size := s.Backlog() - len(r.Rest())
+	s.start += size
+	s.flying = max(s.flying-size, 0)
+	s.acked, s.next = seq, max(s.next, seq+1)
+	s.trim()
+	s.backoff = 0
+	if s.stats.RoundTrip == 0 && s.wentBackAt != always {
+		s.measure(now - s.wentBackAt) // better than nothing
+	}
+	if seq >= s.timed.seq {
+		if s.timed.at != always {
+			s.measure(now - s.timed.at)
+		}
+		s.timed, s.wentBackAt = timed{s.next, always}, always
+	}
+	switch {
+	case s.over():
+		s.resendAt, s.ackAt = never, now // which is a BYE
+	case s.next == seq+1:
+		s.resendAt = never
+	default:
+		s.resendAt = now + s.timeout()
+	}
+}
+
+// onSecondAck takes an ACK. If it brings nothing new after we went back, and nothing is in
+// flight, the peer got both sendings of what it acknowledged last, and the round trip is
+// longer than we thought.
+func (s *Session) onSecondAck(now int64, seq uint64) {
+	if seq == s.acked && s.next == seq+1 && s.wentBackAt != always {
+		s.stats.RoundTrip = max(s.stats.RoundTrip, min(now-s.wentBackAt, s.cfg.MaxTimeout))
+	}
+}
+
+// onGap goes back. If that was done less than a round trip ago, the GAP may be older than
+// the arrival of what was sent then, so an acknowledgement may still prevent it.
+func (s *Session) onGap(now int64, seq uint64) {
+	if seq != s.acked || s.next == seq+1 {
+		return
+	}
+	pause := s.stats.RoundTrip
+	if pause == 0 {
+		pause = s.timeout()
+	}
+	if calm := s.wentBackAt + pause; s.wentBackAt != always && now < calm {
+		s.backoff, s.resendAt = -1, min(s.resendAt, calm)
+		return
+	}
+	s.backoff = 0
+	s.goBack(now)
+}
+
+// goBack sends everything again that is in flight.
+func (s *Session) goBack(now int64) {
+	s.timed = timed{max(s.timed.seq, s.next), always}
+	s.next, s.flying = s.acked+1, 0
+	s.resendAt, s.wentBackAt = never, now
+}
+
+// onData delivers the messages of a frame that are new.
+func (s *Session) onData(now int64, f *frame, size int) (in Input) {
+	expect := s.received() + 1
+	next := f.seq + uint64(f.count)
+	if f.kind == fin {
+		next++
+	}
+	switch {
+	case f.seq > expect:
+		s.stats.Early++
+		if s.early == 0 || f.seq <= s.early {
+			s.ackAt = now // which is a GAP
+		}
+		s.early = f.seq
+		return in
+	case next <= expect: // our acknowledgement was lost, or is late
+		s.stats.Repeated++
+		if s.over() || s.repeats == told {
+			return in
+		}
+		s.ackAt = now
+		if s.left {
+			s.linger()
+		}
+		return in
+	}
+	in.Messages = s.in[expect-f.seq:]
+	s.heard += uint64(len(in.Messages))
+	if s.early != 0 || size > largeFrame {
+		s.ackAt, s.early = now, 0
+	} else {
+		s.ackAt = min(s.ackAt, now+s.cfg.AckDelay)
+	}
+	if f.kind == fin {
+		// What it acknowledged after its Close nobody has heard, and nobody will read
+		// what we have not got across.
+		s.drop()
+		s.left, s.acked, s.rival, s.ackAt = true, f.heard, rival{}, now
+		s.linger()
+		in.Event = Left
+	}
+	return in
+}
+
+// linger begins to repeat the acknowledgement of a FIN to a peer that was there a moment
+// ago.
+func (s *Session) linger() { s.repeats, s.backoff = patience, 0 }
+
+// trim gives back the memory of what was acknowledged.
+func (s *Session) trim() {
+	if s.Backlog() > 0 {
+		return
+	}
+	s.out, s.start = s.out[:0], 0
+	if cap(s.out) > keep {
+		s.out = nil
+	}
+}
+
+// drop forgets all that the peer has not acknowledged.
+func (s *Session) drop() {
+	s.start, s.flying = len(s.out), 0
+	s.trim()
+	s.resendAt = never
+}
+
+// timeout returns how long to wait for an acknowledgement: a round trip, doubled
+// as often as it was waited for in vain.
+func (s *Session) timeout() int64 {
+	t := s.roundTrip()
+	for range s.backoff {
+		if t >= s.cfg.MaxTimeout {
+			break
+		}
+		t *= 2
+	}
+	return min(t, s.cfg.MaxTimeout)
+}
+
+// roundTrip returns how long a frame and its acknowledgement should take at most.
+func (s *Session) roundTrip() int64 {
+	t := int64(firstTimeout)
+	if trip := s.stats.RoundTrip; trip > 0 {
+		t = trip + trip/2 + s.cfg.AckDelay
+	}
+	return min(max(t, s.cfg.MinTimeout), s.cfg.MaxTimeout)
+}
+
+func (s *Session) backOff() {
+	if s.timeout() < s.cfg.MaxTimeout {
+		s.backoff++
+	}
+}
+
+// measure takes a round trip into the estimate. That of the first message replaces that of
+// HELLO, which is a guess, because a HELLO answers more than one.
+func (s *Session) measure(trip int64) {
+	if s.stats.RoundTrip == 0 || s.timed.seq == 1 {
+		s.stats.RoundTrip = max(trip, 1)
+	}
+	s.stats.RoundTrip = max(s.stats.RoundTrip+(trip-s.stats.RoundTrip)/8, 1)
+}
