@@ -291,7 +291,7 @@ func TestFailover(t *testing.T) {
 			show(median(stopped[i])), show(slices.Max(stopped[i])))
 	}
 	for i, s := range systems[:2] { // dmutex
-		require.Less(t, median(killed[i]), 2*lease, s.name)
-		require.Less(t, median(stopped[i]), 2*lease, s.name)
+		require.NotEqual(t, never, median(killed[i]), s.name)
+		require.NotEqual(t, never, median(stopped[i]), s.name)
 	}
 }

@@ -321,7 +321,8 @@ func TestDynamicRefuses(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// A node whose server is stuck gets new numbers and peers all the same.
+// A node whose server is stuck gets new numbers and peers all the same. If it waited as
+// nats.go makes publishers wait, for a minute each, this test would never end.
 func TestBecomeDoesNotWait(t *testing.T) {
 	s := serve(t, 1<<20)
 	nc := connect(t, s)
@@ -330,7 +331,6 @@ func TestBecomeDoesNotWait(t *testing.T) {
 	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
 	s.getStuck()
 	frame := make([]byte, l.MaxFrame())
-	began := time.Now()
 	for self := range dmutex.NodeID(1000) { // the socket buffers less than all these frames
 		require.NoError(t, l.Become(self+1))
 		require.NoError(t, l.SetPeer(self+2, ""))
@@ -338,7 +338,6 @@ func TestBecomeDoesNotWait(t *testing.T) {
 		}
 		l.RemovePeer(self + 2)
 	}
-	require.Less(t, time.Since(began), 30*time.Second, "nats.go makes publishers wait for a minute")
 	s.hangUp()
 	require.NoError(t, l.Close())
 	nc.Close()
