@@ -3,6 +3,7 @@
 package servers
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// binaries returns the directory with PostgreSQL's programs, and skips the test if
-// there is none.
-func binaries(t *testing.T) string {
+// PostgreSQL returns the directory with the programs, or an error that says how to install
+// them.
+func PostgreSQL() (string, error) {
 	var dirs []string
 	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
@@ -27,14 +28,15 @@ func binaries(t *testing.T) string {
 		dirs = append(dirs, filepath.Dir(path))
 	}
 	debian, err := filepath.Glob("/usr/lib/postgresql/*/bin")
-	require.NoError(t, err)
+	if err != nil {
+		return "", err
+	}
 	for _, dir := range append(dirs, debian...) {
 		if _, err := os.Stat(filepath.Join(dir, "initdb")); err == nil {
-			return dir
+			return dir, nil
 		}
 	}
-	t.Skip("SKIPPED: PostgreSQL is not installed, so sqlstore is not tested on it (Debian: apt-get install postgresql)")
-	return ""
+	return "", errors.New("PostgreSQL is not installed, so sqlstore is not tested on it (Debian: apt-get install postgresql)")
 }
 
 // A Postgres is a server with a directory of its own, reached by a Unix socket there.
@@ -48,7 +50,11 @@ type Postgres struct {
 // StartPostgres starts a server in a new directory, and ends it with the test. It skips the
 // test where PostgreSQL is not installed.
 func StartPostgres(t *testing.T) *Postgres {
-	p := &Postgres{t: t, bin: binaries(t)}
+	bin, err := PostgreSQL()
+	if err != nil {
+		t.Skip(err)
+	}
+	p := &Postgres{t: t, bin: bin}
 	dir, err := os.MkdirTemp("", "postgres") // not below a directory that only root may enter
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })

@@ -1,4 +1,4 @@
-package stores
+package sqlite
 
 import (
 	"database/sql"

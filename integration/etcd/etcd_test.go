@@ -1,6 +1,6 @@
 //go:build unix
 
-package stores
+package etcd
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package stores
+package etcd
 
 import (
 	"context"
@@ -47,7 +47,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	_, missing := servers.Etcd()
+	servers.Main(m, missing)
 }
 
 // A system is one that frees the locks of a dead holder.

@@ -1,6 +1,6 @@
 //go:build unix
 
-package stores
+package postgres
 
 import (
 	"context"
@@ -21,6 +21,11 @@ import (
 	"github.com/dmutex/dmutex/store/sqlstore"
 	"github.com/dmutex/dmutex/store/storetest"
 )
+
+func TestMain(m *testing.M) {
+	_, missing := servers.PostgreSQL()
+	servers.Main(m, missing)
+}
 
 type postgres struct{ *servers.Postgres }
 
@@ -132,8 +137,6 @@ func TestPostgreSQL(t *testing.T) {
 		require.NotContains(t, err.Error(), "<nil>")
 		require.Equal(t, 1, strings.Count(err.Error(), "failed to connect"), "%v", err)
 	})
-
-	t.Run("restored", func(t *testing.T) { restored(t, p.open(t, "postgres", "restored"), admin) })
 
 	// A standby has only transactions of this kind.
 	t.Run("standby", func(t *testing.T) {

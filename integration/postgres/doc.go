@@ -1,0 +1,3 @@
+// Package postgres tests package sqlstore on PostgreSQL. Where that is not installed, go test
+// says "no tests to run".
+package postgres
