@@ -181,6 +181,20 @@ var rules = []struct {
 		require.Equal(t, int64(never), s.Deadline())
 	}},
 
+	// Its round is nobody's any more.
+	{"the ended have no open round", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.lost(30)
+		s.input(s.Trouble(0, 1))
+		s.waits()
+		s.says("1->2 PREPARE round=2")
+		require.Equal(t, []dmutex.NodeID{2, 3}, s.Missing(nil))
+		s.hears(from(20).refuse(2, 11))
+		s.is(Stopped)
+		require.Empty(t, s.Missing(nil))
+		require.Zero(t, s.round)
+	}},
+
 	// Its driver has been told that it left in good order.
 	{"the left are not stopped", func(t *testing.T) {
 		s := exiting(t)

@@ -287,9 +287,6 @@ func (l *lock) forget() {
 		s.start.Clock, s.start.Fence = max(s.start.Clock, clock), max(s.start.Fence, fence)
 		l.drop()
 		delete(s.table, l.name)
-		if len(s.table) == 0 {
-			s.table = make(map[string]*lock) // a map does not shrink
-		}
 	}
 }
 
