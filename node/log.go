@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,38 +19,34 @@ import (
 type logger struct {
 	late  *latelog.Log
 	out   *slog.Logger   // to late
+	often *slog.Logger   // to late, for records that a peer can trigger at will
 	self  *atomic.Uint64 // the node's number
 	group string
-
-	mu     sync.Mutex
-	period *time.Timer // runs while the records of tellOften are counted
-	info   tally
-	warn   tally
 }
 
-// A tally counts the records of a level in a period.
-type tally struct{ written, left int }
-
-const (
-	// Of the records that a peer can trigger at will, logAtMost of each level are
-	// written in each logPeriod.
-	logAtMost = 20
-	logPeriod = time.Minute
-
-	// longAfter is the wait for a lock after which it is logged, and again after twice
-	// that, and so on.
-	longAfter = 10 * time.Second
-)
+// longAfter is the wait for a lock after which it is logged, and again after twice
+// that, and so on.
+const longAfter = 10 * time.Second
 
 func newLogger(cfg *Config, self *atomic.Uint64) *logger {
 	late := latelog.New(cfg.Logger.Handler())
-	return &logger{late: late, out: slog.New(late), self: self, group: cfg.Group}
+	return &logger{late, slog.New(late), slog.New(late.Often()), self, cfg.Group}
 }
 
 func (l *logger) tell(level slog.Level, text string, attrs ...slog.Attr) {
-	if l == nil {
-		return
+	if l != nil {
+		l.write(l.out, level, text, attrs)
 	}
+}
+
+// tellOften is tell for records that a peer can trigger at will.
+func (l *logger) tellOften(level slog.Level, text string, attrs ...slog.Attr) {
+	if l != nil {
+		l.write(l.often, level, text, attrs)
+	}
+}
+
+func (l *logger) write(to *slog.Logger, level slog.Level, text string, attrs []slog.Attr) {
 	var all []slog.Attr
 	if self := l.self.Load(); self != 0 {
 		all = append(all, slog.Uint64("node", self))
@@ -59,44 +54,7 @@ func (l *logger) tell(level slog.Level, text string, attrs ...slog.Attr) {
 	if l.group != "" {
 		all = append(all, slog.String("group", l.group))
 	}
-	l.out.LogAttrs(context.Background(), level, text, append(all, attrs...)...)
-}
-
-// tellOften is tell for records that a peer can trigger at will.
-func (l *logger) tellOften(level slog.Level, text string, attrs ...slog.Attr) {
-	if l == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.period == nil {
-		l.period = time.AfterFunc(logPeriod, l.sumUp)
-	}
-	t := &l.info
-	if level > slog.LevelInfo {
-		t = &l.warn
-	}
-	if t.written++; t.written > logAtMost {
-		t.left++
-		return
-	}
-	l.tell(level, text, attrs...)
-}
-
-// sumUp ends a period, and writes how many records were left out.
-func (l *logger) sumUp() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.info.left > 0 {
-		l.tell(slog.LevelInfo, "records left out", slog.Int("count", l.info.left))
-	}
-	if l.warn.left > 0 {
-		l.tell(slog.LevelWarn, "records left out", slog.Int("count", l.warn.left))
-	}
-	if l.period != nil {
-		l.period.Stop()
-	}
-	l.period, l.info, l.warn = nil, tally{}, tally{}
+	to.LogAttrs(context.Background(), level, text, append(all, attrs...)...)
 }
 
 // close writes the last records, and waits for the handler.
@@ -104,7 +62,6 @@ func (l *logger) close(err error) {
 	if l == nil {
 		return
 	}
-	l.sumUp()
 	if err != nil {
 		l.tell(slog.LevelWarn, "node closed", slog.Any("err", err))
 	} else {

@@ -85,7 +85,7 @@ type Config struct {
 	//	WARN   peer gives no sign of life              peer, silent      it is excluded if that lasts
 	//	WARN   waiting                                 waited, err       for the store, or for leases of former members to end
 	//	WARN   the link refuses what the record says   err
-	//	WARN   records left out                        count             INFO for those of that level
+	//	WARN   records left out                        count, last       INFO for those of that level
 	//	INFO   node closed                             WARN with err if Close returns an error
 	//
 	// A node that waits for members or the store logs that after 3 seconds, then 6, 12 and
@@ -95,9 +95,11 @@ type Config struct {
 	// peers whose answers are missing. Campaigns may wait indefinitely, so they are
 	// not logged.
 	//
-	// Records that a peer can trigger at will are limited to 20 a minute of each level,
-	// followed by the count of those left out. A goroutine of the node writes them: a slow
-	// handler delays only Close. The handler must not call Close. A Link that has no
+	// A record that a peer can trigger at will is written once a minute, and then again with
+	// the attribute "again", the number of times that it was repeated. Of each level 20
+	// different ones are written in a minute, followed by the count of those left out and
+	// the last of them. A goroutine of the node writes all records: a slow handler delays
+	// only Close. The handler must not call Close. A Link that has no
 	// logger of its own logs here, too.
 	Logger *slog.Logger
 

@@ -18,9 +18,10 @@ type Log struct {
 }
 
 type queue struct {
-	entries chan entry
-	lost    atomic.Uint64
-	stop    chan struct{}
+	entries  chan entry
+	lost     atomic.Uint64
+	stop     chan struct{}
+	throttle throttle
 }
 
 type entry struct {
@@ -50,7 +51,10 @@ func (l *Log) Run() {
 }
 
 // Stop lets Run return. Nothing is logged afterwards. It is called once.
-func (l *Log) Stop() { close(l.queue.stop) }
+func (l *Log) Stop() {
+	l.queue.throttle.stop()
+	close(l.queue.stop)
+}
 
 func (l *Log) write(e entry) {
 	ctx := context.Background()

@@ -111,7 +111,7 @@ type Config struct {
 	// contains no spaces and no wildcards, and does not begin with $.
 	Prefix string
 
-	// Logger logs when nats.go refuses frames, once for each reason in a row. If it is
+	// Logger logs when nats.go refuses frames, once a minute for each reason. If it is
 	// nil, the link takes the logger of its node, if there is one. See
 	// [transport.LoggerTaker], also for the cost of a slow handler.
 	Logger *slog.Logger
@@ -255,7 +255,7 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 		return
 	}
 	l.late = latelog.New(logger.Handler())
-	l.log = slog.New(l.late).With("node", l.self)
+	l.log = slog.New(l.late.Often()).With("node", l.self)
 }
 
 // Address implements [transport.DynamicLink]. It is empty: the number is enough.
@@ -274,7 +274,7 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	}
 	l.self = self
 	if l.late != nil {
-		l.log = slog.New(l.late).With("node", self)
+		l.log = slog.New(l.late.Often()).With("node", self)
 	}
 	clear(l.subjects)
 	l.queue.clear()
@@ -516,7 +516,6 @@ func (l *Link) put(subject string, frame []byte) error {
 // publish empties the queue until the link is closed, and sees to the subscription.
 func (l *Link) publish(deliver func(from dmutex.NodeID, frame []byte)) {
 	var b batch
-	var reason error // of the last failure
 	for l.take(&b) {
 		l.follow(deliver)
 		start := 0
@@ -531,10 +530,7 @@ func (l *Link) publish(deliver func(from dmutex.NodeID, frame []byte)) {
 				continue
 			}
 			l.unsent.Add(1)
-			if !errors.Is(err, reason) {
-				l.logger().Warn("natslink: frames are lost", "subject", f.subject, "bytes", len(frame), "error", err)
-				reason = err
-			}
+			l.logger().Warn("natslink: frames are lost", "subject", f.subject, "error", err)
 			if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
 				l.shut() // it will never take a frame again
 			}

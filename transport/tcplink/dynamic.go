@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 
@@ -88,7 +87,7 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	}
 	l.self = self
 	if l.late != nil {
-		l.log.Store(slog.New(l.late).With("node", self))
+		l.nameLogs()
 	}
 	return nil
 }

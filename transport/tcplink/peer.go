@@ -227,10 +227,7 @@ func (p *peer) setTrouble(trouble error) {
 
 // why says why there is no connection, nil if there is one.
 func (p *peer) why() error {
-	r := &p.link.refusals
-	r.mu.Lock()
-	last := r.last
-	r.mu.Unlock()
+	last := p.link.refused.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	why := p.trouble
@@ -244,7 +241,7 @@ func (p *peer) why() error {
 	case why == nil:
 		why = fmt.Errorf("tcplink: not yet connected to node %d", p.id)
 	}
-	if p.id > p.self && last.at.After(p.lost) { // perhaps it was this one
+	if p.id > p.self && last != nil && last.at.After(p.lost) { // perhaps it was this one
 		why = fmt.Errorf("%w; a connection from %s was refused: %w", why, last.host, last.err)
 	}
 	return why
@@ -380,16 +377,12 @@ func (p *peer) remove() {
 	}
 }
 
-// maxTold bounds the reasons that dial logs in a row.
-const maxTold = 8
-
 // dial maintains a connection to a peer with a lower id, until it is removed. Only a connection
 // that lasted resets the back-off: otherwise two processes with the same number would replace each
 // other at full speed.
 func (p *peer) dial() {
 	l := p.link
 	delay := l.pace.minRedial
-	told := make(map[string]bool) // why it could not connect, since it last did
 	for {
 		nc, addr, err := p.connect()
 		switch {
@@ -400,19 +393,14 @@ func (p *peer) dial() {
 			if time.Since(began) > l.pace.greeting {
 				delay = l.pace.minRedial
 			}
-			clear(told)
 		case err == errNoAddress || p.ctx.Err() != nil:
 		default:
 			p.setTrouble(fmt.Errorf("tcplink: cannot connect to node %d at %s: %w", p.id, addr, err))
-			if told[err.Error()] || len(told) == maxTold {
-				break
-			}
 			level := slog.LevelWarn
 			if _, ok := errors.AsType[passing](err); ok {
 				level = slog.LevelDebug
 			}
-			l.log.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "error", err)
-			told[err.Error()] = true
+			l.often.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "error", err)
 		}
 		if !wait(p.ctx, delay-l.pace.jitter(delay/2+1), p.moved) {
 			return

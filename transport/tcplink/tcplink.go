@@ -158,9 +158,9 @@ type Config struct {
 
 	// Logger logs connections made, lost and refused. If it is nil, the link takes
 	// the logger of its node, if there is one. See [transport.LoggerTaker], also for the
-	// cost of a slow handler. Repeated refusals for the same reason are logged at
-	// most once a minute, with the count. Each reason why a peer cannot be reached is
-	// logged once, until the peer is reached.
+	// cost of a slow handler. A reason why a connection was refused, or a peer cannot be
+	// reached, is logged at most once a minute, with the number of times that it occurred
+	// again.
 	Logger *slog.Logger
 }
 
@@ -181,7 +181,6 @@ type pace struct {
 	maxRedial   time.Duration // and the last
 	heartbeat   time.Duration // between heartbeats
 	patience    int32         // heartbeats missed until a connection is given up
-	report      time.Duration // from one summary of refused connections to the next
 	maxGreeters int           // connections that have not said whose they are, at a time
 	pick        func(int) int // draws the one of them that gives way, see door
 
@@ -195,7 +194,6 @@ var defaultPace = pace{
 	maxRedial:   time.Second,
 	heartbeat:   2 * time.Second,
 	patience:    3,
-	report:      time.Minute,
 	maxGreeters: 256,
 	pick:        rand.IntN,
 	jitter:      rand.N[time.Duration],
@@ -209,7 +207,8 @@ type Link struct {
 	nodeOf   func(*x509.Certificate) (dmutex.NodeID, error) // nil if dynamic
 	guard    atomic.Pointer[guard]                          // nil if connections are plain
 	log      atomic.Pointer[slog.Logger]                    // names self
-	late     *latelog.Log                                   // behind log; nil without a logger
+	often    atomic.Pointer[slog.Logger]                    // the same, for what others can cause at will
+	late     *latelog.Log                                   // behind both; nil without a logger
 	pace     pace
 	listener net.Listener
 
@@ -227,7 +226,7 @@ type Link struct {
 	conns   map[net.Conn]bool // all that there are, for Close
 	door    door
 
-	refusals refusals
+	refused atomic.Pointer[rejection] // nil if there was none
 }
 
 // New listens, but does not accept or dial until Open. It returns
@@ -245,9 +244,9 @@ func newLink(c Config, pace pace) (*Link, error) {
 		peers:    make(map[dmutex.NodeID]*peer),
 		conns:    make(map[net.Conn]bool),
 		door:     door{places: pace.maxGreeters, pick: pace.pick, count: make(map[netip.Prefix]int)},
-		refusals: refusals{again: make(map[refusal]int)},
 	}
 	l.log.Store(slog.New(slog.DiscardHandler))
+	l.often.Store(slog.New(slog.DiscardHandler))
 	l.TakeLogger(c.Logger)
 	if l.nodeOf == nil && !l.dynamic {
 		l.nodeOf = NodeOf
@@ -414,7 +413,13 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 		return
 	}
 	l.late = latelog.New(logger.Handler())
+	l.nameLogs()
+}
+
+// nameLogs lets the records name the number of this node. The caller has l.mu.
+func (l *Link) nameLogs() {
 	l.log.Store(slog.New(l.late).With("node", l.self))
+	l.often.Store(slog.New(l.late.Often()).With("node", l.self))
 }
 
 // Trouble implements [transport.Reporter].
@@ -555,14 +560,9 @@ func (l *Link) drop(nc net.Conn) {
 }
 
 // keepAlive sends heartbeats where nothing else is sent, and closes connections whose
-// other side is silent. It also sums up refusals.
+// other side is silent.
 func (l *Link) keepAlive() {
-	told := time.Now()
 	for wait(l.ctx, l.pace.heartbeat, nil) {
-		if now := time.Now(); now.Sub(told) > l.pace.report {
-			l.sumUp()
-			told = now
-		}
 		l.mu.RLock()
 		peers := slices.Collect(maps.Values(l.peers))
 		l.mu.RUnlock()

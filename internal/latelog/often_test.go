@@ -1,0 +1,123 @@
+package latelog_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/latelog"
+)
+
+// throttled calls f with a logger that is throttled, and with a function that returns
+// what was written since it was last called.
+func throttled(t *testing.T, f func(l *slog.Logger, take func() []string)) {
+	synctest.Test(t, func(t *testing.T) {
+		var b paper
+		late := latelog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		done := make(chan struct{})
+		go func() { late.Run(); close(done) }()
+		take := func() []string {
+			synctest.Wait()
+			return b.take()
+		}
+		f(slog.New(late.Often()).With("node", 1), take)
+		late.Stop()
+		<-done
+		slog.New(late.Often()).Info("too late")
+		require.Empty(t, take())
+	})
+}
+
+// paper is what was written.
+type paper struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (p *paper) Write(line []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines = append(p.lines, strings.TrimSuffix(string(line), "\n"))
+	return len(line), nil
+}
+
+func (p *paper) take() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lines := p.lines
+	p.lines = nil
+	return lines
+}
+
+// Equal records are written once, and then counted once a minute while they last.
+func TestOftenEqual(t *testing.T) {
+	throttled(t, func(l *slog.Logger, take func() []string) {
+		l.Warn("refused", "from", "a")
+		time.Sleep(time.Second / 2)
+		for range 149 {
+			l.Warn("refused", "from", "a")
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, []string{
+			"level=WARN msg=refused node=1 from=a",
+			"level=WARN msg=refused node=1 from=a again=60",
+			"level=WARN msg=refused node=1 from=a again=60",
+		}, take())
+		l.Warn("refused", "from", "b")
+		l.Info("refused", "from", "a")
+		require.Equal(t, []string{"level=WARN msg=refused node=1 from=b", "level=INFO msg=refused node=1 from=a"}, take())
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"level=WARN msg=refused node=1 from=a again=29"}, take())
+		time.Sleep(time.Minute)
+		require.Empty(t, take())
+		l.Warn("refused", "from", "a")
+		require.Equal(t, []string{"level=WARN msg=refused node=1 from=a"}, take(), "it was silent for a minute")
+	})
+}
+
+// Different records are limited, those of each level for themselves.
+func TestOftenDifferent(t *testing.T) {
+	throttled(t, func(l *slog.Logger, take func() []string) {
+		for i := range 1000 {
+			l.Warn("refused", "reason", fmt.Sprint(i))
+		}
+		l.Info("refused", "reason", "x")
+		lines := take()
+		require.Len(t, lines, 21)
+		require.Equal(t, "level=INFO msg=refused node=1 reason=x", lines[20])
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{`level=WARN msg="records left out" node=1 count=980 last="refused reason=999"`}, take())
+		l.Warn("refused", "reason", "500")
+		require.Len(t, take(), 1)
+		time.Sleep(time.Hour)
+		require.Empty(t, take())
+	})
+}
+
+// Stop writes what was counted.
+func TestOftenStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		late := latelog.New(slog.NewTextHandler(&b, nil))
+		l := slog.New(late.Often())
+		for range 3 {
+			l.Info("again and again")
+		}
+		late.Stop()
+		late.Run()
+		require.Equal(t, 2, strings.Count(b.String(), "\n"))
+		require.Contains(t, b.String(), `msg="again and again" again=2`)
+	})
+}
