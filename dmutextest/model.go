@@ -50,7 +50,7 @@ type model struct {
 
 	localID  map[string]uint32 // by node and text
 	flightID map[string]uint32 // by text
-	stepID   map[uint64]uint32 // by machine state and input
+	taken    [][]taken         // by machine state: the steps that are known from there
 
 	nodes  []*local // scratch
 	sparse bool     // some grant's fence was not the last one plus one
@@ -111,7 +111,6 @@ func newWorld(c Config) (*world, error) {
 		cfg:      c,
 		localID:  make(map[string]uint32),
 		flightID: make(map[string]uint32),
-		stepID:   make(map[uint64]uint32),
 		nodes:    make([]*local, len(c.Members)),
 	}
 	if len(c.Members) == 0 {
@@ -214,7 +213,7 @@ func (m *model) local(i int, machine dmutex.Machine) (uint32, *Violation) {
 	}
 	l, f := m.inspect(machine, m.members[i])
 	id := uint32(len(m.locals))
-	m.locals = append(m.locals, l)
+	m.locals, m.taken = append(m.locals, l), append(m.taken, nil)
 	m.localID[key] = id
 	return id, f
 }
@@ -232,17 +231,21 @@ func (m *model) flight(from int, msg dmutex.Message) uint32 {
 	return id
 }
 
+// A taken is an input and the number of its step. Few differ at a state of a machine.
+type taken struct{ input, step uint32 }
+
 // step returns what an input does to node i in one of its states. msg counts
 // only where do is deliver.
 func (m *model) step(i int, from uint32, do verb, msg uint32) *step {
-	key := uint64(from)<<32 | uint64(msg)<<3 | uint64(do)
-	id, ok := m.stepID[key]
-	if !ok {
-		id = uint32(len(m.steps))
-		m.steps = append(m.steps, m.run(i, from, do, msg))
-		m.stepID[key] = id
+	input := msg<<3 | uint32(do)
+	for _, t := range m.taken[from] {
+		if t.input == input {
+			return &m.steps[t.step]
+		}
 	}
-	return &m.steps[id]
+	m.steps = append(m.steps, m.run(i, from, do, msg))
+	m.taken[from] = append(m.taken[from], taken{input, uint32(len(m.steps) - 1)})
+	return &m.steps[len(m.steps)-1]
 }
 
 func (m *model) run(i int, from uint32, do verb, msg uint32) (s step) {
