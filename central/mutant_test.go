@@ -11,7 +11,7 @@ import (
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
-type mutant = machinetest.Mutant[*machine]
+type mutant = machinetest.Probe[*machine]
 
 // withdraw takes a request out of the queue.
 func (m *machine) withdraw(r dmutex.Stamp) {

@@ -17,13 +17,13 @@ func TestMutants(t *testing.T) {
 		// The clock moves up to that of the message, not past it: a REPLY is
 		// no later than what it answers.
 		{Name: "clock-not-past", Algorithm: probe{
-			Before: func(m *machine, msg *dmutex.Message) bool {
+			Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				if msg.Kind != dmutex.Reply {
-					return false
+					return m.Handle(msg)
 				}
-				m.hear(slices.Index(m.Peers(), msg.From), *msg)
+				m.hear(slices.Index(m.Peers(), msg.From), msg)
 				m.tryEnter()
-				return true
+				return nil, nil
 			},
 			After: func(_ *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				for i := range out {
@@ -61,11 +61,11 @@ func TestMutants(t *testing.T) {
 
 		// L2 does not look at the requests of others.
 		{Name: "no-l2", Algorithm: probe{
-			Before: func(m *machine, msg *dmutex.Message) bool {
+			Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				if m.Pending() {
 					clear(m.queue)
 				}
-				return false
+				return m.Handle(msg)
 			},
 			After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 				if m.Pending() {

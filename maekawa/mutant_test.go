@@ -34,11 +34,11 @@ func forget(m *machine, out []dmutex.Message) []dmutex.Message {
 // eager withdraws a request as soon as it is canceled, by a RELEASE that may
 // find it in the queue.
 var eager = mutation{
-	Before: func(m *machine, msg *dmutex.Message) bool {
+	Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 		if msg.Kind == dmutex.Release {
-			m.dequeue(about(*msg))
+			m.dequeue(about(msg))
 		}
-		return false
+		return m.Handle(msg)
 	},
 	After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 		if m.Pending() && m.Phase() == dmutex.Idle {
@@ -102,13 +102,16 @@ func TestMutants(t *testing.T) {
 			quorums: pair, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 18,
 		}, {
 			name: "arbiter-held", // an arbiter queues while it is itself in the critical section
-			broken: mutation{Before: func(m *machine, msg *dmutex.Message) bool {
+			broken: mutation{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 				queue := msg.Kind == dmutex.Request && m.Phase() == dmutex.Held && m.vote.Clock == 0
 				if queue {
 					m.Witness(msg.Clock, msg.Fence)
-					m.insert(about(*msg), false)
+					m.insert(about(msg), false)
 				}
-				return queue
+				if queue {
+					return nil, nil
+				}
+				return m.Handle(msg)
 			}},
 			quorums: others, requests: []int{1}, kills: dmutextest.ErrDeadlock, states: 7917,
 		}, {
@@ -125,11 +128,11 @@ func TestMutants(t *testing.T) {
 		}, {
 			name: "eager-untagged", // answers count for whatever request is pending
 			broken: mutation{
-				Before: func(m *machine, msg *dmutex.Message) bool {
-					if about(*msg).Node == m.Self() && m.Pending() {
+				Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+					if about(msg).Node == m.Self() && m.Pending() {
 						msg.Attempt = m.Stamp().Clock
 					}
-					return eager.Before(m, msg)
+					return eager.Handle(m, msg)
 				},
 				After: eager.After,
 			},
@@ -140,11 +143,11 @@ func TestMutants(t *testing.T) {
 			kills: dmutextest.ErrLeftBehind, states: 67,
 		}, {
 			name: "untagged", // without withdrawal
-			broken: mutation{Before: func(m *machine, msg *dmutex.Message) bool {
-				if about(*msg).Node == m.Self() && m.Pending() {
+			broken: mutation{Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
+				if about(msg).Node == m.Self() && m.Pending() {
 					msg.Attempt = m.Stamp().Clock
 				}
-				return false
+				return m.Handle(msg)
 			}},
 			quorums: grid, requests: []int{1, 1, 2, 0}, kills: dmutextest.ErrRefused, states: 53233,
 		}, {

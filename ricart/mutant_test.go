@@ -12,7 +12,7 @@ import (
 )
 
 type (
-	mutant  = machinetest.Mutant[*machine]
+	mutant  = machinetest.Probe[*machine]
 	handler = func(*machine, dmutex.Message) ([]dmutex.Message, error)
 )
 
@@ -243,11 +243,14 @@ func TestMutantsCarvalho(t *testing.T) {
 		{
 			Name: "carvalho-late-reply-kept", // by a node that has left the protocol
 			Algorithm: carvalhoProbe{
-				Before: func(m *carvalho, msg *dmutex.Message) bool {
+				Handle: func(m *carvalho, msg dmutex.Message) ([]dmutex.Message, error) {
 					j := slices.Index(m.Peers(), msg.From)
 					late := msg.Kind == dmutex.Reply && !m.awaiting[j]
 					m.kept[j] = m.kept[j] || late
-					return late
+					if late {
+						return nil, nil
+					}
+					return m.Handle(msg)
 				},
 				After: leaveAtOnce,
 			}.Of(Carvalho),
@@ -257,11 +260,11 @@ func TestMutantsCarvalho(t *testing.T) {
 		{
 			Name: "carvalho-late-reply-counted", // for the next request
 			Algorithm: carvalhoProbe{
-				Before: func(m *carvalho, msg *dmutex.Message) bool {
+				Handle: func(m *carvalho, msg dmutex.Message) ([]dmutex.Message, error) {
 					if msg.Kind == dmutex.Reply && m.Pending() {
 						msg.Attempt = m.Stamp().Clock
 					}
-					return false
+					return m.Handle(msg)
 				},
 				After: leaveAtOnce,
 			}.Of(Carvalho),
@@ -286,9 +289,9 @@ func TestMutantsCarvalho(t *testing.T) {
 		{
 			Name: "carvalho-reply-without-fence",
 			Algorithm: carvalhoProbe{
-				Before: func(_ *carvalho, msg *dmutex.Message) bool {
+				Handle: func(m *carvalho, msg dmutex.Message) ([]dmutex.Message, error) {
 					msg.Fence = 0
-					return false
+					return m.Handle(msg)
 				},
 			}.Of(Carvalho),
 			Nodes: 2, Requests: []int{1},

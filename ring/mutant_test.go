@@ -41,9 +41,9 @@ func TestMutants(t *testing.T) {
 		{
 			Name: "token-without-fence",
 			Algorithm: machinetest.Probe[*parked]{
-				Before: func(_ *parked, msg *dmutex.Message) bool {
+				Handle: func(m *parked, msg dmutex.Message) ([]dmutex.Message, error) {
 					msg.Fence = 0
-					return false
+					return m.Handle(msg)
 				},
 			}.Of(New),
 			Nodes: 2, Requests: []int{2},

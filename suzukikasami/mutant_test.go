@@ -11,7 +11,7 @@ import (
 // eager abandons the number of a canceled request at once; the next request
 // has one of its own, and sends it. A token that comes all the same is taken.
 var eager = machinetest.Probe[*machine]{
-	Before: func(m *machine, msg *dmutex.Message) bool {
+	Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 		if msg.Kind == dmutex.Token {
 			if !m.Pending() {
 				_, _ = m.Ask()
@@ -20,7 +20,7 @@ var eager = machinetest.Probe[*machine]{
 			}
 			msg.Attempt, msg.Numbers[m.Place()] = m.rn[m.Place()], m.rn[m.Place()]
 		}
-		return false
+		return m.Handle(msg)
 	},
 	After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 		if m.Pending() && m.Phase() == dmutex.Idle {
@@ -32,12 +32,12 @@ var eager = machinetest.Probe[*machine]{
 
 // equal is eager with the paper's rule: a request is new if RN[j] = LN[j]+1.
 var equal = machinetest.Probe[*machine]{
-	Before: func(m *machine, msg *dmutex.Message) bool {
+	Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 		if j := m.place(msg.From); msg.Kind == dmutex.Request && m.token && msg.Attempt > m.ln[j]+1 {
 			m.rn[j] = m.ln[j]
-			return true
+			return nil, nil
 		}
-		return eager.Before(m, msg)
+		return eager.Handle(m, msg)
 	},
 	After: eager.After,
 }
@@ -72,9 +72,9 @@ func TestMutants(t *testing.T) {
 		{
 			Name: "token-without-fence",
 			Algorithm: machinetest.Probe[*machine]{
-				Before: func(_ *machine, msg *dmutex.Message) bool {
+				Handle: func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 					msg.Fence = 0
-					return false
+					return m.Handle(msg)
 				},
 			}.Of(New),
 			Nodes: 2, Requests: []int{1},

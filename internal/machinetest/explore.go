@@ -1,7 +1,7 @@
 // Package machinetest is what the tests of several machines share beside
 // package dmutextest. An [Exploration] is a group with all its interleavings. A
-// [Probe] or a [Mutant] breaks a rule of a machine from outside, and [Kill] breaks
-// rules in its source; then a test must fail.
+// [Probe] breaks a rule of a machine, and the exploration must fail; [Kill] takes away one
+// condition of its source after the other, and a test must fail.
 //
 // The tests of each algorithm are in files of the same names:
 //

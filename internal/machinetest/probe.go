@@ -1,15 +1,25 @@
 package machinetest
 
 import (
+	"slices"
+
 	"github.com/dmutex/dmutex"
 )
 
-// A Probe stands between a machine of type M and its group. It may change what
-// goes in and out, or check what should hold inside. A nil function changes nothing.
+// A Probe stands between a machine of type M and its group, and breaks a rule or checks
+// what should hold inside. A function that is nil changes nothing.
+//
+// A probed machine is a [dmutex.Keeper] if the machine is one, but never a
+// [dmutex.Ticker]. It waits for all its peers, so that a broken rule does not show as a
+// broken law of WaitsFor.
 type Probe[M dmutex.Machine] struct {
-	Before func(m M, msg *dmutex.Message) (drop bool)                // a message is handled
-	After  func(m M, out []dmutex.Message) ([]dmutex.Message, error) // each call
-	Fence  func(m M) uint64                                          // while Held
+	// In place of the machine's method.
+	Cancel, Release func(m M) ([]dmutex.Message, error)
+	Handle          func(m M, msg dmutex.Message) ([]dmutex.Message, error)
+	Fence           func(m M) uint64 // while Held
+
+	// After each call that is not refused.
+	After func(m M, out []dmutex.Message) ([]dmutex.Message, error)
 }
 
 // Of returns the algorithm with each machine probed.
@@ -19,12 +29,13 @@ func (p Probe[M]) Of(algorithm dmutex.Algorithm) dmutex.Algorithm {
 		if err != nil {
 			return nil, err
 		}
-		return &probed[M]{wrap(m, s), p}, nil
+		return &probed[M]{m, slices.DeleteFunc(slices.Clone(s.Members), func(id dmutex.NodeID) bool { return id == s.Self }), p}, nil
 	}
 }
 
 type probed[M dmutex.Machine] struct {
-	wrapped
+	dmutex.Machine
+	peers []dmutex.NodeID
 	probe Probe[M]
 }
 
@@ -36,12 +47,24 @@ func (p *probed[M]) step(out []dmutex.Message, err error) ([]dmutex.Message, err
 }
 
 func (p *probed[M]) Request() ([]dmutex.Message, error) { return p.step(p.Machine.Request()) }
-func (p *probed[M]) Cancel() ([]dmutex.Message, error)  { return p.step(p.Machine.Cancel()) }
-func (p *probed[M]) Release() ([]dmutex.Message, error) { return p.step(p.Machine.Release()) }
+
+func (p *probed[M]) Cancel() ([]dmutex.Message, error) {
+	if p.probe.Cancel != nil {
+		return p.step(p.probe.Cancel(p.Machine.(M)))
+	}
+	return p.step(p.Machine.Cancel())
+}
+
+func (p *probed[M]) Release() ([]dmutex.Message, error) {
+	if p.probe.Release != nil {
+		return p.step(p.probe.Release(p.Machine.(M)))
+	}
+	return p.step(p.Machine.Release())
+}
 
 func (p *probed[M]) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if p.probe.Before != nil && p.probe.Before(p.Machine.(M), &msg) {
-		return nil, nil
+	if p.probe.Handle != nil {
+		return p.step(p.probe.Handle(p.Machine.(M), msg))
 	}
 	return p.step(p.Machine.Handle(msg))
 }
@@ -53,4 +76,16 @@ func (p *probed[M]) Fence() uint64 {
 	return p.Machine.Fence()
 }
 
-func (p *probed[M]) Clone() dmutex.Machine { return &probed[M]{p.clone(), p.probe} }
+func (p *probed[M]) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if p.Pending() {
+		b = append(b, p.peers...)
+	}
+	return b
+}
+
+func (p *probed[M]) Keeps() bool {
+	k, ok := p.Machine.(dmutex.Keeper)
+	return ok && k.Keeps()
+}
+
+func (p *probed[M]) Clone() dmutex.Machine { return &probed[M]{p.Machine.Clone(), p.peers, p.probe} }
