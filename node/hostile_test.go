@@ -227,33 +227,6 @@ func TestAskedByALiar(t *testing.T) {
 	})
 }
 
-// What confirms a TryAcquire's attempt in a view that has ended does not end its
-// attempt in the next.
-func TestConfirmationOfAnEndedAttempt(t *testing.T) {
-	pair(t, func(t *testing.T, one, _ *Node) {
-		s := one.locks.shard("x")
-		attempt := func() *trial {
-			try := new(trial)
-			try.waiter = &waiter{trial: try}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.lock("x").join(try.waiter)
-			require.False(t, try.waiter.over.Load())
-			return try
-		}
-		former, view := attempt(), one.views.machine.View()
-		s.mu.Lock()
-		s.freeze(view, one.Self())
-		s.act(view.Epoch, nil)
-		s.mu.Unlock()
-		present := attempt()
-		former.unanswered()
-		require.False(t, present.waiter.over.Load())
-		present.unanswered()
-		require.ErrorIs(t, present.waiter.err, ErrBusy)
-	})
-}
-
 // The trouble of a view is not forgotten for that of an older one, which may be told
 // later: the epoch is read under no mutex when a message cannot be decoded.
 func TestLateTrouble(t *testing.T) {

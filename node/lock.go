@@ -27,9 +27,10 @@ type lock struct {
 // A waiter is a call of Acquire or TryAcquire that has not got the lock yet.
 type waiter struct {
 	lock  *lock
-	ctx   context.Context // the call's
-	since int64           // when it began to wait, by Mail.Now
-	trial *trial          // of a TryAcquire; else nil
+	ctx   context.Context   // the call's
+	since int64             // when it began to wait, by Mail.Now
+	try   bool              // it is a TryAcquire
+	asked []<-chan struct{} // the receipts of its request, if it is one
 
 	ready chan struct{} // closed when it is over; nil if it was over at once
 	over  atomic.Bool   // then one of these is set
@@ -71,7 +72,7 @@ func (l *lock) join(w *waiter) {
 	s := l.shard
 	w.lock, w.since = l, s.mail.Now()
 	reason := s.why()
-	if reason == nil && w.trial != nil && (!s.acting || !s.leased()) {
+	if reason == nil && w.try && (!s.acting || !s.leased()) {
 		reason = errViewChanged
 	}
 	if reason != nil {
@@ -80,10 +81,8 @@ func (l *lock) join(w *waiter) {
 		return
 	}
 	l.waiters = append(l.waiters, w)
-	s.trying = w.trial
 	l.settle()
-	s.trying = nil
-	if !w.over.Load() && w.trial != nil && w.trial.unheard == 0 {
+	if !w.over.Load() && w.try && w.asked == nil {
 		l.quit(w, l.busy()) // it is taken at this node, or others wait here: no peer was asked
 	}
 	if !w.over.Load() {
@@ -156,6 +155,11 @@ func (l *lock) request() (asked bool) {
 		panic("node: " + err.Error()) // only called while Idle
 	}
 	l.send(trace.Request, trace.Message{}, out)
+	if w := l.waiters[0]; w.try && w.ready == nil { // it is joining
+		for _, m := range out {
+			w.asked = append(w.asked, l.shard.mail.Receipt(m.To))
+		}
+	}
 	return true
 }
 
@@ -183,9 +187,6 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 		seq, err := s.mail.Send(m.To, func(b []byte) []byte { return transport.AppendMessage(b, l.name, m) })
 		if err == nil {
 			s.sent[m.Kind]++
-			if s.trying != nil {
-				s.trials.add(s.trying, m.To, seq)
-			}
 		} else if !errors.Is(err, session.ErrClosed) { // trouble about a node that is no peer any more is about an older view
 			s.trouble(s.epoch, &LockError{l.name, &PeerError{m.To, ErrOverflow}})
 		}

@@ -23,7 +23,6 @@ type locks struct {
 	log    *logger // nil without Config.Logger
 	seed   maphash.Seed
 	shards [shards]shard
-	trials trials
 
 	ended context.Context         // nothing more is granted once it has ended
 	end   context.CancelCauseFunc // the first cause stays

@@ -87,7 +87,7 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 		return nil, err
 	}
 	if !trying {
-		return m.queue(ctx, nil)
+		return m.queue(ctx, false)
 	}
 	for {
 		if err := m.node.views.needsStore(); err != nil {
@@ -96,25 +96,29 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 		if err := m.node.Ready(ctx); err != nil {
 			return nil, err
 		}
-		if h, err := m.queue(ctx, new(trial)); err != errViewChanged {
+		if h, err := m.queue(ctx, true); err != errViewChanged {
 			return h, err
 		}
 	}
 }
 
+// errViewChanged ends the wait of a TryAcquire whose view has ended.
+var errViewChanged = errors.New("node: the view has changed")
+
 // queue waits for the lock.
-func (m *Mutex) queue(ctx context.Context, try *trial) (*Held, error) {
+func (m *Mutex) queue(ctx context.Context, try bool) (*Held, error) {
 	s := m.shard
 	w := waiters.Get().(*waiter)
-	w.ctx, w.trial = ctx, try
-	if try != nil {
-		try.waiter = w
-	}
+	w.ctx, w.try = ctx, try
 	s.mu.Lock()
 	s.lock(m.name).join(w)
 	s.mu.Unlock()
 	s.mail.Flush()
-	if w.ready != nil {
+	switch {
+	case w.ready == nil:
+	case try:
+		m.hear(w)
+	default:
 		m.await(w)
 	}
 	h, err := w.held, w.err
@@ -122,11 +126,33 @@ func (m *Mutex) queue(ctx context.Context, try *trial) (*Held, error) {
 		h, err = nil, h.err()
 		m.giveUp(w, err)
 	}
-	if try == nil && m.txn == nil { // else others may still look at it
+	if m.txn == nil { // else breakCycle may still look at it
 		*w = waiter{}
 		waiters.Put(w)
 	}
 	return h, err
+}
+
+// hear waits until each node that was asked has acknowledged the request of w. If no
+// answer has granted the lock then, it is busy.
+func (m *Mutex) hear(w *waiter) {
+	for _, receipt := range w.asked {
+		select {
+		case <-w.ready:
+			return
+		case <-w.ctx.Done():
+			m.giveUp(w, m.node.waitError(w.lock, w.ctx.Err()))
+			return
+		case <-receipt:
+		}
+	}
+	s := m.shard
+	s.mu.Lock()
+	if !w.over.Load() {
+		w.lock.quit(w, w.lock.busy())
+	}
+	s.mu.Unlock()
+	s.mail.Flush()
 }
 
 // await waits until w is over.

@@ -533,11 +533,6 @@ func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	}
 }
 
-func (h handler) Handled(from dmutex.NodeID, acked uint64) {
-	h.locks.trials.handled(from, acked)
-	h.views.handled()
-}
-
 // Stranger hears of a node that may be in a newer record than this node has read.
 func (h handler) Stranger(dmutex.NodeID) {
 	if l := h.views.lease; l != nil {

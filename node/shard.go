@@ -29,7 +29,6 @@ type shard struct {
 	room    int                      // that they take
 	dropped bool                     // one of them found no room since a view last acted
 
-	trying   *trial  // the TryAcquire whose request is being sent
 	resting  []*lock // may be forgotten, the least recently used first; kept in case they are used again
 	sent     [dmutex.Kinds]uint64
 	received [dmutex.Kinds]uint64
@@ -59,10 +58,11 @@ func (s *shard) freeze(v membership.View, self dmutex.NodeID) (holds []membershi
 	for name, l := range s.table {
 		l.drop()
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
-			if w.trial != nil {
-				w.finish(nil, errViewChanged)
+			if !w.try {
+				return false
 			}
-			return w.trial != nil
+			w.finish(nil, errViewChanged)
+			return true
 		})
 		switch {
 		case l.held != nil:

@@ -24,7 +24,6 @@ type views struct {
 	strict *membership.Machine // without a store
 	lease  *lease              // with one
 	acting atomic.Bool         // the locks act
-	stuck  atomic.Bool         // pending is not empty
 	count  atomic.Uint64       // of views that have acted
 
 	left  context.Context // ends when no member needs this life any more
@@ -37,6 +36,7 @@ type views struct {
 	epoch    uint32                               // of the view in which the locks are frozen or act
 	next     chan struct{}                        // closed when the next view acts
 	pending  []membership.Message                 // found no room in the mail
+	sendAt   int64                                // when to try to send them again
 	parts    map[dmutex.NodeID]membership.Message // the parts of a report, until the last is there
 	frozen   int64                                // when the present view was installed
 	last     membership.View                      // the last that acted
@@ -71,6 +71,9 @@ const (
 	// nagAfter is how long a node waits for members before it logs that, and again
 	// after twice that, and so on.
 	nagAfter = 3 * time.Second
+
+	// sendAgain is how soon a message that found no room in the mail is tried again.
+	sendAgain = 10 * time.Millisecond
 
 	// takenPatience is how long a new process goes on when it is told that another
 	// process with its number is alive: the other one may be about to end.
@@ -153,7 +156,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 			v.lease.follow(now)
 		}
 		v.pending = append(v.pending, out...)
-		v.send()
+		v.send(now)
 		view := v.machine.View()
 		if view.Epoch <= v.epoch {
 			break
@@ -195,7 +198,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 
 // deadline returns when there is something to do by time alone.
 func (v *views) deadline() int64 {
-	at := min(v.machine.Deadline(), v.nagAt)
+	at := min(v.machine.Deadline(), v.nagAt, v.sendAt)
 	if v.lease != nil {
 		at = min(at, v.lease.deadline())
 	}
@@ -228,10 +231,9 @@ func (v *views) stopped() error {
 }
 
 // send passes the pending messages to the mail, as far as there is room. The rest
-// waits until the peers have acknowledged more.
-func (v *views) send() {
+// is tried again, until the peers have acknowledged enough.
+func (v *views) send(now int64) {
 	var full []dmutex.NodeID
-	v.stuck.Store(len(v.pending) > 0) // before: an acknowledgement may come meanwhile
 	kept := v.pending[:0]
 	for _, m := range v.pending {
 		if slices.Contains(full, m.To) || !v.sendParts(&m) {
@@ -239,8 +241,10 @@ func (v *views) send() {
 		}
 	}
 	clear(v.pending[len(kept):])
-	v.pending = kept
-	v.stuck.Store(len(kept) > 0)
+	v.pending, v.sendAt = kept, math.MaxInt64
+	if len(kept) > 0 {
+		v.sendAt = now + int64(sendAgain)
+	}
 }
 
 // sendParts passes a message to the mail, in as many parts as needed. If there is no
@@ -408,15 +412,6 @@ func (v *views) handle(from dmutex.NodeID, message []byte) {
 
 // maxHolds bounds the locks that one report may name.
 const maxHolds = 1 << 22
-
-// handled sends pending messages, now that there may be room.
-func (v *views) handled() {
-	if v.stuck.Load() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.send()
-	}
-}
 
 // takenBy handles a peer's word that it has met another process with this node's
 // number, of the life given.

@@ -25,8 +25,7 @@ type box struct {
 	t      *testing.T
 	answer func(from dmutex.NodeID, seq uint64, message []byte) // is called in Message, if any
 	tick   func(now int64) (next int64)
-	handle func(from dmutex.NodeID, acked uint64) // is called in Handled, if any
-	greet  func(from dmutex.NodeID)               // is called in Stranger, if any
+	greet  func(from dmutex.NodeID) // is called in Stranger, if any
 
 	mu  sync.Mutex
 	log []string
@@ -58,13 +57,6 @@ func (b *box) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	b.note("%d.%d: %s", from, seq, message)
 	if b.answer != nil {
 		b.answer(from, seq, message)
-	}
-}
-
-func (b *box) Handled(from dmutex.NodeID, acked uint64) {
-	b.note("%d has %d", from, acked)
-	if b.handle != nil {
-		b.handle(from, acked)
 	}
 }
 
@@ -265,7 +257,7 @@ func (p *post) pair() (one, two *box, link *burstLink) {
 	require.NoError(p.t, one.Open())
 	two = p.open(2)
 	time.Sleep(time.Minute)
-	require.Equal(p.t, []string{"met 2 as 20", "2 has 0"}, one.take())
-	require.Equal(p.t, []string{"met 1 as 10", "1 has 0"}, two.take())
+	require.Equal(p.t, []string{"met 2 as 20"}, one.take())
+	require.Equal(p.t, []string{"met 1 as 10"}, two.take())
 	return one, two, link
 }

@@ -97,7 +97,7 @@ func TestNoAcknowledgementBeforeTheAnswer(t *testing.T) {
 		link.burst(2)
 		busy.Wait()
 		synctest.Wait()
-		require.Equal(t, []string{"1.1: stalled", "1.2: first", "1.3: second", "1 has 1"}, two.take())
+		require.Equal(t, []string{"1.1: stalled", "1.2: first", "1.3: second"}, two.take())
 		closeAll(t, one, two)
 	})
 }
@@ -162,7 +162,6 @@ func (a *asker) Message(from dmutex.NodeID, _ uint64, message []byte) {
 
 func (a *asker) Met(dmutex.NodeID, uint64)        {}
 func (a *asker) Left(dmutex.NodeID)               {}
-func (a *asker) Handled(dmutex.NodeID, uint64)    {}
 func (a *asker) Taken(dmutex.NodeID, uint64)      {}
 func (a *asker) Refused(_ dmutex.NodeID, _ error) {}
 func (a *asker) Stranger(dmutex.NodeID)           {}
@@ -225,7 +224,7 @@ func TestFarewellGoesFirst(t *testing.T) {
 		busy.Wait()
 		require.EqualValues(t, 1, stalled)
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"1 left", "1 has 0", "met 1 as 11", "1 has 0", "1.1: of the next life"}, two.take())
+		require.Equal(t, []string{"1 left", "met 1 as 11", "1.1: of the next life"}, two.take())
 		closeAll(t, one, two)
 	})
 }

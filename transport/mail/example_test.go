@@ -62,9 +62,8 @@ func (s *site) do(input func() ([]dmutex.Message, error)) {
 	s.mail.Flush()
 }
 
-func (s *site) Met(dmutex.NodeID, uint64)     {}
-func (s *site) Left(dmutex.NodeID)            {}
-func (s *site) Handled(dmutex.NodeID, uint64) {}
+func (s *site) Met(dmutex.NodeID, uint64) {}
+func (s *site) Left(dmutex.NodeID)        {}
 func (s *site) Taken(by dmutex.NodeID, _ uint64) {
 	log.Fatal("another process has our number, says ", by)
 }

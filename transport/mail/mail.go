@@ -87,15 +87,6 @@ type Handler interface {
 	// comes after all messages of that life.
 	Left(peer dmutex.NodeID)
 
-	// Handled is called after a frame in which the peer was met, left, or acknowledged
-	// more than before. acked is the number of messages to the peer's present life that
-	// it has acknowledged. The acknowledgement of a message usually travels in one
-	// frame with the answer. So when a message is acknowledged here but not yet
-	// answered, the peer has not answered it at once, or the network has lost or
-	// reordered frames. If the peer has left, acked counts the messages that it handled
-	// before it closed; it will not answer later ones.
-	Handled(from dmutex.NodeID, acked uint64)
-
 	// Taken reports that the peer has met another life of this node. If it is higher than
 	// this one, it has replaced this one: that stays true. If it is lower, its process was
 	// there first and has answered the peer a moment ago. Taken may be called for a peer
@@ -374,6 +365,22 @@ func (m *Mail) Flush() {
 			m.wakeBefore(p.transmit())
 		}
 	}
+}
+
+// Receipt returns a channel that is closed when the peer has acknowledged all that was
+// sent to it so far, and the Handler has handled what came with that. If the peer has
+// left, that is at once. The channel stays open if the peer leaves, is removed or begins
+// another life before it has acknowledged all.
+//
+// The acknowledgement of a message usually travels in one frame with the answer. So if
+// a message has its receipt but no answer, the peer has not answered at once, or the
+// network has lost or reordered frames.
+func (m *Mail) Receipt(to dmutex.NodeID) <-chan struct{} {
+	p := m.peer(to)
+	if p == nil {
+		return nil
+	}
+	return p.receipt()
 }
 
 // Full reports whether more than half of the peer's send buffer of 4 MiB is

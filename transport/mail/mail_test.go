@@ -86,7 +86,7 @@ func TestOrder(t *testing.T) {
 // A message that is acknowledged was answered before, if it was answered at all:
 // also while other goroutines of both ends send what they like. (Where frames are
 // lost or overtake one another, an acknowledgement may overtake the answer.)
-func TestHandledIsBehindTheAnswers(t *testing.T) {
+func TestReceiptIsBehindTheAnswers(t *testing.T) {
 	const questions = 300
 	for _, delay := range []time.Duration{0, time.Millisecond, 7 * time.Millisecond} {
 		run(t, memlink.Config{MinDelay: delay, MaxDelay: delay}, 2, func(t *testing.T, p *post) {
@@ -104,14 +104,6 @@ func TestHandledIsBehindTheAnswers(t *testing.T) {
 					answered[seq] = true
 				}
 			}
-			asked, told := uint64(1), uint64(0)
-			one.handle = func(_ dmutex.NodeID, acked uint64) {
-				for ; asked <= acked; asked++ {
-					require.True(t, answered[asked])
-				}
-				require.True(t, acked > told || acked == questions && told == acked, "Handled for nothing new")
-				told = acked
-			}
 			var busy sync.WaitGroup
 			for range 3 {
 				busy.Go(func() {
@@ -122,17 +114,57 @@ func TestHandledIsBehindTheAnswers(t *testing.T) {
 					}
 				})
 			}
-			for range questions {
+			for seq := range uint64(questions) {
 				one.say(2, "question")
+				given := one.Receipt(2)
 				one.Flush()
-				time.Sleep(time.Millisecond)
+				<-given
+				require.True(t, answered[seq+1])
 			}
 			busy.Wait()
 			settle(one, two)
 			closeAll(t, one, two)
-			require.EqualValues(t, questions+1, asked)
 		})
 	}
+}
+
+// A receipt is given at once for what has one, and never for what is lost.
+func TestReceipt(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		boxes := p.meet()
+		one, two := boxes[0], boxes[1]
+		require.Nil(t, one.Receipt(7), "no peer")
+		<-one.Receipt(2)
+		one.say(2, "hello")
+		given := one.Receipt(2)
+		require.Equal(t, given, one.Receipt(2))
+		synctest.Wait()
+		select {
+		case <-given:
+			require.Fail(t, "nothing was flushed")
+		default:
+		}
+		one.Flush()
+		<-given
+		<-one.Receipt(2)
+
+		p.crash(two, 2)
+		one.say(2, "lost")
+		one.Flush()
+		lost := one.Receipt(2)
+		again := p.openAs(2, 21)
+		time.Sleep(time.Minute)
+		one.say(2, "welcome")
+		one.Flush()
+		settle(one, again)
+		<-one.Receipt(2)
+		select {
+		case <-lost:
+			require.Fail(t, "the life that it was sent to is gone")
+		default:
+		}
+		closeAll(t, one, again)
+	})
 }
 
 // A peer that comes back as another life is met again. What its former life lacked
@@ -146,8 +178,8 @@ func TestRestart(t *testing.T) {
 		two.say(1, "heard")
 		two.Flush()
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"2.1: heard", "2 has 1"}, one.take())
-		require.Equal(t, []string{"1.1: first", "1 has 1"}, two.take())
+		require.Equal(t, []string{"2.1: heard"}, one.take())
+		require.Equal(t, []string{"1.1: first"}, two.take())
 
 		p.crash(two, 2)
 		require.Empty(t, two.take())
@@ -159,7 +191,7 @@ func TestRestart(t *testing.T) {
 		two.say(1, "back")
 		two.Flush()
 		time.Sleep(10 * time.Second)
-		require.Equal(t, []string{"met 2 as 21", "2 has 0", "2.1: back"}, one.take())
+		require.Equal(t, []string{"met 2 as 21", "2.1: back"}, one.take())
 		st := one.Status(2)
 		require.EqualValues(t, 21, st.Life)
 		require.Zero(t, st.Unacked)
@@ -168,7 +200,7 @@ func TestRestart(t *testing.T) {
 		require.EqualValues(t, 1, seq)
 		one.Flush()
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"met 1 as 10", "1 has 0", "1 has 1", "1.1: welcome"}, two.take())
+		require.Equal(t, []string{"met 1 as 10", "1.1: welcome"}, two.take())
 		closeAll(t, one, two)
 	})
 }
@@ -222,7 +254,7 @@ func TestLeft(t *testing.T) {
 			two.say(1, fmt.Sprint(i))
 		}
 		closeAll(t, two)
-		require.Equal(t, []string{"2.1: 0", "2.2: 1", "2.3: 2", "2 left", "2 has 0"}, one.take())
+		require.Equal(t, []string{"2.1: 0", "2.2: 1", "2.3: 2", "2 left"}, one.take())
 		require.True(t, one.Status(2).Left)
 		_, err := one.Send(2, text("too late"))
 		require.ErrorIs(t, err, session.ErrClosed)
@@ -233,7 +265,7 @@ func TestLeft(t *testing.T) {
 
 		two = p.openAs(2, 21)
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"met 2 as 21", "2 has 0"}, one.take())
+		require.Equal(t, []string{"met 2 as 21"}, one.take())
 		require.False(t, one.Status(2).Left)
 		one.say(2, "welcome")
 		settle(one)
@@ -380,9 +412,9 @@ func TestRename(t *testing.T) {
 		require.NoError(t, one.Rename(11))
 		require.False(t, one.Status(2).Met)
 		time.Sleep(30 * time.Millisecond)
-		require.Equal(t, []string{"met 2 as 20", "2 has 0", "met 3 as 30", "3 has 0"}, sorted(one.take()))
-		require.Equal(t, []string{"1.1: old", "1 left", "1 has 0", "met 1 as 11", "1 has 0"}, two.take())
-		require.Equal(t, []string{"1 left", "1 has 0", "met 1 as 11", "1 has 0"}, boxes[2].take())
+		require.Equal(t, []string{"met 2 as 20", "met 3 as 30"}, sorted(one.take()))
+		require.Equal(t, []string{"1.1: old", "1 left", "met 1 as 11"}, two.take())
+		require.Equal(t, []string{"1 left", "met 1 as 11"}, boxes[2].take())
 		seq, err := one.Send(2, text("new"))
 		require.NoError(t, err)
 		require.EqualValues(t, 1, seq)
@@ -606,7 +638,7 @@ func TestRefused(t *testing.T) {
 
 		two := p.openAs(2, 21)
 		time.Sleep(time.Minute)
-		require.Equal(t, []string{"met 2 as 21", "2 has 0"}, one.take())
+		require.Equal(t, []string{"met 2 as 21"}, one.take())
 		st := one.Status(2)
 		require.Zero(t, st.Other)
 		require.Greater(t, st.Silent, 50*time.Second)

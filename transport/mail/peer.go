@@ -27,14 +27,15 @@ type peer struct {
 
 	mu       sync.Mutex
 	session  *session.Session
-	gone     bool   // Remove was called: nothing is transmitted, received or counted any more
-	now      int64  // what it was told last; it must not go back
-	left     bool   // the peer's present life has
-	acked    uint64 // of our messages, as Handled was last called for
-	spoke    int64  // when its last frame came, at least 1; 0 if none did
-	other    uint64 // the Config.Group that it was last heard to have, if not ours
-	message  []byte // scratch for encoding
-	frame    []byte // scratch for transmitting; the sender's while flushing
+	gone     bool      // Remove was called: nothing is transmitted, received or counted any more
+	now      int64     // what it was told last; it must not go back
+	left     bool      // the peer's present life has
+	acked    uint64    // of our messages; the answers that came with that are handled
+	receipts []receipt // ascending
+	spoke    int64     // when its last frame came, at least 1; 0 if none did
+	other    uint64    // the Config.Group that it was last heard to have, if not ours
+	message  []byte    // scratch for encoding
+	frame    []byte    // scratch for transmitting; the sender's while flushing
 	flushing bool
 	handling bool // a frame of the peer is being handled: its acknowledgement goes out with the answers
 	relied   bool // another goroutine has left it to the one that is handling to transmit
@@ -93,24 +94,24 @@ func (p *peer) receive(now int64, frame []byte) (relied bool) {
 	p.other, p.spoke = 0, max(now, 1)
 	switch in.Event {
 	case session.Met, session.Restarted:
-		p.left, p.acked = false, 0
+		p.left, p.acked, p.receipts = false, 0, nil
 	case session.Left:
 		p.left = true
 	}
-	handled := in.Event != 0 && in.Event != session.Taken || p.session.Acked() > p.acked
 	p.watch(before)
 	p.gauge()
 	life, acked := p.session.Peer(), p.session.Acked()
-	p.acked = acked
 	p.handling = true
 	p.mu.Unlock()
 
 	p.handle(in, life) // only another Handle, under recv, would touch the messages
-	if handled {
-		p.mail.cfg.Handler.Handled(p.id, acked)
-	}
 
 	p.mu.Lock()
+	p.acked = acked
+	for len(p.receipts) > 0 && p.receipts[0].seq <= acked {
+		close(p.receipts[0].given)
+		p.receipts = p.receipts[1:]
+	}
 	relied = p.relied
 	p.handling, p.relied = false, false
 	p.mu.Unlock()
@@ -166,6 +167,28 @@ func (p *peer) send(write func(b []byte) []byte) (seq uint64, err error) {
 	p.due.Store(true)
 	p.gauge()
 	return p.session.Sent(), nil
+}
+
+// A receipt is given when the peer has acknowledged its first seq messages.
+type receipt struct {
+	seq   uint64
+	given chan struct{}
+}
+
+func (p *peer) receipt() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seq := p.session.Sent()
+	if n := len(p.receipts); n > 0 && p.receipts[n-1].seq == seq {
+		return p.receipts[n-1].given
+	}
+	r := receipt{seq, make(chan struct{})}
+	if seq <= p.acked || p.left {
+		close(r.given)
+	} else {
+		p.receipts = append(p.receipts, r)
+	}
+	return r.given
 }
 
 func (p *peer) gauge() {
@@ -240,7 +263,7 @@ func (p *peer) rename(s *session.Session) {
 		return
 	}
 	old := p.session
-	p.session, p.left, p.acked = s, false, 0
+	p.session, p.left, p.acked, p.receipts = s, false, 0, nil
 	p.gauge()
 	p.handling = true
 	p.mu.Unlock()
