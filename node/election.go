@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 
@@ -43,8 +42,7 @@ const (
 //
 // The lock is [Node.Mutex]("election/" + name), and its status is that of the
 // election. A caller that acquires that Mutex directly keeps every node from leading
-// and is not announced. A leader does not notice a [Mutex.Ask]. [Node.Close] does not
-// release this lock, unlike all others: it waits until the leader's function returns.
+// and is not announced. A leader does not notice a [Mutex.Ask].
 type Election struct {
 	node  *Node
 	name  string
@@ -57,7 +55,9 @@ type Election struct {
 // it. Of the elections without a leader and without an observer, a node remembers
 // the last 512.
 func (n *Node) Election(name string) *Election {
-	return &Election{node: n, name: name, mutex: n.Mutex(electionPrefix + name)}
+	m := n.Mutex(electionPrefix + name)
+	m.quiet = true // a candidate may wait for long
+	return &Election{node: n, name: name, mutex: m}
 }
 
 // Name returns the election's name.
@@ -79,37 +79,30 @@ func (e *Election) Name() string { return e.name }
 // error or another of [Mutex.Acquire]. Otherwise it is what lead returned, joined with
 // an [ErrLost] if the leadership was lost meanwhile. When Campaign has returned, the
 // candidacy is over.
-func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, epoch uint64) error) (err error) {
+func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, epoch uint64) error) error {
 	if len(e.name) == 0 || len(e.name) > MaxElection {
 		err := dmutex.Misuse(fmt.Sprintf("the name of an election has 1 to %d bytes, not %d", MaxElection, len(e.name)))
 		return fmt.Errorf("%w: %w", ErrNotElected, err)
 	}
-	h, err := e.mutex.Acquire(ctx)
-	if err != nil {
+	led := false
+	err := e.mutex.do(ctx, func(ctx context.Context, self dmutex.NodeID, epoch uint64) error {
+		led = true
+		n, begin := e.node, term{self, epoch}
+		ctx, resign := context.WithCancelCause(ctx)
+		n.terms.lead(e.name, begin, resign)
+		n.announce(e.name, begin)
+		n.mail.Flush()
+		defer func() {
+			resign(nil)
+			n.terms.led(e.name, begin)
+			n.announce(e.name, term{dmutex.None, epoch}) // leaves with the release
+		}()
+		return lead(ctx, epoch)
+	})
+	if !led {
 		return fmt.Errorf("%w: %w", ErrNotElected, err)
 	}
-	begin, end := term{e.node.Self(), h.fence}, term{dmutex.None, h.fence}
-	ctx, cancel := context.WithCancelCause(ctx)
-	e.node.terms.lead(e.name, begin, cancel) // from now on Close waits
-	if lost := h.Err(); lost != nil {        // the node may have another number since
-		cancel(lost)
-		e.node.terms.led(e.name, begin)
-		_ = h.Release()
-		return fmt.Errorf("%w: %w", ErrNotElected, lost)
-	}
-	stop := context.AfterFunc(h.Context(), func() { cancel(h.Err()) })
-	e.node.announce(e.name, begin)
-	e.node.mail.Flush()
-	defer func() {
-		stop()
-		cancel(nil)
-		e.node.terms.led(e.name, begin)
-		e.node.announce(e.name, end)
-		if lost := h.Release(); lost != nil { // sends the announcement too, and pokes Close
-			err = errors.Join(err, lost)
-		}
-	}()
-	return lead(ctx, h.fence)
+	return err
 }
 
 // Resign ends the context of the function that leads this election at this

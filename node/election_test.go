@@ -569,22 +569,6 @@ func TestElectionNames(t *testing.T) {
 	})
 }
 
-// The lock of an election may be held by hand. Close waits for that holder too,
-// also if nothing is said to a peer when it releases.
-func TestCloseWaitsForTheLockOfAnElection(t *testing.T) {
-	each(t, func(t *testing.T, g *group) {
-		g.open(2)
-		h := g.acquire(1, "election/x")
-		closed := make(chan error, 1)
-		go func() { closed <- g.nodes[1].Close(contextFor(t, time.Hour)) }()
-		pass(time.Minute)
-		require.ErrorIs(t, h.Err(), node.ErrLost)
-		require.Empty(t, closed)
-		require.ErrorIs(t, h.Release(), node.ErrLost)
-		require.NoError(t, <-closed)
-	})
-}
-
 // A candidate that is elected in the moment in which its node closes either leads
 // or leaves nothing behind: Close never waits for one that does not know.
 func TestElectedWhileClosing(t *testing.T) {

@@ -148,7 +148,33 @@ func (h *Held) release(told *Hold) {
 	}
 	s.mu.Unlock()
 	s.mail.Flush()
-	s.poke() // Close waits for the holders of election locks
+}
+
+// work notes that a function runs under the hold until rest is called, unless the hold
+// is over already. self is the number under which this node holds the lock.
+func (h *Held) work() (self dmutex.NodeID, working bool) {
+	s := h.lock.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.over.Load() != nil {
+		return dmutex.None, false
+	}
+	if s.working == nil {
+		s.working = make(map[*Held]struct{})
+	}
+	s.working[h] = struct{}{}
+	return s.start.Self, true
+}
+
+func (h *Held) rest() {
+	s := h.lock.shard
+	s.mu.Lock()
+	delete(s.working, h)
+	s.mu.Unlock()
+	select {
+	case s.rested <- struct{}{}:
+	default:
+	}
 }
 
 // lossError is an ErrLost with its cause.

@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -79,6 +80,62 @@ func TestDoReleasesLast(t *testing.T) {
 		o := <-waiting
 		require.NoError(t, o.err)
 		require.NoError(t, o.held.Release())
+	})
+}
+
+// Close ends the context of a function that runs under Do, waits for it, and keeps its
+// lock until then. Other locks are free at once.
+func TestCloseWaitsForDo(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(2)
+		one, stop, done := g.nodes[1], make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- one.Mutex("x").Do(t.Context(), func(ctx context.Context, _ uint64) error {
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), node.ErrClosed)
+				<-stop // it does not listen
+				return nil
+			})
+		}()
+		synctest.Wait()
+		g.acquire(1, "y")
+		next := g.acquireLater(t.Context(), 2, "x")
+		closed := make(chan error, 1)
+		go func() { closed <- one.Close(t.Context()) }()
+		require.NoError(t, g.acquire(2, "y").Release())
+		time.Sleep(time.Hour)
+		require.Empty(t, closed)
+		require.Empty(t, next)
+		close(stop)
+		require.ErrorIs(t, <-done, node.ErrClosed)
+		require.NoError(t, <-closed)
+		require.NoError(t, (<-next).held.Release())
+	})
+}
+
+// Close also waits for it if the node had stopped before, and says so if it must not
+// wait long enough.
+func TestCloseWaitsForDoOfAStoppedNode(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(1)
+		stop, done := make(chan struct{}), make(chan error, 1)
+		for range 2 {
+			go func() {
+				done <- g.mutex(1, "x").Do(t.Context(), func(ctx context.Context, _ uint64) error {
+					<-ctx.Done()
+					<-stop
+					return nil
+				})
+			}()
+		}
+		synctest.Wait()
+		g.nodes[1].LinkClosed()
+		require.ErrorIs(t, <-done, transport.ErrClosed, "the one that waits")
+		err := g.nodes[1].Close(contextFor(t, time.Minute))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, `the function that runs under lock "x" has not returned`)
+		close(stop)
+		require.ErrorIs(t, <-done, transport.ErrClosed)
 	})
 }
 

@@ -38,7 +38,7 @@ type locks struct {
 	epoch    atomic.Uint32 // of the view that was installed last
 	troubled atomic.Pointer[trouble]
 	refused  atomic.Uint64 // messages and frames that no correct peer sends
-	gaveBack chan struct{} // poked when a lock was released; Close waits for that
+	rested   chan struct{} // poked when a function of Do has returned; Close waits for that
 }
 
 const shards = 64
@@ -56,7 +56,7 @@ func (ls *locks) init(cfg *Config, m *mail.Mail, log *logger, views *views) {
 	ls.lapsed.Store(&lapsed)
 	ls.seed = maphash.MakeSeed()
 	ls.ended, ls.end = context.WithCancelCause(context.Background())
-	ls.gaveBack = make(chan struct{}, 1)
+	ls.rested = make(chan struct{}, 1)
 	for i := range ls.shards {
 		ls.shards[i].locks = ls
 		ls.shards[i].table = make(map[string]*lock)
@@ -98,14 +98,6 @@ func (ls *locks) trouble(epoch uint32, err error) {
 func (ls *locks) refuse(from dmutex.NodeID, err error) {
 	ls.refused.Add(1)
 	ls.log.tellOften(slog.LevelWarn, "refused what no correct peer sends", peerAttr(from), slog.Any("err", err))
-}
-
-// poke tells a Close that a lock was released.
-func (ls *locks) poke() {
-	select {
-	case ls.gaveBack <- struct{}{}:
-	default:
-	}
 }
 
 // each calls f for one shard after the other, under its mutex.
@@ -176,21 +168,19 @@ func (ls *locks) act(epoch uint32, holders []membership.Holder) {
 }
 
 // abandon ends all waits and, with the cause given, all holds, and returns what an
-// Observer is to be told. The lock of an election is released by its holder: its
-// function may still run, and nobody else may lead yet. Unless release is false the
-// peers are told.
+// Observer is to be told. Unless release is false it also releases the locks, but for
+// those under which a function of Do still runs.
 func (ls *locks) abandon(why, lost *error, release bool) (holds []Hold) {
 	ls.each(func(s *shard) { holds = append(holds, s.abandon(why, lost, release)...) })
 	return holds
 }
 
-// leads returns the name of a lock that is still held here, "" if there is none.
-func (ls *locks) leads() (name string) {
+// works returns the name of a lock under which a function of Do runs, "" if there is
+// none.
+func (ls *locks) works() (name string) {
 	ls.each(func(s *shard) {
-		for _, l := range s.table {
-			if l.held != nil {
-				name = l.name
-			}
+		for h := range s.working {
+			name = h.lock.name
 		}
 	})
 	return name

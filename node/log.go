@@ -93,7 +93,7 @@ func (n *Node) longWait(w *waiter) time.Duration {
 	st := l.status()
 	waited := time.Duration(n.mail.Now() - w.since)
 	l.shard.mu.Unlock()
-	if first && n.views.acting.Load() && !strings.HasPrefix(l.name, electionPrefix) { // campaigns may wait indefinitely
+	if first && n.views.acting.Load() {
 		attrs := []slog.Attr{slog.String("lock", l.name), slog.Duration("waited", waited)}
 		if st.Holder != dmutex.None {
 			attrs = append(attrs, slog.Uint64("holder", uint64(st.Holder)))

@@ -217,7 +217,7 @@ func TestCloseOfLeader(t *testing.T) {
 		leader := g.campaignLater(t.Context(), 1, "boss")
 		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.EqualError(t, g.nodes[1].Close(hurry), `node: close: the function that leads "boss" has not returned: context deadline exceeded`)
+		require.EqualError(t, g.nodes[1].Close(hurry), `node: close: the function that runs under lock "election/boss" has not returned: context deadline exceeded`)
 		leader.stop <- nil
 		require.ErrorIs(t, <-leader.done, node.ErrClosed)
 	})

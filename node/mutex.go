@@ -19,6 +19,7 @@ type Mutex struct {
 	node  *Node
 	shard *shard
 	name  string
+	quiet bool // a long wait is not logged
 	txn   *Txn // of the Acquire under way, if it holds other locks; else nil
 }
 
@@ -174,7 +175,7 @@ func (m *Mutex) await(w *waiter) {
 		look = ticker.C
 	}
 	var long <-chan time.Time
-	if s.log != nil {
+	if s.log != nil && !m.quiet {
 		long = time.After(longAfter)
 	}
 	for {
@@ -212,28 +213,37 @@ func (m *Mutex) giveUp(w *waiter, why error) {
 	w.held, w.err = nil, why
 	s.mu.Unlock()
 	s.mail.Flush()
-	s.poke() // as in Held.release
 }
 
 // Do runs f while it holds the lock. It releases the lock when f has returned,
-// panicked or ended its goroutine, and not before, even if ctx ends. f's context is
-// derived from ctx and also ends with [Held.Context]; fence is that of the grant. Do
-// returns the error of Acquire, or f's error joined with an [ErrLost] if the lock was
-// lost while f ran.
-func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) (err error) {
+// panicked or ended its goroutine, and not before, even if ctx ends or the node closes:
+// [Node.Close] waits for f, which must not call it. f's context is derived from ctx and
+// also ends with [Held.Context]; fence is that of the grant. Do returns the error of
+// Acquire, or f's error joined with an [ErrLost] if the lock was lost while f ran.
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+	return m.do(ctx, func(ctx context.Context, _ dmutex.NodeID, fence uint64) error { return f(ctx, fence) })
+}
+
+// do is Do for a function that also wants the number under which the lock is held.
+func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.NodeID, fence uint64) error) (err error) {
 	h, err := m.Acquire(ctx)
 	if err != nil {
 		return err
 	}
+	self, working := h.work()
+	defer h.rest()
 	defer func() {
 		if lost := h.Release(); lost != nil {
 			err = errors.Join(err, lost)
 		}
 	}()
+	if !working {
+		return nil // the lock is lost, as Release says
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
-	return f(ctx, h.fence)
+	return f(ctx, self, h.fence)
 }
 
 // Locker returns the lock as a [sync.Locker], for code that takes no other kind of

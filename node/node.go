@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -379,9 +378,10 @@ func (n *Node) end(why error) {
 // the store is back. A store that does not return when the context of an operation has
 // ended delays Close by a second.
 //
-// Close waits until the functions of [Election.Campaign] have returned; if ctx ends
-// before that, this node looks crashed to the others, too. It also waits until
-// Config.Trace is written. A second Close waits for the first and returns nil.
+// Close waits until the functions of [Mutex.Do] and [Election.Campaign] have returned,
+// also if the node had stopped by itself. If ctx ends before that, this node looks
+// crashed to the others, too. Close also waits until Config.Trace is written. A second
+// Close waits for the first and returns nil.
 func (n *Node) Close(ctx context.Context) error {
 	if n.closing.Swap(true) {
 		select {
@@ -404,7 +404,7 @@ func (n *Node) Close(ctx context.Context) error {
 	lost = n.locks.abandon(&ErrClosed, &closed, n.locks.why() == ErrClosed)
 	n.views.mu.Unlock()
 	n.mail.Flush()
-	err := n.awaitLeaders(ctx)
+	err := n.awaitWork(ctx)
 	if err == nil && n.locks.why() == ErrClosed {
 		err = n.leave(ctx)
 	}
@@ -416,17 +416,13 @@ func (n *Node) Close(ctx context.Context) error {
 	return err
 }
 
-// awaitLeaders waits until no function of a Campaign runs here any more.
-func (n *Node) awaitLeaders(ctx context.Context) error {
-	for n.locks.why() == ErrClosed {
-		name := cmp.Or(n.locks.leads(), n.terms.runs()) // the lease may have ended while the function still runs
-		if name == "" {
-			break
-		}
+// awaitWork waits until no function of Do runs here any more.
+func (n *Node) awaitWork(ctx context.Context) error {
+	for name := n.locks.works(); name != ""; name = n.locks.works() {
 		select {
-		case <-n.locks.gaveBack:
+		case <-n.locks.rested:
 		case <-ctx.Done():
-			return fmt.Errorf("node: close: the function that leads %q has not returned: %w", strings.TrimPrefix(name, electionPrefix), ctx.Err())
+			return fmt.Errorf("node: close: the function that runs under lock %q has not returned: %w", name, ctx.Err())
 		}
 	}
 	return nil

@@ -421,12 +421,13 @@ func TestDo(t *testing.T) {
 func TestDoLosesTheLock(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(1)
-		n := g.nodes[1]
+		n, closed := g.nodes[1], make(chan error, 1)
 		err := n.Mutex("x").Do(t.Context(), func(ctx context.Context, _ uint64) error {
-			require.NoError(t, n.Close(t.Context()))
+			go func() { closed <- n.Close(t.Context()) }()
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
+		require.NoError(t, <-closed)
 		require.ErrorIs(t, err, node.ErrLost)
 		require.ErrorIs(t, err, node.ErrClosed)
 	})

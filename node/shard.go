@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/dmutex/dmutex"
@@ -34,7 +33,8 @@ type shard struct {
 	received [dmutex.Kinds]uint64
 	granted  uint64
 	step     step
-	owners   map[*Held]*Txn // the transactions that own holds, with Config.Deadlock
+	owners   map[*Held]*Txn     // the transactions that own holds, with Config.Deadlock
+	working  map[*Held]struct{} // holds, also lost ones, under which a function of Do runs
 }
 
 // earlyBuffer bounds the messages that one shard keeps until their view acts, in bytes
@@ -202,7 +202,7 @@ func (s *shard) abandon(why, lost *error, release bool) (holds []Hold) {
 	for _, l := range slices.Collect(maps.Values(s.table)) { // some will be forgotten meanwhile
 		l.fail(*why)
 		switch {
-		case l.held != nil && (!release || strings.HasPrefix(l.name, electionPrefix)):
+		case l.held != nil && (!release || s.works(l.held)):
 			l.held.end(lost)
 		case l.held != nil:
 			var hold Hold
@@ -215,4 +215,9 @@ func (s *shard) abandon(why, lost *error, release bool) (holds []Hold) {
 		}
 	}
 	return holds
+}
+
+func (s *shard) works(h *Held) bool {
+	_, works := s.working[h]
+	return works
 }

@@ -43,7 +43,6 @@ type election struct {
 	name      string
 	end       context.CancelCauseFunc // of this node's own term, while leader is this node
 	observers int
-	running   int           // functions of Campaign at this node, also of terms that have ended
 	news      chan struct{} // closed at the next change; nil without an observer that waits for it
 	listed    bool          // in terms.vacant
 }
@@ -67,13 +66,11 @@ func (ts *terms) hear(name []byte, t term) {
 	ts.change(ts.election(string(name)), t)
 }
 
-// lead records a term of this node itself, whose function runs from now on. Calling end
-// resigns it.
+// lead records a term of this node itself. Calling end resigns it.
 func (ts *terms) lead(name string, t term, end context.CancelCauseFunc) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	e := ts.election(name)
-	e.running++
 	ts.change(e, t)
 	e.end = end
 }
@@ -82,22 +79,7 @@ func (ts *terms) lead(name string, t term, end context.CancelCauseFunc) {
 func (ts *terms) led(name string, t term) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	e := ts.election(name)
-	e.running--
-	ts.change(e, term{dmutex.None, t.epoch})
-	ts.rest(e)
-}
-
-// runs returns the name of an election whose function runs here, "" if there is none.
-func (ts *terms) runs() string {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	for name, e := range ts.elections {
-		if e.running > 0 {
-			return name
-		}
-	}
-	return ""
+	ts.change(ts.election(name), term{dmutex.None, t.epoch})
 }
 
 // resign ends this node's own term, if there is one. It holds no mutex then:
@@ -192,5 +174,5 @@ func (ts *terms) rest(e *election) {
 }
 
 func (e *election) idle() bool {
-	return e.leader == dmutex.None && e.observers == 0 && e.running == 0
+	return e.leader == dmutex.None && e.observers == 0
 }
