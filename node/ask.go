@@ -20,9 +20,9 @@ import (
 // [Mutex.Do] and [Election.Campaign], and users of a [Mutex.Locker].
 //
 // Ask sends one message to each other member. It first waits as [Node.Ready] does,
-// and returns ctx's error if ctx ends before that. Other errors: the reason why the
-// node has stopped, such as [ErrClosed]; a [PeerError] if a peer stands in the way;
-// [dmutex.ErrMisuse] for a name that is empty or too long. If Ask returns an error
+// and returns ctx's error if ctx ends before that. Other errors: [ErrClosed]; an
+// [ErrStopped] if the node has stopped by itself; a [PeerError] if a peer stands in the
+// way; [dmutex.ErrMisuse] for a name that is empty or too long. If Ask returns an error
 // it has asked no holder.
 func (m *Mutex) Ask(ctx context.Context) error {
 	if err := lawful(m.name); err != nil {

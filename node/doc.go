@@ -88,7 +88,7 @@
 // again without a wait. A group that crashed as a whole first excludes its former members.
 //
 // If the record is deleted, nonsense or older than it was, all members stop with
-// [membership.ErrRecord], rather than use an epoch twice. While the record is not lost,
+// [ErrRecord], rather than use an epoch twice. While the record is not lost,
 // fences rise, whatever the wall clocks say.
 //
 // The lease mode assumes three things that the strict mode does not. The store is

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/membership"
 )
 
 // The errors of Acquire, TryAcquire, Campaign and a lost [Held], for [errors.Is].
@@ -27,7 +28,13 @@ var (
 	// ErrResigned: [Election.Resign] asked the leader to give up.
 	ErrResigned = errors.New("node: leader resigned")
 
-	// ErrClosed: the node is closed.
+	// ErrStopped: the node has stopped, though nobody has closed it, and grants nothing
+	// more. Let the process exit, so that a supervisor starts it again. The error also
+	// says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord], [ErrConfig],
+	// [store.ErrUnusable] or [transport.ErrClosed].
+	ErrStopped = errors.New("node: the node has stopped: let the process exit")
+
+	// ErrClosed: the node is closed, by its own process.
 	ErrClosed = errors.New("node: the node is closed")
 
 	// ErrConfig: the [Config] of a peer differs from this node's in a field that must
@@ -46,6 +53,9 @@ var (
 	// ErrEvicted: an operator told the other members that this process is dead. They go
 	// on without it. What was held is lost.
 	ErrEvicted = errors.New("node: evicted: the group goes on without this process; restart it to join again")
+
+	// ErrRecord: the record of the members was deleted, overwritten or restored.
+	ErrRecord = membership.ErrRecord
 
 	// ErrStore: the store cannot be reached, or does not answer in time. Nobody may hold
 	// a lock without it for longer than a lease. The call goes on when it answers.
@@ -66,6 +76,12 @@ var (
 	// The call has changed nothing, and a later one may succeed.
 	ErrOverflow = errors.New("node: more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
 )
+
+// A stopError is an ErrStopped that says why.
+type stopError struct{ error }
+
+func (e *stopError) Unwrap() error        { return e.error }
+func (e *stopError) Is(target error) bool { return target == ErrStopped }
 
 // A PeerError names the peer that stands in the way, and says why: [ErrConfig],
 // [ErrOverflow], [dmutex.ErrPeer] or an error of the link.

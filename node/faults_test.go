@@ -75,6 +75,7 @@ func TestLinkClosedBefore(t *testing.T) {
 		_, err = nodes[1].Mutex("y").Acquire(ctx)
 		require.ErrorIs(t, err, transport.ErrClosed)
 		require.ErrorIs(t, nodes[1].Status().Err, transport.ErrClosed)
+		require.ErrorIs(t, nodes[1].Status().Err, node.ErrStopped)
 		require.ErrorIs(t, held.Err(), node.ErrLost, "the others may go on with another process of its number")
 		require.ErrorIs(t, held.Release(), transport.ErrClosed)
 		for _, n := range nodes { // of which only one has found out before

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store/storetest"
@@ -213,7 +212,7 @@ func TestLeaseCloseBadRecord(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.store.Swap(t.Context(), []byte("nonsense"), rev)
 		require.NoError(t, err)
-		require.ErrorIs(t, all[0].Close(context.Background()), membership.ErrRecord)
+		require.ErrorIs(t, all[0].Close(context.Background()), node.ErrRecord)
 	})
 }
 

@@ -23,7 +23,6 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
-	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
@@ -200,7 +199,7 @@ func (s *sailor) close() {
 	if dead {
 		cancel()
 	}
-	if err := s.Close(ctx); !dead && !errors.Is(err, membership.ErrRecord) {
+	if err := s.Close(ctx); !dead && !errors.Is(err, node.ErrRecord) {
 		require.NoError(s.crew.t, err)
 	}
 }
@@ -555,11 +554,12 @@ func TestLeaseBadRecord(t *testing.T) {
 				require.NoError(t, err)
 				time.Sleep(leaseOf)
 				require.ErrorIs(t, held.Err(), node.ErrLost)
-				require.ErrorIs(t, held.Err(), membership.ErrRecord)
+				require.ErrorIs(t, held.Err(), node.ErrRecord)
 				for _, s := range all {
-					require.ErrorIs(t, s.Status().Err, membership.ErrRecord)
+					require.ErrorIs(t, s.Status().Err, node.ErrRecord)
+					require.ErrorIs(t, s.Status().Err, node.ErrStopped)
 					_, err := s.Mutex("x").Acquire(t.Context())
-					require.ErrorIs(t, err, membership.ErrRecord)
+					require.ErrorIs(t, err, node.ErrRecord)
 				}
 			})
 		})

@@ -97,6 +97,7 @@ func TestLeaveTogetherOverLoss(t *testing.T) {
 					require.NoError(t, n.Close(ctx), "node %d, seed %d", id, seed)
 					require.Less(t, time.Since(begun), 5*time.Second, "node %d, seed %d", id, seed)
 					require.ErrorIs(t, n.Status().Err, node.ErrClosed)
+					require.NotErrorIs(t, n.Status().Err, node.ErrStopped, "it is its own doing")
 				})
 			}
 			wg.Wait()

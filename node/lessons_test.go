@@ -88,7 +88,7 @@ func TestCancelUnreachable(t *testing.T) {
 // LESSONS L26: no reason can be taken for another.
 func TestReasonsDiffer(t *testing.T) {
 	reasons := []error{
-		node.ErrBusy, node.ErrReleased, node.ErrLost, node.ErrClosed, node.ErrConfig,
+		node.ErrBusy, node.ErrReleased, node.ErrLost, node.ErrStopped, node.ErrClosed, node.ErrConfig,
 		node.ErrNumberTaken, node.ErrReplaced, node.ErrEvicted,
 		node.ErrOverflow, node.ErrDeadlock, node.ErrNotElected, node.ErrResigned,
 		dmutex.ErrMisuse, dmutex.ErrPeer, dmutex.ErrExhausted, context.Canceled, context.DeadlineExceeded,

@@ -95,6 +95,7 @@ func TestLogOfTakenNumber(t *testing.T) {
 		time.Sleep(2500 * time.Millisecond)
 		n.Taken(2)
 		require.ErrorIs(t, n.Status().Err, node.ErrNumberTaken)
+		require.ErrorIs(t, n.Status().Err, node.ErrStopped)
 		require.Len(t, log.take(), 1)
 	})
 }

@@ -37,11 +37,10 @@ func (m *Mutex) Name() string { return m.name }
 //
 // If ctx ends first, Acquire returns at once with an error that wraps ctx's, and
 // [ErrStore] if the store does not answer. Nothing of the call is left behind, and no
-// other node loses its turn. Other errors: the reason why the node has stopped, which is
-// [ErrClosed], [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [membership.ErrRecord],
-// [ErrConfig] or [transport.ErrClosed]; a [PeerError] if a peer stands in the way;
-// [dmutex.ErrMisuse] for a name that is empty or too long. Acquire returns either a
-// handle or an error, never both.
+// other node loses its turn. Other errors: [ErrClosed]; an [ErrStopped] if the node has
+// stopped by itself; a [PeerError] if a peer stands in the way; [dmutex.ErrMisuse] for a
+// name that is empty or too long. Acquire returns either a handle or an error, never
+// both.
 //
 // ctx does not bound the time that the lock is held; see [Held.Context] for that.
 func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, false) }

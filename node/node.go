@@ -334,12 +334,14 @@ func (n *Node) Mutex(name string) *Mutex {
 	return &Mutex{node: n, shard: n.locks.shard(name), name: name}
 }
 
-// stop ends all granting, for the reason given: holds are lost, and waits fail. The caller
+// stop ends all granting with an ErrStopped, for the reason given: holds are lost, and
+// waits fail. The caller
 // has the mutex of views.
 func (n *Node) stop(why error) {
 	if n.locks.why() != nil {
 		return
 	}
+	why = &stopError{why}
 	n.end(why)
 	var lost error = &lossError{why}
 	n.locks.abandon(&why, &lost, false)

@@ -186,7 +186,7 @@ func (n *Node) peerStatus(id dmutex.NodeID) PeerStatus {
 
 // Status is the state of a node.
 type Status struct {
-	Err  error  // why nothing is granted anymore: ErrClosed, ErrNumberTaken, ErrReplaced, ErrEvicted or transport.ErrClosed; nil while all is well
+	Err  error  // why nothing is granted anymore: ErrClosed or an ErrStopped; nil while all is well
 	Life uint64 // identifies this run of this process
 
 	View    ViewStatus
