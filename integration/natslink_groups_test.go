@@ -41,6 +41,15 @@ func TestNATSLinkTwoGroups(t *testing.T) {
 		log.await(t, "natslink: two groups use one prefix", "node %d is not told", i)
 		require.Contains(t, log.String(), strconv.Quote(fmt.Sprintf("under Config.Prefix %q: give each group a prefix of its own", prefix))[1:])
 	}
+	for i, n := range nodes {
+		for late, told := time.Now().Add(patience), false; !told; runtime.Gosched() {
+			require.True(t, time.Now().Before(late), "the status of node %d does not tell", i)
+			for _, p := range n.Status().Peers {
+				told = told || p.Err != nil && strings.Contains(p.Err.Error(), fmt.Sprintf("Config.Prefix %q", prefix))
+			}
+		}
+		require.NoError(t, n.Status().Err, "the record is sound")
+	}
 	for _, n := range nodes {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		_ = n.Close(ctx)
