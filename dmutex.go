@@ -197,21 +197,21 @@ type Start struct {
 	Self    NodeID
 	Members []NodeID // all voting members in any order, Self among them, no duplicates
 
-	// Holder is the node that holds the lock as this epoch begins, and None if it
-	// is free. The holder's machine starts Held, with Fence as its fence. If the
-	// grant is from an earlier epoch, the driver keeps the fence that the caller
-	// was given: that fence is lower than all fences of this epoch, and so lower
-	// than that of the next grant.
+	// Holder is the node that holds the lock as this group begins, and None if it
+	// is free. The holder's machine starts Held, with Fence as its fence. The
+	// driver keeps the fence that the caller was given: it is not above Fence,
+	// and so lower than that of the next grant.
 	Holder NodeID
 
-	// Fence is the highest fence known to this node: the first fence of the epoch
-	// ([FirstFence]), or what [Machine.Forget] returned since.
-	Fence uint64
+	// Fence is the highest fence that was granted before this group, and Limit
+	// the last that this group may grant; if Limit is 0, there is no limit. All
+	// members of a group have the same.
+	Fence, Limit uint64
 
 	// Clock is the highest logical time that this node has used or seen in this
-	// epoch, as Forget returned it. It is 0 when the epoch begins, and at most
-	// 1<<62.
-	Clock uint64
+	// group, at most 1<<62, and Known the highest fence, as [Machine.Forget]
+	// returned them. Both are 0 when the group begins.
+	Clock, Known uint64
 
 	Shared *Shared // for the driver of many machines; nil for a single one
 }
@@ -226,7 +226,7 @@ type Start struct {
 //
 // A call that returns an error has changed nothing. The error is [ErrMisuse]
 // if the caller made a mistake, [ErrPeer] if the sender of a message did, and
-// [ErrExhausted] if the epoch is at its end. A late, repeated or outdated
+// [ErrExhausted] near [Start.Limit]. A late, repeated or outdated
 // message is not an error, and Handle returns nothing for it.
 //
 // A grant is a phase, not an event: the driver looks at Phase after each
@@ -279,11 +279,11 @@ type Machine interface {
 
 	// Forget reports whether the driver may drop the machine, so that memory is
 	// needed only for the locks in use. It may if a new machine would have the
-	// same state, made with the returned Start.Clock and Start.Fence and with no
+	// same state, made with the returned Start.Clock and Start.Known and with no
 	// holder, apart from what a [Keeper] need not keep. Higher values of both
 	// serve as well, so a node may keep the maximum over all machines that it
 	// dropped.
-	Forget() (clock, fence uint64, ok bool)
+	Forget() (clock, known uint64, ok bool)
 
 	// AppendText appends the whole state in canonical form: machines of one
 	// group, with the same algorithm and options, behave alike forever if
@@ -348,10 +348,10 @@ var (
 	// node outside the group. Nothing has changed.
 	ErrPeer = errors.New("dmutex: peer's mistake")
 
-	// ErrExhausted is returned by Request when the epoch has no fence left for
+	// ErrExhausted is returned by Request when the group has no fence left for
 	// another grant, or no logical time for another request. The lock works again
-	// in the next epoch.
-	ErrExhausted = errors.New("dmutex: epoch exhausted")
+	// in a group with higher fences.
+	ErrExhausted = errors.New("dmutex: exhausted")
 )
 
 // Misuse returns an [ErrMisuse] that says why.

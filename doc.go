@@ -82,7 +82,6 @@
 // lock; see [Site] for the rule. Send it to the resource that the lock guards,
 // and let the resource refuse a number lower than one it has seen: a holder
 // that was paused for a long time cannot know that it should have stopped. A
-// fence is epoch<<32 | counter; machines that start with Fence 0 are in epoch
-// 0, and the n-th grant of their lock has fence n if no machine was forgotten
-// in between. A group that starts again begins a new epoch; see [NextEpoch].
+// group that starts again is told the highest fence that was granted before, in
+// [Start.Fence].
 package dmutex

@@ -115,6 +115,8 @@ func TestSharedIsOfOneGroup(t *testing.T) {
 		{Self: 3, Members: members(2, 3)},
 		{Self: 2, Members: members(1, 2)},
 		{Self: 2, Members: members(1, 2, 3)},
+		{Self: 2, Members: members(2, 3), Fence: 1},
+		{Self: 2, Members: members(2, 3), Limit: 100},
 	} {
 		start.Shared = &shared
 		_, err := dmutex.NewSite(start)

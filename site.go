@@ -1,7 +1,6 @@
 package dmutex
 
 import (
-	"math"
 	"slices"
 	"strconv"
 )
@@ -32,12 +31,12 @@ import (
 // the fence of a grant is the highest known plus one. Between two successive
 // critical sections there is a chain of the algorithm's own messages (it is
 // what makes the algorithm safe), so fences rise strictly. Because nothing
-// else ticks, the n-th grant of an epoch has counter n, if the machines start
-// with [FirstFence] and none is forgotten in between.
+// else ticks, the n-th grant of a group has fence Start.Fence + n, if no machine
+// is forgotten in between.
 //
-// A fence is epoch<<32 | counter. The members of a group agree on its epoch
-// before they make its machines. A machine starts with a [Start.Fence] of that
-// epoch and never leaves the epoch. See [Epoch], [FirstFence] and [NextEpoch].
+// The fences of a group are above [Start.Fence] and at most [Start.Limit]. Near
+// the limit a node requests nothing any more, early enough for the requests that
+// are pending by then.
 type Site struct {
 	shared  *Shared // never nil
 	attempt uint64  // the number of our request, 0 if none is pending or held
@@ -57,14 +56,6 @@ const (
 )
 
 const (
-	epochShift  = 32
-	counterMask = 1<<epochShift - 1
-	// A node requests only while the counter it knows is below lastCounter:
-	// an epoch has 4,293,918,720 grants. The counters above are for the requests
-	// that are pending by then, at most one a node. No correct node gets beyond
-	// half of this reserve, so a Start or a message that does is refused.
-	reserve     = 1 << 20
-	lastCounter = 1<<epochShift - reserve
 	// No request is later than lastClock. Answers advance a clock beyond it, but
 	// the time in a message does not. So whatever times a peer claims, the
 	// messages of this node stay far below lastTime, and what Forget returns
@@ -93,11 +84,11 @@ func NewSite(s Start) (Site, error) {
 		return Site{}, Misuse("Start.Holder " + s.Holder.String() + " is not among Start.Members")
 	case s.Clock > lastStart:
 		return Site{}, Misuse("Start.Clock is beyond 1<<62")
-	case usedUp(s.Fence):
-		return Site{}, Misuse("Start.Fence is beyond the last fence of its epoch: begin another epoch")
+	case s.Known > group.limit:
+		return Site{}, Misuse("Start.Known is beyond Start.Limit: begin a group with higher fences")
 	}
 	shared.group = group
-	site := Site{shared: shared, clock: s.Clock, known: s.Fence}
+	site := Site{shared: shared, clock: s.Clock, known: max(s.Fence, s.Known)}
 	if s.Holder != None {
 		site.clock = max(site.clock, Carried)
 	}
@@ -148,7 +139,7 @@ func (s *Site) Idle() bool { return s.state == idle }
 // attempt number, so it is later than anything that this node has sent or seen.
 // If the last request was withdrawn and is still pending, Ask resumes it: then
 // fresh is false and there is nothing to send. The error is [ErrMisuse] while
-// Waiting or Held, and [ErrExhausted] at the end of the epoch.
+// Waiting or Held, and [ErrExhausted] near [Start.Limit].
 func (s *Site) Ask() (fresh bool, err error) {
 	s.Begin()
 	switch {
@@ -159,7 +150,7 @@ func (s *Site) Ask() (fresh bool, err error) {
 	case s.state == ghost:
 		s.state = waiting
 		return false, nil
-	case s.known&counterMask >= lastCounter:
+	case s.known >= s.shared.group.asked():
 		return false, &refusal{ErrExhausted, "its fences are used up"}
 	case s.clock >= lastClock:
 		return false, &refusal{ErrExhausted, "its logical times are used up"}
@@ -224,34 +215,15 @@ func (s *Site) Check(m Message) (from int, err error) {
 		return 0, s.Refuse(m, "a request in it is beyond 1<<61")
 	case m.Clock > lastTime:
 		return 0, s.Refuse(m, "its time is beyond 1<<63")
-	case Epoch(m.Fence) != Epoch(s.known):
-		return 0, s.Refuse(m, "its fence is of another epoch")
-	case usedUp(m.Fence):
-		return 0, s.Refuse(m, "its fence is beyond the last fence of the epoch")
+	case m.Fence < s.shared.group.fence:
+		return 0, s.Refuse(m, "its fence is below those of this group")
+	case m.Fence > s.shared.group.heard():
+		return 0, s.Refuse(m, "its fence is above those of this group")
 	}
 	return from, nil
 }
 
 func afterLast(request uint64) bool { return request > lastClock }
-
-func usedUp(fence uint64) bool { return fence&counterMask > lastCounter+reserve/2 }
-
-// Epoch returns the epoch of a fence.
-func Epoch(fence uint64) uint32 { return uint32(fence >> epochShift) }
-
-// FirstFence returns the [Start.Fence] of the machines that are made when an
-// epoch begins. The first grant of the epoch has the next fence.
-func FirstFence(epoch uint32) uint64 { return uint64(epoch) << epochShift }
-
-// NextEpoch returns the first fence of the epoch after that of the given fence.
-// It is above every fence of the old epoch, including grants that no resource
-// has seen. After the last epoch it returns a fence that every Start refuses.
-func NextEpoch(fence uint64) uint64 {
-	if Epoch(fence) == math.MaxUint32 {
-		return math.MaxUint64
-	}
-	return FirstFence(Epoch(fence) + 1)
-}
 
 // Refuse returns an [ErrPeer] that quotes the message, with the lengths of its
 // lists in place of the lists, and says why no correct peer sends it. The

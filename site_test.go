@@ -41,12 +41,15 @@ func TestNewSite(t *testing.T) {
 	}{
 		{"alone", dmutex.Start{Self: 7, Members: members(7)}, "7 idle", ""},
 		{"any order", dmutex.Start{Self: 2, Members: members(3, 1, 2)}, "2 idle", ""},
-		{"born again", dmutex.Start{Self: 2, Members: members(1, 2), Clock: 5, Fence: 3}, "2 idle clock=5 known=3", ""},
+		{"born again", dmutex.Start{Self: 2, Members: members(1, 2), Clock: 5, Known: 3}, "2 idle clock=5 known=3", ""},
 		{"holds", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2, Fence: 3}, "2 held attempt=1 clock=1 known=3 fence=3", ""},
 		{"another holds", dmutex.Start{Self: 1, Members: members(1, 2), Holder: 2, Fence: 3}, "1 idle clock=1 known=3", ""},
 		{"holds, clock", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2, Fence: 3, Clock: 9}, "2 held attempt=1 clock=9 known=3 fence=3", ""},
 		{"last clock", dmutex.Start{Self: 1, Members: members(1), Clock: 1 << 62}, "1 idle clock=4611686018427387904", ""},
-		{"last fence", dmutex.Start{Self: 1, Members: members(1), Fence: 1<<32 - 1<<19}, "1 idle known=4294443008", ""},
+		{"known, fence", dmutex.Start{Self: 2, Members: members(1, 2), Fence: 5, Known: 3}, "2 idle known=5", ""},
+		{"no room to spare", dmutex.Start{Self: 1, Members: members(1, 2), Fence: 5, Limit: 9}, "1 idle known=5", ""},
+		{"all are known", dmutex.Start{Self: 1, Members: members(1), Limit: 9, Known: 9}, "1 idle known=9", ""},
+		{"the highest limit", dmutex.Start{Self: 1, Members: members(1), Fence: math.MaxUint64 - 2, Limit: math.MaxUint64}, "1 idle known=18446744073709551613", ""},
 		{"holds, no fence", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2}, "2 held attempt=1 clock=1", ""},
 
 		{"no members", dmutex.Start{Self: 1}, "", "Start.Self 1 is not among Start.Members"},
@@ -56,7 +59,10 @@ func TestNewSite(t *testing.T) {
 		{"nobody", dmutex.Start{Self: 1, Members: members(1, 0)}, "", "Start.Members contains 0"},
 		{"holder a stranger", dmutex.Start{Self: 1, Members: members(1, 2), Holder: 3}, "", "Start.Holder 3 is not among Start.Members"},
 		{"clock", dmutex.Start{Self: 1, Members: members(1, 2), Clock: 1<<62 + 1}, "", "Start.Clock is beyond 1<<62"},
-		{"fence", dmutex.Start{Self: 1, Members: members(1, 2), Fence: 3<<32 + 1<<32 - 1<<19 + 1}, "", "Start.Fence is beyond the last fence of its epoch"},
+		{"fence", dmutex.Start{Self: 1, Members: members(1, 2), Fence: math.MaxUint64 - 3}, "", "Start.Limit leaves no room above Start.Fence"},
+		{"limit", dmutex.Start{Self: 1, Members: members(1, 2), Fence: 5, Limit: 8}, "", "Start.Limit leaves no room above Start.Fence"},
+		{"limit below", dmutex.Start{Self: 1, Members: members(1, 2), Fence: 5, Limit: 4}, "", "Start.Limit leaves no room above Start.Fence"},
+		{"known", dmutex.Start{Self: 1, Members: members(1), Limit: 9, Known: 10}, "", "Start.Known is beyond Start.Limit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			site, err := dmutex.NewSite(tt.start)
@@ -69,32 +75,6 @@ func TestNewSite(t *testing.T) {
 			require.Equal(t, tt.text, text(t, &site))
 			require.Equal(t, tt.start.Self, site.Self())
 		})
-	}
-}
-
-// A group that starts again is above every fence of its former life, and has a
-// whole epoch of them.
-func TestNextEpoch(t *testing.T) {
-	for _, tt := range []struct{ stored, want uint64 }{
-		{0, 1 << 32},
-		{7, 1 << 32},
-		{1<<32 - 1, 1 << 32},
-		{1 << 32, 2 << 32}, // a life in which nothing was written
-		{1<<32 + 5, 2 << 32},
-		{1<<64 - 2<<32, 1<<64 - 1<<32},
-	} {
-		floor := dmutex.NextEpoch(tt.stored)
-		require.Equal(t, tt.want, floor)
-		m, err := lamport.New(dmutex.Start{Self: 1, Members: members(1), Fence: floor})
-		require.NoError(t, err)
-		_, err = m.Request()
-		require.NoError(t, err)
-		require.Equal(t, floor+1, m.Fence())
-	}
-	for _, stored := range []uint64{1<<64 - 1<<32, math.MaxUint64} {
-		_, err := dmutex.NewSite(dmutex.Start{Self: 1, Members: members(1), Fence: dmutex.NextEpoch(stored)})
-		require.ErrorIs(t, err, dmutex.ErrMisuse)
-		require.ErrorContains(t, err, "Start.Fence")
 	}
 }
 
@@ -183,59 +163,101 @@ func TestSiteMisuse(t *testing.T) {
 	}
 }
 
-// An epoch that is at its end is nobody's mistake, and the next one is fresh.
+// A group that is at its limit is nobody's mistake, and the next one is fresh.
 func TestSiteExhausted(t *testing.T) {
-	first := dmutex.FirstFence(7)
+	const fence, limit = 7 << 22, 8<<22 - 1
 	for _, tt := range []struct {
 		name         string
 		clock, fence uint64
 		err          string
 	}{
-		{"last clock", 1 << 61, first, "its logical times are used up"},
-		{"last fence", 0, first + 1<<32 - 1<<20, "its fences are used up"},
+		{"last clock", 1 << 61, fence, "its logical times are used up"},
+		{"last fence", 0, limit - 4, "its fences are used up"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: first})
+			site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: fence, Limit: limit})
 			site.Witness(tt.clock, tt.fence)
 			before := text(t, &site)
 			_, err := site.Ask()
 			require.ErrorIs(t, err, dmutex.ErrExhausted)
 			require.NotErrorIs(t, err, dmutex.ErrMisuse)
-			require.EqualError(t, err, "dmutex: epoch exhausted: "+tt.err)
+			require.EqualError(t, err, "dmutex: exhausted: "+tt.err)
 			require.Equal(t, before, text(t, &site))
 
-			site = newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: dmutex.NextEpoch(tt.fence)})
+			site = newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: limit})
 			_, err = site.Ask()
 			require.NoError(t, err)
 			require.False(t, site.Enter())
-			require.Equal(t, dmutex.FirstFence(8)+1, site.Fence())
+			require.Equal(t, uint64(limit+1), site.Fence())
 		})
 	}
-	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	site.Witness(1<<61-1, 1<<32-1<<20-1)
+	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Limit: limit})
+	site.Witness(1<<61-1, limit-5)
 	_, err := site.Ask()
 	require.NoError(t, err, "one is left of each")
 }
 
-func TestEpoch(t *testing.T) {
-	for _, epoch := range []uint32{0, 1, 7, math.MaxUint32} {
-		first := dmutex.FirstFence(epoch)
-		require.Equal(t, epoch, dmutex.Epoch(first))
-		require.Equal(t, epoch, dmutex.Epoch(first+1<<32-1))
+// A machine without a limit has all fences, and goes on after four million grants.
+func TestNoLimit(t *testing.T) {
+	site := newSite(t, dmutex.Start{Self: 1, Members: members(1)})
+	for n := uint64(1); n <= 5_000_000; n++ {
+		_, err := site.Ask()
+		require.NoError(t, err)
+		site.Enter()
+		if site.Fence() != n {
+			require.Equal(t, n, site.Fence())
+		}
+		_, _ = site.Leave()
 	}
-	require.Equal(t, uint64(3<<32), dmutex.FirstFence(3))
+	site = newSite(t, dmutex.Start{Self: 1, Members: members(1), Fence: math.MaxUint64 - 3})
+	_, err := site.Ask()
+	require.NoError(t, err)
+	site.Enter()
+	require.Equal(t, uint64(math.MaxUint64-2), site.Fence())
+	_, _ = site.Leave()
+	_, err = site.Ask()
+	require.ErrorIs(t, err, dmutex.ErrExhausted)
+}
+
+// Requests that are pending when the limit is near still fit below it, also when a peer
+// claims more than is true.
+func TestPendingAtLimit(t *testing.T) {
+	const limit = 1000
+	all := members(1, 2, 3)
+	var sites []dmutex.Site
+	for _, id := range all {
+		sites = append(sites, newSite(t, dmutex.Start{Self: id, Members: all, Limit: limit, Known: limit - 7}))
+		_, err := sites[id-1].Ask()
+		require.NoError(t, err)
+	}
+	known := uint64(limit - 3) // the most that a peer can claim
+	_, err := sites[0].Check(dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: known + 1})
+	require.ErrorIs(t, err, dmutex.ErrPeer)
+	for i := range sites {
+		m := dmutex.Message{Kind: dmutex.Request, From: all[(i+1)%3], To: all[i], Attempt: 1, Fence: min(known, limit-3)}
+		_, err := sites[i].Check(m)
+		require.NoError(t, err)
+		sites[i].Witness(0, known)
+		sites[i].Enter()
+		require.Greater(t, sites[i].Fence(), known)
+		known = sites[i].Fence()
+		_, _ = sites[i].Leave()
+		_, err = sites[i].Ask()
+		require.ErrorIs(t, err, dmutex.ErrExhausted)
+	}
+	require.Equal(t, uint64(limit), known)
 }
 
 func TestSiteCheck(t *testing.T) {
-	const epoch = 3 << 32
-	good := dmutex.Message{Kind: dmutex.Request, From: 5, To: 2, Attempt: 1, Fence: epoch}
+	const fence, limit = 3 << 22, 4<<22 - 1
+	good := dmutex.Message{Kind: dmutex.Request, From: 5, To: 2, Attempt: 1, Fence: fence}
 	for _, tt := range []struct {
 		name  string
 		spoil func(m *dmutex.Message)
 		err   string
 	}{
 		{"good", func(*dmutex.Message) {}, ""},
-		{"late fence", func(m *dmutex.Message) { m.Fence = epoch + 1<<32 - 1<<19 }, ""},
+		{"late fence", func(m *dmutex.Message) { m.Fence = limit - 3 }, ""},
 		{"last time", func(m *dmutex.Message) { m.Attempt, m.Clock = 1<<61, 1<<63 }, ""},
 		{"a request for a token", func(m *dmutex.Message) { m.Nodes = members(5) }, ""},
 		{"a token need not name a request", func(m *dmutex.Message) { m.Kind, m.Attempt = dmutex.Token, 0 }, ""},
@@ -250,12 +272,12 @@ func TestSiteCheck(t *testing.T) {
 		{"number", func(m *dmutex.Message) { m.Kind, m.Numbers = dmutex.Token, []uint64{1, 1<<61 + 1} }, "beyond 1<<61"},
 		{"numbers", func(m *dmutex.Message) { m.Numbers = []uint64{1} }, "carries a list"},
 		{"names", func(m *dmutex.Message) { m.Kind, m.Nodes = dmutex.Reply, members(5) }, "carries a list"},
-		{"earlier epoch", func(m *dmutex.Message) { m.Fence = epoch - 1 }, "its fence is of another epoch"},
-		{"later epoch", func(m *dmutex.Message) { m.Fence = epoch + 1<<32 }, "its fence is of another epoch"},
-		{"fences used up", func(m *dmutex.Message) { m.Fence = epoch + 1<<32 - 1 }, "its fence is beyond the last fence of the epoch"},
+		{"earlier fence", func(m *dmutex.Message) { m.Fence = fence - 1 }, "its fence is below those of this group"},
+		{"fences used up", func(m *dmutex.Message) { m.Fence = limit - 2 }, "its fence is above those of this group"},
+		{"later fence", func(m *dmutex.Message) { m.Fence = limit + 1 }, "its fence is above those of this group"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site := newSite(t, dmutex.Start{Self: 2, Members: members(1, 2, 5), Fence: epoch})
+			site := newSite(t, dmutex.Start{Self: 2, Members: members(1, 2, 5), Fence: fence, Limit: limit, Known: fence + 9})
 			msg := good
 			tt.spoil(&msg)
 			before := text(t, &site)

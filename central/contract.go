@@ -61,7 +61,7 @@ func (m *machine) Holder() dmutex.NodeID {
 }
 
 // Forget implements [dmutex.Machine]. If no node has the grant, no node waits for it.
-func (m *machine) Forget() (clock, fence uint64, ok bool) {
+func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && m.holder.Clock == 0
 }
 

@@ -26,7 +26,7 @@ type broken struct {
 	phase   func(*broken) dmutex.Phase
 	fence   func(*broken) uint64
 	pending func(*broken) bool
-	forget  func(*broken) (clock, fence uint64, ok bool)
+	forget  func(*broken) (clock, known uint64, ok bool)
 	text    func(*broken) string
 	clone   func(*broken) dmutex.Machine
 }
@@ -73,7 +73,7 @@ func (b *broken) Pending() bool {
 	return b.Machine.Pending()
 }
 
-func (b *broken) Forget() (clock, fence uint64, ok bool) {
+func (b *broken) Forget() (clock, known uint64, ok bool) {
 	if b.forget != nil {
 		return b.forget(b)
 	}
@@ -237,7 +237,7 @@ func TestMachineFails(t *testing.T) {
 		},
 		{
 			"forgets too early", "states",
-			broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, true }},
+			broken{forget: func(*broken) (clock, known uint64, ok bool) { return 0, 0, true }},
 			"would be forgotten and be born again as",
 		},
 		{
@@ -340,7 +340,7 @@ func TestFuzzFails(t *testing.T) {
 		},
 		{
 			"forgets a request",
-			broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, true }},
+			broken{forget: func(*broken) (clock, known uint64, ok bool) { return 0, 0, true }},
 			[]byte{byte(request), 0},
 			"would be forgotten and be born again as",
 		},

@@ -102,6 +102,7 @@ type group struct {
 	members   []dmutex.NodeID
 	holder    dmutex.NodeID
 	fence     uint64
+	known     uint64 // see dmutex.Start
 }
 
 // Nodes returns the nodes 1 to n.
@@ -115,7 +116,7 @@ func Nodes(n int) []dmutex.NodeID {
 
 func (g *group) birth(self dmutex.NodeID, clock uint64) (dmutex.Machine, error) {
 	m, err := g.algorithm(dmutex.Start{
-		Self: self, Members: g.members, Holder: g.holder, Fence: g.fence, Clock: clock,
+		Self: self, Members: g.members, Holder: g.holder, Fence: g.fence, Clock: clock, Known: g.known,
 	})
 	if err != nil {
 		return nil, err
@@ -300,8 +301,8 @@ func (g *group) forgotten(l local) *Violation {
 // reborn returns the machine that replaces a forgotten one, with a clock and a fence
 // that are higher by more than they need be.
 func (g *group) reborn(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, *Violation) {
-	clock, fence, _ := m.Forget()
-	fresh := group{g.algorithm, g.members, dmutex.None, fence + more}
+	clock, known, _ := m.Forget()
+	fresh := group{algorithm: g.algorithm, members: g.members, fence: g.fence, known: known + more}
 	born, err := fresh.birth(self, clock+more)
 	if err != nil {
 		return nil, search.Wrong(ErrContract, "%q would be forgotten and cannot be born again: %v", text(m), err)

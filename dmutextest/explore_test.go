@@ -88,7 +88,7 @@ func TestExploreFinds(t *testing.T) {
 func TestExploreBirth(t *testing.T) {
 	held := broken{
 		phase:  func(*broken) dmutex.Phase { return dmutex.Held },
-		forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, false },
+		forget: func(*broken) (clock, known uint64, ok bool) { return 0, 0, false },
 	}
 	heedless := func(s dmutex.Start) (dmutex.Machine, error) {
 		s.Holder = dmutex.None
@@ -107,8 +107,8 @@ func TestExploreBirth(t *testing.T) {
 		{"a clone differs", broken{clone: func(b *broken) dmutex.Machine {
 			return &broken{Machine: b.Machine, text: func(*broken) string { return "other" }}
 		}}.born, 0, ErrContract, "the clone of"},
-		{"a wrong memory", broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 5, 5, true }}.born, 0, ErrContract, "would be forgotten and be born again as"},
-		{"never forgotten", broken{forget: func(*broken) (clock, fence uint64, ok bool) { return 0, 0, false }}.born, 0, ErrLeftBehind, "all nodes are idle"},
+		{"a wrong memory", broken{forget: func(*broken) (clock, known uint64, ok bool) { return 5, 5, true }}.born, 0, ErrContract, "would be forgotten and be born again as"},
+		{"never forgotten", broken{forget: func(*broken) (clock, known uint64, ok bool) { return 0, 0, false }}.born, 0, ErrLeftBehind, "all nodes are idle"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Config{Algorithm: tt.algorithm, Members: Nodes(2), Holder: tt.holder, Fence: 7}
@@ -269,9 +269,9 @@ func (l *lazy) Tick() ([]dmutex.Message, error) {
 	return l.Machine.Handle(m)
 }
 
-func (l *lazy) Forget() (clock, fence uint64, ok bool) {
-	clock, fence, ok = l.Machine.Forget()
-	return clock, fence, ok && len(l.inbox) == 0
+func (l *lazy) Forget() (clock, known uint64, ok bool) {
+	clock, known, ok = l.Machine.Forget()
+	return clock, known, ok && len(l.inbox) == 0
 }
 
 func (l *lazy) AppendText(b []byte) ([]byte, error) {

@@ -29,7 +29,7 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 	t.Run("start", func(t *testing.T) { starts(t, algorithm, three) })
 	fresh := Config{Algorithm: algorithm, Members: three, Requests: []int{2}, Cancels: []int{1}, MaxStates: most}
 	held := fresh
-	held.Holder, held.Fence = three[len(three)-1], dmutex.FirstFence(7)
+	held.Holder, held.Fence = three[len(three)-1], 7<<22
 	t.Run("fresh", func(t *testing.T) { states(t, fresh) })
 	t.Run("carried over", func(t *testing.T) { states(t, held) })
 	forgetful := Config{Algorithm: algorithm, Members: three, Requests: []int{1}, Forgets: []int{1}, MaxStates: most}
@@ -162,7 +162,7 @@ func hostile(self dmutex.NodeID, peers []dmutex.NodeID) (all []dmutex.Message) {
 			func(m *dmutex.Message) { m.To = dmutex.None },
 			func(m *dmutex.Message) { m.Attempt = math.MaxUint64 },
 			func(m *dmutex.Message) { m.Clock = math.MaxUint64 },
-			func(m *dmutex.Message) { m.Fence = 1 << 32 },
+			func(m *dmutex.Message) { m.Fence = math.MaxUint64 },
 			func(m *dmutex.Message) { m.Fence = math.MaxUint64 },
 		} {
 			bad := good

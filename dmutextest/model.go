@@ -107,7 +107,7 @@ func (a action) consumes() bool { return a.do == deliver || a.do == lose }
 // a *Violation.
 func newWorld(c Config) (*world, error) {
 	m := &model{
-		group:    group{c.Algorithm, c.Members, c.Holder, c.Fence},
+		group:    group{algorithm: c.Algorithm, members: c.Members, holder: c.Holder, fence: c.Fence},
 		cfg:      c,
 		localID:  make(map[string]uint32),
 		flightID: make(map[string]uint32),

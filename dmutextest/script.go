@@ -262,7 +262,7 @@ func (p *play) forget(rest string) error {
 	if !l.forgets {
 		return errors.New("this machine does not let itself be forgotten")
 	}
-	clock, fence, _ := p.machines[i].Forget()
+	clock, known, _ := p.machines[i].Forget()
 	m, f := p.reborn(p.machines[i], p.members[i], 1)
 	if f != nil {
 		p.violation(f)
@@ -270,7 +270,7 @@ func (p *play) forget(rest string) error {
 	}
 	p.machines[i] = m
 	p.tracer.forget(p.now, p.members[i])
-	p.tracer.born(p.now, m, dmutex.Start{Self: p.members[i], Fence: fence + 1, Clock: clock + 1})
+	p.tracer.born(p.now, m, dmutex.Start{Self: p.members[i], Fence: p.fence, Clock: clock + 1, Known: known + 1})
 	p.look(i)
 	p.rest()
 	return nil

@@ -175,7 +175,7 @@ func (h *herald) AppendText(b []byte) ([]byte, error) {
 	return fmt.Appendf(b, " told=%d heard=%d", h.told, h.heard), err
 }
 
-func (h *herald) Forget() (clock, fence uint64, ok bool) { return 0, 0, false }
+func (h *herald) Forget() (clock, known uint64, ok bool) { return 0, 0, false }
 func (h *herald) Keeps() bool                            { return true }
 
 func (h *herald) Clone() dmutex.Machine {

@@ -49,7 +49,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 
 // Forget implements [dmutex.Machine]. What came before the next request is not
 // later than it.
-func (m *machine) Forget() (clock, fence uint64, ok bool) {
+func (m *machine) Forget() (clock, known uint64, ok bool) {
 	others := slices.ContainsFunc(m.queue, func(request uint64) bool { return request != 0 })
 	return m.Clock(), m.Known(), m.Idle() && !others
 }

@@ -63,7 +63,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 func (m *machine) Lends() dmutex.NodeID { return m.vote.Node }
 
 // Forget implements [dmutex.Machine].
-func (m *machine) Forget() (clock, fence uint64, ok bool) {
+func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && m.vote.Clock == 0 && len(m.queue) == 0
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/suzukikasami"
@@ -78,7 +79,7 @@ type crossing struct {
 
 // A crosser is one node.
 type crosser struct {
-	epoch    uint32
+	epoch    uint64
 	machine  dmutex.Machine // nil while it is frozen
 	requests int            // that it will still make
 	waits    bool
@@ -87,7 +88,7 @@ type crosser struct {
 }
 
 type letter struct {
-	epoch uint32
+	epoch uint64
 	dmutex.Message
 }
 
@@ -105,7 +106,7 @@ func newCrossing(algorithm dmutex.Algorithm, n, requests int, restarts bool) (*c
 func (w *crossing) born(i int, holder dmutex.NodeID) (err error) {
 	p := &w.nodes[i]
 	p.machine, err = w.algorithm(dmutex.Start{
-		Self: dmutex.NodeID(i + 1), Members: dmutextest.Nodes(len(w.nodes)), Holder: holder, Fence: dmutex.FirstFence(p.epoch),
+		Self: dmutex.NodeID(i + 1), Members: dmutextest.Nodes(len(w.nodes)), Holder: holder, Fence: membership.FirstFence(p.epoch), Limit: membership.LastFence(p.epoch),
 	})
 	return err
 }
@@ -221,7 +222,7 @@ func (w *crossing) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error
 		return search.Wrong(dmutextest.ErrRefused, "node %d: %v", i+1, err)
 	}
 	for _, m := range out {
-		if dmutex.Epoch(m.Fence) != p.epoch {
+		if membership.EpochOf(m.Fence) != p.epoch {
 			return search.Wrong(dmutextest.ErrContract, "%v does not name epoch %d", m, p.epoch)
 		}
 		if w.nodes[m.To-1].epoch <= p.epoch {

@@ -12,12 +12,12 @@ type Config struct {
 	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
 	Life    uint64          // the number of this life: unique among the lives of the member, higher than those of former lives if possible, not 0
 
-	// Fence is a floor, below 1<<63: every fence of a view with this member will be
-	// higher.
+	// Fence is the highest fence known that was granted before, below 1<<63: every
+	// fence of a view with this member will be higher.
 	Fence uint64
 
-	// Clock is the wall clock when this life began, as a fence: see [ClockFence]. It
-	// counts only when a group is founded.
+	// Clock is the wall clock: milliseconds since 2020-01-01 UTC, until 2089. A clock
+	// before 2020 counts as 0. The driver keeps it up to date with [Machine.Clock].
 	Clock uint64
 }
 
@@ -53,10 +53,14 @@ func New(cfg Config) (*Machine, error) {
 		return nil, dmutex.Misuse("Config.Self " + cfg.Self.String() + " is not among Config.Members")
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
+	case cfg.Clock > maxClock:
+		return nil, dmutex.Misuse("Config.Clock is after 2089: set the clock")
 	case cfg.Life == 0:
 		return nil, dmutex.Misuse("Config.Life is 0: give each run of the process a number")
 	}
-	m := &Machine{self: self, life: cfg.Life, fence: cfg.Fence, clock: cfg.Clock, bornAt: never, beginAt: never, actAt: never}
+	m := &Machine{self: self, life: cfg.Life, floor: epochAbove(cfg.Fence), clock: cfg.Clock, beginAt: never}
+	// A former life may have promised any round up to the clock.
+	m.promised = max(m.clock, max(m.floor, 1)-1)
 	for _, node := range nodes {
 		m.members = append(m.members, member{node: node})
 	}
@@ -66,7 +70,7 @@ func New(cfg Config) (*Machine, error) {
 
 // Phase returns the phase of this life.
 func (m *Machine) Phase() Phase {
-	return phaseOf(m.ended, m.view, m.acting)
+	return phaseOf(m.ended, m.view, m.isComplete())
 }
 
 // View returns the view that is installed, the zero View before the first.
@@ -87,7 +91,7 @@ func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 		case m.exit.Epoch > 0 && m.exit.life(p.node) != 0 && p.complete.Epoch < m.exit.Epoch,
 			m.round != 0 && p.promise == nil && !m.excused(p.node),
 			m.view.Epoch == 0 && p.life == 0,
-			m.view.life(p.node) != 0 && !m.acting && !p.report,
+			m.view.life(p.node) != 0 && !p.report,
 			m.view.life(p.node) != 0 && p.life == 0:
 			b = append(b, p.node)
 		}
@@ -119,9 +123,6 @@ func (m *Machine) Deadline() int64 {
 		return never
 	}
 	at := m.beginAt
-	if m.isComplete() && !m.acting {
-		at = min(at, m.actAt)
-	}
 	if m.round != 0 && m.courtesy != 0 && m.late() {
 		at = min(at, m.courtesy)
 	}
@@ -141,9 +142,9 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 		return "its kind is unknown"
 	case (msg.Kind == Prepare || msg.Kind == Promise) && msg.Round == 0:
 		return "it names no round"
-	case m.beyond(msg):
-		return "it claims an epoch that is far ahead"
-	case msg.Kind >= Decide && (msg.View.Epoch == 0 || uint32(msg.View.Fence>>32) != msg.View.Epoch):
+	case max(msg.Round, msg.View.Epoch, msg.Installed.Epoch, msg.Completed.Epoch) > m.latest():
+		return "it claims an epoch that is more than a day ahead of this node's clock: set the clocks right, or Config.Fence to the highest fence that was granted"
+	case msg.Kind >= Decide && msg.View.Epoch == 0:
 		return "its view has no epoch"
 	case msg.Kind == Report && !msg.View.Has(p.node, p.life):
 		return "the sender reports in a view in which it is not"
@@ -162,10 +163,6 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 	return ""
 }
 
-// beyond reports whether a message claims an epoch that nobody correct can have
-// reached, which would leave none for later. Clocks and a Config.Fence bring a group
-// into the lower half of the epochs at most; from there it goes on in small steps.
-func (m *Machine) beyond(msg *Message) bool {
-	claimed := max(msg.Round, msg.View.Epoch, msg.Installed.Epoch, msg.Completed.Epoch)
-	return (msg.Fence|msg.Clock)>>63 != 0 || m.view.Epoch > 0 && claimed>>31 != 0 && claimed > m.view.Epoch+maxAhead
-}
+// latest returns the highest epoch that a peer may claim, so that a lie costs a group no
+// more than a day of its epochs. They stand at the clocks, unless a clock was wrong.
+func (m *Machine) latest() uint64 { return max(m.clock, m.floor) + day }

@@ -96,7 +96,7 @@ func (w *world) converse(t *testing.T, script string) string {
 // A process was paused, and its member runs again under another number. The paused one
 // learns that from the first peer that knows the new one, and stops if it was in a view.
 func TestReplaced(t *testing.T) {
-	for _, epoch := range []uint32{0, 1} {
+	for _, epoch := range []uint64{0, 1} {
 		paused, err := New(Config{Self: 2, Members: []dmutex.NodeID{1, 2, 3}, Life: 5})
 		require.NoError(t, err)
 		paused.view.Epoch = epoch
@@ -108,7 +108,7 @@ func TestReplaced(t *testing.T) {
 		require.Equal(t, "1->2 REFUSE round=1 life=6", said[0].String())
 		_, err = paused.Handle(0, said[0])
 		require.NoError(t, err)
-		require.Equal(t, map[uint32]Phase{0: Older, 1: Stopped}[epoch], paused.Phase())
+		require.Equal(t, map[uint64]Phase{0: Older, 1: Stopped}[epoch], paused.Phase())
 		require.Equal(t, uint64(6), paused.Later())
 	}
 }

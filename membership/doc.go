@@ -97,13 +97,20 @@
 //
 // # Fences
 //
-// A fence is epoch<<32 | counter, so fences rise from view to view. A group is founded
-// if no life that stays has been in a complete view: all that knew the latest epochs
-// may have ended. That view begins at the highest [Config.Fence] or [Config.Clock] of its
-// lives. So fences rise even when everything was stopped and started again, if no clock
-// was set back by more than the time between stop and start. To keep that true, no view
-// acts before the group has existed for as many seconds as it has had epochs. Exclusion
-// depends on no clock.
+// A fence is epoch<<22 | counter, so fences rise from view to view. The epoch of a view
+// is at least the clock of its proposer, in milliseconds since 2020, and a new life has
+// promised all rounds up to its own clock. So fences rise even when everything was stopped
+// and started again, or a process goes on that was paused and replaced, if no clock stands
+// behind the epochs that were used before. A restart with clocks that were set back needs
+// [Config.Fence]: a life has promised the rounds below that, too. Exclusion depends on no
+// clock.
+//
+// A group that changes more than a thousand times a second would overtake the clock. Rounds
+// that fail use epochs, too, and are rare: each failure doubles the pause before the
+// next, and only a view ends that.
+//
+// No life takes a round or a view that is more than a day ahead of its clock, or of its
+// Config.Fence, so a lie costs the group a day of its epochs at most.
 //
 // # The lease mode
 //

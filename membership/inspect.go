@@ -6,28 +6,25 @@ import (
 )
 
 // AppendText appends the canonical state: machines of equal text behave alike,
-// but for when their pauses end. What can no longer matter is left out. The error is
+// but for when their pauses end and what their clocks say. What can no longer matter is left out. The error is
 // always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = strconv.AppendUint(b, uint64(m.me().node), 10)
 	b = append(b, '#')
 	b = strconv.AppendUint(b, m.life, 10)
 	b = append(append(b, ' '), m.Phase().String()...)
-	b = appendNumber(b, " promised=", uint64(m.promised))
-	b = appendNumber(b, " seen=", uint64(max(m.seen, m.promised)))
+	b = appendNumber(b, " promised=", m.promised)
+	b = appendNumber(b, " seen=", max(m.seen, m.promised))
 	b = appendView(b, " view=", m.view)
 	b = appendView(b, " complete=", m.complete)
 	b = appendFlag(b, " reported", m.reported)
 	b = appendFlag(b, " leaving", m.leaving)
-	b = appendNumber(b, " stayed=", uint64(m.stayed))
+	b = appendNumber(b, " stayed=", m.stayed)
 	b = appendView(b, " exit=", m.exit)
 	b = appendFlag(b, " trouble", m.trouble)
-	b = appendNumber(b, " round=", uint64(m.round))
+	b = appendNumber(b, " round=", m.round)
 	b = appendNumber(b, " later=", m.later)
-	b = appendFence(b, " fence=", m.fence)
-	b = appendFence(b, " clock=", m.clock)
 	if m.round != 0 {
-		b = appendFence(b, " floor=", m.floor)
 		for _, e := range m.evicted {
 			b = appendNumber(b, " evicted=", uint64(e))
 		}
@@ -45,7 +42,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 			b = appendNumber(b, " bound=", p.bound)
 		}
 		if p.asked == m.promised && p.asked > m.view.Epoch && !m.isComplete() {
-			b = appendNumber(b, " asked=", uint64(p.asked))
+			b = appendNumber(b, " asked=", p.asked)
 		}
 		if p.complete.Epoch > m.view.Epoch {
 			b = appendView(b, " complete=", p.complete)
@@ -89,15 +86,13 @@ func (msg Message) String() string {
 	b = append(b, "->"...)
 	b = strconv.AppendUint(b, uint64(msg.To), 10)
 	b = append(append(b, ' '), msg.Kind.String()...)
-	b = appendNumber(b, " round=", uint64(msg.Round))
+	b = appendNumber(b, " round=", msg.Round)
 	b = appendFlag(b, " leaving", msg.Leaving)
 	b = appendNumber(b, " life=", msg.Life)
 	b = appendView(b, " installed=", msg.Installed)
 	b = appendView(b, " completed=", msg.Completed)
-	b = appendFence(b, " fence=", msg.Fence)
-	b = appendFence(b, " clock=", msg.Clock)
 	b = appendView(b, " ", msg.View)
-	b = appendNumber(b, " cleared=", uint64(msg.Cleared))
+	b = appendNumber(b, " cleared=", msg.Cleared)
 	return string(appendHolds(b, msg.Holds))
 }
 
@@ -105,7 +100,7 @@ func appendView(b []byte, name string, v View) []byte {
 	if v.Epoch == 0 {
 		return b
 	}
-	b = strconv.AppendUint(append(b, name...), uint64(v.Epoch), 10)
+	b = strconv.AppendUint(append(b, name...), v.Epoch, 10)
 	b = append(b, '{')
 	for i, who := range v.Members {
 		if i > 0 {
@@ -114,11 +109,7 @@ func appendView(b []byte, name string, v View) []byte {
 		b = strconv.AppendUint(b, uint64(who.Node), 10)
 		b = strconv.AppendUint(append(b, '#'), who.Life, 10)
 	}
-	b = append(b, '}')
-	if v.Fence != uint64(v.Epoch)<<32 {
-		b = appendNumber(b, "+", v.Fence-uint64(v.Epoch)<<32)
-	}
-	return b
+	return append(b, '}')
 }
 
 func appendHolds(b []byte, holds []Hold) []byte {
@@ -140,8 +131,8 @@ func appendFence(b []byte, name string, fence uint64) []byte {
 	if fence == 0 {
 		return b
 	}
-	b = append(strconv.AppendUint(append(b, name...), fence>>32, 10), "<<32"...)
-	return appendNumber(b, "+", fence&0xffffffff)
+	b = append(strconv.AppendUint(append(b, name...), EpochOf(fence), 10), "<<22"...)
+	return appendNumber(b, "+", fence-FirstFence(EpochOf(fence)))
 }
 
 func appendFlag(b []byte, name string, set bool) []byte {

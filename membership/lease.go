@@ -95,10 +95,10 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // # The record
 //
 // A life that finds the record gone, or with a lower epoch than before, or contradicting
-// what it has read, stops: others may be using epochs for the second time. A new
-// record begins with the seconds since 2020, so that its fences are above those of a
-// lost one. To keep that true, no view acts before the clock is past its epoch, unless
-// the clock is more than a minute behind.
+// what it has read, stops: others may be using epochs for the second time. The epoch of
+// each record is at least the clock of its writer, in milliseconds since 2020. So the
+// fences of a new record are above those of a lost one, and those of an old record that was
+// put back, with a member that joins, are above those of the newer one.
 //
 // # How often it changes
 //
@@ -111,7 +111,7 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // other, the one that can reach fewer goes, and one that has come back goes again. A
 // life that is excluded again and again pauses longer each time before it joins, up to
 // about a minute, so it brings about at most 40 views in ten minutes. A view that is
-// replaced in trouble has lasted for a second, and longer if that is repeated.
+// replaced in trouble has lasted for some milliseconds, and longer if that is repeated.
 //
 // A change that is due goes before a load that a hint asks for. Hints that say nothing new
 // lead to fewer loads, down to one in a sixth of the lease.
@@ -161,9 +161,9 @@ type LeaseMachine struct {
 	leaseFrom int64 // when the last operation that has shown this life as a member was asked for
 
 	// The wait for the leases of lives that were excluded.
-	unclean uint32
+	unclean uint64
 	since   int64           // when an exclusion that late was known first
-	cleared uint32          // the last exclusion whose leases have ended
+	cleared uint64          // the last exclusion whose leases have ended
 	dead    []dmutex.NodeID // those that were excluded, as far as this life knows
 
 	// The installed view.
@@ -173,11 +173,9 @@ type LeaseMachine struct {
 	holding     []Hold
 	complete    bool // all have reported
 	holders     []Holder
-	actAt       int64
 	acting      bool
 	peers       []peer // the other members, ascending by node
 
-	bornAt     int64
 	spent      bool // this life was excluded, and needs a successor
 	joinAt     int64
 	joinedAt   int64
@@ -201,11 +199,15 @@ type peer struct {
 	since   int64  // when it was met or lost last
 	awayAt  int64  // if it is not here: from when on its silence counts; never if it does not yet
 	holding []Hold // its newest report,
-	epoch   uint32 // and the epoch of that
+	epoch   uint64 // and the epoch of that
 }
 
 // Tick tells the machine that time has passed.
 func (m *LeaseMachine) Tick(now int64) []Message { return m.flush(now) }
+
+// Clock tells the machine, before an input, what the wall clock says: see
+// [LeaseConfig.Clock].
+func (m *LeaseMachine) Clock(clock uint64) { m.cfg.Clock = min(clock, maxClock) }
 
 // Leapt tells the machine, before an input, by how much its clock has run ahead of a
 // steady one since the last input, as when the wall clock counts and was set forward. A
@@ -361,13 +363,13 @@ func (m *LeaseMachine) Leave(now int64) []Message {
 
 // Trouble asks for another view in place of that of the epoch, after an event that an
 // algorithm does not survive.
-func (m *LeaseMachine) Trouble(now int64, epoch uint32) []Message {
+func (m *LeaseMachine) Trouble(now int64, epoch uint64) []Message {
 	if m.self != dmutex.None && epoch == m.view.Epoch && m.troubleAt == never {
-		if now-m.installedAt > maxWait {
+		if now-m.installedAt > calm {
 			m.quarrel = 0
 		}
-		m.troubleAt = max(now, m.installedAt+second<<m.quarrel) + m.rank()*m.pause()
-		m.quarrel = min(m.quarrel+1, maxFails)
+		m.troubleAt = max(now, m.installedAt+minPause<<m.quarrel) + m.rank()*m.pause()
+		m.quarrel = min(m.quarrel+1, maxQuarrel)
 	}
 	return m.flush(now)
 }
@@ -464,11 +466,11 @@ func (m *LeaseMachine) contradicted(r *Record) string {
 	number := r.number(m.cfg.Life)
 	switch {
 	case r.Epoch < m.record.Epoch:
-		return "it went back to epoch " + strconv.FormatUint(uint64(r.Epoch), 10) + " from " + m.epoch()
+		return "it went back to epoch " + strconv.FormatUint(r.Epoch, 10) + " from " + m.epoch()
 	case r.Epoch == m.record.Epoch && !r.equal(&m.record):
 		return "it has changed within epoch " + m.epoch()
 	case r.Unclean < m.record.Unclean || r.Cleared < m.record.Cleared || r.Highest < m.record.Highest:
-		return "it has forgotten what was before epoch " + strconv.FormatUint(uint64(r.Epoch), 10)
+		return "it has forgotten what was before epoch " + strconv.FormatUint(r.Epoch, 10)
 	case number != dmutex.None && m.self != dmutex.None && number != m.self:
 		return "it has renumbered member " + m.self.String()
 	case number != dmutex.None && (r.Lease != m.cfg.Lease || r.Settings != m.cfg.Settings):
@@ -477,7 +479,7 @@ func (m *LeaseMachine) contradicted(r *Record) string {
 	return ""
 }
 
-func (m *LeaseMachine) epoch() string { return strconv.FormatUint(uint64(m.record.Epoch), 10) }
+func (m *LeaseMachine) epoch() string { return strconv.FormatUint(m.record.Epoch, 10) }
 
 // differs reports whether the record has other settings than this life.
 func (m *LeaseMachine) differs() bool {
@@ -489,8 +491,6 @@ func (m *LeaseMachine) install(now int64) {
 	m.reported, m.complete, m.acting = false, false, false
 	m.holding, m.holders = nil, nil
 	m.troubleAt = never
-	// Past the epoch, so that a record that is founded later begins higher.
-	m.actAt = now + aheadOf(m.clockAt(now), m.view.Epoch+1)
 	var peers []peer
 	for _, who := range m.view.Members {
 		switch p := m.peer(who.Node); {
@@ -508,7 +508,7 @@ func (m *LeaseMachine) install(now int64) {
 func (m *LeaseMachine) excluded(now int64) {
 	m.spent = true
 	m.exclusions++
-	if now-m.joinedAt > maxWait {
+	if now-m.joinedAt > 60*second {
 		m.flaps = 0
 	}
 	m.joinAt = now + second<<m.flaps - second
@@ -518,8 +518,6 @@ func (m *LeaseMachine) excluded(now int64) {
 }
 
 func (m *LeaseMachine) stop(err error) { m.ended, m.err = Stopped, err }
-
-func (m *LeaseMachine) clockAt(now int64) uint64 { return clockAfter(m.cfg.Clock, now-m.bornAt) }
 
 // pause is how long a member waits for each that is before it.
 func (m *LeaseMachine) pause() int64 { return min(max(minPause, m.trip), 10*minPause) }
@@ -595,10 +593,9 @@ func (m *LeaseMachine) excludeAt(p *peer) int64 {
 func (m *LeaseMachine) change(now int64) {
 	r := m.record.clone()
 	r.Cleared = min(m.cleared, r.Unclean) // and not what this swap excludes
-	if r.Epoch++; m.self == dmutex.None {
-		r.Epoch = max(r.Epoch, uint32((m.cfg.Fence+1<<32-1)>>32))
+	r.Epoch = max(r.Epoch+1, m.cfg.Clock, epochAbove(m.cfg.Fence))
+	if m.self == dmutex.None {
 		if m.record.Epoch == 0 {
-			r.Epoch = max(r.Epoch, uint32(m.clockAt(now)>>32))
 			r.Unclean = r.Epoch
 		}
 		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings
@@ -667,14 +664,14 @@ func (m *LeaseMachine) mayAct(now int64) {
 		}
 		m.holders = carryOver(all)
 	}
-	if m.complete && !m.acting && m.cleared >= m.unclean && now < m.LeaseEnd() && now >= m.actAt {
+	if m.complete && !m.acting && m.cleared >= m.unclean && now < m.LeaseEnd() {
 		m.acting, m.acted = true, true
 	}
 }
 
 // flush does what an input may have made possible, and returns the output.
 func (m *LeaseMachine) flush(now int64) []Message {
-	m.now, m.bornAt = now, min(m.bornAt, now)
+	m.now = now
 	m.mayAct(now)
 	if m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure && m.ended == Outside {
 		m.ended = Left

@@ -31,8 +31,8 @@ type leaseSim struct {
 	swaps   int   // that were tried
 	awayTo  int64 // until when it answers nobody
 
-	locks   map[uint32]*simLock // by epoch
-	highest uint32              // in which something was granted
+	locks   map[uint64]*simLock // by epoch
+	highest uint64              // in which something was granted
 	grants  int
 	lives   uint64
 	wrong   string
@@ -66,7 +66,7 @@ type simNode struct {
 	fence    uint64
 	lost     int // how often a lease ended under a lock
 	phase    Phase
-	view     uint32
+	view     uint64
 	timerAt  int64 // true time of the next Tick, if it is not superseded
 }
 
@@ -93,7 +93,7 @@ func (e *simEvents) Pop() any {
 }
 
 func newLeaseSim(s leaseSimSetup, seed uint64) *leaseSim {
-	w := &leaseSim{leaseSimSetup: s, Rand: rand.New(rand.NewPCG(seed, 1)), locks: map[uint32]*simLock{}}
+	w := &leaseSim{leaseSimSetup: s, Rand: rand.New(rand.NewPCG(seed, 1)), locks: map[uint64]*simLock{}}
 	for i := range s.n {
 		w.cut = append(w.cut, make([]bool, s.n))
 		w.nodes = append(w.nodes, &simNode{})
@@ -352,7 +352,7 @@ func (w *leaseSim) use(i int, x *simNode) {
 	case lock.holder == x.cfg.Life:
 		lock.holder = 0
 	case lock.holder == 0 && w.valid(x) && !x.leaving:
-		lock.holder, x.holds, x.fence = x.cfg.Life, true, uint64(x.view)<<32|1
+		lock.holder, x.holds, x.fence = x.cfg.Life, true, FirstFence(x.view)+1
 		w.grants++
 		for j, y := range w.nodes {
 			if i != j && y.LeaseMachine != nil && y.holds && w.valid(y) {
@@ -518,8 +518,8 @@ func TestLeaseRatesMatter(t *testing.T) {
 		setup leaseSimSetup
 		seed  uint64
 	}{
-		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 0},
-		{leaseSimSetup{n: 5, rate: 0.03}, 8},
+		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 2},
+		{leaseSimSetup{n: 5, rate: 0.03}, 18},
 	} {
 		w, _ := simulateLeases(tt.setup, tt.seed, 1_000_000)
 		require.Contains(t, w.wrong, "two holders")

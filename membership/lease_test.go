@@ -103,9 +103,9 @@ func TestNewLeaseRefuses(t *testing.T) {
 func TestFound(t *testing.T) {
 	for _, tt := range []struct {
 		fence, clock uint64
-		epoch        uint32
+		epoch        uint64
 	}{
-		{0, 0, 1}, {0, 217315200 << 32, 217315200}, {7 << 32, 0, 7}, {7<<32 + 1, 0, 8}, {300000000 << 32, 217315200 << 32, 300000000},
+		{0, 0, 1}, {0, 217315200, 217315200}, {7 << 22, 0, 7}, {7<<22 + 1, 0, 8}, {300000000 << 22, 217315200, 300000000},
 	} {
 		m, err := NewLease(LeaseConfig{Life: 9, Address: "here", Lease: testLease, Settings: "ricart", Fence: tt.fence, Clock: tt.clock})
 		require.NoError(t, err)
@@ -265,7 +265,7 @@ func TestAlarm(t *testing.T) {
 // When the epochs are used up, or there is no room for another member, a life says so.
 func TestNoRoom(t *testing.T) {
 	for why, r := range map[string]Record{
-		"its epoch is out of range":         {Epoch: math.MaxUint32 - 1, Lease: testLease, Settings: "ricart"},
+		"its epoch is out of range":         {Epoch: maxEpoch, Lease: testLease, Settings: "ricart"},
 		"it has no room for another member": {Epoch: 1, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 1}, string(make([]byte, maxRecord/4-27))}}},
 	} {
 		var l ledger
@@ -565,28 +565,10 @@ func TestExclude(t *testing.T) {
 	require.Len(t, l.record(t).Members, 1)
 }
 
-// A view whose epoch is ahead of the clock waits; one far ahead does not.
-func TestPace(t *testing.T) {
-	for ahead, waits := range map[int64]int64{-100: 0, -1: 0, 0: 1, 10: 11, 100: 0} {
-		var l ledger
-		m, err := NewLease(LeaseConfig{Life: 9, Lease: testLease, Settings: "ricart", Clock: 1000 << 32})
-		require.NoError(t, err)
-		l.put(t, Record{Epoch: uint32(1000 + ahead - 1), Lease: testLease, Settings: "ricart"})
-		m.Tick(0)
-		l.serve(m, 0)
-		for m.Phase() == Frozen {
-			at := m.Deadline()
-			m.Tick(at)
-			l.serve(m, at)
-		}
-		require.Equal(t, waits*second, m.now, ahead)
-	}
-}
-
 // A message that no correct peer sends is refused and changes nothing.
 func TestLeaseHandleRefuses(t *testing.T) {
-	view := func(epoch uint32, who ...Member) View {
-		return View{Epoch: epoch, Members: who, Fence: uint64(epoch) << 32}
+	view := func(epoch uint64, who ...Member) View {
+		return View{Epoch: epoch, Members: who}
 	}
 	for name, msg := range map[string]Message{
 		"from itself":       {Kind: Cleared, From: 1, To: 1},
@@ -596,7 +578,7 @@ func TestLeaseHandleRefuses(t *testing.T) {
 		"of the other mode": {Kind: Promise, From: 2, To: 1, Round: 1},
 		"unknown kind":      {Kind: Cleared + 1, From: 2, To: 1},
 		"no view":           {Kind: Report, From: 2, To: 1},
-		"fence elsewhere":   {Kind: Decide, From: 2, To: 1, View: View{Epoch: 9, Fence: 1 << 32}},
+		"epoch too high":    {Kind: Decide, From: 2, To: 1, View: View{Epoch: maxEpoch + 1}},
 		"reports from out":  {Kind: Report, From: 2, To: 1, View: view(9, Member{1, 9})},
 		"to a former life":  {Kind: Report, From: 2, To: 1, View: view(9, Member{1, 8}, Member{2, 10})},
 		"another view":      {Kind: Report, From: 2, To: 1, View: view(2, Member{2, 10})},
@@ -788,13 +770,13 @@ func FuzzLease(f *testing.F) {
 			b := data[:8]
 			data = data[8:]
 			now += int64(binary.LittleEndian.Uint16(b[6:])) * 10 * millisecond
-			v := View{Epoch: uint32(b[2]), Fence: uint64(b[2]) << 32}
+			v := View{Epoch: uint64(b[2])}
 			for i, life := range b[3:5] {
 				if life != 0 {
 					v.Members = append(v.Members, Member{dmutex.NodeID(i + 1), uint64(life)})
 				}
 			}
-			msg := Message{Kind: Kind(b[0]), From: 2, To: 1, View: v, Cleared: uint32(b[1])}
+			msg := Message{Kind: Kind(b[0]), From: 2, To: 1, View: v, Cleared: uint64(b[1])}
 			before := leaseText(m)
 			if _, err := m.Handle(now, msg); err != nil {
 				require.Equal(t, before, leaseText(m))

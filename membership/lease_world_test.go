@@ -35,7 +35,7 @@ import (
 type leaseWorld struct {
 	leaseSetup
 	first []uint32
-	last  uint32 // the highest epoch
+	last  uint64 // the highest epoch
 
 	lives   []leased
 	flights []leaseFlight
@@ -58,7 +58,7 @@ type leaseWorld struct {
 type leaseSetup struct {
 	n           int
 	lease, wait int    // in units
-	epochs      uint32 // beside the first
+	epochs      uint64 // beside the first
 	fresh       bool   // there is no record at the beginning
 	faults      leaseFaults
 
@@ -87,7 +87,8 @@ func (s leaseSetup) name() string {
 // unit is what the unit of time is to the machines.
 const unit = second
 
-// laterEpoch is at what the clock stands when a second life begins at a place.
+// laterEpoch is at what the clocks stand when the record was lost. Before that they are
+// useless.
 const laterEpoch = 100
 
 // A leased is one state of a life and of what its driver keeps.
@@ -119,9 +120,10 @@ type leaseStep struct {
 }
 
 type leaseStepKey struct {
-	at  uint32
-	do  verb
-	arg uint64
+	at   uint32
+	do   verb
+	arg  uint64
+	late bool // the record was lost before
 }
 
 // More verbs.
@@ -151,12 +153,13 @@ const (
 
 func newLeaseWorld(s leaseSetup) *leaseWorld {
 	w := &leaseWorld{
-		leaseSetup: s, last: ^uint32(0),
+		leaseSetup: s, last: ^uint64(0),
 		lifeID: map[string]uint32{}, flightID: map[string]uint32{}, viewID: map[string]uint32{}, recordID: map[string]uint32{"": 0},
 		ghostID: map[ghost]uint32{}, stepID: map[leaseStepKey]uint32{},
 		lives: make([]leased, 1), records: make([]Record, 1), texts: make([][]byte, 1), ghosts: make([]ghost, 1),
 	}
 	w.first = make([]uint32, w.head())
+	w.first[w.store()+1] = uint32(s.faults.wipes << leaseFaultAt[wipe])
 	for i := range w.n {
 		w.first = w.must(w.first, action{start, i, 0})
 		if !w.fresh {
@@ -372,7 +375,7 @@ func (w *leaseWorld) leadsTo(s []uint32, a action) ([]uint32, string) {
 			s[3*w.n+i] &^= departed
 		}
 		s[3*w.n+i]++
-		return w.move(s, i, leaseStepKey{0, start, w.number(s, i)})
+		return w.move(s, i, leaseStepKey{do: start, arg: w.number(s, i)})
 	case crash, end:
 		if a.do == crash {
 			w.take(s, crash)
@@ -380,17 +383,17 @@ func (w *leaseWorld) leadsTo(s []uint32, a action) ([]uint32, string) {
 		return w.stop(s, i), ""
 	case leave, alarm:
 		w.take(s, a.do)
-		return w.move(s, i, leaseStepKey{s[i], a.do, 0})
+		return w.move(s, i, leaseStepKey{at: s[i], do: a.do})
 	case wipe:
 		w.take(s, wipe)
 		s[w.store()] = 0
 		return s, ""
 	case load, suspect, tick:
-		return w.move(s, i, leaseStepKey{s[i], a.do, uint64(a.j)})
+		return w.move(s, i, leaseStepKey{at: s[i], do: a.do, arg: uint64(a.j)})
 	case answer:
 		word := s[w.n+i]
 		s[w.n+i] = 0
-		return w.move(s, i, leaseStepKey{s[i], answer, uint64(word)})
+		return w.move(s, i, leaseStepKey{at: s[i], do: answer, arg: uint64(word)})
 	case serve:
 		word := s[w.n+i] &^ urgent
 		s[w.n+i] = word
@@ -410,7 +413,7 @@ func (w *leaseWorld) leadsTo(s []uint32, a action) ([]uint32, string) {
 			s[2*w.n+i] = w.ghost(ghost{w.life(s, i).read, w.life(s, i).want})
 		}
 		s[w.n+i] = 0
-		return w.move(s, i, leaseStepKey{s[i], lose, 0})
+		return w.move(s, i, leaseStepKey{at: s[i], do: lose})
 	case swap:
 		l := w.life(s, i)
 		if s[w.n+i] = lateSwap; l.read == s[w.store()] || w.blind {
@@ -426,33 +429,33 @@ func (w *leaseWorld) leadsTo(s []uint32, a action) ([]uint32, string) {
 		id := s[i]
 		s = slices.Delete(s, i, i+1)
 		to := placeOf(w.flights[id].to)
-		return w.move(s, to, leaseStepKey{s[to], deliver, uint64(id)})
+		return w.move(s, to, leaseStepKey{at: s[to], do: deliver, arg: uint64(id)})
 	case settle: // it was released between the report and the view's first act
 		s[w.lock(s, i)+1] &^= 0xff
 		return s, ""
 	case release:
 		s = w.unlock(s, i)
-		return w.move(s, i, leaseStepKey{s[i], release, 0})
+		return w.move(s, i, leaseStepKey{at: s[i], do: release})
 	case acquire:
 		lock := w.lock(s, i)
 		s[lock+1] |= uint32(i + 1)
 		epoch := w.views[s[lock]].Epoch
-		if highest := &s[w.store()+2]; epoch < *highest {
+		if highest := &s[w.store()+2]; uint32(epoch) < *highest {
 			return s, fmt.Sprintf("a fence falls: %c is granted in epoch %d, after a grant in epoch %d", 'a'+i, epoch, *highest)
 		} else {
-			*highest = epoch
+			*highest = uint32(epoch)
 		}
-		return w.move(s, i, leaseStepKey{s[i], acquire, uint64(epoch)<<32 | 1})
+		return w.move(s, i, leaseStepKey{at: s[i], do: acquire, arg: FirstFence(epoch) + 1})
 	case pass:
 		for i := range w.n { // a lease ends at the moment, a wait may end later
-			if s[i] != 0 && w.step(leaseStepKey{s[i], pass, 0}).lost {
+			if s[i] != 0 && w.step(leaseStepKey{at: s[i], do: pass}).lost {
 				s = w.unlock(s, i)
 			}
 		}
 		for i := range w.n {
 			if s[i] != 0 {
 				var wrong string
-				if s, wrong = w.move(s, i, leaseStepKey{s[i], pass, 0}); wrong != "" {
+				if s, wrong = w.move(s, i, leaseStepKey{at: s[i], do: pass}); wrong != "" {
 					return s, wrong
 				}
 			}
@@ -491,6 +494,7 @@ func (w *leaseWorld) stop(s []uint32, i int) []uint32 {
 
 // move puts life i into the state to which a step leads.
 func (w *leaseWorld) move(s []uint32, i int, key leaseStepKey) ([]uint32, string) {
+	key.late = w.left(s, wipe) < uint32(w.faults.wipes)
 	t := w.step(key)
 	if t.wrong != "" {
 		return s, t.wrong
@@ -662,11 +666,7 @@ func (w *leaseWorld) step(key leaseStepKey) *leaseStep {
 func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 	var l leased
 	if key.do == start {
-		cfg := LeaseConfig{Life: key.arg, Lease: int64(w.lease) * unit}
-		if key.arg >= 2*16 {
-			cfg.Clock = laterEpoch << 32
-		}
-		m, err := NewLease(cfg)
+		m, err := NewLease(LeaseConfig{Life: key.arg, Lease: int64(w.lease) * unit})
 		if err != nil {
 			panic(err)
 		}
@@ -675,6 +675,9 @@ func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 	} else {
 		l = w.lives[key.at]
 		l.LeaseMachine = l.Clone()
+	}
+	if key.late {
+		l.Clock(laterEpoch)
 	}
 	input := func() []Message { return l.Tick(0) }
 	var refused error
@@ -805,7 +808,7 @@ func (w *leaseWorld) holds(l *leased) []Hold {
 // keeps of others what still matters, so that lives of equal text are equal.
 func (l *leased) freeze() {
 	m := l.LeaseMachine
-	m.now, m.bornAt, m.joinAt, m.joinedAt, m.installedAt, m.actAt = 0, 0, 0, 0, 0, 0
+	m.cfg.Clock, m.now, m.joinAt, m.joinedAt, m.installedAt = 0, 0, 0, 0, 0
 	m.vain, m.prompted = 0, false
 	m.trip, m.fails, m.losses, m.exclusions, m.flaps, m.quarrel, m.acted = 0, 0, 0, 0, 0, 0, false
 	m.loadAt, m.renewAt = later(0, false), later(0, false)

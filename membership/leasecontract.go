@@ -24,13 +24,7 @@ type LeaseConfig struct {
 	Lease    int64
 	Settings string
 
-	// Fence is a floor, below 1<<63: every fence of a view with this member will be
-	// higher.
-	Fence uint64
-
-	// Clock is the wall clock at the first input, as a fence: see [ClockFence].
-	// It counts only when there is no record yet.
-	Clock uint64
+	Fence, Clock uint64 // as in [Config]
 }
 
 // Operation is what a [LeaseMachine] wants of the store.
@@ -60,10 +54,12 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 		return nil, dmutex.Misuse("LeaseConfig.Settings has more than 4096 bytes")
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse("LeaseConfig.Fence is 1<<63 or more: what is above is for the epochs that follow")
+	case cfg.Clock > maxClock:
+		return nil, dmutex.Misuse("LeaseConfig.Clock is after 2089: set the clock")
 	}
 	return &LeaseMachine{
 		cfg: cfg, drain: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
-		joinAt: math.MinInt64, bornAt: never, troubleAt: never,
+		joinAt: math.MinInt64, troubleAt: never,
 	}, nil
 }
 
@@ -170,9 +166,6 @@ func (m *LeaseMachine) Deadline() int64 {
 	}
 	if m.self != dmutex.None {
 		sooner(m.suspendAt())
-		if m.complete && !m.acting {
-			sooner(m.actAt)
-		}
 	}
 	return at
 }
@@ -189,7 +182,7 @@ func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 		return "its kind is not of the lease mode"
 	case msg.Kind == Cleared:
 		return ""
-	case v.Epoch == 0 || v.Fence != uint64(v.Epoch)<<32:
+	case v.Epoch == 0 || v.Epoch > maxEpoch:
 		return "its view has no epoch"
 	case msg.Kind == Report && !(v.Has(p.node, p.life) && v.Has(m.self, m.cfg.Life)):
 		return "the sender or this life is not in the view of the report"

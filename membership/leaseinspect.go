@@ -24,8 +24,8 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = appendFlag(b, " unsure", m.unsure)
 	b = appendFlag(b, " stale", m.stale)
 	b = appendFlag(b, " hinted", m.hintAt != never)
-	b = appendNumber(b, " unclean=", uint64(m.unclean))
-	b = appendNumber(b, " cleared=", uint64(m.cleared))
+	b = appendNumber(b, " unclean=", m.unclean)
+	b = appendNumber(b, " cleared=", m.cleared)
 	b = appendView(b, " view=", m.view)
 	b = appendFlag(b, " reported", m.reported)
 	b = appendFlag(b, " complete", m.complete)
@@ -43,7 +43,7 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 		b = strconv.AppendUint(b, uint64(p.node), 10)
 		b = appendNumber(b, " life=", p.life)
 		b = appendFlag(b, " here", p.here)
-		b = appendNumber(b, " epoch=", uint64(p.epoch))
+		b = appendNumber(b, " epoch=", p.epoch)
 		b = appendHolds(b, p.holding)
 		b = append(b, ']')
 	}
@@ -65,7 +65,7 @@ func appendRecord(b []byte, name string, r *Record) []byte {
 		return b
 	}
 	b = appendView(b, name, r.view())
-	b = appendNumber(b, " unclean=", uint64(r.Unclean))
-	b = appendNumber(b, " cleared=", uint64(r.Cleared))
+	b = appendNumber(b, " unclean=", r.Unclean)
+	b = appendNumber(b, " cleared=", r.Cleared)
 	return appendNumber(b, " highest=", uint64(r.Highest))
 }

@@ -17,18 +17,14 @@ const (
 	// outcome of another member's round. Both double with each failure.
 	minPause = 20 * millisecond
 	patience = 500 * millisecond
-
-	// maxAhead is how far an epoch in the upper half may be ahead of the view.
-	maxAhead = 1 << 10
 	maxFails = 6
 
-	// maxWait bounds what a peer can make a view wait before it acts.
-	maxWait = 60 * second
+	// A view that trouble ends is replaced at once, and after twice as long each time,
+	// unless it was calm for so long.
+	calm       = second
+	maxQuarrel = 11
 
 	never = math.MaxInt64
-
-	// unpaced is the Wait of a life that has no count of its own yet.
-	unpaced = math.MinInt64 / 4
 )
 
 // A Machine is one life's part in the views of its group. It is not safe for
@@ -44,35 +40,28 @@ const (
 type Machine struct {
 	self     int // place in members
 	life     uint64
-	fence    uint64
-	clock    uint64
+	floor    uint64   // the lowest epoch that Config.Fence allows
+	clock    uint64   // in epochs
 	members  []member // ascending by node
-	promised uint32   // the highest round that was promised
-	seen     uint32   // the highest round that was heard of
+	promised uint64   // the highest round that was promised
+	seen     uint64   // the highest round that was heard of
 	view     View     // installed
 	complete View     // the last that all have reported in
 	reported bool     // Report was called in view
 	leaving  bool
-	stayed   uint32 // of a leaving life: the highest round that it promised before; a view of it may have it as a member
+	stayed   uint64 // of a leaving life: the highest round that it promised before; a view of it may have it as a member
 	exit     View   // of a leaving life: the newest view without it, of a higher round
 	ended    Phase  // Left, Older or Stopped; else Outside
 	later    uint64 // a later life of this number that the others know
 	trouble  bool   // the view is to be replaced
 
 	// The open round of this life.
-	round    uint32 // 0 if there is none
+	round    uint64 // 0 if there is none
 	evicted  []dmutex.NodeID
-	floor    uint64 // its fences are to be above
-	courtesy int64  // until when it waits for those that are there and excused; 0 if that is over
+	courtesy int64 // until when it waits for those that are there and excused; 0 if that is over
 
 	// Time.
-	bornAt  int64  // the first input
-	trip    int64  // how long the last answer to a round of this life took
-	began   bool   // base is set
-	base    uint32 // an epoch, and when it began to act: each later epoch acts a second later at the earliest
-	baseAt  int64
-	actAt   int64 // when the view may act
-	acting  bool
+	trip    int64 // how long the last answer to a round of this life took
 	beginAt int64 // when to begin a round
 	fails   int   // rounds since the last view
 	resetAt int64 // when view was installed
@@ -90,7 +79,7 @@ type member struct {
 	leaving    bool   // life has said so
 	news       bool   // life was met, or has spoken, and is in no view since
 	bound      uint64 // of a life in no view: a life that may count on a promise of ours
-	asked      uint32 // the round that life has asked for and that was promised
+	asked      uint64 // the round that life has asked for and that was promised
 	preparedAt int64  // when it was asked to take part in the open round
 	promise    *Message
 	complete   View // the last view that a life of it has told to be complete
@@ -111,6 +100,9 @@ func (m *Machine) member(node dmutex.NodeID) *member {
 	return nil
 }
 
+// Clock tells the machine, before an input, what the wall clock says: see [Config.Clock].
+func (m *Machine) Clock(clock uint64) { m.clock = min(clock, maxClock) }
+
 // Met tells the machine that a life of a peer was met. If a former life was met
 // before, messages to it are lost, and no more come from it.
 func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
@@ -122,15 +114,11 @@ func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 	p.life, p.news = life, true
 	m.learn(p, life)
 	m.admonish(p)
-	switch {
-	case m.ended != Outside:
-	case m.round != 0:
+	if m.ended == Outside && m.round != 0 {
 		m.prepare(now, p)
-	default:
-		m.fails, m.beginAt = 0, never // a missing member is there
 	}
 	if m.ended == Outside && m.view.Has(peer, life) && m.reported {
-		m.sendReport(now, p)
+		m.sendReport(p)
 	}
 	if m.isComplete() && m.view.life(peer) == 0 {
 		m.send(Message{Kind: Complete, To: peer, View: m.view})
@@ -157,16 +145,16 @@ func (m *Machine) gone(p *member) {
 
 // Trouble asks for another view in place of that of the epoch, after an event that an
 // algorithm does not survive.
-func (m *Machine) Trouble(now int64, epoch uint32) []Message {
+func (m *Machine) Trouble(now int64, epoch uint64) []Message {
 	if m.ended == Outside && epoch == m.view.Epoch && !m.trouble {
 		m.trouble = true
-		if now-m.resetAt > maxWait {
+		if now-m.resetAt > calm {
 			m.quarrel = 0
 		}
 		if m.round == 0 {
-			m.beginAt = min(m.beginAt, max(now, m.resetAt+second<<m.quarrel))
+			m.beginAt = min(m.beginAt, max(now, m.resetAt+minPause<<m.quarrel))
 		}
-		m.quarrel = min(m.quarrel+1, maxFails)
+		m.quarrel = min(m.quarrel+1, maxQuarrel)
 	}
 	return m.flush(now)
 }
@@ -192,9 +180,7 @@ func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
 	case m.view.Epoch == 0:
 		return nil, dmutex.Misuse("evict: this node is in no view yet: ask a member that is")
 	}
-	// They may have granted in epochs that the others do not know. Like all epochs,
-	// those are behind the clock.
-	m.begin(now, m.clockAt(now), slices.Clone(peers)...)
+	m.begin(now, slices.Clone(peers)...)
 	return m.flush(now), nil
 }
 
@@ -211,7 +197,7 @@ func (m *Machine) Report(now int64, holds []Hold) []Message {
 		m.me().report, m.me().holding = true, slices.Clone(holds)
 		for i := range m.members {
 			if p := &m.members[i]; i != m.self && m.view.Has(p.node, p.life) {
-				m.sendReport(now, p)
+				m.sendReport(p)
 			}
 		}
 		m.mayComplete()
@@ -219,12 +205,8 @@ func (m *Machine) Report(now int64, holds []Hold) []Message {
 	return m.flush(now)
 }
 
-func (m *Machine) sendReport(now int64, p *member) {
-	msg := Message{Kind: Report, To: p.node, View: m.view, Holds: m.me().holding, Wait: unpaced}
-	if m.began {
-		msg.Wait = m.due() - now
-	}
-	m.send(msg)
+func (m *Machine) sendReport(p *member) {
+	m.send(Message{Kind: Report, To: p.node, View: m.view, Holds: m.me().holding})
 }
 
 // Handle takes a message from the life of the peer that was met last. It returns
@@ -274,7 +256,6 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		m.learnView(now, msg.View)
 		if msg.View.Epoch == m.view.Epoch && !p.report {
 			p.report, p.holding = true, msg.Holds
-			m.pace(now, msg.Wait)
 			m.mayComplete()
 		}
 	case Complete:
@@ -344,14 +325,7 @@ func (m *Machine) sendPromise(p *member) {
 
 // promise returns this life's own promise of the round promised last.
 func (m *Machine) promise() Message {
-	promise := Message{
-		Kind: Promise, Round: m.promised, Leaving: m.leaving,
-		Installed: m.view, Completed: m.complete, Fence: m.fence,
-	}
-	if m.complete.Epoch == 0 {
-		promise.Clock = m.clock // it may be founding the group
-	}
-	return promise
+	return Message{Kind: Promise, Round: m.promised, Leaving: m.leaving, Installed: m.view, Completed: m.complete}
 }
 
 // wants reports whether this life has a reason to ask for another view.
@@ -388,18 +362,13 @@ func (m *Machine) rank() (rank int64) {
 	return rank
 }
 
-// begin opens a round whose fences are to be above floor.
-func (m *Machine) begin(now int64, floor uint64, evicted ...dmutex.NodeID) {
-	m.floor = floor
-	m.open(now, max(m.promised, m.seen)+1)
+// begin asks all that are there to take part in a round. The evicted may have granted
+// in epochs that the others do not know. Like all epochs, those are behind the clock.
+func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
+	m.round = max(m.promised+1, m.seen+1, m.clock)
+	m.promised = m.round
 	m.evicted, m.courtesy = evicted, now+10*m.pause()
 	m.beginAt = never
-	m.mayDecide(now)
-}
-
-// open asks all that are there to take part in a round.
-func (m *Machine) open(now int64, round uint32) {
-	m.round, m.promised = round, round
 	for i := range m.members {
 		if p := &m.members[i]; i != m.self {
 			p.promise = nil
@@ -408,6 +377,7 @@ func (m *Machine) open(now int64, round uint32) {
 			}
 		}
 	}
+	m.mayDecide(now)
 }
 
 // fail gives a round up, this life's or another's, and plans the next. After a pause, the
@@ -436,7 +406,6 @@ func (m *Machine) mayDecide(now int64) {
 		return
 	}
 	view := View{Epoch: m.round}
-	floor, clock := m.floor, uint64(0)
 	last := m.lastComplete()
 	for i := range m.members {
 		p := &m.members[i]
@@ -447,27 +416,8 @@ func (m *Machine) mayDecide(now int64) {
 			m.mayGo()
 			return
 		}
-		floor, clock = max(floor, p.promise.Fence), max(clock, p.promise.Clock)
 		if !p.promise.Leaving {
 			view.Members = append(view.Members, Member{p.node, p.life})
-		}
-	}
-	founding := last.Epoch == 0 // all that knew the latest epochs may have ended
-	if founding {
-		floor = max(floor, clock)
-	}
-	if epoch := epochAbove(floor); epoch > m.round {
-		m.open(now, epoch)
-		m.mayDecide(now) // there may be nobody to ask
-		return
-	}
-	if view.Fence = uint64(view.Epoch) << 32; floor >= view.Fence {
-		view.Fence = floor | 1 // not the first of its epoch: see install
-	}
-	if founding {
-		m.began, m.base, m.baseAt = true, view.Epoch, now
-		if clock > 0 {
-			m.base = epochAbove(floor) // rounds that have failed are ahead of the clock
 		}
 	}
 	for i := range m.members {
@@ -572,14 +522,9 @@ func (m *Machine) install(now int64, v View) {
 		p := &m.members[i]
 		p.news = false
 	}
-	raised := m.view.Epoch > 0 && v.Fence != uint64(v.Epoch)<<32
 	m.view, m.promised = v, max(m.promised, v.Epoch)
-	m.reported, m.acting, m.trouble = false, false, false
+	m.reported, m.trouble = false, false
 	m.fails, m.beginAt, m.resetAt = 0, never, now
-	if m.began && (raised || v.Epoch-m.base > 1<<10) {
-		m.began = false // the epoch was given by a Config.Fence or an eviction, and is no debt
-	}
-	m.actAt = m.due()
 	for i := range m.members {
 		m.members[i].report, m.members[i].holding = false, nil
 	}
@@ -616,7 +561,6 @@ func (m *Machine) send(msg Message) {
 
 // flush does what an input may have made possible, and returns the output.
 func (m *Machine) flush(now int64) []Message {
-	m.bornAt = min(m.bornAt, now)
 	switch {
 	case m.round != 0 || !m.wants():
 		m.beginAt = never
@@ -624,16 +568,10 @@ func (m *Machine) flush(now int64) []Message {
 		m.beginAt = now + m.rank()*m.pause()
 	}
 	if m.beginAt <= now {
-		m.begin(now, 0)
+		m.begin(now)
 	}
 	m.mayDecide(now)
 	m.mayEnd()
-	if m.isComplete() && !m.acting {
-		if !m.began { // nobody has counted so far, so the clock says whether the view is ahead of its time
-			m.pace(now, aheadOf(m.clockAt(now), m.view.Epoch))
-		}
-		m.acting = now >= m.actAt
-	}
 	out := m.out
 	m.out = nil
 	return out

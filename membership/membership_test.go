@@ -31,34 +31,61 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A message that no correct peer sends is refused and changes nothing.
-// A member that claims an epoch far ahead cannot use up those that are left.
+// No peer can claim an epoch that is more than a day ahead of the clock, or of Config.Fence.
 func TestEpochsAreNotUsedUp(t *testing.T) {
-	m := three(t)
-	m.Met(0, 2, 5)
-	before, _ := m.AppendText(nil)
-	_, err := m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: 1 << 31})
-	require.NoError(t, err, "a life in no view cannot tell")
-	m = three(t)
-	m.Met(0, 2, 5)
-	after, _ := m.AppendText(nil)
-	require.Equal(t, string(before), string(after))
-	m.view = View{Epoch: 1 << 31, Fence: 1 << 63}
-	for round, ok := range map[uint32]bool{1<<31 + maxAhead: true, 1<<31 + maxAhead + 1: false, 1<<32 - 1: false} {
-		_, err := m.Clone().Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: round})
-		if ok {
-			require.NoError(t, err)
-		} else {
+	const now = 200_000_000_000
+	for _, tt := range []struct {
+		fence, clock, most uint64
+	}{
+		{0, 0, day},
+		{0, now, now + day},
+		{FirstFence(now) + 1, 0, now + 1 + day},
+		{FirstFence(now), now + 7, now + 7 + day},
+		{1<<63 - 1, now, maxClock + 1 + day},
+	} {
+		m, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Life: 1, Fence: tt.fence, Clock: tt.clock})
+		require.NoError(t, err)
+		m.Met(0, 2, 5)
+		before, _ := m.AppendText(nil)
+		for _, round := range []uint64{tt.most + 1, maxEpoch, maxEpoch + 1, math.MaxUint64} {
+			_, err = m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: round})
 			require.ErrorIs(t, err, dmutex.ErrPeer)
+			require.ErrorContains(t, err, "more than a day ahead of this node's clock")
 		}
+		after, _ := m.AppendText(nil)
+		require.Equal(t, string(before), string(after))
+		_, err = m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: tt.most})
+		require.NoError(t, err)
+		m.Clock(tt.clock + day)
+		_, err = m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: max(tt.most, tt.clock+2*day)})
+		require.NoError(t, err, "time has passed")
 	}
-	_, err = New(Config{Self: 1, Members: []dmutex.NodeID{1}, Life: 1, Fence: 1 << 63})
-	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	for _, cfg := range []Config{{Fence: 1 << 63}, {Clock: maxClock + 1}} {
+		cfg.Self, cfg.Members, cfg.Life = 1, []dmutex.NodeID{1}, 1
+		_, err := New(cfg)
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+	}
 }
 
+// Fences of a view have its epoch, and no other has them.
+func TestFences(t *testing.T) {
+	for _, epoch := range []uint64{2, 3, 217315200000, maxClock, maxEpoch} {
+		require.Equal(t, epoch, EpochOf(FirstFence(epoch)))
+		require.Equal(t, epoch, EpochOf(LastFence(epoch)))
+		require.Equal(t, uint64(1<<22-1), LastFence(epoch)-FirstFence(epoch))
+		require.Equal(t, epoch-1, EpochOf(FirstFence(epoch)-1))
+		require.Equal(t, epoch, epochAbove(FirstFence(epoch)))
+		require.Equal(t, epoch, epochAbove(LastFence(epoch-1)))
+		require.Equal(t, epoch, epochAbove(FirstFence(epoch-1)+1))
+	}
+	require.Equal(t, uint64(math.MaxUint64), LastFence(maxEpoch))
+	require.Less(t, LastFence(maxClock), uint64(1<<63))
+}
+
+// A message that no correct peer sends is refused and changes nothing.
 func TestHandleRefuses(t *testing.T) {
-	view := func(epoch uint32, who ...Member) View {
-		return View{Epoch: epoch, Members: who, Fence: uint64(epoch) << 32}
+	view := func(epoch uint64, who ...Member) View {
+		return View{Epoch: epoch, Members: who}
 	}
 	for name, msg := range map[string]Message{
 		"from itself":        {Kind: Prepare, From: 1, To: 1, Round: 1},
@@ -70,15 +97,17 @@ func TestHandleRefuses(t *testing.T) {
 		"prepare round 0":    {Kind: Prepare, From: 2, To: 1},
 		"promise round 0":    {Kind: Promise, From: 2, To: 1},
 		"no view":            {Kind: Decide, From: 2, To: 1},
-		"fence elsewhere":    {Kind: Decide, From: 2, To: 1, View: View{Epoch: 2, Fence: 1 << 32}},
 		"reports from out":   {Kind: Report, From: 2, To: 1, View: view(1, Member{1, 7})},
 		"complete with us":   {Kind: Complete, From: 2, To: 1, View: view(1, Member{1, 7})},
 		"members twice":      {Kind: Decide, From: 2, To: 1, View: view(1, Member{2, 5}, Member{2, 5})},
 		"members unordered":  {Kind: Decide, From: 2, To: 1, View: view(1, Member{2, 5}, Member{1, 7})},
 		"unknown member":     {Kind: Decide, From: 2, To: 1, View: view(1, Member{9, 1})},
 		"life 0":             {Kind: Promise, From: 2, To: 1, Round: 1, Installed: view(1, Member{2, 0})},
-		"floor too high":     {Kind: Promise, From: 2, To: 1, Round: 1, Fence: 1 << 63},
-		"clock too high":     {Kind: Promise, From: 2, To: 1, Round: 1, Clock: 1 << 63},
+		"round too high":     {Kind: Prepare, From: 2, To: 1, Round: day + 1},
+		"epoch too high":     {Kind: Decide, From: 2, To: 1, View: view(day+1, Member{1, 7})},
+		"view too high":      {Kind: Promise, From: 2, To: 1, Round: 1, Installed: view(day+1, Member{1, 7})},
+		"complete too high":  {Kind: Promise, From: 2, To: 1, Round: 1, Completed: view(day+1, Member{1, 7})},
+		"refused too high":   {Kind: Refuse, From: 2, To: 1, Round: maxEpoch},
 		"completed is wrong": {Kind: Promise, From: 2, To: 1, Round: 1, Completed: view(1, Member{9, 1})},
 	} {
 		m := three(t)
@@ -103,24 +132,11 @@ func TestEvictRefuses(t *testing.T) {
 	require.Equal(t, string(before), string(after))
 }
 
-// Later clocks are higher fences, in the epoch of their second.
-func TestClockFence(t *testing.T) {
-	const second = 1_000_000_000
-	require.Zero(t, ClockFence(math.MinInt64))
-	require.Zero(t, ClockFence(-1))
-	require.Zero(t, ClockFence(0))
-	require.Equal(t, uint64(1<<32), ClockFence(second))
-	require.Equal(t, uint64(7<<32|128<<20), ClockFence(7*second+second/2))
-	require.Equal(t, uint64(7<<32|255<<20), ClockFence(8*second-1))
-	require.Equal(t, uint64(math.MaxUint32)<<32, ClockFence(math.MaxUint32*second), "in the year 2156")
-}
-
-// A round above all that any member will ever promise, as a hostile peer may name
-// it, is answered, and costs no memory.
+// The highest round that a hostile peer may name is answered, and costs no memory.
 func TestHighestRound(t *testing.T) {
 	m := three(t)
 	for range 100 {
-		_, err := m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: math.MaxUint32})
+		_, err := m.Handle(0, Message{Kind: Prepare, From: 2, To: 1, Round: day})
 		require.NoError(t, err)
 		out := m.Tick(m.Deadline())
 		require.Less(t, len(out), 10)
@@ -141,14 +157,13 @@ func nonsense(t *testing.T, data []byte) {
 	for len(data) >= 13 {
 		b := data[:13]
 		data = data[13:]
-		v := View{Epoch: uint32(b[8] & 7)}
-		v.Fence = uint64(v.Epoch) << 32
+		v := View{Epoch: uint64(b[8] & 7)}
 		for i, life := range b[9:12] {
 			if life != 0 {
 				v.Members = append(v.Members, Member{dmutex.NodeID(i + 1), uint64(life)})
 			}
 		}
-		msg := Message{Kind: Kind(b[0]), From: 2, To: 1, Round: binary.LittleEndian.Uint32(b[4:8]), Leaving: b[1]&1 != 0, Life: uint64(b[2])}
+		msg := Message{Kind: Kind(b[0]), From: 2, To: 1, Round: uint64(binary.LittleEndian.Uint32(b[4:8])), Leaving: b[1]&1 != 0, Life: uint64(b[2])}
 		switch msg.View = v; msg.Kind {
 		case Promise:
 			msg.Installed, msg.Completed, msg.View = v, View{}, View{}

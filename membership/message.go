@@ -2,18 +2,6 @@ package membership
 
 import "github.com/dmutex/dmutex"
 
-// ClockFence converts a wall clock, in nanoseconds since 2020-01-01 UTC, to a fence.
-// The epoch is the seconds. Within a second the counter rises by 1<<20 every 1/256 s,
-// so that a group that is founded later begins higher. A clock before 2020 counts as 0.
-func ClockFence(nanoseconds int64) uint64 {
-	const second = 1_000_000_000
-	if nanoseconds < 0 {
-		return 0
-	}
-	seconds, rest := uint64(nanoseconds/second), uint64(nanoseconds%second)
-	return seconds<<32 | rest*256/second<<20
-}
-
 // A Member is one life of one member.
 type Member struct {
 	Node dmutex.NodeID
@@ -22,9 +10,8 @@ type Member struct {
 
 // A View is the lives that go on together. The zero View is none.
 type View struct {
-	Epoch   uint32   // a later view has a higher epoch
+	Epoch   uint64   // a later view has a higher epoch
 	Members []Member // ascending by Node
-	Fence   uint64   // a floor in this epoch: every grant of the view has a higher fence
 }
 
 // Has reports whether the life is a member of the view.
@@ -80,21 +67,18 @@ const (
 type Message struct {
 	Kind     Kind
 	From, To dmutex.NodeID
-	Round    uint32 // of PREPARE and PROMISE; of REFUSE the round that was promised
+	Round    uint64 // of PREPARE and PROMISE; of REFUSE the round that was promised
 	Leaving  bool   // of PREPARE and PROMISE: the sender is leaving
 	Life     uint64 // of REFUSE: a later life of the receiver's number; else 0
 
-	// Of PROMISE: what the sender has installed, what was complete at it last, and
-	// what it brings to a group that is founded.
+	// Of PROMISE: what the sender has installed, and what was complete at it last.
 	Installed, Completed View
-	Fence, Clock         uint64
 
 	View View // of VIEW, REPORT and COMPLETE
 
 	// Of CLEARED, and of REPORT in the lease mode: all lives that were excluded in this
 	// epoch or a lower one have lost what they held.
-	Cleared uint32
+	Cleared uint64
 
 	Holds []Hold // of REPORT
-	Wait  int64  // of REPORT: in how many nanoseconds the view may act by the sender's count; negative if it might have acted before
 }

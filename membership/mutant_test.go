@@ -127,19 +127,19 @@ var mutants = []struct {
 	})}},
 
 	// A view that is only installed excuses.
-	{"excused-by-installed", setup{n: 3, rounds: many, away: 2, clocks: true, faults: faults{crashes: 1}, alter: excusing(func(m *Machine, node dmutex.NodeID) bool {
+	{"excused-by-installed", setup{n: 3, rounds: many, away: 2, clocks: true, behind: true, faults: faults{crashes: 1}, alter: excusing(func(m *Machine, node dmutex.NodeID) bool {
 		v := newest(told(m, func(p *Message) View { return p.Installed }))
 		return v.Epoch > 0 && v.life(node) == 0
 	})}},
 
 	// The promise of a life counts when a later one of its member is known.
-	{"replaced-life-counts", setup{n: 3, rounds: many, away: 1, clocks: true, faults: faults{crashes: 1, exits: 1}, alter: keeping(func(p, was *member) bool { return p.life == was.life })}},
+	{"replaced-life-counts", setup{n: 3, rounds: many, away: 1, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}, alter: keeping(func(p, was *member) bool { return p.life == was.life })}},
 
 	// Or when that one is met.
-	{"promise-outlives-life", setup{n: 3, rounds: many, away: 1, clocks: true, faults: faults{crashes: 1, exits: 1}, alter: keeping(func(p, was *member) bool { return p.life != was.life })}},
+	{"promise-outlives-life", setup{n: 3, rounds: many, away: 1, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}, alter: keeping(func(p, was *member) bool { return p.life != was.life })}},
 
 	// Or when it arrives later than the news of that one.
-	{"late-promise-counts", setup{n: 3, rounds: many, away: 1, clocks: true, faults: faults{crashes: 1, exits: 1}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+	{"late-promise-counts", setup{n: 3, rounds: many, away: 1, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
 		out := input()
 		if msg != nil && msg.Kind == Promise && msg.Round == m.round {
 			m.member(msg.From).promise = msg
@@ -164,10 +164,10 @@ var mutants = []struct {
 		return out
 	}}},
 
-	// A clock counts only if nobody has installed a view, even one that is not complete.
-	{"founded-below-clock", setup{n: 2, rounds: many, clocks: true, faults: faults{crashes: 1, exits: 2}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
-		if msg != nil && m.view.Epoch > 0 {
-			msg.Clock = 0
+	// A new life has promised nothing.
+	{"born-without-promise", setup{n: 2, rounds: many, clocks: true, faults: faults{crashes: 2, exits: 1}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+		if !slices.ContainsFunc(m.members, func(p member) bool { return p.node != m.me().node && p.newest > 0 }) {
+			m.promised = 0
 		}
 		return input()
 	}}},
@@ -208,7 +208,7 @@ var mutants = []struct {
 	}}},
 
 	// The word that a member is dead counts when a message has told of its return.
-	{"evicted-though-back", setup{n: 3, rounds: many, clocks: true, faults: faults{evicts: 2, exits: 2}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+	{"evicted-though-back", setup{n: 3, rounds: many, clocks: true, behind: true, faults: faults{evicts: 2, exits: 2}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
 		if msg == nil {
 			return input()
 		}

@@ -2,7 +2,6 @@ package membership
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"strconv"
 
@@ -16,9 +15,9 @@ var ErrRecord = errors.New("membership: bad record")
 // A Record is what the store holds about a group in the lease mode. Every change
 // has a higher epoch.
 type Record struct {
-	Epoch   uint32
-	Unclean uint32        // the last epoch that excluded a member; 0 if none has
-	Cleared uint32        // the last exclusion that is cleared: the leases of all members that were excluded until then have ended
+	Epoch   uint64
+	Unclean uint64        // the last epoch that excluded a member; 0 if none has
+	Cleared uint64        // the last exclusion that is cleared: the leases of all members that were excluded until then have ended
 	Highest dmutex.NodeID // the highest number that was ever given to a member
 
 	// All members must agree on these.
@@ -45,7 +44,7 @@ const (
 	minLease = 100 * millisecond
 	maxLease = 3600 * second
 
-	recordHeader = "dmutex record 1\n"
+	recordHeader = "dmutex record 2\n"
 )
 
 // MarshalText returns the record as lines of text. It returns [ErrRecord] for a
@@ -67,7 +66,7 @@ func (r *Record) appendText(b []byte) []byte {
 		name  string
 		value uint64
 	}{
-		{"epoch ", uint64(r.Epoch)}, {"unclean ", uint64(r.Unclean)}, {"cleared ", uint64(r.Cleared)}, {"highest ", uint64(r.Highest)}, {"lease ", uint64(r.Lease)},
+		{"epoch ", r.Epoch}, {"unclean ", r.Unclean}, {"cleared ", r.Cleared}, {"highest ", uint64(r.Highest)}, {"lease ", uint64(r.Lease)},
 	} {
 		b = strconv.AppendUint(append(b, field.name...), field.value, 10)
 		b = append(b, '\n')
@@ -90,7 +89,11 @@ func (r *Record) UnmarshalText(text []byte) error {
 		return badRecord("it is too long")
 	}
 	header, rest := cutAt(text, '\n')
-	if header+"\n" != recordHeader {
+	switch header + "\n" {
+	case recordHeader:
+	case "dmutex record 1\n":
+		return badRecord("it is of an older version, whose fences were higher: stop all members, delete it, and start them again with Config.Fence")
+	default:
 		return badRecord("it does not begin with " + strconv.Quote(recordHeader))
 	}
 	// What is misread here is found by comparing the texts.
@@ -101,9 +104,9 @@ func (r *Record) UnmarshalText(text []byte) error {
 		return string(value)
 	}
 	var read Record
-	read.Epoch = uint32(readNumber(field()))
-	read.Unclean = uint32(readNumber(field()))
-	read.Cleared = uint32(readNumber(field()))
+	read.Epoch = readNumber(field())
+	read.Unclean = readNumber(field())
+	read.Cleared = readNumber(field())
 	read.Highest = dmutex.NodeID(readNumber(field()))
 	read.Lease = int64(readNumber(field()))
 	read.Settings = readString(field())
@@ -145,7 +148,7 @@ func readString(quoted string) string {
 // invalid says why no life can have written the record, and "" if one can.
 func (r *Record) invalid() string {
 	switch {
-	case r.Epoch == 0 || r.Epoch == math.MaxUint32:
+	case r.Epoch == 0 || r.Epoch > maxEpoch:
 		return "its epoch is out of range"
 	case r.Unclean > r.Epoch:
 		return "it excluded a member in an epoch that is yet to come"
@@ -180,7 +183,7 @@ func (r *Record) number(life uint64) dmutex.NodeID {
 
 // view returns the view that the record decides.
 func (r *Record) view() View {
-	v := View{Epoch: r.Epoch, Fence: uint64(r.Epoch) << 32}
+	v := View{Epoch: r.Epoch}
 	for _, m := range r.Members {
 		v.Members = append(v.Members, m.Member)
 	}

@@ -21,7 +21,7 @@ func someRecord() Record {
 func TestRecord(t *testing.T) {
 	text, err := someRecord().MarshalText()
 	require.NoError(t, err)
-	require.Equal(t, `dmutex record 1
+	require.Equal(t, `dmutex record 2
 epoch 217315203
 unclean 217315200
 cleared 217315100
@@ -42,7 +42,7 @@ func TestRecordRefuses(t *testing.T) {
 	require.NoError(t, err)
 	for name, change := range map[string]func(s string) string{
 		"nothing":           func(string) string { return "" },
-		"another version":   func(s string) string { return strings.Replace(s, "record 1", "record 2", 1) },
+		"another version":   func(s string) string { return strings.Replace(s, "record 2", "record 3", 1) },
 		"cut":               func(s string) string { return s[:len(s)-1] },
 		"a line is missing": func(s string) string { return strings.Replace(s, "highest 4\n", "", 1) },
 		"another line":      func(s string) string { return s + "\n" },
@@ -50,8 +50,8 @@ func TestRecordRefuses(t *testing.T) {
 		"a sign":            func(s string) string { return strings.Replace(s, "epoch ", "epoch +", 1) },
 		"a zero before":     func(s string) string { return strings.Replace(s, "epoch ", "epoch 0", 1) },
 		"carriage returns":  func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
-		"too large":         func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 4294967297", 1) },
-		"the last epoch":    func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 4294967295", 1) },
+		"too large":         func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 18446744073709551617", 1) },
+		"beyond 42 bits":    func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 4398046511104", 1) },
 		"no epoch":          func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 0", 1) },
 		"unclean later":     func(s string) string { return strings.Replace(s, "unclean 2", "unclean 3", 1) },
 		"cleared later":     func(s string) string { return strings.Replace(s, "cleared 2", "cleared 3", 1) },
@@ -71,6 +71,10 @@ func TestRecordRefuses(t *testing.T) {
 		require.ErrorIs(t, r.UnmarshalText([]byte(change(string(text)))), ErrRecord, name)
 		require.Zero(t, r, name)
 	}
+	var r Record
+	err = r.UnmarshalText([]byte(strings.Replace(string(text), "record 2", "record 1", 1)))
+	require.ErrorIs(t, err, ErrRecord)
+	require.ErrorContains(t, err, "stop all members, delete it, and start them again")
 	_, err = Record{}.MarshalText()
 	require.ErrorIs(t, err, ErrRecord)
 }

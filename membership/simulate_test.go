@@ -181,6 +181,7 @@ var simulated = []setup{
 	{n: 3, clocks: true, faults: faults{crashes: 4, exits: 4, evicts: 2, alarms: 2}},
 	{n: 3, clocks: true, faults: faults{crashes: 2, exits: 4, evicts: 3}},
 	{n: 3, faults: faults{crashes: 5, exits: 4}},
+	{n: 3, clocks: true, behind: true, faults: faults{crashes: 5, exits: 4, evicts: 1}},
 	{n: 3, clocks: true, fresh: true, faults: faults{crashes: 3, exits: 2}},
 	{n: 3, clocks: true, reports: true, faults: faults{crashes: 3, exits: 2, alarms: 1}},
 	{n: 3, clocks: true, faults: faults{crashes: 3, cuts: 5}},
@@ -192,7 +193,7 @@ var simulated = []setup{
 }
 
 func (s setup) name() string {
-	return fmt.Sprintf("%d, %d away, fresh %v, clocks %v, reports %v, rounds %d, %+v", s.n, s.away, s.fresh, s.clocks, s.reports, s.rounds, s.faults)
+	return fmt.Sprintf("%d, %d away, fresh %v, clocks %v, behind %v, reports %v, rounds %d, %+v", s.n, s.away, s.fresh, s.clocks, s.behind, s.reports, s.rounds, s.faults)
 }
 
 func requireRight(t *testing.T, s setup, seed uint64, steps int) {

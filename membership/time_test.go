@@ -18,7 +18,7 @@ type timeline struct {
 	now      int64
 	delayed  func() int64 // how long the next message takes
 	machines []*Machine
-	reported []uint32
+	reported []uint64
 	wire     letters
 	count    int
 	last     map[[2]dmutex.NodeID]int64 // when the last message arrives
@@ -59,7 +59,7 @@ func newTimeline(t *testing.T, n int, delay time.Duration) *timeline {
 // bareTimeline returns a group whose members have not met. A message of no kind
 // that arrives lets them meet.
 func bareTimeline(t *testing.T, n int, delay time.Duration) *timeline {
-	tl := &timeline{delayed: func() int64 { return int64(delay) }, reported: make([]uint32, n), last: make(map[[2]dmutex.NodeID]int64)}
+	tl := &timeline{delayed: func() int64 { return int64(delay) }, reported: make([]uint64, n), last: make(map[[2]dmutex.NodeID]int64)}
 	var members []dmutex.NodeID
 	for i := range n {
 		members = append(members, dmutex.NodeID(i+1))

@@ -22,7 +22,7 @@ import (
 //	the state of each member's life
 //	what is known of each member's lives: how many there were, and how the last ended
 //	the faults that may still happen
-//	the view in which something was granted last, and the highest epoch of a view
+//	the view in which something was granted last, and the highest round that was used
 //	how many locks there are, and for each its view and its holder
 //	the messages on their way, by channel and age
 //
@@ -31,7 +31,7 @@ import (
 type world struct {
 	setup
 	first []uint32 // the state at the beginning
-	last  uint32   // the highest round that may be promised
+	last  uint64   // the highest round that may be promised
 
 	lives   []life
 	flights []flight
@@ -57,6 +57,7 @@ type setup struct {
 	faults faults
 
 	clocks  bool // a later life has a higher number by itself; else it is told
+	behind  bool // likewise, but it does not know by its clock what former lives may have promised
 	reports bool // a report may take time
 
 	alter  alter // breaks a rule of the machine
@@ -154,7 +155,7 @@ const (
 
 func newWorld(s setup) *world {
 	w := &world{
-		setup: s, last: ^uint32(0),
+		setup: s, last: ^uint64(0),
 		lifeID: map[string]uint32{}, flightID: map[string]uint32{}, viewID: map[string]uint32{}, stepID: map[stepKey]uint32{},
 		lives: make([]life, 1), views: make([]View, 1), // the first are none
 	}
@@ -171,10 +172,10 @@ func newWorld(s setup) *world {
 			w.settle()
 		}
 	}
-	w.last = w.rounds
+	w.last = uint64(w.rounds)
 	for _, id := range w.first[:w.n] {
 		if id != 0 {
-			w.last = max(w.last, w.lives[id].view.Epoch+w.rounds)
+			w.last = max(w.last, w.lives[id].view.Epoch+uint64(w.rounds))
 		}
 	}
 	w.setFaults(w.first, s.faults)
@@ -412,14 +413,14 @@ func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
 		s[lock+1] |= uint32(i + 1)
 		epoch := w.views[s[lock]].Epoch
 		if s[w.n+i]&vouched == 0 {
-			if last := w.views[s[2*w.n+1]]; w.clocks && (epoch < last.Epoch || epoch == last.Epoch && s[lock] != s[2*w.n+1]) {
+			if last := w.views[s[2*w.n+1]]; w.clocks && !w.behind && (epoch < last.Epoch || epoch == last.Epoch && s[lock] != s[2*w.n+1]) {
 				return s, w.excuse(s, fmt.Sprintf("a fence falls: %d is granted in %v, after a grant in %v", i+1, w.views[s[lock]], last))
 			}
 			if w.clocks {
 				s[2*w.n+1] = s[lock]
 			}
 		}
-		return w.move(s, i, w.step(stepKey{s[i], acquire, uint64(epoch)<<32 | 1}))
+		return w.move(s, i, w.step(stepKey{s[i], acquire, FirstFence(epoch) + 1}))
 	}
 	panic("what is that?")
 }
@@ -467,7 +468,7 @@ func (w *world) move(s []uint32, i int, t *step) ([]uint32, string) {
 		}
 	}
 	if w.clocks {
-		s[2*w.n+2] = max(s[2*w.n+2], l.view.Epoch)
+		s[2*w.n+2] = max(s[2*w.n+2], uint32(l.promised))
 	}
 	switch l.phase {
 	case Left:
@@ -477,7 +478,7 @@ func (w *world) move(s []uint32, i int, t *step) ([]uint32, string) {
 		} // else the others may still wait for what its former life was in
 		return w.stop(s, i), ""
 	case Stopped:
-		if s[w.n+i]&vouched == 0 && w.clocks {
+		if s[w.n+i]&vouched == 0 && w.clocks && !w.behind {
 			return s, fmt.Sprintf("%d is stopped, and nobody has vouched that it is dead", i+1)
 		}
 	}
@@ -678,7 +679,10 @@ func (w *world) run(key stepKey) (t step) {
 	var l life
 	if key.do == start {
 		i, number, highest := int(key.arg>>60), key.arg>>32&0xffff, key.arg&0xffffffff
-		cfg := Config{Self: dmutex.NodeID(i + 1), Members: w.everybody(), Life: number, Clock: w.clock(highest)}
+		cfg := Config{Self: dmutex.NodeID(i + 1), Members: w.everybody(), Life: number}
+		if w.clocks && !w.behind {
+			cfg.Clock = highest
+		}
 		m, err := New(cfg)
 		if err != nil {
 			panic(err)
@@ -723,8 +727,10 @@ func (w *world) run(key stepKey) (t step) {
 	case alarm:
 		input = func() []Message { return l.Trouble(0, l.view.Epoch) }
 	case evict:
-		l.bornAt = -int64(w.clock(key.arg&0xffffffff)-l.clock) >> 32 * second // time has passed
 		input = func() []Message {
+			if w.clocks {
+				l.Clock(key.arg&0xffffffff + 1) // time has passed
+			}
 			out, err := l.Evict(0, dmutex.NodeID(key.arg>>32+1))
 			refused = err
 			return out
@@ -741,7 +747,6 @@ func (w *world) run(key stepKey) (t step) {
 	if refused != nil {
 		return step{wrong: "refused: " + refused.Error()}
 	}
-	l.acting = l.isComplete() // a pause before that only delays requests
 	for _, o := range out {
 		if l.met[o.To-1] != 0 {
 			t.sent = append(t.sent, w.flight(l.Machine.life, l.met[o.To-1], o))
@@ -752,14 +757,6 @@ func (w *world) run(key stepKey) (t step) {
 	}
 	t.to = w.intern(l)
 	return t
-}
-
-// clock returns the wall clock, which is beyond all views.
-func (w *world) clock(highest uint64) uint64 {
-	if !w.clocks || highest == 0 {
-		return 0
-	}
-	return (highest + 1) << 32
 }
 
 func (w *world) holds(l *life) []Hold {
@@ -780,8 +777,8 @@ func (w *world) everybody() (all []dmutex.NodeID) {
 // that lives of equal text have equal machines.
 func (l *life) freeze() {
 	m := l.Machine
-	m.began, m.base, m.baseAt, m.resetAt = true, 0, 0, 0
-	m.fails, m.quarrel, m.bornAt = 0, 0, 0
+	m.resetAt, m.quarrel, m.clock = 0, 0, 0
+	m.fails = 1 // it pauses
 	m.beginAt = later(m.beginAt, false)
 	if m.courtesy != 0 {
 		m.courtesy = 2
@@ -801,9 +798,6 @@ func later(at int64, now bool) int64 {
 
 // intern returns the number of a life's state.
 func (w *world) intern(l life) uint32 {
-	if l.complete.Epoch > 0 && l.clock > 0 {
-		l.clock = 1 << 32 // no group is founded with it anymore, and what evict reads is counted from here
-	}
 	b, _ := l.AppendText(w.scratch[:0])
 	b = appendFence(b, " holds ", l.fence)
 	b = appendFlag(b, " late", l.courtesy == 0)

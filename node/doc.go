@@ -30,9 +30,8 @@
 // holder. A lock that is held stays held, by the same handle and with the same
 // fence. Waiting callers keep waiting. Messages of older views are dropped.
 //
-// Fences begin with the epoch, and epochs rise from view to view. Views are limited to
-// one a second on average since the group was founded, so that epochs never overtake
-// the clock. A group that changes more often stalls.
+// Fences begin with the epoch, and epochs rise from view to view. They are milliseconds
+// of the members' wall clocks, unless a group changes more than once in each.
 //
 // In the strict mode at most one process with each number is alive at a time, and no
 // member is ever presumed dead. The group waits for a member that is down: locks go on

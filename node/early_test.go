@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -20,10 +21,7 @@ func TestEarlyRoom(t *testing.T) {
 		defer s.mu.Unlock()
 		quarter := func(epochs int) early {
 			e := early{strings.Repeat("x", 64), trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 1}}}
-			e.message.Fence = dmutex.FirstFence(s.epoch)
-			for range epochs {
-				e.message.Fence = dmutex.NextEpoch(e.message.Fence)
-			}
+			e.message.Fence = membership.FirstFence(s.epoch + uint64(epochs))
 			e.message.Nodes = make([]dmutex.NodeID, 16)
 			e.message.Numbers = make([]uint64, (earlyBuffer/4-192-64-8*16)/8)
 			require.Equal(t, earlyBuffer/4, e.size())
@@ -68,7 +66,7 @@ func TestEarlyWithoutRoom(t *testing.T) {
 		s := one.locks.shard("x")
 		s.mu.Lock()
 		s.keep(early{"x", trace.Message{Message: dmutex.Message{
-			From: 2, To: 1, Fence: dmutex.NextEpoch(dmutex.FirstFence(s.epoch)), Numbers: make([]uint64, earlyBuffer/8),
+			From: 2, To: 1, Fence: membership.FirstFence(s.epoch + 1), Numbers: make([]uint64, earlyBuffer/8),
 		}}})
 		require.True(t, s.dropped)
 		s.mu.Unlock()

@@ -76,7 +76,7 @@ func (n *Node) ReportPart(from dmutex.NodeID, lock string) {
 	n.views.mu.Lock()
 	view := n.views.machine.View()
 	n.views.mu.Unlock()
-	holds := []membership.Hold{{Lock: lock, Fence: view.Fence}, {Lock: strings.Repeat("x", 500)}}
+	holds := []membership.Hold{{Lock: lock, Fence: membership.FirstFence(view.Epoch)}, {Lock: strings.Repeat("x", 500)}}
 	part, _ := appendMembership(nil, &membership.Message{Kind: membership.Report, View: view, Holds: holds}, 500)
 	handler{n}.Message(from, 0, part)
 }

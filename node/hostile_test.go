@@ -80,7 +80,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 		held, err := one.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		life := two.views.life
-		strange := membership.View{Epoch: 9, Fence: 9 << 32, Members: []membership.Member{{Node: 7, Life: 1}}}
+		strange := membership.View{Epoch: 9, Members: []membership.Member{{Node: 7, Life: 1}}}
 		present := one.views.machine.View()
 		present.Members = present.Members[:1]
 		seq := uint64(1 << 20)
@@ -105,14 +105,14 @@ func TestNonsenseAboutViews(t *testing.T) {
 			hear(b)
 			require.Equal(t, before+1, one.Status().Refused, "%d: %q", i, b)
 		}
-		for round := range uint32(1000) { // it may begin rounds as it likes
+		for round := range uint64(1000) { // it may begin rounds as it likes
 			b, _ := appendMembership(nil, &membership.Message{Kind: membership.Prepare, Round: 1000 + round}, 1<<16)
 			hear(b)
 		}
 		name := strings.Repeat("x", transport.MaxName-8)
 		for i := range 100_000 { // and say what belongs to a view that is far away
 			hear(transport.AppendMessage(nil, fmt.Sprint(name, i%100), dmutex.Message{
-				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: dmutex.FirstFence(1 << 30),
+				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30),
 			}))
 		}
 		for i := range one.locks.shards {
@@ -157,7 +157,7 @@ func TestFarMessagesLeaveRoom(t *testing.T) {
 			require.NoError(t, n.Ready(t.Context()))
 		}
 		one, two := nodes[0], nodes[1]
-		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: dmutex.FirstFence(1 << 30)}}
+		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30)}}
 		hear := func(name string, m trace.Message) {
 			s := one.locks.shard(name)
 			s.mu.Lock()
@@ -201,7 +201,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 		require.NoError(t, one.Ready(t.Context()))
 		before := one.Status()
 		handler{one}.Message(2, 1<<20, transport.AppendMessage(nil, "x", dmutex.Message{
-			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: dmutex.FirstFence(one.locks.epoch.Load()) - 1,
+			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(one.locks.epoch.Load()) - 1,
 		}))
 		after := one.Status()
 		require.Equal(t, before.Refused, after.Refused)

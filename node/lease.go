@@ -34,7 +34,7 @@ type lease struct {
 	busy   chan struct{} // full while the store has not returned
 
 	rev     store.Revision         // of the record that the machine was shown last
-	record  uint32                 // epoch of the record whose members are the peers
+	record  uint64                 // epoch of the record whose members are the peers
 	err     error                  // why the last operation failed; nil if it did not
 	ended   bool                   // the lease has, and what was held is lost
 	away    map[dmutex.NodeID]bool // the machine was told that the peer is
@@ -86,7 +86,7 @@ func newLease(v *views) (*lease, error) {
 	}
 	machine, err := membership.NewLease(membership.LeaseConfig{
 		Life: v.life, Address: link.Address(), Lease: int64(cfg.Lease), Settings: settings,
-		Fence: cfg.Fence, Clock: membership.ClockFence(sinceEpoch()),
+		Fence: cfg.Fence, Clock: clockNow(),
 	})
 	if err != nil {
 		return nil, err

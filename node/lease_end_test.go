@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store/storetest"
@@ -357,7 +358,7 @@ func TestLeaseRenewedInItsMargin(t *testing.T) {
 func TestLeaseUnknownLeader(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 		s := c.open(1)[0]
-		s.Hear("boss", 77, dmutex.FirstFence(s.Status().View.Epoch))
+		s.Hear("boss", 77, membership.FirstFence(s.Status().View.Epoch))
 		c.open(2)
 		for who := range s.Election("boss").Observe(contextFor(t, leaseOf)) {
 			require.Equal(t, dmutex.None, who)

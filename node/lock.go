@@ -284,8 +284,8 @@ func (l *lock) forget() {
 	if l.held != nil || len(l.waiters) > 0 {
 		return
 	}
-	if clock, fence, fresh := l.machine.Forget(); fresh {
-		s.start.Clock, s.start.Fence = max(s.start.Clock, clock), max(s.start.Fence, fence)
+	if clock, known, fresh := l.machine.Forget(); fresh {
+		s.start.Clock, s.start.Known = max(s.start.Clock, clock), max(s.start.Known, known)
 		l.drop()
 		delete(s.table, l.name)
 	}

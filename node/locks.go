@@ -35,7 +35,7 @@ type locks struct {
 
 	lapsed atomic.Pointer[chan struct{}] // closed at the next lapse
 
-	epoch    atomic.Uint32 // of the view that was installed last
+	epoch    atomic.Uint64 // of the view that was installed last
 	troubled atomic.Pointer[trouble]
 	refused  atomic.Uint64 // messages and frames that no correct peer sends
 	rested   chan struct{} // poked when a function of Do has returned; Close waits for that
@@ -45,7 +45,7 @@ const shards = 64
 
 // A trouble is why the view of an epoch is to be replaced.
 type trouble struct {
-	epoch uint32
+	epoch uint64
 	err   error
 }
 
@@ -80,7 +80,7 @@ func (ls *locks) shardOf(name []byte) *shard {
 // trouble asks for another view in place of that of the epoch. It may be called
 // under a shard's mutex: the goroutine that keeps time passes it on. That of a later
 // epoch stays.
-func (ls *locks) trouble(epoch uint32, err error) {
+func (ls *locks) trouble(epoch uint64, err error) {
 	t := &trouble{epoch, err}
 	for {
 		former := ls.troubled.Load()
@@ -158,7 +158,7 @@ func (ls *locks) resume() {
 }
 
 // act lets the machines of the view be born, with the holders that were reported.
-func (ls *locks) act(epoch uint32, holders []membership.Holder) {
+func (ls *locks) act(epoch uint64, holders []membership.Holder) {
 	of := make(map[*shard][]membership.Holder)
 	for _, h := range holders {
 		s := ls.shard(h.Lock)

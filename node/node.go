@@ -46,11 +46,12 @@ type Config struct {
 	// Group distinguishes groups that share a network. It may be empty.
 	Group string
 
-	// Fence is a floor, below 1<<63: every fence will be higher. 0 is right if the members'
-	// wall clocks are never set back by more than the time between a stop of all
-	// members and their next start. Otherwise set it to [dmutex.NextEpoch] of the
-	// highest fence that your resources have stored. The members need not give the
-	// same value: the highest counts.
+	// Fence is a fence that was granted before, below 1<<63: all grants will have higher
+	// ones. 0 is right if the members' wall clocks are never set back by more than the
+	// time between a stop of all members and their next start. Otherwise set it to the
+	// highest fence that your resources have stored. The members need not give the same
+	// value: the highest counts. But if it is more than a day ahead of the clock, all
+	// must give it.
 	Fence uint64
 
 	// Deadlock is how long an Acquire of a [Txn] that holds a lock waits before the
@@ -71,6 +72,7 @@ type Config struct {
 	//	INFO   peer met                                peer
 	//	INFO   peer gone                               peer              it has closed its end
 	//	INFO   view acts                               epoch, members, joined, left, took
+	//	WARN   epochs are ahead of the clock: ...      ahead             by more than a minute
 	//	WARN   waiting for members                     waited, for
 	//	WARN   peer is configured differently          peer, err         once, until it is met or something else differs
 	//	WARN   peer has met another process with this node's number   peer
@@ -311,12 +313,15 @@ func maxLife() uint64 { return uint64(max(sinceEpoch(), 0) + int64(24*time.Hour)
 // sinceEpoch returns the nanoseconds since 2020-01-01 UTC by the wall clock.
 func sinceEpoch() int64 { return int64(time.Since(epochZero)) }
 
+// clockNow returns the clock of the machines of package membership.
+func clockNow() uint64 { return uint64(max(sinceEpoch(), 0)) / uint64(time.Millisecond) }
+
 var epochZero = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (n *Node) newMachine(life uint64) (*membership.Machine, error) {
 	return membership.New(membership.Config{
 		Self: n.cfg.Self, Members: n.cfg.Members, Life: life,
-		Fence: n.cfg.Fence, Clock: membership.ClockFence(sinceEpoch()),
+		Fence: n.cfg.Fence, Clock: clockNow(),
 	})
 }
 

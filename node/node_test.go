@@ -19,6 +19,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
@@ -131,7 +132,9 @@ func (g *group) acquire(id dmutex.NodeID, name string) *node.Held {
 func today() { time.Sleep(30 * 365 * 24 * time.Hour) }
 
 // counter is the part of a fence that counts within the epoch.
-func counter(fence uint64) uint32 { return uint32(fence) }
+func counter(fence uint64) uint32 {
+	return uint32(fence - membership.FirstFence(membership.EpochOf(fence)))
+}
 
 // outcome is what an Acquire in the background came to.
 type outcome struct {

@@ -55,7 +55,7 @@ func (s LeaseState) String() string { return [...]string{"ended", "valid", "late
 
 // A ViewChange is a view that has begun to act at this node.
 type ViewChange struct {
-	Epoch   uint32          // of the view: its fences begin with it
+	Epoch   uint64          // of the view: its fences begin with it
 	Members []dmutex.NodeID // ascending
 	Joined  []dmutex.NodeID // those that were not in the last view that acted here, or were there as another process
 	Left    []dmutex.NodeID // those of the last view that have left, or were replaced by another process
@@ -64,7 +64,7 @@ type ViewChange struct {
 }
 
 func (c ViewChange) attrs() []slog.Attr {
-	attrs := []slog.Attr{slog.Uint64("epoch", uint64(c.Epoch)), slog.Any("members", c.Members)}
+	attrs := []slog.Attr{slog.Uint64("epoch", c.Epoch), slog.Any("members", c.Members)}
 	if len(c.Joined) > 0 {
 		attrs = append(attrs, slog.Any("joined", c.Joined))
 	}

@@ -114,7 +114,7 @@ func (l *lock) recorded(why error) {
 // traceView records that a view is installed, or acts.
 func (n *Node) traceView(what trace.What, v membership.View) {
 	if n.cfg.Trace != nil {
-		n.trace(trace.Event{What: what, N: uint64(v.Epoch), Members: v.Nodes()})
+		n.trace(trace.Event{What: what, N: v.Epoch, Members: v.Nodes(), Limit: membership.LastFence(v.Epoch)})
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
@@ -255,7 +256,7 @@ func TestTraceOfARestart(t *testing.T) {
 				case trace.Down:
 					require.Empty(t, e.Err, "it is a Close")
 				case trace.Handle:
-					require.Equal(t, epoch, uint64(dmutex.Epoch(e.In.Fence)))
+					require.Equal(t, epoch, membership.EpochOf(e.In.Fence))
 				}
 			}
 		}

@@ -18,9 +18,9 @@ type shard struct {
 
 	mu     sync.Mutex
 	table  map[string]*lock
-	epoch  uint32       // of the view that is installed; 0 before the first
+	epoch  uint64       // of the view that is installed; 0 before the first
 	acting bool         // the machines of the view may be born
-	start  dmutex.Start // of all of them, but for Holder; Clock and Fence are the highest of those that were forgotten
+	start  dmutex.Start // of all of them, but for Holder; Clock and Known are the highest of those that were forgotten
 	shared *dmutex.Shared
 
 	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
@@ -52,7 +52,7 @@ type early struct {
 
 func (s *shard) freeze(v membership.View, self dmutex.NodeID) (holds []membership.Hold) {
 	s.epoch, s.acting = v.Epoch, false
-	s.start = dmutex.Start{Self: self, Members: v.Nodes(), Fence: v.Fence}
+	s.start = startOf(v, self)
 	s.shared = new(dmutex.Shared)
 	s.resting, s.holders = nil, nil
 	for name, l := range s.table {
@@ -75,7 +75,14 @@ func (s *shard) freeze(v membership.View, self dmutex.NodeID) (holds []membershi
 	return holds
 }
 
-func (s *shard) act(epoch uint32, holders []membership.Holder) {
+// startOf returns what the machines of a view are born with, but for the holder.
+func startOf(v membership.View, self dmutex.NodeID) dmutex.Start {
+	return dmutex.Start{
+		Self: self, Members: v.Nodes(), Fence: membership.FirstFence(v.Epoch), Limit: membership.LastFence(v.Epoch),
+	}
+}
+
+func (s *shard) act(epoch uint64, holders []membership.Holder) {
 	if s.epoch != epoch {
 		return
 	}
@@ -130,7 +137,7 @@ func (l *lock) born() {
 		panic("node: " + err.Error()) // it took a Start with these members, or the view would not act
 	}
 	l.machine = machine
-	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Fence: start.Fence, Holder: start.Holder, Phase: machine.Phase()})
+	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Phase: machine.Phase()})
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
 		l.held.end(&overruled)
 		delete(s.owners, l.held)
@@ -149,7 +156,7 @@ func (l *lock) drop() {
 // handle takes a peer's message to its lock. A message of an older view is dropped,
 // one of a view that does not act yet is kept.
 func (s *shard) handle(name []byte, m trace.Message) {
-	switch epoch := dmutex.Epoch(m.Fence); {
+	switch epoch := membership.EpochOf(m.Fence); {
 	case epoch < s.epoch:
 	case epoch == s.epoch && s.acting:
 		l := s.table[string(name)] // does not allocate
@@ -192,7 +199,7 @@ func (s *shard) keep(e early) {
 	s.early, s.room = append(s.early, e), s.room+e.size()
 }
 
-func (e early) epoch() uint32 { return dmutex.Epoch(e.message.Fence) }
+func (e early) epoch() uint64 { return membership.EpochOf(e.message.Fence) }
 
 func (e early) size() int {
 	return 192 + len(e.name) + 8*len(e.message.Numbers) + 8*len(e.message.Nodes)

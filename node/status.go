@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -213,7 +214,7 @@ type LeaseStatus struct {
 
 // ViewStatus is how one node sees the group.
 type ViewStatus struct {
-	Epoch   uint32          // of the view that is installed, 0 before the first
+	Epoch   uint64          // of the view that is installed, 0 before the first
 	Members []dmutex.NodeID // of it, ascending
 	Acts    bool            // locks are granted in it
 	Age     time.Duration   // how long it has acted, or else how long nothing has been granted here
@@ -221,6 +222,19 @@ type ViewStatus struct {
 	Err     error           // what else it waits for: the store, leases of former members, or members that the algorithm takes; else nil
 	Changes uint64          // views that have begun to act here
 	Took    time.Duration   // of the last of them: see ViewChange
+
+	// Ahead is how far the epoch is ahead of this node's clock, if that is more than a
+	// minute; else 0. Then some clock is or was wrong, and a restart of all members needs
+	// Config.Fence.
+	Ahead time.Duration
+}
+
+// ahead returns ViewStatus.Ahead.
+func ahead(v membership.View) time.Duration {
+	if clock := clockNow(); v.Epoch > clock+uint64(time.Minute/time.Millisecond) {
+		return time.Duration(v.Epoch-clock) * time.Millisecond
+	}
+	return 0
 }
 
 // Status returns the state of the node. Each number is exact, but they are not read
@@ -235,7 +249,7 @@ func (n *Node) Status() Status {
 		View: ViewStatus{
 			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),
 			Age:     time.Duration(now - n.views.since),
-			Missing: n.views.machine.Missing(nil), Err: n.views.obstacle(), Changes: n.views.count.Load(), Took: n.views.took,
+			Missing: n.views.machine.Missing(nil), Err: n.views.obstacle(), Changes: n.views.count.Load(), Took: n.views.took, Ahead: ahead(view),
 		},
 	}
 	if l := n.views.lease; l != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
 )
 
 // A term is a leader and its epoch; with leader None, the end of that epoch.
@@ -96,11 +97,11 @@ func (ts *terms) resign(name string) {
 
 // gone ends the terms of the lives that the view of the epoch leaves behind. The terms
 // of a node's next life have later epochs.
-func (ts *terms) gone(epoch uint32, left func(leader dmutex.NodeID) bool) {
+func (ts *terms) gone(epoch uint64, left func(leader dmutex.NodeID) bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	for _, e := range ts.elections {
-		if e.leader != dmutex.None && dmutex.Epoch(e.epoch) < epoch && left(e.leader) {
+		if e.leader != dmutex.None && membership.EpochOf(e.epoch) < epoch && left(e.leader) {
 			ts.change(e, term{dmutex.None, e.epoch})
 		}
 	}

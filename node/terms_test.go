@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/msgp"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -105,7 +106,7 @@ func TestTermsAreForgotten(t *testing.T) {
 func TestTermsOfALifeThatIsGone(t *testing.T) {
 	var ts terms
 	const view = 3
-	first, next := dmutex.FirstFence(view-1), dmutex.FirstFence(view)
+	first, next := membership.FirstFence(view-1), membership.FirstFence(view)
 	ts.hear([]byte("x"), term{7, first + 1})
 	ts.hear([]byte("y"), term{8, first + 1})
 	ts.hear([]byte("z"), term{7, next + 1})
@@ -140,7 +141,7 @@ func TestAnnouncement(t *testing.T) {
 		term
 	}{
 		{"x", term{7, 5}},
-		{strings.Repeat("x", MaxElection), term{dmutex.None, dmutex.FirstFence(9) + 5}},
+		{strings.Repeat("x", MaxElection), term{dmutex.None, membership.FirstFence(9) + 5}},
 	} {
 		name, got, err := readTerm(7, appendTerm(nil, want.name, want.term))
 		require.NoError(t, err)

@@ -33,7 +33,7 @@ type views struct {
 	machine  machine    // strict, or the lease's
 	life     uint64
 	renaming bool                                 // life is being replaced by a higher one
-	epoch    uint32                               // of the view in which the locks are frozen or act
+	epoch    uint64                               // of the view in which the locks are frozen or act
 	next     chan struct{}                        // closed when the next view acts
 	pending  []membership.Message                 // found no room in the mail
 	sendAt   int64                                // when to try to send them again
@@ -56,12 +56,13 @@ type machine interface {
 	Holders() []membership.Holder
 	Deadline() int64
 
+	Clock(clock uint64)
 	Tick(now int64) []membership.Message
 	Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message
 	Lost(now int64, peer dmutex.NodeID) []membership.Message
 	Handle(now int64, m membership.Message) ([]membership.Message, error)
 	Report(now int64, holds []membership.Hold) []membership.Message
-	Trouble(now int64, epoch uint32) []membership.Message
+	Trouble(now int64, epoch uint64) []membership.Message
 	Leave(now int64) []membership.Message
 
 	AppendText(b []byte) ([]byte, error)
@@ -115,9 +116,10 @@ func (v *views) do(input func(m machine, now int64) []membership.Message) {
 	v.follow(now, input(v.machine, now))
 }
 
-// now returns the time of an input. With a lease, an input may extend it, so what the
-// lease has not covered until now ends first.
+// now returns the time of an input, and tells the machine the wall clock. With a lease, an
+// input may extend it, so what the lease has not covered until now ends first.
 func (v *views) now() int64 {
+	v.machine.Clock(clockNow())
 	if v.lease == nil {
 		return v.node.mail.Now()
 	}
@@ -165,7 +167,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 		v.pause(now)
 		v.frozen = now
 		holds := v.node.locks.freeze(view, v.node.Self())
-		if _, v.refusal = v.node.cfg.Algorithm(dmutex.Start{Self: v.node.Self(), Members: view.Nodes(), Fence: view.Fence}); v.refusal != nil {
+		if _, v.refusal = v.node.cfg.Algorithm(startOf(view, v.node.Self())); v.refusal != nil {
 			v.refusal = fmt.Errorf("node: the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), v.refusal)
 			v.node.log.trouble(v.refusal)
 		}
@@ -294,6 +296,9 @@ func (v *views) act(now int64) {
 	}
 	v.last, v.cause, v.taken = view, nil, 0
 	n.traceView(trace.Ready, view)
+	if ahead := ahead(view); ahead > 0 {
+		n.log.tellOften(slog.LevelWarn, "epochs are ahead of the clock: a clock is or was wrong, and a restart of all members needs Config.Fence", slog.Duration("ahead", ahead))
+	}
 	n.log.tellOften(slog.LevelInfo, "view acts", change.attrs()...)
 	if o := n.cfg.Observer; o != nil && o.View != nil {
 		n.event(func() { o.View(change) })

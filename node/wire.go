@@ -20,7 +20,7 @@ import (
 //	Probe   a deadlock.Chase
 //	Ask     lock: "its holder may give it back"
 //
-// A view is its epoch, the rest of its fence, and node and life of each member.
+// A view is its epoch, and node and life of each member.
 const (
 	saysLast = byte(membership.Cleared) // of those about views
 
@@ -37,14 +37,12 @@ func roomFor(members int) int { return 512 + 2*members*2*msgp.MaxUint }
 // not fit into size bytes it appends a part, and returns the holds that are left.
 func appendMembership(b []byte, m *membership.Message, size int) (_ []byte, left []membership.Hold) {
 	b = append(b, byte(m.Kind))
-	b = msgp.AppendUint(b, uint64(m.Round))
+	b = msgp.AppendUint(b, m.Round)
 	b = msgp.AppendBool(b, m.Leaving)
 	b = msgp.AppendUint(b, m.Life)
 	b = appendView(appendView(b, m.Installed), m.Completed)
-	b = msgp.AppendUint(msgp.AppendUint(b, m.Fence), m.Clock)
 	b = appendView(b, m.View)
-	b = msgp.AppendUint(b, uint64(m.Cleared))
-	b = msgp.AppendUint(b, uint64(m.Wait))
+	b = msgp.AppendUint(b, m.Cleared)
 	room := size - len(b) - 1 - msgp.MaxHead
 	fit := 0
 	for fit < len(m.Holds) {
@@ -66,10 +64,9 @@ func appendMembership(b []byte, m *membership.Message, size int) (_ []byte, left
 func readMembership(message []byte, members int) (m membership.Message, more bool, err error) {
 	r := reader{msgp.NewReader(message[1:])}
 	m.Kind = membership.Kind(message[0])
-	m.Round, m.Leaving, m.Life = r.epoch(), r.Bool(), r.Uint()
+	m.Round, m.Leaving, m.Life = r.Uint(), r.Bool(), r.Uint()
 	m.Installed, m.Completed = r.view(members), r.view(members)
-	m.Fence, m.Clock = r.Uint(), r.Uint()
-	m.View, m.Cleared, m.Wait = r.view(members), r.epoch(), int64(r.Uint())
+	m.View, m.Cleared = r.view(members), r.Uint()
 	more = r.Bool()
 	for range r.Array(math.MaxInt) {
 		h := membership.Hold{Lock: string(r.Name(transport.MaxName)), Fence: r.Uint()}
@@ -132,12 +129,10 @@ func readProbe(message []byte, members int) (*deadlock.Chase, error) {
 // A reader reads what messages of this package are made of.
 type reader struct{ msgp.Reader }
 
-func (r *reader) epoch() uint32       { return uint32(r.UintUpTo(math.MaxUint32)) }
 func (r *reader) node() dmutex.NodeID { return dmutex.NodeID(r.Uint()) }
 
 func (r *reader) view(members int) (v membership.View) {
-	v.Epoch = r.epoch()
-	v.Fence = uint64(v.Epoch)<<32 | uint64(r.epoch())
+	v.Epoch = r.Uint()
 	for range r.Array(members) {
 		v.Members = append(v.Members, membership.Member{Node: r.node(), Life: r.Uint()})
 	}
@@ -145,8 +140,7 @@ func (r *reader) view(members int) (v membership.View) {
 }
 
 func appendView(b []byte, v membership.View) []byte {
-	b = msgp.AppendUint(b, uint64(v.Epoch))
-	b = msgp.AppendUint(b, v.Fence&math.MaxUint32)
+	b = msgp.AppendUint(b, v.Epoch)
 	b = msgp.AppendArray(b, len(v.Members))
 	for _, m := range v.Members {
 		b = msgp.AppendUint(msgp.AppendUint(b, uint64(m.Node)), m.Life)

@@ -42,7 +42,7 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 func (m *carvalho) Keeps() bool { return m.Idle() && slices.Contains(m.kept, true) }
 
 // Forget implements [dmutex.Machine]. An idle node owes no node a REPLY.
-func (m *machine) Forget() (clock, fence uint64, ok bool) {
+func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle()
 }
 

@@ -92,13 +92,13 @@ func (m *circulating) Keeps() bool { return m.Idle() }
 // Forget implements [dmutex.Machine]. The node where the token rests must
 // remember it, and the one where the token of a fresh group would begin must
 // remember that it is elsewhere. The others may always forget an idle lock.
-func (m *parked) Forget() (clock, fence uint64, ok bool) {
+func (m *parked) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), m.Idle() && len(m.wanters) == 0 && m.token == m.first
 }
 
 // Forget implements [dmutex.Machine]. The answer is always no: the token never
 // comes to rest.
-func (m *circulating) Forget() (clock, fence uint64, ok bool) {
+func (m *circulating) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), false
 }
 

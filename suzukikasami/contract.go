@@ -52,7 +52,7 @@ func (m *machine) Keeps() bool { return m.Idle() }
 
 // Forget implements [dmutex.Machine]. The answer is always no: the numbers of
 // all requests, and where the token is, must be remembered.
-func (m *machine) Forget() (clock, fence uint64, ok bool) {
+func (m *machine) Forget() (clock, known uint64, ok bool) {
 	return m.Clock(), m.Known(), false
 }
 

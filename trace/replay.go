@@ -44,7 +44,7 @@ type replay struct {
 	trace     *Trace
 	algorithm dmutex.Algorithm
 	members   []dmutex.NodeID // of the view
-	epoch     uint32          // of it; 0 before the first
+	limit     uint64          // of its fences
 	machines  map[string]dmutex.Machine
 	gap       bool // events were missing
 }
@@ -58,7 +58,7 @@ func (r *replay) event(e *Event) (why string) {
 		clear(r.machines)
 		return ""
 	case e.What == View:
-		r.members, r.epoch = e.Members, uint32(e.N)
+		r.members, r.limit = e.Members, e.Limit
 		if len(r.machines) > 0 {
 			return fmt.Sprintf("the machine of lock %q is still there", slices.Min(slices.Collect(maps.Keys(r.machines))))
 		}
@@ -67,7 +67,7 @@ func (r *replay) event(e *Event) (why string) {
 		return ""
 	case e.What == Born && m != nil:
 		return "it is there already"
-	case e.What == Born && r.gap && dmutex.Epoch(e.Fence) != r.epoch: // the gap has its view
+	case e.What == Born && r.gap && e.Limit != r.limit: // the gap has its view
 		r.Skipped++
 		return ""
 	case e.What == Born:
@@ -95,7 +95,7 @@ func (r *replay) event(e *Event) (why string) {
 // born makes a machine.
 func (r *replay) born(e *Event) (why string) {
 	m, err := r.algorithm(dmutex.Start{
-		Self: r.trace.Header.Self, Members: r.members, Holder: e.Holder, Fence: e.Fence, Clock: e.Clock,
+		Self: r.trace.Header.Self, Members: r.members, Holder: e.Holder, Fence: e.Fence, Limit: e.Limit, Clock: e.Clock, Known: e.Known,
 	})
 	if err != nil {
 		return err.Error()

@@ -7,7 +7,7 @@
 //
 // One JSON object a line. The first line is the [Header]:
 //
-//	{"dmutex":"trace","version":2,"self":2,"members":[1,2,3],"algorithm":"ricart 2 idle","life":7,"opened":1700000000000000000}
+//	{"dmutex":"trace","version":3,"self":2,"members":[1,2,3],"algorithm":"ricart 2 idle","life":7,"opened":1700000000000000000}
 //
 // Each other line is an [Event]:
 //
@@ -30,6 +30,8 @@
 //	n        how many; of view and ready the epoch
 //	members  of view and ready: the members of the view
 //	clock    see dmutex.Start
+//	known    see dmutex.Start
+//	limit    see dmutex.Start; of view and ready that of their machines
 //	holder   see dmutex.Start
 //	in       the message that came
 //	out      the messages that were sent
@@ -51,7 +53,7 @@ import (
 )
 
 // Version is the version of the file format.
-const Version = 2
+const Version = 3
 
 // MaxLine is the length of the longest line, in bytes.
 const MaxLine = 1 << 20
@@ -91,7 +93,7 @@ type What string
 
 // What happens to the machine of a lock.
 const (
-	Born    What = "born"    // with Clock, Fence and Holder; its members are those of the last View, or else of the Header
+	Born    What = "born"    // with Clock, Known, Limit, Fence and Holder; its members are those of the last View, or else of the Header
 	Request What = "request" // as the methods of dmutex.Machine
 	Cancel  What = "cancel"
 	Release What = "release"
@@ -157,6 +159,8 @@ type Event struct {
 	Members     []dmutex.NodeID
 
 	Clock  uint64
+	Known  uint64
+	Limit  uint64
 	Holder dmutex.NodeID
 
 	In    Message

@@ -29,12 +29,12 @@ func events() []trace.Event {
 	return []trace.Event{
 		{Time: -1, What: trace.Met, Peer: 1, Life: 9},
 		{What: trace.Ready},
-		{What: trace.Born, Lock: "x", Clock: 3, Holder: 1, Fence: 4},
+		{What: trace.Born, Lock: "x", Clock: 3, Known: 5, Limit: 9, Holder: 1, Fence: 4},
 		{Time: 5, What: trace.Request, Lock: "x", Out: []trace.Message{{Seq: 1, Message: request}, {Seq: 0, Message: request}}, Phase: dmutex.Waiting},
 		{Time: 6, What: trace.Handle, Lock: "x", In: trace.Message{Seq: 4, Message: reply}, Phase: dmutex.Held, Fence: 5},
 		{Time: 6, What: trace.Release, Lock: "\xff\n", Err: "not\theld \"\\"},
 		{Time: 7, What: trace.Forget, Lock: "<é>\u2028\x7f"},
-		{Time: 7, What: trace.View, N: 1<<32 - 1, Members: []dmutex.NodeID{1, 2}},
+		{Time: 7, What: trace.View, N: 1<<42 - 1, Members: []dmutex.NodeID{1, 2}},
 		{Time: 7, What: trace.Trouble, Err: "why"},
 		{Time: 7, What: trace.Renamed, Life: 10},
 		{Time: 8, What: trace.Resent, Peer: 3, First: 4, Last: 9},
@@ -113,12 +113,12 @@ func TestRefused(t *testing.T) {
 	for _, tt := range []struct{ line, why string }{
 		{``, "no header"},
 		{`{"dmutex":"trace","version":1}`, "version is 1"},
-		{`{"dmutex":"truce","version":2}`, "no header"},
-		{`{"dmutex":"trace","version":2,"self":1,"members":[2,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":2,"self":1,"members":[1,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":2,"self":1,"members":[0,1]}`, "ascending"},
-		{`{"dmutex":"trace","version":2,"self":3,"members":[1,2]}`, "not among them"},
-		{`{"dmutex":"trace","version":2,"self":1,"members":[1],"extra":1}`, "as it would be written"},
+		{`{"dmutex":"truce","version":3}`, "no header"},
+		{`{"dmutex":"trace","version":3,"self":1,"members":[2,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":3,"self":1,"members":[1,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":3,"self":1,"members":[0,1]}`, "ascending"},
+		{`{"dmutex":"trace","version":3,"self":3,"members":[1,2]}`, "not among them"},
+		{`{"dmutex":"trace","version":3,"self":1,"members":[1],"extra":1}`, "as it would be written"},
 	} {
 		_, err := trace.Read("f", strings.NewReader(tt.line+"\n"))
 		require.ErrorIs(t, err, trace.ErrFormat, tt.line)
@@ -250,7 +250,7 @@ func TestRecordAllocates(t *testing.T) {
 }
 
 // conversation is node 2 of 2 under Ricart and Agrawala: it enters once.
-const conversation = `{"dmutex":"trace","version":2,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
+const conversation = `{"dmutex":"trace","version":3,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
 {"t":1,"do":"born","lock":"x","phase":"idle"}
 {"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":1,"seq":2,"attempt":1}],"phase":"waiting"}
 {"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1,"fence":6},"phase":"held","fence":7}

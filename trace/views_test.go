@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
@@ -62,7 +63,7 @@ func TestReplayAcrossViews(t *testing.T) {
 					}
 				}
 				if e.What == trace.View {
-					require.Equal(t, uint32(e.N), dmutex.Epoch(holder.Events[i+1+slices.IndexFunc(holder.Events[i+1:], func(e trace.Event) bool { return e.What == trace.Born })].Fence))
+					require.Equal(t, e.N, membership.EpochOf(holder.Events[i+1+slices.IndexFunc(holder.Events[i+1:], func(e trace.Event) bool { return e.What == trace.Born })].Fence))
 				}
 			}
 			require.Equal(t, 4, born)

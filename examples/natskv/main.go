@@ -78,27 +78,15 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, e entry) error 
 	}
 }
 
-// beginEpoch prepares the restart of a group that was killed: it makes the key
-// refuse all former holders, and returns the Config.Fence for all members. Run it
-// once, before the first member starts.
-func beginEpoch(ctx context.Context, kv jetstream.KeyValue, key string) (floor uint64, err error) {
-	stored, _, err := get(ctx, kv, key)
-	if err != nil {
-		return 0, err
-	}
-	stored.Fence = dmutex.NextEpoch(stored.Fence)
-	return stored.Fence, put(ctx, kv, key, stored)
-}
-
 // member joins a group of two nodes, which in production are two processes. It also
 // returns the connection of the node.
-func member(ctx context.Context, url string, self dmutex.NodeID, floor uint64) (*node.Node, *nats.Conn) {
+func member(ctx context.Context, url string, self dmutex.NodeID, last uint64) (*node.Node, *nats.Conn) {
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	check(err)
 	link, err := natslink.New(nc, natslink.Config{Self: self, Prefix: "locks.config"})
 	check(err)
 	n, err := node.Open(ctx, node.Config{
-		Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: central.New, Link: link, Fence: floor,
+		Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: central.New, Link: link, Fence: last,
 	})
 	check(err)
 	return n, nc
@@ -161,12 +149,12 @@ func main() {
 		done <- put(ctx, kv, "mode", entry{held.Fence(), "normal"})
 	}()
 
-	wire.Close() // a machine that hangs is silent
-	kill(one)    // and the operator believes that node 2 is dead too
-	floor, err := beginEpoch(ctx, kv, "mode")
+	wire.Close()                         // a machine that hangs is silent
+	kill(one)                            // and the operator believes that node 2 is dead too
+	last, _, err := get(ctx, kv, "mode") // all new fences are to be higher, whatever the clocks say
 	check(err)
-	newOne, _ := member(ctx, s.ClientURL(), 1, floor)
-	newTwo, _ := member(ctx, s.ClientURL(), 2, floor)
+	newOne, _ := member(ctx, s.ClientURL(), 1, last.Fence)
+	newTwo, _ := member(ctx, s.ClientURL(), 2, last.Fence)
 	check(newTwo.Mutex("mode").Do(ctx, func(ctx context.Context, f uint64) error {
 		fmt.Println("node 2 of the new group has a higher fence:", f > held.Fence())
 		fmt.Println("it writes repair")

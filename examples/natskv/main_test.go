@@ -55,11 +55,6 @@ func TestPausedHolderIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, entry{7, "later"}, stored)
 
-	floor, err := beginEpoch(ctx, kv, "mode")
-	require.NoError(t, err)
-	require.ErrorIs(t, put(ctx, kv, "mode", entry{8, "granted before the end, and not written"}), fence.ErrStale)
-	require.NoError(t, put(ctx, kv, "mode", entry{floor + 1, "new"}))
-
 	require.NoError(t, kv.Delete(ctx, "mode"))
 	require.ErrorIs(t, put(ctx, kv, "mode", entry{6, "former"}), errDeleted)
 }

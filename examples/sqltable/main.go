@@ -64,17 +64,11 @@ func stale(account string, f uint64) error {
 	return fmt.Errorf("account %s refuses fence %d: %w", account, f, fence.ErrStale)
 }
 
-// beginEpoch prepares the restart of a group that was killed: it makes the table
-// refuse all former holders, and returns the Config.Fence for all members. Run it
-// once, before the first member starts.
-func beginEpoch(ctx context.Context, db *sql.DB) (floor uint64, err error) {
-	var highest uint64
-	if err := db.QueryRowContext(ctx, `SELECT max(fence) FROM account`).Scan(&highest); err != nil {
-		return 0, err
-	}
-	floor = dmutex.NextEpoch(highest)
-	_, err = db.ExecContext(ctx, `UPDATE account SET fence = ?`, floor)
-	return floor, err
+// highest returns the highest fence that the table has seen. As the Config.Fence of a
+// new group it makes the group's fences higher than those of all former holders.
+func highest(ctx context.Context, db *sql.DB) (f uint64, err error) {
+	err = db.QueryRowContext(ctx, `SELECT max(fence) FROM account`).Scan(&f)
+	return f, err
 }
 
 func create(ctx context.Context, path string) (*sql.DB, error) {
@@ -89,12 +83,12 @@ func create(ctx context.Context, path string) (*sql.DB, error) {
 }
 
 // openGroup starts a group of two nodes, which in production are two processes.
-func openGroup(ctx context.Context, floor uint64) (one, two *node.Node) {
+func openGroup(ctx context.Context, last uint64) (one, two *node.Node) {
 	network, err := memlink.New(memlink.Config{})
 	check(err)
 	open := func(self dmutex.NodeID) *node.Node {
 		n, err := node.Open(ctx, node.Config{
-			Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: network.Link(self), Fence: floor,
+			Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: network.Link(self), Fence: last,
 		})
 		check(err)
 		return n
@@ -131,9 +125,9 @@ func main() {
 	}()
 
 	kill(two) // and the operator believes that node 1 is dead too
-	floor, err := beginEpoch(ctx, db)
+	last, err := highest(ctx, db)
 	check(err)
-	newOne, newTwo := openGroup(ctx, floor)
+	newOne, newTwo := openGroup(ctx, last)
 	check(newTwo.Mutex("alice").Do(ctx, func(ctx context.Context, f uint64) error {
 		balance, err := read(ctx, db, "alice", f)
 		if err != nil {

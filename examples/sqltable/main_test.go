@@ -45,21 +45,20 @@ func TestPausedHolderIsRefused(t *testing.T) {
 	require.NoError(t, write(ctx, db, "alice", balance+1, 8))
 }
 
-// A holder of a former group that was granted fence 8 and has not written is
-// refused before anybody of the new group has written, and two restarts in a row
-// do not meet.
-func TestBeginEpoch(t *testing.T) {
+// A new group begins above the highest fence that was written.
+func TestHighest(t *testing.T) {
 	ctx := t.Context()
 	db, err := create(ctx, filepath.Join(t.TempDir(), "bank.db"))
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, write(ctx, db, "alice", 1, 7))
-	first, err := beginEpoch(ctx, db)
+	last, err := highest(ctx, db)
 	require.NoError(t, err)
-	require.ErrorIs(t, write(ctx, db, "alice", 2, 8), fence.ErrStale)
-	second, err := beginEpoch(ctx, db)
+	require.EqualValues(t, 7, last)
+	one, two := openGroup(ctx, 1<<62)
+	defer kill(one)
+	defer kill(two)
+	held, err := one.Mutex("alice").Acquire(ctx)
 	require.NoError(t, err)
-	require.Greater(t, second, first)
-	require.ErrorIs(t, write(ctx, db, "alice", 2, first+1), fence.ErrStale)
-	require.NoError(t, write(ctx, db, "alice", 2, second+1))
+	require.Greater(t, held.Fence(), uint64(1<<62))
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/integration/servers"
-	"github.com/dmutex/dmutex/membership"
 )
 
 const (
@@ -95,40 +94,10 @@ func newFleet(t *testing.T, over setting, n int, algorithms ...string) *fleet {
 		address, _ := servers.StartEtcd(t, dir)
 		f.job.Store = "etcd:" + address
 	}
-	f.age()
 	for range n {
 		f.join()
 	}
 	return f
-}
-
-// aged reports whether the group of an algorithm is old.
-func (f *fleet) aged(i int) bool { return i%2 == 0 || stormLength() > time.Minute }
-
-// age has every other group begin with the record that one of an hour ago has left, and
-// all groups in a long storm. In the long run a group cannot change more often than once a
-// second, as a storm has it do, and a new one stalls then. An old one has time to spare.
-func (f *fleet) age() {
-	hourAgo := membership.ClockFence(int64(time.Since(time.Date(2020, 1, 1, 1, 0, 0, 0, time.UTC)))) >> 32
-	old, err := membership.Record{Epoch: uint32(hourAgo), Lease: int64(lease)}.MarshalText()
-	require.NoError(f.t, err)
-	var nc *nats.Conn
-	if f.server != nil {
-		nc, err = nats.Connect("nats://" + f.server.address())
-		require.NoError(f.t, err)
-		defer nc.Close()
-	}
-	open := f.job.stores(nc)
-	for i, a := range f.job.Algorithms {
-		if f.aged(i) {
-			s, err := open(a)
-			require.NoError(f.t, err)
-			_, rev, err := s.Load(f.t.Context())
-			require.NoError(f.t, err)
-			_, err = s.Swap(f.t.Context(), old, rev)
-			require.NoError(f.t, err)
-		}
-	}
 }
 
 // A database is a service that crashes.
@@ -454,15 +423,10 @@ func (f *fleet) settle() time.Duration {
 	}
 }
 
-// failover returns how long the locks of killed holders were free, ascending, in the groups
-// that have time to spare. It leaves out locks that often nobody waits for.
+// failover returns how long the locks of killed holders were free, ascending. It leaves out locks that often nobody waits for.
 func (f *fleet) failover() (times []time.Duration) {
-	for i, a := range f.job.Algorithms {
-		for _, lock := range f.locks() {
-			if f.aged(i) && strings.HasPrefix(lock, a+"/") {
-				times = append(times, f.referee.ledger.failover[lock]...)
-			}
-		}
+	for _, lock := range f.locks() {
+		times = append(times, f.referee.ledger.failover[lock]...)
 	}
 	slices.Sort(times)
 	return times

@@ -48,7 +48,7 @@ func roll(t *testing.T, link string, n int) {
 	rng := rand.New(rand.NewPCG(*seed, 1))
 	restarts := 0
 	for end := time.Now().Add(long); time.Now().Before(end); restarts++ {
-		<-time.After(2*time.Second + time.Duration(rng.Int64N(int64(time.Second)))) // a view a second on average
+		<-time.After(2*time.Second + time.Duration(rng.Int64N(int64(time.Second))))
 		by := syscall.SIGTERM
 		if restarts%2 == 1 {
 			by = syscall.SIGKILL

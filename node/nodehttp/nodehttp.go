@@ -150,7 +150,7 @@ type status struct {
 }
 
 type view struct {
-	Epoch   uint32          `json:"epoch"`
+	Epoch   uint64          `json:"epoch"`
 	Members []dmutex.NodeID `json:"members"`
 	Acts    bool            `json:"acts"`
 	Age     seconds         `json:"ageSeconds"` // for how long it has acted, or else for how long nothing has been granted here

@@ -235,7 +235,7 @@ func TestDemoCrash(t *testing.T) {
 // A failover lasts from the kill of a holder to the next grant, which ends it once.
 func TestKillRunFailover(t *testing.T) {
 	var said strings.Builder
-	k := killRun{stage: &stage{progress: tool.NewProgress(&said, 1, "")}, killOutcome: killOutcome{Algorithm: "ring"}, epochs: make(map[uint32]bool)}
+	k := killRun{stage: &stage{progress: tool.NewProgress(&said, 1, "")}, killOutcome: killOutcome{Algorithm: "ring"}, epochs: make(map[uint64]bool)}
 	p := &process{id: 2, trade: "teller"}
 	hear := func(granted int64) { require.True(t, k.hear(p, report{Word: wordProgress, Granted: granted})) }
 	hear(time.Now().UnixNano())
@@ -267,7 +267,7 @@ func TestDemoKillsBroken(t *testing.T) {
 
 // What the tellers report is summed up: views after the first, and the longest.
 func TestKillRunHears(t *testing.T) {
-	o := killRun{epochs: make(map[uint32]bool)}
+	o := killRun{epochs: make(map[uint64]bool)}
 	for _, v := range []view{{7, 9}, {7, 8}, {8, 3}, {8, 5}, {10, 4}} {
 		require.True(t, o.hear(nil, report{Word: wordView, View: &v}))
 	}

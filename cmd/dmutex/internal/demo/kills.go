@@ -39,8 +39,7 @@ type killOutcome struct {
 }
 
 // spell is how long the tellers work between two events: kills, leaves and outages
-// of the server. An event brings up to two views, and a group has one view a second
-// on average.
+// of the server.
 const spell = 2 * time.Second
 
 // outage is for how long the NATS server is away.
@@ -52,8 +51,8 @@ type killRun struct {
 	stage *stage
 	spell time.Duration
 	killOutcome
-	first  uint32          // the epoch in which the tellers began
-	epochs map[uint32]bool // those after it
+	first  uint64          // the epoch in which the tellers began
+	epochs map[uint64]bool // those after it
 	fell   time.Time       // when a teller was killed inside, until the lock is granted again; or zero
 }
 
@@ -66,7 +65,7 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 	if err := createAccount(g.task.Dir); err != nil {
 		return killOutcome{}, err
 	}
-	k := &killRun{group: g, stage: s, spell: cmp.Or(c.spell, spell), killOutcome: killOutcome{Algorithm: a.Name}, epochs: make(map[uint32]bool)}
+	k := &killRun{group: g, stage: s, spell: cmp.Or(c.spell, spell), killOutcome: killOutcome{Algorithm: a.Name}, epochs: make(map[uint64]bool)}
 	g.heard = k.hear
 	g.sofar = func() string { return fmt.Sprintf("%d were killed and %d closed", k.Killed, k.Closed) }
 	events := []func(context.Context, *process) error{k.killOne, k.closeOne, k.killAll}

@@ -119,7 +119,7 @@ type record struct {
 // A view is one that has begun to act at a node, and for how long nothing was
 // granted there.
 type view struct {
-	Epoch uint32        `json:"epoch"`
+	Epoch uint64        `json:"epoch"`
 	Took  time.Duration `json:"took"`
 }
 

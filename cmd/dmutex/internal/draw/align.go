@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -29,7 +30,7 @@ type file struct {
 	events []*event
 	offset int64  // to be added to its times
 	life   uint64 // of the process
-	epoch  uint32 // of the last view that it has installed
+	epoch  uint64 // of the last view that it has installed
 }
 
 // An arrow is a message.
@@ -107,7 +108,7 @@ func open(traces []*trace.Trace) ([]*file, error) {
 			case trace.Renamed:
 				f.life = e.Life // it was in no view before, and had no locks
 			case trace.View:
-				f.epoch = uint32(e.N)
+				f.epoch = e.N
 			}
 		}
 		files = append(files, f)
@@ -178,7 +179,7 @@ func match(files []*file) (arrows []*arrow, err error) {
 				for _, o := range files {
 					if o.trace.Header.Self == a.To && o.life == lives[a.To] {
 						a.unfollowed = !whole[o]
-						a.stale = dmutex.Epoch(a.Fence) < o.epoch
+						a.stale = membership.EpochOf(a.Fence) < o.epoch
 					}
 				}
 				e.out = append(e.out, a)

@@ -24,6 +24,7 @@ import (
 	"unicode"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/trace"
 )
 
@@ -326,8 +327,8 @@ func (p *panel) phase(open map[*file]*bar, e *event) {
 
 // fence writes a fence: in a view it is the epoch and a counter.
 func fence(f uint64) string {
-	if epoch := dmutex.Epoch(f); epoch > 0 {
-		return fmt.Sprintf("%d:%d", epoch, uint32(f))
+	if epoch := membership.EpochOf(f); epoch > 0 {
+		return fmt.Sprintf("%d:%d", epoch, f-membership.FirstFence(epoch))
 	}
 	return fmt.Sprint(f)
 }

@@ -28,7 +28,7 @@ var _ = flag.Bool("update", false, "rewrite the golden files")
 // Two nodes on a bad network. 1 asks twice: its first request has to be sent
 // again, and once too often; its last message never arrives.
 const (
-	one = `{"dmutex":"trace","version":2,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
+	one = `{"dmutex":"trace","version":3,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
 {"t":1000000,"do":"met","peer":2,"life":22}
 {"t":2000000,"do":"born","lock":"a<b","phase":"idle"}
 {"t":2000000,"do":"request","lock":"a<b","out":[{"kind":"REQUEST","to":2,"seq":2,"attempt":1}],"phase":"waiting"}
@@ -43,7 +43,7 @@ const (
 {"t":6000000,"do":"down","err":"node 2 has left; it closed"}
 {"t":6500000,"do":"close"}
 `
-	two = `{"dmutex":"trace","version":2,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
+	two = `{"dmutex":"trace","version":3,"self":2,"members":[1,2],"algorithm":"ricart 2 idle","life":22,"opened":1700000001000000000}
 {"t":900000,"do":"met","peer":1,"life":11}
 {"t":2600000,"do":"born","lock":"a<b","phase":"idle"}
 {"t":2600000,"do":"handle","lock":"a<b","in":{"kind":"REQUEST","from":1,"seq":2,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":2,"attempt":1}],"phase":"idle"}
@@ -146,12 +146,12 @@ func scripted(t testing.TB, script string) []*trace.Trace {
 // A request, the reply and nothing else; times in nanoseconds.
 func pair(opened1, sent, answered, opened2, heard int64) []string {
 	return []string{
-		fmt.Sprintf(`{"dmutex":"trace","version":2,"self":1,"members":[1,2],"opened":%d}
+		fmt.Sprintf(`{"dmutex":"trace","version":3,"self":1,"members":[1,2],"opened":%d}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
 {"t":%d,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
 {"t":%d,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1,"attempt":1},"phase":"held","fence":1}
 `, opened1, sent, answered),
-		fmt.Sprintf(`{"dmutex":"trace","version":2,"self":2,"members":[1,2],"opened":%d}
+		fmt.Sprintf(`{"dmutex":"trace","version":3,"self":2,"members":[1,2],"opened":%d}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
 {"t":%d,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"out":[{"kind":"REPLY","to":1,"seq":1,"attempt":1}],"phase":"idle"}
 `, opened2, heard),
@@ -182,11 +182,11 @@ func TestClocks(t *testing.T) {
 
 func TestContradiction(t *testing.T) {
 	files := []string{
-		`{"dmutex":"trace","version":2,"self":1,"members":[1,2]}
+		`{"dmutex":"trace","version":3,"self":1,"members":[1,2]}
 {"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":1},"phase":"idle"}
 {"t":2,"do":"handle","lock":"x","in":{"kind":"REPLY","from":2,"seq":2},"out":[{"kind":"REPLY","to":2,"seq":1}],"phase":"idle"}
 `,
-		`{"dmutex":"trace","version":2,"self":2,"members":[1,2]}
+		`{"dmutex":"trace","version":3,"self":2,"members":[1,2]}
 {"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":1},"out":[{"kind":"REPLY","to":1,"seq":1}],"phase":"idle"}
 `,
 	}
@@ -324,10 +324,10 @@ func TestPage(t *testing.T) {
 // Who holds the lock all the while is in the picture, though nothing happens
 // there.
 func TestHolderWithoutEvents(t *testing.T) {
-	traces := read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1,2]}
+	traces := read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,2]}
 {"t":0,"do":"request","lock":"x","phase":"held","fence":7}
 {"t":9000000000,"do":"release","lock":"x","phase":"idle"}
-`, `{"dmutex":"trace","version":2,"self":2,"members":[1,2]}
+`, `{"dmutex":"trace","version":3,"self":2,"members":[1,2]}
 {"t":2000000000,"do":"request","lock":"x","phase":"waiting"}
 {"t":3000000000,"do":"cancel","lock":"x","phase":"idle"}
 `)
@@ -356,13 +356,13 @@ func TestViews(t *testing.T) {
 	d := drawn(t, restart(t), draw.Options{Width: 5000})
 	svg := string(d.SVG())
 	wellFormed(t, d.SVG())
-	for _, label := range []string{"view 2: N1 N2 N3", "view 3: N2 N3, without N1", "view 5: N1 N2 N3", "view 6: N1 N2, without N3"} {
+	for _, label := range []string{"view 2: N1 N2 N3", "view 3: N2 N3, without N1", "view 5: N1 N2 N3", "view 6: N1 N2 N3", "view 7: N1 N2, without N3"} {
 		require.Equal(t, 1, strings.Count(svg, ">"+label+"</text>"), label)
 	}
 	require.Regexp(t, `<title>view 3 of N2 N3, without N1; N2 installs it at \S+ s and acts at \S+ s; N3 installs it at \S+ s and acts at \S+ s</title>`, svg)
 	require.Equal(t, 1, strings.Count(svg, "<title>node 3 holds the lock with fence 2:1,"), "one bar through three views")
 	require.Equal(t, 3, strings.Count(svg, "<title>node 2 waits, "), "it asks again in each")
-	require.Regexp(t, `node 2 holds the lock with fence 4:1, from (\S+) s to \S+ s</title>`, svg)
+	require.Regexp(t, `node 2 holds the lock with fence 5:1, from (\S+) s to \S+ s</title>`, svg)
 	require.Equal(t, 3+1, strings.Count(svg, `stroke-dasharray="1 5"`), "each is gone once; and the legend")
 	require.Equal(t, 1, strings.Count(svg, ">crashed</text>"))
 	require.Equal(t, 2, strings.Count(svg, ">closed</text>"))
@@ -381,7 +381,7 @@ func TestViews(t *testing.T) {
 
 	mermaid := string(d.Mermaid())
 	order := regexp.MustCompile(`(?s)view 2: N1 N2 N3\n.*activate N3\n    Note over N3: enters, fence 2:1\n.*Note over N1,N3: view 3: N2 N3, without N1\n.*closed\n.*` +
-		`view 4: N1 N2 N3\n.*deactivate N3\n.*activate N2\n    Note over N2: enters, fence 4:1\n.*Note over N2: crashed\n    deactivate N2\n.*view 5: N1 N2 N3\n`)
+		`view 5: N1 N2 N3\n.*deactivate N3\n.*activate N2\n    Note over N2: enters, fence 5:1\n.*Note over N2: crashed\n    deactivate N2\n.*view 6: N1 N2 N3\n`)
 	require.Regexp(t, order, mermaid)
 	require.Equal(t, 4, strings.Count(mermaid, "deactivate"))
 	require.Equal(t, 2*4, strings.Count(mermaid, "activate"))
@@ -395,15 +395,15 @@ func TestViews(t *testing.T) {
 
 // What is on its way when the view changes is dropped, and not lost.
 func TestStale(t *testing.T) {
-	const sender = `{"dmutex":"trace","version":2,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
+	const sender = `{"dmutex":"trace","version":3,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
 {"t":1000,"do":"view","n":1,"members":[1,2]}
 {"t":2000,"do":"ready","n":1,"members":[1,2]}
-{"t":3000,"do":"born","lock":"x","phase":"idle","fence":4294967296}
-{"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1,"fence":4294967296}],"phase":"waiting"}
+{"t":3000,"do":"born","lock":"x","phase":"idle","fence":4194304}
+{"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1,"fence":4194304}],"phase":"waiting"}
 {"t":9000,"do":"close"}
 `
 	receiver := func(epoch int) string {
-		return fmt.Sprintf(`{"dmutex":"trace","version":2,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
+		return fmt.Sprintf(`{"dmutex":"trace","version":3,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
 {"t":1000,"do":"view","n":1,"members":[1,2]}
 {"t":3500,"do":"view","n":%d,"members":[1,2]}
 {"t":9000,"do":"close"}
@@ -419,11 +419,11 @@ func TestStale(t *testing.T) {
 
 // A life that had to be renamed before its first view is still found by its messages.
 func TestRenamed(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
 {"t":1000,"do":"renamed","life":12}
 {"t":2000,"do":"met","peer":2,"life":22}
 {"t":3000,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
-`, `{"dmutex":"trace","version":2,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
+`, `{"dmutex":"trace","version":3,"self":2,"members":[1,2],"life":22,"opened":1700000001000000000}
 {"t":500,"do":"met","peer":1,"life":11}
 {"t":2000,"do":"restarted","peer":1,"life":12}
 {"t":4000,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":1,"seq":1,"attempt":1},"phase":"idle"}
@@ -436,11 +436,11 @@ func TestRenamed(t *testing.T) {
 // view acts, when another member holds the lock by a later grant, and when the node
 // has to stop.
 func TestHoldEnds(t *testing.T) {
-	const held = `{"dmutex":"trace","version":2,"self":1,"members":[1,2]}
+	const held = `{"dmutex":"trace","version":3,"self":1,"members":[1,2]}
 {"t":1000000000,"do":"view","n":1,"members":[1,2]}
 {"t":1000000000,"do":"ready","n":1,"members":[1,2]}
-{"t":2000000000,"do":"born","lock":"x","phase":"idle","fence":4294967296}
-{"t":2000000000,"do":"request","lock":"x","phase":"held","fence":4294967297}
+{"t":2000000000,"do":"born","lock":"x","phase":"idle","fence":4194304}
+{"t":2000000000,"do":"request","lock":"x","phase":"held","fence":4194305}
 `
 	const changed = held + `{"t":3000000000,"do":"forget","lock":"x"}
 {"t":3000000000,"do":"view","n":2,"members":[1,2]}
@@ -448,14 +448,14 @@ func TestHoldEnds(t *testing.T) {
 	for _, tt := range []struct{ name, text, until string }{
 		{"never", held, "the end of the trace"},
 		{"frozen", changed, "the end of the trace"},
-		{"carried over", changed + `{"t":4000000000,"do":"born","lock":"x","holder":1,"phase":"held","fence":8589934592}
+		{"carried over", changed + `{"t":4000000000,"do":"born","lock":"x","holder":1,"phase":"held","fence":8388608}
 {"t":4000000000,"do":"ready","n":2,"members":[1,2]}
-{"t":5000000000,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":2,"attempt":1,"fence":8589934592},"phase":"held","fence":8589934592}
+{"t":5000000000,"do":"handle","lock":"x","in":{"kind":"REQUEST","from":2,"attempt":1,"fence":8388608},"phase":"held","fence":8388608}
 {"t":6000000000,"do":"release","lock":"x","phase":"idle"}
 `, "5"},
 		{"released while frozen", changed + `{"t":4000000000,"do":"ready","n":2,"members":[1,2]}
 `, "3"},
-		{"overruled", changed + `{"t":4000000000,"do":"born","lock":"x","holder":2,"phase":"idle","fence":8589934592}
+		{"overruled", changed + `{"t":4000000000,"do":"born","lock":"x","holder":2,"phase":"idle","fence":8388608}
 {"t":5000000000,"do":"ready","n":2,"members":[1,2]}
 `, "3"},
 		{"stopped", held + `{"t":3000000000,"do":"down","err":"node: evicted"}
@@ -475,7 +475,7 @@ func TestHoldEnds(t *testing.T) {
 // Numbers of nodes may be long: beside them is room.
 func TestLongNumbers(t *testing.T) {
 	const id = "18446744073709551615"
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1,`+id+`]}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,`+id+`]}
 {"t":0,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":`+id+`,"seq":1,"attempt":1}],"phase":"waiting"}
 `), draw.Options{Width: 400}).SVG())
 	require.Contains(t, svg, ">N"+id+"</text>")
@@ -489,7 +489,7 @@ func TestLongNumbers(t *testing.T) {
 // A title is not cut off at the edge of a small picture: that grows, or says that
 // there is more, and what.
 func TestLongTitle(t *testing.T) {
-	small := `{"dmutex":"trace","version":2,"self":1,"members":[1]}
+	small := `{"dmutex":"trace","version":3,"self":1,"members":[1]}
 {"t":0,"do":"request","lock":"x","phase":"held","fence":1}
 `
 	width := func(title string) (width float64, svg string) {
@@ -546,7 +546,7 @@ func TestBounds(t *testing.T) {
 
 // Numbers begin again when a peer does.
 func TestSentAgainToAnotherLife(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1,2]}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,2]}
 {"t":1,"do":"request","lock":"x","out":[{"kind":"REQUEST","to":2,"seq":1,"attempt":1}],"phase":"waiting"}
 {"t":2,"do":"met","peer":2,"life":22}
 {"t":3,"do":"resent","peer":2,"first":1,"last":1}
@@ -562,7 +562,7 @@ func TestSentAgainToAnotherLife(t *testing.T) {
 
 // A bar whose end is missing ends where the lock's next life begins.
 func TestBarBeforeGap(t *testing.T) {
-	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":2,"self":1,"members":[1]}
+	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1]}
 {"t":0,"do":"born","lock":"x","phase":"idle"}
 {"t":1000000000,"do":"request","lock":"x","phase":"held","fence":1}
 {"t":2000000000,"do":"gap","n":2}

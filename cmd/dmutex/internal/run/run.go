@@ -34,7 +34,7 @@ type Cmd struct {
 	NATS      string        `name:"nats" and:"nats" placeholder:"URL" help:"Without --store: meet over this NATS server instead of over TCP."`
 	Prefix    string        `and:"nats" placeholder:"SUBJECT" help:"With --nats: what the subjects begin with, different for each group that uses the server."`
 	Lock      string        `default:"run" placeholder:"NAME" help:"The lock's name. A record serves any number of locks. Machines of a list that give different names do not meet."`
-	Fence     uint64        `placeholder:"N" help:"Fences will be higher than this. Needed only if a machine's clock was set back; the highest given counts."`
+	Fence     uint64        `placeholder:"N" help:"Fences will be higher than this. Needed only if a machine's clock was set back; the highest given counts, and one that is more than a day ahead must be given to all."`
 	Grace     time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
 	Command   []string      `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
@@ -171,12 +171,10 @@ func (c *Cmd) config(m *tool.Meeting, log *slog.Logger) node.Config {
 		Link:      m.Link,
 		Group:     "dmutex run " + c.Lock, // so that machines with different locks do not meet, instead of both getting in
 		Logger:    log,
+		Fence:     c.Fence,
 	}
 	if m.Store != nil {
 		config.Store, config.Lease, config.Group = m.Store, c.lease(), "dmutex run"
-	}
-	if c.Fence != 0 {
-		config.Fence = dmutex.NextEpoch(c.Fence) // also above grants whose fence was not stored
 	}
 	return config
 }

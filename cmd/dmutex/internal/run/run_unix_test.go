@@ -34,6 +34,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
@@ -291,7 +292,9 @@ func TestRun(t *testing.T) {
 	flags := group(t, 3)
 	inside := filepath.Join(t.TempDir(), "inside")
 	var runs []*started
-	fence := uint64(1<<62 + 1000) // far above the clocks
+	hours := time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) + 9*time.Hour
+	fence := membership.FirstFence(uint64(hours.Milliseconds())) + 1000 // above the clocks
+	least := fence
 	for self := 1; self <= 3; self++ {
 		its := append(flags(self), "--lock=door")
 		if self == 2 {
@@ -307,7 +310,7 @@ func TestRun(t *testing.T) {
 		last := fence
 		_, err := fmt.Sscanf(w.line, fmt.Sprintf("in %d %%d door", w.run), &fence)
 		require.NoError(t, err, w.line)
-		require.Greater(t, dmutex.Epoch(fence), dmutex.Epoch(1<<62))
+		require.Greater(t, membership.EpochOf(fence), membership.EpochOf(least))
 		require.Greater(t, fence, last)
 		runs[w.run-1].goOn()
 		require.Equal(t, word{w.run, "read on"}, next())
