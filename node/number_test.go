@@ -112,6 +112,48 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
+// A process that was paused before it was ever in a view, and goes on when another has
+// taken its number, stops. It takes no life above that of its healthy successor, also not
+// if a member hears only the paused one.
+func TestPausedBeforeAnyView(t *testing.T) {
+	for _, heard := range []bool{true, false} {
+		bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+			today()
+			g.members = []dmutex.NodeID{1, 2, 3}
+			start := func(id dmutex.NodeID, link transport.Link) *node.Node {
+				n, err := node.Open(t.Context(), node.Config{Self: id, Members: g.members, Algorithm: g.algorithm, Link: link})
+				require.NoError(t, err)
+				return n
+			}
+			g.nodes[1] = start(1, g.net.Link(1))
+			g.net.Partition([]dmutex.NodeID{1}, []dmutex.NodeID{2, 3, second})
+			time.Sleep(time.Minute)
+			g.nodes[second] = start(1, g.net.Link(second))
+			g.nodes[2] = start(2, forked{g.net.Link(2)})
+			g.nodes[3] = start(3, forked{g.net.Link(3)})
+			for _, id := range []dmutex.NodeID{second, 2, 3} {
+				require.NoError(t, g.nodes[id].Ready(t.Context()))
+			}
+			held := g.acquire(second, "x")
+			g.net.Heal()
+			if !heard {
+				g.net.Cut(second, 3)
+				g.net.Cut(3, second)
+			}
+			_, err := g.mutex(1, "x").Acquire(contextFor(t, time.Minute))
+			require.ErrorIs(t, err, node.ErrNumberTaken)
+			time.Sleep(time.Minute)
+			require.NoError(t, held.Err())
+			require.NoError(t, held.Release())
+			g.net.Heal()
+			require.NoError(t, g.acquire(3, "x").Release())
+			for _, id := range []dmutex.NodeID{second, 2, 3} {
+				require.NoError(t, g.nodes[id].Status().Err)
+			}
+		})
+	}
+}
+
 // A process whose clock gives it a lower life than the former process had is told so, and
 // takes a higher one. (The clock of a bubble gives random ones.)
 func TestLivesRise(t *testing.T) {

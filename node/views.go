@@ -188,8 +188,10 @@ func (v *views) follow(now int64, out []membership.Message) {
 	case membership.Older:
 		if v.node.locks.why() != nil {
 			v.leave() // it was in no view
+		} else if later := v.strict.Later(); former(later) {
+			v.rename(later)
 		} else {
-			v.rename(v.strict.Later())
+			v.node.stop(ErrNumberTaken)
 		}
 	case membership.Stopped:
 		v.node.stop(v.stopped())
@@ -316,6 +318,11 @@ func (v *views) begin(now int64) {
 	v.since, v.nagAt = now, math.MaxInt64
 }
 
+// former reports whether a higher life of this number can be that of a former process,
+// whose clock was ahead. If not, it began after this one: this process was paused or cut
+// off, and has a successor.
+func former(life uint64) bool { return life > uint64(max(sinceEpoch(), 0)) }
+
 // rename goes on under a higher life than the one given.
 func (v *views) rename(above uint64) {
 	if !v.renaming {
@@ -433,7 +440,7 @@ func (v *views) takenBy(peer dmutex.NodeID, life uint64) {
 		v.follow(now, v.lease.machine.Hint(now))
 	case v.machine.Phase() != membership.Outside && v.machine.Phase() != membership.Older:
 		v.node.stop(ErrReplaced)
-	case life > v.life: // a former one, unless it answers when we have a higher one
+	case life > v.life && former(life): // unless it answers when we have a higher one
 		v.rename(life)
 	case now-v.taken > int64(takenPatience):
 		v.node.stop(ErrNumberTaken)
