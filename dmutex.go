@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // NodeID names one node (the papers say site or process) of a group.
@@ -141,30 +143,11 @@ func (m Message) append(b []byte) []byte {
 	b = strconv.AppendUint(b, uint64(m.To), 10)
 	b = append(b, ' ')
 	b = append(b, m.Kind.String()...)
-	b = appendField(b, " attempt=", m.Attempt)
-	b = appendField(b, " clock=", m.Clock)
-	b = appendField(b, " fence=", m.Fence)
-	b = appendList(b, " numbers=", m.Numbers)
-	return appendList(b, " nodes=", m.Nodes)
-}
-
-func appendList[T ~uint64](b []byte, name string, list []T) []byte {
-	for i, v := range list {
-		if i == 0 {
-			b = append(b, name...)
-		} else {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(b, uint64(v), 10)
-	}
-	return b
-}
-
-func appendField(b []byte, name string, v uint64) []byte {
-	if v == 0 {
-		return b
-	}
-	return strconv.AppendUint(append(b, name...), v, 10)
+	b = canon.Number(b, " attempt=", m.Attempt)
+	b = canon.Number(b, " clock=", m.Clock)
+	b = canon.Number(b, " fence=", m.Fence)
+	b = canon.List(b, " numbers=", m.Numbers)
+	return canon.List(b, " nodes=", m.Nodes)
 }
 
 // Phase is the state of one lock at one node: Idle, then Waiting, then Held,

@@ -3,6 +3,8 @@ package dmutex
 import (
 	"math"
 	"slices"
+
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // A Shared is what the machines of many locks at one node have in common, so
@@ -54,15 +56,10 @@ func (s *Shared) groupOf(start Start) (*group, error) {
 	if s.group != nil && s.group.is(start, start.Members) {
 		return s.group, nil
 	}
-	members := slices.Sorted(slices.Values(start.Members))
-	self, found := slices.BinarySearch(members, start.Self)
+	members, self, err := canon.Members("Start.", start.Members, start.Self)
 	switch {
-	case len(members) > 0 && members[0] == None:
-		return nil, Misuse("Start.Members contains 0, which names nobody: number nodes from 1")
-	case len(slices.Compact(slices.Clone(members))) < len(members):
-		return nil, Misuse("Start.Members names a node twice")
-	case !found:
-		return nil, Misuse("Start.Self " + start.Self.String() + " is not among Start.Members")
+	case err != nil:
+		return nil, Misuse(err.Error())
 	case limitOf(start) < start.Fence || limitOf(start)-start.Fence < 2*uint64(len(members)):
 		return nil, Misuse("Start.Limit leaves no room above Start.Fence: begin a group with higher fences")
 	case s.group != nil && !s.group.is(start, members):

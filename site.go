@@ -3,6 +3,8 @@ package dmutex
 import (
 	"slices"
 	"strconv"
+
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // A Site is what the machines of all algorithms have in common: this node and its
@@ -231,8 +233,8 @@ func afterLast(request uint64) bool { return request > lastClock }
 func (s *Site) Refuse(m Message, why string) error {
 	numbers, nodes := len(m.Numbers), len(m.Nodes)
 	m.Numbers, m.Nodes = nil, nil
-	b := appendField(m.append(nil), " len(numbers)=", uint64(numbers))
-	b = appendField(b, " len(nodes)=", uint64(nodes))
+	b := canon.Number(m.append(nil), " len(numbers)=", uint64(numbers))
+	b = canon.Number(b, " len(nodes)=", uint64(nodes))
 	return PeerMistake(string(b) + ": " + why)
 }
 
@@ -287,10 +289,10 @@ func (s *Site) AppendSite(b []byte) []byte {
 	} else {
 		b = append(b, s.Phase().String()...)
 	}
-	b = appendField(b, " attempt=", s.attempt)
-	b = appendField(b, " clock=", s.clock)
-	b = appendField(b, " known=", s.known)
-	return appendField(b, " fence=", s.fence)
+	b = canon.Number(b, " attempt=", s.attempt)
+	b = canon.Number(b, " clock=", s.clock)
+	b = canon.Number(b, " known=", s.known)
+	return canon.Number(b, " fence=", s.fence)
 }
 
 // Clone returns a copy that shares no mutable state.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // And is one node of the AND model: it waits until all nodes that it has asked have
@@ -156,7 +157,7 @@ func (m *And) AppendText(b []byte) ([]byte, error) {
 	if m.blocked > 0 {
 		b = m.appendNumber(b, " since ", m.me, m.since)
 	}
-	b = m.appendSet(b, " asked by ", m.asked)
+	b = canon.Set(b, " asked by ", m.members, m.asked)
 	for i, number := range m.seen {
 		if number > 0 {
 			b = m.appendNumber(b, " seen ", i, number)

@@ -53,6 +53,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // Kind says what a [Message] is. Kinds are encoded on the wire by their
@@ -117,15 +118,9 @@ type site struct {
 const lastNumber = 1 << 62
 
 func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
-	members = slices.Sorted(slices.Values(members))
-	me, found := slices.BinarySearch(members, self)
-	switch {
-	case len(members) > 0 && members[0] == dmutex.None:
-		return site{}, dmutex.Misuse("deadlock: the members contain 0, which names nobody: number nodes from 1")
-	case len(slices.Compact(slices.Clone(members))) < len(members):
-		return site{}, dmutex.Misuse("deadlock: the members contain a node twice")
-	case !found:
-		return site{}, dmutex.Misuse("deadlock: node " + self.String() + " is not among the members")
+	members, me, err := canon.Members("", members, self)
+	if err != nil {
+		return site{}, dmutex.Misuse("deadlock: " + err.Error())
 	}
 	return site{members: members, me: me, waits: make([]bool, len(members))}, nil
 }
@@ -263,22 +258,8 @@ func (s *site) appendText(b []byte) []byte {
 	b = strconv.AppendUint(b, uint64(s.members[s.me]), 10)
 	b = append(b, " seq="...)
 	b = strconv.AppendUint(b, s.seq, 10)
-	if s.deadlocked {
-		b = append(b, " deadlocked"...)
-	}
-	return s.appendSet(b, " waits for ", s.waits)
-}
-
-// appendSet appends the members of a set by rank.
-func (s *site) appendSet(b []byte, name string, set []bool) []byte {
-	for j, in := range set {
-		if in {
-			b = append(b, name...)
-			b = strconv.AppendUint(b, uint64(s.members[j]), 10)
-			name = ","
-		}
-	}
-	return b
+	b = canon.Flag(b, " deadlocked", s.deadlocked)
+	return canon.Set(b, " waits for ", s.members, s.waits)
 }
 
 // appendNumber appends a computation, such as " seen 1#4".

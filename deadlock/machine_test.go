@@ -61,8 +61,8 @@ func TestBirth(t *testing.T) {
 		members []dmutex.NodeID
 		why     string
 	}{
-		{1, nil, "not among the members"},
-		{3, []dmutex.NodeID{1, 2}, "not among the members"},
+		{1, nil, "Self 1 is not among Members"},
+		{3, []dmutex.NodeID{1, 2}, "Self 3 is not among Members"},
 		{1, []dmutex.NodeID{1, 2, 1}, "twice"},
 		{1, []dmutex.NodeID{1, 0}, "number nodes from 1"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // Bully is the algorithm of Garcia-Molina: the highest live node wins, whichever
@@ -251,8 +252,8 @@ func (m *bully) Unsuspect(node dmutex.NodeID) ([]Message, error) {
 func (m *bully) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(append(b, "bully "...))
 	if m.phase == asking {
-		b = appendField(b, " ballot=", m.ballot)
-		b = m.appendSet(b, " agreed ", m.agreed)
+		b = canon.Number(b, " ballot=", m.ballot)
+		b = canon.Set(b, " agreed ", m.members, m.agreed)
 	}
 	return b, nil
 }

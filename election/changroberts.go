@@ -1,6 +1,9 @@
 package election
 
-import "github.com/dmutex/dmutex"
+import (
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
+)
 
 // ChangRoberts is the algorithm of Chang and Roberts: the names of the nodes go
 // around the ring, and only the highest gets all the way around.
@@ -164,7 +167,7 @@ func (m *changRoberts) Unsuspect(node dmutex.NodeID) ([]Message, error) { return
 func (m *changRoberts) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(append(b, "changroberts "...))
 	if m.phase == asking {
-		b = appendField(b, " ballot=", m.ballot)
+		b = canon.Number(b, " ballot=", m.ballot)
 	}
 	return b, nil
 }

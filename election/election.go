@@ -93,6 +93,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // Config configures a machine.
@@ -214,23 +215,8 @@ func (m Message) String() string {
 	b = strconv.AppendUint(b, uint64(m.To), 10)
 	b = append(b, ' ')
 	b = append(b, m.Kind.String()...)
-	b = appendField(b, " ballot=", m.Ballot)
-	b = appendField(b, " epoch=", m.Epoch)
-	b = appendField(b, " passed=", m.Passed)
-	for i, node := range m.Nodes {
-		if i == 0 {
-			b = append(b, " nodes="...)
-		} else {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(b, uint64(node), 10)
-	}
-	return string(b)
-}
-
-func appendField(b []byte, name string, v uint64) []byte {
-	if v == 0 {
-		return b
-	}
-	return strconv.AppendUint(append(b, name...), v, 10)
+	b = canon.Number(b, " ballot=", m.Ballot)
+	b = canon.Number(b, " epoch=", m.Epoch)
+	b = canon.Number(b, " passed=", m.Passed)
+	return string(canon.List(b, " nodes=", m.Nodes))
 }

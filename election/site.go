@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // A site is what the machines of the three algorithms have in common: the members,
@@ -46,15 +47,10 @@ func (p phase) String() string { return [...]string{"idle", "asking", "waiting"}
 const lastNumber = 1 << 62
 
 func newSite(c Config) (site, error) {
-	members := slices.Sorted(slices.Values(c.Members))
-	me, found := slices.BinarySearch(members, c.Self)
+	members, me, err := canon.Members("Config.", c.Members, c.Self)
 	switch {
-	case len(members) > 0 && members[0] == dmutex.None:
-		return site{}, dmutex.Misuse("election: Config.Members contains 0, which names nobody: number nodes from 1")
-	case len(slices.Compact(slices.Clone(members))) < len(members):
-		return site{}, dmutex.Misuse("election: Config.Members names a node twice")
-	case !found:
-		return site{}, dmutex.Misuse("election: Config.Self " + c.Self.String() + " is not among Config.Members")
+	case err != nil:
+		return site{}, dmutex.Misuse("election: " + err.Error())
 	case c.Epoch > lastNumber:
 		return site{}, dmutex.Misuse("election: Config.Epoch is beyond 1<<62")
 	case c.Outcome <= 0:
@@ -262,23 +258,9 @@ func (s *site) appendText(b []byte) []byte {
 	b = strconv.AppendUint(b, uint64(s.members[s.me]), 10)
 	b = append(b, ' ')
 	b = append(b, s.phase.String()...)
-	b = appendField(b, " left=", uint64(s.left))
-	if s.led {
-		b = append(b, " led"...)
-	}
-	b = appendField(b, " epoch=", s.epoch)
-	b = appendField(b, " met=", s.met)
-	return s.appendSet(b, " suspects ", s.suspects)
-}
-
-// appendSet appends the members of a set by rank.
-func (s *site) appendSet(b []byte, name string, set []bool) []byte {
-	for j, in := range set {
-		if in {
-			b = append(b, name...)
-			b = strconv.AppendUint(b, uint64(s.members[j]), 10)
-			name = ","
-		}
-	}
-	return b
+	b = canon.Number(b, " left=", uint64(s.left))
+	b = canon.Flag(b, " led", s.led)
+	b = canon.Number(b, " epoch=", s.epoch)
+	b = canon.Number(b, " met=", s.met)
+	return canon.Set(b, " suspects ", s.members, s.suspects)
 }

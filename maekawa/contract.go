@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
@@ -72,27 +73,20 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "maekawa "...))
 	for k, arbiter := range m.quorum {
 		b = strconv.AppendUint(append(b, " arbiter "...), uint64(arbiter), 10)
-		b = appendFlag(b, " locked", m.ballots[k].locked)
-		b = appendFlag(b, " failed", m.ballots[k].failed)
-		b = appendFlag(b, " yielded", m.ballots[k].yielded)
-		b = appendFlag(b, " inquired", m.ballots[k].inquired)
+		b = canon.Flag(b, " locked", m.ballots[k].locked)
+		b = canon.Flag(b, " failed", m.ballots[k].failed)
+		b = canon.Flag(b, " yielded", m.ballots[k].yielded)
+		b = canon.Flag(b, " inquired", m.ballots[k].inquired)
 	}
 	if m.vote.Clock != 0 {
 		b = m.vote.AppendTo(append(b, " vote "...))
-		b = appendFlag(b, " asked", m.asked)
+		b = canon.Flag(b, " asked", m.asked)
 	}
 	for _, e := range m.queue {
 		b = e.request.AppendTo(append(b, " queued "...))
-		b = appendFlag(b, " told", e.told)
+		b = canon.Flag(b, " told", e.told)
 	}
 	return b, nil
-}
-
-func appendFlag(b []byte, name string, set bool) []byte {
-	if set {
-		b = append(b, name...)
-	}
-	return b
 }
 
 // Clone implements [dmutex.Machine].

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
@@ -115,21 +116,14 @@ func (m *parked) AppendText(b []byte) ([]byte, error) {
 // AppendText implements [dmutex.Machine].
 func (m *circulating) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(b)
-	if m.rested > 0 {
-		b = append(b, " rested "...)
-		b = strconv.AppendUint(b, uint64(m.rested), 10)
-	}
-	return b, nil
+	return canon.Number(b, " rested ", uint64(m.rested)), nil
 }
 
 func (t *seat) appendText(b []byte) []byte {
 	b = t.AppendSite(append(b, "ring "...))
 	b = append(b, " after="...)
 	b = strconv.AppendUint(b, uint64(t.after), 10)
-	if t.token {
-		b = append(b, " token"...)
-	}
-	return b
+	return canon.Flag(b, " token", t.token)
 }
 
 // Clone implements [dmutex.Machine].

@@ -2,9 +2,9 @@ package suzukikasami
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
@@ -59,24 +59,12 @@ func (m *machine) Forget() (clock, known uint64, ok bool) {
 // AppendText implements [dmutex.Machine].
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "suzukikasami "...))
-	b = appendNumbers(b, " rn=", m.rn)
+	b = canon.List(b, " rn=", m.rn)
 	if m.token {
-		b = appendNumbers(b, " token ln=", m.ln)
-		b = appendNumbers(b, " q=", m.q)
+		b = canon.List(b, " token ln=", m.ln)
+		b = canon.List(b, " q=", m.q)
 	}
 	return b, nil
-}
-
-func appendNumbers[T ~uint64](b []byte, name string, numbers []T) []byte {
-	for i, n := range numbers {
-		if i == 0 {
-			b = append(b, name...)
-		} else {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(b, uint64(n), 10)
-	}
-	return b
 }
 
 // Clone implements [dmutex.Machine].

@@ -28,18 +28,19 @@ var rows = []struct {
 	may  []string
 }{
 	// layer 0
-	{".", true, nil},
+	{".", true, []string{"internal/canon"}},
+	{"internal/canon", true, nil},
 
 	// layer 1: nothing there meets anything else there
 	{"central", true, []string{"."}},
-	{"deadlock", true, []string{"."}},
-	{"election", true, []string{"."}},
+	{"deadlock", true, []string{".", "internal/canon"}},
+	{"election", true, []string{".", "internal/canon"}},
 	{"lamport", true, []string{"."}},
-	{"maekawa", true, []string{"."}},
+	{"maekawa", true, []string{".", "internal/canon"}},
 	{"quorum", true, nil},
 	{"ricart", true, []string{"."}},
-	{"ring", true, []string{"."}},
-	{"suzukikasami", true, []string{"."}},
+	{"ring", true, []string{".", "internal/canon"}},
+	{"suzukikasami", true, []string{".", "internal/canon"}},
 
 	// layer 2
 	{"dmutextest", false, []string{".", "internal/search", "trace"}},
