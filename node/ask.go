@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/msgp"
-	"github.com/dmutex/dmutex/transport"
 )
 
 // Ask asks the holder of the lock, at any node including this one, to give it back.
@@ -41,7 +39,7 @@ func (m *Mutex) Ask(ctx context.Context) error {
 	if err := s.obstacle(); err != nil {
 		return err
 	}
-	n.tellPeers(msgp.AppendString([]byte{saysAsk}, m.name)) // a peer that is gone holds nothing
+	n.tellPeers(appendAsk(nil, m.name)) // a peer that is gone holds nothing
 	if l := s.table[m.name]; l != nil {
 		l.ask()
 	}
@@ -51,9 +49,8 @@ func (m *Mutex) Ask(ctx context.Context) error {
 // asked takes a peer's request to give a lock back. It creates no lock: a lock that
 // is not in use here is not held here.
 func (n *Node) asked(from dmutex.NodeID, message []byte) {
-	r := msgp.NewReader(message[1:])
-	name := r.Name(transport.MaxName)
-	if err := r.End(); err != nil {
+	name, err := readAsk(message)
+	if err != nil {
 		n.locks.refuse(from, fmt.Errorf("node: Ask: %w", err))
 		return
 	}

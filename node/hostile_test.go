@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/msgp"
 	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
@@ -214,7 +213,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 // may ask as often as it likes: that makes no lock.
 func TestAskedByALiar(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
-		ask := func(name string) { handler{one}.Message(2, 1, msgp.AppendString([]byte{saysAsk}, name)) }
+		ask := func(name string) { handler{one}.Message(2, 1, appendAsk(nil, name)) }
 		for i, name := range []string{"", strings.Repeat("x", transport.MaxName+1), strings.Repeat("x", 60<<10)} {
 			ask(name)
 			require.EqualValues(t, i+1, one.Status().Refused)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/msgp"
+	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -131,7 +131,11 @@ func TestResignUnderNoLock(t *testing.T) {
 }
 
 func announcement(leads byte, epoch uint64, name string) []byte {
-	return append(msgp.AppendString(msgp.AppendUint([]byte{saysLeads}, epoch), name), leads)
+	b := wire.Append([]byte{saysLeads}, func(w *wire.Writer) {
+		w.Uint(epoch)
+		w.String(name)
+	})
+	return append(b, leads)
 }
 
 // What is no announcement is refused, and changes nothing.

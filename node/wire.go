@@ -5,7 +5,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
-	"github.com/dmutex/dmutex/internal/msgp"
+	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -31,119 +31,160 @@ const (
 
 // roomFor returns how large frames must be for the messages in a group of so many
 // members.
-func roomFor(members int) int { return 512 + 2*members*2*msgp.MaxUint }
+func roomFor(members int) int { return 512 + 2*members*2*wire.MaxUint }
 
 // appendMembership appends a message of package membership. Of a REPORT that does
 // not fit into size bytes it appends a part, and returns the holds that are left.
 func appendMembership(b []byte, m *membership.Message, size int) (_ []byte, left []membership.Hold) {
-	b = append(b, byte(m.Kind))
-	b = msgp.AppendUint(b, m.Round)
-	b = msgp.AppendBool(b, m.Leaving)
-	b = msgp.AppendUint(b, m.Life)
-	b = appendView(appendView(b, m.Installed), m.Completed)
-	b = appendView(b, m.View)
-	b = msgp.AppendUint(b, m.Cleared)
-	room := size - len(b) - 1 - msgp.MaxHead
+	start := len(b)
+	b = wire.Append(b, func(w *wire.Writer) {
+		part := *m
+		part.Holds = nil
+		writeMembership(w, &part, true)
+	})
+	room := size - (len(b) - start) - wire.MaxHead
 	fit := 0
 	for fit < len(m.Holds) {
-		if room -= len(m.Holds[fit].Lock) + msgp.MaxHead + msgp.MaxUint; room < 0 {
+		if room -= len(m.Holds[fit].Lock) + wire.MaxHead + wire.MaxUint; room < 0 {
 			break
 		}
 		fit++
 	}
-	b = msgp.AppendBool(b, fit < len(m.Holds))
-	b = msgp.AppendArray(b, fit)
-	for _, h := range m.Holds[:fit] {
-		b = msgp.AppendUint(msgp.AppendString(b, h.Lock), h.Fence)
-	}
+	part := *m
+	part.Holds = m.Holds[:fit]
+	b = wire.Append(b[:start], func(w *wire.Writer) { writeMembership(w, &part, fit < len(m.Holds)) })
 	return b, m.Holds[fit:]
+}
+
+func writeMembership(w *wire.Writer, m *membership.Message, more bool) {
+	w.Uint(uint64(m.Kind))
+	w.Uint(m.Round)
+	w.Bool(m.Leaving)
+	w.Uint(m.Life)
+	for _, v := range []*membership.View{&m.Installed, &m.Completed, &m.View} {
+		w.Uint(v.Epoch)
+		w.Array(len(v.Members))
+		for _, who := range v.Members {
+			w.Uint(uint64(who.Node))
+			w.Uint(who.Life)
+		}
+	}
+	w.Uint(m.Cleared)
+	w.Bool(more)
+	w.Array(len(m.Holds))
+	for _, h := range m.Holds {
+		w.String(h.Lock)
+		w.Uint(h.Fence)
+	}
 }
 
 // readMembership reads a message of package membership in a group of so many
 // members. More tells that it is a part of a REPORT.
 func readMembership(message []byte, members int) (m membership.Message, more bool, err error) {
-	r := reader{msgp.NewReader(message[1:])}
-	m.Kind = membership.Kind(message[0])
-	m.Round, m.Leaving, m.Life = r.Uint(), r.Bool(), r.Uint()
-	m.Installed, m.Completed = r.view(members), r.view(members)
-	m.View, m.Cleared = r.view(members), r.Uint()
-	more = r.Bool()
+	r := newReader(message)
+	m.Kind = membership.Kind(r.Uint(uint64(saysLast)))
+	m.Round, m.Leaving, m.Life = r.Number(), r.Bool(), r.Number()
+	for _, v := range []*membership.View{&m.Installed, &m.Completed, &m.View} {
+		v.Epoch = r.Number()
+		for range r.Array(members) {
+			v.Members = append(v.Members, membership.Member{Node: r.node(), Life: r.Number()})
+		}
+	}
+	m.Cleared, more = r.Number(), r.Bool()
 	for range r.Array(math.MaxInt) {
-		h := membership.Hold{Lock: string(r.Name(transport.MaxName)), Fence: r.Uint()}
+		h := membership.Hold{Lock: string(r.Name(transport.MaxName)), Fence: r.Number()}
 		if r.Err() != nil {
 			break
 		}
 		m.Holds = append(m.Holds, h)
 	}
-	return m, more, r.End()
+	return m, more, r.End(func(w *wire.Writer) { writeMembership(w, &m, more) })
 }
 
 func appendTerm(b []byte, election string, t term) []byte {
-	b = msgp.AppendUint(append(b, saysLeads), t.epoch)
-	return msgp.AppendBool(msgp.AppendString(b, election), t.leader != dmutex.None)
+	return wire.Append(b, func(w *wire.Writer) { writeTerm(w, election, t) })
+}
+
+func writeTerm(w *wire.Writer, election string, t term) {
+	w.Uint(saysLeads)
+	w.Uint(t.epoch)
+	w.String(election)
+	w.Bool(t.leader != dmutex.None)
 }
 
 // readTerm reads what a peer announces of itself. The epoch of a term is not 0.
 func readTerm(from dmutex.NodeID, message []byte) (name []byte, t term, err error) {
-	r := reader{msgp.NewReader(message[1:])}
-	t.epoch, name = r.Uint(), r.Name(MaxElection)
+	r := newReader(message)
+	r.Number()
+	t.epoch, name = r.Number(), r.Name(MaxElection)
 	if r.Bool() {
 		t.leader = from
 	}
-	if err = r.End(); err == nil && t.epoch == 0 {
-		err = msgp.ErrBound
+	if t.epoch == 0 {
+		r.Fail("the epoch of a leader is 0")
 	}
-	return name, t, err
+	return name, t, r.End(func(w *wire.Writer) { writeTerm(w, string(name), t) })
 }
 
 func appendProbe(b []byte, c *deadlock.Chase) []byte {
-	b = msgp.AppendUint(append(b, saysProbe), c.Began)
-	b = msgp.AppendUint(b, uint64(c.Checked))
-	b = msgp.AppendBool(b, c.Lent)
-	b = msgp.AppendArray(b, len(c.Path))
-	for _, w := range c.Path {
-		b = msgp.AppendUint(b, uint64(w.Node))
-		b = msgp.AppendUint(msgp.AppendUint(b, w.Txn), w.Number)
-		b = msgp.AppendString(b, w.Lock)
+	return wire.Append(b, func(w *wire.Writer) { writeProbe(w, c) })
+}
+
+func writeProbe(w *wire.Writer, c *deadlock.Chase) {
+	w.Uint(saysProbe)
+	w.Uint(c.Began)
+	w.Uint(uint64(c.Checked))
+	w.Bool(c.Lent)
+	w.Array(len(c.Path))
+	for _, wait := range c.Path {
+		w.Uint(uint64(wait.Node))
+		w.Uint(wait.Txn)
+		w.Uint(wait.Number)
+		w.String(wait.Lock)
 	}
-	b = msgp.AppendArray(b, len(c.Ask))
+	w.Array(len(c.Ask))
 	for _, id := range c.Ask {
-		b = msgp.AppendUint(b, uint64(id))
+		w.Uint(uint64(id))
 	}
-	return b
 }
 
 // readProbe reads a chase in a group of so many members.
 func readProbe(message []byte, members int) (*deadlock.Chase, error) {
-	r := reader{msgp.NewReader(message[1:])}
-	c := &deadlock.Chase{Began: r.Uint(), Checked: int(r.UintUpTo(deadlock.MaxPath)), Lent: r.Bool()}
+	r := newReader(message)
+	r.Number()
+	c := &deadlock.Chase{Began: r.Number(), Checked: int(r.Uint(deadlock.MaxPath)), Lent: r.Bool()}
 	for range r.Array(deadlock.MaxPath) {
-		c.Path = append(c.Path, deadlock.Wait{Node: r.node(), Txn: r.Uint(), Number: r.Uint(), Lock: string(r.Name(transport.MaxName))})
+		c.Path = append(c.Path, deadlock.Wait{Node: r.node(), Txn: r.Number(), Number: r.Number(), Lock: string(r.Name(transport.MaxName))})
 	}
 	for range r.Array(members) {
 		c.Ask = append(c.Ask, r.node())
 	}
-	return c, r.End()
+	return c, r.End(func(w *wire.Writer) { writeProbe(w, c) })
+}
+
+func appendAsk(b []byte, lock string) []byte {
+	return wire.Append(b, func(w *wire.Writer) { writeAsk(w, lock) })
+}
+
+func writeAsk(w *wire.Writer, lock string) {
+	w.Uint(saysAsk)
+	w.String(lock)
+}
+
+func readAsk(message []byte) (lock []byte, err error) {
+	r := newReader(message)
+	r.Number()
+	lock = r.Name(transport.MaxName)
+	return lock, r.End(func(w *wire.Writer) { writeAsk(w, string(lock)) })
 }
 
 // A reader reads what messages of this package are made of.
-type reader struct{ msgp.Reader }
+type reader struct{ wire.Reader }
 
-func (r *reader) node() dmutex.NodeID { return dmutex.NodeID(r.Uint()) }
-
-func (r *reader) view(members int) (v membership.View) {
-	v.Epoch = r.Uint()
-	for range r.Array(members) {
-		v.Members = append(v.Members, membership.Member{Node: r.node(), Life: r.Uint()})
-	}
-	return v
+func newReader(message []byte) *reader {
+	r := new(reader)
+	r.Reset(message)
+	return r
 }
 
-func appendView(b []byte, v membership.View) []byte {
-	b = msgp.AppendUint(b, v.Epoch)
-	b = msgp.AppendArray(b, len(v.Members))
-	for _, m := range v.Members {
-		b = msgp.AppendUint(msgp.AppendUint(b, uint64(m.Node)), m.Life)
-	}
-	return b
-}
+func (r *reader) node() dmutex.NodeID { return dmutex.NodeID(r.Number()) }

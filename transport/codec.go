@@ -2,9 +2,10 @@ package transport
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/msgp"
+	"github.com/dmutex/dmutex/internal/wire"
 )
 
 // A message on the wire is one msgpack array:
@@ -44,37 +45,33 @@ const (
 	uptoNodes
 )
 
-// The reasons for which [Decoder.Decode] refuses a message, besides malformed bytes.
-const (
-	errVersion msgp.Error = "the message has an unknown version"
-	errKind    msgp.Error = "the message is of an unknown kind"
-	errTrim    msgp.Error = "the message ends with a field that should have been left out"
-)
-
 // AppendMessage appends a message about the named lock. Name, kind and lists must be
 // within their bounds ([MaxName], [MaxList]): a receiver refuses anything else.
 func AppendMessage(b []byte, lock string, m dmutex.Message) []byte {
-	n := fields(&m)
-	b = msgp.AppendArray(b, n)
-	b = msgp.AppendUint(b, version)
-	b = msgp.AppendString(b, lock)
-	b = msgp.AppendUint(b, uint64(m.Kind))
+	return wire.Append(b, func(w *wire.Writer) { write(w, lock, &m) })
+}
+
+func write(w *wire.Writer, lock string, m *dmutex.Message) {
+	n := fields(m)
+	w.Array(n)
+	w.Uint(version)
+	w.String(lock)
+	w.Uint(uint64(m.Kind))
 	if n >= uptoAttempt {
-		b = msgp.AppendUint(b, m.Attempt)
+		w.Uint(m.Attempt)
 	}
 	if n >= uptoFence {
-		b = msgp.AppendUint(b, m.Fence)
+		w.Uint(m.Fence)
 	}
 	if n >= uptoClock {
-		b = msgp.AppendUint(b, m.Clock)
+		w.Uint(m.Clock)
 	}
 	if n >= uptoNumbers {
-		b = appendList(b, m.Numbers)
+		writeList(w, m.Numbers)
 	}
 	if n >= uptoNodes {
-		b = appendList(b, m.Nodes)
+		writeList(w, m.Nodes)
 	}
-	return b
 }
 
 // fields returns how many fields the message takes.
@@ -95,18 +92,18 @@ func fields(m *dmutex.Message) int {
 	}
 }
 
-func appendList[T ~uint64](b []byte, list []T) []byte {
-	b = msgp.AppendArray(b, len(list))
+func writeList[T ~uint64](w *wire.Writer, list []T) {
+	w.Array(len(list))
 	for _, v := range list {
-		b = msgp.AppendUint(b, uint64(v))
+		w.Uint(uint64(v))
 	}
-	return b
 }
 
-// A Decoder reads messages. It keeps the memory for their lists, at most 64
-// KiB, so that decoding allocates nothing in the long run. The zero value is
-// ready to use, by one goroutine at a time.
+// A Decoder reads messages. It keeps some memory, mostly for their lists, so that
+// decoding allocates nothing in the long run. The zero value is ready to use, by one
+// goroutine at a time.
 type Decoder struct {
+	reader  wire.Reader
 	numbers []uint64
 	nodes   []dmutex.NodeID
 }
@@ -115,51 +112,47 @@ type Decoder struct {
 // anything else. The lock's name is a part of b. The message's lists belong to the
 // Decoder, and its next call overwrites them. The caller sets From and To.
 func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
-	r := msgp.NewReader(b)
+	r := &d.reader
+	r.Reset(b)
 	n := r.Array(uptoNodes)
-	if r.Uint() != version && r.Err() == nil {
-		return nil, dmutex.Message{}, errVersion
+	if r.Number() != version {
+		r.Fail("the message has an unknown version")
 	}
 	lock = r.Name(MaxName)
-	kind := r.Uint()
+	m.Kind = dmutex.Kind(r.Uint(uint64(dmutex.Kinds - 1)))
+	if m.Kind == 0 {
+		r.Fail("the message is of an unknown kind")
+	}
 	if n >= uptoAttempt {
-		m.Attempt = r.Uint()
+		m.Attempt = r.Number()
 	}
 	if n >= uptoFence {
-		m.Fence = r.Uint()
+		m.Fence = r.Number()
 	}
 	if n >= uptoClock {
-		m.Clock = r.Uint()
+		m.Clock = r.Number()
 	}
 	if n >= uptoNumbers {
-		d.numbers = readList(&r, d.numbers)
+		d.numbers = readList(r, d.numbers)
 		m.Numbers = lent(d.numbers)
 	}
 	if n >= uptoNodes {
-		d.nodes = readList(&r, d.nodes)
+		d.nodes = readList(r, d.nodes)
 		m.Nodes = lent(d.nodes)
 	}
-	err = r.End()
-	switch {
-	case err != nil:
-	case kind == 0 || kind >= uint64(dmutex.Kinds):
-		err = errKind
-	case n != fields(&m):
-		err = errTrim
-	}
-	if err != nil {
+	name := unsafe.String(unsafe.SliceData(lock), len(lock)) // a copy would be an allocation
+	if err = r.End(func(w *wire.Writer) { write(w, name, &m) }); err != nil {
 		return nil, dmutex.Message{}, err
 	}
-	m.Kind = dmutex.Kind(kind)
 	return lock, m, nil
 }
 
 // readList reads a list into the memory of an old one.
-func readList[T ~uint64](r *msgp.Reader, list []T) []T {
+func readList[T ~uint64](r *wire.Reader, list []T) []T {
 	n := r.Array(MaxList)
 	list = slices.Grow(list[:0], n)
 	for range n {
-		list = append(list, T(r.Uint()))
+		list = append(list, T(r.Number()))
 	}
 	return list
 }

@@ -28,5 +28,5 @@ func Example() {
 	// Output:
 	// 16 bytes
 	// invoices/42: 2->1 REQUEST attempt=7
-	// dmutex: peer's mistake: the encoding ends too early
+	// dmutex: peer's mistake: the message ends too early
 }

@@ -53,16 +53,17 @@ var rows = []struct {
 	{"internal/msgp", true, []string{"."}},
 	{"internal/search", false, nil},
 	{"internal/repotest", false, nil},
+	{"internal/wire", false, []string{"."}},
 	{"membership", true, []string{"."}},
 	{"store", false, nil},
 	{"trace", false, []string{"."}},
-	{"transport", false, []string{".", "internal/latelog", "internal/msgp"}},
+	{"transport", false, []string{".", "internal/latelog", "internal/wire"}},
 	{"transport/linktest", false, []string{".", "transport", "transport/session"}},
 	{"transport/mail", false, []string{".", "transport", "transport/session"}},
 	{"transport/session", true, []string{".", "internal/msgp"}},
 
 	// layer 3
-	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/msgp", "membership", "store", "trace", "transport", "transport/mail", "transport/session"}},
+	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/wire", "membership", "store", "trace", "transport", "transport/mail", "transport/session"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

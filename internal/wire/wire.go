@@ -1,0 +1,235 @@
+// Package wire writes and reads messages with [msgpack], by explicit calls for each
+// field. Reflection would be slower, and ignores the bounds that a stranger's lengths need.
+//
+// A [Reader] believes no length that its input cannot hold, so bytes from a stranger
+// cost no more than their own size. It takes long forms of numbers and other
+// types that msgpack converts. What a message's one encoding is, its own writer
+// says: the reader of a message writes it again and compares ([Reader.End]).
+package wire
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"sync"
+
+	"github.com/dmutex/dmutex"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// MaxUint and MaxHead are the sizes of the longest integer, and of the longest
+// length that goes before a string or an array, in bytes.
+const (
+	MaxUint = 9
+	MaxHead = 5
+)
+
+// A Writer appends fields to a message. Its methods may be called in [Append] only.
+type Writer struct {
+	buf []byte
+	enc *msgpack.Encoder
+}
+
+var writers = sync.Pool{New: func() any { return newWriter() }}
+
+func newWriter() *Writer {
+	w := new(Writer)
+	w.enc = msgpack.NewEncoder(w)
+	return w
+}
+
+// Append appends what write writes.
+func Append(b []byte, write func(w *Writer)) []byte {
+	w := writers.Get().(*Writer)
+	w.buf = b
+	write(w)
+	b, w.buf = w.buf, nil
+	writers.Put(w)
+	return b
+}
+
+// Write and WriteByte are for the encoder. They never fail, so neither does the encoder.
+
+func (w *Writer) Write(p []byte) (int, error) {
+	w.buf = append(w.buf, p...)
+	return len(p), nil
+}
+
+func (w *Writer) WriteByte(c byte) error {
+	w.buf = append(w.buf, c)
+	return nil
+}
+
+// Len returns the size of the message so far, with what it was appended to.
+func (w *Writer) Len() int { return len(w.buf) }
+
+// Uint writes an integer, in its shortest form.
+func (w *Writer) Uint(v uint64) { _ = w.enc.EncodeUint(v) }
+
+// Bool writes a truth value, as the integer 1 or 0.
+func (w *Writer) Bool(v bool) {
+	if v {
+		w.Uint(1)
+	} else {
+		w.Uint(0)
+	}
+}
+
+// String writes a string. Msgpack wants it in UTF-8 but lets it be anything, and so
+// do we.
+func (w *Writer) String(s string) { _ = w.enc.EncodeString(s) }
+
+// Array writes the head of an array; its n elements follow.
+func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }
+
+// A Reader takes fields off the front of a message. After the first error every
+// field is zero and nothing more is taken, so one look at the error, by End, serves
+// for all. The zero value is ready for Reset, by one goroutine at a time.
+type Reader struct {
+	whole []byte
+	rest  []byte
+	dec   *msgpack.Decoder
+	again *Writer // of End
+	err   error
+}
+
+// Reset begins to read b, from which the Reader lends parts.
+func (r *Reader) Reset(b []byte) {
+	if r.dec == nil {
+		r.dec, r.again = msgpack.NewDecoder(r), newWriter()
+	}
+	r.whole, r.rest, r.err = b, b, nil
+}
+
+// Read, ReadByte and UnreadByte are for the decoder.
+
+func (r *Reader) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+func (r *Reader) ReadByte() (byte, error) {
+	if len(r.rest) == 0 {
+		return 0, io.EOF
+	}
+	c := r.rest[0]
+	r.rest = r.rest[1:]
+	return c, nil
+}
+
+func (r *Reader) UnreadByte() error {
+	r.rest = r.whole[len(r.whole)-len(r.rest)-1:]
+	return nil
+}
+
+// Err returns the first error, a [dmutex.ErrPeer].
+func (r *Reader) Err() error { return r.err }
+
+// End returns the first error. It is an error if write, which writes what was read,
+// writes anything but the bytes that were read.
+func (r *Reader) End(write func(w *Writer)) error {
+	if r.err == nil {
+		w := r.again
+		w.buf = w.buf[:0]
+		if write(w); !bytes.Equal(w.buf, r.whole) {
+			r.Fail("the message is not in the one form that its fields have")
+		}
+		if cap(w.buf) > keepAgain {
+			w.buf = nil
+		}
+	}
+	return r.err
+}
+
+// keepAgain bounds the memory that a Reader keeps from one message to the next.
+const keepAgain = 64 << 10
+
+// Fail makes err a mistake of the peer, for the reason given, unless there is an
+// error already.
+func (r *Reader) Fail(why string) {
+	if r.err == nil {
+		r.err = dmutex.PeerMistake(why)
+	}
+	r.rest = nil
+}
+
+// failed takes in the error of the decoder.
+func (r *Reader) failed(err error) bool {
+	switch err {
+	case nil:
+		return r.err != nil
+	case io.EOF, io.ErrUnexpectedEOF:
+		r.Fail("the message ends too early")
+	default:
+		r.Fail(err.Error())
+	}
+	return true
+}
+
+// Uint reads an integer of at most limit.
+func (r *Reader) Uint(limit uint64) uint64 {
+	if r.err != nil {
+		return 0
+	}
+	v, err := r.dec.DecodeUint64()
+	if r.failed(err) {
+		return 0
+	}
+	if v > limit {
+		r.Fail("a number is beyond its bound")
+		return 0
+	}
+	return v
+}
+
+// Number reads any integer.
+func (r *Reader) Number() uint64 { return r.Uint(math.MaxUint64) }
+
+// Bool reads a truth value.
+func (r *Reader) Bool() bool { return r.Uint(1) == 1 }
+
+// Name reads a string of 1 to limit bytes. The result is part of the message.
+func (r *Reader) Name(limit int) []byte {
+	if r.err != nil {
+		return nil
+	}
+	n, err := r.dec.DecodeBytesLen()
+	switch {
+	case r.failed(err):
+		return nil
+	case n <= 0:
+		r.Fail("a name is empty")
+	case n > limit:
+		r.Fail("a name is beyond its bound")
+	case n > len(r.rest):
+		r.Fail("the message ends too early")
+	default:
+		name := r.rest[:n:n]
+		r.rest = r.rest[n:]
+		return name
+	}
+	return nil
+}
+
+// Array reads the head of an array of at most limit elements, and returns how
+// many follow: never more than there are bytes left.
+func (r *Reader) Array(limit int) int {
+	if r.err != nil {
+		return 0
+	}
+	n, err := r.dec.DecodeArrayLen()
+	switch {
+	case r.failed(err):
+	case n < 0 || n > limit:
+		r.Fail("a list is beyond its bound")
+	case n > len(r.rest):
+		r.Fail("the message ends too early")
+	default:
+		return n
+	}
+	return 0
+}
