@@ -166,8 +166,7 @@ func (x *exploration[W, S]) run() error {
 	var none W
 	first := x.First.Clone(none)
 	x.seen.find(x.print(first), 0)
-	x.add(first, 0, 0)
-	if err := x.check(first, 0); err != nil {
+	if err := x.add(first, 0, 0); err != nil {
 		return err
 	}
 	this := x.next
@@ -204,26 +203,22 @@ func (x *exploration[W, S]) full() bool {
 		uint64(x.States) >= counted-1<<16 || uint64(len(x.edges)) >= math.MaxUint32-1<<16 // the numbers are used up
 }
 
-// add numbers a new state, to which step k of state from led.
-func (x *exploration[W, S]) add(w W, from uint32, k int) {
+// add numbers and checks a new state, to which step k of state from led.
+func (x *exploration[W, S]) add(w W, from uint32, k int) error {
 	x.States++
 	x.parent, x.via, x.next = append(x.parent, from), append(x.via, uint16(k)), append(x.next, w)
+	if x.State != nil {
+		if err := x.State(w); err != nil {
+			return x.failed(err, x.way(uint32(x.States-1)))
+		}
+	}
+	return nil
 }
 
 // print returns the fingerprint of a world.
 func (x *exploration[W, S]) print(w W) uint64 {
 	x.key = w.AppendState(x.key[:0])
 	return fingerprint(x.key)
-}
-
-func (x *exploration[W, S]) check(w W, id uint32) error {
-	if x.State == nil {
-		return nil
-	}
-	if err := x.State(w); err != nil {
-		return x.failed(err, x.way(id))
-	}
-	return nil
 }
 
 func (x *exploration[W, S]) clone(w W) W {
@@ -271,8 +266,7 @@ func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
 			x.spare = append(x.spare, s.world)
 			continue
 		}
-		x.add(s.world, id, s.k)
-		if err := x.check(s.world, to); err != nil {
+		if err := x.add(s.world, id, s.k); err != nil {
 			return err
 		}
 	}
@@ -288,26 +282,30 @@ func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
 	return nil
 }
 
-// begins returns where the edges of a state begin.
-func (x *exploration[W, S]) begins(id uint32) uint32 {
-	if id == 0 {
-		return 0
+// leads returns the edges of a state.
+func (x *exploration[W, S]) leads(id uint32) []uint32 {
+	begin := uint32(0)
+	if id > 0 {
+		begin = x.ends[id-1]
 	}
-	return x.ends[id-1]
+	return x.edges[begin:x.ends[id]]
 }
 
 // ending checks that fair steps come to an end, by walking all of them depth first: a
 // step into a state from which we came closes a cycle. On the way back it finds the least
-// and the greatest number of steps that count, from each state on. Then every run ends
-// in a state without a fair step, which expand has found to be good.
+// and the greatest number of steps that count, from each state on. Every run then ends
+// in a state without a fair step, and expand has found those to be good.
 func (x *exploration[W, S]) ending() error {
 	const unseen, open = 1<<32 - 1, 1<<32 - 2
 	least, greatest := slices.Repeat([]uint32{unseen}, x.States), make([]uint32, x.States)
-	type frame struct{ state, edge uint32 }
+	type frame struct {
+		state uint32
+		left  []uint32 // its edges that were not walked
+	}
 	var stack []frame
 	enter := func(id uint32) {
 		least[id] = open
-		stack = append(stack, frame{id, x.begins(id)})
+		stack = append(stack, frame{id, x.leads(id)})
 	}
 	for root := range uint32(x.States) {
 		if least[root] == unseen {
@@ -315,21 +313,19 @@ func (x *exploration[W, S]) ending() error {
 		}
 		for len(stack) > 0 {
 			top := &stack[len(stack)-1]
-			if id := top.state; top.edge == x.ends[id] {
-				low, high := uint32(unseen), uint32(0)
-				for _, edge := range x.edges[x.begins(id):x.ends[id]] {
+			if len(top.left) == 0 {
+				all := x.leads(top.state)
+				low, high := uint32(unseen)*uint32(min(len(all), 1)), uint32(0)
+				for _, edge := range all {
 					low = min(low, least[edge&^counted]+edge>>31)
 					high = max(high, greatest[edge&^counted]+edge>>31)
 				}
-				if x.begins(id) == x.ends[id] {
-					low = 0
-				}
-				least[id], greatest[id] = low, high
+				least[top.state], greatest[top.state] = low, high
 				stack = stack[:len(stack)-1]
 				continue
 			}
-			to := x.edges[top.edge] &^ counted
-			top.edge++
+			to := top.left[0] &^ counted
+			top.left = top.left[1:]
 			switch least[to] {
 			case unseen:
 				enter(to)
@@ -349,33 +345,11 @@ func (x *exploration[W, S]) ending() error {
 
 // reaching checks that fair steps can reach a good state from every state.
 func (x *exploration[W, S]) reaching() error {
-	into := make([]uint32, x.States+1) // where the edges that lead into a state begin
-	for _, to := range x.edges {
-		into[to&^counted+1]++
-	}
-	for id := range x.States {
-		into[id+1] += into[id]
-	}
-	from, fill := make([]uint32, len(x.edges)), slices.Clone(into)
-	for id := range uint32(x.States) {
-		for _, to := range x.edges[x.begins(id):x.ends[id]] {
-			from[fill[to&^counted]] = id
-			fill[to&^counted]++
-		}
-	}
-	var queue []uint32
-	for id, good := range x.good {
-		if good {
-			queue = append(queue, uint32(id))
-		}
-	}
-	for len(queue) > 0 {
-		id := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		for _, before := range from[into[id]:into[id+1]] {
-			if !x.good[before] {
-				x.good[before] = true
-				queue = append(queue, before)
+	for more := true; more; {
+		more = false
+		for id := x.States - 1; id >= 0; id-- {
+			if !x.good[id] && slices.ContainsFunc(x.leads(uint32(id)), func(edge uint32) bool { return x.good[edge&^counted] }) {
+				x.good[id], more = true, true
 			}
 		}
 	}
