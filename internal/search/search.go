@@ -232,7 +232,7 @@ func (x *exploration[W, S]) clone(w W) W {
 // expand finds the states that follow state id. It looks them up together, so that the
 // processor can wait for several slots of the table at a time.
 func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
-	rests, good := true, x.Good == nil || x.Good(w)
+	rests, good := true, x.Good == nil
 	x.list, x.after = w.Steps(x.list[:0]), x.after[:0]
 	failing := 0
 	for k, step := range x.list {
@@ -272,6 +272,9 @@ func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
 	}
 	if err != nil {
 		return x.failed(err, append(x.way(id), x.list[failing]))
+	}
+	if !good && (rests || x.live && x.Ends == nil) { // else it does not matter
+		good = x.Good(w)
 	}
 	if rests && !good {
 		return x.failed(x.Stuck(w), x.way(id))
