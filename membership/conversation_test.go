@@ -47,20 +47,17 @@ func TestConversations(t *testing.T) {
 // all is well.
 func (w *world) converse(t *testing.T, script string) string {
 	var b strings.Builder
-	s := slices.Clone(w.first)
 	do := func(a action) {
 		if a.do == deliver {
-			fmt.Fprintln(&b, w.flights[s[a.i]].text)
+			fmt.Fprintln(&b, w.flight(w.wire[a.i]).text)
 		}
-		next, wrong := w.apply(s, a)
-		require.Empty(t, wrong)
-		next = slices.Clone(next)
-		w.changes(&b, s, next)
-		s = next
+		before := w.Clone(nil)
+		require.NoError(t, w.Do(a))
+		b.Write(before.changes(nil, w))
 	}
 	all := func(v verb) {
 		for {
-			list := w.possible(s)
+			list := w.Steps(nil)
 			k := slices.IndexFunc(list, func(a action) bool { return a.do == v })
 			if k < 0 {
 				return
@@ -82,14 +79,14 @@ func (w *world) converse(t *testing.T, script string) string {
 			case command == "deliver all":
 				all(deliver)
 			default:
-				list := w.possible(s)
-				k := slices.IndexFunc(list, func(a action) bool { return strings.HasPrefix(w.line(s, a), command) })
+				list := w.Steps(nil)
+				k := slices.IndexFunc(list, func(a action) bool { return strings.HasPrefix(w.line(a), command) })
 				require.GreaterOrEqual(t, k, 0, "%q cannot happen after\n%s", command, &b)
 				do(list[k])
 			}
 		}
 	}
-	require.True(t, w.good(s), "%s\n%s", w.complaint(s), &b)
+	require.True(t, w.good(), "%v\n%s", w.stuck(), &b)
 	return b.String()
 }
 

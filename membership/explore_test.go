@@ -1,212 +1,102 @@
 package membership
 
 import (
-	"fmt"
-	"math/bits"
-	"slices"
-	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
-// A found is what an exploration has come to.
-type found struct {
-	states int
-	all    bool   // nothing was left out within the bounds
-	wrong  string // what is wrong, with the shortest run to it
-	run    string
+// explore visits every state within the bounds. Beside what Do checks, no state in which
+// nothing happens by itself is other than good, and what happens by itself comes to an
+// end. So every run without further faults ends well, or leaves the bounds. A lean
+// exploration does not look whether what happens by itself comes to an end.
+func explore(s setup, most int, lean bool) (search.Report, error) {
+	return search.Search[*world, action]{
+		First:     newWorld(s),
+		Fair:      (*world).fair,
+		Ends:      errWrong,
+		Good:      (*world).good,
+		Stuck:     (*world).stuck,
+		Lean:      lean,
+		Script:    func(told string, _ *world, v *search.Violation) string { return script(told, v) },
+		MaxStates: most,
+	}.Run()
 }
 
-// An explorer finds the states of a world, breadth first.
-type explorer struct {
-	*world
-	seen   table
-	parent []uint32
-	via    []uint16 // which of the parent's possible actions
-	done   uint32   // states whose next states are known
-	ends   []uint32 // where the edges of a state end; nil if lean
-	edges  []uint32 // what happens by itself
-	lean   bool
-}
-
-// explore visits every state within the bounds. Beside what apply checks, no
-// state in which nothing happens by itself is other than good, and what
-// happens by itself comes to an end. So every run without further faults ends
-// well, or leaves the bounds.
+// LESSONS L64, L67, L70.
 //
-// A lean exploration does not look whether what happens by itself comes to an end: that
-// takes most of the memory.
-func explore(s setup, most int, lean bool) found {
-	e := &explorer{world: newWorld(s), lean: lean}
-	e.seen.find(fingerprint(e.first), 0)
-	e.parent, e.via = []uint32{0}, []uint16{0}
-	this := append([]uint32{uint32(len(e.first))}, e.first...)
-	var next []uint32
-	for id := uint32(0); len(this) > 0; {
-		for k := 0; k < len(this); id++ {
-			s := this[k+1 : k+1+int(this[k])]
-			k += 1 + len(s)
-			var wrong string
-			if next, wrong = e.expand(id, s, next); wrong != "" {
-				return found{states: len(e.parent), wrong: wrong, run: e.retell(id, wrong)}
+// Every run of these groups does nothing wrong: one life at most holds the lock,
+// fences rise (also over a restart of all, if clocks are right), no epoch has two
+// views, all members of a view have the same report of the holder, a life that
+// nobody has vouched for as dead is never stopped, and of two members one that was
+// evicted is never back in a view with what it held. (Of three it may be: if the one
+// that knows of the view without it ends, or has promised the next view before.) When
+// nothing more goes wrong every run ends, in a view of all that are there, also without
+// those that have left.
+// The numbers are what is there: a change of one is a finding. A run that promises
+// more rounds than are stated is left there. DMUTEX_LONG=1 adds all but the short ones;
+// those that are cut end after that many states. The lean one takes minutes.
+func TestExplore(t *testing.T) {
+	type form int
+	const (
+		short form = iota
+		long
+		lean // see explore
+		cut
+	)
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, tt := range []struct {
+		setup  setup
+		states int
+		form   form
+	}{
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{crashes: 1, exits: 1}}, 206_083, short},
+		{setup{n: 2, rounds: 3, faults: faults{crashes: 1, exits: 1}}, 105_653, short},
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{exits: 2}}, 114_291, short},
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{crashes: 1, evicts: 1}}, 24_774, short},
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{crashes: 1, exits: 1, evicts: 1}}, 389_250, long},
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{crashes: 1, lies: 1}}, 228_219, long},
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{exits: 1, alarms: 1}}, 100_599, short},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 1, cuts: 1}}, 14_380, short},
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{exits: 1, cuts: 1}}, 166_110, long},
+		{setup{n: 2, rounds: 3, clocks: true, reports: true, faults: faults{crashes: 1, exits: 1}}, 126_472, long},
+		{setup{n: 2, rounds: 4, clocks: true, fresh: true, faults: faults{crashes: 1}}, 11_681, short},
+		{setup{n: 2, rounds: 3, fresh: true, faults: faults{crashes: 1, exits: 1}}, 131_897, long},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 2, exits: 1}}, 353_226, long},
+		{setup{n: 2, rounds: 3, clocks: true, faults: faults{crashes: 3, exits: 2}}, 3_265_249, long},
+		{setup{n: 2, rounds: 4, clocks: true, faults: faults{crashes: 3, exits: 2}}, 16_014_103, lean},
+		{setup{n: 3, rounds: 2, clocks: true, faults: faults{alarms: 1}}, 2_477, short},
+		{setup{n: 3, rounds: 1, clocks: true, fresh: true}, 12_832, short},
+		{setup{n: 3, rounds: 1, clocks: true, faults: faults{crashes: 1}}, 87_390, short},
+		{setup{n: 3, rounds: 1, clocks: true, faults: faults{exits: 1}}, 1_187, short},
+		{setup{n: 3, rounds: 1, faults: faults{crashes: 1}}, 321_880, long},
+		{setup{n: 3, rounds: 1, clocks: true, behind: true, faults: faults{crashes: 1}}, 343_808, long},
+		{setup{n: 2, rounds: 3, clocks: true, behind: true, faults: faults{crashes: 1, exits: 1}}, 168_041, short},
+		{setup{n: 3, rounds: 2, clocks: true, faults: faults{crashes: 1}}, 5_646_482, long},
+		{setup{n: 3, rounds: 2, clocks: true, faults: faults{exits: 1}}, 557_842, long},
+		{setup{n: 3, rounds: 3, clocks: true, faults: faults{crashes: 2, exits: 2}}, 1_000_000, cut},
+		{setup{n: 3, rounds: 4, clocks: true, away: 2, faults: faults{crashes: 1}}, 1_000_000, cut},
+		{setup{n: 3, rounds: 3, fresh: true, faults: faults{crashes: 3}}, 1_000_000, cut},
+	} {
+		t.Run(tt.setup.name(), func(t *testing.T) {
+			if tt.form != short {
+				machinetest.Long(t)
 			}
-			if most > 0 && len(e.parent) >= most {
-				return found{states: len(e.parent)}
+			most := 200_000_000
+			if tt.form == cut {
+				most = tt.states
 			}
-		}
-		this, next = next, this[:0]
-	}
-	if lean {
-		return found{states: len(e.parent), all: true}
-	}
-	if id, cycle := e.cycle(); cycle {
-		const wrong = "what happens by itself may never end"
-		return found{states: len(e.parent), wrong: wrong, run: e.retell(id, wrong)}
-	}
-	return found{states: len(e.parent), all: true}
-}
-
-// expand finds the states that follow state id, and adds the new ones to next.
-func (e *explorer) expand(id uint32, s, next []uint32) ([]uint32, string) {
-	rests := true
-	for k, a := range e.possible(s) {
-		fair := e.fair(s, a)
-		rests = rests && !fair
-		t, wrong := e.apply(s, a)
-		if wrong == outside || wrong == "" && e.beyond(t) {
-			continue
-		}
-		if wrong != "" {
-			e.parent, e.via = append(e.parent, id), append(e.via, uint16(k))
-			return nil, wrong
-		}
-		to, fresh := e.seen.find(fingerprint(t), uint32(len(e.parent)))
-		if fair && !e.lean {
-			e.edges = append(e.edges, to)
-		}
-		if fresh {
-			next = append(append(next, uint32(len(t))), t...)
-			e.parent, e.via = append(e.parent, id), append(e.via, uint16(k))
-		}
-	}
-	if e.done++; !e.lean {
-		e.ends = append(e.ends, uint32(len(e.edges)))
-	}
-	if rests && !e.good(s) {
-		return nil, e.complaint(s)
-	}
-	return next, ""
-}
-
-// cycle finds a state to which one can return by what happens by itself.
-func (e *explorer) cycle() (uint32, bool) {
-	begins := func(id uint32) uint32 {
-		if id == 0 {
-			return 0
-		}
-		return e.ends[id-1]
-	}
-	const unseen, open, done = 0, 1, 2
-	mark := make([]uint8, len(e.parent))
-	type frame struct{ state, edge uint32 }
-	var stack []frame
-	for id := range uint32(len(e.parent)) {
-		if mark[id] == unseen {
-			mark[id] = open
-			stack = append(stack, frame{id, begins(id)})
-		}
-		for len(stack) > 0 {
-			top := &stack[len(stack)-1]
-			if top.edge == e.ends[top.state] {
-				mark[top.state] = done
-				stack = stack[:len(stack)-1]
-				continue
+			r, err := explore(tt.setup, most, tt.form == lean)
+			require.NoError(t, err)
+			require.Equal(t, tt.form != cut, r.Complete)
+			if r.Complete {
+				require.Equal(t, tt.states, r.States)
 			}
-			to := e.edges[top.edge]
-			top.edge++
-			switch mark[to] {
-			case open:
-				return to, true
-			case unseen:
-				mark[to] = open
-				stack = append(stack, frame{to, begins(to)})
-			}
-		}
+		})
 	}
-	return 0, false
-}
-
-// retell writes down the run to state id, or if something is wrong with what
-// was found last from there, to that.
-func (e *explorer) retell(id uint32, wrong string) string {
-	if last := uint32(len(e.parent) - 1); e.parent[last] == id && e.done == id {
-		id = last
-	}
-	var run []uint16
-	for ; id != 0; id = e.parent[id] {
-		run = append(run, e.via[id])
-	}
-	slices.Reverse(run)
-	var b strings.Builder
-	s := e.first
-	for _, k := range run {
-		a := e.possible(s)[k]
-		t, _ := e.apply(s, a)
-		t = slices.Clone(t)
-		e.tell(&b, s, t, a)
-		s = t
-	}
-	fmt.Fprintf(&b, "\n%s\n", wrong)
-	return b.String()
-}
-
-// A table finds the number of a state by its fingerprint.
-type table struct {
-	slots []slot
-	used  int
-}
-
-type slot struct {
-	print uint64 // 0 if free
-	id    uint32
-}
-
-func (t *table) find(print uint64, id uint32) (found uint32, fresh bool) {
-	if 4*t.used >= 3*len(t.slots) {
-		old := t.slots
-		t.slots = make([]slot, max(1024, 2*len(old)))
-		for _, s := range old {
-			if s.print != 0 {
-				*t.slot(s.print) = s
-			}
-		}
-	}
-	s := t.slot(print)
-	if s.print != 0 {
-		return s.id, false
-	}
-	*s = slot{print, id}
-	t.used++
-	return id, true
-}
-
-func (t *table) slot(print uint64) *slot {
-	mask := uint64(len(t.slots) - 1)
-	for k := print & mask; ; k = (k + 1) & mask {
-		if s := &t.slots[k]; s.print == 0 || s.print == print {
-			return s
-		}
-	}
-}
-
-// fingerprint mixes a state into 64 bits, never 0. Among n states two have the
-// same with a chance of about n*n/2^65: one in two thousand for 100 million.
-func fingerprint(s []uint32) uint64 {
-	mix := func(h uint64) uint64 {
-		hi, lo := bits.Mul64(h^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
-		return hi ^ lo
-	}
-	h := mix(uint64(len(s)))
-	for _, v := range s {
-		h = mix(h ^ uint64(v))
-	}
-	return max(h, 1)
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // leaseMutants are the lease mode with one rule broken, in the machine, its driver or
@@ -132,9 +134,10 @@ var leaseMutants = []struct {
 func TestLeaseMutants(t *testing.T) {
 	for _, tt := range leaseMutants {
 		t.Run(tt.name, func(t *testing.T) {
-			f := exploreLeases(tt.setup, 1_000_000)
-			require.NotEmpty(t, f.wrong)
-			dmutextest.Golden(t, fmt.Sprintf("testdata/lease-mutant-%s.txt", tt.name), f.run)
+			_, err := exploreLeases(tt.setup, 1_000_000)
+			v, ok := errors.AsType[*search.Violation](err)
+			require.True(t, ok)
+			dmutextest.Golden(t, fmt.Sprintf("testdata/lease-mutant-%s.txt", tt.name), v.Script)
 		})
 	}
 }

@@ -1,57 +1,80 @@
 package membership
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
-// A leaseWorld is a group in the lease mode as a transition system: places, in each of
-// which one life at a time runs, the messages between them, the store, one lock, and
-// time. In a view that acts the lock is perfect, as in [world]. Time passes in units,
-// for all at once; leases and waits are some units long. Whatever a life does when a
-// pause ends may happen at any time. A message is lost only with its receiver, and
-// messages may overtake each other.
+// A leaseWorld is a state of a group in the lease mode: places, in each of which one life
+// at a time runs, the messages between them, the store, one lock, and time. In a view
+// that acts the lock is perfect, as in [world]. Time passes in units, for all at once;
+// leases and waits are some units long. Whatever a life does when a pause ends may happen
+// at any time. A message is lost only with its receiver, and messages may overtake each
+// other.
 //
 // The store answers at once, but some operations are slow. The answer of a slow load may
 // come late. A slow swap takes effect any time later, also after its answer, which may be
 // late, too, was given up.
-//
-// A state is a short list of numbers:
-//
-//	the state of each place's life
-//	the operation of each life, and its outcome, if the store has one already
-//	for each place a swap that was given up and may still be done
-//	how many lives each place had, and which have left
-//	the record in the store
-//	the faults that may still happen
-//	the highest epoch in which something was granted
-//	how many locks there are, and for each its view and its holder
-//	the messages on their way
 type leaseWorld struct {
+	*leaseModel
+	places  []leasePlace
+	locks   []lock   // by epoch
+	wire    []uint32 // messages on their way
+	left    leaseFaults
+	record  uint32 // in the store
+	highest uint64 // epoch in which something was granted
+}
+
+// A leasePlace is what is there of a place, and what is known of its lives.
+type leasePlace struct {
+	life     uint32 // its state, 0 if there is none
+	op       operation
+	ghost    ghost // a swap that was given up and may still be done
+	lives    uint8 // how many there were
+	departed bool  // the last one has left
+}
+
+// An operation is what the store does for a life.
+type operation struct {
+	kind   uint8  // 0 if it does nothing
+	urgent bool   // it has not been said yet whether it is slow
+	record uint32 // that a load has read
+}
+
+const (
+	openLoad = iota + 1
+	openSwap
+	doneSwap
+	lateSwap
+)
+
+// A ghost is a swap that may still be done.
+type ghost struct{ read, want uint32 }
+
+// A leaseModel is what the states of a group share, see [model].
+type leaseModel struct {
 	leaseSetup
-	first []uint32
-	last  uint64 // the highest epoch
+	last uint64 // the highest epoch
 
-	lives   []leased
-	flights []leaseFlight
-	views   []View
-	records []Record // the first is none
-	texts   [][]byte
-	ghosts  []ghost
+	lives   catalog[leased]
+	flights catalog[leaseFlight]
+	views   viewCatalog
+	records catalog[stored]
 	steps   []leaseStep
-
-	lifeID, flightID, viewID, recordID map[string]uint32
-	ghostID                            map[ghost]uint32
-	stepID                             map[leaseStepKey]uint32
-
-	next    []uint32
-	actions []action
+	stepID  map[leaseStepKey]uint32
 	scratch []byte
+}
+
+// A stored is a record, and as the store has it.
+type stored struct {
+	Record
+	text []byte
 }
 
 // A leaseSetup says who is there and what may go wrong.
@@ -72,12 +95,12 @@ type leaseSetup struct {
 
 // leaseFaults are how often each may happen. Any member may be suspected at any time.
 type leaseFaults struct {
-	crashes int
-	exits   int
-	slow    int // operations of the store
-	alarms  int // troubles in a view
-	wipes   int // of the record
-	returns int // lives that begin where the last one has left
+	crashes uint8
+	exits   uint8
+	slow    uint8 // operations of the store
+	alarms  uint8 // troubles in a view
+	wipes   uint8 // of the record
+	returns uint8 // lives that begin where the last one has left
 }
 
 func (s leaseSetup) name() string {
@@ -107,16 +130,13 @@ type leaseFlight struct {
 	text     string
 }
 
-// A ghost is a swap that may still be done.
-type ghost struct{ read, want uint32 }
-
 type leaseStep struct {
 	to     uint32
 	sent   []uint32
 	opened Operation
-	holder uint32 // by the reports: its place, from 1
-	lost   bool   // what it held
-	wrong  string
+	holder uint8 // by the reports: its place, from 1
+	lost   bool  // what it held
+	wrong  error
 }
 
 type leaseStepKey struct {
@@ -126,155 +146,140 @@ type leaseStepKey struct {
 	late bool // the record was lost before
 }
 
-// More verbs.
-const (
-	load    = iota + cut + 1 // the record is loaded again
-	answer                   // the store answers
-	lose                     // the answer is given up
-	swap                     // the swap takes effect
-	land                     // it does after it was given up
-	serve                    // the store does it and answers at once
-	slow                     // it does not
-	suspect                  // one life gives another up
-	settle                   // what was released between the report and the view's first act is released in the view
-	pass                     // a unit of time passes
-	wipe                     // the record is gone
-)
-
-// What the store has answered, beside the record that a load has read.
-const (
-	openLoad = iota + 1
-	openSwap
-	doneSwap
-	lateSwap
-
-	urgent = 8 // it has not been said yet whether it is slow
-)
-
+// newLeaseWorld returns the state at the beginning.
 func newLeaseWorld(s leaseSetup) *leaseWorld {
 	w := &leaseWorld{
-		leaseSetup: s, last: ^uint64(0),
-		lifeID: map[string]uint32{}, flightID: map[string]uint32{}, viewID: map[string]uint32{}, recordID: map[string]uint32{"": 0},
-		ghostID: map[ghost]uint32{}, stepID: map[leaseStepKey]uint32{},
-		lives: make([]leased, 1), records: make([]Record, 1), texts: make([][]byte, 1), ghosts: make([]ghost, 1),
+		leaseModel: &leaseModel{
+			leaseSetup: s, last: ^uint64(0), lives: newCatalog[leased](), flights: newCatalog[leaseFlight](),
+			views: viewCatalog{newCatalog[View]()}, records: newCatalog[stored](), stepID: map[leaseStepKey]uint32{},
+		},
+		places: make([]leasePlace, s.n), left: leaseFaults{wipes: s.faults.wipes},
 	}
-	w.first = make([]uint32, w.head())
-	w.first[w.store()+1] = uint32(s.faults.wipes << leaseFaultAt[wipe])
-	for i := range w.n {
-		w.first = w.must(w.first, action{start, i, 0})
+	for i := range w.places {
+		must(w.Do(action{start, i, 0}))
 		if !w.fresh {
 			w.settle()
 		}
 	}
-	if epoch := w.records[w.first[w.store()]].Epoch; epoch > 0 {
-		w.last = epoch + w.epochs
-	} else {
-		w.last = 1 + w.epochs
-	}
-	f := s.faults
-	w.first[w.store()+1] = uint32(f.crashes | f.exits<<5 | f.slow<<10 | f.alarms<<15 | f.wipes<<20 | f.returns<<25)
+	w.last = max(w.stored().Epoch, 1) + w.epochs
+	w.left = s.faults
 	return w
-}
-
-func (w *leaseWorld) must(s []uint32, a action) []uint32 {
-	t, wrong := w.apply(s, a)
-	if wrong != "" {
-		panic(wrong)
-	}
-	return slices.Clone(t)
 }
 
 // settle lets happen what happens by itself, until all is well and nothing is under way.
 func (w *leaseWorld) settle() {
 	random := rand.New(rand.NewPCG(0, 0))
 	for range 10_000 {
-		if w.good(w.first) && len(w.first) == w.wire(w.first) && slices.Max(w.first[w.n:2*w.n]) == 0 {
+		if w.good() && len(w.wire) == 0 && !slices.ContainsFunc(w.places, func(p leasePlace) bool { return p.op.kind != 0 }) {
 			return
 		}
-		list := slices.DeleteFunc(slices.Clone(w.possible(w.first)), func(a action) bool { return !w.fair(w.first, a) })
-		w.first = w.must(w.first, list[random.IntN(len(list))])
+		list := slices.DeleteFunc(w.Steps(nil), func(a action) bool { return !w.fair(a) })
+		must(w.Do(list[random.IntN(len(list))]))
 	}
 	panic("it never comes to rest")
 }
 
-func (w *leaseWorld) store() int { return 4 * w.n }
-func (w *leaseWorld) head() int  { return 4*w.n + 4 }
+// Clone returns a copy, in the memory of spare if it is not nil.
+func (w *leaseWorld) Clone(spare *leaseWorld) *leaseWorld {
+	if spare == nil {
+		b := new(struct { // in one piece, which is faster to visit
+			leaseWorld
+			places [3]leasePlace
+			locks  [2]lock
+			wire   [8]uint32
+		})
+		spare = &b.leaseWorld
+		spare.places, spare.locks, spare.wire = b.places[:0], b.locks[:0], b.wire[:0]
+	}
+	places, locks, wire := append(spare.places[:0], w.places...), append(spare.locks[:0], w.locks...), append(spare.wire[:0], w.wire...)
+	*spare = *w
+	spare.places, spare.locks, spare.wire = places, locks, wire
+	return spare
+}
 
-// wire returns where the messages begin in a state.
-func (w *leaseWorld) wire(s []uint32) int { return w.head() + 2*int(s[w.head()-1]) }
-
-var leaseFaultAt = map[verb]int{crash: 0, leave: 5, slow: 10, alarm: 15, wipe: 20, start: 25}
-
-func (w *leaseWorld) left(s []uint32, v verb) uint32 { return s[w.store()+1] >> leaseFaultAt[v] & 31 }
-func (w *leaseWorld) take(s []uint32, v verb)        { s[w.store()+1] -= 1 << leaseFaultAt[v] }
+// AppendState appends the state.
+func (w *leaseWorld) AppendState(b []byte) []byte {
+	little := binary.LittleEndian
+	for _, p := range w.places {
+		b = little.AppendUint64(b, uint64(p.life)|uint64(p.op.record)<<32)
+		b = little.AppendUint64(b, uint64(p.ghost.read)|uint64(p.ghost.want)<<32)
+		b = append(b, p.op.kind, bit(p.op.urgent)|bit(p.departed)<<1, p.lives)
+	}
+	f := w.left
+	b = append(b, f.crashes, f.exits, f.slow, f.alarms, f.wipes, f.returns)
+	b = little.AppendUint64(little.AppendUint32(b, w.record), w.highest)
+	return appendNumbered(appendLocks(b, w.locks), w.wire)
+}
 
 // number returns the number of a place's last life.
-func (w *leaseWorld) number(s []uint32, i int) uint64 {
-	return uint64(i+1) + 16*uint64(s[3*w.n+i]&0xff)
-}
+func (w *leaseWorld) number(i int) uint64 { return uint64(i+1) + 16*uint64(w.places[i].lives) }
 
 // placeOf returns where a life runs.
 func placeOf(life uint64) int { return int(life%16) - 1 }
 
 // alive reports whether a life runs.
-func (w *leaseWorld) alive(s []uint32, life uint64) bool {
+func (w *leaseWorld) alive(life uint64) bool {
 	i := placeOf(life)
-	return s[i] != 0 && w.number(s, i) == life
+	return w.places[i].life != 0 && w.number(i) == life
 }
 
 // urgent returns a life whose operation has just been asked for, -1 if there is none.
-func (w *leaseWorld) urgent(s []uint32) int {
-	return slices.IndexFunc(s[w.n:2*w.n], func(word uint32) bool { return word&urgent != 0 })
+func (w *leaseWorld) urgent() int {
+	return slices.IndexFunc(w.places, func(p leasePlace) bool { return p.op.urgent })
 }
 
-func (w *leaseWorld) life(s []uint32, i int) *leased { return &w.lives[s[i]] }
+func (w *leaseWorld) life(i int) *leased { return &w.lives.all[w.places[i].life] }
+
+func (w *leaseWorld) flight(id uint32) *leaseFlight { return &w.flights.all[id] }
+
+// stored returns the record in the store.
+func (w *leaseWorld) stored() *stored { return &w.records.all[w.record] }
 
 // holdable reports whether a life may hold something now.
-func (w *leaseWorld) holdable(l *leased) bool { return w.unchecked || l.LeaseEnd() > 0 }
+func (w *leaseModel) holdable(l *leased) bool { return w.unchecked || l.LeaseEnd() > 0 }
 
-// possible lists what may happen in a state. The list is overwritten by the next call.
-func (w *leaseWorld) possible(s []uint32) []action {
-	list := w.actions[:0]
+// Steps appends what may happen.
+func (w *leaseWorld) Steps(list []action) []action {
 	add := func(do verb, i, j int) { list = append(list, action{do, i, j}) }
-	if i := w.urgent(s); i >= 0 { // then there may be slow ones
+	if i := w.urgent(); i >= 0 { // then there may be slow ones
 		add(serve, i, 0)
 		add(slow, i, 0)
-		w.actions = list
 		return list
 	}
-	for k := w.wire(s); k < len(s); k++ {
-		f := &w.flights[s[k]]
-		if l := w.life(s, placeOf(f.to)); l.self == f.To {
+	for k, id := range w.wire {
+		f := w.flight(id)
+		if l := w.life(placeOf(f.to)); l.self == f.To {
 			if p := l.peer(f.From); p != nil && p.here && p.life == f.from {
 				add(deliver, k, 0)
 			}
 		}
 	}
-	for i := range w.n {
-		if ghost := w.ghosts[s[2*w.n+i]]; s[2*w.n+i] != 0 && ghost.read == s[w.store()] {
+	for i := range w.places {
+		me := &w.places[i]
+		if me.ghost.want != 0 && me.ghost.read == w.record {
 			add(land, i, 0)
 		}
-		if s[i] == 0 {
-			if s[3*w.n+i] != 0 && (s[3*w.n+i]&departed == 0 || w.left(s, start) > 0) {
+		if me.life == 0 {
+			if me.lives != 0 && (!me.departed || w.left.returns > 0) {
 				add(start, i, 0)
 			}
 			continue
 		}
-		l := w.life(s, i)
+		l := w.life(i)
 		if l.phase == Stopped {
 			add(end, i, 0)
 			continue
 		}
-		switch s[w.n+i] & 7 {
+		switch me.op.kind {
 		case openLoad, doneSwap, lateSwap:
 			add(answer, i, 0)
 		case openSwap:
 			add(swap, i, 0)
 		}
-		if s[w.n+i] != 0 {
+		if me.op.kind != 0 {
 			add(lose, i, 0)
 		}
-		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.leaseFrom < 0 || l.read != s[w.store()])) {
+		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.leaseFrom < 0 || l.read != w.record)) {
 			add(load, i, 0) // otherwise it changes nothing
 		}
 		if l.complete && !l.acting && l.cleared >= l.unclean && l.LeaseEnd() > 0 {
@@ -285,353 +290,342 @@ func (w *leaseWorld) possible(s []uint32) []action {
 				add(suspect, i, int(l.peers[k].node))
 			}
 		}
-		if lock := w.lock(s, i); lock > 0 && l.fence == 0 {
-			switch holder := s[lock+1] & 0xff; {
-			case holder == uint32(i+1):
+		if lock := w.lock(i); lock != nil && l.fence == 0 {
+			switch {
+			case lock.holder == uint8(i+1):
 				add(settle, i, 0)
-			case holder == 0 && !l.leaving && w.holdable(l):
+			case lock.holder == 0 && !l.leaving && w.holdable(l):
 				add(acquire, i, 0)
 			}
 		}
 		if l.fence != 0 {
 			add(release, i, 0)
 		}
-		if w.left(s, crash) > 0 {
+		if w.left.crashes > 0 {
 			add(crash, i, 0)
 		}
-		if w.left(s, leave) > 0 && l.fence == 0 && !l.leaving {
+		if w.left.exits > 0 && l.fence == 0 && !l.leaving {
 			add(leave, i, 0)
 		}
-		if w.left(s, alarm) > 0 && l.phase == Acting && l.troubleAt == never {
+		if w.left.alarms > 0 && l.phase == Acting && l.troubleAt == never {
 			add(alarm, i, 0)
 		}
 	}
-	if w.left(s, wipe) > 0 && s[w.store()] != 0 {
+	if w.left.wipes > 0 && w.record != 0 {
 		add(wipe, 0, 0)
 	}
 	add(pass, 0, 0)
-	w.actions = list
 	return list
 }
 
 // fair reports whether something happens sooner or later by itself.
-func (w *leaseWorld) fair(s []uint32, a action) bool {
+func (w *leaseWorld) fair(a action) bool {
 	switch a.do {
 	case acquire, crash, leave, alarm, slow, wipe:
 		return false
 	case start:
-		return s[3*w.n+a.i]&departed == 0
+		return !w.places[a.i].departed
 	case suspect:
-		p := w.life(s, a.i).peer(dmutex.NodeID(a.j))
-		return !w.alive(s, p.life)
+		return !w.alive(w.life(a.i).peer(dmutex.NodeID(a.j)).life)
 	default:
 		return true
 	}
 }
 
-// lock returns where the lock stands that life i may use, 0 if there is none.
-func (w *leaseWorld) lock(s []uint32, i int) int {
-	l := w.life(s, i)
+// lock returns the lock that life i may use, nil if there is none.
+func (w *leaseWorld) lock(i int) (lock *lock) {
+	l := w.life(i)
 	if l.phase != Acting && !w.thaw {
-		return 0
+		return nil
 	}
-	at := 0
-	for k := w.head(); k < w.wire(s); k += 2 {
-		v := &w.views[s[k]]
+	for k := range w.locks {
+		v := &w.views.all[w.locks[k].view]
 		if v.Epoch == l.view.Epoch && slices.Equal(v.Members, l.view.Members) {
-			return k
+			return &w.locks[k]
 		}
 		if w.thaw && v.Has(l.self, l.cfg.Life) {
-			at = k
+			lock = &w.locks[k]
 		}
 	}
-	return at
+	return lock
 }
 
-// apply returns the state that an action leads to, and what is wrong with it. It is
-// overwritten by the next call, which must not be given it.
-func (w *leaseWorld) apply(from []uint32, a action) ([]uint32, string) {
-	s, wrong := w.leadsTo(append(w.next[:0], from...), a)
-	for wrong == "" && w.left(s, slow) == 0 {
-		i := w.urgent(s)
+// Do takes a step. While no operation may be slow, the store then answers at once.
+func (w *leaseWorld) Do(a action) error {
+	err := w.do(a)
+	for err == nil && w.left.slow == 0 {
+		i := w.urgent()
 		if i < 0 {
 			break
 		}
-		s, wrong = w.leadsTo(s, action{serve, i, 0})
+		err = w.do(action{serve, i, 0})
 	}
-	if wrong == "" {
-		s = w.tidy(s)
-		wrong = w.exclusive(s)
+	if err != nil {
+		return err
 	}
-	w.next = s
-	return s, wrong
+	w.tidy()
+	return w.exclusive()
 }
 
-func (w *leaseWorld) leadsTo(s []uint32, a action) ([]uint32, string) {
-	switch i := a.i; a.do {
-	case start:
-		if s[3*w.n+i]&departed != 0 {
-			w.take(s, start)
-			s[3*w.n+i] &^= departed
-		}
-		s[3*w.n+i]++
-		return w.move(s, i, leaseStepKey{do: start, arg: w.number(s, i)})
-	case crash, end:
-		if a.do == crash {
-			w.take(s, crash)
-		}
-		return w.stop(s, i), ""
-	case leave, alarm:
-		w.take(s, a.do)
-		return w.move(s, i, leaseStepKey{at: s[i], do: a.do})
-	case wipe:
-		w.take(s, wipe)
-		s[w.store()] = 0
-		return s, ""
-	case load, suspect, tick:
-		return w.move(s, i, leaseStepKey{at: s[i], do: a.do, arg: uint64(a.j)})
-	case answer:
-		word := s[w.n+i]
-		s[w.n+i] = 0
-		return w.move(s, i, leaseStepKey{at: s[i], do: answer, arg: uint64(word)})
-	case serve:
-		word := s[w.n+i] &^ urgent
-		s[w.n+i] = word
-		if word&7 == openSwap {
-			var wrong string
-			if s, wrong = w.leadsTo(s, action{swap, i, 0}); wrong != "" {
-				return s, wrong
-			}
-		}
-		return w.leadsTo(s, action{answer, i, 0})
-	case slow:
-		w.take(s, slow)
-		s[w.n+i] &^= urgent
-		return s, ""
-	case lose:
-		if s[w.n+i]&7 == openSwap {
-			s[2*w.n+i] = w.ghost(ghost{w.life(s, i).read, w.life(s, i).want})
-		}
-		s[w.n+i] = 0
-		return w.move(s, i, leaseStepKey{at: s[i], do: lose})
-	case swap:
-		l := w.life(s, i)
-		if s[w.n+i] = lateSwap; l.read == s[w.store()] || w.blind {
-			s[w.n+i] = doneSwap
-			return w.write(s, l.want)
-		}
-		return s, ""
-	case land:
-		want := w.ghosts[s[2*w.n+i]].want
-		s[2*w.n+i] = 0
-		return w.write(s, want)
-	case deliver:
-		id := s[i]
-		s = slices.Delete(s, i, i+1)
-		to := placeOf(w.flights[id].to)
-		return w.move(s, to, leaseStepKey{at: s[to], do: deliver, arg: uint64(id)})
-	case settle: // it was released between the report and the view's first act
-		s[w.lock(s, i)+1] &^= 0xff
-		return s, ""
-	case release:
-		s = w.unlock(s, i)
-		return w.move(s, i, leaseStepKey{at: s[i], do: release})
-	case acquire:
-		lock := w.lock(s, i)
-		s[lock+1] |= uint32(i + 1)
-		epoch := w.views[s[lock]].Epoch
-		if highest := &s[w.store()+2]; uint32(epoch) < *highest {
-			return s, fmt.Sprintf("a fence falls: %c is granted in epoch %d, after a grant in epoch %d", 'a'+i, epoch, *highest)
-		} else {
-			*highest = uint32(epoch)
-		}
-		return w.move(s, i, leaseStepKey{at: s[i], do: acquire, arg: FirstFence(epoch) + 1})
-	case pass:
-		for i := range w.n { // a lease ends at the moment, a wait may end later
-			if s[i] != 0 && w.step(leaseStepKey{at: s[i], do: pass}).lost {
-				s = w.unlock(s, i)
-			}
-		}
-		for i := range w.n {
-			if s[i] != 0 {
-				var wrong string
-				if s, wrong = w.move(s, i, leaseStepKey{at: s[i], do: pass}); wrong != "" {
-					return s, wrong
-				}
-			}
-		}
-		return s, ""
+func (w *leaseWorld) do(a action) error {
+	i := a.i
+	if a.do == deliver {
+		id := w.wire[i]
+		w.wire = slices.Delete(w.wire, i, i+1)
+		return w.input(placeOf(w.flight(id).to), deliver, uint64(id))
 	}
-	panic("what is that?")
+	me := &w.places[i]
+	switch a.do {
+	case start:
+		if me.departed {
+			w.left.returns--
+			me.departed = false
+		}
+		me.lives++
+		return w.input(i, start, w.number(i))
+	case crash:
+		w.left.crashes--
+		w.stop(i)
+	case end:
+		w.stop(i)
+	case leave:
+		w.left.exits--
+		return w.input(i, leave, 0)
+	case alarm:
+		w.left.alarms--
+		return w.input(i, alarm, 0)
+	case wipe:
+		w.left.wipes--
+		w.record = 0
+	case load, suspect, tick:
+		return w.input(i, a.do, uint64(a.j))
+	case answer:
+		op := me.op
+		me.op = operation{}
+		return w.input(i, answer, uint64(op.kind)|uint64(op.record)<<4)
+	case serve:
+		if me.op.urgent = false; me.op.kind == openSwap {
+			if err := w.do(action{swap, i, 0}); err != nil {
+				return err
+			}
+		}
+		return w.do(action{answer, i, 0})
+	case slow:
+		w.left.slow--
+		me.op.urgent = false
+	case lose:
+		w.giveUp(i)
+		return w.input(i, lose, 0)
+	case swap:
+		l := w.life(i)
+		if me.op = (operation{kind: lateSwap}); l.read == w.record || w.blind {
+			me.op.kind = doneSwap
+			return w.write(l.want)
+		}
+	case land:
+		want := me.ghost.want
+		me.ghost = ghost{}
+		return w.write(want)
+	case settle:
+		w.lock(i).holder = 0
+	case release:
+		w.unlock(i)
+		return w.input(i, release, 0)
+	case acquire:
+		lock := w.lock(i)
+		lock.holder = uint8(i + 1)
+		epoch := w.views.all[lock.view].Epoch
+		if epoch < w.highest {
+			return wrongf("a fence falls: %c is granted in epoch %d, after a grant in epoch %d", 'a'+i, epoch, w.highest)
+		}
+		w.highest = epoch
+		return w.input(i, acquire, FirstFence(epoch)+1)
+	case pass:
+		return w.pass()
+	}
+	return nil
+}
+
+// pass lets a unit of time pass. A lease ends at the moment, a wait may end later.
+func (w *leaseWorld) pass() error {
+	for i, p := range w.places {
+		if p.life != 0 && w.step(w.key(i, pass, 0)).lost {
+			w.unlock(i)
+		}
+	}
+	for i, p := range w.places {
+		if p.life != 0 {
+			if err := w.input(i, pass, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // unlock releases the lock of life i's view, if it holds that.
-func (w *leaseWorld) unlock(s []uint32, i int) []uint32 {
-	if lock := w.lock(s, i); lock > 0 && s[lock+1]&0xff == uint32(i+1) {
-		s[lock+1] &^= 0xff
+func (w *leaseWorld) unlock(i int) {
+	if lock := w.lock(i); lock != nil && lock.holder == uint8(i+1) {
+		lock.holder = 0
 	}
-	return s
 }
 
 // write puts a record into the store.
-func (w *leaseWorld) write(s []uint32, record uint32) ([]uint32, string) {
-	s[w.store()] = record
-	if epoch := w.records[record].Epoch; epoch > w.last && (epoch < laterEpoch || epoch > laterEpoch+w.epochs) {
-		return s, outside
+func (w *leaseWorld) write(record uint32) error {
+	w.record = record
+	if epoch := w.stored().Epoch; epoch > w.last && (epoch < laterEpoch || epoch > laterEpoch+w.epochs) {
+		return search.ErrOutside
 	}
-	return s, ""
+	return nil
 }
 
-// stop ends a process. What it has sent may still arrive, and its swap may still be
-// done.
-func (w *leaseWorld) stop(s []uint32, i int) []uint32 {
-	if s[w.n+i]&7 == openSwap {
-		s[2*w.n+i] = w.ghost(ghost{w.life(s, i).read, w.life(s, i).want})
+// giveUp ends the operation of life i. A swap may still be done.
+func (w *leaseWorld) giveUp(i int) {
+	me := &w.places[i]
+	if me.op.kind == openSwap {
+		me.ghost = ghost{w.life(i).read, w.life(i).want}
 	}
-	s[i], s[w.n+i] = 0, 0
-	return s
+	me.op = operation{}
 }
 
-// move puts life i into the state to which a step leads.
-func (w *leaseWorld) move(s []uint32, i int, key leaseStepKey) ([]uint32, string) {
-	key.late = w.left(s, wipe) < uint32(w.faults.wipes)
-	t := w.step(key)
-	if t.wrong != "" {
-		return s, t.wrong
+// stop ends a process. What it has sent may still arrive.
+func (w *leaseWorld) stop(i int) {
+	w.giveUp(i)
+	w.places[i].life = 0
+}
+
+// key names the step of life i by an input.
+func (w *leaseWorld) key(i int, do verb, arg uint64) leaseStepKey {
+	key := leaseStepKey{w.places[i].life, do, arg, w.left.wipes < w.faults.wipes}
+	if do == start {
+		key.at = 0
 	}
-	before := leased{LeaseMachine: &LeaseMachine{}}
-	if s[i] != 0 {
-		before = *w.life(s, i)
+	return key
+}
+
+// input gives life i an input.
+func (w *leaseWorld) input(i int, do verb, arg uint64) error {
+	t := w.step(w.key(i, do, arg))
+	if t.wrong != nil {
+		return t.wrong
 	}
-	s[i] = t.to
-	l := w.life(s, i)
-	if l.cfg.Life != w.number(s, i) { // it joins again
-		s[3*w.n+i]++
+	me, before := &w.places[i], leased{LeaseMachine: &LeaseMachine{}}
+	if me.life != 0 {
+		before = *w.life(i)
+	}
+	me.life = t.to
+	l := w.life(i)
+	if l.cfg.Life != w.number(i) { // it joins again
+		me.lives++
 	}
 	switch t.opened {
 	case Load:
-		s[w.n+i] = openLoad | urgent | s[w.store()]<<4
+		me.op = operation{openLoad, true, w.record}
 	case Swap:
-		s[w.n+i] = openSwap | urgent
+		me.op = operation{openSwap, true, 0}
 	}
 	for _, id := range t.sent {
-		if w.alive(s, w.flights[id].to) && !slices.Contains(s[w.wire(s):], id) {
-			s = append(s, id)
+		if w.alive(w.flight(id).to) && !slices.Contains(w.wire, id) {
+			w.wire = append(w.wire, id)
 		}
 	}
-	slices.Sort(s[w.wire(s):])
+	slices.Sort(w.wire)
 	if l.phase == Left {
-		s[3*w.n+i] |= departed
-		return w.stop(s, i), ""
+		me.departed = true
+		w.stop(i)
+		return nil
 	}
 	if l.view.Epoch != before.view.Epoch && l.view.Epoch > 0 {
-		for j := range w.n {
-			if s[j] != 0 && w.life(s, j).view.Epoch == l.view.Epoch && !slices.Equal(w.life(s, j).view.Members, l.view.Members) {
-				return s, fmt.Sprintf("two views of one epoch: %v and %v", l.view, w.life(s, j).view)
+		for j, p := range w.places {
+			if other := w.life(j); p.life != 0 && other.view.Epoch == l.view.Epoch && !slices.Equal(other.view.Members, l.view.Members) {
+				return wrongf("two views of one epoch: %v and %v", l.view, other.view)
 			}
 		}
 	}
 	if l.phase == Acting && (before.phase != Acting || before.view.Epoch < l.view.Epoch) {
-		return w.act(s, i, t.holder)
+		return w.act(i, t.holder)
 	}
-	return s, ""
+	return nil
 }
 
 // act lets life i use the lock of its view, in which its members have reported the
 // holder.
-func (w *leaseWorld) act(s []uint32, i int, holder uint32) ([]uint32, string) {
-	l := w.life(s, i)
-	if k := w.lock(s, i); k > 0 && w.views[s[k]].Epoch == l.view.Epoch {
-		if s[k+1]>>8 != holder {
-			return s, fmt.Sprintf("%c has another report of the holder in %v", 'a'+i, l.view)
-		}
-		return s, ""
+func (w *leaseWorld) act(i int, holder uint8) error {
+	l := w.life(i)
+	lock := w.lock(i)
+	if lock == nil || w.views.all[lock.view].Epoch != l.view.Epoch {
+		w.locks = w.views.lock(w.locks, l.view, holder)
+	} else if lock.reported != holder {
+		return wrongf("%c has another report of the holder in %v", 'a'+i, l.view)
 	}
-	k := w.head()
-	for k < w.wire(s) && w.views[s[k]].Epoch < l.view.Epoch {
-		k += 2
-	}
-	w.scratch = appendView(w.scratch[:0], "", l.view)
-	id, ok := w.viewID[string(w.scratch)]
-	if !ok {
-		id = uint32(len(w.views))
-		w.views = append(w.views, l.view)
-		w.viewID[string(w.scratch)] = id
-	}
-	s[w.head()-1]++
-	return slices.Insert(s, k, id, holder|holder<<8), ""
+	return nil
 }
 
 // tidy drops what cannot matter any more: locks that nobody can use, messages that
 // their receiver ignores, and swaps that are too late.
-func (w *leaseWorld) tidy(s []uint32) []uint32 {
-	for k := w.head(); k < w.wire(s); {
+func (w *leaseWorld) tidy() {
+	w.locks = slices.DeleteFunc(w.locks, func(k lock) bool {
 		used := w.thaw
-		for i := range w.n {
-			used = used || s[i] != 0 && w.life(s, i).view.Epoch == w.views[s[k]].Epoch
+		for i, p := range w.places {
+			used = used || p.life != 0 && w.life(i).view.Epoch == w.views.all[k.view].Epoch
 		}
-		if used {
-			k += 2
-			continue
+		return !used
+	})
+	w.wire = slices.DeleteFunc(w.wire, func(id uint32) bool {
+		f := w.flight(id)
+		return !w.alive(f.to) || w.life(placeOf(f.to)).ignores(f)
+	})
+	for i := range w.places {
+		p := &w.places[i]
+		if p.ghost.read != w.record {
+			p.ghost = ghost{}
 		}
-		s = slices.Delete(s, k, k+2)
-		s[w.head()-1]--
-	}
-	k := w.wire(s)
-	s = s[:k+len(slices.DeleteFunc(s[k:], func(id uint32) bool {
-		f := &w.flights[id]
-		if !w.alive(s, f.to) {
-			return true
-		}
-		l := w.life(s, placeOf(f.to))
-		if l.ended != Outside || l.self > f.To {
-			return true
-		}
-		p := l.peer(f.From)
-		if p == nil && l.self == f.To && f.From <= l.record.Highest {
-			return true // the sender was a member, and never is one again
-		}
-		known := f.Kind != Report || f.View.Epoch < l.view.Epoch || p != nil && p.life == f.from && p.epoch >= f.View.Epoch
-		return known && l.cleared >= f.Cleared && (f.Kind == Cleared || f.View.Epoch <= l.record.Epoch)
-	}))]
-	for i := range w.n {
-		if g := &s[2*w.n+i]; *g != 0 && w.ghosts[*g].read != s[w.store()] {
-			*g = 0
-		}
-		if s[w.n+i]&7 == openSwap && w.life(s, i).read != s[w.store()] && !w.blind {
-			s[w.n+i] = lateSwap
+		if p.op.kind == openSwap && w.life(i).read != w.record && !w.blind {
+			p.op = operation{kind: lateSwap}
 		}
 	}
-	return s
+}
+
+// ignores reports whether a message has no effect on a life, now or later.
+func (l *leased) ignores(f *leaseFlight) bool {
+	if l.ended != Outside || l.self > f.To {
+		return true
+	}
+	p := l.peer(f.From)
+	if p == nil && l.self == f.To && f.From <= l.record.Highest {
+		return true // the sender was a member, and never is one again
+	}
+	known := f.Kind != Report || f.View.Epoch < l.view.Epoch || p != nil && p.life == f.from && p.epoch >= f.View.Epoch
+	return known && l.cleared >= f.Cleared && (f.Kind == Cleared || f.View.Epoch <= l.record.Epoch)
 }
 
 // exclusive checks that one life at most holds the lock.
-func (w *leaseWorld) exclusive(s []uint32) string {
+func (w *leaseWorld) exclusive() error {
 	first := -1
-	for i := range w.n {
-		if s[i] == 0 || w.life(s, i).fence == 0 {
+	for i, p := range w.places {
+		if p.life == 0 || w.life(i).fence == 0 {
 			continue
 		}
 		if first >= 0 {
-			return fmt.Sprintf("two holders: %c and %c", 'a'+first, 'a'+i)
+			return wrongf("two holders: %c and %c", 'a'+first, 'a'+i)
 		}
 		first = i
 	}
-	return ""
+	return nil
 }
 
 // good reports whether all is well: the lives that are there are the members, and act.
-func (w *leaseWorld) good(s []uint32) bool {
-	r := &w.records[s[w.store()]]
+func (w *leaseWorld) good() bool {
+	r := w.stored()
 	n := 0
-	for i := range w.n {
-		if s[i] == 0 {
-			if s[3*w.n+i] != 0 && s[3*w.n+i]&departed == 0 {
+	for i, p := range w.places {
+		if p.life == 0 {
+			if p.lives != 0 && !p.departed {
 				return false
 			}
 			continue
 		}
-		l := w.life(s, i)
+		l := w.life(i)
 		if n++; l.phase != Acting || l.leaving || l.view.Epoch != r.Epoch || l.LeaseEnd() <= 0 {
 			return false
 		}
@@ -639,21 +633,20 @@ func (w *leaseWorld) good(s []uint32) bool {
 	return n == 0 || len(r.Members) == n
 }
 
-// complaint names the lives that wait forever in a state from which none is reached in
-// which all is well.
-func (w *leaseWorld) complaint(s []uint32) string {
-	var b strings.Builder
-	b.WriteString("stuck:")
-	for i := range w.n {
-		if l := w.life(s, i); s[i] != 0 {
-			fmt.Fprintf(&b, " %c is %v in %v,", 'a'+i, l.phase, l.view)
+// stuck names the lives that wait forever in a state from which none is reached in which
+// all is well.
+func (w *leaseWorld) stuck() error {
+	var waiting []string
+	for i, p := range w.places {
+		if l := w.life(i); p.life != 0 {
+			waiting = append(waiting, fmt.Sprintf("%c is %v in %v", 'a'+i, l.phase, l.view))
 		}
 	}
-	return strings.TrimSuffix(b.String(), ",")
+	return stuckAt(waiting)
 }
 
 // step returns what an input does to a life.
-func (w *leaseWorld) step(key leaseStepKey) *leaseStep {
+func (w *leaseModel) step(key leaseStepKey) *leaseStep {
 	id, ok := w.stepID[key]
 	if !ok {
 		id = uint32(len(w.steps))
@@ -663,7 +656,7 @@ func (w *leaseWorld) step(key leaseStepKey) *leaseStep {
 	return &w.steps[id]
 }
 
-func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
+func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	var l leased
 	if key.do == start {
 		m, err := NewLease(LeaseConfig{Life: key.arg, Lease: int64(w.lease) * unit})
@@ -673,7 +666,7 @@ func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 		m.drain = int64(w.wait) * unit
 		l = leased{LeaseMachine: m}
 	} else {
-		l = w.lives[key.at]
+		l = w.lives.all[key.at]
 		l.LeaseMachine = l.Clone()
 	}
 	if key.late {
@@ -685,7 +678,7 @@ func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 	case start, tick:
 	case deliver:
 		input = func() []Message {
-			out, err := l.Handle(0, w.flights[key.arg].Message)
+			out, err := l.Handle(0, w.flights.all[key.arg].Message)
 			refused = err
 			return out
 		}
@@ -703,7 +696,7 @@ func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 		switch record := uint32(key.arg >> 4); key.arg & 7 {
 		case openLoad:
 			l.read = record
-			input = func() []Message { return l.Loaded(0, w.texts[record]) }
+			input = func() []Message { return l.Loaded(0, w.records.all[record].text) }
 		case doneSwap:
 			l.read = l.want
 			input = func() []Message { return l.Swapped(0) }
@@ -717,7 +710,7 @@ func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 		if l.fence != 0 && !w.holdable(&l) {
 			t.lost = true
 			if l.fence = 0; w.revive {
-				l.lost = w.lives[key.at].fence
+				l.lost = w.lives.all[key.at].fence
 			}
 		}
 	case release:
@@ -750,7 +743,7 @@ func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 		}
 		if op, value := l.Operation(); op != NoOperation {
 			if t.opened = op; op == Swap {
-				l.want = w.record(value)
+				l.want = w.number(value)
 			}
 		}
 		if l.Spent() {
@@ -764,15 +757,15 @@ func (w *leaseWorld) run(key leaseStepKey) (t leaseStep) {
 		}
 	}
 	if refused != nil {
-		return leaseStep{wrong: "refused: " + refused.Error()}
+		return leaseStep{wrong: wrongf("refused: %v", refused)}
 	}
 	for _, o := range out {
 		if life := w.lifeOf(&l, o.To); life != 0 {
-			t.sent = append(t.sent, w.flight(l.cfg.Life, life, o))
+			t.sent = append(t.sent, w.send(l.cfg.Life, life, o))
 		}
 	}
 	if h := l.Holders(); len(h) > 0 {
-		t.holder = uint32(placeOf(l.view.life(h[0].Node)) + 1)
+		t.holder = uint8(placeOf(l.view.life(h[0].Node)) + 1)
 	}
 	l.freeze()
 	t.to = w.intern(l)
@@ -790,14 +783,14 @@ func (l *leased) unmet() *peer {
 }
 
 // lifeOf returns the life of a peer.
-func (w *leaseWorld) lifeOf(l *leased, node dmutex.NodeID) uint64 {
+func (w *leaseModel) lifeOf(l *leased, node dmutex.NodeID) uint64 {
 	if p := l.peer(node); p != nil {
 		return p.life
 	}
 	return 0
 }
 
-func (w *leaseWorld) holds(l *leased) []Hold {
+func (w *leaseModel) holds(l *leased) []Hold {
 	if l.fence == 0 || w.forget {
 		return nil
 	}
@@ -848,7 +841,7 @@ func (l *leased) freeze() {
 }
 
 // intern returns the number of a life's state.
-func (w *leaseWorld) intern(l leased) uint32 {
+func (w *leaseModel) intern(l leased) uint32 {
 	if l.op != Swap {
 		l.want = 0
 	}
@@ -860,115 +853,97 @@ func (w *leaseWorld) intern(l leased) uint32 {
 		b = strconv.AppendInt(append(b, ' '), at/unit, 10)
 	}
 	w.scratch = b
-	id, ok := w.lifeID[string(b)]
-	if !ok {
-		id = uint32(len(w.lives))
-		w.lives = append(w.lives, l)
-		w.lifeID[string(b)] = id
-	}
-	return id
+	return w.lives.number(b, l)
 }
 
-func (w *leaseWorld) record(text []byte) uint32 {
-	id, ok := w.recordID[string(text)]
-	if !ok {
-		var r Record
-		if err := r.UnmarshalText(text); err != nil {
-			panic(err)
-		}
-		id = uint32(len(w.records))
-		w.records, w.texts = append(w.records, r), append(w.texts, slices.Clone(text))
-		w.recordID[string(text)] = id
-	}
-	return id
+// number returns the number of a record.
+func (w *leaseModel) number(text []byte) uint32 {
+	r := stored{text: slices.Clone(text)}
+	must(r.UnmarshalText(text))
+	return w.records.number(text, r)
 }
 
-func (w *leaseWorld) ghost(g ghost) uint32 {
-	id, ok := w.ghostID[g]
-	if !ok {
-		id = uint32(len(w.ghosts))
-		w.ghosts = append(w.ghosts, g)
-		w.ghostID[g] = id
-	}
-	return id
-}
-
-func (w *leaseWorld) flight(from, to uint64, msg Message) uint32 {
+// send returns the number of a message.
+func (w *leaseModel) send(from, to uint64, msg Message) uint32 {
 	text := msg.String()
-	key := fmt.Sprint(from, to, text)
-	id, ok := w.flightID[key]
-	if !ok {
-		id = uint32(len(w.flights))
-		w.flights = append(w.flights, leaseFlight{msg, from, to, text})
-		w.flightID[key] = id
-	}
-	return id
+	return w.flights.number(fmt.Append(nil, from, to, text), leaseFlight{msg, from, to, text})
 }
 
-// tell writes an action down, and what has changed with it. A life is named by its
-// place, a, b and so on, and its number among the lives there.
-func (w *leaseWorld) tell(b *strings.Builder, s, t []uint32, a action) {
-	name := func(s []uint32, i int) string { return fmt.Sprintf("%c%d", 'a'+i, s[3*w.n+i]&0xff) }
-	who := name(s, a.i%w.n)
-	switch a.do {
-	case deliver:
-		f := &w.flights[s[a.i]]
-		fmt.Fprintf(b, "deliver %c to %c: %s\n", 'a'+placeOf(f.from), 'a'+placeOf(f.to), f.text)
+// line returns a step as a line, "" if it is not told. A life is named by its place, a, b
+// and so on, and its number among the lives there.
+func (w *leaseWorld) line(a action, after *leaseWorld) string {
+	if a.do == deliver {
+		f := w.flight(w.wire[a.i])
+		return fmt.Sprintf("deliver %c to %c: %s", 'a'+placeOf(f.from), 'a'+placeOf(f.to), f.text)
+	}
+	who := w.name(a.i)
+	switch op := w.places[a.i].op; a.do {
 	case answer:
-		switch word := s[w.n+a.i]; word & 7 {
+		switch op.kind {
 		case openLoad:
-			fmt.Fprintf(b, "%s has read %v\n", who, w.tellRecord(word>>4))
+			return who + " has read " + w.tellRecord(op.record)
 		case doneSwap:
-			fmt.Fprintf(b, "%s hears that its swap was done\n", who)
-		case lateSwap:
-			fmt.Fprintf(b, "%s hears that its swap was too late\n", who)
+			return who + " hears that its swap was done"
+		default:
+			return who + " hears that its swap was too late"
 		}
 	case lose:
-		fmt.Fprintf(b, "%s waits no longer for the store\n", who)
+		return who + " waits no longer for the store"
 	case swap, land:
-		fmt.Fprintf(b, "%s has its swap done\n", who)
+		return who + " has its swap done"
 	case wipe:
-		b.WriteString("the record is lost\n")
+		return "the record is lost"
 	case serve:
+		return ""
 	case slow:
-		fmt.Fprintf(b, "the store is slow to answer %s\n", who)
+		return "the store is slow to answer " + who
 	case suspect:
-		fmt.Fprintf(b, "%s suspects %c\n", who, 'a'+placeOf(w.life(s, a.i).peer(dmutex.NodeID(a.j)).life))
+		return fmt.Sprintf("%s suspects %c", who, 'a'+placeOf(w.life(a.i).peer(dmutex.NodeID(a.j)).life))
 	case load:
-		fmt.Fprintf(b, "%s loads the record\n", who)
+		return who + " loads the record"
 	case tick:
-		fmt.Fprintf(b, "%s has waited long enough\n", who)
+		return who + " has waited long enough"
 	case pass:
-		b.WriteString("time passes\n")
+		return "time passes"
 	case start:
-		fmt.Fprintf(b, "%s starts\n", name(t, a.i))
+		return after.name(a.i) + " starts"
 	default:
-		fmt.Fprintf(b, "%s %v\n", who, a.do)
-	}
-	if r := t[w.store()]; r != s[w.store()] && r != 0 {
-		fmt.Fprintf(b, "    the record is %v\n", w.tellRecord(r))
-	}
-	for i := range w.n {
-		if s[i] == 0 || t[i] == 0 || t[i] == s[i] {
-			continue
-		}
-		l, was := w.life(t, i), w.life(s, i)
-		if was.phase != l.phase || was.view.Epoch != l.view.Epoch {
-			fmt.Fprintf(b, "    %s is %v", name(t, i), l.phase)
-			if l.view.Epoch > 0 {
-				fmt.Fprintf(b, " in %v", l.view)
-			}
-			b.WriteByte('\n')
-		}
-		if was.fence != 0 && l.fence == 0 && a.do != release {
-			fmt.Fprintf(b, "    %s has lost what it held\n", name(t, i))
-		}
+		return fmt.Sprintf("%s %v", who, a.do)
 	}
 }
 
-func (w *leaseWorld) tellRecord(id uint32) string {
+func (w *leaseWorld) name(i int) string { return fmt.Sprintf("%c%d", 'a'+i, w.places[i].lives) }
+
+// Tell appends a step, and what has changed with it.
+func (w *leaseWorld) Tell(b []byte, a action, after *leaseWorld) []byte {
+	if line := w.line(a, after); line != "" {
+		b = append(append(b, line...), '\n')
+	}
+	if r := after.record; r != w.record && r != 0 {
+		b = fmt.Appendf(b, "    the record is %v\n", w.tellRecord(r))
+	}
+	for i, p := range after.places {
+		if before := w.places[i].life; before == 0 || p.life == 0 || p.life == before {
+			continue
+		}
+		l, was := after.life(i), w.life(i)
+		if was.phase != l.phase || was.view.Epoch != l.view.Epoch {
+			b = fmt.Appendf(b, "    %s is %v", after.name(i), l.phase)
+			if l.view.Epoch > 0 {
+				b = fmt.Appendf(b, " in %v", l.view)
+			}
+			b = append(b, '\n')
+		}
+		if was.fence != 0 && l.fence == 0 && a.do != release {
+			b = fmt.Appendf(b, "    %s has lost what it held\n", after.name(i))
+		}
+	}
+	return b
+}
+
+func (w *leaseModel) tellRecord(id uint32) string {
 	if id == 0 {
 		return "gone"
 	}
-	return string(appendRecord(nil, "", &w.records[id]))
+	return string(appendRecord(nil, "", &w.records.all[id].Record))
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
 // An event is an action that can be found again when something before it is left
@@ -19,18 +21,18 @@ type event struct {
 	i, j int
 }
 
-func (w *world) event(s []uint32, a action) event {
+func (w *world) event(a action) event {
 	if a.do == deliver {
-		f := &w.flights[s[a.i]]
+		f := w.flight(w.wire[a.i])
 		return event{deliver, f.from, f.to}
 	}
 	return event(a)
 }
 
 // find returns the action that an event is now.
-func (w *world) find(s []uint32, e event) (action, bool) {
-	for _, a := range w.possible(s) {
-		if w.event(s, a) == e {
+func (w *world) find(e event) (action, bool) {
+	for _, a := range w.Steps(nil) {
+		if w.event(a) == e {
 			return a, true
 		}
 	}
@@ -39,19 +41,18 @@ func (w *world) find(s []uint32, e event) (action, bool) {
 
 // wander goes a random way, first with faults, and then until nothing moves any
 // more. It returns the run, and what is wrong.
-func (w *world) wander(random *rand.Rand) (run []event, wrong string) {
+func (w *world) wander(random *rand.Rand) (run []event, err error) {
 	const faulty, most = 2000, 20_000 // steps
-	s := slices.Clone(w.first)
+	var list, usual, late, rare []action
 	for len(run) < most {
 		if len(run) == faulty {
-			w.setFaults(s, faults{})
+			w.left = faults{}
 		}
-		list := w.possible(s)
-		calm := s[2*w.n] == 0
-		var usual, late, rare []action
+		list, usual, late, rare = w.Steps(list[:0]), usual[:0], late[:0], rare[:0]
+		calm := w.left == faults{}
 		rests := true
 		for _, a := range list {
-			fair := w.fair(s, a)
+			fair := w.fair(a)
 			rests = rests && !fair
 			switch {
 			case a.do == tick: // pauses are long
@@ -62,11 +63,11 @@ func (w *world) wander(random *rand.Rand) (run []event, wrong string) {
 				rare = append(rare, a)
 			}
 		}
-		if rests && !w.good(s) {
-			return run, w.complaint(s)
+		if rests && !w.good() {
+			return run, w.stuck()
 		}
 		if rests && calm {
-			return run, ""
+			return run, nil
 		}
 		from := usual
 		if len(late) > 0 && (len(usual) == 0 || random.IntN(20) == 0) {
@@ -76,59 +77,63 @@ func (w *world) wander(random *rand.Rand) (run []event, wrong string) {
 			from = rare
 		}
 		if len(from) == 0 {
-			return run, ""
+			return run, nil
 		}
 		a := from[random.IntN(len(from))]
-		run = append(run, w.event(s, a))
-		t, wrong := w.apply(s, a)
-		if wrong == outside {
-			return run, ""
+		run = append(run, w.event(a))
+		if err := w.Do(a); err == search.ErrOutside {
+			return run, nil
+		} else if err != nil {
+			return run, err
 		}
-		if wrong != "" {
-			return run, wrong
-		}
-		s = append(s[:0], t...)
 	}
-	return run, "it never comes to rest"
+	return run, wrongf("it never comes to rest")
 }
 
-// replay goes the way of a run, as far as it is one, and tells it. It returns the
-// events that happened, and what is wrong then.
-func (w *world) replay(run []event) (done []event, text, wrong string) {
-	var b strings.Builder
-	s := slices.Clone(w.first)
+// replay repeats a run, skips steps that are no longer possible, and tells it. It returns
+// the events that happened, and what is wrong then.
+func (w *world) replay(run []event) (done []event, text string, err error) {
+	var told []byte
 	for _, e := range run {
-		a, ok := w.find(s, e)
+		a, ok := w.find(e)
 		if !ok {
 			continue
 		}
 		done = append(done, e)
-		var t []uint32
-		t, wrong = w.apply(s, a)
-		t = slices.Clone(t)
-		if w.tell(&b, s, t, a); wrong != "" {
+		after := w.Clone(nil)
+		err = after.Do(a)
+		if told = w.Tell(told, a, after); err != nil {
 			break
 		}
-		s = t
+		w = after
 	}
-	if wrong == "" && !slices.ContainsFunc(w.possible(s), func(a action) bool { return w.fair(s, a) }) && !w.good(s) {
-		wrong = w.complaint(s)
+	if err == nil && !slices.ContainsFunc(w.Steps(nil), w.fair) && !w.good() {
+		err = w.stuck()
 	}
-	return done, fmt.Sprintf("%s\n%s\n", b.String(), wrong), wrong
+	return done, fmt.Sprintf("%s\n%s\n", told, why(err)), err
 }
 
-// shorten leaves out of a run what is not needed for that which is wrong with it.
-func (w *world) shorten(run []event, wrong string) []event {
-	kind := strings.Fields(wrong)[0]
+// why returns what is wrong, without the run.
+func why(err error) string {
+	if v, ok := errors.AsType[*search.Violation](err); ok {
+		return v.Why
+	}
+	return fmt.Sprint(err)
+}
+
+// shorten removes the steps that a failure does not need.
+func shorten(s setup, run []event, wrong error) []event {
+	kind := strings.Fields(why(wrong))[0]
 	if len(run) > 5000 {
 		return run
 	}
-	run, _, _ = w.replay(run)
+	first := newWorld(s)
+	run, _, _ = first.replay(run)
 	for size := len(run) / 2; size > 0; {
 		shorter := false
 		for k := len(run) - size; k >= 0; k -= size {
 			less := slices.Delete(slices.Clone(run), k, k+size)
-			if done, _, now := w.replay(less); now != "" && strings.Fields(now)[0] == kind {
+			if done, _, now := first.replay(less); now != nil && strings.Fields(why(now))[0] == kind {
 				run, shorter = done, true
 				k = min(k, len(run))
 			}
@@ -140,20 +145,20 @@ func (w *world) shorten(run []event, wrong string) []event {
 	return run
 }
 
-// search wanders until something is wrong. It returns the number of steps.
-func search(s setup, seed uint64, steps int) (done int, run []event, wrong string) {
+// roam wanders until something is wrong. It returns the number of steps.
+func roam(s setup, seed uint64, steps int) (done int, run []event, err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	w := newWorld(s)
+	first := newWorld(s)
 	for done < steps {
-		if len(w.lives)+len(w.flights) > 300_000 {
-			w = newWorld(s)
+		if len(first.lives.all)+len(first.flights.all) > 300_000 {
+			first = newWorld(s)
 		}
-		run, wrong = w.wander(random)
-		if done += len(run); wrong != "" {
-			return done, run, wrong
+		run, err = first.Clone(nil).wander(random)
+		if done += len(run); err != nil {
+			return done, run, err
 		}
 	}
-	return done, nil, ""
+	return done, nil, nil
 }
 
 // Groups of three to five members with many faults, in random runs, do nothing
@@ -199,11 +204,10 @@ func (s setup) name() string {
 func requireRight(t *testing.T, s setup, seed uint64, steps int) {
 	t.Helper()
 	s.rounds = 1 << 20
-	done, run, wrong := search(s, seed, steps)
-	if wrong != "" {
-		w := newWorld(s)
-		_, text, _ := w.replay(w.shorten(run, wrong))
-		t.Fatalf("seed %d, after %d steps: %s\n%s", seed, done, wrong, text)
+	done, run, err := roam(s, seed, steps)
+	if err != nil {
+		_, text, _ := newWorld(s).replay(shorten(s, run, err))
+		t.Fatalf("seed %d, after %d steps: %s\n%s", seed, done, why(err), text)
 	}
 	require.Positive(t, done)
 }

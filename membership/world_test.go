@@ -1,50 +1,54 @@
 package membership
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/search"
 )
 
-// A world is a group of members whose processes start, crash, leave and return,
-// the network between them, and one lock, as a transition system. In a view that
-// acts the lock is perfect: it is granted to one member at a time, beginning with
-// what was reported. So what is found here is about the views alone; the
-// algorithms are explored across a view change elsewhere.
-//
-// The world keeps one copy of each state of a life and of each message that ever
-// occurs, and runs the real machine once for each input to each of its states.
-// A state of the whole is then a short list of numbers:
-//
-//	the state of each member's life
-//	what is known of each member's lives: how many there were, and how the last ended
-//	the faults that may still happen
-//	the view in which something was granted last, and the highest round that was used
-//	how many locks there are, and for each its view and its holder
-//	the messages on their way, by channel and age
+// A world is a state of a group of members whose processes start, crash, leave and
+// return, the network between them, and one lock. In a view that acts the lock is
+// perfect: it is granted to one member at a time, beginning with what was reported. So
+// what is found here is about the views alone; the algorithms are explored across a view
+// change elsewhere.
 //
 // The time of the machines stands still. Whatever they do when a pause ends may
 // happen at any time.
 type world struct {
+	*model
+	places  []place  // by member
+	locks   []lock   // by epoch
+	wire    []uint32 // messages on their way, by channel and age
+	left    faults   // that may still happen
+	granted uint32   // the view in which something was granted last
+	highest uint32   // the highest round that was used
+}
+
+// A place is what is there of a member, and what is known of its lives.
+type place struct {
+	life     uint32 // its state, 0 if there is none
+	lives    uint8  // how many there were
+	renamed  bool   // the last one has a higher number than by itself
+	departed bool   // the last one that was in a view has left
+	vouched  bool   // somebody vouches that the last one is dead
+}
+
+// A model is what the states of a group share. It keeps one copy of each state of a life
+// and of each message that ever occurs, and runs the real machine once for each input to
+// each of its states.
+type model struct {
 	setup
-	first []uint32 // the state at the beginning
-	last  uint64   // the highest round that may be promised
+	last uint64 // the highest round that may be promised
 
-	lives   []life
-	flights []flight
-	views   []View
+	lives   catalog[life]
+	flights catalog[flight]
+	views   viewCatalog
 	steps   []step
-
-	lifeID   map[string]uint32
-	flightID map[string]uint32
-	viewID   map[string]uint32
-	stepID   map[stepKey]uint32
-
-	next    []uint32 // what apply returns
-	actions []action // what possible returns
+	stepID  map[stepKey]uint32
 	scratch []byte
 }
 
@@ -70,12 +74,12 @@ type alter func(m *Machine, msg *Message, input func() []Message) []Message
 
 // faults are how often each may happen.
 type faults struct {
-	crashes int
-	exits   int
-	evicts  int // of a member whose process is gone
-	lies    int // evictions of one whose process is not
-	alarms  int // troubles in a view
-	cuts    int // two lives lose what was between them and meet again
+	crashes uint8
+	exits   uint8
+	evicts  uint8 // of a member whose process is gone
+	lies    uint8 // evictions of one whose process is not
+	alarms  uint8 // troubles in a view
+	cuts    uint8 // two lives lose what was between them and meet again
 }
 
 // A life is one state of a life and of what its driver keeps.
@@ -106,7 +110,7 @@ type flight struct {
 type step struct {
 	to    uint32
 	sent  []uint32
-	wrong string
+	wrong error
 }
 
 type stepKey struct {
@@ -115,146 +119,115 @@ type stepKey struct {
 	arg uint64
 }
 
-type verb uint8
+const lowNumber, highNumber = 1000, 2000 // of lives that no clock helps
 
-const (
-	deliver verb = iota
-	meet
-	tick
-	report
-	release
-	rename
-	end
-	start
-	acquire
-	crash
-	leave
-	evict
-	alarm
-	cut
-)
-
-func (v verb) String() string {
-	return [...]string{"deliver", "meets", "tick", "reports", "releases", "takes a higher number", "ends", "starts", "acquires", "crashes", "leaves", "evicts", "has trouble", "loses its session with"}[v]
-}
-
-// An action is something that may happen next.
-type action struct {
-	do   verb
-	i, j int // members, or of deliver the place in the state
-}
-
-const (
-	// In the word on a member's lives.
-	renamed  = 1 << 8
-	departed = 1 << 9  // the last life that was in a view has left
-	vouched  = 1 << 10 // somebody vouches that the last life is dead
-
-	lowNumber, highNumber = 1000, 2000 // of lives that no clock helps
-)
-
+// newWorld returns the state at the beginning.
 func newWorld(s setup) *world {
-	w := &world{
-		setup: s, last: ^uint64(0),
-		lifeID: map[string]uint32{}, flightID: map[string]uint32{}, viewID: map[string]uint32{}, stepID: map[stepKey]uint32{},
-		lives: make([]life, 1), views: make([]View, 1), // the first are none
+	m := &model{
+		setup: s, last: ^uint64(0), lives: newCatalog[life](), flights: newCatalog[flight](), views: viewCatalog{newCatalog[View]()},
+		stepID: map[stepKey]uint32{},
 	}
-	w.first = make([]uint32, w.head())
-	w.setFaults(w.first, faults{})
-	for i := range w.n {
-		w.first = w.must(w.first, action{start, i, 0})
+	w := &world{model: m, places: make([]place, s.n)}
+	for i := range w.places {
+		must(w.Do(action{start, i, 0}))
 	}
 	if !w.fresh {
 		w.settle()
 		for i := w.n - w.away; i < w.n; i++ {
-			w.setFaults(w.first, faults{exits: 1})
-			w.first = w.must(w.first, action{leave, i, 0})
+			w.left.exits = 1
+			must(w.Do(action{leave, i, 0}))
 			w.settle()
 		}
 	}
-	w.last = uint64(w.rounds)
-	for _, id := range w.first[:w.n] {
-		if id != 0 {
-			w.last = max(w.last, w.lives[id].view.Epoch+uint64(w.rounds))
+	last := uint64(w.rounds)
+	for i, p := range w.places {
+		if p.life != 0 {
+			last = max(last, w.life(i).view.Epoch+uint64(w.rounds))
 		}
 	}
-	w.setFaults(w.first, s.faults)
+	w.last, w.left = last, s.faults
 	return w
 }
 
-// must applies an action that cannot go wrong.
-func (w *world) must(s []uint32, a action) []uint32 {
-	t, wrong := w.apply(s, a)
-	if wrong != "" {
-		panic(wrong)
+func must(err error) {
+	if err != nil {
+		panic(err)
 	}
-	return slices.Clone(t)
 }
 
 // settle lets happen what happens by itself.
 func (w *world) settle() {
 	for range 1000 {
-		a := slices.MinFunc(w.possible(w.first), func(a, b action) int { return int(a.do) - int(b.do) })
+		a := slices.MinFunc(w.Steps(nil), func(a, b action) int { return int(a.do) - int(b.do) })
 		if a.do >= rename {
 			return
 		}
-		w.first = w.must(w.first, a)
+		must(w.Do(a))
 	}
 	panic("it never comes to rest")
 }
 
-func (w *world) head() int { return 2*w.n + 4 }
-
-// wire returns where the messages begin in a state.
-func (w *world) wire(s []uint32) int { return w.head() + 2*int(s[2*w.n+3]) }
-
-func (w *world) setFaults(s []uint32, f faults) {
-	s[2*w.n] = uint32(f.crashes | f.exits<<5 | f.evicts<<10 | f.lies<<15 | f.alarms<<20 | f.cuts<<25)
+// Clone returns a copy, in the memory of spare if it is not nil.
+func (w *world) Clone(spare *world) *world {
+	if spare == nil {
+		b := new(struct { // in one piece, which is faster to visit
+			world
+			places [3]place
+			locks  [2]lock
+			wire   [8]uint32
+		})
+		spare = &b.world
+		spare.places, spare.locks, spare.wire = b.places[:0], b.locks[:0], b.wire[:0]
+	}
+	places, locks, wire := append(spare.places[:0], w.places...), append(spare.locks[:0], w.locks...), append(spare.wire[:0], w.wire...)
+	*spare = *w
+	spare.places, spare.locks, spare.wire = places, locks, wire
+	return spare
 }
 
-// left returns how often a fault may still happen.
-func (w *world) left(s []uint32, v verb) uint32 {
-	shift := map[verb]int{crash: 0, leave: 5, evict: 10, end: 15, alarm: 20, cut: 25}[v]
-	return s[2*w.n] >> shift & 31
-}
-
-func (w *world) take(s []uint32, v verb) {
-	s[2*w.n] -= 1 << map[verb]int{crash: 0, leave: 5, evict: 10, end: 15, alarm: 20, cut: 25}[v]
+// AppendState appends the state.
+func (w *world) AppendState(b []byte) []byte {
+	little := binary.LittleEndian
+	for _, p := range w.places {
+		b = append(little.AppendUint32(b, p.life), p.lives, bit(p.renamed)|bit(p.departed)<<1|bit(p.vouched)<<2)
+	}
+	f := w.left
+	b = append(b, f.crashes, f.exits, f.evicts, f.lies, f.alarms, f.cuts)
+	b = little.AppendUint64(b, uint64(w.granted)|uint64(w.highest)<<32)
+	return appendNumbered(appendLocks(b, w.locks), w.wire)
 }
 
 // number returns the number of a member's last life.
-func (w *world) number(s []uint32, i int) uint64 {
-	k := uint64(s[w.n+i] & 0xff)
-	switch {
-	case w.clocks || k == 0:
-		return k
-	case s[w.n+i]&renamed != 0:
-		return highNumber + k
+func (w *world) number(i int) uint64 {
+	switch p := &w.places[i]; {
+	case w.clocks || p.lives == 0:
+		return uint64(p.lives)
+	case p.renamed:
+		return highNumber + uint64(p.lives)
 	default:
-		return lowNumber - k
+		return lowNumber - uint64(p.lives)
 	}
 }
 
-func (w *world) life(s []uint32, i int) *life { return &w.lives[s[i]] }
+func (w *world) life(i int) *life { return &w.lives.all[w.places[i].life] }
 
-// possible lists what may happen in a state. The list is overwritten by the next
-// call.
-func (w *world) possible(s []uint32) []action {
-	list := w.actions[:0]
+func (w *world) flight(id uint32) *flight { return &w.flights.all[id] }
+
+// Steps appends what may happen.
+func (w *world) Steps(list []action) []action {
 	add := func(do verb, i, j int) { list = append(list, action{do, i, j}) }
-	wire := w.wire(s)
-	for k := wire; k < len(s); k++ {
-		f := &w.flights[s[k]]
-		if k > wire && w.flights[s[k-1]].channel == f.channel {
+	for k, id := range w.wire {
+		f := w.flight(id)
+		if k > 0 && w.flight(w.wire[k-1]).channel == f.channel {
 			continue // it comes later
 		}
-		if s[f.to] != 0 && w.life(s, f.to).met[f.from] == f.fromLife {
+		if w.places[f.to].life != 0 && w.life(f.to).met[f.from] == f.fromLife {
 			add(deliver, k, 0)
 		}
 	}
-	for i := range w.n {
-		l := w.life(s, i)
-		if s[i] == 0 {
+	for i := range w.places {
+		me, l := &w.places[i], w.life(i)
+		if me.life == 0 {
 			add(start, i, 0)
 			continue
 		}
@@ -266,19 +239,20 @@ func (w *world) possible(s []uint32) []action {
 			add(end, i, 0)
 			continue
 		}
-		for j := range w.n {
+		for j := range w.places {
 			if i == j {
 				continue
 			}
-			if k := w.number(s, j); k != 0 && l.met[j] != k && (s[j] != 0 || s[w.n+j]&departed == 0) {
+			other := &w.places[j]
+			if k := w.number(j); k != 0 && l.met[j] != k && (other.life != 0 || !other.departed) {
 				add(meet, i, j) // its answer may still arrive when it is dead
 			}
-			if s[j] == 0 && w.left(s, evict) > 0 || s[j] != 0 && w.left(s, end) > 0 {
-				if l.view.Epoch > 0 && !l.leaving && s[w.n+i]&vouched == 0 {
+			if other.life == 0 && w.left.evicts > 0 || other.life != 0 && w.left.lies > 0 {
+				if l.view.Epoch > 0 && !l.leaving && !me.vouched {
 					add(evict, i, j)
 				}
 			}
-			if i < j && w.left(s, cut) > 0 && s[j] != 0 && l.met[j] != 0 {
+			if i < j && w.left.cuts > 0 && other.life != 0 && l.met[j] != 0 {
 				add(cut, i, j)
 			}
 		}
@@ -290,35 +264,34 @@ func (w *world) possible(s []uint32) []action {
 		if l.view.Epoch > 0 && !l.reported {
 			add(report, i, 0)
 		}
-		if lock := w.lock(s, i); lock > 0 && l.fence == 0 {
-			if s[lock+1]&0xff == 0 && !l.leaving {
+		if lock := w.lock(i); lock != nil && l.fence == 0 {
+			if lock.holder == 0 && !l.leaving {
 				add(acquire, i, 0)
 			}
 		}
 		if l.fence != 0 {
 			add(release, i, 0)
 		}
-		if w.left(s, crash) > 0 {
+		if w.left.crashes > 0 {
 			add(crash, i, 0)
 		}
-		if w.left(s, leave) > 0 && l.fence == 0 && !l.leaving {
+		if w.left.exits > 0 && l.fence == 0 && !l.leaving {
 			add(leave, i, 0)
 		}
-		if w.left(s, alarm) > 0 && l.phase == Acting && !l.trouble {
+		if w.left.alarms > 0 && l.phase == Acting && !l.trouble {
 			add(alarm, i, 0)
 		}
 	}
-	w.actions = list
 	return list
 }
 
 // fair reports whether something happens sooner or later by itself. A process
 // that has left need not return, unless nobody is there any more that knows of it.
-func (w *world) fair(s []uint32, a action) bool {
+func (w *world) fair(a action) bool {
 	switch {
-	case a.do == start && s[w.n+a.i]&departed != 0:
-		for i := range w.n {
-			if s[i] != 0 && !w.life(s, i).leaving && w.life(s, i).complete.Epoch > 0 {
+	case a.do == start && w.places[a.i].departed:
+		for i, p := range w.places {
+			if p.life != 0 && !w.life(i).leaving && w.life(i).complete.Epoch > 0 {
 				return false
 			}
 		}
@@ -328,173 +301,185 @@ func (w *world) fair(s []uint32, a action) bool {
 	}
 }
 
-// lock returns where the lock stands that life i may use, 0 if there is none.
-func (w *world) lock(s []uint32, i int) int {
-	l := w.life(s, i)
+// lock returns the lock that life i may use, nil if there is none.
+func (w *world) lock(i int) (lock *lock) {
+	l := w.life(i)
 	if l.phase != Acting && !w.thaw {
-		return 0
+		return nil
 	}
-	at := 0
-	for k := w.head(); k < w.wire(s); k += 2 {
-		v := &w.views[s[k]]
+	for k := range w.locks {
+		v := &w.views.all[w.locks[k].view]
 		if v.Epoch == l.view.Epoch && slices.Equal(v.Members, l.view.Members) {
-			return k
+			return &w.locks[k]
 		}
 		if w.thaw && v.Has(dmutex.NodeID(i+1), l.Machine.life) {
-			at = k
+			lock = &w.locks[k]
 		}
 	}
-	return at
+	return lock
 }
 
-// apply returns the state that an action leads to, and what is wrong with it. It
-// is overwritten by the next call, which must not be given it.
-func (w *world) apply(from []uint32, a action) ([]uint32, string) {
-	s, wrong := w.leadsTo(append(w.next[:0], from...), a)
-	w.next = s
-	return s, wrong
+// Do takes a step. It leaves the bounds if somebody promises too high a round.
+func (w *world) Do(a action) error {
+	if err := w.do(a); err != nil {
+		return err
+	}
+	for i, p := range w.places {
+		if p.life != 0 && w.life(i).promised > w.last {
+			return search.ErrOutside
+		}
+	}
+	return nil
 }
 
-func (w *world) leadsTo(s []uint32, a action) ([]uint32, string) {
-	switch i := a.i; a.do {
-	case start, rename:
-		s[w.n+i] = s[w.n+i]&^vouched + 1
-		if a.do == rename {
-			if s = w.stop(s, i); w.clocks {
-				return s, fmt.Sprintf("%d has to take another number, though clocks are right", i+1)
-			}
-			s[w.n+i] = s[w.n+i]&^departed | renamed
-		} else {
-			s[w.n+i] &^= renamed
-		}
-		s = w.purge(s, func(f *flight) bool { return f.from == i && w.life(s, f.to).met[i] != f.fromLife })
-		return w.move(s, i, w.step(stepKey{0, start, uint64(i)<<60 | w.number(s, i)<<32 | uint64(s[2*w.n+2])}))
-	case end:
-		s[w.n+i] &^= departed
-		return w.stop(s, i), ""
-	case crash:
-		w.take(s, crash)
-		s[w.n+i] &^= departed
-		return w.stop(s, i), ""
-	case leave, alarm:
-		w.take(s, a.do)
-		return w.move(s, i, w.step(stepKey{s[i], a.do, 0}))
-	case evict:
-		if s[a.j] != 0 {
-			w.take(s, end)
-			s[w.n+a.j] |= vouched
-		} else {
-			w.take(s, evict)
-		}
-		return w.move(s, i, w.step(stepKey{s[i], evict, uint64(a.j)<<32 | uint64(s[2*w.n+2])}))
-	case cut:
-		w.take(s, cut)
-		for _, pair := range [2][2]int{{i, a.j}, {a.j, i}} {
-			s = w.sever(s, pair[0], pair[1])
-			s[pair[0]] = w.step(stepKey{s[pair[0]], cut, uint64(pair[1])}).to
-		}
-		return s, ""
-	case meet:
-		return w.meet(s, i, a.j)
+func (w *world) do(a action) error {
+	i := a.i
+	switch a.do {
 	case deliver:
-		msg := s[i]
-		s = slices.Delete(s, i, i+1)
-		to := w.flights[msg].to
-		return w.move(s, to, w.step(stepKey{s[to], deliver, uint64(msg)}))
-	case tick, report:
-		return w.move(s, i, w.step(stepKey{s[i], a.do, uint64(a.j)}))
-	case release:
-		if lock := w.lock(s, i); lock > 0 && s[lock+1]&0xff == uint32(i+1) {
-			s[lock+1] &^= 0xff
-		}
-		return w.move(s, i, w.step(stepKey{s[i], release, 0}))
+		id := w.wire[i]
+		w.wire = slices.Delete(w.wire, i, i+1)
+		return w.input(w.flight(id).to, deliver, uint64(id))
 	case acquire:
-		lock := w.lock(s, i)
-		s[lock+1] |= uint32(i + 1)
-		epoch := w.views[s[lock]].Epoch
-		if s[w.n+i]&vouched == 0 {
-			if last := w.views[s[2*w.n+1]]; w.clocks && !w.behind && (epoch < last.Epoch || epoch == last.Epoch && s[lock] != s[2*w.n+1]) {
-				return s, w.excuse(s, fmt.Sprintf("a fence falls: %d is granted in %v, after a grant in %v", i+1, w.views[s[lock]], last))
+		return w.acquire(i)
+	}
+	me := &w.places[i]
+	switch a.do {
+	case start, rename:
+		me.vouched = false
+		me.lives++
+		if a.do == rename {
+			if w.stop(i); w.clocks {
+				return wrongf("%d has to take another number, though clocks are right", i+1)
 			}
-			if w.clocks {
-				s[2*w.n+1] = s[lock]
-			}
+			me.departed = false
 		}
-		return w.move(s, i, w.step(stepKey{s[i], acquire, FirstFence(epoch) + 1}))
+		me.renamed = a.do == rename
+		w.purge(func(f *flight) bool { return f.from == i && w.life(f.to).met[i] != f.fromLife })
+		return w.input(i, start, uint64(i)<<60|w.number(i)<<32|uint64(w.highest))
+	case end, crash:
+		if a.do == crash {
+			w.left.crashes--
+		}
+		me.departed = false
+		w.stop(i)
+		return nil
+	case leave, alarm:
+		if a.do == leave {
+			w.left.exits--
+		} else {
+			w.left.alarms--
+		}
+		return w.input(i, a.do, 0)
+	case evict:
+		if other := &w.places[a.j]; other.life != 0 {
+			w.left.lies--
+			other.vouched = true
+		} else {
+			w.left.evicts--
+		}
+		return w.input(i, evict, uint64(a.j)<<32|uint64(w.highest))
+	case cut:
+		w.left.cuts--
+		w.purge(func(f *flight) bool { return min(f.from, f.to) == i && max(f.from, f.to) == a.j })
+		for _, pair := range [2][2]int{{i, a.j}, {a.j, i}} {
+			p := &w.places[pair[0]]
+			p.life = w.step(stepKey{p.life, cut, uint64(pair[1])}).to
+		}
+		return nil
+	case meet: // the last life of member j is there
+		life := w.number(a.j)
+		w.purge(func(f *flight) bool { return f.from == a.j && f.to == i && f.fromLife != life })
+		return w.input(i, meet, uint64(a.j)<<32|life)
+	case tick, report:
+		return w.input(i, a.do, uint64(a.j))
+	case release:
+		if lock := w.lock(i); lock != nil && lock.holder == uint8(i+1) {
+			lock.holder = 0
+		}
+		return w.input(i, release, 0)
 	}
 	panic("what is that?")
 }
 
-// meet lets life i learn that the last life of member j is there.
-func (w *world) meet(s []uint32, i, j int) ([]uint32, string) {
-	life := w.number(s, j)
-	s = w.purge(s, func(f *flight) bool { return f.from == j && f.to == i && f.fromLife != life })
-	return w.move(s, i, w.step(stepKey{s[i], meet, uint64(j)<<32 | life}))
+// acquire grants the lock to life i.
+func (w *world) acquire(i int) error {
+	lock := w.lock(i)
+	lock.holder = uint8(i + 1)
+	view := &w.views.all[lock.view]
+	if !w.places[i].vouched {
+		if last := w.views.all[w.granted]; w.clocks && !w.behind && (view.Epoch < last.Epoch || view.Epoch == last.Epoch && lock.view != w.granted) {
+			return w.excuse(wrongf("a fence falls: %d is granted in %v, after a grant in %v", i+1, *view, last))
+		}
+		if w.clocks {
+			w.granted = lock.view
+		}
+	}
+	return w.input(i, acquire, FirstFence(view.Epoch)+1)
 }
 
 // stop ends a process. What it has sent may still arrive.
-func (w *world) stop(s []uint32, i int) []uint32 {
-	s[i] = 0
-	s = w.purge(s, func(f *flight) bool { return f.to == i })
-	return w.tidy(s)
+func (w *world) stop(i int) {
+	w.places[i].life = 0
+	w.purge(func(f *flight) bool { return f.to == i })
+	w.tidy()
 }
 
-func (w *world) sever(s []uint32, from, to int) []uint32 {
-	return w.purge(s, func(f *flight) bool { return f.from == from && f.to == to })
+func (w *world) purge(lost func(*flight) bool) {
+	w.wire = slices.DeleteFunc(w.wire, func(id uint32) bool { return lost(w.flight(id)) })
 }
 
-func (w *world) purge(s []uint32, lost func(*flight) bool) []uint32 {
-	k := w.wire(s)
-	rest := slices.DeleteFunc(s[k:], func(id uint32) bool { return lost(&w.flights[id]) })
-	return s[:k+len(rest)]
-}
-
-// move puts life i into the state to which a step leads.
-func (w *world) move(s []uint32, i int, t *step) ([]uint32, string) {
-	if t.wrong != "" {
-		return s, w.excuse(s, t.wrong)
+// input gives life i an input.
+func (w *world) input(i int, do verb, arg uint64) error {
+	me := &w.places[i]
+	at := me.life
+	if do == start {
+		at = 0
+	}
+	t := w.step(stepKey{at, do, arg})
+	if t.wrong != nil {
+		return w.excuse(t.wrong)
 	}
 	before, acted := View{}, false
-	if s[i] != 0 {
-		was := w.life(s, i)
+	if me.life != 0 {
+		was := w.life(i)
 		before, acted = was.view, was.complete.Epoch > 0
 	}
-	s[i] = t.to
-	l := w.life(s, i)
-	s = w.purge(s, func(f *flight) bool { return f.to == i && l.ignores(f) })
+	me.life = t.to
+	l := w.life(i)
+	w.purge(func(f *flight) bool { return f.to == i && l.ignores(f) })
 	for _, id := range t.sent {
-		if f := &w.flights[id]; s[f.to] != 0 && w.number(s, f.to) == f.toLife && !w.life(s, f.to).ignores(f) {
-			s = w.post(s, id)
+		if f := w.flight(id); w.places[f.to].life != 0 && w.number(f.to) == f.toLife && !w.life(f.to).ignores(f) {
+			w.post(id)
 		}
 	}
 	if w.clocks {
-		s[2*w.n+2] = max(s[2*w.n+2], uint32(l.promised))
+		w.highest = max(w.highest, uint32(l.promised))
 	}
 	switch l.phase {
 	case Left:
 		if len(l.exit.Members) > 0 || l.view.Epoch > 0 {
-			s[w.n+i] |= departed
-			s = w.purge(s, func(f *flight) bool { return f.from == i && w.life(s, f.to).met[i] != f.fromLife })
+			me.departed = true
+			w.purge(func(f *flight) bool { return f.from == i && w.life(f.to).met[i] != f.fromLife })
 		} // else the others may still wait for what its former life was in
-		return w.stop(s, i), ""
+		w.stop(i)
+		return nil
 	case Stopped:
-		if s[w.n+i]&vouched == 0 && w.clocks && !w.behind {
-			return s, fmt.Sprintf("%d is stopped, and nobody has vouched that it is dead", i+1)
+		if !me.vouched && w.clocks && !w.behind {
+			return wrongf("%d is stopped, and nobody has vouched that it is dead", i+1)
 		}
 	}
 	if l.view.Epoch != before.Epoch {
-		s = w.tidy(s)
-		if wrong := w.installed(s, i, before, acted); wrong != "" {
-			return s, wrong
+		w.tidy()
+		if err := w.installed(i, before, acted); err != nil {
+			return err
 		}
 	}
 	if l.phase == Acting {
-		var wrong string
-		if s, wrong = w.act(s, i); wrong != "" {
-			return s, wrong
+		if err := w.act(i); err != nil {
+			return err
 		}
 	}
-	return s, w.exclusive(s)
+	return w.exclusive()
 }
 
 // ignores reports whether a message has no effect on a life, now or later. It tells a
@@ -516,123 +501,99 @@ func (l *life) ignores(f *flight) bool {
 
 // excuse takes what is wrong for the end of the run if somebody has lied: there may be
 // two views of one epoch then, and fences that fall.
-func (w *world) excuse(s []uint32, wrong string) string {
-	for i := range w.n {
-		if s[w.n+i]&vouched != 0 {
-			return outside
-		}
+func (w *world) excuse(wrong error) error {
+	if slices.ContainsFunc(w.places, func(p place) bool { return p.vouched }) {
+		return search.ErrOutside
 	}
 	return wrong
 }
 
-// outside is what is wrong with a run that leaves the bounds.
-const outside = "outside of the bounds"
-
 // post puts a message behind those of its channel.
-func (w *world) post(s []uint32, id uint32) []uint32 {
-	s = append(s, id)
-	k, channel := len(s)-1, w.flights[id].channel
-	for ; k > w.wire(s) && w.flights[s[k-1]].channel > channel; k-- {
-		s[k] = s[k-1]
+func (w *world) post(id uint32) {
+	k, channel := len(w.wire), w.flight(id).channel
+	for w.wire = append(w.wire, id); k > 0 && w.flight(w.wire[k-1]).channel > channel; k-- {
+		w.wire[k] = w.wire[k-1]
 	}
-	s[k] = id
-	return s
+	w.wire[k] = id
 }
 
 // installed checks a view that life i has installed.
-func (w *world) installed(s []uint32, i int, before View, acted bool) string {
-	l := w.life(s, i)
-	for j := range w.n {
-		if s[j] != 0 && (s[w.n+i]|s[w.n+j])&vouched == 0 && w.life(s, j).view.Epoch == l.view.Epoch && !slices.Equal(w.life(s, j).view.Members, l.view.Members) {
-			return fmt.Sprintf("two views of one epoch: %v and %v", l.view, w.life(s, j).view)
+func (w *world) installed(i int, before View, acted bool) error {
+	me, l := &w.places[i], w.life(i)
+	for j, p := range w.places {
+		if other := w.life(j); p.life != 0 && !me.vouched && !p.vouched && other.view.Epoch == l.view.Epoch && !slices.Equal(other.view.Members, l.view.Members) {
+			return wrongf("two views of one epoch: %v and %v", l.view, other.view)
 		}
 	}
-	if s[w.n+i]&vouched == 0 || !acted {
-		return ""
+	if !me.vouched || !acted {
+		return nil
 	}
-	for k := w.head(); k < w.wire(s); k += 2 {
-		if v := &w.views[s[k]]; before.Epoch < v.Epoch && v.Epoch < l.view.Epoch && v.life(dmutex.NodeID(i+1)) == 0 {
-			return fmt.Sprintf("%d is back in %v, though the others went on without it in %v", i+1, l.view, *v)
+	for _, lock := range w.locks {
+		if v := &w.views.all[lock.view]; before.Epoch < v.Epoch && v.Epoch < l.view.Epoch && v.life(dmutex.NodeID(i+1)) == 0 {
+			return wrongf("%d is back in %v, though the others went on without it in %v", i+1, l.view, *v)
 		}
 	}
-	return ""
+	return nil
 }
 
 // act lets life i use the lock of its view.
-func (w *world) act(s []uint32, i int) ([]uint32, string) {
-	l := w.life(s, i)
-	holder := uint32(0)
+func (w *world) act(i int) error {
+	l := w.life(i)
+	holder := uint8(0)
 	if h := l.Holders(); len(h) > 0 {
-		holder = uint32(h[0].Node)
+		holder = uint8(h[0].Node)
 	}
-	if k := w.lock(s, i); k > 0 && w.views[s[k]].Epoch == l.view.Epoch {
-		if s[k+1]>>8 != holder {
-			return s, fmt.Sprintf("%d has another report of the holder in %v", i+1, l.view)
-		}
-		if s[k+1]&0xff == uint32(i+1) && l.fence == 0 {
-			s[k+1] &^= 0xff // it was released between the report and this life's first act
-		}
-		return s, ""
+	lock := w.lock(i)
+	if lock == nil || w.views.all[lock.view].Epoch != l.view.Epoch {
+		w.locks = w.views.lock(w.locks, l.view, holder)
+		lock = w.lock(i)
 	}
-	w.scratch = appendView(w.scratch[:0], "", l.view)
-	id, ok := w.viewID[string(w.scratch)]
-	if !ok {
-		id = uint32(len(w.views))
-		w.views = append(w.views, l.view)
-		w.viewID[string(w.scratch)] = id
+	if lock.reported != holder {
+		return wrongf("%d has another report of the holder in %v", i+1, l.view)
 	}
-	k := w.head()
-	for k < w.wire(s) && w.views[s[k]].Epoch < l.view.Epoch {
-		k += 2
+	if lock.holder == uint8(i+1) && l.fence == 0 {
+		lock.holder = 0 // it was released between the report and this life's first act
 	}
-	s = slices.Insert(s, k, id, holder|holder<<8)
-	s[2*w.n+3]++
-	return w.act(s, i)
+	return nil
 }
 
 // tidy drops the locks that nobody can use any more.
-func (w *world) tidy(s []uint32) []uint32 {
-	for k := w.head(); k < w.wire(s); {
-		used := false
-		for i := range w.n {
-			used = used || s[i] != 0 && w.life(s, i).view.Epoch == w.views[s[k]].Epoch || w.thaw
+func (w *world) tidy() {
+	w.locks = slices.DeleteFunc(w.locks, func(k lock) bool {
+		used := w.thaw
+		for i, p := range w.places {
+			used = used || p.life != 0 && w.life(i).view.Epoch == w.views.all[k.view].Epoch
 		}
-		if used {
-			k += 2
-			continue
-		}
-		s = slices.Delete(s, k, k+2)
-		s[2*w.n+3]--
-	}
-	return s
+		return !used
+	})
 }
 
 // exclusive checks that one life at most holds the lock. Those do not count whose
 // death somebody has vouched for.
-func (w *world) exclusive(s []uint32) string {
+func (w *world) exclusive() error {
 	first := 0
-	for i := range w.n {
-		if s[i] == 0 || w.life(s, i).fence == 0 || s[w.n+i]&vouched != 0 {
+	for i, p := range w.places {
+		if p.life == 0 || w.life(i).fence == 0 || p.vouched {
 			continue
 		}
 		if first > 0 {
-			return fmt.Sprintf("two holders: %d and %d", first, i+1)
+			return wrongf("two holders: %d and %d", first, i+1)
 		}
 		first = i + 1
 	}
-	return ""
+	return nil
 }
 
 // good reports whether all is well: the lives that are there are the view, and
 // act in it.
-func (w *world) good(s []uint32) bool {
+func (w *world) good() bool {
 	var v *View
 	n := 0
-	for i := range w.n {
-		if s[i] == 0 {
+	for i, p := range w.places {
+		if p.life == 0 {
 			continue
 		}
-		l := w.life(s, i)
+		l := w.life(i)
 		if n++; l.phase != Acting || l.leaving || v != nil && l.view.Epoch != v.Epoch {
 			return false
 		}
@@ -641,41 +602,29 @@ func (w *world) good(s []uint32) bool {
 	return n == 0 || len(v.Members) == n
 }
 
-// complaint names the lives that wait forever in a state in which nothing happens by
-// itself.
-func (w *world) complaint(s []uint32) string {
-	var b strings.Builder
-	b.WriteString("stuck:")
-	for i := range w.n {
-		if l := w.life(s, i); s[i] != 0 {
-			fmt.Fprintf(&b, " %d is %v in %v,", i+1, l.phase, l.view)
+// stuck names the lives that wait forever in a state in which nothing happens by itself.
+func (w *world) stuck() error {
+	var waiting []string
+	for i, p := range w.places {
+		if l := w.life(i); p.life != 0 {
+			waiting = append(waiting, fmt.Sprintf("%d is %v in %v", i+1, l.phase, l.view))
 		}
 	}
-	return strings.TrimSuffix(b.String(), ",")
-}
-
-// beyond reports whether somebody has promised too high a round.
-func (w *world) beyond(s []uint32) bool {
-	for i := range w.n {
-		if s[i] != 0 && w.life(s, i).promised > w.last {
-			return true
-		}
-	}
-	return false
+	return stuckAt(waiting)
 }
 
 // step returns what an input does to a life.
-func (w *world) step(key stepKey) *step {
-	id, ok := w.stepID[key]
+func (m *model) step(key stepKey) *step {
+	id, ok := m.stepID[key]
 	if !ok {
-		id = uint32(len(w.steps))
-		w.steps = append(w.steps, w.run(key))
-		w.stepID[key] = id
+		id = uint32(len(m.steps))
+		m.steps = append(m.steps, m.run(key))
+		m.stepID[key] = id
 	}
-	return &w.steps[id]
+	return &m.steps[id]
 }
 
-func (w *world) run(key stepKey) (t step) {
+func (w *model) run(key stepKey) (t step) {
 	var l life
 	if key.do == start {
 		i, number, highest := int(key.arg>>60), key.arg>>32&0xffff, key.arg&0xffffffff
@@ -689,7 +638,7 @@ func (w *world) run(key stepKey) (t step) {
 		}
 		l = life{Machine: m, met: make([]uint64, w.n)}
 	} else {
-		l = w.lives[key.at]
+		l = w.lives.all[key.at]
 		l.Machine, l.met = l.Clone(), slices.Clone(l.met)
 	}
 	var msg *Message
@@ -700,7 +649,7 @@ func (w *world) run(key stepKey) (t step) {
 	case start:
 		input = func() []Message { return l.Tick(0) }
 	case deliver:
-		c := w.flights[key.arg].Message
+		c := w.flights.all[key.arg].Message
 		msg = &c
 		input = func() []Message {
 			out, err := l.Handle(0, *msg)
@@ -745,11 +694,11 @@ func (w *world) run(key stepKey) (t step) {
 		out = append(out, broken(l.Machine, nil, func() []Message { return l.Report(0, w.holds(&l)) })...)
 	}
 	if refused != nil {
-		return step{wrong: "refused: " + refused.Error()}
+		return step{wrong: wrongf("refused: %v", refused)}
 	}
 	for _, o := range out {
 		if l.met[o.To-1] != 0 {
-			t.sent = append(t.sent, w.flight(l.Machine.life, l.met[o.To-1], o))
+			t.sent = append(t.sent, w.send(l.Machine.life, l.met[o.To-1], o))
 		}
 	}
 	if l.phase = l.Phase(); l.phase == Stopped {
@@ -759,14 +708,14 @@ func (w *world) run(key stepKey) (t step) {
 	return t
 }
 
-func (w *world) holds(l *life) []Hold {
+func (w *model) holds(l *life) []Hold {
 	if l.fence == 0 || w.forget {
 		return nil
 	}
 	return []Hold{{"x", l.fence}}
 }
 
-func (w *world) everybody() (all []dmutex.NodeID) {
+func (w *model) everybody() (all []dmutex.NodeID) {
 	for i := range w.n {
 		all = append(all, dmutex.NodeID(i+1))
 	}
@@ -797,7 +746,7 @@ func later(at int64, now bool) int64 {
 }
 
 // intern returns the number of a life's state.
-func (w *world) intern(l life) uint32 {
+func (w *model) intern(l life) uint32 {
 	b, _ := l.AppendText(w.scratch[:0])
 	b = appendFence(b, " holds ", l.fence)
 	b = appendFlag(b, " late", l.courtesy == 0)
@@ -805,40 +754,28 @@ func (w *world) intern(l life) uint32 {
 		b = strconv.AppendUint(append(b, ' '), life, 10)
 	}
 	w.scratch = b
-	id, ok := w.lifeID[string(b)]
-	if !ok {
-		l.due = [kinds]bool{
-			begins:  l.beginAt != never && l.ended == Outside,
-			decides: l.round != 0 && l.courtesy != 0 && l.late() && l.ended == Outside,
-		}
-		id = uint32(len(w.lives))
-		w.lives = append(w.lives, l)
-		w.lifeID[string(b)] = id
+	l.due = [kinds]bool{
+		begins:  l.beginAt != never && l.ended == Outside,
+		decides: l.round != 0 && l.courtesy != 0 && l.late() && l.ended == Outside,
 	}
-	return id
+	return w.lives.number(b, l)
 }
 
-// flight returns the number of a message.
-func (w *world) flight(from, to uint64, msg Message) uint32 {
-	text := msg.String()
-	key := fmt.Sprint(from, to, text)
-	id, ok := w.flightID[key]
-	if !ok {
-		i, j := int(msg.From)-1, int(msg.To)-1
-		id = uint32(len(w.flights))
-		w.flights = append(w.flights, flight{Message: msg, from: i, to: j, fromLife: from, toLife: to, channel: uint32(i*w.n + j), text: text})
-		w.flightID[key] = id
-	}
-	return id
+// send returns the number of a message.
+func (w *model) send(from, to uint64, msg Message) uint32 {
+	i, j, text := int(msg.From)-1, int(msg.To)-1, msg.String()
+	return w.flights.number(fmt.Append(nil, from, to, text), flight{
+		Message: msg, from: i, to: j, fromLife: from, toLife: to, channel: uint32(i*w.n + j), text: text,
+	})
 }
 
-// line writes an action down.
-func (w *world) line(s []uint32, a action) string {
+// line returns a step as a line.
+func (w *world) line(a action) string {
 	switch {
 	case a.do == deliver:
-		return "deliver " + w.flights[s[a.i]].text
+		return "deliver " + w.flight(w.wire[a.i]).text
 	case a.do == meet:
-		return fmt.Sprintf("%d meets %d#%d", a.i+1, a.j+1, w.number(s, a.j))
+		return fmt.Sprintf("%d meets %d#%d", a.i+1, a.j+1, w.number(a.j))
 	case a.do == evict || a.do == cut:
 		return fmt.Sprintf("%d %v %d", a.i+1, a.do, a.j+1)
 	case a.do == tick && a.j == begins:
@@ -850,31 +787,31 @@ func (w *world) line(s []uint32, a action) string {
 	}
 }
 
-// tell writes down an action, and what it has changed.
-func (w *world) tell(b *strings.Builder, s, t []uint32, a action) {
-	b.WriteString(w.line(s, a) + "\n")
-	w.changes(b, s, t)
+// Tell appends a step, and what it has changed.
+func (w *world) Tell(b []byte, a action, after *world) []byte {
+	return w.changes(append(b, w.line(a)+"\n"...), after)
 }
 
-func (w *world) changes(b *strings.Builder, s, t []uint32) {
-	for i := range w.n {
-		l, was := w.life(t, i), w.life(s, i)
+func (w *world) changes(b []byte, after *world) []byte {
+	for i, p := range after.places {
+		l, was, before := after.life(i), w.life(i), &w.places[i]
 		switch {
-		case t[i] == 0 && s[i] != 0 && (t[w.n+i]&^s[w.n+i])&departed != 0:
-			fmt.Fprintf(b, "    %d#%d has left\n", i+1, was.Machine.life)
-		case t[i] == 0 || t[i] == s[i]:
-		case s[i] == 0 || was.phase != l.phase || was.view.Epoch != l.view.Epoch:
-			fmt.Fprintf(b, "    %d#%d is %v", i+1, l.Machine.life, l.phase)
+		case p.life == 0 && before.life != 0 && p.departed && !before.departed:
+			b = fmt.Appendf(b, "    %d#%d has left\n", i+1, was.Machine.life)
+		case p.life == 0 || p.life == before.life:
+		case before.life == 0 || was.phase != l.phase || was.view.Epoch != l.view.Epoch:
+			b = fmt.Appendf(b, "    %d#%d is %v", i+1, l.Machine.life, l.phase)
 			if l.view.Epoch > 0 {
-				fmt.Fprintf(b, " in %v", l.view)
+				b = fmt.Appendf(b, " in %v", l.view)
 			}
-			b.WriteByte('\n')
+			b = append(b, '\n')
 		case was.fence != l.fence:
-			fmt.Fprintf(b, "    %d#%d holds", i+1, l.Machine.life)
+			b = fmt.Appendf(b, "    %d#%d holds", i+1, l.Machine.life)
 			if l.fence == 0 {
-				b.WriteString(" nothing")
+				b = append(b, " nothing"...)
 			}
-			fmt.Fprintf(b, "%s\n", appendFence(nil, " x by ", l.fence))
+			b = append(appendFence(b, " x by ", l.fence), '\n')
 		}
 	}
+	return b
 }
