@@ -42,7 +42,8 @@ var (
 	ErrConfig = errors.New("node: configured differently: Members, Algorithm, Group, Deadlock and Lease must be the same in all members")
 
 	// ErrNumberTaken: another process with this node's number was there first, and is
-	// alive. This one grants nothing. Give it a number of its own, or stop the other.
+	// alive, or it took the number while this one was paused and had joined no view. This one
+	// grants nothing. Give it a number of its own, or stop the other.
 	ErrNumberTaken = errors.New("node: another process uses this node's number: give each process its own, or stop the other one first")
 
 	// ErrReplaced: another process took this node's number while this process was

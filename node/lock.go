@@ -72,7 +72,7 @@ func (l *lock) join(w *waiter) {
 	s := l.shard
 	w.lock, w.since = l, s.mail.Now()
 	reason := s.why()
-	if reason == nil && w.try && (!s.acting || !s.leased()) {
+	if reason == nil && w.try && (!s.acting || !s.grants()) {
 		reason = errViewChanged
 	}
 	if reason != nil {
@@ -98,17 +98,17 @@ func (l *lock) settle() {
 		l.rest()
 		return
 	}
-	leased := l.shard.leased()
-	if !leased {
+	grants := l.shard.grants()
+	if !grants {
 		l.shard.parked.Store(true)
-		leased = l.shard.leased() // it may have been renewed before that
+		grants = l.shard.grants() // it may have been renewed before that
 	}
 	for l.machine != nil && len(l.waiters) > 0 {
 		switch l.machine.Phase() {
 		case dmutex.Held:
 			switch {
 			case l.held != nil || l.shard.why() != nil:
-			case leased:
+			case grants:
 				l.grant()
 			default: // a grant that comes after the lease is none
 				l.release(nil, nil)
@@ -117,7 +117,7 @@ func (l *lock) settle() {
 		case dmutex.Waiting:
 			return
 		case dmutex.Idle:
-			if !leased || !l.request() {
+			if !grants || !l.request() {
 				l.rest()
 				return
 			}

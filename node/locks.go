@@ -30,7 +30,8 @@ type locks struct {
 	clock  *clock        // of the lease; nil without a store
 	until  atomic.Int64  // by it: nothing is granted from then on
 	expire func()        // ends what is held if that time has come
-	parked atomic.Bool   // a lock waits for the lease to be valid
+	halted atomic.Bool   // another process may have replaced this one: nothing is granted until that is known
+	parked atomic.Bool   // a lock waits for the end of that, or for the lease to be valid
 	lease  atomic.Uint32 // a LeaseState
 
 	lapsed atomic.Pointer[chan struct{}] // closed at the next lapse
@@ -68,6 +69,9 @@ func (ls *locks) why() error { return context.Cause(ls.ended) }
 
 // leased reports whether the lease of this node is valid. Without a store it always is.
 func (ls *locks) leased() bool { return ls.clock == nil || ls.clock.now() < ls.until.Load() }
+
+// grants reports whether this node may be granted anything at the moment.
+func (ls *locks) grants() bool { return !ls.halted.Load() && ls.leased() }
 
 func (ls *locks) shard(name string) *shard {
 	return &ls.shards[maphash.String(ls.seed, name)%shards]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -198,7 +199,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, birth: time.Now(), closed: make(chan struct{}), quit: make(chan struct{})}
 	n.self.Store(uint64(cfg.Self))
 	n.peers.Store(new(peers))
-	n.views = views{node: n, life: cfg.newLife(0), next: make(chan struct{}), nagAt: int64(nagAfter)}
+	n.views = views{node: n, life: cfg.newLife(0), next: make(chan struct{}), doubtAt: math.MaxInt64, nagAt: int64(nagAfter)}
 	n.views.left, n.views.leave = context.WithCancel(context.Background())
 	n.views.parts = make(map[dmutex.NodeID]membership.Message)
 	n.txns.Store(n.views.life << 32 >> 16) // a probe for a transaction of a former life finds none

@@ -112,6 +112,31 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
+// One word of one peer, which on a plain link anybody can forge, ends no member: it is
+// granted nothing while it asks, and goes on if nobody says it again.
+func TestOneWordEndsNobody(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(1, "x")
+		g.nodes[1].Taken(3)
+		waiting := g.acquireLater(t.Context(), 1, "y")
+		time.Sleep(300 * time.Millisecond)
+		require.Empty(t, waiting, "granted in doubt")
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+		require.NoError(t, held.Err())
+		require.NoError(t, g.nodes[1].Status().Err)
+
+		g.nodes[1].Taken(3)
+		g.nodes[1].Taken(3) // a copy
+		require.NoError(t, held.Err())
+		time.Sleep(200 * time.Millisecond)
+		g.nodes[1].Taken(2)
+		require.ErrorIs(t, held.Err(), node.ErrReplaced)
+	})
+}
+
 // A process that was paused before it was ever in a view, and goes on when another has
 // taken its number, stops. It takes no life above that of its healthy successor, also not
 // if a member hears only the paused one.

@@ -43,6 +43,8 @@ type views struct {
 	cause    error                                // why this node has asked for the present view
 	refusal  error                                // why the algorithm does not take the present view
 	taken    int64                                // when a peer first told of another process with our number; 0 if none did
+	doubt    int64                                // when a peer first told a member of the strict mode that it was replaced; 0 if it is not in doubt
+	doubtAt  int64                                // when to ask again, or give the doubt up
 	since    int64                                // when the locks began to act, or ceased to
 	took     time.Duration                        // of the last ViewChange
 	nagAt    int64                                // when to log next which members this node waits for
@@ -79,6 +81,11 @@ const (
 	// takenPatience is how long a new process goes on when it is told that another
 	// process with its number is alive: the other one may be about to end.
 	takenPatience = 2 * time.Second
+
+	// A member that is told that it was replaced asks its peers each doubtPause, and believes it
+	// when it is told again. After doubtPatience it goes on.
+	doubtPause    = 100 * time.Millisecond
+	doubtPatience = 5 * doubtPause
 )
 
 func (v *views) init() (err error) {
@@ -202,7 +209,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 
 // deadline returns when there is something to do by time alone.
 func (v *views) deadline() int64 {
-	at := min(v.machine.Deadline(), v.nagAt, v.sendAt)
+	at := min(v.machine.Deadline(), v.nagAt, v.sendAt, v.doubtAt)
 	if v.lease != nil {
 		at = min(at, v.lease.deadline())
 	}
@@ -439,11 +446,49 @@ func (v *views) takenBy(peer dmutex.NodeID, life uint64) {
 	case v.lease != nil: // the record knows whose number it is
 		v.follow(now, v.lease.machine.Hint(now))
 	case v.machine.Phase() != membership.Outside && v.machine.Phase() != membership.Older:
-		v.node.stop(ErrReplaced)
+		v.accused(now)
 	case life > v.life && former(life): // unless it answers when we have a higher one
 		v.rename(life)
 	case now-v.taken > int64(takenPatience):
 		v.node.stop(ErrNumberTaken)
+	}
+}
+
+// accused takes the word that this member of the strict mode was replaced. One word ends
+// no process for good: it is granted nothing while it asks, and ends when it is told again.
+func (v *views) accused(now int64) {
+	switch {
+	case v.doubt == 0:
+		v.doubt = max(now, 1)
+		v.node.locks.halted.Store(true)
+		v.askInDoubt(now)
+	case now-v.doubt >= int64(doubtPause):
+		v.node.stop(ErrReplaced)
+	}
+}
+
+// askInDoubt asks the peers with which process of this number they live. Those that live with this
+// one say nothing about another.
+func (v *views) askInDoubt(now int64) {
+	v.doubtAt = now + int64(doubtPause)
+	for _, id := range v.node.others() {
+		v.node.mail.Challenge(id)
+	}
+	v.node.mail.Wake(v.mailTime(v.doubtAt))
+}
+
+// doubts does what is due while this member is in doubt.
+func (v *views) doubts(now int64) {
+	switch n := v.node; {
+	case now < v.doubtAt:
+	case now-v.doubt < int64(doubtPatience):
+		v.askInDoubt(now)
+	default:
+		v.doubt, v.doubtAt = 0, math.MaxInt64
+		n.locks.halted.Store(false)
+		if n.locks.parked.Swap(false) {
+			n.locks.resume()
+		}
 	}
 }
 
@@ -461,6 +506,7 @@ func (v *views) tick() (next int64) {
 		}
 		v.follow(now, v.machine.Trouble(now, t.epoch))
 	}
+	v.doubts(now)
 	if v.lease != nil {
 		v.follow(now, v.lease.watch(now))
 	}

@@ -334,7 +334,8 @@ func TestTLSOfHosts(t *testing.T) {
 	}
 }
 
-// Only a member of the group can have a node read the record.
+// Only a member of the group is answered, or can have a node read the record: a stranger
+// who shows no certificate, or one of another authority, or speaks no TLS, can do nothing.
 func TestTLSStranger(t *testing.T) {
 	a, foreign := NewAuthority(t), NewAuthority(t)
 	l, got := openDynamic(t, Config{TLS: a.Config(a.Host("127.0.0.1"))})
@@ -344,7 +345,15 @@ func TestTLSStranger(t *testing.T) {
 		_, _ = c.Write(greetingBytes(3, 2))
 		require.Empty(t, requireEnd(t, c))
 	}
-	knock(foreign.Host("127.0.0.1"))
+	for range 10 {
+		knock(foreign.Host("127.0.0.1"))
+		c := tls.Client(dialByHand(t, l), stranger())
+		_, _ = c.Write(greetingBytes(3, 2))
+		require.Empty(t, requireEnd(t, c))
+		plain := dialByHand(t, l)
+		_, _ = plain.Write(greetingBytes(3, 2))
+		require.NotContains(t, string(requireEnd(t, plain)), string(greetingBytes(2, 3)))
+	}
 	require.Empty(t, got)
 	knock(a.Host("10.1.2.3")) // its address is not known yet
 	require.Equal(t, arrival{3, ""}, next(t, got))
