@@ -89,6 +89,19 @@ type DynamicLink interface {
 	RemovePeer(id dmutex.NodeID)
 }
 
+// A LifeLink is a Link whose connections belong to one process each. It tells the peers
+// which life of this node connects, so that of two processes with one number only one is
+// connected to a peer.
+type LifeLink interface {
+	Link
+
+	// SetLife gives the link the life of this process, before Open and whenever it has
+	// changed. The link calls taken if a peer keeps a connection with another process of
+	// this node's number, with the life of that process. taken may call all methods but
+	// Close.
+	SetLife(life uint64, taken func(peer dmutex.NodeID, life uint64))
+}
+
 // A Reporter is a Link that can say why its frames do not reach a node. Package node
 // shows the reason to its user.
 type Reporter interface {

@@ -322,6 +322,7 @@ func (m *Mail) Open() error {
 	if m.opened || m.closed != nil {
 		return dmutex.Misuse("mail: Open was called before, or the Mail is closed")
 	}
+	m.tellLife()
 	if err := m.openLink(); err != nil {
 		return fmt.Errorf("mail: open link: %w", err)
 	}
@@ -329,6 +330,13 @@ func (m *Mail) Open() error {
 	m.link.Store(open)
 	m.running.Go(m.keepTime)
 	return nil
+}
+
+// tellLife gives the link the present life. The caller has m.mu.
+func (m *Mail) tellLife() {
+	if l, ok := m.cfg.Link.(transport.LifeLink); ok {
+		l.SetLife(m.life, m.taken)
+	}
 }
 
 func (m *Mail) openLink() error {
@@ -446,6 +454,7 @@ func (m *Mail) Rename(life uint64) error {
 	m.life = life // of peers that are added from now on
 	r := m.roster.Load()
 	m.change.Unlock()
+	m.tellLife()
 	for _, p := range r.peers {
 		s, err := m.session(life)
 		if err != nil {

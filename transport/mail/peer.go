@@ -119,6 +119,24 @@ func (p *peer) receive(now int64, frame []byte) (relied bool) {
 	return relied
 }
 
+// taken takes the link's word that a peer is connected with another life of this node.
+func (m *Mail) taken(by dmutex.NodeID, life uint64) {
+	p := m.peer(by)
+	if p == nil {
+		return
+	}
+	p.recv.Lock()
+	defer p.recv.Unlock()
+	p.mu.Lock()
+	p.now = max(p.now, m.Now())
+	believed := !p.gone && p.session.Refused(p.now, life)
+	p.mu.Unlock()
+	if believed {
+		m.cfg.Handler.Taken(by, life)
+		m.Flush()
+	}
+}
+
 // handle tells the Handler what a frame brought.
 func (p *peer) handle(in session.Input, life uint64) {
 	h := p.mail.cfg.Handler

@@ -158,3 +158,44 @@ func TestMaxLife(t *testing.T) {
 		closeAll(t, one, two)
 	})
 }
+
+// A lifeLink is a link that tells when a peer is connected with another process.
+type lifeLink struct {
+	transport.Link
+	lives []uint64
+	taken func(peer dmutex.NodeID, life uint64)
+}
+
+func (l *lifeLink) SetLife(life uint64, taken func(peer dmutex.NodeID, life uint64)) {
+	l.lives, l.taken = append(l.lives, life), taken
+}
+
+// The link learns each life, and its word that a peer is connected with another one counts
+// like that of the peer.
+func TestLinkIsTaken(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		cfg := p.config(1, 10)
+		link := &lifeLink{Link: cfg.Link}
+		cfg.Link, cfg.MaxLife = link, func() uint64 { return 100 }
+		one := p.new(cfg)
+		require.NoError(t, one.Open())
+		link.taken(2, 9)
+		link.taken(2, 11)
+		link.taken(2, 10)  // is this life
+		link.taken(2, 101) // cannot be
+		link.taken(3, 9)   // is nobody
+		require.Equal(t, []string{"taken by 9, says 2", "taken by 11, says 2"}, one.take())
+
+		two := p.open(2)
+		one.say(2, "hello")
+		settle(one)
+		one.take()
+		link.taken(2, 9) // is out of date
+		link.taken(2, 11)
+		require.Equal(t, []string{"taken by 11, says 2"}, one.take())
+		require.NoError(t, one.Rename(12))
+		require.Equal(t, []uint64{10, 12}, link.lives)
+		settle(one)
+		closeAll(t, one, two)
+	})
+}

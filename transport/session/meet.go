@@ -121,14 +121,33 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 // onRefused takes the word that the peer lives with another life of our node. A word of
 // our peer about a lower one is out of date if that peer has talked with us.
 func (s *Session) onRefused(now int64, f *frame) Input {
-	if f.to != s.cfg.Life || f.life < s.cfg.Life && f.from == s.peer && s.acked+s.heard > 0 {
+	if f.to != s.cfg.Life || f.life < s.cfg.Life && f.from == s.peer && s.talked() {
 		s.stats.Strays++
 		return Input{}
 	}
+	s.rest(now)
+	return Input{Event: Taken, Life: f.life}
+}
+
+// Refused takes the link's word that it does not reach the peer, because the peer is
+// connected with another life of our node. It reports whether to believe that, as if a
+// frame had brought Taken.
+func (s *Session) Refused(now int64, life uint64) bool {
+	if life == s.cfg.Life || life > s.cfg.MaxLife || life < s.cfg.Life && s.talked() {
+		return false
+	}
+	s.rest(now)
+	return true
+}
+
+// talked reports whether the peer has adopted this life.
+func (s *Session) talked() bool { return s.acked+s.heard > 0 }
+
+// rest leaves a peer alone for a while that has refused us.
+func (s *Session) rest(now int64) {
 	if s.peer == 0 {
 		s.helloAt = now + s.cfg.MaxTimeout
 	}
-	return Input{Event: Taken, Life: f.life}
 }
 
 // adopt takes a higher life for the peer.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // accept accepts connections and finds out which nodes they are from.
@@ -47,13 +48,16 @@ func (l *Link) admit(nc net.Conn) {
 // welcome serves an accepted connection from greeting to end.
 func (l *Link) welcome(nc net.Conn) {
 	defer l.drop(nc)
-	p, err := l.answer(nc)
+	p, c, err := l.answer(nc)
 	l.mu.Lock()
 	stayed := l.door.leave(nc)
 	l.mu.Unlock()
 	if err == nil {
-		p.serve(nc, "")
+		p.serve(c)
 		return
+	}
+	if c != nil {
+		p.fail(c, err)
 	}
 	if !stayed {
 		err = errCrowd
@@ -65,44 +69,53 @@ func (l *Link) welcome(nc net.Conn) {
 	}
 }
 
-// answer is the accepting side of the greeting. With an error it also returns the
-// peer that the other side claims to be, if it has named one.
-func (l *Link) answer(nc net.Conn) (*peer, error) {
+// answer is the accepting side of the greeting. With an error it also returns the peer that
+// the other side claims to be, if it has named one, and the connection, if it is the peer's
+// already.
+func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	from, to, err := readIDs(nc)
-	if err != nil {
-		return nil, err
+	var g greeting
+	if err := g.read(nc); err != nil {
+		return nil, nil, err
 	}
+	from, to := g.from, g.to
 	l.mu.RLock()
-	self, p := l.self, l.peers[from]
+	self, p, life := l.self, l.peers[from], l.life
 	l.mu.RUnlock()
 	switch {
 	case self == dmutex.None:
-		return nil, passing{error: errNobody}
+		return nil, nil, passing{error: errNobody}
 	case to != self && l.dynamic:
-		return nil, passing{error: misled(to)}
+		return nil, nil, passing{error: misled(to)}
 	case to != self:
-		return nil, misled(to)
+		return nil, nil, misled(to)
 	case p == nil && l.dynamic && from != dmutex.None && from != self:
-		return nil, passing{fmt.Errorf("node %d is not a peer", from), from}
+		return nil, nil, passing{fmt.Errorf("node %d is not a peer", from), from}
 	case p == nil:
-		return nil, fmt.Errorf("node %d is not in the address book", from)
+		return nil, nil, fmt.Errorf("node %d is not in the address book", from)
 	case p.id < self:
-		return nil, fmt.Errorf("node %d has dialed, but is the one to be dialed", from)
+		return nil, nil, fmt.Errorf("node %d has dialed, but is the one to be dialed", from)
 	}
 	p.mu.Lock()
 	addr := p.addr
 	p.mu.Unlock()
 	if err := l.guard.Load().check(nc, from, addr); err != nil {
-		return p, err
+		return p, nil, err
 	}
-	p.mu.Lock()
-	p.latest = nc // before the peer can know, and dial again
-	p.mu.Unlock()
-	if err := writeGreeting(nc, self, from); err != nil {
-		return p, err
+	answer := greeting{from: self, to: from, life: life}
+	if other, stays := p.keeps(g.life); stays {
+		answer.taken = max(other, 1)
+		_ = answer.write(nc)
+		return p, nil, fmt.Errorf("another process of node %d is connected", from)
 	}
-	return p, nc.SetDeadline(time.Time{})
+	c := p.take(nc, "", g.life) // before the peer can know, and dial again
+	if c == nil {
+		return p, nil, transport.ErrClosed
+	}
+	if err := answer.write(nc); err != nil {
+		return p, c, err
+	}
+	return p, c, nc.SetDeadline(time.Time{})
 }

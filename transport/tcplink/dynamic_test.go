@@ -193,9 +193,8 @@ func TestServeAfterRemove(t *testing.T) {
 	for _, dialed := range []string{"", addr} {
 		p := newPeer(l, 7, addr)
 		near, far := net.Pipe()
-		p.latest = near
 		p.remove()
-		p.serve(near, dialed) // would wait for frames
+		require.Nil(t, p.take(near, dialed, 0))
 		near.Close()
 		far.Close()
 	}

@@ -29,9 +29,7 @@ type peer struct {
 	mu      sync.Mutex
 	addr    string
 	hangUp  context.CancelFunc // ends what has begun of a connection
-	latest  net.Conn           // the newest that was accepted and answered
 	conn    *conn              // nil while there is none
-	former  *conn              // the one before it, while that is alive; frames go to both
 	pending []byte             // whole frames that wait for conn
 	trouble error              // why there is none; nil if there never was one
 	lost    time.Time          // when there last was one
@@ -41,17 +39,19 @@ type peer struct {
 // except that the writer owns out.
 type conn struct {
 	net.Conn
+	life   uint64     // of the process at the other side, 0 if it is not known
 	direct *direct    // writes without waiting; nil where that cannot be done
 	writer writer     // whose turn it is to write
 	wake   *sync.Cond // the drain's turn has come, or the connection is broken
 	out    []byte     // what is being written
-	copies []byte     // of a former connection: whole frames that wait for it
 	said   bool       // something since the last heartbeat
 	broken bool
 
 	// silent counts the heartbeats during which the other side completed no frame,
 	// while we were reading.
 	silent atomic.Int32
+
+	asked atomic.Pointer[chan struct{}] // closed when a frame comes; nil if nobody asks
 }
 
 type writer uint8
@@ -78,9 +78,6 @@ func appendFrame(b, frame []byte) []byte {
 func (p *peer) send(frame []byte) error {
 	p.mu.Lock()
 	c := p.conn
-	if p.former != nil {
-		p.former.copy(frame)
-	}
 	if c == nil || c.writer != nobody {
 		defer p.mu.Unlock()
 		if len(p.pending)+headerSize+len(frame) > Backlog {
@@ -106,21 +103,6 @@ func (p *peer) send(frame []byte) error {
 	return nil
 }
 
-// copy also sends a frame to a former connection, if there is room.
-func (c *conn) copy(frame []byte) {
-	if len(c.copies)+headerSize+len(frame) > maxCopies {
-		return
-	}
-	c.copies = appendFrame(c.copies, frame)
-	if c.writer == nobody {
-		c.writer = drain
-		c.wake.Signal()
-	}
-}
-
-// maxCopies bounds what waits for a former connection, in bytes.
-const maxCopies = 64 << 10
-
 // drain writes what waits, when it is its turn, until the connection breaks.
 func (p *peer) drain(c *conn) {
 	for p.awaitTurn(c) {
@@ -143,9 +125,7 @@ func (p *peer) awaitTurn(c *conn) bool {
 		if c.writer == drain {
 			switch {
 			case len(c.out) > 0:
-			case c == p.former:
-				c.out, c.copies = c.copies, c.out
-			default:
+			case c == p.conn:
 				c.out, p.pending = p.pending, c.out
 			}
 			if len(c.out) > 0 {
@@ -158,30 +138,26 @@ func (p *peer) awaitTurn(c *conn) bool {
 	return false
 }
 
-// serve uses a connection until it breaks. It does not use one that was dialed if the
-// peer has moved meanwhile, or one that was accepted if a newer one was answered
-// meanwhile, or any if the peer was removed.
-//
-// A newer accepted connection does not end the one before. The older one may be dead
-// and not noticed yet; or two processes may use the peer's number, and the session
-// above has to find out which of them is the member. Until one of them ends, both are
-// read, and every frame is sent to both.
-func (p *peer) serve(nc net.Conn, dialed string) {
-	c := &conn{Conn: nc, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
+// take makes a connection the peer's, in place of the one that it may have. It does not
+// take one that was dialed if the peer has moved meanwhile, or any if the peer was
+// removed: then it returns nil.
+func (p *peer) take(nc net.Conn, dialed string, life uint64) *conn {
+	c := &conn{Conn: nc, life: life, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
 	p.mu.Lock()
-	if dialed != "" && dialed != p.addr || dialed == "" && nc != p.latest || p.ctx.Err() != nil {
-		p.mu.Unlock()
-		return
+	defer p.mu.Unlock()
+	if dialed != "" && dialed != p.addr || p.ctx.Err() != nil {
+		return nil
 	}
 	if p.conn != nil {
-		if p.former != nil {
-			p.former.breakOff()
-		}
-		p.former = p.conn
+		p.conn.breakOff()
 	}
 	p.conn, p.trouble = c, nil
-	p.mu.Unlock()
-	p.link.log.Load().Info("tcplink: connected", "peer", p.id, "address", nc.RemoteAddr())
+	return c
+}
+
+// serve uses a connection until it breaks.
+func (p *peer) serve(c *conn) {
+	p.link.log.Load().Info("tcplink: connected", "peer", p.id, "address", c.RemoteAddr())
 	p.link.running.Go(func() { p.drain(c) })
 	err := p.read(c)
 	p.fail(c, err)
@@ -190,27 +166,71 @@ func (p *peer) serve(nc net.Conn, dialed string) {
 	}
 }
 
+// keeps reports whether the present connection stays although another process has
+// connected, and with which life: it is that of a higher life, or its other side answers.
+func (p *peer) keeps(life uint64) (other uint64, stays bool) {
+	p.mu.Lock()
+	c := p.conn
+	p.mu.Unlock()
+	if c == nil || life >= c.life && !p.answers(c) {
+		return 0, false
+	}
+	return c.life, true
+}
+
+// answers asks the other side of a connection for a sign of life, and waits for one.
+func (p *peer) answers(c *conn) bool {
+	asked := make(chan struct{})
+	if !c.asked.CompareAndSwap(nil, &asked) {
+		if a := c.asked.Load(); a != nil { // somebody else has asked
+			asked = *a
+		} else {
+			return true
+		}
+	}
+	p.mu.Lock()
+	p.say(c, appendQuestion)
+	p.mu.Unlock()
+	timer := time.NewTimer(p.link.pace.grace)
+	defer timer.Stop()
+	select {
+	case <-asked:
+		return true
+	case <-timer.C:
+	case <-p.ctx.Done():
+	}
+	c.asked.CompareAndSwap(&asked, nil)
+	return false
+}
+
+// say sends a heartbeat or asks for one. The caller has p.mu.
+func (p *peer) say(c *conn, write func(b []byte) []byte) {
+	if c != p.conn || len(p.pending)+headerSize > Backlog {
+		return
+	}
+	p.pending = write(p.pending)
+	if c.writer == nobody {
+		c.writer = drain
+		c.wake.Signal()
+	}
+}
+
+func appendHeartbeat(b []byte) []byte { return binary.BigEndian.AppendUint32(b, 0) }
+
+func appendQuestion(b []byte) []byte { return binary.BigEndian.AppendUint32(b, question) }
+
+// question is the length of a frame without content that asks for a heartbeat.
+const question = math.MaxUint32
+
 // fail ends a connection.
 func (p *peer) fail(c *conn, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.breakOff()
-	if p.former == c {
-		p.former = nil
-	}
 	if p.conn != c {
 		return
 	}
-	if p.conn, p.former = p.former, nil; p.conn != nil { // the one before is alive, after all
-		p.pending = append(p.pending, p.conn.copies...)
-		p.conn.copies = nil
-		if p.conn.writer == nobody {
-			p.conn.writer = drain
-			p.conn.wake.Signal()
-		}
-		return
-	}
-	p.lost = time.Now()
+	p.conn, p.lost = nil, time.Now()
 	if p.trouble == nil {
 		p.trouble = fmt.Errorf("tcplink: the connection to node %d was lost: %w", p.id, reason(why))
 	}
@@ -273,6 +293,12 @@ func (p *peer) read(c *conn) error {
 		end += n
 		for end-start >= headerSize {
 			size := binary.BigEndian.Uint32(buf[start:])
+			if size == question {
+				size = 0
+				p.mu.Lock()
+				p.say(c, appendHeartbeat)
+				p.mu.Unlock()
+			}
 			if size > MaxFrame {
 				err = errOversized
 				break
@@ -289,6 +315,9 @@ func (p *peer) read(c *conn) error {
 				frames = frames[:0]
 			}
 			start, silent = next, 0
+			if asked := c.asked.Load(); asked != nil && c.asked.CompareAndSwap(asked, nil) {
+				close(*asked)
+			}
 		}
 		if len(frames) > 0 {
 			p.deliver(frames)
@@ -322,11 +351,6 @@ func (p *peer) beat() {
 func (p *peer) alive() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f := p.former; f != nil {
-		if f.copy(nil); f.silent.Add(1) > p.link.pace.patience {
-			f.breakOff()
-		}
-	}
 	c := p.conn
 	if c == nil {
 		return true
@@ -337,9 +361,7 @@ func (p *peer) alive() bool {
 		return false
 	}
 	if !c.said && c.writer == nobody {
-		p.pending = appendFrame(p.pending, nil)
-		c.writer = drain
-		c.wake.Signal()
+		p.say(c, appendHeartbeat)
 	}
 	c.said = false
 	return true
@@ -370,10 +392,8 @@ func (p *peer) remove() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cancel()
-	for _, c := range []*conn{p.conn, p.former} {
-		if c != nil {
-			c.breakOff()
-		}
+	if p.conn != nil {
+		p.conn.breakOff()
 	}
 }
 
@@ -384,11 +404,13 @@ func (p *peer) dial() {
 	l := p.link
 	delay := l.pace.minRedial
 	for {
-		nc, addr, err := p.connect()
+		nc, addr, life, err := p.connect()
 		switch {
 		case err == nil:
 			began := time.Now()
-			p.serve(nc, addr)
+			if c := p.take(nc, addr, life); c != nil {
+				p.serve(c)
+			}
 			l.drop(nc)
 			if time.Since(began) > l.pace.greeting {
 				delay = l.pace.minRedial
@@ -411,99 +433,111 @@ func (p *peer) dial() {
 
 var errNoAddress = errors.New("its address is not known")
 
-// connect dials and exchanges greetings. It returns the address as well.
-func (p *peer) connect() (net.Conn, string, error) {
+// connect dials and exchanges greetings. It also returns the address, and the life of the
+// process there.
+func (p *peer) connect() (nc net.Conn, addr string, life uint64, err error) {
 	l := p.link
 	ctx, cancel := context.WithTimeout(p.ctx, l.pace.greeting)
 	defer cancel()
 	p.mu.Lock()
-	addr := p.addr
+	addr = p.addr
 	p.hangUp = cancel
 	p.mu.Unlock()
 	if addr == "" {
-		return nil, "", errNoAddress
+		return nil, "", 0, errNoAddress
 	}
 	dialer := net.Dialer{Control: l.control}
-	nc, err := dialer.DialContext(ctx, "tcp", addr)
+	nc, err = dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, addr, reason(err)
+		return nil, addr, 0, reason(err)
 	}
 	nc = l.guard.Load().client(nc)
 	if !l.hold(nc) {
-		return nil, addr, transport.ErrClosed
+		return nil, addr, 0, transport.ErrClosed
 	}
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		nc.Close()
 		close(closed)
 	})
-	if err = p.greet(nc, addr); !stop() {
+	if life, err = p.greet(nc, addr); !stop() {
 		<-closed
 		err = ctx.Err() // rather than what came of closing
 	}
 	if err != nil {
 		l.drop(nc)
-		return nil, addr, fmt.Errorf("no greeting: %w", reason(err))
+		return nil, addr, 0, fmt.Errorf("no greeting: %w", reason(err))
 	}
-	return nc, addr, nil
+	return nc, addr, life, nil
 }
 
 // greet is the dialing side of the greeting.
-func (p *peer) greet(nc net.Conn, addr string) error {
-	if err := p.link.guard.Load().check(nc, p.id, addr); err != nil {
-		return err
+func (p *peer) greet(nc net.Conn, addr string) (life uint64, err error) {
+	l := p.link
+	if err := l.guard.Load().check(nc, p.id, addr); err != nil {
+		return 0, err
 	}
-	if err := writeGreeting(nc, p.self, p.id); err != nil {
-		return err
+	l.mu.RLock()
+	own, taken := l.life, l.taken
+	l.mu.RUnlock()
+	if err := (greeting{from: p.self, to: p.id, life: own}).write(nc); err != nil {
+		return 0, err
 	}
-	from, err := readGreeting(nc, p.self)
-	switch {
-	case errors.Is(err, io.EOF) && p.link.dynamic:
-		return passing{error: errNotPeer}
+	var g greeting
+	switch err := g.read(nc); {
+	case errors.Is(err, io.EOF) && l.dynamic:
+		return 0, passing{error: errNotPeer}
 	case err != nil:
-		return err
-	case from != p.id:
-		return fmt.Errorf("node %d answers there", from)
+		return 0, err
+	case g.to != p.self:
+		return 0, misled(g.to)
+	case g.from != p.id:
+		return 0, fmt.Errorf("node %d answers there", g.from)
+	case g.taken != 0:
+		if taken != nil && g.taken != own {
+			taken(p.id, g.taken)
+		}
+		return 0, fmt.Errorf("it is connected with another process that uses the number of this node, %d", p.self)
 	}
-	return nil
+	return g.life, nil
+}
+
+// A greeting is what each side says first.
+type greeting struct {
+	from, to dmutex.NodeID
+	life     uint64 // of the sender, 0 if it has told none
+	taken    uint64 // in an answer: the life of another process, for which the receiver is refused; else 0
 }
 
 const (
-	greetingMark = "dmutex\x00\x01" // the last byte is the version
-	greetingSize = len(greetingMark) + 8 + 8
+	greetingMark = "dmutex\x00\x02" // the last byte is the version
+	greetingSize = len(greetingMark) + 4*8
 )
 
-func writeGreeting(w io.Writer, from, to dmutex.NodeID) error {
+func (g greeting) write(w io.Writer) error {
 	b := append(make([]byte, 0, greetingSize), greetingMark...)
-	b = binary.BigEndian.AppendUint64(b, uint64(from))
-	b = binary.BigEndian.AppendUint64(b, uint64(to))
+	for _, v := range [...]uint64{uint64(g.from), uint64(g.to), g.life, g.taken} {
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
 	_, err := w.Write(b)
 	return err
 }
 
-// readGreeting returns the node that speaks, if the greeting is for this node.
-func readGreeting(r io.Reader, self dmutex.NodeID) (from dmutex.NodeID, err error) {
-	from, to, err := readIDs(r)
-	switch {
-	case err != nil:
-		return dmutex.None, err
-	case to != self:
-		return dmutex.None, misled(to)
+func (g *greeting) read(r io.Reader) error {
+	var b [greetingSize]byte
+	n, err := io.ReadAtLeast(r, b[:], len(greetingMark)) // that of another version may be shorter
+	if err != nil {
+		return err
 	}
-	return from, nil
+	if string(b[:len(greetingMark)]) != greetingMark {
+		return errors.New("the greeting is of another protocol, or of another version of this one")
+	}
+	if _, err := io.ReadFull(r, b[n:]); err != nil {
+		return err
+	}
+	number := func(i int) uint64 { return binary.BigEndian.Uint64(b[len(greetingMark)+8*i:]) }
+	*g = greeting{dmutex.NodeID(number(0)), dmutex.NodeID(number(1)), number(2), number(3)}
+	return nil
 }
 
 func misled(to dmutex.NodeID) error { return fmt.Errorf("the greeting is for node %d", to) }
-
-// readIDs reads a greeting, which may be for another node.
-func readIDs(r io.Reader) (from, to dmutex.NodeID, err error) {
-	var b [greetingSize]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
-		return dmutex.None, dmutex.None, err
-	}
-	if string(b[:len(greetingMark)]) != greetingMark {
-		return dmutex.None, dmutex.None, errors.New("the greeting is of another protocol, or of another version of this one")
-	}
-	ids := b[len(greetingMark):]
-	return dmutex.NodeID(binary.BigEndian.Uint64(ids)), dmutex.NodeID(binary.BigEndian.Uint64(ids[8:])), nil
-}

@@ -43,6 +43,8 @@ func split(b []byte) (frames [][]byte, err error) {
 	for len(b) >= headerSize {
 		size := binary.BigEndian.Uint32(b)
 		switch {
+		case size == question:
+			size = 0
 		case size > MaxFrame:
 			return frames, errOversized
 		case len(b)-headerSize < int(size):
@@ -72,7 +74,8 @@ func FuzzRead(f *testing.F) {
 		f.Add(appendFrame(nil, append(long, 1)), []byte(cuts))
 		f.Add(appendFrame([]byte{0, 0, 0, 9, 'x'}, nil), []byte(cuts))
 		f.Add([]byte{0, 1, 0, 1, 1}, []byte(cuts))
-		f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1}, []byte(cuts))
+		f.Add([]byte{0xff, 0xff, 0xff, 0xfe, 1}, []byte(cuts))
+		f.Add(appendFrame(appendQuestion(nil), []byte("after a question")), []byte(cuts))
 	}
 	f.Fuzz(func(t *testing.T, data, cuts []byte) {
 		var got [][]byte

@@ -7,15 +7,20 @@
 // connections. The node with the higher number always dials, so connections never
 // cross, and there is no tie to break. A lost connection is dialed again, with
 // exponential back-off and jitter. If a peer dials again while its last connection
-// still seems alive, the accepting side uses both until one ends.
+// still seems alive, the accepting side asks the other end of that one for a heartbeat. If
+// none comes within a quarter of a second, the new connection replaces it. Otherwise two
+// processes use one number, and the new one is refused and told of the other.
 //
 // A connection begins with a greeting, first from the dialing side, then from the
-// other: "dmutex", a zero byte, a version byte, the number of the sender and the
-// number of the intended receiver, each 8 bytes, big endian. A node closes the
+// other: "dmutex", a zero byte, a version byte, the number of the sender, the number of
+// the intended receiver, the life of the sender (see [transport.LifeLink]) and, in an
+// answer that refuses, the life of the other process, each 8 bytes, big endian. A life
+// below that of the present connection is refused without a question. A node closes the
 // connection if the greeting is malformed, does not arrive within five seconds, is
 // from a node that is not a peer or is for another node. Then come frames: a length of
-// 4 bytes, big endian, and as many bytes. Length zero is a heartbeat. A side that has
-// nothing else to send sends heartbeats. So each side finds out within eight seconds
+// 4 bytes, big endian, and as many bytes. Length zero is a heartbeat, and length 2^32-1,
+// which no bytes follow, asks for one. A side that has nothing else to send sends
+// heartbeats. So each side finds out within eight seconds
 // that the other is cut off, while TCP alone would take a quarter of an hour. A peer
 // that completes no frame in eight seconds is disconnected.
 //
@@ -179,6 +184,7 @@ type pace struct {
 	greeting    time.Duration // limit for dialing, and for exchanging greetings
 	minRedial   time.Duration // the first back-off
 	maxRedial   time.Duration // and the last
+	grace       time.Duration // for a connection to answer before another replaces it
 	heartbeat   time.Duration // between heartbeats
 	patience    int32         // heartbeats missed until a connection is given up
 	maxGreeters int           // connections that have not said whose they are, at a time
@@ -192,6 +198,7 @@ var defaultPace = pace{
 	greeting:    5 * time.Second,
 	minRedial:   10 * time.Millisecond,
 	maxRedial:   time.Second,
+	grace:       time.Second / 4,
 	heartbeat:   2 * time.Second,
 	patience:    3,
 	maxGreeters: 256,
@@ -219,6 +226,8 @@ type Link struct {
 
 	mu      sync.RWMutex
 	self    dmutex.NodeID                             // None if nobody
+	life    uint64                                    // of this process; 0 if nobody has told it
+	taken   func(peer dmutex.NodeID, life uint64)     // nil if nobody has given it
 	deliver func(from dmutex.NodeID, frames [][]byte) // nil until Open
 	burst   int                                       // how many frames it takes at most
 	closed  bool
@@ -403,6 +412,13 @@ func (l *Link) SetTLS(c *tls.Config) error {
 		l.guard.Store(g)
 	}
 	return err
+}
+
+// SetLife implements [transport.LifeLink].
+func (l *Link) SetLife(life uint64, taken func(peer dmutex.NodeID, life uint64)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.life, l.taken = life, taken
 }
 
 // TakeLogger implements [transport.LoggerTaker].

@@ -1,0 +1,164 @@
+package tcplink
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+// writeGreeting greets as a process that has told no life.
+func writeGreeting(w io.Writer, from, to dmutex.NodeID) error {
+	return greeting{from: from, to: to}.write(w)
+}
+
+// readGreeting returns the node that speaks, if it speaks to this one.
+func readGreeting(r io.Reader, self dmutex.NodeID) (from dmutex.NodeID, err error) {
+	var g greeting
+	if err := g.read(r); err != nil {
+		return dmutex.None, err
+	}
+	if g.to != self {
+		return dmutex.None, misled(g.to)
+	}
+	return g.from, nil
+}
+
+// greetAs connects to link 1 as a process of node 2, and returns the answer.
+func greetAs(t *testing.T, l *Link, life uint64) (net.Conn, greeting) {
+	t.Helper()
+	c := dialByHand(t, l)
+	require.NoError(t, greeting{from: 2, to: 1, life: life}.write(c))
+	var answer greeting
+	require.NoError(t, answer.read(c))
+	return c, answer
+}
+
+// answerByHand waits until the other side asks for a heartbeat, and sends one.
+func answerByHand(t *testing.T, c net.Conn) {
+	var size [headerSize]byte
+	for binary.BigEndian.Uint32(size[:]) != question {
+		if _, err := io.ReadFull(c, size[:]); err != nil {
+			t.Error(err)
+			return
+		}
+	}
+	if _, err := c.Write(make([]byte, headerSize)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process whose connection answers is not replaced, and the other process with its
+// number is told its life.
+func TestConnectedProcessStays(t *testing.T) {
+	l, got := openLink(t, 1, slowGrace())
+	first, answer := greetAs(t, l, 10)
+	require.Equal(t, greeting{from: 1, to: 2}, answer)
+	for range 2 {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			answerByHand(t, first)
+		}()
+		second, answer := greetAs(t, l, 20) // with the higher life
+		require.Equal(t, greeting{from: 1, to: 2, taken: 10}, answer)
+		requireEnd(t, second)
+		<-done
+	}
+	sendByHand(t, first, "still here")
+	require.Equal(t, arrival{2, "still here"}, next(t, got))
+	require.NoError(t, l.Send(2, []byte("so am I")))
+	require.Equal(t, "so am I", readByHand(t, first))
+}
+
+// slowGrace gives a connection all the time that it needs to answer.
+func slowGrace() pace {
+	pace := defaultPace
+	pace.grace = time.Hour
+	return pace
+}
+
+// A process whose connection does not answer is replaced by one with the same life, which
+// has lost it, or a higher one.
+func TestSilentProcessIsReplaced(t *testing.T) {
+	pace := defaultPace
+	pace.grace = time.Millisecond
+	for _, life := range []uint64{10, 20} {
+		l, got := openLink(t, 1, pace)
+		first, _ := greetAs(t, l, 10)
+		second, answer := greetAs(t, l, life)
+		require.Zero(t, answer.taken)
+		requireEnd(t, first)
+		sendByHand(t, second, "hello")
+		require.Equal(t, arrival{2, "hello"}, next(t, got))
+		require.NoError(t, l.Send(2, []byte("welcome")))
+		require.Equal(t, "welcome", readByHand(t, second))
+	}
+}
+
+// A lower life is refused without a question, and told the higher one.
+func TestLowerLifeIsRefused(t *testing.T) {
+	l, got := openLink(t, 1, slowGrace())
+	first, _ := greetAs(t, l, 20)
+	second, answer := greetAs(t, l, 10)
+	require.EqualValues(t, 20, answer.taken)
+	requireEnd(t, second)
+	sendByHand(t, first, "hello")
+	require.Equal(t, arrival{2, "hello"}, next(t, got))
+}
+
+// Two links with one number: the second is told that its number is taken, and connects when
+// the first has closed.
+func TestTwoLinksWithOneNumber(t *testing.T) {
+	one, got := openLink(t, 1, slowGrace())
+	book := map[dmutex.NodeID]string{1: one.Addr().String()}
+	first, _ := openLinkWith(t, Config{Self: 2, Listen: "127.0.0.1:0", Peers: book}, defaultPace)
+	first.SetLife(10, func(dmutex.NodeID, uint64) { t.Error("the first is refused") })
+	require.NoError(t, first.Send(1, []byte("first")))
+	require.Equal(t, arrival{2, "first"}, next(t, got))
+
+	type word struct {
+		peer dmutex.NodeID
+		life uint64
+	}
+	taken := make(chan word, 1000)
+	second, err := newLink(Config{Self: 2, Listen: "127.0.0.1:0", Peers: book}, defaultPace)
+	require.NoError(t, err)
+	defer second.Close()
+	second.SetLife(20, func(peer dmutex.NodeID, life uint64) { taken <- word{peer, life} })
+	require.NoError(t, second.Open(func(dmutex.NodeID, []byte) {}))
+	for range 2 { // then the first refusal is noted
+		require.Equal(t, word{1, 10}, <-taken)
+	}
+	require.ErrorContains(t, second.Trouble(1), "another process that uses the number of this node, 2")
+	require.NoError(t, first.Send(1, []byte("again")))
+	require.Equal(t, arrival{2, "again"}, next(t, got))
+
+	require.NoError(t, first.Close())
+	require.NoError(t, second.Send(1, []byte("second")))
+	require.Equal(t, arrival{2, "second"}, next(t, got))
+}
+
+// Questions that a peer does not read the answers to take bounded memory.
+func TestFloodOfQuestions(t *testing.T) {
+	l, _ := openLink(t, 1, defaultPace)
+	c, _ := greetAs(t, l, 10)
+	l.mu.RLock()
+	p := l.peers[2]
+	l.mu.RUnlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conn.writer = caller // which does not get on
+	for range Backlog {
+		p.say(p.conn, appendHeartbeat)
+	}
+	require.LessOrEqual(t, len(p.pending), Backlog)
+	p.pending = nil
+	p.conn.writer = nobody
+	c.Close()
+}
