@@ -2,6 +2,7 @@ package mail_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,7 @@ func TestWakeIsInTime(t *testing.T) {
 			one.Wake(one.Now() + int64(after*time.Millisecond-time.Since(start)))
 			time.Sleep(after*time.Millisecond - time.Since(start) + time.Nanosecond)
 		}
+		synctest.Wait()
 		require.Equal(t, []time.Duration{300 * time.Millisecond, 700 * time.Millisecond, 1650 * time.Millisecond}, at)
 		closeAll(t, boxes...)
 	})
