@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
+	"time"
 )
 
 // room is how many records may wait. Later ones are left out and counted.
@@ -37,11 +38,16 @@ func New(out slog.Handler) *Log {
 // Run passes records on until Stop, and then those that still wait. It is called
 // once.
 func (l *Log) Run() {
+	minute := time.NewTicker(period)
+	defer minute.Stop()
 	for {
 		select {
+		case <-minute.C:
+			l.queue.throttle.sumUp()
 		case e := <-l.queue.entries:
 			l.write(e)
 		case <-l.queue.stop:
+			l.queue.throttle.sumUp()
 			for len(l.queue.entries) > 0 {
 				l.write(<-l.queue.entries)
 			}
@@ -51,10 +57,7 @@ func (l *Log) Run() {
 }
 
 // Stop lets Run return. Nothing is logged afterwards. It is called once.
-func (l *Log) Stop() {
-	l.queue.throttle.stop()
-	close(l.queue.stop)
-}
+func (l *Log) Stop() { close(l.queue.stop) }
 
 func (l *Log) write(e entry) {
 	ctx := context.Background()

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// period is how long an equal record is only counted.
+	// period is after what time the counts are written.
 	period = time.Minute
 
 	// most is how many different records of a level are written in a period.
@@ -19,25 +19,24 @@ const (
 
 // A throttle counts the records of a period.
 type throttle struct {
-	mu      sync.Mutex
-	timer   *time.Timer // ends the period; nil while there is nothing to count
-	stopped bool
-	seen    []*told // written in this period, or repeated in the last
-	left    []*told // the last one of each level for which there was no room
+	mu   sync.Mutex
+	seen []told // in this period, or repeated in the last
 }
 
-// told is a record and how often it, or one in its place, came again.
+// told is a record and how often it came again. The one after the first 20 of a level
+// was not written: it stands for all that there is no room for, and is the last of them.
 type told struct {
 	log    *Log
 	record slog.Record
 	text   string
 	again  int
+	extra  bool
 }
 
-// Often returns a handler for records that others can cause as often as they like. A
-// record that equals one of the last minute is only counted, and written with the count
-// at the end of the minute. Of each level 20 different records are written in a minute,
-// followed by the count of those left out and the last of them.
+// Often returns a handler for records that others can cause as often as they like. Run
+// counts by the minute. A record that equals an earlier one of the minute is only
+// counted, and written with the count at its end. Of each level 20 different records are
+// written in a minute, followed by the count of those left out and the last of them.
 func (l *Log) Often() slog.Handler { return often{l} }
 
 type often struct{ *Log }
@@ -49,40 +48,33 @@ func (o often) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (o often) WithGroup(name string) slog.Handler { return often{o.Log.WithGroup(name).(*Log)} }
 
 func (o often) Handle(ctx context.Context, r slog.Record) error {
-	now := &told{log: o.Log, record: r.Clone(), text: text(&r)}
+	now := told{log: o.Log, record: r.Clone(), text: text(&r)}
 	t := &o.queue.throttle
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stopped {
-		return nil
-	}
-	if t.timer == nil {
-		t.timer = time.AfterFunc(period, t.next)
-	}
-	written := 0
-	for _, s := range t.seen {
-		if s.record.Level == r.Level {
-			written++
-			if s.text == now.text {
-				s.again++
-				return nil
-			}
-		}
-	}
-	if written < most {
-		t.seen = append(t.seen, now)
-		return o.Log.Handle(ctx, r)
-	}
-	now.again = 1
-	for i, s := range t.left {
-		if s.record.Level == r.Level {
-			now.again += s.again
-			t.left[i] = now
+	same := 0 // how many are of this level
+	for i := range t.seen {
+		s := &t.seen[i]
+		switch {
+		case s.record.Level != r.Level:
+			continue
+		case s.extra:
+			now.again, now.extra = s.again+1, true
+			*s = now
+			return nil
+		case s.text == now.text:
+			s.again++
 			return nil
 		}
+		same++
 	}
-	t.left = append(t.left, now)
-	return nil
+	if same == most {
+		now.again, now.extra = 1, true
+		t.seen = append(t.seen, now)
+		return nil
+	}
+	t.seen = append(t.seen, now)
+	return o.Log.Handle(ctx, r)
 }
 
 // text is what equal records have in common.
@@ -96,46 +88,27 @@ func text(r *slog.Record) string {
 	return b.String()
 }
 
-// next ends a period.
-func (t *throttle) next() {
+// sumUp ends a period and logs its counts. Records that were repeated count as written in
+// the next one.
+func (t *throttle) sumUp() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sumUp()
-}
-
-// sumUp writes the counts. Records that were repeated count as written in the next
-// period. The caller has t.mu.
-func (t *throttle) sumUp() {
-	kept := []*told(nil)
+	var kept []told
 	for _, s := range t.seen {
-		if s.again > 0 {
-			r := slog.NewRecord(time.Now(), s.record.Level, s.record.Message, s.record.PC)
-			s.record.Attrs(func(a slog.Attr) bool { r.AddAttrs(a); return true })
+		if s.again == 0 {
+			continue
+		}
+		r := s.record.Clone()
+		if s.extra {
+			r = slog.NewRecord(time.Now(), r.Level, "records left out", 0)
+			r.AddAttrs(slog.Int("count", s.again), slog.String("last", s.text))
+		} else {
+			r.Time = time.Now()
 			r.AddAttrs(slog.Int("again", s.again))
-			_ = s.log.Handle(context.Background(), r)
 			s.again = 0
 			kept = append(kept, s)
 		}
-	}
-	for _, s := range t.left {
-		r := slog.NewRecord(time.Now(), s.record.Level, "records left out", 0)
-		r.AddAttrs(slog.Int("count", s.again), slog.String("last", s.text))
 		_ = s.log.Handle(context.Background(), r)
 	}
-	t.seen, t.left = kept, nil
-	if t.timer != nil {
-		t.timer.Stop()
-		t.timer = nil
-	}
-	if kept != nil && !t.stopped {
-		t.timer = time.AfterFunc(period, t.next)
-	}
-}
-
-// stop ends the last period.
-func (t *throttle) stop() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stopped = true
-	t.sumUp()
+	t.seen = kept
 }
