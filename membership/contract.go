@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // Config describes a life and its group.
@@ -42,15 +43,10 @@ func (p Phase) String() string {
 // New returns a life that has met no peer. It refuses an invalid Config with
 // [dmutex.ErrMisuse].
 func New(cfg Config) (*Machine, error) {
-	nodes := slices.Sorted(slices.Values(cfg.Members))
-	self, found := slices.BinarySearch(nodes, cfg.Self)
+	nodes, self, err := canon.Members("Config.", cfg.Members, cfg.Self)
 	switch {
-	case len(nodes) > 0 && nodes[0] == dmutex.None:
-		return nil, dmutex.Misuse("Config.Members contains 0, which names nobody: number members from 1")
-	case len(slices.Compact(slices.Clone(nodes))) < len(nodes):
-		return nil, dmutex.Misuse("Config.Members names a member twice")
-	case !found:
-		return nil, dmutex.Misuse("Config.Self " + cfg.Self.String() + " is not among Config.Members")
+	case err != nil:
+		return nil, dmutex.Misuse(err.Error())
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
 	case cfg.Clock > maxClock:

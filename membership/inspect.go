@@ -3,6 +3,8 @@ package membership
 import (
 	"slices"
 	"strconv"
+
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // AppendText appends the canonical state: machines of equal text behave alike,
@@ -13,41 +15,41 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = append(b, '#')
 	b = strconv.AppendUint(b, m.life, 10)
 	b = append(append(b, ' '), m.Phase().String()...)
-	b = appendNumber(b, " promised=", m.promised)
-	b = appendNumber(b, " seen=", max(m.seen, m.promised))
+	b = canon.Number(b, " promised=", m.promised)
+	b = canon.Number(b, " seen=", max(m.seen, m.promised))
 	b = appendView(b, " view=", m.view)
 	b = appendView(b, " complete=", m.complete)
-	b = appendFlag(b, " reported", m.reported)
-	b = appendFlag(b, " leaving", m.leaving)
-	b = appendNumber(b, " stayed=", m.stayed)
+	b = canon.Flag(b, " reported", m.reported)
+	b = canon.Flag(b, " leaving", m.leaving)
+	b = canon.Number(b, " stayed=", m.stayed)
 	b = appendView(b, " exit=", m.exit)
-	b = appendFlag(b, " trouble", m.trouble)
-	b = appendNumber(b, " round=", m.round)
-	b = appendNumber(b, " later=", m.later)
+	b = canon.Flag(b, " trouble", m.trouble)
+	b = canon.Number(b, " round=", m.round)
+	b = canon.Number(b, " later=", m.later)
 	if m.round != 0 {
 		for _, e := range m.evicted {
-			b = appendNumber(b, " evicted=", uint64(e))
+			b = canon.Number(b, " evicted=", uint64(e))
 		}
 	}
 	for i := range m.members {
 		p := &m.members[i]
 		b = append(b, " ["...)
 		b = strconv.AppendUint(b, uint64(p.node), 10)
-		b = appendNumber(b, " life=", p.life)
-		b = appendNumber(b, " newest=", p.newest)
-		b = appendFlag(b, " told", p.told)
-		b = appendFlag(b, " leaving", p.leaving && p.life == p.newest)
-		b = appendFlag(b, " news", p.news && p.life == p.newest && !m.view.Has(p.node, p.life))
+		b = canon.Number(b, " life=", p.life)
+		b = canon.Number(b, " newest=", p.newest)
+		b = canon.Flag(b, " told", p.told)
+		b = canon.Flag(b, " leaving", p.leaving && p.life == p.newest)
+		b = canon.Flag(b, " news", p.news && p.life == p.newest && !m.view.Has(p.node, p.life))
 		if m.view.Epoch == 0 {
-			b = appendNumber(b, " bound=", p.bound)
+			b = canon.Number(b, " bound=", p.bound)
 		}
 		if p.asked == m.promised && p.asked > m.view.Epoch && !m.isComplete() {
-			b = appendNumber(b, " asked=", p.asked)
+			b = canon.Number(b, " asked=", p.asked)
 		}
 		if p.complete.Epoch > m.view.Epoch {
 			b = appendView(b, " complete=", p.complete)
 		}
-		b = appendFlag(b, " report", p.report)
+		b = canon.Flag(b, " report", p.report)
 		b = appendHolds(b, p.holding)
 		if m.round != 0 && p.promise != nil && i != m.self {
 			b = append(append(append(b, " ("...), p.promise.String()...), ')')
@@ -86,13 +88,13 @@ func (msg Message) String() string {
 	b = append(b, "->"...)
 	b = strconv.AppendUint(b, uint64(msg.To), 10)
 	b = append(append(b, ' '), msg.Kind.String()...)
-	b = appendNumber(b, " round=", msg.Round)
-	b = appendFlag(b, " leaving", msg.Leaving)
-	b = appendNumber(b, " life=", msg.Life)
+	b = canon.Number(b, " round=", msg.Round)
+	b = canon.Flag(b, " leaving", msg.Leaving)
+	b = canon.Number(b, " life=", msg.Life)
 	b = appendView(b, " installed=", msg.Installed)
 	b = appendView(b, " completed=", msg.Completed)
 	b = appendView(b, " ", msg.View)
-	b = appendNumber(b, " cleared=", msg.Cleared)
+	b = canon.Number(b, " cleared=", msg.Cleared)
 	return string(appendHolds(b, msg.Holds))
 }
 
@@ -120,24 +122,10 @@ func appendHolds(b []byte, holds []Hold) []byte {
 	return b
 }
 
-func appendNumber(b []byte, name string, v uint64) []byte {
-	if v == 0 {
-		return b
-	}
-	return strconv.AppendUint(append(b, name...), v, 10)
-}
-
 func appendFence(b []byte, name string, fence uint64) []byte {
 	if fence == 0 {
 		return b
 	}
 	b = append(strconv.AppendUint(append(b, name...), EpochOf(fence), 10), "<<22"...)
-	return appendNumber(b, "+", fence-FirstFence(EpochOf(fence)))
-}
-
-func appendFlag(b []byte, name string, set bool) []byte {
-	if !set {
-		return b
-	}
-	return append(b, name...)
+	return canon.Number(b, "+", fence-FirstFence(EpochOf(fence)))
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -846,9 +847,9 @@ func (w *leaseModel) intern(l leased) uint32 {
 		l.want = 0
 	}
 	b, _ := l.AppendText(w.scratch[:0])
-	b = appendNumber(b, " read=", uint64(l.read))
-	b = appendNumber(b, " holds ", l.fence)
-	b = appendNumber(b, " lost ", l.lost)
+	b = canon.Number(b, " read=", uint64(l.read))
+	b = canon.Number(b, " holds ", l.fence)
+	b = canon.Number(b, " lost ", l.lost)
 	for _, at := range []int64{l.leaseFrom, l.since, l.sentAt} {
 		b = strconv.AppendInt(append(b, ' '), at/unit, 10)
 	}

@@ -3,6 +3,8 @@ package membership
 import (
 	"slices"
 	"strconv"
+
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // AppendText appends the canonical state: machines of equal text behave alike, but for
@@ -15,35 +17,35 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = appendRecord(b, " record=", &m.record)
 	if m.op != NoOperation {
 		b = append(append(b, ' '), m.op.String()...)
-		b = appendFlag(b, " asked", m.asked)
+		b = canon.Flag(b, " asked", m.asked)
 	}
 	if m.op == Swap {
 		b = appendRecord(b, " next=", &m.next)
 	}
-	b = appendFlag(b, " spent", m.spent)
-	b = appendFlag(b, " unsure", m.unsure)
-	b = appendFlag(b, " stale", m.stale)
-	b = appendFlag(b, " hinted", m.hintAt != never)
-	b = appendNumber(b, " unclean=", m.unclean)
-	b = appendNumber(b, " cleared=", m.cleared)
+	b = canon.Flag(b, " spent", m.spent)
+	b = canon.Flag(b, " unsure", m.unsure)
+	b = canon.Flag(b, " stale", m.stale)
+	b = canon.Flag(b, " hinted", m.hintAt != never)
+	b = canon.Number(b, " unclean=", m.unclean)
+	b = canon.Number(b, " cleared=", m.cleared)
 	b = appendView(b, " view=", m.view)
-	b = appendFlag(b, " reported", m.reported)
-	b = appendFlag(b, " complete", m.complete)
+	b = canon.Flag(b, " reported", m.reported)
+	b = canon.Flag(b, " complete", m.complete)
 	b = appendHolds(b, m.holding)
-	b = appendFlag(b, " acted", m.acted)
-	b = appendFlag(b, " leaving", m.leaving)
-	b = appendFlag(b, " trouble", m.troubleAt != never)
+	b = canon.Flag(b, " acted", m.acted)
+	b = canon.Flag(b, " leaving", m.leaving)
+	b = canon.Flag(b, " trouble", m.troubleAt != never)
 	for _, h := range m.holders {
-		b = appendNumber(b, " carried=", uint64(h.Node))
+		b = canon.Number(b, " carried=", uint64(h.Node))
 		b = appendHolds(b, []Hold{h.Hold})
 	}
 	for i := range m.peers {
 		p := &m.peers[i]
 		b = append(b, " ["...)
 		b = strconv.AppendUint(b, uint64(p.node), 10)
-		b = appendNumber(b, " life=", p.life)
-		b = appendFlag(b, " here", p.here)
-		b = appendNumber(b, " epoch=", p.epoch)
+		b = canon.Number(b, " life=", p.life)
+		b = canon.Flag(b, " here", p.here)
+		b = canon.Number(b, " epoch=", p.epoch)
 		b = appendHolds(b, p.holding)
 		b = append(b, ']')
 	}
@@ -65,7 +67,7 @@ func appendRecord(b []byte, name string, r *Record) []byte {
 		return b
 	}
 	b = appendView(b, name, r.view())
-	b = appendNumber(b, " unclean=", r.Unclean)
-	b = appendNumber(b, " cleared=", r.Cleared)
-	return appendNumber(b, " highest=", uint64(r.Highest))
+	b = canon.Number(b, " unclean=", r.Unclean)
+	b = canon.Number(b, " cleared=", r.Cleared)
+	return canon.Number(b, " highest=", uint64(r.Highest))
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -749,7 +750,7 @@ func later(at int64, now bool) int64 {
 func (w *model) intern(l life) uint32 {
 	b, _ := l.AppendText(w.scratch[:0])
 	b = appendFence(b, " holds ", l.fence)
-	b = appendFlag(b, " late", l.courtesy == 0)
+	b = canon.Flag(b, " late", l.courtesy == 0)
 	for _, life := range l.met {
 		b = strconv.AppendUint(append(b, ' '), life, 10)
 	}

@@ -54,7 +54,7 @@ var rows = []struct {
 	{"internal/search", false, nil},
 	{"internal/repotest", false, nil},
 	{"internal/wire", false, []string{"."}},
-	{"membership", true, []string{"."}},
+	{"membership", true, []string{".", "internal/canon"}},
 	{"store", false, nil},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog", "internal/wire"}},
