@@ -113,7 +113,7 @@ type Message struct {
 	// addition to Attempt.
 	Clock uint64
 
-	// Fence is the highest fence that the sender knows; see [Site].
+	// Fence is the highest fence that the sender knows; see package site.
 	Fence uint64
 
 	// Numbers and Nodes are the lists that a token carries; each algorithm
@@ -196,7 +196,10 @@ type Start struct {
 	// returned them. Both are 0 when the group begins.
 	Clock, Known uint64
 
-	Shared *Shared // for the driver of many machines; nil for a single one
+	// Sibling is another machine of this node, of the same group and algorithm. The
+	// new machine shares memory with it: the next input to either overwrites what the
+	// last call returned. So both get their inputs one at a time. Nil shares nothing.
+	Sibling Machine
 }
 
 // A Machine is one lock at one node: a deterministic state machine that does
@@ -204,8 +207,7 @@ type Start struct {
 // It is not safe for concurrent use.
 //
 // Local inputs are methods; messages are only what crosses the wire. Each call
-// returns the messages to send, in order. The slice belongs to the machine (or to
-// its [Shared]) and is overwritten by the next call; copy what must live longer.
+// returns the messages to send, in order. The slice belongs to the machine and is overwritten by the next call; copy what must live longer.
 //
 // A call that returns an error has changed nothing. The error is [ErrMisuse]
 // if the caller made a mistake, [ErrPeer] if the sender of a message did, and
@@ -342,6 +344,9 @@ func Misuse(why string) error { return &refusal{ErrMisuse, why} }
 
 // PeerMistake returns an [ErrPeer] that says why.
 func PeerMistake(why string) error { return &refusal{ErrPeer, why} }
+
+// Exhausted returns an [ErrExhausted] that says what is used up.
+func Exhausted(why string) error { return &refusal{ErrExhausted, why} }
 
 // refusal is a sentinel with a reason. (Package fmt would import os and sync,
 // and the machines import neither.)

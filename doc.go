@@ -79,7 +79,7 @@
 // # Fences
 //
 // Every grant has a number, the fence, that rises from grant to grant of one
-// lock; see [Site] for the rule. Send it to the resource that the lock guards,
+// lock; see package site for the rule. Send it to the resource that the lock guards,
 // and let the resource refuse a number lower than one it has seen: a holder
 // that was paused for a long time cannot know that it should have stopped. A
 // group that starts again is told the highest fence that was granted before, in

@@ -31,19 +31,20 @@
 //
 // Every message names its request, so that an answer to an earlier request is
 // ignored; messages carry the highest fence known; a canceled request runs its
-// course, as [dmutex.Site] describes.
+// course, as [site.Site] describes.
 package central
 
 import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // machine is one lock at one node. It is a [dmutex.Lender] and a
 // [dmutex.Coordinator].
 type machine struct {
-	dmutex.Site
+	site.Site
 	coordinator dmutex.NodeID
 
 	// The coordinator's half; empty at the other nodes.
@@ -66,16 +67,16 @@ func At(coordinator dmutex.NodeID) dmutex.Algorithm {
 }
 
 func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, error) {
-	site, err := dmutex.NewSite(s)
+	own, err := site.New(s)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(s.Members, coordinator) {
-		coordinator = site.Members()[0]
+		coordinator = own.Members()[0]
 	}
-	m := &machine{Site: site, coordinator: coordinator}
+	m := &machine{Site: own, coordinator: coordinator}
 	if m.coordinates() && s.Holder != dmutex.None {
-		m.holder = dmutex.Stamp{Clock: dmutex.Carried, Node: s.Holder}
+		m.holder = dmutex.Stamp{Clock: site.Carried, Node: s.Holder}
 	}
 	return m, nil
 }

@@ -136,7 +136,7 @@ func TestCancelAtOnce(t *testing.T) {
 // Each guard is needed: without it a test fails. With DMUTEX_LONG=1.
 func TestKill(t *testing.T) {
 	machinetest.Kill(t, "central.go", []machinetest.Edit{
-		{"the carried grant unknown", "m.holder = dmutex.Stamp{Clock: dmutex.Carried, Node: s.Holder}", "", "TestExplore"},
+		{"the carried grant unknown", "m.holder = dmutex.Stamp{Clock: site.Carried, Node: s.Holder}", "", "TestExplore"},
 		{"fence not heard", "m.Witness(0, msg.Fence)", "", "TestExplore"},
 		{"any grant", " || m.Stamp() != r", "", "TestRefuses"},
 		{"grant though not pending", "!m.Pending() || ", "", "TestRefuses"},

@@ -39,18 +39,19 @@
 //
 // Departures from the paper: our own request is not in our queue, but is compared with each
 // request there; messages carry the highest fence known; a canceled request runs its
-// course, as [dmutex.Site] describes. [OmitReplies] needs fewer messages.
+// course, as [site.Site] describes. [OmitReplies] needs fewer messages.
 package lamport
 
 import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // machine is one lock at one node.
 type machine struct {
-	dmutex.Site
+	site.Site
 	queue []uint64 // by peer: the time of its request in our queue, 0 if none; ours is the Site's
 	later []bool   // by peer: it has sent something later than our pending request (L1)
 }
@@ -58,18 +59,18 @@ type machine struct {
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
 // holds. New is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
-	site, err := dmutex.NewSite(s)
+	own, err := site.New(s)
 	if err != nil {
 		return nil, err
 	}
-	return newMachine(site, s.Holder), nil
+	return newMachine(own, s.Holder), nil
 }
 
-func newMachine(site dmutex.Site, holder dmutex.NodeID) *machine {
-	peers := site.Peers()
-	m := &machine{site, make([]uint64, len(peers)), make([]bool, len(peers))}
+func newMachine(own site.Site, holder dmutex.NodeID) *machine {
+	peers := own.Peers()
+	m := &machine{own, make([]uint64, len(peers)), make([]bool, len(peers))}
 	if j := slices.Index(peers, holder); j >= 0 {
-		m.queue[j] = dmutex.Carried
+		m.queue[j] = site.Carried
 	}
 	return m
 }

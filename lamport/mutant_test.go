@@ -111,7 +111,7 @@ func TestKill(t *testing.T) {
 		{"no request is ahead", "theirs.Clock != 0 && ", "", "TestExplore"},
 		{"any release", "if m.queue[j] == msg.Attempt {", "{", "TestRepeated"},
 		{"repeated request", "msg.Attempt <= m.queue[j]", "false", "TestRepeated"},
-		{"holder not queued", "m.queue[j] = dmutex.Carried", "", "TestExplore"},
+		{"holder not queued", "m.queue[j] = site.Carried", "", "TestExplore"},
 		{"ghost does not leave", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
 	})
 	machinetest.Kill(t, "omit.go", []machinetest.Edit{

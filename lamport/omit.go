@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // OmitReplies is the algorithm without the replies that carry no news: a node
@@ -30,11 +31,11 @@ import (
 // request: a node that asks again has received all other requests, and goes after
 // them.
 func OmitReplies(s dmutex.Start) (dmutex.Machine, error) {
-	site, err := dmutex.NewSite(s)
+	own, err := site.New(s)
 	if err != nil {
 		return nil, err
 	}
-	return &omitting{*newMachine(site, s.Holder)}, nil
+	return &omitting{*newMachine(own, s.Holder)}, nil
 }
 
 // omitting is a machine that omits replies.

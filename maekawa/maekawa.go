@@ -91,16 +91,17 @@
 // Departures from the paper: (C); every message names the request that it is
 // about, so that an outdated one is ignored; quorums need not be of one size,
 // nor contain their own node; messages carry the highest fence known; a
-// canceled request runs its course, as [dmutex.Site] describes.
+// canceled request runs its course, as [site.Site] describes.
 package maekawa
 
 import (
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // machine is one lock at one node. It is a [dmutex.Lender].
 type machine struct {
-	dmutex.Site
+	site.Site
 
 	// The requester's half.
 	quorum  []dmutex.NodeID // the arbiters that we ask, ascending

@@ -246,7 +246,7 @@ func TestKill(t *testing.T) {
 		{"ghost does not release", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
 	})
 	machinetest.Kill(t, "quorums.go", []machinetest.Edit{
-		{"the carried vote unknown", "m.vote = dmutex.Stamp{Clock: dmutex.Carried, Node: holder}", "", "TestExplore"},
+		{"the carried vote unknown", "m.vote = dmutex.Stamp{Clock: site.Carried, Node: holder}", "", "TestExplore"},
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"forgets the vote", " && m.vote.Clock == 0", "", "TestMachine"},

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
@@ -13,12 +14,12 @@ import (
 // written row by row into a square whose last row may be short, and each asks
 // its row and its column, at most 2*ceil(sqrt N)-1 nodes including itself.
 func New(s dmutex.Start) (dmutex.Machine, error) {
-	site, err := dmutex.NewSite(s)
+	own, err := site.New(s)
 	if err != nil {
 		return nil, err
 	}
-	quorum := func(node dmutex.NodeID) []dmutex.NodeID { return rowAndColumn(site.Members(), node) }
-	return newMachine(site, s.Holder, quorum), nil
+	quorum := func(node dmutex.NodeID) []dmutex.NodeID { return rowAndColumn(own.Members(), node) }
+	return newMachine(own, s.Holder, quorum), nil
 }
 
 // rowAndColumn returns the nodes that a site asks in the grid. Any two quorums
@@ -54,11 +55,11 @@ func rowAndColumn(members []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID {
 // read.
 func With(quorum func(site dmutex.NodeID) []dmutex.NodeID) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) {
-		site, err := dmutex.NewSite(s)
+		own, err := site.New(s)
 		if err != nil {
 			return nil, err
 		}
-		m := newMachine(site, s.Holder, quorum)
+		m := newMachine(own, s.Holder, quorum)
 		for _, other := range append([]dmutex.NodeID{s.Self}, m.Peers()...) {
 			if why := m.unlawful(other, quorum(other)); why != "" {
 				return nil, dmutex.Misuse(why)
@@ -88,13 +89,11 @@ func (m *machine) unlawful(site dmutex.NodeID, quorum []dmutex.NodeID) string {
 	return ""
 }
 
-func newMachine(site dmutex.Site, holder dmutex.NodeID, quorum func(site dmutex.NodeID) []dmutex.NodeID) *machine {
-	ours := dmutex.Derive(&site, func() []dmutex.NodeID {
-		return slices.Compact(slices.Sorted(slices.Values(quorum(site.Self()))))
-	})
-	m := &machine{Site: site, quorum: ours, ballots: make([]ballot, len(ours))}
+func newMachine(own site.Site, holder dmutex.NodeID, quorum func(site dmutex.NodeID) []dmutex.NodeID) *machine {
+	ours := slices.Compact(slices.Sorted(slices.Values(quorum(own.Self()))))
+	m := &machine{Site: own, quorum: ours, ballots: make([]ballot, len(ours))}
 	if holder != dmutex.None && slices.Contains(quorum(holder), m.Self()) {
-		m.vote = dmutex.Stamp{Clock: dmutex.Carried, Node: holder}
+		m.vote = dmutex.Stamp{Clock: site.Carried, Node: holder}
 	}
 	return m
 }

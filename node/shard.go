@@ -21,7 +21,6 @@ type shard struct {
 	epoch  uint64       // of the view that is installed; 0 before the first
 	acting bool         // the machines of the view may be born
 	start  dmutex.Start // of all of them, but for Holder; Clock and Known are the highest of those that were forgotten
-	shared *dmutex.Shared
 
 	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
 	early   []early                  // messages of this view, before it acts, and of later ones
@@ -53,7 +52,6 @@ type early struct {
 func (s *shard) freeze(v membership.View, self dmutex.NodeID) (holds []membership.Hold) {
 	s.epoch, s.acting = v.Epoch, false
 	s.start = startOf(v, self)
-	s.shared = new(dmutex.Shared)
 	s.resting, s.holders = nil, nil
 	for name, l := range s.table {
 		l.drop()
@@ -130,13 +128,16 @@ func (l *lock) born() {
 		return
 	}
 	start := s.start
-	start.Holder, start.Shared = s.holders[l.name], s.shared
+	start.Holder = s.holders[l.name]
 	delete(s.holders, l.name)
 	machine, err := s.cfg.Algorithm(start)
 	if err != nil {
 		panic("node: " + err.Error()) // it took a Start with these members, or the view would not act
 	}
 	l.machine = machine
+	if s.start.Sibling == nil {
+		s.start.Sibling = machine
+	}
 	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Phase: machine.Phase()})
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
 		l.held.end(&overruled)

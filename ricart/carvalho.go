@@ -2,6 +2,7 @@ package ricart
 
 import (
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // Carvalho is the algorithm with the improvement of Carvalho and Roucairol, "On
@@ -33,11 +34,11 @@ import (
 // Departures from the paper: those of [New]. As a canceled request runs its
 // course, no permission comes that was not awaited.
 func Carvalho(s dmutex.Start) (dmutex.Machine, error) {
-	site, err := dmutex.NewSite(s)
+	own, err := site.New(s)
 	if err != nil {
 		return nil, err
 	}
-	return &carvalho{*newMachine(site), make([]bool, len(site.Peers()))}, nil
+	return &carvalho{*newMachine(own), make([]bool, len(own.Peers()))}, nil
 }
 
 // carvalho is a machine that keeps permissions. It is a [dmutex.Keeper].

@@ -32,18 +32,19 @@
 // Departures from the paper: a REPLY names the request that it answers, and
 // replies are a set of nodes, not a count, so that an old or repeated one is
 // ignored; messages carry the highest fence known; a canceled request runs its
-// course, as [dmutex.Site] describes.
+// course, as [site.Site] describes.
 package ricart
 
 import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // machine is one lock at one node.
 type machine struct {
-	dmutex.Site
+	site.Site
 	awaiting []bool   // by peer: its REPLY is missing
 	deferred []uint64 // by peer: the time of its REQUEST that we shall answer when we leave; 0 if none
 }
@@ -51,16 +52,16 @@ type machine struct {
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
 // holds. New is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
-	site, err := dmutex.NewSite(s)
+	own, err := site.New(s)
 	if err != nil {
 		return nil, err
 	}
-	return newMachine(site), nil
+	return newMachine(own), nil
 }
 
-func newMachine(site dmutex.Site) *machine {
-	n := len(site.Peers())
-	return &machine{Site: site, awaiting: make([]bool, n), deferred: make([]uint64, n)}
+func newMachine(own site.Site) *machine {
+	n := len(own.Peers())
+	return &machine{Site: own, awaiting: make([]bool, n), deferred: make([]uint64, n)}
 }
 
 // Request asks all peers.

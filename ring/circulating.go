@@ -34,7 +34,7 @@ func Circulate(pace int, order ...dmutex.NodeID) dmutex.Algorithm {
 			return nil, dmutex.Misuse("the pace of the ring must be at least 1 tick")
 		}
 		if len(order) == 0 {
-			return newCirculating(s, ascending(s.Members), pace)
+			return newCirculating(s, nil, pace)
 		}
 		return newCirculating(s, order, pace)
 	}

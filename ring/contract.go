@@ -136,4 +136,8 @@ func (m *circulating) Clone() dmutex.Machine {
 	return &circulating{m.seat.clone(), m.pace, m.rested}
 }
 
-func (t *seat) clone() seat { return seat{t.Site.Clone(), t.place, t.token} }
+func (t *seat) clone() seat {
+	c := *t
+	c.Site = t.Site.Clone()
+	return c
+}

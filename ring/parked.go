@@ -16,14 +16,14 @@ type parked struct {
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
 // holds. The members form the ring in ascending order, and the token begins at
 // the lowest. New is a [dmutex.Algorithm].
-func New(s dmutex.Start) (dmutex.Machine, error) { return newParked(s, ascending(s.Members)) }
+func New(s dmutex.Start) (dmutex.Machine, error) { return newParked(s, nil) }
 
 // Order returns the algorithm for a ring of the given order, such as one that
 // follows the network's topology. The token begins at the first node. All
 // nodes of a group must have the same order. The algorithm returns
 // [dmutex.ErrMisuse] for a Start with other members.
 func Order(nodes ...dmutex.NodeID) dmutex.Algorithm {
-	nodes = slices.Clone(nodes)
+	nodes = append([]dmutex.NodeID{}, nodes...) // not nil
 	return func(s dmutex.Start) (dmutex.Machine, error) { return newParked(s, nodes) }
 }
 

@@ -37,51 +37,43 @@
 // breaks the ring.
 //
 // Departures: messages carry the highest fence known; a canceled request runs
-// its course, as [dmutex.Site] describes.
+// its course, as [site.Site] describes.
 package ring
 
 import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // A seat is one node's place in the ring, and the token if it is there. It is what
 // both rings have in common.
 type seat struct {
-	dmutex.Site
-	*place
-	token bool
-}
-
-// A place is where a node is in the ring. It never changes, and all machines of
-// a node share it.
-type place struct {
+	site.Site
 	before dmutex.NodeID   // the node from which the token comes; this node itself if it is alone
 	after  dmutex.NodeID   // the node to which the token goes
 	first  bool            // the token of a fresh group begins here
-	order  []dmutex.NodeID // of all nodes
+	order  []dmutex.NodeID // of all nodes; never changes
+	token  bool
 }
 
-// newSeat places a node in a ring of the given order.
+// newSeat places a node in a ring of the given order; nil is the ascending one.
 func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
-	site, err := dmutex.NewSite(s)
+	own, err := site.New(s)
 	if err != nil {
 		return seat{}, err
 	}
-	if !slices.Equal(ascending(order), ascending(s.Members)) {
+	if order == nil {
+		order = own.Members()
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(order)), own.Members()) {
 		return seat{}, dmutex.Misuse("the order of the ring must name each of Start.Members once")
 	}
-	here := dmutex.Derive(&site, func() *place {
-		n, i := len(order), slices.Index(order, s.Self)
-		return &place{order[(i+n-1)%n], order[(i+1)%n], i == 0, slices.Clone(order)}
-	})
-	token := s.Holder == s.Self || s.Holder == dmutex.None && here.first
-	return seat{site, here, token}, nil
-}
-
-func ascending(nodes []dmutex.NodeID) []dmutex.NodeID {
-	return slices.Sorted(slices.Values(nodes))
+	n, i := len(order), slices.Index(order, s.Self)
+	first := i == 0
+	token := s.Holder == s.Self || s.Holder == dmutex.None && first
+	return seat{own, order[(i+n-1)%n], order[(i+1)%n], first, order, token}, nil
 }
 
 // rests reports whether the token is here and not in use.

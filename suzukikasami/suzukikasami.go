@@ -51,7 +51,7 @@
 // request has a number, even one that needs no message; a request is new if
 // RN[j] > LN[j], where the paper has RN[j] = LN[j]+1, so numbers may leave gaps;
 // TOKEN names the request that it serves; the order of the search; messages carry
-// the highest fence known; a canceled request runs its course, as [dmutex.Site]
+// the highest fence known; a canceled request runs its course, as [site.Site]
 // describes.
 package suzukikasami
 
@@ -59,11 +59,12 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/site"
 )
 
 // machine is one lock at one node. It is a [dmutex.Keeper].
 type machine struct {
-	dmutex.Site
+	site.Site
 	rn []uint64 // RN, by member
 
 	// The token, with LN and Q, if it is here.
@@ -88,7 +89,7 @@ func At(node dmutex.NodeID) dmutex.Algorithm {
 }
 
 func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
-	site, err := dmutex.NewSite(s)
+	own, err := site.New(s)
 	if err != nil {
 		return nil, err
 	}
@@ -96,12 +97,12 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 	case s.Holder != dmutex.None:
 		first = s.Holder
 	case !slices.Contains(s.Members, first):
-		first = site.Members()[0]
+		first = own.Members()[0]
 	}
-	n, me := len(s.Members), site.Place()
-	m := &machine{Site: site, rn: make([]uint64, n), token: first == s.Self, ln: make([]uint64, n)}
+	n, me := len(s.Members), own.Place()
+	m := &machine{Site: own, rn: make([]uint64, n), token: first == s.Self, ln: make([]uint64, n)}
 	if s.Holder == s.Self {
-		m.rn[me], m.ln[me] = dmutex.Carried, dmutex.Carried
+		m.rn[me], m.ln[me] = site.Carried, site.Carried
 	}
 	return m, nil
 }

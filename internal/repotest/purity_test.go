@@ -30,17 +30,18 @@ var rows = []struct {
 	// layer 0
 	{".", true, []string{"internal/canon"}},
 	{"internal/canon", true, nil},
+	{"site", true, []string{".", "internal/canon"}},
 
 	// layer 1: nothing there meets anything else there
-	{"central", true, []string{"."}},
+	{"central", true, []string{".", "site"}},
 	{"deadlock", true, []string{".", "internal/canon"}},
 	{"election", true, []string{".", "internal/canon"}},
-	{"lamport", true, []string{"."}},
-	{"maekawa", true, []string{".", "internal/canon"}},
+	{"lamport", true, []string{".", "site"}},
+	{"maekawa", true, []string{".", "internal/canon", "site"}},
 	{"quorum", true, nil},
-	{"ricart", true, []string{"."}},
-	{"ring", true, []string{".", "internal/canon"}},
-	{"suzukikasami", true, []string{".", "internal/canon"}},
+	{"ricart", true, []string{".", "site"}},
+	{"ring", true, []string{".", "internal/canon", "site"}},
+	{"suzukikasami", true, []string{".", "internal/canon", "site"}},
 
 	// layer 2
 	{"dmutextest", false, []string{".", "internal/search", "trace"}},

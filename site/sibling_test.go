@@ -1,4 +1,4 @@
-package dmutex_test
+package site_test
 
 import (
 	"fmt"
@@ -13,13 +13,14 @@ import (
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/site"
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
 // Machines that share do what they would do alone: some locks in random runs,
 // each machine beside a twin that shares nothing and is a fresh clone at every
 // step, as in an exploration.
-func TestSharedIsNotSeen(t *testing.T) {
+func TestSiblingsAreNotSeen(t *testing.T) {
 	const seed, locks, steps = 1, 4, 20_000
 	for name, algorithm := range map[string]dmutex.Algorithm{
 		"central":       central.New,
@@ -39,15 +40,16 @@ func TestSharedIsNotSeen(t *testing.T) {
 			n := len(members)
 			var (
 				alone, sharing [locks][]dmutex.Machine
-				shared         = make([]dmutex.Shared, n)
+				sibling        = make([]dmutex.Machine, n)
 				wire           = map[[3]int][]dmutex.Message{} // by lock, from and to
 			)
 			for k := range locks {
 				for i, id := range members {
 					a, err := algorithm(dmutex.Start{Self: id, Members: members})
 					require.NoError(t, err)
-					s, err := algorithm(dmutex.Start{Self: id, Members: members, Shared: &shared[i]})
+					s, err := algorithm(dmutex.Start{Self: id, Members: members, Sibling: sibling[i]})
 					require.NoError(t, err)
+					sibling[i] = s
 					alone[k], sharing[k] = append(alone[k], a), append(sharing[k], s)
 				}
 			}
@@ -97,20 +99,14 @@ func state(t *testing.T, m dmutex.Machine) string {
 	return string(b)
 }
 
-// A Shared serves one node of one group, in whatever order its members are
-// given.
-func TestSharedIsOfOneGroup(t *testing.T) {
-	var shared dmutex.Shared
-	_, err := dmutex.NewSite(dmutex.Start{Self: 3, Members: members(1, 2), Shared: &shared})
-	require.ErrorIs(t, err, dmutex.ErrMisuse)
-	_, err = dmutex.NewSite(dmutex.Start{Self: 1, Members: members(1, 2), Holder: 3, Shared: &shared})
-	require.ErrorIs(t, err, dmutex.ErrMisuse)
-	newSite(t, dmutex.Start{Self: 2, Members: members(3, 2), Shared: &shared}) // what was refused left nothing
-
-	site := newSite(t, dmutex.Start{Self: 2, Members: members(2, 3), Shared: &shared})
-	require.Equal(t, members(2, 3), site.Members())
-	require.Equal(t, 0, site.Place())
-	require.Equal(t, members(3), site.Peers())
+// Siblings are of one node and one group, in whatever order its members are given.
+func TestSiblingsAreOfOneGroup(t *testing.T) {
+	sibling, err := lamport.New(dmutex.Start{Self: 2, Members: members(3, 2)})
+	require.NoError(t, err)
+	s := newSite(t, dmutex.Start{Self: 2, Members: members(2, 3), Sibling: sibling})
+	require.Equal(t, members(2, 3), s.Members())
+	require.Equal(t, 0, s.Place())
+	require.Equal(t, members(3), s.Peers())
 	for _, start := range []dmutex.Start{
 		{Self: 3, Members: members(2, 3)},
 		{Self: 2, Members: members(1, 2)},
@@ -118,25 +114,9 @@ func TestSharedIsOfOneGroup(t *testing.T) {
 		{Self: 2, Members: members(2, 3), Fence: 1},
 		{Self: 2, Members: members(2, 3), Limit: 100},
 	} {
-		start.Shared = &shared
-		_, err := dmutex.NewSite(start)
+		start.Sibling = sibling
+		_, err := site.New(start)
 		require.ErrorIs(t, err, dmutex.ErrMisuse)
-		require.ErrorContains(t, err, "Start.Shared belongs to another node or group")
+		require.ErrorContains(t, err, "Start.Sibling belongs to another node or group")
 	}
-}
-
-// What the members imply is derived once; clones have it too.
-func TestDerive(t *testing.T) {
-	var shared dmutex.Shared
-	one := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
-	two := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Shared: &shared})
-	alone := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	derive := func(s *dmutex.Site, what string) string {
-		return dmutex.Derive(s, func() string { return what })
-	}
-	require.Equal(t, "first", derive(&one, "first"))
-	clone := one.Clone()
-	require.Equal(t, "first", derive(&two, "second"))
-	require.Equal(t, "first", derive(&clone, "third"))
-	require.Equal(t, "alone", derive(&alone, "alone"))
 }

@@ -1,9 +1,12 @@
-package dmutex
+// Package site has what the machines of all algorithms of mutual exclusion have in
+// common. An algorithm of one's own begins with it: see [Site].
+package site
 
 import (
 	"slices"
 	"strconv"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
 )
 
@@ -12,7 +15,7 @@ import (
 // and the messages that the current input sends. An algorithm embeds a Site and
 // adds what its paper adds. (Site is the papers' word for a node.)
 //
-// Phase, Fence, Pending and Cancel are those of the [Machine]. An algorithm is
+// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine]. An algorithm is
 // written with the other methods: it calls Ask when its caller requests, Enter
 // when the request is granted, Leave when its caller releases, and Check when a
 // message arrives.
@@ -36,11 +39,11 @@ import (
 // else ticks, the n-th grant of a group has fence Start.Fence + n, if no machine
 // is forgotten in between.
 //
-// The fences of a group are above [Start.Fence] and at most [Start.Limit]. Near
+// The fences of a group are above [dmutex.Start.Fence] and at most [dmutex.Start.Limit]. Near
 // the limit a node requests nothing any more, early enough for the requests that
 // are pending by then.
 type Site struct {
-	shared  *Shared // never nil
+	common  *common // never nil
 	attempt uint64  // the number of our request, 0 if none is pending or held
 	clock   uint64
 	known   uint64 // highest fence known
@@ -67,31 +70,28 @@ const (
 	lastTime  = 1 << 63
 )
 
-// Carried is the attempt number of the request by which [Start.Holder] holds
+// Carried is the attempt number of the request by which [dmutex.Start.Holder] holds
 // the lock. It is older than any other request of this group.
 const Carried = 1
 
-// NewSite returns the Site that a Start describes, or [ErrMisuse] if the Start
+// New returns the Site that a Start describes, or [dmutex.ErrMisuse] if the Start
 // is not valid. The fence of a Start.Holder is Start.Fence, even if that is 0.
-func NewSite(s Start) (Site, error) {
-	shared := s.Shared
-	if shared == nil {
-		shared = new(Shared)
-	}
-	group, err := shared.groupOf(s)
+func New(s dmutex.Start) (Site, error) {
+	common := commonOf(s.Sibling)
+	group, err := common.groupOf(s)
 	switch {
 	case err != nil:
 		return Site{}, err
-	case s.Holder != None && !slices.Contains(group.members, s.Holder):
-		return Site{}, Misuse("Start.Holder " + s.Holder.String() + " is not among Start.Members")
+	case s.Holder != dmutex.None && !slices.Contains(group.members, s.Holder):
+		return Site{}, dmutex.Misuse("Start.Holder " + s.Holder.String() + " is not among Start.Members")
 	case s.Clock > lastStart:
-		return Site{}, Misuse("Start.Clock is beyond 1<<62")
+		return Site{}, dmutex.Misuse("Start.Clock is beyond 1<<62")
 	case s.Known > group.limit:
-		return Site{}, Misuse("Start.Known is beyond Start.Limit: begin a group with higher fences")
+		return Site{}, dmutex.Misuse("Start.Known is beyond Start.Limit: begin a group with higher fences")
 	}
-	shared.group = group
-	site := Site{shared: shared, clock: s.Clock, known: max(s.Fence, s.Known)}
-	if s.Holder != None {
+	common.group = group
+	site := Site{common: common, clock: s.Clock, known: max(s.Fence, s.Known)}
+	if s.Holder != dmutex.None {
 		site.clock = max(site.clock, Carried)
 	}
 	if s.Holder == s.Self {
@@ -101,37 +101,37 @@ func NewSite(s Start) (Site, error) {
 }
 
 // Self returns the number of this node.
-func (s *Site) Self() NodeID { return s.shared.group.self }
+func (s *Site) Self() dmutex.NodeID { return s.common.group.self }
 
 // Members returns all members, ascending. The caller must not change the slice.
-func (s *Site) Members() []NodeID { return s.shared.group.members }
+func (s *Site) Members() []dmutex.NodeID { return s.common.group.members }
 
 // Place returns the index of this node in Members.
-func (s *Site) Place() int { return s.shared.group.place }
+func (s *Site) Place() int { return s.common.group.place }
 
 // Peers returns the other members, ascending. The caller must not change the slice.
-func (s *Site) Peers() []NodeID { return s.shared.group.peers }
+func (s *Site) Peers() []dmutex.NodeID { return s.common.group.peers }
 
-// Phase implements [Machine].
-func (s *Site) Phase() Phase {
+// Phase implements [dmutex.Machine].
+func (s *Site) Phase() dmutex.Phase {
 	switch s.state {
 	case waiting:
-		return Waiting
+		return dmutex.Waiting
 	case held:
-		return Held
+		return dmutex.Held
 	default:
-		return Idle
+		return dmutex.Idle
 	}
 }
 
-// Fence implements [Machine].
+// Fence implements [dmutex.Machine].
 func (s *Site) Fence() uint64 { return s.fence }
 
 // Stamp returns this node's request, pending or held. Its Clock is the attempt
 // number, or 0 if there is no request.
-func (s *Site) Stamp() Stamp { return Stamp{s.attempt, s.Self()} }
+func (s *Site) Stamp() dmutex.Stamp { return dmutex.Stamp{Clock: s.attempt, Node: s.Self()} }
 
-// Pending implements [Machine].
+// Pending implements [dmutex.Machine].
 func (s *Site) Pending() bool { return s.state == waiting || s.state == ghost }
 
 // Idle reports whether this node has no request, pending, withdrawn or held.
@@ -140,33 +140,33 @@ func (s *Site) Idle() bool { return s.state == idle }
 // Ask begins a request. A fresh request gets the next tick of the clock as its
 // attempt number, so it is later than anything that this node has sent or seen.
 // If the last request was withdrawn and is still pending, Ask resumes it: then
-// fresh is false and there is nothing to send. The error is [ErrMisuse] while
-// Waiting or Held, and [ErrExhausted] near [Start.Limit].
+// fresh is false and there is nothing to send. The error is [dmutex.ErrMisuse] while
+// Waiting or Held, and [dmutex.ErrExhausted] near [dmutex.Start.Limit].
 func (s *Site) Ask() (fresh bool, err error) {
 	s.Begin()
 	switch {
 	case s.state == waiting:
-		return false, Misuse("Request while Waiting: one request at a time, queue callers above the machine")
+		return false, dmutex.Misuse("Request while Waiting: one request at a time, queue callers above the machine")
 	case s.state == held:
-		return false, Misuse("Request while Held: locks are not re-entrant")
+		return false, dmutex.Misuse("Request while Held: locks are not re-entrant")
 	case s.state == ghost:
 		s.state = waiting
 		return false, nil
-	case s.known >= s.shared.group.asked():
-		return false, &refusal{ErrExhausted, "its fences are used up"}
+	case s.known >= s.common.group.asked():
+		return false, dmutex.Exhausted("its fences are used up")
 	case s.clock >= lastClock:
-		return false, &refusal{ErrExhausted, "its logical times are used up"}
+		return false, dmutex.Exhausted("its logical times are used up")
 	}
 	s.clock++
 	s.state, s.attempt = waiting, s.clock
 	return true, nil
 }
 
-// Cancel implements [Machine]: the request becomes a ghost.
-func (s *Site) Cancel() ([]Message, error) {
+// Cancel implements [dmutex.Machine]: the request becomes a ghost.
+func (s *Site) Cancel() ([]dmutex.Message, error) {
 	s.Begin()
 	if s.state != waiting {
-		return nil, Misuse("Cancel while " + s.Phase().String() + ": only a request that waits can be withdrawn")
+		return nil, dmutex.Misuse("Cancel while " + s.Phase().String() + ": only a request that waits can be withdrawn")
 	}
 	s.state = ghost
 	return nil, nil
@@ -188,11 +188,11 @@ func (s *Site) Enter() (withdrawn bool) {
 
 // Leave ends the critical section and returns the request that is over. The
 // algorithm then tells the nodes that its paper names. The error is
-// [ErrMisuse] if this node is not Held.
-func (s *Site) Leave() (Stamp, error) {
+// [dmutex.ErrMisuse] if this node is not Held.
+func (s *Site) Leave() (dmutex.Stamp, error) {
 	s.Begin()
 	if s.state != held {
-		return Stamp{}, Misuse("Release while " + s.Phase().String())
+		return dmutex.Stamp{}, dmutex.Misuse("Release while " + s.Phase().String())
 	}
 	over := s.Stamp()
 	s.state, s.attempt, s.fence = idle, 0, 0
@@ -200,8 +200,8 @@ func (s *Site) Leave() (Stamp, error) {
 }
 
 // Check begins the handling of a message. It returns the sender's index in
-// Peers, or [ErrPeer] for a message that no correct peer sends to this node.
-func (s *Site) Check(m Message) (from int, err error) {
+// Peers, or [dmutex.ErrPeer] for a message that no correct peer sends to this node.
+func (s *Site) Check(m dmutex.Message) (from int, err error) {
 	s.Begin()
 	from, member := slices.BinarySearch(s.Peers(), m.From)
 	switch {
@@ -209,17 +209,17 @@ func (s *Site) Check(m Message) (from int, err error) {
 		return 0, s.Refuse(m, "it is not for node "+s.Self().String())
 	case !member:
 		return 0, s.Refuse(m, "the sender is not a peer")
-	case m.Attempt == 0 && m.Kind != Token:
+	case m.Attempt == 0 && m.Kind != dmutex.Token:
 		return 0, s.Refuse(m, "it names no request")
-	case m.Kind != Token && len(m.Numbers) > 0, m.Kind != Token && m.Kind != Request && len(m.Nodes) > 0:
+	case m.Kind != dmutex.Token && len(m.Numbers) > 0, m.Kind != dmutex.Token && m.Kind != dmutex.Request && len(m.Nodes) > 0:
 		return 0, s.Refuse(m, "only a token, or a request for it, carries a list")
 	case m.Attempt > lastClock || slices.ContainsFunc(m.Numbers, afterLast):
 		return 0, s.Refuse(m, "a request in it is beyond 1<<61")
 	case m.Clock > lastTime:
 		return 0, s.Refuse(m, "its time is beyond 1<<63")
-	case m.Fence < s.shared.group.fence:
+	case m.Fence < s.common.group.fence:
 		return 0, s.Refuse(m, "its fence is below those of this group")
-	case m.Fence > s.shared.group.heard():
+	case m.Fence > s.common.group.heard():
 		return 0, s.Refuse(m, "its fence is above those of this group")
 	}
 	return from, nil
@@ -227,15 +227,15 @@ func (s *Site) Check(m Message) (from int, err error) {
 
 func afterLast(request uint64) bool { return request > lastClock }
 
-// Refuse returns an [ErrPeer] that quotes the message, with the lengths of its
+// Refuse returns an [dmutex.ErrPeer] that quotes the message, with the lengths of its
 // lists in place of the lists, and says why no correct peer sends it. The
 // machine must not have changed before.
-func (s *Site) Refuse(m Message, why string) error {
+func (s *Site) Refuse(m dmutex.Message, why string) error {
 	numbers, nodes := len(m.Numbers), len(m.Nodes)
 	m.Numbers, m.Nodes = nil, nil
-	b := canon.Number(m.append(nil), " len(numbers)=", uint64(numbers))
+	b := canon.Number([]byte(m.String()), " len(numbers)=", uint64(numbers))
 	b = canon.Number(b, " len(nodes)=", uint64(nodes))
-	return PeerMistake(string(b) + ": " + why)
+	return dmutex.PeerMistake(string(b) + ": " + why)
 }
 
 // Witness advances the clock to t and the highest fence known to fence, if
@@ -259,24 +259,24 @@ func (s *Site) Known() uint64 { return s.known }
 // number of the request that the message is about, ours or the receiver's.
 // Send returns the message, so that the caller can set the fields that only
 // some algorithms use. The pointer is valid until the next Send.
-func (s *Site) Send(kind Kind, to NodeID, attempt uint64) *Message {
-	sh := s.shared
-	sh.out = append(sh.out, Message{})
+func (s *Site) Send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) *dmutex.Message {
+	sh := s.common
+	sh.out = append(sh.out, dmutex.Message{})
 	m := &sh.out[len(sh.out)-1]
 	m.Kind, m.From, m.To, m.Attempt, m.Fence = kind, s.Self(), to, attempt, s.known
 	return m
 }
 
 // Out returns what the current input sends.
-func (s *Site) Out() []Message { return s.shared.out }
+func (s *Site) Out() []dmutex.Message { return s.common.out }
 
 // Begin clears the output for the next input. Ask, Cancel, Leave and Check
 // call it. An algorithm with other inputs, such as ticks, calls it when it
 // handles one. The old output is cleared, so that a driver that keeps it too
 // long always sends nonsense, not only sometimes.
 func (s *Site) Begin() {
-	clear(s.shared.out)
-	s.shared.out = s.shared.out[:0]
+	clear(s.common.out)
+	s.common.out = s.common.out[:0]
 }
 
 // AppendSite appends the Site's part of a machine's canonical state, such as
@@ -298,6 +298,6 @@ func (s *Site) AppendSite(b []byte) []byte {
 // Clone returns a copy that shares no mutable state.
 func (s *Site) Clone() Site {
 	c := *s
-	c.shared = &Shared{group: s.shared.group}
+	c.common = &common{group: s.common.group}
 	return c
 }

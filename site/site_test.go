@@ -1,4 +1,4 @@
-package dmutex_test
+package site_test
 
 import (
 	"math"
@@ -9,21 +9,22 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/site"
 )
 
-func newSite(t *testing.T, s dmutex.Start) dmutex.Site {
+func newSite(t *testing.T, start dmutex.Start) site.Site {
 	t.Helper()
-	site, err := dmutex.NewSite(s)
+	s, err := site.New(start)
 	require.NoError(t, err)
-	return site
+	return s
 }
 
-func text(t *testing.T, s *dmutex.Site) string {
+func text(t *testing.T, s *site.Site) string {
 	t.Helper()
 	return string(s.AppendSite(nil))
 }
 
-func cancel(t *testing.T, s *dmutex.Site) {
+func cancel(t *testing.T, s *site.Site) {
 	t.Helper()
 	out, err := s.Cancel()
 	require.NoError(t, err)
@@ -32,7 +33,7 @@ func cancel(t *testing.T, s *dmutex.Site) {
 
 func members(ids ...dmutex.NodeID) []dmutex.NodeID { return ids }
 
-func TestNewSite(t *testing.T) {
+func TestNew(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		start dmutex.Start
@@ -65,100 +66,100 @@ func TestNewSite(t *testing.T) {
 		{"known", dmutex.Start{Self: 1, Members: members(1), Limit: 9, Known: 10}, "", "Start.Known is beyond Start.Limit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site, err := dmutex.NewSite(tt.start)
+			s, err := site.New(tt.start)
 			if tt.err != "" {
 				require.ErrorIs(t, err, dmutex.ErrMisuse)
 				require.ErrorContains(t, err, tt.err)
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, tt.text, text(t, &site))
-			require.Equal(t, tt.start.Self, site.Self())
+			require.Equal(t, tt.text, text(t, &s))
+			require.Equal(t, tt.start.Self, s.Self())
 		})
 	}
 }
 
 func TestSitePeers(t *testing.T) {
 	given := members(5, 1, 3)
-	site := newSite(t, dmutex.Start{Self: 3, Members: given})
-	require.Equal(t, members(1, 5), site.Peers(), "ascending, without itself")
+	s := newSite(t, dmutex.Start{Self: 3, Members: given})
+	require.Equal(t, members(1, 5), s.Peers(), "ascending, without itself")
 	require.Equal(t, members(5, 1, 3), given, "the caller's list stays as it was")
 }
 
 // The life of a request, as the comment of Site tells it.
 func TestSiteLife(t *testing.T) {
-	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
 	check := func(phase dmutex.Phase, pending bool, want string) {
 		t.Helper()
-		require.Equal(t, phase, site.Phase())
-		require.Equal(t, pending, site.Pending())
-		require.Equal(t, want, text(t, &site))
+		require.Equal(t, phase, s.Phase())
+		require.Equal(t, pending, s.Pending())
+		require.Equal(t, want, text(t, &s))
 	}
 
-	fresh, err := site.Ask()
+	fresh, err := s.Ask()
 	require.NoError(t, err)
 	require.True(t, fresh)
 	check(dmutex.Waiting, true, "1 waiting attempt=1 clock=1")
-	require.Equal(t, dmutex.Stamp{Clock: 1, Node: 1}, site.Stamp())
+	require.Equal(t, dmutex.Stamp{Clock: 1, Node: 1}, s.Stamp())
 
-	cancel(t, &site)
+	cancel(t, &s)
 	check(dmutex.Idle, true, "1 withdrawn attempt=1 clock=1")
-	require.False(t, site.Idle(), "it is still on its way")
+	require.False(t, s.Idle(), "it is still on its way")
 
-	fresh, err = site.Ask()
+	fresh, err = s.Ask()
 	require.NoError(t, err)
 	require.False(t, fresh, "the withdrawn request is taken up again")
 	check(dmutex.Waiting, true, "1 waiting attempt=1 clock=1")
 
-	require.False(t, site.Enter())
+	require.False(t, s.Enter())
 	check(dmutex.Held, false, "1 held attempt=1 clock=1 known=1 fence=1")
-	require.Equal(t, uint64(1), site.Fence())
+	require.Equal(t, uint64(1), s.Fence())
 
-	over, err := site.Leave()
+	over, err := s.Leave()
 	require.NoError(t, err)
 	require.Equal(t, dmutex.Stamp{Clock: 1, Node: 1}, over)
 	check(dmutex.Idle, false, "1 idle clock=1 known=1")
-	require.Zero(t, site.Fence())
-	require.Zero(t, site.Stamp().Clock)
+	require.Zero(t, s.Fence())
+	require.Zero(t, s.Stamp().Clock)
 
-	site.Witness(6, 4)
-	site.Witness(5, 3) // nothing new
-	_, err = site.Ask()
+	s.Witness(6, 4)
+	s.Witness(5, 3) // nothing new
+	_, err = s.Ask()
 	require.NoError(t, err)
-	cancel(t, &site)
-	require.True(t, site.Enter(), "the request was withdrawn")
+	cancel(t, &s)
+	require.True(t, s.Enter(), "the request was withdrawn")
 	check(dmutex.Idle, false, "1 idle clock=7 known=4")
 
-	require.True(t, site.Idle())
-	require.Equal(t, []uint64{7, 4}, []uint64{site.Clock(), site.Known()})
+	require.True(t, s.Idle())
+	require.Equal(t, []uint64{7, 4}, []uint64{s.Clock(), s.Known()})
 }
 
 func TestSiteMisuse(t *testing.T) {
-	ask := func(s *dmutex.Site) error { _, err := s.Ask(); return err }
-	cancel := func(s *dmutex.Site) error { _, err := s.Cancel(); return err }
-	leave := func(s *dmutex.Site) error { _, err := s.Leave(); return err }
+	ask := func(s *site.Site) error { _, err := s.Ask(); return err }
+	cancel := func(s *site.Site) error { _, err := s.Cancel(); return err }
+	leave := func(s *site.Site) error { _, err := s.Leave(); return err }
 	for _, tt := range []struct {
 		name  string
-		begin func(s *dmutex.Site)
-		input func(s *dmutex.Site) error
+		begin func(s *site.Site)
+		input func(s *site.Site) error
 		err   string
 	}{
-		{"cancel idle", func(*dmutex.Site) {}, cancel, "Cancel while idle"},
-		{"release idle", func(*dmutex.Site) {}, leave, "Release while idle"},
-		{"request waiting", func(s *dmutex.Site) { s.Ask() }, ask, "Request while Waiting"},
-		{"release waiting", func(s *dmutex.Site) { s.Ask() }, leave, "Release while waiting"},
-		{"cancel twice", func(s *dmutex.Site) { s.Ask(); s.Cancel() }, cancel, "Cancel while idle"},
-		{"request held", func(s *dmutex.Site) { s.Ask(); s.Enter() }, ask, "Request while Held"},
-		{"cancel held", func(s *dmutex.Site) { s.Ask(); s.Enter() }, cancel, "Cancel while held"},
+		{"cancel idle", func(*site.Site) {}, cancel, "Cancel while idle"},
+		{"release idle", func(*site.Site) {}, leave, "Release while idle"},
+		{"request waiting", func(s *site.Site) { s.Ask() }, ask, "Request while Waiting"},
+		{"release waiting", func(s *site.Site) { s.Ask() }, leave, "Release while waiting"},
+		{"cancel twice", func(s *site.Site) { s.Ask(); s.Cancel() }, cancel, "Cancel while idle"},
+		{"request held", func(s *site.Site) { s.Ask(); s.Enter() }, ask, "Request while Held"},
+		{"cancel held", func(s *site.Site) { s.Ask(); s.Enter() }, cancel, "Cancel while held"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-			tt.begin(&site)
-			before := text(t, &site)
-			err := tt.input(&site)
+			s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+			tt.begin(&s)
+			before := text(t, &s)
+			err := tt.input(&s)
 			require.ErrorIs(t, err, dmutex.ErrMisuse)
 			require.ErrorContains(t, err, tt.err)
-			require.Equal(t, before, text(t, &site))
+			require.Equal(t, before, text(t, &s))
 		})
 	}
 }
@@ -175,47 +176,47 @@ func TestSiteExhausted(t *testing.T) {
 		{"last fence", 0, limit - 4, "its fences are used up"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: fence, Limit: limit})
-			site.Witness(tt.clock, tt.fence)
-			before := text(t, &site)
-			_, err := site.Ask()
+			s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: fence, Limit: limit})
+			s.Witness(tt.clock, tt.fence)
+			before := text(t, &s)
+			_, err := s.Ask()
 			require.ErrorIs(t, err, dmutex.ErrExhausted)
 			require.NotErrorIs(t, err, dmutex.ErrMisuse)
 			require.EqualError(t, err, "dmutex: exhausted: "+tt.err)
-			require.Equal(t, before, text(t, &site))
+			require.Equal(t, before, text(t, &s))
 
-			site = newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: limit})
-			_, err = site.Ask()
+			s = newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Fence: limit})
+			_, err = s.Ask()
 			require.NoError(t, err)
-			require.False(t, site.Enter())
-			require.Equal(t, uint64(limit+1), site.Fence())
+			require.False(t, s.Enter())
+			require.Equal(t, uint64(limit+1), s.Fence())
 		})
 	}
-	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Limit: limit})
-	site.Witness(1<<61-1, limit-5)
-	_, err := site.Ask()
+	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2), Limit: limit})
+	s.Witness(1<<61-1, limit-5)
+	_, err := s.Ask()
 	require.NoError(t, err, "one is left of each")
 }
 
 // A machine without a limit has all fences, and goes on after four million grants.
 func TestNoLimit(t *testing.T) {
-	site := newSite(t, dmutex.Start{Self: 1, Members: members(1)})
+	s := newSite(t, dmutex.Start{Self: 1, Members: members(1)})
 	for n := uint64(1); n <= 5_000_000; n++ {
-		_, err := site.Ask()
+		_, err := s.Ask()
 		require.NoError(t, err)
-		site.Enter()
-		if site.Fence() != n {
-			require.Equal(t, n, site.Fence())
+		s.Enter()
+		if s.Fence() != n {
+			require.Equal(t, n, s.Fence())
 		}
-		_, _ = site.Leave()
+		_, _ = s.Leave()
 	}
-	site = newSite(t, dmutex.Start{Self: 1, Members: members(1), Fence: math.MaxUint64 - 3})
-	_, err := site.Ask()
+	s = newSite(t, dmutex.Start{Self: 1, Members: members(1), Fence: math.MaxUint64 - 3})
+	_, err := s.Ask()
 	require.NoError(t, err)
-	site.Enter()
-	require.Equal(t, uint64(math.MaxUint64-2), site.Fence())
-	_, _ = site.Leave()
-	_, err = site.Ask()
+	s.Enter()
+	require.Equal(t, uint64(math.MaxUint64-2), s.Fence())
+	_, _ = s.Leave()
+	_, err = s.Ask()
 	require.ErrorIs(t, err, dmutex.ErrExhausted)
 }
 
@@ -224,7 +225,7 @@ func TestNoLimit(t *testing.T) {
 func TestPendingAtLimit(t *testing.T) {
 	const limit = 1000
 	all := members(1, 2, 3)
-	var sites []dmutex.Site
+	var sites []site.Site
 	for _, id := range all {
 		sites = append(sites, newSite(t, dmutex.Start{Self: id, Members: all, Limit: limit, Known: limit - 7}))
 		_, err := sites[id-1].Ask()
@@ -277,15 +278,15 @@ func TestSiteCheck(t *testing.T) {
 		{"later fence", func(m *dmutex.Message) { m.Fence = limit + 1 }, "its fence is above those of this group"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site := newSite(t, dmutex.Start{Self: 2, Members: members(1, 2, 5), Fence: fence, Limit: limit, Known: fence + 9})
+			s := newSite(t, dmutex.Start{Self: 2, Members: members(1, 2, 5), Fence: fence, Limit: limit, Known: fence + 9})
 			msg := good
 			tt.spoil(&msg)
-			before := text(t, &site)
-			from, err := site.Check(msg)
-			require.Equal(t, before, text(t, &site))
+			before := text(t, &s)
+			from, err := s.Check(msg)
+			require.Equal(t, before, text(t, &s))
 			if tt.err == "" {
 				require.NoError(t, err)
-				require.Equal(t, msg.From, site.Peers()[from])
+				require.Equal(t, msg.From, s.Peers()[from])
 				return
 			}
 			require.ErrorIs(t, err, dmutex.ErrPeer)
@@ -298,41 +299,41 @@ func TestSiteCheck(t *testing.T) {
 
 // A driver that keeps the output beyond the next input sends nonsense at once.
 func TestSiteOutput(t *testing.T) {
-	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2, 3), Fence: 8})
-	_, err := site.Ask()
+	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2, 3), Fence: 8})
+	_, err := s.Ask()
 	require.NoError(t, err)
-	site.Send(dmutex.Request, 2, 1)
-	site.Send(dmutex.Request, 3, 1).Clock = 4
-	out := site.Out()
+	s.Send(dmutex.Request, 2, 1)
+	s.Send(dmutex.Request, 3, 1).Clock = 4
+	out := s.Out()
 	require.Equal(t, []dmutex.Message{
 		{Kind: dmutex.Request, From: 1, To: 2, Attempt: 1, Fence: 8},
 		{Kind: dmutex.Request, From: 1, To: 3, Attempt: 1, Fence: 8, Clock: 4},
 	}, out)
 
-	cancel(t, &site)
-	require.Empty(t, site.Out())
+	cancel(t, &s)
+	require.Empty(t, s.Out())
 	require.Equal(t, make([]dmutex.Message, 2), out)
 }
 
 func TestSiteClone(t *testing.T) {
-	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	_, err := site.Ask()
+	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+	_, err := s.Ask()
 	require.NoError(t, err)
-	site.Send(dmutex.Request, 2, 1)
-	c := site.Clone()
-	require.Equal(t, text(t, &site), text(t, &c))
+	s.Send(dmutex.Request, 2, 1)
+	c := s.Clone()
+	require.Equal(t, text(t, &s), text(t, &c))
 	require.Empty(t, c.Out())
 
 	c.Send(dmutex.Reply, 2, 7)
 	require.False(t, c.Enter())
-	require.Equal(t, dmutex.Waiting, site.Phase())
-	require.Equal(t, "1->2 REQUEST attempt=1", site.Out()[0].String())
+	require.Equal(t, dmutex.Waiting, s.Phase())
+	require.Equal(t, "1->2 REQUEST attempt=1", s.Out()[0].String())
 }
 
 // An error stays small, however long the lists of the message are.
 func TestSiteRefuse(t *testing.T) {
-	site := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	err := site.Refuse(dmutex.Message{
+	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
+	err := s.Refuse(dmutex.Message{
 		Kind: dmutex.Token, From: 2, To: 1, Numbers: make([]uint64, 1000), Nodes: make([]dmutex.NodeID, 3),
 	}, "why")
 	require.EqualError(t, err, "dmutex: peer's mistake: 2->1 TOKEN len(numbers)=1000 len(nodes)=3: why")

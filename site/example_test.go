@@ -1,0 +1,143 @@
+package site_test
+
+import (
+	"fmt"
+	"log"
+	"slices"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/site"
+)
+
+// A hub is an algorithm of one's own: the lowest member grants the lock to one request
+// after the other. (Package central does that as one would use it.)
+type hub struct {
+	site.Site
+	queue []dmutex.Stamp // at the lowest member: the request that is granted, and those that wait
+}
+
+func newHub(s dmutex.Start) (dmutex.Machine, error) {
+	own, err := site.New(s)
+	if err != nil {
+		return nil, err
+	}
+	m := &hub{Site: own}
+	if m.lowest() == m.Self() && s.Holder != dmutex.None {
+		m.queue = []dmutex.Stamp{{Clock: site.Carried, Node: s.Holder}}
+	}
+	return m, nil
+}
+
+func (m *hub) lowest() dmutex.NodeID { return m.Members()[0] }
+
+func (m *hub) Request() ([]dmutex.Message, error) {
+	fresh, err := m.Ask()
+	if err != nil || !fresh {
+		return nil, err
+	}
+	if m.lowest() == m.Self() {
+		m.request(m.Stamp())
+	} else {
+		m.Send(dmutex.Request, m.lowest(), m.Stamp().Clock)
+	}
+	return m.Out(), nil
+}
+
+func (m *hub) Release() ([]dmutex.Message, error) {
+	over, err := m.Leave()
+	if err != nil {
+		return nil, err
+	}
+	m.release(over)
+	return m.Out(), nil
+}
+
+func (m *hub) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
+	if _, err := m.Check(msg); err != nil {
+		return nil, err
+	}
+	r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
+	switch {
+	case msg.Kind == dmutex.Grant && m.Pending() && msg.Attempt == m.Stamp().Clock:
+		m.Witness(0, msg.Fence)
+		m.enter()
+	case msg.Kind == dmutex.Request && m.lowest() == m.Self():
+		m.Witness(0, msg.Fence)
+		m.request(r)
+	case msg.Kind == dmutex.Release && len(m.queue) > 0 && m.queue[0] == r:
+		m.Witness(0, msg.Fence)
+		m.release(r)
+	default:
+		return nil, m.Refuse(msg, "nobody has asked for it")
+	}
+	return m.Out(), nil
+}
+
+func (m *hub) request(r dmutex.Stamp) {
+	if m.queue = append(m.queue, r); len(m.queue) == 1 {
+		m.grant()
+	}
+}
+
+func (m *hub) grant() {
+	if r := m.queue[0]; r.Node == m.Self() {
+		m.enter()
+	} else {
+		m.Send(dmutex.Grant, r.Node, r.Clock)
+	}
+}
+
+func (m *hub) enter() {
+	r := m.Stamp()
+	if withdrawn := m.Enter(); withdrawn {
+		m.release(r)
+	}
+}
+
+func (m *hub) release(r dmutex.Stamp) {
+	if m.lowest() != m.Self() {
+		m.Send(dmutex.Release, m.lowest(), r.Clock)
+	} else if m.queue = m.queue[1:]; len(m.queue) > 0 {
+		m.grant()
+	}
+}
+
+// What the contract of a machine asks for beyond the algorithm.
+
+func (m *hub) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
+	if m.Pending() && m.lowest() != m.Self() {
+		b = append(b, m.lowest())
+	}
+	return b
+}
+
+func (m *hub) Lends() dmutex.NodeID {
+	if len(m.queue) == 0 {
+		return dmutex.None
+	}
+	return m.queue[0].Node
+}
+
+func (m *hub) Forget() (clock, known uint64, ok bool) {
+	return m.Clock(), m.Known(), m.Idle() && len(m.queue) == 0
+}
+
+func (m *hub) AppendText(b []byte) ([]byte, error) {
+	return fmt.Appendf(m.AppendSite(append(b, "hub "...)), " queue=%v", m.queue), nil
+}
+
+func (m *hub) Clone() dmutex.Machine { return &hub{m.Site.Clone(), slices.Clone(m.queue)} }
+
+// A machine of one's own, through every run of three nodes that request once or twice,
+// cancel, and carry a holder over from before.
+func Example() {
+	report, err := dmutextest.Explore(dmutextest.Config{
+		Algorithm: newHub, Members: dmutextest.Nodes(3), Holder: 2, Requests: []int{1, 2, 1}, Cancels: []int{1},
+	})
+	if err != nil {
+		log.Fatal(err) // the shortest run to what went wrong
+	}
+	fmt.Println("complete:", report.Complete)
+	// Output: complete: true
+}
