@@ -227,14 +227,14 @@ func (l *lease) excluded(now int64) {
 		l.views.forget(id)
 	}
 	clear(l.away)
-	n.running.Go(func() { l.rejoin(former) })
+	life := n.cfg.newLife(l.views.life)
+	n.running.Go(func() { l.rejoin(life, former) })
 }
 
 // rejoin begins another life. When Rename returns, nothing of the former life's sessions is
 // being handled anymore.
-func (l *lease) rejoin(former []dmutex.NodeID) {
+func (l *lease) rejoin(life uint64, former []dmutex.NodeID) {
 	n := l.views.node
-	life := n.cfg.newLife(0)
 	_ = n.mail.Rename(life) // it fails when this node closes
 	for _, id := range former {
 		n.mail.Remove(id)

@@ -188,7 +188,7 @@ func (n *Node) peerStatus(id dmutex.NodeID) PeerStatus {
 // Status is the state of a node.
 type Status struct {
 	Err  error  // why nothing is granted anymore: ErrClosed or an ErrStopped; nil while all is well
-	Life uint64 // identifies this run of this process
+	Life uint64 // identifies this run of this process; with Config.Store another after each exclusion
 
 	View    ViewStatus
 	Lease   *LeaseStatus // nil without Config.Store
