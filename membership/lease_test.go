@@ -488,6 +488,27 @@ func TestLeaveCleanly(t *testing.T) {
 	require.Equal(t, unclean, l.record(t).Unclean)
 }
 
+// Trouble counts once, for the present view, and for a member.
+func TestLeaseTrouble(t *testing.T) {
+	outsider := someLease(t, 8)
+	outsider.Trouble(0, 0)
+	require.Equal(t, int64(never), outsider.troubleAt)
+	var l ledger
+	m, _, now := pair(t, &l)
+	epoch := m.View().Epoch
+	m.Trouble(now, epoch-1)
+	require.Equal(t, int64(never), m.troubleAt, "it is about an older view")
+	m.Trouble(now, epoch)
+	at := m.troubleAt
+	require.Equal(t, now+minPause, at)
+	m.Trouble(now+minPause/2, epoch)
+	require.Equal(t, at, m.troubleAt)
+	require.Equal(t, 1, m.quarrel)
+	m.Tick(at)
+	l.serve(m, at)
+	require.Equal(t, epoch+1, m.View().Epoch)
+}
+
 // A life names the members whose leases it waits for, until it knows that they have ended.
 func TestWaits(t *testing.T) {
 	var l ledger
@@ -578,6 +599,7 @@ func TestLeaseHandleRefuses(t *testing.T) {
 		"of the other mode": {Kind: Promise, From: 2, To: 1, Round: 1},
 		"unknown kind":      {Kind: Cleared + 1, From: 2, To: 1},
 		"no view":           {Kind: Report, From: 2, To: 1},
+		"epoch 0":           {Kind: Decide, From: 2, To: 1, View: view(0, Member{1, 9}, Member{2, 10})},
 		"epoch too high":    {Kind: Decide, From: 2, To: 1, View: View{Epoch: maxEpoch + 1}},
 		"reports from out":  {Kind: Report, From: 2, To: 1, View: view(9, Member{1, 9})},
 		"to a former life":  {Kind: Report, From: 2, To: 1, View: view(9, Member{1, 8}, Member{2, 10})},

@@ -240,6 +240,17 @@ var rules = []struct {
 		require.Equal(t, int64(2*minPause), s.Deadline())
 	}},
 
+	// A back-off is for those that would meet again.
+	{"the round of another is no failure of who wants none", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(20).prepare(2))
+		require.Zero(t, s.fails)
+		require.Equal(t, int64(never), s.Deadline())
+		s.input(s.Trouble(0, 1))
+		s.hears(from(20).prepare(3))
+		require.Equal(t, 1, s.fails)
+	}},
+
 	// A second wish would give up the round that is open.
 	{"a life leaves once", func(t *testing.T) {
 		s := acting(t, 10, 0)
