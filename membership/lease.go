@@ -483,7 +483,7 @@ func (m *LeaseMachine) epoch() string { return strconv.FormatUint(m.record.Epoch
 
 // differs reports whether the record has other settings than this life.
 func (m *LeaseMachine) differs() bool {
-	return m.record.Epoch > 0 && (m.record.Lease != m.cfg.Lease || m.record.Settings != m.cfg.Settings)
+	return m.record.Lease != m.cfg.Lease || m.record.Settings != m.cfg.Settings
 }
 
 func (m *LeaseMachine) install(now int64) {
