@@ -2,6 +2,7 @@ package membership
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
@@ -11,7 +12,11 @@ import (
 type Config struct {
 	Self    dmutex.NodeID
 	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
-	Life    uint64          // the number of this life: unique among the lives of the member, higher than those of former lives if possible, not 0
+
+	// Life is the number of this life: unique among the lives of the member, higher than
+	// those of former lives if possible, and not 0. It begins with the clock, in
+	// nanoseconds since 2020: no life is believed that is more than a day ahead.
+	Life uint64
 
 	// Fence is the highest fence known that was granted before, below 1<<63: every
 	// fence of a view with this member will be higher.
@@ -40,6 +45,13 @@ func (p Phase) String() string {
 	return [...]string{"outside", "frozen", "acting", "left", "older", "stopped"}[p]
 }
 
+// MaxMembers bounds the members of a group in both modes: signs of life grow with their
+// square, and the bytes of a view change with their cube.
+const MaxMembers = 64
+
+// instead says what those can do whom the bound keeps out.
+const instead = "let fewer processes be members, and take locks for the others"
+
 // New returns a life that has met no peer. It refuses an invalid Config with
 // [dmutex.ErrMisuse].
 func New(cfg Config) (*Machine, error) {
@@ -47,6 +59,8 @@ func New(cfg Config) (*Machine, error) {
 	switch {
 	case err != nil:
 		return nil, dmutex.Misuse(err.Error())
+	case len(nodes) > MaxMembers:
+		return nil, dmutex.Misuse("Config.Members has " + strconv.Itoa(len(nodes)) + " members, and a group has at most 64: " + instead)
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
 	case cfg.Clock > maxClock:
@@ -140,6 +154,8 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 		return "it names no round"
 	case max(msg.Round, msg.View.Epoch, msg.Installed.Epoch, msg.Completed.Epoch) > m.latest():
 		return "it claims an epoch that is more than a day ahead of this node's clock: set the clocks right, or Config.Fence to the highest fence that was granted"
+	case msg.Life > m.latestLife():
+		return "it tells of a life" + farAhead
 	case msg.Kind >= Decide && msg.View.Epoch == 0:
 		return "its view has no epoch"
 	case msg.Kind == Report && !msg.View.Has(p.node, p.life):
@@ -151,8 +167,11 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 	}
 	for _, v := range []View{msg.Installed, msg.Completed, msg.View} {
 		for i, who := range v.Members {
-			if m.member(who.Node) == nil || who.Life == 0 || i > 0 && v.Members[i-1].Node >= who.Node {
+			switch {
+			case m.member(who.Node) == nil || who.Life == 0 || i > 0 && v.Members[i-1].Node >= who.Node:
 				return "its view is not a list of different members in order"
+			case who.Life > m.latestLife():
+				return "it tells of a life" + farAhead
 			}
 		}
 	}
@@ -162,3 +181,9 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 // latest returns the highest epoch that a peer may claim, so that a lie costs a group no
 // more than a day of its epochs. They stand at the clocks, unless a clock was wrong.
 func (m *Machine) latest() uint64 { return max(m.clock, m.floor) + day }
+
+// latestLife returns the highest life that is believed: one that was told once locks its
+// number out until the clock comes to it.
+func (m *Machine) latestLife() uint64 { return (m.clock + day + 1) * millisecond }
+
+const farAhead = " that began more than a day ahead of this node's clock: set the clocks right"

@@ -98,7 +98,9 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 // what it has read, stops: others may be using epochs for the second time. The epoch of
 // each record is at least the clock of its writer, in milliseconds since 2020. So the
 // fences of a new record are above those of a lost one, and those of an old record that was
-// put back, with a member that joins, are above those of the newer one.
+// put back, with a member that joins, are above those of the newer one, if the clocks of the
+// later writers do not stand behind those of the earlier ones. If they do, an epoch may be used
+// twice, with fences that do not rise; even then, no two members hold a lock at a time.
 //
 // # How often it changes
 //
@@ -134,6 +136,7 @@ func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 type LeaseMachine struct {
 	cfg   LeaseConfig
 	drain int64 // D
+	wait  int64 // for the leases that may run now: D, or longer where the last members had a longer lease
 	now   int64 // of the last input
 
 	// What the last operation that succeeded has shown.
@@ -426,7 +429,7 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 	m.record, m.self = r, r.number(m.cfg.Life)
 	m.cleared = max(m.cleared, r.Cleared)
 	if r.Lease > m.cfg.Lease { // of a group that this life cannot join
-		m.drain = max(m.drain, drain(r.Lease))
+		m.wait = max(m.wait, drain(r.Lease))
 	}
 	switch {
 	case m.self != dmutex.None:
@@ -550,7 +553,7 @@ func (m *LeaseMachine) nextChange() int64 {
 	case m.stale, m.spent:
 		return never
 	case m.self == dmutex.None && m.differs() && m.cleared < m.unclean:
-		return max(m.joinAt, m.since+m.drain) // no lease of another length may run then
+		return max(m.joinAt, m.since+m.wait) // no lease of another length may run then
 	case m.self == dmutex.None:
 		return m.joinAt
 	case m.leaving:
@@ -614,6 +617,10 @@ func (m *LeaseMachine) change(now int64) {
 			r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool { return e.Life == m.cfg.Life })
 		}
 	}
+	if len(r.Members) > MaxMembers {
+		m.stop(&failure{ErrFull, instead})
+		return
+	}
 	if _, err := r.MarshalText(); err != nil {
 		m.stop(err)
 		return
@@ -645,11 +652,14 @@ func (m *LeaseMachine) mayAct(now int64) {
 	if m.ended != Outside {
 		return
 	}
-	if m.cleared < m.unclean && now >= m.since+m.drain {
+	if m.cleared < m.unclean && now >= m.since+m.wait {
 		m.cleared = m.unclean
 		for i := range m.peers {
 			m.send(&m.peers[i], Message{Kind: Cleared, Cleared: m.cleared})
 		}
+	}
+	if m.cleared >= m.unclean {
+		m.wait = m.drain
 	}
 	if m.view.Epoch == 0 {
 		return

@@ -141,7 +141,7 @@ func (w *leaseSim) start(i int) {
 		panic(err)
 	}
 	if x.LeaseMachine = m; w.drain != 0 {
-		m.drain = w.drain
+		m.drain, m.wait = w.drain, w.drain
 	}
 	w.nodes[i] = x
 	w.input(i, func(now int64) []Message { return m.Tick(now) })

@@ -385,7 +385,7 @@ func TestWitness(t *testing.T) {
 	var l ledger
 	_, b, _ := pair(t, &l)
 	require.Equal(t, b.unclean, b.cleared)
-	require.Less(t, b.now, b.since+b.drain)
+	require.Less(t, b.now, b.since+b.wait)
 }
 
 // The record is a witness when nobody else is there: a life that joins after all have

@@ -664,7 +664,7 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 		if err != nil {
 			panic(err)
 		}
-		m.drain = int64(w.wait) * unit
+		m.drain, m.wait = int64(w.wait)*unit, int64(w.wait)*unit
 		l = leased{LeaseMachine: m}
 	} else {
 		l = w.lives.all[key.at]

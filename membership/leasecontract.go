@@ -58,7 +58,7 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 		return nil, dmutex.Misuse("LeaseConfig.Clock is after 2089: set the clock")
 	}
 	return &LeaseMachine{
-		cfg: cfg, drain: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
+		cfg: cfg, drain: drain(cfg.Lease), wait: drain(cfg.Lease), now: math.MinInt64, stale: true, loadAt: math.MinInt64, hintAt: never,
 		joinAt: math.MinInt64, troubleAt: never,
 	}, nil
 }
@@ -68,7 +68,7 @@ func (m *LeaseMachine) Phase() Phase {
 	return phaseOf(m.ended, m.view, m.acting)
 }
 
-// Err returns why the phase is Stopped: an [ErrRecord] or an [ErrSettings].
+// Err returns why the phase is Stopped: an [ErrRecord], an [ErrSettings] or an [ErrFull].
 func (m *LeaseMachine) Err() error { return m.err }
 
 // Self returns the number that the record has given to this life, [dmutex.None] while
@@ -121,7 +121,7 @@ func (m *LeaseMachine) Waits() (until int64, members []dmutex.NodeID) {
 	if m.cleared >= m.unclean || m.ended != Outside {
 		return 0, nil
 	}
-	return m.since + m.drain, m.dead
+	return m.since + m.wait, m.dead
 }
 
 // NeedsStore reports, as of the last input, whether this life waits for the store: to
@@ -162,7 +162,7 @@ func (m *LeaseMachine) Deadline() int64 {
 		sooner(m.nextChange())
 	}
 	if m.cleared < m.unclean {
-		sooner(m.since + m.drain)
+		sooner(m.since + m.wait)
 	}
 	if m.self != dmutex.None {
 		sooner(m.suspendAt())

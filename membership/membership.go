@@ -107,7 +107,7 @@ func (m *Machine) Clock(clock uint64) { m.clock = min(clock, maxClock) }
 // before, messages to it are lost, and no more come from it.
 func (m *Machine) Met(now int64, peer dmutex.NodeID, life uint64) []Message {
 	p := m.member(peer)
-	if p == nil || p == m.me() || life == 0 {
+	if p == nil || p == m.me() || life == 0 || life > m.latestLife() {
 		return nil
 	}
 	m.gone(p)

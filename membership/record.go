@@ -12,6 +12,9 @@ import (
 // malformed, it is gone, or it contradicts what was read before.
 var ErrRecord = errors.New("membership: bad record")
 
+// ErrFull is wrapped by the error of a life that cannot join a group of [MaxMembers].
+var ErrFull = errors.New("membership: the group has 64 members, which is the most")
+
 // A Record is what the store holds about a group in the lease mode. Every change
 // has a higher epoch.
 type Record struct {
@@ -34,7 +37,7 @@ type Entry struct {
 }
 
 const (
-	// maxRecord bounds the text of a record: about a thousand members.
+	// maxRecord bounds the text of a record, which every store takes.
 	maxRecord = 64 << 10
 
 	// maxAddress and maxSettings bound what one life puts into it.
@@ -154,6 +157,8 @@ func (r *Record) invalid() string {
 		return "it excluded a member in an epoch that is yet to come"
 	case r.Cleared > r.Unclean:
 		return "it has cleared an exclusion that is yet to come"
+	case len(r.Members) > MaxMembers:
+		return "it has more than 64 members"
 	case r.Lease < minLease || r.Lease > maxLease:
 		return "its lease is out of range"
 	}

@@ -79,23 +79,25 @@ func TestRecordRefuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrRecord)
 }
 
-// A record has room for some hundred members, and says when there is no more.
+// A record has room for as many members as there can be, and no other.
 func TestRecordIsBounded(t *testing.T) {
 	r := Record{Epoch: 1, Lease: second}
-	for n := dmutex.NodeID(1); ; n++ {
-		r.Highest = n
-		r.Members = append(r.Members, Entry{Member{n, math.MaxUint64 - uint64(n)}, strings.Repeat("x", 21)})
-		if n < 1000 {
-			continue
-		}
-		text, err := r.MarshalText()
-		if err != nil {
-			require.ErrorIs(t, err, ErrRecord)
-			require.Greater(t, n, dmutex.NodeID(1000))
-			return
-		}
-		require.NoError(t, new(Record).UnmarshalText(text))
+	for n := range dmutex.NodeID(MaxMembers) {
+		r.Highest = n + 1
+		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, strings.Repeat("x", maxAddress)})
 	}
+	text, err := r.MarshalText()
+	require.NoError(t, err)
+	require.NoError(t, new(Record).UnmarshalText(text))
+
+	r.Members[0].Address = strings.Repeat("x", maxRecord)
+	_, err = r.MarshalText()
+	require.ErrorIs(t, err, ErrRecord)
+	r.Highest++
+	r.Members[0].Address = ""
+	r.Members = append(r.Members, Entry{Member{r.Highest, 7}, ""})
+	_, err = r.MarshalText()
+	require.ErrorContains(t, err, "more than 64 members")
 }
 
 // What is read is written again as it was.

@@ -30,8 +30,8 @@ var (
 
 	// ErrStopped: the node has stopped, though nobody has closed it, and grants nothing
 	// more. Let the process exit, so that a supervisor starts it again. The error also
-	// says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord], [ErrConfig],
-	// [store.ErrUnusable] or [transport.ErrClosed].
+	// says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord], [ErrFull],
+	// [ErrConfig], [store.ErrUnusable] or [transport.ErrClosed].
 	ErrStopped = errors.New("node: the node has stopped: let the process exit")
 
 	// ErrClosed: the node is closed, by its own process.
@@ -57,6 +57,9 @@ var (
 
 	// ErrRecord: the record of the members was deleted, overwritten or restored.
 	ErrRecord = membership.ErrRecord
+
+	// ErrFull: the group has as many members as it can have.
+	ErrFull = membership.ErrFull
 
 	// ErrStore: the store cannot be reached, or does not answer in time. Nobody may hold
 	// a lock without it for longer than a lease. The call goes on when it answers.

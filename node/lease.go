@@ -47,10 +47,6 @@ const (
 	// DefaultLease is Config.Lease if it is 0.
 	DefaultLease = 10 * time.Second
 
-	// maxDynamic bounds the members of a group with a store. Their record has about
-	// as much room.
-	maxDynamic = 1024
-
 	// The locks are lost a leaseMargin-th of the lease before its end, and given back a
 	// margin later, so that code that hears of the loss can stop in time.
 	leaseMargin = 16

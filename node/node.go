@@ -282,7 +282,7 @@ func numberless(l transport.Link) bool {
 // maxMembers bounds the members of a view.
 func (cfg *Config) maxMembers() int {
 	if cfg.Store != nil {
-		return maxDynamic
+		return membership.MaxMembers
 	}
 	return len(cfg.Members)
 }

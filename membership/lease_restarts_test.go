@@ -1,0 +1,157 @@
+package membership
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A fleet is processes of the lease mode that come and go one at a time, and a store.
+type fleet struct {
+	ledger
+	t       *testing.T
+	now     int64
+	lives   uint64
+	highest uint64 // epoch that a process has had
+}
+
+// join lets a process with this clock join. Its epoch is to be higher than all before.
+func (f *fleet) join(ahead int64) *LeaseMachine {
+	f.t.Helper()
+	f.lives++
+	m, err := NewLease(LeaseConfig{Life: f.lives, Lease: testLease, Clock: uint64(f.now+ahead) / millisecond})
+	require.NoError(f.t, err)
+	m.Tick(f.now)
+	f.serve(m, f.now)
+	require.Greater(f.t, m.View().Epoch, f.highest)
+	f.highest = m.View().Epoch
+	return m
+}
+
+func (f *fleet) leave(m *LeaseMachine) {
+	m.Hint(f.now) // the record may have changed
+	f.now = max(f.now, m.Deadline())
+	m.Tick(f.now)
+	f.serve(m, f.now)
+	m.Leave(f.now)
+	f.serve(m, f.now)
+	require.Equal(f.t, Left, m.Phase())
+	f.highest = max(f.highest, f.record(f.t).Epoch)
+}
+
+// As many members as there can be join at the same instant. After that the record is lost,
+// and the fences of the next one are higher.
+func TestLostAfterManyHaveJoined(t *testing.T) {
+	f := &fleet{t: t, now: aDay}
+	for range MaxMembers {
+		f.join(0)
+	}
+	f.value = nil
+	f.now += second / 10
+	f.join(0)
+}
+
+// Two loops of processes that join and leave at once overtake no clock.
+func TestLostAfterShortLives(t *testing.T) {
+	f := &fleet{t: t, now: aDay}
+	for range 5000 {
+		a, b := f.join(0), f.join(0)
+		f.leave(a)
+		f.leave(b)
+		f.now += 5 * millisecond
+	}
+	require.LessOrEqual(t, f.highest, uint64(f.now/millisecond))
+	f.value = nil
+	f.join(0)
+}
+
+// The epochs of processes that join rise over a thousand restarts of all, whose clocks
+// differ by up to a second, and which find the record as it was, lost, or an old one, if a
+// second has passed then.
+func TestLeaseFencesRise(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		f := &fleet{t: t, now: aDay}
+		ahead := make([]int64, 1+rng.IntN(5))
+		for i := range ahead {
+			ahead[i] = rng.Int64N(second)
+		}
+		var old [][]byte
+		for range 20 {
+			for _, i := range rng.Perm(len(ahead)) {
+				m := f.join(ahead[i])
+				f.now += rng.Int64N(20 * millisecond)
+				if rng.IntN(2) == 0 {
+					f.leave(m)
+				}
+				old = append(old, f.value)
+			}
+			switch rng.IntN(3) {
+			case 0:
+				f.value = nil
+				f.now += second
+			case 1: // a supervisor starts a process before an operator deletes the record
+				f.value = old[rng.IntN(len(old))]
+				f.now += second
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// After a wait for the leases of former members, which were longer, the next crash costs
+// no more than the lease that the group has now.
+func TestLeaseIsChanged(t *testing.T) {
+	var l ledger
+	l.put(t, Record{Epoch: 5, Unclean: 4, Highest: 2, Lease: 10 * second, Settings: "ricart"})
+	m := joined(t, &l, 9)
+	require.GreaterOrEqual(t, m.now, drain(10*second))
+	r := l.record(t)
+	require.Equal(t, int64(testLease), r.Lease)
+	r.Epoch++
+	r.Highest++
+	r.Members = append(r.Members, Entry{Member{r.Highest, 77}, ""})
+	l.put(t, r)
+	m.Tick(m.now + testLease/3)
+	l.serve(m, m.now)
+	require.Len(t, m.View().Members, 2)
+	for m.Phase() != Acting { // the other is not there
+		m.Tick(m.Deadline())
+		l.serve(m, m.now)
+	}
+	require.Len(t, m.View().Members, 1)
+	require.Equal(t, drain(testLease), m.now-m.installedAt)
+}
+
+// The 65th member is told what to do instead, in both modes, and the others do not notice.
+func TestFull(t *testing.T) {
+	f := &fleet{t: t, now: aDay}
+	for range MaxMembers {
+		f.join(0)
+	}
+	before := f.value
+	m, err := NewLease(LeaseConfig{Life: 1000, Lease: testLease, Clock: uint64(f.now) / millisecond})
+	require.NoError(t, err)
+	m.Tick(f.now)
+	f.serve(m, f.now)
+	require.Equal(t, Stopped, m.Phase())
+	require.ErrorIs(t, m.Err(), ErrFull)
+	require.EqualError(t, m.Err(), "membership: the group has 64 members, which is the most: let fewer processes be members, and take locks for the others")
+	require.Equal(t, string(before), string(f.value))
+
+	var members []dmutex.NodeID
+	for id := range dmutex.NodeID(MaxMembers) {
+		members = append(members, id+1)
+	}
+	_, err = New(Config{Self: 1, Members: members, Life: 1})
+	require.NoError(t, err)
+	_, err = New(Config{Self: 1, Members: append(members, 65), Life: 1})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	require.ErrorContains(t, err, fmt.Sprintf("has %d members, and a group has at most %d: let fewer", MaxMembers+1, MaxMembers))
+}

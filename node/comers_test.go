@@ -1,0 +1,87 @@
+package node_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// A member that stays is granted within a second while another comes, locks and goes as fast
+// as it can.
+func TestOthersComeAndGo(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			delays := memlink.Config{Seed: 1, MinDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}
+			bubble(t, a.Algorithm, delays, func(t *testing.T, g *group) {
+				today()
+				g.open(3)
+				g.close(2)
+				stays(t, g.nodes[1], 1, func() (*node.Node, error) {
+					return node.Open(t.Context(), node.Config{Self: 2, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(2)})
+				})
+			})
+		})
+	}
+}
+
+// With a store, two come and go.
+func TestOthersComeAndGoWithAStore(t *testing.T) {
+	eachLease(t, func(t *testing.T, c *crew) {
+		one := c.open(1)[0]
+		stays(t, one.Node, 2, func() (*node.Node, error) {
+			return node.Open(t.Context(), c.config(&sailor{crew: c, store: one.store}))
+		})
+	})
+}
+
+func stays(t *testing.T, stays *node.Node, n int, open func() (*node.Node, error)) {
+	var others sync.WaitGroup
+	end := time.Now().Add(10 * time.Second)
+	came := make([]int, n)
+	for i := range came {
+		others.Go(func() {
+			for ; time.Now().Before(end); came[i]++ {
+				n, err := open()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				held, err := n.Mutex("x").Acquire(t.Context())
+				if err == nil {
+					err = held.Release()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if err := n.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	last, grants := uint64(0), 0
+	for time.Now().Before(end) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		held, err := stays.Mutex("x").Acquire(ctx)
+		cancel()
+		if err != nil {
+			t.Errorf("after %d grants: %v", grants, err)
+			break
+		}
+		require.Greater(t, held.Fence(), last)
+		last = held.Fence()
+		grants++
+		require.NoError(t, held.Release())
+		time.Sleep(time.Millisecond)
+	}
+	others.Wait()
+	t.Logf("%d grants, while others came %v times, in %d views", grants, came, stays.Status().View.Changes)
+	require.Greater(t, slices.Min(came), 100)
+}
