@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,14 +69,4 @@ func TestVersion(t *testing.T) {
 	require.Equal(t, tool.StatusOK, status)
 	require.Empty(t, stderr)
 	require.Regexp(t, `^dmutex .*go1\.`, stdout)
-}
-
-// The build with NATS is one that compiles. What it can do is tested where the
-// test binaries link NATS in.
-func TestBuildWithNATS(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts the go command")
-	}
-	out, err := exec.Command("go", "vet", "-tags", "nats", ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
 }

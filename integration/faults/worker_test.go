@@ -77,7 +77,6 @@ type state struct {
 	Sent, Received [dmutex.Kinds]uint64
 	Changes        uint64 // of the view
 	Asked          uint64 // operations of the store
-	Granted        uint64
 	Exclusions     int
 }
 
@@ -291,7 +290,7 @@ func (w *worker) tell() map[string]state {
 	states := make(map[string]state)
 	for name, n := range w.nodes {
 		st := n.Status()
-		s := state{Refused: st.Refused, Deadlocks: st.Deadlocks, Sent: st.Sent, Received: st.Received, Changes: st.View.Changes, Granted: st.Granted}
+		s := state{Refused: st.Refused, Deadlocks: st.Deadlocks, Sent: st.Sent, Received: st.Received, Changes: st.View.Changes}
 		if w.Lease > 0 {
 			s.Asked, s.Exclusions = w.gates[name].asked.Load(), st.Lease.Exclusions
 		}
