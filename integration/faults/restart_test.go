@@ -139,13 +139,13 @@ func replaced(t *testing.T, link string, i int, idle bool) {
 }
 
 // Two processes with one number, both alive: the second ends with an error that
-// says so, and the group goes on with the first. It runs beside no other test: a
-// process that does not answer for a quarter of a second is replaced.
-func TestNumberTakenNATS(t *testing.T) { numberTaken(t, "nats") }
-func TestNumberTakenTCP(t *testing.T)  { numberTaken(t, "tcp") }
+// says so, and the group goes on with the first. It needs a machine that is not busy,
+// because a process that does not answer for a quarter of a second is replaced. The tests
+// of package node show the same in virtual time.
+func TestNumberTakenNATS(t *testing.T) { unlessLong(t); numberTaken(t, "nats") }
+func TestNumberTakenTCP(t *testing.T)  { unlessLong(t); numberTaken(t, "tcp") }
 
 func numberTaken(t *testing.T, link string) {
-	unlessShort(t)
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 3, *seed, names...)
 	<-time.After(time.Second)
