@@ -177,16 +177,29 @@ func (w *world) look() []*local {
 	return w.nodes
 }
 
-// Clone returns a copy, in the memory of spare if it is not nil.
+// held reports whether a node holds the lock.
+func (w *world) held() bool {
+	for i := range w.places {
+		if w.at(i).phase == dmutex.Held {
+			return true
+		}
+	}
+	return false
+}
+
+// Clone returns a copy, in the memory of spare if it is not nil. It writes no pointer
+// then, which would cost most of its time.
 func (w *world) Clone(spare *world) *world {
 	if spare == nil {
 		b := new(block)
 		spare = &b.world
-		spare.places, spare.wire = b.places[:0], b.wire[:0]
+		spare.model, spare.places, spare.wire = w.model, b.places[:0], b.wire[:0]
 	}
-	places, wire := append(spare.places[:0], w.places...), append(spare.wire[:0], w.wire...)
-	*spare = *w
-	spare.places, spare.wire = places, wire
+	spare.places = spare.places[:0]
+	spare.places = append(spare.places, w.places...)
+	spare.wire = spare.wire[:0]
+	spare.wire = append(spare.wire, w.wire...)
+	spare.duplicates, spare.losses, spare.last = w.duplicates, w.losses, w.last
 	return spare
 }
 
@@ -381,16 +394,18 @@ func (w *world) move(i int, do verb, msg uint32) *Violation {
 		return t.fault
 	}
 	w.places[i].local = t.to
-	nodes := w.look()
 	if t.enters {
-		if f := enters(w.members, nodes, i, w.last); f != nil {
+		if f := enters(w.members, w.look(), i, w.last); f != nil {
 			return f
 		}
-		w.sparse = w.sparse || nodes[i].fence != w.last+1
-		w.last = nodes[i].fence
+		fence := w.at(i).fence
+		w.sparse = w.sparse || fence != w.last+1
+		w.last = fence
 	}
-	if f := finds(w.members, nodes); f != nil {
-		return f
+	if w.held() {
+		if f := finds(w.members, w.look()); f != nil {
+			return f
+		}
 	}
 	for _, msg := range t.sent {
 		w.send(msg)

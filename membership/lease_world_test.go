@@ -190,11 +190,15 @@ func (w *leaseWorld) Clone(spare *leaseWorld) *leaseWorld {
 			wire   [8]uint32
 		})
 		spare = &b.leaseWorld
-		spare.places, spare.locks, spare.wire = b.places[:0], b.locks[:0], b.wire[:0]
+		spare.leaseModel, spare.places, spare.locks, spare.wire = w.leaseModel, b.places[:0], b.locks[:0], b.wire[:0]
 	}
-	places, locks, wire := append(spare.places[:0], w.places...), append(spare.locks[:0], w.locks...), append(spare.wire[:0], w.wire...)
-	*spare = *w
-	spare.places, spare.locks, spare.wire = places, locks, wire
+	spare.places = spare.places[:0]
+	spare.places = append(spare.places, w.places...)
+	spare.locks = spare.locks[:0]
+	spare.locks = append(spare.locks, w.locks...)
+	spare.wire = spare.wire[:0]
+	spare.wire = append(spare.wire, w.wire...)
+	spare.left, spare.record, spare.highest = w.left, w.record, w.highest
 	return spare
 }
 

@@ -178,11 +178,15 @@ func (w *world) Clone(spare *world) *world {
 			wire   [8]uint32
 		})
 		spare = &b.world
-		spare.places, spare.locks, spare.wire = b.places[:0], b.locks[:0], b.wire[:0]
+		spare.model, spare.places, spare.locks, spare.wire = w.model, b.places[:0], b.locks[:0], b.wire[:0]
 	}
-	places, locks, wire := append(spare.places[:0], w.places...), append(spare.locks[:0], w.locks...), append(spare.wire[:0], w.wire...)
-	*spare = *w
-	spare.places, spare.locks, spare.wire = places, locks, wire
+	spare.places = spare.places[:0]
+	spare.places = append(spare.places, w.places...)
+	spare.locks = spare.locks[:0]
+	spare.locks = append(spare.locks, w.locks...)
+	spare.wire = spare.wire[:0]
+	spare.wire = append(spare.wire, w.wire...)
+	spare.left, spare.granted, spare.highest = w.left, w.granted, w.highest
 	return spare
 }
 

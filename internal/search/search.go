@@ -138,12 +138,12 @@ type exploration[W World[W, S], S any] struct {
 	Search[W, S]
 	Report
 	seen   table
-	parent []uint32 // by state
-	via    []uint16 // by state: which of the steps of its parent led to it
-	next   []W      // the worlds that the present level has found
-	spare  []W      // worlds that are no longer needed
-	list   []S      // scratch
-	after  []successor[W]
+	parent []uint32       // by state
+	via    []uint16       // by state: which of the steps of its parent led to it
+	next   []W            // the worlds that the present level has found
+	spare  []W            // worlds that are no longer needed
+	list   []S            // scratch
+	after  []successor[W] // scratch, with worlds to clone into
 	key    []byte
 
 	live  bool
@@ -153,6 +153,14 @@ type exploration[W World[W, S], S any] struct {
 }
 
 const counted = 1 << 31
+
+// unused returns a world that is no longer needed, if there is one.
+func (x *exploration[W, S]) unused() (w W) {
+	if n := len(x.spare); n > 0 {
+		w, x.spare = x.spare[n-1], x.spare[:n-1]
+	}
+	return w
+}
 
 // A successor is the world after step k of the present one.
 type successor[W any] struct {
@@ -221,39 +229,36 @@ func (x *exploration[W, S]) print(w W) uint64 {
 	return fingerprint(x.key)
 }
 
-func (x *exploration[W, S]) clone(w W) W {
-	var spare W
-	if n := len(x.spare); n > 0 {
-		spare, x.spare = x.spare[n-1], x.spare[:n-1]
-	}
-	return w.Clone(spare)
-}
-
 // expand finds the states that follow state id. It looks them up together, so that the
 // processor can wait for several slots of the table at a time.
 func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
 	rests, good := true, x.Good == nil
-	x.list, x.after = w.Steps(x.list[:0]), x.after[:0]
-	failing := 0
+	x.list = w.Steps(x.list[:0])
+	taken, failing := 0, 0
 	for k, step := range x.list {
 		fair := x.Fair == nil || x.Fair(w, step)
 		rests = rests && !fair
-		after := x.clone(w)
-		err = after.Do(step)
+		if taken == len(x.after) {
+			x.after = append(x.after, successor[W]{})
+		}
+		s := &x.after[taken]
+		s.world = w.Clone(s.world)
+		err = s.world.Do(step)
 		if err == ErrOutside {
 			good, err = good || fair, nil
-			x.spare = append(x.spare, after)
 			continue
 		}
 		if err == nil && x.Step != nil {
-			err = x.Step(w, after)
+			err = x.Step(w, s.world)
 		}
 		if failing = k; err != nil {
 			break
 		}
-		x.after = append(x.after, successor[W]{after, x.print(after), k, fair})
+		s.print, s.k, s.fair = x.print(s.world), k, fair
+		taken++
 	}
-	for _, s := range x.after {
+	for i := range taken {
+		s := &x.after[i]
 		to, fresh := x.seen.find(s.print, uint32(x.States))
 		x.Steps++
 		if edge := to; s.fair && x.live {
@@ -262,12 +267,11 @@ func (x *exploration[W, S]) expand(id uint32, w W) (err error) {
 			}
 			x.edges = append(x.edges, edge)
 		}
-		if !fresh {
-			x.spare = append(x.spare, s.world)
-			continue
-		}
-		if err := x.add(s.world, id, s.k); err != nil {
-			return err
+		if fresh {
+			if err := x.add(s.world, id, s.k); err != nil {
+				return err
+			}
+			s.world = x.unused()
 		}
 	}
 	if err != nil {
@@ -385,7 +389,7 @@ func (x *exploration[W, S]) way(id uint32) (run []S) {
 func (x *exploration[W, S]) step(run []S, to uint32) S {
 	_, last := Tell(x.First, run)
 	for _, step := range last.Steps(nil) {
-		after := x.clone(last)
+		after := last.Clone(x.unused())
 		if after.Do(step) == nil && (x.Fair == nil || x.Fair(last, step)) {
 			if id, _ := x.seen.find(x.print(after), 0); id == to {
 				return step
