@@ -11,6 +11,7 @@ require (
 
 require (
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
 	go.opentelemetry.io/otel/sdk/metric v1.45.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 )
