@@ -31,7 +31,7 @@
 //
 // While it is Idle or Held the machine still has to Handle what arrives, because
 // the others wait for its answers. The function send must deliver each message
-// exactly once to the machine of node To; package transport/session makes any
+// exactly once to the machine of node To; package internal/session makes any
 // network do that, in order per pair. Without a network the loop is a unit test,
 // as in the example: deliver the messages yourself, in any order.
 //

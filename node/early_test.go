@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/trace"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/membership"
 )
 
 // The errors of Acquire, TryAcquire, Campaign and a lost [Held], for [errors.Is].

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/membership"
 )
 
 // Ready waits until this node is in a view that grants locks. For that, all members

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/lamport"
-	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store/storetest"
 	"github.com/dmutex/dmutex/transport"

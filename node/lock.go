@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/session"
 )
 
 // A lock is one name in use at this node: its machine, and the goroutines that

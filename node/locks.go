@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
-	"github.com/dmutex/dmutex/transport/mail"
+	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/membership"
 )
 
 // locks is all locks at this node, in shards by name. It sends the messages of the

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/mail"
 )
 
 // Config describes a node and its group. Members, Algorithm, Group, Deadlock and Lease

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/trace"
-	"github.com/dmutex/dmutex/transport/mail"
 )
 
 // What a node records in its trace. Without a recorder each of these costs a nil check.

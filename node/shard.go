@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/trace"
 )
 

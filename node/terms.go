@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/membership"
 )
 
 // A term is a leader and its epoch; with leader None, the end of that epoch.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/trace"
-	"github.com/dmutex/dmutex/transport/session"
 )
 
 // views is this node's part in the views of its group. It drives the machine of

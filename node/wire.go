@@ -5,8 +5,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/wire"
-	"github.com/dmutex/dmutex/membership"
 	"github.com/dmutex/dmutex/transport"
 )
 

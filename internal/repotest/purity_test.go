@@ -55,16 +55,18 @@ var rows = []struct {
 	{"internal/search", false, nil},
 	{"internal/repotest", false, nil},
 	{"internal/wire", false, []string{"."}},
-	{"membership", true, []string{".", "internal/canon"}},
+	{"internal/membership", true, []string{".", "internal/canon"}},
 	{"store", false, nil},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog", "internal/wire"}},
-	{"transport/linktest", false, []string{".", "transport", "transport/session"}},
-	{"transport/mail", false, []string{".", "transport", "transport/session"}},
-	{"transport/session", true, []string{".", "internal/msgp"}},
+	{"transport/linktest", false, []string{".", "transport", "internal/session"}},
+	{"internal/mail", false, []string{".", "transport", "internal/session"}},
+	{"internal/session", true, []string{".", "internal/msgp"}},
+
+	{"transport/channel", false, []string{".", "internal/mail", "transport"}},
 
 	// layer 3
-	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/wire", "membership", "store", "trace", "transport", "transport/mail", "transport/session"}},
+	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/wire", "internal/membership", "store", "trace", "transport", "internal/mail", "internal/session"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

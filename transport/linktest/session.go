@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/session"
 )
 
 // TestSession lets three nodes send each other thousands of numbered messages at

@@ -104,7 +104,7 @@ func TestCheckClosing(t *testing.T) {
 		{"unordered", "\n3 of 8 failed: lamport, lamport-omit, ring. They need messages in order; the session below them\nprovides that.\n"},
 		{"duplicating", "\n1 of 8 failed: ring. They need each message only once; the session below them provides that.\n"},
 		{"unordered, 1 duplicate", "They need messages in order, and\neach only once;"},
-		{"lossy", "The machines assume that no message is lost; the session below them (package transport/session)\nrepairs losses.\n"},
+		{"lossy", "The machines assume that no message is lost; the session below them (package internal/session)\nrepairs losses.\n"},
 		{"fifo, channel 1", "suzukikasami, ring.\n"},
 	} {
 		status, stdout, stderr := invoke("check", "--requests=1", "--network", c.network)

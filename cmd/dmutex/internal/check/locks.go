@@ -211,7 +211,7 @@ const proved = `In every run of these groups no two nodes met in the critical se
 func needs(network dmutextest.Network) string {
 	switch {
 	case network.Losses > 0:
-		return " The machines assume that no message is lost; the session below them (package transport/session) repairs losses."
+		return " The machines assume that no message is lost; the session below them (package internal/session) repairs losses."
 	case network.Unordered && network.Duplicates > 0:
 		return " They need messages in order, and each only once; the session below them provides that."
 	case network.Unordered:

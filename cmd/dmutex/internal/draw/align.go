@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/trace"
 )
 

@@ -34,7 +34,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
-	"github.com/dmutex/dmutex/membership"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/transport/session"
+	"github.com/dmutex/dmutex/internal/session"
 )
 
 // Status is the state of the session with a peer, as this node sees it.

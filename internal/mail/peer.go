@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/session"
 )
 
 // A peer is the session with another member over the link.

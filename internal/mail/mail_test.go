@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/mail"
 	"github.com/dmutex/dmutex/transport/memlink"
-	"github.com/dmutex/dmutex/transport/session"
 )
 
 const never = math.MaxInt64

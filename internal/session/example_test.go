@@ -3,7 +3,7 @@ package session_test
 import (
 	"fmt"
 
-	"github.com/dmutex/dmutex/transport/session"
+	"github.com/dmutex/dmutex/internal/session"
 )
 
 // Two sessions, driven by hand over a network that loses every third frame.

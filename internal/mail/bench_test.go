@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/transport/mail"
+	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 

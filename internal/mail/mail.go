@@ -3,8 +3,7 @@
 // another. It is the driver of package session: it owns the sessions with all
 // peers, transmits their frames, and keeps time for them.
 //
-// Package mail knows nothing about locks. Package node is built on it, and a
-// program that drives machines itself can use it, too: see the example.
+// Package mail knows nothing about locks. Packages node and channel are built on it.
 //
 // # Lives
 //
@@ -41,8 +40,8 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/transport"
-	"github.com/dmutex/dmutex/transport/session"
 )
 
 // Config configures a [Mail]. MaxLife and Watch may be nil, and Peers empty.

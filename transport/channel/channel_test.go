@@ -1,0 +1,108 @@
+package channel_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/channel"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+type lost struct {
+	peer dmutex.NodeID
+	why  error
+}
+
+func open(t *testing.T, self, peer dmutex.NodeID, link transport.Link, receive func(string, dmutex.Message) ([]dmutex.Message, error)) (*channel.Channels, <-chan lost) {
+	t.Helper()
+	losses := make(chan lost, 10)
+	c, err := channel.Open(self, channel.Config{Peers: []dmutex.NodeID{peer}, Link: link, Receive: receive,
+		Lost: func(peer dmutex.NodeID, why error) { losses <- lost{peer, why} }})
+	require.NoError(t, err)
+	return c, losses
+}
+
+func nothing(string, dmutex.Message) ([]dmutex.Message, error) { return nil, nil }
+
+func request() ([]dmutex.Message, error) {
+	return []dmutex.Message{{Kind: dmutex.Request, From: 1, To: 2, Attempt: 1}}, nil
+}
+
+// Lost tells why messages may be lost: a peer that left, one that restarted, one whose
+// message Receive refuses, and a link that was closed.
+func TestLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		link := network.Link(1)
+		one, losses := open(t, 1, 2, link, nothing)
+		two, _ := open(t, 2, 1, network.Link(2), nothing)
+		require.NoError(t, one.Do("x", request))
+		synctest.Wait()
+		go func() { _ = two.Close(t.Context()) }()
+		loss := <-losses
+		require.EqualValues(t, 2, loss.peer)
+		require.ErrorContains(t, loss.why, "closed its channels")
+
+		time.Sleep(time.Second)
+		refusal := errors.New("refused")
+		two, others := open(t, 2, 1, network.Link(2), func(string, dmutex.Message) ([]dmutex.Message, error) { return nil, refusal })
+		loss = <-losses
+		require.EqualValues(t, 2, loss.peer)
+		require.ErrorContains(t, loss.why, "taken its place")
+		require.NoError(t, one.Do("x", request))
+		loss = <-others
+		require.EqualValues(t, 1, loss.peer)
+		require.ErrorIs(t, loss.why, refusal)
+
+		require.NoError(t, link.Close())
+		loss = <-losses
+		require.Equal(t, dmutex.None, loss.peer)
+		require.ErrorIs(t, loss.why, transport.ErrClosed)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		_ = one.Close(ended)
+		_ = two.Close(ended)
+	})
+}
+
+// An error of the input is Do's, and what the input returned beside it is sent.
+func TestDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		one, _ := open(t, 1, 2, network.Link(1), nothing)
+		got := make(chan dmutex.Message, 1)
+		two, _ := open(t, 2, 1, network.Link(2), func(lock string, m dmutex.Message) ([]dmutex.Message, error) {
+			got <- m.Clone()
+			return nil, nil
+		})
+		mistake := errors.New("mistake")
+		require.ErrorIs(t, one.Do("x", func() ([]dmutex.Message, error) {
+			out, _ := request()
+			return out, mistake
+		}), mistake)
+		require.Equal(t, dmutex.Message{Kind: dmutex.Request, From: 1, To: 2, Attempt: 1}, <-got)
+		require.ErrorContains(t, one.Do("x", func() ([]dmutex.Message, error) {
+			return []dmutex.Message{{Kind: dmutex.Request, To: 3, Attempt: 1}}, nil
+		}), "message to node 3")
+		done := make(chan error)
+		go func() { done <- one.Close(t.Context()) }()
+		require.NoError(t, two.Close(t.Context()))
+		require.NoError(t, <-done)
+	})
+}
+
+func TestOpenRefuses(t *testing.T) {
+	_, err := channel.Open(1, channel.Config{Receive: nothing})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	_, err = channel.Open(1, channel.Config{Receive: nothing, Lost: func(dmutex.NodeID, error) {}})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+}
