@@ -59,7 +59,7 @@ var rows = []struct {
 	{"store", false, nil},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog", "internal/wire"}},
-	{"transport/linktest", false, []string{".", "transport", "internal/session"}},
+	{"transport/linktest", false, []string{".", "transport", "internal/mail"}},
 	{"internal/mail", false, []string{".", "transport", "internal/session"}},
 	{"internal/session", true, []string{".", "internal/msgp"}},
 

@@ -1,16 +1,15 @@
 package linktest
 
 import (
+	"context"
 	"encoding/binary"
-	"math"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -25,30 +24,30 @@ func TestSession(t *testing.T, links Links, faults Faults, midway func()) {
 
 // A conference is a test of sessions over a network.
 type conference struct {
-	b     *bench
-	birth time.Time
-	stop  chan struct{} // ends the timekeepers
-	half  chan struct{} // closed when half of the messages have arrived
-	harm  chan struct{} // closed when midway has returned
-	full  chan struct{} // closed when all have arrived
+	b    *bench
+	half chan struct{} // closed when half of the messages have arrived
+	harm chan struct{} // closed when midway has returned
+	full chan struct{} // closed when all have arrived
 
 	mu   sync.Mutex
 	left int // messages that have not arrived
 }
 
-// A speaker is a node with a session to each of the others.
+// A speaker is a node that talks to the others.
 type speaker struct {
 	c    *conference
 	self dmutex.NodeID
-	link transport.Link
-	wake chan struct{} // pokes the timekeeper: a deadline may be earlier
+	mail *mail.Mail
 
-	mu       sync.Mutex
-	sessions map[dmutex.NodeID]*session.Session
-	said     map[dmutex.NodeID]uint64 // messages to a peer
-	heard    map[dmutex.NodeID]uint64 // messages of a peer
-	frame    []byte
+	mu    sync.Mutex
+	said  [speakers + 1]uint64 // messages to a peer
+	heard [speakers + 1]uint64 // messages of a peer
 }
+
+// A narrow link has small frames, so that there are many.
+type narrow struct{ transport.Link }
+
+func (narrow) MaxFrame() int { return 1024 }
 
 const (
 	speakers = 3
@@ -58,36 +57,36 @@ const (
 
 func talk(b *bench, faults Faults, midway func()) {
 	c := &conference{
-		b:     b,
-		birth: time.Now(),
-		stop:  make(chan struct{}),
-		half:  make(chan struct{}),
-		harm:  make(chan struct{}),
-		full:  make(chan struct{}),
-		left:  speakers * (speakers - 1) * speeches,
+		b:    b,
+		half: make(chan struct{}),
+		harm: make(chan struct{}),
+		full: make(chan struct{}),
+		left: speakers * (speakers - 1) * speeches,
 	}
 	nodes := make([]*speaker, speakers)
 	for i := range nodes {
-		id := dmutex.NodeID(i + 1)
-		nodes[i] = &speaker{
-			c:        c,
-			self:     id,
-			link:     Faulty(b, b.make(id), faults),
-			wake:     make(chan struct{}, 1),
-			sessions: make(map[dmutex.NodeID]*session.Session),
-			said:     make(map[dmutex.NodeID]uint64),
-			heard:    make(map[dmutex.NodeID]uint64),
-		}
+		n := &speaker{c: c, self: dmutex.NodeID(i + 1)}
+		nodes[i] = n
+		var err error
+		n.mail, err = mail.New(mail.Config{
+			Peers: n.peers(), Life: uint64(n.self), Link: narrow{Faulty(b, b.make(n.self), faults)}, Handler: n,
+		})
+		require.NoError(b, err)
 	}
-	var keeping sync.WaitGroup
 	b.Cleanup(func() { // before the links are closed
-		close(c.stop)
-		keeping.Wait()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		for _, n := range nodes {
+			_ = n.mail.Close(ctx) // nobody waits for the others
+		}
 	})
 	for _, n := range nodes {
-		n.prepare()
-		keeping.Go(n.keepTime)
-		require.NoError(b, n.link.Open(n.deliver))
+		for _, peer := range n.peers() {
+			for range lead {
+				n.speak(peer)
+			}
+		}
+		require.NoError(b, n.mail.Open())
 	}
 	await(b, c.half, "half of the messages")
 	func() {
@@ -102,128 +101,88 @@ func talk(b *bench, faults Faults, midway func()) {
 	}
 }
 
-// report logs what the sessions had to repair.
-func (n *speaker) report() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for peer, s := range n.sessions {
-		stats := s.Stats()
-		n.c.b.Logf("node %d with node %d: sent %d frames again, received %d again and %d too early",
-			n.self, peer, stats.Resent, stats.Repeated, stats.Early)
+func (n *speaker) peers() (all []dmutex.NodeID) {
+	for peer := dmutex.NodeID(1); peer <= speakers; peer++ {
+		if peer != n.self {
+			all = append(all, peer)
+		}
 	}
+	return all
 }
 
-// prepare makes the sessions and sends the first messages to every peer.
-func (n *speaker) prepare() {
-	for peer := dmutex.NodeID(1); peer <= speakers; peer++ {
-		if peer == n.self {
-			continue
-		}
-		// Small frames, so that there are many.
-		s, err := session.New(session.Config{Life: uint64(n.self), MaxFrame: 700})
-		require.NoError(n.c.b, err)
-		n.sessions[peer] = s
-		for range lead {
-			n.speak(peer)
-		}
+// report logs what the sessions had to repair.
+func (n *speaker) report() {
+	for _, peer := range n.peers() {
+		status := n.mail.Status(peer)
+		n.c.b.Logf("node %d with node %d: sent %d frames again, received %d again", n.self, peer, status.Resent, status.Repeated)
 	}
 }
 
 // speak says the next message to a peer, unless all was said. It begins with
 // its number; its size is anything up to 500 bytes more.
 func (n *speaker) speak(peer dmutex.NodeID) {
-	if n.said[peer] == speeches {
+	i := n.said[peer]
+	if i == speeches {
 		return
 	}
-	i := n.said[peer]
 	n.said[peer]++
-	message := binary.BigEndian.AppendUint64(nil, i)
-	message = append(message, make([]byte, i*i%500)...)
-	if err := n.sessions[peer].Send(n.c.now(), message); err != nil {
+	if _, err := n.mail.Send(peer, func(b []byte) []byte {
+		return append(binary.BigEndian.AppendUint64(b, i), make([]byte, i*i%500)...)
+	}); err != nil {
 		n.c.b.Errorf("node %d: Send to node %d: %v", n.self, peer, err)
 	}
 }
 
-func (n *speaker) deliver(from dmutex.NodeID, frame []byte) {
+func (n *speaker) Message(from dmutex.NodeID, _ uint64, message []byte) {
 	n.mu.Lock()
-	s := n.sessions[from]
-	in, err := s.Handle(n.c.now(), frame)
-	if err != nil || in.Event > session.Met {
-		n.c.b.Errorf("node %d: session with node %d: %v, %v", n.self, from, in.Event, err)
+	if i := binary.BigEndian.Uint64(message); i != n.heard[from] {
+		n.c.b.Errorf("node %d: message %d of node %d comes when %d is due", n.self, i, from, n.heard[from])
 	}
-	for _, m := range in.Messages {
-		if i := binary.BigEndian.Uint64(m); i != n.heard[from] {
-			n.c.b.Errorf("node %d: message %d of node %d comes when %d is due", n.self, i, from, n.heard[from])
-		}
-		n.heard[from]++
-		n.speak(from)
-	}
-	count := len(in.Messages)
-	n.transmit(from)
+	n.heard[from]++
+	n.speak(from)
 	n.mu.Unlock()
-
-	n.poke()
-	n.c.count(count)
+	n.c.count()
 }
 
-func (n *speaker) poke() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
+func (n *speaker) Met(peer dmutex.NodeID, life uint64) {
+	if life != uint64(peer) {
+		n.wrong(peer, "met a life that never began")
 	}
 }
 
-// transmit sends what is due to a peer.
-func (n *speaker) transmit(peer dmutex.NodeID) {
-	s := n.sessions[peer]
-	for {
-		n.frame = s.Transmit(n.c.now(), n.frame[:0])
-		if len(n.frame) == 0 {
-			return
-		}
-		_ = n.link.Send(peer, n.frame) // the session repairs what is refused, too
+func (n *speaker) Left(peer dmutex.NodeID) {
+	if !n.c.over() {
+		n.wrong(peer, "it has left")
 	}
 }
 
-// keepTime transmits what becomes due by time alone.
-func (n *speaker) keepTime() {
-	timer := time.AfterFunc(time.Hour, n.poke)
-	defer timer.Stop()
-	for {
-		earliest := int64(math.MaxInt64)
-		n.mu.Lock()
-		for peer, s := range n.sessions {
-			n.transmit(peer)
-			earliest = min(earliest, s.Deadline())
-		}
-		n.mu.Unlock()
-		if wait := earliest - n.c.now(); wait > 0 {
-			timer.Reset(time.Duration(wait))
-		} else {
-			n.poke()
-		}
-		select {
-		case <-n.wake:
-		case <-n.c.stop:
-			return
-		}
-	}
+func (n *speaker) Taken(by dmutex.NodeID, _ uint64)      { n.wrong(by, "another life was met") }
+func (n *speaker) Refused(peer dmutex.NodeID, err error) { n.wrong(peer, err) }
+func (n *speaker) Stranger(from dmutex.NodeID)           { n.wrong(from, "it is a stranger") }
+func (n *speaker) Closed(err error)                      { n.wrong(n.self, err) }
+func (n *speaker) Tick(int64) (next int64)               { panic("nobody has called Wake") }
+
+func (n *speaker) wrong(peer dmutex.NodeID, what any) {
+	n.c.b.Errorf("node %d: session with node %d: %v", n.self, peer, what)
 }
 
-func (c *conference) now() int64 { return int64(time.Since(c.birth)) }
-
-func (c *conference) count(arrived int) {
+func (c *conference) over() bool {
 	c.mu.Lock()
-	before := c.left
-	c.left -= arrived
-	after := c.left
+	defer c.mu.Unlock()
+	return c.left == 0
+}
+
+// count counts a message that has arrived.
+func (c *conference) count() {
+	c.mu.Lock()
+	c.left--
+	left := c.left
 	c.mu.Unlock()
-	const half = speakers * (speakers - 1) * speeches / 2
-	if before > half && after <= half {
+	switch left {
+	case speakers * (speakers - 1) * speeches / 2:
 		close(c.half)
 		<-c.harm
-	}
-	if before > 0 && after <= 0 {
+	case 0:
 		close(c.full)
 	}
 }
