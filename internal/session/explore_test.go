@@ -363,6 +363,7 @@ func (w *world) deliver(side, life int, now int64, frame []byte) error {
 	p := &w.procs[side][life]
 	s := p.s
 	former := s.peer
+	said, _ := split(frame)
 	if frame = w.mutant.in(s, frame); frame == nil {
 		return nil
 	}
@@ -382,7 +383,7 @@ func (w *world) deliver(side, life int, now int64, frame []byte) error {
 	switch in.Event {
 	case Taken:
 		p.refused = in.Life
-		if other := &w.procs[from][peer]; s.peer != 0 && in.Life < s.cfg.Life && other.state == alive && other.s.peer == s.cfg.Life && w.got[from][peer][life] > 0 {
+		if other := &w.procs[from][peer]; sender(said) <= s.peer && in.Life < s.cfg.Life && other.state == alive && other.s.peer == s.cfg.Life && w.got[from][peer][life] > 0 {
 			return blame("%s believes a refusal that is out of date", name(side, life))
 		}
 	case Met, Restarted:

@@ -119,9 +119,10 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 }
 
 // onRefused takes the word that the peer lives with another life of our node. A word of
-// our peer about a lower one is out of date if that peer has talked with us.
+// our peer about a lower one is out of date if that peer has talked with us, and so is one
+// of a former life of the peer.
 func (s *Session) onRefused(now int64, f *frame) Input {
-	if f.to != s.cfg.Life || f.life < s.cfg.Life && f.from == s.peer && s.talked() {
+	if f.to != s.cfg.Life || f.life < s.cfg.Life && (f.from < s.peer || f.from == s.peer && s.talked()) {
 		s.stats.Strays++
 		return Input{}
 	}

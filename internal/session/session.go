@@ -27,7 +27,7 @@
 //	DATA(b,a,n,ack): n is next: deliver. n was delivered: ACK. n is too early: drop, GAP
 //	ACK(b,a,ack):    forget all messages up to ack
 //	GAP(b,a,ack):    the same, and go back to ack+1, at most once in a round trip
-//	REFUSED(x,a,y):  tell the driver, unless y < a and x = b has talked with a
+//	REFUSED(x,a,y):  tell the driver, unless y < a and either x < b or x = b has talked with a
 //
 // FIN is the last DATA. Its end has a number, too, one above the last message, and is
 // acknowledged like one. BYE is an ACK of an end whose own FIN is acknowledged.

@@ -241,3 +241,17 @@ func TestOtherGroup(t *testing.T) {
 	require.LessOrEqual(t, answers, 50)
 	require.Equal(t, []Event{Met}, p.seen[p.a])
 }
+
+// TestRefusalOfAFormerLife: what a former life of the peer has said about a lower life of
+// ours is out of date. What its next life says is not, nor what any says about a higher one.
+func TestRefusalOfAFormerLife(t *testing.T) {
+	p := meet(t) // 11 and 22
+	for _, c := range []struct {
+		from, life uint64
+		want       Event
+	}{{10, 21, 0}, {12, 21, Taken}, {10, 23, Taken}, {12, 23, Taken}} {
+		in, err := p.b.Handle(p.now, join([]uint64{uint64(refused), c.from, 22, c.life}, nil))
+		require.NoError(t, err)
+		require.Equal(t, c.want, in.Event, "%v", c)
+	}
+}
