@@ -154,14 +154,6 @@ type exploration[W World[W, S], S any] struct {
 
 const counted = 1 << 31
 
-// unused returns a world that is no longer needed, if there is one.
-func (x *exploration[W, S]) unused() (w W) {
-	if n := len(x.spare); n > 0 {
-		w, x.spare = x.spare[n-1], x.spare[:n-1]
-	}
-	return w
-}
-
 // A successor is the world after step k of the present one.
 type successor[W any] struct {
 	world W
@@ -221,6 +213,14 @@ func (x *exploration[W, S]) add(w W, from uint32, k int) error {
 		}
 	}
 	return nil
+}
+
+// unused returns a world that is no longer needed, if there is one.
+func (x *exploration[W, S]) unused() (w W) {
+	if n := len(x.spare); n > 0 {
+		w, x.spare = x.spare[n-1], x.spare[:n-1]
+	}
+	return w
 }
 
 // print returns the fingerprint of a world.
@@ -322,7 +322,10 @@ func (x *exploration[W, S]) ending() error {
 			top := &stack[len(stack)-1]
 			if len(top.left) == 0 {
 				all := x.leads(top.state)
-				low, high := uint32(unseen)*uint32(min(len(all), 1)), uint32(0)
+				low, high := uint32(unseen), uint32(0)
+				if len(all) == 0 {
+					low = 0
+				}
 				for _, edge := range all {
 					low = min(low, least[edge&^counted]+edge>>31)
 					high = max(high, greatest[edge&^counted]+edge>>31)
