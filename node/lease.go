@@ -176,7 +176,9 @@ func (l *lease) follow(now int64) {
 		l.rename(self)
 	}
 	if r := m.Record(); r.Epoch != l.record && m.Self() != dmutex.None {
-		if until, dead := m.Waits(); until != 0 && r.Unclean > l.record {
+		// The members tell a process that joins whether earlier leases have ended.
+		fresh := r.Unclean == r.Epoch || l.record != 0 && r.Unclean > l.record
+		if until, dead := m.Waits(); until != 0 && fresh {
 			n.log.tell(slog.LevelWarn, "waiting", slog.Duration("waited", 0), slog.Any("err", drains(until-now, dead)))
 		}
 		l.record = r.Epoch

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -37,5 +38,31 @@ func TestLeaseWaitsToJoin(t *testing.T) {
 		require.ErrorIs(t, s.Ready(contextFor(t, 8*time.Second)), node.ErrStore)
 		s.store.Outage(false)
 		require.NoError(t, s.Ready(t.Context()))
+	})
+}
+
+// A wait for leases is logged once when it begins. A process that joins hears from the
+// members whether there is one.
+func TestLeaseWaitIsLoggedOnce(t *testing.T) {
+	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		var logs [3]journal
+		for i := range logs {
+			s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+			config := c.config(s)
+			config.Logger = logs[i].logger()
+			var err error
+			s.Node, err = node.Open(t.Context(), config)
+			require.NoError(t, err)
+			c.all = append(c.all, s)
+			if i == 0 {
+				time.Sleep(leaseOf / 5) // the next one joins while this one waits
+			} else {
+				require.NoError(t, s.Ready(t.Context()))
+			}
+		}
+		time.Sleep(time.Minute)
+		for i, count := range []int{1, 0, 0} {
+			require.Equal(t, count, strings.Count(strings.Join(logs[i].take(), "\n"), "msg=waiting node="+c.all[i].Self().String()+" waited=0s "), i)
+		}
 	})
 }
