@@ -95,6 +95,9 @@ func TestNonsenseAboutViews(t *testing.T) {
 			{Kind: membership.Report, View: strange, Holds: []membership.Hold{{Lock: "x", Fence: math.MaxUint64}}},
 			{Kind: membership.Complete, View: present},
 			{Kind: membership.Promise, Round: 9, Installed: strange},
+			{Kind: membership.Decide, View: membership.View{Epoch: present.Epoch + 1, Members: []membership.Member{{Node: 2, Life: math.MaxUint64}}}},
+			{Kind: membership.Refuse, Round: 1, Life: math.MaxUint64},
+			{Kind: membership.Prepare, Round: 1 << 41},
 		} {
 			b, _ := appendMembership(nil, &m, 1<<16)
 			nonsense = append(nonsense, b)

@@ -93,7 +93,8 @@
 // under the lower number do not count. A life that was in a view and learns of a later
 // life of its number has been replaced, and stops. All this rests on one assumption: of
 // the processes with one number at most one is alive, where a process that was replaced
-// and has been told so counts as dead.
+// and has been told so counts as dead. No life is believed that began more than a day ahead
+// of the clock: no later life could be above it.
 //
 // # Fences
 //

@@ -15,7 +15,9 @@ func TestKill(t *testing.T) {
 		{"met, exit", "&& m.exit.Has(peer, life)", "&& false", "TestRules"},
 		{"gone, promise", "p.promise, p.asked = nil, 0", "p.asked = 0", "TestRules"},
 		{"gone, asked", "p.promise, p.asked = nil, 0", "p.promise = nil", "TestRules"},
-		{"evicts below the clock", "m.begin(now, m.clockAt(now), ", "m.begin(now, 0, ", "TestRules"},
+		{"begins below the clock", "max(m.promised+1, m.seen+1, m.clock)", "max(m.promised+1, m.seen+1)", "TestRules"},
+		{"begins at what was seen", "max(m.promised+1, m.seen+1, m.clock)", "max(m.promised+1, m.seen, m.clock)", "TestRules"},
+		{"pauses no longer", "<<m.fails\n", "\n", "TestRules"},
 
 		{"met, not reported", "m.view.Has(peer, life) && m.reported", "m.view.Has(peer, life)", "TestRules"},
 		{"trouble, epoch", "m.ended == Outside && epoch == m.view.Epoch && !m.trouble", "m.ended == Outside && !m.trouble", "TestRules"},
@@ -55,10 +57,14 @@ func TestKill(t *testing.T) {
 		{"later view, ask", "	case m.view.Epoch > 0:\n		m.ask(now)", "	case m.view.Epoch > 0:\n", "TestRules"},
 		{"install, abandon", "func (m *Machine) install(now int64, v View) {\n	m.abandon()", "func (m *Machine) install(now int64, v View) {", "TestRules"},
 		{"install, promised", "m.view, m.promised = v, max(m.promised, v.Epoch)", "m.view = v", "TestRules"},
-		{"install, acting", "m.reported, m.acting, m.trouble = false, false, false", "m.reported, m.trouble = false, false", "TestRules"},
 		{"complete, not asked", "if p.asked == m.promised && p.asked > m.view.Epoch {", "if false {", "TestRules"},
 		{"complete, asked before", "if p.asked == m.promised && p.asked > m.view.Epoch {", "if p.asked > m.view.Epoch {", "TestRules"},
 		{"complete, asked for this view", "if p.asked == m.promised && p.asked > m.view.Epoch {", "if p.asked == m.promised {", "TestRules"},
+	})
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"born without a promise", "max(m.clock, max(m.floor, 1)-1)", "max(m.floor, 1) - 1", "TestReplacedGoesOn"},
+		{"born without a floor", "max(m.clock, max(m.floor, 1)-1)", "m.clock", "TestFloor"},
+		{"born with too high a floor", "max(m.floor, 1)-1", "m.floor", "TestFloor"},
 	})
 	machinetest.Kill(t, "leave.go", []machinetest.Edit{
 		{"stayed", "m.stayed = true, true, m.promised", "m.stayed = true, true, 0", "TestRules"},

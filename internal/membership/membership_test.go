@@ -67,6 +67,21 @@ func TestEpochsAreNotUsedUp(t *testing.T) {
 	}
 }
 
+// All views with a member are above its Config.Fence.
+func TestFloor(t *testing.T) {
+	for fence, least := range map[uint64]uint64{FirstFence(9): 9, FirstFence(9) + 1: 10, LastFence(9): 10} {
+		m, err := New(Config{Self: 2, Members: []dmutex.NodeID{1, 2}, Life: 1, Fence: fence})
+		require.NoError(t, err)
+		m.Met(0, 1, 5)
+		out, err := m.Handle(0, Message{Kind: Prepare, From: 1, To: 2, Round: least - 1})
+		require.NoError(t, err)
+		require.Equal(t, Refuse, out[0].Kind)
+		out, err = m.Handle(0, Message{Kind: Prepare, From: 1, To: 2, Round: least})
+		require.NoError(t, err)
+		require.Equal(t, Promise, out[0].Kind)
+	}
+}
+
 // Fences of a view have its epoch, and no other has them.
 func TestFences(t *testing.T) {
 	for _, epoch := range []uint64{2, 3, 217315200000, maxClock, maxEpoch} {

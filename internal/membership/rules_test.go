@@ -251,6 +251,25 @@ var rules = []struct {
 		require.Equal(t, 1, s.fails)
 	}},
 
+	// Else those that come again and again would make rounds without end.
+	{"an arrival ends no pause", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.input(s.Trouble(s.now, 1))
+		s.waits()
+		s.says("1->2 PREPARE round=2", "1->3 PREPARE round=2")
+		pause := int64(minPause)
+		for round := uint64(2); round < 12; round++ {
+			s.hears(from(20).refuse(round, 0))
+			require.Equal(t, s.now+pause, s.Deadline())
+			s.lost(30)
+			s.met(30)
+			s.says("1->3 REPORT 1{1#10,2#20,3#30}")
+			require.Equal(t, s.now+pause, s.Deadline())
+			s.waits()
+			pause = min(2*pause, minPause<<maxFails)
+		}
+	}},
+
 	// A second wish would give up the round that is open.
 	{"a life leaves once", func(t *testing.T) {
 		s := acting(t, 10, 0)
