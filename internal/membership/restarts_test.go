@@ -330,5 +330,5 @@ func TestLivesAreBounded(t *testing.T) {
 	_, err := m.Handle(0, Message{Kind: Refuse, From: 2, To: 1, Life: most})
 	require.NoError(t, err)
 	require.Equal(t, Older, m.Phase())
-	require.Equal(t, uint64(most), m.Later())
+	require.Equal(t, most, m.Later())
 }

@@ -619,14 +619,14 @@ func (w *world) stuck() error {
 }
 
 // step returns what an input does to a life.
-func (m *model) step(key stepKey) *step {
-	id, ok := m.stepID[key]
+func (w *model) step(key stepKey) *step {
+	id, ok := w.stepID[key]
 	if !ok {
-		id = uint32(len(m.steps))
-		m.steps = append(m.steps, m.run(key))
-		m.stepID[key] = id
+		id = uint32(len(w.steps))
+		w.steps = append(w.steps, w.run(key))
+		w.stepID[key] = id
 	}
-	return &m.steps[id]
+	return &w.steps[id]
 }
 
 func (w *model) run(key stepKey) (t step) {

@@ -48,13 +48,13 @@ func Append(b []byte, write func(w *Writer)) []byte {
 	return b
 }
 
-// Write and WriteByte are for the encoder. They never fail, so neither does the encoder.
-
+// Write is for the encoder. It never fails, so neither does the encoder.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.buf = append(w.buf, p...)
 	return len(p), nil
 }
 
+// WriteByte is for the encoder.
 func (w *Writer) WriteByte(c byte) error {
 	w.buf = append(w.buf, c)
 	return nil
@@ -101,8 +101,7 @@ func (r *Reader) Reset(b []byte) {
 	r.whole, r.rest, r.err = b, b, nil
 }
 
-// Read, ReadByte and UnreadByte are for the decoder.
-
+// Read is for the decoder.
 func (r *Reader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
 		return 0, io.EOF
@@ -112,6 +111,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// ReadByte is for the decoder.
 func (r *Reader) ReadByte() (byte, error) {
 	if len(r.rest) == 0 {
 		return 0, io.EOF
@@ -121,6 +121,7 @@ func (r *Reader) ReadByte() (byte, error) {
 	return c, nil
 }
 
+// UnreadByte is for the decoder.
 func (r *Reader) UnreadByte() error {
 	r.rest = r.whole[len(r.whole)-len(r.rest)-1:]
 	return nil
