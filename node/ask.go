@@ -29,68 +29,30 @@ func (m *Mutex) Ask(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s, n := m.shard, m.node
+	n := m.node
 	if err := n.Ready(ctx); err != nil {
 		return err
 	}
-	defer n.mail.Flush()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.obstacle(); err != nil {
-		return err
+	if err := n.locks.Obstacle(); err != nil {
+		return public(err)
 	}
 	n.tellPeers(appendAsk(nil, m.name)) // a peer that is gone holds nothing
-	if l := s.table[m.name]; l != nil {
-		l.ask()
-	}
+	n.mail.Flush()
+	n.locks.Ask([]byte(m.name))
 	return nil
 }
 
-// asked takes a peer's request to give a lock back. It creates no lock: a lock that
-// is not in use here is not held here.
+// asked takes a peer's request to give a lock back.
 func (n *Node) asked(from dmutex.NodeID, message []byte) {
 	name, err := readAsk(message)
 	if err != nil {
-		n.locks.refuse(from, fmt.Errorf("node: Ask: %w", err))
+		n.refuse(from, fmt.Errorf("node: Ask: %w", err))
 		return
 	}
-	s := n.locks.shardOf(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.table[string(name)]; l != nil {
-		l.ask()
-	}
-}
-
-// ask tells the holder, if it is at this node. The handle remembers the request for
-// later calls of Asked.
-func (l *lock) ask() {
-	if l.held == nil {
-		return
-	}
-	asked := l.held.asking()
-	select {
-	case <-asked:
-	default:
-		close(asked)
-	}
+	n.locks.Ask(name)
 }
 
 // Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle. The
 // end of the hold does not close it. A long-running holder checks it between two
 // steps, or selects on it.
-func (h *Held) Asked() <-chan struct{} {
-	mu := &h.lock.shard.mu
-	mu.Lock()
-	defer mu.Unlock()
-	return h.asking()
-}
-
-// asking returns the channel of Asked.
-func (h *Held) asking() chan struct{} {
-	c := h.own()
-	if c.asked == nil {
-		c.asked = make(chan struct{})
-	}
-	return c.asked
-}
+func (h *Held) Asked() <-chan struct{} { return h.core().Asked() }

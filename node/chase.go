@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // probeBacklog bounds what may wait for a peer's acknowledgement, in bytes, when
@@ -13,76 +14,32 @@ import (
 // pile up while a peer cannot be reached would leave no room for requests.
 const probeBacklog = 64 << 10
 
-// ownLocks is what a node knows of its own locks, one shard or one transaction at a
+// ownLocks is what a node knows of its own locks, one lock or one transaction at a
 // time.
 type ownLocks struct{ *Node }
 
 var _ deadlock.Locks = ownLocks{}
 
-// at looks at a lock, if this node knows it, under the shard's mutex.
-func (v ownLocks) at(name string, look func(s *shard, l *lock)) {
-	s := v.locks.shard(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.table[name]; l != nil && l.machine != nil {
-		look(s, l)
-	}
-}
-
 // Holder implements [deadlock.Locks].
 func (v ownLocks) Holder(name string) (w deadlock.Wait, began uint64, held bool) {
-	t, held := v.holder(name)
-	if t != nil {
+	owner, held := v.locks.Owner(name)
+	if t, ok := owner.(*Txn); ok {
 		w, began = t.waits()
 	}
 	return w, began, held
 }
 
-// holder returns the transaction of this node that holds a lock, nil if the lock was
-// taken without one.
-func (v ownLocks) holder(name string) (t *Txn, held bool) {
-	v.at(name, func(s *shard, l *lock) {
-		if l.held != nil {
-			t, held = s.owners[l.held], true
-		}
-	})
-	return t, held
-}
-
 // WaitsFor implements [deadlock.Locks].
 func (v ownLocks) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
-	v.at(name, func(_ *shard, l *lock) {
-		b = l.machine.WaitsFor(b)
-	})
-	return b
+	return v.locks.WaitsFor(b, name)
 }
 
 // Lends implements [deadlock.Locks].
-func (v ownLocks) Lends(name string) (to dmutex.NodeID) {
-	v.at(name, func(_ *shard, l *lock) {
-		if m, ok := l.machine.(dmutex.Lender); ok {
-			to = m.Lends()
-		}
-	})
-	return to
-}
-
-// own records which Txn owns a hold, until the hold ends.
-func (t *Txn) own(h *Held) {
-	s := h.lock.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h.lock.held == h {
-		if s.owners == nil {
-			s.owners = make(map[*Held]*Txn)
-		}
-		s.owners[h] = t
-	}
-}
+func (v ownLocks) Lends(name string) dmutex.NodeID { return v.locks.Lends(name) }
 
 // wait records that the transaction waits, until waited is called. The caller stops
 // the returned ticker. The ticker says when to look for a cycle.
-func (t *Txn) wait(w *waiter) *time.Ticker {
+func (t *Txn) wait(w *locks.Waiter) *time.Ticker {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.began == 0 {
@@ -105,8 +62,8 @@ func (t *Txn) waits() (w deadlock.Wait, began uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w = deadlock.Wait{Node: t.node.Self(), Txn: t.id}
-	if t.waiting != nil && !t.waiting.over.Load() { // its goroutine may not know yet that it is over
-		w.Number, w.Lock = t.number, t.waiting.lock.name
+	if t.waiting != nil && !t.waiting.Over() { // its goroutine may not know yet that it is over
+		w.Number, w.Lock = t.number, t.waiting.Lock()
 	}
 	return w, t.began
 }
@@ -136,8 +93,9 @@ func (n *Node) follow(c *deadlock.Chase) {
 
 // breakCycle ends the first wait of a cycle, if it is not over already.
 func (n *Node) breakCycle(path []deadlock.Wait) {
-	t, _ := ownLocks{n}.holder(path[len(path)-1].Lock)
-	if t == nil {
+	owner, _ := n.locks.Owner(path[len(path)-1].Lock)
+	t, ok := owner.(*Txn)
+	if !ok {
 		return
 	}
 	t.mu.Lock()
@@ -146,15 +104,8 @@ func (n *Node) breakCycle(path []deadlock.Wait) {
 		w = nil // the lock has been given back meanwhile, or the wait has ended
 	}
 	t.mu.Unlock()
-	if w == nil {
-		return
-	}
-	s := w.lock.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !w.over.Load() {
+	if w != nil && w.Quit(func(dmutex.NodeID, bool) error { return newDeadlockError(path) }) {
 		n.deadlocks.Add(1)
-		w.lock.quit(w, newDeadlockError(path))
 	}
 }
 
@@ -177,9 +128,9 @@ func (n *Node) probed(from dmutex.NodeID, message []byte) {
 	c, err := readProbe(message, n.cfg.maxMembers())
 	switch {
 	case n.cfg.Deadlock == 0:
-		n.locks.refuse(from, dmutex.PeerMistake("node: a deadlock probe, although Config.Deadlock is 0"))
+		n.refuse(from, dmutex.PeerMistake("node: a deadlock probe, although Config.Deadlock is 0"))
 	case err != nil:
-		n.locks.refuse(from, fmt.Errorf("node: deadlock probe: %w", err))
+		n.refuse(from, fmt.Errorf("node: deadlock probe: %w", err))
 	default:
 		n.follow(c)
 	}

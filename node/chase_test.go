@@ -125,36 +125,12 @@ func TestWaitIsOver(t *testing.T) {
 	h, err := n.Mutex("a").Acquire(t.Context())
 	require.NoError(t, err)
 	txn := n.Txn()
-	txn.number, txn.waiting = 1, &waiter{lock: h.lock}
+	txn.number, txn.waiting = 1, n.locks.Join(t.Context(), "a", false)
 	w, _ := txn.waits()
 	require.EqualValues(t, 1, w.Number)
-	txn.waiting.finish(h, nil)
+	require.NoError(t, h.Release())
 	w, _ = txn.waits()
 	require.Equal(t, deadlock.Wait{Node: 1, Txn: txn.id}, w)
-}
-
-// Of a hold that is over nothing is left, however it ended.
-func TestOwnersAreForgotten(t *testing.T) {
-	n := lone(t, 1)
-	owners := func() (sum int) {
-		for i := range n.locks.shards {
-			sum += len(n.locks.shards[i].owners)
-		}
-		return sum
-	}
-	txn := n.Txn()
-	for _, name := range []string{"a", "b", "c"} {
-		_, err := txn.Acquire(t.Context(), name)
-		require.NoError(t, err)
-	}
-	require.Equal(t, 3, owners())
-	require.NoError(t, txn.Held("b").Release())
-	require.Equal(t, 2, owners())
-	c := txn.Held("c")
-	require.NoError(t, txn.Release())
-	require.Zero(t, owners())
-	txn.own(c)
-	require.Zero(t, owners(), "it was lost before it was noted")
 }
 
 // A peer may send what it likes about transactions that are there.
@@ -168,14 +144,10 @@ func FuzzProbe(f *testing.F) {
 		_, err := txn.Acquire(f.Context(), name)
 		require.NoError(f, err)
 	}
-	b := txn.held[1].lock
 	txn.number = 1
 	f.Fuzz(func(t *testing.T, message []byte) {
-		if txn.waiting == nil || txn.waiting.over.Load() {
-			txn.waiting = &waiter{ctx: t.Context()}
-			b.shard.mu.Lock()
-			b.join(txn.waiting)
-			b.shard.mu.Unlock()
+		if txn.waiting == nil || txn.waiting.Over() {
+			txn.waiting = n.locks.Join(t.Context(), "b", false)
 		}
 		if len(message) == 0 {
 			return

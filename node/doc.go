@@ -142,11 +142,9 @@
 // One more goroutine keeps time for sessions and views. Logger has a goroutine, and so
 // have Observer.View and Observer.Lease together, and each operation of a store.
 //
-// Mutexes are taken in the order views, shard, mail, link: the mutex of the view machine,
-// those of the 64 shards of the locks, those of package mail, and those of a link that is
-// told of its peers; under all others nothing is locked. No mutex of a view, a lock or a session is held while a frame is
-// sent, or while code of the application runs, except Config.Algorithm and the
-// machines.
+// Lock order: view machine, locks, mail, link. No other mutex is held while one is
+// taken. None of the first three is held while a frame is sent, or while code of the
+// application runs, except Config.Algorithm and the machines.
 //
 // # Several locks
 //

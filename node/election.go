@@ -127,7 +127,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64]
 		terms := &e.node.terms
 		s := terms.observe(e.name)
 		defer terms.unobserve(s)
-		for first := true; ctx.Err() == nil && e.node.locks.why() == nil; first = false {
+		for first := true; ctx.Err() == nil && e.node.locks.Why() == nil; first = false {
 			t, news := terms.read(s)
 			if (!first || t.leader != dmutex.None) && !yield(t.leader, t.epoch) {
 				return
@@ -135,7 +135,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64]
 			select {
 			case <-news:
 			case <-ctx.Done():
-			case <-e.node.locks.ended.Done():
+			case <-e.node.locks.Ended():
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/deadlock"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // The errors of Acquire, TryAcquire, Campaign and a lost [Held], for [errors.Is].
@@ -17,7 +18,7 @@ var (
 	ErrBusy = errors.New("node: lock is busy")
 
 	// ErrReleased: this handle has released the lock.
-	ErrReleased = errors.New("node: lock was released")
+	ErrReleased = locks.ErrReleased
 
 	// ErrLost: the holder no longer has the lock; the error says why.
 	ErrLost = errors.New("node: lock was lost")
@@ -78,7 +79,7 @@ var (
 
 	// ErrOverflow: a peer has not acknowledged more than 2 MiB of what was sent to it.
 	// The call has changed nothing, and a later one may succeed.
-	ErrOverflow = errors.New("node: more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
+	ErrOverflow = locks.ErrOverflow
 )
 
 // A stopError is an ErrStopped that says why.
@@ -98,6 +99,14 @@ func (e *PeerError) Error() string { return fmt.Sprintf("node: peer %d: %s", e.P
 
 // Unwrap returns Err.
 func (e *PeerError) Unwrap() error { return e.Err }
+
+// public makes an error of package locks one of this package.
+func public(err error) error {
+	if e, ok := err.(*locks.PeerError); ok {
+		return &PeerError{e.Peer, e.Err}
+	}
+	return err
+}
 
 // A LockError names the lock that an error is about.
 type LockError struct {

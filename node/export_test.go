@@ -46,21 +46,14 @@ func (n *Node) Renew(pause func()) {
 
 // LeaseLeft returns how long the lease is valid for the locks.
 func (n *Node) LeaseLeft() time.Duration {
-	return time.Duration(n.locks.until.Load() - n.locks.clock.now())
+	return time.Duration(n.locks.Until() - n.views.lease.clock.now())
 }
 
 // Stranger tells the node that a frame came from a node that is not a peer.
 func (n *Node) Stranger(id dmutex.NodeID) { handler{n}.Stranger(id) }
 
-// LockShard locks the mutex under which the lock of that name is.
-func (n *Node) LockShard(name string) (unlock func()) {
-	mu := &n.locks.shard(name).mu
-	mu.Lock()
-	return mu.Unlock
-}
-
 // Ended reports whether nothing more is granted.
-func (n *Node) Ended() bool { return n.locks.why() != nil }
+func (n *Node) Ended() bool { return n.locks.Why() != nil }
 
 // LinkClosed tells the node that its link was closed.
 func (n *Node) LinkClosed() { handler{n}.Closed(transport.ErrClosed) }

@@ -21,12 +21,12 @@ func (n *Node) Ready(ctx context.Context) error {
 	n.views.mu.Lock()
 	acting, next := n.views.acting.Load(), n.views.next
 	n.views.mu.Unlock()
-	if why := n.locks.why(); acting || why != nil {
+	if why := n.locks.Why(); acting || why != nil {
 		return why
 	}
 	select {
-	case <-n.locks.ended.Done():
-		return n.locks.why()
+	case <-n.locks.Ended():
+		return n.locks.Why()
 	case <-next:
 		return nil
 	case <-ctx.Done():
@@ -86,7 +86,7 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 	}
 	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
 	for {
-		err := n.locks.why()
+		err := n.locks.Why()
 		if err != nil {
 			return err
 		}
@@ -119,8 +119,8 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		select {
 		case <-next:
 		case <-time.After(time.Second): // another's round may have come between
-		case <-n.locks.ended.Done():
-			err = n.locks.why()
+		case <-n.locks.Ended():
+			err = n.locks.Why()
 		case <-ctx.Done():
 			err = n.notReady(ctx.Err())
 		}

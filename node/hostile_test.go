@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -20,14 +21,16 @@ import (
 )
 
 // pair opens two nodes that have met, in a bubble.
-func pair(t *testing.T, test func(t *testing.T, one, two *Node)) {
+func pair(t *testing.T, test func(t *testing.T, one, two *Node)) { pairOf(t, ricart.New, test) }
+
+func pairOf(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, one, two *Node)) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
 		members := []dmutex.NodeID{1, 2}
 		var nodes []*Node
 		for _, id := range members {
-			n, err := Open(t.Context(), Config{Self: id, Members: members, Algorithm: ricart.New, Link: net.Link(id)})
+			n, err := Open(t.Context(), Config{Self: id, Members: members, Algorithm: algorithm, Link: net.Link(id)})
 			require.NoError(t, err)
 			nodes = append(nodes, n)
 		}
@@ -42,33 +45,6 @@ func pair(t *testing.T, test func(t *testing.T, one, two *Node)) {
 			require.NoError(t, n.Ready(t.Context()))
 		}
 		test(t, nodes[0], nodes[1])
-	})
-}
-
-// A peer that reports another's lock with a higher fence is believed: the process that
-// held it is told, and nothing else happens.
-func TestOverruled(t *testing.T) {
-	pair(t, func(t *testing.T, one, two *Node) {
-		held, err := one.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		kept, err := one.Mutex("kept").Acquire(t.Context())
-		require.NoError(t, err)
-		shard := two.locks.shard("x")
-		shard.mu.Lock()
-		lie := &Held{lock: shard.lock("x"), fence: held.fence + 100, ctx: t.Context()}
-		lie.lock.held = lie
-		shard.mu.Unlock()
-		one.locks.trouble(one.locks.epoch.Load(), dmutex.PeerMistake("test"))
-		time.Sleep(time.Minute)
-		require.ErrorIs(t, held.Err(), ErrLost)
-		require.NoError(t, kept.Err())
-		require.NoError(t, kept.Release())
-		require.NoError(t, two.Status().Err)
-		require.NoError(t, lie.Release())
-		next, err := one.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		require.Greater(t, next.fence, lie.fence)
-		require.NoError(t, next.Release())
 	})
 }
 
@@ -117,12 +93,6 @@ func TestNonsenseAboutViews(t *testing.T) {
 				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30),
 			}))
 		}
-		for i := range one.locks.shards {
-			s := &one.locks.shards[i]
-			s.mu.Lock()
-			require.LessOrEqual(t, s.room, earlyBuffer)
-			s.mu.Unlock()
-		}
 		require.NoError(t, held.Err())
 		require.NoError(t, held.Release())
 		require.Equal(t, life, two.views.life)
@@ -161,20 +131,17 @@ func TestFarMessagesLeaveRoom(t *testing.T) {
 		one, two := nodes[0], nodes[1]
 		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30)}}
 		hear := func(name string, m trace.Message) {
-			s := one.locks.shard(name)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.handle([]byte(name), m)
+			one.locks.Handle([]byte(name), m)
 		}
-		for range earlyBuffer / 192 {
+		for range locks.EarlyBuffer / 192 {
 			hear("x", far)
 		}
 		huge := far
-		huge.Numbers = make([]uint64, earlyBuffer/8)
+		huge.Numbers = make([]uint64, locks.EarlyBuffer/8)
 		hear("y", huge)
 		net.Cut(3, 1) // 1 does not hear that 3 has reported, and 2 does
 		before := two.Status().View
-		two.locks.trouble(before.Epoch, dmutex.PeerMistake("test"))
+		two.views.trouble(before.Epoch, dmutex.PeerMistake("test"))
 		time.Sleep(3 * time.Second)
 		require.Greater(t, two.Status().View.Epoch, before.Epoch)
 		require.True(t, two.Status().View.Acts)
@@ -198,12 +165,12 @@ func TestFarMessagesLeaveRoom(t *testing.T) {
 // Messages of older views are dropped, and are nobody's mistake.
 func TestLateMessagesAreDropped(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
-		one.locks.trouble(one.locks.epoch.Load(), dmutex.PeerMistake("test"))
+		one.views.trouble(one.locks.Epoch(), dmutex.PeerMistake("test"))
 		time.Sleep(time.Minute)
 		require.NoError(t, one.Ready(t.Context()))
 		before := one.Status()
 		handler{one}.Message(2, 1<<20, transport.AppendMessage(nil, "x", dmutex.Message{
-			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(one.locks.epoch.Load()) - 1,
+			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(one.locks.Epoch()) - 1,
 		}))
 		after := one.Status()
 		require.Equal(t, before.Refused, after.Refused)
@@ -233,12 +200,12 @@ func TestAskedByALiar(t *testing.T) {
 // later: the epoch is read under no mutex when a message cannot be decoded.
 func TestLateTrouble(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
-		epoch := one.locks.epoch.Load()
+		epoch := one.locks.Epoch()
 		one.views.mu.Lock() // nobody takes it in meanwhile
-		one.locks.trouble(epoch, dmutex.PeerMistake("test"))
-		one.locks.trouble(epoch-1, dmutex.PeerMistake("test"))
+		one.views.trouble(epoch, dmutex.PeerMistake("test"))
+		one.views.trouble(epoch-1, dmutex.PeerMistake("test"))
 		one.views.mu.Unlock()
 		time.Sleep(time.Minute)
-		require.Greater(t, one.locks.epoch.Load(), epoch)
+		require.Greater(t, one.locks.Epoch(), epoch)
 	})
 }

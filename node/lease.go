@@ -121,7 +121,7 @@ func (l *lease) until() int64 {
 // an input may extend the lease, and what has ended is not to come back.
 func (l *lease) check(now int64) {
 	n := l.views.node
-	if n.locks.why() != nil { // what was held has ended with that
+	if n.locks.Why() != nil { // what was held has ended with that
 		l.ended, l.giveAt = l.ended || now >= l.until(), math.MaxInt64
 		return
 	}
@@ -142,11 +142,11 @@ func (l *lease) check(now int64) {
 // which is not before the end of a lease that has run out.
 func (l *lease) end(now int64, why error) {
 	n := l.views.node
-	n.locks.until.Store(math.MinInt64) // before: nothing is to be granted behind it
+	n.locks.SetUntil(math.MinInt64) // before: nothing is to be granted behind it
 	l.ended, l.giveAt = true, now+l.margin
 	l.views.pause(now)
 	lost := error(&lossError{why})
-	n.locks.lapse(&lost)
+	n.locks.Lapse(lost)
 	l.report(now)
 }
 
@@ -154,8 +154,8 @@ func (l *lease) end(now int64, why error) {
 func (l *lease) giveBack() {
 	l.giveAt = math.MaxInt64
 	n := l.views.node
-	if holds := n.locks.giveBack(); len(holds) > 0 {
-		n.running.Go(func() { n.locks.tell(holds...) })
+	if holds := n.locks.GiveBack(); len(holds) > 0 {
+		n.running.Go(func() { n.tell(holds...) })
 	}
 }
 
@@ -164,7 +164,7 @@ func (l *lease) follow(now int64) {
 	n, m := l.views.node, l.machine
 	if l.over() {
 		l.ended = true
-		n.locks.until.Store(math.MinInt64)
+		n.locks.SetUntil(math.MinInt64)
 		l.report(now)
 		return // if it has stopped by itself, the others are to exclude it
 	}
@@ -185,10 +185,10 @@ func (l *lease) follow(now int64) {
 		l.meet(now, &r)
 	}
 	l.ended = now >= l.until()
-	n.locks.until.Store(l.until())
+	n.locks.SetUntil(l.until())
 	l.report(now)
-	if !l.ended && n.locks.parked.Swap(false) {
-		n.locks.resume()
+	if !l.ended {
+		n.locks.Resume()
 	}
 	if op, value := m.Operation(); op != membership.NoOperation {
 		rev := l.rev
@@ -198,7 +198,7 @@ func (l *lease) follow(now int64) {
 
 // over reports whether this node has nothing to do with the group any more.
 func (l *lease) over() bool {
-	phase, why := l.machine.Phase(), l.views.node.locks.why()
+	phase, why := l.machine.Phase(), l.views.node.locks.Why()
 	return phase == membership.Left || phase == membership.Stopped || why != nil && why != ErrClosed
 }
 
@@ -215,7 +215,7 @@ func (l *lease) excluded(now int64) {
 	n := l.views.node
 	l.end(now, ErrExcluded)
 	l.views.cause = nil
-	n.locks.freeze(membership.View{Epoch: l.views.epoch}, dmutex.None)
+	n.locks.Freeze(l.views.epoch, dmutex.Start{})
 	l.giveBack() // to nobody: the machines are gone, and the others wait for a lease
 	n.log.tell(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	l.rename(dmutex.None)
@@ -453,7 +453,7 @@ func (l *lease) report(now int64) {
 	case l.machine.Suspended():
 		state = LeaseLate
 	}
-	if LeaseState(n.locks.lease.Swap(uint32(state))) == state {
+	if LeaseState(l.views.told.Swap(uint32(state))) == state {
 		return
 	}
 	if state == LeaseLate {

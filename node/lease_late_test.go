@@ -77,10 +77,21 @@ func TestLeaseLateClose(t *testing.T) {
 		"stop":  func(s *sailor) { s.LinkClosed() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+			var busy atomic.Bool
+			gate := make(chan bool)
+			algorithm := func(s dmutex.Start) (dmutex.Machine, error) {
+				if busy.Swap(false) {
+					<-gate // under the mutex of the locks
+				}
+				return ricart.New(s)
+			}
+			withCrew(t, algorithm, func(t *testing.T, c *crew) {
 				s := c.open(1)[0]
 				held := s.acquire("x")
-				unlock := s.LockShard("x")
+				gate = make(chan bool)
+				busy.Store(true)
+				go func() { _, _ = s.Mutex("y").Acquire(t.Context()) }()
+				synctest.Wait()
 				ended := make(chan bool)
 				go func() { end(s); close(ended) }()
 				for !s.Ended() {
@@ -92,7 +103,7 @@ func TestLeaseLateClose(t *testing.T) {
 				for range 100_000 { // as long as a wrong answer takes
 					runtime.Gosched()
 				}
-				unlock()
+				close(gate)
 				require.ErrorIs(t, <-err, node.ErrLost)
 				<-ended
 				s.cut.Store(true) // it cannot say farewell

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/latelog"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // A logger writes what happens to a node, in a goroutine of its own: records are made
@@ -86,15 +87,10 @@ func (l *logger) trouble(why error) {
 
 // longWait logs that w has waited for a long time, if it is the first waiter of this
 // node and not the whole node waits, which is logged too. It returns after what time to call it again.
-func (n *Node) longWait(w *waiter) time.Duration {
-	l := w.lock
-	l.shard.mu.Lock()
-	first := len(l.waiters) > 0 && l.waiters[0] == w
-	st := l.status()
-	waited := time.Duration(n.mail.Now() - w.since)
-	l.shard.mu.Unlock()
-	if first && n.views.acting.Load() {
-		attrs := []slog.Attr{slog.String("lock", l.name), slog.Duration("waited", waited)}
+func (n *Node) longWait(w *locks.Waiter) time.Duration {
+	st, waited := n.locks.Status(w.Lock()), time.Duration(n.mail.Now()-w.Since())
+	if w.First() && n.views.acting.Load() {
+		attrs := []slog.Attr{slog.String("lock", w.Lock()), slog.Duration("waited", waited)}
 		if st.Holder != dmutex.None {
 			attrs = append(attrs, slog.Uint64("holder", uint64(st.Holder)))
 		}
@@ -108,13 +104,11 @@ func (n *Node) longWait(w *waiter) time.Duration {
 
 // waitError is the error of an Acquire whose context has ended: it says what the
 // call was waiting for, and wraps why.
-func (n *Node) waitError(l *lock, why error) error {
+func (n *Node) waitError(lock string, why error) error {
 	if !n.views.acting.Load() {
-		return &LockError{l.name, n.notReady(why)}
+		return &LockError{lock, n.notReady(why)}
 	}
-	l.shard.mu.Lock()
-	st := l.status()
-	l.shard.mu.Unlock()
+	st := n.locks.Status(lock)
 	switch {
 	case st.Phase == dmutex.Held:
 		why = fmt.Errorf("held by this process: %w", why)
@@ -124,12 +118,12 @@ func (n *Node) waitError(l *lock, why error) error {
 	if silent := n.silent(st); silent != "" {
 		why = fmt.Errorf("waiting for %s: %w", silent, why)
 	}
-	return &LockError{l.name, why}
+	return &LockError{lock, why}
 }
 
 // silent describes the peers that a lock waits for: the holder if it is known and
 // another node, else the peers whose answers are missing.
-func (n *Node) silent(st MutexStatus) string {
+func (n *Node) silent(st locks.Status) string {
 	ids := st.WaitsFor
 	if st.Holder != dmutex.None && st.Holder != n.Self() {
 		ids = []dmutex.NodeID{st.Holder}

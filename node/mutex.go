@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -17,7 +18,6 @@ import (
 // It excludes goroutines of the same node as well as those of other nodes.
 type Mutex struct {
 	node  *Node
-	shard *shard
 	name  string
 	quiet bool // a long wait is not logged
 	txn   *Txn // of the Acquire under way, if it holds other locks; else nil
@@ -96,122 +96,87 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 		if err := m.node.Ready(ctx); err != nil {
 			return nil, err
 		}
-		if h, err := m.queue(ctx, true); err != errViewChanged {
+		if h, err := m.queue(ctx, true); err != locks.ErrViewChanged {
 			return h, err
 		}
 	}
 }
 
-// errViewChanged ends the wait of a TryAcquire whose view has ended.
-var errViewChanged = errors.New("node: the view has changed")
-
 // queue waits for the lock.
 func (m *Mutex) queue(ctx context.Context, try bool) (*Held, error) {
-	s := m.shard
-	w := waiters.Get().(*waiter)
-	w.ctx, w.try = ctx, try
-	s.mu.Lock()
-	s.lock(m.name).join(w)
-	s.mu.Unlock()
-	s.mail.Flush()
+	w := m.node.locks.Join(ctx, m.name, try)
 	switch {
-	case w.ready == nil:
+	case w.Over():
 	case try:
-		m.hear(w)
+		m.hear(ctx, w)
 	default:
-		m.await(w)
+		m.await(ctx, w)
 	}
-	h, err := w.held, w.err
-	if h != nil && h.err() != nil { // it was lost before its caller had it, and may be ours to release
-		h, err = nil, h.err()
-		m.giveUp(w, err)
-	}
+	h, err := w.Result()
 	if m.txn == nil { // else breakCycle may still look at it
-		*w = waiter{}
-		waiters.Put(w)
+		w.Free()
 	}
-	return h, err
+	return (*Held)(h), public(err)
 }
 
 // hear waits until each node that was asked has acknowledged the request of w. If no
-// answer has granted the lock then, it is busy.
-func (m *Mutex) hear(w *waiter) {
-	for _, receipt := range w.asked {
+// answer has granted the lock then, it is busy. It is so at once if no node was asked: then
+// this node holds the lock, or waits for it already.
+func (m *Mutex) hear(ctx context.Context, w *locks.Waiter) {
+	for _, receipt := range w.Receipts() {
 		select {
-		case <-w.ready:
+		case <-w.Ready():
 			return
-		case <-w.ctx.Done():
-			m.giveUp(w, m.node.waitError(w.lock, w.ctx.Err()))
+		case <-ctx.Done():
+			w.GiveUp(m.node.waitError(m.name, ctx.Err()))
 			return
 		case <-receipt:
 		}
 	}
-	s := m.shard
-	s.mu.Lock()
-	if !w.over.Load() {
-		w.lock.quit(w, w.lock.busy())
-	}
-	s.mu.Unlock()
-	s.mail.Flush()
+	w.Quit(func(holder dmutex.NodeID, own bool) error { return &BusyError{m.name, holder, own} })
 }
 
 // await waits until w is over.
-func (m *Mutex) await(w *waiter) {
-	s := m.shard
+func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
+	n := m.node
 	var lapsed <-chan struct{}
 	if m.txn != nil {
-		lapsed = *s.lapsed.Load()
+		lapsed = n.locks.Lapsed()
 		if _, err := m.txn.holds(); err != nil {
-			m.giveUp(w, err)
+			w.GiveUp(err)
 			return
 		}
 	}
 	var look <-chan time.Time
-	if m.txn != nil && s.cfg.Deadlock > 0 {
+	if m.txn != nil && n.cfg.Deadlock > 0 {
 		ticker := m.txn.wait(w)
 		defer m.txn.waited()
 		defer ticker.Stop()
 		look = ticker.C
 	}
 	var long <-chan time.Time
-	if s.log != nil && !m.quiet {
+	if n.log != nil && !m.quiet {
 		long = time.After(longAfter)
 	}
 	for {
 		select {
-		case <-w.ready:
+		case <-w.Ready():
 			return
-		case <-w.ctx.Done():
-			m.giveUp(w, m.node.waitError(w.lock, w.ctx.Err()))
+		case <-ctx.Done():
+			w.GiveUp(n.waitError(m.name, ctx.Err()))
 			return
 		case <-lapsed:
 			if _, err := m.txn.holds(); err != nil {
-				m.giveUp(w, err)
+				w.GiveUp(err)
 				return
 			}
 			lapsed = nil // it has released what it held, and is granted nothing else meanwhile
 		case <-look:
 			m.txn.chase()
 		case <-long:
-			long = time.After(m.node.longWait(w))
+			long = time.After(n.longWait(w))
 		}
 	}
-}
-
-// giveUp ends a wait from the waiter's side: w.err says why, and a grant that came
-// first is released.
-func (m *Mutex) giveUp(w *waiter, why error) {
-	s := m.shard
-	s.mu.Lock()
-	switch {
-	case !w.over.Load():
-		w.lock.quit(w, why)
-	case w.held != nil && w.lock.held == w.held:
-		w.lock.release(released, nil)
-	}
-	w.held, w.err = nil, why
-	s.mu.Unlock()
-	s.mail.Flush()
 }
 
 // Do runs f while it holds the lock. It releases the lock when f has returned,
@@ -229,8 +194,8 @@ func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.
 	if err != nil {
 		return err
 	}
-	self, working := h.work()
-	defer h.rest()
+	self, working := h.core().Work()
+	defer h.core().Rest()
 	defer func() {
 		if lost := h.Release(); lost != nil {
 			err = errors.Join(err, lost)
@@ -242,7 +207,7 @@ func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
-	return f(ctx, self, h.fence)
+	return f(ctx, self, h.Fence())
 }
 
 // Locker returns the lock as a [sync.Locker], for code that takes no other kind of

@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -119,12 +120,13 @@ type Node struct {
 	sum    uint64 // see digest
 	mail   *mail.Mail
 	views  views
-	locks  locks
+	locks  *locks.Table
 	terms  terms
 	log    *logger     // nil without Config.Logger
 	events chan func() // to tell the Observer; nil if there is nothing to tell
 	peers  atomic.Pointer[peers]
 
+	refused   atomic.Uint64 // messages and frames that no correct peer sends
 	probes    atomic.Uint64 // that were sent
 	deadlocks atomic.Uint64 // waits that were ended
 	txns      atomic.Uint64 // transactions that were begun
@@ -228,7 +230,9 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.locks.init(&n.cfg, n.mail, n.log, &n.views)
+	n.locks = locks.New(locks.Config{
+		Algorithm: cfg.Algorithm, Mail: n.mail, Clock: n.views.clock(), Trace: cfg.Trace, Up: up{n}, Overruled: overruled,
+	})
 	if err := n.openTrace(); err != nil {
 		return nil, err
 	}
@@ -337,20 +341,20 @@ func (n *Node) Self() dmutex.NodeID { return dmutex.NodeID(n.self.Load()) }
 // up to 512 locks that were used last, and under ring and suzukikasami some nodes
 // remember where the token is.
 func (n *Node) Mutex(name string) *Mutex {
-	return &Mutex{node: n, shard: n.locks.shard(name), name: name}
+	return &Mutex{node: n, name: name}
 }
 
 // stop ends all granting with an ErrStopped, for the reason given: holds are lost, and
 // waits fail. The caller
 // has the mutex of views.
 func (n *Node) stop(why error) {
-	if n.locks.why() != nil {
+	if n.locks.Why() != nil {
 		return
 	}
 	why = &stopError{why}
 	n.end(why)
 	var lost error = &lossError{why}
-	n.locks.abandon(&why, &lost, false)
+	n.locks.Abandon(why, lost, false)
 	if !errors.Is(why, transport.ErrClosed) {
 		n.running.Go(func() { // the group goes on without this process
 			ended, cancel := context.WithCancel(context.Background())
@@ -366,7 +370,7 @@ func (n *Node) stop(why error) {
 // end ends all granting. The caller has the mutex of views.
 func (n *Node) end(why error) {
 	now := n.views.now() // before: the lease may have ended first
-	n.locks.end(why)
+	n.locks.End(why)
 	n.views.pause(now)
 }
 
@@ -399,21 +403,21 @@ func (n *Node) Close(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	var lost []Hold
+	var lost []locks.Hold
 	defer func() {
 		close(n.closed)
-		n.locks.tell(lost...) // at the end: the Observer may be slow, panic, or call Close
+		n.tell(lost...) // at the end: the Observer may be slow, panic, or call Close
 	}()
 	n.views.mu.Lock() // so that Held.Err finds the hold ended, or the lease still looked after
-	if n.locks.why() == nil {
+	if n.locks.Why() == nil {
 		n.end(ErrClosed)
 		n.trace(trace.Event{What: trace.Down})
 	}
-	lost = n.locks.abandon(&ErrClosed, &closed, n.locks.why() == ErrClosed)
+	lost = n.locks.Abandon(ErrClosed, closed, n.locks.Why() == ErrClosed)
 	n.views.mu.Unlock()
 	n.mail.Flush()
 	err := n.awaitWork(ctx)
-	if err == nil && n.locks.why() == ErrClosed {
+	if err == nil && n.locks.Why() == ErrClosed {
 		err = n.leave(ctx)
 	}
 	n.views.abandonStore()
@@ -426,9 +430,9 @@ func (n *Node) Close(ctx context.Context) error {
 
 // awaitWork waits until no function of Do runs here any more.
 func (n *Node) awaitWork(ctx context.Context) error {
-	for name := n.locks.works(); name != ""; name = n.locks.works() {
+	for name := n.locks.Working(); name != ""; name = n.locks.Working() {
 		select {
-		case <-n.locks.rested:
+		case <-n.locks.Rested():
 		case <-ctx.Done():
 			return fmt.Errorf("node: close: the function that runs under lock %q has not returned: %w", name, ctx.Err())
 		}
@@ -475,6 +479,26 @@ func (n *Node) farewell(ctx context.Context, left bool) error {
 	return err
 }
 
+// refuse counts and logs what no correct peer sends.
+func (n *Node) refuse(from dmutex.NodeID, err error) {
+	n.refused.Add(1)
+	n.log.tellOften(slog.LevelWarn, "refused what no correct peer sends", peerAttr(from), slog.Any("err", err))
+}
+
+// An up is what the locks report to.
+type up struct{ *Node }
+
+func (u up) Trouble(epoch uint64, lock string, err error) {
+	if err = public(err); lock != "" {
+		err = &LockError{lock, err}
+	}
+	u.views.trouble(epoch, err)
+}
+
+func (u up) Refused(from dmutex.NodeID, err error) { u.refuse(from, err) }
+
+func (u up) Expired() { u.views.expire() }
+
 // A handler passes what the mail brings to the part of the node that it is for.
 type handler struct{ *Node }
 
@@ -510,21 +534,18 @@ func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	case says >= 0x80:
 		name, m, err := p.decoder.Decode(message)
 		if err != nil { // a lock has missed a message, and we do not know which lock
-			h.locks.refuse(from, err)
-			h.locks.trouble(h.locks.epoch.Load(), &PeerError{from, err})
+			h.refuse(from, err)
+			h.views.trouble(h.locks.Epoch(), &PeerError{from, err})
 			return
 		}
 		m.From, m.To = from, h.Self()
-		s := h.locks.shardOf(name)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.handle(name, trace.Message{Seq: seq, Message: m})
+		h.locks.Handle(name, trace.Message{Seq: seq, Message: m})
 	case says > 0 && says <= saysLast:
 		h.views.handle(from, message)
 	case says == saysLeads:
 		name, t, err := readTerm(from, message)
 		if err != nil {
-			h.locks.refuse(from, fmt.Errorf("node: announcement of a leader: %w", err))
+			h.refuse(from, fmt.Errorf("node: announcement of a leader: %w", err))
 			return
 		}
 		h.terms.hear(name, t)
@@ -533,7 +554,7 @@ func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	case says == saysAsk:
 		h.asked(from, message)
 	default:
-		h.locks.refuse(from, dmutex.PeerMistake(fmt.Sprintf("node: unknown kind of message: %d", says)))
+		h.refuse(from, dmutex.PeerMistake(fmt.Sprintf("node: unknown kind of message: %d", says)))
 	}
 }
 
@@ -549,11 +570,11 @@ func (h handler) Taken(by dmutex.NodeID, life uint64) { h.views.takenBy(by, life
 func (h handler) Refused(from dmutex.NodeID, err error) {
 	var other *mail.GroupError
 	if errors.As(err, &other) {
-		h.locks.refused.Add(1)
+		h.Node.refused.Add(1)
 		h.log.tellOften(slog.LevelWarn, "peer is configured differently", peerAttr(from), slog.Any("err", h.differs(other.Other)))
 		return
 	}
-	h.locks.refuse(from, err)
+	h.refuse(from, err)
 }
 
 func (h handler) Closed(err error) {

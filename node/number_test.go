@@ -120,6 +120,8 @@ func TestOneWordEndsNobody(t *testing.T) {
 		held := g.acquire(1, "x")
 		g.nodes[1].Taken(3)
 		waiting := g.acquireLater(t.Context(), 1, "y")
+		_, err := g.mutex(1, "z").TryAcquire(t.Context())
+		require.ErrorIs(t, err, node.ErrBusy, "it does not wait for that")
 		time.Sleep(300 * time.Millisecond)
 		require.Empty(t, waiting, "granted in doubt")
 		o := <-waiting

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // An Observer has functions that are called with the outcome of each Acquire and
@@ -144,7 +145,7 @@ func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
 	h, err := m.wait(ctx, trying)
 	w := Wait{Lock: m.name, Err: err, Took: time.Duration(n.mail.Now() - called)}
 	if h != nil {
-		w.Fence = h.fence
+		w.Fence = h.Fence()
 	}
 	told := false
 	defer func() {
@@ -157,23 +158,12 @@ func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
 	return h, err
 }
 
-// observe fills told for a hold that ends now.
-func (h *Held) observe(why error, told *Hold) {
-	if why == ErrReleased {
-		why = nil
-	}
-	l := h.lock
-	*told = Hold{Lock: l.name, Err: why, Fence: h.fence, Took: time.Duration(l.shard.mail.Now() - h.since)}
-}
-
-// tell passes holds to the Observer. A Hold without a fence is empty.
-func (ls *locks) tell(holds ...Hold) {
-	if ls.cfg.Observer == nil || ls.cfg.Observer.Hold == nil {
+// tell passes holds to the Observer.
+func (n *Node) tell(holds ...locks.Hold) {
+	if n.cfg.Observer == nil || n.cfg.Observer.Hold == nil {
 		return
 	}
-	for _, hold := range holds {
-		if hold.Fence != 0 {
-			ls.cfg.Observer.Hold(hold)
-		}
+	for _, h := range holds {
+		n.cfg.Observer.Hold(Hold(h))
 	}
 }

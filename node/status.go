@@ -35,56 +35,21 @@ type MutexStatus struct {
 
 // Status returns how this node sees the lock now.
 func (m *Mutex) Status() MutexStatus {
-	m.shard.mu.Lock()
-	defer m.shard.mu.Unlock()
-	if l := m.shard.table[m.name]; l != nil {
-		return l.status()
-	}
-	return MutexStatus{}
-}
-
-func (l *lock) status() MutexStatus {
-	st := MutexStatus{Holder: l.holder(), Waiters: len(l.waiters)}
-	if l.machine != nil {
-		st.Phase = l.machine.Phase()
-		st.WaitsFor = l.machine.WaitsFor(nil)
-	}
-	switch now := l.shard.mail.Now(); {
-	case l.held != nil: // also while the view does not act
-		st.Phase, st.Fence, st.Age = dmutex.Held, l.held.fence, time.Duration(now-l.held.since)
-	case len(l.waiters) > 0:
-		st.Phase, st.Age = dmutex.Waiting, time.Duration(now-l.waiters[0].since)
-	}
-	return st
+	return MutexStatus(m.node.locks.Status(m.name))
 }
 
 // Locks returns the locks in use at this node, with their names, in no particular
 // order: those that are held or requested here, and those in which it takes part for
 // other nodes. Each status is that of one moment during the iteration. The loop may
-// use the locks. Memory is needed for a small part of the locks at a time.
+// use the locks. The others wait for a small part of it at a time.
 func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	return func(yield func(string, MutexStatus) bool) {
-		for i := range n.locks.shards {
-			for name, state := range n.locks.shards[i].inUse() {
-				if !yield(name, state) {
-					return
-				}
+		for name, st := range n.locks.InUse() {
+			if !yield(name, MutexStatus(st)) {
+				return
 			}
 		}
 	}
-}
-
-// inUse returns the locks of the shard that are not at rest.
-func (s *shard) inUse() map[string]MutexStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	states := make(map[string]MutexStatus)
-	for name, l := range s.table {
-		if !l.atRest() {
-			states[name] = l.status()
-		}
-	}
-	return states
 }
 
 // Usage sums up the locks of a node.
@@ -97,37 +62,7 @@ type Usage struct {
 }
 
 // Usage looks at every lock that the node remembers, and sums them up.
-func (n *Node) Usage() Usage {
-	var u Usage
-	n.locks.each(func(s *shard) {
-		now := n.mail.Now()
-		for _, l := range s.table {
-			u.Waiters += len(l.waiters)
-			switch {
-			case l.held != nil:
-				u.Held++
-				u.OldestHold = max(u.OldestHold, time.Duration(now-l.held.since))
-			case len(l.waiters) > 0:
-				u.Waiting++
-				u.OldestWait = max(u.OldestWait, time.Duration(now-l.waiters[0].since))
-			}
-		}
-	})
-	return u
-}
-
-// atRest reports whether the lock is kept only for what it remembers.
-func (l *lock) atRest() bool {
-	if l.held != nil || len(l.waiters) > 0 {
-		return false
-	}
-	if l.machine == nil {
-		return true
-	}
-	_, _, fresh := l.machine.Forget()
-	keeper, ok := l.machine.(dmutex.Keeper)
-	return fresh || ok && keeper.Keeps()
-}
+func (n *Node) Usage() Usage { return Usage(n.locks.Usage()) }
 
 // PeerStatus is how one node sees another member, and the traffic with it.
 type PeerStatus struct {
@@ -204,6 +139,9 @@ type Status struct {
 	Deadlocks uint64 // waits at this node that ended in ErrDeadlock
 }
 
+// leaseState returns how the lease stands, as the Observer was told.
+func (n *Node) leaseState() LeaseState { return LeaseState(n.views.told.Load()) }
+
 // LeaseStatus is how the lease of a node with Config.Store stands.
 type LeaseStatus struct {
 	State      LeaseState
@@ -244,7 +182,7 @@ func (n *Node) Status() Status {
 	now := n.views.now() // first: the lease may have ended
 	view := n.views.machine.View()
 	st := Status{
-		Err: n.locks.why(), Life: n.views.life, Refused: n.locks.refused.Load(),
+		Err: n.locks.Why(), Life: n.views.life, Refused: n.refused.Load(),
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
 		View: ViewStatus{
 			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),
@@ -253,7 +191,7 @@ func (n *Node) Status() Status {
 		},
 	}
 	if l := n.views.lease; l != nil {
-		st.Lease = &LeaseStatus{State: LeaseState(n.locks.lease.Load()), Err: l.err, Exclusions: l.machine.Exclusions()}
+		st.Lease = &LeaseStatus{State: n.leaseState(), Err: l.err, Exclusions: l.machine.Exclusions()}
 		if !l.ended {
 			st.Lease.Left = time.Duration(l.until() - now)
 		}
@@ -264,13 +202,7 @@ func (n *Node) Status() Status {
 		peer.InView = view.Has(id, peer.Life)
 		st.Peers = append(st.Peers, peer)
 	}
-	n.locks.each(func(s *shard) {
-		st.Locks += len(s.table)
-		st.Granted += s.granted
-		for k := range dmutex.Kinds {
-			st.Sent[k] += s.sent[k]
-			st.Received[k] += s.received[k]
-		}
-	})
+	c := n.locks.Counts()
+	st.Locks, st.Granted, st.Sent, st.Received = c.Locks, c.Granted, c.Sent, c.Received
 	return st
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // A Txn is a transaction: a set of locks that belong together. (A goroutine has no
@@ -37,12 +38,12 @@ type Txn struct {
 	node *Node
 	id   uint64 // among the transactions of the node
 
-	mu      sync.Mutex // guards the fields below; no other mutex is taken under it
-	busy    bool       // an Acquire is under way
-	held    []*Held    // in the order in which they were acquired; some may be over
-	began   uint64     // the wall clock, in Unix nanoseconds, when it first waited while it held something; 0 before
-	number  uint64     // how many such waits it has begun
-	waiting *waiter    // the present wait, if any
+	mu      sync.Mutex    // guards the fields below; no other mutex is taken under it
+	busy    bool          // an Acquire is under way
+	held    []*Held       // in the order in which they were acquired; some may be over
+	began   uint64        // the wall clock, in Unix nanoseconds, when it first waited while it held something; 0 before
+	number  uint64        // how many such waits it has begun
+	waiting *locks.Waiter // the present wait, if any
 }
 
 // Txn returns a new transaction, which holds nothing. A transaction that holds
@@ -114,7 +115,7 @@ func (t *Txn) Acquire(ctx context.Context, name string) (h *Held, err error) {
 	}
 	h, err = m.Acquire(ctx)
 	if err == nil && t.node.cfg.Deadlock > 0 {
-		t.own(h)
+		h.core().Own(t)
 	}
 	return h, err
 }
@@ -125,9 +126,9 @@ func (t *Txn) begin(name string) error {
 	if t.busy {
 		return dmutex.Misuse("an Acquire of this Txn is under way: a transaction waits for one lock at a time")
 	}
-	t.held = slices.DeleteFunc(t.held, func(h *Held) bool { return h.err() == ErrReleased })
+	t.held = slices.DeleteFunc(t.held, func(h *Held) bool { return h.core().Noticed() == ErrReleased })
 	for _, h := range t.held {
-		if h.lock.name == name && h.err() == nil {
+		if h.core().Lock() == name && h.core().Noticed() == nil {
 			return dmutex.Misuse(fmt.Sprintf("this Txn holds lock %q: locks are not re-entrant", name))
 		}
 	}
@@ -151,11 +152,11 @@ func (t *Txn) holds() (holds bool, lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.held {
-		switch err := h.err(); {
+		switch err := h.core().Noticed(); {
 		case err == nil:
 			holds = true
 		case errors.Is(err, ErrLost):
-			return false, &LockError{h.lock.name, err}
+			return false, &LockError{h.core().Lock(), err}
 		}
 	}
 	return holds, nil
@@ -167,7 +168,7 @@ func (t *Txn) Held(name string) *Held {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range slices.Backward(t.held) {
-		if h.lock.name == name && h.err() != ErrReleased {
+		if h.core().Lock() == name && h.core().Noticed() != ErrReleased {
 			return h
 		}
 	}
@@ -186,7 +187,7 @@ func (t *Txn) Release() (err error) {
 	for _, h := range held {
 		defer func() { // so the latest is first, and all are released even if an Observer panics
 			if lost := h.Release(); lost != nil {
-				err = errors.Join(err, &LockError{h.lock.name, lost})
+				err = errors.Join(err, &LockError{h.core().Lock(), lost})
 			}
 		}()
 	}

@@ -24,12 +24,15 @@ type views struct {
 	strict *membership.Machine // without a store
 	lease  *lease              // with one
 	acting atomic.Bool         // the locks act
-	count  atomic.Uint64       // of views that have acted
+	told   atomic.Uint32       // the LeaseState that was reported last
+
+	troubled atomic.Pointer[trouble]
+	count    atomic.Uint64 // of views that have acted
 
 	left  context.Context // ends when no member needs this life any more
 	leave context.CancelFunc
 
-	mu       sync.Mutex // before a shard's; guards the fields below
+	mu       sync.Mutex // before that of the locks; guards the fields below
 	machine  machine    // strict, or the lease's
 	life     uint64
 	renaming bool                                 // life is being replaced by a higher one
@@ -101,11 +104,34 @@ func (v *views) init() (err error) {
 }
 
 // clock returns the clock of the lease, nil without one.
-func (v *views) clock() *clock {
+func (v *views) clock() func() int64 {
 	if v.lease == nil {
 		return nil
 	}
-	return v.lease.clock
+	return v.lease.clock.now
+}
+
+// A trouble is why the view of an epoch is to be replaced.
+type trouble struct {
+	epoch uint64
+	err   error
+}
+
+// trouble asks for the view of the epoch to be replaced: the goroutine that keeps time
+// passes it on, so it may be called under a mutex. A request about a later epoch takes
+// precedence.
+func (v *views) trouble(epoch uint64, err error) {
+	t := &trouble{epoch, err}
+	for {
+		former := v.troubled.Load()
+		if former != nil && former.epoch > epoch {
+			return
+		}
+		if v.troubled.CompareAndSwap(former, t) {
+			break
+		}
+	}
+	v.node.mail.Wake(math.MinInt64)
 }
 
 // abandonStore ends an operation that the store has not finished.
@@ -158,6 +184,13 @@ func (v *views) pause(now int64) {
 	}
 }
 
+// startOf returns what the machines of a view are born with, but for the holder.
+func startOf(v membership.View, self dmutex.NodeID) dmutex.Start {
+	return dmutex.Start{
+		Self: self, Members: v.Nodes(), Fence: membership.FirstFence(v.Epoch), Limit: membership.LastFence(v.Epoch),
+	}
+}
+
 // follow does what the machine wants after an input.
 func (v *views) follow(now int64, out []membership.Message) {
 	for {
@@ -173,7 +206,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 		v.epoch = view.Epoch
 		v.pause(now)
 		v.frozen = now
-		holds := v.node.locks.freeze(view, v.node.Self())
+		holds := v.node.locks.Freeze(view.Epoch, startOf(view, v.node.Self()))
 		if _, v.refusal = v.node.cfg.Algorithm(startOf(view, v.node.Self())); v.refusal != nil {
 			v.refusal = fmt.Errorf("node: the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), v.refusal)
 			v.node.log.trouble(v.refusal)
@@ -193,7 +226,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 	case membership.Left:
 		v.leave()
 	case membership.Older:
-		if v.node.locks.why() != nil {
+		if v.node.locks.Why() != nil {
 			v.leave() // it was in no view
 		} else if later := v.strict.Later(); former(later) {
 			v.rename(later)
@@ -280,7 +313,7 @@ func (v *views) sendParts(m *membership.Message) (all bool) {
 // act lets the locks of the installed view begin.
 func (v *views) act(now int64) {
 	n, view := v.node, v.machine.View()
-	n.locks.act(view.Epoch, v.machine.Holders())
+	n.locks.Act(view.Epoch, v.machine.Holders())
 	if v.count.Add(1) > 1 {
 		v.frozen = v.since // views between the last that acted and this one have not
 	}
@@ -316,7 +349,7 @@ func (v *views) act(now int64) {
 
 // begin notes that the locks act, unless nothing more is granted.
 func (v *views) begin(now int64) {
-	if v.node.locks.why() != nil {
+	if v.node.locks.Why() != nil {
 		return
 	}
 	v.acting.Store(true)
@@ -393,7 +426,7 @@ func (v *views) forget(peer dmutex.NodeID) {
 func (v *views) handle(from dmutex.NodeID, message []byte) {
 	msg, more, err := readMembership(message, v.node.cfg.maxMembers())
 	if err != nil {
-		v.node.locks.refuse(from, fmt.Errorf("node: message about views: %w", err))
+		v.node.refuse(from, fmt.Errorf("node: message about views: %w", err))
 		return
 	}
 	msg.From, msg.To = from, v.node.Self()
@@ -423,7 +456,7 @@ func (v *views) handle(from dmutex.NodeID, message []byte) {
 	case err != nil && v.renaming: // it was for the former life
 		return
 	case err != nil:
-		v.node.locks.refuse(from, err)
+		v.node.refuse(from, err)
 		return
 	}
 	v.follow(now, out)
@@ -460,7 +493,7 @@ func (v *views) accused(now int64) {
 	switch {
 	case v.doubt == 0:
 		v.doubt = max(now, 1)
-		v.node.locks.halted.Store(true)
+		v.node.locks.Halt()
 		v.askInDoubt(now)
 	case now-v.doubt >= int64(doubtPause):
 		v.node.stop(ErrReplaced)
@@ -479,16 +512,13 @@ func (v *views) askInDoubt(now int64) {
 
 // doubts does what is due while this member is in doubt.
 func (v *views) doubts(now int64) {
-	switch n := v.node; {
+	switch {
 	case now < v.doubtAt:
 	case now-v.doubt < int64(doubtPatience):
 		v.askInDoubt(now)
 	default:
 		v.doubt, v.doubtAt = 0, math.MaxInt64
-		n.locks.halted.Store(false)
-		if n.locks.parked.Swap(false) {
-			n.locks.resume()
-		}
+		v.node.locks.Resume()
 	}
 }
 
@@ -498,7 +528,7 @@ func (v *views) tick() (next int64) {
 	var why error               // and what else is waited for
 	v.mu.Lock()
 	now := v.now()
-	if t := v.node.locks.troubled.Swap(nil); t != nil && t.epoch == v.epoch {
+	if t := v.troubled.Swap(nil); t != nil && t.epoch == v.epoch {
 		if v.cause == nil {
 			v.cause = t.err
 			v.node.log.trouble(t.err)
@@ -514,7 +544,7 @@ func (v *views) tick() (next int64) {
 	waited := time.Duration(now - v.since)
 	if now >= v.nagAt {
 		v.nagAt = now + max(now-v.since, int64(nagAfter))
-		if v.node.locks.why() == nil {
+		if v.node.locks.Why() == nil {
 			missing, why = v.machine.Missing(nil), v.obstacle()
 		}
 	}

@@ -1,0 +1,73 @@
+package locks
+
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// EarlyBuffer bounds the messages that are kept until their view acts, in bytes of
+// memory.
+const EarlyBuffer = 32 << 20
+
+// An early is a message that waits for its view to act.
+type early struct {
+	name    string
+	message trace.Message
+}
+
+// Handle takes a peer's message to its lock. A message of an older view is dropped,
+// one of a view that does not act yet is kept.
+func (t *Table) Handle(name []byte, m trace.Message) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.handle(name, m)
+}
+
+func (t *Table) handle(name []byte, m trace.Message) {
+	switch epoch := membership.EpochOf(m.Fence); {
+	case epoch < t.epoch:
+	case epoch == t.epoch && t.acting:
+		l := t.locks[string(name)] // does not allocate
+		if l == nil {
+			l = t.lock(string(name))
+		}
+		l.handle(m)
+	default:
+		t.keep(early{string(name), trace.Message{Seq: m.Seq, Message: m.Clone()}})
+	}
+}
+
+// rehandle handles the messages that were kept for a later view: it may have come, or
+// will not come any more.
+func (t *Table) rehandle() {
+	kept := t.early
+	t.early, t.room, t.latest = nil, 0, 0
+	for _, e := range kept {
+		t.handle([]byte(e.name), e.message)
+	}
+}
+
+// keep keeps a message until its view acts. If there is no room, those of the latest
+// epoch go first: its view may never be.
+func (t *Table) keep(e early) {
+	for t.room+e.size() > EarlyBuffer {
+		t.dropped = true
+		if e.epoch() >= t.latest {
+			return
+		}
+		t.early = slices.DeleteFunc(t.early, func(e early) bool { return e.epoch() == t.latest })
+		t.room, t.latest = 0, 0
+		for _, e := range t.early {
+			t.room, t.latest = t.room+e.size(), max(t.latest, e.epoch())
+		}
+	}
+	t.early, t.room, t.latest = append(t.early, e), t.room+e.size(), max(t.latest, e.epoch())
+}
+
+func (e early) epoch() uint64 { return membership.EpochOf(e.message.Fence) }
+
+func (e early) size() int {
+	return 192 + len(e.name) + 8*len(e.message.Numbers) + 8*len(e.message.Nodes)
+}

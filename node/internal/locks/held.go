@@ -1,0 +1,210 @@
+package locks
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A Held is the handle of a grant.
+type Held struct {
+	lock  *lock
+	fence uint64
+	since int64                 // when it was granted, by Mail.Now
+	over  atomic.Pointer[error] // why it is no longer held; nil while it is
+	ctx   context.Context       // Join's, and a holdContext once one is needed; guarded by the mutex of the Table
+}
+
+// A holdContext ends with the hold.
+type holdContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	asked  chan struct{} // see Asked; nil until Ask or Asked needs it
+}
+
+// A Hold is the outcome of a grant.
+type Hold struct {
+	Lock  string
+	Err   error // nil if it was released, else why it was lost
+	Fence uint64
+	Took  time.Duration
+}
+
+func (h *Held) outcome() Hold {
+	hold := Hold{Lock: h.lock.name, Err: h.Noticed(), Fence: h.fence, Took: time.Duration(h.lock.table.cfg.Mail.Now() - h.since)}
+	if hold.Err == ErrReleased {
+		hold.Err = nil
+	}
+	return hold
+}
+
+// end marks the hold as over. The first reason stays: a hold may be lost, and be
+// released only later.
+func (h *Held) end(reason *error) {
+	if !h.over.CompareAndSwap(nil, reason) {
+		return
+	}
+	if c, ok := h.ctx.(*holdContext); ok {
+		c.cancel(*reason)
+	}
+}
+
+// Fence returns the number of the grant.
+func (h *Held) Fence() uint64 { return h.fence }
+
+// Up returns whom the Table of the handle tells.
+func (h *Held) Up() Up { return h.lock.table.cfg.Up }
+
+// Lock returns the name of the lock.
+func (h *Held) Lock() string { return h.lock.name }
+
+// Err returns why the hold is over, nil while it is not.
+func (h *Held) Err() error {
+	h.notice()
+	return h.Noticed()
+}
+
+// Noticed is Err as far as this node has noticed.
+func (h *Held) Noticed() error {
+	if reason := h.over.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+// notice ends the hold if the time of SetUntil has come.
+func (h *Held) notice() {
+	if t := h.lock.table; h.over.Load() == nil && !t.leased() {
+		t.cfg.Up.Expired()
+	}
+}
+
+// Context returns a context that ends with the hold, and has the values of Join's.
+func (h *Held) Context() context.Context {
+	mu := &h.lock.table.mu
+	mu.Lock()
+	defer mu.Unlock()
+	return h.own().Context
+}
+
+// own returns the handle's own context, and makes it if need be.
+func (h *Held) own() *holdContext {
+	if c, ok := h.ctx.(*holdContext); ok {
+		return c
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(h.ctx))
+	if err := h.Noticed(); err != nil {
+		cancel(err)
+	}
+	c := &holdContext{Context: ctx, cancel: cancel}
+	h.ctx = c
+	return c
+}
+
+// Release gives the lock back, and returns the outcome of the grant if that has ended it.
+// err is why the lock was lost, or a misuse if the handle is a copy.
+func (h *Held) Release() (hold Hold, ended bool, err error) {
+	h.notice()
+	t := h.lock.table
+	t.mu.Lock()
+	if ended = h.lock.held == h; ended {
+		hold = h.lock.release(&ErrReleased)
+	}
+	t.mu.Unlock()
+	t.cfg.Mail.Flush()
+	switch reason := h.over.Load(); reason {
+	case nil:
+		err = dmutex.Misuse("Release of a copied Held")
+	case &ErrReleased:
+	default:
+		err = *reason
+	}
+	return hold, ended, err
+}
+
+// Work notes that a function runs under the hold until Rest is called, unless the hold
+// is over already. self is the number under which this node holds the lock.
+func (h *Held) Work() (self dmutex.NodeID, working bool) {
+	t := h.lock.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h.over.Load() != nil {
+		return dmutex.None, false
+	}
+	if t.working == nil {
+		t.working = make(map[*Held]struct{})
+	}
+	t.working[h] = struct{}{}
+	return t.start.Self, true
+}
+
+// Rest notes that the function of Work has ended.
+func (h *Held) Rest() {
+	t := h.lock.table
+	t.mu.Lock()
+	delete(t.working, h)
+	t.mu.Unlock()
+	select {
+	case t.rested <- struct{}{}:
+	default:
+	}
+}
+
+// Own records who owns the hold, until the hold ends.
+func (h *Held) Own(owner any) {
+	t := h.lock.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h.lock.held == h {
+		if t.owners == nil {
+			t.owners = make(map[*Held]any)
+		}
+		t.owners[h] = owner
+	}
+}
+
+// Owner returns the owner of the hold of a lock, nil if it has none. held reports
+// whether this node holds the lock.
+func (t *Table) Owner(name string) (owner any, held bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.locks[name]; l != nil && l.machine != nil && l.held != nil {
+		owner, held = t.owners[l.held], true
+	}
+	return owner, held
+}
+
+// Ask tells the holder that the lock is wanted, if it is at this node. It creates no
+// lock: one that is not in use here is not held here.
+func (t *Table) Ask(name []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.locks[string(name)]
+	if l == nil || l.held == nil {
+		return
+	}
+	asked := l.held.asking()
+	select {
+	case <-asked:
+	default:
+		close(asked)
+	}
+}
+
+// Asked returns a channel that is closed when Ask was called for this hold.
+func (h *Held) Asked() <-chan struct{} {
+	mu := &h.lock.table.mu
+	mu.Lock()
+	defer mu.Unlock()
+	return h.asking()
+}
+
+func (h *Held) asking() chan struct{} {
+	c := h.own()
+	if c.asked == nil {
+		c.asked = make(chan struct{})
+	}
+	return c.asked
+}

@@ -1,0 +1,318 @@
+// Package locks has the locks of one node: a machine for each lock in use, and the
+// goroutines that hold it or wait for it.
+//
+// A [Table] runs the machines of one view at a time. It knows the view's epoch, a time
+// until which it may grant, and the mail. Who is a member, and how that time is
+// extended, is not its concern: it is told to freeze, to act and to lapse, and reports
+// through [Up] what it cannot mend by itself.
+//
+// Every method may be called by any goroutine. One mutex guards a Table. No function of
+// the application runs under it but the algorithm's; frames leave at Mail.Flush, which
+// each method for callers, but none for the event path, calls when it has released the
+// mutex.
+package locks
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// Config is what a Table is made of.
+type Config struct {
+	Algorithm dmutex.Algorithm
+	Mail      *mail.Mail
+	Clock     func() int64    // of SetUntil; nil if grants have no end
+	Trace     *trace.Recorder // may be nil
+	Up        Up
+	Overruled error // why a hold is lost of which another member reports a later grant
+}
+
+// Up is told what a Table cannot mend by itself.
+type Up interface {
+	// Trouble asks for another view in place of that of the epoch. Lock may be empty. It
+	// is called under the mutex of the Table.
+	Trouble(epoch uint64, lock string, err error)
+
+	// Refused reports what no correct peer sends. It is called under the mutex of the
+	// Table.
+	Refused(peer dmutex.NodeID, err error)
+
+	// Expired reports that the time of SetUntil has come, as a holder has found out. When
+	// it returns, Lapse was called.
+	Expired()
+}
+
+// A PeerError says which peer stands in the way.
+type PeerError struct {
+	Peer dmutex.NodeID
+	Err  error
+}
+
+func (e *PeerError) Error() string { return e.Err.Error() }
+
+// The reasons that a Table has itself.
+var (
+	ErrReleased = errors.New("node: lock was released")
+	ErrOverflow = errors.New("node: more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
+
+	// ErrViewChanged ends a try whose view has ended, or does not act.
+	ErrViewChanged = errors.New("node: the view has changed")
+
+	errEarly = errors.New("node: messages for a view that does not act yet exceed their buffer")
+)
+
+// A Table is all locks of a node.
+type Table struct {
+	cfg Config
+
+	ended context.Context         // nothing more is granted once it has ended
+	end   context.CancelCauseFunc // the first cause stays
+
+	until  atomic.Int64                  // by Config.Clock: nothing is granted from then on
+	halted atomic.Bool                   // nothing is granted for now
+	parked atomic.Bool                   // a lock waits for the end of that, or for that time to be extended
+	lapsed atomic.Pointer[chan struct{}] // closed at the next lapse
+	rested chan struct{}                 // see Rested
+
+	mu     sync.Mutex
+	locks  map[string]*lock
+	epoch  uint64       // of the view that is installed; 0 before the first
+	acting bool         // the machines of the view may be born
+	start  dmutex.Start // of all of them, but for Holder; Clock and Known are the highest of those that were forgotten
+
+	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
+	early   []early                  // messages of this view, before it acts, and of later ones
+	room    int                      // that they take
+	latest  uint64                   // epoch among them
+	dropped bool                     // one of them found no room since a view last acted
+
+	resting restList
+	counts  Counts
+	step    step
+	owners  map[*Held]any      // see Own
+	working map[*Held]struct{} // holds, also lost ones, under which a function runs
+}
+
+// New returns an empty Table, which acts in no view.
+func New(cfg Config) *Table {
+	t := &Table{cfg: cfg, rested: make(chan struct{}, 1), locks: make(map[string]*lock)}
+	t.ended, t.end = context.WithCancelCause(context.Background())
+	t.until.Store(math.MinInt64)
+	lapsed := make(chan struct{})
+	t.lapsed.Store(&lapsed)
+	return t
+}
+
+// End ends all granting, for the reason given. The first reason stays.
+func (t *Table) End(why error) { t.end(why) }
+
+// Why returns why nothing more is granted, nil while all is well.
+func (t *Table) Why() error { return context.Cause(t.ended) }
+
+// Ended is closed by End.
+func (t *Table) Ended() <-chan struct{} { return t.ended.Done() }
+
+// SetUntil sets the time from which on nothing is granted. After a later one was set,
+// Resume lets the locks go on.
+func (t *Table) SetUntil(until int64) { t.until.Store(until) }
+
+// Until returns the time that was set last.
+func (t *Table) Until() int64 { return t.until.Load() }
+
+// leased reports whether that time has not come yet.
+func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.until.Load() }
+
+// grants reports whether anything may be granted at the moment.
+func (t *Table) grants() bool { return !t.halted.Load() && t.leased() }
+
+// Halt lets nothing be granted until Resume is called.
+func (t *Table) Halt() { t.halted.Store(true) }
+
+// Resume ends a Halt, and lets the locks go on that waited for that, or for the time of
+// SetUntil to be extended.
+func (t *Table) Resume() {
+	t.halted.Store(false)
+	if !t.parked.Swap(false) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.all() {
+		l.settle()
+	}
+}
+
+// all returns all locks. Some may be forgotten while they are gone through.
+func (t *Table) all() []*lock { return slices.Collect(maps.Values(t.locks)) }
+
+// Freeze ends the machines of all older views, and returns what this node holds. start
+// is what the machines of the view begin with, but for the holder.
+func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hold) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.epoch, t.acting = epoch, false
+	t.start = start
+	t.resting, t.holders = restList{}, nil
+	for name, l := range t.locks {
+		l.drop()
+		l.before, l.after = nil, nil
+		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
+			if !w.try {
+				return false
+			}
+			w.finish(nil, ErrViewChanged)
+			return true
+		})
+		switch {
+		case l.held != nil:
+			holds = append(holds, membership.Hold{Lock: name, Fence: l.held.fence})
+		case len(l.waiters) == 0:
+			delete(t.locks, name)
+		}
+	}
+	t.rehandle()
+	return holds
+}
+
+// Act lets the machines of the view be born, with the holders that were reported.
+func (t *Table) Act(epoch uint64, holders []membership.Holder) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.epoch != epoch {
+		return
+	}
+	t.acting = true
+	t.holders = make(map[string]dmutex.NodeID, len(holders))
+	for _, h := range holders {
+		t.holders[h.Lock] = h.Node
+	}
+	for _, l := range t.all() {
+		l.born()
+		l.settle()
+	}
+	for _, h := range holders {
+		if h.Node != t.start.Self {
+			continue
+		}
+		if l := t.lock(h.Lock); l.held == nil && l.machine.Phase() == dmutex.Held {
+			l.release(nil) // it was released, or lost, since the report
+		}
+	}
+	t.rehandle()
+	if t.dropped {
+		t.dropped = false
+		t.cfg.Up.Trouble(epoch, "", errEarly)
+	}
+}
+
+// Epoch returns the epoch of the view that was installed last.
+func (t *Table) Epoch() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.epoch
+}
+
+// Lapse ends all holds of this node, for the reason given. The locks stay taken until
+// their holders release them, or GiveBack does. Waiters keep waiting.
+func (t *Table) Lapse(lost error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.locks {
+		if l.held != nil {
+			l.held.end(&lost)
+		}
+	}
+	next := make(chan struct{})
+	close(*t.lapsed.Swap(&next))
+}
+
+// Lapsed is closed at the next Lapse.
+func (t *Table) Lapsed() <-chan struct{} { return *t.lapsed.Load() }
+
+// GiveBack releases lapsed holds and returns them.
+func (t *Table) GiveBack() (holds []Hold) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.all() {
+		if l.held != nil && l.held.Noticed() != nil {
+			holds = append(holds, l.release(nil))
+		}
+	}
+	return holds
+}
+
+// Abandon ends all waits and, with the cause given, all holds. If release is true it
+// also releases the locks, but for those under which a function still runs, and returns
+// the holds.
+func (t *Table) Abandon(why, lost error, release bool) (holds []Hold) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.all() {
+		l.fail(why)
+		switch _, works := t.working[l.held]; {
+		case l.held != nil && (!release || works):
+			l.held.end(&lost)
+		case l.held != nil:
+			holds = append(holds, l.release(&lost))
+		case l.machine != nil && l.machine.Phase() == dmutex.Held && release:
+			l.release(nil)
+		case l.machine != nil && l.machine.Phase() == dmutex.Waiting && release:
+			l.withdraw()
+		}
+	}
+	return holds
+}
+
+// Working returns the name of a lock under which a function runs, "" if there is none.
+func (t *Table) Working() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for h := range t.working {
+		return h.lock.name
+	}
+	return ""
+}
+
+// Rested gets a token when a function has ended that ran under a lock.
+func (t *Table) Rested() <-chan struct{} { return t.rested }
+
+// Obstacle says why no new request can be made now.
+func (t *Table) Obstacle() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.obstacle()
+}
+
+func (t *Table) obstacle() error {
+	if why := t.Why(); why != nil {
+		return why
+	}
+	for _, p := range t.start.Members {
+		if t.cfg.Mail.Full(p) {
+			return &PeerError{p, ErrOverflow}
+		}
+	}
+	return nil
+}
+
+// lock returns the lock of that name, and sees to it that it has a machine if the
+// view acts.
+func (t *Table) lock(name string) *lock {
+	l := t.locks[name]
+	if l == nil {
+		l = &lock{table: t, name: name}
+		t.locks[name] = l
+	}
+	l.born()
+	return l
+}

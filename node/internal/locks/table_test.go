@@ -1,0 +1,177 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// told is an Up that notes what it is told.
+type told struct {
+	mail.Handler
+	troubles []error
+}
+
+func (u *told) Trouble(_ uint64, _ string, err error) { u.troubles = append(u.troubles, err) }
+func (u *told) Refused(dmutex.NodeID, error)          {}
+func (u *told) Expired()                              {}
+
+var errOverruled = errors.New("overruled")
+
+// alone returns the Table of node 1, which acts alone in the view of epoch 1.
+func alone(t *testing.T) (*Table, *told) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	u := new(told)
+	m, err := mail.New(mail.Config{Life: 1, Link: net.Link(1), Handler: u})
+	require.NoError(t, err)
+	table := New(Config{Algorithm: ricart.New, Mail: m, Up: u, Overruled: errOverruled})
+	view(table, 1, 1)
+	table.Act(1, nil)
+	return table, u
+}
+
+func view(t *Table, epoch uint64, members ...dmutex.NodeID) []membership.Hold {
+	return t.Freeze(epoch, dmutex.Start{
+		Self: 1, Members: members, Fence: membership.FirstFence(epoch), Limit: membership.LastFence(epoch),
+	})
+}
+
+func (t *Table) acquire(tb testing.TB, name string) *Held {
+	h, err := t.Join(tb.Context(), name, false).Result()
+	require.NoError(tb, err)
+	return h
+}
+
+func release(tb testing.TB, h *Held) {
+	_, ended, err := h.Release()
+	require.NoError(tb, err)
+	require.True(tb, ended)
+}
+
+// A peer that reports another's lock with a higher fence is believed: the process that
+// held it is told, and nothing else happens.
+func TestOverruled(t *testing.T) {
+	table, _ := alone(t)
+	held, kept := table.acquire(t, "x"), table.acquire(t, "kept")
+	held.Own("somebody")
+	require.Len(t, view(table, 2, 1, 2), 2)
+	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}, {Node: 1, Hold: membership.Hold{Lock: "kept"}}})
+	require.Equal(t, errOverruled, held.Err())
+	require.NoError(t, kept.Err())
+	_, ended, err := held.Release()
+	require.False(t, ended)
+	require.Equal(t, errOverruled, err)
+	require.Empty(t, table.owners)
+	require.Equal(t, dmutex.None, table.Status("x").Holder)
+}
+
+// Early messages take no more room than there is, give it back, and make room for those of
+// earlier views.
+func TestEarlyRoom(t *testing.T) {
+	table, u := alone(t)
+	quarter := func(epochs int) early {
+		e := early{strings.Repeat("x", 64), trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 1}}}
+		e.message.Fence = membership.FirstFence(table.epoch + uint64(epochs))
+		e.message.Nodes = make([]dmutex.NodeID, 16)
+		e.message.Numbers = make([]uint64, (EarlyBuffer/4-192-64-8*16)/8)
+		require.Equal(t, EarlyBuffer/4, e.size())
+		return e
+	}
+	kept := func(epochs ...uint64) {
+		t.Helper()
+		var got []uint64
+		for _, e := range table.early {
+			got = append(got, e.epoch()-table.epoch)
+		}
+		require.Equal(t, epochs, got)
+		require.Equal(t, len(epochs)*EarlyBuffer/4, table.room)
+	}
+	for _, n := range []int{2, 4, 3, 1} {
+		e := quarter(n)
+		table.Handle([]byte(e.name), e.message)
+	}
+	kept(2, 4, 3, 1)
+	require.False(t, table.dropped, "there was room")
+	table.keep(quarter(4))
+	table.keep(quarter(5))
+	kept(2, 4, 3, 1)
+	require.True(t, table.dropped)
+	table.keep(quarter(2))
+	kept(2, 3, 1, 2)
+	table.keep(quarter(1))
+	kept(2, 1, 2, 1)
+	table.keep(quarter(2))
+	kept(2, 1, 2, 1)
+	table.keep(quarter(1))
+	kept(1, 1, 1)
+	table.rehandle()
+	kept(1, 1, 1)
+	view(table, 4, 1)
+	require.Empty(t, table.early, "of views that will never be")
+	require.Zero(t, table.room)
+	table.Act(4, nil)
+	require.Equal(t, []error{errEarly}, u.troubles, "once")
+	view(table, 5, 1)
+	table.Act(5, nil)
+	require.Len(t, u.troubles, 1)
+}
+
+// The locks that were used last are remembered, in the order of their last use.
+func TestRestingLocks(t *testing.T) {
+	table, _ := alone(t)
+	held := table.acquire(t, "held")
+	for i := range 3 * keepResting {
+		release(t, table.acquire(t, "again"))
+		release(t, table.acquire(t, fmt.Sprint(i)))
+		require.Len(t, table.locks, min(i+1, keepResting-1)+2)
+		require.Equal(t, table.resting.count, min(i+2, keepResting))
+	}
+	require.Same(t, held.lock, table.locks["held"])
+	require.Contains(t, table.locks, "again")
+	want := []string{"again", fmt.Sprint(3*keepResting - 1)}
+	require.Equal(t, want, []string{table.resting.last.before.name, table.resting.last.name})
+	release(t, table.acquire(t, "again"))
+	require.Equal(t, want[1], table.resting.last.before.name)
+	require.Equal(t, fmt.Sprint(2*keepResting+1), table.resting.first.name)
+
+	count := 0
+	for l := table.resting.first; l != nil; l = l.after {
+		require.Same(t, table.locks[l.name], l)
+		count++
+	}
+	require.Equal(t, table.resting.count, count)
+	view(table, 2, 1)
+	require.Equal(t, restList{}, table.resting)
+	require.Len(t, table.locks, 1)
+	table.Act(2, []membership.Holder{{Node: 1, Hold: membership.Hold{Lock: "held"}}})
+	release(t, held)
+	require.Equal(t, 1, table.resting.count)
+}
+
+// Of a hold that is over nothing is left, however it ended.
+func TestOwnersAreForgotten(t *testing.T) {
+	table, _ := alone(t)
+	a, b := table.acquire(t, "a"), table.acquire(t, "b")
+	a.Own(1)
+	b.Own(2)
+	owner, held := table.Owner("a")
+	require.Equal(t, 1, owner)
+	require.True(t, held)
+	release(t, a)
+	table.Lapse(errOverruled)
+	require.Len(t, table.GiveBack(), 1)
+	require.Empty(t, table.owners)
+	b.Own(2)
+	require.Empty(t, table.owners, "it was lost before it was noted")
+}

@@ -1,0 +1,157 @@
+package locks
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dmutex/dmutex"
+)
+
+// A Waiter is a call that wants a lock. It is over when the lock was granted or there is
+// a reason why it was not.
+type Waiter struct {
+	lock  *lock
+	ctx   context.Context   // the call's
+	since int64             // when it began to wait, by Mail.Now
+	try   bool              // it does not wait for a holder
+	asked []<-chan struct{} // the receipts of its request, if it is a try
+
+	ready chan struct{} // closed when it is over; nil if it was over at once
+	over  atomic.Bool   // then one of these is set
+	held  *Held
+	err   error
+}
+
+// waiters are kept for the next call, so that a call which gets the lock at once
+// allocates nothing but its handle.
+var waiters = sync.Pool{New: func() any { return new(Waiter) }}
+
+// Join makes a call wait for a lock, and grants it at once if that needs no answer. A
+// try is over when the view ends or does not act, with ErrViewChanged. The handle that
+// comes of it has the values of ctx.
+func (t *Table) Join(ctx context.Context, name string, try bool) *Waiter {
+	w := waiters.Get().(*Waiter)
+	w.ctx, w.try = ctx, try
+	t.mu.Lock()
+	t.lock(name).join(w)
+	t.mu.Unlock()
+	t.cfg.Mail.Flush()
+	return w
+}
+
+func (l *lock) join(w *Waiter) {
+	t := l.table
+	w.lock, w.since = l, t.cfg.Mail.Now()
+	reason := t.Why()
+	if reason == nil && w.try && (!t.acting || !t.leased()) {
+		reason = ErrViewChanged
+	}
+	if reason != nil {
+		l.rest()
+		w.finish(nil, reason)
+		return
+	}
+	l.waiters = append(l.waiters, w)
+	l.settle()
+	if !w.over.Load() {
+		w.ready = make(chan struct{})
+	}
+}
+
+// finish ends the wait, with a grant or an error. From then on the Waiter is its
+// caller's.
+func (w *Waiter) finish(h *Held, err error) {
+	ready := w.ready
+	w.held, w.err = h, err
+	w.over.Store(true)
+	if ready != nil {
+		close(ready)
+	}
+}
+
+// Over reports whether the wait is over.
+func (w *Waiter) Over() bool { return w.over.Load() }
+
+// Ready is closed when a wait is over that was not over at once.
+func (w *Waiter) Ready() <-chan struct{} { return w.ready }
+
+// Lock returns the name of the lock.
+func (w *Waiter) Lock() string { return w.lock.name }
+
+// Since returns when the wait began, by Mail.Now.
+func (w *Waiter) Since() int64 { return w.since }
+
+// First reports whether it is the first waiter of this node for its lock.
+func (w *Waiter) First() bool {
+	t := w.lock.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(w.lock.waiters) > 0 && w.lock.waiters[0] == w
+}
+
+// Receipts are given when the nodes that a try has asked have acknowledged its request.
+func (w *Waiter) Receipts() []<-chan struct{} { return w.asked }
+
+// Quit ends the wait, if it is not over, for a reason that may depend on who holds the
+// lock: see Status.Holder. own tells that this node does. It reports whether it has
+// ended the wait.
+func (w *Waiter) Quit(why func(holder dmutex.NodeID, own bool) error) (quit bool) {
+	t := w.lock.table
+	t.mu.Lock()
+	if quit = !w.over.Load(); quit {
+		w.lock.quit(w, why(w.lock.holder(), w.lock.held != nil))
+	}
+	t.mu.Unlock()
+	t.cfg.Mail.Flush()
+	return quit
+}
+
+// GiveUp ends the wait, and gives back a grant that has come first.
+func (w *Waiter) GiveUp(why error) {
+	t := w.lock.table
+	t.mu.Lock()
+	switch {
+	case !w.over.Load():
+		w.lock.quit(w, why)
+	case w.held != nil && w.lock.held == w.held:
+		w.held.end(&ErrReleased)
+		w.lock.release(nil)
+	}
+	w.held, w.err = nil, why
+	t.mu.Unlock()
+	t.cfg.Mail.Flush()
+}
+
+// Result returns the outcome of a wait that is over. A grant that was lost meanwhile is
+// given back, and is none.
+func (w *Waiter) Result() (*Held, error) {
+	if w.held != nil {
+		if lost := w.held.Noticed(); lost != nil {
+			w.GiveUp(lost)
+		}
+	}
+	return w.held, w.err
+}
+
+// Free lets another call use the Waiter. The caller must not use it any more.
+func (w *Waiter) Free() {
+	*w = Waiter{}
+	waiters.Put(w)
+}
+
+// quit takes a waiter back, for the reason given. If it was the last, the request
+// is withdrawn.
+func (l *lock) quit(w *Waiter, why error) {
+	i := slices.Index(l.waiters, w)
+	l.waiters = slices.Delete(l.waiters, i, i+1)
+	w.finish(nil, why)
+	switch {
+	case len(l.waiters) > 0:
+	case l.machine == nil:
+		l.rest()
+	case l.machine.Phase() == dmutex.Waiting:
+		l.withdraw()
+	}
+}
