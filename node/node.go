@@ -36,7 +36,7 @@ type Config struct {
 
 	// Store, if not nil, has the record of the group's members, who then come and go: a
 	// process that crashes is excluded, and its locks are freed. Link must be a
-	// [transport.DynamicLink], and Trace nil. See "Leases" in the package comment.
+	// [transport.DynamicLink], and Trace nil. See "Two modes" in the package comment.
 	Store store.Store
 
 	// Lease is how long a member may hold locks after the store has last confirmed that
