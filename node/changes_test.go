@@ -17,8 +17,8 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// freeze brings node 1 of three to where it has installed a view that does not act:
-// it does not hear the report of 3, which has just restarted.
+// freeze leaves node 1 with an installed but inactive view: the report of node 3, just
+// restarted, never reaches it.
 func (g *group) freeze() {
 	g.crash(3)
 	g.net.Cut(3, 1)
@@ -27,8 +27,8 @@ func (g *group) freeze() {
 	require.False(g.t, g.nodes[1].Status().View.Acts)
 }
 
-// What is begun while the group changes is done when it has changed, and what is
-// given up then leaves nothing behind.
+// A call made during a view change completes after it. A call canceled during the change
+// leaves nothing behind.
 func TestUseWhileTheGroupChanges(t *testing.T) {
 	for _, use := range []struct {
 		name string
@@ -92,7 +92,7 @@ func TestUseWhileTheGroupChanges(t *testing.T) {
 
 				last := contextFor(t, time.Hour)
 				acts := make(chan error, 1)
-				go func() { // in the moment in which the view acts
+				go func() { // exactly when the view becomes active
 					err := g.nodes[1].Ready(last)
 					if err == nil {
 						err = use.do(last, g)
@@ -101,7 +101,7 @@ func TestUseWhileTheGroupChanges(t *testing.T) {
 				}()
 				g.net.Heal()
 				for _, done := range []<-chan error{patient, released, acts} {
-					if err := <-done; err != nil { // of those that try together all may find it busy
+					if err := <-done; err != nil { // concurrent tries may all find it busy
 						require.Equal(t, "TryAcquire", use.name)
 						require.ErrorIs(t, err, node.ErrBusy)
 					}
@@ -212,8 +212,7 @@ func TestManyHoldsAreCarriedOver(t *testing.T) {
 	})
 }
 
-// A report of which only a part came before its process crashed is no part of the report of
-// the next process.
+// Half a report from a crashed process is not merged into its successor's report.
 func TestHalfAReport(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(2)
@@ -226,8 +225,8 @@ func TestHalfAReport(t *testing.T) {
 	})
 }
 
-// Messages of a view that does not act yet are kept, within bounds: what does not find
-// room costs another view.
+// Messages for a view that is not active yet are buffered. If the buffer overflows, the
+// view is replaced.
 func TestEarly(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)

@@ -39,7 +39,7 @@ type lease struct {
 	ended   bool                   // the lease has, and what was held is lost
 	away    map[dmutex.NodeID]bool // the machine was told that the peer is
 	watchAt int64                  // when to look next who is there
-	giveAt  int64                  // when to give back what is lost and was not released
+	giveAt  int64                  // when to release lost holds
 	slept   int64                  // by the clock, as the machine knows
 }
 
@@ -142,7 +142,7 @@ func (l *lease) check(now int64) {
 // which is not before the end of a lease that has run out.
 func (l *lease) end(now int64, why error) {
 	n := l.views.node
-	n.locks.SetUntil(math.MinInt64) // before: nothing is to be granted behind it
+	n.locks.SetUntil(math.MinInt64) // first, so that no grant slips in after the loss
 	l.ended, l.giveAt = true, now+l.margin
 	l.views.pause(now)
 	lost := error(&lossError{why})
@@ -150,7 +150,7 @@ func (l *lease) end(now int64, why error) {
 	l.report(now)
 }
 
-// giveBack gives back what is lost and was not released.
+// giveBack releases lost holds.
 func (l *lease) giveBack() {
 	l.giveAt = math.MaxInt64
 	n := l.views.node
@@ -216,7 +216,7 @@ func (l *lease) excluded(now int64) {
 	l.end(now, ErrExcluded)
 	l.views.cause = nil
 	n.locks.Freeze(l.views.epoch, dmutex.Start{})
-	l.giveBack() // to nobody: the machines are gone, and the others wait for a lease
+	l.giveBack() // no message is sent: the machines are gone, and the others wait out the lease
 	n.log.tell(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	l.rename(dmutex.None)
 	former := n.others()

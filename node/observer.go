@@ -14,8 +14,8 @@ import (
 // each hold. Any of them may be nil, and then costs nothing.
 //
 // Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or
-// Close, before that call returns. Of a hold that was lost with its lease, Hold is told in
-// a goroutine of the node. No mutex of the node is held, so they may use the
+// Close, before that call returns. For a hold lost with its lease, Hold runs in a
+// goroutine of the node. No mutex of the node is held, so they may use the
 // node and its locks. A slow function delays only its caller. Several may run at the
 // same time. They may keep the values that they get. If a function panics, the panic
 // reaches the caller, which then holds no lock.

@@ -26,7 +26,7 @@ type MutexStatus struct {
 	Age     time.Duration // how long it has been held here, or else how long the first waiter of this node has waited; 0 if Idle
 	Waiters int           // goroutines of this node that wait
 
-	// WaitsFor lists the peers whose answers the request of this node lacks, while it
+	// WaitsFor lists the peers that have not answered this node's request, while it
 	// waits or a withdrawn request has not had its turn. With the token algorithms it
 	// lists all peers, or the next one on the way, because no node knows where the
 	// token is.
