@@ -36,7 +36,6 @@ type lease struct {
 	rev     store.Revision         // of the record that the machine was shown last
 	record  uint64                 // epoch of the record whose members are the peers
 	err     error                  // why the last operation failed; nil if it did not
-	ended   bool                   // the lease has, and what was held is lost
 	away    map[dmutex.NodeID]bool // the machine was told that the peer is
 	watchAt int64                  // when to look next who is there
 	giveAt  int64                  // when to release lost holds
@@ -90,7 +89,7 @@ func newLease(v *views) (*lease, error) {
 	l := &lease{
 		views: v, machine: machine, store: cfg.Store, link: link, clock: newClock(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
-		ended: true, away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
+		away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
 		busy: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -122,13 +121,14 @@ func (l *lease) until() int64 {
 func (l *lease) check(now int64) {
 	n := l.views.node
 	if n.locks.Why() != nil { // what was held has ended with that
-		l.ended, l.giveAt = l.ended || now >= l.until(), math.MaxInt64
+		l.giveAt = math.MaxInt64
+		l.set(now, l.ended() || now >= l.until())
 		return
 	}
 	if now >= l.giveAt {
 		l.giveBack()
 	}
-	if now >= l.until() && !l.ended {
+	if now >= l.until() && !l.ended() {
 		why := ErrLease
 		if l.err != nil {
 			why = fmt.Errorf("%w: %w", ErrLease, l.err)
@@ -143,11 +143,11 @@ func (l *lease) check(now int64) {
 func (l *lease) end(now int64, why error) {
 	n := l.views.node
 	n.locks.SetUntil(math.MinInt64) // first, so that no grant slips in after the loss
-	l.ended, l.giveAt = true, now+l.margin
+	l.giveAt = now + l.margin
 	l.views.pause(now)
 	lost := error(&lossError{why})
 	n.locks.Lapse(lost)
-	l.report(now)
+	l.set(now, true)
 }
 
 // giveBack releases lost holds.
@@ -163,9 +163,8 @@ func (l *lease) giveBack() {
 func (l *lease) follow(now int64) {
 	n, m := l.views.node, l.machine
 	if l.over() {
-		l.ended = true
 		n.locks.SetUntil(math.MinInt64)
-		l.report(now)
+		l.set(now, true)
 		return // if it has stopped by itself, the others are to exclude it
 	}
 	switch self := m.Self(); {
@@ -184,10 +183,9 @@ func (l *lease) follow(now int64) {
 		l.record = r.Epoch
 		l.meet(now, &r)
 	}
-	l.ended = now >= l.until()
 	n.locks.SetUntil(l.until())
-	l.report(now)
-	if !l.ended {
+	l.set(now, now >= l.until())
+	if !l.ended() {
 		n.locks.Resume()
 	}
 	if op, value := m.Operation(); op != membership.NoOperation {
@@ -318,7 +316,7 @@ func (l *lease) deadline() int64 {
 	switch {
 	case l.over():
 		return math.MaxInt64
-	case l.ended:
+	case l.ended():
 		return min(l.watchAt, l.giveAt)
 	default:
 		return min(l.watchAt, l.giveAt, l.until())
@@ -390,7 +388,7 @@ var errStuck = errors.New("node: the store does not return, although the context
 
 // needsStore says why the store keeps this node from acting, nil if it does not.
 func (l *lease) needsStore() error {
-	if l.err == nil || !l.ended && !l.machine.NeedsStore() {
+	if l.err == nil || !l.ended() && !l.machine.NeedsStore() {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrStore, l.err)
@@ -443,17 +441,20 @@ func (l *lease) stopped() error {
 	return err
 }
 
-// report tells the Observer how the lease stands, if that has changed.
-func (l *lease) report(now int64) {
+// ended reports whether the lease has ended, and what was held is lost.
+func (l *lease) ended() bool { return l.views.node.leaseState() == LeaseEnded }
+
+// set notes how the lease stands, and tells the Observer if that has changed.
+func (l *lease) set(now int64, ended bool) {
 	n := l.views.node
 	state := LeaseValid
 	switch {
-	case l.ended:
+	case ended:
 		state = LeaseEnded
 	case l.machine.Suspended():
 		state = LeaseLate
 	}
-	if LeaseState(l.views.told.Swap(uint32(state))) == state {
+	if LeaseState(l.views.state.Swap(uint32(state))) == state {
 		return
 	}
 	if state == LeaseLate {

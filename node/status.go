@@ -139,8 +139,8 @@ type Status struct {
 	Deadlocks uint64 // waits at this node that ended in ErrDeadlock
 }
 
-// leaseState returns how the lease stands, as the Observer was told.
-func (n *Node) leaseState() LeaseState { return LeaseState(n.views.told.Load()) }
+// leaseState returns how the lease stands; without Config.Store there is none.
+func (n *Node) leaseState() LeaseState { return LeaseState(n.views.state.Load()) }
 
 // LeaseStatus is how the lease of a node with Config.Store stands.
 type LeaseStatus struct {
@@ -192,7 +192,7 @@ func (n *Node) Status() Status {
 	}
 	if l := n.views.lease; l != nil {
 		st.Lease = &LeaseStatus{State: n.leaseState(), Err: l.err, Exclusions: l.machine.Exclusions()}
-		if !l.ended {
+		if !l.ended() {
 			st.Lease.Left = time.Duration(l.until() - now)
 		}
 	}

@@ -24,7 +24,7 @@ type views struct {
 	strict *membership.Machine // without a store
 	lease  *lease              // with one
 	acting atomic.Bool         // the locks act
-	told   atomic.Uint32       // the LeaseState that was reported last
+	state  atomic.Uint32       // the LeaseState
 
 	troubled atomic.Pointer[trouble]
 	count    atomic.Uint64 // of views that have acted
@@ -217,7 +217,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 	switch v.machine.Phase() {
 	case membership.Acting:
 		switch {
-		case v.acting.Load() || v.refusal != nil || v.lease != nil && v.lease.ended:
+		case v.acting.Load() || v.refusal != nil || v.lease != nil && v.lease.ended():
 		case v.last.Epoch == v.epoch:
 			v.begin(now)
 		default:
