@@ -20,6 +20,8 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
+const maxFrame = 64 << 10 // of natslink
+
 // eventually waits until a condition holds that sends no notice.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
@@ -103,7 +105,7 @@ func TestNATSLinkSlowConsumer(t *testing.T) {
 		name               string
 		frames, size, kept int
 	}{
-		{"of large frames", 512, natslink.MaxFrame, 16 << 20 / natslink.MaxFrame},
+		{"of large frames", 512, maxFrame, 16 << 20 / maxFrame},
 		{"of small frames", 100_000, 1, 64 << 10},
 	} {
 		t.Run(flood.name, func(t *testing.T) { slowConsumer(t, flood.frames, flood.size, flood.kept) })
@@ -166,7 +168,7 @@ func TestNATSLinkLostAfterClose(t *testing.T) {
 	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) { <-cured }))
 	loud := connect(t, s)
 	for range 400 {
-		require.NoError(t, loud.Publish(prefix+".1.2", make([]byte, natslink.MaxFrame)))
+		require.NoError(t, loud.Publish(prefix+".1.2", make([]byte, maxFrame)))
 	}
 	require.NoError(t, loud.Flush())
 	require.NoError(t, nc.Flush()) // all has come
@@ -192,7 +194,7 @@ func TestNATSLinkSessionOverSlowConsumer(t *testing.T) {
 	}}
 	linktest.TestSession(t, kind, linktest.Faults{}, func() {
 		nc := connect(t, s)
-		frame := make([]byte, natslink.MaxFrame)
+		frame := make([]byte, maxFrame)
 		// Those that read count the nonsense, the one that does not read
 		// counts what it has no room for.
 		full := func() bool {

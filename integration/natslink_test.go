@@ -199,7 +199,7 @@ func TestNATSLinkNonsense(t *testing.T) {
 		require.NoError(t, nc.Publish(prefix+".1."+token, []byte("frame")))
 	}
 	require.NoError(t, nc.Publish(prefix+".1.2", nil))
-	require.NoError(t, nc.Publish(prefix+".1.2", make([]byte, natslink.MaxFrame+1)))
+	require.NoError(t, nc.Publish(prefix+".1.2", make([]byte, maxFrame+1)))
 	require.NoError(t, nc.Publish(prefix+".1.7", []byte("frame")))
 	require.Equal(t, dmutex.NodeID(7), await(t, from))
 	_, receiving := l.Lost()

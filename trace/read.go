@@ -19,13 +19,12 @@ import (
 // The error names file and line.
 var ErrFormat = errors.New("trace: not a trace")
 
-// ErrCut is what [Reader.Next] returns instead of io.EOF for a file that ends
-// in the middle of a line: the process did not shut down gracefully, or is still
-// writing.
-var ErrCut = errors.New("trace: the file ends in the middle of a line")
+// errCut is what next returns instead of io.EOF for a file that ends in the middle of a
+// line.
+var errCut = errors.New("trace: the file ends in the middle of a line")
 
-// A Reader reads a trace, event by event. It keeps at most one line in memory.
-type Reader struct {
+// A reader reads a trace, event by event.
+type reader struct {
 	name   string
 	lines  *bufio.Reader
 	header Header
@@ -33,12 +32,11 @@ type Reader struct {
 	again  encoder // of lines as they should be
 }
 
-// NewReader reads the header and returns a Reader of the events. Errors begin with
-// name, the name of the file.
-func NewReader(name string, r io.Reader) (*Reader, error) {
-	t := &Reader{name: name, lines: bufio.NewReaderSize(r, MaxLine)}
+// newReader reads the header.
+func newReader(name string, r io.Reader) (*reader, error) {
+	t := &reader{name: name, lines: bufio.NewReaderSize(r, maxLine)}
 	line, err := t.next()
-	if errors.Is(err, io.EOF) || errors.Is(err, ErrCut) {
+	if errors.Is(err, io.EOF) || errors.Is(err, errCut) {
 		t.line = 1
 		return nil, t.wrong("it has no header")
 	}
@@ -49,8 +47,8 @@ func NewReader(name string, r io.Reader) (*Reader, error) {
 	if err := json.Unmarshal(line, &h); err != nil || h.DMutex != "trace" {
 		return nil, t.wrong("it has no header")
 	}
-	if h.Version != Version {
-		return nil, t.wrong("its version is %d, and this program reads %d", h.Version, Version)
+	if h.Version != version {
+		return nil, t.wrong("its version is %d, and this program reads %d", h.Version, version)
 	}
 	t.header = Header{h.Self, h.Members, h.Group, h.Algorithm, h.Life, h.Opened}
 	rising := slices.IsSorted(h.Members) && len(slices.Compact(slices.Clone(h.Members))) == len(h.Members)
@@ -63,26 +61,8 @@ func NewReader(name string, r io.Reader) (*Reader, error) {
 	return t, nil
 }
 
-// Header returns the header.
-func (t *Reader) Header() Header { return t.header }
-
-// Next returns the next event. The error is [io.EOF] or [ErrCut] after the last event,
-// and [ErrFormat] for an invalid line.
-func (t *Reader) Next() (Event, error) {
-	line, err := t.next()
-	if err != nil {
-		return Event{}, err
-	}
-	e, err := t.event(line)
-	if err != nil {
-		return Event{}, err
-	}
-	e.Line = t.line
-	return e, nil
-}
-
 // next returns the next line, with its end.
-func (t *Reader) next() ([]byte, error) {
+func (t *reader) next() ([]byte, error) {
 	line, err := t.lines.ReadSlice('\n')
 	switch {
 	case err == nil:
@@ -90,9 +70,9 @@ func (t *Reader) next() ([]byte, error) {
 		return line, nil
 	case err == bufio.ErrBufferFull:
 		t.line++
-		return nil, t.wrong("the line is longer than %d bytes", MaxLine)
+		return nil, t.wrong("the line is longer than %d bytes", maxLine)
 	case err == io.EOF && len(line) > 0:
-		return nil, fmt.Errorf("%s:%d: %w", t.name, t.line+1, ErrCut)
+		return nil, fmt.Errorf("%s:%d: %w", t.name, t.line+1, errCut)
 	case err == io.EOF:
 		return nil, io.EOF
 	}
@@ -102,7 +82,7 @@ func (t *Reader) next() ([]byte, error) {
 // maxWhy is how much is said about a line that is wrong, in bytes.
 const maxWhy = 500
 
-func (t *Reader) wrong(format string, args ...any) error {
+func (t *reader) wrong(format string, args ...any) error {
 	why := strings.TrimSuffix(fmt.Sprintf(format, args...), "\n")
 	if len(why) > maxWhy {
 		why = strings.ToValidUTF8(why[:maxWhy], "") + " ..."
@@ -110,7 +90,7 @@ func (t *Reader) wrong(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w: %s", t.name, t.line, ErrFormat, why)
 }
 
-func (t *Reader) event(line []byte) (Event, error) {
+func (t *reader) event(line []byte) (Event, error) {
 	var j jsonEvent
 	if err := json.Unmarshal(line, &j); err != nil {
 		return Event{}, t.wrong("%v", err)
@@ -132,7 +112,7 @@ func (t *Reader) event(line []byte) (Event, error) {
 		}
 		e.Lock = string(name)
 	}
-	if (e.Lock != "") != e.What.OfLock() {
+	if (e.Lock != "") != e.What.ofLock() {
 		return e, t.wrong("a %s has a lock, or has none, against its nature", e.What)
 	}
 	phases := []dmutex.Phase{dmutex.Idle, dmutex.Waiting, dmutex.Held}
@@ -165,7 +145,7 @@ func (t *Reader) event(line []byte) (Event, error) {
 	return e, nil
 }
 
-func (t *Reader) member(id dmutex.NodeID) bool {
+func (t *reader) member(id dmutex.NodeID) bool {
 	_, found := slices.BinarySearch(t.header.Members, id)
 	return found
 }
@@ -185,15 +165,15 @@ func (j *jsonMessage) message(from, to dmutex.NodeID) (Message, bool) {
 
 // Read reads a whole trace. Errors begin with name, the name of the file.
 func Read(name string, r io.Reader) (*Trace, error) {
-	reader, err := NewReader(name, r)
+	reader, err := newReader(name, r)
 	if err != nil {
 		return nil, err
 	}
 	t := &Trace{Header: reader.header, Name: name}
 	for {
-		e, err := reader.Next()
+		line, err := reader.next()
 		switch {
-		case errors.Is(err, ErrCut):
+		case errors.Is(err, errCut):
 			t.Cut = true
 			return t, nil
 		case err == io.EOF:
@@ -201,6 +181,11 @@ func Read(name string, r io.Reader) (*Trace, error) {
 		case err != nil:
 			return nil, err
 		}
+		e, err := reader.event(line)
+		if err != nil {
+			return nil, err
+		}
+		e.Line = reader.line
 		t.Events = append(t.Events, e)
 	}
 }

@@ -17,7 +17,7 @@ const buffer = 1 << 20
 // The methods are safe for concurrent use.
 //
 // Give one to a node as its Config.Trace; Close of the node flushes it. The caller
-// opens the file, empty, and closes it: [Reader] refuses what a restarted process
+// opens the file, empty, and closes it: [Read] refuses what a restarted process
 // appends to its old file.
 type Recorder struct {
 	mu     sync.Mutex
@@ -58,7 +58,7 @@ func (r *Recorder) Record(e *Event) {
 	defer r.mu.Unlock()
 	if r.err == nil && len(r.full) < buffer {
 		r.mind()
-		if line := r.lines.event(e); len(line) <= MaxLine {
+		if line := r.lines.event(e); len(line) <= maxLine {
 			r.add(line)
 			return
 		}

@@ -63,7 +63,7 @@ func (r *replay) event(e *Event) (why string) {
 			return fmt.Sprintf("the machine of lock %q is still there", slices.Min(slices.Collect(maps.Keys(r.machines))))
 		}
 		return ""
-	case !e.What.OfLock():
+	case !e.What.ofLock():
 		return ""
 	case e.What == Born && m != nil:
 		return "it is there already"
@@ -136,7 +136,7 @@ func input(m dmutex.Machine, e *Event) ([]dmutex.Message, error) {
 // doing says what the event is.
 func (e *Event) doing() string {
 	switch {
-	case !e.What.OfLock():
+	case !e.What.ofLock():
 		return string(e.What)
 	case e.What == Handle:
 		return fmt.Sprintf("lock %q, %v", e.Lock, e.In.Message)

@@ -17,7 +17,7 @@
 //	{"t":201900,"do":"handle","lock":"x","in":{"kind":"REPLY","from":1,"seq":2,"attempt":1},"phase":"held","fence":1}
 //
 // A field that is zero is left out, except t, do and, where there is a machine,
-// phase. There is one way to write an event, and [Reader] accepts no other: that of
+// phase. There is one way to write an event, and [Read] accepts no other: that of
 // encoding/json without the escapes for HTML, the keys in the order of the table.
 //
 //	t        nanoseconds since the node opened, by the monotonic clock
@@ -52,11 +52,10 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// Version is the version of the file format.
-const Version = 3
-
-// MaxLine is the length of the longest line, in bytes.
-const MaxLine = 1 << 20
+const (
+	version = 3       // of the file format
+	maxLine = 1 << 20 // the length of the longest line, in bytes
+)
 
 // Header is what all events of a trace have in common.
 type Header struct {
@@ -125,8 +124,8 @@ const (
 	Gap     What = "gap"     // N events are missing here
 )
 
-// OfLock reports whether w happens to a lock.
-func (w What) OfLock() bool { return w.input() || w == Born || w == Forget }
+// ofLock reports whether w happens to a lock.
+func (w What) ofLock() bool { return w.input() || w == Born || w == Forget }
 
 // input reports whether w is an input of a machine.
 func (w What) input() bool {
@@ -143,7 +142,7 @@ func (w What) known() bool {
 	case Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, View, Ready, Trouble, Renamed, Down, Close, Gap:
 		return true
 	}
-	return w.OfLock()
+	return w.ofLock()
 }
 
 // An Event is one line of a trace. A field that its What does not use is zero.

@@ -60,9 +60,6 @@ func TestWriteRead(t *testing.T) {
 	}
 	require.Equal(t, want.Header, got.Header)
 	require.Equal(t, want.Events, got.Events)
-	reader, err := trace.NewReader("f", strings.NewReader(file))
-	require.NoError(t, err)
-	require.Equal(t, want.Header, reader.Header())
 
 	// A process that ended in the middle of a line: all others are read.
 	for cut := strings.Index(file, "\n") + 1; cut < len(file); cut++ {
@@ -103,7 +100,7 @@ func TestRefused(t *testing.T) {
 		{`{"t":1,"do":"handle","lock":"x","in":{"kind":"HELLO","from":1},"phase":"idle"}`, "no kind"},
 		{`{"t":1,"do":"request","lock":"x","out":[{"kind":"REPLY","to":4}],"phase":"idle"}`, "between members"},
 		{`{"t":1,"do":"request","lock":"x","out":[],"phase":"idle"}`, "as it would be written"},
-		{`{"t":1,"do":"request","lock":"` + strings.Repeat("x", trace.MaxLine) + `","phase":"idle"}`, "longer than"},
+		{`{"t":1,"do":"request","lock":"` + strings.Repeat("x", 1<<20) + `","phase":"idle"}`, "longer than"},
 	} {
 		_, err := trace.Read("f", strings.NewReader(first+tt.line+"\n"))
 		require.ErrorIs(t, err, trace.ErrFormat, tt.line)
@@ -147,7 +144,7 @@ func (failing) Write([]byte) (int, error) { return 0, errors.New("on fire") }
 
 // An event that is too long to be read is not written.
 func TestTooLong(t *testing.T) {
-	long := trace.Event{What: trace.Request, Lock: strings.Repeat("x", trace.MaxLine)}
+	long := trace.Event{What: trace.Request, Lock: strings.Repeat("x", 1<<20)}
 	var b bytes.Buffer
 	w, err := trace.NewWriter(&b, header)
 	require.NoError(t, err)

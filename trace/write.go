@@ -30,11 +30,11 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 }
 
 // Write writes an event. It returns [dmutex.ErrMisuse] for an event that is
-// longer than [MaxLine].
+// longer than a line may be, 1 MiB.
 func (t *Writer) Write(e *Event) error {
 	line := t.lines.event(e)
-	if len(line) > MaxLine {
-		return fmt.Errorf("trace: %w: the event takes %d bytes, more than %d", dmutex.ErrMisuse, len(line), MaxLine)
+	if len(line) > maxLine {
+		return fmt.Errorf("trace: %w: the event takes %d bytes, more than %d", dmutex.ErrMisuse, len(line), maxLine)
 	}
 	_, err := t.w.Write(line)
 	return err
@@ -119,7 +119,7 @@ func (w *encoder) encode(v any) []byte {
 
 func (w *encoder) header(h *Header) []byte {
 	w.head = jsonHeader{
-		"trace", Version, h.Self, h.Members, strings.ToValidUTF8(h.Group, ""), strings.ToValidUTF8(h.Algorithm, ""), h.Life, h.Opened,
+		"trace", version, h.Self, h.Members, strings.ToValidUTF8(h.Group, ""), strings.ToValidUTF8(h.Algorithm, ""), h.Life, h.Opened,
 	}
 	return w.encode(&w.head)
 }

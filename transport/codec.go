@@ -16,8 +16,8 @@ import (
 //	attempt  integer
 //	fence    integer
 //	clock    integer
-//	numbers  array of at most MaxList integers
-//	nodes    array of at most MaxList integers
+//	numbers  array of at most 4096 integers
+//	nodes    array of at most 4096 integers
 //
 // The array ends with the last field that is not zero or empty. So a REQUEST for
 // a lock with a short name takes the name and at most 7 bytes while numbers are
@@ -30,9 +30,9 @@ const (
 	// shortest has one. A name may contain any bytes, not only UTF-8.
 	MaxName = 255
 
-	// MaxList bounds the lists of a message, and so the size of a group whose
+	// maxList bounds the lists of a message, and so the size of a group whose
 	// algorithm sends one number for each member.
-	MaxList = 4096
+	maxList = 4096
 )
 
 // The number of fields up to and with each that may be the last.
@@ -46,7 +46,7 @@ const (
 )
 
 // AppendMessage appends a message about the named lock. Name, kind and lists must be
-// within their bounds ([MaxName], [MaxList]): a receiver refuses anything else.
+// within their bounds ([MaxName], and 4096 in a list): a receiver refuses anything else.
 func AppendMessage(b []byte, lock string, m dmutex.Message) []byte {
 	return wire.Append(b, func(w *wire.Writer) { write(w, lock, &m) })
 }
@@ -149,7 +149,7 @@ func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 
 // readList reads a list into the memory of an old one.
 func readList[T ~uint64](r *wire.Reader, list []T) []T {
-	n := r.Array(MaxList)
+	n := r.Array(maxList)
 	list = slices.Grow(list[:0], n)
 	for range n {
 		list = append(list, T(r.Number()))

@@ -98,7 +98,7 @@ func TestRefusedMessages(t *testing.T) {
 		{"zero clock", "96 01 a161 01 01 01 00", "one form"},
 		{"empty numbers", "97 01 a161 01 01 01 01 90", "one form"},
 		{"empty nodes", "98 01 a161 01 01 01 01 9101 90", "one form"},
-		{"long list", "97 01 a161 08 00 00 00 dc1001" + strings.Repeat("01", MaxList+1), "beyond its bound"},
+		{"long list", "97 01 a161 08 00 00 00 dc1001" + strings.Repeat("01", maxList+1), "beyond its bound"},
 		{"list longer than the message", "97 01 a161 08 00 00 00 dc0fff 01", "too early"},
 		{"long form", "93 01 a161 cc01", "one form"},
 		{"something after it", "93 01 a161 01 00", "one form"},

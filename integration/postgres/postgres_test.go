@@ -37,14 +37,14 @@ func (p postgres) connect(t *testing.T, user string, settings ...string) *sql.DB
 	return db
 }
 
-func (p postgres) open(t *testing.T, user, group string, settings ...string) *sqlstore.Store {
+func (p postgres) open(t *testing.T, user, group string, settings ...string) store.Store {
 	s, err := sqlstore.Open(t.Context(), p.connect(t, user, settings...), sqlstore.PostgreSQL, group)
 	require.NoError(t, err)
 	return s
 }
 
 // canceling returns a store whose driver has the server cancel a statement when its context ends.
-func (p postgres) canceling(t *testing.T, group string) *sqlstore.Store {
+func (p postgres) canceling(t *testing.T, group string) store.Store {
 	config, err := pgx.ParseConfig(p.DSN("postgres"))
 	require.NoError(t, err)
 	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {

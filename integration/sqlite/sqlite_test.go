@@ -22,7 +22,7 @@ func openSQLite(t *testing.T, path string) *sql.DB {
 
 func TestSQLite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "groups.db")
-	open := func(t *testing.T, group string) *sqlstore.Store {
+	open := func(t *testing.T, group string) store.Store {
 		s, err := sqlstore.Open(t.Context(), openSQLite(t, path), sqlstore.SQLite, group)
 		require.NoError(t, err)
 		return s

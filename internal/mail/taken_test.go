@@ -40,7 +40,7 @@ func (h *hub) link(self dmutex.NodeID) *hubLink {
 	return &hubLink{hub: h, self: self, queue: make(chan hubFrame, 1000)}
 }
 
-func (l *hubLink) MaxFrame() int { return memlink.MaxFrame }
+func (l *hubLink) MaxFrame() int { return 64 << 10 }
 
 func (l *hubLink) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	l.hub.mu.Lock()

@@ -24,22 +24,22 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// Store is a [store.Store] under a key.
-type Store struct {
+// A record is a [store.Store] under a key.
+type record struct {
 	client *clientv3.Client
 	key    string
 }
 
 // Open returns the store under the key. It does not call the servers.
-func Open(client *clientv3.Client, key string) (*Store, error) {
+func Open(client *clientv3.Client, key string) (store.Store, error) {
 	if key == "" {
 		return nil, fmt.Errorf("etcdstore: the key is empty")
 	}
-	return &Store{client, key}, nil
+	return &record{client, key}, nil
 }
 
 // Load implements [store.Store].
-func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
+func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	answer, err := s.client.Get(ctx, s.key)
 	if err != nil {
 		return nil, "", s.fail("load", err)
@@ -51,7 +51,7 @@ func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
 }
 
 // Swap implements [store.Store].
-func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
 	last, err := strconv.ParseInt(string(rev), 10, 64)
 	if err != nil {
 		return "", s.fail("swap", fmt.Errorf("revision %q is not of this store: %w", rev, err))
@@ -72,7 +72,7 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 }
 
 // fail names the key in an error, and marks an error that only an operator can mend.
-func (s *Store) fail(op string, err error) error {
+func (s *record) fail(op string, err error) error {
 	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
 		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
 	}

@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store"
 )
 
 // Lock takes the lock of the file, as a process in the middle of a Swap has it.
-func Lock(t *testing.T, s *Store) io.Closer {
+func Lock(t *testing.T, file store.Store) io.Closer {
+	s := file.(*record)
 	dir, err := os.OpenRoot(s.dir)
 	require.NoError(t, err)
 	defer dir.Close()

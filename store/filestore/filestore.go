@@ -35,20 +35,20 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// Store is a [store.Store] in a file.
-type Store struct {
+// A record is a [store.Store] in a file.
+type record struct {
 	dir, name    string
 	loads, swaps turn
 }
 
 // Open returns the store in the file at path. The directory must exist; the first Swap
 // creates the file. A relative path is relative to the current directory.
-func Open(path string) (*Store, error) {
+func Open(path string) (store.Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
-	s := &Store{filepath.Dir(path), filepath.Base(path), make(turn, 1), make(turn, 1)}
+	s := &record{filepath.Dir(path), filepath.Base(path), make(turn, 1), make(turn, 1)}
 	// A wrong path is an error here. The record is read first, so that a path which cannot
 	// be a record gets no lock file.
 	if _, _, err := s.Load(context.Background()); err != nil {
@@ -68,7 +68,7 @@ func Open(path string) (*Store, error) {
 }
 
 // Load implements [store.Store].
-func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
+func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	var value []byte
 	var rev store.Revision
 	err := s.loads.call(ctx, func() error {
@@ -88,7 +88,7 @@ func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
 }
 
 // Swap implements [store.Store].
-func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
 	if len(value) > store.MaxValue {
 		return "", s.fail("swap", fmt.Errorf("the value has %d bytes, and the file takes at most %d", len(value), store.MaxValue))
 	}
@@ -118,7 +118,7 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 }
 
 // fail names the file in an error, and marks an error that only an operator can mend.
-func (s *Store) fail(op string, err error) error {
+func (s *record) fail(op string, err error) error {
 	if slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) }) {
 		err = fmt.Errorf("%w: %w", store.ErrUnusable, err)
 	}
@@ -151,7 +151,7 @@ func (t turn) call(ctx context.Context, f func() error) error {
 }
 
 // inside calls f with the directory. Nothing that f opens lies outside of it.
-func (s *Store) inside(f func(dir *os.Root) error) error {
+func (s *record) inside(f func(dir *os.Root) error) error {
 	dir, err := os.OpenRoot(s.dir)
 	if err != nil {
 		if info, failed := os.Stat(s.dir); failed == nil && !info.IsDir() {
@@ -173,7 +173,7 @@ func open(dir *os.Root, name string, flag int) (*os.File, error) {
 
 // lock waits for the lock. Closing the file releases it. If the file was removed meanwhile,
 // its lock excludes nobody, so lock tries again.
-func (s *Store) lock(ctx context.Context, dir *os.Root) (*os.File, error) {
+func (s *record) lock(ctx context.Context, dir *os.Root) (*os.File, error) {
 	for ctx.Err() == nil {
 		f, err := open(dir, s.name+".lock", os.O_RDWR|os.O_CREATE)
 		if err != nil {
@@ -201,7 +201,7 @@ func has(dir *os.Root, name string, f *os.File) bool {
 }
 
 // The file is the revision, a newline, and the value.
-func (s *Store) read(dir *os.Root) ([]byte, store.Revision, error) {
+func (s *record) read(dir *os.Root) ([]byte, store.Revision, error) {
 	f, err := open(dir, s.name, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", nil
@@ -224,7 +224,7 @@ func (s *Store) read(dir *os.Root) ([]byte, store.Revision, error) {
 
 var newline = []byte("\n")
 
-func (s *Store) write(dir *os.Root, content []byte) error {
+func (s *record) write(dir *os.Root, content []byte) error {
 	temporary := s.name + ".new"
 	if err := dir.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

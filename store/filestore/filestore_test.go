@@ -71,7 +71,7 @@ func load(ctx context.Context, s store.Store) (int, store.Revision, error) {
 	return n, rev, err
 }
 
-func open(t *testing.T, path string) *filestore.Store {
+func open(t *testing.T, path string) store.Store {
 	s, err := filestore.Open(path)
 	require.NoError(t, err)
 	return s

@@ -55,8 +55,8 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// Store is a [store.Store] under a key.
-type Store struct {
+// A record is a [store.Store] under a key.
+type record struct {
 	js      jetstream.JetStream
 	stream  jetstream.Stream
 	subject string
@@ -67,11 +67,11 @@ var keys = regexp.MustCompile(`^[-_=a-zA-Z0-9]+$`)
 
 // Open returns the store under the key of the bucket, or says what is wrong with
 // the bucket or the permissions. The key has letters, digits, and the characters - _ =.
-func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (*Store, error) {
+func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (store.Store, error) {
 	if !keys.MatchString(key) {
 		return nil, fmt.Errorf("natsstore: key %q: use letters, digits, - _ =", key)
 	}
-	s := &Store{js: js, subject: "$KV." + bucket + "." + key}
+	s := &record{js: js, subject: "$KV." + bucket + "." + key}
 	if err := s.permitted(ctx, "$JS.API.STREAM.INFO.KV_"+bucket, s.subject, s.subject+".read"); err != nil {
 		return nil, s.fail("open", err)
 	}
@@ -100,7 +100,7 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (*Sto
 // permitted checks that this user may publish to the subjects and receive answers. A request
 // without permission would wait in vain, because the server tells only the connection. What
 // permitted publishes changes nothing.
-func (s *Store) permitted(ctx context.Context, subjects ...string) error {
+func (s *record) permitted(ctx context.Context, subjects ...string) error {
 	if o := s.js.Options(); o.APIPrefix != "" || o.Domain != "" {
 		return nil // the subjects are others
 	}
@@ -130,7 +130,7 @@ func (s *Store) permitted(ctx context.Context, subjects ...string) error {
 }
 
 // fail names the record in an error, and marks an error that only an operator can mend.
-func (s *Store) fail(op string, err error) error {
+func (s *record) fail(op string, err error) error {
 	// An answer did not come. Perhaps a permission was withdrawn.
 	if why := s.js.Conn().LastError(); errors.Is(err, context.DeadlineExceeded) &&
 		errors.Is(why, nats.ErrPermissionViolation) && strings.Contains(why.Error(), s.subject) {
@@ -167,7 +167,7 @@ func check(c jetstream.StreamConfig) error {
 }
 
 // Load implements [store.Store].
-func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
+func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	for {
 		value, last, err := s.read(ctx)
 		if err == nil {
@@ -183,7 +183,7 @@ func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
 }
 
 // read returns the last entry that some replica has.
-func (s *Store) read(ctx context.Context) (value []byte, last uint64, err error) {
+func (s *record) read(ctx context.Context) (value []byte, last uint64, err error) {
 	entry, err := s.stream.GetLastMsgForSubject(ctx, s.subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, 0, nil
@@ -195,7 +195,7 @@ func (s *Store) read(ctx context.Context) (value []byte, last uint64, err error)
 }
 
 // Swap implements [store.Store].
-func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
 	last, err := strconv.ParseUint(string(rev), 10, 64)
 	if err != nil {
 		return "", s.fail("swap", fmt.Errorf("revision %q is not of this store: %w", rev, err))
@@ -211,7 +211,7 @@ func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (sto
 // returns the sequence number of the new entry. It tries again while the servers are
 // busy: until the replicas are done with an entry, the leader refuses all others, right
 // or wrong.
-func (s *Store) publish(ctx context.Context, subject string, value []byte, last uint64) (uint64, error) {
+func (s *record) publish(ctx context.Context, subject string, value []byte, last uint64) (uint64, error) {
 	const pause = 2 * time.Millisecond
 	for {
 		ack, err := s.js.Publish(ctx, subject, value, jetstream.WithExpectLastSequenceForSubject(last, s.subject))

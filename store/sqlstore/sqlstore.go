@@ -77,8 +77,8 @@ var (
 	}
 )
 
-// Store is a [store.Store] in a row.
-type Store struct {
+// A record is a [store.Store] in a row.
+type record struct {
 	db      *sql.DB
 	dialect Dialect
 	group   string
@@ -87,7 +87,7 @@ type Store struct {
 // Open returns the store of a group, whose name has 1 to 255 bytes. It creates the table if
 // it does not exist, and names the privileges that are missing. The database belongs to the
 // application.
-func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (*Store, error) {
+func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (store.Store, error) {
 	switch {
 	case db == nil:
 		return nil, errors.New("sqlstore: the database is nil")
@@ -96,7 +96,7 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, group string) (*Stor
 	case len(group) < 1 || len(group) > 255:
 		return nil, fmt.Errorf("sqlstore: group %q: the name must have 1 to 255 bytes", group)
 	}
-	s := &Store{db, dialect, group}
+	s := &record{db, dialect, group}
 	_, _, err := s.load(ctx)
 	if err != nil && !denied(err) {
 		// If processes create the table at the same time, some get an error although it now
@@ -132,7 +132,7 @@ var privileges = []struct{ name, probe string }{
 }
 
 // Load implements [store.Store].
-func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
+func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	value, rev, err := s.load(ctx)
 	if err != nil {
 		return nil, "", s.fail("load", err)
@@ -140,7 +140,7 @@ func (s *Store) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	return value, rev, nil
 }
 
-func (s *Store) load(ctx context.Context) (value []byte, rev store.Revision, err error) {
+func (s *record) load(ctx context.Context) (value []byte, rev store.Revision, err error) {
 	err = s.db.QueryRowContext(ctx, s.dialect.load, s.group).Scan(&value, &rev)
 	if errors.Is(err, sql.ErrNoRows) {
 		value, rev, err = nil, "", nil
@@ -149,7 +149,7 @@ func (s *Store) load(ctx context.Context) (value []byte, rev store.Revision, err
 }
 
 // Swap implements [store.Store].
-func (s *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
+func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
 	// Random, so that it is new even if the row has been deleted or restored.
 	next := store.Revision(rand.Text())
 	statement, args := s.dialect.insert, []any{value, string(next), s.group}
@@ -181,7 +181,7 @@ func whole(ctx context.Context, err error) error {
 }
 
 // fail names the group in an error, and marks an error that only an operator can mend.
-func (s *Store) fail(op string, err error) error {
+func (s *record) fail(op string, err error) error {
 	told := error(line{err})
 	if denied(err) || strings.Contains(err.Error(), "readonly database") || slices.Contains(lasting, state(err)) {
 		told = fmt.Errorf("%w: %w", store.ErrUnusable, told)

@@ -12,7 +12,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Faults says how often [Faulty] disturbs a frame. All fields but the seed
+// Faults says how often a link disturbs a frame. All fields but the seed
 // are probabilities, 0 to 1.
 type Faults struct {
 	Seed      uint64
@@ -21,10 +21,10 @@ type Faults struct {
 	Reorder   float64 // the frame is held back until another one to the same node was sent
 }
 
-// Faulty adds faults to a link: it applies them to the frames that are sent. What
+// disturb adds faults to a link: it applies them to the frames that are sent. What
 // happens to a frame depends on the seed, the receiver and how many frames were sent
 // to it before. If the test fails, the faults are logged.
-func Faulty(t testing.TB, good transport.Link, faults Faults) transport.Link {
+func disturb(t testing.TB, good transport.Link, faults Faults) transport.Link {
 	t.Helper()
 	for _, p := range []float64{faults.Loss, faults.Duplicate, faults.Reorder} {
 		require.True(t, p >= 0 && p <= 1, "a probability is 0 to 1: %+v", faults)

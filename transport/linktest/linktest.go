@@ -1,6 +1,6 @@
 // Package linktest tests that a kind of link keeps the contract of [transport.Link]:
 // [TestLink] tests the link alone, [TestSession] sessions over it, and [TestDynamicLink]
-// what a [transport.DynamicLink] does in addition. [Faulty] adds faults to a link.
+// what a [transport.DynamicLink] does in addition.
 package linktest
 
 import (

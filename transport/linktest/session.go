@@ -69,7 +69,7 @@ func talk(b *bench, faults Faults, midway func()) {
 		nodes[i] = n
 		var err error
 		n.mail, err = mail.New(mail.Config{
-			Peers: n.peers(), Life: uint64(n.self), Link: narrow{Faulty(b, b.make(n.self), faults)}, Handler: n,
+			Peers: n.peers(), Life: uint64(n.self), Link: narrow{disturb(b, b.make(n.self), faults)}, Handler: n,
 		})
 		require.NoError(b, err)
 	}

@@ -2,7 +2,7 @@
 // whose nodes share a process.
 //
 // A fault-free network delivers every frame, and keeps the order of frames from one
-// node to another, unless more than [Backlog] waits for a node. With faults it
+// node to another, unless more than 4 MiB waits for a node. With faults it
 // loses, repeats and delays frames at random. A test can cut the network, in one
 // direction or both, heal it, and pause nodes.
 //
@@ -45,13 +45,10 @@ type Config struct {
 }
 
 const (
-	// MaxFrame is the size of the largest frame in bytes.
-	MaxFrame = 64 << 10
+	maxFrame = 64 << 10
 
-	// Backlog is how many bytes may be in flight to one node, counting an extra 64
-	// for each frame. Beyond it Send returns [transport.ErrFull].
-	Backlog = 4 << 20
-
+	// How many bytes may be in flight to one node, counting overhead for each frame.
+	backlog  = 4 << 20
 	overhead = 64
 )
 
@@ -161,7 +158,7 @@ func (n *Network) Heal() {
 }
 
 // Pause silences a node until Resume, as if its process were stopped: what is sent to
-// it and what it sends waits, up to [Backlog] each. The node itself keeps running;
+// it and what it sends waits, up to 4 MiB each. The node itself keeps running;
 // only its network stops.
 func (n *Network) Pause(id dmutex.NodeID) {
 	n.mu.Lock()
@@ -197,13 +194,13 @@ type link struct {
 	opened  bool
 	closed  bool
 	queue   queue         // to this node
-	bytes   int           // of the queue, as Backlog counts
+	bytes   int           // of the queue, as backlog counts
 	spare   []*frame      // delivered, to be used again
 	wake    chan struct{} // pokes run: the queue has a new head, or the link is closed
 	done    chan struct{} // closed when run has ended
 
 	held      []outgoing // while the node is paused
-	heldBytes int        // as Backlog counts
+	heldBytes int        // as backlog counts
 }
 
 type outgoing struct {
@@ -220,7 +217,7 @@ type frame struct {
 }
 
 // MaxFrame implements [transport.Link].
-func (l *link) MaxFrame() int { return MaxFrame }
+func (l *link) MaxFrame() int { return maxFrame }
 
 // Open implements [transport.Link].
 func (l *link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
@@ -342,11 +339,11 @@ func (l *link) Send(to dmutex.NodeID, data []byte) error {
 		return transport.ErrClosed
 	case !l.reaches(to):
 		return transport.ErrUnknownNode
-	case len(data) == 0 || len(data) > MaxFrame:
+	case len(data) == 0 || len(data) > maxFrame:
 		return transport.ErrFrameSize
 	case !n.still[l.place]:
 		return l.carry(to, data)
-	case l.heldBytes+len(data)+overhead > Backlog:
+	case l.heldBytes+len(data)+overhead > backlog:
 		return transport.ErrFull
 	}
 	l.heldBytes += len(data) + overhead
@@ -396,7 +393,7 @@ func (n *Network) now() time.Duration {
 // push queues a copy, unless too much is queued already.
 func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 	weight := len(data) + overhead
-	if l.bytes+weight > Backlog {
+	if l.bytes+weight > backlog {
 		return false
 	}
 	l.bytes += weight

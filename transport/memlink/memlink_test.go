@@ -16,6 +16,9 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
+// As package memlink has them.
+const maxFrame, backlog = 64 << 10, 4 << 20
+
 // links describes links of networks with the given faults.
 func links(config memlink.Config) linktest.Links {
 	return linktest.Links{
@@ -269,8 +272,8 @@ func TestBacklog(t *testing.T) {
 		network, err := memlink.New(memlink.Config{MinDelay: time.Second, MaxDelay: time.Second})
 		require.NoError(t, err)
 		nodes := open(t, network, 3)
-		frame := make([]byte, memlink.MaxFrame)
-		for range memlink.Backlog / (memlink.MaxFrame + 64) {
+		frame := make([]byte, maxFrame)
+		for range backlog / (maxFrame + 64) {
 			require.NoError(t, nodes[0].Send(2, frame))
 		}
 		require.ErrorIs(t, nodes[0].Send(2, frame), transport.ErrFull)
@@ -352,10 +355,10 @@ func TestPauseBacklog(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
 		nodes := open(t, network, 3)
-		frame := make([]byte, memlink.MaxFrame)
+		frame := make([]byte, maxFrame)
 		for range 2 { // a second time as well as the first
 			network.Pause(2)
-			for i := range byte(memlink.Backlog / (memlink.MaxFrame + 64)) {
+			for i := range byte(backlog / (maxFrame + 64)) {
 				frame[0] = i
 				require.NoError(t, nodes[0].Send(2, frame))
 				require.NoError(t, nodes[1].Send(3, frame))
@@ -369,7 +372,7 @@ func TestPauseBacklog(t *testing.T) {
 			network.Resume(2)
 			synctest.Wait()
 			for _, n := range nodes[1:] {
-				require.Len(t, n.got, memlink.Backlog/(memlink.MaxFrame+64))
+				require.Len(t, n.got, backlog/(maxFrame+64))
 				for i, a := range n.got {
 					require.Equal(t, byte(i), a.n)
 				}

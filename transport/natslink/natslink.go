@@ -70,7 +70,7 @@
 // that wait for it are bounded; beyond that nats.go drops frames, reports a slow
 // consumer to the connection's ErrorHandler, and [Link.Lost] counts them.
 //
-// Send never waits. It puts the frame into a queue of at most [Backlog] bytes,
+// Send never waits. It puts the frame into a queue of at most 1 MiB,
 // which a goroutine publishes: nats.go itself, when its socket is stuck, makes
 // publishers wait for up to its FlusherTimeout, a minute by default. Close may
 // have to wait as long, because it hands everything that was sent to the
@@ -118,14 +118,11 @@ type Config struct {
 }
 
 const (
-	// MaxFrame is the size of the largest frame in bytes, if the server's
-	// max_payload is not smaller.
-	MaxFrame = 64 << 10
+	// The size of the largest frame in bytes, if the server's max_payload is not smaller.
+	maxFrame = 64 << 10
 
-	// Backlog is how many bytes may wait to be published, counting 64 extra
-	// bytes for each frame. Beyond it Send returns [transport.ErrFull].
-	Backlog = 1 << 20
-
+	// How many bytes may wait to be published, counting overhead for each frame.
+	backlog  = 1 << 20
 	overhead = 64
 
 	// A server ends the connection for a longer line than 4096 bytes, if not for
@@ -202,12 +199,12 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 	if err := checkPrefix(c.Prefix); err != nil {
 		return nil, err
 	}
-	maxFrame := MaxFrame
+	frame := maxFrame
 	if p := nc.MaxPayload(); p > 0 { // else not connected yet
-		maxFrame = int(min(p, MaxFrame))
+		frame = int(min(p, maxFrame))
 	}
-	if maxFrame < minFrame {
-		return nil, dmutex.Misuse(fmt.Sprintf("natslink: the server's max_payload is %d: raise it to at least %d", maxFrame, minFrame))
+	if frame < minFrame {
+		return nil, dmutex.Misuse(fmt.Sprintf("natslink: the server's max_payload is %d: raise it to at least %d", frame, minFrame))
 	}
 	l := &Link{
 		nc:       nc,
@@ -215,7 +212,7 @@ func New(nc *nats.Conn, c Config) (*Link, error) {
 		name:     rand.Uint64(),
 		self:     c.Self,
 		prefix:   c.Prefix,
-		maxFrame: maxFrame,
+		maxFrame: frame,
 		log:      slog.New(slog.DiscardHandler),
 		subjects: make(map[dmutex.NodeID]string),
 	}
@@ -346,7 +343,8 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 // subject is where node from publishes for node to.
 func (l *Link) subject(to, from string) string { return l.prefix + "." + to + "." + from }
 
-// MaxFrame implements [transport.Link]. It is fixed when the link is made: if a
+// MaxFrame implements [transport.Link]. It is 64 KiB, or what the server takes if that is
+// less, and is fixed when the link is made: if a
 // server met later takes less, larger frames are lost, and the locks that they
 // are about wait for a server that takes them. Give all servers that the group
 // uses the same max_payload, or one of at least 65536.
@@ -453,7 +451,7 @@ func (l *Link) receive(m *nats.Msg, self dmutex.NodeID, deliver func(from dmutex
 		l.namesake(m, self)
 		return
 	}
-	if from == dmutex.None || len(m.Data) == 0 || len(m.Data) > MaxFrame {
+	if from == dmutex.None || len(m.Data) == 0 || len(m.Data) > maxFrame {
 		l.unread.Add(1)
 		return
 	}
@@ -502,7 +500,7 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 
 // put queues a frame for publish. The caller has l.mu.
 func (l *Link) put(subject string, frame []byte) error {
-	if l.queue.size()+len(frame)+overhead > Backlog {
+	if l.queue.size()+len(frame)+overhead > backlog {
 		return transport.ErrFull
 	}
 	if len(l.queue.frames) == 0 {

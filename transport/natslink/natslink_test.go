@@ -127,13 +127,13 @@ func TestNew(t *testing.T) {
 		maxFrame int
 		says     string // part of the refusal; empty if accepted
 	}{
-		{nc, natslink.Config{Self: 1, Prefix: "locks"}, natslink.MaxFrame, ""},
-		{nc, natslink.Config{Self: 1, Prefix: "locks.billing.v1"}, natslink.MaxFrame, ""},
+		{nc, natslink.Config{Self: 1, Prefix: "locks"}, 64 << 10, ""},
+		{nc, natslink.Config{Self: 1, Prefix: "locks.billing.v1"}, 64 << 10, ""},
 		{small, natslink.Config{Self: 1, Prefix: "locks"}, 2048, ""},
 		{tiny, natslink.Config{Self: 1, Prefix: "locks"}, 0, "max_payload is 1000"},
 		{nil, natslink.Config{Self: 1, Prefix: "locks"}, 0, "is nil"},
 		{closed, natslink.Config{Self: 1, Prefix: "locks"}, 0, "is closed"},
-		{nc, natslink.Config{Prefix: "locks"}, natslink.MaxFrame, ""},
+		{nc, natslink.Config{Prefix: "locks"}, 64 << 10, ""},
 		{nc, natslink.Config{Self: 1}, 0, "empty token"},
 		{nc, natslink.Config{Self: 1, Prefix: ".locks"}, 0, "empty token"},
 		{nc, natslink.Config{Self: 1, Prefix: "locks."}, 0, "empty token"},
@@ -143,7 +143,7 @@ func TestNew(t *testing.T) {
 		{nc, natslink.Config{Self: 1, Prefix: "a.*"}, 0, "wildcard"},
 		{nc, natslink.Config{Self: 1, Prefix: "a.>"}, 0, "wildcard"},
 		{nc, natslink.Config{Self: 1, Prefix: "$JS.locks"}, 0, "reserved"},
-		{nc, natslink.Config{Self: 1, Prefix: strings.Repeat("x", 255)}, natslink.MaxFrame, ""},
+		{nc, natslink.Config{Self: 1, Prefix: strings.Repeat("x", 255)}, 64 << 10, ""},
 		{nc, natslink.Config{Self: 1, Prefix: strings.Repeat("x", 256)}, 0, "longer than 255 bytes"},
 	} {
 		l, err := natslink.New(test.nc, test.config)
@@ -191,7 +191,7 @@ func TestStuckServer(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	require.GreaterOrEqual(t, accepted, natslink.Backlog/len(frame)-1)
+	require.GreaterOrEqual(t, accepted, 1<<20/len(frame)-1)
 	require.Positive(t, refused)
 	s.hangUp()
 	require.NoError(t, l.Close())

@@ -340,7 +340,7 @@ func TestDribble(t *testing.T) {
 	pace.heartbeat, pace.patience = 10*time.Millisecond, 20
 	l, got := openLink(t, 1, pace)
 	c := greetByHand(t, l, 2)
-	_, err := c.Write(binary.BigEndian.AppendUint32(nil, MaxFrame))
+	_, err := c.Write(binary.BigEndian.AppendUint32(nil, maxFrame))
 	require.NoError(t, err)
 	for heartbeat := make([]byte, headerSize); err == nil; _, err = io.ReadFull(c, heartbeat) {
 		_, _ = c.Write([]byte{'x'})
@@ -493,7 +493,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		accepted++
 	}
-	require.Greater(t, accepted, uint64(Backlog/len(frame)))
+	require.Greater(t, accepted, uint64(backlog/len(frame)))
 	for i := range accepted {
 		got := readByHand(t, c)
 		require.Len(t, got, len(frame))
@@ -506,8 +506,8 @@ func TestSlowReader(t *testing.T) {
 // What waits for a peer that is not there is bounded.
 func TestBacklog(t *testing.T) {
 	l, _ := openLink(t, 1, defaultPace)
-	frame := make([]byte, MaxFrame)
-	for range Backlog / (headerSize + MaxFrame) {
+	frame := make([]byte, maxFrame)
+	for range backlog / (headerSize + maxFrame) {
 		require.NoError(t, l.Send(2, frame))
 	}
 	require.ErrorIs(t, l.Send(2, frame), transport.ErrFull)

@@ -154,10 +154,10 @@ func TestFloodOfQuestions(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conn.writer = caller // which does not get on
-	for range Backlog {
+	for range backlog {
 		p.say(p.conn, appendHeartbeat)
 	}
-	require.LessOrEqual(t, len(p.pending), Backlog)
+	require.LessOrEqual(t, len(p.pending), backlog)
 	p.pending = nil
 	p.conn.writer = nobody
 	c.Close()

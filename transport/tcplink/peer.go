@@ -80,7 +80,7 @@ func (p *peer) send(frame []byte) error {
 	c := p.conn
 	if c == nil || c.writer != nobody {
 		defer p.mu.Unlock()
-		if len(p.pending)+headerSize+len(frame) > Backlog {
+		if len(p.pending)+headerSize+len(frame) > backlog {
 			return transport.ErrFull
 		}
 		p.pending = appendFrame(p.pending, frame)
@@ -110,7 +110,7 @@ func (p *peer) drain(c *conn) {
 			p.fail(c, err)
 		}
 		c.out = c.out[:0]
-		if cap(c.out) > Backlog/4 {
+		if cap(c.out) > backlog/4 {
 			c.out = nil // the jam is over
 		}
 	}
@@ -205,7 +205,7 @@ func (p *peer) answers(c *conn) bool {
 
 // say sends a heartbeat or asks for one. The caller has p.mu.
 func (p *peer) say(c *conn, write func(b []byte) []byte) {
-	if c != p.conn || len(p.pending)+headerSize > Backlog {
+	if c != p.conn || len(p.pending)+headerSize > backlog {
 		return
 	}
 	p.pending = write(p.pending)
@@ -283,7 +283,7 @@ const maxBurst = 64
 func (p *peer) read(c *conn) error {
 	burst := p.link.burst
 	frames := make([][]byte, 0, burst)
-	buf := make([]byte, headerSize+MaxFrame)
+	buf := make([]byte, headerSize+maxFrame)
 	start, end := 0, 0
 	silent := int32(0)
 	for {
@@ -299,7 +299,7 @@ func (p *peer) read(c *conn) error {
 				p.say(c, appendHeartbeat)
 				p.mu.Unlock()
 			}
-			if size > MaxFrame {
+			if size > maxFrame {
 				err = errOversized
 				break
 			}

@@ -45,7 +45,7 @@ func split(b []byte) (frames [][]byte, err error) {
 		switch {
 		case size == question:
 			size = 0
-		case size > MaxFrame:
+		case size > maxFrame:
 			return frames, errOversized
 		case len(b)-headerSize < int(size):
 			return frames, io.EOF
@@ -65,7 +65,7 @@ func reader(deliver func(from dmutex.NodeID, frames [][]byte)) *peer {
 // FuzzRead sends any bytes in any pieces. Whatever the pieces are, the frames
 // are the same, and nonsense ends the connection.
 func FuzzRead(f *testing.F) {
-	long := bytes.Repeat([]byte("long"), MaxFrame/4)
+	long := bytes.Repeat([]byte("long"), maxFrame/4)
 	for _, cuts := range []string{"", "\x01", "\x03\x05", "\xff\x01\x00"} {
 		f.Add([]byte{}, []byte(cuts))
 		f.Add(appendFrame(appendFrame(nil, []byte("one")), []byte("two")), []byte(cuts))

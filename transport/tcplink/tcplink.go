@@ -28,7 +28,7 @@
 //
 // Frames of one connection arrive complete and in order. Frames in flight
 // when a connection breaks are lost. Frames sent while there is no connection
-// wait, up to [Backlog] bytes for each peer, and leave on the next one.
+// wait, up to 1 MiB for each peer, and leave on the next one.
 //
 // Send writes to the socket itself if no other goroutine is writing, but never waits
 // for it. Frames that the socket does not take at once, and all frames to be
@@ -170,13 +170,11 @@ type Config struct {
 }
 
 const (
-	// MaxFrame is the size of the largest frame in bytes.
-	MaxFrame = 64 << 10
+	maxFrame = 64 << 10 // the size of the largest frame in bytes
 
-	// Backlog is how many bytes may wait for one peer. Beyond it Send returns
-	// [transport.ErrFull]. The link may be writing as many bytes again, and
-	// the operating system has its own buffers.
-	Backlog = 1 << 20
+	// How many bytes may wait for one peer. The link may be writing as many bytes again,
+	// and the operating system has its own buffers.
+	backlog = 1 << 20
 )
 
 // pace is what takes time here. Tests make it shorter.
@@ -462,7 +460,7 @@ func (l *Link) start(p *peer) {
 }
 
 // MaxFrame implements [transport.Link].
-func (l *Link) MaxFrame() int { return MaxFrame }
+func (l *Link) MaxFrame() int { return maxFrame }
 
 // Open implements [transport.Link].
 func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
@@ -514,7 +512,7 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 		return transport.ErrClosed
 	case p == nil:
 		return transport.ErrUnknownNode
-	case len(frame) == 0 || len(frame) > MaxFrame:
+	case len(frame) == 0 || len(frame) > maxFrame:
 		return transport.ErrFrameSize
 	}
 	return p.send(frame)

@@ -441,7 +441,7 @@ func TestTLSSlowReader(t *testing.T) {
 	require.NoError(t, writeGreeting(c, 2, 1))
 	_, err := readGreeting(c, 2)
 	require.NoError(t, err)
-	frame := make([]byte, MaxFrame)
+	frame := make([]byte, maxFrame)
 	for err == nil {
 		err = l.Send(2, frame)
 	}
