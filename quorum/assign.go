@@ -110,18 +110,6 @@ type Report[T cmp.Ordered] struct {
 	Duty int // the most frequent number of quorums that a site is in, likewise
 }
 
-// M1 reports whether any two quorums share a site.
-func (r Report[T]) M1() bool { return len(r.Disjoint) == 0 }
-
-// M2 reports whether each site is in its own quorum.
-func (r Report[T]) M2() bool { return len(r.Outside) == 0 }
-
-// M3 reports whether all quorums have the same size.
-func (r Report[T]) M3() bool { return len(r.Unequal) == 0 }
-
-// M4 reports whether each site is in the same number of quorums.
-func (r Report[T]) M4() bool { return len(r.Unbalanced) == 0 }
-
 // Report examines the assignment.
 func (a Assignment[T]) Report() Report[T] {
 	var (

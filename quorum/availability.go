@@ -34,11 +34,8 @@ type Estimate struct {
 	Samples int
 }
 
-// Bounds are a least and a greatest possible value.
+// Bounds are a least and a greatest possible value. If they are equal, the value is exact.
 type Bounds struct{ Low, High float64 }
-
-// Exact reports whether the bounds are equal.
-func (b Bounds) Exact() bool { return b.Low == b.High }
 
 // What Availability samples with where it has to: the interval is at most 0.0051
 // wide with defaultSamples, and 0.041 with fewestSamples.

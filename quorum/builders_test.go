@@ -207,7 +207,7 @@ func TestMajorityFormulas(t *testing.T) {
 		require.Equal(t, int(min(math.MaxInt, binomial(n-1, size-1))), c.Degree(n-1))
 		exact(t, float64(size)/float64(n), c.Load())
 		resilience(t, (n+1)/2-1, c)
-		non, err := c.NonDominated()
+		non, err := nonDominated(c)
 		require.NoError(t, err)
 		require.Equal(t, n%2 == 1, non)
 	}
@@ -238,7 +238,7 @@ func TestGridFormulas(t *testing.T) {
 			require.Equal(t, size, c.Largest())
 			exact(t, float64(size)/float64(n), c.Load())
 			resilience(t, min(rows, columns)-1, c)
-			non, err := c.NonDominated()
+			non, err := nonDominated(c)
 			require.NoError(t, err)
 			require.False(t, non)
 		}
@@ -264,7 +264,7 @@ func TestSquareGridOfEveryN(t *testing.T) {
 	for n := 1; n <= 40; n++ {
 		for columns := 1; columns <= n; columns++ {
 			c := must(Grid(columns, ints(n)...))
-			non, err := c.NonDominated()
+			non, err := nonDominated(c)
 			require.NoError(t, err)
 			require.Equal(t, n == 1, non)
 			least, _ := c.Resilience()
@@ -293,7 +293,7 @@ func TestPlaneFormulas(t *testing.T) {
 		exact(t, float64(q+1)/float64(n), c.Load())
 		resilience(t, q, c)
 		require.Equal(t, q+1, c.Degree(n/2))
-		non, err := c.NonDominated()
+		non, err := nonDominated(c)
 		require.NoError(t, err)
 		require.Equal(t, q == 2, non, "order %d", q)
 		f := newFamily(quorumsOf(t, c), c.Sites())
@@ -391,7 +391,7 @@ func TestTreeFormulas(t *testing.T) {
 	for n := 1; n <= 64; n++ {
 		for degree := 2; degree <= 5; degree++ {
 			c := must(Tree(degree, ints(n)...))
-			non, err := c.NonDominated()
+			non, err := nonDominated(c)
 			require.NoError(t, err)
 			require.True(t, non)
 			if n == 2 {
@@ -411,7 +411,7 @@ func TestHierarchicalFormulas(t *testing.T) {
 		require.Equal(t, 1<<k, c.Largest())
 		exact(t, math.Pow(2.0/3, float64(k)), c.Load())
 		resilience(t, 1<<k-1, c)
-		non, err := c.NonDominated()
+		non, err := nonDominated(c)
 		require.NoError(t, err)
 		require.True(t, non)
 	}
@@ -427,7 +427,7 @@ func TestWheelFormulas(t *testing.T) {
 		require.Equal(t, k, c.Largest())
 		exact(t, float64(k)/float64(2*k-1), c.Load())
 		resilience(t, 1, c)
-		non, err := c.NonDominated()
+		non, err := nonDominated(c)
 		require.NoError(t, err)
 		require.True(t, non)
 		votes := []Vote[int]{{0, k - 1}}
@@ -459,7 +459,7 @@ func TestWallFormulas(t *testing.T) {
 		resilience(t, d-1, c)
 	}
 	for n := 1; n <= 64; n++ {
-		non, err := must(TriangularWall(ints(n)...)).NonDominated()
+		non, err := nonDominated(must(TriangularWall(ints(n)...)))
 		require.NoError(t, err)
 		require.True(t, non, "n = %d", n)
 	}
@@ -482,7 +482,7 @@ func TestWallFormulas(t *testing.T) {
 		}
 		wall := must(Wall(c.widths, ints(n)...))
 		require.Equal(t, c.text, wall.String())
-		non, err := wall.NonDominated()
+		non, err := nonDominated(wall)
 		require.NoError(t, err)
 		require.Equal(t, c.nonDominated, non, "%v", c.widths)
 	}
@@ -513,7 +513,7 @@ func TestWallsAreFibonacci(t *testing.T) {
 				}
 			}
 			wall := must(Wall(widths, ints(n)...))
-			non, err := wall.NonDominated()
+			non, err := nonDominated(wall)
 			require.NoError(t, err)
 			require.Equal(t, slices.Contains(widths, 1), non, "%v", widths)
 			if widths[0] == 1 && !slices.Contains(widths[1:], 1) {
@@ -557,7 +557,7 @@ func TestComposeFormulas(t *testing.T) {
 	require.Equal(t, 3*10*10, c.Len())
 	exact(t, 2.0/3*3/5, c.Load())
 	resilience(t, 2*3-1, c)
-	non, err := c.NonDominated()
+	non, err := nonDominated(c)
 	require.NoError(t, err)
 	require.True(t, non)
 }

@@ -74,7 +74,8 @@ func (s *system) place(k int, inputs, side set) {
 }
 
 // Gap returns sites that neither contain a quorum of c nor leave one among the
-// other sites of c, or nil if c is non-dominated. It is the same set each time.
+// other sites of c, or nil if c is non-dominated: no other coterie dominates it, see
+// [Coterie.Dominates]. It is the same set each time.
 //
 // For written-out quorums it is a search that may take exponential time; it is
 // cut short with ErrTooLarge after about a second. The zero Coterie has no
@@ -85,13 +86,6 @@ func (c Coterie[T]) Gap() ([]T, error) {
 		return nil, err
 	}
 	return c.members(found), nil
-}
-
-// NonDominated reports whether no other coterie dominates c; see
-// [Coterie.Dominates]. The error is that of [Coterie.Gap].
-func (c Coterie[T]) NonDominated() (bool, error) {
-	found, err := c.system().gap()
-	return found == nil && err == nil, err
 }
 
 // Dominates reports whether c dominates d: they differ, and every quorum of d

@@ -207,7 +207,8 @@ func (g *list) greedy(quorums set, cost []int) int {
 }
 
 // Dual yields the minimal transversals of c, each once: the sets of sites that
-// meet every quorum, and lose that with any site removed. The family of them is the dual
+// meet every quorum, and lose that with any site removed. While all sites of one are down, no
+// node can enter. The family of them is the dual
 // of c (its antiquorum set, in Garcia-Molina and Barbara, 1985), and
 // the dual of the dual is c again. The order is the same each time.
 //
@@ -217,16 +218,6 @@ func (g *list) greedy(quorums set, cost []int) int {
 //
 // There may be exponentially many: stop when you have enough.
 func (c Coterie[T]) Dual() iter.Seq[[]T] { return c.named(c.system().transversals()) }
-
-// IsTransversal reports whether the sites meet every quorum of c, so that
-// no node can enter while all of them are down. Values that are not sites of c
-// count for nothing.
-func (c Coterie[T]) IsTransversal(sites ...T) bool {
-	s := c.system()
-	others := full(s.sites)
-	others.drop(c.numbers(sites))
-	return !s.holder()(others)
-}
 
 // Resilience returns the largest number of crashes that leave a quorum
 // whichever the sites that crash: one less than the size of the smallest

@@ -297,7 +297,7 @@ func judgeAssignment[T cmp.Ordered](out io.Writer, quorums [][]T, owners []T) er
 	if _, err := fmt.Fprintf(out, "an assignment of quorums to %s\n%v", tool.Several(len(owners), "site"), r); err != nil {
 		return err
 	}
-	if !r.M1() {
+	if len(r.Disjoint) > 0 {
 		return tool.ErrFailed
 	}
 	return nil
@@ -312,7 +312,7 @@ func span(low, high int) string {
 }
 
 func bounds(b quorum.Bounds) string {
-	if b.Exact() {
+	if b.Low == b.High {
 		return fmt.Sprintf("%.4f", b.Low)
 	}
 	return fmt.Sprintf("%.4f-%.4f", b.Low, b.High)
