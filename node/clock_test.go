@@ -65,7 +65,7 @@ func TestLeaseAfterSleep(t *testing.T) {
 			defer func() { require.NoError(t, n.Close(t.Context())) }()
 			held, err := n.Mutex("x").Acquire(t.Context())
 			require.NoError(t, err)
-			n.views.lease.clock.slept.Add(int64(lease))
+			n.views.who.(*record).time.slept.Add(int64(lease))
 			woke := time.Now()
 			<-held.Context().Done()
 			require.LessOrEqual(t, time.Since(woke), min(lease/askShare, time.Second))
@@ -89,12 +89,12 @@ func TestLeaseSleepIsToldWithItsTime(t *testing.T) {
 		n, err := Open(t.Context(), Config{Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: new(store.Memory)})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, n.Close(t.Context())) }()
-		l := n.views.lease
+		l := n.views.who.(*record)
 		var stepping sync.WaitGroup
 		stepping.Go(func() {
 			for range 100_000 {
 				n.StepWall(int64(time.Second))
-				l.clock.now() // as Held.Err does
+				l.time.now() // as Held.Err does
 			}
 		})
 		n.views.mu.Lock()

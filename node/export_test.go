@@ -23,7 +23,7 @@ func (n *Node) Views() string {
 func (n *Node) Taken(by dmutex.NodeID) { handler{n}.Taken(by, 1) }
 
 // StepWall acts as if the wall clock had been set forward.
-func (n *Node) StepWall(d int64) { n.views.lease.clock.ahead.Add(-d) }
+func (n *Node) StepWall(d int64) { n.views.who.(*record).time.ahead.Add(-d) }
 
 // Renew renews the lease as an answer of the store does that was asked for now, and calls
 // pause between the look at the clock and the rest.
@@ -32,11 +32,12 @@ func (n *Node) Renew(pause func()) {
 	for done := false; !done; {
 		v.mu.Lock()
 		now := v.now()
-		m := v.lease.machine
+		l := v.who.(*record)
+		m := l.machine
 		m.Hint(now) // begins a load, now or when its pause is over
 		if op, _ := m.Operation(); op == membership.Load {
 			pause()
-			value, _, _ := v.lease.store.Load(context.Background())
+			value, _, _ := l.store.Load(context.Background())
 			v.follow(now, m.Loaded(now, value))
 			done = true
 		}
@@ -46,7 +47,7 @@ func (n *Node) Renew(pause func()) {
 
 // LeaseLeft returns how long the lease is valid for the locks.
 func (n *Node) LeaseLeft() time.Duration {
-	return time.Duration(n.locks.Until() - n.views.lease.clock.now())
+	return time.Duration(n.locks.Until() - n.views.who.(*record).time.now())
 }
 
 // Stranger tells the node that a frame came from a node that is not a peer.

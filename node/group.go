@@ -81,7 +81,8 @@ func (e *missingError) Unwrap() []error { return e.causes }
 // meanwhile: the group takes its new process in. If ctx ends first, it returns ctx's
 // error and names the missing members.
 func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
-	if n.views.lease != nil {
+	c, ok := n.views.who.(*consent)
+	if !ok {
 		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
 	}
 	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
@@ -93,7 +94,7 @@ func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		var gone bool
 		var next <-chan struct{}
 		n.views.do(func(_ machine, now int64) []membership.Message {
-			m := n.views.strict
+			m := c.machine
 			next = n.views.next
 			out := m.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
 				return slices.Contains(m.View().Nodes(), id) || !slices.Contains(n.cfg.Members, id)

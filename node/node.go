@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -201,7 +200,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, birth: time.Now(), closed: make(chan struct{}), quit: make(chan struct{})}
 	n.self.Store(uint64(cfg.Self))
 	n.peers.Store(new(peers))
-	n.views = views{node: n, life: cfg.newLife(0), next: make(chan struct{}), doubtAt: math.MaxInt64, nagAt: int64(nagAfter)}
+	n.views = views{node: n, life: cfg.newLife(0), next: make(chan struct{}), nagAt: int64(nagAfter)}
 	n.views.left, n.views.leave = context.WithCancel(context.Background())
 	n.views.parts = make(map[dmutex.NodeID]membership.Message)
 	n.txns.Store(n.views.life << 32 >> 16) // a probe for a transaction of a former life finds none
@@ -231,7 +230,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.locks = locks.New(locks.Config{
-		Algorithm: cfg.Algorithm, Mail: n.mail, Clock: n.views.clock(), Trace: cfg.Trace, Up: up{n}, Overruled: overruled,
+		Algorithm: cfg.Algorithm, Mail: n.mail, Clock: n.views.who.clock(), Trace: cfg.Trace, Up: up{n}, Overruled: overruled,
 	})
 	if err := n.openTrace(); err != nil {
 		return nil, err
@@ -420,7 +419,7 @@ func (n *Node) Close(ctx context.Context) error {
 	if err == nil && n.locks.Why() == ErrClosed {
 		err = n.leave(ctx)
 	}
-	n.views.abandonStore()
+	n.views.who.close()
 	err = errors.Join(err, n.farewell(ctx, err == nil), n.closeTrace(ctx))
 	n.log.close(err)
 	close(n.quit)
@@ -446,16 +445,12 @@ func (n *Node) leave(ctx context.Context) error {
 	n.mail.Flush()
 	select {
 	case <-n.views.left.Done():
-		return n.views.failed()
+		return n.views.who.left()
 	case <-ctx.Done():
 		if n.views.left.Err() != nil { // a node that is alone asks nobody
-			return n.views.failed()
+			return n.views.who.left()
 		}
-		if n.views.lease != nil {
-			return n.views.lease.inRecord(ctx.Err())
-		}
-		missing, _ := n.views.missing()
-		return fmt.Errorf("node: close: members %v did not answer in time, so the others wait for this node to return: %w", missing, ctx.Err())
+		return n.views.who.late(ctx.Err())
 	}
 }
 
@@ -463,11 +458,7 @@ func (n *Node) leave(ctx context.Context) error {
 // waits for a second at most, and not at all if this node has not left. With a store
 // the peers forget this node when they see in the record that it has left.
 func (n *Node) farewell(ctx context.Context, left bool) error {
-	patience := time.Second
-	if n.views.lease != nil {
-		patience /= 50
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, n.views.who.farewell())
 	defer cancel()
 	if !left {
 		cancel()
@@ -560,9 +551,7 @@ func (h handler) Message(from dmutex.NodeID, seq uint64, message []byte) {
 
 // Stranger hears of a node that may be in a newer record than this node has read.
 func (h handler) Stranger(dmutex.NodeID) {
-	if l := h.views.lease; l != nil {
-		h.views.do(func(_ machine, now int64) []membership.Message { return l.machine.Hint(now) })
-	}
+	h.views.who.stranger()
 }
 
 func (h handler) Taken(by dmutex.NodeID, life uint64) { h.views.takenBy(by, life) }

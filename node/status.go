@@ -190,12 +190,7 @@ func (n *Node) Status() Status {
 			Missing: n.views.machine.Missing(nil), Err: n.views.obstacle(), Changes: n.views.count.Load(), Took: n.views.took, Ahead: ahead(view),
 		},
 	}
-	if l := n.views.lease; l != nil {
-		st.Lease = &LeaseStatus{State: n.leaseState(), Err: l.err, Exclusions: l.machine.Exclusions()}
-		if !l.ended() {
-			st.Lease.Left = time.Duration(l.until() - now)
-		}
-	}
+	st.Lease = n.views.who.status(now)
 	n.views.mu.Unlock()
 	for _, id := range n.others() {
 		peer := n.peerStatus(id)

@@ -21,10 +21,9 @@ import (
 // package membership over the mail, and tells the locks to freeze and to act.
 type views struct {
 	node   *Node
-	strict *membership.Machine // without a store
-	lease  *lease              // with one
-	acting atomic.Bool         // the locks act
-	state  atomic.Uint32       // the LeaseState
+	who    authority
+	acting atomic.Bool   // the locks act
+	state  atomic.Uint32 // the LeaseState
 
 	troubled atomic.Pointer[trouble]
 	count    atomic.Uint64 // of views that have acted
@@ -46,8 +45,6 @@ type views struct {
 	cause    error                                // why this node has asked for the present view
 	refusal  error                                // why the algorithm does not take the present view
 	taken    int64                                // when a peer first told of another process with our number; 0 if none did
-	doubt    int64                                // when a peer first told a member of the strict mode that it was replaced; 0 if it is not in doubt
-	doubtAt  int64                                // when to ask again, or give the doubt up
 	since    int64                                // when the locks began to act, or ceased to
 	took     time.Duration                        // of the last ViewChange
 	nagAt    int64                                // when to log next which members this node waits for
@@ -80,35 +77,15 @@ const (
 
 	// sendAgain is how soon a message that found no room in the mail is tried again.
 	sendAgain = 10 * time.Millisecond
-
-	// takenPatience is how long a new process goes on when it is told that another
-	// process with its number is alive: the other one may be about to end.
-	takenPatience = 2 * time.Second
-
-	// A member that is told that it was replaced asks its peers each doubtPause, and believes it
-	// when it is told again. After doubtPatience it goes on.
-	doubtPause    = 100 * time.Millisecond
-	doubtPatience = 5 * doubtPause
 )
 
 func (v *views) init() (err error) {
 	if v.node.cfg.Store != nil {
-		if v.lease, err = newLease(v); err == nil {
-			v.machine = v.lease.machine
-		}
-		return err
+		v.who, err = newLease(v)
+	} else {
+		v.who, err = newConsent(v)
 	}
-	v.strict, err = v.node.newMachine(v.life)
-	v.machine = v.strict
 	return err
-}
-
-// clock returns the clock of the lease, nil without one.
-func (v *views) clock() func() int64 {
-	if v.lease == nil {
-		return nil
-	}
-	return v.lease.clock.now
 }
 
 // A trouble is why the view of an epoch is to be replaced.
@@ -134,13 +111,6 @@ func (v *views) trouble(epoch uint64, err error) {
 	v.node.mail.Wake(math.MinInt64)
 }
 
-// abandonStore ends an operation that the store has not finished.
-func (v *views) abandonStore() {
-	if v.lease != nil {
-		v.lease.cancel()
-	}
-}
-
 // do gives the machine an input, and follows it.
 func (v *views) do(input func(m machine, now int64) []membership.Message) {
 	v.mu.Lock()
@@ -153,12 +123,7 @@ func (v *views) do(input func(m machine, now int64) []membership.Message) {
 // input may extend it, so what the lease has not covered until now ends first.
 func (v *views) now() int64 {
 	v.machine.Clock(clockNow())
-	if v.lease == nil {
-		return v.node.mail.Now()
-	}
-	now := v.lease.now()
-	v.lease.check(now)
-	return now
+	return v.who.now()
 }
 
 // expire ends what the lease has not covered until now.
@@ -166,14 +131,6 @@ func (v *views) expire() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.now()
-}
-
-// mailTime returns a time of the views by the clock of the mail.
-func (v *views) mailTime(at int64) int64 {
-	if v.lease == nil || at == math.MaxInt64 || at == math.MinInt64 {
-		return at
-	}
-	return v.node.mail.Now() + at - v.lease.clock.now()
 }
 
 // pause notes that the locks cease to act.
@@ -194,9 +151,7 @@ func startOf(v membership.View, self dmutex.NodeID) dmutex.Start {
 // follow does what the machine wants after an input.
 func (v *views) follow(now int64, out []membership.Message) {
 	for {
-		if v.lease != nil {
-			v.lease.follow(now)
-		}
+		v.who.follow(now)
 		v.pending = append(v.pending, out...)
 		v.send(now)
 		view := v.machine.View()
@@ -217,7 +172,7 @@ func (v *views) follow(now int64, out []membership.Message) {
 	switch v.machine.Phase() {
 	case membership.Acting:
 		switch {
-		case v.acting.Load() || v.refusal != nil || v.lease != nil && v.lease.ended():
+		case v.acting.Load() || v.refusal != nil || !v.who.covers():
 		case v.last.Epoch == v.epoch:
 			v.begin(now)
 		default:
@@ -228,50 +183,19 @@ func (v *views) follow(now int64, out []membership.Message) {
 	case membership.Older:
 		if v.node.locks.Why() != nil {
 			v.leave() // it was in no view
-		} else if later := v.strict.Later(); former(later) {
-			v.rename(later)
 		} else {
-			v.node.stop(ErrNumberTaken)
+			v.who.older()
 		}
 	case membership.Stopped:
-		v.node.stop(v.stopped())
+		v.node.stop(v.who.stopped())
 		v.leave() // also if it was leaving
 	}
-	v.node.mail.Wake(v.mailTime(v.deadline()))
+	v.node.mail.Wake(v.who.mailTime(v.deadline()))
 }
 
 // deadline returns when there is something to do by time alone.
 func (v *views) deadline() int64 {
-	at := min(v.machine.Deadline(), v.nagAt, v.sendAt, v.doubtAt)
-	if v.lease != nil {
-		at = min(at, v.lease.deadline())
-	}
-	return at
-}
-
-// failed returns why the lease's machine has stopped, nil if it has left.
-func (v *views) failed() error {
-	if v.lease == nil {
-		return nil
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.machine.Phase() != membership.Stopped {
-		return nil
-	}
-	return v.lease.stopped()
-}
-
-// stopped returns why the machine has stopped.
-func (v *views) stopped() error {
-	switch {
-	case v.lease != nil:
-		return v.lease.stopped()
-	case v.strict.Later() == 0:
-		return ErrEvicted
-	default:
-		return ErrReplaced
-	}
+	return min(v.machine.Deadline(), v.nagAt, v.sendAt, v.who.deadline())
 }
 
 // send passes the pending messages to the mail, as far as there is room. The rest
@@ -358,36 +282,6 @@ func (v *views) begin(now int64) {
 	v.since, v.nagAt = now, math.MaxInt64
 }
 
-// former reports whether a higher life of this number can be that of a former process,
-// whose clock was ahead. If not, it began after this one: this process was paused or cut
-// off, and has a successor.
-func former(life uint64) bool { return life > uint64(max(sinceEpoch(), 0)) }
-
-// rename goes on under a higher life than the one given.
-func (v *views) rename(above uint64) {
-	if !v.renaming {
-		v.renaming = true
-		v.node.running.Go(func() { v.renameAbove(above) })
-	}
-}
-
-func (v *views) renameAbove(life uint64) {
-	v.mu.Lock()
-	life = v.node.cfg.newLife(life)
-	strict, err := v.node.newMachine(life)
-	if err != nil {
-		panic("node: " + err.Error()) // it took the first
-	}
-	v.life, v.strict, v.machine, v.pending = life, strict, strict, nil
-	v.node.trace(trace.Event{What: trace.Renamed, Life: life})
-	v.mu.Unlock()
-	_ = v.node.mail.Rename(life)
-	v.mu.Lock()
-	v.renaming = false // if that life is not high enough either, the next input shows it
-	v.mu.Unlock()
-	v.do(machine.Tick)
-}
-
 func (v *views) met(peer dmutex.NodeID, life uint64) {
 	v.do(func(m machine, now int64) []membership.Message {
 		v.forget(peer)
@@ -403,16 +297,12 @@ func (v *views) lost(peer dmutex.NodeID) {
 }
 
 func (v *views) meet(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
-	if v.lease != nil {
-		v.lease.away[peer] = false
-	}
+	v.who.near(peer, true)
 	return v.machine.Met(now, peer, life)
 }
 
 func (v *views) lose(now int64, peer dmutex.NodeID) []membership.Message {
-	if v.lease != nil {
-		v.lease.away[peer] = true
-	}
+	v.who.near(peer, false)
 	return v.machine.Lost(now, peer)
 }
 
@@ -448,9 +338,7 @@ func (v *views) handle(from dmutex.NodeID, message []byte) {
 		}
 	}
 	now := v.now()
-	if v.lease != nil {
-		v.follow(now, v.lease.heard(now, from))
-	}
+	v.follow(now, v.who.heard(now, from))
 	out, err := v.machine.Handle(now, msg)
 	switch {
 	case err != nil && v.renaming: // it was for the former life
@@ -475,51 +363,7 @@ func (v *views) takenBy(peer dmutex.NodeID, life uint64) {
 		v.taken = max(now, 1)
 		v.node.log.tellOften(slog.LevelWarn, "peer has met another process with this node's number", peerAttr(peer))
 	}
-	switch {
-	case v.lease != nil: // the record knows whose number it is
-		v.follow(now, v.lease.machine.Hint(now))
-	case v.machine.Phase() != membership.Outside && v.machine.Phase() != membership.Older:
-		v.accused(now)
-	case life > v.life && former(life): // unless it answers when we have a higher one
-		v.rename(life)
-	case now-v.taken > int64(takenPatience):
-		v.node.stop(ErrNumberTaken)
-	}
-}
-
-// accused takes the word that this member of the strict mode was replaced. One word ends
-// no process for good: it is granted nothing while it asks, and ends when it is told again.
-func (v *views) accused(now int64) {
-	switch {
-	case v.doubt == 0:
-		v.doubt = max(now, 1)
-		v.node.locks.Halt()
-		v.askInDoubt(now)
-	case now-v.doubt >= int64(doubtPause):
-		v.node.stop(ErrReplaced)
-	}
-}
-
-// askInDoubt asks the peers with which process of this number they live. Those that live with this
-// one say nothing about another.
-func (v *views) askInDoubt(now int64) {
-	v.doubtAt = now + int64(doubtPause)
-	for _, id := range v.node.others() {
-		v.node.mail.Challenge(id)
-	}
-	v.node.mail.Wake(v.mailTime(v.doubtAt))
-}
-
-// doubts does what is due while this member is in doubt.
-func (v *views) doubts(now int64) {
-	switch {
-	case now < v.doubtAt:
-	case now-v.doubt < int64(doubtPatience):
-		v.askInDoubt(now)
-	default:
-		v.doubt, v.doubtAt = 0, math.MaxInt64
-		v.node.locks.Resume()
-	}
+	v.follow(now, v.who.takenBy(now, life))
 }
 
 // tick does what is due by time.
@@ -536,10 +380,7 @@ func (v *views) tick() (next int64) {
 		}
 		v.follow(now, v.machine.Trouble(now, t.epoch))
 	}
-	v.doubts(now)
-	if v.lease != nil {
-		v.follow(now, v.lease.watch(now))
-	}
+	v.follow(now, v.who.watch(now))
 	v.follow(now, v.machine.Tick(now))
 	waited := time.Duration(now - v.since)
 	if now >= v.nagAt {
@@ -548,7 +389,7 @@ func (v *views) tick() (next int64) {
 			missing, why = v.machine.Missing(nil), v.obstacle()
 		}
 	}
-	next = v.mailTime(v.deadline())
+	next = v.who.mailTime(v.deadline())
 	v.mu.Unlock()
 	if why != nil {
 		v.node.log.tell(slog.LevelWarn, "waiting", slog.Duration("waited", waited), slog.Any("err", why))
@@ -569,21 +410,16 @@ func (v *views) missing() ([]dmutex.NodeID, error) {
 
 // obstacle says what but members keeps this node from acting, nil if nothing does.
 func (v *views) obstacle() error {
-	if v.lease != nil {
-		if err := v.lease.waits(); err != nil {
-			return err
-		}
+	if err := v.who.waits(); err != nil {
+		return err
 	}
 	return v.refusal
 }
 
 // needsStore says why the store keeps this node from acting, nil if it does not.
 func (v *views) needsStore() error {
-	if v.lease == nil {
-		return nil
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.now() // the lease may have ended
-	return v.lease.needsStore()
+	return v.who.needsStore()
 }

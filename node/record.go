@@ -15,16 +15,15 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// lease is this node's part in a group whose members are in a store. It does for the
-// machine what the strict mode has no need of: it asks the store, gives the link and the
-// mail the peers of the record, looks after who is there, and ends what is held when
-// the lease ends. The mutex of views guards it.
-type lease struct {
+// record is the authority of the lease mode: the record in the store. It does for its
+// machine what consent has no need of: it asks the store, gives the link and the mail the
+// peers of the record, looks after who is there, and ends what is held when the lease ends.
+type record struct {
 	views   *views
 	machine *membership.LeaseMachine
 	store   store.Store
 	link    transport.DynamicLink
-	clock   *clock
+	time    *clock
 
 	length int64 // of the lease
 	margin int64 // before its end the locks are lost
@@ -66,7 +65,7 @@ const (
 	askShare, awayShare = 20, 8
 )
 
-func newLease(v *views) (*lease, error) {
+func newLease(v *views) (*record, error) {
 	cfg := &v.node.cfg
 	settings, err := v.node.settings()
 	if err != nil {
@@ -86,30 +85,56 @@ func newLease(v *views) (*lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lease{
-		views: v, machine: machine, store: cfg.Store, link: link, clock: newClock(),
+	l := &record{
+		views: v, machine: machine, store: cfg.Store, link: link, time: newClock(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
 		away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
 		busy: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	v.machine = machine
 	return l, nil
 }
 
-// now returns the time of an input.
-func (l *lease) now() int64 {
-	now, slept := l.clock.read()
+func (l *record) now() int64 {
+	now, slept := l.time.read()
 	leapt := slept - l.slept
 	l.slept = slept
 	l.machine.Leapt(leapt)
 	if l.giveAt != math.MaxInt64 {
 		l.giveAt += leapt // the holder has slept, too, or the clock was set
 	}
+	l.check(now)
 	return now
 }
 
+func (l *record) clock() func() int64 { return l.time.now }
+
+func (l *record) mailTime(at int64) int64 {
+	if at == math.MaxInt64 || at == math.MinInt64 {
+		return at
+	}
+	return l.views.node.mail.Now() + at - l.time.now()
+}
+
+func (l *record) covers() bool { return !l.ended() }
+
+func (l *record) near(peer dmutex.NodeID, here bool) { l.away[peer] = !here }
+
+// takenBy asks the record, which knows whose number it is.
+func (l *record) takenBy(now int64, _ uint64) []membership.Message { return l.machine.Hint(now) }
+
+// stranger asks the record, too: it may be newer than this node has read.
+func (l *record) stranger() {
+	l.views.do(func(_ machine, now int64) []membership.Message { return l.machine.Hint(now) })
+}
+
+func (l *record) older() {} // no number is given twice
+
+func (l *record) close() { l.cancel() }
+
 // until returns the time to which the locks may go by the lease.
-func (l *lease) until() int64 {
+func (l *record) until() int64 {
 	if l.over() || l.machine.Self() == dmutex.None {
 		return math.MinInt64
 	}
@@ -118,7 +143,7 @@ func (l *lease) until() int64 {
 
 // check ends what is held if the lease has ended. It comes before each input, since
 // an input may extend the lease, and what has ended is not to come back.
-func (l *lease) check(now int64) {
+func (l *record) check(now int64) {
 	n := l.views.node
 	if n.locks.Why() != nil { // what was held has ended with that
 		l.giveAt = math.MaxInt64
@@ -140,7 +165,7 @@ func (l *lease) check(now int64) {
 
 // end ends what is held, for the reason given. The locks are given back a margin later,
 // which is not before the end of a lease that has run out.
-func (l *lease) end(now int64, why error) {
+func (l *record) end(now int64, why error) {
 	n := l.views.node
 	n.locks.SetUntil(math.MinInt64) // first, so that no grant slips in after the loss
 	l.giveAt = now + l.margin
@@ -151,7 +176,7 @@ func (l *lease) end(now int64, why error) {
 }
 
 // giveBack releases lost holds.
-func (l *lease) giveBack() {
+func (l *record) giveBack() {
 	l.giveAt = math.MaxInt64
 	n := l.views.node
 	if holds := n.locks.GiveBack(); len(holds) > 0 {
@@ -160,7 +185,7 @@ func (l *lease) giveBack() {
 }
 
 // follow does what the machine wants of a lease after an input.
-func (l *lease) follow(now int64) {
+func (l *record) follow(now int64) {
 	n, m := l.views.node, l.machine
 	if l.over() {
 		n.locks.SetUntil(math.MinInt64)
@@ -195,13 +220,13 @@ func (l *lease) follow(now int64) {
 }
 
 // over reports whether this node has nothing to do with the group any more.
-func (l *lease) over() bool {
+func (l *record) over() bool {
 	phase, why := l.machine.Phase(), l.views.node.locks.Why()
 	return phase == membership.Left || phase == membership.Stopped || why != nil && why != ErrClosed
 }
 
 // rename makes this node speak under another number, or as nobody, to no peers yet.
-func (l *lease) rename(self dmutex.NodeID) {
+func (l *record) rename(self dmutex.NodeID) {
 	l.views.node.self.Store(uint64(self))
 	l.record, l.watchAt = 0, math.MaxInt64
 	l.try(l.link.Become(self))
@@ -209,7 +234,7 @@ func (l *lease) rename(self dmutex.NodeID) {
 
 // excluded ends a life of this node, whose peers go: to each of them its number will name
 // nobody, and to this node theirs name nobody until it joins again.
-func (l *lease) excluded(now int64) {
+func (l *record) excluded(now int64) {
 	n := l.views.node
 	l.end(now, ErrExcluded)
 	l.views.cause = nil
@@ -229,7 +254,7 @@ func (l *lease) excluded(now int64) {
 
 // rejoin begins another life. When Rename returns, nothing of the former life's sessions is
 // being handled anymore.
-func (l *lease) rejoin(life uint64, former []dmutex.NodeID) {
+func (l *record) rejoin(life uint64, former []dmutex.NodeID) {
 	n := l.views.node
 	_ = n.mail.Rename(life) // it fails when this node closes
 	for _, id := range former {
@@ -242,14 +267,14 @@ func (l *lease) rejoin(life uint64, former []dmutex.NodeID) {
 }
 
 // try logs what the link refuses. Peers cannot be reached then, and that shows.
-func (l *lease) try(err error) {
+func (l *record) try(err error) {
 	if err != nil && !errors.Is(err, transport.ErrClosed) {
 		l.views.node.log.tellOften(slog.LevelWarn, "the link refuses what the record says", slog.Any("err", err))
 	}
 }
 
 // meet makes the members of the record, and nobody else, peers.
-func (l *lease) meet(now int64, r *membership.Record) {
+func (l *record) meet(now int64, r *membership.Record) {
 	n := l.views.node
 	self := n.Self()
 	for _, id := range n.others() {
@@ -269,7 +294,7 @@ func (l *lease) meet(now int64, r *membership.Record) {
 	l.watchAt = now
 }
 
-func (l *lease) remove(id dmutex.NodeID) {
+func (l *record) remove(id dmutex.NodeID) {
 	n := l.views.node
 	n.mail.Remove(id)
 	l.link.RemovePeer(id)
@@ -279,7 +304,7 @@ func (l *lease) remove(id dmutex.NodeID) {
 }
 
 // watch tells the machine who is there, and who is not.
-func (l *lease) watch(now int64) (out []membership.Message) {
+func (l *record) watch(now int64) (out []membership.Message) {
 	if now < l.watchAt {
 		return nil
 	}
@@ -304,7 +329,7 @@ func (l *lease) watch(now int64) (out []membership.Message) {
 }
 
 // heard notes a sign of life.
-func (l *lease) heard(now int64, from dmutex.NodeID) []membership.Message {
+func (l *record) heard(now int64, from dmutex.NodeID) []membership.Message {
 	if !l.away[from] {
 		return nil
 	}
@@ -312,7 +337,7 @@ func (l *lease) heard(now int64, from dmutex.NodeID) []membership.Message {
 }
 
 // deadline returns when check or watch has something to do.
-func (l *lease) deadline() int64 {
+func (l *record) deadline() int64 {
 	switch {
 	case l.over():
 		return math.MaxInt64
@@ -324,7 +349,7 @@ func (l *lease) deadline() int64 {
 }
 
 // operate asks the store, and gives the machine the outcome.
-func (l *lease) operate(op membership.Operation, value []byte, rev store.Revision) {
+func (l *record) operate(op membership.Operation, value []byte, rev store.Revision) {
 	value, rev, err := l.ask(op, value, rev)
 	v := l.views
 	v.do(func(_ machine, now int64) []membership.Message {
@@ -351,7 +376,7 @@ func (l *lease) operate(op membership.Operation, value []byte, rev store.Revisio
 
 // ask calls the store, and returns when the time of the operation is over even if the
 // store does not. At most one call is left behind: the next operation waits for it.
-func (l *lease) ask(op membership.Operation, value []byte, rev store.Revision) ([]byte, store.Revision, error) {
+func (l *record) ask(op membership.Operation, value []byte, rev store.Revision) ([]byte, store.Revision, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, time.Duration(l.length/opShare))
 	defer cancel()
 	select {
@@ -387,15 +412,14 @@ func (l *lease) ask(op membership.Operation, value []byte, rev store.Revision) (
 var errStuck = errors.New("node: the store does not return, although the context of the operation has ended: Config.Store breaks its contract")
 
 // needsStore says why the store keeps this node from acting, nil if it does not.
-func (l *lease) needsStore() error {
+func (l *record) needsStore() error {
 	if l.err == nil || !l.ended() && !l.machine.NeedsStore() {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrStore, l.err)
 }
 
-// inRecord is the error of a Close that has ended too early, for the reason given.
-func (l *lease) inRecord(why error) error {
+func (l *record) late(why error) error {
 	l.views.mu.Lock()
 	defer l.views.mu.Unlock()
 	if l.err != nil {
@@ -405,7 +429,7 @@ func (l *lease) inRecord(why error) error {
 }
 
 // waits says for what but members this node waits, nil if it does not.
-func (l *lease) waits() error {
+func (l *record) waits() error {
 	until, dead := l.machine.Waits()
 	switch err := l.needsStore(); {
 	case err != nil:
@@ -413,7 +437,7 @@ func (l *lease) waits() error {
 	case l.machine.Phase() == membership.Acting:
 		return nil
 	case until != 0:
-		return drains(until-l.clock.now(), dead)
+		return drains(until-l.time.now(), dead)
 	case l.machine.Self() == dmutex.None:
 		return errJoining
 	}
@@ -433,7 +457,7 @@ func drains(left int64, dead []dmutex.NodeID) error {
 }
 
 // stopped returns why the machine has stopped.
-func (l *lease) stopped() error {
+func (l *record) stopped() error {
 	err := fmt.Errorf("node: %w", l.machine.Err())
 	if errors.Is(err, membership.ErrSettings) {
 		err = fmt.Errorf("%w: %w", ErrConfig, l.machine.Err())
@@ -441,11 +465,32 @@ func (l *lease) stopped() error {
 	return err
 }
 
+func (l *record) left() error {
+	l.views.mu.Lock()
+	defer l.views.mu.Unlock()
+	if l.machine.Phase() != membership.Stopped {
+		return nil
+	}
+	return l.stopped()
+}
+
+// farewell is short: the peers forget this node when they see in the record that it has
+// left.
+func (l *record) farewell() time.Duration { return 20 * time.Millisecond }
+
+func (l *record) status(now int64) *LeaseStatus {
+	st := &LeaseStatus{State: l.views.node.leaseState(), Err: l.err, Exclusions: l.machine.Exclusions()}
+	if !l.ended() {
+		st.Left = time.Duration(l.until() - now)
+	}
+	return st
+}
+
 // ended reports whether the lease has ended, and what was held is lost.
-func (l *lease) ended() bool { return l.views.node.leaseState() == LeaseEnded }
+func (l *record) ended() bool { return l.views.node.leaseState() == LeaseEnded }
 
 // set notes how the lease stands, and tells the Observer if that has changed.
-func (l *lease) set(now int64, ended bool) {
+func (l *record) set(now int64, ended bool) {
 	n := l.views.node
 	state := LeaseValid
 	switch {
