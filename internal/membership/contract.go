@@ -183,7 +183,9 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 func (m *Machine) latest() uint64 { return max(m.clock, m.floor) + day }
 
 // latestLife returns the highest life that is believed: one that was told once locks its
-// number out until the clock comes to it.
-func (m *Machine) latestLife() uint64 { return (m.clock + day + 1) * millisecond }
+// number out until the clock comes to it. Members whose clocks differ a little must all
+// take the view of a life that one of them has met, so it is a minute more than what
+// sessions bound lives to.
+func (m *Machine) latestLife() uint64 { return (m.clock + day + minute) * millisecond }
 
 const farAhead = " that began more than a day ahead of this node's clock: set the clocks right"

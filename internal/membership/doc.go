@@ -111,7 +111,9 @@
 // next, and only a view ends that.
 //
 // No life takes a round or a view that is more than a day ahead of its clock, or of its
-// Config.Fence, so a lie costs the group a day of its epochs at most.
+// Config.Fence, so a lie costs the group a day of its epochs at most. A life begins no round
+// that is nearly so far ahead, as others, whose clocks differ a little, would refuse
+// it without an answer: it waits for its clock, for up to a minute.
 //
 // # The lease mode
 //

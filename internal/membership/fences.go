@@ -11,7 +11,8 @@ const (
 	// It is in the year 2089.
 	maxClock = 1<<(63-counterBits) - 1
 
-	day = 24 * 60 * 60 * 1000 // in epochs
+	minute = 60 * 1000 // in epochs
+	day    = 24 * 60 * minute
 )
 
 // FirstFence returns the [dmutex.Start.Fence] of the machines of a view.

@@ -365,7 +365,7 @@ func (m *Machine) rank() (rank int64) {
 // begin asks all that are there to take part in a round. The evicted may have granted
 // in epochs that the others do not know. Like all epochs, those are behind the clock.
 func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
-	m.round = max(m.promised+1, m.seen+1, m.clock)
+	m.round = m.nextRound()
 	m.promised = m.round
 	m.evicted, m.courtesy = evicted, now+10*m.pause()
 	m.beginAt = never
@@ -378,6 +378,15 @@ func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
 		}
 	}
 	m.mayDecide(now)
+}
+
+func (m *Machine) nextRound() uint64 { return max(m.promised+1, m.seen+1, m.clock) }
+
+// tooFar returns how long a new round has to wait, because others, whose clocks may stand a
+// little behind, would not believe it: a round that is refused so gets no answer. 0 if
+// it need not.
+func (m *Machine) tooFar() int64 {
+	return max(int64(m.nextRound())-int64(m.latest()-minute), 0) * millisecond
 }
 
 // fail gives a round up, this life's or another's, and plans the next. After a pause, the
@@ -568,7 +577,11 @@ func (m *Machine) flush(now int64) []Message {
 		m.beginAt = now + m.rank()*m.pause()
 	}
 	if m.beginAt <= now {
-		m.begin(now)
+		if far := m.tooFar(); far > 0 {
+			m.beginAt = now + far
+		} else {
+			m.begin(now)
+		}
 	}
 	m.mayDecide(now)
 	m.mayEnd()

@@ -3,6 +3,7 @@ package membership
 import (
 	"container/heap"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -298,7 +299,7 @@ func TestReplacedGoesOn(t *testing.T) {
 // the number out for good, as no later life could be above it.
 func TestLivesAreBounded(t *testing.T) {
 	const now = uint64(aDay / millisecond)
-	const most = (now + day + 1) * millisecond
+	const most = (now + day + minute) * millisecond
 	fresh := func() *Machine {
 		m, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2, 3}, Life: 7, Clock: now})
 		require.NoError(t, err)
@@ -331,4 +332,53 @@ func TestLivesAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Older, m.Phase())
 	require.Equal(t, most, m.Later())
+}
+
+// A peer has told one member of a round, or of a life, that this member just believes, and that
+// others, whose clocks stand a little behind, do not. The group goes on as soon as they do.
+func TestFarAheadOfSomeClocksOnly(t *testing.T) {
+	nodes := []dmutex.NodeID{1, 2, 3}
+	const ahead = aDay/millisecond + 5000
+	clocks := []uint64{0, ahead, aDay / millisecond, aDay / millisecond}
+	lives := []uint64{0, 1, 2, (ahead + day) * millisecond} // the last is what sessions of member 1 just believe
+	members := make([]*Machine, 4)
+	for _, id := range nodes {
+		m, err := New(Config{Self: id, Members: nodes, Life: lives[id], Clock: clocks[id]})
+		require.NoError(t, err)
+		members[id] = m
+	}
+	now := int64(0)
+	carry := func(out []Message) {
+		for len(out) > 0 {
+			m := members[out[0].To]
+			more, _ := m.Handle(now, out[0])
+			out = slices.Concat(out[1:], more, m.Report(now, nil))
+		}
+	}
+	pass := func(seconds int) {
+		for end := now + int64(seconds)*second; now < end; now += 10 * millisecond {
+			for _, id := range nodes {
+				clocks[id] += 10
+				members[id].Clock(clocks[id])
+				carry(slices.Concat(members[id].Tick(now), members[id].Report(now, nil)))
+			}
+		}
+	}
+	for _, id := range nodes {
+		for _, peer := range nodes {
+			carry(members[id].Met(now, peer, lives[peer]))
+		}
+	}
+	pass(2)
+	for _, id := range nodes {
+		require.Equal(t, Acting, members[id].Phase(), "member %d", id)
+	}
+
+	_, err := members[1].Handle(now, Message{Kind: Prepare, From: 3, To: 1, Round: members[1].latest()})
+	require.NoError(t, err)
+	carry(members[1].Leave(now))
+	pass(70)
+	require.Equal(t, Left, members[1].Phase())
+	require.Equal(t, Acting, members[2].Phase())
+	require.Equal(t, []dmutex.NodeID{2, 3}, members[2].View().Nodes())
 }
