@@ -245,7 +245,7 @@ func TestNATSLinkSmallerServer(t *testing.T) {
 	require.Equal(t, heard{1, "small"}, await(t, got))
 	sending, _ := l.Lost()
 	require.EqualValues(t, 3, sending)
-	eventually(t, "the record of the loss", func() bool { return strings.Contains(log.String(), "bytes=8192") })
+	eventually(t, "the record of the loss", func() bool { return strings.Contains(log.String(), "maximum payload exceeded") })
 	require.Equal(t, 1, strings.Count(log.String(), "frames are lost"), log.String())
 
 	stopNATS(s)
