@@ -112,7 +112,13 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 // onAck forgets what the peer has. An acknowledgement of something new proves
 // that the peer hears us.
 func (s *Session) onAck(now int64, seq uint64) {
-	if seq <= s.acked || s.left {
+	switch {
+	case seq <= s.acked || s.left && seq <= s.sent:
+		return
+	case s.left: // our FIN has crossed the peer's, and the peer has it: it waits no longer than we
+		if s.repeats != told {
+			s.repeats, s.ackAt = told, now
+		}
 		return
 	}
 	r := msgp.NewReader(s.out[s.start:])
