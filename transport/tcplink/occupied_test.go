@@ -117,8 +117,11 @@ func TestLowerLifeIsRefused(t *testing.T) {
 func TestTwoLinksWithOneNumber(t *testing.T) {
 	one, got := openLink(t, 1, slowGrace())
 	book := map[dmutex.NodeID]string{1: one.Addr().String()}
-	first, _ := openLinkWith(t, Config{Self: 2, Listen: "127.0.0.1:0", Peers: book}, defaultPace)
+	first, err := newLink(Config{Self: 2, Listen: "127.0.0.1:0", Peers: book}, defaultPace)
+	require.NoError(t, err)
+	defer first.Close()
 	first.SetLife(10, func(dmutex.NodeID, uint64) { t.Error("the first is refused") })
+	require.NoError(t, first.Open(func(dmutex.NodeID, []byte) {}))
 	require.NoError(t, first.Send(1, []byte("first")))
 	require.Equal(t, arrival{2, "first"}, next(t, got))
 
