@@ -128,7 +128,7 @@ func TestPostgreSQL(t *testing.T) {
 		require.ErrorContains(t, err, "; create the table: ERROR: permission denied for schema public")
 	})
 
-	// A server that is not there is told of once, in one line, and may come back.
+	// A missing server is reported once, in one line, and may come back.
 	t.Run("no server", func(t *testing.T) {
 		db := p.connect(t, "postgres", "port=5433")
 		_, err := sqlstore.Open(t.Context(), db, sqlstore.PostgreSQL, "a")

@@ -49,7 +49,7 @@ func (p Phase) String() string {
 // square, and the bytes of a view change with their cube.
 const MaxMembers = 64
 
-// instead says what those can do whom the bound keeps out.
+// instead is advice for a group that is larger than the bound.
 const instead = "let fewer processes be members, and take locks for the others"
 
 // New returns a life that has met no peer. It refuses an invalid Config with

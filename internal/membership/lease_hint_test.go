@@ -122,8 +122,8 @@ func TestWordOfMemberIsLookedUp(t *testing.T) {
 }
 
 // An outage that takes the store and the link away together, as that of a server for both
-// does, excludes nobody: whoever is back first gives the others as long to come back as a
-// member may be silent. One that does not come back is excluded then.
+// does, excludes nobody: the first member that is back waits for the others as
+// long as a member may be silent. One that does not come back is excluded then.
 func TestOutageOfStoreAndLink(t *testing.T) {
 	for _, lasts := range []int64{testLease / 4, testLease / 2, testLease, 3 * testLease} {
 		for _, fails := range []bool{true, false} { // or the store answers late what it was asked in the outage

@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/internal/search"
 )
 
-// A leaseWorld is a state of a group in the lease mode: places, in each of which one life
-// at a time runs, the messages between them, the store, one lock, and time. In a view
+// A leaseWorld is a state of a group in the lease mode: places where one life at a time
+// runs, the messages between them, the store, one lock, and time. In a view
 // that acts the lock is perfect, as in [world]. Time passes in units, for all at once;
 // leases and waits are some units long. Whatever a life does when a pause ends may happen
 // at any time. A message is lost only with its receiver, and messages may overtake each

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pair of numbers, either of which may grow up to a bound.
+// A pair is two numbers that may grow up to a bound.
 type pair struct {
 	at [2]int
 	on func(p *pair) error // what Do returns; may be nil
