@@ -36,7 +36,7 @@ func TestEveryRun(t *testing.T) {
 			{budget{lives: [2]int{1, 2}, messages: [2]int{0, 1}, twins: true, paused: true}, 133794},
 			{budget{lives: [2]int{1, 3}, messages: [2]int{1, 0}}, 499680},
 			{budget{lives: [2]int{1, 1}, messages: [2]int{2, 2}}, 184587},
-			{budget{lives: [2]int{1, 1}, messages: [2]int{1, 1}, closes: [2]int{1, 1}}, 246229},
+			{budget{lives: [2]int{1, 1}, messages: [2]int{1, 1}, closes: [2]int{1, 1}}, 332141},
 			{budget{lives: [2]int{1, 2}, messages: [2]int{2, 0}}, 36992},
 			{budget{lives: [2]int{1, 2}, messages: [2]int{1, 1}}, 93857},
 			{budget{lives: [2]int{1, 2}, messages: [2]int{1, 0}, closes: [2]int{1, 0}}, 41019},
