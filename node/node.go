@@ -571,6 +571,9 @@ func (h handler) Closed(err error) {
 		h.views.mu.Lock()
 		defer h.views.mu.Unlock()
 		h.stop(fmt.Errorf("node: the link was closed before the node: %w", err))
+		if h.cfg.Store == nil {
+			h.views.leave() // a Close under way would ask the peers in vain
+		}
 	})
 }
 
