@@ -56,7 +56,7 @@
 // asked if it has left, or if messages to it were not acknowledged for as long, or if it
 // has answered less than Config.Grace ago. If b answers, the driver of x learns that its
 // number is taken, and x asks again after Config.MaxTimeout. If b does not answer, x
-// replaces it. When b goes on, it hears of x from anybody to whom it says anything.
+// replaces it. If b goes on, the first peer that it speaks to tells it of x.
 //
 // A late answer of b, or a copy of one, can refuse x although b is dead. x then asks
 // again, so a driver gives up only when it was refused for some time.
@@ -83,8 +83,8 @@
 //
 // # The end
 //
-// Two sessions that close at once are Gray's two generals, neither of which can know that
-// the other knows. A session whose FIN is acknowledged may go, because the peer has the
+// Two sessions that close at once are Gray's two generals: neither can know that the
+// other knows. A session whose FIN is acknowledged may go, because the peer has the
 // FIN and sends nothing more. A session that has the peer's FIN repeats its
 // acknowledgement, at growing intervals, until BYE answers, or it was repeated 12 times
 // since the peer was heard. Then it may go, too: the peer knows, unless the network has

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A twinPair is a pair of which b's node has several lives. All that are not away hear
-// what a sends.
+// A twinPair is a pair in which the node of b has several lives. Each of them that is not
+// away hears what a sends.
 type twinPair struct {
 	*pair
 	lives []*Session

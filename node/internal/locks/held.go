@@ -54,7 +54,7 @@ func (h *Held) end(reason *error) {
 // Fence returns the number of the grant.
 func (h *Held) Fence() uint64 { return h.fence }
 
-// Up returns whom the Table of the handle tells.
+// Up returns the Config.Up of the Table that the handle is of.
 func (h *Held) Up() Up { return h.lock.table.cfg.Up }
 
 // Lock returns the name of the lock.

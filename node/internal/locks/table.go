@@ -34,7 +34,7 @@ type Config struct {
 	Clock     func() int64    // of SetUntil; nil if grants have no end
 	Trace     *trace.Recorder // may be nil
 	Up        Up
-	Overruled error // why a hold is lost of which another member reports a later grant
+	Overruled error // why a hold is lost when another member reports a later grant of its lock
 }
 
 // Up is told what a Table cannot mend by itself.
