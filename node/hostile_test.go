@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
@@ -89,7 +90,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 		}
 		name := strings.Repeat("x", transport.MaxName-8)
 		for i := range 100_000 { // and say what belongs to a view that is far away
-			hear(transport.AppendMessage(nil, fmt.Sprint(name, i%100), dmutex.Message{
+			hear(wire.AppendMessage(nil, fmt.Sprint(name, i%100), dmutex.Message{
 				Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30),
 			}))
 		}
@@ -169,7 +170,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, one.Ready(t.Context()))
 		before := one.Status()
-		handler{one}.Message(2, 1<<20, transport.AppendMessage(nil, "x", dmutex.Message{
+		handler{one}.Message(2, 1<<20, wire.AppendMessage(nil, "x", dmutex.Message{
 			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(one.locks.Epoch()) - 1,
 		}))
 		after := one.Status()

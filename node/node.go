@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/trace"
@@ -140,7 +141,7 @@ type Node struct {
 // are used by one call of the mail's handler at a time.
 type peer struct {
 	id      dmutex.NodeID
-	decoder transport.Decoder
+	decoder wire.Decoder
 	life    uint64 // that was met last; 0 if none was
 }
 

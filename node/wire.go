@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A message that is about a lock's algorithm is as transport.AppendMessage writes
+// A message that is about a lock's algorithm is as wire.AppendMessage writes
 // it, and begins with a byte of 0x80 or more. All others begin with one of these,
 // and go on in msgpack as well:
 //

@@ -1,6 +1,5 @@
-// Package transport defines what a network must provide ([Link]) and how
-// messages are encoded on the wire ([AppendMessage], [Decoder]). Package
-// session makes any Link reliable; memlink, tcplink and natslink are links.
+// Package transport defines what a network must provide ([Link]). Packages memlink,
+// tcplink and natslink are links. Package channel makes any of them reliable.
 package transport
 
 import (
@@ -10,9 +9,13 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
+// MaxName is the length of the longest name of a lock, in bytes. The shortest has one.
+// A name may contain any bytes, not only UTF-8.
+const MaxName = 255
+
 // A Link is the only thing that a network must provide. It carries frames to
 // nodes, with best effort: it may lose, repeat, reorder and delay frames, but
-// not alter them. Package session repairs these faults. Package linktest tests
+// not alter them. Packages node and channel repair these faults. Package linktest tests
 // a Link.
 //
 // All methods are safe for concurrent use.

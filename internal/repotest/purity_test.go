@@ -54,16 +54,16 @@ var rows = []struct {
 	{"internal/msgp", true, []string{"."}},
 	{"internal/search", false, nil},
 	{"internal/repotest", false, nil},
-	{"internal/wire", false, []string{"."}},
+	{"internal/wire", false, []string{".", "transport"}},
 	{"internal/membership", true, []string{".", "internal/canon"}},
 	{"store", false, nil},
 	{"trace", false, []string{"."}},
-	{"transport", false, []string{".", "internal/latelog", "internal/wire"}},
+	{"transport", false, []string{".", "internal/latelog"}},
 	{"transport/linktest", false, []string{".", "transport", "internal/mail"}},
 	{"internal/mail", false, []string{".", "transport", "internal/session"}},
 	{"internal/session", true, []string{".", "internal/msgp"}},
 
-	{"transport/channel", false, []string{".", "internal/mail", "transport"}},
+	{"transport/channel", false, []string{".", "internal/mail", "internal/wire", "transport"}},
 
 	// layer 3
 	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/wire", "internal/membership", "store", "trace", "transport", "internal/mail", "internal/session"}},

@@ -5,6 +5,9 @@
 // cost no more than their own size. It takes long forms of numbers and other
 // types that msgpack converts. What a message's one encoding is, its own writer
 // says: the reader of a message writes it again and compares ([Reader.End]).
+//
+// The messages of locks, which nodes and channels share, are here ([AppendMessage],
+// [Decoder]); package node has those of a node.
 package wire
 
 import (

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -43,7 +44,7 @@ type Channels struct {
 	mail *mail.Mail
 
 	mu      sync.Mutex // held during Receive and the input of Do
-	decoder transport.Decoder
+	decoder wire.Decoder
 	met     map[dmutex.NodeID]bool
 }
 
@@ -98,7 +99,7 @@ func (c *Channels) Do(lock string, input func() ([]dmutex.Message, error)) error
 
 func (c *Channels) send(lock string, out []dmutex.Message) error {
 	for _, m := range out {
-		if _, err := c.mail.Send(m.To, func(b []byte) []byte { return transport.AppendMessage(b, lock, m) }); err != nil {
+		if _, err := c.mail.Send(m.To, func(b []byte) []byte { return wire.AppendMessage(b, lock, m) }); err != nil {
 			return fmt.Errorf("channel: message to node %v: %w", m.To, err)
 		}
 	}

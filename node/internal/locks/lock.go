@@ -6,8 +6,8 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/trace"
-	"github.com/dmutex/dmutex/transport"
 )
 
 // A lock is one name in use at this node: its machine, and the goroutines that
@@ -154,7 +154,7 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 	t := l.table
 	l.input(did, in)
 	for _, m := range out {
-		seq, err := t.cfg.Mail.Send(m.To, func(b []byte) []byte { return transport.AppendMessage(b, l.name, m) })
+		seq, err := t.cfg.Mail.Send(m.To, func(b []byte) []byte { return wire.AppendMessage(b, l.name, m) })
 		if err == nil {
 			t.counts.Sent[m.Kind]++
 		} else if !errors.Is(err, session.ErrClosed) { // trouble about a node that is no peer any more is about an older view

@@ -1,4 +1,4 @@
-package transport
+package wire
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -75,7 +76,7 @@ func TestRequestIsSmall(t *testing.T) {
 }
 
 func TestRefusedMessages(t *testing.T) {
-	long := strings.Repeat("61", MaxName+1)
+	long := strings.Repeat("61", transport.MaxName+1)
 	for _, c := range []struct {
 		name string
 		wire string
@@ -172,7 +173,7 @@ func anyMessage(random *rand.Rand) (lock string, m dmutex.Message) {
 		}
 		return random.Uint64() >> random.IntN(64)
 	}
-	name := make([]byte, 1+random.IntN(MaxName)>>random.IntN(8))
+	name := make([]byte, 1+random.IntN(transport.MaxName)>>random.IntN(8))
 	for i := range name {
 		name[i] = byte(random.Uint32())
 	}

@@ -1,17 +1,17 @@
-package transport
+package wire
 
 import (
 	"slices"
 	"unsafe"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/wire"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // A message on the wire is one msgpack array:
 //
 //	version  integer, 1
-//	lock     string of 1 to MaxName bytes
+//	lock     string of 1 to transport.MaxName bytes
 //	kind     integer
 //	attempt  integer
 //	fence    integer
@@ -25,10 +25,6 @@ import (
 // not encoded, because the link and the session know them.
 const (
 	version = 1
-
-	// MaxName is the length of the longest name of a lock, in bytes. The
-	// shortest has one. A name may contain any bytes, not only UTF-8.
-	MaxName = 255
 
 	// maxList bounds the lists of a message, and so the size of a group whose
 	// algorithm sends one number for each member.
@@ -46,12 +42,12 @@ const (
 )
 
 // AppendMessage appends a message about the named lock. Name, kind and lists must be
-// within their bounds ([MaxName], and 4096 in a list): a receiver refuses anything else.
+// within their bounds ([transport.MaxName], and 4096 in a list): a receiver refuses anything else.
 func AppendMessage(b []byte, lock string, m dmutex.Message) []byte {
-	return wire.Append(b, func(w *wire.Writer) { write(w, lock, &m) })
+	return Append(b, func(w *Writer) { write(w, lock, &m) })
 }
 
-func write(w *wire.Writer, lock string, m *dmutex.Message) {
+func write(w *Writer, lock string, m *dmutex.Message) {
 	n := fields(m)
 	w.Array(n)
 	w.Uint(version)
@@ -92,7 +88,7 @@ func fields(m *dmutex.Message) int {
 	}
 }
 
-func writeList[T ~uint64](w *wire.Writer, list []T) {
+func writeList[T ~uint64](w *Writer, list []T) {
 	w.Array(len(list))
 	for _, v := range list {
 		w.Uint(uint64(v))
@@ -103,7 +99,7 @@ func writeList[T ~uint64](w *wire.Writer, list []T) {
 // decoding allocates nothing in the long run. The zero value is ready to use, by one
 // goroutine at a time.
 type Decoder struct {
-	reader  wire.Reader
+	reader  Reader
 	numbers []uint64
 	nodes   []dmutex.NodeID
 }
@@ -118,7 +114,7 @@ func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	if r.Number() != version {
 		r.Fail("the message has an unknown version")
 	}
-	lock = r.Name(MaxName)
+	lock = r.Name(transport.MaxName)
 	m.Kind = dmutex.Kind(r.Uint(uint64(dmutex.Kinds - 1)))
 	if m.Kind == 0 {
 		r.Fail("the message is of an unknown kind")
@@ -141,14 +137,14 @@ func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 		m.Nodes = lent(d.nodes)
 	}
 	name := unsafe.String(unsafe.SliceData(lock), len(lock)) // a copy would be an allocation
-	if err = r.End(func(w *wire.Writer) { write(w, name, &m) }); err != nil {
+	if err = r.End(func(w *Writer) { write(w, name, &m) }); err != nil {
 		return nil, dmutex.Message{}, err
 	}
 	return lock, m, nil
 }
 
 // readList reads a list into the memory of an old one.
-func readList[T ~uint64](r *wire.Reader, list []T) []T {
+func readList[T ~uint64](r *Reader, list []T) []T {
 	n := r.Array(maxList)
 	list = slices.Grow(list[:0], n)
 	for range n {
