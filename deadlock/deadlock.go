@@ -1,20 +1,13 @@
-// Package deadlock finds cycles of waits, without I/O: among nodes, by the machines
-// of Chandy, Misra and Haas ([And], [Or]), and among transactions that take locks,
-// by a [Chase], which package node uses.
+// Package deadlock finds cycles of waits among nodes, without I/O, by the machines of
+// Chandy, Misra and Haas: [And] where a node waits for all of several others, [Or] where
+// it waits for any one of them.
 //
 // Chandy, Misra and Haas, "Distributed Deadlock Detection", ACM TOCS 1(2), 1983.
 //
-// # Which one
-//
-// And and Or know only the waits that are reported to them, and each wait may be for
-// several nodes. They follow the paper, including its assumptions: waits are never
-// withdrawn, channels keep the order, and each node has a memory. A Chase knows
-// locks: a transaction waits for one lock, which has one holder. So it needs no
-// memory and no order, sends one message at a time instead of a flood, names one
-// victim, and is right even if waits are withdrawn and locks released at any time.
-//
-// Use And where a node waits for all of several others, Or where it waits for any one
-// of them, and Chase where transactions take locks.
+// The machines follow the paper, including its assumptions: they know only the waits that
+// are reported to them, waits are never withdrawn, channels keep the order, and each node
+// has a memory. Transactions that take locks need none of this: package node detects
+// their deadlocks itself, by a probe that uses what the locks know.
 //
 // # The model of Chandy, Misra and Haas
 //

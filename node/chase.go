@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
@@ -18,10 +18,10 @@ const probeBacklog = 64 << 10
 // time.
 type ownLocks struct{ *Node }
 
-var _ deadlock.Locks = ownLocks{}
+var _ chase.Locks = ownLocks{}
 
-// Holder implements [deadlock.Locks].
-func (v ownLocks) Holder(name string) (w deadlock.Wait, began uint64, held bool) {
+// Holder implements [chase.Locks].
+func (v ownLocks) Holder(name string) (w chase.Wait, began uint64, held bool) {
 	owner, held := v.locks.Owner(name)
 	if t, ok := owner.(*Txn); ok {
 		w, began = t.waits()
@@ -29,12 +29,12 @@ func (v ownLocks) Holder(name string) (w deadlock.Wait, began uint64, held bool)
 	return w, began, held
 }
 
-// WaitsFor implements [deadlock.Locks].
+// WaitsFor implements [chase.Locks].
 func (v ownLocks) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
 	return v.locks.WaitsFor(b, name)
 }
 
-// Lends implements [deadlock.Locks].
+// Lends implements [chase.Locks].
 func (v ownLocks) Lends(name string) dmutex.NodeID { return v.locks.Lends(name) }
 
 // wait records that the transaction waits, until waited is called. The caller stops
@@ -58,10 +58,10 @@ func (t *Txn) waited() {
 
 // waits returns the present wait, with Number 0 if there is none, and when the
 // transaction began.
-func (t *Txn) waits() (w deadlock.Wait, began uint64) {
+func (t *Txn) waits() (w chase.Wait, began uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w = deadlock.Wait{Node: t.node.Self(), Txn: t.id}
+	w = chase.Wait{Node: t.node.Self(), Txn: t.id}
 	if t.waiting != nil && !t.waiting.Over() { // its goroutine may not know yet that it is over
 		w.Number, w.Lock = t.number, t.waiting.Lock()
 	}
@@ -71,14 +71,14 @@ func (t *Txn) waits() (w deadlock.Wait, began uint64) {
 // chase looks for a cycle that the present wait closes.
 func (t *Txn) chase() {
 	if w, began := t.waits(); w.Number > 0 {
-		t.node.follow(deadlock.NewChase(began, w, ownLocks{t.node}))
+		t.node.follow(chase.New(began, w, ownLocks{t.node}))
 		t.node.mail.Flush()
 	}
 }
 
 // follow takes a chase as far as this node can, and sends it on or breaks the
 // cycle.
-func (n *Node) follow(c *deadlock.Chase) {
+func (n *Node) follow(c *chase.Chase) {
 	for {
 		next, found := c.Follow(ownLocks{n})
 		switch {
@@ -92,7 +92,7 @@ func (n *Node) follow(c *deadlock.Chase) {
 }
 
 // breakCycle ends the first wait of a cycle, if it is not over already.
-func (n *Node) breakCycle(path []deadlock.Wait) {
+func (n *Node) breakCycle(path []chase.Wait) {
 	owner, _ := n.locks.Owner(path[len(path)-1].Lock)
 	t, ok := owner.(*Txn)
 	if !ok {
@@ -111,7 +111,7 @@ func (n *Node) breakCycle(path []deadlock.Wait) {
 
 // sendProbe sends a chase on. It does not if the peer has left or its backlog is too
 // large, or if the probe is too long for the link.
-func (n *Node) sendProbe(to dmutex.NodeID, c *deadlock.Chase) (sent bool) {
+func (n *Node) sendProbe(to dmutex.NodeID, c *chase.Chase) (sent bool) {
 	b := appendProbe(nil, c)
 	if len(b) > n.mail.MaxMessage() || n.mail.Backlog(to)+len(b) > probeBacklog {
 		return false

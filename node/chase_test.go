@@ -10,24 +10,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
 // long is the longest chase that there can be in a group of three.
-func long() *deadlock.Chase {
-	c := &deadlock.Chase{Began: math.MaxUint64, Checked: deadlock.MaxPath, Lent: true, Ask: []dmutex.NodeID{1, math.MaxUint64, 3}}
-	for range deadlock.MaxPath {
-		c.Path = append(c.Path, deadlock.Wait{Node: math.MaxUint64, Txn: math.MaxUint64, Number: math.MaxUint64, Lock: strings.Repeat("x", 255)})
+func long() *chase.Chase {
+	c := &chase.Chase{Began: math.MaxUint64, Checked: chase.MaxPath, Lent: true, Ask: []dmutex.NodeID{1, math.MaxUint64, 3}}
+	for range chase.MaxPath {
+		c.Path = append(c.Path, chase.Wait{Node: math.MaxUint64, Txn: math.MaxUint64, Number: math.MaxUint64, Lock: strings.Repeat("x", 255)})
 	}
 	return c
 }
 
 func TestProbeOnTheWire(t *testing.T) {
-	for _, c := range []*deadlock.Chase{
-		{Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}}},
-		{Began: 7, Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}, {Node: 300, Lock: "b"}}, Ask: []dmutex.NodeID{2, 3}},
+	for _, c := range []*chase.Chase{
+		{Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}}},
+		{Began: 7, Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}, {Node: 300, Lock: "b"}}, Ask: []dmutex.NodeID{2, 3}},
 		long(),
 	} {
 		b := appendProbe(nil, c)
@@ -47,13 +47,13 @@ func TestProbeOnTheWire(t *testing.T) {
 
 // What is beyond its bounds is refused.
 func TestProbeRefused(t *testing.T) {
-	wait := deadlock.Wait{Node: 1, Txn: 2, Number: 3, Lock: "a"}
-	for why, c := range map[string]*deadlock.Chase{
+	wait := chase.Wait{Node: 1, Txn: 2, Number: 3, Lock: "a"}
+	for why, c := range map[string]*chase.Chase{
 		"a long path":    {Path: append(long().Path, wait)},
-		"an empty name":  {Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3}}},
-		"a long name":    {Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3, Lock: strings.Repeat("x", 256)}}},
-		"asks too many":  {Path: []deadlock.Wait{wait}, Ask: []dmutex.NodeID{1, 2, 3, 4}},
-		"checked beyond": {Path: []deadlock.Wait{wait}, Checked: deadlock.MaxPath + 1},
+		"an empty name":  {Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3}}},
+		"a long name":    {Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: strings.Repeat("x", 256)}}},
+		"asks too many":  {Path: []chase.Wait{wait}, Ask: []dmutex.NodeID{1, 2, 3, 4}},
+		"checked beyond": {Path: []chase.Wait{wait}, Checked: chase.MaxPath + 1},
 	} {
 		_, err := readProbe(appendProbe(nil, c), 3)
 		require.ErrorIs(t, err, dmutex.ErrPeer, why)
@@ -64,7 +64,7 @@ func TestProbeRefused(t *testing.T) {
 // refused and harms nothing.
 func TestProbeFromAStranger(t *testing.T) {
 	for hours, message := range map[int][]byte{
-		0: appendProbe(nil, &deadlock.Chase{Path: []deadlock.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}}}),
+		0: appendProbe(nil, &chase.Chase{Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}}}),
 		1: {saysProbe, 1, 2},
 	} {
 		n := lone(t, hours)
@@ -99,8 +99,8 @@ func TestBreakCycle(t *testing.T) {
 			ended <- err
 		}()
 		synctest.Wait()
-		path := func(number uint64, held string) []deadlock.Wait {
-			return []deadlock.Wait{{Node: 1, Txn: first.id, Number: number, Lock: "b"}, {Node: 1, Txn: second.id, Number: 1, Lock: held}}
+		path := func(number uint64, held string) []chase.Wait {
+			return []chase.Wait{{Node: 1, Txn: first.id, Number: number, Lock: "b"}, {Node: 1, Txn: second.id, Number: 1, Lock: held}}
 		}
 		n.breakCycle(path(2, "a"))
 		n.breakCycle(path(1, "b"))
@@ -130,13 +130,13 @@ func TestWaitIsOver(t *testing.T) {
 	require.EqualValues(t, 1, w.Number)
 	require.NoError(t, h.Release())
 	w, _ = txn.waits()
-	require.Equal(t, deadlock.Wait{Node: 1, Txn: txn.id}, w)
+	require.Equal(t, chase.Wait{Node: 1, Txn: txn.id}, w)
 }
 
 // A peer may send what it likes about transactions that are there.
 func FuzzProbe(f *testing.F) {
 	f.Add(appendProbe(nil, long()))
-	f.Add(appendProbe(nil, &deadlock.Chase{Path: []deadlock.Wait{{Node: 1, Txn: 1, Number: 1, Lock: "a"}}, Checked: 1}))
+	f.Add(appendProbe(nil, &chase.Chase{Path: []chase.Wait{{Node: 1, Txn: 1, Number: 1, Lock: "a"}}, Checked: 1}))
 	f.Add([]byte{saysProbe})
 	n := lone(f, 1)
 	txn := n.Txn()

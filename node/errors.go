@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
@@ -153,7 +153,7 @@ type Edge struct {
 	Holder dmutex.NodeID // the node of the holding transaction, which may be the same
 }
 
-func newDeadlockError(path []deadlock.Wait) error {
+func newDeadlockError(path []chase.Wait) error {
 	e := &DeadlockError{}
 	for i, w := range path {
 		e.Cycle = append(e.Cycle, Edge{w.Node, w.Lock, path[(i+1)%len(path)].Node})

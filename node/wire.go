@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
@@ -17,7 +17,7 @@ import (
 //	1 to 7  a message about views: all fields of a membership.Message in their order
 //	        but From and To, with "another part of this REPORT follows" before the holds
 //	Leads   epoch, election, 1 for "I lead it" or 0 for "I lead it no longer"
-//	Probe   a deadlock.Chase
+//	Probe   a chase.Chase
 //	Ask     lock: "its holder may give it back"
 //
 // A view is its epoch, and node and life of each member.
@@ -126,11 +126,11 @@ func readTerm(from dmutex.NodeID, message []byte) (name []byte, t term, err erro
 	return name, t, r.End(func(w *wire.Writer) { writeTerm(w, string(name), t) })
 }
 
-func appendProbe(b []byte, c *deadlock.Chase) []byte {
+func appendProbe(b []byte, c *chase.Chase) []byte {
 	return wire.Append(b, func(w *wire.Writer) { writeProbe(w, c) })
 }
 
-func writeProbe(w *wire.Writer, c *deadlock.Chase) {
+func writeProbe(w *wire.Writer, c *chase.Chase) {
 	w.Uint(saysProbe)
 	w.Uint(c.Began)
 	w.Uint(uint64(c.Checked))
@@ -149,12 +149,12 @@ func writeProbe(w *wire.Writer, c *deadlock.Chase) {
 }
 
 // readProbe reads a chase in a group of so many members.
-func readProbe(message []byte, members int) (*deadlock.Chase, error) {
+func readProbe(message []byte, members int) (*chase.Chase, error) {
 	r := newReader(message)
 	r.Number()
-	c := &deadlock.Chase{Began: r.Number(), Checked: int(r.Uint(deadlock.MaxPath)), Lent: r.Bool()}
-	for range r.Array(deadlock.MaxPath) {
-		c.Path = append(c.Path, deadlock.Wait{Node: r.node(), Txn: r.Number(), Number: r.Number(), Lock: string(r.Name(transport.MaxName))})
+	c := &chase.Chase{Began: r.Number(), Checked: int(r.Uint(chase.MaxPath)), Lent: r.Bool()}
+	for range r.Array(chase.MaxPath) {
+		c.Path = append(c.Path, chase.Wait{Node: r.node(), Txn: r.Number(), Number: r.Number(), Lock: string(r.Name(transport.MaxName))})
 	}
 	for range r.Array(members) {
 		c.Ask = append(c.Ask, r.node())

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/deadlock"
+	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -29,7 +29,7 @@ type Chases struct {
 	Ordered     bool  // a transaction that holds a lock asks for later ones only: there are no cycles
 	Lent        bool  // every lock has a coordinator, which knows the holder; otherwise all nodes are asked
 
-	Follow func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool) // nil is deadlock's own
+	Follow func(*chase.Chase, chase.Locks) (dmutex.NodeID, bool) // nil is chase's own
 
 	MaxStates int                      // stop after about so many; 0 does not
 	Progress  func(search.Report) bool // called from time to time; false stops. May be nil
@@ -59,7 +59,7 @@ type txn struct {
 // A flight is a chase in flight.
 type flight struct {
 	to    dmutex.NodeID
-	chase *deadlock.Chase
+	chase *chase.Chase
 	true  bool // when its first lap ended there was this cycle
 }
 
@@ -209,12 +209,12 @@ func (w *chases) arrive(k int) error {
 	return w.follow(view{w, f.to}, f)
 }
 
-func (w *chases) chase(t int) *deadlock.Chase {
-	return deadlock.NewChase(uint64(t), w.wait(t), view{w, w.At[t]})
+func (w *chases) chase(t int) *chase.Chase {
+	return chase.New(uint64(t), w.wait(t), view{w, w.At[t]})
 }
 
-func (w *chases) wait(t int) deadlock.Wait {
-	wait := deadlock.Wait{Node: w.At[t], Txn: uint64(t + 1)}
+func (w *chases) wait(t int) chase.Wait {
+	wait := chase.Wait{Node: w.At[t], Txn: uint64(t + 1)}
 	if waits := w.txns[t].waits; waits != none {
 		wait.Number, wait.Lock = uint64(w.txns[t].number), lock(waits).String()
 	}
@@ -249,9 +249,9 @@ func (w *chases) follow(here view, f flight) error {
 }
 
 // describe names a cycle by its waits, the same whichever member found it.
-func describe(path []deadlock.Wait) string {
-	first := slices.IndexFunc(path, func(p deadlock.Wait) bool {
-		return !slices.ContainsFunc(path, func(q deadlock.Wait) bool { return q.Txn < p.Txn })
+func describe(path []chase.Wait) string {
+	first := slices.IndexFunc(path, func(p chase.Wait) bool {
+		return !slices.ContainsFunc(path, func(q chase.Wait) bool { return q.Txn < p.Txn })
 	})
 	var b []byte
 	for i := range path {
@@ -262,7 +262,7 @@ func describe(path []deadlock.Wait) string {
 }
 
 // cycle reports whether each waits for a lock that the next one holds.
-func (w *chases) cycle(path []deadlock.Wait) bool {
+func (w *chases) cycle(path []chase.Wait) bool {
 	for i, p := range path {
 		next := path[(i+1)%len(path)]
 		t, n := int(p.Txn)-1, int(next.Txn)-1
@@ -308,7 +308,7 @@ func (w *chases) around(t int) (members []int) {
 }
 
 // step is how a chase goes on at a node.
-func (t *Chases) step(c *deadlock.Chase, here deadlock.Locks) (next dmutex.NodeID, found bool) {
+func (t *Chases) step(c *chase.Chase, here chase.Locks) (next dmutex.NodeID, found bool) {
 	if t.Follow != nil {
 		return t.Follow(c, here)
 	}
@@ -335,10 +335,10 @@ type view struct {
 
 func (v view) Self() dmutex.NodeID { return v.node }
 
-func (v view) Holder(lock string) (w deadlock.Wait, began uint64, held bool) {
+func (v view) Holder(lock string) (w chase.Wait, began uint64, held bool) {
 	t := v.locks[lock[0]-'a']
 	if t == none || v.At[t] != v.node {
-		return deadlock.Wait{}, 0, false
+		return chase.Wait{}, 0, false
 	}
 	return v.wait(t), uint64(t), true
 }

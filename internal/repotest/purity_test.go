@@ -47,7 +47,8 @@ var rows = []struct {
 	{"dmutextest", false, []string{".", "internal/search", "trace"}},
 	{"fence", false, nil},
 	{"internal/child", false, nil},
-	{"internal/deadlocktest", false, []string{".", "deadlock", "dmutextest", "internal/search"}},
+	{"internal/chase", true, []string{"."}},
+	{"internal/deadlocktest", false, []string{".", "deadlock", "internal/chase", "dmutextest", "internal/search"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/search"}},
 	{"internal/latelog", false, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
@@ -66,7 +67,7 @@ var rows = []struct {
 	{"transport/channel", false, []string{".", "internal/mail", "internal/wire", "transport"}},
 
 	// layer 3
-	{"node", false, []string{".", "deadlock", "internal/latelog", "internal/wire", "internal/membership", "store", "trace", "transport", "internal/mail", "internal/session"}},
+	{"node", false, []string{".", "internal/chase", "internal/latelog", "internal/wire", "internal/membership", "store", "trace", "transport", "internal/mail", "internal/session"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

@@ -78,7 +78,7 @@ func (o *deadlockOptions) subject(c *Cmd) subject {
 	}
 }
 
-// chase is the name of [deadlock.Chase] here.
+// chase is the name of package chase here.
 const chase = "chase"
 
 // chases is a group of transactions, one at each node, with as many locks.

@@ -1,4 +1,4 @@
-package deadlock_test
+package chase_test
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/deadlock"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/deadlocktest"
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
@@ -57,13 +57,13 @@ func TestExploreChases(t *testing.T) {
 // A liar is what a node would say in the second lap if it did not look at all
 // that it must.
 type liar struct {
-	deadlock.Locks
-	chase   *deadlock.Chase
+	chase.Locks
+	chase   *chase.Chase
 	anyWait bool // any wait for the same lock will do
 	anyHold bool // any lock that it holds will do
 }
 
-func (l liar) Holder(lock string) (deadlock.Wait, uint64, bool) {
+func (l liar) Holder(lock string) (chase.Wait, uint64, bool) {
 	w, began, held := l.Locks.Holder(lock)
 	c := l.chase
 	if c.Checked == 0 {
@@ -86,17 +86,17 @@ func (l liar) Holder(lock string) (deadlock.Wait, uint64, bool) {
 // Every rule is needed: without it a wait is ended for a cycle that never was,
 // or two for one. The shortest run that shows it is in testdata.
 func TestChaseMutants(t *testing.T) {
-	type follow = func(*deadlock.Chase, deadlock.Locks) (dmutex.NodeID, bool)
+	type rule = func(*chase.Chase, chase.Locks) (dmutex.NodeID, bool)
 	for _, tt := range []struct {
 		name   string
 		chases deadlocktest.Chases
-		follow follow
+		follow rule
 		kind   error
 	}{
 		{
-			"chase-one-lap",
+			"one-lap",
 			deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{2}, Chases: 1, Withdrawals: 1},
-			func(c *deadlock.Chase, here deadlock.Locks) (dmutex.NodeID, bool) {
+			func(c *chase.Chase, here chase.Locks) (dmutex.NodeID, bool) {
 				next, found := c.Follow(here)
 				if c.Checked > 0 {
 					return dmutex.None, true
@@ -106,26 +106,26 @@ func TestChaseMutants(t *testing.T) {
 			deadlocktest.ErrPhantom,
 		},
 		{
-			"chase-no-age",
+			"no-age",
 			deadlocktest.Chases{At: at{1, 2}, Locks: 2, Acquires: []int{2}, Chases: 1},
-			func(c *deadlock.Chase, here deadlock.Locks) (dmutex.NodeID, bool) {
+			func(c *chase.Chase, here chase.Locks) (dmutex.NodeID, bool) {
 				c.Began = math.MaxUint64
 				return c.Follow(here)
 			},
 			deadlocktest.ErrTwice,
 		},
 		{
-			"chase-any-wait",
+			"any-wait",
 			deadlocktest.Chases{At: at{1, 2, 2}, Locks: 2, Acquires: []int{3, 2, 1}, Chases: 1, Withdrawals: 1},
-			func(c *deadlock.Chase, here deadlock.Locks) (dmutex.NodeID, bool) {
+			func(c *chase.Chase, here chase.Locks) (dmutex.NodeID, bool) {
 				return c.Follow(liar{Locks: here, chase: c, anyWait: true})
 			},
 			deadlocktest.ErrPhantom,
 		},
 		{
-			"chase-any-hold",
+			"any-hold",
 			deadlocktest.Chases{At: at{1, 2}, Locks: 3, Acquires: []int{3, 2}, Chases: 1, Early: 1},
-			func(c *deadlock.Chase, here deadlock.Locks) (dmutex.NodeID, bool) {
+			func(c *chase.Chase, here chase.Locks) (dmutex.NodeID, bool) {
 				return c.Follow(liar{Locks: here, chase: c, anyHold: true})
 			},
 			deadlocktest.ErrPhantom,
@@ -178,11 +178,11 @@ func TestSimulateChases(t *testing.T) {
 // A view of one node on which every lock that somebody waits for is held.
 type fixed struct {
 	self  dmutex.NodeID
-	locks map[string]deadlock.Wait
+	locks map[string]chase.Wait
 }
 
 func (f fixed) Self() dmutex.NodeID { return f.self }
-func (f fixed) Holder(lock string) (deadlock.Wait, uint64, bool) {
+func (f fixed) Holder(lock string) (chase.Wait, uint64, bool) {
 	w, held := f.locks[lock]
 	return w, w.Txn, held && w.Node == f.self
 }
@@ -193,16 +193,16 @@ func (f fixed) Lends(lock string) dmutex.NodeID { return f.locks[lock].Node }
 
 // round returns a cycle of n transactions at nodes 1, 2 and 3. The last is
 // the youngest.
-func round(n int) map[string]deadlock.Wait {
-	locks := make(map[string]deadlock.Wait)
+func round(n int) map[string]chase.Wait {
+	locks := make(map[string]chase.Wait)
 	for i := range n {
-		locks[fmt.Sprint(i)] = deadlock.Wait{Node: dmutex.NodeID(i%3 + 1), Txn: uint64(i + 1), Number: 7, Lock: fmt.Sprint((i + 1) % n)}
+		locks[fmt.Sprint(i)] = chase.Wait{Node: dmutex.NodeID(i%3 + 1), Txn: uint64(i + 1), Number: 7, Lock: fmt.Sprint((i + 1) % n)}
 	}
 	return locks
 }
 
-func chase(locks map[string]deadlock.Wait, of deadlock.Wait) (c *deadlock.Chase, hops int, found bool) {
-	c = deadlock.NewChase(of.Txn, of, fixed{of.Node, locks})
+func follow(locks map[string]chase.Wait, of chase.Wait) (c *chase.Chase, hops int, found bool) {
+	c = chase.New(of.Txn, of, fixed{of.Node, locks})
 	for node := of.Node; ; hops++ {
 		next, found := c.Follow(fixed{node, locks})
 		if found || next == dmutex.None {
@@ -215,32 +215,32 @@ func chase(locks map[string]deadlock.Wait, of deadlock.Wait) (c *deadlock.Chase,
 // Each cycle of up to MaxPath is found, in as many hops as are claimed; a
 // longer one is not.
 func TestChaseLengths(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 10, deadlock.MaxPath} {
+	for _, n := range []int{1, 2, 3, 10, chase.MaxPath} {
 		locks := round(n)
 		of := locks[fmt.Sprint(n-1)]
-		c, hops, found := chase(locks, of)
+		c, hops, found := follow(locks, of)
 		require.True(t, found)
 		require.Len(t, c.Path, n)
 		require.Equal(t, of, c.Path[0])
 		require.LessOrEqual(t, hops, n*(4+1))
 	}
-	locks := round(deadlock.MaxPath + 1)
-	_, _, found := chase(locks, locks[fmt.Sprint(deadlock.MaxPath)])
+	locks := round(chase.MaxPath + 1)
+	_, _, found := follow(locks, locks[fmt.Sprint(chase.MaxPath)])
 	require.False(t, found)
 }
 
 // A chase that comes into a cycle of others ends: it is for them to find.
 func TestChaseIntoACycle(t *testing.T) {
 	locks := round(3)
-	_, hops, found := chase(locks, deadlock.Wait{Node: 2, Txn: 99, Number: 1, Lock: "0"})
+	_, hops, found := follow(locks, chase.Wait{Node: 2, Txn: 99, Number: 1, Lock: "0"})
 	require.False(t, found)
 	require.Less(t, hops, 20)
 }
 
 // Where the next node cannot be reached, others are asked, and that ends.
 func TestChaseAround(t *testing.T) {
-	locks := map[string]deadlock.Wait{"x": {Node: 3, Txn: 1, Number: 1, Lock: "y"}}
-	c := deadlock.NewChase(5, deadlock.Wait{Node: 1, Txn: 5, Number: 1, Lock: "x"}, fixed{1, locks})
+	locks := map[string]chase.Wait{"x": {Node: 3, Txn: 1, Number: 1, Lock: "y"}}
+	c := chase.New(5, chase.Wait{Node: 1, Txn: 5, Number: 1, Lock: "x"}, fixed{1, locks})
 	var asked at
 	for {
 		next, found := c.Follow(fixed{1, locks})
@@ -259,7 +259,7 @@ func FuzzChase(f *testing.F) {
 	f.Add(0, 0, uint64(0), []byte{})
 	f.Fuzz(func(t *testing.T, length, checked int, began uint64, path []byte) {
 		locks := round(4)
-		c := &deadlock.Chase{Began: began, Checked: checked, Ask: at{1, 9, 2}}
+		c := &chase.Chase{Began: began, Checked: checked, Ask: at{1, 9, 2}}
 		for _, b := range path {
 			w := locks[fmt.Sprint(b%5)]
 			w.Number += uint64(b >> 7)

@@ -1,4 +1,9 @@
-package deadlock
+// Package chase finds cycles of transactions that wait for each other's locks. Unlike
+// the machines of package deadlock, it knows the locks: a transaction waits for one
+// lock, which has one holder. So it needs no memory and no order, sends one message at a
+// time instead of a flood, names one victim, and is right even if waits are withdrawn and
+// locks released at any time. Package node uses it.
+package chase
 
 import (
 	"cmp"
@@ -113,9 +118,9 @@ type Locks interface {
 	Lends(lock string) dmutex.NodeID
 }
 
-// NewChase returns the chase of a transaction that waits, for its own node to
+// New returns the chase of a transaction that waits, for its own node to
 // Follow.
-func NewChase(began uint64, w Wait, here Locks) *Chase {
+func New(began uint64, w Wait, here Locks) *Chase {
 	return &Chase{Began: began, Path: []Wait{w}, Ask: here.WaitsFor(nil, w.Lock)}
 }
 
