@@ -13,9 +13,9 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/store/storetest"
 )
 
 // A member whose wall clock is set forward does not wait less for the lease of another.
@@ -220,7 +220,7 @@ func TestLeaseCloseBadRecord(t *testing.T) {
 // A closed node has no lease.
 func TestLeaseStatusOfClosed(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+		s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
 		config := c.config(s)
 		n, err := node.Open(t.Context(), config)
 		require.NoError(t, err)
@@ -319,7 +319,7 @@ func TestLeaseNothingAfterClose(t *testing.T) {
 func TestLeaseStrangers(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 		counting := &countingStore{Store: &c.store}
-		s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+		s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
 		config := c.config(s)
 		config.Store = counting
 		n, err := node.Open(t.Context(), config)

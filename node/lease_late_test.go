@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/store/storetest"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -39,7 +39,7 @@ func TestLeaseLateTimer(t *testing.T) {
 			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 				var stuck atomic.Bool
 				released := make(chan struct{})
-				s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+				s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
 				config := c.config(s)
 				config.Link = stuckLink{config.Link.(transport.DynamicLink), &stuck, released}
 				var err error

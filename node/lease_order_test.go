@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
-	"github.com/dmutex/dmutex/store/storetest"
 	"github.com/dmutex/dmutex/suzukikasami"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -74,7 +74,7 @@ func anyOrder(t *testing.T, c *crew, seed uint64) {
 	c.net, err = memlink.New(memlink.Config{Seed: seed, Loss: 0.05, Duplicate: 0.05, MaxDelay: 20 * time.Millisecond})
 	require.NoError(t, err)
 	for i := range uint64(4) {
-		s := &sailor{crew: c, store: storetest.Faulty(t, &tardyStore{Store: &c.store, random: rand.New(rand.NewPCG(seed, 3+i))}, storetest.Faults{})}
+		s := &sailor{crew: c, store: outagetest.New(t, &tardyStore{Store: &c.store, random: rand.New(rand.NewPCG(seed, 3+i))}, outagetest.Faults{})}
 		s.Node, err = node.Open(t.Context(), c.config(s))
 		require.NoError(t, err)
 		c.all = append(c.all, s)

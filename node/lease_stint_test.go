@@ -11,9 +11,9 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/node"
-	"github.com/dmutex/dmutex/store/storetest"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -71,7 +71,7 @@ func (c *crew) exclude(id dmutex.NodeID) {
 func TestLeaseStints(t *testing.T) {
 	withCrew(t, lamport.New, func(t *testing.T, c *crew) {
 		a := c.open(1)[0]
-		b := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+		b := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
 		config := c.config(b)
 		link := &haunted{DynamicLink: b.link.(transport.DynamicLink), keeps: true}
 		config.Link = link

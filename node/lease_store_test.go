@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
-	"github.com/dmutex/dmutex/store/storetest"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -186,7 +186,7 @@ func (l greeted) Close() error {
 // crashed, nor from leaving.
 func TestLeaseGreetings(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := &sailor{crew: c, store: storetest.Faulty(t, distantStore{&c.store}, storetest.Faults{})}
+		s := &sailor{crew: c, store: outagetest.New(t, distantStore{&c.store}, outagetest.Faults{})}
 		config := c.config(s)
 		config.Link = greeted{s.link.(transport.DynamicLink), make(chan struct{})}
 		var err error

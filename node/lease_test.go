@@ -21,13 +21,13 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/store"
-	"github.com/dmutex/dmutex/store/storetest"
 	"github.com/dmutex/dmutex/suzukikasami"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -50,7 +50,7 @@ type crew struct {
 type sailor struct {
 	*node.Node
 	crew   *crew
-	store  *storetest.FaultyStore
+	store  *outagetest.Store
 	link   transport.Link
 	cut    atomic.Bool
 	told   told
@@ -136,7 +136,7 @@ func withCrew(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, 
 
 // start adds a process.
 func (c *crew) start() *sailor {
-	s := &sailor{crew: c, store: storetest.Faulty(c.t, &c.store, storetest.Faults{})}
+	s := &sailor{crew: c, store: outagetest.New(c.t, &c.store, outagetest.Faults{})}
 	var err error
 	s.Node, err = node.Open(c.t.Context(), c.config(s))
 	require.NoError(c.t, err)
@@ -591,7 +591,7 @@ func TestLeaseLinkClosed(t *testing.T) {
 // The first node of a new record waits for a lease, and says so.
 func TestLeaseNewRecord(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+		s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
 		config, log := c.config(s), new(bytes.Buffer)
 		config.Logger = slog.New(slog.NewTextHandler(log, nil))
 		n, err := node.Open(t.Context(), config)
@@ -645,7 +645,7 @@ func TestLeaseOtherSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 				all := c.open(1)
-				s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+				s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
 				config := c.config(s)
 				tc.alter(&config)
 				other, err := node.Open(t.Context(), config)
@@ -674,7 +674,7 @@ func TestLeaseMisuse(t *testing.T) {
 			"Config.Link":       func(cfg *node.Config) { cfg.Link = nil },
 			"number of its own": func(cfg *node.Config) { cfg.Link = c.net.Link(8) },
 		} {
-			s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+			s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
 			config := c.config(s)
 			alter(&config)
 			_, err := node.Open(t.Context(), config)
@@ -937,7 +937,7 @@ func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revisi
 func TestLeaseJoinAndLeave(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 		counting := &countingStore{Store: &c.store}
-		s := &sailor{crew: c, store: storetest.Faulty(t, counting, storetest.Faults{})}
+		s := &sailor{crew: c, store: outagetest.New(t, counting, outagetest.Faults{})}
 		var err error
 		s.Node, err = node.Open(t.Context(), c.config(s))
 		require.NoError(t, err)
@@ -963,7 +963,7 @@ func TestLeaseCost(t *testing.T) {
 		counting.Store = &c.store
 		var all []*sailor
 		for range n {
-			s := &sailor{crew: c, store: storetest.Faulty(t, &counting, storetest.Faults{})}
+			s := &sailor{crew: c, store: outagetest.New(t, &counting, outagetest.Faults{})}
 			var err error
 			s.Node, err = node.Open(t.Context(), c.config(s))
 			require.NoError(t, err)

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
-	"github.com/dmutex/dmutex/store/storetest"
 )
 
 // A process that waits for leases before it joins, because the group had another lease, says
@@ -23,7 +23,7 @@ func TestLeaseWaitsToJoin(t *testing.T) {
 			time.Sleep(leaseOf / 100)
 		}
 		one.close()
-		s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+		s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
 		config := c.config(s)
 		config.Lease = leaseOf / 5
 		var err error
@@ -47,7 +47,7 @@ func TestLeaseWaitIsLoggedOnce(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
 		var logs [3]journal
 		for i := range logs {
-			s := &sailor{crew: c, store: storetest.Faulty(t, &c.store, storetest.Faults{})}
+			s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
 			config := c.config(s)
 			config.Logger = logs[i].logger()
 			var err error

@@ -53,6 +53,7 @@ var rows = []struct {
 	{"internal/latelog", false, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"internal/msgp", true, []string{"."}},
+	{"internal/outagetest", false, []string{"store"}},
 	{"internal/search", false, nil},
 	{"internal/repotest", false, nil},
 	{"internal/wire", false, []string{".", "transport"}},

@@ -22,11 +22,11 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/nodehttp"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
-	"github.com/dmutex/dmutex/store/storetest"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -485,7 +485,7 @@ func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		faulty := storetest.Faulty(t, new(store.Memory), storetest.Faults{})
+		faulty := outagetest.New(t, new(store.Memory), outagetest.Faults{})
 		n, err := node.Open(t.Context(), node.Config{Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: faulty, Lease: 16 * time.Second})
 		require.NoError(t, err)
 		time.Sleep(time.Second)
@@ -531,11 +531,11 @@ func TestLeaseCrash(t *testing.T) {
 		require.NoError(t, err)
 		var record store.Memory
 		var nodes []*node.Node
-		var stores []*storetest.FaultyStore
+		var stores []*outagetest.Store
 		var log journal
 		logger := slog.New(slog.NewTextHandler(&log, nil))
 		for range 3 {
-			faulty := storetest.Faulty(t, &record, storetest.Faults{})
+			faulty := outagetest.New(t, &record, outagetest.Faults{})
 			n, err := node.Open(t.Context(), node.Config{
 				Algorithm: central.New, Link: net.Link(dmutex.None), Store: faulty, Logger: logger,
 			})

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -237,43 +236,4 @@ func (m *mutant) repeated() store.Revision {
 
 func revisionOf(value []byte) store.Revision {
 	return store.Revision(fmt.Sprintf("%x", sha256.Sum256(value)))
-}
-
-func TestFaulty(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		var good store.Memory
-		_, none, err := good.Load(ctx)
-		require.NoError(t, err)
-
-		unanswered := storetest.Faulty(t, &good, storetest.Faults{Unanswered: 1})
-		_, err = unanswered.Swap(ctx, []byte("a"), none)
-		require.ErrorIs(t, err, storetest.ErrLost)
-		_, _, err = unanswered.Load(ctx)
-		require.ErrorIs(t, err, storetest.ErrLost)
-		value, rev, err := good.Load(ctx)
-		require.NoError(t, err)
-		require.Equal(t, "a", string(value))
-
-		lost := storetest.Faulty(t, &good, storetest.Faults{Lost: 1})
-		_, err = lost.Swap(ctx, []byte("b"), rev)
-		require.ErrorIs(t, err, storetest.ErrLost)
-
-		s := storetest.Faulty(t, &good, storetest.Faults{})
-		s.Outage(true)
-		short, cancel := context.WithCancel(ctx)
-		var waiting sync.WaitGroup
-		waiting.Go(func() { _, err = s.Swap(short, []byte("b"), rev) })
-		synctest.Wait()
-		cancel()
-		waiting.Wait()
-		require.ErrorIs(t, err, context.Canceled)
-		s.Outage(false)
-		value, again, err := s.Load(ctx)
-		require.NoError(t, err)
-		require.Equal(t, "a", string(value))
-		require.Equal(t, rev, again)
-		_, err = s.Swap(ctx, []byte("b"), rev)
-		require.NoError(t, err)
-	})
 }

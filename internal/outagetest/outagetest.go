@@ -1,4 +1,5 @@
-package storetest
+// Package outagetest is a store with faults, for tests.
+package outagetest
 
 import (
 	"context"
@@ -10,7 +11,7 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// Faults says how often a call to a [FaultyStore] fails. All but the seed are
+// Faults says how often a call to a [Store] fails. All but the seed are
 // probabilities, 0 to 1.
 type Faults struct {
 	Seed       uint64
@@ -18,19 +19,19 @@ type Faults struct {
 	Unanswered float64 // the call reaches the store, but its answer is lost
 }
 
-// Faulty adds faults to a store. If the test fails, it logs them.
-func Faulty(t testing.TB, good store.Store, faults Faults) *FaultyStore {
+// New adds faults to a store. If the test fails, it logs them.
+func New(t testing.TB, good store.Store, faults Faults) *Store {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the store had faults: %+v", faults)
 		}
 	})
-	return &FaultyStore{good: good, faults: faults, luck: rand.New(rand.NewPCG(faults.Seed, 0))}
+	return &Store{good: good, faults: faults, luck: rand.New(rand.NewPCG(faults.Seed, 0))}
 }
 
-// A FaultyStore loses calls and answers, and has outages.
-type FaultyStore struct {
+// A Store loses calls and answers, and has outages.
+type Store struct {
 	good store.Store
 
 	mu     sync.Mutex
@@ -39,19 +40,19 @@ type FaultyStore struct {
 	outage bool
 }
 
-// ErrLost is the error of a call to a [FaultyStore] whose outcome is unknown.
-var ErrLost = errors.New("storetest: the answer is lost")
+// ErrLost is the error of a call to a [Store] whose outcome is unknown.
+var ErrLost = errors.New("outagetest: the answer is lost")
 
 // Outage begins or ends an outage. A call that begins in an outage does not reach the store,
 // and returns when its context ends, as over a network that drops everything.
-func (f *FaultyStore) Outage(on bool) {
+func (f *Store) Outage(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.outage = on
 }
 
 // Load implements [store.Store].
-func (f *FaultyStore) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
+func (f *Store) Load(ctx context.Context) (value []byte, rev store.Revision, err error) {
 	err = f.call(ctx, func() error {
 		value, rev, err = f.good.Load(ctx)
 		return err
@@ -63,7 +64,7 @@ func (f *FaultyStore) Load(ctx context.Context) (value []byte, rev store.Revisio
 }
 
 // Swap implements [store.Store].
-func (f *FaultyStore) Swap(ctx context.Context, value []byte, rev store.Revision) (next store.Revision, err error) {
+func (f *Store) Swap(ctx context.Context, value []byte, rev store.Revision) (next store.Revision, err error) {
 	err = f.call(ctx, func() error {
 		next, err = f.good.Swap(ctx, value, rev)
 		return err
@@ -74,7 +75,7 @@ func (f *FaultyStore) Swap(ctx context.Context, value []byte, rev store.Revision
 	return next, nil
 }
 
-func (f *FaultyStore) call(ctx context.Context, good func() error) error {
+func (f *Store) call(ctx context.Context, good func() error) error {
 	f.mu.Lock()
 	lost, unanswered := f.luck.Float64() < f.faults.Lost, f.luck.Float64() < f.faults.Unanswered
 	outage := f.outage
