@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex/deadlock"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/deadlocktest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
@@ -88,7 +89,7 @@ func TestMutants(t *testing.T) {
 			var v *dmutextest.Violation
 			require.ErrorAs(t, err, &v, "%+v", r)
 			require.ErrorIs(t, v, tt.kind)
-			dmutextest.Golden(t, "testdata/mutant-"+tt.name+".txt", v.Script)
+			goldentest.Compare(t, "testdata/mutant-"+tt.name+".txt", v.Script)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/ricart"
@@ -431,9 +432,9 @@ func TestRunScriptEnds(t *testing.T) {
 }
 
 func TestGoldenFails(t *testing.T) {
-	log := failure(t, func(t testing.TB) { Golden(t, "testdata/nowhere.txt", "x") })
+	log := failure(t, func(t testing.TB) { goldentest.Compare(t, "testdata/nowhere.txt", "x") })
 	require.Contains(t, log, "-update")
-	log = failure(t, func(t testing.TB) { Golden(t, "doc.go", "x") })
+	log = failure(t, func(t testing.TB) { goldentest.Compare(t, "doc.go", "x") })
 	require.Contains(t, log, "doc.go has changed")
 	log = failure(t, func(t testing.TB) { TestScript(t, ricart.New, "testdata/nowhere.txt") })
 	require.Contains(t, log, "nowhere.txt")

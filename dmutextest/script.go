@@ -2,7 +2,6 @@ package dmutextest
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/search"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -451,8 +451,11 @@ func (m *model) script(commands string, v *Violation) string {
 	return script
 }
 
-// TestScript runs the script in a file and compares its output with that in the
-// file; see [Golden].
+// TestScript runs the script in a file and compares its output with that in the file.
+// If the tests run with a flag -update, it writes the output into the file instead; the
+// test package defines the flag:
+//
+//	var _ = flag.Bool("update", false, "rewrite the golden files")
 func TestScript(t testing.TB, algorithm dmutex.Algorithm, file string) {
 	t.Helper()
 	script, err := os.ReadFile(file)
@@ -463,33 +466,12 @@ func TestScript(t testing.TB, algorithm dmutex.Algorithm, file string) {
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
-	Golden(t, file, got)
-}
-
-// Golden compares text with a file. If the tests run with a flag -update, it
-// writes the file instead; the test package defines the flag:
-//
-//	var _ = flag.Bool("update", false, "rewrite the golden files")
-func Golden(t testing.TB, file, got string) {
-	t.Helper()
-	if f := flag.Lookup("update"); f != nil && f.Value.String() == "true" {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v (run the tests with -update to make it)", err)
-	}
-	if string(want) != got {
-		t.Errorf("%s has changed; -update rewrites it. Now it is:\n%s", file, got)
-	}
+	goldentest.Compare(t, file, got)
 }
 
 // Refute explores a group in which a rule is weakened. The test fails unless the
 // exploration finds a violation of the given kind. The file holds the shortest run
-// to it; see [Golden].
+// to it, which a flag -update rewrites, as in [TestScript].
 func Refute(t testing.TB, c Config, kind error, file string) {
 	t.Helper()
 	r, err := Explore(c)
@@ -500,5 +482,5 @@ func Refute(t testing.TB, c Config, kind error, file string) {
 	if again, err := RunScript(c.Algorithm, v.Script); err != nil || again != v.Script {
 		t.Errorf("the script of the violation runs differently: %v\n%s", err, again)
 	}
-	Golden(t, file, v.Script)
+	goldentest.Compare(t, file, v.Script)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/election"
 	"github.com/dmutex/dmutex/internal/electiontest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
@@ -272,5 +273,5 @@ func requireWrong(t *testing.T, name string, tr trial, why string) {
 	var v *dmutextest.Violation
 	require.ErrorAs(t, err, &v, "%+v", r)
 	require.Contains(t, v.Why, why)
-	dmutextest.Golden(t, "testdata/mutant-"+name+".txt", v.Script)
+	goldentest.Compare(t, "testdata/mutant-"+name+".txt", v.Script)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
@@ -184,7 +185,7 @@ func TestMutants(t *testing.T) {
 			require.Equal(t, c.states, report.States)
 			var v *dmutextest.Violation
 			require.True(t, errors.As(err, &v))
-			dmutextest.Golden(t, "testdata/mutant-"+c.name+".txt", v.Script)
+			goldentest.Compare(t, "testdata/mutant-"+c.name+".txt", v.Script)
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 )
 
 // A run is a group of nodes 1 to n whose messages the test carries.
@@ -303,7 +304,7 @@ func TestMessages(t *testing.T) {
 				each(counts[0]), mean, each(counts[len(counts)*99/100]), each(counts[len(counts)-1]))
 		}
 	}
-	dmutextest.Golden(t, "testdata/messages.txt", b.String())
+	goldentest.Compare(t, "testdata/messages.txt", b.String())
 }
 
 // Rows and columns meet, for every size of group, however short the last row.

@@ -13,6 +13,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/deadlocktest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
@@ -139,7 +140,7 @@ func TestChaseMutants(t *testing.T) {
 			var v *dmutextest.Violation
 			require.ErrorAs(t, err, &v)
 			require.ErrorIs(t, err, tt.kind)
-			dmutextest.Golden(t, "testdata/mutant-"+tt.name+".txt", v.Script)
+			goldentest.Compare(t, "testdata/mutant-"+tt.name+".txt", v.Script)
 		})
 	}
 }

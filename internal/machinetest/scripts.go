@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 )
 
-// The flag of every test program that imports this package: see [dmutextest.Golden].
+// The flag of every test program that imports this package: see package goldentest.
 var _ = flag.Bool("update", false, "rewrite the golden files")
 
 // Scripts runs scripts of an algorithm, each from testdata/NAME.txt.

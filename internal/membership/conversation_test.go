@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 )
 
 // The protocol as conversations, to read: what happens, and under a line of four
@@ -38,7 +38,7 @@ func TestConversations(t *testing.T) {
 			file := "testdata/" + tt.name + ".txt"
 			script, err := os.ReadFile(file)
 			require.NoError(t, err)
-			dmutextest.Golden(t, file, newWorld(tt.setup).converse(t, string(script)))
+			goldentest.Compare(t, file, newWorld(tt.setup).converse(t, string(script)))
 		})
 	}
 }

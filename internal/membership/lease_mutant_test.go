@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -137,7 +137,7 @@ func TestLeaseMutants(t *testing.T) {
 			_, err := exploreLeases(tt.setup, 1_000_000)
 			v, ok := errors.AsType[*search.Violation](err)
 			require.True(t, ok)
-			dmutextest.Golden(t, fmt.Sprintf("testdata/lease-mutant-%s.txt", tt.name), v.Script)
+			goldentest.Compare(t, fmt.Sprintf("testdata/lease-mutant-%s.txt", tt.name), v.Script)
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -253,7 +253,7 @@ func TestMutants(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.Error(t, wrong)
-			dmutextest.Golden(t, file, text)
+			goldentest.Compare(t, file, text)
 
 			whole := tt.setup
 			whole.alter, whole.forget, whole.thaw = nil, false, false

@@ -44,12 +44,13 @@ var rows = []struct {
 	{"suzukikasami", true, []string{".", "internal/canon", "site"}},
 
 	// layer 2
-	{"dmutextest", false, []string{".", "internal/search", "trace"}},
+	{"dmutextest", false, []string{".", "internal/goldentest", "internal/search", "trace"}},
 	{"fence", false, nil},
 	{"internal/child", false, nil},
 	{"internal/chase", true, []string{"."}},
 	{"internal/deadlocktest", false, []string{".", "deadlock", "internal/chase", "dmutextest", "internal/search"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/search"}},
+	{"internal/goldentest", false, nil},
 	{"internal/latelog", false, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"internal/msgp", true, []string{"."}},

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 )
 
 var seconds = regexp.MustCompile(`in [0-9.]+ s`)
@@ -62,7 +62,7 @@ func TestCheckSubjectViolation(t *testing.T) {
 			status, stdout, stderr := invoke(append([]string{"check"}, strings.Fields(line)...)...)
 			require.Equal(t, tool.StatusFailed, status, stdout)
 			require.Empty(t, stderr)
-			dmutextest.Golden(t, "testdata/check-"+name+".txt", seconds.ReplaceAllString(stdout, "in T s"))
+			goldentest.Compare(t, "testdata/check-"+name+".txt", seconds.ReplaceAllString(stdout, "in T s"))
 		})
 	}
 }

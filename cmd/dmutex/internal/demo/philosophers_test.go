@@ -19,7 +19,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -191,7 +191,7 @@ func TestPhilosophersReport(t *testing.T) {
 	require.True(t, r.OK)
 	var b strings.Builder
 	require.NoError(t, r.writeText(&b))
-	dmutextest.Golden(t, "testdata/philosophers.txt", b.String())
+	goldentest.Compare(t, "testdata/philosophers.txt", b.String())
 
 	r.judge(errors.New("philosopher 3 died"))
 	require.False(t, r.OK)

@@ -19,6 +19,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -80,7 +81,7 @@ func TestForms(t *testing.T) {
 	for file, text := range map[string][]byte{
 		"small.svg": d.SVG(), "small.html": d.HTML(), "small.mmd": d.Mermaid(), "small.log": d.ShiViz(),
 	} {
-		dmutextest.Golden(t, "testdata/"+file, string(text))
+		goldentest.Compare(t, "testdata/"+file, string(text))
 	}
 	wellFormed(t, d.SVG())
 

@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/draw"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
@@ -49,7 +50,7 @@ func TestFiguresOfRestart(t *testing.T) {
 	}
 	d, err := draw.New(traces, draw.Options{Title: "A rolling restart: N1 is restarted, N2 crashes and returns, N3 is restarted"})
 	require.NoError(t, err)
-	dmutextest.Golden(t, "../../../../docs/figures/restart.svg", string(d.SVG()))
+	goldentest.Compare(t, "../../../../docs/figures/restart.svg", string(d.SVG()))
 }
 
 // rollingRestart records the run of the figure. N3 holds the lock while N1 is
@@ -154,7 +155,7 @@ func TestFigures(t *testing.T) {
 			require.NoError(t, err)
 			d, err := draw.New(traces, draw.Options{Title: f.title})
 			require.NoError(t, err)
-			dmutextest.Golden(t, "../../../../docs/figures/"+f.name+".svg", string(d.SVG()))
+			goldentest.Compare(t, "../../../../docs/figures/"+f.name+".svg", string(d.SVG()))
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/ricart"
 )
 
@@ -32,7 +32,7 @@ func TestSimTable(t *testing.T) {
 	status, stdout, stderr := invoke("sim", "--nodes=2,9", "--requests=900", "--seed=7")
 	require.Equal(t, tool.StatusOK, status, stderr)
 	require.Empty(t, stderr)
-	dmutextest.Golden(t, filepath.Join("testdata", "sim.txt"), stdout)
+	goldentest.Compare(t, filepath.Join("testdata", "sim.txt"), stdout)
 }
 
 func TestSimJSON(t *testing.T) {
