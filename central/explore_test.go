@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
-var unordered = dmutextest.Unordered
+var unordered = dmutextest.Network{Unordered: true}
 
 // An entry costs 3 messages in every run, and none for the coordinator's own; runs
 // with cancels may have fewer entries.
@@ -40,7 +40,7 @@ func TestWalk(t *testing.T) {
 		Fence:     9,
 		Requests:  []int{5},
 		Cancels:   []int{3},
-		Network:   dmutextest.Unordered,
+		Network:   dmutextest.Network{Unordered: true},
 	}, 1, 50)
 	require.NoError(t, err)
 	require.True(t, r.Dense)

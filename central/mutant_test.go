@@ -70,7 +70,7 @@ func TestMutants(t *testing.T) {
 			Name:      "cancel-overtakes",
 			Algorithm: mutant{Cancel: cancelAtOnce, Handle: withdraws}.Of(New),
 			Nodes:     2, Requests: []int{1}, Cancels: []int{1},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrLeftBehind,
 		},
 		{
@@ -126,7 +126,7 @@ func TestCancelAtOnce(t *testing.T) {
 		Members:   dmutextest.Nodes(3),
 		Requests:  []int{2},
 		Cancels:   []int{1},
-		Network:   dmutextest.FIFO,
+		Network:   dmutextest.Network{},
 	})
 	require.NoError(t, err)
 	require.True(t, r.Complete)

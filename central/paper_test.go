@@ -19,7 +19,7 @@ func TestMessages(t *testing.T) {
 			Algorithm: New,
 			Members:   dmutextest.Nodes(n),
 			Requests:  []int{requests},
-			Network:   dmutextest.Unordered,
+			Network:   dmutextest.Network{Unordered: true},
 		}, 1, 10)
 		require.NoError(t, err)
 		require.Equal(t, 3*requests*(n-1), r.Least, "%d nodes", n)

@@ -41,7 +41,7 @@ func ExampleExplore() {
 		Members:   dmutextest.Nodes(3),
 		Requests:  []int{1},
 		Cancels:   []int{1},
-		Network:   dmutextest.Unordered,
+		Network:   dmutextest.Network{Unordered: true},
 	})
 	fmt.Println(err)
 	fmt.Println(report)

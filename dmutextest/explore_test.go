@@ -128,6 +128,7 @@ func TestExploreBirth(t *testing.T) {
 // A node that forgets may go on from a higher clock and a higher fence than it
 // had, at any time that its machine lets it.
 func TestExploreForgets(t *testing.T) {
+	fifo, unordered := Network{}, Network{Unordered: true}
 	for _, tt := range []struct {
 		name              string
 		algorithm         dmutex.Algorithm
@@ -135,18 +136,18 @@ func TestExploreForgets(t *testing.T) {
 		requests, cancels []int
 		forgets           []int
 	}{
-		{"ricart", ricart.New, Unordered, []int{2, 2}, []int{1}, []int{2}},
-		{"ricart", ricart.New, Unordered, []int{1, 1, 1}, nil, []int{1, 1, 0}},
-		{"carvalho", ricart.Carvalho, Unordered, []int{2, 2}, []int{1}, []int{2}},
-		{"carvalho", ricart.Carvalho, Unordered, []int{2, 1, 1}, nil, []int{1}}, // permissions too
-		{"central", central.New, Unordered, []int{2, 2}, []int{1}, []int{2}},
-		{"central", central.New, Unordered, []int{1, 1, 1}, []int{1}, []int{1}},
-		{"ring", ring.New, FIFO, []int{2, 2}, []int{1}, []int{2}},
-		{"ring", ring.New, FIFO, []int{1, 1, 1}, nil, []int{1}},
-		{"lamport", lamport.New, FIFO, []int{2, 2}, []int{1}, []int{2}},
-		{"lamport", lamport.New, FIFO, []int{1, 1, 0}, nil, []int{1, 0, 0}},
-		{"maekawa", maekawa.New, FIFO, []int{2, 2}, []int{1}, []int{2}},
-		{"maekawa", maekawa.New, FIFO, []int{1, 1, 1}, nil, []int{1, 0, 0}},
+		{"ricart", ricart.New, unordered, []int{2, 2}, []int{1}, []int{2}},
+		{"ricart", ricart.New, unordered, []int{1, 1, 1}, nil, []int{1, 1, 0}},
+		{"carvalho", ricart.Carvalho, unordered, []int{2, 2}, []int{1}, []int{2}},
+		{"carvalho", ricart.Carvalho, unordered, []int{2, 1, 1}, nil, []int{1}}, // permissions too
+		{"central", central.New, unordered, []int{2, 2}, []int{1}, []int{2}},
+		{"central", central.New, unordered, []int{1, 1, 1}, []int{1}, []int{1}},
+		{"ring", ring.New, fifo, []int{2, 2}, []int{1}, []int{2}},
+		{"ring", ring.New, fifo, []int{1, 1, 1}, nil, []int{1}},
+		{"lamport", lamport.New, fifo, []int{2, 2}, []int{1}, []int{2}},
+		{"lamport", lamport.New, fifo, []int{1, 1, 0}, nil, []int{1, 0, 0}},
+		{"maekawa", maekawa.New, fifo, []int{2, 2}, []int{1}, []int{2}},
+		{"maekawa", maekawa.New, fifo, []int{1, 1, 1}, nil, []int{1, 0, 0}},
 	} {
 		t.Run(fmt.Sprint(tt.name, " ", len(tt.requests)), func(t *testing.T) {
 			c := Config{
@@ -227,7 +228,7 @@ func TestExploreCut(t *testing.T) {
 		Algorithm: ricart.New,
 		Members:   Nodes(3),
 		Requests:  []int{2},
-		Network:   Unordered,
+		Network:   Network{Unordered: true},
 		MaxStates: 80_000,
 		Progress: func(r Report) bool {
 			seen = append(seen, r)
@@ -312,7 +313,7 @@ func TestExploreTicks(t *testing.T) {
 }
 
 func TestWalkSeed(t *testing.T) {
-	c := Config{Algorithm: ricart.New, Members: Nodes(4), Requests: []int{3}, Cancels: []int{2}, Network: Unordered}
+	c := Config{Algorithm: ricart.New, Members: Nodes(4), Requests: []int{3}, Cancels: []int{2}, Network: Network{Unordered: true}}
 	first, err := Walk(c, 7, 10)
 	require.NoError(t, err)
 	again, err := Walk(c, 7, 10)

@@ -23,12 +23,6 @@ type Network struct {
 	Channel int
 }
 
-// The two usual networks.
-var (
-	FIFO      = Network{}
-	Unordered = Network{Unordered: true}
-)
-
 // String returns the network as scripts write it, such as
 // "fifo, 1 duplicate, 2 losses, channel 8".
 func (n Network) String() string {

@@ -14,8 +14,8 @@ func TestNetworkString(t *testing.T) {
 		network dmutextest.Network
 		want    string
 	}{
-		{dmutextest.FIFO, "fifo"},
-		{dmutextest.Unordered, "unordered"},
+		{dmutextest.Network{}, "fifo"},
+		{dmutextest.Network{Unordered: true}, "unordered"},
 		{dmutextest.Network{Duplicates: 1}, "fifo, 1 duplicate"},
 		{dmutextest.Network{Losses: 1}, "fifo, 1 loss"},
 		{dmutextest.Network{Channel: 5}, "fifo, channel 5"},

@@ -20,8 +20,12 @@ type SimConfig struct {
 	Seed      uint64
 
 	// Think is the mean time from a node's release to its next request. The
-	// times are exponentially distributed. The extremes are Saturated and Rare.
-	// This and the other times are at most 1e6.
+	// times are exponentially distributed. This and the other times are at most 1e6.
+	//
+	// 0 is the saturated load: every node requests again at once. math.Inf(1) is
+	// the rare load, one request at a time: a node drawn at random makes the next
+	// request when no message of the last one is in flight. (With ticks there may
+	// always be messages; then it comes a random time later, up to T for each node.)
 	Think float64
 
 	// Hold is the time from an entry to the release. If it is T or more, and the
@@ -38,15 +42,6 @@ type SimConfig struct {
 	// the call.
 	Trace func(node dmutex.NodeID, e *trace.Event)
 }
-
-// Saturated is the load under which every node requests again at once.
-const Saturated = 0
-
-// Rare is the load under which there is one request at a time: a node drawn at
-// random makes the next request when no message of the last one is in flight. (With
-// ticks there may always be messages; then it comes a random time later, up to T
-// for each node.)
-var Rare = math.Inf(1)
 
 // A Delay is the distribution of the delays of messages. Their mean is T. Messages
 // from one node to another always keep their order.
@@ -81,7 +76,7 @@ type SimReport struct {
 
 	// Cost is the number of messages of an entry, from its request until all of
 	// them have arrived. It is known only if there is one entry at a time: if the
-	// load is Rare and there are no ticks.
+	// load is rare and there are no ticks.
 	Cost Spread
 
 	Wait Spread // from a request to the entry
@@ -139,6 +134,7 @@ func inT(t int64) float64 { return float64(t) / unit }
 // A simulation is a run as it goes on.
 type simulation struct {
 	cfg      SimConfig
+	rare     bool // the load, see SimConfig.Think
 	random   *rand.Rand
 	machines []dmutex.Machine
 	tracer   *tracer
@@ -158,7 +154,7 @@ type simulation struct {
 	inside   int     // the node in the critical section, -1 if none
 	fence    uint64  // of the last grant
 	events   int     // since the last entry or release, see stuck
-	before   int     // messages sent before the present request, if load is Rare
+	before   int     // messages sent before the present request, if the load is rare
 
 	report SimReport
 }
@@ -171,14 +167,15 @@ func newSimulation(c SimConfig) (*simulation, error) {
 		return nil, fmt.Errorf("%w: SimConfig.Members is empty", dmutex.ErrMisuse)
 	case c.Entries < 1:
 		return nil, fmt.Errorf("%w: SimConfig.Entries is %d, and must be at least 1", dmutex.ErrMisuse, c.Entries)
-	case c.Think != Rare && bad(c.Think) || bad(c.Hold) || bad(c.Tick):
-		return nil, fmt.Errorf("%w: SimConfig.Think, Hold and Tick are %v, %v and %v, and must be from 0 to 1e6 T (Think may be Rare)",
+	case !math.IsInf(c.Think, 1) && bad(c.Think) || bad(c.Hold) || bad(c.Tick):
+		return nil, fmt.Errorf("%w: SimConfig.Think, Hold and Tick are %v, %v and %v, and must be from 0 to 1e6 T (Think may be +Inf)",
 			dmutex.ErrMisuse, c.Think, c.Hold, c.Tick)
 	case c.Delay > Exponential:
 		return nil, fmt.Errorf("%w: SimConfig.Delay is %v, which does not exist", dmutex.ErrMisuse, c.Delay)
 	}
 	s := &simulation{
 		cfg:    c,
+		rare:   math.IsInf(c.Think, 1),
 		random: rand.New(rand.NewPCG(c.Seed, 0)),
 		place:  make(map[dmutex.NodeID]int, n),
 		asked:  make([]int64, n),
@@ -236,7 +233,7 @@ func (s *simulation) begin() {
 			s.after(s.tick*s.random.Float64(), tick, i)
 		}
 	}
-	if s.cfg.Think == Rare {
+	if s.rare {
 		s.after(0, request, s.random.IntN(len(s.machines)))
 		return
 	}
@@ -252,7 +249,7 @@ func (s *simulation) silence() *Violation {
 			return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", s.cfg.Members[i])
 		}
 	}
-	if s.cfg.Think == Rare {
+	if s.rare {
 		s.report.Cost.add(float64(s.report.Messages - s.before))
 	}
 	return nil
@@ -377,7 +374,7 @@ func (s *simulation) leave(i int) {
 	s.inside, s.left, s.events = -1, s.now, 0
 	s.releases++
 	switch {
-	case s.cfg.Think != Rare:
+	case !s.rare:
 		s.after(s.cfg.Think*s.random.ExpFloat64(), request, i)
 	case s.tick > 0:
 		s.after(s.random.Float64()*float64(len(s.machines)), request, s.random.IntN(len(s.machines)))

@@ -57,7 +57,7 @@ func TestSimulateByHand(t *testing.T) {
 // One at a time: nobody ever waits for anybody.
 func TestSimulateRare(t *testing.T) {
 	r := simulate(t, dmutextest.SimConfig{
-		Algorithm: central.New, Members: dmutextest.Nodes(3), Think: dmutextest.Rare, Hold: 7, Entries: 300, Seed: 1,
+		Algorithm: central.New, Members: dmutextest.Nodes(3), Think: math.Inf(1), Hold: 7, Entries: 300, Seed: 1,
 	})
 	require.Zero(t, r.Next)
 	require.Equal(t, 300, r.Cost.Count)
@@ -72,7 +72,7 @@ func TestSimulateRare(t *testing.T) {
 // through, and none is at a disadvantage.
 func TestSimulateThink(t *testing.T) {
 	last := math.Inf(1)
-	for _, think := range []float64{dmutextest.Saturated, 5, 50, 5000} {
+	for _, think := range []float64{0, 5, 50, 5000} {
 		r := simulate(t, dmutextest.SimConfig{
 			Algorithm: ricart.New, Members: dmutextest.Nodes(5), Think: think, Hold: 1, Entries: 2000, Seed: 3,
 		})
@@ -115,7 +115,7 @@ func TestSimulateDelay(t *testing.T) {
 		{dmutextest.Exponential, 0, math.Inf(1)},
 	} {
 		r := simulate(t, dmutextest.SimConfig{
-			Algorithm: central.At(1), Members: dmutextest.Nodes(300), Delay: tt.delay, Think: dmutextest.Rare, Entries: 10_000, Seed: 1,
+			Algorithm: central.At(1), Members: dmutextest.Nodes(300), Delay: tt.delay, Think: math.Inf(1), Entries: 10_000, Seed: 1,
 		})
 		require.InDelta(t, 2, r.Wait.Mean, 0.05, tt.delay)
 		require.LessOrEqual(t, r.Wait.Greatest, tt.greatest, tt.delay)
@@ -172,7 +172,7 @@ func TestSimulateTick(t *testing.T) {
 	last := math.Inf(1)
 	for _, tick := range []float64{0.5, 2, 8} {
 		r := simulate(t, dmutextest.SimConfig{
-			Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(6), Think: dmutextest.Rare, Tick: tick, Entries: 300, Seed: 1,
+			Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(6), Think: math.Inf(1), Tick: tick, Entries: 300, Seed: 1,
 		})
 		require.Zero(t, r.Cost.Count)
 		require.Less(t, r.PerEntry(), last)
@@ -183,7 +183,7 @@ func TestSimulateTick(t *testing.T) {
 		Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(2), Think: 1e6, Hold: 1e6, Tick: 10, Entries: 5, Seed: 1,
 	})
 	_, err := dmutextest.Simulate(dmutextest.SimConfig{
-		Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(6), Think: dmutextest.Rare, Entries: 20,
+		Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(6), Think: math.Inf(1), Entries: 20,
 	})
 	require.ErrorIs(t, err, dmutextest.ErrDeadlock, "no ticks")
 }
@@ -323,10 +323,10 @@ func TestSimulateRefuses(t *testing.T) {
 		{"Members is empty", func(c *dmutextest.SimConfig) { c.Members = nil }},
 		{"names a node twice", func(c *dmutextest.SimConfig) { c.Members = []dmutex.NodeID{1, 1} }},
 		{"Entries is 0", func(c *dmutextest.SimConfig) { c.Entries = 0 }},
-		{"Think may be Rare", func(c *dmutextest.SimConfig) { c.Think = -1 }},
-		{"Think may be Rare", func(c *dmutextest.SimConfig) { c.Think = math.NaN() }},
-		{"Think may be Rare", func(c *dmutextest.SimConfig) { c.Hold = math.Inf(1) }},
-		{"Think may be Rare", func(c *dmutextest.SimConfig) { c.Tick = 1e300 }},
+		{"Think may be +Inf", func(c *dmutextest.SimConfig) { c.Think = -1 }},
+		{"Think may be +Inf", func(c *dmutextest.SimConfig) { c.Think = math.NaN() }},
+		{"Think may be +Inf", func(c *dmutextest.SimConfig) { c.Hold = math.Inf(1) }},
+		{"Think may be +Inf", func(c *dmutextest.SimConfig) { c.Tick = 1e300 }},
 		{"delay 9", func(c *dmutextest.SimConfig) { c.Delay = 9 }},
 	} {
 		c := good
@@ -338,7 +338,7 @@ func TestSimulateRefuses(t *testing.T) {
 }
 
 func ExampleSimulate() {
-	for _, think := range []float64{dmutextest.Rare, dmutextest.Saturated} {
+	for _, think := range []float64{math.Inf(1), 0} { // rare, and saturated
 		r, err := dmutextest.Simulate(dmutextest.SimConfig{
 			Algorithm: suzukikasami.New,
 			Members:   dmutextest.Nodes(100),

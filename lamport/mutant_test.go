@@ -85,11 +85,11 @@ func TestNeedsOrder(t *testing.T) {
 	machinetest.RefuteAll(t, []machinetest.Mutation{
 		{
 			Name: "unordered-plain", Algorithm: New, Nodes: 2, Requests: []int{1},
-			Network: dmutextest.Unordered, Want: dmutextest.ErrMutualExclusion,
+			Network: dmutextest.Network{Unordered: true}, Want: dmutextest.ErrMutualExclusion,
 		},
 		{
 			Name: "unordered-omitting", Algorithm: OmitReplies, Nodes: 2, Requests: []int{1},
-			Network: dmutextest.Unordered, Want: dmutextest.ErrLeftBehind,
+			Network: dmutextest.Network{Unordered: true}, Want: dmutextest.ErrLeftBehind,
 		},
 	})
 }

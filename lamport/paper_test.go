@@ -82,7 +82,7 @@ func TestTextbookRule(t *testing.T) {
 			{OmitReplies, 2 * (n - 1) * entries},
 		} {
 			r, err := dmutextest.Simulate(dmutextest.SimConfig{
-				Algorithm: tt.algorithm, Members: dmutextest.Nodes(n), Think: dmutextest.Saturated, Hold: 1, Entries: entries,
+				Algorithm: tt.algorithm, Members: dmutextest.Nodes(n), Think: 0, Hold: 1, Entries: entries,
 			})
 			require.NoError(t, err)
 			require.Equal(t, tt.messages, r.Messages, "%d nodes", n)

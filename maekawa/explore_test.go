@@ -150,7 +150,7 @@ func TestWalk(t *testing.T) {
 	}{
 		{name: "fano", nodes: 7, algorithm: With(fano.of), runs: 2000},
 		{name: "fano, canceled", nodes: 7, algorithm: With(fano.of), runs: 2000, cancels: 1},
-		{name: "fano, canceled, unordered", nodes: 7, algorithm: With(fano.of), runs: 2000, cancels: 1, network: dmutextest.Unordered},
+		{name: "fano, canceled, unordered", nodes: 7, algorithm: With(fano.of), runs: 2000, cancels: 1, network: dmutextest.Network{Unordered: true}},
 		{name: "grid of 9, canceled", nodes: 9, algorithm: New, runs: 200, cancels: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -140,7 +140,7 @@ func TestMutants(t *testing.T) {
 			quorums: pairs, requests: []int{2}, cancels: []int{1}, kills: dmutextest.ErrMutualExclusion, states: 3263,
 		}, {
 			name: "eager-unordered", broken: eager, // RELEASE overtakes its REQUEST
-			quorums: pair, requests: []int{1}, cancels: []int{1}, network: dmutextest.Unordered,
+			quorums: pair, requests: []int{1}, cancels: []int{1}, network: dmutextest.Network{Unordered: true},
 			kills: dmutextest.ErrLeftBehind, states: 67,
 		}, {
 			name: "untagged", // without withdrawal

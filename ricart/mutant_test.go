@@ -67,7 +67,7 @@ func TestMutants(t *testing.T) {
 			Name:      "no-attempt",
 			Algorithm: mutant{Cancel: cancelAtOnce, Handle: anyReply}.Of(New),
 			Nodes:     2, Requests: []int{3}, Cancels: []int{2},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
@@ -81,7 +81,7 @@ func TestMutants(t *testing.T) {
 				return out, err
 			}}.Of(New),
 			Nodes: 3, Requests: []int{1},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
@@ -101,7 +101,7 @@ func TestMutants(t *testing.T) {
 			Name:      "clock-not-moved",
 			Algorithm: mutant{Handle: answer((*machine).goesFirst, false)}.Of(New),
 			Nodes:     3, Requests: []int{2},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
@@ -110,14 +110,14 @@ func TestMutants(t *testing.T) {
 				return !held(m) && m.goesFirst(theirs)
 			}, true)}.Of(New),
 			Nodes: 2, Requests: []int{1},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
 			Name:      "no-defer-while-waiting",
 			Algorithm: mutant{Handle: answer(func(m *machine, _ dmutex.Stamp) bool { return held(m) }, true)}.Of(New),
 			Nodes:     2, Requests: []int{1},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
@@ -126,7 +126,7 @@ func TestMutants(t *testing.T) {
 				return held(m) || m.Pending() && m.Stamp().Clock < theirs.Clock
 			}, true)}.Of(New),
 			Nodes: 2, Requests: []int{1},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrMutualExclusion,
 		},
 		{
@@ -135,7 +135,7 @@ func TestMutants(t *testing.T) {
 				return held(m) || m.Pending() && m.Stamp().Clock <= theirs.Clock
 			}, true)}.Of(New),
 			Nodes: 2, Requests: []int{1},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrDeadlock,
 		},
 		{
@@ -145,7 +145,7 @@ func TestMutants(t *testing.T) {
 				return m.Release()
 			}}.Of(New),
 			Nodes: 2, Requests: []int{1},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrDeadlock,
 		},
 		{
@@ -155,7 +155,7 @@ func TestMutants(t *testing.T) {
 				return cancelAtOnce(m)
 			}}.Of(New),
 			Nodes: 2, Requests: []int{1}, Cancels: []int{1},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrDeadlock,
 		},
 		{
@@ -165,7 +165,7 @@ func TestMutants(t *testing.T) {
 				return m.Handle(msg)
 			}}.Of(New),
 			Nodes: 2, Requests: []int{1},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrFenceOrder,
 		},
 	})
@@ -191,7 +191,7 @@ func TestAttemptNumbers(t *testing.T) {
 				Members:   dmutextest.Nodes(2),
 				Requests:  []int{3},
 				Cancels:   []int{2},
-				Network:   dmutextest.Unordered,
+				Network:   dmutextest.Network{Unordered: true},
 			})
 			require.NoError(t, err)
 			require.True(t, r.Complete)
@@ -309,7 +309,7 @@ func TestCarvalhoLateReplyThrownAway(t *testing.T) {
 		Members:   dmutextest.Nodes(2),
 		Requests:  []int{3},
 		Cancels:   []int{2},
-		Network:   dmutextest.Unordered,
+		Network:   dmutextest.Network{Unordered: true},
 	})
 }
 

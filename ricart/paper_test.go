@@ -21,7 +21,7 @@ func TestMessages(t *testing.T) {
 			Algorithm: New,
 			Members:   dmutextest.Nodes(n),
 			Requests:  []int{requests},
-			Network:   dmutextest.Unordered,
+			Network:   dmutextest.Network{Unordered: true},
 		}, 1, 10)
 		require.NoError(t, err)
 		require.Equal(t, n*requests*2*(n-1), r.Least, "%d nodes", n)
@@ -43,7 +43,7 @@ func TestGrantsFollowStamps(t *testing.T) {
 		}}.Of(New),
 		Members:  dmutextest.Nodes(3),
 		Requests: []int{2},
-		Network:  dmutextest.Unordered,
+		Network:  dmutextest.Network{Unordered: true},
 	})
 	require.NoError(t, err)
 	require.True(t, r.Complete)

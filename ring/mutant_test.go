@@ -28,7 +28,7 @@ func TestMutants(t *testing.T) {
 			Name:      "unordered", // WANT overtakes the token
 			Algorithm: New,
 			Nodes:     3, Requests: []int{2},
-			Network: dmutextest.Unordered,
+			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrDeadlock,
 		},
 		{

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	unordered = dmutextest.Unordered
+	unordered = dmutextest.Network{Unordered: true}
 	repeating = dmutextest.Network{Unordered: true, Duplicates: 2}
 )
 

@@ -19,7 +19,7 @@ func TestMessages(t *testing.T) {
 				Algorithm: New,
 				Members:   dmutextest.Nodes(n),
 				Requests:  []int{requests},
-				Network:   dmutextest.Unordered,
+				Network:   dmutextest.Network{Unordered: true},
 			}, seed, 1)
 			require.NoError(t, err)
 			require.Zero(t, r.Least%n, "%d nodes", n)

@@ -22,6 +22,9 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
+// The two loads of the tables; see dmutextest.SimConfig.
+var rarely, saturated = math.Inf(1), 0.0
+
 var update = flag.Bool("update", false, "rewrite the tables of algorithms in doc.go and README.md")
 
 // A claim is what an algorithm promises in a group of n nodes: in words, and as
@@ -168,8 +171,8 @@ func TestClaims(t *testing.T) {
 	for _, c := range claims {
 		t.Run(c.name, func(t *testing.T) {
 			for n := 2; n <= 50; n++ {
-				rare := c.measure(t, n, 4*n, dmutextest.Rare)
-				busy := c.measure(t, n, 4*n, dmutextest.Saturated)
+				rare := c.measure(t, n, 4*n, rarely)
+				busy := c.measure(t, n, 4*n, saturated)
 				c.meets(t, n, "messages, rare", c.rare, cost(rare))
 				c.meets(t, n, "messages, busy", c.busy, dmutextest.Spread{Count: 1, Least: busy.PerEntry(), Greatest: busy.PerEntry()})
 				c.meets(t, n, "delay", c.waits, rare.Wait)
@@ -210,7 +213,7 @@ func (b bounds) hold(n int, got dmutextest.Spread) bool {
 // An algorithm that is not the one of the formula is noticed.
 func TestClaimsOfOthers(t *testing.T) {
 	i := slices.IndexFunc(claims, func(c claim) bool { return c.name == "ricart" })
-	r := claims[i].measure(t, 9, 20, dmutextest.Rare)
+	r := claims[i].measure(t, 9, 20, rarely)
 	var met []string
 	for _, c := range claims {
 		if c.rare.hold(9, r.Cost) && c.waits.hold(9, r.Wait) {
@@ -231,7 +234,7 @@ func TestClaimsEitherOr(t *testing.T) {
 			free := 0
 			for seed := range uint64(100) {
 				r, err := dmutextest.Simulate(dmutextest.SimConfig{
-					Algorithm: c.make, Members: dmutextest.Nodes(9), Think: dmutextest.Rare, Entries: 2, Seed: seed,
+					Algorithm: c.make, Members: dmutextest.Nodes(9), Think: rarely, Entries: 2, Seed: seed,
 				})
 				require.NoError(t, err)
 				if r.Cost.Least == 0 {
@@ -255,8 +258,8 @@ func TestTables(t *testing.T) {
 	var claimed, measured, readme [][]string
 	for _, c := range claims {
 		claimed = append(claimed, []string{c.name, c.paper, c.messages, c.delay, c.next, c.channels, c.crash})
-		rare5, busy5 := c.measure(t, 5, 5000, dmutextest.Rare), c.measure(t, 5, 5000, dmutextest.Saturated)
-		rare9, busy9 := c.measure(t, 9, 9000, dmutextest.Rare), c.measure(t, 9, 9000, dmutextest.Saturated)
+		rare5, busy5 := c.measure(t, 5, 5000, rarely), c.measure(t, 5, 5000, saturated)
+		rare9, busy9 := c.measure(t, 9, 9000, rarely), c.measure(t, 9, 9000, saturated)
 		m := []string{
 			brief(rare5.PerEntry()), brief(busy5.PerEntry()), brief(rare9.PerEntry()), brief(busy9.PerEntry()),
 			brief(rare9.Wait.Mean), brief(busy9.Next.Mean),
