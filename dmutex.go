@@ -217,7 +217,8 @@ type Start struct {
 // A grant is a phase, not an event: the driver looks at Phase after each
 // call.
 //
-// Some machines are also a [Keeper], a [Lender], a [Coordinator] or a [Ticker].
+// Some machines are also a [Keeper], a [Lender], a [Coordinator], an [Excluder] or a
+// [Ticker].
 type Machine interface {
 	// Request asks for the lock: Idle to Waiting, or to Held at once if no
 	// other node has to agree.
@@ -309,6 +310,22 @@ type Coordinator interface {
 	// Holder returns the node to which the lock is granted, and None if it is
 	// free or this node does not know.
 	Holder() NodeID
+}
+
+// An Excluder is a Machine that may know that a certain peer cannot have the lock, so that
+// nothing need be waited for if that peer crashes.
+type Excluder interface {
+	Machine
+
+	// Excludes reports whether a peer is not Held, and cannot be until this node sends
+	// another message. False only says that this node does not know.
+	//
+	// Third law: suppose that a node stops, that everything it has sent still arrives,
+	// and that the others go on. Then no peer that its machine excludes is ever Held.
+	//
+	// The answers of a new machine of a free lock depend only on Self and Members of
+	// its Start. So a node knows those of another node's new machine, too.
+	Excludes(peer NodeID) bool
 }
 
 // A Ticker is a Machine that depends on time. Its driver calls Tick at

@@ -41,8 +41,8 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node. It is a [dmutex.Lender] and a
-// [dmutex.Coordinator].
+// machine is one lock at one node. It is a [dmutex.Lender], a
+// [dmutex.Coordinator] and a [dmutex.Excluder].
 type machine struct {
 	site.Site
 	coordinator dmutex.NodeID

@@ -13,6 +13,7 @@ import (
 var (
 	_ dmutex.Lender      = (*machine)(nil)
 	_ dmutex.Coordinator = (*machine)(nil)
+	_ dmutex.Excluder    = (*machine)(nil)
 )
 
 // impossible says why no correct peer sends msg, and "" if one may.
@@ -58,6 +59,12 @@ func (m *machine) Holder() dmutex.NodeID {
 		return m.Self()
 	}
 	return m.holder.Node
+}
+
+// Excludes implements [dmutex.Excluder]: a node enters only if the coordinator has granted
+// it the lock, and its RELEASE takes the grant back.
+func (m *machine) Excludes(peer dmutex.NodeID) bool {
+	return m.Site.Excludes(peer) || m.coordinates() && m.holder.Node != peer
 }
 
 // Forget implements [dmutex.Machine]. If no node has the grant, no node waits for it.

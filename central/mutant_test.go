@@ -114,6 +114,23 @@ func TestMutants(t *testing.T) {
 			Nodes: 2, Requests: []int{1},
 			Want: dmutextest.ErrFenceOrder,
 		},
+		{
+			Name: "excludes-the-holder",
+			Algorithm: mutant{Excludes: func(m *machine, _ dmutex.NodeID) bool {
+				return m.coordinates()
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Want: dmutextest.ErrExcluded,
+		},
+		{
+			// Only the coordinator knows to whom it has granted the lock.
+			Name: "excluded-by-a-client",
+			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool {
+				return m.holder.Node != peer
+			}}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Want: dmutextest.ErrExcluded,
+		},
 	})
 }
 
@@ -153,5 +170,9 @@ func TestKill(t *testing.T) {
 	})
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"forgets the holder", " && m.holder.Clock == 0", "", "TestMachine"},
+		{"a client excludes", "m.coordinates() && m.holder.Node != peer", "m.holder.Node != peer", "TestExplore"},
+		{"the holder excluded", "m.coordinates() && m.holder.Node != peer", "m.coordinates()", "TestExplore"},
+		{"does not exclude", "m.coordinates() && m.holder.Node != peer", "false", "TestExcludes"},
+		{"a holder does not exclude", "m.Site.Excludes(peer) || ", "", "TestExcludes"},
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
 // "2 messages for enter, 1 message for exit" (lecture notes), and none for
@@ -45,6 +46,13 @@ func TestHolder(t *testing.T) {
 	} {
 		require.Equal(t, tt.want, holder(tt.self, tt.held), "at %d while %d holds", tt.self, tt.held)
 	}
+}
+
+// The coordinator excludes all but the holder, and the holder excludes all.
+func TestExcludes(t *testing.T) {
+	machinetest.Excludes(t, New, dmutex.None, [][]dmutex.NodeID{{2, 3}, nil, nil})
+	machinetest.Excludes(t, New, 1, [][]dmutex.NodeID{{2, 3}, nil, nil})
+	machinetest.Excludes(t, New, 2, [][]dmutex.NodeID{{3}, {1, 3}, nil})
 }
 
 // "A crash of the coordinator or of the holder stops all nodes. So does a crash of

@@ -43,6 +43,9 @@ var (
 	// find the holder.
 	ErrUnfound = errors.New(pkg + "holder not found")
 
+	// ErrExcluded: the law of [dmutex.Excluder] is broken: a node excludes the holder.
+	ErrExcluded = errors.New(pkg + "holder excluded")
+
 	// ErrContract: a machine does what [dmutex.Machine] rules out. It is still
 	// Waiting after Cancel, for example, or sends a message to itself.
 	ErrContract = errors.New(pkg + "contract")
@@ -148,7 +151,7 @@ func (g *group) born(nodes []*local) *Violation {
 			return search.Wrong(ErrContract, "%d is born %v with fence %d, not %v with fence %d", l.self, l.phase, l.fence, phase, fence)
 		}
 	}
-	return nil
+	return knows(g.members, nodes)
 }
 
 // act does one lawful thing to a machine, and checks what can be seen there
@@ -222,6 +225,8 @@ type local struct {
 	stirs   bool // a tick changes something
 	waits   []dmutex.NodeID
 	lends   dmutex.NodeID
+
+	excludes []dmutex.NodeID // peers
 }
 
 // inspect looks at a machine. It keeps it.
@@ -240,6 +245,13 @@ func (g *group) inspect(m dmutex.Machine, self dmutex.NodeID) (local, *Violation
 	}
 	if m, ok := m.(dmutex.Lender); ok {
 		l.lends = m.Lends()
+	}
+	if m, ok := m.(dmutex.Excluder); ok {
+		for _, id := range g.members {
+			if id != self && m.Excludes(id) {
+				l.excludes = append(l.excludes, id)
+			}
+		}
 	}
 	_, _, l.forgets = m.Forget()
 	k, ok := m.(dmutex.Keeper)
@@ -263,14 +275,21 @@ func (g *group) awaits(l *local) *Violation {
 	return nil
 }
 
-// finds checks the first law of WaitsFor for all nodes that wait.
-func finds(members []dmutex.NodeID, nodes []*local) *Violation {
+// knows checks what all nodes say of the holder: the first law of WaitsFor, for those
+// that wait, and the law of Excludes. A node that stops looks to the others like one that
+// is slow, so every run in which it has stopped is the beginning of one that is explored
+// anyway, and its machine is in the same state throughout. So it is enough that no node
+// excludes the holder, in any state.
+func knows(members []dmutex.NodeID, nodes []*local) *Violation {
 	h := slices.IndexFunc(nodes, func(l *local) bool { return l.phase == dmutex.Held })
 	if h < 0 {
 		return nil
 	}
 	holder := members[h]
 	for i, l := range nodes {
+		if l.phase != dmutex.Held && slices.Contains(l.excludes, holder) { // two holders are wrong anyway
+			return search.Wrong(ErrExcluded, "%d excludes %v, and %d holds the lock", members[i], l.excludes, holder)
+		}
 		if l.phase != dmutex.Waiting || l.lends == holder || slices.Contains(l.waits, holder) {
 			continue
 		}

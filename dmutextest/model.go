@@ -403,7 +403,7 @@ func (w *world) move(i int, do verb, msg uint32) *Violation {
 		w.last = fence
 	}
 	if w.held() {
-		if f := finds(w.members, w.look()); f != nil {
+		if f := knows(w.members, w.look()); f != nil {
 			return f
 		}
 	}

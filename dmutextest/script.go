@@ -380,7 +380,7 @@ func (p *play) step(i int, do verb, msg trace.Message) {
 		p.violation(enters(p.members, nodes, i, p.last))
 		p.last = max(p.last, m.Fence())
 	}
-	p.violation(finds(p.members, nodes))
+	p.violation(knows(p.members, nodes))
 	for _, o := range sent {
 		n := 0
 		for _, other := range p.wire {

@@ -46,6 +46,14 @@ func TestMutants(t *testing.T) {
 			},
 		}.Of(New), Nodes: 2, Requests: []int{1}, Want: dmutextest.ErrFenceOrder},
 
+		// A node whose request has not come yet may enter: what lets it in, a later
+		// RELEASE, may have been sent before.
+		{Name: "excludes-the-unqueued", Algorithm: probe{
+			Excludes: func(m *machine, peer dmutex.NodeID) bool {
+				return m.Idle() && m.queue[slices.Index(m.Peers(), peer)] == 0
+			},
+		}.Of(New), Nodes: 2, Requests: []int{1}, Want: dmutextest.ErrExcluded},
+
 		// L1 is not awaited.
 		{Name: "no-l1", Algorithm: probe{
 			After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {

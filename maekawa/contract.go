@@ -11,7 +11,10 @@ import (
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
 // what the machine tells about itself.
 
-var _ dmutex.Lender = (*machine)(nil)
+var (
+	_ dmutex.Lender   = (*machine)(nil)
+	_ dmutex.Excluder = (*machine)(nil)
+)
 
 // impossible says why no correct peer sends msg, and "" if one may.
 func (m *machine) impossible(msg dmutex.Message) string {
@@ -62,6 +65,12 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 
 // Lends implements [dmutex.Lender]: it returns the node that has the vote.
 func (m *machine) Lends() dmutex.NodeID { return m.vote.Node }
+
+// Excludes implements [dmutex.Excluder]: a node enters only if it has the vote of its whole
+// quorum. One that was asked for our vote back still has it.
+func (m *machine) Excludes(peer dmutex.NodeID) bool {
+	return m.Site.Excludes(peer) || m.vote.Node != peer && m.votesFor(peer)
+}
 
 // Forget implements [dmutex.Machine].
 func (m *machine) Forget() (clock, known uint64, ok bool) {

@@ -49,7 +49,7 @@ var quorums = map[string]rows{"pair": pair, "pairs": pairs, "others": others, "f
 
 // lawful checks what the theory of operation claims of a machine, after each
 // step, so that the explorer sees it refuse where it does not hold.
-var lawful = mutation{After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
+var lawful = mutation{Excludes: (*machine).Excludes, After: func(m *machine, out []dmutex.Message) ([]dmutex.Message, error) {
 	broken := ""
 	for k, e := range m.queue {
 		switch {

@@ -99,9 +99,11 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node. It is a [dmutex.Lender].
+// machine is one lock at one node. It is a [dmutex.Lender] and a
+// [dmutex.Excluder].
 type machine struct {
 	site.Site
+	quorums assignment // of all nodes
 
 	// The requester's half.
 	quorum  []dmutex.NodeID // the arbiters that we ask, ascending

@@ -170,6 +170,24 @@ func TestMutants(t *testing.T) {
 				}), nil
 			}},
 			quorums: pairs, requests: []int{2}, kills: dmutextest.ErrDeadlock, states: 811,
+		}, {
+			name: "excludes-the-voter",
+			broken: mutation{Excludes: func(m *machine, peer dmutex.NodeID) bool {
+				return m.votesFor(peer)
+			}},
+			quorums: pairs, requests: []int{1}, kills: dmutextest.ErrExcluded, states: 16,
+		}, {
+			name: "excludes-other-quorums", // of nodes that do not ask it
+			broken: mutation{Excludes: func(m *machine, peer dmutex.NodeID) bool {
+				return m.vote.Node != peer
+			}},
+			quorums: pairs, requests: []int{1}, kills: dmutextest.ErrExcluded, states: 16,
+		}, {
+			name: "excludes-the-inquired", // it still has the vote, and may have all others
+			broken: mutation{Excludes: func(m *machine, peer dmutex.NodeID) bool {
+				return m.votesFor(peer) && (m.vote.Node != peer || m.asked)
+			}},
+			quorums: others, requests: []int{1}, kills: dmutextest.ErrExcluded, states: 1204,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -252,5 +270,9 @@ func TestKill(t *testing.T) {
 	machinetest.Kill(t, "contract.go", []machinetest.Edit{
 		{"forgets the vote", " && m.vote.Clock == 0", "", "TestMachine"},
 		{"forgets the queue", " && len(m.queue) == 0", "", "TestMutants"},
+		{"the voter excluded", "m.vote.Node != peer && m.votesFor(peer)", "m.votesFor(peer)", "TestExplore"},
+		{"other quorums excluded", "m.vote.Node != peer && m.votesFor(peer)", "m.vote.Node != peer", "TestExplore"},
+		{"does not exclude", "m.vote.Node != peer && m.votesFor(peer)", "false", "TestExcludes"},
+		{"a holder does not exclude", "m.Site.Excludes(peer) || ", "", "TestExcludes"},
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
 // A run is a group of nodes 1 to n whose messages the test carries.
@@ -329,4 +330,13 @@ func TestRowAndColumn(t *testing.T) {
 	}
 	require.Equal(t, []dmutex.NodeID{10, 40, 50, 60, 70},
 		rowAndColumn([]dmutex.NodeID{10, 20, 30, 40, 50, 60, 70}, 40))
+}
+
+// An arbiter excludes the nodes that ask it, but for the one that has its vote, and a
+// holder excludes all.
+func TestExcludes(t *testing.T) {
+	of := With(pairs.of) // {1, 2}, {2, 3} and {1, 3}
+	machinetest.Excludes(t, of, dmutex.None, [][]dmutex.NodeID{{3}, {1}, {2}})
+	machinetest.Excludes(t, of, 1, [][]dmutex.NodeID{{2, 3}, nil, {2}})
+	machinetest.Excludes(t, New, 4, [][]dmutex.NodeID{{2, 3}, {1}, {1}, {1, 2, 3}})
 }

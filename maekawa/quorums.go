@@ -18,9 +18,11 @@ func New(s dmutex.Start) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	quorum := func(node dmutex.NodeID) []dmutex.NodeID { return rowAndColumn(own.Members(), node) }
-	return newMachine(own, s.Holder, quorum), nil
+	return newMachine(own, s.Holder, rowAndColumn), nil
 }
+
+// An assignment returns the nodes that a site asks, one of the members.
+type assignment func(members []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID
 
 // rowAndColumn returns the nodes that a site asks in the grid. Any two quorums
 // share a node: where the row of one meets the column of the other or, if the
@@ -50,16 +52,17 @@ func rowAndColumn(members []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID {
 // against all others, so if two quorums share no node, both their nodes
 // refuse.)
 //
-// Each time a machine is made, the function is called for every member,
-// possibly by several goroutines at once. The slice that it returns is only
-// read.
+// Each time a machine is made, the function is called for every member, and later again,
+// possibly by several goroutines at once. It always gives a member the same quorum. The
+// slice that it returns is only read.
 func With(quorum func(site dmutex.NodeID) []dmutex.NodeID) dmutex.Algorithm {
+	given := func(_ []dmutex.NodeID, site dmutex.NodeID) []dmutex.NodeID { return quorum(site) }
 	return func(s dmutex.Start) (dmutex.Machine, error) {
 		own, err := site.New(s)
 		if err != nil {
 			return nil, err
 		}
-		m := newMachine(own, s.Holder, quorum)
+		m := newMachine(own, s.Holder, given)
 		for _, other := range append([]dmutex.NodeID{s.Self}, m.Peers()...) {
 			if why := m.unlawful(other, quorum(other)); why != "" {
 				return nil, dmutex.Misuse(why)
@@ -89,11 +92,16 @@ func (m *machine) unlawful(site dmutex.NodeID, quorum []dmutex.NodeID) string {
 	return ""
 }
 
-func newMachine(own site.Site, holder dmutex.NodeID, quorum func(site dmutex.NodeID) []dmutex.NodeID) *machine {
-	ours := slices.Compact(slices.Sorted(slices.Values(quorum(own.Self()))))
-	m := &machine{Site: own, quorum: ours, ballots: make([]ballot, len(ours))}
-	if holder != dmutex.None && slices.Contains(quorum(holder), m.Self()) {
+func newMachine(own site.Site, holder dmutex.NodeID, quorums assignment) *machine {
+	ours := slices.Compact(slices.Sorted(slices.Values(quorums(own.Members(), own.Self()))))
+	m := &machine{Site: own, quorums: quorums, quorum: ours, ballots: make([]ballot, len(ours))}
+	if holder != dmutex.None && m.votesFor(holder) {
 		m.vote = dmutex.Stamp{Clock: site.Carried, Node: holder}
 	}
 	return m
+}
+
+// votesFor reports whether a node needs our vote.
+func (m *machine) votesFor(node dmutex.NodeID) bool {
+	return slices.Contains(m.quorums(m.Members(), node), m.Self())
 }

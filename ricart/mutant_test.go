@@ -168,6 +168,12 @@ func TestMutants(t *testing.T) {
 			Network: dmutextest.Network{Unordered: true},
 			Want:    dmutextest.ErrFenceOrder,
 		},
+		{
+			Name:      "excludes-when-idle", // a REPLY that it has sent leaves no trace
+			Algorithm: mutant{Excludes: func(m *machine, _ dmutex.NodeID) bool { return m.Idle() }}.Of(New),
+			Nodes:     2, Requests: []int{1},
+			Want: dmutextest.ErrExcluded,
+		},
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // circulating is one lock at one node of a ring whose token goes around forever.
-// It is a [dmutex.Keeper] and a [dmutex.Ticker].
+// It is a [dmutex.Keeper], a [dmutex.Excluder] and a [dmutex.Ticker].
 type circulating struct {
 	seat
 	pace   int

@@ -12,9 +12,11 @@ import (
 // what the machines tell about themselves.
 
 var (
-	_ dmutex.Keeper = (*parked)(nil)
-	_ dmutex.Keeper = (*circulating)(nil)
-	_ dmutex.Ticker = (*circulating)(nil)
+	_ dmutex.Keeper   = (*parked)(nil)
+	_ dmutex.Excluder = (*parked)(nil)
+	_ dmutex.Keeper   = (*circulating)(nil)
+	_ dmutex.Excluder = (*circulating)(nil)
+	_ dmutex.Ticker   = (*circulating)(nil)
 )
 
 // impossible says why msg cannot come along the ring, and "" if it may.
@@ -80,6 +82,9 @@ func (t *seat) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	}
 	return b
 }
+
+// Excludes implements [dmutex.Excluder]: while the token is here, no other node can enter.
+func (t *seat) Excludes(dmutex.NodeID) bool { return t.token }
 
 // Keeps implements [dmutex.Keeper]: an idle node must not forget where the token
 // is.

@@ -14,13 +14,13 @@ func TestMutants(t *testing.T) {
 	machinetest.RefuteAll(t, []machinetest.Mutation{
 		{
 			Name: "two-tokens",
-			Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
+			Algorithm: machinetest.Probe[*parked]{}.Of(func(s dmutex.Start) (dmutex.Machine, error) {
 				m, err := New(s)
 				if err == nil {
 					m.(*parked).token = true
 				}
 				return m, err
-			},
+			}),
 			Nodes: 2, Requests: []int{2},
 			Want: dmutextest.ErrMutualExclusion,
 		},
@@ -48,6 +48,22 @@ func TestMutants(t *testing.T) {
 			}.Of(New),
 			Nodes: 2, Requests: []int{2},
 			Want: dmutextest.ErrFenceOrder,
+		},
+		{
+			Name: "excludes-when-first", // the token may have left
+			Algorithm: machinetest.Probe[*parked]{
+				Excludes: func(m *parked, _ dmutex.NodeID) bool { return m.first },
+			}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Want: dmutextest.ErrExcluded,
+		},
+		{
+			Name: "excludes-when-it-waits", // others may come first
+			Algorithm: machinetest.Probe[*parked]{
+				Excludes: func(m *parked, _ dmutex.NodeID) bool { return m.Pending() },
+			}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Want: dmutextest.ErrExcluded,
 		},
 	})
 }
@@ -90,5 +106,7 @@ func TestKill(t *testing.T) {
 		{"from anybody", "case msg.From != t.before:", "case false:", "TestRefuses"},
 		{"a second token", "msg.Kind == dmutex.Token && t.token", "false", "TestRefuses"},
 		{"token forgotten", "m.Idle() && len(m.wanters) == 0 && m.token == m.first", "m.Idle()", "TestMachine"},
+		{"excludes without the token", "bool { return t.token }", "bool { return true }", "TestExplore"},
+		{"does not exclude", "bool { return t.token }", "bool { return t.token && !t.Idle() }", "TestExcludes"},
 	})
 }

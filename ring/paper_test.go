@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
 // group is a ring in which a test moves the messages.
@@ -156,5 +157,13 @@ func TestForget(t *testing.T) {
 	for i := range g.machines {
 		_, _, ok := g.machines[i].(*parked).Forget()
 		require.True(t, ok, "the token is where it began")
+	}
+}
+
+// The node with the token excludes all others.
+func TestExcludes(t *testing.T) {
+	for _, algorithm := range []dmutex.Algorithm{New, Order(1, 3, 2), Circulate(1)} {
+		machinetest.Excludes(t, algorithm, dmutex.None, [][]dmutex.NodeID{{2, 3}, nil, nil})
+		machinetest.Excludes(t, algorithm, 2, [][]dmutex.NodeID{nil, {1, 3}, nil})
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // parked is one lock at one node of a ring whose token parks. It is a
-// [dmutex.Keeper].
+// [dmutex.Keeper] and a [dmutex.Excluder].
 type parked struct {
 	seat
 	wanters []dmutex.NodeID // ascending; empty without the token

@@ -15,7 +15,8 @@ import (
 // and the messages that the current input sends. An algorithm embeds a Site and
 // adds what its paper adds. (Site is the papers' word for a node.)
 //
-// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine]. An algorithm is
+// Phase, Fence, Pending and Cancel are those of the [dmutex.Machine], and Excludes is what
+// every [dmutex.Excluder] may say. An algorithm is
 // written with the other methods: it calls Ask when its caller requests, Enter
 // when the request is granted, Leave when its caller releases, and Check when a
 // message arrives.
@@ -126,6 +127,9 @@ func (s *Site) Phase() dmutex.Phase {
 
 // Fence implements [dmutex.Machine].
 func (s *Site) Fence() uint64 { return s.fence }
+
+// Excludes implements [dmutex.Excluder]: while this node holds the lock, no other node does.
+func (s *Site) Excludes(peer dmutex.NodeID) bool { return s.state == held && peer != s.Self() }
 
 // Stamp returns this node's request, pending or held. Its Clock is the attempt
 // number, or 0 if there is no request.

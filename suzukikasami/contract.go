@@ -10,7 +10,10 @@ import (
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
 // what the machine tells about itself.
 
-var _ dmutex.Keeper = (*machine)(nil)
+var (
+	_ dmutex.Keeper   = (*machine)(nil)
+	_ dmutex.Excluder = (*machine)(nil)
+)
 
 // impossible says why no correct peer sends msg, and "" if one may.
 func (m *machine) impossible(msg dmutex.Message) string {
@@ -46,6 +49,9 @@ func (m *machine) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 	}
 	return b
 }
+
+// Excludes implements [dmutex.Excluder]: while the token is here, no other node can enter.
+func (m *machine) Excludes(dmutex.NodeID) bool { return m.token }
 
 // Keeps implements [dmutex.Keeper].
 func (m *machine) Keeps() bool { return m.Idle() }

@@ -58,9 +58,11 @@ func TestAbandonedNumbers(t *testing.T) {
 func TestMutants(t *testing.T) {
 	machinetest.RefuteAll(t, []machinetest.Mutation{
 		{
-			Name:      "two-tokens",
-			Algorithm: func(s dmutex.Start) (dmutex.Machine, error) { return At(s.Self)(s) },
-			Nodes:     2, Requests: []int{1},
+			Name: "two-tokens",
+			Algorithm: machinetest.Probe[*machine]{}.Of(func(s dmutex.Start) (dmutex.Machine, error) {
+				return At(s.Self)(s)
+			}),
+			Nodes: 2, Requests: []int{1},
 			Want: dmutextest.ErrMutualExclusion,
 		},
 		{
@@ -79,6 +81,26 @@ func TestMutants(t *testing.T) {
 			}.Of(New),
 			Nodes: 2, Requests: []int{1},
 			Want: dmutextest.ErrFenceOrder,
+		},
+		{
+			Name: "excludes-without-the-token", // as long as no request has come
+			Algorithm: machinetest.Probe[*machine]{
+				Excludes: func(m *machine, peer dmutex.NodeID) bool {
+					return m.Idle() && m.rn[m.place(peer)] == 0
+				},
+			}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Want: dmutextest.ErrExcluded,
+		},
+		{
+			Name: "excludes-after-the-token", // it may be in flight
+			Algorithm: machinetest.Probe[*machine]{
+				Excludes: func(m *machine, peer dmutex.NodeID) bool {
+					return m.ln[m.Place()] == m.rn[m.Place()] && m.rn[m.Place()] > 0
+				},
+			}.Of(New),
+			Nodes: 2, Requests: []int{1},
+			Want: dmutextest.ErrExcluded,
 		},
 	})
 }
@@ -113,5 +135,9 @@ func TestKill(t *testing.T) {
 		{"search from the first member", "j := (m.Place() + i) % len(members)", "j := i - 1", "TestScripts"},
 		{"ghost keeps the token", "m.Enter(); withdrawn {", "m.Enter(); withdrawn && false {", "TestExplore"},
 		{"fence not heard", "m.Witness(0, msg.Fence)\n\tm.token", "m.token", "TestExplore"},
+	})
+	machinetest.Kill(t, "contract.go", []machinetest.Edit{
+		{"excludes without the token", "bool { return m.token }", "bool { return true }", "TestExplore"},
+		{"does not exclude", "bool { return m.token }", "bool { return m.token && !m.Idle() }", "TestExcludes"},
 	})
 }

@@ -7,7 +7,14 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/machinetest"
 )
+
+// The node with the token excludes all others.
+func TestExcludes(t *testing.T) {
+	machinetest.Excludes(t, New, dmutex.None, [][]dmutex.NodeID{{2, 3}, nil, nil})
+	machinetest.Excludes(t, New, 2, [][]dmutex.NodeID{nil, {1, 3}, nil})
+}
 
 // N messages an entry at most: N-1 REQUEST and a TOKEN, or none for the node
 // that has the token.

@@ -62,7 +62,8 @@ import (
 	"github.com/dmutex/dmutex/site"
 )
 
-// machine is one lock at one node. It is a [dmutex.Keeper].
+// machine is one lock at one node. It is a [dmutex.Keeper] and a
+// [dmutex.Excluder].
 type machine struct {
 	site.Site
 	rn []uint64 // RN, by member

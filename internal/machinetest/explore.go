@@ -105,3 +105,20 @@ func Explore(t *testing.T, c dmutextest.Config) dmutextest.Report {
 	require.True(t, r.Dense, r)
 	return r
 }
+
+// Excludes checks which peers each of the nodes 1 to n excludes while holder has the lock.
+func Excludes(t *testing.T, algorithm dmutex.Algorithm, holder dmutex.NodeID, want [][]dmutex.NodeID) {
+	t.Helper()
+	members := dmutextest.Nodes(len(want))
+	for i, self := range members {
+		m, err := algorithm(dmutex.Start{Self: self, Members: members, Holder: holder})
+		require.NoError(t, err)
+		var got []dmutex.NodeID
+		for _, id := range members {
+			if id != self && m.(dmutex.Excluder).Excludes(id) {
+				got = append(got, id)
+			}
+		}
+		require.Equal(t, want[i], got, "at %v while %v holds", self, holder)
+	}
+}

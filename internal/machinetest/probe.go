@@ -10,13 +10,14 @@ import (
 // what should hold inside. A function that is nil changes nothing.
 //
 // A probed machine is a [dmutex.Keeper] if the machine is one, but never a
-// [dmutex.Ticker]. It waits for all its peers, so that a broken rule does not show as a
-// broken law of WaitsFor.
+// [dmutex.Ticker]. It waits for all its peers and by itself excludes none, so that a broken
+// rule does not show as a broken law of WaitsFor or Excludes.
 type Probe[M dmutex.Machine] struct {
 	// In place of the machine's method.
 	Cancel, Release func(m M) ([]dmutex.Message, error)
 	Handle          func(m M, msg dmutex.Message) ([]dmutex.Message, error)
 	Fence           func(m M) uint64 // while Held
+	Excludes        func(m M, peer dmutex.NodeID) bool
 
 	// After each call that is not refused.
 	After func(m M, out []dmutex.Message) ([]dmutex.Message, error)
@@ -81,6 +82,10 @@ func (p *probed[M]) WaitsFor(b []dmutex.NodeID) []dmutex.NodeID {
 		b = append(b, p.peers...)
 	}
 	return b
+}
+
+func (p *probed[M]) Excludes(peer dmutex.NodeID) bool {
+	return p.probe.Excludes != nil && p.probe.Excludes(p.Machine.(M), peer)
 }
 
 func (p *probed[M]) Keeps() bool {
