@@ -36,7 +36,7 @@ type Entry[T any] struct {
 // NewAssignment returns the assignment of these entries. It refuses no entries
 // (ErrSize), a site with two entries or twice in a quorum (ErrDuplicate), a
 // quorum without sites (ErrEmpty), in a quorum a site that has no entry
-// (ErrSite), and more than 8192 entries (ErrTooLarge).
+// (ErrValue), and more than 8192 entries (ErrTooLarge).
 func NewAssignment[T cmp.Ordered](entries ...Entry[T]) (Assignment[T], error) {
 	var a Assignment[T]
 	for _, e := range entries {
@@ -54,14 +54,14 @@ func NewAssignment[T cmp.Ordered](entries ...Entry[T]) (Assignment[T], error) {
 			switch law {
 			case ErrEmpty:
 				text = " has no site; it would enter unasked"
-			case ErrSite:
+			case ErrValue:
 				text = " has a site that is not a number (NaN); remove it"
 			}
 			return Assignment[T]{}, refuse(law, of+text)
 		}
 		for k, s := range e.Quorum {
 			if _, ok := slices.BinarySearch(a.sites, s); !ok {
-				return Assignment[T]{}, refuse(ErrSite, named("site", k, s)+" in "+of+" is unknown; give it an entry too, or remove it")
+				return Assignment[T]{}, refuse(ErrValue, named("site", k, s)+" in "+of+" is unknown; give it an entry too, or remove it")
 			}
 		}
 		q := slices.Clone(e.Quorum)
@@ -162,43 +162,29 @@ func mode(list []int) int {
 
 // String returns a line for each condition: that it holds, or which sites offend.
 func (r Report[T]) String() string {
-	b := verdict(nil, "M1 (any two share a site)", len(r.Disjoint), func(b []byte, i int) []byte {
-		if i == 0 {
-			b = append(b, "sites "...)
-		}
-		b = appendName(append(appendName(b, r.Disjoint[i][0]), " and "...), r.Disjoint[i][1])
-		if i+1 < min(len(r.Disjoint), shown) {
-			b = append(b, ',')
-		}
-		return b
-	})
-	b = verdict(b, "M2 (own membership)", len(r.Outside), func(b []byte, i int) []byte { return appendName(b, r.Outside[i]) })
-	b = verdict(b, "M3 (equal size "+strconv.Itoa(r.Size)+")", len(r.Unequal), func(b []byte, i int) []byte { return appendName(b, r.Unequal[i]) })
-	b = verdict(b, "M4 (equal duty "+strconv.Itoa(r.Duty)+")", len(r.Unbalanced), func(b []byte, i int) []byte { return appendName(b, r.Unbalanced[i]) })
-	return string(b)
+	var pairs [][]T
+	for _, p := range r.Disjoint {
+		pairs = append(pairs, p[:])
+	}
+	each := func(list []T) [][]T { return slices.Collect(slices.Chunk(list, 1)) }
+	return verdict("M1 (any two share a site)", pairs) +
+		verdict("M2 (own membership)", each(r.Outside)) +
+		verdict("M3 (equal size "+strconv.Itoa(r.Size)+")", each(r.Unequal)) +
+		verdict("M4 (equal duty "+strconv.Itoa(r.Duty)+")", each(r.Unbalanced))
 }
 
-func verdict(b []byte, condition string, offenders int, name func([]byte, int) []byte) []byte {
-	b = append(b, condition...)
-	if offenders == 0 {
-		return append(b, ": yes\n"...)
+func verdict[T cmp.Ordered](condition string, offenders [][]T) string {
+	n := len(offenders)
+	b, ok := appendSets(nil, slices.Values(offenders[:min(n, shown)]))
+	switch {
+	case n == 0:
+		return condition + ": yes\n"
+	case !ok:
+		return condition + ": no: " + strconv.Itoa(n) + " offend\n"
+	case n > shown:
+		return condition + ": no: " + string(b) + ",... (" + strconv.Itoa(n) + ")\n"
 	}
-	b = append(b, ": no:"...)
-	for i := range min(offenders, shown) {
-		b = name(append(b, ' '), i)
-	}
-	if offenders > shown {
-		b = append(b, ", and "+strconv.Itoa(offenders-shown)+" more"...)
-	}
-	return append(b, '\n')
-}
-
-func appendName[T cmp.Ordered](b []byte, site T) []byte {
-	text, ok := siteText(site)
-	if !ok {
-		text = "?"
-	}
-	return append(b, text...)
+	return condition + ": no: " + string(b) + "\n"
 }
 
 // Limits of Assign.
@@ -208,7 +194,7 @@ const (
 )
 
 // Assign gives a quorum to each site of c, and to others that take part without
-// having a say (the clients of a [Singleton]); sites of c among the others are
+// having a say (the clients of a central coordinator); sites of c among the others are
 // no mistake. Each site of c gets a quorum that contains it, where c has one.
 //
 // The quorums are chosen for equal duty: first, if there are at most 4096, as
@@ -224,14 +210,14 @@ const (
 // much as sites.
 //
 // It refuses the zero Coterie (ErrEmpty) and an other that is not a number
-// (ErrSite).
+// (ErrValue).
 func (c Coterie[T]) Assign(others ...T) (Assignment[T], error) {
 	if c.under == nil {
 		return Assignment[T]{}, refuse(ErrEmpty, "the zero Coterie has no quorum to assign; make one with New or a builder")
 	}
 	for i, s := range others {
 		if s != s {
-			return Assignment[T]{}, refuse(ErrSite, "site "+strconv.Itoa(i)+" of the others is not a number (NaN); remove it")
+			return Assignment[T]{}, refuse(ErrValue, "site "+strconv.Itoa(i)+" of the others is not a number (NaN); remove it")
 		}
 	}
 	all := sites([][]T{c.sites, others})
@@ -301,7 +287,7 @@ func (s *system) assign(askers []int) []set {
 // matched gives each asker, as far as possible, a quorum that contains it and
 // that no other asker has.
 func (s *system) matched(askers []int) []set {
-	if s.count(-1) > matchable {
+	if s.count() > matchable {
 		return nil
 	}
 	listed := emptyFamily(s.sites, 0)

@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"cmp"
 	"math"
 	"strconv"
 )
@@ -11,31 +10,23 @@ import (
 // (Barbara and Garcia-Molina, 1987; Peleg and Wool, "The Availability of Quorum
 // Systems", Information and Computation 123(2), 1995).
 //
-// It is computed gate by gate. Votes have a closed walk. For written-out
-// quorums the sites are decided one after the other, and what is left of the
-// quorums after each decision is the state: a quorum dies with its first site
-// that is down, and a quorum whose rest contains the rest of another no longer
-// matters. Decisions that leave the same rests share a state, so that grids of a
-// hundred sites have few. If there are too many, a small gate is enumerated, and
-// a large coterie is sampled.
+// It is computed gate by gate. Votes have a closed walk. A small gate of written-out
+// quorums is enumerated, and a coterie with a large one is sampled.
 
 // An Estimate is a probability, and how well it is known.
 type Estimate struct {
 	// Value is the probability, or the best guess at it.
 	Value float64
 
-	// Bounds contain the true probability: with certainty if Samples is 0, when
+	// Low and High enclose the true probability: with certainty if Samples is 0, when
 	// they equal Value (which is right to about 1e-13), and otherwise with a
 	// confidence of 99 percent (Wilson's score interval).
-	Bounds
+	Low, High float64
 
 	// Samples is the number of random states of the sites behind an estimate,
 	// and 0 if Value is exact.
 	Samples int
 }
-
-// Bounds are a least and a greatest possible value. If they are equal, the value is exact.
-type Bounds struct{ Low, High float64 }
 
 // What Availability samples with where it has to: the interval is at most 0.0051
 // wide with defaultSamples, and 0.041 with fewestSamples.
@@ -51,16 +42,15 @@ const (
 
 // Availability returns the probability that a quorum is up when each site is up
 // with probability p: one for all sites, or one for each in the order of
-// [Coterie.Sites]. It is exact for votes, trees, hierarchies and walls of any size,
-// for grids of up to 81 sites, planes of up to 31, and any coterie of up to 20.
-// Where exactness would be more than about a second of work, it is an estimate from
-// 2^18 random states of the sites, or fewer, but at least 2^12, where so many would
-// take more than some seconds, as for a grid of thousands of sites. The states are
+// [Coterie.Sites]. It is exact for votes, trees, hierarchies and walls of any size, and
+// for any coterie of up to 20 sites. For larger grids, planes and written-out coteries it
+// is an estimate from 2^18 random states of the sites, or fewer, but at least 2^12, where
+// so many would take more than some seconds. The states are
 // drawn by a SplitMix64 generator (Steele, Lea and Flood, "Fast Splittable
 // Pseudorandom Number Generators", OOPSLA 2014) that always starts from the same
 // seed: the same arguments, the same estimate.
 //
-// It refuses a p outside [0, 1] and a wrong number of them (ErrProbability). The zero
+// It refuses a p outside [0, 1] and a wrong number of them (ErrValue). The zero
 // Coterie has no quorum and so the availability 0.
 func (c Coterie[T]) Availability(p ...float64) (Estimate, error) {
 	up, err := c.probabilities(p)
@@ -80,19 +70,19 @@ func (c Coterie[T]) Availability(p ...float64) (Estimate, error) {
 		return s.sample(up, s.affordable(), defaultSeed), nil
 	}
 	value = min(1, max(0, value))
-	return Estimate{Value: value, Bounds: Bounds{value, value}}, nil
+	return Estimate{Value: value, Low: value, High: value}, nil
 }
 
 // probabilities returns one probability for each site.
 func (c Coterie[T]) probabilities(p []float64) ([]float64, error) {
 	n := len(c.sites)
 	if len(p) != 1 && len(p) != n || len(p) == 0 {
-		return nil, refuse(ErrProbability, strconv.Itoa(len(p))+" are given for "+strconv.Itoa(n)+
+		return nil, refuse(ErrValue, strconv.Itoa(len(p))+" probabilities are given for "+strconv.Itoa(n)+
 			" sites; give one for all of them, or one for each")
 	}
 	for _, up := range p {
 		if !(up >= 0 && up <= 1) {
-			return nil, refuse(ErrProbability, strconv.FormatFloat(up, 'g', -1, 64)+"; give a number from 0 to 1")
+			return nil, refuse(ErrValue, "probability "+strconv.FormatFloat(up, 'g', -1, 64)+"; give a number from 0 to 1")
 		}
 	}
 	if len(p) == 1 {
@@ -128,7 +118,7 @@ func (s *system) sample(p []float64, samples int, seed uint64) Estimate {
 		}
 	}
 	low, high := wilson(hits, samples)
-	return Estimate{float64(hits) / float64(samples), Bounds{low, high}, samples}
+	return Estimate{float64(hits) / float64(samples), low, high, samples}
 }
 
 // draw returns the next number in [0, 1) of SplitMix64.
@@ -152,32 +142,15 @@ func wilson(hits, samples int) (low, high float64) {
 	return max(0, min(low, p)), min(1, max(high, p))
 }
 
-// Limits of the exact availability of written-out quorums.
-const (
-	enumerated   = 20      // inputs whose states are all gone through
-	frontierPlan = 1 << 28 // words compared to see which rests contain which
-	frontierWork = 1 << 24 // words touched when going through the states
-)
+// enumerated is the most inputs of a written-out gate whose states are all gone through.
+const enumerated = 20
 
+// chance goes through all 2^n states: first it marks those that contain a quorum, then
+// it averages the inputs away, one after the other.
 func (g *list) chance(up []float64) (float64, bool) {
-	n, k := g.size(), g.family.len()
-	if k == 0 {
-		return 0, true
+	if g.size() > enumerated {
+		return 0, false
 	}
-	if n > 10 && times(times(n, k), times(k, words(n))) <= frontierPlan {
-		if p, ok := g.frontier(up); ok {
-			return p, true
-		}
-	}
-	if n <= enumerated {
-		return g.enumerate(up), true
-	}
-	return 0, false
-}
-
-// enumerate goes through all 2^n states: first it marks those that contain a
-// quorum, then it averages the inputs away, one after the other.
-func (g *list) enumerate(up []float64) float64 {
 	n := g.size()
 	value := make([]float64, 1<<n)
 	for _, q := range g.family.all() {
@@ -195,101 +168,5 @@ func (g *list) enumerate(up []float64) float64 {
 			value[s] = (1-up[i])*value[s] + up[i]*value[s|1<<i]
 		}
 	}
-	return value[0]
-}
-
-// frontier decides the inputs in order. A state is the set of quorums that are
-// still alive and matter, and its probability.
-func (g *list) frontier(up []float64) (float64, bool) {
-	width := words(g.family.len())
-	type state struct {
-		alive set
-		p     float64
-	}
-	var (
-		now, next []state
-		total     float64
-		budget    = frontierWork
-		place     map[string]int // where in next a state is; only looked up
-		key       = make([]byte, 8*width)
-		scratch   = make(set, width)
-	)
-	now = []state{{full(g.family.len()), 1}}
-	for i := range g.size() {
-		shadows, done := g.shadows(i + 1)
-		next, place = next[:0], make(map[string]int)
-		arrive := func(alive set, p float64) {
-			if p == 0 || alive.empty() {
-				return
-			}
-			if alive.meets(done) {
-				total += p
-				return
-			}
-			copy(scratch, alive)
-			for q := range alive.each() {
-				if scratch.has(q) {
-					scratch.drop(shadows.at(q))
-					budget -= width
-				}
-			}
-			for w, bits := range scratch {
-				for b := range 8 {
-					key[8*w+b] = byte(bits >> (8 * b))
-				}
-			}
-			at, ok := place[string(key)]
-			if !ok {
-				at = len(next)
-				place[string(key)] = at
-				next = append(next, state{scratch.clone(), 0})
-				budget -= 8 * width
-			}
-			next[at].p += p
-		}
-		for _, s := range now {
-			arrive(s.alive, s.p*up[i])
-			s.alive.drop(g.column.at(i))
-			arrive(s.alive, s.p*(1-up[i]))
-			if budget < 0 {
-				return 0, false
-			}
-		}
-		now, next = next, now
-	}
-	return total, true
-}
-
-// shadows returns, for each quorum, those that it makes irrelevant once inputs
-// below i are decided (their rest from i on contains its rest, or equals it and
-// they come later), and the quorums whose rest is empty.
-func (g *list) shadows(i int) (shadows *family, done set) {
-	rest := full(g.size())
-	for j := range i {
-		rest.remove(j)
-	}
-	k := g.family.len()
-	rests := emptyFamily(g.size(), k)
-	sizes := make([]int, k)
-	done = newSet(k)
-	for q, s := range g.family.all() {
-		r := rests.grow()
-		for w := range r {
-			r[w] = s[w] & rest[w]
-		}
-		if sizes[q] = r.count(); sizes[q] == 0 {
-			done.add(q)
-		}
-	}
-	shadows = emptyFamily(k, k)
-	for a := range k {
-		shadow := shadows.grow()
-		for b := range k {
-			larger := cmp.Or(cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a, b)) < 0
-			if larger && rests.at(a).within(rests.at(b)) {
-				shadow.add(b)
-			}
-		}
-	}
-	return shadows, done
+	return value[0], true
 }

@@ -14,23 +14,22 @@ type Construction[T cmp.Ordered] struct {
 // the first site as center and as hub. Weighted voting, walls of given widths and
 // composition are not among them, because a number of sites does not determine them.
 func Constructions[T cmp.Ordered]() []Construction[T] {
-	hub := func(of func(hub T, rim []T) (Coterie[T], error)) func(sites ...T) (Coterie[T], error) {
+	first := func(of func(hub T, rim ...T) (Coterie[T], error)) func(sites ...T) (Coterie[T], error) {
 		return func(sites ...T) (Coterie[T], error) {
 			if err := distinct(sites); err != nil {
 				return Coterie[T]{}, err
 			}
-			return of(sites[0], sites[1:])
+			return of(sites[0], sites[1:]...)
 		}
 	}
 	return []Construction[T]{
-		{"central", hub(func(center T, _ []T) (Coterie[T], error) { return Singleton(center) })},
+		{"central", first(func(center T, _ ...T) (Coterie[T], error) { return Majority(center) })},
 		{"majority", Majority[T]},
-		{"grid", SquareGrid[T]},
+		{"grid", func(sites ...T) (Coterie[T], error) { return Grid(0, sites...) }},
 		{"fpp", Plane[T]},
-		{"degenerate", Degenerate[T]},
-		{"tree", func(sites ...T) (Coterie[T], error) { return Tree(2, sites...) }},
-		{"hqc", func(sites ...T) (Coterie[T], error) { return Hierarchical(3, sites...) }},
-		{"wheel", hub(func(hub T, rim []T) (Coterie[T], error) { return Wheel(hub, rim...) })},
-		{"wall", TriangularWall[T]},
+		{"tree", func(sites ...T) (Coterie[T], error) { return Tree(0, sites...) }},
+		{"hqc", func(sites ...T) (Coterie[T], error) { return Hierarchical(0, sites...) }},
+		{"wheel", first(Wheel[T])},
+		{"wall", func(sites ...T) (Coterie[T], error) { return Wall(nil, sites...) }},
 	}
 }

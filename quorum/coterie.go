@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"strconv"
 )
 
 // A Coterie is a set of quorums over sites of type T that obeys the three laws:
@@ -170,7 +169,7 @@ func (c Coterie[T]) Quorums() iter.Seq[[]T] { return c.named(c.system().quorums(
 
 // Len returns the number of quorums, or the largest int if there are more. It
 // does not go through them.
-func (c Coterie[T]) Len() int { return c.system().count(-1) }
+func (c Coterie[T]) Len() int { return c.system().count() }
 
 // IsQuorum reports whether the sites, in any order, are one of the quorums of c:
 // no site missing, none too many. To ask whether replies suffice, use
@@ -200,45 +199,22 @@ func (c Coterie[T]) HasQuorum(sites ...T) bool {
 	return c.system().holder()(c.numbers(sites))
 }
 
-// Smallest returns the size of a smallest quorum; 0 for the zero Coterie.
-func (c Coterie[T]) Smallest() int {
-	_, n := c.system().cheapest(same(len(c.sites), 1.0), -1)
-	return int(math.Round(n))
-}
-
-// Largest returns the size of a largest quorum; 0 for the zero Coterie.
-func (c Coterie[T]) Largest() int {
+// Size returns the size of a smallest quorum and that of a largest one; 0 for the zero
+// Coterie.
+func (c Coterie[T]) Size() (smallest, largest int) {
 	s := c.system()
-	dearest := fold(s, same(s.sites, -1.0), func(g gate, cost []float64) float64 {
-		_, n := g.cheapest(cost, -1)
-		return n
-	})
-	return int(math.Round(-dearest))
-}
-
-// Degree returns the number of quorums that contain the site, or the largest int
-// if there are more; 0 for a value that is not a site of c.
-func (c Coterie[T]) Degree(site T) int {
-	i, ok := slices.BinarySearch(c.sites, site)
-	if !ok {
-		return 0
+	cheapest := func(cost float64) int {
+		return int(math.Round(fold(s, same(s.sites, cost), func(g gate, cost []float64) float64 {
+			_, n := g.cheapest(cost, -1)
+			return n
+		})))
 	}
-	return c.system().count(i)
+	return cheapest(1), -cheapest(-1)
 }
 
-const (
-	maxInt = math.MaxInt
-
-	// maxListed bounds the quorums that a method goes through one by one.
-	maxListed = 1 << 20
-)
+const maxInt = math.MaxInt
 
 var inf = math.Inf(1)
-
-func tooMany(n int) error {
-	return refuse(ErrTooLarge, strconv.Itoa(n)+" quorums or more, where at most "+strconv.Itoa(maxListed)+
-		" can be listed; ask about a smaller coterie")
-}
 
 // plus and times stop at the largest int. Their arguments are not negative.
 func plus(a, b int) int {

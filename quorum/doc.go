@@ -15,23 +15,21 @@
 // names the two that offend; [Check] lists all offenses; [Minimize] drops what is
 // superfluous. The known constructions are here by name:
 //
-//	Singleton                 one site decides: the central coordinator
 //	Majority, Weighted        more than half of the sites, or of their votes
-//	SquareGrid, Grid          a row and a column
-//	Plane, Degenerate         lines of a projective plane: the smallest equals
+//	Grid                      a row and a column
+//	Plane                     lines of a projective plane: the smallest equals
 //	Tree, Hierarchical        paths in a tree; majorities of majorities
 //	Wheel, Wall               a hub and one of the rim; a row and one of each below
 //	Compose                   a coterie whose sites are coteries
 //
 // They differ in what they cost and what they survive:
 //
-//	size          Smallest, Largest: how many must be asked
+//	size          how many must be asked
 //	load          how busy the busiest site is; one over it is the capacity
 //	resilience    how many crashes, whichever they are, leave a quorum
 //	availability  how likely a quorum is up if each site is up with probability p
 //	dual          the minimal transversals: what must be down to stop every node
-//	domination    whether another coterie is available whenever this one is, and
-//	              sometimes when it is not; Gap shows where
+//	gap           where another coterie is available and this one is not
 //
 // [Constructions] lists the builders that need only sites, by name; the command
 // dmutex quorum compare measures them all side by side. For Maekawa's algorithm

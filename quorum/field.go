@@ -7,101 +7,48 @@ package quorum
 // Its elements are the polynomials of degree below k over the integers modulo p,
 // and element c(0) + c(1)*x + ... is numbered c(0) + c(1)*p + c(2)*p^2 + ..., so
 // that 0 and 1 are the zero and the one. Sums are taken by coefficient. Products
-// are taken modulo an irreducible polynomial of degree k: the first one, in order
-// of its number, that no polynomial of degree 1 to k/2 divides.
+// are taken modulo a primitive polynomial x^k + ..., one for which the powers of x
+// are all elements but 0. So a product is a sum of logarithms.
 type field struct {
-	q, p, k int
-	modulus []int // coefficients from x^0 to x^k, the last being 1
-	table   []int // a*b is table[a*q+b]
+	q, p int
+	exp  []int // the powers of x, from x^0 to x^(q-2)
+	log  []int // exp[log[a]] is a; log[0] means nothing
 }
 
 // newField returns the field of q elements, and false if q is no prime power.
 func newField(q int) (*field, bool) {
-	p, k := primePower(q)
-	if k == 0 {
+	p, prime := primePower(q)
+	if !prime {
 		return nil, false
 	}
-	f := &field{q: q, p: p, k: k}
-	for m := q; ; m++ { // x^k, x^k + 1, ...
-		f.modulus = f.polynomial(m)
-		if f.irreducible() {
-			break
-		}
-	}
-	f.table = make([]int, q*q)
-	for a := range q {
-		for b := range a + 1 {
-			f.table[a*q+b] = f.product(a, b)
-			f.table[b*q+a] = f.table[a*q+b]
+	f := &field{q: q, p: p, log: make([]int, q)}
+	for tail := 1; len(f.exp) != q-1; tail++ { // x^k - tail
+		f.exp = f.exp[:0]
+		for a := 1; len(f.exp) == 0 || a != 1 && len(f.exp) < q; {
+			f.log[a] = len(f.exp)
+			f.exp = append(f.exp, a)
+			high := a / (q / p) // the coefficient of x^(k-1)
+			a = a % (q / p) * p
+			for range high {
+				a = f.add(a, tail)
+			}
 		}
 	}
 	return f, true
 }
 
-// primePower returns p and k with q = p^k, or k = 0 if there are none.
-func primePower(q int) (p, k int) {
-	if q < 2 {
-		return 0, 0
-	}
+// primePower returns the prime of which q is a power, and false if there is none.
+func primePower(q int) (p int, ok bool) {
 	for p = 2; p*p <= q && q%p != 0; p++ {
 	}
 	if q%p != 0 {
-		return q, 1
+		p = q
 	}
-	for ; q%p == 0; q /= p {
-		k++
+	rest := q
+	for rest > 1 && rest%p == 0 {
+		rest /= p
 	}
-	if q > 1 {
-		return 0, 0
-	}
-	return p, k
-}
-
-// polynomial returns the coefficients that a number stands for.
-func (f *field) polynomial(number int) []int {
-	var c []int
-	for ; number > 0; number /= f.p {
-		c = append(c, number%f.p)
-	}
-	return c
-}
-
-func (f *field) number(c []int) int {
-	n := 0
-	for i := len(c) - 1; i >= 0; i-- {
-		n = n*f.p + c[i]
-	}
-	return n
-}
-
-func (f *field) irreducible() bool {
-	most := 1 // one more than the number of any polynomial of degree k/2
-	for range f.k/2 + 1 {
-		most *= f.p
-	}
-	for d := f.p; d < most; d++ {
-		if f.number(f.remainder(f.modulus, f.polynomial(d))) == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// remainder divides a by b, whose leading coefficient need not be 1.
-func (f *field) remainder(a, b []int) []int {
-	r := append([]int(nil), a...)
-	lead := 1 // the inverse of b's leading coefficient
-	for lead*b[len(b)-1]%f.p != 1 {
-		lead++
-	}
-	for i := len(r) - 1; i >= len(b)-1; i-- {
-		times := r[i] * lead % f.p
-		for j := range b {
-			at := i - len(b) + 1 + j
-			r[at] = (r[at] + (f.p-times)*b[j]) % f.p
-		}
-	}
-	return r[:min(len(r), len(b)-1)]
+	return p, q > 1 && rest == 1
 }
 
 func (f *field) add(a, b int) int {
@@ -122,15 +69,11 @@ func (f *field) negative(a int) int {
 	return sum
 }
 
-func (f *field) multiply(a, b int) int { return f.table[a*f.q+b] }
-
-func (f *field) product(a, b int) int {
-	x, y := f.polynomial(a), f.polynomial(b)
-	product := make([]int, len(x)+len(y))
-	for i, c := range x {
-		for j, d := range y {
-			product[i+j] = (product[i+j] + c*d) % f.p
-		}
+func (f *field) multiply(a, b int) int {
+	if a == 0 || b == 0 {
+		return 0
 	}
-	return f.number(f.remainder(product, f.modulus))
+	return f.exp[(f.log[a]+f.log[b])%(f.q-1)]
 }
+
+func (f *field) inverse(a int) int { return f.exp[(f.q-1-f.log[a])%(f.q-1)] }

@@ -17,7 +17,7 @@ const gapWork = 1 << 29
 // more of them than there are quorums is enough to look at.
 func (g *list) gap() (set, error) {
 	budget := gapWork
-	for t := range g.hitting(&budget) {
+	for t := range g.hitting(&budget, nil) {
 		if !g.holds(t) {
 			return t.clone(), nil
 		}
@@ -74,8 +74,7 @@ func (s *system) place(k int, inputs, side set) {
 }
 
 // Gap returns sites that neither contain a quorum of c nor leave one among the
-// other sites of c, or nil if c is non-dominated: no other coterie dominates it, see
-// [Coterie.Dominates]. It is the same set each time.
+// other sites of c, or nil if c is non-dominated. It is the same set each time.
 //
 // For written-out quorums it is a search that may take exponential time; it is
 // cut short with ErrTooLarge after about a second. The zero Coterie has no
@@ -86,33 +85,4 @@ func (c Coterie[T]) Gap() ([]T, error) {
 		return nil, err
 	}
 	return c.members(found), nil
-}
-
-// Dominates reports whether c dominates d: they differ, and every quorum of d
-// contains a quorum of c. Then whenever the sites that are up contain a quorum
-// of d they contain one of c. It goes through the quorums of d, and gives up
-// with ErrTooLarge if there are more than 2^20. Where the quorums of c are written
-// out, as a grid's are, each of those is compared with all of them, which takes
-// about a second for two grids of 8192 sites, the largest that are built.
-func (c Coterie[T]) Dominates(d Coterie[T]) (bool, error) {
-	if d.Len() > maxListed {
-		return false, tooMany(d.Len())
-	}
-	if !c.covers(d) {
-		return false, nil
-	}
-	equal := c.Len() == d.Len() && d.covers(c)
-	return !equal, nil
-}
-
-// covers reports whether every quorum of d contains a quorum of c. Two coteries
-// that cover each other are equal, since their quorums are minimal.
-func (c Coterie[T]) covers(d Coterie[T]) bool {
-	holds := c.system().holder()
-	for q := range d.Quorums() {
-		if !holds(c.numbers(q)) {
-			return false
-		}
-	}
-	return true
 }

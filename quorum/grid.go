@@ -2,20 +2,16 @@ package quorum
 
 import (
 	"cmp"
+	"math"
 	"strconv"
 )
-
-// SquareGrid returns [Grid] with ceil(sqrt(n)) columns, which makes the quorums
-// smallest: at most 2*ceil(sqrt(n))-1 sites.
-func SquareGrid[T cmp.Ordered](sites ...T) (Coterie[T], error) {
-	return Grid(max(1, root(len(sites))), sites...)
-}
 
 // Grid returns the coterie of Maekawa's grid: the sites are laid row by row into
 // the given number of columns (the last row may be short), and each site has a quorum
 // that is its row and its column. Two of them meet where the row of one crosses the
 // column of the other; if one of the crossings is missing in the last row, the
-// other is not.
+// other is not. With 0 columns there are ceil(sqrt(n)), which makes the quorums
+// smallest: at most 2*ceil(sqrt(n))-1 sites.
 //
 // Maekawa, "A sqrt(N) Algorithm for Mutual Exclusion in Decentralized Systems",
 // ACM TOCS 3(2), 1985, the alternative for an N that is no size of a projective
@@ -26,13 +22,19 @@ func SquareGrid[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // row some quorums may contain others; those are dropped, and every site still
 // occurs in one. A grid is dominated for every n above 1.
 //
-// It refuses columns below 1 and no sites (ErrSize), a site given twice
+// It refuses negative columns and no sites (ErrSize), a site given twice
 // (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
 func Grid[T cmp.Ordered](columns int, sites ...T) (Coterie[T], error) {
-	if err := gridded(columns, sites); err != nil {
+	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
 	}
 	n := len(sites)
+	switch {
+	case columns < 0:
+		return Coterie[T]{}, refuse(ErrSize, "a grid of "+strconv.Itoa(columns)+" columns; give it at least one, or 0 for about as many as rows")
+	case columns == 0:
+		columns = int(math.Ceil(math.Sqrt(float64(n))))
+	}
 	columns = min(columns, n)
 	f := emptyFamily(n, n)
 	for i := range n {
@@ -63,23 +65,4 @@ func gridBarrier(n, columns int) int {
 		return min(rows, columns)
 	}
 	return min(rows, columns, max(rows-1, last))
-}
-
-func gridded[T cmp.Ordered](columns int, sites []T) error {
-	if err := distinct(sites); err != nil {
-		return err
-	}
-	if columns < 1 {
-		return refuse(ErrSize, "a grid of "+strconv.Itoa(columns)+" columns; give it at least one")
-	}
-	return nil
-}
-
-// root returns ceil(sqrt(n)).
-func root(n int) int {
-	r := 0
-	for r*r < n {
-		r++
-	}
-	return r
 }

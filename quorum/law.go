@@ -35,20 +35,14 @@ var (
 	// quorum or a list of sites, or a whole quorum.
 	ErrDuplicate = errors.New("quorum: duplicate")
 
-	// ErrSite says that a value cannot be a site here: it is not a number, or
-	// it belongs to nothing that was declared.
-	ErrSite = errors.New("quorum: not a site")
+	// ErrValue says that a value is not a number, is outside its range, or is a site
+	// that was not declared.
+	ErrValue = errors.New("quorum: unlawful value")
 
-	// ErrSize says that the construction does not exist for so many sites, or
-	// for that shape. The message says which are near.
+	// ErrSize says that the construction does not exist for so many sites, for that
+	// shape, or for those votes: two disjoint groups could both reach the threshold,
+	// for example.
 	ErrSize = errors.New("quorum: no such construction")
-
-	// ErrVotes says that votes or the threshold are negative, sum to nothing,
-	// or would let two disjoint groups both reach the threshold.
-	ErrVotes = errors.New("quorum: unlawful votes")
-
-	// ErrProbability says that a probability is outside [0, 1].
-	ErrProbability = errors.New("quorum: not a probability")
 
 	// ErrTooLarge says that the answer exists but is beyond the stated limit
 	// of the method.
@@ -69,7 +63,7 @@ func (r *refusal) Unwrap() error { return r.kind }
 // A Violation is a law that given quorums break, and the quorums that break it.
 // As an error it answers to errors.Is for Law.
 type Violation[T cmp.Ordered] struct {
-	// Law is ErrEmpty, ErrSite, ErrDuplicate, ErrIntersection or ErrMinimality; or
+	// Law is ErrEmpty, ErrValue, ErrDuplicate, ErrIntersection or ErrMinimality; or
 	// ErrTooLarge, which breaks no law: there are too many sites or quorums to tell.
 	Law error
 
@@ -88,53 +82,40 @@ func (v *Violation[T]) Unwrap() error { return v.Law }
 
 // Error names the law, the quorums and what to change.
 func (v *Violation[T]) Error() string {
-	b := []byte(v.Law.Error())
-	b = append(b, ": "...)
-	switch {
+	var what string
+	switch first, second := v.quorum(v.First, 0), v.quorum(v.Second, 1); {
 	case v.Law == ErrTooLarge:
-		return string(append(b, "too many sites or quorums to compare; give at most 8192 of each"+
-			" (of up to 64 sites, 92681 quorums), or put smaller coteries together by Compose"...))
+		what = "too many sites or quorums to compare; give at most 8192 of each" +
+			" (of up to 64 sites, 92681 quorums), or put smaller coteries together by Compose"
 	case v.First < 0:
-		return string(append(b, "no quorum is given; give at least one"...))
+		what = "no quorum is given; give at least one"
+	case v.Law == ErrEmpty:
+		what = first + " has no site; remove it, or every site would hold it"
+	case v.Law == ErrValue:
+		what = first + " has a site that is not a number (NaN); remove that site"
+	case v.Law == ErrIntersection:
+		what = first + " and " + second + " share no site; add one site to both"
+	case v.Law == ErrMinimality && len(v.Quorums[0]) < len(v.Quorums[1]):
+		what = first + " is contained in " + second + "; remove the larger, or use Minimize"
+	case v.Law == ErrMinimality:
+		what = first + " contains " + second + "; remove the larger, or use Minimize"
 	case v.Second < 0:
-		b = v.appendQuorum(b, v.First, 0)
-		switch v.Law {
-		case ErrEmpty:
-			b = append(b, " has no site; remove it, or every site would hold it"...)
-		case ErrSite:
-			b = append(b, " has a site that is not a number (NaN); remove that site"...)
-		default:
-			b = append(b, " names a site twice; name each site once"...)
-		}
-		return string(b)
-	}
-	b = v.appendQuorum(b, v.First, 0)
-	switch v.Law {
-	case ErrIntersection:
-		b = v.appendQuorum(append(b, " and "...), v.Second, 1)
-		b = append(b, " share no site; add one site to both"...)
-	case ErrMinimality:
-		larger := " contains "
-		if len(v.Quorums[0]) < len(v.Quorums[1]) {
-			larger = " is contained in "
-		}
-		b = v.appendQuorum(append(b, larger...), v.Second, 1)
-		b = append(b, "; remove the larger, or use Minimize"...)
+		what = first + " names a site twice; name each site once"
 	default:
-		b = v.appendQuorum(append(b, " and "...), v.Second, 1)
-		b = append(b, " are the same quorum; remove one, or use Minimize"...)
+		what = first + " and " + second + " are the same quorum; remove one, or use Minimize"
 	}
-	return string(b)
+	return v.Law.Error() + ": " + what
 }
 
-func (v *Violation[T]) appendQuorum(b []byte, place, i int) []byte {
-	b = append(b, "quorum "...)
-	b = strconv.AppendInt(b, int64(place), 10)
-	text, ok := appendSets(append(b, ' '), slices.Values(v.Quorums[i:i+1]))
-	if !ok {
-		return b // its place must do: the sites have no text
+// quorum is such as "quorum 3 {1,2}", or without the sites if they have no text.
+func (v *Violation[T]) quorum(place, i int) string {
+	name := "quorum " + strconv.Itoa(place)
+	if i < len(v.Quorums) {
+		if text, ok := appendSets(nil, slices.Values(v.Quorums[i:i+1])); ok {
+			name += " " + string(text)
+		}
 	}
-	return text
+	return name
 }
 
 // Check yields every way in which the quorums fail to be a coterie: first what
@@ -198,7 +179,7 @@ func alone[T cmp.Ordered](q []T) error {
 	}
 	for _, s := range q {
 		if s != s {
-			return ErrSite
+			return ErrValue
 		}
 	}
 	if repeated(q) >= 0 {
@@ -255,7 +236,7 @@ func distinct[T cmp.Ordered](list []T) error {
 	}
 	for i, s := range list {
 		if s != s {
-			return refuse(ErrSite, "site "+strconv.Itoa(i)+" is not a number (NaN); remove it")
+			return refuse(ErrValue, "site "+strconv.Itoa(i)+" is not a number (NaN); remove it")
 		}
 	}
 	if i := repeated(list); i >= 0 {

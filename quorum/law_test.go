@@ -39,7 +39,7 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	_, err := New([]float64{1, math.NaN()})
-	require.ErrorIs(t, err, ErrSite)
+	require.ErrorIs(t, err, ErrValue)
 	require.ErrorContains(t, err, "not a number (NaN); remove that site")
 }
 
@@ -87,20 +87,19 @@ func TestBadInput(t *testing.T) {
 	}{
 		"majority of none":         {second(Majority[int]()), ErrSize, "no sites (n = 0); give at least one"},
 		"majority, twice":          {second(Majority(site("a", "b", "a")...)), ErrDuplicate, "site 2 (a) is given twice; name each site once"},
-		"singleton of NaN":         {second(Singleton(math.NaN())), ErrSite, "not a number"},
+		"singleton of NaN":         {second(Majority(math.NaN())), ErrValue, "not a number"},
 		"weighted, none":           {second(Weighted[string](1)), ErrSize, "n = 0"},
-		"weighted, no votes":       {second(Weighted(1, vote("a", 0), vote("b", 0))), ErrVotes, "sum to nothing; give at least one site a vote"},
-		"weighted, negative":       {second(Weighted(1, vote("a", 3), vote("b", -2))), ErrVotes, "site 1 (b) has -2 votes; give 0 or more"},
-		"weighted, low":            {second(Weighted(2, vote("a", 2), vote("b", 2))), ErrVotes, "two disjoint groups could both have 2 of 4 votes; let the threshold be at least 3"},
-		"weighted, high":           {second(Weighted(5, vote("a", 2), vote("b", 2))), ErrVotes, "no group can have 5 of 4 votes; let the threshold be at most 4"},
+		"weighted, no votes":       {second(Weighted(1, vote("a", 0), vote("b", 0))), ErrSize, "the votes sum to nothing; give at least one site a vote"},
+		"weighted, negative":       {second(Weighted(1, vote("a", 3), vote("b", -2))), ErrSize, "site 1 (b) has -2 votes; give 0 or more"},
+		"weighted, low":            {second(Weighted(2, vote("a", 2), vote("b", 2))), ErrSize, "two disjoint groups could both have 2 of 4 votes; let the threshold be at least 3"},
+		"weighted, high":           {second(Weighted(5, vote("a", 2), vote("b", 2))), ErrSize, "no group can have 5 of 4 votes; let the threshold be at most 4"},
 		"weighted, huge":           {second(Weighted(math.MaxInt/2+1, vote("a", math.MaxInt))), ErrTooLarge, "divide the votes"},
 		"weighted, overflow":       {second(Weighted(math.MaxInt, vote("a", math.MaxInt), vote("b", math.MaxInt))), ErrTooLarge, "divide the votes"},
 		"weighted, twice":          {second(Weighted(2, vote("a", 2), vote("a", 1))), ErrDuplicate, "given twice"},
-		"grid of none":             {second(SquareGrid[int]()), ErrSize, "n = 0"},
-		"grid, columns":            {second(Grid(0, 1, 2)), ErrSize, "a grid of 0 columns; give it at least one"},
+		"grid of none":             {second(Grid[int](0)), ErrSize, "n = 0"},
+		"grid, columns":            {second(Grid(-1, 1, 2)), ErrSize, "a grid of -1 columns; give it at least one"},
 		"plane of none":            {second(Plane[int]()), ErrSize, "n = 0"},
 		"plane, twice":             {second(Plane(1, 2, 3, 4, 5, 6, 6)), ErrDuplicate, "given twice"},
-		"degenerate of none":       {second(Degenerate[int]()), ErrSize, "n = 0"},
 		"tree, degree":             {second(Tree(1, 1, 2)), ErrSize, "a tree of degree 1; give its sites at least two children"},
 		"tree of none":             {second(Tree[int](2)), ErrSize, "n = 0"},
 		"hierarchy, degree":        {second(Hierarchical(1, 1, 2)), ErrSize, "divide by at least two"},
@@ -109,26 +108,23 @@ func TestBadInput(t *testing.T) {
 		"wall, widths":             {second(Wall([]int{1, 2}, 1, 2)), ErrSize, "the rows of a wall hold 3 sites, and there are 2; let the widths sum to that"},
 		"wall, width":              {second(Wall([]int{3, 0}, 1, 2, 3)), ErrSize, "row 1 of a wall is 0 wide"},
 		"wall, overflow":           {second(Wall([]int{math.MaxInt, math.MaxInt}, 1, 2, 3)), ErrSize, "let the widths sum to that"},
-		"wall of none":             {second(TriangularWall[int]()), ErrSize, "n = 0"},
+		"wall of none":             {second(Wall[int](nil)), ErrSize, "n = 0"},
 		"compose, zero":            {second(Compose(Coterie[int]{}, func(int) Coterie[int] { return maj })), ErrEmpty, "the outer coterie has no quorum"},
 		"compose, zero part":       {second(Compose(maj, func(int) Coterie[int] { return Coterie[int]{} })), ErrEmpty, "the part for site 0 (1) has no quorum"},
 		"compose, shared":          {second(Compose(maj, func(int) Coterie[int] { return maj })), ErrDuplicate, "is in two parts; let each site be in one"},
-		"availability, high":       {second(maj.Availability(1.01)), ErrProbability, "probability: 1.01; give a number from 0 to 1"},
-		"availability, low":        {second(maj.Availability(0.9, -1, 0.9)), ErrProbability, "-1; give"},
-		"availability, NaN":        {second(maj.Availability(math.NaN())), ErrProbability, "NaN; give"},
-		"availability, none":       {second(maj.Availability()), ErrProbability, "0 are given for 3 sites; give one for all of them, or one for each"},
-		"availability, two":        {second(maj.Availability(0.9, 0.9)), ErrProbability, "2 are given for 3 sites"},
-		"availability, of nothing": {second(Coterie[int]{}.Availability()), ErrProbability, "0 are given"},
+		"availability, high":       {second(maj.Availability(1.01)), ErrValue, "probability 1.01; give a number from 0 to 1"},
+		"availability, low":        {second(maj.Availability(0.9, -1, 0.9)), ErrValue, "-1; give"},
+		"availability, NaN":        {second(maj.Availability(math.NaN())), ErrValue, "NaN; give"},
+		"availability, none":       {second(maj.Availability()), ErrValue, "0 probabilities are given for 3 sites; give one for all of them, or one for each"},
+		"availability, two":        {second(maj.Availability(0.9, 0.9)), ErrValue, "2 probabilities are given for 3 sites"},
+		"availability, of nothing": {second(Coterie[int]{}.Availability()), ErrValue, "0 probabilities are given"},
 		"assignment of none":       {second(NewAssignment[int]()), ErrSize, "n = 0"},
 		"assignment, twice":        {second(NewAssignment(Entry[int]{1, []int{1}}, Entry[int]{1, []int{1}})), ErrDuplicate, "given twice"},
 		"assignment, empty":        {second(NewAssignment(Entry[int]{1, nil})), ErrEmpty, "the quorum of site 0 (1) has no site; it would enter unasked"},
 		"assignment, repeated":     {second(NewAssignment(Entry[int]{1, []int{1, 1}})), ErrDuplicate, "the quorum of site 0 (1) names a site twice"},
-		"assignment, unknown":      {second(NewAssignment(Entry[int]{1, []int{1, 7}})), ErrSite, "site 1 (7) in the quorum of site 0 (1) is unknown; give it an entry too, or remove it"},
-		"assign, others NaN":       {second(must(Singleton(1.0)).Assign(math.NaN())), ErrSite, "not a number"},
-		"slices of too many":       {second(must(Majority(ints(60)...)).Slices()), ErrTooLarge, "at most 1048576 can be listed"},
-		"domination over too many": {second(maj.Dominates(must(Majority(ints(60)...)))), ErrTooLarge, "at most 1048576 can be listed"},
-		"grid, too large":          {second(SquareGrid(ints(20_000)...)), ErrTooLarge, "20000 sites; give at most 8192, or put smaller coteries together by Compose"},
-		"degenerate, too large":    {second(Degenerate(ints(20_000)...)), ErrTooLarge, "give at most 8192"},
+		"assignment, unknown":      {second(NewAssignment(Entry[int]{1, []int{1, 7}})), ErrValue, "site 1 (7) in the quorum of site 0 (1) is unknown; give it an entry too, or remove it"},
+		"assign, others NaN":       {second(must(Majority(1.0)).Assign(math.NaN())), ErrValue, "not a number"},
+		"grid, too large":          {second(Grid(0, ints(20_000)...)), ErrTooLarge, "20000 sites; give at most 8192, or put smaller coteries together by Compose"},
 	} {
 		require.ErrorIs(t, c.err, c.kind, name)
 		require.ErrorContains(t, c.err, c.says, name)
@@ -204,12 +200,12 @@ func TestTooLarge(t *testing.T) {
 // Availability draws fewer samples where one of them is much work.
 func TestAffordableSamples(t *testing.T) {
 	for sites, want := range map[int]int{400: 1 << 18, 2500: sampleWork / (2500*40 + 1), 6400: fewestSamples} {
-		require.Equal(t, want, must(SquareGrid(ints(sites)...)).system().affordable(), "%d sites", sites)
+		require.Equal(t, want, must(Grid(0, ints(sites)...)).system().affordable(), "%d sites", sites)
 	}
 	if testing.Short() {
 		return
 	}
-	e, err := must(SquareGrid(ints(2500)...)).Availability(0.99)
+	e, err := must(Grid(0, ints(2500)...)).Availability(0.99)
 	require.NoError(t, err)
 	require.Equal(t, sampleWork/(2500*40+1), e.Samples)
 	require.Less(t, e.High-e.Low, 0.04)

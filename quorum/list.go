@@ -7,7 +7,7 @@ import "iter"
 type list struct {
 	family *family
 	column *family // for each input, the quorums that contain it
-	proved int     // no transversal is smaller: what the builder knows, or 0
+	proved int     // the size of a smallest transversal, if the builder knows it, or 0
 }
 
 // newList takes over a family that obeys the laws of a coterie.

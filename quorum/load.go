@@ -27,8 +27,8 @@ const (
 	tight         = 1e-9    // a relative difference that counts as none
 )
 
-// Load returns bounds of the load of c, each with a proof: Low by prices of the
-// sites, High by a strategy. They are equal, and the load exact, where all
+// Load returns bounds of the load of c, each with a proof: low by prices of the
+// sites, high by a strategy. They are equal, and the load exact, where all
 // quorums are alike (majorities, full grids, planes) and, by the linear program,
 // for up to about a hundred sites. Where the program would take more than about a
 // second they may differ, and beyond 256 sites, where it is not begun, by much. Bounds that differ by less than
@@ -36,21 +36,20 @@ const (
 // about 1e-12. For the zero Coterie both are 0.
 //
 // The capacity of c is one over its load.
-func (c Coterie[T]) Load() Bounds { return c.system().load() }
-
-func (s *system) load() Bounds {
+func (c Coterie[T]) Load() (low, high float64) {
+	s := c.system()
 	if s.sites == 0 {
-		return Bounds{}
+		return 0, 0
 	}
-	_, smallest := s.cheapest(same(s.sites, 1.0), -1)
-	b := Bounds{max(1/smallest, smallest/float64(s.sites)), s.uniform()}
-	if b.High > b.Low*(1+tight) && s.sites <= programSites {
-		b = s.program(b)
+	smallest, _ := c.Size()
+	low, high = max(1/float64(smallest), float64(smallest)/float64(s.sites)), s.uniform()
+	if high > low*(1+tight) && s.sites <= programSites {
+		low, high = s.program(low, high)
 	}
-	if b.High <= b.Low*(1+tight) {
-		b.Low = b.High
+	if high <= low*(1+tight) {
+		low = high
 	}
-	return b
+	return low, high
 }
 
 // uniform returns how busy the busiest site is if all quorums are equally likely
@@ -87,7 +86,7 @@ func (s *system) uniform() float64 {
 
 // program solves the linear program by the revised simplex method, starting from
 // the basis in which every site is idle. It narrows the bounds that are known.
-func (s *system) program(known Bounds) Bounds {
+func (s *system) program(low, high float64) (float64, float64) {
 	lp := newSimplex(s.sites)
 	for budget := programWork; budget > 0; budget -= max(programStep, 2*s.sites*s.sites) {
 		prices := lp.prices()
@@ -109,12 +108,11 @@ func (s *system) program(known Bounds) Bounds {
 		}
 		q, cost := s.cheapest(prices, -1)
 		if total > 0 {
-			known.Low = max(known.Low, cost/total)
+			low = max(low, cost/total)
 		}
 		if cost >= 1-tight || !lp.enter(q, -1) {
 			break
 		}
 	}
-	known.High = min(known.High, lp.busiest())
-	return known
+	return low, min(high, lp.busiest())
 }

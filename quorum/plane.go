@@ -19,8 +19,8 @@ import (
 //
 // Its load is (q+1)/n and its resilience q. It is dominated for every q but 2.
 //
-// It refuses an n that is not q^2+q+1 for a prime power q (ErrSize), with the sizes
-// near by, a site given twice (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
+// It refuses an n that is not q^2+q+1 for a prime power q (ErrSize), a site given twice
+// (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
 func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -29,81 +29,10 @@ func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 	q := order(n)
 	f, ok := newField(q)
 	if !ok || n != q*q+q+1 {
-		return Coterie[T]{}, refuse(ErrSize, noPlane(n))
+		return Coterie[T]{}, refuse(ErrSize, strconv.Itoa(n)+" is not q^2+q+1 for a prime power q, as 7, 13, 21, 31 and 57 are; Grid takes any number")
 	}
 	var a assembly
 	return finish(&a, a.written(f.lines().sorted(), leaves(n)), sites), nil
-}
-
-// Degenerate returns a coterie for any n out of a projective plane: Maekawa's
-// degenerate planes. It starts from the smallest plane of at least n points whose
-// order is a prime power. Each point gets a line of its own that contains it. The
-// points beyond n, and their lines, are left out. Where a point that was left out
-// was the meeting of lines that stay, a site stands in for it on all of these,
-// the one that has served on the fewest lines so far; where it was not, no
-// line misses it. Lines that then contain others are left out as well.
-//
-// Maekawa, 1985, for an N that is not K(K-1)+1: conditions M3 and M4, equal size and equal duty,
-// hold only nearly. If n is the size of a plane, it is [Plane].
-//
-// Quorums have at most q+1 sites, where q is the order of that plane. Up to three
-// sites, which are too few for any plane, are a [Majority].
-//
-// It refuses no sites (ErrSize), a site given twice (ErrDuplicate), and more than
-// 8192 sites (ErrTooLarge).
-func Degenerate[T cmp.Ordered](sites ...T) (Coterie[T], error) {
-	if err := distinct(sites); err != nil {
-		return Coterie[T]{}, err
-	}
-	n, q := len(sites), 2
-	if n <= 3 {
-		return Majority(sites...)
-	}
-	f, ok := newField(q)
-	for !ok || q*q+q+1 < n {
-		q++
-		f, ok = newField(q)
-	}
-	var a assembly
-	return finish(&a, a.written(truncated(f.lines(), n).minimal(), leaves(n)), sites), nil
-}
-
-// truncated returns the lines of the first n points of a plane, other sites in
-// the place of the other points.
-func truncated(plane *family, n int) *family {
-	own := match(plane.columns(), plane.len())
-	lines := emptyFamily(n, n)
-	duty := same(n, 0)
-	through := make([][]int, plane.n) // for each point left out, the lines that stay
-	for i := range n {
-		line := lines.grow()
-		for p := range plane.at(own[i]).each() {
-			if p < n {
-				line.add(p)
-				duty[p]++
-			} else {
-				through[p] = append(through[p], i)
-			}
-		}
-	}
-	for _, lost := range through[n:] {
-		if len(lost) < 2 {
-			continue
-		}
-		stand := 0
-		for i := range duty {
-			if duty[i] < duty[stand] {
-				stand = i
-			}
-		}
-		for _, i := range lost {
-			if !lines.at(i).has(stand) {
-				lines.at(i).add(stand)
-				duty[stand]++
-			}
-		}
-	}
-	return lines
 }
 
 // order returns the largest q with q^2+q+1 <= n.
@@ -158,29 +87,4 @@ func (f *field) point(i int) (x, y, z int) {
 	}
 	i -= f.q + 1
 	return 1, i / f.q, i % f.q
-}
-
-func (f *field) inverse(a int) int {
-	for b := range f.q {
-		if f.multiply(a, b) == 1 {
-			return b
-		}
-	}
-	return 0
-}
-
-// noPlane says that there is no plane of n points, and which n are near.
-func noPlane(n int) string {
-	below, above := 0, 0
-	for q := 2; above <= n; q++ {
-		if _, k := primePower(q); k > 0 {
-			below, above = above, q*q+q+1
-		}
-	}
-	near := ""
-	if below > 0 {
-		near = strconv.Itoa(below) + " or "
-	}
-	return strconv.Itoa(n) + " is not q^2+q+1 for a prime power q; give " + near + strconv.Itoa(above) +
-		" sites, or use Degenerate, which takes any number"
 }

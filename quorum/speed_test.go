@@ -102,7 +102,7 @@ func BenchmarkLoad(b *testing.B) {
 func BenchmarkAvailability(b *testing.B) {
 	for name, c := range map[string]Coterie[int]{
 		"majority-101": must(Majority(ints(101)...)),
-		"grid-64":      must(SquareGrid(ints(64)...)),
+		"grid-64":      must(Grid(0, ints(64)...)),
 		"plane-21":     must(Plane(ints(21)...)),
 		"tree-1023":    must(Tree(2, ints(1023)...)),
 	} {

@@ -200,14 +200,9 @@ func (s *system) path(with int) []int {
 	return through
 }
 
-// count counts the quorums (those that contain site with, unless it is -1),
-// and stops at the largest int.
-func (s *system) count(with int) int {
-	through, k := s.path(with), -1
-	return fold(s, same(s.sites, 1), func(g gate, ways []int) int {
-		k++
-		return g.count(ways, through[k])
-	})
+// count counts the quorums, and stops at the largest int.
+func (s *system) count() int {
+	return fold(s, same(s.sites, 1), func(g gate, ways []int) int { return g.count(ways, -1) })
 }
 
 // cheapest returns a quorum of least cost (of those that contain site with,

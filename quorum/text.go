@@ -3,7 +3,6 @@ package quorum
 import (
 	"cmp"
 	"iter"
-	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -18,16 +17,6 @@ import (
 // and as a Go string otherwise. This package imports no reflection, so a site has a
 // text if its type has a method String or is string, int, int64 or uint64. Errors
 // name other sites by their places.
-
-// Slices returns all quorums: the plain form, for encoders of every kind (JSON,
-// msgpack) and with any type of site; [New] turns it back. It gives up with
-// ErrTooLarge if there are more than 2^20 quorums.
-func (c Coterie[T]) Slices() ([][]T, error) {
-	if n := c.Len(); n > maxListed {
-		return nil, tooMany(n)
-	}
-	return slices.Collect(c.Quorums()), nil
-}
 
 // shown is how many quorums String writes out.
 const shown = 32
@@ -105,24 +94,15 @@ func siteText[T cmp.Ordered](site T) (text string, ok bool) {
 	default:
 		return "", false
 	}
-	bare := text != "" && utf8.ValidString(text)
-	for i := range len(text) {
-		bare = bare && plain(text[i])
+	for _, c := range text {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '-' <= c && c <= ':', c == '_', c == '@', c == '+':
+		case c < utf8.RuneSelf, c == utf8.RuneError:
+			return strconv.Quote(text), true
+		}
 	}
-	if !bare {
-		text = strconv.Quote(text)
+	if text == "" {
+		return `""`, true
 	}
 	return text, true
-}
-
-func plain(c byte) bool {
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c >= utf8.RuneSelf:
-		return true
-	}
-	switch c {
-	case '-', '_', '.', ':', '/', '@', '+':
-		return true
-	}
-	return false
 }

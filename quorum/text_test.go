@@ -42,10 +42,9 @@ func TestTextOfTypes(t *testing.T) {
 	require.EqualError(t, err, "quorum: intersection: quorum 0 and quorum 1 share no site; add one site to both")
 }
 
-// The plain form of a coterie survives JSON with any type of site.
-func TestSlices(t *testing.T) {
-	plain, err := must(Majority[bare](1, 2, 3)).Slices()
-	require.NoError(t, err)
+// The quorums of a coterie survive JSON with any type of site.
+func TestJSON(t *testing.T) {
+	plain := quorumsOf(t, must(Majority[bare](1, 2, 3)))
 	text, err := json.Marshal(plain)
 	require.NoError(t, err)
 	require.Equal(t, "[[1,2],[1,3],[2,3]]", string(text))

@@ -1,9 +1,8 @@
 package quorum
 
 import (
-	"cmp"
 	"iter"
-	"math/bits"
+	"math"
 	"slices"
 )
 
@@ -15,16 +14,17 @@ import (
 
 func (g *list) transversals() iter.Seq[set] {
 	unbounded := maxInt
-	return g.hitting(&unbounded)
+	return g.hitting(&unbounded, nil)
 }
 
 // hitting enumerates minimal hitting sets depth first (Murakami and Uno,
 // "Efficient Algorithms for Dualizing Large-Scale Hypergraphs", Discrete Applied
 // Mathematics 170, 2014, the algorithm MMCS). A set is kept minimal on the way
 // down: each chosen input has a quorum that only it meets (critical), and an
-// input that would take the last such quorum from another is not chosen. It ends early
-// when it has touched as many words as the budget has, which is below 0 then.
-func (g *list) hitting(budget *int) iter.Seq[set] {
+// input that would take the last such quorum from another is not chosen. A branch is
+// left out if prune, which may be nil, says so. It ends early when it has touched as many words as the
+// budget has, which is below 0 then.
+func (g *list) hitting(budget *int, prune func(chosen, open, allowed set) bool) iter.Seq[set] {
 	return func(yield func(set) bool) {
 		var (
 			chosen   = newSet(g.size())
@@ -34,11 +34,13 @@ func (g *list) hitting(budget *int) iter.Seq[set] {
 			descend  func() bool
 		)
 		descend = func() bool {
-			if open.empty() {
+			switch {
+			case open.empty():
 				return yield(chosen)
-			}
-			if *budget < 0 {
+			case *budget < 0:
 				return false
+			case prune != nil && prune(chosen, open, allowed):
+				return true
 			}
 			branch, least := newSet(g.size()), maxInt
 			for q := range open.each() {
@@ -108,62 +110,33 @@ func (g *list) giveBack(chosen set, critical []set, was []set) {
 // barrierWork bounds the search for a smallest transversal, in words compared.
 const barrierWork = 1 << 28
 
-// barrier searches for the cheapest transversal by branch and bound. A branch
-// takes an input of the open quorum with the fewest inputs left; later branches
-// do without it. A branch is cut if even the inputs that meet the most open
-// quorums for their cost would make it too dear.
+// barrier searches for the cheapest transversal among the minimal ones, and leaves out
+// what must cost as much as the best one so far.
 func (g *list) barrier(cost []int) (low, high int) {
-	if g.family.len() == 0 {
+	switch {
+	case g.family.len() == 0:
 		return 0, 0
+	case g.proved > 0 && slices.Min(cost) == slices.Max(cost):
+		low = times(g.proved, cost[0])
+		return low, low
 	}
-	everything := full(g.family.len())
-	low = max(1, g.outlook(everything, full(g.size()), cost))
-	if slices.Max(cost) == 1 {
-		low = max(low, g.proved)
-	}
-	high = g.greedy(everything, cost)
-	for _, q := range g.family.all() { // every quorum is one
-		sum := 0
-		for i := range q.each() {
+	price := func(s set) (sum int) {
+		for i := range s.each() {
 			sum = plus(sum, cost[i])
 		}
-		high = min(high, sum)
+		return sum
 	}
-	step := len(everything)*g.size() + g.family.len()*words(g.size())
-	budget := barrierWork / step
-	var descend func(open, allowed set, spent int)
-	descend = func(open, allowed set, spent int) {
-		if open.empty() {
-			high = min(high, spent)
-			return
-		}
-		if budget--; budget < 0 || low == high || plus(spent, g.outlook(open, allowed, cost)) >= high {
-			return
-		}
-		branch, least := set(nil), maxInt
-		for q := range open.each() {
-			if n := g.family.at(q).common(allowed); n < least {
-				branch, least = g.family.at(q), n
-			}
-		}
-		var order []int
-		for i := range branch.each() {
-			if allowed.has(i) {
-				order = append(order, i)
-			}
-		}
-		slices.SortStableFunc(order, func(i, j int) int {
-			return cmp.Compare(open.common(g.column.at(j)), open.common(g.column.at(i)))
-		})
-		left := allowed.clone()
-		for _, i := range order {
-			left.remove(i)
-			rest := open.clone()
-			rest.drop(g.column.at(i))
-			descend(rest, left, plus(spent, cost[i]))
-		}
+	low, high = max(1, g.outlook(full(g.family.len()), full(g.size()), cost)), maxInt
+	for _, q := range g.family.all() { // every quorum is one
+		high = min(high, price(q))
 	}
-	descend(everything, full(g.size()), 0)
+	budget := barrierWork
+	for t := range g.hitting(&budget, func(chosen, open, allowed set) bool {
+		budget -= len(open) * g.size()
+		return low == high || plus(price(chosen), g.outlook(open, allowed, cost)) >= high
+	}) {
+		high = min(high, price(t))
+	}
 	if budget >= 0 {
 		low = high
 	}
@@ -173,37 +146,14 @@ func (g *list) barrier(cost []int) (low, high int) {
 // outlook returns what meeting the open quorums costs at least: inputs are taken
 // as if no two of them met the same quorum, and in parts, the best first.
 func (g *list) outlook(open, allowed set, cost []int) int {
-	most, dear := 0, 1 // the best ratio of quorums met to cost
+	best := 0.0 // the best ratio of quorums met to cost
 	for i := range allowed.each() {
-		if n := open.common(g.column.at(i)); n*dear > most*cost[i] {
-			most, dear = n, cost[i]
-		}
+		best = max(best, float64(open.common(g.column.at(i)))/float64(cost[i]))
 	}
-	if most == 0 {
+	if best == 0 {
 		return maxInt // an open quorum can no longer be met
 	}
-	high, low := bits.Mul64(uint64(open.count()), uint64(dear))
-	if high != 0 {
-		return 0
-	}
-	return int((low + uint64(most) - 1) / uint64(most))
-}
-
-// greedy returns the cost of a transversal of the inputs that, one after the
-// other, meet the most open quorums for their cost.
-func (g *list) greedy(quorums set, cost []int) int {
-	open, spent := quorums.clone(), 0
-	for !open.empty() {
-		best, most := 0, 0.0
-		for i := range g.size() {
-			if r := float64(open.common(g.column.at(i))) / float64(cost[i]); r > most {
-				best, most = i, r
-			}
-		}
-		open.drop(g.column.at(best))
-		spent = plus(spent, cost[best])
-	}
-	return spent
+	return int(math.Ceil(float64(open.count())/best - tight))
 }
 
 // Dual yields the minimal transversals of c, each once: the sets of sites that
@@ -225,10 +175,9 @@ func (c Coterie[T]) Dual() iter.Seq[[]T] { return c.named(c.system().transversal
 // Assignments", ACM TOCS 4(3), 1986, and Naor and Wool, 1998).
 //
 // The two numbers are bounds; they are equal, and the value exact, for every
-// builder of this package at any size (for Degenerate, up to some hundred sites),
-// and for any other coterie unless the search for the transversal, about a second
-// of work, is cut short. It is -1 for the
-// zero Coterie, which has no quorum to lose.
+// builder of this package at any size, and for any other coterie unless the search for
+// the transversal, about a second of work, is cut short. It is -1 for the zero Coterie,
+// which has no quorum to lose.
 func (c Coterie[T]) Resilience() (least, most int) {
 	s := c.system()
 	bounds := fold(s, same(s.sites, [2]int{1, 1}), func(g gate, costs [][2]int) [2]int {

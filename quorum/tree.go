@@ -6,7 +6,7 @@ import (
 )
 
 // Tree returns the coterie of the tree quorum protocol. The sites are laid level
-// by level into a tree of the given degree, the first site as root. A quorum is
+// by level into a tree of the given degree (0 means 2), the first site as root. A quorum is
 // a path from the root to a leaf; a site on it that is down is replaced by paths
 // from all of its children to leaves. In other words, a tree has a quorum if its
 // root and a quorum of one subtree are there, or a quorum of every subtree; that
@@ -24,11 +24,14 @@ import (
 // parent's neighbor's children instead. Only for n = 2 is there no neighbor, and the
 // coterie is the second site alone.
 //
-// It refuses a degree below 2 and no sites (ErrSize), a site given twice
+// It refuses any other degree below 2 and no sites (ErrSize), a site given twice
 // (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
 func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
+	}
+	if degree == 0 {
+		degree = 2
 	}
 	if degree < 2 {
 		return Coterie[T]{}, refuse(ErrSize, "a tree of degree "+strconv.Itoa(degree)+"; give its sites at least two children")
@@ -60,7 +63,7 @@ func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 }
 
 // Hierarchical returns the coterie of hierarchical quorum consensus: the sites
-// are the leaves of a tree in which every group divides into degree groups of
+// are the leaves of a tree in which every group divides into degree groups (0 means 3) of
 // nearly equal size, and so on down to single sites. A quorum of a group is a
 // quorum of a majority of its groups.
 //
@@ -71,11 +74,14 @@ func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 // d = 3; the load is ((d+1)/(2d))^k, the resilience ((d+1)/2)^k - 1, and the
 // coterie is non-dominated. Groups of even size make it dominated.
 //
-// It refuses a degree below 2 and no sites (ErrSize), a site given twice
+// It refuses any other degree below 2 and no sites (ErrSize), a site given twice
 // (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
 func Hierarchical[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
+	}
+	if degree == 0 {
+		degree = 3
 	}
 	if degree < 2 {
 		return Coterie[T]{}, refuse(ErrSize, "groups of "+strconv.Itoa(degree)+"; divide by at least two")

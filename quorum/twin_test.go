@@ -376,13 +376,12 @@ func (t twin) measure(tb testing.TB, c Coterie[int]) {
 		for _, q := range t.families {
 			degree += int(q >> i & 1)
 		}
-		require.Equal(tb, degree, c.Degree(i))
 	}
 	for _, q := range t.families {
 		sizes = append(sizes, bits.OnesCount(q))
 	}
-	require.Equal(tb, slices.Min(sizes), c.Smallest())
-	require.Equal(tb, slices.Max(sizes), c.Largest())
+	require.Equal(tb, slices.Min(sizes), smallest(c))
+	require.Equal(tb, slices.Max(sizes), largest(c))
 	t.domination(tb, c)
 }
 
@@ -401,20 +400,14 @@ func (t twin) domination(tb testing.TB, c Coterie[int]) {
 	// The gap as one more quorum dominates c (Garcia-Molina and Barbara, 1985, theorem 2.1).
 	better, err := Minimize(append(quorumsOf(tb, c), gap)...)
 	require.NoError(tb, err)
-	for _, pair := range []struct{ a, b Coterie[int] }{{c, better}, {better, c}, {c, c}} {
-		got, err := pair.a.Dominates(pair.b)
-		require.NoError(tb, err)
-		want := twin{t.n, masks(quorumsOf(tb, pair.a))}.dominates(twin{t.n, masks(quorumsOf(tb, pair.b))})
-		require.Equal(tb, want, got)
-	}
+	require.True(tb, twin{t.n, masks(quorumsOf(tb, better))}.dominates(t))
 }
 
 // quorumsOf returns the quorums of a coterie.
 func quorumsOf[T cmp.Ordered](tb testing.TB, c Coterie[T]) [][]T {
 	tb.Helper()
-	quorums, err := c.Slices()
-	require.NoError(tb, err)
-	return quorums
+	require.LessOrEqual(tb, c.Len(), 1<<20)
+	return slices.Collect(c.Quorums())
 }
 
 // nonDominated reports whether no other coterie dominates c.
@@ -503,9 +496,9 @@ func all[T any](list []T, ok func(T) bool) bool {
 func TestTwinLoad(t *testing.T) {
 	check := func(family twin) {
 		c := must(New(family.slices()...))
-		load := c.Load()
-		require.Equal(t, load.Low, load.High, "%v", c)
-		require.InDelta(t, family.load(), load.Low, 1e-12, "%v", c)
+		low, high := c.Load()
+		require.Equal(t, low, high, "%v", c)
+		require.InDelta(t, family.load(), low, 1e-12, "%v", c)
 	}
 	for q := range coteries(4) {
 		check(twin{4, q})

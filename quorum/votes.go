@@ -321,7 +321,8 @@ type Vote[T any] struct {
 // maxTally bounds sites times threshold, the work of one walk over a votes gate.
 const maxTally = 1 << 26
 
-// Majority returns the coterie of all sets of floor(n/2)+1 of the n sites. Its
+// Majority returns the coterie of all sets of floor(n/2)+1 of the n sites; of one site
+// it is the central coordinator, with load 1 and resilience 0. Its
 // load is the size of a quorum over n, more than one half, and its resilience
 // ceil(n/2)-1. For odd n nothing is more available if all sites are up with the
 // same probability, above one half (Barbara and Garcia-Molina, "The Reliability of
@@ -353,8 +354,8 @@ func Majority[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // sets is that of Garcia-Molina and Barbara, 1985.
 //
 // It refuses negative votes, votes that sum to nothing, and a threshold that
-// cannot be reached or that is not more than half of all votes (ErrVotes), no
-// sites (ErrSize), a site given twice (ErrDuplicate), and more than 8192 sites or
+// cannot be reached or that is not more than half of all votes, no
+// sites (all ErrSize), a site given twice (ErrDuplicate), and more than 8192 sites or
 // sites times threshold beyond 2^26 (ErrTooLarge).
 func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error) {
 	names := make([]T, len(votes))
@@ -363,7 +364,7 @@ func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error
 	for i, v := range votes {
 		names[i], weight[i] = v.Site, v.Votes
 		if v.Votes < 0 {
-			return Coterie[T]{}, refuse(ErrVotes, named("site", i, v.Site)+" has "+strconv.Itoa(v.Votes)+" votes; give 0 or more")
+			return Coterie[T]{}, refuse(ErrSize, named("site", i, v.Site)+" has "+strconv.Itoa(v.Votes)+" votes; give 0 or more")
 		}
 		total = plus(total, v.Votes)
 	}
@@ -372,12 +373,12 @@ func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error
 	}
 	switch {
 	case total == 0:
-		return Coterie[T]{}, refuse(ErrVotes, "they sum to nothing; give at least one site a vote")
+		return Coterie[T]{}, refuse(ErrSize, "the votes sum to nothing; give at least one site a vote")
 	case threshold <= total/2:
-		return Coterie[T]{}, refuse(ErrVotes, "two disjoint groups could both have "+strconv.Itoa(threshold)+" of "+strconv.Itoa(total)+
+		return Coterie[T]{}, refuse(ErrSize, "two disjoint groups could both have "+strconv.Itoa(threshold)+" of "+strconv.Itoa(total)+
 			" votes; let the threshold be at least "+strconv.Itoa(total/2+1))
 	case threshold > total:
-		return Coterie[T]{}, refuse(ErrVotes, "no group can have "+strconv.Itoa(threshold)+" of "+strconv.Itoa(total)+
+		return Coterie[T]{}, refuse(ErrSize, "no group can have "+strconv.Itoa(threshold)+" of "+strconv.Itoa(total)+
 			" votes; let the threshold be at most "+strconv.Itoa(total))
 	case times(threshold, len(votes)) > maxTally:
 		return Coterie[T]{}, refuse(ErrTooLarge, strconv.Itoa(len(votes))+" sites with a threshold of "+strconv.Itoa(threshold)+
@@ -385,11 +386,4 @@ func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error
 	}
 	var a assembly
 	return finish(&a, a.voting(weight, threshold, leaves(len(names))), names), nil
-}
-
-// Singleton returns the coterie whose one quorum is one site: the central
-// coordinator. It is non-dominated; its load is 1 and its resilience 0. It
-// refuses only a site that is not a number.
-func Singleton[T cmp.Ordered](site T) (Coterie[T], error) {
-	return Majority(site)
 }

@@ -31,8 +31,13 @@ func Wheel[T cmp.Ordered](hub T, rim ...T) (Coterie[T], error) {
 // widths, the first row on top, and a quorum is one whole row and one site of
 // every row below it. Two of them meet in the lower one's whole row.
 //
+// Without widths it is the triangular wall: rows 1, 2, 3, ... sites wide, what is left
+// of the sites being spread over the last rows. With n = d(d+1)/2 sites, which make d
+// rows, all its quorums have d sites, about sqrt(2n). Of two sites it is the second alone.
+//
 // Peleg and Wool, "Crumbling Walls: A Class of Practical and Efficient Quorum
-// Systems", Distributed Computing 10(2), 1997.
+// Systems", Distributed Computing 10(2), 1997; the triangular wall is from Erdos and
+// Lovasz, "Problems and Results on 3-Chromatic Hypergraphs and Some Related Questions", 1975.
 //
 // A row that is one site wide makes the rows above it superfluous, and their
 // sites then occur in no quorum. A wall is non-dominated exactly if some row is
@@ -44,6 +49,9 @@ func Wheel[T cmp.Ordered](hub T, rim ...T) (Coterie[T], error) {
 func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
+	}
+	if len(widths) == 0 {
+		widths = triangle(len(sites))
 	}
 	sum := 0
 	for i, w := range widths {
@@ -67,17 +75,6 @@ func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
 	}
 	top := a.voting(same(widths[0], 1), widths[0], rows[0])
 	return finish(&a, a.wall(top, rows[1:]), sites), nil
-}
-
-// TriangularWall returns the wall of rows 1, 2, 3, ... sites wide, what is left of
-// the sites being spread over the last rows. With n = d(d+1)/2 sites, which make d
-// rows, all quorums have d sites, about sqrt(2n). It is non-dominated. Of two
-// sites it is the second alone.
-//
-// Erdos and Lovasz, "Problems and Results on 3-Chromatic Hypergraphs and Some
-// Related Questions", 1975; the name is that of Peleg and Wool, 1997. It refuses what [Wall] refuses.
-func TriangularWall[T cmp.Ordered](sites ...T) (Coterie[T], error) {
-	return Wall(triangle(len(sites)), sites...)
 }
 
 // triangle returns widths 1, 2, ..., d that sum to n, the last ones wider by one

@@ -48,7 +48,7 @@ func (o *lockOptions) validate(nodes int) (err error) {
 	case o.Quorums != "":
 		assigned, err := assignQuorums(o.Quorums, nodes)
 		if err != nil {
-			return fmt.Errorf("--quorums=%s: %s", o.Quorums, strings.Replace(err.Error(), "use Degenerate", "--quorums=degenerate", 1))
+			return fmt.Errorf("--quorums=%s: %w", o.Quorums, err)
 		}
 		o.give(assigned)
 	}

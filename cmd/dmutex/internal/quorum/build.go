@@ -30,16 +30,16 @@ type buildCmd struct {
 // build makes the construction with the sites 1 to n: in the shape that the options
 // choose, or else in its usual one.
 func (c *buildCmd) build(sites []int) (quorum.Coterie[int], error) {
-	switch {
-	case c.Kind == "grid" && c.Columns != 0:
+	switch c.Kind {
+	case "grid":
 		return quorum.Grid(c.Columns, sites...)
-	case c.Kind == "tree" && c.Degree != 0:
+	case "tree":
 		return quorum.Tree(c.Degree, sites...)
-	case c.Kind == "hqc" && c.Degree != 0:
+	case "hqc":
 		return quorum.Hierarchical(c.Degree, sites...)
-	case c.Kind == "wall" && c.Widths != nil:
+	case "wall":
 		return quorum.Wall(c.Widths, sites...)
-	case c.Kind == "weighted":
+	case "weighted":
 		return c.weighted()
 	}
 	all := quorum.Constructions[int]()
@@ -105,29 +105,29 @@ func (c *buildCmd) Validate() error {
 		return fmt.Errorf("--n=%d: choose 1 to %d sites", c.N, maxBuilt)
 	}
 	var err error
-	if c.coterie, err = c.build(sitesTo(c.N)); err != nil {
-		return errors.New(strings.Replace(err.Error(), "use Degenerate", "--kind degenerate", 1)) // the library speaks to programs
-	}
-	return nil
+	c.coterie, err = c.build(sitesTo(c.N))
+	return err
 }
+
+// maxPrinted bounds the quorums that build prints.
+const maxPrinted = 1 << 20
 
 // Run prints the quorums, one a line.
 func (c *buildCmd) Run(con *tool.Console) error {
 	if c.Assign {
 		return c.assign(con.Out)
 	}
-	quorums, err := c.coterie.Slices()
-	if err != nil {
-		return fmt.Errorf("%w; --assign prints one quorum for each site", err)
+	if n := c.coterie.Len(); n > maxPrinted {
+		return fmt.Errorf("%s quorums are too many to print; --assign prints one quorum for each site", count(n))
 	}
 	if c.JSON {
-		return json.NewEncoder(con.Out).Encode(quorums)
+		return json.NewEncoder(con.Out).Encode(slices.Collect(c.coterie.Quorums()))
 	}
 	var b strings.Builder
-	for _, q := range quorums {
+	for q := range c.coterie.Quorums() {
 		writeQuorum(&b, q)
 	}
-	_, err = io.WriteString(con.Out, b.String())
+	_, err := io.WriteString(con.Out, b.String())
 	return err
 }
 

@@ -253,10 +253,9 @@ func judge[T cmp.Ordered](out io.Writer, lines []int, quorums [][]T, owners []T)
 func describe[T cmp.Ordered](out io.Writer, c quorum.Coterie[T]) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a coterie: %s over %s\n", tool.Several(c.Len(), "quorum"), tool.Several(len(c.Sites()), "site"))
-	fmt.Fprintf(&b, "size          %s\n", span(c.Smallest(), c.Largest()))
+	fmt.Fprintf(&b, "size          %s\n", span(c.Size()))
 	fmt.Fprintf(&b, "load          %s\n", bounds(c.Load()))
-	least, most := c.Resilience()
-	fmt.Fprintf(&b, "resilience    %s\n", span(least, most))
+	fmt.Fprintf(&b, "resilience    %s\n", span(c.Resilience()))
 	for _, p := range []float64{0.9, 0.99} {
 		a, err := c.Availability(p)
 		if err != nil {
@@ -311,11 +310,11 @@ func span(low, high int) string {
 	return strconv.Itoa(low) + "-" + strconv.Itoa(high)
 }
 
-func bounds(b quorum.Bounds) string {
-	if b.Low == b.High {
-		return fmt.Sprintf("%.4f", b.Low)
+func bounds(low, high float64) string {
+	if low == high {
+		return fmt.Sprintf("%.4f", low)
 	}
-	return fmt.Sprintf("%.4f-%.4f", b.Low, b.High)
+	return fmt.Sprintf("%.4f-%.4f", low, high)
 }
 
 // estimate writes a probability, and for a sampled one how far it may be off.

@@ -70,7 +70,7 @@ func writeComparison(out io.Writer, rows []row, available bool) error {
 	columns = append(columns, "messages")
 	var cells [][]string
 	for _, r := range rows {
-		line := []string{r.name, count(r.coterie.Len()), span(r.coterie.Smallest(), r.coterie.Largest()), bounds(r.load), span(r.resilience[0], r.resilience[1])}
+		line := []string{r.name, count(r.coterie.Len()), span(r.size[0], r.size[1]), bounds(r.load[0], r.load[1]), span(r.resilience[0], r.resilience[1])}
 		if available {
 			line = append(line, estimate(r.available))
 		}
@@ -116,7 +116,7 @@ type estimated struct {
 func writeComparisonJSON(out io.Writer, rows []row, available bool) error {
 	list := []measured{}
 	for _, r := range rows {
-		m := measured{r.name, r.coterie.Len(), [2]int{r.coterie.Smallest(), r.coterie.Largest()}, [2]float64{r.load.Low, r.load.High}, r.resilience, nil, r.messages}
+		m := measured{r.name, r.coterie.Len(), r.size, r.load, r.resilience, nil, r.messages}
 		if a := r.available; available {
 			m.Availability = &estimated{a.Value, a.Low, a.High, a.Samples}
 		}
@@ -133,8 +133,8 @@ func writeComparisonCSV(out io.Writer, rows []row, available bool) error {
 	lines := [][]string{append(head, "messages")}
 	number := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 	for _, r := range rows {
-		line := []string{r.name, strconv.Itoa(r.coterie.Len()), strconv.Itoa(r.coterie.Smallest()), strconv.Itoa(r.coterie.Largest()),
-			number(r.load.Low), number(r.load.High), strconv.Itoa(r.resilience[0]), strconv.Itoa(r.resilience[1])}
+		line := []string{r.name, strconv.Itoa(r.coterie.Len()), strconv.Itoa(r.size[0]), strconv.Itoa(r.size[1]),
+			number(r.load[0]), number(r.load[1]), strconv.Itoa(r.resilience[0]), strconv.Itoa(r.resilience[1])}
 		if a := r.available; available {
 			line = append(line, number(a.Value), number(a.Low), number(a.High), strconv.Itoa(a.Samples))
 		}

@@ -12,8 +12,9 @@ import (
 type row struct {
 	name       string
 	coterie    quorum.Coterie[int] // over the sites 1, ..., n
-	load       quorum.Bounds
-	resilience [2]int // equal where it is known exactly
+	size       [2]int
+	load       [2]float64 // equal where it is known exactly
+	resilience [2]int     // likewise
 
 	// available is zero if no probability was given.
 	available quorum.Estimate
@@ -41,9 +42,6 @@ func compare(n int, up []float64) ([]row, error) {
 		if err != nil {
 			return nil, err
 		}
-		if k.Name == "degenerate" && slices.ContainsFunc(rows, func(r row) bool { return r.name == "fpp" }) {
-			continue // it is the plane
-		}
 		r, err := measure(k.Name, c, sites, up)
 		if err != nil {
 			return nil, err
@@ -54,13 +52,15 @@ func compare(n int, up []float64) ([]row, error) {
 		return cmp.Or(
 			cmp.Compare(b.available.Low, a.available.Low),
 			cmp.Compare(a.messages, b.messages),
-			cmp.Compare(a.load.High, b.load.High))
+			cmp.Compare(a.load[1], b.load[1]))
 	})
 	return rows, nil
 }
 
 func measure(name string, c quorum.Coterie[int], sites []int, up []float64) (row, error) {
-	r := row{name: name, coterie: c, load: c.Load()}
+	r := row{name: name, coterie: c}
+	r.size[0], r.size[1] = c.Size()
+	r.load[0], r.load[1] = c.Load()
 	r.resilience[0], r.resilience[1] = c.Resilience()
 	assigned, err := c.Assign(sites...)
 	if err != nil {
