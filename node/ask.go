@@ -3,8 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-
-	"github.com/dmutex/dmutex"
 )
 
 // Ask asks the holder of the lock, at any node including this one, to give it back.
@@ -43,13 +41,13 @@ func (m *Mutex) Ask(ctx context.Context) error {
 }
 
 // asked takes a peer's request to give a lock back.
-func (n *Node) asked(from dmutex.NodeID, message []byte) {
+func (n *Node) asked(message []byte) error {
 	name, err := readAsk(message)
 	if err != nil {
-		n.refuse(from, fmt.Errorf("node: Ask: %w", err))
-		return
+		return fmt.Errorf("node: Ask: %w", err)
 	}
 	n.locks.Ask(name)
+	return nil
 }
 
 // Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle. The

@@ -124,14 +124,14 @@ func (n *Node) sendProbe(to dmutex.NodeID, c *chase.Chase) (sent bool) {
 }
 
 // probed takes a chase that has come from a peer.
-func (n *Node) probed(from dmutex.NodeID, message []byte) {
-	c, err := readProbe(message, n.cfg.maxMembers())
+func (n *Node) probed(message []byte) error {
+	c, err := readProbe(message, n.group.MaxMembers())
 	switch {
 	case n.cfg.Deadlock == 0:
-		n.refuse(from, dmutex.PeerMistake("node: a deadlock probe, although Config.Deadlock is 0"))
+		return dmutex.PeerMistake("node: a deadlock probe, although Config.Deadlock is 0")
 	case err != nil:
-		n.refuse(from, fmt.Errorf("node: deadlock probe: %w", err))
-	default:
-		n.follow(c)
+		return fmt.Errorf("node: deadlock probe: %w", err)
 	}
+	n.follow(c)
+	return nil
 }

@@ -68,7 +68,7 @@ func TestProbeFromAStranger(t *testing.T) {
 		1: {saysProbe, 1, 2},
 	} {
 		n := lone(t, hours)
-		n.probed(2, message)
+		up{n}.Message(2, message)
 		require.EqualValues(t, 1, n.Status().Refused)
 		require.NoError(t, n.Status().Err)
 	}
@@ -152,7 +152,7 @@ func FuzzProbe(f *testing.F) {
 		if len(message) == 0 {
 			return
 		}
-		n.probed(2, message)
+		_ = n.probed(message)
 		if c, err := readProbe(message, 3); err == nil {
 			again, err := readProbe(appendProbe(nil, c), 3)
 			require.NoError(t, err)

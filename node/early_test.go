@@ -23,7 +23,7 @@ func TestEarlyWithoutRoom(t *testing.T) {
 		}})
 		time.Sleep(time.Minute)
 		require.Equal(t, before.Changes, one.Status().View.Changes, "the view is another one")
-		two.views.trouble(before.Epoch, dmutex.PeerMistake("test"))
+		two.group.Trouble(before.Epoch, dmutex.PeerMistake("test"))
 		time.Sleep(time.Hour)
 		require.Equal(t, before.Changes+2, one.Status().View.Changes)
 	})

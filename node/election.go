@@ -141,6 +141,16 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64]
 	}
 }
 
+// announced takes what a peer announces of itself.
+func (n *Node) announced(from dmutex.NodeID, message []byte) error {
+	name, t, err := readTerm(from, message)
+	if err != nil {
+		return fmt.Errorf("node: announcement of a leader: %w", err)
+	}
+	n.terms.hear(name, t)
+	return nil
+}
+
 // announce tells all peers of the beginning or the end of a term of this node.
 func (n *Node) announce(name string, t term) {
 	n.tellPeers(appendTerm(nil, name, t)) // a peer that is gone hears it when it is back
@@ -148,7 +158,7 @@ func (n *Node) announce(name string, t term) {
 
 // tellPeers sends a message to all peers that are there.
 func (n *Node) tellPeers(message []byte) {
-	for _, p := range n.others() {
+	for _, p := range n.group.Others() {
 		_, _ = n.mail.Send(p, func(b []byte) []byte { return append(b, message...) })
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
@@ -21,7 +22,7 @@ var (
 	ErrReleased = locks.ErrReleased
 
 	// ErrLost: the holder no longer has the lock; the error says why.
-	ErrLost = errors.New("node: lock was lost")
+	ErrLost = locks.ErrLost
 
 	// ErrNotElected: Campaign ended before this node led.
 	ErrNotElected = errors.New("node: not elected")
@@ -33,28 +34,28 @@ var (
 	// more. Let the process exit, so that a supervisor starts it again. The error also
 	// says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord], [ErrFull],
 	// [ErrConfig], [store.ErrUnusable] or [transport.ErrClosed].
-	ErrStopped = errors.New("node: the node has stopped: let the process exit")
+	ErrStopped = group.ErrStopped
 
 	// ErrClosed: the node is closed, by its own process.
-	ErrClosed = errors.New("node: the node is closed")
+	ErrClosed = group.ErrClosed
 
 	// ErrConfig: the [Config] of a peer differs from this node's in a field that must
 	// be the same in all members. The text names the fields, if they can be told.
-	ErrConfig = errors.New("node: configured differently: Members, Algorithm, Group, Deadlock and Lease must be the same in all members")
+	ErrConfig = group.ErrConfig
 
 	// ErrNumberTaken: another process with this node's number was there first, and is
 	// alive, or it took the number while this one was paused and had joined no view. This one
 	// grants nothing. Give it a number of its own, or stop the other.
-	ErrNumberTaken = errors.New("node: another process uses this node's number: give each process its own, or stop the other one first")
+	ErrNumberTaken = group.ErrNumberTaken
 
 	// ErrReplaced: another process took this node's number while this process was
 	// paused or cut off. The other members go on with the new process. What was held
 	// is lost.
-	ErrReplaced = errors.New("node: another process took this node's number while this one was paused or cut off")
+	ErrReplaced = locks.ErrReplaced
 
 	// ErrEvicted: an operator told the other members that this process is dead. They go
 	// on without it. What was held is lost.
-	ErrEvicted = errors.New("node: evicted: the group goes on without this process; restart it to join again")
+	ErrEvicted = group.ErrEvicted
 
 	// ErrRecord: the record of the members was deleted, overwritten or restored.
 	ErrRecord = membership.ErrRecord
@@ -64,14 +65,14 @@ var (
 
 	// ErrStore: the store cannot be reached, or does not answer in time. Nobody may hold
 	// a lock without it for longer than a lease. The call goes on when it answers.
-	ErrStore = errors.New("node: the store does not answer: nothing is granted until it does")
+	ErrStore = group.ErrStore
 
 	// ErrLease: the store did not answer for a lease, less a margin. What was held is lost.
-	ErrLease = errors.New("node: the lease was not renewed in time")
+	ErrLease = group.ErrLease
 
 	// ErrExcluded: the other members went on without this process, because they did not
 	// hear from it. What was held is lost. The process rejoins by itself.
-	ErrExcluded = errors.New("node: the other members did not hear from this process, and excluded it")
+	ErrExcluded = group.ErrExcluded
 
 	// ErrDeadlock: transactions wait for each other in a cycle, and this wait was
 	// ended so that the others can go on. See [DeadlockError].
@@ -81,12 +82,6 @@ var (
 	// The call has changed nothing, and a later one may succeed.
 	ErrOverflow = locks.ErrOverflow
 )
-
-// A stopError is an ErrStopped that says why.
-type stopError struct{ error }
-
-func (e *stopError) Unwrap() error        { return e.error }
-func (e *stopError) Is(target error) bool { return target == ErrStopped }
 
 // A PeerError names the peer that stands in the way, and says why: [ErrConfig],
 // [ErrOverflow], [dmutex.ErrPeer] or an error of the link.
@@ -102,8 +97,16 @@ func (e *PeerError) Unwrap() error { return e.Err }
 
 // public makes an error of package locks one of this package.
 func public(err error) error {
-	if e, ok := err.(*locks.PeerError); ok {
-		return &PeerError{e.Peer, e.Err}
+	e, ok := err.(*locks.Error)
+	if !ok {
+		return err
+	}
+	err = e.Err
+	if e.Peer != dmutex.None {
+		err = &PeerError{e.Peer, err}
+	}
+	if e.Lock != "" {
+		err = &LockError{e.Lock, err}
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 
+	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
@@ -19,16 +20,7 @@ type Held locks.Held
 // core returns the handle as package locks has made it, at the grant.
 func (h *Held) core() *locks.Held { return (*locks.Held)(h) }
 
-func (h *Held) node() *Node { return h.core().Up().(up).Node }
-
-// How a hold ends, if it is not released.
-var (
-	closed error = &lossError{ErrClosed}
-
-	// overruled ends a hold of a lock for which another member reports a higher fence:
-	// this process was paused or cut off, and missed the loss.
-	overruled error = &lossError{ErrReplaced}
-)
+func (h *Held) node() *Node { return h.core().Node().(up).Node }
 
 // Fence returns the number of this grant. Of any two grants of one lock the
 // later has the higher number.
@@ -45,7 +37,7 @@ func (h *Held) Err() error { return h.core().Err() }
 // store does not answer: the lock is still held, and is lost soon if the store goes on
 // not to answer. It is false without Config.Store.
 func (h *Held) Suspended() bool {
-	return h.Err() == nil && h.node().leaseState() == LeaseLate
+	return h.Err() == nil && h.node().group.LeaseState() == group.LeaseLate
 }
 
 // Context returns a context that ends with the hold. [context.Cause] is then the first
@@ -69,9 +61,3 @@ func (h *Held) Release() error {
 	}
 	return err
 }
-
-// lossError is an ErrLost with its cause.
-type lossError struct{ cause error }
-
-func (e *lossError) Error() string   { return ErrLost.Error() + ": " + bare(e.cause) }
-func (e *lossError) Unwrap() []error { return []error{ErrLost, e.cause} }

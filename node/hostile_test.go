@@ -14,6 +14,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/wire"
+	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/trace"
@@ -55,14 +56,14 @@ func TestNonsenseAboutViews(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
 		held, err := one.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
-		life := two.views.life
+		life := two.group.Life()
 		strange := membership.View{Epoch: 9, Members: []membership.Member{{Node: 7, Life: 1}}}
-		present := one.views.machine.View()
+		_, present, _, _, _ := one.group.Status()
 		present.Members = present.Members[:1]
 		seq := uint64(1 << 20)
 		hear := func(b []byte) {
 			seq++
-			handler{one}.Message(2, seq, b)
+			one.group.Message(2, seq, b)
 		}
 		nonsense := [][]byte{{byte(membership.Prepare)}, {byte(membership.Promise), 1}, {byte(membership.Report)}, {byte(membership.Decide), 0xff}, {15}, {127}}
 		for _, m := range []membership.Message{
@@ -76,7 +77,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			{Kind: membership.Refuse, Round: 1, Life: math.MaxUint64},
 			{Kind: membership.Prepare, Round: 1 << 41},
 		} {
-			b, _ := appendMembership(nil, &m, 1<<16)
+			b, _ := group.AppendMessage(nil, &m, 1<<16)
 			nonsense = append(nonsense, b)
 		}
 		for i, b := range nonsense {
@@ -85,7 +86,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			require.Equal(t, before+1, one.Status().Refused, "%d: %q", i, b)
 		}
 		for round := range uint64(1000) { // it may begin rounds as it likes
-			b, _ := appendMembership(nil, &membership.Message{Kind: membership.Prepare, Round: 1000 + round}, 1<<16)
+			b, _ := group.AppendMessage(nil, &membership.Message{Kind: membership.Prepare, Round: 1000 + round}, 1<<16)
 			hear(b)
 		}
 		name := strings.Repeat("x", transport.MaxName-8)
@@ -96,7 +97,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 		}
 		require.NoError(t, held.Err())
 		require.NoError(t, held.Release())
-		require.Equal(t, life, two.views.life)
+		require.Equal(t, life, two.group.Life())
 		time.Sleep(time.Hour)
 		next, err := two.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
@@ -142,7 +143,7 @@ func TestFarMessagesLeaveRoom(t *testing.T) {
 		hear("y", huge)
 		net.Cut(3, 1) // 1 does not hear that 3 has reported, and 2 does
 		before := two.Status().View
-		two.views.trouble(before.Epoch, dmutex.PeerMistake("test"))
+		two.group.Trouble(before.Epoch, dmutex.PeerMistake("test"))
 		time.Sleep(3 * time.Second)
 		require.Greater(t, two.Status().View.Epoch, before.Epoch)
 		require.True(t, two.Status().View.Acts)
@@ -166,11 +167,11 @@ func TestFarMessagesLeaveRoom(t *testing.T) {
 // Messages of older views are dropped, and are nobody's mistake.
 func TestLateMessagesAreDropped(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
-		one.views.trouble(one.locks.Epoch(), dmutex.PeerMistake("test"))
+		one.group.Trouble(one.locks.Epoch(), dmutex.PeerMistake("test"))
 		time.Sleep(time.Minute)
 		require.NoError(t, one.Ready(t.Context()))
 		before := one.Status()
-		handler{one}.Message(2, 1<<20, wire.AppendMessage(nil, "x", dmutex.Message{
+		one.group.Message(2, 1<<20, wire.AppendMessage(nil, "x", dmutex.Message{
 			Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: membership.FirstFence(one.locks.Epoch()) - 1,
 		}))
 		after := one.Status()
@@ -184,7 +185,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 // may ask as often as it likes: that makes no lock.
 func TestAskedByALiar(t *testing.T) {
 	pair(t, func(t *testing.T, one, _ *Node) {
-		ask := func(name string) { handler{one}.Message(2, 1, appendAsk(nil, name)) }
+		ask := func(name string) { one.group.Message(2, 1, appendAsk(nil, name)) }
 		for i, name := range []string{"", strings.Repeat("x", transport.MaxName+1), strings.Repeat("x", 60<<10)} {
 			ask(name)
 			require.EqualValues(t, i+1, one.Status().Refused)
@@ -194,19 +195,5 @@ func TestAskedByALiar(t *testing.T) {
 		}
 		require.Zero(t, one.Status().Locks)
 		require.NoError(t, one.Status().Err)
-	})
-}
-
-// The trouble of a view is not forgotten for that of an older one, which may be told
-// later: the epoch is read under no mutex when a message cannot be decoded.
-func TestLateTrouble(t *testing.T) {
-	pair(t, func(t *testing.T, one, _ *Node) {
-		epoch := one.locks.Epoch()
-		one.views.mu.Lock() // nobody takes it in meanwhile
-		one.views.trouble(epoch, dmutex.PeerMistake("test"))
-		one.views.trouble(epoch-1, dmutex.PeerMistake("test"))
-		one.views.mu.Unlock()
-		time.Sleep(time.Minute)
-		require.Greater(t, one.locks.Epoch(), epoch)
 	})
 }

@@ -231,23 +231,29 @@ func TestLeaseStatusOfClosed(t *testing.T) {
 	})
 }
 
-// A call that sees the end of a lease at the moment in which it is renewed is granted its
-// lock all the same.
-func TestLeaseRenewedAtItsEnd(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := c.open(1)
-		require.NoError(t, all[0].acquire("x").Release())
-		time.Sleep(leaseOf / 10)
-		var out <-chan outcome
-		all[0].Renew(func() {
-			all[0].StepWall(int64(all[0].LeaseLeft()) + int64(time.Millisecond))
-			out = all[0].later(t.Context(), "fresh")
-			require.Empty(t, out)
+// A computer that has slept for longer than the lease loses its locks within a second,
+// and goes on in time afterwards.
+func TestLeaseAfterSleep(t *testing.T) {
+	for _, lease := range []time.Duration{leaseOf, time.Hour} {
+		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+			n, err := node.Open(t.Context(), node.Config{
+				Algorithm: c.algorithm, Link: c.net.Link(dmutex.None), Store: &c.store, Lease: lease,
+			})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, n.Close(t.Context())) }()
+			held, err := n.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			n.StepWall(int64(lease))
+			woke := time.Now()
+			<-held.Context().Done()
+			require.LessOrEqual(t, time.Since(woke), min(lease/20, time.Second))
+			require.ErrorIs(t, held.Err(), node.ErrLease)
+			held, err = n.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			time.Sleep(2 * lease)
+			require.NoError(t, held.Release())
 		})
-		o := <-out
-		require.NoError(t, o.err)
-		require.NoError(t, o.held.Release())
-	})
+	}
 }
 
 // Close waits for the function of a leader that has lost its lease.
@@ -343,7 +349,8 @@ func TestLeaseRenewedInItsMargin(t *testing.T) {
 		lost := all[0].acquire("x")
 		all[0].StepWall(int64(all[0].LeaseLeft()))
 		require.ErrorIs(t, lost.Err(), node.ErrLease)
-		all[0].Renew(func() {})
+		all[0].Stranger(77) // it asks the store
+		time.Sleep(leaseOf / 100)
 		held := all[0].acquire("y")
 		time.Sleep(leaseOf / 8)
 		require.NoError(t, held.Err())

@@ -90,7 +90,7 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 		return m.queue(ctx, false)
 	}
 	for {
-		if err := m.node.views.needsStore(); err != nil {
+		if _, err := m.node.group.Waits(); errors.Is(err, ErrStore) {
 			return nil, &LockError{m.name, err}
 		}
 		if err := m.node.Ready(ctx); err != nil {
@@ -155,7 +155,7 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 		look = ticker.C
 	}
 	var long <-chan time.Time
-	if n.log != nil && !m.quiet {
+	if n.cfg.Logger != nil && !m.quiet {
 		long = time.After(longAfter)
 	}
 	for {

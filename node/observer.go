@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -62,17 +61,6 @@ type ViewChange struct {
 	Left    []dmutex.NodeID // those of the last view that have left, or were replaced by another process
 	Took    time.Duration   // how long nothing was granted here
 	Cause   error           // why this node asked for the change: a PeerError or LockError; nil if it did not, as when a member joins or leaves
-}
-
-func (c ViewChange) attrs() []slog.Attr {
-	attrs := []slog.Attr{slog.Uint64("epoch", c.Epoch), slog.Any("members", c.Members)}
-	if len(c.Joined) > 0 {
-		attrs = append(attrs, slog.Any("joined", c.Joined))
-	}
-	if len(c.Left) > 0 {
-		attrs = append(attrs, slog.Any("left", c.Left))
-	}
-	return append(attrs, slog.Duration("took", c.Took))
 }
 
 // event has tellEvents tell the Observer.

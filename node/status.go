@@ -1,13 +1,10 @@
 package node
 
 import (
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/membership"
-	"github.com/dmutex/dmutex/transport"
 )
 
 // MutexStatus is how one node sees one lock.
@@ -92,34 +89,6 @@ type PeerStatus struct {
 	RoundTrip time.Duration
 }
 
-// describe says in a few words what is known of the peer.
-func (p PeerStatus) describe() string {
-	switch {
-	case p.Err != nil:
-		return fmt.Sprintf("%v (%s)", p.ID, bare(p.Err))
-	case p.Left:
-		return fmt.Sprintf("%v (gone)", p.ID)
-	case p.Silent == 0:
-		return fmt.Sprintf("%v (never heard)", p.ID)
-	default:
-		return fmt.Sprintf("%v (silent for %v)", p.ID, p.Silent.Round(100*time.Millisecond))
-	}
-}
-
-func (n *Node) peerStatus(id dmutex.NodeID) PeerStatus {
-	st := n.mail.Status(id)
-	p := PeerStatus{
-		ID: id, Life: st.Life, Met: st.Met && !st.Left, Left: st.Left, Silent: st.Silent,
-		Unacked: st.Unacked, Backlog: st.Backlog, Resent: st.Resent, Repeated: st.Repeated, RoundTrip: st.RoundTrip,
-	}
-	if st.Other != 0 {
-		p.Err = n.differs(st.Other)
-	} else if l, ok := n.cfg.Link.(transport.Reporter); ok {
-		p.Err = l.Trouble(id)
-	}
-	return p
-}
-
 // Status is the state of a node.
 type Status struct {
 	Err  error  // why nothing is granted anymore: ErrClosed or an ErrStopped; nil while all is well
@@ -138,9 +107,6 @@ type Status struct {
 	Probes    uint64 // messages sent or passed on to find deadlocks
 	Deadlocks uint64 // waits at this node that ended in ErrDeadlock
 }
-
-// leaseState returns how the lease stands; without Config.Store there is none.
-func (n *Node) leaseState() LeaseState { return LeaseState(n.views.state.Load()) }
 
 // LeaseStatus is how the lease of a node with Config.Store stands.
 type LeaseStatus struct {
@@ -167,37 +133,26 @@ type ViewStatus struct {
 	Ahead time.Duration
 }
 
-// ahead returns ViewStatus.Ahead.
-func ahead(v membership.View) time.Duration {
-	if clock := clockNow(); v.Epoch > clock+uint64(time.Minute/time.Millisecond) {
-		return time.Duration(v.Epoch-clock) * time.Millisecond
-	}
-	return 0
-}
-
 // Status returns the state of the node. Each number is exact, but they are not read
 // at the same instant.
 func (n *Node) Status() Status {
-	n.views.mu.Lock()
-	now := n.views.now() // first: the lease may have ended
-	view := n.views.machine.View()
-	st := Status{
-		Err: n.locks.Why(), Life: n.views.life, Refused: n.refused.Load(),
-		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
-		View: ViewStatus{
-			Epoch: view.Epoch, Members: view.Nodes(), Acts: n.views.acting.Load(),
-			Age:     time.Duration(now - n.views.since),
-			Missing: n.views.machine.Missing(nil), Err: n.views.obstacle(), Changes: n.views.count.Load(), Took: n.views.took, Ahead: ahead(view),
-		},
-	}
-	st.Lease = n.views.who.status(now)
-	n.views.mu.Unlock()
-	for _, id := range n.others() {
-		peer := n.peerStatus(id)
-		peer.InView = view.Has(id, peer.Life)
-		st.Peers = append(st.Peers, peer)
-	}
+	v, lives, lease, life, refused := n.group.Status()
 	c := n.locks.Counts()
-	st.Locks, st.Granted, st.Sent, st.Received = c.Locks, c.Granted, c.Sent, c.Received
+	st := Status{
+		Err: n.locks.Why(), Life: life,
+		View:  ViewStatus{v.Epoch, v.Members, v.Acts, v.Age, v.Missing, v.Err, v.Changes, v.Took, v.Ahead},
+		Locks: c.Locks, Granted: c.Granted, Sent: c.Sent, Received: c.Received, Refused: refused,
+		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
+	}
+	if lease != nil {
+		st.Lease = &LeaseStatus{LeaseState(lease.State), lease.Left, lease.Err, lease.Exclusions}
+	}
+	for _, id := range n.group.Others() {
+		m, err := n.group.Peer(id)
+		st.Peers = append(st.Peers, PeerStatus{
+			ID: id, Life: m.Life, Met: m.Met && !m.Left, Left: m.Left, InView: lives.Has(id, m.Life), Silent: m.Silent, Err: err,
+			Unacked: m.Unacked, Backlog: m.Backlog, Resent: m.Resent, Repeated: m.Repeated, RoundTrip: m.RoundTrip,
+		})
+	}
 	return st
 }

@@ -164,7 +164,7 @@ func TestAnnouncement(t *testing.T) {
 		require.NoError(t, err)
 		n, err := Open(t.Context(), Config{Self: 1, Members: []dmutex.NodeID{1, 7}, Algorithm: ricart.New, Link: net.Link(1)})
 		require.NoError(t, err)
-		handler{n}.Message(7, 1, bad)
+		n.group.Message(7, 1, bad)
 		require.EqualValues(t, 1, n.Status().Refused, "%q", bad)
 		require.NoError(t, n.Status().Err)
 		require.Empty(t, n.terms.elections)

@@ -69,7 +69,9 @@ var rows = []struct {
 	{"transport/channel", false, []string{".", "internal/mail", "internal/wire", "transport"}},
 
 	// layer 3
-	{"node", false, []string{".", "internal/chase", "internal/latelog", "internal/wire", "internal/membership", "store", "trace", "transport", "internal/mail", "internal/session"}},
+	{"node/internal/locks", false, []string{".", "internal/mail", "internal/membership", "internal/session", "internal/wire", "trace"}},
+	{"node/internal/group", false, []string{".", "internal/latelog", "internal/mail", "internal/membership", "internal/session", "internal/wire", "node/internal/locks", "store", "trace", "transport"}},
+	{"node", false, []string{".", "internal/chase", "internal/mail", "internal/membership", "internal/wire", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

@@ -54,8 +54,8 @@ func (h *Held) end(reason *error) {
 // Fence returns the number of the grant.
 func (h *Held) Fence() uint64 { return h.fence }
 
-// Up returns the Config.Up of the Table that the handle is of.
-func (h *Held) Up() Up { return h.lock.table.cfg.Up }
+// Node returns the Config.Node of the Table that the handle is of.
+func (h *Held) Node() any { return h.lock.table.cfg.Node }
 
 // Lock returns the name of the lock.
 func (h *Held) Lock() string { return h.lock.name }

@@ -43,7 +43,7 @@ func (l *lock) born() {
 	}
 	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Phase: machine.Phase()})
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
-		l.held.end(&t.cfg.Overruled)
+		l.held.end(overruled)
 		delete(t.owners, l.held)
 		l.held = nil
 	}
@@ -64,7 +64,7 @@ func (l *lock) handle(m trace.Message) {
 		l.refused(trace.Handle, m, err)
 		t.cfg.Up.Refused(m.From, err)
 		if !l.rest() { // the algorithm has missed what was meant; a machine at rest misses nothing
-			t.cfg.Up.Trouble(t.epoch, l.name, &PeerError{m.From, err})
+			t.cfg.Up.Trouble(t.epoch, &Error{l.name, m.From, err})
 		}
 		return
 	}
@@ -132,7 +132,7 @@ func (l *lock) request() (asked bool) {
 	switch {
 	case errors.Is(err, dmutex.ErrExhausted):
 		l.refused(trace.Request, trace.Message{}, err)
-		l.table.cfg.Up.Trouble(l.table.epoch, l.name, err)
+		l.table.cfg.Up.Trouble(l.table.epoch, &Error{Lock: l.name, Err: err})
 		return false
 	case err != nil:
 		panic("node: " + err.Error()) // only called while Idle
@@ -158,7 +158,7 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 		if err == nil {
 			t.counts.Sent[m.Kind]++
 		} else if !errors.Is(err, session.ErrClosed) { // trouble about a node that is no peer any more is about an older view
-			t.cfg.Up.Trouble(t.epoch, l.name, &PeerError{m.To, ErrOverflow})
+			t.cfg.Up.Trouble(t.epoch, &Error{l.name, m.To, ErrOverflow})
 		}
 		l.output(seq, m)
 	}

@@ -14,7 +14,6 @@ package locks
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -34,14 +33,14 @@ type Config struct {
 	Clock     func() int64    // of SetUntil; nil if grants have no end
 	Trace     *trace.Recorder // may be nil
 	Up        Up
-	Overruled error // why a hold is lost when another member reports a later grant of its lock
+	Node      any // see Held.Node
 }
 
 // Up is told what a Table cannot mend by itself.
 type Up interface {
-	// Trouble asks for another view in place of that of the epoch. Lock may be empty. It
-	// is called under the mutex of the Table.
-	Trouble(epoch uint64, lock string, err error)
+	// Trouble asks for another view in place of that of the epoch. It is called under the
+	// mutex of the Table.
+	Trouble(epoch uint64, err error)
 
 	// Refused reports what no correct peer sends. It is called under the mutex of the
 	// Table.
@@ -51,25 +50,6 @@ type Up interface {
 	// it returns, Lapse was called.
 	Expired()
 }
-
-// A PeerError says which peer stands in the way.
-type PeerError struct {
-	Peer dmutex.NodeID
-	Err  error
-}
-
-func (e *PeerError) Error() string { return e.Err.Error() }
-
-// The reasons that a Table has itself.
-var (
-	ErrReleased = errors.New("node: lock was released")
-	ErrOverflow = errors.New("node: more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
-
-	// ErrViewChanged ends a try whose view has ended, or does not act.
-	ErrViewChanged = errors.New("node: the view has changed")
-
-	errEarly = errors.New("node: messages for a view that does not act yet exceed their buffer")
-)
 
 // A Table is all locks of a node.
 type Table struct {
@@ -211,7 +191,7 @@ func (t *Table) Act(epoch uint64, holders []membership.Holder) {
 	t.rehandle()
 	if t.dropped {
 		t.dropped = false
-		t.cfg.Up.Trouble(epoch, "", errEarly)
+		t.cfg.Up.Trouble(epoch, errEarly)
 	}
 }
 
@@ -224,12 +204,13 @@ func (t *Table) Epoch() uint64 {
 
 // Lapse ends all holds of this node, for the reason given. The locks stay taken until
 // their holders release them, or GiveBack does. Waiters keep waiting.
-func (t *Table) Lapse(lost error) {
+func (t *Table) Lapse(why error) {
+	lost := loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.locks {
 		if l.held != nil {
-			l.held.end(&lost)
+			l.held.end(lost)
 		}
 	}
 	next := make(chan struct{})
@@ -251,19 +232,20 @@ func (t *Table) GiveBack() (holds []Hold) {
 	return holds
 }
 
-// Abandon ends all waits and, with the cause given, all holds. If release is true it
+// Abandon ends all waits and all holds, for the reason given. If release is true it
 // also releases the locks, but for those under which a function still runs, and returns
 // the holds.
-func (t *Table) Abandon(why, lost error, release bool) (holds []Hold) {
+func (t *Table) Abandon(why error, release bool) (holds []Hold) {
+	lost := loss(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.all() {
 		l.fail(why)
 		switch _, works := t.working[l.held]; {
 		case l.held != nil && (!release || works):
-			l.held.end(&lost)
+			l.held.end(lost)
 		case l.held != nil:
-			holds = append(holds, l.release(&lost))
+			holds = append(holds, l.release(lost))
 		case l.machine != nil && l.machine.Phase() == dmutex.Held && release:
 			l.release(nil)
 		case l.machine != nil && l.machine.Phase() == dmutex.Waiting && release:
@@ -299,7 +281,7 @@ func (t *Table) obstacle() error {
 	}
 	for _, p := range t.start.Members {
 		if t.cfg.Mail.Full(p) {
-			return &PeerError{p, ErrOverflow}
+			return &Error{Peer: p, Err: ErrOverflow}
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -22,11 +21,9 @@ type told struct {
 	troubles []error
 }
 
-func (u *told) Trouble(_ uint64, _ string, err error) { u.troubles = append(u.troubles, err) }
-func (u *told) Refused(dmutex.NodeID, error)          {}
-func (u *told) Expired()                              {}
-
-var errOverruled = errors.New("overruled")
+func (u *told) Trouble(_ uint64, err error)  { u.troubles = append(u.troubles, err) }
+func (u *told) Refused(dmutex.NodeID, error) {}
+func (u *told) Expired()                     {}
 
 // alone returns the Table of node 1, which acts alone in the view of epoch 1.
 func alone(t *testing.T) (*Table, *told) {
@@ -35,7 +32,7 @@ func alone(t *testing.T) (*Table, *told) {
 	u := new(told)
 	m, err := mail.New(mail.Config{Life: 1, Link: net.Link(1), Handler: u})
 	require.NoError(t, err)
-	table := New(Config{Algorithm: ricart.New, Mail: m, Up: u, Overruled: errOverruled})
+	table := New(Config{Algorithm: ricart.New, Mail: m, Up: u})
 	view(table, 1, 1)
 	table.Act(1, nil)
 	return table, u
@@ -67,11 +64,11 @@ func TestOverruled(t *testing.T) {
 	held.Own("somebody")
 	require.Len(t, view(table, 2, 1, 2), 2)
 	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}, {Node: 1, Hold: membership.Hold{Lock: "kept"}}})
-	require.Equal(t, errOverruled, held.Err())
+	require.ErrorIs(t, held.Err(), ErrReplaced)
 	require.NoError(t, kept.Err())
 	_, ended, err := held.Release()
 	require.False(t, ended)
-	require.Equal(t, errOverruled, err)
+	require.ErrorIs(t, err, ErrReplaced)
 	require.Empty(t, table.owners)
 	require.Equal(t, dmutex.None, table.Status("x").Holder)
 }
@@ -169,7 +166,7 @@ func TestOwnersAreForgotten(t *testing.T) {
 	require.Equal(t, 1, owner)
 	require.True(t, held)
 	release(t, a)
-	table.Lapse(errOverruled)
+	table.Lapse(errEarly)
 	require.Len(t, table.GiveBack(), 1)
 	require.Empty(t, table.owners)
 	b.Own(2)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
@@ -79,7 +78,7 @@ func (c *Cmd) checkStore() error {
 }
 
 // lease is how long a lease lasts.
-func (c *Cmd) lease() time.Duration { return cmp.Or(c.Lease, node.DefaultLease) }
+func (c *Cmd) lease() time.Duration { return cmp.Or(c.Lease, 10*time.Second) }
 
 func (c *Cmd) connectStore(log *slog.Logger) (*tool.Meeting, error) {
 	if c.Store.file == "" {

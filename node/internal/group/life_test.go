@@ -1,4 +1,4 @@
-package node
+package group
 
 import (
 	"testing"
@@ -13,16 +13,16 @@ import (
 // A process that is restarted at once has a higher life than the one before: a lower
 // one that is in a view before all have told what they know would have to stop.
 func TestLivesRise(t *testing.T) {
-	cfg := Config{Self: 2, Members: []dmutex.NodeID{1, 2}}
+	c := consent{group: &Group{cfg: Config{Self: 2, Members: []dmutex.NodeID{1, 2}}}}
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(30 * 365 * 24 * time.Hour) // the bubble's clock begins in the year 2000
 		for range 1000 {
-			former := cfg.newLife(0)
+			former := c.newLife(0)
 			time.Sleep(2 * time.Millisecond)
-			require.Greater(t, cfg.newLife(0), former)
+			require.Greater(t, c.newLife(0), former)
 		}
 	})
-	require.Greater(t, cfg.newLife(1<<63), uint64(1<<63))
+	require.Greater(t, c.newLife(1<<63), uint64(1<<63))
 }
 
 // Members that start at the same moment have different lives: a session would take a
@@ -31,8 +31,8 @@ func TestLivesDiffer(t *testing.T) {
 	members := []dmutex.NodeID{1, 2, 7}
 	for range 1000 {
 		for i, id := range members {
-			cfg := Config{Self: id, Members: members}
-			require.EqualValues(t, i, cfg.newLife(0)%4)
+			c := consent{group: &Group{cfg: Config{Self: id, Members: members}}}
+			require.EqualValues(t, i, c.newLife(0)%4)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package group
 
 import (
 	"sync"
@@ -49,3 +49,6 @@ func (c *clock) at(passed, wall int64) (now, slept int64) {
 	slept = c.slept.Load()
 	return passed + slept, slept
 }
+
+// StepWall acts as if the wall clock had been set forward. Only tests call it.
+func (g *Group) StepWall(d time.Duration) { g.who.(*record).time.ahead.Add(-int64(d)) }

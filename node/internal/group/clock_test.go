@@ -1,0 +1,45 @@
+package group
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// LESSONS L12, L55: what the wall clock runs ahead of the monotonic one counts as time,
+// such as that of a machine that slept. What it runs behind does not, and hides no later
+// sleep. Small steps, as of a clock that is being disciplined, add up.
+func TestLeaseClock(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		steps [][2]time.Duration // by the monotonic clock, and by the wall clock
+		want  time.Duration
+	}{
+		{"awake", [][2]time.Duration{{time.Second, time.Second}}, time.Second},
+		{"asleep", [][2]time.Duration{{time.Second, time.Hour}}, time.Hour},
+		{"asleep twice", [][2]time.Duration{{0, time.Minute}, {time.Second, time.Minute}}, 2 * time.Minute},
+		{"set back", [][2]time.Duration{{time.Second, -time.Hour}}, time.Second},
+		{"set back, then asleep", [][2]time.Duration{{0, -time.Hour}, {0, time.Minute}}, time.Minute},
+		{"a little fast", [][2]time.Duration{{time.Second, 1006 * time.Millisecond}, {time.Second, 1006 * time.Millisecond}}, 2012 * time.Millisecond},
+		{"restless", [][2]time.Duration{{time.Second, 1009 * time.Millisecond}, {time.Second, 991 * time.Millisecond}, {time.Second, 1009 * time.Millisecond}}, 3 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var c clock
+			var passed, wall time.Duration
+			for _, step := range tc.steps {
+				passed, wall = passed+step[0], wall+step[1]
+				c.at(int64(passed), int64(wall))
+			}
+			now, slept := c.at(int64(passed), int64(wall))
+			require.EqualValues(t, tc.want, now)
+			require.EqualValues(t, tc.want-passed, slept)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newClock()
+		time.Sleep(time.Hour)
+		require.EqualValues(t, time.Hour, c.now())
+	})
+}

@@ -1,0 +1,112 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// end ends all granting. The caller has the mutex.
+func (g *Group) end(why error) {
+	now := g.now() // before: the lease may have ended first
+	g.Locks.End(why)
+	g.pause(now)
+}
+
+// stop ends all granting with an ErrStopped, for the reason given: holds are lost, and
+// waits fail. The caller has the mutex.
+func (g *Group) stop(why error) {
+	if g.Locks.Why() != nil {
+		return
+	}
+	why = &stopError{why}
+	g.end(why)
+	g.Locks.Abandon(why, false)
+	if !errors.Is(why, transport.ErrClosed) {
+		g.running.Go(func() { // the group goes on without this process
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = g.Mail.Close(ended)
+		})
+	}
+	g.Log(slog.LevelError, "node stopped: nothing more is granted", slog.Any("err", why))
+	g.traceErr(trace.Down, dmutex.None, why)
+	g.leave()
+}
+
+// Close leaves the group, and returns the holds that were lost with it. It is called once.
+func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
+	g.mu.Lock() // so that Held.Err finds the hold ended, or the lease still looked after
+	if g.Locks.Why() == nil {
+		g.end(ErrClosed)
+		g.trace(trace.Event{What: trace.Down})
+	}
+	lost = g.Locks.Abandon(ErrClosed, g.Locks.Why() == ErrClosed)
+	g.mu.Unlock()
+	g.Mail.Flush()
+	err = g.awaitWork(ctx)
+	if err == nil && g.Locks.Why() == ErrClosed {
+		err = g.depart(ctx)
+	}
+	g.leave() // ends what is asked of a store
+	err = errors.Join(err, g.closeMail(ctx, err == nil), g.closeTrace(ctx))
+	level, attrs := slog.LevelInfo, []slog.Attr(nil)
+	if err != nil {
+		level, attrs = slog.LevelWarn, []slog.Attr{slog.Any("err", err)}
+	}
+	g.Log(level, "node closed", attrs...)
+	if g.log != nil {
+		g.log.late.Stop()
+	}
+	g.running.Wait()
+	return lost, err
+}
+
+// awaitWork waits until no function of Do runs here any more.
+func (g *Group) awaitWork(ctx context.Context) error {
+	for name := g.Locks.Working(); name != ""; name = g.Locks.Working() {
+		select {
+		case <-g.Locks.Rested():
+		case <-ctx.Done():
+			return fmt.Errorf("node: close: the function that runs under lock %q has not returned: %w", name, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// depart waits until no member needs this node.
+func (g *Group) depart(ctx context.Context) (late error) {
+	g.do(machine.Leave)
+	g.Mail.Flush()
+	select {
+	case <-g.left.Done():
+	case <-ctx.Done():
+		if g.left.Err() == nil { // a node that is alone asks nobody
+			late = ctx.Err()
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.who.departed(late)
+}
+
+// closeMail closes the mail. Nothing depends on whether the peers learn of it, so it
+// waits for a moment at most, and not at all if this node has not left.
+func (g *Group) closeMail(ctx context.Context, left bool) error {
+	ctx, cancel := context.WithTimeout(ctx, g.farewell)
+	defer cancel()
+	if !left {
+		cancel()
+	}
+	err := g.Mail.Close(ctx)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

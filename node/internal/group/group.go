@@ -1,0 +1,328 @@
+// Package group makes a process a member of its group. It drives the machine of package
+// membership over the mail, and tells the locks to freeze and to act.
+//
+// A [Group] has what both modes share. Its authority says who is a member: the members
+// by consent (consent.go), or the record in a store (record.go). Package node is the face
+// of both, and what a Group reports to it is in [Up].
+//
+// The mutex of a Group comes before that of the locks, and none of the mail is held when
+// it is taken.
+package group
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/wire"
+	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/trace"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// Config has the fields of node.Config that a Group needs.
+type Config struct {
+	Self      dmutex.NodeID
+	Members   []dmutex.NodeID
+	Algorithm dmutex.Algorithm
+	Link      transport.Link
+	Store     store.Store
+	Lease     time.Duration
+	Group     string
+	Fence     uint64
+	Deadlock  time.Duration
+	Trace     *trace.Recorder
+	Logger    *slog.Logger
+	Up        Up
+}
+
+// Up is all that a Group calls above it. These four happen to a node, so it cannot ask
+// for them.
+type Up interface {
+	// Message brings what a peer says about neither views nor a lock.
+	Message(from dmutex.NodeID, message []byte)
+
+	// Acts reports the view that has begun to act: elections of members that have left
+	// end, and an Observer hears of it. It is called under the mutex of the Group.
+	Acts(View)
+
+	// Lease reports another LeaseState, for the Observer. It is called under the mutex of
+	// the Group.
+	Lease(Lease)
+
+	// Lost passes on holds that ended with the lease and are given back, for the
+	// Observer. It is called in a goroutine of its own.
+	Lost([]locks.Hold)
+}
+
+// A Group is this process's part in its group.
+type Group struct {
+	Mail  *mail.Mail
+	Locks *locks.Table
+
+	cfg       Config
+	birth     time.Time
+	self      atomic.Uint64
+	algorithm string // its name
+	settings  string // what the record says that its members agree on
+	sum       uint64 // see describe
+	log       *logger
+	peers     atomic.Pointer[peers]
+	refused   atomic.Uint64 // messages and frames that no correct peer sends
+	running   sync.WaitGroup
+
+	who       authority
+	limit     int           // of the members of a view
+	clock     func() int64  // by which locks are held for a time; nil if they are not
+	needsMail bool          // this member cannot leave without the others
+	farewell  time.Duration // how long Close waits for the peers to learn of it
+
+	state  atomic.Uint32 // the LeaseState
+	acting atomic.Bool   // the locks act
+
+	troubled atomic.Pointer[trouble]
+	left     context.Context // ends when no member needs this life any more
+	leave    context.CancelFunc
+
+	mu      sync.Mutex // before that of the locks; guards the fields below
+	life    uint64
+	epoch   uint64                               // of the view in which the locks are frozen or act
+	next    chan struct{}                        // closed when the next view acts
+	pending []membership.Message                 // found no room in the mail
+	sendAt  int64                                // when to try to send them again
+	parts   map[dmutex.NodeID]membership.Message // the parts of a report, until the last is there
+	frozen  int64                                // when the present view was installed
+	last    membership.View                      // the last that acted
+	shown   View                                 // how it began to act
+	cause   error                                // why this node has asked for the present view
+	refusal error                                // why the algorithm does not take the present view
+	rival   int64                                // when a peer first met another process with our number; 0 if none did
+	since   int64                                // when the locks began to act, or ceased to
+	nagAt   int64                                // when to log next which members this node waits for
+}
+
+// New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.
+func New(cfg Config) (*Group, error) {
+	switch {
+	case cfg.Algorithm == nil:
+		return nil, dmutex.Misuse("Config.Algorithm is missing: choose one, such as ricart.New")
+	case cfg.Link == nil:
+		return nil, dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
+	case cfg.Deadlock < 0:
+		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
+	}
+	g := &Group{
+		cfg: cfg, birth: time.Now(), next: make(chan struct{}), nagAt: int64(nagAfter),
+		parts: make(map[dmutex.NodeID]membership.Message),
+	}
+	g.self.Store(uint64(cfg.Self))
+	g.peers.Store(new(peers))
+	g.left, g.leave = context.WithCancel(context.Background())
+	join := newConsent
+	if cfg.Store != nil {
+		join = newRecord
+	}
+	if err := join(g); err != nil {
+		return nil, err
+	}
+	if room := roomFor(g.limit); cfg.Link.MaxFrame() < room {
+		return nil, dmutex.Misuse(fmt.Sprintf("Config.Link takes frames of %d bytes: a group of %d members needs %d", cfg.Link.MaxFrame(), g.limit, room))
+	}
+	if cfg.Logger != nil {
+		g.log = newLogger(&cfg, &g.self)
+		if l, ok := cfg.Link.(transport.LoggerTaker); ok {
+			l.TakeLogger(cfg.Logger)
+		}
+	}
+	g.setPeers(slices.DeleteFunc(slices.Clone(cfg.Members), func(id dmutex.NodeID) bool { return id == cfg.Self }))
+	for _, id := range g.Others() {
+		if l, ok := cfg.Link.(transport.Reporter); ok && errors.Is(l.Trouble(id), transport.ErrUnknownNode) {
+			return nil, dmutex.Misuse(fmt.Sprintf("Config.Link has no address for member %v: add it", id))
+		}
+	}
+	var err error
+	g.Mail, err = mail.New(mail.Config{
+		Peers: g.Others(), Life: g.life, Group: g.sum, Link: cfg.Link, Handler: g, MaxLife: maxLife, Watch: g.watch(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.Locks = locks.New(locks.Config{
+		Algorithm: cfg.Algorithm, Mail: g.Mail, Clock: g.clock, Trace: cfg.Trace, Up: g, Node: cfg.Up,
+	})
+	return g, nil
+}
+
+// Open opens the link, and begins to join.
+func (g *Group) Open() error {
+	if err := g.openTrace(); err != nil {
+		return err
+	}
+	g.Log(slog.LevelInfo, "node opened")
+	if err := g.Mail.Open(); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	g.do(machine.Tick)
+	if g.log != nil {
+		g.running.Go(g.log.late.Run)
+	}
+	return nil
+}
+
+// Self returns this node's number, None while it has none.
+func (g *Group) Self() dmutex.NodeID { return dmutex.NodeID(g.self.Load()) }
+
+// Life returns the number of this run of this process.
+func (g *Group) Life() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.life
+}
+
+// MaxMembers bounds the members of a view.
+func (g *Group) MaxMembers() int { return g.limit }
+
+// A peer is what a Group keeps of another member beside its mail. Its fields are used by
+// one call of the mail's handler at a time.
+type peer struct {
+	id      dmutex.NodeID
+	decoder wire.Decoder
+	life    uint64 // that was met last; 0 if none was
+}
+
+// peers is the other members, ascending. It never changes: another takes its place.
+type peers []*peer
+
+func (g *Group) peer(id dmutex.NodeID) *peer {
+	ps := *g.peers.Load()
+	if i, found := slices.BinarySearchFunc(ps, id, func(p *peer, id dmutex.NodeID) int { return cmp.Compare(p.id, id) }); found {
+		return ps[i]
+	}
+	return nil
+}
+
+// Others returns the other members, ascending.
+func (g *Group) Others() (ids []dmutex.NodeID) {
+	for _, p := range *g.peers.Load() {
+		ids = append(ids, p.id)
+	}
+	return ids
+}
+
+// setPeers replaces the other members. Those that stay keep what is known of them.
+func (g *Group) setPeers(ids []dmutex.NodeID) {
+	var ps peers
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		p := g.peer(id)
+		if p == nil {
+			p = &peer{id: id}
+		}
+		ps = append(ps, p)
+	}
+	g.peers.Store(&ps)
+}
+
+// A Group is the Handler of its mail: what the mail brings goes to the machine, the locks
+// or the node.
+var _ mail.Handler = (*Group)(nil)
+
+// Met takes a process of a peer in.
+func (g *Group) Met(id dmutex.NodeID, life uint64) {
+	what, p := trace.Met, g.peer(id)
+	if p == nil { // it was removed meanwhile
+		return
+	}
+	if p.life != 0 && p.life != life {
+		what = trace.Restarted
+	}
+	p.life = life
+	g.trace(trace.Event{What: what, Peer: id, Life: life})
+	g.logOften(slog.LevelInfo, "peer met", peerAttr(id))
+	g.do(func(m machine, now int64) []membership.Message {
+		g.forget(id)
+		return m.Met(now, id, life)
+	})
+}
+
+// Left reports that the mail of a peer has closed.
+func (g *Group) Left(id dmutex.NodeID) {
+	if g.peer(id) == nil {
+		return
+	}
+	g.trace(trace.Event{What: trace.Left, Peer: id})
+	g.logOften(slog.LevelInfo, "peer gone", peerAttr(id))
+	g.do(func(m machine, now int64) []membership.Message {
+		g.forget(id)
+		return m.Lost(now, id)
+	})
+}
+
+// Message takes a peer's message. One about a lock's algorithm is as
+// wire.AppendMessage writes it, and begins with a byte of 0x80 or more. Those about
+// views begin with their membership.Kind, and the node has the rest.
+func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
+	p := g.peer(from)
+	switch says := message[0]; {
+	case p == nil:
+	case says >= 0x80:
+		name, m, err := p.decoder.Decode(message)
+		if err != nil { // a lock has missed a message, and we do not know which lock
+			g.Refused(from, err)
+			g.Trouble(g.Locks.Epoch(), &locks.Error{Peer: from, Err: err})
+			return
+		}
+		m.From, m.To = from, g.Self()
+		g.Locks.Handle(name, trace.Message{Seq: seq, Message: m})
+	case says > 0 && says <= saysLast:
+		g.handle(from, message)
+	default:
+		g.cfg.Up.Message(from, message)
+	}
+}
+
+// Stranger hears of a node that may be in a newer record than this node has read.
+func (g *Group) Stranger(dmutex.NodeID) { g.who.stranger() }
+
+// Taken reports that a peer has met another process with this node's number.
+func (g *Group) Taken(by dmutex.NodeID, life uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.now()
+	if g.rival == 0 {
+		g.rival = max(now, 1)
+		g.logOften(slog.LevelWarn, "peer has met another process with this node's number", peerAttr(by))
+	}
+	g.follow(now, g.who.taken(now, life))
+}
+
+// Refused counts and logs what no correct peer sends.
+func (g *Group) Refused(from dmutex.NodeID, err error) {
+	text := "refused what no correct peer sends"
+	if other, ok := errors.AsType[*mail.GroupError](err); ok {
+		text, err = "peer is configured differently", g.differs(other.Other)
+	}
+	g.refused.Add(1)
+	g.logOften(slog.LevelWarn, text, peerAttr(from), slog.Any("err", err))
+}
+
+// Closed stops this node: without its link it can do nothing more.
+func (g *Group) Closed(err error) {
+	g.running.Go(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.stop(fmt.Errorf("node: the link was closed before the node: %w", err))
+		if g.needsMail {
+			g.leave() // a Close under way would ask the peers in vain
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package group
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// A face is an Up that takes no notice.
+type face struct{}
+
+func (face) Message(dmutex.NodeID, []byte) {}
+func (face) Acts(View)                     {}
+func (face) Lease(Lease)                   {}
+func (face) Lost([]locks.Hold)             {}
+
+// alone opens a group of one in a bubble, and waits until it acts.
+func alone(t *testing.T, cfg Config, test func(g *Group)) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(30 * 365 * 24 * time.Hour) // to a time that counts for epochs
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		cfg.Algorithm, cfg.Link, cfg.Up = ricart.New, net.Link(cfg.Self), face{}
+		g, err := New(cfg)
+		require.NoError(t, err)
+		require.NoError(t, g.Open())
+		defer func() {
+			_, err := g.Close(context.Background())
+			require.NoError(t, err)
+		}()
+		require.NoError(t, g.Ready(t.Context()))
+		test(g)
+	})
+}
+
+// The trouble of a view is not forgotten for that of an older one, which may be reported
+// later: the epoch is read under no mutex when a message cannot be decoded.
+func TestLateTrouble(t *testing.T) {
+	alone(t, Config{Self: 1, Members: []dmutex.NodeID{1}}, func(g *Group) {
+		epoch := g.Locks.Epoch()
+		g.mu.Lock() // nobody takes it in meanwhile
+		g.Trouble(epoch, dmutex.PeerMistake("test"))
+		g.Trouble(epoch-1, dmutex.PeerMistake("test"))
+		g.mu.Unlock()
+		time.Sleep(time.Minute)
+		require.Greater(t, g.Locks.Epoch(), epoch)
+	})
+}
+
+// The time of an input contains the sleep that the machine was told of, and no other,
+// also if another goroutine sees a sleep at the same moment. Otherwise a sleep that the
+// machine was told of too early shortens its next wait for the leases of others.
+func TestLeaseSleepIsToldWithItsTime(t *testing.T) {
+	alone(t, Config{Store: new(store.Memory)}, func(g *Group) {
+		l := g.who.(*record)
+		var stepping sync.WaitGroup
+		stepping.Go(func() {
+			for range 100_000 {
+				g.StepWall(time.Second)
+				l.time.now() // as Held.Err does
+			}
+		})
+		g.mu.Lock()
+		awake, wrong := l.now()-l.slept, 0
+		for range 100_000 {
+			if now := l.now(); now != awake+l.slept { // nothing else has passed
+				wrong++
+			}
+		}
+		g.mu.Unlock()
+		stepping.Wait()
+		require.Zero(t, wrong)
+	})
+}
+
+// A call that sees the end of a lease at the moment in which it is renewed is granted its
+// lock all the same.
+func TestLeaseRenewedAtItsEnd(t *testing.T) {
+	alone(t, Config{Store: new(store.Memory)}, func(g *Group) {
+		l := g.who.(*record)
+		time.Sleep(DefaultLease / 10)
+		var w *locks.Waiter
+		for w == nil {
+			g.mu.Lock()
+			now := g.now()
+			l.Hint(now) // begins a load, now or when its pause is over
+			if op, _ := l.Operation(); op == membership.Load {
+				g.StepWall(time.Duration(l.until()-now) + time.Millisecond)
+				w = g.Locks.Join(t.Context(), "fresh", false)
+				require.False(t, w.Over())
+				value, _, _ := g.cfg.Store.Load(t.Context())
+				g.follow(now, l.Loaded(now, value))
+			}
+			g.mu.Unlock()
+		}
+		<-w.Ready()
+		h, err := w.Result()
+		require.NoError(t, err)
+		_, _, err = h.Release()
+		require.NoError(t, err)
+	})
+}

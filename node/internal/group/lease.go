@@ -1,0 +1,103 @@
+package group
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/dmutex/dmutex"
+)
+
+// What follows is how a lease ends.
+
+// now also tells the machine how long the computer has slept.
+func (l *record) now() int64 {
+	now, slept := l.time.read()
+	leapt := slept - l.slept
+	l.slept = slept
+	l.Leapt(leapt)
+	if l.giveAt != math.MaxInt64 {
+		l.giveAt += leapt // the holder has slept, too, or the clock was set
+	}
+	l.check(now)
+	return now
+}
+
+// until returns the time to which the locks may go by the lease.
+func (l *record) until() int64 {
+	if l.idle() || l.Self() == dmutex.None {
+		return math.MinInt64
+	}
+	return l.LeaseEnd() - l.margin
+}
+
+// check ends what is held if the lease has ended. It comes before each input, since
+// an input may extend the lease, and what has ended is not to come back.
+func (l *record) check(now int64) {
+	g := l.group
+	if g.Locks.Why() != nil { // what was held has ended with that
+		l.giveAt = math.MaxInt64
+		l.set(now, !g.covered() || now >= l.until())
+		return
+	}
+	if now >= l.giveAt {
+		l.giveBack()
+	}
+	if now >= l.until() && g.covered() {
+		why := ErrLease
+		if l.err != nil {
+			why = fmt.Errorf("%w: %w", ErrLease, l.err)
+		}
+		l.end(now, why)
+		g.Log(slog.LevelError, "lease ended: all locks are lost", slog.Any("err", why))
+	}
+}
+
+// end ends what is held, for the reason given. The locks are given back a margin later,
+// which is not before the end of a lease that has run out.
+func (l *record) end(now int64, why error) {
+	g := l.group
+	g.Locks.SetUntil(math.MinInt64) // first, so that no grant slips in after the loss
+	l.giveAt = now + l.margin
+	g.pause(now)
+	g.Locks.Lapse(why)
+	l.set(now, true)
+}
+
+// giveBack releases lost holds.
+func (l *record) giveBack() {
+	l.giveAt = math.MaxInt64
+	g := l.group
+	if holds := g.Locks.GiveBack(); len(holds) > 0 {
+		g.running.Go(func() { g.cfg.Up.Lost(holds) })
+	}
+}
+
+// set notes how the lease stands, and reports it if that has changed.
+func (l *record) set(now int64, ended bool) {
+	g := l.group
+	state := LeaseValid
+	switch {
+	case ended:
+		state = LeaseEnded
+	case l.Suspended():
+		state = LeaseLate
+	}
+	if LeaseState(g.state.Swap(uint32(state))) == state {
+		return
+	}
+	lease := l.lease(now)
+	if state == LeaseLate {
+		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("left", lease.Left), slog.Any("err", l.err))
+	}
+	g.cfg.Up.Lease(*lease)
+}
+
+func (l *record) lease(now int64) *Lease {
+	lease := &Lease{State: l.group.LeaseState(), Err: l.err, Exclusions: l.Exclusions()}
+	if lease.State != LeaseEnded {
+		lease.Left = time.Duration(l.until() - now)
+	}
+	return lease
+}

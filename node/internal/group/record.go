@@ -1,0 +1,322 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// record is the authority of the lease mode: the record in the store. It does for its
+// machine what consent has no need of: it asks the store, gives the link and the mail the
+// peers of the record, looks after who is there, and ends what is held when the lease ends.
+type record struct {
+	*membership.LeaseMachine
+	group *Group
+	link  transport.DynamicLink
+	time  *clock
+
+	length int64 // of the lease
+	margin int64 // before its end the locks are lost
+
+	busy    chan struct{}          // full while the store has not returned
+	rev     store.Revision         // of the record that the machine was shown last
+	record  uint64                 // epoch of the record whose members are the peers
+	err     error                  // why the last operation failed; nil if it did not
+	away    map[dmutex.NodeID]bool // the machine was told that the peer is
+	watchAt int64                  // when to look next who is there
+	giveAt  int64                  // when to release lost holds
+	slept   int64                  // by the clock, as the machine knows
+}
+
+const (
+	// DefaultLease is Config.Lease if it is 0.
+	DefaultLease = 10 * time.Second
+
+	// The locks are lost a leaseMargin-th of the lease before its end, and given back a
+	// margin later, so that code that hears of the loss can stop in time.
+	leaseMargin = 16
+
+	// maxWatch bounds the time from one look who is there to the next. It is also how
+	// late a lease is seen to have ended after the machine has slept.
+	maxWatch = int64(time.Second)
+
+	// An operation of the store may take an opShare-th of the lease.
+	opShare = 4
+
+	// A store that has not returned so long after the context of an operation ended
+	// breaks its contract, and is left behind.
+	storePatience = time.Second
+
+	// A peer that was silent for an askShare-th of the lease is asked for a sign of
+	// life. After an awayShare-th it counts as away.
+	askShare, awayShare = 20, 8
+)
+
+// newRecord makes the members of the record the group.
+func newRecord(g *Group) error {
+	cfg := &g.cfg
+	switch {
+	case cfg.Self != dmutex.None || len(cfg.Members) > 0:
+		return dmutex.Misuse("Config.Self and Config.Members contradict Config.Store, whose record has the members: leave them out")
+	case cfg.Trace != nil:
+		return dmutex.Misuse("Config.Trace needs Config.Members: a trace of a group with Config.Store cannot be replayed")
+	case cfg.Lease == 0:
+		cfg.Lease = DefaultLease
+	}
+	if err := g.describe([]dmutex.NodeID{1, 2, 3}); err != nil { // the members come and go
+		return err
+	}
+	link, ok := cfg.Link.(transport.DynamicLink)
+	if !ok {
+		return dmutex.Misuse("Config.Link has a fixed list of members: Config.Store needs a transport.DynamicLink, such as that of tcplink without Config.Self")
+	}
+	if err := link.Become(dmutex.None); err != nil { // it has a number of its own
+		return err
+	}
+	l := &record{
+		group: g, link: link, time: newClock(),
+		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
+		away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
+		busy: make(chan struct{}, 1),
+	}
+	// The peers forget this node when they see in the record that it has left.
+	g.who, g.life, g.limit, g.clock, g.farewell = l, newLife(0), membership.MaxMembers, l.time.now, 20*time.Millisecond
+	var err error
+	l.LeaseMachine, err = membership.NewLease(membership.LeaseConfig{
+		Life: g.life, Address: link.Address(), Lease: l.length, Settings: g.settings,
+		Fence: cfg.Fence, Clock: clockNow(),
+	})
+	return err
+}
+
+// newLife draws a life above the one given. Processes have no numbers when they draw it,
+// so that no two draw the same, there are more random bits in it.
+func newLife(above uint64) uint64 { return drawLife(above, 33) }
+
+// stranger asks the record, which may be newer than this node has read.
+func (l *record) stranger() {
+	l.group.do(func(_ machine, now int64) []membership.Message { return l.Hint(now) })
+}
+
+// taken asks the record, too: it knows whose number it is.
+func (l *record) taken(now int64, _ uint64) []membership.Message { return l.Hint(now) }
+
+func (l *record) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
+	l.away[peer] = false
+	return l.LeaseMachine.Met(now, peer, life)
+}
+
+func (l *record) Lost(now int64, peer dmutex.NodeID) []membership.Message {
+	l.away[peer] = true
+	return l.LeaseMachine.Lost(now, peer)
+}
+
+func (l *record) alive(now int64, from dmutex.NodeID) []membership.Message {
+	if !l.away[from] {
+		return nil
+	}
+	return l.Met(now, from, l.group.Mail.Status(from).Life)
+}
+
+// Tick also tells the machine who is there, and who is not.
+func (l *record) Tick(now int64) (out []membership.Message) {
+	if g := l.group; now >= l.watchAt {
+		l.watchAt = now + min(l.length/askShare, maxWatch)
+		for _, id := range g.Others() {
+			st := g.Mail.Status(id)
+			switch here := st.Met && !st.Left && int64(st.Silent) < l.length/awayShare; {
+			case here && l.away[id]:
+				out = append(out, l.Met(now, id, st.Life)...)
+			case !here && !l.away[id]:
+				out = append(out, l.Lost(now, id)...)
+				if !st.Left {
+					g.logOften(slog.LevelWarn, "peer gives no sign of life", peerAttr(id), slog.Duration("silent", st.Silent))
+				}
+			}
+			if int64(st.Silent) >= l.length/askShare {
+				g.Mail.Challenge(id)
+			}
+		}
+	}
+	return append(out, l.LeaseMachine.Tick(now)...)
+}
+
+// Deadline also says when Tick and check have something to do.
+func (l *record) Deadline() int64 {
+	at := l.LeaseMachine.Deadline()
+	if l.idle() {
+		return at
+	}
+	if l.group.covered() {
+		at = min(at, l.until())
+	}
+	return min(at, l.watchAt, l.giveAt)
+}
+
+// follow does what the machine wants besides views.
+func (l *record) follow(now int64) {
+	g := l.group
+	if l.idle() {
+		g.Locks.SetUntil(math.MinInt64)
+		l.set(now, true)
+		return // if it has stopped by itself, the others are to exclude it
+	}
+	switch self := l.Self(); {
+	case self == g.Self():
+	case self == dmutex.None:
+		l.excluded(now)
+	default:
+		l.rename(self)
+	}
+	if r := l.Record(); r.Epoch != l.record && l.Self() != dmutex.None {
+		// The members tell a process that joins whether earlier leases have ended.
+		fresh := r.Unclean == r.Epoch || l.record != 0 && r.Unclean > l.record
+		if until, dead := l.Waits(); until != 0 && fresh {
+			g.Log(slog.LevelWarn, "waiting", slog.Duration("waited", 0), slog.Any("err", drains(until-now, dead)))
+		}
+		l.record = r.Epoch
+		l.meet(now, &r)
+	}
+	g.Locks.SetUntil(l.until())
+	l.set(now, now >= l.until())
+	if g.covered() {
+		g.Locks.Resume()
+	}
+	if op, value := l.Operation(); op != membership.NoOperation {
+		rev := l.rev
+		g.running.Go(func() { l.operate(op, value, rev) })
+	}
+}
+
+// idle reports whether this node has nothing to do with the group any more.
+func (l *record) idle() bool {
+	phase, why := l.Phase(), l.group.Locks.Why()
+	return phase == membership.Left || phase == membership.Stopped || why != nil && why != ErrClosed
+}
+
+// rename makes this node speak under another number, or as nobody, to no peers yet.
+func (l *record) rename(self dmutex.NodeID) {
+	l.group.self.Store(uint64(self))
+	l.record, l.watchAt = 0, math.MaxInt64
+	l.try(l.link.Become(self))
+}
+
+// excluded ends a life of this node, whose peers go: to each of them its number will name
+// nobody, and to this node theirs name nobody until it joins again.
+func (l *record) excluded(now int64) {
+	g := l.group
+	l.end(now, ErrExcluded)
+	g.cause = nil
+	g.Locks.Freeze(g.epoch, dmutex.Start{})
+	l.giveBack() // no message is sent: the machines are gone, and the others wait out the lease
+	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
+	l.rename(dmutex.None)
+	former := g.Others()
+	g.setPeers(nil)
+	for _, id := range former {
+		g.forget(id)
+	}
+	clear(l.away)
+	life := newLife(g.life)
+	g.running.Go(func() { l.rejoin(life, former) })
+}
+
+// rejoin begins another life. When Rename returns, nothing of the former life's sessions is
+// being handled anymore.
+func (l *record) rejoin(life uint64, former []dmutex.NodeID) {
+	g := l.group
+	_ = g.Mail.Rename(life) // it fails when this node closes
+	for _, id := range former {
+		g.Mail.Remove(id)
+	}
+	g.do(func(_ machine, now int64) []membership.Message {
+		g.life = life
+		return l.Rejoin(now, life)
+	})
+}
+
+// try logs what the link refuses. Peers cannot be reached then, and that shows.
+func (l *record) try(err error) {
+	if err != nil && !errors.Is(err, transport.ErrClosed) {
+		l.group.logOften(slog.LevelWarn, "the link refuses what the record says", slog.Any("err", err))
+	}
+}
+
+// meet makes the members of the record, and nobody else, peers.
+func (l *record) meet(now int64, r *membership.Record) {
+	g := l.group
+	self := g.Self()
+	for _, id := range g.Others() {
+		if !slices.ContainsFunc(r.Members, func(e membership.Entry) bool { return e.Node == id }) {
+			g.Mail.Remove(id)
+			l.link.RemovePeer(id)
+			g.setPeers(slices.DeleteFunc(g.Others(), func(other dmutex.NodeID) bool { return other == id }))
+			g.forget(id)
+			delete(l.away, id)
+		}
+	}
+	for _, e := range r.Members {
+		if e.Node == self || g.peer(e.Node) != nil {
+			continue
+		}
+		g.setPeers(append(g.Others(), e.Node))
+		l.away[e.Node] = true
+		l.try(l.link.SetPeer(e.Node, e.Address))
+		_ = g.Mail.Add(e.Node) // it fails when this node closes
+	}
+	l.watchAt = now
+}
+
+// obstacle says for what but members this node waits, nil if it does not. It is an
+// ErrStore while the store keeps this node from acting.
+func (l *record) obstacle() error {
+	until, dead := l.Waits()
+	switch {
+	case l.err != nil && (!l.group.covered() || l.NeedsStore()):
+		return fmt.Errorf("%w: %w", ErrStore, l.err)
+	case l.Phase() == membership.Acting:
+		return nil
+	case until != 0:
+		return drains(until-l.time.now(), dead)
+	case l.Self() == dmutex.None:
+		return errors.New("node: this process is not in the record yet, and joins")
+	}
+	return nil
+}
+
+// drains says that the leases of the dead may run for some time.
+func drains(left int64, dead []dmutex.NodeID) error {
+	whose := "former members, if there were any,"
+	if len(dead) > 0 {
+		whose = fmt.Sprintf("members %v, which were excluded,", dead)
+	}
+	return fmt.Errorf("node: waiting until the leases of %s have ended: at most %v more", whose, time.Duration(max(left, 0)).Round(100*time.Millisecond))
+}
+
+func (l *record) stopped() error {
+	err := l.Err()
+	if errors.Is(err, membership.ErrSettings) {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return fmt.Errorf("node: %w", err)
+}
+
+func (l *record) departed(late error) error {
+	switch {
+	case late == nil && l.Phase() == membership.Stopped:
+		return l.stopped()
+	case late == nil:
+		return nil
+	case l.err != nil:
+		late = fmt.Errorf("%w: %w: %w", late, ErrStore, l.err)
+	}
+	return fmt.Errorf("node: close: the record still has this node, so the others wait until they exclude it: %w", late)
+}

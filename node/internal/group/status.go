@@ -1,0 +1,197 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A View is the group as this node sees it, and how the last view that acted came about.
+// Package node documents the fields.
+type View struct {
+	Epoch   uint64
+	Members []dmutex.NodeID
+	Acts    bool
+	Age     time.Duration
+	Missing []dmutex.NodeID
+	Err     error
+	Ahead   time.Duration
+
+	Changes uint64
+	Joined  []dmutex.NodeID
+	Left    []dmutex.NodeID
+	Took    time.Duration
+	Cause   error
+}
+
+func (v *View) attrs() []slog.Attr {
+	attrs := []slog.Attr{slog.Uint64("epoch", v.Epoch), slog.Any("members", v.Members)}
+	if len(v.Joined) > 0 {
+		attrs = append(attrs, slog.Any("joined", v.Joined))
+	}
+	if len(v.Left) > 0 {
+		attrs = append(attrs, slog.Any("left", v.Left))
+	}
+	return append(attrs, slog.Duration("took", v.Took))
+}
+
+// ahead returns how far the epoch of a view is ahead of the clock, if that is more than a
+// minute.
+func ahead(v membership.View) time.Duration {
+	if clock := clockNow(); v.Epoch > clock+uint64(time.Minute/time.Millisecond) {
+		return time.Duration(v.Epoch-clock) * time.Millisecond
+	}
+	return 0
+}
+
+// A LeaseState is how a lease stands.
+type LeaseState uint8
+
+// The states of a lease. The strict mode, without leases, is always in LeaseValid.
+const (
+	LeaseEnded LeaseState = iota
+	LeaseValid
+	LeaseLate
+)
+
+// A Lease is how the lease of this node stands.
+type Lease struct {
+	State      LeaseState
+	Left       time.Duration
+	Err        error
+	Exclusions int
+}
+
+// LeaseState returns how the lease stands, as far as was noticed.
+func (g *Group) LeaseState() LeaseState { return LeaseState(g.state.Load()) }
+
+// covered reports whether locks may be held now.
+func (g *Group) covered() bool { return g.LeaseState() != LeaseEnded }
+
+// Acting reports whether the locks act.
+func (g *Group) Acting() bool { return g.acting.Load() }
+
+// Status returns the state of the group at this node. Lease is nil without a store.
+func (g *Group) Status() (view View, lives membership.View, lease *Lease, life, refused uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.now() // first: the lease may have ended
+	lives = g.who.View()
+	view = g.shown
+	view.Epoch, view.Members, view.Acts, view.Age = lives.Epoch, lives.Nodes(), g.acting.Load(), time.Duration(now-g.since)
+	view.Missing, view.Err, view.Ahead = g.who.Missing(nil), g.obstacle(), ahead(lives)
+	return view, lives, g.who.lease(now), g.life, g.refused.Load()
+}
+
+// Waits returns the members that this node waits for, and what else it waits for.
+func (g *Group) Waits() ([]dmutex.NodeID, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now() // the lease may have ended
+	return g.who.Missing(nil), g.obstacle()
+}
+
+// Ready waits until this node is in a view that acts. If ctx ends first, it returns ctx's
+// error.
+func (g *Group) Ready(ctx context.Context) error {
+	g.mu.Lock()
+	acting, next := g.acting.Load(), g.next
+	g.mu.Unlock()
+	if why := g.Locks.Why(); acting || why != nil {
+		return why
+	}
+	select {
+	case <-g.Locks.Ended():
+		return g.Locks.Why()
+	case <-next:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Evict is node.Node.Evict. If ctx ends first, it returns ctx's error.
+func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
+	c, ok := g.who.(*consent)
+	if !ok {
+		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
+	}
+	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
+	for {
+		err := g.Locks.Why()
+		if err != nil {
+			return err
+		}
+		var gone bool
+		var next <-chan struct{}
+		g.do(func(m machine, now int64) []membership.Message {
+			next = g.next
+			out := m.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
+				return slices.Contains(m.View().Nodes(), id) || !slices.Contains(g.cfg.Members, id)
+			})
+			if gone = out && m.Phase() == membership.Acting; out {
+				return nil // such a view acts when it is due, and another would be due later
+			}
+			for _, id := range members {
+				if known, again := lives[id]; again && c.Newest(id) > known {
+					err = dmutex.Misuse(fmt.Sprintf("evict: member %v has restarted meanwhile, and joins again", id))
+					return nil
+				}
+				lives[id] = c.Newest(id)
+			}
+			var say []membership.Message
+			say, err = c.Evict(now, members...)
+			return say
+		})
+		g.Mail.Flush()
+		if gone || err != nil {
+			return err
+		}
+		select {
+		case <-next:
+		case <-time.After(time.Second): // another's round may have come between
+		case <-g.Locks.Ended():
+			return g.Locks.Why()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Peer returns the state of the mail with another member, and an ErrConfig if it is
+// configured differently, or why the link does not reach it.
+func (g *Group) Peer(id dmutex.NodeID) (st mail.Status, trouble error) {
+	st = g.Mail.Status(id)
+	if st.Other != 0 {
+		trouble = g.differs(st.Other)
+	} else if l, ok := g.cfg.Link.(transport.Reporter); ok {
+		trouble = l.Trouble(id)
+	}
+	return st, trouble
+}
+
+// Describe says in a few words what is known of each of the peers.
+func (g *Group) Describe(ids []dmutex.NodeID) string {
+	var words []string
+	for _, id := range ids {
+		known := "never heard"
+		switch st, trouble := g.Peer(id); {
+		case trouble != nil:
+			known = strings.TrimPrefix(trouble.Error(), "node: ")
+		case st.Left:
+			known = "gone"
+		case st.Silent > 0:
+			known = fmt.Sprintf("silent for %v", st.Silent.Round(100*time.Millisecond))
+		}
+		words = append(words, fmt.Sprintf("%v (%s)", id, known))
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,309 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/trace"
+)
+
+// A machine is what the machines of both modes have in common.
+type machine interface {
+	Phase() membership.Phase
+	View() membership.View
+	Missing(b []dmutex.NodeID) []dmutex.NodeID
+	Holders() []membership.Holder
+	Deadline() int64
+
+	Clock(clock uint64)
+	Tick(now int64) []membership.Message
+	Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message
+	Lost(now int64, peer dmutex.NodeID) []membership.Message
+	Handle(now int64, m membership.Message) ([]membership.Message, error)
+	Report(now int64, holds []membership.Hold) []membership.Message
+	Trouble(now int64, epoch uint64) []membership.Message
+	Leave(now int64) []membership.Message
+
+	AppendText(b []byte) ([]byte, error)
+}
+
+const (
+	// nagAfter is how long a node waits for members before it logs that, and again
+	// after twice that, and so on.
+	nagAfter = 3 * time.Second
+
+	// sendAgain is how soon a message that found no room in the mail is tried again.
+	sendAgain = 10 * time.Millisecond
+)
+
+// A trouble is why the view of an epoch is to be replaced.
+type trouble struct {
+	epoch uint64
+	err   error
+}
+
+// Trouble asks for the view of the epoch to be replaced: the goroutine that keeps time
+// passes it on, so it may be called under a mutex. A request about a later epoch takes
+// precedence.
+func (g *Group) Trouble(epoch uint64, err error) {
+	t := &trouble{epoch, err}
+	for {
+		former := g.troubled.Load()
+		if former != nil && former.epoch > epoch {
+			return
+		}
+		if g.troubled.CompareAndSwap(former, t) {
+			break
+		}
+	}
+	g.Mail.Wake(math.MinInt64)
+}
+
+// do gives the machine an input, and follows it.
+func (g *Group) do(input func(m machine, now int64) []membership.Message) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.now()
+	g.follow(now, input(g.who, now))
+}
+
+// now returns the time of an input, and tells the machine the wall clock. With a lease, an
+// input may extend it, so what the lease has not covered until now ends first.
+func (g *Group) now() int64 {
+	g.who.Clock(clockNow())
+	return g.who.now()
+}
+
+// Expired ends what the lease has not covered until now.
+func (g *Group) Expired() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now()
+}
+
+// pause notes that the locks cease to act.
+func (g *Group) pause(now int64) {
+	if g.acting.Swap(false) {
+		g.since = now
+		g.nagAt = now + int64(nagAfter)
+	}
+}
+
+// follow does what the machine wants after an input.
+func (g *Group) follow(now int64, out []membership.Message) {
+	for {
+		g.who.follow(now)
+		g.pending = append(g.pending, out...)
+		g.send(now)
+		view := g.who.View()
+		if view.Epoch <= g.epoch {
+			break
+		}
+		g.epoch, g.frozen = view.Epoch, now
+		g.pause(now)
+		start := dmutex.Start{ // but for the holder
+			Self: g.Self(), Members: view.Nodes(), Fence: membership.FirstFence(view.Epoch), Limit: membership.LastFence(view.Epoch),
+		}
+		holds := g.Locks.Freeze(view.Epoch, start)
+		if _, g.refusal = g.cfg.Algorithm(start); g.refusal != nil {
+			g.refusal = fmt.Errorf("node: the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
+			g.logTrouble(g.refusal)
+		}
+		g.traceView(trace.View, view)
+		out = g.who.Report(now, holds)
+	}
+	switch g.who.Phase() {
+	case membership.Acting:
+		switch {
+		case g.acting.Load() || g.refusal != nil || !g.covered():
+		case g.last.Epoch == g.epoch:
+			g.begin(now)
+		default:
+			g.act(now)
+		}
+	case membership.Left:
+		g.leave()
+	case membership.Stopped:
+		g.stop(g.who.stopped())
+		g.leave() // also if it was leaving
+	}
+	g.Mail.Wake(g.mailTime(g.deadline()))
+}
+
+// deadline returns when there is something to do by time alone.
+func (g *Group) deadline() int64 { return min(g.who.Deadline(), g.nagAt, g.sendAt) }
+
+// mailTime returns a time of the machine by the clock of the mail.
+func (g *Group) mailTime(at int64) int64 {
+	if g.clock == nil || at == math.MaxInt64 || at == math.MinInt64 {
+		return at
+	}
+	return g.Mail.Now() + at - g.clock()
+}
+
+// send passes the pending messages to the mail, as far as there is room. The rest
+// is tried again, until the peers have acknowledged enough.
+func (g *Group) send(now int64) {
+	var full []dmutex.NodeID
+	kept := g.pending[:0]
+	for _, m := range g.pending {
+		if slices.Contains(full, m.To) || !g.sendParts(&m) {
+			full, kept = append(full, m.To), append(kept, m)
+		}
+	}
+	clear(g.pending[len(kept):])
+	g.pending, g.sendAt = kept, math.MaxInt64
+	if len(kept) > 0 {
+		g.sendAt = now + int64(sendAgain)
+	}
+}
+
+// sendParts passes a message to the mail, in as many parts as needed. If there is no
+// room for all of them, m becomes what has not been passed.
+func (g *Group) sendParts(m *membership.Message) (all bool) {
+	for {
+		rest := m.Holds
+		_, err := g.Mail.Send(m.To, func(b []byte) []byte {
+			b, rest = AppendMessage(b, m, g.Mail.MaxMessage())
+			return b
+		})
+		switch {
+		case errors.Is(err, session.ErrFull):
+			return false
+		case err != nil || len(rest) == 0:
+			return true
+		}
+		m.Holds = rest
+	}
+}
+
+// act lets the locks of the installed view begin.
+func (g *Group) act(now int64) {
+	view := g.who.View()
+	g.Locks.Act(view.Epoch, g.who.Holders())
+	if g.shown.Changes++; g.shown.Changes > 1 {
+		g.frozen = g.since // views between the last that acted and this one have not
+	}
+	g.shown = View{Epoch: view.Epoch, Members: view.Nodes(), Changes: g.shown.Changes, Took: time.Duration(now - g.frozen), Cause: g.cause}
+	g.begin(now)
+	for _, m := range view.Members {
+		if !g.last.Has(m.Node, m.Life) {
+			g.shown.Joined = append(g.shown.Joined, m.Node)
+		}
+	}
+	for _, m := range g.last.Members {
+		if !view.Has(m.Node, m.Life) {
+			g.shown.Left = append(g.shown.Left, m.Node)
+		}
+	}
+	g.last, g.cause, g.rival = view, nil, 0
+	g.traceView(trace.Ready, view)
+	if ahead := ahead(view); ahead > 0 {
+		g.logOften(slog.LevelWarn, "epochs are ahead of the clock: a clock is or was wrong, and a restart of all members needs Config.Fence", slog.Duration("ahead", ahead))
+	}
+	g.logOften(slog.LevelInfo, "view acts", g.shown.attrs()...)
+	g.cfg.Up.Acts(g.shown)
+}
+
+// begin notes that the locks act, unless nothing more is granted.
+func (g *Group) begin(now int64) {
+	if g.Locks.Why() != nil {
+		return
+	}
+	g.acting.Store(true)
+	close(g.next)
+	g.next = make(chan struct{})
+	g.since, g.nagAt = now, math.MaxInt64
+}
+
+// forget drops what was on its way to a peer's former life, or from it.
+func (g *Group) forget(peer dmutex.NodeID) {
+	g.pending = slices.DeleteFunc(g.pending, func(m membership.Message) bool { return m.To == peer })
+	delete(g.parts, peer)
+}
+
+// handle takes a message of package membership.
+func (g *Group) handle(from dmutex.NodeID, message []byte) {
+	msg, more, err := readMessage(message, g.limit)
+	if err != nil {
+		g.Refused(from, fmt.Errorf("node: message about views: %w", err))
+		return
+	}
+	msg.From, msg.To = from, g.Self()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.peer(from) == nil {
+		return
+	}
+	if msg.Kind == membership.Report {
+		if parts := g.parts[from]; parts.View.Epoch == msg.View.Epoch {
+			msg.Holds = append(parts.Holds, msg.Holds...)
+		}
+		if len(msg.Holds) > maxHolds {
+			msg.Holds, more = msg.Holds[:maxHolds], true // no process holds so many
+		}
+		if delete(g.parts, from); more {
+			g.parts[from] = msg
+			return
+		}
+	}
+	now := g.now()
+	g.follow(now, g.who.alive(now, from))
+	out, err := g.who.Handle(now, msg)
+	if err != nil {
+		g.Refused(from, err)
+		return
+	}
+	g.follow(now, out)
+}
+
+// maxHolds bounds the locks that one report may name.
+const maxHolds = 1 << 22
+
+// Tick does what is due by time.
+func (g *Group) Tick(int64) (next int64) {
+	var missing []dmutex.NodeID // to be logged,
+	var why error               // and what else is waited for
+	g.mu.Lock()
+	now := g.now()
+	if t := g.troubled.Swap(nil); t != nil && t.epoch == g.epoch {
+		if g.cause == nil {
+			g.cause = t.err
+			g.logTrouble(t.err)
+			g.traceErr(trace.Trouble, dmutex.None, t.err)
+		}
+		g.follow(now, g.who.Trouble(now, t.epoch))
+	}
+	g.follow(now, g.who.Tick(now))
+	waited := slog.Duration("waited", time.Duration(now-g.since))
+	if now >= g.nagAt {
+		g.nagAt = now + max(now-g.since, int64(nagAfter))
+		if g.Locks.Why() == nil {
+			missing, why = g.who.Missing(nil), g.obstacle()
+		}
+	}
+	next = g.mailTime(g.deadline())
+	g.mu.Unlock()
+	if why != nil {
+		g.Log(slog.LevelWarn, "waiting", waited, slog.Any("err", why))
+	}
+	if len(missing) > 0 { // asks the link, so not under the mutex
+		g.Log(slog.LevelWarn, "waiting for members", waited, slog.String("for", g.Describe(missing)))
+	}
+	return next
+}
+
+// obstacle says what but members keeps this node from acting, nil if nothing does.
+func (g *Group) obstacle() error {
+	if err := g.who.obstacle(); err != nil {
+		return err
+	}
+	return g.refusal
+}
