@@ -2,8 +2,6 @@ module github.com/dmutex/dmutex/dmutexotel
 
 go 1.26.0
 
-replace github.com/dmutex/dmutex => ../
-
 require (
 	github.com/dmutex/dmutex v0.0.0
 	github.com/stretchr/testify v1.12.1

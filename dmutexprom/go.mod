@@ -2,8 +2,6 @@ module github.com/dmutex/dmutex/dmutexprom
 
 go 1.26.0
 
-replace github.com/dmutex/dmutex => ../
-
 require (
 	github.com/dmutex/dmutex v0.0.0
 	github.com/prometheus/client_golang v1.25.0

@@ -25,5 +25,3 @@ require (
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
-
-replace github.com/dmutex/dmutex => ../..

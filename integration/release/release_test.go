@@ -1,0 +1,168 @@
+//go:build unix
+
+package release
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+const (
+	path    = "github.com/dmutex/dmutex"
+	version = "v0.999.0"
+)
+
+// TestRelease makes a release of this tree, serves it as a module proxy does, from a folder,
+// and uses it as a stranger would: without a workspace, and without a replace.
+func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	clone := snapshot(t)
+	run(t, clone, nil, filepath.Join(".ci", "release"), version)
+	require.Contains(t, read(t, filepath.Join(clone, "CHANGELOG.md")), "\n## Unreleased\n\n## "+version+", 2")
+	proxy := t.TempDir()
+	modules := publish(t, clone, proxy)
+	require.Contains(t, modules, path)
+	require.Contains(t, modules, path+"/cmd/dmutex")
+
+	user := t.TempDir()
+	env := []string{
+		"GOWORK=off", "GOFLAGS=-modcacherw", "GOSUMDB=off", "GOBIN=" + filepath.Join(user, "bin"),
+		// A cache of its own, because the version is not a real one. What others have
+		// published comes from the cache that this test was built from.
+		"GOMODCACHE=" + filepath.Join(user, "cache"),
+		"GOPROXY=file://" + filepath.ToSlash(proxy) + ",file://" + filepath.ToSlash(run(t, "", nil, "go", "env", "GOMODCACHE")) + "/cache/download",
+	}
+	write(t, filepath.Join(user, "go.mod"), "module example.com/invoices\n\ngo 1.26.0\n")
+	for _, m := range modules {
+		run(t, user, env, "go", "get", m+"@"+version)
+	}
+	write(t, filepath.Join(user, "main.go"), imports("central", "node", "store/filestore", "transport/tcplink")+"\nfunc main() {}\n")
+	run(t, user, env, "go", "build", "-o", "invoices", ".")
+	write(t, filepath.Join(user, "more.go"), imports("dmutexotel", "dmutexprom", "store/etcdstore", "store/natsstore"))
+	run(t, user, env, "go", "list", "-deps", ".") // to compile it would take a minute
+	require.NotContains(t, read(t, filepath.Join(user, "go.mod")), "replace")
+
+	run(t, user, env, "go", "install", path+"/cmd/dmutex@"+version)
+	require.Contains(t, run(t, user, nil, filepath.Join(user, "bin", "dmutex"), "version"), "dmutex "+version+" ")
+}
+
+// .ci/release refuses what would be no release, and changes nothing.
+func TestReleaseRefused(t *testing.T) {
+	clone := snapshot(t)
+	head := run(t, clone, nil, "git", "rev-parse", "HEAD")
+	refused := func(says string, args ...string) {
+		t.Helper()
+		cmd := exec.Command(filepath.Join(clone, ".ci", "release"), args...)
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		require.Contains(t, string(out), says)
+		require.Equal(t, head, run(t, clone, nil, "git", "rev-parse", "HEAD"))
+	}
+	refused("say which version")
+	refused("say which version", "1.0.0")
+	refused("say which version", "v2.0.0") // its modules would need other paths
+	run(t, clone, nil, "git", "tag", "dmutexprom/v0.1.0")
+	refused("dmutexprom/v0.1.0 is there already", "v0.1.0")
+	write(t, filepath.Join(clone, "forgotten"), "")
+	refused("commit your changes first", "v0.2.0")
+	require.Equal(t, "dmutexprom/v0.1.0", run(t, clone, nil, "git", "tag"))
+}
+
+// imports is a file that imports packages of this project.
+func imports(packages ...string) string {
+	text := "package main\n\n"
+	for _, p := range packages {
+		text += fmt.Sprintf("import _ %q\n", path+"/"+p)
+	}
+	return text
+}
+
+// snapshot returns a repository whose only commit is the work tree of this one.
+func snapshot(t *testing.T) string {
+	if exec.Command("git", "rev-parse", "HEAD").Run() != nil {
+		t.Skip("not in a clone")
+	}
+	top := run(t, "", nil, "git", "rev-parse", "--show-toplevel")
+	dir := t.TempDir()
+	for file := range strings.SplitSeq(run(t, top, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00") {
+		info, err := os.Stat(filepath.Join(top, file))
+		if file == "" || os.IsNotExist(err) { // deleted, and not yet committed
+			continue
+		}
+		require.NoError(t, err)
+		to := filepath.Join(dir, file)
+		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		require.NoError(t, os.WriteFile(to, []byte(read(t, filepath.Join(top, file))), info.Mode()))
+	}
+	run(t, dir, nil, "git", "init", "-q")
+	run(t, dir, nil, "git", "config", "user.name", "test")
+	run(t, dir, nil, "git", "config", "user.email", "test@example.com")
+	run(t, dir, nil, "git", "add", "--all")
+	run(t, dir, nil, "git", "commit", "-qm", "snapshot")
+	return dir
+}
+
+// publish writes every module of a repository into a folder as a module proxy serves them,
+// from the module's tag, and returns their paths.
+func publish(t *testing.T, repo, proxy string) (modules []string) {
+	for tag := range strings.FieldsSeq(run(t, repo, nil, "git", "tag")) {
+		sub := strings.TrimSuffix(strings.TrimSuffix(tag, version), "/")
+		gomod := run(t, repo, nil, "git", "show", tag+":"+strings.TrimPrefix(sub+"/go.mod", "/"))
+		file, err := modfile.Parse(tag, []byte(gomod), nil)
+		require.NoError(t, err)
+		require.Empty(t, file.Replace, tag)
+		require.Empty(t, file.Exclude, tag)
+		name := file.Module.Mod.Path
+		require.Equal(t, strings.TrimSuffix(path+"/"+sub, "/"), name)
+		modules = append(modules, name)
+
+		dir := filepath.Join(proxy, filepath.FromSlash(name), "@v")
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		info, err := json.Marshal(map[string]any{"Version": version, "Time": time.Unix(0, 0).UTC()})
+		require.NoError(t, err)
+		write(t, filepath.Join(dir, "list"), version+"\n")
+		write(t, filepath.Join(dir, version+".info"), string(info))
+		write(t, filepath.Join(dir, version+".mod"), gomod)
+		archive, err := os.Create(filepath.Join(dir, version+".zip"))
+		require.NoError(t, err)
+		err = zip.CreateFromVCS(archive, module.Version{Path: name, Version: version}, repo, tag, sub)
+		require.NoError(t, cmp.Or(err, archive.Close()))
+	}
+	return modules
+}
+
+// run returns what a command printed.
+func run(t *testing.T, dir string, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s\n%s", cmd, errs.String())
+	return strings.TrimSpace(string(out))
+}
+
+func read(t *testing.T, file string) string {
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func write(t *testing.T, file, text string) {
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+}
