@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 
 	_ "github.com/ncruces/go-sqlite3/driver"
+	_ "github.com/ncruces/go-sqlite3/embed"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/fence"
