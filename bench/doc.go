@@ -2,7 +2,7 @@
 // hand-written lock server, and beside the locks of Redis, etcd, PostgreSQL and
 // JetStream, in one run, and holds the ratios against the targets.
 //
-//	taskset -c 0 go run .
+//	taskset -c 0 go run -tags rivals .
 //
 // Each server is a process of its own, as where it is deployed: the bare coordinator,
 // the NATS server, the coordinator of central, and of the other algorithms one
@@ -17,7 +17,8 @@
 // the ratios within a round, so that a machine whose speed drifts does not favor
 // anybody.
 //
-// A server that is on the PATH (redis-server, etcd, postgres) is started on a
+// Without the tag, the locks of Redis, etcd and PostgreSQL are not linked, and are reported
+// as absent. A server that is on the PATH (redis-server, etcd, postgres) is started on a
 // free port of 127.0.0.1 with its data in a temporary directory, and stopped at
 // the end; --redis, --etcd and --postgres take the addresses of running ones.
 // Systems whose server is missing are reported as absent. The NATS server and the other

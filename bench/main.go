@@ -52,6 +52,9 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if *rounds < 1 || *each <= 0 || flags.NArg() > 0 {
 		return fmt.Errorf("--rounds is at least 1, --time more than 0, and there are no other arguments")
 	}
+	if !rivals && e.redisAt+e.etcdAt+e.postgreAt != "" {
+		return errors.New("--redis, --etcd and --postgres need a build with -tags rivals")
+	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var cancel context.CancelFunc
 	e.ctx, cancel = context.WithCancel(ctx)

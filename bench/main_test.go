@@ -39,6 +39,9 @@ func TestRun(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"--help"}, io.Discard, io.Discard))
+	if !rivals {
+		require.ErrorContains(t, run(t.Context(), []string{"--redis", "127.0.0.1:1"}, io.Discard, io.Discard), "-tags rivals")
+	}
 	for _, args := range [][]string{{"--rounds", "0"}, {"--time", "0"}, {"--what"}, {"more"}} {
 		require.Error(t, run(t.Context(), args, io.Discard, io.Discard), args)
 	}

@@ -4,17 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"time"
 
-	"github.com/bsm/redislock"
-	"github.com/go-redsync/redsync/v4"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/redis/go-redis/v9"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node"
@@ -43,13 +34,6 @@ const (
 	etcdLock    = "etcd"
 	postgres    = "PostgreSQL"
 )
-
-// lockTTL is far beyond what a measurement takes.
-const lockTTL = time.Minute
-
-// retry is how often a lock of Redis is asked for: their clients poll. (Left to
-// itself redsync pauses for 50 to 250 ms.)
-const retry = time.Millisecond
 
 var systems = []system{
 	{bare, openBare},
@@ -221,112 +205,4 @@ func (c *kvClient) awaitEnd(ctx context.Context, name string) error {
 			return ctx.Err()
 		}
 	}
-}
-
-func openRedislock(e *env, clients int) ([]client, error) {
-	return openRedis(e, clients, func(r *redis.Client) client {
-		locks := redislock.New(r)
-		return func(ctx context.Context, name string) (func() error, error) {
-			l, err := locks.Obtain(ctx, name, lockTTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(retry)})
-			if err != nil {
-				return nil, err
-			}
-			return func() error { return l.Release(context.Background()) }, nil
-		}
-	})
-}
-
-func openRedsync(e *env, clients int) ([]client, error) {
-	return openRedis(e, clients, func(r *redis.Client) client {
-		locks := redsync.New(goredis.NewPool(r))
-		return func(ctx context.Context, name string) (func() error, error) {
-			m := locks.NewMutex(name, redsync.WithExpiry(lockTTL), redsync.WithTries(1<<30), redsync.WithRetryDelay(retry))
-			if err := m.LockContext(ctx); err != nil {
-				return nil, err
-			}
-			return func() error {
-				_, err := m.UnlockContext(context.Background())
-				return err
-			}, nil
-		}
-	})
-}
-
-func openRedis(e *env, clients int, lock func(*redis.Client) client) ([]client, error) {
-	address, err := e.redis()
-	if err != nil {
-		return nil, err
-	}
-	return each(clients, func(int) (client, error) {
-		r := redis.NewClient(&redis.Options{Addr: address})
-		e.defers(func() { r.Close() })
-		return lock(r), r.Ping(e.ctx).Err()
-	})
-}
-
-func openEtcd(e *env, clients int) ([]client, error) {
-	address, err := e.etcd()
-	if err != nil {
-		return nil, err
-	}
-	return each(clients, func(int) (client, error) {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: patience})
-		if err != nil {
-			return nil, err
-		}
-		e.defers(func() { c.Close() })
-		session, err := concurrency.NewSession(c, concurrency.WithContext(e.ctx))
-		if err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context, name string) (func() error, error) {
-			m := concurrency.NewMutex(session, "/locks/"+name)
-			if err := m.Lock(ctx); err != nil {
-				return nil, err
-			}
-			return func() error { return m.Unlock(context.Background()) }, nil
-		}, nil
-	})
-}
-
-// openPostgres gives each client connections of its own: an advisory lock belongs
-// to the connection.
-func openPostgres(e *env, clients int) ([]client, error) {
-	url, err := e.postgres()
-	if err != nil {
-		return nil, err
-	}
-	return each(clients, func(int) (client, error) {
-		config, err := pgxpool.ParseConfig(url)
-		if err != nil {
-			return nil, err
-		}
-		config.MaxConns = manyGoroutines / manyClients
-		pool, err := pgxpool.NewWithConfig(e.ctx, config)
-		if err != nil {
-			return nil, err
-		}
-		e.defers(pool.Close)
-		if err := e.await(func() error { return pool.Ping(e.ctx) }); err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context, name string) (func() error, error) {
-			h := fnv.New64a()
-			_, _ = h.Write([]byte(name)) // never fails
-			key := int64(h.Sum64())
-			conn, err := pool.Acquire(ctx)
-			if err != nil {
-				return nil, err
-			}
-			if _, err := conn.Exec(ctx, "select pg_advisory_lock($1)", key); err != nil {
-				conn.Release()
-				return nil, err
-			}
-			return func() error {
-				defer conn.Release()
-				_, err := conn.Exec(context.Background(), "select pg_advisory_unlock($1)", key)
-				return err
-			}, nil
-		}, nil
-	})
 }

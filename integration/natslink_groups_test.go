@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,7 +41,7 @@ func TestNATSLinkTwoGroups(t *testing.T) {
 		require.Contains(t, log.String(), strconv.Quote(fmt.Sprintf("under Config.Prefix %q: give each group a prefix of its own", prefix))[1:])
 	}
 	for i, n := range nodes {
-		for late, told := time.Now().Add(patience), false; !told; runtime.Gosched() {
+		for late, told := time.Now().Add(patience), false; !told; <-time.After(time.Millisecond) {
 			require.True(t, time.Now().Before(late), "the status of node %d does not tell", i)
 			for _, p := range n.Status().Peers {
 				told = told || p.Err != nil && strings.Contains(p.Err.Error(), fmt.Sprintf("Config.Prefix %q", prefix))
@@ -69,7 +68,7 @@ func TestNATSLinkClash(t *testing.T) {
 	}
 	says := func(l *natslink.Link, clash bool) {
 		t.Helper()
-		for late := time.Now().Add(patience); (l.Trouble(9) != nil) != clash; runtime.Gosched() {
+		for late := time.Now().Add(patience); (l.Trouble(9) != nil) != clash; <-time.After(time.Millisecond) {
 			require.True(t, time.Now().Before(late))
 		}
 	}
@@ -112,7 +111,7 @@ func (j *journal) String() string {
 // await waits until the log has the text.
 func (j *journal) await(t *testing.T, text, otherwise string, args ...any) {
 	t.Helper()
-	for late := time.Now().Add(patience); !strings.Contains(j.String(), text); runtime.Gosched() {
+	for late := time.Now().Add(patience); !strings.Contains(j.String(), text); <-time.After(time.Millisecond) {
 		require.True(t, time.Now().Before(late), append([]any{otherwise}, args...)...)
 	}
 }

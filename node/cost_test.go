@@ -66,10 +66,10 @@ func TestCostOfMembers(t *testing.T) {
 			nodes = append(nodes, last())
 			settle()
 			change := sent.bytes.Load() - before
-			time.Sleep(time.Minute)
+			time.Sleep(10 * time.Second)
 			idle := sent.frames.Load()
-			time.Sleep(time.Minute)
-			idle = (sent.frames.Load() - idle) / 60
+			time.Sleep(15 * time.Second)
+			idle = (sent.frames.Load() - idle) / 15
 			t.Logf("%s, %2d members: %5d idle frames a second, %4d kB when the last one comes", mode, n, idle, (change+999)/1000)
 			require.Less(t, int(idle), 2*n*n)
 			require.Less(t, int(change), 20*n*n*n+20_000)

@@ -118,7 +118,7 @@ func TestHeldMemory(t *testing.T) {
 			var here float64
 			var elsewhere []float64
 			for range 3 { // the least counts: a burst leaves large buffers at some links
-				here, elsewhere = heldCost(t, a.Algorithm, 5, 1, 10_000)
+				here, elsewhere = heldCost(t, a.Algorithm, 5, 1, 5_000)
 				t.Logf("%.0f bytes here, %.0f elsewhere", here, elsewhere)
 				if max(here, slices.Max(elsewhere)) <= limit {
 					break
@@ -135,7 +135,7 @@ func TestHeldMemory(t *testing.T) {
 // Names that were used once leave nothing behind, where the algorithm has
 // nothing to remember. A million names with DMUTEX_LONG=1.
 func TestNamesLeaveNothing(t *testing.T) {
-	count := 20_000
+	count := 10_000
 	switch {
 	case os.Getenv("DMUTEX_LONG") != "":
 		count = 1_000_000

@@ -749,10 +749,10 @@ func TestPartition(t *testing.T) {
 
 // LESSONS L19, L25, L80: the main job under a bad network: nobody overlaps,
 // fences rise, every caller that does not cancel is served, and nothing is left behind.
-// It lasts 5 seconds of the bubble's time, 1 under the race detector or with -short, and with
+// It lasts 2 seconds of the bubble's time, 1 under the race detector or with -short, and with
 // DMUTEX_LONG=1 half an hour.
 func TestSoak(t *testing.T) {
-	length := 5 * time.Second
+	length := 2 * time.Second
 	switch {
 	case os.Getenv("DMUTEX_LONG") != "":
 		length = 30 * time.Minute

@@ -24,7 +24,7 @@ import (
 // served and nothing is left behind. DMUTEX_LONG=1 takes a hundred seeds of ten
 // minutes each, by the bubble's clock.
 func TestSoakChanges(t *testing.T) {
-	seeds, length := 2, 30*time.Second
+	seeds, length := 1, 30*time.Second
 	switch {
 	case os.Getenv("DMUTEX_LONG") != "":
 		seeds, length = 100, 10*time.Minute

@@ -24,7 +24,7 @@ import (
 
 var (
 	seed   = flag.Uint64("seed", 1, "of the faults and of what the processes do")
-	length = flag.Duration("length", 0, "of the faults over each link; the default is 10s, and 10m with DMUTEX_LONG=1")
+	length = flag.Duration("length", 0, "of the faults over each link; the default is 4s, and 10m with DMUTEX_LONG=1")
 )
 
 // right are the algorithms, wrong is what must be caught.
@@ -73,7 +73,7 @@ func endure(t *testing.T, link string) {
 	t.Parallel() // it is mostly waiting
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, 5, *seed, names...)
-	long := 10 * time.Second
+	long := 4 * time.Second
 	if os.Getenv("DMUTEX_LONG") != "" {
 		long = 10 * time.Minute
 	}

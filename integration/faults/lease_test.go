@@ -457,7 +457,7 @@ func stormLength() time.Duration {
 	case os.Getenv("DMUTEX_LONG") != "":
 		return 10 * time.Minute
 	default:
-		return 8 * time.Second
+		return 4 * time.Second
 	}
 }
 
@@ -506,7 +506,7 @@ func TestLeasePausedTCP(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, overTCP, 3, slices.Sorted(maps.Keys(right))...)
 	f.settle()
-	for range 3 {
+	for range 2 {
 		p := f.holder(f.processes)
 		p.pause()
 		<-time.After(2*lease + lease/2) // the others exclude it, and go on
@@ -523,7 +523,7 @@ func TestLeasePausedTCP(t *testing.T) {
 func TestLeaseFlapping(t *testing.T) {
 	unlessShort(t)
 	t.Parallel()
-	long, bound := 8*time.Second, 20
+	long, bound := 5*time.Second, 20
 	if os.Getenv("DMUTEX_LONG") != "" {
 		long, bound = 10*time.Minute, 80
 	}

@@ -26,7 +26,7 @@ func TestRollingRestartTCP5(t *testing.T)  { unlessLong(t); roll(t, "tcp", 5) }
 func TestRollingRestartNATS3(t *testing.T) { unlessShort(t); roll(t, "nats", 3) }
 func TestRollingRestartNATS5(t *testing.T) { unlessLong(t); roll(t, "nats", 5) }
 
-// unlessLong leaves a test out where two groups at a time are enough for two cores.
+// unlessLong leaves a test out of which others show the same in a shorter time, or with less load.
 func unlessLong(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" && *length == 0 {
 		t.Skip("DMUTEX_LONG=1 adds this group")
@@ -37,12 +37,9 @@ func roll(t *testing.T, link string, n int) {
 	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
 	r := newRig(t, link, n, *seed, names...)
-	long := 6 * time.Second
-	switch {
-	case os.Getenv("DMUTEX_LONG") != "":
+	long := 3 * time.Second
+	if os.Getenv("DMUTEX_LONG") != "" {
 		long = 10 * time.Minute / 3
-	case testing.Short():
-		long = 3 * time.Second
 	}
 	if *length > 0 {
 		long = *length
@@ -96,10 +93,10 @@ func (r *rig) check() {
 // is another process with its number. When it resumes, it learns that from the first
 // frames that it exchanges with any member, and grants nothing from then on. What it
 // does before is counted; a resource that checks fences refuses it.
-func TestReplacedNATS(t *testing.T)     { replaced(t, "nats", 0, false) }
+func TestReplacedNATS(t *testing.T)     { unlessLong(t); replaced(t, "nats", 0, false) }
 func TestReplacedTCP(t *testing.T)      { replaced(t, "tcp", 2, false) } // the one that dials the others
 func TestReplacedIdleNATS(t *testing.T) { replaced(t, "nats", 0, true) }
-func TestReplacedIdleTCP(t *testing.T)  { replaced(t, "tcp", 2, true) }
+func TestReplacedIdleTCP(t *testing.T)  { unlessLong(t); replaced(t, "tcp", 2, true) }
 
 func replaced(t *testing.T, link string, i int, idle bool) {
 	unlessShort(t)

@@ -152,7 +152,7 @@ func TestSimulateChases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	schedules := 10_000
+	schedules := 3_000
 	if os.Getenv("DMUTEX_LONG") != "" {
 		schedules = 1_000_000
 	}
