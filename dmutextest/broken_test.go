@@ -148,7 +148,7 @@ func TestMachineFails(t *testing.T) {
 		"futures": func(t testing.TB, a dmutex.Algorithm) {
 			futures(t, Config{Algorithm: a, Members: Nodes(2), Requests: []int{2}, Cancels: []int{1}})
 		},
-		"overwritten": func(t testing.TB, a dmutex.Algorithm) { overwritten(t, a, Nodes(3)) },
+		"outputs":     func(t testing.TB, a dmutex.Algorithm) { outputs(t, a, Nodes(3)) },
 		"allocations": func(t testing.TB, a dmutex.Algorithm) { allocations(t, a, Nodes(3)) },
 	}
 	copies := func(out []dmutex.Message, err error) ([]dmutex.Message, error) {
@@ -276,7 +276,7 @@ func TestMachineFails(t *testing.T) {
 			"and one whose text was equal became",
 		},
 		{
-			"output is kept", "overwritten",
+			"output is kept", "outputs",
 			broken{request: func(b *broken) ([]dmutex.Message, error) { return copies(b.Machine.Request()) }},
 			"the next call left 1->2 REQUEST attempt=1",
 		},

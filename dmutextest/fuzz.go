@@ -27,13 +27,7 @@ func FuzzMachine(f *testing.F, algorithm dmutex.Algorithm, members ...dmutex.Nod
 
 func fuzzOnce(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID, data []byte) {
 	z := &fuzz{t: t, group: group{algorithm: algorithm, members: members}, data: data}
-	for _, self := range members {
-		m, err := z.birth(self, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		z.machines = append(z.machines, m)
-	}
+	z.machines = z.births(t)
 	for len(z.data) > 0 {
 		z.turn()
 	}

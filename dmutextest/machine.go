@@ -35,18 +35,14 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 	forgetful := Config{Algorithm: algorithm, Members: three, Requests: []int{1}, Forgets: []int{1}, MaxStates: most}
 	t.Run("forgetful", func(t *testing.T) { states(t, forgetful) })
 	t.Run("equal text, equal future", func(t *testing.T) { futures(t, fresh) })
-	t.Run("output", func(t *testing.T) { overwritten(t, algorithm, five) })
-	t.Run("clones", func(t *testing.T) { cloned(t, algorithm, five) })
+	t.Run("output", func(t *testing.T) { outputs(t, algorithm, five) })
 	t.Run("allocations", func(t *testing.T) { allocations(t, algorithm, five) })
 }
 
 // alone checks that a node without peers asks nobody.
 func alone(t testing.TB, algorithm dmutex.Algorithm) {
 	g := group{algorithm: algorithm, members: Nodes(1)}
-	m, err := g.birth(1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := g.births(t)[0]
 	for fence := range uint64(3) {
 		for _, in := range []struct {
 			do    verb
@@ -202,47 +198,38 @@ func futures(t testing.TB, c Config) {
 	}
 }
 
-// overwritten checks that a driver which keeps the output notices it.
-func overwritten(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
+// outputs checks that a driver which keeps the output notices it, and that an input to a
+// clone leaves the output alone.
+func outputs(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 	g := group{algorithm: algorithm, members: members}
-	for _, self := range members {
-		m, err := g.birth(self, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for i, m := range g.births(t) {
+		self := members[i]
 		out, _ := m.Request()
-		if len(out) == 0 {
-			continue
-		}
-		first := out[0].Clone()
-		if err := leave(m); err != nil {
-			t.Fatal(err)
-		}
-		if out[0].String() == first.String() {
-			t.Errorf("node %d: the next call left %v in the output of the last", self, first)
+		want := messages(out)
+		for _, next := range []dmutex.Machine{m.Clone(), m} {
+			if err := leave(next); err != nil {
+				t.Fatal(err)
+			}
+			switch same := messages(out) == want; {
+			case next != m && !same:
+				t.Errorf("node %d: an input to a clone makes %q of its output %q", self, messages(out), want)
+			case next == m && same && len(out) > 0:
+				t.Errorf("node %d: the next call left %v in the output of the last", self, out[0])
+			}
 		}
 	}
 }
 
-// cloned checks that an input to a clone leaves alone what the machine has just
-// returned.
-func cloned(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
-	g := group{algorithm: algorithm, members: members}
-	for _, self := range members {
+// births returns a machine for each member.
+func (g *group) births(t testing.TB) (machines []dmutex.Machine) {
+	for _, self := range g.members {
 		m, err := g.birth(self, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, _ := m.Request()
-		want := messages(out)
-		c := m.Clone()
-		if err := leave(c); err != nil {
-			t.Fatal(err)
-		}
-		if got := messages(out); got != want {
-			t.Errorf("node %d: an input to a clone makes %q of its output %q", self, got, want)
-		}
+		machines = append(machines, m)
 	}
+	return machines
 }
 
 // leave undoes a request.
@@ -290,16 +277,8 @@ type pump struct {
 }
 
 func newPump(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) *pump {
-	p := &pump{members: members}
 	g := group{algorithm: algorithm, members: members}
-	for _, self := range members {
-		m, err := g.birth(self, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.machines = append(p.machines, m)
-	}
-	return p
+	return &pump{members: members, machines: g.births(t)}
 }
 
 // cycle lets node i enter and leave.

@@ -411,49 +411,32 @@ type event struct {
 	do    verb
 }
 
-func (e *event) before(f *event) bool {
+func (a *agenda) before(i, j int) bool {
+	e, f := &a.heap[i], &a.heap[j]
 	return e.at < f.at || e.at == f.at && e.order < f.order
 }
 
 func (a *agenda) add(at int64, do verb, what uint32) {
-	e := event{at, a.count, what, do}
+	a.heap = append(a.heap, event{at, a.count, what, do})
 	a.count++
-	a.heap = append(a.heap, e)
-	k := len(a.heap) - 1
-	for k > 0 {
-		parent := (k - 1) / 2
-		if !e.before(&a.heap[parent]) {
-			break
-		}
-		a.heap[k] = a.heap[parent]
-		k = parent
+	for k := len(a.heap) - 1; k > 0 && a.before(k, (k-1)/2); k = (k - 1) / 2 {
+		a.heap[k], a.heap[(k-1)/2] = a.heap[(k-1)/2], a.heap[k]
 	}
-	a.heap[k] = e
 }
 
 func (a *agenda) next() event {
-	top := a.heap[0]
-	last := len(a.heap) - 1
-	e := a.heap[last]
+	top, last := a.heap[0], len(a.heap)-1
+	a.heap[0] = a.heap[last]
 	a.heap = a.heap[:last]
-	if last == 0 {
-		return top
-	}
-	k := 0
-	for {
+	for k := 0; ; {
 		child := 2*k + 1
-		if child >= last {
-			break
-		}
-		if child+1 < last && a.heap[child+1].before(&a.heap[child]) {
+		if child+1 < last && a.before(child+1, child) {
 			child++
 		}
-		if !a.heap[child].before(&e) {
-			break
+		if child >= last || !a.before(child, k) {
+			return top
 		}
-		a.heap[k] = a.heap[child]
+		a.heap[k], a.heap[child] = a.heap[child], a.heap[k]
 		k = child
 	}
-	a.heap[k] = e
-	return top
 }

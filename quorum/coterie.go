@@ -45,41 +45,27 @@ func Minimize[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 		}
 	}
 	names := sites(quorums)
-	return written(newFamily(quorums, names).minimal(), names), nil
+	var kept [][]T // with the sites that still occur
+	for _, q := range newFamily(quorums, names).minimal().all() {
+		kept = append(kept, Coterie[T]{sites: names}.members(q))
+	}
+	names = sites(kept)
+	return written(newFamily(kept, names).sorted(), names), nil
 }
 
-// written returns the coterie of a family that obeys the laws.
+// written returns the coterie of a family that obeys the laws, and in which every site
+// occurs.
 func written[T cmp.Ordered](f *family, names []T) Coterie[T] {
 	var a assembly
 	return finish(&a, a.written(f, leaves(len(names))), names)
 }
 
-// written adds a gate for a family that obeys the laws, less the inputs that do
-// not occur in it.
+// written adds a gate for such a family.
 func (a *assembly) written(f *family, in []input) input {
-	used := f.support()
-	if used.count() == 1 {
-		for i := range used.each() {
-			return in[i]
-		}
+	if f.n == 1 {
+		return in[0]
 	}
-	if used.count() == f.n {
-		return a.add(newList(f), in)
-	}
-	var kept []input
-	number := same(f.n, 0)
-	for i := range used.each() {
-		number[i] = len(kept)
-		kept = append(kept, in[i])
-	}
-	g := emptyFamily(len(kept), f.len())
-	for _, q := range f.all() {
-		s := g.grow()
-		for i := range q.each() {
-			s.add(number[i])
-		}
-	}
-	return a.add(newList(g), kept)
+	return a.add(newList(f), in)
 }
 
 // finish returns the coterie that hangs under root, site i being names[i].

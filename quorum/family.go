@@ -111,12 +111,3 @@ func (f *family) columns() *family {
 	}
 	return t
 }
-
-// support returns the members that occur.
-func (f *family) support() set {
-	u := newSet(f.n)
-	for _, s := range f.all() {
-		u.merge(s)
-	}
-	return u
-}

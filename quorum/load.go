@@ -63,14 +63,12 @@ func (s *system) uniform() float64 {
 		all := float64(n.gate.count(ones, -1))
 		for i, in := range n.in {
 			var busy float64
-			g, voting := n.gate.(*votes)
-			switch {
-			case voting && g.weight[0] == g.weight[len(g.weight)-1]:
-				size, _ := g.equal()
+			if g, voting := n.gate.(*votes); voting && g.weight[0] == g.weight[len(g.weight)-1] {
+				size, _ := g.equal(g.threshold)
 				busy = float64(size) / float64(g.size())
-			case all >= maxInt || voting && len(n.in) > uniformInputs:
+			} else if all >= maxInt || voting && len(n.in) > uniformInputs {
 				busy = 1 // too many quorums, or inputs, to count
-			default:
+			} else {
 				busy = float64(n.gate.count(ones, i)) / all
 			}
 			busy *= share[k]

@@ -65,15 +65,6 @@ func (s set) within(t set) bool {
 	return true
 }
 
-func (s set) equal(t set) bool {
-	for i, w := range s {
-		if w != t[i] {
-			return false
-		}
-	}
-	return true
-}
-
 // common counts the members that s and t share.
 func (s set) common(t set) int {
 	n := 0
@@ -81,13 +72,6 @@ func (s set) common(t set) int {
 		n += bits.OnesCount64(w & t[i])
 	}
 	return n
-}
-
-// merge adds every member of t to s.
-func (s set) merge(t set) {
-	for i, w := range t {
-		s[i] |= w
-	}
 }
 
 // drop removes every member of t from s.

@@ -47,71 +47,44 @@ func (a *assembly) voting(weight []int, threshold int, in []input) input {
 	for k, i := range order {
 		sorted[k], inputs[k] = weight[i], in[i]
 	}
-	// A site with more votes can stand in for a site with fewer, so the
-	// dummies are the last ones, and a search by halves finds the first.
-	low, high := 0, len(sorted)
-	for low < high {
-		mid := (low + high) / 2
-		if newVotes(sorted, threshold).pivotal(mid) {
+	// A site with more votes can stand in for a site with fewer, so the dummies are
+	// the last ones. Mostly there are none; else a search by halves finds the first.
+	g, needed := newVotes(sorted, threshold), len(sorted)
+	for low := 0; needed > low && !g.pivotal(needed-1); {
+		if mid := (low + needed) / 2; g.pivotal(mid) {
 			low = mid + 1
 		} else {
-			high = mid
+			needed = mid
 		}
 	}
-	if low == 1 {
+	if needed == 1 {
 		return inputs[0]
 	}
-	return a.add(newVotes(sorted[:low], threshold), inputs[:low])
+	return a.add(newVotes(sorted[:needed], threshold), inputs[:needed])
 }
 
 // pivotal reports whether input i occurs in some quorum: whether others can
 // fall short of the threshold by at most its weight.
 func (g *votes) pivotal(i int) bool {
-	sums := g.sums(i)
-	for s := max(0, g.threshold-g.weight[i]); s < g.threshold; s++ {
-		if sums.has(s) {
-			return true
-		}
+	short := g.threshold - g.weight[i]
+	if short <= 0 {
+		return true
 	}
-	return false
-}
-
-// sums returns the sums below the threshold that sets without input i reach.
-func (g *votes) sums(i int) set {
-	reach := newSet(g.threshold)
-	reach.add(0)
-	for j, w := range g.weight {
-		if j != i {
-			reach.merge(reach.shifted(w))
-		}
-	}
-	return reach
-}
-
-// shifted returns {i+by : i in s}, cut off at the length of s.
-func (s set) shifted(by int) set {
-	t := make(set, len(s))
-	far, near := by>>6, by&63
-	for i := len(s) - 1; i >= far; i-- {
-		t[i] = s[i-far] << near
-		if near > 0 && i > far {
-			t[i] |= s[i-far-1] >> (64 - near)
-		}
-	}
-	return t
+	others := slices.Delete(slices.Clone(g.weight), i, i+1)
+	q, sum := newVotes(others, short).cheapestReaching(short, floats(others), -1)
+	return q != nil && int(sum) < g.threshold
 }
 
 func (g *votes) size() int { return len(g.weight) }
 
-// equal reports whether all inputs weigh the same, and then how many make a
-// quorum.
-func (g *votes) equal() (int, bool) {
+// equal reports whether all inputs weigh the same, and then how many reach a threshold.
+func (g *votes) equal(threshold int) (int, bool) {
 	first, last := g.weight[0], g.weight[len(g.weight)-1]
-	return (g.threshold + first - 1) / first, first == last
+	return (threshold + first - 1) / first, first == last
 }
 
 func (g *votes) holds(up set) bool {
-	if k, ok := g.equal(); ok {
+	if k, ok := g.equal(g.threshold); ok {
 		return up.count() >= k
 	}
 	sum := 0
@@ -185,7 +158,7 @@ func (g *votes) cheapest(cost []float64, with int) (set, float64) {
 // place of their number. The votes that a set may have are few (the sums below
 // the threshold); taken remembers which of them input j was used for.
 func (g *votes) cheapestReaching(threshold int, cost []float64, with int) (set, float64) {
-	if k, ok := g.equal(); ok && threshold == g.threshold {
+	if k, ok := g.equal(threshold); ok {
 		return g.cheapestOf(k, cost, with)
 	}
 	best := same(threshold, inf)
@@ -250,12 +223,16 @@ func (g *votes) cheapestOf(k int, cost []float64, with int) (set, float64) {
 }
 
 func (g *votes) barrier(cost []int) (low, high int) {
-	exact := make([]float64, len(cost))
-	for i, c := range cost {
-		exact[i] = float64(c)
-	}
-	_, least := g.cheapestReaching(g.total-g.threshold+1, exact, -1)
+	_, least := g.cheapestReaching(g.total-g.threshold+1, floats(cost), -1)
 	return int(least), int(least)
+}
+
+func floats(list []int) []float64 {
+	f := make([]float64, len(list))
+	for i, v := range list {
+		f[i] = float64(v)
+	}
+	return f
 }
 
 // chance walks the inputs with the distribution of the votes that are up, all
@@ -284,32 +261,11 @@ func (g *votes) chance(up []float64) (float64, bool) {
 
 // gap looks for a set with fewer votes than the threshold that leaves fewer.
 func (g *votes) gap() (set, error) {
-	least := max(0, g.total-g.threshold+1)
-	if least >= g.threshold {
+	found, sum := g.cheapestReaching(g.total-g.threshold+1, floats(g.weight), -1)
+	if int(sum) >= g.threshold {
 		return nil, nil
 	}
-	// The sums below the threshold that the first j inputs reach.
-	reach := emptyFamily(g.threshold, len(g.weight)+1)
-	reach.grow().add(0)
-	for j, w := range g.weight {
-		next := reach.grow()
-		next.merge(reach.at(j))
-		next.merge(reach.at(j).shifted(w))
-	}
-	for s := least; s < g.threshold; s++ {
-		if !reach.at(len(g.weight)).has(s) {
-			continue
-		}
-		found := newSet(len(g.weight))
-		for j := len(g.weight) - 1; j >= 0; j-- {
-			if !reach.at(j).has(s) {
-				found.add(j)
-				s -= g.weight[j]
-			}
-		}
-		return found, nil
-	}
-	return nil, nil
+	return found, nil
 }
 
 // A Vote is a site and the number of its votes.

@@ -1,5 +1,5 @@
 // Package storetest tests that a store keeps the contract of [store.Store]. [Run] is for
-// every store, including your own. [Faulty] adds faults to a store.
+// every store, including your own.
 package storetest
 
 import (
