@@ -19,7 +19,8 @@
 // # A store of your own
 //
 // Any service with a compare-and-swap on one value can be a [Store]. Test it with
-// [github.com/dmutex/dmutex/store/storetest.Run].
+// [github.com/dmutex/dmutex/store/storetest.Run]. One that also knows when a process has
+// died can be a [Prover].
 //
 //   - Kubernetes: Get without a resourceVersion in its options, then Update of the object
 //     as it was read. Its metadata.resourceVersion is the revision, and a Conflict or an

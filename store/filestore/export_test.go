@@ -23,10 +23,11 @@ func Lock(t *testing.T, file store.Store) io.Closer {
 
 // Fail makes a step on the file system fail, until the test ends.
 func Fail(t *testing.T, step string, err error) {
-	before := [...]any{readAll, sync, rename, syncDir}
+	before := [...]any{readAll, sync, rename, syncDir, isLocal}
 	t.Cleanup(func() {
 		readAll, sync = before[0].(func(io.Reader) ([]byte, error)), before[1].(func(*os.File) error)
 		rename, syncDir = before[2].(func(*os.Root, string, string) error), before[3].(func(*os.Root) error)
+		isLocal = before[4].(func(*os.Root) (bool, error))
 	})
 	switch step {
 	case "read":
@@ -37,5 +38,7 @@ func Fail(t *testing.T, step string, err error) {
 		rename = func(*os.Root, string, string) error { return err }
 	case "sync the directory":
 		syncDir = func(*os.Root) error { return err }
+	case "look at the file system":
+		isLocal = func(*os.Root) (bool, error) { return false, err }
 	}
 }

@@ -9,13 +9,27 @@
 // A process that is stopped in the middle of a Swap (SIGSTOP, a debugger) keeps the lock,
 // and the Swaps of the others wait for it until their contexts end. A Load needs no lock.
 //
+// # Proof of death
+//
+// The store is a [store.Prover]: while a [store.Life] lasts, the process has the kernel's lock
+// on a file of its own, whose name is the path with .life. and the name of the life added. So
+// other processes know at once when it has died. A child process can inherit the file, but
+// not on Windows.
+//
+// That proves something only on a file system that belongs to one machine. On Linux these are
+// ext4, XFS, Btrfs, ZFS, F2FS, tmpfs, overlayfs and their like, on macOS, FreeBSD and
+// DragonFly those mounted as local, on Windows those of fixed drives. On all others the
+// store says [store.ErrNoProof].
+//
+// # Where to keep the file
+//
 // Do not use filestore on a network file system: many of them lock within one machine
 // only, or lose locks when the server restarts. For processes on several machines, use
 // another store.
 //
-// The directory has two more files: the path with .lock added, which must not be removed
-// while the group runs, and the path with .new added, which a killed process may leave
-// behind. All processes need permission to write in the directory. No stranger should have
+// The directory has more files: the path with .lock added, which must not be removed while
+// the group runs, those of lives, and the path with .new added. A killed process may leave
+// the last two behind; the next ones remove them. All processes need permission to write in the directory. No stranger should have
 // that permission, so do not use a directory such as /tmp. Symbolic links in the place of
 // these files are not followed.
 package filestore
@@ -31,14 +45,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	gosync "sync"
 
 	"github.com/dmutex/dmutex/store"
 )
 
-// A record is a [store.Store] in a file.
+// A record is a [store.Prover] in a file.
 type record struct {
-	dir, name    string
-	loads, swaps turn
+	dir, name           string
+	loads, swaps, lives turn
+
+	mu    gosync.Mutex
+	waits map[string]*wait // by the name of the life; guarded by mu
 }
 
 // Open returns the store in the file at path. The directory must exist; the first Swap
@@ -48,7 +66,7 @@ func Open(path string) (store.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
-	s := &record{filepath.Dir(path), filepath.Base(path), make(turn, 1), make(turn, 1)}
+	s := &record{dir: filepath.Dir(path), name: filepath.Base(path), loads: make(turn, 1), swaps: make(turn, 1), lives: make(turn, 1)}
 	// A wrong path is an error here. The record is read first, so that a path which cannot
 	// be a record gets no lock file.
 	if _, _, err := s.Load(context.Background()); err != nil {
@@ -252,4 +270,5 @@ var (
 	sync    = (*os.File).Sync
 	rename  = (*os.Root).Rename
 	syncDir = syncDirectory
+	isLocal = isLocalDirectory
 )

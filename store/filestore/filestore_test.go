@@ -84,6 +84,57 @@ func TestStore(t *testing.T) {
 	})
 }
 
+func TestProver(t *testing.T) {
+	storetest.RunProver(t, t.TempDir(), func(t *testing.T, dir, group string) store.Prover {
+		return open(t, filepath.Join(dir, group)).(store.Prover)
+	})
+}
+
+// Where a lock proves nothing, the store says so.
+func TestNoProof(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "group")).(store.Prover)
+	l, err := s.Live(t.Context())
+	require.NoError(t, err)
+	defer l.Close()
+	for _, err := range []error{nil, errors.New("broken")} {
+		filestore.Fail(t, "look at the file system", err)
+		_, living := s.Living(t.Context())
+		_, live := s.Live(t.Context())
+		for _, err := range []error{living, live, s.Over(t.Context(), l.Name())} {
+			require.ErrorIs(t, err, store.ErrNoProof)
+		}
+	}
+	require.NoError(t, increment(t.Context(), s), "the record does not need it")
+}
+
+// Live removes what killed processes have left behind, and nothing else.
+func TestSweep(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "group")
+	file := func(name string) string { return path + ".life." + name }
+	leave := func(name string) {
+		require.NoError(t, os.WriteFile(file(name), nil, 0o600))
+	}
+	dead, named := strings.Repeat("D", 26), strings.Repeat("N", 26)
+	for _, name := range []string{dead, named, "txt", strings.Repeat("d", 26), dead + "D"} {
+		leave(name)
+	}
+	s := open(t, path).(store.Prover)
+	_, err := s.Swap(t.Context(), []byte("{"+named+"}"), "")
+	require.NoError(t, err)
+	first, err := s.Live(t.Context())
+	require.NoError(t, err)
+	second, err := s.Live(t.Context())
+	require.NoError(t, err)
+	require.NoFileExists(t, file(dead))
+	for _, name := range []string{named, "txt", strings.Repeat("d", 26), dead + "D", first.Name(), second.Name()} {
+		require.FileExists(t, file(name))
+	}
+	require.NoError(t, s.Over(t.Context(), named))
+	require.NoError(t, first.Close())
+	require.NoError(t, second.Close())
+	require.NoFileExists(t, file(second.Name()), "the record does not name it")
+}
+
 // Two processes increment one number. One after the other is killed, wherever it is, and
 // replaced. No increment is lost, and none is half done.
 func TestProcesses(t *testing.T) {

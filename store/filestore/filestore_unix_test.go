@@ -5,6 +5,7 @@ package filestore_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -55,4 +56,23 @@ func TestLinks(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A link or a pipe in the place of a life's file is no proof, and nobody opens it.
+func TestLifeLinks(t *testing.T) {
+	path, other := filepath.Join(t.TempDir(), "group"), filepath.Join(t.TempDir(), "other")
+	require.NoError(t, os.WriteFile(other, []byte("precious"), 0o600))
+	link, pipe := strings.Repeat("L", 26), strings.Repeat("P", 26)
+	require.NoError(t, os.Symlink(other, path+".life."+link))
+	require.NoError(t, syscall.Mkfifo(path+".life."+pipe, 0o600))
+	s := open(t, path).(store.Prover)
+	for _, name := range []string{link, pipe} {
+		require.ErrorIs(t, s.Over(t.Context(), name), store.ErrNoProof)
+	}
+	_, err := s.Living(t.Context())
+	require.ErrorIs(t, err, store.ErrNoProof)
+	l, err := s.Live(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.FileExists(t, other)
 }

@@ -12,4 +12,10 @@ var lasting = []error{errors.ErrUnsupported}
 
 func lock(*os.File) error { return errors.ErrUnsupported }
 
+func lockShared(*os.File) error { return errors.ErrUnsupported }
+
+func tryLock(*os.File, bool) (bool, error) { return false, errors.ErrUnsupported }
+
+const inheritable = false
+
 func syncDirectory(*os.Root) error { return errors.ErrUnsupported }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 	"unsafe"
 )
@@ -11,17 +12,63 @@ import (
 // lasting are the errors that recur until an operator mends their cause.
 var lasting = []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported}
 
-var lockFileEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LockFileEx")
+var (
+	kernel       = syscall.NewLazyDLL("kernel32.dll")
+	lockFileEx   = kernel.NewProc("LockFileEx")
+	getDriveType = kernel.NewProc("GetDriveTypeW")
+)
+
+const (
+	failImmediately = 1
+	exclusive       = 2
+
+	errLockViolation = syscall.Errno(33)
+)
 
 // lock waits until no other open file has the lock.
-func lock(f *os.File) error {
-	const exclusive = 2
+func lock(f *os.File) error { return lockFile(f, exclusive) }
+
+// lockShared waits until no other open file has the lock alone.
+func lockShared(f *os.File) error { return lockFile(f, 0) }
+
+// tryLock reports whether it has got the lock, alone or shared.
+func tryLock(f *os.File, alone bool) (bool, error) {
+	how := uintptr(failImmediately)
+	if alone {
+		how |= exclusive
+	}
+	err := lockFile(f, how)
+	if errors.Is(err, errLockViolation) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func lockFile(f *os.File, how uintptr) error {
 	var at syscall.Overlapped // the first byte
-	done, _, err := lockFileEx.Call(f.Fd(), exclusive, 0, 1, 0, uintptr(unsafe.Pointer(&at)))
+	done, _, err := lockFileEx.Call(f.Fd(), how, 0, 1, 0, uintptr(unsafe.Pointer(&at)))
 	if done == 0 {
 		return os.NewSyscallError("LockFileEx", err)
 	}
 	return nil
+}
+
+// inheritable says that a lock ends with the process that has taken it.
+const inheritable = false
+
+// isLocalDirectory reports whether the directory is on a fixed drive of this machine.
+func isLocalDirectory(dir *os.Root) (bool, error) {
+	const fixed, ramDisk = 3, 6
+	path, err := filepath.EvalSymlinks(dir.Name())
+	if err != nil {
+		return false, err
+	}
+	root, err := syscall.UTF16PtrFromString(filepath.VolumeName(path) + `\`)
+	if err != nil {
+		return false, err
+	}
+	kind, _, _ := getDriveType.Call(uintptr(unsafe.Pointer(root)))
+	return kind == fixed || kind == ramDisk, nil
 }
 
 // syncDirectory does nothing, because Windows cannot sync a directory. NTFS keeps the rename

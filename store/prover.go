@@ -1,0 +1,50 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"os"
+)
+
+// A Prover is a [Store] that can prove that a process is dead, for example by a lock that
+// the operating system releases when the process dies. Who has such a proof need not wait
+// for a lease of that process to end. It is optional; filestore has it.
+//
+// A process begins a [Life] and writes its name into the record. Other processes ask by
+// that name. A proof must never be wrong: a process that does not answer, is stopped, or
+// cannot be reached is not dead. Where the store cannot tell, its methods return an error
+// that wraps [ErrNoProof], and the caller waits as it would with any other store.
+type Prover interface {
+	Store
+
+	// Live begins a life of this process. It is over when the process has died or has
+	// closed it, and every process that inherited its File has died or closed that, too.
+	Live(ctx context.Context) (Life, error)
+
+	// Over waits until the life is over, and then returns nil. It returns an error at once
+	// if the store does not know the life. The store must know each life at least until it
+	// is over, and from then on while the record contains its name.
+	Over(ctx context.Context, name string) error
+
+	// Living returns the names of all lives that began before the call and are not over
+	// when it returns. Their processes have opened the same record. A process that finds
+	// no record, and no life either, knows that nobody relies on a record that was lost.
+	Living(ctx context.Context) (names []string, err error)
+}
+
+// A Life is a span of the life of a process, see [Prover].
+type Life interface {
+	// Name returns the name, which no other life of any process has. It consists of 1 to
+	// 64 ASCII letters and digits.
+	Name() string
+
+	// File returns a file that a child process may inherit. Then the life is not over
+	// before the child has died, too. It is nil if that is not possible.
+	File() *os.File
+
+	// Close ends the life.
+	Close() error
+}
+
+// ErrNoProof is wrapped by the errors of a [Prover] that cannot tell whether a life is over.
+var ErrNoProof = errors.New("store: no proof of life or death")

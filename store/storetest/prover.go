@@ -1,0 +1,279 @@
+package storetest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store"
+)
+
+// RunProver tests that a kind of store keeps the contract of [store.Prover], beside [Run]. Its
+// witnesses are processes, which it kills: it starts the test's executable again, with the
+// test that has called RunProver. open opens the record of a group at a place, such as a
+// directory or an address, and the processes have the same place. The test does nothing
+// before RunProver but choose the place.
+func RunProver(t *testing.T, place string, open func(t *testing.T, place, group string) store.Prover) {
+	if group := os.Getenv(witnessGroup); group != "" {
+		witness(t, os.Getenv(witnessPlace), group, open)
+		return
+	}
+	self := t.Name()
+	for i, test := range []struct {
+		name string
+		run  func(*court)
+	}{
+		{"a life is over when its process is killed", (*court).killed},
+		{"a life is over when it is closed", (*court).closed},
+		{"a child inherits a life", (*court).inherited},
+		{"a life that nobody knows", (*court).unknown},
+		{"the record keeps a life known", (*court).kept},
+		{"groups do not see each other's lives", (*court).groups},
+		{"a context that ends", (*court).canceled},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			group := "prove" + string(rune('a'+i))
+			test.run(&court{t, ctx, self, place, group, open(t, place, group)})
+		})
+	}
+}
+
+const (
+	witnessGroup = "DMUTEX_STORETEST_GROUP"
+	witnessPlace = "DMUTEX_STORETEST_PLACE"
+	witnessChild = "DMUTEX_STORETEST_CHILD" // "has" one that inherits the life, or "is" that one
+	testimony    = "DMUTEX_STORETEST_LIFE="
+)
+
+// witness is what a witness does: it lives until it is killed or its input ends.
+func witness(t *testing.T, place, group string, open func(t *testing.T, place, group string) store.Prover) {
+	child := os.Getenv(witnessChild)
+	if child != "is" {
+		l, err := open(t, place, group).Live(t.Context())
+		require.NoError(t, err)
+		if child == "has" {
+			cmd := exec.Command(os.Args[0], os.Args[1:]...)
+			cmd.Env = append(os.Environ(), witnessChild+"=is")
+			cmd.Stdin, cmd.ExtraFiles = os.Stdin, []*os.File{l.File()}
+			require.NoError(t, cmd.Start())
+		}
+		fmt.Println(testimony + l.Name())
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// A court is one test of a prover.
+type court struct {
+	*testing.T
+	ctx          context.Context
+	test         string // that calls RunProver
+	place, group string
+	store.Prover // as this process has opened it
+}
+
+// A process is a witness.
+type process struct {
+	life  string
+	kill  func() // and wait until it has ended
+	close func() // its input, and that of its child
+}
+
+func (c *court) start(child string) process {
+	c.Helper()
+	var path []string
+	for name := range strings.SplitSeq(c.test, "/") {
+		path = append(path, "^"+regexp.QuoteMeta(name)+"$")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run="+strings.Join(path, "/"))
+	cmd.Env = append(os.Environ(), witnessGroup+"="+c.group, witnessPlace+"="+c.place, witnessChild+"="+child)
+	in, input, err := os.Pipe()
+	require.NoError(c, err)
+	cmd.Stdin, cmd.Stderr = in, os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(c, err)
+	require.NoError(c, cmd.Start())
+	in.Close()
+	p := process{
+		kill: func() {
+			_ = cmd.Process.Kill()
+			_, _ = cmd.Process.Wait()
+		},
+		close: func() { input.Close() },
+	}
+	c.Cleanup(func() {
+		p.close()
+		p.kill()
+	})
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if name, ok := strings.CutPrefix(lines.Text(), testimony); ok {
+			p.life = name
+			require.Regexp(c, "^[0-9A-Za-z]{1,64}$", name)
+			return p
+		}
+	}
+	require.Fail(c, "the test's executable is no witness: does the test do something before RunProver?")
+	return p
+}
+
+// over requires that the life is over, and known to be.
+func (c *court) over(name string) {
+	c.Helper()
+	require.NoError(c, c.Over(c.ctx, name))
+	require.NotContains(c, c.living(), name)
+}
+
+func (c *court) living() []string {
+	c.Helper()
+	names, err := c.Living(c.ctx)
+	require.NoError(c, err)
+	return names
+}
+
+// lasts requires that the life is not over.
+func (c *court) lasts(name string) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.ctx, 10*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(c, c.Over(ctx, name), context.DeadlineExceeded, "the life is not over")
+}
+
+// waiting begins an Over, and returns a function that waits for it.
+func (c *court) waiting(name string) (returns func()) {
+	done := make(chan error, 1)
+	go func() { done <- c.Over(c.ctx, name) }()
+	return func() {
+		c.Helper()
+		require.NoError(c, <-done)
+	}
+}
+
+func (c *court) live() store.Life {
+	c.Helper()
+	l, err := c.Live(c.ctx)
+	require.NoError(c, err)
+	return l
+}
+
+// keep writes a name into the record.
+func (c *court) keep(name string) {
+	c.Helper()
+	_, rev, err := c.Load(c.ctx)
+	require.NoError(c, err)
+	_, err = c.Swap(c.ctx, []byte("held by "+name+" now"), rev)
+	require.NoError(c, err)
+}
+
+func (c *court) killed() {
+	require.Empty(c, c.living())
+	first, second := c.start(""), c.start("")
+	require.NotEqual(c, first.life, second.life)
+	returns := c.waiting(first.life)
+	require.ElementsMatch(c, []string{first.life, second.life}, c.living())
+	c.lasts(first.life)
+	c.keep(first.life)
+	first.kill()
+	returns()
+	c.over(first.life)
+	require.Equal(c, []string{second.life}, c.living())
+	c.keep(second.life)
+	second.close() // it ends by itself
+	c.over(second.life)
+}
+
+func (c *court) closed() {
+	l, other := c.live(), c.live()
+	require.NotEqual(c, l.Name(), other.Name())
+	returns := c.waiting(l.Name())
+	require.ElementsMatch(c, []string{l.Name(), other.Name()}, c.living())
+	c.lasts(l.Name())
+	c.keep(l.Name())
+	require.NoError(c, l.Close())
+	returns()
+	c.over(l.Name())
+	require.Equal(c, []string{other.Name()}, c.living())
+	require.NoError(c, other.Close())
+	require.Empty(c, c.living())
+}
+
+func (c *court) inherited() {
+	l := c.live()
+	none := l.File() == nil
+	require.NoError(c, l.Close())
+	if none {
+		c.Skip("no child can")
+	}
+	p := c.start("has")
+	returns := c.waiting(p.life)
+	c.keep(p.life)
+	p.kill()
+	require.Equal(c, []string{p.life}, c.living(), "the child lives")
+	c.lasts(p.life)
+	p.close()
+	returns()
+	require.Empty(c, c.living())
+}
+
+func (c *court) unknown() {
+	l := c.live()
+	defer l.Close()
+	made := []byte(l.Name()) // another name that looks like one
+	slices.Reverse(made)
+	for _, name := range []string{"", "x", "../" + l.Name(), l.Name() + "x", l.Name() + "\n", strings.Repeat("x", 1000), string(made)} {
+		require.ErrorIs(c, c.Over(c.ctx, name), store.ErrNoProof, "%q", name)
+	}
+}
+
+// Other lives begin and end, and the one in the record stays known.
+func (c *court) kept() {
+	dead := c.start("")
+	c.keep(dead.life)
+	dead.kill()
+	for range 3 {
+		l := c.live()
+		c.over(dead.life)
+		require.NoError(c, l.Close())
+		c.over(dead.life)
+	}
+}
+
+func (c *court) groups() {
+	here, there := c.start(""), *c
+	there.group += "other"
+	elsewhere := there.start("")
+	require.Equal(c, []string{here.life}, c.living())
+	require.ErrorIs(c, c.Over(c.ctx, elsewhere.life), store.ErrNoProof)
+}
+
+// Nothing waits, and what was given up leaves no life behind.
+func (c *court) canceled() {
+	l := c.live()
+	for range 20 {
+		ctx, cancel := context.WithCancel(c.ctx)
+		over := make(chan error)
+		go func() { over <- c.Over(ctx, l.Name()) }()
+		go cancel()
+		other, err := c.Live(ctx)
+		if err == nil {
+			require.NoError(c, other.Close())
+		}
+		_, _ = c.Living(ctx)
+		require.ErrorIs(c, <-over, context.Canceled)
+	}
+	require.Eventually(c, func() bool { return len(c.living()) == 1 }, patience, time.Millisecond)
+	c.keep(l.Name())
+	returns := c.waiting(l.Name())
+	require.NoError(c, l.Close())
+	returns()
+}

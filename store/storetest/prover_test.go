@@ -1,0 +1,109 @@
+package storetest_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/filestore"
+	"github.com/dmutex/dmutex/store/storetest"
+)
+
+// RunProver must catch stores that prove what is not so. Each mutant is run in a process of
+// its own, since it is meant to fail.
+func TestRunProverCatches(t *testing.T) {
+	for _, test := range []struct{ mutant, check, says string }{
+		{"takes all for dead", "a life is over when its process", "elements differ"},
+		{"says at once that it is over", "a life is over when its process", "the life is not over"},
+		{"takes none for dead", "a life is over when its process", "context deadline exceeded"},
+		{"repeats a name", "a life is over when it is closed", "Should not be"},
+		{"proves what it does not know", "a life that nobody knows", "but got nil"},
+		{"forgets", "the record keeps", "no proof"},
+		{"sees all groups", "groups do not see", "Not equal"},
+		{"ignores contexts", "a context that ends", "test timed out"},
+	} {
+		t.Run(test.mutant, func(t *testing.T) {
+			timeout := "-test.timeout=1m"
+			switch test.mutant {
+			case "takes none for dead", "ignores contexts":
+				timeout = "-test.timeout=1s"
+				test.says = "test timed out"
+			}
+			cmd := exec.Command(os.Args[0], "-test.run=^TestMutantProver$/^"+strings.ReplaceAll(test.check, " ", "_"), timeout)
+			cmd.Env = append(os.Environ(), "DMUTEX_MUTANT="+test.mutant)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, "it was not caught:\n%s", out)
+			require.Contains(t, string(out), test.says)
+		})
+	}
+}
+
+// TestMutantProver is the other half. Called without a mutant it tests a good store.
+func TestMutantProver(t *testing.T) {
+	storetest.RunProver(t, t.TempDir(), func(t *testing.T, dir, group string) store.Prover {
+		s, err := filestore.Open(filepath.Join(dir, group))
+		require.NoError(t, err)
+		return &mutantProver{s.(store.Prover), os.Getenv("DMUTEX_MUTANT"), dir}
+	})
+}
+
+// A mutantProver is a store that breaks one rule.
+type mutantProver struct {
+	store.Prover
+	name, dir string
+}
+
+func (m *mutantProver) Live(ctx context.Context) (store.Life, error) {
+	l, err := m.Prover.Live(ctx)
+	if m.name == "repeats a name" && err == nil {
+		return namesake{l}, nil
+	}
+	return l, err
+}
+
+type namesake struct{ store.Life }
+
+func (namesake) Name() string { return "A" }
+
+func (m *mutantProver) Over(ctx context.Context, name string) error {
+	switch m.name {
+	case "says at once that it is over":
+		return nil
+	case "takes none for dead":
+		<-ctx.Done()
+		return ctx.Err()
+	case "forgets":
+		names, err := m.Living(ctx)
+		if err == nil && len(names) == 0 {
+			return store.ErrNoProof
+		}
+	case "ignores contexts":
+		ctx = context.WithoutCancel(ctx)
+	}
+	err := m.Prover.Over(ctx, name)
+	if m.name == "proves what it does not know" {
+		return nil
+	}
+	return err
+}
+
+func (m *mutantProver) Living(ctx context.Context) ([]string, error) {
+	names, err := m.Prover.Living(ctx)
+	switch m.name {
+	case "takes all for dead":
+		return nil, err
+	case "sees all groups":
+		names = nil
+		files, _ := filepath.Glob(filepath.Join(m.dir, "*.life.*"))
+		for _, file := range files {
+			names = append(names, filepath.Ext(file)[1:])
+		}
+	}
+	return names, err
+}
