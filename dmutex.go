@@ -74,26 +74,7 @@ const Kinds = int(kinds)
 
 // String returns the kind as the papers write it: REQUEST, REPLY and so on.
 func (k Kind) String() string {
-	switch k {
-	case Request:
-		return "REQUEST"
-	case Reply:
-		return "REPLY"
-	case Grant:
-		return "GRANT"
-	case Release:
-		return "RELEASE"
-	case Failed:
-		return "FAILED"
-	case Inquire:
-		return "INQUIRE"
-	case Yield:
-		return "YIELD"
-	case Token:
-		return "TOKEN"
-	default:
-		return "KIND" + strconv.Itoa(int(k))
-	}
+	return canon.Kind(k, "REQUEST", "REPLY", "GRANT", "RELEASE", "FAILED", "INQUIRE", "YIELD", "TOKEN")
 }
 
 // A Message is what one machine sends to another about one lock. It is plain
@@ -138,11 +119,7 @@ func (m Message) String() string { return string(m.append(nil)) }
 func (m Message) AppendText(b []byte) ([]byte, error) { return m.append(b), nil }
 
 func (m Message) append(b []byte) []byte {
-	b = strconv.AppendUint(b, uint64(m.From), 10)
-	b = append(b, "->"...)
-	b = strconv.AppendUint(b, uint64(m.To), 10)
-	b = append(b, ' ')
-	b = append(b, m.Kind.String()...)
+	b = canon.Way(b, m.From, m.To, m.Kind.String())
 	b = canon.Number(b, " attempt=", m.Attempt)
 	b = canon.Number(b, " clock=", m.Clock)
 	b = canon.Number(b, " fence=", m.Fence)

@@ -62,16 +62,7 @@ const (
 
 // String returns the kind as the paper writes it: PROBE, QUERY or REPLY.
 func (k Kind) String() string {
-	switch k {
-	case Probe:
-		return "PROBE"
-	case Query:
-		return "QUERY"
-	case Reply:
-		return "REPLY"
-	default:
-		return "KIND" + strconv.Itoa(int(k))
-	}
+	return canon.Kind(k, "PROBE", "QUERY", "REPLY")
 }
 
 // A Message is what one machine sends to another. It is plain data.
@@ -85,11 +76,7 @@ type Message struct {
 // String returns the message as golden files write it, such as
 // "2->3 PROBE 1#4" for the initiator's fourth computation.
 func (m Message) String() string {
-	b := strconv.AppendUint(nil, uint64(m.From), 10)
-	b = append(b, "->"...)
-	b = strconv.AppendUint(b, uint64(m.To), 10)
-	b = append(b, ' ')
-	b = append(b, m.Kind.String()...)
+	b := canon.Way(nil, m.From, m.To, m.Kind.String())
 	b = strconv.AppendUint(append(b, ' '), uint64(m.Initiator), 10)
 	return string(strconv.AppendUint(append(b, '#'), m.Number, 10))
 }

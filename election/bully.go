@@ -57,7 +57,9 @@ func Bully(c Config) (Machine, error) {
 	case c.Answer <= 0 || c.Answer >= c.Outcome:
 		return nil, dmutex.Misuse("election: Config.Answer must be at least 1 tick and less than Config.Outcome")
 	}
-	return &bully{site: s, answer: c.Answer, agreed: make([]bool, len(c.Members))}, nil
+	m := &bully{site: s, answer: c.Answer, agreed: make([]bool, len(c.Members))}
+	m.elector = m
+	return m, nil
 }
 
 type bully struct {
@@ -69,15 +71,8 @@ type bully struct {
 	agreed []bool // by rank: to this ballot
 }
 
-// Start implements [Machine].
-func (m *bully) Start() []Message { return m.start(m) }
-
-// elect begins an election.
-func (m *bully) elect() {
-	if !m.able() {
-		m.led = false
-		return
-	}
+// campaign begins an election.
+func (m *bully) campaign() {
 	m.ballot = m.run(m.answer)
 	clear(m.agreed)
 	for j := range m.members {
@@ -262,6 +257,7 @@ func (m *bully) AppendText(b []byte) ([]byte, error) {
 func (m *bully) Clone() Machine {
 	c := *m
 	c.site = m.clone()
+	c.elector = &c
 	c.agreed = slices.Clone(m.agreed)
 	return &c
 }

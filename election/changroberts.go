@@ -1,9 +1,6 @@
 package election
 
-import (
-	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/canon"
-)
+import "github.com/dmutex/dmutex/internal/canon"
 
 // ChangRoberts is the algorithm of Chang and Roberts: the names of the nodes go
 // around the ring, and only the highest gets all the way around.
@@ -46,7 +43,9 @@ func ChangRoberts(c Config) (Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &changRoberts{circle: at}, nil
+	m := &changRoberts{circle: at}
+	m.elector = m
+	return m, nil
 }
 
 // A changRoberts is a non-participant if it is idle.
@@ -55,15 +54,8 @@ type changRoberts struct {
 	ballot uint64 // with which we run, while asking
 }
 
-// Start implements [Machine].
-func (m *changRoberts) Start() []Message { return m.start(m) }
-
-// elect begins an election.
-func (m *changRoberts) elect() {
-	if !m.able() {
-		m.led = false
-		return
-	}
+// campaign begins an election.
+func (m *changRoberts) campaign() {
 	m.ballot = m.run(m.outcome)
 	if m.successor() == m.me {
 		m.back(m.ballot, m.ballot, 1)
@@ -154,15 +146,6 @@ func (m *changRoberts) announce() {
 	}
 }
 
-// Tick implements [Machine].
-func (m *changRoberts) Tick() []Message { return m.tick(m) }
-
-// Suspect implements [Machine].
-func (m *changRoberts) Suspect(node dmutex.NodeID) ([]Message, error) { return m.suspect(m, node) }
-
-// Unsuspect implements [Machine].
-func (m *changRoberts) Unsuspect(node dmutex.NodeID) ([]Message, error) { return m.unsuspect(m, node) }
-
 // AppendText appends the canonical state. The error is always nil.
 func (m *changRoberts) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(append(b, "changroberts "...))
@@ -176,5 +159,6 @@ func (m *changRoberts) AppendText(b []byte) ([]byte, error) {
 func (m *changRoberts) Clone() Machine {
 	c := *m
 	c.circle = m.clone()
+	c.elector = &c
 	return &c
 }

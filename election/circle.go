@@ -43,38 +43,39 @@ func (c *circle) successor() int {
 	return c.me
 }
 
-func (c *circle) tick(e elector) []Message {
+// Tick implements [Machine].
+func (c *circle) Tick() []Message {
 	if c.timeout() {
-		e.elect()
+		c.elect()
 	}
 	return c.out
 }
 
-// suspect begins an election if the leader is lost, or if the ring has changed
+// Suspect implements [Machine]. It begins an election if the leader is lost, or if the ring has changed
 // here: a node that gets a new successor runs. So, whatever was going around, the
 // last change is followed by an election that passes every node.
-func (c *circle) suspect(e elector, node dmutex.NodeID) ([]Message, error) {
+func (c *circle) Suspect(node dmutex.NodeID) ([]Message, error) {
 	before := c.successor()
-	orphaned, err := c.site.suspect(node)
+	orphaned, err := c.suspect(node)
 	if err != nil {
 		return nil, err
 	}
 	if orphaned || c.successor() != before {
-		e.elect()
+		c.elect()
 	}
 	return c.out, nil
 }
 
-// unsuspect begins an election if the ring has changed here, or if there was none
+// Unsuspect implements [Machine]. It begins an election if the ring has changed here, or if there was none
 // because a majority was missing.
-func (c *circle) unsuspect(e elector, node dmutex.NodeID) ([]Message, error) {
+func (c *circle) Unsuspect(node dmutex.NodeID) ([]Message, error) {
 	before := c.successor()
-	news, err := c.site.unsuspect(node)
+	news, err := c.unsuspect(node)
 	if err != nil {
 		return nil, err
 	}
 	if c.successor() != before || news && c.phase == idle && !c.led {
-		e.elect()
+		c.elect()
 	}
 	return c.out, nil
 }

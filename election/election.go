@@ -90,7 +90,6 @@ package election
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
@@ -172,18 +171,7 @@ const (
 
 // String returns the kind as the papers write it: ELECTION, ANSWER and so on.
 func (k Kind) String() string {
-	switch k {
-	case Election:
-		return "ELECTION"
-	case Answer:
-		return "ANSWER"
-	case Agree:
-		return "AGREE"
-	case Coordinator:
-		return "COORDINATOR"
-	default:
-		return "KIND" + strconv.Itoa(int(k))
-	}
+	return canon.Kind(k, "ELECTION", "ANSWER", "AGREE", "COORDINATOR")
 }
 
 // A Message is what one machine sends to another. It is plain data; a field
@@ -210,11 +198,7 @@ func (m Message) Clone() Message {
 // String returns the message as golden files write it, such as
 // "1->2 ELECTION ballot=3". Fields that are zero are left out.
 func (m Message) String() string {
-	b := strconv.AppendUint(nil, uint64(m.From), 10)
-	b = append(b, "->"...)
-	b = strconv.AppendUint(b, uint64(m.To), 10)
-	b = append(b, ' ')
-	b = append(b, m.Kind.String()...)
+	b := canon.Way(nil, m.From, m.To, m.Kind.String())
 	b = canon.Number(b, " ballot=", m.Ballot)
 	b = canon.Number(b, " epoch=", m.Epoch)
 	b = canon.Number(b, " passed=", m.Passed)

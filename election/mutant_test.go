@@ -27,9 +27,9 @@ type mutant[M explorable] struct {
 // quiet is a ring that runs only for want of a leader.
 type quiet struct{ *ring }
 
-func (q quiet) elect() {
+func (q quiet) campaign() {
 	if !q.led || q.suspects[q.owner(q.epoch)] {
-		q.ring.elect()
+		q.ring.campaign()
 	}
 }
 
@@ -177,11 +177,12 @@ var Mutants = map[string]Algorithm{
 
 	// A new successor is no reason to run.
 	"ring-successor-not-told": rings{suspects: func(m *ring, node dmutex.NodeID, suspected bool) ([]Message, error) {
-		f := (*circle).unsuspect
+		m.elector = quiet{m}
+		defer func() { m.elector = m }()
 		if suspected {
-			f = (*circle).suspect
+			return m.Suspect(node)
 		}
-		return f(&m.circle, quiet{m}, node)
+		return m.Unsuspect(node)
 	}}.of(Ring),
 
 	// Who has let a higher ballot run still takes the office from a lower.

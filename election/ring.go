@@ -49,7 +49,9 @@ func Ring(c Config) (Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ring{circle: at, list: make([]dmutex.NodeID, 0, len(c.Members))}, nil
+	m := &ring{circle: at, list: make([]dmutex.NodeID, 0, len(c.Members))}
+	m.elector = m
+	return m, nil
 }
 
 type ring struct {
@@ -57,15 +59,8 @@ type ring struct {
 	list []dmutex.NodeID // of the ELECTION that we send
 }
 
-// Start implements [Machine].
-func (m *ring) Start() []Message { return m.start(m) }
-
-// elect begins an election.
-func (m *ring) elect() {
-	if !m.able() {
-		m.led = false
-		return
-	}
+// campaign begins an election.
+func (m *ring) campaign() {
 	ballot := m.run(m.outcome)
 	m.list = append(m.list[:0], m.members[m.me])
 	if m.successor() == m.me {
@@ -169,15 +164,6 @@ func (m *ring) coordinator(ballot, epoch uint64) {
 	}
 }
 
-// Tick implements [Machine].
-func (m *ring) Tick() []Message { return m.tick(m) }
-
-// Suspect implements [Machine].
-func (m *ring) Suspect(node dmutex.NodeID) ([]Message, error) { return m.suspect(m, node) }
-
-// Unsuspect implements [Machine].
-func (m *ring) Unsuspect(node dmutex.NodeID) ([]Message, error) { return m.unsuspect(m, node) }
-
 // AppendText appends the canonical state. The error is always nil.
 func (m *ring) AppendText(b []byte) ([]byte, error) {
 	return m.appendText(append(b, "ring "...)), nil
@@ -187,6 +173,7 @@ func (m *ring) AppendText(b []byte) ([]byte, error) {
 func (m *ring) Clone() Machine {
 	c := *m
 	c.circle = m.clone()
+	c.elector = &c
 	c.list = make([]dmutex.NodeID, 0, len(m.members))
 	return &c
 }

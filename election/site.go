@@ -12,6 +12,7 @@ import (
 // which of them are suspected, the numbers, the phase of the present election, and
 // the output.
 type site struct {
+	elector
 	members  []dmutex.NodeID // ascending; never written after birth: clones share it
 	me       int             // our rank in it
 	majority bool
@@ -28,8 +29,8 @@ type site struct {
 	out []Message
 }
 
-// An elector is the algorithm that begins an election at a site.
-type elector interface{ elect() }
+// An elector is the machine of a site: the algorithm by which it runs.
+type elector interface{ campaign() }
 
 // phase is where a node stands with an election.
 type phase uint8
@@ -199,13 +200,22 @@ func (s *site) rank(node dmutex.NodeID) (int, error) {
 	return j, nil
 }
 
-// start begins an election, unless one is under way here.
-func (s *site) start(e elector) []Message {
+// Start implements [Machine].
+func (s *site) Start() []Message {
 	s.begin()
 	if s.phase == idle {
-		e.elect()
+		s.elect()
 	}
 	return s.out
+}
+
+// elect begins an election, unless this node reaches no majority.
+func (s *site) elect() {
+	if !s.able() {
+		s.led = false
+		return
+	}
+	s.campaign()
 }
 
 // timeout lets a tick pass, and reports whether the timeout is reached.

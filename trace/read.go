@@ -50,7 +50,7 @@ func newReader(name string, r io.Reader) (*reader, error) {
 	if h.Version != version {
 		return nil, t.wrong("its version is %d, and this program reads %d", h.Version, version)
 	}
-	t.header = Header{h.Self, h.Members, h.Group, h.Algorithm, h.Life, h.Opened}
+	t.header = h.Header
 	rising := slices.IsSorted(h.Members) && len(slices.Compact(slices.Clone(h.Members))) == len(h.Members)
 	switch {
 	case !bytes.Equal(t.again.header(&t.header), line):
@@ -115,9 +115,10 @@ func (t *reader) event(line []byte) (Event, error) {
 	if (e.Lock != "") != e.What.ofLock() {
 		return e, t.wrong("a %s has a lock, or has none, against its nature", e.What)
 	}
-	phases := []dmutex.Phase{dmutex.Idle, dmutex.Waiting, dmutex.Held}
-	if i := slices.IndexFunc(phases, func(p dmutex.Phase) bool { return p.String() == j.Phase }); i >= 0 {
-		e.Phase = phases[i]
+	for _, p := range []dmutex.Phase{dmutex.Waiting, dmutex.Held} {
+		if p.String() == j.Phase {
+			e.Phase = p
+		}
 	}
 	self, ok := t.header.Self, true
 	for _, id := range e.Members {

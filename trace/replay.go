@@ -88,8 +88,10 @@ func (r *replay) event(e *Event) (why string) {
 		return fmt.Sprintf("recorded error %q, now %v", e.Err, err)
 	case err == nil && !slices.EqualFunc(out, e.Out, func(a dmutex.Message, b Message) bool { return a.String() == b.String() }):
 		return fmt.Sprintf("recorded %s, now %s", want, messages(out))
+	case m.Phase() != e.Phase || m.Fence() != e.Fence:
+		return fmt.Sprintf("recorded %v with fence %d, now %v with fence %d", e.Phase, e.Fence, m.Phase(), m.Fence())
 	}
-	return compare(m, e)
+	return ""
 }
 
 // born makes a machine.
@@ -104,13 +106,6 @@ func (r *replay) born(e *Event) (why string) {
 	r.Machines++
 	if m.Phase() != e.Phase {
 		return fmt.Sprintf("recorded %v, now %v", e.Phase, m.Phase())
-	}
-	return ""
-}
-
-func compare(m dmutex.Machine, e *Event) (why string) {
-	if m.Phase() != e.Phase || m.Fence() != e.Fence {
-		return fmt.Sprintf("recorded %v with fence %d, now %v with fence %d", e.Phase, e.Fence, m.Phase(), m.Fence())
 	}
 	return ""
 }

@@ -49,6 +49,8 @@
 package trace
 
 import (
+	"slices"
+
 	"github.com/dmutex/dmutex"
 )
 
@@ -59,21 +61,21 @@ const (
 
 // Header is what all events of a trace have in common.
 type Header struct {
-	Self    dmutex.NodeID
-	Members []dmutex.NodeID // ascending
-	Group   string
+	Self    dmutex.NodeID   `json:"self,omitempty"`
+	Members []dmutex.NodeID `json:"members,omitempty"` // ascending
+	Group   string          `json:"group,omitempty"`
 
 	// Algorithm is what [Describe] returns. It identifies the algorithm for a
 	// replay.
-	Algorithm string
+	Algorithm string `json:"algorithm,omitempty"`
 
 	// Life names this run of the process; 0 if there is but one. See [Renamed].
-	Life uint64
+	Life uint64 `json:"life,omitempty"`
 
 	// Opened is the time when the node opened, in nanoseconds since 1970 by the
 	// wall clock; 0 if time is virtual. It only serves to align the files of
 	// several nodes in a drawing, because wall clocks differ.
-	Opened int64
+	Opened int64 `json:"opened,omitempty"`
 }
 
 // Describe returns the text by which a header identifies an algorithm: the
@@ -124,26 +126,18 @@ const (
 	Gap     What = "gap"     // N events are missing here
 )
 
+var (
+	inputs = []What{Request, Cancel, Release, Handle, Tick} // of a machine
+	others = []What{Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, View, Ready, Trouble, Renamed, Down, Close, Gap}
+)
+
+func (w What) input() bool { return slices.Contains(inputs, w) }
+
 // ofLock reports whether w happens to a lock.
 func (w What) ofLock() bool { return w.input() || w == Born || w == Forget }
 
-// input reports whether w is an input of a machine.
-func (w What) input() bool {
-	switch w {
-	case Request, Cancel, Release, Handle, Tick:
-		return true
-	}
-	return false
-}
-
 // known reports whether w is one of the constants.
-func (w What) known() bool {
-	switch w {
-	case Met, Restarted, Left, Resent, Unsent, Repeated, Early, Stray, View, Ready, Trouble, Renamed, Down, Close, Gap:
-		return true
-	}
-	return w.ofLock()
-}
+func (w What) known() bool { return w.ofLock() || slices.Contains(others, w) }
 
 // An Event is one line of a trace. A field that its What does not use is zero.
 type Event struct {

@@ -50,14 +50,9 @@ func (t *Trace) Write(w io.Writer) error {
 }
 
 type jsonHeader struct {
-	DMutex    string          `json:"dmutex"`
-	Version   int             `json:"version"`
-	Self      dmutex.NodeID   `json:"self,omitempty"`
-	Members   []dmutex.NodeID `json:"members,omitempty"`
-	Group     string          `json:"group,omitempty"`
-	Algorithm string          `json:"algorithm,omitempty"`
-	Life      uint64          `json:"life,omitempty"`
-	Opened    int64           `json:"opened,omitempty"`
+	DMutex  string `json:"dmutex"`
+	Version int    `json:"version"`
+	Header
 }
 
 type jsonEvent struct {
@@ -118,18 +113,15 @@ func (w *encoder) encode(v any) []byte {
 }
 
 func (w *encoder) header(h *Header) []byte {
-	w.head = jsonHeader{
-		"trace", version, h.Self, h.Members, strings.ToValidUTF8(h.Group, ""), strings.ToValidUTF8(h.Algorithm, ""), h.Life, h.Opened,
-	}
+	w.head = jsonHeader{"trace", version, *h}
+	w.head.Group, w.head.Algorithm = strings.ToValidUTF8(h.Group, ""), strings.ToValidUTF8(h.Algorithm, "")
 	return w.encode(&w.head)
 }
 
 func (w *encoder) event(e *Event) []byte {
 	out := w.next.Out[:0]
 	for i := range e.Out {
-		m := encoded(&e.Out[i])
-		m.To = e.Out[i].To
-		out = append(out, m)
+		out = append(out, encoded(&e.Out[i], dmutex.None, e.Out[i].To))
 	}
 	w.next = jsonEvent{
 		T: e.Time, Do: e.What, Lock: e.Lock, Peer: e.Peer, Life: e.Life, First: e.First, Last: e.Last, N: e.N, Members: e.Members,
@@ -139,8 +131,7 @@ func (w *encoder) event(e *Event) []byte {
 		w.next.Lock, w.next.Hex = "", hex.EncodeToString([]byte(e.Lock))
 	}
 	if e.What == Handle {
-		w.in = encoded(&e.In)
-		w.in.From = e.In.From
+		w.in = encoded(&e.In, e.In.From, dmutex.None)
 		w.next.In = &w.in
 	}
 	if e.What.input() || e.What == Born {
@@ -149,9 +140,9 @@ func (w *encoder) event(e *Event) []byte {
 	return w.encode(&w.next)
 }
 
-// encoded returns m without its sender and its receiver.
-func encoded(m *Message) jsonMessage {
+// encoded returns m; the node itself need not be named.
+func encoded(m *Message, from, to dmutex.NodeID) jsonMessage {
 	return jsonMessage{
-		Kind: m.Kind.String(), Seq: m.Seq, Attempt: m.Attempt, Clock: m.Clock, Fence: m.Fence, Numbers: m.Numbers, Nodes: m.Nodes,
+		Kind: m.Kind.String(), From: from, To: to, Seq: m.Seq, Attempt: m.Attempt, Clock: m.Clock, Fence: m.Fence, Numbers: m.Numbers, Nodes: m.Nodes,
 	}
 }

@@ -16,6 +16,21 @@ func Number(b []byte, name string, v uint64) []byte {
 	return strconv.AppendUint(append(b, name...), v, 10)
 }
 
+// Kind returns the name of a kind, names being those from 1 on.
+func Kind[T ~uint8](k T, names ...string) string {
+	if 0 < k && int(k) <= len(names) {
+		return names[k-1]
+	}
+	return "KIND" + strconv.Itoa(int(k))
+}
+
+// Way appends the beginning of a message, such as "1->2 REQUEST".
+func Way[T ~uint64](b []byte, from, to T, kind string) []byte {
+	b = strconv.AppendUint(b, uint64(from), 10)
+	b = strconv.AppendUint(append(b, "->"...), uint64(to), 10)
+	return append(append(b, ' '), kind...)
+}
+
 // Flag appends name if it is set.
 func Flag(b []byte, name string, set bool) []byte {
 	if set {
