@@ -62,8 +62,9 @@
 // that need it wait; no lock is ever granted on a guess.
 //
 // A process that was paused or cut off in the strict mode, while another took its number,
-// learns of that when it first exchanges frames with any member: its handles are lost,
-// and it grants nothing more ([ErrReplaced]). While it is idle it exchanges nothing, and
+// learns of that when it first exchanges frames with any member: it grants nothing more,
+// and its handles are lost ([ErrReplaced]) when a second member says so, or when for a
+// second nobody denies it. While it is idle it exchanges nothing, and
 // until it does, a coordinator, or the holder of a token, may take a lock itself.
 //
 // A link that is closed while its node is open, as natslink is when its connection

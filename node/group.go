@@ -62,8 +62,8 @@ func (e *missingError) Unwrap() []error { return e.causes }
 //
 // Make sure first that the processes are dead, for example by cutting the power of
 // the machine. If an evicted process still runs, two processes may hold one lock,
-// until the evicted one hears from a member. Then its handles are lost, and its node
-// grants nothing more ([ErrEvicted]).
+// until the evicted one hears from a member. Then its node grants nothing more, and its
+// handles are lost ([ErrEvicted]) when a second member says so, or within a second.
 //
 // Evict returns [dmutex.ErrMisuse] with Config.Store, where a member that is gone is
 // excluded without an operator's word, for this node itself, for a number that is not a

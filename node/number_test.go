@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestNumberTaken(t *testing.T) {
 	})
 }
 
-// A process that was cut off while another took its number stops within a second of
+// A process that was cut off while another took its number stops within two seconds of
 // its first contact with anybody. Until then it believes that it holds its lock, but
 // the other process has a higher fence.
 func TestReplaced(t *testing.T) {
@@ -99,7 +100,7 @@ func TestReplaced(t *testing.T) {
 			g.net.Cut(1, 5-contact) // the other one of 2 and 3
 			g.net.Cut(5-contact, 1)
 			require.NoError(t, g.mutex(1, "y").Ask(t.Context())) // the contact: it sends to all
-			time.Sleep(time.Second)
+			time.Sleep(2 * time.Second)
 			_, err = g.mutex(1, "y").Acquire(contextFor(t, time.Minute))
 			require.ErrorIs(t, err, node.ErrReplaced)
 			require.ErrorIs(t, lost.Err(), node.ErrReplaced)
@@ -113,29 +114,56 @@ func TestReplaced(t *testing.T) {
 }
 
 // One word of one peer, which on a plain link anybody can forge, ends no member: it is
-// granted nothing while it asks, and goes on if nobody says it again.
+// granted nothing and is not ready while it asks, says why, and goes on when another denies
+// it.
 func TestOneWordEndsNobody(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(3)
 		held := g.acquire(1, "x")
+		cut := func(do func(from, to dmutex.NodeID)) {
+			for _, peer := range []dmutex.NodeID{2, 3} {
+				do(1, peer)
+				do(peer, 1)
+			}
+		}
+		cut(g.net.Cut)
 		g.nodes[1].Taken(3)
+		g.nodes[1].Taken(3) // a copy
 		waiting := g.acquireLater(t.Context(), 1, "y")
-		_, err := g.mutex(1, "z").TryAcquire(t.Context())
-		require.ErrorIs(t, err, node.ErrBusy, "it does not wait for that")
-		time.Sleep(300 * time.Millisecond)
+		err := g.nodes[1].Ready(contextFor(t, 300*time.Millisecond))
+		require.ErrorContains(t, err, "node: member 3 says that another process took this node's number: nothing is granted until another member denies it")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = g.mutex(1, "z").TryAcquire(contextFor(t, 300*time.Millisecond))
+		require.ErrorContains(t, err, "member 3 says")
 		require.Empty(t, waiting, "granted in doubt")
+		g.net.Heal()
 		o := <-waiting
 		require.NoError(t, o.err)
 		require.NoError(t, o.held.Release())
+		require.NoError(t, g.nodes[1].Ready(t.Context()))
 		require.NoError(t, held.Err())
-		require.NoError(t, g.nodes[1].Status().Err)
+		require.EqualValues(t, 1, g.nodes[1].Status().View.Changes)
 
 		g.nodes[1].Taken(3)
-		g.nodes[1].Taken(3) // a copy
+		require.NoError(t, held.Err())
+		g.nodes[1].Taken(2)
+		require.ErrorIs(t, held.Err(), node.ErrReplaced, "two said so")
+	})
+}
+
+// Where nobody else answers, one word is believed.
+func TestOneWordAlone(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		held := g.acquire(1, "x")
+		g.crash(2)
+		g.crash(3)
+		g.nodes[1].Taken(3)
+		time.Sleep(900 * time.Millisecond)
 		require.NoError(t, held.Err())
 		time.Sleep(200 * time.Millisecond)
-		g.nodes[1].Taken(2)
 		require.ErrorIs(t, held.Err(), node.ErrReplaced)
+		require.ErrorIs(t, g.nodes[1].Ready(t.Context()), node.ErrReplaced)
 	})
 }
 

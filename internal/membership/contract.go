@@ -68,7 +68,7 @@ func New(cfg Config) (*Machine, error) {
 	case cfg.Life == 0:
 		return nil, dmutex.Misuse("Config.Life is 0: give each run of the process a number")
 	}
-	m := &Machine{self: self, life: cfg.Life, floor: epochAbove(cfg.Fence), clock: cfg.Clock, beginAt: never}
+	m := &Machine{self: self, life: cfg.Life, floor: epochAbove(cfg.Fence), clock: cfg.Clock, beginAt: never, doubtAt: never}
 	// A former life may have promised any round up to the clock.
 	m.promised = max(m.clock, max(m.floor, 1)-1)
 	for _, node := range nodes {
@@ -80,7 +80,7 @@ func New(cfg Config) (*Machine, error) {
 
 // Phase returns the phase of this life.
 func (m *Machine) Phase() Phase {
-	return phaseOf(m.ended, m.view, m.isComplete())
+	return phaseOf(m.ended, m.view, m.isComplete() && !m.inDoubt())
 }
 
 // View returns the view that is installed, the zero View before the first.
@@ -132,7 +132,10 @@ func (m *Machine) Deadline() int64 {
 	if m.ended != Outside {
 		return never
 	}
-	at := m.beginAt
+	at := min(m.beginAt, m.doubtAt)
+	if m.doubtAt != never {
+		at = min(at, m.askAt)
+	}
 	if m.round != 0 && m.courtesy != 0 && m.late() {
 		at = min(at, m.courtesy)
 	}

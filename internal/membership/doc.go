@@ -90,8 +90,9 @@
 // The lives of one member are ordered by their numbers. A new life takes a number that
 // is probably above those of all former ones. If it learns of a higher one, it must
 // take a number above that and begin again ([Older]); the promises that it has made
-// under the lower number do not count. A life that was in a view and learns of a later
-// life of its number has been replaced, and stops. All this rests on one assumption: of
+// under the lower number do not count. A life that was in a view, and learns of a later
+// life of its number or of a complete view without it, stops: at the word of two members,
+// or of one that nobody contradicts (see doubt.go). All this rests on one assumption: of
 // the processes with one number at most one is alive, where a process that was replaced
 // and has been told so counts as dead. No life is believed that began more than a day ahead
 // of the clock: no later life could be above it.

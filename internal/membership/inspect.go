@@ -26,6 +26,9 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = canon.Flag(b, " trouble", m.trouble)
 	b = canon.Number(b, " round=", m.round)
 	b = canon.Number(b, " later=", m.later)
+	if m.inDoubt() {
+		b = canon.Number(b, " question=", m.question)
+	}
 	if m.round != 0 {
 		for _, e := range m.evicted {
 			b = canon.Number(b, " evicted=", uint64(e))
@@ -46,6 +49,7 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		if p.asked == m.promised && p.asked > m.view.Epoch && !m.isComplete() {
 			b = canon.Number(b, " asked=", p.asked)
 		}
+		b = canon.Number(b, " accuses=", p.later)
 		if p.complete.Epoch > m.view.Epoch {
 			b = appendView(b, " complete=", p.complete)
 		}

@@ -2,8 +2,7 @@ package membership
 
 import "slices"
 
-// This file has how a life of the strict mode ends: by leaving, or because the others have
-// gone on without it.
+// This file has how a life of the strict mode leaves.
 
 // Leave begins the exit of this life. The caller has released all locks and makes no
 // more requests. The exit is over when the phase is Left.
@@ -37,22 +36,10 @@ func (m *Machine) mayGo() {
 	m.end(Left)
 }
 
-// mayEnd ends a leaving life when nobody needs it any more. It also ends a life that
-// the others have gone on without.
+// mayEnd ends a leaving life when nobody needs it any more.
 func (m *Machine) mayEnd() {
-	if m.ended != Outside {
-		return
-	}
-	free := m.frees(m.exit)
-	for i := range m.members {
-		p := &m.members[i]
-		free = free || m.view.Epoch > 0 && m.frees(p.complete)
-		if !m.leaving && p.complete.Epoch > m.view.Epoch && m.complete.Epoch > 0 {
-			m.end(Stopped)
-			return
-		}
-	}
-	if m.leaving && free {
+	if m.ended == Outside && m.leaving && (m.frees(m.exit) || m.view.Epoch > 0 &&
+		slices.ContainsFunc(m.members, func(p member) bool { return m.frees(p.complete) })) {
 		m.end(Left)
 	}
 }

@@ -55,6 +55,11 @@ type Machine struct {
 	later    uint64 // a later life of this number that the others know
 	trouble  bool   // the view is to be replaced
 
+	// The doubt of this life.
+	doubtAt  int64  // when it ends this life; never if it is in none
+	askAt    int64  // when it may ask the others again
+	question uint64 // the round by which it has
+
 	// The open round of this life.
 	round    uint64 // 0 if there is none
 	evicted  []dmutex.NodeID
@@ -82,7 +87,8 @@ type member struct {
 	asked      uint64 // the round that life has asked for and that was promised
 	preparedAt int64  // when it was asked to take part in the open round
 	promise    *Message
-	complete   View // the last view that a life of it has told to be complete
+	complete   View   // the last view that it reported complete
+	later      uint64 // another life of this number that it has told of
 
 	report  bool // of view is in
 	holding []Hold
@@ -179,6 +185,8 @@ func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
 		return nil, dmutex.Misuse("evict: this node is leaving the group: ask another member")
 	case m.view.Epoch == 0:
 		return nil, dmutex.Misuse("evict: this node is in no view yet: ask a member that is")
+	case m.inDoubt():
+		return nil, dmutex.Misuse("evict: this node is told that the group goes on without it: ask another member")
 	}
 	m.begin(now, slices.Clone(peers)...)
 	return m.flush(now), nil
@@ -220,7 +228,10 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 	m.seen = max(m.seen, msg.Round, msg.View.Epoch)
 	for _, v := range []View{msg.Installed, msg.Completed, msg.View} {
 		for _, who := range v.Members {
-			if q := m.member(who.Node); q != nil {
+			switch q := m.member(who.Node); {
+			case q == m.me() && who.Life > m.life:
+				m.accused(p, who.Life)
+			case q != nil:
 				m.learn(q, who.Life)
 			}
 		}
@@ -234,6 +245,8 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 	case Promise:
 		p.leaving = msg.Leaving
 		switch {
+		case m.question == msg.Round && m.inDoubt():
+			m.answered(p, &msg)
 		case m.round == msg.Round && p.life == p.newest:
 			p.promise = &msg
 			m.trip = now - p.preparedAt
@@ -243,7 +256,7 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 	case Refuse:
 		switch {
 		case msg.Life > m.life:
-			m.learn(m.me(), msg.Life)
+			m.accused(p, msg.Life)
 		case m.round == 0:
 			p.news = true
 		case msg.Round >= m.round:
@@ -262,7 +275,9 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		if msg.View.Epoch > p.complete.Epoch {
 			p.complete = msg.View
 		}
-		m.learnView(now, msg.View)
+		if !m.accuses(p) {
+			m.learnView(now, msg.View)
+		}
 	}
 	return m.flush(now), nil
 }
@@ -295,18 +310,22 @@ func (m *Machine) whenOutlived() Phase {
 	return Stopped
 }
 
-// admonish tells a peer that it is not the latest life of its number.
+// admonish tells a peer that it is not the latest life of its number, but not one that is
+// in the present view: the word of one member must not become that of two.
 func (m *Machine) admonish(p *member) {
-	if p.life != 0 && p.life < p.newest && !p.told {
-		p.told, p.promise = true, nil
+	if p.life == 0 || p.life >= p.newest {
+		return
+	}
+	if p.promise = nil; !p.told && !m.view.Has(p.node, p.life) {
+		p.told = true
 		m.send(Message{Kind: Refuse, To: p.node, Round: m.promised, Life: p.newest})
 	}
 }
 
 func (m *Machine) onPrepare(now int64, p *member, msg *Message) {
 	p.leaving = msg.Leaving
-	if msg.Round <= m.promised {
-		m.send(Message{Kind: Refuse, To: p.node, Round: m.promised})
+	if msg.Round <= m.promised || m.inDoubt() {
+		m.send(Message{Kind: Refuse, To: p.node, Round: max(m.promised, msg.Round)})
 		return
 	}
 	m.promised = msg.Round
@@ -330,7 +349,7 @@ func (m *Machine) promise() Message {
 
 // wants reports whether this life has a reason to ask for another view.
 func (m *Machine) wants() bool {
-	if m.ended != Outside || m.exit.Epoch > 0 && m.exit.Epoch >= max(m.promised, m.seen) {
+	if m.ended != Outside || m.inDoubt() || m.exit.Epoch > 0 && m.exit.Epoch >= max(m.promised, m.seen) {
 		return false
 	}
 	if m.leaving || m.trouble || len(m.members) == 1 && m.view.Epoch == 0 {
@@ -498,7 +517,7 @@ func (m *Machine) learnView(now int64, v View) {
 	switch {
 	case v.Epoch <= m.view.Epoch:
 	case v.Has(me, m.life):
-		if v.Epoch >= m.promised {
+		if v.Epoch >= m.promised && !m.inDoubt() {
 			m.install(now, v)
 			return
 		}
@@ -535,7 +554,9 @@ func (m *Machine) install(now int64, v View) {
 	m.reported, m.trouble = false, false
 	m.fails, m.beginAt, m.resetAt = 0, never, now
 	for i := range m.members {
-		m.members[i].report, m.members[i].holding = false, nil
+		p := &m.members[i]
+		p.report, p.holding = false, nil
+		m.admonish(p)
 	}
 }
 
@@ -570,6 +591,7 @@ func (m *Machine) send(msg Message) {
 
 // flush does what an input may have made possible, and returns the output.
 func (m *Machine) flush(now int64) []Message {
+	m.doubt(now)
 	switch {
 	case m.round != 0 || !m.wants():
 		m.beginAt = never

@@ -209,6 +209,37 @@ var mutants = []struct {
 		return input()
 	}}},
 
+	// One word ends a life.
+	{"ends-on-one-word", setup{n: 3, rounds: 3, clocks: true, faults: faults{slanders: 1}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+		out := input()
+		if m.inDoubt() {
+			m.end(Stopped)
+		}
+		return out
+	}}},
+
+	// A member passes on what it has only heard.
+	{"hearsay-is-a-word", setup{n: 3, rounds: 3, clocks: true, faults: faults{slanders: 2}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
+		out := input()
+		for _, p := range m.members {
+			if p.life != 0 && p.life < p.newest && !p.told {
+				m.member(p.node).told = true
+				out = append(out, Message{Kind: Refuse, From: m.me().node, To: p.node, Round: m.promised, Life: p.newest})
+			}
+		}
+		return out
+	}}},
+
+	// A life goes on when a member answers, whatever it answers.
+	{"goes-on-without-contradiction", setup{n: 2, rounds: 4, clocks: true, faults: faults{lies: 1}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
+		if msg != nil && msg.Kind == Promise && msg.Round == m.question {
+			for i := range m.members {
+				m.members[i].later, m.members[i].complete = 0, View{}
+			}
+		}
+		return input()
+	}}},
+
 	// The word that a member is dead counts when a message has told of its return.
 	{"evicted-though-back", setup{n: 3, rounds: many, clocks: true, behind: true, faults: faults{evicts: 2, exits: 2}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
 		if msg == nil {

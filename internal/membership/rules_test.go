@@ -110,6 +110,12 @@ func (s *soloist) waits() {
 	s.input(s.Tick(s.now))
 }
 
+// outlived lets both peers of life 10 tell it of a later one.
+func (s *soloist) outlived() {
+	s.hears(from(20).refuse(2, 11), from(30).refuse(2, 11))
+	s.is(Stopped)
+}
+
 func (s *soloist) evicts(node dmutex.NodeID) {
 	out, err := s.Evict(s.now, node)
 	require.NoError(s.t, err)
@@ -161,8 +167,7 @@ var rules = []struct {
 	// Nobody may count on a life that is over.
 	{"the ended promise nothing", func(t *testing.T) {
 		s := acting(t, 10, 0)
-		s.hears(from(20).refuse(1, 11))
-		s.is(Stopped)
+		s.outlived()
 		s.hears(from(20).prepare(5))
 		s.says()
 		s.met(20)
@@ -187,8 +192,8 @@ var rules = []struct {
 		s.waits()
 		s.says("1->2 PREPARE round=2")
 		require.Equal(t, []dmutex.NodeID{2, 3}, s.Missing(nil))
-		s.hears(from(20).refuse(2, 11))
-		s.is(Stopped)
+		s.met(30)
+		s.outlived()
 		require.Empty(t, s.Missing(nil))
 		require.Zero(t, s.round)
 	}},
@@ -208,11 +213,21 @@ var rules = []struct {
 	// A message to a life that is gone is lost.
 	{"only a life that is there is told that it is old", func(t *testing.T) {
 		s := acting(t, 10, 0)
+		s.enters(20, view(3, 10, 30))
 		s.lost(20)
 		s.hears(from(30).promise(1, view(4, 21, 30), first))
 		s.says()
 		s.met(20)
-		s.says("1->2 REFUSE round=1 life=21", "1->2 REPORT 1{1#10,2#20,3#30}")
+		s.says("1->2 REFUSE round=3 life=21")
+	}},
+
+	// Else one member that lies makes a second tell its lie.
+	{"hearsay about a member of the view is not passed on", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.hears(from(30).promise(1, view(4, 21, 30), first))
+		s.says()
+		s.enters(30, view(5, 10, 21, 30))
+		s.says("1->2 REFUSE round=5 life=21", "1->3 REPORT 5{1#10,2#21,3#30}")
 	}},
 
 	// A report before the driver's would say that nothing is held.
@@ -222,8 +237,12 @@ var rules = []struct {
 		_, err := s.Handle(0, Message{Kind: Decide, From: 1, To: 3, View: first})
 		require.NoError(t, err)
 		require.Empty(t, s.Met(0, 2, 20))
-		s.hears(from(20).refuse(1, 31)) // the driver reports after that
+		for _, peer := range []from{10, 20} {
+			_, err = s.Handle(0, Message{Kind: Refuse, From: of(uint64(peer)), To: 3, Round: 1, Life: 31})
+			require.NoError(t, err)
+		}
 		s.is(Stopped)
+		s.input(nil) // the driver reports after that
 		s.says()
 	}},
 
@@ -354,7 +373,7 @@ var rules = []struct {
 		s.leaves()
 		s.says("1->2 PREPARE round=5 leaving", "1->3 PREPARE round=5 leaving")
 		s.hears(from(20).promise(5, first, first), from(30).promise(5, view(4, 21, 30), first))
-		s.says("1->2 REFUSE round=5 life=21")
+		s.says()
 	}},
 	{"and not taken", func(t *testing.T) {
 		s := acting(t, 10, 0)

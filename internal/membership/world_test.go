@@ -27,6 +27,7 @@ type world struct {
 	left    faults   // that may still happen
 	granted uint32   // the view in which something was granted last
 	highest uint32   // the highest round that was used
+	lied    uint8    // the lies that were told, as bits
 }
 
 // A place is what is there of a member, and what is known of its lives.
@@ -81,6 +82,8 @@ type faults struct {
 	lies    uint8 // evictions of one whose process is not
 	alarms  uint8 // troubles in a view
 	cuts    uint8 // two lives lose what was between them and meet again
+
+	slanders uint8 // the last member lies about another
 }
 
 // A life is one state of a life and of what its driver keeps.
@@ -95,6 +98,8 @@ type life struct {
 const ( // what a tick may be for
 	begins = iota
 	decides
+	asks
+	despairs
 	kinds
 )
 
@@ -186,7 +191,7 @@ func (w *world) Clone(spare *world) *world {
 	spare.locks = append(spare.locks, w.locks...)
 	spare.wire = spare.wire[:0]
 	spare.wire = append(spare.wire, w.wire...)
-	spare.left, spare.granted, spare.highest = w.left, w.granted, w.highest
+	spare.left, spare.granted, spare.highest, spare.lied = w.left, w.granted, w.highest, w.lied
 	return spare
 }
 
@@ -197,7 +202,7 @@ func (w *world) AppendState(b []byte) []byte {
 		b = append(little.AppendUint32(b, p.life), p.lives, bit(p.renamed)|bit(p.departed)<<1|bit(p.vouched)<<2)
 	}
 	f := w.left
-	b = append(b, f.crashes, f.exits, f.evicts, f.lies, f.alarms, f.cuts)
+	b = append(b, f.crashes, f.exits, f.evicts, f.lies, f.alarms, f.cuts, f.slanders, w.lied)
 	b = little.AppendUint64(b, uint64(w.granted)|uint64(w.highest)<<32)
 	return appendNumbered(appendLocks(b, w.locks), w.wire)
 }
@@ -262,7 +267,7 @@ func (w *world) Steps(list []action) []action {
 			}
 		}
 		for k, due := range l.due {
-			if due {
+			if due && (k != despairs || !w.contradicted(i)) {
 				add(tick, i, k)
 			}
 		}
@@ -287,7 +292,7 @@ func (w *world) Steps(list []action) []action {
 			add(alarm, i, 0)
 		}
 	}
-	return list
+	return w.slanderings(list)
 }
 
 // fair reports whether something happens sooner or later by itself. A process
@@ -346,6 +351,9 @@ func (w *world) do(a action) error {
 		return w.input(w.flight(id).to, deliver, uint64(id))
 	case acquire:
 		return w.acquire(i)
+	case slander:
+		w.slander(i, a.j)
+		return nil
 	}
 	me := &w.places[i]
 	switch a.do {
@@ -353,7 +361,7 @@ func (w *world) do(a action) error {
 		me.vouched = false
 		me.lives++
 		if a.do == rename {
-			if w.stop(i); w.clocks {
+			if w.stop(i); w.clocks && w.lied == 0 {
 				return wrongf("%d has to take another number, though clocks are right", i+1)
 			}
 			me.departed = false
@@ -469,9 +477,13 @@ func (w *world) input(i int, do verb, arg uint64) error {
 		w.stop(i)
 		return nil
 	case Stopped:
-		if !me.vouched && w.clocks && !w.behind {
+		believed := w.lied != 0 && (l.leaving || do == tick && arg == despairs)
+		if !me.vouched && w.clocks && !w.behind && !believed {
 			return wrongf("%d is stopped, and nobody has vouched that it is dead", i+1)
 		}
+	}
+	if l.inDoubt() && w.lied == 0 && !me.vouched && w.clocks && !w.behind {
+		return wrongf("%d is in doubt, and nobody has vouched that it is dead", i+1)
 	}
 	if l.view.Epoch != before.Epoch {
 		w.tidy()
@@ -592,6 +604,9 @@ func (w *world) exclusive() error {
 // good reports whether all is well: the lives that are there are the view, and
 // act in it.
 func (w *world) good() bool {
+	if w.lied>>hearsay != 0 {
+		return true
+	}
 	var v *View
 	n := 0
 	for i, p := range w.places {
@@ -669,6 +684,7 @@ func (w *model) run(key stepKey) (t step) {
 		l.met[key.arg] = 0
 	case tick:
 		l.beginAt, l.courtesy = later(l.beginAt, key.arg == begins), min(l.courtesy, later(0, key.arg == decides))
+		l.askAt, l.doubtAt = later(0, key.arg == asks), later(l.doubtAt, key.arg == despairs)
 		input = func() []Message { return l.Tick(1) }
 	case report:
 		input = func() []Message { return l.Report(0, w.holds(&l)) }
@@ -698,7 +714,7 @@ func (w *model) run(key stepKey) (t step) {
 	if !w.reports && l.view.Epoch > 0 && !l.reported {
 		out = append(out, broken(l.Machine, nil, func() []Message { return l.Report(0, w.holds(&l)) })...)
 	}
-	if refused != nil {
+	if refused != nil && (w.faults.slanders == 0 || msg.From != dmutex.NodeID(w.n)) {
 		return step{wrong: wrongf("refused: %v", refused)}
 	}
 	for _, o := range out {
@@ -734,6 +750,7 @@ func (l *life) freeze() {
 	m.resetAt, m.quarrel, m.clock = 0, 0, 0
 	m.fails = 1 // it pauses
 	m.beginAt = later(m.beginAt, false)
+	m.askAt, m.doubtAt = 2, later(m.doubtAt, false)
 	if m.courtesy != 0 {
 		m.courtesy = 2
 	}
@@ -762,6 +779,7 @@ func (w *model) intern(l life) uint32 {
 	l.due = [kinds]bool{
 		begins:  l.beginAt != never && l.ended == Outside,
 		decides: l.round != 0 && l.courtesy != 0 && l.late() && l.ended == Outside,
+		asks:    l.inDoubt(), despairs: l.inDoubt(),
 	}
 	return w.lives.number(b, l)
 }
@@ -781,10 +799,16 @@ func (w *world) line(a action) string {
 		return "deliver " + w.flight(w.wire[a.i]).text
 	case a.do == meet:
 		return fmt.Sprintf("%d meets %d#%d", a.i+1, a.j+1, w.number(a.j))
+	case a.do == slander:
+		return fmt.Sprintf("%d lies about %d, %d", w.n, a.i+1, a.j)
 	case a.do == evict || a.do == cut:
 		return fmt.Sprintf("%d %v %d", a.i+1, a.do, a.j+1)
 	case a.do == tick && a.j == begins:
 		return fmt.Sprintf("%d begins a round", a.i+1)
+	case a.do == tick && a.j == asks:
+		return fmt.Sprintf("%d asks in doubt", a.i+1)
+	case a.do == tick && a.j == despairs:
+		return fmt.Sprintf("%d believes what nobody contradicts", a.i+1)
 	case a.do == tick:
 		return fmt.Sprintf("%d decides without the others", a.i+1)
 	default:

@@ -28,6 +28,7 @@ const (
 	evict
 	alarm
 	cut
+	slander
 
 	// Of the lease mode only.
 	load    // the record is loaded again
@@ -44,7 +45,7 @@ const (
 )
 
 func (v verb) String() string {
-	return [...]string{"deliver", "meets", "tick", "reports", "releases", "takes a higher number", "ends", "starts", "acquires", "crashes", "leaves", "evicts", "has trouble", "loses its session with"}[v]
+	return [...]string{"deliver", "meets", "tick", "reports", "releases", "takes a higher number", "ends", "starts", "acquires", "crashes", "leaves", "evicts", "has trouble", "loses its session with", "lies to"}[v]
 }
 
 // An action is something that may happen next.

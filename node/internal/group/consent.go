@@ -2,7 +2,7 @@ package group
 
 import (
 	"fmt"
-	"math"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -18,14 +18,14 @@ import (
 // Group.
 type authority interface {
 	machine
-	now() int64                                               // the time of an input; what a lease has not covered until then ends first
-	follow(now int64)                                         // does what its machine wants besides views
-	alive(now int64, from dmutex.NodeID) []membership.Message // takes a sign of life of a peer
-	taken(now int64, life uint64) []membership.Message        // a peer has met that life of this number
-	stranger()                                                // takes a frame of a node that is no peer; called without the mutex
-	obstacle() error                                          // says for what but members this node waits
-	stopped() error                                           // says why the machine has stopped
-	departed(late error) error                                // returns the error of a Close; late if its context has ended first
+	now() int64                                                          // the time of an input; what a lease has not covered until then ends first
+	follow(now int64)                                                    // does what its machine wants besides views
+	alive(now int64, from dmutex.NodeID) []membership.Message            // takes a sign of life of a peer
+	taken(now int64, by dmutex.NodeID, life uint64) []membership.Message // a peer has met that life of this number
+	stranger()                                                           // takes a frame of a node that is no peer; called without the mutex
+	obstacle() error                                                     // says for what but members this node waits
+	stopped() error                                                      // says why the machine has stopped
+	departed(late error) error                                           // returns the error of a Close; late if its context has ended first
 	lease(now int64) *Lease
 }
 
@@ -33,21 +33,13 @@ type authority interface {
 type consent struct {
 	*membership.Machine
 	group    *Group
-	renaming bool  // the life is being replaced by a higher one
-	doubt    int64 // when a peer first told that this member was replaced; 0 if it is not in doubt
-	doubtAt  int64 // when to ask again, or give the doubt up
+	renaming bool // the life is being replaced by a higher one
+	halted   bool // it is in doubt, and nothing is granted
 }
 
-const (
-	// rivalPatience is how long a new process goes on when it is told that another
-	// process with its number is alive: the other one may be about to end.
-	rivalPatience = 2 * time.Second
-
-	// A member that is told that it was replaced asks its peers each doubtPause, and believes it
-	// when it is told again. After doubtPatience it goes on.
-	doubtPause    = 100 * time.Millisecond
-	doubtPatience = 5 * doubtPause
-)
+// rivalPatience is how long a new process goes on when it is told that another
+// process with its number is alive: the other one may be about to end.
+const rivalPatience = 2 * time.Second
 
 // newConsent makes the members of Config the group.
 func newConsent(g *Group) (err error) {
@@ -58,7 +50,7 @@ func newConsent(g *Group) (err error) {
 	if l, ok := cfg.Link.(transport.DynamicLink); ok && l.Become(dmutex.None) == nil {
 		return dmutex.Misuse("Config.Link was made without a number, for a node with Config.Store: give it a number and the members, as tcplink.Config.Self and Peers do, or set Config.Store")
 	}
-	c := &consent{group: g, doubtAt: math.MaxInt64}
+	c := &consent{group: g}
 	g.who, g.life = c, c.newLife(0)
 	g.limit, g.needsMail, g.farewell = len(cfg.Members), true, time.Second
 	g.state.Store(uint32(LeaseValid))
@@ -86,23 +78,7 @@ func (c *consent) newLife(above uint64) uint64 {
 func (c *consent) now() int64                                            { return c.group.Mail.Now() }
 func (c *consent) alive(int64, dmutex.NodeID) (out []membership.Message) { return nil }
 func (c *consent) stranger()                                             {}
-func (c *consent) obstacle() error                                       { return nil }
 func (c *consent) lease(int64) *Lease                                    { return nil }
-
-// Deadline also says when to look at the doubt.
-func (c *consent) Deadline() int64 { return min(c.Machine.Deadline(), c.doubtAt) }
-
-func (c *consent) Tick(now int64) []membership.Message {
-	switch {
-	case now < c.doubtAt:
-	case now-c.doubt < int64(doubtPatience):
-		c.askInDoubt(now)
-	default:
-		c.doubt, c.doubtAt = 0, math.MaxInt64
-		c.group.Locks.Resume()
-	}
-	return c.Machine.Tick(now)
-}
 
 // Handle forgives a message that was for the former life.
 func (c *consent) Handle(now int64, m membership.Message) ([]membership.Message, error) {
@@ -113,8 +89,19 @@ func (c *consent) Handle(now int64, m membership.Message) ([]membership.Message,
 	return out, err
 }
 
-// follow goes on under a higher life if a higher one of this number is known.
-func (c *consent) follow(int64) {
+// follow lets nothing be granted while this member is in doubt. It goes on under a higher
+// life if this one was in no view and a higher one of its number is known.
+func (c *consent) follow(now int64) {
+	switch doubt := c.obstacle(); {
+	case doubt != nil && !c.halted:
+		c.halted = true
+		c.group.pause(now)
+		c.group.Locks.Halt()
+		c.group.logOften(slog.LevelWarn, "in doubt", slog.Any("err", doubt))
+	case doubt == nil && c.halted && c.Phase() != membership.Stopped:
+		c.halted = false
+		c.group.Locks.Resume()
+	}
 	if c.Phase() != membership.Older {
 		return
 	}
@@ -142,38 +129,29 @@ func (c *consent) departed(late error) error {
 	return fmt.Errorf("node: close: members %v did not answer in time, so the others wait for this node to return: %w", c.Missing(nil), late)
 }
 
-func (c *consent) taken(now int64, life uint64) []membership.Message {
+// obstacle says what this member is told, if it is in doubt.
+func (c *consent) obstacle() error {
+	const until = ": nothing is granted until another member denies it; if none does within a second, this node stops"
+	switch by, later := c.Doubt(); {
+	case by == dmutex.None:
+		return nil
+	case later == 0:
+		return fmt.Errorf("node: member %v says that the group goes on without this process%s", by, until)
+	default:
+		return fmt.Errorf("node: member %v says that another process took this node's number%s", by, until)
+	}
+}
+
+func (c *consent) taken(now int64, by dmutex.NodeID, life uint64) []membership.Message {
 	switch g := c.group; {
 	case c.Phase() != membership.Outside && c.Phase() != membership.Older:
-		c.accused(now)
+		return c.Taken(now, by, life)
 	case life > g.life && former(life): // unless it answers when we have a higher one
 		c.rename(life)
 	case now-g.rival > int64(rivalPatience):
 		g.stop(ErrNumberTaken)
 	}
 	return nil
-}
-
-// accused takes the word that this member was replaced. One word ends no process for
-// good: it is granted nothing while it asks, and ends when it is told again.
-func (c *consent) accused(now int64) {
-	switch {
-	case c.doubt == 0:
-		c.doubt = max(now, 1)
-		c.group.Locks.Halt()
-		c.askInDoubt(now)
-	case now-c.doubt >= int64(doubtPause):
-		c.group.stop(locks.ErrReplaced)
-	}
-}
-
-// askInDoubt asks the peers with which process of this number they live. Those that live with this
-// one say nothing about another.
-func (c *consent) askInDoubt(now int64) {
-	c.doubtAt = now + int64(doubtPause)
-	for _, id := range c.group.Others() {
-		c.group.Mail.Challenge(id)
-	}
 }
 
 // former reports whether a higher life of this number can be that of a former process,

@@ -302,7 +302,7 @@ func (g *Group) Taken(by dmutex.NodeID, life uint64) {
 		g.rival = max(now, 1)
 		g.logOften(slog.LevelWarn, "peer has met another process with this node's number", peerAttr(by))
 	}
-	g.follow(now, g.who.taken(now, life))
+	g.follow(now, g.who.taken(now, by, life))
 }
 
 // Refused counts and logs what no correct peer sends.

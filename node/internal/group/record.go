@@ -107,7 +107,7 @@ func (l *record) stranger() {
 }
 
 // taken asks the record, too: it knows whose number it is.
-func (l *record) taken(now int64, _ uint64) []membership.Message { return l.Hint(now) }
+func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) []membership.Message { return l.Hint(now) }
 
 func (l *record) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
 	l.away[peer] = false

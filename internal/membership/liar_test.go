@@ -1,0 +1,101 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// slanders are the lies about a member that the last member of a world may tell. What it
+// tells a third member about the victim is the last: then the others agree on no view.
+var slanders = [...]func(liar *life, victim int) Message{
+	func(liar *life, _ int) Message { return Message{Kind: Refuse, Round: liar.promised, Life: lieAbout} },
+	func(liar *life, victim int) Message {
+		return Message{Kind: Complete, View: liar.lie(func(m Member) bool { return m.Node != dmutex.NodeID(victim+1) })}
+	},
+	func(liar *life, _ int) Message {
+		return Message{Kind: Complete, View: liar.lie(func(m Member) bool { return m.Life == liar.Machine.life && m.Node == liar.me().node })}
+	},
+	func(liar *life, victim int) Message {
+		v := liar.lie(func(Member) bool { return true })
+		return Message{Kind: Decide, View: replaced(v, victim)}
+	},
+	func(liar *life, victim int) Message {
+		return Message{Kind: Promise, Round: 1, Installed: replaced(liar.view, victim)}
+	},
+}
+
+const (
+	lieAbout = 3000 // a life that does not exist
+	hearsay  = len(slanders) - 1
+)
+
+// lie returns a view that nobody has decided.
+func (l *life) lie(in func(Member) bool) View {
+	v := View{Epoch: max(l.promised, l.seen) + 1}
+	for _, m := range l.view.Members {
+		if in(m) {
+			v.Members = append(v.Members, m)
+		}
+	}
+	return v
+}
+
+func replaced(v View, victim int) View {
+	v.Members = slices.Clone(v.Members)
+	for i := range v.Members {
+		if v.Members[i].Node == dmutex.NodeID(victim+1) {
+			v.Members[i].Life = lieAbout
+		}
+	}
+	return v
+}
+
+// slanderings appends the lies that may be told: of each kind, about each other member.
+func (w *world) slanderings(list []action) []action {
+	liar := w.n - 1
+	if w.left.slanders == 0 || w.places[liar].life == 0 || w.life(liar).view.Epoch == 0 {
+		return list
+	}
+	for victim := range liar {
+		for kind := range slanders {
+			if to := w.listener(victim, kind); w.places[to].life != 0 && w.life(liar).met[to] == w.number(to) {
+				list = append(list, action{slander, victim, kind})
+			}
+		}
+	}
+	return list
+}
+
+// listener returns the member that hears a lie.
+func (w *world) listener(victim, kind int) int {
+	if kind == hearsay {
+		return (victim + 1) % (w.n - 1)
+	}
+	return victim
+}
+
+func (w *world) slander(victim, kind int) {
+	w.left.slanders--
+	w.lied |= 1 << kind
+	liar, to := w.n-1, w.listener(victim, kind)
+	l := w.life(liar)
+	msg := slanders[kind](l, victim)
+	msg.From, msg.To = dmutex.NodeID(liar+1), dmutex.NodeID(to+1)
+	w.post(w.send(l.Machine.life, l.met[to], msg))
+}
+
+// contradicted reports whether a member that life i has met would contradict the word that
+// the others go on without it: it answers sooner than that ends life i.
+func (w *world) contradicted(i int) bool {
+	l := w.life(i)
+	return slices.ContainsFunc(l.view.Members, func(who Member) bool {
+		j := int(who.Node) - 1
+		if j == i || w.places[j].life == 0 || w.number(j) != who.Life || l.met[j] != who.Life || l.members[j].newest != who.Life {
+			return false
+		}
+		other := w.life(j)
+		return other.met[i] == l.Machine.life && other.ended == Outside && !other.leaving && !other.inDoubt() &&
+			(other.view.Epoch <= l.view.Epoch || other.view.Has(dmutex.NodeID(i+1), l.Machine.life))
+	})
+}
