@@ -1,7 +1,6 @@
 package linktest
 
 import (
-	"encoding/binary"
 	"sync"
 
 	"github.com/stretchr/testify/require"
@@ -12,13 +11,12 @@ import (
 
 // bursts holds the receiver up, so that frames have time to come together.
 func (b *bench) bursts() {
-	from, to := &stand{b: b, self: 1}, &stand{b: b, self: 2, got: make(chan arrival, 1<<12)}
-	from.Link = b.make(from.self)
-	link, ok := b.make(to.self).(transport.BurstLink)
+	from, to := b.stand(1), b.stand(2)
+	link, ok := to.Link.(transport.BurstLink)
 	if !ok {
 		b.Skip("it is no BurstLink")
 	}
-	require.NoError(b, from.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(b, from.Open(ignore))
 	began, end := make(chan bool), make(chan bool)
 	resume := sync.OnceFunc(func() { close(end) })
 	b.Cleanup(resume) // before the links are closed
@@ -38,28 +36,18 @@ func (b *bench) bursts() {
 			<-end
 		}
 	}))
-	require.ErrorIs(b, link.Open(func(dmutex.NodeID, []byte) {}), dmutex.ErrMisuse)
+	require.ErrorIs(b, link.Open(ignore), dmutex.ErrMisuse)
 	const count = 1000
 	first := began
 	for i := range count {
-		require.NoError(b, from.Send(to.self, binary.BigEndian.AppendUint64(nil, uint64(i))))
+		require.NoError(b, from.Send(to.self, numeral(i)))
 		if i == 0 {
 			await(b, first, "deliver")
 		}
 	}
 	b.settle()
 	resume()
-	seen := make(map[uint64]bool)
-	for i := range count {
-		a := to.next()
-		require.Equal(b, from.self, a.from)
-		n := binary.BigEndian.Uint64(a.frame)
-		require.False(b, seen[n], "frame %d comes a second time", n)
-		seen[n] = true
-		if b.links.Ordered {
-			require.Equal(b, uint64(i), n, "out of order")
-		}
-	}
+	to.counts(0, count)
 	require.NoError(b, link.Close())
 	require.ErrorIs(b, link.OpenBursts(func(dmutex.NodeID, [][]byte) {}), transport.ErrClosed)
 }

@@ -50,7 +50,7 @@ func (b *bench) dynamic() *member {
 	require.True(b, ok, "it is no DynamicLink")
 	require.LessOrEqual(b, len(l.Address()), 256)
 	return &member{
-		stand:       &stand{Link: l, b: b, got: make(chan arrival, 1<<12)},
+		stand:       &stand{l, b, dmutex.None, make(chan arrival, 1<<12)},
 		DynamicLink: l,
 		hellos:      make(chan uint64, 1),
 	}
@@ -152,7 +152,7 @@ func (b *bench) nobody() {
 	m := b.dynamic()
 	require.ErrorIs(b, m.Send(1, []byte{1}), transport.ErrClosed, "it is not open")
 	m.open()
-	require.ErrorIs(b, m.Open(func(dmutex.NodeID, []byte) {}), dmutex.ErrMisuse)
+	require.ErrorIs(b, m.Open(ignore), dmutex.ErrMisuse)
 	m.refused(1)
 	require.ErrorIs(b, m.SetPeer(1, m.Address()), dmutex.ErrMisuse)
 	m.RemovePeer(1)
@@ -424,7 +424,7 @@ func (b *bench) closedDynamic() {
 		require.ErrorIs(b, m.SetPeer(2, members[1].Address()), transport.ErrClosed)
 		m.RemovePeer(2)
 		require.ErrorIs(b, m.Send(2, []byte{1}), transport.ErrClosed)
-		require.ErrorIs(b, m.Open(func(dmutex.NodeID, []byte) {}), transport.ErrClosed)
+		require.ErrorIs(b, m.Open(ignore), transport.ErrClosed)
 	}
 	require.Equal(b, address, members[0].Address())
 }

@@ -118,18 +118,23 @@ func (b *bench) make(self dmutex.NodeID) transport.Link {
 }
 
 // open returns nodes 1 to n that keep what arrives.
-func (b *bench) open(n int) []*stand {
-	nodes := make([]*stand, n)
-	for i := range nodes {
-		s := &stand{b: b, self: dmutex.NodeID(i + 1), got: make(chan arrival, 1<<12)}
-		s.Link = b.make(s.self)
-		nodes[i] = s
+func (b *bench) open(n int) (nodes []*stand) {
+	for i := range n {
+		nodes = append(nodes, b.stand(dmutex.NodeID(i+1)))
 	}
 	for _, s := range nodes {
 		require.NoError(b, s.Open(s.keep))
 	}
 	return nodes
 }
+
+// stand returns a node whose link is not open yet.
+func (b *bench) stand(self dmutex.NodeID) *stand {
+	return &stand{b.make(self), b, self, make(chan arrival, 1<<12)}
+}
+
+// ignore takes what arrives.
+func ignore(dmutex.NodeID, []byte) {}
 
 func (s *stand) keep(from dmutex.NodeID, frame []byte) {
 	if goroutine() == s.b.home {
@@ -213,18 +218,25 @@ func (b *bench) once() {
 	from, to := nodes[0], nodes[1]
 	const bursts, burst = 20, 100
 	for i := range bursts {
-		seen := make(map[uint64]bool)
 		for j := range burst {
-			require.NoError(b, from.Send(to.self, binary.BigEndian.AppendUint64(nil, uint64(i*burst+j))))
+			require.NoError(b, from.Send(to.self, numeral(i*burst+j)))
 		}
-		for j := range burst {
-			n := binary.BigEndian.Uint64(to.next().frame)
-			require.Equal(b, uint64(i), n/burst, "a frame comes a second time")
-			require.False(b, seen[n], "frame %d comes a second time", n)
-			seen[n] = true
-			if b.links.Ordered {
-				require.Equal(b, uint64(i*burst+j), n, "out of order")
-			}
+		to.counts(i*burst, burst)
+	}
+}
+
+func numeral(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+// counts requires that the frames of some numbers come next, each once.
+func (s *stand) counts(first, n int) {
+	s.b.Helper()
+	seen := make(map[int]bool)
+	for i := range n {
+		got := int(binary.BigEndian.Uint64(s.next().frame))
+		require.False(s.b, got < first || got >= first+n || seen[got], "frame %d comes a second time", got)
+		seen[got] = true
+		if s.b.links.Ordered {
+			require.Equal(s.b, first+i, got, "out of order")
 		}
 	}
 }
@@ -313,15 +325,15 @@ func (b *bench) crowd() {
 func (b *bench) openOnce() {
 	l := b.make(1)
 	require.ErrorIs(b, l.Send(2, []byte{1}), transport.ErrClosed)
-	require.NoError(b, l.Open(func(dmutex.NodeID, []byte) {}))
-	require.ErrorIs(b, l.Open(func(dmutex.NodeID, []byte) {}), dmutex.ErrMisuse)
+	require.NoError(b, l.Open(ignore))
+	require.ErrorIs(b, l.Open(ignore), dmutex.ErrMisuse)
 }
 
 func (b *bench) closings() {
 	never := b.link(1)
 	require.NoError(b, never.Close())
 	require.NoError(b, never.Close())
-	require.ErrorIs(b, never.Open(func(dmutex.NodeID, []byte) {}), transport.ErrClosed)
+	require.ErrorIs(b, never.Open(ignore), transport.ErrClosed)
 
 	nodes := b.open(2)
 	nodes[0].tell(nodes[1], []byte{1})
@@ -339,9 +351,8 @@ func (b *bench) closings() {
 }
 
 func (b *bench) closeWaits() {
-	from, to, other := &stand{b: b, self: 1}, b.make(2), &stand{b: b, self: 3, got: make(chan arrival, 1)}
-	from.Link, other.Link = b.make(from.self), b.make(other.self)
-	require.NoError(b, from.Open(func(dmutex.NodeID, []byte) {}))
+	from, to, other := b.stand(1), b.make(2), b.stand(3)
+	require.NoError(b, from.Open(ignore))
 	require.NoError(b, other.Open(other.keep))
 	began, closing, closed, end := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
 	resume := sync.OnceFunc(func() { close(end) })
@@ -377,7 +388,7 @@ func (b *bench) closeWaits() {
 func (b *bench) closeEnds() {
 	const enough, ahead = 100, 50
 	from, to := b.make(1), b.make(2)
-	require.NoError(b, from.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(b, from.Open(ignore))
 	var closed atomic.Bool
 	arrived, more, flowing := 0, make(chan struct{}, ahead), make(chan struct{})
 	var delivering sync.Mutex
@@ -426,13 +437,7 @@ func (b *bench) closeEnds() {
 }
 
 func (b *bench) deaf() {
-	l := b.make(2)
-	nodes := []*stand{{b: b, self: 1}, {b: b, self: 3}}
-	for _, s := range nodes {
-		s.got = make(chan arrival, 1)
-		s.Link = b.make(s.self)
-		require.NoError(b, s.Open(s.keep))
-	}
+	l, nodes := b.make(2), b.others()
 	deaf, cured := make(chan bool, 1), make(chan bool)
 	b.Cleanup(func() { close(cured) }) // before the links are closed
 	require.NoError(b, l.Open(func(dmutex.NodeID, []byte) {
@@ -444,16 +449,7 @@ func (b *bench) deaf() {
 	}))
 	require.NoError(b, nodes[0].Send(2, []byte{1}))
 	await(b, deaf, "deliver")
-	frame := make([]byte, min(8<<10, l.MaxFrame()))
-	for range 64 { // half a megabyte each, more than any socket buffers
-		for range 64 {
-			if err := nodes[0].Send(2, frame); err != nil {
-				require.ErrorIs(b, err, transport.ErrFull)
-			}
-		}
-		nodes[0].tell(nodes[1], []byte{1})
-		nodes[1].tell(nodes[0], []byte{2})
-	}
+	b.flood(nodes, 64)
 }
 
 // bounded floods an absent peer, and a peer that does not read, with 128 MiB each. A
@@ -467,7 +463,7 @@ func (b *bench) bounded() {
 	)
 	from, deaf := b.make(1), b.make(2)
 	require.NoError(b, b.link(3).Close()) // absent
-	require.NoError(b, from.Open(func(dmutex.NodeID, []byte) {}))
+	require.NoError(b, from.Open(ignore))
 	cured := make(chan bool)
 	b.Cleanup(func() { close(cured) }) // before the links are closed
 	require.NoError(b, deaf.Open(func(dmutex.NodeID, []byte) { <-cured }))
@@ -503,20 +499,30 @@ func heap() int64 {
 
 func (b *bench) absent() {
 	require.NoError(b, b.link(2).Close())
-	nodes := []*stand{{b: b, self: 1}, {b: b, self: 3}}
+	b.flood(b.others(), 16)
+}
+
+// others are the nodes 1 and 3, open.
+func (b *bench) others() []*stand {
+	nodes := []*stand{b.stand(1), b.stand(3)}
 	for _, s := range nodes {
-		s.got = make(chan arrival, 1)
-		s.Link = b.make(s.self)
 		require.NoError(b, s.Open(s.keep))
 	}
-	frame := make([]byte, min(8<<10, nodes[0].MaxFrame()))
-	for range 16 {
+	return nodes
+}
+
+// flood sends half a megabyte to node 2, which is more than any socket buffers, some
+// times. The others still reach each other.
+func (b *bench) flood(others []*stand, times int) {
+	frame := make([]byte, min(8<<10, others[0].MaxFrame()))
+	for range times {
 		for range 64 {
-			if err := nodes[0].Send(2, frame); err != nil {
+			if err := others[0].Send(2, frame); err != nil {
 				require.ErrorIs(b, err, transport.ErrFull)
 			}
 		}
-		nodes[0].tell(nodes[1], []byte{1})
+		others[0].tell(others[1], []byte{1})
+		others[1].tell(others[0], []byte{2})
 	}
 }
 
@@ -530,8 +536,7 @@ func (b *bench) restart() {
 			}
 		}
 		require.NoError(b, nodes[i].Close())
-		s := &stand{b: b, self: nodes[i].self, got: make(chan arrival, 1)}
-		s.Link = b.make(s.self)
+		s := b.stand(nodes[i].self)
 		require.NoError(b, s.Open(s.keep))
 		nodes[i] = s
 		for _, other := range nodes {
