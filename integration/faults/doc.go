@@ -9,6 +9,8 @@
 // some of the others. Their referee judges by what the holders read on the clock of the
 // machine: an overlap is an instant at which two handles were good.
 //
+// In the end a checker for histories, porcupine, judges each lock's history as a whole.
+//
 //	go test ./integration/faults                             # 4 seconds of faults over each link
 //	DMUTEX_LONG=1 go test ./integration/faults -timeout 30m  # 10 minutes
 //	go test ./integration/faults -run TCP -seed 7 -length 1m

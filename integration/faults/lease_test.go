@@ -447,7 +447,7 @@ func (f *fleet) end() {
 			require.FailNow(f.t, "a process does not end", "process %d", p.id)
 		}
 	}
-	f.check()
+	f.verdict()
 }
 
 func stormLength() time.Duration {

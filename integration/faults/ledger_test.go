@@ -89,7 +89,7 @@ func (l *ledger) judge(c claim) error {
 	if l.inside[c.Lock] = c; c.Leave {
 		delete(l.inside, c.Lock)
 	}
-	if c.Until < c.From {
+	if !c.seen() {
 		return nil
 	}
 	if !c.Leave {
@@ -100,7 +100,7 @@ func (l *ledger) judge(c claim) error {
 		}
 	}
 	for j := i - 1; j >= 0; j-- {
-		if stays[j].Until >= stays[j].From {
+		if stays[j].seen() {
 			if err := apart(stays[j], c); err != nil {
 				return err
 			}
@@ -108,7 +108,7 @@ func (l *ledger) judge(c claim) error {
 		}
 	}
 	for _, later := range stays[i+1:] {
-		if later.Until >= later.From {
+		if later.seen() {
 			return apart(c, later)
 		}
 	}

@@ -25,8 +25,9 @@ type claim struct {
 	Fence uint64
 	Leave bool
 
-	// With leases: the handle was good at both instants of the machine's clock, and so
-	// between them. Until is before From if that is known of no instant.
+	// The lock was held at both instants of the machine's clock, and so between them. With
+	// leases that is said of a handle, by its holder: Until is before From if the handle is
+	// known to have been good at no instant. Otherwise the referee notes when it heard.
 	From, Until int64
 }
 
@@ -36,13 +37,13 @@ type referee struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu      sync.Mutex
-	conns   []net.Conn
-	inside  map[string]claim
-	last    map[string]claim // with the highest fence
-	entries map[string]int
-	wrong   chan error // the first that was wrong
-	ledger  *ledger    // with leases
+	mu     sync.Mutex
+	conns  []net.Conn
+	inside map[string]claim
+	stays  map[string][]claim // by lock, as they began; with leases the ledger has them
+	last   map[string]claim   // with the highest fence
+	wrong  chan error         // the first that was wrong
+	ledger *ledger            // with leases
 
 	outlived string           // a part of Who: a process that has been replaced
 	before   map[string]claim // last, when it was
@@ -56,8 +57,8 @@ func newReferee(t *testing.T) *referee {
 	r := &referee{
 		listener: l,
 		inside:   make(map[string]claim),
+		stays:    make(map[string][]claim),
 		last:     make(map[string]claim),
-		entries:  make(map[string]int),
 		wrong:    make(chan error, 1),
 	}
 	r.running.Go(r.accept)
@@ -124,6 +125,7 @@ func (r *referee) judge(c claim) error {
 	if r.outlived != "" && strings.Contains(c.Who, r.outlived) {
 		return r.judgeOutlived(c)
 	}
+	r.note(c)
 	other, taken := r.inside[c.Lock]
 	switch {
 	case c.Leave && (!taken || other.Who != c.Who || other.Fence != c.Fence):
@@ -135,13 +137,26 @@ func (r *referee) judge(c claim) error {
 		return fmt.Errorf("%s: overlap: %s enters with fence %d while %s is inside with %d", c.Lock, c.Who, c.Fence, other.Who, other.Fence)
 	}
 	r.inside[c.Lock] = c
-	r.entries[c.Lock]++
 	before := r.last[c.Lock]
 	if c.Fence <= before.Fence {
 		return fmt.Errorf("%s: the fence of %s is %d, after %d of %s", c.Lock, c.Who, c.Fence, before.Fence, before.Who)
 	}
 	r.last[c.Lock] = c
 	return nil
+}
+
+// note records a claim, right or wrong.
+func (r *referee) note(c claim) {
+	now, stays := instant(), r.stays[c.Lock]
+	if !c.Leave {
+		r.stays[c.Lock] = append(stays, claim{Who: c.Who, Fence: c.Fence, From: now, Until: now})
+	}
+	for i := len(stays) - 1; c.Leave && i >= 0; i-- {
+		if stays[i].Who == c.Who {
+			stays[i].Until = now
+			break
+		}
+	}
 }
 
 // outlive counts the process as replaced: its claims are no overlaps, but its fences
@@ -187,12 +202,32 @@ func (r *referee) gone(inside []claim) {
 	}
 }
 
+// history says what is wrong with all that has been heard.
+func (r *referee) history() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.stays
+	if r.ledger != nil {
+		all = r.ledger.stays
+	}
+	for lock, stays := range all {
+		if err := judgeHistory(lock, stays); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // tally returns how often each lock was entered, once nobody is inside.
 func (r *referee) tally(t *testing.T) map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	require.Empty(t, r.inside)
-	return r.entries
+	entries := make(map[string]int)
+	for lock, stays := range r.stays {
+		entries[lock] = len(stays)
+	}
+	return entries
 }
 
 // The referee notices each of the faults that it watches for.

@@ -69,7 +69,7 @@ func roll(t *testing.T, link string, n int) {
 	r.word(wordStop)
 	r.drain()
 	r.leave()
-	r.check()
+	r.verdict()
 	entries := r.referee.tally(t)
 	slices.Sort(stalls)
 	t.Logf("%d restarts, %d view changes seen, median stall %v, longest %v; entries: %v",
@@ -87,6 +87,13 @@ func (r *rig) check() {
 		require.NoError(r.t, err)
 	default:
 	}
+}
+
+// verdict is the last check, and judges the history as a whole.
+func (r *rig) verdict() {
+	r.t.Helper()
+	r.check()
+	require.NoError(r.t, r.referee.history())
 }
 
 // A process is paused, and meanwhile the others are killed and started again, and so
@@ -132,7 +139,7 @@ func replaced(t *testing.T, link string, i int, idle bool) {
 	r.word(wordStop)
 	r.drain()
 	r.leave()
-	r.check()
+	r.verdict()
 }
 
 // Two processes with one number, both alive: the second ends with an error that
@@ -163,7 +170,7 @@ func numberTaken(t *testing.T, link string) {
 	r.word(wordStop)
 	r.drain()
 	r.leave()
-	r.check()
+	r.verdict()
 }
 
 // awaitErr waits until every node of the process has stopped, for the reason given.

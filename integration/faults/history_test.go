@@ -1,0 +1,132 @@
+//go:build unix
+
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+)
+
+// A step is what one operation did to a lock.
+type step struct {
+	fence   uint64
+	release bool
+}
+
+// A fencedLock is a lock as its users see it: one holder, and a fence that rises.
+type fencedLock struct {
+	fence uint64 // the highest that was granted
+	held  bool
+}
+
+// lockModel is what porcupine holds the history of one lock against.
+var lockModel = porcupine.Model{
+	Init: func() any { return fencedLock{} },
+	Step: func(state, input, _ any) (bool, any) {
+		lock, s := state.(fencedLock), input.(step)
+		if s.release {
+			return lock.held && s.fence == lock.fence, fencedLock{fence: s.fence}
+		}
+		return !lock.held && s.fence > lock.fence, fencedLock{fence: s.fence, held: true}
+	},
+}
+
+// history turns the stays in one lock into operations. A grant takes effect at some instant
+// before the first at which the holder is known to have the lock, and that is as good. The
+// lock is free at an unknown instant after the last one. Of a handle that was never seen to
+// be good, nothing is known but its fence.
+func history(stays []claim) (ops []porcupine.Operation) {
+	for _, s := range stays {
+		entered, left := s.From, s.Until
+		if !s.seen() {
+			entered, left = 0, 0
+		}
+		ops = append(ops,
+			porcupine.Operation{Input: step{fence: s.Fence}, Call: entered, Return: s.From},
+			porcupine.Operation{Input: step{fence: s.Fence, release: true}, Call: left, Return: math.MaxInt64})
+	}
+	return ops
+}
+
+// judgeHistory says what is wrong with the stays in one lock. The referee and the ledger
+// judge each claim as they hear it; this is a second opinion on the whole, by a checker that
+// others have written.
+func judgeHistory(lock string, stays []claim) error {
+	stays = slices.SortedFunc(slices.Values(stays), func(a, b claim) int { return cmp.Compare(a.Fence, b.Fence) })
+	// The checker needs memory by the square of the length. Parts that share a stay will do:
+	// if each stay is before the next, each is before all that follow.
+	for len(stays) > 0 {
+		part := stays[:min(1000, len(stays))]
+		wrong := func(last int) bool { return !porcupine.CheckOperations(lockModel, history(part[:last+1])) }
+		if last := len(part) - 1; wrong(last) {
+			first := sort.Search(last, wrong)
+			return fmt.Errorf("%s: the history is not that of a lock: %+v cannot follow %+v", lock, part[first], part[max(0, first-3):first])
+		}
+		if len(part) == len(stays) {
+			break
+		}
+		shared := len(part) - 1
+		for shared > 1 && !part[shared].seen() {
+			shared--
+		}
+		stays = stays[shared:]
+	}
+	return nil
+}
+
+// seen tells that the holder is known to have had the lock at some instant.
+func (c claim) seen() bool { return c.From <= c.Until }
+
+// The checker accepts what a lock may do, and refuses forged histories.
+func TestHistory(t *testing.T) {
+	stay := func(fence uint64, from, until int64) claim {
+		return claim{Fence: fence, From: from, Until: until}
+	}
+	long := make([]claim, 2500)
+	for i := range long {
+		long[i] = stay(uint64(i+1), int64(10*i), int64(10*i+9))
+	}
+	with := func(i int, s claim) []claim {
+		forged := slices.Clone(long)
+		forged[i] = s
+		return forged
+	}
+	for _, tc := range []struct {
+		name  string
+		right bool
+		stays []claim
+	}{
+		{"nobody", true, nil},
+		{"in turn", true, []claim{stay(1, 10, 20), stay(2, 21, 30), stay(7, 31, 31)}},
+		{"out of order", true, []claim{stay(7, 31, 31), stay(1, 10, 20), stay(2, 21, 30)}},
+		{"lost before it was seen", true, []claim{stay(1, 10, 20), stay(2, 60, 59), stay(3, 21, 70)}},
+		{"two holders", false, []claim{stay(1, 10, 20), stay(2, 15, 30)}},
+		{"one within another", false, []claim{stay(1, 10, 40), stay(2, 15, 30)}},
+		{"two holders, the first not next to the second", false, []claim{stay(1, 10, 40), stay(2, 60, 59), stay(3, 15, 30)}},
+		{"inverted fences", false, []claim{stay(2, 10, 20), stay(1, 21, 30)}},
+		{"a fence twice", false, []claim{stay(1, 10, 20), stay(1, 21, 30)}},
+		{"long", true, long},
+		{"long, two holders in the middle", false, with(1200, stay(1201, 12_000, 12_011))},
+		{"long, two holders where its parts meet", false, with(998, stay(999, 9_980, 9_991))},
+		{"long, lost before it was seen where its parts meet", true, with(999, stay(1000, 30_000, 29_999))},
+		{"long, two holders around one that was not seen where its parts meet", false, slices.Concat(
+			long[:998], []claim{stay(999, 9_980, 10_002), stay(1000, 30_000, 29_999)}, long[1000:])},
+		{"long, the first at the end", false, with(0, stay(1, 25_000, 25_001))},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if err := judgeHistory("x", tc.stays); tc.right {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "not that of a lock")
+				require.ErrorContains(t, err, "cannot follow [{")
+			}
+		})
+	}
+}
