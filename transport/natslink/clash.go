@@ -56,7 +56,7 @@ func (l *Link) namesake(m *nats.Msg, self dmutex.NodeID) {
 	}
 	l.clash.heardAt, l.clash.askedAt = now, time.Time{}
 	if first {
-		l.log.Warn("natslink: two groups use one prefix", "error", l.clashError())
+		l.log.Warn("natslink: two groups use one prefix", "err", l.clashError())
 	}
 }
 

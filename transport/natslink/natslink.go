@@ -424,7 +424,7 @@ func (l *Link) follow(deliver func(from dmutex.NodeID, frame []byte)) {
 	if self != dmutex.None {
 		var err error
 		if sub, err = l.subscribe(self, deliver); err != nil {
-			log.Warn("natslink: frames from others are lost", "error", err)
+			log.Warn("natslink: frames from others are lost", "err", err)
 			l.shut() // the connection is closed
 		}
 	}
@@ -528,7 +528,7 @@ func (l *Link) publish(deliver func(from dmutex.NodeID, frame []byte)) {
 				continue
 			}
 			l.unsent.Add(1)
-			l.logger().Warn("natslink: frames are lost", "subject", f.subject, "error", err)
+			l.logger().Warn("natslink: frames are lost", "subject", f.subject, "err", err)
 			if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
 				l.shut() // it will never take a frame again
 			}

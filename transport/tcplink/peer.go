@@ -162,7 +162,7 @@ func (p *peer) serve(c *conn) {
 	err := p.read(c)
 	p.fail(c, err)
 	if p.ctx.Err() == nil { // else it is our own doing
-		p.link.log.Load().Info("tcplink: connection lost", "peer", p.id, "error", err)
+		p.link.log.Load().Info("tcplink: connection lost", "peer", p.id, "err", err)
 	}
 }
 
@@ -422,7 +422,7 @@ func (p *peer) dial() {
 			if _, ok := errors.AsType[passing](err); ok {
 				level = slog.LevelDebug
 			}
-			l.often.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "error", err)
+			l.often.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "err", err)
 		}
 		if !wait(p.ctx, delay-l.pace.jitter(delay/2+1), p.moved) {
 			return

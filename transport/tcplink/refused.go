@@ -36,7 +36,7 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	if _, ok := err.(passing); ok {
 		level = slog.LevelDebug
 	}
-	l.often.Load().Log(l.ctx, level, "tcplink: connection refused", "from", host, "error", err)
+	l.often.Load().Log(l.ctx, level, "tcplink: connection refused", "from", host, "err", err)
 }
 
 // reason returns an error without the addresses, whose ports differ each time, and

@@ -67,17 +67,17 @@ func TestLogOfRefusals(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	}
-	const why = ` node=1 from=127.0.0.1 error="the greeting is of another protocol, or of another version of this one"`
+	const why = ` node=1 from=127.0.0.1 err="the greeting is of another protocol, or of another version of this one"`
 	require.Equal(t, []string{`level=WARN msg="tcplink: connection refused"` + why}, take(1))
 	from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}
 	for i := range 3 { // other ports are no other reasons
 		l.refuse(from, nil, &net.OpError{Op: "read", Addr: &net.TCPAddr{Port: i}, Err: errors.New("reset")})
 	}
-	require.Equal(t, []string{`level=WARN msg="tcplink: connection refused" node=1 from=127.0.0.1 error="read: reset"`}, take(1))
+	require.Equal(t, []string{`level=WARN msg="tcplink: connection refused" node=1 from=127.0.0.1 err="read: reset"`}, take(1))
 	require.NoError(t, l.Close())
 	require.Equal(t, []string{
 		`level=WARN msg="tcplink: connection refused"` + why + " again=2",
-		`level=WARN msg="tcplink: connection refused" node=1 from=127.0.0.1 error="read: reset" again=2`,
+		`level=WARN msg="tcplink: connection refused" node=1 from=127.0.0.1 err="read: reset" again=2`,
 	}, take(2))
 	l.refuse(from, nil, net.ErrClosed)
 	require.Empty(t, told)
@@ -116,7 +116,7 @@ func TestLogOfDialling(t *testing.T) {
 	}
 	want := []string{}
 	for _, end := range []string{`node 2 answers there"`, `node 4 answers there"`, `node 2 answers there" again=2`, `node 4 answers there" again=1`} {
-		want = append(want, fmt.Sprintf(`peer=1 address=%s error="no greeting: %s`, listener.Addr(), end))
+		want = append(want, fmt.Sprintf(`peer=1 address=%s err="no greeting: %s`, listener.Addr(), end))
 	}
 	require.Equal(t, want, told)
 }

@@ -89,7 +89,7 @@ func (l *record) set(now int64, ended bool) {
 	}
 	lease := l.lease(now)
 	if state == LeaseLate {
-		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("left", lease.Left), slog.Any("err", l.err))
+		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("remains", lease.Left), slog.Any("err", l.err))
 	}
 	g.cfg.Up.Lease(*lease)
 }
