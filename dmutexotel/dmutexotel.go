@@ -44,8 +44,8 @@ type Options struct {
 // NewObserver returns an Observer for node.Config that fills these histograms.
 // The error is the meter's.
 //
-//	dmutex.wait.duration      s   how long an Acquire or TryAcquire took; dmutex.outcome as [node.Wait.Outcome] says
-//	dmutex.hold.duration      s   how long a lock was held; dmutex.outcome as [node.Hold.Outcome] says
+//	dmutex.wait.duration      s   how long an Acquire or TryAcquire took; dmutex.outcome as [node.Event] says
+//	dmutex.hold.duration      s   how long a lock was held; dmutex.outcome as [node.Event] says
 //	dmutex.view.duration      s   how long nothing was granted here while the group changed
 //
 // The histograms of time have bounds from 50 microseconds to 210 seconds, unless a
@@ -82,13 +82,13 @@ func NewObserver(meter metric.Meter, o Options) (*node.Observer, error) {
 		}
 	}
 	return &node.Observer{
-		Wait: func(w node.Wait) {
-			wait.Record(ctx, w.Took.Seconds(), with(w.Lock, w.Outcome())...)
+		Wait: func(w node.Event) {
+			wait.Record(ctx, w.Took.Seconds(), with(w.Lock, w.Outcome)...)
 		},
-		Hold: func(h node.Hold) {
-			hold.Record(ctx, h.Took.Seconds(), with(h.Lock, h.Outcome())...)
+		Hold: func(h node.Event) {
+			hold.Record(ctx, h.Took.Seconds(), with(h.Lock, h.Outcome)...)
 		},
-		View: func(c node.ViewChange) {
+		View: func(c node.ViewStatus) {
 			change.Record(ctx, c.Took.Seconds(), metric.WithAttributes(o.Attributes...))
 		},
 	}, nil

@@ -171,8 +171,8 @@ func TestNoAllocations(t *testing.T) {
 	o, err := dmutexotel.NewObserver(provider.Meter("test"), dmutexotel.Options{})
 	require.NoError(t, err)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		o.Wait(node.Wait{Lock: "x", Took: 1})
-		o.Hold(node.Hold{Lock: "x", Took: 1})
+		o.Wait(node.Event{Lock: "x", Took: 1, Outcome: "granted"})
+		o.Hold(node.Event{Lock: "x", Took: 1, Outcome: "released"})
 	}))
 }
 

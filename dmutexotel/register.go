@@ -91,7 +91,7 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		kinds[k] = with("dmutex.kind", dmutex.Kind(k).String())
 	}
 	return meter.RegisterCallback(func(_ context.Context, obs metric.Observer) error {
-		st, usage := n.Status(), n.Usage()
+		st := n.Status()
 		obs.ObserveInt64(up, truth(st.Err == nil && st.View.Acts), plain)
 		if st.View.Acts {
 			obs.ObserveFloat64(down, 0, plain)
@@ -103,7 +103,7 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		obs.ObserveInt64(changes, int64(st.View.Changes), plain)
 		if l := st.Lease; l != nil {
 			obs.ObserveFloat64(lease, l.Left.Seconds(), plain)
-			obs.ObserveInt64(late, truth(l.State == node.LeaseLate), plain)
+			obs.ObserveInt64(late, truth(l.State == "late"), plain)
 			obs.ObserveInt64(excluded, int64(l.Exclusions), plain)
 		}
 		obs.ObserveInt64(granted, int64(st.Granted), plain)
@@ -114,11 +114,11 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		obs.ObserveInt64(refused, int64(st.Refused), plain)
 		obs.ObserveInt64(victims, int64(st.Deadlocks), plain)
 		obs.ObserveInt64(probes, int64(st.Probes), plain)
-		obs.ObserveInt64(locks, int64(usage.Held), held)
-		obs.ObserveInt64(locks, int64(usage.Waiting), waiting)
-		obs.ObserveInt64(waiters, int64(usage.Waiters), plain)
-		obs.ObserveFloat64(oldest, usage.OldestHold.Seconds(), held)
-		obs.ObserveFloat64(oldest, usage.OldestWait.Seconds(), waiting)
+		obs.ObserveInt64(locks, int64(st.Held), held)
+		obs.ObserveInt64(locks, int64(st.Waiting), waiting)
+		obs.ObserveInt64(waiters, int64(st.Waiters), plain)
+		obs.ObserveFloat64(oldest, st.OldestHold.Seconds(), held)
+		obs.ObserveFloat64(oldest, st.OldestWait.Seconds(), waiting)
 		for _, p := range st.Peers {
 			peer := with("dmutex.peer", p.ID.String())
 			obs.ObserveInt64(inView, truth(p.InView), peer)

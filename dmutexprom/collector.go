@@ -98,7 +98,7 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	st, usage := col.node.Status(), col.node.Usage()
+	st := col.node.Status()
 	gauge(up, truth(st.Err == nil && st.View.Acts))
 	if st.View.Acts {
 		gauge(down, 0)
@@ -110,7 +110,7 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 	count(changes, st.View.Changes)
 	if l := st.Lease; l != nil {
 		gauge(leaseLeft, l.Left.Seconds())
-		gauge(leaseLate, truth(l.State == node.LeaseLate))
+		gauge(leaseLate, truth(l.State == "late"))
 		count(excluded, uint64(l.Exclusions))
 	}
 	count(granted, st.Granted)
@@ -121,11 +121,11 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 	count(refused, st.Refused)
 	count(deadlocks, st.Deadlocks)
 	count(probes, st.Probes)
-	gauge(locks, float64(usage.Held), "held")
-	gauge(locks, float64(usage.Waiting), "waiting")
-	gauge(waiters, float64(usage.Waiters))
-	gauge(oldest, usage.OldestHold.Seconds(), "held")
-	gauge(oldest, usage.OldestWait.Seconds(), "waiting")
+	gauge(locks, float64(st.Held), "held")
+	gauge(locks, float64(st.Waiting), "waiting")
+	gauge(waiters, float64(st.Waiters))
+	gauge(oldest, st.OldestHold.Seconds(), "held")
+	gauge(oldest, st.OldestWait.Seconds(), "waiting")
 	for _, p := range st.Peers {
 		id := p.ID.String()
 		gauge(inView, truth(p.InView), id)

@@ -44,8 +44,8 @@ type Options struct {
 // Histograms are the metrics of the events that an Observer sees. Histograms
 // implements [prometheus.Collector].
 //
-//	dmutex_wait_seconds{outcome}   how long an Acquire or TryAcquire took; outcome as [node.Wait.Outcome] says
-//	dmutex_hold_seconds{outcome}   how long a lock was held; outcome as [node.Hold.Outcome] says
+//	dmutex_wait_seconds{outcome}   how long an Acquire or TryAcquire took; outcome as [node.Event] says
+//	dmutex_hold_seconds{outcome}   how long a lock was held; outcome as [node.Event] says
 //	dmutex_view_change_seconds     how long nothing was granted here while the group changed
 //
 // dmutex_view_change_seconds never has the label lock.
@@ -101,13 +101,13 @@ func NewHistograms(o Options) (*Histograms, error) {
 // Observer returns an Observer for node.Config that fills these histograms.
 func (h *Histograms) Observer() *node.Observer {
 	return &node.Observer{
-		Wait: func(w node.Wait) {
-			h.with(h.wait, w.Lock, w.Outcome()).Observe(w.Took.Seconds())
+		Wait: func(w node.Event) {
+			h.with(h.wait, w.Lock, w.Outcome).Observe(w.Took.Seconds())
 		},
-		Hold: func(hold node.Hold) {
-			h.with(h.hold, hold.Lock, hold.Outcome()).Observe(hold.Took.Seconds())
+		Hold: func(hold node.Event) {
+			h.with(h.hold, hold.Lock, hold.Outcome).Observe(hold.Took.Seconds())
 		},
-		View: func(c node.ViewChange) { h.change.Observe(c.Took.Seconds()) },
+		View: func(c node.ViewStatus) { h.change.Observe(c.Took.Seconds()) },
 	}
 }
 

@@ -114,8 +114,8 @@ func TestLockLabel(t *testing.T) {
 	plain, err := dmutexprom.NewHistograms(dmutexprom.Options{})
 	require.NoError(t, err)
 	both := &node.Observer{
-		Wait: func(w node.Wait) { h.Observer().Wait(w); plain.Observer().Wait(w) },
-		Hold: func(v node.Hold) { h.Observer().Hold(v); plain.Observer().Hold(v) },
+		Wait: func(w node.Event) { h.Observer().Wait(w); plain.Observer().Wait(w) },
+		Hold: func(v node.Event) { h.Observer().Hold(v); plain.Observer().Hold(v) },
 	}
 	observed(t, both, func(t *testing.T, one, _ *node.Node) {
 		for i := range 100 {
@@ -135,11 +135,11 @@ func TestOutcomes(t *testing.T) {
 	h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
 	require.NoError(t, err)
 	all := testutil.CollectAndCount(h)
-	for _, err := range []error{nil, node.ErrBusy, context.Canceled, context.DeadlineExceeded, node.ErrDeadlock, node.ErrOverflow} {
-		h.Observer().Wait(node.Wait{Err: err})
+	for _, outcome := range []string{"granted", "busy", "canceled", "deadline", "deadlock", "failed"} {
+		h.Observer().Wait(node.Event{Outcome: outcome})
 	}
-	for _, err := range []error{nil, node.ErrClosed} {
-		h.Observer().Hold(node.Hold{Err: err})
+	for _, outcome := range []string{"released", "lost"} {
+		h.Observer().Hold(node.Event{Outcome: outcome})
 	}
 	require.Equal(t, all, testutil.CollectAndCount(h))
 }

@@ -70,7 +70,7 @@ func TestDeadlockOverNATS(t *testing.T) {
 			victims := 0
 			for range txns {
 				if err := <-errs; err != nil {
-					var cycle *node.DeadlockError
+					var cycle *node.Error
 					require.ErrorAs(t, err, &cycle)
 					require.Len(t, cycle.Cycle, len(txns))
 					victims++

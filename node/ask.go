@@ -17,7 +17,7 @@ import (
 //
 // Ask sends one message to each other member. It first waits as [Node.Ready] does,
 // and returns ctx's error if ctx ends before that. Other errors: [ErrClosed]; an
-// [ErrStopped] if the node has stopped by itself; a [PeerError] if a peer stands in the
+// [ErrStopped] if the node has stopped by itself; an [Error] with a Peer if one stands in the
 // way; [dmutex.ErrMisuse] for a name that is empty or too long. If Ask returns an error
 // it has asked no holder.
 func (m *Mutex) Ask(ctx context.Context) error {
@@ -32,7 +32,7 @@ func (m *Mutex) Ask(ctx context.Context) error {
 		return err
 	}
 	if err := n.locks.Obstacle(); err != nil {
-		return public(err)
+		return public(m.name, err)
 	}
 	n.tellPeers(appendAsk(nil, m.name)) // a peer that is gone holds nothing
 	n.mail.Flush()
@@ -44,7 +44,7 @@ func (m *Mutex) Ask(ctx context.Context) error {
 func (n *Node) asked(message []byte) error {
 	name, err := readAsk(message)
 	if err != nil {
-		return fmt.Errorf("node: Ask: %w", err)
+		return fmt.Errorf("Ask: %w", err)
 	}
 	n.locks.Ask(name)
 	return nil

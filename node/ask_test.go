@@ -196,7 +196,7 @@ func TestAskOverflow(t *testing.T) {
 			err = g.mutex(1, name).Ask(t.Context())
 		}
 		require.ErrorIs(t, err, node.ErrOverflow)
-		var peer *node.PeerError
+		var peer *node.Error
 		require.ErrorAs(t, err, &peer)
 		require.EqualValues(t, 2, peer.Peer)
 		for _, name := range []string{"there", "here"} {

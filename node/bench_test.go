@@ -68,7 +68,7 @@ func leaseGroup(b testing.TB, a dmutex.Algorithm, n int) (nodes []*node.Node) {
 		l, err := tcplink.New(tcplink.Config{Listen: "127.0.0.1:0"})
 		require.NoError(b, err)
 		joined := make(chan struct{}, 64)
-		observer := &node.Observer{View: func(v node.ViewChange) {
+		observer := &node.Observer{View: func(v node.ViewStatus) {
 			if len(v.Members) == i+1 {
 				joined <- struct{}{}
 			}
@@ -247,7 +247,7 @@ func BenchmarkObserver(b *testing.B) {
 		*node.Observer
 	}{
 		{"nil", nil},
-		{"told", &node.Observer{Wait: func(node.Wait) { told++ }, Hold: func(node.Hold) { told++ }}},
+		{"told", &node.Observer{Wait: func(node.Event) { told++ }, Hold: func(node.Event) { told++ }}},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
 			net, err := memlink.New(memlink.Config{})

@@ -104,9 +104,17 @@ func (n *Node) breakCycle(path []chase.Wait) {
 		w = nil // the lock has been given back meanwhile, or the wait has ended
 	}
 	t.mu.Unlock()
-	if w != nil && w.Quit(func(dmutex.NodeID, bool) error { return newDeadlockError(path) }) {
+	if w != nil && w.Quit(func(dmutex.NodeID, bool) error { return deadlockError(path) }) {
 		n.deadlocks.Add(1)
 	}
+}
+
+func deadlockError(path []chase.Wait) error {
+	e := &Error{Lock: path[0].Lock, Err: ErrDeadlock}
+	for i, w := range path {
+		e.Cycle = append(e.Cycle, Edge{w.Node, w.Lock, path[(i+1)%len(path)].Node})
+	}
+	return e
 }
 
 // sendProbe sends a chase on. It does not if the peer has left or its backlog is too
@@ -128,9 +136,9 @@ func (n *Node) probed(message []byte) error {
 	c, err := readProbe(message, n.group.MaxMembers())
 	switch {
 	case n.cfg.Deadlock == 0:
-		return dmutex.PeerMistake("node: a deadlock probe, although Config.Deadlock is 0")
+		return dmutex.PeerMistake("a deadlock probe, although Config.Deadlock is 0")
 	case err != nil:
-		return fmt.Errorf("node: deadlock probe: %w", err)
+		return fmt.Errorf("deadlock probe: %w", err)
 	}
 	n.follow(c)
 	return nil

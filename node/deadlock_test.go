@@ -67,7 +67,7 @@ func TestCycles(t *testing.T) {
 			}
 			o := <-waits[n-1]
 			require.ErrorIs(t, o.err, node.ErrDeadlock, "%d nodes", n)
-			var cycle *node.DeadlockError
+			var cycle *node.Error
 			require.ErrorAs(t, o.err, &cycle)
 			require.Len(t, cycle.Cycle, n)
 			for i, e := range cycle.Cycle {
@@ -100,7 +100,7 @@ func TestDeadlockErrorTells(t *testing.T) {
 		txns := g.txns(1, 2)
 		waits := g.waits(t.Context(), txns[0], "1")
 		_, err := txns[1].Acquire(t.Context(), "0")
-		require.EqualError(t, err, `node: deadlock: node 2 waits for "0", held by node 1, which waits for "1", held by node 2`)
+		require.EqualError(t, err, `node: lock "0": deadlock: node 2 waits for "0", held by node 1, which waits for "1", held by node 2`)
 		require.NoError(t, txns[1].Release())
 		require.NoError(t, (<-waits).err)
 		require.NoError(t, txns[0].Release())

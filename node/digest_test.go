@@ -59,8 +59,8 @@ func TestStrangers(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, node.ErrConfig)
 				why := node.ErrConfig.Error() + "; these differ: " + tc.differ
-				require.ErrorContains(t, err, `lock "x": waiting for members 1 (`+strings.TrimPrefix(why, "node: ")+")")
-				var peer *node.PeerError
+				require.ErrorContains(t, err, `lock "x": waiting for members 1 (`+why+")")
+				var peer *node.Error
 				require.ErrorAs(t, err, &peer)
 				require.EqualValues(t, 1, peer.Peer)
 				require.ErrorIs(t, n.Status().Peers[0].Err, node.ErrConfig)

@@ -13,9 +13,9 @@ const (
 	// electionPrefix and an election's name make the name of its lock.
 	electionPrefix = "election/"
 
-	// MaxElection is the length of the longest name of an election, in bytes. The
+	// maxElection is the length of the longest name of an election, in bytes. The
 	// shortest has 1.
-	MaxElection = transport.MaxName - len(electionPrefix)
+	maxElection = transport.MaxName - len(electionPrefix)
 )
 
 // An Election is a named leadership held by one node at a time, built on a lock. It
@@ -49,8 +49,8 @@ type Election struct {
 	mutex *Mutex
 }
 
-// Election returns the election of that name, which has 1 to [MaxElection]
-// bytes. It need not be created. Each term costs two messages to every other
+// Election returns the election of that name, which has 1 to
+// [transport.MaxName] bytes, less 9. It need not be created. Each term costs two messages to every other
 // node, besides those of the lock. While there is a leader every node remembers
 // it. Of the elections without a leader and without an observer, a node remembers
 // the last 512.
@@ -80,9 +80,8 @@ func (e *Election) Name() string { return e.name }
 // an [ErrLost] if the leadership was lost meanwhile. When Campaign has returned, the
 // candidacy is over.
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, epoch uint64) error) error {
-	if len(e.name) == 0 || len(e.name) > MaxElection {
-		err := dmutex.Misuse(fmt.Sprintf("the name of an election has 1 to %d bytes, not %d", MaxElection, len(e.name)))
-		return fmt.Errorf("%w: %w", ErrNotElected, err)
+	if len(e.name) == 0 || len(e.name) > maxElection {
+		return notElected("", dmutex.Misuse(fmt.Sprintf("the name of an election has 1 to %d bytes, not %d", maxElection, len(e.name))))
 	}
 	led := false
 	err := e.mutex.do(ctx, func(ctx context.Context, self dmutex.NodeID, epoch uint64) error {
@@ -100,9 +99,19 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		return lead(ctx, epoch)
 	})
 	if !led {
-		return fmt.Errorf("%w: %w", ErrNotElected, err)
+		return notElected(e.mutex.name, err)
 	}
 	return err
+}
+
+// notElected is the error of a Campaign that has not led.
+func notElected(lock string, err error) error {
+	e := Error{Lock: lock, Err: err}
+	if inner, ok := err.(*Error); ok {
+		e = *inner
+	}
+	e.Err = fmt.Errorf("%w: %w", ErrNotElected, e.Err)
+	return &e
 }
 
 // Resign ends the context of the function that leads this election at this
@@ -145,7 +154,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64]
 func (n *Node) announced(from dmutex.NodeID, message []byte) error {
 	name, t, err := readTerm(from, message)
 	if err != nil {
-		return fmt.Errorf("node: announcement of a leader: %w", err)
+		return fmt.Errorf("announcement of a leader: %w", err)
 	}
 	n.terms.hear(name, t)
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -263,7 +264,7 @@ func TestNeverLed(t *testing.T) {
 		err := e.Campaign(contextFor(t, time.Minute), never)
 		require.ErrorIs(t, err, node.ErrNotElected)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "node: not elected")
+		require.ErrorContains(t, err, "not elected")
 		leader.stop <- nil
 		require.NoError(t, <-leader.done)
 
@@ -273,13 +274,13 @@ func TestNeverLed(t *testing.T) {
 		require.ErrorIs(t, err, node.ErrNotElected)
 		require.ErrorIs(t, err, context.Canceled)
 
-		for _, name := range []string{"", strings.Repeat("x", node.MaxElection+1)} {
+		for _, name := range []string{"", strings.Repeat("x", transport.MaxName-8)} {
 			err = g.nodes[2].Election(name).Campaign(t.Context(), never)
 			require.ErrorIs(t, err, node.ErrNotElected)
 			require.ErrorIs(t, err, dmutex.ErrMisuse)
 		}
 		led := 0
-		long := g.nodes[2].Election(strings.Repeat("x", node.MaxElection))
+		long := g.nodes[2].Election(strings.Repeat("x", transport.MaxName-9))
 		require.NoError(t, long.Campaign(t.Context(), func(context.Context, uint64) error { led++; return nil }))
 		require.Equal(t, 1, led)
 

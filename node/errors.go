@@ -1,22 +1,21 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
-// The errors of Acquire, TryAcquire, Campaign and a lost [Held], for [errors.Is].
-// Errors of a context are wrapped too: errors.Is finds them.
+// What an [Error] wraps, for [errors.Is]. Errors of a context are wrapped too.
 var (
-	// ErrBusy: TryAcquire found the lock taken. See [BusyError].
-	ErrBusy = errors.New("node: lock is busy")
+	// ErrBusy: TryAcquire found the lock taken. See [Error].
+	ErrBusy = errors.New("lock is busy")
 
 	// ErrReleased: this handle has released the lock.
 	ErrReleased = locks.ErrReleased
@@ -25,10 +24,10 @@ var (
 	ErrLost = locks.ErrLost
 
 	// ErrNotElected: Campaign ended before this node led.
-	ErrNotElected = errors.New("node: not elected")
+	ErrNotElected = errors.New("not elected")
 
 	// ErrResigned: [Election.Resign] asked the leader to give up.
-	ErrResigned = errors.New("node: leader resigned")
+	ErrResigned = errors.New("leader resigned")
 
 	// ErrStopped: the node has stopped, though nobody has closed it, and grants nothing
 	// more. Let the process exit, so that a supervisor starts it again. The error also
@@ -75,79 +74,32 @@ var (
 	ErrExcluded = group.ErrExcluded
 
 	// ErrDeadlock: transactions wait for each other in a cycle, and this wait was
-	// ended so that the others can go on. See [DeadlockError].
-	ErrDeadlock = errors.New("node: deadlock")
+	// ended so that the others can go on. See [Error].
+	ErrDeadlock = errors.New("deadlock")
 
 	// ErrOverflow: a peer has not acknowledged more than 2 MiB of what was sent to it.
 	// The call has changed nothing, and a later one may succeed.
 	ErrOverflow = locks.ErrOverflow
 )
 
-// A PeerError names the peer that stands in the way, and says why: [ErrConfig],
-// [ErrOverflow], [dmutex.ErrPeer] or an error of the link.
-type PeerError struct {
-	Peer dmutex.NodeID
-	Err  error
-}
+// An Error is what the functions of this package return, but for misuse: its text names the
+// package, and the lock or the peer that it is about. Use [errors.Is] to find out why, and
+// [errors.AsType] for the fields.
+type Error struct {
+	Lock string        // the lock that the error is about, if it is about one
+	Peer dmutex.NodeID // the peer that stands in the way: Err is [ErrConfig], [ErrOverflow], [dmutex.ErrPeer] or an error of the link
 
-func (e *PeerError) Error() string { return fmt.Sprintf("node: peer %d: %s", e.Peer, bare(e.Err)) }
-
-// Unwrap returns Err.
-func (e *PeerError) Unwrap() error { return e.Err }
-
-// public makes an error of package locks one of this package.
-func public(err error) error {
-	e, ok := err.(*locks.Error)
-	if !ok {
-		return err
-	}
-	err = e.Err
-	if e.Peer != dmutex.None {
-		err = &PeerError{e.Peer, err}
-	}
-	if e.Lock != "" {
-		err = &LockError{e.Lock, err}
-	}
-	return err
-}
-
-// A LockError names the lock that an error is about.
-type LockError struct {
-	Lock string
-	Err  error
-}
-
-func (e *LockError) Error() string { return fmt.Sprintf("node: lock %q: %s", e.Lock, bare(e.Err)) }
-
-// Unwrap returns Err.
-func (e *LockError) Unwrap() error { return e.Err }
-
-// bare returns the text of err for a text that already names this package.
-func bare(err error) string { return strings.TrimPrefix(err.Error(), "node: ") }
-
-// A BusyError is an [ErrBusy] that names the lock, and its holder if it is known.
-type BusyError struct {
-	Lock   string
-	Holder dmutex.NodeID // None if this node does not know it, see [MutexStatus]
+	Holder dmutex.NodeID // of an [ErrBusy], None if this node does not know it, see [MutexStatus]
 	Here   bool          // the holder is this node
+
+	// Cycle is that of an [ErrDeadlock]: at one instant every wait of it was under way. The
+	// first one was ended.
+	Cycle []Edge
+
+	Err error
+
+	text string // if not empty, instead of the texts of Peer and Err
 }
-
-func (e *BusyError) Error() string {
-	switch {
-	case e.Holder == dmutex.None:
-		return fmt.Sprintf("node: lock %q is busy", e.Lock)
-	case e.Here:
-		return fmt.Sprintf("node: lock %q is busy: held by this process", e.Lock)
-	}
-	return fmt.Sprintf("node: lock %q is busy: held by node %d", e.Lock, e.Holder)
-}
-
-// Is makes a BusyError an [ErrBusy].
-func (e *BusyError) Is(target error) bool { return target == ErrBusy }
-
-// A DeadlockError is an [ErrDeadlock] that names the cycle. At one instant every
-// wait of the cycle was under way. The first one was ended.
-type DeadlockError struct{ Cycle []Edge }
 
 // An Edge is a transaction that waits for a lock which another transaction holds.
 type Edge struct {
@@ -156,20 +108,30 @@ type Edge struct {
 	Holder dmutex.NodeID // the node of the holding transaction, which may be the same
 }
 
-func newDeadlockError(path []chase.Wait) error {
-	e := &DeadlockError{}
-	for i, w := range path {
-		e.Cycle = append(e.Cycle, Edge{w.Node, w.Lock, path[(i+1)%len(path)].Node})
-	}
-	return e
-}
-
-func (e *DeadlockError) Error() string {
+func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprint(&b, ErrDeadlock, ": ")
+	b.WriteString("node: ")
+	if e.Lock != "" && e.Err != ErrBusy {
+		fmt.Fprintf(&b, "lock %q: ", e.Lock)
+	}
+	switch {
+	case e.Err == ErrBusy:
+		fmt.Fprintf(&b, "lock %q is busy", e.Lock)
+		if e.Here {
+			b.WriteString(": held by this process")
+		} else if e.Holder != dmutex.None {
+			fmt.Fprintf(&b, ": held by node %d", e.Holder)
+		}
+	case e.text != "":
+		b.WriteString(e.text)
+	case e.Peer != dmutex.None:
+		fmt.Fprintf(&b, "peer %d: %v", e.Peer, e.Err)
+	default:
+		b.WriteString(e.Err.Error())
+	}
 	for i, edge := range e.Cycle {
 		if i == 0 {
-			fmt.Fprintf(&b, "node %d", edge.Waiter)
+			fmt.Fprintf(&b, ": node %d", edge.Waiter)
 		} else {
 			b.WriteString(", which")
 		}
@@ -178,5 +140,26 @@ func (e *DeadlockError) Error() string {
 	return b.String()
 }
 
-// Is makes a DeadlockError an [ErrDeadlock].
-func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// public makes err, which may be about the lock, an error of this package. Within it errors
+// do not name the package: here they get the name, once.
+func public(lock string, err error) error {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case *Error:
+		named := *e
+		named.Lock = cmp.Or(e.Lock, lock)
+		return &named
+	case *locks.Error:
+		return &Error{Lock: cmp.Or(e.Lock, lock), Peer: e.Peer, Err: e.Err}
+	case *locks.End:
+		err = e.Err
+	}
+	if errors.Is(err, dmutex.ErrMisuse) {
+		return err
+	}
+	return &Error{Lock: lock, Err: err}
+}

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/dmutex/dmutex"
@@ -19,9 +21,9 @@ func (n *Node) Ready(ctx context.Context) error { return n.waited(ctx, n.group.R
 // waited says what the group was waiting for if ctx has ended.
 func (n *Node) waited(ctx context.Context, err error) error {
 	if err != nil && err == ctx.Err() {
-		return n.notReady(err)
+		err = n.notReady(err)
 	}
-	return err
+	return public("", err)
 }
 
 // notReady names the members that this node waits for.
@@ -31,29 +33,22 @@ func (n *Node) notReady(why error) error {
 	case err != nil && len(missing) == 0:
 		return fmt.Errorf("%w: %w", err, why)
 	case len(missing) == 0:
-		return fmt.Errorf("node: the members are agreeing on a view: %w", why)
+		return fmt.Errorf("the members are agreeing on a view: %w", why)
 	}
-	text, causes := "node: waiting for members "+n.group.Describe(missing), []error{why}
+	// An Error names one peer: the first of which something is known. The text names all.
+	e := &Error{text: "waiting for members " + n.group.Describe(missing) + ": " + why.Error()}
+	causes := []error{why}
 	if err != nil {
-		text, causes = err.Error()+"; also waiting for members "+n.group.Describe(missing), append(causes, err)
+		e.text, causes = err.Error()+"; also "+e.text, append(causes, err)
 	}
 	for _, id := range missing {
 		if _, err := n.group.Peer(id); err != nil {
-			causes = append(causes, &PeerError{id, err})
+			e.Peer, causes = cmp.Or(e.Peer, id), append(causes, err)
 		}
 	}
-	return &missingError{text + ": " + why.Error(), causes}
+	e.Err = errors.Join(causes...)
+	return e
 }
-
-// A missingError is why a node is not ready: the text says it of all missing members.
-type missingError struct {
-	text   string
-	causes []error
-}
-
-func (e *missingError) Error() string { return e.text }
-
-func (e *missingError) Unwrap() []error { return e.causes }
 
 // Evict removes members from the group, on the operator's word that their processes
 // are dead. The others go on without them until new processes with their numbers

@@ -222,3 +222,37 @@ func panicOf(f func()) (err error) {
 	f()
 	return nil
 }
+
+// Each error names the package, once and first, however it came about.
+func TestErrorsNameThePackageOnce(t *testing.T) {
+	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(2)
+		one := g.nodes[1]
+		held, lost := g.acquire(1, "held"), g.acquire(1, "lost")
+		txn, err := one.AcquireAll(t.Context(), "a", "b")
+		require.NoError(t, err)
+		require.NoError(t, held.Release())
+		_, busy := one.Mutex("lost").TryAcquire(t.Context())
+		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, late := one.Mutex("lost").Acquire(hurry)
+		require.NoError(t, one.Close(t.Context()))
+		_, closed := one.Mutex("x").Acquire(t.Context())
+		for text, err := range map[string]error{
+			`node: lock was released`:                                            held.Err(),
+			`node: lock was lost: the node is closed`:                            lost.Release(),
+			`node: lock "lost" is busy: held by this process`:                    busy,
+			`node: lock "lost": held by this process: context deadline exceeded`: late,
+			`node: lock "x": the node is closed`:                                 closed,
+			`node: the node is closed`:                                           one.Ready(t.Context()),
+			`node: lock "election/x": not elected: the node is closed`: one.Election("x").Campaign(t.Context(), func(context.Context, uint64) error {
+				return nil
+			}),
+			"node: lock \"b\": lock was lost: the node is closed\nnode: lock \"a\": lock was lost: the node is closed": txn.Release(),
+		} {
+			require.EqualError(t, err, text)
+		}
+		require.Equal(t, one.Status().Err, one.Ready(t.Context()))
+		require.ErrorIs(t, context.Cause(lost.Context()), lost.Err())
+	})
+}

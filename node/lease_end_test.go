@@ -200,7 +200,7 @@ func TestLeaseStatusAfterSleep(t *testing.T) {
 		s := c.open(1)[0]
 		s.StepWall(int64(time.Hour))
 		st := s.Status()
-		require.Equal(t, node.LeaseEnded, st.Lease.State)
+		require.Equal(t, "ended", st.Lease.State)
 		require.False(t, st.View.Acts)
 	})
 }
@@ -227,7 +227,7 @@ func TestLeaseStatusOfClosed(t *testing.T) {
 		_, err = n.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, n.Close(t.Context()))
-		require.Equal(t, node.LeaseEnded, n.Status().Lease.State)
+		require.Equal(t, "ended", n.Status().Lease.State)
 	})
 }
 

@@ -55,8 +55,8 @@ type sailor struct {
 	cut    atomic.Bool
 	told   told
 	mu     sync.Mutex
-	states []node.LeaseState
-	holds  []node.Hold
+	states []string
+	holds  []node.Event
 }
 
 // A cuttable is a link that can be cut off, and remembers what it was told.
@@ -150,12 +150,12 @@ func (c *crew) config(s *sailor) node.Config {
 		Algorithm: c.algorithm, Deadlock: c.deadlock, Store: s.store, Lease: leaseOf,
 		Link: s.link,
 		Observer: &node.Observer{
-			Lease: func(state node.LeaseState) {
+			Lease: func(l node.LeaseStatus) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				s.states = append(s.states, state)
+				s.states = append(s.states, l.State)
 			},
-			Hold: func(h node.Hold) {
+			Hold: func(h node.Event) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.holds = append(s.holds, h)
@@ -241,7 +241,7 @@ func TestLeaseWithoutList(t *testing.T) {
 		st := all[0].Status()
 		require.Equal(t, numbers, st.View.Members)
 		require.Len(t, st.Peers, 2)
-		require.Equal(t, node.LeaseValid, st.Lease.State)
+		require.Equal(t, "valid", st.Lease.State)
 		require.Greater(t, st.Lease.Left, leaseOf/2)
 
 		c.start().acquire("x") // a fourth, at any time
@@ -432,7 +432,7 @@ func TestLeaseShortOutage(t *testing.T) {
 		all[1].store.Outage(true)
 		time.Sleep(leaseOf * 8 / 10)
 		require.True(t, held.Suspended())
-		require.Equal(t, node.LeaseLate, all[0].Status().Lease.State)
+		require.Equal(t, "late", all[0].Status().Lease.State)
 		require.Error(t, all[0].Status().Lease.Err)
 		other := all[1].acquire("y") // still
 		all[0].store.Outage(false)
@@ -444,7 +444,7 @@ func TestLeaseShortOutage(t *testing.T) {
 		require.Zero(t, all[0].Status().Lease.Exclusions)
 		all[0].mu.Lock()
 		defer all[0].mu.Unlock()
-		require.Equal(t, []node.LeaseState{node.LeaseValid, node.LeaseLate, node.LeaseValid}, all[0].states)
+		require.Equal(t, []string{"valid", "late", "valid"}, all[0].states)
 	})
 }
 
@@ -604,7 +604,7 @@ func TestLeaseNewRecord(t *testing.T) {
 		require.NoError(t, o.err)
 		require.NoError(t, n.Close(t.Context()))
 		for _, text := range []string{"0s err=\"%s at most 10.2s", "3s err=\"%s at most 7.2s"} {
-			text = fmt.Sprintf(text, "node: waiting until the leases of former members, if there were any, have ended:")
+			text = fmt.Sprintf(text, "waiting until the leases of former members, if there were any, have ended:")
 			require.Contains(t, log.String(), "msg=waiting node=1 waited="+text)
 		}
 		require.NotContains(t, log.String(), "lock is waited for") // it is not the lock's fault

@@ -204,8 +204,8 @@ func TestLogOfClose(t *testing.T) {
 		g.net.Cut(1, 2)
 		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		why := "node: close: members [2] did not answer in time, so the others wait for this node to return: context deadline exceeded"
-		require.EqualError(t, one.Close(hurry), why)
+		why := "close: members [2] did not answer in time, so the others wait for this node to return: context deadline exceeded"
+		require.EqualError(t, one.Close(hurry), "node: "+why)
 		require.Equal(t, []string{`level=WARN msg="node closed" node=1 group=billing err="` + why + `"`}, log.take())
 		g.net.Heal()
 	})

@@ -38,15 +38,15 @@ func (m *Mutex) Name() string { return m.name }
 // If ctx ends first, Acquire returns at once with an error that wraps ctx's, and
 // [ErrStore] if the store does not answer. Nothing of the call is left behind, and no
 // other node loses its turn. Other errors: [ErrClosed]; an [ErrStopped] if the node has
-// stopped by itself; a [PeerError] if a peer stands in the way; [dmutex.ErrMisuse] for a
+// stopped by itself; an [Error] with a Peer if one stands in the way; [dmutex.ErrMisuse] for a
 // name that is empty or too long. Acquire returns either a handle or an error, never
 // both.
 //
 // ctx does not bound the time that the lock is held; see [Held.Context] for that.
 func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, false) }
 
-// TryAcquire takes the lock if it is free and otherwise returns [ErrBusy], as a
-// [BusyError]. It does not wait for a holder. It does wait, one round trip or until
+// TryAcquire takes the lock if it is free and otherwise returns [ErrBusy], with
+// the holder in the [Error] if it is known. It does not wait for a holder. It does wait, one round trip or until
 // ctx ends, until every node that it asks has acknowledged the request.
 //
 // With Config.Store it returns [ErrStore] at once while this node waits for the store.
@@ -91,12 +91,12 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 	}
 	for {
 		if _, err := m.node.group.Waits(); errors.Is(err, ErrStore) {
-			return nil, &LockError{m.name, err}
+			return nil, public(m.name, err)
 		}
 		if err := m.node.Ready(ctx); err != nil {
 			return nil, err
 		}
-		if h, err := m.queue(ctx, true); err != locks.ErrViewChanged {
+		if h, err := m.queue(ctx, true); !errors.Is(err, locks.ErrViewChanged) {
 			return h, err
 		}
 	}
@@ -116,7 +116,7 @@ func (m *Mutex) queue(ctx context.Context, try bool) (*Held, error) {
 	if m.txn == nil { // else breakCycle may still look at it
 		w.Free()
 	}
-	return (*Held)(h), public(err)
+	return (*Held)(h), public(m.name, err)
 }
 
 // hear waits until each node that was asked has acknowledged the request of w. If no
@@ -133,7 +133,9 @@ func (m *Mutex) hear(ctx context.Context, w *locks.Waiter) {
 		case <-receipt:
 		}
 	}
-	w.Quit(func(holder dmutex.NodeID, own bool) error { return &BusyError{m.name, holder, own} })
+	w.Quit(func(holder dmutex.NodeID, own bool) error {
+		return &Error{Lock: m.name, Holder: holder, Here: own, Err: ErrBusy}
+	})
 }
 
 // await waits until w is over.

@@ -148,7 +148,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		Trace: cfg.Trace, Logger: cfg.Logger, Up: up{n},
 	})
 	if err != nil {
-		return nil, err
+		return nil, public("", err)
 	}
 	n.group, n.mail, n.locks = g, g.Mail, g.Locks
 	n.txns.Store(g.Life() << 32 >> 16) // a probe for a transaction of a former life finds none
@@ -156,7 +156,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		n.events = make(chan func(), 64)
 	}
 	if err := g.Open(); err != nil {
-		return nil, err
+		return nil, public("", err)
 	}
 	if n.events != nil {
 		n.running.Go(n.tellEvents)
@@ -204,7 +204,7 @@ func (n *Node) Close(ctx context.Context) error {
 		case <-n.closed:
 			return nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return public("", ctx.Err())
 		}
 	}
 	lost, err := n.group.Close(ctx)
@@ -212,7 +212,7 @@ func (n *Node) Close(ctx context.Context) error {
 	n.running.Wait()
 	close(n.closed)
 	n.tell(lost...) // at the end: the Observer may be slow, panic, or call Close
-	return err
+	return public("", err)
 }
 
 // An up is what the group reports to.
@@ -229,7 +229,7 @@ func (u up) Message(from dmutex.NodeID, message []byte) {
 	case saysAsk:
 		err = u.asked(message)
 	default:
-		err = dmutex.PeerMistake(fmt.Sprintf("node: unknown kind of message: %d", says))
+		err = dmutex.PeerMistake(fmt.Sprintf("unknown kind of message: %d", says))
 	}
 	if err != nil {
 		u.group.Refused(from, err)
@@ -244,15 +244,13 @@ func (u up) Acts(v group.View) {
 		u.announce(name, t)
 	}
 	if o := u.cfg.Observer; o != nil && o.View != nil {
-		u.event(func() {
-			o.View(ViewChange{v.Epoch, v.Members, v.Joined, v.Left, v.Took, public(v.Cause)})
-		})
+		u.event(func() { o.View(viewStatus(v)) })
 	}
 }
 
 func (u up) Lease(l group.Lease) {
 	if o := u.cfg.Observer; o != nil && o.Lease != nil {
-		u.event(func() { o.Lease(LeaseState(l.State)) })
+		u.event(func() { o.Lease(leaseStatus(l)) })
 	}
 }
 

@@ -303,7 +303,7 @@ func TestTryAcquire(t *testing.T) {
 				_, err := g.mutex(other, "x").TryAcquire(t.Context())
 				require.ErrorIs(t, err, node.ErrBusy, "node %d, held by %d", other, id)
 				require.Less(t, time.Since(before), 100*time.Millisecond)
-				var busy *node.BusyError
+				var busy *node.Error
 				require.ErrorAs(t, err, &busy)
 				require.Equal(t, "x", busy.Lock)
 				if other == id {
@@ -711,7 +711,7 @@ func TestOverflow(t *testing.T) {
 			cancel()
 		}
 		require.ErrorIs(t, err, node.ErrOverflow)
-		var peer *node.PeerError
+		var peer *node.Error
 		require.ErrorAs(t, err, &peer)
 		require.EqualValues(t, 2, peer.Peer)
 		require.NoError(t, g.nodes[1].Status().Err, "the node itself is well")

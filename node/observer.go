@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
@@ -27,40 +26,30 @@ import (
 // More frequent events, such as messages and retransmissions, are counted in
 // [Status].
 type Observer struct {
-	Wait func(Wait) // an Acquire or TryAcquire has ended; not called for misuse
-	Hold func(Hold) // a hold has ended
+	Wait func(Event) // an Acquire or TryAcquire has ended; not called for misuse
+	Hold func(Event) // a hold has ended
 
 	// View: the group has changed, and the locks go on. It is called in a goroutine of
 	// its own, for one change at a time and in order. A slow function delays only
 	// Close, and misses changes when it is more than 64 behind. It must not call Close.
-	View func(ViewChange)
+	View func(ViewStatus)
 
-	// Lease: the lease of this node is valid, late to be renewed, or has ended. It is
-	// called as View is, and only with Config.Store.
-	Lease func(LeaseState)
+	// Lease: the State of the lease has changed. It is called as View is, and only with
+	// Config.Store.
+	Lease func(LeaseStatus)
 }
 
-// A LeaseState is how the lease of a node with Config.Store stands.
-type LeaseState uint8
+// An Event is the end of a wait for a lock, or of a hold.
+type Event struct {
+	Lock  string
+	Fence uint64        // of the grant; 0 if there was none
+	Took  time.Duration // from the call to its end, including the time until the node was ready; or from the grant to its end
+	Err   error         // what the call returns, nil if the lock was granted; or why a hold was lost, nil if it was released
 
-// The states of a lease.
-const (
-	LeaseEnded LeaseState = iota // or not begun: nothing is held, and nothing is granted
-	LeaseValid
-	LeaseLate // two thirds have passed without a renewal: see Held.Suspended
-)
-
-// String returns ended, valid or late.
-func (s LeaseState) String() string { return [...]string{"ended", "valid", "late"}[s] }
-
-// A ViewChange is a view that has begun to act at this node.
-type ViewChange struct {
-	Epoch   uint64          // of the view: its fences begin with it
-	Members []dmutex.NodeID // ascending
-	Joined  []dmutex.NodeID // those that were not in the last view that acted here, or were there as another process
-	Left    []dmutex.NodeID // those of the last view that have left, or were replaced by another process
-	Took    time.Duration   // how long nothing was granted here
-	Cause   error           // why this node asked for the change: a PeerError or LockError; nil if it did not, as when a member joins or leaves
+	// Outcome sums up Err in a word that can label a metric. Of a wait: granted; busy;
+	// canceled or deadline, if its context ended; deadlock; or failed, for any other error.
+	// Of a hold: released or lost.
+	Outcome string
 }
 
 // event has tellEvents tell the Observer.
@@ -83,47 +72,22 @@ func (n *Node) tellEvents() {
 	}
 }
 
-// A Wait is the outcome of an Acquire or a TryAcquire.
-type Wait struct {
-	Lock  string
-	Err   error         // what the call returns: nil if the lock was granted
-	Fence uint64        // of the grant; 0 if there is none
-	Took  time.Duration // from the call to its end, including the time until the node was ready
-}
-
-// Outcome sums up Err in a word that can label a metric: granted; busy; canceled or
-// deadline, if ctx ended; deadlock; or failed, for any other error.
-func (w Wait) Outcome() string {
+// outcome returns Event.Outcome of a wait.
+func outcome(err error) string {
 	switch {
-	case w.Err == nil:
+	case err == nil:
 		return "granted"
-	case errors.Is(w.Err, ErrBusy):
+	case errors.Is(err, ErrBusy):
 		return "busy"
-	case errors.Is(w.Err, context.Canceled):
+	case errors.Is(err, context.Canceled):
 		return "canceled"
-	case errors.Is(w.Err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded):
 		return "deadline"
-	case errors.Is(w.Err, ErrDeadlock):
+	case errors.Is(err, ErrDeadlock):
 		return "deadlock"
 	default:
 		return "failed"
 	}
-}
-
-// A Hold is the outcome of a grant.
-type Hold struct {
-	Lock  string
-	Err   error         // nil if it was released, an ErrLost if it was lost
-	Fence uint64        // of the grant
-	Took  time.Duration // from the grant to its end
-}
-
-// Outcome sums up Err in a word that can label a metric: released or lost.
-func (h Hold) Outcome() string {
-	if h.Err == nil {
-		return "released"
-	}
-	return "lost"
 }
 
 // observe is wait for an Observer.
@@ -131,18 +95,18 @@ func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
 	n := m.node
 	called := n.mail.Now()
 	h, err := m.wait(ctx, trying)
-	w := Wait{Lock: m.name, Err: err, Took: time.Duration(n.mail.Now() - called)}
+	e := Event{Lock: m.name, Err: err, Took: time.Duration(n.mail.Now() - called), Outcome: outcome(err)}
 	if h != nil {
-		w.Fence = h.Fence()
+		e.Fence = h.Fence()
 	}
-	told := false
+	seen := false
 	defer func() {
-		if !told && h != nil {
+		if !seen && h != nil {
 			_ = h.Release() // nobody else will
 		}
 	}()
-	n.cfg.Observer.Wait(w)
-	told = true
+	n.cfg.Observer.Wait(e)
+	seen = true
 	return h, err
 }
 
@@ -152,6 +116,10 @@ func (n *Node) tell(holds ...locks.Hold) {
 		return
 	}
 	for _, h := range holds {
-		n.cfg.Observer.Hold(Hold(h))
+		e := Event{Lock: h.Lock, Fence: h.Fence, Took: h.Took, Err: h.Err, Outcome: "released"}
+		if h.Err != nil {
+			e.Outcome = "lost"
+		}
+		n.cfg.Observer.Hold(e)
 	}
 }

@@ -25,18 +25,18 @@ import (
 // diary is what an Observer was told.
 type diary struct {
 	mu    sync.Mutex
-	waits []node.Wait
-	holds []node.Hold
+	waits []node.Event
+	holds []node.Event
 }
 
 func (d *diary) observer() *node.Observer {
 	return &node.Observer{
-		Wait: func(w node.Wait) {
+		Wait: func(w node.Event) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.waits = append(d.waits, w)
 		},
-		Hold: func(h node.Hold) {
+		Hold: func(h node.Event) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.holds = append(d.holds, h)
@@ -44,7 +44,7 @@ func (d *diary) observer() *node.Observer {
 	}
 }
 
-func (d *diary) take() (waits []node.Wait, holds []node.Hold) {
+func (d *diary) take() (waits []node.Event, holds []node.Event) {
 	synctest.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +78,7 @@ func TestObserver(t *testing.T) {
 		first := g.acquire(1, "x")
 		waits, holds := d.take()
 		require.Empty(t, holds)
-		require.Equal(t, []node.Wait{{Lock: "x", Fence: first.Fence()}}, waits)
+		require.Equal(t, []node.Event{{Lock: "x", Fence: first.Fence(), Outcome: "granted"}}, waits)
 
 		time.Sleep(3 * time.Second)
 		remote := g.acquireLater(t.Context(), 2, "x")
@@ -88,14 +88,14 @@ func TestObserver(t *testing.T) {
 		waits, holds = d.take()
 		require.Empty(t, waits)
 		require.Len(t, holds, 1)
-		require.Equal(t, node.Hold{Lock: "x", Fence: first.Fence(), Took: 7 * time.Second}, holds[0])
+		require.Equal(t, node.Event{Lock: "x", Fence: first.Fence(), Took: 7 * time.Second, Outcome: "released"}, holds[0])
 
 		time.Sleep(5 * time.Second)
 		require.NoError(t, (<-remote).held.Release())
 		second := (<-local).held
 		waits, holds = d.take()
 		require.Empty(t, holds)
-		require.Equal(t, []node.Wait{{Lock: "x", Fence: second.Fence(), Took: 9 * time.Second}}, waits)
+		require.Equal(t, []node.Event{{Lock: "x", Fence: second.Fence(), Took: 9 * time.Second, Outcome: "granted"}}, waits)
 		time.Sleep(time.Second)
 		require.NoError(t, second.Release())
 		_, holds = d.take()
@@ -118,7 +118,7 @@ func TestObservedOutcomes(t *testing.T) {
 			require.Len(t, waits, 1)
 			require.Equal(t, "x", waits[0].Lock)
 			require.ErrorIs(t, waits[0].Err, is)
-			require.Equal(t, word, waits[0].Outcome())
+			require.Equal(t, word, waits[0].Outcome)
 			require.Equal(t, took, waits[0].Took)
 			require.Zero(t, waits[0].Fence)
 		}
@@ -150,10 +150,10 @@ func TestObservedOutcomes(t *testing.T) {
 		require.NoError(t, h.Release())
 		require.NoError(t, h.Release()) // no hold ends twice
 		waits, holds := d.take()
-		require.Equal(t, "granted", waits[0].Outcome())
+		require.Equal(t, "granted", waits[0].Outcome)
 		require.Len(t, holds, 1)
 		require.NoError(t, holds[0].Err)
-		require.Equal(t, "released", holds[0].Outcome())
+		require.Equal(t, "released", holds[0].Outcome)
 
 		lost := g.acquire(1, "z")
 		waiting := g.acquireLater(t.Context(), 1, "z")
@@ -165,10 +165,10 @@ func TestObservedOutcomes(t *testing.T) {
 		waits, holds = d.take()
 		require.Len(t, waits, 1)
 		require.ErrorIs(t, waits[0].Err, node.ErrClosed)
-		require.Equal(t, "failed", waits[0].Outcome())
+		require.Equal(t, "failed", waits[0].Outcome)
 		require.Len(t, holds, 1)
 		require.ErrorIs(t, holds[0].Err, node.ErrLost)
-		require.Equal(t, "lost", holds[0].Outcome())
+		require.Equal(t, "lost", holds[0].Outcome)
 		require.ErrorIs(t, holds[0].Err, node.ErrClosed)
 		require.Equal(t, lost.Fence(), holds[0].Fence)
 		require.Equal(t, time.Second, holds[0].Took)
@@ -201,7 +201,7 @@ func TestObservedDeadlock(t *testing.T) {
 		waits, _ := d.take()
 		var words []string
 		for _, w := range waits {
-			words = append(words, w.Outcome())
+			words = append(words, w.Outcome)
 		}
 		require.Equal(t, []string{"granted", "granted", "deadlock", "granted"}, words)
 	})
@@ -214,8 +214,8 @@ func TestObserverUsesTheNode(t *testing.T) {
 		var calls atomic.Int32
 		var use func(lock string)
 		g.watch(3, &node.Observer{
-			Wait: func(w node.Wait) { use(w.Lock) },
-			Hold: func(h node.Hold) { use(h.Lock) },
+			Wait: func(w node.Event) { use(w.Lock) },
+			Hold: func(h node.Event) { use(h.Lock) },
 		})
 		use = func(lock string) {
 			if lock != "x" {
@@ -249,7 +249,7 @@ func TestObserverUsesTheNode(t *testing.T) {
 func TestObserverPanics(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		wild := true
-		g.watch(2, &node.Observer{Wait: func(node.Wait) {
+		g.watch(2, &node.Observer{Wait: func(node.Event) {
 			if wild {
 				panic("wild")
 			}
@@ -266,12 +266,12 @@ func TestObserverPanicsInTxn(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		wild := ""
 		g.watch(2, &node.Observer{
-			Wait: func(w node.Wait) {
+			Wait: func(w node.Event) {
 				if wild == "wait for "+w.Lock {
 					panic(wild)
 				}
 			},
-			Hold: func(h node.Hold) {
+			Hold: func(h node.Event) {
 				if wild == "hold of "+h.Lock {
 					panic(wild)
 				}
@@ -305,7 +305,7 @@ func TestObserverPanicsInTxn(t *testing.T) {
 // A Close in which the observer panics has closed all the same.
 func TestObserverPanicsInClose(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
-		g.watch(2, &node.Observer{Hold: func(node.Hold) { panic("wild") }})
+		g.watch(2, &node.Observer{Hold: func(node.Event) { panic("wild") }})
 		h := g.acquire(1, "x")
 		later := g.acquireLater(t.Context(), 2, "x")
 		require.PanicsWithValue(t, "wild", func() { _ = g.nodes[1].Close(t.Context()) })
@@ -320,7 +320,7 @@ func TestObserverPanicsInClose(t *testing.T) {
 
 // One function may be there without the other.
 func TestHalfAnObserver(t *testing.T) {
-	for _, o := range []*node.Observer{{}, {Wait: func(node.Wait) {}}, {Hold: func(node.Hold) {}}} {
+	for _, o := range []*node.Observer{{}, {Wait: func(node.Event) {}}, {Hold: func(node.Event) {}}} {
 		bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 			g.watch(2, o)
 			for _, id := range g.members {
@@ -342,7 +342,7 @@ func TestObserverIsToldOfEachOnce(t *testing.T) {
 		granted, over := make(map[string]bool), 0
 		var failed, returned int
 		g.watch(3, &node.Observer{
-			Wait: func(w node.Wait) {
+			Wait: func(w node.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				if w.Err != nil {
@@ -353,7 +353,7 @@ func TestObserverIsToldOfEachOnce(t *testing.T) {
 				require.False(t, granted[key], key)
 				granted[key] = true
 			},
-			Hold: func(h node.Hold) {
+			Hold: func(h node.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				require.True(t, granted[fmt.Sprint(h.Lock, h.Fence)], "a Hold before its Wait")

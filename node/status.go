@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node/internal/group"
 )
 
 // MutexStatus is how one node sees one lock.
@@ -49,18 +50,6 @@ func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	}
 }
 
-// Usage sums up the locks of a node.
-type Usage struct {
-	Held       int           // locks that this node holds
-	Waiting    int           // locks that it waits for
-	Waiters    int           // goroutines that wait for a lock
-	OldestHold time.Duration // the highest Age of those held
-	OldestWait time.Duration // the highest Age of those waited for
-}
-
-// Usage looks at every lock that the node remembers, and sums them up.
-func (n *Node) Usage() Usage { return Usage(n.locks.Usage()) }
-
 // PeerStatus is how one node sees another member, and the traffic with it.
 type PeerStatus struct {
 	ID   dmutex.NodeID
@@ -94,11 +83,18 @@ type Status struct {
 	Err  error  // why nothing is granted anymore: ErrClosed or an ErrStopped; nil while all is well
 	Life uint64 // identifies this run of this process; with Config.Store another after each exclusion
 
-	View    ViewStatus
-	Lease   *LeaseStatus // nil without Config.Store
-	Peers   []PeerStatus // the other members, ascending by ID
-	Locks   int          // locks that this node remembers: those in use, a few that rest, and those that the algorithm cannot forget
-	Granted uint64       // locks acquired
+	View  ViewStatus
+	Lease *LeaseStatus // nil without Config.Store
+	Peers []PeerStatus // the other members, ascending by ID
+
+	Held       int           // locks that this node holds
+	Waiting    int           // locks that it waits for
+	Waiters    int           // goroutines that wait for a lock
+	OldestHold time.Duration // the highest Age of those held
+	OldestWait time.Duration // the highest Age of those waited for
+
+	Locks   int    // locks that this node remembers: those in use, a few that rest, and those that the algorithm cannot forget
+	Granted uint64 // locks acquired
 
 	Sent     [dmutex.Kinds]uint64 // messages of the algorithm, by kind; summed over all nodes, Sent divided by Granted is the messages per entry
 	Received [dmutex.Kinds]uint64
@@ -110,42 +106,59 @@ type Status struct {
 
 // LeaseStatus is how the lease of a node with Config.Store stands.
 type LeaseStatus struct {
-	State      LeaseState
+	// State is valid; late, if two thirds have passed without a renewal, see
+	// [Held.Suspended]; or ended, or not begun: nothing is held, and nothing is granted.
+	State string
+
 	Left       time.Duration // until it ends, unless it is renewed
 	Err        error         // why the last operation of the store failed; nil if it did not
 	Exclusions int           // how often this process was excluded
 }
 
-// ViewStatus is how one node sees the group.
+func leaseStatus(l group.Lease) LeaseStatus {
+	return LeaseStatus{l.State.String(), l.Left, l.Err, l.Exclusions}
+}
+
+// ViewStatus is how one node sees the group, and the last change of it.
 type ViewStatus struct {
-	Epoch   uint64          // of the view that is installed, 0 before the first
+	Epoch   uint64          // of the view that is installed, 0 before the first: its fences begin with it
 	Members []dmutex.NodeID // of it, ascending
 	Acts    bool            // locks are granted in it
 	Age     time.Duration   // how long it has acted, or else how long nothing has been granted here
 	Missing []dmutex.NodeID // members that this node waits for; Status.Peers says why
 	Err     error           // what else it waits for: the store, leases of former members, or members that the algorithm takes; else nil
-	Changes uint64          // views that have begun to act here
-	Took    time.Duration   // of the last of them: see ViewChange
 
 	// Ahead is how far the epoch is ahead of this node's clock, if that is more than a
 	// minute; else 0. Then some clock is or was wrong, and a restart of all members needs
 	// Config.Fence.
 	Ahead time.Duration
+
+	Changes uint64          // views that have begun to act here; what follows is of the last of them
+	Joined  []dmutex.NodeID // members that were not in the view before it that acted here, or were there as another process
+	Left    []dmutex.NodeID // members of that view that have left, or were replaced by another process
+	Took    time.Duration   // how long nothing was granted here
+	Cause   error           // why this node asked for the change, an Error; nil if it did not, as when a member joins or leaves
+}
+
+func viewStatus(v group.View) ViewStatus {
+	v.Cause = public("", v.Cause)
+	return ViewStatus(v)
 }
 
 // Status returns the state of the node. Each number is exact, but they are not read
-// at the same instant.
+// at the same instant. It looks at every lock that the node remembers.
 func (n *Node) Status() Status {
 	v, lives, lease, life, refused := n.group.Status()
-	c := n.locks.Counts()
+	u, c := n.locks.Usage(), n.locks.Counts()
 	st := Status{
-		Err: n.locks.Why(), Life: life,
-		View:  ViewStatus{v.Epoch, v.Members, v.Acts, v.Age, v.Missing, v.Err, v.Changes, v.Took, v.Ahead},
+		Err: public("", n.locks.Why()), Life: life, View: viewStatus(v),
+		Held: u.Held, Waiting: u.Waiting, Waiters: u.Waiters, OldestHold: u.OldestHold, OldestWait: u.OldestWait,
 		Locks: c.Locks, Granted: c.Granted, Sent: c.Sent, Received: c.Received, Refused: refused,
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
 	}
 	if lease != nil {
-		st.Lease = &LeaseStatus{LeaseState(lease.State), lease.Left, lease.Err, lease.Exclusions}
+		l := leaseStatus(*lease)
+		st.Lease = &l
 	}
 	for _, id := range n.group.Others() {
 		m, err := n.group.Peer(id)

@@ -92,7 +92,7 @@ func (ts *terms) resign(name string) {
 		end = e.end
 	}
 	ts.mu.Unlock()
-	end(ErrResigned)
+	end(&Error{Err: ErrResigned})
 }
 
 // gone ends the terms of the lives that the view of the epoch leaves behind. The terms

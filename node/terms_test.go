@@ -145,7 +145,7 @@ func TestAnnouncement(t *testing.T) {
 		term
 	}{
 		{"x", term{7, 5}},
-		{strings.Repeat("x", MaxElection), term{dmutex.None, membership.FirstFence(9) + 5}},
+		{strings.Repeat("x", maxElection), term{dmutex.None, membership.FirstFence(9) + 5}},
 	} {
 		name, got, err := readTerm(7, appendTerm(nil, want.name, want.term))
 		require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestAnnouncement(t *testing.T) {
 		announcement(1, 5, ""),
 		announcement(1, 0, "x"),
 		announcement(2, 5, "x"),
-		announcement(1, 5, strings.Repeat("x", MaxElection+1)),
+		announcement(1, 5, strings.Repeat("x", maxElection+1)),
 	} {
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)

@@ -97,7 +97,7 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err e
 // Once a lock of the transaction is lost with the node's lease, Acquire ends with its
 // [ErrLost], until the transaction is released.
 //
-// With Config.Deadlock it may fail with [ErrDeadlock], a [DeadlockError] that
+// With Config.Deadlock it may fail with [ErrDeadlock], in an [Error] that
 // names the cycle. The transaction keeps what it holds; release it, and try
 // again.
 func (t *Txn) Acquire(ctx context.Context, name string) (h *Held, err error) {
@@ -126,7 +126,7 @@ func (t *Txn) begin(name string) error {
 	if t.busy {
 		return dmutex.Misuse("an Acquire of this Txn is under way: a transaction waits for one lock at a time")
 	}
-	t.held = slices.DeleteFunc(t.held, func(h *Held) bool { return h.core().Noticed() == ErrReleased })
+	t.held = slices.DeleteFunc(t.held, func(h *Held) bool { return h.core().Released() })
 	for _, h := range t.held {
 		if h.core().Lock() == name && h.core().Noticed() == nil {
 			return dmutex.Misuse(fmt.Sprintf("this Txn holds lock %q: locks are not re-entrant", name))
@@ -156,7 +156,7 @@ func (t *Txn) holds() (holds bool, lost error) {
 		case err == nil:
 			holds = true
 		case errors.Is(err, ErrLost):
-			return false, &LockError{h.core().Lock(), err}
+			return false, public(h.core().Lock(), err)
 		}
 	}
 	return holds, nil
@@ -168,7 +168,7 @@ func (t *Txn) Held(name string) *Held {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range slices.Backward(t.held) {
-		if h.core().Lock() == name && h.core().Noticed() != ErrReleased {
+		if h.core().Lock() == name && !h.core().Released() {
 			return h
 		}
 	}
@@ -187,7 +187,7 @@ func (t *Txn) Release() (err error) {
 	for _, h := range held {
 		defer func() { // so the latest is first, and all are released even if an Observer panics
 			if lost := h.Release(); lost != nil {
-				err = errors.Join(err, &LockError{h.core().Lock(), lost})
+				err = errors.Join(err, public(h.core().Lock(), lost))
 			}
 		}()
 	}

@@ -34,7 +34,7 @@ func (n *Node) longWait(w *locks.Waiter) time.Duration {
 // call was waiting for, and wraps why.
 func (n *Node) waitError(lock string, why error) error {
 	if !n.group.Acting() {
-		return &LockError{lock, n.notReady(why)}
+		return n.notReady(why)
 	}
 	st := n.locks.Status(lock)
 	switch {
@@ -46,7 +46,7 @@ func (n *Node) waitError(lock string, why error) error {
 	if silent := n.silent(st); silent != "" {
 		why = fmt.Errorf("waiting for %s: %w", silent, why)
 	}
-	return &LockError{lock, why}
+	return why
 }
 
 // silent describes the peers that a lock waits for: the holder if it is known and

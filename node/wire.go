@@ -34,7 +34,7 @@ func writeTerm(w *wire.Writer, election string, t term) {
 func readTerm(from dmutex.NodeID, message []byte) (name []byte, t term, err error) {
 	r := newReader(message)
 	r.Number()
-	t.epoch, name = r.Number(), r.Name(MaxElection)
+	t.epoch, name = r.Number(), r.Name(maxElection)
 	if r.Bool() {
 		t.leader = from
 	}

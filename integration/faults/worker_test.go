@@ -209,7 +209,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		cfg := node.Config{
 			Self: w.Self, Members: w.Members, Algorithm: algorithms[name], Link: w.links[name], Group: name, Deadlock: detect,
 			Logger: slog.New(stuck{w.leaving}),
-			Observer: &node.Observer{View: func(c node.ViewChange) {
+			Observer: &node.Observer{View: func(c node.ViewStatus) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.stalls = append(w.stalls, c.Took)
@@ -217,7 +217,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		}
 		if w.Lossy {
 			cfg.Link = link
-			cfg.Observer.Wait = func(wait node.Wait) {
+			cfg.Observer.Wait = func(wait node.Event) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				if wait.Err == nil {

@@ -252,7 +252,7 @@ func look(n *node.Node, q query) status {
 		Error: text(st.Err),
 		View: view{
 			Epoch: st.View.Epoch, Members: st.View.Members, Acts: st.View.Acts, Age: seconds(st.View.Age),
-			Missing: st.View.Missing, Error: strings.TrimPrefix(text(st.View.Err), "node: "), Changes: st.View.Changes, Took: seconds(st.View.Took),
+			Missing: st.View.Missing, Error: text(st.View.Err), Changes: st.View.Changes, Took: seconds(st.View.Took),
 		},
 		Peers:     make([]peer, 0, len(st.Peers)),
 		Granted:   st.Granted,
@@ -264,7 +264,7 @@ func look(n *node.Node, q query) status {
 		Limit:     q.limit,
 	}
 	if l := st.Lease; l != nil {
-		v.Lease = &lease{State: l.State.String(), Left: seconds(l.Left), Error: text(l.Err), Exclusions: l.Exclusions}
+		v.Lease = &lease{State: l.State, Left: seconds(l.Left), Error: text(l.Err), Exclusions: l.Exclusions}
 	}
 	for _, p := range st.Peers {
 		v.Peers = append(v.Peers, newPeer(p, st.View))

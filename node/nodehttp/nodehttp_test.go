@@ -566,7 +566,7 @@ func TestLeaseCrash(t *testing.T) {
 		}
 		const says = "waiting until the leases of members [3], which were excluded, have ended: at most "
 		for _, n := range nodes[:2] {
-			require.Contains(t, log.String(), fmt.Sprintf("level=WARN msg=waiting node=%d waited=0s err=%q", n.Self(), "node: "+says+"10.2s more"))
+			require.Contains(t, log.String(), fmt.Sprintf("level=WARN msg=waiting node=%d waited=0s err=%q", n.Self(), says+"10.2s more"))
 		}
 		for ; code != http.StatusOK; code, body = ready(nodes[0]) {
 			require.Regexp(t, `^not ready for \S+: `+regexp.QuoteMeta(says)+`\S+ more\n$`, body)

@@ -57,7 +57,7 @@ func notReady(st node.Status) string {
 	fmt.Fprintf(&b, "not ready for %v", seconds(st.View.Age))
 	switch {
 	case st.View.Err != nil:
-		fmt.Fprintf(&b, ": %s", strings.TrimPrefix(text(st.View.Err), "node: "))
+		fmt.Fprintf(&b, ": %v", st.View.Err)
 	case len(st.View.Missing) == 0:
 		b.WriteString(": the members agree on a view just now")
 	}

@@ -74,7 +74,7 @@ func (g *Group) awaitWork(ctx context.Context) error {
 		select {
 		case <-g.Locks.Rested():
 		case <-ctx.Done():
-			return fmt.Errorf("node: close: the function that runs under lock %q has not returned: %w", name, ctx.Err())
+			return fmt.Errorf("close: the function that runs under lock %q has not returned: %w", name, ctx.Err())
 		}
 	}
 	return nil

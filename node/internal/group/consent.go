@@ -126,7 +126,7 @@ func (c *consent) departed(late error) error {
 	if late == nil {
 		return nil
 	}
-	return fmt.Errorf("node: close: members %v did not answer in time, so the others wait for this node to return: %w", c.Missing(nil), late)
+	return fmt.Errorf("close: members %v did not answer in time, so the others wait for this node to return: %w", c.Missing(nil), late)
 }
 
 // obstacle says what this member is told, if it is in doubt.

@@ -170,7 +170,7 @@ func (g *Group) Open() error {
 	}
 	g.Log(slog.LevelInfo, "node opened")
 	if err := g.Mail.Open(); err != nil {
-		return fmt.Errorf("node: %w", err)
+		return err
 	}
 	g.do(machine.Tick)
 	if g.log != nil {
@@ -320,7 +320,7 @@ func (g *Group) Closed(err error) {
 	g.running.Go(func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.stop(fmt.Errorf("node: the link was closed before the node: %w", err))
+		g.stop(fmt.Errorf("the link was closed before the node: %w", err))
 		if g.needsMail {
 			g.leave() // a Close under way would ask the peers in vain
 		}

@@ -287,7 +287,7 @@ func (l *record) obstacle() error {
 	case until != 0:
 		return drains(until-l.time.now(), dead)
 	case l.Self() == dmutex.None:
-		return errors.New("node: this process is not in the record yet, and joins")
+		return errors.New("this process is not in the record yet, and joins")
 	}
 	return nil
 }
@@ -298,7 +298,7 @@ func drains(left int64, dead []dmutex.NodeID) error {
 	if len(dead) > 0 {
 		whose = fmt.Sprintf("members %v, which were excluded,", dead)
 	}
-	return fmt.Errorf("node: waiting until the leases of %s have ended: at most %v more", whose, time.Duration(max(left, 0)).Round(100*time.Millisecond))
+	return fmt.Errorf("waiting until the leases of %s have ended: at most %v more", whose, time.Duration(max(left, 0)).Round(100*time.Millisecond))
 }
 
 func (l *record) stopped() error {
@@ -306,7 +306,7 @@ func (l *record) stopped() error {
 	if errors.Is(err, membership.ErrSettings) {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return fmt.Errorf("node: %w", err)
+	return err
 }
 
 func (l *record) departed(late error) error {
@@ -318,5 +318,5 @@ func (l *record) departed(late error) error {
 	case l.err != nil:
 		late = fmt.Errorf("%w: %w: %w", late, ErrStore, l.err)
 	}
-	return fmt.Errorf("node: close: the record still has this node, so the others wait until they exclude it: %w", late)
+	return fmt.Errorf("close: the record still has this node, so the others wait until they exclude it: %w", late)
 }

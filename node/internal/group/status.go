@@ -62,6 +62,9 @@ const (
 	LeaseLate
 )
 
+// String returns ended, valid or late.
+func (s LeaseState) String() string { return [...]string{"ended", "valid", "late"}[s] }
+
 // A Lease is how the lease of this node stands.
 type Lease struct {
 	State      LeaseState
@@ -185,7 +188,7 @@ func (g *Group) Describe(ids []dmutex.NodeID) string {
 		known := "never heard"
 		switch st, trouble := g.Peer(id); {
 		case trouble != nil:
-			known = strings.TrimPrefix(trouble.Error(), "node: ")
+			known = trouble.Error()
 		case st.Left:
 			known = "gone"
 		case st.Silent > 0:

@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/membership"
@@ -28,7 +27,7 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 		default:
 			l.err = err
 			if errors.Is(err, store.ErrUnusable) && g.shown.Changes == 0 {
-				g.stop(fmt.Errorf("node: %w", err))
+				g.stop(err)
 			}
 			return l.Unknown(now)
 		}
@@ -71,4 +70,4 @@ func (l *record) ask(op membership.Operation, value []byte, rev store.Revision) 
 }
 
 // errStuck is the outcome of an operation from which the store has not returned.
-var errStuck = errors.New("node: the store does not return, although the context of the operation has ended: Config.Store breaks its contract")
+var errStuck = errors.New("the store does not return, although the context of the operation has ended: Config.Store breaks its contract")

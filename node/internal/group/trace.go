@@ -35,7 +35,7 @@ func (g *Group) closeTrace(ctx context.Context) error {
 	}
 	g.trace(trace.Event{What: trace.Close})
 	if err := g.cfg.Trace.Flush(ctx); err != nil {
-		return fmt.Errorf("node: trace: %w", err)
+		return fmt.Errorf("trace: %w", err)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (g *Group) follow(now int64, out []membership.Message) {
 		}
 		holds := g.Locks.Freeze(view.Epoch, start)
 		if _, g.refusal = g.cfg.Algorithm(start); g.refusal != nil {
-			g.refusal = fmt.Errorf("node: the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
+			g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
 			g.logTrouble(g.refusal)
 		}
 		g.traceView(trace.View, view)
@@ -191,7 +191,7 @@ func (g *Group) act(now int64) {
 	if g.shown.Changes++; g.shown.Changes > 1 {
 		g.frozen = g.since // views between the last that acted and this one have not
 	}
-	g.shown = View{Epoch: view.Epoch, Members: view.Nodes(), Changes: g.shown.Changes, Took: time.Duration(now - g.frozen), Cause: g.cause}
+	g.shown = View{Epoch: view.Epoch, Members: view.Nodes(), Acts: true, Changes: g.shown.Changes, Took: time.Duration(now - g.frozen), Cause: g.cause}
 	g.begin(now)
 	for _, m := range view.Members {
 		if !g.last.Has(m.Node, m.Life) {
@@ -233,7 +233,7 @@ func (g *Group) forget(peer dmutex.NodeID) {
 func (g *Group) handle(from dmutex.NodeID, message []byte) {
 	msg, more, err := readMessage(message, g.limit)
 	if err != nil {
-		g.Refused(from, fmt.Errorf("node: message about views: %w", err))
+		g.Refused(from, fmt.Errorf("message about views: %w", err))
 		return
 	}
 	msg.From, msg.To = from, g.Self()

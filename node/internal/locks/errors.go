@@ -3,29 +3,25 @@ package locks
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/dmutex/dmutex"
 )
 
 // The reasons that a Table has itself. Package node documents those that it exports.
 var (
-	ErrReleased = errors.New("node: lock was released")
-	ErrLost     = errors.New("node: lock was lost")
-	ErrReplaced = errors.New("node: another process took this node's number while this one was paused or cut off")
-	ErrOverflow = errors.New("node: more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
+	ErrReleased = errors.New("lock was released")
+	ErrLost     = errors.New("lock was lost")
+	ErrReplaced = errors.New("another process took this node's number while this one was paused or cut off")
+	ErrOverflow = errors.New("more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
 
 	// ErrViewChanged ends a try whose view has ended, or does not act.
-	ErrViewChanged = errors.New("node: the view has changed")
+	ErrViewChanged = errors.New("the view has changed")
 
-	errEarly = errors.New("node: messages for a view that does not act yet exceed their buffer")
-
-	// overruled ends a hold of a lock for which another member reports a higher fence:
-	// this process was paused or cut off, and missed the loss.
-	overruled = loss(ErrReplaced)
+	errEarly = errors.New("messages for a view that does not act yet exceed their buffer")
 )
 
-// An Error names the lock, the peer or both that an error is about.
+// An Error names the lock, the peer or both that an error is about. Like the sentinels it
+// does not name the package: the errors of package node, which it becomes, do.
 type Error struct {
 	Lock string
 	Peer dmutex.NodeID
@@ -33,28 +29,31 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	text := strings.TrimPrefix(e.Err.Error(), "node: ")
+	text := e.Err.Error()
 	if e.Peer != dmutex.None {
 		text = fmt.Sprintf("peer %d: %s", e.Peer, text)
 	}
 	if e.Lock != "" {
 		text = fmt.Sprintf("lock %q: %s", e.Lock, text)
 	}
-	return "node: " + text
+	return text
 }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// A lossError is an ErrLost with its cause.
-type lossError struct{ cause error }
+// An End is why a hold is over. Holders get it as it is, so it names package node.
+type End struct{ Err error }
 
-func (e *lossError) Error() string {
-	return ErrLost.Error() + ": " + strings.TrimPrefix(e.cause.Error(), "node: ")
-}
-func (e *lossError) Unwrap() []error { return []error{ErrLost, e.cause} }
+func (e *End) Error() string { return "node: " + e.Err.Error() }
+func (e *End) Unwrap() error { return e.Err }
+
+var (
+	released = &End{ErrReleased}
+
+	// overruled ends a hold of a lock for which another member reports a higher fence:
+	// this process was paused or cut off, and missed the loss.
+	overruled = loss(ErrReplaced)
+)
 
 // loss returns how a hold ends that is lost, for the reason given.
-func loss(why error) *error {
-	var err error = &lossError{why}
-	return &err
-}
+func loss(why error) *End { return &End{fmt.Errorf("%w: %w", ErrLost, why)} }

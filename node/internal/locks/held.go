@@ -12,9 +12,9 @@ import (
 type Held struct {
 	lock  *lock
 	fence uint64
-	since int64                 // when it was granted, by Mail.Now
-	over  atomic.Pointer[error] // why it is no longer held; nil while it is
-	ctx   context.Context       // Join's, and a holdContext once one is needed; guarded by the mutex of the Table
+	since int64               // when it was granted, by Mail.Now
+	over  atomic.Pointer[End] // why it is no longer held; nil while it is
+	ctx   context.Context     // Join's, and a holdContext once one is needed; guarded by the mutex of the Table
 }
 
 // A holdContext ends with the hold.
@@ -33,21 +33,21 @@ type Hold struct {
 }
 
 func (h *Held) outcome() Hold {
-	hold := Hold{Lock: h.lock.name, Err: h.Noticed(), Fence: h.fence, Took: time.Duration(h.lock.table.cfg.Mail.Now() - h.since)}
-	if hold.Err == ErrReleased {
-		hold.Err = nil
+	hold := Hold{Lock: h.lock.name, Fence: h.fence, Took: time.Duration(h.lock.table.cfg.Mail.Now() - h.since)}
+	if end := h.over.Load(); end != released {
+		hold.Err = end
 	}
 	return hold
 }
 
 // end marks the hold as over. The first reason stays: a hold may be lost, and be
 // released only later.
-func (h *Held) end(reason *error) {
-	if !h.over.CompareAndSwap(nil, reason) {
+func (h *Held) end(why *End) {
+	if !h.over.CompareAndSwap(nil, why) {
 		return
 	}
 	if c, ok := h.ctx.(*holdContext); ok {
-		c.cancel(*reason)
+		c.cancel(why)
 	}
 }
 
@@ -66,10 +66,13 @@ func (h *Held) Err() error {
 	return h.Noticed()
 }
 
+// Released reports whether the hold has ended with a Release.
+func (h *Held) Released() bool { return h.over.Load() == released }
+
 // Noticed is Err as far as this node has noticed.
 func (h *Held) Noticed() error {
-	if reason := h.over.Load(); reason != nil {
-		return *reason
+	if why := h.over.Load(); why != nil {
+		return why
 	}
 	return nil
 }
@@ -110,16 +113,16 @@ func (h *Held) Release() (hold Hold, ended bool, err error) {
 	t := h.lock.table
 	t.mu.Lock()
 	if ended = h.lock.held == h; ended {
-		hold = h.lock.release(&ErrReleased)
+		hold = h.lock.release(released)
 	}
 	t.mu.Unlock()
 	t.cfg.Mail.Flush()
-	switch reason := h.over.Load(); reason {
+	switch why := h.over.Load(); why {
 	case nil:
 		err = dmutex.Misuse("Release of a copied Held")
-	case &ErrReleased:
+	case released:
 	default:
-		err = *reason
+		err = why
 	}
 	return hold, ended, err
 }

@@ -167,9 +167,9 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 
 // release ends the present grant, for the reason given if it is not over already, and
 // returns it. While the view does not act, the peers learn of the release when it does.
-func (l *lock) release(reason *error) (hold Hold) {
+func (l *lock) release(why *End) (hold Hold) {
 	if l.held != nil {
-		l.held.end(reason)
+		l.held.end(why)
 		hold = l.held.outcome()
 		delete(l.table.owners, l.held)
 		l.held = nil

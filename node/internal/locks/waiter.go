@@ -116,7 +116,7 @@ func (w *Waiter) GiveUp(why error) {
 	case !w.over.Load():
 		w.lock.quit(w, why)
 	case w.held != nil && w.lock.held == w.held:
-		w.held.end(&ErrReleased)
+		w.held.end(released)
 		w.lock.release(nil)
 	}
 	w.held, w.err = nil, why

@@ -157,8 +157,8 @@ func (p *philosopher) think(ctx context.Context) error {
 // cycle reports the cycle whose victim this philosopher is, if err says
 // that, and passes on any other error.
 func (p *philosopher) cycle(err error) error {
-	found, ok := errors.AsType[*node.DeadlockError](err)
-	if !ok {
+	found, ok := errors.AsType[*node.Error](err)
+	if !ok || !errors.Is(err, node.ErrDeadlock) {
 		return err
 	}
 	p.Victim++

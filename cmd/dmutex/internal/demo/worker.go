@@ -150,7 +150,7 @@ func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Li
 		config.Self, config.Members = w.task.Self, dmutextest.Nodes(w.task.Nodes)
 	}
 	if w.task.Views {
-		config.Observer = &node.Observer{View: func(v node.ViewChange) {
+		config.Observer = &node.Observer{View: func(v node.ViewStatus) {
 			_ = w.report(report{Word: wordView, View: &view{v.Epoch, v.Took}}) // if the demo is gone, so is this process
 		}}
 	}

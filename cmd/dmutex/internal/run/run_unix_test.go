@@ -460,7 +460,7 @@ func TestRunNumberTaken(t *testing.T) {
 	join(t, flags(1))
 	two := start(t, flags(2), "say:in", "wait")
 	require.Equal(t, "in", two.line())
-	require.Contains(t, start(t, flags(2), "say:never").exits(statusNoLock), "nothing was run: "+node.ErrNumberTaken.Error())
+	require.Contains(t, start(t, flags(2), "say:never").exits(statusNoLock), "nothing was run: node: "+node.ErrNumberTaken.Error())
 	two.goOn()
 	two.exits(0)
 }
