@@ -136,9 +136,9 @@ func (c *consent) obstacle() error {
 	case by == dmutex.None:
 		return nil
 	case later == 0:
-		return fmt.Errorf("node: member %v says that the group goes on without this process%s", by, until)
+		return fmt.Errorf("member %v says that the group goes on without this process%s", by, until)
 	default:
-		return fmt.Errorf("node: member %v says that another process took this node's number%s", by, until)
+		return fmt.Errorf("member %v says that another process took this node's number%s", by, until)
 	}
 }
 
