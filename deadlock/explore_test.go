@@ -14,7 +14,7 @@ import (
 )
 
 // Whatever nodes wait for, and however that changes while messages travel:
-// every deadlock is declared by somebody in it, and none that does not exist.
+// every deadlock is declared by a node in it, and none that does not exist.
 // The numbers are what is there: a change of one is a finding. DMUTEX_LONG=1
 // adds the large groups: four nodes that wait once each, for one other. Of the OR
 // model these call Detect together with Wait only; at any time is more than fits

@@ -29,7 +29,7 @@ func NewAnyProbe(self dmutex.NodeID, members []dmutex.NodeID) (AnyProbe, error) 
 // Clone returns an independent copy.
 func (m AnyProbe) Clone() AnyProbe { return AnyProbe{m.And.Clone()} }
 
-// Dependent has a flag for each initiator, which nobody resets, instead of a
+// Dependent has a flag for each initiator, which is never reset, instead of a
 // number.
 type Dependent struct{ *And }
 
@@ -62,7 +62,7 @@ func (m Deaf) Granted(by dmutex.NodeID) error {
 func (m Deaf) Handle(msg Message) ([]Message, error) {
 	out, err := m.Or.Handle(msg)
 	if errors.Is(err, dmutex.ErrPeer) {
-		return nil, nil // it comes of flags that are kept
+		return nil, nil // because of flags that are kept
 	}
 	return out, err
 }

@@ -56,7 +56,7 @@ func (h *halting) Steps(list []halt) []halt {
 	return list
 }
 
-// excludes asks the machine that the other checks take for one that excludes nobody.
+// excludes asks a machine that, to the other checks, excludes no node.
 func (h *halting) excludes(i int, id dmutex.NodeID) bool {
 	return id != h.members[i] && h.claims(h.at(i).machine.(*misled).Machine, id)
 }

@@ -398,7 +398,7 @@ func TestRunScriptFindsMessage(t *testing.T) {
 	}
 }
 
-// A script that is replayed twice is the same, whatever output it had.
+// A script replayed twice is the same, no matter what output it had.
 func TestRunScriptSettles(t *testing.T) {
 	const script = `# a conversation
 group 1 2   # two
@@ -420,7 +420,7 @@ release 1`
 	require.Equal(t, first, again)
 }
 
-// Machines that answer for ever are not delivered for ever.
+// Delivery to machines that always answer ends.
 func TestRunScriptEnds(t *testing.T) {
 	catch := broken{handle: func(b *broken, m dmutex.Message) ([]dmutex.Message, error) {
 		m.From, m.To = m.To, m.From

@@ -138,7 +138,7 @@ func refuses(t testing.TB, l local, do verb, msg dmutex.Message, want error) {
 	}
 }
 
-// hostile returns messages that no correct peer sends, whatever the algorithm.
+// hostile returns messages that no correct peer sends under any algorithm.
 func hostile(self dmutex.NodeID, peers []dmutex.NodeID) (all []dmutex.Message) {
 	stranger := self + 1
 	for slices.Contains(peers, stranger) {

@@ -34,7 +34,7 @@ func simulate(t *testing.T, c dmutextest.SimConfig) dmutextest.SimReport {
 	return r
 }
 
-// A run that can be computed by hand: all request at once and for ever. The
+// A run that can be computed by hand: all request at once, again and again. The
 // first enters after two hops, each of the others one hop after a release.
 func TestSimulateByHand(t *testing.T) {
 	const hold, entries = 3, 12
@@ -54,7 +54,7 @@ func TestSimulateByHand(t *testing.T) {
 	require.Zero(t, r.Cost.Count)
 }
 
-// One at a time: nobody ever waits for anybody.
+// One at a time: no node ever waits for another.
 func TestSimulateRare(t *testing.T) {
 	r := simulate(t, dmutextest.SimConfig{
 		Algorithm: central.New, Members: dmutextest.Nodes(3), Think: math.Inf(1), Hold: 7, Entries: 300, Seed: 1,
@@ -103,7 +103,7 @@ func TestSimulateSeed(t *testing.T) {
 	}
 }
 
-// A message takes T on average, whatever the distribution; a request and its
+// A message takes T on average under every distribution; a request and its
 // grant take two of them.
 func TestSimulateDelay(t *testing.T) {
 	for _, tt := range []struct {
@@ -246,7 +246,7 @@ func TestSimulateViolations(t *testing.T) {
 	}
 }
 
-// A machine that ticks in vain is caught, too.
+// A machine whose ticks achieve nothing is caught, too.
 func TestSimulateTicksInVain(t *testing.T) {
 	_, err := dmutextest.Simulate(dmutextest.SimConfig{
 		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {

@@ -28,7 +28,7 @@ type leaving struct {
 	wire     [][]dmutex.Message
 	leaver   int // its place
 	left     bool
-	unnamed  dmutex.NodeID // whom WaitsFor is taken not to name
+	unnamed  dmutex.NodeID // left out of WaitsFor
 }
 
 var errStuck = errors.New("some wait for ever, and none of them for the leaver")
@@ -144,7 +144,7 @@ func TestWaiterSecondLaw(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		algorithm dmutex.Algorithm
-		needs     dmutex.NodeID // if it is not among WaitsFor, some wait for ever
+		needs     dmutex.NodeID // if it is not among WaitsFor, some wait forever
 	}{
 		{"central", central.New, 1},
 		{"lamport", lamport.New, 2},

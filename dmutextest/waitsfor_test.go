@@ -61,7 +61,7 @@ func (m misled) of(algorithm dmutex.Algorithm) dmutex.Algorithm {
 	}
 }
 
-// Nobody whom a machine names can be left out.
+// No node that a machine names can be left out.
 func TestWaiterLaw(t *testing.T) {
 	without := func(id dmutex.NodeID) misled {
 		return misled{waits: func(good []dmutex.NodeID, _ dmutex.Phase) []dmutex.NodeID {

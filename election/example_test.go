@@ -7,7 +7,7 @@ import (
 	"github.com/dmutex/dmutex/election"
 )
 
-// The driving loop, with no network at all: whatever a call returns is handed
+// The driving loop, without a network: what a call returns is handed
 // over. The lowest of three nodes begins; the highest leads.
 func Example() {
 	members := []dmutex.NodeID{1, 2, 3}

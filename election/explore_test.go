@@ -134,8 +134,8 @@ func TestExplore(t *testing.T) {
 }
 
 // "There are never two leaders at the same instant", under the majority rule
-// and with suspicion that is prompt and simultaneous, whatever crashes, comes back, is cut off or starts
-// anew. Without the rule see testdata/mutant-*-no-majority.txt.
+// and with suspicion that is prompt and simultaneous, no matter what crashes, comes back, is cut off or starts
+// again. Without the rule see testdata/mutant-*-no-majority.txt.
 func TestOneLeader(t *testing.T) {
 	for _, tt := range []struct {
 		algorithm string

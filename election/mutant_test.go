@@ -108,7 +108,7 @@ var Mutants = map[string]Algorithm{
 		return m.Handle(msg)
 	}}.of(Bully),
 
-	// The answer tells that there is a newer epoch, but not who leads.
+	// The answer says that there is a newer epoch, but names no leader.
 	"bully-answer-names-nobody": bullies{handle: func(m *bully, msg Message) ([]Message, error) {
 		if msg.Kind == Coordinator && dmutex.NodeID(m.owner(msg.Epoch)+1) != msg.From {
 			m.begin()
@@ -153,7 +153,7 @@ var Mutants = map[string]Algorithm{
 		return m.Handle(msg)
 	}}.of(Bully),
 
-	// Under the majority rule nobody is asked to agree.
+	// Under the majority rule no node is asked to agree.
 	"bully-not-let": bullies{after: func(m *bully, out []Message) []Message {
 		for j := range m.agreed {
 			m.agreed[j] = j != m.me
@@ -169,7 +169,7 @@ var Mutants = map[string]Algorithm{
 		return out
 	}}.of(Bully),
 
-	// Nobody begins anew when the election dies with a node.
+	// No node begins again when the election dies with a node.
 	"ring-no-timeout": rings{after: func(m *ring, out []Message) []Message {
 		m.left = 0
 		return out

@@ -78,7 +78,7 @@ func (g *group) requireLeader(t *testing.T, leader dmutex.NodeID) {
 	}
 }
 
-// Of n processes the highest has crashed. If the lowest notices, everybody runs
+// The highest of n processes has crashed. If the lowest notices, all run
 // once: n(n-1)/2 ELECTION, (n-1)(n-2)/2 ANSWER and n-2 COORDINATOR to those
 // alive, n²-n-1 in all. If the second highest notices, 1 and n-2. Ours also
 // tells the dead.
@@ -102,7 +102,7 @@ func TestBullyMessages(t *testing.T) {
 	}
 }
 
-// The highest process bullies: it asks nobody. Under the majority rule it asks
+// The highest process bullies: it asks no other. Under the majority rule it asks
 // all, and leads when all have agreed.
 func TestBullyHighest(t *testing.T) {
 	for n := 1; n <= 20; n++ {

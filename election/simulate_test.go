@@ -129,7 +129,7 @@ func (s *simulation) recover(t *testing.T, i int) {
 	s.look(t, i)
 }
 
-// run runs until a time, or with 0 until nothing happens any more.
+// run runs until a time, or with 0 until nothing more happens.
 func (s *simulation) run(t *testing.T, until int) {
 	for {
 		switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// The link should vanish beside NATS: compare with BenchmarkNATS.
+// The link should cost little compared with NATS itself: see BenchmarkNATS.
 func BenchmarkNATSLink(b *testing.B) {
 	s := open(b)
 	nodes := make([]*natslink.Link, 2)
@@ -55,7 +55,7 @@ func BenchmarkNATS(b *testing.B) {
 	}
 }
 
-// An Acquire and a Release that nobody else disturbs, in a group of three over
+// An uncontended Acquire and Release, in a group of three over
 // NATS.
 func BenchmarkAcquire(b *testing.B) {
 	for _, a := range []struct {

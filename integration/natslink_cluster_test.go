@@ -50,8 +50,8 @@ func startCluster(t *testing.T) []*server.Server {
 	return servers
 }
 
-// A crew is a group of nodes over NATS that all take one lock, over and over.
-type crew struct {
+// A group is some nodes over NATS that all take one lock, over and over.
+type group struct {
 	t       *testing.T
 	nodes   []*node.Node
 	entries [3]atomic.Int64
@@ -60,11 +60,11 @@ type crew struct {
 	working sync.WaitGroup
 }
 
-// startCrew opens node 1 on the first connection, and so on, and lets them
+// startGroup opens node 1 on the first connection, and so on, and lets them
 // work. Overlap, and a fence that does not rise, are errors.
-func startCrew(t *testing.T, conns ...*nats.Conn) *crew {
+func startGroup(t *testing.T, conns ...*nats.Conn) *group {
 	t.Helper()
-	c := &crew{t: t, entered: make(chan bool, 1)}
+	c := &group{t: t, entered: make(chan bool, 1)}
 	ctx, stop := context.WithCancel(t.Context())
 	c.stop = stop
 	members := make([]dmutex.NodeID, len(conns))
@@ -112,7 +112,7 @@ func startCrew(t *testing.T, conns ...*nats.Conn) *crew {
 }
 
 // progress waits until every node has entered n times more.
-func (c *crew) progress(n int64) {
+func (c *group) progress(n int64) {
 	c.t.Helper()
 	for i := range c.nodes {
 		goal := c.entries[i].Load() + n
@@ -122,7 +122,7 @@ func (c *crew) progress(n int64) {
 	}
 }
 
-func (c *crew) end() {
+func (c *group) end() {
 	c.stop()
 	c.working.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -151,7 +151,7 @@ func TestNATSCluster(t *testing.T) {
 	for _, s := range servers {
 		conns = append(conns, connect(t, s, nats.ReconnectHandler(func(*nats.Conn) { moved <- true })))
 	}
-	c := startCrew(t, conns...)
+	c := startGroup(t, conns...)
 	c.progress(50)
 	stopNATS(servers[0])
 	await(t, moved)
@@ -166,7 +166,7 @@ func TestNATSCluster(t *testing.T) {
 func TestNATSConnectionClosed(t *testing.T) {
 	s := open(t)
 	conns := []*nats.Conn{connect(t, s), connect(t, s), connect(t, s)}
-	c := startCrew(t, conns...)
+	c := startGroup(t, conns...)
 	c.progress(5)
 	c.stop()
 	c.working.Wait()
@@ -192,7 +192,7 @@ func TestNATSLeafNode(t *testing.T) {
 		Remotes: []*server.RemoteLeafOpts{{URLs: []*url.URL{address}}},
 	}})
 	eventually(t, "the leaf does not come", func() bool { return hub.NumLeafNodes() == 1 && leaf.NumLeafNodes() == 1 })
-	c := startCrew(t, connect(t, hub), connect(t, hub), connect(t, leaf))
+	c := startGroup(t, connect(t, hub), connect(t, hub), connect(t, leaf))
 	c.progress(50)
 	c.end()
 }

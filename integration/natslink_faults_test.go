@@ -132,7 +132,7 @@ func slowConsumer(t *testing.T, frames, size, kept int) {
 	t.Cleanup(func() { require.NoError(t, deaf.Close()) })
 	cure := sync.OnceFunc(func() { close(cured) })
 	t.Cleanup(cure)                    // before that
-	_, got := listen(t, nc, 2, prefix) // beside it
+	_, got := listen(t, nc, 2, prefix) // next to it
 
 	loud := connect(t, s)
 	frame := make([]byte, size)

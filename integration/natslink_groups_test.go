@@ -19,7 +19,7 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// Two groups with records of their own that share a prefix are told so, with its name.
+// Two groups with records of their own that share a prefix get an error that names it.
 func TestNATSLinkTwoGroups(t *testing.T) {
 	s := startJetStream(t)
 	js := jetStream(t, connect(t, s))

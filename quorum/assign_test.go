@@ -97,7 +97,7 @@ func TestAssignIsMaekawas(t *testing.T) {
 	}
 }
 
-// The balance for ragged shapes: nobody has more than thrice the mean duty.
+// The balance for ragged shapes: no site has more than three times the mean duty.
 func TestAssignIsBalanced(t *testing.T) {
 	for n := 5; n <= 100; n++ {
 		for _, c := range []Coterie[int]{must(Grid(0, ints(n)...)), must(Wall(nil, ints(n)...))} {

@@ -142,7 +142,8 @@ func wilson(hits, samples int) (low, high float64) {
 	return max(0, min(low, p)), min(1, max(high, p))
 }
 
-// enumerated is the most inputs of a written-out gate whose states are all gone through.
+// enumerated is the largest number of inputs at which all states of a written-out gate are
+// gone through.
 const enumerated = 20
 
 // chance goes through all 2^n states: first it marks those that contain a quorum, then

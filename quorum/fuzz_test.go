@@ -16,7 +16,7 @@ func fuzzed(n uint8, data []byte) twin {
 	return t
 }
 
-// Any family whatever, against the twin: validator, minimizer and, if it is a
+// Any family, against the twin: validator, minimizer and, if it is a
 // coterie, every measure.
 func FuzzFamily(f *testing.F) {
 	f.Add(uint8(2), []byte{3, 5, 6})

@@ -156,7 +156,7 @@ func TestMembership(t *testing.T) {
 	}
 }
 
-// What is too large to be compared is refused at once, whatever the way in.
+// What is too large to be compared is refused at once by New, Minimize and Check.
 func TestTooLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a moment")

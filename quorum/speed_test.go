@@ -46,7 +46,7 @@ func TestValidationMemory(t *testing.T) {
 	}
 }
 
-// IsQuorum and HasQuorum allocate a set or two, whatever the coterie's size, and
+// IsQuorum and HasQuorum allocate a set or two for a coterie of any size, and
 // the inner question nothing.
 func TestAllocations(t *testing.T) {
 	tree := must(Tree(2, ints(1023)...)).system()

@@ -146,7 +146,7 @@ func (s *system) holder() func(up set) bool {
 	}
 }
 
-// expand yields each set that comes of choosing, from the root down, a set of
+// expand yields each set that results from choosing, from the root down, a set of
 // every gate that is reached. What is yielded is overwritten afterwards.
 func (s *system) expand(sets func(gate) iter.Seq[set]) iter.Seq[set] {
 	return func(yield func(set) bool) {

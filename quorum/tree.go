@@ -20,8 +20,8 @@ import (
 // h-1, and load 2/(h+1). A tree is non-dominated.
 //
 // A site with one child would occur in no quorum, since the child is enough. So
-// if the last level leaves one child alone, that child is laid beside its
-// parent's neighbor's children instead. Only for n = 2 is there no neighbor, and the
+// if the last level leaves one child alone, it becomes a child of its parent's left
+// neighbor. Only for n = 2 is there no neighbor, and the
 // coterie is the second site alone.
 //
 // It refuses any other degree below 2 and no sites (ErrSize), a site given twice

@@ -9,7 +9,7 @@ import (
 )
 
 // A trace of a node in production, replayed in a test: what its machines did
-// then, they do now. Here somebody has tampered with it.
+// then, they do now. This one was tampered with.
 func ExampleReplay() {
 	const file = `{"dmutex":"trace","version":3,"self":2,"members":[1,2],"algorithm":"ricart 2 idle"}
 {"t":1000,"do":"born","lock":"x","phase":"idle"}

@@ -291,7 +291,7 @@ func TestReplay(t *testing.T) {
 		require.ErrorContains(t, err, tt.want)
 	}
 
-	// After a gap nobody knows in which state a machine is.
+	// After a gap the state of a machine is not known.
 	gap := strings.Replace(conversation, `{"t":4,"do":"release","lock":"x","phase":"idle"}`, `{"t":4,"do":"gap","n":1}`, 1)
 	r, err = trace.Replay(read(gap), ricart.New)
 	require.NoError(t, err)

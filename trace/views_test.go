@@ -25,7 +25,7 @@ import (
 )
 
 // A recorded run replays across views: a member crashes and comes back, another
-// leaves and comes back, and a lock is held all the while.
+// leaves and comes back, while a lock stays held.
 func TestReplayAcrossViews(t *testing.T) {
 	for _, a := range []struct {
 		name string

@@ -1,7 +1,7 @@
 // Command dmutex shows, checks and measures distributed mutual exclusion.
 //
 //	dmutex demo      processes, a real network, one account, and no money lost;
-//	                 demo philosophers: five forks, and nobody starves
+//	                 demo philosophers: five forks, and no philosopher starves
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured
 //	dmutex run       a command under a lock, on one machine of a group at a time

@@ -19,7 +19,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// An authority signs the workers' certificates. Each worker is told its key: they
+// An authority signs the workers' certificates. Each worker gets its key: they
 // are all this one program, and trust each other.
 type authority struct {
 	Cert []byte

@@ -41,7 +41,7 @@ var (
 	}
 	wrong = map[string]dmutex.Algorithm{
 		"alone": func(s dmutex.Start) (dmutex.Machine, error) {
-			s.Members = []dmutex.NodeID{s.Self} // it asks nobody
+			s.Members = []dmutex.NodeID{s.Self} // it asks no other
 			return ricart.New(s)
 		},
 		"unfenced": func(s dmutex.Start) (dmutex.Machine, error) {
@@ -72,7 +72,7 @@ func TestNATS(t *testing.T) { unlessShort(t); endure(t, "nats") }
 func endure(t *testing.T, link string) {
 	t.Parallel() // it is mostly waiting
 	names := slices.Sorted(maps.Keys(right))
-	r := newRig(t, link, 5, *seed, names...)
+	r := newGroup(t, link, 5, *seed, names...)
 	long := 4 * time.Second
 	if os.Getenv("DMUTEX_LONG") != "" {
 		long = 10 * time.Minute
@@ -103,7 +103,7 @@ func TestLossyNATS(t *testing.T) { lose(t, "nats") }
 func lose(t *testing.T, link string) {
 	unlessShort(t)
 	t.Parallel()
-	r := newRigOf(t, link, 3, task{Seed: *seed, Algorithms: slices.Sorted(maps.Keys(right)), Lossy: true})
+	r := newGroupOf(t, link, 3, task{Seed: *seed, Algorithms: slices.Sorted(maps.Keys(right)), Lossy: true})
 	<-time.After(2 * time.Second)
 	var waits []time.Duration
 	for _, said := range r.word(wordTell) {
@@ -125,11 +125,11 @@ func unlessShort(t *testing.T) {
 	}
 }
 
-// A lock that lets everybody in is noticed, and so are fences that do not rise.
+// A lock that lets all in is noticed, and so are fences that do not rise.
 func TestWrong(t *testing.T) {
 	for name, says := range map[string]string{"alone": "alone/", "unfenced": "the fence of"} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "tcp", 5, *seed, name)
+			r := newGroup(t, "tcp", 5, *seed, name)
 			select {
 			case err := <-r.referee.wrong:
 				require.ErrorContains(t, err, says)

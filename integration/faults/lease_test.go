@@ -25,16 +25,16 @@ const (
 	// lease is short, so that much happens.
 	lease = time.Second
 
-	// starving is how long nobody may get a lock while a process lives and reaches the
+	// starving is how long a lock may go without a grant while a process lives and reaches the
 	// store. A process that was excluded again and again pauses for about a minute.
 	starving = 70 * time.Second
 
 	most = 8 // processes at a time
 )
 
-// A fleet is a rig with groups that have leases: its processes come and go.
-type fleet struct {
-	*rig
+// A leaseGroup is a group with leases: its processes come and go.
+type leaseGroup struct {
+	*group
 	outside service // of its links or its store; nil without one that stops
 	rng     *rand.Rand
 	born    dmutex.NodeID // the last
@@ -47,7 +47,7 @@ type fleet struct {
 	known   map[dmutex.NodeID]map[string]state
 }
 
-// A setting is what carries the frames and the records of a fleet.
+// A setting is what carries the frames and the records of a leaseGroup.
 type setting string
 
 const (
@@ -65,12 +65,12 @@ type service interface {
 	isRunning() bool
 }
 
-func newFleet(t *testing.T, over setting, n int, algorithms ...string) *fleet {
+func newLeaseGroup(t *testing.T, over setting, n int, algorithms ...string) *leaseGroup {
 	t.Logf("seed %d", *seed)
-	r := &rig{t: t, referee: newReferee(t), where: make(map[dmutex.NodeID]map[string]string)}
+	r := &group{t: t, referee: newReferee(t), where: make(map[dmutex.NodeID]map[string]string)}
 	r.referee.ledger = newLedger()
-	f := &fleet{
-		rig: r, rng: rand.New(rand.NewPCG(*seed, 2)), busy: make(map[*process]bool),
+	f := &leaseGroup{
+		group: r, rng: rand.New(rand.NewPCG(*seed, 2)), busy: make(map[*process]bool),
 		well: instant(), counts: make(map[string]int), longest: make(map[string]int64), known: make(map[dmutex.NodeID]map[string]state),
 		job: task{
 			Seed: *seed, Algorithms: algorithms, Lease: lease,
@@ -118,7 +118,7 @@ func (d *database) stop() bool {
 	return true
 }
 
-func (f *fleet) createBucket() {
+func (f *leaseGroup) createBucket() {
 	nc, err := nats.Connect("nats://" + f.server.address())
 	require.NoError(f.t, err)
 	defer nc.Close()
@@ -129,7 +129,7 @@ func (f *fleet) createBucket() {
 }
 
 // join starts a process.
-func (f *fleet) join() {
+func (f *leaseGroup) join() {
 	f.born++
 	job, c := f.job, f.cable()
 	job.Self = f.born
@@ -152,39 +152,39 @@ func (f *fleet) join() {
 }
 
 // order gives a process an order, and returns its report.
-func (f *fleet) order(p *process, o order) report {
+func (f *leaseGroup) order(p *process, o order) report {
 	f.t.Helper()
 	require.NoError(f.t, p.child.Tell(o))
 	return f.await(p)
 }
 
 // exit has a process leave, which may take a while.
-func (f *fleet) exit(p *process) {
+func (f *leaseGroup) exit(p *process) {
 	f.drop(p)
 	require.NoError(f.t, p.child.Signal(syscall.SIGTERM))
 	f.leaving = append(f.leaving, p)
 }
 
-func (f *fleet) kill(p *process) {
+func (f *leaseGroup) kill(p *process) {
 	f.drop(p)
 	f.tell(p)
 	require.NoError(f.t, p.child.Signal(os.Kill))
 	<-p.ended
 }
 
-func (f *fleet) drop(p *process) {
+func (f *leaseGroup) drop(p *process) {
 	f.processes = slices.DeleteFunc(f.processes, func(o *process) bool { return o == p })
 }
 
 // tell notes what a process counts, before it is too late.
-func (f *fleet) tell(p *process) {
+func (f *leaseGroup) tell(p *process) {
 	if !p.paused {
 		f.known[p.id] = f.order(p, order{Word: wordTell}).States
 	}
 }
 
 // sum adds up what all processes have counted for all groups.
-func (f *fleet) sum(count func(state) int) (sum int) {
+func (f *leaseGroup) sum(count func(state) int) (sum int) {
 	for _, states := range f.known {
 		for _, s := range states {
 			sum += count(s)
@@ -194,7 +194,7 @@ func (f *fleet) sum(count func(state) int) (sum int) {
 }
 
 // cut cuts processes off, and returns what ends that.
-func (f *fleet) cut(c cut, processes ...*process) (heal func()) {
+func (f *leaseGroup) cut(c cut, processes ...*process) (heal func()) {
 	for _, p := range processes {
 		f.busy[p] = true
 		f.order(p, order{Word: wordCut, Cut: c})
@@ -209,7 +209,7 @@ func (f *fleet) cut(c cut, processes ...*process) (heal func()) {
 }
 
 // free returns the processes that have no fault.
-func (f *fleet) free() (free []*process) {
+func (f *leaseGroup) free() (free []*process) {
 	for _, p := range f.processes {
 		if !f.busy[p] {
 			free = append(free, p)
@@ -218,8 +218,8 @@ func (f *fleet) free() (free []*process) {
 	return free
 }
 
-// holder returns a process that has held a lock for a while, any process if nobody has.
-func (f *fleet) holder(among []*process) *process {
+// holder returns a process that has held a lock for a while, or any process if none has.
+func (f *leaseGroup) holder(among []*process) *process {
 	f.referee.mu.Lock()
 	defer f.referee.mu.Unlock()
 	for _, i := range f.rng.Perm(len(among)) {
@@ -233,7 +233,7 @@ func (f *fleet) holder(among []*process) *process {
 }
 
 // fault makes a fault, and returns what ends it after how long, nil if it is over.
-func (f *fleet) fault() (kind string, undo func(), after time.Duration) {
+func (f *leaseGroup) fault() (kind string, undo func(), after time.Duration) {
 	free := f.free()
 	if len(free) == 0 {
 		return "nothing", nil, 0
@@ -292,7 +292,7 @@ func (f *fleet) fault() (kind string, undo func(), after time.Duration) {
 }
 
 // partition has some not hear others, in both directions or in one.
-func (f *fleet) partition(free []*process) (heal func()) {
+func (f *leaseGroup) partition(free []*process) (heal func()) {
 	split := 1 + f.rng.IntN(len(free))
 	here, there := free[:split], free[split:]
 	numbers := func(processes []*process) (numbers []dmutex.NodeID) {
@@ -310,8 +310,8 @@ func (f *fleet) partition(free []*process) (heal func()) {
 }
 
 // watch fails if a process has ended by itself, if the referee has seen something wrong, or
-// if nobody gets a lock.
-func (f *fleet) watch() {
+// if no process gets a lock.
+func (f *leaseGroup) watch() {
 	f.check()
 	now := instant()
 	if len(f.free()) == 0 {
@@ -333,7 +333,7 @@ func (f *fleet) watch() {
 	}
 }
 
-func (f *fleet) locks() (names []string) {
+func (f *leaseGroup) locks() (names []string) {
 	for _, a := range f.job.Algorithms {
 		for i := range locks {
 			names = append(names, fmt.Sprintf("%s/lock %d", a, i))
@@ -344,7 +344,7 @@ func (f *fleet) locks() (names []string) {
 
 // storm makes faults for a while, one every half a lease on average, and then ends them all.
 // In the middle it kills all processes at once.
-func (f *fleet) storm(long time.Duration) {
+func (f *leaseGroup) storm(long time.Duration) {
 	type recovery struct {
 		due  time.Time
 		undo func()
@@ -387,7 +387,7 @@ func (f *fleet) storm(long time.Duration) {
 	heal(true)
 }
 
-func (f *fleet) killAll() {
+func (f *leaseGroup) killAll() {
 	n := len(f.processes)
 	defer func() { // all wait, which is not the failover that is measured
 		f.referee.mu.Lock()
@@ -404,7 +404,7 @@ func (f *fleet) killAll() {
 }
 
 // settle waits until every lock is granted again, and returns how long that takes.
-func (f *fleet) settle() time.Duration {
+func (f *leaseGroup) settle() time.Duration {
 	begun := instant()
 	for late := time.After(patience); ; {
 		f.watch()
@@ -423,8 +423,9 @@ func (f *fleet) settle() time.Duration {
 	}
 }
 
-// failover returns how long the locks of killed holders were free, ascending. It leaves out locks that often nobody waits for.
-func (f *fleet) failover() (times []time.Duration) {
+// failover returns how long the locks of killed holders were free, ascending. It leaves out
+// locks that often have no waiter.
+func (f *leaseGroup) failover() (times []time.Duration) {
 	for _, lock := range f.locks() {
 		times = append(times, f.referee.ledger.failover[lock]...)
 	}
@@ -433,7 +434,7 @@ func (f *fleet) failover() (times []time.Duration) {
 }
 
 // end lets all processes leave in good order.
-func (f *fleet) end() {
+func (f *leaseGroup) end() {
 	for _, p := range f.processes {
 		f.tell(p)
 	}
@@ -463,7 +464,7 @@ func stormLength() time.Duration {
 
 // Two to eight processes that come, go and die while the store, the links and the machine
 // fail them, each with a node for every algorithm: no two handles of a lock are good at one
-// instant, fences rise, nobody is stuck, and all that live leave in good order.
+// instant, fences rise, no process is stuck, and all that live leave gracefully.
 func TestLeaseTCP(t *testing.T)  { survive(t, overTCP) }
 func TestLeaseNATS(t *testing.T) { survive(t, overNATS) }
 
@@ -474,7 +475,7 @@ func TestLeaseEtcd(t *testing.T)       { unlessLong(t); survive(t, withEtcd) }
 func survive(t *testing.T, over setting) {
 	unlessShort(t)
 	t.Parallel()
-	f := newFleet(t, over, 3, slices.Sorted(maps.Keys(right))...)
+	f := newLeaseGroup(t, over, 3, slices.Sorted(maps.Keys(right))...)
 	founding := f.settle()
 	f.storm(stormLength())
 	settled := f.settle()
@@ -504,7 +505,7 @@ func survive(t *testing.T, over setting) {
 func TestLeasePausedTCP(t *testing.T) {
 	unlessShort(t)
 	t.Parallel()
-	f := newFleet(t, overTCP, 3, slices.Sorted(maps.Keys(right))...)
+	f := newLeaseGroup(t, overTCP, 3, slices.Sorted(maps.Keys(right))...)
 	f.settle()
 	for range 2 {
 		p := f.holder(f.processes)
@@ -527,7 +528,7 @@ func TestLeaseFlapping(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") != "" {
 		long, bound = 10*time.Minute, 80
 	}
-	f := newFleet(t, overTCP, 5, "ricart", "suzuki")
+	f := newLeaseGroup(t, overTCP, 5, "ricart", "suzuki")
 	f.settle()
 	flapping, slow, steady := f.processes[0], f.processes[1], f.processes[2]
 	before := f.order(steady, order{Word: wordTell}).States
@@ -578,7 +579,7 @@ func TestLeaseFailover(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
 		t.Skip("it measures; DMUTEX_LONG=1 adds it")
 	}
-	f := newFleet(t, overTCP, 3, slices.Sorted(maps.Keys(right))...)
+	f := newLeaseGroup(t, overTCP, 3, slices.Sorted(maps.Keys(right))...)
 	f.settle()
 	for range 10 {
 		f.kill(f.holder(f.processes))

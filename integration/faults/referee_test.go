@@ -31,7 +31,7 @@ type claim struct {
 	From, Until int64
 }
 
-// A referee watches critical sections, over sockets of its own that nobody
+// A referee watches critical sections, over sockets of its own that no fault
 // tampers with.
 type referee struct {
 	listener net.Listener
@@ -218,7 +218,7 @@ func (r *referee) history() error {
 	return nil
 }
 
-// tally returns how often each lock was entered, once nobody is inside.
+// tally returns how often each lock was entered, once no process is inside.
 func (r *referee) tally(t *testing.T) map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ func TestRollingRestartTCP5(t *testing.T)  { unlessLong(t); roll(t, "tcp", 5) }
 func TestRollingRestartNATS3(t *testing.T) { unlessShort(t); roll(t, "nats", 3) }
 func TestRollingRestartNATS5(t *testing.T) { unlessLong(t); roll(t, "nats", 5) }
 
-// unlessLong leaves a test out of which others show the same in a shorter time, or with less load.
+// unlessLong skips a test if others show the same in a shorter time, or with less load.
 func unlessLong(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" && *length == 0 {
 		t.Skip("DMUTEX_LONG=1 adds this group")
@@ -36,7 +36,7 @@ func unlessLong(t *testing.T) {
 func roll(t *testing.T, link string, n int) {
 	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
-	r := newRig(t, link, n, *seed, names...)
+	r := newGroup(t, link, n, *seed, names...)
 	long := 3 * time.Second
 	if os.Getenv("DMUTEX_LONG") != "" {
 		long = 10 * time.Minute / 3
@@ -80,7 +80,7 @@ func roll(t *testing.T, link string, n int) {
 }
 
 // check fails the test if the referee has seen something wrong.
-func (r *rig) check() {
+func (r *group) check() {
 	r.t.Helper()
 	select {
 	case err := <-r.referee.wrong:
@@ -90,7 +90,7 @@ func (r *rig) check() {
 }
 
 // verdict is the last check, and judges the history as a whole.
-func (r *rig) verdict() {
+func (r *group) verdict() {
 	r.t.Helper()
 	r.check()
 	require.NoError(r.t, r.referee.history())
@@ -109,9 +109,9 @@ func replaced(t *testing.T, link string, i int, idle bool) {
 	unlessShort(t)
 	t.Parallel()
 	names := slices.Sorted(maps.Keys(right))
-	r := newRig(t, link, 3, *seed, names...)
+	r := newGroup(t, link, 3, *seed, names...)
 	<-time.After(time.Second)
-	if idle { // it has nothing more to say to anybody
+	if idle { // it has nothing more to send
 		r.word(wordStop)
 		r.drain()
 	}
@@ -151,7 +151,7 @@ func TestNumberTakenTCP(t *testing.T)  { unlessLong(t); numberTaken(t, "tcp") }
 
 func numberTaken(t *testing.T, link string) {
 	names := slices.Sorted(maps.Keys(right))
-	r := newRig(t, link, 3, *seed, names...)
+	r := newGroup(t, link, 3, *seed, names...)
 	<-time.After(time.Second)
 	first := r.processes[2]
 	second := r.start(first.job)
@@ -174,7 +174,7 @@ func numberTaken(t *testing.T, link string) {
 }
 
 // awaitErr waits until every node of the process has stopped, for the reason given.
-func (r *rig) awaitErr(p *process, why error) {
+func (r *group) awaitErr(p *process, why error) {
 	r.t.Helper()
 	for late := time.After(patience); ; {
 		require.NoError(r.t, p.child.Tell(order{Word: wordTell}))

@@ -27,7 +27,7 @@ import (
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// A task is what a worker is told when it starts.
+// A task is what a worker gets when it starts.
 type task struct {
 	Self       dmutex.NodeID
 	Members    []dmutex.NodeID
@@ -38,7 +38,7 @@ type task struct {
 	Authority  authority
 	Lossy      bool // the first frame of each entry is lost
 
-	// Of a group with leases. Then Self is only the rig's name for the process, and
+	// Of a group with leases. Then Self is only the group's name for the process, and
 	// there are no Members.
 	Lease     time.Duration
 	Store     string            // its kind, a colon and its address; empty for JetStream
@@ -55,7 +55,7 @@ type order struct {
 
 const (
 	wordWork  = "work"  // meet, and begin to work
-	wordStop  = "stop"  // finish, and report when nobody works any more
+	wordStop  = "stop"  // finish, and report when no hand works anymore
 	wordTell  = "tell"  // report what is left
 	wordLeave = "leave" // close in good order, report and end
 	wordCut   = "cut"   // from now on cut off as the order says, and no more than that
@@ -100,14 +100,14 @@ type worker struct {
 	hands sync.WaitGroup
 
 	leaving  chan struct{}   // closed when it leaves
-	retiring context.Context // ends when the process is told to end
+	retiring context.Context // ends when the process gets the order to end
 
 	mu     sync.Mutex
 	stalls []time.Duration
 	waits  []time.Duration
 }
 
-// fail ends the process: the rig wants to see why.
+// fail ends the process: the group wants to see why.
 func fail(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 	os.Exit(1)
@@ -119,7 +119,7 @@ func must(err error) {
 	}
 }
 
-// work runs the worker. It ends with the rig.
+// work runs the worker. It ends with the group.
 func work() {
 	orders := make(chan order)
 	retiring, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -359,7 +359,7 @@ type hand struct {
 	stays    []*stay       // in critical sections
 }
 
-// toil works until it is told to stop, and once more.
+// toil works until the order to stop, and then once more.
 func (h *hand) toil(stop <-chan struct{}) {
 	for {
 		select {
@@ -502,7 +502,7 @@ func (h *hand) campaign(ctx context.Context, impatient bool) {
 	}
 }
 
-// visit is the critical section. The function says why the lock is not held any more, nil
+// visit is the critical section. The function says why the lock is no longer held, nil
 // while it is; it is nil if that cannot be told.
 func (h *hand) visit(lock string, fence uint64, err func() error) {
 	s := h.enter(lock, fence, err)

@@ -117,7 +117,7 @@ func TestPostgreSQL(t *testing.T) {
 		storetest.Unusable(t, s, rev)
 	})
 
-	// A table that is missing cannot be created without a privilege, and both errors are told.
+	// A missing table cannot be created without a privilege, and both errors are reported.
 	t.Run("no table", func(t *testing.T) {
 		execute(t, admin, `CREATE DATABASE empty`)
 		execute(t, admin, `CREATE ROLE guest LOGIN`)

@@ -45,7 +45,7 @@ import (
 // second lap checks that it is still in that wait, and holds the lock that the one
 // before it waits for. Waits are numbered and no number is used again, so a wait
 // that is seen twice lasted all the time in between. During it the transaction
-// acquired nothing, so whatever it holds at the second lap it held all the time.
+// acquired nothing, so what it holds at the second lap it held all the time.
 // Hence, when the first lap ended, each transaction waited for a lock that the next
 // one held: there was a cycle. (Afek and others, "Atomic Snapshots of Shared
 // Memory", JACM 40(4), 1993, call it a double collect.) If a wait was withdrawn
@@ -130,7 +130,7 @@ func New(began uint64, w Wait, here Locks) *Chase {
 // one of this node's. In the first lap, if the next node cannot be reached, call
 // Follow again: it looks for another.
 //
-// Follow is safe whatever the chase contains. A forged chase can at worst end the
+// Follow is safe no matter what the chase contains. A forged chase can at worst end the
 // wait of a transaction that holds a lock.
 func (c *Chase) Follow(here Locks) (next dmutex.NodeID, found bool) {
 	if len(c.Path) == 0 || len(c.Path) > MaxPath || c.Checked < 0 || c.Checked > len(c.Path) {
@@ -164,7 +164,7 @@ func (c *Chase) Follow(here Locks) (next dmutex.NodeID, found bool) {
 	return dmutex.None, true
 }
 
-// seek returns who is to be asked next about the last one's lock.
+// seek returns the node to ask next about the lock of the last transaction.
 func (c *Chase) seek(here Locks) dmutex.NodeID {
 	for {
 		if to := here.Lends(c.Path[len(c.Path)-1].Lock); !c.Lent && to != dmutex.None && to != here.Self() {

@@ -145,9 +145,9 @@ func TestChaseMutants(t *testing.T) {
 	}
 }
 
-// Random schedules of larger groups. Where everybody asks for the locks in one
-// order there are no cycles, and so no victims; where they do not, everybody
-// comes to an end all the same. DMUTEX_LONG=1 makes a million of each.
+// Random schedules of larger groups. Where all transactions ask for the locks in one
+// order there are no cycles, and so no victims; where they do not, all of them
+// still end. DMUTEX_LONG=1 makes a million of each.
 func TestSimulateChases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -176,7 +176,7 @@ func TestSimulateChases(t *testing.T) {
 	t.Logf("%d schedules without cycles, no victim; %d with, %d victims", schedules, schedules, victims)
 }
 
-// A view of one node on which every lock that somebody waits for is held.
+// A view of one node on which every lock that is waited for is held.
 type fixed struct {
 	self  dmutex.NodeID
 	locks map[string]chase.Wait

@@ -63,7 +63,7 @@ func TestGraphs(t *testing.T) {
 	const n = 4
 	for graph := range 1 << (n * n) {
 		if graph&(1|1<<5|1<<10|1<<15) != 0 {
-			continue // nobody waits for itself
+			continue // no node waits for itself
 		}
 		and, or := settled(And, n, graph), settled(Or, n, graph)
 		reach, onCycle, dead := and.reach(), and.truth(and.reach()), or.truth(or.reach())

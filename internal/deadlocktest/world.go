@@ -31,7 +31,7 @@ type world struct {
 	withdraws int
 	left      []int    // waits
 	number    []int    // of each node's last wait
-	waiting   [][]bool // whom each node waits for
+	waiting   [][]bool // the nodes that each node waits for
 	undone    []bool   // Detect is still to be called
 	pending   [][]int  // the number of the other's request to each node
 	machines  []Machine

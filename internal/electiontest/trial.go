@@ -29,7 +29,7 @@ type Trial struct {
 	Forgetful bool // a node that recovers begins with epoch 0
 	Odds           // what may happen
 
-	// What must hold, beside what Explore says.
+	// What must hold, in addition to what Explore says.
 	OneSide   bool   // never leaders on both sides of a partition that all have noticed
 	OneLeader bool   // never two leaders at an instant
 	Most      uint64 // no epoch above it; 0 is no bound

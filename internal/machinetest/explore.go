@@ -1,4 +1,4 @@
-// Package machinetest is what the tests of several machines share beside
+// Package machinetest is what the tests of several machines share in addition to
 // package dmutextest. An [Exploration] is a group with all its interleavings. A
 // [Probe] breaks a rule of a machine, and the exploration must fail; [Kill] takes away one
 // condition of its source after the other, and a test must fail.

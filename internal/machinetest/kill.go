@@ -55,6 +55,6 @@ func run(t *testing.T, test, file, source string) string {
 	}
 	command := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-vet=off", "-timeout=1m", "-run", "^"+test+"$", ".")
 	command.Env = append(os.Environ(), "DMUTEX_LONG=")
-	output, _ := command.CombinedOutput() // it is to fail
+	output, _ := command.CombinedOutput() // it should fail
 	return string(output)
 }

@@ -46,7 +46,7 @@ type Event[W any] struct {
 	args   []any
 }
 
-// NewEvent returns an Event. Its name is formatted only if it is told.
+// NewEvent returns an Event. Its name is formatted only when it is needed.
 func NewEvent[W any](do func(W) error, format string, args ...any) Event[W] {
 	return Event[W]{do, format, args}
 }
@@ -197,7 +197,7 @@ func (x *exploration[W, S]) run() error {
 	return err
 }
 
-// full reports whether the search is to be cut short.
+// full reports whether the search must be cut short.
 func (x *exploration[W, S]) full() bool {
 	return x.MaxStates > 0 && x.States >= x.MaxStates ||
 		uint64(x.States) >= counted-1<<16 || uint64(len(x.edges)) >= math.MaxUint32-1<<16 // the numbers are used up

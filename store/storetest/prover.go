@@ -18,7 +18,7 @@ import (
 	"github.com/dmutex/dmutex/store"
 )
 
-// RunProver tests that a kind of store keeps the contract of [store.Prover], beside [Run]. Its
+// RunProver tests that a kind of store keeps the contract of [store.Prover], in addition to [Run]. Its
 // witnesses are processes, which it kills: it starts the test's executable again, with the
 // test that has called RunProver. open opens the record of a group at a place, such as a
 // directory or an address, and the processes have the same place. The test does nothing

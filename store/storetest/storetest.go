@@ -105,7 +105,7 @@ func (c client) load() ([]byte, store.Revision) {
 	return value, rev
 }
 
-// swap swaps in a record that nobody else changes.
+// swap swaps in a record that no other client changes.
 func (c client) swap(value []byte, rev store.Revision) store.Revision {
 	c.b.Helper()
 	next, err := c.Swap(c.b.ctx, value, rev)
@@ -297,7 +297,7 @@ func (c client) add() (uint64, error) {
 	}
 }
 
-// All clients add and load. Each load returns at least what anybody knew when it began.
+// All clients add and load. Each load returns at least what any client knew when it began.
 func (b *bench) linearizable() {
 	var known atomic.Uint64
 	learn := func(n uint64) {

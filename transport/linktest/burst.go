@@ -11,7 +11,7 @@ import (
 
 // bursts holds the receiver up, so that frames have time to come together.
 func (b *bench) bursts() {
-	from, to := b.stand(1), b.stand(2)
+	from, to := b.member(1), b.member(2)
 	link, ok := to.Link.(transport.BurstLink)
 	if !ok {
 		b.Skip("it is no BurstLink")

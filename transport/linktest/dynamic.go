@@ -37,26 +37,26 @@ func TestDynamicLink(t *testing.T, links Links) {
 	}
 }
 
-// A member is a dynamic link on the bench.
-type member struct {
-	*stand
+// A dynamic is a member whose link is dynamic.
+type dynamic struct {
+	*member
 	transport.DynamicLink
 	hellos chan uint64 // see meet
 }
 
 // dynamic returns a link without a number, not yet open, that is closed with the test.
-func (b *bench) dynamic() *member {
+func (b *bench) dynamic() *dynamic {
 	l, ok := b.make(dmutex.None).(transport.DynamicLink)
 	require.True(b, ok, "it is no DynamicLink")
 	require.LessOrEqual(b, len(l.Address()), 256)
-	return &member{
-		stand:       &stand{l, b, dmutex.None, make(chan arrival, 1<<12)},
+	return &dynamic{
+		member:      &member{l, b, dmutex.None, make(chan arrival, 1<<12)},
 		DynamicLink: l,
 		hellos:      make(chan uint64, 1),
 	}
 }
 
-func (m *member) open() {
+func (m *dynamic) open() {
 	m.b.Helper()
 	require.NoError(m.b, m.Open(func(from dmutex.NodeID, frame []byte) {
 		if !m.aside(frame) {
@@ -68,7 +68,7 @@ func (m *member) open() {
 const hello = "hello"
 
 // aside takes hellos, and empty frames. It reports whether the frame was one.
-func (m *member) aside(frame []byte) bool {
+func (m *dynamic) aside(frame []byte) bool {
 	switch {
 	case len(frame) == 0: // of a stranger
 	case len(frame) == len(hello)+8 && string(frame[:len(hello)]) == hello:
@@ -82,15 +82,15 @@ func (m *member) aside(frame []byte) bool {
 	return true
 }
 
-func (m *member) become(self dmutex.NodeID) {
+func (m *dynamic) become(self dmutex.NodeID) {
 	m.b.Helper()
 	require.NoError(m.b, m.Become(self))
 	m.self = self
 }
 
 // join opens n links, as nodes 1 to n, all of them peers.
-func (b *bench) join(n int) []*member {
-	members := make([]*member, n)
+func (b *bench) join(n int) []*dynamic {
+	members := make([]*dynamic, n)
 	for i := range members {
 		m := b.dynamic()
 		m.open()
@@ -105,11 +105,11 @@ func (b *bench) join(n int) []*member {
 
 // meet makes two members peers of each other, and lets them send hellos until they hear
 // each other: before that the network may lose frames for a new number.
-func (b *bench) meet(one, two *member) {
+func (b *bench) meet(one, two *dynamic) {
 	b.Helper()
 	require.NoError(b, one.SetPeer(two.self, two.Address()))
 	require.NoError(b, two.SetPeer(one.self, one.Address()))
-	for _, way := range []struct{ from, to *member }{{one, two}, {two, one}} {
+	for _, way := range []struct{ from, to *dynamic }{{one, two}, {two, one}} {
 		b.hellos++
 		frame := binary.BigEndian.AppendUint64([]byte(hello), b.hellos)
 		for until(b, way.from, way.to.self, frame, way.to.hellos) != b.hellos {
@@ -118,7 +118,7 @@ func (b *bench) meet(one, two *member) {
 }
 
 // until sends a frame again and again, as a session does, until something comes.
-func until[T any](b *bench, from *member, to dmutex.NodeID, frame []byte, c <-chan T) (v T) {
+func until[T any](b *bench, from *dynamic, to dmutex.NodeID, frame []byte, c <-chan T) (v T) {
 	b.Helper()
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
@@ -136,14 +136,14 @@ func until[T any](b *bench, from *member, to dmutex.NodeID, frame []byte, c <-ch
 }
 
 // talk sends frames to and fro.
-func (b *bench) talk(one, two *member, content byte) {
+func (b *bench) talk(one, two *dynamic, content byte) {
 	b.Helper()
-	one.tell(two.stand, []byte{content})
-	two.tell(one.stand, []byte{content})
+	one.tell(two.member, []byte{content})
+	two.tell(one.member, []byte{content})
 }
 
 // refused requires that Send does not send.
-func (m *member) refused(to dmutex.NodeID) {
+func (m *dynamic) refused(to dmutex.NodeID) {
 	m.b.Helper()
 	require.ErrorIs(m.b, m.Send(to, []byte{255}), transport.ErrUnknownNode)
 }
@@ -282,7 +282,7 @@ func (b *bench) stranger() {
 		require.Equal(b, []byte{1}, a.frame)
 	}
 	b.meet(old, young)
-	old.tell(young.stand, []byte{2})
+	old.tell(young.member, []byte{2})
 	require.NoError(b, young.Send(1, []byte{3}))
 	for old.next().frame[0] != 3 {
 	}
@@ -369,7 +369,7 @@ func (b *bench) atOnce() {
 	one.become(1)
 	two.become(2)
 	var running sync.WaitGroup
-	for _, pair := range []struct{ m, other *member }{{one, two}, {two, one}} {
+	for _, pair := range []struct{ m, other *dynamic }{{one, two}, {two, one}} {
 		m, other := pair.m, pair.other
 		base := m.self
 		for _, do := range []func(i int) error{
@@ -404,7 +404,7 @@ func (b *bench) atOnce() {
 	two.become(1002)
 	b.meet(one, two)
 	// Frames of before may be on their way, from former numbers.
-	for _, way := range []struct{ from, to *member }{{one, two}, {two, one}} {
+	for _, way := range []struct{ from, to *dynamic }{{one, two}, {two, one}} {
 		require.NoError(b, way.from.Send(way.to.self, []byte{2}))
 		for way.to.next().frame[0] != 2 {
 		}
@@ -418,7 +418,7 @@ func (b *bench) closedDynamic() {
 	b.talk(members[0], members[1], 1)
 	address := members[0].Address()
 	require.NoError(b, members[0].Close())
-	for _, m := range []*member{nobody, members[0]} {
+	for _, m := range []*dynamic{nobody, members[0]} {
 		require.ErrorIs(b, m.Become(5), transport.ErrClosed)
 		require.ErrorIs(b, m.Become(dmutex.None), transport.ErrClosed)
 		require.ErrorIs(b, m.SetPeer(2, members[1].Address()), transport.ErrClosed)

@@ -92,8 +92,8 @@ type bench struct {
 	hellos uint64            // so far, in tests of dynamic links
 }
 
-// A stand is a node on the bench.
-type stand struct {
+// A member is a node of the group under test.
+type member struct {
 	transport.Link
 	b    *bench
 	self dmutex.NodeID
@@ -118,9 +118,9 @@ func (b *bench) make(self dmutex.NodeID) transport.Link {
 }
 
 // open returns nodes 1 to n that keep what arrives.
-func (b *bench) open(n int) (nodes []*stand) {
+func (b *bench) open(n int) (nodes []*member) {
 	for i := range n {
-		nodes = append(nodes, b.stand(dmutex.NodeID(i+1)))
+		nodes = append(nodes, b.member(dmutex.NodeID(i+1)))
 	}
 	for _, s := range nodes {
 		require.NoError(b, s.Open(s.keep))
@@ -128,15 +128,15 @@ func (b *bench) open(n int) (nodes []*stand) {
 	return nodes
 }
 
-// stand returns a node whose link is not open yet.
-func (b *bench) stand(self dmutex.NodeID) *stand {
-	return &stand{b.make(self), b, self, make(chan arrival, 1<<12)}
+// member returns a node whose link is not open yet.
+func (b *bench) member(self dmutex.NodeID) *member {
+	return &member{b.make(self), b, self, make(chan arrival, 1<<12)}
 }
 
 // ignore takes what arrives.
 func ignore(dmutex.NodeID, []byte) {}
 
-func (s *stand) keep(from dmutex.NodeID, frame []byte) {
+func (s *member) keep(from dmutex.NodeID, frame []byte) {
 	if goroutine() == s.b.home {
 		s.b.Error("Send delivers by itself")
 	}
@@ -144,7 +144,7 @@ func (s *stand) keep(from dmutex.NodeID, frame []byte) {
 }
 
 // next waits for a frame.
-func (s *stand) next() arrival {
+func (s *member) next() arrival {
 	s.b.Helper()
 	return await(s.b, s.got, "a frame for node "+s.self.String())
 }
@@ -175,7 +175,7 @@ func (b *bench) settle() {
 }
 
 // tell sends a frame and waits for it to arrive.
-func (s *stand) tell(to *stand, frame []byte) {
+func (s *member) tell(to *member, frame []byte) {
 	s.b.Helper()
 	require.NoError(s.b, s.Send(to.self, frame))
 	require.Equal(s.b, arrival{s.self, frame}, to.next())
@@ -228,7 +228,7 @@ func (b *bench) once() {
 func numeral(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
 // counts requires that the frames of some numbers come next, each once.
-func (s *stand) counts(first, n int) {
+func (s *member) counts(first, n int) {
 	s.b.Helper()
 	seen := make(map[int]bool)
 	for i := range n {
@@ -351,7 +351,7 @@ func (b *bench) closings() {
 }
 
 func (b *bench) closeWaits() {
-	from, to, other := b.stand(1), b.make(2), b.stand(3)
+	from, to, other := b.member(1), b.make(2), b.member(3)
 	require.NoError(b, from.Open(ignore))
 	require.NoError(b, other.Open(other.keep))
 	began, closing, closed, end := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
@@ -503,8 +503,8 @@ func (b *bench) absent() {
 }
 
 // others are the nodes 1 and 3, open.
-func (b *bench) others() []*stand {
-	nodes := []*stand{b.stand(1), b.stand(3)}
+func (b *bench) others() []*member {
+	nodes := []*member{b.member(1), b.member(3)}
 	for _, s := range nodes {
 		require.NoError(b, s.Open(s.keep))
 	}
@@ -513,7 +513,7 @@ func (b *bench) others() []*stand {
 
 // flood sends half a megabyte to node 2, which is more than any socket buffers, some
 // times. The others still reach each other.
-func (b *bench) flood(others []*stand, times int) {
+func (b *bench) flood(others []*member, times int) {
 	frame := make([]byte, min(8<<10, others[0].MaxFrame()))
 	for range times {
 		for range 64 {
@@ -536,7 +536,7 @@ func (b *bench) restart() {
 			}
 		}
 		require.NoError(b, nodes[i].Close())
-		s := b.stand(nodes[i].self)
+		s := b.member(nodes[i].self)
 		require.NoError(b, s.Open(s.keep))
 		nodes[i] = s
 		for _, other := range nodes {

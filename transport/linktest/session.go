@@ -22,8 +22,8 @@ func TestSession(t *testing.T, links Links, faults Faults, midway func()) {
 	links.inBench(t, func(b *bench) { talk(b, faults, midway) })
 }
 
-// A conference is a test of sessions over a network.
-type conference struct {
+// A group is some speakers, and how far they are.
+type group struct {
 	b    *bench
 	half chan struct{} // closed when half of the messages have arrived
 	harm chan struct{} // closed when midway has returned
@@ -35,7 +35,7 @@ type conference struct {
 
 // A speaker is a node that talks to the others.
 type speaker struct {
-	c    *conference
+	c    *group
 	self dmutex.NodeID
 	mail *mail.Mail
 
@@ -56,7 +56,7 @@ const (
 )
 
 func talk(b *bench, faults Faults, midway func()) {
-	c := &conference{
+	c := &group{
 		b:    b,
 		half: make(chan struct{}),
 		harm: make(chan struct{}),
@@ -166,14 +166,14 @@ func (n *speaker) wrong(peer dmutex.NodeID, what any) {
 	n.c.b.Errorf("node %d: session with node %d: %v", n.self, peer, what)
 }
 
-func (c *conference) over() bool {
+func (c *group) over() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.left == 0
 }
 
 // count counts a message that has arrived.
-func (c *conference) count() {
+func (c *group) count() {
 	c.mu.Lock()
 	c.left--
 	left := c.left

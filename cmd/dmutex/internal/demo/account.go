@@ -21,7 +21,7 @@ const deposit = 100
 //
 // A deposit is its line. A line is written by one system call and lies within one
 // page of memory, so a teller that is killed has written it or has not, and the
-// passbook tells what became of every deposit, whatever happened to the tellers.
+// passbook shows what became of every deposit, no matter which tellers were killed.
 // Where two tellers have read the same balance there are two lines, and the last
 // balance is less than the lines are worth.
 type account struct {

@@ -50,7 +50,7 @@ func (k *killRun) killForGood(ctx context.Context) error {
 }
 
 // granted takes a report of progress. The first grant after a holder was killed ends
-// the failover: nobody had the lock since.
+// the failover.
 func (k *killRun) granted(p *process, r report) {
 	if k.fell.IsZero() || r.Granted <= k.fell.UnixNano() {
 		return

@@ -18,7 +18,7 @@ type group struct {
 	task    task // of every process, apart from its number and address
 	timeout time.Duration
 	heard   func(p *process, r report) bool // takes reports that are not awaited; false if one is out of place
-	sofar   func() string                   // what has been done, for when nothing happens any more
+	sofar   func() string                   // what has been done, for the error when nothing happens anymore
 
 	processes []*process    // by number
 	news      chan news     // what they report

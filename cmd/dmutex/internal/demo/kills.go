@@ -165,7 +165,7 @@ func (k *killRun) killSome(ctx context.Context, some ...*process) error {
 	return k.join(ctx, some...)
 }
 
-// strike kills some tellers, and finds out who of them was inside.
+// strike kills some tellers, and counts those that were inside.
 func (k *killRun) strike(ctx context.Context, some ...*process) error {
 	if err := k.kill(ctx, some...); err != nil {
 		return err

@@ -27,7 +27,7 @@ type outcome struct {
 	Faults   []string      `json:"faults,omitempty"` // what a lock has to prevent and did not, in words
 }
 
-// evidence is what a run of tellers has left behind, apart from the lock.
+// evidence is what a run of tellers has left behind, independent of the lock.
 type evidence struct {
 	Entries     int   `json:"entries"` // into the critical section: deposits made
 	Expected    int64 `json:"expected_cents"`

@@ -35,12 +35,12 @@ func (philosopherCmd) Run(con *tool.Console) error {
 	})
 }
 
-// A philosopher eats with two forks, each of which is a lock.
+// A philosopher eats with two forks. Each fork is a lock.
 type philosopher struct {
 	*worker
 	supper
 	badge   string // see occupy
-	retries bool   // at this meal everybody has already had the left fork
+	retries bool   // at this meal all philosophers have already had the left fork
 }
 
 // A supper is what a philosopher has seen.

@@ -94,7 +94,7 @@ func TestWorkerCountsBusy(t *testing.T) {
 	require.Zero(t, w.counts().Busy)
 }
 
-// A fork that is in another hand is noticed, whatever the lock says. The forks
+// A fork that is in another hand is noticed, no matter what the lock says. The forks
 // that were taken are given back, and the other hand keeps its own.
 func TestPhilosopherOverlap(t *testing.T) {
 	p := &philosopher{worker: alone(t), retries: true, badge: filepath.Join(t.TempDir(), "badge")}

@@ -89,7 +89,7 @@ type task struct {
 	NatsURL   string        `json:"nats_url,omitempty"`
 	Prefix    string        `json:"prefix"`          // of NATS subjects; each run has its own
 	Dir       string        `json:"dir"`             // where the account is
-	Trace     string        `json:"trace,omitempty"` // the directory for traces, if there are to be any
+	Trace     string        `json:"trace,omitempty"` // the directory for traces, if any are recorded
 	Think     time.Duration `json:"think"`
 
 	// Of a teller.

@@ -268,7 +268,7 @@ func TestParts(t *testing.T) {
 	require.Contains(t, string(both.Mermaid()), "participant N1\n    participant N2\n    Note")
 }
 
-// What befalls a node is drawn with each of its locks: among several, each lock
+// The events of a node are drawn with each of its locks: among several, each lock
 // looks as it does alone, and Mermaid takes no second diagram in a file.
 func TestSeveralLocks(t *testing.T) {
 	busy := `{"t":3300000,"do":"request","lock":"busy","phase":"waiting"}
@@ -322,8 +322,8 @@ func TestPage(t *testing.T) {
 	require.NotContains(t, string(drawn(t, traces, draw.Options{}).SVG()), `class="n`)
 }
 
-// Who holds the lock all the while is in the picture, though nothing happens
-// there.
+// A node that holds the lock during the whole picture is drawn, although it has no event
+// in it.
 func TestHolderWithoutEvents(t *testing.T) {
 	traces := read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,2]}
 {"t":0,"do":"request","lock":"x","phase":"held","fence":7}
@@ -351,7 +351,7 @@ func restart(t testing.TB) (traces []*trace.Trace) {
 	return traces
 }
 
-// A change of the group is seen: its epoch and members, who is missing, the hold that
+// A view change is drawn: its epoch and members, the missing members, the hold that
 // is carried over, and the node that is gone in between.
 func TestViews(t *testing.T) {
 	d := drawn(t, restart(t), draw.Options{Width: 5000})
@@ -473,7 +473,7 @@ func TestHoldEnds(t *testing.T) {
 	}
 }
 
-// Numbers of nodes may be long: beside them is room.
+// There is room for long node numbers.
 func TestLongNumbers(t *testing.T) {
 	const id = "18446744073709551615"
 	svg := string(drawn(t, read(t, `{"dmutex":"trace","version":3,"self":1,"members":[1,`+id+`]}

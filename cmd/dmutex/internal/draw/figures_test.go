@@ -24,7 +24,7 @@ import (
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
-// record makes TestFiguresOfRestart record its run anew.
+// record makes TestFiguresOfRestart record a new run.
 var record = flag.Bool("record", false, "record docs/figures/restart anew")
 
 // The figure of a rolling restart is drawn from the traces of a run, one a
@@ -95,7 +95,7 @@ func rollingRestart(t *testing.T, dir string) {
 		<-second
 		third := acquire(1)
 
-		for _, id := range []dmutex.NodeID{1, 3} { // 2 crashes: nobody hears of its end
+		for _, id := range []dmutex.NodeID{1, 3} { // 2 crashes, so it reports no end
 			net.Cut(2, id)
 		}
 		synctest.Wait()

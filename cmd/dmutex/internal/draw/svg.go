@@ -284,7 +284,7 @@ type flight struct {
 	from, to     *event // to is nil if it did not arrive
 	left, right  float64
 	again        bool // it was sent before
-	lost, beyond bool // it did not arrive; nobody tells whether it did
+	lost, beyond bool // it did not arrive; it is not known whether it did
 	stale        bool // it came too late, if it came: its view was over
 }
 
@@ -324,7 +324,7 @@ func (c *canvas) flights(a *arrow) (all []flight) {
 		f.beyond = !f.lost && !f.stale
 		all = append(all, f)
 	}
-	return slices.DeleteFunc(all, func(f flight) bool { // of which nothing is to be seen
+	return slices.DeleteFunc(all, func(f flight) bool { // outside the picture
 		return (f.from == nil || c.side(f.from) != 0) && (f.to == nil || c.side(f.to) != 0)
 	})
 }

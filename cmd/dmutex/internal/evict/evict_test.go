@@ -43,7 +43,7 @@ func TestEvict(t *testing.T) {
 		links[id] = net.Link(id)
 		n, err := node.Open(t.Context(), node.Config{Self: id, Members: members, Algorithm: ricart.New, Link: links[id]})
 		require.NoError(t, err)
-		defer n.Close(t.Context()) // whose end has come by then, if the test fails
+		defer n.Close(t.Context()) // ended by then, if the test fails
 		nodes[id] = n
 	}
 	for _, n := range nodes {

@@ -163,7 +163,7 @@ func startArgs(t *testing.T, args []string) *started {
 	return s
 }
 
-// pipe returns a pipe whose reader gives up in the end.
+// pipe returns a pipe whose reader times out.
 func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -265,7 +265,7 @@ func joinAt(t *testing.T, flags []string) (n *node.Node, address string) {
 	t.Cleanup(m.Close)
 	n, err = node.Open(t.Context(), line.Run.config(m, silent))
 	require.NoError(t, err)
-	t.Cleanup(func() { n.Close(t.Context()) }) // whose end has come by then
+	t.Cleanup(func() { n.Close(t.Context()) }) // ended by then
 	if tcp, ok := m.Link.(*tcplink.Link); ok {
 		address = tcp.Addr().String()
 	}
@@ -388,7 +388,7 @@ func TestRunLeaves(t *testing.T) {
 }
 
 // While the command of a killed run may live on, no other machine gets the lock.
-// When the run is started again it is taken in, and everybody finishes.
+// When the run is started again it rejoins, and all runs finish.
 func TestRunAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -651,7 +651,7 @@ func TestRunActsOnLoss(t *testing.T) {
 	}
 }
 
-// A signal ends the wait, nothing is run, and nobody loses a turn.
+// A signal ends the wait: nothing runs, and no other machine loses its turn.
 func TestRunSignalWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {

@@ -27,7 +27,7 @@ func inFile(t *testing.T, lease string) []string {
 }
 
 // Processes that know nothing but a file run their commands one at a time, with fences
-// that rise, while one is killed, one is told to end and others come.
+// that rise, while one is killed, one is terminated and others join.
 func TestStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for leases")
@@ -121,7 +121,7 @@ func TestStoreLost(t *testing.T) {
 	}
 }
 
-// A signal ends the wait for a lock, and the one who waited leaves the record.
+// A signal ends the wait for a lock, and the waiting process leaves the record.
 func TestStoreSignalWhileWaiting(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a lease")
@@ -158,7 +158,7 @@ func TestStoreLocks(t *testing.T) {
 	}
 }
 
-// A machine whose lease differs from the record's is told so, and runs nothing.
+// A machine with another lease than the record's gets an error, and runs nothing.
 func TestStoreOtherLease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a lease")

@@ -100,7 +100,7 @@ func TestSimFailures(t *testing.T) {
 	require.Regexp(t, `^dmutex: stuck, 5 nodes, load rare: dmutextest: deadlock: \d waits, .*\(seed 3, after 0 entries, at 0 T\)\n$`, stderr)
 }
 
-// stuck says nothing to anybody.
+// stuck sends nothing.
 type stuck struct{ dmutex.Machine }
 
 func (s stuck) Request() ([]dmutex.Message, error) {

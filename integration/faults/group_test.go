@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A process is a worker as the rig sees it.
+// A process is a worker as the group sees it.
 type process struct {
 	id      dmutex.NodeID
 	child   *child.Process
@@ -57,8 +57,8 @@ type process struct {
 	cable   *cable // with leases: all that comes to it, over NATS also all that it sends
 }
 
-// A rig is some processes, what connects them, and the referee.
-type rig struct {
+// A group is some processes, what connects them, and the referee.
+type group struct {
 	t         *testing.T
 	referee   *referee
 	processes []*process
@@ -67,17 +67,17 @@ type rig struct {
 
 	mu    sync.Mutex
 	where map[dmutex.NodeID]map[string]string                   // the addresses of each, by algorithm
-	peers map[dmutex.NodeID]map[string]map[dmutex.NodeID]string // what each is told
+	peers map[dmutex.NodeID]map[string]map[dmutex.NodeID]string // what each gets
 }
 
-// newRig starts the processes, and they begin to work.
-func newRig(t *testing.T, link string, n int, seed uint64, algorithms ...string) *rig {
-	return newRigOf(t, link, n, task{Seed: seed, Algorithms: algorithms})
+// newGroup starts the processes, and they begin to work.
+func newGroup(t *testing.T, link string, n int, seed uint64, algorithms ...string) *group {
+	return newGroupOf(t, link, n, task{Seed: seed, Algorithms: algorithms})
 }
 
-func newRigOf(t *testing.T, link string, n int, job task) *rig {
+func newGroupOf(t *testing.T, link string, n int, job task) *group {
 	t.Logf("seed %d", job.Seed)
-	r := &rig{t: t, referee: newReferee(t), where: make(map[dmutex.NodeID]map[string]string)}
+	r := &group{t: t, referee: newReferee(t), where: make(map[dmutex.NodeID]map[string]string)}
 	if link == "nats" {
 		r.server = newNATSServer(t, "")
 	}
@@ -120,21 +120,21 @@ func newRigOf(t *testing.T, link string, n int, job task) *rig {
 	return r
 }
 
-func (r *rig) address(id dmutex.NodeID, algorithm string) string {
+func (r *group) address(id dmutex.NodeID, algorithm string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.where[id][algorithm]
 }
 
 // restart ends a process by a signal, and starts another with its number.
-func (r *rig) restart(i int, by syscall.Signal) {
+func (r *group) restart(i int, by syscall.Signal) {
 	r.t.Helper()
 	r.end(i, by)
 	r.begin(i)
 }
 
 // end ends a process by a signal.
-func (r *rig) end(i int, by syscall.Signal) {
+func (r *group) end(i int, by syscall.Signal) {
 	r.t.Helper()
 	p := r.processes[i]
 	require.NoError(r.t, p.child.Signal(by))
@@ -149,7 +149,7 @@ func (r *rig) end(i int, by syscall.Signal) {
 }
 
 // begin starts a process with the number of one that has ended.
-func (r *rig) begin(i int) {
+func (r *group) begin(i int) {
 	r.t.Helper()
 	p := r.start(r.processes[i].job)
 	r.processes[i] = p
@@ -161,14 +161,14 @@ func (r *rig) begin(i int) {
 	r.await(p)
 }
 
-func (r *rig) cable() *cable {
+func (r *group) cable() *cable {
 	c := newCable(r.t)
 	r.cables = append(r.cables, c)
 	return c
 }
 
 // start starts this program again, as a worker.
-func (r *rig) start(job task) *process {
+func (r *group) start(job task) *process {
 	p := &process{id: job.Self, reports: make(chan report), job: job, ended: make(chan struct{})}
 	var err error
 	p.child, err = child.Start(workerArg)
@@ -201,7 +201,7 @@ func (r *rig) start(job task) *process {
 }
 
 // await returns a process's next report.
-func (r *rig) await(p *process) report {
+func (r *group) await(p *process) report {
 	r.t.Helper()
 	select {
 	case said, ok := <-p.reports:
@@ -216,7 +216,7 @@ func (r *rig) await(p *process) report {
 }
 
 // all gives all processes an order and returns their reports.
-func (r *rig) all(o func(*process) order) []report {
+func (r *group) all(o func(*process) order) []report {
 	r.t.Helper()
 	for _, p := range r.processes {
 		require.NoError(r.t, p.child.Tell(o(p)))
@@ -228,7 +228,7 @@ func (r *rig) all(o func(*process) order) []report {
 	return said
 }
 
-func (r *rig) word(word string) []report {
+func (r *group) word(word string) []report {
 	r.t.Helper()
 	return r.all(func(*process) order { return order{Word: word} })
 }
@@ -245,7 +245,7 @@ func (p *process) resume() {
 
 // strangers connect to the processes, a hundred in a second, and say nothing. Over
 // NATS the processes accept no connections.
-func (r *rig) strangers(stop <-chan struct{}) {
+func (r *group) strangers(stop <-chan struct{}) {
 	var doors []string
 	r.mu.Lock()
 	for _, addresses := range r.where {
@@ -276,7 +276,7 @@ func (r *rig) strangers(stop <-chan struct{}) {
 }
 
 // storm makes faults for a while, and then ends them all.
-func (r *rig) storm(rng *rand.Rand, length time.Duration) {
+func (r *group) storm(rng *rand.Rand, length time.Duration) {
 	stop := make(chan struct{})
 	var crowd sync.WaitGroup
 	crowd.Go(func() { r.strangers(stop) })
@@ -329,7 +329,7 @@ func (r *rig) storm(rng *rand.Rand, length time.Duration) {
 }
 
 // fault makes one, and returns what ends it, nil for one that is over.
-func (r *rig) fault(rng *rand.Rand) (kind string, undo func()) {
+func (r *group) fault(rng *rand.Rand) (kind string, undo func()) {
 	if r.server != nil && rng.IntN(20) == 0 && r.server.stop() {
 		return "server stopped", r.server.start
 	}
@@ -365,7 +365,7 @@ func (r *rig) fault(rng *rand.Rand) (kind string, undo func()) {
 
 // awaitVictim waits until there was a cycle, which takes a slow machine longer
 // than the faults last.
-func (r *rig) awaitVictim() {
+func (r *group) awaitVictim() {
 	for late := time.After(patience); ; {
 		for _, said := range r.word(wordTell) {
 			for _, s := range said.States {
@@ -386,7 +386,7 @@ func (r *rig) awaitVictim() {
 // that was sent was received. The processes cannot all be asked at the same instant,
 // so drain asks until nothing has happened between two rounds. It returns how many
 // victims of cycles there were.
-func (r *rig) drain() (victims uint64) {
+func (r *group) drain() (victims uint64) {
 	late := time.After(patience)
 	for before := map[string]state(nil); ; {
 		total := make(map[string]state)
@@ -423,7 +423,7 @@ func (r *rig) drain() (victims uint64) {
 }
 
 // leave lets all processes close and end gracefully.
-func (r *rig) leave() {
+func (r *group) leave() {
 	r.word(wordLeave)
 	for _, p := range r.processes {
 		_, more := <-p.reports
