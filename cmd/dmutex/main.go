@@ -8,7 +8,8 @@
 //	dmutex evict     a member whose machine is gone for good
 //	dmutex trace     the traces of nodes, drawn and replayed
 //	dmutex quorum    coteries: built, checked and compared
-//	dmutex version   which build this is
+//
+// dmutex --version prints which build this is.
 //
 // A build with -tags nats can also use NATS: demo --link nats, run --nats,
 // and run --store nats://HOST:PORT/BUCKET/KEY.
@@ -24,6 +25,8 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/check"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/demo"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/evict"
@@ -35,14 +38,15 @@ import (
 )
 
 type commands struct {
-	Demo    demo.Cmd   `cmd:"" help:"Show the locks at work on processes of the operating system."`
-	Check   check.Cmd  `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest run that goes wrong."`
-	Sim     sim.Cmd    `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
-	Run     run.Cmd    `cmd:"" help:"Run a command under a lock, on one machine of a group at a time."`
-	Evict   evict.Cmd  `cmd:"" help:"Evict a member whose machine is gone for good: the others go on without it."`
-	Trace   trace.Cmd  `cmd:"" help:"Draw the traces of nodes, or replay them."`
-	Quorum  quorum.Cmd `cmd:"" help:"Build, check and compare coteries."`
-	Version versionCmd `cmd:"" help:"Print which build this is."`
+	Demo   demo.Cmd   `cmd:"" help:"Show the locks at work on processes of the operating system."`
+	Check  check.Cmd  `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest run that goes wrong."`
+	Sim    sim.Cmd    `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
+	Run    run.Cmd    `cmd:"" help:"Run a command under a lock, on one machine of a group at a time."`
+	Evict  evict.Cmd  `cmd:"" help:"Evict a member whose machine is gone for good: the others go on without it."`
+	Trace  trace.Cmd  `cmd:"" help:"Draw the traces of nodes, or replay them."`
+	Quorum quorum.Cmd `cmd:"" help:"Build, check and compare coteries."`
+
+	Version versionFlag `help:"Print which build this is."`
 }
 
 // Help is the text of --help.
@@ -57,14 +61,15 @@ func main() {
 	os.Exit(tool.Main(new(commands), os.Args[1:], con))
 }
 
-type versionCmd struct{}
+type versionFlag bool
 
-// Run prints what the Go tool wrote into the binary.
-func (versionCmd) Run(con *tool.Console) error {
+// BeforeReset prints what the Go tool wrote into the binary.
+func (versionFlag) BeforeReset(app *kong.Kong) error {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
 		return errors.New("this binary was built without module information")
 	}
-	_, err := fmt.Fprintln(con.Out, "dmutex", build.Main.Version, build.GoVersion)
-	return err
+	fmt.Fprintln(app.Stdout, "dmutex", build.Main.Version, build.GoVersion)
+	app.Exit(tool.StatusOK)
+	return nil
 }

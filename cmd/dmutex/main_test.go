@@ -1,10 +1,13 @@
 package main
 
 import (
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/run"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 )
@@ -65,8 +68,33 @@ func TestHelp(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	status, stdout, stderr := invoke("version")
+	status, stdout, stderr := invoke("--version")
 	require.Equal(t, tool.StatusOK, status)
 	require.Empty(t, stderr)
 	require.Regexp(t, `^dmutex .*go1\.`, stdout)
+}
+
+// The environment sets every flag of run but those whose variables run sets for its command:
+// a dmutex run within another would take that one's lock for its own. The command line wins.
+func TestEnvironment(t *testing.T) {
+	flags := reflect.TypeFor[run.Cmd]()
+	for i := range flags.NumField() {
+		f := flags.Field(i)
+		env := f.Tag.Get("env")
+		switch f.Name {
+		case "Command", "Lock", "Fence":
+			require.Empty(t, env)
+		default:
+			require.Equal(t, "DMUTEX_"+strings.ToUpper(f.Name), env)
+		}
+	}
+	t.Setenv("DMUTEX_LOCK", "")
+	t.Setenv("DMUTEX_FENCE", "no number")
+	t.Setenv("DMUTEX_MEMBER", "1=one:1,2=two:2")
+	t.Setenv("DMUTEX_SELF", "3")
+	status, _, stderr := invoke("run", "--plain", "--", "true")
+	require.Equal(t, 125, status)
+	require.Contains(t, stderr, "--self=3 is not one of the members")
+	_, _, stderr = invoke("run", "--plain", "--self=4", "--", "true")
+	require.Contains(t, stderr, "--self=4 is not one of the members")
 }

@@ -57,7 +57,7 @@ func TestRelease(t *testing.T) {
 	require.NotContains(t, read(t, filepath.Join(user, "go.mod")), "replace")
 
 	run(t, user, env, "go", "install", path+"/cmd/dmutex@"+version)
-	require.Contains(t, run(t, user, nil, filepath.Join(user, "bin", "dmutex"), "version"), "dmutex "+version+" ")
+	require.Contains(t, run(t, user, nil, filepath.Join(user, "bin", "dmutex"), "--version"), "dmutex "+version+" ")
 }
 
 // .ci/release refuses what would be no release, and changes nothing.

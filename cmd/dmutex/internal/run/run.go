@@ -21,21 +21,21 @@ import (
 
 // Cmd is dmutex run.
 type Cmd struct {
-	Store     *record       `placeholder:"URL" help:"Meet by this record, which lists the machines: a path or file:///path, for processes of one machine, or nats://HOST:PORT/BUCKET/KEY."`
-	Lease     time.Duration `placeholder:"10s" help:"With --store: how long a machine may hold the lock after the store has last confirmed that it is a member; 10s if not given. The same for all that use the record."`
-	Self      dmutex.NodeID `placeholder:"N" help:"Without --store: the number of this machine, one of the members."`
-	Member    []member      `placeholder:"N=HOST:PORT" help:"Without --store: a machine of the group, and where it listens; with --nats only its number. Once for each machine, this one included, and the same on all of them."`
-	Listen    string        `placeholder:"HOST:PORT" help:"Where this machine listens: with --store=FILE, 127.0.0.1:0 if not given; with --member, if the others reach it at another address."`
-	Advertise string        `placeholder:"HOST:PORT" help:"With --store=FILE: where the others reach this machine, if not at --listen."`
-	Cert      string        `and:"tls" xor:"trust" placeholder:"FILE" help:"This machine's certificate, PEM. Over TCP it names URI:dmutex:node:N, or with --store the host that the others dial; see the documentation of transport/tcplink."`
-	Key       string        `and:"tls" placeholder:"FILE" help:"The certificate's key, PEM."`
-	Authority string        `and:"tls" placeholder:"FILE" help:"The authority that signed the certificates of all machines, PEM."`
-	Plain     bool          `xor:"trust" help:"Use no TLS, even beyond the loopback interface: every process that reaches the addresses is trusted."`
-	NATS      string        `name:"nats" and:"nats" placeholder:"URL" help:"Without --store: meet over this NATS server instead of over TCP."`
-	Prefix    string        `and:"nats" placeholder:"SUBJECT" help:"With --nats: what the subjects begin with, different for each group that uses the server."`
+	Store     *record       `env:"DMUTEX_STORE" placeholder:"URL" help:"Meet by this record, which lists the machines: a path or file:///path, for processes of one machine, or nats://HOST:PORT/BUCKET/KEY."`
+	Lease     time.Duration `env:"DMUTEX_LEASE" placeholder:"10s" help:"With --store: how long a machine may hold the lock after the store has last confirmed that it is a member; 10s if not given. The same for all that use the record."`
+	Self      dmutex.NodeID `env:"DMUTEX_SELF" placeholder:"N" help:"Without --store: the number of this machine, one of the members."`
+	Member    []member      `env:"DMUTEX_MEMBER" placeholder:"N=HOST:PORT" help:"Without --store: a machine of the group, and where it listens; with --nats only its number. Once for each machine, this one included, and the same on all of them."`
+	Listen    string        `env:"DMUTEX_LISTEN" placeholder:"HOST:PORT" help:"Where this machine listens: with --store=FILE, 127.0.0.1:0 if not given; with --member, if the others reach it at another address."`
+	Advertise string        `env:"DMUTEX_ADVERTISE" placeholder:"HOST:PORT" help:"With --store=FILE: where the others reach this machine, if not at --listen."`
+	Cert      string        `env:"DMUTEX_CERT" and:"tls" xor:"trust" placeholder:"FILE" help:"This machine's certificate, PEM. Over TCP it names URI:dmutex:node:N, or with --store the host that the others dial; see the documentation of transport/tcplink."`
+	Key       string        `env:"DMUTEX_KEY" and:"tls" placeholder:"FILE" help:"The certificate's key, PEM."`
+	Authority string        `env:"DMUTEX_AUTHORITY" and:"tls" placeholder:"FILE" help:"The authority that signed the certificates of all machines, PEM."`
+	Plain     bool          `env:"DMUTEX_PLAIN" xor:"trust" help:"Use no TLS, even beyond the loopback interface: every process that reaches the addresses is trusted."`
+	NATS      string        `env:"DMUTEX_NATS" name:"nats" and:"nats" placeholder:"URL" help:"Without --store: meet over this NATS server instead of over TCP."`
+	Prefix    string        `env:"DMUTEX_PREFIX" and:"nats" placeholder:"SUBJECT" help:"With --nats: what the subjects begin with, different for each group that uses the server."`
 	Lock      string        `default:"run" placeholder:"NAME" help:"The lock's name. A record serves any number of locks. Machines of a list that give different names do not meet."`
 	Fence     uint64        `placeholder:"N" help:"Fences will be higher than this. Needed only if a machine's clock was set back; the highest given counts, and one that is more than a day ahead must be given to all."`
-	Grace     time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
+	Grace     time.Duration `env:"DMUTEX_GRACE" default:"10s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
 	Command   []string      `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
