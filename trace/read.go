@@ -19,10 +19,6 @@ import (
 // The error names file and line.
 var ErrFormat = errors.New("trace: not a trace")
 
-// errCut is what next returns instead of io.EOF for a file that ends in the middle of a
-// line.
-var errCut = errors.New("trace: the file ends in the middle of a line")
-
 // A reader reads a trace, event by event.
 type reader struct {
 	name   string
@@ -36,23 +32,19 @@ type reader struct {
 func newReader(name string, r io.Reader) (*reader, error) {
 	t := &reader{name: name, lines: bufio.NewReaderSize(r, maxLine)}
 	line, err := t.next()
-	if errors.Is(err, io.EOF) || errors.Is(err, errCut) {
-		t.line = 1
-		return nil, t.wrong("it has no header")
-	}
-	if err != nil {
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return nil, err
 	}
 	var h jsonHeader
-	if err := json.Unmarshal(line, &h); err != nil || h.DMutex != "trace" {
+	t.line = 1
+	if json.Unmarshal(line, &h) != nil || h.DMutex != "trace" {
 		return nil, t.wrong("it has no header")
-	}
-	if h.Version != version {
-		return nil, t.wrong("its version is %d, and this program reads %d", h.Version, version)
 	}
 	t.header = h.Header
 	rising := slices.IsSorted(h.Members) && len(slices.Compact(slices.Clone(h.Members))) == len(h.Members)
 	switch {
+	case h.Version != version:
+		return nil, t.wrong("its version is %d, and this program reads %d", h.Version, version)
 	case !bytes.Equal(t.again.header(&t.header), line):
 		return nil, t.wrong("the header is not as it would be written: %s", t.again.header(&t.header))
 	case !rising || slices.Contains(h.Members, dmutex.None) || !slices.Contains(h.Members, h.Self):
@@ -61,18 +53,18 @@ func newReader(name string, r io.Reader) (*reader, error) {
 	return t, nil
 }
 
-// next returns the next line, with its end.
+// next returns the next line, with its end. The error is io.EOF after the last line, and
+// io.ErrUnexpectedEOF in the middle of one.
 func (t *reader) next() ([]byte, error) {
 	line, err := t.lines.ReadSlice('\n')
+	t.line++
 	switch {
 	case err == nil:
-		t.line++
 		return line, nil
 	case err == bufio.ErrBufferFull:
-		t.line++
 		return nil, t.wrong("the line is longer than %d bytes", maxLine)
 	case err == io.EOF && len(line) > 0:
-		return nil, fmt.Errorf("%s:%d: %w", t.name, t.line+1, errCut)
+		return nil, io.ErrUnexpectedEOF
 	case err == io.EOF:
 		return nil, io.EOF
 	}
@@ -174,10 +166,8 @@ func Read(name string, r io.Reader) (*Trace, error) {
 	for {
 		line, err := reader.next()
 		switch {
-		case errors.Is(err, errCut):
-			t.Cut = true
-			return t, nil
-		case err == io.EOF:
+		case err == io.EOF || err == io.ErrUnexpectedEOF:
+			t.Cut = err != io.EOF
 			return t, nil
 		case err != nil:
 			return nil, err

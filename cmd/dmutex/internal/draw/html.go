@@ -24,7 +24,9 @@ func (d *Drawing) HTML() []byte {
 		p.layout()
 		c := &canvas{panel: p, rowWidth: p.right + 1, page: true}
 		c.paint()
-		all = all.with(c.seen)
+		for k, is := range c.seen {
+			all[k] = all[k] || is
+		}
 		hidden, selected := " hidden", ""
 		if p == first {
 			hidden, selected = "", " selected"
@@ -59,17 +61,6 @@ func (d *Drawing) HTML() []byte {
 		"{legend}", legend.String(),
 		"{locks}", locks.String(),
 	).Replace(page))
-}
-
-// with returns what s or o has seen.
-func (s seen) with(o seen) seen {
-	for k := range s.kinds {
-		s.kinds[k] = s.kinds[k] || o.kinds[k]
-	}
-	s.waiting, s.held, s.lost = s.waiting || o.waiting, s.held || o.held, s.lost || o.lost
-	s.again, s.unended, s.stale = s.again || o.again, s.unended || o.unended, s.stale || o.stale
-	s.views, s.gone = s.views || o.views, s.gone || o.gone
-	return s
 }
 
 // overview writes all bars and views of a lock in small, as wide as the page.

@@ -60,14 +60,22 @@ type canvas struct {
 	owner string // the class of what is being drawn: its node, or both nodes of a message
 }
 
-// seen is what the picture shows, and the legend has to explain.
-type seen struct {
-	kinds                [dmutex.Kinds]bool
-	waiting, held        bool
-	lost, again, unended bool
-	stale                bool
-	views, gone          bool
-}
+// seen is what the picture shows, and the legend has to explain: the kinds of messages,
+// and the signs.
+type seen [dmutex.Kinds + len(signs)]bool
+
+// The places of the signs in seen.
+const (
+	waiting = dmutex.Kinds + iota
+	held
+	views
+	gone
+	lost
+	stale
+	repeated
+	unended
+	stretched
+)
 
 // The layers.
 const (
@@ -193,7 +201,7 @@ func (c *canvas) band(v *change) {
 	if len(left) == 0 {
 		return
 	}
-	c.seen.views = true
+	c.seen[views] = true
 	for i := len(right) - 2; i >= 0; i -= 2 { // back up
 		left = append(left, right[i], right[i+1])
 	}
@@ -227,12 +235,12 @@ func (c *canvas) bar(b *bar) {
 	fill, stroke, ink := "#d9d9d9", "#8a8a8a", "#222222"
 	what, texts := "waits", []string(nil)
 	if b.phase == dmutex.Held {
-		c.seen.held = true
+		c.seen[held] = true
 		fill, stroke, ink = "#222222", "#222222", "#ffffff"
 		what = fmt.Sprintf("holds the lock with fence %s", fence(b.fence))
 		texts = []string{"fence " + fence(b.fence), fence(b.fence)}
 	} else {
-		c.seen.waiting = true
+		c.seen[waiting] = true
 		if b.attempt > 0 {
 			texts = []string{fmt.Sprintf("<%d, %d>", b.attempt, b.node)}
 		}
@@ -331,7 +339,7 @@ func (c *canvas) flights(a *arrow) (all []flight) {
 
 func (c *canvas) arrow(a *arrow) {
 	look := looks[a.Kind]
-	c.seen.kinds[a.Kind] = true
+	c.seen[a.Kind] = true
 	y1, y2 := c.y(a.From), c.y(a.To)
 	for _, f := range c.flights(a) {
 		x1, x2, end := f.left, f.right, y2
@@ -380,17 +388,17 @@ func (c *canvas) arrow(a *arrow) {
 			fmt.Fprintf(&b, `<path d="M%s %sL%s %sL%s %sz" fill="%s"/>`, px(x2), px(end),
 				px(x2-9*dx-4*dy), px(end-9*dy+4*dx), px(x2-9*dx+4*dy), px(end-9*dy-4*dx), look.color)
 		case f.lost:
-			c.seen.lost = true
+			c.seen[lost] = true
 			fmt.Fprintf(&b, `<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(end-4), lossColor)
 		case f.stale:
-			c.seen.stale = true
+			c.seen[stale] = true
 			fmt.Fprintf(&b, `<path d="M%s %sl8 8m-8 0l8 -8" stroke="%s" stroke-width="2.2"/>`, px(x2-4), px(end-4), viewColor)
 		default:
-			c.seen.unended = true
+			c.seen[unended] = true
 			fmt.Fprintf(&b, `<circle cx="%s" cy="%s" r="3" fill="#ffffff" stroke="%s"/>`, px(x2), px(end), look.color)
 		}
 		if f.again && f.from != nil {
-			c.seen.again = true
+			c.seen[repeated] = true
 			c.add(words, x1, x1, `<circle cx="%s" cy="%s" r="4.5" fill="#ffffff" stroke="%s" stroke-width="1.6"><title>%s</title></circle>`,
 				px(x1), px(y1+math.Copysign(c.clear(a.From, x1)-1, y2-y1)), lossColor, escape(title))
 		}
@@ -456,7 +464,7 @@ func (c *canvas) line(id dmutex.NodeID) {
 	draw := func(to float64) {
 		if look := `stroke="#444444" stroke-width="1.2"`; to > from {
 			if !there {
-				c.seen.gone = true
+				c.seen[gone] = true
 				look = `stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"`
 			}
 			c.add(ground, from, to, `<path d="M%s %sH%s" %s/>`, px(from), px(c.y(id)), px(to), look)
@@ -516,38 +524,37 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 	return y
 }
 
-// A sign is a line of the legend.
+// A sign is a line of the legend. The symbol is 30 pixels wide, with its middle at y = 0.
 type sign struct{ symbol, text string }
 
-// legend explains what the picture shows. A symbol is 30 pixels wide, with its
-// middle at y = 0.
-func (d *Drawing) legend(seen seen) (signs []sign) {
-	for k, is := range seen.kinds {
-		if is {
+// signs are those that are no kinds of messages, in the order of their places.
+var signs = [...]sign{
+	{`<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"},
+	{`<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"},
+	{`<path d="M10 -7H20V7H10z" fill="` + paleColor + `" stroke="` + viewColor + `" stroke-width="0.8"/>`, "the group changes: nothing is granted until the new view acts"},
+	{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is running"},
+	{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColor + `" stroke-width="2.2"/>`, "did not arrive"},
+	{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + viewColor + `" stroke-width="2.2"/>`, "dropped: its view was over"},
+	{`<circle cx="15" r="4.5" fill="#ffffff" stroke="` + lossColor + `" stroke-width="1.6"/>`, "sent again"},
+	{`<circle cx="15" r="3" fill="#ffffff" stroke="#333333"/>`, "what became of it is not known"},
+	{`<path d="M15 -7v14" stroke="#e6e6e6" stroke-width="2"/>`, "time since the first event; stretched where much happens"},
+}
+
+// legend explains what the picture shows.
+func (d *Drawing) legend(seen seen) (all []sign) {
+	seen[stretched] = !d.virtual
+	for k, is := range seen {
+		switch {
+		case !is:
+		case k < dmutex.Kinds:
 			l := looks[k]
-			signs = append(signs, sign{fmt.Sprintf(`<path d="M0 0H22" stroke="%s" stroke-width="%v" stroke-dasharray="%s"/><path d="M30 0l-9 -4v8z" fill="%s"/>`, l.color, l.width, l.dash, l.color),
+			all = append(all, sign{fmt.Sprintf(`<path d="M0 0H22" stroke="%s" stroke-width="%v" stroke-dasharray="%s"/><path d="M30 0l-9 -4v8z" fill="%s"/>`, l.color, l.width, l.dash, l.color),
 				dmutex.Kind(k).String()})
+		default:
+			all = append(all, signs[k-dmutex.Kinds])
 		}
 	}
-	for _, s := range []struct {
-		seen bool
-		sign sign
-	}{
-		{seen.waiting, sign{`<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"}},
-		{seen.held, sign{`<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"}},
-		{seen.views, sign{`<path d="M10 -7H20V7H10z" fill="` + paleColor + `" stroke="` + viewColor + `" stroke-width="0.8"/>`, "the group changes: nothing is granted until the new view acts"}},
-		{seen.gone, sign{`<path d="M0 0H30" stroke="` + goneColor + `" stroke-width="1.2" stroke-dasharray="1 5"/>`, "no process of the node is running"}},
-		{seen.lost, sign{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + lossColor + `" stroke-width="2.2"/>`, "did not arrive"}},
-		{seen.stale, sign{`<path d="M11 -4l8 8m-8 0l8 -8" stroke="` + viewColor + `" stroke-width="2.2"/>`, "dropped: its view was over"}},
-		{seen.again, sign{`<circle cx="15" r="4.5" fill="#ffffff" stroke="` + lossColor + `" stroke-width="1.6"/>`, "sent again"}},
-		{seen.unended, sign{`<circle cx="15" r="3" fill="#ffffff" stroke="#333333"/>`, "what became of it is not known"}},
-		{!d.virtual, sign{`<path d="M15 -7v14" stroke="#e6e6e6" stroke-width="2"/>`, "time since the first event; stretched where much happens"}},
-	} {
-		if s.seen {
-			signs = append(signs, s.sign)
-		}
-	}
-	return signs
+	return all
 }
 
 // writeLegend writes the legend, and returns where it ends.
