@@ -68,32 +68,26 @@ func (a *assembly) written(f *family, in []input) input {
 	return a.add(newList(f), in)
 }
 
-// finish returns the coterie that hangs under root, site i being names[i].
+// finish returns the coterie that hangs under root, site i being names[i]. Its sites are
+// those that occur there.
 func finish[T cmp.Ordered](a *assembly, root input, names []T) Coterie[T] {
-	order := make([]int, len(names))
-	for i := range order {
-		order[i] = i
+	if _, ok := root.site(); ok {
+		root = a.add(newVotes([]int{1}, 1), []input{root})
 	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
+	under, used := a.below(root)
+	slices.SortFunc(used, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
+	under.sites = len(used)
 	rank := make([]int, len(names))
-	sorted := make([]T, len(names))
-	for r, i := range order {
-		rank[i], sorted[r] = r, names[i]
+	c := Coterie[T]{under: under}
+	for r, i := range used {
+		rank[i], c.sites = r, append(c.sites, names[i])
 	}
-	for _, n := range a.nodes {
+	for _, n := range under.nodes {
 		for k, in := range n.in {
 			if site, ok := in.site(); ok {
 				n.in[k] = input(rank[site])
 			}
 		}
-	}
-	if site, ok := root.site(); ok {
-		root = input(rank[site])
-	}
-	under, kept := a.finish(root, len(names))
-	c := Coterie[T]{make([]T, len(kept)), under}
-	for i, k := range kept {
-		c.sites[i] = sorted[k]
 	}
 	return c
 }

@@ -261,23 +261,16 @@ func (a *assembly) graft(s *system, leaf []input) input {
 	return ^input(len(a.nodes) - 1)
 }
 
-// finish returns what hangs under root, and the sites that occur in it, in
-// ascending order: the system's site i is the i-th of them.
-func (a *assembly) finish(root input, sites int) (*system, []int) {
-	if _, ok := root.site(); ok {
-		root = a.add(newVotes([]int{1}, 1), []input{root})
-	}
-	var (
-		out   system
-		used  = newSet(sites)
-		place = same(len(a.nodes), -1)
-		visit func(k int)
-	)
+// below returns what hangs under a node, and the sites that occur in it, each once.
+func (a *assembly) below(root input) (out *system, used []int) {
+	out = new(system)
+	place := same(len(a.nodes), -1)
+	var visit func(k int)
 	visit = func(k int) {
 		n := node{a.nodes[k].gate, append([]input(nil), a.nodes[k].in...)}
 		for i, in := range n.in {
 			if site, ok := in.site(); ok {
-				used.add(site)
+				used = append(used, site)
 			} else {
 				visit(in.node())
 				n.in[i] = ^input(place[in.node()])
@@ -287,19 +280,5 @@ func (a *assembly) finish(root input, sites int) (*system, []int) {
 		out.nodes = append(out.nodes, n)
 	}
 	visit(root.node())
-	number := same(sites, 0)
-	kept := make([]int, 0, sites)
-	for site := range used.each() {
-		number[site] = len(kept)
-		kept = append(kept, site)
-	}
-	for _, n := range out.nodes {
-		for i, in := range n.in {
-			if site, ok := in.site(); ok {
-				n.in[i] = input(number[site])
-			}
-		}
-	}
-	out.sites = len(kept)
-	return &out, kept
+	return out, used
 }
