@@ -2,6 +2,7 @@ package dmutextest
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -51,36 +52,26 @@ func count(n int, one, many string) string {
 
 // ParseNetwork reads what [Network.String] writes. It refuses anything else with
 // [dmutex.ErrMisuse].
-func ParseNetwork(s string) (Network, error) {
-	var n Network
-	for i, part := range strings.Split(s, ",") {
+func ParseNetwork(s string) (n Network, err error) {
+	parts := strings.Split(s, ",")
+	for i, part := range parts {
 		words := strings.Fields(part)
-		var err error
+		parts[i] = strings.Join(words, " ")
+		words = append(words, "", "")
 		switch {
-		case i == 0 && len(words) == 1 && words[0] == "fifo":
-		case i == 0 && len(words) == 1 && words[0] == "unordered":
-			n.Unordered = true
-		case i > 0 && len(words) == 2 && words[0] == "channel":
-			n.Channel, err = atLeastOne(words[1])
-		case i > 0 && len(words) == 2 && (words[1] == "duplicate" || words[1] == "duplicates"):
-			n.Duplicates, err = atLeastOne(words[0])
-		case i > 0 && len(words) == 2 && (words[1] == "loss" || words[1] == "losses"):
-			n.Losses, err = atLeastOne(words[0])
-		default:
-			err = strconv.ErrSyntax
+		case i == 0:
+			n.Unordered = words[0] == "unordered"
+		case words[0] == "channel":
+			n.Channel, _ = strconv.Atoi(words[1])
+		case strings.HasPrefix(words[1], "duplicate"):
+			n.Duplicates, _ = strconv.Atoi(words[0])
+		case strings.HasPrefix(words[1], "loss"):
+			n.Losses, _ = strconv.Atoi(words[0])
 		}
-		if err != nil {
-			return Network{}, fmt.Errorf("%w: network %q: want fifo or unordered, and perhaps"+
-				" \", 2 duplicates\", \", 1 loss\" and \", channel 8\"", dmutex.ErrMisuse, s)
-		}
+	}
+	if n.String() != strings.Join(parts, ", ") || max(n.Channel, n.Duplicates, n.Losses) > math.MaxUint16 {
+		return Network{}, fmt.Errorf("%w: network %q: want fifo or unordered, and perhaps"+
+			" \", 2 duplicates\", \", 1 loss\" and \", channel 8\"", dmutex.ErrMisuse, s)
 	}
 	return n, nil
-}
-
-func atLeastOne(word string) (int, error) {
-	n, err := strconv.ParseUint(word, 10, 16)
-	if err == nil && n == 0 {
-		err = strconv.ErrRange
-	}
-	return int(n), err
 }
