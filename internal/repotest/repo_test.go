@@ -1,6 +1,7 @@
 // Package repotest holds tests about this repository itself: that imports point down and
 // the machines are pure, that the pages' snippets, links and tables are right, that each
-// lesson has its tests, and that the workflows are complete.
+// lesson has its tests, that the files in deploy fit each other, and that the workflows are
+// complete.
 package repotest
 
 import (

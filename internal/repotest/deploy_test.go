@@ -1,0 +1,225 @@
+package repotest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	closing = 10 * time.Second // the deadline of Close in the program of docs/operating.md
+	lease   = 10 * time.Second // Config.Lease if it is not given
+)
+
+// A page shows a file of deploy as it is, and every file is linked from a page.
+func TestDeployFilesAreShown(t *testing.T) {
+	shown := regexp.MustCompile("(?ms)^\\[(deploy/[^]]+)\\]\\([^)]+\\):\n\n```\n(.*?)^```$")
+	all := ""
+	for page, text := range pages(t) {
+		all += text
+		for _, match := range shown.FindAllStringSubmatch(text, -1) {
+			file, err := os.ReadFile(match[1])
+			require.NoError(t, err)
+			require.Equal(t, string(file), match[2], "%s does not show %s as it is", page, match[1])
+		}
+	}
+	require.Len(t, shown.FindAllString(all, -1), 3)
+	require.NoError(t, filepath.WalkDir("deploy", func(file string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			require.Contains(t, all, "(../"+filepath.ToSlash(file)+")")
+		}
+		return err
+	}))
+}
+
+// A manifest has the fields that ours use, of every kind. A field that is not here is refused.
+type manifest struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   metadata
+	Spec       struct {
+		// Deployment and StatefulSet
+		Replicas            int
+		ServiceName         string `yaml:"serviceName"`
+		PodManagementPolicy string `yaml:"podManagementPolicy"`
+		Template            struct {
+			Metadata metadata
+			Spec     struct {
+				TerminationGracePeriodSeconds int `yaml:"terminationGracePeriodSeconds"`
+				Containers                    []struct {
+					Name, Image string
+					Env         []struct {
+						Name, Value string
+						ValueFrom   struct {
+							FieldRef struct {
+								FieldPath string `yaml:"fieldPath"`
+							} `yaml:"fieldRef"`
+						} `yaml:"valueFrom"`
+					}
+					Ports []struct {
+						Name          string
+						ContainerPort int `yaml:"containerPort"`
+					}
+					ReadinessProbe struct {
+						HTTPGet struct {
+							Path, Port string
+						} `yaml:"httpGet"`
+						PeriodSeconds    int `yaml:"periodSeconds"`
+						FailureThreshold int `yaml:"failureThreshold"`
+					} `yaml:"readinessProbe"`
+				}
+			}
+		}
+		// Service; a selector of its own form
+		ClusterIP                string `yaml:"clusterIP"`
+		PublishNotReadyAddresses bool   `yaml:"publishNotReadyAddresses"`
+		Ports                    []struct {
+			Name string
+			Port int
+		}
+		Selector map[string]any
+		// PodDisruptionBudget
+		MaxUnavailable int `yaml:"maxUnavailable"`
+		// NetworkPolicy
+		PodSelector labels   `yaml:"podSelector"`
+		PolicyTypes []string `yaml:"policyTypes"`
+		Ingress     []struct {
+			From []struct {
+				PodSelector labels `yaml:"podSelector"`
+			}
+			Ports []struct {
+				Port, Protocol string
+			}
+		}
+	}
+}
+
+type metadata struct {
+	Name   string
+	Labels map[string]string
+}
+
+type labels struct {
+	MatchLabels map[string]string `yaml:"matchLabels"`
+}
+
+// The manifests fit each other, and what the pages say of them.
+func TestKubernetes(t *testing.T) {
+	kinds := make(map[string]manifest)
+	files, err := filepath.Glob("deploy/kubernetes/*")
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		in := yaml.NewDecoder(bytes.NewReader(text))
+		in.KnownFields(true)
+		for {
+			var m manifest
+			err := in.Decode(&m)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, file)
+			require.Equal(t, "invoices", m.Metadata.Name, file)
+			kinds[m.APIVersion+" "+m.Kind] = m
+		}
+	}
+	require.Len(t, kinds, 5)
+	app := map[string]string{"app": "invoices"}
+	match := map[string]any{"matchLabels": map[string]any{"app": "invoices"}}
+
+	locks := 0 // the port
+	for _, kind := range []string{"apps/v1 Deployment", "apps/v1 StatefulSet"} {
+		m := kinds[kind]
+		require.Equal(t, match, m.Spec.Selector, kind)
+		pod := m.Spec.Template
+		require.Equal(t, app, pod.Metadata.Labels, kind)
+		require.Greater(t, pod.Spec.TerminationGracePeriodSeconds, int(closing.Seconds()), kind)
+		require.Len(t, pod.Spec.Containers, 1, kind)
+		c := pod.Spec.Containers[0]
+		require.Equal(t, "locks", c.Ports[0].Name, kind)
+		require.Equal(t, "http", c.Ports[1].Name, kind)
+		require.Equal(t, "/ready", c.ReadinessProbe.HTTPGet.Path, kind)
+		require.Equal(t, "http", c.ReadinessProbe.HTTPGet.Port, kind)
+		locks = c.Ports[0].ContainerPort
+	}
+	probe := kinds["apps/v1 Deployment"].Spec.Template.Spec.Containers[0].ReadinessProbe
+	require.Greater(t, time.Duration(probe.PeriodSeconds*probe.FailureThreshold)*time.Second, lease)
+
+	service, set := kinds["v1 Service"], kinds["apps/v1 StatefulSet"]
+	require.Equal(t, "None", service.Spec.ClusterIP)
+	require.True(t, service.Spec.PublishNotReadyAddresses)
+	require.Equal(t, map[string]any{"app": "invoices"}, service.Spec.Selector)
+	require.Equal(t, locks, service.Spec.Ports[0].Port)
+	require.Equal(t, service.Metadata.Name, set.Spec.ServiceName)
+	require.Equal(t, "Parallel", set.Spec.PodManagementPolicy)
+
+	budget := kinds["policy/v1 PodDisruptionBudget"]
+	require.Equal(t, match, budget.Spec.Selector)
+	require.Equal(t, 1, budget.Spec.MaxUnavailable)
+
+	policy := kinds["networking.k8s.io/v1 NetworkPolicy"].Spec
+	require.Equal(t, app, policy.PodSelector.MatchLabels)
+	require.Equal(t, []string{"Ingress"}, policy.PolicyTypes)
+	require.Len(t, policy.Ingress, 2)
+	require.Equal(t, "locks", policy.Ingress[0].Ports[0].Port)
+	require.Equal(t, app, policy.Ingress[0].From[0].PodSelector.MatchLabels)
+	require.Equal(t, "http", policy.Ingress[1].Ports[0].Port)
+	require.Empty(t, policy.Ingress[1].From)
+}
+
+// A unit restarts its process, and lets Close end. systemd itself reads the unit where it is
+// installed.
+func TestSystemd(t *testing.T) {
+	files, err := filepath.Glob("deploy/systemd/*.service")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		unit := make(map[string]string)
+		section := ""
+		for line := range strings.SplitSeq(string(text), "\n") {
+			if line == "" || line[0] == '#' {
+				continue
+			}
+			if line[0] == '[' {
+				section = line
+				continue
+			}
+			key, value, ok := strings.Cut(line, "=")
+			require.True(t, ok, "%s: %s", file, line)
+			require.NotContains(t, value, "#", "%s: systemd takes a comment behind a value for the value", file)
+			unit[section+key] = value
+		}
+		require.Equal(t, "always", unit["[Service]Restart"], file)
+		stop, err := time.ParseDuration(unit["[Service]TimeoutStopSec"])
+		require.NoError(t, err, file)
+		require.Greater(t, stop, closing, file)
+		require.Equal(t, "multi-user.target", unit["[Install]WantedBy"], file)
+
+		verify, err := exec.LookPath("systemd-analyze")
+		if err != nil {
+			continue
+		}
+		program, _, _ := strings.Cut(unit["[Service]ExecStart"], " ")
+		self, err := os.Executable()
+		require.NoError(t, err)
+		copied := filepath.Join(t.TempDir(), filepath.Base(file))
+		require.NoError(t, os.WriteFile(copied, bytes.ReplaceAll(text, []byte(program), []byte(self)), 0o600))
+		out, err := exec.Command(verify, "verify", copied).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Empty(t, string(out))
+	}
+}
