@@ -163,6 +163,11 @@ type Start struct {
 	// and so lower than that of the next grant.
 	Holder NodeID
 
+	// Home is the member at which the lock begins, as its coordinator or with its token,
+	// if the algorithm has either. None means the member with the lowest number. All
+	// members of a group have the same.
+	Home NodeID
+
 	// Fence is the highest fence that was granted before this group, and Limit
 	// the last that this group may grant; if Limit is 0, there is no limit. All
 	// members of a group have the same.
@@ -242,8 +247,8 @@ type Machine interface {
 
 	// Forget reports whether the driver may drop the machine, so that memory is
 	// needed only for the locks in use. It may if a new machine would have the
-	// same state, made with the returned Start.Clock and Start.Known and with no
-	// holder, apart from what a [Keeper] need not keep. Higher values of both
+	// same state, made with the same Start but no Holder, and the returned Clock and
+	// Known, apart from what a [Keeper] need not keep. Higher values of both
 	// serve as well, so a node may keep the maximum over all machines that it
 	// dropped.
 	Forget() (clock, known uint64, ok bool)
@@ -300,8 +305,8 @@ type Excluder interface {
 	// Third law: suppose that a node stops, that everything it has sent still arrives,
 	// and that the others go on. Then no peer that its machine excludes is ever Held.
 	//
-	// The answers of a new machine of a free lock depend only on Self and Members of
-	// its Start. So a node knows those of another node's new machine, too.
+	// The answers of a new machine of a free lock depend only on Self, Members and Home
+	// of its Start. So a node knows those of another node's new machine, too.
 	Excludes(peer NodeID) bool
 }
 

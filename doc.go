@@ -53,7 +53,9 @@
 //	ring                 Le Lann '77              0 to N                  NT or 0       T to NT                in order   all
 //	ring.Circulate       Le Lann '77              1 or more               to N(T+pace)  T to (N-1)T+(N-2)pace  any order  all
 //
-// K is the size of a quorum, such as a row and a column of a grid. All channels
+// K is the size of a quorum, such as a row and a column of a grid. The coordinator, and the
+// node where the token begins, is [Start].Home: package node gives each lock its own, so that
+// a crash stops only the locks that need that node. All channels
 // must deliver each message exactly once. Where the table says in order, they
 // must also keep the order of messages from one node to another. Textbook
 // algorithms assume that processes do not fail; a crash costs progress, never

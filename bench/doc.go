@@ -7,7 +7,9 @@
 // Each server is a process of its own, as where it is deployed: the bare coordinator,
 // the NATS server, the coordinator of central, and of the other algorithms one
 // member or, where peers are counted, each of them. The clients share this process.
-// A hand-off of ricart and suzukikasami goes to the member that does not.
+// A hand-off of ricart and suzukikasami goes to the member that does not. Where the load
+// over the members is measured, all of them are in this process. Each is there the home of
+// as many locks as the others; elsewhere central is at one member.
 //
 // Everything shares one core, so that a system which is spread over processes
 // has no advantage: taskset pins this process and those that it starts, and

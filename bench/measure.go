@@ -23,9 +23,10 @@ const (
 	figGrants   = "grants a second, 8 contend"
 	figFairness = "fairness, 8 contend (Jain)"
 	figMany     = "locks a second, 64 goroutines, 10,000 names"
+	figLoad     = "messages of the busiest of 4 members / of each, 64 goroutines, 10,000 names"
 )
 
-var figures = []string{figAcquire, figRelease, figReentry, figHandOver, figHandOff, figGrants2, figGrants3, figGrants, figFairness, figMany}
+var figures = []string{figAcquire, figRelease, figReentry, figHandOver, figHandOff, figGrants2, figGrants3, figGrants, figFairness, figMany, figLoad}
 
 const (
 	contenders     = 8
@@ -58,6 +59,8 @@ const (
 	rawFan7    = "raw TCP, fan-out to 7"
 	rawRequest = "raw NATS request"
 	centralOwn = "dmutex central, own coordinator"
+	centralAt1 = "dmutex central, all locks at one of the members"
+	centralAll = "dmutex central, each lock at its home"
 	suzukiHome = "dmutex suzukikasami, token at home"
 	ringHome   = "dmutex ring, token at home"
 	carvalho   = "dmutex ricart.Carvalho, nobody has asked since"
@@ -77,6 +80,8 @@ func cells() []cell {
 		{suzukiHome, "alone", clients(openTCP("suzukikasami", 0), 2, reentry)},
 		{ringHome, "alone", clients(openTCP("ring", 0), 2, reentry)},
 		{carvalho, "alone", clients(openTCP("ricart.Carvalho", 0), 2, reentry)},
+		{centralAt1, "load", load("central")},
+		{centralAll, "load", load("central, homes")},
 		{ricart2, "alone", clients(openTCP("ricart", 2), 1, alone)},
 		{ricart7, "alone", clients(openTCP("ricart", 7), 1, alone)},
 	}
@@ -205,10 +210,11 @@ func handOver(e *env, list []client, d time.Duration) (map[string]float64, error
 // handAway is handOver to a member that is a process of its own.
 func handAway(algorithm string) func(e *env) (func(d time.Duration) (map[string]float64, error), error) {
 	return func(e *env) (func(d time.Duration) (map[string]float64, error), error) {
-		others, list, err := openGroup(e, part{Algorithm: algorithm}, 1, 1)
+		others, nodes, err := openGroup(e, part{Algorithm: algorithm}, 1, 1)
 		if err != nil {
 			return nil, err
 		}
+		list := clientsOf(nodes)
 		return func(d time.Duration) (map[string]float64, error) {
 			var taken []float64
 			for begin := time.Now(); time.Since(begin) < d || len(taken) == 0; {
@@ -318,6 +324,32 @@ func many(e *env, list []client, d time.Duration) (map[string]float64, error) {
 		}
 	})
 	return map[string]float64{figMany: float64(count.Load()) / time.Since(begin).Seconds()}, errors.Join(faults...)
+}
+
+// load is many among members of whom none is a process of its own: how evenly their
+// messages, sent or received, are spread.
+func load(algorithm string) func(e *env) (func(d time.Duration) (map[string]float64, error), error) {
+	return func(e *env) (func(d time.Duration) (map[string]float64, error), error) {
+		_, nodes, err := openGroup(e, part{Algorithm: algorithm}, 0, manyClients)
+		if err != nil {
+			return nil, err
+		}
+		counts := make([]uint64, len(nodes))
+		return func(d time.Duration) (map[string]float64, error) {
+			before := slices.Clone(counts)
+			_, err := many(e, clientsOf(nodes), d)
+			busiest, all := uint64(0), uint64(0)
+			for i, n := range nodes {
+				st := n.Status()
+				counts[i] = 0
+				for k := range st.Sent {
+					counts[i] += st.Sent[k] + st.Received[k]
+				}
+				busiest, all = max(busiest, counts[i]-before[i]), all+counts[i]-before[i]
+			}
+			return map[string]float64{figLoad: float64(busiest) * float64(len(nodes)) / float64(all)}, err
+		}, nil
+	}
 }
 
 func together(n int, f func(i int)) {

@@ -54,7 +54,8 @@ const (
 )
 
 var algorithms = map[string]dmutex.Algorithm{
-	"central":         central.New,
+	"central":         central.At(1),
+	"central, homes":  central.New,
 	"ricart":          ricart.New,
 	"ricart.Carvalho": ricart.Carvalho,
 	"ring":            ring.New,

@@ -37,6 +37,7 @@ var targets = []target{
 	{figGrants3, centralNATS, figGrants3, natsKV, 8, true},
 	{figGrants, centralNATS, figGrants, natsKV, 8, true},
 	{figMany, centralTCP, figMany, bare, 1, true},
+	{figLoad, centralAll, "", "", 1.1, false},
 }
 
 // ratio returns the median of the ratios within each round; without a base, of

@@ -24,7 +24,7 @@ type system struct {
 // The names of the systems that the targets are about.
 const (
 	bare        = "bare coordinator"
-	centralTCP  = "dmutex central"
+	centralTCP  = "dmutex central" // at one member
 	ricartTCP   = "dmutex ricart"
 	suzukiTCP   = "dmutex suzukikasami"
 	centralNATS = "dmutex central, NATS"
@@ -75,6 +75,14 @@ func each(clients int, open func(i int) (client, error)) ([]client, error) {
 	return list, nil
 }
 
+// clientsOf returns the nodes of a group as clients.
+func clientsOf(nodes []*node.Node) (list []client) {
+	for _, n := range nodes {
+		list = append(list, member(n))
+	}
+	return list
+}
+
 // member is a client that is a node of a group.
 func member(n *node.Node) client {
 	return func(ctx context.Context, name string) (func() error, error) {
@@ -87,8 +95,7 @@ func member(n *node.Node) client {
 }
 
 // openGroup opens a group like p whose first members are processes of their own.
-func openGroup(e *env, p part, processes, clients int) (others []*process, list []client, err error) {
-	var nodes []*node.Node
+func openGroup(e *env, p part, processes, clients int) (others []*process, nodes []*node.Node, err error) {
 	p.Kind, p.Peers = partMember, make([]string, processes+clients)
 	for i := range p.Peers {
 		p.Self = dmutex.NodeID(i + 1)
@@ -106,7 +113,7 @@ func openGroup(e *env, p part, processes, clients int) (others []*process, list 
 			return nil, nil, err
 		}
 		p.Peers[i] = address
-		nodes, list = append(nodes, n), append(list, member(n))
+		nodes = append(nodes, n)
 	}
 	e.defers(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -118,14 +125,14 @@ func openGroup(e *env, p part, processes, clients int) (others []*process, list 
 			return nil, nil, err
 		}
 	}
-	return others, list, nil
+	return others, nodes, nil
 }
 
 // openTCP opens a group over TCP on the loopback interface.
 func openTCP(algorithm string, processes int) func(e *env, clients int) ([]client, error) {
 	return func(e *env, clients int) ([]client, error) {
-		_, list, err := openGroup(e, part{Algorithm: algorithm}, processes, clients)
-		return list, err
+		_, nodes, err := openGroup(e, part{Algorithm: algorithm}, processes, clients)
+		return clientsOf(nodes), err
 	}
 }
 
@@ -135,8 +142,8 @@ func openNATS(e *env, clients int) ([]client, error) {
 	}
 	e.groups++
 	p := part{Algorithm: "central", NATS: e.natsAt, Prefix: fmt.Sprintf("locks.g%d", e.groups)}
-	_, list, err := openGroup(e, p, 1, clients)
-	return list, err
+	_, nodes, err := openGroup(e, p, 1, clients)
+	return clientsOf(nodes), err
 }
 
 // kvClient is a lock written by hand on a key-value bucket: the client that creates the

@@ -53,15 +53,14 @@ type machine struct {
 }
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. The member with the lowest number is the coordinator. New is a
-// [dmutex.Algorithm].
+// holds. [dmutex.Start.Home] is the coordinator. New is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
 	return newMachine(s, dmutex.None)
 }
 
-// At returns the algorithm with the given coordinator. While that node is not a
-// member, the member with the lowest number takes its place. All nodes of a
-// group must give the same coordinator.
+// At returns the algorithm with the given coordinator, for all locks. While that node is
+// not a member, [dmutex.Start.Home] takes its place. All nodes of a group must give the
+// same coordinator.
 func At(coordinator dmutex.NodeID) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, coordinator) }
 }
@@ -71,10 +70,7 @@ func newMachine(s dmutex.Start, coordinator dmutex.NodeID) (dmutex.Machine, erro
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(s.Members, coordinator) {
-		coordinator = own.Members()[0]
-	}
-	m := &machine{Site: own, coordinator: coordinator}
+	m := &machine{Site: own, coordinator: site.Home(s, coordinator)}
 	if m.coordinates() && s.Holder != dmutex.None {
 		m.holder = dmutex.Stamp{Clock: site.Carried, Node: s.Holder}
 	}

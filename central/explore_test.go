@@ -23,7 +23,7 @@ func TestExplore(t *testing.T) {
 		{Name: "at 3", Algorithm: At(3), Nodes: 3, Requests: []int{2}, Cancels: []int{2}, States: 41_219, Messages: [2]int{6, 12}, Most: 2},
 		{Name: "at 1", Algorithm: At(1), Nodes: 3, Holder: 1, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 24_760, Messages: [2]int{6, 12}, Most: 2},
 		{Name: "at 1", Algorithm: At(1), Nodes: 3, Holder: 2, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 26_863, Messages: [2]int{7, 13}, Most: 2},
-		{Name: "at 3", Algorithm: At(3), Nodes: 3, Holder: 2, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 26_863, Messages: [2]int{7, 13}, Most: 2},
+		{Algorithm: New, Nodes: 3, Holder: 2, Home: 3, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 26_863, Messages: [2]int{7, 13}, Most: 2},
 		{Name: "at 1", Algorithm: At(1), Nodes: 4, Network: unordered, Requests: []int{2}, States: 52_204, Messages: [2]int{18, 18}, Most: 2},
 		{Name: "at 1", Algorithm: At(1), Nodes: 4, Network: unordered, Requests: []int{0, 2, 2, 2}, States: 3_584, Messages: [2]int{18, 18}, Most: 2},
 		{Name: "at 2", Algorithm: At(2), Nodes: 4, Network: unordered, Requests: []int{2}, Cancels: []int{1}, States: 1_851_582, Messages: [2]int{9, 18}, Most: 2, Long: true},

@@ -154,6 +154,7 @@ func TestCancelAtOnce(t *testing.T) {
 func TestKill(t *testing.T) {
 	machinetest.Kill(t, "central.go", []machinetest.Edit{
 		{"the carried grant unknown", "m.holder = dmutex.Stamp{Clock: site.Carried, Node: s.Holder}", "", "TestExplore"},
+		{"not at home", "site.Home(s, coordinator)", "own.Members()[0]", "TestExcludes"},
 		{"fence not heard", "m.Witness(0, msg.Fence)", "", "TestExplore"},
 		{"any grant", " || m.Stamp() != r", "", "TestRefuses"},
 		{"grant though not pending", "!m.Pending() || ", "", "TestRefuses"},

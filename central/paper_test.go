@@ -50,9 +50,11 @@ func TestHolder(t *testing.T) {
 
 // The coordinator excludes all but the holder, and the holder excludes all.
 func TestExcludes(t *testing.T) {
-	machinetest.Excludes(t, New, dmutex.None, [][]dmutex.NodeID{{2, 3}, nil, nil})
-	machinetest.Excludes(t, New, 1, [][]dmutex.NodeID{{2, 3}, nil, nil})
-	machinetest.Excludes(t, New, 2, [][]dmutex.NodeID{{3}, {1, 3}, nil})
+	machinetest.Excludes(t, New, dmutex.Start{}, [][]dmutex.NodeID{{2, 3}, nil, nil})
+	machinetest.Excludes(t, New, dmutex.Start{Home: 2}, [][]dmutex.NodeID{nil, {1, 3}, nil})
+	machinetest.Excludes(t, At(3), dmutex.Start{Home: 2}, [][]dmutex.NodeID{nil, nil, {1, 2}})
+	machinetest.Excludes(t, New, dmutex.Start{Holder: 1}, [][]dmutex.NodeID{{2, 3}, nil, nil})
+	machinetest.Excludes(t, New, dmutex.Start{Holder: 2}, [][]dmutex.NodeID{{3}, {1, 3}, nil})
 }
 
 // "A crash of the coordinator or of the holder stops all nodes. So does a crash of

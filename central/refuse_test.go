@@ -20,19 +20,23 @@ func TestReleaseOfWaiting(t *testing.T) {
 	require.ErrorContains(t, err, "was not granted")
 }
 
-// While the coordinator is away, the member with the lowest number takes its place.
+// While the given coordinator is away, the lock's home takes its place.
 func TestCoordinatorIsAway(t *testing.T) {
-	for _, members := range [][]dmutex.NodeID{{1, 2, 4}, {2, 4}, {1, 2}} {
-		m, err := At(4)(dmutex.Start{Self: 2, Members: members})
+	for _, tt := range []struct {
+		members []dmutex.NodeID
+		home    dmutex.NodeID
+		want    dmutex.NodeID
+	}{
+		{[]dmutex.NodeID{1, 2, 4}, 1, 4},
+		{[]dmutex.NodeID{2, 4}, dmutex.None, 4},
+		{[]dmutex.NodeID{3, 2, 1}, dmutex.None, 1},
+		{[]dmutex.NodeID{3, 2, 1}, 3, 3},
+	} {
+		m, err := At(4)(dmutex.Start{Self: 2, Members: tt.members, Home: tt.home})
 		require.NoError(t, err)
 		out, err := m.Request()
 		require.NoError(t, err)
-		switch members[len(members)-1] {
-		case 4:
-			require.EqualValues(t, 4, out[0].To)
-		default:
-			require.EqualValues(t, 1, out[0].To)
-		}
+		require.Equal(t, tt.want, out[0].To, "%+v", tt)
 	}
 }
 

@@ -104,6 +104,7 @@ type group struct {
 	algorithm dmutex.Algorithm
 	members   []dmutex.NodeID
 	holder    dmutex.NodeID
+	home      dmutex.NodeID
 	fence     uint64
 	known     uint64 // see dmutex.Start
 }
@@ -119,7 +120,7 @@ func Nodes(n int) []dmutex.NodeID {
 
 func (g *group) birth(self dmutex.NodeID, clock uint64) (dmutex.Machine, error) {
 	m, err := g.algorithm(dmutex.Start{
-		Self: self, Members: g.members, Holder: g.holder, Fence: g.fence, Clock: clock, Known: g.known,
+		Self: self, Members: g.members, Holder: g.holder, Home: g.home, Fence: g.fence, Clock: clock, Known: g.known,
 	})
 	if err != nil {
 		return nil, err
@@ -321,7 +322,7 @@ func (g *group) forgotten(l local) *Violation {
 // that are higher by more than they need be.
 func (g *group) reborn(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, *Violation) {
 	clock, known, _ := m.Forget()
-	fresh := group{algorithm: g.algorithm, members: g.members, fence: g.fence, known: known + more}
+	fresh := group{algorithm: g.algorithm, members: g.members, home: g.home, fence: g.fence, known: known + more}
 	born, err := fresh.birth(self, clock+more)
 	if err != nil {
 		return nil, search.Wrong(ErrContract, "%q would be forgotten and cannot be born again: %v", text(m), err)

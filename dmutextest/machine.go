@@ -29,10 +29,10 @@ func TestMachine(t *testing.T, algorithm dmutex.Algorithm, members ...dmutex.Nod
 	t.Run("start", func(t *testing.T) { starts(t, algorithm, three) })
 	fresh := Config{Algorithm: algorithm, Members: three, Requests: []int{2}, Cancels: []int{1}, MaxStates: most}
 	held := fresh
-	held.Holder, held.Fence = three[len(three)-1], 7<<22
+	held.Holder, held.Home, held.Fence = three[len(three)-1], three[1], 7<<22
 	t.Run("fresh", func(t *testing.T) { states(t, fresh) })
 	t.Run("carried over", func(t *testing.T) { states(t, held) })
-	forgetful := Config{Algorithm: algorithm, Members: three, Requests: []int{1}, Forgets: []int{1}, MaxStates: most}
+	forgetful := Config{Algorithm: algorithm, Members: three, Home: three[1], Requests: []int{1}, Forgets: []int{1}, MaxStates: most}
 	t.Run("forgetful", func(t *testing.T) { states(t, forgetful) })
 	t.Run("equal text, equal future", func(t *testing.T) { futures(t, fresh) })
 	t.Run("output", func(t *testing.T) { outputs(t, algorithm, five) })
@@ -75,6 +75,7 @@ func starts(t testing.TB, algorithm dmutex.Algorithm, members []dmutex.NodeID) {
 		{"a member twice", dmutex.Start{Self: self, Members: append(slices.Clone(members), self)}},
 		{"a member is None", dmutex.Start{Self: self, Members: append(slices.Clone(members), dmutex.None)}},
 		{"the holder is a stranger", dmutex.Start{Self: self, Members: members, Holder: stranger}},
+		{"the home is a stranger", dmutex.Start{Self: self, Members: members, Home: stranger}},
 	} {
 		if m, err := algorithm(tt.start); !errors.Is(err, dmutex.ErrMisuse) {
 			t.Errorf("%s: got %v, %v, want ErrMisuse", tt.why, m, err)

@@ -15,6 +15,7 @@ type Config struct {
 	Algorithm dmutex.Algorithm
 	Members   []dmutex.NodeID // see Nodes
 	Holder    dmutex.NodeID   // as in dmutex.Start
+	Home      dmutex.NodeID   // as in dmutex.Start
 	Fence     uint64          // as in dmutex.Start
 	Network   Network
 
@@ -107,7 +108,7 @@ func (a action) consumes() bool { return a.do == deliver || a.do == lose }
 // a *Violation.
 func newWorld(c Config) (*world, error) {
 	m := &model{
-		group:    group{algorithm: c.Algorithm, members: c.Members, holder: c.Holder, fence: c.Fence},
+		group:    group{algorithm: c.Algorithm, members: c.Members, holder: c.Holder, home: c.Home, fence: c.Fence},
 		cfg:      c,
 		localID:  make(map[string]uint32),
 		flightID: make(map[string]uint32),

@@ -24,6 +24,7 @@ import (
 //
 //	group 1 2@7 3      the members; 2 is born with clock 7
 //	holder 1           the lock is carried over: 1 holds it
+//	home 3             where the lock begins
 //	fence 4            the highest fence granted before
 //	network unordered  see Network; fifo if not said
 //
@@ -41,7 +42,7 @@ import (
 //	state                           the state of all machines, and the messages in flight
 //	state 2                         the state of one
 //
-// The group comes first, then holder, fence and network. The output of a command
+// The group comes first, then holder, home, fence and network. The output of a command
 // is the phase of the node, if it has changed, and then what the node sends. A
 // call that the machine refuses is written as "refused", and each check of
 // [Explore] that fails as "violation".
@@ -113,7 +114,7 @@ func (p *play) flush(b *strings.Builder) {
 
 func (p *play) do(words []string) error {
 	name, rest := words[0], strings.Join(words[1:], " ")
-	if slices.Contains([]string{"group", "holder", "fence", "network"}, name) {
+	if slices.Contains([]string{"group", "holder", "home", "fence", "network"}, name) {
 		return p.setup(name, rest)
 	}
 	if err := p.begin(); err != nil {
@@ -159,10 +160,13 @@ func (p *play) setup(name, rest string) (err error) {
 			}
 			p.members, p.clocks = append(p.members, dmutex.NodeID(member)), append(p.clocks, at)
 		}
-	case "holder":
+	case "holder", "home":
 		var id uint64
-		id, err = number(rest)
-		p.holder = dmutex.NodeID(id)
+		if id, err = number(rest); name == "holder" {
+			p.holder = dmutex.NodeID(id)
+		} else {
+			p.home = dmutex.NodeID(id)
+		}
 	case "fence":
 		p.fence, err = number(rest)
 	case "network":
@@ -193,7 +197,7 @@ func (p *play) begin() error {
 			return err
 		}
 		p.machines = append(p.machines, m)
-		p.tracer.born(p.now, m, dmutex.Start{Self: self, Holder: p.holder, Fence: p.fence, Clock: p.clocks[i]})
+		p.tracer.born(p.now, m, dmutex.Start{Self: self, Holder: p.holder, Home: p.home, Fence: p.fence, Clock: p.clocks[i]})
 	}
 	p.violation(p.born(p.look(everybody)))
 	p.rest()
@@ -270,7 +274,7 @@ func (p *play) forget(rest string) error {
 	}
 	p.machines[i] = m
 	p.tracer.forget(p.now, p.members[i])
-	p.tracer.born(p.now, m, dmutex.Start{Self: p.members[i], Fence: p.fence, Clock: clock + 1, Known: known + 1})
+	p.tracer.born(p.now, m, dmutex.Start{Self: p.members[i], Home: p.home, Fence: p.fence, Clock: clock + 1, Known: known + 1})
 	p.look(i)
 	p.rest()
 	return nil
@@ -432,6 +436,9 @@ func (m *model) script(commands string, v *Violation) string {
 	b.WriteByte('\n')
 	if m.holder != dmutex.None {
 		fmt.Fprintf(&b, "holder %d\n", m.holder)
+	}
+	if m.home != dmutex.None {
+		fmt.Fprintf(&b, "home %d\n", m.home)
 	}
 	if m.fence != 0 {
 		fmt.Fprintf(&b, "fence %d\n", m.fence)

@@ -33,7 +33,7 @@ func newTracer(tell func(dmutex.NodeID, *trace.Event)) *tracer {
 func (t *tracer) born(now int64, m dmutex.Machine, s dmutex.Start) {
 	if t != nil {
 		t.tell(s.Self, &trace.Event{
-			Time: now, What: trace.Born, Lock: tracedLock, Clock: s.Clock, Known: s.Known, Limit: s.Limit, Holder: s.Holder, Fence: s.Fence, Phase: m.Phase(),
+			Time: now, What: trace.Born, Lock: tracedLock, Clock: s.Clock, Known: s.Known, Limit: s.Limit, Holder: s.Holder, Home: s.Home, Fence: s.Fence, Phase: m.Phase(),
 		})
 	}
 }

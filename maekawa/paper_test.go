@@ -336,7 +336,7 @@ func TestRowAndColumn(t *testing.T) {
 // holder excludes all.
 func TestExcludes(t *testing.T) {
 	of := With(pairs.of) // {1, 2}, {2, 3} and {1, 3}
-	machinetest.Excludes(t, of, dmutex.None, [][]dmutex.NodeID{{3}, {1}, {2}})
-	machinetest.Excludes(t, of, 1, [][]dmutex.NodeID{{2, 3}, nil, {2}})
-	machinetest.Excludes(t, New, 4, [][]dmutex.NodeID{{2, 3}, {1}, {1}, {1, 2, 3}})
+	machinetest.Excludes(t, of, dmutex.Start{}, [][]dmutex.NodeID{{3}, {1}, {2}})
+	machinetest.Excludes(t, of, dmutex.Start{Holder: 1}, [][]dmutex.NodeID{{2, 3}, nil, {2}})
+	machinetest.Excludes(t, New, dmutex.Start{Holder: 4}, [][]dmutex.NodeID{{2, 3}, {1}, {1}, {1, 2, 3}})
 }

@@ -145,7 +145,7 @@ func TestReentryIsFree(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble(t, tc.Algorithm, memlink.Config{}, func(t *testing.T, g *group) {
 				g.open(3)
-				m := g.mutex(1, "x") // 1 is central's coordinator
+				m := g.mutex(1, nameAt(1, g.members)) // 1 is central's coordinator
 				again := func() {
 					h, err := m.Acquire(t.Context())
 					if err := errors.Join(err, h.Release()); err != nil {

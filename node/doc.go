@@ -51,6 +51,11 @@
 // callers keep waiting. Messages of older views are dropped. Package membership has the
 // protocols of both modes and their proofs.
 //
+// The coordinator of a lock under package central, and the member where its token begins
+// under suzukikasami and ring, is the lock's home: a member that follows from the lock's
+// name and the view. Each member is the home of about as many locks, and if one comes or
+// goes, only its own move. A lock costs no message at its home, if no other member wants it.
+//
 // Fences begin with the epoch, and epochs rise from view to view. They are milliseconds
 // of the members' wall clocks, unless a group changes more than once in each. With a
 // store they rise whatever the clocks say; without one see Config.Fence.

@@ -143,17 +143,18 @@ func TestLeaseUnusableStoreLater(t *testing.T) {
 }
 
 // A distantStore answers after a while.
-type distantStore struct{ store.Store }
-
-const distance = 20 * time.Millisecond
+type distantStore struct {
+	store.Store
+	distance time.Duration
+}
 
 func (s distantStore) Load(ctx context.Context) ([]byte, store.Revision, error) {
-	time.Sleep(distance)
+	time.Sleep(s.distance)
 	return s.Store.Load(ctx)
 }
 
 func (s distantStore) Swap(ctx context.Context, value []byte, rev store.Revision) (store.Revision, error) {
-	time.Sleep(distance)
+	time.Sleep(s.distance)
 	return s.Store.Swap(ctx, value, rev)
 }
 
@@ -186,7 +187,7 @@ func (l greeted) Close() error {
 // crashed, nor from leaving.
 func TestLeaseGreetings(t *testing.T) {
 	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := &sailor{crew: c, store: outagetest.New(t, distantStore{&c.store}, outagetest.Faults{})}
+		s := &sailor{crew: c, store: outagetest.New(t, distantStore{&c.store, 20 * time.Millisecond}, outagetest.Faults{})}
 		config := c.config(s)
 		config.Link = greeted{s.link.(transport.DynamicLink), make(chan struct{})}
 		var err error

@@ -27,6 +27,7 @@ import (
 func TestHandleOrError(t *testing.T) {
 	each(t, func(t *testing.T, g *group) {
 		g.open(2)
+		y := nameAt(1, g.members)
 		held := g.acquire(1, "x")
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -37,8 +38,8 @@ func TestHandleOrError(t *testing.T) {
 			require.Error(t, err)
 			require.Nil(t, held)
 		}
-		refused(g.mutex(1, "y").Acquire(over))
-		refused(g.mutex(1, "y").TryAcquire(over))
+		refused(g.mutex(1, y).Acquire(over))
+		refused(g.mutex(1, y).TryAcquire(over))
 		refused(g.mutex(2, "x").TryAcquire(t.Context()))
 		refused(g.mutex(2, "x").Acquire(soon))
 		refused(g.mutex(2, "").Acquire(t.Context()))
@@ -47,12 +48,12 @@ func TestHandleOrError(t *testing.T) {
 		g.crash(1)
 		soon, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		refused(g.mutex(2, "y").Acquire(soon))
-		refused(g.mutex(2, "y").TryAcquire(soon))
+		refused(g.mutex(2, y).Acquire(soon))
+		refused(g.mutex(2, y).TryAcquire(soon))
 		n := g.nodes[2]
 		g.close(2)
-		refused(n.Mutex("y").Acquire(t.Context()))
-		refused(n.Mutex("y").TryAcquire(t.Context()))
+		refused(n.Mutex(y).Acquire(t.Context()))
+		refused(n.Mutex(y).TryAcquire(t.Context()))
 	})
 }
 

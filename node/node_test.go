@@ -21,6 +21,7 @@ import (
 	"github.com/dmutex/dmutex/lamport"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/suzukikasami"
@@ -116,6 +117,15 @@ func (g *group) crash(id dmutex.NodeID) {
 	}
 	g.close(id)
 	g.net.Heal()
+}
+
+// nameAt returns the name of a lock that is at home with one of the members.
+func nameAt(home dmutex.NodeID, members []dmutex.NodeID) string {
+	for i := 0; ; i++ {
+		if name := fmt.Sprint("lock ", i); locks.Home(name, members) == home {
+			return name
+		}
+	}
 }
 
 func (g *group) mutex(id dmutex.NodeID, name string) *node.Mutex { return g.nodes[id].Mutex(name) }
@@ -345,7 +355,7 @@ func TestTryAcquireUnreachable(t *testing.T) {
 		g.net.Cut(1, 2)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := g.mutex(2, "x").TryAcquire(ctx)
+		_, err := g.mutex(2, nameAt(1, g.members)).TryAcquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded, "nobody said busy")
 	})
 }

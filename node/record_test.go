@@ -194,7 +194,7 @@ func record(t *testing.T, g *group) (traces []*trace.Trace) {
 		}
 	}
 	wg.Wait()
-	for i := range 600 { // so many that some are forgotten
+	for i := range 1200 { // so many that some are forgotten
 		require.NoError(t, g.acquire(dmutex.NodeID(i%3+1), fmt.Sprint("brief ", i)).Release())
 	}
 	traces = g.closeAll(files)

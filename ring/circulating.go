@@ -17,8 +17,8 @@ type circulating struct {
 // Circulate returns Le Lann's algorithm: no node asks for the token; it comes by
 // itself. An idle node passes it on after pace ticks, at least 1, because
 // otherwise it would go around as fast as the network allows. If no order is
-// given, the order is ascending. The token begins at the first node. All nodes of
-// a group must have the same order; a pace below 1, or a Start of other members,
+// given, the order is ascending and the token begins at [dmutex.Start.Home], else at the
+// first node. All nodes of a group must have the same order; a pace below 1, or a Start of other members,
 // is refused with [dmutex.ErrMisuse]. The machines are of type [dmutex.Ticker].
 //
 // An idle ring of N nodes sends one message every pace ticks and one hop,

@@ -73,6 +73,7 @@ func TestKill(t *testing.T) {
 	machinetest.Kill(t, "ring.go", []machinetest.Edit{
 		{"two tokens begin", "s.Holder == dmutex.None && first", "first", "TestExplore"},
 		{"no token begins", "s.Holder == s.Self || ", "", "TestExplore"},
+		{"begins at the first node", "site.Home(s, home) == s.Self", "site.Home(s, home) > 0 && i == 0", "TestExcludes"},
 		{"token kept", "t.token = false", "t.token = true", "TestExplore"},
 		{"token not taken", "t.token = true", "", "TestExplore"},
 		{"fence not heard", "t.Witness(0, msg.Fence)", "", "TestExplore"},

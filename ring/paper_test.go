@@ -162,8 +162,10 @@ func TestForget(t *testing.T) {
 
 // The node with the token excludes all others.
 func TestExcludes(t *testing.T) {
+	machinetest.Excludes(t, New, dmutex.Start{Home: 2}, [][]dmutex.NodeID{nil, {1, 3}, nil})
+	machinetest.Excludes(t, Order(3, 2, 1), dmutex.Start{Home: 2}, [][]dmutex.NodeID{nil, nil, {1, 2}})
 	for _, algorithm := range []dmutex.Algorithm{New, Order(1, 3, 2), Circulate(1)} {
-		machinetest.Excludes(t, algorithm, dmutex.None, [][]dmutex.NodeID{{2, 3}, nil, nil})
-		machinetest.Excludes(t, algorithm, 2, [][]dmutex.NodeID{nil, {1, 3}, nil})
+		machinetest.Excludes(t, algorithm, dmutex.Start{}, [][]dmutex.NodeID{{2, 3}, nil, nil})
+		machinetest.Excludes(t, algorithm, dmutex.Start{Holder: 2}, [][]dmutex.NodeID{nil, {1, 3}, nil})
 	}
 }

@@ -15,12 +15,12 @@ type parked struct {
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
 // holds. The members form the ring in ascending order, and the token begins at
-// the lowest. New is a [dmutex.Algorithm].
+// [dmutex.Start.Home]. New is a [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) { return newParked(s, nil) }
 
 // Order returns the algorithm for a ring of the given order, such as one that
-// follows the network's topology. The token begins at the first node. All
-// nodes of a group must have the same order. The algorithm returns
+// follows the network's topology. The token of every lock begins at the first node.
+// All nodes of a group must have the same order. The algorithm returns
 // [dmutex.ErrMisuse] for a Start with other members.
 func Order(nodes ...dmutex.NodeID) dmutex.Algorithm {
 	nodes = append([]dmutex.NodeID{}, nodes...) // not nil

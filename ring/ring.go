@@ -58,20 +58,24 @@ type seat struct {
 	token  bool
 }
 
-// newSeat places a node in a ring of the given order; nil is the ascending one.
+// newSeat places a node in a ring of the given order, whose first node is the lock's home;
+// nil is the ascending one, which has the home of the Start.
 func newSeat(s dmutex.Start, order []dmutex.NodeID) (seat, error) {
 	own, err := site.New(s)
 	if err != nil {
 		return seat{}, err
 	}
-	if order == nil {
+	home := dmutex.None
+	if len(order) > 0 {
+		home = order[0]
+	} else if order == nil {
 		order = own.Members()
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(order)), own.Members()) {
 		return seat{}, dmutex.Misuse("the order of the ring must name each of Start.Members once")
 	}
 	n, i := len(order), slices.Index(order, s.Self)
-	first := i == 0
+	first := site.Home(s, home) == s.Self
 	token := s.Holder == s.Self || s.Holder == dmutex.None && first
 	return seat{own, order[(i+n-1)%n], order[(i+1)%n], first, order, token}, nil
 }

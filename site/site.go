@@ -85,6 +85,8 @@ func New(s dmutex.Start) (Site, error) {
 		return Site{}, err
 	case s.Holder != dmutex.None && !slices.Contains(group.members, s.Holder):
 		return Site{}, dmutex.Misuse("Start.Holder " + s.Holder.String() + " is not among Start.Members")
+	case s.Home != dmutex.None && !slices.Contains(group.members, s.Home):
+		return Site{}, dmutex.Misuse("Start.Home " + s.Home.String() + " is not among Start.Members")
 	case s.Clock > lastStart:
 		return Site{}, dmutex.Misuse("Start.Clock is beyond 1<<62")
 	case s.Known > group.limit:
@@ -99,6 +101,19 @@ func New(s dmutex.Start) (Site, error) {
 		site.state, site.attempt, site.fence = held, Carried, s.Fence
 	}
 	return site, nil
+}
+
+// Home returns the member at which the lock of a Start begins: the given one, or the one
+// of the Start while that is not a member.
+func Home(s dmutex.Start, given dmutex.NodeID) dmutex.NodeID {
+	switch {
+	case slices.Contains(s.Members, given):
+		return given
+	case s.Home != dmutex.None:
+		return s.Home
+	default:
+		return slices.Min(s.Members)
+	}
 }
 
 // Self returns the number of this node.

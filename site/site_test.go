@@ -52,7 +52,9 @@ func TestNew(t *testing.T) {
 		{"all are known", dmutex.Start{Self: 1, Members: members(1), Limit: 9, Known: 9}, "1 idle known=9", ""},
 		{"the highest limit", dmutex.Start{Self: 1, Members: members(1), Fence: math.MaxUint64 - 2, Limit: math.MaxUint64}, "1 idle known=18446744073709551613", ""},
 		{"holds, no fence", dmutex.Start{Self: 2, Members: members(1, 2), Holder: 2}, "2 held attempt=1 clock=1", ""},
+		{"at home elsewhere", dmutex.Start{Self: 1, Members: members(1, 2), Home: 2}, "1 idle", ""},
 
+		{"a stranger's home", dmutex.Start{Self: 1, Members: members(1, 2), Home: 3}, "", "Start.Home 3 is not among Start.Members"},
 		{"no members", dmutex.Start{Self: 1}, "", "Start.Self 1 is not among Start.Members"},
 		{"no self", dmutex.Start{Members: members(1, 2)}, "", "Start.Self 0 is not among Start.Members"},
 		{"self a stranger", dmutex.Start{Self: 3, Members: members(1, 2)}, "", "Start.Self 3 is not among Start.Members"},

@@ -39,7 +39,7 @@ func TestExplore(t *testing.T) {
 		{Algorithm: lawful.Of(At(1)), Nodes: 2, Network: unordered, Requests: []int{3}, Cancels: []int{3}, States: 4_825, Messages: [2]int{2, 12}},
 		{Algorithm: lawful.Of(At(1)), Nodes: 2, Network: repeating, Requests: []int{3}, Cancels: []int{3}, States: 168_358, Messages: [2]int{2, 12}},
 		{Algorithm: lawful.Of(At(1)), Nodes: 2, Holder: 2, Network: unordered, Requests: []int{3}, Cancels: []int{1}, States: 2_040, Messages: [2]int{2, 12}},
-		{Name: "at 2", Algorithm: lawful.Of(At(2)), Nodes: 3, Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 3_745, Messages: [2]int{6, 9}},
+		{Algorithm: lawful.Of(New), Nodes: 3, Home: 2, Network: unordered, Requests: []int{1}, Cancels: []int{1}, States: 3_745, Messages: [2]int{6, 9}},
 		{Name: "at 2", Algorithm: lawful.Of(At(2)), Nodes: 3, Holder: 3, Network: repeating, Requests: []int{1}, Cancels: []int{1}, States: 106_489, Messages: [2]int{6, 9}},
 		{Algorithm: lawful.Of(At(1)), Nodes: 3, Requests: []int{2}, States: 21_764, Messages: [2]int{6, 18}},
 		{Algorithm: lawful.Of(At(1)), Nodes: 3, Network: unordered, Requests: []int{2}, States: 107_366, Messages: [2]int{6, 18}},

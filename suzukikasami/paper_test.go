@@ -12,8 +12,10 @@ import (
 
 // The node with the token excludes all others.
 func TestExcludes(t *testing.T) {
-	machinetest.Excludes(t, New, dmutex.None, [][]dmutex.NodeID{{2, 3}, nil, nil})
-	machinetest.Excludes(t, New, 2, [][]dmutex.NodeID{nil, {1, 3}, nil})
+	machinetest.Excludes(t, New, dmutex.Start{}, [][]dmutex.NodeID{{2, 3}, nil, nil})
+	machinetest.Excludes(t, New, dmutex.Start{Home: 2}, [][]dmutex.NodeID{nil, {1, 3}, nil})
+	machinetest.Excludes(t, At(3), dmutex.Start{Home: 2}, [][]dmutex.NodeID{nil, nil, {1, 2}})
+	machinetest.Excludes(t, New, dmutex.Start{Home: 1, Holder: 2}, [][]dmutex.NodeID{nil, {1, 3}, nil})
 }
 
 // N messages an entry at most: N-1 REQUEST and a TOKEN, or none for the node

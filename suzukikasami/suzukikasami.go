@@ -75,15 +75,15 @@ type machine struct {
 }
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
-// holds. The member with the lowest number begins with the token, unless there
-// is a Holder. New is a [dmutex.Algorithm].
+// holds. [dmutex.Start.Home] begins with the token, unless there is a Holder. New is a
+// [dmutex.Algorithm].
 func New(s dmutex.Start) (dmutex.Machine, error) {
 	return newMachine(s, dmutex.None)
 }
 
-// At returns the algorithm whose token begins at the given node, unless there is a
-// [dmutex.Start.Holder], which then has the token. While the node is not a member,
-// the member with the lowest number takes its place. All nodes of a group must give
+// At returns the algorithm whose token begins at the given node, for all locks, unless
+// there is a [dmutex.Start.Holder], which then has the token. While the node is not a
+// member, [dmutex.Start.Home] takes its place. All nodes of a group must give
 // the same node, or there is more than one token.
 func At(node dmutex.NodeID) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, node) }
@@ -94,11 +94,8 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case s.Holder != dmutex.None:
+	if first = site.Home(s, first); s.Holder != dmutex.None {
 		first = s.Holder
-	case !slices.Contains(s.Members, first):
-		first = own.Members()[0]
 	}
 	n, me := len(s.Members), own.Place()
 	m := &machine{Site: own, rn: make([]uint64, n), token: first == s.Self, ln: make([]uint64, n)}

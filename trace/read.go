@@ -89,7 +89,7 @@ func (t *reader) event(line []byte) (Event, error) {
 	}
 	e := Event{
 		Time: j.T, What: j.Do, Lock: j.Lock, Peer: j.Peer, Life: j.Life, First: j.First, Last: j.Last, N: j.N, Members: j.Members,
-		Clock: j.Clock, Known: j.Known, Limit: j.Limit, Holder: j.Holder, Fence: j.Fence, Err: j.Err,
+		Clock: j.Clock, Known: j.Known, Limit: j.Limit, Holder: j.Holder, Home: j.Home, Fence: j.Fence, Err: j.Err,
 	}
 	if bytes.HasPrefix(line, []byte(`{"dmutex":`)) {
 		return e, t.wrong("another header: each life of a node has a file of its own")

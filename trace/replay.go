@@ -97,7 +97,7 @@ func (r *replay) event(e *Event) (why string) {
 // born makes a machine.
 func (r *replay) born(e *Event) (why string) {
 	m, err := r.algorithm(dmutex.Start{
-		Self: r.trace.Header.Self, Members: r.members, Holder: e.Holder, Fence: e.Fence, Limit: e.Limit, Clock: e.Clock, Known: e.Known,
+		Self: r.trace.Header.Self, Members: r.members, Holder: e.Holder, Home: e.Home, Fence: e.Fence, Limit: e.Limit, Clock: e.Clock, Known: e.Known,
 	})
 	if err != nil {
 		return err.Error()

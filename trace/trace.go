@@ -94,7 +94,7 @@ type What string
 
 // What happens to the machine of a lock.
 const (
-	Born    What = "born"    // with Clock, Known, Limit, Fence and Holder; its members are those of the last View, or else of the Header
+	Born    What = "born"    // with Clock, Known, Limit, Fence, Holder and Home; its members are those of the last View, or else of the Header
 	Request What = "request" // as the methods of dmutex.Machine
 	Cancel  What = "cancel"
 	Release What = "release"
@@ -155,6 +155,7 @@ type Event struct {
 	Known  uint64
 	Limit  uint64
 	Holder dmutex.NodeID
+	Home   dmutex.NodeID
 
 	In    Message
 	Out   []Message

@@ -29,7 +29,7 @@ func events() []trace.Event {
 	return []trace.Event{
 		{Time: -1, What: trace.Met, Peer: 1, Life: 9},
 		{What: trace.Ready},
-		{What: trace.Born, Lock: "x", Clock: 3, Known: 5, Limit: 9, Holder: 1, Fence: 4},
+		{What: trace.Born, Lock: "x", Clock: 3, Known: 5, Limit: 9, Holder: 1, Home: 2, Fence: 4},
 		{Time: 5, What: trace.Request, Lock: "x", Out: []trace.Message{{Seq: 1, Message: request}, {Seq: 0, Message: request}}, Phase: dmutex.Waiting},
 		{Time: 6, What: trace.Handle, Lock: "x", In: trace.Message{Seq: 4, Message: reply}, Phase: dmutex.Held, Fence: 5},
 		{Time: 6, What: trace.Release, Lock: "\xff\n", Err: "not\theld \"\\"},

@@ -70,6 +70,7 @@ type jsonEvent struct {
 	Known   uint64          `json:"known,omitempty"`
 	Limit   uint64          `json:"limit,omitempty"`
 	Holder  dmutex.NodeID   `json:"holder,omitempty"`
+	Home    dmutex.NodeID   `json:"home,omitempty"`
 	In      *jsonMessage    `json:"in,omitempty"`
 	Out     []jsonMessage   `json:"out,omitempty"`
 	Phase   string          `json:"phase,omitempty"`
@@ -125,7 +126,7 @@ func (w *encoder) event(e *Event) []byte {
 	}
 	w.next = jsonEvent{
 		T: e.Time, Do: e.What, Lock: e.Lock, Peer: e.Peer, Life: e.Life, First: e.First, Last: e.Last, N: e.N, Members: e.Members,
-		Clock: e.Clock, Known: e.Known, Limit: e.Limit, Holder: e.Holder, Out: out, Fence: e.Fence, Err: strings.ToValidUTF8(e.Err[:min(len(e.Err), maxErr)], ""),
+		Clock: e.Clock, Known: e.Known, Limit: e.Limit, Holder: e.Holder, Home: e.Home, Out: out, Fence: e.Fence, Err: strings.ToValidUTF8(e.Err[:min(len(e.Err), maxErr)], ""),
 	}
 	if !utf8.ValidString(e.Lock) {
 		w.next.Lock, w.next.Hex = "", hex.EncodeToString([]byte(e.Lock))

@@ -41,7 +41,7 @@ var (
 	}
 	wrong = map[string]dmutex.Algorithm{
 		"alone": func(s dmutex.Start) (dmutex.Machine, error) {
-			s.Members = []dmutex.NodeID{s.Self} // it asks no other
+			s.Members, s.Home = []dmutex.NodeID{s.Self}, s.Self // it asks no other
 			return ricart.New(s)
 		},
 		"unfenced": func(s dmutex.Start) (dmutex.Machine, error) {

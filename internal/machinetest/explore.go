@@ -40,6 +40,7 @@ type Exploration struct {
 	Algorithm dmutex.Algorithm
 	Nodes     int
 	Holder    dmutex.NodeID
+	Home      dmutex.NodeID
 	Network   dmutextest.Network
 
 	// In a run, for all nodes or for each.
@@ -64,6 +65,9 @@ func (e *Exploration) String() string {
 	if e.Holder != dmutex.None {
 		fmt.Fprint(&b, ", held by ", e.Holder)
 	}
+	if e.Home != dmutex.None {
+		fmt.Fprint(&b, ", at home with ", e.Home)
+	}
 	fmt.Fprint(&b, ", ", e.Network)
 	return b.String()
 }
@@ -80,6 +84,7 @@ func ExploreAll(t *testing.T, all []Exploration) {
 				Algorithm: e.Algorithm,
 				Members:   dmutextest.Nodes(e.Nodes),
 				Holder:    e.Holder,
+				Home:      e.Home,
 				Network:   e.Network,
 				Requests:  e.Requests,
 				Cancels:   e.Cancels,
@@ -106,19 +111,20 @@ func Explore(t *testing.T, c dmutextest.Config) dmutextest.Report {
 	return r
 }
 
-// Excludes checks which peers each of the nodes 1 to n excludes while holder has the lock.
-func Excludes(t *testing.T, algorithm dmutex.Algorithm, holder dmutex.NodeID, want [][]dmutex.NodeID) {
+// Excludes checks which peers each of the nodes 1 to n excludes as the group begins.
+func Excludes(t *testing.T, algorithm dmutex.Algorithm, start dmutex.Start, want [][]dmutex.NodeID) {
 	t.Helper()
-	members := dmutextest.Nodes(len(want))
-	for i, self := range members {
-		m, err := algorithm(dmutex.Start{Self: self, Members: members, Holder: holder})
+	start.Members = dmutextest.Nodes(len(want))
+	for i, self := range start.Members {
+		start.Self = self
+		m, err := algorithm(start)
 		require.NoError(t, err)
 		var got []dmutex.NodeID
-		for _, id := range members {
+		for _, id := range start.Members {
 			if id != self && m.(dmutex.Excluder).Excludes(id) {
 				got = append(got, id)
 			}
 		}
-		require.Equal(t, want[i], got, "at %v while %v holds", self, holder)
+		require.Equal(t, want[i], got, "%+v", start)
 	}
 }

@@ -147,7 +147,7 @@ func TestHolders(t *testing.T) {
 		require.NoError(t, nodes[0].Close(t.Context()))
 		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "Nothing is granted any more: node: the node is closed")
 	})
-	group(t, central.New, 2, func(t *testing.T, nodes []*node.Node) {
+	group(t, central.At(1), 2, func(t *testing.T, nodes []*node.Node) {
 		_, err := nodes[1].Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "<td>node 2</td>")

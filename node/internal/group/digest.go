@@ -17,15 +17,18 @@ var agreed = [...]string{"Members", "Algorithm", "Group", "Deadlock"}
 const maxWord = 32
 
 // describe sums up the Config. It finds out whether the algorithm takes this group at all,
-// and sums it up as the fresh machines of members describe themselves. Its name is the
-// first word of such a description: that of the package, or of the variant.
+// and sums it up as the fresh machines of members describe themselves, at home with the
+// first of them or with the last. Its name is the first word of such a description: that of
+// the package, or of the variant.
 //
 // The sum has 8 bits for each field that all members must agree on, from which two members
 // can tell in what they differ, and then 32 bits of everything.
 func (g *Group) describe(members []dmutex.NodeID) error {
 	h := sha256.New()
-	for _, id := range members {
-		m, err := g.cfg.Algorithm(dmutex.Start{Self: id, Members: members})
+	for i := range 2 * len(members) {
+		m, err := g.cfg.Algorithm(dmutex.Start{
+			Self: members[i/2], Members: members, Home: members[i%2*(len(members)-1)],
+		})
 		if err != nil {
 			return err
 		}

@@ -32,6 +32,7 @@ func (l *lock) born() {
 	}
 	start := t.start
 	start.Holder = t.holders[l.name]
+	start.Home = Home(l.name, start.Members)
 	delete(t.holders, l.name)
 	machine, err := t.cfg.Algorithm(start)
 	if err != nil {
@@ -41,7 +42,7 @@ func (l *lock) born() {
 	if t.start.Sibling == nil {
 		t.start.Sibling = machine
 	}
-	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Phase: machine.Phase()})
+	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Home: start.Home, Phase: machine.Phase()})
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
 		l.held.end(overruled)
 		delete(t.owners, l.held)

@@ -68,7 +68,7 @@ type Table struct {
 	locks  map[string]*lock
 	epoch  uint64       // of the view that is installed; 0 before the first
 	acting bool         // the machines of the view may be born
-	start  dmutex.Start // of all of them, but for Holder; Clock and Known are the highest of those that were forgotten
+	start  dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
 	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
 	early   []early                  // messages of this view, before it acts, and of later ones

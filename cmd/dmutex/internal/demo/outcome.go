@@ -120,7 +120,7 @@ func countMessages(alg tool.Algorithm, nodes int, w work) *messages {
 			}
 			all += c.Sent[k]
 		}
-		if t.Node != alg.Free {
+		if !alg.OwnFree || c.Sent[dmutex.Request] > 0 {
 			entries += t.Entries
 		}
 		m.Tellers = append(m.Tellers, t)

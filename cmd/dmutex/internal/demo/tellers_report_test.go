@@ -62,7 +62,7 @@ hand-off  from a release to the next entry, if that teller was waiting already
 
 algorithm     messages/entry, N = 5
 no lock                       all enter at once
-central       3               node 1 grants, first come, first served; its own entries are free
+central       3               one node grants, first come, first served; its own entries are free
 suzukikasami  0..N            Suzuki and Kasami 1985: ask all for the token, enter with it
 broken        2(N-1)          Ricart and Agrawala on N-2 replies: wrong on purpose
 

@@ -261,8 +261,8 @@ func (c *Cmd) measure(r run) (m measurement, err error) {
 		return m, err
 	}
 	entries := got.Entries
-	if free := r.algorithm.Free; free != 0 {
-		entries -= got.ByNode[free-1]
+	if r.algorithm.OwnFree {
+		entries -= got.ByNode[0] // of node 1, the home
 	}
 	counted := r.algorithm.Count(r.nodes, uint64(got.Messages), entries)
 	m = measurement{

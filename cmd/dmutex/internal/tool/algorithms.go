@@ -23,21 +23,21 @@ type Algorithm struct {
 	// greatest number in a group of n.
 	Formula  string
 	Messages func(n int) (least, greatest int)
-	Free     dmutex.NodeID // the node whose own entries need no messages, None if there is none
+	OwnFree  bool // the entries of the lock's home need no messages
 
 	About string
 }
 
 // Algorithms are all that there are: a line each.
 var Algorithms = []Algorithm{
-	{"central", central.New, "3", func(int) (int, int) { return 3, 3 }, 1, "node 1 grants, first come, first served; its own entries are free"},
-	{"lamport", lamport.New, "3(N-1)", func(n int) (int, int) { return 3 * (n - 1), 3 * (n - 1) }, dmutex.None, "Lamport 1978: every node queues all requests by their time"},
-	{"lamport-omit", lamport.OmitReplies, "2(N-1)..3(N-1)", func(n int) (int, int) { return 2 * (n - 1), 3 * (n - 1) }, dmutex.None, "the same, but a node that wants or has the lock itself does not reply"},
-	{"ricart", ricart.New, "2(N-1)", func(n int) (int, int) { return 2 * (n - 1), 2 * (n - 1) }, dmutex.None, "Ricart and Agrawala 1981: enter when all others have agreed"},
-	{"carvalho", ricart.Carvalho, "0..2(N-1)", func(n int) (int, int) { return 0, 2 * (n - 1) }, dmutex.None, "Carvalho and Roucairol 1983: an agreement stands until asked back"},
-	{"maekawa", maekawa.New, "3(K-1)..6(K-1)", gridMessages, dmutex.None, "Maekawa 1985, corrected: ask K nodes, a row and a column of a grid"},
-	{"suzukikasami", suzukikasami.New, "0..N", func(n int) (int, int) { return 0, n }, dmutex.None, "Suzuki and Kasami 1985: ask all for the token, enter with it"},
-	{"ring", ring.New, "0..N", func(n int) (int, int) { return 0, n }, dmutex.None, "a token goes around while any node wants it"},
+	{"central", central.New, "3", func(int) (int, int) { return 3, 3 }, true, "one node grants, first come, first served; its own entries are free"},
+	{"lamport", lamport.New, "3(N-1)", func(n int) (int, int) { return 3 * (n - 1), 3 * (n - 1) }, false, "Lamport 1978: every node queues all requests by their time"},
+	{"lamport-omit", lamport.OmitReplies, "2(N-1)..3(N-1)", func(n int) (int, int) { return 2 * (n - 1), 3 * (n - 1) }, false, "the same, but a node that wants or has the lock itself does not reply"},
+	{"ricart", ricart.New, "2(N-1)", func(n int) (int, int) { return 2 * (n - 1), 2 * (n - 1) }, false, "Ricart and Agrawala 1981: enter when all others have agreed"},
+	{"carvalho", ricart.Carvalho, "0..2(N-1)", func(n int) (int, int) { return 0, 2 * (n - 1) }, false, "Carvalho and Roucairol 1983: an agreement stands until asked back"},
+	{"maekawa", maekawa.New, "3(K-1)..6(K-1)", gridMessages, false, "Maekawa 1985, corrected: ask K nodes, a row and a column of a grid"},
+	{"suzukikasami", suzukikasami.New, "0..N", func(n int) (int, int) { return 0, n }, false, "Suzuki and Kasami 1985: ask all for the token, enter with it"},
+	{"ring", ring.New, "0..N", func(n int) (int, int) { return 0, n }, false, "a token goes around while any node wants it"},
 }
 
 // NoLock is what happens without a lock.

@@ -9,7 +9,7 @@ import (
 
 // Broken is wrong on purpose, to show that a check notices it: every node takes
 // the agreement of one peer for granted and enters on N-2 replies.
-var Broken = Algorithm{"broken", newHasty, "2(N-1)", func(n int) (int, int) { return 2 * (n - 1), 2 * (n - 1) }, dmutex.None, "Ricart and Agrawala on N-2 replies: wrong on purpose"}
+var Broken = Algorithm{"broken", newHasty, "2(N-1)", func(n int) (int, int) { return 2 * (n - 1), 2 * (n - 1) }, false, "Ricart and Agrawala on N-2 replies: wrong on purpose"}
 
 // hasty is a machine of Ricart and Agrawala that does not wait for its first
 // peer: it forges that peer's REPLY.
