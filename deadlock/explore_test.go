@@ -62,7 +62,7 @@ func TestExplore(t *testing.T) {
 }
 
 // Every rule and every assumption is needed: without it a deadlock is missed,
-// or one is declared that is none, and the shortest run that shows it is in
+// or one is declared that does not exist, and the shortest run that shows it is in
 // testdata.
 func TestMutants(t *testing.T) {
 	if testing.Short() {

@@ -155,8 +155,7 @@ func (g *group) born(nodes []*local) *Violation {
 	return knows(g.members, nodes)
 }
 
-// act does one lawful thing to a machine, and checks what can be seen there
-// alone.
+// act gives a machine a lawful input, and checks what the machine alone shows.
 func act(m dmutex.Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, *Violation) {
 	was, fence := m.Phase(), m.Fence()
 	out, err := input(m, do, msg)
@@ -351,7 +350,7 @@ func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) *Violat
 	return nil
 }
 
-// rests checks a state in which no message is on its way.
+// rests checks a state in which no message is in flight.
 func rests(members []dmutex.NodeID, nodes []*local) *Violation {
 	for _, l := range nodes {
 		if l.phase == dmutex.Held || l.stirs {
@@ -371,7 +370,7 @@ func rests(members []dmutex.NodeID, nodes []*local) *Violation {
 	return nil
 }
 
-// crowds checks a channel in which n messages are on their way.
+// crowds checks a channel in which n messages are in flight.
 func crowds(net Network, msg dmutex.Message, n int) *Violation {
 	if net.Channel > 0 && n > net.Channel {
 		return search.Wrong(ErrChannel, "%d messages are in flight from %d to %d", n, msg.From, msg.To)

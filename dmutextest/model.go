@@ -62,7 +62,7 @@ type model struct {
 type world struct {
 	*model
 	places             []place  // by place in members
-	wire               []uint32 // messages on their way, by channel and age, or by number if unordered
+	wire               []uint32 // messages in flight, by channel and age, or by number if unordered
 	duplicates, losses uint16   // that may still happen
 	last               uint64   // the highest fence granted
 }
@@ -80,7 +80,7 @@ type place struct {
 	requests, cancels, ticks, forgets uint8  // that it may still do
 }
 
-// A flight is a message that may be on its way.
+// A flight is a message that may be in flight.
 type flight struct {
 	dmutex.Message
 	to      int    // place in members
@@ -98,7 +98,7 @@ type step struct {
 // An action is something that may happen next.
 type action struct {
 	do verb
-	at int // place of the node in members, or of the message among those on their way
+	at int // place of the node in members, or of the message among those in flight
 }
 
 // consumes reports whether a message is received or lost.
@@ -440,7 +440,7 @@ func (w *world) crowded(sent []uint32) *Violation {
 	return nil
 }
 
-// rests checks a state in which nothing is on its way.
+// rests checks a state in which nothing is in flight.
 func (w *world) rests() error {
 	if len(w.wire) > 0 {
 		return nil

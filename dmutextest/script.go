@@ -84,7 +84,7 @@ type play struct {
 	clocks   []uint64 // at birth, by member
 	network  Network
 	machines []dmutex.Machine // none before the first command that is not about the group
-	wire     []trace.Message  // on their way, oldest first
+	wire     []trace.Message  // in flight, oldest first
 	last     uint64           // the highest fence granted
 	ran      bool             // this block has a command that has run
 	output   []string         // of this block

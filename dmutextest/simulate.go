@@ -142,7 +142,7 @@ type simulation struct {
 	place    map[dmutex.NodeID]int // in machines
 	agenda   agenda
 	now      int64
-	wire     []trace.Message // on their way, each at the place that its event names
+	wire     []trace.Message // in flight, each at the place that its event names
 	free     []uint32        // places on the wire that are free
 	arrival  []int64         // of the last message, by sender and receiver; none if delays are constant
 

@@ -47,7 +47,7 @@ func newLeaving(t *testing.T, a dmutex.Algorithm, seed uint64) *leaving {
 	return l
 }
 
-// channel is what is on its way from the i-th node to the j-th, oldest first.
+// channel is what is in flight from the i-th node to the j-th, oldest first.
 func (l *leaving) channel(i, j int) *[]dmutex.Message { return &l.wire[i*len(l.machines)+j] }
 
 // run goes on until nothing can happen any more, or until a request awaits the

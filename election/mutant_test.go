@@ -14,7 +14,7 @@ type explorable interface {
 	TicksLeft() int
 }
 
-// A mutant is a machine with one rule broken. What is nil is as it should be.
+// A mutant is a machine with one rule broken. A nil function changes nothing.
 type mutant[M explorable] struct {
 	explorable
 	handle func(m M, msg Message) ([]Message, error)

@@ -15,7 +15,7 @@ import (
 )
 
 // A simulation is a large group in virtual time, which counts ticks. Messages
-// take 1 to hop ticks; a detector tells within 3 hops. What is on its way to a
+// take 1 to hop ticks; a detector tells within 3 hops. What is in flight to a
 // node that crashes is lost.
 type simulation struct {
 	rng      *rand.Rand

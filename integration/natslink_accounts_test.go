@@ -73,7 +73,7 @@ func TestNATSLinkAccounts(t *testing.T) {
 	}
 }
 
-// Within an account, no subject that a user tries lets it speak in another's name or
+// Within an account, no subject lets a user speak in another's name or
 // read what is sent to another.
 func TestNATSLinkUsers(t *testing.T) {
 	s := documented(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// patience is only ever used up by tests that fail.
+// patience is long, because only a failing test waits for so long.
 const patience = 30 * time.Second
 
 // startNATS runs a server until the test ends. Port -1 takes a free one.

@@ -485,7 +485,7 @@ func TestWallsAreFibonacci(t *testing.T) {
 	}
 }
 
-// Weighted voting reduces to minimal quorums; sites that decide nothing are none.
+// Weighted voting reduces to minimal quorums; sites that decide nothing are left out.
 func TestWeighted(t *testing.T) {
 	for _, c := range []struct {
 		threshold int

@@ -30,7 +30,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Sites of the usual types have a text, and others as far as they have a method String.
+// Sites of the usual types have a text, and so have others with a method String.
 func TestTextOfTypes(t *testing.T) {
 	require.Equal(t, "{-1,2}", must(New([]int{-1, 2})).String())
 	require.Equal(t, "{-1,2}", must(New([]int64{-1, 2})).String())

@@ -95,17 +95,17 @@ func (t *reader) event(line []byte) (Event, error) {
 		return e, t.wrong("another header: each life of a node has a file of its own")
 	}
 	if !e.What.known() {
-		return e, t.wrong("there is no event %q", j.Do)
+		return e, t.wrong("the event %q is unknown", j.Do)
 	}
 	if j.Hex != "" {
 		name, err := hex.DecodeString(j.Hex)
 		if err != nil || utf8.Valid(name) {
-			return e, t.wrong("hex is for names that are no UTF-8")
+			return e, t.wrong("hex is for names that are not UTF-8")
 		}
 		e.Lock = string(name)
 	}
 	if (e.Lock != "") != e.What.ofLock() {
-		return e, t.wrong("a %s has a lock, or has none, against its nature", e.What)
+		return e, t.wrong("a %s must have a lock if and only if it happens to one", e.What)
 	}
 	for _, p := range []dmutex.Phase{dmutex.Waiting, dmutex.Held} {
 		if p.String() == j.Phase {
@@ -128,7 +128,7 @@ func (t *reader) event(line []byte) (Event, error) {
 		ok = ok && known && t.member(m.To)
 	}
 	if !ok {
-		return e, t.wrong("a message is of no kind that there is, or not between members")
+		return e, t.wrong("a message is of an unknown kind, or not between members")
 	}
 	// There is only one way to write an event, so any missing, repeated or unknown
 	// field shows here.

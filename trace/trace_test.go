@@ -77,10 +77,10 @@ func TestRefused(t *testing.T) {
 	first := text(t, trace.Trace{Header: header})
 	for _, tt := range []struct{ line, why string }{
 		{``, "f:2: trace: not a trace: unexpected end"},
-		{`{}`, "there is no event"},
+		{`{}`, "is unknown"},
 		{strings.TrimSuffix(first, "\n"), "each life of a node has a file of its own"},
-		{`{"t":1,"do":"dance"}`, `there is no event "dance"`},
-		{`{"t":1,"do":"stop","lock":"x","err":"why"}`, `there is no event "stop"`},
+		{`{"t":1,"do":"dance"}`, `the event "dance" is unknown`},
+		{`{"t":1,"do":"stop","lock":"x","err":"why"}`, `the event "stop" is unknown`},
 		{`{"t":1,"do":"view","n":7,"members":[2,4]}`, "a member that the group does not have"},
 		{`{"t":1,"do":"ready","lock":"x"}`, "lock"},
 		{`{"t":1,"do":"forget"}`, "lock"},
@@ -97,7 +97,7 @@ func TestRefused(t *testing.T) {
 		{`{"t":1,"do":"request","lock":"y","hex":"ff","phase":"idle"}`, "as it would be written"},
 		{`{"t":1,"do":"handle","lock":"x","phase":"idle"}`, "as it would be written"},
 		{`{"t":1,"do":"handle","lock":"x","in":{"kind":"REPLY","from":4},"phase":"idle"}`, "between members"},
-		{`{"t":1,"do":"handle","lock":"x","in":{"kind":"HELLO","from":1},"phase":"idle"}`, "no kind"},
+		{`{"t":1,"do":"handle","lock":"x","in":{"kind":"HELLO","from":1},"phase":"idle"}`, "unknown kind"},
 		{`{"t":1,"do":"request","lock":"x","out":[{"kind":"REPLY","to":4}],"phase":"idle"}`, "between members"},
 		{`{"t":1,"do":"request","lock":"x","out":[],"phase":"idle"}`, "as it would be written"},
 		{`{"t":1,"do":"request","lock":"` + strings.Repeat("x", 1<<20) + `","phase":"idle"}`, "longer than"},

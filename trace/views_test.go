@@ -50,7 +50,7 @@ func TestReplayAcrossViews(t *testing.T) {
 				require.Zero(t, done.Skipped)
 			}
 
-			// The holder tells of all four views, and in each later one that it has
+			// The holder records all four views, and in each later one that it has
 			// the lock.
 			holder := traces[0]
 			require.Equal(t, []string{"view [1 2 3]", "ready", "view [1 2 3]", "ready", "view [1 2]", "ready", "view [1 2 3]", "ready"}, views(holder))
@@ -143,7 +143,7 @@ func changes(t *testing.T, a dmutex.Algorithm) (traces []*trace.Trace) {
 
 		_, err = nodes[1].Mutex("held by the crashed").Acquire(t.Context())
 		require.NoError(t, err)
-		net.Cut(2, 1) // 2 crashes: nobody hears of its end
+		net.Cut(2, 1) // 2 crashes, so it announces nothing
 		net.Cut(2, 3)
 		gone, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()

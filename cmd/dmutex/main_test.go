@@ -19,8 +19,8 @@ func invoke(args ...string) (status int, stdout, stderr string) {
 	return tooltest.Run(new(commands), "", args...)
 }
 
-// A wrong command line is refused, and the help to read is that of the command
-// as far as it is known.
+// A wrong command line is refused, with the name of the help to read: that of the most
+// specific command that was recognized.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct {
 		line []string

@@ -39,7 +39,7 @@ const (
 	holderArg = "holder"
 )
 
-// TestMain makes this program the holder, too.
+// TestMain makes this program the holder as well.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == holderArg {
 		if err := hold(); err != nil {
@@ -249,7 +249,7 @@ func failover(t *testing.T, rng *rand.Rand, c *client, job task, signal syscall.
 }
 
 // A waiter gets the lock of a holder that is killed or stopped. The test measures after how
-// long, and measures the locks of etcd and PostgreSQL in turn with it, for docs/performance.md.
+// long, and measures the locks of etcd and PostgreSQL along with it, for docs/performance.md.
 func TestFailover(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
 		t.Skip("it measures; DMUTEX_LONG=1 adds it")

@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// patience is only ever used up by tests that fail.
+	// patience is long, because only a failing test waits for so long.
 	patience = 2 * time.Minute
 
 	workerArg = "worker"
 )
 
-// TestMain makes this program the worker, too.
+// TestMain makes this program the worker as well.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == workerArg {
 		work()

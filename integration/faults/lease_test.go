@@ -183,7 +183,7 @@ func (f *leaseGroup) tell(p *process) {
 	}
 }
 
-// sum adds up what all processes have counted for all groups.
+// sum adds up the counters of all processes for all groups.
 func (f *leaseGroup) sum(count func(state) int) (sum int) {
 	for _, states := range f.known {
 		for _, s := range states {
@@ -433,7 +433,7 @@ func (f *leaseGroup) failover() (times []time.Duration) {
 	return times
 }
 
-// end lets all processes leave in good order.
+// end lets all processes leave gracefully.
 func (f *leaseGroup) end() {
 	for _, p := range f.processes {
 		f.tell(p)

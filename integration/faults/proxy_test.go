@@ -112,7 +112,7 @@ func (c *cable) carry(to, from net.Conn) {
 	}
 }
 
-// drop breaks all connections; what is on its way in them is lost.
+// drop breaks all connections; what is in flight in them is lost.
 func (c *cable) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

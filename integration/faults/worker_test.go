@@ -57,7 +57,7 @@ const (
 	wordWork  = "work"  // meet, and begin to work
 	wordStop  = "stop"  // finish, and report when no hand works anymore
 	wordTell  = "tell"  // report what is left
-	wordLeave = "leave" // close in good order, report and end
+	wordLeave = "leave" // close gracefully, report and end
 	wordCut   = "cut"   // from now on cut off as the order says, and no more than that
 )
 

@@ -55,8 +55,7 @@ func TestExploreChases(t *testing.T) {
 	}
 }
 
-// A liar is what a node would say in the second lap if it did not look at all
-// that it must.
+// A liar is a node that skips some of the checks of the second lap.
 type liar struct {
 	chase.Locks
 	chase   *chase.Chase

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain makes this program the child, too.
+// TestMain makes this program the child as well.
 func TestMain(m *testing.M) {
 	if len(os.Args) != 3 || os.Args[1] != "child" {
 		os.Exit(m.Run())

@@ -39,11 +39,11 @@ func Run(t *testing.T, open func(t *testing.T, group string) store.Store) {
 		{"a late Swap is a conflict", (*bench).conflict},
 		{"a deleted record is a conflict", (*bench).deleted},
 		{"a revision is never used again", (*bench).revisions},
-		{"of Swaps at one time one succeeds", (*bench).race},
+		{"one of several Swaps at once succeeds", (*bench).race},
 		{"Load is not stale", (*bench).fresh},
 		{"Load is linearizable", (*bench).linearizable},
 		{"the value outlives its clients", (*bench).reopen},
-		{"groups do not meet", (*bench).groups},
+		{"groups are separate", (*bench).groups},
 		{"a context that has ended", (*bench).ended},
 		{"a context that ends", (*bench).canceled},
 	} {
@@ -71,7 +71,7 @@ func Unusable(t *testing.T, s store.Store, rev store.Revision) {
 	}
 }
 
-// patience is only ever used up by tests that fail.
+// patience is long, because only a failing test waits for so long.
 const patience = 30 * time.Second
 
 // A bench is one test of one group.

@@ -22,7 +22,7 @@ func TestDynamicLink(t *testing.T, links Links) {
 		name string
 		run  func(*bench)
 	}{
-		{"nobody carries nothing", (*bench).nobody},
+		{"a link without a number carries nothing", (*bench).nobody},
 		{"a number makes it a link", (*bench).become},
 		{"a former number is not reached", (*bench).former},
 		{"a removed peer is not reached", (*bench).removed},
@@ -403,7 +403,7 @@ func (b *bench) atOnce() {
 	one.become(1001)
 	two.become(1002)
 	b.meet(one, two)
-	// Frames of before may be on their way, from former numbers.
+	// Frames from former numbers may still be in flight.
 	for _, way := range []struct{ from, to *dynamic }{{one, two}, {two, one}} {
 		require.NoError(b, way.from.Send(way.to.self, []byte{2}))
 		for way.to.next().frame[0] != 2 {

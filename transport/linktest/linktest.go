@@ -57,8 +57,8 @@ func TestLink(t *testing.T, links Links) {
 		{"Close may be called at any time", (*bench).closings},
 		{"Close waits for deliver", (*bench).closeWaits},
 		{"nothing is delivered after Close", (*bench).closeEnds},
-		{"a peer that does not read delays nobody", (*bench).deaf},
-		{"a peer that is not there delays nobody", (*bench).absent},
+		{"a peer that does not read delays no other", (*bench).deaf},
+		{"an absent peer delays no other", (*bench).absent},
 		{"what waits for a peer is bounded", (*bench).bounded},
 		{"a node may restart", (*bench).restart},
 	} {
@@ -149,7 +149,7 @@ func (s *member) next() arrival {
 	return await(s.b, s.got, "a frame for node "+s.self.String())
 }
 
-// patience is only ever used up by tests that fail.
+// patience is long, because only a failing test waits for so long.
 const patience = 30 * time.Second
 
 func await[T any](b *bench, c <-chan T, what string) (v T) {

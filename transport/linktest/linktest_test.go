@@ -71,8 +71,8 @@ func TestDynamicLinkCatches(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	for _, test := range []struct{ mutant, check, says string }{
-		{"nobody has peers", "nobody carries nothing", "misuse"},
-		{"knows everybody", "nobody carries nothing", "transport: no address"},
+		{"nobody has peers", "a link without a number carries nothing", "misuse"},
+		{"knows everybody", "a link without a number carries nothing", "transport: no address"},
 		{"keeps its peers", "a number makes it a link", "transport: no address"},
 		{"is its own peer", "a number makes it a link", "misuse"},
 		{"keeps its number", "a number makes it a link", "waited in vain"},

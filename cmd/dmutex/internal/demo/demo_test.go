@@ -365,7 +365,7 @@ func TestDemoSabotage(t *testing.T) {
 	}
 }
 
-// A group is given up when nothing at all has happened for the timeout, and not
+// A group fails when nothing has happened for the timeout, and not
 // while a process reports something.
 func TestGroupStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

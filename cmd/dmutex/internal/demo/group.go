@@ -174,7 +174,7 @@ func (g *group) kill(ctx context.Context, some ...*process) error {
 }
 
 // gather waits until each of some processes has news with the word given, which go to
-// take. It gives up when there is no news at all for the timeout.
+// take. It gives up when there is no news for the timeout.
 func (g *group) gather(ctx context.Context, word string, some []*process, take func(news) error) error {
 	missing := slices.Clone(some)
 	stalled := time.NewTimer(g.timeout)

@@ -51,7 +51,7 @@ type number struct {
 	seq              uint64
 }
 
-// What a file tells by its beginning and its end, as events of the drawing.
+// The events that the beginning and the end of a file stand for.
 const (
 	started trace.What = "started"
 	crashed trace.What = "crashed" // it ended without a Close, and a later life has begun

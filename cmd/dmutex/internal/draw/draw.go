@@ -108,7 +108,7 @@ func New(traces []*trace.Trace, o Options) (*Drawing, error) {
 			of      string
 		}{{len(p.points), mostPoints, "events"}, {len(p.nodes), mostLines, "nodes"}, {p.pieces(), mostPieces, "pieces of messages"}} {
 			if count.n > count.most {
-				return nil, fmt.Errorf("%d %s of lock %q, and %d are more than anybody looks at: choose a shorter time",
+				return nil, fmt.Errorf("%d %s of lock %q, and %d are too many to look at: choose a shorter time",
 					count.n, count.of, lock, count.most)
 			}
 		}

@@ -394,7 +394,7 @@ func TestViews(t *testing.T) {
 	require.Regexp(t, `\nN2 {[^}]*}\ncrashed\nN`, log)
 }
 
-// What is on its way when the view changes is dropped, and not lost.
+// A message in flight when the view changes is dropped, not lost.
 func TestStale(t *testing.T) {
 	const sender = `{"dmutex":"trace","version":3,"self":1,"members":[1,2],"life":11,"opened":1700000001000000000}
 {"t":1000,"do":"view","n":1,"members":[1,2]}

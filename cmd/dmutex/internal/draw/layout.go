@@ -76,7 +76,7 @@ func (p *panel) layout() {
 func (d *Drawing) rowWidth() float64 { return float64(d.options.Width-margin) - d.names }
 
 // pieces lays the panel out, and returns about how many pieces its messages
-// have: one that is long on its way goes through many rows.
+// have: one that travels long goes through many rows.
 func (p *panel) pieces() (n int) {
 	p.layout()
 	for _, a := range p.arrows {

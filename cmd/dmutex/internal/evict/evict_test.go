@@ -29,7 +29,7 @@ func invoke(stdin string, args ...string) (status int, stdout, stderr string) {
 	return tooltest.Run(new(grammar), stdin, append([]string{"evict"}, args...)...)
 }
 
-// A member that is gone is evicted when that is confirmed, and the others go on.
+// A dead member is evicted when that is confirmed, and the others continue.
 func TestEvict(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

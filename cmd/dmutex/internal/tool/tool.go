@@ -83,7 +83,7 @@ func Main(grammar any, args []string, con *Console) (status int) {
 }
 
 // wrongLine says what is wrong with a command line, and which help to read: that
-// of the command as far as it is known.
+// of the most specific command that was recognized.
 func wrongLine(con *Console, err error) (status int) {
 	status = StatusUsage
 	words := []string{"dmutex"}
