@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex"
@@ -70,7 +69,7 @@ func New(cfg Config) (*Machine, error) {
 	}
 	m := &Machine{self: self, life: cfg.Life, floor: epochAbove(cfg.Fence), clock: cfg.Clock, beginAt: never, doubtAt: never}
 	// A former life may have promised any round up to the clock.
-	m.promised = max(m.clock, max(m.floor, 1)-1)
+	m.highest = max(m.clock, max(m.floor, 1)-1)
 	for _, node := range nodes {
 		m.members = append(m.members, member{node: node})
 	}
@@ -80,11 +79,8 @@ func New(cfg Config) (*Machine, error) {
 
 // Phase returns the phase of this life.
 func (m *Machine) Phase() Phase {
-	return phaseOf(m.ended, m.view, m.isComplete() && !m.inDoubt())
+	return m.phase(m.ended, m.isComplete() && !m.inDoubt())
 }
-
-// View returns the view that is installed, the zero View before the first.
-func (m *Machine) View() View { return m.view }
 
 // Later returns, if the phase is Older or Stopped, the later life of this number that
 // the others know; 0 if this life was evicted.
@@ -99,24 +95,14 @@ func (m *Machine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 		switch {
 		case m.ended != Outside || i == m.self:
 		case m.exit.Epoch > 0 && m.exit.life(p.node) != 0 && p.complete.Epoch < m.exit.Epoch,
-			m.round != 0 && p.promise == nil && !m.excused(p.node),
+			m.round != 0 && p.promise == nil && !m.excused(p, m.lastComplete()),
 			m.view.Epoch == 0 && p.life == 0,
-			m.view.life(p.node) != 0 && !p.report,
+			m.lacks(p.node),
 			m.view.life(p.node) != 0 && p.life == 0:
 			b = append(b, p.node)
 		}
 	}
 	return b
-}
-
-// Holders returns the holds that the members of the view have reported, in the order
-// of the locks' names. If two members report one lock, the higher fence counts.
-func (m *Machine) Holders() []Holder {
-	var all []Holder
-	for i := range m.members {
-		all = appendHolders(all, m.members[i].node, m.members[i].holding)
-	}
-	return carryOver(all)
 }
 
 // Newest returns the latest life of a member that was heard of, 0 if none was.
@@ -165,20 +151,19 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 		return "the sender reports in a view in which it is not"
 	case msg.Kind == Complete && msg.View.Has(m.me().node, m.life):
 		return "it is for those outside of the view"
-	case msg.Kind >= Decide && msg.View.Epoch == m.view.Epoch && !slices.Equal(msg.View.Members, m.view.Members):
-		return "it tells another view of this epoch"
 	}
-	for _, v := range []View{msg.Installed, msg.Completed, msg.View} {
-		for i, who := range v.Members {
+	views := []*View{&msg.View, &msg.Installed, &msg.Completed}
+	for _, v := range views {
+		for _, who := range v.Members {
 			switch {
-			case m.member(who.Node) == nil || who.Life == 0 || i > 0 && v.Members[i-1].Node >= who.Node:
-				return "its view is not a list of different members in order"
+			case m.member(who.Node) == nil:
+				return "its view has a node that is not in Config.Members"
 			case who.Life > m.latestLife():
 				return "it tells of a life" + farAhead
 			}
 		}
 	}
-	return ""
+	return m.installation.impossible(views...)
 }
 
 // latest returns the highest epoch that a peer may claim, so that a lie costs a group no

@@ -12,10 +12,14 @@
 // presumed dead: the group waits for a missing member until it returns, or until
 // an operator vouches that it is dead ([Machine.Evict]).
 //
+// The rules have numbers, and the code names them where it keeps them: 3 is how a view is
+// installed, in both modes, 4 how it is decided by consent, and 5, at [LeaseMachine], by a
+// record in a store.
+//
 // # How a view is decided
 //
 // A view is decided with the consent of all members. Its epoch is the number of a
-// round.
+// round (4.1).
 //
 //	PREPARE(r)            the proposer asks every member that it has met, and itself
 //	PROMISE(r, ...)       the answer: I shall take part in no lower round. It contains
@@ -24,30 +28,31 @@
 //	REFUSE(p)             the other answer: I have already promised p, which is not lower
 //	VIEW(r, M)            the decision
 //
-// The proposer decides when every configured member u
+// The proposer decides (4.2) when every configured member u
 //
 //	(i)  has promised r, by its latest known life, and no complete view has gone
 //	     on without that life, or
 //	(ii) is excused: according to the staying lives, u is outside the last complete
 //	     view and outside every later view that any of them has installed, or this
-//	     round evicts u, and the proposer knows of no later life of u.
+//	     round evicts u, and the proposer knows of no later life of u (4.4).
 //
 // M is the lives under (i) that are not leaving. A promise stops nothing: a life
 // acts in its view until it installs a newer one. So a round that fails does no
-// harm.
+// harm. The lowest member that is there begins a round (4.5) when it has met a life that
+// is in no view, when it leaves, or when there is trouble in the view.
 //
 // # How a view is installed
 //
 //	REPORT(V, holds)      to all of M: V is installed here, and this is what I hold
 //	COMPLETE(V)           to a life outside of V: all have reported to me
 //
-// A life installs a view V when it is a member of V and has promised no later round.
+// A life installs a view V (3.1) when it is a member of V and has promised no later round.
 // It freezes all older epochs: it grants and answers nothing in them. It keeps the
-// locks that it holds, and reports them. It acts in V when all of V have reported to it
-// and it has not installed a newer view. The machine of a reported lock is born with
-// the holder.
+// locks that it holds, and reports them. It acts in V (3.2) when all of V have reported to
+// it and it has not installed a newer view. The machine of a reported lock is born with
+// the holder. A life without which the others go on stops (3.3).
 //
-// A leaving life first releases everything. It stays until all members of a view
+// A leaving life (4.3) first releases everything. It stays until all members of a view
 // without it have told it that this view is complete. The round of that view must be
 // higher than every round that the life promised before it began to leave, because
 // the views of those rounds may have the life as a member.

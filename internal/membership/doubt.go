@@ -6,8 +6,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// This file has how a life that is in a view, and does not leave, takes the word of a
-// member that the others go on without it: REFUSE or a view with a later life of its
+// Rule 3.3 of the strict mode. A life that is in a view, and does not leave, takes the word of
+// a member that the others go on without it: REFUSE or a view with a later life of its
 // number, or COMPLETE of a later view without it. One such word puts it in doubt: it does
 // not act, promises, decides and installs nothing, and asks all that are there, by PREPARE
 // of a round that it will not decide. It ends
@@ -96,7 +96,7 @@ func (m *Machine) doubt(now int64) {
 		m.askAt = m.doubtAt
 	default:
 		m.question, m.askAt = m.nextRound(), now+askPause
-		m.promised = m.question
+		m.highest = m.question
 		for i := range m.members {
 			if p := &m.members[i]; i != m.self && p.life != 0 {
 				m.send(Message{Kind: Prepare, To: p.node, Round: m.question})

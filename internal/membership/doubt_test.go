@@ -47,6 +47,18 @@ var doubts = []struct {
 		s.is(Acting)
 	}},
 
+	{"an earlier view is no word", func(t *testing.T, s *soloist) {
+		s.enters(20, view(3, 10, 20, 30))
+		s.hears(from(30).complete(view(2, 20, 30)))
+		require.False(t, s.inDoubt())
+	}},
+	{"nor is a later one, if this life has never acted", func(t *testing.T, _ *soloist) {
+		s := solo(t, 10, 0)
+		s.met(20, 30)
+		s.hears(from(20).prepare(2), from(20).decide(view(2, 10, 20, 30)), from(20).complete(view(3, 20, 30)))
+		require.False(t, s.inDoubt())
+	}},
+
 	// It ends.
 	{"two words end it", func(t *testing.T, s *soloist) {
 		s.hears(from(30).refuse(1, 11), from(20).complete(view(2, 20, 30)))
@@ -67,7 +79,8 @@ var doubts = []struct {
 	{"a word without an answer ends it after a second", func(t *testing.T, s *soloist) {
 		s.lost(20)
 		s.hears(from(30).complete(view(2, 20, 30)))
-		for s.Phase() == Frozen {
+		for s.now < maxDoubt {
+			s.is(Frozen)
 			s.waits()
 		}
 		s.is(Stopped)
@@ -140,7 +153,9 @@ var doubts = []struct {
 	}},
 	{"nor a life that is not in the view", func(t *testing.T, s *soloist) {
 		s.met(21)
-		s.hears(from(30).refuse(1, 11), from(21).promise(2, View{}, View{}))
+		s.hears(from(30).refuse(1, 11))
+		s.says("1->2 PREPARE round=3", "1->3 PREPARE round=3")
+		s.hears(from(21).promise(3, View{}, View{}))
 		s.is(Frozen)
 	}},
 	{"nor a life that was replaced", func(t *testing.T, s *soloist) {

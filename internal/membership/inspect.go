@@ -15,8 +15,8 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 	b = append(b, '#')
 	b = strconv.AppendUint(b, m.life, 10)
 	b = append(append(b, ' '), m.Phase().String()...)
-	b = canon.Number(b, " promised=", m.promised)
-	b = canon.Number(b, " seen=", max(m.seen, m.promised))
+	b = canon.Number(b, " promised=", m.highest)
+	b = canon.Number(b, " seen=", max(m.seen, m.highest))
 	b = appendView(b, " view=", m.view)
 	b = appendView(b, " complete=", m.complete)
 	b = canon.Flag(b, " reported", m.reported)
@@ -46,15 +46,16 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		if m.view.Epoch == 0 {
 			b = canon.Number(b, " bound=", p.bound)
 		}
-		if p.asked == m.promised && p.asked > m.view.Epoch && !m.isComplete() {
+		if p.asked == m.highest && p.asked > m.view.Epoch && !m.isComplete() {
 			b = canon.Number(b, " asked=", p.asked)
 		}
 		b = canon.Number(b, " accuses=", p.later)
 		if p.complete.Epoch > m.view.Epoch {
 			b = appendView(b, " complete=", p.complete)
 		}
-		b = canon.Flag(b, " report", p.report)
-		b = appendHolds(b, p.holding)
+		r := m.reportOf(p.node)
+		b = canon.Flag(b, " report", r.epoch > 0)
+		b = appendHolds(b, r.holds)
 		if m.round != 0 && p.promise != nil && i != m.self {
 			b = append(append(append(b, " ("...), p.promise.String()...), ')')
 		}
@@ -66,9 +67,9 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *Machine) Clone() *Machine {
 	c := *m
+	c.installation = m.installation.clone()
 	c.members = slices.Clone(m.members) // what they point to never changes
 	c.evicted = slices.Clone(m.evicted)
-	c.out = nil
 	return &c
 }
 

@@ -2,41 +2,177 @@ package membership
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/dmutex/dmutex"
 )
 
-// This file has what both modes share of the second half of a view change.
+// An installation is how a life comes from a view that was decided to one that acts: it
+// freezes all that is older, reports what it holds, and acts when all have reported.
+// It is the same in both modes (rules 3.1 and 3.2): the members decide the view by
+// consent, or a record does.
+type installation struct {
+	view        View // installed
+	installedAt int64
+	reported    bool      // rule 3.1: all older views are frozen, and the holds of this life are known
+	reports     []holding // of the members of view, and in the lease mode of later ones
+	complete    View      // rule 3.2: the last view that all of its members have reported in
+	holders     []Holder  // of that
+	quarrel     int       // views in a row that trouble has ended soon
+	trip        int64     // how long the last answer to this life took, of a member or of the store
 
-// phaseOf returns the phase of a life in view v. Ended is Outside while its part goes on.
-func phaseOf(ended Phase, v View, acting bool) Phase {
+	out []Message
+}
+
+// A holding is the newest report of a member.
+type holding struct {
+	node  dmutex.NodeID
+	epoch uint64
+	holds []Hold
+}
+
+// Times, in nanoseconds.
+const (
+	millisecond = 1_000_000
+	second      = 1000 * millisecond
+
+	// minPause is the least time that a member waits, for each lower member that is
+	// there, before it begins a round, or changes the record, itself. patience is how long
+	// it waits for the outcome of what another has begun. Both double with each failure.
+	minPause = 20 * millisecond
+	patience = 500 * millisecond
+	maxFails = 6
+
+	// A view that trouble ends is replaced at once, and after twice as long each time,
+	// unless it was calm for so long.
+	calm       = second
+	maxQuarrel = 11
+
+	never = math.MaxInt64
+)
+
+// View returns the view that is installed: the zero View before the first, and in the
+// lease mode while this life is not a member.
+func (in *installation) View() View { return in.view }
+
+// Holders returns the holds that the members of a view that acts have reported, in the
+// order of the locks' names. If two members report one lock, the higher fence counts.
+func (in *installation) Holders() []Holder { return in.holders }
+
+// phase returns the phase of a life. Ended is Outside while its part goes on.
+func (in *installation) phase(ended Phase, acts bool) Phase {
 	switch {
 	case ended != Outside:
 		return ended
-	case v.Epoch == 0:
+	case in.view.Epoch == 0:
 		return Outside
-	case acting:
+	case acts:
 		return Acting
 	default:
 		return Frozen
 	}
 }
 
-// carryOver returns the holders that a view begins with, in the order of the locks'
-// names, from what its members have reported. If two report one lock, the higher
-// fence counts.
-func carryOver(reported []Holder) []Holder {
-	slices.SortFunc(reported, func(a, b Holder) int {
-		return cmp.Or(cmp.Compare(a.Lock, b.Lock), cmp.Compare(b.Fence, a.Fence)) // the first of a lock stays
-	})
-	return slices.CompactFunc(reported, func(a, b Holder) bool { return a.Lock == b.Lock })
+// install begins with a newer view.
+func (in *installation) install(now int64, v View) {
+	in.view, in.installedAt, in.reported, in.holders = v, now, false, nil
+	in.reports = slices.DeleteFunc(slices.Clone(in.reports), func(r holding) bool { return r.epoch < v.Epoch || v.life(r.node) == 0 })
 }
 
-// appendHolders appends what one member has reported.
-func appendHolders(all []Holder, node dmutex.NodeID, holds []Hold) []Holder {
-	for _, h := range holds {
-		all = append(all, Holder{node, h})
+// report is rule 3.1 for this life. It reports whether it was due.
+func (in *installation) report(self dmutex.NodeID, holds []Hold) bool {
+	if in.view.Epoch == 0 || in.reported {
+		return false
 	}
-	return all
+	in.reported = true
+	in.take(self, in.view.Epoch, slices.Clone(holds))
+	return true
+}
+
+// take takes the report of a member. The first in a view counts.
+func (in *installation) take(node dmutex.NodeID, epoch uint64, holds []Hold) {
+	if epoch > in.reportOf(node).epoch {
+		in.reports = append(slices.DeleteFunc(in.reports, func(r holding) bool { return r.node == node }), holding{node, epoch, holds})
+	}
+}
+
+func (in *installation) reportOf(node dmutex.NodeID) holding {
+	for _, r := range in.reports {
+		if r.node == node {
+			return r
+		}
+	}
+	return holding{}
+}
+
+// lacks reports whether the view lacks the report of a member of it.
+func (in *installation) lacks(node dmutex.NodeID) bool {
+	return !in.isComplete() && in.view.life(node) != 0 && in.reportOf(node).epoch != in.view.Epoch
+}
+
+// isComplete reports whether all members of the view have reported.
+func (in *installation) isComplete() bool {
+	return in.view.Epoch > 0 && in.complete.Epoch == in.view.Epoch
+}
+
+// mayComplete is rule 3.2. It reports whether the view has become complete.
+func (in *installation) mayComplete() bool {
+	if in.view.Epoch == 0 || in.isComplete() || slices.ContainsFunc(in.view.Members, func(who Member) bool { return in.lacks(who.Node) }) {
+		return false
+	}
+	in.complete = in.view
+	for _, r := range in.reports {
+		for _, h := range r.holds {
+			in.holders = append(in.holders, Holder{r.node, h})
+		}
+	}
+	slices.SortFunc(in.holders, func(a, b Holder) int {
+		return cmp.Or(cmp.Compare(a.Lock, b.Lock), cmp.Compare(b.Fence, a.Fence), cmp.Compare(a.Node, b.Node)) // the first of a lock stays
+	})
+	in.holders = slices.CompactFunc(in.holders, func(a, b Holder) bool { return a.Lock == b.Lock })
+	return true
+}
+
+// replaceAt returns when to replace the view, because of trouble in it.
+func (in *installation) replaceAt(now int64) int64 {
+	if now-in.installedAt > calm {
+		in.quarrel = 0
+	}
+	at := max(now, in.installedAt+minPause<<in.quarrel)
+	in.quarrel = min(in.quarrel+1, maxQuarrel)
+	return at
+}
+
+// pause is how long a member waits for each that goes before it: long enough for the
+// message of that member to arrive.
+func (in *installation) pause() int64 { return min(max(minPause, in.trip), 10*minPause) }
+
+// said returns the messages, once.
+func (in *installation) said() []Message {
+	out := in.out
+	in.out = nil
+	return out
+}
+
+func (in *installation) clone() installation {
+	c := *in
+	c.reports, c.out = slices.Clone(in.reports), nil // what they point to never changes
+	return c
+}
+
+// impossible says why no correct peer tells these views, and "" if one may. The first one was
+// decided.
+func (in *installation) impossible(views ...*View) string {
+	if v := views[0]; v.Epoch == in.view.Epoch && !slices.Equal(v.Members, in.view.Members) {
+		return "it tells another view of this epoch"
+	}
+	for _, v := range views {
+		for i, who := range v.Members {
+			if who.Node == dmutex.None || who.Life == 0 || i > 0 && v.Members[i-1].Node >= who.Node {
+				return "its view is not a list of different members in order"
+			}
+		}
+	}
+	return ""
 }

@@ -41,7 +41,7 @@ func TestLeaseExplore(t *testing.T) {
 		cut    bool
 		long   bool
 	}{
-		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{crashes: 1, slow: 1}}, 110_588, false, false},
+		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{crashes: 1, slow: 1}}, 110_536, false, false},
 		{leaseSetup{n: 2, lease: 2, wait: 2, epochs: 2, faults: leaseFaults{crashes: 1}}, 12_866, false, false},
 		{leaseSetup{n: 2, lease: 1, wait: 2, epochs: 1, faults: leaseFaults{slow: 2}}, 10_516, false, false},
 		{leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, fresh: true, faults: leaseFaults{slow: 1, exits: 1}}, 67_322, false, false},

@@ -113,8 +113,8 @@ var leaseMutants = []struct {
 	// A life acts as soon as it has reported itself.
 	{"acts-before-all-reports", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{alarms: 1}, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
 		out := input()
-		if m.view.Epoch > 0 && m.reported && !m.complete {
-			m.complete = true
+		if m.view.Epoch > 0 && m.reported && !m.isComplete() {
+			m.complete = m.view
 			out = append(out, m.flush(0)...)
 		}
 		return out

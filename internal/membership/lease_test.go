@@ -542,7 +542,7 @@ func TestWaits(t *testing.T) {
 		l.serve(a, now)
 		if p := a.peer(3); p != nil {
 			a.Met(now, 3, 11)
-			p.epoch = a.View().Epoch
+			a.take(3, a.View().Epoch, nil)
 		}
 	}
 	until, _ = a.Waits()

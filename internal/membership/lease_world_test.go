@@ -287,7 +287,7 @@ func (w *leaseWorld) Steps(list []action) []action {
 		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.leaseFrom < 0 || l.read != w.record)) {
 			add(load, i, 0) // otherwise it changes nothing
 		}
-		if l.complete && !l.acting && l.cleared >= l.unclean && l.LeaseEnd() > 0 {
+		if l.isComplete() && !l.acting && l.cleared >= l.unclean && l.LeaseEnd() > 0 {
 			add(tick, i, 0)
 		}
 		for k := range l.peers {
@@ -600,7 +600,7 @@ func (l *leased) ignores(f *leaseFlight) bool {
 	if p == nil && l.self == f.To && f.From <= l.record.Highest {
 		return true // the sender was a member, and never is one again
 	}
-	known := f.Kind != Report || f.View.Epoch < l.view.Epoch || p != nil && p.life == f.from && p.epoch >= f.View.Epoch
+	known := f.Kind != Report || f.View.Epoch < l.view.Epoch || p != nil && p.life == f.from && l.reportOf(f.From).epoch >= f.View.Epoch
 	return known && l.cleared >= f.Cleared && (f.Kind == Cleared || f.View.Epoch <= l.record.Epoch)
 }
 
@@ -818,15 +818,12 @@ func (l *leased) freeze() {
 	}
 	for i := range m.peers {
 		p := &m.peers[i]
-		if p.since, p.awayAt = 0, 0; p.epoch < m.view.Epoch {
-			p.epoch, p.holding = 0, nil
-		}
-		if p.epoch == m.view.Epoch && m.complete {
-			p.holding = nil
-		}
+		p.since, p.awayAt = 0, 0
 	}
-	if m.complete { // they were sent
-		m.holding = nil
+	for i := range m.reports {
+		if r := &m.reports[i]; m.complete.Epoch == r.epoch {
+			r.holds = nil // they were sent
+		}
 	}
 	if m.acting { // they are in the lock
 		m.holders = nil

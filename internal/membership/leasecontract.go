@@ -3,7 +3,6 @@ package membership
 import (
 	"errors"
 	"math"
-	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex"
@@ -65,7 +64,7 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 
 // Phase returns the phase of this life.
 func (m *LeaseMachine) Phase() Phase {
-	return phaseOf(m.ended, m.view, m.acting)
+	return m.phase(m.ended, m.acting)
 }
 
 // Err returns why the phase is Stopped: an [ErrRecord], an [ErrSettings] or an [ErrFull].
@@ -74,10 +73,6 @@ func (m *LeaseMachine) Err() error { return m.err }
 // Self returns the number that the record has given to this life, [dmutex.None] while
 // it is not a member.
 func (m *LeaseMachine) Self() dmutex.NodeID { return m.self }
-
-// View returns the view that is installed, the zero View while this life is not a
-// member.
-func (m *LeaseMachine) View() View { return m.view }
 
 // Record returns what the store held when it was last read, the zero Record if
 // nothing. The caller must not change it.
@@ -107,7 +102,7 @@ func (m *LeaseMachine) suspendAt() int64 { return m.leaseFrom + m.cfg.Lease/3*2 
 // those whose report the view lacks. See [LeaseMachine.Waits] for what else it waits for.
 func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 	for i := range m.peers {
-		if p := &m.peers[i]; m.ended == Outside && (!p.here || !m.complete && p.epoch != m.view.Epoch) {
+		if p := &m.peers[i]; m.ended == Outside && (!p.here || m.lacks(p.node)) {
 			b = append(b, p.node)
 		}
 	}
@@ -129,10 +124,6 @@ func (m *LeaseMachine) Waits() (until int64, members []dmutex.NodeID) {
 func (m *LeaseMachine) NeedsStore() bool {
 	return m.ended == Outside && (m.self == dmutex.None || m.now >= m.LeaseEnd())
 }
-
-// Holders returns the holds that the members of a view that acts have reported, in the
-// order of the locks' names. If two members report one lock, the higher fence counts.
-func (m *LeaseMachine) Holders() []Holder { return m.holders }
 
 // Operation returns what is to be started at the store, each operation once, and for a
 // swap the value to write. There is at most one at a time.
@@ -186,13 +177,6 @@ func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 		return "its view has no epoch"
 	case msg.Kind == Report && !(v.Has(p.node, p.life) && v.Has(m.self, m.cfg.Life)):
 		return "the sender or this life is not in the view of the report"
-	case v.Epoch == m.view.Epoch && !slices.Equal(v.Members, m.view.Members):
-		return "it tells another view of this epoch"
 	}
-	for i, who := range v.Members {
-		if who.Node == dmutex.None || who.Life == 0 || i > 0 && v.Members[i-1].Node >= who.Node {
-			return "its view is not a list of different members in order"
-		}
-	}
-	return ""
+	return m.installation.impossible(v)
 }

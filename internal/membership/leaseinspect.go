@@ -30,8 +30,8 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = canon.Number(b, " cleared=", m.cleared)
 	b = appendView(b, " view=", m.view)
 	b = canon.Flag(b, " reported", m.reported)
-	b = canon.Flag(b, " complete", m.complete)
-	b = appendHolds(b, m.holding)
+	b = canon.Flag(b, " complete", m.isComplete())
+	b = appendHolds(b, m.reportOf(m.self).holds)
 	b = canon.Flag(b, " acted", m.acted)
 	b = canon.Flag(b, " leaving", m.leaving)
 	b = canon.Flag(b, " trouble", m.troubleAt != never)
@@ -45,8 +45,9 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 		b = strconv.AppendUint(b, uint64(p.node), 10)
 		b = canon.Number(b, " life=", p.life)
 		b = canon.Flag(b, " here", p.here)
-		b = canon.Number(b, " epoch=", p.epoch)
-		b = appendHolds(b, p.holding)
+		r := m.reportOf(p.node)
+		b = canon.Number(b, " epoch=", r.epoch)
+		b = appendHolds(b, r.holds)
 		b = append(b, ']')
 	}
 	return b, nil
@@ -55,8 +56,7 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *LeaseMachine) Clone() *LeaseMachine {
 	c := *m
-	c.peers = slices.Clone(m.peers) // what they point to never changes
-	c.out = nil
+	c.installation, c.peers = m.installation.clone(), slices.Clone(m.peers)
 	return &c
 }
 

@@ -2,13 +2,13 @@ package membership
 
 import "slices"
 
-// This file has how a life of the strict mode leaves.
+// Rule 4.3: how a life of the strict mode leaves.
 
 // Leave begins the exit of this life. The caller has released all locks and makes no
 // more requests. The exit is over when the phase is Left.
 func (m *Machine) Leave(now int64) []Message {
 	if m.ended == Outside && !m.leaving {
-		m.leaving, m.me().leaving, m.stayed = true, true, m.promised
+		m.leaving, m.me().leaving, m.stayed = true, true, m.highest
 		m.abandon() // it was begun by a life that stayed
 		m.beginAt = now
 	}

@@ -9,7 +9,7 @@ import (
 // slanders are the lies about a member that the last member of a world may tell. What it
 // tells a third member about the victim is the last: then the others agree on no view.
 var slanders = [...]func(liar *life, victim int) Message{
-	func(liar *life, _ int) Message { return Message{Kind: Refuse, Round: liar.promised, Life: lieAbout} },
+	func(liar *life, _ int) Message { return Message{Kind: Refuse, Round: liar.highest, Life: lieAbout} },
 	func(liar *life, victim int) Message {
 		return Message{Kind: Complete, View: liar.lie(func(m Member) bool { return m.Node != dmutex.NodeID(victim+1) })}
 	},
@@ -32,7 +32,7 @@ const (
 
 // lie returns a view that nobody has decided.
 func (l *life) lie(in func(Member) bool) View {
-	v := View{Epoch: max(l.promised, l.seen) + 1}
+	v := View{Epoch: max(l.highest, l.seen) + 1}
 	for _, m := range l.view.Members {
 		if in(m) {
 			v.Members = append(v.Members, m)

@@ -98,9 +98,8 @@ var mutants = []struct {
 		out := input()
 		if m.view.Epoch > 0 && m.reported && !m.isComplete() {
 			for i := range m.members {
-				m.members[i].report = true
+				m.take(m.members[i].node, m.view.Epoch, nil)
 			}
-			m.mayComplete()
 			out = append(out, m.flush(0)...)
 		}
 		return out
@@ -157,19 +156,19 @@ var mutants = []struct {
 
 	// A view is installed after a later round was promised.
 	{"installs-below-promise", setup{n: 3, rounds: many, clocks: true, faults: faults{crashes: 2, exits: 6}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
-		promised := m.promised
+		promised := m.highest
 		if msg != nil && msg.Kind >= Decide && msg.View.Epoch > m.view.Epoch {
-			m.promised = min(m.promised, msg.View.Epoch)
+			m.highest = min(m.highest, msg.View.Epoch)
 		}
 		out := input()
-		m.promised = max(m.promised, promised)
+		m.highest = max(m.highest, promised)
 		return out
 	}}},
 
 	// A new life has promised nothing.
 	{"born-without-promise", setup{n: 2, rounds: many, clocks: true, faults: faults{crashes: 2, exits: 1}, alter: func(m *Machine, _ *Message, input func() []Message) []Message {
 		if !slices.ContainsFunc(m.members, func(p member) bool { return p.node != m.me().node && p.newest > 0 }) {
-			m.promised = 0
+			m.highest = 0
 		}
 		return input()
 	}}},
@@ -203,8 +202,8 @@ var mutants = []struct {
 
 	// A round is promised that was promised before.
 	{"round-used-twice", setup{n: 3, rounds: many, clocks: true, faults: faults{alarms: 3, crashes: 1, exits: 1}, alter: func(m *Machine, msg *Message, input func() []Message) []Message {
-		if msg != nil && msg.Kind == Prepare && msg.Round == m.promised {
-			m.promised--
+		if msg != nil && msg.Kind == Prepare && msg.Round == m.highest {
+			m.highest--
 		}
 		return input()
 	}}},
@@ -224,7 +223,7 @@ var mutants = []struct {
 		for _, p := range m.members {
 			if p.life != 0 && p.life < p.newest && !p.told {
 				m.member(p.node).told = true
-				out = append(out, Message{Kind: Refuse, From: m.me().node, To: p.node, Round: m.promised, Life: p.newest})
+				out = append(out, Message{Kind: Refuse, From: m.me().node, To: p.node, Round: m.highest, Life: p.newest})
 			}
 		}
 		return out

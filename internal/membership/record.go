@@ -1,219 +1,558 @@
 package membership
 
 import (
-	"errors"
+	"cmp"
+	"math"
 	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex"
 )
 
-// ErrRecord is wrapped by the errors of a record that cannot be relied on: it is
-// malformed, it is gone, or it contradicts what was read before.
-var ErrRecord = errors.New("membership: bad record")
+// A LeaseMachine is one life's part in the views of a group in the lease mode. Members
+// come, go and crash, and one [Record] in a store decides who is a member. A
+// LeaseMachine is used like a [Machine], and has the same phases but Older. A life that
+// wants to join is Outside. A life that was excluded is so again and Spent: the process
+// goes on as another life (5.5), see [LeaseMachine.Rejoin]. A life is Stopped when it cannot
+// rely on the record, or has other settings than the group: see [LeaseMachine.Err].
+//
+// # How a view is decided
+//
+// A record is a view: its epoch and its members. Each change (5.1) replaces the record by
+// one of a higher epoch, with a compare-and-swap on what was read last. If the outcome
+// of a swap is unknown, the life reads the record again.
+//
+//	join      the life adds itself, under a number that was never given before
+//	leave     the life removes itself, after it has released everything
+//	exclude   a member removes others, whose processes seem to be gone
+//	replace   a member asks for a view of the same members, in trouble
+//
+// Any member may exclude any other at any time. A suspicion decides when, and never
+// whether it is safe. The epoch of the last exclusion is in the record (unclean).
+//
+// # How a view is installed
+//
+// A member that is shown a newer record with itself freezes all older epochs, keeps
+// the locks that it holds, and reports them to all members: REPORT. It acts in the
+// view when
+//
+//	all members have reported in it,
+//	no lease of an excluded life can run any more, and
+//	its own lease is valid.
+//
+// # Leases
+//
+// The lease of a life (5.2) ends L after the life asked for the last operation that
+// succeeded and showed it among the members. It ends by the life's own clock, and a
+// load renews it. From then on the life holds nothing (5.3): what is lost is not
+// reported, and no later renewal brings it back.
+//
+// A life waits (5.4) until D has passed since it first knew a record that is not older than
+// the last exclusion. D = L(1+rho)/(1-rho), and rho, the most that the rate of a
+// clock may be wrong by, is 1 %. A life that has waited tells the others: CLEARED. Then
+// they need not wait, as the end of those leases is a fact of real time.
+//
+// The record tells it, too: each swap writes down the last exclusion that its life knows
+// to be cleared (cleared). So a life that joins after all others have left acts at once,
+// although nobody is there to tell it. A swap that excludes does not clear its own
+// exclusion.
+//
+// A driver whose clock counts what a wall clock was set forward by, as that may have been a
+// sleep, tells it: see [LeaseMachine.Leapt]. It makes a lease end sooner, but not a wait.
+//
+// A new record counts as an exclusion of everybody: there may have been another record
+// before it, which was lost, and whose members do not know that yet.
+//
+// # Why it is right
+//
+// Two views never have one epoch: both would be changes of one record.
+//
+// Members: nobody acts in a view before all of its members have frozen all older
+// epochs, and they never thaw them. So a life that still acts in an older view is not
+// a member of the newer one: it has left, and has released everything, or it was
+// excluded.
+//
+// Excluded lives: take the last operation that showed a life among the members. It was
+// asked for before it took effect, and that was before the swap that excluded the
+// life. So the lease ends less than L/(1-rho) of true time after that swap. A life that
+// acts in a later view has waited, or was told, by a message or the record, of a life that
+// has waited: for D, by a clock, after that swap. That is at least D/(1+rho) of true time,
+// which is L/(1-rho). This needs no word about how long messages or operations take.
+//
+// A life that brings another L to a record without members does so when the last exclusion
+// is cleared. So no excluded life has a lease that runs and is longer than that in the
+// record, and a life that waits does so for its own or that in the record, whichever is
+// longer. What is cleared holds for any L.
+//
+// Holders: a member reports what it holds in each view that it installs, and nobody
+// acts before that. Fences: an epoch is used by one view, and the epochs that act one
+// after the other rise.
+//
+// # The record
+//
+// A life that finds the record gone (5.6), or with a lower epoch than before, or contradicting
+// what it has read, stops: others may be using epochs for the second time. The epoch of
+// each record is at least the clock of its writer, in milliseconds since 2020. So the
+// fences of a new record are above those of a lost one, and those of an old record that was
+// put back, with a member that joins, are above those of the newer one, if the clocks of the
+// later writers do not stand behind those of the earlier ones. If they do, an epoch may be used
+// twice, with fences that do not rise; even then, no two members hold a lock at a time.
+//
+// # How often it changes
+//
+// A member that was not there for a third of a lease is excluded, and one that has not
+// reported in a whole lease. Its silence counts from the first answer of the store to what
+// was asked after the silence had begun, and anew when an operation fails: where the link and the
+// store are one server, a life that is back after an outage leaves the others time to be
+// back, too. A life that misses several members waits longer, and a life
+// that has never acted since it joined waits longer still. So if two cannot reach each
+// other, the one that can reach fewer goes, and one that has come back goes again. A
+// life that is excluded again and again pauses longer each time before it joins, up to
+// about a minute, so it brings about at most 40 views in ten minutes. A view that is
+// replaced in trouble has lasted for some milliseconds, and longer if that is repeated.
+//
+// A change that is due goes before a load that a hint asks for. Hints that say nothing new
+// lead to fewer loads, down to one in a sixth of the lease.
+//
+// # How to drive it
+//
+// Begin with Tick. After each input the driver does what it does with a [Machine],
+// and
+//
+//	meets the other members in the [LeaseMachine.Record], and passes on their messages.
+//	A frame of a node that is not among them is a Hint, and nothing else
+//	starts the [LeaseMachine.Operation], and gives its outcome to Loaded, Swapped,
+//	Conflict, or Unknown: one of them, once, also if the store never answers
+//	ends what it holds when Self or the epoch of View falls back to 0
+//	ends the sessions of a life that is Spent, draws another, and calls Rejoin
+//	ends what it holds at [LeaseMachine.LeaseEnd], less a margin, by a timer of its own
+//
+// It checks LeaseEnd before each input, since an input may extend the lease, and at
+// each grant, since a grant after the end is none: it is released at once.
+type LeaseMachine struct {
+	installation
 
-// ErrFull is wrapped by the error of a life that cannot join a group of [MaxMembers].
-var ErrFull = errors.New("membership: the group has 64 members, which is the most")
+	cfg   LeaseConfig
+	drain int64 // D
+	wait  int64 // for the leases that may run now: D, or longer where the last members had a longer lease
+	now   int64 // of the last input
 
-// A Record is what the store holds about a group in the lease mode. Every change
-// has a higher epoch.
-type Record struct {
-	Epoch   uint64
-	Unclean uint64        // the last epoch that excluded a member; 0 if none has
-	Cleared uint64        // the last exclusion that is cleared: the leases of all members that were excluded until then have ended
-	Highest dmutex.NodeID // the highest number that was ever given to a member
+	// What the last operation that succeeded has shown.
+	record Record
+	self   dmutex.NodeID
 
-	// All members must agree on these.
-	Lease    int64  // nanoseconds
-	Settings string // compared for equality
+	// The operation under way, if there is one.
+	op     Operation
+	asked  bool   // the driver has it
+	next   Record // of a swap
+	sentAt int64
+	unsure bool // a swap may have taken effect, or may still
 
-	Members []Entry // ascending by Node
+	// The next operation.
+	stale    bool  // the record is to be loaded before it is changed
+	loadAt   int64 // when, if so
+	hintAt   int64 // when to load it because it may have changed; never if nothing says so
+	prompted bool  // the load under way was asked for by a hint
+	vain     int   // loads in a row that were, and have shown nothing new
+	fails    int   // operations without an outcome since the last with one
+	losses   int   // swaps that were too late, in a row
+
+	renewAt   int64
+	leaseFrom int64 // when the last operation that has shown this life as a member was asked for
+
+	// The wait for the leases of lives that were excluded.
+	unclean uint64
+	since   int64           // when an exclusion that late was known first
+	cleared uint64          // the last exclusion whose leases have ended
+	dead    []dmutex.NodeID // those that were excluded, as far as this life knows
+
+	acting bool   // in the installed view
+	peers  []peer // the other members of it, ascending by node
+
+	spent      bool // this life was excluded, and needs a successor
+	joinAt     int64
+	joinedAt   int64
+	acted      bool // since it has joined
+	exclusions int  // how often it was excluded
+	flaps      int  // how often in short order
+	leaving    bool
+	ended      Phase // Left or Stopped; else Outside
+	err        error // why it is Stopped
+	troubleAt  int64 // when to replace the view; never if there is no reason
 }
 
-// An Entry is a member in a [Record], and where to reach it.
-type Entry struct {
-	Member
-	Address string // means nothing to this package
+// A peer is what is known of another member.
+type peer struct {
+	node   dmutex.NodeID
+	life   uint64
+	here   bool  // it was met, and is not lost since
+	since  int64 // when it was met or lost last
+	awayAt int64 // if it is not here: from when on its silence counts; never if it does not yet
 }
 
-const (
-	// maxRecord bounds the text of a record, which every store takes.
-	maxRecord = 64 << 10
-
-	// maxAddress and maxSettings bound what one life puts into it.
-	maxAddress  = 256
-	maxSettings = 4096
-
-	minLease = 100 * millisecond
-	maxLease = 3600 * second
-
-	recordHeader = "dmutex record 2\n"
-)
-
-// MarshalText returns the record as lines of text. It returns [ErrRecord] for a
-// record that UnmarshalText would refuse.
-func (r Record) MarshalText() ([]byte, error) {
-	if why := r.invalid(); why != "" {
-		return nil, badRecord(why)
+// peer returns what is known of a node, nil if it is not another member.
+func (m *LeaseMachine) peer(node dmutex.NodeID) *peer {
+	i, found := slices.BinarySearchFunc(m.peers, node, func(p peer, node dmutex.NodeID) int { return cmp.Compare(p.node, node) })
+	if !found {
+		return nil
 	}
-	b := r.appendText(nil)
-	if len(b) > maxRecord {
-		return nil, badRecord("it has no room for another member")
-	}
-	return b, nil
+	return &m.peers[i]
 }
 
-func (r *Record) appendText(b []byte) []byte {
-	b = append(b, recordHeader...)
-	for _, field := range []struct {
-		name  string
-		value uint64
-	}{
-		{"epoch ", r.Epoch}, {"unclean ", r.Unclean}, {"cleared ", r.Cleared}, {"highest ", uint64(r.Highest)}, {"lease ", uint64(r.Lease)},
-	} {
-		b = strconv.AppendUint(append(b, field.name...), field.value, 10)
-		b = append(b, '\n')
+// Tick tells the machine that time has passed.
+func (m *LeaseMachine) Tick(now int64) []Message { return m.flush(now) }
+
+// Clock tells the machine, before an input, what the wall clock says: see
+// [LeaseConfig.Clock].
+func (m *LeaseMachine) Clock(clock uint64) { m.cfg.Clock = min(clock, maxClock) }
+
+// Leapt tells the machine, before an input, by how much its clock has run ahead of a
+// steady one since the last input, as when the wall clock counts and was set forward. A
+// lease that ends too soon does no harm. A wait for the leases of others must not
+// end too soon.
+func (m *LeaseMachine) Leapt(by int64) { m.since += by }
+
+// Met tells the machine that a member was met, or gives signs of life again. A life that
+// is not a member is a hint.
+func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message {
+	p := m.peer(node)
+	if p == nil || p.life != life {
+		return m.Hint(now)
 	}
-	b = strconv.AppendQuote(append(b, "settings "...), r.Settings)
-	b = append(b, '\n')
-	for _, m := range r.Members {
-		b = strconv.AppendUint(append(b, "member "...), uint64(m.Node), 10)
-		b = strconv.AppendUint(append(b, ' '), m.Life, 10)
-		b = strconv.AppendQuote(append(b, ' '), m.Address)
-		b = append(b, '\n')
+	if p.here, p.since = true, now; m.reported && m.ended == Outside {
+		m.sendReport(p) // again, as messages may have been lost
 	}
-	return b
+	return m.flush(now)
 }
 
-// UnmarshalText reads what MarshalText has written, and nothing else. It returns
-// [ErrRecord] for any other text, and then leaves the record as it was.
-func (r *Record) UnmarshalText(text []byte) error {
-	if len(text) > maxRecord {
-		return badRecord("it is too long")
+// Lost tells the machine that a member is gone, or gives no sign of life.
+func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
+	if p := m.peer(node); p != nil && p.here {
+		p.here, p.since, p.awayAt = false, now, never
+		m.hint(now, minPause) // whether the store answers
 	}
-	header, rest := cutAt(text, '\n')
-	switch header + "\n" {
-	case recordHeader:
-	case "dmutex record 1\n":
-		return badRecord("it is of an older version, whose fences were higher: stop all members, delete it, and start them again with Config.Fence")
-	default:
-		return badRecord("it does not begin with " + strconv.Quote(recordHeader))
-	}
-	// What is misread here is found by comparing the texts.
-	field := func() string {
-		line, after := cutAt(rest, '\n')
-		rest = after
-		_, value := cutAt([]byte(line), ' ')
-		return string(value)
-	}
-	var read Record
-	read.Epoch = readNumber(field())
-	read.Unclean = readNumber(field())
-	read.Cleared = readNumber(field())
-	read.Highest = dmutex.NodeID(readNumber(field()))
-	read.Lease = int64(readNumber(field()))
-	read.Settings = readString(field())
-	for len(rest) > 0 {
-		var m Entry
-		node, more := cutAt([]byte(field()), ' ')
-		life, address := cutAt(more, ' ')
-		m.Node, m.Life, m.Address = dmutex.NodeID(readNumber(node)), readNumber(life), readString(string(address))
-		read.Members = append(read.Members, m)
-	}
-	if string(read.appendText(nil)) != string(text) {
-		return badRecord("it is malformed")
-	}
-	if why := read.invalid(); why != "" {
-		return badRecord(why)
-	}
-	*r = read
-	return nil
+	return m.flush(now)
 }
 
-// cutAt returns what is before the first end, and what is after it.
-func cutAt(text []byte, end byte) (before string, after []byte) {
-	if i := slices.Index(text, end); i >= 0 {
-		return string(text[:i]), text[i+1:]
+// Leave begins the exit of this life. The caller has released all locks and makes no
+// more requests. The exit is over when the phase is Left.
+func (m *LeaseMachine) Leave(now int64) []Message {
+	m.leaving = true
+	return m.flush(now)
+}
+
+// Trouble asks for another view in place of that of the epoch, after an event that an
+// algorithm does not survive.
+func (m *LeaseMachine) Trouble(now int64, epoch uint64) []Message {
+	if m.self != dmutex.None && epoch == m.view.Epoch && m.troubleAt == never {
+		m.troubleAt = m.replaceAt(now) + m.rank()*m.pause()
 	}
-	return string(text), nil
+	return m.flush(now)
 }
 
-func readNumber(s string) uint64 {
-	v, _ := strconv.ParseUint(s, 10, 64)
-	return v
-}
-
-func readString(quoted string) string {
-	s, _ := strconv.Unquote(quoted)
-	return s
-}
-
-// invalid says why no life can have written the record, and "" if one can.
-func (r *Record) invalid() string {
-	switch {
-	case r.Epoch == 0 || r.Epoch > maxEpoch:
-		return "its epoch is out of range"
-	case r.Unclean > r.Epoch:
-		return "it excluded a member in an epoch that is yet to come"
-	case r.Cleared > r.Unclean:
-		return "it has cleared an exclusion that is yet to come"
-	case len(r.Members) > MaxMembers:
-		return "it has more than 64 members"
-	case r.Lease < minLease || r.Lease > maxLease:
-		return "its lease is out of range"
-	}
-	lives := make([]uint64, 0, len(r.Members))
-	for i, m := range r.Members {
-		if m.Node == dmutex.None || m.Node > r.Highest || m.Life == 0 || i > 0 && r.Members[i-1].Node >= m.Node {
-			return "its members are not in order"
+// Report tells the members of the view what this life holds. The driver calls it once
+// for each view, when nothing more is granted in an older one. What was lost since is
+// not held.
+func (m *LeaseMachine) Report(now int64, holds []Hold) []Message {
+	if m.ended == Outside && m.report(m.self, holds) {
+		for i := range m.peers {
+			m.sendReport(&m.peers[i])
 		}
-		lives = append(lives, m.Life)
 	}
-	if slices.Sort(lives); len(slices.Compact(lives)) < len(r.Members) {
-		return "it names a life twice"
+	return m.flush(now)
+}
+
+func (m *LeaseMachine) sendReport(p *peer) {
+	m.send(p, Message{Kind: Report, View: m.view, Holds: m.reportOf(m.self).holds, Cleared: m.cleared})
+}
+
+// Handle takes a message from a member that was met. It returns [dmutex.ErrPeer] for a
+// message that no correct peer sends, and then has changed nothing.
+func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
+	if m.ended != Outside || m.self == dmutex.None { // it was for a member
+		return m.flush(now), nil
+	}
+	p := m.peer(msg.From)
+	if why := m.impossible(p, &msg); why != "" {
+		return nil, dmutex.PeerMistake("membership: " + why)
+	}
+	if msg.View.Epoch > m.record.Epoch {
+		m.hint(now, minPause)
+	}
+	if msg.Kind == Report && msg.View.Epoch >= m.view.Epoch { // also of a view that is not installed yet
+		m.take(p.node, msg.View.Epoch, msg.Holds)
+	}
+	m.cleared = max(m.cleared, msg.Cleared)
+	return m.flush(now), nil
+}
+
+// Rule 5.1: how and when the record is changed.
+
+// change opens a swap to the record that this life wants.
+func (m *LeaseMachine) change(now int64) {
+	r := m.record.clone()
+	r.Cleared = min(m.cleared, r.Unclean) // and not what this swap excludes
+	r.Epoch = max(r.Epoch+1, m.cfg.Clock, epochAbove(m.cfg.Fence))
+	if m.self == dmutex.None {
+		if m.record.Epoch == 0 {
+			r.Unclean = r.Epoch
+		}
+		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings
+		r.Highest++
+		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.cfg.Address})
+	} else {
+		n := len(r.Members)
+		r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
+			p := m.peer(e.Node)
+			return p != nil && (m.excludeAt(p) <= now || !p.here && p.awayAt <= now-m.grace())
+		})
+		if len(r.Members) < n {
+			r.Unclean = r.Epoch
+		}
+		if m.leaving {
+			r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool { return e.Life == m.cfg.Life })
+		}
+	}
+	if len(r.Members) > MaxMembers {
+		m.stop(&failure{ErrFull, instead})
+		return
+	}
+	if _, err := r.MarshalText(); err != nil {
+		m.stop(err)
+		return
+	}
+	m.next = r
+	m.begin(now, Swap)
+}
+
+// nextChange returns when this life wants to change the record.
+func (m *LeaseMachine) nextChange() int64 {
+	switch {
+	case m.stale, m.spent:
+		return never
+	case m.self == dmutex.None && m.differs() && m.cleared < m.unclean:
+		return max(m.joinAt, m.since+m.wait) // no lease of another length may run then
+	case m.self == dmutex.None:
+		return m.joinAt
+	case m.leaving:
+		return math.MinInt64
+	}
+	at := m.troubleAt
+	for i := range m.peers {
+		at = min(at, m.excludeAt(&m.peers[i]))
+	}
+	return at
+}
+
+// excludeAt returns when this life wants to exclude a peer.
+func (m *LeaseMachine) excludeAt(p *peer) int64 {
+	switch {
+	case !p.here && p.awayAt == never:
+		return never
+	case !p.here:
+		times := int64(0)
+		for i := range m.peers {
+			if !m.peers[i].here {
+				times++
+			}
+		}
+		if !m.acted {
+			times++
+		}
+		return p.awayAt + min(times, 3)*m.grace() + m.rank()*m.pause()
+	case m.reported && m.lacks(p.node):
+		return max(m.installedAt, p.since) + m.cfg.Lease + m.grace() + m.rank()*m.pause() // it cannot hold anything any more
+	default:
+		return never
+	}
+}
+
+// grace is how long a member may be away.
+func (m *LeaseMachine) grace() int64 { return max(m.cfg.Lease/3, patience) }
+
+// rank is how many of the members that are there may change the record before this one.
+func (m *LeaseMachine) rank() (rank int64) {
+	for i := range m.peers {
+		if p := &m.peers[i]; p.node < m.self && p.here {
+			rank++
+		}
+	}
+	return rank
+}
+
+// Rules 5.2 and 5.6: what an operation that has succeeded has shown.
+
+// learn takes in a record that an operation has shown. The operation was asked for at
+// the time sent.
+func (m *LeaseMachine) learn(now, sent int64, r Record) {
+	if why := m.contradicted(&r); why != "" {
+		m.stop(badRecord(why + ": stop all members, delete the record, and start them again"))
+		return
+	}
+	if r.Unclean > m.unclean {
+		m.mourn(&r)
+		m.unclean, m.since = r.Unclean, now
+	}
+	was := m.self
+	m.record, m.self = r, r.number(m.cfg.Life)
+	m.cleared = max(m.cleared, r.Cleared)
+	if r.Lease > m.cfg.Lease { // of a group that this life cannot join
+		m.wait = max(m.wait, drain(r.Lease))
+	}
+	switch {
+	case m.self != dmutex.None:
+		if was == dmutex.None {
+			m.joinedAt, m.acted, m.leaseFrom = now, false, sent
+		}
+		m.leaseFrom = max(m.leaseFrom, sent)
+		m.renewAt = m.leaseFrom + m.cfg.Lease/3
+		if r.Epoch > m.view.Epoch {
+			m.enter(now)
+		}
+	case m.leaving:
+		m.ended = Left
+	case was != dmutex.None:
+		m.excluded(now)
+	case m.differs() && len(r.Members) > 0:
+		m.stop(&failure{ErrSettings, "it has a lease of " + strconv.FormatInt(r.Lease/millisecond, 10) + " ms and " + strconv.Quote(r.Settings) +
+			", and this node has " + strconv.FormatInt(m.cfg.Lease/millisecond, 10) + " ms and " + strconv.Quote(m.cfg.Settings)})
+	}
+}
+
+// contradicted says how a record contradicts the one that was read before, and "" if
+// it does not.
+func (m *LeaseMachine) contradicted(r *Record) string {
+	number := r.number(m.cfg.Life)
+	switch {
+	case r.Epoch < m.record.Epoch:
+		return "it went back to epoch " + strconv.FormatUint(r.Epoch, 10) + " from " + m.epoch()
+	case r.Epoch == m.record.Epoch && !r.equal(&m.record):
+		return "it has changed within epoch " + m.epoch()
+	case r.Unclean < m.record.Unclean || r.Cleared < m.record.Cleared || r.Highest < m.record.Highest:
+		return "it has forgotten what was before epoch " + strconv.FormatUint(r.Epoch, 10)
+	case number != dmutex.None && m.self != dmutex.None && number != m.self:
+		return "it has renumbered member " + m.self.String()
+	case number != dmutex.None && (r.Lease != m.cfg.Lease || r.Settings != m.cfg.Settings):
+		return "it has other settings than its members"
 	}
 	return ""
 }
 
-// number returns the number that the record gives to a life, [dmutex.None] if the
-// life is not a member.
-func (r *Record) number(life uint64) dmutex.NodeID {
-	for _, m := range r.Members {
-		if m.Life == life {
-			return m.Node
+func (m *LeaseMachine) epoch() string { return strconv.FormatUint(m.record.Epoch, 10) }
+
+// differs reports whether the record has other settings than this life.
+func (m *LeaseMachine) differs() bool {
+	return m.record.Lease != m.cfg.Lease || m.record.Settings != m.cfg.Settings
+}
+
+func (m *LeaseMachine) stop(err error) { m.ended, m.err = Stopped, err }
+
+// enter installs the view of the record.
+func (m *LeaseMachine) enter(now int64) {
+	m.install(now, m.record.view())
+	m.acting, m.troubleAt = false, never
+	var peers []peer
+	for _, who := range m.view.Members {
+		switch p := m.peer(who.Node); {
+		case who.Node == m.self:
+		case p != nil && p.life == who.Life:
+			peers = append(peers, *p)
+		default:
+			peers = append(peers, peer{node: who.Node, life: who.Life, since: now, awayAt: now})
 		}
 	}
-	return dmutex.None
+	m.peers = peers
 }
 
-// view returns the view that the record decides.
-func (r *Record) view() View {
-	v := View{Epoch: r.Epoch}
-	for _, m := range r.Members {
-		v.Members = append(v.Members, m.Member)
+// Rule 5.4: the wait for the leases of those that were excluded.
+
+// drain returns how long to wait, by one clock, until a lease that began earlier has
+// ended by another, if the rates of both are within 1 % of true time.
+func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
+
+// mourn adds those that a record excludes to those whose leases are waited for.
+func (m *LeaseMachine) mourn(r *Record) {
+	if m.cleared >= m.unclean {
+		m.dead = nil
 	}
-	return v
+	for _, e := range m.record.Members {
+		if e.Life != m.cfg.Life && r.number(e.Life) == dmutex.None {
+			m.dead = append(slices.Clip(m.dead), e.Node)
+		}
+	}
 }
 
-func (r *Record) clone() Record {
-	c := *r
-	c.Members = slices.Clone(r.Members)
-	return c
+// mayAct lets the view act if nothing is missing.
+func (m *LeaseMachine) mayAct(now int64) {
+	if m.ended != Outside {
+		return
+	}
+	if m.cleared < m.unclean && now >= m.since+m.wait {
+		m.cleared = m.unclean
+		for i := range m.peers {
+			m.send(&m.peers[i], Message{Kind: Cleared, Cleared: m.cleared})
+		}
+	}
+	if m.cleared >= m.unclean {
+		m.wait = m.drain
+	}
+	m.mayComplete()
+	if m.isComplete() && !m.acting && m.cleared >= m.unclean && now < m.LeaseEnd() {
+		m.acting, m.acted = true, true
+	}
 }
 
-func (r *Record) equal(other *Record) bool {
-	return r.Epoch == other.Epoch && r.Unclean == other.Unclean && r.Cleared == other.Cleared &&
-		r.Highest == other.Highest && r.Lease == other.Lease && r.Settings == other.Settings && slices.Equal(r.Members, other.Members)
+// Rule 5.5: a life that was excluded is followed by another.
+
+// excluded ends this life. What it held is lost.
+func (m *LeaseMachine) excluded(now int64) {
+	m.spent = true
+	m.exclusions++
+	if now-m.joinedAt > 60*second {
+		m.flaps = 0
+	}
+	m.joinAt = now + second<<m.flaps - second
+	m.flaps = min(m.flaps+1, maxFails)
+	m.install(now, View{})
+	m.peers, m.acting, m.troubleAt = nil, false, never
 }
 
-// badRecord returns an [ErrRecord] that says why.
-func badRecord(why string) error { return &failure{ErrRecord, why} }
+// Spent reports whether this life was excluded. It does nothing more until Rejoin.
+func (m *LeaseMachine) Spent() bool { return m.spent && m.ended == Outside }
 
-// A failure is a sentinel with a reason.
-type failure struct {
-	sentinel error
-	why      string
+// Rejoin goes on as another life, which wants to join, when this one was excluded. No life
+// joins twice: the sessions with the other members begin anew, and nothing that was sent
+// from or to the former life counts for the new one. The life is drawn like that of
+// [LeaseConfig].
+func (m *LeaseMachine) Rejoin(now int64, life uint64) []Message {
+	if m.spent && life != 0 {
+		m.spent, m.cfg.Life = false, life
+	}
+	return m.flush(now)
 }
 
-func (f *failure) Error() string { return f.sentinel.Error() + ": " + f.why }
-func (f *failure) Unwrap() error { return f.sentinel }
+func (m *LeaseMachine) send(p *peer, msg Message) {
+	if p.here {
+		msg.From, msg.To = m.self, p.node
+		m.out = append(m.out, msg)
+	}
+}
+
+// flush does what an input may have made possible, and returns the output.
+func (m *LeaseMachine) flush(now int64) []Message {
+	m.now = now
+	m.mayAct(now)
+	if m.leaving && m.self == dmutex.None && m.op != Swap && !m.unsure && m.ended == Outside {
+		m.ended = Left
+	}
+	if m.op == NoOperation && m.ended == Outside {
+		switch {
+		case m.nextChange() <= now: // before a load that a stranger may have asked for
+			m.change(now)
+		case m.nextLoad() <= now:
+			m.prompted, m.hintAt = !m.stale && m.hintAt <= now, never
+			m.begin(now, Load)
+		}
+	}
+	return m.said()
+}

@@ -308,10 +308,12 @@ var rules = []struct {
 	// Members of a view have the same holders, whatever a peer reports later.
 	{"the first report counts", func(t *testing.T) {
 		s := acting(t, 10, 0)
-		s.hears(from(20).report(first, Hold{"a", 1<<22 + 1}))
-		require.Empty(t, s.Holders())
+		second := view(2, 10, 20, 30)
+		s.enters(20, second)
+		s.hears(from(20).report(second, Hold{"b", 1<<22 + 1}), from(20).report(second))
+		s.hears(from(30).report(second, Hold{"a", 1<<22 + 1}), from(30).report(second, Hold{"c", 1<<22 + 1}))
+		require.Equal(t, []Holder{{3, Hold{"a", 1<<22 + 1}}, {2, Hold{"b", 1<<22 + 1}}}, s.Holders())
 	}},
-
 	// What was held in one view may be released in the next.
 	{"a report is of its view", func(t *testing.T) {
 		s := acting(t, 10, 0)

@@ -335,7 +335,7 @@ func (w *world) Do(a action) error {
 		return err
 	}
 	for i, p := range w.places {
-		if p.life != 0 && w.life(i).promised > w.last {
+		if p.life != 0 && w.life(i).highest > w.last {
 			return search.ErrOutside
 		}
 	}
@@ -466,7 +466,7 @@ func (w *world) input(i int, do verb, arg uint64) error {
 		}
 	}
 	if w.clocks {
-		w.highest = max(w.highest, uint32(l.promised))
+		w.highest = max(w.highest, uint32(l.highest))
 	}
 	switch l.phase {
 	case Left:
@@ -513,7 +513,7 @@ func (l *life) ignores(f *flight) bool {
 	if f.View.Epoch < l.view.Epoch {
 		return true
 	}
-	return slices.Equal(f.View.Members, l.view.Members) && (f.Kind != Report || l.member(f.From).report)
+	return slices.Equal(f.View.Members, l.view.Members) && (f.Kind != Report || l.reportOf(f.From).epoch > 0)
 }
 
 // excuse takes what is wrong for the end of the run if somebody has lied: there may be
@@ -747,7 +747,7 @@ func (w *model) everybody() (all []dmutex.NodeID) {
 // that lives of equal text have equal machines.
 func (l *life) freeze() {
 	m := l.Machine
-	m.resetAt, m.quarrel, m.clock = 0, 0, 0
+	m.installedAt, m.quarrel, m.clock = 0, 0, 0
 	m.fails = 1 // it pauses
 	m.beginAt = later(m.beginAt, false)
 	m.askAt, m.doubtAt = 2, later(m.doubtAt, false)

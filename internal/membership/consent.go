@@ -1,30 +1,9 @@
 package membership
 
 import (
-	"math"
 	"slices"
 
 	"github.com/dmutex/dmutex"
-)
-
-// Times, in nanoseconds.
-const (
-	millisecond = 1_000_000
-	second      = 1000 * millisecond
-
-	// minPause is the least time that a member waits, for each lower member that is
-	// there, before it begins a round itself. patience is how long it waits for the
-	// outcome of another member's round. Both double with each failure.
-	minPause = 20 * millisecond
-	patience = 500 * millisecond
-	maxFails = 6
-
-	// A view that trouble ends is replaced at once, and after twice as long each time,
-	// unless it was calm for so long.
-	calm       = second
-	maxQuarrel = 11
-
-	never = math.MaxInt64
 )
 
 // A Machine is one life's part in the views of its group. It is not safe for
@@ -38,22 +17,21 @@ const (
 // Time enters as nanoseconds on any scale that never goes back. The driver calls
 // Tick at [Machine.Deadline].
 type Machine struct {
-	self     int // place in members
-	life     uint64
-	floor    uint64   // the lowest epoch that Config.Fence allows
-	clock    uint64   // in epochs
-	members  []member // ascending by node
-	promised uint64   // the highest round that was promised
-	seen     uint64   // the highest round that was heard of
-	view     View     // installed
-	complete View     // the last that all have reported in
-	reported bool     // Report was called in view
-	leaving  bool
-	stayed   uint64 // of a leaving life: the highest round that it promised before; a view of it may have it as a member
-	exit     View   // of a leaving life: the newest view without it, of a higher round
-	ended    Phase  // Left, Older or Stopped; else Outside
-	later    uint64 // a later life of this number that the others know
-	trouble  bool   // the view is to be replaced
+	installation
+
+	self    int // place in members
+	life    uint64
+	floor   uint64   // the lowest epoch that Config.Fence allows
+	clock   uint64   // in epochs
+	members []member // ascending by node
+	highest uint64   // round that was promised
+	seen    uint64   // the highest round that was heard of
+	leaving bool
+	stayed  uint64 // of a leaving life: the highest round that it promised before; a view of it may have it as a member
+	exit    View   // of a leaving life: the newest view without it, of a higher round
+	ended   Phase  // Left, Older or Stopped; else Outside
+	later   uint64 // a later life of this number that the others know
+	trouble bool   // the view is to be replaced
 
 	// The doubt of this life.
 	doubtAt  int64  // when it ends this life; never if it is in none
@@ -66,13 +44,8 @@ type Machine struct {
 	courtesy int64 // until when it waits for those that are there and excused; 0 if that is over
 
 	// Time.
-	trip    int64 // how long the last answer to a round of this life took
 	beginAt int64 // when to begin a round
 	fails   int   // rounds since the last view
-	resetAt int64 // when view was installed
-	quarrel int   // views in a row that trouble has ended soon
-
-	out []Message
 }
 
 // A member is what is known of one member.
@@ -89,9 +62,6 @@ type member struct {
 	promise    *Message
 	complete   View   // the last view that it reported complete
 	later      uint64 // another life of this number that it has told of
-
-	report  bool // of view is in
-	holding []Hold
 }
 
 func (m *Machine) me() *member { return &m.members[m.self] }
@@ -108,6 +78,11 @@ func (m *Machine) member(node dmutex.NodeID) *member {
 
 // Clock tells the machine, before an input, what the wall clock says: see [Config.Clock].
 func (m *Machine) Clock(clock uint64) { m.clock = min(clock, maxClock) }
+
+// Tick tells the machine that time has passed.
+func (m *Machine) Tick(now int64) []Message {
+	return m.flush(now)
+}
 
 // Met tells the machine that a life of a peer was met. If a former life was met
 // before, messages to it are lost, and no more come from it.
@@ -154,67 +129,28 @@ func (m *Machine) gone(p *member) {
 func (m *Machine) Trouble(now int64, epoch uint64) []Message {
 	if m.ended == Outside && epoch == m.view.Epoch && !m.trouble {
 		m.trouble = true
-		if now-m.resetAt > calm {
-			m.quarrel = 0
-		}
-		if m.round == 0 {
-			m.beginAt = min(m.beginAt, max(now, m.resetAt+minPause<<m.quarrel))
-		}
-		m.quarrel = min(m.quarrel+1, maxQuarrel)
-	}
-	return m.flush(now)
-}
-
-// Evict begins a round that does not wait for the given members, on an operator's word
-// that their processes are dead. The word holds for this round alone, and only until
-// this life learns that one of them is back. If no view without them follows, the
-// caller may repeat it while [Machine.Newest] is the same: the word was about no later
-// life. Evict returns [dmutex.ErrMisuse] for this node itself, for a number that is not
-// a member, and if this life is leaving or in no view.
-func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
-	for _, peer := range peers {
-		switch m.member(peer) {
-		case nil:
-			return nil, dmutex.Misuse("evict: " + peer.String() + " is not a member")
-		case m.me():
-			return nil, dmutex.Misuse("evict: " + peer.String() + " is this node itself: close it")
+		if at := m.replaceAt(now); m.round == 0 {
+			m.beginAt = min(m.beginAt, at)
 		}
 	}
-	switch {
-	case m.leaving || m.ended != Outside:
-		return nil, dmutex.Misuse("evict: this node is leaving the group: ask another member")
-	case m.view.Epoch == 0:
-		return nil, dmutex.Misuse("evict: this node is in no view yet: ask a member that is")
-	case m.inDoubt():
-		return nil, dmutex.Misuse("evict: this node is told that the group goes on without it: ask another member")
-	}
-	m.begin(now, slices.Clone(peers)...)
-	return m.flush(now), nil
-}
-
-// Tick tells the machine that time has passed.
-func (m *Machine) Tick(now int64) []Message {
 	return m.flush(now)
 }
 
 // Report tells the members of the view what this life holds. The driver calls it
 // once for each view, when nothing more is granted in an older one.
 func (m *Machine) Report(now int64, holds []Hold) []Message {
-	if m.ended == Outside && m.view.Epoch > 0 && !m.reported {
-		m.reported = true
-		m.me().report, m.me().holding = true, slices.Clone(holds)
+	if m.ended == Outside && m.report(m.me().node, holds) {
 		for i := range m.members {
 			if p := &m.members[i]; i != m.self && m.view.Has(p.node, p.life) {
 				m.sendReport(p)
 			}
 		}
-		m.mayComplete()
 	}
 	return m.flush(now)
 }
 
 func (m *Machine) sendReport(p *member) {
-	m.send(Message{Kind: Report, To: p.node, View: m.view, Holds: m.me().holding})
+	m.send(Message{Kind: Report, To: p.node, View: m.view, Holds: m.reportOf(m.me().node).holds})
 }
 
 // Handle takes a message from the life of the peer that was met last. It returns
@@ -266,10 +202,8 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 	case Decide:
 		m.learnView(now, msg.View)
 	case Report:
-		m.learnView(now, msg.View)
-		if msg.View.Epoch == m.view.Epoch && !p.report {
-			p.report, p.holding = true, msg.Holds
-			m.mayComplete()
+		if m.learnView(now, msg.View); msg.View.Epoch == m.view.Epoch {
+			m.take(p.node, msg.View.Epoch, msg.Holds)
 		}
 	case Complete:
 		if msg.View.Epoch > p.complete.Epoch {
@@ -318,17 +252,52 @@ func (m *Machine) admonish(p *member) {
 	}
 	if p.promise = nil; !p.told && !m.view.Has(p.node, p.life) {
 		p.told = true
-		m.send(Message{Kind: Refuse, To: p.node, Round: m.promised, Life: p.newest})
+		m.send(Message{Kind: Refuse, To: p.node, Round: m.highest, Life: p.newest})
 	}
+}
+
+// Rule 4.1: rounds.
+
+// begin asks all that are there to take part in a round. The evicted may have granted
+// in epochs that the others do not know. Like all epochs, those are behind the clock.
+func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
+	m.round = m.nextRound()
+	m.highest = m.round
+	m.evicted, m.courtesy = evicted, now+10*m.pause()
+	m.beginAt = never
+	for i := range m.members {
+		if p := &m.members[i]; i != m.self {
+			p.promise = nil
+			if p.life != 0 {
+				m.prepare(now, p)
+			}
+		}
+	}
+	m.mayDecide(now)
+}
+
+// prepare asks a member to take part in the open round.
+func (m *Machine) prepare(now int64, p *member) {
+	p.preparedAt = now
+	m.send(Message{Kind: Prepare, To: p.node, Round: m.round, Leaving: m.leaving})
+}
+
+func (m *Machine) nextRound() uint64 { return max(m.highest+1, m.seen+1, m.clock) }
+
+// tooFar returns how long a new round has to wait, because others, whose clocks may stand a
+// little behind, would not believe it: a round that is refused so gets no answer. 0 if
+// it need not.
+func (m *Machine) tooFar() int64 {
+	return max(int64(m.nextRound())-int64(m.latest()-minute), 0) * millisecond
 }
 
 func (m *Machine) onPrepare(now int64, p *member, msg *Message) {
 	p.leaving = msg.Leaving
-	if msg.Round <= m.promised || m.inDoubt() {
-		m.send(Message{Kind: Refuse, To: p.node, Round: max(m.promised, msg.Round)})
+	if msg.Round <= m.highest || m.inDoubt() {
+		m.send(Message{Kind: Refuse, To: p.node, Round: max(m.highest, msg.Round)})
 		return
 	}
-	m.promised = msg.Round
+	m.highest = msg.Round
 	p.bound, p.asked = p.life, msg.Round
 	if m.round != 0 || m.wants() {
 		m.fail(now, patience)
@@ -344,68 +313,7 @@ func (m *Machine) sendPromise(p *member) {
 
 // promise returns this life's own promise of the round promised last.
 func (m *Machine) promise() Message {
-	return Message{Kind: Promise, Round: m.promised, Leaving: m.leaving, Installed: m.view, Completed: m.complete}
-}
-
-// wants reports whether this life has a reason to ask for another view.
-func (m *Machine) wants() bool {
-	if m.ended != Outside || m.inDoubt() || m.exit.Epoch > 0 && m.exit.Epoch >= max(m.promised, m.seen) {
-		return false
-	}
-	if m.leaving || m.trouble || len(m.members) == 1 && m.view.Epoch == 0 {
-		return true
-	}
-	return slices.ContainsFunc(m.members, func(p member) bool {
-		return p.news && p.life == p.newest && !p.leaving && !m.view.Has(p.node, p.life)
-	})
-}
-
-// pause is how long a member waits, for each lower member that is there, before it
-// begins a round: long enough for the PREPARE of that member to arrive.
-func (m *Machine) pause() int64 { return min(max(minPause, m.trip), 10*minPause) }
-
-// prepare asks a member to take part in the open round.
-func (m *Machine) prepare(now int64, p *member) {
-	p.preparedAt = now
-	m.send(Message{Kind: Prepare, To: p.node, Round: m.round, Leaving: m.leaving})
-}
-
-// rank is how many of the members that are there may begin a round before this one. No
-// two members have the same rank, or they would disturb each other again and again.
-func (m *Machine) rank() (rank int64) {
-	for _, p := range m.members[:m.self] {
-		if p.life != 0 {
-			rank++
-		}
-	}
-	return rank
-}
-
-// begin asks all that are there to take part in a round. The evicted may have granted
-// in epochs that the others do not know. Like all epochs, those are behind the clock.
-func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
-	m.round = m.nextRound()
-	m.promised = m.round
-	m.evicted, m.courtesy = evicted, now+10*m.pause()
-	m.beginAt = never
-	for i := range m.members {
-		if p := &m.members[i]; i != m.self {
-			p.promise = nil
-			if p.life != 0 {
-				m.prepare(now, p)
-			}
-		}
-	}
-	m.mayDecide(now)
-}
-
-func (m *Machine) nextRound() uint64 { return max(m.promised+1, m.seen+1, m.clock) }
-
-// tooFar returns how long a new round has to wait, because others, whose clocks may stand a
-// little behind, would not believe it: a round that is refused so gets no answer. 0 if
-// it need not.
-func (m *Machine) tooFar() int64 {
-	return max(int64(m.nextRound())-int64(m.latest()-minute), 0) * millisecond
+	return Message{Kind: Promise, Round: m.highest, Leaving: m.leaving, Installed: m.view, Completed: m.complete}
 }
 
 // fail gives a round up, this life's or another's, and plans the next. After a pause, the
@@ -420,6 +328,8 @@ func (m *Machine) fail(now int64, after int64) {
 // abandon forgets the open round.
 func (m *Machine) abandon() { m.round = 0 }
 
+// Rule 4.2: when a view is decided.
+
 // mayDecide decides the open round if nothing is missing.
 func (m *Machine) mayDecide(now int64) {
 	if m.round == 0 {
@@ -433,19 +343,16 @@ func (m *Machine) mayDecide(now int64) {
 	if m.courtesy != 0 && m.late() {
 		return
 	}
-	view := View{Epoch: m.round}
-	last := m.lastComplete()
+	view, last := View{Epoch: m.round}, m.lastComplete()
 	for i := range m.members {
-		p := &m.members[i]
-		if p.promise == nil || p.promise.passed(last) {
-			if slices.Contains(m.evicted, p.node) || m.excused(p.node) {
-				continue
+		switch u := &m.members[i]; {
+		case u.promised(last):
+			if !u.promise.Leaving {
+				view.Members = append(view.Members, Member{u.node, u.life})
 			}
+		case !slices.Contains(m.evicted, u.node) && !m.excused(u, last):
 			m.mayGo()
 			return
-		}
-		if !p.promise.Leaving {
-			view.Members = append(view.Members, Member{p.node, p.life})
 		}
 	}
 	for i := range m.members {
@@ -457,19 +364,23 @@ func (m *Machine) mayDecide(now int64) {
 	m.learnView(now, view)
 }
 
-// late reports whether a member that is there has not promised the open round, and is
-// given a moment even if it is excused: it waits for a view, or nobody that has
-// promised stays, and it would hear of no later view.
-func (m *Machine) late() bool {
-	last := !m.stays()
-	return slices.ContainsFunc(m.members, func(p member) bool {
-		return p.promise == nil && p.life != 0 && p.life == p.newest && (last || p.news && !m.view.Has(p.node, p.life))
-	})
+// promised is rule (i): u has promised the open round, by its latest known life. The promise
+// does not count of a life that once acted, and without which the others have gone on since,
+// in a view that was complete: an operator has vouched for its death.
+func (u *member) promised(last View) bool {
+	return u.promise != nil && !u.promise.passed(last)
 }
 
-// stays reports whether a member that has promised the open round is not leaving.
-func (m *Machine) stays() bool {
-	return slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
+func (msg *Message) passed(last View) bool {
+	return msg.Completed.Epoch > 0 && msg.Installed.Epoch < last.Epoch && last.life(msg.From) == 0
+}
+
+// excused is rule (ii): u need not promise, as it is outside of the last complete view, and
+// of all later ones that are told of.
+func (m *Machine) excused(u *member, last View) bool {
+	return last.Epoch > 0 && last.life(u.node) == 0 && !slices.ContainsFunc(m.members, func(p member) bool {
+		return p.promise != nil && p.promise.Installed.Epoch > last.Epoch && p.promise.Installed.life(u.node) != 0
+	})
 }
 
 // lastComplete returns the last view that was complete at a life that stays, by the
@@ -486,26 +397,75 @@ func (m *Machine) lastComplete() (last View) {
 	return last
 }
 
-// excused reports whether a member need not promise: rule (ii).
-func (m *Machine) excused(node dmutex.NodeID) bool {
-	last := m.lastComplete()
-	if last.Epoch == 0 || last.life(node) != 0 {
-		return false
-	}
-	for i := range m.members {
-		if p := m.members[i].promise; p != nil && p.Installed.Epoch > last.Epoch && p.Installed.life(node) != 0 {
-			return false
-		}
-	}
-	return true
+// stays reports whether a member that has promised the open round is not leaving.
+func (m *Machine) stays() bool {
+	return slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
 }
 
-// passed reports whether a PROMISE is of a life that once acted, and without
-// which the others have gone on since, in a view that was complete: an operator
-// has vouched for its death.
-func (msg *Message) passed(last View) bool {
-	return msg.Completed.Epoch > 0 && msg.Installed.Epoch < last.Epoch && last.life(msg.From) == 0
+// late reports whether a member that is there has not promised the open round, and is
+// given a moment even if it is excused: it waits for a view, or nobody that has
+// promised stays, and it would hear of no later view.
+func (m *Machine) late() bool {
+	last := !m.stays()
+	return slices.ContainsFunc(m.members, func(p member) bool {
+		return p.promise == nil && p.life != 0 && p.life == p.newest && (last || p.news && !m.view.Has(p.node, p.life))
+	})
 }
+
+// Rules 4.4 and 4.5: when to begin a round. Rule 4.3 is in leave.go.
+
+// Evict begins a round that does not wait for the given members, on an operator's word
+// that their processes are dead. The word holds for this round alone, and only until
+// this life learns that one of them is back. If no view without them follows, the
+// caller may repeat it while [Machine.Newest] is the same: the word was about no later
+// life. Evict returns [dmutex.ErrMisuse] for this node itself, for a number that is not
+// a member, and if this life is leaving or in no view.
+func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
+	for _, peer := range peers {
+		switch m.member(peer) {
+		case nil:
+			return nil, dmutex.Misuse("evict: " + peer.String() + " is not a member")
+		case m.me():
+			return nil, dmutex.Misuse("evict: " + peer.String() + " is this node itself: close it")
+		}
+	}
+	switch {
+	case m.leaving || m.ended != Outside:
+		return nil, dmutex.Misuse("evict: this node is leaving the group: ask another member")
+	case m.view.Epoch == 0:
+		return nil, dmutex.Misuse("evict: this node is in no view yet: ask a member that is")
+	case m.inDoubt():
+		return nil, dmutex.Misuse("evict: this node is told that the group goes on without it: ask another member")
+	}
+	m.begin(now, slices.Clone(peers)...)
+	return m.flush(now), nil
+}
+
+// wants reports whether this life has a reason to ask for another view.
+func (m *Machine) wants() bool {
+	if m.ended != Outside || m.inDoubt() || m.exit.Epoch > 0 && m.exit.Epoch >= max(m.highest, m.seen) {
+		return false
+	}
+	if m.leaving || m.trouble || len(m.members) == 1 && m.view.Epoch == 0 {
+		return true
+	}
+	return slices.ContainsFunc(m.members, func(p member) bool {
+		return p.news && p.life == p.newest && !p.leaving && !m.view.Has(p.node, p.life)
+	})
+}
+
+// rank is how many of the members that are there may begin a round before this one. No
+// two members have the same rank, or they would disturb each other again and again.
+func (m *Machine) rank() (rank int64) {
+	for _, p := range m.members[:m.self] {
+		if p.life != 0 {
+			rank++
+		}
+	}
+	return rank
+}
+
+// Rule 3.1: what is installed. Rule 3.2 is in install.go, and 3.3 in doubt.go.
 
 // learnView takes in a view: it is installed if this life is in it and has
 // promised no later round.
@@ -517,8 +477,8 @@ func (m *Machine) learnView(now int64, v View) {
 	switch {
 	case v.Epoch <= m.view.Epoch:
 	case v.Has(me, m.life):
-		if v.Epoch >= m.promised && !m.inDoubt() {
-			m.install(now, v)
+		if v.Epoch >= m.highest && !m.inDoubt() {
+			m.enter(now, v)
 			return
 		}
 		// The others wait for this life in v, and it waits for a later round,
@@ -527,12 +487,24 @@ func (m *Machine) learnView(now int64, v View) {
 	case m.leaving:
 		// A life in no view does not know what its former lives were members of. It
 		// believes only a view of the round that it has promised.
-		if v.Epoch > max(m.exit.Epoch, m.stayed) && (m.view.Epoch > 0 || v.Epoch == m.promised) {
+		if v.Epoch > max(m.exit.Epoch, m.stayed) && (m.view.Epoch > 0 || v.Epoch == m.highest) {
 			m.exit = v
 			m.abandon()
 		}
 	case m.view.Epoch > 0:
 		m.ask(now) // the others have not waited for its reports
+	}
+}
+
+// enter installs a view.
+func (m *Machine) enter(now int64, v View) {
+	m.abandon()
+	m.install(now, v)
+	m.highest, m.trouble = max(m.highest, v.Epoch), false
+	m.fails, m.beginAt = 0, never
+	for i := range m.members {
+		m.members[i].news = false
+		m.admonish(&m.members[i])
 	}
 }
 
@@ -544,41 +516,15 @@ func (m *Machine) ask(at int64) {
 	}
 }
 
-func (m *Machine) install(now int64, v View) {
-	m.abandon()
-	for i := range m.members {
-		p := &m.members[i]
-		p.news = false
-	}
-	m.view, m.promised = v, max(m.promised, v.Epoch)
-	m.reported, m.trouble = false, false
-	m.fails, m.beginAt, m.resetAt = 0, never, now
-	for i := range m.members {
-		p := &m.members[i]
-		p.report, p.holding = false, nil
-		m.admonish(p)
-	}
-}
-
-// isComplete reports whether all members of the view have reported.
-func (m *Machine) isComplete() bool { return m.view.Epoch > 0 && m.complete.Epoch == m.view.Epoch }
-
-func (m *Machine) mayComplete() {
-	if m.isComplete() {
-		return
-	}
-	for i := range m.members {
-		if p := &m.members[i]; m.view.life(p.node) != 0 && !p.report {
-			return
-		}
-	}
-	m.complete = m.view
+// tellComplete tells those outside that the view is complete. Those that are in it know it by
+// the reports.
+func (m *Machine) tellComplete() {
 	for i := range m.members {
 		p := &m.members[i]
 		if p.life != 0 && m.view.life(p.node) == 0 {
 			m.send(Message{Kind: Complete, To: p.node, View: m.view})
 		}
-		if p.asked == m.promised && p.asked > m.view.Epoch {
+		if p.asked == m.highest && p.asked > m.view.Epoch {
 			m.sendPromise(p) // it may decide who is excused
 		}
 	}
@@ -591,6 +537,9 @@ func (m *Machine) send(msg Message) {
 
 // flush does what an input may have made possible, and returns the output.
 func (m *Machine) flush(now int64) []Message {
+	if m.ended == Outside && m.mayComplete() {
+		m.tellComplete()
+	}
 	m.doubt(now)
 	switch {
 	case m.round != 0 || !m.wants():
@@ -607,7 +556,5 @@ func (m *Machine) flush(now int64) []Message {
 	}
 	m.mayDecide(now)
 	m.mayEnd()
-	out := m.out
-	m.out = nil
-	return out
+	return m.said()
 }

@@ -1,0 +1,219 @@
+package membership
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// ErrRecord is wrapped by the errors of a record that cannot be relied on: it is
+// malformed, it is gone, or it contradicts what was read before.
+var ErrRecord = errors.New("membership: bad record")
+
+// ErrFull is wrapped by the error of a life that cannot join a group of [MaxMembers].
+var ErrFull = errors.New("membership: the group has 64 members, which is the most")
+
+// A Record is what the store holds about a group in the lease mode. Every change
+// has a higher epoch.
+type Record struct {
+	Epoch   uint64
+	Unclean uint64        // the last epoch that excluded a member; 0 if none has
+	Cleared uint64        // the last exclusion that is cleared: the leases of all members that were excluded until then have ended
+	Highest dmutex.NodeID // the highest number that was ever given to a member
+
+	// All members must agree on these.
+	Lease    int64  // nanoseconds
+	Settings string // compared for equality
+
+	Members []Entry // ascending by Node
+}
+
+// An Entry is a member in a [Record], and where to reach it.
+type Entry struct {
+	Member
+	Address string // means nothing to this package
+}
+
+const (
+	// maxRecord bounds the text of a record, which every store takes.
+	maxRecord = 64 << 10
+
+	// maxAddress and maxSettings bound what one life puts into it.
+	maxAddress  = 256
+	maxSettings = 4096
+
+	minLease = 100 * millisecond
+	maxLease = 3600 * second
+
+	recordHeader = "dmutex record 2\n"
+)
+
+// MarshalText returns the record as lines of text. It returns [ErrRecord] for a
+// record that UnmarshalText would refuse.
+func (r Record) MarshalText() ([]byte, error) {
+	if why := r.invalid(); why != "" {
+		return nil, badRecord(why)
+	}
+	b := r.appendText(nil)
+	if len(b) > maxRecord {
+		return nil, badRecord("it has no room for another member")
+	}
+	return b, nil
+}
+
+func (r *Record) appendText(b []byte) []byte {
+	b = append(b, recordHeader...)
+	for _, field := range []struct {
+		name  string
+		value uint64
+	}{
+		{"epoch ", r.Epoch}, {"unclean ", r.Unclean}, {"cleared ", r.Cleared}, {"highest ", uint64(r.Highest)}, {"lease ", uint64(r.Lease)},
+	} {
+		b = strconv.AppendUint(append(b, field.name...), field.value, 10)
+		b = append(b, '\n')
+	}
+	b = strconv.AppendQuote(append(b, "settings "...), r.Settings)
+	b = append(b, '\n')
+	for _, m := range r.Members {
+		b = strconv.AppendUint(append(b, "member "...), uint64(m.Node), 10)
+		b = strconv.AppendUint(append(b, ' '), m.Life, 10)
+		b = strconv.AppendQuote(append(b, ' '), m.Address)
+		b = append(b, '\n')
+	}
+	return b
+}
+
+// UnmarshalText reads what MarshalText has written, and nothing else. It returns
+// [ErrRecord] for any other text, and then leaves the record as it was.
+func (r *Record) UnmarshalText(text []byte) error {
+	if len(text) > maxRecord {
+		return badRecord("it is too long")
+	}
+	header, rest := cutAt(text, '\n')
+	switch header + "\n" {
+	case recordHeader:
+	case "dmutex record 1\n":
+		return badRecord("it is of an older version, whose fences were higher: stop all members, delete it, and start them again with Config.Fence")
+	default:
+		return badRecord("it does not begin with " + strconv.Quote(recordHeader))
+	}
+	// What is misread here is found by comparing the texts.
+	field := func() string {
+		line, after := cutAt(rest, '\n')
+		rest = after
+		_, value := cutAt([]byte(line), ' ')
+		return string(value)
+	}
+	var read Record
+	read.Epoch = readNumber(field())
+	read.Unclean = readNumber(field())
+	read.Cleared = readNumber(field())
+	read.Highest = dmutex.NodeID(readNumber(field()))
+	read.Lease = int64(readNumber(field()))
+	read.Settings = readString(field())
+	for len(rest) > 0 {
+		var m Entry
+		node, more := cutAt([]byte(field()), ' ')
+		life, address := cutAt(more, ' ')
+		m.Node, m.Life, m.Address = dmutex.NodeID(readNumber(node)), readNumber(life), readString(string(address))
+		read.Members = append(read.Members, m)
+	}
+	if string(read.appendText(nil)) != string(text) {
+		return badRecord("it is malformed")
+	}
+	if why := read.invalid(); why != "" {
+		return badRecord(why)
+	}
+	*r = read
+	return nil
+}
+
+// cutAt returns what is before the first end, and what is after it.
+func cutAt(text []byte, end byte) (before string, after []byte) {
+	if i := slices.Index(text, end); i >= 0 {
+		return string(text[:i]), text[i+1:]
+	}
+	return string(text), nil
+}
+
+func readNumber(s string) uint64 {
+	v, _ := strconv.ParseUint(s, 10, 64)
+	return v
+}
+
+func readString(quoted string) string {
+	s, _ := strconv.Unquote(quoted)
+	return s
+}
+
+// invalid says why no life can have written the record, and "" if one can.
+func (r *Record) invalid() string {
+	switch {
+	case r.Epoch == 0 || r.Epoch > maxEpoch:
+		return "its epoch is out of range"
+	case r.Unclean > r.Epoch:
+		return "it excluded a member in an epoch that is yet to come"
+	case r.Cleared > r.Unclean:
+		return "it has cleared an exclusion that is yet to come"
+	case len(r.Members) > MaxMembers:
+		return "it has more than 64 members"
+	case r.Lease < minLease || r.Lease > maxLease:
+		return "its lease is out of range"
+	}
+	lives := make([]uint64, 0, len(r.Members))
+	for i, m := range r.Members {
+		if m.Node == dmutex.None || m.Node > r.Highest || m.Life == 0 || i > 0 && r.Members[i-1].Node >= m.Node {
+			return "its members are not in order"
+		}
+		lives = append(lives, m.Life)
+	}
+	if slices.Sort(lives); len(slices.Compact(lives)) < len(r.Members) {
+		return "it names a life twice"
+	}
+	return ""
+}
+
+// number returns the number that the record gives to a life, [dmutex.None] if the
+// life is not a member.
+func (r *Record) number(life uint64) dmutex.NodeID {
+	for _, m := range r.Members {
+		if m.Life == life {
+			return m.Node
+		}
+	}
+	return dmutex.None
+}
+
+// view returns the view that the record decides.
+func (r *Record) view() View {
+	v := View{Epoch: r.Epoch}
+	for _, m := range r.Members {
+		v.Members = append(v.Members, m.Member)
+	}
+	return v
+}
+
+func (r *Record) clone() Record {
+	c := *r
+	c.Members = slices.Clone(r.Members)
+	return c
+}
+
+func (r *Record) equal(other *Record) bool {
+	return r.Epoch == other.Epoch && r.Unclean == other.Unclean && r.Cleared == other.Cleared &&
+		r.Highest == other.Highest && r.Lease == other.Lease && r.Settings == other.Settings && slices.Equal(r.Members, other.Members)
+}
+
+// badRecord returns an [ErrRecord] that says why.
+func badRecord(why string) error { return &failure{ErrRecord, why} }
+
+// A failure is a sentinel with a reason.
+type failure struct {
+	sentinel error
+	why      string
+}
+
+func (f *failure) Error() string { return f.sentinel.Error() + ": " + f.why }
+func (f *failure) Unwrap() error { return f.sentinel }
