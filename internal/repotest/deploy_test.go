@@ -223,3 +223,26 @@ func TestSystemd(t *testing.T) {
 		require.Empty(t, string(out))
 	}
 }
+
+// Every metric that docs/operating.md says to watch has an alert.
+func TestAlertsOfPage(t *testing.T) {
+	text, err := os.ReadFile("dmutexprom/alerts.yaml")
+	require.NoError(t, err)
+	metric := regexp.MustCompile(`\bdmutex_\w+`)
+	alerts := make(map[string]bool)
+	for _, expr := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllString(string(text), -1) {
+		for _, name := range metric.FindAllString(expr, -1) {
+			alerts[name] = true
+		}
+	}
+	watched := 0
+	_, page, _ := strings.Cut(pages(t)["docs/operating.md"], "\n## What to watch\n")
+	page, _, _ = strings.Cut(page, "\n## ")
+	for _, row := range regexp.MustCompile(`(?m)^\| [^|]*`).FindAllString(page, -1) {
+		if name := metric.FindString(row); name != "" { // others explain it
+			require.True(t, alerts[name], "no alert is about %s", name)
+			watched++
+		}
+	}
+	require.Greater(t, watched, 5)
+}
