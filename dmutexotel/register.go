@@ -102,7 +102,7 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		obs.ObserveInt64(members, int64(len(st.View.Members)), plain)
 		obs.ObserveInt64(changes, int64(st.View.Changes), plain)
 		if l := st.Lease; l != nil {
-			obs.ObserveFloat64(lease, l.Left.Seconds(), plain)
+			obs.ObserveFloat64(lease, l.Remains.Seconds(), plain)
 			obs.ObserveInt64(late, truth(l.State == "late"), plain)
 			obs.ObserveInt64(excluded, int64(l.Exclusions), plain)
 		}

@@ -109,7 +109,7 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 	gauge(members, float64(len(st.View.Members)))
 	count(changes, st.View.Changes)
 	if l := st.Lease; l != nil {
-		gauge(leaseLeft, l.Left.Seconds())
+		gauge(leaseLeft, l.Remains.Seconds())
 		gauge(leaseLate, truth(l.State == "late"))
 		count(excluded, uint64(l.Exclusions))
 	}

@@ -12,7 +12,7 @@ import (
 // A node passes the request on to the holder at the moment when it arrives, not to
 // later holders. While the lock is changing hands it may reach two holders or none,
 // so a caller that still waits should ask again; a holder that is asked twice
-// notices it once. Holders without a handle are not told: the functions of
+// notices it once. Holders without a handle do not notice it: the functions of
 // [Mutex.Do] and [Election.Campaign], and users of a [Mutex.Locker].
 //
 // Ask sends one message to each other member. It first waits as [Node.Ready] does,

@@ -16,26 +16,21 @@ const probeBacklog = 64 << 10
 
 // ownLocks is what a node knows of its own locks, one lock or one transaction at a
 // time.
-type ownLocks struct{ *Node }
+type ownLocks struct {
+	*Node
+	*locks.Table
+}
 
 var _ chase.Locks = ownLocks{}
 
 // Holder implements [chase.Locks].
 func (v ownLocks) Holder(name string) (w chase.Wait, began uint64, held bool) {
-	owner, held := v.locks.Owner(name)
+	owner, held := v.Owner(name)
 	if t, ok := owner.(*Txn); ok {
 		w, began = t.waits()
 	}
 	return w, began, held
 }
-
-// WaitsFor implements [chase.Locks].
-func (v ownLocks) WaitsFor(b []dmutex.NodeID, name string) []dmutex.NodeID {
-	return v.locks.WaitsFor(b, name)
-}
-
-// Lends implements [chase.Locks].
-func (v ownLocks) Lends(name string) dmutex.NodeID { return v.locks.Lends(name) }
 
 // wait records that the transaction waits, until waited is called. The caller stops
 // the returned ticker. The ticker says when to look for a cycle.
@@ -71,7 +66,7 @@ func (t *Txn) waits() (w chase.Wait, began uint64) {
 // chase looks for a cycle that the present wait closes.
 func (t *Txn) chase() {
 	if w, began := t.waits(); w.Number > 0 {
-		t.node.follow(chase.New(began, w, ownLocks{t.node}))
+		t.node.follow(chase.New(began, w, ownLocks{t.node, t.node.locks}))
 		t.node.mail.Flush()
 	}
 }
@@ -80,7 +75,7 @@ func (t *Txn) chase() {
 // cycle.
 func (n *Node) follow(c *chase.Chase) {
 	for {
-		next, found := c.Follow(ownLocks{n})
+		next, found := c.Follow(ownLocks{n, n.locks})
 		switch {
 		case found:
 			n.breakCycle(c.Path)

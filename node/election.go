@@ -156,13 +156,13 @@ func (n *Node) announced(from dmutex.NodeID, message []byte) error {
 	if err != nil {
 		return fmt.Errorf("announcement of a leader: %w", err)
 	}
-	n.terms.hear(name, t)
+	n.terms.learn(name, t)
 	return nil
 }
 
 // announce tells all peers of the beginning or the end of a term of this node.
 func (n *Node) announce(name string, t term) {
-	n.tellPeers(appendTerm(nil, name, t)) // a peer that is gone hears it when it is back
+	n.tellPeers(appendTerm(nil, name, t)) // a peer that is gone learns it when it is back
 }
 
 // tellPeers sends a message to all peers that are there.

@@ -18,7 +18,7 @@ func (n *Node) Taken(by dmutex.NodeID) { n.group.Taken(by, 1) }
 func (n *Node) StepWall(d int64) { n.group.StepWall(time.Duration(d)) }
 
 // LeaseLeft returns how long the lease is valid for the locks.
-func (n *Node) LeaseLeft() time.Duration { return n.Status().Lease.Left }
+func (n *Node) LeaseLeft() time.Duration { return n.Status().Lease.Remains }
 
 // Stranger tells the node that a frame came from a node that is not a peer.
 func (n *Node) Stranger(id dmutex.NodeID) { n.group.Stranger(id) }
@@ -31,13 +31,13 @@ func (n *Node) LinkClosed() { n.group.Closed(transport.ErrClosed) }
 
 // Hear tells the node that another leads an election.
 func (n *Node) Hear(election string, leader dmutex.NodeID, epoch uint64) {
-	n.terms.hear([]byte(election), term{leader, epoch})
+	n.terms.learn([]byte(election), term{leader, epoch})
 }
 
 // ReportPart brings a part of a peer's report in the present view. It holds a lock, and
 // another part follows.
 func (n *Node) ReportPart(from dmutex.NodeID, lock string) {
-	_, view, _, _, _ := n.group.Status()
+	view := n.group.Status().Lives
 	holds := []membership.Hold{{Lock: lock, Fence: membership.FirstFence(view.Epoch)}, {Lock: strings.Repeat("x", 500)}}
 	part, _ := group.AppendMessage(nil, &membership.Message{Kind: membership.Report, View: view, Holds: holds}, 500)
 	n.group.Message(from, 0, part)

@@ -22,7 +22,7 @@ import (
 func TestLeaseClockSetForward(t *testing.T) {
 	eachLease(t, func(t *testing.T, c *crew) {
 		all := slices.Clone(c.open(2))
-		for all[0].Status().Lease.Left < leaseOf*15/16-5*time.Millisecond { // just renewed
+		for all[0].Status().Lease.Remains < leaseOf*15/16-5*time.Millisecond { // just renewed
 			time.Sleep(time.Millisecond)
 		}
 		held := all[0].acquire("x")

@@ -50,7 +50,7 @@ func TestLeaseLateTimer(t *testing.T) {
 				held := s.acquire("x")
 				s.store.Outage(true)
 				stuck.Store(true)
-				ends := time.Now().Add(s.Status().Lease.Left)
+				ends := time.Now().Add(s.Status().Lease.Remains)
 				time.Sleep(time.Until(ends) - time.Nanosecond)
 				before := held.Err()
 				time.Sleep(time.Nanosecond)

@@ -242,7 +242,7 @@ func TestLeaseWithoutList(t *testing.T) {
 		require.Equal(t, numbers, st.View.Members)
 		require.Len(t, st.Peers, 2)
 		require.Equal(t, "valid", st.Lease.State)
-		require.Greater(t, st.Lease.Left, leaseOf/2)
+		require.Greater(t, st.Lease.Remains, leaseOf/2)
 
 		c.start().acquire("x") // a fourth, at any time
 	})
@@ -409,11 +409,11 @@ func TestLeaseMargin(t *testing.T) {
 		left := time.Duration(0)
 		for range 5000 {
 			time.Sleep(time.Millisecond)
-			left = max(left, all[0].Status().Lease.Left)
+			left = max(left, all[0].Status().Lease.Remains)
 		}
 		require.LessOrEqual(t, left, leaseOf*15/16)
 		require.Greater(t, left, leaseOf*15/16-10*time.Millisecond)
-		left = all[0].Status().Lease.Left
+		left = all[0].Status().Lease.Remains
 		all[0].isolate(true)
 		isolated := time.Now()
 		<-held.Context().Done()

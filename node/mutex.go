@@ -86,43 +86,37 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if !trying {
-		return m.queue(ctx, false)
-	}
 	for {
-		if _, err := m.node.group.Waits(); errors.Is(err, ErrStore) {
-			return nil, public(m.name, err)
+		if trying {
+			if _, err := m.node.group.Waits(); errors.Is(err, ErrStore) {
+				return nil, public(m.name, err)
+			}
+			if err := m.node.Ready(ctx); err != nil {
+				return nil, err
+			}
 		}
-		if err := m.node.Ready(ctx); err != nil {
-			return nil, err
+		w := m.node.locks.Join(ctx, m.name, trying)
+		switch {
+		case w.Over():
+		case trying:
+			m.awaitReceipts(ctx, w)
+		default:
+			m.await(ctx, w)
 		}
-		if h, err := m.queue(ctx, true); !errors.Is(err, locks.ErrViewChanged) {
-			return h, err
+		h, err := w.Result()
+		if m.txn == nil { // else breakCycle may still look at it
+			w.Free()
+		}
+		if err != locks.ErrViewChanged {
+			return (*Held)(h), public(m.name, err)
 		}
 	}
 }
 
-// queue waits for the lock.
-func (m *Mutex) queue(ctx context.Context, try bool) (*Held, error) {
-	w := m.node.locks.Join(ctx, m.name, try)
-	switch {
-	case w.Over():
-	case try:
-		m.hear(ctx, w)
-	default:
-		m.await(ctx, w)
-	}
-	h, err := w.Result()
-	if m.txn == nil { // else breakCycle may still look at it
-		w.Free()
-	}
-	return (*Held)(h), public(m.name, err)
-}
-
-// hear waits until each node that was asked has acknowledged the request of w. If no
+// awaitReceipts waits until each node that was asked has acknowledged the request of w. If no
 // answer has granted the lock then, it is busy. It is so at once if no node was asked: then
 // this node holds the lock, or waits for it already.
-func (m *Mutex) hear(ctx context.Context, w *locks.Waiter) {
+func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 	for _, receipt := range w.Receipts() {
 		select {
 		case <-w.Ready():

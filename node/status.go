@@ -110,13 +110,13 @@ type LeaseStatus struct {
 	// [Held.Suspended]; or ended, or not begun: nothing is held, and nothing is granted.
 	State string
 
-	Left       time.Duration // until it ends, unless it is renewed
+	Remains    time.Duration // until it ends, unless it is renewed
 	Err        error         // why the last operation of the store failed; nil if it did not
 	Exclusions int           // how often this process was excluded
 }
 
 func leaseStatus(l group.Lease) LeaseStatus {
-	return LeaseStatus{l.State.String(), l.Left, l.Err, l.Exclusions}
+	return LeaseStatus{l.State.String(), l.Remains, l.Err, l.Exclusions}
 }
 
 // ViewStatus is how one node sees the group, and the last change of it.
@@ -148,22 +148,21 @@ func viewStatus(v group.View) ViewStatus {
 // Status returns the state of the node. Each number is exact, but they are not read
 // at the same instant. It looks at every lock that the node remembers.
 func (n *Node) Status() Status {
-	v, lives, lease, life, refused := n.group.Status()
-	u, c := n.locks.Usage(), n.locks.Counts()
+	g, sum := n.group.Status(), n.locks.Totals()
 	st := Status{
-		Err: public("", n.locks.Why()), Life: life, View: viewStatus(v),
-		Held: u.Held, Waiting: u.Waiting, Waiters: u.Waiters, OldestHold: u.OldestHold, OldestWait: u.OldestWait,
-		Locks: c.Locks, Granted: c.Granted, Sent: c.Sent, Received: c.Received, Refused: refused,
+		Err: public("", n.locks.Why()), Life: g.Life, View: viewStatus(g.View),
+		Held: sum.Held, Waiting: sum.Waiting, Waiters: sum.Waiters, OldestHold: sum.OldestHold, OldestWait: sum.OldestWait,
+		Locks: sum.Locks, Granted: sum.Granted, Sent: sum.Sent, Received: sum.Received, Refused: g.Refused,
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
 	}
-	if lease != nil {
-		l := leaseStatus(*lease)
+	if g.Lease != nil {
+		l := leaseStatus(*g.Lease)
 		st.Lease = &l
 	}
 	for _, id := range n.group.Others() {
 		m, err := n.group.Peer(id)
 		st.Peers = append(st.Peers, PeerStatus{
-			ID: id, Life: m.Life, Met: m.Met && !m.Left, Left: m.Left, InView: lives.Has(id, m.Life), Silent: m.Silent, Err: err,
+			ID: id, Life: m.Life, Met: m.Met && !m.Left, Left: m.Left, InView: g.Lives.Has(id, m.Life), Silent: m.Silent, Err: err,
 			Unacked: m.Unacked, Backlog: m.Backlog, Resent: m.Resent, Repeated: m.Repeated, RoundTrip: m.RoundTrip,
 		})
 	}

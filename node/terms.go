@@ -22,7 +22,7 @@ func (t term) after(o term) bool {
 }
 
 // terms is what a node knows of the elections: the newest term of each that it
-// has heard of. Announcements of different nodes arrive in any order, and outdated
+// knows of. Announcements of different nodes arrive in any order, and outdated
 // ones are dropped.
 //
 // An election that is vacant and not observed is forgotten after keepVacant
@@ -60,8 +60,8 @@ func (ts *terms) election(name string) *election {
 	return e
 }
 
-// hear takes an announcement.
-func (ts *terms) hear(name []byte, t term) {
+// learn takes an announcement.
+func (ts *terms) learn(name []byte, t term) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	ts.change(ts.election(string(name)), t)
@@ -97,11 +97,11 @@ func (ts *terms) resign(name string) {
 
 // gone ends the terms of the lives that the view of the epoch leaves behind. The terms
 // of a node's next life have later epochs.
-func (ts *terms) gone(epoch uint64, left func(leader dmutex.NodeID) bool) {
+func (ts *terms) gone(epoch uint64, ended func(leader dmutex.NodeID) bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	for _, e := range ts.elections {
-		if e.leader != dmutex.None && membership.EpochOf(e.epoch) < epoch && left(e.leader) {
+		if e.leader != dmutex.None && membership.EpochOf(e.epoch) < epoch && ended(e.leader) {
 			ts.change(e, term{dmutex.None, e.epoch})
 		}
 	}

@@ -54,7 +54,7 @@ func TestTermsInAnyOrder(t *testing.T) {
 					continue
 				}
 				left = true
-				ts.hear([]byte("x"), says[node][0])
+				ts.learn([]byte("x"), says[node][0])
 				says[node] = says[node][1:]
 				break
 			}
@@ -74,17 +74,17 @@ func TestTermsInAnyOrder(t *testing.T) {
 func TestTermsAreForgotten(t *testing.T) {
 	var ts terms
 	vacate := func(name string) {
-		ts.hear([]byte(name), term{7, 1})
-		ts.hear([]byte(name), term{dmutex.None, 1})
+		ts.learn([]byte(name), term{7, 1})
+		ts.learn([]byte(name), term{dmutex.None, 1})
 	}
 	vacate("observed") // it is listed, before it is observed
 	observed := ts.observe("observed")
 	for i := range uint64(10 * keepVacant) {
 		name := fmt.Sprint("election ", i)
-		ts.hear([]byte(name), term{7, i + 1})
+		ts.learn([]byte(name), term{7, i + 1})
 		ts.unobserve(ts.observe(fmt.Sprint("never led ", i)))
 		require.LessOrEqual(t, len(ts.elections), keepVacant+2)
-		ts.hear([]byte(name), term{dmutex.None, i + 1})
+		ts.learn([]byte(name), term{dmutex.None, i + 1})
 	}
 	require.LessOrEqual(t, len(ts.elections), keepVacant+1)
 	require.LessOrEqual(t, cap(ts.vacant), 4*keepVacant)
@@ -97,7 +97,7 @@ func TestTermsAreForgotten(t *testing.T) {
 	}
 	require.EqualValues(t, 7, ts.elections["led"].leader, "a leader is not forgotten")
 	require.NotNil(t, ts.elections["led"].end)
-	ts.hear([]byte("led"), term{dmutex.None, 2})
+	ts.learn([]byte("led"), term{dmutex.None, 2})
 	require.Nil(t, ts.elections["led"].end, "it keeps a context alive")
 }
 
@@ -107,9 +107,9 @@ func TestTermsOfALifeThatIsGone(t *testing.T) {
 	var ts terms
 	const view = 3
 	first, next := membership.FirstFence(view-1), membership.FirstFence(view)
-	ts.hear([]byte("x"), term{7, first + 1})
-	ts.hear([]byte("y"), term{8, first + 1})
-	ts.hear([]byte("z"), term{7, next + 1})
+	ts.learn([]byte("x"), term{7, first + 1})
+	ts.learn([]byte("y"), term{8, first + 1})
+	ts.learn([]byte("z"), term{7, next + 1})
 	ts.gone(view, func(leader dmutex.NodeID) bool { return leader != 8 })
 	require.Equal(t, term{dmutex.None, first + 1}, ts.elections["x"].term)
 	require.Equal(t, term{8, first + 1}, ts.elections["y"].term)

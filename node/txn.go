@@ -40,7 +40,7 @@ type Txn struct {
 
 	mu      sync.Mutex    // guards the fields below; no other mutex is taken under it
 	busy    bool          // an Acquire is under way
-	held    []*Held       // in the order in which they were acquired; some may be over
+	held    []*Held       // in the order in which they were acquired; some may have ended
 	began   uint64        // the wall clock, in Unix nanoseconds, when it first waited while it held something; 0 before
 	number  uint64        // how many such waits it has begun
 	waiting *locks.Waiter // the present wait, if any

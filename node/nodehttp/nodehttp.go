@@ -264,7 +264,7 @@ func look(n *node.Node, q query) status {
 		Limit:     q.limit,
 	}
 	if l := st.Lease; l != nil {
-		v.Lease = &lease{State: l.State, Left: seconds(l.Left), Error: text(l.Err), Exclusions: l.Exclusions}
+		v.Lease = &lease{State: l.State, Left: seconds(l.Remains), Error: text(l.Err), Exclusions: l.Exclusions}
 	}
 	for _, p := range st.Peers {
 		v.Peers = append(v.Peers, newPeer(p, st.View))

@@ -37,7 +37,7 @@ func (g *Group) stop(why error) {
 	}
 	g.Log(slog.LevelError, "node stopped: nothing more is granted", slog.Any("err", why))
 	g.traceErr(trace.Down, dmutex.None, why)
-	g.leave()
+	g.finish()
 }
 
 // Close leaves the group, and returns the holds that were lost with it. It is called once.
@@ -54,7 +54,7 @@ func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
 	if err == nil && g.Locks.Why() == ErrClosed {
 		err = g.depart(ctx)
 	}
-	g.leave() // ends what is asked of a store
+	g.finish() // ends what is asked of a store
 	err = errors.Join(err, g.closeMail(ctx, err == nil), g.closeTrace(ctx))
 	level, attrs := slog.LevelInfo, []slog.Attr(nil)
 	if err != nil {
@@ -82,12 +82,12 @@ func (g *Group) awaitWork(ctx context.Context) error {
 
 // depart waits until no member needs this node.
 func (g *Group) depart(ctx context.Context) (late error) {
-	g.do(machine.Leave)
+	g.do(g.who.Leave)
 	g.Mail.Flush()
 	select {
-	case <-g.left.Done():
+	case <-g.done.Done():
 	case <-ctx.Done():
-		if g.left.Err() == nil { // a node that is alone asks nobody
+		if g.done.Err() == nil { // a node that is alone asks nobody
 			late = ctx.Err()
 		}
 	}
@@ -97,11 +97,11 @@ func (g *Group) depart(ctx context.Context) (late error) {
 }
 
 // closeMail closes the mail. Nothing depends on whether the peers learn of it, so it
-// waits for a moment at most, and not at all if this node has not left.
-func (g *Group) closeMail(ctx context.Context, left bool) error {
+// waits for a moment at most, and not at all if this node has not departed.
+func (g *Group) closeMail(ctx context.Context, departed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, g.farewell)
 	defer cancel()
-	if !left {
+	if !departed {
 		cancel()
 	}
 	err := g.Mail.Close(ctx)

@@ -17,7 +17,21 @@ import (
 // is a machine of package membership with its driver, and is guarded by the mutex of the
 // Group.
 type authority interface {
-	machine
+	// The machine's own. A driver adds to some.
+	Phase() membership.Phase
+	View() membership.View
+	Missing(b []dmutex.NodeID) []dmutex.NodeID
+	Holders() []membership.Holder
+	Deadline() int64
+	Clock(clock uint64)
+	Tick(now int64) []membership.Message
+	Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message
+	Lost(now int64, peer dmutex.NodeID) []membership.Message
+	Handle(now int64, m membership.Message) ([]membership.Message, error)
+	Report(now int64, holds []membership.Hold) []membership.Message
+	Trouble(now int64, epoch uint64) []membership.Message
+	Leave(now int64) []membership.Message
+
 	now() int64                                                          // the time of an input; what a lease has not covered until then ends first
 	follow(now int64)                                                    // does what its machine wants besides views
 	alive(now int64, from dmutex.NodeID) []membership.Message            // takes a sign of life of a peer
@@ -107,7 +121,7 @@ func (c *consent) follow(now int64) {
 	}
 	switch later := c.Later(); {
 	case c.group.Locks.Why() != nil:
-		c.group.leave() // it was in no view
+		c.group.finish() // it was in no view
 	case former(later):
 		c.rename(later)
 	default:
@@ -182,5 +196,5 @@ func (c *consent) renameAbove(life uint64) {
 	g.mu.Lock()
 	c.renaming = false // if that life is not high enough either, the next input shows it
 	g.mu.Unlock()
-	g.do(machine.Tick)
+	g.do(g.who.Tick)
 }

@@ -1,5 +1,5 @@
 // Package group makes a process a member of its group. It drives the machine of package
-// membership over the mail, and tells the locks to freeze and to act.
+// membership over the mail, and makes the locks freeze and act.
 //
 // A [Group] has what both modes share. Its authority says who is a member: the members
 // by consent (consent.go), or the record in a store (record.go). Package node is the face
@@ -53,7 +53,7 @@ type Up interface {
 	Message(from dmutex.NodeID, message []byte)
 
 	// Acts reports the view that has begun to act: elections of members that have left
-	// end, and an Observer hears of it. It is called under the mutex of the Group.
+	// end, and an Observer sees it. It is called under the mutex of the Group.
 	Acts(View)
 
 	// Lease reports another LeaseState, for the Observer. It is called under the mutex of
@@ -91,8 +91,8 @@ type Group struct {
 	acting atomic.Bool   // the locks act
 
 	troubled atomic.Pointer[trouble]
-	left     context.Context // ends when no member needs this life any more
-	leave    context.CancelFunc
+	done     context.Context // ends when no member needs this life any more
+	finish   context.CancelFunc
 
 	mu      sync.Mutex // before that of the locks; guards the fields below
 	life    uint64
@@ -127,7 +127,7 @@ func New(cfg Config) (*Group, error) {
 	}
 	g.self.Store(uint64(cfg.Self))
 	g.peers.Store(new(peers))
-	g.left, g.leave = context.WithCancel(context.Background())
+	g.done, g.finish = context.WithCancel(context.Background())
 	join := newConsent
 	if cfg.Store != nil {
 		join = newRecord
@@ -172,7 +172,7 @@ func (g *Group) Open() error {
 	if err := g.Mail.Open(); err != nil {
 		return err
 	}
-	g.do(machine.Tick)
+	g.do(g.who.Tick)
 	if g.log != nil {
 		g.running.Go(g.log.late.Run)
 	}
@@ -248,9 +248,9 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 	p.life = life
 	g.trace(trace.Event{What: what, Peer: id, Life: life})
 	g.logOften(slog.LevelInfo, "peer met", peerAttr(id))
-	g.do(func(m machine, now int64) []membership.Message {
+	g.do(func(now int64) []membership.Message {
 		g.forget(id)
-		return m.Met(now, id, life)
+		return g.who.Met(now, id, life)
 	})
 }
 
@@ -261,9 +261,9 @@ func (g *Group) Left(id dmutex.NodeID) {
 	}
 	g.trace(trace.Event{What: trace.Left, Peer: id})
 	g.logOften(slog.LevelInfo, "peer gone", peerAttr(id))
-	g.do(func(m machine, now int64) []membership.Message {
+	g.do(func(now int64) []membership.Message {
 		g.forget(id)
-		return m.Lost(now, id)
+		return g.who.Lost(now, id)
 	})
 }
 
@@ -290,7 +290,7 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	}
 }
 
-// Stranger hears of a node that may be in a newer record than this node has read.
+// Stranger takes a frame of a node that may be in a newer record than this node has read.
 func (g *Group) Stranger(dmutex.NodeID) { g.who.stranger() }
 
 // Taken reports that a peer has met another process with this node's number.
@@ -322,7 +322,7 @@ func (g *Group) Closed(err error) {
 		defer g.mu.Unlock()
 		g.stop(fmt.Errorf("the link was closed before the node: %w", err))
 		if g.needsMail {
-			g.leave() // a Close under way would ask the peers in vain
+			g.finish() // a Close under way would ask the peers in vain
 		}
 	})
 }

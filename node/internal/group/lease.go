@@ -89,7 +89,7 @@ func (l *record) set(now int64, ended bool) {
 	}
 	lease := l.lease(now)
 	if state == LeaseLate {
-		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("remains", lease.Left), slog.Any("err", l.err))
+		g.Log(slog.LevelWarn, "lease is late to be renewed", slog.Duration("remains", lease.Remains), slog.Any("err", l.err))
 	}
 	g.cfg.Up.Lease(*lease)
 }
@@ -97,7 +97,7 @@ func (l *record) set(now int64, ended bool) {
 func (l *record) lease(now int64) *Lease {
 	lease := &Lease{State: l.group.LeaseState(), Err: l.err, Exclusions: l.Exclusions()}
 	if lease.State != LeaseEnded {
-		lease.Left = time.Duration(l.until() - now)
+		lease.Remains = time.Duration(l.until() - now)
 	}
 	return lease
 }

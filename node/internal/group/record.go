@@ -28,9 +28,9 @@ type record struct {
 
 	busy    chan struct{}          // full while the store has not returned
 	rev     store.Revision         // of the record that the machine was shown last
-	record  uint64                 // epoch of the record whose members are the peers
+	epoch   uint64                 // of the record whose members are the peers
 	err     error                  // why the last operation failed; nil if it did not
-	away    map[dmutex.NodeID]bool // the machine was told that the peer is
+	away    map[dmutex.NodeID]bool // the machine takes the peer to be
 	watchAt int64                  // when to look next who is there
 	giveAt  int64                  // when to release lost holds
 	slept   int64                  // by the clock, as the machine knows
@@ -103,7 +103,7 @@ func newLife(above uint64) uint64 { return drawLife(above, 33) }
 
 // stranger asks the record, which may be newer than this node has read.
 func (l *record) stranger() {
-	l.group.do(func(_ machine, now int64) []membership.Message { return l.Hint(now) })
+	l.group.do(func(now int64) []membership.Message { return l.Hint(now) })
 }
 
 // taken asks the record, too: it knows whose number it is.
@@ -176,13 +176,13 @@ func (l *record) follow(now int64) {
 	default:
 		l.rename(self)
 	}
-	if r := l.Record(); r.Epoch != l.record && l.Self() != dmutex.None {
+	if r := l.Record(); r.Epoch != l.epoch && l.Self() != dmutex.None {
 		// The members tell a process that joins whether earlier leases have ended.
-		fresh := r.Unclean == r.Epoch || l.record != 0 && r.Unclean > l.record
+		fresh := r.Unclean == r.Epoch || l.epoch != 0 && r.Unclean > l.epoch
 		if until, dead := l.Waits(); until != 0 && fresh {
 			g.Log(slog.LevelWarn, "waiting", slog.Duration("waited", 0), slog.Any("err", drains(until-now, dead)))
 		}
-		l.record = r.Epoch
+		l.epoch = r.Epoch
 		l.meet(now, &r)
 	}
 	g.Locks.SetUntil(l.until())
@@ -205,7 +205,7 @@ func (l *record) idle() bool {
 // rename makes this node speak under another number, or as nobody, to no peers yet.
 func (l *record) rename(self dmutex.NodeID) {
 	l.group.self.Store(uint64(self))
-	l.record, l.watchAt = 0, math.MaxInt64
+	l.epoch, l.watchAt = 0, math.MaxInt64
 	l.try(l.link.Become(self))
 }
 
@@ -237,7 +237,7 @@ func (l *record) rejoin(life uint64, former []dmutex.NodeID) {
 	for _, id := range former {
 		g.Mail.Remove(id)
 	}
-	g.do(func(_ machine, now int64) []membership.Message {
+	g.do(func(now int64) []membership.Message {
 		g.life = life
 		return l.Rejoin(now, life)
 	})
@@ -293,12 +293,12 @@ func (l *record) obstacle() error {
 }
 
 // drains says that the leases of the dead may run for some time.
-func drains(left int64, dead []dmutex.NodeID) error {
+func drains(most int64, dead []dmutex.NodeID) error {
 	whose := "former members, if there were any,"
 	if len(dead) > 0 {
 		whose = fmt.Sprintf("members %v, which were excluded,", dead)
 	}
-	return fmt.Errorf("waiting until the leases of %s have ended: at most %v more", whose, time.Duration(max(left, 0)).Round(100*time.Millisecond))
+	return fmt.Errorf("waiting until the leases of %s have ended: at most %v more", whose, time.Duration(max(most, 0)).Round(100*time.Millisecond))
 }
 
 func (l *record) stopped() error {

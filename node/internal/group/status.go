@@ -68,7 +68,7 @@ func (s LeaseState) String() string { return [...]string{"ended", "valid", "late
 // A Lease is how the lease of this node stands.
 type Lease struct {
 	State      LeaseState
-	Left       time.Duration
+	Remains    time.Duration
 	Err        error
 	Exclusions int
 }
@@ -82,16 +82,24 @@ func (g *Group) covered() bool { return g.LeaseState() != LeaseEnded }
 // Acting reports whether the locks act.
 func (g *Group) Acting() bool { return g.acting.Load() }
 
-// Status returns the state of the group at this node. Lease is nil without a store.
-func (g *Group) Status() (view View, lives membership.View, lease *Lease, life, refused uint64) {
+// A Status is the state of the group at this node.
+type Status struct {
+	View    View
+	Lives   membership.View
+	Lease   *Lease // nil without a store
+	Life    uint64
+	Refused uint64
+}
+
+// Status returns the state of the group at this node.
+func (g *Group) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now() // first: the lease may have ended
-	lives = g.who.View()
-	view = g.shown
-	view.Epoch, view.Members, view.Acts, view.Age = lives.Epoch, lives.Nodes(), g.acting.Load(), time.Duration(now-g.since)
-	view.Missing, view.Err, view.Ahead = g.who.Missing(nil), g.obstacle(), ahead(lives)
-	return view, lives, g.who.lease(now), g.life, g.refused.Load()
+	lives, v := g.who.View(), g.shown
+	v.Epoch, v.Members, v.Acts, v.Age = lives.Epoch, lives.Nodes(), g.acting.Load(), time.Duration(now-g.since)
+	v.Missing, v.Err, v.Ahead = g.who.Missing(nil), g.obstacle(), ahead(lives)
+	return Status{v, lives, g.who.lease(now), g.life, g.refused.Load()}
 }
 
 // Waits returns the members that this node waits for, and what else it waits for.
@@ -135,12 +143,12 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		}
 		var gone bool
 		var next <-chan struct{}
-		g.do(func(m machine, now int64) []membership.Message {
+		g.do(func(now int64) []membership.Message {
 			next = g.next
-			out := m.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
-				return slices.Contains(m.View().Nodes(), id) || !slices.Contains(g.cfg.Members, id)
+			out := c.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
+				return slices.Contains(c.View().Nodes(), id) || !slices.Contains(g.cfg.Members, id)
 			})
-			if gone = out && m.Phase() == membership.Acting; out {
+			if gone = out && c.Phase() == membership.Acting; out {
 				return nil // such a view acts when it is due, and another would be due later
 			}
 			for _, id := range members {

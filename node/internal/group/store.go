@@ -13,7 +13,7 @@ import (
 func (l *record) operate(op membership.Operation, value []byte, rev store.Revision) {
 	value, rev, err := l.ask(op, value, rev)
 	g := l.group
-	g.do(func(_ machine, now int64) []membership.Message {
+	g.do(func(now int64) []membership.Message {
 		switch {
 		case err == nil && op == membership.Load:
 			l.rev, l.err = rev, nil
@@ -38,7 +38,7 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 // ask calls the store, and returns when the time of the operation is over even if the
 // store does not. At most one call is left behind: the next operation waits for it.
 func (l *record) ask(op membership.Operation, value []byte, rev store.Revision) ([]byte, store.Revision, error) {
-	ctx, cancel := context.WithTimeout(l.group.left, time.Duration(l.length/opShare))
+	ctx, cancel := context.WithTimeout(l.group.done, time.Duration(l.length/opShare))
 	defer cancel()
 	select {
 	case l.busy <- struct{}{}:

@@ -14,26 +14,6 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// A machine is what the machines of both modes have in common.
-type machine interface {
-	Phase() membership.Phase
-	View() membership.View
-	Missing(b []dmutex.NodeID) []dmutex.NodeID
-	Holders() []membership.Holder
-	Deadline() int64
-
-	Clock(clock uint64)
-	Tick(now int64) []membership.Message
-	Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message
-	Lost(now int64, peer dmutex.NodeID) []membership.Message
-	Handle(now int64, m membership.Message) ([]membership.Message, error)
-	Report(now int64, holds []membership.Hold) []membership.Message
-	Trouble(now int64, epoch uint64) []membership.Message
-	Leave(now int64) []membership.Message
-
-	AppendText(b []byte) ([]byte, error)
-}
-
 const (
 	// nagAfter is how long a node waits for members before it logs that, and again
 	// after twice that, and so on.
@@ -67,11 +47,11 @@ func (g *Group) Trouble(epoch uint64, err error) {
 }
 
 // do gives the machine an input, and follows it.
-func (g *Group) do(input func(m machine, now int64) []membership.Message) {
+func (g *Group) do(input func(now int64) []membership.Message) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
-	g.follow(now, input(g.who, now))
+	g.follow(now, input(now))
 }
 
 // now returns the time of an input, and tells the machine the wall clock. With a lease, an
@@ -129,10 +109,10 @@ func (g *Group) follow(now int64, out []membership.Message) {
 			g.act(now)
 		}
 	case membership.Left:
-		g.leave()
+		g.finish()
 	case membership.Stopped:
 		g.stop(g.who.stopped())
-		g.leave() // also if it was leaving
+		g.finish() // also if it was leaving
 	}
 	g.Mail.Wake(g.mailTime(g.deadline()))
 }

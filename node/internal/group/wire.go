@@ -20,8 +20,8 @@ const saysLast = byte(membership.Cleared)
 func roomFor(members int) int { return 512 + 2*members*2*wire.MaxUint }
 
 // AppendMessage appends a message of package membership to b. Of a REPORT that does
-// not fit into size bytes it appends a part, and returns the holds that are left.
-func AppendMessage(b []byte, m *membership.Message, size int) (_ []byte, left []membership.Hold) {
+// not fit into size bytes it appends a part, and returns the holds that did not fit.
+func AppendMessage(b []byte, m *membership.Message, size int) (_ []byte, rest []membership.Hold) {
 	start := len(b)
 	b = wire.Append(b, func(w *wire.Writer) {
 		part := *m

@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// An End is why a hold is over. Holders get it as it is, so it names package node.
+// An End is why a hold has ended. Holders get it as it is, so it names package node.
 type End struct{ Err error }
 
 func (e *End) Error() string { return "node: " + e.Err.Error() }

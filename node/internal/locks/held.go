@@ -13,7 +13,7 @@ type Held struct {
 	lock  *lock
 	fence uint64
 	since int64               // when it was granted, by Mail.Now
-	over  atomic.Pointer[End] // why it is no longer held; nil while it is
+	why   atomic.Pointer[End] // it is no longer held; nil while it is
 	ctx   context.Context     // Join's, and a holdContext once one is needed; guarded by the mutex of the Table
 }
 
@@ -34,16 +34,16 @@ type Hold struct {
 
 func (h *Held) outcome() Hold {
 	hold := Hold{Lock: h.lock.name, Fence: h.fence, Took: time.Duration(h.lock.table.cfg.Mail.Now() - h.since)}
-	if end := h.over.Load(); end != released {
+	if end := h.why.Load(); end != released {
 		hold.Err = end
 	}
 	return hold
 }
 
-// end marks the hold as over. The first reason stays: a hold may be lost, and be
+// end ends the hold. The first reason stays: a hold may be lost, and be
 // released only later.
 func (h *Held) end(why *End) {
-	if !h.over.CompareAndSwap(nil, why) {
+	if !h.why.CompareAndSwap(nil, why) {
 		return
 	}
 	if c, ok := h.ctx.(*holdContext); ok {
@@ -60,18 +60,18 @@ func (h *Held) Node() any { return h.lock.table.cfg.Node }
 // Lock returns the name of the lock.
 func (h *Held) Lock() string { return h.lock.name }
 
-// Err returns why the hold is over, nil while it is not.
+// Err returns why the hold has ended, nil while it has not.
 func (h *Held) Err() error {
 	h.notice()
 	return h.Noticed()
 }
 
 // Released reports whether the hold has ended with a Release.
-func (h *Held) Released() bool { return h.over.Load() == released }
+func (h *Held) Released() bool { return h.why.Load() == released }
 
 // Noticed is Err as far as this node has noticed.
 func (h *Held) Noticed() error {
-	if why := h.over.Load(); why != nil {
+	if why := h.why.Load(); why != nil {
 		return why
 	}
 	return nil
@@ -79,7 +79,7 @@ func (h *Held) Noticed() error {
 
 // notice ends the hold if the time of SetUntil has come.
 func (h *Held) notice() {
-	if t := h.lock.table; h.over.Load() == nil && !t.leased() {
+	if t := h.lock.table; h.why.Load() == nil && !t.leased() {
 		t.cfg.Up.Expired()
 	}
 }
@@ -117,7 +117,7 @@ func (h *Held) Release() (hold Hold, ended bool, err error) {
 	}
 	t.mu.Unlock()
 	t.cfg.Mail.Flush()
-	switch why := h.over.Load(); why {
+	switch why := h.why.Load(); why {
 	case nil:
 		err = dmutex.Misuse("Release of a copied Held")
 	case released:
@@ -128,12 +128,12 @@ func (h *Held) Release() (hold Hold, ended bool, err error) {
 }
 
 // Work notes that a function runs under the hold until Rest is called, unless the hold
-// is over already. self is the number under which this node holds the lock.
+// has ended already. self is the number under which this node holds the lock.
 func (h *Held) Work() (self dmutex.NodeID, working bool) {
 	t := h.lock.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h.over.Load() != nil {
+	if h.why.Load() != nil {
 		return dmutex.None, false
 	}
 	if t.working == nil {

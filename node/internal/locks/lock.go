@@ -69,7 +69,7 @@ func (l *lock) handle(m trace.Message) {
 		}
 		return
 	}
-	t.counts.Received[m.Kind]++
+	t.received[m.Kind]++
 	l.send(trace.Handle, m, out)
 	l.settle()
 }
@@ -118,7 +118,7 @@ func (l *lock) grant() {
 		h.since = l.table.cfg.Mail.Now()
 	}
 	l.held = h
-	l.table.counts.Granted++
+	l.table.granted++
 	w.finish(h, nil)
 }
 
@@ -157,16 +157,16 @@ func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
 	for _, m := range out {
 		seq, err := t.cfg.Mail.Send(m.To, func(b []byte) []byte { return wire.AppendMessage(b, l.name, m) })
 		if err == nil {
-			t.counts.Sent[m.Kind]++
+			t.sent[m.Kind]++
 		} else if !errors.Is(err, session.ErrClosed) { // trouble about a node that is no peer any more is about an older view
 			t.cfg.Up.Trouble(t.epoch, &Error{l.name, m.To, ErrOverflow})
 		}
 		l.output(seq, m)
 	}
-	l.recorded(nil)
+	l.traced(nil)
 }
 
-// release ends the present grant, for the reason given if it is not over already, and
+// release ends the present grant, for the reason given if it has not ended before, and
 // returns it. While the view does not act, the peers learn of the release when it does.
 func (l *lock) release(why *End) (hold Hold) {
 	if l.held != nil {

@@ -46,29 +46,23 @@ func (l *lock) status() Status {
 // atOnce is how many locks are looked at while the others wait.
 const atOnce = 256
 
-// some calls look for all locks, a few at a time under the mutex.
-func (t *Table) some(look func(locks []*lock) (more bool)) {
+// parts returns all locks, a few at a time.
+func (t *Table) parts() iter.Seq[[]*lock] {
 	t.mu.Lock()
-	all := t.all()
-	t.mu.Unlock()
-	for part := range slices.Chunk(all, atOnce) {
-		if !look(part) {
-			return
-		}
-	}
+	defer t.mu.Unlock()
+	return slices.Chunk(t.all(), atOnce)
 }
 
 // InUse returns the locks that are not at rest.
 func (t *Table) InUse() iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
-		t.some(func(locks []*lock) bool {
-			for name, st := range t.inUse(locks) {
+		for part := range t.parts() {
+			for name, st := range t.inUse(part) {
 				if !yield(name, st) {
-					return false
+					return
 				}
 			}
-			return true
-		})
+		}
 	}
 }
 
@@ -97,51 +91,38 @@ func (l *lock) atRest() bool {
 	return fresh || ok && keeper.Keeps()
 }
 
-// Usage sums up the locks.
-type Usage struct {
-	Held       int           // locks that this node holds
-	Waiting    int           // locks that it waits for
-	Waiters    int           // goroutines that wait for a lock
-	OldestHold time.Duration // the highest Age of those held
-	OldestWait time.Duration // the highest Age of those waited for
-}
-
-// Usage looks at every lock.
-func (t *Table) Usage() (u Usage) {
-	t.some(func(locks []*lock) bool {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		now := t.cfg.Mail.Now()
-		for _, l := range locks {
-			u.Waiters += len(l.waiters)
-			switch {
-			case l.held != nil:
-				u.Held++
-				u.OldestHold = max(u.OldestHold, time.Duration(now-l.held.since))
-			case len(l.waiters) > 0:
-				u.Waiting++
-				u.OldestWait = max(u.OldestWait, time.Duration(now-l.waiters[0].since))
-			}
-		}
-		return true
-	})
-	return u
-}
-
-// Counts is what a Table has counted.
-type Counts struct {
-	Locks          int // that it has now
+// Totals sums up the locks, and has what was counted until now.
+type Totals struct {
+	Locks          int // that the Table has
 	Granted        uint64
 	Sent, Received [dmutex.Kinds]uint64
+
+	Held, Waiting, Waiters int
+	OldestHold, OldestWait time.Duration
 }
 
-// Counts returns what was counted until now.
-func (t *Table) Counts() Counts {
+// Totals looks at every lock.
+func (t *Table) Totals() (sum Totals) {
+	for part := range t.parts() {
+		t.mu.Lock()
+		now := t.cfg.Mail.Now()
+		for _, l := range part {
+			sum.Waiters += len(l.waiters)
+			switch {
+			case l.held != nil:
+				sum.Held++
+				sum.OldestHold = max(sum.OldestHold, time.Duration(now-l.held.since))
+			case len(l.waiters) > 0:
+				sum.Waiting++
+				sum.OldestWait = max(sum.OldestWait, time.Duration(now-l.waiters[0].since))
+			}
+		}
+		t.mu.Unlock()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.counts
-	c.Locks = len(t.locks)
-	return c
+	sum.Locks, sum.Granted, sum.Sent, sum.Received = len(t.locks), t.granted, t.sent, t.received
+	return sum
 }
 
 // WaitsFor appends the peers whose answers the request for a lock lacks.

@@ -3,7 +3,7 @@
 //
 // A [Table] runs the machines of one view at a time. It knows the view's epoch, a time
 // until which it may grant, and the mail. Who is a member, and how that time is
-// extended, is not its concern: it is told to freeze, to act and to lapse, and reports
+// extended, is not its concern: its user calls Freeze, Act and Lapse, and it reports
 // through [Up] what it cannot mend by itself.
 //
 // Every method may be called by any goroutine. One mutex guards a Table. No function of
@@ -36,7 +36,7 @@ type Config struct {
 	Node      any // see Held.Node
 }
 
-// Up is told what a Table cannot mend by itself.
+// Up is what a Table calls above it: it cannot mend these by itself.
 type Up interface {
 	// Trouble asks for another view in place of that of the epoch. It is called under the
 	// mutex of the Table.
@@ -76,11 +76,12 @@ type Table struct {
 	latest  uint64                   // epoch among them
 	dropped bool                     // one of them found no room since a view last acted
 
-	resting restList
-	counts  Counts
-	step    step
-	owners  map[*Held]any      // see Own
-	working map[*Held]struct{} // holds, also lost ones, under which a function runs
+	resting        restList
+	granted        uint64
+	sent, received [dmutex.Kinds]uint64
+	step           step
+	owners         map[*Held]any      // see Own
+	working        map[*Held]struct{} // holds, also lost ones, under which a function runs
 }
 
 // New returns an empty Table, which acts in no view.

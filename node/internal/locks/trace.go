@@ -41,11 +41,11 @@ func (l *lock) output(seq uint64, m dmutex.Message) {
 // refused records an input that the machine has refused.
 func (l *lock) refused(what trace.What, in trace.Message, why error) {
 	l.input(what, in)
-	l.recorded(why)
+	l.traced(why)
 }
 
-// recorded records the step; why is nil unless the machine has refused the input.
-func (l *lock) recorded(why error) {
+// traced records the step; why is nil unless the machine has refused the input.
+func (l *lock) traced(why error) {
 	r := l.table.cfg.Trace
 	if r == nil {
 		return
