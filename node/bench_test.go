@@ -60,8 +60,8 @@ func tcpGroup(b testing.TB, a dmutex.Algorithm, n int, deadlock time.Duration) [
 	return nodes
 }
 
-// leaseGroup opens n nodes with a store over TCP on the loopback interface.
-func leaseGroup(b testing.TB, a dmutex.Algorithm, n int) (nodes []*node.Node) {
+// openLeases opens n nodes with a store over TCP on the loopback interface.
+func openLeases(b testing.TB, a dmutex.Algorithm, n int) (nodes []*node.Node) {
 	b.Helper()
 	s := new(store.Memory)
 	for i := range n {
@@ -126,7 +126,7 @@ func BenchmarkAcquire(b *testing.B) {
 			b.ReportMetric(float64(messages)/float64(b.N), "messages/op")
 		}
 		b.Run(tc.name, func(b *testing.B) { run(b, tcpGroup(b, tc.a, tc.n, 0)) })
-		b.Run(tc.name+"/lease", func(b *testing.B) { run(b, leaseGroup(b, tc.a, tc.n)) })
+		b.Run(tc.name+"/lease", func(b *testing.B) { run(b, openLeases(b, tc.a, tc.n)) })
 	}
 }
 

@@ -36,9 +36,11 @@ func TestOthersComeAndGo(t *testing.T) {
 // that is a lock's home could take it and be gone, again and again, before a request of the
 // others reaches it.
 func TestOthersComeAndGoWithAStore(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		s := outagetest.New(t, distantStore{&c.store, 2 * time.Millisecond}, outagetest.Faults{})
-		open := func() (*node.Node, error) { return node.Open(t.Context(), c.config(&sailor{crew: c, store: s})) }
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		s := outagetest.New(t, distantStore{&g.store, 2 * time.Millisecond}, outagetest.Faults{})
+		open := func() (*node.Node, error) {
+			return node.Open(t.Context(), g.config(&member{group: g, store: s}))
+		}
 		one, err := open()
 		require.NoError(t, err)
 		require.NoError(t, one.Ready(t.Context()))

@@ -99,15 +99,15 @@ func TestCostOfMembers(t *testing.T) {
 			}
 			measure("strict", nodes, func() *node.Node { return start(dmutex.NodeID(n)) })
 		})
-		withCrew(t, central.New, func(t *testing.T, c *crew) {
+		bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 			open := func() *node.Node {
-				s := &sailor{crew: c}
-				cfg := c.config(s)
-				cfg.Store, cfg.Link = &c.store, countedDynamic{s.link.(transport.DynamicLink), &sent}
+				s := &member{group: g}
+				cfg := g.config(s)
+				cfg.Store, cfg.Link = &g.store, countedDynamic{s.link.(transport.DynamicLink), &sent}
 				var err error
 				s.Node, err = node.Open(t.Context(), cfg)
 				require.NoError(t, err)
-				c.all = append(c.all, s)
+				g.all = append(g.all, s)
 				return s.Node
 			}
 			var nodes []*node.Node

@@ -20,14 +20,14 @@ import (
 
 // A member whose wall clock is set forward does not wait less for the lease of another.
 func TestLeaseClockSetForward(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(2))
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(2))
 		for all[0].Status().Lease.Remains < leaseOf*15/16-5*time.Millisecond { // just renewed
 			time.Sleep(time.Millisecond)
 		}
 		held := all[0].acquire("x")
 		all[0].isolate(true)
-		next := all[1].later(t.Context(), "x")
+		next := all[1].acquireLater(t.Context(), "x")
 		for len(all[1].Status().View.Members) > 1 {
 			time.Sleep(time.Millisecond)
 		}
@@ -43,10 +43,10 @@ func TestLeaseClockSetForward(t *testing.T) {
 // Nobody gets a lock in the last sixteenth of a lease, in which its holder is to stop, also
 // if the holder has lost the store and not the others.
 func TestLeaseMarginIsKept(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(2))
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(2))
 		held := all[0].acquire("x")
-		next := all[1].later(t.Context(), "x")
+		next := all[1].acquireLater(t.Context(), "x")
 		all[0].store.Outage(true) // the others are reached
 		<-held.Context().Done()
 		lost := time.Now()
@@ -59,11 +59,11 @@ func TestLeaseMarginIsKept(t *testing.T) {
 
 // When the sixteenth is over the lock is given back at once, whenever the lease ended.
 func TestLeaseGivenBack(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := c.open(2)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := g.open(2)
 		for range 5 {
 			held := all[0].acquire("x")
-			next := all[1].later(t.Context(), "x")
+			next := all[1].acquireLater(t.Context(), "x")
 			time.Sleep(leaseOf / 45)
 			all[0].StepWall(int64(all[0].LeaseLeft()))
 			<-held.Context().Done()
@@ -78,10 +78,10 @@ func TestLeaseGivenBack(t *testing.T) {
 
 // A leader that returns in that time leads alone.
 func TestLeaseLeaderMargin(t *testing.T) {
-	for name, end := range map[string]func(s *sailor){
-		"outage":    func(s *sailor) { s.store.Outage(true) },
-		"clock set": func(s *sailor) { s.StepWall(int64(2 * leaseOf)) },
-		"clock set twice": func(s *sailor) {
+	for name, end := range map[string]func(s *member){
+		"outage":    func(s *member) { s.store.Outage(true) },
+		"clock set": func(s *member) { s.StepWall(int64(2 * leaseOf)) },
+		"clock set twice": func(s *member) {
 			for range 2 {
 				s.StepWall(int64(2 * leaseOf))
 				time.Sleep(leaseOf / 100)
@@ -90,8 +90,8 @@ func TestLeaseLeaderMargin(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-				all := slices.Clone(c.open(2))
+			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+				all := slices.Clone(g.open(2))
 				var leads, most atomic.Int32
 				lead := func(ctx context.Context, epoch uint64) error {
 					most.Store(max(most.Load(), leads.Add(1)))
@@ -121,8 +121,8 @@ func TestLeaseLeaderMargin(t *testing.T) {
 
 // A transaction that was released while it acquires waits on when the lease ends.
 func TestLeaseTransactionReleased(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(2))
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(2))
 		b := all[1].acquire("b")
 		txn := all[0].Txn()
 		_, err := txn.Acquire(t.Context(), "a")
@@ -150,8 +150,8 @@ func TestLeaseTransactionReleased(t *testing.T) {
 // A transaction that loses a lock before or during an Acquire does not wait for another.
 func TestLeaseTransactionLoses(t *testing.T) {
 	for _, during := range []bool{false, true} {
-		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-			all := slices.Clone(c.open(2))
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			all := slices.Clone(g.open(2))
 			b := all[1].acquire("b")
 			txn := all[0].Txn()
 			_, err := txn.Acquire(t.Context(), "a")
@@ -186,8 +186,8 @@ func (c *askedContext) Err() error {
 
 // A handle tells at once after a sleep that it is lost.
 func TestLeaseErrAfterSleep(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(1))
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(1))
 		held := all[0].acquire("x")
 		all[0].StepWall(int64(time.Hour))
 		require.ErrorIs(t, held.Err(), node.ErrLost)
@@ -196,8 +196,8 @@ func TestLeaseErrAfterSleep(t *testing.T) {
 
 // So does the status of the node.
 func TestLeaseStatusAfterSleep(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := c.open(1)[0]
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		s := g.open(1)[0]
 		s.StepWall(int64(time.Hour))
 		st := s.Status()
 		require.Equal(t, "ended", st.Lease.State)
@@ -207,11 +207,11 @@ func TestLeaseStatusAfterSleep(t *testing.T) {
 
 // Close does not wait for a record that is bad, and says that it is.
 func TestLeaseCloseBadRecord(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(2))
-		_, rev, err := c.store.Load(t.Context())
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(2))
+		_, rev, err := g.store.Load(t.Context())
 		require.NoError(t, err)
-		_, err = c.store.Swap(t.Context(), []byte("nonsense"), rev)
+		_, err = g.store.Swap(t.Context(), []byte("nonsense"), rev)
 		require.NoError(t, err)
 		require.ErrorIs(t, all[0].Close(context.Background()), node.ErrRecord)
 	})
@@ -219,9 +219,9 @@ func TestLeaseCloseBadRecord(t *testing.T) {
 
 // A closed node has no lease.
 func TestLeaseStatusOfClosed(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
-		config := c.config(s)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+		config := g.config(s)
 		n, err := node.Open(t.Context(), config)
 		require.NoError(t, err)
 		_, err = n.Mutex("x").Acquire(t.Context())
@@ -235,9 +235,9 @@ func TestLeaseStatusOfClosed(t *testing.T) {
 // and goes on in time afterwards.
 func TestLeaseAfterSleep(t *testing.T) {
 	for _, lease := range []time.Duration{leaseOf, time.Hour} {
-		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 			n, err := node.Open(t.Context(), node.Config{
-				Algorithm: c.algorithm, Link: c.net.Link(dmutex.None), Store: &c.store, Lease: lease,
+				Algorithm: g.algorithm, Link: g.net.Link(dmutex.None), Store: &g.store, Lease: lease,
 			})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, n.Close(t.Context())) }()
@@ -258,8 +258,8 @@ func TestLeaseAfterSleep(t *testing.T) {
 
 // Close waits for the function of a leader that has lost its lease.
 func TestLeaseCloseLeader(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(1))
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(1))
 		running := false
 		done := make(chan bool)
 		go func() {
@@ -286,8 +286,8 @@ func TestLeaseCloseLeader(t *testing.T) {
 // An Observer hears of a lost hold why it was lost, also if Close comes in the last
 // sixteenth of the lease.
 func TestLeaseClosedInItsMargin(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := c.open(2)[0]
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		s := g.open(2)[0]
 		held := s.acquire("x")
 		s.StepWall(int64(s.LeaseLeft()))
 		require.ErrorIs(t, held.Err(), node.ErrLease)
@@ -299,8 +299,8 @@ func TestLeaseClosedInItsMargin(t *testing.T) {
 
 // A closed node tells its Observer nothing.
 func TestLeaseNothingAfterClose(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(2))
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(2))
 		all[0].acquire("x")
 		require.NoError(t, all[0].link.Close())
 		_, err := all[0].Mutex("y").Acquire(t.Context())
@@ -308,7 +308,7 @@ func TestLeaseNothingAfterClose(t *testing.T) {
 		time.Sleep(time.Second)
 		all[0].cut.Store(true)
 		_ = all[0].Close(t.Context())
-		c.all = c.all[1:]
+		g.all = g.all[1:]
 		all[0].mu.Lock()
 		before := len(all[0].holds)
 		all[0].mu.Unlock()
@@ -323,10 +323,10 @@ func TestLeaseNothingAfterClose(t *testing.T) {
 
 // Strangers make a member load the record, but not more often than 50 times a second.
 func TestLeaseStrangers(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		counting := &countingStore{Store: &c.store}
-		s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
-		config := c.config(s)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		counting := &countingStore{Store: &g.store}
+		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+		config := g.config(s)
 		config.Store = counting
 		n, err := node.Open(t.Context(), config)
 		require.NoError(t, err)
@@ -344,8 +344,8 @@ func TestLeaseStrangers(t *testing.T) {
 // A lease that is renewed in its last sixteenth brings back nothing, and takes nothing of
 // what was acquired since.
 func TestLeaseRenewedInItsMargin(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := c.open(2)
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := g.open(2)
 		lost := all[0].acquire("x")
 		all[0].StepWall(int64(all[0].LeaseLeft()))
 		require.ErrorIs(t, lost.Err(), node.ErrLease)
@@ -363,10 +363,10 @@ func TestLeaseRenewedInItsMargin(t *testing.T) {
 // A leader that is gone leads no more, also to a node that was in no view with it which
 // acted: it heard of the leader before its own view acted, and then that view was replaced.
 func TestLeaseUnknownLeader(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := c.open(1)[0]
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		s := g.open(1)[0]
 		s.Hear("boss", 77, membership.FirstFence(s.Status().View.Epoch))
-		c.open(2)
+		g.open(2)
 		for who := range s.Election("boss").Observe(contextFor(t, leaseOf)) {
 			require.Equal(t, dmutex.None, who)
 		}

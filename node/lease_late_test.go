@@ -36,17 +36,17 @@ func (l stuckLink) Send(to dmutex.NodeID, frame []byte) error {
 func TestLeaseLateTimer(t *testing.T) {
 	for name, ask := range map[string]func(*node.Held) error{"Err": (*node.Held).Err, "Release": (*node.Held).Release} {
 		t.Run(name, func(t *testing.T) {
-			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 				var stuck atomic.Bool
 				released := make(chan struct{})
-				s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
-				config := c.config(s)
+				s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+				config := g.config(s)
 				config.Link = stuckLink{config.Link.(transport.DynamicLink), &stuck, released}
 				var err error
 				s.Node, err = node.Open(t.Context(), config)
 				require.NoError(t, err)
-				c.all = append(c.all, s)
-				c.open(2)
+				g.all = append(g.all, s)
+				g.open(2)
 				held := s.acquire("x")
 				s.store.Outage(true)
 				stuck.Store(true)
@@ -72,9 +72,9 @@ func TestLeaseLateTimer(t *testing.T) {
 // A handle whose lease has ended says so also at the moment in which the node closes or
 // stops, when no other goroutine has told it yet.
 func TestLeaseLateClose(t *testing.T) {
-	for name, end := range map[string]func(s *sailor){
-		"Close": func(s *sailor) { _ = s.Close(context.Background()) },
-		"stop":  func(s *sailor) { s.LinkClosed() },
+	for name, end := range map[string]func(s *member){
+		"Close": func(s *member) { _ = s.Close(context.Background()) },
+		"stop":  func(s *member) { s.LinkClosed() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var busy atomic.Bool
@@ -85,8 +85,8 @@ func TestLeaseLateClose(t *testing.T) {
 				}
 				return ricart.New(s)
 			}
-			withCrew(t, algorithm, func(t *testing.T, c *crew) {
-				s := c.open(1)[0]
+			bubbleLease(t, algorithm, func(t *testing.T, g *leaseGroup) {
+				s := g.open(1)[0]
 				held := s.acquire("x")
 				gate = make(chan bool)
 				busy.Store(true)

@@ -58,12 +58,12 @@ func TestLeaseOrderAtThirdMember(t *testing.T) {
 	}
 	for _, algorithm := range []dmutex.Algorithm{lamport.New, maekawa.New, suzukikasami.New} {
 		for seed := range seeds {
-			withCrew(t, algorithm, func(t *testing.T, c *crew) { anyOrder(t, c, seed) })
+			bubbleLease(t, algorithm, func(t *testing.T, g *leaseGroup) { anyOrder(t, g, seed) })
 		}
 	}
 }
 
-func anyOrder(t *testing.T, c *crew, seed uint64) {
+func anyOrder(t *testing.T, g *leaseGroup, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 2))
 	defer func() {
 		if t.Failed() {
@@ -71,18 +71,18 @@ func anyOrder(t *testing.T, c *crew, seed uint64) {
 		}
 	}()
 	var err error
-	c.net, err = memlink.New(memlink.Config{Seed: seed, Loss: 0.05, Duplicate: 0.05, MaxDelay: 20 * time.Millisecond})
+	g.net, err = memlink.New(memlink.Config{Seed: seed, Loss: 0.05, Duplicate: 0.05, MaxDelay: 20 * time.Millisecond})
 	require.NoError(t, err)
 	for i := range uint64(4) {
-		s := &sailor{crew: c, store: outagetest.New(t, &tardyStore{Store: &c.store, random: rand.New(rand.NewPCG(seed, 3+i))}, outagetest.Faults{})}
-		s.Node, err = node.Open(t.Context(), c.config(s))
+		s := &member{group: g, store: outagetest.New(t, &tardyStore{Store: &g.store, random: rand.New(rand.NewPCG(seed, 3+i))}, outagetest.Faults{})}
+		s.Node, err = node.Open(t.Context(), g.config(s))
 		require.NoError(t, err)
-		c.all = append(c.all, s)
+		g.all = append(g.all, s)
 	}
-	all := slices.Clone(c.all)
+	all := slices.Clone(g.all)
 	acts := func(n int) func() bool {
 		return func() bool {
-			return !slices.ContainsFunc(all, func(s *sailor) bool {
+			return !slices.ContainsFunc(all, func(s *member) bool {
 				v := s.Status().View
 				return len(v.Members) != n || !v.Acts
 			})
@@ -127,7 +127,7 @@ func anyOrder(t *testing.T, c *crew, seed uint64) {
 		time.Sleep(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
 		out := all[random.IntN(len(all))]
 		number := out.Self()
-		c.exclude(number) // it is alive, and joins again
+		g.exclude(number) // it is alive, and joins again
 		until(func() bool { return out.Self() != number && out.Self() != dmutex.None })
 		if random.IntN(2) == 0 {
 			until(acts(4))

@@ -49,19 +49,19 @@ func (l *haunted) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 }
 
 // exclude takes a member out of the record.
-func (c *crew) exclude(id dmutex.NodeID) {
-	c.t.Helper()
-	value, rev, err := c.store.Load(c.t.Context())
-	require.NoError(c.t, err)
+func (g *leaseGroup) exclude(id dmutex.NodeID) {
+	g.t.Helper()
+	value, rev, err := g.store.Load(g.t.Context())
+	require.NoError(g.t, err)
 	var r membership.Record
-	require.NoError(c.t, r.UnmarshalText(value))
+	require.NoError(g.t, r.UnmarshalText(value))
 	r.Epoch++
 	r.Unclean = r.Epoch
 	r.Members = slices.DeleteFunc(r.Members, func(e membership.Entry) bool { return e.Node == id })
 	value, err = r.MarshalText()
-	require.NoError(c.t, err)
-	_, err = c.store.Swap(c.t.Context(), value, rev)
-	require.NoError(c.t, err)
+	require.NoError(g.t, err)
+	_, err = g.store.Swap(g.t.Context(), value, rev)
+	require.NoError(g.t, err)
 }
 
 // A process that joins again after an exclusion is another life, with sessions of its own:
@@ -69,22 +69,22 @@ func (c *crew) exclude(id dmutex.NodeID) {
 // With one life for both, the holder's report was lost, and two nodes held a lock with one
 // fence, or nobody ever got it.
 func TestLeaseStints(t *testing.T) {
-	withCrew(t, lamport.New, func(t *testing.T, c *crew) {
-		a := c.open(1)[0]
-		b := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
-		config := c.config(b)
+	bubbleLease(t, lamport.New, func(t *testing.T, g *leaseGroup) {
+		a := g.open(1)[0]
+		b := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+		config := g.config(b)
 		link := &haunted{DynamicLink: b.link.(transport.DynamicLink), keeps: true}
 		config.Link = link
 		var err error
 		b.Node, err = node.Open(t.Context(), config)
 		require.NoError(t, err)
-		c.all = append(c.all, b)
-		for _, s := range []*sailor{b, a, b} {
+		g.all = append(g.all, b)
+		for _, s := range []*member{b, a, b} {
 			require.NoError(t, s.acquire("x").Release())
 		}
 		number, life := b.Self(), b.Status().Life
 
-		c.exclude(number)
+		g.exclude(number)
 		for b.Self() == number {
 			time.Sleep(time.Millisecond)
 		}
@@ -100,7 +100,7 @@ func TestLeaseStints(t *testing.T) {
 		require.Less(t, time.Since(began), leaseOf*3/2) // the wait for the lease of the first stint
 		require.Greater(t, b.Self(), number)
 		require.NotEqual(t, life, b.Status().Life)
-		waiting := b.later(t.Context(), "x")
+		waiting := b.acquireLater(t.Context(), "x")
 		time.Sleep(leaseOf)
 		require.Empty(t, waiting, "two holders")
 		require.NoError(t, held.Release())
@@ -111,7 +111,7 @@ func TestLeaseStints(t *testing.T) {
 		case <-time.After(leaseOf / 10):
 			require.Fail(t, "the lock is stuck")
 		}
-		for _, s := range []*sailor{a, b} {
+		for _, s := range []*member{a, b} {
 			require.NoError(t, s.Status().Err)
 		}
 	})

@@ -44,10 +44,10 @@ func (s *stuckStore) Swap(ctx context.Context, value []byte, rev store.Revision)
 // At most one call of the store is left behind.
 func TestLeaseStuckStore(t *testing.T) {
 	for _, joined := range []bool{true, false} {
-		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-			stuck := &stuckStore{Store: &c.store, released: make(chan struct{})}
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			stuck := &stuckStore{Store: &g.store, released: make(chan struct{})}
 			stuck.stuck.Store(!joined)
-			config := c.config(&sailor{crew: c})
+			config := g.config(&member{group: g})
 			config.Store = stuck
 			n, err := node.Open(t.Context(), config)
 			require.NoError(t, err)
@@ -97,11 +97,11 @@ func (s *deniedStore) Swap(ctx context.Context, value []byte, rev store.Revision
 // A store that only an operator can mend ends a node that has not acted yet, at once.
 func TestLeaseUnusableStore(t *testing.T) {
 	for _, loads := range []bool{true, false} {
-		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-			denied := &deniedStore{Store: &c.store}
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			denied := &deniedStore{Store: &g.store}
 			denied.loads.Store(loads)
 			denied.swaps.Store(!loads)
-			config := c.config(&sailor{crew: c})
+			config := g.config(&member{group: g})
 			config.Store = denied
 			began := time.Now()
 			n, err := node.Open(t.Context(), config)
@@ -120,9 +120,9 @@ func TestLeaseUnusableStore(t *testing.T) {
 
 // A member that has acted goes on when the store is mended.
 func TestLeaseUnusableStoreLater(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		denied := &deniedStore{Store: &c.store}
-		config := c.config(&sailor{crew: c})
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		denied := &deniedStore{Store: &g.store}
+		config := g.config(&member{group: g})
 		config.Store = denied
 		n, err := node.Open(t.Context(), config)
 		require.NoError(t, err)
@@ -186,19 +186,19 @@ func (l greeted) Close() error {
 // Strangers who greet all the time keep a member neither from excluding another that has
 // crashed, nor from leaving.
 func TestLeaseGreetings(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := &sailor{crew: c, store: outagetest.New(t, distantStore{&c.store, 20 * time.Millisecond}, outagetest.Faults{})}
-		config := c.config(s)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		s := &member{group: g, store: outagetest.New(t, distantStore{&g.store, 20 * time.Millisecond}, outagetest.Faults{})}
+		config := g.config(s)
 		config.Link = greeted{s.link.(transport.DynamicLink), make(chan struct{})}
 		var err error
 		s.Node, err = node.Open(t.Context(), config)
 		require.NoError(t, err)
 		require.NoError(t, s.Ready(contextFor(t, 2*leaseOf)))
-		other := c.start()
+		other := g.start()
 		other.acquire("x")
-		waiting := s.later(t.Context(), "x")
+		waiting := s.acquireLater(t.Context(), "x")
 		began := time.Now()
-		other.kill()
+		other.crash()
 		o := <-waiting
 		require.NoError(t, o.err)
 		require.Less(t, time.Since(began), leaseOf*17/10)
@@ -215,8 +215,8 @@ func TestLeaseOutageOfAll(t *testing.T) {
 	for _, members := range []int{2, 3} {
 		for _, lasts := range []time.Duration{2 * time.Second, 4 * time.Second, 6 * time.Second, 9 * time.Second, 15 * time.Second} {
 			for _, later := range []time.Duration{0, 2 * time.Second} {
-				withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-					all := slices.Clone(c.open(members))
+				bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+					all := slices.Clone(g.open(members))
 					time.Sleep(3 * time.Second) // some renewal is under way
 					for _, s := range all {
 						s.isolate(true)
@@ -245,13 +245,13 @@ func TestLeaseOutageOfAll(t *testing.T) {
 
 // That costs the exclusion of a crashed member nothing, if the store answers.
 func TestLeaseCrashOfOneOfTwo(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(2))
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(2))
 		for range 5 {
 			all[0].acquire("x")
-			waiting := all[1].later(t.Context(), "x")
+			waiting := all[1].acquireLater(t.Context(), "x")
 			began := time.Now()
-			all[0].kill()
+			all[0].crash()
 			for len(all[1].Status().View.Members) > 1 {
 				time.Sleep(time.Millisecond)
 			}
@@ -260,7 +260,7 @@ func TestLeaseCrashOfOneOfTwo(t *testing.T) {
 			o := <-waiting
 			require.NoError(t, o.err)
 			require.NoError(t, o.held.Release())
-			all = []*sailor{c.start(), all[1]}
+			all = []*member{g.start(), all[1]}
 			require.NoError(t, all[0].acquire("y").Release())
 		}
 	})

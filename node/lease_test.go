@@ -36,20 +36,20 @@ import (
 // leaseOf is the lease in these tests.
 const leaseOf = 10 * time.Second
 
-// A crew is some nodes whose members are in a store.
-type crew struct {
+// A leaseGroup is a group whose members are in a store.
+type leaseGroup struct {
 	t         *testing.T
 	net       *memlink.Network
 	store     store.Memory
 	algorithm dmutex.Algorithm
 	deadlock  time.Duration
-	all       []*sailor
+	all       []*member
 }
 
-// A sailor is a node with its ways to the others and to the store, which can be cut.
-type sailor struct {
+// A member is a node with its ways to the others and to the store, which can be cut.
+type member struct {
 	*node.Node
-	crew   *crew
+	group  *leaseGroup
 	store  *outagetest.Store
 	link   transport.Link
 	cut    atomic.Bool
@@ -110,44 +110,44 @@ func (l cuttable) Send(to dmutex.NodeID, frame []byte) error {
 }
 
 // eachLease runs a test with every algorithm.
-func eachLease(t *testing.T, test func(t *testing.T, c *crew)) {
+func eachLease(t *testing.T, test func(t *testing.T, g *leaseGroup)) {
 	for name, algorithm := range map[string]dmutex.Algorithm{
 		"central": central.New, "lamport": lamport.New, "ricart": ricart.New, "maekawa": maekawa.New,
 		"suzukikasami": suzukikasami.New, "ring": ring.New,
 	} {
-		t.Run(name, func(t *testing.T) { withCrew(t, algorithm, test) })
+		t.Run(name, func(t *testing.T) { bubbleLease(t, algorithm, test) })
 	}
 }
 
-func withCrew(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, c *crew)) {
+func bubbleLease(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, g *leaseGroup)) {
 	synctest.Test(t, func(t *testing.T) {
 		today()
 		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
 		require.NoError(t, err)
-		c := &crew{t: t, net: net, algorithm: algorithm}
+		g := &leaseGroup{t: t, net: net, algorithm: algorithm}
 		defer func() {
-			for len(c.all) > 0 {
-				c.all[0].close()
+			for len(g.all) > 0 {
+				g.all[0].close()
 			}
 		}()
-		test(t, c)
+		test(t, g)
 	})
 }
 
 // start adds a process.
-func (c *crew) start() *sailor {
-	s := &sailor{crew: c, store: outagetest.New(c.t, &c.store, outagetest.Faults{})}
+func (g *leaseGroup) start() *member {
+	s := &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
 	var err error
-	s.Node, err = node.Open(c.t.Context(), c.config(s))
-	require.NoError(c.t, err)
-	c.all = append(c.all, s)
+	s.Node, err = node.Open(g.t.Context(), g.config(s))
+	require.NoError(g.t, err)
+	g.all = append(g.all, s)
 	return s
 }
 
-func (c *crew) config(s *sailor) node.Config {
-	s.link = cuttable{c.net.Link(dmutex.None).(transport.DynamicLink), &s.cut, &s.told}
+func (g *leaseGroup) config(s *member) node.Config {
+	s.link = cuttable{g.net.Link(dmutex.None).(transport.DynamicLink), &s.cut, &s.told}
 	return node.Config{
-		Algorithm: c.algorithm, Deadlock: c.deadlock, Store: s.store, Lease: leaseOf,
+		Algorithm: g.algorithm, Deadlock: g.deadlock, Store: s.store, Lease: leaseOf,
 		Link: s.link,
 		Observer: &node.Observer{
 			Lease: func(l node.LeaseStatus) {
@@ -165,53 +165,53 @@ func (c *crew) config(s *sailor) node.Config {
 }
 
 // open starts n processes, and waits until they are one group.
-func (c *crew) open(n int) []*sailor {
+func (g *leaseGroup) open(n int) []*member {
 	for range n {
-		c.start()
+		g.start()
 	}
-	for _, s := range c.all {
+	for _, s := range g.all {
 		for len(s.Status().View.Members) < n || !s.Status().View.Acts {
 			time.Sleep(leaseOf / 100)
 		}
 	}
-	return c.all
+	return g.all
 }
 
 // isolate cuts a process off from the others and from the store.
-func (s *sailor) isolate(on bool) {
+func (s *member) isolate(on bool) {
 	s.cut.Store(on)
 	s.store.Outage(on)
 }
 
-// kill ends a process without a word.
-func (s *sailor) kill() {
+// crash ends a process without a word.
+func (s *member) crash() {
 	s.isolate(true)
 	began := time.Now()
 	s.close()
-	require.Less(s.crew.t, time.Since(began), time.Second) // it waits for no store
+	require.Less(s.group.t, time.Since(began), time.Second) // it waits for no store
 }
 
-func (s *sailor) close() {
-	s.crew.all = slices.DeleteFunc(s.crew.all, func(o *sailor) bool { return o == s })
+func (s *member) close() {
+	s.group.all = slices.DeleteFunc(s.group.all, func(o *member) bool { return o == s })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	dead := s.cut.Load() || s.crew.t.Failed()
+	dead := s.cut.Load() || s.group.t.Failed()
 	if dead {
 		cancel()
 	}
 	if err := s.Close(ctx); !dead && !errors.Is(err, node.ErrRecord) {
-		require.NoError(s.crew.t, err)
+		require.NoError(s.group.t, err)
 	}
 }
 
-func (s *sailor) acquire(name string) *node.Held {
-	s.crew.t.Helper()
-	h, err := s.Mutex(name).Acquire(s.crew.t.Context())
-	require.NoError(s.crew.t, err)
+func (s *member) acquire(name string) *node.Held {
+	s.group.t.Helper()
+	h, err := s.Mutex(name).Acquire(s.group.t.Context())
+	require.NoError(s.group.t, err)
 	return h
 }
 
-func (s *sailor) later(ctx context.Context, name string) <-chan outcome {
+func (s *member) acquireLater(ctx context.Context, name string) <-chan outcome {
 	out := make(chan outcome, 1)
 	go func() {
 		h, err := s.Mutex(name).Acquire(ctx)
@@ -224,8 +224,8 @@ func (s *sailor) later(ctx context.Context, name string) <-chan outcome {
 // LESSONS L69: processes without numbers and without a list become a group, and the
 // record gives each a number.
 func TestLeaseWithoutList(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := c.open(3)
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := g.open(3)
 		var numbers []dmutex.NodeID
 		last := uint64(0)
 		for _, s := range all {
@@ -244,17 +244,17 @@ func TestLeaseWithoutList(t *testing.T) {
 		require.Equal(t, "valid", st.Lease.State)
 		require.Greater(t, st.Lease.Remains, leaseOf/2)
 
-		c.start().acquire("x") // a fourth, at any time
+		g.start().acquire("x") // a fourth, at any time
 	})
 }
 
 // LESSONS L30: without another process, and after a clean exit of all, nobody waits for a
 // lease.
 func TestLeaseCleanExit(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := c.open(3)
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := g.open(3)
 		held := all[1].acquire("x")
-		next := all[2].later(t.Context(), "x")
+		next := all[2].acquireLater(t.Context(), "x")
 		began := time.Now()
 		all[0].close()
 		all[0].close() // the holder
@@ -263,10 +263,10 @@ func TestLeaseCleanExit(t *testing.T) {
 		require.NoError(t, o.err)
 		require.Less(t, time.Since(began), leaseOf/20)
 		require.NoError(t, o.held.Release())
-		c.all[0].close()
+		g.all[0].close()
 
 		began = time.Now()
-		h := c.start().acquire("x")
+		h := g.start().acquire("x")
 		require.Less(t, time.Since(began), time.Second)
 		require.Greater(t, h.Fence(), o.held.Fence())
 	})
@@ -275,17 +275,17 @@ func TestLeaseCleanExit(t *testing.T) {
 // LESSONS L37, L44, L66: the lock of a process that dies goes to the next within
 // detection and lease, and an idle process that dies costs a view.
 func TestLeaseCrashedHolder(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(3))
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(3))
 		held := all[0].acquire("x")
-		next := all[1].later(t.Context(), "x")
+		next := all[1].acquireLater(t.Context(), "x")
 		began := time.Now()
-		all[0].kill()
+		all[0].crash()
 		o := <-next
 		require.NoError(t, o.err)
 		require.Less(t, time.Since(began), leaseOf*17/10)
 		require.Greater(t, o.held.Fence(), held.Fence())
-		all[2].kill()
+		all[2].crash()
 		time.Sleep(2 * leaseOf)
 		require.NoError(t, o.held.Err())
 		require.NoError(t, o.held.Release())
@@ -297,14 +297,14 @@ func TestLeaseCrashedHolder(t *testing.T) {
 // LESSONS L8, L11, L63: a holder that is cut off from all loses its lock before anybody
 // else gets it, joins again by itself, and its waiting callers need not know.
 func TestLeaseCutOff(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := c.open(3)
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := g.open(3)
 		held := all[0].acquire("x")
 		other := all[1].acquire("y")
-		waiting := all[0].later(t.Context(), "y")
+		waiting := all[0].acquireLater(t.Context(), "y")
 		number := all[0].Self()
 		all[0].isolate(true)
-		next := all[1].later(t.Context(), "x")
+		next := all[1].acquireLater(t.Context(), "x")
 		<-held.Context().Done()
 		lost := time.Now()
 		require.ErrorIs(t, held.Err(), node.ErrLost)
@@ -330,17 +330,17 @@ func TestLeaseCutOff(t *testing.T) {
 // A holder that the others do not hear is excluded, and learns it from the store before
 // its lease has ended.
 func TestLeaseExcluded(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := c.open(3)
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := g.open(3)
 		held := all[0].acquire("x")
-		next := all[1].later(t.Context(), "x")
+		next := all[1].acquireLater(t.Context(), "x")
 		all[0].cut.Store(true)
 		<-held.Context().Done()
 		require.ErrorIs(t, held.Err(), node.ErrExcluded)
 		o := <-next
 		require.NoError(t, o.err)
 		all[0].cut.Store(false)
-		again := all[0].later(t.Context(), "x")
+		again := all[0].acquireLater(t.Context(), "x")
 		time.Sleep(2 * leaseOf)
 		require.Empty(t, again)
 		require.NoError(t, o.held.Release())
@@ -372,13 +372,13 @@ func TestLeaseExcluded(t *testing.T) {
 // member has something to say after it, such as its report in a new view, nor if not.
 func TestLeaseBriefSilence(t *testing.T) {
 	for _, joins := range []bool{false, true} {
-		eachLease(t, func(t *testing.T, c *crew) {
-			all := c.open(2)
+		eachLease(t, func(t *testing.T, g *leaseGroup) {
+			all := g.open(2)
 			held := all[0].acquire("x")
 			all[1].cut.Store(true)
 			time.Sleep(leaseOf / 5) // it is away
 			if joins {
-				c.start()
+				g.start()
 				time.Sleep(leaseOf / 20)
 			}
 			all[1].cut.Store(false)
@@ -386,15 +386,15 @@ func TestLeaseBriefSilence(t *testing.T) {
 				time.Sleep(leaseOf / 20)
 				require.Len(t, all[0].Status().View.Members, 3)
 				require.True(t, all[0].Status().View.Acts)
-				require.NoError(t, c.all[2].acquire("y").Release())
+				require.NoError(t, g.all[2].acquire("y").Release())
 			}
 			time.Sleep(2 * leaseOf)
 			require.NoError(t, held.Release())
-			for _, s := range c.all {
+			for _, s := range g.all {
 				st := s.Status()
 				require.Zero(t, st.Lease.Exclusions)
 				require.Zero(t, st.Refused)
-				require.Len(t, st.View.Members, len(c.all))
+				require.Len(t, st.View.Members, len(g.all))
 			}
 		})
 	}
@@ -403,8 +403,8 @@ func TestLeaseBriefSilence(t *testing.T) {
 // LESSONS L8, L9: the locks are lost a sixteenth of the lease before its end, which is
 // counted from when the store was asked.
 func TestLeaseMargin(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := c.open(2)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := g.open(2)
 		held := all[0].acquire("x")
 		left := time.Duration(0)
 		for range 5000 {
@@ -425,8 +425,8 @@ func TestLeaseMargin(t *testing.T) {
 // LESSONS L6, L39: an outage of the store that ends before the lease does costs nothing.
 // The handle says that it is suspended.
 func TestLeaseShortOutage(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := c.open(2)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := g.open(2)
 		held := all[0].acquire("x")
 		all[0].store.Outage(true)
 		all[1].store.Outage(true)
@@ -453,8 +453,8 @@ func TestLeaseShortOutage(t *testing.T) {
 func TestLeaseOutage(t *testing.T) {
 	for phase := range time.Duration(5) {
 		for length, lost := range map[time.Duration]bool{leaseOf * 2 / 5: false, leaseOf * 15 / 16: true} {
-			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-				all := c.open(2)
+			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+				all := g.open(2)
 				held := all[0].acquire("x")
 				time.Sleep(leaseOf + leaseOf/3*phase/5)
 				for _, s := range all {
@@ -475,8 +475,8 @@ func TestLeaseOutage(t *testing.T) {
 // LESSONS L7, L11, L54: a long outage costs all locks. Acquire waits and says for what,
 // TryAcquire says it at once, and all goes on when the store is back.
 func TestLeaseLongOutage(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := c.open(2)
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := g.open(2)
 		held := all[0].acquire("x")
 		changes := all[0].Status().View.Changes
 		for _, s := range all {
@@ -499,7 +499,7 @@ func TestLeaseLongOutage(t *testing.T) {
 		require.Zero(t, time.Since(began))
 		require.False(t, all[0].Status().View.Acts)
 
-		next := all[1].later(t.Context(), "x")
+		next := all[1].acquireLater(t.Context(), "x")
 		for _, s := range all {
 			s.store.Outage(false)
 		}
@@ -520,10 +520,10 @@ func TestLeaseLongOutage(t *testing.T) {
 // LESSONS L3: a process that cannot reach the store, and can reach the others, loses its
 // locks at the end of its lease, and no grant that arrives later counts.
 func TestLeaseGrantTooLate(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
-		all := c.open(2)
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		all := g.open(2)
 		held := all[0].acquire("x")
-		waiting := all[1].later(t.Context(), "x")
+		waiting := all[1].acquireLater(t.Context(), "x")
 		all[1].store.Outage(true)
 		time.Sleep(leaseOf * 3 / 2) // nobody excludes it: it gives signs of life
 		require.Len(t, all[0].Status().View.Members, 2)
@@ -543,10 +543,10 @@ func TestLeaseGrantTooLate(t *testing.T) {
 func TestLeaseBadRecord(t *testing.T) {
 	for name, value := range map[string]string{"gone": "", "nonsense": "nonsense"} {
 		t.Run(name, func(t *testing.T) {
-			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-				all := slices.Clone(c.open(2))
+			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+				all := slices.Clone(g.open(2))
 				held := all[0].acquire("x")
-				former := &c.store
+				former := &g.store
 				value0, rev, err := former.Load(t.Context())
 				require.NoError(t, err)
 				require.NotEmpty(t, value0)
@@ -568,10 +568,10 @@ func TestLeaseBadRecord(t *testing.T) {
 
 // A node whose link was closed under it is excluded, and does not join again.
 func TestLeaseLinkClosed(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := c.open(3)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := g.open(3)
 		held := all[0].acquire("x")
-		next := all[1].later(t.Context(), "x")
+		next := all[1].acquireLater(t.Context(), "x")
 		require.NoError(t, all[0].link.Close())
 		_, err := all[0].Mutex("y").Acquire(t.Context())
 		require.ErrorIs(t, err, transport.ErrClosed)
@@ -590,14 +590,14 @@ func TestLeaseLinkClosed(t *testing.T) {
 
 // The first node of a new record waits for a lease, and says so.
 func TestLeaseNewRecord(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
-		config, log := c.config(s), new(bytes.Buffer)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+		config, log := g.config(s), new(bytes.Buffer)
 		config.Logger = slog.New(slog.NewTextHandler(log, nil))
 		n, err := node.Open(t.Context(), config)
 		require.NoError(t, err)
 		s.Node = n
-		first := s.later(t.Context(), "y")
+		first := s.acquireLater(t.Context(), "y")
 		_, err = n.Mutex("x").Acquire(contextFor(t, 5*time.Second))
 		require.ErrorContains(t, err, "waiting until the leases of former members, if there were any, have ended: at most 5.2s more")
 		o := <-first
@@ -614,8 +614,8 @@ func TestLeaseNewRecord(t *testing.T) {
 // If a peer says that another process has this node's number, the record is asked: the word
 // alone, which on a plain link anybody can forge, changes nothing.
 func TestLeaseTaken(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(2))
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(2))
 		held := all[0].acquire("x")
 		for range 100 {
 			all[0].Taken(all[1].Self())
@@ -624,7 +624,7 @@ func TestLeaseTaken(t *testing.T) {
 		require.NoError(t, held.Err())
 		require.NoError(t, all[0].Status().Err)
 
-		c.exclude(all[0].Self())
+		g.exclude(all[0].Self())
 		all[0].Taken(all[1].Self())
 		time.Sleep(leaseOf / 6)
 		require.ErrorIs(t, held.Err(), node.ErrExcluded, "it has asked")
@@ -643,10 +643,10 @@ func TestLeaseOtherSettings(t *testing.T) {
 		"group":     {func(c *node.Config) { c.Group = "other" }, []string{"other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-				all := c.open(1)
-				s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
-				config := c.config(s)
+			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+				all := g.open(1)
+				s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+				config := g.config(s)
 				tc.alter(&config)
 				other, err := node.Open(t.Context(), config)
 				require.NoError(t, err)
@@ -664,18 +664,18 @@ func TestLeaseOtherSettings(t *testing.T) {
 
 // LESSONS L39: a Config that contradicts itself is refused.
 func TestLeaseMisuse(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		for name, alter := range map[string]func(*node.Config){
 			"Self":              func(c *node.Config) { c.Self = 1 },
 			"Members":           func(c *node.Config) { c.Members = []dmutex.NodeID{1} },
 			"Config.Store":      func(c *node.Config) { c.Store = nil; c.Self, c.Members = 1, []dmutex.NodeID{1} },
 			"100 ms":            func(c *node.Config) { c.Lease = time.Millisecond },
-			"DynamicLink":       func(cfg *node.Config) { cfg.Link = struct{ transport.Link }{c.net.Link(9)} },
+			"DynamicLink":       func(cfg *node.Config) { cfg.Link = struct{ transport.Link }{g.net.Link(9)} },
 			"Config.Link":       func(cfg *node.Config) { cfg.Link = nil },
-			"number of its own": func(cfg *node.Config) { cfg.Link = c.net.Link(8) },
+			"number of its own": func(cfg *node.Config) { cfg.Link = g.net.Link(8) },
 		} {
-			s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
-			config := c.config(s)
+			s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+			config := g.config(s)
 			alter(&config)
 			_, err := node.Open(t.Context(), config)
 			require.ErrorIs(t, err, dmutex.ErrMisuse, name)
@@ -683,15 +683,15 @@ func TestLeaseMisuse(t *testing.T) {
 				require.ErrorContains(t, err, name)
 			}
 		}
-		all := c.open(1)
+		all := g.open(1)
 		require.ErrorIs(t, all[0].Evict(t.Context(), 1), dmutex.ErrMisuse)
 	})
 }
 
 // A leader that crashes is replaced after its lease, and observers see it.
 func TestLeaseElection(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := slices.Clone(c.open(3))
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := slices.Clone(g.open(3))
 		type lead struct {
 			who   dmutex.NodeID
 			epoch uint64
@@ -719,7 +719,7 @@ func TestLeaseElection(t *testing.T) {
 		synctest.Wait()
 		for _, s := range all[:2] {
 			if s.Self() == first.who {
-				s.kill()
+				s.crash()
 			}
 		}
 		second := <-leads
@@ -735,8 +735,8 @@ func TestLeaseElection(t *testing.T) {
 // LESSONS L71: a function that leads on after its node was excluded is nobody's leader,
 // when the node is back.
 func TestLeaseElectionLost(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := c.open(3)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := g.open(3)
 		stop, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- all[0].Election("boss").Campaign(t.Context(), func(context.Context, uint64) error {
@@ -749,7 +749,7 @@ func TestLeaseElectionLost(t *testing.T) {
 		time.Sleep(2 * leaseOf)
 		all[0].cut.Store(false)
 		time.Sleep(2 * leaseOf)
-		fresh := c.start()
+		fresh := g.start()
 		fresh.acquire("x")
 		ctx, cancel := context.WithTimeout(t.Context(), leaseOf)
 		defer cancel()
@@ -764,9 +764,9 @@ func TestLeaseElectionLost(t *testing.T) {
 // A transaction that has lost a lock does not go on waiting for another.
 func TestLeaseTransaction(t *testing.T) {
 	for _, deadlock := range []time.Duration{0, time.Second} {
-		withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-			c.deadlock = deadlock
-			all := slices.Clone(c.open(2))
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			g.deadlock = deadlock
+			all := slices.Clone(g.open(2))
 			b := all[1].acquire("b")
 			txn := all[0].Txn()
 			_, err := txn.Acquire(t.Context(), "a")
@@ -807,7 +807,7 @@ func TestLeaseSoak(t *testing.T) {
 }
 
 func leaseSoak(t *testing.T, seed uint64) {
-	eachLease(t, func(t *testing.T, c *crew) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		t.Logf("seed %d", seed)
 		luck := rand.New(rand.NewPCG(seed, 0))
 		var mu sync.Mutex
@@ -817,7 +817,7 @@ func leaseSoak(t *testing.T, seed uint64) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		grants := 0
-		work := func(s *sailor, luck *rand.Rand) {
+		work := func(s *member, luck *rand.Rand) {
 			for ctx.Err() == nil {
 				name := fmt.Sprint("lock ", luck.IntN(2))
 				h, err := s.Mutex(name).Acquire(ctx)
@@ -850,7 +850,7 @@ func leaseSoak(t *testing.T, seed uint64) {
 			}
 		}
 		start := func() {
-			s := c.start()
+			s := g.start()
 			seed := luck.Uint64()
 			for i := range 2 {
 				working.Go(func() { work(s, rand.New(rand.NewPCG(seed, uint64(i)))) })
@@ -861,20 +861,20 @@ func leaseSoak(t *testing.T, seed uint64) {
 		}
 		for range 60 {
 			time.Sleep(time.Duration(luck.Int64N(int64(2 * leaseOf))))
-			s := c.all[luck.IntN(len(c.all))]
+			s := g.all[luck.IntN(len(g.all))]
 			switch luck.IntN(8) {
 			case 0:
-				if len(c.all) < 6 {
+				if len(g.all) < 6 {
 					start()
 				}
 			case 1:
-				if len(c.all) > 2 {
+				if len(g.all) > 2 {
 					s.isolate(false)
 					s.close()
 				}
 			case 2:
-				if len(c.all) > 2 {
-					s.kill()
+				if len(g.all) > 2 {
+					s.crash()
 				}
 			case 3:
 				s.isolate(true)
@@ -883,18 +883,18 @@ func leaseSoak(t *testing.T, seed uint64) {
 			case 5:
 				s.store.Outage(true)
 			case 6:
-				for _, s := range c.all {
+				for _, s := range g.all {
 					s.isolate(false)
 				}
 			case 7:
 				s.StepWall(luck.Int64N(int64(2 * leaseOf)))
 			}
 		}
-		for _, s := range c.all {
+		for _, s := range g.all {
 			s.isolate(false)
 		}
-		for len(c.all) > 1 {
-			c.all[0].close()
+		for len(g.all) > 1 {
+			g.all[0].close()
 		}
 		mu.Lock()
 		before := grants
@@ -902,7 +902,7 @@ func leaseSoak(t *testing.T, seed uint64) {
 		require.Greater(t, before, 100)
 		time.Sleep(4 * time.Minute) // at most a minute of pauses, and a few leases
 		mu.Lock()
-		require.Greater(t, grants, before, "stuck: %+v", c.all[0].Status())
+		require.Greater(t, grants, before, "stuck: %+v", g.all[0].Status())
 		mu.Unlock()
 		cancel()
 		working.Wait()
@@ -935,19 +935,19 @@ func (s *countingStore) Swap(ctx context.Context, value []byte, rev store.Revisi
 // A process that joins and leaves loads the record once, and writes it twice. The store
 // has not failed while it has only not answered yet: a TryAcquire waits.
 func TestLeaseJoinAndLeave(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		counting := &countingStore{Store: &c.store}
-		s := &sailor{crew: c, store: outagetest.New(t, counting, outagetest.Faults{})}
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		counting := &countingStore{Store: &g.store}
+		s := &member{group: g, store: outagetest.New(t, counting, outagetest.Faults{})}
 		var err error
-		s.Node, err = node.Open(t.Context(), c.config(s))
+		s.Node, err = node.Open(t.Context(), g.config(s))
 		require.NoError(t, err)
-		c.all = append(c.all, s)
+		g.all = append(g.all, s)
 		time.Sleep(leaseOf / 10)
 		s.close()
 		require.EqualValues(t, 1, counting.loads.Load())
 		require.EqualValues(t, 2, counting.swaps.Load())
 
-		h, err := c.start().Mutex("x").TryAcquire(t.Context())
+		h, err := g.start().Mutex("x").TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, h.Release())
 	})
@@ -957,23 +957,23 @@ func TestLeaseJoinAndLeave(t *testing.T) {
 // and nothing is written. No lock touches the store, and a lock costs the messages that
 // it costs without one.
 func TestLeaseCost(t *testing.T) {
-	eachLease(t, func(t *testing.T, c *crew) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		const n, leases, locks = 5, 10, 100
 		var counting countingStore
-		counting.Store = &c.store
-		var all []*sailor
+		counting.Store = &g.store
+		var all []*member
 		for range n {
-			s := &sailor{crew: c, store: outagetest.New(t, &counting, outagetest.Faults{})}
+			s := &member{group: g, store: outagetest.New(t, &counting, outagetest.Faults{})}
 			var err error
-			s.Node, err = node.Open(t.Context(), c.config(s))
+			s.Node, err = node.Open(t.Context(), g.config(s))
 			require.NoError(t, err)
-			c.all, all = append(c.all, s), append(all, s)
+			g.all, all = append(g.all, s), append(all, s)
 		}
 		for len(all[0].Status().View.Members) < n || !all[0].Status().View.Acts {
 			time.Sleep(leaseOf / 100)
 		}
 		time.Sleep(leaseOf)
-		slices.SortFunc(all, func(a, b *sailor) int { return cmp.Compare(a.Self(), b.Self()) })
+		slices.SortFunc(all, func(a, b *member) int { return cmp.Compare(a.Self(), b.Self()) })
 
 		sent := func() (sum uint64) {
 			for _, s := range all {
@@ -993,7 +993,7 @@ func TestLeaseCost(t *testing.T) {
 		require.LessOrEqual(t, counting.loads.Load()-loads, int64(3*n*leases+n))
 		require.Equal(t, swaps, counting.swaps.Load())
 
-		strict := &group{t: t, net: c.net, algorithm: c.algorithm, nodes: make(map[dmutex.NodeID]*node.Node)}
+		strict := &group{t: t, net: g.net, algorithm: g.algorithm, nodes: make(map[dmutex.NodeID]*node.Node)}
 		for i := range dmutex.NodeID(n) {
 			strict.members = append(strict.members, 1000+i)
 		}

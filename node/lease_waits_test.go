@@ -15,21 +15,21 @@ import (
 // A process that waits for leases before it joins, because the group had another lease, says
 // so, and one that cannot join says that the store does not answer.
 func TestLeaseWaitsToJoin(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
-		all := c.open(2)
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		all := g.open(2)
 		one, two := all[0], all[1]
-		two.kill()
+		two.crash()
 		for len(one.Status().View.Members) > 1 {
 			time.Sleep(leaseOf / 100)
 		}
 		one.close()
-		s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
-		config := c.config(s)
+		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+		config := g.config(s)
 		config.Lease = leaseOf / 5
 		var err error
 		s.Node, err = node.Open(t.Context(), config)
 		require.NoError(t, err)
-		c.all = append(c.all, s)
+		g.all = append(g.all, s)
 		err = s.Ready(contextFor(t, 3*time.Second))
 		require.ErrorContains(t, err, "node: waiting until the leases of former members, if there were any, have ended: at most 7.")
 		require.Zero(t, s.Status().View.Epoch, "it has not joined")
@@ -44,16 +44,16 @@ func TestLeaseWaitsToJoin(t *testing.T) {
 // A wait for leases is logged once when it begins. A process that joins hears from the
 // members whether there is one.
 func TestLeaseWaitIsLoggedOnce(t *testing.T) {
-	withCrew(t, ricart.New, func(t *testing.T, c *crew) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		var logs [3]journal
 		for i := range logs {
-			s := &sailor{crew: c, store: outagetest.New(t, &c.store, outagetest.Faults{})}
-			config := c.config(s)
+			s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
+			config := g.config(s)
 			config.Logger = logs[i].logger()
 			var err error
 			s.Node, err = node.Open(t.Context(), config)
 			require.NoError(t, err)
-			c.all = append(c.all, s)
+			g.all = append(g.all, s)
 			if i == 0 {
 				time.Sleep(leaseOf / 5) // the next one joins while this one waits
 			} else {
@@ -62,7 +62,7 @@ func TestLeaseWaitIsLoggedOnce(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for i, count := range []int{1, 0, 0} {
-			require.Equal(t, count, strings.Count(strings.Join(logs[i].take(), "\n"), "msg=waiting node="+c.all[i].Self().String()+" waited=0s "), i)
+			require.Equal(t, count, strings.Count(strings.Join(logs[i].take(), "\n"), "msg=waiting node="+g.all[i].Self().String()+" waited=0s "), i)
 		}
 	})
 }
