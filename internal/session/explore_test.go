@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/dmutex/dmutex/internal/msgp"
 	"github.com/dmutex/dmutex/internal/search"
 )
 
@@ -561,8 +560,8 @@ func show(frame []byte) string {
 // split takes a frame apart, without judging it, into its integers and the
 // messages after them.
 func split(frame []byte) (ints []uint64, body []byte) {
-	r := msgp.NewReader(frame)
-	n := r.Array(len(frame))
+	r := reader{rest: frame}
+	n := r.array(len(frame))
 	switch kind(frame[1]) {
 	case data:
 		n = dataFields
@@ -570,16 +569,16 @@ func split(frame []byte) (ints []uint64, body []byte) {
 		n = finFields
 	}
 	for range n {
-		ints = append(ints, r.Uint())
+		ints = append(ints, r.uint())
 	}
-	return ints, r.Rest()
+	return ints, r.rest
 }
 
 // join makes a frame of what split returned.
 func join(ints []uint64, body []byte) []byte {
 	count := 0
-	for r := msgp.NewReader(body); len(r.Rest()) > 0; count++ {
-		r.Bin(len(body))
+	for r := (reader{rest: body}); len(r.rest) > 0; count++ {
+		r.bin(len(body))
 	}
 	return append(appendFields(nil, count, kind(ints[0]), ints[1:]...), body...)
 }

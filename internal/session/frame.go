@@ -1,6 +1,6 @@
 package session
 
-import "github.com/dmutex/dmutex/internal/msgp"
+import "github.com/dmutex/dmutex"
 
 // Frames are msgpack arrays, canonical like all that dmutex writes:
 //
@@ -42,10 +42,10 @@ type frame struct {
 const (
 	// header is the size of the longest FIN header: the head of an array of
 	// more than 15 elements, the kind and five integers.
-	header = 3 + 1 + 5*msgp.MaxUint
+	header = 3 + 1 + 5*maxUint
 
 	// Overhead is how much smaller than a frame the largest message is.
-	Overhead = header + msgp.MaxHead
+	Overhead = header + maxHead
 
 	// fields of a DATA and a FIN frame before its messages
 	dataFields = 5
@@ -57,65 +57,64 @@ const (
 )
 
 // The reasons for which [Session.Handle] refuses a frame, besides malformed bytes.
-const (
-	errKind    msgp.Error = "the kind of frame is unknown"
-	errVersion msgp.Error = "its version of the session protocol is not ours"
-	errGroup   msgp.Error = "it is configured for another group"
-	errZero    msgp.Error = "a life or sequence number is zero, or a life refused for itself"
-	errMirror  msgp.Error = "it says that it is us: two processes have the same life, or the link returns our own frames"
-	errAhead   msgp.Error = "it names a life far ahead of the clock: a clock is wrong"
-	errEmpty   msgp.Error = "it contains no message, or an empty one"
-	errAck     msgp.Error = "it acknowledges or has heard what was never sent"
-	errEnd     msgp.Error = "it sends after its end"
-	errBye     msgp.Error = "it says that we have its end, and we have not"
-	errGap     msgp.Error = "it lacks a message before others that were never sent"
+var (
+	errKind    = dmutex.PeerMistake("the kind of frame is unknown")
+	errVersion = dmutex.PeerMistake("its version of the session protocol is not ours")
+	errZero    = dmutex.PeerMistake("a life or sequence number is zero, or a life refused for itself")
+	errMirror  = dmutex.PeerMistake("it says that it is us: two processes have the same life, or the link returns our own frames")
+	errAhead   = dmutex.PeerMistake("it names a life far ahead of the clock: a clock is wrong")
+	errEmpty   = dmutex.PeerMistake("it contains no message, or an empty one")
+	errAck     = dmutex.PeerMistake("it acknowledges or has heard what was never sent")
+	errEnd     = dmutex.PeerMistake("it sends after its end")
+	errBye     = dmutex.PeerMistake("it says that we have its end, and we have not")
+	errGap     = dmutex.PeerMistake("it lacks a message before others that were never sent")
 )
 
 // parse takes a frame apart, its messages into s.in, and refuses what no correct peer
 // sends.
 func (s *Session) parse(b []byte) (f frame, err error) {
-	r := msgp.NewReader(b)
-	n := r.Array(finFields + maxCount)
-	f.kind = kind(r.Uint())
+	r := reader{rest: b}
+	n := r.array(finFields + maxCount)
+	f.kind = kind(r.uint())
 	switch {
-	case r.Err() != nil:
-		return f, r.Err()
+	case r.err != nil:
+		return f, r.err
 	case f.kind == data && n >= dataFields:
 		f.count = n - dataFields
 	case f.kind == fin && n >= finFields:
 		f.count = n - finFields
 	case f.kind == hello && n == 5:
-		if r.Uint() != version && r.Err() == nil {
+		if r.uint() != version && r.err == nil {
 			return f, errVersion
 		}
-		if group := r.Uint(); group != s.cfg.Group {
-			err, f.life = errGroup, group
+		if group := r.uint(); group != s.cfg.Group {
+			err, f.life = ErrGroup, group
 		}
 	case f.kind >= refused && f.kind <= gap && f.kind != data && f.kind != fin && n == 4:
 	default:
 		return f, errKind
 	}
-	f.from, f.to = r.Uint(), r.Uint()
+	f.from, f.to = r.uint(), r.uint()
 	switch f.kind {
 	case hello:
 	case refused:
-		f.life = r.Uint()
+		f.life = r.uint()
 	case ack, bye, gap:
-		f.ack = r.Uint()
+		f.ack = r.uint()
 	default:
-		f.seq, f.ack = r.Uint(), r.Uint()
+		f.seq, f.ack = r.uint(), r.uint()
 		if f.kind == fin {
-			f.heard = r.Uint()
+			f.heard = r.uint()
 		}
 		for range f.count {
-			m := r.Bin(len(b))
-			if len(m) == 0 && r.Err() == nil {
+			m := r.bin(len(b))
+			if len(m) == 0 && r.err == nil {
 				return f, errEmpty
 			}
 			s.in = append(s.in, m)
 		}
 	}
-	if e := r.End(); e != nil {
+	if e := r.end(); e != nil {
 		return f, e
 	}
 	if e := s.check(&f); e != nil {
@@ -168,10 +167,10 @@ func (s *Session) appendAck(b []byte) []byte {
 // appendFields appends an array of a kind and integers that count more
 // elements will follow.
 func appendFields(b []byte, count int, kind kind, fields ...uint64) []byte {
-	b = msgp.AppendArray(b, 1+len(fields)+count)
-	b = msgp.AppendUint(b, uint64(kind))
+	b = appendArray(b, 1+len(fields)+count)
+	b = appendUint(b, uint64(kind))
 	for _, v := range fields {
-		b = msgp.AppendUint(b, v)
+		b = appendUint(b, v)
 	}
 	return b
 }

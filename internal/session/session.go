@@ -97,7 +97,6 @@ import (
 	"errors"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/msgp"
 )
 
 // The errors of [Session.Send], which then has changed nothing.
@@ -115,7 +114,7 @@ var (
 // ErrGroup is the error of [Session.Handle] for a peer whose Config.Group differs from
 // ours. It is a [dmutex.ErrPeer]. The peer is told our Group, so that it reports the
 // same. See [Session.OtherGroup].
-var ErrGroup error = errGroup
+var ErrGroup = dmutex.PeerMistake("it is configured for another group")
 
 // An Event is a change of the peer as a whole that a frame has shown.
 type Event uint8
@@ -274,15 +273,15 @@ func (s *Session) Send(_ int64, message []byte) error {
 		return errNothing
 	case len(message) > s.MaxMessage():
 		return ErrTooLarge
-	case s.Backlog()+len(message)+msgp.MaxHead > s.cfg.Buffer:
+	case s.Backlog()+len(message)+maxHead > s.cfg.Buffer:
 		return ErrFull
 	}
 	// Rather than grow, move down what is at most half: that pays for itself.
-	if unused := s.start; unused > 0 && unused >= s.Backlog() && len(s.out)+len(message)+msgp.MaxHead > cap(s.out) {
+	if unused := s.start; unused > 0 && unused >= s.Backlog() && len(s.out)+len(message)+maxHead > cap(s.out) {
 		s.out = s.out[:copy(s.out, s.out[unused:])]
 		s.start = 0
 	}
-	s.out = msgp.AppendBin(s.out, message)
+	s.out = appendBin(s.out, message)
 	s.sent++
 	return nil
 }

@@ -1,7 +1,5 @@
 package session
 
-import "github.com/dmutex/dmutex/internal/msgp"
-
 // This file carries messages: go-back-N.
 
 // Transmit appends the frame that should go out next to b, and returns b as it
@@ -69,11 +67,11 @@ func (s *Session) maySend() bool {
 // sendNext puts as many messages as fit into the next frame.
 func (s *Session) sendNext(now int64, b []byte) []byte {
 	waiting := s.out[s.start+s.flying:]
-	r := msgp.NewReader(waiting)
+	r := reader{rest: waiting}
 	size, count := 0, 0
-	for len(r.Rest()) > 0 && count < maxCount {
-		r.Bin(len(waiting))
-		next := len(waiting) - len(r.Rest())
+	for len(r.rest) > 0 && count < maxCount {
+		r.bin(len(waiting))
+		next := len(waiting) - len(r.rest)
 		if header+next > s.cfg.MaxFrame {
 			break
 		}
@@ -121,11 +119,11 @@ func (s *Session) onAck(now int64, seq uint64) {
 		}
 		return
 	}
-	r := msgp.NewReader(s.out[s.start:])
+	r := reader{rest: s.out[s.start:]}
 	for ; s.acked < seq && s.acked < s.sent; s.acked++ {
-		r.Bin(len(s.out))
+		r.bin(len(s.out))
 	}
-	size := s.Backlog() - len(r.Rest())
+	size := s.Backlog() - len(r.rest)
 	s.start += size
 	s.flying = max(s.flying-size, 0)
 	s.acked, s.next = seq, max(s.next, seq+1)
