@@ -99,10 +99,10 @@ type LifeLink interface {
 	Link
 
 	// SetLife gives the link the life of this process, before Open and whenever it has
-	// changed. The link calls taken if a peer keeps a connection with another process of
-	// this node's number, with the life of that process. taken may call all methods but
-	// Close.
-	SetLife(life uint64, taken func(peer dmutex.NodeID, life uint64))
+	// changed. The link refuses peers that claim a life above maxLife, and calls taken if
+	// a peer keeps a connection with another process of this node's number, with the life
+	// of that process. taken may call all methods but Close.
+	SetLife(life uint64, maxLife func() uint64, taken func(peer dmutex.NodeID, life uint64))
 }
 
 // A Reporter is a Link that can say why its frames do not reach a node. Package node

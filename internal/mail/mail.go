@@ -54,7 +54,7 @@ type Config struct {
 
 	// MaxLife, if not nil, returns the highest life that is believed at this time: where
 	// lives begin at a clock, that clock and a day. A higher one is refused. MaxLife is
-	// called about once a second.
+	// called about once a second, and by the link when a peer connects.
 	MaxLife func() uint64
 
 	// Watch, if not nil, is called for what the network does to frames. It is
@@ -334,7 +334,7 @@ func (m *Mail) Open() error {
 // tellLife gives the link the present life. The caller has m.mu.
 func (m *Mail) tellLife() {
 	if l, ok := m.cfg.Link.(transport.LifeLink); ok {
-		l.SetLife(m.life, m.taken)
+		l.SetLife(m.life, m.maxLife, m.taken)
 	}
 }
 

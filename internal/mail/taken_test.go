@@ -162,15 +162,16 @@ func TestMaxLife(t *testing.T) {
 // A lifeLink is a link that tells when a peer is connected with another process.
 type lifeLink struct {
 	transport.Link
-	lives []uint64
-	taken func(peer dmutex.NodeID, life uint64)
+	lives   []uint64
+	maxLife func() uint64
+	taken   func(peer dmutex.NodeID, life uint64)
 }
 
-func (l *lifeLink) SetLife(life uint64, taken func(peer dmutex.NodeID, life uint64)) {
-	l.lives, l.taken = append(l.lives, life), taken
+func (l *lifeLink) SetLife(life uint64, maxLife func() uint64, taken func(peer dmutex.NodeID, life uint64)) {
+	l.lives, l.maxLife, l.taken = append(l.lives, life), maxLife, taken
 }
 
-// The link learns each life, and its word that a peer is connected with another one counts
+// The link learns each life and their bound, and its word that a peer is connected with another one counts
 // like that of the peer.
 func TestLinkIsTaken(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
@@ -179,6 +180,7 @@ func TestLinkIsTaken(t *testing.T) {
 		cfg.Link, cfg.MaxLife = link, func() uint64 { return 100 }
 		one := p.new(cfg)
 		require.NoError(t, one.Open())
+		require.EqualValues(t, 100, link.maxLife())
 		link.taken(2, 9)
 		link.taken(2, 11)
 		link.taken(2, 10)  // is this life

@@ -3,6 +3,7 @@ package filestore
 import (
 	"io"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,5 +41,28 @@ func Fail(t *testing.T, step string, err error) {
 		syncDir = func(*os.Root) error { return err }
 	case "look at the file system":
 		isLocal = func(*os.Root) (bool, error) { return false, err }
+	}
+}
+
+// StickReads makes reads wait until the channel is closed, and counts them.
+func StickReads(t *testing.T, until <-chan struct{}) *atomic.Int32 {
+	read := readAll
+	t.Cleanup(func() { readAll = read })
+	var reads atomic.Int32
+	readAll = func(r io.Reader) ([]byte, error) {
+		reads.Add(1)
+		<-until
+		return read(r)
+	}
+	return &reads
+}
+
+// BeforeSync runs f in the middle of the next Swap, before it syncs what it has written.
+func BeforeSync(f func()) {
+	before := sync
+	sync = func(file *os.File) error {
+		sync = before
+		f()
+		return sync(file)
 	}
 }

@@ -126,7 +126,7 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 			case last != rev:
 				return store.ErrConflict
 			}
-			return s.write(dir, content)
+			return s.write(dir, lock, content)
 		})
 	})
 	if err != nil {
@@ -242,7 +242,9 @@ func (s *record) read(dir *os.Root) ([]byte, store.Revision, error) {
 
 var newline = []byte("\n")
 
-func (s *record) write(dir *os.Root, content []byte) error {
+// write replaces the record. If the lock file was removed meanwhile, another process may
+// have the lock, and may have swapped, so the record stays what it is.
+func (s *record) write(dir *os.Root, lock *os.File, content []byte) error {
 	temporary := s.name + ".new"
 	if err := dir.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -257,6 +259,9 @@ func (s *record) write(dir *os.Root, content []byte) error {
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
+	}
+	if !has(dir, s.name+".lock", lock) {
+		return fmt.Errorf("%s.lock was removed during a swap: leave it there while the group runs", s.name)
 	}
 	if err := rename(dir, temporary, s.name); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/filestore"
 )
 
@@ -46,4 +47,46 @@ func TestLockRemoved(t *testing.T) {
 	await(2) // of the new file
 	require.NoError(t, holder.Close())
 	require.NoError(t, <-swapped)
+}
+
+// If the lock file is removed while a process is inside its Swap, another process can swap
+// meanwhile. Then the first Swap fails, and the record is that of the second.
+func TestLockRemovedInside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "group")
+	first, second := open(t, path), open(t, path)
+	rev, err := first.Swap(t.Context(), []byte("old"), "")
+	require.NoError(t, err)
+	filestore.BeforeSync(func() {
+		require.NoError(t, os.Remove(path+".lock"))
+		_, err := second.Swap(t.Context(), []byte("second"), rev)
+		require.NoError(t, err)
+	})
+	_, err = first.Swap(t.Context(), []byte("first"), rev)
+	require.ErrorContains(t, err, "group.lock was removed during a swap")
+	value, _, err := first.Load(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "second", string(value))
+}
+
+// No call keeps a file open.
+func TestNothingStaysOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "group")
+	s := open(t, path)
+	files := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(list)
+	}
+	before := files()
+	rev := store.Revision("")
+	for range 20 {
+		var err error
+		rev, err = s.Swap(t.Context(), []byte("a"), rev)
+		require.NoError(t, err)
+		_, _, err = s.Load(t.Context())
+		require.NoError(t, err)
+		_, err = s.Swap(t.Context(), []byte("a"), "old")
+		require.ErrorIs(t, err, store.ErrConflict)
+	}
+	require.Less(t, files(), before+10, "other files of the process may come and go")
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -301,6 +302,25 @@ func TestFailingFileSystem(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+}
+
+// Loads that the file system does not answer do not accumulate: the others wait for the first.
+func TestStuckLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "group"))
+		_, err := s.Swap(t.Context(), []byte("a"), "")
+		require.NoError(t, err)
+		until := make(chan struct{})
+		reads := filestore.StickReads(t, until)
+		for range 3 {
+			go func() { _, _, _ = s.Load(t.Context()) }()
+		}
+		synctest.Wait()
+		require.EqualValues(t, 1, reads.Load())
+		close(until)
+		synctest.Wait()
+		require.EqualValues(t, 3, reads.Load())
+	})
 }
 
 // A process that is stopped while it has the lock does not keep others longer than their

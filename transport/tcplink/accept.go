@@ -82,7 +82,7 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	}
 	from, to := g.from, g.to
 	l.mu.RLock()
-	self, p, life := l.self, l.peers[from], l.life
+	self, p, life, maxLife := l.self, l.peers[from], l.life, l.maxLife
 	l.mu.RUnlock()
 	switch {
 	case self == dmutex.None:
@@ -103,6 +103,9 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	p.mu.Unlock()
 	if err := l.guard.Load().check(nc, from, addr); err != nil {
 		return p, nil, err
+	}
+	if maxLife != nil && g.life > maxLife() {
+		return p, nil, fmt.Errorf("node %d claims a life far ahead of the clock: a clock is wrong", from)
 	}
 	answer := greeting{from: self, to: from, life: life}
 	if other, stays := p.keeps(g.life); stays {

@@ -112,6 +112,20 @@ func TestLowerLifeIsRefused(t *testing.T) {
 	require.Equal(t, arrival{2, "hello"}, next(t, got))
 }
 
+// A life that no true process can reach is refused at the door, so it cannot keep one out.
+func TestLifeFarAheadIsRefused(t *testing.T) {
+	l, got := openLink(t, 1, slowGrace())
+	l.SetLife(5, func() uint64 { return 100 }, nil)
+	impostor := dialByHand(t, l)
+	require.NoError(t, greeting{from: 2, to: 1, life: 101}.write(impostor))
+	requireEnd(t, impostor)
+	require.ErrorContains(t, l.Trouble(2), "far ahead of the clock")
+	peer, answer := greetAs(t, l, 100)
+	require.Zero(t, answer.taken)
+	sendByHand(t, peer, "hello")
+	require.Equal(t, arrival{2, "hello"}, next(t, got))
+}
+
 // Two links with one number: the second is told that its number is taken, and connects when
 // the first has closed.
 func TestTwoLinksWithOneNumber(t *testing.T) {
@@ -120,7 +134,7 @@ func TestTwoLinksWithOneNumber(t *testing.T) {
 	first, err := newLink(Config{Self: 2, Listen: "127.0.0.1:0", Peers: book}, defaultPace)
 	require.NoError(t, err)
 	defer first.Close()
-	first.SetLife(10, func(dmutex.NodeID, uint64) { t.Error("the first is refused") })
+	first.SetLife(10, nil, func(dmutex.NodeID, uint64) { t.Error("the first is refused") })
 	require.NoError(t, first.Open(func(dmutex.NodeID, []byte) {}))
 	require.NoError(t, first.Send(1, []byte("first")))
 	require.Equal(t, arrival{2, "first"}, next(t, got))
@@ -133,7 +147,7 @@ func TestTwoLinksWithOneNumber(t *testing.T) {
 	second, err := newLink(Config{Self: 2, Listen: "127.0.0.1:0", Peers: book}, defaultPace)
 	require.NoError(t, err)
 	defer second.Close()
-	second.SetLife(20, func(peer dmutex.NodeID, life uint64) { taken <- word{peer, life} })
+	second.SetLife(20, nil, func(peer dmutex.NodeID, life uint64) { taken <- word{peer, life} })
 	require.NoError(t, second.Open(func(dmutex.NodeID, []byte) {}))
 	for range 2 { // then the first refusal is noted
 		require.Equal(t, word{1, 10}, <-taken)

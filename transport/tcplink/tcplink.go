@@ -15,8 +15,9 @@
 // other: "dmutex", a zero byte, a version byte, the number of the sender, the number of
 // the intended receiver, the life of the sender (see [transport.LifeLink]) and, in an
 // answer that refuses, the life of the other process, each 8 bytes, big endian. A life
-// below that of the present connection is refused without a question. A node closes the
-// connection if the greeting is malformed, does not arrive within five seconds, is
+// below that of the present connection is refused without a question, and one above the
+// bound of SetLife always: a claim that no process can outdo would keep the true peer out.
+// A node closes the connection if the greeting is malformed, does not arrive within five seconds, is
 // from a node that is not a peer or is for another node. Then come frames: a length of
 // 4 bytes, big endian, and as many bytes. Length zero is a heartbeat, and length 2^32-1,
 // which no bytes follow, asks for one. A side that has nothing else to send sends
@@ -225,6 +226,7 @@ type Link struct {
 	mu      sync.RWMutex
 	self    dmutex.NodeID                             // None if nobody
 	life    uint64                                    // of this process; 0 if nobody has told it
+	maxLife func() uint64                             // the highest that is believed; nil if nobody has told it
 	taken   func(peer dmutex.NodeID, life uint64)     // nil if nobody has given it
 	deliver func(from dmutex.NodeID, frames [][]byte) // nil until Open
 	burst   int                                       // how many frames it takes at most
@@ -413,10 +415,10 @@ func (l *Link) SetTLS(c *tls.Config) error {
 }
 
 // SetLife implements [transport.LifeLink].
-func (l *Link) SetLife(life uint64, taken func(peer dmutex.NodeID, life uint64)) {
+func (l *Link) SetLife(life uint64, maxLife func() uint64, taken func(peer dmutex.NodeID, life uint64)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.life, l.taken = life, taken
+	l.life, l.maxLife, l.taken = life, maxLife, taken
 }
 
 // TakeLogger implements [transport.LoggerTaker].
