@@ -147,30 +147,20 @@ func (p *play) setup(name, rest string) (err error) {
 	switch name {
 	case "group":
 		for _, word := range strings.Fields(rest) {
-			id, clock, _ := strings.Cut(word, "@")
-			member, err := number(id)
-			if err != nil {
-				return err
+			id, clock, given := strings.Cut(word, "@")
+			if !given {
+				clock = "0"
 			}
-			at := uint64(0)
-			if clock != "" {
-				if at, err = number(clock); err != nil {
-					return err
-				}
-			}
+			member, err1 := number(id)
+			at, err2 := number(clock)
 			p.members, p.clocks = append(p.members, dmutex.NodeID(member)), append(p.clocks, at)
+			err = errors.Join(err, err1, err2)
 		}
-	case "holder", "home":
-		var id uint64
-		if id, err = number(rest); name == "holder" {
-			p.holder = dmutex.NodeID(id)
-		} else {
-			p.home = dmutex.NodeID(id)
-		}
-	case "fence":
-		p.fence, err = number(rest)
 	case "network":
 		p.network, err = ParseNetwork(rest)
+	default:
+		field := map[string]*uint64{"holder": (*uint64)(&p.holder), "home": (*uint64)(&p.home), "fence": &p.fence}[name]
+		*field, err = number(rest)
 	}
 	return err
 }
@@ -217,15 +207,14 @@ func (p *play) node(word string) (int, error) {
 }
 
 func (p *play) state(rest string) error {
-	if rest != "" {
-		i, err := p.node(rest)
-		if err == nil {
-			p.say("%s", text(p.machines[i]))
+	for i, m := range p.machines {
+		if rest == "" || rest == p.members[i].String() {
+			p.say("%s", text(m))
 		}
-		return err
 	}
-	for _, m := range p.machines {
-		p.say("%s", text(m))
+	if rest != "" {
+		_, err := p.node(rest)
+		return err
 	}
 	for _, msg := range p.wire {
 		p.say("on its way %v", msg)
@@ -282,12 +271,9 @@ func (p *play) forget(rest string) error {
 
 // message is what happens to a message that begins like the words.
 func (p *play) message(do verb, words string) error {
-	find := func(ok func(text string) bool) int {
-		return slices.IndexFunc(p.wire, func(m trace.Message) bool { return ok(m.String()) })
-	}
-	k := find(func(text string) bool { return text == words })
+	k := slices.IndexFunc(p.wire, func(m trace.Message) bool { return m.String() == words })
 	if k < 0 {
-		k = find(func(text string) bool { return strings.HasPrefix(text, words+" ") })
+		k = slices.IndexFunc(p.wire, func(m trace.Message) bool { return strings.HasPrefix(m.String(), words+" ") })
 	}
 	if k < 0 {
 		return errors.New("no such message is on its way")
