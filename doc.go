@@ -86,4 +86,19 @@
 // that was paused for a long time cannot know that it should have stopped. A
 // group that starts again is told the highest fence that was granted before, in
 // [Start.Fence].
+//
+// # Stability
+//
+// From version 1.0 on, a minor version breaks no program that uses the packages for locks:
+// this one, node, nodehttp, fence, central, lamport, maekawa, ricart, ring, suzukikasami,
+// store, filestore, sqlstore, natsstore, etcdstore, memlink, tcplink, natslink, dmutexprom
+// and dmutexotel. The flags and the exit statuses of the tool count as well, and the names of
+// metrics and of log keys.
+//
+// The packages for those who study algorithms or build parts of their own may change with a
+// minor version, and the changelog says how: site, quorum, election, deadlock, dmutextest,
+// trace, transport, channel, linktest and storetest. Neither the texts of errors, logs and
+// reports nor what examples and bench contain are promised.
+//
+// Before 1.0 every minor version may break programs. Patch versions never do.
 package dmutex

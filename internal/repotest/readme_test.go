@@ -21,7 +21,7 @@ func pages(t *testing.T) map[string]string {
 	files, err := filepath.Glob(filepath.Join("docs", "*.md"))
 	require.NoError(t, err)
 	texts := make(map[string]string)
-	for _, file := range append(files, "README.md", "CHANGELOG.md", "CONTRIBUTING.md") {
+	for _, file := range append(files, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		texts[filepath.ToSlash(file)] = string(text)
@@ -103,4 +103,22 @@ func headings(text string) (names []string) {
 		names = append(names, strings.ReplaceAll(name, " ", "-"))
 	}
 	return names
+}
+
+// The comment of the root package says of every public package whether it is stable.
+func TestStability(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(text), "// # Stability\n")
+	stable, rest, _ := strings.Cut(section, "The packages for those who study")
+	list, err := exec.Command("go", "list", "work").Output()
+	require.NoError(t, err)
+	own := regexp.MustCompile(`^github.com/dmutex/dmutex/(cmd|bench|examples|integration)\b|/internal/|/internal$`)
+	for path := range strings.FieldsSeq(string(list)) {
+		if own.MatchString(path) || path == "github.com/dmutex/dmutex" {
+			continue
+		}
+		name := regexp.MustCompile(`\b` + filepath.Base(path) + `\b`)
+		require.NotEqual(t, name.MatchString(stable), name.MatchString(rest), "%s is to be named once", path)
+	}
 }
