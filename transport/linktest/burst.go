@@ -1,8 +1,6 @@
 package linktest
 
 import (
-	"sync"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
@@ -17,9 +15,7 @@ func (b *bench) bursts() {
 		b.Skip("it is no BurstLink")
 	}
 	require.NoError(b, from.Open(ignore))
-	began, end := make(chan bool), make(chan bool)
-	resume := sync.OnceFunc(func() { close(end) })
-	b.Cleanup(resume) // before the links are closed
+	gate := b.gate()
 	require.NoError(b, link.OpenBursts(func(id dmutex.NodeID, frames [][]byte) {
 		if len(frames) == 0 {
 			b.Error("a burst without frames")
@@ -30,23 +26,18 @@ func (b *bench) bursts() {
 			}
 			to.keep(id, frame)
 		}
-		if began != nil {
-			close(began)
-			began = nil
-			<-end
-		}
+		gate.pass()
 	}))
 	require.ErrorIs(b, link.Open(ignore), dmutex.ErrMisuse)
 	const count = 1000
-	first := began
 	for i := range count {
 		require.NoError(b, from.Send(to.self, numeral(i)))
 		if i == 0 {
-			await(b, first, "deliver")
+			await(b, gate.reached, "deliver")
 		}
 	}
 	b.settle()
-	resume()
+	gate.open()
 	to.counts(0, count)
 	require.NoError(b, link.Close())
 	require.ErrorIs(b, link.OpenBursts(func(dmutex.NodeID, [][]byte) {}), transport.ErrClosed)

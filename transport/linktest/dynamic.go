@@ -192,17 +192,11 @@ func (b *bench) become() {
 // former holds the receiver up, so that frames wait for its number when it changes.
 func (b *bench) former() {
 	one, two := b.dynamic(), b.dynamic()
-	began, end := make(chan bool), make(chan bool)
-	resume := sync.OnceFunc(func() { close(end) })
-	b.Cleanup(resume) // before the links are closed
-	first := sync.OnceFunc(func() {
-		close(began)
-		<-end
-	})
+	gate := b.gate()
 	require.NoError(b, two.Open(func(from dmutex.NodeID, frame []byte) {
 		if !two.aside(frame) {
 			two.keep(from, frame)
-			first()
+			gate.pass()
 		}
 	}))
 	one.open()
@@ -210,7 +204,7 @@ func (b *bench) former() {
 	two.become(2)
 	b.meet(one, two)
 	require.NoError(b, one.Send(2, []byte{1}))
-	await(b, began, "deliver")
+	await(b, gate.reached, "deliver")
 	require.Equal(b, arrival{1, []byte{1}}, two.next())
 	for range 100 {
 		require.NoError(b, one.Send(2, []byte{2}))
@@ -220,7 +214,7 @@ func (b *bench) former() {
 	require.NoError(b, one.Send(2, []byte{3}))
 	two.become(3)
 	require.NoError(b, one.Send(2, []byte{4}))
-	resume()
+	gate.open()
 	b.meet(one, two)
 	for i := range byte(10) {
 		b.talk(one, two, 100+i) // and before it comes nothing else

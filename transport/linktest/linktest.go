@@ -162,6 +162,28 @@ func await[T any](b *bench, c <-chan T, what string) (v T) {
 	return v
 }
 
+// A gate holds a deliver up until it is opened, at the latest before the links are closed.
+type gate struct {
+	reached chan bool // by the first
+	end     chan bool
+	open    func()
+}
+
+func (b *bench) gate() *gate {
+	g := &gate{reached: make(chan bool, 1), end: make(chan bool)}
+	g.open = sync.OnceFunc(func() { close(g.end) })
+	b.Cleanup(g.open)
+	return g
+}
+
+func (g *gate) pass() {
+	select {
+	case g.reached <- true:
+	default:
+	}
+	<-g.end
+}
+
 // settle lets the other goroutines run: in a bubble until they all wait, else
 // for a moment.
 func (b *bench) settle() {
@@ -354,18 +376,15 @@ func (b *bench) closeWaits() {
 	from, to, other := b.member(1), b.make(2), b.member(3)
 	require.NoError(b, from.Open(ignore))
 	require.NoError(b, other.Open(other.keep))
-	began, closing, closed, end := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
-	resume := sync.OnceFunc(func() { close(end) })
-	b.Cleanup(resume) // before the links are closed
+	gate, closing, closed := b.gate(), make(chan bool), make(chan bool)
 	var delivering atomic.Bool
 	require.NoError(b, to.Open(func(dmutex.NodeID, []byte) {
 		delivering.Store(true)
-		began <- true
-		<-end
+		gate.pass()
 		delivering.Store(false)
 	}))
 	require.NoError(b, from.Send(2, []byte{1}))
-	await(b, began, "deliver")
+	await(b, gate.reached, "deliver")
 	go func() {
 		close(closing)
 		if err := to.Close(); err != nil {
@@ -381,7 +400,7 @@ func (b *bench) closeWaits() {
 	for range 100 {
 		from.tell(other, []byte{1}) // also one that takes some round trips
 	}
-	resume()
+	gate.open()
 	await(b, closed, "Close")
 }
 
@@ -438,17 +457,10 @@ func (b *bench) closeEnds() {
 
 func (b *bench) deaf() {
 	l, nodes := b.make(2), b.others()
-	deaf, cured := make(chan bool, 1), make(chan bool)
-	b.Cleanup(func() { close(cured) }) // before the links are closed
-	require.NoError(b, l.Open(func(dmutex.NodeID, []byte) {
-		select {
-		case deaf <- true:
-		default:
-		}
-		<-cured
-	}))
+	gate := b.gate()
+	require.NoError(b, l.Open(func(dmutex.NodeID, []byte) { gate.pass() }))
 	require.NoError(b, nodes[0].Send(2, []byte{1}))
-	await(b, deaf, "deliver")
+	await(b, gate.reached, "deliver")
 	b.flood(nodes, 64)
 }
 
@@ -464,9 +476,8 @@ func (b *bench) bounded() {
 	from, deaf := b.make(1), b.make(2)
 	require.NoError(b, b.link(3).Close()) // absent
 	require.NoError(b, from.Open(ignore))
-	cured := make(chan bool)
-	b.Cleanup(func() { close(cured) }) // before the links are closed
-	require.NoError(b, deaf.Open(func(dmutex.NodeID, []byte) { <-cured }))
+	gate := b.gate()
+	require.NoError(b, deaf.Open(func(dmutex.NodeID, []byte) { gate.pass() }))
 	frame := make([]byte, min(32<<10, from.MaxFrame()))
 	before := heap()
 	for _, to := range []dmutex.NodeID{3, 2} {
