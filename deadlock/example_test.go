@@ -7,8 +7,8 @@ import (
 	"github.com/dmutex/dmutex/deadlock"
 )
 
-// Node 1 waits for 2 and node 2 for 1. The application has sent the requests
-// and taken them in; then node 1 wonders.
+// Node 1 waits for 2 and node 2 for 1. Both requests have been sent and received. Then
+// node 1 starts detection.
 func Example() {
 	members := []dmutex.NodeID{1, 2}
 	one, err := deadlock.NewAnd(1, members)

@@ -13,9 +13,9 @@ import (
 	"github.com/dmutex/dmutex/internal/machinetest"
 )
 
-// Whatever nodes wait for, and however that changes while messages travel:
+// For all waits, and all changes of them while messages travel:
 // every deadlock is declared by a node in it, and none that does not exist.
-// The numbers are what is there: a change of one is a finding. DMUTEX_LONG=1
+// The numbers are those found: a change of one is a finding. DMUTEX_LONG=1
 // adds the large groups: four nodes that wait once each, for one other. Of the OR
 // model these call Detect together with Wait only; at any time is more than fits
 // into 3 GB.

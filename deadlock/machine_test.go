@@ -22,7 +22,7 @@ type detector interface {
 	copy() detector
 }
 
-// An asker is a detector that is told who waits for it.
+// An asker is a detector that learns which nodes wait for it.
 type asker interface {
 	Asked(by dmutex.NodeID) error
 	Settled(with dmutex.NodeID) error
@@ -234,7 +234,7 @@ func TestAllocations(t *testing.T) {
 	}))
 }
 
-// Whatever a peer sends, a machine does not panic, and what it refuses changes
+// No message makes a machine panic, and a refused message changes
 // nothing.
 func FuzzHandle(f *testing.F) {
 	f.Add([]byte{1, 2, 1, 1, 1, 2, 3, 1, 1, 1})

@@ -16,7 +16,7 @@ import (
 
 var _ = flag.Bool("update", false, "rewrite the golden files")
 
-// A broken machine is a good one with something wrong. What is nil is right.
+// A broken machine is a correct one with some methods replaced; nil replaces nothing.
 type broken struct {
 	dmutex.Machine
 	self    dmutex.NodeID
@@ -105,7 +105,7 @@ func (b broken) born(s dmutex.Start) (dmutex.Machine, error) {
 	return &b, nil
 }
 
-// A recorder is a test that may fail.
+// A recorder is a test whose failure is recorded.
 type recorder struct {
 	testing.TB
 	failed bool
@@ -309,7 +309,7 @@ func TestMachineFails(t *testing.T) {
 	})
 }
 
-// What the fuzz body would find.
+// The fuzz body finds each of these faults.
 func TestFuzzFails(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -51,7 +51,7 @@ func ExampleExplore() {
 }
 
 // If something is wrong, the shortest run to it is a script. Ricart and
-// Agrawala's algorithm does not stand the loss of a message.
+// Agrawala's algorithm does not survive the loss of a message.
 func ExampleExplore_violation() {
 	_, err := dmutextest.Explore(dmutextest.Config{
 		Algorithm: ricart.New,

@@ -17,7 +17,7 @@ import (
 	"github.com/dmutex/dmutex/ring"
 )
 
-// The violations that no lock of ours commits, even weakened; the others are in
+// The violations that none of our locks commits, even weakened; the others are in
 // the tests of the machines.
 func TestExploreFinds(t *testing.T) {
 	good := Config{Algorithm: ricart.New, Members: Nodes(2), Requests: []int{1}}
@@ -85,7 +85,7 @@ func TestExploreFinds(t *testing.T) {
 	}
 }
 
-// What is wrong at birth is found before anything is done.
+// A group that is wrong at birth is found before its first step.
 func TestExploreBirth(t *testing.T) {
 	held := broken{
 		phase:  func(*broken) dmutex.Phase { return dmutex.Held },
@@ -170,7 +170,7 @@ func TestExploreForgets(t *testing.T) {
 	}
 }
 
-// A machine that takes no more than the fence it expects does not bear a node
+// A machine that accepts only the fence it expects does not survive a node
 // that forgets.
 func TestExploreForgetsFinds(t *testing.T) {
 	c := Config{Members: Nodes(2), Requests: []int{1}, Algorithm: broken{
@@ -221,7 +221,7 @@ func TestExploreRefuses(t *testing.T) {
 	}
 }
 
-// An exploration that is cut short claims nothing.
+// An exploration that is stopped early claims nothing.
 func TestExploreCut(t *testing.T) {
 	var seen []Report
 	c := Config{
@@ -251,7 +251,7 @@ func TestExploreCut(t *testing.T) {
 	require.Equal(t, seen[0], r, "at the beginning")
 }
 
-// A lazy machine puts what it gets aside, and reads one message at each tick.
+// A lazy machine queues its messages, and handles one at each tick.
 type lazy struct {
 	dmutex.Machine
 	inbox []dmutex.Message
@@ -288,7 +288,7 @@ func (l *lazy) Clone() dmutex.Machine {
 	return &lazy{l.Machine.Clone(), append([]dmutex.Message(nil), l.inbox...)}
 }
 
-// Ticks come by number, and without limit when nothing else can happen.
+// Ticks are limited, except when nothing else can happen.
 func TestExploreTicks(t *testing.T) {
 	c := Config{
 		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
@@ -380,8 +380,8 @@ func TestRunScriptRefuses(t *testing.T) {
 	}
 }
 
-// Of two messages that begin alike the oldest is meant, unless one is named in
-// full.
+// A prefix names the oldest of the messages that begin with it, unless one is named
+// in full.
 func TestRunScriptFindsMessage(t *testing.T) {
 	const begin = "group 1 2\nnetwork unordered\nrequest 2\ndeliver 2->1\ndeliver 1->2\nrequest 1\ndeliver 1->2\nrelease 2\nrequest 2\n"
 	got, err := RunScript(ricart.New, begin+"state")

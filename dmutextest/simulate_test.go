@@ -68,8 +68,8 @@ func TestSimulateRare(t *testing.T) {
 	require.Equal(t, 2.0, r.Wait.Greatest)
 }
 
-// Between the ends of the scale: the longer the nodes think, the less goes
-// through, and none is at a disadvantage.
+// Between the two extremes: the longer the nodes think, the lower the throughput, and
+// no node is at a disadvantage.
 func TestSimulateThink(t *testing.T) {
 	last := math.Inf(1)
 	for _, think := range []float64{0, 5, 50, 5000} {
@@ -89,7 +89,7 @@ func TestSimulateFairness(t *testing.T) {
 	require.Equal(t, 0.5, r.Fairness)
 }
 
-// The same SimConfig makes the same run, and the seed is a part of it.
+// The same SimConfig, with its seed, makes the same run.
 func TestSimulateSeed(t *testing.T) {
 	for _, delay := range []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential} {
 		var reports []dmutextest.SimReport
@@ -126,7 +126,7 @@ func TestSimulateDelay(t *testing.T) {
 	}
 }
 
-// Whatever the delays, the messages from one node to another keep their order.
+// Under all delays the messages from one node to another keep their order.
 func TestSimulateOrder(t *testing.T) {
 	for _, delay := range []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential} {
 		heard := make(map[dmutex.NodeID][]uint64)
@@ -154,7 +154,7 @@ func TestSimulateOrder(t *testing.T) {
 	}
 }
 
-// Lamport's algorithm, which needs the order, stands all delays.
+// So Lamport's algorithm, which needs the order, runs under all of them.
 func TestSimulateRandomDelays(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, delay := range []dmutextest.Delay{dmutextest.Uniform, dmutextest.Exponential} {
@@ -201,7 +201,7 @@ func TestSimulateThousand(t *testing.T) {
 	require.Equal(t, 0.2, r.Fairness)               // 200 nodes once each
 }
 
-// What goes wrong is found, and told with the seed.
+// Faults are found, and reported with the seed.
 func TestSimulateViolations(t *testing.T) {
 	stranger := dmutex.Message{Kind: dmutex.Reply, From: 1, To: 77, Attempt: 1}
 	for _, tt := range []struct {
@@ -260,13 +260,13 @@ func TestSimulateTicksInVain(t *testing.T) {
 	require.ErrorIs(t, err, dmutextest.ErrLivelock)
 }
 
-// An idler ticks, and that is all.
+// An idler only ticks.
 type idler struct{ dmutex.Machine }
 
 func (idler) Tick() ([]dmutex.Message, error) { return nil, nil }
 func (i idler) Clone() dmutex.Machine         { return i }
 
-// A spoilt machine is central's, but for what is replaced.
+// A spoilt machine is that of central with some methods replaced.
 type spoilt struct {
 	dmutex.Machine
 	self    dmutex.NodeID

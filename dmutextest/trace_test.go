@@ -18,8 +18,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// Every script of the algorithms is a trace that replays, and what it says is
-// what the script says.
+// Every script of the algorithms makes a trace that replays, and says what the script
+// says.
 func TestTraceScripts(t *testing.T) {
 	pairs := map[dmutex.NodeID][]dmutex.NodeID{1: {1, 2}, 2: {2, 3}, 3: {1, 3}}
 	for file, algorithm := range map[string]dmutex.Algorithm{
@@ -113,7 +113,7 @@ func TestTraceSimulate(t *testing.T) {
 	}
 }
 
-// A script that goes wrong is no trace of a correct algorithm.
+// A script with a violation makes no trace.
 func TestTraceOfAViolation(t *testing.T) {
 	_, err := dmutextest.TraceScript(lamport.New, "group 1 2\nnetwork unordered\n\nrequest 1\nrequest 2\ndeliver 2->1\ndeliver 1->2 REPLY\n")
 	require.ErrorContains(t, err, "mutual exclusion")

@@ -16,9 +16,8 @@ import (
 	"github.com/dmutex/dmutex/ring"
 )
 
-// A world is the dumb twin of the explorer's model: the machines themselves,
-// the messages themselves, and no table of anything. It knows only whole
-// states, by their text.
+// A world is the simple twin of the explorer's model: machines and messages, and no
+// tables. It knows only whole states, by their text.
 type world struct {
 	machines                 []dmutex.Machine
 	requests, cancels, ticks []int
@@ -142,8 +141,8 @@ func (w world) next(members []dmutex.NodeID, unordered bool) (all []world) {
 	return all
 }
 
-// A herald has the lock to itself, and is heard of: 1 tells 2 of each request,
-// and 2 echoes. It bears any network.
+// A herald never shares the lock. Node 1 announces each request to node 2, which
+// echoes it. It works on any network.
 type herald struct {
 	dmutex.Machine
 	self        dmutex.NodeID

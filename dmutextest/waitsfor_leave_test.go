@@ -132,7 +132,7 @@ func (l *leaving) take(out []dmutex.Message, err error) error {
 	return err
 }
 
-// Who awaits nothing of one that has left goes on without it.
+// A node that awaits nothing of a node that has left continues without it.
 func TestWaiterSecondLaw(t *testing.T) {
 	seeds := uint64(500)
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// A misled machine is a good one that names other nodes than it should.
+// A misled machine is a correct one that names the wrong nodes.
 type misled struct {
 	dmutex.Machine
 	waits func(good []dmutex.NodeID, phase dmutex.Phase) []dmutex.NodeID

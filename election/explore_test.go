@@ -31,12 +31,12 @@ func explored(t *testing.T, tr trial, states, rests int) {
 	require.Equal(t, rests, r.Rests, "at rest")
 }
 
-// Every run of these groups comes to rest, and then all that reach each other
+// Every run of these groups ends, and then all nodes that reach each other
 // have the highest of them as the leader, in one epoch; or none, if the
-// majority rule is on and they are no majority. On the way there are never two
+// majority rule is on and they are no majority. Before that there are never two
 // leaders of one epoch, at no node does an epoch fall, and under the majority
 // rule there are never two leaders on the sides of a partition that all have
-// noticed. The numbers are what is there: a change of one is a finding.
+// noticed. The numbers are those found: a change of one is a finding.
 // DMUTEX_LONG=1 adds the large groups.
 func TestExplore(t *testing.T) {
 	if testing.Short() {
@@ -196,7 +196,7 @@ func TestLetRun(t *testing.T) {
 	}
 }
 
-// Who comes back and has forgotten everything learns from the others.
+// A node that comes back and has forgotten everything learns from the others.
 func TestForgetful(t *testing.T) {
 	for _, tt := range []struct {
 		algorithm string

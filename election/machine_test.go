@@ -203,9 +203,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends, a machine does not panic, does not answer with more
-// than a message or two for each member, and what it refuses changes nothing.
-// At no time does its epoch fall.
+// No message makes a machine panic or answer with more than a message or two for each
+// member, a refused message changes nothing, and the epoch never falls.
 func FuzzHandle(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 2, 4, 0, 1, 1, 3, 3, 2, 1, 11, 0, 0})
 	f.Add([]byte{1, 1, 1, 2, 4, 0, 1, 1, 4, 3, 2, 4, 7, 1, 2})

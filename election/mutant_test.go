@@ -24,7 +24,7 @@ type mutant[M explorable] struct {
 	suspects func(m M, node dmutex.NodeID, suspected bool) ([]Message, error)
 }
 
-// quiet is a ring that runs only for want of a leader.
+// quiet is a ring that runs only if it has no leader.
 type quiet struct{ *ring }
 
 func (q quiet) campaign() {
@@ -143,7 +143,7 @@ var Mutants = map[string]Algorithm{
 		return out
 	}}.of(Bully),
 
-	// Under the majority rule a node runs on beside a higher one.
+	// Under the majority rule a node keeps running although a higher one runs.
 	"bully-runs-on": bullies{handle: func(m *bully, msg Message) ([]Message, error) {
 		if j := int(msg.From) - 1; msg.Kind == Election && j > m.me && msg.Ballot < m.met && m.phase == asking {
 			m.begin()
@@ -161,7 +161,7 @@ var Mutants = map[string]Algorithm{
 		return out
 	}}.of(Bully),
 
-	// Under the majority rule a leader does not mind how few it reaches.
+	// Under the majority rule a leader leads on, no matter how few nodes it reaches.
 	"bully-minority-leads-on": bullies{after: func(m *bully, out []Message) []Message {
 		if !m.able() && m.epoch > 0 && m.owner(m.epoch) == m.me {
 			m.led = true
@@ -185,7 +185,7 @@ var Mutants = map[string]Algorithm{
 		return m.Unsuspect(node)
 	}}.of(Ring),
 
-	// Who has let a higher ballot run still takes the office from a lower.
+	// A node that has let a higher ballot run still takes the office from a lower one.
 	"ring-office-of-the-outrun": rings{handle: func(m *ring, msg Message) ([]Message, error) {
 		if msg.Kind == Coordinator && m.owner(msg.Epoch) == m.me && msg.Epoch > m.epoch {
 			m.met = min(m.met, msg.Ballot)
@@ -199,7 +199,7 @@ var Mutants = map[string]Algorithm{
 		return m.Handle(msg)
 	}}.of(ChangRoberts),
 
-	// Who has passed a higher name on leads all the same when its own comes.
+	// A node that has passed a higher name on still leads when its own name comes back.
 	"changroberts-leads-beside": changs{handle: func(m *changRoberts, msg Message) ([]Message, error) {
 		if msg.Kind == Election && m.owner(msg.Ballot) == m.me && m.able() {
 			m.phase, m.ballot = asking, msg.Ballot

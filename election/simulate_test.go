@@ -89,8 +89,8 @@ func (s *simulation) does(t *testing.T, i int, out []Message, err error) {
 	}
 }
 
-// look lets the detectors of all nodes find out about one, and its own about
-// all.
+// look lets the detectors of all nodes notice the state of one node, and its own that
+// of all.
 func (s *simulation) look(t *testing.T, node int) {
 	for i := range s.machines {
 		for _, pair := range [][2]int{{i, node}, {node, i}} {

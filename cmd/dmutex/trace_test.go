@@ -51,7 +51,7 @@ func TestTraceOfDemo(t *testing.T) {
 	require.Contains(t, stdout, "the same: ")
 	require.Contains(t, stderr, "2.trace: the last line is incomplete, and is left out")
 
-	// Another algorithm is no witness.
+	// Another algorithm does not replay it.
 	status, stdout, _ = invoke("trace", "replay", filepath.Join(dir, "lamport", "2.trace"), "--algorithm=ricart")
 	require.Equal(t, tool.StatusFailed, status)
 	require.Contains(t, stdout, "replays differently")
@@ -76,7 +76,7 @@ func TestTraceOfBroken(t *testing.T) {
 	require.Equal(t, 3, strings.Count(stdout, " under broken, "), stdout)
 }
 
-// The traces of a dinner are those of what the machines did.
+// The traces of a dinner replay.
 func TestTraceOfPhilosophers(t *testing.T) {
 	dir := t.TempDir()
 	status, _, stderr := invoke("demo", "philosophers", "--meals=1", "--watch=100ms", "--detect=20ms", "--philosophers=3", "--trace", dir)
@@ -111,7 +111,7 @@ func TestTraceOfSim(t *testing.T) {
 	require.Equal(t, tool.StatusIncomplete, status)
 	require.Contains(t, stderr, "is not empty")
 
-	// The directory of the last run is looked at before the first run.
+	// The directory of the last run is checked before the first run.
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "ricart-5-saturated")))
 	status, _, _ = invoke("sim", "--algorithm=ricart", "--nodes=5", "--load=saturated,2", "--requests=20", "--trace", dir)
 	require.Equal(t, tool.StatusIncomplete, status)

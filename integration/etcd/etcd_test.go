@@ -105,7 +105,7 @@ func TestEtcd(t *testing.T) {
 		require.NoError(t, err)
 	})
 
-	// The server restarts. In between, nothing is answered.
+	// The server restarts. Meanwhile no call is answered.
 	t.Run("restart", func(t *testing.T) {
 		s := openEtcd(t, address, "restart")
 		_, none, err := s.Load(t.Context())

@@ -170,7 +170,7 @@ func join(ctx context.Context, s store.Store, db io.Closer) (*client, error) {
 	}, nil
 }
 
-// A task tells a holder which system to use.
+// A task is the system that a holder must use.
 type task struct {
 	System  int
 	Servers addresses

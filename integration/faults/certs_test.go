@@ -20,7 +20,7 @@ import (
 )
 
 // An authority signs the workers' certificates. Each worker gets its key: they
-// are all this one program, and trust each other.
+// all run this program, and trust each other.
 type authority struct {
 	Cert []byte
 	Key  ed25519.PrivateKey
@@ -41,7 +41,7 @@ func certificate() *x509.Certificate {
 	return &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour)}
 }
 
-// config is what the node of that number needs.
+// config is the TLS configuration of a node.
 func (a authority) config(id dmutex.NodeID) *tls.Config {
 	issuer, err := x509.ParseCertificate(a.Cert)
 	must(err)

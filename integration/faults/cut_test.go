@@ -28,7 +28,7 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A cut says from what a process with leases is cut off. The group may change it at any time.
+// A cut is what a process with leases cannot reach. The group may change it at any time.
 type cut struct {
 	Store bool            // the store does not answer
 	Link  bool            // no frame leaves or arrives

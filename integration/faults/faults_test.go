@@ -27,7 +27,7 @@ var (
 	length = flag.Duration("length", 0, "of the faults over each link; the default is 4s, and 10m with DMUTEX_LONG=1")
 )
 
-// right are the algorithms, wrong is what must be caught.
+// right are the correct algorithms; wrong are those that must be caught.
 var (
 	right = map[string]dmutex.Algorithm{
 		"central": central.New,
@@ -63,9 +63,9 @@ func (unfenced) Fence() uint64 { return 1 }
 // Five processes, each with a node for every algorithm: no two are in a critical
 // section together, fences rise, elections are observed in order, and each cycle of
 // transactions has a victim. Once the faults are over, every request is granted,
-// everything comes to rest and all processes leave.
+// the group becomes idle and all processes leave.
 //
-// LESSONS L12: among the faults are processes that are stopped and go on.
+// LESSONS L12: among the faults are processes that are stopped and resumed.
 func TestTCP(t *testing.T)  { unlessShort(t); endure(t, "tcp") }
 func TestNATS(t *testing.T) { unlessShort(t); endure(t, "nats") }
 
@@ -118,7 +118,7 @@ func lose(t *testing.T, link string) {
 	t.Logf("%d entries, median wait %v, 98 of 100 below %v, longest %v", len(waits), waits[len(waits)/2], waits[len(waits)*98/100], waits[len(waits)-1])
 }
 
-// unlessShort leaves a test out of the first answer that -short gives.
+// unlessShort skips a test under -short.
 func unlessShort(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		work()
 		return
 	}
-	// The tests mostly wait. A flag of the command line has the last word.
+	// The tests mostly wait. A flag on the command line takes precedence.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		log.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func (r *group) strangers(stop <-chan struct{}) {
 	}
 }
 
-// storm makes faults for a while, and then ends them all.
+// storm injects faults for a while, and then ends them all.
 func (r *group) storm(rng *rand.Rand, length time.Duration) {
 	stop := make(chan struct{})
 	var crowd sync.WaitGroup
@@ -328,7 +328,7 @@ func (r *group) storm(rng *rand.Rand, length time.Duration) {
 	r.t.Logf("faults: %v", counts)
 }
 
-// fault makes one, and returns what ends it, nil for one that is over.
+// fault injects a fault, and returns the function that ends it, or nil if it is over.
 func (r *group) fault(rng *rand.Rand) (kind string, undo func()) {
 	if r.server != nil && rng.IntN(20) == 0 && r.server.stop() {
 		return "server stopped", r.server.start

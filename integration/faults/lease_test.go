@@ -42,7 +42,7 @@ type leaseGroup struct {
 	leaving []*process
 	busy    map[*process]bool // it has a fault that ends
 	counts  map[string]int
-	well    int64            // since when there always was a process that must get on
+	well    int64            // since when some process was always able to get a lock
 	longest map[string]int64 // time without a grant, by lock
 	known   map[dmutex.NodeID]map[string]state
 }
@@ -58,7 +58,7 @@ const (
 	withEtcd       setting = "TCP, etcd"
 )
 
-// A service goes away and comes back.
+// A service can be stopped and started.
 type service interface {
 	start()
 	stop() bool // whether it was there
@@ -158,7 +158,7 @@ func (f *leaseGroup) order(p *process, o order) report {
 	return f.await(p)
 }
 
-// exit has a process leave, which may take a while.
+// exit tells a process to leave, which may take a while.
 func (f *leaseGroup) exit(p *process) {
 	f.drop(p)
 	require.NoError(f.t, p.child.Signal(syscall.SIGTERM))
@@ -176,7 +176,7 @@ func (f *leaseGroup) drop(p *process) {
 	f.processes = slices.DeleteFunc(f.processes, func(o *process) bool { return o == p })
 }
 
-// tell notes what a process counts, before it is too late.
+// tell records the counters of a process before it ends.
 func (f *leaseGroup) tell(p *process) {
 	if !p.paused {
 		f.known[p.id] = f.order(p, order{Word: wordTell}).States
@@ -193,7 +193,7 @@ func (f *leaseGroup) sum(count func(state) int) (sum int) {
 	return sum
 }
 
-// cut cuts processes off, and returns what ends that.
+// cut cuts processes off, and returns the function that reconnects them.
 func (f *leaseGroup) cut(c cut, processes ...*process) (heal func()) {
 	for _, p := range processes {
 		f.busy[p] = true
@@ -232,7 +232,8 @@ func (f *leaseGroup) holder(among []*process) *process {
 	return among[f.rng.IntN(len(among))]
 }
 
-// fault makes a fault, and returns what ends it after how long, nil if it is over.
+// fault injects a fault. It returns the function that ends it and when to call it, or nil
+// if the fault is over.
 func (f *leaseGroup) fault() (kind string, undo func(), after time.Duration) {
 	free := f.free()
 	if len(free) == 0 {
@@ -291,7 +292,7 @@ func (f *leaseGroup) fault() (kind string, undo func(), after time.Duration) {
 	return "nothing", nil, 0
 }
 
-// partition has some not hear others, in both directions or in one.
+// partition drops all frames between some processes, in one direction or both.
 func (f *leaseGroup) partition(free []*process) (heal func()) {
 	split := 1 + f.rng.IntN(len(free))
 	here, there := free[:split], free[split:]
@@ -309,7 +310,7 @@ func (f *leaseGroup) partition(free []*process) (heal func()) {
 	return func() { first(); second() }
 }
 
-// watch fails if a process has ended by itself, if the referee has seen something wrong, or
+// watch fails the test if a process has ended by itself, if the referee has seen a fault, or
 // if no process gets a lock.
 func (f *leaseGroup) watch() {
 	f.check()
@@ -342,7 +343,7 @@ func (f *leaseGroup) locks() (names []string) {
 	return names
 }
 
-// storm makes faults for a while, one every half a lease on average, and then ends them all.
+// storm injects faults for a while, one every half a lease on average, and then ends them all.
 // In the middle it kills all processes at once.
 func (f *leaseGroup) storm(long time.Duration) {
 	type recovery struct {
@@ -501,7 +502,7 @@ func survive(t *testing.T, over setting) {
 }
 
 // A process that is paused for longer than its lease learns that it has lost its locks from
-// the first look at a handle: it need not wait until a timer has run.
+// its first call on a handle, before any timer fires.
 func TestLeasePausedTCP(t *testing.T) {
 	unlessShort(t)
 	t.Parallel()
@@ -574,7 +575,7 @@ func TestLeaseFlapping(t *testing.T) {
 }
 
 // The lock of a process that is killed goes to the next when the others have missed it for
-// a third of a lease, and then waited until its lease has ended. All else is well.
+// a third of a lease, and then waited until its lease has ended. There are no other faults.
 func TestLeaseFailover(t *testing.T) {
 	if os.Getenv("DMUTEX_LONG") == "" {
 		t.Skip("it measures; DMUTEX_LONG=1 adds it")

@@ -135,7 +135,7 @@ func (l *ledger) gone(c claim) {
 	}
 }
 
-// The ledger notices each of the faults that it watches for, and nothing else.
+// The ledger notices exactly the faults that it watches for.
 func TestLedger(t *testing.T) {
 	enter := func(who string, fence uint64, from int64) claim {
 		return claim{Lock: "x", Who: who, Fence: fence, From: from, Until: from}

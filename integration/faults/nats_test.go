@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A natsServer goes away and comes back, at another port, because another program may
+// A natsServer stops and starts again at another port, because another program may
 // have taken the old one. The cables to it know the port.
 type natsServer struct {
 	t       *testing.T

@@ -152,7 +152,7 @@ func (c *cable) heal() {
 	c.cut, c.held, c.delay = false, nil, 0
 }
 
-// A cable does what it is asked to do: otherwise nothing would be tested.
+// A cable does what it promises: otherwise nothing would be tested.
 func TestCable(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -68,7 +68,7 @@ type report struct {
 	Waits     []time.Duration // for locks that were granted
 }
 
-// state is how a node stands.
+// state is the state of a node.
 type state struct {
 	Err            string
 	Busy           []string // locks that are not at rest
@@ -107,7 +107,7 @@ type worker struct {
 	waits  []time.Duration
 }
 
-// fail ends the process: the group wants to see why.
+// fail ends the process with the reason, which the group reports.
 func fail(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 	os.Exit(1)
@@ -163,7 +163,7 @@ func work() {
 	}
 }
 
-// listen makes the links. Of those over TCP every other one speaks TLS.
+// listen makes the links. Every other link over TCP uses TLS.
 func (w *worker) listen() map[string]string {
 	addresses := make(map[string]string)
 	var nc *nats.Conn
@@ -321,7 +321,7 @@ func (l *lossy) Send(to dmutex.NodeID, frame []byte) error {
 	return l.Link.Send(to, frame)
 }
 
-// A stuck log handler holds up nothing until the process leaves.
+// A stuck log handler blocks nothing until the process leaves.
 type stuck struct{ until <-chan struct{} }
 
 func (stuck) Enabled(context.Context, slog.Level) bool    { return true }

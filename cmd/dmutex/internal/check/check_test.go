@@ -98,7 +98,7 @@ func TestCheckJSON(t *testing.T) {
 	require.Contains(t, stdout, "1->2 REQUEST", "readable as it is")
 }
 
-// What failed is summed up below the scripts, with what the machines miss.
+// The failures are summed up below the scripts, with the assumptions that the machines lack.
 func TestCheckClosing(t *testing.T) {
 	for _, c := range []struct{ network, closing string }{
 		{"unordered", "\n3 of 8 failed: lamport, lamport-omit, ring. They need messages in order; the session below them\nprovides that.\n"},
@@ -115,7 +115,7 @@ func TestCheckClosing(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends an exploration, and what was seen so far is reported.
+// Ctrl-C ends an exploration, which reports what it has seen so far.
 func TestCheckInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -129,7 +129,7 @@ func TestCheckInterrupted(t *testing.T) {
 	require.Empty(t, all[1].found().Verdict)
 }
 
-// A check that does not come to its end proves nothing, and says so.
+// A check that is stopped early proves nothing, and says so.
 func TestCheckStopped(t *testing.T) {
 	status, stdout, stderr := invoke("check", "--algorithm=ricart", "--nodes=3", "--max-states=100")
 	require.Equal(t, tool.StatusIncomplete, status)

@@ -18,7 +18,7 @@ import (
 
 var seconds = regexp.MustCompile(`in [0-9.]+ s`)
 
-// What is group by default, and with what a machine is made for, is clean.
+// The default group of each check is clean, and so are groups within a machine's assumptions.
 // The numbers are those of the machines' own tests.
 func TestCheckSubject(t *testing.T) {
 	for _, c := range []struct{ line, words string }{
@@ -47,7 +47,7 @@ func TestCheckSubject(t *testing.T) {
 	}
 }
 
-// What breaks an assumption is shown as the shortest run.
+// A broken assumption is shown by the shortest run.
 func TestCheckSubjectViolation(t *testing.T) {
 	for name, line := range map[string]string{
 		"bully-cuts":            "--election=bully --cuts=1",
@@ -104,7 +104,7 @@ func TestCheckSubjectJSON(t *testing.T) {
 	require.Equal(t, "and", x.Deadlock)
 }
 
-// An exploration that does not come to its end proves nothing, and says so.
+// An exploration that is stopped early proves nothing, and says so.
 func TestCheckSubjectStopped(t *testing.T) {
 	for line, name := range map[string]string{"--election=bully": "bully", "--deadlock=or": "OR model"} {
 		status, stdout, stderr := invoke("check", "--max-states=500", line)

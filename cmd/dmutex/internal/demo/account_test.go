@@ -90,7 +90,7 @@ func TestAccountGarbled(t *testing.T) {
 	require.NoFileExists(t, a.marker)
 }
 
-// A line fits its width whatever is in it, so that it lies within one page.
+// Every line has the same width, so that it lies within one page.
 func TestLine(t *testing.T) {
 	require.Zero(t, os.Getpagesize()%entryWidth)
 	for _, l := range []line{{}, {64, true, math.MaxUint64, 1e16 - 1}} {
@@ -105,7 +105,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// The passbook tells what was deposited, and what went wrong.
+// The passbook shows what was deposited, and what went wrong.
 func TestPassbook(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, createAccount(dir))
@@ -128,7 +128,7 @@ func TestPassbook(t *testing.T) {
 	require.ErrorContains(t, err, `account file: "by 04" is not a line of it`)
 }
 
-// The marker of a teller that was killed inside is taken away, and no other.
+// Only the marker of a teller that was killed inside is removed.
 func TestVacate(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, createAccount(dir))

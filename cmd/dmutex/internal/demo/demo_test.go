@@ -202,8 +202,8 @@ func TestDemoKills(t *testing.T) {
 	}
 }
 
-// Tellers that are killed for good are excluded, and new ones that know nothing but a
-// file take their place.
+// Tellers that are killed for good are excluded, and new ones that know only a file take
+// their place.
 func TestDemoCrash(t *testing.T) {
 	t.Parallel()
 	for _, link := range []string{"tcp", "nats"} {
@@ -252,7 +252,7 @@ func TestKillRunFailover(t *testing.T) {
 	require.Equal(t, "ring         teller 2 has the lock, 3.00s after that\n", said.String())
 }
 
-// Evidence against a lock that is wrong on purpose is found also in a run with kills.
+// A run with kills also finds evidence against a lock that is wrong on purpose.
 func TestDemoKillsBroken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
@@ -268,7 +268,7 @@ func TestDemoKillsBroken(t *testing.T) {
 	require.Len(t, o.Faults, 3)
 }
 
-// What the tellers report is summed up: views after the first, and the longest.
+// The reports of the tellers are summed up: the views after the first, and the longest.
 func TestKillRunHears(t *testing.T) {
 	o := killRun{epochs: make(map[uint64]bool)}
 	for _, v := range []view{{7, 9}, {7, 8}, {8, 3}, {8, 5}, {10, 4}} {
@@ -292,7 +292,7 @@ func TestEvidenceFaults(t *testing.T) {
 	}
 }
 
-// A server that runs already is used and not stopped.
+// A server that is running already is used, and not stopped.
 func TestDemoNATSURL(t *testing.T) {
 	url, stop, err := nats.Broker.Serve("")
 	require.NoError(t, err)
@@ -331,8 +331,8 @@ func TestDemoBroken(t *testing.T) {
 	require.GreaterOrEqual(t, len(o.Faults), 3)
 }
 
-// A teller that fails ends the demo, with words that say which one and how. The
-// others, which wait for it, are ended too.
+// A teller that fails ends the demo, and the error says which one and how. The
+// others, which wait for it, are ended as well.
 func TestDemoSabotage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ how, words string }{
@@ -366,7 +366,7 @@ func TestDemoSabotage(t *testing.T) {
 }
 
 // A group fails when nothing has happened for the timeout, and not
-// while a process reports something.
+// while a process reports anything.
 func TestGroupStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := group{

@@ -10,7 +10,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
-// rightWork is what two tellers and central come to, with two deposits each,
+// rightWork is the work of two tellers under central, with two deposits each,
 // when all is right: 3 messages for each of teller 2.
 func rightWork() work {
 	var w work
@@ -36,7 +36,7 @@ func TestAuditRight(t *testing.T) {
 	require.Equal(t, &quantiles{2, 5, 10}, o.HandOff, "1 to 2 and 2 to 3; number 4 had not been waiting")
 }
 
-// Each thing that a lock has to prevent is seen by itself.
+// Each thing that a lock has to prevent is detected by itself.
 func TestAuditFaults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -64,7 +64,7 @@ func TestAuditFaults(t *testing.T) {
 	}
 }
 
-// What happens without a lock is shown and not judged.
+// A run without a lock is shown, not judged.
 func TestAuditNoLock(t *testing.T) {
 	w := rightWork()
 	w.records[0][0].Overlap = true

@@ -26,7 +26,7 @@ import (
 )
 
 // philosophers runs the demo with --json, and requires that standard output is
-// one JSON value and nothing else.
+// exactly one JSON value.
 func philosophers(t *testing.T, args ...string) (status int, r dinners, stderr string) {
 	t.Helper()
 	status, stdout, stderr := invoke(append([]string{"demo", "philosophers", "--json"}, args...)...)
@@ -95,7 +95,7 @@ func TestWorkerCountsBusy(t *testing.T) {
 }
 
 // A fork that is in another hand is noticed, no matter what the lock says. The forks
-// that were taken are given back, and the other hand keeps its own.
+// that were taken are put back, and the other hand keeps its own.
 func TestPhilosopherOverlap(t *testing.T) {
 	p := &philosopher{worker: alone(t), retries: true, badge: filepath.Join(t.TempDir(), "badge")}
 	require.NoError(t, os.WriteFile(p.badge, nil, 0o600))
@@ -113,7 +113,7 @@ func TestPhilosopherOverlap(t *testing.T) {
 	require.Zero(t, p.counts().Busy)
 }
 
-// onWrite is a writer that does something else.
+// onWrite is a function as a writer.
 type onWrite func()
 
 func (act onWrite) Write(b []byte) (int, error) {

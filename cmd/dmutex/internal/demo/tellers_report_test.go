@@ -184,7 +184,7 @@ func TestClosing(t *testing.T) {
 	require.Contains(t, r.closing(), fmt.Sprintf("Under all %d algorithms not a cent was lost", len(tool.Algorithms)))
 }
 
-// A demo that could not be completed shows what was, and its verdict is no.
+// A demo that was not completed shows the completed part, and its verdict is negative.
 func TestTableIncomplete(t *testing.T) {
 	r := sample()
 	r.Runs = r.Runs[:2]

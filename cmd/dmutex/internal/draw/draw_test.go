@@ -27,7 +27,7 @@ import (
 var _ = flag.Bool("update", false, "rewrite the golden files")
 
 // Two nodes on a bad network. 1 asks twice: its first request has to be sent
-// again, and once too often; its last message never arrives.
+// again, and one time more than needed; its last message never arrives.
 const (
 	one = `{"dmutex":"trace","version":3,"self":1,"members":[1,2],"algorithm":"ricart 1 idle","life":11,"opened":1700000001000000000}
 {"t":1000000,"do":"met","peer":2,"life":22}
@@ -101,8 +101,8 @@ func wellFormed(t testing.TB, svg []byte) {
 	}
 }
 
-// The vector clocks of the log say what the messages say: what a node has
-// received, it knows.
+// The vector clocks of the log follow the messages: a node knows what it has
+// received.
 func TestShiVizClocks(t *testing.T) {
 	d := drawn(t, scripted(t, "group 1 2 3\n\nrequest 1\ndeliver all\nrequest 2\nrequest 3\ndeliver all\nrelease 1\ndeliver all\n"), draw.Options{})
 	lines := strings.Split(strings.TrimSpace(string(d.ShiViz())), "\n")
@@ -161,7 +161,7 @@ func pair(opened1, sent, answered, opened2, heard int64) []string {
 
 var times = regexp.MustCompile(`2-&gt;1 REPLY attempt=1, sent at (\S+ µs), received at (\S+ µs)`)
 
-// Clocks are lined up by no more than it takes.
+// Clocks are shifted no further than necessary.
 func TestClocks(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
@@ -231,7 +231,7 @@ func TestParts(t *testing.T) {
 	require.Contains(t, string(alone.Mermaid()), "N1-)N2: REQUEST attempt=1")
 
 	// A trace that was cut off, has a gap, or is of a process that did not end in
-	// good order, does not tell that a message did not arrive.
+	// good order, does not prove that a message did not arrive.
 	for _, two := range []string{
 		two[:len(two)-1],
 		strings.Replace(two, `{"t":900000,"do":"met","peer":1,"life":11}`, `{"t":900000,"do":"gap","n":1}`, 1),
@@ -269,7 +269,7 @@ func TestParts(t *testing.T) {
 }
 
 // The events of a node are drawn with each of its locks: among several, each lock
-// looks as it does alone, and Mermaid takes no second diagram in a file.
+// looks as it does alone, and Mermaid allows only one diagram in a file.
 func TestSeveralLocks(t *testing.T) {
 	busy := `{"t":3300000,"do":"request","lock":"busy","phase":"waiting"}
 {"t":3400000,"do":"cancel","lock":"busy","phase":"idle"}
@@ -295,7 +295,7 @@ func TestSeveralLocks(t *testing.T) {
 }
 
 // The page explains and filters above the drawing, shows the busiest lock first,
-// and says of each shape which nodes it belongs to.
+// and names the nodes of each shape.
 func TestPage(t *testing.T) {
 	idle := `{"t":3300000,"do":"request","lock":"idle","phase":"waiting"}
 {"t":3400000,"do":"cancel","lock":"idle","phase":"idle"}
@@ -487,8 +487,8 @@ func TestLongNumbers(t *testing.T) {
 	wellFormed(t, []byte(svg))
 }
 
-// A title is not cut off at the edge of a small picture: that grows, or says that
-// there is more, and what.
+// A title is not cut off at the edge of a small picture: the picture grows, or the
+// title is shortened and its tooltip has all of it.
 func TestLongTitle(t *testing.T) {
 	small := `{"dmutex":"trace","version":3,"self":1,"members":[1]}
 {"t":0,"do":"request","lock":"x","phase":"held","fence":1}
@@ -510,7 +510,7 @@ func TestLongTitle(t *testing.T) {
 	require.Contains(t, svg, " ...</text>")
 }
 
-// A file may be anything: what does not grow with it is not drawn.
+// A file may be hostile: a drawing that would be far larger than its file is refused.
 func TestBounds(t *testing.T) {
 	members := dmutextest.Nodes(1001)
 	tick := trace.Event{What: trace.Tick, Lock: "x"}
@@ -585,7 +585,7 @@ func inTwoRows(svg string) (n int) {
 	return n
 }
 
-// Whatever is in a trace, the picture is a picture.
+// Any trace makes a well-formed picture, or is refused.
 func FuzzDraw(f *testing.F) {
 	f.Add(one, two, "a<b", int64(0))
 	f.Add(strings.Replace(one, "it closed", `\u0001]]>\u000a&`, 1), two, "", int64(2e6))

@@ -77,7 +77,7 @@ func TestEvict(t *testing.T) {
 	require.Contains(t, stderr, "400 Bad Request: ")
 }
 
-// What goes wrong is said.
+// Errors are reported.
 func TestEvictFails(t *testing.T) {
 	asked := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -38,8 +38,7 @@ func TestCompare(t *testing.T) {
 	require.InDelta(t, 3*12.0/13, find("central").messages, 1e-9) // 3, and 0 for the centre
 }
 
-// Without p the ranking is by messages; a probability for each site is taken at
-// its word.
+// Without p the ranking is by messages. There may be a probability for each site.
 func TestCompareVariants(t *testing.T) {
 	rows, err := compare(7, nil)
 	require.NoError(t, err)

@@ -164,7 +164,7 @@ func TestQuorumCheckCannotRead(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// What build prints, check accepts, in every form.
+// check accepts what build prints, in every form.
 func TestQuorumBuildThenCheck(t *testing.T) {
 	for _, k := range quorum.Constructions[int]() {
 		for _, form := range [][]string{nil, {"--json"}, {"--assign", "--json"}} {

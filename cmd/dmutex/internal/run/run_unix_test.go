@@ -55,7 +55,7 @@ func invoke(args ...string) (status int, stdout, stderr string) {
 	return tooltest.Run(new(grammar), "", args...)
 }
 
-// steps is the command that the tests run. It takes one step after the other.
+// steps is the command that the tests run. It takes its steps in order.
 func steps(words []string) (status int) {
 	signals := make(chan os.Signal, 16)
 	in := bufio.NewReader(os.Stdin)
@@ -111,7 +111,7 @@ func steps(words []string) (status int) {
 	return 0
 }
 
-// The time after which a test stops waiting, for what will not come.
+// tooLong is how long a test waits before it fails.
 const tooLong = 30 * time.Second
 
 // A started is a run as a process of its own.
@@ -172,7 +172,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// line reads what the command says next.
+// line reads the next line of the command.
 func (s *started) line() string {
 	s.t.Helper()
 	line, err := s.stdout.ReadString('\n')
@@ -203,7 +203,7 @@ func (s *started) goOn() {
 func (s *started) signal(sig os.Signal) { require.NoError(s.t, s.cmd.Process.Signal(sig)) }
 
 // exits waits until run has ended, and requires that nothing is left of the
-// command: whatever is has the other end of stdout.
+// command: a process that is left has the other end of stdout.
 func (s *started) exits(status int) (said string) {
 	s.t.Helper()
 	_, err := io.Copy(io.Discard, s.stdout)
@@ -329,7 +329,7 @@ type word struct {
 	line string
 }
 
-// listen returns a function that waits for what the command of any of the runs says next.
+// listen returns a function that waits for the next line of any command of the runs.
 func listen(runs ...*started) (next func() word) {
 	words := make(chan word, 16)
 	var reading sync.WaitGroup
@@ -356,7 +356,7 @@ func listen(runs ...*started) (next func() word) {
 }
 
 // A machine leaves when its command has ended, also the one that grants the lock,
-// and even if nobody reads its output. The others go on without it.
+// and even if its output is not read. The others continue without it.
 func TestRunLeaves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -466,7 +466,7 @@ func TestRunNumberTaken(t *testing.T) {
 }
 
 // Before all have met no member depends on it: a signal ends it at once, and it
-// may come again.
+// may start again.
 func TestRunSignalBeforeAllHaveMet(t *testing.T) {
 	flags := group(t, 3)
 	two := join(t, flags(2))
@@ -582,8 +582,8 @@ func TestRunEndsWhatIsStopped(t *testing.T) {
 	s.exits(statusSignal + int(syscall.SIGTERM))
 }
 
-// What the command leaves behind gets a signal to end, and the lock is released
-// when it has (L76).
+// The processes that the command leaves behind get a signal to end, and the lock is
+// released when they have (L76).
 func TestRunReleasesWhenAllHaveEnded(t *testing.T) {
 	flags := group(t, 2)
 	one := join(t, flags(1))

@@ -230,7 +230,7 @@ func TestStoreNATS(t *testing.T) {
 	}
 }
 
-// A command line that cannot work is refused, and the words do not quote a password.
+// A command line that cannot work is refused, and the error does not quote a password.
 func TestStoreUsage(t *testing.T) {
 	for _, c := range []struct{ line, words string }{
 		{"--store= -- x", "give a path"},
