@@ -91,8 +91,8 @@
 //
 // From version 1.0 on, a minor version breaks no program that uses the packages for locks:
 // this one, node, nodehttp, fence, central, lamport, maekawa, ricart, ring, suzukikasami,
-// store, filestore, sqlstore, natsstore, etcdstore, memlink, tcplink, natslink, dmutexprom
-// and dmutexotel. The flags and the exit statuses of the tool count as well, and the names of
+// store, filestore, sqlstore, natsstore, etcdstore, storelock, memlink, tcplink, natslink,
+// dmutexprom and dmutexotel. The flags and the exit statuses of the tool count as well, and the names of
 // metrics and of log keys.
 //
 // The packages for those who study algorithms or build parts of their own may change with a

@@ -13,6 +13,8 @@
 //   - natsstore, for a JetStream key-value bucket
 //   - etcdstore, a module of its own
 //
+// storelock is a lock in a record of its own, for processes that form no group.
+//
 // The store is trusted: if it forgets an acknowledged change, two nodes may hold the same
 // lock. The packages say which settings and which failovers do that.
 //

@@ -47,11 +47,13 @@ var rows = []struct {
 	{"dmutextest", false, []string{".", "internal/goldentest", "internal/search", "trace"}},
 	{"fence", false, nil},
 	{"internal/child", false, nil},
+	{"internal/clock", false, nil},
 	{"internal/chase", true, []string{"."}},
 	{"internal/deadlocktest", false, []string{".", "deadlock", "internal/chase", "dmutextest", "internal/search"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/search"}},
 	{"internal/goldentest", false, nil},
 	{"internal/latelog", false, nil},
+	{"internal/lockrecord", true, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"internal/outagetest", false, []string{"store"}},
 	{"internal/search", false, nil},
@@ -59,6 +61,7 @@ var rows = []struct {
 	{"internal/wire", false, []string{".", "transport"}},
 	{"internal/membership", true, []string{".", "internal/canon"}},
 	{"store", false, nil},
+	{"store/storelock", false, []string{"internal/clock", "internal/lockrecord", "store"}},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog"}},
 	{"transport/linktest", false, []string{".", "transport", "internal/mail"}},
@@ -69,7 +72,7 @@ var rows = []struct {
 
 	// layer 3
 	{"node/internal/locks", false, []string{".", "internal/mail", "internal/membership", "internal/session", "internal/wire", "trace"}},
-	{"node/internal/group", false, []string{".", "internal/latelog", "internal/mail", "internal/membership", "internal/session", "internal/wire", "node/internal/locks", "store", "trace", "transport"}},
+	{"node/internal/group", false, []string{".", "internal/clock", "internal/latelog", "internal/mail", "internal/membership", "internal/session", "internal/wire", "node/internal/locks", "store", "trace", "transport"}},
 	{"node", false, []string{".", "internal/chase", "internal/mail", "internal/membership", "internal/wire", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
 }
 

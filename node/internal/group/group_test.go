@@ -68,7 +68,7 @@ func TestLeaseSleepIsToldWithItsTime(t *testing.T) {
 		stepping.Go(func() {
 			for range 100_000 {
 				g.StepWall(time.Second)
-				l.time.now() // as Held.Err does
+				l.time.Now() // as Held.Err does
 			}
 		})
 		g.mu.Lock()

@@ -13,7 +13,7 @@ import (
 
 // now also tells the machine how long the computer has slept.
 func (l *record) now() int64 {
-	now, slept := l.time.read()
+	now, slept := l.time.Read()
 	leapt := slept - l.slept
 	l.slept = slept
 	l.Leapt(leapt)

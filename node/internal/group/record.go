@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clock"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
@@ -21,7 +22,7 @@ type record struct {
 	*membership.LeaseMachine
 	group *Group
 	link  transport.DynamicLink
-	time  *clock
+	time  *clock.Clock
 
 	length int64 // of the lease
 	margin int64 // before its end the locks are lost
@@ -82,13 +83,13 @@ func newRecord(g *Group) error {
 		return err
 	}
 	l := &record{
-		group: g, link: link, time: newClock(),
+		group: g, link: link, time: clock.New(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
 		away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
 		busy: make(chan struct{}, 1),
 	}
 	// The peers forget this node when they see in the record that it has left.
-	g.who, g.life, g.limit, g.clock, g.farewell = l, newLife(0), membership.MaxMembers, l.time.now, 20*time.Millisecond
+	g.who, g.life, g.limit, g.clock, g.farewell = l, newLife(0), membership.MaxMembers, l.time.Now, 20*time.Millisecond
 	var err error
 	l.LeaseMachine, err = membership.NewLease(membership.LeaseConfig{
 		Life: g.life, Address: link.Address(), Lease: l.length, Settings: g.settings,
@@ -285,7 +286,7 @@ func (l *record) obstacle() error {
 	case l.Phase() == membership.Acting:
 		return nil
 	case until != 0:
-		return drains(until-l.time.now(), dead)
+		return drains(until-l.time.Now(), dead)
 	case l.Self() == dmutex.None:
 		return errors.New("this process is not in the record yet, and joins")
 	}
@@ -320,3 +321,6 @@ func (l *record) departed(late error) error {
 	}
 	return fmt.Errorf("close: the record still has this node, so the others wait until they exclude it: %w", late)
 }
+
+// StepWall acts as if the wall clock had been set forward. Only tests call it.
+func (g *Group) StepWall(d time.Duration) { g.who.(*record).time.StepWall(d) }

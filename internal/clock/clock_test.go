@@ -1,4 +1,4 @@
-package group
+package clock
 
 import (
 	"testing"
@@ -26,7 +26,7 @@ func TestLeaseClock(t *testing.T) {
 		{"restless", [][2]time.Duration{{time.Second, 1009 * time.Millisecond}, {time.Second, 991 * time.Millisecond}, {time.Second, 1009 * time.Millisecond}}, 3 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var c clock
+			var c Clock
 			var passed, wall time.Duration
 			for _, step := range tc.steps {
 				passed, wall = passed+step[0], wall+step[1]
@@ -38,8 +38,8 @@ func TestLeaseClock(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := newClock()
+		c := New()
 		time.Sleep(time.Hour)
-		require.EqualValues(t, time.Hour, c.now())
+		require.EqualValues(t, time.Hour, c.Now())
 	})
 }

@@ -1,0 +1,149 @@
+package lockrecord
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/search"
+)
+
+var _ = flag.Bool("update", false, "rewrite the files in testdata")
+
+// Every run of two contenders does nothing wrong: one at most holds the lock while its lease
+// runs, fences rise, even if the record is deleted, and from every state all that wait can get the lock without further
+// faults. The numbers are what is there: a change of one is a finding.
+func TestExplore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, tt := range []struct {
+		setup  setup
+		states int
+	}{
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2}, 398},
+		{setup{lease: 2, wait: 3, lives: 2, grants: 3, faults: faults{crashes: 1}}, 8_710},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 2}}, 55_688},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 1, cancels: 1}}, 8_521},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{slow: 1, crashes: 1}}, 7_085},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, empty: true, prover: true, faults: faults{slow: 1}}, 5_683},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{crashes: 1, wipes: 1}}, 4_443},
+		{setup{lease: 2, wait: 2, lives: 2, grants: 3, prover: true, faults: faults{crashes: 1}}, 10_281},
+		{setup{lease: 1, wait: 1, lives: 1, grants: 2, faults: faults{slow: 1, crashes: 1, wipes: 1}}, 23_346},
+	} {
+		t.Run(tt.setup.name(), func(t *testing.T) {
+			r, err := explore(tt.setup, 200_000)
+			require.NoError(t, err)
+			require.True(t, r.Complete)
+			require.Equal(t, tt.states, r.States)
+		})
+	}
+}
+
+// Each rule is needed: without it something goes wrong, in the shortest run, which stands in
+// testdata.
+func TestMutants(t *testing.T) {
+	plain := setup{lease: 2, wait: 2, lives: 1, grants: 2}
+	slow := setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 2}}
+	for _, tt := range []struct {
+		name  string
+		setup setup
+		alter func(w *world, i int, do string, input func())
+		also  func(s *setup)
+	}{
+		{"lease-from-the-receipt", slow, func(w *world, i int, do string, input func()) {
+			if do == "is answered" && w.places[i].op.ok {
+				w.places[i].m.sentAt = w.now
+			}
+			input()
+		}, nil},
+		{"lease-from-an-unknown-outcome", slow, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			swaps := m.op == Swap && m.phase == Held
+			if input(); do == "gives up" && swaps && m.phase == Held {
+				m.leaseFrom = m.sentAt
+			}
+		}, nil},
+		{"lease-from-a-load", slow, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			loads := m.op == Load && m.phase == Held
+			if input(); do == "is answered" && loads && m.phase == Held && m.mine() {
+				m.leaseFrom = m.sentAt
+			}
+		}, nil},
+		{"end-of-the-lease-ignored", plain, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			if m.phase == Held && w.now >= m.LeaseEnd() {
+				m.leaseFrom = w.now
+			}
+			input()
+		}, nil},
+		{"wait-too-short", setup{lease: 2, wait: 1, lives: 1, grants: 2}, nil, nil},
+		{"wait-from-the-sending", slow, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			rev, sent, loads := m.rev, m.sentAt, m.op == Load
+			if input(); do == "is answered" && loads && m.rev != rev {
+				m.seenAt = sent
+			}
+		}, nil},
+		{"wait-goes-on-after-a-renewal", setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 1}}, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			holder, seen, loads := m.record.Holder, m.seenAt, m.op == Load && m.seen
+			if input(); do == "is answered" && loads && m.record.Holder == holder {
+				m.seenAt = seen
+			}
+		}, nil},
+		{"fences-begin-again", setup{lease: 2, wait: 2, lives: 2, grants: 2}, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			if m.record.Holder == "" {
+				m.record.Fence = min(m.record.Fence, 1)
+			}
+			input()
+		}, nil},
+		{"clocks-stand-still", setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{wipes: 1}}, func(w *world, i int, do string, input func()) {
+			w.floor = 0
+			input()
+		}, nil},
+		{"proof-of-another-revision", setup{lease: 2, wait: 2, lives: 2, grants: 3, prover: true, faults: faults{crashes: 1}}, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			proved := m.proved
+			if input(); m.phase == Waiting {
+				m.proved = m.proved || proved
+			}
+		}, nil},
+		{"guard-ignored", setup{lease: 2, wait: 1, lives: 1, grants: 2, prover: true}, func(w *world, i int, do string, input func()) {
+			input()
+			w.places[i].m.Guard("")
+		}, nil},
+		{"wrong-proof", setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true}, nil, func(s *setup) { s.always = true }},
+		{"blind-swap", slow, nil, func(s *setup) { s.blind = true }},
+		{"unknown-swap-taken-for-done", slow, func(w *world, i int, do string, input func()) {
+			m := w.places[i].m
+			swaps := m.op == Swap && m.phase == Waiting && m.next.Holder == m.life
+			if input(); do == "gives up" && swaps && m.phase == Waiting {
+				m.phase, m.fence, m.leaseFrom = Held, m.next.Fence, m.sentAt
+			}
+		}, nil},
+		{"conflict-taken-for-done", slow, func(w *world, i int, do string, input func()) {
+			if op := &w.places[i].op; do == "is answered" && op.op == Swap && !op.ok {
+				op.ok, op.rev = true, w.rev
+			}
+			input()
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.setup.alter = tt.alter
+			if tt.also != nil {
+				tt.also(&tt.setup)
+			}
+			_, err := explore(tt.setup, 200_000)
+			v, ok := errors.AsType[*search.Violation](err)
+			require.True(t, ok, "%v", err)
+			goldentest.Compare(t, fmt.Sprintf("testdata/mutant-%s.txt", tt.name), v.Script)
+		})
+	}
+}

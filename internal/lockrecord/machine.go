@@ -1,0 +1,318 @@
+// Package lockrecord is a lock in one record of a store, as a machine without I/O: there is no
+// group, and who wants the lock does not vote.
+//
+// # The rules
+//
+// The record says who holds the lock: its life, a fence and a lease L. Every change is a
+// compare-and-swap from the revision that was seen last.
+//
+//	free     a contender swaps itself in, with a higher fence
+//	renew    the holder swaps every third of L. Its lease ends L after it sent the last
+//	         swap that succeeded, by its own clock. Then the lock is lost for good
+//	replace  a contender that has seen one revision for D swaps itself in: D counts from
+//	         the receipt of the first load that showed it. D = L(1+rho)/(1-rho), and rho,
+//	         the most that the rate of a clock may be wrong by, is 1 %
+//	prove    it does so at once if the holder of that revision is proved dead, and not at
+//	         all while a store that can prove it has not: so the lock of a process on the
+//	         same machine lasts as long as the process, or a child of it, lives
+//	resolve  after a swap of unknown outcome the record is loaded, and swapped again from
+//	         there. A load extends no lease
+//	release  the holder swaps itself out, and the fence stays
+//
+// Where there is no record the lock is free. There may have been one, which was lost, or which an
+// operator has deleted. Its fences were not above the clock, and all fences begin there.
+//
+// # Why it is right
+//
+// Take the last swap of a holder that succeeded. It was sent before it took effect, so the
+// lease ends less than L/(1-rho) of true time after its revision began. A contender that
+// replaces the holder has loaded that revision, and waited D by its clock: at least
+// D/(1+rho) of true time, which is L/(1-rho). Its swap succeeds only if no other swap has
+// come between. This needs no word about how long operations take.
+//
+// A swap that was given up may still take effect, but only while its revision is the last.
+// So it either comes before the swap that its life or another one makes from there, and
+// makes that one fail, or never.
+package lockrecord
+
+import (
+	"errors"
+	"math"
+)
+
+// A Machine is one attempt of one life to hold the lock once. Times are nanoseconds of a clock
+// that counts sleep. The driver
+//
+//	starts what Operation returns, and gives its outcome to Loaded, Swapped or Unknown: one
+//	of them, once, also if the store never answers
+//	calls Live before the first Operation of which Swaps says that it is a swap
+//	calls Tick at Deadline, and Poll from time to time while the machine waits for a life
+//	calls Guard if the store will tell when that life is over, and Proved when it has
+//	ends the hold at LeaseEnd, less a margin, by a timer of its own, and then calls End
+//
+// An outcome that comes after the machine is Over changes nothing.
+type Machine struct {
+	lock  string
+	lease int64
+	drain func(lease int64) int64 // D
+
+	life string // empty until Live
+
+	// The operation under way.
+	op     Operation
+	next   Record // of a swap
+	sentAt int64
+
+	// What the last answer has shown.
+	seen   bool
+	record Record // zero if there is none
+	rev    string
+	seenAt int64  // the receipt of the first answer that showed rev
+	proved bool   // nobody holds the lock by rev
+	guard  string // a life that only a proof replaces
+	stale  bool   // load before the next swap
+	unsure bool   // a swap of this life may have changed the record since
+
+	phase     Phase
+	fence     uint64
+	leaving   bool  // Release was called
+	leaseFrom int64 // when the last swap that succeeded was sent
+	err       error
+}
+
+// A Phase is where an attempt stands.
+type Phase uint8
+
+const (
+	Waiting Phase = iota
+	Held
+	Ended // it was held, and the record may still say so
+	Over  // nothing is left to do
+)
+
+// An Operation is what the store is to do.
+type Operation uint8
+
+const (
+	None Operation = iota
+	Load
+	Swap
+)
+
+// ErrTaken is the error of a hold that another life has replaced, or whose record was deleted.
+var ErrTaken = errors.New("another process has the lock, or the record was deleted")
+
+// New returns a machine. The lease is in nanoseconds.
+func New(lock string, lease int64) *Machine {
+	return &Machine{lock: lock, lease: lease, drain: drain, stale: true}
+}
+
+func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
+
+// Phase returns where the attempt stands.
+func (m *Machine) Phase() Phase { return m.phase }
+
+// Fence returns the fence of the grant, if there was one.
+func (m *Machine) Fence() uint64 { return m.fence }
+
+// Err returns why the hold has ended or the attempt is over. It is nil if it was released, or if
+// its lease has ended.
+func (m *Machine) Err() error { return m.err }
+
+// LeaseEnd returns when the lease ends, while the machine is Held.
+func (m *Machine) LeaseEnd() int64 { return m.leaseFrom + m.lease }
+
+// Awaits reports whether the machine waits for another life, which it returns with the revision
+// that was seen.
+func (m *Machine) Awaits() (life, rev string, ok bool) {
+	ok = m.phase == Waiting && m.op == None && !m.stale && m.blocked()
+	return m.record.Holder, m.rev, ok
+}
+
+// mine reports whether this life holds the lock by the record.
+func (m *Machine) mine() bool { return m.life != "" && m.record.Holder == m.life }
+
+// blocked reports whether another life may hold the lock by the record.
+func (m *Machine) blocked() bool { return m.record.Holder != "" && !m.mine() && !m.proved }
+
+// replaceAt returns when no lease of another life runs by the revision that was seen.
+func (m *Machine) replaceAt() int64 {
+	if m.record.Holder == m.guard {
+		return math.MaxInt64
+	}
+	return m.seenAt + m.drain(m.record.Lease)
+}
+
+func (m *Machine) renewAt() int64 { return m.leaseFrom + m.lease/3 }
+
+// Live names the life, as no other attempt is named.
+func (m *Machine) Live(name string) { m.life = name }
+
+// Life returns that name.
+func (m *Machine) Life() string { return m.life }
+
+// Swaps reports whether Operation would return a Swap.
+func (m *Machine) Swaps(now int64) bool { return m.wants(now) == Swap }
+
+// wants returns the operation that is due.
+func (m *Machine) wants(now int64) Operation {
+	switch {
+	case m.op != None || m.phase == Over || m.phase == Ended && !m.leaving:
+		return None
+	case m.stale:
+		return Load
+	case m.mine() && (m.phase != Held || now >= m.renewAt()):
+		return Swap
+	case m.phase == Waiting && !m.mine() && (!m.blocked() || now >= m.replaceAt()):
+		return Swap
+	}
+	return None
+}
+
+// Operation returns the operation that is due, with the value and the revision of a Swap. It
+// counts as sent now. A fence that is drawn is above the floor, which stands at the clock.
+func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte, rev string) {
+	m.check(now)
+	op = m.wants(now)
+	if op == Swap {
+		m.next = Record{m.lock, m.record.Fence, m.lease, m.life}
+		switch {
+		case m.mine() && m.leaving:
+			m.next.Holder = ""
+		case !m.mine():
+			m.next.Fence = max(m.record.Fence, floor) + 1
+			if m.next.Fence > maxFence {
+				m.fail(badRecord("its fences are used up"))
+				return None, nil, ""
+			}
+		}
+		m.unsure = true
+		value = m.next.AppendText(nil)
+	}
+	if m.op = op; op != None {
+		m.sentAt = now
+	}
+	return op, value, m.rev
+}
+
+// Deadline returns when Tick has something to do: [math.MaxInt64] if never.
+func (m *Machine) Deadline() int64 {
+	switch {
+	case m.phase == Held && m.op == None:
+		return m.renewAt()
+	case m.phase == Held:
+		return m.LeaseEnd()
+	case m.phase == Waiting && m.op == None && !m.stale && m.blocked():
+		return m.replaceAt()
+	}
+	return math.MaxInt64
+}
+
+// Tick tells the machine that time has passed.
+func (m *Machine) Tick(now int64) { m.check(now) }
+
+// Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one
+// since the last input, as when the wall clock was set forward. A lease that ends too soon
+// does no harm. A wait must not end too soon.
+func (m *Machine) Leapt(by int64) { m.seenAt += by }
+
+// check notices the end of the lease. It comes before each input: an input may extend the lease,
+// and what has ended must not come back.
+func (m *Machine) check(now int64) {
+	if m.phase == Held && now >= m.LeaseEnd() {
+		m.phase = Ended
+	}
+}
+
+// Poll asks for a load, if the machine waits for another life.
+func (m *Machine) Poll() {
+	if _, _, ok := m.Awaits(); ok {
+		m.stale = true
+	}
+}
+
+// Proved tells the machine that no process lives that could hold the lock by this revision.
+func (m *Machine) Proved(rev string) { m.proved = m.proved || m.seen && rev == m.rev }
+
+// Guard tells the machine that the store will tell when this life is over. An empty life is none.
+func (m *Machine) Guard(life string) { m.guard = life }
+
+// End ends the hold, although the record may still say otherwise.
+func (m *Machine) End() {
+	if m.phase == Held {
+		m.phase = Ended
+	}
+}
+
+// Release ends the hold, or the wait for it. The machine is Over when the record says so, too.
+// (A swap of unknown outcome may still take effect after that. The others then wait for this
+// life as for one that is dead.)
+func (m *Machine) Release(now int64) {
+	m.check(now)
+	m.leaving = true
+	m.End()
+	m.settle()
+}
+
+// settle ends an attempt that leaves and is not in the record.
+func (m *Machine) settle() {
+	if m.leaving && !m.mine() && !m.unsure {
+		m.phase = Over
+	}
+}
+
+// fail ends the attempt.
+func (m *Machine) fail(err error) { m.phase, m.err = Over, err }
+
+// finish ends the operation under way.
+func (m *Machine) finish(now int64) {
+	m.check(now)
+	m.op = None
+}
+
+// Loaded takes what a load has shown. The value is empty if there is no record.
+func (m *Machine) Loaded(now int64, value []byte, rev string) {
+	if m.finish(now); m.phase == Over {
+		return
+	}
+	var r Record
+	if len(value) > 0 {
+		var err error
+		if r, err = parse(value, m.lock); err != nil {
+			m.fail(err)
+			return
+		}
+	}
+	if !m.seen || rev != m.rev {
+		m.seenAt, m.proved = now, false
+	}
+	m.seen, m.record, m.rev = true, r, rev
+	m.stale, m.unsure = false, false
+	if m.phase == Held && !m.mine() {
+		m.phase, m.err = Ended, ErrTaken
+	}
+	m.settle()
+}
+
+// Swapped tells the machine that the swap was done.
+func (m *Machine) Swapped(now int64, rev string) {
+	if m.finish(now); m.phase == Over {
+		return
+	}
+	m.record, m.rev, m.seenAt, m.proved = m.next, rev, now, false
+	m.unsure = false
+	if m.mine() {
+		m.leaseFrom = m.sentAt
+		if m.phase == Waiting && !m.leaving && now < m.LeaseEnd() {
+			m.phase, m.fence = Held, m.record.Fence
+		}
+	}
+	m.settle()
+}
+
+// Unknown tells the machine that the swap was not done because the record has changed, or that the
+// outcome of the operation is unknown: the next load shows which.
+func (m *Machine) Unknown(now int64) {
+	m.finish(now)
+	m.stale = true
+}

@@ -1,0 +1,60 @@
+package lockrecord
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What is not a record of this lock is refused, and overwritten by nobody.
+func TestRecord(t *testing.T) {
+	good := string((&Record{"l", 7, unit, "A1"}).AppendText(nil))
+	r, err := parse([]byte(good), "l")
+	require.NoError(t, err)
+	require.Equal(t, Record{"l", 7, unit, "A1"}, r)
+	for _, bad := range []string{
+		"", "x", "Dear Sir,\nyours", "dmutex record 2\nepoch 1\n", good + "x", good[1:], strings.TrimSuffix(good, "\n"),
+		strings.Replace(good, "7", "0", 1), strings.Replace(good, "7", "07", 1), strings.Replace(good, "7", "9223372036854775808", 1),
+		strings.Replace(good, "1000000000", "99999999", 1), strings.Replace(good, "A1", "A 1", 1),
+		strings.Replace(good, "A1", strings.Repeat("A", 65), 1), strings.Replace(good, `"l"`, `"m"`, 1),
+		strings.Repeat("\n", 9), strings.Repeat("x", 100_000),
+	} {
+		_, err := parse([]byte(bad), "l")
+		require.ErrorIs(t, err, ErrRecord, "%q", bad)
+		m := New("l", unit)
+		op, _, _ := m.Operation(0, 0)
+		require.Equal(t, Load, op)
+		if m.Loaded(0, []byte(bad), "1"); bad != "" {
+			require.Equal(t, Over, m.Phase())
+			require.ErrorIs(t, m.Err(), ErrRecord)
+		}
+	}
+}
+
+// The fences of a lock fit 63 bits.
+func TestLastFence(t *testing.T) {
+	m := New("l", unit)
+	m.Operation(0, 0)
+	m.Loaded(0, (&Record{"l", maxFence, unit, ""}).AppendText(nil), "1")
+	m.Live("A")
+	op, _, _ := m.Operation(0, 0)
+	require.Equal(t, None, op)
+	require.ErrorContains(t, m.Err(), "its fences are used up")
+}
+
+// A clock that is set forward ends a lease, and no wait.
+func TestLeapt(t *testing.T) {
+	m := New("l", unit)
+	m.Operation(0, 0)
+	m.Loaded(0, (&Record{"l", 1, unit, "B"}).AppendText(nil), "1")
+	m.Live("A")
+	at := m.Deadline()
+	require.Equal(t, drain(unit), at)
+	m.Leapt(5 * unit)
+	require.Equal(t, at+5*unit, m.Deadline())
+	op, _, _ := m.Operation(at, 0)
+	require.Equal(t, None, op)
+	op, _, _ = m.Operation(at+5*unit, 0)
+	require.Equal(t, Swap, op)
+}

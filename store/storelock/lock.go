@@ -1,0 +1,155 @@
+// Package storelock is a lock in one record of a store. There is no group: a process that wants
+// the lock changes the record, and one that waits looks at it. It is for jobs that come, run
+// under one lock and go, such as commands in cron. For many grants a second use package node.
+//
+//	file, err := filestore.Open("/var/lib/app/nightly")
+//	...
+//	lock, err := storelock.New(file, "nightly", 0)
+//	...
+//	err = lock.Do(ctx, func(ctx context.Context, fence uint64) error { ... })
+//
+// The holder renews the record every third of its lease. If it cannot, its handle is lost a
+// sixteenth of the lease before the end. A holder that has crashed is replaced after a
+// lease. If the store is a [store.Prover], such as filestore, it is replaced at once, and a
+// holder whose process lives, even if it is stopped, is not replaced.
+//
+// The record needs no preparation, and serves one lock. Do not delete it while the lock is
+// held: two could hold it then, for up to a third of a lease.
+//
+// # What it does not do
+//
+// Waiters are served in no order. Each of them loads the record some times a second, unless the
+// store is a Prover. Clocks may be wrong by 1 % in their rates, and not more. A process that
+// was paused may write after its lease, before it notices: only a resource that refuses
+// fences lower than the highest it has seen is safe from that. Fences rise from grant to
+// grant, and also after the record was lost, if no clock was set back by more than the time
+// between.
+package storelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/lockrecord"
+	"github.com/dmutex/dmutex/store"
+)
+
+// DefaultLease is the lease of a [Lock] that was made with 0.
+const DefaultLease = 10 * time.Second
+
+// The errors of a [Lock], for [errors.Is]. Errors of a context and of the store are wrapped, too.
+var (
+	// ErrBusy: TryAcquire found the lock taken.
+	ErrBusy = errors.New("storelock: lock is busy")
+
+	// ErrReleased: this handle has released the lock.
+	ErrReleased = errors.New("storelock: lock was released")
+
+	// ErrLost: the holder no longer has the lock; the error says why.
+	ErrLost = errors.New("storelock: lock was lost")
+
+	// ErrRecord: the record is not one of this lock.
+	ErrRecord = lockrecord.ErrRecord
+)
+
+// A Lock is a lock in a record. Its methods are safe for concurrent use, and it excludes
+// goroutines of one process, too.
+type Lock struct {
+	store  store.Store
+	prover store.Prover // nil if the store is none
+	name   string
+	lease  time.Duration
+	clock  *clock.Clock
+}
+
+// New returns the lock of this name in the record of the store. The lease is how long others wait
+// for a holder that has crashed, 100 ms to 1 h; 0 is [DefaultLease].
+func New(s store.Store, name string, lease time.Duration) (*Lock, error) {
+	if lease == 0 {
+		lease = DefaultLease
+	}
+	switch {
+	case s == nil:
+		return nil, errors.New("storelock: the store is nil")
+	case len(name) < 1 || len(name) > lockrecord.MaxName:
+		return nil, fmt.Errorf("storelock: the name of a lock has 1 to %d bytes, not %d", lockrecord.MaxName, len(name))
+	case int64(lease) < lockrecord.MinLease || int64(lease) > lockrecord.MaxLease:
+		return nil, fmt.Errorf("storelock: lock %q: the lease is 100ms to 1h, not %v", name, lease)
+	}
+	l := &Lock{store: s, name: name, lease: lease, clock: clock.New()}
+	l.prover, _ = s.(store.Prover)
+	return l, nil
+}
+
+// Name returns the lock's name.
+func (l *Lock) Name() string { return l.name }
+
+// Acquire waits for the lock and returns the handle that holds it. It goes on while the store does
+// not answer. If ctx ends first, its error wraps that of ctx, and that of the store if it did
+// not answer. Other errors are those that waiting does not mend: [ErrRecord] and
+// [store.ErrUnusable]. Acquire returns either a handle or an error, never both.
+//
+// ctx does not bound the time that the lock is held.
+func (l *Lock) Acquire(ctx context.Context) (*Held, error) { return l.acquire(ctx, false) }
+
+// TryAcquire takes the lock if it is free, or if its holder is proved dead, and otherwise returns
+// [ErrBusy].
+func (l *Lock) TryAcquire(ctx context.Context) (*Held, error) { return l.acquire(ctx, true) }
+
+func (l *Lock) acquire(ctx context.Context, try bool) (*Held, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, l.fail(err)
+	}
+	a := l.begin(ctx, try)
+	select {
+	case <-a.granted:
+		return a.held, nil
+	case <-a.over:
+		if a.held != nil { // and was lost at once
+			return a.held, nil
+		}
+		return nil, l.fail(a.why)
+	case <-ctx.Done():
+	}
+	a.release()
+	select {
+	case <-a.over: // soon, unless a swap is under way
+	case <-time.After(courtesy):
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err != nil {
+		return nil, l.fail(fmt.Errorf("%w: the store does not answer: %w", ctx.Err(), a.err))
+	}
+	return nil, l.fail(ctx.Err())
+}
+
+// courtesy bounds how long a call whose context has ended takes back a swap that was under way.
+// If it did not, others might wait for this life as for one that has crashed.
+const courtesy = time.Second
+
+// fail names the lock in an error.
+func (l *Lock) fail(err error) error { return fmt.Errorf("storelock: lock %q: %w", l.name, err) }
+
+// Do runs f while it holds the lock. It releases the lock when f has returned, panicked or ended
+// its goroutine, and not before, even if ctx ends. f's context is derived from ctx and also
+// ends with [Held.Context]; fence is that of the grant. Do returns the error of Acquire, or f's
+// error joined with an [ErrLost] if the lock was lost while f ran.
+func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) (err error) {
+	h, err := l.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if lost := h.Release(); lost != nil {
+			err = errors.Join(err, lost)
+		}
+	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
+	return f(ctx, h.Fence())
+}

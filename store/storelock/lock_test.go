@@ -1,0 +1,381 @@
+package storelock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/filestore"
+	"github.com/dmutex/dmutex/store/storelock"
+)
+
+const lease = time.Second
+
+func open(t *testing.T, s store.Store) *storelock.Lock {
+	t.Helper()
+	l, err := storelock.New(s, "job", lease)
+	require.NoError(t, err)
+	return l
+}
+
+func acquire(t *testing.T, l *storelock.Lock) *storelock.Held {
+	t.Helper()
+	h, err := l.Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, h.Err())
+	return h
+}
+
+// A new lock is free, a held one is busy, and a released one is granted again at once, with a
+// higher fence.
+func TestLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(30 * 365 * 24 * time.Hour) // to where fences begin above 0
+		s := new(store.Memory)
+		one, two := open(t, s), open(t, s)
+		begin := time.Now()
+		h := acquire(t, one)
+		require.Zero(t, time.Since(begin))
+		require.Greater(t, h.Fence(), uint64(1)<<50)
+		require.Nil(t, h.File())
+		_, err := two.TryAcquire(t.Context())
+		require.ErrorIs(t, err, storelock.ErrBusy)
+
+		time.Sleep(10 * lease) // the holder renews
+		require.NoError(t, h.Err())
+		require.Greater(t, time.Until(h.Until()), lease/2)
+		_, err = two.TryAcquire(t.Context())
+		require.ErrorIs(t, err, storelock.ErrBusy)
+
+		require.NoError(t, h.Release())
+		require.NoError(t, h.Release(), "twice")
+		require.ErrorIs(t, h.Err(), storelock.ErrReleased)
+		require.ErrorIs(t, context.Cause(h.Context()), storelock.ErrReleased)
+		next, err := two.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, next.Fence(), h.Fence())
+		require.NoError(t, h.Release(), "it ends this grant and never another")
+		require.NoError(t, next.Err())
+		require.NoError(t, next.Release())
+	})
+}
+
+// A waiter gets the lock soon after its release. One whose context ends is gone at once.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(store.Memory)
+		h := acquire(t, open(t, s))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := open(t, s).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, `storelock: lock "job": `)
+		granted := make(chan *storelock.Held)
+		go func() {
+			h, _ := open(t, s).Acquire(t.Context())
+			granted <- h
+		}()
+		time.Sleep(time.Minute)
+		require.NoError(t, h.Release())
+		begin := time.Now()
+		next := <-granted
+		require.Less(t, time.Since(begin), 400*time.Millisecond)
+		require.NoError(t, next.Release())
+	})
+}
+
+// When the store does not answer, the lock is lost a margin before the end of the lease, with
+// the cause. The next holder gets it after that.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(store.Memory)
+		bad := outagetest.New(t, s, outagetest.Faults{})
+		h := acquire(t, open(t, bad))
+		bad.Outage(true)
+		begin := time.Now()
+		granted := make(chan *storelock.Held)
+		go func() {
+			h, _ := open(t, s).Acquire(t.Context())
+			granted <- h
+		}()
+		<-h.Context().Done()
+		lost := time.Since(begin)
+		require.LessOrEqual(t, lost, lease-lease/16)
+		require.Greater(t, lost, lease/2)
+		require.ErrorIs(t, h.Err(), storelock.ErrLost)
+		require.ErrorIs(t, h.Err(), context.DeadlineExceeded, "what the store says")
+		require.Empty(t, granted)
+		next := <-granted
+		require.Less(t, time.Since(begin), 2*lease)
+		require.Greater(t, next.Fence(), h.Fence())
+		require.ErrorIs(t, h.Release(), storelock.ErrLost)
+		require.NoError(t, next.Err())
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := open(t, bad).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "the store does not answer")
+		bad.Outage(false)
+		require.NoError(t, next.Release())
+		require.NoError(t, acquire(t, open(t, bad)).Release())
+	})
+}
+
+// What was lost while the store did not answer is given back when it answers again.
+func TestLostIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := outagetest.New(t, new(store.Memory), outagetest.Faults{})
+		h := acquire(t, open(t, bad))
+		bad.Outage(true)
+		<-h.Context().Done()
+		bad.Outage(false)
+		require.ErrorIs(t, h.Release(), storelock.ErrLost)
+		next, err := open(t, bad).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, next.Release())
+	})
+}
+
+// Many contend while the store loses calls and answers: one at a time holds the lock, and all
+// get it.
+func TestFaults(t *testing.T) {
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			s := new(store.Memory)
+			inside, last, total := 0, uint64(0), 0
+			var working sync.WaitGroup
+			for i := range uint64(5) {
+				l := open(t, outagetest.New(t, s, outagetest.Faults{Seed: seed*10 + i, Lost: 0.1, Unanswered: 0.1}))
+				working.Go(func() {
+					for range 10 {
+						err := l.Do(t.Context(), func(ctx context.Context, fence uint64) error {
+							inside++
+							require.Equal(t, 1, inside)
+							require.Greater(t, fence, last)
+							last = fence
+							time.Sleep(100 * time.Millisecond)
+							inside--
+							total++
+							return context.Cause(ctx)
+						})
+						require.NoError(t, err)
+					}
+				})
+			}
+			working.Wait()
+			require.Equal(t, 50, total)
+		})
+	}
+}
+
+// Do passes on what f returns, and that the lock was lost.
+func TestDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := outagetest.New(t, new(store.Memory), outagetest.Faults{})
+		l := open(t, bad)
+		require.Equal(t, "job", l.Name())
+		broken := errors.New("broken")
+		require.Equal(t, broken, l.Do(t.Context(), func(context.Context, uint64) error { return broken }))
+		err := l.Do(t.Context(), func(ctx context.Context, _ uint64) error {
+			bad.Outage(true)
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), storelock.ErrLost)
+			bad.Outage(false)
+			return broken
+		})
+		require.ErrorIs(t, err, broken)
+		require.ErrorIs(t, err, storelock.ErrLost)
+		require.Panics(t, func() { _ = l.Do(t.Context(), func(context.Context, uint64) error { panic("f") }) })
+		h, err := l.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
+	})
+}
+
+// What waiting does not mend is an error at once, and changes nothing.
+func TestRefused(t *testing.T) {
+	s := new(store.Memory)
+	rev, err := s.Swap(t.Context(), []byte("dmutex record 2\nepoch 1\n"), "0")
+	require.NoError(t, err)
+	_, err = open(t, s).Acquire(t.Context())
+	require.ErrorIs(t, err, storelock.ErrRecord)
+	require.EqualError(t, err, `storelock: lock "job": bad record: it is not one of a lock: use another record, or delete it`)
+	_, last, err := s.Load(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, rev, last)
+
+	s = new(store.Memory)
+	require.NoError(t, acquire(t, open(t, s)).Release())
+	other, err := storelock.New(s, "other", lease)
+	require.NoError(t, err)
+	_, err = other.TryAcquire(t.Context())
+	require.ErrorContains(t, err, `it is of the lock "job", not of "other": give each lock a record of its own`)
+
+	_, err = open(t, unusable{}).Acquire(t.Context())
+	require.ErrorIs(t, err, store.ErrUnusable)
+
+	for _, length := range []int{0, 2000} {
+		_, err = storelock.New(s, string(make([]byte, length)), 0)
+		require.ErrorContains(t, err, "the name of a lock has 1 to 1024 bytes")
+	}
+	_, err = storelock.New(s, "job", time.Millisecond)
+	require.ErrorContains(t, err, "the lease is 100ms to 1h")
+	_, err = storelock.New(nil, "job", 0)
+	require.ErrorContains(t, err, "the store is nil")
+}
+
+type unusable struct{}
+
+func (unusable) Load(context.Context) ([]byte, store.Revision, error) {
+	return nil, "", fmt.Errorf("no permission: %w", store.ErrUnusable)
+}
+
+func (unusable) Swap(context.Context, []byte, store.Revision) (store.Revision, error) {
+	return "", store.ErrUnusable
+}
+
+// A record that is deleted or replaced loses the lock.
+func TestTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(store.Memory)
+		h := acquire(t, open(t, s))
+		_, rev, err := s.Load(t.Context())
+		require.NoError(t, err)
+		_, err = s.Swap(t.Context(), nil, rev)
+		require.NoError(t, err)
+		<-h.Context().Done()
+		require.ErrorIs(t, h.Err(), storelock.ErrLost)
+		require.ErrorContains(t, h.Err(), "another process has the lock, or the record was deleted")
+		require.ErrorIs(t, h.Release(), storelock.ErrLost)
+	})
+}
+
+// A prover is a store that knows who lives.
+type prover struct {
+	store.Memory
+	mu     sync.Mutex
+	lives  map[string]chan struct{}
+	ignore bool // it knows nobody
+}
+
+func (p *prover) Live(context.Context) (store.Life, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lives == nil {
+		p.lives = make(map[string]chan struct{})
+	}
+	l := life{fmt.Sprint("L", len(p.lives)), make(chan struct{})}
+	p.lives[l.name] = l.over
+	return l, nil
+}
+
+func (p *prover) Over(ctx context.Context, name string) error {
+	p.mu.Lock()
+	over := p.lives[name]
+	p.mu.Unlock()
+	if over == nil || p.ignore {
+		return store.ErrNoProof
+	}
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *prover) Living(context.Context) (living []string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, over := range p.lives {
+		select {
+		case <-over:
+		default:
+			living = append(living, name)
+		}
+	}
+	return living, nil
+}
+
+type life struct {
+	name string
+	over chan struct{}
+}
+
+func (l life) Name() string   { return l.name }
+func (l life) File() *os.File { return nil }
+func (l life) Close() error   { close(l.over); return nil }
+
+// Where the store proves death, a dead holder is replaced at once, and one that lives is not
+// replaced, although it does not renew. Where it cannot tell, the lease decides.
+func TestProof(t *testing.T) {
+	dead := func(name string) []byte {
+		return []byte("dmutex lock 1\nlock \"job\"\nfence 7\nlease 1000000000\nholder " + name + "\n")
+	}
+	for _, how := range []string{"dead", "dies", "unknown"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := make(chan struct{})
+				s := &prover{lives: map[string]chan struct{}{"X": x}, ignore: how == "unknown"}
+				_, err := s.Swap(t.Context(), dead("X"), "0")
+				require.NoError(t, err)
+				_, err = open(t, s).TryAcquire(t.Context())
+				require.ErrorIs(t, err, storelock.ErrBusy)
+				if how == "dead" {
+					close(x)
+					h, err := open(t, s).TryAcquire(t.Context())
+					require.NoError(t, err)
+					require.NoError(t, h.Release())
+					return
+				}
+				begin := time.Now()
+				time.AfterFunc(time.Hour, func() { close(x) })
+				h := acquire(t, open(t, s))
+				took := time.Since(begin)
+				if how == "unknown" {
+					require.Greater(t, took, lease)
+					require.Less(t, took, 3*lease)
+				} else {
+					require.GreaterOrEqual(t, took, time.Hour)
+					require.Less(t, took, time.Hour+50*time.Millisecond)
+				}
+				require.NoError(t, h.Release())
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// Over a file, a handle has a file for a child, and the end of a life wakes the waiter.
+func TestFile(t *testing.T) {
+	s, err := filestore.Open(filepath.Join(t.TempDir(), "job"))
+	require.NoError(t, err)
+	var inside, total atomic.Int32
+	var working sync.WaitGroup
+	for range 4 {
+		working.Go(func() {
+			for range 5 {
+				h, err := open(t, s).Acquire(t.Context())
+				require.NoError(t, err)
+				require.EqualValues(t, 1, inside.Add(1))
+				inside.Add(-1)
+				total.Add(1)
+				require.NoError(t, h.Release())
+			}
+		})
+	}
+	working.Wait()
+	require.EqualValues(t, 20, total.Load())
+}
