@@ -183,7 +183,7 @@ func (r *group) awaitErr(p *process, why error) {
 			if s.Err == "" {
 				left++
 			} else {
-				require.Equal(r.t, why.Error(), s.Err, name)
+				require.Equal(r.t, "node: "+why.Error(), s.Err, name)
 			}
 		}
 		if left == 0 {
