@@ -437,6 +437,9 @@ func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
 	case m.inDoubt():
 		return nil, dmutex.Misuse("evict: this node is told that the group goes on without it: ask another member")
 	}
+	if m.tooFar() > 0 {
+		return nil, dmutex.Misuse("evict: the epochs of the group are a day ahead of this node's clock, and the others would not believe another: set the clocks right")
+	}
 	m.begin(now, slices.Clone(peers)...)
 	return m.flush(now), nil
 }

@@ -71,6 +71,31 @@ func TestHintsDoNotDelayChanges(t *testing.T) {
 	run(100*millisecond, func() bool { return a.Phase() == Left })
 }
 
+// A store of which every third operation fails does not keep a member that has crashed
+// from being excluded.
+func TestFlakyStore(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	a.Lost(now, 2)
+	count := 0
+	for end := now + testLease; len(l.record(t).Members) == 2; now += millisecond {
+		require.Less(t, now, end)
+		a.Hint(now)
+		switch op, value := a.Operation(); {
+		case op == NoOperation:
+			continue
+		case count%3 == 0:
+			a.Unknown(now)
+		case op == Load:
+			a.Loaded(now, l.value)
+		default:
+			l.value = value
+			a.Swapped(now)
+		}
+		count++
+	}
+}
+
 // Hints that say nothing new lead to fewer and fewer loads. The first that says something
 // new makes them frequent again, and so does a pause.
 func TestHintsBecomeRarer(t *testing.T) {

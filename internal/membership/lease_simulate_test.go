@@ -518,8 +518,8 @@ func TestLeaseRatesMatter(t *testing.T) {
 		setup leaseSimSetup
 		seed  uint64
 	}{
-		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 2},
-		{leaseSimSetup{n: 5, rate: 0.03}, 18},
+		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 1},
+		{leaseSimSetup{n: 5, rate: 0.03}, 1},
 	} {
 		w, _ := simulateLeases(tt.setup, tt.seed, 1_000_000)
 		require.Contains(t, w.wrong, "two holders")

@@ -450,6 +450,19 @@ func TestRecordIsNoWitness(t *testing.T) {
 	require.Len(t, l.record(t).Members, 1)
 }
 
+// No member can say for good that the leases have ended of those that are excluded later.
+func TestClearedTooEarly(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	before := leaseText(a)
+	for _, msg := range []Message{{Kind: Cleared}, {Kind: Report, View: a.View()}} {
+		msg.From, msg.To, msg.Cleared = 2, 1, max(a.cfg.Clock, a.record.Epoch)+day+1
+		_, err := a.Handle(now, msg)
+		require.ErrorIs(t, err, dmutex.ErrPeer)
+		require.Equal(t, before, leaseText(a))
+	}
+}
+
 // A life that excludes others writes down what was cleared before, even if a peer has told
 // it of an exclusion that it has not read.
 func TestExclusionClearsNothing(t *testing.T) {

@@ -171,6 +171,8 @@ func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 		return "it is not for this node"
 	case msg.Kind != Decide && msg.Kind != Report && msg.Kind != Cleared:
 		return "its kind is not of the lease mode"
+	case msg.Cleared > max(m.cfg.Clock, m.record.Epoch)+day:
+		return "it tells of the end of leases that are yet to be given"
 	case msg.Kind == Cleared:
 		return ""
 	case v.Epoch == 0 || v.Epoch > maxEpoch:

@@ -96,10 +96,12 @@ func (m *LeaseMachine) Unknown(now int64) []Message {
 		m.unsure = m.unsure || m.op == Swap
 		m.finish(now)
 		m.stale, m.loadAt = true, now+min(minPause<<m.fails, m.cfg.Lease/6)
-		m.fails = min(m.fails+1, maxFails)
 		for i := range m.peers {
-			m.peers[i].awayAt = never // this life may have been cut off from them, too
+			if m.fails > 0 { // in a row: this life may be cut off from the members, too
+				m.peers[i].awayAt = never
+			}
 		}
+		m.fails = min(m.fails+1, maxFails)
 	}
 	return m.flush(now)
 }

@@ -102,7 +102,7 @@ import (
 //
 // A member that was not there for a third of a lease is excluded, and one that has not
 // reported in a whole lease. Its silence counts from the first answer of the store to what
-// was asked after the silence had begun, and anew when an operation fails: where the link and the
+// was asked after the silence had begun, and anew when two operations in a row fail: where the link and the
 // store are one server, a life that is back after an outage leaves the others time to be
 // back, too. A life that misses several members waits longer, and a life
 // that has never acted since it joined waits longer still. So if two cannot reach each

@@ -164,6 +164,19 @@ var rules = []struct {
 		s.says("1->2 PREPARE round=105")
 	}},
 
+	// The others would refuse its round, and the operator would wait in vain.
+	{"an eviction is not above what is believed", func(t *testing.T) {
+		s := acting(t, 10, 0)
+		s.lost(30)
+		s.hears(from(20).refuse(day-1, 0))
+		_, err := s.Evict(0, 3)
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.Zero(t, s.round)
+		s.Clock(minute)
+		s.evicts(3)
+		s.says("1->2 PREPARE round=86400000")
+	}},
+
 	// Nobody may count on a life that is over.
 	{"the ended promise nothing", func(t *testing.T) {
 		s := acting(t, 10, 0)

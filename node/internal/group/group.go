@@ -96,19 +96,19 @@ type Group struct {
 
 	mu      sync.Mutex // before that of the locks; guards the fields below
 	life    uint64
-	epoch   uint64                               // of the view in which the locks are frozen or act
-	next    chan struct{}                        // closed when the next view acts
-	pending []membership.Message                 // found no room in the mail
-	sendAt  int64                                // when to try to send them again
-	parts   map[dmutex.NodeID]membership.Message // the parts of a report, until the last is there
-	frozen  int64                                // when the present view was installed
-	last    membership.View                      // the last that acted
-	shown   View                                 // how it began to act
-	cause   error                                // why this node has asked for the present view
-	refusal error                                // why the algorithm does not take the present view
-	rival   int64                                // when a peer first met another process with our number; 0 if none did
-	since   int64                                // when the locks began to act, or ceased to
-	nagAt   int64                                // when to log next which members this node waits for
+	epoch   uint64                  // of the view in which the locks are frozen or act
+	next    chan struct{}           // closed when the next view acts
+	pending []membership.Message    // found no room in the mail
+	sendAt  int64                   // when to try to send them again
+	parts   map[dmutex.NodeID]parts // of a report, until the last is there
+	frozen  int64                   // when the present view was installed
+	last    membership.View         // the last that acted
+	shown   View                    // how it began to act
+	cause   error                   // why this node has asked for the present view
+	refusal error                   // why the algorithm does not take the present view
+	rival   int64                   // when a peer first met another process with our number; 0 if none did
+	since   int64                   // when the locks began to act, or ceased to
+	nagAt   int64                   // when to log next which members this node waits for
 }
 
 // New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.
@@ -123,7 +123,7 @@ func New(cfg Config) (*Group, error) {
 	}
 	g := &Group{
 		cfg: cfg, birth: time.Now(), next: make(chan struct{}), nagAt: int64(nagAfter),
-		parts: make(map[dmutex.NodeID]membership.Message),
+		parts: make(map[dmutex.NodeID]parts),
 	}
 	g.self.Store(uint64(cfg.Self))
 	g.peers.Store(new(peers))

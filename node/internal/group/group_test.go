@@ -2,6 +2,8 @@ package group
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -110,4 +112,27 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 		_, _, err = h.Release()
 		require.NoError(t, err)
 	})
+}
+
+// A report that goes on and on takes memory up to a bound.
+func TestEndlessReport(t *testing.T) {
+	net, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	g, err := New(Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Up: face{}})
+	require.NoError(t, err)
+	view := membership.View{Epoch: 1, Members: []membership.Member{{Node: 1, Life: 1}, {Node: 2, Life: 2}}}
+	var holds []membership.Hold
+	for i := range 10_000 {
+		holds = append(holds, membership.Hold{Lock: strings.Repeat("x", 240) + strconv.Itoa(10_000+i), Fence: 1})
+	}
+	part, rest := AppendMessage(nil, &membership.Message{Kind: membership.Report, View: view, Holds: holds}, 1<<20)
+	require.NotEmpty(t, rest)
+	for range maxReport/len(part) + 1 {
+		g.Message(2, 0, part)
+	}
+	most := len(g.parts[2].Holds)
+	require.Positive(t, most)
+	g.Message(2, 0, part)
+	require.Len(t, g.parts[2].Holds, most)
+	require.Less(t, most*300, 2*maxReport)
 }

@@ -223,14 +223,17 @@ func (g *Group) handle(from dmutex.NodeID, message []byte) {
 		return
 	}
 	if msg.Kind == membership.Report {
-		if parts := g.parts[from]; parts.View.Epoch == msg.View.Epoch {
-			msg.Holds = append(parts.Holds, msg.Holds...)
+		p := g.parts[from]
+		if p.View.Epoch != msg.View.Epoch {
+			p = parts{}
 		}
-		if len(msg.Holds) > maxHolds {
-			msg.Holds, more = msg.Holds[:maxHolds], true // no process holds so many
+		if p.size += len(message); p.size > maxReport { // no process holds so many
+			msg.Holds, more = nil, true
 		}
+		msg.Holds = append(p.Holds, msg.Holds...)
+		p.Message = msg
 		if delete(g.parts, from); more {
-			g.parts[from] = msg
+			g.parts[from] = p
 			return
 		}
 	}
@@ -244,8 +247,14 @@ func (g *Group) handle(from dmutex.NodeID, message []byte) {
 	g.follow(now, out)
 }
 
-// maxHolds bounds the locks that one report may name.
-const maxHolds = 1 << 22
+// maxReport bounds the bytes of a report: those of a million holds with short names.
+const maxReport = 32 << 20
+
+// parts is what has come of a report.
+type parts struct {
+	membership.Message
+	size int // of the messages that have brought it
+}
 
 // Tick does what is due by time.
 func (g *Group) Tick(int64) (next int64) {
