@@ -43,3 +43,29 @@ func TestLeaseClock(t *testing.T) {
 		require.EqualValues(t, time.Hour, c.Now())
 	})
 }
+
+// Where the kernel tells how long the machine has slept, a wall clock that is set forward ends
+// no lease, and one that is set back hides no sleep from an input of the machine.
+func TestLeaseClockOfKernel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asleep time.Duration
+		c := New()
+		c.asleep = func() int64 { return int64(asleep) }
+		now, slept := c.at(int64(time.Second), int64(time.Hour)) // set forward
+		require.EqualValues(t, time.Second, now)
+		require.Zero(t, slept)
+
+		asleep = time.Minute
+		now, slept = c.at(int64(2*time.Second), int64(time.Hour+time.Minute))
+		require.EqualValues(t, 2*time.Second+time.Minute, now)
+		require.EqualValues(t, time.Minute, slept)
+		now, slept = c.at(int64(3*time.Second), 0) // set back
+		require.EqualValues(t, 3*time.Second+time.Minute, now)
+		require.EqualValues(t, time.Minute, slept)
+
+		c.ahead.Store(0)
+		asleep = time.Hour // and the wall clock was set back by 59 minutes
+		_, slept = c.Read()
+		require.EqualValues(t, time.Hour, slept)
+	})
+}
