@@ -108,7 +108,7 @@ func (g *list) giveBack(chosen set, critical []set, was []set) {
 }
 
 // barrierWork bounds the search for a smallest transversal, in words compared.
-const barrierWork = 1 << 28
+const barrierWork = 1 << 27
 
 // barrier searches for the cheapest transversal among the minimal ones, and leaves out
 // what must cost as much as the best one so far.
