@@ -166,7 +166,7 @@ func settle(boxes ...*box) {
 }
 
 func (b *box) waits() bool {
-	for id := range dmutex.NodeID(4) {
+	for id := range dmutex.NodeID(10) { // those that are no peers have the zero Status
 		if b.Status(id).Unacked > 0 {
 			return true
 		}
@@ -220,6 +220,30 @@ func (l *burstLink) OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)
 		} else {
 			deliver(from, [][]byte{frame})
 		}
+	})
+}
+
+// hold runs f, whose next Send waits until resume is called. resume waits for f, and returns
+// how many frames were sent before and in all.
+func (l *burstLink) hold(f func()) (resume func() (before, all int64)) {
+	sent, stall := l.sent.Load(), make(chan struct{})
+	l.stall.Store(&stall)
+	var busy sync.WaitGroup
+	busy.Go(f)
+	synctest.Wait()
+	return func() (before, all int64) {
+		before = l.sent.Load() - sent
+		close(stall)
+		busy.Wait()
+		return before, l.sent.Load() - sent
+	}
+}
+
+// sayStalled says something to 2 that waits in Send.
+func (b *box) sayStalled(link *burstLink) (resume func() (before, all int64)) {
+	return link.hold(func() {
+		b.say(2, "stalled")
+		b.Flush()
 	})
 }
 

@@ -73,21 +73,13 @@ func TestBurstHoldsUpNobody(t *testing.T) {
 func TestNoAcknowledgementBeforeTheAnswer(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()
-		stall := make(chan struct{})
+		link.dam()
+		resume := one.sayStalled(link)
 		one.answer = func(from dmutex.NodeID, seq uint64, _ []byte) {
 			one.say(from, "first")
-			close(stall)
-			synctest.Wait() // the sender has come back from Send
+			resume()
 			one.say(from, "second")
 		}
-		link.dam()
-		link.stall.Store(&stall)
-		var busy sync.WaitGroup
-		busy.Go(func() {
-			one.say(2, "stalled")
-			one.Flush()
-		})
-		synctest.Wait()
 		two.say(1, "question")
 		two.Flush()
 		synctest.Wait()
@@ -95,7 +87,6 @@ func TestNoAcknowledgementBeforeTheAnswer(t *testing.T) {
 		require.Len(t, frames, 1)
 		link.deliver(2, frames)
 		link.burst(2)
-		busy.Wait()
 		synctest.Wait()
 		require.Equal(t, []string{"1.1: stalled", "1.2: first", "1.3: second"}, two.take())
 		closeAll(t, one, two)
@@ -107,24 +98,14 @@ func TestNoAcknowledgementBeforeTheAnswer(t *testing.T) {
 func TestOneSendsForAll(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()
-		before := link.sent.Load()
-		stall := make(chan struct{})
-		link.stall.Store(&stall)
-		var busy sync.WaitGroup
-		busy.Go(func() {
-			one.say(2, "stalled")
-			one.Flush()
-		})
-		synctest.Wait()
+		resume := one.sayStalled(link)
 		for range 100 {
 			one.say(2, "more")
 			one.Flush()
 		}
-		stalled := link.sent.Load() - before
-		close(stall)
-		busy.Wait()
-		require.EqualValues(t, 1, stalled)
-		require.EqualValues(t, 2, link.sent.Load()-before)
+		before, all := resume()
+		require.EqualValues(t, 1, before)
+		require.EqualValues(t, 2, all)
 		synctest.Wait()
 		require.Equal(t, 101, count(two.take(), "1."))
 		closeAll(t, one, two)
@@ -207,22 +188,15 @@ func TestAllocations(t *testing.T) {
 func TestFarewellGoesFirst(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()
-		before := link.sent.Load()
-		stall := make(chan struct{})
-		link.stall.Store(&stall)
-		var busy sync.WaitGroup
-		busy.Go(func() {
+		resume := link.hold(func() {
 			if err := one.Rename(11); err != nil {
 				t.Errorf("Rename: %v", err)
 			}
 		})
-		synctest.Wait()
 		one.say(2, "of the next life")
 		one.Flush()
-		stalled := link.sent.Load() - before
-		close(stall)
-		busy.Wait()
-		require.EqualValues(t, 1, stalled)
+		before, _ := resume()
+		require.EqualValues(t, 1, before)
 		time.Sleep(time.Second)
 		require.Equal(t, []string{"1 left", "met 1 as 11", "1.1: of the next life"}, two.take())
 		closeAll(t, one, two)

@@ -384,6 +384,36 @@ func TestTick(t *testing.T) {
 	})
 }
 
+// Close returns after the last call of the Handler.
+func TestCloseWaitsForTick(t *testing.T) {
+	run(t, memlink.Config{}, 1, func(t *testing.T, p *post) {
+		b := p.open(1)
+		ticking := make(chan struct{})
+		b.tick = func(int64) int64 { <-ticking; return never }
+		b.Wake(0)
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- b.Close(t.Context()) }()
+		synctest.Wait()
+		require.Empty(t, closed)
+		close(ticking)
+		require.NoError(t, <-closed)
+	})
+}
+
+// What is sent and flushed before Open leaves after it.
+func TestFlushBeforeOpen(t *testing.T) {
+	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
+		one, two := p.new(p.config(1, 10)), p.open(2)
+		one.say(2, "early")
+		one.Flush()
+		require.NoError(t, one.Open())
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"met 1 as 10", "1.1: early"}, two.take())
+		closeAll(t, one, two)
+	})
+}
+
 // A Mail without peers keeps time.
 func TestAlone(t *testing.T) {
 	run(t, memlink.Config{}, 1, func(t *testing.T, p *post) {
@@ -610,10 +640,13 @@ func TestRefused(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one := p.open(1)
 		other := func(group uint64) {
+			time.Sleep(10 * time.Millisecond) // behind the question of one
 			cfg := p.config(2, 20)
 			cfg.Group = group
 			two := p.new(cfg)
 			require.NoError(t, two.Open())
+			synctest.Wait()
+			require.EqualValues(t, 7, two.Status(1).Other, "it is told at once")
 			time.Sleep(time.Minute) // for many challenges
 			require.Equal(t, group, one.Status(2).Other)
 			closeAll(t, two)

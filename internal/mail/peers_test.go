@@ -216,21 +216,12 @@ func TestRemoveInMessage(t *testing.T) {
 func TestRemoveWhileSending(t *testing.T) {
 	run(t, memlink.Config{}, 2, func(t *testing.T, p *post) {
 		one, two, link := p.pair()
-		before := link.sent.Load()
-		stall := make(chan struct{})
-		link.stall.Store(&stall)
-		var busy sync.WaitGroup
-		busy.Go(func() {
-			one.say(2, "stalled")
-			one.Flush()
-		})
-		synctest.Wait()
+		resume := one.sayStalled(link)
 		one.say(2, "dropped")
 		one.Remove(2)
-		close(stall)
-		busy.Wait()
+		_, all := resume()
 		time.Sleep(time.Minute)
-		require.EqualValues(t, 1, link.sent.Load()-before)
+		require.EqualValues(t, 1, all)
 		require.Equal(t, []string{"1.1: stalled"}, two.take())
 		closeAll(t, one)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
