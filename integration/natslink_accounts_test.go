@@ -3,7 +3,6 @@ package integration
 import (
 	"os"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -14,16 +13,15 @@ import (
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
-// documented starts a server with the configuration that the package comment of
-// natslink shows.
+// documented starts a server with the configuration that docs/security.md shows.
 func documented(t *testing.T) *server.Server {
 	t.Helper()
-	source, err := os.ReadFile("../transport/natslink/natslink.go")
+	page, err := os.ReadFile("../docs/security.md")
 	require.NoError(t, err)
-	shown := regexp.MustCompile(`(?ms)^//\taccounts \{$.*?^//\t\}$`).FindString(string(source))
+	shown := regexp.MustCompile(`(?ms)^accounts \{$.*?^\}$`).FindString(string(page))
 	require.NotEmpty(t, shown)
 	options := server.Options{Port: -1}
-	require.NoError(t, options.ProcessConfigString(strings.ReplaceAll(shown, "//\t", "")))
+	require.NoError(t, options.ProcessConfigString(shown))
 	options.Port = -1
 	return startNATS(t, options)
 }

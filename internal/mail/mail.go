@@ -93,7 +93,7 @@ type Handler interface {
 	Taken(by dmutex.NodeID, life uint64)
 
 	// Refused reports a frame that no correct peer sends. The frame has changed
-	// nothing. If the Config.Group of the peer differs, err is a [*GroupError]. It is
+	// nothing. If the Config.Group of the peer differs, err is a [session.GroupError]. It is
 	// reported once, and again only after a frame of the peer was accepted or the
 	// peer's Group has changed.
 	Refused(peer dmutex.NodeID, err error)
@@ -114,18 +114,6 @@ type Handler interface {
 	// and math.MaxInt64 to wait for the next Wake. The first call needs a Wake.
 	Tick(now int64) (next int64)
 }
-
-// A GroupError is the error that Handler.Refused gets for a peer with another
-// Config.Group. It is a [session.ErrGroup] and a [dmutex.ErrPeer].
-type GroupError struct {
-	Other uint64 // the peer's Config.Group
-}
-
-// Error returns the text of session.ErrGroup.
-func (e *GroupError) Error() string { return session.ErrGroup.Error() }
-
-// Unwrap returns session.ErrGroup.
-func (e *GroupError) Unwrap() error { return session.ErrGroup }
 
 const (
 	// sendBuffer bounds what may wait for one peer's acknowledgement, in bytes.

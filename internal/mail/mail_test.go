@@ -654,7 +654,7 @@ func TestRefused(t *testing.T) {
 		other(8)
 		other(9)
 		other(8)
-		say := session.ErrGroup.Error()
+		say := session.GroupError{}.Error()
 		require.Equal(t, []string{"2: " + say, "2: " + say, "2: " + say}, one.take())
 		require.Zero(t, one.Status(2).Silent, "a refused frame says nothing of our group")
 
@@ -677,9 +677,6 @@ func TestRefused(t *testing.T) {
 		require.Greater(t, st.Silent, 50*time.Second)
 		closeAll(t, one, two)
 	})
-	err := error(&mail.GroupError{Other: 8})
-	require.ErrorIs(t, err, session.ErrGroup)
-	require.ErrorIs(t, err, dmutex.ErrPeer)
 }
 
 // Watch is told what the network did.

@@ -160,15 +160,15 @@ func (p *peer) handle(in session.Input, life uint64) {
 // refuses: nil if it was told so before. A peer with another group repeats
 // itself.
 func (p *peer) refuse(err error) error {
-	if !errors.Is(err, session.ErrGroup) {
-		return err
-	}
-	other := p.session.OtherGroup()
-	if p.other == other {
+	other, ok := err.(session.GroupError)
+	switch {
+	case !ok:
+	case p.other == other.Other:
 		return nil
+	default:
+		p.other = other.Other
 	}
-	p.other = other
-	return &GroupError{other}
+	return err
 }
 
 // send queues what write appends.

@@ -88,7 +88,7 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 			return f, errVersion
 		}
 		if group := r.uint(); group != s.cfg.Group {
-			err, f.life = ErrGroup, group
+			err = GroupError{group}
 		}
 	case f.kind >= refused && f.kind <= gap && f.kind != data && f.kind != fin && n == 4:
 	default:

@@ -111,10 +111,18 @@ var (
 	ErrClosed = errors.New("session: closed")
 )
 
-// ErrGroup is the error of [Session.Handle] for a peer whose Config.Group differs from
-// ours. It is a [dmutex.ErrPeer]. The peer is told our Group, so that it reports the
-// same. See [Session.OtherGroup].
-var ErrGroup = dmutex.PeerMistake("it is configured for another group")
+// A GroupError is the error of [Session.Handle] for a peer with another Config.Group. It is
+// a [dmutex.ErrPeer]. The peer is told our Group, so that it reports the same.
+type GroupError struct {
+	Other uint64 // the peer's Config.Group
+}
+
+func (GroupError) Error() string {
+	return dmutex.ErrPeer.Error() + ": it is configured for another group"
+}
+
+// Unwrap returns [dmutex.ErrPeer].
+func (GroupError) Unwrap() error { return dmutex.ErrPeer }
 
 // An Event is a change of the peer as a whole that a frame has shown.
 type Event uint8
@@ -181,11 +189,10 @@ type Session struct {
 	stats Stats
 
 	// Who is there.
-	peer       uint64 // the life of the peer; 0 before the first
-	rival      rival
-	answer     answer
-	helloAt    int64  // when HELLO(a,0) is due
-	otherGroup uint64 // of the last HELLO that was refused for it
+	peer    uint64 // the life of the peer; 0 before the first
+	rival   rival
+	answer  answer
+	helloAt int64 // when HELLO(a,0) is due
 
 	// Sending. The messages that are not acknowledged are out[start:], each with its
 	// head. They have the numbers acked+1 to sent; those below next are in flight.
@@ -317,10 +324,6 @@ func (s *Session) Done() bool {
 // Peer returns the life of the peer, or 0 if the session never met one.
 func (s *Session) Peer() uint64 { return s.peer }
 
-// OtherGroup returns the Config.Group that Handle refused last with [ErrGroup],
-// and 0 if it never did.
-func (s *Session) OtherGroup() uint64 { return s.otherGroup }
-
 // Backlog returns the size in bytes of the messages that were accepted and are
 // not yet acknowledged, counting 2 to 5 bytes more for each.
 func (s *Session) Backlog() int { return len(s.out) - s.start }
@@ -369,10 +372,8 @@ func (s *Session) Handle(now int64, b []byte) (Input, error) {
 	if err == nil {
 		return s.handle(now, &f, len(b)), nil
 	}
-	if err == ErrGroup {
-		if s.otherGroup = f.life; f.to != s.cfg.Life {
-			s.reply(now, f.from, 0)
-		}
+	if _, ok := err.(GroupError); ok && f.to != s.cfg.Life {
+		s.reply(now, f.from, 0)
 	}
 	return Input{}, err
 }

@@ -223,18 +223,17 @@ func TestOtherGroup(t *testing.T) {
 	other := newSession(t, 33, func(c *Config) { c.Group = 78 })
 	p.now += defaultMinTimeout // a has just answered
 	_, err := p.a.Handle(p.now, flush(other, p.now)[0])
-	require.ErrorIs(t, err, ErrGroup)
-	require.EqualValues(t, 78, p.a.OtherGroup())
+	require.Equal(t, GroupError{78}, err)
+	require.ErrorIs(t, err, dmutex.ErrPeer)
 	answer := flush(p.a, p.now)
 	require.Len(t, answer, 1)
 	_, err = other.Handle(p.now, answer[0])
-	require.ErrorIs(t, err, ErrGroup)
-	require.EqualValues(t, group, other.OtherGroup())
+	require.Equal(t, GroupError{group}, err)
 	require.Empty(t, flush(other, p.now))
 	answers := 0
 	for range 1000 {
 		_, err = p.a.Handle(p.now, join([]uint64{uint64(hello), version, 78, 33, 0}, nil))
-		require.ErrorIs(t, err, ErrGroup)
+		require.Equal(t, GroupError{78}, err)
 		answers += len(flush(p.a, p.now))
 		p.now += millisecond
 	}

@@ -14,26 +14,9 @@
 //	publish:   <prefix>.*.7
 //	subscribe: <prefix>.7.*
 //
-// Without them every client of the server can speak in every node's name. This
-// server has two groups of two nodes, both with the prefix locks:
-//
-//	accounts {
-//	  BILLING {
-//	    users = [
-//	      {user: billing1, password: "s3cret-b1", permissions: {publish: "locks.*.1", subscribe: "locks.1.*"}}
-//	      {user: billing2, password: "s3cret-b2", permissions: {publish: "locks.*.2", subscribe: "locks.2.*"}}
-//	    ]
-//	  }
-//	  ORDERS {
-//	    users = [
-//	      {user: orders1, password: "s3cret-o1", permissions: {publish: "locks.*.1", subscribe: "locks.1.*"}}
-//	      {user: orders2, password: "s3cret-o2", permissions: {publish: "locks.*.2", subscribe: "locks.2.*"}}
-//	    ]
-//	  }
-//	}
-//
-// Accounts do not hear one another, so these groups may have the same prefix.
-// Groups in one account need different prefixes.
+// Without them every client of the server can speak in every node's name. Accounts do
+// not hear one another, so groups in different accounts may have the same prefix; groups in
+// one account need different ones. docs/security.md shows a server's configuration.
 //
 // # Members that come and go
 //
@@ -225,21 +208,15 @@ func checkPrefix(prefix string) error {
 	refuse := func(why string) error {
 		return dmutex.Misuse(fmt.Sprintf("natslink: Config.Prefix %q %s: give one or more tokens, such as locks.billing", prefix, why))
 	}
-	if len(prefix) > maxPrefix {
+	switch {
+	case len(prefix) > maxPrefix:
 		return refuse("is longer than 255 bytes")
-	}
-	for token := range strings.SplitSeq(prefix, ".") {
-		if token == "" {
-			return refuse("has an empty token")
-		}
-	}
-	if strings.HasPrefix(prefix, "$") {
+	case strings.Contains("."+prefix+".", ".."):
+		return refuse("has an empty token")
+	case strings.HasPrefix(prefix, "$"):
 		return refuse("begins with $, which is reserved")
-	}
-	for _, r := range prefix {
-		if r <= ' ' || r == '*' || r == '>' || r == 0x7f {
-			return refuse("contains a space or a wildcard")
-		}
+	case strings.ContainsFunc(prefix, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }):
+		return refuse("contains a space or a wildcard")
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func TestFloodOfQuestions(t *testing.T) {
 	defer p.mu.Unlock()
 	p.conn.writer = caller // which does not get on
 	for range backlog {
-		p.say(p.conn, appendHeartbeat)
+		p.say(p.conn, heartbeat)
 	}
 	require.LessOrEqual(t, len(p.pending), backlog)
 	p.pending = nil

@@ -189,7 +189,7 @@ func (p *peer) answers(c *conn) bool {
 		}
 	}
 	p.mu.Lock()
-	p.say(c, appendQuestion)
+	p.say(c, question)
 	p.mu.Unlock()
 	timer := time.NewTimer(p.link.pace.grace)
 	defer timer.Stop()
@@ -203,24 +203,23 @@ func (p *peer) answers(c *conn) bool {
 	return false
 }
 
-// say sends a heartbeat or asks for one. The caller has p.mu.
-func (p *peer) say(c *conn, write func(b []byte) []byte) {
+// say sends a heartbeat or a question. The caller has p.mu.
+func (p *peer) say(c *conn, length uint32) {
 	if c != p.conn || len(p.pending)+headerSize > backlog {
 		return
 	}
-	p.pending = write(p.pending)
+	p.pending = binary.BigEndian.AppendUint32(p.pending, length)
 	if c.writer == nobody {
 		c.writer = drain
 		c.wake.Signal()
 	}
 }
 
-func appendHeartbeat(b []byte) []byte { return binary.BigEndian.AppendUint32(b, 0) }
-
-func appendQuestion(b []byte) []byte { return binary.BigEndian.AppendUint32(b, question) }
-
-// question is the length of a frame without content that asks for a heartbeat.
-const question = math.MaxUint32
+// The lengths of frames without content. A question asks for a heartbeat.
+const (
+	heartbeat = 0
+	question  = math.MaxUint32
+)
 
 // fail ends a connection.
 func (p *peer) fail(c *conn, why error) {
@@ -296,7 +295,7 @@ func (p *peer) read(c *conn) error {
 			if size == question {
 				size = 0
 				p.mu.Lock()
-				p.say(c, appendHeartbeat)
+				p.say(c, heartbeat)
 				p.mu.Unlock()
 			}
 			if size > maxFrame {
@@ -361,7 +360,7 @@ func (p *peer) alive() bool {
 		return false
 	}
 	if !c.said && c.writer == nobody {
-		p.say(c, appendHeartbeat)
+		p.say(c, heartbeat)
 	}
 	c.said = false
 	return true

@@ -75,7 +75,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(appendFrame([]byte{0, 0, 0, 9, 'x'}, nil), []byte(cuts))
 		f.Add([]byte{0, 1, 0, 1, 1}, []byte(cuts))
 		f.Add([]byte{0xff, 0xff, 0xff, 0xfe, 1}, []byte(cuts))
-		f.Add(appendFrame(appendQuestion(nil), []byte("after a question")), []byte(cuts))
+		f.Add(appendFrame(binary.BigEndian.AppendUint32(nil, question), []byte("after a question")), []byte(cuts))
 	}
 	f.Fuzz(func(t *testing.T, data, cuts []byte) {
 		var got [][]byte

@@ -59,26 +59,12 @@
 // and, if numbers are fixed, a certificate speaks for one node, see [NodeOf]. The
 // dialing side refuses a node other than the one that it means to reach, and the
 // accepting side refuses a greeting in another node's name, both before any frame. Host
-// names play no part, so nodes may move. With OpenSSL 3, create your own authority and a
-// certificate for node 7:
-//
-//	openssl req -x509 -newkey ed25519 -noenc -days 3650 -subj "/CN=locks" \
-//		-keyout authority.key -out authority.pem
-//	openssl req -x509 -newkey ed25519 -noenc -days 90 -subj "/CN=node 7" \
-//		-CA authority.pem -CAkey authority.key \
-//		-addext "subjectAltName=URI:dmutex:node:7" \
-//		-addext "extendedKeyUsage=serverAuth,clientAuth" \
-//		-addext "basicConstraints=critical,CA:false" \
-//		-keyout node.key -out node.pem
+// names play no part, so nodes may move. docs/security.md shows how to create certificates with OpenSSL,
+// and how to change them and the authority while the nodes run: see [Link.SetTLS].
 //
 // A certificate is checked when a connection is made, and not again while it lasts.
-// To change certificates while the node runs, set GetCertificate and
-// GetClientCertificate instead of Certificates, or call [Link.SetTLS]. SetTLS can
-// also change the authority: let all nodes trust the old and the new one, then change
-// the certificates, then drop the old authority. Revocation is not checked, unless
-// VerifyConnection does it; short-lived certificates are simpler. TLS makes a round
-// trip of small frames over loopback 1.2 times as long, as measured by
-// BenchmarkPingPong.
+// Revocation is not checked, unless VerifyConnection does it. TLS makes a round trip of
+// small frames over loopback 1.2 times as long, as measured by BenchmarkPingPong.
 //
 // Members that come and go have no fixed numbers that a certificate could name. Their links
 // bind certificates to the addresses in the record instead: each side requires that the

@@ -524,25 +524,20 @@ func TestTLSHandshakeDeadline(t *testing.T) {
 	requireEnd(t, byHand(t, c))
 }
 
-// The commands of the package comment make what the link takes.
+// The commands of docs/security.md make what the link takes.
 func TestTLSCommands(t *testing.T) {
 	version, err := exec.Command("openssl", "version").Output()
 	if err != nil || !strings.HasPrefix(string(version), "OpenSSL 3") {
 		t.Skip("OpenSSL 3 is not there")
 	}
-	source, err := os.ReadFile("tcplink.go")
+	page, err := os.ReadFile("../../docs/security.md")
 	require.NoError(t, err)
-	commands := regexp.MustCompile(`(?m)^//\t(.*)$`).FindAllStringSubmatch(string(source), -1)
-	var script strings.Builder
-	script.WriteString("set -e\n")
-	for _, line := range commands {
-		script.WriteString(line[1] + "\n")
-	}
+	script := "set -e\n" + regexp.MustCompile("(?ms)^openssl.*?^```").FindString(string(page))
 	dir := t.TempDir()
-	sh := exec.Command("sh", "-c", script.String())
+	sh := exec.Command("sh", "-c", strings.TrimSuffix(script, "```"))
 	sh.Dir = dir
 	out, err := sh.CombinedOutput()
-	require.NoError(t, err, "%s\n%s\n%s", version, script.String(), out)
+	require.NoError(t, err, "%s\n%s\n%s", version, script, out)
 
 	pem, err := os.ReadFile(filepath.Join(dir, "authority.pem"))
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/session"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/store"
@@ -308,7 +309,7 @@ func (g *Group) Taken(by dmutex.NodeID, life uint64) {
 // Refused counts and logs what no correct peer sends.
 func (g *Group) Refused(from dmutex.NodeID, err error) {
 	text := "refused what no correct peer sends"
-	if other, ok := errors.AsType[*mail.GroupError](err); ok {
+	if other, ok := errors.AsType[session.GroupError](err); ok {
 		text, err = "peer is configured differently", g.differs(other.Other)
 	}
 	g.refused.Add(1)
