@@ -382,7 +382,11 @@ func TestComeAndGo(t *testing.T) {
 			chatter.Wait()
 			one.Remove(5)
 			require.NoError(t, one.Rename(200)) // since peers were added again in the same life
-			time.Sleep(time.Minute)
+			for _, id := range []dmutex.NodeID{2, 3, 4} {
+				one.say(id, "hello") // without traffic, a peer whose last HELLO was lost does not meet life 200
+			}
+			one.Flush()
+			settle(boxes...)
 			for i, b := range boxes {
 				b.take()
 				for _, to := range p.members {
