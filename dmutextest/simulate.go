@@ -54,24 +54,10 @@ const (
 	Exponential              // mostly less than T, and sometimes far more
 )
 
-// String returns constant, uniform or exponential.
-func (d Delay) String() string {
-	switch d {
-	case Constant:
-		return "constant"
-	case Uniform:
-		return "uniform"
-	case Exponential:
-		return "exponential"
-	default:
-		return fmt.Sprintf("delay %d", uint8(d))
-	}
-}
-
 // A SimReport is what [Simulate] has measured. Times are in T.
 type SimReport struct {
 	Entries  int
-	Messages int   // sent in all
+	Messages int   // sent in all; divided by Entries, the messages of an entry
 	ByNode   []int // the entries of each node, by place in Members
 
 	// Cost is the number of messages of an entry, from its request until all of
@@ -86,9 +72,6 @@ type SimReport struct {
 	Throughput float64 // entries in T
 	Fairness   float64 // of ByNode, by Jain's index: 1 if all are equal, 1/N if only one entered
 }
-
-// PerEntry returns the mean number of messages of an entry.
-func (r SimReport) PerEntry() float64 { return float64(r.Messages) / float64(r.Entries) }
 
 // A Spread is the mean and the range of several measurements.
 type Spread struct {
@@ -171,7 +154,7 @@ func newSimulation(c SimConfig) (*simulation, error) {
 		return nil, fmt.Errorf("%w: SimConfig.Think, Hold and Tick are %v, %v and %v, and must be from 0 to 1e6 T (Think may be +Inf)",
 			dmutex.ErrMisuse, c.Think, c.Hold, c.Tick)
 	case c.Delay > Exponential:
-		return nil, fmt.Errorf("%w: SimConfig.Delay is %v, which does not exist", dmutex.ErrMisuse, c.Delay)
+		return nil, fmt.Errorf("%w: SimConfig.Delay is %d, which does not exist", dmutex.ErrMisuse, c.Delay)
 	}
 	s := &simulation{
 		cfg:    c,

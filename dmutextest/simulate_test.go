@@ -45,7 +45,7 @@ func TestSimulateByHand(t *testing.T) {
 	require.Equal(t, took, r.Time)
 	require.Equal(t, entries/took, r.Throughput)
 	require.Equal(t, entries*2*3, r.Messages)
-	require.Equal(t, 6.0, r.PerEntry())
+	require.Equal(t, 6.0, perEntry(r))
 	require.Equal(t, []int{3, 3, 3, 3}, r.ByNode)
 	require.Equal(t, 1.0, r.Fairness)
 	require.Equal(t, dmutextest.Spread{Count: entries - 1, Mean: 1, Least: 1, Greatest: 1}, r.Next)
@@ -161,7 +161,7 @@ func TestSimulateRandomDelays(t *testing.T) {
 			r := simulate(t, dmutextest.SimConfig{
 				Algorithm: lamport.OmitReplies, Members: dmutextest.Nodes(7), Delay: delay, Entries: 100, Seed: seed,
 			})
-			require.LessOrEqual(t, r.PerEntry(), 18.0, "seed %d", seed)
+			require.LessOrEqual(t, perEntry(r), 18.0, "seed %d", seed)
 		}
 	}
 }
@@ -175,9 +175,9 @@ func TestSimulateTick(t *testing.T) {
 			Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(6), Think: math.Inf(1), Tick: tick, Entries: 300, Seed: 1,
 		})
 		require.Zero(t, r.Cost.Count)
-		require.Less(t, r.PerEntry(), last)
+		require.Less(t, perEntry(r), last)
 		require.LessOrEqual(t, r.Wait.Greatest, 6+5*tick)
-		last = r.PerEntry()
+		last = perEntry(r)
 	}
 	simulate(t, dmutextest.SimConfig{ // many ticks while nobody waits are no livelock
 		Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(2), Think: 1e6, Hold: 1e6, Tick: 10, Entries: 5, Seed: 1,
@@ -327,7 +327,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{"Think may be +Inf", func(c *dmutextest.SimConfig) { c.Think = math.NaN() }},
 		{"Think may be +Inf", func(c *dmutextest.SimConfig) { c.Hold = math.Inf(1) }},
 		{"Think may be +Inf", func(c *dmutextest.SimConfig) { c.Tick = 1e300 }},
-		{"delay 9", func(c *dmutextest.SimConfig) { c.Delay = 9 }},
+		{"Delay is 9", func(c *dmutextest.SimConfig) { c.Delay = 9 }},
 	} {
 		c := good
 		tt.harm(&c)
@@ -336,6 +336,8 @@ func TestSimulateRefuses(t *testing.T) {
 		require.ErrorContains(t, err, tt.why)
 	}
 }
+
+func perEntry(r dmutextest.SimReport) float64 { return float64(r.Messages) / float64(r.Entries) }
 
 func ExampleSimulate() {
 	for _, think := range []float64{math.Inf(1), 0} { // rare, and saturated
@@ -352,7 +354,7 @@ func ExampleSimulate() {
 			return
 		}
 		fmt.Printf("%.2f messages an entry, %.2f T from request to entry, %.2f T from release to entry\n",
-			r.PerEntry(), r.Wait.Mean, r.Next.Mean)
+			float64(r.Messages)/float64(r.Entries), r.Wait.Mean, r.Next.Mean)
 	}
 	// Output:
 	// 99.20 messages an entry, 1.98 T from request to entry, 0.00 T from release to entry

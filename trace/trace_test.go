@@ -146,9 +146,8 @@ func (failing) Write([]byte) (int, error) { return 0, errors.New("on fire") }
 func TestTooLong(t *testing.T) {
 	long := trace.Event{What: trace.Request, Lock: strings.Repeat("x", 1<<20)}
 	var b bytes.Buffer
-	w, err := trace.NewWriter(&b, header)
-	require.NoError(t, err)
-	require.ErrorIs(t, w.Write(&long), dmutex.ErrMisuse)
+	whole := trace.Trace{Header: header, Events: []trace.Event{long}}
+	require.ErrorIs(t, whole.Write(&b), dmutex.ErrMisuse)
 
 	b.Reset()
 	r := trace.NewRecorder(&b)

@@ -15,36 +15,17 @@ import (
 // maxErr bounds the text of Event.Err, in bytes.
 const maxErr = 1 << 10
 
-// A Writer writes a trace without buffering, with one Write per line. Callers that
-// cannot wait use a [Recorder].
-type Writer struct {
-	w     io.Writer
-	lines encoder
-}
-
-// NewWriter writes the header.
-func NewWriter(w io.Writer, h Header) (*Writer, error) {
-	t := &Writer{w: w}
-	_, err := w.Write(t.lines.header(&h))
-	return t, err
-}
-
-// Write writes an event. It returns [dmutex.ErrMisuse] for an event that is
-// longer than a line may be, 1 MiB.
-func (t *Writer) Write(e *Event) error {
-	line := t.lines.event(e)
-	if len(line) > maxLine {
-		return fmt.Errorf("trace: %w: the event takes %d bytes, more than %d", dmutex.ErrMisuse, len(line), maxLine)
-	}
-	_, err := t.w.Write(line)
-	return err
-}
-
-// Write writes the whole trace.
+// Write writes the trace. It returns [dmutex.ErrMisuse] for an event that is longer than
+// a line may be, 1 MiB.
 func (t *Trace) Write(w io.Writer) error {
-	out, err := NewWriter(w, t.Header)
+	var lines encoder
+	_, err := w.Write(lines.header(&t.Header))
 	for i := 0; err == nil && i < len(t.Events); i++ {
-		err = out.Write(&t.Events[i])
+		line := lines.event(&t.Events[i])
+		if len(line) > maxLine {
+			return fmt.Errorf("trace: %w: the event takes %d bytes, more than %d", dmutex.ErrMisuse, len(line), maxLine)
+		}
+		_, err = w.Write(line)
 	}
 	return err
 }

@@ -78,8 +78,7 @@ func (c *Cmd) Validate() error {
 	case c.Trace != "" && sizes[len(sizes)-1] > mostTraced:
 		return fmt.Errorf("--trace=%s: choose --nodes up to %d", c.Trace, mostTraced)
 	}
-	delays := []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential}
-	c.delay = delays[slices.IndexFunc(delays, func(d dmutextest.Delay) bool { return d.String() == c.Delay })]
+	c.delay = map[string]dmutextest.Delay{"uniform": dmutextest.Uniform, "exponential": dmutextest.Exponential}[c.Delay] // else constant
 	c.runs = nil
 	for _, load := range c.Load {
 		think, err := parseLoad(load)

@@ -1,9 +1,10 @@
 package sim
 
 import (
-	"bufio"
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/dmutex/dmutex"
@@ -18,10 +19,13 @@ type traces struct {
 }
 
 type nodeTrace struct {
-	file   *os.File
-	buffer *bufio.Writer
-	*trace.Writer
+	file *os.File
+	*trace.Recorder
+	events int // that were recorded
 }
+
+// together is how many events are written at a time, so that the recorder loses none.
+const together = 64
 
 // errTraces marks that traces could not be written.
 var errTraces = errors.New("traces")
@@ -45,9 +49,9 @@ func newTraces(dir string, a tool.Algorithm, members []dmutex.NodeID) (s *traces
 		if err != nil {
 			return nil, err
 		}
-		n := &nodeTrace{file: file, buffer: bufio.NewWriter(file)}
+		n := &nodeTrace{file: file, Recorder: trace.NewRecorder(file)}
 		made.nodes[id] = n
-		if n.Writer, err = trace.NewWriter(n.buffer, trace.Header{Self: id, Members: members, Algorithm: text}); err != nil {
+		if err := n.Open(trace.Header{Self: id, Members: members, Algorithm: text}); err != nil {
 			return nil, err
 		}
 	}
@@ -55,14 +59,19 @@ func newTraces(dir string, a tool.Algorithm, members []dmutex.NodeID) (s *traces
 }
 
 func (s *traces) write(id dmutex.NodeID, e *trace.Event) {
-	if s.err == nil {
-		s.err = s.nodes[id].Write(e)
+	n := s.nodes[id]
+	n.Record(e)
+	if n.events++; n.events%together == 0 {
+		s.err = cmp.Or(s.err, n.Flush(context.Background()))
 	}
 }
 
 func (s *traces) close() error {
 	for _, n := range s.nodes {
-		s.err = cmp.Or(s.err, n.buffer.Flush(), n.file.Close())
+		s.err = cmp.Or(s.err, n.Flush(context.Background()), n.file.Close())
+		if lost := n.Lost(); lost > 0 {
+			s.err = cmp.Or(s.err, fmt.Errorf("%s: %d events are missing", n.file.Name(), lost))
+		}
 	}
 	return s.err
 }
