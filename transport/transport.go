@@ -5,6 +5,7 @@ package transport
 import (
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/dmutex/dmutex"
 )
@@ -103,6 +104,20 @@ type LifeLink interface {
 	// a peer keeps a connection with another process of this node's number, with the life
 	// of that process. taken may call all methods but Close.
 	SetLife(life uint64, maxLife func() uint64, taken func(peer dmutex.NodeID, life uint64))
+}
+
+// A DeathLink is a Link that may see that the process of a peer has ended. Such a peer is
+// excluded at once, and not only after it has been silent for a while.
+type DeathLink interface {
+	Link
+
+	// WatchDeaths gives the link a function, before Open. The link calls it when a
+	// connection with the peer was lost, no other has come, and the system at the peer's
+	// address has refused two more, that long apart, because no process listens there.
+	// Time-outs and hosts that cannot be reached do not count. A firewall or a proxy
+	// may refuse connections too, so this is evidence, not proof. died may call all
+	// methods but Close.
+	WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID))
 }
 
 // A Reporter is a Link that can say why its frames do not reach a node. Package node

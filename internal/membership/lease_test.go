@@ -599,6 +599,35 @@ func TestExclude(t *testing.T) {
 	require.Len(t, l.record(t).Members, 1)
 }
 
+// A member that is dead by all evidence is excluded at once, and one that was met since is
+// not. The others wait as long as ever.
+func TestDead(t *testing.T) {
+	var l ledger
+	a, b, now := pair(t, &l)
+	a.Dead(now, 3) // not a member
+	require.Equal(t, NoOperation, a.op)
+	a.Dead(now, 2)
+	l.serve(a, now)
+	require.Len(t, l.record(t).Members, 1)
+	require.Equal(t, Frozen, a.Phase())
+	until, dead := a.Waits()
+	require.Equal(t, now+drain(testLease), until)
+	require.Equal(t, []dmutex.NodeID{2}, dead)
+	l.serve(b, now)
+
+	l = ledger{}
+	a, _, now = pair(t, &l)
+	a.Hint(now)
+	a.Tick(a.Deadline()) // the store is busy
+	require.Equal(t, Load, a.op)
+	now = a.now
+	a.Dead(now, 2)
+	a.Met(now, 2, 10)
+	l.serve(a, now)
+	require.Len(t, l.record(t).Members, 2)
+	require.Equal(t, NoOperation, a.op)
+}
+
 // A message that no correct peer sends is refused and changes nothing.
 func TestLeaseHandleRefuses(t *testing.T) {
 	view := func(epoch uint64, who ...Member) View {

@@ -100,8 +100,8 @@ import (
 //
 // # How often it changes
 //
-// A member that was not there for a third of a lease is excluded, and one that has not
-// reported in a whole lease. Its silence counts from the first answer of the store to what
+// A member that was not there for a third of a lease is excluded, one that has not
+// reported in a whole lease, and one that is dead by all evidence at once. Its silence counts from the first answer of the store to what
 // was asked after the silence had begun, and anew when two operations in a row fail: where the link and the
 // store are one server, a life that is back after an outage leaves the others time to be
 // back, too. A life that misses several members waits longer, and a life
@@ -186,6 +186,7 @@ type peer struct {
 	node   dmutex.NodeID
 	life   uint64
 	here   bool  // it was met, and is not lost since
+	dead   bool  // there is evidence that its process has ended, and it was not met since
 	since  int64 // when it was met or lost last
 	awayAt int64 // if it is not here: from when on its silence counts; never if it does not yet
 }
@@ -219,7 +220,7 @@ func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message
 	if p == nil || p.life != life {
 		return m.Hint(now)
 	}
-	if p.here, p.since = true, now; m.reported && m.ended == Outside {
+	if p.here, p.dead, p.since = true, false, now; m.reported && m.ended == Outside {
 		m.sendReport(p) // again, as messages may have been lost
 	}
 	return m.flush(now)
@@ -230,6 +231,15 @@ func (m *LeaseMachine) Lost(now int64, node dmutex.NodeID) []Message {
 	if p := m.peer(node); p != nil && p.here {
 		p.here, p.since, p.awayAt = false, now, never
 		m.hint(now, minPause) // whether the store answers
+	}
+	return m.flush(now)
+}
+
+// Dead tells the machine that by all evidence the process of a member has ended. It is
+// excluded at once, which is safe also if the evidence is wrong.
+func (m *LeaseMachine) Dead(now int64, node dmutex.NodeID) []Message {
+	if p := m.peer(node); p != nil && !p.dead {
+		p.here, p.dead, p.since, p.awayAt = false, true, now, now
 	}
 	return m.flush(now)
 }
@@ -347,6 +357,8 @@ func (m *LeaseMachine) nextChange() int64 {
 // excludeAt returns when this life wants to exclude a peer.
 func (m *LeaseMachine) excludeAt(p *peer) int64 {
 	switch {
+	case p.dead:
+		return p.since + m.rank()*m.pause()
 	case !p.here && p.awayAt == never:
 		return never
 	case !p.here:

@@ -163,6 +163,7 @@ func (p *peer) serve(c *conn) {
 	p.fail(c, err)
 	if p.ctx.Err() == nil { // else it is our own doing
 		p.link.log.Load().Info("tcplink: connection lost", "peer", p.id, "err", err)
+		p.link.running.Go(p.watch)
 	}
 }
 

@@ -6,7 +6,9 @@
 // acknowledgements of TCP, which makes a round trip a quarter cheaper than over two
 // connections. The node with the higher number always dials, so connections never
 // cross, and there is no tie to break. A lost connection is dialed again, with
-// exponential back-off and jitter. If a peer dials again while its last connection
+// exponential back-off and jitter. Where package node asks for it (see
+// [transport.DeathLink]), either side also looks whether a process still listens at the
+// other's address, by connections that it closes at once. If a peer dials again while its last connection
 // still seems alive, the accepting side asks the other end of that one for a heartbeat. If
 // none comes within a quarter of a second, the new connection replaces it. Otherwise two
 // processes use one number, and the new one is refused and told of the other.
@@ -214,6 +216,8 @@ type Link struct {
 	life    uint64                                    // of this process; 0 if nobody has told it
 	maxLife func() uint64                             // the highest that is believed; nil if nobody has told it
 	taken   func(peer dmutex.NodeID, life uint64)     // nil if nobody has given it
+	apart   time.Duration                             // between the connections that a dead peer refuses
+	died    func(peer dmutex.NodeID)                  // nil if nobody watches
 	deliver func(from dmutex.NodeID, frames [][]byte) // nil until Open
 	burst   int                                       // how many frames it takes at most
 	closed  bool
@@ -405,6 +409,13 @@ func (l *Link) SetLife(life uint64, maxLife func() uint64, taken func(peer dmute
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.life, l.maxLife, l.taken = life, maxLife, taken
+}
+
+// WatchDeaths implements [transport.DeathLink].
+func (l *Link) WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.apart, l.died = apart, died
 }
 
 // TakeLogger implements [transport.LoggerTaker].

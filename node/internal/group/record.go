@@ -32,6 +32,7 @@ type record struct {
 	epoch   uint64                 // of the record whose members are the peers
 	err     error                  // why the last operation failed; nil if it did not
 	away    map[dmutex.NodeID]bool // the machine takes the peer to be
+	dead    map[dmutex.NodeID]bool // and its process for ended
 	watchAt int64                  // when to look next who is there
 	giveAt  int64                  // when to release lost holds
 	slept   int64                  // by the clock, as the machine knows
@@ -59,6 +60,10 @@ const (
 	// A peer that was silent for an askShare-th of the lease is asked for a sign of
 	// life. After an awayShare-th it counts as away.
 	askShare, awayShare = 20, 8
+
+	// A process has ended if its address refuses two connections that are a
+	// deathShare-th of the lease apart.
+	deathShare = 50
 )
 
 // newRecord makes the members of the record the group.
@@ -85,8 +90,13 @@ func newRecord(g *Group) error {
 	l := &record{
 		group: g, link: link, time: clock.New(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
-		away: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
+		away: make(map[dmutex.NodeID]bool), dead: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
 		busy: make(chan struct{}, 1),
+	}
+	if link, ok := cfg.Link.(transport.DeathLink); ok {
+		link.WatchDeaths(cfg.Lease/deathShare, func(peer dmutex.NodeID) {
+			g.do(func(now int64) []membership.Message { return l.died(now, peer) })
+		})
 	}
 	// The peers forget this node when they see in the record that it has left.
 	g.who, g.life, g.limit, g.clock, g.farewell = l, newLife(0), membership.MaxMembers, l.time.Now, 20*time.Millisecond
@@ -112,12 +122,23 @@ func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) []membership.Messag
 
 func (l *record) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
 	l.away[peer] = false
+	delete(l.dead, peer)
 	return l.LeaseMachine.Met(now, peer, life)
 }
 
 func (l *record) Lost(now int64, peer dmutex.NodeID) []membership.Message {
 	l.away[peer] = true
 	return l.LeaseMachine.Lost(now, peer)
+}
+
+// died takes the evidence that a peer's process has ended.
+func (l *record) died(now int64, peer dmutex.NodeID) []membership.Message {
+	if l.group.peer(peer) == nil {
+		return nil
+	}
+	l.group.logOften(slog.LevelWarn, "peer's process has ended", peerAttr(peer))
+	l.away[peer], l.dead[peer] = true, true
+	return l.Dead(now, peer)
 }
 
 func (l *record) alive(now int64, from dmutex.NodeID) []membership.Message {
@@ -134,6 +155,7 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 		for _, id := range g.Others() {
 			st := g.Mail.Status(id)
 			switch here := st.Met && !st.Left && int64(st.Silent) < l.length/awayShare; {
+			case l.dead[id]: // until it is met
 			case here && l.away[id]:
 				out = append(out, l.Met(now, id, st.Life)...)
 			case !here && !l.away[id]:
@@ -226,6 +248,7 @@ func (l *record) excluded(now int64) {
 		g.forget(id)
 	}
 	clear(l.away)
+	clear(l.dead)
 	life := newLife(g.life)
 	g.running.Go(func() { l.rejoin(life, former) })
 }
@@ -262,6 +285,7 @@ func (l *record) meet(now int64, r *membership.Record) {
 			g.setPeers(slices.DeleteFunc(g.Others(), func(other dmutex.NodeID) bool { return other == id }))
 			g.forget(id)
 			delete(l.away, id)
+			delete(l.dead, id)
 		}
 	}
 	for _, e := range r.Members {

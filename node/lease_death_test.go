@@ -1,0 +1,113 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A mortal is a link on which a test sees peers die.
+type mortal struct {
+	transport.DynamicLink
+	apart *time.Duration
+	died  *func(peer dmutex.NodeID)
+}
+
+func (l mortal) WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID)) {
+	*l.apart, *l.died = apart, died
+}
+
+// openMortal starts a process with such a link.
+func (g *leaseGroup) openMortal() (s *member, died func(peer dmutex.NodeID)) {
+	s = &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
+	config := g.config(s)
+	apart := time.Duration(0)
+	config.Link = mortal{config.Link.(transport.DynamicLink), &apart, &died}
+	var err error
+	s.Node, err = node.Open(g.t.Context(), config)
+	require.NoError(g.t, err)
+	require.Equal(g.t, leaseOf/50, apart)
+	g.all = append(g.all, s)
+	return s, died
+}
+
+// A member that dies by the word of the link is excluded at once, and its locks are free
+// when its lease has ended: a third and an eighth of a lease sooner.
+func TestLeaseDeath(t *testing.T) {
+	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+		one, died := g.openMortal()
+		two := g.start()
+		two.acquire("x")
+		waiting := one.acquireLater(t.Context(), "x")
+		began := time.Now()
+		two.crash()
+		died(two.Self())
+		time.Sleep(leaseOf / 100)
+		require.Len(t, one.Status().View.Members, 1)
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.Less(t, time.Since(began), leaseOf*103/100)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// While the store does not answer, the member stays dead, though it spoke a moment ago.
+func TestLeaseDeathWithoutStore(t *testing.T) {
+	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+		one, died := g.openMortal()
+		two := g.start()
+		two.acquire("x")
+		one.store.Outage(true)
+		two.crash()
+		time.Sleep(leaseOf / 100) // frames are in flight
+		died(two.Self())
+		time.Sleep(leaseOf / 10)
+		one.store.Outage(false)
+		began := time.Now()
+		for len(one.Status().View.Members) > 1 {
+			time.Sleep(leaseOf / 100)
+		}
+		require.Less(t, time.Since(began), leaseOf/4) // what was asked before is given up by then
+		require.Len(t, one.Status().View.Members, 1)
+	})
+}
+
+// The word may be wrong, or come late: exclusion holds, and the member joins again. It
+// counts for nothing against a member that has left, or was met since.
+func TestLeaseDeathIsWrong(t *testing.T) {
+	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+		one, died := g.openMortal()
+		two := g.start()
+		require.NoError(t, two.acquire("x").Release())
+		number := two.Self()
+		died(9) // no member
+		died(number)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*leaseOf)
+		defer cancel()
+		for two.Self() == number || !two.Status().View.Acts {
+			require.NoError(t, ctx.Err())
+			time.Sleep(leaseOf / 100)
+		}
+		require.Equal(t, 1, two.Status().Lease.Exclusions)
+		died(number) // again
+		require.NoError(t, two.acquire("x").Release())
+		require.NoError(t, one.acquire("x").Release())
+
+		before := one.Status().View.Epoch
+		number = two.Self()
+		two.close()
+		died(number)
+		began := time.Now()
+		require.NoError(t, one.acquire("x").Release())
+		require.Less(t, time.Since(began), leaseOf/10, "nobody was excluded")
+		require.Greater(t, one.Status().View.Epoch, before)
+	})
+}

@@ -1,0 +1,69 @@
+package tcplink
+
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
+// looks is how often a peer whose connection was lost is looked after. Its system may take
+// a while to end the process.
+const looks = 10
+
+// watch finds out whether the process behind a lost connection has ended: then its address
+// refuses two connections in a row, and no other connection comes.
+func (p *peer) watch() {
+	l := p.link
+	l.mu.RLock()
+	apart, died := l.apart, l.died
+	l.mu.RUnlock()
+	p.mu.Lock()
+	lost := p.lost
+	p.mu.Unlock()
+	if died == nil || !wait(p.ctx, 5*l.pace.minRedial, nil) { // one that lives connects again sooner
+		return
+	}
+	for n, in := 0, new(refusals); n < looks; n++ {
+		p.mu.Lock()
+		addr, over := p.addr, p.conn != nil || p.lost != lost
+		p.mu.Unlock()
+		if over || addr == "" {
+			return
+		}
+		dialer := net.Dialer{Timeout: l.pace.greeting, Control: l.control}
+		nc, err := dialer.DialContext(p.ctx, "tcp", addr)
+		if err == nil {
+			nc.Close()
+		}
+		if in.dead(err) {
+			l.log.Load().Warn("tcplink: no process listens at the peer's address anymore", "peer", p.id, "address", addr)
+			died(p.id)
+			return
+		}
+		if !wait(p.ctx, apart, nil) {
+			return
+		}
+	}
+}
+
+// refusals counts the connections that were refused in a row.
+type refusals int
+
+// dead takes the outcome of another, and reports whether that is enough.
+func (r *refusals) dead(err error) bool {
+	if !refuses(err) {
+		*r = 0
+		return false
+	}
+	*r++
+	return *r == 2
+}
+
+// wsaeconnrefused is what Windows says for ECONNREFUSED, which has another number there.
+const wsaeconnrefused = syscall.Errno(10061)
+
+// refuses reports whether the system at the other end has said that no process listens.
+func refuses(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return ok && (errno == syscall.ECONNREFUSED || errno == wsaeconnrefused)
+}

@@ -1,0 +1,94 @@
+package tcplink
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+// watched opens a link that reports deaths.
+func watched(t *testing.T, self dmutex.NodeID) (l *Link, got chan arrival, died chan dmutex.NodeID) {
+	t.Helper()
+	l, err := New(Config{Listen: "127.0.0.1:0"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	got, died = make(chan arrival, 100), make(chan dmutex.NodeID, 100)
+	l.WatchDeaths(time.Millisecond, func(peer dmutex.NodeID) { died <- peer })
+	require.NoError(t, l.Open(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }))
+	require.NoError(t, l.Become(self))
+	return l, got, died
+}
+
+// When a process ends, its peer hears of it, whichever of the two has dialed.
+func TestDeath(t *testing.T) {
+	for _, self := range []dmutex.NodeID{1, 2} {
+		other := 3 - self
+		l, _, died := watched(t, self)
+		ends, got, _ := watched(t, other)
+		require.NoError(t, ends.SetPeer(self, l.Address()))
+		require.NoError(t, l.SetPeer(other, ends.Address()))
+		require.NoError(t, l.Send(other, []byte("x")))
+		for a := range got {
+			if a.frame != "" { // else it was a stranger for a moment
+				break
+			}
+		}
+		require.NoError(t, ends.Close())
+		require.Equal(t, other, <-died)
+	}
+}
+
+// A peer whose connection was lost has not died while its system takes connections, or
+// once another connection has come.
+func TestNoDeath(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+
+	l, err := New(Config{Listen: "127.0.0.1:0"})
+	require.NoError(t, err)
+	defer l.Close()
+	died := 0
+	l.WatchDeaths(time.Millisecond, func(dmutex.NodeID) { died++ })
+
+	newPeer(l, 2, listener.Addr().String()).watch()
+	require.Zero(t, died)
+	p := newPeer(l, 2, closed.Addr().String())
+	p.conn = new(conn)
+	p.watch()
+	require.Zero(t, died)
+	newPeer(l, 2, "").watch()
+	require.Zero(t, died)
+	p = newPeer(l, 2, closed.Addr().String())
+	p.cancel()
+	p.watch()
+	require.Zero(t, died)
+	newPeer(l, 2, closed.Addr().String()).watch()
+	require.Equal(t, 1, died)
+}
+
+// Only refusals count, and only two in a row.
+func TestRefusals(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for _, err := range []error{
+		nil, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ECONNRESET,
+		os.ErrDeadlineExceeded, errors.New("no such host"),
+	} {
+		r := new(refusals)
+		require.False(t, r.dead(err))
+		require.False(t, r.dead(refused))
+		require.False(t, r.dead(err))
+		require.False(t, r.dead(refused), "%v", err)
+		require.True(t, r.dead(refused))
+	}
+}
