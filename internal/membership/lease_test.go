@@ -660,6 +660,20 @@ func TestLeaseHandleRefuses(t *testing.T) {
 	}
 }
 
+// A message to the member that this process was, or is about to be, is no mistake of its peer.
+func TestLeaseHandleOutside(t *testing.T) {
+	var l ledger
+	gone := joined(t, &l, 9)
+	gone.Leave(gone.now)
+	l.serve(gone, gone.now)
+	require.Equal(t, Left, gone.Phase())
+	for name, m := range map[string]*LeaseMachine{"unjoined": someLease(t, 9), "left": gone} {
+		out, err := m.Handle(m.now, Message{Kind: Cleared, From: 2, To: 1})
+		require.NoError(t, err, name)
+		require.Empty(t, out, name)
+	}
+}
+
 // A life that is not a member makes the machine look into the store, and no more.
 func TestStrangers(t *testing.T) {
 	var l ledger
