@@ -81,7 +81,7 @@
 //	            Acquire, Release        a frame of a peer
 //	                   |                        |
 //	                   v                        v
-//	views -------->  locks  <------------- mail (package mail)
+//	group -------->  locks  <------------- mail (package mail)
 //	membership     machines, waiters   ---->  sessions, link
 //	                                   send
 //
@@ -89,7 +89,7 @@
 // answering frames. Only the grant itself passes from one goroutine to another, to the
 // waiting caller. One more goroutine keeps time for sessions and views.
 //
-// Lock order: view machine, locks, mail, link. No other mutex is held while one is
+// Lock order: group, locks, mail, link. No other mutex is held while one is
 // taken. None of the first three is held while a frame is sent, or while code of the
 // application runs, except Config.Algorithm and the machines.
 package node

@@ -48,7 +48,6 @@ type consent struct {
 	*membership.Machine
 	group    *Group
 	renaming bool // the life is being replaced by a higher one
-	halted   bool // it is in doubt, and nothing is granted
 }
 
 // rivalPatience is how long a new process goes on when it is told that another
@@ -107,14 +106,11 @@ func (c *consent) Handle(now int64, m membership.Message) ([]membership.Message,
 // life if this one was in no view and a higher one of its number is known.
 func (c *consent) follow(now int64) {
 	switch doubt := c.obstacle(); {
-	case doubt != nil && !c.halted:
-		c.halted = true
-		c.group.pause(now)
-		c.group.Locks.Halt()
-		c.group.logOften(slog.LevelWarn, "in doubt", slog.Any("err", doubt))
-	case doubt == nil && c.halted && c.Phase() != membership.Stopped:
-		c.halted = false
+	case doubt == nil && c.Phase() != membership.Stopped:
 		c.group.Locks.Resume()
+	case doubt != nil && c.group.Locks.Halt():
+		c.group.pause(now)
+		c.group.logOften(slog.LevelWarn, "in doubt", slog.Any("err", doubt))
 	}
 	if c.Phase() != membership.Older {
 		return

@@ -97,7 +97,6 @@ type Group struct {
 
 	mu      sync.Mutex // before that of the locks; guards the fields below
 	life    uint64
-	epoch   uint64                  // of the view in which the locks are frozen or act
 	next    chan struct{}           // closed when the next view acts
 	pending []membership.Message    // found no room in the mail
 	sendAt  int64                   // when to try to send them again

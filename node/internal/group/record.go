@@ -238,7 +238,7 @@ func (l *record) excluded(now int64) {
 	g := l.group
 	l.end(now, ErrExcluded)
 	g.cause = nil
-	g.Locks.Freeze(g.epoch, dmutex.Start{})
+	g.Locks.Freeze(g.Locks.Epoch(), dmutex.Start{})
 	l.giveBack() // no message is sent: the machines are gone, and the others wait out the lease
 	g.Log(slog.LevelWarn, "excluded: the others go on without this process, which joins again")
 	l.rename(dmutex.None)

@@ -83,10 +83,10 @@ func (g *Group) follow(now int64, out []membership.Message) {
 		g.pending = append(g.pending, out...)
 		g.send(now)
 		view := g.who.View()
-		if view.Epoch <= g.epoch {
+		if view.Epoch <= g.Locks.Epoch() {
 			break
 		}
-		g.epoch, g.frozen = view.Epoch, now
+		g.frozen = now
 		g.pause(now)
 		start := dmutex.Start{ // but for the holder
 			Self: g.Self(), Members: view.Nodes(), Fence: membership.FirstFence(view.Epoch), Limit: membership.LastFence(view.Epoch),
@@ -103,7 +103,7 @@ func (g *Group) follow(now int64, out []membership.Message) {
 	case membership.Acting:
 		switch {
 		case g.acting.Load() || g.refusal != nil || !g.covered():
-		case g.last.Epoch == g.epoch:
+		case g.last.Epoch == g.who.View().Epoch:
 			g.begin(now)
 		default:
 			g.act(now)
@@ -262,7 +262,7 @@ func (g *Group) Tick(int64) (next int64) {
 	var why error               // and what else is waited for
 	g.mu.Lock()
 	now := g.now()
-	if t := g.troubled.Swap(nil); t != nil && t.epoch == g.epoch {
+	if t := g.troubled.Swap(nil); t != nil && t.epoch == g.Locks.Epoch() {
 		if g.cause == nil {
 			g.cause = t.err
 			g.logTrouble(t.err)

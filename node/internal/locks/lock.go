@@ -20,7 +20,8 @@ type lock struct {
 	held    *Held          // the present grant
 	waiters []*Waiter      // first come, first served
 
-	before, after *lock // in the list of those that rest; nil if it is not in it
+	listed bool // in Table.resting
+	used   bool // since the list was last gone through
 }
 
 // born gives the lock the machine of this view. A holder that was reported seeds
@@ -202,8 +203,12 @@ func (l *lock) fail(why error) {
 	l.waiters = nil
 }
 
-// rest lists the lock if it may be forgotten. If too many are listed, it forgets the
-// least recently used.
+// keepResting is how many locks are kept that could be forgotten, in case they are used
+// again.
+const keepResting = 512
+
+// rest lists the lock if it may be forgotten, in place of one that was not used since the
+// list was last gone through.
 func (l *lock) rest() (fresh bool) {
 	t := l.table
 	if l.held != nil || len(l.waiters) > 0 {
@@ -216,12 +221,21 @@ func (l *lock) rest() (fresh bool) {
 	if _, _, fresh = l.machine.Forget(); !fresh {
 		return false
 	}
-	t.resting.add(l)
-	if t.resting.count > keepResting {
-		oldest := t.resting.first
-		t.resting.remove(oldest)
-		oldest.forget()
+	if l.used = l.listed; l.listed {
+		return true
 	}
+	l.listed = true
+	at := &t.resting[t.oldest]
+	for ; *at != nil && (*at).used; at = &t.resting[t.oldest] {
+		(*at).used = false
+		t.oldest = (t.oldest + 1) % keepResting
+	}
+	if former := *at; former != nil {
+		former.listed = false
+		former.forget()
+	}
+	*at = l
+	t.oldest = (t.oldest + 1) % keepResting
 	return true
 }
 
@@ -236,50 +250,6 @@ func (l *lock) forget() {
 		l.drop()
 		delete(t.locks, l.name)
 	}
-}
-
-// keepResting is how many locks are kept that could be forgotten.
-const keepResting = 512
-
-// A restList lists locks that may be forgotten, the least recently used first. They are
-// kept in case they are used again.
-type restList struct {
-	first, last *lock
-	count       int
-}
-
-// add puts the lock at the end of the list.
-func (r *restList) add(l *lock) {
-	if l == r.last {
-		return
-	}
-	r.remove(l)
-	if l.before = r.last; r.last != nil {
-		r.last.after = l
-	} else {
-		r.first = l
-	}
-	r.last = l
-	r.count++
-}
-
-// remove takes the lock out of the list, if it is in it.
-func (r *restList) remove(l *lock) {
-	if l != r.first && l.before == nil {
-		return
-	}
-	if l.before != nil {
-		l.before.after = l.after
-	} else {
-		r.first = l.after
-	}
-	if l.after != nil {
-		l.after.before = l.before
-	} else {
-		r.last = l.before
-	}
-	l.before, l.after = nil, nil
-	r.count--
 }
 
 // holder returns the holder of the lock, as far as this node can know: this node

@@ -76,7 +76,8 @@ type Table struct {
 	latest  uint64                   // epoch among them
 	dropped bool                     // one of them found no room since a view last acted
 
-	resting        restList
+	resting        [keepResting]*lock // may be forgotten; some are in use again
+	oldest         int                // where to look for one to forget
 	granted        uint64
 	sent, received [dmutex.Kinds]uint64
 	step           step
@@ -116,8 +117,8 @@ func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.u
 // grants reports whether anything may be granted at the moment.
 func (t *Table) grants() bool { return !t.halted.Load() && t.leased() }
 
-// Halt lets nothing be granted until Resume is called.
-func (t *Table) Halt() { t.halted.Store(true) }
+// Halt lets nothing be granted until Resume is called. It reports whether that is new.
+func (t *Table) Halt() bool { return !t.halted.Swap(true) }
 
 // Resume ends a Halt, and lets the locks go on that waited for that, or for the time of
 // SetUntil to be extended.
@@ -143,10 +144,11 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hol
 	defer t.mu.Unlock()
 	t.epoch, t.acting = epoch, false
 	t.start = start
-	t.resting, t.holders = restList{}, nil
+	clear(t.resting[:])
+	t.holders = nil
 	for name, l := range t.locks {
 		l.drop()
-		l.before, l.after = nil, nil
+		l.listed, l.used = false, false
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
 			if !w.try {
 				return false
