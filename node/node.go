@@ -172,7 +172,7 @@ func (n *Node) Self() dmutex.NodeID { return n.group.Self() }
 // it need not be created. A name has 1 to [transport.MaxName] bytes.
 //
 // A lock that is not in use takes no memory, with two exceptions: a node remembers
-// up to 512 locks that were used last, and under ring and suzukikasami some nodes
+// up to 512 locks that were used lately, and under ring and suzukikasami some nodes
 // remember where the token is.
 func (n *Node) Mutex(name string) *Mutex {
 	return &Mutex{node: n, name: name}
