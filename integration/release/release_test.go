@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,7 @@ func TestReleaseRefused(t *testing.T) {
 	refused := func(says string, args ...string) {
 		t.Helper()
 		cmd := exec.Command(filepath.Join(clone, ".ci", "release"), args...)
+		cmd.Env = environ()
 		out, err := cmd.CombinedOutput()
 		require.Error(t, err)
 		require.Contains(t, string(out), says)
@@ -122,6 +124,8 @@ func snapshot(t *testing.T) string {
 	run(t, dir, nil, "git", "init", "-q")
 	run(t, dir, nil, "git", "config", "user.name", "test")
 	run(t, dir, nil, "git", "config", "user.email", "test@example.com")
+	run(t, dir, nil, "git", "config", "commit.gpgsign", "false")
+	run(t, dir, nil, "git", "config", "tag.gpgsign", "false")
 	run(t, dir, nil, "git", "add", "--all")
 	run(t, dir, nil, "git", "commit", "-qm", "snapshot")
 	return dir
@@ -160,12 +164,18 @@ func publish(t *testing.T, repo, proxy string) (modules []string) {
 func run(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	cmd.Dir, cmd.Env = dir, append(environ(), env...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	require.NoError(t, err, "%s\n%s", cmd, errs.String())
 	return strings.TrimSpace(string(out))
+}
+
+// environ is without what a hook of git tells its children: that would direct the commits and
+// tags of the test to the real repository.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") })
 }
 
 func read(t *testing.T, file string) string {
