@@ -4,15 +4,15 @@
 //	                 demo philosophers: five forks, and no philosopher starves
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured
-//	dmutex run       a command under a lock, on one machine of a group at a time
+//	dmutex run       a command under a lock, one at a time on one machine or many
 //	dmutex evict     a member whose machine is gone for good
 //	dmutex trace     the traces of nodes, drawn and replayed
 //	dmutex quorum    coteries: built, checked and compared
 //
 // dmutex --version prints which build this is.
 //
-// A build with -tags nats can also use NATS: demo --link nats, run --nats,
-// and run --store nats://HOST:PORT/BUCKET/KEY.
+// A build with -tags nats can also use NATS: demo --link nats, and
+// run --store nats://HOST:PORT/BUCKET.
 //
 // Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong;
 // 3 the command could not be completed. run passes on the status of its command,
@@ -41,7 +41,7 @@ type commands struct {
 	Demo   demo.Cmd   `cmd:"" help:"Show the locks at work on processes of the operating system."`
 	Check  check.Cmd  `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest run that goes wrong."`
 	Sim    sim.Cmd    `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
-	Run    run.Cmd    `cmd:"" help:"Run a command under a lock, on one machine of a group at a time."`
+	Run    run.Cmd    `cmd:"" help:"Run a command under a lock."`
 	Evict  evict.Cmd  `cmd:"" help:"Evict a member whose machine is gone for good: the others go on without it."`
 	Trace  trace.Cmd  `cmd:"" help:"Draw the traces of nodes, or replay them."`
 	Quorum quorum.Cmd `cmd:"" help:"Build, check and compare coteries."`

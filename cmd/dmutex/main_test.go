@@ -38,7 +38,7 @@ func TestUsage(t *testing.T) {
 		require.Empty(t, stdout)
 		require.Equal(t, c.said, stderr)
 	}
-	status, _, stderr := invoke("run", "--self=1")
+	status, _, stderr := invoke("run", "--store=x")
 	require.Equal(t, 125, status, "2 may be what its command says")
 	require.Contains(t, stderr, "\nTry: dmutex run --help\n")
 }
@@ -82,19 +82,19 @@ func TestEnvironment(t *testing.T) {
 		f := flags.Field(i)
 		env := f.Tag.Get("env")
 		switch f.Name {
-		case "Command", "Lock", "Fence":
+		case "Command", "Lock":
 			require.Empty(t, env)
+		case "Code":
+			require.Equal(t, "DMUTEX_CONFLICT_EXIT_CODE", env)
 		default:
 			require.Equal(t, "DMUTEX_"+strings.ToUpper(f.Name), env)
 		}
 	}
 	t.Setenv("DMUTEX_LOCK", "")
-	t.Setenv("DMUTEX_FENCE", "no number")
-	t.Setenv("DMUTEX_MEMBER", "1=one:1,2=two:2")
-	t.Setenv("DMUTEX_SELF", "3")
-	status, _, stderr := invoke("run", "--plain", "--", "true")
+	t.Setenv("DMUTEX_STORE", "etcd://host")
+	status, _, stderr := invoke("run", "--lock=l", "--", "true")
 	require.Equal(t, 125, status)
-	require.Contains(t, stderr, "--self=3 is not one of the members")
-	_, _, stderr = invoke("run", "--plain", "--self=4", "--", "true")
-	require.Contains(t, stderr, "--self=4 is not one of the members")
+	require.Contains(t, stderr, "no store for etcd://")
+	_, _, stderr = invoke("run", "--lock=l", "--store=redis://host", "--", "true")
+	require.Contains(t, stderr, "no store for redis://")
 }

@@ -20,7 +20,7 @@ const (
 
 	firstPoll = 20 * time.Millisecond
 	slowPoll  = 300 * time.Millisecond // without proof; with it, a third of the lease
-	stampede  = 10 * time.Millisecond  // over which waiters that are told at once spread
+	stampede  = 2 * time.Millisecond   // over which waiters that are told at once spread
 )
 
 // An attempt drives the machine of one Acquire until nothing of it is left.
@@ -103,7 +103,7 @@ func (a *attempt) run() {
 	}()
 	pause := firstPoll
 	for !a.settled() {
-		a.live()
+		a.live(false)
 		if op, value, rev := a.operation(); op != lockrecord.None {
 			if a.perform(op, value, rev) {
 				continue
@@ -127,6 +127,7 @@ func (a *attempt) run() {
 		case a.try:
 			a.proved(rev)
 		default:
+			a.live(true)
 			most := slowPoll
 			if a.watch(w, life); w.done != nil {
 				most = a.l.lease / 3
@@ -203,10 +204,11 @@ func (a *attempt) reason() error {
 	return errLease
 }
 
-// live begins a life before the first swap. Without a store that proves anything it is a name.
-func (a *attempt) live() {
+// live begins a life before the first swap, or while there is time for it. Without a store that
+// proves anything it is a name.
+func (a *attempt) live(waits bool) {
 	a.mu.Lock()
-	needed := a.m.Life() == "" && a.m.Swaps(a.now())
+	needed := a.m.Life() == "" && (waits || a.m.Swaps(a.now()))
 	a.mu.Unlock()
 	if !needed {
 		return

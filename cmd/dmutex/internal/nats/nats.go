@@ -15,48 +15,55 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/natsstore"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
 // Broker is what a build with NATS has as [tool.NATS].
-var Broker = &tool.Broker{Connect: connect, Serve: serve}
+var Broker = &tool.Broker{Connect: connect, Open: open, Serve: serve}
 
 func connect(c tool.BrokerConfig) (*tool.Meeting, error) {
-	options := []nats.Option{nats.Name(c.Name), nats.MaxReconnects(-1),
-		nats.ReconnectWait(250 * time.Millisecond)} // by default it is 2 s, for which no lock moves
+	nc, err := dial(c.URL, c.Name)
+	if err != nil {
+		return nil, err
+	}
+	link, err := natslink.New(nc, natslink.Config{Self: c.Self, Prefix: c.Prefix})
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &tool.Meeting{Link: link, Close: func() {
+		_ = link.Close() // the node may have closed it
+		nc.Close()
+	}}, nil
+}
+
+func open(c tool.StoreConfig) (s store.Store, stop func(), err error) {
+	var options []nats.Option
 	if c.Cert != "" {
 		options = append(options, nats.ClientCert(c.Cert, c.Key), nats.RootCAs(c.Authority))
 	}
-	nc, err := dial(c.URL, options...)
+	nc, err := dial(c.URL, c.Name, options...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	link, err := natslink.New(nc, natslink.Config{Self: c.Self, Prefix: c.Prefix, Logger: c.Logger})
+	js, err := jetstream.New(nc)
+	if err == nil {
+		s, err = natsstore.Open(context.Background(), js, c.Bucket, c.Record) // it does not wait for long
+	}
 	if err != nil {
 		nc.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	m := &tool.Meeting{Link: link, Close: func() {
-		_ = link.Close() // the node may have closed it
-		nc.Close()
-	}}
-	if c.Record != "" {
-		js, err := jetstream.New(nc)
-		if err == nil {
-			m.Store, err = natsstore.Open(context.Background(), js, c.Bucket, c.Record) // it does not wait for long
-		}
-		if err != nil {
-			m.Close()
-			return nil, err
-		}
-	}
-	return m, nil
+	return s, nc.Close, nil
 }
 
 // dial connects to one of the servers, which commas separate. Its error names
 // them without the user, password or token that stands before an address.
-func dial(servers string, options ...nats.Option) (*nats.Conn, error) {
+func dial(servers, name string, options ...nats.Option) (*nats.Conn, error) {
+	options = append(options, nats.Name(name), nats.MaxReconnects(-1),
+		nats.ReconnectWait(250*time.Millisecond)) // by default it is 2 s, for which no lock moves
 	nc, err := nats.Connect(servers, options...)
 	if err == nil {
 		return nc, nil

@@ -14,7 +14,7 @@ func TestServersAreNamedWithoutSecrets(t *testing.T) {
 		"tls://127.0.0.1:1,nats://me:secret@secret@[::1]:1": "nats server at tls://127.0.0.1:1,nats://[::1]:1: nats: no servers",
 		"nats://me:secret@[::1":                             "nats server at nats://[::1: ",
 	} {
-		_, err := dial(servers)
+		_, err := dial(servers, "")
 		require.ErrorContains(t, err, told)
 		require.NotContains(t, err.Error(), "secret")
 	}

@@ -5,9 +5,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -16,7 +18,7 @@ import (
 // Orphans become children of run, which waits for them. In a container the first
 // process may not.
 func TestRunAdoptsOrphans(t *testing.T) {
-	s := start(t, single, "fork", "trap", "say:ready", "caught", "parent", "end", "wait")
+	s := start(t, inDir(t), "fork", "trap", "say:ready", "caught", "parent", "end", "wait")
 	require.Equal(t, "ready", s.line())
 	s.goOn()
 	require.Equal(t, "read on", s.line())
@@ -40,7 +42,7 @@ func TestRunTerminal(t *testing.T) {
 	defer terminal.Close()
 	stdout, out := pipe(t)
 	defer stdout.Close()
-	cmd := exec.Command(os.Args[0], append(append([]string{"run"}, single...), "--", os.Args[0], "child", "wait", "say:end of input")...)
+	cmd := exec.Command(os.Args[0], append(append([]string{"run"}, inDir(t)...), "--", os.Args[0], "child", "wait", "say:end of input")...)
 	cmd.Stdin, cmd.Stdout = terminal, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, cmd.Start())
@@ -50,4 +52,52 @@ func TestRunTerminal(t *testing.T) {
 	said, err := io.ReadAll(stdout)
 	require.NoError(t, err)
 	require.Equal(t, "end of input", strings.TrimSpace(string(said)))
+}
+
+// A signal ends the wait: nothing runs, and no other machine loses its turn.
+func TestRunSignalWhileWaiting(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			flags := inDir(t)
+			holder := start(t, flags, "say:in", "wait")
+			require.Equal(t, "in", holder.line())
+			waiter := start(t, flags, "say:never")
+			waiter.waits()
+			waiter.signal(sig)
+			require.Contains(t, waiter.exits(statusSignal+int(sig)), "nothing was run: "+sig.String())
+			holder.goOn()
+			holder.exits(0)
+			require.NoError(t, acquire(t, lockOf(t, flags)).Release())
+		})
+	}
+}
+
+// waits waits until a run waits for the end of a life.
+func (s *started) waits() {
+	s.t.Helper()
+	files := fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid)
+	require.Eventually(s.t, func() bool {
+		open, _ := os.ReadDir(files)
+		for _, fd := range open {
+			if name, _ := os.Readlink(filepath.Join(files, fd.Name())); strings.Contains(name, "/door.life.") {
+				return true
+			}
+		}
+		return false
+	}, tooLong, time.Millisecond)
+}
+
+// Over NATS a command dies with its run, and the next one gets the lock after the lease.
+func TestNATSKilled(t *testing.T) {
+	flags := append(inBucket(t), "--lease=1s")
+	s := start(t, flags, "say:in", "wait")
+	require.Equal(t, "in", s.line())
+	require.NoError(t, s.cmd.Process.Kill())
+	_, err := s.stdout.ReadString('\n')
+	require.Equal(t, io.EOF, err, "the command is dead")
+	next := start(t, flags, "say:next")
+	require.Equal(t, "next", next.line())
+	next.exits(0)
 }

@@ -25,7 +25,7 @@ type job struct {
 // startJob starts the command. The error is that of exec.Cmd.Start.
 func startJob(cmd *exec.Cmd) (*job, error) {
 	adopt()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr.Setpgid = true
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -1,35 +1,33 @@
 package run
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
+	"io/fs"
 	"net/url"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
-	"time"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/filestore"
-	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
-// A record is where the machines of a group are listed: in a file, or under a key of a
-// bucket.
-type record struct {
-	file                 string
-	servers, bucket, key string
+// A place is where the records of locks are: in a directory, or in a bucket.
+type place struct {
+	dir             string
+	servers, bucket string
 }
 
 // UnmarshalText reads a path or a URL. Of NATS it may name several servers, which commas
 // separate.
-func (r *record) UnmarshalText(text []byte) error {
+func (p *place) UnmarshalText(text []byte) error {
 	scheme, rest, isURL := strings.Cut(string(text), "://")
 	switch {
 	case !isURL:
-		r.file = string(text)
+		p.dir = string(text)
 	case scheme == "file":
 		u, err := url.Parse(string(text))
 		if err != nil {
@@ -38,62 +36,55 @@ func (r *record) UnmarshalText(text []byte) error {
 		if u.Host != "" {
 			return fmt.Errorf("%q names the host %q: give a path, or file:///path with three slashes", text, u.Host)
 		}
-		r.file = u.Path
+		p.dir = u.Path
 	case scheme == "nats" || scheme == "tls":
-		servers, key := path.Split(rest)
-		servers, bucket := path.Split(strings.TrimSuffix(servers, "/"))
-		if servers == "" || bucket == "" || key == "" {
-			return fmt.Errorf("it is not %s://HOST:PORT/BUCKET/KEY", scheme) // the text may contain a password
+		servers, bucket := path.Split(rest)
+		servers = strings.TrimSuffix(servers, "/")
+		last := strings.TrimPrefix(afterLast(servers, ","), scheme+"://")
+		if servers == "" || bucket == "" || strings.Contains(afterLast(last, "@"), "/") {
+			return fmt.Errorf("it is not %s://HOST:PORT/BUCKET", scheme) // the text may contain a password
 		}
-		r.servers, r.bucket, r.key = scheme+"://"+strings.TrimSuffix(servers, "/"), bucket, key
+		p.servers, p.bucket = scheme+"://"+servers, bucket
 	default:
-		return fmt.Errorf("this tool has no store for %s://, only for files and nats://: "+
-			"for another, write a program with package node", scheme)
+		return fmt.Errorf("this tool has no store for %s://, only for directories and nats://: "+
+			"for another, write a program with package storelock", scheme)
 	}
-	if r.file == "" && r.key == "" {
+	if p.dir == "" && p.bucket == "" {
 		return errors.New("give a path")
 	}
 	return nil
 }
 
-// checkStore refuses what cannot be a group with a store.
-func (c *Cmd) checkStore() error {
-	const shortest, longest = 100 * time.Millisecond, time.Hour // of package node
-	overNATS := c.Store.file == ""
-	switch {
-	case c.Self != dmutex.None || len(c.Member) > 0:
-		return errors.New("--self and --member are not for --store, whose record lists the machines")
-	case c.NATS != "":
-		return errors.New("--nats and --prefix are not for --store: give --store=nats://HOST:PORT/BUCKET/KEY")
-	case overNATS && tool.NATS == nil:
-		return fmt.Errorf("--store: %w", tool.ErrNoNATS)
-	case overNATS && (c.Listen != "" || c.Advertise != ""):
-		return errors.New("--listen and --advertise are for TCP, not for a store of NATS")
-	case overNATS && c.Plain:
-		return errors.New("--plain is for TCP, not for a store of NATS")
-	case c.Lease != 0 && (c.Lease < shortest || c.Lease > longest):
-		return fmt.Errorf("--lease=%v: choose 100ms to 1h", c.Lease)
+// afterLast returns what is after the last separator, and all if there is none.
+func afterLast(s, separator string) string { return s[strings.LastIndex(s, separator)+1:] }
+
+const maxRecordName = 200
+
+// recordName returns the name of the record of a lock, which every store takes: the letters, digits,
+// - and _ of the lock's name, and =XX for all other bytes.
+func recordName(lock string) string {
+	var b strings.Builder
+	for _, c := range []byte(lock) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "=%02X", c)
+		}
 	}
-	return nil
+	return b.String()
 }
 
-// lease is how long a lease lasts.
-func (c *Cmd) lease() time.Duration { return cmp.Or(c.Lease, 10*time.Second) }
-
-func (c *Cmd) connectStore(log *slog.Logger) (*tool.Meeting, error) {
-	if c.Store.file == "" {
-		config := c.overNATS(c.Store.servers, "dmutex."+c.Store.bucket+"."+c.Store.key, log)
-		config.Bucket, config.Record = c.Store.bucket, c.Store.key
-		return tool.NATS.Connect(config)
+// open opens the record of the lock.
+func (c *Cmd) open() (s store.Store, stop func(), err error) {
+	if c.Store.dir == "" {
+		return tool.NATS.Open(tool.StoreConfig{
+			URL: c.Store.servers, Name: "dmutex run " + c.Lock, Bucket: c.Store.bucket, Record: recordName(c.Lock),
+			Cert: c.Cert, Key: c.Key, Authority: c.Authority,
+		})
 	}
-	file, err := filestore.Open(c.Store.file)
-	if err != nil {
-		return nil, err
+	if err := os.Mkdir(c.Store.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, nil, err
 	}
-	m, err := c.overTCP(tcplink.Config{Listen: cmp.Or(c.Listen, "127.0.0.1:0"), Advertise: c.Advertise}, log)
-	if err != nil {
-		return nil, err
-	}
-	m.Store = file
-	return m, nil
+	s, err = filestore.Open(filepath.Join(c.Store.dir, recordName(c.Lock)))
+	return s, func() {}, err
 }

@@ -7,26 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
-	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store/storelock"
 )
 
-const (
-	lookAgain = 50 * time.Millisecond // at what sends no notice of a change
-	patience  = 10 * time.Second      // before saying what the wait is for
-)
+const lookAgain = 50 * time.Millisecond // at what sends no notice of a change
 
-// Run takes part in the group until the command has had its turn here.
+// Run runs the command under the lock.
 func (c *Cmd) Run(con *tool.Console) error {
 	r := &runner{Cmd: c, con: con, signals: make(chan os.Signal, 16)}
-	r.connecting.Set(slog.LevelWarn)
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		if !signal.Ignored(sig) { // as under nohup
 			signal.Notify(r.signals, sig)
@@ -37,18 +36,13 @@ func (c *Cmd) Run(con *tool.Console) error {
 	// the lock. Ignoring the signal would make the command ignore it as well.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	m, err := c.connect(r.log(&r.connecting))
-	if err == nil {
-		defer m.Close()
-		r.node, err = node.Open(context.Background(), c.config(m, r.log(slog.LevelWarn)))
-	}
+	lock, stop, err := c.lock()
 	if err != nil {
 		r.say("nothing was run: %v", err)
 		return tool.Status(statusNoLock)
 	}
-	status := r.turn()
-	r.leave()
-	return tool.Status(status)
+	defer stop()
+	return tool.Status(r.turn(lock))
 }
 
 // A runner is one run.
@@ -56,51 +50,68 @@ type runner struct {
 	*Cmd
 	con     *tool.Console
 	signals chan os.Signal
-	node    *node.Node
-
-	connecting slog.LevelVar // of the link's log
-}
-
-func (r *runner) log(level slog.Leveler) *slog.Logger {
-	return slog.New(slog.NewTextHandler(r.con.Err, &slog.HandlerOptions{Level: level}))
 }
 
 func (r *runner) say(format string, args ...any) {
 	fmt.Fprintf(r.con.Err, "dmutex run: "+format+"\n", args...)
 }
 
-// untilSignal runs f with a context that ends with the next signal, and returns
-// that as well, nil if none came.
-func (r *runner) untilSignal(f func(context.Context) error) (os.Signal, error) {
+// acquire waits for the lock. A signal, which it returns, ends the wait.
+func (r *runner) acquire(lock *storelock.Lock) (held *storelock.Held, sig os.Signal, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	select {
-	case err := <-done:
-		return nil, err
-	case sig := <-r.signals:
-		cancel()
-		return sig, <-done
+	if r.Wait > 0 {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(r.Wait*float64(time.Second)))
+		defer cancel()
 	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if r.Nonblock {
+			held, err = lock.TryAcquire(ctx)
+		} else {
+			defer r.queue(ctx)()
+			held, err = lock.Acquire(ctx)
+		}
+	}()
+	select {
+	case <-done:
+	case sig = <-r.signals:
+		cancel()
+		<-done
+	}
+	return held, sig, err
+}
+
+// queue lets the waiting processes of one machine look at the record in turns, so that a release
+// does not wake all of them. It is no more than a courtesy: a process that is stopped while it
+// has its turn keeps the others for a lease.
+func (r *runner) queue(ctx context.Context) (leave func()) {
+	if r.Store.dir == "" {
+		return func() {}
+	}
+	path := filepath.Join(r.Store.dir, recordName(r.Lock)+".queue")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return func() {}
+	}
+	turn := make(chan struct{})
+	go func() {
+		defer close(turn)
+		for unix.Flock(int(f.Fd()), unix.LOCK_EX) == unix.EINTR {
+		}
+	}()
+	select {
+	case <-turn:
+	case <-time.After(r.Lease):
+	case <-ctx.Done():
+	}
+	return func() { f.Close() }
 }
 
 // turn waits for the lock, runs the command and gives the lock back.
-func (r *runner) turn() (status int) {
-	defer time.AfterFunc(patience, func() {
-		if missing := r.node.Status().View.Missing; len(missing) > 0 && r.Store == nil {
-			r.say("waiting for members %v: start dmutex run there, again if it has crashed", missing)
-		}
-	}).Stop()
-	var held *node.Held
-	sig, err := r.untilSignal(func(ctx context.Context) (err error) {
-		if err := r.node.Ready(ctx); err != nil {
-			return err
-		}
-		r.connecting.Set(slog.LevelError) // members that have left cannot be reached, and need not be
-		held, err = r.node.Mutex(r.Lock).Acquire(ctx)
-		return err
-	})
+func (r *runner) turn(lock *storelock.Lock) (status int) {
+	held, sig, err := r.acquire(lock)
 	if held != nil {
 		defer func() { _ = held.Release() }() // it fails only if the lock is lost, which work reports
 	}
@@ -108,10 +119,9 @@ func (r *runner) turn() (status int) {
 	case sig != nil:
 		r.say("nothing was run: %v", sig)
 		return statusSignal + int(sig.(syscall.Signal))
+	case errors.Is(err, storelock.ErrBusy), r.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
+		return r.Code // and say nothing, as flock
 	case err != nil:
-		if r.Store != nil && errors.Is(err, node.ErrConfig) {
-			err = fmt.Errorf("%w: give the --lease that the others have, or use another record", err)
-		}
 		r.say("nothing was run: %v", err)
 		return statusNoLock
 	}
@@ -119,7 +129,7 @@ func (r *runner) turn() (status int) {
 }
 
 // work runs the command under the lock.
-func (r *runner) work(held *node.Held) (status int) {
+func (r *runner) work(held *storelock.Held) (status int) {
 	argv := r.command()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.con.In, r.con.Out, r.con.Err
@@ -129,8 +139,17 @@ func (r *runner) work(held *node.Held) (status int) {
 	cmd.Env = append(os.Environ(),
 		fmt.Sprint("DMUTEX_FENCE=", held.Fence()),
 		"DMUTEX_LOCK="+r.Lock,
-		fmt.Sprint("DMUTEX_NODE=", r.node.Self()),
 	)
+	// If this process is killed, the command keeps the lock by the file, or dies as well. The
+	// system kills it when the thread that has started it ends.
+	cmd.SysProcAttr = new(syscall.SysProcAttr)
+	if file := held.File(); file != nil {
+		cmd.ExtraFiles = []*os.File{file}
+	} else {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		dieWithParent(cmd.SysProcAttr)
+	}
 	job, err := startJob(cmd)
 	if err != nil {
 		r.say("%v", err)
@@ -148,27 +167,4 @@ func (r *runner) work(held *node.Held) (status int) {
 		return statusSignal + int(job.status.Signal())
 	}
 	return job.status.ExitStatus()
-}
-
-// leave leaves the group, so that the others do not wait for this machine. A
-// signal cuts that short, and so does the end of a lease, after which it has been
-// excluded.
-func (r *runner) leave() {
-	if r.Store != nil {
-		_, err := r.untilSignal(func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, r.lease())
-			defer cancel()
-			return r.node.Close(ctx)
-		})
-		if err != nil { // the node has logged it
-			r.say("ended before the store had taken this machine out of the record: the next may have to wait for about one and a half leases")
-		}
-		return
-	}
-	defer time.AfterFunc(patience, func() {
-		r.say("waiting for members %v before it leaves; a signal cuts that short", r.node.Status().View.Missing)
-	}).Stop()
-	if _, err := r.untilSignal(r.node.Close); err != nil { // the node has logged it
-		r.say("ended before the group agreed: the others wait until dmutex run is started here again")
-	}
 }

@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/tcplink"
 )
@@ -9,8 +8,7 @@ import (
 // A Meeting is where a process meets the others of its group.
 type Meeting struct {
 	Link  transport.Link
-	Store store.Store // nil if there is no record of the members
-	Close func()      // closes the link, and the connection below it
+	Close func() // closes the link, and the connection below it
 }
 
 // MeetOverTCP makes a link over TCP.

@@ -2,9 +2,9 @@ package tool
 
 import (
 	"errors"
-	"log/slog"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/store"
 )
 
 // NATS is how commands reach NATS. It is nil in a build without -tags nats: the
@@ -16,6 +16,8 @@ var NATS *Broker
 type Broker struct {
 	// Connect makes a link over one of the servers of a URL.
 	Connect func(BrokerConfig) (*Meeting, error)
+	// Open opens a record in a bucket. stop closes the connection.
+	Open func(StoreConfig) (s store.Store, stop func(), err error)
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
@@ -23,13 +25,17 @@ type Broker struct {
 
 // BrokerConfig says how to connect.
 type BrokerConfig struct {
-	URL                  string
-	Name                 string // of the connection, for the server's operators
-	Self                 dmutex.NodeID
-	Prefix               string       // of the subjects
-	Bucket, Record       string       // the bucket, and the key of the record of the members, or empty
-	Cert, Key, Authority string       // files for TLS, or empty
-	Logger               *slog.Logger // may be nil
+	URL    string
+	Name   string // of the connection, for the server's operators
+	Self   dmutex.NodeID
+	Prefix string // of the subjects
+}
+
+// StoreConfig says where a record is.
+type StoreConfig struct {
+	URL, Name            string
+	Bucket, Record       string
+	Cert, Key, Authority string // files for TLS, or empty
 }
 
 // ErrNoNATS refuses NATS in a build without it.
