@@ -87,16 +87,21 @@ func (s *record) sweep(dir *os.Root) error {
 		if bytes.Contains(value, []byte(name)) {
 			continue
 		}
-		f, err := open(dir, s.before()+name, os.O_RDWR)
-		if err != nil {
-			continue // another process was faster, or it is not a file of ours
-		}
-		if free, err := tryLock(f, true); free && err == nil {
-			_ = dir.Remove(s.before() + name) // the next Live tries again
-		}
-		f.Close()
+		s.remove(dir, name)
 	}
 	return nil
+}
+
+// remove removes the file of a life that is over. The next Live tries again.
+func (s *record) remove(dir *os.Root, name string) {
+	f, err := open(dir, s.before()+name, os.O_RDWR)
+	if err != nil {
+		return // another process was faster, or it is not a file of ours
+	}
+	defer f.Close()
+	if free, err := tryLock(f, true); free && err == nil {
+		_ = dir.Remove(s.before() + name)
+	}
 }
 
 // Over implements [store.Prover].
@@ -233,16 +238,16 @@ func (l *life) File() *os.File {
 }
 
 // Close implements [store.Life]. The file remains if the record names it, so that others see
-// that this life is over.
+// that this life is over, and while a child has inherited it, as this life is not over then.
 func (l *life) Close() error {
-	_ = l.s.inside(func(dir *os.Root) error {
-		if value, _, err := l.s.read(dir); err == nil && !bytes.Contains(value, []byte(l.name)) {
-			_ = dir.Remove(l.s.before() + l.name) // if it fails, the next Live does it
-		}
-		return nil
-	})
 	if err := l.file.Close(); err != nil {
 		return fmt.Errorf("filestore: end a life beside %s: %w", filepath.Join(l.s.dir, l.s.name), err)
 	}
+	_ = l.s.inside(func(dir *os.Root) error { // if it fails, the next Live removes the file
+		if value, _, err := l.s.read(dir); err == nil && !bytes.Contains(value, []byte(l.name)) {
+			l.s.remove(dir, l.name)
+		}
+		return nil
+	})
 	return nil
 }

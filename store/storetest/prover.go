@@ -53,7 +53,7 @@ func RunProver(t *testing.T, place string, open func(t *testing.T, place, group 
 const (
 	witnessGroup = "DMUTEX_STORETEST_GROUP"
 	witnessPlace = "DMUTEX_STORETEST_PLACE"
-	witnessChild = "DMUTEX_STORETEST_CHILD" // "has" one that inherits the life, or "is" that one
+	witnessChild = "DMUTEX_STORETEST_CHILD" // "has" one that inherits the life, which "outlives" its own, or "is" that one
 	testimony    = "DMUTEX_STORETEST_LIFE="
 )
 
@@ -63,11 +63,14 @@ func witness(t *testing.T, place, group string, open func(t *testing.T, place, g
 	if child != "is" {
 		l, err := open(t, place, group).Live(t.Context())
 		require.NoError(t, err)
-		if child == "has" {
+		if child != "" {
 			cmd := exec.Command(os.Args[0], os.Args[1:]...)
 			cmd.Env = append(os.Environ(), witnessChild+"=is")
 			cmd.Stdin, cmd.ExtraFiles = os.Stdin, []*os.File{l.File()}
 			require.NoError(t, cmd.Start())
+		}
+		if child == "outlives" {
+			require.NoError(t, l.Close())
 		}
 		fmt.Println(testimony + l.Name())
 	}
@@ -219,6 +222,14 @@ func (c *court) inherited() {
 	c.keep(p.life)
 	p.kill()
 	require.Equal(c, []string{p.life}, c.living(), "the child lives")
+	c.lasts(p.life)
+	p.close()
+	returns()
+	require.Empty(c, c.living())
+
+	p = c.start("outlives") // its parent closes the life, which no record names
+	require.Equal(c, []string{p.life}, c.living(), "the child lives")
+	returns = c.waiting(p.life)
 	c.lasts(p.life)
 	p.close()
 	returns()

@@ -174,3 +174,18 @@ func TestOwnersAreForgotten(t *testing.T) {
 	b.Own(2)
 	require.Empty(t, table.owners, "it was lost before it was noted")
 }
+
+// A try does not call a lock busy that nobody has, when nothing is granted for now.
+func TestTryWhileHalted(t *testing.T) {
+	table, _ := alone(t)
+	require.True(t, table.Halt())
+	w := table.Join(t.Context(), "x", true)
+	require.True(t, w.Over())
+	_, err := w.Result()
+	require.ErrorIs(t, err, ErrViewChanged)
+	table.Resume()
+	w = table.Join(t.Context(), "x", true)
+	h, err := w.Result()
+	require.NoError(t, err)
+	release(t, h)
+}

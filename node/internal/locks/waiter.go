@@ -45,7 +45,7 @@ func (l *lock) join(w *Waiter) {
 	t := l.table
 	w.lock, w.since = l, t.cfg.Mail.Now()
 	reason := t.Why()
-	if reason == nil && w.try && (!t.acting || !t.leased()) {
+	if reason == nil && w.try && (!t.acting || !t.grants()) {
 		reason = ErrViewChanged
 	}
 	if reason != nil {
