@@ -34,12 +34,12 @@
 // Observer.Lease say that the renewal is late.
 //
 // A member that the others do not hear from is excluded, and its locks are freed about
-// one and a half leases after a crash. If it still runs, its locks are lost
-// ([ErrExcluded]), it rejoins by itself under another number, and its waiting calls keep
-// waiting. While a process does not reach the store, it is granted nothing after its
-// lease: Acquire waits, and TryAcquire returns [ErrStore]. If the record is deleted or
-// restored, all members stop with [ErrRecord]. docs/modes.md compares the modes, and has
-// the times of a lease and what it assumes.
+// one and a half leases after a crash, or one over TCP if its machine goes on. If it still
+// runs, its locks are lost ([ErrExcluded]), it rejoins by itself under another number, and
+// its waiting calls keep waiting. While a process does not reach the store, it is granted
+// nothing after its lease: Acquire waits, and TryAcquire returns [ErrStore]. If the record
+// is deleted or restored, all members stop with [ErrRecord]. docs/modes.md compares the
+// modes, and has the times of a lease and what it assumes.
 //
 // # Views
 //

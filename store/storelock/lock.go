@@ -96,7 +96,8 @@ func (l *Lock) Name() string { return l.name }
 func (l *Lock) Acquire(ctx context.Context) (*Held, error) { return l.acquire(ctx, false) }
 
 // TryAcquire takes the lock if it is free, or if its holder is proved dead, and otherwise returns
-// [ErrBusy].
+// [ErrBusy]. It does not wait for a lease: where the store proves nothing, it never replaces a
+// holder that has crashed, so let Acquire try for a lease and a half instead.
 func (l *Lock) TryAcquire(ctx context.Context) (*Held, error) { return l.acquire(ctx, true) }
 
 func (l *Lock) acquire(ctx context.Context, try bool) (*Held, error) {
