@@ -13,17 +13,16 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// deposit is what a teller pays in at a time, in cents.
+// deposit is the amount of one deposit, in cents.
 const deposit = 100
 
 // An account is a file that processes share: a passbook with a line for each
 // deposit. The file itself has no lock.
 //
-// A deposit is its line. A line is written by one system call and lies within one
-// page of memory, so a teller that is killed has written it or has not, and the
-// passbook shows what became of every deposit, no matter which tellers were killed.
-// Where two tellers have read the same balance there are two lines, and the last
-// balance is less than the lines are worth.
+// A teller makes a deposit by writing its line. One system call writes a line within
+// one page of memory, so a killed teller has written all of it or nothing, and the
+// passbook shows every deposit. If two tellers read the same balance, there are two
+// lines, and the last balance is less than the deposits add up to.
 type account struct {
 	file   *os.File
 	marker string // a file that exists while a teller is in the critical section
@@ -62,7 +61,7 @@ func badgePath(dir string, teller dmutex.NodeID) string {
 	return filepath.Join(dir, fmt.Sprint("teller-", teller))
 }
 
-// A line is one of the passbook.
+// A line is one line of the passbook.
 type line struct {
 	by      dmutex.NodeID
 	met     bool // another teller was inside
@@ -104,8 +103,8 @@ func (a *account) write(l line) error {
 
 // pay is the critical section: it reads the balance, thinks, and writes the
 // balance back with a deposit added. It also finds out, without help from the
-// lock, whether another teller is inside (overlap), and whether the fence is
-// above those of all earlier writers (stale if not).
+// lock, whether another teller is inside (overlap), and whether an earlier writer
+// had a fence as high (stale).
 func (a *account) pay(ctx context.Context, teller dmutex.NodeID, fence uint64, think time.Duration) (overlap, stale bool, err error) {
 	leave, overlap, err := occupy(a.marker, a.badge)
 	if err != nil {
@@ -124,7 +123,7 @@ func (a *account) pay(ctx context.Context, teller dmutex.NodeID, fence uint64, t
 	return overlap, fence <= last.fence, a.write(line{teller, overlap, max(fence, last.fence), last.balance + deposit})
 }
 
-// readPassbook reads the whole passbook: what it says is evidence.
+// readPassbook reads the whole passbook and sums it up as evidence.
 func readPassbook(dir string) (e evidence, err error) {
 	text, err := os.ReadFile(accountPath(dir))
 	if err != nil {

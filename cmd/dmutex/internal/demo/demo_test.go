@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	tooltest.Main(m, new(grammar))
 }
 
-// sabotaged is an ordinary process of a demo, except for process 2 with a lock.
+// sabotaged runs a process of a demo. If it is process 2 with a lock, it misbehaves.
 func sabotaged(how string) int {
 	in := bufio.NewReader(os.Stdin)
 	line, err := in.ReadBytes('\n')
@@ -97,7 +97,7 @@ func demo(t *testing.T, args ...string) (status int, r result, stderr string) {
 	return demoIn(t, 0, args...)
 }
 
-// demoIn runs the demo with a spell of its own.
+// demoIn is demo with a spell.
 func demoIn(t *testing.T, spell time.Duration, args ...string) (status int, r result, stderr string) {
 	t.Helper()
 	var g grammar
@@ -168,7 +168,7 @@ func requireRight(t *testing.T, o outcome) {
 	}
 }
 
-// Tellers that are killed, closed and started again lose nothing. Without --kill that
+// Tellers that are killed, closed and started again lose nothing. Without --kill this
 // is the last run.
 func TestDemoKills(t *testing.T) {
 	t.Parallel()
@@ -197,7 +197,7 @@ func TestDemoKills(t *testing.T) {
 			require.Equal(t, o.Expected, o.Actual)
 			require.EqualValues(t, o.Entries*deposit, o.Expected)
 			require.Greater(t, o.Entries, 3*c.killed)
-			require.GreaterOrEqual(t, o.Views, 4, "a kill, a close that is two, and a kill of all")
+			require.GreaterOrEqual(t, o.Views, 4, "a kill, a close (two views), and a kill of all")
 		})
 	}
 }
@@ -227,7 +227,7 @@ func TestDemoCrash(t *testing.T) {
 			require.Len(t, o.Failovers, o.Inside)
 			require.NotEmpty(t, o.Failovers, stderr)
 			for _, f := range o.Failovers {
-				require.Greater(t, f, lease, "before that, the lease of the killed one may still run")
+				require.Greater(t, f, lease, "before that, the lease of the killed teller may still run")
 			}
 			require.Contains(t, stderr, "was killed while it held the lock")
 			require.Contains(t, stderr, "teller 5 has joined")
@@ -235,7 +235,7 @@ func TestDemoCrash(t *testing.T) {
 	}
 }
 
-// A failover lasts from the kill of a holder to the next grant, which ends it once.
+// A failover lasts from the kill of a holder to the next grant, and counts once.
 func TestKillRunFailover(t *testing.T) {
 	var said strings.Builder
 	k := killRun{stage: &stage{progress: tool.NewProgress(&said, 1, "")}, killOutcome: killOutcome{Algorithm: "ring"}, epochs: make(map[uint64]bool)}
@@ -245,7 +245,7 @@ func TestKillRunFailover(t *testing.T) {
 	require.Empty(t, k.Failovers, "nobody was killed")
 	k.fell = time.Now()
 	hear(k.fell.UnixNano() - 1)
-	require.Empty(t, k.Failovers, "that was before")
+	require.Empty(t, k.Failovers, "granted before the kill")
 	hear(k.fell.Add(3 * time.Second).UnixNano())
 	hear(time.Now().Add(4 * time.Second).UnixNano())
 	require.Equal(t, []time.Duration{3 * time.Second}, k.Failovers)
@@ -268,7 +268,7 @@ func TestDemoKillsBroken(t *testing.T) {
 	require.Len(t, o.Faults, 3)
 }
 
-// The reports of the tellers are summed up: the views after the first, and the longest.
+// A run counts the views after the first, and keeps the longest time.
 func TestKillRunHears(t *testing.T) {
 	o := killRun{epochs: make(map[uint64]bool)}
 	for _, v := range []view{{7, 9}, {7, 8}, {8, 3}, {8, 5}, {10, 4}} {
@@ -292,7 +292,7 @@ func TestEvidenceFaults(t *testing.T) {
 	}
 }
 
-// A server that is running already is used, and not stopped.
+// The demo uses a server that already runs, and does not stop it.
 func TestDemoNATSURL(t *testing.T) {
 	url, stop, err := nats.Broker.Serve("")
 	require.NoError(t, err)
@@ -332,7 +332,7 @@ func TestDemoBroken(t *testing.T) {
 }
 
 // A teller that fails ends the demo, and the error says which one and how. The
-// others, which wait for it, are ended as well.
+// others, which wait for it, end too.
 func TestDemoSabotage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ how, words string }{
@@ -365,8 +365,7 @@ func TestDemoSabotage(t *testing.T) {
 	}
 }
 
-// A group fails when nothing has happened for the timeout, and not
-// while a process reports anything.
+// A group fails when no process has reported anything for the timeout.
 func TestGroupStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := group{
@@ -390,8 +389,8 @@ func TestGroupStalled(t *testing.T) {
 	})
 }
 
-// A process that was killed can be started again: it has the same number and
-// address, and the group goes on.
+// A killed process can be started again with the same number and address, and the
+// group goes on.
 func TestProcessAgain(t *testing.T) {
 	g := group{
 		task:    task{Trade: "teller", Nodes: 1, Algorithm: "ricart", Link: "tcp", Dir: t.TempDir(), Deposits: 3, Think: time.Millisecond},
@@ -437,12 +436,12 @@ func TestDemoInterrupted(t *testing.T) {
 	require.ErrorAs(t, cmd.Wait(), &exit)
 	require.Equal(t, tool.StatusIncomplete, exit.ExitCode())
 	require.Contains(t, string(said), "interrupt")
-	left, err := os.ReadDir(dir)
+	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Empty(t, files)
 }
 
-// A teller whose demo has died ends, even while it waits for others that it will
+// A teller ends when its demo has died, even while it waits for others that it will
 // never meet.
 func TestTellerOrphaned(t *testing.T) {
 	dir := t.TempDir()

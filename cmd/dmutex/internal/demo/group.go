@@ -17,8 +17,8 @@ import (
 type group struct {
 	task    task // of every process, apart from its number and address
 	timeout time.Duration
-	heard   func(p *process, r report) bool // takes reports that are not awaited; false if one is out of place
-	sofar   func() string                   // what has been done, for the error when nothing happens anymore
+	heard   func(p *process, r report) bool // takes a report that is not awaited; false if it is out of turn
+	sofar   func() string                   // the progress, for the error when nothing happens anymore
 
 	processes []*process    // by number
 	news      chan news     // what they report
@@ -39,7 +39,7 @@ var errEnough = errors.New("enough has been seen")
 // run starts the processes, lets them meet and begin, and calls play, which may
 // give orders meanwhile. Then it waits until all are done, counts their
 // messages and waits until they have left. When run returns all processes have
-// ended, also if it fails, or if play ends it with errEnough.
+// ended, even if it fails or play ends it with errEnough.
 func (g *group) run(ctx context.Context, play func(context.Context) error, done func(p *process, r report)) (counted []counts, took time.Duration, err error) {
 	g.news, g.over = make(chan news), make(chan struct{})
 	defer g.end()
@@ -69,7 +69,7 @@ func (g *group) run(ctx context.Context, play func(context.Context) error, done 
 	return counted, took, g.awaitEnd(ctx, g.processes...)
 }
 
-// newcomer is a process that has not been started yet.
+// newcomer returns a process that has not been started yet.
 func (g *group) newcomer(id dmutex.NodeID) *process {
 	return &process{id: id, trade: g.task.Trade, at: "127.0.0.1:0"}
 }
@@ -146,8 +146,8 @@ func (g *group) tell(o order) {
 	}
 }
 
-// await waits until each of some processes, or of all if none is given, has reported
-// with the word given. Each report with that word goes to hear, unless it is nil.
+// await waits until each of some processes, or of all if none is given, has sent a
+// report with the given word. It passes each of these reports to hear, unless that is nil.
 func (g *group) await(ctx context.Context, word string, hear func(p *process, r report), some ...*process) error {
 	if some == nil {
 		some = g.processes
@@ -173,8 +173,8 @@ func (g *group) kill(ctx context.Context, some ...*process) error {
 	return g.gather(ctx, wordLeave, some, func(news) error { return nil })
 }
 
-// gather waits until each of some processes has news with the word given, which go to
-// take. It gives up when there is no news for the timeout.
+// gather waits until each of some processes has sent news with the given word, and
+// passes it to take. It gives up when no news arrives for the timeout.
 func (g *group) gather(ctx context.Context, word string, some []*process, take func(news) error) error {
 	missing := slices.Clone(some)
 	stalled := time.NewTimer(g.timeout)
@@ -206,7 +206,7 @@ func (g *group) gather(ctx context.Context, word string, some []*process, take f
 	return nil
 }
 
-// watch takes the news for a while.
+// watch handles the news for a while.
 func (g *group) watch(ctx context.Context, d time.Duration) error {
 	over := time.NewTimer(d)
 	defer over.Stop()
@@ -224,7 +224,7 @@ func (g *group) watch(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// aside takes news that nothing waits for.
+// aside handles news that nothing waits for.
 func (g *group) aside(n news) error {
 	switch {
 	case n.report.Word == wordLeave:
@@ -235,8 +235,8 @@ func (g *group) aside(n news) error {
 	return nil
 }
 
-// errInFlight means that the processes do not agree how many messages they have
-// exchanged.
+// errInFlight means that the processes count different numbers of messages sent and
+// received.
 var errInFlight = errors.New("some message was sent and not received, or received and not sent")
 
 // count asks for the message counters until no message is in flight: until two
@@ -271,7 +271,7 @@ func balanced(all []counts) bool {
 	return sum.Sent == sum.Received
 }
 
-// progressed keeps how much each process has done, and returns how much all have.
+// progressed notes how much a process has done, and returns the sum of all.
 func progressed(made []int, p *process, now int) (sum int) {
 	made[p.id-1] = now
 	for _, m := range made {

@@ -14,8 +14,8 @@ import (
 // started again, and sometimes closed, or new ones took their place (crashes.go). Money
 // is in cents, times are in nanoseconds.
 //
-// What was deposited is what the passbook says: a teller that was killed before it
-// wrote its line has deposited nothing. See account.
+// Only the passbook counts: a teller that was killed before it wrote its line has
+// deposited nothing. See account.
 type killOutcome struct {
 	Algorithm string `json:"algorithm"`
 	OK        bool   `json:"ok"`
@@ -27,9 +27,9 @@ type killOutcome struct {
 	Closed  int `json:"closed"`  // tellers that left and were started again
 	Servers int `json:"servers"` // how often the NATS server was stopped and started again
 
-	Views   int           `json:"views"`      // that the group went through, after the first
-	Longest time.Duration `json:"longest_ns"` // for which a view change kept a teller from the lock
-	Back    time.Duration `json:"back_ns"`    // the longest from such an event until every teller had made a deposit again
+	Views   int           `json:"views"`      // after the first
+	Longest time.Duration `json:"longest_ns"` // the longest time that a view change kept a teller from the lock
+	Back    time.Duration `json:"back_ns"`    // the longest time from an event until every teller had made a deposit again
 
 	Joined    int             `json:"joined,omitempty"`       // new tellers
 	Failovers []time.Duration `json:"failovers_ns,omitempty"` // each from a kill inside until the lock was granted again
@@ -42,7 +42,7 @@ type killOutcome struct {
 // of the server.
 const spell = 2 * time.Second
 
-// outage is for how long the NATS server is away.
+// outage is how long the NATS server is down.
 const outage = 500 * time.Millisecond
 
 // A killRun is a run in which tellers are killed.
@@ -53,10 +53,10 @@ type killRun struct {
 	killOutcome
 	first  uint64          // the epoch in which the tellers began
 	epochs map[uint64]bool // those after it
-	fell   time.Time       // when a teller was killed inside, until the lock is granted again; or zero
+	fell   time.Time       // when a teller was killed inside; zero after the next grant
 }
 
-// workUnderKills is one run with kills, with an empty account.
+// workUnderKills does one run with kills, on a new account.
 func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage) (killOutcome, error) {
 	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true, Lease: c.Lease}, a, a.Name+"-kills", false)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 	return k.killOutcome, err
 }
 
-// hear takes what the tellers report all the time.
+// hear takes the reports that a teller may send at any time.
 func (k *killRun) hear(p *process, r report) bool {
 	switch r.Word {
 	case wordView:
@@ -107,8 +107,8 @@ func (k *killRun) hear(p *process, r report) bool {
 	return true
 }
 
-// play lets the tellers work, and disturbs them from time to time: by one event after the
-// other, each with a teller that it may choose. In the end they work once more, and leave.
+// play lets the tellers work, and disturbs them from time to time: by the events in turn,
+// each with a teller for it to use. At the end they work once more, and leave.
 func (k *killRun) play(ctx context.Context, times int, events []func(context.Context, *process) error) error {
 	for i := range times {
 		if err := k.watch(ctx, k.spell); err != nil {
@@ -133,8 +133,7 @@ func (k *killRun) play(ctx context.Context, times int, events []func(context.Con
 	return errEnough
 }
 
-// killOne kills the teller that is in the critical section just now, or p if there
-// is none.
+// killOne kills the teller that is now in the critical section, or p if there is none.
 func (k *killRun) killOne(ctx context.Context, p *process) error {
 	if q := k.insider(); q != nil {
 		p = q
@@ -142,7 +141,7 @@ func (k *killRun) killOne(ctx context.Context, p *process) error {
 	return k.killSome(ctx, p)
 }
 
-// insider is the teller that is in the critical section just now, nil if there is none.
+// insider returns the teller that is now in the critical section, or nil.
 func (k *killRun) insider() *process {
 	for _, p := range k.processes {
 		if isInside(markerPath(k.task.Dir), badgePath(k.task.Dir, p.id)) {
@@ -152,7 +151,7 @@ func (k *killRun) insider() *process {
 	return nil
 }
 
-// killAll kills everybody at once.
+// killAll kills all tellers at once.
 func (k *killRun) killAll(ctx context.Context, _ *process) error {
 	return k.killSome(ctx, k.processes...)
 }

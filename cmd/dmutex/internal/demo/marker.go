@@ -6,10 +6,10 @@ import (
 	"os"
 )
 
-// occupy makes marker a link to the process's own file, the badge, as long as the
-// process is inside, and returns how to leave. If another process is inside already
-// the two overlap, and leave does nothing. The link is made in one step, so it also tells
-// which process was killed inside.
+// occupy links marker to the process's own file, the badge, while the process is
+// inside, and returns the function that removes the link. If another process is already
+// inside, the two overlap, and leave does nothing. The link appears in one step, so it
+// also shows which process was killed inside.
 func occupy(marker, badge string) (leave func() error, overlap bool, err error) {
 	switch err := os.Link(badge, marker); {
 	case err == nil:

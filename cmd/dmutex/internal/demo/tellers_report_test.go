@@ -184,7 +184,7 @@ func TestClosing(t *testing.T) {
 	require.Contains(t, r.closing(), fmt.Sprintf("Under all %d algorithms not a cent was lost", len(tool.Algorithms)))
 }
 
-// A demo that was not completed shows the completed part, and its verdict is negative.
+// An incomplete demo shows the completed runs, and counts as failed.
 func TestTableIncomplete(t *testing.T) {
 	r := sample()
 	r.Runs = r.Runs[:2]
