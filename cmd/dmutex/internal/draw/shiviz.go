@@ -11,8 +11,8 @@ import (
 )
 
 // shivizRegexp tells ShiViz how to read the log. ShiViz takes it from the first line
-// of a file; with a pasted log, it belongs in the field of its own. The second line
-// would separate executions.
+// of a file. With a pasted log, enter it in its own field. The second line could
+// separate executions.
 const shivizRegexp = `(?<host>\S*) (?<clock>{.*})\n(?<event>.*)`
 
 // ShiViz returns the drawing as a log for ShiViz, with vector clocks: an event
@@ -22,7 +22,7 @@ func (d *Drawing) ShiViz() []byte {
 	var b strings.Builder
 	b.WriteString(shivizRegexp + "\n\n")
 	var events []*event
-	seen := make(map[*event]bool) // what happens to a node is in each panel
+	seen := make(map[*event]bool) // an event of a node is in every panel
 	for _, p := range d.panels {
 		for _, e := range p.points {
 			if !seen[e] && d.telling(e) != "" {
@@ -67,8 +67,8 @@ func (d *Drawing) ShiViz() []byte {
 	return []byte(b.String())
 }
 
-// telling is an event as a line; it is empty for what concerns no lock and is not
-// marked.
+// telling returns an event as a line. It is empty if the event has neither a lock nor
+// a mark.
 func (d *Drawing) telling(e *event) string {
 	switch {
 	case e.What == trace.View:

@@ -12,8 +12,8 @@ import (
 	"github.com/dmutex/dmutex/trace"
 )
 
-// A look is how a kind of message is drawn. The colors are those of Okabe and
-// Ito, which the color-blind can tell apart; on paper the dashes do.
+// A look is how a kind of message is drawn. The color-blind can tell the colors
+// apart, which are those of Okabe and Ito. On paper the dashes differ.
 type look struct {
 	color, dash string
 	width       float64
@@ -46,8 +46,7 @@ type shape struct {
 	svg         string
 }
 
-// A canvas collects the shapes of a panel, which lie above each other in four
-// layers.
+// A canvas collects the shapes of a panel, in four layers.
 type canvas struct {
 	*panel
 	rowWidth float64
@@ -60,8 +59,8 @@ type canvas struct {
 	owner string // the class of what is being drawn: its node, or both nodes of a message
 }
 
-// seen is what the picture shows, and the legend has to explain: the kinds of messages,
-// and the signs.
+// seen says which kinds of messages and which signs the picture shows, and the legend
+// has to explain.
 type seen [dmutex.Kinds + len(signs)]bool
 
 // The places of the signs in seen.
@@ -135,7 +134,7 @@ func (d *Drawing) SVG() []byte {
 		`<rect width="%s" height="%s" fill="#ffffff"/>`+"\n%s</svg>\n", w, h, w, h, font, fontSize, w, h, body.String())
 }
 
-// px writes a length.
+// px returns a length as text.
 func px(v float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.1f", v), "0"), ".")
 }
@@ -169,7 +168,7 @@ func (c *canvas) paint() {
 	}
 }
 
-// fits returns where a text begins that is written at x and must end in its row.
+// fits returns x, or a place before it from which the text fits into the row.
 func (c *canvas) fits(x float64, text string) float64 {
 	width := textWidth(text, fontSize)
 	return min(x, c.rowEnd(x)-width-4, c.right-width)
@@ -214,10 +213,10 @@ func (c *canvas) band(v *change) {
 	}
 }
 
-// escape makes a text one of XML, which has no control characters.
+// escape makes XML of a text, without control characters.
 func escape(text string) string { return html.EscapeString(plain(text)) }
 
-// shorten cuts a text to at most most letters; the title has all of it.
+// shorten cuts a text to a number of letters; the title has all of it.
 func shorten(text string, most int) string {
 	if letters := []rune(text); len(letters) > most {
 		return string(letters[:most-2]) + " ..."
@@ -225,7 +224,7 @@ func shorten(text string, most int) string {
 	return text
 }
 
-// bar draws a time of waiting or holding.
+// bar draws the time for which a node waits or holds.
 func (c *canvas) bar(b *bar) {
 	left, right, y := c.x(b.begin), c.right, c.y(b.node)
 	until := "the end of the trace"
@@ -265,12 +264,12 @@ func (c *canvas) bar(b *bar) {
 	}
 }
 
-// rowEnd is where the row ends in which x is.
+// rowEnd returns the end of the row that contains x.
 func (c *canvas) rowEnd(x float64) float64 {
 	return (math.Floor(x/c.rowWidth) + 1) * c.rowWidth
 }
 
-// write writes where there is room. What must be written is written anyway.
+// write writes a text if there is room, or if it must.
 func (c *canvas) write(x, y float64, text, color, anchor string, must bool) bool {
 	width := textWidth(text, fontSize)
 	at := box{x, y - fontSize, x + width, y + 2}
@@ -287,13 +286,13 @@ func (c *canvas) write(x, y float64, text, color, anchor string, must bool) bool
 	return true
 }
 
-// A flight is one of the times that a message was sent.
+// A flight is one sending of a message.
 type flight struct {
 	from, to     *event // to is nil if it did not arrive
 	left, right  float64
 	again        bool // it was sent before
 	lost, beyond bool // it did not arrive; it is not known whether it did
-	stale        bool // it came too late, if it came: its view was over
+	stale        bool // if it arrived, then after the end of its view
 }
 
 // flights returns the sendings of a message. If it was sent again before it arrived,
@@ -324,8 +323,8 @@ func (c *canvas) flights(a *arrow) (all []flight) {
 		if i == last {
 			continue
 		}
-		// What was sent again after it had arrived already may have been lost or
-		// not; what was sent before, or did not arrive at all, was.
+		// Sendings before the one that arrived were lost, and so were all of a message
+		// that did not arrive. A sending after the arrival may have been lost or not.
 		f := flight{from: s, left: c.x(s), right: c.x(s) + leastLean, again: i > 0}
 		f.stale = a.stale && len(a.recv) == 0
 		f.lost = !f.stale && (i < last || !a.unfollowed && len(a.recv) == 0)
@@ -410,10 +409,10 @@ func (c *canvas) arrow(a *arrow) {
 	}
 }
 
-// clear is how far from its line an arrow ends: at a bar, if there is one.
+// clear returns how far from the line of a node an arrow ends: at a bar, if there is one.
 func (c *canvas) clear(id dmutex.NodeID, x float64) float64 {
-	// The bars of a node follow each other; the last that has begun at x counts,
-	// or the one before, which may end there.
+	// The bars of a node follow each other, so only the last that has begun at x
+	// counts, or the one before that, which may end at x.
 	bars := c.barsOf[id]
 	begun, _ := slices.BinarySearchFunc(bars, x, func(b *bar, x float64) int { return cmp.Or(cmp.Compare(c.x(b.begin), x), -1) })
 	for _, b := range bars[max(0, begun-2):begun] {
@@ -424,8 +423,8 @@ func (c *canvas) clear(id dmutex.NodeID, x float64) float64 {
 	return 2
 }
 
-// label names an arrow where there is room: best near the middle, and not on the
-// line of another node.
+// label names an arrow where there is room: near the middle if possible, and not on
+// the line of another node.
 func (c *canvas) label(x1, y1, x2, y2 float64, text, color string) {
 	const places = 16
 	for k := range places - 1 {
@@ -458,7 +457,7 @@ func (c *canvas) axis() {
 	}
 }
 
-// line draws the line of a node, dotted where no process of it is running.
+// line draws the line of a node, dotted while no process of the node is running.
 func (c *canvas) line(id dmutex.NodeID) {
 	from, there := c.left, true
 	draw := func(to float64) {
@@ -508,7 +507,7 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 		for _, id := range c.nodes {
 			fmt.Fprintf(b, `<text x="-8" y="%s" text-anchor="end" font-size="14" font-weight="bold">N%d</text>`+"\n", px(c.y(id)+5), id)
 		}
-		// A nested svg element clips, which needs no id.
+		// A nested svg element clips without an id.
 		fmt.Fprintf(b, `<svg x="0" y="%d" width="%s" height="%s" viewBox="%s %d %s %s">`+"\n",
 			-headGap, px(to-from), px(height), px(from), -headGap, px(to-from), px(height))
 		for _, layer := range rows {
@@ -527,7 +526,7 @@ func (c *canvas) rows(b *strings.Builder, y float64) float64 {
 // A sign is a line of the legend. The symbol is 30 pixels wide, with its middle at y = 0.
 type sign struct{ symbol, text string }
 
-// signs are those that are no kinds of messages, in the order of their places.
+// signs are the lines that are not about kinds of messages, in the order of their places.
 var signs = [...]sign{
 	{`<rect y="-6" width="30" height="12" rx="2" fill="#d9d9d9" stroke="#8a8a8a"/>`, "waits, with the stamp of its request"},
 	{`<rect y="-6" width="30" height="12" rx="2" fill="#222222"/>`, "in the critical section"},

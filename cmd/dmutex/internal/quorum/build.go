@@ -27,8 +27,8 @@ type buildCmd struct {
 	coterie quorum.Coterie[int]
 }
 
-// build makes the construction with the sites 1 to n: in the shape that the options
-// choose, or else in its usual one.
+// build makes the construction with the given sites, in the shape that the options
+// choose or in its usual one.
 func (c *buildCmd) build(sites []int) (quorum.Coterie[int], error) {
 	switch c.Kind {
 	case "grid":
@@ -64,8 +64,7 @@ func (c *buildCmd) weighted() (quorum.Coterie[int], error) {
 // maxBuilt bounds the sites of build.
 const maxBuilt = 4096
 
-// Validate builds the coterie: one that cannot be built is a mistake in the
-// command line.
+// Validate builds the coterie: if that fails, the mistake is in the command line.
 func (c *buildCmd) Validate() error {
 	kinds := tool.ConstructionNames() + ", weighted"
 	switch {
@@ -93,7 +92,7 @@ func (c *buildCmd) Validate() error {
 	}
 	if c.N == 0 {
 		for _, w := range c.Widths {
-			c.N += max(0, min(w, maxBuilt)) // a wall refuses others
+			c.N += max(0, min(w, maxBuilt)) // quorum.Wall refuses other widths
 		}
 	}
 	switch {
