@@ -29,7 +29,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// The coordinator and the holder know who holds.
+// The coordinator and the holder know who holds the lock.
 func TestHolder(t *testing.T) {
 	members := dmutextest.Nodes(3)
 	holder := func(self, holder dmutex.NodeID) dmutex.NodeID {
@@ -64,7 +64,7 @@ func TestCrash(t *testing.T) {
 	const holds, next, withdrew, idle, last = 2, 3, 4, 5, 6
 	for _, tt := range []struct {
 		down   dmutex.NodeID
-		enters []dmutex.NodeID // who comes to hold the lock besides node 2
+		enters []dmutex.NodeID // the nodes that get the lock after node 2
 	}{
 		{dmutex.None, []dmutex.NodeID{next, last}},
 		{1, nil},

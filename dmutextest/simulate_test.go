@@ -17,8 +17,8 @@ import (
 	"github.com/dmutex/dmutex/suzukikasami"
 )
 
-// The formulas are held against simulations in internal/repotest; here the simulator
-// itself is tested.
+// Package repotest checks the formulas against simulations. These tests check the
+// simulator itself.
 
 func simulate(t *testing.T, c dmutextest.SimConfig) dmutextest.SimReport {
 	t.Helper()
@@ -34,8 +34,8 @@ func simulate(t *testing.T, c dmutextest.SimConfig) dmutextest.SimReport {
 	return r
 }
 
-// A run that can be computed by hand: all request at once, again and again. The
-// first enters after two hops, each of the others one hop after a release.
+// A run that can be computed by hand: all nodes request at once, again and again. The
+// first enters after two hops, each other node one hop after a release.
 func TestSimulateByHand(t *testing.T) {
 	const hold, entries = 3, 12
 	r := simulate(t, dmutextest.SimConfig{
@@ -50,7 +50,7 @@ func TestSimulateByHand(t *testing.T) {
 	require.Equal(t, 1.0, r.Fairness)
 	require.Equal(t, dmutextest.Spread{Count: entries - 1, Mean: 1, Least: 1, Greatest: 1}, r.Next)
 	require.Equal(t, 2.0, r.Wait.Least)
-	require.Equal(t, 2.0+3*(hold+1), r.Wait.Greatest) // that of the last one at the beginning
+	require.Equal(t, 2.0+3*(hold+1), r.Wait.Greatest) // of the last node in the first round
 	require.Zero(t, r.Cost.Count)
 }
 
@@ -89,7 +89,7 @@ func TestSimulateFairness(t *testing.T) {
 	require.Equal(t, 0.5, r.Fairness)
 }
 
-// The same SimConfig, with its seed, makes the same run.
+// The same SimConfig and seed make the same run.
 func TestSimulateSeed(t *testing.T) {
 	for _, delay := range []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential} {
 		var reports []dmutextest.SimReport
@@ -130,7 +130,7 @@ func TestSimulateDelay(t *testing.T) {
 func TestSimulateOrder(t *testing.T) {
 	for _, delay := range []dmutextest.Delay{dmutextest.Constant, dmutextest.Uniform, dmutextest.Exponential} {
 		heard := make(map[dmutex.NodeID][]uint64)
-		chatty := spoil(func(n *spoilt) {
+		chatty := spoil(func(n *spoiled) {
 			n.request = func() ([]dmutex.Message, error) {
 				out, err := n.Machine.Request()
 				for k := range uint64(100) {
@@ -154,7 +154,7 @@ func TestSimulateOrder(t *testing.T) {
 	}
 }
 
-// So Lamport's algorithm, which needs the order, runs under all of them.
+// So Lamport's algorithm, which needs the order, runs under all delays.
 func TestSimulateRandomDelays(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, delay := range []dmutextest.Delay{dmutextest.Uniform, dmutextest.Exponential} {
@@ -179,7 +179,7 @@ func TestSimulateTick(t *testing.T) {
 		require.LessOrEqual(t, r.Wait.Greatest, 6+5*tick)
 		last = perEntry(r)
 	}
-	simulate(t, dmutextest.SimConfig{ // many ticks while nobody waits are no livelock
+	simulate(t, dmutextest.SimConfig{ // many ticks while no node waits are not a livelock
 		Algorithm: ring.Circulate(1), Members: dmutextest.Nodes(2), Think: 1e6, Hold: 1e6, Tick: 10, Entries: 5, Seed: 1,
 	})
 	_, err := dmutextest.Simulate(dmutextest.SimConfig{
@@ -188,7 +188,7 @@ func TestSimulateTick(t *testing.T) {
 	require.ErrorIs(t, err, dmutextest.ErrDeadlock, "no ticks")
 }
 
-// A thousand machines.
+// The simulator runs a thousand machines.
 func TestSimulateThousand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a moment")
@@ -201,18 +201,18 @@ func TestSimulateThousand(t *testing.T) {
 	require.Equal(t, 0.2, r.Fairness)               // 200 nodes once each
 }
 
-// Faults are found, and reported with the seed.
+// The simulator finds faults, and reports them with the seed.
 func TestSimulateViolations(t *testing.T) {
 	stranger := dmutex.Message{Kind: dmutex.Reply, From: 1, To: 77, Attempt: 1}
 	for _, tt := range []struct {
 		name  string
-		spoil func(*spoilt)
+		spoil func(*spoiled)
 		want  error
 		why   string
 	}{
-		{"everybody enters", func(n *spoilt) { n.request = n.enter }, dmutextest.ErrMutualExclusion, "1 and 2 both hold the lock"},
-		{"fences repeat", func(n *spoilt) { n.fence = func(uint64) uint64 { return 1 } }, dmutextest.ErrFenceOrder, "with fence 1 after a grant with fence 1"},
-		{"grants are dropped", func(n *spoilt) {
+		{"everybody enters", func(n *spoiled) { n.request = n.enter }, dmutextest.ErrMutualExclusion, "1 and 2 both hold the lock"},
+		{"fences repeat", func(n *spoiled) { n.fence = func(uint64) uint64 { return 1 } }, dmutextest.ErrFenceOrder, "with fence 1 after a grant with fence 1"},
+		{"grants are dropped", func(n *spoiled) {
 			n.handle = func(m dmutex.Message) ([]dmutex.Message, error) {
 				if m.Kind == dmutex.Grant {
 					return nil, nil
@@ -220,16 +220,16 @@ func TestSimulateViolations(t *testing.T) {
 				return n.Machine.Handle(m)
 			}
 		}, dmutextest.ErrDeadlock, "waits, no node holds the lock"},
-		{"messages are refused", func(n *spoilt) {
+		{"messages are refused", func(n *spoiled) {
 			n.handle = func(dmutex.Message) ([]dmutex.Message, error) { return nil, errors.New("no") }
 		}, dmutextest.ErrRefused, "no"},
-		{"strangers are told", func(n *spoilt) {
+		{"strangers get messages", func(n *spoiled) {
 			n.request = func() ([]dmutex.Message, error) {
 				_, err := n.Machine.Request()
 				return []dmutex.Message{{Kind: dmutex.Request, From: n.self, To: stranger.To, Attempt: 1}}, err
 			}
 		}, dmutextest.ErrContract, "77"},
-		{"they chat for ever", func(n *spoilt) {
+		{"they chat forever", func(n *spoiled) {
 			n.handle = func(m dmutex.Message) ([]dmutex.Message, error) {
 				return []dmutex.Message{{Kind: dmutex.Reply, From: m.To, To: m.From, Attempt: 1}}, nil
 			}
@@ -250,7 +250,7 @@ func TestSimulateViolations(t *testing.T) {
 func TestSimulateTicksInVain(t *testing.T) {
 	_, err := dmutextest.Simulate(dmutextest.SimConfig{
 		Algorithm: func(s dmutex.Start) (dmutex.Machine, error) {
-			m, err := spoil(func(n *spoilt) {
+			m, err := spoil(func(n *spoiled) {
 				n.handle = func(dmutex.Message) ([]dmutex.Message, error) { return nil, nil }
 			})(s)
 			return idler{m}, err
@@ -260,14 +260,14 @@ func TestSimulateTicksInVain(t *testing.T) {
 	require.ErrorIs(t, err, dmutextest.ErrLivelock)
 }
 
-// An idler only ticks.
+// An idler has ticks that do nothing.
 type idler struct{ dmutex.Machine }
 
 func (idler) Tick() ([]dmutex.Message, error) { return nil, nil }
 func (i idler) Clone() dmutex.Machine         { return i }
 
-// A spoilt machine is that of central with some methods replaced.
-type spoilt struct {
+// A spoiled machine is one of central with some methods replaced.
+type spoiled struct {
 	dmutex.Machine
 	self    dmutex.NodeID
 	request func() ([]dmutex.Message, error)
@@ -276,36 +276,36 @@ type spoilt struct {
 	entered bool
 }
 
-func spoil(how func(*spoilt)) dmutex.Algorithm {
+func spoil(how func(*spoiled)) dmutex.Algorithm {
 	return func(s dmutex.Start) (dmutex.Machine, error) {
 		m, err := central.New(s)
 		if err != nil {
 			return nil, err
 		}
-		n := &spoilt{Machine: m, self: s.Self}
+		n := &spoiled{Machine: m, self: s.Self}
 		n.request, n.handle, n.fence = n.Machine.Request, n.Machine.Handle, func(f uint64) uint64 { return f }
 		how(n)
 		return n, nil
 	}
 }
 
-func (n *spoilt) enter() ([]dmutex.Message, error) {
+func (n *spoiled) enter() ([]dmutex.Message, error) {
 	n.entered = true
 	return nil, nil
 }
 
-func (n *spoilt) Request() ([]dmutex.Message, error)                { return n.request() }
-func (n *spoilt) Handle(m dmutex.Message) ([]dmutex.Message, error) { return n.handle(m) }
-func (n *spoilt) Clone() dmutex.Machine                             { return n }
+func (n *spoiled) Request() ([]dmutex.Message, error)                { return n.request() }
+func (n *spoiled) Handle(m dmutex.Message) ([]dmutex.Message, error) { return n.handle(m) }
+func (n *spoiled) Clone() dmutex.Machine                             { return n }
 
-func (n *spoilt) Phase() dmutex.Phase {
+func (n *spoiled) Phase() dmutex.Phase {
 	if n.entered {
 		return dmutex.Held
 	}
 	return n.Machine.Phase()
 }
 
-func (n *spoilt) Fence() uint64 {
+func (n *spoiled) Fence() uint64 {
 	if n.Phase() != dmutex.Held {
 		return 0
 	}

@@ -22,14 +22,14 @@ import (
 
 // These tests play the other side of a connection by hand.
 
-const patience = 30 * time.Second // only ever used up by tests that fail
+const patience = 30 * time.Second // only a failing test waits this long
 
 type arrival struct {
 	from  dmutex.NodeID
 	frame string
 }
 
-// openLink opens a link whose peers are nodes 1 to 4, and returns what arrives.
+// openLink opens a link with the peers 1 to 4, and returns what arrives.
 func openLink(t *testing.T, self dmutex.NodeID, pace pace) (*Link, <-chan arrival) {
 	t.Helper()
 	return openLinkWith(t, Config{Self: self}, pace)
@@ -101,7 +101,7 @@ func sendByHand(t *testing.T, c net.Conn, frame string) {
 	require.NoError(t, err)
 }
 
-// readByHand reads the next frame that is no heartbeat.
+// readByHand reads the next frame that is not a heartbeat.
 func readByHand(t *testing.T, c net.Conn) string {
 	t.Helper()
 	for {
@@ -138,7 +138,7 @@ func next(t *testing.T, got <-chan arrival) arrival {
 	case a := <-got:
 		return a
 	case <-time.After(patience):
-		require.FailNow(t, "waited in vain for a frame")
+		require.FailNow(t, "no frame has arrived")
 		return arrival{}
 	}
 }
@@ -202,8 +202,8 @@ func TestFrameTooLong(t *testing.T) {
 	require.Equal(t, arrival{2, "better"}, next(t, got))
 }
 
-// A node that connects again and again has one connection, and nothing is kept of the
-// others.
+// A node that connects again and again has one connection. The link keeps nothing of
+// the others.
 func TestManyConnections(t *testing.T) {
 	pace := defaultPace
 	pace.grace = time.Millisecond
@@ -227,8 +227,8 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// Also when the goroutine of the older one, though that was answered first, is
-// the last to get on.
+// The newest connection stays even if the goroutine of an older one, which was
+// answered first, is the last to run.
 func TestNewestConnectionOvertakes(t *testing.T) {
 	pace := defaultPace
 	pace.grace = time.Millisecond
@@ -250,8 +250,8 @@ func TestNewestConnectionOvertakes(t *testing.T) {
 	require.Equal(t, "also", readByHand(t, c))
 }
 
-// bubbleLink is a link with one connection, to node 2, and the other end of that.
-// In a bubble nobody accepts, so it is brought by hand.
+// bubbleLink returns a link with one connection, to node 2, and the other end of the
+// connection. Nothing accepts connections in a bubble, so the test connects by hand.
 func bubbleLink(t *testing.T, logger *slog.Logger) (l *Link, got chan arrival, c net.Conn) {
 	t.Helper()
 	l, got = closedLink(t, Config{Logger: logger}, defaultPace)
@@ -262,7 +262,7 @@ func bubbleLink(t *testing.T, logger *slog.Logger) (l *Link, got chan arrival, c
 	return l, got, c
 }
 
-// closedLink is node 1's link that is open but for accepting: knock does that.
+// closedLink returns node 1's link, open but not accepting: knock connects to it.
 func closedLink(t *testing.T, config Config, pace pace) (l *Link, got chan arrival) {
 	t.Helper()
 	config.Self, config.Listen, config.Peers = 1, "127.0.0.1:0", map[dmutex.NodeID]string{2: ""}
@@ -277,7 +277,7 @@ func closedLink(t *testing.T, config Config, pace pace) (l *Link, got chan arriv
 	return l, got
 }
 
-// knock connects to a link, from an address if it is not nil.
+// knock connects to a link, from the address given unless that is nil.
 func knock(l *Link, from net.Addr) net.Conn {
 	near, far := net.Pipe()
 	l.admit(fromAddr{near, from})
@@ -297,13 +297,13 @@ func (c fromAddr) RemoteAddr() net.Addr {
 	return c.addr
 }
 
-// A peer that is silent, without even a heartbeat, is cut off within eight
+// A peer that sends nothing, not even a heartbeat, is disconnected within eight
 // seconds.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, got, c := bubbleLink(t, nil)
 		heartbeat := make([]byte, headerSize)
-		for range 20 { // as long as it answers it stays
+		for range 20 { // while it answers, it stays connected
 			_, err := io.ReadFull(c, heartbeat)
 			require.NoError(t, err)
 			require.Equal(t, appendFrame(nil, nil), heartbeat)
@@ -319,7 +319,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// Nor is a peer silent to whom we do not listen, while a frame is delivered.
+// A peer does not count as silent while the delivery of its frame takes long.
 func TestSlowDeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, got, c := bubbleLink(t, nil)
@@ -333,7 +333,7 @@ func TestSlowDeliver(t *testing.T) {
 	})
 }
 
-// A peer that sends a frame byte by byte, never to the end, is as good as
+// A peer that sends a frame byte by byte and never completes it counts as
 // silent.
 func TestDribble(t *testing.T) {
 	pace := defaultPace
@@ -350,7 +350,7 @@ func TestDribble(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// What is sent while there is no connection waits for the next.
+// A frame that is sent without a connection waits for the next one.
 func TestRedial(t *testing.T) {
 	listener := listenByHand(t)
 	l, got := openLink(t, 2, defaultPace)
@@ -375,9 +375,9 @@ func TestRedial(t *testing.T) {
 	require.Equal(t, arrival{1, "from the new address"}, next(t, got))
 }
 
-// A peer that moves while it is being dialed is not met at the old address,
-// and the new one is dialed at once.
-func TestMoveWhileDialling(t *testing.T) {
+// If a peer moves while the link dials it, the link drops the old address and
+// dials the new one at once.
+func TestMoveWhileDialing(t *testing.T) {
 	listener, moved := listenByHand(t), listenByHand(t)
 	pace := defaultPace
 	pace.greeting = time.Hour
@@ -400,7 +400,7 @@ func TestMoveWhileDialling(t *testing.T) {
 	require.Equal(t, "to the new", readByHand(t, c))
 }
 
-// Who is dialed and does not answer the greeting is given up.
+// A link hangs up on a node that does not answer the greeting.
 func TestNoAnswer(t *testing.T) {
 	pace := defaultPace
 	pace.greeting = 50 * time.Millisecond
@@ -409,13 +409,13 @@ func TestNoAnswer(t *testing.T) {
 	for range 2 {
 		c, err := listener.Accept()
 		require.NoError(t, err)
-		read := requireEnd(t, byHand(t, c)) // less than a greeting if already that took too long
+		read := requireEnd(t, byHand(t, c)) // a part of the greeting, if writing it took too long
 		require.True(t, bytes.HasPrefix(greetingBytes(2, 1), read), "%x", read)
 	}
 }
 
-// The waits between attempts double from the first back-off to the last, and
-// each is drawn between half of that and all.
+// The waits between attempts double from minRedial to maxRedial, and each is drawn
+// between half of that and all.
 func TestBackoff(t *testing.T) {
 	pace := defaultPace
 	pace.minRedial, pace.maxRedial = time.Millisecond, 8*time.Millisecond
@@ -427,7 +427,7 @@ func TestBackoff(t *testing.T) {
 		}
 		return n - 1
 	}
-	const nobody = "127.0.0.1:1" // nor ever takes it, as somebody might a free port
+	const nobody = "127.0.0.1:1" // another process might take a free port, but not this one
 	l, _ := openLinkWith(t, Config{Self: 2, Peers: map[dmutex.NodeID]string{1: nobody}}, pace)
 	select {
 	case <-enough:
@@ -440,8 +440,8 @@ func TestBackoff(t *testing.T) {
 	require.Equal(t, want, drawn[:6])
 }
 
-// A connection that does not last does not make the waits begin anew: two
-// processes that take each other's place would do it at full speed.
+// A short connection does not reset the waits: otherwise two processes that
+// replace each other would do so at full speed.
 func TestBackoffOfShortConnections(t *testing.T) {
 	pace := defaultPace
 	pace.minRedial, pace.maxRedial, pace.greeting = time.Millisecond, 8*time.Millisecond, time.Hour
@@ -459,7 +459,7 @@ func TestBackoffOfShortConnections(t *testing.T) {
 	}
 }
 
-// Another node at the address is not believed.
+// A link refuses another node at the address of a peer.
 func TestWrongNodeAnswers(t *testing.T) {
 	listener := listenByHand(t)
 	l, got := openLink(t, 3, defaultPace)
@@ -477,8 +477,8 @@ func TestWrongNodeAnswers(t *testing.T) {
 	require.Equal(t, arrival{1, "genuine"}, next(t, got))
 }
 
-// A peer that does not read gets what was accepted, complete and in order, once
-// it reads again: also the frame of which the socket took a part.
+// A peer that stops reading gets all accepted frames in order when it reads again,
+// including one that the socket took only in part.
 func TestSlowReader(t *testing.T) {
 	l, _ := openLink(t, 1, defaultPace)
 	c := greetByHand(t, l, 2)
@@ -503,7 +503,7 @@ func TestSlowReader(t *testing.T) {
 	require.Equal(t, "again", readByHand(t, c))
 }
 
-// What waits for a peer that is not there is bounded.
+// The backlog for an absent peer is bounded.
 func TestBacklog(t *testing.T) {
 	l, _ := openLink(t, 1, defaultPace)
 	frame := make([]byte, maxFrame)
@@ -514,7 +514,7 @@ func TestBacklog(t *testing.T) {
 	require.NoError(t, l.Send(3, frame))
 }
 
-// All connections break in the middle of the traffic. It costs frames, but no
+// All connections break in the middle of the traffic. This loses frames, but no
 // messages.
 func TestSessionOverBreak(t *testing.T) {
 	a := NewAuthority(t)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A rejection is what was refused last of a connection that named no peer.
+// A rejection is the last refused connection that named no peer.
 type rejection struct {
 	at   time.Time
 	host string
@@ -18,8 +18,8 @@ type rejection struct {
 // maxReason bounds the text of a reason in bytes.
 const maxReason = 512
 
-// refuse reports a connection that was not accepted. p is the peer that it said it was
-// from, nil if it named none.
+// refuse reports a connection that was not accepted. p is the peer that it claimed to
+// come from, or nil.
 func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	if l.ctx.Err() != nil {
 		return // it was our own Close
@@ -39,8 +39,8 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	l.often.Load().Log(l.ctx, level, "tcplink: connection refused", "from", host, "err", err)
 }
 
-// reason returns an error without the addresses, whose ports differ each time, and
-// cut to a bounded length, because a stranger's certificate may be in its text.
+// reason removes the addresses from an error, because their ports differ each time, and
+// cuts it to maxReason, because its text may contain a stranger's certificate.
 func reason(err error) error {
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		err = &net.OpError{Op: e.Op, Net: e.Net, Err: e.Err}

@@ -84,7 +84,7 @@ func TestLogOfRefusals(t *testing.T) {
 }
 
 // Why a peer cannot be reached is told once for each reason, with the number of times.
-func TestLogOfDialling(t *testing.T) {
+func TestLogOfDialing(t *testing.T) {
 	listener := listenByHand(t)
 	var text bytes.Buffer
 	pace := defaultPace
@@ -194,7 +194,7 @@ func TestStuckLog(t *testing.T) {
 }
 
 // Nor does one keep a peer that is dialed waiting.
-func TestStuckLogWhenDialling(t *testing.T) {
+func TestStuckLogWhenDialing(t *testing.T) {
 	release := make(chan struct{})
 	listener := listenByHand(t)
 	pace := defaultPace

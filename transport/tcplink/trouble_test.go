@@ -28,7 +28,7 @@ func awaitTrouble(t *testing.T, l *Link, to dmutex.NodeID, says string) error {
 }
 
 // Why a peer that is to be dialed is not reached.
-func TestTroubleOfDialling(t *testing.T) {
+func TestTroubleOfDialing(t *testing.T) {
 	a, other := NewAuthority(t), NewAuthority(t)
 	listener := listenByHand(t)
 	pace := defaultPace
