@@ -1,5 +1,5 @@
-// Package dmutex is distributed mutual exclusion by message passing, with no
-// lock server: each node of a group runs a small state machine for each lock,
+// Package dmutex provides distributed mutual exclusion by message passing, without
+// a lock server: each node of a group runs a small state machine for each lock,
 // and the machines talk over whatever network the application already has.
 //
 // This package defines the types that all others share. To take locks, read
@@ -29,10 +29,10 @@
 //	out, err = m.Release()
 //	send(out)
 //
-// While it is Idle or Held the machine still has to Handle what arrives, because
-// the others wait for its answers. The function send must deliver each message
-// exactly once to the machine of node To; package internal/session makes any
-// network do that, in order per pair. Without a network the loop is a unit test,
+// An Idle or Held machine still has to Handle what arrives, because the others wait
+// for its answers. The function send must deliver each message exactly once to the
+// machine of node To; package transport/channel does that over any network, in
+// order per pair. Without a network the loop is a unit test,
 // as in the example: deliver the messages yourself, in any order.
 //
 // # The algorithms
@@ -83,22 +83,21 @@
 // Every grant has a number, the fence, that rises from grant to grant of one
 // lock; see package site for the rule. Send it to the resource that the lock guards,
 // and let the resource refuse a number lower than one it has seen: a holder
-// that was paused for a long time cannot know that it should have stopped. A
-// group that starts again is told the highest fence that was granted before, in
-// [Start.Fence].
+// that was paused for a long time cannot know that it should have stopped. When a
+// group starts again, [Start.Fence] is the highest fence that was granted before.
 //
 // # Stability
 //
 // From version 1.0 on, a minor version breaks no program that uses the packages for locks:
 // this one, node, nodehttp, fence, central, lamport, maekawa, ricart, ring, suzukikasami,
 // store, filestore, sqlstore, natsstore, etcdstore, storelock, memlink, tcplink, natslink,
-// dmutexprom and dmutexotel. The flags and the exit statuses of the tool count as well, and the names of
-// metrics and of log keys.
+// dmutexprom and dmutexotel. The same holds for the flags and exit statuses of the tool, and
+// for the names of metrics and log keys.
 //
 // The packages for those who study algorithms or build parts of their own may change with a
 // minor version, and the changelog says how: site, quorum, election, deadlock, dmutextest,
-// trace, transport, channel, linktest and storetest. Neither the texts of errors, logs and
-// reports nor what examples and bench contain are promised.
+// trace, transport, channel, linktest and storetest. The texts of errors, logs and reports,
+// and the contents of examples and bench, may change at any time.
 //
 // Before 1.0 every minor version may break programs. Patch versions never do.
 package dmutex
