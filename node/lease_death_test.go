@@ -111,3 +111,21 @@ func TestLeaseDeathIsWrong(t *testing.T) {
 		require.Greater(t, one.Status().View.Epoch, before)
 	})
 }
+
+// A member that was taken for dead, and speaks before the store can be told so, is a member
+// like the others.
+func TestLeaseDeathIsDenied(t *testing.T) {
+	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+		one, died := g.openMortal()
+		two := g.start()
+		require.NoError(t, two.acquire("x").Release())
+		time.Sleep(leaseOf) // until there is little to say
+		one.store.Outage(true)
+		died(two.Self())
+		time.Sleep(leaseOf / 10 * 3)
+		one.store.Outage(false)
+		time.Sleep(leaseOf / 2)
+		require.Zero(t, two.Status().Lease.Exclusions)
+		require.Len(t, one.Status().View.Members, 2)
+	})
+}

@@ -27,15 +27,15 @@ type record struct {
 	length int64 // of the lease
 	margin int64 // before its end the locks are lost
 
-	busy    chan struct{}          // full while the store has not returned
-	rev     store.Revision         // of the record that the machine was shown last
-	epoch   uint64                 // of the record whose members are the peers
-	err     error                  // why the last operation failed; nil if it did not
-	away    map[dmutex.NodeID]bool // the machine takes the peer to be
-	dead    map[dmutex.NodeID]bool // and its process for ended
-	watchAt int64                  // when to look next who is there
-	giveAt  int64                  // when to release lost holds
-	slept   int64                  // by the clock, as the machine knows
+	busy    chan struct{}           // full while the store has not returned
+	rev     store.Revision          // of the record that the machine was shown last
+	epoch   uint64                  // of the record whose members are the peers
+	err     error                   // why the last operation failed; nil if it did not
+	away    map[dmutex.NodeID]bool  // the machine takes the peer to be
+	dead    map[dmutex.NodeID]int64 // and its process for ended, since then
+	watchAt int64                   // when to look next who is there
+	giveAt  int64                   // when to release lost holds
+	slept   int64                   // by the clock, as the machine knows
 }
 
 const (
@@ -90,7 +90,7 @@ func newRecord(g *Group) error {
 	l := &record{
 		group: g, link: link, time: clock.New(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
-		away: make(map[dmutex.NodeID]bool), dead: make(map[dmutex.NodeID]bool), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
+		away: make(map[dmutex.NodeID]bool), dead: make(map[dmutex.NodeID]int64), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
 		busy: make(chan struct{}, 1),
 	}
 	if link, ok := cfg.Link.(transport.DeathLink); ok {
@@ -137,7 +137,7 @@ func (l *record) died(now int64, peer dmutex.NodeID) []membership.Message {
 		return nil
 	}
 	l.group.logOften(slog.LevelWarn, "peer's process has ended", peerAttr(peer))
-	l.away[peer], l.dead[peer] = true, true
+	l.away[peer], l.dead[peer] = true, now
 	return l.Dead(now, peer)
 }
 
@@ -154,8 +154,9 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 		l.watchAt = now + min(l.length/askShare, maxWatch)
 		for _, id := range g.Others() {
 			st := g.Mail.Status(id)
+			died, dead := l.dead[id]
 			switch here := st.Met && !st.Left && int64(st.Silent) < l.length/awayShare; {
-			case l.dead[id]: // until it is met
+			case dead && now-int64(st.Silent) <= died: // it has said nothing since
 			case here && l.away[id]:
 				out = append(out, l.Met(now, id, st.Life)...)
 			case !here && !l.away[id]:
