@@ -144,10 +144,14 @@ func TestOneWordEndsNobody(t *testing.T) {
 		require.NoError(t, held.Err())
 		require.EqualValues(t, 1, g.nodes[1].Status().View.Changes)
 
+		time.Sleep(time.Second) // so that it asks again at once
+		cut(g.net.Cut)          // and nobody can answer
 		g.nodes[1].Taken(3)
+		time.Sleep(time.Millisecond)
 		require.NoError(t, held.Err())
 		g.nodes[1].Taken(2)
 		require.ErrorIs(t, held.Err(), node.ErrReplaced, "two said so")
+		g.net.Heal()
 	})
 }
 
