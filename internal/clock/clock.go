@@ -8,18 +8,20 @@ import (
 )
 
 // A Clock counts nanoseconds since it was made, and goes on while the machine sleeps.
-// Go's monotonic clock may stand still then, but the wall clock does not. So when the
-// wall clock has moved against the monotonic one, the machine may have slept. Linux knows
-// how long it has. Elsewhere, and in a bubble of testing/synctest, the Clock takes it for sleep
-// when the wall clock has run ahead: a lease may end too soon, when an operator sets the
-// clock, but not too late.
+// Go's monotonic clock may stand still then, but the wall clock does not. So it counts as
+// sleep when the wall clock has run ahead of the monotonic one: a lease may end too soon,
+// when an operator sets the clock, but not too late. Linux knows how long the machine has slept
+// even if the wall clock was set back meanwhile. But it does not know how long a host has
+// stopped a virtual machine, which only the wall clock shows in the end. So the larger
+// of the two counts. A bubble of testing/synctest has no kernel's clock.
 type Clock struct {
 	birth  time.Time
 	ahead  atomic.Int64 // of the wall clock, when it was looked at last
 	slept  atomic.Int64
 	asleep func() int64 // how long the machine has slept since the birth, nil if only the wall clock tells; takes microseconds
 
-	mu sync.Mutex // guards changes of both
+	mu     sync.Mutex // guards changes of all
+	kernel int64      // what asleep returned when it counted last
 }
 
 // drift is how far the wall clock may move against the monotonic one before that counts
@@ -64,13 +66,17 @@ func (c *Clock) at(passed, wall int64) (now, slept int64) {
 func (c *Clock) look(ahead int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	slept := ahead - c.ahead.Load()
-	c.ahead.Store(ahead)
+	step, kernel := ahead-c.ahead.Load(), int64(0)
 	if c.asleep != nil {
-		slept = c.asleep() - c.slept.Load()
+		kernel = c.asleep()
 	}
+	slept := max(step, kernel-c.kernel)
 	if slept > drift {
 		c.slept.Add(slept)
+	}
+	if slept > drift || step < -drift { // less adds up
+		c.ahead.Store(ahead)
+		c.kernel = kernel
 	}
 }
 

@@ -44,28 +44,28 @@ func TestLeaseClock(t *testing.T) {
 	})
 }
 
-// Where the kernel tells how long the machine has slept, a wall clock that is set forward ends
-// no lease, and one that is set back hides no sleep from an input of the machine.
+// What the kernel knows of a sleep counts although the wall clock was set back. A wall clock
+// that has run ahead counts although the kernel knows of no sleep: a host may have stopped
+// this virtual machine. A sleep that both show counts once.
 func TestLeaseClockOfKernel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asleep time.Duration
 		c := New()
 		c.asleep = func() int64 { return int64(asleep) }
-		now, slept := c.at(int64(time.Second), int64(time.Hour)) // set forward
-		require.EqualValues(t, time.Second, now)
-		require.Zero(t, slept)
+		now, slept := c.at(int64(time.Second), int64(time.Hour+time.Second)) // stopped, or set forward
+		require.EqualValues(t, time.Hour+time.Second, now)
+		require.EqualValues(t, time.Hour, slept)
 
 		asleep = time.Minute
-		now, slept = c.at(int64(2*time.Second), int64(time.Hour+time.Minute))
-		require.EqualValues(t, 2*time.Second+time.Minute, now)
-		require.EqualValues(t, time.Minute, slept)
-		now, slept = c.at(int64(3*time.Second), 0) // set back
-		require.EqualValues(t, 3*time.Second+time.Minute, now)
-		require.EqualValues(t, time.Minute, slept)
+		_, slept = c.at(int64(2*time.Second), int64(time.Hour+time.Minute+2*time.Second))
+		require.EqualValues(t, time.Hour+time.Minute, slept)
+		_, slept = c.at(int64(3*time.Second), int64(3*time.Second)) // set back
+		require.EqualValues(t, time.Hour+time.Minute, slept)
 
-		c.ahead.Store(0)
-		asleep = time.Hour // and the wall clock was set back by 59 minutes
+		asleep += time.Second // and the wall clock was set back by as much
 		_, slept = c.Read()
-		require.EqualValues(t, time.Hour, slept)
+		require.EqualValues(t, time.Hour+time.Minute+time.Second, slept)
+		_, slept = c.Read()
+		require.EqualValues(t, time.Hour+time.Minute+time.Second, slept)
 	})
 }
