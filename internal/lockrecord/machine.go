@@ -83,6 +83,7 @@ type Machine struct {
 // A Phase is where an attempt stands.
 type Phase uint8
 
+// The phases, in their order.
 const (
 	Waiting Phase = iota
 	Held
@@ -93,6 +94,7 @@ const (
 // An Operation is what the store is to do.
 type Operation uint8
 
+// The operations.
 const (
 	None Operation = iota
 	Load

@@ -9,11 +9,11 @@ import (
 // ErrRecord is wrapped by the errors of a record that is not one of this lock.
 var ErrRecord = errors.New("bad record")
 
+// Bounds of what a record says.
 const (
-	// MaxName is the length of the longest name of a lock.
-	MaxName = 1024
+	MaxName = 1024 // the length of the longest name of a lock
 
-	// MinLease and MaxLease bound leases, in nanoseconds.
+	// Leases, in nanoseconds.
 	MinLease = int64(100_000_000)
 	MaxLease = int64(3600_000_000_000)
 

@@ -111,7 +111,7 @@ func (a *attempt) run() {
 			if a.why != nil {
 				return
 			}
-			a.sleep(nil, min(jitter(firstPoll<<min(a.fails, 10)), a.l.lease/margin))
+			_, _ = a.sleep(nil, min(jitter(firstPoll<<min(a.fails, 10)), a.l.lease/margin))
 			continue
 		}
 		a.mu.Lock()
@@ -120,7 +120,7 @@ func (a *attempt) run() {
 		a.mu.Unlock()
 		switch {
 		case !waits:
-			a.sleep(nil, left)
+			_, _ = a.sleep(nil, left)
 		case a.try && !a.dead(life):
 			a.why = fmt.Errorf("%w: life %s holds it", ErrBusy, life)
 			return
@@ -142,7 +142,7 @@ func (a *attempt) run() {
 			a.mu.Unlock()
 			if told && err == nil {
 				w.end()
-				a.sleep(nil, time.Duration(mrand.Int64N(int64(stampede))))
+				_, _ = a.sleep(nil, time.Duration(mrand.Int64N(int64(stampede))))
 				a.proved(rev)
 			}
 		}

@@ -171,20 +171,6 @@ func (s *started) line() string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// says waits until run itself says what has these words in it.
-func (s *started) says(words string) {
-	s.t.Helper()
-	var said strings.Builder
-	for {
-		line, err := s.say.ReadString('\n')
-		said.WriteString(line)
-		require.NoError(s.t, err, "%q in %s", words, said.String())
-		if strings.Contains(line, words) {
-			return
-		}
-	}
-}
-
 // goOn lets the command that waits for a line go on.
 func (s *started) goOn() {
 	_, err := io.WriteString(s.stdin, "on\n")
@@ -272,14 +258,6 @@ func listen(runs ...*started) (next func() word) {
 		require.True(runs[0].t, ok, "all have ended")
 		return w
 	}
-}
-
-// fence reads the fence that the command says next.
-func (s *started) fence() uint64 {
-	s.t.Helper()
-	fence, err := strconv.ParseUint(s.line(), 10, 64)
-	require.NoError(s.t, err)
-	return fence
 }
 
 // A signal that is ignored, as under nohup, is not passed on.
