@@ -42,10 +42,6 @@ const (
 	// DefaultLease is Config.Lease if it is 0.
 	DefaultLease = 10 * time.Second
 
-	// The locks are lost a leaseMargin-th of the lease before its end, and given back a
-	// margin later, so that code that hears of the loss can stop in time.
-	leaseMargin = 16
-
 	// maxWatch bounds the time from one look who is there to the next. It is also how
 	// late a lease is seen to have ended after the machine has slept.
 	maxWatch = int64(time.Second)
