@@ -435,7 +435,7 @@ func TestAlone(t *testing.T) {
 
 // Renamed, a node leaves and is met again, at once: its peers need no patience.
 func TestRename(t *testing.T) {
-	run(t, memlink.Config{}, 3, func(t *testing.T, p *post) {
+	run(t, memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond}, 3, func(t *testing.T, p *post) {
 		boxes := p.meet()
 		one, two := boxes[0], boxes[1]
 		one.say(2, "old")
