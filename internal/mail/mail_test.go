@@ -527,6 +527,7 @@ func TestLinkClosed(t *testing.T) {
 		one.say(2, "into the void")
 		require.Empty(t, one.take())
 		one.Flush()
+		synctest.Wait() // another goroutine may be sending
 		require.Equal(t, []string{"closed: mail: the link was closed before the mail: transport: link is closed"}, one.take())
 		_, err := one.Send(2, text("x"))
 		require.ErrorIs(t, err, session.ErrClosed)
