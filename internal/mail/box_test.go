@@ -235,6 +235,7 @@ func (l *burstLink) hold(f func()) (resume func() (before, all int64)) {
 		before = l.sent.Load() - sent
 		close(stall)
 		busy.Wait()
+		synctest.Wait() // another goroutine may have sent the rest
 		return before, l.sent.Load() - sent
 	}
 }
