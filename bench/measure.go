@@ -326,7 +326,7 @@ func many(e *env, list []client, d time.Duration) (map[string]float64, error) {
 	return map[string]float64{figMany: float64(count.Load()) / time.Since(begin).Seconds()}, errors.Join(faults...)
 }
 
-// load is many among members of whom none is a process of its own: how evenly their
+// load is many among members in one process: how evenly their
 // messages, sent or received, are spread.
 func load(algorithm string) func(e *env) (func(d time.Duration) (map[string]float64, error), error) {
 	return func(e *env) (func(d time.Duration) (map[string]float64, error), error) {

@@ -38,7 +38,7 @@ func (n *Node) notReady(why error) error {
 	case len(missing) == 0:
 		return fmt.Errorf("the members are agreeing on a view: %w", why)
 	}
-	// An Error names one peer: the first of which something is known. The text names all.
+	// An Error names one peer: the first with a known reason. The text names all.
 	e := &Error{text: "waiting for members " + n.group.Describe(missing) + ": " + why.Error()}
 	causes := []error{why}
 	if err != nil {

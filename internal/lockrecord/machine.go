@@ -45,7 +45,7 @@ import (
 //
 //	starts what Operation returns, and gives its outcome to Loaded, Swapped or Unknown: one
 //	of them, once, also if the store never answers
-//	calls Live before the first Operation of which Swaps says that it is a swap
+//	calls Live before the first Operation that is a swap, as Swaps tells
 //	calls Tick at Deadline, and Poll from time to time while the machine waits for a life
 //	calls Guard if the store will tell when that life is over, and Proved when it has
 //	ends the hold at LeaseEnd, less a margin, by a timer of its own, and then calls End

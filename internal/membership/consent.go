@@ -376,7 +376,7 @@ func (msg *Message) passed(last View) bool {
 }
 
 // excused is rule (ii): u need not promise, as it is outside of the last complete view, and
-// of all later ones that are told of.
+// of every later one that a promise names.
 func (m *Machine) excused(u *member, last View) bool {
 	return last.Epoch > 0 && last.life(u.node) == 0 && !slices.ContainsFunc(m.members, func(p member) bool {
 		return p.promise != nil && p.promise.Installed.Epoch > last.Epoch && p.promise.Installed.life(u.node) != 0

@@ -71,7 +71,7 @@ func TestHintsDoNotDelayChanges(t *testing.T) {
 	run(100*millisecond, func() bool { return a.Phase() == Left })
 }
 
-// A store of which every third operation fails does not keep a member that has crashed
+// A store that fails at every third operation does not keep a member that has crashed
 // from being excluded.
 func TestFlakyStore(t *testing.T) {
 	var l ledger
