@@ -123,7 +123,7 @@ func TestMutants(t *testing.T) {
 			Want: dmutextest.ErrExcluded,
 		},
 		{
-			// Only the coordinator knows to whom it has granted the lock.
+			// Only the coordinator knows which node holds the lock.
 			Name: "excluded-by-a-client",
 			Algorithm: mutant{Excludes: func(m *machine, peer dmutex.NodeID) bool {
 				return m.holder.Node != peer

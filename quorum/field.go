@@ -37,7 +37,7 @@ func newField(q int) (*field, bool) {
 	return f, true
 }
 
-// primePower returns the prime of which q is a power, and false if there is none.
+// primePower returns the prime that q is a power of, and false if there is none.
 func primePower(q int) (p int, ok bool) {
 	for p = 2; p*p <= q && q%p != 0; p++ {
 	}
