@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
+
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // Ask asks the holder of the lock, at any node including this one, to give it back.
@@ -24,8 +26,8 @@ func (m *Mutex) Ask(ctx context.Context) error {
 	if err := lawful(m.name); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return public(m.name, locks.ContextError(ctx))
 	}
 	n := m.node
 	if err := n.Ready(ctx); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
-// What an [Error] wraps, for [errors.Is]. Errors of a context are wrapped too.
+// What an [Error] wraps, for [errors.Is]. An error of a context that has ended wraps its Err
+// and its [context.Cause].
 var (
 	// ErrBusy: TryAcquire found the lock taken. See [Error].
 	ErrBusy = errors.New("lock is busy")
@@ -30,8 +31,8 @@ var (
 	ErrResigned = errors.New("leader resigned")
 
 	// ErrStopped: the node has stopped, though nobody has closed it, and grants nothing
-	// more. Let the process exit, so that a supervisor starts it again. The error also
-	// says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord], [ErrFull],
+	// more. Let the process exit, so that a supervisor starts it again: see [Node.Done]. The
+	// error also says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord], [ErrFull],
 	// [ErrConfig], [store.ErrUnusable] or [transport.ErrClosed].
 	ErrStopped = group.ErrStopped
 

@@ -83,8 +83,8 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
 
 // wait is acquire without an Observer.
 func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, public(m.name, locks.ContextError(ctx))
 	}
 	for {
 		if trying {
@@ -122,7 +122,7 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		case <-w.Ready():
 			return
 		case <-ctx.Done():
-			w.GiveUp(m.node.waitError(m.name, ctx.Err()))
+			w.GiveUp(m.node.waitError(m.name, locks.ContextError(ctx)))
 			return
 		case <-receipt:
 		}
@@ -159,7 +159,7 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 		case <-w.Ready():
 			return
 		case <-ctx.Done():
-			w.GiveUp(n.waitError(m.name, ctx.Err()))
+			w.GiveUp(n.waitError(m.name, locks.ContextError(ctx)))
 			return
 		case <-lapsed:
 			if _, err := m.txn.holds(); err != nil {

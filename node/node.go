@@ -138,8 +138,8 @@ type Node struct {
 // Open refuses an invalid Config with [dmutex.ErrMisuse], and returns the link's
 // error if the link cannot be opened. After an error the caller closes the link.
 func Open(ctx context.Context, cfg Config) (*Node, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, public("", locks.ContextError(ctx))
 	}
 	n := &Node{cfg: cfg, closed: make(chan struct{}), quit: make(chan struct{})}
 	g, err := group.New(group.Config{
@@ -167,6 +167,14 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 // Self returns this node's number. With Config.Store it is [dmutex.None] until the store
 // has given one, and after an exclusion the node gets another.
 func (n *Node) Self() dmutex.NodeID { return n.group.Self() }
+
+// Done returns a channel that is closed when this node grants nothing more: it has stopped
+// by itself ([ErrStopped]), or Close was called. The error is in [Status].Err. A node that
+// has stopped does not come back, so let the process exit:
+//
+//	<-n.Done()
+//	log.Fatal(n.Status().Err)
+func (n *Node) Done() <-chan struct{} { return n.locks.Ended() }
 
 // Mutex returns the lock of that name. Every name is a lock of the whole group;
 // it need not be created. A name has 1 to [transport.MaxName] bytes.
@@ -204,7 +212,7 @@ func (n *Node) Close(ctx context.Context) error {
 		case <-n.closed:
 			return nil
 		case <-ctx.Done():
-			return public("", ctx.Err())
+			return public("", locks.ContextError(ctx))
 		}
 	}
 	lost, err := n.group.Close(ctx)

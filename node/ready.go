@@ -24,7 +24,7 @@ func (n *Node) Ready(ctx context.Context) error { return n.waited(ctx, n.group.R
 // waited says what the group was waiting for if ctx has ended.
 func (n *Node) waited(ctx context.Context, err error) error {
 	if err != nil && err == ctx.Err() {
-		err = n.notReady(err)
+		err = n.notReady(locks.ContextError(ctx))
 	}
 	return public("", err)
 }

@@ -43,6 +43,14 @@ func TestDeployFilesAreShown(t *testing.T) {
 	}))
 }
 
+type probe struct {
+	HTTPGet struct {
+		Path, Port string
+	} `yaml:"httpGet"`
+	PeriodSeconds    int `yaml:"periodSeconds"`
+	FailureThreshold int `yaml:"failureThreshold"`
+}
+
 // A manifest has the fields that ours use, of every kind. A field that is not here is refused.
 type manifest struct {
 	APIVersion string `yaml:"apiVersion"`
@@ -71,13 +79,8 @@ type manifest struct {
 						Name          string
 						ContainerPort int `yaml:"containerPort"`
 					}
-					ReadinessProbe struct {
-						HTTPGet struct {
-							Path, Port string
-						} `yaml:"httpGet"`
-						PeriodSeconds    int `yaml:"periodSeconds"`
-						FailureThreshold int `yaml:"failureThreshold"`
-					} `yaml:"readinessProbe"`
+					ReadinessProbe probe `yaml:"readinessProbe"`
+					LivenessProbe  probe `yaml:"livenessProbe"`
 				}
 			}
 		}
@@ -152,10 +155,12 @@ func TestKubernetes(t *testing.T) {
 		require.Equal(t, "http", c.Ports[1].Name, kind)
 		require.Equal(t, "/ready", c.ReadinessProbe.HTTPGet.Path, kind)
 		require.Equal(t, "http", c.ReadinessProbe.HTTPGet.Port, kind)
+		require.Equal(t, "/alive", c.LivenessProbe.HTTPGet.Path, kind)
+		require.Equal(t, "http", c.LivenessProbe.HTTPGet.Port, kind)
 		locks = c.Ports[0].ContainerPort
 	}
-	probe := kinds["apps/v1 Deployment"].Spec.Template.Spec.Containers[0].ReadinessProbe
-	require.Greater(t, time.Duration(probe.PeriodSeconds*probe.FailureThreshold)*time.Second, lease)
+	ready := kinds["apps/v1 Deployment"].Spec.Template.Spec.Containers[0].ReadinessProbe
+	require.Greater(t, time.Duration(ready.PeriodSeconds*ready.FailureThreshold)*time.Second, lease)
 
 	service, set := kinds["v1 Service"], kinds["apps/v1 StatefulSet"]
 	require.Equal(t, "None", service.Spec.ClusterIP)

@@ -362,6 +362,37 @@ func TestReady(t *testing.T) {
 	})
 }
 
+// Alive fails only when a restart of the process would help.
+func TestAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		get := httptest.NewRequest(http.MethodGet, "/", nil)
+		for _, byItself := range []bool{false, true} {
+			link := net.Link(1)
+			n, err := node.Open(t.Context(), node.Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: central.New, Link: link})
+			require.NoError(t, err)
+			code, body := serve(nodehttp.Alive(n), get)
+			require.Equal(t, http.StatusOK, code, "it waits for 2")
+			require.Equal(t, "alive\n", body)
+			code, _ = serve(nodehttp.Alive(n), httptest.NewRequest(http.MethodPost, "/", nil))
+			require.Equal(t, http.StatusMethodNotAllowed, code)
+			if byItself {
+				require.NoError(t, link.Close())
+				<-n.Done()
+				code, body = serve(nodehttp.Alive(n), get)
+				require.Equal(t, http.StatusServiceUnavailable, code)
+				require.Contains(t, body, "the link was closed before the node")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_ = n.Close(ctx)
+			cancel()
+			code, _ = serve(nodehttp.Alive(n), get)
+			require.Equal(t, byItself, code != http.StatusOK)
+		}
+	})
+}
+
 // An operator evicts by a POST with the member's number, and by nothing else.
 func TestEvict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

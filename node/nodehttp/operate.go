@@ -27,12 +27,42 @@ import (
 // true in the headless Service, and podManagementPolicy: Parallel in the
 // StatefulSet.
 //
-// Do not use it as a liveness probe: a node that waits for another member is healthy,
-// and a restart of it does not help. Without a store, the others stay ready when a
+// For a liveness probe use [Alive]: a node that waits for another member is healthy, and
+// a restart of it does not help. Without a store, the others stay ready when a
 // member crashes, although locks that need the member wait for its return. With one,
 // they are unready for about a lease. They are unready for some round trips when the
 // group changes.
 func Ready(n *node.Node) http.Handler {
+	return probe(func() (ok bool, text string) {
+		switch st := n.Status(); {
+		case st.Err != nil:
+			return false, fmt.Sprintf("nothing is granted any more: %v", st.Err)
+		case !st.View.Acts:
+			return false, notReady(st)
+		default:
+			return true, fmt.Sprintf("ready: view %d of nodes %v%s", st.View.Epoch, st.View.Members, missing(st))
+		}
+	})
+}
+
+// Alive returns a handler for a liveness probe: status 503 with the reason once the node has
+// stopped by itself ([node.ErrStopped]), because only a restart of the process helps then, and
+// else status 200. A node that waits for other members or for its store is alive, and so is
+// one that was closed: its program is on its way out. It answers GET and HEAD.
+//
+//	livenessProbe:
+//	  httpGet: {path: /alive, port: 8080}
+func Alive(n *node.Node) http.Handler {
+	return probe(func() (ok bool, text string) {
+		if err := n.Status().Err; errors.Is(err, node.ErrStopped) {
+			return false, err.Error()
+		}
+		return true, "alive"
+	})
+}
+
+// probe answers with the text, and with status 200 or 503.
+func probe(look func() (ok bool, text string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
@@ -40,14 +70,12 @@ func Ready(n *node.Node) http.Handler {
 			return
 		}
 		w.Header().Set("Cache-Control", "no-store")
-		switch st := n.Status(); {
-		case st.Err != nil:
-			http.Error(w, fmt.Sprintf("nothing is granted any more: %v", st.Err), http.StatusServiceUnavailable)
-		case !st.View.Acts:
-			http.Error(w, notReady(st), http.StatusServiceUnavailable)
-		default:
-			fmt.Fprintf(w, "ready: view %d of nodes %v%s\n", st.View.Epoch, st.View.Members, missing(st))
+		ok, text := look()
+		if !ok {
+			http.Error(w, text, http.StatusServiceUnavailable)
+			return
 		}
+		fmt.Fprintln(w, text)
 	})
 }
 

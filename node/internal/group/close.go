@@ -74,7 +74,7 @@ func (g *Group) awaitWork(ctx context.Context) error {
 		select {
 		case <-g.Locks.Rested():
 		case <-ctx.Done():
-			return fmt.Errorf("close: the function that runs under lock %q has not returned: %w", name, ctx.Err())
+			return fmt.Errorf("close: the function that runs under lock %q has not returned: %w", name, locks.ContextError(ctx))
 		}
 	}
 	return nil
@@ -88,7 +88,7 @@ func (g *Group) depart(ctx context.Context) (late error) {
 	case <-g.done.Done():
 	case <-ctx.Done():
 		if g.done.Err() == nil { // a node that is alone asks nobody
-			late = ctx.Err()
+			late = locks.ContextError(ctx)
 		}
 	}
 	g.mu.Lock()
