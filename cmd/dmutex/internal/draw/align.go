@@ -163,15 +163,23 @@ func match(files []*file) (arrows []*arrow, err error) {
 	}
 	left := mostAgain
 	for _, f := range files {
-		self, lives, sent := f.trace.Header, livesOf(files), make(map[life][]*arrow)
-		restarted := make(map[dmutex.NodeID]uint64)
+		self, lives := f.trace.Header, livesOf(files)
+		sent, last := make(map[dmutex.NodeID]map[uint64]*arrow), make(map[dmutex.NodeID]uint64) // to the peer's present life
 		for _, e := range f.events {
 			switch e.What {
 			case trace.Restarted:
-				restarted[e.Peer] = e.Life
-				fallthrough
+				lives[e.Peer], last[e.Peer], sent[e.Peer] = e.Life, 0, nil
 			case trace.Met:
 				lives[e.Peer] = e.Life
+			case trace.Resent:
+				for seq := e.First; seq <= min(e.Last, last[e.Peer]); seq++ {
+					if left--; left < 0 {
+						return nil, fmt.Errorf("%w: more than %d messages were sent again", trace.ErrFormat, mostAgain)
+					}
+					if a := sent[e.Peer][seq]; a != nil {
+						a.resent = append(a.resent, e)
+					}
+				}
 			}
 			for i := range e.Out {
 				a := &arrow{Message: e.Out[i], lock: e.Lock, send: e}
@@ -186,13 +194,12 @@ func match(files []*file) (arrows []*arrow, err error) {
 				arrows = append(arrows, a)
 				if a.Seq > 0 {
 					byNumber[number{self.Self, a.To, f.life, lives[a.To], a.Seq}] = a
-					to := life{a.To, restarted[a.To]}
-					sent[to] = append(sent[to], a)
+					if sent[a.To] == nil {
+						sent[a.To] = make(map[uint64]*arrow)
+					}
+					sent[a.To][a.Seq], last[a.To] = a, max(last[a.To], a.Seq)
 				}
 			}
-		}
-		if left -= again(f, sent); left < 0 {
-			return nil, fmt.Errorf("%w: more than %d messages were sent again", trace.ErrFormat, mostAgain)
 		}
 	}
 	for _, f := range files {
@@ -215,38 +222,6 @@ func match(files []*file) (arrows []*arrow, err error) {
 		}
 	}
 	return arrows, nil
-}
-
-// A life is one of a peer's: the one that it has restarted with, or 0 for the first.
-type life struct {
-	peer dmutex.NodeID
-	id   uint64
-}
-
-// again notes which of the messages to each peer a file's session sent again. It
-// returns how many those are, and stops early beyond mostAgain.
-func again(f *file, sent map[life][]*arrow) (n int) {
-	restarted := make(map[dmutex.NodeID]uint64)
-	for _, list := range sent {
-		slices.SortStableFunc(list, func(a, b *arrow) int { return cmp.Compare(a.Seq, b.Seq) })
-	}
-	for _, e := range f.events {
-		switch e.What {
-		case trace.Restarted:
-			restarted[e.Peer] = e.Life
-		case trace.Resent:
-			list := sent[life{e.Peer, restarted[e.Peer]}]
-			from, _ := slices.BinarySearchFunc(list, e.First, func(a *arrow, seq uint64) int { return cmp.Compare(a.Seq, seq) })
-			for _, a := range list[from:] {
-				if a.Seq > e.Last || n > mostAgain {
-					break
-				}
-				a.resent = append(a.resent, e)
-				n++
-			}
-		}
-	}
-	return n
 }
 
 // whole reports whether the trace has every message that came: it has no gap, it was

@@ -76,10 +76,7 @@ func (c *canvas) overview(b *strings.Builder) {
 		}
 	}
 	for _, bar := range c.bars {
-		left, right, fill := c.x(bar.begin), c.right, "#c4c4c4"
-		if bar.end != nil {
-			right = c.x(bar.end)
-		}
+		left, right, fill := c.x(bar.begin), c.x(bar.end), "#c4c4c4"
 		if bar.phase == dmutex.Held {
 			fill = "#222222"
 		}

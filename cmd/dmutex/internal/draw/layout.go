@@ -22,34 +22,39 @@ const (
 	mostSteps = 3  // for the longest time between two events
 )
 
-// step is the distance for the usual time between two events: the more times
-// there are, the closer.
-func (p *panel) step() float64 {
-	n := 1
+// scale returns the usual time between two events, the median of the times between those
+// that differ in time, and the distance for it: the more times there are, the closer.
+func (p *panel) scale() (usual, step float64) {
+	var between []int64
 	for i, e := range p.points[1:] {
-		if e.time != p.points[i].time {
-			n++
+		if passed := e.time - p.points[i].time; passed > 0 {
+			between = append(between, passed)
 		}
 	}
-	switch {
-	case n <= 20:
-		return 56
-	case n <= 50:
-		return 34
-	case n <= 120:
-		return 24
-	case n <= 400:
-		return 16
-	default:
-		return 10
+	slices.Sort(between)
+	usual = 1
+	n := len(between)
+	if n > 0 {
+		usual = float64(between[n/2])
 	}
+	switch {
+	case n < 20:
+		return usual, 56
+	case n < 50:
+		return usual, 34
+	case n < 120:
+		return usual, 24
+	case n < 400:
+		return usual, 16
+	}
+	return usual, 10
 }
 
 // layout gives every event its place. Time goes to the right, and what happens
 // at one time stands at one place. Where much happens, time is stretched, and
 // where nothing happens, it is cut short.
 func (p *panel) layout() {
-	usual, step := p.usualTime(), p.step()
+	usual, step := p.scale()
 	last := make(map[dmutex.NodeID]*event)
 	p.left = 0
 	x := float64(margin)
@@ -92,21 +97,6 @@ func (p *panel) pieces() (n int) {
 		n += rows * (1 + len(a.recv) + len(a.resent))
 	}
 	return n
-}
-
-// usualTime is the median of the times between events that differ in time.
-func (p *panel) usualTime() float64 {
-	var between []int64
-	for i, e := range p.points[1:] {
-		if passed := e.time - p.points[i].time; passed > 0 {
-			between = append(between, passed)
-		}
-	}
-	if len(between) == 0 {
-		return 1
-	}
-	slices.Sort(between)
-	return float64(between[len(between)/2])
 }
 
 // x is where an event is, or the edge beyond which it is.

@@ -226,10 +226,10 @@ func shorten(text string, most int) string {
 
 // bar draws the time for which a node waits or holds.
 func (c *canvas) bar(b *bar) {
-	left, right, y := c.x(b.begin), c.right, c.y(b.node)
+	left, right, y := c.x(b.begin), c.x(b.end), c.y(b.node)
 	until := "the end of the trace"
 	if b.end != nil {
-		right, until = c.x(b.end), c.drawing.clock(b.end)
+		until = c.drawing.clock(b.end)
 	}
 	fill, stroke, ink := "#d9d9d9", "#8a8a8a", "#222222"
 	what, texts := "waits", []string(nil)
@@ -288,11 +288,11 @@ func (c *canvas) write(x, y float64, text, color, anchor string, must bool) bool
 
 // A flight is one sending of a message.
 type flight struct {
-	from, to     *event // to is nil if it did not arrive
-	left, right  float64
-	again        bool // it was sent before
-	lost, beyond bool // it did not arrive; it is not known whether it did
-	stale        bool // if it arrived, then after the end of its view
+	from, to    *event // to is nil if it did not arrive
+	left, right float64
+	again       bool // it was sent before
+	lost        bool // it did not arrive; otherwise that is not known
+	stale       bool // if it arrived, then after the end of its view
 }
 
 // flights returns the sendings of a message. If it was sent again before it arrived,
@@ -328,7 +328,6 @@ func (c *canvas) flights(a *arrow) (all []flight) {
 		f := flight{from: s, left: c.x(s), right: c.x(s) + leastLean, again: i > 0}
 		f.stale = a.stale && len(a.recv) == 0
 		f.lost = !f.stale && (i < last || !a.unfollowed && len(a.recv) == 0)
-		f.beyond = !f.lost && !f.stale
 		all = append(all, f)
 	}
 	return slices.DeleteFunc(all, func(f flight) bool { // outside the picture

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/quorum"
 )
 
 // compareCmd compares constructions.
@@ -49,36 +51,29 @@ func (c *compareCmd) Validate() error {
 // Run prints the table.
 func (c *compareCmd) Run(con *tool.Console) error {
 	rows, err := compare(c.N, c.P)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case c.Format == "json":
+		return tool.PrintJSON(con.Out, rows)
+	case c.Format == "csv":
+		return writeCSV(con.Out, rows)
 	}
-	write := writeComparison
-	switch c.Format {
-	case "csv":
-		write = writeComparisonCSV
-	case "json":
-		write = writeComparisonJSON
-	}
-	return write(con.Out, rows, len(c.P) > 0)
-}
-
-func writeComparison(out io.Writer, rows []row, available bool) error {
 	columns := []string{"construction", "quorums", "size", "load", "survives"}
-	if available {
+	if len(c.P) > 0 {
 		columns = append(columns, "available")
 	}
-	columns = append(columns, "messages")
 	var cells [][]string
 	for _, r := range rows {
-		line := []string{r.name, count(r.coterie.Len()), span(r.size[0], r.size[1]), bounds(r.load[0], r.load[1]), span(r.resilience[0], r.resilience[1])}
-		if available {
-			line = append(line, estimate(r.available))
+		line := []string{r.Construction, count(r.Quorums), span(r.Size[0], r.Size[1]), bounds(r.Load[0], r.Load[1]), span(r.Resilience[0], r.Resilience[1])}
+		if r.Availability != nil {
+			line = append(line, estimate(quorum.Estimate(*r.Availability)))
 		}
-		cells = append(cells, append(line, fmt.Sprintf("%.1f", r.messages)))
+		cells = append(cells, append(line, fmt.Sprintf("%.1f", r.Messages)))
 	}
 	var b strings.Builder
-	tool.Columns(&b, columns, cells)
-	_, err := io.WriteString(out, b.String())
+	tool.Columns(&b, append(columns, "messages"), cells)
+	_, err = io.WriteString(con.Out, b.String())
 	return err
 }
 
@@ -87,58 +82,28 @@ func count(n int) string {
 	switch {
 	case n < 1_000_000:
 		return strconv.Itoa(n)
-	case n == maxInt:
+	case n == math.MaxInt:
 		return fmt.Sprintf(">%.0e", float64(n))
 	}
 	return fmt.Sprintf("%.1e", float64(n))
 }
 
-const maxInt = int(^uint(0) >> 1)
-
-// A measured is a row for machines.
-type measured struct {
-	Construction string     `json:"construction"`
-	Quorums      int        `json:"quorums"` // at most the largest int
-	Size         [2]int     `json:"size"`
-	Load         [2]float64 `json:"load"`
-	Resilience   [2]int     `json:"resilience"`
-	Availability *estimated `json:"availability,omitempty"`
-	Messages     float64    `json:"messages"`
-}
-
-type estimated struct {
-	Value   float64 `json:"value"`
-	Low     float64 `json:"low"`
-	High    float64 `json:"high"`
-	Samples int     `json:"samples"`
-}
-
-func writeComparisonJSON(out io.Writer, rows []row, available bool) error {
-	list := []measured{}
-	for _, r := range rows {
-		m := measured{r.name, r.coterie.Len(), r.size, r.load, r.resilience, nil, r.messages}
-		if a := r.available; available {
-			m.Availability = &estimated{a.Value, a.Low, a.High, a.Samples}
-		}
-		list = append(list, m)
-	}
-	return tool.PrintJSON(out, list)
-}
-
-func writeComparisonCSV(out io.Writer, rows []row, available bool) error {
+func writeCSV(out io.Writer, rows []row) error {
 	head := []string{"construction", "quorums", "smallest", "largest", "load_low", "load_high", "resilience_low", "resilience_high"}
-	if available {
+	if rows[0].Availability != nil {
 		head = append(head, "availability", "availability_low", "availability_high", "samples")
 	}
 	lines := [][]string{append(head, "messages")}
-	number := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 	for _, r := range rows {
-		line := []string{r.name, strconv.Itoa(r.coterie.Len()), strconv.Itoa(r.size[0]), strconv.Itoa(r.size[1]),
-			number(r.load[0]), number(r.load[1]), strconv.Itoa(r.resilience[0]), strconv.Itoa(r.resilience[1])}
-		if a := r.available; available {
-			line = append(line, number(a.Value), number(a.Low), number(a.High), strconv.Itoa(a.Samples))
+		values := []any{r.Construction, r.Quorums, r.Size[0], r.Size[1], r.Load[0], r.Load[1], r.Resilience[0], r.Resilience[1]}
+		if a := r.Availability; a != nil {
+			values = append(values, a.Value, a.Low, a.High, a.Samples)
 		}
-		lines = append(lines, append(line, number(r.messages)))
+		var line []string
+		for _, v := range append(values, r.Messages) {
+			line = append(line, fmt.Sprint(v))
+		}
+		lines = append(lines, line)
 	}
 	return csv.NewWriter(out).WriteAll(lines)
 }

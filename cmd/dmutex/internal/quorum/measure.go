@@ -10,19 +10,25 @@ import (
 
 // A row is what compare prints about a construction.
 type row struct {
-	name       string
-	coterie    quorum.Coterie[int] // over the sites 1, ..., n
-	size       [2]int
-	load       [2]float64 // equal where it is known exactly
-	resilience [2]int     // likewise
+	Construction string     `json:"construction"`
+	Quorums      int        `json:"quorums"` // at most the largest int
+	Size         [2]int     `json:"size"`
+	Load         [2]float64 `json:"load"`                   // equal where it is known exactly
+	Resilience   [2]int     `json:"resilience"`             // likewise
+	Availability *estimated `json:"availability,omitempty"` // nil if no probability was given
 
-	// available is zero if no probability was given.
-	available quorum.Estimate
-
-	// messages is the mean number of messages per entry in Maekawa's algorithm,
+	// Messages is the mean number of messages per entry in Maekawa's algorithm,
 	// without contention, over all n sites and the quorums that Assign gives
 	// them: a request, a reply and a release for each other site in the quorum.
-	messages float64
+	Messages float64 `json:"messages"`
+}
+
+// estimated is a [quorum.Estimate] as JSON.
+type estimated struct {
+	Value   float64 `json:"value"`
+	Low     float64 `json:"low"`
+	High    float64 `json:"high"`
+	Samples int     `json:"samples"`
 }
 
 // compare builds every construction that exists for n sites and measures it, the
@@ -49,19 +55,20 @@ func compare(n int, up []float64) ([]row, error) {
 		rows = append(rows, r)
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(
-			cmp.Compare(b.available.Low, a.available.Low),
-			cmp.Compare(a.messages, b.messages),
-			cmp.Compare(a.load[1], b.load[1]))
+		ranked := cmp.Or(cmp.Compare(a.Messages, b.Messages), cmp.Compare(a.Load[1], b.Load[1]))
+		if len(up) > 0 {
+			ranked = cmp.Or(cmp.Compare(b.Availability.Low, a.Availability.Low), ranked)
+		}
+		return ranked
 	})
 	return rows, nil
 }
 
 func measure(name string, c quorum.Coterie[int], sites []int, up []float64) (row, error) {
-	r := row{name: name, coterie: c}
-	r.size[0], r.size[1] = c.Size()
-	r.load[0], r.load[1] = c.Load()
-	r.resilience[0], r.resilience[1] = c.Resilience()
+	r := row{Construction: name, Quorums: c.Len()}
+	r.Size[0], r.Size[1] = c.Size()
+	r.Load[0], r.Load[1] = c.Load()
+	r.Resilience[0], r.Resilience[1] = c.Resilience()
 	assigned, err := c.Assign(sites...)
 	if err != nil {
 		return row{}, err
@@ -73,15 +80,17 @@ func measure(name string, c quorum.Coterie[int], sites []int, up []float64) (row
 			asked-- // no message to oneself
 		}
 	}
-	r.messages = 3 * float64(asked) / float64(len(sites))
+	r.Messages = 3 * float64(asked) / float64(len(sites))
 	if len(up) > 0 {
 		var p []float64 // of the sites that occur in a quorum
 		for _, site := range c.Sites() {
 			p = append(p, up[(site-1)%len(up)])
 		}
-		r.available, err = c.Availability(p...)
+		a, err := c.Availability(p...)
+		r.Availability = (*estimated)(&a)
+		return r, err
 	}
-	return r, err
+	return r, nil
 }
 
 // sitesTo returns the sites 1 to n.

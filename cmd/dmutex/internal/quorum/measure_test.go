@@ -12,18 +12,25 @@ import (
 func TestCompare(t *testing.T) {
 	rows, err := compare(13, []float64{0.9})
 	require.NoError(t, err)
+	coteries := make(map[string]quorum.Coterie[int])
+	for _, k := range quorum.Constructions[int]() {
+		if c, err := k.Build(sitesTo(13)...); err == nil {
+			coteries[k.Name] = c
+		}
+	}
 	names := []string{}
 	for i, r := range rows {
-		names = append(names, r.name)
-		low, high := r.coterie.Load()
-		require.Equal(t, [2]float64{low, high}, r.load)
-		least, most := r.coterie.Resilience()
-		require.Equal(t, [2]int{least, most}, r.resilience)
-		a, err := r.coterie.Availability(0.9)
+		names = append(names, r.Construction)
+		c := coteries[r.Construction]
+		low, high := c.Load()
+		require.Equal(t, [2]float64{low, high}, r.Load)
+		least, most := c.Resilience()
+		require.Equal(t, [2]int{least, most}, r.Resilience)
+		a, err := c.Availability(0.9)
 		require.NoError(t, err)
-		require.Equal(t, a, r.available)
+		require.Equal(t, a, quorum.Estimate(*r.Availability))
 		if i > 0 {
-			require.LessOrEqual(t, r.available.Low, rows[i-1].available.Low)
+			require.LessOrEqual(t, r.Availability.Low, rows[i-1].Availability.Low)
 		}
 	}
 	require.Equal(t, []string{"majority", "fpp", "tree", "wall", "hqc"}, names[:5])
@@ -33,25 +40,25 @@ func TestCompare(t *testing.T) {
 		i := slices.Index(names, name)
 		return rows[i]
 	}
-	require.InDelta(t, 3*(7-1), find("majority").messages, 1e-9)  // 3(K-1)
-	require.InDelta(t, 3*(4-1), find("fpp").messages, 1e-9)       // 3(K-1)
-	require.InDelta(t, 3*12.0/13, find("central").messages, 1e-9) // 3, and 0 for the centre
+	require.InDelta(t, 3*(7-1), find("majority").Messages, 1e-9)  // 3(K-1)
+	require.InDelta(t, 3*(4-1), find("fpp").Messages, 1e-9)       // 3(K-1)
+	require.InDelta(t, 3*12.0/13, find("central").Messages, 1e-9) // 3, and 0 for the centre
 }
 
 // Without p the ranking is by messages. There may be a probability for each site.
 func TestCompareVariants(t *testing.T) {
 	rows, err := compare(7, nil)
 	require.NoError(t, err)
-	require.True(t, slices.IsSortedFunc(rows, func(a, b row) int { return int(1e6 * (a.messages - b.messages)) }))
-	require.Equal(t, "central", rows[0].name)
-	require.Zero(t, rows[0].available)
+	require.True(t, slices.IsSortedFunc(rows, func(a, b row) int { return int(1e6 * (a.Messages - b.Messages)) }))
+	require.Equal(t, "central", rows[0].Construction)
+	require.Zero(t, rows[0].Availability)
 
 	up := []float64{1, 0, 0, 0, 0, 0, 0}
 	rows, err = compare(7, up)
 	require.NoError(t, err)
-	require.Equal(t, "central", rows[0].name) // its centre is site 1
-	require.Equal(t, 1.0, rows[0].available.Value)
-	require.Equal(t, 0.0, rows[1].available.Value)
+	require.Equal(t, "central", rows[0].Construction) // its centre is site 1
+	require.Equal(t, 1.0, rows[0].Availability.Value)
+	require.Equal(t, 0.0, rows[1].Availability.Value)
 }
 
 // Every n from 1 to 64 has a table with every construction that exists for it.

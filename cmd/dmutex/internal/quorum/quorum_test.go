@@ -207,7 +207,7 @@ func TestQuorumCompare(t *testing.T) {
 
 	out, err = quorumRun(t, "", "compare", "--n=3", "--p=1,0.5,0", "--format=json")
 	require.NoError(t, err)
-	var rows []measured
+	var rows []row
 	require.NoError(t, json.Unmarshal([]byte(out), &rows))
 	require.Equal(t, "central", rows[0].Construction)
 	require.Equal(t, 1.0, rows[0].Availability.Value)
