@@ -51,66 +51,58 @@ func (o *deadlockOptions) validate(name string, nodes int, given map[string]bool
 	return nil
 }
 
-// subject is the group to explore.
+// chase is the name of package chase here.
+const chase = "chase"
+
+// subject is the group to explore: of one of the papers' models, or of transactions, one
+// at each node, with as many locks.
 func (o *deadlockOptions) subject(c *Cmd) subject {
-	if c.Deadlock == chase {
-		return o.chases(c)
-	}
-	t := deadlocktest.Trial{
-		Model: models[c.Deadlock], Waits: slices.Repeat([]int{o.Waits}, c.Nodes), Widest: slices.Repeat([]int{o.Width}, c.Nodes),
-		AtOnce: o.AtOnce, Unordered: o.Unordered, Withdraws: o.Withdraw,
-		MaxStates: c.MaxStates,
-	}
-	return &group{
+	g := &group{
 		Deadlock: c.Deadlock, Nodes: c.Nodes, Options: o,
 		name: strings.ToUpper(c.Deadlock) + " model",
-		what: o.what(c.Nodes),
+		what: o.what(c),
 		proved: "In every run of this group each deadlock was declared by a node in it once all waiting nodes had looked, " +
 			"and none was declared that did not exist.",
 		some:    "%s of them with a deadlock declared",
 		failing: o.failing,
-		run: func(g *group, more func(search.Report) bool) (search.Report, error) {
+	}
+	if c.Deadlock != chase {
+		t := deadlocktest.Trial{
+			Model: models[c.Deadlock], Waits: slices.Repeat([]int{o.Waits}, c.Nodes), Widest: slices.Repeat([]int{o.Width}, c.Nodes),
+			AtOnce: o.AtOnce, Unordered: o.Unordered, Withdraws: o.Withdraw,
+			MaxStates: c.MaxStates,
+		}
+		g.run = func(more func(search.Report) bool) (search.Report, error) {
 			t.Progress = more
 			r, err := t.Explore()
 			g.Deadlocks = r.Deadlocks
 			return r.Report, err
-		},
+		}
+		return g
 	}
-}
-
-// chase is the name of package chase here.
-const chase = "chase"
-
-// chases is a group of transactions, one at each node, with as many locks.
-func (o *deadlockOptions) chases(c *Cmd) subject {
 	t := deadlocktest.Chases{
 		At: dmutextest.Nodes(c.Nodes), Locks: c.Nodes, Acquires: []int{o.Waits + 1}, Chases: 1, Withdrawals: o.Withdraw,
 		MaxStates: c.MaxStates,
 	}
-	said := fmt.Sprintf("%s, each takes %s", tool.Several(c.Nodes, "node"), tool.Several(o.Waits+1, "lock"))
-	if o.Withdraw > 0 {
-		said += fmt.Sprintf(", %d withdrawn", o.Withdraw)
+	g.name, g.some = chase, "%s of them with a cycle"
+	g.proved = "In every run of this group each victim was in a cycle of transactions that waited for each other, no cycle had two victims, " +
+		"and every cycle that stays is found by its youngest member."
+	g.failing = func(error) string { return "" }
+	g.run = func(more func(search.Report) bool) (search.Report, error) {
+		t.Progress = more
+		r, err := t.Explore()
+		g.Deadlocks = r.Cycles
+		return r.Report, err
 	}
-	return &group{
-		Deadlock: c.Deadlock, Nodes: c.Nodes, Options: o,
-		name: chase,
-		what: said,
-		proved: "In every run of this group each victim was in a cycle of transactions that waited for each other, no cycle had two victims, " +
-			"and every cycle that stays is found by its youngest member.",
-		some:    "%s of them with a cycle",
-		failing: func(error) string { return "" },
-		run: func(g *group, more func(search.Report) bool) (search.Report, error) {
-			t.Progress = more
-			r, err := t.Explore()
-			g.Deadlocks = r.Cycles
-			return r.Report, err
-		},
-	}
+	return g
 }
 
 // what says what is explored.
-func (o *deadlockOptions) what(nodes int) string {
-	said := fmt.Sprintf("%s x %s", tool.Several(nodes, "node"), tool.Several(o.Waits, "wait"))
+func (o *deadlockOptions) what(c *Cmd) string {
+	said := fmt.Sprintf("%s x %s", tool.Several(c.Nodes, "node"), tool.Several(o.Waits, "wait"))
+	if c.Deadlock == chase {
+		said = fmt.Sprintf("%s, each takes %s", tool.Several(c.Nodes, "node"), tool.Several(o.Waits+1, "lock"))
+	}
 	if o.Width > 1 {
 		said += fmt.Sprintf(" for up to %d", o.Width)
 	}

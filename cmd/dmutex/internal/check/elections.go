@@ -92,20 +92,21 @@ func (o *electionOptions) subject(c *Cmd) subject {
 		},
 		MaxStates: c.MaxStates,
 	}
-	return &group{
+	g := &group{
 		Election: c.Election, Nodes: c.Nodes, Options: o,
 		name:    c.Election,
 		what:    o.what(c.Nodes),
 		proved:  o.proved(),
 		some:    "%s of them at rest",
 		failing: o.failing,
-		run: func(g *group, more func(search.Report) bool) (search.Report, error) {
-			t.Progress = more
-			r, err := t.Explore()
-			g.Rests = r.Rests
-			return r.Report, err
-		},
 	}
+	g.run = func(more func(search.Report) bool) (search.Report, error) {
+		t.Progress = more
+		r, err := t.Explore()
+		g.Rests = r.Rests
+		return r.Report, err
+	}
+	return g
 }
 
 // what says what is explored.

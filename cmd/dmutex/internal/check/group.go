@@ -23,13 +23,13 @@ type group struct {
 	some       string                  // what some of the states are, such as "%s of them at rest"
 	failing    func(kind error) string // what a group that failed assumes
 	// run explores the group. It fills in what some of the states are.
-	run func(g *group, more func(search.Report) bool) (search.Report, error)
+	run func(more func(search.Report) bool) (search.Report, error)
 }
 
 func (g *group) title() string { return g.name }
 
 func (g *group) explore(more func(string) bool) error {
-	r, err := g.run(g, func(r search.Report) bool { return more(tool.Thousands(r.States) + " states") })
+	r, err := g.run(func(r search.Report) bool { return more(tool.Thousands(r.States) + " states") })
 	return g.judge(r.States, r.Complete, err)
 }
 

@@ -103,24 +103,23 @@ func (a *account) write(l line) error {
 
 // pay is the critical section: it reads the balance, thinks, and writes the
 // balance back with a deposit added. It also finds out, without help from the
-// lock, whether another teller is inside (overlap), and whether an earlier writer
-// had a fence as high (stale).
-func (a *account) pay(ctx context.Context, teller dmutex.NodeID, fence uint64, think time.Duration) (overlap, stale bool, err error) {
+// lock, whether another teller is inside.
+func (a *account) pay(ctx context.Context, teller dmutex.NodeID, fence uint64, think time.Duration) (err error) {
 	leave, overlap, err := occupy(a.marker, a.badge)
 	if err != nil {
-		return false, false, err
+		return err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
 	last, err := a.read()
 	if err != nil {
-		return overlap, false, err
+		return err
 	}
 	select {
 	case <-time.After(think):
 	case <-ctx.Done():
-		return overlap, false, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return overlap, fence <= last.fence, a.write(line{teller, overlap, max(fence, last.fence), last.balance + deposit})
+	return a.write(line{teller, overlap, max(fence, last.fence), last.balance + deposit})
 }
 
 // readPassbook reads the whole passbook and sums it up as evidence.

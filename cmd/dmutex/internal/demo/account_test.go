@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -32,40 +33,38 @@ func (a *account) require(t *testing.T, balance int64, fence uint64) {
 func TestPay(t *testing.T) {
 	a := newAccount(t)
 	a.require(t, 0, 0)
-	for i, c := range []struct {
-		fence   uint64
-		stale   bool
-		highest uint64
-	}{
-		{1, false, 1},
-		{2, false, 2},
-		{7, false, 7},
-		{7, true, 7}, // not above
-		{3, true, 7}, // a late one does not lower the mark
-		{8, false, 8},
-		{1<<64 - 1, false, 1<<64 - 1},
+	for i, c := range []struct{ fence, highest uint64 }{
+		{1, 1},
+		{2, 2},
+		{7, 7},
+		{7, 7}, // not above
+		{3, 7}, // a late one does not lower the mark
+		{8, 8},
+		{1<<64 - 1, 1<<64 - 1},
 	} {
-		overlap, stale, err := a.pay(t.Context(), 1, c.fence, time.Microsecond)
-		require.NoError(t, err)
-		require.False(t, overlap)
-		require.Equal(t, c.stale, stale, "fence %d", c.fence)
+		require.NoError(t, a.pay(t.Context(), 1, c.fence, time.Microsecond))
 		a.require(t, int64(i+1)*deposit, c.highest)
 	}
+	e, err := readPassbook(filepath.Dir(a.marker))
+	require.NoError(t, err)
+	require.Equal(t, evidence{Entries: 7, Expected: 700, Actual: 700, FenceErrors: 2}, e)
 }
 
 // Two inside: the second sees the first, and leaves its marker alone.
 func TestPayOverlap(t *testing.T) {
 	a := newAccount(t)
 	require.NoError(t, os.WriteFile(a.marker, nil, 0o600))
-	overlap, _, err := a.pay(t.Context(), 1, 1, time.Microsecond)
+	require.NoError(t, a.pay(t.Context(), 1, 1, time.Microsecond))
+	l, err := a.read()
 	require.NoError(t, err)
-	require.True(t, overlap)
+	require.True(t, l.met)
 	require.FileExists(t, a.marker)
 
 	require.NoError(t, os.Remove(a.marker))
-	overlap, _, err = a.pay(t.Context(), 1, 2, time.Microsecond)
+	require.NoError(t, a.pay(t.Context(), 1, 2, time.Microsecond))
+	l, err = a.read()
 	require.NoError(t, err)
-	require.False(t, overlap)
+	require.False(t, l.met)
 	require.NoFileExists(t, a.marker)
 }
 
@@ -75,7 +74,7 @@ func TestPayStopped(t *testing.T) {
 	why := errors.New("the demo is gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	_, _, err := a.pay(ctx, 1, 1, time.Hour)
+	err := a.pay(ctx, 1, 1, time.Hour)
 	require.ErrorIs(t, err, why)
 	a.require(t, 0, 0)
 	require.NoFileExists(t, a.marker)
@@ -85,7 +84,7 @@ func TestAccountGarbled(t *testing.T) {
 	a := newAccount(t)
 	_, err := a.file.Write([]byte("overdraft"))
 	require.NoError(t, err)
-	_, _, err = a.pay(t.Context(), 1, 1, time.Microsecond)
+	err = a.pay(t.Context(), 1, 1, time.Microsecond)
 	require.ErrorContains(t, err, "overdraft")
 	require.NoFileExists(t, a.marker)
 }

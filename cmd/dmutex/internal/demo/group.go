@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/child"
 )
 
 // A group is the processes of one run, from start to end.
@@ -107,28 +108,26 @@ func (g *group) join(ctx context.Context, some ...*process) error {
 }
 
 // start starts a process, for the first time or again, and gives it its task.
-func (g *group) start(p *process) error {
-	if err := p.start(); err != nil {
-		return err
+func (g *group) start(p *process) (err error) {
+	if p.child, err = child.Start("demo", p.trade); err != nil {
+		return fmt.Errorf("start %s: %w", p.name(), err)
 	}
 	if !slices.Contains(g.processes, p) {
 		g.processes = append(g.processes, p)
 	}
 	g.reading.Go(func() {
-		err := p.listen(func(r report) { g.pass(news{from: p, report: r}) })
-		g.pass(news{from: p, report: report{Word: wordLeave}, err: err})
+		for n := (news{from: p}); n.report.Word != wordLeave; {
+			n.report, n.err = p.hear()
+			select {
+			case g.news <- n:
+			case <-g.over:
+			}
+		}
 	})
 	t := g.task
 	t.Self, t.Listen = p.id, p.at
 	p.order(order{Word: wordTask, Task: &t})
 	return nil
-}
-
-func (g *group) pass(n news) {
-	select {
-	case g.news <- n:
-	case <-g.over:
-	}
 }
 
 // end kills the processes that have not ended yet, and waits until they have.

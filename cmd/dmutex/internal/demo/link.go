@@ -21,7 +21,11 @@ func connect(t *task) (*tool.Meeting, error) {
 			URL: t.NatsURL, Name: fmt.Sprintf("dmutex demo, %s %d", t.Trade, t.Self), Self: self, Prefix: t.Prefix,
 		})
 	}
-	return tool.MeetOverTCP(tcplink.Config{Self: self, Listen: t.Listen})
+	link, err := tcplink.New(tcplink.Config{Self: self, Listen: t.Listen})
+	if err != nil {
+		return nil, err
+	}
+	return &tool.Meeting{Link: link, Close: func() { _ = link.Close() }}, nil // the node may have closed it
 }
 
 // address is where a link listens, if the other nodes have to know.

@@ -64,45 +64,20 @@ type quantiles struct {
 	P99   time.Duration `json:"p99_ns"`
 }
 
-// audit judges a run by its records, its counters and the account.
-func audit(alg tool.Algorithm, nodes int, balance int64, w work) outcome {
+// audit judges a run by its passbook, its records and its counters.
+func audit(alg tool.Algorithm, nodes int, book evidence, w work) outcome {
 	records := slices.Concat(w.records...)
-	slices.SortFunc(records, func(a, b record) int {
-		return cmp.Or(cmp.Compare(a.Granted, b.Granted), cmp.Compare(a.Fence, b.Fence))
-	})
-	o := outcome{
-		Algorithm: alg.Name,
-		About:     alg.About,
-		Locked:    alg.New != nil,
-		evidence:  evidence{Entries: len(records), Expected: int64(len(records)) * deposit, Actual: balance},
-		Took:      w.took,
-	}
-	for _, r := range records {
-		if r.Overlap {
-			o.Overlaps++
-		}
-	}
+	o := outcome{Algorithm: alg.Name, About: alg.About, Locked: alg.New != nil, evidence: book, Took: w.took}
+	o.Expected = int64(len(records)) * deposit
 	if o.Locked {
-		o.FenceErrors = fenceErrors(records)
 		o.Messages = countMessages(alg, nodes, w)
 		o.Acquire, o.HandOff = acquireTimes(records), handOffTimes(records)
 		o.Faults = o.faults()
+	} else {
+		o.FenceErrors = 0 // there are no fences
 	}
 	o.OK = len(o.Faults) == 0
 	return o
-}
-
-// fenceErrors counts, in the order of the grants, the deposits whose fence is
-// not above all earlier ones, by the clock or by what the account has seen.
-func fenceErrors(byGrant []record) (n int) {
-	var highest uint64
-	for _, r := range byGrant {
-		if r.Stale || r.Fence <= highest {
-			n++
-		}
-		highest = max(highest, r.Fence)
-	}
-	return n
 }
 
 // countMessages sums up what all tellers sent. No message is in flight when they

@@ -10,6 +10,9 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
+// rightBook is the passbook of rightWork.
+var rightBook = evidence{Entries: 4, Expected: 400, Actual: 400}
+
 // rightWork is the work of two tellers under central, with two deposits each,
 // when all is right: 3 messages for each of teller 2.
 func rightWork() work {
@@ -28,7 +31,7 @@ func rightWork() work {
 
 func TestAuditRight(t *testing.T) {
 	central, _ := tool.Find("central")
-	o := audit(central, 2, 400, rightWork())
+	o := audit(central, 2, rightBook, rightWork())
 	require.True(t, o.OK, o.Faults)
 	require.EqualValues(t, 6, o.Messages.Sent)
 	require.Equal(t, 2, o.Messages.Entries, "those of the coordinator are free")
@@ -39,25 +42,23 @@ func TestAuditRight(t *testing.T) {
 // Each thing that a lock has to prevent is detected by itself.
 func TestAuditFaults(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		balance int64
-		spoil   func(w *work)
-		fault   string
+		name  string
+		spoil func(book *evidence, w *work)
+		fault string
 	}{
-		{"a cent less", 399, func(*work) {}, "the account has 3.99 instead of 4.00"},
-		{"a cent more", 401, func(*work) {}, "the account has 4.01 instead of 4.00"},
-		{"overlap", 400, func(w *work) { w.records[1][1].Overlap = true }, "1 of 4 deposits found another teller inside"},
-		{"stale by the account", 400, func(w *work) { w.records[0][1].Stale = true }, "1 fences had not risen"},
-		{"fence twice", 400, func(w *work) { w.records[1][1].Fence = 3 }, "1 fences had not risen"},
-		{"fence falls in time", 400, func(w *work) { w.records[0][1].Granted = 24 }, "1 fences had not risen"},
-		{"a message more", 400, func(w *work) { w.counts[0].Sent[dmutex.Grant]++ }, "7 messages for 2 entries, where 3 says 3 an entry"},
-		{"a message less", 400, func(w *work) { w.counts[0].Sent[dmutex.Grant]-- }, "5 messages for 2 entries, where 3 says 3 an entry"},
+		{"a cent less", func(e *evidence, _ *work) { e.Actual-- }, "the account has 3.99 instead of 4.00"},
+		{"a cent more", func(e *evidence, _ *work) { e.Actual++ }, "the account has 4.01 instead of 4.00"},
+		{"a line that no teller wrote", func(e *evidence, _ *work) { e.Entries++; e.Expected += 100; e.Actual += 100 }, "the account has 5.00 instead of 4.00"},
+		{"overlap", func(e *evidence, _ *work) { e.Overlaps++ }, "1 of 4 deposits found another teller inside"},
+		{"fence twice", func(e *evidence, _ *work) { e.FenceErrors++ }, "1 fences had not risen"},
+		{"a message more", func(_ *evidence, w *work) { w.counts[0].Sent[dmutex.Grant]++ }, "7 messages for 2 entries, where 3 says 3 an entry"},
+		{"a message less", func(_ *evidence, w *work) { w.counts[0].Sent[dmutex.Grant]-- }, "5 messages for 2 entries, where 3 says 3 an entry"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			central, _ := tool.Find("central")
-			w := rightWork()
-			c.spoil(&w)
-			o := audit(central, 2, c.balance, w)
+			book, w := rightBook, rightWork()
+			c.spoil(&book, &w)
+			o := audit(central, 2, book, w)
 			require.False(t, o.OK)
 			require.Equal(t, []string{c.fault}, o.Faults)
 		})
@@ -66,11 +67,10 @@ func TestAuditFaults(t *testing.T) {
 
 // A run without a lock is shown, not judged.
 func TestAuditNoLock(t *testing.T) {
-	w := rightWork()
-	w.records[0][0].Overlap = true
-	o := audit(tool.NoLock, 2, 100, w)
+	o := audit(tool.NoLock, 2, evidence{Entries: 4, Expected: 400, Actual: 100, Overlaps: 1, FenceErrors: 4}, rightWork())
 	require.True(t, o.OK)
 	require.Equal(t, 1, o.Overlaps)
+	require.Zero(t, o.FenceErrors, "there are no fences")
 	require.Nil(t, o.Messages)
 	require.Nil(t, o.Acquire)
 }

@@ -112,8 +112,6 @@ type record struct {
 	Called  int64  `json:"called"`  // Acquire was called,
 	Granted int64  `json:"granted"` // it returned,
 	Left    int64  `json:"left"`    // and Release was called
-	Overlap bool   `json:"overlap,omitempty"`
-	Stale   bool   `json:"stale,omitempty"`
 }
 
 // A view is one that has begun to act at a node, and for how long nothing was

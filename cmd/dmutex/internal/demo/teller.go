@@ -84,7 +84,7 @@ func (t *teller) deposit(ctx context.Context) (r record, err error) {
 		r.Fence, ctx = held.Fence(), held.Context()
 	}
 	r.Granted = now()
-	r.Overlap, r.Stale, err = t.account.pay(ctx, t.task.Self, r.Fence, t.task.Think)
+	err = t.account.pay(ctx, t.task.Self, r.Fence, t.task.Think)
 	r.Left = now()
 	return r, err
 }

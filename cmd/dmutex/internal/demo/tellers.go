@@ -40,7 +40,7 @@ func (Tellers) Help() string {
 
 The evidence does not come from the lock. Not a cent may be missing from the account. A marker file, created exclusively inside the ` +
 		`critical section, shows when two tellers are inside. The account keeps the highest fence, and fences must rise with every ` +
-		`deposit, also in the order of time. The number of messages must match the paper's formula.
+		`deposit, in the order of time. The number of messages must match the paper's formula.
 
 In the last run, and with --kill in every run, tellers are killed and started again while all of them work. In turn, the teller inside the critical section is ` +
 		`killed (SIGKILL), a teller leaves and comes back, the NATS server is stopped for a moment (if the demo started it), and all tellers are killed at once. ` +
@@ -164,5 +164,5 @@ func (c *Tellers) work(ctx context.Context, a tool.Algorithm, s *stage) (o outco
 		return o, err
 	}
 	book, err := readPassbook(g.task.Dir)
-	return audit(a, c.Nodes, book.Actual, w), err
+	return audit(a, c.Nodes, book, w), err
 }

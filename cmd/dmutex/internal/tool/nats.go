@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport"
 )
 
 // NATS is how commands reach NATS. It is nil in a build without -tags nats: the
@@ -21,6 +22,13 @@ type Broker struct {
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
+}
+
+// A Meeting is where a process meets the others of its group. Close closes the link, and
+// the connection below it.
+type Meeting struct {
+	Link  transport.Link
+	Close func()
 }
 
 // BrokerConfig says how to connect.

@@ -2,8 +2,8 @@
 package trace
 
 import (
-	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -28,7 +28,12 @@ func readTraces(con *tool.Console, names []string) (traces []*trace.Trace, err e
 			}
 		}
 		for _, file := range files {
-			t, err := readTrace(file)
+			text, err := os.Open(file)
+			if err != nil {
+				return nil, err
+			}
+			t, err := trace.Read(file, text)
+			text.Close()
 			if err != nil {
 				return nil, err
 			}
@@ -43,33 +48,15 @@ func readTraces(con *tool.Console, names []string) (traces []*trace.Trace, err e
 
 // traceFiles returns the files of a directory that end in .trace.
 func traceFiles(dir string) (files []string, err error) {
-	all, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
+	names, err := fs.Glob(os.DirFS(dir), "*.trace")
+	for _, name := range names {
+		files = append(files, filepath.Join(dir, name))
 	}
-	below := ""
-	for _, entry := range all {
-		switch path := filepath.Join(dir, entry.Name()); {
-		case entry.IsDir():
-			below = cmp.Or(below, path)
-		case filepath.Ext(path) == ".trace":
-			files = append(files, path)
-		}
+	if err != nil || len(files) > 0 {
+		return files, err
 	}
-	switch {
-	case len(files) > 0:
-		return files, nil
-	case below != "":
-		return nil, fmt.Errorf("%s: no file in it ends in .trace: choose a directory below, such as %s", dir, below)
+	if below, _ := fs.Glob(os.DirFS(dir), "*/*.trace"); len(below) > 0 {
+		return nil, fmt.Errorf("%s: no file in it ends in .trace: choose a directory below, such as %s", dir, filepath.Join(dir, filepath.Dir(below[0])))
 	}
 	return nil, fmt.Errorf("%s: no file in it ends in .trace", dir)
-}
-
-func readTrace(name string) (*trace.Trace, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return trace.Read(name, file)
 }
