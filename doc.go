@@ -89,7 +89,7 @@
 // # Stability
 //
 // From version 1.0 on, a minor version breaks no program that uses the packages for locks:
-// this one, node, nodehttp, fence, central, lamport, maekawa, ricart, ring, suzukikasami,
+// this one, lock, node, nodehttp, fence, central, lamport, maekawa, ricart, ring, suzukikasami,
 // store, filestore, sqlstore, natsstore, etcdstore, storelock, memlink, tcplink, natslink,
 // dmutexprom and dmutexotel. The same holds for the flags and exit statuses of the tool, and
 // for the names of metrics and log keys.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutexotel"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -97,7 +98,7 @@ func lines(t *testing.T, reader *sdk.ManualReader) (list []string) {
 	return list
 }
 
-func acquire(t *testing.T, n *node.Node, name string) *node.Held {
+func acquire(t *testing.T, n *node.Node, name string) lock.Held {
 	t.Helper()
 	h, err := n.Mutex(name).Acquire(t.Context())
 	require.NoError(t, err)
@@ -112,8 +113,8 @@ func TestObserver(t *testing.T) {
 		defer cancel()
 		_, err := one.Mutex("x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		remote, later := make(chan *node.Held), make(chan *node.Held)
-		wait := func(n *node.Node, to chan *node.Held) {
+		remote, later := make(chan lock.Held), make(chan lock.Held)
+		wait := func(n *node.Node, to chan lock.Held) {
 			h, err := n.Mutex("x").Acquire(t.Context())
 			require.NoError(t, err)
 			to <- h

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/dmutexprom"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
@@ -46,7 +47,7 @@ func observed(t *testing.T, o *node.Observer, test func(t *testing.T, one, two *
 	})
 }
 
-func acquire(t *testing.T, n *node.Node, name string) *node.Held {
+func acquire(t *testing.T, n *node.Node, name string) lock.Held {
 	t.Helper()
 	h, err := n.Mutex(name).Acquire(t.Context())
 	require.NoError(t, err)
@@ -71,7 +72,7 @@ func TestHistograms(t *testing.T) {
 		defer cancel()
 		_, err := one.Mutex("x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		later := make(chan *node.Held)
+		later := make(chan lock.Held)
 		go func() {
 			h, err := one.Mutex("x").Acquire(t.Context())
 			require.NoError(t, err)

@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // Ask asks the holder of the lock, at any node including this one, to give it back.
-// The holder sees that in [Held.Asked], and decides whether and when to release. Ask
+// The holder sees that in [Asked], and decides whether and when to release. Ask
 // does not wait for that.
 //
 // A node passes the request on to the holder at the moment when it arrives, not to
@@ -54,5 +55,10 @@ func (n *Node) asked(message []byte) error {
 
 // Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle. The
 // end of the hold does not close it. A long-running holder checks it between two
-// steps, or selects on it.
-func (h *Held) Asked() <-chan struct{} { return h.core().Asked() }
+// steps, or selects on it. It is nil for a handle of another package, which cannot be asked.
+func Asked(h lock.Held) <-chan struct{} {
+	if h, ok := h.(*held); ok {
+		return h.core().Asked()
+	}
+	return nil
+}

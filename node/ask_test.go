@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -23,9 +24,9 @@ func (g *group) ask(id dmutex.NodeID, name string) {
 	synctest.Wait()
 }
 
-func isAsked(h *node.Held) bool {
+func isAsked(h lock.Held) bool {
 	select {
-	case <-h.Asked():
+	case <-node.Asked(h):
 		return true
 	default:
 		return false
@@ -41,7 +42,7 @@ func TestAsk(t *testing.T) {
 			for _, asker := range g.members {
 				held := g.acquire(holder, "x")
 				require.False(t, isAsked(held), "node %d", holder)
-				asked := held.Asked()
+				asked := node.Asked(held)
 				g.ask(asker, "y")
 				require.False(t, isAsked(held), "another lock was asked for")
 				g.ask(asker, "x")
@@ -314,7 +315,7 @@ func askSoak(t *testing.T, g *group, seed uint64) {
 					if (j+k)%2 == 0 {
 						require.NoError(t, h.Context().Err())
 					}
-					<-h.Asked()
+					<-node.Asked(h)
 					require.NoError(t, h.Err())
 					mu.Lock()
 					inside = false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -181,7 +182,7 @@ func TestManyHoldsAreCarriedOver(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
 		name := func(i int) string { return fmt.Sprintf("%0240d", i) } // in all more than a send buffer
-		var held []*node.Held
+		var held []lock.Held
 		for i := range count {
 			held = append(held, g.acquire(1, name(i)))
 		}

@@ -26,9 +26,9 @@
 //
 // A member may hold locks until Config.Lease after it sent the last operation that
 // confirmed its membership, by its own clock. Shortly before that, the locks that it holds
-// are lost: [Held.Context] ends, with [ErrLost] and [ErrLease]. Nobody else gets them yet,
-// so a holder that stops at once is alone. What is lost stays lost. Earlier,
-// [Held.Suspended] and Observer.Lease say that the renewal is late.
+// are lost: [lock.Held.Context] ends, with [ErrLost] and [ErrLease]. Nobody else gets them
+// yet, so a holder that stops at once is alone. What is lost stays lost. Earlier,
+// [lock.Held.Suspended] and Observer.Lease say that the renewal is late.
 //
 // A member that the others do not hear from is excluded, and its locks are freed within
 // about one and a half leases of a crash. If it still runs, its locks are lost

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
@@ -16,13 +17,13 @@ import (
 // and its [context.Cause].
 var (
 	// ErrBusy: TryAcquire found the lock taken. See [Error].
-	ErrBusy = errors.New("lock is busy")
+	ErrBusy = lock.ErrBusy
 
 	// ErrReleased: this handle has released the lock.
-	ErrReleased = locks.ErrReleased
+	ErrReleased = lock.ErrReleased
 
 	// ErrLost: the holder no longer has the lock; the error says why.
-	ErrLost = locks.ErrLost
+	ErrLost = lock.ErrLost
 
 	// ErrNotElected: Campaign ended before this node led.
 	ErrNotElected = errors.New("not elected")

@@ -32,7 +32,7 @@ func ExampleMutex_Ask() {
 		defer long.Release()
 		for {
 			select {
-			case <-long.Asked():
+			case <-node.Asked(long):
 				fmt.Println("the long job makes room")
 				return
 			case <-time.After(time.Millisecond): // one step of the work

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -34,7 +35,7 @@ func ExampleOpen_store() {
 	fmt.Println("node", first.Self(), "holds the lock")
 
 	second := join()
-	granted := make(chan *node.Held)
+	granted := make(chan lock.Held)
 	go func() {
 		held, err := second.Mutex("invoices/42").Acquire(ctx)
 		check(err)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"reflect"
 	"strings"
 	"time"
 
@@ -9,6 +10,9 @@ import (
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/transport"
 )
+
+// HeldSize is the size of a handle.
+var HeldSize = reflect.TypeFor[held]().Size()
 
 // Taken tells the node that a peer has met another process with its number, which was
 // there first.

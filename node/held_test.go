@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
@@ -54,7 +55,7 @@ func TestHoldDeadline(t *testing.T) {
 // is not in it.
 func TestHeldIsSmall(t *testing.T) {
 	if strconv.IntSize == 64 {
-		require.EqualValues(t, 48, reflect.TypeFor[node.Held]().Size(), "docs/performance.md promises memory for held locks")
+		require.EqualValues(t, 48, node.HeldSize, "docs/performance.md promises memory for held locks")
 	}
 }
 
@@ -162,13 +163,13 @@ func TestCopiedHandle(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(1)
 		first := g.acquire(1, "x")
-		duplicate := reflect.New(reflect.TypeFor[node.Held]())
+		duplicate := reflect.New(reflect.TypeOf(first).Elem())
 		duplicate.Elem().Set(reflect.ValueOf(first).Elem())
-		require.ErrorIs(t, duplicate.Interface().(*node.Held).Release(), dmutex.ErrMisuse)
+		require.ErrorIs(t, duplicate.Interface().(lock.Held).Release(), dmutex.ErrMisuse)
 		require.NoError(t, first.Err())
 		require.NoError(t, first.Release())
 		second := g.acquire(1, "x")
-		require.ErrorIs(t, duplicate.Interface().(*node.Held).Release(), dmutex.ErrMisuse)
+		require.ErrorIs(t, duplicate.Interface().(lock.Held).Release(), dmutex.ErrMisuse)
 		require.NoError(t, second.Err())
 		require.Equal(t, dmutex.Held, g.mutex(1, "x").Status().Phase)
 		require.NoError(t, second.Release())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
@@ -34,7 +35,7 @@ func (l stuckLink) Send(to dmutex.NodeID, frame []byte) error {
 // A handle knows that the lease has ended before a timer has noticed: the process may have
 // been paused for longer. So does Release.
 func TestLeaseLateTimer(t *testing.T) {
-	for name, ask := range map[string]func(*node.Held) error{"Err": (*node.Held).Err, "Release": (*node.Held).Release} {
+	for name, ask := range map[string]func(lock.Held) error{"Err": (lock.Held).Err, "Release": (lock.Held).Release} {
 		t.Run(name, func(t *testing.T) {
 			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 				var stuck atomic.Bool
@@ -51,6 +52,7 @@ func TestLeaseLateTimer(t *testing.T) {
 				s.store.Outage(true)
 				stuck.Store(true)
 				ends := time.Now().Add(s.Status().Lease.Remains)
+				require.True(t, ends.Equal(held.Until()))
 				time.Sleep(time.Until(ends) - time.Nanosecond)
 				before := held.Err()
 				time.Sleep(time.Nanosecond)

@@ -23,6 +23,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -204,7 +205,7 @@ func (s *member) close() {
 	}
 }
 
-func (s *member) acquire(name string) *node.Held {
+func (s *member) acquire(name string) lock.Held {
 	s.group.t.Helper()
 	h, err := s.Mutex(name).Acquire(s.group.t.Context())
 	require.NoError(s.group.t, err)
@@ -811,7 +812,7 @@ func leaseSoak(t *testing.T, seed uint64) {
 		t.Logf("seed %d", seed)
 		luck := rand.New(rand.NewPCG(seed, 0))
 		var mu sync.Mutex
-		holds := make(map[string]*node.Held)
+		holds := make(map[string]lock.Held)
 		var last sync.Map // the highest fence of each lock
 		var working sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
@@ -909,7 +910,7 @@ func leaseSoak(t *testing.T, seed uint64) {
 	})
 }
 
-func fenceOf(h *node.Held) uint64 {
+func fenceOf(h lock.Held) uint64 {
 	if h == nil {
 		return 0
 	}

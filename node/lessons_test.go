@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport"
@@ -33,7 +34,7 @@ func TestHandleOrError(t *testing.T) {
 		cancel()
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		refused := func(held *node.Held, err error) {
+		refused := func(held lock.Held, err error) {
 			t.Helper()
 			require.Error(t, err)
 			require.Nil(t, held)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -71,7 +72,7 @@ func names(n int) []string {
 // name: by how much the heap shrinks when a node is gone.
 func heldCost(tb testing.TB, a dmutex.Algorithm, n, holder, locks int) (here float64, elsewhere []float64) {
 	nodes, list := memoryGroup(tb, a, n), names(locks)
-	handles := make([]*node.Held, locks)
+	handles := make([]lock.Held, locks)
 	for i, name := range list {
 		h, err := nodes[holder].Mutex(name).Acquire(tb.Context())
 		require.NoError(tb, err)

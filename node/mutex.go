@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport"
 )
 
 // A Mutex is one named lock of the group. It has no state of its own: any number of
 // Mutex values may stand for the same lock. Its methods are safe for concurrent use.
-// It excludes goroutines of the same node as well as those of other nodes.
+// It excludes goroutines of the same node as well as those of other nodes. It is a
+// [lock.Mutex].
 type Mutex struct {
 	node  *Node
 	name  string
@@ -42,8 +44,8 @@ func (m *Mutex) Name() string { return m.name }
 // name that is empty or too long. Acquire returns either a handle or an error, never
 // both.
 //
-// ctx does not bound the time that the lock is held; see [Held.Context] for that.
-func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, false) }
+// ctx does not bound the time that the lock is held; see [lock.Held.Context] for that.
+func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return handle(m.acquire(ctx, false)) }
 
 // TryAcquire takes the lock if it is free and otherwise returns [ErrBusy], with
 // the holder in the [Error] if it is known. It does not wait for a holder. It does wait, one round trip or until
@@ -61,7 +63,9 @@ func (m *Mutex) Acquire(ctx context.Context) (*Held, error) { return m.acquire(c
 //     moments of a group,
 //   - under an algorithm in which the answer takes more than one round trip, such as
 //     that of a token which is passed on.
-func (m *Mutex) TryAcquire(ctx context.Context) (*Held, error) { return m.acquire(ctx, true) }
+func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) {
+	return handle(m.acquire(ctx, true))
+}
 
 // lawful refuses what is not the name of a lock.
 func lawful(name string) error {
@@ -71,7 +75,7 @@ func lawful(name string) error {
 	return nil
 }
 
-func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
+func (m *Mutex) acquire(ctx context.Context, trying bool) (*held, error) {
 	if err := lawful(m.name); err != nil {
 		return nil, err
 	}
@@ -82,7 +86,7 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*Held, error) {
 }
 
 // wait is acquire without an Observer.
-func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
+func (m *Mutex) wait(ctx context.Context, trying bool) (*held, error) {
 	if ctx.Err() != nil {
 		return nil, public(m.name, locks.ContextError(ctx))
 	}
@@ -108,7 +112,7 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*Held, error) {
 			w.Free()
 		}
 		if err != locks.ErrViewChanged {
-			return (*Held)(h), public(m.name, err)
+			return (*held)(h), public(m.name, err)
 		}
 	}
 }
@@ -178,7 +182,7 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 // Do runs f while it holds the lock. It releases the lock when f has returned,
 // panicked or ended its goroutine, and not before, even if ctx ends or the node closes:
 // [Node.Close] waits for f, which must not call it. f's context is derived from ctx and
-// also ends with [Held.Context]; fence is that of the grant. Do returns the error of
+// also ends with [lock.Held.Context]; fence is that of the grant. Do returns the error of
 // Acquire, or f's error joined with an [ErrLost] if the lock was lost while f ran.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
 	return m.do(ctx, func(ctx context.Context, _ dmutex.NodeID, fence uint64) error { return f(ctx, fence) })
@@ -186,7 +190,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 
 // do is Do for a function that also wants the number under which the lock is held.
 func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.NodeID, fence uint64) error) (err error) {
-	h, err := m.Acquire(ctx)
+	h, err := m.acquire(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -209,7 +213,7 @@ func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.
 // Locker returns the lock as a [sync.Locker], for code that takes no other kind of
 // lock. Any number of Lockers may stand for one lock; each unlocks what it has locked.
 //
-// A Locker has no context, no fence and no error, unlike a [Held]. Lock waits for as
+// A Locker has no context, no fence and no error, unlike a [lock.Held]. Lock waits for as
 // long as it takes. Where Acquire would return an error Lock panics with it, because
 // returning unlocked would be worse. Unlock panics if it does not release: with
 // [dmutex.ErrMisuse] if the Locker is not locked, with an [ErrLost] if the lock was
@@ -218,7 +222,7 @@ func (m *Mutex) Locker() sync.Locker { return &locker{mutex: m} }
 
 type locker struct {
 	mutex *Mutex
-	held  atomic.Pointer[Held]
+	held  atomic.Pointer[lock.Held]
 }
 
 func (l *locker) Lock() {
@@ -226,7 +230,7 @@ func (l *locker) Lock() {
 	if err != nil {
 		panic(err)
 	}
-	l.held.Store(h)
+	l.held.Store(&h)
 }
 
 func (l *locker) Unlock() {
@@ -234,7 +238,7 @@ func (l *locker) Unlock() {
 	if h == nil {
 		panic(dmutex.Misuse("Unlock of a Locker that is not locked"))
 	}
-	if err := h.Release(); err != nil {
+	if err := (*h).Release(); err != nil {
 		panic(err)
 	}
 }

@@ -187,7 +187,7 @@ func (n *Node) Mutex(name string) *Mutex {
 }
 
 // Close leaves the group. New and waiting acquisitions fail with [ErrClosed], and
-// locks that are still held are lost ([Held.Context] ends) and released. Then this node
+// locks that are still held are lost ([lock.Held.Context] ends) and released. Then this node
 // leaves the view, and the others go on without it. Close also closes the link, and
 // no goroutine of the node is left when it returns.
 //

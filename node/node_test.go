@@ -19,6 +19,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -130,7 +131,7 @@ func nameAt(home dmutex.NodeID, members []dmutex.NodeID) string {
 
 func (g *group) mutex(id dmutex.NodeID, name string) *node.Mutex { return g.nodes[id].Mutex(name) }
 
-func (g *group) acquire(id dmutex.NodeID, name string) *node.Held {
+func (g *group) acquire(id dmutex.NodeID, name string) lock.Held {
 	g.t.Helper()
 	h, err := g.mutex(id, name).Acquire(g.t.Context())
 	require.NoError(g.t, err)
@@ -148,7 +149,7 @@ func counter(fence uint64) uint32 {
 
 // outcome is what an Acquire in the background came to.
 type outcome struct {
-	held *node.Held
+	held lock.Held
 	err  error
 }
 

@@ -91,7 +91,7 @@ func outcome(err error) string {
 }
 
 // observe is wait for an Observer.
-func (m *Mutex) observe(ctx context.Context, trying bool) (*Held, error) {
+func (m *Mutex) observe(ctx context.Context, trying bool) (*held, error) {
 	n := m.node
 	called := n.mail.Now()
 	h, err := m.wait(ctx, trying)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -174,7 +175,7 @@ func (r *referee) turn(l *life, rng *rand.Rand) {
 	var err error
 	switch rng.IntN(5) {
 	case 0:
-		var h *node.Held
+		var h lock.Held
 		if h, err = l.node.Mutex(name).TryAcquire(ctx); err == nil {
 			r.work(l, name, h.Fence(), pause)
 			err = h.Release()
@@ -191,7 +192,7 @@ func (r *referee) turn(l *life, rng *rand.Rand) {
 			return nil
 		})
 	default:
-		var h *node.Held
+		var h lock.Held
 		if h, err = l.node.Mutex(name).Acquire(ctx); err == nil {
 			r.work(l, name, h.Fence(), pause)
 			err = h.Release()

@@ -107,7 +107,7 @@ type Status struct {
 // LeaseStatus is how the lease of a node with Config.Store stands.
 type LeaseStatus struct {
 	// State is valid; late, if two thirds have passed without a renewal, see
-	// [Held.Suspended]; or ended, or not begun: nothing is held, and nothing is granted.
+	// [lock.Held.Suspended]; or ended, or not begun: nothing is held, and nothing is granted.
 	State string
 
 	Remains    time.Duration // until it ends, unless it is renewed

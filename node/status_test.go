@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -90,7 +91,7 @@ func TestLocks(t *testing.T) {
 		require.Empty(t, maps.Collect(g.nodes[1].Locks()))
 		require.Empty(t, maps.Collect(g.nodes[2].Locks()))
 		want := make(map[string]node.MutexStatus)
-		var held []*node.Held
+		var held []lock.Held
 		for i := range 10 {
 			name := fmt.Sprint("x", i)
 			held = append(held, g.acquire(1, name))
@@ -130,7 +131,7 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, node.Status{
 			Held: 2, Waiting: 1, Waiters: 3, OldestHold: 5 * time.Second, OldestWait: 3 * time.Second,
 		}, usage(g.nodes[1]))
-		for _, h := range []*node.Held{first, second, other} {
+		for _, h := range []lock.Held{first, second, other} {
 			require.NoError(t, h.Release())
 		}
 		for _, c := range waiting {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
@@ -40,7 +41,7 @@ type Txn struct {
 
 	mu      sync.Mutex    // guards the fields below; no other mutex is taken under it
 	busy    bool          // an Acquire is under way
-	held    []*Held       // in the order in which they were acquired; some may have ended
+	held    []*held       // in the order in which they were acquired; some may have ended
 	began   uint64        // the wall clock, in Unix nanoseconds, when it first waited while it held something; 0 before
 	number  uint64        // how many such waits it has begun
 	waiting *locks.Waiter // the present wait, if any
@@ -100,7 +101,11 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err e
 // With Config.Deadlock it may fail with [ErrDeadlock], in an [Error] that
 // names the cycle. The transaction keeps what it holds; release it, and try
 // again.
-func (t *Txn) Acquire(ctx context.Context, name string) (h *Held, err error) {
+func (t *Txn) Acquire(ctx context.Context, name string) (lock.Held, error) {
+	return handle(t.acquire(ctx, name))
+}
+
+func (t *Txn) acquire(ctx context.Context, name string) (h *held, err error) {
 	if err := t.begin(name); err != nil {
 		return nil, err
 	}
@@ -113,7 +118,7 @@ func (t *Txn) Acquire(ctx context.Context, name string) (h *Held, err error) {
 	if holds {
 		m.txn = t
 	}
-	h, err = m.Acquire(ctx)
+	h, err = m.acquire(ctx, false)
 	if err == nil && t.node.cfg.Deadlock > 0 {
 		h.core().Own(t)
 	}
@@ -126,7 +131,7 @@ func (t *Txn) begin(name string) error {
 	if t.busy {
 		return dmutex.Misuse("an Acquire of this Txn is under way: a transaction waits for one lock at a time")
 	}
-	t.held = slices.DeleteFunc(t.held, func(h *Held) bool { return h.core().Released() })
+	t.held = slices.DeleteFunc(t.held, func(h *held) bool { return h.core().Released() })
 	for _, h := range t.held {
 		if h.core().Lock() == name && h.core().Noticed() == nil {
 			return dmutex.Misuse(fmt.Sprintf("this Txn holds lock %q: locks are not re-entrant", name))
@@ -137,7 +142,7 @@ func (t *Txn) begin(name string) error {
 }
 
 // end ends an Acquire. h is the handle that it returns, or nil.
-func (t *Txn) end(h *Held) {
+func (t *Txn) end(h *held) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy = false
@@ -164,7 +169,7 @@ func (t *Txn) holds() (holds bool, lost error) {
 
 // Held returns the handle of a lock that the transaction has acquired, for example to
 // read its fence. It returns nil if there is none or it was released.
-func (t *Txn) Held(name string) *Held {
+func (t *Txn) Held(name string) lock.Held {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range slices.Backward(t.held) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -40,7 +41,7 @@ func TestTxn(t *testing.T) {
 
 		b, c := txn.Held("b"), txn.Held("c")
 		require.NoError(t, txn.Release())
-		for _, h := range []*node.Held{again, b, c} {
+		for _, h := range []lock.Held{again, b, c} {
 			require.ErrorIs(t, h.Err(), node.ErrReleased)
 		}
 		_, err = txn.Acquire(t.Context(), "a")

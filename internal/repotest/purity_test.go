@@ -52,6 +52,7 @@ var rows = []struct {
 	{"internal/deadlocktest", false, []string{".", "deadlock", "internal/chase", "dmutextest", "internal/search"}},
 	{"internal/electiontest", false, []string{".", "dmutextest", "election", "internal/search"}},
 	{"internal/goldentest", false, nil},
+	{"internal/hold", false, []string{"internal/clock", "lock"}},
 	{"internal/latelog", false, nil},
 	{"internal/lockrecord", true, nil},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
@@ -60,8 +61,9 @@ var rows = []struct {
 	{"internal/repotest", false, nil},
 	{"internal/wire", false, []string{".", "transport"}},
 	{"internal/membership", true, []string{".", "internal/canon"}},
+	{"lock", false, nil},
 	{"store", false, nil},
-	{"store/storelock", false, []string{"internal/clock", "internal/lockrecord", "store"}},
+	{"store/storelock", false, []string{"internal/clock", "internal/hold", "internal/lockrecord", "lock", "store"}},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog"}},
 	{"transport/linktest", false, []string{".", "transport", "internal/mail"}},
@@ -71,9 +73,9 @@ var rows = []struct {
 	{"transport/channel", false, []string{".", "internal/mail", "internal/wire", "transport"}},
 
 	// layer 3
-	{"node/internal/locks", false, []string{".", "internal/mail", "internal/membership", "internal/session", "internal/wire", "trace"}},
+	{"node/internal/locks", false, []string{".", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
 	{"node/internal/group", false, []string{".", "internal/clock", "internal/latelog", "internal/mail", "internal/membership", "internal/session", "internal/wire", "node/internal/locks", "store", "trace", "transport"}},
-	{"node", false, []string{".", "internal/chase", "internal/mail", "internal/membership", "internal/wire", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
+	{"node", false, []string{".", "internal/chase", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

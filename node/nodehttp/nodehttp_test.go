@@ -23,6 +23,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/nodehttp"
 	"github.com/dmutex/dmutex/ricart"
@@ -101,7 +102,7 @@ func TestPage(t *testing.T) {
 	group(t, ricart.New, 3, func(t *testing.T, nodes []*node.Node) {
 		one := nodes[0]
 		require.NoError(t, one.Ready(t.Context()))
-		acquire := func(n int, name string) *node.Held {
+		acquire := func(n int, name string) lock.Held {
 			h, err := nodes[n-1].Mutex(name).Acquire(t.Context())
 			require.NoError(t, err)
 			return h

@@ -10,13 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/lockrecord"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 )
 
 const (
-	margin  = 16 // a hold is lost a 16th of the lease before the end
-	opShare = 4  // an operation of the store may take a 4th of the lease
+	opShare = 4 // an operation of the store may take a 4th of the lease
 
 	firstPoll = 20 * time.Millisecond
 	slowPoll  = 300 * time.Millisecond // without proof; with it, a third of the lease
@@ -31,7 +32,7 @@ type attempt struct {
 	granted chan struct{}
 	over    chan struct{}
 	why     error // it is over without a grant
-	held    *Held
+	held    *held
 	wake    chan struct{}
 	life    store.Life // nil if the store has none
 
@@ -94,9 +95,8 @@ func (a *attempt) run() {
 			_ = a.life.Close() // the kernel has closed the file in any case
 		}
 		if a.held != nil {
-			a.held.timer.Stop()
 			a.mu.Lock()
-			a.held.lose(a.reason())
+			a.held.End(a.reason())
 			a.mu.Unlock()
 		}
 		close(a.over)
@@ -111,7 +111,7 @@ func (a *attempt) run() {
 			if a.why != nil {
 				return
 			}
-			_, _ = a.sleep(nil, min(jitter(firstPoll<<min(a.fails, 10)), a.l.lease/margin))
+			_, _ = a.sleep(nil, min(jitter(firstPoll<<min(a.fails, 10)), a.l.lease/16))
 			continue
 		}
 		a.mu.Lock()
@@ -122,7 +122,7 @@ func (a *attempt) run() {
 		case !waits:
 			_, _ = a.sleep(nil, left)
 		case a.try && !a.dead(life):
-			a.why = fmt.Errorf("%w: life %s holds it", ErrBusy, life)
+			a.why = fmt.Errorf("%w: life %s holds it", lock.ErrBusy, life)
 			return
 		case a.try:
 			a.proved(rev)
@@ -173,19 +173,17 @@ func (a *attempt) settled() bool {
 	a.m.Tick(now)
 	switch a.m.Phase() {
 	case lockrecord.Held:
-		until := a.m.LeaseEnd() - int64(a.l.lease)/margin
+		end := a.m.LeaseEnd()
 		if a.held == nil {
-			a.held = &Held{a: a, fence: a.m.Fence()}
-			a.held.ctx, a.held.cancel = context.WithCancelCause(context.WithoutCancel(a.ctx))
-			a.held.renewed(now, until)
+			a.held = &held{hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), end, a.lapsed), a}
 			close(a.granted)
-		} else if a.held.over.Load() != nil {
+		} else if a.held.Over() {
 			a.m.End() // and renew it no more
-		} else if a.held.until.Load() != until {
-			a.held.renewed(now, until)
+		} else {
+			a.held.Extend(end)
 		}
 	case lockrecord.Ended:
-		a.held.lose(a.reason())
+		a.held.End(a.reason())
 	case lockrecord.Over:
 		a.why = a.m.Err()
 		return true
@@ -193,15 +191,24 @@ func (a *attempt) settled() bool {
 	return a.giveUpAt != 0 && now >= a.giveUpAt
 }
 
-// reason says why a lock is lost.
+// reason says why the lock is lost.
 func (a *attempt) reason() error {
-	switch err := a.m.Err(); {
-	case err != nil:
-		return err
-	case a.err != nil:
-		return fmt.Errorf("%w: %w", errLease, a.err)
+	why := a.m.Err()
+	if why == nil {
+		why = errors.New("the lease was not renewed in time")
+		if a.err != nil {
+			why = fmt.Errorf("%w: %w", why, a.err)
+		}
 	}
-	return errLease
+	return a.l.fail(fmt.Errorf("%w: %w", lock.ErrLost, why))
+}
+
+// lapsed is reason for a handle that finds its lease at the end.
+func (a *attempt) lapsed() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.nudge()
+	return a.reason()
 }
 
 // live begins a life before the first swap, or while there is time for it. Without a store that

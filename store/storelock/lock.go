@@ -33,30 +33,19 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/lockrecord"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 )
 
 // DefaultLease is the lease of a [Lock] that was made with 0.
 const DefaultLease = 10 * time.Second
 
-// The errors of a [Lock], for [errors.Is]. Errors of a context and of the store are wrapped, too.
-var (
-	// ErrBusy: TryAcquire found the lock taken.
-	ErrBusy = errors.New("storelock: lock is busy")
+// ErrRecord: the record is not one of this lock.
+var ErrRecord = lockrecord.ErrRecord
 
-	// ErrReleased: this handle has released the lock.
-	ErrReleased = errors.New("storelock: lock was released")
-
-	// ErrLost: the holder no longer has the lock; the error says why.
-	ErrLost = errors.New("storelock: lock was lost")
-
-	// ErrRecord: the record is not one of this lock.
-	ErrRecord = lockrecord.ErrRecord
-)
-
-// A Lock is a lock in a record. Its methods are safe for concurrent use, and it excludes
-// goroutines of one process, too.
+// A Lock is a lock in a record, and a [lock.Mutex].
 type Lock struct {
 	store  store.Store
 	prover store.Prover // nil if the store is none
@@ -90,17 +79,18 @@ func (l *Lock) Name() string { return l.name }
 // Acquire waits for the lock and returns the handle that holds it. It goes on while the store does
 // not answer. If ctx ends first, its error wraps that of ctx, and that of the store if it did
 // not answer. Other errors are those that waiting does not mend: [ErrRecord] and
-// [store.ErrUnusable]. Acquire returns either a handle or an error, never both.
+// [store.ErrUnusable].
 //
-// ctx does not bound the time that the lock is held.
-func (l *Lock) Acquire(ctx context.Context) (*Held, error) { return l.acquire(ctx, false) }
+// The handle's Release waits until the store has confirmed it, and at most for a lease: then
+// others replace this process as if it had crashed.
+func (l *Lock) Acquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, false) }
 
 // TryAcquire takes the lock if it is free, or if its holder is proved dead, and otherwise returns
-// [ErrBusy]. It does not wait for a lease: where the store proves nothing, it never replaces a
+// [lock.ErrBusy]. It does not wait for a lease: where the store proves nothing, it never replaces a
 // holder that has crashed, so let Acquire try for a lease and a half instead.
-func (l *Lock) TryAcquire(ctx context.Context) (*Held, error) { return l.acquire(ctx, true) }
+func (l *Lock) TryAcquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, true) }
 
-func (l *Lock) acquire(ctx context.Context, try bool) (*Held, error) {
+func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, l.fail(err)
 	}
@@ -135,22 +125,7 @@ const courtesy = time.Second
 // fail names the lock in an error.
 func (l *Lock) fail(err error) error { return fmt.Errorf("storelock: lock %q: %w", l.name, err) }
 
-// Do runs f while it holds the lock. It releases the lock when f has returned, panicked or ended
-// its goroutine, and not before, even if ctx ends. f's context is derived from ctx and also
-// ends with [Held.Context]; fence is that of the grant. Do returns the error of Acquire, or f's
-// error joined with an [ErrLost] if the lock was lost while f ran.
-func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) (err error) {
-	h, err := l.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if lost := h.Release(); lost != nil {
-			err = errors.Join(err, lost)
-		}
-	}()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
-	return f(ctx, h.Fence())
+// Do runs f while it holds the lock; see [lock.Mutex].
+func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+	return hold.Do(ctx, l, f)
 }

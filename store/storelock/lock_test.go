@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/store/storelock"
@@ -29,7 +30,7 @@ func open(t *testing.T, s store.Store) *storelock.Lock {
 	return l
 }
 
-func acquire(t *testing.T, l *storelock.Lock) *storelock.Held {
+func acquire(t *testing.T, l *storelock.Lock) lock.Held {
 	t.Helper()
 	h, err := l.Acquire(t.Context())
 	require.NoError(t, err)
@@ -48,20 +49,20 @@ func TestLock(t *testing.T) {
 		h := acquire(t, one)
 		require.Zero(t, time.Since(begin))
 		require.Greater(t, h.Fence(), uint64(1)<<50)
-		require.Nil(t, h.File())
+		require.Nil(t, storelock.File(h))
 		_, err := two.TryAcquire(t.Context())
-		require.ErrorIs(t, err, storelock.ErrBusy)
+		require.ErrorIs(t, err, lock.ErrBusy)
 
 		time.Sleep(10 * lease) // the holder renews
 		require.NoError(t, h.Err())
 		require.Greater(t, time.Until(h.Until()), lease/2)
 		_, err = two.TryAcquire(t.Context())
-		require.ErrorIs(t, err, storelock.ErrBusy)
+		require.ErrorIs(t, err, lock.ErrBusy)
 
 		require.NoError(t, h.Release())
 		require.NoError(t, h.Release(), "twice")
-		require.ErrorIs(t, h.Err(), storelock.ErrReleased)
-		require.ErrorIs(t, context.Cause(h.Context()), storelock.ErrReleased)
+		require.ErrorIs(t, h.Err(), lock.ErrReleased)
+		require.ErrorIs(t, context.Cause(h.Context()), lock.ErrReleased)
 		next, err := two.TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.Greater(t, next.Fence(), h.Fence())
@@ -81,7 +82,7 @@ func TestWait(t *testing.T) {
 		_, err := open(t, s).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, `storelock: lock "job": `)
-		granted := make(chan *storelock.Held)
+		granted := make(chan lock.Held)
 		go func() {
 			h, _ := open(t, s).Acquire(t.Context())
 			granted <- h
@@ -104,7 +105,7 @@ func TestOutage(t *testing.T) {
 		h := acquire(t, open(t, bad))
 		bad.Outage(true)
 		begin := time.Now()
-		granted := make(chan *storelock.Held)
+		granted := make(chan lock.Held)
 		go func() {
 			h, _ := open(t, s).Acquire(t.Context())
 			granted <- h
@@ -113,13 +114,13 @@ func TestOutage(t *testing.T) {
 		lost := time.Since(begin)
 		require.LessOrEqual(t, lost, lease-lease/16)
 		require.Greater(t, lost, lease/2)
-		require.ErrorIs(t, h.Err(), storelock.ErrLost)
+		require.ErrorIs(t, h.Err(), lock.ErrLost)
 		require.ErrorIs(t, h.Err(), context.DeadlineExceeded, "what the store says")
 		require.Empty(t, granted)
 		next := <-granted
 		require.Less(t, time.Since(begin), 2*lease)
 		require.Greater(t, next.Fence(), h.Fence())
-		require.ErrorIs(t, h.Release(), storelock.ErrLost)
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
 		require.NoError(t, next.Err())
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -141,7 +142,7 @@ func TestLostIsGivenBack(t *testing.T) {
 		bad.Outage(true)
 		<-h.Context().Done()
 		bad.Outage(false)
-		require.ErrorIs(t, h.Release(), storelock.ErrLost)
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
 		next, err := open(t, bad).TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, next.Release())
@@ -191,12 +192,12 @@ func TestDo(t *testing.T) {
 		err := l.Do(t.Context(), func(ctx context.Context, _ uint64) error {
 			bad.Outage(true)
 			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), storelock.ErrLost)
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 			bad.Outage(false)
 			return broken
 		})
 		require.ErrorIs(t, err, broken)
-		require.ErrorIs(t, err, storelock.ErrLost)
+		require.ErrorIs(t, err, lock.ErrLost)
 		require.Panics(t, func() { _ = l.Do(t.Context(), func(context.Context, uint64) error { panic("f") }) })
 		h, err := l.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -256,9 +257,9 @@ func TestTaken(t *testing.T) {
 		_, err = s.Swap(t.Context(), nil, rev)
 		require.NoError(t, err)
 		<-h.Context().Done()
-		require.ErrorIs(t, h.Err(), storelock.ErrLost)
+		require.ErrorIs(t, h.Err(), lock.ErrLost)
 		require.ErrorContains(t, h.Err(), "another process has the lock, or the record was deleted")
-		require.ErrorIs(t, h.Release(), storelock.ErrLost)
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
 	})
 }
 
@@ -332,7 +333,7 @@ func TestProof(t *testing.T) {
 				_, err := s.Swap(t.Context(), dead("X"), "0")
 				require.NoError(t, err)
 				_, err = open(t, s).TryAcquire(t.Context())
-				require.ErrorIs(t, err, storelock.ErrBusy)
+				require.ErrorIs(t, err, lock.ErrBusy)
 				if how == "dead" {
 					close(x)
 					h, err := open(t, s).TryAcquire(t.Context())

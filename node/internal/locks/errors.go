@@ -6,12 +6,11 @@ import (
 	"fmt"
 
 	"github.com/dmutex/dmutex"
+	shared "github.com/dmutex/dmutex/lock"
 )
 
 // The reasons that a Table has itself. Package node documents those that it exports.
 var (
-	ErrReleased = errors.New("lock was released")
-	ErrLost     = errors.New("lock was lost")
 	ErrReplaced = errors.New("another process took this node's number while this one was paused or cut off")
 	ErrOverflow = errors.New("more than 2 MiB is unacknowledged: the peer is slow or cannot be reached")
 
@@ -49,7 +48,7 @@ func (e *End) Error() string { return "node: " + e.Err.Error() }
 func (e *End) Unwrap() error { return e.Err }
 
 var (
-	released = &End{ErrReleased}
+	released = &End{shared.ErrReleased}
 
 	// overruled ends a hold of a lock for which another member reports a higher fence:
 	// this process was paused or cut off, and missed the loss.
@@ -67,4 +66,4 @@ func ContextError(ctx context.Context) error {
 }
 
 // loss returns how a hold ends that is lost, for the reason given.
-func loss(why error) *End { return &End{fmt.Errorf("%w: %w", ErrLost, why)} }
+func loss(why error) *End { return &End{fmt.Errorf("%w: %w", shared.ErrLost, why)} }

@@ -66,6 +66,18 @@ func (h *Held) Err() error {
 	return h.Noticed()
 }
 
+// Until returns until when the lease of this node runs, as of now; the zero time if it has none.
+func (h *Held) Until() time.Time {
+	t := h.lock.table
+	switch {
+	case t.cfg.Clock == nil:
+		return time.Time{}
+	case h.Err() != nil:
+		return time.Now()
+	}
+	return time.Now().Add(time.Duration(t.until.Load() - t.cfg.Clock()))
+}
+
 // Released reports whether the hold has ended with a Release.
 func (h *Held) Released() bool { return h.why.Load() == released }
 

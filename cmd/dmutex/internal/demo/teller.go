@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 )
 
@@ -76,7 +77,7 @@ func (t *teller) deposits(ctx context.Context) (records []record, err error) {
 func (t *teller) deposit(ctx context.Context) (r record, err error) {
 	r.Called = now()
 	if t.node != nil {
-		var held *node.Held
+		var held lock.Held
 		if held, err = t.node.Mutex("account").Acquire(ctx); err != nil {
 			return r, err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/internal/goldentest"
 	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/maekawa"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/ricart"
@@ -69,8 +70,8 @@ func rollingRestart(t *testing.T, dir string) {
 			})
 			require.NoError(t, err)
 		}
-		acquire := func(id dmutex.NodeID) <-chan *node.Held {
-			c := make(chan *node.Held, 1)
+		acquire := func(id dmutex.NodeID) <-chan lock.Held {
+			c := make(chan lock.Held, 1)
 			go func() {
 				h, err := nodes[id].Mutex("invoices").Acquire(t.Context())
 				require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store/storelock"
 )
 
@@ -110,11 +111,11 @@ func (c *Cmd) command() []string {
 }
 
 // lock opens the lock. stop closes the connection to its store.
-func (c *Cmd) lock() (lock *storelock.Lock, stop func(), err error) {
+func (c *Cmd) lock() (mutex lock.Mutex, stop func(), err error) {
 	s, stop, err := c.open()
 	if err != nil {
 		return nil, nil, err
 	}
-	lock, err = storelock.New(s, c.Lock, c.Lease)
-	return lock, stop, err
+	mutex, err = storelock.New(s, c.Lock, c.Lease)
+	return mutex, stop, err
 }

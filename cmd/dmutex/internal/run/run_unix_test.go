@@ -25,7 +25,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
-	"github.com/dmutex/dmutex/store/storelock"
+	"github.com/dmutex/dmutex/lock"
 )
 
 type grammar struct {
@@ -205,25 +205,25 @@ func inDir(t *testing.T) []string {
 }
 
 // lockOf opens the lock of such flags.
-func lockOf(t *testing.T, flags []string) *storelock.Lock {
+func lockOf(t *testing.T, flags []string) lock.Mutex {
 	t.Helper()
 	var line struct {
 		Run Cmd `cmd:""`
 	}
 	_, err := kong.Must(&line).Parse(append(append([]string{"run"}, flags...), "--", "nothing"))
 	require.NoError(t, err)
-	lock, stop, err := line.Run.lock()
+	mutex, stop, err := line.Run.lock()
 	require.NoError(t, err)
 	t.Cleanup(stop)
-	return lock
+	return mutex
 }
 
 // acquire acquires a lock, unless it takes too long.
-func acquire(t *testing.T, lock *storelock.Lock) *storelock.Held {
+func acquire(t *testing.T, mutex lock.Mutex) lock.Held {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), tooLong)
 	defer cancel()
-	held, err := lock.Acquire(ctx)
+	held, err := mutex.Acquire(ctx)
 	require.NoError(t, err)
 	return held
 }
@@ -371,17 +371,17 @@ func TestRunEndsWhatIsStopped(t *testing.T) {
 // released when they have (L76).
 func TestRunReleasesWhenAllHaveEnded(t *testing.T) {
 	flags := inDir(t)
-	lock := lockOf(t, flags)
+	door := lockOf(t, flags)
 	two := start(t, flags, "fork", "trap", "say:ready", "caught", "wait", "end", "wait", "exit:3")
 	require.Equal(t, "ready", two.line())
 	two.goOn()
 	require.Equal(t, "read on", two.line(), "the command ends")
 	require.Equal(t, "caught terminated", two.line())
-	_, err := lock.TryAcquire(t.Context())
-	require.ErrorIs(t, err, storelock.ErrBusy)
+	_, err := door.TryAcquire(t.Context())
+	require.ErrorIs(t, err, lock.ErrBusy)
 	two.goOn()
 	require.Equal(t, "read on", two.line())
-	held := acquire(t, lock)
+	held := acquire(t, door)
 	two.exits(3)
 	require.NoError(t, held.Release())
 }
@@ -431,7 +431,7 @@ func TestRunActsOnLoss(t *testing.T) {
 			}
 			why, err := io.ReadAll(said)
 			require.NoError(t, err)
-			require.Contains(t, string(why), "the command was ended: storelock: lock was lost")
+			require.Contains(t, string(why), "the command was ended: storelock: lock \"door\": lock was lost")
 			for _, f := range []*os.File{in, stdin, stdout, said} {
 				f.Close()
 			}

@@ -75,7 +75,7 @@ func TestStoreLost(t *testing.T) {
 	s.signal(syscall.SIGCONT)
 	require.Equal(t, "caught terminated", s.line())
 	require.Equal(t, "caught terminated", s.line())
-	require.Contains(t, s.exits(statusLost), "the command was ended: storelock: lock was lost")
+	require.Contains(t, s.exits(statusLost), "the command was ended: storelock: lock \"door\": lock was lost")
 	require.NoError(t, acquire(t, lockOf(t, flags)).Release())
 }
 

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store/storelock"
 )
 
@@ -36,13 +37,13 @@ func (c *Cmd) Run(con *tool.Console) error {
 	// the lock. Ignoring the signal would make the command ignore it as well.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	lock, stop, err := c.lock()
+	mutex, stop, err := c.lock()
 	if err != nil {
 		r.say("nothing was run: %v", err)
 		return tool.Status(statusNoLock)
 	}
 	defer stop()
-	return tool.Status(r.turn(lock))
+	return tool.Status(r.turn(mutex))
 }
 
 // A runner is one run.
@@ -57,7 +58,7 @@ func (r *runner) say(format string, args ...any) {
 }
 
 // acquire waits for the lock. A signal, which it returns, ends the wait.
-func (r *runner) acquire(lock *storelock.Lock) (held *storelock.Held, sig os.Signal, err error) {
+func (r *runner) acquire(mutex lock.Mutex) (held lock.Held, sig os.Signal, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if r.Wait > 0 {
@@ -68,10 +69,10 @@ func (r *runner) acquire(lock *storelock.Lock) (held *storelock.Held, sig os.Sig
 	go func() {
 		defer close(done)
 		if r.Nonblock {
-			held, err = lock.TryAcquire(ctx)
+			held, err = mutex.TryAcquire(ctx)
 		} else {
 			defer r.queue(ctx)()
-			held, err = lock.Acquire(ctx)
+			held, err = mutex.Acquire(ctx)
 		}
 	}()
 	select {
@@ -110,8 +111,8 @@ func (r *runner) queue(ctx context.Context) (leave func()) {
 }
 
 // turn waits for the lock, runs the command and gives the lock back.
-func (r *runner) turn(lock *storelock.Lock) (status int) {
-	held, sig, err := r.acquire(lock)
+func (r *runner) turn(mutex lock.Mutex) (status int) {
+	held, sig, err := r.acquire(mutex)
 	if held != nil {
 		defer func() { _ = held.Release() }() // it fails only if the lock is lost, which work reports
 	}
@@ -119,7 +120,7 @@ func (r *runner) turn(lock *storelock.Lock) (status int) {
 	case sig != nil:
 		r.say("nothing was run: %v", sig)
 		return statusSignal + int(sig.(syscall.Signal))
-	case errors.Is(err, storelock.ErrBusy), r.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, lock.ErrBusy), r.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
 		return r.Code // and say nothing, as flock
 	case err != nil:
 		r.say("nothing was run: %v", err)
@@ -129,7 +130,7 @@ func (r *runner) turn(lock *storelock.Lock) (status int) {
 }
 
 // work runs the command under the lock.
-func (r *runner) work(held *storelock.Held) (status int) {
+func (r *runner) work(held lock.Held) (status int) {
 	argv := r.command()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.con.In, r.con.Out, r.con.Err
@@ -143,7 +144,7 @@ func (r *runner) work(held *storelock.Held) (status int) {
 	// If this process is killed, the command keeps the lock by the file, or dies as well. The
 	// system kills it when the thread that has started it ends.
 	cmd.SysProcAttr = new(syscall.SysProcAttr)
-	if file := held.File(); file != nil {
+	if file := storelock.File(held); file != nil {
 		cmd.ExtraFiles = []*os.File{file}
 	} else {
 		runtime.LockOSThread()

@@ -1,0 +1,106 @@
+// Package hold has what locks with a lease share: the handle, and Do.
+package hold
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/lock"
+)
+
+// A Hold is a grant whose lease runs by a clock. It has the methods of a [lock.Held] but Release.
+// It is lost a 16th of the lease before the end, and its renewal is late when a third is left.
+type Hold struct {
+	clock  *clock.Clock
+	lease  int64
+	fence  uint64
+	lapsed func() error
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	over   atomic.Pointer[error]
+	until  atomic.Int64
+	timer  *time.Timer
+}
+
+// New returns the hold of a grant whose lease ends then. Its context has the values of ctx. The
+// hold calls lapsed when the lease has ended, possibly more than once, and is lost for the reason that
+// lapsed returns.
+func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64, end int64, lapsed func() error) *Hold {
+	h := &Hold{clock: c, lease: int64(lease), fence: fence, lapsed: lapsed}
+	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	h.until.Store(end - h.lease/16)
+	h.timer = time.AfterFunc(h.left(), func() { _ = h.Err() })
+	return h
+}
+
+func (h *Hold) left() time.Duration { return time.Duration(h.until.Load() - h.clock.Now()) }
+
+// Extend says when the lease ends now. It must not be called twice at a time.
+func (h *Hold) Extend(end int64) {
+	if until := end - h.lease/16; until != h.until.Load() {
+		h.until.Store(until)
+		h.timer.Reset(h.left())
+	}
+}
+
+// End ends the hold for this reason, unless it has ended before.
+func (h *Hold) End(reason error) {
+	if h.over.CompareAndSwap(nil, &reason) {
+		h.timer.Stop()
+		h.cancel(reason)
+	}
+}
+
+// Over reports whether the hold has been ended, and does not read the clock.
+func (h *Hold) Over() bool { return h.over.Load() != nil }
+
+// Err returns why the hold has ended, and nil while it has not.
+func (h *Hold) Err() error {
+	if !h.Over() && h.left() <= 0 {
+		h.End(h.lapsed())
+	}
+	if reason := h.over.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+// Fence returns the fence of the grant.
+func (h *Hold) Fence() uint64 { return h.fence }
+
+// Context returns a context that ends with the hold.
+func (h *Hold) Context() context.Context { return h.ctx }
+
+// Until returns until when the lock is surely held.
+func (h *Hold) Until() time.Time {
+	left := h.left()
+	if h.Over() {
+		left = min(left, 0)
+	}
+	return time.Now().Add(left)
+}
+
+// Suspended reports whether the renewal is late.
+func (h *Hold) Suspended() bool {
+	return h.Err() == nil && h.left() <= time.Duration(h.lease/3-h.lease/16)
+}
+
+// Do is Do of a [lock.Mutex].
+func Do(ctx context.Context, m lock.Mutex, f func(ctx context.Context, fence uint64) error) (err error) {
+	h, err := m.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if lost := h.Release(); lost != nil {
+			err = errors.Join(err, lost)
+		}
+	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
+	return f(ctx, h.Fence())
+}
