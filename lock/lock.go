@@ -1,9 +1,8 @@
 // Package lock has the interface of a lock that processes share. Write code that needs a lock
 // against [Mutex]. Where the lock comes from is then one line of the program:
 //
-//	var nightly lock.Mutex = n.Mutex("nightly")                // package node: a member of a group
-//	nightly, err := storelock.New(store, "nightly", 0)         // package storelock: a record in a store
-//	nightly := locktest.New("nightly")                         // package locktest: for tests
+//	var nightly lock.Mutex = n.Mutex("nightly")        // n is a node.Node, a member of a group
+//	nightly, err := storelock.New(s, "nightly", 0)     // a record in a store
 package lock
 
 import (
