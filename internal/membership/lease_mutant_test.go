@@ -93,7 +93,7 @@ var leaseMutants = []struct {
 	{"exclusion-not-marked", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
 		out := input()
 		if m.op == Swap && !m.asked {
-			m.next.Unclean = m.record.Unclean
+			m.next.Unclean, m.next.Unproved = m.record.Unclean, m.record.Unproved
 		}
 		return out
 	}}},
@@ -102,7 +102,33 @@ var leaseMutants = []struct {
 	{"founded-without-a-wait", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, faults: leaseFaults{crashes: 1, wipes: 1}, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
 		out := input()
 		if m.op == Swap && !m.asked && m.record.Epoch == 0 {
-			m.next.Unclean = 0
+			m.next.Unclean, m.next.Unproved = 0, 0
+		}
+		return out
+	}}},
+
+	// A look at who lives counts for an exclusion that was not known when it began.
+	{"looked-before-the-exclusion", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, fresh: true, proves: true, alter: func(m *LeaseMachine, do verb, input func() []Message) []Message {
+		cleared := m.cleared
+		out := input()
+		if do == see && m.cleared > cleared {
+			m.clear(m.unclean)
+			out = append(out, m.flush(0)...)
+		}
+		return out
+	}}},
+
+	// A life that was a member counts as one.
+	{"former-member-counts", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, former: true}},
+
+	// A life of the store begins when its member acts.
+	{"life-begun-late", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, fresh: true, proves: true, late: true}},
+
+	// A life that the store has not begun is taken for dead.
+	{"unproved-counts", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, unproved: 2, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+		out := input()
+		if m.op == Swap && !m.asked {
+			m.next.Unproved = 0
 		}
 		return out
 	}}},

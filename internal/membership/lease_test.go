@@ -25,6 +25,8 @@ func (l *ledger) serve(m *LeaseMachine, now int64) (out []Message) {
 		case Swap:
 			l.value = value
 			out = append(out, m.Swapped(now)...)
+		case Live:
+			out = append(out, m.Begun(now, storeLife(m.cfg.Life))...)
 		default:
 			if m.Phase() == Frozen && !m.reported {
 				out = append(out, m.Report(now, nil)...)
@@ -112,7 +114,7 @@ func TestFound(t *testing.T) {
 		var l ledger
 		m.Tick(0)
 		l.serve(m, 0)
-		require.Equal(t, Record{Epoch: tt.epoch, Unclean: tt.epoch, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 9}, "here"}}}, l.record(t))
+		require.Equal(t, Record{Epoch: tt.epoch, Unclean: tt.epoch, Unproved: tt.epoch, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 9}, "", "here"}}}, l.record(t))
 		require.Equal(t, dmutex.NodeID(1), m.Self())
 		require.Equal(t, Frozen, m.Phase())
 		require.Empty(t, m.Missing(nil))
@@ -228,17 +230,18 @@ func TestAlarm(t *testing.T) {
 		"it went back":          func(r *Record) { r.Epoch-- },
 		"within epoch":          func(r *Record) { r.Highest++ },
 		"it has changed within": func(r *Record) { r.Cleared++ },
-		"it has forgotten":      func(r *Record) { r.Epoch, r.Unclean = r.Epoch+1, 5 },
+		"it has forgotten":      func(r *Record) { r.Epoch, r.Unclean, r.Unproved = r.Epoch+1, 5, 5 },
+		"it has forgotten wha":  func(r *Record) { r.Epoch, r.Unproved = r.Epoch+1, 5 },
 		"it has forgotten what": func(r *Record) { r.Epoch, r.Cleared = r.Epoch+1, 4 },
 		"it has renumbered":     func(r *Record) { r.Epoch, r.Highest, r.Members[0].Node = r.Epoch+1, 5, 5 },
 		"it has other settings": func(r *Record) { r.Epoch, r.Settings = r.Epoch+1, "ring" },
 		"it names a life twice": func(r *Record) {
-			r.Epoch, r.Highest, r.Members = r.Epoch+1, 2, append(r.Members, Entry{Member{2, 9}, ""})
+			r.Epoch, r.Highest, r.Members = r.Epoch+1, 2, append(r.Members, Entry{Member{2, 9}, "", ""})
 		},
 		"its epoch is out of": func(r *Record) { r.Epoch = 0 },
 	} {
 		var l ledger
-		l.put(t, Record{Epoch: 6, Unclean: 6, Cleared: 5, Lease: testLease, Settings: "ricart"})
+		l.put(t, Record{Epoch: 6, Unclean: 6, Unproved: 6, Cleared: 5, Lease: testLease, Settings: "ricart"})
 		m := joined(t, &l, 9)
 		m.Tick(m.now + testLease/3)
 		op, _ := m.Operation()
@@ -266,7 +269,7 @@ func TestAlarm(t *testing.T) {
 func TestNoRoom(t *testing.T) {
 	for why, r := range map[string]Record{
 		"its epoch is out of range":         {Epoch: maxEpoch, Lease: testLease, Settings: "ricart"},
-		"it has no room for another member": {Epoch: 1, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 1}, string(make([]byte, maxRecord/4-27))}}},
+		"it has no room for another member": {Epoch: 1, Highest: 1, Lease: testLease, Settings: "ricart", Members: []Entry{{Member{1, 1}, "", string(make([]byte, maxRecord/4-31))}}},
 	} {
 		var l ledger
 		l.put(t, r)
@@ -878,7 +881,7 @@ func FuzzLease(f *testing.F) {
 				var r Record
 				if r.UnmarshalText(l.value) == nil { // somebody joins
 					r.Epoch, r.Highest = r.Epoch+1, r.Highest+1
-					r.Members = append(r.Members, Entry{Member{r.Highest, uint64(r.Highest)<<8 | 1}, ""})
+					r.Members = append(r.Members, Entry{Member{r.Highest, uint64(r.Highest)<<8 | 1}, "", ""})
 					l.value, _ = r.MarshalText()
 				}
 			default:

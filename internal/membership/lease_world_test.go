@@ -39,6 +39,14 @@ type leasePlace struct {
 	ghost    ghost // a swap that was given up and may still be done
 	lives    uint8 // how many there were
 	departed bool  // the last one has left
+	sight    sight
+}
+
+// A sight is a question to the store, who lives. Each life has a life of the store, which is
+// over as soon as it can hold nothing any more.
+type sight struct {
+	unclean uint64   // that was known when it was asked; 0 if it is not
+	lives   [3]uint8 // that had begun then, by place; 0 if none had
 }
 
 // An operation is what the store does for a life.
@@ -53,6 +61,7 @@ const (
 	openSwap
 	doneSwap
 	lateSwap
+	openLive
 )
 
 // A ghost is a swap that may still be done.
@@ -84,6 +93,8 @@ type leaseSetup struct {
 	lease, wait int    // in units
 	epochs      uint64 // beside the first
 	fresh       bool   // there is no record at the beginning
+	proves      bool   // the store can prove that a process is dead
+	unproved    int    // but not for this place, from 1
 	faults      leaseFaults
 
 	alter     func(m *LeaseMachine, do verb, input func() []Message) []Message // breaks a rule of the machine
@@ -92,6 +103,8 @@ type leaseSetup struct {
 	unchecked bool                                                             // likewise: the end of the lease is ignored
 	revive    bool                                                             // likewise: what was lost is held again after a renewal
 	blind     bool                                                             // breaks the store: a swap does not compare
+	former    bool                                                             // likewise: those that live and are no members are not seen
+	late      bool                                                             // likewise: a life of the store begins when its member acts
 }
 
 // leaseFaults are how often each may happen. Any member may be suspected at any time.
@@ -105,7 +118,11 @@ type leaseFaults struct {
 }
 
 func (s leaseSetup) name() string {
-	return fmt.Sprintf("%d, lease %d, wait %d, epochs %d, fresh %v, %+v", s.n, s.lease, s.wait, s.epochs, s.fresh, s.faults)
+	name := fmt.Sprintf("%d, lease %d, wait %d, epochs %d, fresh %v, %+v", s.n, s.lease, s.wait, s.epochs, s.fresh, s.faults)
+	if s.proves {
+		name += fmt.Sprintf(", proves but for %d", s.unproved)
+	}
+	return name
 }
 
 // unit is what the unit of time is to the machines.
@@ -209,6 +226,9 @@ func (w *leaseWorld) AppendState(b []byte) []byte {
 		b = little.AppendUint64(b, uint64(p.life)|uint64(p.op.record)<<32)
 		b = little.AppendUint64(b, uint64(p.ghost.read)|uint64(p.ghost.want)<<32)
 		b = append(b, p.op.kind, bit(p.op.urgent)|bit(p.departed)<<1, p.lives)
+		if w.proves {
+			b = append(append(b, byte(p.sight.unclean)), p.sight.lives[:]...)
+		}
 	}
 	f := w.left
 	b = append(b, f.crashes, f.exits, f.slow, f.alarms, f.wipes, f.returns)
@@ -276,7 +296,7 @@ func (w *leaseWorld) Steps(list []action) []action {
 			continue
 		}
 		switch me.op.kind {
-		case openLoad, doneSwap, lateSwap:
+		case openLoad, doneSwap, lateSwap, openLive:
 			add(answer, i, 0)
 		case openSwap:
 			add(swap, i, 0)
@@ -289,6 +309,13 @@ func (w *leaseWorld) Steps(list []action) []action {
 		}
 		if l.isComplete() && !l.acting && l.cleared >= l.unclean && l.LeaseEnd() > 0 {
 			add(tick, i, 0)
+		}
+		if w.proves && l.cleared < l.unclean {
+			if me.sight.unclean == 0 {
+				add(look, i, 0)
+			} else {
+				add(see, i, 0)
+			}
 		}
 		for k := range l.peers {
 			if l.op == NoOperation && !l.stale {
@@ -415,6 +442,20 @@ func (w *leaseWorld) do(a action) error {
 			}
 		}
 		return w.do(action{answer, i, 0})
+	case look:
+		me.sight.unclean = w.life(i).unclean
+		for j := range w.places {
+			if w.lasts(j) {
+				me.sight.lives[j] = w.places[j].lives
+			}
+		}
+	case see:
+		arg := me.sight.unclean
+		for j, life := range me.sight.lives {
+			arg |= uint64(life) << (16 + 8*j)
+		}
+		me.sight = sight{}
+		return w.input(i, see, arg)
 	case slow:
 		w.left.slow--
 		me.op.urgent = false
@@ -449,6 +490,16 @@ func (w *leaseWorld) do(a action) error {
 		return w.pass()
 	}
 	return nil
+}
+
+// lasts reports whether the store has begun a life for the one that runs at a place.
+func (w *leaseWorld) lasts(i int) bool {
+	return w.places[i].life != 0 && w.life(i).proof != "" && (!w.late || w.life(i).phase == Acting)
+}
+
+// lifeOfStore returns what the store calls a life.
+func lifeOfStore(life uint64) string {
+	return string(rune('a'+placeOf(life))) + strconv.FormatUint(life/16, 10)
 }
 
 // pass lets a unit of time pass. A lease ends at the moment, a wait may end later.
@@ -528,6 +579,8 @@ func (w *leaseWorld) input(i int, do verb, arg uint64) error {
 		me.op = operation{openLoad, true, w.record}
 	case Swap:
 		me.op = operation{openSwap, true, 0}
+	case Live:
+		me.op = operation{openLive, true, 0}
 	}
 	for _, id := range t.sent {
 		if w.alive(w.flight(id).to) && !slices.Contains(w.wire, id) {
@@ -582,6 +635,14 @@ func (w *leaseWorld) tidy() {
 	})
 	for i := range w.places {
 		p := &w.places[i]
+		for j, q := range w.places {
+			if p.sight.lives[j] != q.lives || q.life == 0 || w.former && w.stored().number(w.number(j)) == dmutex.None {
+				p.sight.lives[j] = 0
+			}
+		}
+		if p.life == 0 || w.life(i).cleared >= p.sight.unclean {
+			p.sight = sight{}
+		}
 		if p.ghost.read != w.record {
 			p.ghost = ghost{}
 		}
@@ -664,7 +725,7 @@ func (w *leaseModel) step(key leaseStepKey) *leaseStep {
 func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	var l leased
 	if key.do == start {
-		m, err := NewLease(LeaseConfig{Life: key.arg, Lease: int64(w.lease) * unit})
+		m, err := NewLease(LeaseConfig{Life: key.arg, Lease: int64(w.lease) * unit, Proves: w.proves})
 		if err != nil {
 			panic(err)
 		}
@@ -707,6 +768,23 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 			input = func() []Message { return l.Swapped(0) }
 		case lateSwap:
 			input = func() []Message { return l.Conflict(0) }
+		case openLive:
+			input = func() []Message {
+				if placeOf(l.cfg.Life) == w.unproved-1 {
+					return l.Begun(0, "")
+				}
+				return l.Begun(0, lifeOfStore(l.cfg.Life))
+			}
+		}
+	case see:
+		input = func() []Message {
+			var names []string
+			for i := range w.n {
+				if life := key.arg >> (16 + 8*i) & 0xff; life != 0 {
+					names = append(names, lifeOfStore(uint64(i+1)+16*life))
+				}
+			}
+			return l.Living(0, key.arg&0xffff, names)
 		}
 	case lose:
 		input = func() []Message { return l.Unknown(0) }
@@ -882,6 +960,8 @@ func (w *leaseWorld) line(a action, after *leaseWorld) string {
 	switch op := w.places[a.i].op; a.do {
 	case answer:
 		switch op.kind {
+		case openLive:
+			return who + " has begun a life of the store"
 		case openLoad:
 			return who + " has read " + w.tellRecord(op.record)
 		case doneSwap:
@@ -895,6 +975,16 @@ func (w *leaseWorld) line(a action, after *leaseWorld) string {
 		return who + " has its swap done"
 	case wipe:
 		return "the record is lost"
+	case look:
+		return who + " asks who lives"
+	case see:
+		living := ""
+		for i, life := range w.places[a.i].sight.lives {
+			if life != 0 {
+				living += fmt.Sprintf(" %c%d", 'a'+i, life)
+			}
+		}
+		return who + " hears who lives:" + living
 	case serve:
 		return ""
 	case slow:

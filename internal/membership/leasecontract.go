@@ -24,6 +24,9 @@ type LeaseConfig struct {
 	Settings string
 
 	Fence, Clock uint64 // as in [Config]
+
+	// The store can prove that a process is dead. Then this life joins after a [Live].
+	Proves bool
 }
 
 // Operation is what a [LeaseMachine] wants of the store.
@@ -34,10 +37,11 @@ const (
 	NoOperation Operation = iota
 	Load                  // read the value, linearizably
 	Swap                  // write the value, if the store has what this life was shown last
+	Live                  // begin a life of the store, which is over when this life can hold nothing any more
 )
 
 // String returns the name in lower case.
-func (o Operation) String() string { return [...]string{"nothing", "load", "swap"}[o] }
+func (o Operation) String() string { return [...]string{"nothing", "load", "swap", "live"}[o] }
 
 // NewLease returns a life that wants to join. It refuses an invalid LeaseConfig with
 // [dmutex.ErrMisuse].

@@ -23,6 +23,7 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 		b = appendRecord(b, " next=", &m.next)
 	}
 	b = canon.Flag(b, " spent", m.spent)
+	b = canon.Flag(b, " begun", m.begun)
 	b = canon.Flag(b, " unsure", m.unsure)
 	b = canon.Flag(b, " stale", m.stale)
 	b = canon.Flag(b, " hinted", m.hintAt != never)
@@ -61,7 +62,7 @@ func (m *LeaseMachine) Clone() *LeaseMachine {
 	return &c
 }
 
-// appendRecord appends what changes in a record: its view, the last exclusion, the last
+// appendRecord appends what changes in a record: its view, the last exclusions, the last
 // that is cleared, and the highest number.
 func appendRecord(b []byte, name string, r *Record) []byte {
 	if r.Epoch == 0 {
@@ -69,6 +70,7 @@ func appendRecord(b []byte, name string, r *Record) []byte {
 	}
 	b = appendView(b, name, r.view())
 	b = canon.Number(b, " unclean=", r.Unclean)
+	b = canon.Number(b, " unproved=", r.Unproved)
 	b = canon.Number(b, " cleared=", r.Cleared)
 	return canon.Number(b, " highest=", uint64(r.Highest))
 }

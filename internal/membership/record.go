@@ -57,6 +57,9 @@ import (
 // although nobody is there to tell it. A swap that excludes does not clear its own
 // exclusion.
 //
+// A store that can prove that a process is dead spares a life the wait: see
+// [LeaseMachine.Living].
+//
 // A driver whose clock counts what a wall clock was set forward by, as that may have been a
 // sleep, tells it: see [LeaseMachine.Leapt]. It makes a lease end sooner, but not a wait.
 //
@@ -168,6 +171,9 @@ type LeaseMachine struct {
 
 	acting bool   // in the installed view
 	peers  []peer // the other members of it, ascending by node
+
+	begun bool   // the store was asked to begin a life for this one
+	proof string // its name; empty if the store proves nothing
 
 	spent      bool // this life was excluded, and needs a successor
 	joinAt     int64
@@ -300,25 +306,29 @@ func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 
 // change opens a swap to the record that this life wants.
 func (m *LeaseMachine) change(now int64) {
+	if m.self == dmutex.None && m.cfg.Proves && !m.begun {
+		m.begin(now, Live)
+		return
+	}
 	r := m.record.clone()
 	r.Cleared = min(m.cleared, r.Unclean) // and not what this swap excludes
 	r.Epoch = max(r.Epoch+1, m.cfg.Clock, epochAbove(m.cfg.Fence))
 	if m.self == dmutex.None {
 		if m.record.Epoch == 0 {
-			r.Unclean = r.Epoch
+			r.exclude(m.proof)
 		}
 		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings
 		r.Highest++
-		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.cfg.Address})
+		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.proof, m.cfg.Address})
 	} else {
-		n := len(r.Members)
 		r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
 			p := m.peer(e.Node)
-			return p != nil && (m.excludeAt(p) <= now || !p.here && p.awayAt <= now-m.grace())
+			gone := p != nil && (m.excludeAt(p) <= now || !p.here && p.awayAt <= now-m.grace())
+			if gone {
+				r.exclude(e.Proof)
+			}
+			return gone
 		})
-		if len(r.Members) < n {
-			r.Unclean = r.Epoch
-		}
 		if m.leaving {
 			r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool { return e.Life == m.cfg.Life })
 		}
@@ -440,7 +450,7 @@ func (m *LeaseMachine) contradicted(r *Record) string {
 		return "it went back to epoch " + strconv.FormatUint(r.Epoch, 10) + " from " + m.epoch()
 	case r.Epoch == m.record.Epoch && !r.equal(&m.record):
 		return "it has changed within epoch " + m.epoch()
-	case r.Unclean < m.record.Unclean || r.Cleared < m.record.Cleared || r.Highest < m.record.Highest:
+	case r.Unclean < m.record.Unclean || r.Unproved < m.record.Unproved || r.Cleared < m.record.Cleared || r.Highest < m.record.Highest:
 		return "it has forgotten what was before epoch " + strconv.FormatUint(r.Epoch, 10)
 	case number != dmutex.None && m.self != dmutex.None && number != m.self:
 		return "it has renumbered member " + m.self.String()
@@ -500,10 +510,7 @@ func (m *LeaseMachine) mayAct(now int64) {
 		return
 	}
 	if m.cleared < m.unclean && now >= m.since+m.wait {
-		m.cleared = m.unclean
-		for i := range m.peers {
-			m.send(&m.peers[i], Message{Kind: Cleared, Cleared: m.cleared})
-		}
+		m.clear(m.unclean)
 	}
 	if m.cleared >= m.unclean {
 		m.wait = m.drain
@@ -511,6 +518,14 @@ func (m *LeaseMachine) mayAct(now int64) {
 	m.mayComplete()
 	if m.isComplete() && !m.acting && m.cleared >= m.unclean && now < m.LeaseEnd() {
 		m.acting, m.acted = true, true
+	}
+}
+
+// clear ends the wait for an exclusion, and tells the others.
+func (m *LeaseMachine) clear(epoch uint64) {
+	m.cleared = epoch
+	for i := range m.peers {
+		m.send(&m.peers[i], Message{Kind: Cleared, Cleared: epoch})
 	}
 }
 
@@ -538,7 +553,7 @@ func (m *LeaseMachine) Spent() bool { return m.spent && m.ended == Outside }
 // [LeaseConfig].
 func (m *LeaseMachine) Rejoin(now int64, life uint64) []Message {
 	if m.spent && life != 0 {
-		m.spent, m.cfg.Life = false, life
+		m.spent, m.begun, m.proof, m.cfg.Life = false, false, "", life
 	}
 	return m.flush(now)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dmutex/dmutex"
 )
@@ -18,10 +19,11 @@ var ErrFull = errors.New("membership: the group has 64 members, which is the mos
 // A Record is what the store holds about a group in the lease mode. Every change
 // has a higher epoch.
 type Record struct {
-	Epoch   uint64
-	Unclean uint64        // the last epoch that excluded a member; 0 if none has
-	Cleared uint64        // the last exclusion that is cleared: the leases of all members that were excluded until then have ended
-	Highest dmutex.NodeID // the highest number that was ever given to a member
+	Epoch    uint64
+	Unclean  uint64        // the last epoch that excluded a member; 0 if none has
+	Unproved uint64        // the last epoch that excluded one without a Proof; 0 if none has
+	Cleared  uint64        // the last exclusion that is cleared: the leases of all members that were excluded until then have ended
+	Highest  dmutex.NodeID // the highest number that was ever given to a member
 
 	// All members must agree on these.
 	Lease    int64  // nanoseconds
@@ -33,6 +35,7 @@ type Record struct {
 // An Entry is a member in a [Record], and where to reach it.
 type Entry struct {
 	Member
+	Proof   string // names what the store proves to be over; empty if it proves nothing
 	Address string // means nothing to this package
 }
 
@@ -42,12 +45,13 @@ const (
 
 	// maxAddress and maxSettings bound what one life puts into it.
 	maxAddress  = 256
+	maxProof    = 64
 	maxSettings = 4096
 
 	minLease = 100 * millisecond
 	maxLease = 3600 * second
 
-	recordHeader = "dmutex record 2\n"
+	recordHeader = "dmutex record 3\n"
 )
 
 // MarshalText returns the record as lines of text. It returns [ErrRecord] for a
@@ -69,7 +73,7 @@ func (r *Record) appendText(b []byte) []byte {
 		name  string
 		value uint64
 	}{
-		{"epoch ", r.Epoch}, {"unclean ", r.Unclean}, {"cleared ", r.Cleared}, {"highest ", uint64(r.Highest)}, {"lease ", uint64(r.Lease)},
+		{"epoch ", r.Epoch}, {"unclean ", r.Unclean}, {"unproved ", r.Unproved}, {"cleared ", r.Cleared}, {"highest ", uint64(r.Highest)}, {"lease ", uint64(r.Lease)},
 	} {
 		b = strconv.AppendUint(append(b, field.name...), field.value, 10)
 		b = append(b, '\n')
@@ -79,6 +83,7 @@ func (r *Record) appendText(b []byte) []byte {
 	for _, m := range r.Members {
 		b = strconv.AppendUint(append(b, "member "...), uint64(m.Node), 10)
 		b = strconv.AppendUint(append(b, ' '), m.Life, 10)
+		b = append(append(b, ' '), m.Proof...)
 		b = strconv.AppendQuote(append(b, ' '), m.Address)
 		b = append(b, '\n')
 	}
@@ -94,8 +99,8 @@ func (r *Record) UnmarshalText(text []byte) error {
 	header, rest := cutAt(text, '\n')
 	switch header + "\n" {
 	case recordHeader:
-	case "dmutex record 1\n":
-		return badRecord("it is of an older version, whose fences were higher: stop all members, delete it, and start them again with Config.Fence")
+	case "dmutex record 1\n", "dmutex record 2\n":
+		return badRecord("it is of an older version: stop all members, delete it, and start them again, with Config.Fence if it is of version 1, whose fences were higher")
 	default:
 		return badRecord("it does not begin with " + strconv.Quote(recordHeader))
 	}
@@ -109,6 +114,7 @@ func (r *Record) UnmarshalText(text []byte) error {
 	var read Record
 	read.Epoch = readNumber(field())
 	read.Unclean = readNumber(field())
+	read.Unproved = readNumber(field())
 	read.Cleared = readNumber(field())
 	read.Highest = dmutex.NodeID(readNumber(field()))
 	read.Lease = int64(readNumber(field()))
@@ -116,8 +122,9 @@ func (r *Record) UnmarshalText(text []byte) error {
 	for len(rest) > 0 {
 		var m Entry
 		node, more := cutAt([]byte(field()), ' ')
-		life, address := cutAt(more, ' ')
-		m.Node, m.Life, m.Address = dmutex.NodeID(readNumber(node)), readNumber(life), readString(string(address))
+		life, more := cutAt(more, ' ')
+		proof, address := cutAt(more, ' ')
+		m.Node, m.Life, m.Proof, m.Address = dmutex.NodeID(readNumber(node)), readNumber(life), proof, readString(string(address))
 		read.Members = append(read.Members, m)
 	}
 	if string(read.appendText(nil)) != string(text) {
@@ -155,6 +162,8 @@ func (r *Record) invalid() string {
 		return "its epoch is out of range"
 	case r.Unclean > r.Epoch:
 		return "it excluded a member in an epoch that is yet to come"
+	case r.Unproved > r.Unclean:
+		return "it excluded a member without a proof when it excluded none"
 	case r.Cleared > r.Unclean:
 		return "it has cleared an exclusion that is yet to come"
 	case len(r.Members) > MaxMembers:
@@ -167,12 +176,29 @@ func (r *Record) invalid() string {
 		if m.Node == dmutex.None || m.Node > r.Highest || m.Life == 0 || i > 0 && r.Members[i-1].Node >= m.Node {
 			return "its members are not in order"
 		}
+		if !isProof(m.Proof) {
+			return "it names a proof that is none"
+		}
 		lives = append(lives, m.Life)
 	}
 	if slices.Sort(lives); len(slices.Compact(lives)) < len(r.Members) {
 		return "it names a life twice"
 	}
 	return ""
+}
+
+// isProof reports whether a store may name a life so, or whether it is empty.
+func isProof(name string) bool {
+	return len(name) <= maxProof && !strings.ContainsFunc(name, func(c rune) bool {
+		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+	})
+}
+
+// exclude notes that this epoch excludes a member with that proof.
+func (r *Record) exclude(proof string) {
+	if r.Unclean = r.Epoch; proof == "" {
+		r.Unproved = r.Epoch
+	}
 }
 
 // number returns the number that the record gives to a life, [dmutex.None] if the
@@ -202,7 +228,7 @@ func (r *Record) clone() Record {
 }
 
 func (r *Record) equal(other *Record) bool {
-	return r.Epoch == other.Epoch && r.Unclean == other.Unclean && r.Cleared == other.Cleared &&
+	return r.Epoch == other.Epoch && r.Unclean == other.Unclean && r.Unproved == other.Unproved && r.Cleared == other.Cleared &&
 		r.Highest == other.Highest && r.Lease == other.Lease && r.Settings == other.Settings && slices.Equal(r.Members, other.Members)
 }
 

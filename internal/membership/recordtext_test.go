@@ -12,8 +12,8 @@ import (
 
 func someRecord() Record {
 	return Record{
-		Epoch: 217315203, Unclean: 217315200, Cleared: 217315100, Highest: 4, Lease: 10 * second, Settings: "algorithm \"ricart\"\n",
-		Members: []Entry{{Member{2, 77}, "10.0.0.2:7400"}, {Member{4, math.MaxUint64}, ""}},
+		Epoch: 217315203, Unclean: 217315200, Unproved: 217314000, Cleared: 217315100, Highest: 4, Lease: 10 * second, Settings: "algorithm \"ricart\"\n",
+		Members: []Entry{{Member{2, 77}, "7XQAB", "10.0.0.2:7400"}, {Member{4, math.MaxUint64}, "", ""}},
 	}
 }
 
@@ -21,15 +21,16 @@ func someRecord() Record {
 func TestRecord(t *testing.T) {
 	text, err := someRecord().MarshalText()
 	require.NoError(t, err)
-	require.Equal(t, `dmutex record 2
+	require.Equal(t, `dmutex record 3
 epoch 217315203
 unclean 217315200
+unproved 217314000
 cleared 217315100
 highest 4
 lease 10000000000
 settings "algorithm \"ricart\"\n"
-member 2 77 "10.0.0.2:7400"
-member 4 18446744073709551615 ""
+member 2 77 7XQAB "10.0.0.2:7400"
+member 4 18446744073709551615  ""
 `, string(text))
 	var r Record
 	require.NoError(t, r.UnmarshalText(text))
@@ -42,7 +43,7 @@ func TestRecordRefuses(t *testing.T) {
 	require.NoError(t, err)
 	for name, change := range map[string]func(s string) string{
 		"nothing":           func(string) string { return "" },
-		"another version":   func(s string) string { return strings.Replace(s, "record 2", "record 3", 1) },
+		"another version":   func(s string) string { return strings.Replace(s, "record 3", "record 4", 1) },
 		"cut":               func(s string) string { return s[:len(s)-1] },
 		"a line is missing": func(s string) string { return strings.Replace(s, "highest 4\n", "", 1) },
 		"another line":      func(s string) string { return s + "\n" },
@@ -54,6 +55,9 @@ func TestRecordRefuses(t *testing.T) {
 		"beyond 42 bits":    func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 4398046511104", 1) },
 		"no epoch":          func(s string) string { return strings.Replace(s, "epoch 217315203", "epoch 0", 1) },
 		"unclean later":     func(s string) string { return strings.Replace(s, "unclean 2", "unclean 3", 1) },
+		"unproved later":    func(s string) string { return strings.Replace(s, "unproved 217314000", "unproved 217315201", 1) },
+		"no such name":      func(s string) string { return strings.Replace(s, "7XQAB", "7X_AB", 1) },
+		"a long name":       func(s string) string { return strings.Replace(s, "7XQAB", strings.Repeat("7", 65), 1) },
 		"cleared later":     func(s string) string { return strings.Replace(s, "cleared 2", "cleared 3", 1) },
 		"no lease":          func(s string) string { return strings.Replace(s, "lease 10000000000", "lease 0", 1) },
 		"a lease below 0": func(s string) string {
@@ -72,7 +76,7 @@ func TestRecordRefuses(t *testing.T) {
 		require.Zero(t, r, name)
 	}
 	var r Record
-	err = r.UnmarshalText([]byte(strings.Replace(string(text), "record 2", "record 1", 1)))
+	err = r.UnmarshalText([]byte(strings.Replace(string(text), "record 3", "record 2", 1)))
 	require.ErrorIs(t, err, ErrRecord)
 	require.ErrorContains(t, err, "stop all members, delete it, and start them again")
 	_, err = Record{}.MarshalText()
@@ -84,7 +88,7 @@ func TestRecordIsBounded(t *testing.T) {
 	r := Record{Epoch: 1, Lease: second}
 	for n := range dmutex.NodeID(MaxMembers) {
 		r.Highest = n + 1
-		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, strings.Repeat("x", maxAddress)})
+		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, strings.Repeat("X", maxProof), strings.Repeat("x", maxAddress)})
 	}
 	text, err := r.MarshalText()
 	require.NoError(t, err)
@@ -95,7 +99,7 @@ func TestRecordIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrRecord)
 	r.Highest++
 	r.Members[0].Address = ""
-	r.Members = append(r.Members, Entry{Member{r.Highest, 7}, ""})
+	r.Members = append(r.Members, Entry{Member{r.Highest, 7}, "", ""})
 	_, err = r.MarshalText()
 	require.ErrorContains(t, err, "more than 64 members")
 }

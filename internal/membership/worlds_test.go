@@ -42,6 +42,8 @@ const (
 	settle  // what was released between the report and the view's first act is released in the view
 	pass    // a unit of time passes
 	wipe    // the record is gone
+	look    // one life asks the store who lives
+	see     // the store answers that
 )
 
 func (v verb) String() string {

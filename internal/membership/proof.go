@@ -1,0 +1,48 @@
+package membership
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/dmutex/dmutex"
+)
+
+// This file is how a store that can prove that a process is dead spares a [LeaseMachine] the
+// wait of rule 5.4.
+
+// Begun tells the machine the name of the life that a Live has begun, which is empty if the
+// store proves nothing. Now this life can join. The driver ends that life of the store when
+// this one is no member any more, or is Stopped, and the lease that it had has ended, or all
+// that it held was released.
+func (m *LeaseMachine) Begun(now int64, proof string) []Message {
+	if m.op == Live && m.ended == Outside {
+		m.finish(now)
+		if m.begun, m.proof = true, proof; !isProof(proof) {
+			m.stop(dmutex.Misuse("membership: the store names a life " + strconv.Quote(proof) + ", not with 1 to 64 letters and digits"))
+		}
+	}
+	return m.flush(now)
+}
+
+// Living tells the machine the names of all lives of the store that had begun when the driver
+// asked, and were not over when the store answered. When it asked, the machine had shown it a
+// record with that last exclusion.
+//
+// If members of the record are all that live, that exclusion is cleared: a life that was
+// excluded then, or before, had begun its life of the store before it joined, so before the
+// driver asked. It is never a member again, so the answer does not have it, and its life of
+// the store is over: it holds nothing any more. This takes that it had one. Those without one
+// must be cleared by a wait.
+//
+// So a new record is cleared when nobody but its members lives. A life that is about to join
+// has begun its own, so the others wait until it has joined.
+func (m *LeaseMachine) Living(now int64, unclean uint64, names []string) []Message {
+	member := func(name string) bool {
+		return slices.ContainsFunc(m.record.Members, func(e Entry) bool { return e.Proof == name })
+	}
+	if unclean > m.cleared && m.record.Unproved <= m.cleared && m.ended == Outside &&
+		!slices.ContainsFunc(names, func(name string) bool { return !member(name) }) {
+		m.clear(unclean)
+	}
+	return m.flush(now)
+}

@@ -1,0 +1,162 @@
+package membership
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+)
+
+// storeLife returns what the store calls a life.
+func storeLife(life uint64) string { return "life" + dmutex.NodeID(life).String() }
+
+// proving returns a life in a store that can prove that a process is dead.
+func proving(t *testing.T, life uint64) *LeaseMachine {
+	t.Helper()
+	m, err := NewLease(LeaseConfig{Life: life, Lease: testLease, Settings: "ricart", Proves: true})
+	require.NoError(t, err)
+	return m
+}
+
+// The founder of a record, and a member that has excluded another, act at once if nobody but
+// members lives.
+func TestProved(t *testing.T) {
+	var l ledger
+	m := proving(t, 9)
+	m.Tick(0)
+	l.serve(m, 0)
+	require.Equal(t, []Entry{{Member{1, 9}, "life9", ""}}, l.record(t).Members)
+	require.Equal(t, Frozen, m.Phase())
+	unclean := m.Record().Unclean
+	require.NotZero(t, unclean)
+	require.Zero(t, m.Record().Unproved)
+	m.Living(1, unclean, []string{"life9", "life7"}) // one that is to join, or was a member of a record that is lost
+	require.Equal(t, Frozen, m.Phase())
+	m.Living(2, unclean, []string{"life9"})
+	require.Equal(t, Acting, m.Phase())
+
+	two := proving(t, 7)
+	two.Tick(2)
+	l.serve(two, 2)
+	m.Hint(second)
+	l.serve(m, second)
+	require.Equal(t, Frozen, m.Phase())
+	m.Met(second, two.Self(), 7)
+	out := m.Dead(second, two.Self())
+	require.Empty(t, out)
+	l.serve(m, second)
+	require.Len(t, m.View().Members, 1)
+	require.Equal(t, Frozen, m.Phase(), "the lease of the other may run")
+	require.Equal(t, []dmutex.NodeID{two.Self()}, waits(m))
+	m.Living(second, unclean, []string{"life9"}) // it was asked before the exclusion was known
+	require.Equal(t, Frozen, m.Phase())
+	m.Living(second, m.Record().Unclean, []string{"life9", "life7"})
+	require.Equal(t, Frozen, m.Phase(), "it is no member, and lives")
+	m.Living(second, m.Record().Unclean, []string{"life9"})
+	require.Equal(t, Acting, m.Phase())
+	require.Empty(t, waits(m))
+}
+
+func waits(m *LeaseMachine) []dmutex.NodeID {
+	_, members := m.Waits()
+	return members
+}
+
+// A life tells the others that the store has proved it.
+func TestProvedIsTold(t *testing.T) {
+	var l ledger
+	m, two := proving(t, 9), proving(t, 7)
+	for _, m := range []*LeaseMachine{m, two} {
+		m.Tick(0)
+		l.serve(m, 0)
+	}
+	m.Hint(second)
+	l.serve(m, second)
+	m.Met(second, two.Self(), 7)
+	out := m.Living(second, m.Record().Unclean, []string{"life7", "life9"})
+	require.Equal(t, []Message{{Kind: Cleared, From: m.Self(), To: two.Self(), Cleared: m.Record().Unclean}}, out)
+	require.Empty(t, m.Living(second, m.Record().Unclean, []string{"life7", "life9"}), "once")
+}
+
+// A member without a life of the store is never taken for dead: the others wait, and what is
+// not proved of it is not proved by a later exclusion either.
+func TestUnproved(t *testing.T) {
+	var l ledger
+	m := proving(t, 9)
+	m.Tick(0)
+	l.serve(m, 0)
+	m.Living(0, m.Record().Unclean, []string{"life9"})
+	for i, other := range []*LeaseMachine{someLease(t, 7), proving(t, 8)} {
+		now := int64(i+1) * second
+		other.Tick(now)
+		l.serve(other, now)
+		m.Hint(now)
+		l.serve(m, now)
+		m.Dead(now, other.Self())
+		l.serve(m, now)
+		require.Len(t, m.View().Members, 1)
+		m.Living(now, m.Record().Unclean, []string{"life9"})
+		require.Equal(t, Frozen, m.Phase())
+	}
+	require.Less(t, m.Record().Unproved, m.Record().Unclean)
+	m.Tick(2*second + drain(testLease))
+	l.serve(m, m.now)
+	require.Equal(t, Acting, m.Phase())
+}
+
+// A life joins when its life of the store has begun, or the store has said that it proves
+// nothing. Another life begins its own.
+func TestBegun(t *testing.T) {
+	var l ledger
+	m := proving(t, 9)
+	m.Tick(0)
+	op, _ := m.Operation()
+	require.Equal(t, Load, op)
+	m.Loaded(0, nil)
+	op, _ = m.Operation()
+	require.Equal(t, Live, op)
+	m.Unknown(0) // the record may be another when it is tried again
+	m.Tick(m.Deadline())
+	op, _ = m.Operation()
+	require.Equal(t, Load, op)
+	m.Begun(m.now, "life1") // of no Live
+	m.Loaded(m.now, nil)
+	op, _ = m.Operation()
+	require.Equal(t, Live, op)
+	m.Begun(m.now, "")
+	op, l.value = m.Operation()
+	require.Equal(t, Swap, op)
+	m.Conflict(m.now) // it keeps its life of the store
+	l.value = nil
+	m.Tick(m.Deadline())
+	l.serve(m, m.now)
+	require.Equal(t, []Entry{{Member{1, 9}, "", ""}}, l.record(t).Members)
+	require.Equal(t, m.Record().Unclean, m.Record().Unproved)
+
+	r := l.record(t)
+	r.Epoch, r.Members = r.Epoch+1, nil
+	r.exclude("")
+	l.put(t, r)
+	m.Hint(m.now + second)
+	l.serve(m, m.now)
+	for m.Self() == dmutex.None {
+		m.Tick(m.Deadline())
+		l.serve(m, m.now)
+	}
+	require.Equal(t, []Entry{{Member{2, 9 + 1<<32}, storeLife(9 + 1<<32), ""}}, l.record(t).Members)
+}
+
+// A store that gives names which no record takes stops the life.
+func TestBegunRefuses(t *testing.T) {
+	for _, name := range []string{"life 9", "life\n", "lïfe", strings.Repeat("9", 65)} {
+		m := proving(t, 9)
+		m.Tick(0)
+		m.Operation()
+		m.Loaded(0, nil)
+		m.Begun(0, name)
+		require.Equal(t, Stopped, m.Phase())
+		require.ErrorContains(t, m.Err(), "the store names a life ")
+	}
+}
