@@ -68,7 +68,7 @@ type PeerStatus struct {
 	// does not reach it, if the link can tell, or nil.
 	Err error
 
-	Unacked  uint64 // messages that it has not acknowledged; if it has left, those that came too late for it
+	Unacked  uint64 // messages that it has not acknowledged
 	Backlog  int    // their size in bytes: above 2 MiB, Acquire returns ErrOverflow
 	Resent   uint64 // frames sent to it again, because no acknowledgement came
 	Repeated uint64 // frames received from it again
@@ -162,7 +162,7 @@ func (n *Node) Status() Status {
 	for _, id := range n.group.Others() {
 		m, err := n.group.Peer(id)
 		st.Peers = append(st.Peers, PeerStatus{
-			ID: id, Life: m.Life, Met: m.Met && !m.Left, Left: m.Left, InView: g.Lives.Has(id, m.Life), Silent: m.Silent, Err: err,
+			ID: id, Life: m.Life, Met: m.Life != 0 && !m.Left, Left: m.Left, InView: g.Lives.Has(id, m.Life), Silent: m.Silent, Err: err,
 			Unacked: m.Unacked, Backlog: m.Backlog, Resent: m.Resent, Repeated: m.Repeated, RoundTrip: m.RoundTrip,
 		})
 	}

@@ -41,6 +41,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -57,10 +58,10 @@ type Config struct {
 	// called about once a second, and by the link when a peer connects.
 	MaxLife func() uint64
 
-	// Watch, if not nil, is called for what the network does to frames. It is
-	// called while a mutex is held: it must return soon, and must not call the
-	// Mail.
-	Watch func(Event)
+	// Watch, if not nil, is called for what the network does to frames: events of the
+	// kinds Resent, Unsent, Repeated, Early and Stray, without the time. It is called
+	// while a mutex is held: it must return soon, and must not send.
+	Watch func(trace.Event)
 }
 
 // A Handler receives what arrives. Every method but Stranger, Closed and Tick is
@@ -116,10 +117,9 @@ type Handler interface {
 }
 
 const (
-	// sendBuffer bounds what may wait for one peer's acknowledgement, in bytes.
-	// At half of it [Mail.Full] reports true: the other half is for answers, which
-	// must not be refused.
-	sendBuffer = 4 << 20
+	// enough is how much may wait for one peer's acknowledgement, in bytes, until
+	// [Mail.Full] reports true: the other half is for answers, which must not be refused.
+	enough = session.Buffer / 2
 
 	minFrame = 1024 // what transport.Link promises
 
@@ -158,7 +158,6 @@ type Mail struct {
 	running sync.WaitGroup
 
 	mu     sync.Mutex    // before the peers' mutexes
-	opened bool          // Open was called
 	closed chan struct{} // closed when Close has finished; nil before Close
 
 	change  sync.Mutex // held to replace roster, for moments: after mu, before the peers' mutexes
@@ -204,15 +203,11 @@ func New(cfg Config) (*Mail, error) {
 	return m, nil
 }
 
-func (m *Mail) session(life uint64) (*session.Session, error) {
-	return session.New(session.Config{
-		Life:     life,
-		MaxLife:  m.maxLife(),
-		Group:    m.cfg.Group,
-		MaxFrame: min(m.cfg.Link.MaxFrame(), sendBuffer),
-		Buffer:   sendBuffer,
-	})
+func (m *Mail) session(life uint64) *session.Session {
+	return session.New(session.Config{Life: life, MaxLife: m.maxLife(), Group: m.cfg.Group, MaxFrame: m.maxFrame()})
 }
+
+func (m *Mail) maxFrame() int { return min(m.cfg.Link.MaxFrame(), session.Buffer) }
 
 func (m *Mail) maxLife() uint64 {
 	if m.cfg.MaxLife == nil {
@@ -254,13 +249,9 @@ func (m *Mail) Add(id dmutex.NodeID) error {
 	case found:
 		return dmutex.Misuse(fmt.Sprintf("mail: node %d is added twice, by Config.Peers or Add", id))
 	}
-	s, err := m.session(m.life)
-	if err != nil {
-		return err
-	}
 	m.roster.Store(&roster{
 		ids:   slices.Insert(slices.Clone(r.ids), i, id),
-		peers: slices.Insert(slices.Clone(r.peers), i, &peer{mail: m, id: id, session: s}),
+		peers: slices.Insert(slices.Clone(r.peers), i, &peer{mail: m, id: id, session: m.session(m.life)}),
 	})
 	m.wakeBefore(math.MinInt64)
 	return nil
@@ -306,14 +297,13 @@ func (m *Mail) Challenge(id dmutex.NodeID) {
 func (m *Mail) Open() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.opened || m.closed != nil {
+	if m.link.Load() != unopened || m.closed != nil {
 		return dmutex.Misuse("mail: Open was called before, or the Mail is closed")
 	}
 	m.tellLife()
 	if err := m.openLink(); err != nil {
 		return fmt.Errorf("mail: open link: %w", err)
 	}
-	m.opened = true
 	m.link.Store(open)
 	m.running.Go(m.keepTime)
 	return nil
@@ -379,14 +369,8 @@ func (m *Mail) Receipt(to dmutex.NodeID) <-chan struct{} {
 }
 
 // Full reports whether more than half of the peer's send buffer of 4 MiB is
-// unacknowledged. It takes no mutex.
-func (m *Mail) Full(to dmutex.NodeID) bool {
-	if m.full.Load() == 0 {
-		return false
-	}
-	p := m.peer(to)
-	return p != nil && p.full.Load()
-}
+// unacknowledged. While that is so for no peer, it takes no mutex.
+func (m *Mail) Full(to dmutex.NodeID) bool { return m.full.Load() > 0 && m.Backlog(to) > enough }
 
 // Backlog returns how many bytes sent to the peer are unacknowledged.
 func (m *Mail) Backlog(to dmutex.NodeID) int {
@@ -400,9 +384,7 @@ func (m *Mail) Backlog(to dmutex.NodeID) int {
 }
 
 // MaxMessage returns the size of the largest message in bytes.
-func (m *Mail) MaxMessage() int {
-	return min(m.cfg.Link.MaxFrame(), sendBuffer) - session.Overhead
-}
+func (m *Mail) MaxMessage() int { return m.maxFrame() - session.Overhead }
 
 // Now returns the time since New in nanoseconds, by the monotonic clock.
 func (m *Mail) Now() int64 { return int64(time.Since(m.birth)) }
@@ -443,11 +425,7 @@ func (m *Mail) Rename(life uint64) error {
 	m.change.Unlock()
 	m.tellLife()
 	for _, p := range r.peers {
-		s, err := m.session(life)
-		if err != nil {
-			return err
-		}
-		p.rename(s)
+		p.rename(m.session(life))
 	}
 	m.Flush()
 	return nil
@@ -475,7 +453,7 @@ func (m *Mail) Close(ctx context.Context) error {
 	}
 	m.closed = make(chan struct{})
 	defer close(m.closed)
-	opened := m.opened
+	opened := m.link.Load() != unopened
 	m.change.Lock()
 	m.closing = true
 	r := m.roster.Load()

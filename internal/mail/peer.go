@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/session"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -19,17 +20,16 @@ import (
 type peer struct {
 	mail *Mail
 	id   dmutex.NodeID
-	full atomic.Bool // so much is unacknowledged that requests should wait
 	due  atomic.Bool // there may be something to transmit
 
-	recv    sync.Mutex
-	heardTo uint64 // messages of the peer's present life that were handled
+	recv sync.Mutex
+	mu   sync.Mutex
 
-	mu       sync.Mutex
 	session  *session.Session
-	gone     bool      // Remove was called: nothing is transmitted, received or counted any more
-	now      int64     // what it was told last; it must not go back
-	left     bool      // the peer's present life has
+	gone     bool  // Remove was called: nothing is transmitted, received or counted any more
+	now      int64 // what it was told last; it must not go back
+	full     bool  // the Mail counts this peer as full
+	watched  session.Stats
 	acked    uint64    // of our messages; the answers that came with that are handled
 	receipts []receipt // ascending
 	spoke    int64     // when its last frame came, at least 1; 0 if none did
@@ -79,26 +79,26 @@ func (p *peer) receive(now int64, frame []byte) (relied bool) {
 		p.mu.Unlock()
 		return false
 	}
-	before := p.look()
 	p.now = max(p.now, now)
 	in, err := p.session.Handle(p.now, frame)
 	p.due.Store(true)
 	if err != nil {
-		err = p.refuse(err)
+		other, ok := err.(session.GroupError)
+		again := ok && other.Other == p.other
+		if ok {
+			p.other = other.Other
+		}
 		p.mu.Unlock()
-		if err != nil {
+		if !again {
 			p.mail.cfg.Handler.Refused(p.id, err)
 		}
 		return false
 	}
 	p.other, p.spoke = 0, max(now, 1)
-	switch in.Event {
-	case session.Met, session.Restarted:
-		p.left, p.acked, p.receipts = false, 0, nil
-	case session.Left:
-		p.left = true
+	if in.Event == session.Met || in.Event == session.Restarted {
+		p.acked, p.receipts = 0, nil
 	}
-	p.watch(before)
+	p.watch()
 	p.gauge()
 	life, acked := p.session.Peer(), p.session.Acked()
 	p.handling = true
@@ -142,33 +142,16 @@ func (p *peer) handle(in session.Input, life uint64) {
 	h := p.mail.cfg.Handler
 	switch in.Event {
 	case session.Met, session.Restarted:
-		p.heardTo = 0
 		h.Met(p.id, life)
 	case session.Taken:
 		h.Taken(p.id, in.Life)
 	}
-	for _, message := range in.Messages {
-		p.heardTo++
-		h.Message(p.id, p.heardTo, message)
+	for i, message := range in.Messages {
+		h.Message(p.id, in.Seq+uint64(i), message)
 	}
 	if in.Event == session.Left {
 		h.Left(p.id)
 	}
-}
-
-// refuse returns what the Handler is to be told of a frame that the session
-// refuses: nil if it was told so before. A peer with another group repeats
-// itself.
-func (p *peer) refuse(err error) error {
-	other, ok := err.(session.GroupError)
-	switch {
-	case !ok:
-	case p.other == other.Other:
-		return nil
-	default:
-		p.other = other.Other
-	}
-	return err
 }
 
 // send queues what write appends.
@@ -179,7 +162,7 @@ func (p *peer) send(write func(b []byte) []byte) (seq uint64, err error) {
 		return 0, session.ErrClosed
 	}
 	p.message = write(p.message[:0])
-	if err := p.session.Send(p.now, p.message); err != nil {
+	if err := p.session.Send(p.message); err != nil {
 		return 0, err
 	}
 	p.due.Store(true)
@@ -201,7 +184,7 @@ func (p *peer) receipt() <-chan struct{} {
 		return p.receipts[n-1].given
 	}
 	r := receipt{seq, make(chan struct{})}
-	if seq <= p.acked || p.left {
+	if seq <= p.acked || p.session.Left() {
 		close(r.given)
 	} else {
 		p.receipts = append(p.receipts, r)
@@ -210,14 +193,13 @@ func (p *peer) receipt() <-chan struct{} {
 }
 
 func (p *peer) gauge() {
-	switch full := !p.gone && p.session.Backlog() > sendBuffer/2; {
-	case full == p.full.Load():
-	case full:
-		p.full.Store(true)
+	switch full := !p.gone && p.session.Backlog() > enough; {
+	case full && !p.full:
 		p.mail.full.Add(1)
-	default:
-		p.full.Store(false)
+		p.full = true
+	case !full && p.full:
 		p.mail.full.Add(-1)
+		p.full = false
 	}
 }
 
@@ -234,9 +216,8 @@ func (p *peer) transmit() (deadline int64) {
 	p.flushing = true
 	p.now = max(p.now, p.mail.Now())
 	for p.mail.link.Load() == open && !p.gone {
-		before := p.look()
 		p.frame = p.session.Transmit(p.now, p.frame[:0])
-		p.watch(before)
+		p.watch()
 		if len(p.frame) == 0 {
 			p.flushing = false
 			return p.session.Deadline()
@@ -262,7 +243,7 @@ func (p *peer) carry(frame []byte) {
 		return
 	}
 	if w := m.cfg.Watch; w != nil {
-		w(Event{Peer: p.id, What: Unsent, Err: err})
+		w(trace.Event{Peer: p.id, What: trace.Unsent, Err: err.Error()})
 	}
 	if errors.Is(err, transport.ErrClosed) && m.link.CompareAndSwap(open, shut) {
 		m.pokeDrain()
@@ -281,13 +262,13 @@ func (p *peer) rename(s *session.Session) {
 		return
 	}
 	old := p.session
-	p.session, p.left, p.acked, p.receipts = s, false, 0, nil
+	p.session, p.watched, p.acked, p.receipts = s, session.Stats{}, 0, nil
 	p.gauge()
 	p.handling = true
 	p.mu.Unlock()
 	if old.Peer() != 0 {
 		now := p.mail.Now()
-		old.Close(now)
+		old.Close()
 		for p.mail.link.Load() == open {
 			frame := old.Transmit(now, nil)
 			if len(frame) == 0 {
@@ -333,7 +314,7 @@ func (p *peer) close() {
 	defer p.recv.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.session.Close(p.mail.Now())
+	p.session.Close()
 	p.due.Store(true)
 }
 

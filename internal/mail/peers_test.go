@@ -245,7 +245,7 @@ func TestPeersDuringRename(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			for one.Status(2).Met { // until Rename is about to wait for us
+			for one.Status(2).Life != 0 { // until Rename is about to wait for us
 				runtime.Gosched()
 			}
 			if err := one.Add(4); err != nil {

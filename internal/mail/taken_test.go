@@ -147,14 +147,14 @@ func TestMaxLife(t *testing.T) {
 		require.NoError(t, one.Open())
 		two := p.openAs(2, 23)
 		time.Sleep(2 * time.Hour)
-		require.False(t, one.Status(2).Met)
-		require.False(t, two.Status(1).Met)
+		require.Zero(t, one.Status(2).Life)
+		require.Zero(t, two.Status(1).Life)
 		for _, line := range one.take() {
 			require.Contains(t, line, "ahead of the clock")
 		}
 		time.Sleep(2 * time.Hour)
-		require.True(t, one.Status(2).Met)
-		require.True(t, two.Status(1).Met)
+		require.NotZero(t, one.Status(2).Life)
+		require.NotZero(t, two.Status(1).Life)
 		closeAll(t, one, two)
 	})
 }

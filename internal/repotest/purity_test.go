@@ -67,7 +67,7 @@ var rows = []struct {
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog"}},
 	{"transport/linktest", false, []string{".", "transport", "internal/mail"}},
-	{"internal/mail", false, []string{".", "transport", "internal/session"}},
+	{"internal/mail", false, []string{".", "internal/session", "trace", "transport"}},
 	{"internal/session", true, []string{"."}},
 
 	{"transport/channel", false, []string{".", "internal/mail", "internal/wire", "transport"}},

@@ -8,11 +8,11 @@ import (
 
 // Two sessions, driven by hand over a network that loses every third frame.
 func Example() {
-	cfg := session.Config{Group: 1, MaxFrame: 1024}
+	cfg := session.Config{MaxLife: 1000, MaxFrame: 1024}
 	cfg.Life = 100
-	a, _ := session.New(cfg)
+	a := session.New(cfg)
 	cfg.Life = 200
-	b, _ := session.New(cfg)
+	b := session.New(cfg)
 
 	now, frames := int64(0), 0
 	carry := func(from, to *session.Session) {
@@ -34,8 +34,8 @@ func Example() {
 		}
 	}
 
-	_ = a.Send(now, []byte("ping"))
-	_ = a.Send(now, []byte("pong"))
+	_ = a.Send([]byte("ping"))
+	_ = a.Send([]byte("pong"))
 	for a.Acked() < a.Sent() {
 		carry(a, b)
 		carry(b, a)

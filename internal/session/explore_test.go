@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -78,7 +79,6 @@ type process struct {
 	closed  bool   // Close was called
 	tired   bool   // its patience is at an end
 	refused uint64 // by the last Taken
-	taken   int    // messages delivered before Close, of the present pair
 }
 
 type state uint8
@@ -115,17 +115,14 @@ func newWorld(g *game) *world {
 }
 
 func (w *world) begin(side, life int) {
-	cfg := Config{Life: lifeOf(side, life), Group: group, MaxFrame: minFrame, Window: w.window, AckDelay: 1, MinTimeout: 1, MaxTimeout: 1, Grace: 2}
+	s := New(Config{Life: lifeOf(side, life), MaxLife: math.MaxUint64, Group: group, MaxFrame: header + 15}) // three messages
+	s.stats.RoundTrip = 1
+	s.pace = pace{cmp.Or(w.window, math.MaxInt), 0, 1, 1, 2}
 	if w.paused {
-		cfg.MaxTimeout = 2
+		s.pace.maxTimeout = 2
 	}
-	s, err := New(cfg)
-	if err != nil {
-		panic(err)
-	}
-	s.cfg.AckDelay, s.stats.RoundTrip = 0, 1
 	if w.mutant.noGrace {
-		s.cfg.Grace = 0
+		s.pace.grace = 0
 	}
 	w.procs[side][life] = process{s: s, state: alive}
 }
@@ -152,7 +149,7 @@ func (s *Session) clone() *Session {
 // appendState appends all that decides what the session will do, given that
 // time stands still at 0 and round trips are not measured.
 func (s *Session) appendState(b []byte) []byte {
-	b = appendInts(b, s.peer, s.rival.life, s.answer.to, s.answer.higher, s.acked, s.next, s.sent, s.heardAtClose, s.heard, s.early, max(s.timed.seq, s.acked+1))
+	b = appendInts(b, s.peer, s.rival.life, s.answer.to, s.answer.higher, s.acked, s.next, s.sent, s.heard, s.early, max(s.timed.seq, s.acked+1))
 	b = appendInts(b, s.flying, min(s.backoff, 2)+1, s.repeats+1)
 	b = appendBools(b, s.rival.silent, s.closed, s.left, s.timed.at == always, s.wentBackAt == always)
 	for _, timer := range [...]int64{s.helloAt, s.answer.at, s.rival.until, s.resendAt, s.ackAt} {
@@ -172,7 +169,7 @@ func (w *world) AppendState(b []byte) []byte {
 			if p.state == alive {
 				b = p.s.appendState(b)
 			}
-			b = appendInts(b, p.sends, p.taken)
+			b = appendInts(b, p.sends)
 			b = appendInts(b, p.refused)
 			b = appendBools(b, p.closed, p.tired)
 		}
@@ -307,11 +304,8 @@ func (w *world) Do(a step) error {
 	case doForget:
 		s.rival = rival{}
 	case doClose:
-		s.Close(0)
+		s.Close()
 		p.closed = true
-		if s.peer != 0 {
-			p.taken = w.got[1-side][index(s.peer)][life]
-		}
 	case doGo:
 		p.state = gone
 		return nil
@@ -327,7 +321,7 @@ func blame(format string, args ...any) error { return search.Wrong(errWrong, for
 func (w *world) send(side, life int) error {
 	p := &w.procs[side][life]
 	p.sends++
-	if err := p.s.Send(0, []byte{byte(life), byte(p.sends)}); err != nil {
+	if err := p.s.Send([]byte{byte(life), byte(p.sends)}); err != nil {
 		return blame("send refused: %v", err)
 	}
 	return nil
@@ -396,11 +390,6 @@ func (w *world) deliver(side, life int, now int64, frame []byte) error {
 		w.first[side][life][peer] = 0
 		if in.Event == Restarted {
 			w.first[side][life][peer] = p.sends
-		}
-		p.taken = 0 // what was delivered to a Close is of the former peer
-	case Left:
-		if other := &w.procs[from][peer]; other.closed && int(s.Acked()) != other.taken {
-			return blame("%s believes that %d messages were delivered before its peer closed, but %d were", name(side, life), s.Acked(), other.taken)
 		}
 	}
 	for _, m := range in.Messages {
@@ -560,14 +549,12 @@ func show(frame []byte) string {
 // split takes a frame apart, without judging it, into its integers and the
 // messages after them.
 func split(frame []byte) (ints []uint64, body []byte) {
-	r := reader{rest: frame}
-	n := r.array(len(frame))
-	switch kind(frame[1]) {
-	case data:
-		n = dataFields
-	case fin:
-		n = finFields
+	n := 4
+	switch kind(frame[0]) {
+	case hello, data, fin:
+		n = 5
 	}
+	r := reader{rest: frame}
 	for range n {
 		ints = append(ints, r.uint())
 	}
@@ -576,9 +563,5 @@ func split(frame []byte) (ints []uint64, body []byte) {
 
 // join makes a frame of what split returned.
 func join(ints []uint64, body []byte) []byte {
-	count := 0
-	for r := (reader{rest: body}); len(r.rest) > 0; count++ {
-		r.bin(len(body))
-	}
-	return append(appendFields(nil, count, kind(ints[0]), ints[1:]...), body...)
+	return append(appendFields(nil, kind(ints[0]), ints[1:]...), body...)
 }

@@ -2,15 +2,15 @@ package session
 
 import "github.com/dmutex/dmutex"
 
-// Frames are msgpack arrays, canonical like all that dmutex writes:
+// Frames are sequences of msgpack values, canonical like all that dmutex writes:
 //
-//	HELLO    1, version, group, from, to                   to is 0 in a question
+//	HELLO    1, version, group, from, to            to is 0 in a question
 //	REFUSED  2, from, to, life
 //	ACK      3, from, to, ack
-//	DATA     4, from, to, seq, ack, message, ...           at least one message
-//	FIN      5, from, to, seq, ack, heard, message, ...    the last DATA
-//	BYE      6, from, to, ack                              an ACK after FIN was acknowledged
-//	GAP      7, from, to, ack                              an ACK that asks to go back
+//	DATA     4, from, to, seq, ack, message, ...    at least one message
+//	FIN      5, from, to, seq, ack, message, ...    the last DATA
+//	BYE      6, from, to, ack                       an ACK after FIN was acknowledged
+//	GAP      7, from, to, ack                       an ACK that asks to go back
 //
 // from, to and life are lives, messages are byte strings, the rest integers. Only
 // HELLO tells the version and the group: nothing else is taken from a life before its
@@ -27,7 +27,7 @@ const (
 	gap
 )
 
-const version = 2
+const version = 3
 
 type frame struct {
 	kind     kind
@@ -35,25 +35,13 @@ type frame struct {
 	life     uint64 // of REFUSED
 	seq      uint64 // of DATA and FIN: the number of the first message
 	ack      uint64 // of ACK, BYE, GAP, DATA and FIN
-	heard    uint64 // of FIN
-	count    int    // of messages
 }
 
 const (
-	// header is the size of the longest FIN header: the head of an array of
-	// more than 15 elements, the kind and five integers.
-	header = 3 + 1 + 5*maxUint
+	header = 1 + 4*maxUint // what goes before the messages of a frame, at most
 
 	// Overhead is how much smaller than a frame the largest message is.
 	Overhead = header + maxHead
-
-	// fields of a DATA and a FIN frame before its messages
-	dataFields = 5
-	finFields  = 6
-
-	// maxCount bounds the messages of a frame, so that the head of the array
-	// stays within its 3 bytes.
-	maxCount = 1<<16 - 1 - finFields
 )
 
 // The reasons for which [Session.Handle] refuses a frame, besides malformed bytes.
@@ -64,7 +52,7 @@ var (
 	errMirror  = dmutex.PeerMistake("it says that it is us: two processes have the same life, or the link returns our own frames")
 	errAhead   = dmutex.PeerMistake("it names a life far ahead of the clock: a clock is wrong")
 	errEmpty   = dmutex.PeerMistake("it contains no message, or an empty one")
-	errAck     = dmutex.PeerMistake("it acknowledges or has heard what was never sent")
+	errAck     = dmutex.PeerMistake("it acknowledges what was never sent")
 	errEnd     = dmutex.PeerMistake("it sends after its end")
 	errBye     = dmutex.PeerMistake("it says that we have its end, and we have not")
 	errGap     = dmutex.PeerMistake("it lacks a message before others that were never sent")
@@ -74,25 +62,13 @@ var (
 // sends.
 func (s *Session) parse(b []byte) (f frame, err error) {
 	r := reader{rest: b}
-	n := r.array(finFields + maxCount)
-	f.kind = kind(r.uint())
-	switch {
-	case r.err != nil:
-		return f, r.err
-	case f.kind == data && n >= dataFields:
-		f.count = n - dataFields
-	case f.kind == fin && n >= finFields:
-		f.count = n - finFields
-	case f.kind == hello && n == 5:
+	if f.kind = kind(r.uint()); f.kind == hello {
 		if r.uint() != version && r.err == nil {
 			return f, errVersion
 		}
 		if group := r.uint(); group != s.cfg.Group {
 			err = GroupError{group}
 		}
-	case f.kind >= refused && f.kind <= gap && f.kind != data && f.kind != fin && n == 4:
-	default:
-		return f, errKind
 	}
 	f.from, f.to = r.uint(), r.uint()
 	switch f.kind {
@@ -101,18 +77,17 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 		f.life = r.uint()
 	case ack, bye, gap:
 		f.ack = r.uint()
-	default:
+	case data, fin:
 		f.seq, f.ack = r.uint(), r.uint()
-		if f.kind == fin {
-			f.heard = r.uint()
-		}
-		for range f.count {
-			m := r.bin(len(b))
+		for len(r.rest) > 0 {
+			m := r.bin()
 			if len(m) == 0 && r.err == nil {
 				return f, errEmpty
 			}
 			s.in = append(s.in, m)
 		}
+	default:
+		r.fail(errKind)
 	}
 	if e := r.end(); e != nil {
 		return f, e
@@ -133,15 +108,15 @@ func (s *Session) check(f *frame) error {
 		return errZero
 	case f.from > s.cfg.MaxLife || f.kind == refused && f.life > s.cfg.MaxLife:
 		return errAhead
-	case f.kind == data && f.count == 0:
+	case f.kind == data && len(s.in) == 0:
 		return errEmpty
 	case f.kind <= refused || f.from != s.peer || f.to != s.cfg.Life:
 		return nil
-	case f.ack > s.last() || f.heard > s.sent:
+	case f.ack > s.last():
 		return errAck
 	case f.kind == gap && f.ack+2 > s.last():
 		return errGap
-	case numbered && s.left && (f.seq > s.received() || f.seq+uint64(f.count) > s.received()):
+	case numbered && s.left && (f.seq > s.received() || f.seq+uint64(len(s.in)) > s.received()):
 		return errEnd
 	case f.kind == bye && !s.left:
 		return errBye
@@ -150,7 +125,7 @@ func (s *Session) check(f *frame) error {
 }
 
 func (s *Session) appendHello(b []byte, to uint64) []byte {
-	return appendFields(b, 0, hello, version, s.cfg.Group, s.cfg.Life, to)
+	return appendFields(b, hello, version, s.cfg.Group, s.cfg.Life, to)
 }
 
 func (s *Session) appendAck(b []byte) []byte {
@@ -161,14 +136,11 @@ func (s *Session) appendAck(b []byte) []byte {
 	case s.early != 0:
 		kind = gap
 	}
-	return appendFields(b, 0, kind, s.cfg.Life, s.peer, s.received())
+	return appendFields(b, kind, s.cfg.Life, s.peer, s.received())
 }
 
-// appendFields appends an array of a kind and integers that count more
-// elements will follow.
-func appendFields(b []byte, count int, kind kind, fields ...uint64) []byte {
-	b = appendArray(b, 1+len(fields)+count)
-	b = appendUint(b, uint64(kind))
+func appendFields(b []byte, kind kind, fields ...uint64) []byte {
+	b = append(b, byte(kind))
 	for _, v := range fields {
 		b = appendUint(b, v)
 	}

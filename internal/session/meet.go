@@ -43,19 +43,19 @@ func (s *Session) onHello(now int64, f *frame) {
 		s.answer = answer{f.from, 0, now}
 	case s.rival.life != 0 && !s.left:
 		s.reply(now, s.rival.life, s.peer)
-		s.rival, s.helloAt = rival{until: now + s.cfg.Grace}, never
+		s.rival, s.helloAt = rival{until: now + s.pace.grace}, never
 	}
 }
 
 // reply makes HELLO, or REFUSED if there is a higher life, the next answer to a stranger.
-// Of two that come in Config.MinTimeout the higher life is answered.
+// Of two that come in pace.minTimeout the higher life is answered.
 func (s *Session) reply(now int64, to, higher uint64) {
 	if s.answer.to <= to {
 		at := now
-		if s.answer.at > now-s.cfg.MinTimeout {
+		if s.answer.at > now-s.pace.minTimeout {
 			at = s.answer.at
 			if s.answer.to == 0 {
-				at += s.cfg.MinTimeout
+				at += s.pace.minTimeout
 			}
 		}
 		s.answer = answer{to, higher, at}
@@ -66,7 +66,7 @@ func (s *Session) reply(now int64, to, higher uint64) {
 // left, or it was asked and has not answered, or it acknowledges nothing.
 func (s *Session) vacant(now int64) bool {
 	return s.peer == 0 || s.left || s.rival.silent && now < s.rival.until ||
-		s.backoff > 0 && s.timeout() >= s.cfg.Grace
+		s.backoff > 0 && s.timeout() >= s.pace.grace
 }
 
 // doubt asks the peer whether it is alive, because of a frame of a higher life. If it has
@@ -78,7 +78,7 @@ func (s *Session) doubt(now int64, f *frame) {
 	case s.rival.life != 0 && !s.rival.silent:
 		s.rival.life = max(s.rival.life, f.from)
 	case s.rival.life != 0 || now >= s.rival.until:
-		s.rival = rival{life: f.from, until: now + s.cfg.Grace}
+		s.rival = rival{life: f.from, until: now + s.pace.grace}
 		s.helloAt = now
 	case f.kind != hello || f.to != s.cfg.Life:
 		s.reply(now, f.from, s.peer)
@@ -87,7 +87,7 @@ func (s *Session) doubt(now int64, f *frame) {
 
 // endGrace gives way to the rival: the peer has not answered.
 func (s *Session) endGrace(now int64) {
-	s.rival.silent, s.rival.until = true, now+max(s.cfg.Grace, 4*s.roundTrip())
+	s.rival.silent, s.rival.until = true, now+max(s.pace.grace, 4*s.roundTrip())
 	s.answer = answer{s.rival.life, 0, now}
 	s.helloAt = never
 }
@@ -113,7 +113,7 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 		s.helloAt = now + s.timeout()
 		s.backOff()
 	case s.rival.life != 0:
-		s.helloAt = now + max(s.cfg.Grace/4, 1)
+		s.helloAt = now + max(s.pace.grace/4, 1)
 	}
 	return s.appendHello(b, 0)
 }
@@ -147,7 +147,7 @@ func (s *Session) talked() bool { return s.acked+s.heard > 0 }
 // rest leaves a peer alone for a while that has refused us.
 func (s *Session) rest(now int64) {
 	if s.peer == 0 {
-		s.helloAt = now + s.cfg.MaxTimeout
+		s.helloAt = now + s.pace.maxTimeout
 	}
 }
 
@@ -166,7 +166,7 @@ func (s *Session) adopt(now int64, life uint64) Event {
 	s.answer = answer{life, 0, now}
 	s.acked, s.next, s.flying = 0, 1, 0
 	s.resendAt, s.wentBackAt, s.backoff, s.timed = never, always, 0, timed{1, always}
-	s.heard, s.heardAtClose, s.left, s.early = 0, 0, false, 0
+	s.heard, s.left, s.early = 0, false, 0
 	s.ackAt, s.repeats = never, 0
 	return event
 }

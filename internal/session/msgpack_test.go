@@ -41,16 +41,14 @@ func TestLengthsAsTheTwinWritesThem(t *testing.T) {
 		enc := msgpack.NewEncoder(&twin)
 		text := strings.Repeat("\xff", n)
 		require.NoError(t, enc.EncodeBytes([]byte(text)))
-		require.NoError(t, enc.EncodeArrayLen(n))
 		twin.WriteString(text)
 
-		b := appendArray(appendBin(nil, []byte(text)), n)
+		b := appendBin(nil, []byte(text))
 		b = append(b, text...)
 		require.Equal(t, twin.Bytes(), b, n)
 
 		r := reader{rest: b}
-		require.Equal(t, text, string(r.bin(n)))
-		require.Equal(t, n, r.array(n))
+		require.Equal(t, text, string(r.bin()))
 		require.Equal(t, text, string(r.rest))
 		require.NoError(t, r.err)
 	}
@@ -60,7 +58,6 @@ func TestRefused(t *testing.T) {
 	const (
 		number = iota
 		bin
-		array
 	)
 	for _, c := range []struct {
 		name  string
@@ -70,28 +67,20 @@ func TestRefused(t *testing.T) {
 	}{
 		{"nothing", number, "", errShort},
 		{"nothing", bin, "", errShort},
-		{"nothing", array, "", errShort},
 		{"half a number", number, "\xcd\x01", errShort},
 		{"half a byte string", bin, "\xc4\x02a", errShort},
-		{"half an array", array, "\x92\x00", errShort},
-		{"huge byte string", bin, "\xc6\xff\xff\xff\xff", errBound},
-		{"huge array", array, "\xdd\xff\xff\xff\xff", errBound},
-		{"byte string beyond its bound", bin, "\xc4\x65" + strings.Repeat("a", 101), errBound},
-		{"array beyond its bound", array, "\xdc\x00\x65" + strings.Repeat("a", 101), errBound},
+		{"huge byte string", bin, "\xc6\xff\xff\xff\xff", errShort},
 		{"long small number", number, "\xcc\x7f", errShortest},
 		{"long number", number, "\xcd\x00\xff", errShortest},
 		{"longer number", number, "\xce\x00\x00\xff\xff", errShortest},
 		{"longest number", number, "\xcf\x00\x00\x00\x00\xff\xff\xff\xff", errShortest},
 		{"long length of a byte string", bin, "\xc5\x00\x01a", errShortest},
 		{"longer length of a byte string", bin, "\xc6\x00\x00\x00\x01a", errShortest},
-		{"long length of an array", array, "\xdc\x00\x01a", errShortest},
-		{"longer length of an array", array, "\xdd\x00\x00\x00\x01a", errShortest},
 		{"negative number", number, "\xff", errType},
 		{"signed number", number, "\xd0\x01", errType},
 		{"nil", number, "\xc0", errType},
 		{"string for a number", number, "\xa1a", errType},
 		{"string for a byte string", bin, "\xa1a", errType},
-		{"map for an array", array, "\x81\x00\x00", errType},
 		{"something after a number", number, "\x00\x00", errLong},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -100,9 +89,7 @@ func TestRefused(t *testing.T) {
 			case number:
 				require.Zero(t, r.uint())
 			case bin:
-				require.Empty(t, r.bin(100))
-			case array:
-				require.Zero(t, r.array(100))
+				require.Empty(t, r.bin())
 			}
 			require.ErrorIs(t, r.end(), c.want)
 			require.ErrorIs(t, r.end(), dmutex.ErrPeer)
@@ -117,7 +104,7 @@ func TestRefused(t *testing.T) {
 func TestEveryInputHasOneReading(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, seed))
-	heads := []byte{0x00, 0x7f, 0x90, 0x91, 0xa0, 0xc4, 0xc5, 0xc6, 0xcc, 0xcd, 0xce, 0xcf, 0xdc, 0xdd}
+	heads := []byte{0x00, 0x7f, 0xa0, 0xc4, 0xc5, 0xc6, 0xcc, 0xcd, 0xce, 0xcf}
 	for range 200_000 {
 		b := make([]byte, 1+random.IntN(40))
 		for i := 1; i < len(b); i++ {
@@ -130,28 +117,23 @@ func TestEveryInputHasOneReading(t *testing.T) {
 			require.Equal(t, appendUint(nil, v), taken(&r))
 		}
 		r = reader{rest: b}
-		if v := r.bin(100); r.err == nil {
+		if v := r.bin(); r.err == nil {
 			require.Equal(t, appendBin(nil, v), taken(&r))
-		}
-		r = reader{rest: b}
-		if v := r.array(100); r.err == nil {
-			require.Equal(t, appendArray(nil, v), taken(&r))
 		}
 	}
 }
 
 func TestNothingAllocated(t *testing.T) {
-	hostile := []byte("\xdd\x7f\xff\xff\xff")
+	hostile := []byte("\xc6\x7f\xff\xff\xff")
 	buffer := make([]byte, 0, 64)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		r := reader{rest: hostile}
-		if r.array(math.MaxInt32); r.end() == nil {
+		if r.bin(); r.end() == nil {
 			panic("accepted")
 		}
-		b := appendArray(appendBin(appendUint(buffer, math.MaxUint64), []byte("name")), 3)
+		b := appendBin(appendUint(buffer, math.MaxUint64), []byte("name"))
 		r = reader{rest: b}
 		r.uint()
-		r.bin(10)
-		r.array(10)
+		r.bin()
 	}))
 }

@@ -79,7 +79,7 @@ func newSimulation(t *testing.T, seed uint64, lossy bool, window int) *simulatio
 func (s *simulation) begin(side int) {
 	s.life[side]++
 	s.sends[side] = 0
-	s.ends[side] = newSession(s.t, uint64(side+1)<<32|s.life[side], func(c *Config) { c.Window = s.window })
+	s.ends[side] = newSession(s.t, uint64(side+1)<<32|s.life[side], func(c *Session) { c.pace.window = s.window })
 }
 
 // transmit is what a driver does after every input and at the deadline.
@@ -117,7 +117,7 @@ func (s *simulation) transmit(side int) (n int) {
 func (s *simulation) send(side, size int) bool {
 	m := binary.BigEndian.AppendUint64(nil, s.life[side])
 	m = binary.BigEndian.AppendUint64(m, s.sends[side]+1)
-	err := s.ends[side].Send(s.now, append(m, make([]byte, size)...))
+	err := s.ends[side].Send(append(m, make([]byte, size)...))
 	if err != nil {
 		require.ErrorIs(s.t, err, ErrFull)
 		return false
@@ -210,7 +210,7 @@ func TestBadNetwork(t *testing.T) {
 		s.send(1, 0)
 		s.drain()
 		for side, end := range s.ends {
-			end.Close(s.now)
+			end.Close()
 			s.transmit(side)
 		}
 		for s.step(math.MaxInt64) {
@@ -258,7 +258,7 @@ func roundTrip(t testing.TB, p *pair) func() {
 	message := []byte("a message of 24 bytes...")
 	frame := make([]byte, 0, 1024)
 	one := func(from, to *Session) {
-		if err := from.Send(p.now, message); err != nil {
+		if err := from.Send(message); err != nil {
 			t.Fatal(err)
 		}
 		for {
@@ -290,9 +290,9 @@ func TestNoAllocationsAfterALoss(t *testing.T) {
 		return len(in.Messages)
 	}
 	cycle := func() {
-		_ = p.a.Send(p.now, message)
+		_ = p.a.Send(message)
 		frame = p.a.Transmit(p.now, frame[:0]) // lost
-		_ = p.a.Send(p.now, message)
+		_ = p.a.Send(message)
 		frame = p.a.Transmit(p.now, frame[:0])
 		handle(p.b)
 		frame = p.b.Transmit(p.now, frame[:0]) // a GAP
@@ -327,22 +327,22 @@ func FuzzHandle(f *testing.F) {
 	f.Add(pack(two, end, one, one, two))
 	f.Add(pack(join([]uint64{uint64(hello), version, group, 33, 0}, nil), join([]uint64{uint64(hello), version, group, 33, 22}, nil)))
 	f.Add(pack(join([]uint64{uint64(refused), 11, 22, 33}, nil), join([]uint64{uint64(ack), 11, 22, 1}, nil)))
-	f.Add(pack(join([]uint64{uint64(fin), 11, 22, 1, 0, 0}, nil), join([]uint64{uint64(bye), 11, 22, 0}, nil)))
+	f.Add(pack(join([]uint64{uint64(fin), 11, 22, 1, 0}, nil), join([]uint64{uint64(bye), 11, 22, 0}, nil)))
 	f.Add(pack(join([]uint64{uint64(gap), 11, 22, 0}, nil), two, join([]uint64{uint64(gap), 11, 22, 1}, nil)))
-	f.Add(pack([]byte("\xdd\x7f\xff\xff\xff")))
+	f.Add(pack([]byte("\x04\x0b\x16\x01\x01\xc6\xff\xff\xff\xff")))
 	f.Add(pack(join([]uint64{uint64(ack), 11, 22, 99}, nil), join([]uint64{uint64(data), 11, 22, 1, 99}, message)))
 	f.Add(pack(join([]uint64{uint64(hello), version, group + 1, 33, 1}, nil), join([]uint64{uint64(data), 0, 22, 0, 0}, nil)))
 
 	f.Fuzz(func(t *testing.T, input []byte) {
-		small := func(c *Config) { c.MaxFrame, c.Window, c.Buffer = 256, 512, 512 }
+		small := func(s *Session) { s.cfg.MaxFrame, s.pace.window = 256, 512 }
 		unmet := newSession(t, 22, small)
 		met := meet(t, small).b
 		busy := meet(t, small).b
-		require.NoError(t, busy.Send(0, []byte("one")))
+		require.NoError(t, busy.Send([]byte("one")))
 		flush(busy, 0)
-		require.NoError(t, busy.Send(0, []byte("two")))
+		require.NoError(t, busy.Send([]byte("two")))
 		leaving := meet(t, small).b
-		leaving.Close(0)
+		leaving.Close()
 		for _, s := range []*Session{unmet, met, busy, leaving} {
 			rest, now := input, int64(0)
 			for len(rest) > 0 {
@@ -380,7 +380,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 
 // BenchmarkStream sends many messages that share frames.
 func BenchmarkStream(b *testing.B) {
-	p := meet(b, func(c *Config) { c.MaxFrame = 32 << 10 })
+	p := meet(b, func(s *Session) { s.cfg.MaxFrame = 32 << 10 })
 	message := []byte("a message of 24 bytes...")
 	frame := make([]byte, 0, p.a.cfg.MaxFrame)
 	carry := func(from, to *Session) {
@@ -396,7 +396,7 @@ func BenchmarkStream(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
-		if err := p.a.Send(p.now, message); err != nil {
+		if err := p.a.Send(message); err != nil {
 			b.Fatal(err)
 		}
 		if n%100 == 0 {

@@ -132,7 +132,7 @@ func TestGapIsNeeded(t *testing.T) {
 		begin, first := w.now, true
 		w.change = change
 		w.lose = func(from *Session, frame []byte) bool {
-			if from == w.a && kind(frame[1]) == data && first {
+			if from == w.a && kind(frame[0]) == data && first {
 				first = false
 				return true
 			}
@@ -159,7 +159,7 @@ func TestGapIsNeeded(t *testing.T) {
 			ints[0] = uint64(ack)
 		}
 		return join(ints, body)
-	}, false), int64(defaultMinTimeout))
+	}, false), int64(defaultPace.minTimeout))
 }
 
 // TestGapsAreRepairedOnceInARoundTrip: where frames overtake each other GAPs are

@@ -13,7 +13,7 @@
 // be in flight, and the higher life is the later one. Here a is our life, b the life of
 // the peer (0 before the first) and x that of any frame's sender:
 //
-//	Send:            queue the message, or refuse it if Config.Buffer is used up
+//	Send:            queue the message, or refuse it if Buffer is used up
 //	time, b = 0:     HELLO(a,0), with exponential back-off
 //	time, b > 0:     after a timeout go back to the first unacknowledged message, and send
 //	                 one frame, with exponential back-off, until something is acknowledged
@@ -21,7 +21,7 @@
 //	HELLO(b,a):      b is alive: if a higher life x waits, REFUSED(a,x,b)
 //	any of b to y:   y is another life of ours: HELLO(a,b)
 //	any of x < b:    REFUSED(a,x,b)
-//	any of x > b:    if b may be alive: HELLO(a,0) asks it, and Config.Grace later HELLO(a,x)
+//	any of x > b:    if b may be alive: HELLO(a,0) asks it, and a moment later HELLO(a,x)
 //	                 else if it is to a: b = x, both streams begin with 1, HELLO(a,x)
 //	                 else HELLO(a,x)
 //	DATA(b,a,n,ack): n is next: deliver. n was delivered: ACK. n is too early: drop, GAP
@@ -52,10 +52,10 @@
 // # Two processes with one number
 //
 // The later one has the higher life, and might replace a process that is well. So b is
-// asked first, several times in Config.Grace because the question may be lost. It is not
+// asked first, several times in 250 ms because the question may be lost. It is not
 // asked if it has left, or if messages to it were not acknowledged for as long, or if it
-// has answered less than Config.Grace ago. If b answers, the driver of x learns that its
-// number is taken, and x asks again after Config.MaxTimeout. If b does not answer, x
+// has answered less than that ago. If b answers, the driver of x learns that its
+// number is taken, and x asks again after 2 s. If b does not answer, x
 // replaces it. If b goes on, the first peer that it speaks to tells it of x.
 //
 // A late answer of b, or a copy of one, can refuse x although b is dead. x then asks
@@ -73,7 +73,7 @@
 // was lost again. It travels alone, even beside DATA, because an ack in DATA does not
 // tell a hole from a frame that is merely not acknowledged yet.
 //
-// An acknowledgement waits up to [Config.AckDelay] for a message to travel with. It is
+// An acknowledgement waits up to 5 ms for a message to travel with. It is
 // sent at once after a repeated frame, after a hole was filled, after a FIN, and after a
 // large frame, because the sender of many may have to stop.
 //
@@ -88,9 +88,7 @@
 // FIN and sends nothing more. A session that has the peer's FIN repeats its
 // acknowledgement, at growing intervals, until BYE answers, or it was repeated 12 times
 // since the peer was heard. Then it may go, too: the peer knows, unless the network has
-// lost 13 frames in a row. heard in FIN is how many messages were delivered before Close.
-// Later messages are acknowledged, but no process was left to answer them, and heard
-// tells their sender.
+// lost 13 frames in a row.
 package session
 
 import (
@@ -101,7 +99,7 @@ import (
 
 // The errors of [Session.Send], which then has changed nothing.
 var (
-	// ErrFull: Config.Buffer is used up until the peer acknowledges more.
+	// ErrFull: [Buffer] is used up until the peer acknowledges more.
 	ErrFull = errors.New("session: send buffer is full")
 
 	// ErrTooLarge: the message does not fit into a frame; see [Session.MaxMessage].
@@ -135,28 +133,14 @@ const (
 	Taken                      // the peer has a session with another life of our node: see Input.Life
 )
 
-// String returns met, restarted, left or taken, and none for 0.
-func (e Event) String() string {
-	switch e {
-	case Met:
-		return "met"
-	case Restarted:
-		return "restarted"
-	case Left:
-		return "left"
-	case Taken:
-		return "taken"
-	default:
-		return "none"
-	}
-}
-
 // Input is what a frame brought.
 type Input struct {
 	// Messages of the peer, in the order in which it sent them. They are parts
 	// of the frame and of the session, valid until the next call of Handle or
 	// until the frame is overwritten.
 	Messages [][]byte
+
+	Seq uint64 // the number of the first of them, from 1
 
 	// Event is 0 if nothing happened.
 	Event Event
@@ -186,6 +170,7 @@ type Stats struct {
 // before it calls again; whether the frame arrives does not matter.
 type Session struct {
 	cfg   Config
+	pace  pace
 	stats Stats
 
 	// Who is there.
@@ -196,18 +181,17 @@ type Session struct {
 
 	// Sending. The messages that are not acknowledged are out[start:], each with its
 	// head. They have the numbers acked+1 to sent; those below next are in flight.
-	out          []byte
-	start        int
-	flying       int // bytes in flight
-	acked        uint64
-	next         uint64
-	sent         uint64
-	closed       bool
-	heardAtClose uint64 // what heard was then
-	resendAt     int64  // when to go back, unless something is acknowledged
-	wentBackAt   int64  // when that was last done; always if fresh messages were acknowledged since
-	backoff      int    // how often the timeout was doubled; -1 if a GAP, not a timeout, is why to go back
-	timed        timed
+	out        []byte
+	start      int
+	flying     int // bytes in flight
+	acked      uint64
+	next       uint64
+	sent       uint64
+	closed     bool
+	resendAt   int64 // when to go back, unless something is acknowledged
+	wentBackAt int64 // when that was last done; always if fresh messages were acknowledged since
+	backoff    int   // how often the timeout was doubled; -1 if a GAP, not a timeout, is why to go back
+	timed      timed
 
 	// Receiving.
 	heard   uint64 // messages delivered
@@ -243,14 +227,11 @@ type timed struct {
 
 const told = -1
 
-// New returns a session that has not met its peer. It refuses an invalid Config with
-// [dmutex.ErrMisuse].
-func New(cfg Config) (*Session, error) {
-	if err := cfg.complete(); err != nil {
-		return nil, err
-	}
+// New returns a session that has not met its peer.
+func New(cfg Config) *Session {
 	return &Session{
 		cfg:        cfg,
+		pace:       defaultPace,
 		answer:     answer{at: always},
 		helloAt:    always,
 		next:       1,
@@ -258,7 +239,7 @@ func New(cfg Config) (*Session, error) {
 		wentBackAt: always,
 		timed:      timed{1, always},
 		ackAt:      never,
-	}, nil
+	}
 }
 
 // SetMaxLife changes the highest life that is believed. A driver whose lives begin at a
@@ -272,7 +253,7 @@ func (s *Session) SetMaxLife(life uint64) { s.cfg.MaxLife = life }
 //
 // The error is [ErrFull], [ErrTooLarge] or [ErrClosed], or [dmutex.ErrMisuse]
 // for an empty message. After an error nothing has changed.
-func (s *Session) Send(_ int64, message []byte) error {
+func (s *Session) Send(message []byte) error {
 	switch {
 	case s.closed || s.left:
 		return ErrClosed
@@ -280,7 +261,7 @@ func (s *Session) Send(_ int64, message []byte) error {
 		return errNothing
 	case len(message) > s.MaxMessage():
 		return ErrTooLarge
-	case s.Backlog()+len(message)+maxHead > s.cfg.Buffer:
+	case s.Backlog()+len(message)+maxHead > Buffer:
 		return ErrFull
 	}
 	// Rather than grow, move down what is at most half: that pays for itself.
@@ -300,11 +281,7 @@ func (s *Session) MaxMessage() int { return s.cfg.MaxFrame - Overhead }
 
 // Close ends our side after all that was sent. The peer will see Left.
 // Closing again does nothing.
-func (s *Session) Close(_ int64) {
-	if !s.closed {
-		s.closed, s.heardAtClose = true, s.heard
-	}
-}
+func (s *Session) Close() { s.closed = true }
 
 // Done reports whether there is nothing left to do after Close. That is so if
 // the peer has everything; or if the peer has left, and knows that we know it,
@@ -334,9 +311,11 @@ func (s *Session) Sent() uint64 { return s.sent }
 
 // Acked returns how many of them the peer has acknowledged: once Acked is at
 // least what Sent was after a Send, that message was delivered. Restarted sets
-// both back to 0. After Left, Acked is the number of messages that the peer had
-// received when it closed: it could not answer later ones.
+// both back to 0.
 func (s *Session) Acked() uint64 { return min(s.acked, s.sent) }
+
+// Left reports whether the peer has closed its side.
+func (s *Session) Left() bool { return s.left }
 
 // Stats returns what the session has had to do so far.
 func (s *Session) Stats() Stats { return s.stats }

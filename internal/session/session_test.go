@@ -11,14 +11,12 @@ import (
 
 const group = 77
 
-func newSession(t testing.TB, life uint64, change ...func(*Config)) *Session {
+func newSession(t testing.TB, life uint64, change ...func(*Session)) *Session {
 	t.Helper()
-	cfg := Config{Life: life, Group: group, MaxFrame: 1024}
+	s := New(Config{Life: life, MaxLife: math.MaxUint64, Group: group, MaxFrame: 1024})
 	for _, f := range change {
-		f(&cfg)
+		f(s)
 	}
-	s, err := New(cfg)
-	require.NoError(t, err)
 	return s
 }
 
@@ -42,7 +40,7 @@ type pair struct {
 	seen map[*Session][]Event
 }
 
-func newPair(t testing.TB, change ...func(*Config)) *pair {
+func newPair(t testing.TB, change ...func(*Session)) *pair {
 	return &pair{
 		t:    t,
 		a:    newSession(t, 11, change...),
@@ -93,7 +91,7 @@ func (p *pair) wait() {
 
 func (p *pair) send(s *Session, message string) {
 	p.t.Helper()
-	require.NoError(p.t, s.Send(p.now, []byte(message)))
+	require.NoError(p.t, s.Send([]byte(message)))
 }
 
 func TestFirstMeeting(t *testing.T) {
@@ -116,31 +114,6 @@ func TestFirstMeeting(t *testing.T) {
 	require.Equal(t, int64(math.MaxInt64), p.b.Deadline())
 }
 
-func TestRefusedConfig(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		cfg  Config
-		want string
-	}{
-		{"no life", Config{MaxFrame: 1024}, "Life is 0"},
-		{"no frame size", Config{Life: 1}, "MaxFrame"},
-		{"small frames", Config{Life: 1, MaxFrame: 63}, "MaxFrame"},
-		{"negative window", Config{Life: 1, MaxFrame: 64, Window: -1}, "Window"},
-		{"small buffer", Config{Life: 1, MaxFrame: 64, Buffer: 63}, "Buffer"},
-		{"negative delay", Config{Life: 1, MaxFrame: 64, AckDelay: -1}, "AckDelay"},
-		{"negative timeout", Config{Life: 1, MaxFrame: 64, MinTimeout: -1}, "MinTimeout"},
-		{"timeouts crossed", Config{Life: 1, MaxFrame: 64, MinTimeout: 2, MaxTimeout: 1}, "MaxTimeout"},
-		{"negative grace", Config{Life: 1, MaxFrame: 64, Grace: -1}, "Grace"},
-		{"endless timeout", Config{Life: 1, MaxFrame: 64, MaxTimeout: math.MaxInt64}, "MaxTimeout"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := New(c.cfg)
-			require.ErrorIs(t, err, dmutex.ErrMisuse)
-			require.ErrorContains(t, err, c.want)
-		})
-	}
-}
-
 // LESSONS L68: a peer that restarts is another peer: what its former life said
 // or was told has no place in the new one.
 func TestRestart(t *testing.T) {
@@ -155,8 +128,8 @@ func TestRestart(t *testing.T) {
 	for len(p.seen[p.a]) < 2 {
 		p.wait()
 	}
-	require.GreaterOrEqual(t, p.now-died, int64(defaultGrace))
-	require.LessOrEqual(t, p.now-died, int64(defaultGrace+defaultMinTimeout))
+	require.GreaterOrEqual(t, p.now-died, int64(defaultPace.grace))
+	require.LessOrEqual(t, p.now-died, int64(defaultPace.grace+defaultPace.minTimeout))
 	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
 	require.Equal(t, []Event{Met}, p.seen[p.b])
 	require.Zero(t, p.a.Sent())
@@ -168,21 +141,21 @@ func TestRestart(t *testing.T) {
 func TestClose(t *testing.T) {
 	p := newPair(t)
 	p.send(p.a, "one")
-	p.a.Close(p.now)
-	require.ErrorIs(t, p.a.Send(p.now, []byte("late")), ErrClosed)
+	p.a.Close()
+	require.ErrorIs(t, p.a.Send([]byte("late")), ErrClosed)
 	require.False(t, p.a.Done())
 	p.settle()
 	require.Equal(t, []string{"one"}, p.got[p.b])
 	require.Equal(t, []Event{Met, Left}, p.seen[p.b])
 	require.True(t, p.a.Done())
-	require.ErrorIs(t, p.b.Send(p.now, []byte("late")), ErrClosed)
-	p.b.Close(p.now)
+	require.ErrorIs(t, p.b.Send([]byte("late")), ErrClosed)
+	p.b.Close()
 	require.True(t, p.b.Done())
 	require.Equal(t, int64(math.MaxInt64), p.b.Deadline())
 }
 
 // meet makes a pair that has met.
-func meet(t testing.TB, change ...func(*Config)) *pair {
+func meet(t testing.TB, change ...func(*Session)) *pair {
 	t.Helper()
 	p := newPair(t, change...)
 	p.settle()
@@ -204,7 +177,7 @@ func TestWaitingMessagesShareAFrame(t *testing.T) {
 
 func TestFramesAreFilledAndNeverTooLarge(t *testing.T) {
 	for size := 1; size <= 128-Overhead; size++ {
-		p := meet(t, func(c *Config) { c.MaxFrame = 128 })
+		p := meet(t, func(s *Session) { s.cfg.MaxFrame = 128 })
 		require.Equal(t, 128-Overhead, p.a.MaxMessage())
 		for range 20 {
 			p.send(p.a, strings.Repeat("m", size))
@@ -222,24 +195,26 @@ func TestFramesAreFilledAndNeverTooLarge(t *testing.T) {
 }
 
 func TestRefusedMessages(t *testing.T) {
-	p := meet(t, func(c *Config) { c.Buffer = 1024 })
+	p := meet(t, func(s *Session) { s.cfg.MaxFrame = Buffer / 4 })
 	before := string(p.a.appendState(nil))
-	require.ErrorIs(t, p.a.Send(0, nil), dmutex.ErrMisuse)
-	require.ErrorIs(t, p.a.Send(0, make([]byte, p.a.MaxMessage()+1)), ErrTooLarge)
+	require.ErrorIs(t, p.a.Send(nil), dmutex.ErrMisuse)
+	require.ErrorIs(t, p.a.Send(make([]byte, p.a.MaxMessage()+1)), ErrTooLarge)
 	require.Equal(t, before, string(p.a.appendState(nil)))
-	require.NoError(t, p.a.Send(0, make([]byte, p.a.MaxMessage())))
-	require.ErrorIs(t, p.a.Send(0, make([]byte, 100)), ErrFull)
-	require.NoError(t, p.a.Send(0, make([]byte, 10)), "a smaller one fits")
-	require.EqualValues(t, 2, p.a.Sent())
-	require.LessOrEqual(t, p.a.Backlog(), 1024)
+	for range 4 {
+		require.NoError(t, p.a.Send(make([]byte, p.a.MaxMessage())))
+	}
+	require.ErrorIs(t, p.a.Send(make([]byte, 200)), ErrFull)
+	require.NoError(t, p.a.Send(make([]byte, 10)), "a smaller one fits")
+	require.EqualValues(t, 5, p.a.Sent())
+	require.LessOrEqual(t, p.a.Backlog(), Buffer)
 	p.settle()
 	p.wait()
 	require.Zero(t, p.a.Backlog())
-	require.NoError(t, p.a.Send(0, make([]byte, 100)), "room again")
+	require.NoError(t, p.a.Send(make([]byte, 200)), "room again")
 }
 
 func TestWindow(t *testing.T) {
-	p := meet(t, func(c *Config) { c.Window = 9 })
+	p := meet(t, func(s *Session) { s.pace.window = 9 })
 	for range 3 {
 		p.send(p.a, "m") // with its head 3 bytes
 		require.Len(t, flush(p.a, p.now), 1)
@@ -306,7 +281,7 @@ func TestRoundTripIsMeasured(t *testing.T) {
 		exchange()
 	}
 	require.InDelta(t, 2*oneWay, p.a.Stats().RoundTrip, millisecond)
-	require.Greater(t, p.a.timeout(), int64(2*oneWay+defaultAckDelay))
+	require.Greater(t, p.a.timeout(), int64(2*oneWay+defaultPace.ackDelay))
 	require.Less(t, p.a.timeout(), int64(4*oneWay))
 	require.Zero(t, p.a.Stats().Resent)
 }
@@ -328,7 +303,7 @@ func TestAcknowledgements(t *testing.T) {
 	}
 	p.carry(p.b, frames[0])
 	says()
-	require.Equal(t, p.now+defaultAckDelay, p.b.Deadline(), "one frame is acknowledged later")
+	require.Equal(t, p.now+defaultPace.ackDelay, p.b.Deadline(), "one frame is acknowledged later")
 	p.carry(p.b, frames[0])
 	says("ACK[22 11 1] ") // a repeated one at once
 	p.carry(p.b, frames[2])
@@ -391,12 +366,12 @@ func TestFloodOfStrangers(t *testing.T) {
 func TestCloseOfOneNeverMet(t *testing.T) {
 	a := newSession(t, 11)
 	flush(a, 0)
-	a.Close(0)
+	a.Close()
 	require.True(t, a.Done(), "nobody to say farewell to")
 
 	p := newPair(t)
 	p.send(p.a, "m")
-	p.a.Close(p.now)
+	p.a.Close()
 	require.False(t, p.a.Done())
 	p.settle()
 	require.True(t, p.a.Done())
@@ -406,7 +381,7 @@ func TestCloseOfOneNeverMet(t *testing.T) {
 
 func TestPeerLeavesAndReturns(t *testing.T) {
 	p := meet(t)
-	p.a.Close(p.now)
+	p.a.Close()
 	p.send(p.b, "in vain")
 	for _, f := range flush(p.a, p.now) {
 		p.carry(p.b, f)
@@ -430,8 +405,8 @@ func TestPeerLeavesAndReturns(t *testing.T) {
 // when it has said that it knows that the other knows.
 func TestDoneOwesNothing(t *testing.T) {
 	p := meet(t)
-	p.a.Close(p.now)
-	p.b.Close(p.now)
+	p.a.Close()
+	p.b.Close()
 	fin := flush(p.a, p.now)
 	require.Len(t, fin, 1)
 	p.carry(p.b, fin[0])
@@ -454,10 +429,10 @@ func TestDoneOwesNothing(t *testing.T) {
 // TestPatience: an end is acknowledged until the peer must know, or is not there.
 func TestPatience(t *testing.T) {
 	p := meet(t)
-	p.a.Close(p.now)
+	p.a.Close()
 	fin := flush(p.a, p.now)
 	p.carry(p.b, fin[0])
-	p.b.Close(p.now)
+	p.b.Close()
 	repeat := func(times int) (waits []int64) {
 		require.Len(t, flush(p.b, p.now), 1)
 		for range times {

@@ -20,7 +20,7 @@ func (s *Session) Transmit(now int64, b []byte) []byte {
 		if s.answer.higher == 0 {
 			return s.appendHello(b, to)
 		}
-		return appendFields(b, 0, refused, s.cfg.Life, to, s.answer.higher)
+		return appendFields(b, refused, s.cfg.Life, to, s.answer.higher)
 	case now >= s.resendAt:
 		s.backOff()
 		s.goBack(now)
@@ -61,7 +61,7 @@ func (s *Session) Deadline() int64 {
 // may be in flight.
 func (s *Session) maySend() bool {
 	return s.next <= s.last() && s.peer != 0 && !s.left &&
-		(s.next == s.acked+1 || s.flying < s.cfg.Window && s.backoff <= 0)
+		(s.next == s.acked+1 || s.flying < s.pace.window && s.backoff <= 0)
 }
 
 // sendNext puts as many messages as fit into the next frame.
@@ -69,8 +69,8 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 	waiting := s.out[s.start+s.flying:]
 	r := reader{rest: waiting}
 	size, count := 0, 0
-	for len(r.rest) > 0 && count < maxCount {
-		r.bin(len(waiting))
+	for len(r.rest) > 0 {
+		r.bin()
 		next := len(waiting) - len(r.rest)
 		if header+next > s.cfg.MaxFrame {
 			break
@@ -81,8 +81,9 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 	seq := s.next
 	s.next += uint64(count)
 	s.flying += size
-	end := s.closed && size == len(waiting)
-	if end {
+	kind := data
+	if s.closed && size == len(waiting) {
+		kind = fin
 		s.next++
 	}
 	switch {
@@ -99,12 +100,7 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 	if s.early == 0 { // otherwise a GAP may be due, and DATA cannot replace it
 		s.ackAt = never
 	}
-	if end {
-		b = appendFields(b, count, fin, s.cfg.Life, s.peer, seq, s.received(), s.heardAtClose)
-	} else {
-		b = appendFields(b, count, data, s.cfg.Life, s.peer, seq, s.received())
-	}
-	return append(b, waiting[:size]...)
+	return append(appendFields(b, kind, s.cfg.Life, s.peer, seq, s.received()), waiting[:size]...)
 }
 
 // onAck forgets what the peer has. An acknowledgement of something new proves
@@ -121,7 +117,7 @@ func (s *Session) onAck(now int64, seq uint64) {
 	}
 	r := reader{rest: s.out[s.start:]}
 	for ; s.acked < seq && s.acked < s.sent; s.acked++ {
-		r.bin(len(s.out))
+		r.bin()
 	}
 	size := s.Backlog() - len(r.rest)
 	s.start += size
@@ -153,7 +149,7 @@ func (s *Session) onAck(now int64, seq uint64) {
 // longer than we thought.
 func (s *Session) onSecondAck(now int64, seq uint64) {
 	if seq == s.acked && s.next == seq+1 && s.wentBackAt != always {
-		s.stats.RoundTrip = max(s.stats.RoundTrip, min(now-s.wentBackAt, s.cfg.MaxTimeout))
+		s.stats.RoundTrip = max(s.stats.RoundTrip, min(now-s.wentBackAt, s.pace.maxTimeout))
 	}
 }
 
@@ -185,7 +181,7 @@ func (s *Session) goBack(now int64) {
 // onData delivers the messages of a frame that are new.
 func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 	expect := s.received() + 1
-	next := f.seq + uint64(f.count)
+	next := f.seq + uint64(len(s.in))
 	if f.kind == fin {
 		next++
 	}
@@ -208,18 +204,16 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 		}
 		return in
 	}
-	in.Messages = s.in[expect-f.seq:]
+	in.Seq, in.Messages = expect, s.in[expect-f.seq:]
 	s.heard += uint64(len(in.Messages))
 	if s.early != 0 || size > largeFrame {
 		s.ackAt, s.early = now, 0
 	} else {
-		s.ackAt = min(s.ackAt, now+s.cfg.AckDelay)
+		s.ackAt = min(s.ackAt, now+s.pace.ackDelay)
 	}
 	if f.kind == fin {
-		// What it acknowledged after its Close nobody has heard, and nobody will read
-		// what we have not got across.
-		s.drop()
-		s.left, s.acked, s.rival, s.ackAt = true, f.heard, rival{}, now
+		s.drop() // nobody will read it
+		s.left, s.rival, s.ackAt = true, rival{}, now
 		s.linger()
 		in.Event = Left
 	}
@@ -253,25 +247,25 @@ func (s *Session) drop() {
 func (s *Session) timeout() int64 {
 	t := s.roundTrip()
 	for range s.backoff {
-		if t >= s.cfg.MaxTimeout {
+		if t >= s.pace.maxTimeout {
 			break
 		}
 		t *= 2
 	}
-	return min(t, s.cfg.MaxTimeout)
+	return min(t, s.pace.maxTimeout)
 }
 
 // roundTrip returns how long a frame and its acknowledgement should take at most.
 func (s *Session) roundTrip() int64 {
 	t := int64(firstTimeout)
 	if trip := s.stats.RoundTrip; trip > 0 {
-		t = trip + trip/2 + s.cfg.AckDelay
+		t = trip + trip/2 + s.pace.ackDelay
 	}
-	return min(max(t, s.cfg.MinTimeout), s.cfg.MaxTimeout)
+	return min(max(t, s.pace.minTimeout), s.pace.maxTimeout)
 }
 
 func (s *Session) backOff() {
-	if s.timeout() < s.cfg.MaxTimeout {
+	if s.timeout() < s.pace.maxTimeout {
 		s.backoff++
 	}
 }

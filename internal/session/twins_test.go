@@ -92,7 +92,7 @@ func TestLateRefusal(t *testing.T) {
 		}
 		p.now += millisecond
 	}
-	b.Close(p.now)
+	b.Close()
 	p.until(p.now + 3000*millisecond)
 	require.Equal(t, []Event{Met, Left, Restarted}, p.seen[p.a])
 	require.Equal(t, []Event{Met}, p.seen[twin])
@@ -109,9 +109,9 @@ func TestSilentPeerIsReplaced(t *testing.T) {
 	p, b, twin := newTwins(t)
 	p.away[b] = true
 	start := p.now
-	p.until(start + defaultGrace)
+	p.until(start + defaultPace.grace)
 	require.Equal(t, []Event{Met}, p.seen[p.a])
-	p.until(start + defaultGrace + 25*millisecond)
+	p.until(start + defaultPace.grace + 25*millisecond)
 	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
 	require.Equal(t, []Event{Met}, p.seen[twin])
 
@@ -144,7 +144,7 @@ func TestDoubtEnds(t *testing.T) {
 	for p.a.Stats().Strays == doubted {
 		p.until(p.now + millisecond)
 	}
-	p.until(p.now + defaultGrace - 2*millisecond)
+	p.until(p.now + defaultPace.grace - 2*millisecond)
 	require.Equal(t, []Event{Met}, p.seen[p.a])
 	p.until(p.now + 50*millisecond)
 	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
@@ -188,19 +188,19 @@ func TestPeerThatAcknowledgesNothing(t *testing.T) {
 func TestLowerLifeIsRefusedAtOnce(t *testing.T) {
 	p, _, _ := newTwins(t)
 	lower := newSession(t, 12)
-	p.now += defaultMinTimeout // a has just answered
+	p.now += defaultPace.minTimeout // a has just answered
 	p.carry(p.a, flush(lower, p.now)[0])
 	frames := flush(p.a, p.now)
 	require.Len(t, frames, 1)
 	in, err := lower.Handle(p.now, frames[0])
 	require.NoError(t, err)
 	require.Equal(t, Input{Event: Taken, Life: 22}, in)
-	require.Equal(t, p.now+defaultMaxTimeout, lower.Deadline())
+	require.Equal(t, p.now+defaultPace.maxTimeout, lower.Deadline())
 }
 
 // TestLifeAheadOfTheClock: a life above the bound has no effect, until the bound rises.
 func TestLifeAheadOfTheClock(t *testing.T) {
-	p := meet(t, func(c *Config) { c.MaxLife = 32 })
+	p := meet(t, func(s *Session) { s.cfg.MaxLife = 32 })
 	before := string(p.a.appendState(nil))
 	twin := newSession(t, 33)
 	ask := flush(twin, p.now)[0]
@@ -220,8 +220,8 @@ func TestLifeAheadOfTheClock(t *testing.T) {
 // answer each other forever.
 func TestOtherGroup(t *testing.T) {
 	p := meet(t)
-	other := newSession(t, 33, func(c *Config) { c.Group = 78 })
-	p.now += defaultMinTimeout // a has just answered
+	other := newSession(t, 33, func(s *Session) { s.cfg.Group = 78 })
+	p.now += defaultPace.minTimeout // a has just answered
 	_, err := p.a.Handle(p.now, flush(other, p.now)[0])
 	require.Equal(t, GroupError{78}, err)
 	require.ErrorIs(t, err, dmutex.ErrPeer)

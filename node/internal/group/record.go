@@ -151,7 +151,7 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 		for _, id := range g.Others() {
 			st := g.Mail.Status(id)
 			died, dead := l.dead[id]
-			switch here := st.Met && !st.Left && int64(st.Silent) < l.length/awayShare; {
+			switch here := st.Life != 0 && !st.Left && int64(st.Silent) < l.length/awayShare; {
 			case dead && now-int64(st.Silent) <= died: // it has said nothing since
 			case here && l.away[id]:
 				out = append(out, l.Met(now, id, st.Life)...)

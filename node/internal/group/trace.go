@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/trace"
 )
@@ -64,22 +63,9 @@ func (g *Group) traceView(what trace.What, v membership.View) {
 
 // watch returns the function that records what the network did to frames, nil
 // without a recorder.
-func (g *Group) watch() func(mail.Event) {
+func (g *Group) watch() func(trace.Event) {
 	if g.cfg.Trace == nil {
 		return nil
 	}
-	return func(e mail.Event) {
-		switch e.What {
-		case mail.Resent:
-			g.trace(trace.Event{What: trace.Resent, Peer: e.Peer, First: e.First, Last: e.Last})
-		case mail.Unsent:
-			g.traceErr(trace.Unsent, e.Peer, e.Err)
-		case mail.Repeated:
-			g.trace(trace.Event{What: trace.Repeated, Peer: e.Peer, N: e.N})
-		case mail.Early:
-			g.trace(trace.Event{What: trace.Early, Peer: e.Peer, N: e.N})
-		case mail.Stray:
-			g.trace(trace.Event{What: trace.Stray, Peer: e.Peer, N: e.N})
-		}
-	}
+	return g.trace
 }
