@@ -48,7 +48,7 @@ func NewAssignment[T cmp.Ordered](entries ...Entry[T]) (Assignment[T], error) {
 	slices.Sort(a.sites)
 	a.quorums = make([][]T, len(entries))
 	for i, e := range entries {
-		of := "the quorum of " + named("site", i, e.Site)
+		of := "the quorum of " + named(i, e.Site)
 		if law := alone(e.Quorum); law != nil {
 			text := " names a site twice; name each site once"
 			switch law {
@@ -61,7 +61,7 @@ func NewAssignment[T cmp.Ordered](entries ...Entry[T]) (Assignment[T], error) {
 		}
 		for k, s := range e.Quorum {
 			if _, ok := slices.BinarySearch(a.sites, s); !ok {
-				return Assignment[T]{}, refuse(ErrValue, named("site", k, s)+" in "+of+" is unknown; give it an entry too, or remove it")
+				return Assignment[T]{}, refuse(ErrValue, named(k, s)+" in "+of+" is unknown; give it an entry too, or remove it")
 			}
 		}
 		q := slices.Clone(e.Quorum)
@@ -114,11 +114,11 @@ type Report[T cmp.Ordered] struct {
 func (a Assignment[T]) Report() Report[T] {
 	var (
 		r     Report[T]
-		f     = newFamily(a.quorums, a.sites)
+		f     = numbered(a.quorums, a.sites)
 		sizes = make([]int, len(a.sites))
 		duty  = make([]int, len(a.sites))
 	)
-	for i, q := range f.all() {
+	for i, q := range f {
 		sizes[i] = q.count()
 		for s := range q.each() {
 			duty[s]++
@@ -127,7 +127,7 @@ func (a Assignment[T]) Report() Report[T] {
 			r.Outside = append(r.Outside, a.sites[i])
 		}
 		for j := range i {
-			if !f.at(j).meets(q) {
+			if !f[j].meets(q) {
 				r.Disjoint = append(r.Disjoint, [2]T{a.sites[j], a.sites[i]})
 			}
 		}
@@ -145,19 +145,14 @@ func (a Assignment[T]) Report() Report[T] {
 	return r
 }
 
-// mode returns the most frequent number, of equals the smallest.
+// mode returns the most frequent number, of equals the smallest. None is greater than the
+// length of the list.
 func mode(list []int) int {
-	sorted := slices.Sorted(slices.Values(list))
-	best, most, run := 0, 0, 0
-	for i, v := range sorted {
-		if run++; i > 0 && sorted[i-1] != v {
-			run = 1
-		}
-		if run > most {
-			best, most = v, run
-		}
+	tally := make([]int, len(list)+1)
+	for _, v := range list {
+		tally[v]++
 	}
-	return best
+	return slices.Index(tally, slices.Max(tally))
 }
 
 // String returns a line for each condition: that it holds, or which sites offend.
@@ -175,22 +170,21 @@ func (r Report[T]) String() string {
 
 func verdict[T cmp.Ordered](condition string, offenders [][]T) string {
 	n := len(offenders)
-	b, ok := appendSets(nil, slices.Values(offenders[:min(n, shown)]))
+	text, ok := setsText(slices.Values(offenders), n, strconv.Itoa(n))
 	switch {
 	case n == 0:
 		return condition + ": yes\n"
 	case !ok:
-		return condition + ": no: " + strconv.Itoa(n) + " offend\n"
-	case n > shown:
-		return condition + ": no: " + string(b) + ",... (" + strconv.Itoa(n) + ")\n"
+		text = strconv.Itoa(n) + " offend"
 	}
-	return condition + ": no: " + string(b) + "\n"
+	return condition + ": no: " + text + "\n"
 }
 
 // Limits of Assign.
 const (
 	matchable   = 1 << 12 // quorums among which each site is first sought one
 	assignTurns = 8       // times that every site may choose anew
+	certain     = 1 << 40 // what a site saves by asking itself: more than all others cost
 )
 
 // Assign gives a quorum to each site of c, and to others that take part without
@@ -229,16 +223,16 @@ func (c Coterie[T]) Assign(others ...T) (Assignment[T], error) {
 		}
 	}
 	a := Assignment[T]{sites: all}
-	for _, q := range c.under.assign(number) {
+	for _, q := range c.assign(number) {
 		a.quorums = append(a.quorums, c.members(q))
 	}
 	return a, nil
 }
 
 // assign returns a quorum for each asker: a site, or -1 for a node that is none.
-func (s *system) assign(askers []int) []set {
+func (c Coterie[T]) assign(askers []int) []set {
 	var (
-		duty   = make([]float64, s.sites)
+		duty   = make([]float64, len(c.sites))
 		chosen = make([]set, len(askers))
 		count  = func(q set, by float64) {
 			for i := range q.each() {
@@ -246,7 +240,7 @@ func (s *system) assign(askers []int) []set {
 			}
 		}
 	)
-	for i, q := range s.matched(askers) {
+	for i, q := range c.matched(askers) {
 		if q != nil {
 			chosen[i] = q
 			count(q, 1)
@@ -254,14 +248,7 @@ func (s *system) assign(askers []int) []set {
 	}
 	// What a site adds to the sum of the squares of all duties is 2*duty+1 for
 	// each member: that sum falls with every change, so that the turns end.
-	cost := make([]float64, s.sites)
-	price := func(q set) float64 {
-		sum := 0.0
-		for i := range q.each() {
-			sum += cost[i]
-		}
-		return sum
-	}
+	cost := make([]float64, len(c.sites))
 	for range assignTurns {
 		changed := false
 		for i, asker := range askers {
@@ -271,8 +258,11 @@ func (s *system) assign(askers []int) []set {
 			for k, d := range duty {
 				cost[k] = 2*d + 1
 			}
-			q, least := s.cheapest(cost, asker)
-			if chosen[i] == nil || least < price(chosen[i]) {
+			if asker >= 0 {
+				cost[asker] -= certain
+			}
+			q, least := c.under.cheapest(cost)
+			if chosen[i] == nil || least < chosen[i].sum(cost) {
 				chosen[i], changed = q, true
 			}
 			count(chosen[i], 1)
@@ -286,25 +276,25 @@ func (s *system) assign(askers []int) []set {
 
 // matched gives each asker, as far as possible, a quorum that contains it and
 // that no other asker has.
-func (s *system) matched(askers []int) []set {
-	if s.count() > matchable {
+func (c Coterie[T]) matched(askers []int) []set {
+	if c.Len() > matchable {
 		return nil
 	}
-	listed := emptyFamily(s.sites, 0)
-	for q := range s.quorums() {
-		listed.push(q)
+	var listed []set
+	for q := range c.under.expand(len(c.sites), gate.quorums) {
+		listed = append(listed, q.clone())
 	}
-	column := listed.columns()
-	wanted := emptyFamily(listed.len(), len(askers))
-	for _, asker := range askers {
-		if may := wanted.grow(); asker >= 0 {
-			copy(may, column.at(asker))
+	column := columns(listed, len(c.sites))
+	wanted := make([]set, len(askers))
+	for i, asker := range askers {
+		if asker >= 0 {
+			wanted[i] = column[asker]
 		}
 	}
 	chosen := make([]set, len(askers))
-	for i, q := range match(wanted, listed.len()) {
+	for i, q := range match(wanted, len(listed)) {
 		if q >= 0 {
-			chosen[i] = listed.at(q).clone()
+			chosen[i] = listed[q]
 		}
 	}
 	return chosen

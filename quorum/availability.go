@@ -40,15 +40,14 @@ const (
 	sampleWork = 1 << 30
 )
 
-// Availability returns the probability that a quorum is up when each site is up
-// with probability p: one for all sites, or one for each in the order of
-// [Coterie.Sites]. It is exact for votes, trees, hierarchies and walls of any size, and
-// for any coterie of up to 20 sites. For larger grids, planes and written-out coteries it
-// is an estimate from 2^18 random states of the sites, or fewer, but at least 2^12, where
-// so many would take more than some seconds. The states are
-// drawn by a SplitMix64 generator (Steele, Lea and Flood, "Fast Splittable
-// Pseudorandom Number Generators", OOPSLA 2014) that always starts from the same
-// seed: the same arguments, the same estimate.
+// Availability returns the probability that a quorum is up when each site is up with
+// probability p: one for all sites, or one for each in the order of [Coterie.Sites]. It is
+// exact for votes, trees, hierarchies and walls of any size, and for any coterie of up to
+// 20 sites. For larger grids, planes and written-out coteries it is an estimate from 2^18
+// random states of the sites, or fewer, but at least 2^12, where so many would take more
+// than some seconds. The states are drawn by a SplitMix64 generator (Steele, Lea and Flood,
+// "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014) that always starts from
+// the same seed: the same arguments, the same estimate.
 //
 // It refuses a p outside [0, 1] and a wrong number of them (ErrValue). The zero
 // Coterie has no quorum and so the availability 0.
@@ -58,16 +57,14 @@ func (c Coterie[T]) Availability(p ...float64) (Estimate, error) {
 		return Estimate{}, err
 	}
 	s, exact := c.system(), true
-	value := fold(s, up, func(g gate, up []float64) float64 {
-		if !exact {
-			return 0
+	value := fold(s, up, func(g gate, up []float64) (v float64) {
+		if exact {
+			v, exact = g.chance(up)
 		}
-		v, ok := g.chance(up)
-		exact = exact && ok
 		return v
 	})
 	if !exact {
-		return s.sample(up, s.affordable(), defaultSeed), nil
+		return s.sample(up, s.affordable(len(up)), defaultSeed), nil
 	}
 	value = min(1, max(0, value))
 	return Estimate{Value: value, Low: value, High: value}, nil
@@ -91,21 +88,23 @@ func (c Coterie[T]) probabilities(p []float64) ([]float64, error) {
 	return p, nil
 }
 
-// affordable returns how many samples Availability draws.
-func (s *system) affordable() int {
-	words := 1 // that one sample looks at, at most
-	for _, n := range s.nodes {
-		if g, ok := n.gate.(*list); ok {
-			words = plus(words, len(g.family.bits))
-		} else {
-			words = plus(words, n.gate.size())
+// affordable returns how many samples of n sites Availability draws.
+func (s *system) affordable(n int) int {
+	looked := fold(s, same(n, 0), func(g gate, in []int) int { // words, at most
+		sum := len(in)
+		if g, ok := g.(*list); ok {
+			sum = len(g.family) * words(len(in))
 		}
-	}
-	return min(defaultSamples, max(fewestSamples, sampleWork/words))
+		for _, w := range in {
+			sum += w
+		}
+		return sum
+	})
+	return min(defaultSamples, max(fewestSamples, sampleWork/(1+looked)))
 }
 
 func (s *system) sample(p []float64, samples int, seed uint64) Estimate {
-	holds, up, hits := s.holder(), newSet(s.sites), 0
+	holds, up, hits := s.holder(len(p)), newSet(len(p)), 0
 	for range samples {
 		clear(up)
 		for i := range p {
@@ -149,12 +148,12 @@ const enumerated = 20
 // chance goes through all 2^n states: first it marks those that contain a quorum, then
 // it averages the inputs away, one after the other.
 func (g *list) chance(up []float64) (float64, bool) {
-	if g.size() > enumerated {
+	n := len(up)
+	if n > enumerated {
 		return 0, false
 	}
-	n := g.size()
 	value := make([]float64, 1<<n)
-	for _, q := range g.family.all() {
+	for _, q := range g.family {
 		value[q[0]] = 1
 	}
 	for i := range n {

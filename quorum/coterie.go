@@ -31,7 +31,7 @@ func New[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 		return Coterie[T]{}, v
 	}
 	names := sites(quorums)
-	return written(newFamily(quorums, names).sorted(), names), nil
+	return listed(numbered(quorums, names), names), nil
 }
 
 // Minimize returns the coterie of those quorums that contain no other, each
@@ -46,59 +46,44 @@ func Minimize[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 	}
 	names := sites(quorums)
 	var kept [][]T // with the sites that still occur
-	for _, q := range newFamily(quorums, names).minimal().all() {
+	for _, q := range minimal(numbered(quorums, names)) {
 		kept = append(kept, Coterie[T]{sites: names}.members(q))
 	}
 	names = sites(kept)
-	return written(newFamily(kept, names).sorted(), names), nil
+	return listed(numbered(kept, names), names), nil
 }
 
-// written returns the coterie of a family that obeys the laws, and in which every site
+// listed returns the coterie of a family that obeys the laws, and in which every site
 // occurs.
-func written[T cmp.Ordered](f *family, names []T) Coterie[T] {
-	var a assembly
-	return finish(&a, a.written(f, leaves(len(names))), names)
+func listed[T cmp.Ordered](family []set, names []T) Coterie[T] {
+	slices.SortFunc(family, set.compare)
+	return finish(written(family, leaves(len(names))), names)
 }
 
-// written adds a gate for such a family.
-func (a *assembly) written(f *family, in []input) input {
-	if f.n == 1 {
+// written returns the system of a family that obeys the laws, and in which every input
+// occurs.
+func written(family []set, in []*system) *system {
+	if len(in) == 1 {
 		return in[0]
 	}
-	return a.add(newList(f), in)
+	return &system{gate: newList(family, len(in)), in: in}
 }
 
-// finish returns the coterie that hangs under root, site i being names[i]. Its sites are
-// those that occur there.
-func finish[T cmp.Ordered](a *assembly, root input, names []T) Coterie[T] {
-	if _, ok := root.site(); ok {
-		root = a.add(newVotes([]int{1}, 1), []input{root})
-	}
-	under, used := a.below(root)
+// finish returns the coterie of a system, site i being names[i]. Its sites are those that
+// occur there.
+func finish[T cmp.Ordered](s *system, names []T) Coterie[T] {
+	occur := newSet(len(names))
+	s.mark(occur)
+	used := slices.Collect(occur.each())
 	slices.SortFunc(used, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
-	under.sites = len(used)
-	rank := make([]int, len(names))
-	c := Coterie[T]{under: under}
-	for r, i := range used {
-		rank[i], c.sites = r, append(c.sites, names[i])
+	var c Coterie[T]
+	leaf := make([]*system, len(names))
+	for rank, i := range used {
+		leaf[i] = &system{site: rank}
+		c.sites = append(c.sites, names[i])
 	}
-	for _, n := range under.nodes {
-		for k, in := range n.in {
-			if site, ok := in.site(); ok {
-				n.in[k] = input(rank[site])
-			}
-		}
-	}
+	c.under = s.replace(leaf)
 	return c
-}
-
-// leaves returns the sites 0, ..., n-1 as inputs.
-func leaves(n int) []input {
-	in := make([]input, n)
-	for i := range in {
-		in[i] = input(i)
-	}
-	return in
 }
 
 func (c Coterie[T]) system() *system {
@@ -145,11 +130,13 @@ func (c Coterie[T]) Sites() []T { return slices.Clone(c.sites) }
 // Quorums yields every quorum once, its sites in ascending order; each slice is
 // the caller's. The order of the quorums is the same each time. Some coteries
 // have far too many to go through: see [Coterie.Len].
-func (c Coterie[T]) Quorums() iter.Seq[[]T] { return c.named(c.system().quorums()) }
+func (c Coterie[T]) Quorums() iter.Seq[[]T] {
+	return c.named(c.system().expand(len(c.sites), gate.quorums))
+}
 
 // Len returns the number of quorums, or the largest int if there are more. It
 // does not go through them.
-func (c Coterie[T]) Len() int { return c.system().count() }
+func (c Coterie[T]) Len() int { return fold(c.system(), same(len(c.sites), 1), gate.count) }
 
 // IsQuorum reports whether the sites, in any order, are one of the quorums of c:
 // no site missing, none too many. To ask whether replies suffice, use
@@ -159,7 +146,7 @@ func (c Coterie[T]) IsQuorum(sites ...T) bool {
 	if s.count() != len(sites) {
 		return false // a stranger, or the same site twice
 	}
-	holds := c.system().holder()
+	holds := c.system().holder(len(c.sites))
 	if !holds(s) {
 		return false
 	}
@@ -176,20 +163,15 @@ func (c Coterie[T]) IsQuorum(sites ...T) bool {
 // HasQuorum reports whether the sites contain a quorum of c. Values that are not
 // sites of c count for nothing, and a site counts once.
 func (c Coterie[T]) HasQuorum(sites ...T) bool {
-	return c.system().holder()(c.numbers(sites))
+	return c.system().holder(len(c.sites))(c.numbers(sites))
 }
 
 // Size returns the size of a smallest quorum and that of a largest one; 0 for the zero
 // Coterie.
 func (c Coterie[T]) Size() (smallest, largest int) {
-	s := c.system()
-	cheapest := func(cost float64) int {
-		return int(math.Round(fold(s, same(s.sites, cost), func(g gate, cost []float64) float64 {
-			_, n := g.cheapest(cost, -1)
-			return n
-		})))
-	}
-	return cheapest(1), -cheapest(-1)
+	few, _ := c.system().cheapest(same(len(c.sites), 1.0))
+	many, _ := c.system().cheapest(same(len(c.sites), -1.0))
+	return few.count(), many.count()
 }
 
 const maxInt = math.MaxInt

@@ -50,5 +50,7 @@
 //
 // Bad input is refused with an error that says what to change, and never by a
 // panic. Each error is one of the Err sentinels for errors.Is; where quorums
-// break a law it is a [*Violation] with the two quorums in it.
+// break a law it is a [*Violation] with the two quorums in it. Every builder refuses no
+// sites (ErrSize), a site given twice (ErrDuplicate), one that is not a number
+// (ErrValue), and more than 8192 sites (ErrTooLarge).
 package quorum

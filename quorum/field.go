@@ -60,20 +60,9 @@ func (f *field) add(a, b int) int {
 	return sum
 }
 
-func (f *field) negative(a int) int {
-	sum, place := 0, 1
-	for ; a > 0; a /= f.p {
-		sum += (f.p - a%f.p) % f.p * place
-		place *= f.p
-	}
-	return sum
-}
-
 func (f *field) multiply(a, b int) int {
 	if a == 0 || b == 0 {
 		return 0
 	}
 	return f.exp[(f.log[a]+f.log[b])%(f.q-1)]
 }
-
-func (f *field) inverse(a int) int { return f.exp[(f.q-1-f.log[a])%(f.q-1)] }

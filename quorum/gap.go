@@ -1,5 +1,7 @@
 package quorum
 
+import "cmp"
+
 // A gap of a coterie is a set of sites that contains no quorum and leaves none
 // among the others: when the group splits along it, neither side can go on. A
 // coterie without gaps is non-dominated: no other coterie has a quorum whenever
@@ -21,7 +23,7 @@ func (g *list) gap() (set, error) {
 		if !g.holds(t) {
 			return t.clone(), nil
 		}
-		budget -= len(g.family.bits)
+		budget -= len(g.family) * len(t)
 	}
 	if budget < 0 {
 		return nil, refuse(ErrTooLarge, "the search for a gap was cut short; ask about a smaller coterie")
@@ -29,47 +31,34 @@ func (g *list) gap() (set, error) {
 	return nil, nil
 }
 
-// gap returns the sites of a gap, or nil. If a gate has one, the gates above it
-// can be made to depend on that gate alone: the rest of a quorum that contains
-// it is put on this side, everything else on the other, and so on up.
-func (s *system) gap() (set, error) {
-	var err error
-	for k, n := range s.nodes {
-		local, e := n.gate.gap()
-		if e != nil {
-			err = e // another gate may yet have one that is found
-		}
-		if local == nil {
-			continue
-		}
-		side := newSet(s.sites)
-		s.place(k, local, side)
-		for above := k + 1; above < len(s.nodes); above++ {
-			for i, in := range s.nodes[above].in {
-				if _, ok := in.site(); ok || in.node() != k {
-					continue
-				}
-				q, _ := s.nodes[above].gate.cheapest(same(len(s.nodes[above].in), 1.0), i)
-				q.remove(i)
-				s.place(above, q, side)
-				k = above
-				break
-			}
-		}
-		return side, nil
+// gap adds the sites of a gap to side, and reports whether there is one. If a gate has one,
+// the gates above it can be made to depend on that gate alone: the rest of a quorum that
+// contains it is put on this side, everything else on the other, and so on up.
+func (s *system) gap(side set) (found bool, err error) {
+	if s.gate == nil {
+		return false, nil
 	}
-	return nil, err
+	for i, x := range s.in {
+		found, e := x.gap(side)
+		if found {
+			cost := same(len(s.in), 1.0)
+			cost[i] = -float64(len(s.in))
+			q, _ := s.gate.cheapest(cost)
+			q.remove(i)
+			s.below(q, side)
+			return true, nil
+		}
+		err = cmp.Or(err, e) // another gate may yet have one that is found
+	}
+	local, e := s.gate.gap()
+	s.below(local, side)
+	return local != nil, cmp.Or(err, e)
 }
 
-// place adds to side all sites below some inputs of node k.
-func (s *system) place(k int, inputs, side set) {
+// below adds to side all sites below some inputs.
+func (s *system) below(inputs, side set) {
 	for i := range inputs.each() {
-		in := s.nodes[k].in[i]
-		if site, ok := in.site(); ok {
-			side.add(site)
-			continue
-		}
-		s.place(in.node(), full(len(s.nodes[in.node()].in)), side)
+		s.in[i].mark(side)
 	}
 }
 
@@ -80,9 +69,9 @@ func (s *system) place(k int, inputs, side set) {
 // cut short with ErrTooLarge after about a second. The zero Coterie has no
 // quorum anywhere: its gap is empty, but not nil.
 func (c Coterie[T]) Gap() ([]T, error) {
-	found, err := c.system().gap()
-	if found == nil {
+	side := newSet(len(c.sites))
+	if found, err := c.system().gap(side); !found {
 		return nil, err
 	}
-	return c.members(found), nil
+	return c.members(side), nil
 }

@@ -22,8 +22,7 @@ import (
 // row some quorums may contain others; those are dropped, and every site still
 // occurs in one. A grid is dominated for every n above 1.
 //
-// It refuses negative columns and no sites (ErrSize), a site given twice
-// (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
+// It refuses negative columns (ErrSize).
 func Grid[T cmp.Ordered](columns int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -36,9 +35,8 @@ func Grid[T cmp.Ordered](columns int, sites ...T) (Coterie[T], error) {
 		columns = int(math.Ceil(math.Sqrt(float64(n))))
 	}
 	columns = min(columns, n)
-	f := emptyFamily(n, n)
-	for i := range n {
-		q := f.grow()
+	family := newSets(n, n)
+	for i, q := range family {
 		start := i - i%columns
 		for j := start; j < min(start+columns, n); j++ {
 			q.add(j)
@@ -47,12 +45,11 @@ func Grid[T cmp.Ordered](columns int, sites ...T) (Coterie[T], error) {
 			q.add(j)
 		}
 	}
-	var a assembly
-	top := a.written(f.minimal(), leaves(n))
-	if top < 0 {
-		a.nodes[top.node()].gate.(*list).proved = gridBarrier(n, columns)
+	grid := written(minimal(family), leaves(n))
+	if g, ok := grid.gate.(*list); ok {
+		g.proved = gridBarrier(n, columns)
 	}
-	return finish(&a, top, sites), nil
+	return finish(grid, sites), nil
 }
 
 // gridBarrier returns the size of a smallest transversal of a grid. If a set

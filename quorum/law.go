@@ -111,8 +111,8 @@ func (v *Violation[T]) Error() string {
 func (v *Violation[T]) quorum(place, i int) string {
 	name := "quorum " + strconv.Itoa(place)
 	if i < len(v.Quorums) {
-		if text, ok := appendSets(nil, slices.Values(v.Quorums[i:i+1])); ok {
-			name += " " + string(text)
+		if text, ok := setsText(slices.Values(v.Quorums[i:i+1]), 1, ""); ok {
+			name += " " + text
 		}
 	}
 	return name
@@ -134,7 +134,7 @@ func Check[T cmp.Ordered](quorums ...[]T) iter.Seq[*Violation[T]] {
 			yield(&Violation[T]{Law: ErrEmpty, First: -1, Second: -1})
 			return
 		}
-		sound := make([]bool, len(quorums))
+		sizes := make([]int, len(quorums)) // 0 for what is not compared
 		for i, q := range quorums {
 			if law := alone(q); law != nil {
 				if !yield(&Violation[T]{Law: law, First: i, Second: -1, Quorums: [][]T{q}}) {
@@ -142,29 +142,21 @@ func Check[T cmp.Ordered](quorums ...[]T) iter.Seq[*Violation[T]] {
 				}
 				continue
 			}
-			sound[i] = true
+			sizes[i] = len(q)
 		}
 		names := sites(quorums)
 		if k := float64(len(quorums)); len(names) > maxSites || k*k/2*float64(words(len(names))) > maxPairs {
 			yield(&Violation[T]{Law: ErrTooLarge, First: -1, Second: -1})
 			return
 		}
-		family := newFamily(quorums, names)
-		sizes := make([]int, family.len())
-		for i := range sizes {
-			sizes[i] = family.at(i).count()
-		}
-		for i, a := range family.all() {
-			for j := i + 1; j < len(quorums) && sound[i]; j++ {
-				if !sound[j] {
+		family := numbered(quorums, names)
+		for i, a := range family {
+			for j := i + 1; j < len(quorums) && sizes[i] > 0; j++ {
+				if sizes[j] == 0 {
 					continue
 				}
-				law := together(a, family.at(j), sizes[i], sizes[j])
-				if law == nil {
-					continue
-				}
-				v := &Violation[T]{Law: law, First: i, Second: j, Quorums: [][]T{quorums[i], quorums[j]}}
-				if !yield(v) {
+				law := together(a, family[j], sizes[i], sizes[j])
+				if law != nil && !yield(&Violation[T]{law, i, j, [][]T{quorums[i], quorums[j]}}) {
 					return
 				}
 			}
@@ -240,7 +232,7 @@ func distinct[T cmp.Ordered](list []T) error {
 		}
 	}
 	if i := repeated(list); i >= 0 {
-		return refuse(ErrDuplicate, named("site", i, list[i])+" is given twice; name each site once")
+		return refuse(ErrDuplicate, named(i, list[i])+" is given twice; name each site once")
 	}
 	return nil
 }

@@ -200,7 +200,7 @@ func TestTooLarge(t *testing.T) {
 // Availability draws fewer samples where one of them is much work.
 func TestAffordableSamples(t *testing.T) {
 	for sites, want := range map[int]int{400: 1 << 18, 2500: sampleWork / (2500*40 + 1), 6400: fewestSamples} {
-		require.Equal(t, want, must(Grid(0, ints(sites)...)).system().affordable(), "%d sites", sites)
+		require.Equal(t, want, must(Grid(0, ints(sites)...)).system().affordable(sites), "%d sites", sites)
 	}
 	if testing.Short() {
 		return

@@ -10,92 +10,72 @@ package quorum
 // Journal on Computing 27(2), 1998. With c the size of a smallest quorum and n
 // sites, the load is at least 1/c and at least c/n, and so at least 1/sqrt(n).
 //
-// It is found as the capacity: give each quorum a rate so that no site serves
-// more than 1, and let the sum be greatest. That is a linear program with a row
-// for each site and a column for each quorum, too many to write down; but the
-// simplex method asks for one column at a time, the one that the present prices
-// of the sites make cheapest, and a cheapest quorum is what gates can tell.
-// Prices also bound the answer from the other side: if every quorum costs at
-// least 1, no rates sum to more than the prices do.
+// It is found gate by gate, as the capacity: give each quorum a rate so that no input is
+// used more often than its own capacity allows, and let the sum be greatest. That is a
+// linear program with a row for each input and a column for each quorum, too many to write
+// down; but the simplex method asks for one column at a time, the one that the present
+// prices of the inputs make cheapest, and a cheapest quorum is what gates can tell. Prices
+// also bound the answer from the other side: if every quorum costs at least 1, no rates sum
+// to more than the prices, each times its input's capacity.
 
-// Limits of the linear program.
+// Limits of the linear programs.
 const (
-	programSites  = 256     // sites beyond which it is not begun
-	programWork   = 1 << 30 // multiplications after which it is cut short
+	programInputs = 256     // inputs of a gate beyond which none is begun
+	programWork   = 1 << 30 // multiplications after which they are cut short
 	programStep   = 1 << 12 // those of a step at least, so that steps are bounded too
-	uniformInputs = 256     // inputs of unequal votes beyond which they are not counted
 	tight         = 1e-9    // a relative difference that counts as none
 )
 
-// Load returns bounds of the load of c, each with a proof: low by prices of the
-// sites, high by a strategy. They are equal, and the load exact, where all
-// quorums are alike (majorities, full grids, planes) and, by the linear program,
-// for up to about a hundred sites. Where the program would take more than about a
-// second they may differ, and beyond 256 sites, where it is not begun, by much. Bounds that differ by less than
-// 1e-9 of their value are given as equal; for some sixty sites the error is
-// about 1e-12. For the zero Coterie both are 0.
+// Load returns bounds of the load of c, each with a proof: low by prices of the sites, high
+// by a strategy. They are equal, and the load exact, where all quorums are alike
+// (majorities, full grids, planes), for trees, hierarchies and triangular walls, and for
+// any other coterie of up to about a hundred sites. Where the linear program would take
+// more than about a second they may differ, and where a gate has more than 256 inputs, so
+// that it is not begun, by much. Bounds that differ by less than 1e-9 of their value are
+// given as equal; for some sixty sites the error is about 1e-12. For the zero Coterie both
+// are 0.
 //
 // The capacity of c is one over its load.
 func (c Coterie[T]) Load() (low, high float64) {
-	s := c.system()
-	if s.sites == 0 {
+	if c.under == nil {
 		return 0, 0
 	}
-	smallest, _ := c.Size()
-	low, high = max(1/float64(smallest), float64(smallest)/float64(s.sites)), s.uniform()
-	if high > low*(1+tight) && s.sites <= programSites {
-		low, high = s.program(low, high)
-	}
-	if high <= low*(1+tight) {
-		low = high
-	}
-	return low, high
-}
-
-// uniform returns how busy the busiest site is if all quorums are equally likely
-// in every gate.
-func (s *system) uniform() float64 {
-	busiest := 0.0
-	share := same(len(s.nodes), 1.0) // how busy the output of a gate is
-	for k := len(s.nodes) - 1; k >= 0; k-- {
-		n := s.nodes[k]
-		ones := same(len(n.in), 1)
-		all := float64(n.gate.count(ones, -1))
-		for i, in := range n.in {
-			var busy float64
-			if g, voting := n.gate.(*votes); voting && g.weight[0] == g.weight[len(g.weight)-1] {
-				size, _ := g.equal(g.threshold)
-				busy = float64(size) / float64(g.size())
-			} else if all >= maxInt || voting && len(n.in) > uniformInputs {
-				busy = 1 // too many quorums, or inputs, to count
-			} else {
-				busy = float64(n.gate.count(ones, i)) / all
-			}
-			busy *= share[k]
-			if _, ok := in.site(); ok {
-				busiest = max(busiest, busy)
-			} else {
-				share[in.node()] = busy
-			}
+	budget := programWork
+	return c.under.bounds(len(c.sites), func(g gate, in []float64) (low, high float64) {
+		room := make([]float64, len(in)) // the capacity of each input
+		total := 0.0
+		for i, load := range in {
+			room[i] = 1 / load
+			total += room[i]
+			high = max(high, g.busy(i)*load)
 		}
-	}
-	return min(1, busiest)
+		_, size := g.cheapest(same(len(in), 1.0))
+		_, least := g.cheapest(room) // the prices are 1 in a quorum, which all others meet
+		low = max(size/total, 1/least)
+		if high > low*(1+tight) && len(in) <= programInputs {
+			low, high = program(g, room, low, high, &budget)
+		}
+		if high <= low*(1+tight) {
+			low = high
+		}
+		return low, high
+	})
 }
 
 // program solves the linear program by the revised simplex method, starting from
-// the basis in which every site is idle. It narrows the bounds that are known.
-func (s *system) program(low, high float64) (float64, float64) {
-	lp := newSimplex(s.sites)
-	for budget := programWork; budget > 0; budget -= max(programStep, 2*s.sites*s.sites) {
+// the basis in which every input is idle. It narrows the bounds that are known.
+func program(g gate, room []float64, low, high float64, budget *int) (float64, float64) {
+	lp := newSimplex(room)
+	for ; *budget > 0; *budget -= max(programStep, 2*lp.n*lp.n) {
 		prices := lp.prices()
 		lowest, total := 0, 0.0
 		for i, p := range prices {
 			if p < prices[lowest] {
 				lowest = i
 			}
-			total += max(0, p)
+			total += max(0, p) * room[i]
 		}
-		if prices[lowest] < -tight { // that site is better left with room
+		if prices[lowest] < -tight { // that input is better left with room
 			if !lp.enter(nil, lowest) {
 				break
 			}
@@ -104,7 +84,7 @@ func (s *system) program(low, high float64) (float64, float64) {
 		for i, p := range prices {
 			prices[i] = max(0, p)
 		}
-		q, cost := s.cheapest(prices, -1)
+		q, cost := g.cheapest(prices)
 		if total > 0 {
 			low = max(low, cost/total)
 		}
@@ -112,5 +92,5 @@ func (s *system) program(low, high float64) (float64, float64) {
 			break
 		}
 	}
-	return low, min(high, lp.busiest())
+	return low, min(high, lp.busiest(room))
 }

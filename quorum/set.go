@@ -1,8 +1,10 @@
 package quorum
 
 import (
+	"cmp"
 	"iter"
 	"math/bits"
+	"slices"
 )
 
 // A set is a set of small numbers (sites, inputs of a gate, or quorums), one
@@ -12,6 +14,16 @@ type set []uint64
 func words(n int) int { return (n + 63) / 64 }
 
 func newSet(n int) set { return make(set, words(n)) }
+
+// newSets returns k empty sets, in one piece of memory.
+func newSets(k, n int) []set {
+	width := words(n)
+	all, sets := make(set, k*width), make([]set, k)
+	for i := range sets {
+		sets[i] = all[i*width : (i+1)*width : (i+1)*width]
+	}
+	return sets
+}
 
 // full returns {0, ..., n-1}.
 func full(n int) set {
@@ -28,19 +40,21 @@ func (s set) remove(i int)   { s[i>>6] &^= 1 << (i & 63) }
 
 func (s set) clone() set { return append(set{}, s...) }
 
-func (s set) empty() bool {
-	for _, w := range s {
-		if w != 0 {
-			return false
-		}
-	}
-	return true
-}
+func (s set) empty() bool { return s.count() == 0 }
 
 func (s set) count() int {
 	n := 0
 	for _, w := range s {
 		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// common counts the members that s and t share.
+func (s set) common(t set) int {
+	n := 0
+	for i, w := range s {
+		n += bits.OnesCount64(w & t[i])
 	}
 	return n
 }
@@ -65,20 +79,20 @@ func (s set) within(t set) bool {
 	return true
 }
 
-// common counts the members that s and t share.
-func (s set) common(t set) int {
-	n := 0
-	for i, w := range s {
-		n += bits.OnesCount64(w & t[i])
-	}
-	return n
-}
-
 // drop removes every member of t from s.
 func (s set) drop(t set) {
 	for i, w := range t {
 		s[i] &^= w
 	}
+}
+
+// sum adds up what the members of s cost.
+func (s set) sum(cost []float64) float64 {
+	sum := 0.0
+	for i := range s.each() {
+		sum += cost[i]
+	}
+	return sum
 }
 
 // compare orders sets of one length, neither of which contains the other, by
@@ -109,4 +123,54 @@ func (s set) each() iter.Seq[int] {
 			}
 		}
 	}
+}
+
+// numbered returns the sets of each site's place in names, which is sorted. Sites
+// that are not there (a NaN) are left out.
+func numbered[T cmp.Ordered](quorums [][]T, names []T) []set {
+	family := newSets(len(quorums), len(names))
+	for k, q := range quorums {
+		for _, site := range q {
+			if i, ok := slices.BinarySearch(names, site); ok {
+				family[k].add(i)
+			}
+		}
+	}
+	return family
+}
+
+// holds reports whether some set of the family is within up.
+func holds(family []set, up set) bool {
+	for _, s := range family {
+		if s.within(up) {
+			return true
+		}
+	}
+	return false
+}
+
+// minimal returns the sets that contain no other, each once, in the order of
+// [set.compare].
+func minimal(family []set) []set {
+	family = slices.Clone(family)
+	slices.SortStableFunc(family, func(s, t set) int { return s.count() - t.count() })
+	var kept []set
+	for _, s := range family {
+		if !holds(kept, s) {
+			kept = append(kept, s)
+		}
+	}
+	slices.SortFunc(kept, set.compare)
+	return kept
+}
+
+// columns returns, for each of n members, the set of those sets that contain it.
+func columns(family []set, n int) []set {
+	t := newSets(n, len(family))
+	for i, s := range family {
+		for m := range s.each() {
+			t[m].add(i)
+		}
+	}
+	return t
 }

@@ -1,10 +1,12 @@
 package quorum
 
+import "slices"
+
 // A simplex maximizes the sum of the rates x(q) of quorums, subject to: for each
-// site, the rates of the quorums that contain it sum to at most 1 (Dantzig's
+// input, the rates of the quorums that contain it sum to at most its room (Dantzig's
 // method, revised: it keeps the inverse of the basis, not the tableau).
 //
-// Every right-hand side is 1, so that ties abound, and a careless choice among
+// Mostly every room is the same, so that ties abound, and a careless choice among
 // them can go around forever. Ties are therefore broken by the lexicographic rule
 // (Dantzig, Orden and Wolfe, 1955), which cannot.
 type simplex struct {
@@ -14,8 +16,9 @@ type simplex struct {
 	basis   []set     // the quorum of each row, or nil if the row is slack
 }
 
-func newSimplex(n int) *simplex {
-	lp := &simplex{n: n, inverse: make([]float64, n*n), value: same(n, 1.0), basis: make([]set, n)}
+func newSimplex(room []float64) *simplex {
+	n := len(room)
+	lp := &simplex{n: n, inverse: make([]float64, n*n), value: slices.Clone(room), basis: make([]set, n)}
 	for i := range n {
 		lp.inverse[i*n+i] = 1
 	}
@@ -39,14 +42,14 @@ func (lp *simplex) prices() []float64 {
 	return prices
 }
 
-// enter brings a quorum into the basis or, if that is nil, the room left to a
-// site. It returns false if there is no row that it could take, which only
+// enter brings a quorum into the basis or, if that is nil, the room left to an
+// input. It returns false if there is no row that it could take, which only
 // rounding can bring about.
-func (lp *simplex) enter(q set, site int) bool {
+func (lp *simplex) enter(q set, input int) bool {
 	column := make([]float64, lp.n) // what enters, in terms of the basis
 	for i := range column {
 		if q == nil {
-			column[i] = lp.row(i)[site]
+			column[i] = lp.row(i)[input]
 			continue
 		}
 		for j := range q.each() {
@@ -97,26 +100,22 @@ func (lp *simplex) before(i, k int, column []float64) bool {
 
 func differ(a, b float64) bool { return a-b > 1e-12 || b-a > 1e-12 }
 
-// busiest returns how busy the busiest site is if each quorum of the basis is
+// busiest returns how busy the busiest input is if each quorum of the basis is
 // chosen in proportion to its rate. It is computed afresh from the quorums, so
 // that it holds however the inverse may have been rounded.
-func (lp *simplex) busiest() float64 {
+func (lp *simplex) busiest(room []float64) float64 {
 	busy, total := make([]float64, lp.n), 0.0
 	for i, q := range lp.basis {
 		if q == nil || lp.value[i] <= 0 {
 			continue
 		}
 		total += lp.value[i]
-		for site := range q.each() {
-			busy[site] += lp.value[i]
+		for input := range q.each() {
+			busy[input] += lp.value[i] / room[input]
 		}
 	}
-	most := 0.0
-	for _, b := range busy {
-		most = max(most, b)
-	}
 	if total == 0 {
-		return 1
+		return inf
 	}
-	return most / total
+	return slices.Max(busy) / total
 }

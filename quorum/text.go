@@ -25,57 +25,54 @@ const shown = 32
 // many there are. If the type of the sites has no text, it is only their number.
 func (c Coterie[T]) String() string {
 	n := c.Len()
-	b, ok := appendSets(nil, func(yield func([]T) bool) {
-		left := shown
-		for q := range c.Quorums() {
-			if left--; left < 0 || !yield(q) {
-				return
-			}
-		}
-	})
-	switch {
-	case !ok:
-		return strconv.Itoa(n) + " quorums"
-	case n == maxInt:
-		b = append(b, ",... (more quorums than an int can count)"...)
-	case n > shown:
-		b = append(b, ",... ("...)
-		b = strconv.AppendInt(b, int64(n), 10)
-		b = append(b, " quorums)"...)
+	all := strconv.Itoa(n) + " quorums"
+	if n == maxInt {
+		all = "more quorums than an int can count"
 	}
-	return string(b)
+	if text, ok := setsText(c.Quorums(), n, all); ok {
+		return text
+	}
+	return all
 }
 
-// appendSets appends the text of sets, and reports whether their sites have one.
-func appendSets[T cmp.Ordered](b []byte, sets iter.Seq[[]T]) ([]byte, bool) {
-	before := len(b)
+// setsText returns the text of n sets, of which it writes out the first ones, and reports
+// whether their sites have one.
+func setsText[T cmp.Ordered](sets iter.Seq[[]T], n int, all string) (string, bool) {
+	var b []byte
+	left := shown
 	for s := range sets {
-		if len(b) > before {
+		if left--; left < 0 {
+			break
+		}
+		if len(b) > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, '{')
 		for i, site := range s {
-			if i > 0 {
-				b = append(b, ',')
-			}
 			text, ok := siteText(site)
 			if !ok {
-				return b, false
+				return "", false
+			}
+			if i > 0 {
+				b = append(b, ',')
 			}
 			b = append(b, text...)
 		}
 		b = append(b, '}')
 	}
-	return b, true
+	if n > shown {
+		b = append(b, ",... ("+all+")"...)
+	}
+	return string(b), true
 }
 
 // named returns "site 3 (ams)", or without the text if there is none.
-func named[T cmp.Ordered](what string, place int, site T) string {
-	what += " " + strconv.Itoa(place)
+func named[T cmp.Ordered](place int, site T) string {
+	name := "site " + strconv.Itoa(place)
 	if text, ok := siteText(site); ok {
-		what += " (" + text + ")"
+		name += " (" + text + ")"
 	}
-	return what
+	return name
 }
 
 // siteText returns the text of a site, and false if its type has none.

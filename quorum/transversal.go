@@ -26,14 +26,9 @@ func (g *list) transversals() iter.Seq[set] {
 // budget has, which is below 0 then.
 func (g *list) hitting(budget *int, prune func(chosen, open, allowed set) bool) iter.Seq[set] {
 	return func(yield func(set) bool) {
-		var (
-			chosen   = newSet(g.size())
-			allowed  = full(g.size())
-			open     = full(g.family.len()) // quorums not yet met
-			critical = make([]set, g.size())
-			descend  func() bool
-		)
-		descend = func() bool {
+		chosen, allowed := newSet(len(g.column)), full(len(g.column))
+		var descend func(open, once set) bool // quorums not yet met, and those met by one input
+		descend = func(open, once set) bool {
 			switch {
 			case open.empty():
 				return yield(chosen)
@@ -42,12 +37,12 @@ func (g *list) hitting(budget *int, prune func(chosen, open, allowed set) bool) 
 			case prune != nil && prune(chosen, open, allowed):
 				return true
 			}
-			branch, least := newSet(g.size()), maxInt
+			branch, least := newSet(len(g.column)), maxInt
 			for q := range open.each() {
-				*budget -= g.family.width
-				if n := g.family.at(q).common(allowed); n < least {
+				*budget -= len(allowed)
+				if n := g.family[q].common(allowed); n < least {
 					least = n
-					copy(branch, g.family.at(q))
+					copy(branch, g.family[q])
 				}
 			}
 			for i := range branch {
@@ -55,56 +50,31 @@ func (g *list) hitting(budget *int, prune func(chosen, open, allowed set) bool) 
 			}
 			allowed.drop(branch)
 			for i := range branch.each() {
-				if g.spares(i, chosen, critical) {
-					was, wasOpen := g.take(i, chosen, critical), open.clone()
-					critical[i] = open.clone()
-					for w, c := range g.column.at(i) {
-						critical[i][w] &= c
-					}
-					open.drop(g.column.at(i))
-					chosen.add(i)
-					if !descend() {
-						return false
-					}
-					chosen.remove(i)
-					copy(open, wasOpen)
-					g.giveBack(chosen, critical, was)
+				unmet, single := open.clone(), once.clone()
+				for w, c := range g.column[i] {
+					unmet[w], single[w] = open[w]&^c, once[w]&^c|open[w]&c
 				}
+				chosen.add(i)
+				if g.critical(chosen, single) && !descend(unmet, single) {
+					return false
+				}
+				chosen.remove(i)
 				allowed.add(i)
 			}
 			return true
 		}
-		descend()
+		descend(full(len(g.family)), newSet(len(g.family)))
 	}
 }
 
-// spares reports whether each chosen input keeps a critical quorum if i joins.
-func (g *list) spares(i int, chosen set, critical []set) bool {
+// critical reports whether each chosen input is the only one in some quorum.
+func (g *list) critical(chosen, once set) bool {
 	for c := range chosen.each() {
-		if critical[c].within(g.column.at(i)) {
+		if !g.column[c].meets(once) {
 			return false
 		}
 	}
 	return true
-}
-
-// take removes the quorums of i from the critical ones of all others, and
-// returns those as they were.
-func (g *list) take(i int, chosen set, critical []set) []set {
-	var was []set
-	for c := range chosen.each() {
-		was = append(was, critical[c].clone())
-		critical[c].drop(g.column.at(i))
-	}
-	return was
-}
-
-func (g *list) giveBack(chosen set, critical []set, was []set) {
-	k := 0
-	for c := range chosen.each() {
-		copy(critical[c], was[k])
-		k++
-	}
 }
 
 // barrierWork bounds the search for a smallest transversal, in words compared.
@@ -112,30 +82,19 @@ const barrierWork = 1 << 27
 
 // barrier searches for the cheapest transversal among the minimal ones, and leaves out
 // what must cost as much as the best one so far.
-func (g *list) barrier(cost []int) (low, high int) {
-	switch {
-	case g.family.len() == 0:
-		return 0, 0
-	case g.proved > 0 && slices.Min(cost) == slices.Max(cost):
-		low = times(g.proved, cost[0])
+func (g *list) barrier(cost []float64) (low, high float64) {
+	if g.proved > 0 && slices.Min(cost) == slices.Max(cost) {
+		low = float64(g.proved) * cost[0]
 		return low, low
 	}
-	price := func(s set) (sum int) {
-		for i := range s.each() {
-			sum = plus(sum, cost[i])
-		}
-		return sum
-	}
-	low, high = max(1, g.outlook(full(g.family.len()), full(g.size()), cost)), maxInt
-	for _, q := range g.family.all() { // every quorum is one
-		high = min(high, price(q))
-	}
+	low = g.outlook(full(len(g.family)), full(len(cost)), cost)
+	_, high = g.cheapest(cost) // every quorum is a transversal
 	budget := barrierWork
 	for t := range g.hitting(&budget, func(chosen, open, allowed set) bool {
-		budget -= len(open) * g.size()
-		return low == high || plus(price(chosen), g.outlook(open, allowed, cost)) >= high
+		budget -= len(open) * len(cost)
+		return low >= high || chosen.sum(cost)+g.outlook(open, allowed, cost) >= high
 	}) {
-		high = min(high, price(t))
+		high = min(high, t.sum(cost))
 	}
 	if budget >= 0 {
 		low = high
@@ -145,29 +104,27 @@ func (g *list) barrier(cost []int) (low, high int) {
 
 // outlook returns what meeting the open quorums costs at least: inputs are taken
 // as if no two of them met the same quorum, and in parts, the best first.
-func (g *list) outlook(open, allowed set, cost []int) int {
-	best := 0.0 // the best ratio of quorums met to cost
+func (g *list) outlook(open, allowed set, cost []float64) float64 {
+	best := 0.0 // the best ratio of quorums met to cost; if it stays, one can no longer be met
 	for i := range allowed.each() {
-		best = max(best, float64(open.common(g.column.at(i)))/float64(cost[i]))
+		best = max(best, float64(open.common(g.column[i]))/cost[i])
 	}
-	if best == 0 {
-		return maxInt // an open quorum can no longer be met
-	}
-	return int(math.Ceil(float64(open.count())/best - tight))
+	return math.Ceil(float64(open.count())/best - tight)
 }
 
-// Dual yields the minimal transversals of c, each once: the sets of sites that
-// meet every quorum, and lose that with any site removed. While all sites of one are down, no
-// node can enter. The family of them is the dual
-// of c (its antiquorum set, in Garcia-Molina and Barbara, 1985), and
-// the dual of the dual is c again. The order is the same each time.
+// Dual yields the minimal transversals of c, each once: the sets of sites that meet every
+// quorum, and lose that with any site removed. While all sites of one are down, no node can
+// enter. The family of them is the dual of c (its antiquorum set, in Garcia-Molina and
+// Barbara, 1985), and the dual of the dual is c again. The order is the same each time.
 //
 // For a non-dominated coterie the dual is the coterie itself (Ibaraki and
 // Kameda, "A Theory of Coteries: Mutual Exclusion in Distributed Systems", IEEE
 // TPDS 4(7), 1993). For a dominated one it is no coterie.
 //
 // There may be exponentially many: stop when you have enough.
-func (c Coterie[T]) Dual() iter.Seq[[]T] { return c.named(c.system().transversals()) }
+func (c Coterie[T]) Dual() iter.Seq[[]T] {
+	return c.named(c.system().expand(len(c.sites), gate.transversals))
+}
 
 // Resilience returns the largest number of crashes that leave a quorum
 // whichever the sites that crash: one less than the size of the smallest
@@ -179,17 +136,6 @@ func (c Coterie[T]) Dual() iter.Seq[[]T] { return c.named(c.system().transversal
 // the transversal, about a second of work, is cut short. It is -1 for the zero Coterie,
 // which has no quorum to lose.
 func (c Coterie[T]) Resilience() (least, most int) {
-	s := c.system()
-	bounds := fold(s, same(s.sites, [2]int{1, 1}), func(g gate, costs [][2]int) [2]int {
-		lows, highs := make([]int, len(costs)), make([]int, len(costs))
-		for i, c := range costs {
-			lows[i], highs[i] = c[0], c[1]
-		}
-		low, high := g.barrier(lows)
-		if !slices.Equal(lows, highs) {
-			_, high = g.barrier(highs)
-		}
-		return [2]int{low, high}
-	})
-	return bounds[0] - 1, bounds[1] - 1
+	low, high := c.system().bounds(len(c.sites), gate.barrier)
+	return int(low) - 1, int(high) - 1
 }

@@ -19,13 +19,11 @@ import (
 // A full binary tree of h levels has quorums of h to 2^(h-1) sites, resilience
 // h-1, and load 2/(h+1). A tree is non-dominated.
 //
-// A site with one child would occur in no quorum, since the child is enough. So
-// if the last level leaves one child alone, it becomes a child of its parent's left
-// neighbor. Only for n = 2 is there no neighbor, and the
-// coterie is the second site alone.
+// A site with one child would occur in no quorum, since the child is enough. So if the last
+// level leaves one child alone, it becomes a child of its parent's left neighbor. Only for
+// n = 2 is there no neighbor, and the coterie is the second site alone.
 //
-// It refuses any other degree below 2 and no sites (ErrSize), a site given twice
-// (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
+// It refuses any other degree below 2 (ErrSize).
 func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -38,28 +36,18 @@ func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	}
 	n := len(sites)
 	degree = min(degree, max(2, n))
-	children := make([][]int, n)
-	for i := 1; i < n; i++ {
-		parent := (i - 1) / degree
-		if i == n-1 && i%degree == 1 && parent > 0 {
-			parent--
-		}
-		children[parent] = append(children[parent], i)
-	}
-	var a assembly
-	subtree := make([]input, n)
+	subtree := leaves(n)
 	for i := n - 1; i >= 0; i-- {
-		subtree[i] = input(i)
-		if len(children[i]) == 0 {
-			continue
+		first, last := min(degree*i+1, n), min(degree*i+degree+1, n)
+		switch {
+		case first == n-1 && i > 0:
+			last = first // its left neighbor has the one child
+		case last == n-1:
+			last = n
 		}
-		var rim []input
-		for _, c := range children[i] {
-			rim = append(rim, subtree[c])
-		}
-		subtree[i] = a.wheel(subtree[i], rim)
+		subtree[i] = wheel(subtree[i], subtree[first:last])
 	}
-	return finish(&a, subtree[0], sites), nil
+	return finish(subtree[0], sites), nil
 }
 
 // Hierarchical returns the coterie of hierarchical quorum consensus: the sites
@@ -74,8 +62,7 @@ func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 // d = 3; the load is ((d+1)/(2d))^k, the resilience ((d+1)/2)^k - 1, and the
 // coterie is non-dominated. Groups of even size make it dominated.
 //
-// It refuses any other degree below 2 and no sites (ErrSize), a site given twice
-// (ErrDuplicate), and more than 8192 sites (ErrTooLarge).
+// It refuses any other degree below 2 (ErrSize).
 func Hierarchical[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -86,20 +73,19 @@ func Hierarchical[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	if degree < 2 {
 		return Coterie[T]{}, refuse(ErrSize, "groups of "+strconv.Itoa(degree)+"; divide by at least two")
 	}
-	var a assembly
-	var group func(in []input) input
-	group = func(in []input) input {
+	var group func(in []*system) *system
+	group = func(in []*system) *system {
 		if len(in) == 1 {
 			return in[0]
 		}
 		parts := min(degree, len(in))
-		var groups []input
+		var groups []*system
 		for i := range parts {
 			groups = append(groups, group(in[share(i, parts, len(in)):share(i+1, parts, len(in))]))
 		}
-		return a.voting(same(parts, 1), parts/2+1, groups)
+		return voting(same(parts, 1), parts/2+1, groups)
 	}
-	return finish(&a, group(leaves(len(sites))), sites), nil
+	return finish(group(leaves(len(sites))), sites), nil
 }
 
 // share returns where part i begins when n are divided into parts, the first
@@ -127,24 +113,19 @@ func Compose[K, T cmp.Ordered](outer Coterie[K], part func(site K) Coterie[T]) (
 		return Coterie[T]{}, refuse(ErrEmpty, "the outer coterie has no quorum; make it with New or a builder")
 	}
 	var (
-		a     assembly
 		names []T
-		parts []input
+		parts []*system
 	)
 	for i, site := range outer.sites {
 		c := part(site)
 		if c.under == nil {
-			return Coterie[T]{}, refuse(ErrEmpty, "the part for "+named("site", i, site)+" has no quorum; make it with New or a builder")
-		}
-		leaf := leaves(len(c.sites))
-		for k := range leaf {
-			leaf[k] += input(len(names))
+			return Coterie[T]{}, refuse(ErrEmpty, "the part for "+named(i, site)+" has no quorum; make it with New or a builder")
 		}
 		names = append(names, c.sites...)
-		parts = append(parts, a.graft(c.under, leaf))
+		parts = append(parts, c.under.replace(leaves(len(names))[len(names)-len(c.sites):]))
 	}
 	if i := repeated(names); i >= 0 {
-		return Coterie[T]{}, refuse(ErrDuplicate, named("site", i, names[i])+" is in two parts; let each site be in one")
+		return Coterie[T]{}, refuse(ErrDuplicate, named(i, names[i])+" is in two parts; let each site be in one")
 	}
-	return finish(&a, a.graft(outer.under, parts), names), nil
+	return finish(outer.under.replace(parts), names), nil
 }

@@ -30,11 +30,11 @@ func newVotes(weight []int, threshold int) *votes {
 	return g
 }
 
-// voting adds a votes gate, and takes care of what the gate must not have:
+// voting returns a votes gate over inputs, and takes care of what the gate must not have:
 // inputs in any order, without votes, or that occur in no quorum (a dummy, in
 // the words of simple games). Dropping a dummy changes no quorum. A gate over a
 // single input is that input.
-func (a *assembly) voting(weight []int, threshold int, in []input) input {
+func voting(weight []int, threshold int, in []*system) *system {
 	order := make([]int, 0, len(in))
 	for i, w := range weight {
 		if w > 0 {
@@ -43,7 +43,7 @@ func (a *assembly) voting(weight []int, threshold int, in []input) input {
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return weight[j] - weight[i] })
 	sorted := make([]int, len(order))
-	inputs := make([]input, len(order))
+	inputs := make([]*system, len(order))
 	for k, i := range order {
 		sorted[k], inputs[k] = weight[i], in[i]
 	}
@@ -60,7 +60,7 @@ func (a *assembly) voting(weight []int, threshold int, in []input) input {
 	if needed == 1 {
 		return inputs[0]
 	}
-	return a.add(newVotes(sorted[:needed], threshold), inputs[:needed])
+	return &system{gate: newVotes(sorted[:needed], threshold), in: inputs[:needed]}
 }
 
 // pivotal reports whether input i occurs in some quorum: whether others can
@@ -71,11 +71,9 @@ func (g *votes) pivotal(i int) bool {
 		return true
 	}
 	others := slices.Delete(slices.Clone(g.weight), i, i+1)
-	q, sum := newVotes(others, short).cheapestReaching(short, floats(others), -1)
+	q, sum := newVotes(others, short).cheapestReaching(short, floats(others))
 	return q != nil && int(sum) < g.threshold
 }
-
-func (g *votes) size() int { return len(g.weight) }
 
 // equal reports whether all inputs weigh the same, and then how many reach a threshold.
 func (g *votes) equal(threshold int) (int, bool) {
@@ -124,66 +122,75 @@ func (g *votes) reaching(threshold int) iter.Seq[set] {
 	}
 }
 
-// count walks the inputs in order with ways[s] = how many sets of those passed,
-// all of them holding input with if that is passed, have s votes.
-func (g *votes) count(each []int, with int) int {
+// count walks the inputs in order with ways[s] = how many sets of those passed have s
+// votes.
+func (g *votes) count(each []int) int {
 	ways := same(g.threshold, 0)
 	ways[0] = 1
 	total := 0
 	for j, w := range g.weight {
-		if j >= with {
-			for s := max(0, g.threshold-w); s < g.threshold; s++ {
-				total = plus(total, times(ways[s], each[j]))
-			}
+		for s := max(0, g.threshold-w); s < g.threshold; s++ {
+			total = plus(total, times(ways[s], each[j]))
 		}
-		for s := g.threshold - 1; s >= 0; s-- {
-			taken := 0
-			if s >= w {
-				taken = times(ways[s-w], each[j])
-			}
-			if j == with {
-				ways[s] = 0
-			}
-			ways[s] = plus(ways[s], taken)
+		for s := g.threshold - 1; s >= w; s-- {
+			ways[s] = plus(ways[s], times(ways[s-w], each[j]))
 		}
 	}
 	return total
 }
 
-func (g *votes) cheapest(cost []float64, with int) (set, float64) {
-	return g.cheapestReaching(g.threshold, cost, with)
+// chance is the same walk with the probability of such a set in place of their number.
+// Whatever follows the input that reaches the threshold may be up or down.
+func (g *votes) chance(up []float64) (float64, bool) {
+	ways := same(g.threshold, 0.0)
+	ways[0] = 1
+	total := 0.0
+	for j, w := range g.weight {
+		for s := max(0, g.threshold-w); s < g.threshold; s++ {
+			total += ways[s] * up[j]
+		}
+		for s := g.threshold - 1; s >= 0; s-- {
+			ways[s] *= 1 - up[j]
+			if s >= w {
+				ways[s] += ways[s-w] * up[j]
+			}
+		}
+	}
+	return total, true
 }
 
-// cheapestReaching is the same walk with the cost of the cheapest such set in
-// place of their number. The votes that a set may have are few (the sums below
+func (g *votes) busy(int) float64 {
+	if k, ok := g.equal(g.threshold); ok {
+		return float64(k) / float64(len(g.weight))
+	}
+	return 1
+}
+
+func (g *votes) cheapest(cost []float64) (set, float64) {
+	return g.cheapestReaching(g.threshold, cost)
+}
+
+// cheapestReaching is the same walk with the cost of the cheapest such set. The votes
+// that a set may have are few (the sums below
 // the threshold); taken remembers which of them input j was used for.
-func (g *votes) cheapestReaching(threshold int, cost []float64, with int) (set, float64) {
+func (g *votes) cheapestReaching(threshold int, cost []float64) (set, float64) {
 	if k, ok := g.equal(threshold); ok {
-		return g.cheapestOf(k, cost, with)
+		return cheapestOf(k, cost)
 	}
 	best := same(threshold, inf)
 	best[0] = 0
-	taken := emptyFamily(threshold, len(g.weight))
+	taken := newSets(len(g.weight), threshold)
 	last, short, least := -1, 0, inf
 	for j, w := range g.weight {
-		if j >= with {
-			for s := max(0, threshold-w); s < threshold; s++ {
-				if best[s]+cost[j] < least {
-					last, short, least = j, s, best[s]+cost[j]
-				}
+		for s := max(0, threshold-w); s < threshold; s++ {
+			if best[s]+cost[j] < least {
+				last, short, least = j, s, best[s]+cost[j]
 			}
 		}
-		row := taken.grow()
-		for s := threshold - 1; s >= 0; s-- {
-			if j == with {
-				best[s] = inf
-				if s < w {
-					continue
-				}
-			}
-			if s >= w && best[s-w]+cost[j] < best[s] {
+		for s := threshold - 1; s >= w; s-- {
+			if best[s-w]+cost[j] < best[s] {
 				best[s] = best[s-w] + cost[j]
-				row.add(s)
+				taken[j].add(s)
 			}
 		}
 	}
@@ -193,7 +200,7 @@ func (g *votes) cheapestReaching(threshold int, cost []float64, with int) (set, 
 	q := newSet(len(g.weight))
 	q.add(last)
 	for j, s := last-1, short; j >= 0; j-- {
-		if taken.at(j).has(s) {
+		if taken[j].has(s) {
 			q.add(j)
 			s -= g.weight[j]
 		}
@@ -201,30 +208,23 @@ func (g *votes) cheapestReaching(threshold int, cost []float64, with int) (set, 
 	return q, least
 }
 
-// cheapestOf takes the k cheapest inputs, the one that must be there first.
-func (g *votes) cheapestOf(k int, cost []float64, with int) (set, float64) {
-	q, sum := newSet(len(cost)), 0.0
-	others := make([]int, 0, len(cost))
-	for i := range cost {
-		if i != with {
-			others = append(others, i)
-		}
+// cheapestOf takes the k cheapest inputs.
+func cheapestOf(k int, cost []float64) (set, float64) {
+	order := make([]int, len(cost))
+	for i := range order {
+		order[i] = i
 	}
-	if with >= 0 {
-		q.add(with)
-		sum, k = cost[with], k-1
-	}
-	slices.SortStableFunc(others, func(i, j int) int { return cmp.Compare(cost[i], cost[j]) })
-	for _, i := range others[:k] {
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(cost[i], cost[j]) })
+	q := newSet(len(cost))
+	for _, i := range order[:k] {
 		q.add(i)
-		sum += cost[i]
 	}
-	return q, sum
+	return q, q.sum(cost)
 }
 
-func (g *votes) barrier(cost []int) (low, high int) {
-	_, least := g.cheapestReaching(g.total-g.threshold+1, floats(cost), -1)
-	return int(least), int(least)
+func (g *votes) barrier(cost []float64) (low, high float64) {
+	_, least := g.cheapestReaching(g.total-g.threshold+1, cost)
+	return least, least
 }
 
 func floats(list []int) []float64 {
@@ -235,33 +235,9 @@ func floats(list []int) []float64 {
 	return f
 }
 
-// chance walks the inputs with the distribution of the votes that are up, all
-// sums from the threshold on in one.
-func (g *votes) chance(up []float64) (float64, bool) {
-	sum := same(g.threshold+1, 0.0)
-	sum[0] = 1
-	for j, w := range g.weight {
-		p, q := up[j], 1-up[j]
-		for s := g.threshold; s > 0; s-- {
-			switch {
-			case s == g.threshold: // every sum in [s-w, s) arrives here
-				for t := max(0, s-w); t < s; t++ {
-					sum[s] += p * sum[t]
-				}
-			case s >= w:
-				sum[s] = q*sum[s] + p*sum[s-w]
-			default:
-				sum[s] *= q
-			}
-		}
-		sum[0] *= q
-	}
-	return sum[g.threshold], true
-}
-
 // gap looks for a set with fewer votes than the threshold that leaves fewer.
 func (g *votes) gap() (set, error) {
-	found, sum := g.cheapestReaching(g.total-g.threshold+1, floats(g.weight), -1)
+	found, sum := g.cheapestReaching(g.total-g.threshold+1, floats(g.weight))
 	if int(sum) >= g.threshold {
 		return nil, nil
 	}
@@ -277,23 +253,18 @@ type Vote[T any] struct {
 // maxTally bounds sites times threshold, the work of one walk over a votes gate.
 const maxTally = 1 << 26
 
-// Majority returns the coterie of all sets of floor(n/2)+1 of the n sites; of one site
-// it is the central coordinator, with load 1 and resilience 0. Its
-// load is the size of a quorum over n, more than one half, and its resilience
-// ceil(n/2)-1. For odd n nothing is more available if all sites are up with the
-// same probability, above one half (Barbara and Garcia-Molina, "The Reliability of
-// Voting Mechanisms", IEEE Transactions on Computers 36(10), 1987). For even n give
-// one site two votes, by [Weighted]: ties are then decided.
+// Majority returns the coterie of all sets of floor(n/2)+1 of the n sites; of one site it
+// is the central coordinator, with load 1 and resilience 0. Its load is the size of a
+// quorum over n, more than one half, and its resilience ceil(n/2)-1. For odd n nothing is
+// more available if all sites are up with the same probability, above one half (Barbara and
+// Garcia-Molina, "The Reliability of Voting Mechanisms", IEEE Transactions on Computers
+// 36(10), 1987). For even n give one site two votes, by [Weighted]: ties are then decided.
 //
 // Thomas, "A Majority Consensus Approach to Concurrency Control for Multiple
 // Copy Databases", ACM TODS 4(2), 1979.
 //
-// It is non-dominated exactly if n is odd. It refuses no sites (ErrSize), a site
-// given twice (ErrDuplicate) and more than 8192 sites (ErrTooLarge).
+// It is non-dominated exactly if n is odd.
 func Majority[T cmp.Ordered](sites ...T) (Coterie[T], error) {
-	if err := distinct(sites); err != nil {
-		return Coterie[T]{}, err
-	}
 	ballots := make([]Vote[T], len(sites))
 	for i, s := range sites {
 		ballots[i] = Vote[T]{s, 1}
@@ -310,8 +281,7 @@ func Majority[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 // sets is that of Garcia-Molina and Barbara, 1985.
 //
 // It refuses negative votes, votes that sum to nothing, and a threshold that
-// cannot be reached or that is not more than half of all votes, no
-// sites (all ErrSize), a site given twice (ErrDuplicate), and more than 8192 sites or
+// cannot be reached or that is not more than half of all votes (all ErrSize), and
 // sites times threshold beyond 2^26 (ErrTooLarge).
 func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error) {
 	names := make([]T, len(votes))
@@ -320,7 +290,7 @@ func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error
 	for i, v := range votes {
 		names[i], weight[i] = v.Site, v.Votes
 		if v.Votes < 0 {
-			return Coterie[T]{}, refuse(ErrSize, named("site", i, v.Site)+" has "+strconv.Itoa(v.Votes)+" votes; give 0 or more")
+			return Coterie[T]{}, refuse(ErrSize, named(i, v.Site)+" has "+strconv.Itoa(v.Votes)+" votes; give 0 or more")
 		}
 		total = plus(total, v.Votes)
 	}
@@ -340,6 +310,5 @@ func Weighted[T cmp.Ordered](threshold int, votes ...Vote[T]) (Coterie[T], error
 		return Coterie[T]{}, refuse(ErrTooLarge, strconv.Itoa(len(votes))+" sites with a threshold of "+strconv.Itoa(threshold)+
 			"; divide the votes, until sites times threshold is at most "+strconv.Itoa(maxTally))
 	}
-	var a assembly
-	return finish(&a, a.voting(weight, threshold, leaves(len(names))), names), nil
+	return finish(voting(weight, threshold, leaves(len(names))), names), nil
 }

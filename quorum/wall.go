@@ -16,9 +16,6 @@ import (
 // Holzman, Marcus and Peleg, "Load Balancing in Quorum Systems", SIAM Journal on
 // Discrete Mathematics 10(2), 1997; as the wall of widths 1 and n-1 in Peleg and
 // Wool, "Crumbling Walls", Distributed Computing 10(2), 1997.
-//
-// It refuses a site given twice (ErrDuplicate) and more than 8192 sites
-// (ErrTooLarge).
 func Wheel[T cmp.Ordered](hub T, rim ...T) (Coterie[T], error) {
 	sites := append([]T{hub}, rim...)
 	if len(rim) == 0 {
@@ -44,8 +41,7 @@ func Wheel[T cmp.Ordered](hub T, rim ...T) (Coterie[T], error) {
 // one site wide; usually that is the first.
 //
 // It refuses a width below 1 and widths that do not sum to the number of sites
-// (ErrSize), a site given twice (ErrDuplicate), and more than 8192 sites
-// (ErrTooLarge).
+// (ErrSize).
 func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
@@ -64,17 +60,13 @@ func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
 		return Coterie[T]{}, refuse(ErrSize, "the rows of a wall hold "+strconv.Itoa(sum)+" sites, and there are "+
 			strconv.Itoa(len(sites))+"; let the widths sum to that")
 	}
-	var (
-		a    assembly
-		in   = leaves(len(sites))
-		rows [][]input
-	)
-	for _, w := range widths {
-		rows = append(rows, in[:w])
-		in = in[w:]
+	top, in := widths[0], leaves(len(sites))
+	wall := voting(same(top, 1), top, in[:top])
+	for _, w := range widths[1:] {
+		in = in[top:]
+		wall, top = wheel(wall, in[:w]), w
 	}
-	top := a.voting(same(widths[0], 1), widths[0], rows[0])
-	return finish(&a, a.wall(top, rows[1:]), sites), nil
+	return finish(wall, sites), nil
 }
 
 // triangle returns widths 1, 2, ..., d that sum to n, the last ones wider by one
@@ -99,17 +91,13 @@ func triangle(n int) []int {
 	return widths
 }
 
-// wall adds a wall whose first row is top. Row by row it is a wheel: either the
+// wheel returns the system of a hub and a rim. Row by row a wall is a wheel: either the
 // rim, which is the row, is whole; or the wall above, which is the hub, has a
-// quorum, and the row has a site.
-func (a *assembly) wall(top input, rows [][]input) input {
-	for _, row := range rows {
-		top = a.wheel(top, row)
+// quorum, and the row has a site. Without a rim it is the hub.
+func wheel(hub *system, rim []*system) *system {
+	if len(rim) == 0 {
+		return hub
 	}
-	return top
-}
-
-func (a *assembly) wheel(hub input, rim []input) input {
 	weight := append([]int{len(rim) - 1}, same(len(rim), 1)...)
-	return a.voting(weight, len(rim), append([]input{hub}, rim...))
+	return voting(weight, len(rim), append([]*system{hub}, rim...))
 }
