@@ -43,6 +43,10 @@ type attempt struct {
 	fails    int   // operations that failed in a row
 	cancel   context.CancelFunc
 	giveUpAt int64 // after a release
+
+	// Of a wait for a life that the store cannot prove dead.
+	first string // the revision that was seen first
+	doubt error  // what the caller is told, until another revision shows that the life lives
 }
 
 func (l *Lock) begin(ctx context.Context, try bool) *attempt {
@@ -121,17 +125,31 @@ func (a *attempt) run() {
 		switch {
 		case !waits:
 			_, _ = a.sleep(nil, left)
-		case a.try && !a.dead(life):
-			a.why = fmt.Errorf("%w: life %s holds it", lock.ErrBusy, life)
-			return
 		case a.try:
-			a.proved(rev)
+			dead, lives := a.dead(life)
+			switch {
+			case dead:
+				a.proved(rev)
+				continue
+			case lives:
+				a.why = fmt.Errorf("%w: life %s holds it", lock.ErrBusy, life)
+			default:
+				a.why = fmt.Errorf("%w: %w", lock.ErrBusy, noProof(life, left))
+			}
+			return
 		default:
 			a.live(true)
 			most := slowPoll
 			if a.watch(w, life); w.done != nil {
 				most = a.l.lease / 3
 			}
+			a.mu.Lock()
+			if w.done == nil && a.first == "" {
+				a.first, a.doubt = rev, noProof(life, left)
+			} else if rev != a.first {
+				a.doubt = nil
+			}
+			a.mu.Unlock()
 			err, told := a.sleep(w.done, min(jitter(pause), left))
 			pause = min(pause*3/2, most)
 			a.mu.Lock()
@@ -294,15 +312,22 @@ func (a *attempt) proved(rev string) {
 	a.m.Proved(rev)
 }
 
-// dead reports whether a life is proved to be over now.
-func (a *attempt) dead(life string) bool {
+// dead reports whether a life is proved to be over now, or to go on.
+func (a *attempt) dead(life string) (dead, lives bool) {
 	if a.l.prover == nil {
-		return false
+		return false, false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/opShare)
 	defer cancel()
 	living, err := a.l.prover.Living(ctx)
-	return err == nil && !slices.Contains(living, life) && a.l.prover.Over(ctx, life) == nil
+	lives = slices.Contains(living, life)
+	return err == nil && !lives && a.l.prover.Over(ctx, life) == nil, lives
+}
+
+// noProof is what a caller learns of a life that is replaced if the record does not change for so long.
+func noProof(life string, left time.Duration) error {
+	return fmt.Errorf("life %s holds it; if that has crashed, a wait of more than %v replaces it: %w",
+		life, left.Truncate(time.Millisecond)+time.Millisecond, store.ErrNoProof)
 }
 
 // A watch waits for the end of a life.

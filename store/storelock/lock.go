@@ -78,7 +78,8 @@ func (l *Lock) Name() string { return l.name }
 
 // Acquire waits for the lock and returns the handle that holds it. It goes on while the store does
 // not answer. If ctx ends first, its error wraps that of ctx, and that of the store if it did
-// not answer. Other errors are those that waiting does not mend: [ErrRecord] and
+// not answer. It also wraps [store.ErrNoProof] if the holder may have crashed, and ctx left too little
+// time to replace it. Other errors are those that waiting does not mend: [ErrRecord] and
 // [store.ErrUnusable].
 //
 // The handle's Release waits until the store has confirmed it, and at most for a lease: then
@@ -86,8 +87,10 @@ func (l *Lock) Name() string { return l.name }
 func (l *Lock) Acquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, false) }
 
 // TryAcquire takes the lock if it is free, or if its holder is proved dead, and otherwise returns
-// [lock.ErrBusy]. It does not wait for a lease: where the store proves nothing, it never replaces a
-// holder that has crashed, so let Acquire try for a lease and a half instead.
+// [lock.ErrBusy]. If the store cannot prove it, the error also wraps [store.ErrNoProof]: the holder
+// may have crashed, and TryAcquire never replaces it then, however often it is called. Only a
+// process that has itself waited for a lease may do that, since processes share no clock: let
+// Acquire wait for longer than the error says.
 func (l *Lock) TryAcquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, true) }
 
 func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
@@ -112,8 +115,11 @@ func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err != nil {
+	switch {
+	case a.err != nil:
 		return nil, l.fail(fmt.Errorf("%w: the store does not answer: %w", ctx.Err(), a.err))
+	case a.doubt != nil:
+		return nil, l.fail(fmt.Errorf("%w: %w", ctx.Err(), a.doubt))
 	}
 	return nil, l.fail(ctx.Err())
 }

@@ -96,6 +96,42 @@ func TestWait(t *testing.T) {
 	})
 }
 
+// Processes share no clock, so tries do not add up: where the store proves nothing, no number of
+// them replaces a holder that has crashed. Their errors say so, and what does: one wait
+// that is longer than they say. A wait that has seen a renewal has nothing to say.
+func TestTriesDoNotAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(store.Memory)
+		acquire := func(patience time.Duration) (lock.Held, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			return open(t, s).Acquire(ctx)
+		}
+		bad := outagetest.New(t, s, outagetest.Faults{})
+		h, err := open(t, bad).Acquire(t.Context())
+		require.NoError(t, err)
+		_, err = acquire(2 * lease)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, store.ErrNoProof, "the holder renews")
+
+		bad.Outage(true)
+		for range 100 {
+			time.Sleep(time.Minute)
+			_, err = open(t, s).TryAcquire(t.Context())
+			require.ErrorIs(t, err, lock.ErrBusy)
+			require.ErrorIs(t, err, store.ErrNoProof)
+			require.ErrorContains(t, err, "a wait of more than 1.021s replaces it")
+			_, err = acquire(lease)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, store.ErrNoProof)
+		}
+		next, err := acquire(1022 * time.Millisecond)
+		require.NoError(t, err)
+		require.NoError(t, next.Release())
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+	})
+}
+
 // When the store does not answer, the lock is lost a margin before the end of the lease, with
 // the cause. The next holder gets it after that.
 func TestOutage(t *testing.T) {

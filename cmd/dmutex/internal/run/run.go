@@ -50,8 +50,8 @@ func (Cmd) Help() string {
 		`with nats kv add BUCKET --storage=file --replicas=3. ` +
 		`This tool has no drivers for PostgreSQL and etcd: for those, write a program with package storelock, and sqlstore or etcdstore.
 
-If the machine crashes, the next process gets the lock after --lease. With NATS it must have waited for so long: with --nonblock, or a --wait that is shorter, ` +
-		`no process ever gets the lock of a dead one. If dmutex run is killed by SIGKILL: with a directory on a local disk of a Unix system the ` +
+If the machine crashes, the next process gets the lock after --lease. With NATS it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +
+		`no process ever gets the lock of a dead one, however often it is run. Such a run says so; with a lease of 10s, give --wait 11. If dmutex run is killed by SIGKILL: with a directory on a local disk of a Unix system the ` +
 		`command goes on and keeps the lock, as with flock, until it and all processes that have its file descriptor 3 have ended; then the next one gets it at once. With NATS, ` +
 		`on Linux, the command is killed with it (not the processes that the command has started), and the next one gets the lock after --lease. Elsewhere the command goes on, and only a check of DMUTEX_FENCE protects what it writes to.
 

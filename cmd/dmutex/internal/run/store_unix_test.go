@@ -137,6 +137,22 @@ func TestStoreNATS(t *testing.T) {
 	}
 }
 
+// NATS does not tell whether a holder lives. So a run that gives up says what replaces a dead
+// one, and -w does.
+func TestStoreNATSCrash(t *testing.T) {
+	flags := append(inBucket(t), "--lease=1s")
+	holder := start(t, flags, "say:in", "wait")
+	require.Equal(t, "in", holder.line())
+	require.NoError(t, holder.cmd.Process.Kill())
+	_ = holder.cmd.Wait()
+	for _, how := range [][]string{{"-n"}, {"-w", "0.05"}} {
+		require.Contains(t, start(t, append(flags, how...), "say:never").exits(statusNoLock), "a wait of more than")
+	}
+	s := start(t, append(flags, "-w", "60"), "say:now")
+	require.Equal(t, "now", s.line())
+	s.exits(0)
+}
+
 // The URL of a store is a directory, or a bucket of some servers.
 func TestPlaceURL(t *testing.T) {
 	for text, want := range map[string]place{

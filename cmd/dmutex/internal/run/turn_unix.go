@@ -19,6 +19,7 @@ import (
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/storelock"
 )
 
@@ -121,7 +122,10 @@ func (r *runner) turn(mutex lock.Mutex) (status int) {
 		r.say("nothing was run: %v", sig)
 		return statusSignal + int(sig.(syscall.Signal))
 	case errors.Is(err, lock.ErrBusy), r.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
-		return r.Code // and say nothing, as flock
+		if errors.Is(err, store.ErrNoProof) {
+			r.say("nothing was run: %v; see --wait", err)
+		}
+		return r.Code // and otherwise say nothing, as flock
 	case err != nil:
 		r.say("nothing was run: %v", err)
 		return statusNoLock
