@@ -12,6 +12,10 @@ import (
 type MutexStatus struct {
 	Phase dmutex.Phase // of this node
 
+	// Home is the member at which the lock begins in this view: see the documentation of
+	// this package. It is None if the lock is not in use at this node.
+	Home dmutex.NodeID
+
 	// Holder is the node that holds the lock, or None if this node does not know.
 	// Every node knows its own holds. Only the coordinator of package central knows
 	// those of other nodes: it counts a node as the holder from the grant until the

@@ -15,6 +15,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -33,10 +34,11 @@ func TestMutexStatus(t *testing.T) {
 		time.Sleep(3 * time.Second)
 
 		holder, waiter := g.mutex(2, "x").Status(), g.mutex(3, "x").Status()
-		require.Equal(t, node.MutexStatus{Phase: dmutex.Held, Holder: 2, Fence: h.Fence(), Age: 10 * time.Second, Waiters: 1}, holder)
+		home := locks.Home("x", []dmutex.NodeID{1, 2, 3})
+		require.Equal(t, node.MutexStatus{Phase: dmutex.Held, Home: home, Holder: 2, Fence: h.Fence(), Age: 10 * time.Second, Waiters: 1}, holder)
 		require.Contains(t, []dmutex.NodeID{dmutex.None, 2}, waiter.Holder)
 		waiter.Holder, waiter.WaitsFor = dmutex.None, nil
-		require.Equal(t, node.MutexStatus{Phase: dmutex.Waiting, Age: 5 * time.Second, Waiters: 2}, waiter)
+		require.Equal(t, node.MutexStatus{Phase: dmutex.Waiting, Home: home, Age: 5 * time.Second, Waiters: 2}, waiter)
 
 		require.NoError(t, h.Release())
 		time.Sleep(4 * time.Second)
@@ -63,7 +65,7 @@ func TestCoordinatorKnowsTheHolder(t *testing.T) {
 	bubble(t, central.At(2), memlink.Config{}, func(t *testing.T, g *group) {
 		g.open(3)
 		h := g.acquire(3, "x")
-		require.Equal(t, node.MutexStatus{Holder: 3}, g.mutex(2, "x").Status())
+		require.Equal(t, node.MutexStatus{Home: locks.Home("x", []dmutex.NodeID{1, 2, 3}), Holder: 3}, g.mutex(2, "x").Status())
 		require.Equal(t, dmutex.None, g.mutex(1, "x").Status().Holder)
 		_, err := g.mutex(2, "x").TryAcquire(t.Context())
 		require.EqualError(t, err, `node: lock "x" is busy: held by node 3`)

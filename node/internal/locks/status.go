@@ -11,6 +11,7 @@ import (
 // Status is how this node sees one lock.
 type Status struct {
 	Phase    dmutex.Phase
+	Home     dmutex.NodeID // None at rest
 	Holder   dmutex.NodeID // as far as this node knows
 	Fence    uint64
 	Age      time.Duration
@@ -33,6 +34,9 @@ func (l *lock) status() Status {
 	if l.machine != nil {
 		st.Phase = l.machine.Phase()
 		st.WaitsFor = l.machine.WaitsFor(nil)
+	}
+	if !l.atRest() {
+		st.Home = Home(l.name, l.table.start.Members)
 	}
 	switch now := l.table.cfg.Mail.Now(); {
 	case l.held != nil: // also while the view does not act
