@@ -8,59 +8,79 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// replaceOne kills a teller for good, if possible the one that holds the lock, and starts
-// a new one at once.
-func (k *killRun) replaceOne(ctx context.Context, _ *process) error {
-	if err := k.killForGood(ctx); err != nil {
-		return err
-	}
-	p := k.newcomer(dmutex.NodeID(k.task.Nodes + k.Joined + 1))
-	if err := k.join(ctx, p); err != nil {
-		return err
-	}
-	k.Joined++
-	k.say("%s has joined", p.name())
-	return nil
+// A crash is what the others noticed of a teller that was killed for good: the longest
+// waits for a lock that ended after it.
+type crash struct {
+	Held   bool          `json:"held"`              // it held the lock of the account; else it held none
+	Free   time.Duration `json:"free_ns"`           // for a lock that it neither held nor was the home of
+	Holder time.Duration `json:"held_ns,omitempty"` // for the one that it held
+	Home   time.Duration `json:"home_ns,omitempty"` // for those at home with it, if there are any
 }
 
-// killForGood kills the teller that is inside. It waits for one, but not for long.
-func (k *killRun) killForGood(ctx context.Context) error {
-	p := k.insider()
-	for looks := 0; p == nil && looks < 1000; looks++ {
-		if err := k.watch(ctx, time.Millisecond); err != nil {
-			return err
-		}
-		p = k.insider()
+// A crashRun is what a run with crashes knows of the present one.
+type crashRun struct {
+	homes map[string]dmutex.NodeID // of the locks, as they were told last
+	fell  time.Time                // when the last teller was killed
+	lost  map[string]bool          // the locks at home with it
+	due   map[string]bool          // the locks that were not granted since
+}
+
+// replaceOne kills a teller for good and starts a new one at once. Every other time the
+// teller holds the lock of the account; otherwise it holds none.
+func (k *killRun) replaceOne(ctx context.Context, p *process) error {
+	c := crash{Held: k.Killed%2 == 0}
+	p.order(order{Word: wordRest, Hold: c.Held})
+	var self dmutex.NodeID
+	if err := k.await(ctx, wordResting, func(_ *process, r report) { self = r.Self }, p); err != nil {
+		return err
 	}
-	if p == nil {
-		p = k.processes[0]
+	k.lost, k.due = make(map[string]bool), make(map[string]bool)
+	for lock, home := range k.homes {
+		k.lost[lock], k.due[lock] = home == self, true
 	}
-	before := k.Inside
+	k.fell = time.Now()
+	k.Crashes = append(k.Crashes, c)
 	if err := k.strike(ctx, p); err != nil {
 		return err
 	}
 	k.processes = slices.DeleteFunc(k.processes, func(q *process) bool { return p == q })
-	if k.Inside == before {
-		k.say("%s was killed, but did not hold the lock any more", p.name())
-		return nil
+	k.Joined++
+	if err := k.join(ctx, k.newcomer(dmutex.NodeID(k.task.Nodes+k.Joined))); err != nil {
+		return err
 	}
-	k.fell = time.Now()
-	k.say("%s was killed while it held the lock", p.name())
+	for len(k.due) > 0 {
+		if err := k.await(ctx, wordProgress, k.took); err != nil {
+			return err
+		}
+	}
+	how := "while it held no lock"
+	if c = k.Crashes[len(k.Crashes)-1]; c.Held {
+		how = "while it held a lock, which waited for " + brief(c.Holder)
+	}
+	if c.Home > 0 {
+		how += "; those at home with it waited for up to " + brief(c.Home)
+	}
+	k.stage.progress.Say("%-12s %s was killed %s; all others for up to %s", k.Algorithm, p.name(), how, brief(c.Free))
 	return nil
 }
 
-// granted takes a report of progress. The first grant after a holder was killed ends
-// the failover.
-func (k *killRun) granted(p *process, r report) {
-	if k.fell.IsZero() || r.Granted <= k.fell.UnixNano() {
-		return
+// took takes the grants that a teller reports.
+func (k *killRun) took(_ *process, r report) {
+	for lock, t := range r.Turns {
+		k.homes[lock] = t.Home
+		after := time.Duration(t.Granted - k.fell.UnixNano())
+		if len(k.Crashes) == 0 || after <= 0 {
+			continue
+		}
+		delete(k.due, lock)
+		c := &k.Crashes[len(k.Crashes)-1]
+		longest := &c.Free
+		switch {
+		case c.Held && lock == accountLock:
+			longest = &c.Holder
+		case k.lost[lock]:
+			longest = &c.Home
+		}
+		*longest = max(*longest, min(t.Wait, after))
 	}
-	took := time.Duration(r.Granted - k.fell.UnixNano())
-	k.fell = time.Time{}
-	k.Failovers = append(k.Failovers, took)
-	k.say("%s has the lock, %s after that", p.name(), brief(took))
-}
-
-func (k *killRun) say(format string, args ...any) {
-	k.stage.progress.Say("%-12s "+format, append([]any{k.Algorithm}, args...)...)
 }

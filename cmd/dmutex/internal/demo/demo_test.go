@@ -213,7 +213,7 @@ func TestDemoCrash(t *testing.T) {
 			}
 			t.Parallel()
 			const lease = time.Second
-			status, r, stderr := demoIn(t, 300*time.Millisecond, "--crash", "--algorithm=ricart", "--nodes=3", "--kills=2", "--think=10ms", "--lease=1s", "--link", link)
+			status, r, stderr := demoIn(t, 300*time.Millisecond, "--crash", "--store=remote", "--algorithm=central", "--nodes=3", "--kills=2", "--think=10ms", "--lease=1s", "--link", link)
 			require.Equal(t, tool.StatusOK, status, stderr)
 			require.True(t, r.OK)
 			require.Equal(t, lease, r.Lease)
@@ -221,35 +221,45 @@ func TestDemoCrash(t *testing.T) {
 			require.Len(t, r.KillRuns, 1)
 			o := r.KillRuns[0]
 			require.True(t, o.OK, o.Faults)
-			require.Equal(t, []int{2, 2}, []int{o.Killed, o.Joined})
+			require.Equal(t, []int{2, 1, 2}, []int{o.Killed, o.Inside, o.Joined})
 			require.Equal(t, o.Expected, o.Actual)
 			require.GreaterOrEqual(t, o.Views, 2)
-			require.Len(t, o.Failovers, o.Inside)
-			require.NotEmpty(t, o.Failovers, stderr)
-			for _, f := range o.Failovers {
-				require.Greater(t, f, lease, "before that, the lease of the killed teller may still run")
-			}
-			require.Contains(t, stderr, "was killed while it held the lock")
-			require.Contains(t, stderr, "teller 5 has joined")
+			require.Len(t, o.Crashes, 2)
+			require.Greater(t, o.Crashes[0].Holder, lease, "before that, the lease of the killed teller may still run")
+			require.Zero(t, o.Crashes[1].Holder, "it held no lock")
+			require.Contains(t, stderr, " was killed while it held a lock, which waited for ")
+			require.Contains(t, stderr, " was killed while it held no lock")
 		})
 	}
 }
 
-// A failover lasts from the kill of a holder to the next grant, and counts once.
-func TestKillRunFailover(t *testing.T) {
-	var said strings.Builder
-	k := killRun{stage: &stage{progress: tool.NewProgress(&said, 1, "")}, killOutcome: killOutcome{Algorithm: "ring"}, epochs: make(map[uint64]bool)}
-	p := &process{id: 2, trade: "teller"}
-	hear := func(granted int64) { require.True(t, k.hear(p, report{Word: wordProgress, Granted: granted})) }
-	hear(time.Now().UnixNano())
-	require.Empty(t, k.Failovers, "nobody was killed")
-	k.fell = time.Now()
-	hear(k.fell.UnixNano() - 1)
-	require.Empty(t, k.Failovers, "granted before the kill")
-	hear(k.fell.Add(3 * time.Second).UnixNano())
-	hear(time.Now().Add(4 * time.Second).UnixNano())
-	require.Equal(t, []time.Duration{3 * time.Second}, k.Failovers)
-	require.Equal(t, "ring         teller 2 has the lock, 3.00s after that\n", said.String())
+// The waits after a crash count by what the dead had to do with the lock.
+func TestKillRunTook(t *testing.T) {
+	fell := time.Now()
+	at := func(after, wait time.Duration, home dmutex.NodeID) turn {
+		return turn{fell.Add(after).UnixNano(), wait, home}
+	}
+	k := killRun{
+		epochs: make(map[uint64]bool),
+		crashRun: crashRun{
+			homes: make(map[string]dmutex.NodeID), fell: fell,
+			lost: map[string]bool{accountLock: true, "box/1": true}, due: map[string]bool{accountLock: true, "box/1": true, "box/2": true},
+		},
+	}
+	hear := func(turns map[string]turn) { require.True(t, k.hear(nil, report{Word: wordProgress, Turns: turns})) }
+	hear(map[string]turn{"box/3": at(time.Second, time.Second, 4)})
+	require.Empty(t, k.Crashes, "nobody was killed")
+	require.Equal(t, map[string]dmutex.NodeID{"box/3": 4}, k.homes)
+	k.Crashes = []crash{{Held: true}}
+	hear(map[string]turn{"box/2": at(-1, time.Second, 2)})
+	require.Len(t, k.due, 3, "granted before the kill")
+	hear(map[string]turn{
+		accountLock: at(3*time.Second, 5*time.Second, 2), // it waited before the kill, too
+		"box/1":     at(2*time.Second, 2*time.Second, 2),
+		"box/2":     at(time.Second, 9*time.Millisecond, 2),
+	})
+	require.Empty(t, k.due)
+	require.Equal(t, []crash{{Held: true, Free: 9 * time.Millisecond, Holder: 3 * time.Second, Home: 2 * time.Second}}, k.Crashes)
 }
 
 // A run with kills also finds evidence against a lock that is wrong on purpose.
@@ -476,7 +486,8 @@ func TestDemoUsage(t *testing.T) {
 		{"demo --crash --trace=x", "--trace needs a run without --crash"},
 		{"demo --crash --nodes=21", "choose at most 20 of each with --crash"},
 		{"demo --crash --lease=1ms", "--lease=1ms: choose 100ms to a third of --timeout=30s"},
-		{"demo --lease=1s", "--lease is for --crash"},
+		{"demo --lease=1s", "--lease and --store are for --crash"},
+		{"demo --store=remote", "--lease and --store are for --crash"},
 		{"demo --timeout=1s --think=2s", "--timeout=1s is not longer than --think=2s"},
 		{"demo --link=udp", `must be one of "tcp","nats"`},
 		{"demo --nats-url=nats://127.0.0.1:4222", "--nats-url needs --link=nats"},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
 
@@ -31,8 +32,8 @@ type killOutcome struct {
 	Longest time.Duration `json:"longest_ns"` // the longest time that a view change kept a teller from the lock
 	Back    time.Duration `json:"back_ns"`    // the longest time from an event until every teller had made a deposit again
 
-	Joined    int             `json:"joined,omitempty"`       // new tellers
-	Failovers []time.Duration `json:"failovers_ns,omitempty"` // each from a kill inside until the lock was granted again
+	Joined  int     `json:"joined,omitempty"` // new tellers
+	Crashes []crash `json:"crashes,omitempty"`
 
 	Took   time.Duration `json:"took_ns"`
 	Faults []string      `json:"faults,omitempty"`
@@ -51,14 +52,14 @@ type killRun struct {
 	stage *stage
 	spell time.Duration
 	killOutcome
+	crashRun
 	first  uint64          // the epoch in which the tellers began
 	epochs map[uint64]bool // those after it
-	fell   time.Time       // when a teller was killed inside; zero after the next grant
 }
 
 // workUnderKills does one run with kills, on a new account.
 func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage) (killOutcome, error) {
-	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true, Lease: c.Lease}, a, a.Name+"-kills", false)
+	g, err := s.group(task{Trade: "teller", Nodes: c.Nodes, Think: c.Think, Views: true, Lease: c.Lease, Remote: c.Store == "remote"}, a, a.Name+"-kills", false)
 	if err != nil {
 		return killOutcome{}, err
 	}
@@ -66,6 +67,7 @@ func (c *Tellers) workUnderKills(ctx context.Context, a tool.Algorithm, s *stage
 		return killOutcome{}, err
 	}
 	k := &killRun{group: g, stage: s, spell: cmp.Or(c.spell, spell), killOutcome: killOutcome{Algorithm: a.Name}, epochs: make(map[uint64]bool)}
+	k.homes = make(map[string]dmutex.NodeID)
 	g.heard = k.hear
 	g.sofar = func() string { return fmt.Sprintf("%d were killed and %d closed", k.Killed, k.Closed) }
 	events := []func(context.Context, *process) error{k.killOne, k.closeOne, k.killAll}
@@ -100,7 +102,7 @@ func (k *killRun) hear(p *process, r report) bool {
 			k.Longest = max(k.Longest, r.View.Took)
 		}
 	case wordProgress:
-		k.granted(p, r)
+		k.took(p, r)
 	default:
 		return false
 	}
@@ -118,7 +120,7 @@ func (k *killRun) play(ctx context.Context, times int, events []func(context.Con
 		if err := events[i%len(events)](ctx, k.processes[i%len(k.processes)]); err != nil {
 			return err
 		}
-		if err := k.await(ctx, wordProgress, k.granted); err != nil {
+		if err := k.await(ctx, wordProgress, k.took); err != nil {
 			return err
 		}
 		k.Back = max(k.Back, time.Since(began))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 )
@@ -12,10 +13,10 @@ import (
 func (r *result) writeKillRuns(b *strings.Builder) {
 	how, headings, cells, legend := ", while they are killed and started again", killHeadings, (*killOutcome).killCells, killLegend
 	if r.Lease != 0 {
-		how = fmt.Sprintf(", lease %v, while they are killed for good and new ones join", r.Lease)
+		how = fmt.Sprintf(", lease %v, --store=%s, while they are killed for good and new ones join", r.Lease, r.Store)
 		headings, cells, legend = crashHeadings, (*killOutcome).crashCells, crashLegend
 	}
-	fmt.Fprintf(b, "\n%d tellers make deposits over %s%s.\n\n", r.Nodes, network(r.Link), how)
+	fmt.Fprintf(b, "\n%s\n\n", tool.Wrap(fmt.Sprintf("%d tellers make deposits over %s%s.", r.Nodes, network(r.Link), how)))
 	var rows [][]string
 	for _, o := range r.KillRuns {
 		rows = append(rows, slices.Concat(o.evidence.cells(o.Algorithm), cells(&o)))
@@ -44,25 +45,33 @@ all back  longest time from such an event until every teller had made a deposit 
 `
 
 var crashHeadings = []tool.Heading{
-	{Title: "tellers", Columns: []string{"killed", "joined"}},
-	{Title: "failovers", Columns: []string{"median", "longest"}},
+	{Title: "killed", Columns: []string{"idle", "holding"}},
+	{Title: "longest wait", Columns: []string{"free", "held", "at home"}},
 	{Columns: []string{"views"}},
-	{Columns: []string{"grants"}},
 }
 
 func (o *killOutcome) crashCells() []string {
-	median, longest := "-", "-"
-	if f := slices.Sorted(slices.Values(o.Failovers)); len(f) > 0 {
-		median, longest = brief(f[len(f)/2]), brief(f[len(f)-1])
+	var longest crash
+	for _, c := range o.Crashes {
+		longest = crash{Free: max(longest.Free, c.Free), Holder: max(longest.Holder, c.Holder), Home: max(longest.Home, c.Home)}
 	}
-	return []string{fmt.Sprint(o.Killed), fmt.Sprint(o.Joined), median, longest, fmt.Sprint(o.Views), fmt.Sprint(o.Entries)}
+	cells := []string{fmt.Sprint(o.Killed - o.Inside), fmt.Sprint(o.Inside)}
+	for _, wait := range []time.Duration{longest.Free, longest.Holder, longest.Home} {
+		if wait == 0 {
+			cells = append(cells, "-") // there was no such lock
+		} else {
+			cells = append(cells, brief(wait))
+		}
+	}
+	return append(cells, fmt.Sprint(o.Views))
 }
 
 const crashLegend = `
-expected   what the lines of the account are worth, one for each deposit
-failovers  from the kill of a teller that held the lock until the lock was granted again
-views      view changes of the group
-grants     deposits made under the lock
+expected  what the lines of the account are worth, one for each deposit
+holding   killed while they held the lock of the account; idle: while they held none
+free      longest wait of the others for a lock that the dead neither held nor was the home of
+held      for the one that it held; at home: for those at home with it
+views     view changes of the group
 `
 
 // killClosing says what was seen in the runs with kills, also those of --crash.

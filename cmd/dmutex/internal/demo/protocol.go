@@ -25,7 +25,11 @@ import (
 //
 //	<-   view        again and again
 //
-// Tellers with a lease need no addresses: the record of the members has them.
+// Tellers with a lease need no addresses: the record of the members has them. Before such a
+// teller is killed it takes no more locks, except that it may hold that of the account.
+//
+//	rest      ->
+//	          <-   resting
 //
 // Philosophers have more words for each meal, so that each of them has one fork
 // before any of them wants the second. They report progress when they have eaten.
@@ -43,18 +47,23 @@ type order struct {
 	Word  string                   `json:"word"`
 	Task  *task                    `json:"task,omitempty"`
 	Peers map[dmutex.NodeID]string `json:"peers,omitempty"`
+	Hold  bool                     `json:"hold,omitempty"` // the lock of the account, while it rests
 }
 
 type report struct {
 	Word    string   `json:"word"`
 	Address string   `json:"address,omitempty"`
-	Made    int      `json:"made,omitempty"`    // deposits or meals so far
-	Granted int64    `json:"granted,omitempty"` // when the lock was granted for the last of these deposits, as in a record
+	Made    int      `json:"made,omitempty"` // deposits or meals so far
 	Records []record `json:"records,omitempty"`
 	Counts  *counts  `json:"counts,omitempty"`
 	Cycle   cycle    `json:"cycle,omitempty"`
 	Supper  *supper  `json:"supper,omitempty"`
 	View    *view    `json:"view,omitempty"`
+
+	// Of a teller with a lease: the number of its node, and the locks that were granted to it
+	// since its last report.
+	Self  dmutex.NodeID   `json:"self,omitempty"`
+	Turns map[string]turn `json:"turns,omitempty"`
 }
 
 // The words of orders and of reports.
@@ -70,6 +79,8 @@ const (
 	wordCounts   = "counts"
 	wordLeave    = "leave"
 	wordView     = "view"
+	wordRest     = "rest"
+	wordResting  = "resting"
 
 	wordSit    = "sit"
 	wordSeated = "seated"
@@ -97,8 +108,10 @@ type task struct {
 	Views    bool `json:"views,omitempty"`    // report them
 
 	// Lease, if not 0, is that of tellers who come and go. The record of the members is a
-	// file in Dir. Self and Nodes mean nothing to their nodes then.
-	Lease time.Duration `json:"lease,omitempty"`
+	// file in Dir. Self and Nodes mean nothing to their nodes then. If Remote, the record
+	// proves no process dead, like one on another machine.
+	Lease  time.Duration `json:"lease,omitempty"`
+	Remote bool          `json:"remote,omitempty"`
 
 	// Of a philosopher.
 	Meals  int           `json:"meals,omitempty"`
@@ -112,6 +125,14 @@ type record struct {
 	Called  int64  `json:"called"`  // Acquire was called,
 	Granted int64  `json:"granted"` // it returned,
 	Left    int64  `json:"left"`    // and Release was called
+}
+
+// A turn is the last of the grants of a lock that a report is about, and the longest wait
+// for one of them.
+type turn struct {
+	Granted int64         `json:"granted"` // as in a record
+	Wait    time.Duration `json:"wait"`
+	Home    dmutex.NodeID `json:"home"`
 }
 
 // A view is one that has begun to act at a node, and for how long nothing was

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
@@ -24,13 +25,7 @@ func (tellerCmd) Run(con *tool.Console) error {
 		}
 		defer t.account.file.Close()
 		if w.task.Deposits == 0 {
-			var end context.CancelCauseFunc
-			ctx, end = context.WithCancelCause(ctx)
-			defer end(nil)
-			go func() {
-				_, err := w.expect(ctx, wordLeave)
-				end(cmp.Or(err, errDismissed))
-			}()
+			return t.untilTold(ctx)
 		}
 		records, err := t.deposits(ctx)
 		if err != nil {
@@ -40,10 +35,85 @@ func (tellerCmd) Run(con *tool.Console) error {
 	})
 }
 
+// untilTold makes deposits until the order to leave, or to rest.
+func (t *teller) untilTold(ctx context.Context) error {
+	work, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var told order
+	var all sync.WaitGroup
+	all.Go(func() {
+		var err error
+		told, err = t.next(work)
+		end(cmp.Or(err, errDismissed))
+	})
+	if t.task.Lease != 0 {
+		for i := range boxes {
+			all.Go(func() { t.visit(work, fmt.Sprint("box/", i+1)) })
+		}
+	}
+	_, err := t.deposits(work)
+	end(err)
+	all.Wait()
+	if told.Word != wordRest {
+		return err
+	}
+	if told.Hold {
+		if _, err := t.node.Mutex(accountLock).Acquire(ctx); err != nil {
+			return err
+		}
+		if _, _, err := occupy(t.account.marker, t.account.badge); err != nil {
+			return err
+		}
+	}
+	if err := t.report(report{Word: wordResting, Self: t.node.Self()}); err != nil {
+		return err
+	}
+	_, err = t.next(ctx) // it is killed
+	return err
+}
+
+// boxes are locks that the tellers with a lease take besides that of the account, all the
+// time and only for a moment: the homes of some are with each.
+const (
+	accountLock = "account"
+	boxes       = 20
+	boxEvery    = 20 * time.Millisecond
+)
+
+// visit takes the lock of a box again and again.
+func (t *teller) visit(ctx context.Context, box string) {
+	for ctx.Err() == nil {
+		called := now()
+		if held, err := t.node.Mutex(box).Acquire(ctx); err == nil { // else it was lost to the lease, or the work is over
+			t.granted(box, called)
+			_ = held.Release()
+		}
+		select {
+		case <-time.After(boxEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// granted notes that a lock was granted to this teller, which still holds it.
+func (t *teller) granted(lock string, called int64) {
+	home := t.node.Mutex(lock).Status().Home
+	t.taking.Lock()
+	defer t.taking.Unlock()
+	if t.turns == nil {
+		t.turns = make(map[string]turn)
+	}
+	at := now()
+	t.turns[lock] = turn{Granted: at, Wait: max(t.turns[lock].Wait, time.Duration(at-called)), Home: home}
+}
+
 // A teller makes deposits.
 type teller struct {
 	*worker
 	account *account
+
+	taking sync.Mutex      // guards turns
+	turns  map[string]turn // since the last report
 }
 
 // deposits makes the deposits of the task, or as many as it can until ctx ends, and
@@ -65,7 +135,11 @@ func (t *teller) deposits(ctx context.Context) (records []record, err error) {
 		records = append(records, r)
 		if time.Since(told) >= 100*time.Millisecond {
 			told = time.Now()
-			if err := t.report(report{Word: wordProgress, Made: len(records), Granted: r.Granted}); err != nil {
+			t.taking.Lock()
+			made := report{Word: wordProgress, Made: len(records), Turns: t.turns}
+			t.turns = nil
+			t.taking.Unlock()
+			if err := t.report(made); err != nil {
 				return nil, err
 			}
 		}
@@ -78,10 +152,13 @@ func (t *teller) deposit(ctx context.Context) (r record, err error) {
 	r.Called = now()
 	if t.node != nil {
 		var held lock.Held
-		if held, err = t.node.Mutex("account").Acquire(ctx); err != nil {
+		if held, err = t.node.Mutex(accountLock).Acquire(ctx); err != nil {
 			return r, err
 		}
 		defer func() { err = errors.Join(err, held.Release()) }()
+		if t.task.Lease != 0 {
+			t.granted(accountLock, r.Called)
+		}
 		r.Fence, ctx = held.Fence(), held.Context()
 	}
 	r.Granted = now()

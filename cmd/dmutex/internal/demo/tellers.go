@@ -22,6 +22,7 @@ type Tellers struct {
 	Crash     bool          `xor:"how" help:"Kill tellers for good while they work, and add new ones. The members of the group are in a file, with a lease."`
 	Kills     int           `default:"3" help:"How often tellers are killed with --kill or --crash, or in the last run without them; 0 for no such run."`
 	Lease     time.Duration `placeholder:"2s" help:"With --crash: how long a teller may hold the lock after the file has last shown it as a member; 2s if not given."`
+	Store     string        `default:"file" enum:"file,remote" help:"With --crash, where the group's record is: file, by which the processes of one machine prove each other dead, or remote, the same file used like one on another machine."`
 	flags
 
 	algorithms []tool.Algorithm // of the runs without kills
@@ -48,9 +49,11 @@ In the last run, and with --kill in every run, tellers are killed and started ag
 		`The balance must be the sum of the lines, and fences must rise from line to line. ` +
 		`Without --kill, the last run is under the first algorithm; there is none with --trace or --broken.
 
-With --crash the tellers come and go. They are in no list: a file that they share says who they are. Again and again the teller that holds the lock is killed for good ` +
-		`and a new one is added, with a new number. The others exclude the one that was killed, wait until its lease must have ended, and go on. It is ` +
-		`shown as it happens how long the lock was gone, and the evidence is the same.
+With --crash the tellers come and go. They are in no list: a file that they share says who they are. Each takes 20 more locks again and again, for a moment. ` +
+		`A teller is killed for good, in turn while it holds the lock of the account and while it holds none, and a new one is added, with a new number. The others exclude ` +
+		`the one that was killed, and go on. The table has their longest wait for a lock: for those that the dead neither held nor was the home of, ` +
+		`for the one that it held, and for those at home with it. With --store=file, which is the default, the file also proves that a process is dead; with --store=remote ` +
+		`the others wait until its lease must have ended, as with a record on another machine. The evidence is the same.
 
 Exit status: 0 if every locked run was right; 1 if not; 2 if the command line is wrong; 3 if a run could not be completed.`
 }
@@ -81,8 +84,8 @@ func (c *Tellers) Validate() (err error) {
 		return errors.New("--trace needs a run without --crash: tellers that come and go have no trace that can be replayed")
 	case c.Crash && (c.Nodes > maxCrew || c.Kills > maxCrew):
 		return fmt.Errorf("--nodes=%d --kills=%d: choose at most %d of each with --crash", c.Nodes, c.Kills, maxCrew)
-	case !c.Crash && c.Lease != 0:
-		return errors.New("--lease is for --crash")
+	case !c.Crash && (c.Lease != 0 || c.Store != "file"):
+		return errors.New("--lease and --store are for --crash")
 	case c.Lease != 0 && (c.Lease < 100*time.Millisecond || c.Lease > c.Timeout/3):
 		return fmt.Errorf("--lease=%v: choose 100ms to a third of --timeout=%v", c.Lease, c.Timeout)
 	case c.Timeout <= c.Think:
@@ -108,7 +111,7 @@ func (c *Tellers) Validate() (err error) {
 // Run makes all runs and reports on them.
 func (c *Tellers) Run(con *tool.Console) error {
 	p := tool.NewProgress(con.Err, c.Nodes*c.Deposits, "deposits")
-	r := result{Lease: c.Lease, Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, KillRuns: []killOutcome{}}
+	r := result{Lease: c.Lease, Store: c.Store, Link: c.Link, Nodes: c.Nodes, Deposits: c.Deposits, Think: c.Think, Runs: []outcome{}, KillRuns: []killOutcome{}}
 	return c.demonstrate(con, p, &r, slices.Concat(c.algorithms, c.killed), func(ctx context.Context, a tool.Algorithm, s *stage) error {
 		if len(r.Runs)+len(r.KillRuns) == 0 {
 			p.Say("%d tellers over %s:", c.Nodes, network(c.Link))

@@ -17,6 +17,7 @@ type result struct {
 	Deposits int           `json:"deposits_each"`
 	Think    time.Duration `json:"think_ns"`
 	Lease    time.Duration `json:"lease_ns,omitempty"` // 0 without --crash
+	Store    string        `json:"store,omitempty"`    // with --crash
 	verdict
 	Runs     []outcome     `json:"runs"`
 	KillRuns []killOutcome `json:"kill_runs"`

@@ -117,14 +117,18 @@ fence rose.
 }
 
 func TestCrashTable(t *testing.T) {
-	r := result{Link: "tcp", Nodes: 5, Lease: 2 * time.Second, KillRuns: []killOutcome{
+	r := result{Link: "tcp", Nodes: 5, Lease: 2 * time.Second, Store: "remote", KillRuns: []killOutcome{
 		{
 			Algorithm: "central", OK: true, evidence: evidence{Entries: 5024, Expected: 502400, Actual: 502400},
-			Killed: 4, Inside: 3, Joined: 4, Views: 7, Failovers: []time.Duration{3120 * time.Millisecond, 2900 * time.Millisecond, 3 * time.Second},
+			Killed: 3, Inside: 2, Joined: 3, Views: 7, Crashes: []crash{
+				{Held: true, Free: 12 * time.Millisecond, Holder: 2120 * time.Millisecond, Home: 2 * time.Second},
+				{Free: 34 * time.Millisecond, Home: 2050 * time.Millisecond},
+				{Held: true, Free: 7 * time.Millisecond, Holder: 2090 * time.Millisecond},
+			},
 		},
 		{
 			Algorithm: "suzukikasami", evidence: evidence{Entries: 9, Expected: 900, Actual: 800, Overlaps: 1, FenceErrors: 1},
-			Killed: 1, Joined: 1, Views: 1,
+			Killed: 1, Joined: 1, Views: 1, Crashes: []crash{{Free: 5 * time.Millisecond}},
 		},
 	}}
 	wrong := &r.KillRuns[1]
@@ -133,22 +137,24 @@ func TestCrashTable(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, r.writeText(&b))
 	require.Equal(t, `
-5 tellers make deposits over TCP, lease 2s, while they are killed for good and new ones join.
+5 tellers make deposits over TCP, lease 2s, --store=remote, while they are killed for good and
+new ones join.
 
-                   balance         violations       tellers         failovers
-algorithm     expected   actual  overlap  fence  killed  joined  median  longest  views  grants
-------------  -----------------  --------------  --------------  ---------------  -----  ------
-central        5024.00  5024.00        0      0       4       4   3.00s    3.12s      7    5024
-suzukikasami      9.00     8.00        1      1       1       1       -        -      1       9
+                   balance         violations       killed           longest wait
+algorithm     expected   actual  overlap  fence  idle  holding    free   held  at home  views
+------------  -----------------  --------------  -------------  ----------------------  -----
+central        5024.00  5024.00        0      0     1        2  34.0ms  2.12s    2.05s      7
+suzukikasami      9.00     8.00        1      1     1        0  5.00ms      -        -      1
 
-expected   what the lines of the account are worth, one for each deposit
-failovers  from the kill of a teller that held the lock until the lock was granted again
-views      view changes of the group
-grants     deposits made under the lock
+expected  what the lines of the account are worth, one for each deposit
+holding   killed while they held the lock of the account; idle: while they held none
+free      longest wait of the others for a lock that the dead neither held nor was the home of
+held      for the one that it held; at home: for those at home with it
+views     view changes of the group
 
 FAILED under suzukikasami: the account has 8.00 instead of 9.00; 1 of 9 deposits found another
-teller inside; 1 fences had not risen. Tellers were killed for good 5 times, and new ones joined
-5 times. Under central not a cent was lost, no two tellers met inside, and every fence rose.
+teller inside; 1 fences had not risen. Tellers were killed for good 4 times, and new ones joined
+4 times. Under central not a cent was lost, no two tellers met inside, and every fence rose.
 `, b.String())
 	for line := range strings.Lines(b.String()) {
 		require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)

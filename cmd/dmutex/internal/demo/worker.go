@@ -16,6 +16,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/dmutextest"
 	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/filestore"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -146,6 +147,9 @@ func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Li
 			return nil, err
 		}
 		config.Store, config.Lease = record, w.task.Lease
+		if w.task.Remote {
+			config.Store = struct{ store.Store }{record}
+		}
 	} else {
 		config.Self, config.Members = w.task.Self, dmutextest.Nodes(w.task.Nodes)
 	}
