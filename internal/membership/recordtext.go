@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/dmutex/dmutex"
 )
@@ -189,9 +188,12 @@ func (r *Record) invalid() string {
 
 // isProof reports whether a store may name a life so, or whether it is empty.
 func isProof(name string) bool {
-	return len(name) <= maxProof && !strings.ContainsFunc(name, func(c rune) bool {
-		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
-	})
+	for _, c := range name {
+		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	return len(name) <= maxProof
 }
 
 // exclude notes that this epoch excludes a member with that proof.
