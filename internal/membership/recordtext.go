@@ -188,7 +188,7 @@ func (r *Record) invalid() string {
 
 // isProof reports whether a store may name a life so, or whether it is empty.
 func isProof(name string) bool {
-	for _, c := range name {
+	for _, c := range []byte(name) {
 		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
 			return false
 		}
