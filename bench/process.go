@@ -203,7 +203,7 @@ func (p part) open(e *env) (n *node.Node, address string, err error) {
 		}
 		link, address = l, l.Addr().String()
 	}
-	n, err = node.Open(e.ctx, node.Config{Self: p.Self, Members: members, Algorithm: algorithms[p.Algorithm], Link: link})
+	n, err = node.OpenStrict(e.ctx, p.Self, members, link, node.Config{Algorithm: algorithms[p.Algorithm]})
 	return n, address, err
 }
 

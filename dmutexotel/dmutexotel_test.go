@@ -36,8 +36,8 @@ func observed(t *testing.T, o dmutexotel.Options, test func(t *testing.T, one, t
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
 		open := func(id dmutex.NodeID, o *node.Observer) *node.Node {
-			n, err := node.Open(t.Context(), node.Config{
-				Self: id, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(id), Observer: o,
+			n, err := node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2}, net.Link(id), node.Config{
+				Algorithm: ricart.New, Observer: o,
 			})
 			require.NoError(t, err)
 			return n
@@ -247,7 +247,7 @@ func TestNotUp(t *testing.T) {
 		meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		n, err := node.Open(t.Context(), node.Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1)})
+		n, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1, 2}, net.Link(1), node.Config{Algorithm: ricart.New})
 		require.NoError(t, err)
 		_, err = dmutexotel.Register(meter, n, dmutexotel.Options{})
 		require.NoError(t, err)
@@ -267,7 +267,7 @@ func TestLease(t *testing.T) {
 		meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		n, err := node.Open(t.Context(), node.Config{Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: new(store.Memory), Lease: 16 * time.Second})
+		n, err := node.Open(t.Context(), new(store.Memory), net.Link(dmutex.None), node.Config{Algorithm: ricart.New, Lease: 16 * time.Second})
 		require.NoError(t, err)
 		_, err = dmutexotel.Register(meter, n, dmutexotel.Options{})
 		require.NoError(t, err)

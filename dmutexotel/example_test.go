@@ -8,7 +8,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutexotel"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -24,9 +23,7 @@ func Example() {
 	check(err)
 	net, err := memlink.New(memlink.Config{})
 	check(err)
-	n, err := node.Open(ctx, node.Config{
-		Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: net.Link(1), Observer: observer,
-	})
+	n, err := node.OpenStrict(ctx, 1, []dmutex.NodeID{1}, net.Link(1), node.Config{Observer: observer})
 	check(err)
 	defer n.Close(ctx)
 	registration, err := dmutexotel.Register(meter, n, dmutexotel.Options{})

@@ -21,7 +21,7 @@ import (
 //	dmutex.view.epoch               epoch of the view that is installed
 //	dmutex.view.members             how many members it has
 //	dmutex.view.changes             views that have begun to act here
-//	dmutex.lease.duration       s   time until the lease ends unless it is renewed, 0 once it has ended; like the next two only with Config.Store
+//	dmutex.lease.duration       s   time until the lease ends unless it is renewed, 0 once it has ended; like the next two only in the lease mode
 //	dmutex.lease.late               1 while the lease is late to be renewed
 //	dmutex.exclusions               how often this process was excluded
 //	dmutex.granted                  locks granted to this node

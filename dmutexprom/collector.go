@@ -17,7 +17,7 @@ import (
 //	dmutex_view_epoch                          epoch of the view that is installed
 //	dmutex_view_members                        how many members it has
 //	dmutex_view_changes_total                  views that have begun to act here
-//	dmutex_lease_seconds                       time until the lease ends unless it is renewed, 0 once it has ended; like the next two only with Config.Store
+//	dmutex_lease_seconds                       time until the lease ends unless it is renewed, 0 once it has ended; like the next two only in the lease mode
 //	dmutex_lease_late                          1 while the lease is late to be renewed
 //	dmutex_exclusions_total                    how often this process was excluded
 //	dmutex_granted_total                       locks granted to this node

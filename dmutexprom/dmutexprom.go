@@ -3,7 +3,7 @@
 //	h, err := dmutexprom.NewHistograms(dmutexprom.Options{})
 //	...
 //	cfg.Observer = h.Observer()
-//	n, err := node.Open(ctx, cfg)
+//	n, err := node.Open(ctx, record, link, cfg)
 //	...
 //	prometheus.MustRegister(h, dmutexprom.NewCollector(n))
 //

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/dmutexprom"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -19,8 +18,8 @@ func Example() {
 	check(err)
 	net, err := memlink.New(memlink.Config{})
 	check(err)
-	n, err := node.Open(ctx, node.Config{
-		Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: net.Link(1), Observer: h.Observer(),
+	n, err := node.OpenStrict(ctx, 1, []dmutex.NodeID{1}, net.Link(1), node.Config{
+		Observer: h.Observer(),
 	})
 	check(err)
 	defer n.Close(ctx)

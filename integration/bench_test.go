@@ -69,7 +69,7 @@ func BenchmarkAcquire(b *testing.B) {
 			for _, id := range members {
 				l, err := natslink.New(connect(b, s), natslink.Config{Self: id, Prefix: prefix})
 				require.NoError(b, err)
-				n, err := node.Open(b.Context(), node.Config{Self: id, Members: members, Algorithm: a.Algorithm, Link: l})
+				n, err := node.OpenStrict(b.Context(), id, members, l, node.Config{Algorithm: a.Algorithm})
 				require.NoError(b, err)
 				nodes = append(nodes, n)
 			}

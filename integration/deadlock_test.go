@@ -45,8 +45,8 @@ func TestDeadlockOverNATS(t *testing.T) {
 			for _, self := range members {
 				link, err := natslink.New(connect(t, s), natslink.Config{Self: self, Prefix: prefix})
 				require.NoError(t, err)
-				n, err := node.Open(ctx, node.Config{
-					Self: self, Members: members, Algorithm: algorithm, Link: link, Deadlock: 20 * time.Millisecond,
+				n, err := node.OpenStrict(ctx, self, members, link, node.Config{
+					Algorithm: algorithm, Deadlock: 20 * time.Millisecond,
 				})
 				require.NoError(t, err)
 				t.Cleanup(func() {

@@ -74,7 +74,7 @@ func startGroup(t *testing.T, conns ...*nats.Conn) *group {
 	for i, nc := range conns {
 		link, err := natslink.New(nc, natslink.Config{Self: members[i], Prefix: prefix})
 		require.NoError(t, err)
-		n, err := node.Open(ctx, node.Config{Self: members[i], Members: members, Algorithm: ricart.New, Link: link})
+		n, err := node.OpenStrict(ctx, members[i], members, link, node.Config{Algorithm: ricart.New})
 		require.NoError(t, err)
 		c.nodes = append(c.nodes, n)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
@@ -32,7 +31,7 @@ func TestNATSLinkTwoGroups(t *testing.T) {
 		logs = append(logs, log)
 		link, err := natslink.New(connect(t, s), natslink.Config{Prefix: prefix, Logger: log.logger()})
 		require.NoError(t, err)
-		n, err := node.Open(t.Context(), node.Config{Store: openKey(t, js, group), Lease: time.Second, Algorithm: central.New, Link: link})
+		n, err := node.Open(t.Context(), openKey(t, js, group), link, node.Config{Lease: time.Second})
 		require.NoError(t, err)
 		nodes = append(nodes, n)
 	}

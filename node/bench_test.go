@@ -49,7 +49,7 @@ func tcpGroup(b testing.TB, a dmutex.Algorithm, n int, deadlock time.Duration) [
 				require.NoError(b, l.SetPeer(id, links[j].Addr().String()))
 			}
 		}
-		n, err := node.Open(b.Context(), node.Config{Self: members[i], Members: members, Algorithm: a, Link: l, Deadlock: deadlock})
+		n, err := node.OpenStrict(b.Context(), members[i], members, l, node.Config{Algorithm: a, Deadlock: deadlock})
 		require.NoError(b, err)
 		nodes = append(nodes, n)
 	}
@@ -73,7 +73,7 @@ func openLeases(b testing.TB, a dmutex.Algorithm, n int) (nodes []*node.Node) {
 				joined <- struct{}{}
 			}
 		}}
-		n, err := node.Open(b.Context(), node.Config{Algorithm: a, Link: l, Store: s, Lease: time.Second, Observer: observer})
+		n, err := node.Open(b.Context(), s, l, node.Config{Algorithm: a, Lease: time.Second, Observer: observer})
 		require.NoError(b, err)
 		<-joined // so that they are numbered in this order
 		nodes = append(nodes, n)
@@ -257,8 +257,8 @@ func BenchmarkObserver(b *testing.B) {
 		b.Run(tc.name, func(b *testing.B) {
 			net, err := memlink.New(memlink.Config{})
 			require.NoError(b, err)
-			n, err := node.Open(b.Context(), node.Config{
-				Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: net.Link(1), Observer: tc.Observer,
+			n, err := node.OpenStrict(b.Context(), 1, []dmutex.NodeID{1}, net.Link(1), node.Config{
+				Observer: tc.Observer,
 			})
 			require.NoError(b, err)
 			defer n.Close(b.Context())

@@ -78,7 +78,7 @@ func TestProbeFromAStranger(t *testing.T) {
 func lone(t testing.TB, hours int) *Node {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
-	n, err := Open(t.Context(), Config{Self: 1, Members: []dmutex.NodeID{1}, Algorithm: ricart.New, Link: net.Link(1), Deadlock: time.Duration(hours) * time.Hour})
+	n, err := OpenStrict(t.Context(), 1, []dmutex.NodeID{1}, net.Link(1), Config{Algorithm: ricart.New, Deadlock: time.Duration(hours) * time.Hour})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close(t.Context())) })
 	return n

@@ -25,7 +25,7 @@ func TestOthersComeAndGo(t *testing.T) {
 				g.open(3)
 				g.close(2)
 				stays(t, g.nodes[1], 1, func() (*node.Node, error) {
-					return node.Open(t.Context(), node.Config{Self: 2, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(2)})
+					return node.OpenStrict(t.Context(), 2, g.members, g.net.Link(2), node.Config{Algorithm: g.algorithm})
 				})
 			})
 		})
@@ -39,7 +39,8 @@ func TestOthersComeAndGoWithAStore(t *testing.T) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		s := outagetest.New(t, distantStore{&g.store, 2 * time.Millisecond}, outagetest.Faults{})
 		open := func() (*node.Node, error) {
-			return node.Open(t.Context(), g.config(&member{group: g, store: s}))
+			m := &member{group: g}
+			return node.Open(t.Context(), s, m.newLink(), g.config(m))
 		}
 		one, err := open()
 		require.NoError(t, err)

@@ -81,7 +81,7 @@ func TestCostOfMembers(t *testing.T) {
 				g.members = append(g.members, id+1)
 			}
 			start := func(id dmutex.NodeID) *node.Node {
-				n, err := node.Open(t.Context(), node.Config{Self: id, Members: g.members, Algorithm: g.algorithm, Link: counted{g.net.Link(id), &sent}})
+				n, err := node.OpenStrict(t.Context(), id, g.members, counted{g.net.Link(id), &sent}, node.Config{Algorithm: g.algorithm})
 				require.NoError(t, err)
 				g.nodes[id] = n
 				return n
@@ -102,10 +102,8 @@ func TestCostOfMembers(t *testing.T) {
 		bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
 			open := func() *node.Node {
 				s := &member{group: g}
-				cfg := g.config(s)
-				cfg.Store, cfg.Link = &g.store, countedDynamic{s.link.(transport.DynamicLink), &sent}
 				var err error
-				s.Node, err = node.Open(t.Context(), cfg)
+				s.Node, err = node.Open(t.Context(), &g.store, countedDynamic{s.newLink(), &sent}, g.config(s))
 				require.NoError(t, err)
 				g.all = append(g.all, s)
 				return s.Node

@@ -514,8 +514,8 @@ func TestProbeTooLong(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1, 2}
 		for _, id := range g.members {
-			n, err := node.Open(t.Context(), node.Config{
-				Self: id, Members: g.members, Algorithm: ricart.New, Link: narrow{g.net.Link(id)}, Deadlock: time.Second,
+			n, err := node.OpenStrict(t.Context(), id, g.members, narrow{g.net.Link(id)}, node.Config{
+				Algorithm: ricart.New, Deadlock: time.Second,
 			})
 			require.NoError(t, err)
 			g.nodes[id] = n
@@ -561,8 +561,8 @@ func TestDeadlockConfig(t *testing.T) {
 	}{
 		{-1, "Config.Deadlock is at least 0, not -1ns"},
 	} {
-		_, err := node.Open(t.Context(), node.Config{
-			Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1), Deadlock: tt.deadlock,
+		_, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1, 2}, net.Link(1), node.Config{
+			Algorithm: ricart.New, Deadlock: tt.deadlock,
 		})
 		require.ErrorIs(t, err, dmutex.ErrMisuse)
 		require.ErrorContains(t, err, tt.want)

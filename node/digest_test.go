@@ -21,16 +21,16 @@ func TestStrangers(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		differ string
-		change func(*node.Config)
+		change func(*[]dmutex.NodeID, *node.Config)
 	}{
-		{"group", "Group", func(c *node.Config) { c.Group = "other" }},
-		{"members", "Members", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 3} }},
-		{"deadlock", "Deadlock", func(c *node.Config) { c.Deadlock = time.Second }},
-		{"several", "Members, Group", func(c *node.Config) { c.Members, c.Group = []dmutex.NodeID{1, 2, 9}, "other" }},
-		{"algorithm", "Algorithm (here central)", func(c *node.Config) { c.Algorithm = central.New }},
-		{"coordinator", "Algorithm (here central)", func(c *node.Config) { c.Algorithm = central.At(2) }},
-		{"option", "Algorithm (here carvalho)", func(c *node.Config) { c.Algorithm = ricart.Carvalho }},
-		{"quorums", "Algorithm (here maekawa)", func(c *node.Config) {
+		{"group", "Group", func(m *[]dmutex.NodeID, c *node.Config) { c.Group = "other" }},
+		{"members", "Members", func(m *[]dmutex.NodeID, c *node.Config) { *m = []dmutex.NodeID{1, 2, 3} }},
+		{"deadlock", "Deadlock", func(m *[]dmutex.NodeID, c *node.Config) { c.Deadlock = time.Second }},
+		{"several", "Members, Group", func(m *[]dmutex.NodeID, c *node.Config) { *m, c.Group = []dmutex.NodeID{1, 2, 9}, "other" }},
+		{"algorithm", "Algorithm (here central)", func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = central.New }},
+		{"coordinator", "Algorithm (here central)", func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = central.At(2) }},
+		{"option", "Algorithm (here carvalho)", func(m *[]dmutex.NodeID, c *node.Config) { c.Algorithm = ricart.Carvalho }},
+		{"quorums", "Algorithm (here maekawa)", func(m *[]dmutex.NodeID, c *node.Config) {
 			c.Algorithm = maekawa.With(func(site dmutex.NodeID) []dmutex.NodeID {
 				return [][]dmutex.NodeID{{1, 2}, {1}}[site-1]
 			})
@@ -48,9 +48,9 @@ func TestStrangers(t *testing.T) {
 				g.members = []dmutex.NodeID{1, 2}
 				g.start(1)
 				var log journal
-				cfg := node.Config{Self: 2, Members: g.members, Algorithm: a, Link: g.net.Link(2), Logger: log.logger()}
-				tc.change(&cfg)
-				n, err := node.Open(t.Context(), cfg)
+				members, cfg := g.members, node.Config{Algorithm: a, Logger: log.logger()}
+				tc.change(&members, &cfg)
+				n, err := node.OpenStrict(t.Context(), 2, members, g.net.Link(2), cfg)
 				require.NoError(t, err)
 				g.nodes[2] = n
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -110,7 +110,7 @@ func TestRestartedWithOtherConfig(t *testing.T) {
 			require.NoError(t, g.nodes[id].Ready(t.Context()))
 		}
 		g.crash(3)
-		n, err := node.Open(t.Context(), node.Config{Self: 3, Members: g.members, Algorithm: central.New, Link: g.net.Link(3)})
+		n, err := node.OpenStrict(t.Context(), 3, g.members, g.net.Link(3), node.Config{})
 		require.NoError(t, err)
 		g.nodes[3] = n
 		require.ErrorIs(t, n.Ready(contextFor(t, time.Minute)), node.ErrConfig)

@@ -1,6 +1,6 @@
 // Package node is the runtime: it gives a process the locks of a group.
 //
-//	n, err := node.Open(ctx, node.Config{Self: 1, Members: ids, Algorithm: ricart.New, Link: link})
+//	n, err := node.Open(ctx, record, link, node.Config{})
 //	...
 //	held, err := n.Mutex("invoices/42").Acquire(ctx)
 //	if err != nil {
@@ -14,15 +14,10 @@
 //
 // # Two modes
 //
-// In the strict mode, shown above, the members are a fixed list of numbers. At most
-// one process with each number is alive at a time, and no member is ever presumed dead:
-// the group waits for one that is down, and it rejoins when it is back. An operator
-// removes one whose machine is gone for good with [Node.Evict].
-//
-// In the lease mode, with Config.Store, members come, go and crash, and a small record in
-// a store lists them; see package store. Config.Self and Config.Members stay empty: each
-// process gets its number and the addresses of the others from the record. A member asks
-// the store repeatedly whether it is still a member. No lock is ever taken in the store.
+// In the lease mode, that of [Open], members come, go and crash, and a small record in a
+// store lists them; see package store. Each process gets its number and the addresses of the
+// others from the record. A member asks the store repeatedly whether it is still a member. No
+// lock is ever taken in the store.
 //
 // A member may hold locks until Config.Lease after it sent the last operation that
 // confirmed its membership, by its own clock. Shortly before that, the locks that it holds
@@ -36,6 +31,11 @@
 // After its lease, a process that does not reach the store is granted nothing: Acquire
 // waits, and TryAcquire returns [ErrStore]. If the record is deleted or restored, all
 // members stop with [ErrRecord]. docs/modes.md has the times of a lease and what it assumes.
+//
+// In the strict mode, that of [OpenStrict], the members are a fixed list of numbers. At most
+// one process with each number is alive at a time, and no member is ever presumed dead:
+// the group waits for one that is down, and it rejoins when it is back. An operator
+// removes one whose machine is gone for good with [Node.Evict].
 //
 // # Views
 //

@@ -27,14 +27,14 @@ const (
 //   - One node leads at a time. A second leader's function never runs while the
 //     first leader's does, whatever is lost, delayed, paused or closed. (A process
 //     that was replaced or evicted while it was paused does not know that yet; see
-//     [ErrReplaced] and [ErrEvicted].) With Config.Store that holds if the function
+//     [ErrReplaced] and [ErrEvicted].) In the lease mode that holds if the function
 //     returns when its context ends: it has a sixteenth of a lease to do so.
 //   - Epochs rise strictly. They are the fences of the lock: pass them to the
 //     resources that the leader writes to, so that they can refuse a late write of a
 //     former leader.
 //   - Every candidate gets its turn, in the order of the lock's algorithm.
 //
-// A leader that crashes or is cut off is replaced only with Config.Store, after about one
+// A leader that crashes or is cut off is replaced only in the lease mode, after about one
 // and a half leases. Without it, the others wait, because nobody can tell a crash from a
 // pause, and observers still see the leader until its process restarts or is evicted.
 // The machines of package election replace such a leader without a store, at the price

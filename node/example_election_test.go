@@ -6,7 +6,6 @@ import (
 	"log"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -19,7 +18,7 @@ func ExampleElection() {
 	members := []dmutex.NodeID{1, 2, 3}
 	var nodes []*node.Node
 	for _, id := range members {
-		n, err := node.Open(ctx, node.Config{Self: id, Members: members, Algorithm: central.New, Link: network.Link(id)})
+		n, err := node.OpenStrict(ctx, id, members, network.Link(id), node.Config{})
 		check(err)
 		defer n.Close(ctx)
 		nodes = append(nodes, n)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
@@ -22,9 +21,7 @@ func ExampleOpen_store() {
 	check(err)
 	var record store.Memory
 	join := func() *node.Node {
-		n, err := node.Open(ctx, node.Config{
-			Store: &record, Lease: time.Second, Algorithm: central.New, Link: network.Link(dmutex.None),
-		})
+		n, err := node.Open(ctx, &record, network.Link(dmutex.None), node.Config{Lease: time.Second})
 		check(err)
 		return n
 	}

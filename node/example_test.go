@@ -21,7 +21,7 @@ func ExampleOpen() {
 	members := []dmutex.NodeID{1, 2, 3}
 	var nodes []*node.Node
 	for _, self := range members {
-		n, err := node.Open(ctx, node.Config{Self: self, Members: members, Algorithm: ricart.New, Link: network.Link(self)})
+		n, err := node.OpenStrict(ctx, self, members, network.Link(self), node.Config{Algorithm: ricart.New})
 		check(err)
 		nodes = append(nodes, n)
 	}
@@ -152,8 +152,8 @@ func pair() (one, two *node.Node) {
 	network, err := memlink.New(memlink.Config{})
 	check(err)
 	open := func(self dmutex.NodeID) *node.Node {
-		n, err := node.Open(context.Background(), node.Config{
-			Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: network.Link(self),
+		n, err := node.OpenStrict(context.Background(), self, []dmutex.NodeID{1, 2}, network.Link(self), node.Config{
+			Algorithm: ricart.New,
 		})
 		check(err)
 		return n

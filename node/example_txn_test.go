@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -21,8 +20,8 @@ func ExampleTxn() {
 	members := []dmutex.NodeID{1, 2}
 	var txns []*node.Txn
 	for _, id := range members {
-		n, err := node.Open(ctx, node.Config{
-			Self: id, Members: members, Algorithm: central.New, Link: network.Link(id), Deadlock: 10 * time.Millisecond,
+		n, err := node.OpenStrict(ctx, id, members, network.Link(id), node.Config{
+			Deadlock: 10 * time.Millisecond,
 		})
 		check(err)
 		defer n.Close(ctx)
@@ -59,7 +58,7 @@ func ExampleNode_AcquireAll() {
 	ctx := context.Background()
 	network, err := memlink.New(memlink.Config{})
 	check(err)
-	n, err := node.Open(ctx, node.Config{Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: network.Link(1)})
+	n, err := node.OpenStrict(ctx, 1, []dmutex.NodeID{1}, network.Link(1), node.Config{})
 	check(err)
 	defer n.Close(ctx)
 	txn, err := n.AcquireAll(ctx, "knife", "fork")

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -62,7 +61,7 @@ func TestLinkClosedBefore(t *testing.T) {
 		var links []transport.Link
 		for _, id := range members {
 			l := net.Link(id)
-			n, err := node.Open(ctx, node.Config{Self: id, Members: members, Algorithm: central.New, Link: l})
+			n, err := node.OpenStrict(ctx, id, members, l, node.Config{})
 			require.NoError(t, err)
 			nodes, links = append(nodes, n), append(links, l)
 		}

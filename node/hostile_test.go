@@ -32,7 +32,7 @@ func pairOf(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.T, on
 		members := []dmutex.NodeID{1, 2}
 		var nodes []*Node
 		for _, id := range members {
-			n, err := Open(t.Context(), Config{Self: id, Members: members, Algorithm: algorithm, Link: net.Link(id)})
+			n, err := OpenStrict(t.Context(), id, members, net.Link(id), Config{Algorithm: algorithm})
 			require.NoError(t, err)
 			nodes = append(nodes, n)
 		}
@@ -115,7 +115,7 @@ func TestFarMessagesLeaveRoom(t *testing.T) {
 		members := []dmutex.NodeID{1, 2, 3}
 		var nodes []*Node
 		for _, id := range members {
-			n, err := Open(t.Context(), Config{Self: id, Members: members, Algorithm: ricart.New, Link: net.Link(id)})
+			n, err := OpenStrict(t.Context(), id, members, net.Link(id), Config{Algorithm: ricart.New})
 			require.NoError(t, err)
 			nodes = append(nodes, n)
 		}

@@ -28,11 +28,9 @@ func (l mortal) WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID)) 
 // openMortal starts a process with such a link.
 func (g *leaseGroup) openMortal() (s *member, died func(peer dmutex.NodeID)) {
 	s = &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
-	config := g.config(s)
 	apart := time.Duration(0)
-	config.Link = mortal{config.Link.(transport.DynamicLink), &apart, &died}
 	var err error
-	s.Node, err = node.Open(g.t.Context(), config)
+	s.Node, err = node.Open(g.t.Context(), s.store, mortal{s.newLink(), &apart, &died}, g.config(s))
 	require.NoError(g.t, err)
 	require.Equal(g.t, leaseOf/50, apart)
 	g.all = append(g.all, s)

@@ -221,8 +221,7 @@ func TestLeaseCloseBadRecord(t *testing.T) {
 func TestLeaseStatusOfClosed(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		config := g.config(s)
-		n, err := node.Open(t.Context(), config)
+		n, err := node.Open(t.Context(), s.store, s.newLink(), g.config(s))
 		require.NoError(t, err)
 		_, err = n.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
@@ -236,9 +235,7 @@ func TestLeaseStatusOfClosed(t *testing.T) {
 func TestLeaseAfterSleep(t *testing.T) {
 	for _, lease := range []time.Duration{leaseOf, time.Hour} {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
-			n, err := node.Open(t.Context(), node.Config{
-				Algorithm: g.algorithm, Link: g.net.Link(dmutex.None), Store: &g.store, Lease: lease,
-			})
+			n, err := node.Open(t.Context(), &g.store, g.net.Link(dmutex.None), node.Config{Algorithm: g.algorithm, Lease: lease})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, n.Close(t.Context())) }()
 			held, err := n.Mutex("x").Acquire(t.Context())
@@ -326,9 +323,7 @@ func TestLeaseStrangers(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		counting := &countingStore{Store: &g.store}
 		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		config := g.config(s)
-		config.Store = counting
-		n, err := node.Open(t.Context(), config)
+		n, err := node.Open(t.Context(), counting, s.newLink(), g.config(s))
 		require.NoError(t, err)
 		time.Sleep(2 * leaseOf)
 		before := counting.loads.Load()

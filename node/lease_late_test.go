@@ -41,10 +41,8 @@ func TestLeaseLateTimer(t *testing.T) {
 				var stuck atomic.Bool
 				released := make(chan struct{})
 				s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-				config := g.config(s)
-				config.Link = stuckLink{config.Link.(transport.DynamicLink), &stuck, released}
 				var err error
-				s.Node, err = node.Open(t.Context(), config)
+				s.Node, err = node.Open(t.Context(), s.store, stuckLink{s.newLink(), &stuck, released}, g.config(s))
 				require.NoError(t, err)
 				g.all = append(g.all, s)
 				g.open(2)

@@ -75,7 +75,7 @@ func anyOrder(t *testing.T, g *leaseGroup, seed uint64) {
 	require.NoError(t, err)
 	for i := range uint64(4) {
 		s := &member{group: g, store: outagetest.New(t, &tardyStore{Store: &g.store, random: rand.New(rand.NewPCG(seed, 3+i))}, outagetest.Faults{})}
-		s.Node, err = node.Open(t.Context(), g.config(s))
+		s.Node, err = node.Open(t.Context(), s.store, s.newLink(), g.config(s))
 		require.NoError(t, err)
 		g.all = append(g.all, s)
 	}

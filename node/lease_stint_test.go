@@ -72,11 +72,9 @@ func TestLeaseStints(t *testing.T) {
 	bubbleLease(t, lamport.New, func(t *testing.T, g *leaseGroup) {
 		a := g.open(1)[0]
 		b := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-		config := g.config(b)
-		link := &haunted{DynamicLink: b.link.(transport.DynamicLink), keeps: true}
-		config.Link = link
+		link := &haunted{DynamicLink: b.newLink(), keeps: true}
 		var err error
-		b.Node, err = node.Open(t.Context(), config)
+		b.Node, err = node.Open(t.Context(), b.store, link, g.config(b))
 		require.NoError(t, err)
 		g.all = append(g.all, b)
 		for _, s := range []*member{b, a, b} {

@@ -47,9 +47,8 @@ func TestLeaseStuckStore(t *testing.T) {
 		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 			stuck := &stuckStore{Store: &g.store, released: make(chan struct{})}
 			stuck.stuck.Store(!joined)
-			config := g.config(&member{group: g})
-			config.Store = stuck
-			n, err := node.Open(t.Context(), config)
+			s := &member{group: g}
+			n, err := node.Open(t.Context(), stuck, s.newLink(), g.config(s))
 			require.NoError(t, err)
 			if joined {
 				require.NoError(t, n.Ready(contextFor(t, 2*leaseOf)))
@@ -101,10 +100,9 @@ func TestLeaseUnusableStore(t *testing.T) {
 			denied := &deniedStore{Store: &g.store}
 			denied.loads.Store(loads)
 			denied.swaps.Store(!loads)
-			config := g.config(&member{group: g})
-			config.Store = denied
+			s := &member{group: g}
 			began := time.Now()
-			n, err := node.Open(t.Context(), config)
+			n, err := node.Open(t.Context(), denied, s.newLink(), g.config(s))
 			require.NoError(t, err)
 			err = n.Ready(t.Context())
 			require.ErrorIs(t, err, store.ErrUnusable)
@@ -122,9 +120,8 @@ func TestLeaseUnusableStore(t *testing.T) {
 func TestLeaseUnusableStoreLater(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		denied := &deniedStore{Store: &g.store}
-		config := g.config(&member{group: g})
-		config.Store = denied
-		n, err := node.Open(t.Context(), config)
+		s := &member{group: g}
+		n, err := node.Open(t.Context(), denied, s.newLink(), g.config(s))
 		require.NoError(t, err)
 		require.NoError(t, n.Ready(contextFor(t, 2*leaseOf)))
 		denied.loads.Store(true)
@@ -188,10 +185,8 @@ func (l greeted) Close() error {
 func TestLeaseGreetings(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 		s := &member{group: g, store: outagetest.New(t, distantStore{&g.store, 20 * time.Millisecond}, outagetest.Faults{})}
-		config := g.config(s)
-		config.Link = greeted{s.link.(transport.DynamicLink), make(chan struct{})}
 		var err error
-		s.Node, err = node.Open(t.Context(), config)
+		s.Node, err = node.Open(t.Context(), s.store, greeted{s.newLink(), make(chan struct{})}, g.config(s))
 		require.NoError(t, err)
 		require.NoError(t, s.Ready(contextFor(t, 2*leaseOf)))
 		other := g.start()

@@ -30,6 +30,7 @@ import (
 	"github.com/dmutex/dmutex/ring"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/suzukikasami"
+	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
@@ -52,7 +53,7 @@ type member struct {
 	*node.Node
 	group  *leaseGroup
 	store  *outagetest.Store
-	link   transport.Link
+	link   transport.DynamicLink
 	cut    atomic.Bool
 	told   told
 	mu     sync.Mutex
@@ -139,17 +140,21 @@ func bubbleLease(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.
 func (g *leaseGroup) start() *member {
 	s := &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
 	var err error
-	s.Node, err = node.Open(g.t.Context(), g.config(s))
+	s.Node, err = node.Open(g.t.Context(), s.store, s.newLink(), g.config(s))
 	require.NoError(g.t, err)
 	g.all = append(g.all, s)
 	return s
 }
 
+// newLink makes the link of a process.
+func (s *member) newLink() transport.DynamicLink {
+	s.link = cuttable{s.group.net.Link(dmutex.None), &s.cut, &s.told}
+	return s.link
+}
+
 func (g *leaseGroup) config(s *member) node.Config {
-	s.link = cuttable{g.net.Link(dmutex.None).(transport.DynamicLink), &s.cut, &s.told}
 	return node.Config{
-		Algorithm: g.algorithm, Deadlock: g.deadlock, Store: s.store, Lease: leaseOf,
-		Link: s.link,
+		Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf,
 		Observer: &node.Observer{
 			Lease: func(l node.LeaseStatus) {
 				s.mu.Lock()
@@ -595,7 +600,7 @@ func TestLeaseNewRecord(t *testing.T) {
 		s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
 		config, log := g.config(s), new(bytes.Buffer)
 		config.Logger = slog.New(slog.NewTextHandler(log, nil))
-		n, err := node.Open(t.Context(), config)
+		n, err := node.Open(t.Context(), s.store, s.newLink(), config)
 		require.NoError(t, err)
 		s.Node = n
 		first := s.acquireLater(t.Context(), "y")
@@ -649,7 +654,7 @@ func TestLeaseOtherSettings(t *testing.T) {
 				s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
 				config := g.config(s)
 				tc.alter(&config)
-				other, err := node.Open(t.Context(), config)
+				other, err := node.Open(t.Context(), s.store, s.newLink(), config)
 				require.NoError(t, err)
 				_, err = other.Mutex("x").Acquire(contextFor(t, 5*time.Second))
 				require.ErrorIs(t, err, node.ErrConfig)
@@ -663,26 +668,24 @@ func TestLeaseOtherSettings(t *testing.T) {
 	}
 }
 
-// LESSONS L39: a Config that contradicts itself is refused.
+// LESSONS L39: the arguments of Open that are refused.
 func TestLeaseMisuse(t *testing.T) {
 	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
-		for name, alter := range map[string]func(*node.Config){
-			"Self":              func(c *node.Config) { c.Self = 1 },
-			"Members":           func(c *node.Config) { c.Members = []dmutex.NodeID{1} },
-			"Config.Store":      func(c *node.Config) { c.Store = nil; c.Self, c.Members = 1, []dmutex.NodeID{1} },
-			"100 ms":            func(c *node.Config) { c.Lease = time.Millisecond },
-			"DynamicLink":       func(cfg *node.Config) { cfg.Link = struct{ transport.Link }{g.net.Link(9)} },
-			"Config.Link":       func(cfg *node.Config) { cfg.Link = nil },
-			"number of its own": func(cfg *node.Config) { cfg.Link = g.net.Link(8) },
+		for _, tc := range []struct {
+			says   string
+			record store.Store
+			link   transport.DynamicLink
+			config node.Config
+		}{
+			{"Open needs a store", nil, g.net.Link(dmutex.None), node.Config{}},
+			{"Open needs a link", &g.store, nil, node.Config{}},
+			{"the link was made for node 8", &g.store, g.net.Link(8), node.Config{}},
+			{"100 ms", &g.store, g.net.Link(dmutex.None), node.Config{Lease: time.Millisecond}},
+			{"Config.Trace needs OpenStrict", &g.store, g.net.Link(dmutex.None), node.Config{Trace: trace.NewRecorder(new(bytes.Buffer))}},
 		} {
-			s := &member{group: g, store: outagetest.New(t, &g.store, outagetest.Faults{})}
-			config := g.config(s)
-			alter(&config)
-			_, err := node.Open(t.Context(), config)
-			require.ErrorIs(t, err, dmutex.ErrMisuse, name)
-			if name != "number of its own" {
-				require.ErrorContains(t, err, name)
-			}
+			_, err := node.Open(t.Context(), tc.record, tc.link, tc.config)
+			require.ErrorIs(t, err, dmutex.ErrMisuse, tc.says)
+			require.ErrorContains(t, err, tc.says)
 		}
 		all := g.open(1)
 		require.ErrorIs(t, all[0].Evict(t.Context(), 1), dmutex.ErrMisuse)
@@ -940,7 +943,7 @@ func TestLeaseJoinAndLeave(t *testing.T) {
 		counting := &countingStore{Store: &g.store}
 		s := &member{group: g, store: outagetest.New(t, counting, outagetest.Faults{})}
 		var err error
-		s.Node, err = node.Open(t.Context(), g.config(s))
+		s.Node, err = node.Open(t.Context(), s.store, s.newLink(), g.config(s))
 		require.NoError(t, err)
 		g.all = append(g.all, s)
 		time.Sleep(leaseOf / 10)
@@ -966,7 +969,7 @@ func TestLeaseCost(t *testing.T) {
 		for range n {
 			s := &member{group: g, store: outagetest.New(t, &counting, outagetest.Faults{})}
 			var err error
-			s.Node, err = node.Open(t.Context(), g.config(s))
+			s.Node, err = node.Open(t.Context(), s.store, s.newLink(), g.config(s))
 			require.NoError(t, err)
 			g.all, all = append(g.all, s), append(all, s)
 		}

@@ -27,7 +27,7 @@ func TestLeaseWaitsToJoin(t *testing.T) {
 		config := g.config(s)
 		config.Lease = leaseOf / 5
 		var err error
-		s.Node, err = node.Open(t.Context(), config)
+		s.Node, err = node.Open(t.Context(), s.store, s.newLink(), config)
 		require.NoError(t, err)
 		g.all = append(g.all, s)
 		err = s.Ready(contextFor(t, 3*time.Second))
@@ -51,7 +51,7 @@ func TestLeaseWaitIsLoggedOnce(t *testing.T) {
 			config := g.config(s)
 			config.Logger = logs[i].logger()
 			var err error
-			s.Node, err = node.Open(t.Context(), config)
+			s.Node, err = node.Open(t.Context(), s.store, s.newLink(), config)
 			require.NoError(t, err)
 			g.all = append(g.all, s)
 			if i == 0 {

@@ -160,7 +160,7 @@ func (g *group) spy(n int) (links []*spyLink, sent *atomic.Int64) {
 	}
 	for _, id := range g.members {
 		link := &spyLink{Link: g.net.Link(id), sent: sent}
-		n, err := node.Open(g.t.Context(), node.Config{Self: id, Members: g.members, Algorithm: g.algorithm, Link: link})
+		n, err := node.OpenStrict(g.t.Context(), id, g.members, link, node.Config{Algorithm: g.algorithm})
 		require.NoError(g.t, err)
 		g.nodes[id] = n
 		links = append(links, link)

@@ -53,9 +53,8 @@ func TestAhead(t *testing.T) {
 			g.members = []dmutex.NodeID{1, 2}
 			g.start(1)
 			clock := time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) + ahead
-			n, err := node.Open(t.Context(), node.Config{
-				Self: 2, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(2),
-				Fence: membership.FirstFence(uint64(clock.Milliseconds())), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			n, err := node.OpenStrict(t.Context(), 2, g.members, g.net.Link(2), node.Config{
+				Algorithm: g.algorithm, Fence: membership.FirstFence(uint64(clock.Milliseconds())), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			})
 			require.NoError(t, err)
 			g.nodes[2] = n
@@ -96,7 +95,7 @@ func TestTooManyMembers(t *testing.T) {
 	for id := range dmutex.NodeID(membership.MaxMembers + 1) {
 		members = append(members, id+1)
 	}
-	_, err = node.Open(context.Background(), node.Config{Self: 1, Members: members, Algorithm: algorithms[0].Algorithm, Link: net.Link(1)})
+	_, err = node.OpenStrict(context.Background(), 1, members, net.Link(1), node.Config{Algorithm: algorithms[0].Algorithm})
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
-	require.ErrorContains(t, err, "has 65 members, and a group has at most 64: let fewer processes be members, and take locks for the others")
+	require.ErrorContains(t, err, "a group has at most 64 members, not 65: let fewer processes be members, and take locks for the others")
 }

@@ -72,8 +72,8 @@ func without(lines []string, text string) []string {
 
 // startLogging starts a node that logs.
 func (g *group) startLogging(id dmutex.NodeID, logger *slog.Logger) *node.Node {
-	n, err := node.Open(g.t.Context(), node.Config{
-		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Group: "billing", Logger: logger,
+	n, err := node.OpenStrict(g.t.Context(), id, g.members, g.net.Link(id), node.Config{
+		Algorithm: g.algorithm, Group: "billing", Logger: logger,
 	})
 	require.NoError(g.t, err)
 	g.nodes[id] = n

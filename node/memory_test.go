@@ -38,7 +38,7 @@ func memoryGroup(tb testing.TB, a dmutex.Algorithm, n int) []*node.Node {
 		members = append(members, id+1)
 	}
 	for _, id := range members {
-		n, err := node.Open(tb.Context(), node.Config{Self: id, Members: members, Algorithm: a, Link: net.Link(id)})
+		n, err := node.OpenStrict(tb.Context(), id, members, net.Link(id), node.Config{Algorithm: a})
 		require.NoError(tb, err)
 		nodes = append(nodes, n)
 	}

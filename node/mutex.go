@@ -51,7 +51,7 @@ func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return handle(
 // the holder in the [Error] if it is known. It does not wait for a holder. It does wait, one round trip or until
 // ctx ends, until every node that it asks has acknowledged the request.
 //
-// With Config.Store it returns [ErrStore] at once while this node waits for the store.
+// In the lease mode it returns [ErrStore] at once while this node waits for the store.
 //
 // TryAcquire never takes a busy lock, but it may call a free lock busy:
 //

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -18,27 +19,16 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Config describes a node and its group. Members, Algorithm, Group, Deadlock and Lease
-// must be the same in all members; nodes that differ refuse to meet, with [ErrConfig].
+// Config is what a node can be told beside its group. The zero Config will do. Algorithm,
+// Lease, Group and Deadlock must be the same in all members; nodes that differ refuse to
+// meet, with [ErrConfig].
 type Config struct {
-	// Self is this node, and Members are all nodes of the group, this one among them,
-	// in any order. With Store leave both out: the record in the store gives each process
-	// a number.
-	Self    dmutex.NodeID
-	Members []dmutex.NodeID
-
-	Algorithm dmutex.Algorithm // such as ricart.New
-	Link      transport.Link   // not yet opened; the node opens it, and closes it in Close
-
-	// Store, if not nil, has the record of the group's members, who then come and go: a
-	// process that crashes is excluded, and its locks are freed. Link must be a
-	// [transport.DynamicLink], and Trace nil. See "Two modes" in the package comment.
-	Store store.Store
+	Algorithm dmutex.Algorithm // such as ricart.New; nil stands for central.New
 
 	// Lease is how long a member may hold locks after the store has last confirmed that
 	// it is one: 100 ms to 1 h, and 0 stands for 10 s. The locks of a process
 	// that crashes are freed after about one and a half leases, and an outage of the
-	// store that lasts longer than a lease costs all locks. Only with Store.
+	// store that lasts longer than a lease costs all locks. Not for [OpenStrict].
 	Lease time.Duration
 
 	// Group distinguishes groups that share a network. It may be empty.
@@ -60,7 +50,7 @@ type Config struct {
 	Deadlock time.Duration
 
 	// Trace, if not nil, records every event of this node. It costs time and disk
-	// space, but no call waits for it except Close, which flushes it.
+	// space, but no call waits for it except Close, which flushes it. Only for [OpenStrict].
 	Trace *trace.Recorder
 
 	// Logger gets a few records for the operator; nil logs nothing. Every record has
@@ -127,26 +117,57 @@ type Node struct {
 	running sync.WaitGroup
 }
 
-// Open makes this process a member of the group. It does not wait for the other
-// members: they may start in any order, and Acquire waits until they are there. If
-// ctx has ended, Open returns its error; ctx has no effect after that.
+// Open makes this process a member of the group whose record is in the store. Members come
+// and go, and a process that crashes is excluded: its locks are freed. The record gives each
+// process its number and the addresses of the others. The link is not yet opened, and was
+// made without a number; the node opens it, and closes it in Close.
 //
-// Without Config.Store, at most one process with this number may be alive at a time. If
-// another one still answers the members, this node grants nothing, and within seconds
-// all calls return [ErrNumberTaken].
+// Open does not wait for the other members: they may start in any order, and Acquire waits
+// until the group grants locks. If ctx has ended, Open returns its error; ctx has no effect
+// after that.
 //
 // Open refuses an invalid Config with [dmutex.ErrMisuse], and returns the link's
 // error if the link cannot be opened. After an error the caller closes the link.
-func Open(ctx context.Context, cfg Config) (*Node, error) {
+//
+// Packages filenode, natsnode and sqlnode open the usual stores and links in one call.
+func Open(ctx context.Context, record store.Store, link transport.DynamicLink, cfg Config) (*Node, error) {
+	switch {
+	case record == nil:
+		return nil, dmutex.Misuse("Open needs a store, such as that of filestore.Open")
+	case link == nil:
+		return nil, dmutex.Misuse("Open needs a link, such as that of tcplink.New")
+	}
+	return open(ctx, cfg, group.Config{Store: record, Link: link, Lease: cfg.Lease})
+}
+
+// OpenStrict makes this process a member of a group without a store, in which no member is
+// ever presumed dead. self is its number, and members are the numbers of all members, this
+// one among them, in any order. They must be the same in all members. The link was made with
+// that number.
+//
+// At most one process with this number may be alive at a time. If another one still answers
+// the members, this node grants nothing, and within seconds all calls return
+// [ErrNumberTaken]. In all else OpenStrict is like [Open].
+func OpenStrict(ctx context.Context, self dmutex.NodeID, members []dmutex.NodeID, link transport.Link, cfg Config) (*Node, error) {
+	switch {
+	case link == nil:
+		return nil, dmutex.Misuse("OpenStrict needs a link, such as that of tcplink.New")
+	case cfg.Lease != 0:
+		return nil, dmutex.Misuse("Config.Lease has no meaning without a store: OpenStrict waits for members that are gone")
+	}
+	return open(ctx, cfg, group.Config{Self: self, Members: slices.Sorted(slices.Values(members)), Link: link})
+}
+
+func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 	if ctx.Err() != nil {
 		return nil, public("", locks.ContextError(ctx))
 	}
+	if cfg.Algorithm == nil {
+		cfg.Algorithm = central.New
+	}
 	n := &Node{cfg: cfg, closed: make(chan struct{}), quit: make(chan struct{})}
-	g, err := group.New(group.Config{
-		Self: cfg.Self, Members: slices.Sorted(slices.Values(cfg.Members)), Algorithm: cfg.Algorithm, Link: cfg.Link,
-		Store: cfg.Store, Lease: cfg.Lease, Group: cfg.Group, Fence: cfg.Fence, Deadlock: cfg.Deadlock,
-		Trace: cfg.Trace, Logger: cfg.Logger, Up: up{n},
-	})
+	to.Algorithm, to.Group, to.Fence, to.Deadlock, to.Trace, to.Logger, to.Up = cfg.Algorithm, cfg.Group, cfg.Fence, cfg.Deadlock, cfg.Trace, cfg.Logger, up{n}
+	g, err := group.New(to)
 	if err != nil {
 		return nil, public("", err)
 	}
@@ -164,7 +185,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// Self returns this node's number. With Config.Store it is [dmutex.None] until the store
+// Self returns this node's number. In the lease mode it is [dmutex.None] until the store
 // has given one, and after an exclusion the node gets another.
 func (n *Node) Self() dmutex.NodeID { return n.group.Self() }
 
@@ -196,7 +217,7 @@ func (n *Node) Mutex(name string) *Mutex {
 // returns ctx's error, with the members that were missing, and this node looks
 // crashed to the others: they wait for its return.
 //
-// With Config.Store, Close does not need the other members, but the store, which takes this
+// In the lease mode, Close does not need the other members, but the store, which takes this
 // node out of the record. If the store does not answer, Close waits until ctx ends,
 // and then leaves anyway, with an error that says so. The others exclude this node when
 // the store is back. A store that does not return when the context of an operation has

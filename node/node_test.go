@@ -92,8 +92,8 @@ func (g *group) open(n int) {
 }
 
 func (g *group) start(id dmutex.NodeID) *node.Node {
-	n, err := node.Open(g.t.Context(), node.Config{
-		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Deadlock: g.deadlock,
+	n, err := node.OpenStrict(g.t.Context(), id, g.members, g.net.Link(id), node.Config{
+		Algorithm: g.algorithm, Deadlock: g.deadlock,
 	})
 	require.NoError(g.t, err)
 	g.nodes[id] = n
@@ -603,35 +603,46 @@ func TestGarbage(t *testing.T) {
 	})
 }
 
-func TestConfig(t *testing.T) {
+// The arguments of OpenStrict that are refused.
+func TestStrictMisuse(t *testing.T) {
 	net, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
-	good := node.Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: net.Link(1)}
+	members, link := []dmutex.NodeID{1, 2}, net.Link(1)
 	for _, tc := range []struct {
-		says   string
-		change func(*node.Config)
+		says    string
+		self    dmutex.NodeID
+		members []dmutex.NodeID
+		link    transport.Link
+		config  node.Config
 	}{
-		{"Config.Algorithm is missing", func(c *node.Config) { c.Algorithm = nil }},
-		{"Config.Link is missing", func(c *node.Config) { c.Link = nil }},
-		{"Self 3 is not among", func(c *node.Config) { c.Self = 3 }},
-		{"Config.Self 1 is not among Config.Members", func(c *node.Config) { c.Members = nil }},
-		{"names a node twice", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 2, 2} }},
-		{"names nobody", func(c *node.Config) { c.Members = []dmutex.NodeID{1, 0} }},
-		{"such as ring.New", func(c *node.Config) { c.Algorithm = ring.Circulate(1) }},
-		{"Config.Link has no address for member 2", func(c *node.Config) { c.Link = bookless{c.Link} }},
-		{"made without a number", func(c *node.Config) { c.Link = net.Link(dmutex.None) }},
-		{"takes frames of 1023 bytes", func(c *node.Config) { c.Link = framed{c.Link, 1023} }},
+		{"OpenStrict needs a link", 1, members, nil, node.Config{}},
+		{"Self 3 is not among Members", 3, members, link, node.Config{}},
+		{"Self 1 is not among Members", 1, nil, link, node.Config{}},
+		{"names a node twice", 1, []dmutex.NodeID{1, 2, 2}, link, node.Config{}},
+		{"names nobody", 1, []dmutex.NodeID{1, 0}, link, node.Config{}},
+		{"the link has no address for member 2", 1, members, bookless{link}, node.Config{}},
+		{"made without a number", 1, members, net.Link(dmutex.None), node.Config{}},
+		{"takes frames of 1023 bytes", 1, members, framed{link, 1023}, node.Config{}},
+		{"such as ring.New", 1, members, link, node.Config{Algorithm: ring.Circulate(1)}},
+		{"Config.Lease has no meaning without a store", 1, members, link, node.Config{Lease: time.Second}},
+		{"Config.Deadlock is at least 0", 1, members, link, node.Config{Deadlock: -1}},
 	} {
-		cfg := good
-		tc.change(&cfg)
-		_, err := node.Open(t.Context(), cfg)
-		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		_, err := node.OpenStrict(t.Context(), tc.self, tc.members, tc.link, tc.config)
+		require.ErrorIs(t, err, dmutex.ErrMisuse, tc.says)
 		require.ErrorContains(t, err, tc.says)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = node.Open(ctx, good)
-	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A Config without an algorithm is one with that of package central.
+func TestDefaultAlgorithm(t *testing.T) {
+	bubble(t, nil, memlink.Config{}, func(t *testing.T, g *group) {
+		g.members = []dmutex.NodeID{1, 2}
+		g.start(1)
+		g.algorithm = central.New
+		g.start(2)
+		require.NoError(t, g.acquire(1, "x").Release())
+		require.NoError(t, g.acquire(2, "x").Release())
+	})
 }
 
 // bookless is a link that knows no other node.
@@ -653,8 +664,8 @@ func TestLargeFrames(t *testing.T) {
 		g.members = []dmutex.NodeID{1, 2}
 		for _, id := range g.members {
 			var err error
-			g.nodes[id], err = node.Open(t.Context(), node.Config{
-				Self: id, Members: g.members, Algorithm: g.algorithm, Link: framed{g.net.Link(id), 1 << 30},
+			g.nodes[id], err = node.OpenStrict(t.Context(), id, g.members, framed{g.net.Link(id), 1 << 30}, node.Config{
+				Algorithm: g.algorithm,
 			})
 			require.NoError(t, err)
 		}

@@ -41,7 +41,7 @@ func (l forked) Send(to dmutex.NodeID, frame []byte) error {
 func (g *group) openForked() (startSecond func() *node.Node) {
 	g.members = []dmutex.NodeID{1, 2, 3}
 	start := func(id dmutex.NodeID, link transport.Link) *node.Node {
-		n, err := node.Open(g.t.Context(), node.Config{Self: id, Members: g.members, Algorithm: g.algorithm, Link: link})
+		n, err := node.OpenStrict(g.t.Context(), id, g.members, link, node.Config{Algorithm: g.algorithm})
 		require.NoError(g.t, err)
 		return n
 	}
@@ -180,7 +180,7 @@ func TestPausedBeforeAnyView(t *testing.T) {
 			today()
 			g.members = []dmutex.NodeID{1, 2, 3}
 			start := func(id dmutex.NodeID, link transport.Link) *node.Node {
-				n, err := node.Open(t.Context(), node.Config{Self: id, Members: g.members, Algorithm: g.algorithm, Link: link})
+				n, err := node.OpenStrict(t.Context(), id, g.members, link, node.Config{Algorithm: g.algorithm})
 				require.NoError(t, err)
 				return n
 			}

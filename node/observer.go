@@ -34,8 +34,8 @@ type Observer struct {
 	// Close, and misses changes when it is more than 64 behind. It must not call Close.
 	View func(ViewStatus)
 
-	// Lease: the State of the lease has changed. It is called as View is, and only with
-	// Config.Store.
+	// Lease: the State of the lease has changed. It is called as View is, and only in the
+	// lease mode.
 	Lease func(LeaseStatus)
 }
 

@@ -58,8 +58,8 @@ func (g *group) watch(n int, o *node.Observer) {
 		g.members = append(g.members, id+1)
 	}
 	var err error
-	g.nodes[1], err = node.Open(g.t.Context(), node.Config{
-		Self: 1, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(1), Observer: o,
+	g.nodes[1], err = node.OpenStrict(g.t.Context(), 1, g.members, g.net.Link(1), node.Config{
+		Algorithm: g.algorithm, Observer: o,
 	})
 	require.NoError(g.t, err)
 	for _, id := range g.members[1:] {
@@ -179,9 +179,8 @@ func TestObservedOutcomes(t *testing.T) {
 func TestObservedDeadlock(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		var d diary
-		n, err := node.Open(t.Context(), node.Config{
-			Self: 1, Members: []dmutex.NodeID{1}, Algorithm: g.algorithm, Link: g.net.Link(1),
-			Deadlock: time.Second, Observer: d.observer(),
+		n, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1}, g.net.Link(1), node.Config{
+			Algorithm: g.algorithm, Deadlock: time.Second, Observer: d.observer(),
 		})
 		require.NoError(t, err)
 		g.nodes[1] = n

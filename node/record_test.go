@@ -103,8 +103,8 @@ func matched(t *testing.T, traces []*trace.Trace, a dmutex.Algorithm) map[way]st
 func (g *group) recorded(id dmutex.NodeID) *bytes.Buffer {
 	file := new(bytes.Buffer)
 	recorder := trace.NewRecorder(file)
-	n, err := node.Open(g.t.Context(), node.Config{
-		Self: id, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(id), Group: "recorded", Trace: recorder,
+	n, err := node.OpenStrict(g.t.Context(), id, g.members, g.net.Link(id), node.Config{
+		Algorithm: g.algorithm, Group: "recorded", Trace: recorder,
 	})
 	require.NoError(g.t, err)
 	g.nodes[id], g.recorders = n, append(g.recorders, recorder)
@@ -283,13 +283,11 @@ func TestTraceOfARestart(t *testing.T) {
 func TestTraceIsOfOneNode(t *testing.T) {
 	bubble(t, ricart.New, memlink.Config{}, func(t *testing.T, g *group) {
 		g.members = []dmutex.NodeID{1}
-		cfg := node.Config{
-			Self: 1, Members: g.members, Algorithm: ricart.New, Link: g.net.Link(1), Trace: trace.NewRecorder(new(bytes.Buffer)),
-		}
-		n, err := node.Open(t.Context(), cfg)
+		cfg := node.Config{Algorithm: ricart.New, Trace: trace.NewRecorder(new(bytes.Buffer))}
+		n, err := node.OpenStrict(t.Context(), 1, g.members, g.net.Link(1), cfg)
 		require.NoError(t, err)
 		require.NoError(t, n.Close(t.Context()))
-		_, err = node.Open(t.Context(), cfg)
+		_, err = node.OpenStrict(t.Context(), 1, g.members, g.net.Link(1), cfg)
 		require.ErrorIs(t, err, dmutex.ErrMisuse)
 	})
 }
@@ -310,8 +308,8 @@ func TestTraceWriterFails(t *testing.T) {
 	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
 		stuck := stuckWriter{make(chan struct{})}
 		open := func(r *trace.Recorder) *node.Node {
-			n, err := node.Open(t.Context(), node.Config{
-				Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: g.net.Link(1), Trace: r,
+			n, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1}, g.net.Link(1), node.Config{
+				Trace: r,
 			})
 			require.NoError(t, err)
 			for range 10_000 {

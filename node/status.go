@@ -85,10 +85,10 @@ type PeerStatus struct {
 // Status is the state of a node.
 type Status struct {
 	Err  error  // why nothing is granted anymore: ErrClosed or an ErrStopped; nil while all is well
-	Life uint64 // identifies this run of this process; with Config.Store another after each exclusion
+	Life uint64 // identifies this run of this process; in the lease mode another after each exclusion
 
 	View  ViewStatus
-	Lease *LeaseStatus // nil without Config.Store
+	Lease *LeaseStatus // nil in the strict mode
 	Peers []PeerStatus // the other members, ascending by ID
 
 	Held       int           // locks that this node holds
@@ -108,7 +108,7 @@ type Status struct {
 	Deadlocks uint64 // waits at this node that ended in ErrDeadlock
 }
 
-// LeaseStatus is how the lease of a node with Config.Store stands.
+// LeaseStatus is how the lease of a node that [Open] has opened stands.
 type LeaseStatus struct {
 	// State is valid; late, if two thirds have passed without a renewal, see
 	// [lock.Held.Suspended]; or ended, or not begun: nothing is held, and nothing is granted.

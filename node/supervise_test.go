@@ -66,7 +66,7 @@ func TestCause(t *testing.T) {
 		}
 		requireCause("Open", func(ctx context.Context) error {
 			<-ctx.Done()
-			_, err := node.Open(ctx, node.Config{Self: 1, Members: g.members, Algorithm: g.algorithm, Link: g.net.Link(1)})
+			_, err := node.OpenStrict(ctx, 1, g.members, g.net.Link(1), node.Config{Algorithm: g.algorithm})
 			return err
 		})
 		held := g.acquire(1, "x")

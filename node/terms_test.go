@@ -162,7 +162,7 @@ func TestAnnouncement(t *testing.T) {
 	} {
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		n, err := Open(t.Context(), Config{Self: 1, Members: []dmutex.NodeID{1, 7}, Algorithm: ricart.New, Link: net.Link(1)})
+		n, err := OpenStrict(t.Context(), 1, []dmutex.NodeID{1, 7}, net.Link(1), Config{Algorithm: ricart.New})
 		require.NoError(t, err)
 		n.group.Message(7, 1, bad)
 		require.EqualValues(t, 1, n.Status().Refused, "%q", bad)

@@ -119,8 +119,8 @@ func changes(t *testing.T, a dmutex.Algorithm) (traces []*trace.Trace) {
 		require.NoError(t, err)
 		files := make([]bytes.Buffer, 5)
 		open := func(id dmutex.NodeID, file *bytes.Buffer) *node.Node {
-			n, err := node.Open(t.Context(), node.Config{
-				Self: id, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: a, Link: net.Link(id), Trace: trace.NewRecorder(file),
+			n, err := node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2, 3}, net.Link(id), node.Config{
+				Algorithm: a, Trace: trace.NewRecorder(file),
 			})
 			require.NoError(t, err)
 			return n

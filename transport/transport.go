@@ -59,7 +59,7 @@ type BurstLink interface {
 }
 
 // A DynamicLink is a Link for members that come and go, whose numbers and addresses
-// are in the record of a store. Package node needs one for Config.Store. At first it
+// are in the record of a store. The function Open of package node needs one. At first it
 // has no number and no peers, and carries no frames.
 //
 // All methods may be called at any time, including by deliver and before Open, and

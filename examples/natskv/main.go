@@ -24,7 +24,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/fence"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/transport/natslink"
@@ -85,9 +84,7 @@ func member(ctx context.Context, url string, self dmutex.NodeID, last uint64) (*
 	check(err)
 	link, err := natslink.New(nc, natslink.Config{Self: self, Prefix: "locks.config"})
 	check(err)
-	n, err := node.Open(ctx, node.Config{
-		Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: central.New, Link: link, Fence: last,
-	})
+	n, err := node.OpenStrict(ctx, self, []dmutex.NodeID{1, 2}, link, node.Config{Fence: last})
 	check(err)
 	return n, nc
 }

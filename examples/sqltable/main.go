@@ -88,8 +88,8 @@ func openGroup(ctx context.Context, last uint64) (one, two *node.Node) {
 	network, err := memlink.New(memlink.Config{})
 	check(err)
 	open := func(self dmutex.NodeID) *node.Node {
-		n, err := node.Open(ctx, node.Config{
-			Self: self, Members: []dmutex.NodeID{1, 2}, Algorithm: ricart.New, Link: network.Link(self), Fence: last,
+		n, err := node.OpenStrict(ctx, self, []dmutex.NodeID{1, 2}, network.Link(self), node.Config{
+			Algorithm: ricart.New, Fence: last,
 		})
 		check(err)
 		return n

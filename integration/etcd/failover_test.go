@@ -22,7 +22,6 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
 
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/integration/servers"
 	"github.com/dmutex/dmutex/internal/child"
 	"github.com/dmutex/dmutex/node"
@@ -151,7 +150,7 @@ func join(ctx context.Context, s store.Store, db io.Closer) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := node.Open(ctx, node.Config{Store: s, Lease: lease, Algorithm: central.New, Link: link})
+	n, err := node.Open(ctx, s, link, node.Config{Lease: lease})
 	if err != nil {
 		return nil, err
 	}

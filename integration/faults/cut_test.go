@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/etcdstore"
 	"github.com/dmutex/dmutex/store/filestore"
@@ -71,13 +70,6 @@ func (t *task) stores(nc *nats.Conn) func(group string) (store.Store, error) {
 
 // bucket is where JetStream keeps the records.
 const bucket = "groups"
-
-// lease gives the node of a group its store, and takes its number.
-func (w *worker) lease(name string, cfg *node.Config) {
-	cfg.Self, cfg.Members = dmutex.None, nil
-	cfg.Store, cfg.Lease = w.gates[name], w.Lease
-	cfg.Link = &ear{DynamicLink: w.links[name].(transport.DynamicLink), self: w.Self, cut: &w.cut}
-}
 
 // A gate is the way to a store. It counts the operations.
 type gate struct {

@@ -207,7 +207,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		}
 		link := &lossy{Link: w.links[name]}
 		cfg := node.Config{
-			Self: w.Self, Members: w.Members, Algorithm: algorithms[name], Link: w.links[name], Group: name, Deadlock: detect,
+			Algorithm: algorithms[name], Group: name, Deadlock: detect, Lease: w.Lease,
 			Logger: slog.New(stuck{w.leaving}),
 			Observer: &node.Observer{View: func(c node.ViewStatus) {
 				w.mu.Lock()
@@ -216,7 +216,6 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 			}},
 		}
 		if w.Lossy {
-			cfg.Link = link
 			cfg.Observer.Wait = func(wait node.Event) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -225,10 +224,17 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 				}
 			}
 		}
-		if w.Lease > 0 {
-			w.lease(name, &cfg)
+		var n *node.Node
+		var err error
+		switch {
+		case w.Lease > 0:
+			ear := &ear{DynamicLink: w.links[name].(transport.DynamicLink), self: w.Self, cut: &w.cut}
+			n, err = node.Open(context.Background(), w.gates[name], ear, cfg)
+		case w.Lossy:
+			n, err = node.OpenStrict(context.Background(), w.Self, w.Members, link, cfg)
+		default:
+			n, err = node.OpenStrict(context.Background(), w.Self, w.Members, w.links[name], cfg)
 		}
-		n, err := node.Open(context.Background(), cfg)
 		must(err)
 		w.nodes[name] = n
 		go w.observe(name, n)

@@ -54,12 +54,12 @@ const instead = "let fewer processes be members, and take locks for the others"
 // New returns a life that has met no peer. It refuses an invalid Config with
 // [dmutex.ErrMisuse].
 func New(cfg Config) (*Machine, error) {
-	nodes, self, err := canon.Members("Config.", cfg.Members, cfg.Self)
+	nodes, self, err := canon.Members("", cfg.Members, cfg.Self)
 	switch {
 	case err != nil:
 		return nil, dmutex.Misuse(err.Error())
 	case len(nodes) > MaxMembers:
-		return nil, dmutex.Misuse("Config.Members has " + strconv.Itoa(len(nodes)) + " members, and a group has at most 64: " + instead)
+		return nil, dmutex.Misuse("a group has at most 64 members, not " + strconv.Itoa(len(nodes)) + ": " + instead)
 	case cfg.Fence>>63 != 0:
 		return nil, dmutex.Misuse("Config.Fence is 1<<63 or more: what is above is for the epochs that follow")
 	case cfg.Clock > maxClock:

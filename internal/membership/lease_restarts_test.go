@@ -153,5 +153,5 @@ func TestFull(t *testing.T) {
 	require.NoError(t, err)
 	_, err = New(Config{Self: 1, Members: append(members, 65), Life: 1})
 	require.ErrorIs(t, err, dmutex.ErrMisuse)
-	require.ErrorContains(t, err, fmt.Sprintf("has %d members, and a group has at most %d: let fewer", MaxMembers+1, MaxMembers))
+	require.ErrorContains(t, err, fmt.Sprintf("a group has at most %d members, not %d: let fewer", MaxMembers, MaxMembers+1))
 }

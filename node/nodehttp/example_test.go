@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/node/nodehttp"
 	"github.com/dmutex/dmutex/transport/memlink"
@@ -20,7 +19,7 @@ func ExampleHandler() {
 	ctx := context.Background()
 	network, err := memlink.New(memlink.Config{})
 	check(err)
-	n, err := node.Open(ctx, node.Config{Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: network.Link(1)})
+	n, err := node.OpenStrict(ctx, 1, []dmutex.NodeID{1}, network.Link(1), node.Config{})
 	check(err)
 	defer n.Close(ctx)
 	held, err := n.Mutex("invoices/42").Acquire(ctx)

@@ -46,7 +46,7 @@ func group(t *testing.T, a dmutex.Algorithm, n int, test func(t *testing.T, node
 			members = append(members, id+1)
 		}
 		for _, id := range members {
-			n, err := node.Open(t.Context(), node.Config{Self: id, Members: members, Algorithm: a, Link: net.Link(id)})
+			n, err := node.OpenStrict(t.Context(), id, members, net.Link(id), node.Config{Algorithm: a})
 			require.NoError(t, err)
 			nodes = append(nodes, n)
 		}
@@ -235,7 +235,7 @@ func TestOtherConfig(t *testing.T) {
 		require.NoError(t, err)
 		var nodes []*node.Node
 		for id := range dmutex.NodeID(2) {
-			n, err := node.Open(t.Context(), node.Config{Self: id + 1, Members: []dmutex.NodeID{1, 2}, Deadlock: time.Duration(id), Algorithm: central.New, Link: net.Link(id + 1)})
+			n, err := node.OpenStrict(t.Context(), id+1, []dmutex.NodeID{1, 2}, net.Link(id+1), node.Config{Deadlock: time.Duration(id)})
 			require.NoError(t, err)
 			nodes = append(nodes, n)
 		}
@@ -268,7 +268,7 @@ func TestViews(t *testing.T) {
 		nodes := make([]*node.Node, 3)
 		open := func(id dmutex.NodeID) {
 			var err error
-			nodes[id-1], err = node.Open(t.Context(), node.Config{Self: id, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: ricart.New, Link: net.Link(id)})
+			nodes[id-1], err = node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2, 3}, net.Link(id), node.Config{Algorithm: ricart.New})
 			require.NoError(t, err)
 		}
 		page := func(id int) string { return get(nodes[id-1], "/", nil).Body.String() }
@@ -320,7 +320,7 @@ func TestReady(t *testing.T) {
 		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
 		require.NoError(t, err)
 		open := func(id dmutex.NodeID) *node.Node {
-			n, err := node.Open(t.Context(), node.Config{Self: id, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: central.New, Link: net.Link(id)})
+			n, err := node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2, 3}, net.Link(id), node.Config{})
 			require.NoError(t, err)
 			return n
 		}
@@ -371,7 +371,7 @@ func TestAlive(t *testing.T) {
 		get := httptest.NewRequest(http.MethodGet, "/", nil)
 		for _, byItself := range []bool{false, true} {
 			link := net.Link(1)
-			n, err := node.Open(t.Context(), node.Config{Self: 1, Members: []dmutex.NodeID{1, 2}, Algorithm: central.New, Link: link})
+			n, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1, 2}, link, node.Config{})
 			require.NoError(t, err)
 			code, body := serve(nodehttp.Alive(n), get)
 			require.Equal(t, http.StatusOK, code, "it waits for 2")
@@ -401,7 +401,7 @@ func TestEvict(t *testing.T) {
 		require.NoError(t, err)
 		var nodes []*node.Node
 		for id := range dmutex.NodeID(3) {
-			n, err := node.Open(t.Context(), node.Config{Self: id + 1, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: central.New, Link: net.Link(id + 1)})
+			n, err := node.OpenStrict(t.Context(), id+1, []dmutex.NodeID{1, 2, 3}, net.Link(id+1), node.Config{})
 			require.NoError(t, err)
 			nodes = append(nodes, n)
 		}
@@ -458,7 +458,7 @@ func TestDeadlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
-		n, err := node.Open(t.Context(), node.Config{Self: 1, Members: []dmutex.NodeID{1}, Algorithm: central.New, Link: net.Link(1), Deadlock: time.Second})
+		n, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1}, net.Link(1), node.Config{Deadlock: time.Second})
 		require.NoError(t, err)
 		require.NotContains(t, get(n, "/", nil).Body.String(), "deadlocks")
 		one, two := n.Txn(), n.Txn()
@@ -518,7 +518,7 @@ func TestLease(t *testing.T) {
 		net, err := memlink.New(memlink.Config{})
 		require.NoError(t, err)
 		faulty := outagetest.New(t, new(store.Memory), outagetest.Faults{})
-		n, err := node.Open(t.Context(), node.Config{Algorithm: ricart.New, Link: net.Link(dmutex.None), Store: faulty, Lease: 16 * time.Second})
+		n, err := node.Open(t.Context(), faulty, net.Link(dmutex.None), node.Config{Algorithm: ricart.New, Lease: 16 * time.Second})
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		require.Contains(t, get(n, "/", nil).Body.String(), "<p>The lease is valid, and ends in 14s unless it is renewed.</p>")
@@ -568,9 +568,7 @@ func TestLeaseCrash(t *testing.T) {
 		logger := slog.New(slog.NewTextHandler(&log, nil))
 		for range 3 {
 			faulty := outagetest.New(t, &record, outagetest.Faults{})
-			n, err := node.Open(t.Context(), node.Config{
-				Algorithm: central.New, Link: net.Link(dmutex.None), Store: faulty, Logger: logger,
-			})
+			n, err := node.Open(t.Context(), faulty, net.Link(dmutex.None), node.Config{Logger: logger})
 			require.NoError(t, err)
 			time.Sleep(time.Minute)
 			nodes, stores = append(nodes, n), append(stores, faulty)

@@ -111,7 +111,7 @@ func New(c Config) (*Network, error) {
 //
 // For [dmutex.None], Link returns a [transport.DynamicLink], which sends only to its
 // peers.
-func (n *Network) Link(self dmutex.NodeID) transport.Link {
+func (n *Network) Link(self dmutex.NodeID) transport.DynamicLink {
 	l := &link{network: n, dynamic: self == dmutex.None, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	n.mu.Lock()
 	defer n.mu.Unlock()

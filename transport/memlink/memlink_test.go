@@ -25,7 +25,7 @@ func links(config memlink.Config) linktest.Links {
 		New: func(t *testing.T) func(dmutex.NodeID) transport.Link {
 			network, err := memlink.New(config)
 			require.NoError(t, err)
-			return network.Link
+			return func(id dmutex.NodeID) transport.Link { return network.Link(id) }
 		},
 		Ordered:  config.MinDelay == config.MaxDelay,
 		Synctest: true,
@@ -391,7 +391,7 @@ func TestSessionOverPause(t *testing.T) {
 			var err error
 			network, err = memlink.New(memlink.Config{})
 			require.NoError(t, err)
-			return network.Link
+			return func(id dmutex.NodeID) transport.Link { return network.Link(id) }
 		},
 		Ordered:  true,
 		Synctest: true,
@@ -488,11 +488,11 @@ func TestFaultsStay(t *testing.T) {
 func TestDynamicRefuses(t *testing.T) {
 	network, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
-	fixed := network.Link(1).(transport.DynamicLink)
+	fixed := network.Link(1)
 	require.NoError(t, fixed.Open(func(dmutex.NodeID, []byte) {}))
 	require.ErrorIs(t, fixed.Become(2), dmutex.ErrMisuse)
 	require.ErrorIs(t, fixed.SetPeer(2, ""), dmutex.ErrMisuse)
-	l := network.Link(dmutex.None).(transport.DynamicLink)
+	l := network.Link(dmutex.None)
 	require.NoError(t, l.Open(func(dmutex.NodeID, []byte) {}))
 	require.ErrorContains(t, l.Become(1), "another link of node 1 is open")
 	require.NoError(t, l.Become(2))

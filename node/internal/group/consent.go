@@ -57,11 +57,8 @@ const rivalPatience = 2 * time.Second
 // newConsent makes the members of Config the group.
 func newConsent(g *Group) (err error) {
 	cfg := &g.cfg
-	if cfg.Lease != 0 {
-		return dmutex.Misuse("Config.Lease needs Config.Store: without one, members that are gone are waited for")
-	}
 	if l, ok := cfg.Link.(transport.DynamicLink); ok && l.Become(dmutex.None) == nil {
-		return dmutex.Misuse("Config.Link was made without a number, for a node with Config.Store: give it a number and the members, as tcplink.Config.Self and Peers do, or set Config.Store")
+		return dmutex.Misuse("the link was made without a number, for Open: give it one and the members, as tcplink.Config.Self and Peers do")
 	}
 	c := &consent{group: g}
 	g.who, g.life = c, c.newLife(0)

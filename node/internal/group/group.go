@@ -31,14 +31,15 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Config has the fields of node.Config that a Group needs.
+// Config is what a Group is made of: the arguments of node.OpenStrict or those of node.Open,
+// which has a Store and a Lease, and fields of node.Config.
 type Config struct {
 	Self      dmutex.NodeID
 	Members   []dmutex.NodeID
-	Algorithm dmutex.Algorithm
-	Link      transport.Link
 	Store     store.Store
 	Lease     time.Duration
+	Link      transport.Link
+	Algorithm dmutex.Algorithm
 	Group     string
 	Fence     uint64
 	Deadlock  time.Duration
@@ -113,12 +114,7 @@ type Group struct {
 
 // New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.
 func New(cfg Config) (*Group, error) {
-	switch {
-	case cfg.Algorithm == nil:
-		return nil, dmutex.Misuse("Config.Algorithm is missing: choose one, such as ricart.New")
-	case cfg.Link == nil:
-		return nil, dmutex.Misuse("Config.Link is missing: choose one, such as tcplink.New")
-	case cfg.Deadlock < 0:
+	if cfg.Deadlock < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	}
 	g := &Group{
@@ -136,7 +132,7 @@ func New(cfg Config) (*Group, error) {
 		return nil, err
 	}
 	if room := roomFor(g.limit); cfg.Link.MaxFrame() < room {
-		return nil, dmutex.Misuse(fmt.Sprintf("Config.Link takes frames of %d bytes: a group of %d members needs %d", cfg.Link.MaxFrame(), g.limit, room))
+		return nil, dmutex.Misuse(fmt.Sprintf("the link takes frames of %d bytes: a group of %d members needs %d", cfg.Link.MaxFrame(), g.limit, room))
 	}
 	if cfg.Logger != nil {
 		g.log = newLogger(&cfg, &g.self)
@@ -147,7 +143,7 @@ func New(cfg Config) (*Group, error) {
 	g.setPeers(slices.DeleteFunc(slices.Clone(cfg.Members), func(id dmutex.NodeID) bool { return id == cfg.Self }))
 	for _, id := range g.Others() {
 		if l, ok := cfg.Link.(transport.Reporter); ok && errors.Is(l.Trouble(id), transport.ErrUnknownNode) {
-			return nil, dmutex.Misuse(fmt.Sprintf("Config.Link has no address for member %v: add it", id))
+			return nil, dmutex.Misuse(fmt.Sprintf("the link has no address for member %v: add it", id))
 		}
 	}
 	var err error

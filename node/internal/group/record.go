@@ -65,21 +65,16 @@ const (
 // newRecord makes the members of the record the group.
 func newRecord(g *Group) error {
 	cfg := &g.cfg
-	switch {
-	case cfg.Self != dmutex.None || len(cfg.Members) > 0:
-		return dmutex.Misuse("Config.Self and Config.Members contradict Config.Store, whose record has the members: leave them out")
-	case cfg.Trace != nil:
-		return dmutex.Misuse("Config.Trace needs Config.Members: a trace of a group with Config.Store cannot be replayed")
-	case cfg.Lease == 0:
+	if cfg.Trace != nil {
+		return dmutex.Misuse("Config.Trace needs OpenStrict: a trace of a group with a store cannot be replayed")
+	}
+	if cfg.Lease == 0 {
 		cfg.Lease = DefaultLease
 	}
 	if err := g.describe([]dmutex.NodeID{1, 2, 3}); err != nil { // the members come and go
 		return err
 	}
-	link, ok := cfg.Link.(transport.DynamicLink)
-	if !ok {
-		return dmutex.Misuse("Config.Link has a fixed list of members: Config.Store needs a transport.DynamicLink, such as that of tcplink without Config.Self")
-	}
+	link := cfg.Link.(transport.DynamicLink)         // of node.Open
 	if err := link.Become(dmutex.None); err != nil { // it has a number of its own
 		return err
 	}

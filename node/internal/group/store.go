@@ -70,4 +70,4 @@ func (l *record) ask(op membership.Operation, value []byte, rev store.Revision) 
 }
 
 // errStuck is the outcome of an operation from which the store has not returned.
-var errStuck = errors.New("the store does not return, although the context of the operation has ended: Config.Store breaks its contract")
+var errStuck = errors.New("the store does not return, although the context of the operation has ended: it breaks the contract of package store")

@@ -77,7 +77,7 @@ func alone(t *testing.T) *worker {
 	t.Helper()
 	network, err := memlink.New(memlink.Config{})
 	require.NoError(t, err)
-	n, err := node.Open(t.Context(), node.Config{Self: 1, Members: []dmutex.NodeID{1}, Algorithm: ricart.New, Link: network.Link(1)})
+	n, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1}, network.Link(1), node.Config{Algorithm: ricart.New})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close(context.Background())) })
 	return &worker{node: n, task: &task{Self: 1, Nodes: 2, Think: time.Millisecond, Dir: t.TempDir()}}

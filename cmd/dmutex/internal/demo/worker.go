@@ -104,7 +104,7 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 	if !ok {
 		return fmt.Errorf("there is no algorithm %q", w.task.Algorithm)
 	}
-	var link transport.Link // none without a lock
+	var link transport.DynamicLink // none without a lock
 	if alg.New != nil {
 		m, err := connect(w.task)
 		if err != nil {
@@ -134,24 +134,12 @@ func (w *worker) work(ctx context.Context, trade func(context.Context, *worker) 
 }
 
 // open opens the node, and returns how to close it.
-func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Link) (func(context.Context) error, error) {
+func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.DynamicLink) (func(context.Context) error, error) {
 	config := node.Config{
 		Algorithm: alg.New,
-		Link:      link,
+		Lease:     w.task.Lease,
 		Group:     "dmutex demo",
 		Deadlock:  w.task.Detect,
-	}
-	if w.task.Lease != 0 {
-		record, err := filestore.Open(filepath.Join(w.task.Dir, "members"))
-		if err != nil {
-			return nil, err
-		}
-		config.Store, config.Lease = record, w.task.Lease
-		if w.task.Remote {
-			config.Store = struct{ store.Store }{record}
-		}
-	} else {
-		config.Self, config.Members = w.task.Self, dmutextest.Nodes(w.task.Nodes)
 	}
 	if w.task.Views {
 		config.Observer = &node.Observer{View: func(v node.ViewStatus) {
@@ -166,12 +154,26 @@ func (w *worker) open(ctx context.Context, alg tool.Algorithm, link transport.Li
 		}
 		file, config.Trace = f, trace.NewRecorder(f)
 	}
-	n, err := node.Open(ctx, config)
-	if err != nil {
+	if err := w.join(ctx, link, config); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	w.node = n
-	return func(ctx context.Context) error { return errors.Join(n.Close(ctx), file.Close()) }, nil
+	return func(ctx context.Context) error { return errors.Join(w.node.Close(ctx), file.Close()) }, nil
+}
+
+func (w *worker) join(ctx context.Context, link transport.DynamicLink, config node.Config) (err error) {
+	if w.task.Lease == 0 {
+		w.node, err = node.OpenStrict(ctx, w.task.Self, dmutextest.Nodes(w.task.Nodes), link, config)
+		return err
+	}
+	record, err := filestore.Open(filepath.Join(w.task.Dir, "members"))
+	if err != nil {
+		return err
+	}
+	if w.task.Remote {
+		record = struct{ store.Store }{record}
+	}
+	w.node, err = node.Open(ctx, record, link, config)
+	return err
 }
 
 // attend does the work, and then answers until all others have done theirs.

@@ -65,8 +65,8 @@ func rollingRestart(t *testing.T, dir string) {
 		open := func(id dmutex.NodeID, life string) {
 			file := new(bytes.Buffer)
 			files[id.String()+life] = file
-			nodes[id], err = node.Open(t.Context(), node.Config{
-				Self: id, Members: []dmutex.NodeID{1, 2, 3}, Algorithm: ricart.New, Link: net.Link(id), Trace: trace.NewRecorder(file),
+			nodes[id], err = node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2, 3}, net.Link(id), node.Config{
+				Algorithm: ricart.New, Trace: trace.NewRecorder(file),
 			})
 			require.NoError(t, err)
 		}

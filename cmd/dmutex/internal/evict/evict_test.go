@@ -41,7 +41,7 @@ func TestEvict(t *testing.T) {
 	links := make(map[dmutex.NodeID]transport.Link)
 	for _, id := range members {
 		links[id] = net.Link(id)
-		n, err := node.Open(t.Context(), node.Config{Self: id, Members: members, Algorithm: ricart.New, Link: links[id]})
+		n, err := node.OpenStrict(t.Context(), id, members, links[id], node.Config{Algorithm: ricart.New})
 		require.NoError(t, err)
 		defer n.Close(t.Context()) // ended by then, if the test fails
 		nodes[id] = n

@@ -27,7 +27,7 @@ type Broker struct {
 // A Meeting is where a process meets the others of its group. Close closes the link, and
 // the connection below it.
 type Meeting struct {
-	Link  transport.Link
+	Link  transport.DynamicLink
 	Close func()
 }
 
