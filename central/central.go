@@ -100,11 +100,8 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 
 // Handle takes a message from a peer.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if _, err := m.Check(msg); err != nil {
+	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err
-	}
-	if why := m.impossible(msg); why != "" {
-		return nil, m.Refuse(msg, why)
 	}
 	m.Witness(0, msg.Fence)
 	about := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}

@@ -2,9 +2,9 @@ package central
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
@@ -75,8 +75,7 @@ func (m *machine) Forget() (clock, known uint64, ok bool) {
 // AppendText implements [dmutex.Machine].
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "central "...))
-	b = append(b, " coordinator="...)
-	b = strconv.AppendUint(b, uint64(m.coordinator), 10)
+	b = canon.Number(b, " coordinator=", uint64(m.coordinator))
 	if m.holder.Clock != 0 {
 		b = m.holder.AppendTo(append(b, " holder "...))
 	}

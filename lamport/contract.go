@@ -2,16 +2,17 @@ package lamport
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
 // what the machines tell about themselves.
 
 // impossible says why no correct peer sends msg, and "" if one may.
-func (m *machine) impossible(j int, msg dmutex.Message) string {
+func (m *machine) impossible(msg dmutex.Message) string {
+	j, _ := slices.BinarySearch(m.Peers(), msg.From)
 	switch msg.Kind {
 	case dmutex.Request:
 		switch {
@@ -67,8 +68,7 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	}
 	for j, peer := range m.Peers() {
 		if m.later[j] {
-			b = append(b, " later "...)
-			b = strconv.AppendUint(b, uint64(peer), 10)
+			b = canon.Number(b, " later ", uint64(peer))
 		}
 	}
 	return b, nil

@@ -115,12 +115,9 @@ func (m *machine) send(kind dmutex.Kind, to dmutex.NodeID, attempt uint64) {
 
 // Handle takes a message from a peer. A REPLY has no effect but to be later.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	j, err := m.Check(msg)
+	j, err := m.Check(msg, m.impossible)
 	if err != nil {
 		return nil, err
-	}
-	if why := m.impossible(j, msg); why != "" {
-		return nil, m.Refuse(msg, why)
 	}
 	m.hear(j, msg)
 	switch msg.Kind {

@@ -2,7 +2,6 @@ package maekawa
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
@@ -81,7 +80,7 @@ func (m *machine) Forget() (clock, known uint64, ok bool) {
 func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "maekawa "...))
 	for k, arbiter := range m.quorum {
-		b = strconv.AppendUint(append(b, " arbiter "...), uint64(arbiter), 10)
+		b = canon.Number(b, " arbiter ", uint64(arbiter))
 		b = canon.Flag(b, " locked", m.ballots[k].locked)
 		b = canon.Flag(b, " failed", m.ballots[k].failed)
 		b = canon.Flag(b, " yielded", m.ballots[k].yielded)

@@ -63,12 +63,9 @@ func (m *carvalho) Request() ([]dmutex.Message, error) {
 
 // Handle takes a REQUEST or a REPLY.
 func (m *carvalho) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	j, err := m.Check(msg)
+	j, err := m.Check(msg, m.impossible)
 	if err != nil {
 		return nil, err
-	}
-	if why := m.impossible(msg); why != "" {
-		return nil, m.Refuse(msg, why)
 	}
 	switch msg.Kind {
 	case dmutex.Request:

@@ -2,9 +2,9 @@ package ricart
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/canon"
 )
 
 // The rest of the contract of [dmutex.Machine]: the messages that are refused, and
@@ -51,8 +51,7 @@ func (m *machine) AppendText(b []byte) ([]byte, error) {
 	b = m.AppendSite(append(b, "ricart "...))
 	for j, peer := range m.Peers() {
 		if m.awaiting[j] {
-			b = append(b, " awaiting "...)
-			b = strconv.AppendUint(b, uint64(peer), 10)
+			b = canon.Number(b, " awaiting ", uint64(peer))
 		}
 	}
 	for j, peer := range m.Peers() {
@@ -68,8 +67,7 @@ func (m *carvalho) AppendText(b []byte) ([]byte, error) {
 	b, err := m.machine.AppendText(append(b, "carvalho "...))
 	for j, peer := range m.Peers() {
 		if m.kept[j] {
-			b = append(b, " kept "...)
-			b = strconv.AppendUint(b, uint64(peer), 10)
+			b = canon.Number(b, " kept ", uint64(peer))
 		}
 	}
 	return b, err

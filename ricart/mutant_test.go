@@ -40,7 +40,7 @@ func anyReply(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
 // move the clock.
 func answer(defers func(m *machine, theirs dmutex.Stamp) bool, moves bool) handler {
 	return func(m *machine, msg dmutex.Message) ([]dmutex.Message, error) {
-		j, err := m.Check(msg)
+		j, err := m.Check(msg, m.impossible)
 		if err != nil || msg.Kind != dmutex.Request {
 			return m.Handle(msg)
 		}

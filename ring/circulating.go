@@ -68,11 +68,8 @@ func (m *circulating) Release() ([]dmutex.Message, error) {
 
 // Handle takes the token.
 func (m *circulating) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if _, err := m.Check(msg); err != nil {
+	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err
-	}
-	if why := m.impossible(msg); why != "" {
-		return nil, m.Refuse(msg, why)
 	}
 	m.take(msg)
 	return nil, nil

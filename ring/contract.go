@@ -2,7 +2,6 @@ package ring
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
@@ -112,8 +111,7 @@ func (m *circulating) Forget() (clock, known uint64, ok bool) {
 func (m *parked) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(b)
 	for _, node := range m.wanters {
-		b = append(b, " wanted by "...)
-		b = strconv.AppendUint(b, uint64(node), 10)
+		b = canon.Number(b, " wanted by ", uint64(node))
 	}
 	return b, nil
 }
@@ -126,8 +124,7 @@ func (m *circulating) AppendText(b []byte) ([]byte, error) {
 
 func (t *seat) appendText(b []byte) []byte {
 	b = t.AppendSite(append(b, "ring "...))
-	b = append(b, " after="...)
-	b = strconv.AppendUint(b, uint64(t.after), 10)
+	b = canon.Number(b, " after=", uint64(t.after))
 	return canon.Flag(b, " token", t.token)
 }
 

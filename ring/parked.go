@@ -59,11 +59,8 @@ func (m *parked) Release() ([]dmutex.Message, error) {
 
 // Handle takes a WANT or the token.
 func (m *parked) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if _, err := m.Check(msg); err != nil {
+	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err
-	}
-	if why := m.impossible(msg); why != "" {
-		return nil, m.Refuse(msg, why)
 	}
 	if msg.Kind == dmutex.Request {
 		m.want(msg)

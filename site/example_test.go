@@ -54,24 +54,33 @@ func (m *hub) Release() ([]dmutex.Message, error) {
 }
 
 func (m *hub) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if _, err := m.Check(msg); err != nil {
+	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err
 	}
-	r := dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
-	switch {
-	case msg.Kind == dmutex.Grant && m.Pending() && msg.Attempt == m.Stamp().Clock:
-		m.Witness(0, msg.Fence)
+	m.Witness(0, msg.Fence)
+	switch r := about(msg); msg.Kind {
+	case dmutex.Grant:
 		m.enter()
-	case msg.Kind == dmutex.Request && m.lowest() == m.Self():
-		m.Witness(0, msg.Fence)
+	case dmutex.Request:
 		m.request(r)
-	case msg.Kind == dmutex.Release && len(m.queue) > 0 && m.queue[0] == r:
-		m.Witness(0, msg.Fence)
+	case dmutex.Release:
 		m.release(r)
-	default:
-		return nil, m.Refuse(msg, "nobody has asked for it")
 	}
 	return m.Out(), nil
+}
+
+func (m *hub) impossible(msg dmutex.Message) string {
+	switch {
+	case msg.Kind == dmutex.Grant && m.Pending() && msg.Attempt == m.Stamp().Clock,
+		msg.Kind == dmutex.Request && m.lowest() == m.Self(),
+		msg.Kind == dmutex.Release && len(m.queue) > 0 && m.queue[0] == about(msg):
+		return ""
+	}
+	return "nobody has asked for it"
+}
+
+func about(msg dmutex.Message) dmutex.Stamp {
+	return dmutex.Stamp{Clock: msg.Attempt, Node: msg.From}
 }
 
 func (m *hub) request(r dmutex.Stamp) {

@@ -219,43 +219,51 @@ func (s *Site) Leave() (dmutex.Stamp, error) {
 }
 
 // Check begins the handling of a message. It returns the sender's index in
-// Peers, or [dmutex.ErrPeer] for a message that no correct peer sends to this node.
-func (s *Site) Check(m dmutex.Message) (from int, err error) {
+// Peers, or [dmutex.ErrPeer] for a message that no correct peer sends to this node:
+// impossible says why that is so under the algorithm, and "" if a peer may send it. The
+// error quotes the message, with the lengths of its lists in place of the lists.
+func (s *Site) Check(m dmutex.Message, impossible func(dmutex.Message) (why string)) (from int, err error) {
 	s.Begin()
-	from, member := slices.BinarySearch(s.Peers(), m.From)
-	switch {
-	case m.To != s.Self():
-		return 0, s.Refuse(m, "it is not for node "+s.Self().String())
-	case !member:
-		return 0, s.Refuse(m, "the sender is not a peer")
-	case m.Attempt == 0 && m.Kind != dmutex.Token:
-		return 0, s.Refuse(m, "it names no request")
-	case m.Kind != dmutex.Token && len(m.Numbers) > 0, m.Kind != dmutex.Token && m.Kind != dmutex.Request && len(m.Nodes) > 0:
-		return 0, s.Refuse(m, "only a token, or a request for it, carries a list")
-	case m.Attempt > lastClock || slices.ContainsFunc(m.Numbers, afterLast):
-		return 0, s.Refuse(m, "a request in it is beyond 1<<61")
-	case m.Clock > lastTime:
-		return 0, s.Refuse(m, "its time is beyond 1<<63")
-	case m.Fence < s.common.group.fence:
-		return 0, s.Refuse(m, "its fence is below those of this group")
-	case m.Fence > s.common.group.heard():
-		return 0, s.Refuse(m, "its fence is above those of this group")
+	from, why := s.stray(m)
+	if why == "" {
+		why = impossible(m)
 	}
-	return from, nil
-}
-
-func afterLast(request uint64) bool { return request > lastClock }
-
-// Refuse returns an [dmutex.ErrPeer] that quotes the message, with the lengths of its
-// lists in place of the lists, and says why no correct peer sends it. The
-// machine must not have changed before.
-func (s *Site) Refuse(m dmutex.Message, why string) error {
+	if why == "" {
+		return from, nil
+	}
 	numbers, nodes := len(m.Numbers), len(m.Nodes)
 	m.Numbers, m.Nodes = nil, nil
 	b := canon.Number([]byte(m.String()), " len(numbers)=", uint64(numbers))
 	b = canon.Number(b, " len(nodes)=", uint64(nodes))
-	return dmutex.PeerMistake(string(b) + ": " + why)
+	return 0, dmutex.PeerMistake(string(b) + ": " + why)
 }
+
+// stray says why no correct peer sends m to this node under any algorithm, and "" if one
+// may.
+func (s *Site) stray(m dmutex.Message) (from int, why string) {
+	from, member := slices.BinarySearch(s.Peers(), m.From)
+	switch {
+	case m.To != s.Self():
+		why = "it is not for node " + s.Self().String()
+	case !member:
+		why = "the sender is not a peer"
+	case m.Attempt == 0 && m.Kind != dmutex.Token:
+		why = "it names no request"
+	case m.Kind != dmutex.Token && len(m.Numbers) > 0, m.Kind != dmutex.Token && m.Kind != dmutex.Request && len(m.Nodes) > 0:
+		why = "only a token, or a request for it, carries a list"
+	case m.Attempt > lastClock || slices.ContainsFunc(m.Numbers, afterLast):
+		why = "a request in it is beyond 1<<61"
+	case m.Clock > lastTime:
+		why = "its time is beyond 1<<63"
+	case m.Fence < s.common.group.fence:
+		why = "its fence is below those of this group"
+	case m.Fence > s.common.group.heard():
+		why = "its fence is above those of this group"
+	}
+	return from, why
+}
+
+func afterLast(request uint64) bool { return request > lastClock }
 
 // Witness advances the clock to t and the highest fence known to fence, if
 // they are higher. So this node's next request is later than the message. A

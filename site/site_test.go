@@ -234,11 +234,11 @@ func TestPendingAtLimit(t *testing.T) {
 		require.NoError(t, err)
 	}
 	known := uint64(limit - 3) // the most that a peer can claim
-	_, err := sites[0].Check(dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: known + 1})
+	_, err := sites[0].Check(dmutex.Message{Kind: dmutex.Request, From: 2, To: 1, Attempt: 1, Fence: known + 1}, possible)
 	require.ErrorIs(t, err, dmutex.ErrPeer)
 	for i := range sites {
 		m := dmutex.Message{Kind: dmutex.Request, From: all[(i+1)%3], To: all[i], Attempt: 1, Fence: min(known, limit-3)}
-		_, err := sites[i].Check(m)
+		_, err := sites[i].Check(m, possible)
 		require.NoError(t, err)
 		sites[i].Witness(0, known)
 		sites[i].Enter()
@@ -250,6 +250,9 @@ func TestPendingAtLimit(t *testing.T) {
 	}
 	require.Equal(t, uint64(limit), known)
 }
+
+// possible finds nothing wrong with a message.
+func possible(dmutex.Message) string { return "" }
 
 func TestSiteCheck(t *testing.T) {
 	const fence, limit = 3 << 22, 4<<22 - 1
@@ -284,7 +287,7 @@ func TestSiteCheck(t *testing.T) {
 			msg := good
 			tt.spoil(&msg)
 			before := text(t, &s)
-			from, err := s.Check(msg)
+			from, err := s.Check(msg, possible)
 			require.Equal(t, before, text(t, &s))
 			if tt.err == "" {
 				require.NoError(t, err)
@@ -335,9 +338,9 @@ func TestSiteClone(t *testing.T) {
 // An error stays small, however long the lists of the message are.
 func TestSiteRefuse(t *testing.T) {
 	s := newSite(t, dmutex.Start{Self: 1, Members: members(1, 2)})
-	err := s.Refuse(dmutex.Message{
+	_, err := s.Check(dmutex.Message{
 		Kind: dmutex.Token, From: 2, To: 1, Numbers: make([]uint64, 1000), Nodes: make([]dmutex.NodeID, 3),
-	}, "why")
+	}, func(dmutex.Message) string { return "why" })
 	require.EqualError(t, err, "dmutex: peer's mistake: 2->1 TOKEN len(numbers)=1000 len(nodes)=3: why")
 }
 

@@ -143,11 +143,8 @@ func (m *machine) Release() ([]dmutex.Message, error) {
 
 // Handle takes a REQUEST or the TOKEN.
 func (m *machine) Handle(msg dmutex.Message) ([]dmutex.Message, error) {
-	if _, err := m.Check(msg); err != nil {
+	if _, err := m.Check(msg, m.impossible); err != nil {
 		return nil, err
-	}
-	if why := m.impossible(msg); why != "" {
-		return nil, m.Refuse(msg, why)
 	}
 	switch msg.Kind {
 	case dmutex.Request:
