@@ -41,7 +41,6 @@ import (
 // The paper has a flag for each initiator instead, which must be reset.
 type And struct {
 	site
-	since uint64   // seq when the present wait began
 	asked []bool   // by rank: its request to us is pending
 	seen  []uint64 // by initiator: the last computation that we have passed on
 }
@@ -57,18 +56,6 @@ func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*And, error) {
 	return &And{site: s, asked: make([]bool, len(members)), seen: make([]uint64, len(members))}, nil
 }
 
-// Wait reports that this node has sent requests to others and is blocked until
-// all have granted. The error is [dmutex.ErrMisuse] for a wait for no node,
-// for itself, for a nonmember or for a node twice, and for a wait while
-// blocked.
-func (m *And) Wait(on []dmutex.NodeID) error {
-	if err := m.wait(on); err != nil {
-		return err
-	}
-	m.since = m.seq
-	return nil
-}
-
 // Granted reports that a grant has arrived. The last one makes this node active.
 // The error is [dmutex.ErrMisuse] if the node does not wait for that grant.
 func (m *And) Granted(by dmutex.NodeID) error {
@@ -82,10 +69,6 @@ func (m *And) Granted(by dmutex.NodeID) error {
 	}
 	return nil
 }
-
-// Withdraw reports that this node no longer waits, although not all have granted.
-// The error is [dmutex.ErrMisuse] if the node is active.
-func (m *And) Withdraw() error { return m.withdraw() }
 
 // Asked reports that a request has arrived, which is now pending. The error is
 // [dmutex.ErrMisuse] if a request of that node is pending already.

@@ -89,7 +89,9 @@ type site struct {
 
 	waits      []bool // by rank: the nodes that we wait for
 	blocked    int    // how many there are
+	wait       uint64 // the number of the last wait
 	seq        uint64 // the number of our last computation
+	since      uint64 // seq when the last wait began
 	deadlocked bool
 	out        []Message
 }
@@ -116,8 +118,10 @@ func (s *site) clone() site {
 // deadlock.
 func (s *site) Deadlocked() bool { return s.deadlocked }
 
-// wait begins a wait.
-func (s *site) wait(on []dmutex.NodeID) error {
+// Wait reports that this node has sent requests to others and is blocked until
+// all have granted (And), or one has (Or). The error is [dmutex.ErrMisuse] for a wait for
+// no node, for itself, for a nonmember or for a node twice, and for a wait while blocked.
+func (s *site) Wait(on []dmutex.NodeID) error {
 	switch {
 	case s.blocked > 0:
 		return dmutex.Misuse("deadlock: Wait while blocked: one wait at a time")
@@ -136,7 +140,8 @@ func (s *site) wait(on []dmutex.NodeID) error {
 		j, _ := s.other(node)
 		s.waits[j] = true
 	}
-	s.blocked = len(on)
+	s.blocked, s.since = len(on), s.seq
+	s.wait++
 	return nil
 }
 
@@ -155,8 +160,9 @@ func (s *site) unblock() {
 	s.blocked, s.deadlocked = 0, false
 }
 
-// withdraw ends the wait before it is over.
-func (s *site) withdraw() error {
+// Withdraw reports that this node no longer waits, although it lacks grants.
+// The error is [dmutex.ErrMisuse] if the node is active.
+func (s *site) Withdraw() error {
 	if s.blocked == 0 {
 		return dmutex.Misuse("deadlock: Withdraw while active")
 	}

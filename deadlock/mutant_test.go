@@ -49,13 +49,12 @@ func NewDependent(self dmutex.NodeID, members []dmutex.NodeID) (Dependent, error
 // Clone returns an independent copy.
 func (m Dependent) Clone() Dependent { return Dependent{m.And.Clone()} }
 
-// Deaf keeps its wait flags when it becomes active.
+// Deaf takes its next wait for the last one.
 type Deaf struct{ *Or }
 
 func (m Deaf) Granted(by dmutex.NodeID) error {
-	kept := slices.Clone(m.computations)
 	err := m.Or.Granted(by)
-	m.computations = kept
+	m.wait--
 	return err
 }
 

@@ -22,7 +22,8 @@ import (
 // initiator,
 //
 //	latest   the number of the last computation that it has met
-//	wait     it has been blocked ever since it met that
+//	wait     the number of the wait in which it met that: if it is the present one, the
+//	         node has been blocked ever since
 //	engager  the sender of the engaging QUERY
 //	num      how many of its own QUERYs are not yet answered
 //
@@ -50,7 +51,7 @@ type Or struct {
 // A computation is what a node keeps of an initiator's last computation.
 type computation struct {
 	latest  uint64
-	wait    bool
+	wait    uint64
 	engager int
 	num     int
 }
@@ -66,11 +67,6 @@ func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
 	return &Or{site: s, computations: make([]computation, len(members))}, nil
 }
 
-// Wait reports that this node has sent requests to others and is blocked until
-// one has granted. The error is [dmutex.ErrMisuse] for a wait for no node, for
-// itself, for a nonmember or for a node twice, and for a wait while blocked.
-func (m *Or) Wait(on []dmutex.NodeID) error { return m.wait(on) }
-
 // Granted reports that a grant has arrived, which makes this node active. The
 // error is [dmutex.ErrMisuse] if the node does not wait for that grant.
 func (m *Or) Granted(by dmutex.NodeID) error {
@@ -79,24 +75,6 @@ func (m *Or) Granted(by dmutex.NodeID) error {
 	}
 	m.unblock()
 	return nil
-}
-
-// Withdraw reports that this node no longer waits, although no node has granted.
-// The error is [dmutex.ErrMisuse] if the node is active.
-func (m *Or) Withdraw() error {
-	if err := m.withdraw(); err != nil {
-		return err
-	}
-	m.unblock()
-	return nil
-}
-
-// unblock ends the wait, and with it every computation here.
-func (m *Or) unblock() {
-	m.site.unblock()
-	for i := range m.computations {
-		m.computations[i] = computation{latest: m.computations[i].latest}
-	}
 }
 
 // Detect begins a computation, and returns what to send. The error is
@@ -113,7 +91,7 @@ func (m *Or) Detect() ([]Message, error) {
 
 // engage takes part in a computation.
 func (m *Or) engage(engager, initiator int, number uint64) {
-	m.computations[initiator] = computation{latest: number, wait: true, engager: engager, num: m.blocked}
+	m.computations[initiator] = computation{latest: number, wait: m.wait, engager: engager, num: m.blocked}
 	m.ask(Query, initiator, number)
 }
 
@@ -126,7 +104,7 @@ func (m *Or) Handle(msg Message) ([]Message, error) {
 		return nil, err
 	}
 	c := &m.computations[i]
-	present := c.wait && msg.Number == c.latest
+	present := m.engaged(c) && msg.Number == c.latest
 	switch msg.Kind {
 	case Query:
 		switch {
@@ -149,6 +127,9 @@ func (m *Or) Handle(msg Message) ([]Message, error) {
 	return m.out, nil
 }
 
+// engaged reports whether a computation has found this node blocked, and it still is.
+func (m *Or) engaged(c *computation) bool { return m.blocked > 0 && c.wait == m.wait }
+
 // replied counts a REPLY of a computation, and ends it here with the last.
 func (m *Or) replied(i int) {
 	c := &m.computations[i]
@@ -165,9 +146,9 @@ func (m *Or) replied(i int) {
 // forever. The error is always nil.
 func (m *Or) AppendText(b []byte) ([]byte, error) {
 	b = m.appendText(append(b, "or "...))
-	for i, c := range m.computations {
-		switch {
-		case c.wait:
+	for i := range m.computations {
+		switch c := &m.computations[i]; {
+		case m.engaged(c):
 			b = m.appendNumber(b, " engaged in ", i, c.latest)
 			b = strconv.AppendUint(append(b, " by "...), uint64(m.members[c.engager]), 10)
 			b = strconv.AppendUint(append(b, " num="...), uint64(c.num), 10)
