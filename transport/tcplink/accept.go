@@ -24,7 +24,7 @@ func (l *Link) accept() {
 		default: // such as too many open files
 			l.often.Load().Warn("tcplink: cannot accept", "err", err)
 			delay = min(max(2*delay, l.pace.minRedial), l.pace.maxRedial)
-			if !wait(l.ctx, delay, nil) {
+			if !wait(l.ctx, delay) {
 				return
 			}
 		}
@@ -34,9 +34,6 @@ func (l *Link) accept() {
 // admit lets in a connection that was accepted, for which another may have to go.
 func (l *Link) admit(nc net.Conn) {
 	nc = l.guard.Load().server(nc)
-	if !l.hold(nc) {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if out := l.door.enter(nc); out != nil {
@@ -47,7 +44,7 @@ func (l *Link) admit(nc net.Conn) {
 
 // welcome serves an accepted connection from greeting to end.
 func (l *Link) welcome(nc net.Conn) {
-	defer l.drop(nc)
+	defer hold(l.ctx, nc)()
 	p, c, err := l.answer(nc)
 	l.mu.Lock()
 	stayed := l.door.leave(nc)
@@ -80,17 +77,15 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	if err := g.read(nc); err != nil {
 		return nil, nil, err
 	}
-	from, to := g.from, g.to
+	from, to := g.From, g.To
 	l.mu.RLock()
 	self, p, life, maxLife := l.self, l.peers[from], l.life, l.maxLife
 	l.mu.RUnlock()
 	switch {
 	case self == dmutex.None:
 		return nil, nil, passing{error: errNobody}
-	case to != self && l.dynamic:
-		return nil, nil, passing{error: misled(to)}
 	case to != self:
-		return nil, nil, misled(to)
+		return nil, nil, passing{error: misled(to)}
 	case p == nil && l.dynamic && from != dmutex.None && from != self:
 		return nil, nil, passing{fmt.Errorf("node %d is not a peer", from), from}
 	case p == nil:
@@ -104,16 +99,16 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	if err := l.guard.Load().check(nc, from, addr); err != nil {
 		return p, nil, err
 	}
-	if maxLife != nil && g.life > maxLife() {
+	if maxLife != nil && g.Life > maxLife() {
 		return p, nil, fmt.Errorf("node %d claims a life far ahead of the clock: a clock is wrong", from)
 	}
-	answer := greeting{from: self, to: from, life: life}
-	if other, stays := p.keeps(g.life); stays {
-		answer.taken = max(other, 1)
+	answer := greeting{From: self, To: from, Life: life}
+	if other, stays := p.stays(g.Life); stays {
+		answer.Taken = max(other, 1)
 		_ = answer.write(nc)
 		return p, nil, fmt.Errorf("another process of node %d is connected", from)
 	}
-	c := p.take(nc, "", g.life) // before the peer can know, and dial again
+	c := p.take(nc, g.Life) // before the peer can know, and dial again
 	if c == nil {
 		return p, nil, transport.ErrClosed
 	}

@@ -21,7 +21,7 @@ func TestConfig(t *testing.T) {
 		"localhost":          {tcplink.Config{Self: 1, Listen: "localhost:0", Peers: book{2: "localhost:7000"}}, ""},
 		"peer not yet known": {tcplink.Config{Self: 1, Listen: "127.0.0.1:0", Peers: book{2: ""}}, ""},
 		"plain, allowed":     {tcplink.Config{Self: 1, Listen: ":0", Peers: book{2: "10.1.2.3:7000"}, AllowPlain: true}, ""},
-		"not in the book":    {tcplink.Config{Self: 4, Peers: book{2: "127.0.0.1:1"}}, "node 4 is not in Config.Peers: add it, or give Config.Listen"},
+		"not in the book":    {tcplink.Config{Self: 4, Peers: book{2: "127.0.0.1:1"}}, "Config.Listen is missing, and Config.Peers has no address of Self"},
 		"no listen":          {tcplink.Config{Self: 1, Peers: book{1: "", 2: "127.0.0.1:1"}}, "Config.Listen is missing"},
 		"listen on all":      {tcplink.Config{Self: 1, Listen: ":0"}, "AllowPlain"},
 		"listen on 0.0.0.0":  {tcplink.Config{Self: 1, Listen: "0.0.0.0:0"}, "AllowPlain"},
@@ -58,7 +58,7 @@ func TestListenTwice(t *testing.T) {
 	require.NoError(t, err)
 	again := tcplink.Config{Self: 2, Listen: first.Addr().String()}
 	_, err = tcplink.New(again)
-	require.ErrorContains(t, err, "address already in use: another program listens there, or two processes have the same Config.Self, 2")
+	require.ErrorContains(t, err, "address already in use: another program listens there, perhaps another process of this node")
 	require.NotErrorIs(t, err, dmutex.ErrMisuse)
 	require.NoError(t, first.Close()) // gives the address back, though never opened
 	second, err := tcplink.New(again)

@@ -1,6 +1,7 @@
 package tcplink
 
 import (
+	"context"
 	"errors"
 	"net"
 	"syscall"
@@ -20,30 +21,47 @@ func (p *peer) watch() {
 	p.mu.Lock()
 	lost := p.lost
 	p.mu.Unlock()
-	if died == nil || !wait(p.ctx, 5*l.pace.minRedial, nil) { // one that lives connects again sooner
+	if died == nil || !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
 		return
 	}
-	for n, in := 0, new(refusals); n < looks; n++ {
+	in := new(refusals)
+	for range looks {
 		p.mu.Lock()
 		addr, over := p.addr, p.conn != nil || p.lost != lost
 		p.mu.Unlock()
 		if over || addr == "" {
 			return
 		}
-		dialer := net.Dialer{Timeout: l.pace.greeting, Control: l.control}
-		nc, err := dialer.DialContext(p.ctx, "tcp", addr)
-		if err == nil {
-			nc.Close()
-		}
-		if in.dead(err) {
+		if in.dead(l.knock(p.ctx, addr)) {
 			l.log.Load().Warn("tcplink: no process listens at the peer's address anymore", "peer", p.id, "address", addr)
 			died(p.id)
 			return
 		}
-		if !wait(p.ctx, apart, nil) {
+		if !wait(p.ctx, apart) {
 			return
 		}
 	}
+}
+
+// knock connects for a moment, to every address if it is a name: it returns a refusal only
+// if all of them refuse.
+func (l *Link) knock(ctx context.Context, addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return err
+	}
+	hosts, err := net.DefaultResolver.LookupHost(ctx, host)
+	dialer := net.Dialer{Timeout: l.pace.greeting, Control: l.control}
+	for _, host := range hosts {
+		var nc net.Conn
+		if nc, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, port)); err == nil {
+			nc.Close()
+		}
+		if !refuses(err) {
+			return err
+		}
+	}
+	return err
 }
 
 // refusals counts the connections that were refused in a row.

@@ -16,49 +16,41 @@ import (
 type door struct {
 	places int
 	pick   func(n int) int // a number from 0, less than n
-	inside []greeter
-	count  map[netip.Prefix]int
-}
-
-type greeter struct {
-	nc   net.Conn
-	from netip.Prefix
+	inside int
+	crowds map[netip.Prefix][]net.Conn // by source, none of them empty
 }
 
 var errCrowd = errors.New("closed in favor of another: too many connections have not said which node they are from")
 
 // enter lets a connection in and returns the one that gives way to it, if any.
 func (d *door) enter(nc net.Conn) (out net.Conn) {
-	if len(d.inside) >= d.places {
-		most := 0
-		for _, n := range d.count {
-			most = max(most, n)
-		}
-		var crowd []greeter
-		for _, g := range d.inside {
-			if d.count[g.from] == most {
-				crowd = append(crowd, g)
+	if d.inside >= d.places {
+		var most []net.Conn
+		for _, crowd := range d.crowds {
+			if len(crowd) > len(most) {
+				most = crowd
 			}
 		}
-		out = crowd[d.pick(len(crowd))].nc
+		out = most[d.pick(len(most))]
 		d.leave(out)
 	}
 	from := source(nc.RemoteAddr())
-	d.inside = append(d.inside, greeter{nc, from})
-	d.count[from]++
+	d.crowds[from] = append(d.crowds[from], nc)
+	d.inside++
 	return out
 }
 
 // leave reports whether the connection was still there.
 func (d *door) leave(nc net.Conn) bool {
-	i := slices.IndexFunc(d.inside, func(g greeter) bool { return g.nc == nc })
+	from := source(nc.RemoteAddr())
+	crowd := d.crowds[from]
+	i := slices.Index(crowd, nc)
 	if i < 0 {
 		return false
 	}
-	from := d.inside[i].from
-	d.inside = slices.Delete(d.inside, i, i+1)
-	if d.count[from]--; d.count[from] == 0 {
-		delete(d.count, from)
+	d.inside--
+	if d.crowds[from] = slices.Delete(crowd, i, i+1); len(crowd) == 1 {
+		delete(d.crowds, from)
 	}
 	return true
 }

@@ -42,12 +42,9 @@ func (l *Link) advertised(c Config, listen string) (string, error) {
 		return "", dmutex.Misuse("tcplink: Config.Peers with Config.Self 0: give this node's number, or no peers if a store gives the numbers")
 	case c.NodeOf != nil:
 		return "", dmutex.Misuse("tcplink: Config.NodeOf with Config.Self 0: a certificate is bound to the address in the record, not to a number")
-	case wildcard(addr) && c.Advertise == "":
-		return "", dmutex.Misuse(fmt.Sprintf("tcplink: Config.Listen is %q, which does not say where the others reach this node:"+
-			" set Config.Advertise to the host:port that they dial, such as the pod's IP and the port", addr))
 	case wildcard(addr):
-		return "", dmutex.Misuse(fmt.Sprintf("tcplink: Config.Advertise is %q, which names no host:"+
-			" give the host:port that the others dial, such as the pod's IP and the port", addr))
+		return "", dmutex.Misuse(fmt.Sprintf("tcplink: Config.Listen or Config.Advertise is %q, which names no host:"+
+			" set Config.Advertise to the host:port that the others dial, such as the pod's IP and the port", addr))
 	case len(addr) > maxAddress-len("65535"):
 		return "", dmutex.Misuse(fmt.Sprintf("tcplink: the address of this node has %d bytes: Config.Advertise must be shorter", len(addr)))
 	case c.Advertise != "":

@@ -33,7 +33,7 @@ func TestDynamicConfig(t *testing.T) {
 		"an advertised name":  {Config{Listen: "127.0.0.1:0", Advertise: "pod.example:7000", AllowPlain: true}, "pod.example:7000", ""},
 		"no listen":           {Config{}, "", "Config.Listen is missing"},
 		"no port":             {Config{Listen: "127.0.0.1"}, "", "give host:port"},
-		"all interfaces":      {Config{Listen: ":0", AllowPlain: true}, "", "set Config.Advertise to the host:port that they dial, such as the pod's IP and the port"},
+		"all interfaces":      {Config{Listen: ":0", AllowPlain: true}, "", "set Config.Advertise to the host:port that the others dial, such as the pod's IP and the port"},
 		"0.0.0.0":             {Config{Listen: "0.0.0.0:0", AllowPlain: true}, "", "set Config.Advertise"},
 		"::":                  {Config{Listen: "[::]:0", AllowPlain: true}, "", "set Config.Advertise"},
 		"0.0.0.0 in IPv6":     {Config{Listen: "[::ffff:0.0.0.0]:0", AllowPlain: true}, "", "set Config.Advertise"},
@@ -189,15 +189,9 @@ func TestReadEndsWithPeer(t *testing.T) {
 // A connection that is ready only when the peer is gone is not used.
 func TestServeAfterRemove(t *testing.T) {
 	l, _ := openDynamic(t, Config{})
-	const addr = "127.0.0.1:1"
-	for _, dialed := range []string{"", addr} {
-		p := newPeer(l, 7, addr)
-		near, far := net.Pipe()
-		p.remove()
-		require.Nil(t, p.take(near, dialed, 0))
-		near.Close()
-		far.Close()
-	}
+	p := newPeer(l, 7, "127.0.0.1:1")
+	p.remove()
+	require.Nil(t, p.take(nil, 0))
 }
 
 // A newcomer that is refused, because others do not know it yet, tries again soon. That is
@@ -273,7 +267,6 @@ func TestNothingIsLeftOfPeers(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	require.Empty(t, l.peers)
-	require.Empty(t, l.conns)
 }
 
 // A certificate speaks for the host of the address in the record, on either side. With a

@@ -14,7 +14,7 @@ import (
 
 // writeGreeting greets as a process that has told no life.
 func writeGreeting(w io.Writer, from, to dmutex.NodeID) error {
-	return greeting{from: from, to: to}.write(w)
+	return greeting{From: from, To: to}.write(w)
 }
 
 // readGreeting returns the node that speaks, if it speaks to this one.
@@ -23,17 +23,17 @@ func readGreeting(r io.Reader, self dmutex.NodeID) (from dmutex.NodeID, err erro
 	if err := g.read(r); err != nil {
 		return dmutex.None, err
 	}
-	if g.to != self {
-		return dmutex.None, misled(g.to)
+	if g.To != self {
+		return dmutex.None, misled(g.To)
 	}
-	return g.from, nil
+	return g.From, nil
 }
 
 // greetAs connects to link 1 as a process of node 2, and returns the answer.
 func greetAs(t *testing.T, l *Link, life uint64) (net.Conn, greeting) {
 	t.Helper()
 	c := dialByHand(t, l)
-	require.NoError(t, greeting{from: 2, to: 1, life: life}.write(c))
+	require.NoError(t, greeting{From: 2, To: 1, Life: life}.write(c))
 	var answer greeting
 	require.NoError(t, answer.read(c))
 	return c, answer
@@ -58,7 +58,7 @@ func answerByHand(t *testing.T, c net.Conn) {
 func TestConnectedProcessStays(t *testing.T) {
 	l, got := openLink(t, 1, slowGrace())
 	first, answer := greetAs(t, l, 10)
-	require.Equal(t, greeting{from: 1, to: 2}, answer)
+	require.Equal(t, greeting{From: 1, To: 2}, answer)
 	for range 2 {
 		done := make(chan struct{})
 		go func() {
@@ -66,7 +66,7 @@ func TestConnectedProcessStays(t *testing.T) {
 			answerByHand(t, first)
 		}()
 		second, answer := greetAs(t, l, 20) // with the higher life
-		require.Equal(t, greeting{from: 1, to: 2, taken: 10}, answer)
+		require.Equal(t, greeting{From: 1, To: 2, Taken: 10}, answer)
 		requireEnd(t, second)
 		<-done
 	}
@@ -92,7 +92,7 @@ func TestSilentProcessIsReplaced(t *testing.T) {
 		l, got := openLink(t, 1, pace)
 		first, _ := greetAs(t, l, 10)
 		second, answer := greetAs(t, l, life)
-		require.Zero(t, answer.taken)
+		require.Zero(t, answer.Taken)
 		requireEnd(t, first)
 		sendByHand(t, second, "hello")
 		require.Equal(t, arrival{2, "hello"}, next(t, got))
@@ -106,7 +106,7 @@ func TestLowerLifeIsRefused(t *testing.T) {
 	l, got := openLink(t, 1, slowGrace())
 	first, _ := greetAs(t, l, 20)
 	second, answer := greetAs(t, l, 10)
-	require.EqualValues(t, 20, answer.taken)
+	require.EqualValues(t, 20, answer.Taken)
 	requireEnd(t, second)
 	sendByHand(t, first, "hello")
 	require.Equal(t, arrival{2, "hello"}, next(t, got))
@@ -117,11 +117,11 @@ func TestLifeFarAheadIsRefused(t *testing.T) {
 	l, got := openLink(t, 1, slowGrace())
 	l.SetLife(5, func() uint64 { return 100 }, nil)
 	impostor := dialByHand(t, l)
-	require.NoError(t, greeting{from: 2, to: 1, life: 101}.write(impostor))
+	require.NoError(t, greeting{From: 2, To: 1, Life: 101}.write(impostor))
 	requireEnd(t, impostor)
 	require.ErrorContains(t, l.Trouble(2), "far ahead of the clock")
 	peer, answer := greetAs(t, l, 100)
-	require.Zero(t, answer.taken)
+	require.Zero(t, answer.Taken)
 	sendByHand(t, peer, "hello")
 	require.Equal(t, arrival{2, "hello"}, next(t, got))
 }

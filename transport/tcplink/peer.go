@@ -22,17 +22,15 @@ type peer struct {
 	link   *Link
 	self   dmutex.NodeID // of this node; another number has other peers
 	id     dmutex.NodeID
-	moved  chan struct{}   // pokes dial: the address has changed
-	ctx    context.Context // ends when the peer is removed, or the link closed
+	ctx    context.Context // ends when the peer is removed or gets another address to dial, or the link is closed
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	addr    string
-	hangUp  context.CancelFunc // ends what has begun of a connection
-	conn    *conn              // nil while there is none
-	pending []byte             // whole frames that wait for conn
-	trouble error              // why there is none; nil if there never was one
-	lost    time.Time          // when there last was one
+	addr    string    // does not change if it is dialed
+	conn    *conn     // nil while there is none
+	pending []byte    // whole frames that wait for conn
+	trouble error     // why there is none; nil if there never was one
+	lost    time.Time // when there last was one
 }
 
 // A conn is a connection whose other side is known. Its peer's mutex guards it,
@@ -65,7 +63,7 @@ const (
 const headerSize = 4
 
 func newPeer(l *Link, id dmutex.NodeID, addr string) *peer {
-	p := &peer{link: l, self: l.self, id: id, addr: addr, moved: make(chan struct{}, 1)}
+	p := &peer{link: l, self: l.self, id: id, addr: addr}
 	p.ctx, p.cancel = context.WithCancel(l.ctx)
 	return p
 }
@@ -138,14 +136,13 @@ func (p *peer) awaitTurn(c *conn) bool {
 	return false
 }
 
-// take makes a connection the peer's, in place of the one that it may have. It does not
-// take one that was dialed if the peer has moved meanwhile, or any if the peer was
-// removed: then it returns nil.
-func (p *peer) take(nc net.Conn, dialed string, life uint64) *conn {
+// take makes a connection the peer's, in place of the one that it may have. It returns nil
+// if the peer was removed meanwhile.
+func (p *peer) take(nc net.Conn, life uint64) *conn {
 	c := &conn{Conn: nc, life: life, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if dialed != "" && dialed != p.addr || p.ctx.Err() != nil {
+	if p.ctx.Err() != nil {
 		return nil
 	}
 	if p.conn != nil {
@@ -167,9 +164,9 @@ func (p *peer) serve(c *conn) {
 	}
 }
 
-// keeps reports whether the present connection stays although another process has
+// stays reports whether the present connection stays although another process has
 // connected, and with which life: it is that of a higher life, or its other side answers.
-func (p *peer) keeps(life uint64) (other uint64, stays bool) {
+func (p *peer) stays(life uint64) (other uint64, stays bool) {
 	p.mu.Lock()
 	c := p.conn
 	p.mu.Unlock()
@@ -257,7 +254,7 @@ func (p *peer) why() error {
 	case why == nil && p.id > p.self:
 		why = fmt.Errorf("tcplink: node %d has not connected: the node with the higher number dials", p.id)
 	case why == nil && p.addr == "":
-		why = fmt.Errorf("tcplink: cannot connect to node %d: %w", p.id, errNoAddress)
+		why = fmt.Errorf("tcplink: cannot connect to node %d: its address is not known", p.id)
 	case why == nil:
 		why = fmt.Errorf("tcplink: not yet connected to node %d", p.id)
 	}
@@ -339,13 +336,6 @@ func (p *peer) deliver(frames [][]byte) {
 	}
 }
 
-// beat is called at every heartbeat.
-func (p *peer) beat() {
-	if !p.alive() { // told of without the lock: Send would wait for the log
-		p.link.log.Load().Warn("tcplink: the peer is silent", "peer", p.id)
-	}
-}
-
 // alive sends a heartbeat if nothing else was sent. If the peer has been silent for too
 // long, it breaks the connection instead, and returns false.
 func (p *peer) alive() bool {
@@ -367,34 +357,28 @@ func (p *peer) alive() bool {
 	return true
 }
 
-// move changes the address.
-func (p *peer) move(addr string) {
+// keeps reports whether the peer can have that address from now on: it is the present one,
+// or is not dialed.
+func (p *peer) keeps(addr string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.addr == addr {
-		return
+	if p.id > p.self {
+		p.addr = addr
 	}
-	p.addr = addr
-	if p.id < p.self && p.conn != nil {
-		p.conn.breakOff()
-	}
-	if p.hangUp != nil {
-		p.hangUp()
-	}
-	select {
-	case p.moved <- struct{}{}:
-	default:
-	}
+	return p.addr == addr
 }
 
-// remove ends the peer's connections and goroutines. The peer is not used again.
-func (p *peer) remove() {
+// remove ends the peer's connections and goroutines, and returns the frames that wait. The
+// peer is not used again.
+func (p *peer) remove() (pending []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cancel()
 	if p.conn != nil {
 		p.conn.breakOff()
 	}
+	pending, p.pending = p.pending, nil
+	return pending
 }
 
 // dial maintains a connection to a peer with a lower id, until it is removed. Only a connection
@@ -404,83 +388,60 @@ func (p *peer) dial() {
 	l := p.link
 	delay := l.pace.minRedial
 	for {
-		nc, addr, life, err := p.connect()
-		switch {
-		case err == nil:
-			began := time.Now()
-			if c := p.take(nc, addr, life); c != nil {
-				p.serve(c)
-			}
-			l.drop(nc)
-			if time.Since(began) > l.pace.greeting {
-				delay = l.pace.minRedial
-			}
-		case err == errNoAddress || p.ctx.Err() != nil:
-		default:
-			p.setTrouble(fmt.Errorf("tcplink: cannot connect to node %d at %s: %w", p.id, addr, err))
+		lasted, err := p.connect()
+		if lasted > l.pace.greeting {
+			delay = l.pace.minRedial
+		}
+		if err != nil && p.ctx.Err() == nil {
+			p.setTrouble(fmt.Errorf("tcplink: cannot connect to node %d at %s: %w", p.id, p.addr, err))
 			level := slog.LevelWarn
 			if _, ok := errors.AsType[passing](err); ok {
 				level = slog.LevelDebug
 			}
-			l.often.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", addr, "err", err)
+			l.often.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", p.addr, "err", err)
 		}
-		if !wait(p.ctx, delay-l.pace.jitter(delay/2+1), p.moved) {
+		if !wait(p.ctx, delay-l.pace.jitter(delay/2+1)) {
 			return
 		}
 		delay = min(2*delay, l.pace.maxRedial)
 	}
 }
 
-var errNoAddress = errors.New("its address is not known")
-
-// connect dials and exchanges greetings. It also returns the address, and the life of the
-// process there.
-func (p *peer) connect() (nc net.Conn, addr string, life uint64, err error) {
+// connect dials, exchanges greetings and serves the connection until it breaks. It returns
+// how long it lasted, or why there was none.
+func (p *peer) connect() (lasted time.Duration, err error) {
 	l := p.link
-	ctx, cancel := context.WithTimeout(p.ctx, l.pace.greeting)
-	defer cancel()
-	p.mu.Lock()
-	addr = p.addr
-	p.hangUp = cancel
-	p.mu.Unlock()
-	if addr == "" {
-		return nil, "", 0, errNoAddress
-	}
-	dialer := net.Dialer{Control: l.control}
-	nc, err = dialer.DialContext(ctx, "tcp", addr)
+	dialer := net.Dialer{Timeout: l.pace.greeting, Control: l.control}
+	nc, err := dialer.DialContext(p.ctx, "tcp", p.addr)
 	if err != nil {
-		return nil, addr, 0, reason(err)
+		return 0, reason(err)
 	}
 	nc = l.guard.Load().client(nc)
-	if !l.hold(nc) {
-		return nil, addr, 0, transport.ErrClosed
-	}
-	closed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		nc.Close()
-		close(closed)
-	})
-	if life, err = p.greet(nc, addr); !stop() {
-		<-closed
-		err = ctx.Err() // rather than what came of closing
-	}
+	defer hold(p.ctx, nc)()
+	life, err := p.greet(nc)
 	if err != nil {
-		l.drop(nc)
-		return nil, addr, 0, fmt.Errorf("no greeting: %w", reason(err))
+		return 0, fmt.Errorf("no greeting: %w", reason(err))
 	}
-	return nc, addr, life, nil
+	began := time.Now()
+	if c := p.take(nc, life); c != nil {
+		p.serve(c)
+	}
+	return time.Since(began), nil
 }
 
 // greet is the dialing side of the greeting.
-func (p *peer) greet(nc net.Conn, addr string) (life uint64, err error) {
+func (p *peer) greet(nc net.Conn) (life uint64, err error) {
 	l := p.link
-	if err := l.guard.Load().check(nc, p.id, addr); err != nil {
+	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
+		return 0, err
+	}
+	if err := l.guard.Load().check(nc, p.id, p.addr); err != nil {
 		return 0, err
 	}
 	l.mu.RLock()
 	own, taken := l.life, l.taken
 	l.mu.RUnlock()
-	if err := (greeting{from: p.self, to: p.id, life: own}).write(nc); err != nil {
+	if err := (greeting{From: p.self, To: p.id, Life: own}).write(nc); err != nil {
 		return 0, err
 	}
 	var g greeting
@@ -489,55 +450,47 @@ func (p *peer) greet(nc net.Conn, addr string) (life uint64, err error) {
 		return 0, passing{error: errNotPeer}
 	case err != nil:
 		return 0, err
-	case g.to != p.self:
-		return 0, misled(g.to)
-	case g.from != p.id:
-		return 0, fmt.Errorf("node %d answers there", g.from)
-	case g.taken != 0:
-		if taken != nil && g.taken != own {
-			taken(p.id, g.taken)
+	case g.To != p.self:
+		return 0, misled(g.To)
+	case g.From != p.id:
+		return 0, fmt.Errorf("node %d answers there", g.From)
+	case g.Taken != 0:
+		if taken != nil && g.Taken != own {
+			taken(p.id, g.Taken)
 		}
 		return 0, fmt.Errorf("it is connected with another process that uses the number of this node, %d", p.self)
 	}
-	return g.life, nil
+	return g.Life, nc.SetDeadline(time.Time{})
 }
 
-// A greeting is what each side says first.
+// A greeting is what each side says first, behind greetingMark.
 type greeting struct {
-	from, to dmutex.NodeID
-	life     uint64 // of the sender, 0 if it has told none
-	taken    uint64 // in an answer: the life of another process, for which the receiver is refused; else 0
+	From, To dmutex.NodeID
+	Life     uint64 // of the sender, 0 if it has told none
+	Taken    uint64 // in an answer: the life of another process, for which the receiver is refused; else 0
 }
 
-const (
-	greetingMark = "dmutex\x00\x02" // the last byte is the version
-	greetingSize = len(greetingMark) + 4*8
-)
+const greetingMark = "dmutex\x00\x02" // the last byte is the version
 
 func (g greeting) write(w io.Writer) error {
-	b := append(make([]byte, 0, greetingSize), greetingMark...)
-	for _, v := range [...]uint64{uint64(g.from), uint64(g.to), g.life, g.taken} {
-		b = binary.BigEndian.AppendUint64(b, v)
-	}
+	b, _ := binary.Append([]byte(greetingMark), binary.BigEndian, g) // its size is fixed
 	_, err := w.Write(b)
 	return err
 }
 
 func (g *greeting) read(r io.Reader) error {
-	var b [greetingSize]byte
-	n, err := io.ReadAtLeast(r, b[:], len(greetingMark)) // that of another version may be shorter
+	b := make([]byte, len(greetingMark)+binary.Size(g))
+	n, err := io.ReadAtLeast(r, b, len(greetingMark)) // that of another version may be shorter
 	if err != nil {
 		return err
 	}
 	if string(b[:len(greetingMark)]) != greetingMark {
 		return errors.New("the greeting is of another protocol, or of another version of this one")
 	}
-	if _, err := io.ReadFull(r, b[n:]); err != nil {
-		return err
+	if _, err = io.ReadFull(r, b[n:]); err == nil {
+		_, err = binary.Decode(b[len(greetingMark):], binary.BigEndian, g)
 	}
-	number := func(i int) uint64 { return binary.BigEndian.Uint64(b[len(greetingMark)+8*i:]) }
-	*g = greeting{dmutex.NodeID(number(0)), dmutex.NodeID(number(1)), number(2), number(3)}
-	return nil
+	return err
 }
 
 func misled(to dmutex.NodeID) error { return fmt.Errorf("the greeting is for node %d", to) }

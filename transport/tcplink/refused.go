@@ -33,7 +33,7 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 		l.refused.Store(&rejection{time.Now(), host, err})
 	}
 	level := slog.LevelWarn
-	if _, ok := err.(passing); ok {
+	if _, ok := err.(passing); ok && l.dynamic {
 		level = slog.LevelDebug
 	}
 	l.often.Load().Log(l.ctx, level, "tcplink: connection refused", "from", host, "err", err)

@@ -165,11 +165,6 @@ func TestStuckLog(t *testing.T) {
 		synctest.Wait()
 		// The process has goroutines outside of the bubble, which come and go.
 		require.Less(t, runtime.NumGoroutine(), before+100)
-		l.mu.RLock()
-		conns := len(l.conns)
-		l.mu.RUnlock()
-		require.Equal(t, 1, conns)
-
 		for range 20 { // heartbeats go on
 			_, err := io.ReadFull(c, make([]byte, headerSize))
 			require.NoError(t, err)

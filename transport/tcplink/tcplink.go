@@ -222,7 +222,6 @@ type Link struct {
 	burst   int                                       // how many frames it takes at most
 	closed  bool
 	peers   map[dmutex.NodeID]*peer
-	conns   map[net.Conn]bool // all that there are, for Close
 	door    door
 
 	refused atomic.Pointer[rejection] // nil if there was none
@@ -241,8 +240,7 @@ func newLink(c Config, pace pace) (*Link, error) {
 		nodeOf:   c.NodeOf,
 		pace:     pace,
 		peers:    make(map[dmutex.NodeID]*peer),
-		conns:    make(map[net.Conn]bool),
-		door:     door{places: pace.maxGreeters, pick: pace.pick, count: make(map[netip.Prefix]int)},
+		door:     door{places: pace.maxGreeters, pick: pace.pick, crowds: make(map[netip.Prefix][]net.Conn)},
 	}
 	l.log.Store(slog.New(slog.DiscardHandler))
 	l.often.Store(slog.New(slog.DiscardHandler))
@@ -251,11 +249,8 @@ func newLink(c Config, pace pace) (*Link, error) {
 		l.nodeOf = NodeOf
 	}
 	listen := cmp.Or(c.Listen, c.Peers[c.Self])
-	if _, listed := c.Peers[c.Self]; !listed && listen == "" && !l.dynamic {
-		return nil, dmutex.Misuse(fmt.Sprintf("tcplink: node %d is not in Config.Peers: add it, or give Config.Listen", c.Self))
-	}
 	if listen == "" {
-		return nil, dmutex.Misuse("tcplink: Config.Listen is missing: give host:port, such as 127.0.0.1:0")
+		return nil, dmutex.Misuse("tcplink: Config.Listen is missing, and Config.Peers has no address of Self: give host:port, such as 127.0.0.1:0")
 	}
 	if err := l.checkAddress("Config.Listen", listen, true); err != nil {
 		return nil, err
@@ -287,12 +282,8 @@ func newLink(c Config, pace pace) (*Link, error) {
 	}
 	if l.listener, err = l.listen(listen); err != nil {
 		l.cancel()
-		if errors.Is(err, syscall.EADDRINUSE) && l.dynamic {
-			return nil, fmt.Errorf("tcplink: %w: another program listens there", err)
-		}
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("tcplink: %w: another program listens there,"+
-				" or two processes have the same Config.Self, %d", err, l.self)
+			return nil, fmt.Errorf("tcplink: %w: another program listens there, perhaps another process of this node", err)
 		}
 		return nil, fmt.Errorf("tcplink: %w", err)
 	}
@@ -374,13 +365,14 @@ func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
 		return transport.ErrClosed
 	case l.self == dmutex.None:
 		return dmutex.Misuse("tcplink: SetPeer before Become: a node without a number has no peers")
-	case p != nil:
-		p.move(addr)
+	case p != nil && p.keeps(addr):
 	default:
-		p = newPeer(l, id, addr)
-		l.peers[id] = p
+		l.peers[id] = newPeer(l, id, addr)
+		if p != nil {
+			l.peers[id].pending = p.remove()
+		}
 		if l.deliver != nil {
-			l.start(p)
+			l.start(l.peers[id])
 		}
 	}
 	return nil
@@ -453,7 +445,7 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 
 // start begins to dial a peer, if it is for us to dial.
 func (l *Link) start(p *peer) {
-	if p.id < p.self {
+	if p.id < p.self && p.addr != "" {
 		l.running.Go(p.dial)
 	}
 }
@@ -526,9 +518,6 @@ func (l *Link) Close() error {
 		l.closed = true
 		l.cancel()
 		err = l.listener.Close()
-		for nc := range l.conns {
-			nc.Close()
-		}
 	}
 	l.mu.Unlock()
 	l.running.Wait()
@@ -539,48 +528,43 @@ func (l *Link) Close() error {
 	return err
 }
 
-// wait waits for a time, or less if poked. It returns false when the context has ended.
-func wait(ctx context.Context, d time.Duration, poked <-chan struct{}) bool {
+// wait waits for a time. It returns false when the context has ended.
+func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-poked:
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
 }
 
-// hold registers a connection so that Close closes it. If the link is already
-// closed, hold closes the connection.
-func (l *Link) hold(nc net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+// hold closes a connection when the context ends, and at the latest when drop is called.
+func hold(ctx context.Context, nc net.Conn) (drop func()) {
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
 		nc.Close()
-		return false
+		close(closed)
+	})
+	return func() {
+		if !stop() {
+			<-closed
+		}
+		nc.Close()
 	}
-	l.conns[nc] = true
-	return true
-}
-
-// drop closes a connection and forgets it.
-func (l *Link) drop(nc net.Conn) {
-	nc.Close()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.conns, nc)
 }
 
 // keepAlive sends heartbeats where nothing else is sent, and closes connections whose
 // other side is silent.
 func (l *Link) keepAlive() {
-	for wait(l.ctx, l.pace.heartbeat, nil) {
+	for wait(l.ctx, l.pace.heartbeat) {
 		l.mu.RLock()
 		peers := slices.Collect(maps.Values(l.peers))
 		l.mu.RUnlock()
 		for _, p := range peers {
-			p.beat()
+			if !p.alive() { // told of without the peer's mutex: Send would wait for the log
+				l.log.Load().Warn("tcplink: the peer is silent", "peer", p.id)
+			}
 		}
 	}
 }

@@ -559,7 +559,7 @@ func TestPlainStaysHome(t *testing.T) {
 	l, _ := openLink(t, 1, defaultPace)
 	p := l.peers[2]
 	p.addr = "192.0.2.1:7000" // as if localhost were that
-	_, _, _, err := p.connect()
+	_, err := p.connect()
 	require.ErrorContains(t, err, "192.0.2.1:7000 is beyond loopback")
 	_, err = l.listen(":0")
 	require.ErrorContains(t, err, "beyond loopback")
