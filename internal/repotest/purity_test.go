@@ -66,7 +66,7 @@ var rows = []struct {
 	{"store/storelock", false, []string{"internal/clock", "internal/hold", "internal/lockrecord", "lock", "store"}},
 	{"trace", false, []string{"."}},
 	{"transport", false, []string{".", "internal/latelog"}},
-	{"transport/linktest", false, []string{".", "transport", "internal/mail"}},
+	{"transport/linktest", false, []string{".", "transport", "transport/channel"}},
 	{"internal/mail", false, []string{".", "internal/session", "trace", "transport"}},
 	{"internal/session", true, []string{"."}},
 

@@ -69,7 +69,7 @@ func TestLink(t *testing.T, links Links) {
 // inBench runs a test, in a bubble if the links can do with one.
 func (links Links) inBench(t *testing.T, test func(*bench)) {
 	run := func(t *testing.T) {
-		b := &bench{T: t, links: links, before: goroutines(), home: goroutine()}
+		b := &bench{T: t, links: links, home: goroutine()}
 		t.Cleanup(b.checkGoroutines)
 		b.link = links.New(t)
 		test(b)
@@ -86,10 +86,9 @@ type bench struct {
 	*testing.T
 	links  Links
 	link   func(self dmutex.NodeID) transport.Link
-	before map[string]string // goroutines
-	home   string            // the goroutine of the test
-	pkg    string            // of the links
-	hellos uint64            // so far, in tests of dynamic links
+	home   string // the goroutine of the test
+	pkg    string // of the links
+	hellos uint64 // so far, in tests of dynamic links
 }
 
 // A member is a node of the group under test.
@@ -277,6 +276,42 @@ func (b *bench) refusals() {
 	}
 	from.tell(to, frame[:7]) // and what was refused did not come before it
 	require.Empty(b, to.got)
+}
+
+// bursts holds the receiver up, so that frames have time to come together.
+func (b *bench) bursts() {
+	from, to := b.member(1), b.member(2)
+	link, ok := to.Link.(transport.BurstLink)
+	if !ok {
+		b.Skip("it is no BurstLink")
+	}
+	require.NoError(b, from.Open(ignore))
+	gate := b.gate()
+	require.NoError(b, link.OpenBursts(func(id dmutex.NodeID, frames [][]byte) {
+		if len(frames) == 0 {
+			b.Error("a burst without frames")
+		}
+		for _, frame := range frames {
+			if len(frame) == 0 {
+				b.Error("a frame without bytes")
+			}
+			to.keep(id, frame)
+		}
+		gate.pass()
+	}))
+	require.ErrorIs(b, link.Open(ignore), dmutex.ErrMisuse)
+	const count = 1000
+	for i := range count {
+		require.NoError(b, from.Send(to.self, numeral(i)))
+		if i == 0 {
+			await(b, gate.reached, "deliver")
+		}
+	}
+	b.settle()
+	gate.open()
+	to.counts(0, count)
+	require.NoError(b, link.Close())
+	require.ErrorIs(b, link.OpenBursts(func(dmutex.NodeID, [][]byte) {}), transport.ErrClosed)
 }
 
 func (b *bench) bounce() {
@@ -567,11 +602,11 @@ func (b *bench) checkGoroutines() {
 	if b.links.Synctest || b.Failed() || b.pkg == "" {
 		return
 	}
-	var left string
+	left, buf := "", make([]byte, 1<<20)
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
 		left = ""
-		for name, stack := range goroutines() {
-			if b.before[name] == "" && strings.Contains(stack, b.pkg+".") && !strings.Contains(stack, "testing.tRunner(") {
+		for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if strings.Contains(stack, b.pkg+".") && !strings.Contains(stack, "testing.tRunner(") {
 				left += stack + "\n\n"
 			}
 		}
@@ -587,22 +622,4 @@ func goroutine() string {
 	buf := make([]byte, 64)
 	name, _, _ := strings.Cut(string(buf[:runtime.Stack(buf, false)]), " [")
 	return name
-}
-
-// goroutines returns the stacks of all goroutines by the goroutine's name.
-func goroutines() map[string]string {
-	buf := make([]byte, 1<<20)
-	for n := runtime.Stack(buf, true); ; n = runtime.Stack(buf, true) {
-		if n < len(buf) {
-			buf = buf[:n]
-			break
-		}
-		buf = make([]byte, 2*len(buf))
-	}
-	stacks := make(map[string]string)
-	for stack := range strings.SplitSeq(string(buf), "\n\n") {
-		name, _, _ := strings.Cut(stack, " [")
-		stacks[name] = stack
-	}
-	return stacks
 }
