@@ -33,13 +33,13 @@ var rows = []struct {
 	{"site", true, []string{".", "internal/canon"}},
 
 	// layer 1: nothing there meets anything else there
-	{"central", true, []string{".", "site"}},
+	{"central", true, []string{".", "internal/canon", "site"}},
 	{"deadlock", true, []string{".", "internal/canon"}},
 	{"election", true, []string{".", "internal/canon"}},
-	{"lamport", true, []string{".", "site"}},
+	{"lamport", true, []string{".", "internal/canon", "site"}},
 	{"maekawa", true, []string{".", "internal/canon", "site"}},
 	{"quorum", true, nil},
-	{"ricart", true, []string{".", "site"}},
+	{"ricart", true, []string{".", "internal/canon", "site"}},
 	{"ring", true, []string{".", "internal/canon", "site"}},
 	{"suzukikasami", true, []string{".", "internal/canon", "site"}},
 
