@@ -82,9 +82,6 @@ func (g *votes) equal(threshold int) (int, bool) {
 }
 
 func (g *votes) holds(up set) bool {
-	if k, ok := g.equal(g.threshold); ok {
-		return up.count() >= k
-	}
 	sum := 0
 	for i := range up.each() {
 		sum += g.weight[i]

@@ -3,7 +3,6 @@ package chase_test
 import (
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"testing"
 
@@ -142,37 +141,6 @@ func TestChaseMutants(t *testing.T) {
 			goldentest.Compare(t, "testdata/mutant-"+tt.name+".txt", v.Script)
 		})
 	}
-}
-
-// Random schedules of larger groups. Where all transactions ask for the locks in one
-// order there are no cycles, and so no victims; where they do not, all of them
-// still end. DMUTEX_LONG=1 makes a million of each.
-func TestSimulateChases(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	schedules := 3_000
-	if os.Getenv("DMUTEX_LONG") != "" {
-		schedules = 1_000_000
-	}
-	run := func(seed uint64, ordered bool) int {
-		c := deadlocktest.Chases{
-			At: at{1, 2, 3, 1, 2, 4}[:2+seed%5], Locks: int(2 + seed%4), Acquires: []int{5}, Chases: 2,
-			Withdrawals: 3, Early: 3, Ordered: ordered, Lent: seed%2 == 0,
-		}
-		victims, err := c.Simulate(seed, 80)
-		require.NoError(t, err)
-		return victims
-	}
-	for seed := range uint64(schedules) {
-		require.Zero(t, run(seed, true), "seed %d: a victim though there is no cycle", seed)
-	}
-	victims := 0
-	for seed := range uint64(schedules) {
-		victims += run(seed, false)
-	}
-	require.NotZero(t, victims)
-	t.Logf("%d schedules without cycles, no victim; %d with, %d victims", schedules, schedules, victims)
 }
 
 // A view of one node on which every lock that is waited for is held.
