@@ -89,10 +89,10 @@
 // # Stability
 //
 // From version 1.0 on, a minor version breaks no program that uses the packages for locks:
-// this one, lock, node, nodehttp, fence, central, lamport, maekawa, ricart, ring, suzukikasami,
-// store, filestore, sqlstore, natsstore, etcdstore, storelock, memlink, tcplink, natslink,
-// dmutexprom and dmutexotel. The same holds for the flags and exit statuses of the tool, and
-// for the names of metrics and log keys.
+// this one, lock, locktest, node, nodehttp, fence, central, lamport, maekawa, ricart, ring,
+// suzukikasami, store, filestore, sqlstore, natsstore, etcdstore, storelock, memlink, tcplink,
+// natslink, dmutexprom and dmutexotel. The same holds for the flags and exit statuses of the
+// tool, and for the names of metrics and log keys.
 //
 // The packages for those who study algorithms or build parts of their own may change with a
 // minor version, and the changelog says how: site, quorum, election, deadlock, dmutextest,

@@ -3,6 +3,7 @@
 //
 //	var nightly lock.Mutex = n.Mutex("nightly")        // n is a node.Node, a member of a group
 //	nightly, err := storelock.New(s, "nightly", 0)     // a record in a store
+//	nightly := locktest.New("nightly")                 // for tests
 package lock
 
 import (

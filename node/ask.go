@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
-	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // Ask asks the holder of the lock, at any node including this one, to give it back.
@@ -28,7 +28,7 @@ func (m *Mutex) Ask(ctx context.Context) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return public(m.name, locks.ContextError(ctx))
+		return public(m.name, hold.ContextError(ctx))
 	}
 	n := m.node
 	if err := n.Ready(ctx); err != nil {

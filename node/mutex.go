@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport"
@@ -88,7 +89,7 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*held, error) {
 // wait is acquire without an Observer.
 func (m *Mutex) wait(ctx context.Context, trying bool) (*held, error) {
 	if ctx.Err() != nil {
-		return nil, public(m.name, locks.ContextError(ctx))
+		return nil, public(m.name, hold.ContextError(ctx))
 	}
 	for {
 		if trying {
@@ -126,7 +127,7 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		case <-w.Ready():
 			return
 		case <-ctx.Done():
-			w.GiveUp(m.node.waitError(m.name, locks.ContextError(ctx)))
+			w.GiveUp(m.node.waitError(m.name, hold.ContextError(ctx)))
 			return
 		case <-receipt:
 		}
@@ -163,7 +164,7 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 		case <-w.Ready():
 			return
 		case <-ctx.Done():
-			w.GiveUp(n.waitError(m.name, locks.ContextError(ctx)))
+			w.GiveUp(n.waitError(m.name, hold.ContextError(ctx)))
 			return
 		case <-lapsed:
 			if _, err := m.txn.holds(); err != nil {

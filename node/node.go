@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -160,7 +161,7 @@ func OpenStrict(ctx context.Context, self dmutex.NodeID, members []dmutex.NodeID
 
 func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 	if ctx.Err() != nil {
-		return nil, public("", locks.ContextError(ctx))
+		return nil, public("", hold.ContextError(ctx))
 	}
 	if cfg.Algorithm == nil {
 		cfg.Algorithm = central.New
@@ -233,7 +234,7 @@ func (n *Node) Close(ctx context.Context) error {
 		case <-n.closed:
 			return nil
 		case <-ctx.Done():
-			return public("", locks.ContextError(ctx))
+			return public("", hold.ContextError(ctx))
 		}
 	}
 	lost, err := n.group.Close(ctx)

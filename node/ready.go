@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
@@ -24,7 +25,7 @@ func (n *Node) Ready(ctx context.Context) error { return n.waited(ctx, n.group.R
 // waited says what the group was waiting for if ctx has ended.
 func (n *Node) waited(ctx context.Context, err error) error {
 	if err != nil && err == ctx.Err() {
-		err = n.notReady(locks.ContextError(ctx))
+		err = n.notReady(hold.ContextError(ctx))
 	}
 	return public("", err)
 }

@@ -1,9 +1,10 @@
-// Package hold has what locks with a lease share: the handle, and Do.
+// Package hold has what locks share: the handle of those with a lease, Do, and an error.
 package hold
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -86,6 +87,16 @@ func (h *Hold) Until() time.Time {
 // Suspended reports whether the renewal is late.
 func (h *Hold) Suspended() bool {
 	return h.Err() == nil && h.left() <= time.Duration(h.lease/3-h.lease/16)
+}
+
+// ContextError is the error of a context that has ended. It wraps the cause, too, if there is
+// one, such as the signal that ended the context.
+func ContextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // Do is Do of a [lock.Mutex].

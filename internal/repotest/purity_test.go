@@ -62,6 +62,7 @@ var rows = []struct {
 	{"internal/wire", false, []string{".", "transport"}},
 	{"internal/membership", true, []string{".", "internal/canon"}},
 	{"lock", false, nil},
+	{"locktest", false, []string{"internal/clock", "internal/hold", "lock"}},
 	{"store", false, nil},
 	{"store/storelock", false, []string{"internal/clock", "internal/hold", "internal/lockrecord", "lock", "store"}},
 	{"trace", false, []string{"."}},
@@ -74,8 +75,8 @@ var rows = []struct {
 
 	// layer 3
 	{"node/internal/locks", false, []string{".", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
-	{"node/internal/group", false, []string{".", "internal/clock", "internal/latelog", "internal/mail", "internal/membership", "internal/session", "internal/wire", "node/internal/locks", "store", "trace", "transport"}},
-	{"node", false, []string{".", "central", "internal/chase", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
+	{"node/internal/group", false, []string{".", "internal/clock", "internal/hold", "internal/latelog", "internal/mail", "internal/membership", "internal/session", "internal/wire", "node/internal/locks", "store", "trace", "transport"}},
+	{"node", false, []string{".", "central", "internal/chase", "internal/hold", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

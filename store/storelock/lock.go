@@ -94,8 +94,8 @@ func (l *Lock) Acquire(ctx context.Context) (lock.Held, error) { return l.acquir
 func (l *Lock) TryAcquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, true) }
 
 func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, l.fail(err)
+	if ctx.Err() != nil {
+		return nil, l.fail(hold.ContextError(ctx))
 	}
 	a := l.begin(ctx, try)
 	select {
@@ -115,13 +115,14 @@ func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	err := hold.ContextError(ctx)
 	switch {
 	case a.err != nil:
-		return nil, l.fail(fmt.Errorf("%w: the store does not answer: %w", ctx.Err(), a.err))
+		err = fmt.Errorf("%w: the store does not answer: %w", err, a.err)
 	case a.doubt != nil:
-		return nil, l.fail(fmt.Errorf("%w: %w", ctx.Err(), a.doubt))
+		err = fmt.Errorf("%w: %w", err, a.doubt)
 	}
-	return nil, l.fail(ctx.Err())
+	return nil, l.fail(err)
 }
 
 // courtesy bounds how long a call whose context has ended takes back a swap that was under way.

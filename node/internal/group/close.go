@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -74,7 +75,7 @@ func (g *Group) awaitWork(ctx context.Context) error {
 		select {
 		case <-g.Locks.Rested():
 		case <-ctx.Done():
-			return fmt.Errorf("close: the function that runs under lock %q has not returned: %w", name, locks.ContextError(ctx))
+			return fmt.Errorf("close: the function that runs under lock %q has not returned: %w", name, hold.ContextError(ctx))
 		}
 	}
 	return nil
@@ -88,7 +89,7 @@ func (g *Group) depart(ctx context.Context) (late error) {
 	case <-g.done.Done():
 	case <-ctx.Done():
 		if g.done.Err() == nil { // a node that is alone asks nobody
-			late = locks.ContextError(ctx)
+			late = hold.ContextError(ctx)
 		}
 	}
 	g.mu.Lock()

@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -54,16 +53,6 @@ var (
 	// this process was paused or cut off, and missed the loss.
 	overruled = loss(ErrReplaced)
 )
-
-// ContextError is the error of a context that has ended. It wraps the cause, too, if there is
-// one, such as the signal that ended the context.
-func ContextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
 
 // loss returns how a hold ends that is lost, for the reason given.
 func loss(why error) *End { return &End{fmt.Errorf("%w: %w", shared.ErrLost, why)} }

@@ -1,0 +1,316 @@
+// Package lock_test holds every lock of the module against the interface.
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/outagetest"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/locktest"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/store/storelock"
+	"github.com/dmutex/dmutex/transport"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+const lease = 10 * time.Second
+
+// A system is a lock as two processes see it.
+type system struct {
+	one, two lock.Mutex
+	trouble  func() // one will lose what it holds
+	over     func() // and then goes on
+	cause    error  // of the loss, if it is known
+	leased   bool   // the loss is the end of a lease
+}
+
+// systems has a constructor for each lock. What it opens ends with the test.
+var systems = map[string]func(t *testing.T) system{
+	"member, strict": func(t *testing.T) system {
+		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
+		require.NoError(t, err)
+		nodes := openNodes(t, func(id dmutex.NodeID) (*node.Node, error) {
+			return node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2}, net.Link(id), node.Config{Algorithm: ricart.New})
+		})
+		return system{
+			one: nodes[0].Mutex("x"), two: nodes[1].Mutex("x"), over: func() {}, cause: node.ErrClosed,
+			trouble: func() { require.NoError(t, nodes[0].Close(context.Background())) },
+		}
+	},
+	"member, lease": func(t *testing.T) system {
+		net, err := memlink.New(memlink.Config{MinDelay: time.Millisecond, MaxDelay: time.Millisecond})
+		require.NoError(t, err)
+		stores, done := outages(t)
+		nodes := openNodes(t, func(id dmutex.NodeID) (*node.Node, error) {
+			return node.Open(t.Context(), stores[id-1], net.Link(dmutex.None).(transport.DynamicLink), node.Config{Lease: lease})
+		})
+		for len(nodes[0].Status().View.Members) < 2 || !nodes[0].Status().View.Acts {
+			time.Sleep(lease / 100)
+		}
+		return system{
+			one: nodes[0].Mutex("x"), two: nodes[1].Mutex("x"), cause: node.ErrLease, leased: true,
+			trouble: func() { stores[0].Outage(true) }, over: done,
+		}
+	},
+	"record": func(t *testing.T) system {
+		stores, done := outages(t)
+		one, err := storelock.New(stores[0], "x", lease)
+		require.NoError(t, err)
+		two, err := storelock.New(stores[1], "x", lease)
+		require.NoError(t, err)
+		return system{
+			one: one, two: two, cause: context.DeadlineExceeded, leased: true,
+			trouble: func() { stores[0].Outage(true) }, over: done,
+		}
+	},
+	"test, suspended": func(t *testing.T) system {
+		l := locktest.New("x")
+		return system{one: l, two: l, trouble: func() { l.Suspend(lease) }, over: func() {}, leased: true}
+	},
+	"test, lost": func(t *testing.T) system {
+		l, why := locktest.New("x"), errors.New("no network")
+		return system{one: l, two: l, trouble: func() { l.Lose(why) }, over: func() {}, cause: why}
+	},
+}
+
+// outages returns two ways to a store, which fail until done is called.
+func outages(t *testing.T) (ways [2]*outagetest.Store, done func()) {
+	s := new(store.Memory)
+	for i := range ways {
+		ways[i] = outagetest.New(t, s, outagetest.Faults{})
+	}
+	return ways, func() { ways[0].Outage(false) }
+}
+
+func openNodes(t *testing.T, open func(id dmutex.NodeID) (*node.Node, error)) (nodes []*node.Node) {
+	for id := range dmutex.NodeID(2) {
+		n, err := open(id + 1)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = n.Close(context.Background()) })
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		require.NoError(t, n.Ready(t.Context()))
+	}
+	return nodes
+}
+
+// each runs a test with every lock.
+func each(t *testing.T, test func(t *testing.T, s system)) {
+	for name, open := range systems {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(30 * 365 * 24 * time.Hour) // the clock of a bubble begins in the year 2000
+				test(t, open(t))
+			})
+		})
+	}
+}
+
+func acquire(t *testing.T, m lock.Mutex) lock.Held {
+	t.Helper()
+	h, err := m.Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, h.Err())
+	return h
+}
+
+// isFree acquires the lock and releases it.
+func isFree(t *testing.T, m lock.Mutex, after lock.Held) {
+	t.Helper()
+	h := acquire(t, m)
+	require.Greater(t, h.Fence(), after.Fence())
+	require.NoError(t, h.Release())
+}
+
+// A handle ends with Release, which may be repeated, and ends no other grant.
+func TestRelease(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		require.Equal(t, "x", s.one.Name())
+		type key struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		h, err := s.one.Acquire(ctx)
+		require.NoError(t, err)
+		cancel()
+		synctest.Wait()
+		require.NoError(t, h.Err(), "ctx does not bound the hold")
+		require.NoError(t, h.Context().Err())
+		require.Equal(t, "value", h.Context().Value(key{}))
+
+		require.NoError(t, h.Release())
+		require.ErrorIs(t, h.Err(), lock.ErrReleased)
+		require.Equal(t, h.Err(), context.Cause(h.Context()))
+		require.False(t, h.Suspended())
+		if !h.Until().IsZero() {
+			require.False(t, h.Until().After(time.Now()))
+		}
+		next := acquire(t, s.two)
+		require.Greater(t, next.Fence(), h.Fence())
+		require.NoError(t, h.Release(), "again")
+		require.NoError(t, next.Err())
+		require.NoError(t, next.Release())
+		require.ErrorIs(t, h.Err(), lock.ErrReleased)
+	})
+}
+
+// TryAcquire does not wait for a holder, and Acquire does, until its context ends.
+func TestWait(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		why := errors.New("never mind")
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(why)
+		for _, ask := range []func(context.Context) (lock.Held, error){s.one.Acquire, s.one.TryAcquire} {
+			h, err := ask(ended)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, why)
+			require.True(t, h == nil)
+		}
+		h := acquire(t, s.one)
+		for _, m := range []lock.Mutex{s.one, s.two} {
+			began := time.Now()
+			none, err := m.TryAcquire(t.Context())
+			require.ErrorIs(t, err, lock.ErrBusy)
+			require.ErrorContains(t, err, `lock "x"`)
+			require.True(t, none == nil)
+			require.Less(t, time.Since(began), lease/10)
+
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(3*lease, func() { cancel(why) })
+			none, err = m.Acquire(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, why)
+			require.ErrorContains(t, err, `lock "x"`)
+			require.True(t, none == nil)
+		}
+		require.NoError(t, h.Err())
+		granted := make(chan lock.Held)
+		go func() {
+			next, _ := s.two.Acquire(t.Context())
+			granted <- next
+		}()
+		time.Sleep(lease)
+		require.NoError(t, h.Release())
+		next := <-granted
+		require.Greater(t, next.Fence(), h.Fence())
+		require.NoError(t, next.Release())
+		isFree(t, s.one, next)
+	})
+}
+
+// Goroutines of two processes are in the lock one at a time, and fences rise.
+func TestExclusion(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		inside, last := 0, uint64(0)
+		var working sync.WaitGroup
+		for i := range 6 {
+			m := []lock.Mutex{s.one, s.two}[i%2]
+			working.Go(func() {
+				for range 5 {
+					require.NoError(t, m.Do(t.Context(), func(ctx context.Context, fence uint64) error {
+						inside++
+						require.Equal(t, 1, inside)
+						require.Greater(t, fence, last)
+						last = fence
+						time.Sleep(lease / 100)
+						inside--
+						return ctx.Err()
+					}))
+				}
+			})
+		}
+		working.Wait()
+	})
+}
+
+// Do returns what its function returns, and releases the lock however that ends.
+func TestDo(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		broken := errors.New("broken")
+		ctx, cancel := context.WithCancel(t.Context())
+		require.Equal(t, broken, s.one.Do(ctx, func(ctx context.Context, fence uint64) error {
+			cancel()
+			<-ctx.Done()
+			_, err := s.two.TryAcquire(t.Context())
+			require.ErrorIs(t, err, lock.ErrBusy, "the end of ctx releases nothing")
+			return broken
+		}))
+		require.ErrorIs(t, s.one.Do(ctx, nil), context.Canceled)
+		require.Panics(t, func() {
+			_ = s.one.Do(t.Context(), func(context.Context, uint64) error { panic("f") })
+		})
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_ = s.one.Do(t.Context(), func(context.Context, uint64) error { runtime.Goexit(); return nil })
+		}()
+		<-gone
+		require.NoError(t, acquire(t, s.two).Release())
+
+		err := s.one.Do(t.Context(), func(ctx context.Context, _ uint64) error {
+			go s.trouble()
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+			s.over()
+			return broken
+		})
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.ErrorIs(t, err, broken)
+	})
+}
+
+// A lock is not lost before Until, is suspended before its lease ends, and what is lost stays lost.
+func TestLoss(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		h := acquire(t, s.one)
+		for range 300 { // renewals
+			require.False(t, h.Suspended())
+			if until := h.Until(); !until.IsZero() {
+				require.Greater(t, time.Until(until), lease/2)
+			}
+			time.Sleep(lease / 100)
+		}
+		go s.trouble()
+		synctest.Wait()
+		suspended := false
+		for h.Context().Err() == nil {
+			require.True(t, s.leased)
+			until := h.Until()
+			require.True(t, until.After(time.Now()))
+			time.Sleep(min(lease/100, time.Until(until)-1))
+			if require.NoError(t, h.Err()); h.Suspended() {
+				suspended = true
+			} else {
+				require.False(t, suspended)
+			}
+			if time.Until(h.Until()) == 1 {
+				time.Sleep(1)
+				synctest.Wait()
+			}
+		}
+		require.Equal(t, s.leased, suspended)
+		lost := h.Err()
+		require.ErrorIs(t, lost, lock.ErrLost)
+		require.Equal(t, lost, context.Cause(h.Context()))
+		if s.cause != nil {
+			require.ErrorIs(t, lost, s.cause)
+		}
+		s.over()
+		time.Sleep(lease)
+		require.Equal(t, lost, h.Err())
+		require.False(t, h.Suspended())
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+		isFree(t, s.two, h)
+	})
+}

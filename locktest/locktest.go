@@ -1,0 +1,187 @@
+// Package locktest is a lock in memory, for tests of code that uses a [lock.Mutex]:
+//
+//	nightly := locktest.New("nightly")
+//	nightly.Fail(errors.New("no network"))
+//	require.Error(t, backup(t.Context(), nightly))
+//
+// It works, also between goroutines, and does at once what takes a real lock an outage: it is
+// lost, suspended, or not to be had. It starts no goroutine, and runs in a testing/synctest
+// bubble, too.
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/lock"
+)
+
+// lease is longer than any test. Suspend shortens it.
+const lease = 48 * 365 * 24 * time.Hour
+
+// A Lock is a lock in memory, and a [lock.Mutex]. Its fences are 1, 2 and so on. A lock that was
+// lost is free at once.
+type Lock struct {
+	name  string
+	clock *clock.Clock
+
+	mu      sync.Mutex
+	fence   uint64
+	held    *held // the present grant
+	fail    error
+	changed chan struct{} // closed when a waiter is to look again
+	history []string
+}
+
+// New returns a lock that nobody holds.
+func New(name string) *Lock {
+	return &Lock{name: name, clock: clock.New(), changed: make(chan struct{})}
+}
+
+// Name returns the lock's name.
+func (l *Lock) Name() string { return l.name }
+
+// Acquire waits for the lock.
+func (l *Lock) Acquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, false) }
+
+// TryAcquire takes the lock if it is free, and otherwise returns [lock.ErrBusy].
+func (l *Lock) TryAcquire(ctx context.Context) (lock.Held, error) { return l.acquire(ctx, true) }
+
+// Do runs f while it holds the lock; see [lock.Mutex].
+func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+	return hold.Do(ctx, l, f)
+}
+
+func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
+	for {
+		h, changed, err := l.look(ctx, try)
+		if h != nil {
+			return h, nil
+		}
+		if err != nil {
+			return nil, l.error(err)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look takes the lock, or returns why not, or what ends when there is more to see.
+func (l *Lock) look(ctx context.Context, try bool) (h *held, changed <-chan struct{}, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		err = hold.ContextError(ctx)
+	case l.fail != nil:
+		l.note("failed: %v", l.fail)
+		err = l.fail
+	case l.held != nil && try:
+		l.note("busy")
+		err = lock.ErrBusy
+	case l.held == nil:
+		l.fence++
+		h = &held{l: l}
+		h.Hold = hold.New(ctx, l.clock, lease, l.fence, l.clock.Now()+int64(lease), func() error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.lost(h, errors.New("its lease has ended"))
+		})
+		l.held = h
+		l.note("%d acquired", l.fence)
+	}
+	return h, l.changed, err
+}
+
+// Lose takes the lock from its holder, if there is one. [lock.Held.Err] wraps why.
+func (l *Lock) Lose(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held; h != nil {
+		h.End(l.lost(h, why))
+	}
+}
+
+// Suspend says that the holder's lease is late to be renewed, if there is a holder: the lock is lost
+// when so much time has passed, at [lock.Held.Until], unless Resume is called.
+func (l *Lock) Suspend(left time.Duration) { l.extend("suspended", left) }
+
+// Resume ends what Suspend has begun.
+func (l *Lock) Resume() { l.extend("resumed", lease-lease/16) }
+
+func (l *Lock) extend(what string, left time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		l.note("%d %s", l.held.Fence(), what)
+		l.held.Extend(l.clock.Now() + int64(left+lease/16))
+	}
+}
+
+// Fail lets Acquire and TryAcquire fail from now on, and those that wait, until it is called
+// with nil. It takes the lock from nobody.
+func (l *Lock) Fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fail = err
+	l.change()
+}
+
+// History returns what has happened, such as "1 acquired", "1 suspended", "1 lost: no network", "2
+// acquired", "2 released", "busy", "failed: no network". The numbers are fences.
+func (l *Lock) History() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.history)
+}
+
+func (l *Lock) note(format string, args ...any) {
+	l.history = append(l.history, fmt.Sprintf(format, args...))
+}
+
+func (l *Lock) error(err error) error { return fmt.Errorf("locktest: lock %q: %w", l.name, err) }
+
+func (l *Lock) change() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// lost frees the lock of this grant, and returns the error of the grant.
+func (l *Lock) lost(h *held, why error) error {
+	l.free(h, fmt.Sprintf("lost: %v", why))
+	return l.error(fmt.Errorf("%w: %w", lock.ErrLost, why))
+}
+
+func (l *Lock) free(h *held, how string) {
+	if l.held == h {
+		l.note("%d %s", h.Fence(), how)
+		l.held = nil
+		l.change()
+	}
+}
+
+// A held is the handle that Acquire returns.
+type held struct {
+	*hold.Hold
+	l *Lock
+}
+
+func (h *held) Release() error {
+	_ = h.Err() // it may be lost
+	h.l.mu.Lock()
+	h.End(h.l.error(lock.ErrReleased))
+	h.l.free(h, "released")
+	h.l.mu.Unlock()
+	if err := h.Err(); !errors.Is(err, lock.ErrReleased) {
+		return err
+	}
+	return nil
+}
