@@ -2,10 +2,20 @@
 // a lock server: each node of a group runs a small state machine for each lock,
 // and the machines talk over whatever network the application already has.
 //
-// This package defines the types that all others share. To take locks, read
-// package node. To see, test or drive an algorithm, read on: every algorithm
-// is a [Machine] that does no I/O, starts no goroutine, reads no clock and
-// draws no random number.
+// A process that has a NATS connection takes a lock of the group invoices so:
+//
+//	n, err := natsnode.Open(ctx, nc, "invoices", node.Config{})
+//	...
+//	err = n.Mutex("invoices/42").Do(ctx, func(ctx context.Context, fence uint64) error {
+//		return write(ctx, fence) // stop when ctx ends, because the lock is lost
+//	})
+//
+// Package filenode does the same with a file, for the processes of one machine, and package
+// sqlnode with an SQL database and TCP. Package node has the locks.
+//
+// This package defines the types that all others share. To see, test or drive an algorithm,
+// read on: every algorithm is a [Machine] that does no I/O, starts no goroutine, reads no
+// clock and draws no random number.
 //
 // # The driving loop
 //
@@ -89,10 +99,10 @@
 // # Stability
 //
 // From version 1.0 on, a minor version breaks no program that uses the packages for locks:
-// this one, lock, locktest, node, nodehttp, fence, central, lamport, maekawa, ricart, ring,
-// suzukikasami, store, filestore, sqlstore, natsstore, etcdstore, storelock, memlink, tcplink,
-// natslink, dmutexprom and dmutexotel. The same holds for the flags and exit statuses of the
-// tool, and for the names of metrics and log keys.
+// this one, lock, locktest, node, filenode, natsnode, sqlnode, nodehttp, fence, central, lamport,
+// maekawa, ricart, ring, suzukikasami, store, filestore, sqlstore, natsstore, etcdstore,
+// storelock, memlink, tcplink, natslink, dmutexprom and dmutexotel. The same holds for the flags
+// and exit statuses of the tool, and for the names of metrics and log keys.
 //
 // The packages for those who study algorithms or build parts of their own may change with a
 // minor version, and the changelog says how: site, quorum, election, deadlock, dmutextest,

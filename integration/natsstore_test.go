@@ -123,9 +123,6 @@ func TestNATSStoreLagging(t *testing.T) {
 // Open says which setting of a bucket would lose the record, and what to do.
 func TestNATSStoreSettings(t *testing.T) {
 	js := jetStream(t, connect(t, startJetStream(t)))
-	_, err := natsstore.Open(t.Context(), js, bucket, "a")
-	require.ErrorIs(t, err, store.ErrUnusable)
-	require.ErrorContains(t, err, ": there is no bucket groups: create it, for example with nats kv add groups --storage=file --replicas=3")
 	for i, test := range []struct {
 		set  func(*jetstream.StreamConfig)
 		says string
@@ -244,7 +241,7 @@ func TestNATSStoreCluster(t *testing.T) {
 	first := jetStream(t, connect(t, servers[0]))
 	for created := false; !created; { // until they have elected a leader
 		brief, cancel := context.WithTimeout(ctx, time.Second/4)
-		_, err := first.CreateKeyValue(brief, jetstream.KeyValueConfig{Bucket: bucket, Replicas: 3})
+		_, err := natsstore.Open(brief, first, bucket, "a")
 		cancel()
 		created = err == nil
 		require.NoError(t, ctx.Err(), "%v", err)
@@ -259,6 +256,7 @@ func TestNATSStoreCluster(t *testing.T) {
 	c.progress(20)
 	stream, err := first.Stream(ctx, "KV_"+bucket)
 	require.NoError(t, err)
+	require.Equal(t, 3, stream.CachedInfo().Config.Replicas)
 	leader := stream.CachedInfo().Cluster.Leader
 	var others []*server.Server
 	for _, s := range servers {

@@ -1,6 +1,6 @@
 // Package node is the runtime: it gives a process the locks of a group.
 //
-//	n, err := node.Open(ctx, record, link, node.Config{})
+//	n, err := filenode.Open(ctx, "/var/lib/invoices/members", node.Config{})
 //	...
 //	held, err := n.Mutex("invoices/42").Acquire(ctx)
 //	if err != nil {

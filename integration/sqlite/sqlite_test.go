@@ -1,17 +1,23 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"path/filepath"
 	"testing"
+	"time"
 
 	_ "github.com/ncruces/go-sqlite3/driver"
 	_ "github.com/ncruces/go-sqlite3/embed"
 	"github.com/stretchr/testify/require"
 
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/sqlnode"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/sqlstore"
 	"github.com/dmutex/dmutex/store/storetest"
+	"github.com/dmutex/dmutex/transport/tcplink"
 )
 
 func openSQLite(t *testing.T, path string) *sql.DB {
@@ -72,4 +78,31 @@ func restored(t *testing.T, s store.Store, db *sql.DB) {
 	create()
 	_, err = s.Swap(ctx, []byte("b"), lost)
 	require.ErrorIs(t, err, store.ErrConflict)
+}
+
+// Processes that start on an empty database make the table, and are one group.
+func TestSQLNode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "groups.db")
+	open := func(link tcplink.Config, cfg node.Config) (*node.Node, error) {
+		return sqlnode.Open(t.Context(), openSQLite(t, path), sqlstore.SQLite, "invoices", link, cfg)
+	}
+	var last uint64
+	for range 2 {
+		n, err := open(tcplink.Config{Listen: "127.0.0.1:0"}, node.Config{Lease: time.Second})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, n.Close(context.Background())) })
+		require.NoError(t, n.Mutex("x").Do(t.Context(), func(_ context.Context, fence uint64) error {
+			require.Greater(t, fence, last)
+			last = fence
+			return nil
+		}))
+	}
+	_, err := open(tcplink.Config{}, node.Config{})
+	require.ErrorContains(t, err, "tcplink: Config.Listen is missing")
+	_, err = open(tcplink.Config{Self: 1, Listen: "127.0.0.1:0"}, node.Config{})
+	require.ErrorIs(t, err, dmutex.ErrMisuse, "the record gives the numbers")
+	_, err = open(tcplink.Config{Listen: "127.0.0.1:0"}, node.Config{Lease: 1})
+	require.ErrorIs(t, err, dmutex.ErrMisuse)
+	_, err = sqlnode.Open(t.Context(), nil, sqlstore.SQLite, "invoices", tcplink.Config{Listen: "127.0.0.1:0"}, node.Config{})
+	require.EqualError(t, err, "sqlstore: the database is nil")
 }

@@ -77,6 +77,9 @@ var rows = []struct {
 	{"node/internal/locks", false, []string{".", "internal/mail", "internal/membership", "internal/session", "internal/wire", "lock", "trace"}},
 	{"node/internal/group", false, []string{".", "internal/clock", "internal/hold", "internal/latelog", "internal/mail", "internal/membership", "internal/session", "internal/wire", "node/internal/locks", "store", "trace", "transport"}},
 	{"node", false, []string{".", "central", "internal/chase", "internal/hold", "internal/mail", "internal/membership", "internal/wire", "lock", "node/internal/group", "node/internal/locks", "store", "trace", "transport"}},
+	{"node/filenode", false, []string{"node", "store", "transport"}},
+	{"node/natsnode", false, []string{"node", "store", "transport"}},
+	{"node/sqlnode", false, []string{"node", "store", "transport"}},
 }
 
 // What the pure rows may import of other modules, besides the internal packages of Go.

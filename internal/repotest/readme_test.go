@@ -64,7 +64,6 @@ func TestGetIt(t *testing.T) {
 	readme := pages(t)["README.md"]
 	require.Regexp(t, `(?m)^go mod init [a-z./]+$`, readme)
 	require.NotContains(t, readme, "`go mod init`")
-	require.Contains(t, readme, "jetstream.KeyValueConfig{", "beside the nats command")
 }
 
 // The script of docs/testing.md is what the machines say.

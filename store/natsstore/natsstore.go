@@ -4,11 +4,14 @@
 //
 // # The bucket
 //
-// The operator creates it, for instance with
+// [Open] makes the bucket if it is missing, as this command does:
 //
 //	nats kv add dmutex --storage=file --replicas=3
 //
-// [Open] checks that the bucket keeps what it acknowledges: it has file storage, no
+// On a server that is in no cluster it has one replica. If a cluster cannot place three, Open
+// returns an error: it makes no bucket that is less safe than its servers allow.
+//
+// Open checks that a bucket keeps what it acknowledges: it has file storage, no
 // entry expires or gives way to newer ones, the bucket is not a mirror, and it takes
 // values of 64 KiB. Open cannot check three things:
 //
@@ -35,7 +38,8 @@
 // For the bucket b and the key k: publish to $KV.b.k and $KV.b.k.read, to
 // $JS.API.STREAM.INFO.KV_b, and to $JS.API.DIRECT.GET.KV_b.> (or
 // $JS.API.STREAM.MSG.GET.KV_b, if the bucket does not allow direct gets); subscribe to
-// _INBOX.>.
+// _INBOX.>. To make the bucket, Open also publishes to $JS.API.INFO and to
+// $JS.API.STREAM.CREATE.KV_b.
 package natsstore
 
 import (
@@ -66,7 +70,8 @@ type record struct {
 var keys = regexp.MustCompile(`^[-_=a-zA-Z0-9]+$`)
 
 // Open returns the store under the key of the bucket, or says what is wrong with
-// the bucket or the permissions. The key has letters, digits, and the characters - _ =.
+// the bucket or the permissions. It makes the bucket if it is missing. The key has letters,
+// digits, and the characters - _ =.
 func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (store.Store, error) {
 	if !keys.MatchString(key) {
 		return nil, fmt.Errorf("natsstore: key %q: use letters, digits, - _ =", key)
@@ -78,7 +83,10 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (stor
 	var err error
 	s.stream, err = js.Stream(ctx, "KV_"+bucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("natsstore: %w: there is no bucket %s: create it, for example with nats kv add %[2]s --storage=file --replicas=3", store.ErrUnusable, bucket)
+		if err := s.create(ctx, bucket); err != nil {
+			return nil, s.fail("open", fmt.Errorf("there is no bucket %s, and it cannot be made: %w; make it by hand, for example with nats kv add %[1]s --storage=file --replicas=3", bucket, err))
+		}
+		s.stream, err = js.Stream(ctx, "KV_"+bucket)
 	}
 	if err != nil {
 		return nil, s.fail("open", err)
@@ -96,6 +104,28 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, key string) (stor
 	}
 	return s, nil
 }
+
+// create makes the bucket, with three replicas if the server is in a cluster. Another process
+// may be making it, too.
+func (s *record) create(ctx context.Context, bucket string) error {
+	if err := s.permitted(ctx, "$JS.API.INFO", "$JS.API.STREAM.CREATE.KV_"+bucket); err != nil {
+		return err
+	}
+	config := jetstream.KeyValueConfig{Bucket: bucket, Description: "records of dmutex", Storage: jetstream.FileStorage, Replicas: 3}
+	_, err := s.js.CreateKeyValue(ctx, config)
+	var refusal *jetstream.APIError
+	if errors.As(err, &refusal) && refusal.ErrorCode == noCluster {
+		config.Replicas = 1
+		_, err = s.js.CreateKeyValue(ctx, config)
+	}
+	if errors.Is(err, jetstream.ErrBucketExists) {
+		return nil
+	}
+	return err
+}
+
+// noCluster is the code of a server that is in no cluster, and has no place for replicas.
+const noCluster = 10074
 
 // permitted checks that this user may publish to the subjects and receive answers. A request
 // without permission would wait in vain, because the server tells only the connection. What

@@ -46,8 +46,7 @@ func (Cmd) Help() string {
 	return `This is flock(1) across processes and machines: it waits for the lock, runs the command, and releases the lock. ` +
 		`The lock is one record in a store. Waiting processes are served in no order.
 
---store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines; create the bucket ` +
-		`with nats kv add BUCKET --storage=file --replicas=3. ` +
+--store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines, and the bucket is created if it does not exist. ` +
 		`This tool has no drivers for PostgreSQL and etcd: for those, write a program with package storelock, and sqlstore or etcdstore.
 
 If the machine crashes, the next process gets the lock after --lease. With NATS it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 )
 
@@ -95,7 +93,7 @@ func TestRunGivesUp(t *testing.T) {
 	s.exits(0)
 }
 
-// inBucket returns the flags of all that use a lock in a new bucket of a server.
+// inBucket returns the flags of all that use a lock in a bucket of a server, which the first makes.
 func inBucket(t *testing.T) []string {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{
@@ -108,16 +106,7 @@ func inBucket(t *testing.T) []string {
 		ns.WaitForShutdown()
 	})
 	require.True(t, ns.ReadyForConnections(tooLong))
-	nc, err := natsgo.Connect(ns.ClientURL())
-	require.NoError(t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
-	flags := []string{"--store=" + ns.ClientURL() + "/locks", "--lock=my/door"}
-	require.Contains(t, start(t, flags, "say:never").exits(statusNoLock), "there is no bucket locks: create it")
-	_, err = js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "locks", Storage: jetstream.FileStorage})
-	require.NoError(t, err)
-	return flags
+	return []string{"--store=" + ns.ClientURL() + "/locks", "--lock=my/door"}
 }
 
 // Over NATS the record is in a bucket.

@@ -1,0 +1,111 @@
+package integration
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/natsnode"
+	"github.com/dmutex/dmutex/store"
+)
+
+// closeNode closes a node at the end of the test.
+func closeNode(t *testing.T, n *node.Node) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, n.Close(ctx))
+	})
+}
+
+// requireTurn takes and releases a lock at each node.
+func requireTurns(t *testing.T, nodes ...*node.Node) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var last uint64
+	for _, n := range nodes {
+		require.NoError(t, n.Mutex("x").Do(ctx, func(_ context.Context, fence uint64) error {
+			require.Greater(t, fence, last)
+			last = fence
+			return nil
+		}))
+	}
+}
+
+// Processes that start at the same time on a server without a bucket make one, and are one
+// group.
+func TestNATSNode(t *testing.T) {
+	s := startJetStream(t)
+	var starting sync.WaitGroup
+	nodes, errs := make([]*node.Node, 3), make([]error, 3)
+	for i := range nodes {
+		nc := connect(t, s)
+		starting.Go(func() {
+			nodes[i], errs[i] = natsnode.Open(t.Context(), nc, "invoices", node.Config{Lease: time.Second})
+		})
+	}
+	starting.Wait()
+	for i, n := range nodes {
+		require.NoError(t, errs[i])
+		closeNode(t, n)
+	}
+	requireTurns(t, nodes...)
+	require.Len(t, nodes[0].Status().Peers, 2)
+
+	stream, err := jetStream(t, connect(t, s)).Stream(t.Context(), "KV_dmutex")
+	require.NoError(t, err)
+	require.Equal(t, jetstream.FileStorage, stream.CachedInfo().Config.Storage)
+	require.Equal(t, 1, stream.CachedInfo().Config.Replicas, "the server is in no cluster")
+}
+
+// A group that is named badly, and a bucket that could lose the record, are refused.
+func TestNATSNodeRefuses(t *testing.T) {
+	nc := connect(t, startJetStream(t))
+	_, err := natsnode.Open(t.Context(), nc, "in voices", node.Config{})
+	require.ErrorContains(t, err, "use letters, digits, - _ =")
+	_, err = jetStream(t, nc).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "dmutex", Storage: jetstream.MemoryStorage})
+	require.NoError(t, err)
+	_, err = natsnode.Open(t.Context(), nc, "invoices", node.Config{})
+	require.ErrorIs(t, err, store.ErrUnusable)
+	require.ErrorContains(t, err, "is in memory, and would forget the record")
+}
+
+// The permissions of the package comment are enough, also for making the bucket. Without those
+// for making it, the error says so.
+func TestNATSNodePermitted(t *testing.T) {
+	use := []string{
+		"dmutex.invoices.>", "$KV.dmutex.invoices", "$KV.dmutex.invoices.read",
+		"$JS.API.STREAM.INFO.KV_dmutex", "$JS.API.DIRECT.GET.KV_dmutex.>",
+	}
+	for _, publish := range [][]string{use, append([]string{"$JS.API.INFO", "$JS.API.STREAM.CREATE.KV_dmutex"}, use...)} {
+		s := startNATS(t, server.Options{Port: -1, JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
+			{Username: "node", Password: "secret", Permissions: &server.Permissions{
+				Publish:   &server.SubjectPermission{Allow: publish},
+				Subscribe: &server.SubjectPermission{Allow: []string{"dmutex.invoices.>", "_INBOX.>"}},
+			}},
+		}})
+		var nodes []*node.Node
+		for range 2 {
+			n, err := natsnode.Open(t.Context(), connect(t, s, nats.UserInfo("node", "secret")), "invoices", node.Config{Lease: time.Second})
+			if len(publish) == len(use) {
+				require.ErrorIs(t, err, store.ErrUnusable)
+				require.ErrorContains(t, err, "there is no bucket dmutex, and it cannot be made: ")
+				require.ErrorContains(t, err, `Publish to "$JS.API.`)
+				require.True(t, strings.HasSuffix(err.Error(), "make it by hand, for example with nats kv add dmutex --storage=file --replicas=3"), err)
+				continue
+			}
+			require.NoError(t, err)
+			closeNode(t, n)
+			nodes = append(nodes, n)
+		}
+		requireTurns(t, nodes...)
+	}
+}

@@ -1,0 +1,62 @@
+// Package natsnode makes a process a member of a group over a NATS connection that it already
+// has. JetStream keeps the record of the group, and core NATS carries the messages.
+//
+//	nc, err := nats.Connect(url, nats.MaxReconnects(-1)) // else nats.go gives up after two minutes
+//	...
+//	n, err := natsnode.Open(ctx, nc, "invoices", node.Config{})
+//
+// # Permissions
+//
+// For the group invoices, publish to
+//
+//	dmutex.invoices.>
+//	$KV.dmutex.invoices
+//	$KV.dmutex.invoices.read
+//	$JS.API.STREAM.INFO.KV_dmutex
+//	$JS.API.DIRECT.GET.KV_dmutex.>
+//
+// and subscribe to dmutex.invoices.> and _INBOX.>. If the bucket dmutex is to be made by the
+// first process, also publish to $JS.API.INFO and $JS.API.STREAM.CREATE.KV_dmutex. See packages
+// natslink and natsstore for what these permissions, and the settings of the servers, protect.
+package natsnode
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store/natsstore"
+	"github.com/dmutex/dmutex/transport/natslink"
+)
+
+// bucket has the records of all groups, and their subjects begin with its name.
+const bucket = "dmutex"
+
+// Open opens a node of the group of that name, which has letters, digits, and the characters
+// - _ =. Its record is under that name in the bucket dmutex. If the bucket is missing, Open
+// makes it, as [natsstore.Open] describes; if it could lose the record, Open says which setting
+// is wrong. Where Config.Group is empty, it is the name. See [node.Open] for the rest.
+func Open(ctx context.Context, nc *nats.Conn, group string, cfg node.Config) (*node.Node, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	record, err := natsstore.Open(ctx, js, bucket, group)
+	if err != nil {
+		return nil, err
+	}
+	link, err := natslink.New(nc, natslink.Config{Prefix: bucket + "." + group})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Group = cmp.Or(cfg.Group, group)
+	n, err := node.Open(ctx, record, link, cfg)
+	if err != nil {
+		return nil, errors.Join(err, link.Close())
+	}
+	return n, nil
+}
