@@ -26,11 +26,11 @@
 // [lock.Held.Suspended] and Observer.Lease say that the renewal is late.
 //
 // A member that the others do not hear from is excluded, and its locks are freed within
-// about one and a half leases of a crash. If it still runs, its locks are lost
-// ([ErrExcluded]), it rejoins by itself under another number, and its waiters keep waiting.
-// After its lease, a process that does not reach the store is granted nothing: Acquire
-// waits, and TryAcquire returns [ErrStore]. If the record is deleted or restored, all
-// members stop with [ErrRecord]. docs/modes.md has the times of a lease and what it assumes.
+// one and a half leases of a crash, or at once if the store is a [store.Prover]. If it still
+// runs, its locks are lost ([ErrExcluded]), it rejoins by itself under another number, and its
+// waiters keep waiting. After its lease, a process that does not reach the store is granted
+// nothing: Acquire waits, and TryAcquire returns [ErrStore]. If the record is deleted or
+// restored, members stop with [ErrRecord]. docs/modes.md has the times and what they assume.
 //
 // In the strict mode, that of [OpenStrict], the members are a fixed list of numbers. At most
 // one process with each number is alive at a time, and no member is ever presumed dead:

@@ -45,6 +45,8 @@ type leaseGroup struct {
 	store     store.Memory
 	algorithm dmutex.Algorithm
 	deadlock  time.Duration
+	prove     func(store.Store) store.Store // what the store of a process is; as it is if this is nil
+	log       *slog.Logger
 	all       []*member
 }
 
@@ -140,7 +142,11 @@ func bubbleLease(t *testing.T, algorithm dmutex.Algorithm, test func(t *testing.
 func (g *leaseGroup) start() *member {
 	s := &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
 	var err error
-	s.Node, err = node.Open(g.t.Context(), s.store, s.newLink(), g.config(s))
+	way := store.Store(s.store)
+	if g.prove != nil {
+		way = g.prove(way)
+	}
+	s.Node, err = node.Open(g.t.Context(), way, s.newLink(), g.config(s))
 	require.NoError(g.t, err)
 	g.all = append(g.all, s)
 	return s
@@ -154,7 +160,7 @@ func (s *member) newLink() transport.DynamicLink {
 
 func (g *leaseGroup) config(s *member) node.Config {
 	return node.Config{
-		Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf,
+		Algorithm: g.algorithm, Deadlock: g.deadlock, Lease: leaseOf, Logger: g.log,
 		Observer: &node.Observer{
 			Lease: func(l node.LeaseStatus) {
 				s.mu.Lock()
@@ -545,6 +551,14 @@ func TestLeaseGrantTooLate(t *testing.T) {
 	})
 }
 
+// put replaces the record.
+func (g *leaseGroup) put(value string) {
+	_, rev, err := g.store.Load(g.t.Context())
+	require.NoError(g.t, err)
+	_, err = g.store.Swap(g.t.Context(), []byte(value), rev)
+	require.NoError(g.t, err)
+}
+
 // A record that is wiped, or goes back, stops the members.
 func TestLeaseBadRecord(t *testing.T) {
 	for name, value := range map[string]string{"gone": "", "nonsense": "nonsense"} {
@@ -552,12 +566,7 @@ func TestLeaseBadRecord(t *testing.T) {
 			bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
 				all := slices.Clone(g.open(2))
 				held := all[0].acquire("x")
-				former := &g.store
-				value0, rev, err := former.Load(t.Context())
-				require.NoError(t, err)
-				require.NotEmpty(t, value0)
-				_, err = former.Swap(t.Context(), []byte(value), rev)
-				require.NoError(t, err)
+				g.put(value)
 				time.Sleep(leaseOf)
 				require.ErrorIs(t, held.Err(), node.ErrLost)
 				require.ErrorIs(t, held.Err(), node.ErrRecord)
@@ -813,6 +822,9 @@ func TestLeaseSoak(t *testing.T) {
 func leaseSoak(t *testing.T, seed uint64) {
 	eachLease(t, func(t *testing.T, g *leaseGroup) {
 		t.Logf("seed %d", seed)
+		if seed%2 > 0 {
+			g.proving()
+		}
 		luck := rand.New(rand.NewPCG(seed, 0))
 		var mu sync.Mutex
 		holds := make(map[string]lock.Held)

@@ -8,7 +8,8 @@ import (
 
 // A Prover is a [Store] that can prove that a process is dead, for example by a lock that
 // the operating system releases when the process dies. Who has such a proof need not wait
-// for a lease of that process to end. It is optional; filestore has it.
+// for a lease of that process to end. It is optional; filestore has it. Groups and storelock
+// use it.
 //
 // A process begins a [Life] and writes its name into the record. Other processes ask by
 // that name. A proof must never be wrong: a process that does not answer, is stopped, or
@@ -29,6 +30,8 @@ type Prover interface {
 	// Living returns the names of all lives that began before the call and are not over
 	// when it returns. Their processes have opened the same record. A process that finds
 	// no record, and no life either, knows that nobody relies on a record that was lost.
+	// Where some process may rely on the record without a life, since its Live returns
+	// ErrNoProof, Living returns that, too.
 	Living(ctx context.Context) (names []string, err error)
 }
 

@@ -50,7 +50,7 @@ func (w *worker) openStores(nc *nats.Conn) {
 func (t *task) stores(nc *nats.Conn) func(group string) (store.Store, error) {
 	ctx := context.Background()
 	switch kind, where, _ := strings.Cut(t.Store, ":"); kind {
-	case "file":
+	case "file", "prover":
 		return func(group string) (store.Store, error) { return filestore.Open(filepath.Join(where, group)) }
 	case "postgres":
 		db, err := sql.Open("pgx", where)
@@ -76,6 +76,27 @@ type gate struct {
 	store store.Store
 	cut   *atomic.Pointer[cut]
 	asked atomic.Uint64
+}
+
+// way returns the store of a group.
+func (w *worker) way(name string) store.Store {
+	g := w.gates[name]
+	if strings.HasPrefix(w.Store, "prover:") {
+		return proving{g, g.store.(store.Prover)}
+	}
+	return g
+}
+
+// A proving gate also passes on what the store proves.
+type proving struct {
+	*gate
+	prover
+}
+
+type prover interface {
+	Live(ctx context.Context) (store.Life, error)
+	Over(ctx context.Context, name string) error
+	Living(ctx context.Context) (names []string, err error)
 }
 
 var errUnanswered = errors.New("the answer is lost")

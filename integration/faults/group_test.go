@@ -38,6 +38,10 @@ func TestMain(m *testing.M) {
 		work()
 		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == memberArg {
+		obey()
+		return
+	}
 	// The tests mostly wait. A flag on the command line takes precedence.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		log.Fatal(err)

@@ -52,6 +52,7 @@ type setting string
 
 const (
 	overTCP        setting = "TCP, files"
+	withProof      setting = "TCP, files with proof"
 	overNATS       setting = "NATS, files"
 	overJetStream  setting = "NATS, JetStream"
 	withPostgreSQL setting = "TCP, PostgreSQL"
@@ -80,6 +81,8 @@ func newLeaseGroup(t *testing.T, over setting, n int, algorithms ...string) *lea
 	switch dir := t.TempDir(); over {
 	case overTCP:
 		f.job.Store = "file:" + dir
+	case withProof:
+		f.job.Store = "prover:" + dir
 	case overNATS:
 		f.job.Store, f.server = "file:"+dir, newNATSServer(t, "")
 		f.outside = f.server
@@ -466,8 +469,9 @@ func stormLength() time.Duration {
 // Two to eight processes that come, go and die while the store, the links and the machine
 // fail them, each with a node for every algorithm: no two handles of a lock are good at one
 // instant, fences rise, no process is stuck, and all that live leave gracefully.
-func TestLeaseTCP(t *testing.T)  { survive(t, overTCP) }
-func TestLeaseNATS(t *testing.T) { survive(t, overNATS) }
+func TestLeaseTCP(t *testing.T)   { survive(t, overTCP) }
+func TestLeaseNATS(t *testing.T)  { survive(t, overNATS) }
+func TestLeaseProof(t *testing.T) { survive(t, withProof) }
 
 func TestLeaseJetStream(t *testing.T)  { unlessLong(t); survive(t, overJetStream) }
 func TestLeasePostgreSQL(t *testing.T) { unlessLong(t); survive(t, withPostgreSQL) }

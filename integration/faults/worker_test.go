@@ -229,7 +229,7 @@ func (w *worker) begin(peers map[string]map[dmutex.NodeID]string) {
 		switch {
 		case w.Lease > 0:
 			ear := &ear{DynamicLink: w.links[name].(transport.DynamicLink), self: w.Self, cut: &w.cut}
-			n, err = node.Open(context.Background(), w.gates[name], ear, cfg)
+			n, err = node.Open(context.Background(), w.way(name), ear, cfg)
 		case w.Lossy:
 			n, err = node.OpenStrict(context.Background(), w.Self, w.Members, link, cfg)
 		default:

@@ -13,13 +13,14 @@
 //
 // The store is a [store.Prover]: while a [store.Life] lasts, the process has the kernel's lock
 // on a file of its own, whose name is the path with .life. and the name of the life added. So
-// other processes know at once when it has died. A child process can inherit the file, but
-// not on Windows.
+// other processes know at once when it has died, and need not wait for its lease. A child
+// process can inherit the file, but not on Windows.
 //
 // That proves something only on a file system that belongs to one machine. On Linux these are
 // ext4, XFS, Btrfs, ZFS, F2FS, tmpfs, overlayfs and their like, on macOS, FreeBSD and
 // DragonFly those mounted as local, on Windows those of fixed drives. On all others the
-// store says [store.ErrNoProof].
+// store says [store.ErrNoProof]. Do not export such a directory to other machines: their
+// processes would not be seen.
 //
 // # Where to keep the file
 //
@@ -27,11 +28,12 @@
 // only, or lose locks when the server restarts. For processes on several machines, use
 // another store.
 //
-// The directory has more files: the path with .lock added, which must not be removed while
-// the group runs, those of lives, and the path with .new added. A killed process may leave
-// the last two behind; the next ones remove them. All processes need permission to write in the directory. No stranger should have
-// that permission, so do not use a directory such as /tmp. Symbolic links in the place of
-// these files are not followed.
+// The directory has more files: the path with .lock added, those of lives, and the path with
+// .new added. Nobody should remove them while the group runs, as they are what the processes
+// know of each other. A killed process may leave the last two behind; the next ones remove
+// them. All processes need permission to write in the directory. No stranger should have that
+// permission, so do not use a directory such as /tmp. Symbolic links in the place of these
+// files are not followed.
 package filestore
 
 import (

@@ -52,7 +52,8 @@ func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
 	g.mu.Unlock()
 	g.Mail.Flush()
 	err = g.awaitWork(ctx)
-	if err == nil && g.Locks.Why() == ErrClosed {
+	released := err == nil
+	if released && g.Locks.Why() == ErrClosed {
 		err = g.depart(ctx)
 	}
 	g.finish() // ends what is asked of a store
@@ -66,6 +67,7 @@ func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
 		g.log.late.Stop()
 	}
 	g.running.Wait()
+	g.who.closed(released)
 	return lost, err
 }
 

@@ -40,6 +40,7 @@ type authority interface {
 	obstacle() error                                                     // says for what but members this node waits
 	stopped() error                                                      // says why the machine has stopped
 	departed(late error) error                                           // returns the error of a Close; late if its context has ended first
+	closed(released bool)                                                // ends what outlives the group, if all locks were released
 	lease(now int64) *Lease
 }
 
@@ -89,6 +90,7 @@ func (c *consent) now() int64                                            { retur
 func (c *consent) alive(int64, dmutex.NodeID) (out []membership.Message) { return nil }
 func (c *consent) stranger()                                             {}
 func (c *consent) lease(int64) *Lease                                    { return nil }
+func (c *consent) closed(bool)                                           {}
 
 // Handle forgives a message that was for the former life.
 func (c *consent) Handle(now int64, m membership.Message) ([]membership.Message, error) {

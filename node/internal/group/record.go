@@ -36,6 +36,9 @@ type record struct {
 	watchAt int64                   // when to look next who is there
 	giveAt  int64                   // when to release lost holds
 	slept   int64                   // by the clock, as the machine knows
+	unsaid  bool                    // that this node waits for leases
+
+	proof
 }
 
 const (
@@ -82,11 +85,11 @@ func newRecord(g *Group) error {
 		group: g, link: link, time: clock.New(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
 		away: make(map[dmutex.NodeID]bool), dead: make(map[dmutex.NodeID]int64), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
-		busy: make(chan struct{}, 1),
+		busy: make(chan struct{}, 1), proof: newProof(cfg.Store),
 	}
 	if link, ok := cfg.Link.(transport.DeathLink); ok {
 		link.WatchDeaths(cfg.Lease/deathShare, func(peer dmutex.NodeID) {
-			g.do(func(now int64) []membership.Message { return l.died(now, peer) })
+			g.do(func(now int64) []membership.Message { return l.died(now, peer, now) })
 		})
 	}
 	// The peers forget this node when they see in the record that it has left.
@@ -94,7 +97,7 @@ func newRecord(g *Group) error {
 	var err error
 	l.LeaseMachine, err = membership.NewLease(membership.LeaseConfig{
 		Life: g.life, Address: link.Address(), Lease: l.length, Settings: g.settings,
-		Fence: cfg.Fence, Clock: clockNow(),
+		Fence: cfg.Fence, Clock: clockNow(), Proves: l.prover != nil,
 	})
 	return err
 }
@@ -112,6 +115,9 @@ func (l *record) stranger() {
 func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) []membership.Message { return l.Hint(now) }
 
 func (l *record) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
+	if l.dead[peer] == forGood {
+		return l.Hint(now)
+	}
 	l.away[peer] = false
 	delete(l.dead, peer)
 	return l.LeaseMachine.Met(now, peer, life)
@@ -122,13 +128,15 @@ func (l *record) Lost(now int64, peer dmutex.NodeID) []membership.Message {
 	return l.LeaseMachine.Lost(now, peer)
 }
 
-// died takes the evidence that a peer's process has ended.
-func (l *record) died(now int64, peer dmutex.NodeID) []membership.Message {
+// died takes the evidence that a peer's process has ended, which counts until then.
+func (l *record) died(now int64, peer dmutex.NodeID, until int64) []membership.Message {
 	if l.group.peer(peer) == nil {
 		return nil
 	}
-	l.group.logOften(slog.LevelWarn, "peer's process has ended", peerAttr(peer))
-	l.away[peer], l.dead[peer] = true, now
+	if !l.group.Mail.Status(peer).Left {
+		l.group.logOften(slog.LevelWarn, "peer's process has ended", peerAttr(peer), slog.Bool("proved", until == forGood))
+	}
+	l.away[peer], l.dead[peer] = true, until
 	return l.Dead(now, peer)
 }
 
@@ -182,6 +190,9 @@ func (l *record) follow(now int64) {
 	if l.idle() {
 		g.Locks.SetUntil(math.MinInt64)
 		l.set(now, true)
+		if l.Phase() != membership.Left {
+			l.retire(now)
+		}
 		return // if it has stopped by itself, the others are to exclude it
 	}
 	switch self := l.Self(); {
@@ -193,12 +204,16 @@ func (l *record) follow(now int64) {
 	}
 	if r := l.Record(); r.Epoch != l.epoch && l.Self() != dmutex.None {
 		// The members tell a process that joins whether earlier leases have ended.
-		fresh := r.Unclean == r.Epoch || l.epoch != 0 && r.Unclean > l.epoch
-		if until, dead := l.Waits(); until != 0 && fresh {
-			g.Log(slog.LevelWarn, "waiting", slog.Duration("waited", 0), slog.Any("err", drains(until-now, dead)))
-		}
+		l.unsaid = l.unsaid || r.Unclean == r.Epoch || l.epoch != 0 && r.Unclean > l.epoch
 		l.epoch = r.Epoch
 		l.meet(now, &r)
+	}
+	l.prove(now)
+	if until, dead := l.Waits(); until == 0 {
+		l.unsaid = false
+	} else if l.unsaid && !l.looking {
+		g.Log(slog.LevelWarn, "waiting", slog.Duration("waited", 0), slog.Any("err", drains(until-now, dead)))
+		l.unsaid = false
 	}
 	g.Locks.SetUntil(l.until())
 	l.set(now, now >= l.until())
@@ -229,6 +244,7 @@ func (l *record) rename(self dmutex.NodeID) {
 func (l *record) excluded(now int64) {
 	g := l.group
 	l.end(now, ErrExcluded)
+	l.retire(now)
 	g.cause = nil
 	g.Locks.Freeze(g.Locks.Epoch(), dmutex.Start{})
 	l.giveBack() // no message is sent: the machines are gone, and the others wait out the lease

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/membership"
@@ -11,16 +12,37 @@ import (
 
 // operate asks the store, and gives the machine the outcome.
 func (l *record) operate(op membership.Operation, value []byte, rev store.Revision) {
-	value, rev, err := l.ask(op, value, rev)
+	var life store.Life
+	err := l.ask(func(ctx context.Context) (err error) {
+		switch op {
+		case membership.Load:
+			value, rev, err = l.group.cfg.Store.Load(ctx)
+		case membership.Swap:
+			rev, err = l.group.cfg.Store.Swap(ctx, value, rev)
+		default:
+			if life, err = l.prover.Live(ctx); err == nil && ctx.Err() != nil { // it may be too late
+				_ = life.Close()
+				err = ctx.Err()
+			}
+		}
+		return err
+	})
 	g := l.group
 	g.do(func(now int64) []membership.Message {
 		switch {
 		case err == nil && op == membership.Load:
 			l.rev, l.err = rev, nil
 			return l.Loaded(now, value)
-		case err == nil:
+		case err == nil && op == membership.Swap:
 			l.rev, l.err = rev, nil
 			return l.Swapped(now)
+		case err == nil:
+			l.life, l.err = life, nil
+			return l.Begun(now, life.Name())
+		case op == membership.Live && errors.Is(err, store.ErrNoProof):
+			g.Log(slog.LevelInfo, "the store cannot prove that a process is dead", slog.Any("err", err))
+			l.err = nil
+			return l.Begun(now, "")
 		case op == membership.Swap && errors.Is(err, store.ErrConflict):
 			l.err = nil
 			return l.Conflict(now)
@@ -37,35 +59,30 @@ func (l *record) operate(op membership.Operation, value []byte, rev store.Revisi
 
 // ask calls the store, and returns when the time of the operation is over even if the
 // store does not. At most one call is left behind: the next operation waits for it.
-func (l *record) ask(op membership.Operation, value []byte, rev store.Revision) ([]byte, store.Revision, error) {
+func (l *record) ask(call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(l.group.done, time.Duration(l.length/opShare))
 	defer cancel()
 	select {
 	case l.busy <- struct{}{}:
 	case <-ctx.Done():
-		return nil, "", errStuck
+		return errStuck
 	}
-	var err error
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	go func() {
-		if op == membership.Load {
-			value, rev, err = l.group.cfg.Store.Load(ctx)
-		} else {
-			rev, err = l.group.cfg.Store.Swap(ctx, value, rev)
-		}
+		err := call(ctx)
 		<-l.busy
-		close(done)
+		done <- err
 	}()
 	select {
-	case <-done:
-		return value, rev, err
+	case err := <-done:
+		return err
 	case <-ctx.Done():
 	}
 	select {
-	case <-done:
-		return value, rev, err
+	case err := <-done:
+		return err
 	case <-time.After(storePatience):
-		return nil, "", errStuck
+		return errStuck
 	}
 }
 

@@ -1,0 +1,168 @@
+package group
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/store"
+)
+
+// A proof is how a store that can prove that a process is dead spares a record its waits.
+type proof struct {
+	prover store.Prover // nil if the store is none
+
+	life  store.Life // nil before this life joins, and if the store proves nothing
+	lasts int64      // the lease of this life, until then
+
+	watched   uint64                        // the epoch of the record whose members are watched
+	watches   map[string]context.CancelFunc // by the name of a life
+	looked    uint64                        // the epoch of the record at the last look who lives; 0 if another is due
+	looking   bool
+	strangers []string // that live and are no members
+}
+
+// forGood is until when a proof counts.
+const forGood = math.MaxInt64
+
+func newProof(s store.Store) proof {
+	prover, _ := s.(store.Prover)
+	return proof{prover: prover, lasts: math.MinInt64, watches: make(map[string]context.CancelFunc)}
+}
+
+// prove watches the lives of the other members, and while this node waits for leases it
+// looks who lives: when the record has changed, and when a life is over.
+func (l *record) prove(now int64) {
+	if l.prover == nil {
+		return
+	}
+	if l.Self() != dmutex.None {
+		l.lasts = l.LeaseEnd()
+	}
+	r := l.Record()
+	if r.Epoch != l.watched {
+		l.watched = r.Epoch
+		l.watch()
+	}
+	if until, _ := l.Waits(); until != 0 && !l.looking && r.Epoch != l.looked {
+		l.looking, l.looked = true, r.Epoch
+		l.group.running.Go(func() { l.look(r.Unclean) })
+	}
+}
+
+// look asks the store who lives.
+func (l *record) look(unclean uint64) {
+	g := l.group
+	var names []string
+	err := within(g.done, func() (err error) {
+		names, err = l.prover.Living(g.done)
+		return err
+	})
+	g.do(func(now int64) []membership.Message {
+		l.looking, l.strangers = false, nil
+		if err != nil {
+			return nil // the leases are waited for
+		}
+		out := l.Living(now, unclean, names)
+		if until, _ := l.Waits(); until == 0 {
+			if l.unsaid {
+				g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
+			}
+			return out
+		}
+		members := l.Record().Members
+		l.strangers = slices.DeleteFunc(names, func(name string) bool {
+			return l.own(name) || slices.ContainsFunc(members, func(e membership.Entry) bool { return e.Proof == name })
+		})
+		l.watch()
+		return out
+	})
+	g.Mail.Flush()
+}
+
+// own reports whether a life is that of this node.
+func (l *record) own(name string) bool { return l.life != nil && l.life.Name() == name }
+
+// watch waits for the ends of the lives that matter, and of no other.
+func (l *record) watch() {
+	names := l.strangers
+	if l.Self() != dmutex.None {
+		for _, e := range l.Record().Members {
+			if e.Proof != "" && !l.own(e.Proof) {
+				names = append(slices.Clip(names), e.Proof)
+			}
+		}
+	}
+	for name, end := range l.watches {
+		if !slices.Contains(names, name) {
+			end()
+			delete(l.watches, name)
+		}
+	}
+	for _, name := range names {
+		if l.watches[name] == nil {
+			ctx, end := context.WithCancel(l.group.done)
+			l.watches[name] = end
+			l.group.running.Go(func() { l.await(ctx, name) })
+		}
+	}
+}
+
+// await waits for the end of a life.
+func (l *record) await(ctx context.Context, name string) {
+	err := within(ctx, func() error { return l.prover.Over(ctx, name) })
+	if ctx.Err() != nil {
+		return
+	}
+	g := l.group
+	g.do(func(now int64) []membership.Message {
+		l.looked = 0
+		for _, e := range l.Record().Members {
+			if e.Proof == name && err == nil {
+				return l.died(now, e.Node, forGood)
+			}
+		}
+		return nil
+	})
+	g.Mail.Flush()
+}
+
+// within returns what f does, or that ctx has ended, also if f does not return then.
+func within(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// retire ends the life of the store when the lease of this life has ended: until then, code
+// that has lost a lock has time to stop.
+func (l *record) retire(now int64) {
+	life := l.life
+	if l.life = nil; life != nil {
+		time.AfterFunc(time.Duration(max(l.lasts, now)-now), func() { _ = life.Close() })
+	}
+}
+
+// closed ends the life of the store with the node.
+func (l *record) closed(released bool) {
+	l.group.mu.Lock()
+	life := l.life
+	if released {
+		l.life = nil
+	} else {
+		l.retire(l.time.Now())
+	}
+	l.group.mu.Unlock()
+	if released && life != nil {
+		_ = life.Close()
+	}
+}

@@ -1,0 +1,379 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/store"
+)
+
+// A registry is where a store in memory keeps the lives of processes.
+type registry struct {
+	mu    sync.Mutex
+	count int
+	lives map[string]chan struct{}
+	ends  map[string]time.Time
+	hangs bool // Living never answers
+}
+
+// A prover is a store as one process sees it. An outage of the store is none of the registry,
+// as the kernel is always there.
+type prover struct {
+	store.Store
+	*registry
+	no bool // it has no proofs
+}
+
+type soul struct {
+	r    *registry
+	name string
+}
+
+func (p *prover) Live(context.Context) (store.Life, error) {
+	if p.no {
+		return nil, fmt.Errorf("a network file system: %w", store.ErrNoProof)
+	}
+	return p.begin(), nil
+}
+
+func (r *registry) begin() store.Life {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	l := soul{r, fmt.Sprintf("life%d", r.count)}
+	r.lives[l.name] = make(chan struct{})
+	return l
+}
+
+func (r *registry) Over(ctx context.Context, name string) error {
+	r.mu.Lock()
+	over := r.lives[name]
+	_, known := r.ends[name]
+	r.mu.Unlock()
+	switch {
+	case known:
+		return nil
+	case over == nil:
+		return store.ErrNoProof
+	}
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *prover) Living(ctx context.Context) ([]string, error) {
+	if p.no {
+		return nil, store.ErrNoProof
+	}
+	if p.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return p.living(), nil
+}
+
+func (r *registry) living() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.lives))
+}
+
+func (l soul) Name() string   { return l.name }
+func (l soul) File() *os.File { return nil }
+
+func (l soul) Close() error {
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	close(l.r.lives[l.name])
+	delete(l.r.lives, l.name)
+	l.r.ends[l.name] = time.Now()
+	return nil
+}
+
+// proving makes the store of the processes to be started prove deaths.
+func (g *leaseGroup) proving() *registry {
+	r := &registry{lives: make(map[string]chan struct{}), ends: make(map[string]time.Time)}
+	g.prove = func(s store.Store) store.Store { return &prover{Store: s, registry: r} }
+	return r
+}
+
+// soon is far below a lease.
+const soon = leaseOf / 40
+
+// A new record has no wait, however many processes find it at once.
+func TestProofNewRecord(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			r := g.proving()
+			var log journal
+			g.log = log.logger()
+			began := time.Now()
+			for range n {
+				g.start()
+			}
+			for _, s := range g.all {
+				require.NoError(t, s.acquire("x").Release())
+			}
+			require.Less(t, time.Since(began), soon)
+			require.Len(t, r.living(), n)
+			if said := strings.Join(log.take(), "\n"); n == 1 { // else it may see others join
+				require.Contains(t, said, "no lease is waited for: only members live")
+				require.NotContains(t, said, "msg=waiting")
+			}
+			for len(g.all) > 0 {
+				g.all[0].close()
+			}
+			require.Empty(t, r.living())
+
+			began = time.Now() // again
+			require.NoError(t, g.start().acquire("x").Release())
+			require.Less(t, time.Since(began), soon)
+		})
+	}
+}
+
+// The locks of a process that has died are free at once, also if a link says nothing, and so
+// are all others.
+func TestProofOfDeath(t *testing.T) {
+	eachLease(t, func(t *testing.T, g *leaseGroup) {
+		g.proving()
+		var log journal
+		g.log = log.logger()
+		g.open(4)
+		for range 3 {
+			g.all[0].acquire("x")
+			next := g.all[1].acquireLater(t.Context(), "x")
+			began := time.Now()
+			g.all[0].crash()
+			o := <-next
+			require.NoError(t, o.err)
+			require.Less(t, time.Since(began), soon)
+			require.NoError(t, o.held.Release())
+			require.Contains(t, strings.Join(log.take(), "\n"), "peer's process has ended")
+
+			began = time.Now()
+			require.NoError(t, g.start().acquire("x").Release()) // it begins to live while the others look
+			require.Less(t, time.Since(began), soon)
+		}
+	})
+}
+
+// If all are killed, the next one need not wait for them, either.
+func TestProofOfAll(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		g.proving()
+		for _, s := range slices.Clone(g.open(3)) {
+			s.acquire("x" + s.Self().String())
+			s.crash()
+		}
+		began := time.Now()
+		s := g.start()
+		for _, name := range []string{"x1", "x2", "x3"} {
+			require.NoError(t, s.acquire(name).Release())
+		}
+		require.Less(t, time.Since(began), soon)
+	})
+}
+
+// A process that is only cut off is not dead: its lease is waited for. When it is back, it
+// lives another life, and the next death is proved.
+func TestProofOfNothing(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		r := g.proving()
+		require.NoError(t, g.start().Ready(contextFor(t, soon))) // it has the first life
+		all := slices.Clone(g.open(2))
+		one, two, three := all[0], all[1], all[2]
+		held, former := one.acquire("x"), one.Self()
+		next := two.acquireLater(t.Context(), "x")
+		one.isolate(true)
+		o := <-next
+		require.NoError(t, o.err)
+		require.ErrorIs(t, held.Err(), node.ErrLost)
+		require.Len(t, r.living(), 3)
+		one.isolate(false)
+		for one.Self() == former || !one.Status().View.Acts {
+			time.Sleep(leaseOf / 100)
+		}
+		synctest.Wait()
+		require.Len(t, r.living(), 3, "it has ended the former life")
+		require.NotContains(t, r.living(), "life1")
+
+		three.crash()
+		began := time.Now()
+		waiting := one.acquireLater(t.Context(), "y")
+		require.NoError(t, two.acquire("z").Release())
+		require.NoError(t, (<-waiting).err)
+		require.Less(t, time.Since(began), soon)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// An excluded process lives until its lease has ended, for the sake of code that has not
+// stopped yet. Its death ends the wait.
+func TestProofOfExcluded(t *testing.T) {
+	for _, dies := range []bool{true, false} {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			r := g.proving()
+			require.NoError(t, g.start().Ready(contextFor(t, soon)))
+			all := slices.Clone(g.open(1))
+			one, two := all[0], all[1]
+			held := one.acquire("x")
+			next := two.acquireLater(t.Context(), "x")
+			began := time.Now()
+			g.exclude(one.Self())
+			time.Sleep(leaseOf / 2)
+			require.ErrorIs(t, held.Err(), node.ErrExcluded)
+			require.Contains(t, r.living(), "life1")
+			if dies {
+				require.NoError(t, soul{r, "life1"}.Close())
+				o := <-next
+				require.NoError(t, o.err)
+				require.Less(t, time.Since(began), leaseOf/2+soon)
+				require.NoError(t, o.held.Release())
+				r.mu.Lock()
+				r.lives["life1"] = make(chan struct{}) // to be closed by its node
+				r.mu.Unlock()
+				return
+			}
+			o := <-next
+			require.NoError(t, o.err)
+			require.GreaterOrEqual(t, time.Since(began), leaseOf/2)
+			require.NoError(t, o.held.Release())
+			time.Sleep(leaseOf)
+			require.Len(t, r.living(), 2)
+		})
+	}
+}
+
+// A process that lives, and is about to join or holds by a record that was lost, is waited
+// for; a process that cannot join lives no more.
+func TestProofOfStrangers(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		r := g.proving()
+		stranger := r.begin()
+		one := g.start()
+		require.ErrorIs(t, one.Ready(contextFor(t, leaseOf/2)), context.DeadlineExceeded)
+		require.NoError(t, stranger.Close())
+		require.NoError(t, one.Ready(contextFor(t, soon)))
+
+		other := &member{group: g}
+		config := g.config(other)
+		config.Algorithm = central.New
+		n, err := node.Open(t.Context(), g.prove(&g.store), other.newLink(), config)
+		require.NoError(t, err)
+		require.ErrorIs(t, n.Ready(t.Context()), node.ErrConfig)
+		synctest.Wait()
+		require.Len(t, r.living(), 1)
+		require.NoError(t, n.Close(t.Context()))
+
+		held := one.acquire("x")
+		one.isolate(true)
+		g.put("") // the record is lost
+		two := g.start()
+		two.acquire("x")
+		require.ErrorIs(t, held.Err(), node.ErrLost)
+	})
+}
+
+// Without a proof, and with one that does not come, the lease decides, and Close does not
+// wait for it.
+func TestProofIsMissing(t *testing.T) {
+	for _, hangs := range []bool{true, false} {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			r := g.proving()
+			r.hangs = hangs
+			g.prove = func(s store.Store) store.Store { return &prover{s, r, !hangs} }
+			var log journal
+			g.log = log.logger()
+			began := time.Now()
+			require.NoError(t, g.start().acquire("x").Release())
+			require.GreaterOrEqual(t, time.Since(began), leaseOf)
+			require.Equal(t, !hangs, strings.Contains(strings.Join(log.take(), "\n"), "cannot prove"))
+			all := slices.Clone(g.open(3))
+			all[0].acquire("x")
+			next := all[1].acquireLater(t.Context(), "x")
+			began = time.Now()
+			all[0].crash()
+			o := <-next
+			require.NoError(t, o.err)
+			require.GreaterOrEqual(t, time.Since(began), leaseOf/2)
+			require.NoError(t, o.held.Release())
+			began = time.Now()
+			for len(g.all) > 0 {
+				g.all[0].close()
+			}
+			require.Less(t, time.Since(began), time.Second)
+			require.Empty(t, r.living())
+		})
+	}
+}
+
+// A member without a proof among others with one is waited for.
+func TestProofIsMissingForOne(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		g.proving()
+		has := g.prove
+		one := g.start()
+		require.NoError(t, one.Ready(contextFor(t, soon)))
+		g.prove = func(s store.Store) store.Store { return s }
+		two := g.start()
+		g.prove = has
+		held := two.acquire("x")
+		next := one.acquireLater(t.Context(), "x")
+		two.isolate(true)
+		require.NoError(t, (<-next).err)
+		require.ErrorIs(t, held.Err(), node.ErrLost)
+	})
+}
+
+// A node that has stopped, or was closed while a function runs under a lock, lives until its
+// lease has ended.
+func TestProofOutlivesNode(t *testing.T) {
+	for _, stops := range []bool{true, false} {
+		bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+			r := g.proving()
+			one := g.start()
+			require.NoError(t, one.Ready(contextFor(t, soon)))
+			renewed := time.Now()
+			release := make(chan struct{})
+			started := make(chan struct{})
+			go func() {
+				_ = one.Mutex("x").Do(t.Context(), func(context.Context, uint64) error {
+					close(started)
+					<-release
+					return nil
+				})
+			}()
+			<-started
+			if stops {
+				g.put("") // the record is lost
+				time.Sleep(leaseOf / 2)
+				require.ErrorIs(t, one.Status().Err, node.ErrRecord)
+			} else {
+				g.all = nil
+				require.Error(t, one.Close(contextFor(t, time.Second)))
+			}
+			require.Len(t, r.living(), 1)
+			time.Sleep(leaseOf + time.Second)
+			require.Empty(t, r.living())
+			require.Less(t, r.ends["life1"].Sub(renewed), leaseOf+soon)
+			close(release)
+		})
+	}
+}
