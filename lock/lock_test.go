@@ -20,7 +20,6 @@ import (
 	"github.com/dmutex/dmutex/ricart"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/storelock"
-	"github.com/dmutex/dmutex/transport"
 	"github.com/dmutex/dmutex/transport/memlink"
 )
 
@@ -53,7 +52,7 @@ var systems = map[string]func(t *testing.T) system{
 		require.NoError(t, err)
 		stores, done := outages(t)
 		nodes := openNodes(t, func(id dmutex.NodeID) (*node.Node, error) {
-			return node.Open(t.Context(), stores[id-1], net.Link(dmutex.None).(transport.DynamicLink), node.Config{Lease: lease})
+			return node.Open(t.Context(), stores[id-1], net.Link(dmutex.None), node.Config{Lease: lease})
 		})
 		for len(nodes[0].Status().View.Members) < 2 || !nodes[0].Status().View.Acts {
 			time.Sleep(lease / 100)
@@ -294,7 +293,7 @@ func TestLoss(t *testing.T) {
 				require.False(t, suspended)
 			}
 			if time.Until(h.Until()) == 1 {
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 			}
 		}

@@ -42,7 +42,7 @@ import (
 // DefaultLease is the lease of a [Lock] that was made with 0.
 const DefaultLease = 10 * time.Second
 
-// ErrRecord: the record is not one of this lock.
+// ErrRecord says that the record is not one of this lock.
 var ErrRecord = lockrecord.ErrRecord
 
 // A Lock is a lock in a record, and a [lock.Mutex].
