@@ -25,15 +25,15 @@ func TestExplore(t *testing.T) {
 		setup  setup
 		states int
 	}{
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2}, 398},
-		{setup{lease: 2, wait: 3, lives: 2, grants: 3, faults: faults{crashes: 1}}, 8_710},
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 2}}, 55_688},
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 1, cancels: 1}}, 8_521},
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{slow: 1, crashes: 1}}, 7_085},
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2, empty: true, prover: true, faults: faults{slow: 1}}, 5_683},
-		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{crashes: 1, wipes: 1}}, 4_443},
-		{setup{lease: 2, wait: 2, lives: 2, grants: 3, prover: true, faults: faults{crashes: 1}}, 10_281},
-		{setup{lease: 1, wait: 1, lives: 1, grants: 2, faults: faults{slow: 1, crashes: 1, wipes: 1}}, 23_346},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2}, 292},
+		{setup{lease: 2, wait: 3, lives: 2, grants: 3, faults: faults{crashes: 1}}, 5_788},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 2}}, 45_638},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, faults: faults{slow: 1, cancels: 1}}, 6_807},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{slow: 1, crashes: 1}}, 5_121},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, empty: true, prover: true, faults: faults{slow: 1}}, 4_011},
+		{setup{lease: 2, wait: 2, lives: 1, grants: 2, prover: true, faults: faults{crashes: 1, wipes: 1}}, 3_164},
+		{setup{lease: 2, wait: 2, lives: 2, grants: 3, prover: true, faults: faults{crashes: 1}}, 6_611},
+		{setup{lease: 1, wait: 1, lives: 1, grants: 2, faults: faults{slow: 1, crashes: 1, wipes: 1}}, 19_802},
 	} {
 		t.Run(tt.setup.name(), func(t *testing.T) {
 			r, err := explore(tt.setup, 200_000)

@@ -45,18 +45,16 @@ import (
 //
 //	starts what Operation returns, and gives its outcome to Loaded, Swapped or Unknown: one
 //	of them, once, also if the store never answers
-//	calls Live before the first Operation that is a swap, as Swaps tells
-//	calls Tick at Deadline, and Poll from time to time while the machine waits for a life
+//	looks at Phase again at Deadline, and calls Poll from time to time while it waits for a life
 //	calls Guard if the store will tell when that life is over, and Proved when it has
 //	ends the hold at LeaseEnd, less a margin, by a timer of its own, and then calls End
 //
 // An outcome that comes after the machine is Over changes nothing.
 type Machine struct {
 	lock  string
+	life  string
 	lease int64
 	drain func(lease int64) int64 // D
-
-	life string // empty until Live
 
 	// The operation under way.
 	op     Operation
@@ -104,15 +102,19 @@ const (
 // ErrTaken is the error of a hold that another life has replaced, or whose record was deleted.
 var ErrTaken = errors.New("another process has the lock, or the record was deleted")
 
-// New returns a machine. The lease is in nanoseconds.
-func New(lock string, lease int64) *Machine {
-	return &Machine{lock: lock, lease: lease, drain: drain, stale: true}
+// New returns a machine of this life, whose name no other attempt has. The lease is in
+// nanoseconds.
+func New(lock, life string, lease int64) *Machine {
+	return &Machine{lock: lock, life: life, lease: lease, drain: drain, stale: true}
 }
 
 func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 
-// Phase returns where the attempt stands.
-func (m *Machine) Phase() Phase { return m.phase }
+// Phase returns where the attempt stands now.
+func (m *Machine) Phase(now int64) Phase {
+	m.check(now)
+	return m.phase
+}
 
 // Fence returns the fence of the grant, if there was one.
 func (m *Machine) Fence() uint64 { return m.fence }
@@ -132,7 +134,7 @@ func (m *Machine) Awaits() (life, rev string, ok bool) {
 }
 
 // mine reports whether this life holds the lock by the record.
-func (m *Machine) mine() bool { return m.life != "" && m.record.Holder == m.life }
+func (m *Machine) mine() bool { return m.record.Holder == m.life }
 
 // blocked reports whether another life may hold the lock by the record.
 func (m *Machine) blocked() bool { return m.record.Holder != "" && !m.mine() && !m.proved }
@@ -146,15 +148,6 @@ func (m *Machine) replaceAt() int64 {
 }
 
 func (m *Machine) renewAt() int64 { return m.leaseFrom + m.lease/3 }
-
-// Live names the life, as no other attempt is named.
-func (m *Machine) Live(name string) { m.life = name }
-
-// Life returns that name.
-func (m *Machine) Life() string { return m.life }
-
-// Swaps reports whether Operation would return a Swap.
-func (m *Machine) Swaps(now int64) bool { return m.wants(now) == Swap }
 
 // wants returns the operation that is due.
 func (m *Machine) wants(now int64) Operation {
@@ -197,7 +190,7 @@ func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte
 	return op, value, m.rev
 }
 
-// Deadline returns when Tick has something to do: [math.MaxInt64] if never.
+// Deadline returns when Operation or Phase will return something new: [math.MaxInt64] if never.
 func (m *Machine) Deadline() int64 {
 	switch {
 	case m.phase == Held && m.op == None:
@@ -209,9 +202,6 @@ func (m *Machine) Deadline() int64 {
 	}
 	return math.MaxInt64
 }
-
-// Tick tells the machine that time has passed.
-func (m *Machine) Tick(now int64) { m.check(now) }
 
 // Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one
 // since the last input, as when the wall clock was set forward. A lease that ends too soon
@@ -256,9 +246,12 @@ func (m *Machine) Release(now int64) {
 	m.settle()
 }
 
+// Outside reports whether this life is not in the record, and no operation can change that.
+func (m *Machine) Outside() bool { return !m.mine() && !m.unsure }
+
 // settle ends an attempt that leaves and is not in the record.
 func (m *Machine) settle() {
-	if m.leaving && !m.mine() && !m.unsure {
+	if m.leaving && m.Outside() {
 		m.phase = Over
 	}
 }

@@ -22,11 +22,11 @@ func TestRecord(t *testing.T) {
 	} {
 		_, err := parse([]byte(bad), "l")
 		require.ErrorIs(t, err, ErrRecord, "%q", bad)
-		m := New("l", unit)
+		m := New("l", "A", unit)
 		op, _, _ := m.Operation(0, 0)
 		require.Equal(t, Load, op)
 		if m.Loaded(0, []byte(bad), "1"); bad != "" {
-			require.Equal(t, Over, m.Phase())
+			require.Equal(t, Over, m.Phase(0))
 			require.ErrorIs(t, m.Err(), ErrRecord)
 		}
 	}
@@ -34,10 +34,9 @@ func TestRecord(t *testing.T) {
 
 // The fences of a lock fit 63 bits.
 func TestLastFence(t *testing.T) {
-	m := New("l", unit)
+	m := New("l", "A", unit)
 	m.Operation(0, 0)
 	m.Loaded(0, (&Record{"l", maxFence, unit, ""}).AppendText(nil), "1")
-	m.Live("A")
 	op, _, _ := m.Operation(0, 0)
 	require.Equal(t, None, op)
 	require.ErrorContains(t, m.Err(), "its fences are used up")
@@ -45,10 +44,9 @@ func TestLastFence(t *testing.T) {
 
 // A clock that is set forward ends a lease, and no wait.
 func TestLeapt(t *testing.T) {
-	m := New("l", unit)
+	m := New("l", "A", unit)
 	m.Operation(0, 0)
 	m.Loaded(0, (&Record{"l", 1, unit, "B"}).AppendText(nil), "1")
-	m.Live("A")
 	at := m.Deadline()
 	require.Equal(t, drain(unit), at)
 	m.Leapt(5 * unit)

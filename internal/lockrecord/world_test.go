@@ -268,7 +268,7 @@ func (w *world) start(i int) error {
 	p := &w.places[i]
 	p.lives++
 	p.robbed = false
-	p.m = New("l", w.lease*unit)
+	p.m = New("l", string(rune('a'+i))+strconv.Itoa(p.lives), w.lease*unit)
 	wait := w.wait * unit
 	p.m.drain = func(int64) int64 { return wait }
 	return nil
@@ -286,9 +286,6 @@ func (w *world) abandon(i int) {
 
 func (w *world) ask(i int) {
 	p := &w.places[i]
-	if p.m.life == "" && p.m.Swaps(w.now) {
-		p.m.Live(string(rune('a'+i)) + strconv.Itoa(p.lives))
-	}
 	op, value, rev := p.m.Operation(w.now, w.floor)
 	if op != None { // else the lease has ended
 		p.op = pending{op: op, swap: swap{string(value), number(rev)}}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	mrand "math/rand/v2"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/hold"
@@ -29,32 +29,30 @@ type attempt struct {
 	l       *Lock
 	ctx     context.Context // of Acquire
 	try     bool
+	leave   context.Context // ends when release is called: the hold, or the wait, is over
+	release context.CancelFunc
 	granted chan struct{}
 	over    chan struct{}
-	why     error // it is over without a grant
-	held    *held
-	wake    chan struct{}
-	life    store.Life // nil if the store has none
+	held    *held                 // from granted on
+	why     error                 // it is over without a grant; from over on
+	trouble atomic.Pointer[error] // what the caller is told when its patience, or the lease, ends
 
-	mu       sync.Mutex // guards the rest
+	// The rest is run's own.
 	m        *lockrecord.Machine
+	life     store.Life // nil if the store has none
 	slept    int64
 	err      error // why the last operation failed; nil if it did not
 	fails    int   // operations that failed in a row
-	cancel   context.CancelFunc
 	giveUpAt int64 // after a release
 
 	// Of a wait for a life that the store cannot prove dead.
 	first string // the revision that was seen first
-	doubt error  // what the caller is told, until another revision shows that the life lives
+	doubt error  // until another revision shows that the life lives
 }
 
 func (l *Lock) begin(ctx context.Context, try bool) *attempt {
-	a := &attempt{
-		l: l, ctx: ctx, try: try,
-		granted: make(chan struct{}), over: make(chan struct{}), wake: make(chan struct{}, 1),
-		m: lockrecord.New(l.name, int64(l.lease)), cancel: func() {},
-	}
+	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{})}
+	a.leave, a.release = context.WithCancel(context.Background())
 	_, a.slept = l.clock.Read()
 	go a.run()
 	return a
@@ -68,30 +66,25 @@ func (a *attempt) now() int64 {
 	return now
 }
 
-// nudge makes run look again.
-func (a *attempt) nudge() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
+// tell notes what the caller is told.
+func (a *attempt) tell() {
+	trouble := a.doubt
+	if a.err != nil {
+		trouble = fmt.Errorf("the store does not answer: %w", a.err)
 	}
+	a.trouble.Store(&trouble)
 }
 
-// release ends the hold, or the wait.
-func (a *attempt) release() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.giveUpAt != 0 {
-		return
+// but adds to an error what the caller is told.
+func (a *attempt) but(err error) error {
+	if trouble := a.trouble.Load(); trouble != nil && *trouble != nil {
+		err = fmt.Errorf("%w: %w", err, *trouble)
 	}
-	now := a.now()
-	a.giveUpAt = now + int64(a.l.lease)
-	if a.m.Release(now); a.m.Phase() == lockrecord.Over {
-		a.cancel()
-	}
-	a.nudge()
+	return err
 }
 
 func (a *attempt) run() {
+	a.m = lockrecord.New(a.l.name, a.live(), int64(a.l.lease))
 	w := new(watch)
 	defer func() {
 		w.end()
@@ -99,29 +92,24 @@ func (a *attempt) run() {
 			_ = a.life.Close() // the kernel has closed the file in any case
 		}
 		if a.held != nil {
-			a.mu.Lock()
-			a.held.End(a.reason())
-			a.mu.Unlock()
+			a.held.End(a.lost())
 		}
+		a.release()
 		close(a.over)
 	}()
 	pause := firstPoll
 	for !a.settled() {
-		a.live(false)
-		if op, value, rev := a.operation(); op != lockrecord.None {
-			if a.perform(op, value, rev) {
-				continue
+		if op, value, rev := a.m.Operation(a.now(), floor()); op != lockrecord.None {
+			if !a.perform(op, value, rev) {
+				if a.why != nil {
+					return
+				}
+				_, _ = a.sleep(nil, min(jitter(firstPoll<<min(a.fails, 10)), a.l.lease/16))
 			}
-			if a.why != nil {
-				return
-			}
-			_, _ = a.sleep(nil, min(jitter(firstPoll<<min(a.fails, 10)), a.l.lease/16))
 			continue
 		}
-		a.mu.Lock()
 		life, rev, waits := a.m.Awaits()
 		left := time.Duration(a.m.Deadline() - a.now())
-		a.mu.Unlock()
 		switch {
 		case !waits:
 			_, _ = a.sleep(nil, left)
@@ -129,7 +117,7 @@ func (a *attempt) run() {
 			dead, lives := a.dead(life)
 			switch {
 			case dead:
-				a.proved(rev)
+				a.m.Proved(rev)
 				continue
 			case lives:
 				a.why = fmt.Errorf("%w: life %s holds it", lock.ErrBusy, life)
@@ -138,42 +126,42 @@ func (a *attempt) run() {
 			}
 			return
 		default:
-			a.live(true)
 			most := slowPoll
 			if a.watch(w, life); w.done != nil {
 				most = a.l.lease / 3
-			}
-			a.mu.Lock()
-			if w.done == nil && a.first == "" {
+			} else if a.first == "" {
 				a.first, a.doubt = rev, noProof(life, left)
-			} else if rev != a.first {
+			}
+			if rev != a.first {
 				a.doubt = nil
 			}
-			a.mu.Unlock()
+			a.tell()
 			err, told := a.sleep(w.done, min(jitter(pause), left))
 			pause = min(pause*3/2, most)
-			a.mu.Lock()
-			if a.m.Poll(); told && err != nil {
-				a.m.Guard("") // the lease decides
-				w.done = nil
-			}
-			a.mu.Unlock()
-			if told && err == nil {
+			switch a.m.Poll(); {
+			case told && err == nil:
 				w.end()
 				_, _ = a.sleep(nil, time.Duration(mrand.Int64N(int64(stampede))))
-				a.proved(rev)
+				a.m.Proved(rev)
+			case told:
+				a.m.Guard("") // the lease decides
+				w.done = nil
 			}
 		}
 	}
 }
 
-// sleep waits for so long, or for a nudge, or until it is told something.
+// sleep waits for so long, or until the caller leaves, or until it is told something.
 func (a *attempt) sleep(done <-chan error, d time.Duration) (err error, told bool) {
+	leave := a.leave.Done()
+	if a.giveUpAt != 0 {
+		leave = nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-a.wake:
+	case <-leave:
 	case err = <-done:
 		told = true
 	}
@@ -183,25 +171,29 @@ func (a *attempt) sleep(done <-chan error, d time.Duration) (err error, told boo
 // jitter keeps waiters from asking together.
 func jitter(d time.Duration) time.Duration { return d/2 + time.Duration(mrand.Int64N(int64(d/2))) }
 
-// settled lets the handle follow the machine, and reports whether nothing is left to do.
+// settled lets the machine follow the caller, and the handle follow the machine. It reports whether
+// nothing is left to do.
 func (a *attempt) settled() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	now := a.now()
-	a.m.Tick(now)
-	switch a.m.Phase() {
+	if a.leave.Err() != nil && a.giveUpAt == 0 {
+		a.giveUpAt = now + int64(a.l.lease)
+		a.m.Release(now)
+	}
+	switch a.m.Phase(now) {
 	case lockrecord.Held:
 		end := a.m.LeaseEnd()
 		if a.held == nil {
 			a.held = &held{hold.New(a.ctx, a.l.clock, a.l.lease, a.m.Fence(), end, a.lapsed), a}
 			close(a.granted)
+			a.doubt = nil
+			a.tell()
 		} else if a.held.Over() {
 			a.m.End() // and renew it no more
 		} else {
 			a.held.Extend(end)
 		}
 	case lockrecord.Ended:
-		a.held.End(a.reason())
+		a.held.End(a.lost())
 	case lockrecord.Over:
 		a.why = a.m.Err()
 		return true
@@ -209,53 +201,30 @@ func (a *attempt) settled() bool {
 	return a.giveUpAt != 0 && now >= a.giveUpAt
 }
 
-// reason says why the lock is lost.
-func (a *attempt) reason() error {
-	why := a.m.Err()
-	if why == nil {
-		why = errors.New("the lease was not renewed in time")
-		if a.err != nil {
-			why = fmt.Errorf("%w: %w", why, a.err)
-		}
+// lost says why the lock is lost, as the machine knows it.
+func (a *attempt) lost() error {
+	if err := a.m.Err(); err != nil {
+		return a.l.fail(fmt.Errorf("%w: %w", lock.ErrLost, err))
 	}
-	return a.l.fail(fmt.Errorf("%w: %w", lock.ErrLost, why))
+	return a.lapsed()
 }
 
-// lapsed is reason for a handle that finds its lease at the end.
+// lapsed is the error of a handle whose lease has ended.
 func (a *attempt) lapsed() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.nudge()
-	return a.reason()
+	return a.l.fail(a.but(fmt.Errorf("%w: the lease was not renewed in time", lock.ErrLost)))
 }
 
-// live begins a life before the first swap, or while there is time for it. Without a store that
-// proves anything it is a name.
-func (a *attempt) live(waits bool) {
-	a.mu.Lock()
-	needed := a.m.Life() == "" && (waits || a.m.Swaps(a.now()))
-	a.mu.Unlock()
-	if !needed {
-		return
-	}
-	name := rand.Text()
+// live begins a life, and returns its name. Without a store that proves anything it is only that.
+func (a *attempt) live() string {
 	if a.l.prover != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/opShare)
+		ctx, cancel := context.WithTimeout(a.leave, a.l.lease/opShare)
 		defer cancel()
 		if life, err := a.l.prover.Live(ctx); err == nil {
-			a.life, name = life, life.Name()
+			a.life = life
+			return life.Name()
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.m.Live(name)
-}
-
-// operation returns what the store is to do.
-func (a *attempt) operation() (op lockrecord.Operation, value []byte, rev string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.m.Operation(a.now(), floor())
+	return rand.Text()
 }
 
 // floor is below the fences of a new record: the milliseconds since 2020, and room for four
@@ -267,14 +236,12 @@ func floor() uint64 {
 
 // perform asks the store, and gives the machine the outcome.
 func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) (ok bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), a.l.lease/opShare)
-	defer cancel()
-	a.mu.Lock()
-	a.cancel = cancel
-	if a.m.Phase() == lockrecord.Over { // released meanwhile
-		cancel()
+	parent := context.Background()
+	if a.m.Outside() {
+		parent = a.leave // nothing depends on the outcome
 	}
-	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(parent, a.l.lease/opShare)
+	defer cancel()
 	var next store.Revision
 	var err error
 	if op == lockrecord.Load {
@@ -282,8 +249,6 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) (ok
 	} else {
 		next, err = a.l.store.Swap(ctx, value, store.Revision(rev))
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	now := a.now()
 	switch {
 	case err == nil && op == lockrecord.Load:
@@ -293,23 +258,18 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) (ok
 	default:
 		a.m.Unknown(now)
 	}
-	if err == nil || errors.Is(err, store.ErrConflict) {
+	switch {
+	case err == nil || errors.Is(err, store.ErrConflict):
 		a.err, a.fails = nil, 0
-		return true
+	case parent.Err() == nil:
+		a.err = err
+		a.fails++
+		if errors.Is(err, store.ErrUnusable) && a.held == nil {
+			a.why = err
+		}
 	}
-	a.err = err
-	a.fails++
-	if errors.Is(err, store.ErrUnusable) && a.held == nil {
-		a.why = err
-	}
-	return false
-}
-
-// proved tells the machine that the holder of this revision is dead.
-func (a *attempt) proved(rev string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.m.Proved(rev)
+	a.tell()
+	return a.err == nil
 }
 
 // dead reports whether a life is proved to be over now, or to go on.
@@ -343,9 +303,7 @@ func (a *attempt) watch(w *watch, life string) {
 		return
 	}
 	w.end()
-	a.mu.Lock()
 	a.m.Guard(life)
-	a.mu.Unlock()
 	var ctx context.Context
 	ctx, w.cancel = context.WithCancel(context.Background())
 	done := make(chan error, 1)

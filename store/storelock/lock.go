@@ -113,16 +113,7 @@ func (l *Lock) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	case <-a.over: // soon, unless a swap is under way
 	case <-time.After(courtesy):
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	err := hold.ContextError(ctx)
-	switch {
-	case a.err != nil:
-		err = fmt.Errorf("%w: the store does not answer: %w", err, a.err)
-	case a.doubt != nil:
-		err = fmt.Errorf("%w: %w", err, a.doubt)
-	}
-	return nil, l.fail(err)
+	return nil, l.fail(a.but(hold.ContextError(ctx)))
 }
 
 // courtesy bounds how long a call whose context has ended takes back a swap that was under way.
