@@ -175,13 +175,9 @@ type held struct {
 }
 
 func (h *held) Release() error {
-	_ = h.Err() // it may be lost
+	lost := h.Released(h.l.error(lock.ErrReleased))
 	h.l.mu.Lock()
-	h.End(h.l.error(lock.ErrReleased))
+	defer h.l.mu.Unlock()
 	h.l.free(h, "released")
-	h.l.mu.Unlock()
-	if err := h.Err(); !errors.Is(err, lock.ErrReleased) {
-		return err
-	}
-	return nil
+	return lost
 }

@@ -55,6 +55,18 @@ func (h *Hold) End(reason error) {
 	}
 }
 
+// Released ends the hold for this reason, which wraps [lock.ErrReleased], and returns nil, or
+// the first reason if the hold was lost before.
+func (h *Hold) Released(reason error) (lost error) {
+	if h.Err() == nil {
+		h.End(reason)
+	}
+	if err := h.Err(); !errors.Is(err, lock.ErrReleased) {
+		return err
+	}
+	return nil
+}
+
 // Over reports whether the hold has been ended, and does not read the clock.
 func (h *Hold) Over() bool { return h.over.Load() != nil }
 

@@ -45,7 +45,7 @@ import (
 //
 //	starts what Operation returns, and gives its outcome to Loaded, Swapped or Unknown: one
 //	of them, once, also if the store never answers
-//	looks at Phase again at Deadline, and calls Poll from time to time while it waits for a life
+//	asks for the next one at Deadline, and calls Poll from time to time while it waits for a life
 //	calls Guard if the store will tell when that life is over, and Proved when it has
 //	ends the hold at LeaseEnd, less a margin, by a timer of its own, and then calls End
 //
@@ -190,14 +190,13 @@ func (m *Machine) Operation(now int64, floor uint64) (op Operation, value []byte
 	return op, value, m.rev
 }
 
-// Deadline returns when Operation or Phase will return something new: [math.MaxInt64] if never.
+// Deadline returns when the next operation will be due, [math.MaxInt64] if never, while none is due
+// or under way.
 func (m *Machine) Deadline() int64 {
-	switch {
-	case m.phase == Held && m.op == None:
+	if m.phase == Held {
 		return m.renewAt()
-	case m.phase == Held:
-		return m.LeaseEnd()
-	case m.phase == Waiting && m.op == None && !m.stale && m.blocked():
+	}
+	if _, _, waits := m.Awaits(); waits {
 		return m.replaceAt()
 	}
 	return math.MaxInt64

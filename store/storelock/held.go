@@ -1,7 +1,6 @@
 package storelock
 
 import (
-	"errors"
 	"os"
 
 	"github.com/dmutex/dmutex/internal/hold"
@@ -27,13 +26,8 @@ func File(h lock.Held) *os.File {
 // Release waits until the store has confirmed it, and at most for a lease: then others replace
 // this process as if it had crashed.
 func (h *held) Release() error {
-	if h.Err() == nil {
-		h.End(h.a.l.fail(lock.ErrReleased))
-	}
+	lost := h.Released(h.a.l.fail(lock.ErrReleased))
 	h.a.release()
 	<-h.a.over
-	if err := h.Err(); !errors.Is(err, lock.ErrReleased) {
-		return err
-	}
-	return nil
+	return lost
 }
