@@ -57,12 +57,13 @@ type Held interface {
 	// lease, Err reads the clock: after a pause of the process its first call tells of the loss.
 	Err() error
 
-	// Until is the time before which the lock is surely not lost, as of now: a renewal moves it.
-	// It is the zero time if no lease limits the hold, and not in the future after the hold.
+	// Until is the time before which nobody else gets the lock, unless it is released: as of now,
+	// since a renewal moves it. It is the zero time if no lease limits the hold, and not in the
+	// future after the hold.
 	Until() time.Time
 
 	// Suspended reports that the renewal of the lease is late: the lock is still held, and is
-	// lost at Until if the renewal goes on to fail.
+	// lost at Until if none succeeds before.
 	Suspended() bool
 
 	// Release gives the lock back. It ends this grant and never another, and may be called
