@@ -7,38 +7,16 @@
 //
 //	<prefix>.3.7
 //
-// and node 3 subscribes to <prefix>.3.*, so the subject names the sender. To
-// enforce that, give each node its own NATS user, with these permissions and no
-// others below the prefix; for node 7
-//
-//	publish:   <prefix>.*.7
-//	subscribe: <prefix>.7.*
-//
-// Without them every client of the server can speak in every node's name. Accounts do
-// not hear one another, so groups in different accounts may have the same prefix; groups in
-// one account need different ones. docs/security.md shows a server's configuration.
-//
-// # Members that come and go
+// and node 3 subscribes to <prefix>.3.*, so the subject names the sender. Without
+// permissions every client of the server can speak in every node's name:
+// docs/security.md shows how to give them.
 //
 // With Config.Self 0 a link is a [transport.DynamicLink]: package node gives it a number
-// and peers from the record in the store. The addresses of the peers are empty, since their
-// numbers are enough. Numbers are not known in advance, so every member needs the
-// permissions
-//
-//	publish:   <prefix>.>
-//	subscribe: <prefix>.>
-//
-// They keep strangers out, but within the prefix any member can speak for another one, and
-// listen to what others are sent. If the members of a group do not trust each other that
-// far, give them fixed numbers instead.
-//
-// Groups that share a prefix by mistake take each other's frames for those of processes that
-// use their numbers. A link that hears of another group's link with its number logs that,
-// and [Link.Trouble] returns it.
-//
-// Such a link never waits for the server to confirm a subscription. If the server does not
-// permit it, nats.go calls the ErrorHandler of the connection, and [Link.Trouble] returns
-// the reason.
+// and peers from the record in the store. Groups that share a prefix by mistake take each
+// other's frames for those of processes that use their numbers. A link that hears of
+// another group's link with its number logs that, and [Link.Trouble] returns it. Such a
+// link never waits for the server to confirm a subscription. If the server does not permit
+// it, nats.go calls the ErrorHandler of the connection, and Trouble returns the reason.
 //
 // # Promises
 //

@@ -4,14 +4,12 @@
 //
 // Two nodes share one connection for both directions: answers then carry the
 // acknowledgements of TCP, which makes a round trip a quarter cheaper than over two
-// connections. The node with the higher number always dials, so connections never
-// cross, and there is no tie to break. A lost connection is dialed again, with
-// exponential back-off and jitter. Where package node asks for it (see
-// [transport.DeathLink]), either side also looks whether a process still listens at the
-// other's address, by connections that it closes at once. If a peer dials again while its last connection
-// still seems alive, the accepting side asks the other end of that one for a heartbeat. If
-// none comes within a quarter of a second, the new connection replaces it. Otherwise two
-// processes use one number, and the new one is refused and told of the other.
+// connections. The node with the higher number always dials, so there is no tie to break. A
+// lost connection is dialed again, with exponential back-off and jitter. If a peer dials
+// again while its last connection still seems alive, the accepting side asks the other end
+// of that one for a heartbeat. If none comes within a quarter of a second, the new
+// connection replaces it. Otherwise two processes use one number, and the new one is
+// refused and told of the other.
 //
 // A connection begins with a greeting, first from the dialing side, then from the
 // other: "dmutex", a zero byte, a version byte, the number of the sender, the number of
@@ -19,13 +17,13 @@
 // answer that refuses, the life of the other process, each 8 bytes, big endian. A life
 // below that of the present connection is refused without a question, and one above the
 // bound of SetLife always: a claim that no process can outdo would keep the true peer out.
-// A node closes the connection if the greeting is malformed, does not arrive within five seconds, is
-// from a node that is not a peer or is for another node. Then come frames: a length of
-// 4 bytes, big endian, and as many bytes. Length zero is a heartbeat, and length 2^32-1,
-// which no bytes follow, asks for one. A side that has nothing else to send sends
-// heartbeats. So each side finds out within eight seconds
-// that the other is cut off, while TCP alone would take a quarter of an hour. A peer
-// that completes no frame in eight seconds is disconnected.
+// A node closes the connection if the greeting is malformed, does not arrive within five
+// seconds, is from a node that is not a peer or is for another node.
+//
+// Then come frames: a length of 4 bytes, big endian, and as many bytes. Length zero is a
+// heartbeat, and length 2^32-1, which no bytes follow, asks for one. A side that has
+// nothing else to send sends heartbeats, and disconnects a peer that completes no frame in
+// eight seconds, while TCP alone would take a quarter of an hour.
 //
 // # Promises
 //
@@ -36,48 +34,24 @@
 // Send writes to the socket itself if no other goroutine is writing, but never waits
 // for it. Frames that the socket does not take at once, and all frames to be
 // encrypted, wait for a goroutine that sends many frames with one write. A peer that
-// is slow, silent or sends nonsense does not delay or harm other peers.
-//
-// At most 256 connections may wait for their greeting, each for five seconds. When all
-// places are taken, a connection of the source with the most places is closed; a
-// source is a host, or a network of IPv6. So a flood from one host cannot keep others
-// out. A flood from many sources, or from the address of a peer, makes that peer dial
-// a few times.
+// is slow, silent or sends nonsense does not delay or harm other peers. A flood from many
+// hosts, or from the address of a peer, makes that peer dial a few times.
 //
 // # Members that come and go
 //
 // With [Config.Self] 0 a link is a [transport.DynamicLink]: it listens, and package node
 // gives it a number and its peers, with the addresses that the record in the store carries.
-// [Link.Address] is what the record carries for this node: set [Config.Advertise] if the
-// others do not reach it by Listen. Here too the higher number dials: it belongs to the
-// newer member, which knows all others from the record. A member that does not know the new
-// member yet refuses it and makes its node read the record, and the new member tries again.
-// When a peer is removed, or the number of this node changes, the link drops the
-// connections, goroutines and queued frames of the past.
+// A member that does not know a new member yet refuses it and makes its node read the
+// record, and the new member tries again.
 //
 // # Security
 //
-// With [Config.TLS] every connection is TLS 1.3, both sides show a certificate,
-// and, if numbers are fixed, a certificate speaks for one node, see [NodeOf]. The
-// dialing side refuses a node other than the one that it means to reach, and the
-// accepting side refuses a greeting in another node's name, both before any frame. Host
-// names play no part, so nodes may move. docs/security.md shows how to create certificates with OpenSSL,
-// and how to change them and the authority while the nodes run: see [Link.SetTLS].
-//
-// A certificate is checked when a connection is made, and not again while it lasts.
-// Revocation is not checked, unless VerifyConnection does it. TLS makes a round trip of
-// small frames over loopback 1.2 times as long, as measured by BenchmarkPingPong.
-//
-// Members that come and go have no fixed numbers that a certificate could name. Their links
-// bind certificates to the addresses in the record instead: each side requires that the
-// certificate of the other is valid for the host, a DNS name or an IP address, in the
-// address that the record carries for that number. The certificate needs no name of the
-// form dmutex:node:7. So a member can speak in the name of another one only if its
-// certificate is valid for the same host, or if it can write to the record, which the store
-// must guard. Where hosts have no certificates of their own, as in a Deployment of
-// Kubernetes, set ServerName in Config.TLS: then every certificate must be valid for that
-// name instead, whatever the address. This tells members from strangers, but not one member
-// from another.
+// With [Config.TLS] every connection is TLS 1.3, and both sides show a certificate, which
+// is checked when the connection is made. If numbers are fixed, a certificate speaks for one
+// node, see [NodeOf]. Otherwise it speaks for the host in the address that the record
+// carries for a member. docs/security.md says what that protects against, and how to
+// create and change certificates. TLS makes a round trip of small frames over loopback 1.2
+// times as long, as measured by BenchmarkPingPong.
 //
 // Without TLS, frames are not encrypted, and every greeting is believed. So a
 // link without TLS uses only the loopback interface, unless [Config.AllowPlain]
