@@ -5,6 +5,7 @@ package latelog
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -22,6 +23,7 @@ type queue struct {
 	entries  chan entry
 	lost     atomic.Uint64
 	stop     chan struct{}
+	once     sync.Once // closes stop
 	throttle throttle
 }
 
@@ -56,8 +58,8 @@ func (l *Log) Run() {
 	}
 }
 
-// Stop lets Run return. Nothing is logged afterwards. It is called once.
-func (l *Log) Stop() { close(l.queue.stop) }
+// Stop lets Run return. Nothing is logged afterwards.
+func (l *Log) Stop() { l.queue.once.Do(func() { close(l.queue.stop) }) }
 
 func (l *Log) write(e entry) {
 	ctx := context.Background()

@@ -427,14 +427,16 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 	defer close(l.done)
 	timer := time.AfterFunc(time.Hour, l.poke)
 	defer timer.Stop()
+	var f *frame
 	for {
-		f, wait, open := l.next()
+		var wait time.Duration
+		var open bool
+		f, wait, open = l.next(f)
 		switch {
 		case !open:
 			return
 		case f != nil:
 			deliver(f.from, f.data)
-			l.recycle(f)
 			continue
 		case wait > 0:
 			timer.Reset(wait)
@@ -446,10 +448,14 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 }
 
 // next takes the frame that is due from the queue. If there is none it says
-// how long to wait for one; 0 means until poked.
-func (l *link) next() (f *frame, wait time.Duration, open bool) {
+// how long to wait for one; 0 means until poked. It keeps a few of the frames that were
+// delivered, for push.
+func (l *link) next(delivered *frame) (f *frame, wait time.Duration, open bool) {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
+	if delivered != nil && len(l.spare) < 16 {
+		l.spare = append(l.spare, delivered)
+	}
 	if l.closed || len(l.queue) == 0 || l.network.still[l.place] {
 		return nil, 0, !l.closed
 	}
@@ -459,15 +465,6 @@ func (l *link) next() (f *frame, wait time.Duration, open bool) {
 	f = heap.Pop(&l.queue).(*frame)
 	l.bytes -= len(f.data) + overhead
 	return f, 0, true
-}
-
-// recycle keeps a few delivered frames for use by push.
-func (l *link) recycle(f *frame) {
-	l.network.mu.Lock()
-	defer l.network.mu.Unlock()
-	if len(l.spare) < 16 {
-		l.spare = append(l.spare, f)
-	}
 }
 
 // Close implements [transport.Link].

@@ -111,7 +111,6 @@ type Link struct {
 
 	publishing sync.WaitGroup
 	logging    sync.WaitGroup
-	logged     sync.Once  // guards the end of logging
 	delivering sync.Mutex // held while deliver runs
 	unsent     atomic.Uint64
 	unread     atomic.Uint64
@@ -549,7 +548,7 @@ func (l *Link) Close() error {
 	}
 	l.publishing.Wait()
 	if l.late != nil {
-		l.logged.Do(l.late.Stop)
+		l.late.Stop()
 	}
 	l.logging.Wait()
 	l.Lost() // remembers what nats.go will have forgotten

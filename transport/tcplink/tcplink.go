@@ -487,15 +487,14 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 func (l *Link) Close() error {
 	l.mu.Lock()
 	var err error
-	first := !l.closed
-	if first {
+	if !l.closed {
 		l.closed = true
 		l.cancel()
 		err = l.listener.Close()
 	}
 	l.mu.Unlock()
 	l.running.Wait()
-	if first && l.late != nil {
+	if l.late != nil {
 		l.late.Stop()
 	}
 	l.logging.Wait()
