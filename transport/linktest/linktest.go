@@ -440,49 +440,30 @@ func (b *bench) closeWaits() {
 }
 
 func (b *bench) closeEnds() {
-	const enough, ahead = 100, 50
+	const enough, ahead = 1000, 50
 	from, to := b.make(1), b.make(2)
 	require.NoError(b, from.Open(ignore))
 	var closed atomic.Bool
-	arrived, more, flowing := 0, make(chan struct{}, ahead), make(chan struct{})
-	var delivering sync.Mutex
+	var arrived atomic.Int32
+	flowing := make(chan bool)
 	require.NoError(b, to.Open(func(dmutex.NodeID, []byte) {
 		if closed.Load() {
 			b.Error("delivered after Close")
 		}
-		delivering.Lock()
-		defer delivering.Unlock()
-		if arrived++; arrived == enough {
+		if arrived.Add(1) == enough {
 			close(flowing)
 		}
-		select {
-		case more <- struct{}{}:
-		default:
-		}
+		_ = from.Send(2, []byte{1}) // as many as there were remain under way
 	}))
-	stop := make(chan struct{})
-	var sending sync.WaitGroup
-	sending.Go(func() { // keeps some frames under way, until nobody takes them
-		for range ahead {
-			_ = from.Send(2, []byte{1})
-		}
-		for {
-			select {
-			case <-more:
-				_ = from.Send(2, []byte{1})
-			case <-stop:
-				return
-			}
-		}
-	})
+	for range ahead {
+		_ = from.Send(2, []byte{1})
+	}
 	await(b, flowing, "frames")
 	require.NoError(b, to.Close())
 	closed.Store(true)
 	for range ahead {
 		_ = from.Send(2, []byte{1})
 	}
-	close(stop)
-	sending.Wait()
 	if b.links.Synctest {
 		time.Sleep(time.Minute) // of the bubble's clock: what is late comes now
 	}

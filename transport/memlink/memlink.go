@@ -63,12 +63,10 @@ type Network struct {
 	birth  time.Time
 
 	mu    sync.Mutex
-	known map[dmutex.NodeID]bool  // had a link once
-	open  map[dmutex.NodeID]*link // has one now
+	links map[dmutex.NodeID]*link // that have the number, or had it last
 	sent  uint64                  // copies so far, which keeps those due together in order
 
 	// Faults belong to places, which links keep. A link's place is its first number.
-	place map[dmutex.NodeID]dmutex.NodeID // by number, where it differs
 	luck  map[route]*rand.Rand
 	cut   map[route]bool
 	still map[dmutex.NodeID]bool // paused
@@ -95,9 +93,7 @@ func New(c Config) (*Network, error) {
 	return &Network{
 		config: c,
 		birth:  time.Now(),
-		known:  make(map[dmutex.NodeID]bool),
-		open:   make(map[dmutex.NodeID]*link),
-		place:  make(map[dmutex.NodeID]dmutex.NodeID),
+		links:  make(map[dmutex.NodeID]*link),
 		luck:   make(map[route]*rand.Rand),
 		cut:    make(map[route]bool),
 		still:  make(map[dmutex.NodeID]bool),
@@ -121,10 +117,18 @@ func (n *Network) Link(self dmutex.NodeID) transport.DynamicLink {
 
 // placeOf returns the place of the link that has the number or had it last.
 func (n *Network) placeOf(id dmutex.NodeID) dmutex.NodeID {
-	if place, found := n.place[id]; found {
-		return place
+	if l := n.links[id]; l != nil {
+		return l.place
 	}
 	return id
+}
+
+// open returns the open link of the number, or nil.
+func (n *Network) open(id dmutex.NodeID) *link {
+	if l := n.links[id]; l != nil && l.opened && !l.closed && l.self == id {
+		return l
+	}
+	return nil
 }
 
 // Partition lets only nodes of the same group reach each other. The nodes that
@@ -172,7 +176,7 @@ func (n *Network) Resume(id dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.still, n.placeOf(id))
-	for _, l := range n.open {
+	for _, l := range n.links {
 		if l.place != n.placeOf(id) {
 			continue
 		}
@@ -229,13 +233,11 @@ func (l *link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		return transport.ErrClosed
 	case l.opened:
 		return dmutex.Misuse("memlink: the link is open already")
-	case n.open[l.self] != nil:
+	case n.open(l.self) != nil:
 		return errTwice(l.self)
 	}
 	l.opened = true
-	if l.self != dmutex.None {
-		n.open[l.self] = l
-	}
+	l.enlist()
 	go l.run(deliver)
 	return nil
 }
@@ -253,7 +255,7 @@ func (l *link) Become(self dmutex.NodeID) error {
 	n := l.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	other := n.open[self]
+	other := n.open(self)
 	switch {
 	case l.closed:
 		return transport.ErrClosed
@@ -262,13 +264,7 @@ func (l *link) Become(self dmutex.NodeID) error {
 	case l.opened && other != nil && other != l:
 		return errTwice(self)
 	}
-	if l.opened && l.self != dmutex.None {
-		delete(n.open, l.self)
-	}
 	l.rename(self)
-	if l.opened && self != dmutex.None {
-		n.open[self] = l
-	}
 	return nil
 }
 
@@ -277,16 +273,18 @@ func (l *link) rename(self dmutex.NodeID) {
 	l.self, l.peers = self, make(map[dmutex.NodeID]bool)
 	l.queue, l.bytes = nil, 0
 	l.held, l.heldBytes = nil, 0
-	if self == dmutex.None {
-		return
-	}
-	n := l.network
-	n.known[self] = true
 	if l.place == dmutex.None {
 		l.place = self
 	}
-	if delete(n.place, self); l.place != self {
-		n.place[self] = l.place
+	if l.network.open(self) == nil {
+		l.enlist()
+	}
+}
+
+// enlist makes the link the one that has its number.
+func (l *link) enlist() {
+	if l.self != dmutex.None {
+		l.network.links[l.self] = l
 	}
 }
 
@@ -326,7 +324,7 @@ func (l *link) reaches(id dmutex.NodeID) bool {
 	if l.dynamic {
 		return l.peers[id]
 	}
-	return id != l.self && l.network.known[id]
+	return id != l.self && l.network.links[id] != nil
 }
 
 // Send implements [transport.Link].
@@ -365,7 +363,7 @@ func (l *link) carry(to dmutex.NodeID, data []byte) error {
 	lost, twice := luck.Float64() < n.config.Loss, luck.Float64() < n.config.Duplicate
 	delays := [2]time.Duration{n.delay(luck), n.delay(luck)}
 
-	dest := n.open[to]
+	dest := n.open(to)
 	if lost || dest == nil || n.cut[r] || n.group[r.from] != n.group[r.to] {
 		return nil
 	}
@@ -471,9 +469,6 @@ func (l *link) next(delivered *frame) (f *frame, wait time.Duration, open bool) 
 func (l *link) Close() error {
 	l.network.mu.Lock()
 	if l.opened && !l.closed {
-		if l.self != dmutex.None {
-			delete(l.network.open, l.self)
-		}
 		l.poke()
 	}
 	opened := l.opened
