@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -119,31 +120,25 @@ func verify(c *tls.Config, roots *x509.CertPool, usage x509.ExtKeyUsage) func(tl
 
 // checkOwn checks the node's own certificates as its peers will.
 func (g *guard) checkOwn(self dmutex.NodeID, address string) error {
-	refuse := func(err error) error {
-		if g.nodeOf == nil {
-			return dmutex.Misuse(fmt.Sprintf("tcplink: Config.TLS.Certificates: the peers would refuse a node at %s: %v", address, err))
-		}
-		return dmutex.Misuse(fmt.Sprintf("tcplink: Config.TLS.Certificates: the peers would refuse node %d: %v", self, err))
-	}
 	c := &tls.Config{ServerName: g.dialing.ServerName, Time: g.dialing.Time}
 	for _, own := range g.dialing.Certificates {
-		var chain []*x509.Certificate
-		for _, der := range own.Certificate {
-			cert, err := x509.ParseCertificate(der)
-			if err != nil {
-				return refuse(err)
-			}
-			chain = append(chain, cert)
-		}
+		chain, err := x509.ParseCertificates(slices.Concat(own.Certificate...))
 		cs := tls.ConnectionState{PeerCertificates: chain}
-		if err := verify(c, g.dialing.RootCAs, x509.ExtKeyUsageServerAuth)(cs); err != nil {
-			return refuse(err)
+		if err == nil {
+			err = verify(c, g.dialing.RootCAs, x509.ExtKeyUsageServerAuth)(cs)
 		}
-		if err := verify(c, g.accepting.ClientCAs, x509.ExtKeyUsageClientAuth)(cs); err != nil {
-			return refuse(err)
+		if err == nil {
+			err = verify(c, g.accepting.ClientCAs, x509.ExtKeyUsageClientAuth)(cs)
 		}
-		if err := g.bind(chain[0], self, address); err != nil {
-			return refuse(err)
+		if err == nil {
+			err = g.bind(chain[0], self, address)
+		}
+		if err != nil {
+			who := "node " + self.String()
+			if g.nodeOf == nil {
+				who = "a node at " + address
+			}
+			return dmutex.Misuse(fmt.Sprintf("tcplink: Config.TLS.Certificates: the peers would refuse %s: %v", who, err))
 		}
 	}
 	return nil
