@@ -116,10 +116,10 @@ func (b *bench) make(self dmutex.NodeID) transport.Link {
 	return l
 }
 
-// open returns nodes 1 to n that keep what arrives.
-func (b *bench) open(n int) (nodes []*member) {
-	for i := range n {
-		nodes = append(nodes, b.member(dmutex.NodeID(i+1)))
+// open returns nodes that keep what arrives.
+func (b *bench) open(ids ...dmutex.NodeID) (nodes []*member) {
+	for _, id := range ids {
+		nodes = append(nodes, b.member(id))
 	}
 	for _, s := range nodes {
 		require.NoError(b, s.Open(s.keep))
@@ -205,37 +205,28 @@ func (s *member) tell(to *member, frame []byte) {
 func (b *bench) unaltered() {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))
-	nodes := b.open(3)
+	nodes := b.open(1, 2, 3)
 	buf := make([]byte, nodes[0].MaxFrame())
-	for i := range 100 {
-		for _, from := range nodes {
-			for _, to := range nodes {
-				if from == to {
-					continue
-				}
-				size := 1 + random.IntN(200)
-				switch i {
-				case 50:
-					size = len(buf)
-				case 51:
-					size = len(buf) - 1
-				case 52:
-					size = 1
-				}
-				for j := range buf[:size] {
-					buf[j] = byte(random.Uint32())
-				}
-				sent := bytes.Clone(buf[:size])
-				require.NoError(b, from.Send(to.self, buf[:size]))
-				clear(buf) // the caller's buffer is the caller's again
-				require.Equal(b, arrival{from.self, sent}, to.next(), "seed %d", seed)
+	sizes := []int{len(buf), len(buf) - 1, 1}
+	for range 100 {
+		sizes = append(sizes, 1+random.IntN(200))
+	}
+	for i, size := range sizes {
+		for _, step := range []int{1, 2} {
+			from, to := nodes[i%3], nodes[(i+step)%3]
+			for j := range buf[:size] {
+				buf[j] = byte(random.Uint32())
 			}
+			sent := bytes.Clone(buf[:size])
+			require.NoError(b, from.Send(to.self, buf[:size]))
+			clear(buf) // the caller's buffer is the caller's again
+			require.Equal(b, arrival{from.self, sent}, to.next(), "seed %d", seed)
 		}
 	}
 }
 
 func (b *bench) once() {
-	nodes := b.open(2)
+	nodes := b.open(1, 2)
 	from, to := nodes[0], nodes[1]
 	const bursts, burst = 20, 100
 	for i := range bursts {
@@ -263,7 +254,7 @@ func (s *member) counts(first, n int) {
 }
 
 func (b *bench) refusals() {
-	nodes := b.open(2)
+	nodes := b.open(1, 2)
 	from, to := nodes[0], nodes[1]
 	require.GreaterOrEqual(b, from.MaxFrame(), 1024)
 	frame := make([]byte, from.MaxFrame()+1)
@@ -341,7 +332,7 @@ func (b *bench) bounce() {
 
 func (b *bench) crowd() {
 	const senders, frames = 8, 200
-	nodes := b.open(3)
+	nodes := b.open(1, 2, 3)
 	room := make(chan struct{}, 256) // frames that are under way
 	var sending sync.WaitGroup
 	for _, from := range nodes[1:] {
@@ -357,25 +348,22 @@ func (b *bench) crowd() {
 			})
 		}
 	}
-	last := make(map[dmutex.NodeID]*[senders]int)
-	for _, from := range nodes[1:] {
-		last[from.self] = new([senders]int)
-	}
+	heard := make(map[[2]dmutex.NodeID]int) // from a node and one of its goroutines
 	for range 2 * senders * frames {
 		a := nodes[0].next()
 		<-room
 		sender, i := a.frame[0], a.frame[len(a.frame)-1]
 		require.Equal(b, append(bytes.Repeat([]byte{sender}, 1+int(i)%50), i), a.frame)
+		source := [2]dmutex.NodeID{a.from, dmutex.NodeID(sender)}
 		if b.links.Ordered {
-			require.Equal(b, last[a.from][sender], int(i), "node %d, goroutine %d", a.from, sender)
+			require.Equal(b, heard[source], int(i), "node and goroutine %v", source)
 		}
-		last[a.from][sender]++
+		heard[source]++
 	}
 	sending.Wait()
-	for _, from := range nodes[1:] {
-		for _, n := range last[from.self] {
-			require.Equal(b, frames, n, "a frame came twice, and another not at all")
-		}
+	require.Len(b, heard, 2*senders)
+	for source, n := range heard {
+		require.Equal(b, frames, n, "of node and goroutine %v a frame came twice, and another not at all", source)
 	}
 }
 
@@ -392,7 +380,7 @@ func (b *bench) closings() {
 	require.NoError(b, never.Close())
 	require.ErrorIs(b, never.Open(ignore), transport.ErrClosed)
 
-	nodes := b.open(2)
+	nodes := b.open(1, 2)
 	nodes[0].tell(nodes[1], []byte{1})
 	var closing sync.WaitGroup
 	for range 4 {
@@ -472,7 +460,7 @@ func (b *bench) closeEnds() {
 }
 
 func (b *bench) deaf() {
-	l, nodes := b.make(2), b.others()
+	l, nodes := b.make(2), b.open(1, 3)
 	gate := b.gate()
 	require.NoError(b, l.Open(func(dmutex.NodeID, []byte) { gate.pass() }))
 	require.NoError(b, nodes[0].Send(2, []byte{1}))
@@ -526,16 +514,7 @@ func heap() int64 {
 
 func (b *bench) absent() {
 	require.NoError(b, b.link(2).Close())
-	b.flood(b.others(), 16)
-}
-
-// others are the nodes 1 and 3, open.
-func (b *bench) others() []*member {
-	nodes := []*member{b.member(1), b.member(3)}
-	for _, s := range nodes {
-		require.NoError(b, s.Open(s.keep))
-	}
-	return nodes
+	b.flood(b.open(1, 3), 16)
 }
 
 // flood sends half a megabyte to node 2, which is more than any socket buffers, some
@@ -554,7 +533,7 @@ func (b *bench) flood(others []*member, times int) {
 }
 
 func (b *bench) restart() {
-	nodes := b.open(3)
+	nodes := b.open(1, 2, 3)
 	for round := range byte(4) {
 		i := int(round) % 2 * 2 // the one of the lowest id, and the one of the highest
 		for _, other := range nodes {
