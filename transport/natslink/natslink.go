@@ -118,7 +118,7 @@ type Link struct {
 	mu       sync.Mutex
 	wake     *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
 	self     dmutex.NodeID
-	log      *slog.Logger // names self
+	log      *slog.Logger // does not change once the link is open
 	opened   bool
 	closed   bool
 	sub      *nats.Subscription
@@ -206,7 +206,7 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 		return
 	}
 	l.late = latelog.New(logger.Handler())
-	l.log = slog.New(l.late.Often()).With("node", l.self)
+	l.log = slog.New(l.late.Often())
 }
 
 // Address implements [transport.DynamicLink]. It is empty: the number is enough.
@@ -224,9 +224,6 @@ func (l *Link) Become(self dmutex.NodeID) error {
 		return dmutex.Misuse(fmt.Sprintf("natslink: the link was made for node %d: leave Config.Self 0", l.self))
 	}
 	l.self = self
-	if l.late != nil {
-		l.log = slog.New(l.late.Often()).With("node", self)
-	}
 	clear(l.subjects)
 	l.queue.clear()
 	l.clash = clash{}
@@ -365,7 +362,6 @@ func (l *Link) follow(deliver func(from dmutex.NodeID, frame []byte)) {
 	l.mu.Lock()
 	self, old := l.self, l.sub
 	same := l.closed || self == l.heard
-	log := l.log
 	l.mu.Unlock()
 	if same {
 		return
@@ -378,7 +374,7 @@ func (l *Link) follow(deliver func(from dmutex.NodeID, frame []byte)) {
 	if self != dmutex.None {
 		var err error
 		if sub, err = l.subscribe(self, deliver); err != nil {
-			log.Warn("natslink: frames from others are lost", "err", err)
+			l.log.Warn("natslink: frames from others are lost", "err", err)
 			l.shut() // the connection is closed
 		}
 	}
@@ -482,18 +478,12 @@ func (l *Link) publish(deliver func(from dmutex.NodeID, frame []byte)) {
 				continue
 			}
 			l.unsent.Add(1)
-			l.logger().Warn("natslink: frames are lost", "subject", f.subject, "err", err)
+			l.log.Warn("natslink: frames are lost", "subject", f.subject, "err", err)
 			if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
 				l.shut() // it will never take a frame again
 			}
 		}
 	}
-}
-
-func (l *Link) logger() *slog.Logger {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.log
 }
 
 // take waits for frames, or for another number, and exchanges the frames for the batch

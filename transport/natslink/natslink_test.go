@@ -400,5 +400,5 @@ func TestTroubleOfNumbers(t *testing.T) {
 	nc.Close()
 	require.NoError(t, l.Send(2, []byte("frame")))
 	require.NoError(t, l.Close())
-	require.Contains(t, log.String(), "node=7")
+	require.Contains(t, log.String(), "subject=locks.2.7")
 }

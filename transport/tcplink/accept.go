@@ -22,7 +22,7 @@ func (l *Link) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // such as too many open files
-			l.often.Load().Warn("tcplink: cannot accept", "err", err)
+			l.often.Warn("tcplink: cannot accept", "err", err)
 			delay = min(max(2*delay, l.pace.minRedial), l.pace.maxRedial)
 			if !wait(l.ctx, delay) {
 				return

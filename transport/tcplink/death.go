@@ -33,7 +33,7 @@ func (p *peer) watch() {
 			return
 		}
 		if in.dead(l.knock(p.ctx, addr)) {
-			l.log.Load().Warn("tcplink: no process listens at the peer's address anymore", "peer", p.id, "address", addr)
+			l.log.Warn("tcplink: no process listens at the peer's address anymore", "node", p.self, "peer", p.id, "address", addr)
 			died(p.id)
 			return
 		}

@@ -83,9 +83,6 @@ func (l *Link) Become(self dmutex.NodeID) error {
 		p.remove()
 	}
 	l.self = self
-	if l.late != nil {
-		l.nameLogs()
-	}
 	return nil
 }
 

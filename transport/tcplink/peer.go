@@ -154,12 +154,12 @@ func (p *peer) take(nc net.Conn, life uint64) *conn {
 
 // serve uses a connection until it breaks.
 func (p *peer) serve(c *conn) {
-	p.link.log.Load().Info("tcplink: connected", "peer", p.id, "address", c.RemoteAddr())
+	p.link.log.Info("tcplink: connected", "node", p.self, "peer", p.id, "address", c.RemoteAddr())
 	p.link.running.Go(func() { p.drain(c) })
 	err := p.read(c)
 	p.fail(c, err)
 	if p.ctx.Err() == nil { // else it is our own doing
-		p.link.log.Load().Info("tcplink: connection lost", "peer", p.id, "err", err)
+		p.link.log.Info("tcplink: connection lost", "node", p.self, "peer", p.id, "err", err)
 		p.link.running.Go(p.watch)
 	}
 }
@@ -398,7 +398,7 @@ func (p *peer) dial() {
 			if _, ok := errors.AsType[passing](err); ok {
 				level = slog.LevelDebug
 			}
-			l.often.Load().Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "peer", p.id, "address", p.addr, "err", err)
+			l.often.Log(p.ctx, level, "tcplink: cannot connect, will keep trying", "node", p.self, "peer", p.id, "address", p.addr, "err", err)
 		}
 		if !wait(p.ctx, delay-l.pace.jitter(delay/2+1)) {
 			return

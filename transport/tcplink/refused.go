@@ -36,7 +36,10 @@ func (l *Link) refuse(from net.Addr, p *peer, err error) {
 	if _, ok := err.(passing); ok && l.dynamic {
 		level = slog.LevelDebug
 	}
-	l.often.Load().Log(l.ctx, level, "tcplink: connection refused", "from", host, "err", err)
+	l.mu.RLock()
+	self := l.self
+	l.mu.RUnlock()
+	l.often.Log(l.ctx, level, "tcplink: connection refused", "node", self, "from", host, "err", err)
 }
 
 // reason removes the addresses from an error, because their ports differ each time, and

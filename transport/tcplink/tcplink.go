@@ -174,8 +174,8 @@ type Link struct {
 	anywhere bool                                           // beyond loopback too
 	nodeOf   func(*x509.Certificate) (dmutex.NodeID, error) // nil if dynamic
 	guard    atomic.Pointer[guard]                          // nil if connections are plain
-	log      atomic.Pointer[slog.Logger]                    // names self
-	often    atomic.Pointer[slog.Logger]                    // the same, for what others can cause at will
+	log      *slog.Logger                                   // does not change once the link is open
+	often    *slog.Logger                                   // the same, for what others can cause at will
 	late     *latelog.Log                                   // behind both; nil without a logger
 	pace     pace
 	listener net.Listener
@@ -212,12 +212,12 @@ func newLink(c Config, pace pace) (*Link, error) {
 		self:     c.Self,
 		anywhere: c.AllowPlain || c.TLS != nil,
 		nodeOf:   c.NodeOf,
+		log:      slog.New(slog.DiscardHandler),
+		often:    slog.New(slog.DiscardHandler),
 		pace:     pace,
 		peers:    make(map[dmutex.NodeID]*peer),
 		door:     door{places: pace.maxGreeters, pick: pace.pick, crowds: make(map[netip.Prefix][]net.Conn)},
 	}
-	l.log.Store(slog.New(slog.DiscardHandler))
-	l.often.Store(slog.New(slog.DiscardHandler))
 	l.TakeLogger(c.Logger)
 	if l.nodeOf == nil && !l.dynamic {
 		l.nodeOf = NodeOf
@@ -392,13 +392,7 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 		return
 	}
 	l.late = latelog.New(logger.Handler())
-	l.nameLogs()
-}
-
-// nameLogs lets the records name the number of this node. The caller has l.mu.
-func (l *Link) nameLogs() {
-	l.log.Store(slog.New(l.late).With("node", l.self))
-	l.often.Store(slog.New(l.late.Often()).With("node", l.self))
+	l.log, l.often = slog.New(l.late), slog.New(l.late.Often())
 }
 
 // Trouble implements [transport.Reporter].
@@ -536,7 +530,7 @@ func (l *Link) keepAlive() {
 		l.mu.RUnlock()
 		for _, p := range peers {
 			if !p.alive() { // told of without the peer's mutex: Send would wait for the log
-				l.log.Load().Warn("tcplink: the peer is silent", "peer", p.id)
+				l.log.Warn("tcplink: the peer is silent", "node", p.self, "peer", p.id)
 			}
 		}
 	}
