@@ -277,7 +277,11 @@ func (m *Mail) Remove(id dmutex.NodeID) {
 		ids:   slices.Delete(slices.Clone(r.ids), i, i+1),
 		peers: slices.Delete(slices.Clone(r.peers), i, i+1),
 	})
-	r.peers[i].remove()
+	p := r.peers[i]
+	p.mu.Lock()
+	p.gone = true
+	p.gauge()
+	p.mu.Unlock()
 	m.pokeDrain()
 }
 
@@ -287,7 +291,7 @@ func (m *Mail) Remove(id dmutex.NodeID) {
 // that has left, nor for an unknown one.
 func (m *Mail) Challenge(id dmutex.NodeID) {
 	if p := m.peer(id); p != nil {
-		p.challenge()
+		p.notice(m.maxLife(), true)
 		m.wakeBefore(math.MinInt64)
 	}
 }

@@ -283,26 +283,12 @@ func (p *peer) rename(s *session.Session) {
 	p.due.Store(true)
 }
 
-// remove ends what the peer does. The roster is without it already.
-func (p *peer) remove() {
+// notice tells the session how high lives may be, and perhaps makes the next transmit ask
+// whether the peer is there.
+func (p *peer) notice(maxLife uint64, ask bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gone = true
-	p.gauge()
-}
-
-// challenge makes the next transmit ask whether the peer is there.
-func (p *peer) challenge() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.session.Ask()
-}
-
-// notice is called once a second, with whether this process was paused.
-func (p *peer) notice(maxLife uint64, paused bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.session.SetMaxLife(maxLife); paused {
+	if p.session.SetMaxLife(maxLife); ask {
 		p.session.Ask()
 	}
 }
