@@ -56,7 +56,7 @@ func (w *world) atRest() bool {
 func (w *world) title() string {
 	b := fmt.Appendf(nil, "%d nodes; majority rule: %v; ", w.Nodes, w.Majority)
 	if w.Starts == nil {
-		leader, epoch := w.machines[0].Leader()
+		leader, epoch := w.leader(0)
 		b = fmt.Appendf(b, "%d leads in epoch %d", leader, epoch)
 	} else {
 		b = append(b, "they run at first:"...)
@@ -71,23 +71,13 @@ func (w *world) title() string {
 func (w *world) Tell(b []byte, step event, after *world) []byte {
 	b = fmt.Appendln(b, step)
 	for i, m := range after.machines {
-		was := w.machines[i]
-		if m == nil {
-			continue
-		}
-		var before dmutex.NodeID
-		var last uint64
-		if was != nil {
-			before, last = was.Leader()
-		} else {
-			last = w.kept[i]
-		}
-		leader, epoch := m.Leader()
-		if leader == before && epoch == last {
+		before, last := w.leader(i)
+		leader, epoch := after.leader(i)
+		if m == nil || leader == before && epoch == last {
 			continue
 		}
 		who := "nobody leads"
-		if leader != 0 {
+		if leader != dmutex.None {
 			who = leader.String() + " leads"
 		}
 		b = fmt.Appendf(b, "    at %d: %s in epoch %d\n", i+1, who, epoch)

@@ -107,6 +107,15 @@ func (w *world) AppendState(b []byte) []byte {
 	return b
 }
 
+// leader returns the leader of a node and the epoch; of a crashed node the epoch with which
+// it comes back.
+func (w *world) leader(i int) (dmutex.NodeID, uint64) {
+	if m := w.machines[i]; m != nil {
+		return m.Leader()
+	}
+	return dmutex.None, w.kept[i]
+}
+
 // reach reports whether two nodes are alive and not cut off from each other.
 func (w *world) reach(i, j int) bool {
 	return w.machines[i] != nil && w.machines[j] != nil && w.side[i] == w.side[j]
@@ -115,8 +124,7 @@ func (w *world) reach(i, j int) bool {
 // does gives a node an input, sends what it returns, and checks what must
 // always hold.
 func (w *world) does(i int, input func() ([]election.Message, error)) error {
-	m := w.machines[i]
-	before, was := m.Leader()
+	before, was := w.leader(i)
 	out, err := input()
 	if err != nil {
 		return search.Wrong(ErrRefused, "%v", err)
@@ -129,7 +137,7 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 			w.channels[c] = append(slices.Clip(w.channels[c]), msg.Clone())
 		}
 	}
-	leader, epoch := m.Leader()
+	leader, epoch := w.leader(i)
 	w.met[i] = max(w.met[i], epoch)
 	if epoch < was && !w.Falls {
 		return search.Wrong(ErrEpoch, "at %d the epoch falls from %d to %d", i+1, was, epoch)
@@ -153,23 +161,15 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 
 // check checks what must hold between the nodes.
 func (w *world) check() error {
-	var leads []int
-	for i, m := range w.machines {
-		if m == nil {
-			continue
-		}
-		if leader, _ := m.Leader(); int(leader) == i+1 {
-			leads = append(leads, i)
-		}
-	}
-	for a, i := range leads {
-		for _, j := range leads[a+1:] {
-			_, e := w.machines[i].Leader()
-			_, f := w.machines[j].Leader()
-			if e == f {
+	for j := range w.machines {
+		for i := range j {
+			one, e := w.leader(i)
+			two, f := w.leader(j)
+			switch {
+			case int(one) != i+1 || int(two) != j+1:
+			case e == f:
 				return search.Wrong(ErrTwoLeaders, "%d and %d lead in epoch %d", i+1, j+1, e)
-			}
-			if w.OneLeader || w.OneSide && w.side[i] != w.side[j] && !w.anyNews() {
+			case w.OneLeader, w.OneSide && w.side[i] != w.side[j] && !w.anyNews():
 				return search.Wrong(ErrTwoLeaders, "two leaders: %d in epoch %d and %d in epoch %d", i+1, e, j+1, f)
 			}
 		}
@@ -190,14 +190,13 @@ func (w *world) agree() error {
 				reached, highest = reached+1, j
 			}
 		}
-		want, epoch := dmutex.NodeID(highest+1), uint64(0)
+		want := dmutex.NodeID(highest + 1)
+		_, epoch := w.leader(highest)
+		leader, e := w.leader(i)
 		if w.Majority && 2*reached <= w.Nodes {
-			want = dmutex.None
-			_, epoch = m.Leader()
-		} else {
-			_, epoch = w.machines[highest].Leader()
+			want, epoch = dmutex.None, e
 		}
-		if leader, e := m.Leader(); leader != want || e != epoch {
+		if leader != want || e != epoch {
 			return search.Wrong(ErrNoAgreement, "at rest %d has leader %d in epoch %d, not %d in epoch %d", i+1, leader, e, want, epoch)
 		}
 	}
