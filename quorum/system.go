@@ -97,17 +97,24 @@ func (s *system) mark(sites set) {
 	}
 }
 
-// fold computes one value for each gate out of the values of its inputs, which it
-// takes over, and returns the root's. Sites have the values in leaf.
+// fold computes one value for each gate out of the values of its inputs, which are
+// overwritten afterwards, and returns the root's. Sites have the values in leaf.
 func fold[V any](s *system, leaf []V, value func(gate, []V) V) V {
-	if s.gate == nil {
-		return leaf[s.site]
+	var stack []V // of the inputs of each gate on the way down
+	var walk func(s *system) V
+	walk = func(s *system) V {
+		if s.gate == nil {
+			return leaf[s.site]
+		}
+		from := len(stack)
+		for _, x := range s.in {
+			stack = append(stack, walk(x))
+		}
+		v := value(s.gate, stack[from:])
+		stack = stack[:from]
+		return v
 	}
-	in := make([]V, len(s.in))
-	for i, x := range s.in {
-		in[i] = fold(x, leaf, value)
-	}
-	return value(s.gate, in)
+	return walk(s)
 }
 
 // bounds folds a measure of which a gate may know no more than bounds, which grow
