@@ -23,7 +23,7 @@ func ExampleWith() {
 	}
 	algorithm := maekawa.With(assignment.Quorum)
 
-	m, err := algorithm(dmutex.Start{Self: 3, Members: assignment.Sites()})
+	m, err := algorithm(dmutex.Start{Self: 3, Members: plane.Sites()})
 	if err != nil {
 		fmt.Println(err)
 		return

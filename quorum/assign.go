@@ -72,9 +72,6 @@ func NewAssignment[T cmp.Ordered](entries ...Entry[T]) (Assignment[T], error) {
 	return a, nil
 }
 
-// Sites returns the sites in ascending order. The slice is the caller's.
-func (a Assignment[T]) Sites() []T { return slices.Clone(a.sites) }
-
 // Quorum returns the quorum of a site, its sites in ascending order, or nil if
 // the site is unknown. The slice is the caller's.
 func (a Assignment[T]) Quorum(site T) []T {

@@ -58,7 +58,7 @@ func TestAssign(t *testing.T) {
 			require.NoError(t, err)
 			r := a.Report()
 			require.Empty(t, r.Disjoint, "%s of %d", k.Name, n)
-			require.Equal(t, ints(n), a.Sites())
+			require.Equal(t, ints(n), a.sites)
 			for _, s := range r.Outside {
 				require.NotContains(t, c.Sites(), s, "%s of %d", k.Name, n)
 			}
@@ -119,7 +119,7 @@ func TestAssignIsBalanced(t *testing.T) {
 func TestAssignOthers(t *testing.T) {
 	a, err := must(Majority("centre")).Assign("x", "centre", "y")
 	require.NoError(t, err)
-	require.Equal(t, []string{"centre", "x", "y"}, a.Sites())
+	require.Equal(t, []string{"centre", "x", "y"}, a.sites)
 	require.Equal(t, []string{"centre"}, a.Quorum("y"))
 	require.Nil(t, a.Quorum("stranger"))
 	require.Equal(t, []string{"x", "y"}, a.Report().Outside)
