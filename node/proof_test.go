@@ -100,9 +100,11 @@ func (l soul) File() *os.File { return nil }
 func (l soul) Close() error {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
-	close(l.r.lives[l.name])
-	delete(l.r.lives, l.name)
-	l.r.ends[l.name] = time.Now()
+	if over := l.r.lives[l.name]; over != nil { // else a test has ended it
+		close(over)
+		delete(l.r.lives, l.name)
+		l.r.ends[l.name] = time.Now()
+	}
 	return nil
 }
 
@@ -224,6 +226,47 @@ func TestProofOfNothing(t *testing.T) {
 	})
 }
 
+// A process that is cut off for long was excluded, and keeps nobody waiting for another.
+func TestProofBesideCutOff(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		r := g.proving()
+		all := slices.Clone(g.open(3))
+		all[0].isolate(true)
+		time.Sleep(2 * leaseOf)
+		require.NoError(t, all[1].acquire("x").Release())
+		require.Len(t, r.living(), 3)
+		all[1].acquire("x")
+		next := all[2].acquireLater(t.Context(), "x")
+		began := time.Now()
+		all[1].crash()
+		o := <-next
+		require.NoError(t, o.err)
+		require.Less(t, time.Since(began), soon)
+		require.NoError(t, o.held.Release())
+	})
+}
+
+// A proof is final: what the dead have said before arrives late, and brings nobody back.
+func TestProofIsFinal(t *testing.T) {
+	bubbleLease(t, ricart.New, func(t *testing.T, g *leaseGroup) {
+		r := g.proving()
+		require.NoError(t, g.start().Ready(contextFor(t, soon))) // it has the first life
+		all := slices.Clone(g.open(1))
+		one, two := all[0], all[1]
+		require.NoError(t, two.acquire("x").Release())
+		two.store.Outage(true)
+		require.NoError(t, soul{r, "life1"}.Close())
+		time.Sleep(leaseOf / 100)
+		g.prove = nil
+		g.start() // the dead reports in the view with this one
+		time.Sleep(leaseOf / 5)
+		require.Zero(t, one.Status().Lease.Exclusions)
+		two.store.Outage(false)
+		time.Sleep(leaseOf / 2)
+		require.Equal(t, 1, one.Status().Lease.Exclusions)
+	})
+}
+
 // An excluded process lives until its lease has ended, for the sake of code that has not
 // stopped yet. Its death ends the wait.
 func TestProofOfExcluded(t *testing.T) {
@@ -246,9 +289,6 @@ func TestProofOfExcluded(t *testing.T) {
 				require.NoError(t, o.err)
 				require.Less(t, time.Since(began), leaseOf/2+soon)
 				require.NoError(t, o.held.Release())
-				r.mu.Lock()
-				r.lives["life1"] = make(chan struct{}) // to be closed by its node
-				r.mu.Unlock()
 				return
 			}
 			o := <-next

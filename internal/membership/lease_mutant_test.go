@@ -121,6 +121,15 @@ var leaseMutants = []struct {
 	// A life that was a member counts as one.
 	{"former-member-counts", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, former: true}},
 
+	// A life that was excluded counts for nothing before that is cleared.
+	{"excluded-is-harmless", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 2, proves: true, alter: func(m *LeaseMachine, _ verb, input func() []Message) []Message {
+		out := input()
+		for i := range m.gone {
+			m.gone[i].unclean = 0
+		}
+		return out
+	}}},
+
 	// A life of the store begins when its member acts.
 	{"life-begun-late", leaseSetup{n: 2, lease: 1, wait: 1, epochs: 3, fresh: true, proves: true, late: true}},
 

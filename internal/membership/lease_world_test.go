@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
@@ -918,6 +919,13 @@ func (l *leased) freeze() {
 	if m.op != Swap {
 		m.next = Record{}
 	}
+	m.gone = slices.Clone(m.gone)
+	for i := range m.gone { // it matters only whether it is cleared
+		if m.gone[i].unclean <= m.cleared {
+			m.gone[i].unclean = 0
+		}
+	}
+	slices.SortFunc(m.gone, func(a, b gone) int { return strings.Compare(a.proof, b.proof) })
 }
 
 // intern returns the number of a life's state.

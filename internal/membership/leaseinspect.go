@@ -35,6 +35,9 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = appendHolds(b, m.reportOf(m.self).holds)
 	b = canon.Flag(b, " acted", m.acted)
 	b = canon.Flag(b, " leaving", m.leaving)
+	for _, g := range m.gone {
+		b = canon.Number(append(append(b, " gone "...), g.proof...), " unclean=", g.unclean)
+	}
 	b = canon.Flag(b, " trouble", m.troubleAt != never)
 	for _, h := range m.holders {
 		b = canon.Number(b, " carried=", uint64(h.Node))

@@ -34,15 +34,34 @@ func (m *LeaseMachine) Begun(now int64, proof string) []Message {
 // the store is over: it holds nothing any more. This takes that it had one. Those without one
 // must be cleared by a wait.
 //
-// So a new record is cleared when nobody but its members lives. A life that is about to join
+// A life that lives, and was excluded in an epoch that is cleared, or has left, can hold nothing
+// either. So a process that is stopped for a long time keeps nobody waiting twice.
+//
+// A new record is cleared when nobody but its members lives. A life that is about to join
 // has begun its own, so the others wait until it has joined.
 func (m *LeaseMachine) Living(now int64, unclean uint64, names []string) []Message {
-	member := func(name string) bool {
-		return slices.ContainsFunc(m.record.Members, func(e Entry) bool { return e.Proof == name })
+	harmless := func(name string) bool {
+		return slices.ContainsFunc(m.record.Members, func(e Entry) bool { return e.Proof == name }) ||
+			slices.ContainsFunc(m.gone, func(g gone) bool { return g.proof == name && g.unclean <= m.cleared })
 	}
 	if unclean > m.cleared && m.record.Unproved <= m.cleared && m.ended == Outside &&
-		!slices.ContainsFunc(names, func(name string) bool { return !member(name) }) {
+		!slices.ContainsFunc(names, func(name string) bool { return !harmless(name) }) {
 		m.clear(unclean)
 	}
 	return m.flush(now)
+}
+
+// A gone is a life of the store whose member was excluded in this epoch or before, or has left.
+type gone struct {
+	proof   string
+	unclean uint64
+}
+
+// part notes who is no member of a record any more.
+func (m *LeaseMachine) part(r *Record) {
+	for _, e := range m.record.Members {
+		if e.Proof != "" && r.number(e.Life) == dmutex.None {
+			m.gone = append(slices.Clone(m.gone[max(len(m.gone)-MaxMembers+1, 0):]), gone{e.Proof, r.Unclean})
+		}
+	}
 }

@@ -59,6 +59,46 @@ func TestProved(t *testing.T) {
 	require.Empty(t, waits(m))
 }
 
+// A process that was excluded, and is stopped for longer than that is waited for, keeps nobody
+// waiting for another.
+func TestProvedBesideStopped(t *testing.T) {
+	var l ledger
+	m := proving(t, 9)
+	m.Tick(0)
+	l.serve(m, 0)
+	m.Living(0, m.Record().Unclean, []string{"life9"})
+	now := int64(0)
+	for i, living := range [][]string{{"life7", "life9"}, {"life7", "life9"}, {"life6", "life7", "life9"}} {
+		other := proving(t, 7-uint64(i))
+		now += second
+		other.Tick(now)
+		l.serve(other, now)
+		m.Hint(now)
+		l.serve(m, now)
+		m.Dead(now, other.Self())
+		l.serve(m, now)
+		m.Living(now, m.Record().Unclean, living)
+		if i == 0 { // life7 is stopped
+			require.Equal(t, Frozen, m.Phase())
+			now += drain(testLease)
+			m.Tick(now)
+			l.serve(m, now)
+		}
+		require.Equal(t, Acting, m.Phase())
+	}
+	for i := range 3 * MaxMembers { // what is known of them is bounded
+		other := proving(t, 100+uint64(i))
+		now += second
+		other.Tick(now)
+		l.serve(other, now)
+		m.Hint(now)
+		l.serve(m, now)
+		m.Dead(now, other.Self())
+		l.serve(m, now)
+	}
+	require.Len(t, m.gone, MaxMembers)
+}
+
 func waits(m *LeaseMachine) []dmutex.NodeID {
 	_, members := m.Waits()
 	return members

@@ -174,6 +174,7 @@ type LeaseMachine struct {
 
 	begun bool   // the store was asked to begin a life for this one
 	proof string // its name; empty if the store proves nothing
+	gone  []gone // that were members, the last at the end
 
 	spent      bool // this life was excluded, and needs a successor
 	joinAt     int64
@@ -416,6 +417,7 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 		m.unclean, m.since = r.Unclean, now
 	}
 	was := m.self
+	m.part(&r)
 	m.record, m.self = r, r.number(m.cfg.Life)
 	m.cleared = max(m.cleared, r.Cleared)
 	if r.Lease > m.cfg.Lease { // of a group that this life cannot join
