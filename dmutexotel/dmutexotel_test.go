@@ -37,7 +37,7 @@ func observed(t *testing.T, o dmutexotel.Options, test func(t *testing.T, one, t
 		require.NoError(t, err)
 		open := func(id dmutex.NodeID, o *node.Observer) *node.Node {
 			n, err := node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2}, net.Link(id), node.Config{
-				Algorithm: ricart.New, Observer: o,
+				Algorithm: ricart.New, Name: fmt.Sprint("web-", id), Observer: o,
 			})
 			require.NoError(t, err)
 			return n
@@ -211,13 +211,13 @@ func TestRegister(t *testing.T) {
 			"dmutex.messages.sent{dmutex.kind=YIELD} 0 {message}",
 			"dmutex.oldest.duration{dmutex.state=held} 0 s",
 			"dmutex.oldest.duration{dmutex.state=waiting} 7 s",
-			"dmutex.peer.backlog{dmutex.peer=2} 0 By",
-			"dmutex.peer.in_view{dmutex.peer=2} 1 ",
-			"dmutex.peer.missing{dmutex.peer=2} 0 ",
-			"dmutex.peer.repeated{dmutex.peer=2} 0 {frame}",
-			"dmutex.peer.resent{dmutex.peer=2} 0 {frame}",
-			"dmutex.peer.silent{dmutex.peer=2} 6.995 s", // it has acknowledged after 5 ms
-			"dmutex.peer.unacked{dmutex.peer=2} 0 {message}",
+			"dmutex.peer.backlog{dmutex.peer=web-2} 0 By",
+			"dmutex.peer.in_view{dmutex.peer=web-2} 1 ",
+			"dmutex.peer.missing{dmutex.peer=web-2} 0 ",
+			"dmutex.peer.repeated{dmutex.peer=web-2} 0 {frame}",
+			"dmutex.peer.resent{dmutex.peer=web-2} 0 {frame}",
+			"dmutex.peer.silent{dmutex.peer=web-2} 6.995 s", // it has acknowledged after 5 ms
+			"dmutex.peer.unacked{dmutex.peer=web-2} 0 {message}",
 			"dmutex.refused 0 {message}",
 			"dmutex.up 1 ",
 			"dmutex.view.changes 1 {view}",
@@ -229,7 +229,7 @@ func TestRegister(t *testing.T) {
 		}))
 		require.NoError(t, two.Close(t.Context()))
 		time.Sleep(3 * time.Second)
-		for _, line := range []string{"dmutex.peer.in_view{dmutex.peer=2} 0 ", "dmutex.up 1 ", "dmutex.view.changes 2 {view}", "dmutex.view.members 1 "} {
+		for _, line := range []string{"dmutex.peer.in_view{dmutex.peer=web-2} 0 ", "dmutex.up 1 ", "dmutex.view.changes 2 {view}", "dmutex.view.members 1 "} {
 			require.Contains(t, read(), line)
 		}
 		require.NoError(t, one.Close(t.Context()))

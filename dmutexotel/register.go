@@ -1,6 +1,7 @@
 package dmutexotel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -42,6 +43,7 @@ import (
 //	dmutex.peer.repeated            frames that were received from it again
 //	dmutex.peer.round_trip      s   absent until measured
 //
+// A peer's attribute is its name, node.Config.Name, or its number while the name is not known.
 // A peer that has left is no longer in the view, and the others continue. Without a
 // store a peer that has crashed stays in the view, and dmutex.up stays 1, because no
 // member is presumed dead: locks that need the peer wait for its return. So alert on
@@ -120,7 +122,7 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		obs.ObserveFloat64(oldest, st.OldestHold.Seconds(), held)
 		obs.ObserveFloat64(oldest, st.OldestWait.Seconds(), waiting)
 		for _, p := range st.Peers {
-			peer := with("dmutex.peer", p.ID.String())
+			peer := with("dmutex.peer", cmp.Or(p.Name, p.ID.String()))
 			obs.ObserveInt64(inView, truth(p.InView), peer)
 			obs.ObserveInt64(missing, truth(slices.Contains(st.View.Missing, p.ID)), peer)
 			if p.Silent > 0 {

@@ -1,6 +1,7 @@
 package dmutexprom
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,6 +39,7 @@ import (
 //	dmutex_peer_repeated_frames_total{peer}
 //	dmutex_peer_round_trip_seconds{peer}       absent until measured
 //
+// A peer's label is its name, node.Config.Name, or its number while the name is not known.
 // A peer that has left is no longer in the view, and the others continue. Without a
 // store a peer that has crashed stays in the view, and dmutex_up stays 1, because no
 // member is presumed dead: locks that need the peer wait for its return. So alert on
@@ -127,7 +129,7 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 	gauge(oldest, st.OldestHold.Seconds(), "held")
 	gauge(oldest, st.OldestWait.Seconds(), "waiting")
 	for _, p := range st.Peers {
-		id := p.ID.String()
+		id := cmp.Or(p.Name, p.ID.String())
 		gauge(inView, truth(p.InView), id)
 		gauge(missing, truth(slices.Contains(st.View.Missing, p.ID)), id)
 		if p.Silent > 0 {

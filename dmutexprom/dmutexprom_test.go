@@ -30,7 +30,7 @@ func observed(t *testing.T, o *node.Observer, test func(t *testing.T, one, two *
 		require.NoError(t, err)
 		open := func(id dmutex.NodeID, o *node.Observer) *node.Node {
 			n, err := node.OpenStrict(t.Context(), id, []dmutex.NodeID{1, 2}, net.Link(id), node.Config{
-				Algorithm: ricart.New, Observer: o,
+				Algorithm: ricart.New, Name: fmt.Sprint("web-", id), Observer: o,
 			})
 			require.NoError(t, err)
 			return n
@@ -209,19 +209,19 @@ dmutex_oldest_seconds{state="held"} 7
 dmutex_oldest_seconds{state="waiting"} 7
 # HELP dmutex_peer_backlog_bytes Bytes that the peer has not acknowledged.
 # TYPE dmutex_peer_backlog_bytes gauge
-dmutex_peer_backlog_bytes{peer="2"} 0
+dmutex_peer_backlog_bytes{peer="web-2"} 0
 # HELP dmutex_peer_in_view Whether the peer's present process is a member of this node's view.
 # TYPE dmutex_peer_in_view gauge
-dmutex_peer_in_view{peer="2"} 1
+dmutex_peer_in_view{peer="web-2"} 1
 # HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
 # TYPE dmutex_peer_missing gauge
-dmutex_peer_missing{peer="2"} 0
+dmutex_peer_missing{peer="web-2"} 0
 # HELP dmutex_peer_resent_frames_total Frames that were sent again.
 # TYPE dmutex_peer_resent_frames_total counter
-dmutex_peer_resent_frames_total{peer="2"} 0
+dmutex_peer_resent_frames_total{peer="web-2"} 0
 # HELP dmutex_peer_silent_seconds Time since a frame of the peer arrived. An idle group is silent, so this is not a failure detector.
 # TYPE dmutex_peer_silent_seconds gauge
-dmutex_peer_silent_seconds{peer="2"} 6.995
+dmutex_peer_silent_seconds{peer="web-2"} 6.995
 # HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
 # TYPE dmutex_up gauge
 dmutex_up 1
@@ -247,10 +247,10 @@ dmutex_waiters 2
 			return fmt.Sprintf(`
 # HELP dmutex_peer_in_view Whether the peer's present process is a member of this node's view.
 # TYPE dmutex_peer_in_view gauge
-dmutex_peer_in_view{peer="2"} %d
+dmutex_peer_in_view{peer="web-2"} %d
 # HELP dmutex_peer_missing Whether this node waits for the peer before a view can act.
 # TYPE dmutex_peer_missing gauge
-dmutex_peer_missing{peer="2"} %d
+dmutex_peer_missing{peer="web-2"} %d
 # HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
 # TYPE dmutex_up gauge
 dmutex_up %d

@@ -100,7 +100,7 @@ type Error struct {
 
 	Err error
 
-	text string // if not empty, instead of the texts of Peer and Err
+	text string // names the Holder; or, if not empty, is instead of the texts of Peer and Err
 }
 
 // An Edge is a transaction that waits for a lock which another transaction holds.
@@ -122,7 +122,7 @@ func (e *Error) Error() string {
 		if e.Here {
 			b.WriteString(": held by this process")
 		} else if e.Holder != dmutex.None {
-			fmt.Fprintf(&b, ": held by node %d", e.Holder)
+			b.WriteString(": held by " + e.text)
 		}
 	case e.text != "":
 		b.WriteString(e.text)

@@ -47,7 +47,7 @@ func TestHomes(t *testing.T) {
 						continue
 					}
 					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.ErrorContains(t, err, "3 (silent for")
+					require.ErrorContains(t, err, "3 (web-3, silent for")
 				}
 			})
 		})

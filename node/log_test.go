@@ -73,7 +73,7 @@ func without(lines []string, text string) []string {
 // startLogging starts a node that logs.
 func (g *group) startLogging(id dmutex.NodeID, logger *slog.Logger) *node.Node {
 	n, err := node.OpenStrict(g.t.Context(), id, g.members, g.net.Link(id), node.Config{
-		Algorithm: g.algorithm, Group: "billing", Logger: logger,
+		Algorithm: g.algorithm, Name: fmt.Sprint("web-", id), Group: "billing", Logger: logger,
 	})
 	require.NoError(g.t, err)
 	g.nodes[id] = n
@@ -107,7 +107,7 @@ func TestLog(t *testing.T) {
 		g.members = []dmutex.NodeID{1, 2, 3}
 		var log, other journal
 		one := g.startLogging(1, log.logger())
-		require.Equal(t, []string{`level=INFO msg="node opened" node=1 group=billing`}, log.take())
+		require.Equal(t, []string{`level=INFO msg="node opened" node=1 group=billing name=web-1`}, log.take())
 		time.Sleep(10 * time.Second)
 		var want []string
 		for _, s := range []int{3, 6} {
@@ -141,7 +141,7 @@ func TestLog(t *testing.T) {
 		require.NoError(t, g.acquire(1, "x").Release())
 		epoch = one.Status().View.Epoch
 		require.ElementsMatch(t, []string{
-			`level=INFO msg="peer gone" node=1 group=billing peer=3`,
+			`level=INFO msg="peer gone" node=1 group=billing peer=3 name=web-3`,
 			fmt.Sprintf(`level=INFO msg="view acts" node=1 group=billing epoch=%d members="[1 2]" left=[3] took=`, epoch),
 		}, untimed(log.take()))
 
@@ -185,8 +185,8 @@ func TestLogOfTrouble(t *testing.T) {
 		require.NoError(t, g.acquire(1, "x").Release())
 		lines := log.take()
 		require.Len(t, lines, 3)
-		require.Contains(t, lines[0], `level=WARN msg="refused what no correct peer sends" node=1 group=billing peer=2 err=`)
-		require.Contains(t, lines[1], `level=WARN msg="view is to be replaced" node=1 group=billing peer=2 lock=x err=`)
+		require.Contains(t, lines[0], `level=WARN msg="refused what no correct peer sends" node=1 group=billing peer=2 name=web-2 err=`)
+		require.Contains(t, lines[1], `level=WARN msg="view is to be replaced" node=1 group=billing peer=2 name=web-2 lock=x err=`)
 		require.Contains(t, lines[2], `level=INFO msg="view acts" node=1 group=billing epoch=`)
 	})
 }
@@ -340,7 +340,7 @@ func TestLogOfWaits(t *testing.T) {
 		time.Sleep(time.Minute)
 		var want []string
 		for _, s := range []int{10, 20, 40} {
-			want = append(want, fmt.Sprintf(`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=%ds for="2 (silent for %[1]ds)"`, s))
+			want = append(want, fmt.Sprintf(`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=%ds for="2 (web-2, silent for %[1]ds)"`, s))
 		}
 		require.Equal(t, want, log.take())
 		cancel()
@@ -349,7 +349,7 @@ func TestLogOfWaits(t *testing.T) {
 		h := (<-waits[1]).held
 		waits[1] = g.acquireLater(t.Context(), 1, "x")
 		time.Sleep(15 * time.Second)
-		require.Equal(t, []string{`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=10s holder=1`}, log.take())
+		require.Equal(t, []string{`level=WARN msg="lock is waited for" node=1 group=billing lock=x waited=10s holder=1 name=web-1`}, log.take())
 		require.NoError(t, h.Release())
 		require.NoError(t, (<-waits[1]).held.Release())
 		resign()

@@ -133,7 +133,7 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		}
 	}
 	w.Quit(func(holder dmutex.NodeID, own bool) error {
-		return &Error{Lock: m.name, Holder: holder, Here: own, Err: ErrBusy}
+		return &Error{Lock: m.name, Holder: holder, Here: own, Err: ErrBusy, text: m.node.named(holder)}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/internal/mail"
+	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node/internal/group"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/store"
@@ -24,6 +26,11 @@ import (
 // Lease, Group and Deadlock must be the same in all members; nodes that differ refuse to
 // meet, with [ErrConfig].
 type Config struct {
+	// Name is what people call this process: up to 64 bytes of printable text. The others
+	// show it beside the number of this node, in their errors, logs, pages and metrics. Empty
+	// stands for the name of the host, a slash, and the number of the process.
+	Name string
+
 	Algorithm dmutex.Algorithm // such as ricart.New; nil stands for central.New
 
 	// Lease is how long a member may hold locks after the store has last confirmed that
@@ -57,7 +64,7 @@ type Config struct {
 	// Logger gets a few records for the operator; nil logs nothing. Every record has
 	// the key node, once this node has a number, and the key group if Group is not empty.
 	//
-	//	INFO   node opened
+	//	INFO   node opened                             name              of this process
 	//	INFO   peer met                                peer
 	//	INFO   peer gone                               peer              it has closed its end
 	//	INFO   view acts                               epoch, members, joined, left, took
@@ -77,6 +84,8 @@ type Config struct {
 	//	WARN   the link refuses what the record says   err
 	//	WARN   records left out                        count, last       INFO for those of that level
 	//	INFO   node closed                             WARN with err if Close returns an error
+	//
+	// A record with a peer or a holder also has its name, if that is known.
 	//
 	// A node that waits for members or the store logs that after 3 seconds, then 6, 12 and
 	// so on, and a wait for leases also when it begins.
@@ -163,11 +172,17 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 	if ctx.Err() != nil {
 		return nil, public("", hold.ContextError(ctx))
 	}
+	switch {
+	case !membership.IsName(cfg.Name):
+		return nil, dmutex.Misuse("Config.Name is printable text of at most 64 bytes")
+	case cfg.Name == "":
+		cfg.Name = defaultName()
+	}
 	if cfg.Algorithm == nil {
 		cfg.Algorithm = central.New
 	}
 	n := &Node{cfg: cfg, closed: make(chan struct{}), quit: make(chan struct{})}
-	to.Algorithm, to.Group, to.Fence, to.Deadlock, to.Trace, to.Logger, to.Up = cfg.Algorithm, cfg.Group, cfg.Fence, cfg.Deadlock, cfg.Trace, cfg.Logger, up{n}
+	to.Algorithm, to.Name, to.Group, to.Fence, to.Deadlock, to.Trace, to.Logger, to.Up = cfg.Algorithm, cfg.Name, cfg.Group, cfg.Fence, cfg.Deadlock, cfg.Trace, cfg.Logger, up{n}
 	g, err := group.New(to)
 	if err != nil {
 		return nil, public("", err)
@@ -184,6 +199,15 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 		n.running.Go(n.tellEvents)
 	}
 	return n, nil
+}
+
+// defaultName names this process by its host and its number there.
+func defaultName() string {
+	host, _ := os.Hostname()
+	if name := fmt.Sprintf("%s/%d", host, os.Getpid()); membership.IsName(name) {
+		return name
+	}
+	return fmt.Sprintf("process %d", os.Getpid())
 }
 
 // Self returns this node's number. In the lease mode it is [dmutex.None] until the store

@@ -93,7 +93,7 @@ func (g *group) open(n int) {
 
 func (g *group) start(id dmutex.NodeID) *node.Node {
 	n, err := node.OpenStrict(g.t.Context(), id, g.members, g.net.Link(id), node.Config{
-		Algorithm: g.algorithm, Deadlock: g.deadlock,
+		Algorithm: g.algorithm, Name: fmt.Sprint("web-", id), Deadlock: g.deadlock,
 	})
 	require.NoError(g.t, err)
 	g.nodes[id] = n

@@ -65,7 +65,7 @@ func (n *Node) longWait(w *locks.Waiter) time.Duration {
 	if w.First() && n.group.Acting() {
 		attrs := []slog.Attr{slog.String("lock", w.Lock()), slog.Duration("waited", waited)}
 		if st.Holder != dmutex.None {
-			attrs = append(attrs, slog.Uint64("holder", uint64(st.Holder)))
+			attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))))
 		}
 		if silent := n.silent(st); silent != "" {
 			attrs = append(attrs, slog.String("for", silent))
@@ -86,12 +86,20 @@ func (n *Node) waitError(lock string, why error) error {
 	case st.Phase == dmutex.Held:
 		why = fmt.Errorf("held by this process: %w", why)
 	case st.Holder != dmutex.None:
-		why = fmt.Errorf("held by node %v: %w", st.Holder, why)
+		why = fmt.Errorf("held by %s: %w", n.named(st.Holder), why)
 	}
 	if silent := n.silent(st); silent != "" {
 		why = fmt.Errorf("waiting for %s: %w", silent, why)
 	}
 	return why
+}
+
+// named names a node in an error: by its number, and by its name if that is known.
+func (n *Node) named(id dmutex.NodeID) string {
+	if name := n.group.About(id).Name; name != "" {
+		return fmt.Sprintf("node %v (%s)", id, name)
+	}
+	return fmt.Sprintf("node %v", id)
 }
 
 // silent describes the peers that a lock waits for: the holder if it is known and

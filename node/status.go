@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"iter"
 	"time"
 
@@ -57,6 +58,12 @@ func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 // PeerStatus is how one node sees another member, and the traffic with it.
 type PeerStatus struct {
 	ID   dmutex.NodeID
+	Name string // what its process calls itself, with " (ID)" added if a peer before it has that name; empty if it is not known
+
+	// Address is where the record in the store says that it is; empty in the strict mode, and
+	// if the link needs none.
+	Address string
+
 	Life uint64 // identifies the run of its process that was met last; 0 if none was
 	Met  bool   // it was met, and has not closed its end since
 	Left bool   // it has closed its end: by Close, or because its node has stopped
@@ -84,6 +91,7 @@ type PeerStatus struct {
 
 // Status is the state of a node.
 type Status struct {
+	Name string // Config.Name
 	Err  error  // why nothing is granted anymore: ErrClosed or an ErrStopped; nil while all is well
 	Life uint64 // identifies this run of this process; in the lease mode another after each exclusion
 
@@ -154,7 +162,7 @@ func viewStatus(v group.View) ViewStatus {
 func (n *Node) Status() Status {
 	g, sum := n.group.Status(), n.locks.Totals()
 	st := Status{
-		Err: public("", n.locks.Why()), Life: g.Life, View: viewStatus(g.View),
+		Name: n.cfg.Name, Err: public("", n.locks.Why()), Life: g.Life, View: viewStatus(g.View),
 		Held: sum.Held, Waiting: sum.Waiting, Waiters: sum.Waiters, OldestHold: sum.OldestHold, OldestWait: sum.OldestWait,
 		Locks: sum.Locks, Granted: sum.Granted, Sent: sum.Sent, Received: sum.Received, Refused: g.Refused,
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
@@ -163,10 +171,16 @@ func (n *Node) Status() Status {
 		l := leaseStatus(*g.Lease)
 		st.Lease = &l
 	}
+	names := map[string]bool{"": true, n.cfg.Name: true}
 	for _, id := range n.group.Others() {
 		m, err := n.group.Peer(id)
+		about := n.group.About(id)
+		for about.Name != "" && names[about.Name] {
+			about.Name = fmt.Sprintf("%s (%d)", about.Name, id)
+		}
+		names[about.Name] = true
 		st.Peers = append(st.Peers, PeerStatus{
-			ID: id, Life: m.Life, Met: m.Life != 0 && !m.Left, Left: m.Left, InView: g.Lives.Has(id, m.Life), Silent: m.Silent, Err: err,
+			ID: id, Name: about.Name, Address: about.Address, Life: m.Life, Met: m.Life != 0 && !m.Left, Left: m.Left, InView: g.Lives.Has(id, m.Life), Silent: m.Silent, Err: err,
 			Unacked: m.Unacked, Backlog: m.Backlog, Resent: m.Resent, Repeated: m.Repeated, RoundTrip: m.RoundTrip,
 		})
 	}

@@ -68,7 +68,7 @@ func TestCoordinatorKnowsTheHolder(t *testing.T) {
 		require.Equal(t, node.MutexStatus{Home: locks.Home("x", []dmutex.NodeID{1, 2, 3}), Holder: 3}, g.mutex(2, "x").Status())
 		require.Equal(t, dmutex.None, g.mutex(1, "x").Status().Holder)
 		_, err := g.mutex(2, "x").TryAcquire(t.Context())
-		require.EqualError(t, err, `node: lock "x" is busy: held by node 3`)
+		require.EqualError(t, err, `node: lock "x" is busy: held by node 3 (web-3)`)
 		_, err = g.mutex(3, "x").TryAcquire(t.Context())
 		require.EqualError(t, err, `node: lock "x" is busy: held by this process`)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -177,7 +177,7 @@ func TestPeerStatus(t *testing.T) {
 			require.NotZero(t, p.Life)
 			require.GreaterOrEqual(t, p.RoundTrip, 20*time.Millisecond)
 			require.LessOrEqual(t, p.RoundTrip, 25*time.Millisecond)
-			require.Equal(t, node.PeerStatus{ID: p.ID, Life: p.Life, Met: true, InView: true, Silent: p.Silent, RoundTrip: p.RoundTrip}, p)
+			require.Equal(t, node.PeerStatus{ID: p.ID, Name: fmt.Sprint("web-", p.ID), Life: p.Life, Met: true, InView: true, Silent: p.Silent, RoundTrip: p.RoundTrip}, p)
 			require.InDelta(t, time.Second, p.Silent, float64(50*time.Millisecond))
 		}
 		require.NotEqual(t, two.Status().Life, three.Status().Life)

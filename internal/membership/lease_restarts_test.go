@@ -116,7 +116,7 @@ func TestLeaseIsChanged(t *testing.T) {
 	require.Equal(t, int64(testLease), r.Lease)
 	r.Epoch++
 	r.Highest++
-	r.Members = append(r.Members, Entry{Member{r.Highest, 77}, "", ""})
+	r.Members = append(r.Members, Entry{Member{r.Highest, 77}, "", "", ""})
 	l.put(t, r)
 	m.Tick(m.now + testLease/3)
 	l.serve(m, m.now)

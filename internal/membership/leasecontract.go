@@ -16,6 +16,7 @@ var ErrSettings = errors.New("membership: the group has other settings")
 type LeaseConfig struct {
 	Life    uint64 // drawn at random, so that no other life has it; not 0
 	Address string // where others reach this life; at most 256 bytes
+	Name    string // for people; see [IsName]
 
 	// What all members must agree on. The lease is how long a member may hold locks
 	// after it was last seen to be one, in nanoseconds. The settings are compared for
@@ -53,6 +54,8 @@ func NewLease(cfg LeaseConfig) (*LeaseMachine, error) {
 		return nil, dmutex.Misuse("LeaseConfig.Lease is " + strconv.FormatInt(cfg.Lease, 10) + " ns: it must be from 100 ms to 1 h")
 	case len(cfg.Address) > maxAddress:
 		return nil, dmutex.Misuse("LeaseConfig.Address has more than 256 bytes")
+	case !IsName(cfg.Name):
+		return nil, dmutex.Misuse("LeaseConfig.Name cannot be shown, or has more than 64 bytes")
 	case len(cfg.Settings) > maxSettings:
 		return nil, dmutex.Misuse("LeaseConfig.Settings has more than 4096 bytes")
 	case cfg.Fence>>63 != 0:

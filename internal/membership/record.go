@@ -320,7 +320,7 @@ func (m *LeaseMachine) change(now int64) {
 		}
 		r.Lease, r.Settings = m.cfg.Lease, m.cfg.Settings
 		r.Highest++
-		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.proof, m.cfg.Address})
+		r.Members = append(r.Members, Entry{Member{r.Highest, m.cfg.Life}, m.proof, m.cfg.Address, m.cfg.Name})
 	} else {
 		r.Members = slices.DeleteFunc(r.Members, func(e Entry) bool {
 			p := m.peer(e.Node)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/dmutex/dmutex"
 )
@@ -36,6 +37,7 @@ type Entry struct {
 	Member
 	Proof   string // names what the store proves to be over; empty if it proves nothing
 	Address string // means nothing to this package
+	Name    string // for people; see [IsName]
 }
 
 const (
@@ -44,6 +46,7 @@ const (
 
 	// maxAddress and maxSettings bound what one life puts into it.
 	maxAddress  = 256
+	maxName     = 64
 	maxProof    = 64
 	maxSettings = 4096
 
@@ -84,6 +87,7 @@ func (r *Record) appendText(b []byte) []byte {
 		b = strconv.AppendUint(append(b, ' '), m.Life, 10)
 		b = append(append(b, ' '), m.Proof...)
 		b = strconv.AppendQuote(append(b, ' '), m.Address)
+		b = strconv.AppendQuote(append(b, ' '), m.Name)
 		b = append(b, '\n')
 	}
 	return b
@@ -122,8 +126,10 @@ func (r *Record) UnmarshalText(text []byte) error {
 		var m Entry
 		node, more := cutAt([]byte(field()), ' ')
 		life, more := cutAt(more, ' ')
-		proof, address := cutAt(more, ' ')
-		m.Node, m.Life, m.Proof, m.Address = dmutex.NodeID(readNumber(node)), readNumber(life), proof, readString(string(address))
+		proof, more := cutAt(more, ' ')
+		address, _ := strconv.QuotedPrefix(string(more))
+		name := more[min(len(address)+1, len(more)):]
+		m.Node, m.Life, m.Proof, m.Address, m.Name = dmutex.NodeID(readNumber(node)), readNumber(life), proof, readString(address), readString(string(name))
 		read.Members = append(read.Members, m)
 	}
 	if string(read.appendText(nil)) != string(text) {
@@ -178,6 +184,9 @@ func (r *Record) invalid() string {
 		if !isProof(m.Proof) {
 			return "it names a proof that is none"
 		}
+		if !IsName(m.Name) {
+			return "it has a name that cannot be shown"
+		}
 		lives = append(lives, m.Life)
 	}
 	if slices.Sort(lives); len(slices.Compact(lives)) < len(r.Members) {
@@ -194,6 +203,17 @@ func isProof(name string) bool {
 		}
 	}
 	return len(name) <= maxProof
+}
+
+// IsName reports whether people may be shown the name of a process, which may come from a
+// hostile one: it is printable, on one line, and has at most 64 bytes. It may be empty.
+func IsName(name string) bool {
+	for _, c := range name {
+		if !strconv.IsPrint(c) || c == utf8.RuneError {
+			return false
+		}
+	}
+	return len(name) <= maxName
 }
 
 // exclude notes that this epoch excludes a member with that proof.

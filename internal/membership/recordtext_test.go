@@ -13,7 +13,7 @@ import (
 func someRecord() Record {
 	return Record{
 		Epoch: 217315203, Unclean: 217315200, Unproved: 217314000, Cleared: 217315100, Highest: 4, Lease: 10 * second, Settings: "algorithm \"ricart\"\n",
-		Members: []Entry{{Member{2, 77}, "7XQAB", "10.0.0.2:7400"}, {Member{4, math.MaxUint64}, "", ""}},
+		Members: []Entry{{Member{2, 77}, "7XQAB", "10.0.0.2:7400", "web 1/7"}, {Member{4, math.MaxUint64}, "", "", ""}},
 	}
 }
 
@@ -29,8 +29,8 @@ cleared 217315100
 highest 4
 lease 10000000000
 settings "algorithm \"ricart\"\n"
-member 2 77 7XQAB "10.0.0.2:7400"
-member 4 18446744073709551615  ""
+member 2 77 7XQAB "10.0.0.2:7400" "web 1/7"
+member 4 18446744073709551615  "" ""
 `, string(text))
 	var r Record
 	require.NoError(t, r.UnmarshalText(text))
@@ -58,6 +58,10 @@ func TestRecordRefuses(t *testing.T) {
 		"unproved later":    func(s string) string { return strings.Replace(s, "unproved 217314000", "unproved 217315201", 1) },
 		"no such name":      func(s string) string { return strings.Replace(s, "7XQAB", "7X_AB", 1) },
 		"a long name":       func(s string) string { return strings.Replace(s, "7XQAB", strings.Repeat("7", 65), 1) },
+		"no name to show":   func(s string) string { return strings.Replace(s, "web 1", `web\u202e1`, 1) },
+		"a name of 2 lines": func(s string) string { return strings.Replace(s, "web 1", `web\n1`, 1) },
+		"a name of 65":      func(s string) string { return strings.Replace(s, "web 1/7", strings.Repeat("w", 65), 1) },
+		"no name at all":    func(s string) string { return strings.Replace(s, ` "web 1/7"`, "", 1) },
 		"cleared later":     func(s string) string { return strings.Replace(s, "cleared 2", "cleared 3", 1) },
 		"no lease":          func(s string) string { return strings.Replace(s, "lease 10000000000", "lease 0", 1) },
 		"a lease below 0": func(s string) string {
@@ -88,7 +92,7 @@ func TestRecordIsBounded(t *testing.T) {
 	r := Record{Epoch: 1, Lease: second}
 	for n := range dmutex.NodeID(MaxMembers) {
 		r.Highest = n + 1
-		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, strings.Repeat("X", maxProof), strings.Repeat("x", maxAddress)})
+		r.Members = append(r.Members, Entry{Member{n + 1, math.MaxUint64 - uint64(n)}, strings.Repeat("X", maxProof), strings.Repeat("x", maxAddress), strings.Repeat("n", maxName)})
 	}
 	text, err := r.MarshalText()
 	require.NoError(t, err)
@@ -99,7 +103,7 @@ func TestRecordIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrRecord)
 	r.Highest++
 	r.Members[0].Address = ""
-	r.Members = append(r.Members, Entry{Member{r.Highest, 7}, "", ""})
+	r.Members = append(r.Members, Entry{Member{r.Highest, 7}, "", "", ""})
 	_, err = r.MarshalText()
 	require.ErrorContains(t, err, "more than 64 members")
 }

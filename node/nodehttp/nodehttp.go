@@ -133,6 +133,7 @@ func accepts(r *http.Request, media string) bool {
 // A status is what is shown, as JSON and to the template.
 type status struct {
 	Node      dmutex.NodeID     `json:"node"`
+	Name      string            `json:"name"`
 	Life      string            `json:"life"` // hexadecimal
 	Error     string            `json:"error,omitempty"`
 	View      view              `json:"view"`
@@ -169,6 +170,8 @@ type lease struct {
 
 type peer struct {
 	ID        dmutex.NodeID `json:"id"`
+	Name      string        `json:"name,omitempty"`
+	Address   string        `json:"address,omitempty"`
 	Life      string        `json:"life,omitempty"`
 	Met       bool          `json:"met"`
 	InView    bool          `json:"inView"`
@@ -193,6 +196,16 @@ type lock struct {
 	Age      seconds         `json:"ageSeconds"`
 	Waiters  int             `json:"waiters"`
 	WaitsFor []dmutex.NodeID `json:"waitsFor,omitempty"`
+}
+
+// Shown names a node on the page.
+func (s status) Shown(id dmutex.NodeID) string {
+	for _, p := range s.Peers {
+		if p.ID == id && p.Name != "" {
+			return fmt.Sprintf("node %v, %s", id, p.Name)
+		}
+	}
+	return fmt.Sprintf("node %v", id)
 }
 
 // State is how the node stands with the peer, as it is written on the page.
@@ -248,6 +261,7 @@ func look(n *node.Node, q query) status {
 	st := n.Status()
 	v := status{
 		Node:  n.Self(),
+		Name:  st.Name,
 		Life:  life(st.Life),
 		Error: text(st.Err),
 		View: view{
@@ -275,7 +289,7 @@ func look(n *node.Node, q query) status {
 
 func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
 	return peer{
-		ID: p.ID, Life: life(p.Life), Met: p.Met, InView: p.InView, Missing: slices.Contains(v.Missing, p.ID),
+		ID: p.ID, Name: p.Name, Address: p.Address, Life: life(p.Life), Met: p.Met, InView: p.InView, Missing: slices.Contains(v.Missing, p.ID),
 		Left: p.Left, Error: text(p.Err), Silent: seconds(p.Silent),
 		Unacked: p.Unacked, Backlog: p.Backlog, Resent: p.Resent, Repeated: p.Repeated, RoundTrip: seconds(p.RoundTrip),
 		acts: v.Acts,

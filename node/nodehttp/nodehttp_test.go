@@ -46,7 +46,7 @@ func group(t *testing.T, a dmutex.Algorithm, n int, test func(t *testing.T, node
 			members = append(members, id+1)
 		}
 		for _, id := range members {
-			n, err := node.OpenStrict(t.Context(), id, members, net.Link(id), node.Config{Algorithm: a})
+			n, err := node.OpenStrict(t.Context(), id, members, net.Link(id), node.Config{Algorithm: a, Name: fmt.Sprintf("web-<%d>", id)})
 			require.NoError(t, err)
 			nodes = append(nodes, n)
 		}
@@ -151,7 +151,7 @@ func TestHolders(t *testing.T) {
 	group(t, central.At(1), 2, func(t *testing.T, nodes []*node.Node) {
 		_, err := nodes[1].Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
-		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "<td>node 2</td>")
+		require.Contains(t, get(nodes[0], "/", nil).Body.String(), "<td>node 2, web-&lt;2&gt;</td>")
 	})
 }
 
@@ -276,14 +276,14 @@ func TestViews(t *testing.T) {
 		open(2)
 		time.Sleep(5 * time.Second)
 		require.Contains(t, page(1), "Nothing has been granted for 5s: this node waits for node 3.")
-		require.Contains(t, page(1), `<td>3</td><td class="bad">never met</td>`)
-		require.Contains(t, page(1), `<td>2</td><td class="bad">in no view yet</td>`)
+		require.Contains(t, page(1), `<td>3</td><td></td><td></td><td class="bad">never met</td>`)
+		require.Regexp(t, `<td>2</td><td>.* \(2\)</td><td></td><td class="bad">in no view yet</td>`, page(1))
 		open(3)
 		require.NoError(t, nodes[0].Ready(t.Context()))
 		time.Sleep(time.Minute)
 		require.Regexp(t, `View \d+ has granted locks for 1m0s. Its members are node 1, 2, 3.`, page(1))
 		require.Regexp(t, `<p class="small">views so far 1; the last change took \d`, page(1))
-		require.Contains(t, page(1), `<td>2</td><td>in the view</td>`)
+		require.Regexp(t, `<td>2</td><td>.* \(2\)</td><td></td><td>in the view</td>`, page(1))
 
 		crash(net, nodes, 3)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -299,7 +299,7 @@ func TestViews(t *testing.T) {
 		require.Contains(t, page(1), "views so far 2;")
 		require.NoError(t, nodes[2].Close(t.Context()))
 		time.Sleep(5 * time.Second)
-		require.Contains(t, page(1), `<td>3</td><td>has left</td>`)
+		require.Regexp(t, `<td>3</td><td>.* \(3\)</td><td></td><td>has left</td>`, page(1))
 		require.Contains(t, page(1), "Its members are node 1, 2.")
 		for _, n := range nodes[:2] {
 			require.NoError(t, n.Close(t.Context()))
@@ -568,7 +568,7 @@ func TestLeaseCrash(t *testing.T) {
 		logger := slog.New(slog.NewTextHandler(&log, nil))
 		for range 3 {
 			faulty := outagetest.New(t, &record, outagetest.Faults{})
-			n, err := node.Open(t.Context(), faulty, net.Link(dmutex.None), node.Config{Logger: logger})
+			n, err := node.Open(t.Context(), faulty, net.Link(dmutex.None), node.Config{Name: "web", Logger: logger})
 			require.NoError(t, err)
 			time.Sleep(time.Minute)
 			nodes, stores = append(nodes, n), append(stores, faulty)
@@ -587,8 +587,8 @@ func TestLeaseCrash(t *testing.T) {
 			code, body = ready(n)
 			require.Equal(t, http.StatusOK, code)
 			require.Regexp(t, `\nwaiting for node 3: gives no sign of life for [12]\.\d+s\n$`, body)
-			require.Contains(t, get(n, "/", nil).Body.String(), `<td>3</td><td class="bad">gives no sign of life for `)
-			require.Regexp(t, fmt.Sprintf(`level=WARN msg="peer gives no sign of life" node=%d peer=3 silent=1\.\d+s`, n.Self()), log.String())
+			require.Contains(t, get(n, "/", nil).Body.String(), `<td>3</td><td>web (3)</td><td></td><td class="bad">gives no sign of life for `)
+			require.Regexp(t, fmt.Sprintf(`level=WARN msg="peer gives no sign of life" node=%d peer=3 name=web silent=1\.\d+s`, n.Self()), log.String())
 		}
 		for code == http.StatusOK {
 			time.Sleep(10 * time.Millisecond)

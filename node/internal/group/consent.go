@@ -92,6 +92,12 @@ func (c *consent) stranger()                                             {}
 func (c *consent) lease(int64) *Lease                                    { return nil }
 func (c *consent) closed(bool)                                           {}
 
+// Met tells the peer the name of this process.
+func (c *consent) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
+	_, _ = c.group.Mail.Send(peer, func(b []byte) []byte { return appendName(b, c.group.cfg.Name) })
+	return c.Machine.Met(now, peer, life)
+}
+
 // Handle forgives a message that was for the former life.
 func (c *consent) Handle(now int64, m membership.Message) ([]membership.Message, error) {
 	out, err := c.Machine.Handle(now, m)

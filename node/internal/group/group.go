@@ -40,6 +40,7 @@ type Config struct {
 	Lease     time.Duration
 	Link      transport.Link
 	Algorithm dmutex.Algorithm
+	Name      string
 	Group     string
 	Fence     uint64
 	Deadlock  time.Duration
@@ -164,7 +165,7 @@ func (g *Group) Open() error {
 	if err := g.openTrace(); err != nil {
 		return err
 	}
-	g.Log(slog.LevelInfo, "node opened")
+	g.Log(slog.LevelInfo, "node opened", slog.String("name", g.cfg.Name))
 	if err := g.Mail.Open(); err != nil {
 		return err
 	}
@@ -193,7 +194,24 @@ func (g *Group) MaxMembers() int { return g.limit }
 type peer struct {
 	id      dmutex.NodeID
 	decoder wire.Decoder
-	life    uint64 // that was met last; 0 if none was
+	life    uint64                // that was met last; 0 if none was
+	about   atomic.Pointer[About] // nil until it is known
+}
+
+// About is what a process tells of itself, for people. The address is that of the record.
+type About struct{ Name, Address string }
+
+// About returns what is known of a member.
+func (g *Group) About(id dmutex.NodeID) (a About) {
+	if id == g.Self() {
+		return About{Name: g.cfg.Name}
+	}
+	if p := g.peer(id); p != nil {
+		if known := p.about.Load(); known != nil {
+			a = *known
+		}
+	}
+	return a
 }
 
 // peers is the other members, ascending. It never changes: another takes its place.
@@ -240,10 +258,11 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 	}
 	if p.life != 0 && p.life != life {
 		what = trace.Restarted
+		p.about.Store(nil)
 	}
 	p.life = life
 	g.trace(trace.Event{What: what, Peer: id, Life: life})
-	g.logOften(slog.LevelInfo, "peer met", peerAttr(id))
+	g.logOften(slog.LevelInfo, "peer met", g.peerAttr(id))
 	g.do(func(now int64) []membership.Message {
 		g.forget(id)
 		return g.who.Met(now, id, life)
@@ -256,7 +275,7 @@ func (g *Group) Left(id dmutex.NodeID) {
 		return
 	}
 	g.trace(trace.Event{What: trace.Left, Peer: id})
-	g.logOften(slog.LevelInfo, "peer gone", peerAttr(id))
+	g.logOften(slog.LevelInfo, "peer gone", g.peerAttr(id))
 	g.do(func(now int64) []membership.Message {
 		g.forget(id)
 		return g.who.Lost(now, id)
@@ -279,6 +298,13 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 		}
 		m.From, m.To = from, g.Self()
 		g.Locks.Handle(name, trace.Message{Seq: seq, Message: m})
+	case says == saysName:
+		name, err := readName(message)
+		if err != nil {
+			g.Refused(from, err)
+			return
+		}
+		p.about.Store(&About{Name: name})
 	case says > 0 && says <= saysLast:
 		g.handle(from, message)
 	default:
@@ -296,7 +322,7 @@ func (g *Group) Taken(by dmutex.NodeID, life uint64) {
 	now := g.now()
 	if g.rival == 0 {
 		g.rival = max(now, 1)
-		g.logOften(slog.LevelWarn, "peer has met another process with this node's number", peerAttr(by))
+		g.logOften(slog.LevelWarn, "peer has met another process with this node's number", g.peerAttr(by))
 	}
 	g.follow(now, g.who.taken(now, by, life))
 }
@@ -308,7 +334,7 @@ func (g *Group) Refused(from dmutex.NodeID, err error) {
 		text, err = "peer is configured differently", g.differs(other.Other)
 	}
 	g.refused.Add(1)
-	g.logOften(slog.LevelWarn, text, peerAttr(from), slog.Any("err", err))
+	g.logOften(slog.LevelWarn, text, g.peerAttr(from), slog.Any("err", err))
 }
 
 // Closed stops this node: without its link it can do nothing more.

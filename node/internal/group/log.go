@@ -52,13 +52,24 @@ func (l *logger) write(to *slog.Logger, level slog.Level, text string, attrs []s
 	to.LogAttrs(context.Background(), level, text, append(all, attrs...)...)
 }
 
-func peerAttr(id dmutex.NodeID) slog.Attr { return slog.Uint64("peer", uint64(id)) }
+// peerAttr has the number of a peer, and its name if that is known.
+func (g *Group) peerAttr(id dmutex.NodeID) slog.Attr {
+	return g.Named(id, slog.Uint64("peer", uint64(id)))
+}
+
+// Named adds the name of a member to an attribute, if it is known.
+func (g *Group) Named(id dmutex.NodeID, attr slog.Attr) slog.Attr {
+	if name := g.About(id).Name; name != "" {
+		return slog.Group("", attr, slog.String("name", name))
+	}
+	return attr
+}
 
 // logTrouble logs why a view is to be replaced.
 func (g *Group) logTrouble(why error) {
 	var attrs []slog.Attr
 	if e, ok := errors.AsType[*locks.Error](why); ok && e.Peer != dmutex.None {
-		attrs = append(attrs, peerAttr(e.Peer))
+		attrs = append(attrs, g.peerAttr(e.Peer))
 	}
 	if e, ok := errors.AsType[*locks.Error](why); ok && e.Lock != "" {
 		attrs = append(attrs, slog.String("lock", e.Lock))

@@ -96,7 +96,7 @@ func newRecord(g *Group) error {
 	g.who, g.life, g.limit, g.clock, g.farewell = l, newLife(0), membership.MaxMembers, l.time.Now, 20*time.Millisecond
 	var err error
 	l.LeaseMachine, err = membership.NewLease(membership.LeaseConfig{
-		Life: g.life, Address: link.Address(), Lease: l.length, Settings: g.settings,
+		Life: g.life, Address: link.Address(), Name: cfg.Name, Lease: l.length, Settings: g.settings,
 		Fence: cfg.Fence, Clock: clockNow(), Proves: l.prover != nil,
 	})
 	return err
@@ -134,7 +134,7 @@ func (l *record) died(now int64, peer dmutex.NodeID, until int64) []membership.M
 		return nil
 	}
 	if !l.group.Mail.Status(peer).Left {
-		l.group.logOften(slog.LevelWarn, "peer's process has ended", peerAttr(peer), slog.Bool("proved", until == forGood))
+		l.group.logOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(peer), slog.Bool("proved", until == forGood))
 	}
 	l.away[peer], l.dead[peer] = true, until
 	return l.Dead(now, peer)
@@ -161,7 +161,7 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 			case !here && !l.away[id]:
 				out = append(out, l.Lost(now, id)...)
 				if !st.Left {
-					g.logOften(slog.LevelWarn, "peer gives no sign of life", peerAttr(id), slog.Duration("silent", st.Silent))
+					g.logOften(slog.LevelWarn, "peer gives no sign of life", g.peerAttr(id), slog.Duration("silent", st.Silent))
 				}
 			}
 			if int64(st.Silent) >= l.length/askShare {
@@ -301,6 +301,7 @@ func (l *record) meet(now int64, r *membership.Record) {
 			continue
 		}
 		g.setPeers(append(g.Others(), e.Node))
+		g.peer(e.Node).about.Store(&About{e.Name, e.Address})
 		l.away[e.Node] = true
 		l.try(l.link.SetPeer(e.Node, e.Address))
 		_ = g.Mail.Add(e.Node) // it fails when this node closes

@@ -202,6 +202,9 @@ func (g *Group) Describe(ids []dmutex.NodeID) string {
 		case st.Silent > 0:
 			known = fmt.Sprintf("silent for %v", st.Silent.Round(100*time.Millisecond))
 		}
+		if name := g.About(id).Name; name != "" {
+			known = name + ", " + known
+		}
 		words = append(words, fmt.Sprintf("%v (%s)", id, known))
 	}
 	return strings.Join(words, ", ")

@@ -15,6 +15,29 @@ import (
 // member.
 const saysLast = byte(membership.Cleared)
 
+// A message with the name of a process begins with saysName.
+const saysName = 15
+
+func appendName(b []byte, name string) []byte {
+	return wire.Append(b, func(w *wire.Writer) { writeName(w, name) })
+}
+
+func writeName(w *wire.Writer, name string) {
+	w.Uint(saysName)
+	w.String(name)
+}
+
+func readName(message []byte) (string, error) {
+	var r wire.Reader
+	r.Reset(message)
+	r.Number()
+	name := string(r.Name(transport.MaxName))
+	if !membership.IsName(name) {
+		r.Fail("a name cannot be shown")
+	}
+	return name, r.End(func(w *wire.Writer) { writeName(w, name) })
+}
+
 // roomFor returns how large frames must be for the messages in a group of so many
 // members.
 func roomFor(members int) int { return 512 + 2*members*2*wire.MaxUint }
