@@ -25,7 +25,7 @@ type crashRun struct {
 	due   map[string]bool          // the locks that were not granted since
 }
 
-// replaceOne kills a teller for good and starts a new one at once. Every other time the
+// replaceOne kills a teller for good, and starts a new one when all locks go on. Every other time the
 // teller holds the lock of the account; otherwise it holds none.
 func (k *killRun) replaceOne(ctx context.Context, p *process) error {
 	c := crash{Held: k.Killed%2 == 0}
@@ -34,20 +34,16 @@ func (k *killRun) replaceOne(ctx context.Context, p *process) error {
 	if err := k.await(ctx, wordResting, func(_ *process, r report) { self = r.Self }, p); err != nil {
 		return err
 	}
+	if err := k.strike(ctx, p); err != nil {
+		return err
+	}
+	k.fell = time.Now() // what was granted before may still be reported
+	k.Crashes = append(k.Crashes, c)
 	k.lost, k.due = make(map[string]bool), make(map[string]bool)
 	for lock, home := range k.homes {
 		k.lost[lock], k.due[lock] = home == self, true
 	}
-	k.fell = time.Now()
-	k.Crashes = append(k.Crashes, c)
-	if err := k.strike(ctx, p); err != nil {
-		return err
-	}
 	k.processes = slices.DeleteFunc(k.processes, func(q *process) bool { return p == q })
-	k.Joined++
-	if err := k.join(ctx, k.newcomer(dmutex.NodeID(k.task.Nodes+k.Joined))); err != nil {
-		return err
-	}
 	for len(k.due) > 0 {
 		if err := k.await(ctx, wordProgress, k.took); err != nil {
 			return err
@@ -61,7 +57,8 @@ func (k *killRun) replaceOne(ctx context.Context, p *process) error {
 		how += "; those at home with it waited for up to " + brief(c.Home)
 	}
 	k.stage.progress.Say("%-12s %s was killed %s; all others for up to %s", k.Algorithm, p.name(), how, brief(c.Free))
-	return nil
+	k.Joined++
+	return k.join(ctx, k.newcomer(dmutex.NodeID(k.task.Nodes+k.Joined)))
 }
 
 // took takes the grants that a teller reports.

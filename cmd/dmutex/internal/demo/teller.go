@@ -65,6 +65,7 @@ func (t *teller) untilTold(ctx context.Context) error {
 			return err
 		}
 	}
+	time.Sleep(settle)
 	if err := t.report(report{Word: wordResting, Self: t.node.Self()}); err != nil {
 		return err
 	}
@@ -78,6 +79,7 @@ const (
 	accountLock = "account"
 	boxes       = 20
 	boxEvery    = 20 * time.Millisecond
+	settle      = 200 * time.Millisecond // until the last messages of a teller at rest have arrived
 )
 
 // visit takes the lock of a box again and again.
