@@ -199,7 +199,7 @@ func (s *record) lock(ctx context.Context, dir *os.Root) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err = lock(f); err == nil && ctx.Err() == nil && has(dir, s.name+".lock", f) {
+		if err = lock(f, alone); err == nil && ctx.Err() == nil && has(dir, s.name+".lock", f) {
 			return f, nil
 		}
 		f.Close()

@@ -10,12 +10,10 @@ import (
 // lasting are the errors that recur until an operator mends their cause.
 var lasting = []error{errors.ErrUnsupported}
 
-func lock(*os.File) error { return errors.ErrUnsupported }
+const alone, shared, atOnce, inheritable = 0, 0, 0, false
 
-func lockShared(*os.File) error { return errors.ErrUnsupported }
+var taken error
 
-func tryLock(*os.File, bool) (bool, error) { return false, errors.ErrUnsupported }
-
-const inheritable = false
+func lock(*os.File, int) error { return errors.ErrUnsupported }
 
 func syncDirectory(*os.Root) error { return errors.ErrUnsupported }

@@ -13,26 +13,16 @@ import (
 var lasting = []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported,
 	syscall.ENOTDIR, syscall.ENOTEMPTY, syscall.EISDIR, syscall.ELOOP, syscall.EROFS, syscall.ENAMETOOLONG}
 
-// lock waits until no other open file has the lock.
-func lock(f *os.File) error { return flock(f, syscall.LOCK_EX) }
+const (
+	alone  = syscall.LOCK_EX
+	shared = syscall.LOCK_SH
+	atOnce = syscall.LOCK_NB // or fail with taken
 
-// lockShared waits until no other open file has the lock alone.
-func lockShared(f *os.File) error { return flock(f, syscall.LOCK_SH) }
+	taken = syscall.EWOULDBLOCK
+)
 
-// tryLock reports whether it has got the lock, alone or shared.
-func tryLock(f *os.File, alone bool) (bool, error) {
-	how := syscall.LOCK_SH
-	if alone {
-		how = syscall.LOCK_EX
-	}
-	err := flock(f, how|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-func flock(f *os.File, how int) error {
+// lock waits until no other open file has the lock, or none has it alone.
+func lock(f *os.File, how int) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), how)
 		if err != syscall.EINTR {

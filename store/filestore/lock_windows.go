@@ -19,32 +19,15 @@ var (
 )
 
 const (
-	failImmediately = 1
-	exclusive       = 2
+	alone  = 2 // LOCKFILE_EXCLUSIVE_LOCK
+	shared = 0
+	atOnce = 1 // LOCKFILE_FAIL_IMMEDIATELY, with taken
 
-	errLockViolation = syscall.Errno(33)
+	taken = syscall.Errno(33) // ERROR_LOCK_VIOLATION
 )
 
-// lock waits until no other open file has the lock.
-func lock(f *os.File) error { return lockFile(f, exclusive) }
-
-// lockShared waits until no other open file has the lock alone.
-func lockShared(f *os.File) error { return lockFile(f, 0) }
-
-// tryLock reports whether it has got the lock, alone or shared.
-func tryLock(f *os.File, alone bool) (bool, error) {
-	how := uintptr(failImmediately)
-	if alone {
-		how |= exclusive
-	}
-	err := lockFile(f, how)
-	if errors.Is(err, errLockViolation) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-func lockFile(f *os.File, how uintptr) error {
+// lock waits until no other open file has the lock, or none has it alone.
+func lock(f *os.File, how uintptr) error {
 	var at syscall.Overlapped // the first byte
 	done, _, err := lockFileEx.Call(f.Fd(), how, 0, 1, 0, uintptr(unsafe.Pointer(&at)))
 	if done == 0 {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,7 +64,7 @@ func (s *record) begin(dir *os.Root) (*life, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := lock(f); err != nil {
+		if err := lock(f, alone); err != nil {
 			f.Close()
 			return nil, err
 		}
@@ -99,7 +101,7 @@ func (s *record) remove(dir *os.Root, name string) {
 		return // another process was faster, or it is not a file of ours
 	}
 	defer f.Close()
-	if free, err := tryLock(f, true); free && err == nil {
+	if lock(f, alone|atOnce) == nil {
 		_ = dir.Remove(s.before() + name)
 	}
 }
@@ -146,7 +148,7 @@ func (s *record) await(name string) *wait {
 				return fmt.Errorf("%w: %w", store.ErrNoProof, err)
 			}
 			defer f.Close()
-			return lockShared(f)
+			return lock(f, shared)
 		})
 		s.mu.Lock()
 		delete(s.waits, name)
@@ -167,19 +169,16 @@ func (s *record) Living(ctx context.Context) ([]string, error) {
 			}
 			for _, name := range names {
 				f, err := open(dir, s.before()+name, os.O_RDONLY)
-				if os.IsNotExist(err) {
-					continue // it is over
-				}
-				free := false
 				if err == nil {
-					free, err = tryLock(f, false)
+					err = lock(f, shared|atOnce)
 					f.Close()
 				}
-				if err != nil {
-					return fmt.Errorf("%w: %w", store.ErrNoProof, err)
-				}
-				if !free {
+				switch {
+				case err == nil, errors.Is(err, fs.ErrNotExist): // it is over
+				case errors.Is(err, taken):
 					living = append(living, name)
+				default:
+					return fmt.Errorf("%w: %w", store.ErrNoProof, err)
 				}
 			}
 			return nil
