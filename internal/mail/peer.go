@@ -95,7 +95,7 @@ func (p *peer) receive(now int64, frame []byte) (relied bool) {
 		return false
 	}
 	p.other, p.spoke = 0, max(now, 1)
-	if in.Event == session.Met || in.Event == session.Restarted {
+	if in.Event == session.Met {
 		p.acked, p.receipts = 0, nil
 	}
 	p.watch()
@@ -141,7 +141,7 @@ func (m *Mail) taken(by dmutex.NodeID, life uint64) {
 func (p *peer) handle(in session.Input, life uint64) {
 	h := p.mail.cfg.Handler
 	switch in.Event {
-	case session.Met, session.Restarted:
+	case session.Met:
 		h.Met(p.id, life)
 	case session.Taken:
 		h.Taken(p.id, in.Life)

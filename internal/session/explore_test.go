@@ -379,16 +379,16 @@ func (w *world) deliver(side, life int, now int64, frame []byte) error {
 		if other := &w.procs[from][peer]; sender(said) <= s.peer && in.Life < s.cfg.Life && other.state == alive && other.s.peer == s.cfg.Life && w.got[from][peer][life] > 0 {
 			return blame("%s believes a refusal that is out of date", name(side, life))
 		}
-	case Met, Restarted:
+	case Met:
 		if s.peer < former || !w.twins && peer < w.adopted[side] {
 			return blame("%s went back to life %d of its peer", name(side, life), peer)
 		}
-		if in.Event == Restarted && !w.paused && w.procs[from][index(former)].state == alive && !w.procs[from][index(former)].closed {
+		if former != 0 && !w.paused && w.procs[from][index(former)].state == alive && !w.procs[from][index(former)].closed {
 			return blame("%s replaced a peer that still answers", name(side, life))
 		}
 		w.adopted[side] = max(w.adopted[side], peer)
 		w.first[side][life][peer] = 0
-		if in.Event == Restarted {
+		if former != 0 {
 			w.first[side][life][peer] = p.sends
 		}
 	}

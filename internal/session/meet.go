@@ -24,7 +24,8 @@ func (s *Session) onStranger(now int64, f *frame) Event {
 		}
 		return 0
 	}
-	return s.adopt(now, f.from)
+	s.adopt(now, f.from)
+	return Met
 }
 
 // onHello takes a HELLO of the peer, or a frame of it to another life of ours.
@@ -152,11 +153,9 @@ func (s *Session) rest(now int64) {
 }
 
 // adopt takes a higher life for the peer.
-func (s *Session) adopt(now int64, life uint64) Event {
-	event := Met
+func (s *Session) adopt(now int64, life uint64) {
 	switch {
 	case s.peer != 0:
-		event = Restarted
 		s.drop()
 		s.sent = 0
 	case s.timed.at != always:
@@ -168,5 +167,4 @@ func (s *Session) adopt(now int64, life uint64) Event {
 	s.resendAt, s.wentBackAt, s.backoff, s.timed = never, always, 0, timed{1, always}
 	s.heard, s.left, s.early = 0, false, 0
 	s.ackAt, s.repeats = never, 0
-	return event
 }

@@ -128,9 +128,10 @@ func (s *simulation) send(side, size int) bool {
 }
 
 func (s *simulation) arrive(side int, frame []byte) {
+	former := s.ends[side].Peer()
 	in, err := s.ends[side].Handle(s.now, frame)
 	require.NoError(s.t, err)
-	if in.Event == Restarted {
+	if in.Event == Met && former != 0 {
 		s.first[stream{side, s.life[side], s.ends[side].Peer() & math.MaxUint32}] = s.sends[side]
 	}
 	for _, m := range in.Messages {

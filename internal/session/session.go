@@ -127,10 +127,9 @@ type Event uint8
 
 // The events.
 const (
-	Met       Event = iota + 1 // the first life of the peer was adopted
-	Restarted                  // a higher life was adopted: all unacknowledged messages are dropped, and the peer has forgotten everything
-	Left                       // the peer has closed its side; this comes with or after all its messages
-	Taken                      // the peer has a session with another life of our node: see Input.Life
+	Met   Event = iota + 1 // a higher life of the peer was adopted: what was not acknowledged to its former life is dropped
+	Left                   // the peer has closed its side; this comes with or after all its messages
+	Taken                  // the peer has a session with another life of our node: see Input.Life
 )
 
 // Input is what a frame brought.
@@ -310,7 +309,7 @@ func (s *Session) Backlog() int { return len(s.out) - s.start }
 func (s *Session) Sent() uint64 { return s.sent }
 
 // Acked returns how many of them the peer has acknowledged: once Acked is at
-// least what Sent was after a Send, that message was delivered. Restarted sets
+// least what Sent was after a Send, that message was delivered. Another life sets
 // both back to 0.
 func (s *Session) Acked() uint64 { return min(s.acked, s.sent) }
 

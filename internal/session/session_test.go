@@ -130,7 +130,7 @@ func TestRestart(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, p.now-died, int64(defaultPace.grace))
 	require.LessOrEqual(t, p.now-died, int64(defaultPace.grace+defaultPace.minTimeout))
-	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
+	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
 	require.Equal(t, []Event{Met}, p.seen[p.b])
 	require.Zero(t, p.a.Sent())
 	p.send(p.a, "two")
@@ -394,7 +394,7 @@ func TestPeerLeavesAndReturns(t *testing.T) {
 	p.a = newSession(t, 33)
 	p.now += 1000 * millisecond
 	p.settle()
-	require.Equal(t, []Event{Met, Left, Restarted}, p.seen[p.b], "its place was free")
+	require.Equal(t, []Event{Met, Left, Met}, p.seen[p.b], "its place was free")
 	require.Equal(t, []Event{Met}, p.seen[p.a])
 	p.send(p.b, "welcome")
 	p.settle()

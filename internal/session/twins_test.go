@@ -94,7 +94,7 @@ func TestLateRefusal(t *testing.T) {
 	}
 	b.Close()
 	p.until(p.now + 3000*millisecond)
-	require.Equal(t, []Event{Met, Left, Restarted}, p.seen[p.a])
+	require.Equal(t, []Event{Met, Left, Met}, p.seen[p.a])
 	require.Equal(t, []Event{Met}, p.seen[twin])
 	p.send(p.a, "welcome")
 	p.until(p.now + 100*millisecond)
@@ -112,7 +112,7 @@ func TestSilentPeerIsReplaced(t *testing.T) {
 	p.until(start + defaultPace.grace)
 	require.Equal(t, []Event{Met}, p.seen[p.a])
 	p.until(start + defaultPace.grace + 25*millisecond)
-	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
+	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
 	require.Equal(t, []Event{Met}, p.seen[twin])
 
 	// The first life goes on, and says something.
@@ -120,14 +120,14 @@ func TestSilentPeerIsReplaced(t *testing.T) {
 	p.send(b, "from the past")
 	p.until(p.now + 60*millisecond)
 	require.Contains(t, p.seen[b], Taken)
-	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
+	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
 
 	// Even if the second is gone then, the first does not come back.
 	p.away[twin] = true
 	p.seen[b] = nil
 	p.until(p.now + 10_000*millisecond)
 	require.Contains(t, p.seen[b], Taken)
-	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
+	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
 	require.Empty(t, p.got[p.a])
 }
 
@@ -147,7 +147,7 @@ func TestDoubtEnds(t *testing.T) {
 	p.until(p.now + defaultPace.grace - 2*millisecond)
 	require.Equal(t, []Event{Met}, p.seen[p.a])
 	p.until(p.now + 50*millisecond)
-	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
+	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
 }
 
 // TestPausedLifeMeetsAnother: a paused process learns that its number is taken
@@ -179,7 +179,7 @@ func TestPeerThatAcknowledgesNothing(t *testing.T) {
 	for len(p.seen[twin]) == 0 {
 		p.until(p.now + millisecond)
 	}
-	require.Equal(t, []Event{Met, Restarted}, p.seen[p.a])
+	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
 	require.LessOrEqual(t, p.now-start, int64(210*millisecond), "when it has asked")
 	require.EqualValues(t, 33, p.a.Peer())
 }

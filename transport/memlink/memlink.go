@@ -79,13 +79,8 @@ type route struct{ from, to dmutex.NodeID } // places
 // probability outside 0 to 1, and for delays that are negative or in the wrong
 // order.
 func New(c Config) (*Network, error) {
-	for _, p := range []struct {
-		name  string
-		value float64
-	}{{"Loss", c.Loss}, {"Duplicate", c.Duplicate}} {
-		if !(p.value >= 0 && p.value <= 1) { // also refuses NaN
-			return nil, dmutex.Misuse(fmt.Sprintf("memlink: Config.%s is %v: a probability is 0 to 1", p.name, p.value))
-		}
+	if !(min(c.Loss, c.Duplicate) >= 0 && max(c.Loss, c.Duplicate) <= 1) { // also refuses NaN
+		return nil, dmutex.Misuse(fmt.Sprintf("memlink: Config.Loss %v, Config.Duplicate %v: a probability is 0 to 1", c.Loss, c.Duplicate))
 	}
 	if c.MinDelay < 0 || c.MaxDelay < c.MinDelay {
 		return nil, dmutex.Misuse(fmt.Sprintf("memlink: Config.MinDelay %v to MaxDelay %v is not a range of delays", c.MinDelay, c.MaxDelay))
