@@ -31,11 +31,14 @@ const (
 	maxList = 4096
 )
 
-// The number of fields: at least, up to and with the clock, and in all.
+// The number of fields up to and with each that may be the last.
 const (
-	uptoKind  = 3
-	uptoClock = 6
-	uptoNodes = 8
+	uptoKind = iota + 3
+	uptoAttempt
+	uptoFence
+	uptoClock
+	uptoNumbers
+	uptoNodes
 )
 
 // AppendMessage appends a message about the named lock. Name, kind and lists must be
@@ -50,25 +53,39 @@ func write(w *Writer, lock string, m *dmutex.Message) {
 	w.Uint(version)
 	w.String(lock)
 	w.Uint(uint64(m.Kind))
-	for _, v := range []uint64{m.Attempt, m.Fence, m.Clock}[:min(n, uptoClock)-uptoKind] {
-		w.Uint(v)
+	if n >= uptoAttempt {
+		w.Uint(m.Attempt)
 	}
-	if n > uptoClock {
+	if n >= uptoFence {
+		w.Uint(m.Fence)
+	}
+	if n >= uptoClock {
+		w.Uint(m.Clock)
+	}
+	if n >= uptoNumbers {
 		writeList(w, m.Numbers)
 	}
-	if n == uptoNodes {
+	if n >= uptoNodes {
 		writeList(w, m.Nodes)
 	}
 }
 
 // fields returns how many fields the message takes.
 func fields(m *dmutex.Message) int {
-	for i, used := range [...]bool{len(m.Nodes) > 0, len(m.Numbers) > 0, m.Clock != 0, m.Fence != 0, m.Attempt != 0} {
-		if used {
-			return uptoNodes - i
-		}
+	switch {
+	case len(m.Nodes) > 0:
+		return uptoNodes
+	case len(m.Numbers) > 0:
+		return uptoNumbers
+	case m.Clock != 0:
+		return uptoClock
+	case m.Fence != 0:
+		return uptoFence
+	case m.Attempt != 0:
+		return uptoAttempt
+	default:
+		return uptoKind
 	}
-	return uptoKind
 }
 
 func writeList[T ~uint64](w *Writer, list []T) {
@@ -102,14 +119,20 @@ func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	if m.Kind == 0 {
 		r.Fail("the message is of an unknown kind")
 	}
-	for _, v := range []*uint64{&m.Attempt, &m.Fence, &m.Clock}[:max(min(n, uptoClock)-uptoKind, 0)] {
-		*v = r.Number()
+	if n >= uptoAttempt {
+		m.Attempt = r.Number()
 	}
-	if n > uptoClock {
+	if n >= uptoFence {
+		m.Fence = r.Number()
+	}
+	if n >= uptoClock {
+		m.Clock = r.Number()
+	}
+	if n >= uptoNumbers {
 		d.numbers = readList(r, d.numbers)
 		m.Numbers = lent(d.numbers)
 	}
-	if n == uptoNodes {
+	if n >= uptoNodes {
 		d.nodes = readList(r, d.nodes)
 		m.Nodes = lent(d.nodes)
 	}

@@ -29,42 +29,30 @@ const (
 
 // A Writer appends fields to a message. Its methods may be called in [Append] only.
 type Writer struct {
-	buf []byte
-	enc *msgpack.Encoder
+	buf bytes.Buffer
+	enc *msgpack.Encoder // to buf, so it never fails
 }
 
 var writers = sync.Pool{New: func() any { return newWriter() }}
 
 func newWriter() *Writer {
 	w := new(Writer)
-	w.enc = msgpack.NewEncoder(w)
+	w.enc = msgpack.NewEncoder(&w.buf)
 	return w
 }
 
 // Append appends what write writes.
 func Append(b []byte, write func(w *Writer)) []byte {
 	w := writers.Get().(*Writer)
-	w.buf = b
+	w.buf = *bytes.NewBuffer(b)
 	write(w)
-	b, w.buf = w.buf, nil
+	b, w.buf = w.buf.Bytes(), bytes.Buffer{}
 	writers.Put(w)
 	return b
 }
 
-// Write is for the encoder. It never fails, so neither does the encoder.
-func (w *Writer) Write(p []byte) (int, error) {
-	w.buf = append(w.buf, p...)
-	return len(p), nil
-}
-
-// WriteByte is for the encoder.
-func (w *Writer) WriteByte(c byte) error {
-	w.buf = append(w.buf, c)
-	return nil
-}
-
 // Len returns the size of the message so far, with what it was appended to.
-func (w *Writer) Len() int { return len(w.buf) }
+func (w *Writer) Len() int { return w.buf.Len() }
 
 // Uint writes an integer, in its shortest form.
 func (w *Writer) Uint(v uint64) { _ = w.enc.EncodeUint(v) }
@@ -90,44 +78,19 @@ func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }
 // for all. The zero value is ready for Reset, by one goroutine at a time.
 type Reader struct {
 	whole []byte
-	rest  []byte
-	dec   *msgpack.Decoder
-	again *Writer // of End
+	rest  bytes.Reader
+	dec   *msgpack.Decoder // of rest
+	again *Writer          // of End
 	err   error
 }
 
 // Reset begins to read b, from which the Reader lends parts.
 func (r *Reader) Reset(b []byte) {
 	if r.dec == nil {
-		r.dec, r.again = msgpack.NewDecoder(r), newWriter()
+		r.dec, r.again = msgpack.NewDecoder(&r.rest), newWriter()
 	}
-	r.whole, r.rest, r.err = b, b, nil
-}
-
-// Read is for the decoder.
-func (r *Reader) Read(p []byte) (int, error) {
-	if len(r.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
-}
-
-// ReadByte is for the decoder.
-func (r *Reader) ReadByte() (byte, error) {
-	if len(r.rest) == 0 {
-		return 0, io.EOF
-	}
-	c := r.rest[0]
-	r.rest = r.rest[1:]
-	return c, nil
-}
-
-// UnreadByte is for the decoder.
-func (r *Reader) UnreadByte() error {
-	r.rest = r.whole[len(r.whole)-len(r.rest)-1:]
-	return nil
+	r.whole, r.err = b, nil
+	r.rest.Reset(b)
 }
 
 // Err returns the first error, a [dmutex.ErrPeer].
@@ -138,12 +101,12 @@ func (r *Reader) Err() error { return r.err }
 func (r *Reader) End(write func(w *Writer)) error {
 	if r.err == nil {
 		w := r.again
-		w.buf = w.buf[:0]
-		if write(w); !bytes.Equal(w.buf, r.whole) {
+		w.buf.Reset()
+		if write(w); !bytes.Equal(w.buf.Bytes(), r.whole) {
 			r.Fail("the message is not in the one form that its fields have")
 		}
-		if cap(w.buf) > keepAgain {
-			w.buf = nil
+		if w.buf.Cap() > keepAgain {
+			w.buf = bytes.Buffer{}
 		}
 	}
 	return r.err
@@ -158,7 +121,7 @@ func (r *Reader) Fail(why string) {
 	if r.err == nil {
 		r.err = dmutex.PeerMistake(why)
 	}
-	r.rest = nil
+	r.rest.Reset(nil)
 }
 
 // failed takes in the error of the decoder.
@@ -209,11 +172,11 @@ func (r *Reader) Name(limit int) []byte {
 		r.Fail("a name is empty")
 	case n > limit:
 		r.Fail("a name is beyond its bound")
-	case n > len(r.rest):
+	case n > r.rest.Len():
 		r.Fail("the message ends too early")
 	default:
-		name := r.rest[:n:n]
-		r.rest = r.rest[n:]
+		name := r.whole[len(r.whole)-r.rest.Len():][:n:n]
+		_, _ = r.rest.Seek(int64(n), io.SeekCurrent) // which is not beyond the end
 		return name
 	}
 	return nil
@@ -230,7 +193,7 @@ func (r *Reader) Array(limit int) int {
 	case r.failed(err):
 	case n < 0 || n > limit:
 		r.Fail("a list is beyond its bound")
-	case n > len(r.rest):
+	case n > r.rest.Len():
 		r.Fail("the message ends too early")
 	default:
 		return n
