@@ -159,7 +159,7 @@ func TestGapIsNeeded(t *testing.T) {
 			ints[0] = uint64(ack)
 		}
 		return join(ints, body)
-	}, false), int64(defaultPace.minTimeout))
+	}, false), defaultPace.minTimeout)
 }
 
 // TestGapsAreRepairedOnceInARoundTrip: where frames overtake each other GAPs are

@@ -128,8 +128,8 @@ func TestRestart(t *testing.T) {
 	for len(p.seen[p.a]) < 2 {
 		p.wait()
 	}
-	require.GreaterOrEqual(t, p.now-died, int64(defaultPace.grace))
-	require.LessOrEqual(t, p.now-died, int64(defaultPace.grace+defaultPace.minTimeout))
+	require.GreaterOrEqual(t, p.now-died, defaultPace.grace)
+	require.LessOrEqual(t, p.now-died, defaultPace.grace+defaultPace.minTimeout)
 	require.Equal(t, []Event{Met, Met}, p.seen[p.a])
 	require.Equal(t, []Event{Met}, p.seen[p.b])
 	require.Zero(t, p.a.Sent())

@@ -94,7 +94,7 @@ func TestDynamicMutant(t *testing.T) {
 			network, err := memlink.New(memlink.Config{})
 			require.NoError(t, err)
 			return func(self dmutex.NodeID) transport.Link {
-				l := network.Link(self).(transport.DynamicLink)
+				l := network.Link(self)
 				return &dynamicMutant{DynamicLink: l, name: name, delivering: make(chan bool, 1)}
 			}
 		},

@@ -48,7 +48,7 @@ func talk(b *bench, faults Faults, midway func()) {
 			for ; n > 0 && said[peer] < speeches; n-- {
 				said[peer]++
 				out = append(out, dmutex.Message{
-					Kind: dmutex.Request, From: self, To: peer, Clock: said[peer], Numbers: make([]uint64, said[peer]*said[peer]%500),
+					Kind: dmutex.Request, From: self, To: peer, Clock: said[peer], Numbers: slices.Repeat([]uint64{1 << 63}, int(said[peer]*said[peer]%50)),
 				})
 			}
 			return out
