@@ -33,7 +33,8 @@ func New(ctx context.Context, c *clock.Clock, lease time.Duration, fence uint64,
 	h := &Hold{clock: c, lease: int64(lease), fence: fence, lapsed: lapsed}
 	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	h.until.Store(end - h.lease/16)
-	h.timer = time.AfterFunc(h.left(), func() { _ = h.Err() })
+	h.timer = time.AfterFunc(lease, func() { _ = h.Err() }) // which uses the timer
+	h.timer.Reset(h.left())
 	return h
 }
 
@@ -89,11 +90,11 @@ func (h *Hold) Context() context.Context { return h.ctx }
 
 // Until returns until when the lock is surely held.
 func (h *Hold) Until() time.Time {
-	left := h.left()
+	now, left := time.Now(), h.left() // in this order, so that a pause between them makes it no later
 	if h.Over() {
 		left = min(left, 0)
 	}
-	return time.Now().Add(left)
+	return now.Add(left)
 }
 
 // Suspended reports whether the renewal is late.

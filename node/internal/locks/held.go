@@ -75,7 +75,8 @@ func (h *Held) Until() time.Time {
 	case h.Err() != nil:
 		return time.Now()
 	}
-	return time.Now().Add(time.Duration(t.until.Load() - t.cfg.Clock()))
+	now, at := time.Now(), t.cfg.Clock() // in this order, so that a pause between them makes it no later
+	return now.Add(time.Duration(max(t.until.Load(), at) - at))
 }
 
 // Released reports whether the hold has ended with a Release.

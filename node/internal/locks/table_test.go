@@ -2,8 +2,10 @@ package locks
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,6 +73,16 @@ func TestOverruled(t *testing.T) {
 	require.ErrorIs(t, err, ErrReplaced)
 	require.Empty(t, table.owners)
 	require.Equal(t, dmutex.None, table.Status("x").Holder)
+}
+
+// A lease that ends while Until looks is not over in the far future.
+func TestUntilAfterTheEnd(t *testing.T) {
+	table, _ := alone(t)
+	table.cfg.Clock = func() int64 { return 100 }
+	table.SetUntil(200)
+	held := table.acquire(t, "x")
+	table.SetUntil(math.MinInt64) // and nothing has ended the hold yet
+	require.False(t, held.Until().After(time.Now()))
 }
 
 // Early messages take no more room than there is, give it back, and make room for those of
