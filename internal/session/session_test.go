@@ -281,7 +281,7 @@ func TestRoundTripIsMeasured(t *testing.T) {
 		exchange()
 	}
 	require.InDelta(t, 2*oneWay, p.a.Stats().RoundTrip, millisecond)
-	require.Greater(t, p.a.timeout(), int64(2*oneWay+defaultPace.ackDelay))
+	require.Greater(t, p.a.timeout(), 2*oneWay+defaultPace.ackDelay)
 	require.Less(t, p.a.timeout(), int64(4*oneWay))
 	require.Zero(t, p.a.Stats().Resent)
 }
