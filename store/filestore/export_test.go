@@ -3,6 +3,7 @@ package filestore
 import (
 	"io"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -65,4 +66,16 @@ func BeforeSync(f func()) {
 		f()
 		return sync(file)
 	}
+}
+
+// Waits returns for how many lives beside a record a thread waits.
+func Waits(path string) (n int) {
+	waits.Lock()
+	defer waits.Unlock()
+	for file := range waits.of {
+		if strings.HasPrefix(file, path) {
+			n++
+		}
+	}
+	return n
 }

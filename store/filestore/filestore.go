@@ -47,7 +47,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	gosync "sync"
 
 	"github.com/dmutex/dmutex/store"
 )
@@ -56,9 +55,6 @@ import (
 type record struct {
 	dir, name           string
 	loads, swaps, lives turn
-
-	mu    gosync.Mutex
-	waits map[string]*wait // by the name of the life; guarded by mu
 }
 
 // Open returns the store in the file at path. The directory must exist; the first Swap

@@ -3,11 +3,13 @@
 package filestore_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,4 +77,20 @@ func TestLifeLinks(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	require.FileExists(t, other)
+}
+
+// A process that opens the record again and again, and gives up waiting for a life each time,
+// keeps one thread for it.
+func TestOneThreadForALife(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	l, err := open(t, path).(store.Prover).Live(t.Context())
+	require.NoError(t, err)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 5 {
+		require.ErrorIs(t, open(t, path).(store.Prover).Over(canceled, l.Name()), context.Canceled)
+	}
+	require.Equal(t, 1, filestore.Waits(path))
+	require.NoError(t, l.Close())
+	require.Eventually(t, func() bool { return filestore.Waits(path) == 0 }, time.Minute, time.Millisecond)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	gosync "sync"
 	"sync/atomic"
 
 	"github.com/dmutex/dmutex/store"
@@ -124,23 +125,27 @@ func (s *record) Over(ctx context.Context, name string) error {
 }
 
 // A wait is for the end of a life. The kernel wakes a thread when it is over. There is one
-// wait for each life, however many calls of Over have begun and ended meanwhile.
+// wait for each life, however many calls of Over have begun and ended meanwhile, and however
+// often this process has opened the record.
 type wait struct {
 	done chan struct{}
 	err  error
 }
 
+var waits = struct {
+	gosync.Mutex
+	of map[string]*wait // by the path of the life's file
+}{of: make(map[string]*wait)}
+
 func (s *record) await(name string) *wait {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w := s.waits[name]; w != nil {
+	waits.Lock()
+	defer waits.Unlock()
+	path := filepath.Join(s.dir, s.before()+name)
+	if w := waits.of[path]; w != nil {
 		return w
 	}
 	w := &wait{done: make(chan struct{})}
-	if s.waits == nil {
-		s.waits = make(map[string]*wait)
-	}
-	s.waits[name] = w
+	waits.of[path] = w
 	go func() {
 		w.err = s.proving(func(dir *os.Root) error {
 			f, err := open(dir, s.before()+name, os.O_RDONLY)
@@ -150,9 +155,9 @@ func (s *record) await(name string) *wait {
 			defer f.Close()
 			return lock(f, shared)
 		})
-		s.mu.Lock()
-		delete(s.waits, name)
-		s.mu.Unlock()
+		waits.Lock()
+		delete(waits.of, path)
+		waits.Unlock()
 		close(w.done)
 	}()
 	return w
