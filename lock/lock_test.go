@@ -4,8 +4,10 @@ package lock_test
 import (
 	"context"
 	"errors"
+	network "net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/internal/outagetest"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/locktest"
@@ -24,6 +27,26 @@ import (
 )
 
 const lease = 10 * time.Second
+
+var errAway = errors.New("away")
+
+// A listener is where clients connect.
+type listener struct {
+	conns chan network.Conn
+	done  chan struct{}
+}
+
+func (l listener) Accept() (network.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, network.ErrClosed
+	}
+}
+
+func (l listener) Close() error       { close(l.done); return nil }
+func (l listener) Addr() network.Addr { return nil }
 
 // A system is a lock as two processes see it.
 type system struct {
@@ -60,6 +83,39 @@ var systems = map[string]func(t *testing.T) system{
 		return system{
 			one: nodes[0].Mutex("x"), two: nodes[1].Mutex("x"), cause: node.ErrLease, leased: true,
 			trouble: func() { stores[0].Outage(true) }, over: done,
+		}
+	},
+	"client": func(t *testing.T) system {
+		net, err := memlink.New(memlink.Config{})
+		require.NoError(t, err)
+		calls := listener{make(chan network.Conn), make(chan struct{})}
+		n, err := node.Open(t.Context(), new(store.Memory), net.Link(dmutex.None), node.Config{
+			Lease: lease, Clients: &node.Clients{Listeners: []network.Listener{calls}},
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, n.Close(context.Background())) })
+		require.NoError(t, n.Ready(t.Context()))
+		var away atomic.Bool // the connections of one
+		var conn atomic.Pointer[network.Conn]
+		open := func(away *atomic.Bool) *client.Client {
+			c, err := client.New(client.Config{Members: []string{"a"}, Dial: func(context.Context, string) (network.Conn, error) {
+				if away.Load() {
+					return nil, errAway
+				}
+				near, far := network.Pipe()
+				calls.conns <- far
+				conn.CompareAndSwap(nil, &near)
+				return near, nil
+			}})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, c.Close()) })
+			return c
+		}
+		one := open(&away)
+		require.NoError(t, acquire(t, one.Mutex("first")).Release())
+		return system{
+			one: one.Mutex("x"), two: open(new(atomic.Bool)).Mutex("x"), cause: errAway, leased: true,
+			trouble: func() { away.Store(true); (*conn.Load()).Close() }, over: func() { away.Store(false) },
 		}
 	},
 	"record": func(t *testing.T) system {

@@ -13,6 +13,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/central"
 	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/internal/lend"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node/internal/group"
@@ -60,6 +61,11 @@ type Config struct {
 	// Trace, if not nil, records every event of this node. It costs time and disk
 	// space, but no call waits for it except Close, which flushes it. Only for [OpenStrict].
 	Trace *trace.Recorder
+
+	// Clients, if not nil, says how this node serves clients. Either all members have it or none. A
+	// lease that is over counts then, and no proof that the process of a member is dead, since
+	// its clients may live. Not for [OpenStrict].
+	Clients *Clients
 
 	// Logger gets a few records for the operator; nil logs nothing. Every record has
 	// the key node, once this node has a number, and the key group if Group is not empty.
@@ -117,6 +123,8 @@ type Node struct {
 	terms  terms
 	events chan func() // to tell the Observer; nil if there is nothing to tell
 
+	clients *lend.Server // nil if this node serves none
+
 	probes    atomic.Uint64 // that were sent
 	deadlocks atomic.Uint64 // waits that were ended
 	txns      atomic.Uint64 // transactions that were begun
@@ -146,8 +154,12 @@ func Open(ctx context.Context, record store.Store, link transport.DynamicLink, c
 		return nil, dmutex.Misuse("Open needs a store, such as that of filestore.Open")
 	case link == nil:
 		return nil, dmutex.Misuse("Open needs a link, such as that of tcplink.New")
+	case cfg.Clients != nil:
+		if err := cfg.Clients.check(cfg.lease()); err != nil {
+			return nil, err
+		}
 	}
-	return open(ctx, cfg, group.Config{Store: record, Link: link, Lease: cfg.Lease})
+	return open(ctx, cfg, group.Config{Store: record, Link: link, Lease: cfg.Lease, Clients: cfg.Clients != nil})
 }
 
 // OpenStrict makes this process a member of a group without a store, in which no member is
@@ -164,6 +176,8 @@ func OpenStrict(ctx context.Context, self dmutex.NodeID, members []dmutex.NodeID
 		return nil, dmutex.Misuse("OpenStrict needs a link, such as that of tcplink.New")
 	case cfg.Lease != 0:
 		return nil, dmutex.Misuse("Config.Lease has no meaning without a store: OpenStrict waits for members that are gone")
+	case cfg.Clients != nil:
+		return nil, dmutex.Misuse("Config.Clients needs a store: without one, the locks of a member are free when it restarts, while its clients may still hold them")
 	}
 	return open(ctx, cfg, group.Config{Self: self, Members: slices.Sorted(slices.Values(members)), Link: link})
 }
@@ -198,6 +212,7 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 	if n.events != nil {
 		n.running.Go(n.tellEvents)
 	}
+	n.serveClients()
 	return n, nil
 }
 
@@ -261,7 +276,10 @@ func (n *Node) Close(ctx context.Context) error {
 			return public("", hold.ContextError(ctx))
 		}
 	}
-	lost, err := n.group.Close(ctx)
+	lost, err := n.group.Close(ctx) // the clients are told to leave when the locks end
+	if n.clients != nil {
+		n.clients.Close()
+	}
 	close(n.quit)
 	n.running.Wait()
 	close(n.closed)

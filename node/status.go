@@ -99,6 +99,8 @@ type Status struct {
 	Lease *LeaseStatus // nil in the strict mode
 	Peers []PeerStatus // the other members, ascending by ID
 
+	Clients []ClientStatus // those that this node serves, by name
+
 	Held       int           // locks that this node holds
 	Waiting    int           // locks that it waits for
 	Waiters    int           // goroutines that wait for a lock
@@ -165,7 +167,7 @@ func (n *Node) Status() Status {
 		Name: n.cfg.Name, Err: public("", n.locks.Why()), Life: g.Life, View: viewStatus(g.View),
 		Held: sum.Held, Waiting: sum.Waiting, Waiters: sum.Waiters, OldestHold: sum.OldestHold, OldestWait: sum.OldestWait,
 		Locks: sum.Locks, Granted: sum.Granted, Sent: sum.Sent, Received: sum.Received, Refused: g.Refused,
-		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
+		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(), Clients: n.clientStatus(),
 	}
 	if g.Lease != nil {
 		l := leaseStatus(*g.Lease)

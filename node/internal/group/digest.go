@@ -45,6 +45,9 @@ func (g *Group) describe(members []dmutex.NodeID) error {
 	}
 	algorithm := [sha256.Size]byte(h.Sum(nil))
 	g.settings = fmt.Sprintf("algorithm %s %x, group %q, deadlock %v", g.algorithm, algorithm[:4], g.cfg.Group, g.cfg.Deadlock)
+	if g.cfg.Clients {
+		g.settings += ", clients"
+	}
 	everything := sha256.New()
 	for _, sum := range [len(agreed)][sha256.Size]byte{
 		sha256.Sum256(fmt.Append(nil, g.cfg.Members)),

@@ -46,6 +46,7 @@ type Config struct {
 	Deadlock  time.Duration
 	Trace     *trace.Recorder
 	Logger    *slog.Logger
+	Clients   bool // this node serves clients
 	Up        Up
 }
 

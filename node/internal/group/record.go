@@ -85,7 +85,7 @@ func newRecord(g *Group) error {
 		group: g, link: link, time: clock.New(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
 		away: make(map[dmutex.NodeID]bool), dead: make(map[dmutex.NodeID]int64), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
-		busy: make(chan struct{}, 1), proof: newProof(cfg.Store),
+		busy: make(chan struct{}, 1), proof: newProof(cfg.Store, cfg.Clients),
 	}
 	if link, ok := cfg.Link.(transport.DeathLink); ok {
 		link.WatchDeaths(cfg.Lease/deathShare, func(peer dmutex.NodeID) {

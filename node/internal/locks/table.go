@@ -111,6 +111,16 @@ func (t *Table) SetUntil(until int64) { t.until.Store(until) }
 // Until returns the time that was set last.
 func (t *Table) Until() int64 { return t.until.Load() }
 
+// Left returns how long until that time, 0 if nothing more is granted. A Table that has lost what it
+// held tells of no later time before it has closed Lapsed.
+func (t *Table) Left() int64 {
+	if t.Why() != nil {
+		return 0
+	}
+	now := t.cfg.Clock()
+	return max(t.until.Load(), now) - now
+}
+
 // leased reports whether that time has not come yet.
 func (t *Table) leased() bool { return t.cfg.Clock == nil || t.cfg.Clock() < t.until.Load() }
 

@@ -1,0 +1,432 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
+)
+
+func bubble(t *testing.T, test func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+}
+
+// Clients of one member and of others, and the members themselves, take turns, with rising fences.
+func TestClient(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, _ := w.open("a"), w.open("b")
+		one, two := w.use("one", "a"), w.use("two", "b")
+		begin := time.Now()
+		h := one.acquire("l")
+		require.Less(t, time.Since(begin), time.Second)
+		require.Greater(t, time.Until(h.Until()), session/2)
+		require.LessOrEqual(t, time.Until(h.Until()), session)
+		require.False(t, h.Suspended())
+		_, err := two.Mutex("l").TryAcquire(t.Context())
+		require.ErrorIs(t, err, lock.ErrBusy)
+		require.EqualError(t, err, `client: lock "l": lock is busy`)
+		_, err = one.Mutex("l").TryAcquire(t.Context())
+		require.ErrorIs(t, err, lock.ErrBusy)
+		_, err = a.Mutex("l").TryAcquire(t.Context())
+		require.ErrorIs(t, err, lock.ErrBusy)
+
+		granted := two.eventually("l")
+		synctest.Wait()
+		require.Equal(t, []string{"l"}, a.client("one").Holds)
+		require.Equal(t, []string{"l"}, w.member("b").client("two").WaitsFor)
+		time.Sleep(10 * session) // the session is renewed
+		require.NoError(t, h.Err())
+		require.Greater(t, time.Until(h.Until()), session/2)
+		require.Empty(t, granted)
+		require.NoError(t, h.Release())
+		require.NoError(t, h.Release(), "twice")
+		require.ErrorIs(t, h.Err(), lock.ErrReleased)
+		next := <-granted
+		require.Greater(t, next.Fence(), h.Fence())
+
+		own := make(chan lock.Held)
+		go func() {
+			h, _ := a.Mutex("l").Acquire(t.Context())
+			own <- h
+		}()
+		synctest.Wait()
+		require.NoError(t, next.Release())
+		last := <-own
+		require.Greater(t, last.Fence(), next.Fence())
+		require.NoError(t, last.Release())
+
+		broken := errors.New("broken")
+		err = one.Mutex("l").Do(t.Context(), func(ctx context.Context, fence uint64) error {
+			require.Greater(t, fence, last.Fence())
+			return broken
+		})
+		require.ErrorIs(t, err, broken)
+		synctest.Wait()
+		again, err := one.Mutex("l").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, again.Release())
+		require.NoError(t, one.acquire("l").Release(), "a try after a release is not busy")
+	})
+}
+
+// Waiters of one client are served in the order of their calls, and one whose context ends is gone.
+func TestWaiters(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		one := w.use("one")
+		h := one.acquire("l")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("enough"))
+		defer cancel()
+		_, err := one.Mutex("l").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "enough")
+		synctest.Wait()
+		require.Empty(t, a.client("one").WaitsFor)
+		var order []<-chan lock.Held
+		for range 9 {
+			order = append(order, one.eventually("l"))
+			synctest.Wait()
+		}
+		for i, granted := range order {
+			require.NoError(t, h.Release())
+			h = <-granted
+			require.NoError(t, h.Err(), i)
+		}
+		require.NoError(t, h.Release())
+	})
+}
+
+// A connection that is lost costs nothing, whether the client notices at once or not.
+func TestConnectionLost(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.open("a")
+		one, two := w.use("one"), w.use("two")
+		h := one.acquire("l")
+		granted := two.eventually("l")
+		for i := range 20 {
+			if time.Sleep(session / 7); i%2 == 0 {
+				one.hangUp("")
+				two.hangUp("")
+			} else {
+				one.silence()
+				two.silence()
+			}
+		}
+		require.NoError(t, h.Err())
+		one.hangUp("")
+		require.NoError(t, h.Release(), "while there is no connection")
+		require.NoError(t, (<-granted).Release())
+	})
+}
+
+// A client that dies costs its own locks one session, and nobody else anything.
+func TestClientDies(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		w.open("b")
+		one, two := w.use("one", "a"), w.use("two", "b")
+		h := one.acquire("l")
+		granted := two.eventually("l")
+		synctest.Wait()
+		one.die()
+		begin := time.Now()
+		for range 10 {
+			other := two.acquire("free")
+			require.Less(t, time.Since(begin), 100*time.Millisecond)
+			require.NoError(t, other.Release())
+		}
+		<-h.Context().Done()
+		require.ErrorIs(t, h.Err(), lock.ErrLost)
+		require.ErrorContains(t, h.Err(), "the session is over: no member has confirmed it in time")
+		require.Less(t, time.Since(begin), session)
+		require.Empty(t, granted)
+		require.NoError(t, (<-granted).Release())
+		require.Less(t, time.Since(begin), session*103/100)
+		synctest.Wait()
+		require.Nil(t, a.client("one"))
+	})
+}
+
+// The clients of a member that crashes lose what they hold before others get it, and wait anew at
+// another member by themselves.
+func TestMemberCrashes(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		w.open("b")
+		w.open("c")
+		one, two, three := w.use("one", "a", "b"), w.use("two", "b"), w.use("three", "a", "b")
+		for a.client("one") == nil || a.client("three") == nil { // they begin anywhere
+			one.Close()
+			three.Close()
+			one, three = w.use("one", "a", "b"), w.use("three", "a", "b")
+			require.NoError(t, one.acquire("x").Release())
+			require.NoError(t, three.acquire("x").Release())
+			synctest.Wait()
+		}
+		h := one.acquire("l")
+		granted, later := two.eventually("l"), three.eventually("l")
+		synctest.Wait()
+		w.crash(a)
+		begin := time.Now()
+		next := <-granted
+		require.ErrorIs(t, h.Err(), lock.ErrLost)
+		require.Error(t, h.Context().Err())
+		require.Greater(t, next.Fence(), h.Fence())
+		require.Less(t, time.Since(begin), 2*session)
+		require.NoError(t, next.Release())
+		require.NoError(t, (<-later).Release())
+		require.NoError(t, one.acquire("l").Release())
+	})
+}
+
+// A client holds nothing longer than its member, whose lease ends when the store is silent.
+func TestMemberLosesLease(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		w.open("b")
+		one, two := w.use("one", "a"), w.use("two", "b")
+		h := one.acquire("l")
+		granted := two.eventually("l")
+		synctest.Wait()
+		a.store.Outage(true)
+		a.cut.Store(true)
+		begin := time.Now()
+		for h.Err() == nil && !h.Suspended() {
+			time.Sleep(session / 100)
+		}
+		require.NoError(t, h.Err(), "suspended comes first")
+		<-h.Context().Done()
+		require.ErrorIs(t, h.Err(), lock.ErrLost)
+		require.LessOrEqual(t, time.Since(begin), session*15/16)
+		require.Empty(t, granted)
+		next := <-granted
+		require.Less(t, time.Since(begin), 2*session)
+		a.store.Outage(false)
+		a.cut.Store(false)
+		waits := one.eventually("l")
+		time.Sleep(5 * session)
+		require.NoError(t, next.Release())
+		require.NoError(t, (<-waits).Release(), "through a, which has joined again")
+	})
+}
+
+// A member that closes waits for its clients, and sends them elsewhere.
+func TestMemberCloses(t *testing.T) {
+	for _, stubborn := range []bool{false, true} {
+		bubble(t, func(t *testing.T, w *world) {
+			a := w.open("a")
+			one := w.use("one", "a", "b")
+			held := one.acquire("l")
+			waits := one.eventually("m")
+			synctest.Wait()
+			first := <-waits
+			second := one.eventually("m")
+			w.open("b")
+			two := w.use("two", "b")
+			granted := two.eventually("l")
+			synctest.Wait()
+			closed := make(chan error)
+			begin := time.Now()
+			go func() { closed <- a.Close(context.WithoutCancel(t.Context())) }()
+			w.forget("a")
+			time.Sleep(session / 4)
+			require.NoError(t, held.Err())
+			require.NoError(t, first.Err())
+			require.Empty(t, granted)
+			require.Empty(t, closed)
+			if stubborn {
+				require.NoError(t, <-closed)
+				require.ErrorIs(t, held.Err(), lock.ErrLost)
+				require.Less(t, time.Since(begin), session*103/100)
+			} else {
+				require.NoError(t, held.Release())
+				require.NoError(t, first.Release())
+				require.NoError(t, <-closed)
+				require.Less(t, time.Since(begin), session/3)
+			}
+			require.NoError(t, (<-granted).Release())
+			require.NoError(t, (<-second).Release(), "it waits at the other member")
+		})
+	}
+}
+
+// Close of a node whose context ends does not give away what a client may hold.
+func TestMemberClosesLate(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		w.open("b")
+		one, two := w.use("one", "a"), w.use("two", "b")
+		h := one.acquire("l")
+		granted := two.eventually("l")
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
+		defer cancel()
+		require.ErrorIs(t, a.Close(ctx), context.DeadlineExceeded)
+		w.forget("a")
+		require.NoError(t, h.Err())
+		next := <-granted
+		require.ErrorIs(t, h.Err(), lock.ErrLost)
+		require.NoError(t, next.Release())
+	})
+}
+
+// Close ends what is held and waited for, at once for the others.
+func TestClose(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		one, two := w.use("one"), w.use("two")
+		h := one.acquire("l")
+		waits := one.eventually("l")
+		granted := two.eventually("l")
+		synctest.Wait()
+		require.NoError(t, one.Close())
+		require.NoError(t, one.Close())
+		require.ErrorIs(t, h.Err(), lock.ErrLost)
+		require.ErrorIs(t, h.Err(), client.ErrClosed)
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+		require.Nil(t, <-waits)
+		begin := time.Now()
+		require.NoError(t, (<-granted).Release())
+		require.Zero(t, time.Since(begin))
+		_, err := one.Mutex("l").Acquire(t.Context())
+		require.ErrorIs(t, err, client.ErrClosed)
+		synctest.Wait()
+		require.Nil(t, a.client("one"))
+		require.NoError(t, w.use("three").Close(), "it was never used")
+	})
+}
+
+// A call without a member waits, and says why when its context ends.
+func TestNoMember(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		one := w.use("one", "a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := one.Mutex("l").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.EqualError(t, err, `client: lock "l": context deadline exceeded: no session: member a: nobody listens`)
+		waits := one.eventually("l")
+		time.Sleep(time.Hour)
+		w.open("a")
+		require.NoError(t, (<-waits).Release())
+	})
+}
+
+// A member decides who may do what, and bounds what clients may cost it.
+func TestRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.open("a", func(c *node.Clients) {
+			c.Max = 2
+			c.Allow = func(_ net.Conn, client, lock string) error {
+				if client == "stranger" || client == "one" && lock == "secret" {
+					return errors.New("not for " + client)
+				}
+				return nil
+			}
+		})
+		one := w.use("one")
+		_, err := one.Mutex("secret").Acquire(t.Context())
+		require.ErrorIs(t, err, client.ErrRefused)
+		require.EqualError(t, err, `client: lock "secret": the member refuses it: not for one`)
+		_, err = w.use("stranger").Mutex("l").Acquire(t.Context())
+		require.ErrorIs(t, err, client.ErrRefused)
+		h := one.acquire("l")
+		two := w.use("two")
+		require.NoError(t, two.acquire("secret").Release())
+
+		three := w.use("three")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = three.Mutex("m").Acquire(ctx)
+		require.ErrorContains(t, err, "the member serves as many clients as it may")
+		waits := three.eventually("m")
+		require.NoError(t, two.Close())
+		require.NoError(t, (<-waits).Release())
+		require.NoError(t, h.Release())
+
+		var calls []<-chan lock.Held
+		for range 1000 {
+			calls = append(calls, one.eventually("l"))
+		}
+		synctest.Wait()
+		_, err = one.Mutex("l").Acquire(t.Context())
+		require.ErrorIs(t, err, client.ErrRefused)
+		require.ErrorContains(t, err, "too many locks at a time")
+		for range calls {
+			for _, granted := range calls {
+				select {
+				case h := <-granted:
+					require.NoError(t, h.Release())
+					synctest.Wait()
+				default:
+				}
+			}
+			if one.hangUp(""); len(calls) > 3 {
+				calls = calls[:3]
+			}
+		}
+		for _, length := range []int{0, 256} {
+			_, err = one.Mutex(string(make([]byte, length))).Acquire(t.Context())
+			require.ErrorContains(t, err, "the name of a lock has 1 to 255 bytes")
+		}
+	})
+}
+
+// A prover is a store that says that all are dead.
+type prover struct {
+	store.Memory
+	t *testing.T
+}
+
+func (p *prover) Live(context.Context) (store.Life, error) {
+	p.t.Error("a member that serves clients has no life that the store could prove to be over")
+	return nil, store.ErrNoProof
+}
+func (p *prover) Over(context.Context, string) error                  { return nil }
+func (p *prover) Living(context.Context) (living []string, err error) { return nil, nil }
+
+// No proof that a member is dead spares the wait for its clients. All members serve clients, or none.
+func TestProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := &prover{t: t}
+		open := func(clients *node.Clients) *node.Node {
+			n, err := node.Open(t.Context(), s, w.net.Link(dmutex.None), node.Config{Lease: session, Clients: clients})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = n.Close(context.Background()) })
+			return n
+		}
+		begin := time.Now()
+		n := open(&node.Clients{Listeners: []net.Listener{&door{closed: make(chan struct{})}}})
+		require.NoError(t, n.Ready(t.Context()))
+		require.Greater(t, time.Since(begin), session, "a new record is waited for")
+		require.ErrorIs(t, open(nil).Ready(t.Context()), node.ErrConfig)
+	})
+}
+
+func TestConfig(t *testing.T) {
+	for _, c := range []client.Config{{}, {Members: []string{""}}, {Members: []string{"a"}, Name: string(make([]byte, 65))}} {
+		_, err := client.New(c)
+		require.Error(t, err)
+	}
+	bubble(t, func(t *testing.T, w *world) {
+		l := []net.Listener{&door{}}
+		for _, c := range []node.Clients{{}, {Listeners: []net.Listener{nil}}, {Listeners: l, Session: time.Minute}, {Listeners: l, Session: 1}, {Listeners: l, Max: -1}} {
+			_, err := node.Open(t.Context(), &w.store, w.net.Link(dmutex.None), node.Config{Clients: &c})
+			require.ErrorIs(t, err, dmutex.ErrMisuse)
+		}
+		_, err := node.OpenStrict(t.Context(), 1, []dmutex.NodeID{1}, w.net.Link(1), node.Config{Clients: &node.Clients{Listeners: l}})
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+		require.ErrorContains(t, err, "Config.Clients needs a store")
+	})
+}

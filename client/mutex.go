@@ -1,0 +1,126 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/hold"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// A Mutex is one named lock of the group. It is a [lock.Mutex]. It has no state of its own, and
+// excludes goroutines of this process, too. Callers of one client are served in the order of
+// their calls.
+type Mutex struct {
+	c    *Client
+	name string
+}
+
+var _ lock.Mutex = (*Mutex)(nil)
+
+// Name returns the lock's name.
+func (m *Mutex) Name() string { return m.name }
+
+// Acquire waits for the lock and returns the handle that holds it. It goes on while no member can be
+// reached. If ctx ends first, the error wraps the cause, and says why no member was
+// reached. Other errors: [ErrRefused] and [ErrClosed].
+func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return m.acquire(ctx, false) }
+
+// TryAcquire takes the lock if it is free, and otherwise returns [lock.ErrBusy]. It waits for a member
+// as Acquire does.
+func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) { return m.acquire(ctx, true) }
+
+// Do runs f while it holds the lock, as [lock.Mutex] says.
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64) error) error {
+	return hold.Do(ctx, m, f)
+}
+
+func (m *Mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
+	c := m.c
+	switch {
+	case len(m.name) == 0 || len(m.name) > transport.MaxName:
+		return nil, fmt.Errorf("client: the name of a lock has 1 to %d bytes, not %d", transport.MaxName, len(m.name))
+	case ctx.Err() != nil:
+		return nil, m.fail(hold.ContextError(ctx))
+	}
+	call := &call{mutex: m, ctx: ctx, ready: make(chan struct{})}
+	var number uint64
+	c.input(func(int64) {
+		number = c.m.Ask(m.name, try)
+		c.calls[number] = call
+	})
+	if number == 0 {
+		return nil, m.fail(ErrClosed)
+	}
+	select {
+	case <-call.ready:
+		if call.err != nil {
+			return nil, m.fail(call.err)
+		}
+		return call.held, nil
+	case <-ctx.Done():
+	}
+	c.input(func(now int64) {
+		c.m.Drop(now, number)
+		delete(c.calls, number)
+		if call.held != nil {
+			call.held.End(lock.ErrReleased)
+		}
+	})
+	err := hold.ContextError(ctx)
+	if why := c.why.Load(); why != nil {
+		err = fmt.Errorf("%w: no session: %w", err, *why)
+	}
+	return nil, m.fail(err)
+}
+
+// fail names the lock in an error.
+func (m *Mutex) fail(err error) error { return fmt.Errorf("client: lock %q: %w", m.name, err) }
+
+// A held is the handle that Acquire returns.
+type held struct {
+	*hold.Hold
+	call   *call
+	number uint64
+}
+
+// begin begins the hold. The caller has the mutex of the Client.
+func (h *held) begin(fence uint64) {
+	c := h.call.mutex.c
+	h.Hold = hold.New(h.call.ctx, c.clock, time.Duration(c.m.Length()), fence, c.m.End(), func() error {
+		return c.loss(clientsession.Late)
+	})
+}
+
+// loss is why a hold is lost.
+func (c *Client) loss(text string) error {
+	err := fmt.Errorf("%w: the session is over: %s", lock.ErrLost, text)
+	if why := c.why.Load(); why != nil {
+		err = fmt.Errorf("%w: %w", err, *why)
+	}
+	return err
+}
+
+// Release gives the lock back. It does not wait until the member knows.
+func (h *held) Release() error {
+	err := h.Err()
+	if err == nil {
+		h.End(lock.ErrReleased)
+		err = h.Err()
+	}
+	c := h.call.mutex.c
+	c.input(func(now int64) {
+		if c.calls[h.number] == h.call {
+			delete(c.calls, h.number)
+			c.m.Drop(now, h.number)
+		}
+	})
+	if errors.Is(err, lock.ErrReleased) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,258 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/clientlink"
+	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/node"
+)
+
+// A referee knows the last handle of each lock.
+type referee struct {
+	mu   sync.Mutex
+	last map[string]lock.Held
+}
+
+// granted fails the test if another handle is valid, or had a higher fence.
+func (r *referee) granted(t *testing.T, name string, h lock.Held) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h.Err() != nil {
+		return
+	}
+	if last := r.last[name]; last != nil {
+		require.Error(t, last.Err(), "two hold %s", name)
+		require.Greater(t, h.Fence(), last.Fence())
+	}
+	r.last[name] = h
+}
+
+// Members crash, close and lose the store, and clients die, are cut off and lose connections: at
+// most one handle of a lock is valid, fences rise, and nobody is stuck.
+func TestStorm(t *testing.T) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
+		bubble(t, func(t *testing.T, w *world) { storm(t, w, seed) })
+	}
+}
+
+func storm(t *testing.T, w *world, seed uint64) {
+	luck := rand.New(rand.NewPCG(seed, 0))
+	names := []string{"m0", "m1", "m2"}
+	for _, name := range names {
+		w.open(name)
+	}
+	ref := &referee{last: make(map[string]lock.Held)}
+	ctx, stop := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	grants := make([]atomic.Int64, 9)
+	work := func(i int, u *user) {
+		luck := rand.New(rand.NewPCG(seed, uint64(i)))
+		working.Go(func() {
+			for ctx.Err() == nil {
+				name := fmt.Sprint("l", luck.IntN(3))
+				h, err := u.Mutex(name).Acquire(ctx)
+				if err != nil {
+					if ctx.Err() == nil && !u.dead() {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+					return
+				}
+				ref.granted(t, name, h)
+				grants[i].Add(1)
+				select {
+				case <-h.Context().Done():
+				case <-time.After(time.Duration(luck.Int64N(int64(session / 2)))):
+				}
+				_ = h.Release()
+			}
+		})
+	}
+	users := make([]*user, len(grants))
+	for i := range users {
+		users[i] = w.use(fmt.Sprint("u", i), names...)
+		work(i, users[i])
+	}
+	var closing sync.WaitGroup
+	for range 150 {
+		time.Sleep(time.Duration(luck.Int64N(int64(session))))
+		i := luck.IntN(len(users))
+		name := names[luck.IntN(len(names))]
+		m := w.member(name)
+		switch what := luck.IntN(12); {
+		case what < 4:
+			users[i].hangUp("")
+		case what < 6:
+			users[i].silence()
+		case what == 6: // a process dies, and another begins
+			users[i].die()
+			_ = users[i].Close()
+			users[i] = w.use(fmt.Sprint("u", i), names...)
+			work(i, users[i])
+		case what == 7 && m != nil:
+			m.store.Outage(true)
+			time.Sleep(time.Duration(luck.Int64N(int64(2 * session))))
+			m.store.Outage(false)
+		case what == 8 && m != nil:
+			m.cut.Store(true)
+			m.door.shut.Store(true)
+			time.Sleep(time.Duration(luck.Int64N(int64(2 * session))))
+			m.cut.Store(false)
+			m.door.shut.Store(false)
+		case what == 9 && m != nil:
+			w.crash(m)
+			w.end(m)
+			w.open(name)
+		case what == 10 && m != nil:
+			w.forget(name)
+			closing.Go(func() { require.NoError(t, m.Close(context.WithoutCancel(ctx)), "seed %d", seed) })
+			time.Sleep(time.Duration(luck.Int64N(int64(session))))
+			w.open(name)
+		}
+	}
+	closing.Wait()
+	before := make([]int64, len(grants))
+	for i := range grants {
+		before[i] = grants[i].Load()
+	}
+	time.Sleep(20 * session)
+	for i := range grants {
+		require.Greater(t, grants[i].Load(), before[i], "seed %d: client %d is stuck", seed, i)
+	}
+	stop()
+	working.Wait()
+}
+
+// A client that says nonsense is cut off, and what it costs a member is bounded. It cannot resume the
+// session of another without its name, which nobody can guess.
+func TestHostile(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a", func(c *node.Clients) { c.Max = 5 })
+		one := w.use("one")
+		h := one.acquire("l")
+		connect := func() net.Conn {
+			near, far := net.Pipe()
+			a.door.calls <- far
+			return near
+		}
+		say := func(nc net.Conn, msgs ...clientsession.Message) string {
+			var b []byte
+			for i := range msgs {
+				b = clientlink.Append(b, &msgs[i])
+			}
+			_, _ = nc.Write(b)
+			_ = nc.SetReadDeadline(time.Now().Add(time.Minute))
+			answer, _ := io.ReadAll(nc)
+			nc.Close()
+			return string(answer)
+		}
+		hello := clientsession.Message{Kind: clientsession.Hello, Session: "guess", Name: "one"}
+		require.Contains(t, say(connect(), hello), "does not know the session")
+		nc := connect()
+		_, _ = nc.Write([]byte("\x00\x10GET / HTTP/1.1\r\n\r\n"))
+		require.Empty(t, say(nc))
+		require.Empty(t, say(connect(), clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"}))
+		require.Empty(t, say(connect(), clientsession.Message{Kind: clientsession.Confirm, For: 1 << 60, Length: 1}))
+		begin := time.Now()
+		require.Empty(t, say(connect()), "it says nothing")
+		require.Less(t, time.Since(begin), 6*time.Second)
+
+		hello.Fresh = true
+		for i := range 5 { // others' locks stay theirs, whatever is dropped
+			hello.Session = fmt.Sprint("s", i)
+			answer := say(connect(), hello, clientsession.Message{Kind: clientsession.Drop, Number: 1}, clientsession.Message{Kind: clientsession.Granted, Number: 1, Fence: 1})
+			require.Equal(t, i == 4, strings.Contains(answer, "as many clients as it may"))
+		}
+		deaf := connect() // takes nothing
+		hello.Session = "s0"
+		ask := clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "x", Try: true}
+		for range 20_000 {
+			_ = deaf.SetWriteDeadline(time.Now().Add(time.Second))
+			if _, err := deaf.Write(clientlink.Append(clientlink.Append(nil, &hello), &ask)); err != nil {
+				break
+			}
+			hello = clientsession.Message{Kind: clientsession.Beat}
+		}
+		time.Sleep(2 * session)
+		require.Len(t, a.Status().Clients, 1)
+		require.NoError(t, h.Err())
+		require.NoError(t, h.Release())
+	})
+}
+
+// A connected client that holds a lock costs a member at most 10 kB, and 5 kB more if it waits for
+// another one. That is with both ends of the connections in memory.
+func TestMemory(t *testing.T) {
+	if race {
+		t.Skip("the race detector takes memory")
+	}
+	holds := memoryOf(t, false)
+	waits := memoryOf(t, true)
+	t.Logf("%d bytes a client that holds a lock, %d if it waits for another one", holds, waits)
+	require.Less(t, holds, 10_000)
+	require.Less(t, waits, 15_000)
+}
+
+// memoryOf returns what a client costs.
+func memoryOf(t *testing.T, waits bool) (each int) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.open("a")
+		h, err := a.Mutex("busy").Acquire(t.Context())
+		require.NoError(t, err)
+		measure := func() uint64 {
+			for range 5 { // stacks shrink little by little
+				runtime.GC()
+			}
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc + m.StackInuse
+		}
+		const clients = 500
+		var conns []net.Conn
+		before := measure()
+		for i := range clients {
+			near, far := net.Pipe()
+			a.door.calls <- far
+			hello := clientsession.Message{Kind: clientsession.Hello, Session: fmt.Sprint(i), Name: fmt.Sprint("client-", i), Fresh: true}
+			b := clientlink.Append(nil, &hello)
+			b = clientlink.Append(b, &clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: fmt.Sprint("own-", i)})
+			if waits {
+				b = clientlink.Append(b, &clientsession.Message{Kind: clientsession.Ask, Number: 2, Lock: "busy"})
+			}
+			_, err := near.Write(b)
+			require.NoError(t, err)
+			r := clientlink.NewReader(near)
+			for range 2 { // a confirmation and a grant
+				_, err := r.Read()
+				require.NoError(t, err)
+			}
+			conns = append(conns, near)
+		}
+		synctest.Wait()
+		each = int(measure()-before) / clients
+		require.Len(t, a.Status().Clients, clients)
+		for _, nc := range conns {
+			nc.Close()
+		}
+		require.NoError(t, h.Release())
+	})
+	return each
+}

@@ -1,0 +1,141 @@
+// Package clientlink carries the messages of package clientsession over a connection that keeps
+// bytes in order. docs/clients.md has the format, for other languages.
+package clientlink
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"math"
+	"sync"
+
+	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/internal/wire"
+	"github.com/dmutex/dmutex/transport"
+)
+
+// Bounds of what a message says.
+const (
+	MaxWord = 64 // bytes of the names of sessions and clients
+
+	maxText = 1000
+	version = 1
+)
+
+// Append appends a message as a frame: its length in 2 bytes, big endian, and a msgpack array.
+func Append(b []byte, msg *clientsession.Message) []byte {
+	start := len(b)
+	b = wire.Append(append(b, 0, 0), func(w *wire.Writer) { write(w, msg) })
+	binary.BigEndian.PutUint16(b[start:], uint16(len(b)-start-2)) // a hello takes less than 10,000 bytes
+	return b
+}
+
+// fields is how many fields a kind has, and of a hello those before the list.
+var fields = [clientsession.Kinds]int{
+	clientsession.Hello: 6, clientsession.Beat: 1, clientsession.Ask: 4, clientsession.Drop: 2, clientsession.Bye: 1,
+	clientsession.Confirm: 3, clientsession.Granted: 3, clientsession.Refused: 4, clientsession.Leave: 1, clientsession.Over: 3,
+}
+
+func write(w *wire.Writer, m *clientsession.Message) {
+	w.Array(fields[m.Kind])
+	w.Uint(uint64(m.Kind))
+	switch m.Kind {
+	case clientsession.Hello:
+		w.Uint(version)
+		w.String(m.Session)
+		w.String(m.Name)
+		w.Bool(m.Fresh)
+		w.Array(len(m.Wants))
+		for _, number := range m.Wants {
+			w.Uint(number)
+		}
+	case clientsession.Ask:
+		w.Uint(m.Number)
+		w.String(m.Lock)
+		w.Bool(m.Try)
+	case clientsession.Drop:
+		w.Uint(m.Number)
+	case clientsession.Confirm:
+		w.Uint(m.For)
+		w.Uint(m.Length)
+	case clientsession.Granted:
+		w.Uint(m.Number)
+		w.Uint(m.Fence)
+	case clientsession.Refused:
+		w.Uint(m.Number)
+		fallthrough
+	case clientsession.Over:
+		w.Uint(uint64(m.Code))
+		w.String(m.Text[:min(len(m.Text), maxText)])
+	}
+}
+
+// A Reader reads frames.
+type Reader struct {
+	from *bufio.Reader
+	head [2]byte
+	body []byte
+	msg  clientsession.Message
+}
+
+// decoders are shared: a connection is idle for most of the time.
+var decoders = sync.Pool{New: func() any { return new(wire.Reader) }}
+
+// NewReader returns a Reader.
+func NewReader(r io.Reader) *Reader { return &Reader{from: bufio.NewReaderSize(r, 256)} }
+
+// Read reads a message, which is the Reader's until the next call. It returns [dmutex.ErrPeer] for
+// one that no correct program sends.
+func (r *Reader) Read() (*clientsession.Message, error) {
+	if _, err := io.ReadFull(r.from, r.head[:]); err != nil {
+		return nil, err
+	}
+	size := int(binary.BigEndian.Uint16(r.head[:]))
+	if cap(r.body) < size || cap(r.body) > 512 {
+		r.body = make([]byte, size)
+	}
+	if _, err := io.ReadFull(r.from, r.body[:size]); err != nil {
+		return nil, err
+	}
+	if err := decode(r.body[:size], &r.msg); err != nil {
+		return nil, err
+	}
+	return &r.msg, nil
+}
+
+func decode(b []byte, m *clientsession.Message) error {
+	f := decoders.Get().(*wire.Reader)
+	defer decoders.Put(f)
+	*m = clientsession.Message{}
+	f.Reset(b)
+	n := f.Array(len(b))
+	m.Kind = clientsession.Kind(f.Uint(uint64(clientsession.Kinds - 1)))
+	if m.Kind == 0 || n != fields[m.Kind] {
+		f.Fail("the message is of an unknown kind")
+	}
+	switch m.Kind {
+	case clientsession.Hello:
+		if f.Number() != version {
+			f.Fail("the client speaks another version of the protocol")
+		}
+		m.Session, m.Name, m.Fresh = string(f.Name(MaxWord)), string(f.Name(MaxWord)), f.Bool()
+		for range f.Array(clientsession.MaxRequests) {
+			m.Wants = append(m.Wants, f.Number())
+		}
+	case clientsession.Ask:
+		m.Number, m.Lock, m.Try = f.Number(), string(f.Name(transport.MaxName)), f.Bool()
+	case clientsession.Drop:
+		m.Number = f.Number()
+	case clientsession.Confirm:
+		m.For, m.Length = f.Uint(math.MaxInt64), f.Uint(math.MaxInt64)
+	case clientsession.Granted:
+		m.Number, m.Fence = f.Number(), f.Number()
+	case clientsession.Refused:
+		m.Number = f.Number()
+		fallthrough
+	case clientsession.Over:
+		m.Code = clientsession.Code(f.Uint(uint64(clientsession.Codes - 1)))
+		m.Text = string(f.Name(maxText))
+	}
+	return f.End(func(w *wire.Writer) { write(w, m) })
+}

@@ -1,0 +1,97 @@
+package clientlink
+
+import (
+	"bytes"
+	"encoding/hex"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/clientsession"
+)
+
+type message = clientsession.Message
+
+// The examples of docs/clients.md.
+var examples = []struct {
+	m    message
+	wire string
+}{
+	{message{Kind: clientsession.Hello, Session: "S", Name: "n", Fresh: true}, "96 01 01 a153 a16e 01 90"},
+	{message{Kind: clientsession.Hello, Session: "S", Name: "n", Wants: []uint64{7, 300}}, "96 01 01 a153 a16e 00 92 07 cd012c"},
+	{message{Kind: clientsession.Beat}, "91 02"},
+	{message{Kind: clientsession.Ask, Number: 7, Lock: "abc", Try: true}, "94 03 07 a3616263 01"},
+	{message{Kind: clientsession.Drop, Number: 7}, "92 04 07"},
+	{message{Kind: clientsession.Bye}, "91 05"},
+	{message{Kind: clientsession.Confirm, For: 9_000_000_000, Length: 10_000_000_000}, "93 06 cf0000000218711a00 cf00000002540be400"},
+	{message{Kind: clientsession.Granted, Number: 7, Fence: 1 << 50}, "93 07 07 cf0004000000000000"},
+	{message{Kind: clientsession.Refused, Number: 7, Code: clientsession.Busy, Text: "no"}, "94 08 07 01 a26e6f"},
+	{message{Kind: clientsession.Leave}, "91 09"},
+	{message{Kind: clientsession.Over, Code: clientsession.Lapsed, Text: "no"}, "93 0a 06 a26e6f"},
+}
+
+// frame returns a frame with that body.
+func frame(t *testing.T, s string) []byte {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	require.NoError(t, err)
+	return append([]byte{0, byte(len(b))}, b...)
+}
+
+func TestMessages(t *testing.T) {
+	var all []byte
+	for _, x := range examples {
+		require.Equal(t, frame(t, x.wire), Append(nil, &x.m))
+		all = append(all, frame(t, x.wire)...)
+	}
+	r := NewReader(bytes.NewReader(all))
+	for _, x := range examples {
+		m, err := r.Read()
+		require.NoError(t, err, x.wire)
+		require.Equal(t, &x.m, m)
+	}
+}
+
+// What no correct program sends is refused, whatever it is.
+func TestRefused(t *testing.T) {
+	for _, wire := range []string{
+		"0000", "90", "91 00", "91 0b", "92 02", "91 02 00", "91 cc", "92 04", "92 04 cc07",
+		"96 01 02 a153 a16e 01 90", "96 01 01 a0 a16e 01 90", "94 03 07 a3616263 02", "94 03 07 a0 00",
+		"93 0a 07 a26e6f", "93 06 cfffffffffffffffff cf00000002540be400", "96 01 01 a153 a16e 00 dd ffffffff",
+	} {
+		_, err := NewReader(bytes.NewReader(frame(t, wire))).Read()
+		require.ErrorIs(t, err, dmutex.ErrPeer, wire)
+	}
+}
+
+// FuzzRead holds that no bytes make Read panic, and that what it takes is what Append writes.
+func FuzzRead(f *testing.F) {
+	for _, x := range examples {
+		f.Add(Append(nil, &x.m))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := NewReader(bytes.NewReader(b)).Read()
+		if err != nil {
+			return
+		}
+		again := Append(nil, m)
+		require.Equal(t, b[:len(again)], again)
+	})
+}
+
+// The longest message fits a frame.
+func TestLongest(t *testing.T) {
+	m := message{Kind: clientsession.Hello, Session: strings.Repeat("s", MaxWord), Name: strings.Repeat("n", MaxWord)}
+	for range clientsession.MaxRequests {
+		m.Wants = append(m.Wants, 1<<63|rand.Uint64())
+	}
+	got, err := NewReader(bytes.NewReader(Append(nil, &m))).Read()
+	require.NoError(t, err)
+	require.Equal(t, &m, got)
+	long := message{Kind: clientsession.Over, Code: clientsession.Full, Text: strings.Repeat("x", 2000)}
+	got, err = NewReader(bytes.NewReader(Append(nil, &long))).Read()
+	require.NoError(t, err)
+	require.Len(t, got.Text, 1000)
+}

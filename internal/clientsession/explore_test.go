@@ -1,0 +1,138 @@
+package clientsession
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/search"
+)
+
+var _ = flag.Bool("update", false, "rewrite the files in testdata")
+
+// Every run of two clients and a member does nothing wrong: one client at most holds the lock while
+// it is valid, and from every state all that wait can get the lock, and all members that close can
+// leave, without further faults. The numbers are what is there: a change of one is a finding.
+func TestExplore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, tt := range []struct {
+		setup  setup
+		states int
+	}{
+		{setup{length: 2, wait: 2, sessions: 2, asks: 2}, 6_858},
+		{setup{length: 2, wait: 2, sessions: 1, asks: 2, faults: faults{slow: 1}}, 14_335},
+		{setup{length: 2, wait: 2, sessions: 2, asks: 2, faults: faults{crashes: 1}}, 13_905},
+		{setup{length: 2, wait: 2, sessions: 1, asks: 2, faults: faults{breaks: 2, cancels: 1}}, 13_355},
+		{setup{length: 1, wait: 1, sessions: 1, asks: 2, faults: faults{slow: 1, breaks: 1}}, 51_694},
+		{setup{length: 2, wait: 2, lease: 2, sessions: 2, asks: 2}, 47_808},
+		{setup{length: 1, wait: 1, lease: 1, sessions: 1, asks: 2, faults: faults{slow: 1}}, 13_181},
+		{setup{length: 1, wait: 1, lease: 1, sessions: 2, asks: 2, faults: faults{deaths: 1}}, 42_508},
+		{setup{length: 2, wait: 2, sessions: 2, asks: 2, faults: faults{closes: 1}}, 15_064},
+		{setup{length: 1, wait: 1, sessions: 1, asks: 2, faults: faults{closes: 1, slow: 1}}, 16_505},
+	} {
+		t.Run(tt.setup.name(), func(t *testing.T) {
+			r, err := explore(tt.setup, 300_000)
+			require.NoError(t, err)
+			require.True(t, r.Complete)
+			require.Equal(t, tt.states, r.States)
+		})
+	}
+}
+
+// Each rule is needed: without it something goes wrong, in the shortest run, which stands in
+// testdata.
+func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	plain := setup{length: 2, wait: 2, sessions: 2, asks: 2}
+	with := func(f faults) setup {
+		s := plain
+		s.faults = f
+		return s
+	}
+	leased := setup{length: 2, wait: 2, lease: 1, sessions: 2, asks: 2, faults: faults{slow: 1}}
+	served := func(w *world, i int) *Member {
+		if s := w.session(w.owner(i)); s != nil {
+			return s.m
+		}
+		return new(Member)
+	}
+	for _, tt := range []struct {
+		name  string
+		setup setup
+		alter func(w *world, do string, i int, input func())
+	}{
+		{"session-from-the-receipt", with(faults{slow: 1}), func(w *world, do string, i int, input func()) {
+			if do == "takes a confirmation" {
+				w.clients[i].m.sentAt = w.now
+			}
+			input()
+		}},
+		{"beat-not-confirmed-counts", with(faults{slow: 1}), func(w *world, do string, i int, input func()) {
+			m := w.clients[i].m
+			if input(); do == "looks at the clock" && m.session != "" {
+				m.end = max(m.end, m.sentAt+m.length)
+			}
+		}},
+		{"end-of-the-session-ignored", with(faults{slow: 1}), func(w *world, do string, i int, input func()) {
+			if m := w.clients[i].m; m.told && w.now >= m.overAt() {
+				m.end = w.now + m.length/margin + 1
+			}
+			input()
+		}},
+		{"hold-outlives-its-session", setup{length: 1, wait: 1, sessions: 2, asks: 3}, func(w *world, _ string, i int, input func()) {
+			input()
+			m := w.clients[i].m
+			m.events = slices.DeleteFunc(m.events, func(e Event) bool { return e.Code != None })
+		}},
+		{"freed-too-soon", setup{length: 2, wait: 1, sessions: 2, asks: 2, faults: faults{slow: 1}}, nil},
+		{"own-lease-ignored", leased, func(w *world, _ string, i int, input func()) {
+			input()
+			for m, k := served(w, i), 0; k < len(m.out); k++ {
+				m.out[k].For = m.out[k].Length
+			}
+		}},
+		{"session-outlives-the-loss", leased, func(_ *world, do string, _ int, input func()) {
+			if do != "has lost its locks" {
+				input()
+			}
+		}},
+		{"proof-of-death-counts-for-clients", func() setup {
+			s := leased
+			s.hasty, s.faults = true, faults{deaths: 1}
+			return s
+		}(), nil},
+		{"confirms-while-closing", setup{length: 2, wait: 2, sessions: 1, asks: 2, faults: faults{closes: 1, slow: 1}}, func(w *world, do string, i int, input func()) {
+			m := served(w, i)
+			leaving, over := m.leaving, m.overAt
+			if do == "takes a beat" {
+				m.leaving = false
+			}
+			if input(); leaving {
+				m.leaving, m.overAt = true, over
+			}
+		}},
+		{"closes-at-once", with(faults{closes: 1, slow: 1}), func(w *world, do string, i int, input func()) {
+			m := served(w, i)
+			if input(); do == "closes" {
+				m.End(Unknown, "")
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.setup.alter = tt.alter
+			_, err := explore(tt.setup, 100_000)
+			v, ok := errors.AsType[*search.Violation](err)
+			require.True(t, ok, "%v", err)
+			goldentest.Compare(t, fmt.Sprintf("testdata/mutant-%s.txt", tt.name), v.Script)
+		})
+	}
+}

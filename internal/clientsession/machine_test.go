@@ -1,0 +1,153 @@
+package clientsession
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A pair is a client and the member's end of its session, with what they say to each other.
+type pair struct {
+	t      *testing.T
+	now    int64
+	c      *Client
+	m      *Member
+	term   int64
+	orders []Order
+	events []Event
+}
+
+func newPair(t *testing.T) *pair {
+	return &pair{t: t, c: New("n"), m: NewMember(0, unit, 3), term: unit}
+}
+
+// talk lets all messages arrive.
+func (p *pair) talk() {
+	for range 9 {
+		out, events := p.c.Output()
+		p.events = append(p.events, events...)
+		for _, msg := range out {
+			p.m.Handle(p.now, p.term, &msg)
+		}
+		back, orders := p.m.Output()
+		p.orders = append(p.orders, orders...)
+		for _, msg := range back {
+			p.c.Handle(p.now, &msg)
+		}
+	}
+}
+
+// A session that is resumed goes on where it was: what was released meanwhile is given back, and
+// what was granted meanwhile is told.
+func TestResume(t *testing.T) {
+	p := newPair(t)
+	p.c.Connect(0, "x")
+	one, two, three := p.c.Ask("a", false), p.c.Ask("b", false), p.c.Ask("b", false)
+	p.talk()
+	require.Equal(t, []Order{{one, true, "a", false}, {two, true, "b", false}}, p.orders, "one at a time of each name")
+	require.True(t, p.m.Granted(one, 7))
+	p.talk()
+	require.Equal(t, []Event{{Number: one, Fence: 7}}, p.events)
+
+	p.c.Disconnect()
+	p.orders, p.events = nil, nil
+	p.c.Drop(0, one)
+	require.True(t, p.m.Granted(two, 8))
+	p.m.Output() // is lost
+	p.c.Connect(unit/2, "y")
+	require.Equal(t, "x", p.c.Session())
+	p.talk()
+	require.Equal(t, []Order{{Number: one}}, p.orders)
+	require.Equal(t, []Event{{Number: two, Fence: 8}}, p.events)
+
+	p.orders = nil
+	p.c.Drop(0, two)
+	p.talk()
+	require.Equal(t, []Order{{Number: two}, {three, true, "b", false}}, p.orders)
+	require.False(t, p.m.Granted(two, 9), "it is not wanted any more")
+	p.c.Disconnect()
+	p.c.Connect(unit/2, "y")
+	p.talk()
+	p.m.Refused(three, Failed, "why")
+	p.c.Disconnect()
+	p.m.Output() // is lost, too
+	p.orders = nil
+	p.c.Connect(unit/2, "y")
+	p.talk()
+	require.Equal(t, []Order{{three, true, "b", false}}, p.orders, "it is asked for again")
+}
+
+// The bounds of a session: a client that asks for more than it may is told so.
+func TestBounds(t *testing.T) {
+	p := newPair(t)
+	p.c.Connect(0, "x")
+	for range 4 {
+		p.c.Ask("a", false)
+	}
+	try := p.c.Ask("a", true)
+	p.talk()
+	require.Equal(t, []Event{{4, 0, Full, "the client asks for too many locks at a time"}, {try, 0, Full, "the client asks for too many locks at a time"}}, p.events)
+	p.events = nil
+	p.c.Drop(0, 3)
+	try = p.c.Ask("a", true)
+	p.talk()
+	require.Equal(t, []Event{{Number: try, Code: Busy, Text: "the client itself holds it, or waits for it"}}, p.events)
+	require.Equal(t, []Request{{"a", 0}, {"a", 0}}, p.m.Requests())
+}
+
+// A grant counts only while the session is valid, and a member that holds nothing surely confirms
+// nothing.
+func TestGrantBeforeValid(t *testing.T) {
+	p := newPair(t)
+	p.term = 0
+	p.c.Connect(0, "x")
+	one := p.c.Ask("a", false)
+	p.talk()
+	require.True(t, p.m.Granted(one, 7))
+	p.talk()
+	require.Empty(t, p.events)
+	p.now, p.term = p.c.Deadline(), unit
+	p.c.Tick(p.now)
+	p.talk()
+	require.Equal(t, []Event{{Number: one, Fence: 7}}, p.events)
+	p.c.Tick(p.now + unit)
+	p.talk()
+	require.Equal(t, Unknown, p.events[1].Code)
+	require.Empty(t, p.c.Session())
+}
+
+// Leaving a member that closes, a client asks again at the next for what it waits for, when it
+// has given back what it holds.
+func TestLeave(t *testing.T) {
+	p := newPair(t)
+	p.c.Connect(0, "x")
+	one := p.c.Ask("a", false)
+	p.talk()
+	p.m.Granted(one, 7)
+	two := p.c.Ask("b", false)
+	p.talk()
+	p.m.Close()
+	p.talk()
+	require.Equal(t, []Order{{one, true, "a", false}, {two, true, "b", false}, {Number: two}}, p.orders)
+	require.True(t, p.c.Connected())
+	p.c.Drop(0, one)
+	require.False(t, p.c.Connected())
+	p.talk()
+	require.True(t, p.m.Over())
+	p.m, p.orders = NewMember(0, unit, 3), nil
+	p.c.Connect(0, "y")
+	p.talk()
+	require.Equal(t, []Order{{two, true, "b", false}}, p.orders)
+}
+
+// A clock that is set forward frees nothing too soon.
+func TestLeapt(t *testing.T) {
+	m := NewMember(0, unit, 3)
+	at := m.Deadline()
+	require.Equal(t, drain(unit), at)
+	m.Leapt(5 * unit)
+	m.Tick(at + 5*unit - 1)
+	require.False(t, m.Over())
+	m.Tick(at + 5*unit)
+	require.True(t, m.Over())
+}

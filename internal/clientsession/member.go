@@ -1,0 +1,229 @@
+package clientsession
+
+import "slices"
+
+// A Member is the member's end of one session. The driver
+//
+//	passes on the messages of the newest connection of the session, and no others
+//	gives with each the time for which this member may surely hold locks
+//	sends what Output returns, and follows its orders, after each input
+//	calls Tick at Deadline, Close when this member closes, and End when it has lost its locks
+//	forgets the session when it is Over
+type Member struct {
+	length int64 // S
+	drain  func(length int64) int64
+	most   int // requests
+
+	overAt   int64
+	leaving  bool
+	over     bool
+	requests []wanted // in the order in which they came
+	out      []Message
+	orders   []Order
+}
+
+// A wanted lock: of those of one name the first is being taken, and the others wait for it.
+type wanted struct {
+	number uint64
+	lock   string
+	try    bool
+	taken  bool   // the driver has the order
+	fence  uint64 // 0 until it is granted
+}
+
+// An Order is what the driver must do: take a lock for the client, or end that, whether the lock
+// was granted or not.
+type Order struct {
+	Number uint64
+	Take   bool
+	Lock   string
+	Try    bool
+}
+
+// NewMember returns the member's end of a session that begins with a Hello. S is in nanoseconds.
+// The client may have so many requests at a time.
+func NewMember(now, length int64, most int) *Member {
+	m := &Member{length: length, most: most, drain: drain}
+	m.overAt = now + m.drain(length)
+	return m
+}
+
+func drain(length int64) int64 { return (length*101 + 98) / 99 }
+
+// Over reports whether the session is over.
+func (m *Member) Over() bool { return m.over }
+
+// Deadline returns when the session runs out.
+func (m *Member) Deadline() int64 { return m.overAt }
+
+// Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one
+// since the last input, as when the wall clock was set forward: locks must not be given
+// back too soon.
+func (m *Member) Leapt(by int64) { m.overAt += by }
+
+// Output returns what to send, and what to do, since the last call. Both slices are the machine's,
+// until its next input.
+func (m *Member) Output() (out []Message, orders []Order) {
+	out, orders = m.out, m.orders
+	m.out, m.orders = m.out[:0], m.orders[:0]
+	return out, orders
+}
+
+func (m *Member) send(msg Message) { m.out = append(m.out, msg) }
+
+// Tick tells the machine that time has passed.
+func (m *Member) Tick(now int64) {
+	if now >= m.overAt {
+		m.End(Unknown, "no beat has come in time")
+	}
+}
+
+// End ends the session. All that the client has is given back.
+func (m *Member) End(code Code, text string) {
+	if m.over {
+		return
+	}
+	m.over = true
+	for _, w := range m.requests {
+		if w.taken {
+			m.orders = append(m.orders, Order{Number: w.number})
+		}
+	}
+	m.requests = nil
+	m.send(Message{Kind: Over, Code: code, Text: text})
+}
+
+// Close tells the client that this member closes. The session is over when the client has given
+// back what it holds, or when it has run out.
+func (m *Member) Close() {
+	m.leaving = true
+	m.drop(func(w wanted) bool { return w.fence == 0 })
+	m.send(Message{Kind: Leave})
+}
+
+// Handle takes a message of the client. This member may surely hold locks for so long, by its own
+// lease.
+func (m *Member) Handle(now, term int64, msg *Message) {
+	if m.Tick(now); m.over {
+		return
+	}
+	switch msg.Kind {
+	case Hello:
+		m.drop(func(w wanted) bool { return !slices.Contains(msg.Wants, w.number) })
+		m.beat(now, term)
+		if m.leaving {
+			m.send(Message{Kind: Leave})
+		}
+	case Beat:
+		m.beat(now, term)
+	case Ask:
+		m.ask(msg)
+	case Drop:
+		m.drop(func(w wanted) bool { return w.number == msg.Number })
+	case Bye:
+		m.End(Unknown, "the client has ended it")
+	}
+}
+
+func (m *Member) beat(now, term int64) {
+	if m.leaving {
+		term = 0
+	} else {
+		m.overAt = max(m.overAt, now+m.drain(m.length))
+	}
+	m.send(Message{Kind: Confirm, For: uint64(max(min(term, m.length), 0)), Length: uint64(m.length)})
+}
+
+func (m *Member) ask(msg *Message) {
+	if i := m.find(msg.Number); i >= 0 { // again, on another connection
+		if fence := m.requests[i].fence; fence != 0 {
+			m.send(Message{Kind: Granted, Number: msg.Number, Fence: fence})
+		}
+		return
+	}
+	switch {
+	case m.leaving:
+	case len(m.requests) >= m.most:
+		m.Refuse(msg.Number, Full, tooMany)
+	case msg.Try && m.first(msg.Lock) >= 0:
+		m.Refuse(msg.Number, Busy, "the client itself holds it, or waits for it")
+	default:
+		m.requests = append(m.requests, wanted{number: msg.Number, lock: msg.Lock, try: msg.Try})
+		m.next(msg.Lock)
+	}
+}
+
+// Refuse answers a request that did not become one.
+func (m *Member) Refuse(number uint64, code Code, text string) {
+	m.send(Message{Kind: Refused, Number: number, Code: code, Text: text})
+}
+
+// first returns the place of the first request for a lock, -1 if there is none.
+func (m *Member) first(lock string) int {
+	return slices.IndexFunc(m.requests, func(w wanted) bool { return w.lock == lock })
+}
+
+func (m *Member) find(number uint64) int {
+	return slices.IndexFunc(m.requests, func(w wanted) bool { return w.number == number })
+}
+
+// drop ends requests. What waited behind them goes on.
+func (m *Member) drop(which func(wanted) bool) {
+	for i := 0; i < len(m.requests); {
+		w := m.requests[i]
+		if !which(w) {
+			i++
+			continue
+		}
+		m.requests = slices.Delete(m.requests, i, i+1)
+		if w.taken {
+			m.orders = append(m.orders, Order{Number: w.number})
+			m.next(w.lock)
+		}
+	}
+}
+
+// next lets the first request for a lock be taken.
+func (m *Member) next(lock string) {
+	if i := m.first(lock); i >= 0 && !m.leaving && !m.requests[i].taken {
+		w := &m.requests[i]
+		w.taken = true
+		m.orders = append(m.orders, Order{w.number, true, w.lock, w.try})
+	}
+}
+
+// Granted tells the machine that a lock was taken. If it is not wanted any more, the
+// driver gives it back.
+func (m *Member) Granted(number, fence uint64) (wanted bool) {
+	i := m.find(number)
+	if i < 0 {
+		return false
+	}
+	m.requests[i].fence = fence
+	m.send(Message{Kind: Granted, Number: number, Fence: fence})
+	return true
+}
+
+// Refused tells the machine that a lock cannot be taken.
+func (m *Member) Refused(number uint64, code Code, text string) {
+	if i := m.find(number); i >= 0 {
+		lock := m.requests[i].lock
+		m.requests = slices.Delete(m.requests, i, i+1)
+		m.Refuse(number, code, text)
+		m.next(lock)
+	}
+}
+
+// A Request is what the client has asked for, for people.
+type Request struct {
+	Lock  string
+	Fence uint64 // 0 while it waits
+}
+
+// Requests returns what the client has asked for.
+func (m *Member) Requests() (list []Request) {
+	for _, w := range m.requests {
+		list = append(list, Request{w.lock, w.fence})
+	}
+	return list
+}

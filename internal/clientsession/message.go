@@ -1,0 +1,100 @@
+// Package clientsession has the rules of a session between a client, which is no member of the
+// group, and the member that takes locks for it, as machines without I/O: [Client] and [Member]
+// are its two ends.
+//
+// # The rules
+//
+// The client sends beats, and the member confirms each of them for some time.
+//
+//	validity   what the client holds is valid until that time has passed since it sent the last
+//	           beat that was confirmed, by its own clock, less a margin. Then it is lost for
+//	           good, and so is the session. It sends no beat before the last was answered
+//	own lease  the member confirms for S, and never for longer than it may surely hold locks
+//	           itself: its own lease. If it loses its locks, all its sessions are over
+//	freeing    the member gives back what the client holds when D has passed since it
+//	           received the last beat. D = S(1+rho)/(1-rho), and rho, the most that the rate of
+//	           a clock may be wrong by, is 1 %
+//	closing    a member that closes confirms nothing more, but goes on until each client has
+//	           given back what it holds, or its session has run out
+//	resuming   a session outlives its connection. On the next one the client says what it
+//	           still wants: the member gives back everything else, and the client asks again
+//	           for what it waits for. Nothing from the former connection counts any more
+//
+// A client whose session is over begins another one, with this member or another. It asks again
+// for what it waited for. What it held is lost.
+//
+// # Why it is right
+//
+// The member received the last beat after the client had sent it. So the client ends less than
+// S/(1-rho) of true time after the beat was sent, and the member gives the lock back at least
+// D/(1+rho) after that, which is the same. This needs no word about how long messages take.
+//
+// If the member is excluded, its locks are free when the others have waited for its lease. Let the
+// lease L begin at the true time t0, and let the member receive a beat at tr, sent at ts. Its word
+// is good for at most L-(tr-t0)(1-rho), so it ends at the client by
+// ts+(L-(tr-t0)(1-rho))/(1-rho), which is not after t0+L/(1-rho), where the lease ends. So a
+// client needs no other wait than the member itself. But the proof that a member's process is
+// dead says nothing about its clients: where it serves clients, nobody may skip the wait.
+package clientsession
+
+// A Kind says what a message is.
+type Kind uint8
+
+// The kinds of messages, first those of the client.
+const (
+	Hello Kind = iota + 1 // begins or resumes the session on a new connection, and is a beat
+	Beat
+	Ask  // for a lock
+	Drop // a request: whether it waits or is granted
+	Bye  // the session is over, with all that it has
+	Confirm
+	Granted
+	Refused
+	Leave // the member closes: finish, and go elsewhere
+	Over  // the session is over
+
+	Kinds
+)
+
+// A Code says why a request is refused or a session is over.
+type Code uint8
+
+// The codes.
+const (
+	None      Code = iota
+	Busy           // the lock is held, and the request was a try
+	Forbidden      // the client may not have the lock, or no session
+	Full           // the client or the member has too much of something
+	Failed         // see the text
+	Unknown        // the member does not know the session, or not any more
+	Lapsed         // the member has lost its own locks
+
+	Codes
+)
+
+// MaxRequests is how many requests a client may have at a time, with what it holds.
+const MaxRequests = 1000
+
+const tooMany = "the client asks for too many locks at a time"
+
+// A Message has the fields that its kind needs. The others are zero.
+type Message struct {
+	Kind   Kind
+	Number uint64 // of the request: Ask, Drop, Granted, Refused
+
+	Session string   // Hello: drawn by the client, so that nobody can guess it
+	Name    string   // Hello: of the client, for people
+	Fresh   bool     // Hello: begins the session if it is not there
+	Wants   []uint64 // Hello: the requests that were asked for and not dropped
+
+	Lock string // Ask
+	Try  bool   // Ask: do not wait for a holder
+
+	Fence uint64 // Granted
+
+	For    uint64 // Confirm: the nanoseconds that the last beat is confirmed for, from its sending; 0 is none
+	Length uint64 // Confirm: S, in nanoseconds
+
+	Code Code   // Refused, Over
+	Text string // Refused, Over
+}

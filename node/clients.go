@@ -1,0 +1,128 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/lend"
+	"github.com/dmutex/dmutex/node/internal/group"
+)
+
+// Clients says how a node serves clients, which take locks and are no members: see package
+// client. A client has a session with one member, which takes locks for it as for its own
+// goroutines. The session of a client that dies ends after Session, and its locks are free then.
+//
+// [Node.Close] tells the clients to go to another member, and waits until each of them has
+// released what it holds, or its session has run out.
+type Clients struct {
+	// Listeners are where clients connect: of TCP, of TLS, or of package natsclient. The node
+	// closes them. A listener of TLS should require certificates of the clients.
+	Listeners []net.Listener
+
+	// Allow decides who may have which lock, by the connection and the name that the client
+	// gives itself. It is called with an empty lock when a client connects, and for each request.
+	// The client gets the text of the error. Nil allows all.
+	Allow func(conn net.Conn, client, lock string) error
+
+	// Session is how long a client may hold locks after a member has last heard from it: 100 ms up
+	// to Config.Lease, which 0 stands for.
+	Session time.Duration
+
+	// Max is how many clients this node serves at a time; 0 stands for 4096. Each may
+	// hold and wait for 1000 locks.
+	Max int
+}
+
+// A ClientStatus is how one client of a node stands.
+type ClientStatus struct {
+	Name      string        // as it calls itself
+	Address   string        // empty while it is not connected
+	Holds     []string      // locks
+	WaitsFor  []string      // locks
+	Remaining time.Duration // until its session runs out, unless the node hears from it
+}
+
+// check refuses what cannot be served.
+func (c *Clients) check(lease time.Duration) error {
+	switch {
+	case c.Session != 0 && (c.Session < 100*time.Millisecond || c.Session > lease):
+		return dmutex.Misuse(fmt.Sprintf("Config.Clients.Session is %v: it must be from 100ms to Config.Lease, %v", c.Session, lease))
+	case c.Max < 0:
+		return dmutex.Misuse(fmt.Sprintf("Config.Clients.Max is at least 0, not %d", c.Max))
+	case len(c.Listeners) == 0 || slices.Contains(c.Listeners, nil):
+		return dmutex.Misuse("Config.Clients.Listeners has no listener, or one that is nil: where are clients to connect?")
+	}
+	return nil
+}
+
+func (c *Config) lease() time.Duration { return cmp.Or(c.Lease, group.DefaultLease) }
+
+// serveClients begins to serve clients, if there may be any.
+func (n *Node) serveClients() {
+	c := n.cfg.Clients
+	if c == nil {
+		return
+	}
+	allow := c.Allow
+	if allow == nil {
+		allow = func(net.Conn, string, string) error { return nil }
+	}
+	n.clients = lend.New(lend.Config{
+		Listeners: c.Listeners, Length: cmp.Or(c.Session, n.cfg.lease()), Most: cmp.Or(c.Max, 4096), Allow: allow,
+		Take: n.lend, Left: n.locks.Left, Lapsed: n.locks.Lapsed, Ended: n.locks.Ended(),
+	})
+}
+
+// lend takes a lock for a client. Like the function of a Do it keeps Close waiting.
+func (n *Node) lend(ctx context.Context, lock string, try bool) (lend.Lent, error) {
+	h, err := n.Mutex(lock).acquire(ctx, try)
+	switch {
+	case err == nil:
+		if _, working := h.core().Work(); working {
+			return lent{h}, nil
+		}
+		_ = h.Release()
+		return nil, lend.ErrClosing
+	case errors.Is(err, ErrBusy):
+		return nil, fmt.Errorf("%w: %w", lend.ErrBusy, err)
+	case errors.Is(err, ErrClosed), errors.Is(err, ErrStopped):
+		return nil, lend.ErrClosing
+	}
+	return nil, err
+}
+
+// A lent is a lock that a client holds.
+type lent struct{ *held }
+
+// Return ends the hold. If it was lost, the group gives it back a margin later.
+func (l lent) Return(lost bool) {
+	if !lost {
+		_ = l.Release()
+	}
+	l.core().Rest()
+}
+
+// clientStatus returns how the clients stand.
+func (n *Node) clientStatus() (list []ClientStatus) {
+	if n.clients == nil {
+		return nil
+	}
+	for _, s := range n.clients.Status() {
+		st := ClientStatus{Name: s.Client, Address: s.Address, Remaining: s.Remaining}
+		for _, r := range s.Requests {
+			if r.Fence != 0 {
+				st.Holds = append(st.Holds, r.Lock)
+			} else {
+				st.WaitsFor = append(st.WaitsFor, r.Lock)
+			}
+		}
+		list = append(list, st)
+	}
+	return list
+}
