@@ -100,7 +100,7 @@ type Error struct {
 
 	Err error
 
-	text string // names the Holder; or, if not empty, is instead of the texts of Peer and Err
+	text string // names the Holder, or says why an ErrBusy has none; or, if not empty, is instead of the texts of Peer and Err
 }
 
 // An Edge is a transaction that waits for a lock which another transaction holds.
@@ -123,6 +123,8 @@ func (e *Error) Error() string {
 			b.WriteString(": held by this process")
 		} else if e.Holder != dmutex.None {
 			b.WriteString(": held by " + e.text)
+		} else if e.text != "" {
+			b.WriteString(": " + e.text)
 		}
 	case e.text != "":
 		b.WriteString(e.text)

@@ -43,6 +43,7 @@ func (n *Node) Hear(election string, leader dmutex.NodeID, epoch uint64) {
 func (n *Node) ReportPart(from dmutex.NodeID, lock string) {
 	view := n.group.Status().Lives
 	holds := []membership.Hold{{Lock: lock, Fence: membership.FirstFence(view.Epoch)}, {Lock: strings.Repeat("x", 500)}}
-	part, _ := group.AppendMessage(nil, &membership.Message{Kind: membership.Report, View: view, Holds: holds}, 500)
+	m := &membership.Message{Kind: membership.Report, View: view, Holds: holds}
+	part, _ := group.AppendMessage(nil, m, group.LinesOf(m), 500)
 	n.group.Message(from, 0, part)
 }

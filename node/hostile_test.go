@@ -77,7 +77,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			{Kind: membership.Refuse, Round: 1, Life: math.MaxUint64},
 			{Kind: membership.Prepare, Round: 1 << 41},
 		} {
-			b, _ := group.AppendMessage(nil, &m, 1<<16)
+			b, _ := group.AppendMessage(nil, &m, group.LinesOf(&m), 1<<16)
 			nonsense = append(nonsense, b)
 		}
 		for i, b := range nonsense {
@@ -86,7 +86,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			require.Equal(t, before+1, one.Status().Refused, "%d: %q", i, b)
 		}
 		for round := range uint64(1000) { // it may begin rounds as it likes
-			b, _ := group.AppendMessage(nil, &membership.Message{Kind: membership.Prepare, Round: 1000 + round}, 1<<16)
+			b, _ := group.AppendMessage(nil, &membership.Message{Kind: membership.Prepare, Round: 1000 + round}, nil, 1<<16)
 			hear(b)
 		}
 		name := strings.Repeat("x", transport.MaxName-8)

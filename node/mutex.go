@@ -132,8 +132,15 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		case <-receipt:
 		}
 	}
+	st := m.node.locks.Status(m.name)
 	w.Quit(func(holder dmutex.NodeID, own bool) error {
-		return &Error{Lock: m.name, Holder: holder, Here: own, Err: ErrBusy, text: m.node.named(holder)}
+		e := &Error{Lock: m.name, Holder: holder, Here: own, Err: ErrBusy}
+		if holder != dmutex.None {
+			e.text = m.node.named(holder)
+		} else if !own && len(st.Former) > 0 {
+			e.text = mayHold(st)
+		}
+		return e
 	})
 }
 

@@ -19,7 +19,8 @@ import (
 // wraps ctx's error and, if a member is configured differently, [ErrConfig].
 //
 // A node may stop being ready while the group changes: for a few round trips, or, if
-// a member crashes during the change, until it is back.
+// a member crashes during the change, until it is back. It stays ready while only some
+// locks wait for members that were excluded.
 func (n *Node) Ready(ctx context.Context) error { return n.waited(ctx, n.group.Ready(ctx)) }
 
 // waited says what the group was waiting for if ctx has ended.
@@ -67,7 +68,9 @@ func (n *Node) longWait(w *locks.Waiter) time.Duration {
 		if st.Holder != dmutex.None {
 			attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))))
 		}
-		if silent := n.silent(st); silent != "" {
+		if len(st.Former) > 0 {
+			attrs = append(attrs, slog.String("for", mayHold(st)))
+		} else if silent := n.silent(st); silent != "" {
 			attrs = append(attrs, slog.String("for", silent))
 		}
 		n.group.Log(slog.LevelWarn, "lock is waited for", attrs...)
@@ -85,6 +88,8 @@ func (n *Node) waitError(lock string, why error) error {
 	switch {
 	case st.Phase == dmutex.Held:
 		why = fmt.Errorf("held by this process: %w", why)
+	case len(st.Former) > 0:
+		return fmt.Errorf("%s: %w", mayHold(st), why)
 	case st.Holder != dmutex.None:
 		why = fmt.Errorf("held by %s: %w", n.named(st.Holder), why)
 	}
@@ -100,6 +105,11 @@ func (n *Node) named(id dmutex.NodeID) string {
 		return fmt.Sprintf("node %v (%s)", id, name)
 	}
 	return fmt.Sprintf("node %v", id)
+}
+
+// mayHold says that former members may hold a lock.
+func mayHold(st locks.Status) string {
+	return fmt.Sprintf("waiting for the leases of former members %v, which may hold it: at most %v more", st.Former, st.Drains.Round(100*time.Millisecond))
 }
 
 // silent describes the peers that a lock waits for: the holder if it is known and

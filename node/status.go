@@ -34,6 +34,11 @@ type MutexStatus struct {
 	// lists all peers, or the next one on the way, because no node knows where the
 	// token is.
 	WaitsFor []dmutex.NodeID
+
+	// Former lists the excluded members that may still hold the lock, with Config.Store.
+	// No member requests it until their leases have ended, which is in Drains at the latest.
+	Former []dmutex.NodeID
+	Drains time.Duration
 }
 
 // Status returns how this node sees the lock now.

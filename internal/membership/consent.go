@@ -139,7 +139,7 @@ func (m *Machine) Trouble(now int64, epoch uint64) []Message {
 // Report tells the members of the view what this life holds. The driver calls it
 // once for each view, when nothing more is granted in an older one.
 func (m *Machine) Report(now int64, holds []Hold) []Message {
-	if m.ended == Outside && m.report(m.me().node, holds) {
+	if m.ended == Outside && m.report(m.me().node, holds, nil) {
 		for i := range m.members {
 			if p := &m.members[i]; i != m.self && m.view.Has(p.node, p.life) {
 				m.sendReport(p)
@@ -203,7 +203,7 @@ func (m *Machine) Handle(now int64, msg Message) ([]Message, error) {
 		m.learnView(now, msg.View)
 	case Report:
 		if m.learnView(now, msg.View); msg.View.Epoch == m.view.Epoch {
-			m.take(p.node, msg.View.Epoch, msg.Holds)
+			m.take(p.node, msg.View.Epoch, msg.Holds, nil)
 		}
 	case Complete:
 		if msg.View.Epoch > p.complete.Epoch {

@@ -100,7 +100,7 @@ func (msg Message) String() string {
 	b = appendView(b, " completed=", msg.Completed)
 	b = appendView(b, " ", msg.View)
 	b = canon.Number(b, " cleared=", msg.Cleared)
-	return string(appendHolds(b, msg.Holds))
+	return string(appendReport(b, holding{holds: msg.Holds, past: msg.Past}))
 }
 
 func appendView(b []byte, name string, v View) []byte {

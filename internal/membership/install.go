@@ -30,6 +30,7 @@ type holding struct {
 	node  dmutex.NodeID
 	epoch uint64
 	holds []Hold
+	past  *Past // in the lease mode
 }
 
 // Times, in nanoseconds.
@@ -81,19 +82,19 @@ func (in *installation) install(now int64, v View) {
 }
 
 // report is rule 3.1 for this life. It reports whether it was due.
-func (in *installation) report(self dmutex.NodeID, holds []Hold) bool {
+func (in *installation) report(self dmutex.NodeID, holds []Hold, past *Past) bool {
 	if in.view.Epoch == 0 || in.reported {
 		return false
 	}
 	in.reported = true
-	in.take(self, in.view.Epoch, slices.Clone(holds))
+	in.take(self, in.view.Epoch, slices.Clone(holds), past)
 	return true
 }
 
 // take takes the report of a member. The first in a view counts.
-func (in *installation) take(node dmutex.NodeID, epoch uint64, holds []Hold) {
+func (in *installation) take(node dmutex.NodeID, epoch uint64, holds []Hold, past *Past) {
 	if epoch > in.reportOf(node).epoch {
-		in.reports = append(slices.DeleteFunc(in.reports, func(r holding) bool { return r.node == node }), holding{node, epoch, holds})
+		in.reports = append(slices.DeleteFunc(in.reports, func(r holding) bool { return r.node == node }), holding{node, epoch, holds, past})
 	}
 }
 

@@ -36,7 +36,7 @@ func (s *slowStore) step(m *LeaseMachine, now int64) (out []Message) {
 	}
 	out = append(out, m.Tick(now)...)
 	if m.Phase() == Frozen && !m.reported {
-		out = append(out, m.Report(now, nil)...)
+		out = append(out, m.Report(now, nil, nil)...)
 	}
 	if op, value := m.Operation(); op != NoOperation {
 		s.op, s.value, s.answerAt = op, value, now+s.takes

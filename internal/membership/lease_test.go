@@ -29,7 +29,7 @@ func (l *ledger) serve(m *LeaseMachine, now int64) (out []Message) {
 			out = append(out, m.Begun(now, storeLife(m.cfg.Life))...)
 		default:
 			if m.Phase() == Frozen && !m.reported {
-				out = append(out, m.Report(now, nil)...)
+				out = append(out, m.Report(now, nil, nil)...)
 				continue
 			}
 			if m.Spent() {
@@ -529,7 +529,7 @@ func TestLeaseTrouble(t *testing.T) {
 func TestWaits(t *testing.T) {
 	var l ledger
 	a, b, now := pair(t, &l)
-	until, dead := a.Waits()
+	until, dead, _ := a.Waits()
 	require.Zero(t, until)
 	require.Empty(t, dead)
 	a.Lost(now, 2)
@@ -538,19 +538,19 @@ func TestWaits(t *testing.T) {
 		a.Tick(now)
 		l.serve(a, now)
 	}
-	until, dead = a.Waits()
+	until, dead, _ = a.Waits()
 	require.Equal(t, now+drain(testLease), until)
 	require.Equal(t, []dmutex.NodeID{2}, dead)
 	c := someLease(t, 11) // does not know who was a member
 	c.Tick(now)
 	l.serve(c, now)
-	until, dead = c.Waits()
+	until, dead, _ = c.Waits()
 	require.Equal(t, now+drain(testLease), until)
 	require.Empty(t, dead)
 	b.Hint(now)
 	b.Tick(max(now, b.Deadline()))
 	l.serve(b, now)
-	_, dead = b.Waits()
+	_, dead, _ = b.Waits()
 	require.Empty(t, dead, "it is excluded itself")
 	for a.Phase() != Acting {
 		now = a.Deadline()
@@ -558,10 +558,10 @@ func TestWaits(t *testing.T) {
 		l.serve(a, now)
 		if p := a.peer(3); p != nil {
 			a.Met(now, 3, 11)
-			a.take(3, a.View().Epoch, nil)
+			a.take(3, a.View().Epoch, nil, nil)
 		}
 	}
-	until, _ = a.Waits()
+	until, _, _ = a.Waits()
 	require.Zero(t, until)
 }
 
@@ -613,7 +613,7 @@ func TestDead(t *testing.T) {
 	l.serve(a, now)
 	require.Len(t, l.record(t).Members, 1)
 	require.Equal(t, Frozen, a.Phase())
-	until, dead := a.Waits()
+	until, dead, _ := a.Waits()
 	require.Equal(t, now+drain(testLease), until)
 	require.Equal(t, []dmutex.NodeID{2}, dead)
 	l.serve(b, now)
@@ -843,6 +843,7 @@ func TestFlapping(t *testing.T) {
 func FuzzLease(f *testing.F) {
 	f.Add([]byte("00000\x030\x00\x10\x00\x00\x00\x00\x04\x00333\x13\xff\x7f330"))
 	f.Add([]byte{5, 0, 3, 9, 10, 1, 0, 2, 0, 1, 1, 0, 0, 0, 0})
+	f.Add([]byte{0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 5, 3, 2, 9, 1, 1, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var l ledger
 		m := joined(t, &l, 9)
@@ -858,6 +859,12 @@ func FuzzLease(f *testing.F) {
 				}
 			}
 			msg := Message{Kind: Kind(b[0]), From: 2, To: 1, View: v, Cleared: uint64(b[1])}
+			if b[1]&1 != 0 {
+				msg.Past = &Past{
+					Former: []Former{{dmutex.NodeID(b[3]), uint64(b[1])}},
+					Words:  []Word{{dmutex.NodeID(b[4]), uint64(b[2]), []dmutex.NodeID{1, dmutex.NodeID(b[3])}, uint64(b[1]), []Differ{{"x", uint64(b[4])}}}},
+				}
+			}
 			before := leaseText(m)
 			if _, err := m.Handle(now, msg); err != nil {
 				require.Equal(t, before, leaseText(m))
@@ -889,6 +896,7 @@ func FuzzLease(f *testing.F) {
 			}
 			m.Missing(nil)
 			m.Holders()
+			m.Past().Holders("x", m.Cleared(), func(w *Word) uint64 { return w.Of })
 			if at := m.Deadline(); at < never {
 				require.Greater(t, at, m.now)
 			}

@@ -1,8 +1,10 @@
 package membership
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -140,6 +142,7 @@ type leased struct {
 	want  uint32 // the record that a swap writes
 	fence uint64 // by which it holds, 0 if it does not
 	lost  uint64 // of a driver that revives: by which it held
+	acted uint64 // the epoch in which the lock acted last since the life froze a view; 0 if it did not
 	phase Phase
 }
 
@@ -308,7 +311,7 @@ func (w *leaseWorld) Steps(list []action) []action {
 		if l.op == NoOperation && (l.stale || l.hintAt != never || l.self != dmutex.None && (l.leaseFrom < 0 || l.read != w.record)) {
 			add(load, i, 0) // otherwise it changes nothing
 		}
-		if l.isComplete() && !l.acting && l.cleared >= l.unclean && l.LeaseEnd() > 0 {
+		if l.isComplete() && !l.acting && l.cleared >= l.blind && l.LeaseEnd() > 0 {
 			add(tick, i, 0)
 		}
 		if w.proves && l.cleared < l.unclean {
@@ -327,7 +330,7 @@ func (w *leaseWorld) Steps(list []action) []action {
 			switch {
 			case lock.holder == uint8(i+1):
 				add(settle, i, 0)
-			case lock.holder == 0 && !l.leaving && w.holdable(l):
+			case lock.holder == 0 && !l.leaving && w.holdable(l) && w.free(l):
 				add(acquire, i, 0)
 			}
 		}
@@ -819,7 +822,10 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	for do := key.do; ; do = report {
 		out = append(out, broken(l.LeaseMachine, do, input)...)
 		if l.phase = l.Phase(); l.self == dmutex.None || l.phase == Stopped || l.view.Epoch < epoch {
-			l.fence = 0 // it is not a member
+			l.fence, l.acted = 0, 0 // it is not a member
+		}
+		if l.phase == Acting {
+			l.acted = l.view.Epoch
 		}
 		epoch = l.view.Epoch
 		if l.lost != 0 && w.holdable(&l) {
@@ -835,7 +841,8 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 		} else if p := l.unmet(); p != nil {
 			input = func() []Message { return l.Met(0, p.node, p.life) }
 		} else if l.view.Epoch > 0 && !l.reported && l.ended == Outside {
-			input = func() []Message { return l.Report(0, w.holds(&l)) }
+			word := w.word(&l)
+			input = func() []Message { return l.Report(0, w.holds(&l), word) }
 		} else {
 			break
 		}
@@ -874,6 +881,24 @@ func (w *leaseModel) lifeOf(l *leased, node dmutex.NodeID) uint64 {
 	return 0
 }
 
+// word returns what a life knows of the lock of the view that it has frozen, and forgets
+// that. What a life knows without holding the lock is that another may get it.
+func (w *leaseModel) word(l *leased) *Word {
+	if l.acted == 0 {
+		return nil
+	}
+	word := &Word{Node: l.self, Epoch: l.acted, Members: l.complete.Nodes()}
+	if l.acted = 0; l.fence != 0 {
+		word.Differs = []Differ{{"x", math.MaxUint64}}
+	}
+	return word
+}
+
+// free reports whether no former member may hold the lock.
+func (w *leaseModel) free(l *leased) bool {
+	return len(l.past.Holders("x", l.cleared, func(*Word) uint64 { return 0 })) == 0
+}
+
 func (w *leaseModel) holds(l *leased) []Hold {
 	if l.fence == 0 || w.forget {
 		return nil
@@ -901,12 +926,13 @@ func (l *leased) freeze() {
 	}
 	for i := range m.reports {
 		if r := &m.reports[i]; m.complete.Epoch == r.epoch {
-			r.holds = nil // they were sent
+			r.holds, r.past = nil, nil // they were sent
 		}
 	}
 	if m.acting { // they are in the lock
 		m.holders = nil
 	}
+	m.settlePast()
 	if m.leaseFrom = max(m.leaseFrom, -m.cfg.Lease); m.self == dmutex.None {
 		m.leaseFrom = 0
 	}
@@ -928,6 +954,38 @@ func (l *leased) freeze() {
 	slices.SortFunc(m.gone, func(a, b gone) int { return strings.Compare(a.proof, b.proof) })
 }
 
+// settlePast keeps of the past what still matters.
+func (m *LeaseMachine) settlePast() {
+	over := func(f Former) bool { return f.Epoch <= m.cleared }
+	m.past.Former = slices.DeleteFunc(slices.Clone(m.past.Former), over)
+	if len(m.past.Former) == 0 {
+		m.past = Past{}
+	}
+	if m.blind <= m.cleared {
+		m.blind = 0
+	}
+	if m.earlier != nil {
+		p := &Past{Former: slices.DeleteFunc(slices.Clone(m.earlier.Former), over)}
+		if len(p.Former) > 0 {
+			p.Words = m.earlier.Words
+		}
+		m.earlier = p
+	}
+	since := uint64(0)
+	if m.earlier != nil {
+		since = m.own.Epoch
+	}
+	m.met = slices.DeleteFunc(m.met, func(a acquaintance) bool { return a.gone != 0 && a.gone <= m.cleared })
+	for i := range m.met {
+		if a := &m.met[i]; a.told <= since {
+			a.told = 0
+		} else {
+			a.told = m.view.Epoch
+		}
+	}
+	slices.SortFunc(m.met, func(a, b acquaintance) int { return cmp.Compare(a.node, b.node) })
+}
+
 // intern returns the number of a life's state.
 func (w *leaseModel) intern(l leased) uint32 {
 	if l.op != Swap {
@@ -937,6 +995,7 @@ func (w *leaseModel) intern(l leased) uint32 {
 	b = canon.Number(b, " read=", uint64(l.read))
 	b = canon.Number(b, " holds ", l.fence)
 	b = canon.Number(b, " lost ", l.lost)
+	b = canon.Number(b, " in ", l.acted)
 	for _, at := range []int64{l.leaseFrom, l.since, l.sentAt} {
 		b = strconv.AppendInt(append(b, ' '), at/unit, 10)
 	}

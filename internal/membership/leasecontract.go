@@ -1,8 +1,10 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/dmutex/dmutex"
@@ -118,13 +120,33 @@ func (m *LeaseMachine) Missing(b []dmutex.NodeID) []dmutex.NodeID {
 
 // Waits returns until when this life waits for the leases of excluded members to end,
 // unless it hears earlier that they have, and the numbers of those members, as far as it
-// knows them. It returns 0 if it does not wait.
-func (m *LeaseMachine) Waits() (until int64, members []dmutex.NodeID) {
+// knows them. It returns 0 if it does not wait. Unless all locks wait, the view acts or
+// lacks a report: see Past.
+func (m *LeaseMachine) Waits() (until int64, members []dmutex.NodeID, all bool) {
 	if m.cleared >= m.unclean || m.ended != Outside {
-		return 0, nil
+		return 0, nil, false
 	}
-	return m.since + m.wait, m.dead
+	for _, a := range m.met {
+		if a.gone > m.cleared {
+			members = append(members, a.node)
+		}
+	}
+	for _, f := range m.past.Former {
+		if f.Epoch > m.cleared && !slices.Contains(members, f.Node) {
+			members = append(members, f.Node)
+		}
+	}
+	return m.since + m.wait, members, m.self == dmutex.None || m.isComplete() && m.cleared < m.blind
 }
+
+// Past returns what is known of excluded lives in the view that acts. It does not change.
+func (m *LeaseMachine) Past() *Past {
+	past := m.past
+	return &past
+}
+
+// Cleared returns the last exclusion whose leases have ended, as far as this life knows.
+func (m *LeaseMachine) Cleared() uint64 { return m.cleared }
 
 // NeedsStore reports, as of the last input, whether this life waits for the store: to
 // join, or to renew a lease that has ended.
@@ -187,5 +209,5 @@ func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 	case msg.Kind == Report && !(v.Has(p.node, p.life) && v.Has(m.self, m.cfg.Life)):
 		return "the sender or this life is not in the view of the report"
 	}
-	return m.installation.impossible(v)
+	return cmp.Or(m.installation.impossible(v), msg.Past.impossible())
 }

@@ -32,7 +32,7 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = appendView(b, " view=", m.view)
 	b = canon.Flag(b, " reported", m.reported)
 	b = canon.Flag(b, " complete", m.isComplete())
-	b = appendHolds(b, m.reportOf(m.self).holds)
+	b = appendReport(b, m.reportOf(m.self))
 	b = canon.Flag(b, " acted", m.acted)
 	b = canon.Flag(b, " leaving", m.leaving)
 	for _, g := range m.gone {
@@ -52,17 +52,58 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 		b = canon.Flag(b, " dead", p.dead)
 		r := m.reportOf(p.node)
 		b = canon.Number(b, " epoch=", r.epoch)
-		b = appendHolds(b, r.holds)
-		b = append(b, ']')
+		b = append(appendReport(b, r), ']')
 	}
-	return b, nil
+	return m.memory.append(b), nil
 }
 
 // Clone returns an independent copy.
 func (m *LeaseMachine) Clone() *LeaseMachine {
 	c := *m
-	c.installation, c.peers = m.installation.clone(), slices.Clone(m.peers)
+	c.installation, c.peers, c.met = m.installation.clone(), slices.Clone(m.peers), slices.Clone(m.met)
 	return &c
+}
+
+func appendReport(b []byte, r holding) []byte {
+	if b = appendHolds(b, r.holds); r.past != nil {
+		b = r.past.append(append(b, " past"...))
+	}
+	return b
+}
+
+func (m *memory) append(b []byte) []byte {
+	if m.earlier != nil {
+		b = m.own.append(m.earlier.append(append(b, " earlier"...)))
+	}
+	for _, a := range m.met {
+		b = canon.Number(b, " met ", uint64(a.node))
+		b = canon.Number(b, " told=", a.told)
+		b = canon.Number(b, " gone=", a.gone)
+	}
+	b = m.past.append(append(b, " past"...))
+	return canon.Number(b, " blind=", m.blind)
+}
+
+func (p *Past) append(b []byte) []byte {
+	for _, f := range p.Former {
+		b = canon.Number(b, " former ", uint64(f.Node))
+		b = canon.Number(b, " until=", f.Epoch)
+	}
+	for i := range p.Words {
+		b = p.Words[i].append(b)
+	}
+	return b
+}
+
+func (w *Word) append(b []byte) []byte {
+	b = canon.Number(b, " word of ", uint64(w.Node))
+	b = canon.Number(b, " epoch=", w.Epoch)
+	b = canon.Number(b, " about=", w.Of)
+	for _, d := range w.Differs {
+		b = append(append(b, " differs "...), d.Lock...)
+		b = canon.Number(b, "=", d.Bits)
+	}
+	return b
 }
 
 // appendRecord appends what changes in a record: its view, the last exclusions, the last

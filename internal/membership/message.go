@@ -81,4 +81,5 @@ type Message struct {
 	Cleared uint64
 
 	Holds []Hold // of REPORT
+	Past  *Past  // likewise, in the lease mode: nil if the sender has not acted since it joined
 }

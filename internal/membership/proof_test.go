@@ -100,7 +100,7 @@ func TestProvedBesideStopped(t *testing.T) {
 }
 
 func waits(m *LeaseMachine) []dmutex.NodeID {
-	_, members := m.Waits()
+	_, members, _ := m.Waits()
 	return members
 }
 

@@ -37,7 +37,7 @@ import (
 // view when
 //
 //	all members have reported in it,
-//	no lease of an excluded life can run any more, and
+//	the members know of each excluded life whose lease may run which locks it may hold, and
 //	its own lease is valid.
 //
 // # Leases
@@ -47,10 +47,12 @@ import (
 // load renews it. From then on the life holds nothing (5.3): what is lost is not
 // reported, and no later renewal brings it back.
 //
-// A life waits (5.4) until D has passed since it first knew a record that is not older than
-// the last exclusion. D = L(1+rho)/(1-rho), and rho, the most that the rate of a
-// clock may be wrong by, is 1 %. A life that has waited tells the others: CLEARED. Then
-// they need not wait, as the end of those leases is a fact of real time.
+// The locks that an excluded life may hold wait (5.4) until D has passed since a life first
+// knew a record that is not older than the last exclusion. D = L(1+rho)/(1-rho), and rho,
+// the most that the rate of a clock may be wrong by, is 1 %. A life that has waited tells the
+// others: CLEARED. Then they need not wait, as the end of those leases is a fact of real
+// time. Which locks these are, the members tell each other in their reports: see past.go.
+// If they do not know, the view does not act until then.
 //
 // The record tells it, too: each swap writes down the last exclusion that its life knows
 // to be cleared (cleared). So a life that joins after all others have left acts at once,
@@ -78,9 +80,10 @@ import (
 // Excluded lives: take the last operation that showed a life among the members. It was
 // asked for before it took effect, and that was before the swap that excluded the
 // life. So the lease ends less than L/(1-rho) of true time after that swap. A life that
-// acts in a later view has waited, or was told, by a message or the record, of a life that
-// has waited: for D, by a clock, after that swap. That is at least D/(1+rho) of true time,
-// which is L/(1-rho). This needs no word about how long messages or operations take.
+// requests a lock in a later view knows that the excluded life cannot have it (5a), or has
+// waited, or was told, by a message or the record, of a life that has waited: for D, by a
+// clock, after that swap. That is at least D/(1+rho) of true time, which is L/(1-rho). This
+// needs no word about how long messages or operations take.
 //
 // A life that brings another L to a record without members does so when the last exclusion
 // is cleared. So no excluded life has a lease that runs and is longer than that in the
@@ -165,9 +168,9 @@ type LeaseMachine struct {
 
 	// The wait for the leases of lives that were excluded.
 	unclean uint64
-	since   int64           // when an exclusion that late was known first
-	cleared uint64          // the last exclusion whose leases have ended
-	dead    []dmutex.NodeID // those that were excluded, as far as this life knows
+	since   int64  // when an exclusion that late was known first
+	cleared uint64 // the last exclusion whose leases have ended
+	memory
 
 	acting bool   // in the installed view
 	peers  []peer // the other members of it, ascending by node
@@ -269,9 +272,14 @@ func (m *LeaseMachine) Trouble(now int64, epoch uint64) []Message {
 
 // Report tells the members of the view what this life holds. The driver calls it once
 // for each view, when nothing more is granted in an older one. What was lost since is
-// not held.
-func (m *LeaseMachine) Report(now int64, holds []Hold) []Message {
-	if m.ended == Outside && m.report(m.self, holds) {
+// not held. The word is about the last view in which the driver let the locks act, as they
+// were frozen just now; nil if they did not act since the last call.
+func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) []Message {
+	if m.ended == Outside && m.view.Epoch > 0 && !m.reported {
+		if word != nil && word.Epoch == m.complete.Epoch {
+			m.remember(*word)
+		}
+		m.report(m.self, holds, m.tell(m.cleared))
 		for i := range m.peers {
 			m.sendReport(&m.peers[i])
 		}
@@ -280,7 +288,11 @@ func (m *LeaseMachine) Report(now int64, holds []Hold) []Message {
 }
 
 func (m *LeaseMachine) sendReport(p *peer) {
-	m.send(p, Message{Kind: Report, View: m.view, Holds: m.reportOf(m.self).holds, Cleared: m.cleared})
+	if p.here {
+		m.told(p.node, m.view.Epoch)
+	}
+	r := m.reportOf(m.self)
+	m.send(p, Message{Kind: Report, View: m.view, Holds: r.holds, Past: r.past, Cleared: m.cleared})
 }
 
 // Handle takes a message from a member that was met. It returns [dmutex.ErrPeer] for a
@@ -297,7 +309,7 @@ func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 		m.hint(now, minPause)
 	}
 	if msg.Kind == Report && msg.View.Epoch >= m.view.Epoch { // also of a view that is not installed yet
-		m.take(p.node, msg.View.Epoch, msg.Holds)
+		m.take(p.node, msg.View.Epoch, msg.Holds, msg.Past)
 	}
 	m.cleared = max(m.cleared, msg.Cleared)
 	return m.flush(now), nil
@@ -413,10 +425,9 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 		return
 	}
 	if r.Unclean > m.unclean {
-		m.mourn(&r)
 		m.unclean, m.since = r.Unclean, now
 	}
-	was := m.self
+	was, excludes := m.self, r.Unclean > m.record.Unclean
 	m.part(&r)
 	m.record, m.self = r, r.number(m.cfg.Life)
 	m.cleared = max(m.cleared, r.Cleared)
@@ -432,6 +443,7 @@ func (m *LeaseMachine) learn(now, sent int64, r Record) {
 		m.renewAt = m.leaseFrom + m.cfg.Lease/3
 		if r.Epoch > m.view.Epoch {
 			m.enter(now)
+			m.meet(m.self, m.view, r.Unclean, excludes)
 		}
 	case m.leaving:
 		m.ended = Left
@@ -494,18 +506,6 @@ func (m *LeaseMachine) enter(now int64) {
 // ended by another, if the rates of both are within 1 % of true time.
 func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
 
-// mourn adds those that a record excludes to those whose leases are waited for.
-func (m *LeaseMachine) mourn(r *Record) {
-	if m.cleared >= m.unclean {
-		m.dead = nil
-	}
-	for _, e := range m.record.Members {
-		if e.Life != m.cfg.Life && r.number(e.Life) == dmutex.None {
-			m.dead = append(slices.Clip(m.dead), e.Node)
-		}
-	}
-}
-
 // mayAct lets the view act if nothing is missing.
 func (m *LeaseMachine) mayAct(now int64) {
 	if m.ended != Outside {
@@ -517,8 +517,14 @@ func (m *LeaseMachine) mayAct(now int64) {
 	if m.cleared >= m.unclean {
 		m.wait = m.drain
 	}
-	m.mayComplete()
-	if m.isComplete() && !m.acting && m.cleared >= m.unclean && now < m.LeaseEnd() {
+	if m.mayComplete() {
+		var told []*Past
+		for _, r := range m.reports {
+			told = append(told, r.past)
+		}
+		m.recall(told, m.unclean, m.cleared)
+	}
+	if m.isComplete() && !m.acting && m.cleared >= m.blind && now < m.LeaseEnd() {
 		m.acting, m.acted = true, true
 	}
 }
@@ -543,7 +549,7 @@ func (m *LeaseMachine) excluded(now int64) {
 	m.joinAt = now + second<<m.flaps - second
 	m.flaps = min(m.flaps+1, maxFails)
 	m.install(now, View{})
-	m.peers, m.acting, m.troubleAt = nil, false, never
+	m.peers, m.acting, m.troubleAt, m.memory = nil, false, never, memory{}
 }
 
 // Spent reports whether this life was excluded. It does nothing more until Rejoin.

@@ -28,7 +28,8 @@ type authority interface {
 	Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message
 	Lost(now int64, peer dmutex.NodeID) []membership.Message
 	Handle(now int64, m membership.Message) ([]membership.Message, error)
-	Report(now int64, holds []membership.Hold) []membership.Message
+	Report(now int64, holds []membership.Hold, word *membership.Word) []membership.Message
+	Past() *membership.Past
 	Trouble(now int64, epoch uint64) []membership.Message
 	Leave(now int64) []membership.Message
 
@@ -86,8 +87,13 @@ func (c *consent) newLife(above uint64) uint64 {
 	return life - life%step + step + uint64(slices.Index(cfg.Members, cfg.Self))
 }
 
+func (c *consent) Report(now int64, holds []membership.Hold, _ *membership.Word) []membership.Message {
+	return c.Machine.Report(now, holds)
+}
+
 func (c *consent) now() int64                                            { return c.group.Mail.Now() }
 func (c *consent) alive(int64, dmutex.NodeID) (out []membership.Message) { return nil }
+func (c *consent) Past() *membership.Past                                { return &membership.Past{} }
 func (c *consent) stranger()                                             {}
 func (c *consent) lease(int64) *Lease                                    { return nil }
 func (c *consent) closed(bool)                                           {}

@@ -101,7 +101,7 @@ type Group struct {
 	mu      sync.Mutex // before that of the locks; guards the fields below
 	life    uint64
 	next    chan struct{}           // closed when the next view acts
-	pending []membership.Message    // found no room in the mail
+	pending []posting               // found no room in the mail
 	sendAt  int64                   // when to try to send them again
 	parts   map[dmutex.NodeID]parts // of a report, until the last is there
 	frozen  int64                   // when the present view was installed

@@ -125,7 +125,8 @@ func TestEndlessReport(t *testing.T) {
 	for i := range 10_000 {
 		holds = append(holds, membership.Hold{Lock: strings.Repeat("x", 240) + strconv.Itoa(10_000+i), Fence: 1})
 	}
-	part, rest := AppendMessage(nil, &membership.Message{Kind: membership.Report, View: view, Holds: holds}, 1<<20)
+	report := &membership.Message{Kind: membership.Report, View: view, Holds: holds}
+	part, rest := AppendMessage(nil, report, LinesOf(report), 1<<20)
 	require.NotEmpty(t, rest)
 	for range maxReport/len(part) + 1 {
 		g.Message(2, 0, part)

@@ -53,7 +53,7 @@ func (l *record) prove(now int64) {
 		l.watched = r.Epoch
 		l.watch()
 	}
-	if until, _ := l.Waits(); until != 0 && !l.looking && r.Epoch != l.looked {
+	if until, _, _ := l.Waits(); until != 0 && !l.looking && r.Epoch != l.looked {
 		l.looking, l.looked = true, r.Epoch
 		l.group.running.Go(func() { l.look(r.Unclean) })
 	}
@@ -73,7 +73,7 @@ func (l *record) look(unclean uint64) {
 			return nil // the leases are waited for
 		}
 		out := l.Living(now, unclean, names)
-		if until, _ := l.Waits(); until == 0 {
+		if until, _, _ := l.Waits(); until == 0 {
 			if l.unsaid {
 				g.Log(slog.LevelInfo, "no lease is waited for: only members live", slog.Bool("proved", true))
 			}

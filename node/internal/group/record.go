@@ -209,13 +209,15 @@ func (l *record) follow(now int64) {
 		l.meet(now, &r)
 	}
 	l.prove(now)
-	if until, dead := l.Waits(); until == 0 {
+	until, dead, _ := l.Waits()
+	if until == 0 {
 		l.unsaid = false
 	} else if l.unsaid && !l.looking {
 		g.Log(slog.LevelWarn, "waiting", slog.Duration("waited", 0), slog.Any("err", drains(until-now, dead)))
 		l.unsaid = false
 	}
 	g.Locks.SetUntil(l.until())
+	g.Locks.Clear(l.Cleared(), until)
 	l.set(now, now >= l.until())
 	if g.covered() {
 		g.Locks.Resume()
@@ -312,13 +314,13 @@ func (l *record) meet(now int64, r *membership.Record) {
 // obstacle says for what but members this node waits, nil if it does not. It is an
 // ErrStore while the store keeps this node from acting.
 func (l *record) obstacle() error {
-	until, dead := l.Waits()
+	until, dead, all := l.Waits()
 	switch {
 	case l.err != nil && (!l.group.covered() || l.NeedsStore()):
 		return fmt.Errorf("%w: %w", ErrStore, l.err)
 	case l.Phase() == membership.Acting:
 		return nil
-	case until != 0:
+	case all:
 		return drains(until-l.time.Now(), dead)
 	case l.Self() == dmutex.None:
 		return errors.New("this process is not in the record yet, and joins")

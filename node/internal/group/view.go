@@ -80,7 +80,9 @@ func (g *Group) pause(now int64) {
 func (g *Group) follow(now int64, out []membership.Message) {
 	for {
 		g.who.follow(now)
-		g.pending = append(g.pending, out...)
+		for _, m := range out {
+			g.pending = append(g.pending, posting{m, LinesOf(&m)})
+		}
 		g.send(now)
 		view := g.who.View()
 		if view.Epoch <= g.Locks.Epoch() {
@@ -91,13 +93,13 @@ func (g *Group) follow(now int64, out []membership.Message) {
 		start := dmutex.Start{ // but for the holder
 			Self: g.Self(), Members: view.Nodes(), Fence: membership.FirstFence(view.Epoch), Limit: membership.LastFence(view.Epoch),
 		}
-		holds := g.Locks.Freeze(view.Epoch, start)
+		holds, word := g.Locks.Freeze(view.Epoch, start)
 		if _, g.refusal = g.cfg.Algorithm(start); g.refusal != nil {
 			g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
 			g.logTrouble(g.refusal)
 		}
 		g.traceView(trace.View, view)
-		out = g.who.Report(now, holds)
+		out = g.who.Report(now, holds, word)
 	}
 	switch g.who.Phase() {
 	case membership.Acting:
@@ -128,14 +130,20 @@ func (g *Group) mailTime(at int64) int64 {
 	return g.Mail.Now() + at - g.clock()
 }
 
+// A posting is a message on its way to the mail.
+type posting struct {
+	membership.Message
+	lines []line // that the mail does not have
+}
+
 // send passes the pending messages to the mail, as far as there is room. The rest
 // is tried again, until the peers have acknowledged enough.
 func (g *Group) send(now int64) {
 	var full []dmutex.NodeID
 	kept := g.pending[:0]
-	for _, m := range g.pending {
-		if slices.Contains(full, m.To) || !g.sendParts(&m) {
-			full, kept = append(full, m.To), append(kept, m)
+	for _, p := range g.pending {
+		if slices.Contains(full, p.To) || !g.post(&p) {
+			full, kept = append(full, p.To), append(kept, p)
 		}
 	}
 	clear(g.pending[len(kept):])
@@ -145,13 +153,12 @@ func (g *Group) send(now int64) {
 	}
 }
 
-// sendParts passes a message to the mail, in as many parts as needed. If there is no
-// room for all of them, m becomes what has not been passed.
-func (g *Group) sendParts(m *membership.Message) (all bool) {
+// post passes a message to the mail, in as many parts as needed and as there is room for.
+func (g *Group) post(p *posting) (all bool) {
 	for {
-		rest := m.Holds
-		_, err := g.Mail.Send(m.To, func(b []byte) []byte {
-			b, rest = AppendMessage(b, m, g.Mail.MaxMessage())
+		rest := p.lines
+		_, err := g.Mail.Send(p.To, func(b []byte) []byte {
+			b, rest = AppendMessage(b, &p.Message, p.lines, g.Mail.MaxMessage())
 			return b
 		})
 		switch {
@@ -160,14 +167,14 @@ func (g *Group) sendParts(m *membership.Message) (all bool) {
 		case err != nil || len(rest) == 0:
 			return true
 		}
-		m.Holds = rest
+		p.lines = rest
 	}
 }
 
 // act lets the locks of the installed view begin.
 func (g *Group) act(now int64) {
 	view := g.who.View()
-	g.Locks.Act(view.Epoch, g.who.Holders())
+	g.Locks.Act(view.Epoch, g.who.Holders(), g.who.Past())
 	if g.shown.Changes++; g.shown.Changes > 1 {
 		g.frozen = g.since // views between the last that acted and this one have not
 	}
@@ -205,7 +212,7 @@ func (g *Group) begin(now int64) {
 
 // forget drops what was on its way to a peer's former life, or from it.
 func (g *Group) forget(peer dmutex.NodeID) {
-	g.pending = slices.DeleteFunc(g.pending, func(m membership.Message) bool { return m.To == peer })
+	g.pending = slices.DeleteFunc(g.pending, func(p posting) bool { return p.To == peer })
 	delete(g.parts, peer)
 }
 
@@ -227,10 +234,14 @@ func (g *Group) handle(from dmutex.NodeID, message []byte) {
 		if p.View.Epoch != msg.View.Epoch {
 			p = parts{}
 		}
-		if p.size += len(message); p.size > maxReport { // no process holds so many
-			msg.Holds, more = nil, true
+		if p.size += len(message); p.size > maxReport { // no process has so much to tell
+			msg.Holds, msg.Past, more = nil, nil, true
 		}
 		msg.Holds = append(p.Holds, msg.Holds...)
+		if p.Past != nil && msg.Past != nil {
+			p.Past.Join(msg.Past)
+			msg.Past = p.Past
+		}
 		p.Message = msg
 		if delete(g.parts, from); more {
 			g.parts[from] = p
@@ -247,7 +258,7 @@ func (g *Group) handle(from dmutex.NodeID, message []byte) {
 	g.follow(now, out)
 }
 
-// maxReport bounds the bytes of a report: those of a million holds with short names.
+// maxReport bounds the bytes of a report: those of a million lines with short names.
 const maxReport = 32 << 20
 
 // parts is what has come of a report.

@@ -10,9 +10,16 @@ import (
 )
 
 // A message about views begins with its Kind, 1 to saysLast, and goes on in msgpack: all
-// fields of a membership.Message in their order but From and To, with "another part of
-// this REPORT follows" before the holds. A view is its epoch, and node and life of each
-// member.
+// fields of a membership.Message in their order but From, To, Holds and Past, then
+// whether another part of this REPORT follows, whether it has a Past, and the lines of
+// this part. A line is what it is and its fields:
+//
+//	hold      lock, fence
+//	former    node, epoch
+//	word      node, epoch, the members that it is about, all members
+//	differ    lock, members: of the last word
+//
+// A view is its epoch, and node and life of each member.
 const saysLast = byte(membership.Cleared)
 
 // A message with the name of a process begins with saysName.
@@ -38,34 +45,79 @@ func readName(message []byte) (string, error) {
 	return name, r.End(func(w *wire.Writer) { writeName(w, name) })
 }
 
+const (
+	holdLine = iota
+	formerLine
+	wordLine
+	differLine
+)
+
 // roomFor returns how large frames must be for the messages in a group of so many
 // members.
 func roomFor(members int) int { return 512 + 2*members*2*wire.MaxUint }
 
-// AppendMessage appends a message of package membership to b. Of a REPORT that does
-// not fit into size bytes it appends a part, and returns the holds that did not fit.
-func AppendMessage(b []byte, m *membership.Message, size int) (_ []byte, rest []membership.Hold) {
+// A line writes itself, and takes so many bytes at most.
+type line struct {
+	write func(w *wire.Writer)
+	size  int
+}
+
+// LinesOf returns the lines of a message.
+func LinesOf(m *membership.Message) (lines []line) {
+	add := func(size int, write func(w *wire.Writer)) { lines = append(lines, line{write, size + wire.MaxUint}) }
+	two := func(what, a, b uint64) {
+		add(2*wire.MaxUint, func(w *wire.Writer) { w.Uint(what); w.Uint(a); w.Uint(b) })
+	}
+	named := func(what uint64, lock string, number uint64) {
+		add(wire.MaxHead+len(lock)+wire.MaxUint, func(w *wire.Writer) { w.Uint(what); w.String(lock); w.Uint(number) })
+	}
+	for _, h := range m.Holds {
+		named(holdLine, h.Lock, h.Fence)
+	}
+	if m.Past == nil {
+		return lines
+	}
+	for _, f := range m.Past.Former {
+		two(formerLine, uint64(f.Node), f.Epoch)
+	}
+	for _, word := range m.Past.Words {
+		if word.Node != dmutex.None { // else a part of one, without its beginning
+			add(wire.MaxHead+(3+len(word.Members))*wire.MaxUint, func(w *wire.Writer) {
+				w.Uint(wordLine)
+				w.Uint(uint64(word.Node))
+				w.Uint(word.Epoch)
+				w.Uint(word.Of)
+				w.Array(len(word.Members))
+				for _, id := range word.Members {
+					w.Uint(uint64(id))
+				}
+			})
+		}
+		for _, d := range word.Differs {
+			named(differLine, d.Lock, d.Bits)
+		}
+	}
+	return lines
+}
+
+// AppendMessage appends a message of package membership to b, with as many of its lines as
+// fit into size bytes. It returns the other lines.
+func AppendMessage(b []byte, m *membership.Message, lines []line, size int) (_ []byte, rest []line) {
 	start := len(b)
-	b = wire.Append(b, func(w *wire.Writer) {
-		part := *m
-		part.Holds = nil
-		writeMessage(w, &part, true)
-	})
+	b = wire.Append(b, func(w *wire.Writer) { writeMessage(w, m, nil, true) })
 	room := size - (len(b) - start) - wire.MaxHead
 	fit := 0
-	for fit < len(m.Holds) {
-		if room -= len(m.Holds[fit].Lock) + wire.MaxHead + wire.MaxUint; room < 0 {
+	for fit < len(lines) {
+		if room -= lines[fit].size; room < 0 {
 			break
 		}
 		fit++
 	}
-	part := *m
-	part.Holds = m.Holds[:fit]
-	b = wire.Append(b[:start], func(w *wire.Writer) { writeMessage(w, &part, fit < len(m.Holds)) })
-	return b, m.Holds[fit:]
+	b = wire.Append(b[:start], func(w *wire.Writer) { writeMessage(w, m, lines[:fit], fit < len(lines)) })
+	return b, lines[fit:]
 }
 
-func writeMessage(w *wire.Writer, m *membership.Message, more bool) {
+func writeMessage(w *wire.Writer, m *membership.Message, lines []line, more bool) {
 	w.Uint(uint64(m.Kind))
 	w.Uint(m.Round)
 	w.Bool(m.Leaving)
@@ -80,10 +132,10 @@ func writeMessage(w *wire.Writer, m *membership.Message, more bool) {
 	}
 	w.Uint(m.Cleared)
 	w.Bool(more)
-	w.Array(len(m.Holds))
-	for _, h := range m.Holds {
-		w.String(h.Lock)
-		w.Uint(h.Fence)
+	w.Bool(m.Past != nil)
+	w.Array(len(lines))
+	for _, l := range lines {
+		l.write(w)
 	}
 }
 
@@ -101,12 +153,35 @@ func readMessage(message []byte, members int) (m membership.Message, more bool, 
 		}
 	}
 	m.Cleared, more = r.Number(), r.Bool()
+	past := &membership.Past{}
+	if r.Bool() {
+		m.Past = past
+	}
 	for range r.Array(math.MaxInt) {
-		h := membership.Hold{Lock: string(r.Name(transport.MaxName)), Fence: r.Number()}
-		if r.Err() != nil {
+		if readLine(&r, &m, past); r.Err() != nil {
 			break
 		}
-		m.Holds = append(m.Holds, h)
 	}
-	return m, more, r.End(func(w *wire.Writer) { writeMessage(w, &m, more) })
+	return m, more, r.End(func(w *wire.Writer) { writeMessage(w, &m, LinesOf(&m), more) })
+}
+
+func readLine(r *wire.Reader, m *membership.Message, past *membership.Past) {
+	switch r.Uint(differLine) {
+	case holdLine:
+		m.Holds = append(m.Holds, membership.Hold{Lock: string(r.Name(transport.MaxName)), Fence: r.Number()})
+	case formerLine:
+		past.Former = append(past.Former, membership.Former{Node: dmutex.NodeID(r.Number()), Epoch: r.Number()})
+	case wordLine:
+		word := membership.Word{Node: dmutex.NodeID(r.Number()), Epoch: r.Number(), Of: r.Number()}
+		for range r.Array(membership.MaxMembers) {
+			word.Members = append(word.Members, dmutex.NodeID(r.Number()))
+		}
+		past.Words = append(past.Words, word)
+	case differLine:
+		if len(past.Words) == 0 {
+			past.Words = append(past.Words, membership.Word{})
+		}
+		last := &past.Words[len(past.Words)-1]
+		last.Differs = append(last.Differs, membership.Differ{Lock: string(r.Name(transport.MaxName)), Bits: r.Number()})
+	}
 }

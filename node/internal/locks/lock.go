@@ -102,7 +102,7 @@ func (l *lock) settle() {
 		case dmutex.Waiting:
 			return
 		case dmutex.Idle:
-			if !grants || !l.request() {
+			if !grants || len(l.table.former(l.name)) > 0 || !l.request() {
 				l.rest()
 				return
 			}

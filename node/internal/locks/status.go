@@ -17,16 +17,22 @@ type Status struct {
 	Age      time.Duration
 	Waiters  int
 	WaitsFor []dmutex.NodeID
+
+	// The former members that may hold the lock: nobody here requests it until their
+	// leases have ended, in so long at most.
+	Former []dmutex.NodeID
+	Drains time.Duration
 }
 
 // Status returns how this node sees the lock now.
 func (t *Table) Status(name string) Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.locks[name]; l != nil {
-		return l.status()
+	l := t.locks[name]
+	if l == nil {
+		l = &lock{table: t, name: name}
 	}
-	return Status{}
+	return l.status()
 }
 
 func (l *lock) status() Status {
@@ -34,6 +40,12 @@ func (l *lock) status() Status {
 	if l.machine != nil {
 		st.Phase = l.machine.Phase()
 		st.WaitsFor = l.machine.WaitsFor(nil)
+	}
+	for _, f := range l.table.former(l.name) {
+		st.Former = append(st.Former, f.Node)
+	}
+	if st.Former != nil {
+		st.Drains = time.Duration(max(l.table.drainAt-l.table.cfg.Clock(), 0))
 	}
 	if !l.atRest() {
 		st.Home = Home(l.name, l.table.start.Members)

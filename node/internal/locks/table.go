@@ -71,6 +71,10 @@ type Table struct {
 	start  dmutex.Start // of all of them, but for Holder and Home; Clock and Known are the highest of those that were forgotten
 
 	holders map[string]dmutex.NodeID // reported in the view, and no machine was born from it yet
+	past    *membership.Past         // of the view
+	cleared uint64                   // see Clear
+	drainAt int64                    // likewise
+	fresh   map[newborn]uint64       // what new machines of free locks exclude
 	early   []early                  // messages of this view, before it acts, and of later ones
 	room    int                      // that they take
 	latest  uint64                   // epoch among them
@@ -147,15 +151,19 @@ func (t *Table) Resume() {
 // all returns all locks. Some may be forgotten while they are gone through.
 func (t *Table) all() []*lock { return slices.Collect(maps.Values(t.locks)) }
 
-// Freeze ends the machines of all older views, and returns what this node holds. start
-// is what the machines of the view begin with, but for the holder.
-func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hold) {
+// Freeze ends the machines of all older views. It returns what this node holds and, if grants
+// have an end and the last view has acted here, what it knows of that. start is what the
+// machines of the view begin with, but for the holder.
+func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hold, word *membership.Word) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.acting && t.cfg.Clock != nil {
+		word = t.word()
+	}
 	t.epoch, t.acting = epoch, false
 	t.start = start
 	clear(t.resting[:])
-	t.holders = nil
+	t.holders, t.past = nil, nil
 	for name, l := range t.locks {
 		l.drop()
 		l.listed, l.used = false, false
@@ -174,17 +182,18 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hol
 		}
 	}
 	t.rehandle()
-	return holds
+	return holds, word
 }
 
-// Act lets the machines of the view be born, with the holders that were reported.
-func (t *Table) Act(epoch uint64, holders []membership.Holder) {
+// Act lets the machines of the view be born, with the holders that were reported. What
+// former members may hold waits for Clear.
+func (t *Table) Act(epoch uint64, holders []membership.Holder, past *membership.Past) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.epoch != epoch {
 		return
 	}
-	t.acting = true
+	t.acting, t.past, t.fresh = true, past, nil
 	t.holders = make(map[string]dmutex.NodeID, len(holders))
 	for _, h := range holders {
 		t.holders[h.Lock] = h.Node

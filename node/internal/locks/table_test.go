@@ -36,14 +36,15 @@ func alone(t *testing.T) (*Table, *told) {
 	require.NoError(t, err)
 	table := New(Config{Algorithm: ricart.New, Mail: m, Up: u})
 	view(table, 1, 1)
-	table.Act(1, nil)
+	table.Act(1, nil, nil)
 	return table, u
 }
 
 func view(t *Table, epoch uint64, members ...dmutex.NodeID) []membership.Hold {
-	return t.Freeze(epoch, dmutex.Start{
+	holds, _ := t.Freeze(epoch, dmutex.Start{
 		Self: 1, Members: members, Fence: membership.FirstFence(epoch), Limit: membership.LastFence(epoch),
 	})
+	return holds
 }
 
 func (t *Table) acquire(tb testing.TB, name string) *Held {
@@ -65,7 +66,7 @@ func TestOverruled(t *testing.T) {
 	held, kept := table.acquire(t, "x"), table.acquire(t, "kept")
 	held.Own("somebody")
 	require.Len(t, view(table, 2, 1, 2), 2)
-	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}, {Node: 1, Hold: membership.Hold{Lock: "kept"}}})
+	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}, {Node: 1, Hold: membership.Hold{Lock: "kept"}}}, nil)
 	require.ErrorIs(t, held.Err(), ErrReplaced)
 	require.NoError(t, kept.Err())
 	_, ended, err := held.Release()
@@ -129,10 +130,10 @@ func TestEarlyRoom(t *testing.T) {
 	view(table, 4, 1)
 	require.Empty(t, table.early, "of views that will never be")
 	require.Zero(t, table.room)
-	table.Act(4, nil)
+	table.Act(4, nil, nil)
 	require.Equal(t, []error{errEarly}, u.troubles, "once")
 	view(table, 5, 1)
-	table.Act(5, nil)
+	table.Act(5, nil, nil)
 	require.Len(t, u.troubles, 1)
 }
 
@@ -155,7 +156,7 @@ func TestRestingLocks(t *testing.T) {
 	view(table, 2, 1)
 	require.Zero(t, table.listed())
 	require.Len(t, table.locks, 1)
-	table.Act(2, []membership.Holder{{Node: 1, Hold: membership.Hold{Lock: "held"}}})
+	table.Act(2, []membership.Holder{{Node: 1, Hold: membership.Hold{Lock: "held"}}}, nil)
 	release(t, held)
 	require.Equal(t, 1, table.listed())
 }

@@ -149,9 +149,9 @@ func (l *lock) quit(w *Waiter, why error) {
 	w.finish(nil, why)
 	switch {
 	case len(l.waiters) > 0:
-	case l.machine == nil:
-		l.rest()
-	case l.machine.Phase() == dmutex.Waiting:
+	case l.machine != nil && l.machine.Phase() == dmutex.Waiting:
 		l.withdraw()
+	default:
+		l.rest()
 	}
 }

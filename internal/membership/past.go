@@ -1,0 +1,283 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/dmutex/dmutex"
+)
+
+// Rule 5a: a crash costs only what the dead may hold. After an exclusion the members act at
+// once, and keep the wait of rule 5.4 lock by lock: a node sends no request of its own for a
+// lock that a former member may hold, until that wait is over for it. Who answers need not
+// know, since who asks knows.
+//
+//	word     what a life knows of the view in which it acted last, as of the moment at which
+//	         it froze that: for each lock, which members its machine Excludes, told where
+//	         that differs from what a new machine of a free lock would say
+//	former   a life that was excluded, may have acted, and has a lease that may run
+//	free     a lock is free of a former if a word says that it is excluded
+//
+// # Why it is right
+//
+// A word of s about a former x counts only if s has sent x no REPORT after the view e of the
+// word. Then x has acted in no later view, since each would need the report of s. So x can
+// have a lock only as a member of e, or of an earlier view, in which case it has reported
+// that in e, before s acted there. s excludes x in e at its freeze and sends nothing of e
+// after it. By the law of [dmutex.Excluder] x is not Held in e and never will be, and x
+// is in no view that acts later. This is a fact that does not change: whoever is told of it
+// may pass it on, and successive exclusions take the union. What another survivor was
+// granted in e before its own freeze is in its REPORT.
+//
+// No former is overlooked. A life v that has acted in a view e knows all formers of that
+// time. Who has come since acts only in a view in which v has reported to it. So all lives
+// that may hold anything are members, or formers that v knew in e, or members of e, or
+// were sent a REPORT by v since. What one such life does not name is no former, even if
+// others name it. A life that has left holds nothing.
+//
+// If no member of a view has ever acted, the formers are not known. If no word is about one
+// of them, nothing is known of any lock. Then the view does not act before the wait is over.
+
+// A Word is what a life knows of the locks of a view that it has frozen.
+type Word struct {
+	Node    dmutex.NodeID // that has acted in the view
+	Epoch   uint64
+	Members []dmutex.NodeID // of the view
+	Of      uint64          // the members that it is about, a bit for each of Members
+	Differs []Differ
+}
+
+// A Differ is a lock for which a machine excludes others than a new one of a free lock.
+type Differ struct {
+	Lock string
+	Bits uint64 // of Members: one of them, and not both, excludes these
+}
+
+// A Former is a life that may hold locks without being a member.
+type Former struct {
+	Node  dmutex.NodeID
+	Epoch uint64 // the last exclusion when its absence was seen: when that is cleared, its lease has ended
+}
+
+// A Past is what is known of formers in a view.
+type Past struct {
+	Former []Former
+	Words  []Word
+
+	differs []map[string]uint64 // of Words; nil in a message
+}
+
+// Bounds of what a life tells of the past. If there is more, it leaves out words, or tells
+// nothing, and locks wait.
+const (
+	maxPast   = 8 << 20 // bytes, about
+	maxFormer = 1 << 10
+)
+
+// Excluding returns which of the members a machine excludes, a bit for each.
+func Excluding(m dmutex.Machine, members []dmutex.NodeID) (bits uint64) {
+	if e, ok := m.(dmutex.Excluder); ok {
+		for i, id := range members {
+			if e.Excludes(id) {
+				bits |= 1 << i
+			}
+		}
+	}
+	return bits
+}
+
+// place returns the place of a node in Members, and whether the word is about it.
+func (w *Word) place(node dmutex.NodeID) (i int, about bool) {
+	i = slices.Index(w.Members, node)
+	return i, i >= 0 && w.Of>>i&1 != 0
+}
+
+// size is about how many bytes the word takes.
+func (w *Word) size() int {
+	n := 64 + 16*len(w.Members)
+	for _, d := range w.Differs {
+		n += 32 + len(d.Lock)
+	}
+	return n
+}
+
+// Holders returns the formers that may hold a lock, but for those that are cleared. fresh
+// returns what the new machine of the lock, if free, excludes at the node of a word.
+func (p *Past) Holders(lock string, cleared uint64, fresh func(w *Word) uint64) (formers []Former) {
+	for _, f := range p.Former {
+		if f.Epoch > cleared && !p.frees(f.Node, lock, fresh) {
+			formers = append(formers, f)
+		}
+	}
+	return formers
+}
+
+func (p *Past) frees(node dmutex.NodeID, lock string, fresh func(w *Word) uint64) bool {
+	for k := range p.Words {
+		w := &p.Words[k]
+		if i, about := w.place(node); about && (fresh(w)^p.differs[k][lock])>>i&1 != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Join appends the next part of a Past. Its first word may lack the beginning: then it goes
+// on with the last one.
+func (p *Past) Join(part *Past) {
+	p.Former = append(p.Former, part.Former...)
+	for _, w := range part.Words {
+		if n := len(p.Words); n > 0 && w.Node == dmutex.None {
+			p.Words[n-1].Differs = append(p.Words[n-1].Differs, w.Differs...)
+		} else {
+			p.Words = append(p.Words, w)
+		}
+	}
+}
+
+// impossible says why no correct peer tells this, and "" if one may.
+func (p *Past) impossible() string {
+	if p != nil && (len(p.Former) > maxFormer || slices.ContainsFunc(p.Words, func(w Word) bool { return len(w.Members) > MaxMembers })) {
+		return "it tells of too many lives"
+	}
+	return ""
+}
+
+// A memory is what a life needs for the Past that it tells, and for that of its view.
+type memory struct {
+	earlier *Past // of the view in which this life acted last before the installed one; nil if in none since it joined
+	own     Word  // of that view
+	met     []acquaintance
+
+	past  Past   // of the view that is complete
+	blind uint64 // that view acts when this exclusion is cleared
+}
+
+// An acquaintance is a life that was a member, beside this one, of the view of the own word
+// or of a later one.
+type acquaintance struct {
+	node dmutex.NodeID
+	told uint64 // the last view in which it was sent a REPORT
+	gone uint64 // the last exclusion when its absence was seen, 0 while it is a member
+}
+
+// meet takes in the members of a newer record, and its last exclusion. Those that are gone
+// have left if there was none since the record that was known before.
+func (m *memory) meet(self dmutex.NodeID, v View, unclean uint64, excludes bool) {
+	m.met = slices.DeleteFunc(m.met, func(a acquaintance) bool { return !excludes && a.gone == 0 && v.life(a.node) == 0 })
+	for i := range m.met {
+		if a := &m.met[i]; a.gone == 0 && v.life(a.node) == 0 {
+			a.gone = unclean
+		}
+	}
+	for _, e := range v.Members {
+		if e.Node != self && !slices.ContainsFunc(m.met, func(a acquaintance) bool { return a.node == e.Node }) {
+			m.met = append(m.met, acquaintance{node: e.Node})
+		}
+	}
+}
+
+// told notes that a REPORT is sent.
+func (m *memory) told(node dmutex.NodeID, epoch uint64) {
+	for i := range m.met {
+		if m.met[i].node == node {
+			m.met[i].told = epoch
+		}
+	}
+}
+
+// remember notes the word about the view that was complete last, in which this life has
+// acted.
+func (m *memory) remember(word Word) {
+	past := m.past
+	m.earlier, m.own = &past, word
+	m.met = slices.DeleteFunc(m.met, func(a acquaintance) bool {
+		return a.gone != 0 && a.told <= word.Epoch && !slices.Contains(word.Members, a.node) // as past says
+	})
+}
+
+// tell returns what this life tells in a view, nil if it has not acted since it joined.
+func (m *memory) tell(cleared uint64) *Past {
+	if m.earlier == nil {
+		return nil
+	}
+	p, own := &Past{}, m.own
+	own.Of, own.Differs = 0, nil
+	for _, f := range m.earlier.Former {
+		if f.Epoch > cleared {
+			p.Former = append(p.Former, f)
+		}
+	}
+	for _, a := range m.met {
+		i := slices.Index(own.Members, a.node)
+		if a.gone <= cleared || i < 0 && a.told <= own.Epoch {
+			continue // its lease has ended, or it has never acted
+		}
+		if p.Former = append(p.Former, Former{a.node, a.gone}); a.told <= own.Epoch {
+			own.Of |= 1 << i
+		}
+	}
+	for _, d := range m.own.Differs {
+		if d.Bits&own.Of != 0 {
+			own.Differs = append(own.Differs, d)
+		}
+	}
+	if len(p.Former) > maxFormer {
+		return nil
+	}
+	room := maxPast
+	for _, w := range append([]Word{own}, m.earlier.Words...) {
+		if room -= w.size(); room >= 0 && p.needs(&w) {
+			p.Words = append(p.Words, w)
+		}
+	}
+	return p
+}
+
+// needs reports whether a word is about a former.
+func (p *Past) needs(w *Word) bool {
+	return slices.ContainsFunc(p.Former, func(f Former) bool { _, about := w.place(f.Node); return about })
+}
+
+// recall finds out what the members of a view know together, when all have reported.
+func (m *memory) recall(told []*Past, unclean, cleared uint64) {
+	m.past, m.blind = Past{}, 0
+	told = slices.DeleteFunc(told, func(p *Past) bool { return p == nil })
+	if len(told) == 0 {
+		m.blind = unclean
+		return
+	}
+	var all Past
+	for _, p := range told {
+		for _, w := range p.Words {
+			if !slices.ContainsFunc(all.Words, func(v Word) bool { return v.Node == w.Node && v.Epoch == w.Epoch && w.Of&^v.Of == 0 }) {
+				all.Words = append(all.Words, w)
+			}
+		}
+	}
+	for _, f := range told[0].Former {
+		named := true
+		for _, p := range told[1:] {
+			i := slices.IndexFunc(p.Former, func(g Former) bool { return g.Node == f.Node })
+			if named = named && i >= 0; named {
+				f.Epoch = min(f.Epoch, p.Former[i].Epoch)
+			}
+		}
+		switch {
+		case !named || f.Epoch <= cleared:
+		case slices.ContainsFunc(all.Words, func(w Word) bool { _, about := w.place(f.Node); return about }):
+			m.past.Former = append(m.past.Former, f)
+		default:
+			m.blind = max(m.blind, f.Epoch)
+		}
+	}
+	for _, w := range all.Words {
+		if !m.past.needs(&w) {
+			continue
+		}
+		differs := make(map[string]uint64, len(w.Differs))
+		for _, d := range w.Differs {
+			differs[d.Lock] = d.Bits
+		}
+		m.past.Words, m.past.differs = append(m.past.Words, w), append(m.past.differs, differs)
+	}
+}

@@ -1,0 +1,151 @@
+package membership
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/goldentest"
+	"github.com/dmutex/dmutex/internal/machinetest"
+	"github.com/dmutex/dmutex/internal/search"
+	"github.com/dmutex/dmutex/lamport"
+	"github.com/dmutex/dmutex/maekawa"
+	"github.com/dmutex/dmutex/ricart"
+	"github.com/dmutex/dmutex/ring"
+	"github.com/dmutex/dmutex/suzukikasami"
+)
+
+func exploreWake(s wakeSetup, most int) (search.Report, error) {
+	return search.Search[*wake, wakeStep]{
+		First:     newWake(s),
+		State:     (*wake).rests,
+		Ends:      dmutextest.ErrLivelock,
+		Script:    func(told string, _ *wake, v *search.Violation) string { return told + "\n" + v.Why },
+		MaxStates: most,
+	}.Run()
+}
+
+// Rule 5a with the machines as shipped: members are excluded at any moment and go on, others
+// join, and those that remain act at once. Two never hold the lock, its fences rise, and
+// no member waits forever that the rule lets request the lock. The counts are of all states
+// without leases, and with leases that end. DMUTEX_LONG=1 adds a second change of the
+// record, also before the first view acts, and a member that joins.
+func TestPast(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, tt := range []struct {
+		name                 string
+		algorithm            dmutex.Algorithm
+		n, founders, changes int
+		home                 int
+		states               []int
+	}{
+		{"central", central.New, 3, 3, 1, 0, []int{5_926, 31_009}},
+		{"central", central.New, 3, 3, 1, 1, []int{5_901, 30_863}},
+		{"central", central.New, 3, 3, 1, 2, []int{5_876, 30_717}},
+		{"suzukikasami", suzukikasami.New, 3, 3, 1, 0, []int{13_355, 44_857}},
+		{"suzukikasami", suzukikasami.New, 3, 3, 1, 1, []int{13_319, 44_799}},
+		{"suzukikasami", suzukikasami.New, 3, 3, 1, 2, []int{13_283, 44_741}},
+		{"ring", ring.New, 3, 3, 1, 0, []int{9_021, 36_871}},
+		{"ring", ring.New, 3, 3, 1, 1, []int{8_999, 36_827}},
+		{"ring", ring.New, 3, 3, 1, 2, []int{8_995, 36_801}},
+		{"maekawa", maekawa.New, 3, 3, 1, 0, []int{51_866, 149_026}},
+		{"ricart", ricart.New, 3, 3, 1, 0, []int{40_721, 101_247}},
+		{"lamport", lamport.New, 2, 2, 1, 0, []int{510, 858}},
+		{"central", central.New, 3, 2, 1, 0, []int{7_242, 10_796}},
+		{"suzukikasami", suzukikasami.New, 3, 2, 1, 0, []int{8_483, 12_133}},
+		{"ring", ring.New, 3, 2, 1, 0, []int{7_029, 10_679}},
+		{"maekawa", maekawa.New, 3, 2, 1, 0, []int{19_680, 27_144}},
+		{"central", central.New, 3, 2, 2, 0, []int{278_363, 819_898}},
+		{"central", central.New, 3, 2, 2, 1, []int{275_322, 807_865}},
+		{"central", central.New, 3, 2, 2, 2, []int{294_085}},
+		{"suzukikasami", suzukikasami.New, 3, 2, 2, 0, []int{297_212}},
+		{"suzukikasami", suzukikasami.New, 3, 2, 2, 1, []int{296_305}},
+		{"suzukikasami", suzukikasami.New, 3, 2, 2, 2, []int{313_079}},
+		{"ring", ring.New, 3, 2, 2, 0, []int{272_886}},
+		{"ring", ring.New, 3, 2, 2, 1, []int{271_033}},
+		{"ring", ring.New, 3, 2, 2, 2, []int{283_016}},
+		{"maekawa", maekawa.New, 3, 2, 2, 0, []int{618_129}},
+		{"ricart", ricart.New, 3, 2, 2, 0, []int{301_393}},
+	} {
+		for i, leases := range []bool{false, true}[:len(tt.states)] {
+			t.Run(fmt.Sprintf("%s, %d founders of %d, changes %d, home %d, leases %v", tt.name, tt.founders, tt.n, tt.changes, tt.home, leases), func(t *testing.T) {
+				if tt.changes > 1 || tt.home > 0 || tt.states[i] > 60_000 {
+					machinetest.Long(t)
+				}
+				r, err := exploreWake(wakeSetup{
+					algorithm: tt.algorithm, n: tt.n, founders: tt.founders, requests: 1, changes: tt.changes, home: tt.home, leases: leases,
+				}, 5_000_000)
+				require.NoError(t, err)
+				require.True(t, r.Complete)
+				require.Equal(t, tt.states[i], r.States)
+			})
+		}
+	}
+}
+
+// Each part of rule 5a is needed: without it two hold the lock, in the shortest run, which
+// stands in testdata.
+func TestPastMutants(t *testing.T) {
+	two := wakeSetup{algorithm: central.New, n: 2, founders: 2, requests: 1, changes: 1}
+	join := wakeSetup{algorithm: central.New, n: 3, founders: 2, requests: 1, changes: 2}
+	joinAway := join
+	joinAway.home = 1
+	for _, tt := range []struct {
+		name   string
+		broken wakeRule
+		setup  wakeSetup
+	}{
+		{"no-table", noTable, two},
+		{"word-of-an-older-view", staleWord, joinAway},
+		{"word-without-having-acted", idleWord, join},
+		{"frozen-after-the-word", lateFreeze, two},
+		{"holder-taken-for-fresh", holderFresh, joinAway},
+		{"joiner-not-told", deafJoiner, join},
+		{"union-dropped", noUnion, join},
+		{"comer-overlooked", comersFree, joinAway},
+		{"newcomer-believed", newcomerSays, join},
+		{"acts-though-nobody-knows", unknownFree, join},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.setup.broken = tt.broken
+			_, err := exploreWake(tt.setup, 100_000)
+			v, ok := errors.AsType[*search.Violation](err)
+			require.True(t, ok)
+			goldentest.Compare(t, fmt.Sprintf("testdata/past-mutant-%s.txt", tt.name), v.Script)
+		})
+	}
+}
+
+// What a life tells is bounded: it leaves out words, or tells nothing.
+func TestPastBounds(t *testing.T) {
+	m := memory{earlier: &Past{}, own: Word{Node: 1, Epoch: 1, Members: []dmutex.NodeID{1, 2}}, met: []acquaintance{{2, 1, 2}}}
+	require.Equal(t, uint64(2), m.tell(1).Words[0].Of)
+	require.Empty(t, m.tell(2).Former, "that is cleared")
+	m.own.Differs = make([]Differ, maxPast/32)
+	for i := range m.own.Differs {
+		m.own.Differs[i].Bits = 1
+	}
+	require.Len(t, m.tell(1).Words, 1, "they are about nobody that is gone")
+	m.own.Differs[0].Bits = math.MaxUint64
+	require.Len(t, m.tell(1).Words[0].Differs, 1)
+	for i := range m.own.Differs {
+		m.own.Differs[i].Bits = 2
+	}
+	require.Empty(t, m.tell(1).Words)
+	require.Len(t, m.tell(1).Former, 1)
+	for i := range maxFormer {
+		m.met = append(m.met, acquaintance{dmutex.NodeID(i + 3), 2, 2})
+	}
+	require.Nil(t, m.tell(1))
+	require.NotEmpty(t, (&Past{Former: make([]Former, maxFormer+1)}).impossible())
+	require.NotEmpty(t, (&Past{Words: []Word{{Members: make([]dmutex.NodeID, MaxMembers+1)}}}).impossible())
+	require.Empty(t, (*Past)(nil).impossible())
+}

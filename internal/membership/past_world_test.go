@@ -1,0 +1,526 @@
+package membership
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/dmutextest"
+	"github.com/dmutex/dmutex/internal/search"
+)
+
+// A wake is one lock with the machines as shipped, while lives are excluded, join and go on:
+// rules 3 and 5a, without the record's store and without clocks. Any member but the last may
+// be excluded at any moment. It goes on in the views that it knows, with all that is in
+// flight, until its lease ends, if it ever does. Each member installs each view of it, or
+// skips it, when it likes, and sends its REPORT to each other member when it likes.
+type wake struct {
+	wakeSetup
+	views   []wakeView // the first is that of the founders
+	nodes   []wakeNode
+	wire    []wakeLetter // in the order in which they were sent
+	reports []wakeReport
+	last    uint64 // the highest fence of a grant
+}
+
+type wakeSetup struct {
+	algorithm dmutex.Algorithm
+	n         int // lives; the founders are the first ones
+	founders  int
+	requests  int  // of each
+	changes   int  // of the record
+	home      int  // place of the home among the members
+	leases    bool // those of the excluded end at some time
+	crowd     bool // others may join only where somebody is excluded
+
+	broken wakeRule
+}
+
+// A wakeRule is a rule that is broken.
+type wakeRule int
+
+const (
+	noTable      wakeRule = iota + 1 // everybody requests every lock
+	staleWord                        // a word counts for lives that were sent a REPORT since
+	idleWord                         // a life speaks of a view in which it has not acted
+	lateFreeze                       // the machines go on after the word was taken
+	holderFresh                      // a holder that was reported is taken for no difference
+	deafJoiner                       // who joins takes nobody for a former
+	noUnion                          // formers of earlier views are forgotten
+	comersFree                       // who has come since the word is no former
+	newcomerSays                     // a life that has never acted says that there is no former
+	unknownFree                      // a former of whom nobody speaks is none
+)
+
+type wakeView struct {
+	View
+	unclean uint64 // the last exclusion
+}
+
+// A wakeNode is one life.
+type wakeNode struct {
+	memory
+	view     int            // that it has installed, in views; -1 for none
+	machine  dmutex.Machine // nil while it does not act
+	acts     bool
+	thawed   bool // of a broken rule: the machine is still that of the former view
+	requests int  // that it will still make
+	waits    bool
+	asked    bool   // the machine has the request
+	hold     uint64 // the fence by which its caller holds the lock, 0 if it does not
+	reported bool   // it held the lock as it froze
+	cleared  uint64
+	out      uint64        // when it was excluded, 0 if it was not
+	ended    bool          // its lease has
+	carried  dmutex.NodeID // the holder that was reported in its view
+}
+
+type wakeLetter struct {
+	epoch uint64
+	dmutex.Message
+}
+
+type wakeReport struct {
+	epoch uint64
+	from  dmutex.NodeID
+	fence uint64 // of the hold, 0 if there is none
+	past  *Past
+	told  uint64 // a bit for each node
+}
+
+func newWake(s wakeSetup) *wake {
+	w := &wake{wakeSetup: s, nodes: make([]wakeNode, s.n)}
+	v := wakeView{View: View{Epoch: 1}}
+	for i := range s.founders {
+		v.Members = append(v.Members, Member{dmutex.NodeID(i + 1), 1})
+	}
+	w.views = []wakeView{v}
+	for i := range w.nodes {
+		w.nodes[i] = wakeNode{view: -1, requests: s.requests}
+	}
+	for i := range s.founders {
+		p := &w.nodes[i]
+		p.view = 0
+		p.meet(dmutex.NodeID(i+1), v.View, 0, false)
+		must(w.born(i, dmutex.None))
+	}
+	return w
+}
+
+func (w *wake) start(v *View, self, holder dmutex.NodeID) dmutex.Start {
+	return dmutex.Start{
+		Self: self, Members: v.Nodes(), Holder: holder, Home: v.Members[w.home%len(v.Members)].Node, Fence: FirstFence(v.Epoch), Limit: LastFence(v.Epoch),
+	}
+}
+
+func (w *wake) born(i int, holder dmutex.NodeID) (err error) {
+	p := &w.nodes[i]
+	p.machine, err = w.algorithm(w.start(&w.views[p.view].View, dmutex.NodeID(i+1), holder))
+	p.acts, p.thawed = true, false
+	return err
+}
+
+// fresh returns what a new machine of the free lock says at the node of a word.
+func (w *wake) fresh(word *Word) uint64 {
+	for k := range w.views {
+		if v := &w.views[k].View; v.Epoch == word.Epoch {
+			m, err := w.algorithm(w.start(v, word.Node, dmutex.None))
+			must(err)
+			return Excluding(m, word.Members)
+		}
+	}
+	panic("a word about no view")
+}
+
+// free reports whether node i may request the lock.
+func (w *wake) free(i int) bool {
+	p := &w.nodes[i]
+	return w.broken == noTable || len(p.past.Holders("x", p.cleared, w.fresh)) == 0
+}
+
+func (w *wake) Clone(*wake) *wake {
+	c := *w
+	c.views, c.nodes, c.wire, c.reports = slices.Clone(w.views), slices.Clone(w.nodes), slices.Clone(w.wire), slices.Clone(w.reports)
+	for i := range c.nodes {
+		p := &c.nodes[i]
+		if p.met = slices.Clone(p.met); p.machine != nil {
+			p.machine = p.machine.Clone()
+		}
+	}
+	return &c
+}
+
+func (w *wake) AppendState(b []byte) []byte {
+	for _, v := range w.views {
+		b = append(appendView(b, "", v.View), ' ')
+	}
+	for i := range w.nodes {
+		p := &w.nodes[i]
+		b = fmt.Appendf(b, "\n%d %v %v %d %v %v %d %v %d %d %v ", p.view, p.acts, p.thawed, p.requests, p.waits, p.asked, p.hold, p.reported, p.cleared, p.out, p.ended)
+		if p.machine != nil {
+			b, _ = p.machine.AppendText(b)
+		}
+		if p.out == 0 || !p.acts {
+			b = p.memory.append(b)
+		}
+	}
+	channels := slices.Clone(w.wire)
+	slices.SortStableFunc(channels, func(a, b wakeLetter) int {
+		return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
+	for _, l := range channels {
+		b = fmt.Appendf(b, "\n%d %v", l.epoch, l.Message)
+	}
+	reports := slices.Clone(w.reports)
+	slices.SortFunc(reports, func(a, b wakeReport) int { return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.from, b.from)) })
+	for _, r := range reports {
+		b = appendReport(fmt.Appendf(b, "\n%d %d %d %b", r.epoch, r.from, r.fence, r.told), holding{past: r.past})
+	}
+	return fmt.Append(b, w.last)
+}
+
+type wakeStep = search.Event[*wake]
+
+func (w *wake) Do(step wakeStep) error {
+	err := step.Do(w)
+	w.reports = slices.DeleteFunc(w.reports, func(r wakeReport) bool { return !w.needed(&r) })
+	return err
+}
+
+// needed reports whether a REPORT may still be sent or used.
+func (w *wake) needed(r *wakeReport) bool {
+	k := slices.IndexFunc(w.views, func(v wakeView) bool { return v.Epoch == r.epoch })
+	return slices.ContainsFunc(w.views[k].Members, func(m Member) bool {
+		p := &w.nodes[m.Node-1]
+		return !p.ended && (p.view < k || p.view == k && (!p.acts || p.thawed))
+	})
+}
+
+func (w *wake) Tell(b []byte, step wakeStep, after *wake) []byte {
+	b = fmt.Appendln(b, step)
+	for i := range after.nodes {
+		if p := &after.nodes[i]; p.hold != 0 && w.nodes[i].hold == 0 {
+			b = fmt.Appendf(b, "    %d holds the lock\n", i+1)
+		}
+	}
+	return b
+}
+
+// Steps lists what may happen.
+func (w *wake) Steps(steps []wakeStep) []wakeStep {
+	add := func(do func(*wake) error, format string, args ...any) {
+		steps = append(steps, search.NewEvent(do, format, args...))
+	}
+	for k, l := range w.wire {
+		earlier := slices.ContainsFunc(w.wire[:k], func(e wakeLetter) bool { return e.From == l.From && e.To == l.To && e.epoch == l.epoch })
+		if p := &w.nodes[l.To-1]; p.machine != nil && w.epoch(p) == l.epoch && !earlier {
+			add(func(w *wake) error {
+				w.wire = slices.Delete(w.wire, k, k+1)
+				return w.input(int(l.To-1), func(m dmutex.Machine) ([]dmutex.Message, error) { return m.Handle(l.Clone()) })
+			}, "deliver %v", l.Message)
+		}
+	}
+	now := &w.views[len(w.views)-1]
+	for i := range w.nodes {
+		p, id := &w.nodes[i], dmutex.NodeID(i+1)
+		if p.ended {
+			continue
+		}
+		if p.requests > 0 && p.hold == 0 && !p.waits && p.acts {
+			add(func(w *wake) error {
+				w.nodes[i].requests--
+				w.nodes[i].waits = true
+				return w.ask(i)
+			}, "%d requests", id)
+		}
+		if p.hold != 0 {
+			add(func(w *wake) error {
+				if w.nodes[i].hold = 0; p.machine == nil || p.thawed {
+					return nil
+				}
+				return w.input(i, dmutex.Machine.Release)
+			}, "%d releases", id)
+		}
+		for k := p.view + 1; k < len(w.views); k++ {
+			if w.views[k].life(id) != 0 && !p.thawed {
+				add(func(w *wake) error { w.install(i, k); return nil }, "%d installs %v", id, w.views[k].View)
+			}
+		}
+		if p.thawed {
+			add(func(w *wake) error { w.freeze(i); return nil }, "%d freezes", id)
+		}
+		if p.view >= 0 && !p.thawed {
+			v := &w.views[p.view]
+			for _, m := range v.Members {
+				if r := w.report(v.Epoch, id); r != nil && m.Node != id && r.told>>m.Node&1 == 0 && !w.nodes[m.Node-1].ended {
+					add(func(w *wake) error {
+						w.report(v.Epoch, id).told |= 1 << m.Node
+						w.nodes[i].told(m.Node, v.Epoch)
+						return nil
+					}, "%d reports to %d", id, m.Node)
+				}
+			}
+			if !p.acts && w.complete(i) {
+				if c := w.Clone(nil); c.recalled(i) {
+					add(func(w *wake) error { w.recalled(i); return w.act(i) }, "%d acts", id)
+				}
+			}
+		}
+		if now.life(id) != 0 && len(w.views) <= w.changes {
+			w.change(add, i)
+		}
+		if p.out != 0 && w.leases {
+			add(func(w *wake) error { w.end(i); return nil }, "the lease of %d ends", id)
+		}
+		if u := w.over(); p.out == 0 && p.view >= 0 && u > p.cleared {
+			add(func(w *wake) error {
+				w.nodes[i].cleared = u
+				return w.ask(i)
+			}, "%d knows that the leases of all that were excluded until %d have ended", id, u)
+		}
+	}
+	return steps
+}
+
+// change lets the record be changed: node i is excluded, others join, or both.
+func (w *wake) change(add func(do func(*wake) error, format string, args ...any), i int) {
+	now := &w.views[len(w.views)-1]
+	out := dmutex.NodeID(i + 1)
+	next := now.Members[len(now.Members)-1].Node + 1 // that joins
+	for _, w2 := range w.views {
+		next = max(next, w2.Members[len(w2.Members)-1].Node+1)
+	}
+	for _, joins := range []bool{false, true} {
+		if joins && int(next) > w.n || !joins && len(now.Members) == 1 {
+			continue
+		}
+		add(func(w *wake) error {
+			v := wakeView{View{Epoch: now.Epoch + 1}, now.Epoch + 1}
+			for _, m := range now.Members {
+				if m.Node != out {
+					v.Members = append(v.Members, m)
+				}
+			}
+			if joins {
+				v.Members = append(v.Members, Member{next, 1})
+			}
+			w.views = append(w.views, v)
+			w.nodes[i].out = v.Epoch
+			return nil
+		}, "%d is excluded, %d joins: %v", out, next, joins)
+	}
+	if i == 0 && int(next) <= w.n {
+		add(func(w *wake) error {
+			v := wakeView{View{now.Epoch + 1, append(slices.Clone(now.Members), Member{next, 1})}, now.unclean}
+			w.views = append(w.views, v)
+			return nil
+		}, "%d joins", next)
+	}
+}
+
+// over returns the last exclusion such that the leases of all that were excluded until then
+// have ended.
+func (w *wake) over() (epoch uint64) {
+	for _, v := range w.views {
+		if v.unclean == v.Epoch {
+			if slices.ContainsFunc(w.nodes, func(p wakeNode) bool { return p.out != 0 && p.out <= v.Epoch && !p.ended }) {
+				return epoch
+			}
+			epoch = v.Epoch
+		}
+	}
+	return epoch
+}
+
+func (w *wake) epoch(p *wakeNode) uint64 {
+	if p.thawed {
+		return p.own.Epoch
+	}
+	return w.views[p.view].Epoch
+}
+
+func (w *wake) report(epoch uint64, from dmutex.NodeID) *wakeReport {
+	i := slices.IndexFunc(w.reports, func(r wakeReport) bool { return r.epoch == epoch && r.from == from })
+	if i < 0 {
+		return nil
+	}
+	return &w.reports[i]
+}
+
+// end ends the lease of node i, and with it all that it does.
+func (w *wake) end(i int) {
+	w.nodes[i] = wakeNode{view: w.nodes[i].view, out: w.nodes[i].out, ended: true}
+	w.wire = slices.DeleteFunc(w.wire, func(l wakeLetter) bool { return l.To == dmutex.NodeID(i+1) })
+}
+
+// install lets node i install a view: it freezes the former one and writes its REPORT.
+func (w *wake) install(i, k int) {
+	p, id, v := &w.nodes[i], dmutex.NodeID(i+1), &w.views[k]
+	var word *Word
+	former := View{}
+	if p.view >= 0 {
+		former = w.views[p.view].View
+	}
+	if p.acts {
+		word = &Word{Node: id, Epoch: former.Epoch, Members: former.Nodes()}
+		bits := Excluding(p.machine, word.Members)
+		if w.broken == holderFresh && w.untouched(i) {
+			bits = w.fresh(word)
+		}
+		if bits ^= w.fresh(word); bits != 0 {
+			word.Differs = []Differ{{"x", bits}}
+		}
+	} else if w.broken == idleWord && p.view >= 0 && p.earlier != nil {
+		word = &Word{Node: id, Epoch: former.Epoch, Members: former.Nodes()}
+	}
+	excludes := p.view >= 0 && v.unclean > w.views[p.view].unclean
+	p.meet(id, v.View, v.unclean, excludes)
+	if word != nil {
+		p.remember(*word)
+	}
+	if w.broken == staleWord {
+		for k := range p.met {
+			p.met[k].told = 0
+		}
+	}
+	if w.broken == comersFree {
+		p.met = slices.DeleteFunc(p.met, func(a acquaintance) bool { return a.gone != 0 && !slices.Contains(p.own.Members, a.node) })
+	}
+	if w.broken == noUnion && p.earlier != nil {
+		p.earlier = &Past{}
+	}
+	p.reported = p.hold != 0
+	w.reports = append(w.reports, wakeReport{epoch: v.Epoch, from: id, fence: p.hold, past: p.tell(p.cleared), told: 1 << id})
+	if w.broken == newcomerSays && w.reports[len(w.reports)-1].past == nil {
+		w.reports[len(w.reports)-1].past = &Past{}
+	}
+	p.view, p.past, p.blind, p.acts = k, Past{}, 0, false
+	if w.broken == lateFreeze && word != nil {
+		p.thawed, p.acts = true, true
+		return
+	}
+	w.freeze(i)
+}
+
+// untouched reports whether the machine of node i is as it was born.
+func (w *wake) untouched(i int) bool {
+	p := &w.nodes[i]
+	a, _ := p.machine.AppendText(nil)
+	m, err := w.algorithm(w.start(&w.views[p.view].View, dmutex.NodeID(i+1), p.carried))
+	must(err)
+	b, _ := m.AppendText(nil)
+	return string(a) == string(b)
+}
+
+// freeze ends the machine of the former view of node i. What comes for it is dropped.
+func (w *wake) freeze(i int) {
+	p := &w.nodes[i]
+	p.machine, p.asked, p.acts, p.thawed = nil, false, false, false
+	w.wire = slices.DeleteFunc(w.wire, func(l wakeLetter) bool { return l.To == dmutex.NodeID(i+1) && l.epoch < w.views[p.view].Epoch })
+}
+
+// complete reports whether node i has the REPORTs of all members of its view.
+func (w *wake) complete(i int) bool {
+	v := &w.views[w.nodes[i].view]
+	return !slices.ContainsFunc(v.Members, func(m Member) bool {
+		r := w.report(v.Epoch, m.Node)
+		return r == nil || r.told>>(i+1)&1 == 0
+	})
+}
+
+// recalled lets node i find out what the REPORTs of its view say, and reports whether the
+// view may act.
+func (w *wake) recalled(i int) bool {
+	p := &w.nodes[i]
+	v := &w.views[p.view]
+	var told []*Past
+	for _, m := range v.Members {
+		told = append(told, w.report(v.Epoch, m.Node).past)
+	}
+	veteran := slices.ContainsFunc(told, func(p *Past) bool { return p != nil })
+	p.recall(told, v.unclean, p.cleared)
+	if w.broken == unknownFree {
+		p.blind = 0
+	}
+	if w.broken == deafJoiner && p.earlier == nil && veteran {
+		p.past, p.blind = Past{}, 0
+	}
+	return p.cleared >= p.blind
+}
+
+// act lets the machine of node i begin, with the holder that was reported.
+func (w *wake) act(i int) error {
+	p := &w.nodes[i]
+	v := &w.views[p.view]
+	holder, fence := dmutex.None, uint64(0)
+	for _, m := range v.Members {
+		if r := w.report(v.Epoch, m.Node); r.fence > fence {
+			holder, fence = m.Node, r.fence
+		}
+	}
+	p.carried = holder
+	if err := w.born(i, holder); err != nil {
+		return err
+	}
+	if p.reported && p.hold == 0 {
+		if err := w.input(i, dmutex.Machine.Release); err != nil {
+			return err
+		}
+	}
+	return w.ask(i)
+}
+
+// ask lets node i request the lock for its caller, if it waits and the lock is free.
+func (w *wake) ask(i int) error {
+	p := &w.nodes[i]
+	if !p.waits || p.asked || p.machine == nil || p.thawed || p.machine.Phase() != dmutex.Idle || !w.free(i) {
+		return nil
+	}
+	p.asked = true
+	return w.input(i, dmutex.Machine.Request)
+}
+
+// input lets the machine of node i do something.
+func (w *wake) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error)) error {
+	p := &w.nodes[i]
+	out, err := do(p.machine)
+	if err != nil {
+		return search.Wrong(dmutextest.ErrRefused, "node %d: %v", i+1, err)
+	}
+	epoch := w.epoch(p)
+	for _, m := range out {
+		if to := &w.nodes[m.To-1]; !to.ended && (to.view < 0 || w.epoch(to) <= epoch) {
+			w.wire = append(w.wire, wakeLetter{epoch, m.Clone()})
+		}
+	}
+	if !p.asked || p.machine.Phase() != dmutex.Held || p.thawed {
+		return w.ask(i)
+	}
+	p.waits, p.asked, p.hold = false, false, p.machine.Fence()
+	for j, other := range w.nodes {
+		if j != i && other.hold != 0 {
+			return search.Wrong(dmutextest.ErrMutualExclusion, "%d and %d hold the lock", i+1, j+1)
+		}
+	}
+	if p.hold <= w.last {
+		return search.Wrong(dmutextest.ErrFenceOrder, "%d is granted by %d, after %d", i+1, p.hold, w.last)
+	}
+	w.last = p.hold
+	return nil
+}
+
+// rests checks a state in which nothing happens anymore: no member waits, but for leases
+// that never end.
+func (w *wake) rests() error {
+	if len(w.Steps(nil)) > 0 {
+		return nil
+	}
+	for i := range w.nodes {
+		p := &w.nodes[i]
+		if p.waits && p.out == 0 && (p.acts && w.free(i) || w.leases) {
+			return search.Wrong(dmutextest.ErrDeadlock, "%d waits forever", i+1)
+		}
+	}
+	return nil
+}
