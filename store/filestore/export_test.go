@@ -58,6 +58,20 @@ func StickReads(t *testing.T, until <-chan struct{}) *atomic.Int32 {
 	return &reads
 }
 
+// SpellOtherwise makes directories list their files as if they had been given those names, until the
+// test ends. Opened they are as on a file system that takes both for one.
+func SpellOtherwise(t *testing.T, spell func(name string) string) {
+	before := list
+	t.Cleanup(func() { list = before })
+	list = func(dir *os.File, n int) ([]string, error) {
+		names, err := before(dir, n)
+		for i := range names {
+			names[i] = spell(names[i])
+		}
+		return names, err
+	}
+}
+
 // BeforeSync runs f in the middle of the next Swap, before it syncs what it has written.
 func BeforeSync(f func()) {
 	before := sync

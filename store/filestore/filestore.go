@@ -274,4 +274,5 @@ var (
 	rename  = (*os.Root).Rename
 	syncDir = syncDirectory
 	isLocal = isLocalDirectory
+	list    = (*os.File).Readdirnames
 )

@@ -108,6 +108,22 @@ func TestNoProof(t *testing.T) {
 	require.NoError(t, increment(t.Context(), s), "the record does not need it")
 }
 
+// A life is seen on a file system that ignores case, whatever spelling of the path its process has.
+func TestOtherSpelling(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, filepath.Join(dir, "group")).(store.Prover)
+	l, err := s.Live(t.Context())
+	require.NoError(t, err)
+	defer l.Close()
+	filestore.SpellOtherwise(t, func(name string) string { return strings.Replace(name, "group", "GROUP", 1) })
+	names, err := s.Living(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{l.Name()}, names)
+	names, err = open(t, filepath.Join(dir, "another")).(store.Prover).Living(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, names)
+}
+
 // Live removes what killed processes have left behind, and nothing else.
 func TestSweep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "group")

@@ -195,16 +195,18 @@ func (s *record) Living(ctx context.Context) ([]string, error) {
 	return living, nil
 }
 
-// names returns the names of the lives that have a file.
+// names returns the names that the files of lives may have. Other processes may spell the path in
+// another way, on a file system that ignores case, and there may be lives of other records: only
+// opening before with the name tells.
 func (s *record) names(dir *os.Root) (names []string, err error) {
 	d, err := dir.Open(".")
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	files, err := d.Readdirnames(-1)
+	files, err := list(d, -1)
 	for _, file := range files {
-		if name, ok := strings.CutPrefix(file, s.before()); ok && isName(name) {
+		if name := file[strings.LastIndex(file, ".")+1:]; isName(name) {
 			names = append(names, name)
 		}
 	}
