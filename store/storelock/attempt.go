@@ -88,11 +88,11 @@ func (a *attempt) run() {
 	w := new(watch)
 	defer func() {
 		w.end()
-		if a.life != nil {
-			_ = a.life.Close() // the kernel has closed the file in any case
-		}
 		if a.held != nil {
 			a.held.End(a.lost())
+		}
+		if a.life != nil { // last: others may take the lock then
+			_ = a.life.Close() // the kernel has closed the file in any case
 		}
 		a.release()
 		close(a.over)

@@ -304,7 +304,8 @@ type prover struct {
 	store.Memory
 	mu     sync.Mutex
 	lives  map[string]chan struct{}
-	ignore bool // it knows nobody
+	ignore bool   // it knows nobody
+	last   func() // is called before a life ends
 }
 
 func (p *prover) Live(context.Context) (store.Life, error) {
@@ -313,7 +314,7 @@ func (p *prover) Live(context.Context) (store.Life, error) {
 	if p.lives == nil {
 		p.lives = make(map[string]chan struct{})
 	}
-	l := life{fmt.Sprint("L", len(p.lives)), make(chan struct{})}
+	l := life{fmt.Sprint("L", len(p.lives)), make(chan struct{}), p.last}
 	p.lives[l.name] = l.over
 	return l, nil
 }
@@ -349,11 +350,36 @@ func (p *prover) Living(context.Context) (living []string, err error) {
 type life struct {
 	name string
 	over chan struct{}
+	last func()
 }
 
 func (l life) Name() string   { return l.name }
 func (l life) File() *os.File { return nil }
-func (l life) Close() error   { close(l.over); return nil }
+func (l life) Close() error {
+	if l.last != nil {
+		l.last()
+	}
+	close(l.over)
+	return nil
+}
+
+// A handle has ended when others learn that its life is over.
+func TestLifeOutlastsHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h lock.Held
+		var ended error
+		s := new(prover)
+		s.last = func() { ended = h.Err() }
+		h = acquire(t, open(t, s))
+		_, rev, err := s.Load(t.Context())
+		require.NoError(t, err)
+		_, err = s.Swap(t.Context(), []byte("spoiled"), rev)
+		require.NoError(t, err)
+		<-s.lives["L0"]
+		require.ErrorIs(t, ended, storelock.ErrRecord)
+		require.ErrorIs(t, h.Release(), lock.ErrLost)
+	})
+}
 
 // Where the store proves death, a dead holder is replaced at once, and one that lives is not
 // replaced, although it does not renew. Where it cannot tell, the lease decides.
