@@ -32,7 +32,6 @@ type wakeSetup struct {
 	changes   int  // of the record
 	home      int  // place of the home among the members
 	leases    bool // those of the excluded end at some time
-	crowd     bool // others may join only where somebody is excluded
 
 	broken wakeRule
 }
