@@ -209,5 +209,5 @@ func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 	case msg.Kind == Report && !(v.Has(p.node, p.life) && v.Has(m.self, m.cfg.Life)):
 		return "the sender or this life is not in the view of the report"
 	}
-	return cmp.Or(m.installation.impossible(v), msg.Past.impossible())
+	return cmp.Or(m.installation.impossible(v), msg.Past.impossible(v.Epoch))
 }

@@ -71,6 +71,7 @@ type Past struct {
 const (
 	maxPast   = 8 << 20 // bytes, about
 	maxFormer = 1 << 10
+	maxWords  = 1 << 12
 )
 
 // Excluding returns which of the members a machine excludes, a bit for each.
@@ -134,12 +135,29 @@ func (p *Past) Join(part *Past) {
 	}
 }
 
-// impossible says why no correct peer tells this, and "" if one may.
-func (p *Past) impossible() string {
-	if p != nil && (len(p.Former) > maxFormer || slices.ContainsFunc(p.Words, func(w Word) bool { return len(w.Members) > MaxMembers })) {
+// impossible says why no correct peer tells this in a view, and "" if one may.
+func (p *Past) impossible(epoch uint64) string {
+	switch {
+	case p == nil:
+		return ""
+	case len(p.Former) > maxFormer || len(p.Words) > maxWords:
 		return "it tells of too many lives"
+	case slices.ContainsFunc(p.Words, func(w Word) bool { return w.Epoch >= epoch || w.wrong() }):
+		return "it tells of a view that was none"
 	}
 	return ""
+}
+
+// wrong reports whether its members are not those of a view, with the node that it is of.
+func (w *Word) wrong() bool {
+	last := dmutex.None
+	for _, id := range w.Members {
+		if id <= last {
+			return true
+		}
+		last = id
+	}
+	return len(w.Members) > MaxMembers || !slices.Contains(w.Members, w.Node)
 }
 
 // A memory is what a life needs for the Past that it tells, and for that of its view.
@@ -226,7 +244,7 @@ func (m *memory) tell(cleared uint64) *Past {
 	}
 	room := maxPast
 	for _, w := range append([]Word{own}, m.earlier.Words...) {
-		if room -= w.size(); room >= 0 && p.needs(&w) {
+		if room -= w.size(); room >= 0 && len(p.Words) < maxWords && p.needs(&w) {
 			p.Words = append(p.Words, w)
 		}
 	}
@@ -247,10 +265,16 @@ func (m *memory) recall(told []*Past, unclean, cleared uint64) {
 		return
 	}
 	var all Past
+	type by struct {
+		node  dmutex.NodeID
+		epoch uint64
+	}
+	about := make(map[by][]uint64) // the same words come from all members
 	for _, p := range told {
 		for _, w := range p.Words {
-			if !slices.ContainsFunc(all.Words, func(v Word) bool { return v.Node == w.Node && v.Epoch == w.Epoch && w.Of&^v.Of == 0 }) {
-				all.Words = append(all.Words, w)
+			by := by{w.Node, w.Epoch}
+			if !slices.ContainsFunc(about[by], func(of uint64) bool { return w.Of&^of == 0 }) {
+				all.Words, about[by] = append(all.Words, w), append(about[by], w.Of)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -148,7 +149,23 @@ func TestPastBounds(t *testing.T) {
 		m.met = append(m.met, acquaintance{dmutex.NodeID(i + 3), 2, 2})
 	}
 	require.Nil(t, m.tell(1))
-	require.NotEmpty(t, (&Past{Former: make([]Former, maxFormer+1)}).impossible())
-	require.NotEmpty(t, (&Past{Words: []Word{{Members: make([]dmutex.NodeID, MaxMembers+1)}}}).impossible())
-	require.Empty(t, (*Past)(nil).impossible())
+	two := []dmutex.NodeID{1, 2}
+	require.Empty(t, (*Past)(nil).impossible(2))
+	require.Empty(t, (&Past{Words: []Word{{Node: 2, Epoch: 1, Members: two}}}).impossible(2))
+	for _, p := range []Past{
+		{Former: make([]Former, maxFormer+1)},
+		{Words: slices.Repeat([]Word{{Node: 1, Epoch: 1, Members: two}}, maxWords+1)},
+		{Words: []Word{{Node: 1, Epoch: 2, Members: two}}},
+		{Words: []Word{{Node: 3, Epoch: 1, Members: two}}},
+		{Words: []Word{{Epoch: 1}}},
+		{Words: []Word{{Node: 1, Epoch: 1, Members: []dmutex.NodeID{1, 1}}}},
+		{Words: []Word{{Node: 1, Epoch: 1, Members: []dmutex.NodeID{0, 1}}}},
+	} {
+		require.NotEmpty(t, p.impossible(2), "%v", p)
+	}
+	big := Word{Node: 1, Epoch: 1}
+	for i := range dmutex.NodeID(MaxMembers + 1) {
+		big.Members = append(big.Members, i+1)
+	}
+	require.NotEmpty(t, (&Past{Words: []Word{big}}).impossible(2))
 }

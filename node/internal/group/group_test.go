@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -136,4 +137,14 @@ func TestEndlessReport(t *testing.T) {
 	g.Message(2, 0, part)
 	require.Len(t, g.parts[2].Holds, most)
 	require.Less(t, most*300, 2*maxReport)
+
+	report = &membership.Message{Kind: membership.Report, View: view, Past: &membership.Past{Words: slices.Repeat([]membership.Word{{Node: 1}}, 100_000)}}
+	report.View.Epoch++
+	part, rest = AppendMessage(nil, report, LinesOf(report), 1<<18)
+	require.NotEmpty(t, rest)
+	for range 20 {
+		g.Message(2, 0, part)
+	}
+	require.Positive(t, g.parts[2].size)
+	require.True(t, g.parts[2].Past == nil, "short words fill the memory, too")
 }

@@ -234,7 +234,10 @@ func (g *Group) handle(from dmutex.NodeID, message []byte) {
 		if p.View.Epoch != msg.View.Epoch {
 			p = parts{}
 		}
-		if p.size += len(message); p.size > maxReport { // no process has so much to tell
+		if p.size += len(message); msg.Past != nil {
+			p.size += sizeOfWord * len(msg.Past.Words)
+		}
+		if p.size > maxReport { // no process has so much to tell
 			msg.Holds, msg.Past, more = nil, nil, true
 		}
 		msg.Holds = append(p.Holds, msg.Holds...)
@@ -260,6 +263,10 @@ func (g *Group) handle(from dmutex.NodeID, message []byte) {
 
 // maxReport bounds the bytes of a report: those of a million lines with short names.
 const maxReport = 32 << 20
+
+// sizeOfWord is what a word takes in memory beside its bytes: a message has room for
+// many that say nothing.
+const sizeOfWord = 512
 
 // parts is what has come of a report.
 type parts struct {
