@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -210,5 +211,28 @@ func TestNonsenseNames(t *testing.T) {
 			require.EqualValues(t, i+1, one.Status().Refused, "%q", name)
 			require.Equal(t, two.Status().Name+" (2)", one.Status().Peers[0].Name)
 		}
+	})
+}
+
+// Questions and answers about holders that no correct peer sends are refused, and answers that
+// nobody waits for are dropped.
+func TestNonsenseAboutHolders(t *testing.T) {
+	pair(t, func(t *testing.T, one, two *Node) {
+		who, answer := appendWho(nil, 7, "x"), appendHold(nil, 7, 5, 1000)
+		for i, bad := range [][]byte{
+			who[:len(who)-1], append(slices.Clone(who), 0), appendWho(nil, 7, ""), appendWho(nil, 7, strings.Repeat("x", transport.MaxName+1)),
+			answer[:len(answer)-1], append(slices.Clone(answer), 0), appendHold(nil, 7, 5, maxAge+1),
+		} {
+			one.group.Message(2, 1<<20, bad)
+			require.EqualValues(t, i+1, one.Status().Refused, "%x", bad)
+		}
+		refused := one.Status().Refused
+		number, answers := one.asks.begin()
+		for range 1000 {
+			one.group.Message(2, 1<<20, answer)
+			one.group.Message(2, 1<<20, appendHold(nil, number, 0, 0))
+		}
+		require.Equal(t, refused, one.Status().Refused)
+		require.LessOrEqual(t, len(answers), 64)
 	})
 }

@@ -121,6 +121,7 @@ type Node struct {
 	mail   *mail.Mail   // of the group
 	locks  *locks.Table // of the group
 	terms  terms
+	asks   asks
 	events chan func() // to tell the Observer; nil if there is nothing to tell
 
 	clients *lend.Server // nil if this node serves none
@@ -300,6 +301,10 @@ func (u up) Message(from dmutex.NodeID, message []byte) {
 		err = u.probed(message)
 	case saysAsk:
 		err = u.asked(message)
+	case saysWho:
+		err = u.questioned(from, message)
+	case saysHold:
+		err = u.answered(from, message)
 	default:
 		err = dmutex.PeerMistake(fmt.Sprintf("unknown kind of message: %d", says))
 	}

@@ -13,10 +13,14 @@ import (
 //	Leads   epoch, election, 1 for "I lead it" or 0 for "I lead it no longer"
 //	Probe   a chase.Chase
 //	Ask     lock: "its holder may give it back"
+//	Who     number of the question, lock: "do you hold it?"
+//	Hold    number of the question, fence or 0 for "no", milliseconds since the grant
 const (
 	saysLeads = 16
 	saysProbe = 17
 	saysAsk   = 18
+	saysWho   = 19
+	saysHold  = 20
 )
 
 func appendTerm(b []byte, election string, t term) []byte {
@@ -95,6 +99,44 @@ func readAsk(message []byte) (lock []byte, err error) {
 	lock = r.Name(transport.MaxName)
 	return lock, r.End(func(w *wire.Writer) { writeAsk(w, string(lock)) })
 }
+
+func appendWho(b []byte, number uint64, lock string) []byte {
+	return wire.Append(b, func(w *wire.Writer) { writeWho(w, number, lock) })
+}
+
+func writeWho(w *wire.Writer, number uint64, lock string) {
+	w.Uint(saysWho)
+	w.Uint(number)
+	w.String(lock)
+}
+
+func readWho(message []byte) (number uint64, lock string, err error) {
+	r := newReader(message)
+	r.Number()
+	number, lock = r.Number(), string(r.Name(transport.MaxName))
+	return number, lock, r.End(func(w *wire.Writer) { writeWho(w, number, lock) })
+}
+
+func appendHold(b []byte, number, fence, age uint64) []byte {
+	return wire.Append(b, func(w *wire.Writer) { writeHold(w, number, fence, age) })
+}
+
+func writeHold(w *wire.Writer, number, fence, age uint64) {
+	w.Uint(saysHold)
+	w.Uint(number)
+	w.Uint(fence)
+	w.Uint(age)
+}
+
+func readHold(message []byte) (number, fence, age uint64, err error) {
+	r := newReader(message)
+	r.Number()
+	number, fence, age = r.Number(), r.Number(), r.Uint(maxAge)
+	return number, fence, age, r.End(func(w *wire.Writer) { writeHold(w, number, fence, age) })
+}
+
+// maxAge bounds the milliseconds of a hold: a century.
+const maxAge = 100 * 366 * 24 * 3600 * 1000
 
 // A reader reads what messages of this package are made of.
 type reader struct{ wire.Reader }

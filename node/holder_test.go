@@ -1,0 +1,77 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// Every member learns who holds a lock, under every algorithm.
+func TestHolder(t *testing.T) {
+	each(t, func(t *testing.T, g *group) {
+		g.open(3)
+		ask := func(id dmutex.NodeID) node.Holder {
+			h, err := g.mutex(id, "x").Holder(t.Context())
+			require.NoError(t, err)
+			return h
+		}
+		require.Zero(t, ask(1))
+		held := g.acquire(3, "x")
+		g.acquire(2, "y")
+		time.Sleep(3 * time.Second)
+		for id := range g.nodes {
+			require.Equal(t, node.Holder{Node: 3, Name: "web-3", Fence: held.Fence(), Age: 3 * time.Second}, ask(id))
+		}
+		require.NoError(t, held.Release())
+		require.Zero(t, ask(1))
+		_, err := g.mutex(1, "").Holder(t.Context())
+		require.ErrorIs(t, err, dmutex.ErrMisuse)
+	})
+}
+
+// A holder that does not answer is named, until the group goes on without it.
+func TestHolderIsGone(t *testing.T) {
+	bubble(t, central.New, memlink.Config{}, func(t *testing.T, g *group) {
+		g.open(3)
+		g.acquire(3, "x")
+		g.crash(3)
+		_, err := g.mutex(1, "x").Holder(contextFor(t, 5*time.Second))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, `node: lock "x": no answer from 3 (web-3, silent for `)
+
+		asked, m := make(chan error, 1), g.mutex(1, "x")
+		go func() {
+			h, err := m.Holder(t.Context())
+			require.Zero(t, h)
+			asked <- err
+		}()
+		require.NoError(t, g.nodes[2].Evict(t.Context(), 3))
+		require.NoError(t, <-asked)
+
+		// A process that restarts meanwhile holds nothing, and says so.
+		go func() {
+			h, err := m.Holder(t.Context())
+			require.Zero(t, h)
+			asked <- err
+		}()
+		g.crash(2)
+		g.start(2)
+		require.NoError(t, <-asked)
+
+		g.net.Cut(1, 2)
+		go func() {
+			_, err := m.Holder(t.Context())
+			asked <- err
+		}()
+		time.Sleep(time.Second)
+		g.close(1)
+		require.ErrorIs(t, <-asked, node.ErrClosed)
+	})
+}
