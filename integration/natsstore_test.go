@@ -135,6 +135,11 @@ func TestNATSStoreSettings(t *testing.T) {
 		{func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "forgets entries after 1h0m0s"},
 		{func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "forgets old entries when it is full"},
 		{func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 }, "forgets old entries when it is full"},
+		{func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "forgets entries that consumers have taken"},
+		{func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }, "forgets entries that consumers have taken"},
+		{func(c *jetstream.StreamConfig) {
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: ">", Destination: "other.>"}
+		}, "stores entries under other subjects"},
 		{func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 }, "takes values of at most 1000 bytes"},
 		{func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }, "acknowledges entries before they are written"},
 		{func(c *jetstream.StreamConfig) {

@@ -186,6 +186,10 @@ func check(c jetstream.StreamConfig) error {
 		return fmt.Errorf("forgets entries after %v: set its TTL to 0", c.MaxAge)
 	case c.Discard == jetstream.DiscardOld && (c.MaxBytes > 0 || c.MaxMsgs > 0):
 		return errors.New("forgets old entries when it is full: set its discard policy to new")
+	case c.Retention != jetstream.LimitsPolicy:
+		return errors.New("forgets entries that consumers have taken or do not want: make it with retention limits, as buckets are")
+	case c.SubjectTransform != nil:
+		return errors.New("stores entries under other subjects: remove its subject transform")
 	case c.PersistMode == jetstream.AsyncPersistMode:
 		return errors.New("acknowledges entries before they are written: set its persist mode to default")
 	case c.MaxMsgSize > 0 && c.MaxMsgSize < store.MaxValue:
