@@ -1,0 +1,118 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node/internal/locks"
+)
+
+// What a crash of one of three costs the others under central, by how they learn of it: the
+// longest wait for a lock that the dead neither held nor was the home of, for one that it
+// held, and for one at home with it. docs/performance.md has the table.
+func TestLeaseCrashBounds(t *testing.T) {
+	const change = 50 * time.Millisecond
+	for name, tt := range map[string]struct {
+		death, proof     bool // the link tells of a death; the store proves it
+		free, held, home time.Duration
+	}{
+		"TCP":    {true, false, change, leaseOf * 11 / 10, leaseOf * 11 / 10},
+		"NATS":   {false, false, change, leaseOf * 3 / 2, leaseOf * 3 / 2},
+		"a file": {false, true, change, 2 * change, 2 * change},
+	} {
+		for _, holds := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, holding %v", name, holds), func(t *testing.T) {
+				bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+					var all [3]*member
+					var died [3]func(dmutex.NodeID)
+					if tt.proof {
+						g.proving()
+					}
+					for i := range all {
+						if tt.death {
+							all[i], died[i] = g.openMortal()
+						} else {
+							all[i] = g.start()
+						}
+					}
+					var members []dmutex.NodeID
+					for _, s := range all {
+						require.NoError(t, s.Ready(t.Context()))
+						members = append(members, s.Self())
+					}
+					dead := all[2]
+					of := make(map[dmutex.NodeID][]string) // locks, by their homes
+					for i := 0; len(of[members[0]]) < 3 || len(of[members[1]]) < 3 || len(of[members[2]]) < 3; i++ {
+						name := fmt.Sprint("lock ", i)
+						home := locks.Home(name, members)
+						of[home] = append(of[home], name)
+					}
+					theirs := of[members[0]][0]
+					if holds {
+						dead.acquire(theirs)
+					}
+
+					ctx, stop := context.WithCancel(t.Context())
+					var taking sync.WaitGroup
+					var mu sync.Mutex
+					var crashed time.Time
+					longest := make(map[string]time.Duration)
+					for _, s := range all[:2] {
+						for _, names := range of {
+							for _, name := range names {
+								taking.Go(func() {
+									for ctx.Err() == nil {
+										called := time.Now()
+										h, err := s.Mutex(name).Acquire(ctx)
+										if err != nil {
+											return
+										}
+										mu.Lock()
+										if !crashed.IsZero() {
+											longest[name] = max(longest[name], min(time.Since(called), time.Since(crashed)))
+										}
+										mu.Unlock()
+										require.NoError(t, h.Release())
+										time.Sleep(10 * time.Millisecond)
+									}
+								})
+							}
+						}
+					}
+					time.Sleep(leaseOf / 10)
+					mu.Lock()
+					crashed = time.Now()
+					mu.Unlock()
+					dead.crash()
+					if tt.death {
+						died[0](members[2])
+						died[1](members[2])
+					}
+					time.Sleep(2 * leaseOf)
+					stop()
+					taking.Wait()
+					for home, names := range of {
+						for _, name := range names {
+							bound := tt.free
+							switch {
+							case holds && name == theirs:
+								bound = tt.held
+							case home == members[2]:
+								bound = tt.home
+							}
+							require.NotZero(t, longest[name], name)
+							require.LessOrEqual(t, longest[name], bound, "%s of %v", name, home)
+						}
+					}
+				})
+			})
+		}
+	}
+}
