@@ -52,16 +52,16 @@
 // node is interested, and next the time from a release to the next entry, if its
 // request had already arrived.
 //
-//	                     after                    messages an entry       delay         next                   channels   one crash stops
-//	central              folklore                 3; own 0                2T; own 0     2T                     any order  all, if coordinator, holder or waiter
-//	lamport              Lamport '78              3(N-1)                  2T            T                      in order   all
-//	lamport.OmitReplies  Lamport '78              2(N-1) to 3(N-1)        2T            T                      in order   all
-//	ricart               Ricart, Agrawala '81     2(N-1)                  2T            T                      any order  all
-//	ricart.Carvalho      Carvalho, Roucairol '83  0 to 2(N-1)             2T or 0       T                      any order  nodes that must ask it, transitively
-//	maekawa              Maekawa '85              3(K-1), mean to 6(K-1)  2T            2T                     any order  all, once a node with it in its quorum asks
-//	suzukikasami         Suzuki, Kasami '85       N or 0                  2T or 0       T                      any order  all, if it has or gets the token
-//	ring                 Le Lann '77              0 to N                  NT or 0       T to NT                in order   all
-//	ring.Circulate       Le Lann '77              1 or more               to N(T+pace)  T to (N-1)T+(N-2)pace  any order  all
+//	                     after                    messages an entry       delay         next                   channels   one crash stops                              with leases, wait
+//	central              folklore                 3; own 0                2T; own 0     2T                     any order  all, if coordinator, holder or waiter        those that it held or that were at home with it
+//	lamport              Lamport '78              3(N-1)                  2T            T                      in order   all                                          all
+//	lamport.OmitReplies  Lamport '78              2(N-1) to 3(N-1)        2T            T                      in order   all                                          all
+//	ricart               Ricart, Agrawala '81     2(N-1)                  2T            T                      any order  all                                          all
+//	ricart.Carvalho      Carvalho, Roucairol '83  0 to 2(N-1)             2T or 0       T                      any order  nodes that must ask it, transitively         all
+//	maekawa              Maekawa '85              3(K-1), mean to 6(K-1)  2T            2T                     any order  all, once a node with it in its quorum asks  those that it held
+//	suzukikasami         Suzuki, Kasami '85       N or 0                  2T or 0       T                      any order  all, if it has or gets the token             those whose token no survivor has
+//	ring                 Le Lann '77              0 to N                  NT or 0       T to NT                in order   all                                          those whose token no survivor has
+//	ring.Circulate       Le Lann '77              1 or more               to N(T+pace)  T to (N-1)T+(N-2)pace  any order  all                                          -
 //
 // K is the size of a quorum, such as a row and a column of a grid. The coordinator, and the
 // node where the token begins, is [Start].Home: package node gives each lock its own, so that

@@ -273,7 +273,7 @@ func TestLease(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		read := lines(t, reader)
-		for _, line := range []string{"dmutex.lease.duration 14 s", "dmutex.lease.late 0 ", "dmutex.exclusions 0 {exclusion}"} {
+		for _, line := range []string{"dmutex.lease.duration 14 s", "dmutex.lease.late 0 ", "dmutex.exclusions 0 {exclusion}", "dmutex.locks.draining 0 {lock}", "dmutex.drain.duration 0 s"} {
 			require.Contains(t, read, line)
 		}
 		require.NoError(t, n.Close(t.Context()))

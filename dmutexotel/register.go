@@ -25,6 +25,8 @@ import (
 //	dmutex.lease.duration       s   time until the lease ends unless it is renewed, 0 once it has ended; like the next two only in the lease mode
 //	dmutex.lease.late               1 while the lease is late to be renewed
 //	dmutex.exclusions               how often this process was excluded
+//	dmutex.locks.draining           locks that are waited for here and that a former member may hold; like the next only in the lease mode
+//	dmutex.drain.duration       s   time until they go on at the latest; 0 if there are none
 //	dmutex.granted                  locks granted to this node
 //	dmutex.messages.sent            of the algorithm, by dmutex.kind; the sum over all nodes, divided by that of dmutex.granted, is the messages per entry
 //	dmutex.messages.received
@@ -61,6 +63,8 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		lease    = m.seconds("dmutex.lease.duration", "Time until the lease ends unless it is renewed; 0 once it has ended.")
 		late     = m.gauge("dmutex.lease.late", "Whether the lease is late to be renewed.")
 		excluded = m.counter("dmutex.exclusions", "{exclusion}", "How often this process was excluded.")
+		draining = m.sum("dmutex.locks.draining", "{lock}", "Locks that are waited for here and that a former member may hold.")
+		drain    = m.seconds("dmutex.drain.duration", "Time until the locks that former members may hold go on at the latest; 0 if none is waited for.")
 		granted  = m.counter("dmutex.granted", "{grant}", "Locks granted to this node.")
 		sent     = m.counter("dmutex.messages.sent", "{message}", "Messages of the algorithm that were sent.")
 		received = m.counter("dmutex.messages.received", "{message}", "Messages of the algorithm that were received.")
@@ -107,6 +111,8 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 			obs.ObserveFloat64(lease, l.Remains.Seconds(), plain)
 			obs.ObserveInt64(late, truth(l.State == "late"), plain)
 			obs.ObserveInt64(excluded, int64(l.Exclusions), plain)
+			obs.ObserveInt64(draining, int64(st.Draining), plain)
+			obs.ObserveFloat64(drain, st.Drains.Seconds(), plain)
 		}
 		obs.ObserveInt64(granted, int64(st.Granted), plain)
 		for k := 1; k < dmutex.Kinds; k++ {

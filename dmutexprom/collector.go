@@ -21,6 +21,8 @@ import (
 //	dmutex_lease_seconds                       time until the lease ends unless it is renewed, 0 once it has ended; like the next two only in the lease mode
 //	dmutex_lease_late                          1 while the lease is late to be renewed
 //	dmutex_exclusions_total                    how often this process was excluded
+//	dmutex_locks_draining                      locks that are waited for here and that a former member may hold; like the next only in the lease mode
+//	dmutex_drain_seconds                       time until they go on at the latest; 0 if there are none
 //	dmutex_granted_total                       locks granted to this node
 //	dmutex_messages_sent_total{kind}           of the algorithm; the sum over all nodes, divided by that of dmutex_granted_total, is the messages per entry
 //	dmutex_messages_received_total{kind}
@@ -63,6 +65,8 @@ var (
 	leaseLeft = desc("lease_seconds", "Time until the lease ends unless it is renewed; 0 once it has ended.")
 	leaseLate = desc("lease_late", "Whether the lease is late to be renewed.")
 	excluded  = desc("exclusions_total", "How often this process was excluded.")
+	draining  = desc("locks_draining", "Locks that are waited for here and that a former member may hold.")
+	drain     = desc("drain_seconds", "Time until the locks that former members may hold go on at the latest; 0 if none is waited for.")
 	granted   = desc("granted_total", "Locks granted to this node.")
 	sent      = desc("messages_sent_total", "Messages of the algorithm that were sent.", "kind")
 	received  = desc("messages_received_total", "Messages of the algorithm that were received.", "kind")
@@ -85,7 +89,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (*collector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		up, down, epoch, members, changes, leaseLeft, leaseLate, excluded, granted, sent, received, refused, deadlocks, probes, locks, waiters, oldest,
+		up, down, epoch, members, changes, leaseLeft, leaseLate, excluded, draining, drain, granted, sent, received, refused, deadlocks, probes, locks, waiters, oldest,
 		inView, missing, silent, unacked, backlog, resent, repeated, roundTrip,
 	} {
 		c <- d
@@ -114,6 +118,8 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 		gauge(leaseLeft, l.Remains.Seconds())
 		gauge(leaseLate, truth(l.State == "late"))
 		count(excluded, uint64(l.Exclusions))
+		gauge(draining, float64(st.Draining))
+		gauge(drain, st.Drains.Seconds())
 	}
 	count(granted, st.Granted)
 	for k := dmutex.Kind(1); int(k) < dmutex.Kinds; k++ {

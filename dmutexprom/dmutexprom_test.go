@@ -337,6 +337,9 @@ func TestLease(t *testing.T) {
 		c := dmutexprom.NewCollector(n)
 		time.Sleep(time.Second)
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP dmutex_drain_seconds Time until the locks that former members may hold go on at the latest; 0 if none is waited for.
+# TYPE dmutex_drain_seconds gauge
+dmutex_drain_seconds 0
 # HELP dmutex_exclusions_total How often this process was excluded.
 # TYPE dmutex_exclusions_total counter
 dmutex_exclusions_total 0
@@ -346,7 +349,10 @@ dmutex_lease_late 0
 # HELP dmutex_lease_seconds Time until the lease ends unless it is renewed; 0 once it has ended.
 # TYPE dmutex_lease_seconds gauge
 dmutex_lease_seconds 14
-`), "dmutex_exclusions_total", "dmutex_lease_late", "dmutex_lease_seconds"))
+# HELP dmutex_locks_draining Locks that are waited for here and that a former member may hold.
+# TYPE dmutex_locks_draining gauge
+dmutex_locks_draining 0
+`), "dmutex_locks_draining", "dmutex_drain_seconds", "dmutex_exclusions_total", "dmutex_lease_late", "dmutex_lease_seconds"))
 		require.NoError(t, n.Close(t.Context()))
 	})
 }

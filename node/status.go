@@ -112,6 +112,11 @@ type Status struct {
 	OldestHold time.Duration // the highest Age of those held
 	OldestWait time.Duration // the highest Age of those waited for
 
+	// Draining is how many of those waited for may be held by a former member, and Drains
+	// when they go on at the latest: see MutexStatus.
+	Draining int
+	Drains   time.Duration
+
 	Locks   int    // locks that this node remembers: those in use, a few that rest, and those that the algorithm cannot forget
 	Granted uint64 // locks acquired
 
@@ -171,6 +176,7 @@ func (n *Node) Status() Status {
 	st := Status{
 		Name: n.cfg.Name, Err: public("", n.locks.Why()), Life: g.Life, View: viewStatus(g.View),
 		Held: sum.Held, Waiting: sum.Waiting, Waiters: sum.Waiters, OldestHold: sum.OldestHold, OldestWait: sum.OldestWait,
+		Draining: sum.Draining, Drains: sum.Drains,
 		Locks: sum.Locks, Granted: sum.Granted, Sent: sum.Sent, Received: sum.Received, Refused: g.Refused,
 		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(), Clients: n.clientStatus(),
 	}

@@ -43,6 +43,7 @@ type claim struct {
 	late         bounds // the second if requests come at any time, also just before the release
 	channels     string // what they must keep, beside delivering exactly once
 	crash        string // what one crash stops
+	leases       string // which locks wait for a lease after a crash, in the lease mode
 	choose       string // when
 }
 
@@ -71,35 +72,35 @@ var claims = []claim{
 		},
 		delay: "2T; own 0", waits: from(0, two),
 		next: "2T", hands: from(1, two), late: from(1, two), // T if the coordinator is at one end
-		channels: "any order", crash: "all, if coordinator, holder or waiter",
+		channels: "any order", crash: "all, if coordinator, holder or waiter", leases: "those that it held or that were at home with it",
 		choose: "nothing below applies: it is the cheapest",
 	},
 	{
 		name: "lamport", paper: "Lamport '78", make: lamport.New,
 		messages: "3(N-1)", rare: exactly(thrice), busy: exactly(thrice),
 		delay: "2T", waits: always(2), next: "T", hands: always(1), late: from(1, two),
-		channels: "in order", crash: "all",
+		channels: "in order", crash: "all", leases: "all",
 		choose: "grants must follow the logical times of the requests",
 	},
 	{
 		name: "lamport.OmitReplies", paper: "Lamport '78", make: lamport.OmitReplies,
 		messages: "2(N-1) to 3(N-1)", rare: exactly(thrice), busy: exactly(replies),
 		delay: "2T", waits: always(2), next: "T", hands: always(1), late: from(1, two),
-		channels: "in order", crash: "all",
+		channels: "in order", crash: "all", leases: "all",
 		choose: "the same, with fewer messages under contention",
 	},
 	{
 		name: "ricart", paper: "Ricart, Agrawala '81", make: ricart.New,
 		messages: "2(N-1)", rare: exactly(replies), busy: exactly(replies),
 		delay: "2T", waits: always(2), next: "T", hands: always(1), late: from(1, two),
-		channels: "any order", crash: "all",
+		channels: "any order", crash: "all", leases: "all",
 		choose: "no node may be special, and hand-over must be fast",
 	},
 	{
 		name: "ricart.Carvalho", paper: "Carvalho, Roucairol '83", make: ricart.Carvalho,
 		messages: "0 to 2(N-1)", rare: from(0, replies), busy: from(0, replies),
 		delay: "2T or 0", waits: from(0, two), next: "T", hands: always(1), late: from(1, two),
-		channels: "any order", crash: "nodes that must ask it, transitively",
+		channels: "any order", crash: "nodes that must ask it, transitively", leases: "all",
 		choose: "the same, and a node often locks several times in a row",
 	},
 	{
@@ -107,21 +108,21 @@ var claims = []claim{
 		messages: "3(K-1), mean to 6(K-1)", rare: inGrid(3, 3), busy: inGrid(3, 6),
 		delay: "2T", waits: always(2), next: "2T", hands: from(1, two), // T if the arbiter is at one end
 		late:     from(1, func(float64) float64 { return 4 }), // as seen: a vote may have to be asked back
-		channels: "any order", crash: "all, once a node with it in its quorum asks",
+		channels: "any order", crash: "all, once a node with it in its quorum asks", leases: "those that it held",
 		choose: "the group is large: a quorum has K nodes, about 2√N",
 	},
 	{
 		name: "suzukikasami", paper: "Suzuki, Kasami '85", make: suzukikasami.New,
 		messages: "N or 0", rare: from(0, nodes), busy: from(0, nodes),
 		delay: "2T or 0", waits: from(0, two), next: "T", hands: always(1), late: from(1, two),
-		channels: "any order", crash: "all, if it has or gets the token",
+		channels: "any order", crash: "all, if it has or gets the token", leases: "those whose token no survivor has",
 		choose: "re-entry must be free: the token stays where it was used",
 	},
 	{
 		name: "ring", paper: "Le Lann '77", make: ring.New,
 		messages: "0 to N", rare: from(0, nodes), busy: from(0, nodes),
 		delay: "NT or 0", waits: from(0, nodes), next: "T to NT", hands: from(1, func(n float64) float64 { return n - 1 }), late: from(1, nodes),
-		channels: "in order", crash: "all",
+		channels: "in order", crash: "all", leases: "those whose token no survivor has",
 		choose: "most nodes want the lock most of the time; each sends to one neighbor only",
 	},
 	{
@@ -129,7 +130,7 @@ var claims = []claim{
 		messages: "1 or more", rare: from(0, func(float64) float64 { return math.Inf(1) }), busy: from(0, func(float64) float64 { return 1 }),
 		delay: "to N(T+pace)", waits: from(0, func(n float64) float64 { return 2 * n }), next: "T to (N-1)T+(N-2)pace", hands: from(1, func(n float64) float64 { return n - 1 }),
 		late:     from(1, func(n float64) float64 { return n - 1 + n - 2 }),
-		channels: "any order", crash: "all",
+		channels: "any order", crash: "all", leases: "-",
 		choose: "the token must never rest; it needs ticks, so `node` refuses it",
 	},
 }
@@ -263,7 +264,7 @@ func TestClaimsEitherOr(t *testing.T) {
 func TestTables(t *testing.T) {
 	var claimed, measured, readme [][]string
 	for _, c := range claims {
-		claimed = append(claimed, []string{c.name, c.paper, c.messages, c.delay, c.next, c.channels, c.crash})
+		claimed = append(claimed, []string{c.name, c.paper, c.messages, c.delay, c.next, c.channels, c.crash, c.leases})
 		rare5, busy5 := c.measure(t, 5, 5000, rarely), c.measure(t, 5, 5000, saturated)
 		rare9, busy9 := c.measure(t, 9, 9000, rarely), c.measure(t, 9, 9000, saturated)
 		m := []string{
@@ -272,13 +273,13 @@ func TestTables(t *testing.T) {
 		}
 		measured = append(measured, append([]string{c.name}, m...))
 		readme = append(readme, []string{
-			"`" + c.name + "`", c.messages, m[2], m[3], c.delay, c.next, c.crash, c.choose,
+			"`" + c.name + "`", c.messages, m[2], m[3], c.delay, c.next, c.crash, c.leases, c.choose,
 		})
 	}
 
 	rewrite(t, "doc.go", func(text string) string {
 		text = replaceBlock(t, text, "// # The algorithms\n", plain("%-*s", []string{
-			"", "after", "messages an entry", "delay", "next", "channels", "one crash stops",
+			"", "after", "messages an entry", "delay", "next", "channels", "one crash stops", "with leases, wait",
 		}, claimed))
 		return replaceBlock(t, text, "// # Measured\n", plain("%*s", []string{
 			"", "rare, N=5", "busy, N=5", "rare, N=9", "busy, N=9", "delay, N=9", "next, N=9",
@@ -289,7 +290,7 @@ func TestTables(t *testing.T) {
 		i, k := strings.Index(text, begin), strings.Index(text, end)
 		require.True(t, i >= 0 && k > i, "README.md does not have the marks %s and %s", begin, end)
 		return text[:i+len(begin)] + markdown([]string{
-			"package", "messages per entry", "rare", "busy", "delay", "next", "one crash stops", "choose it if",
+			"package", "messages per entry", "rare", "busy", "delay", "next", "one crash stops", "with leases, wait", "choose it if",
 		}, readme) + legend + text[k:]
 	})
 }
@@ -300,7 +301,8 @@ does not count. *Own* is the coordinator itself. *Rare* and *busy* are the messa
 entry as measured in groups of nine, with one request at a time and with every node
 always requesting. *Next* holds for a request that had already arrived; for one made
 just before the release it is up to *delay*, and up to 4T in the runs of maekawa. What a
-crash stops resumes when the member is back or evicted.
+crash stops resumes when the member is back or evicted. *With leases*, the others go on
+once the member is excluded, and only these locks wait until its lease has ended.
 `
 
 // rewrite compares a file with what it should be.

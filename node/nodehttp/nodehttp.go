@@ -196,6 +196,8 @@ type lock struct {
 	Age      seconds         `json:"ageSeconds"`
 	Waiters  int             `json:"waiters"`
 	WaitsFor []dmutex.NodeID `json:"waitsFor,omitempty"`
+	Former   []dmutex.NodeID `json:"former,omitempty"`        // excluded members that may hold it
+	Drains   seconds         `json:"drainsSeconds,omitempty"` // until their leases have ended
 }
 
 // Shown names a node on the page.
@@ -320,7 +322,7 @@ func locks(n *node.Node, q query) (list []lock, leftOut int) {
 		}
 		list = append(list, lock{
 			Name: name, Hex: raw, Phase: st.Phase.String(), Holder: st.Holder, Fence: st.Fence, Age: seconds(st.Age),
-			Waiters: st.Waiters, WaitsFor: st.WaitsFor,
+			Waiters: st.Waiters, WaitsFor: st.WaitsFor, Former: st.Former, Drains: seconds(st.Drains),
 		})
 		if len(list) == 2*q.limit {
 			first()

@@ -580,6 +580,16 @@ func TestLeaseCrash(t *testing.T) {
 		require.Equal(t, http.StatusOK, code)
 		require.Regexp(t, `^ready: view \d+ of nodes \[1 2 3\]\n$`, body)
 
+		_, err = nodes[2].Mutex("theirs").Acquire(t.Context())
+		require.NoError(t, err)
+		next := make(chan error, 1)
+		go func() {
+			h, err := nodes[0].Mutex("theirs").Acquire(t.Context())
+			if err == nil {
+				err = h.Release()
+			}
+			next <- err
+		}()
 		stores[2].Outage(true)
 		crash(net, nodes, 3)
 		time.Sleep(2 * time.Second)
@@ -590,19 +600,28 @@ func TestLeaseCrash(t *testing.T) {
 			require.Contains(t, get(n, "/", nil).Body.String(), `<td>3</td><td>web (3)</td><td></td><td class="bad">gives no sign of life for `)
 			require.Regexp(t, fmt.Sprintf(`level=WARN msg="peer gives no sign of life" node=%d peer=3 name=web silent=1\.\d+s`, n.Self()), log.String())
 		}
-		for code == http.StatusOK {
+		for len(nodes[0].Status().View.Members) == 3 || !nodes[0].Status().View.Acts {
 			time.Sleep(10 * time.Millisecond)
-			code, body = ready(nodes[0])
 		}
-		const says = "waiting until the leases of members [3], which were excluded, have ended: at most "
 		for _, n := range nodes[:2] {
-			require.Contains(t, log.String(), fmt.Sprintf("level=WARN msg=waiting node=%d waited=0s err=%q", n.Self(), says+"10.2s more"))
+			require.Contains(t, log.String(), fmt.Sprintf("level=WARN msg=waiting node=%d waited=0s err=%q", n.Self(),
+				"waiting until the leases of members [3], which were excluded, have ended: at most 10.2s more"))
 		}
-		for ; code != http.StatusOK; code, body = ready(nodes[0]) {
-			require.Regexp(t, `^not ready for \S+: `+regexp.QuoteMeta(says)+`\S+ more\n$`, body)
-			require.Regexp(t, `Nothing has been granted for \S+: `+regexp.QuoteMeta(says)+`\S+ more\.`, get(nodes[0], "/", nil).Body.String())
+		time.Sleep(7 * time.Second)
+		require.Regexp(t, `msg="lock is waited for" .*lock=theirs .*for="waiting for the leases of former members \[3\], which may hold it: at most `, log.String())
+		for len(next) == 0 {
+			code, body = ready(nodes[0])
+			require.Equal(t, http.StatusOK, code, "only one lock waits")
+			require.Equal(t, 1, nodes[0].Status().Draining)
+			require.Positive(t, nodes[0].Status().Drains)
+			require.Regexp(t, `<td>the lease of former node 3, at most [\d.]+m?s more</td>`, get(nodes[0], "/", nil).Body.String())
+			require.Regexp(t, `"former": \[\s+3\s+\],\s+"drainsSeconds": \d`, get(nodes[0], "/?format=json", nil).Body.String())
 			time.Sleep(100 * time.Millisecond)
 		}
+		require.NoError(t, <-next)
+		require.Zero(t, nodes[0].Status().Draining)
+		code, body = ready(nodes[0])
+		require.Equal(t, http.StatusOK, code)
 		require.Regexp(t, `^ready: view \d+ of nodes \[1 2\]\n$`, body)
 		for _, n := range nodes[:2] {
 			require.NoError(t, n.Close(t.Context()))

@@ -45,7 +45,7 @@ func (l *lock) status() Status {
 		st.Former = append(st.Former, f.Node)
 	}
 	if st.Former != nil {
-		st.Drains = time.Duration(max(l.table.drainAt-l.table.cfg.Clock(), 0))
+		st.Drains = l.table.drains()
 	}
 	if !l.atRest() {
 		st.Home = Home(l.name, l.table.start.Members)
@@ -58,6 +58,9 @@ func (l *lock) status() Status {
 	}
 	return st
 }
+
+// drains returns in how long the locks that former members may hold go on at the latest.
+func (t *Table) drains() time.Duration { return time.Duration(max(t.drainAt-t.cfg.Clock(), 0)) }
 
 // atOnce is how many locks are looked at while the others wait.
 const atOnce = 256
@@ -115,6 +118,9 @@ type Totals struct {
 
 	Held, Waiting, Waiters int
 	OldestHold, OldestWait time.Duration
+
+	Draining int // of those waited for, by former members
+	Drains   time.Duration
 }
 
 // Totals looks at every lock.
@@ -131,6 +137,10 @@ func (t *Table) Totals() (sum Totals) {
 			case len(l.waiters) > 0:
 				sum.Waiting++
 				sum.OldestWait = max(sum.OldestWait, time.Duration(now-l.waiters[0].since))
+				if len(t.former(l.name)) > 0 {
+					sum.Draining++
+					sum.Drains = t.drains()
+				}
 			}
 		}
 		t.mu.Unlock()
