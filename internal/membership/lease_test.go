@@ -631,6 +631,18 @@ func TestDead(t *testing.T) {
 	require.Equal(t, NoOperation, a.op)
 }
 
+// A member under whose number another process answers is excluded like one that is silent.
+func TestOtherLife(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	for end := now + testLease; now < end; now += testLease / 100 {
+		a.Met(now, 2, 77)
+		a.Tick(now)
+		l.serve(a, now)
+	}
+	require.Len(t, l.record(t).Members, 1)
+}
+
 // A message that no correct peer sends is refused and changes nothing.
 func TestLeaseHandleRefuses(t *testing.T) {
 	view := func(epoch uint64, who ...Member) View {

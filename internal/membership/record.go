@@ -228,7 +228,7 @@ func (m *LeaseMachine) Leapt(by int64) { m.since += by }
 func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message {
 	p := m.peer(node)
 	if p == nil || p.life != life {
-		return m.Hint(now)
+		return append(m.Lost(now, node), m.Hint(now)...) // where another answers, the member does not
 	}
 	if p.here, p.dead, p.since = true, false, now; m.reported && m.ended == Outside {
 		m.sendReport(p) // again, as messages may have been lost
