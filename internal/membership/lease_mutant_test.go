@@ -54,7 +54,7 @@ var leaseMutants = []struct {
 		sent, unclean := m.sentAt, m.unclean
 		out := input()
 		if m.unclean > unclean && do == answer {
-			m.since = sent
+			m.since, m.dueSince = sent, sent
 			out = append(out, m.flush(0)...)
 		}
 		return out

@@ -527,8 +527,8 @@ func TestLeaseRatesMatter(t *testing.T) {
 		setup leaseSimSetup
 		seed  uint64
 	}{
-		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 7},
-		{leaseSimSetup{n: 5, rate: 0.03}, 12},
+		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 3},
+		{leaseSimSetup{n: 5, rate: 0.03}, 1},
 	} {
 		w, _ := simulateLeases(tt.setup, tt.seed, 1_000_000)
 		require.Contains(t, w.wrong, "two holders")

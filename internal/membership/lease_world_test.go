@@ -793,7 +793,7 @@ func (w *leaseModel) run(key leaseStepKey) (t leaseStep) {
 	case lose:
 		input = func() []Message { return l.Unknown(0) }
 	case pass:
-		l.leaseFrom, l.since, l.sentAt = l.leaseFrom-unit, l.since-unit, l.sentAt-unit
+		l.leaseFrom, l.since, l.dueSince, l.sentAt = l.leaseFrom-unit, l.since-unit, l.dueSince-unit, l.sentAt-unit
 		if l.fence != 0 && !w.holdable(&l) {
 			t.lost = true
 			if l.fence = 0; w.revive {
@@ -939,6 +939,9 @@ func (l *leased) freeze() {
 	if m.since = max(m.since, -m.drain); m.cleared >= m.unclean {
 		m.since = 0
 	}
+	if m.dueSince = max(m.dueSince, -m.drain); m.due <= m.cleared {
+		m.due, m.dueSince = m.unclean, m.since
+	}
 	if m.sentAt = max(m.sentAt, -m.cfg.Lease); m.op == NoOperation {
 		m.sentAt = 0
 	}
@@ -996,7 +999,7 @@ func (w *leaseModel) intern(l leased) uint32 {
 	b = canon.Number(b, " holds ", l.fence)
 	b = canon.Number(b, " lost ", l.lost)
 	b = canon.Number(b, " in ", l.acted)
-	for _, at := range []int64{l.leaseFrom, l.since, l.sentAt} {
+	for _, at := range []int64{l.leaseFrom, l.since, l.dueSince, l.sentAt} {
 		b = strconv.AppendInt(append(b, ' '), at/unit, 10)
 	}
 	w.scratch = b

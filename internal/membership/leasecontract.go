@@ -182,7 +182,7 @@ func (m *LeaseMachine) Deadline() int64 {
 		sooner(m.nextChange())
 	}
 	if m.cleared < m.unclean {
-		sooner(m.since + m.wait)
+		sooner(m.dueSince + m.wait)
 	}
 	if m.self != dmutex.None {
 		sooner(m.suspendAt())

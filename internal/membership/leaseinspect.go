@@ -28,6 +28,9 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 	b = canon.Flag(b, " stale", m.stale)
 	b = canon.Flag(b, " hinted", m.hintAt != never)
 	b = canon.Number(b, " unclean=", m.unclean)
+	if m.due != m.unclean {
+		b = canon.Number(b, " due=", m.due)
+	}
 	b = canon.Number(b, " cleared=", m.cleared)
 	b = appendView(b, " view=", m.view)
 	b = canon.Flag(b, " reported", m.reported)

@@ -167,9 +167,11 @@ type LeaseMachine struct {
 	leaseFrom int64 // when the last operation that has shown this life as a member was asked for
 
 	// The wait for the leases of lives that were excluded.
-	unclean uint64
-	since   int64  // when an exclusion that late was known first
-	cleared uint64 // the last exclusion whose leases have ended
+	unclean  uint64
+	since    int64  // when an exclusion that late was known first
+	due      uint64 // the exclusion that is cleared next: that one, or one before it
+	dueSince int64
+	cleared  uint64 // the last exclusion whose leases have ended
 	memory
 
 	acting bool   // in the installed view
@@ -221,7 +223,7 @@ func (m *LeaseMachine) Clock(clock uint64) { m.cfg.Clock = min(clock, maxClock) 
 // steady one since the last input, as when the wall clock counts and was set forward. A
 // lease that ends too soon does no harm. A wait for the leases of others must not
 // end too soon.
-func (m *LeaseMachine) Leapt(by int64) { m.since += by }
+func (m *LeaseMachine) Leapt(by int64) { m.since, m.dueSince = m.since+by, m.dueSince+by }
 
 // Met tells the machine that a member was met, or gives signs of life again. A life that
 // is not a member is a hint.
@@ -511,8 +513,13 @@ func (m *LeaseMachine) mayAct(now int64) {
 	if m.ended != Outside {
 		return
 	}
-	if m.cleared < m.unclean && now >= m.since+m.wait {
-		m.clear(m.unclean)
+	for range 2 { // later exclusions do not delay what is due
+		if m.due <= m.cleared {
+			m.due, m.dueSince = m.unclean, m.since
+		}
+		if m.due > m.cleared && now >= m.dueSince+m.wait {
+			m.clear(m.due)
+		}
 	}
 	if m.cleared >= m.unclean {
 		m.wait = m.drain

@@ -1,0 +1,50 @@
+package node_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/central"
+	"github.com/dmutex/dmutex/node/internal/locks"
+)
+
+// A process that crashes again and again, and is excluded each time, does not keep a lock
+// waiting that it never had: that of an earlier crash is free when its lease has ended.
+func TestLeaseCrashLoop(t *testing.T) {
+	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+		one, died := g.openMortal()
+		two := g.start()
+		for _, s := range g.all {
+			require.NoError(t, s.Ready(t.Context()))
+		}
+		name, k := "x0", 0
+		for i := dmutex.NodeID(1); i < 20; i++ { // it begins at the first member in all views
+			if locks.Home(name, []dmutex.NodeID{one.Self(), one.Self() + i}) != one.Self() {
+				k++
+				name, i = "x"+strconv.Itoa(k), 0
+			}
+		}
+		two.acquire(name)
+		crash := func(s *member) {
+			number := s.Self()
+			s.crash()
+			died(number)
+		}
+		crash(two)
+		waiting := one.acquireLater(t.Context(), name)
+		for range 10 {
+			s := g.start()
+			time.Sleep(leaseOf / 8)
+			crash(s)
+			time.Sleep(leaseOf / 8)
+		}
+		require.NotEmpty(t, waiting)
+		o := <-waiting
+		require.NoError(t, o.err)
+		require.NoError(t, o.held.Release())
+	})
+}
