@@ -244,7 +244,6 @@ func (c *Client) run() {
 	for c.wanting() {
 		if c.attach() {
 			pause = firstPause
-			continue
 		}
 		select {
 		case <-c.ctx.Done():
@@ -274,7 +273,7 @@ func (c *Client) wanting() bool {
 }
 
 // attach connects with a member, and writes to it until the connection ends. It reports whether
-// the member has confirmed the session.
+// the member has answered on it.
 func (c *Client) attach() (confirmed bool) {
 	c.mu.Lock()
 	if c.m.Session() == "" {
@@ -301,7 +300,7 @@ func (c *Client) attach() (confirmed bool) {
 	for {
 		c.mu.Lock()
 		out, over := c.out, c.conn != conn || !c.m.Connected()
-		confirmed = confirmed || c.m.Confirmed()
+		confirmed = confirmed || c.conn == conn && c.m.Confirmed()
 		if c.out = nil; over && c.conn == conn {
 			c.conn = nil
 		}

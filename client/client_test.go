@@ -129,6 +129,34 @@ func TestConnectionLost(t *testing.T) {
 	})
 }
 
+// A way to a member that takes connections and drops them, as a proxy may, is not tried without a pause.
+func TestConnectionDropped(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.open("a")
+		u := w.use("one")
+		var dropped int
+		c, err := client.New(client.Config{Members: []string{"a"}, Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			if !w.member("a").door.shut.Load() {
+				return u.dial(ctx, address)
+			}
+			if dropped++; dropped > 1000 {
+				return nil, errors.New("enough")
+			}
+			near, far := net.Pipe()
+			far.Close()
+			return near, nil
+		}})
+		require.NoError(t, err)
+		defer c.Close()
+		h, err := c.Mutex("l").Acquire(t.Context())
+		require.NoError(t, err)
+		w.member("a").door.shut.Store(true)
+		u.hangUp("")
+		<-h.Context().Done()
+		require.Less(t, dropped, 100)
+	})
+}
+
 // A client that dies costs its own locks one session, and nobody else anything.
 func TestClientDies(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

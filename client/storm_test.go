@@ -164,7 +164,7 @@ func TestHostile(t *testing.T) {
 			nc.Close()
 			return string(answer)
 		}
-		hello := clientsession.Message{Kind: clientsession.Hello, Session: "guess", Name: "one"}
+		hello := clientsession.Message{Kind: clientsession.Hello, Number: 1, Session: "guess", Name: "one"}
 		require.Contains(t, say(connect(), hello), "does not know the session")
 		nc := connect()
 		_, _ = nc.Write([]byte("\x00\x10GET / HTTP/1.1\r\n\r\n"))
@@ -182,7 +182,7 @@ func TestHostile(t *testing.T) {
 			require.Equal(t, i == 4, strings.Contains(answer, "as many clients as it may"))
 		}
 		deaf := connect() // takes nothing
-		hello.Session = "s0"
+		hello.Session, hello.Number = "s0", 2
 		ask := clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "x", Try: true}
 		for range 20_000 {
 			_ = deaf.SetWriteDeadline(time.Now().Add(time.Second))
@@ -231,7 +231,7 @@ func memoryOf(t *testing.T, waits bool) (each int) {
 		for i := range clients {
 			near, far := net.Pipe()
 			a.door.calls <- far
-			hello := clientsession.Message{Kind: clientsession.Hello, Session: fmt.Sprint(i), Name: fmt.Sprint("client-", i), Fresh: true}
+			hello := clientsession.Message{Kind: clientsession.Hello, Number: 1, Session: fmt.Sprint(i), Name: fmt.Sprint("client-", i), Fresh: true}
 			b := clientlink.Append(nil, &hello)
 			b = clientlink.Append(b, &clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: fmt.Sprint("own-", i)})
 			if waits {

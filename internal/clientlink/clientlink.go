@@ -32,7 +32,7 @@ func Append(b []byte, msg *clientsession.Message) []byte {
 
 // fields is how many fields a kind has, and of a hello those before the list.
 var fields = [clientsession.Kinds]int{
-	clientsession.Hello: 6, clientsession.Beat: 1, clientsession.Ask: 4, clientsession.Drop: 2, clientsession.Bye: 1,
+	clientsession.Hello: 7, clientsession.Beat: 1, clientsession.Ask: 4, clientsession.Drop: 2, clientsession.Bye: 1,
 	clientsession.Confirm: 3, clientsession.Granted: 3, clientsession.Refused: 4, clientsession.Leave: 1, clientsession.Over: 3,
 }
 
@@ -45,6 +45,7 @@ func write(w *wire.Writer, m *clientsession.Message) {
 		w.String(m.Session)
 		w.String(m.Name)
 		w.Bool(m.Fresh)
+		w.Uint(m.Number)
 		w.Array(len(m.Wants))
 		for _, number := range m.Wants {
 			w.Uint(number)
@@ -119,6 +120,7 @@ func decode(b []byte, m *clientsession.Message) error {
 			f.Fail("the client speaks another version of the protocol")
 		}
 		m.Session, m.Name, m.Fresh = string(f.Name(MaxWord)), string(f.Name(MaxWord)), f.Bool()
+		m.Number = f.Number()
 		for range f.Array(clientsession.MaxRequests) {
 			m.Wants = append(m.Wants, f.Number())
 		}

@@ -26,6 +26,7 @@ type Client struct {
 	began     int64
 	end       int64
 
+	links    uint64    // connections that there were
 	requests []request // ascending by number
 	last     uint64    // number of a request
 	out      []Message
@@ -73,8 +74,8 @@ func (m *Client) End() int64 { return m.end }
 // Length returns S, 0 before a member has told it.
 func (m *Client) Length() int64 { return m.length }
 
-// Confirmed reports whether the member knows the session.
-func (m *Client) Confirmed() bool { return m.told }
+// Confirmed reports whether the last beat of this connection was answered.
+func (m *Client) Confirmed() bool { return m.confirmed }
 
 // Connected reports whether the machine needs the connection that it has.
 func (m *Client) Connected() bool { return m.connected }
@@ -139,8 +140,9 @@ func (m *Client) Connect(now int64, fresh string) {
 	if m.check(now); m.session == "" {
 		m.session, m.began, m.end = fresh, now, never
 	}
+	m.links++
 	m.connected, m.out = true, m.out[:0]
-	hello := Message{Kind: Hello, Session: m.session, Name: m.name, Fresh: !m.told}
+	hello := Message{Kind: Hello, Number: m.links, Session: m.session, Name: m.name, Fresh: !m.told}
 	for i := range m.requests {
 		hello.Wants = append(hello.Wants, m.requests[i].number)
 	}

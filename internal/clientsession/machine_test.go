@@ -68,7 +68,7 @@ func TestResume(t *testing.T) {
 	p.c.Disconnect()
 	p.c.Connect(unit/2, "y")
 	p.talk()
-	p.m.Refused(three, Failed, "why")
+	p.m.Refuse(three, Failed, "why")
 	p.c.Disconnect()
 	p.m.Output() // is lost, too
 	p.orders = nil

@@ -153,8 +153,12 @@ func (m *Member) ask(msg *Message) {
 	}
 }
 
-// Refuse answers a request that did not become one.
+// Asked reports whether the client has this request.
+func (m *Member) Asked(number uint64) bool { return m.find(number) >= 0 }
+
+// Refuse ends a request that is not granted, or did not become one, and tells the client why.
 func (m *Member) Refuse(number uint64, code Code, text string) {
+	m.drop(func(w wanted) bool { return w.number == number })
 	m.send(Message{Kind: Refused, Number: number, Code: code, Text: text})
 }
 
@@ -202,16 +206,6 @@ func (m *Member) Granted(number, fence uint64) (wanted bool) {
 	m.requests[i].fence = fence
 	m.send(Message{Kind: Granted, Number: number, Fence: fence})
 	return true
-}
-
-// Refused tells the machine that a lock cannot be taken.
-func (m *Member) Refused(number uint64, code Code, text string) {
-	if i := m.find(number); i >= 0 {
-		lock := m.requests[i].lock
-		m.requests = slices.Delete(m.requests, i, i+1)
-		m.Refuse(number, code, text)
-		m.next(lock)
-	}
 }
 
 // A Request is what the client has asked for, for people.

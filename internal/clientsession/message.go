@@ -18,7 +18,8 @@
 //	           given back what it holds, or its session has run out
 //	resuming   a session outlives its connection. On the next one the client says what it
 //	           still wants: the member gives back everything else, and the client asks again
-//	           for what it waits for. Nothing from the former connection counts any more
+//	           for what it waits for. Nothing from the former connection counts any more,
+//	           and if its hello comes late, the member refuses it: connections are numbered
 //
 // A client whose session is over begins another one, with this member or another. It asks again
 // for what it waited for. What it held is lost.
@@ -80,7 +81,7 @@ const tooMany = "the client asks for too many locks at a time"
 // A Message has the fields that its kind needs. The others are zero.
 type Message struct {
 	Kind   Kind
-	Number uint64 // of the request: Ask, Drop, Granted, Refused
+	Number uint64 // of the request: Ask, Drop, Granted, Refused; of the connection: Hello
 
 	Session string   // Hello: drawn by the client, so that nobody can guess it
 	Name    string   // Hello: of the client, for people

@@ -224,7 +224,9 @@ func (s *Server) attach(c *conn, hello *clientsession.Message) (t *session, over
 		t = s.begin(hello)
 		s.sessions[t.id] = t
 	}
-	t.take(c)
+	if !t.take(c, hello.Number) {
+		return nil, clientsession.Message{Code: clientsession.Unknown, Text: "the session has a newer connection"}
+	}
 	return t, over
 }
 

@@ -2,6 +2,7 @@ package lend
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ type member struct {
 	closed chan struct{}
 	once   sync.Once
 
+	allow    func(name, lock string) error
 	take     func(ctx context.Context) (Lent, error)
 	lapsed   chan struct{}
 	returned []bool // lost or not
@@ -45,10 +47,11 @@ func (m *member) Return(lost bool) { m.returned = append(m.returned, lost) }
 func serve(t *testing.T, test func(m *member)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &member{t: t, calls: make(chan net.Conn), closed: make(chan struct{}), lapsed: make(chan struct{})}
+		m.allow = func(string, string) error { return nil }
 		m.take = func(context.Context) (Lent, error) { return m, nil }
 		m.Server = New(Config{
 			Listeners: []net.Listener{m}, Length: time.Minute, Most: 10,
-			Allow:  func(net.Conn, string, string) error { return nil },
+			Allow:  func(_ net.Conn, name, lock string) error { return m.allow(name, lock) },
 			Take:   func(ctx context.Context, _ string, _ bool) (Lent, error) { return m.take(ctx) },
 			Left:   func() int64 { return int64(time.Minute) },
 			Lapsed: func() <-chan struct{} { return m.lapsed },
@@ -86,7 +89,7 @@ func (c *caller) hear(kind clientsession.Kind) clientsession.Message {
 
 func (m *member) begin() *caller {
 	c := m.call()
-	c.say(clientsession.Message{Kind: clientsession.Hello, Session: "s", Name: "n", Fresh: true})
+	c.say(clientsession.Message{Kind: clientsession.Hello, Number: 1, Session: "s", Name: "n", Fresh: true})
 	c.hear(clientsession.Confirm)
 	return c
 }
@@ -110,5 +113,69 @@ func TestReturn(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []bool{false, true}, m.returned)
 		require.Empty(t, m.Status())
+	})
+}
+
+// A hello that arrives late, behind a newer connection of its client, ends nothing: what the
+// client has asked for since is not in it.
+func TestStaleHello(t *testing.T) {
+	serve(t, func(m *member) {
+		m.begin()
+		slow := make(chan struct{})
+		m.allow = func(string, string) error { <-slow; return nil }
+		old := m.call()
+		old.say(clientsession.Message{Kind: clientsession.Hello, Number: 2, Session: "s", Name: "n"})
+		synctest.Wait()
+		m.allow = func(string, string) error { return nil }
+		c := m.call()
+		c.say(clientsession.Message{Kind: clientsession.Hello, Number: 3, Session: "s", Name: "n"})
+		c.hear(clientsession.Confirm)
+		c.say(clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"})
+		c.hear(clientsession.Granted)
+		close(slow)
+		old.hear(clientsession.Over)
+		synctest.Wait()
+		require.Empty(t, m.returned)
+		c.say(clientsession.Message{Kind: clientsession.Beat})
+		c.hear(clientsession.Confirm)
+	})
+}
+
+// What is allowed once stays so when the client asks again on another connection: the client
+// would forget a request that the member goes on with.
+func TestAllowedOnce(t *testing.T) {
+	serve(t, func(m *member) {
+		c := m.begin()
+		ask := clientsession.Message{Kind: clientsession.Ask, Number: 1, Lock: "l"}
+		c.say(ask)
+		c.hear(clientsession.Granted)
+		m.allow = func(_, lock string) error {
+			if lock != "" {
+				return errors.New("not any more")
+			}
+			return nil
+		}
+		c = m.call()
+		c.say(clientsession.Message{Kind: clientsession.Hello, Number: 2, Session: "s", Name: "n", Wants: []uint64{1}})
+		c.hear(clientsession.Confirm)
+		c.say(ask)
+		c.hear(clientsession.Granted)
+		ask.Number = 2
+		c.say(ask)
+		require.Equal(t, "not any more", c.hear(clientsession.Refused).Text)
+	})
+}
+
+// A session keeps nothing of requests that are refused.
+func TestRefusedIsForgotten(t *testing.T) {
+	serve(t, func(m *member) {
+		c := m.begin()
+		for number := range uint64(10) {
+			m.take = func(context.Context) (Lent, error) { return nil, ErrBusy }
+			c.say(clientsession.Message{Kind: clientsession.Ask, Number: number, Lock: "l", Try: true})
+			c.hear(clientsession.Refused)
+		}
+		synctest.Wait()
+		require.Empty(t, m.all()[0].takes)
 	})
 }

@@ -22,7 +22,8 @@ type session struct {
 	mu    sync.Mutex
 	m     *clientsession.Member
 	slept int64
-	conn  *conn // nil while there is none
+	conn  *conn  // nil while there is none
+	link  uint64 // number of the newest connection
 	takes map[uint64]*taking
 	gone  bool // the Server has ended: nothing is given back any more
 }
@@ -50,14 +51,19 @@ func (s *Server) begin(hello *clientsession.Message) *session {
 	return t
 }
 
-// take makes a connection that of the session, in the place of another.
-func (t *session) take(c *conn) {
+// take makes a connection that of the session, in the place of another. It returns false if the
+// client has made a newer one: an old hello must not end what was asked for since.
+func (t *session) take(c *conn, link uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if link <= t.link {
+		return false
+	}
 	if t.conn != nil {
 		t.conn.nc.Close()
 	}
-	t.conn = c
+	t.conn, t.link = c, link
+	return true
 }
 
 // leave notes that a connection has ended.
@@ -90,7 +96,7 @@ func (t *session) handle(c *conn, msg *clientsession.Message) (more bool) {
 		if more = t.conn == c; !more {
 			return
 		}
-		if refusal != nil {
+		if refusal != nil && !m.Asked(msg.Number) { // what was allowed once is told again
 			m.Refuse(msg.Number, clientsession.Forbidden, refusal.Error())
 			return
 		}
@@ -185,9 +191,9 @@ func (t *session) begin(o clientsession.Order) {
 			case err == nil:
 				g.lent, wanted = lent, m.Granted(o.Number, lent.Fence())
 			case errors.Is(err, ErrBusy):
-				m.Refused(o.Number, clientsession.Busy, err.Error())
+				m.Refuse(o.Number, clientsession.Busy, err.Error())
 			default:
-				m.Refused(o.Number, clientsession.Failed, err.Error())
+				m.Refuse(o.Number, clientsession.Failed, err.Error())
 			}
 		})
 		if err == nil && !wanted {
