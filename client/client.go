@@ -48,6 +48,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
 )
 
@@ -105,7 +106,6 @@ type Client struct {
 
 // A call is a request, or the hold that has come of it.
 type call struct {
-	mutex *Mutex
 	ctx   context.Context
 	ready chan struct{} // closed when held or err is set
 	held  *held
@@ -222,19 +222,18 @@ func (c *Client) news(e clientsession.Event) {
 	switch {
 	case call == nil:
 	case e.Code == clientsession.None:
-		h := &held{call: call, number: e.Number}
-		h.begin(e.Fence)
-		call.held = h
+		h := hold.New(call.ctx, c.clock, time.Duration(c.m.Length()), e.Fence, c.m.End(), func() error {
+			return c.loss(clientsession.Late)
+		})
+		call.held = &held{h, c, e.Number}
 		close(call.ready)
-	case call.held != nil:
-		delete(c.calls, e.Number)
-		call.held.End(c.loss(e.Text))
 	default:
 		delete(c.calls, e.Number)
-		if call.err = fmt.Errorf("%w: %s", ErrRefused, e.Text); e.Code == clientsession.Busy {
-			call.err = lock.ErrBusy
+		err := fmt.Errorf("%w: %s", ErrRefused, e.Text)
+		if e.Code == clientsession.Busy {
+			err = lock.ErrBusy
 		}
-		close(call.ready)
+		call.end(c.loss(e.Text), err)
 	}
 }
 

@@ -2,11 +2,8 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
-	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/transport"
@@ -47,7 +44,7 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 	case ctx.Err() != nil:
 		return nil, m.fail(hold.ContextError(ctx))
 	}
-	call := &call{mutex: m, ctx: ctx, ready: make(chan struct{})}
+	call := &call{ctx: ctx, ready: make(chan struct{})}
 	var number uint64
 	c.input(func(int64) {
 		number = c.m.Ask(m.name, try)
@@ -84,16 +81,8 @@ func (m *Mutex) fail(err error) error { return fmt.Errorf("client: lock %q: %w",
 // A held is the handle that Acquire returns.
 type held struct {
 	*hold.Hold
-	call   *call
+	c      *Client
 	number uint64
-}
-
-// begin begins the hold. The caller has the mutex of the Client.
-func (h *held) begin(fence uint64) {
-	c := h.call.mutex.c
-	h.Hold = hold.New(h.call.ctx, c.clock, time.Duration(c.m.Length()), fence, c.m.End(), func() error {
-		return c.loss(clientsession.Late)
-	})
 }
 
 // loss is why a hold is lost.
@@ -107,20 +96,10 @@ func (c *Client) loss(text string) error {
 
 // Release gives the lock back. It does not wait until the member knows.
 func (h *held) Release() error {
-	err := h.Err()
-	if err == nil {
-		h.End(lock.ErrReleased)
-		err = h.Err()
-	}
-	c := h.call.mutex.c
-	c.input(func(now int64) {
-		if c.calls[h.number] == h.call {
-			delete(c.calls, h.number)
-			c.m.Drop(now, h.number)
-		}
+	err := h.Released(lock.ErrReleased)
+	h.c.input(func(now int64) {
+		delete(h.c.calls, h.number)
+		h.c.m.Drop(now, h.number) // nothing, if it was lost or dropped
 	})
-	if errors.Is(err, lock.ErrReleased) {
-		return nil
-	}
 	return err
 }

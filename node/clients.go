@@ -114,15 +114,7 @@ func (n *Node) clientStatus() (list []ClientStatus) {
 		return nil
 	}
 	for _, s := range n.clients.Status() {
-		st := ClientStatus{Name: s.Client, Address: s.Address, Remaining: s.Remaining}
-		for _, r := range s.Requests {
-			if r.Fence != 0 {
-				st.Holds = append(st.Holds, r.Lock)
-			} else {
-				st.WaitsFor = append(st.WaitsFor, r.Lock)
-			}
-		}
-		list = append(list, st)
+		list = append(list, ClientStatus{s.Name, s.Address, s.Holds, s.WaitsFor, s.Remaining})
 	}
 	return list
 }

@@ -169,8 +169,8 @@ func (m *Client) Disconnect() {
 // Close ends the session. What is held is given back: the driver has ended it.
 func (m *Client) Close() {
 	m.requests = nil
-	m.send(Message{Kind: Bye})
-	m.session, m.told, m.leaving, m.connected, m.end = "", false, false, false, never
+	m.over(None, "")
+	m.out = append(m.out, Message{Kind: Bye})
 }
 
 // Deadline returns when Tick has something to do: [math.MaxInt64] if never.
@@ -241,14 +241,6 @@ func (m *Client) over(code Code, text string) {
 	}
 }
 
-// refuse ends all requests of a client that may have no session.
-func (m *Client) refuse(msg *Message) {
-	for i := range m.requests {
-		m.events = append(m.events, Event{m.requests[i].number, 0, msg.Code, msg.Text})
-	}
-	m.requests = nil
-}
-
 // settle reports grants that are valid, and leaves a member that closes.
 func (m *Client) settle(now int64) {
 	held := false
@@ -297,8 +289,11 @@ func (m *Client) Handle(now int64, msg *Message) {
 	case Leave:
 		m.leaving = true
 	case Over:
-		if m.over(max(msg.Code, Busy), msg.Text); msg.Code == Forbidden {
-			m.refuse(msg)
+		if m.over(max(msg.Code, Busy), msg.Text); msg.Code == Forbidden { // there is no session for it
+			for _, r := range m.requests {
+				m.events = append(m.events, Event{r.number, 0, msg.Code, msg.Text})
+			}
+			m.requests = nil
 		}
 	}
 	m.settle(now)

@@ -208,16 +208,14 @@ func (m *Member) Granted(number, fence uint64) (wanted bool) {
 	return true
 }
 
-// A Request is what the client has asked for, for people.
-type Request struct {
-	Lock  string
-	Fence uint64 // 0 while it waits
-}
-
-// Requests returns what the client has asked for.
-func (m *Member) Requests() (list []Request) {
+// Locks returns what the client holds and waits for.
+func (m *Member) Locks() (held, waited []string) {
 	for _, w := range m.requests {
-		list = append(list, Request{w.lock, w.fence})
+		if w.fence != 0 {
+			held = append(held, w.lock)
+		} else {
+			waited = append(waited, w.lock)
+		}
 	}
-	return list
+	return held, waited
 }

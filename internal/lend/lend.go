@@ -132,9 +132,7 @@ func (s *Server) watch() {
 	for {
 		lapsed := s.cfg.Lapsed()
 		for _, t := range s.all() {
-			if t.input(nil) { // it may have lapsed before
-				s.forget(t)
-			}
+			t.input(nil) // it may have lapsed before
 		}
 		select {
 		case <-lapsed:
@@ -249,12 +247,11 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// A Status is how a session stands.
+// A Status is how a session stands, as a node.ClientStatus says.
 type Status struct {
-	Client    string
-	Address   string // empty if it is not connected
-	Requests  []clientsession.Request
-	Remaining time.Duration // until it runs out, unless the client is heard
+	Name, Address   string
+	Holds, WaitsFor []string
+	Remaining       time.Duration
 }
 
 // Status returns the sessions, by the names of the clients.
@@ -262,6 +259,6 @@ func (s *Server) Status() (list []Status) {
 	for _, t := range s.all() {
 		list = append(list, t.status())
 	}
-	slices.SortFunc(list, func(a, b Status) int { return strings.Compare(a.Client, b.Client) })
+	slices.SortFunc(list, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }

@@ -77,13 +77,11 @@ func (t *session) leave(c *conn) {
 
 // tick looks whether the session has run out.
 func (t *session) tick() {
-	if t.input(func(m *clientsession.Member, now int64) {
+	t.input(func(m *clientsession.Member, now int64) {
 		if m.Tick(now); !m.Over() {
 			t.timer.Reset(time.Duration(m.Deadline() - now))
 		}
-	}) {
-		t.s.forget(t)
-	}
+	})
 }
 
 // handle takes a message from a connection. It returns false if nothing more is wanted from it.
@@ -102,9 +100,6 @@ func (t *session) handle(c *conn, msg *clientsession.Message) (more bool) {
 		}
 		m.Handle(now, t.left(), msg)
 	})
-	if over {
-		t.s.forget(t)
-	}
 	return more && !over
 }
 
@@ -119,7 +114,8 @@ func (t *session) left() int64 {
 	}
 }
 
-// input gives the machine an input, and does what it wants. It reports whether the session is over.
+// input gives the machine an input, and does what it wants. It reports whether the session is over, and
+// forgets it then.
 func (t *session) input(input func(m *clientsession.Member, now int64)) (over bool) {
 	t.mu.Lock()
 	if t.gone {
@@ -168,6 +164,9 @@ func (t *session) input(input func(m *clientsession.Member, now int64)) (over bo
 		}
 	}
 	t.mu.Unlock()
+	if over {
+		t.s.forget(t)
+	}
 	for _, lent := range back {
 		lent.Return(lost)
 	}
@@ -241,7 +240,8 @@ func (t *session) abandon() {
 func (t *session) status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	st := Status{Client: t.name, Requests: t.m.Requests(), Remaining: time.Duration(t.m.Deadline() - t.s.clock.Now())}
+	st := Status{Name: t.name, Remaining: time.Duration(t.m.Deadline() - t.s.clock.Now())}
+	st.Holds, st.WaitsFor = t.m.Locks()
 	if t.conn != nil {
 		st.Address = t.conn.nc.RemoteAddr().String()
 	}
