@@ -52,6 +52,7 @@ func (m *LeaseMachine) AppendText(b []byte) ([]byte, error) {
 		b = strconv.AppendUint(b, uint64(p.node), 10)
 		b = canon.Number(b, " life=", p.life)
 		b = canon.Flag(b, " here", p.here)
+		b = canon.Flag(b, " cut", p.cut)
 		b = canon.Flag(b, " dead", p.dead)
 		r := m.reportOf(p.node)
 		b = canon.Number(b, " epoch=", r.epoch)

@@ -198,6 +198,7 @@ type peer struct {
 	node   dmutex.NodeID
 	life   uint64
 	here   bool  // it was met, and is not lost since
+	cut    bool  // the connection with it was lost, and it has said nothing since
 	dead   bool  // there is evidence that its process has ended, and it was not met since
 	since  int64 // when it was met or lost last
 	awayAt int64 // if it is not here: from when on its silence counts; never if it does not yet
@@ -232,8 +233,18 @@ func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message
 	if p == nil || p.life != life {
 		return append(m.Lost(now, node), m.Hint(now)...) // where another answers, the member does not
 	}
-	if p.here, p.dead, p.since = true, false, now; m.reported && m.ended == Outside {
+	if p.here, p.cut, p.dead, p.since = true, false, false, now; m.reported && m.ended == Outside {
 		m.sendReport(p) // again, as messages may have been lost
+	}
+	return m.flush(now)
+}
+
+// Cut tells the machine that the connection with a member was lost, before it is known whether
+// the member is. It is sent no REPORT until it is met again: a life that was sent none of a view
+// has not acted there, so what this one knows of the view before still counts.
+func (m *LeaseMachine) Cut(now int64, node dmutex.NodeID) []Message {
+	if p := m.peer(node); p != nil {
+		p.cut = true
 	}
 	return m.flush(now)
 }
@@ -290,9 +301,10 @@ func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) []Message {
 }
 
 func (m *LeaseMachine) sendReport(p *peer) {
-	if p.here {
-		m.told(p.node, m.view.Epoch)
+	if !p.here || p.cut {
+		return
 	}
+	m.told(p.node, m.view.Epoch)
 	r := m.reportOf(m.self)
 	m.send(p, Message{Kind: Report, View: m.view, Holds: r.holds, Past: r.past, Cleared: m.cleared})
 }

@@ -16,12 +16,16 @@ const looks = 10
 func (p *peer) watch() {
 	l := p.link
 	l.mu.RLock()
-	apart, died := l.apart, l.died
+	apart, tell, died := l.apart, l.lost, l.died
 	l.mu.RUnlock()
+	if died == nil {
+		return
+	}
 	p.mu.Lock()
 	lost := p.lost
 	p.mu.Unlock()
-	if died == nil || !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
+	tell(p.id)
+	if !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
 		return
 	}
 	in := new(refusals)

@@ -20,7 +20,7 @@ func watched(t *testing.T, self dmutex.NodeID) (l *Link, got chan arrival, died 
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	got, died = make(chan arrival, 100), make(chan dmutex.NodeID, 100)
-	l.WatchDeaths(time.Millisecond, func(peer dmutex.NodeID) { died <- peer })
+	l.WatchDeaths(time.Millisecond, func(dmutex.NodeID) {}, func(peer dmutex.NodeID) { died <- peer })
 	require.NoError(t, l.Open(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }))
 	require.NoError(t, l.Become(self))
 	return l, got, died
@@ -59,7 +59,7 @@ func TestNoDeath(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	died := 0
-	l.WatchDeaths(time.Millisecond, func(dmutex.NodeID) { died++ })
+	l.WatchDeaths(time.Millisecond, func(dmutex.NodeID) {}, func(dmutex.NodeID) { died++ })
 
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	require.NoError(t, err)
