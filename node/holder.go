@@ -107,7 +107,7 @@ func (a *asks) end(number uint64) {
 func (n *Node) questioned(from dmutex.NodeID, message []byte) error {
 	number, name, err := readWho(message)
 	if err != nil {
-		return fmt.Errorf("Who: %w", err)
+		return fmt.Errorf("question who holds a lock: %w", err)
 	}
 	var fence, age uint64
 	if st := n.locks.Status(name); st.Phase == dmutex.Held && st.Holder == n.Self() {
@@ -122,7 +122,7 @@ func (n *Node) questioned(from dmutex.NodeID, message []byte) error {
 func (n *Node) answered(from dmutex.NodeID, message []byte) error {
 	number, fence, age, err := readHold(message)
 	if err != nil {
-		return fmt.Errorf("Hold: %w", err)
+		return fmt.Errorf("answer who holds a lock: %w", err)
 	}
 	n.asks.mu.Lock()
 	defer n.asks.mu.Unlock()

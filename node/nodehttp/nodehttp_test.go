@@ -610,7 +610,7 @@ func TestLeaseCrash(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		require.Regexp(t, `msg="lock is waited for" .*lock=theirs .*for="waiting for the leases of former members \[3\], which may hold it: at most `, log.String())
 		for len(next) == 0 {
-			code, body = ready(nodes[0])
+			code, _ = ready(nodes[0])
 			require.Equal(t, http.StatusOK, code, "only one lock waits")
 			require.Equal(t, 1, nodes[0].Status().Draining)
 			require.Positive(t, nodes[0].Status().Drains)
