@@ -16,7 +16,7 @@ import (
 	"github.com/dmutex/dmutex/internal/clock"
 )
 
-// Config says whom a Server serves, and by what.
+// Config has what a Server lends locks with, and its limits.
 type Config struct {
 	Listeners []net.Listener
 	Length    time.Duration // S

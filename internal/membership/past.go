@@ -24,14 +24,14 @@ import (
 // have a lock only as a member of e, or of an earlier view, in which case it has reported
 // that in e, before s acted there. s excludes x in e at its freeze and sends nothing of e
 // after it. By the law of [dmutex.Excluder] x is not Held in e and never will be, and x
-// is in no view that acts later. This is a fact that does not change: whoever is told of it
-// may pass it on, and successive exclusions take the union. What another survivor was
+// is in no view that acts later. This is a fact that does not change: a life that is told of
+// it may pass it on, and successive exclusions take the union. What another survivor was
 // granted in e before its own freeze is in its REPORT.
 //
 // No former is overlooked. A life v that has acted in a view e knows all formers of that
-// time. Who has come since acts only in a view in which v has reported to it. So all lives
-// that may hold anything are members, or formers that v knew in e, or members of e, or
-// were sent a REPORT by v since. What one such life does not name is no former, even if
+// time. A life that has come since acts only in a view in which v has reported to it. So
+// all lives that may hold anything are members, or formers that v knew in e, or members of e,
+// or were sent a REPORT by v since. What one such life does not name is no former, even if
 // others name it. A life that has left holds nothing.
 //
 // If no member of a view has ever acted, the formers are not known. If no word is about one

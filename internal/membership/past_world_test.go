@@ -49,7 +49,7 @@ const (
 	noUnion                          // formers of earlier views are forgotten
 	comersFree                       // who has come since the word is no former
 	newcomerSays                     // a life that has never acted says that there is no former
-	unknownFree                      // a former of whom nobody speaks is none
+	unknownFree                      // a former that no word is about is none
 )
 
 type wakeView struct {
