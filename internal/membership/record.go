@@ -514,48 +514,6 @@ func (m *LeaseMachine) enter(now int64) {
 	m.peers = peers
 }
 
-// Rule 5.4: the wait for the leases of those that were excluded.
-
-// drain returns how long to wait, by one clock, until a lease that began earlier has
-// ended by another, if the rates of both are within 1 % of true time.
-func drain(lease int64) int64 { return (lease*101 + 98) / 99 }
-
-// mayAct lets the view act if nothing is missing.
-func (m *LeaseMachine) mayAct(now int64) {
-	if m.ended != Outside {
-		return
-	}
-	for range 2 { // later exclusions do not delay what is due
-		if m.due <= m.cleared {
-			m.due, m.dueSince = m.unclean, m.since
-		}
-		if m.due > m.cleared && now >= m.dueSince+m.wait {
-			m.clear(m.due)
-		}
-	}
-	if m.cleared >= m.unclean {
-		m.wait = m.drain
-	}
-	if m.mayComplete() {
-		var told []*Past
-		for _, r := range m.reports {
-			told = append(told, r.past)
-		}
-		m.recall(told, m.unclean, m.cleared)
-	}
-	if m.isComplete() && !m.acting && m.cleared >= m.blind && now < m.LeaseEnd() {
-		m.acting, m.acted = true, true
-	}
-}
-
-// clear ends the wait for an exclusion, and tells the others.
-func (m *LeaseMachine) clear(epoch uint64) {
-	m.cleared = epoch
-	for i := range m.peers {
-		m.send(&m.peers[i], Message{Kind: Cleared, Cleared: epoch})
-	}
-}
-
 // Rule 5.5: a life that was excluded is followed by another.
 
 // excluded ends this life. What it held is lost.
