@@ -154,7 +154,7 @@ func (l *record) died(now int64, peer dmutex.NodeID, until int64) []membership.M
 }
 
 func (l *record) alive(now int64, from dmutex.NodeID) []membership.Message {
-	if _, mute := l.mute[from]; !l.away[from] && !mute {
+	if !l.away[from] {
 		return nil
 	}
 	return l.Met(now, from, l.group.Mail.Status(from).Life)
