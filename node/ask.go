@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // Ask asks the holder of the lock, at any node including this one, to give it back.
@@ -39,7 +40,7 @@ func (m *Mutex) Ask(ctx context.Context) error {
 	}
 	n.tellPeers(appendAsk(nil, m.name)) // a peer that is gone holds nothing
 	n.mail.Flush()
-	n.locks.Ask([]byte(m.name))
+	n.locks.Ask(m.name)
 	return nil
 }
 
@@ -49,7 +50,7 @@ func (n *Node) asked(message []byte) error {
 	if err != nil {
 		return fmt.Errorf("Ask: %w", err)
 	}
-	n.locks.Ask(name)
+	n.locks.Ask(string(name))
 	return nil
 }
 
@@ -57,8 +58,8 @@ func (n *Node) asked(message []byte) error {
 // end of the hold does not close it. A long-running holder checks it between two
 // steps, or selects on it. It is nil for a handle of another package, which cannot be asked.
 func Asked(h lock.Held) <-chan struct{} {
-	if h, ok := h.(*held); ok {
-		return h.core().Asked()
+	if h, ok := h.(*locks.Held); ok {
+		return h.Asked()
 	}
 	return nil
 }

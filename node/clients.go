@@ -12,6 +12,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/lend"
 	"github.com/dmutex/dmutex/node/internal/group"
+	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
 // Clients says how a node serves clients, which take locks and are no members: see package
@@ -84,7 +85,7 @@ func (n *Node) lend(ctx context.Context, lock string, try bool) (lend.Lent, erro
 	h, err := n.Mutex(lock).acquire(ctx, try)
 	switch {
 	case err == nil:
-		if _, working := h.core().Work(); working {
+		if _, working := h.Work(); working {
 			return lent{h}, nil
 		}
 		_ = h.Release()
@@ -98,14 +99,14 @@ func (n *Node) lend(ctx context.Context, lock string, try bool) (lend.Lent, erro
 }
 
 // A lent is a lock that a client holds.
-type lent struct{ *held }
+type lent struct{ *locks.Held }
 
 // Return ends the hold. If it was lost, the group gives it back a margin later.
 func (l lent) Return(lost bool) {
 	if !lost {
 		_ = l.Release()
 	}
-	l.core().Rest()
+	l.Rest()
 }
 
 // clientStatus returns how the clients stand.

@@ -8,11 +8,12 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/node/internal/group"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport"
 )
 
 // HeldSize is the size of a handle.
-var HeldSize = reflect.TypeFor[held]().Size()
+var HeldSize = reflect.TypeFor[locks.Held]().Size()
 
 // Taken tells the node that a peer has met another process with its number, which was
 // there first.

@@ -48,6 +48,14 @@ func (m *Mutex) Name() string { return m.name }
 // ctx does not bound the time that the lock is held; see [lock.Held.Context] for that.
 func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return handle(m.acquire(ctx, false)) }
 
+// handle returns h, and no handle for nil.
+func handle(h *locks.Held, err error) (lock.Held, error) {
+	if h == nil {
+		return nil, err
+	}
+	return h, err
+}
+
 // TryAcquire takes the lock if it is free and otherwise returns [ErrBusy], with
 // the holder in the [Error] if it is known. It does not wait for a holder. It does wait, one round trip or until
 // ctx ends, until every node that it asks has acknowledged the request.
@@ -76,7 +84,7 @@ func lawful(name string) error {
 	return nil
 }
 
-func (m *Mutex) acquire(ctx context.Context, trying bool) (*held, error) {
+func (m *Mutex) acquire(ctx context.Context, trying bool) (*locks.Held, error) {
 	if err := lawful(m.name); err != nil {
 		return nil, err
 	}
@@ -87,7 +95,7 @@ func (m *Mutex) acquire(ctx context.Context, trying bool) (*held, error) {
 }
 
 // wait is acquire without an Observer.
-func (m *Mutex) wait(ctx context.Context, trying bool) (*held, error) {
+func (m *Mutex) wait(ctx context.Context, trying bool) (*locks.Held, error) {
 	if ctx.Err() != nil {
 		return nil, public(m.name, hold.ContextError(ctx))
 	}
@@ -113,7 +121,7 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*held, error) {
 			w.Free()
 		}
 		if err != locks.ErrViewChanged {
-			return (*held)(h), public(m.name, err)
+			return h, public(m.name, err)
 		}
 	}
 }
@@ -197,25 +205,17 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 }
 
 // do is Do for a function that also wants the number under which the lock is held.
-func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.NodeID, fence uint64) error) (err error) {
+func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.NodeID, fence uint64) error) error {
 	h, err := m.acquire(ctx, false)
 	if err != nil {
 		return err
 	}
-	self, working := h.core().Work()
-	defer h.core().Rest()
-	defer func() {
-		if lost := h.Release(); lost != nil {
-			err = errors.Join(err, lost)
-		}
-	}()
+	self, working := h.Work()
+	defer h.Rest()
 	if !working {
-		return nil // the lock is lost, as Release says
+		return h.Release() // it is lost
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(h.Context(), func() { cancel(context.Cause(h.Context())) })()
-	return f(ctx, self, h.Fence())
+	return hold.Run(ctx, h, func(ctx context.Context, fence uint64) error { return f(ctx, self, fence) })
 }
 
 // Locker returns the lock as a [sync.Locker], for code that takes no other kind of
@@ -230,15 +230,15 @@ func (m *Mutex) Locker() sync.Locker { return &locker{mutex: m} }
 
 type locker struct {
 	mutex *Mutex
-	held  atomic.Pointer[lock.Held]
+	held  atomic.Pointer[locks.Held]
 }
 
 func (l *locker) Lock() {
-	h, err := l.mutex.Acquire(context.Background())
+	h, err := l.mutex.acquire(context.Background(), false)
 	if err != nil {
 		panic(err)
 	}
-	l.held.Store(&h)
+	l.held.Store(h)
 }
 
 func (l *locker) Unlock() {
@@ -246,7 +246,7 @@ func (l *locker) Unlock() {
 	if h == nil {
 		panic(dmutex.Misuse("Unlock of a Locker that is not locked"))
 	}
-	if err := (*h).Release(); err != nil {
+	if err := h.Release(); err != nil {
 		panic(err)
 	}
 }

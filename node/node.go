@@ -284,7 +284,9 @@ func (n *Node) Close(ctx context.Context) error {
 	close(n.quit)
 	n.running.Wait()
 	close(n.closed)
-	n.tell(lost...) // at the end: the Observer may be slow, panic, or call Close
+	for _, h := range lost { // at the end: the Observer may be slow, panic, or call Close
+		up{n}.Ended(h)
+	}
 	return public("", err)
 }
 
@@ -330,5 +332,3 @@ func (u up) Lease(l group.Lease) {
 		u.event(func() { o.Lease(leaseStatus(l)) })
 	}
 }
-
-func (u up) Lost(holds []locks.Hold) { u.tell(holds...) }

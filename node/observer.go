@@ -91,7 +91,7 @@ func outcome(err error) string {
 }
 
 // observe is wait for an Observer.
-func (m *Mutex) observe(ctx context.Context, trying bool) (*held, error) {
+func (m *Mutex) observe(ctx context.Context, trying bool) (*locks.Held, error) {
 	n := m.node
 	called := n.mail.Now()
 	h, err := m.wait(ctx, trying)
@@ -110,16 +110,13 @@ func (m *Mutex) observe(ctx context.Context, trying bool) (*held, error) {
 	return h, err
 }
 
-// tell passes holds to the Observer.
-func (n *Node) tell(holds ...locks.Hold) {
-	if n.cfg.Observer == nil || n.cfg.Observer.Hold == nil {
+func (u up) Ended(h locks.Hold) {
+	if u.cfg.Observer == nil || u.cfg.Observer.Hold == nil {
 		return
 	}
-	for _, h := range holds {
-		e := Event{Lock: h.Lock, Fence: h.Fence, Took: h.Took, Err: h.Err, Outcome: "released"}
-		if h.Err != nil {
-			e.Outcome = "lost"
-		}
-		n.cfg.Observer.Hold(e)
+	e := Event{Lock: h.Lock, Fence: h.Fence, Took: h.Took, Err: h.Err, Outcome: "released"}
+	if h.Err != nil {
+		e.Outcome = "lost"
 	}
+	u.cfg.Observer.Hold(e)
 }

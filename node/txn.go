@@ -41,7 +41,7 @@ type Txn struct {
 
 	mu      sync.Mutex    // guards the fields below; no other mutex is taken under it
 	busy    bool          // an Acquire is under way
-	held    []*held       // in the order in which they were acquired; some may have ended
+	held    []*locks.Held // in the order in which they were acquired; some may have ended
 	began   uint64        // the wall clock, in Unix nanoseconds, when it first waited while it held something; 0 before
 	number  uint64        // how many such waits it has begun
 	waiting *locks.Waiter // the present wait, if any
@@ -105,7 +105,7 @@ func (t *Txn) Acquire(ctx context.Context, name string) (lock.Held, error) {
 	return handle(t.acquire(ctx, name))
 }
 
-func (t *Txn) acquire(ctx context.Context, name string) (h *held, err error) {
+func (t *Txn) acquire(ctx context.Context, name string) (h *locks.Held, err error) {
 	if err := t.begin(name); err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (t *Txn) acquire(ctx context.Context, name string) (h *held, err error) {
 	}
 	h, err = m.acquire(ctx, false)
 	if err == nil && t.node.cfg.Deadlock > 0 {
-		h.core().Own(t)
+		h.Own(t)
 	}
 	return h, err
 }
@@ -131,9 +131,9 @@ func (t *Txn) begin(name string) error {
 	if t.busy {
 		return dmutex.Misuse("an Acquire of this Txn is under way: a transaction waits for one lock at a time")
 	}
-	t.held = slices.DeleteFunc(t.held, func(h *held) bool { return h.core().Released() })
+	t.held = slices.DeleteFunc(t.held, func(h *locks.Held) bool { return h.Released() })
 	for _, h := range t.held {
-		if h.core().Lock() == name && h.core().Noticed() == nil {
+		if h.Lock() == name && h.Noticed() == nil {
 			return dmutex.Misuse(fmt.Sprintf("this Txn holds lock %q: locks are not re-entrant", name))
 		}
 	}
@@ -142,7 +142,7 @@ func (t *Txn) begin(name string) error {
 }
 
 // end ends an Acquire. h is the handle that it returns, or nil.
-func (t *Txn) end(h *held) {
+func (t *Txn) end(h *locks.Held) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy = false
@@ -157,11 +157,11 @@ func (t *Txn) holds() (holds bool, lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.held {
-		switch err := h.core().Noticed(); {
+		switch err := h.Noticed(); {
 		case err == nil:
 			holds = true
 		case errors.Is(err, ErrLost):
-			return false, public(h.core().Lock(), err)
+			return false, public(h.Lock(), err)
 		}
 	}
 	return holds, nil
@@ -173,7 +173,7 @@ func (t *Txn) Held(name string) lock.Held {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range slices.Backward(t.held) {
-		if h.core().Lock() == name && !h.core().Released() {
+		if h.Lock() == name && !h.Released() {
 			return h
 		}
 	}
@@ -192,7 +192,7 @@ func (t *Txn) Release() (err error) {
 	for _, h := range held {
 		defer func() { // so the latest is first, and all are released even if an Observer panics
 			if lost := h.Release(); lost != nil {
-				err = errors.Join(err, public(h.core().Lock(), lost))
+				err = errors.Join(err, public(h.Lock(), lost))
 			}
 		}()
 	}

@@ -113,11 +113,16 @@ func ContextError(ctx context.Context) error {
 }
 
 // Do is Do of a [lock.Mutex].
-func Do(ctx context.Context, m lock.Mutex, f func(ctx context.Context, fence uint64) error) (err error) {
+func Do(ctx context.Context, m lock.Mutex, f func(ctx context.Context, fence uint64) error) error {
 	h, err := m.Acquire(ctx)
 	if err != nil {
 		return err
 	}
+	return Run(ctx, h, f)
+}
+
+// Run is Do with a lock that is held already.
+func Run(ctx context.Context, h lock.Held, f func(ctx context.Context, fence uint64) error) (err error) {
 	defer func() {
 		if lost := h.Release(); lost != nil {
 			err = errors.Join(err, lost)

@@ -64,9 +64,9 @@ type Up interface {
 	// the Group.
 	Lease(Lease)
 
-	// Lost passes on holds that ended with the lease and are given back, for the
-	// Observer. It is called in a goroutine of its own.
-	Lost([]locks.Hold)
+	// Ended passes on a hold that was released, or ended with the lease and is given back, for
+	// the Observer. It is called in the goroutine of Release, or one of its own.
+	Ended(locks.Hold)
 }
 
 // A Group is this process's part in its group.
@@ -156,7 +156,7 @@ func New(cfg Config) (*Group, error) {
 		return nil, err
 	}
 	g.Locks = locks.New(locks.Config{
-		Algorithm: cfg.Algorithm, Mail: g.Mail, Clock: g.clock, Trace: cfg.Trace, Up: g, Node: cfg.Up,
+		Algorithm: cfg.Algorithm, Mail: g.Mail, Clock: g.clock, Trace: cfg.Trace, Up: g,
 	})
 	return g, nil
 }

@@ -26,7 +26,7 @@ type face struct{}
 func (face) Message(dmutex.NodeID, []byte) {}
 func (face) Acts(View)                     {}
 func (face) Lease(Lease)                   {}
-func (face) Lost([]locks.Hold)             {}
+func (face) Ended(locks.Hold)              {}
 
 // alone opens a group of one in a bubble, and waits until it acts.
 func alone(t *testing.T, cfg Config, test func(g *Group)) {
@@ -110,8 +110,7 @@ func TestLeaseRenewedAtItsEnd(t *testing.T) {
 		<-w.Ready()
 		h, err := w.Result()
 		require.NoError(t, err)
-		_, _, err = h.Release()
-		require.NoError(t, err)
+		require.NoError(t, h.Release())
 	})
 }
 

@@ -74,7 +74,11 @@ func (l *record) giveBack() {
 	l.giveAt = math.MaxInt64
 	g := l.group
 	if holds := g.Locks.GiveBack(); len(holds) > 0 {
-		g.running.Go(func() { g.cfg.Up.Lost(holds) })
+		g.running.Go(func() {
+			for _, h := range holds {
+				g.Ended(h)
+			}
+		})
 	}
 }
 
@@ -99,7 +103,7 @@ func (l *record) set(now int64, ended bool) {
 }
 
 func (l *record) lease(now int64) *Lease {
-	lease := &Lease{State: l.group.LeaseState(), Err: l.err, Exclusions: l.Exclusions()}
+	lease := &Lease{State: l.group.leaseState(), Err: l.err, Exclusions: l.Exclusions()}
 	if lease.State != LeaseEnded {
 		lease.Remains = time.Duration(l.until() - now)
 	}

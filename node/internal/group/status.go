@@ -11,6 +11,7 @@ import (
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/transport"
 )
 
@@ -73,11 +74,17 @@ type Lease struct {
 	Exclusions int
 }
 
-// LeaseState returns how the lease stands, as far as was noticed.
-func (g *Group) LeaseState() LeaseState { return LeaseState(g.state.Load()) }
+// leaseState returns how the lease stands, as far as was noticed.
+func (g *Group) leaseState() LeaseState { return LeaseState(g.state.Load()) }
 
 // covered reports whether locks may be held now.
-func (g *Group) covered() bool { return g.LeaseState() != LeaseEnded }
+func (g *Group) covered() bool { return g.leaseState() != LeaseEnded }
+
+// Late reports whether the lease is late to be renewed.
+func (g *Group) Late() bool { return g.leaseState() == LeaseLate }
+
+// Ended passes on a hold that has ended.
+func (g *Group) Ended(h locks.Hold) { g.cfg.Up.Ended(h) }
 
 // Acting reports whether the locks act.
 func (g *Group) Acting() bool { return g.acting.Load() }

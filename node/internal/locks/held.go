@@ -8,7 +8,7 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// A Held is the handle of a grant.
+// A Held is the handle of a grant: a lock.Held, and what package node needs besides.
 type Held struct {
 	lock  *lock
 	fence uint64
@@ -54,9 +54,6 @@ func (h *Held) end(why *End) {
 // Fence returns the number of the grant.
 func (h *Held) Fence() uint64 { return h.fence }
 
-// Node returns the Config.Node of the Table that the handle is of.
-func (h *Held) Node() any { return h.lock.table.cfg.Node }
-
 // Lock returns the name of the lock.
 func (h *Held) Lock() string { return h.lock.name }
 
@@ -78,6 +75,9 @@ func (h *Held) Until() time.Time {
 	now, at := time.Now(), t.cfg.Clock() // in this order, so that a pause between them makes it no later
 	return now.Add(time.Duration(max(t.until.Load(), at) - at))
 }
+
+// Suspended reports whether the renewal of the lease is late.
+func (h *Held) Suspended() bool { return h.Err() == nil && h.lock.table.cfg.Up.Late() }
 
 // Released reports whether the hold has ended with a Release.
 func (h *Held) Released() bool { return h.why.Load() == released }
@@ -119,25 +119,30 @@ func (h *Held) own() *holdContext {
 	return c
 }
 
-// Release gives the lock back, and returns the outcome of the grant if that has ended it.
-// err is why the lock was lost, or a misuse if the handle is a copy.
-func (h *Held) Release() (hold Hold, ended bool, err error) {
+// Release gives the lock back. It returns why the lock was lost, or a misuse if the handle is a
+// copy.
+func (h *Held) Release() error {
 	h.notice()
 	t := h.lock.table
+	var hold Hold
 	t.mu.Lock()
-	if ended = h.lock.held == h; ended {
+	ended := h.lock.held == h
+	if ended {
 		hold = h.lock.release(released)
 	}
 	t.mu.Unlock()
 	t.cfg.Mail.Flush()
+	if ended {
+		t.cfg.Up.Ended(hold)
+	}
 	switch why := h.why.Load(); why {
 	case nil:
-		err = dmutex.Misuse("Release of a copied Held")
+		return dmutex.Misuse("Release of a copied Held")
 	case released:
+		return nil
 	default:
-		err = why
+		return why
 	}
-	return hold, ended, err
 }
 
 // Work notes that a function runs under the hold until Rest is called, unless the hold
@@ -194,10 +199,10 @@ func (t *Table) Owner(name string) (owner any, held bool) {
 
 // Ask tells the holder that the lock is wanted, if it is at this node. It creates no
 // lock: one that is not in use here is not held here.
-func (t *Table) Ask(name []byte) {
+func (t *Table) Ask(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.locks[string(name)]
+	l := t.locks[name]
 	if l == nil || l.held == nil {
 		return
 	}

@@ -33,7 +33,6 @@ type Config struct {
 	Clock     func() int64    // of SetUntil; nil if grants have no end
 	Trace     *trace.Recorder // may be nil
 	Up        Up
-	Node      any // see Held.Node
 }
 
 // Up is what a Table calls above it: it cannot mend these by itself.
@@ -49,6 +48,12 @@ type Up interface {
 	// Expired reports that the time of SetUntil has come, as a holder has found out. When
 	// it returns, Lapse was called.
 	Expired()
+
+	// Late reports whether the renewal of the time of SetUntil is late.
+	Late() bool
+
+	// Ended passes on the outcome of a grant that its holder has released.
+	Ended(Hold)
 }
 
 // A Table is all locks of a node.

@@ -21,11 +21,14 @@ import (
 type told struct {
 	mail.Handler
 	troubles []error
+	ended    []Hold
 }
 
 func (u *told) Trouble(_ uint64, err error)  { u.troubles = append(u.troubles, err) }
 func (u *told) Refused(dmutex.NodeID, error) {}
 func (u *told) Expired()                     {}
+func (u *told) Late() bool                   { return false }
+func (u *told) Ended(h Hold)                 { u.ended = append(u.ended, h) }
 
 // alone returns the Table of node 1, which acts alone in the view of epoch 1.
 func alone(t *testing.T) (*Table, *told) {
@@ -54,24 +57,23 @@ func (t *Table) acquire(tb testing.TB, name string) *Held {
 }
 
 func release(tb testing.TB, h *Held) {
-	_, ended, err := h.Release()
-	require.NoError(tb, err)
-	require.True(tb, ended)
+	require.NoError(tb, h.Release())
+	ended := h.lock.table.cfg.Up.(*told).ended
+	require.Equal(tb, h.fence, ended[len(ended)-1].Fence)
 }
 
 // A peer that reports another's lock with a higher fence is believed: the process that
 // held it is told, and nothing else happens.
 func TestOverruled(t *testing.T) {
-	table, _ := alone(t)
+	table, u := alone(t)
 	held, kept := table.acquire(t, "x"), table.acquire(t, "kept")
 	held.Own("somebody")
 	require.Len(t, view(table, 2, 1, 2), 2)
 	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}, {Node: 1, Hold: membership.Hold{Lock: "kept"}}}, nil)
 	require.ErrorIs(t, held.Err(), ErrReplaced)
 	require.NoError(t, kept.Err())
-	_, ended, err := held.Release()
-	require.False(t, ended)
-	require.ErrorIs(t, err, ErrReplaced)
+	require.ErrorIs(t, held.Release(), ErrReplaced)
+	require.Empty(t, u.ended, "it ended with the view")
 	require.Empty(t, table.owners)
 	require.Equal(t, dmutex.None, table.Status("x").Holder)
 }
