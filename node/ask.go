@@ -3,7 +3,10 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
+	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/node/internal/locks"
@@ -25,33 +28,27 @@ import (
 // way; [dmutex.ErrMisuse] for a name that is empty or too long. If Ask returns an error
 // it has asked no holder.
 func (m *Mutex) Ask(ctx context.Context) error {
+	if err := m.reach(ctx); err != nil {
+		return err
+	}
+	m.node.sendAll(&message{says: saysAsk, name: m.name}) // a peer that is gone holds nothing
+	m.node.mail.Flush()
+	m.node.locks.Ask(m.name)
+	return nil
+}
+
+// reach waits until the other members can be asked about the lock.
+func (m *Mutex) reach(ctx context.Context) error {
 	if err := lawful(m.name); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return public(m.name, hold.ContextError(ctx))
 	}
-	n := m.node
-	if err := n.Ready(ctx); err != nil {
+	if err := m.node.Ready(ctx); err != nil {
 		return err
 	}
-	if err := n.locks.Obstacle(); err != nil {
-		return public(m.name, err)
-	}
-	n.tellPeers(appendAsk(nil, m.name)) // a peer that is gone holds nothing
-	n.mail.Flush()
-	n.locks.Ask(m.name)
-	return nil
-}
-
-// asked takes a peer's request to give a lock back.
-func (n *Node) asked(message []byte) error {
-	name, err := readAsk(message)
-	if err != nil {
-		return fmt.Errorf("Ask: %w", err)
-	}
-	n.locks.Ask(string(name))
-	return nil
+	return public(m.name, m.node.locks.Obstacle())
 }
 
 // Asked returns a channel that is closed when a [Mutex.Ask] reaches this handle. The
@@ -62,4 +59,74 @@ func Asked(h lock.Held) <-chan struct{} {
 		return h.Asked()
 	}
 	return nil
+}
+
+// A Holder is who held a lock, and for how long, when it was asked.
+type Holder struct {
+	Node  dmutex.NodeID // None: no member held it, or it was changing hands
+	Name  string        // Config.Name, empty if it is not known
+	Fence uint64
+	Age   time.Duration
+}
+
+// Holder asks all members of the view who holds the lock. The answer may be out of date when
+// it arrives, so it is for people, not for programs that decide by it.
+//
+// It first waits as [Node.Ready] does, and then until the holder has answered, or all have. If
+// ctx ends first, the error wraps ctx's and names the members that have not answered: a holder
+// that does not answer may have crashed. A member that is excluded need not answer. Other
+// errors are those of [Mutex.Ask].
+func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
+	if err := m.reach(ctx); err != nil {
+		return Holder{}, err
+	}
+	n := m.node
+	if st := n.locks.Status(m.name); st.Phase == dmutex.Held && st.Holder == n.Self() {
+		return Holder{st.Holder, n.cfg.Name, st.Fence, st.Age}, nil
+	}
+	number, answers := n.questions.Add(1), make(chan Holder, 64)
+	n.asks.Store(number, answers)
+	defer n.asks.Delete(number)
+	var epoch uint64
+	var heard []dmutex.NodeID
+	look := time.NewTicker(time.Second) // whether the view is another now
+	defer look.Stop()
+	for {
+		view := n.group.Status().View
+		if view.Epoch != epoch { // a process that has restarted was not asked
+			epoch = view.Epoch
+			n.sendAll(&message{says: saysWho, number: number, name: m.name})
+			n.mail.Flush()
+		}
+		missing := slices.DeleteFunc(view.Members, func(id dmutex.NodeID) bool {
+			return id == n.Self() || slices.Contains(heard, id)
+		})
+		if len(missing) == 0 {
+			return Holder{}, nil
+		}
+		select {
+		case h := <-answers:
+			if h.Fence != 0 {
+				h.Name = n.group.About(h.Node).Name
+				return h, nil
+			}
+			heard = append(heard, h.Node)
+		case <-look.C:
+		case <-n.locks.Ended():
+			return Holder{}, public(m.name, n.locks.Why())
+		case <-ctx.Done():
+			return Holder{}, public(m.name, fmt.Errorf("no answer from %s: %w", n.group.Describe(missing), hold.ContextError(ctx)))
+		}
+	}
+}
+
+// answered takes the answer of a peer. One that nobody waits for any more is dropped, and so
+// are those of a peer that answers more than once.
+func (n *Node) answered(from dmutex.NodeID, m *message) {
+	answers, _ := n.asks.Load(m.number)
+	c, _ := answers.(chan Holder)
+	select {
+	case c <- Holder{Node: from, Fence: m.fence, Age: time.Duration(m.age) * time.Millisecond}:
+	default:
+	}
 }

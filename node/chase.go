@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/dmutex/dmutex"
@@ -115,26 +114,10 @@ func deadlockError(path []chase.Wait) error {
 // sendProbe sends a chase on. It does not if the peer has left or its backlog is too
 // large, or if the probe is too long for the link.
 func (n *Node) sendProbe(to dmutex.NodeID, c *chase.Chase) (sent bool) {
-	b := appendProbe(nil, c)
-	if len(b) > n.mail.MaxMessage() || n.mail.Backlog(to)+len(b) > probeBacklog {
-		return false
-	}
-	if _, err := n.mail.Send(to, func(out []byte) []byte { return append(out, b...) }); err != nil {
+	b := (&message{says: saysProbe, probe: c}).append(nil)
+	if len(b) > n.mail.MaxMessage() || n.mail.Backlog(to)+len(b) > probeBacklog || n.send(to, b) != nil {
 		return false
 	}
 	n.probes.Add(1)
 	return true
-}
-
-// probed takes a chase that has come from a peer.
-func (n *Node) probed(message []byte) error {
-	c, err := readProbe(message, n.group.MaxMembers())
-	switch {
-	case n.cfg.Deadlock == 0:
-		return dmutex.PeerMistake("a deadlock probe, although Config.Deadlock is 0")
-	case err != nil:
-		return fmt.Errorf("deadlock probe: %w", err)
-	}
-	n.follow(c)
-	return nil
 }

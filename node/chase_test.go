@@ -24,25 +24,27 @@ func long() *chase.Chase {
 	return c
 }
 
+func probe(c *chase.Chase) []byte { return (&message{says: saysProbe, probe: c}).append(nil) }
+
 func TestProbeOnTheWire(t *testing.T) {
 	for _, c := range []*chase.Chase{
 		{Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}}},
 		{Began: 7, Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}, {Node: 300, Lock: "b"}}, Ask: []dmutex.NodeID{2, 3}},
 		long(),
 	} {
-		b := appendProbe(nil, c)
+		b := probe(c)
 		require.EqualValues(t, saysProbe, b[0])
-		got, err := readProbe(b, 3)
+		got, err := readMessage(b, 3)
 		require.NoError(t, err)
-		require.Equal(t, c, got)
+		require.Equal(t, c, got.probe)
 		for n := 1; n < len(b); n++ {
-			_, err := readProbe(b[:n], 3)
+			_, err := readMessage(b[:n], 3)
 			require.ErrorIs(t, err, dmutex.ErrPeer, "%d bytes of %d", n, len(b))
 		}
-		_, err = readProbe(append(b, 0), 3)
+		_, err = readMessage(append(b, 0), 3)
 		require.ErrorIs(t, err, dmutex.ErrPeer, "a byte too many")
 	}
-	require.Less(t, len(appendProbe(nil, long())), 20<<10)
+	require.Less(t, len(probe(long())), 20<<10)
 }
 
 // What is beyond its bounds is refused.
@@ -55,7 +57,7 @@ func TestProbeRefused(t *testing.T) {
 		"asks too many":  {Path: []chase.Wait{wait}, Ask: []dmutex.NodeID{1, 2, 3, 4}},
 		"checked beyond": {Path: []chase.Wait{wait}, Checked: chase.MaxPath + 1},
 	} {
-		_, err := readProbe(appendProbe(nil, c), 3)
+		_, err := readMessage(probe(c), 3)
 		require.ErrorIs(t, err, dmutex.ErrPeer, why)
 	}
 }
@@ -64,7 +66,7 @@ func TestProbeRefused(t *testing.T) {
 // refused and harms nothing.
 func TestProbeFromAStranger(t *testing.T) {
 	for hours, message := range map[int][]byte{
-		0: appendProbe(nil, &chase.Chase{Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}}}),
+		0: probe(&chase.Chase{Path: []chase.Wait{{Node: 1, Txn: 2, Number: 3, Lock: "a"}}}),
 		1: {saysProbe, 1, 2},
 	} {
 		n := lone(t, hours)
@@ -135,8 +137,8 @@ func TestWaitIsOver(t *testing.T) {
 
 // A peer may send what it likes about transactions that are there.
 func FuzzProbe(f *testing.F) {
-	f.Add(appendProbe(nil, long()))
-	f.Add(appendProbe(nil, &chase.Chase{Path: []chase.Wait{{Node: 1, Txn: 1, Number: 1, Lock: "a"}}, Checked: 1}))
+	f.Add(probe(long()))
+	f.Add(probe(&chase.Chase{Path: []chase.Wait{{Node: 1, Txn: 1, Number: 1, Lock: "a"}}, Checked: 1}))
 	f.Add([]byte{saysProbe})
 	n := lone(f, 1)
 	txn := n.Txn()
@@ -152,11 +154,11 @@ func FuzzProbe(f *testing.F) {
 		if len(message) == 0 {
 			return
 		}
-		_ = n.probed(message)
-		if c, err := readProbe(message, 3); err == nil {
-			again, err := readProbe(appendProbe(nil, c), 3)
+		up{n}.Message(2, message)
+		if m, err := readMessage(message, 3); err == nil {
+			again, err := readMessage(m.append(nil), 3)
 			require.NoError(t, err)
-			require.Equal(t, c, again)
+			require.Equal(t, m, again)
 		}
 	})
 }

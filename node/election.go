@@ -88,13 +88,14 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		led = true
 		n, begin := e.node, term{self, epoch}
 		ctx, resign := context.WithCancelCause(ctx)
-		n.terms.lead(e.name, begin, resign)
+		n.terms.learn(e.name, begin, resign)
 		n.announce(e.name, begin)
 		n.mail.Flush()
 		defer func() {
 			resign(nil)
-			n.terms.led(e.name, begin)
-			n.announce(e.name, term{dmutex.None, epoch}) // leaves with the release
+			end := term{dmutex.None, epoch}
+			n.terms.learn(e.name, end, nil)
+			n.announce(e.name, end) // leaves with the release
 		}()
 		return lead(ctx, epoch)
 	})
@@ -150,24 +151,8 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64]
 	}
 }
 
-// announced takes what a peer announces of itself.
-func (n *Node) announced(from dmutex.NodeID, message []byte) error {
-	name, t, err := readTerm(from, message)
-	if err != nil {
-		return fmt.Errorf("announcement of a leader: %w", err)
-	}
-	n.terms.learn(name, t)
-	return nil
-}
-
-// announce tells all peers of the beginning or the end of a term of this node.
+// announce tells the other members of the beginning or the end of a term of this node. A
+// member that is gone learns it when it is back.
 func (n *Node) announce(name string, t term) {
-	n.tellPeers(appendTerm(nil, name, t)) // a peer that is gone learns it when it is back
-}
-
-// tellPeers sends a message to all peers that are there.
-func (n *Node) tellPeers(message []byte) {
-	for _, p := range n.group.Others() {
-		_, _ = n.mail.Send(p, func(b []byte) []byte { return append(b, message...) })
-	}
+	n.sendAll(&message{says: saysLeads, number: t.epoch, name: name, leads: t.leader != dmutex.None})
 }

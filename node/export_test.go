@@ -36,7 +36,7 @@ func (n *Node) LinkClosed() { n.group.Closed(transport.ErrClosed) }
 
 // Hear tells the node that another leads an election.
 func (n *Node) Hear(election string, leader dmutex.NodeID, epoch uint64) {
-	n.terms.learn([]byte(election), term{leader, epoch})
+	n.terms.learn(election, term{leader, epoch}, nil)
 }
 
 // ReportPart brings a part of a peer's report in the present view. It holds a lock, and

@@ -121,7 +121,6 @@ type Node struct {
 	mail   *mail.Mail   // of the group
 	locks  *locks.Table // of the group
 	terms  terms
-	asks   asks
 	events chan func() // to tell the Observer; nil if there is nothing to tell
 
 	clients *lend.Server // nil if this node serves none
@@ -129,6 +128,8 @@ type Node struct {
 	probes    atomic.Uint64 // that were sent
 	deadlocks atomic.Uint64 // waits that were ended
 	txns      atomic.Uint64 // transactions that were begun
+	questions atomic.Uint64 // who holds a lock
+	asks      sync.Map      // those that wait for answers: a chan Holder by their number
 
 	closing atomic.Bool
 	closed  chan struct{} // closed when Close has finished
@@ -292,28 +293,6 @@ func (n *Node) Close(ctx context.Context) error {
 
 // An up is what the group reports to.
 type up struct{ *Node }
-
-// Message takes what a peer says about neither views nor a lock.
-func (u up) Message(from dmutex.NodeID, message []byte) {
-	var err error
-	switch says := message[0]; says {
-	case saysLeads:
-		err = u.announced(from, message)
-	case saysProbe:
-		err = u.probed(message)
-	case saysAsk:
-		err = u.asked(message)
-	case saysWho:
-		err = u.questioned(from, message)
-	case saysHold:
-		err = u.answered(from, message)
-	default:
-		err = dmutex.PeerMistake(fmt.Sprintf("unknown kind of message: %d", says))
-	}
-	if err != nil {
-		u.group.Refused(from, err)
-	}
-}
 
 func (u up) Acts(v group.View) {
 	u.terms.gone(v.Epoch, func(leader dmutex.NodeID) bool {

@@ -21,31 +21,27 @@ func (t term) after(o term) bool {
 	return t.epoch > o.epoch || t.epoch == o.epoch && t.leader == dmutex.None && o.leader != dmutex.None
 }
 
-// terms is what a node knows of the elections: the newest term of each that it
-// knows of. Announcements of different nodes arrive in any order, and outdated
-// ones are dropped.
+// terms is the newest term of each election that a node knows of. Announcements of different
+// nodes arrive in any order, and outdated ones are dropped.
 //
-// An election that is vacant and not observed is forgotten after keepVacant
-// others. If an outdated announcement arrives after that, an observer that starts
-// before the end of that term is announced too sees an outdated leader. An election
-// that is observed is not forgotten.
+// An election that is vacant and not observed is forgotten after keepVacant others. If an
+// outdated announcement arrives after that, an observer that starts before the end of that
+// term is announced too sees an outdated leader. An election that is observed is not forgotten.
 type terms struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // guards all elections, too
 	elections map[string]*election
-	vacant    []*election // and some that are no longer vacant; the longest listed first
+	vacant    []*election // those that are not observed; the longest listed first
 }
 
 const keepVacant = 512
 
-// An election is what a node remembers of one. It is guarded by the mutex of
-// terms.
+// An election is what a node remembers of one.
 type election struct {
 	term
 	name      string
 	end       context.CancelCauseFunc // of this node's own term, while leader is this node
 	observers int
 	news      chan struct{} // closed at the next change; nil without an observer that waits for it
-	listed    bool          // in terms.vacant
 }
 
 func (ts *terms) election(name string) *election {
@@ -60,27 +56,11 @@ func (ts *terms) election(name string) *election {
 	return e
 }
 
-// learn takes an announcement.
-func (ts *terms) learn(name []byte, t term) {
+// learn takes an announcement. Of a term of this node itself, calling end resigns it.
+func (ts *terms) learn(name string, t term, end context.CancelCauseFunc) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	ts.change(ts.election(string(name)), t)
-}
-
-// lead records a term of this node itself. Calling end resigns it.
-func (ts *terms) lead(name string, t term, end context.CancelCauseFunc) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	e := ts.election(name)
-	ts.change(e, t)
-	e.end = end
-}
-
-// led records that the function of a term of this node has returned.
-func (ts *terms) led(name string, t term) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	ts.change(ts.election(name), term{dmutex.None, t.epoch})
+	ts.change(ts.election(name), t, end)
 }
 
 // resign ends this node's own term, if there is one. It holds no mutex then:
@@ -102,7 +82,7 @@ func (ts *terms) gone(epoch uint64, ended func(leader dmutex.NodeID) bool) {
 	defer ts.mu.Unlock()
 	for _, e := range ts.elections {
 		if e.leader != dmutex.None && membership.EpochOf(e.epoch) < epoch && ended(e.leader) {
-			ts.change(e, term{dmutex.None, e.epoch})
+			ts.change(e, term{dmutex.None, e.epoch}, nil)
 		}
 	}
 }
@@ -120,11 +100,11 @@ func (ts *terms) own() map[string]term {
 	return own
 }
 
-func (ts *terms) change(e *election, t term) {
+func (ts *terms) change(e *election, t term, end context.CancelCauseFunc) {
 	if !t.after(e.term) {
 		return
 	}
-	e.term, e.end = t, nil
+	e.term, e.end = t, end
 	if e.news != nil {
 		close(e.news)
 		e.news = nil
@@ -137,6 +117,7 @@ func (ts *terms) observe(name string) *election {
 	defer ts.mu.Unlock()
 	e := ts.election(name)
 	e.observers++
+	ts.rest(e)
 	return e
 }
 
@@ -157,23 +138,15 @@ func (ts *terms) read(e *election) (term, <-chan struct{}) {
 	return e.term, e.news
 }
 
-// rest lists the election as vacant if it has neither leader nor observer. If too
-// many are listed, it forgets the one listed first.
+// rest lists the election as vacant if it has neither leader nor observer, and forgets the
+// election that has been listed the longest if there are too many.
 func (ts *terms) rest(e *election) {
-	if e.idle() && !e.listed {
-		e.listed = true
-		ts.vacant = append(ts.vacant, e)
+	ts.vacant = slices.DeleteFunc(ts.vacant, func(o *election) bool { return o == e })
+	if e.leader != dmutex.None || e.observers > 0 {
+		return
 	}
-	if len(ts.vacant) > keepVacant {
-		oldest := ts.vacant[0]
+	if ts.vacant = append(ts.vacant, e); len(ts.vacant) > keepVacant {
+		delete(ts.elections, ts.vacant[0].name)
 		ts.vacant = slices.Delete(ts.vacant, 0, 1)
-		oldest.listed = false
-		if oldest.idle() {
-			delete(ts.elections, oldest.name)
-		}
 	}
-}
-
-func (e *election) idle() bool {
-	return e.leader == dmutex.None && e.observers == 0
 }

@@ -54,7 +54,7 @@ func TestTermsInAnyOrder(t *testing.T) {
 					continue
 				}
 				left = true
-				ts.learn([]byte("x"), says[node][0])
+				ts.learn("x", says[node][0], nil)
 				says[node] = says[node][1:]
 				break
 			}
@@ -74,30 +74,30 @@ func TestTermsInAnyOrder(t *testing.T) {
 func TestTermsAreForgotten(t *testing.T) {
 	var ts terms
 	vacate := func(name string) {
-		ts.learn([]byte(name), term{7, 1})
-		ts.learn([]byte(name), term{dmutex.None, 1})
+		ts.learn(name, term{7, 1}, nil)
+		ts.learn(name, term{dmutex.None, 1}, nil)
 	}
 	vacate("observed") // it is listed, before it is observed
 	observed := ts.observe("observed")
 	for i := range uint64(10 * keepVacant) {
 		name := fmt.Sprint("election ", i)
-		ts.learn([]byte(name), term{7, i + 1})
+		ts.learn(name, term{7, i + 1}, nil)
 		ts.unobserve(ts.observe(fmt.Sprint("never led ", i)))
 		require.LessOrEqual(t, len(ts.elections), keepVacant+2)
-		ts.learn([]byte(name), term{dmutex.None, i + 1})
+		ts.learn(name, term{dmutex.None, i + 1}, nil)
 	}
 	require.LessOrEqual(t, len(ts.elections), keepVacant+1)
 	require.LessOrEqual(t, cap(ts.vacant), 4*keepVacant)
 	require.Same(t, observed, ts.elections["observed"])
 
 	vacate("led")
-	ts.lead("led", term{7, 2}, func(error) {})
+	ts.learn("led", term{7, 2}, func(error) {})
 	for i := range 10 * keepVacant {
 		ts.unobserve(ts.observe(fmt.Sprint("never led ", i)))
 	}
 	require.EqualValues(t, 7, ts.elections["led"].leader, "a leader is not forgotten")
 	require.NotNil(t, ts.elections["led"].end)
-	ts.learn([]byte("led"), term{dmutex.None, 2})
+	ts.learn("led", term{dmutex.None, 2}, nil)
 	require.Nil(t, ts.elections["led"].end, "it keeps a context alive")
 }
 
@@ -107,9 +107,9 @@ func TestTermsOfALifeThatIsGone(t *testing.T) {
 	var ts terms
 	const view = 3
 	first, next := membership.FirstFence(view-1), membership.FirstFence(view)
-	ts.learn([]byte("x"), term{7, first + 1})
-	ts.learn([]byte("y"), term{8, first + 1})
-	ts.learn([]byte("z"), term{7, next + 1})
+	ts.learn("x", term{7, first + 1}, nil)
+	ts.learn("y", term{8, first + 1}, nil)
+	ts.learn("z", term{7, next + 1}, nil)
 	ts.gone(view, func(leader dmutex.NodeID) bool { return leader != 8 })
 	require.Equal(t, term{dmutex.None, first + 1}, ts.elections["x"].term)
 	require.Equal(t, term{8, first + 1}, ts.elections["y"].term)
@@ -121,7 +121,7 @@ func TestTermsOfALifeThatIsGone(t *testing.T) {
 func TestResignUnderNoLock(t *testing.T) {
 	var ts terms
 	free := false
-	ts.lead("x", term{7, 1}, func(error) {
+	ts.learn("x", term{7, 1}, func(error) {
 		if free = ts.mu.TryLock(); free {
 			ts.mu.Unlock()
 		}
@@ -147,10 +147,10 @@ func TestAnnouncement(t *testing.T) {
 		{"x", term{7, 5}},
 		{strings.Repeat("x", maxElection), term{dmutex.None, membership.FirstFence(9) + 5}},
 	} {
-		name, got, err := readTerm(7, appendTerm(nil, want.name, want.term))
+		want := &message{says: saysLeads, number: want.epoch, name: want.name, leads: want.leader != dmutex.None}
+		got, err := readMessage(want.append(nil), 3)
 		require.NoError(t, err)
-		require.Equal(t, want.name, string(name))
-		require.Equal(t, want.term, got)
+		require.Equal(t, want, got)
 	}
 
 	for _, bad := range [][]byte{

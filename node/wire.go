@@ -1,20 +1,32 @@
 package node
 
 import (
+	"fmt"
+
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/chase"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A message that is about neither views nor a lock's algorithm (see package group) begins
-// with one of these, and goes on in msgpack:
+// A message is what nodes tell each other about neither views nor a lock's algorithm (see
+// package group). On the wire it is in msgpack: what it says, and then
 //
 //	Leads   epoch, election, 1 for "I lead it" or 0 for "I lead it no longer"
 //	Probe   a chase.Chase
 //	Ask     lock: "its holder may give it back"
 //	Who     number of the question, lock: "do you hold it?"
 //	Hold    number of the question, fence or 0 for "no", milliseconds since the grant
+type message struct {
+	says   uint64
+	number uint64 // of a question, or the epoch
+	name   string // of a lock or an election
+	leads  bool
+	fence  uint64
+	age    uint64
+	probe  *chase.Chase
+}
+
 const (
 	saysLeads = 16
 	saysProbe = 17
@@ -23,37 +35,66 @@ const (
 	saysHold  = 20
 )
 
-func appendTerm(b []byte, election string, t term) []byte {
-	return wire.Append(b, func(w *wire.Writer) { writeTerm(w, election, t) })
-}
+// maxAge bounds the milliseconds of a hold: a century.
+const maxAge = 100 * 366 * 24 * 3600 * 1000
 
-func writeTerm(w *wire.Writer, election string, t term) {
-	w.Uint(saysLeads)
-	w.Uint(t.epoch)
-	w.String(election)
-	w.Bool(t.leader != dmutex.None)
-}
+func (m *message) append(b []byte) []byte { return wire.Append(b, m.write) }
 
-// readTerm reads what a peer announces of itself. The epoch of a term is not 0.
-func readTerm(from dmutex.NodeID, message []byte) (name []byte, t term, err error) {
-	r := newReader(message)
-	r.Number()
-	t.epoch, name = r.Number(), r.Name(maxElection)
-	if r.Bool() {
-		t.leader = from
+func (m *message) write(w *wire.Writer) {
+	w.Uint(m.says)
+	switch m.says {
+	case saysLeads:
+		w.Uint(m.number)
+		w.String(m.name)
+		w.Bool(m.leads)
+	case saysProbe:
+		writeProbe(w, m.probe)
+	case saysAsk:
+		w.String(m.name)
+	case saysWho:
+		w.Uint(m.number)
+		w.String(m.name)
+	case saysHold:
+		w.Uint(m.number)
+		w.Uint(m.fence)
+		w.Uint(m.age)
 	}
-	if t.epoch == 0 {
-		r.Fail("the epoch of a leader is 0")
-	}
-	return name, t, r.End(func(w *wire.Writer) { writeTerm(w, string(name), t) })
 }
 
-func appendProbe(b []byte, c *chase.Chase) []byte {
-	return wire.Append(b, func(w *wire.Writer) { writeProbe(w, c) })
+// readMessage reads what a peer says in a group of so many members.
+func readMessage(b []byte, members int) (*message, error) {
+	var r wire.Reader
+	r.Reset(b)
+	m, what := &message{says: r.Number()}, ""
+	switch m.says {
+	case saysLeads:
+		what = "announcement of a leader"
+		m.number, m.name, m.leads = r.Number(), string(r.Name(maxElection)), r.Bool()
+		if m.number == 0 {
+			r.Fail("the epoch of a leader is 0")
+		}
+	case saysProbe:
+		what = "deadlock probe"
+		m.probe = readProbe(&r, members)
+	case saysAsk:
+		what = "Ask"
+		m.name = string(r.Name(transport.MaxName))
+	case saysWho:
+		what = "question who holds a lock"
+		m.number, m.name = r.Number(), string(r.Name(transport.MaxName))
+	case saysHold:
+		what = "answer who holds a lock"
+		m.number, m.fence, m.age = r.Number(), r.Number(), r.Uint(maxAge)
+	default:
+		return nil, dmutex.PeerMistake(fmt.Sprintf("unknown kind of message: %d", m.says))
+	}
+	if err := r.End(m.write); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return m, nil
 }
 
 func writeProbe(w *wire.Writer, c *chase.Chase) {
-	w.Uint(saysProbe)
 	w.Uint(c.Began)
 	w.Uint(uint64(c.Checked))
 	w.Bool(c.Lent)
@@ -70,81 +111,55 @@ func writeProbe(w *wire.Writer, c *chase.Chase) {
 	}
 }
 
-// readProbe reads a chase in a group of so many members.
-func readProbe(message []byte, members int) (*chase.Chase, error) {
-	r := newReader(message)
-	r.Number()
+func readProbe(r *wire.Reader, members int) *chase.Chase {
 	c := &chase.Chase{Began: r.Number(), Checked: int(r.Uint(chase.MaxPath)), Lent: r.Bool()}
 	for range r.Array(chase.MaxPath) {
-		c.Path = append(c.Path, chase.Wait{Node: r.node(), Txn: r.Number(), Number: r.Number(), Lock: string(r.Name(transport.MaxName))})
+		c.Path = append(c.Path, chase.Wait{Node: dmutex.NodeID(r.Number()), Txn: r.Number(), Number: r.Number(), Lock: string(r.Name(transport.MaxName))})
 	}
 	for range r.Array(members) {
-		c.Ask = append(c.Ask, r.node())
+		c.Ask = append(c.Ask, dmutex.NodeID(r.Number()))
 	}
-	return c, r.End(func(w *wire.Writer) { writeProbe(w, c) })
+	return c
 }
 
-func appendAsk(b []byte, lock string) []byte {
-	return wire.Append(b, func(w *wire.Writer) { writeAsk(w, lock) })
+// Message takes what a peer says.
+func (u up) Message(from dmutex.NodeID, b []byte) {
+	m, err := readMessage(b, u.group.MaxMembers())
+	switch {
+	case err != nil:
+		u.group.Refused(from, err)
+	case m.says == saysLeads:
+		t := term{epoch: m.number}
+		if m.leads {
+			t.leader = from
+		}
+		u.terms.learn(m.name, t, nil)
+	case m.says == saysProbe && u.cfg.Deadlock == 0:
+		u.group.Refused(from, dmutex.PeerMistake("a deadlock probe, although Config.Deadlock is 0"))
+	case m.says == saysProbe:
+		u.follow(m.probe)
+	case m.says == saysAsk:
+		u.locks.Ask(m.name)
+	case m.says == saysWho:
+		answer := &message{says: saysHold, number: m.number}
+		if st := u.locks.Status(m.name); st.Phase == dmutex.Held && st.Holder == u.Self() {
+			answer.fence, answer.age = st.Fence, uint64(st.Age.Milliseconds())
+		}
+		_ = u.send(from, answer.append(nil))
+	case m.says == saysHold:
+		u.answered(from, m)
+	}
 }
 
-func writeAsk(w *wire.Writer, lock string) {
-	w.Uint(saysAsk)
-	w.String(lock)
+func (n *Node) send(to dmutex.NodeID, m []byte) error {
+	_, err := n.mail.Send(to, func(b []byte) []byte { return append(b, m...) })
+	return err
 }
 
-func readAsk(message []byte) (lock []byte, err error) {
-	r := newReader(message)
-	r.Number()
-	lock = r.Name(transport.MaxName)
-	return lock, r.End(func(w *wire.Writer) { writeAsk(w, string(lock)) })
+// sendAll sends a message to all other members. One that is gone misses it.
+func (n *Node) sendAll(m *message) {
+	b := m.append(nil)
+	for _, p := range n.group.Others() {
+		_ = n.send(p, b)
+	}
 }
-
-func appendWho(b []byte, number uint64, lock string) []byte {
-	return wire.Append(b, func(w *wire.Writer) { writeWho(w, number, lock) })
-}
-
-func writeWho(w *wire.Writer, number uint64, lock string) {
-	w.Uint(saysWho)
-	w.Uint(number)
-	w.String(lock)
-}
-
-func readWho(message []byte) (number uint64, lock string, err error) {
-	r := newReader(message)
-	r.Number()
-	number, lock = r.Number(), string(r.Name(transport.MaxName))
-	return number, lock, r.End(func(w *wire.Writer) { writeWho(w, number, lock) })
-}
-
-func appendHold(b []byte, number, fence, age uint64) []byte {
-	return wire.Append(b, func(w *wire.Writer) { writeHold(w, number, fence, age) })
-}
-
-func writeHold(w *wire.Writer, number, fence, age uint64) {
-	w.Uint(saysHold)
-	w.Uint(number)
-	w.Uint(fence)
-	w.Uint(age)
-}
-
-func readHold(message []byte) (number, fence, age uint64, err error) {
-	r := newReader(message)
-	r.Number()
-	number, fence, age = r.Number(), r.Number(), r.Uint(maxAge)
-	return number, fence, age, r.End(func(w *wire.Writer) { writeHold(w, number, fence, age) })
-}
-
-// maxAge bounds the milliseconds of a hold: a century.
-const maxAge = 100 * 366 * 24 * 3600 * 1000
-
-// A reader reads what messages of this package are made of.
-type reader struct{ wire.Reader }
-
-func newReader(message []byte) *reader {
-	r := new(reader)
-	r.Reset(message)
-	return r
-}
-
-func (r *reader) node() dmutex.NodeID { return dmutex.NodeID(r.Number()) }
