@@ -18,16 +18,16 @@ func Lock(t *testing.T, file store.Store) io.Closer {
 	dir, err := os.OpenRoot(s.dir)
 	require.NoError(t, err)
 	defer dir.Close()
-	lock, err := s.lock(t.Context(), dir)
+	lock, err := s.lock(t.Context(), dir, s.name+".lock")
 	require.NoError(t, err)
 	return lock
 }
 
 // Fail makes a step on the file system fail, until the test ends.
 func Fail(t *testing.T, step string, err error) {
-	before := [...]any{readAll, sync, rename, syncDir, isLocal}
+	before := [...]any{readAll, syncFile, rename, syncDir, isLocal}
 	t.Cleanup(func() {
-		readAll, sync = before[0].(func(io.Reader) ([]byte, error)), before[1].(func(*os.File) error)
+		readAll, syncFile = before[0].(func(io.Reader) ([]byte, error)), before[1].(func(*os.File) error)
 		rename, syncDir = before[2].(func(*os.Root, string, string) error), before[3].(func(*os.Root) error)
 		isLocal = before[4].(func(*os.Root) (bool, error))
 	})
@@ -35,7 +35,7 @@ func Fail(t *testing.T, step string, err error) {
 	case "read":
 		readAll = func(io.Reader) ([]byte, error) { return nil, err }
 	case "sync":
-		sync = func(*os.File) error { return err }
+		syncFile = func(*os.File) error { return err }
 	case "rename":
 		rename = func(*os.Root, string, string) error { return err }
 	case "sync the directory":
@@ -74,22 +74,21 @@ func SpellOtherwise(t *testing.T, spell func(name string) string) {
 
 // BeforeSync runs f in the middle of the next Swap, before it syncs what it has written.
 func BeforeSync(f func()) {
-	before := sync
-	sync = func(file *os.File) error {
-		sync = before
+	before := syncFile
+	syncFile = func(file *os.File) error {
+		syncFile = before
 		f()
-		return sync(file)
+		return syncFile(file)
 	}
 }
 
 // Waits returns for how many lives beside a record a thread waits.
 func Waits(path string) (n int) {
-	waits.Lock()
-	defer waits.Unlock()
-	for file := range waits.of {
-		if strings.HasPrefix(file, path) {
+	waits.Range(func(file, _ any) bool {
+		if strings.HasPrefix(file.(string), path) {
 			n++
 		}
-	}
+		return true
+	})
 	return n
 }

@@ -113,7 +113,7 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 	content := slices.Concat([]byte(next), newline, value)
 	err := s.swaps.call(ctx, func() error {
 		return s.inside(func(dir *os.Root) error {
-			lock, err := s.lock(ctx, dir)
+			lock, err := s.lock(ctx, dir, s.name+".lock")
 			if err != nil {
 				return err
 			}
@@ -187,15 +187,15 @@ func open(dir *os.Root, name string, flag int) (*os.File, error) {
 	return dir.OpenFile(name, flag, 0o600)
 }
 
-// lock waits for the lock. Closing the file releases it. If the file was removed meanwhile,
-// its lock excludes nobody, so lock tries again.
-func (s *record) lock(ctx context.Context, dir *os.Root) (*os.File, error) {
+// lock waits for the lock on a file, which it creates if it is missing. Closing the file releases
+// it. If the file was removed meanwhile, its lock excludes nobody, so lock tries again.
+func (s *record) lock(ctx context.Context, dir *os.Root, name string) (*os.File, error) {
 	for ctx.Err() == nil {
-		f, err := open(dir, s.name+".lock", os.O_RDWR|os.O_CREATE)
+		f, err := open(dir, name, os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return nil, err
 		}
-		if err = lock(f, alone); err == nil && ctx.Err() == nil && has(dir, s.name+".lock", f) {
+		if err = lock(f, alone); err == nil && ctx.Err() == nil && has(dir, name, f) {
 			return f, nil
 		}
 		f.Close()
@@ -253,7 +253,7 @@ func (s *record) write(dir *os.Root, lock *os.File, content []byte) error {
 	}
 	_, err = f.Write(content)
 	if err == nil {
-		err = sync(f)
+		err = syncFile(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
@@ -269,10 +269,10 @@ func (s *record) write(dir *os.Root, lock *os.File, content []byte) error {
 
 // The tests make these fail.
 var (
-	readAll = io.ReadAll
-	sync    = (*os.File).Sync
-	rename  = (*os.Root).Rename
-	syncDir = syncDirectory
-	isLocal = isLocalDirectory
-	list    = (*os.File).Readdirnames
+	readAll  = io.ReadAll
+	syncFile = (*os.File).Sync
+	rename   = (*os.Root).Rename
+	syncDir  = syncDirectory
+	isLocal  = isLocalDirectory
+	list     = (*os.File).Readdirnames
 )

@@ -27,9 +27,9 @@ const (
 )
 
 // lock waits until no other open file has the lock, or none has it alone.
-func lock(f *os.File, how uintptr) error {
+func lock(f *os.File, how int) error {
 	var at syscall.Overlapped // the first byte
-	done, _, err := lockFileEx.Call(f.Fd(), how, 0, 1, 0, uintptr(unsafe.Pointer(&at)))
+	done, _, err := lockFileEx.Call(f.Fd(), uintptr(how), 0, 1, 0, uintptr(unsafe.Pointer(&at)))
 	if done == 0 {
 		return os.NewSyscallError("LockFileEx", err)
 	}

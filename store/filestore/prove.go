@@ -10,8 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	gosync "sync"
-	"sync/atomic"
+	"sync"
 
 	"github.com/dmutex/dmutex/store"
 )
@@ -23,64 +22,42 @@ type life struct {
 	file *os.File
 }
 
-// before returns what the names of the files of lives begin with.
-func (s *record) before() string { return s.name + ".life." }
+// lifeFile returns the name of the file of a life.
+func (s *record) lifeFile(name string) string { return s.name + ".life." + name }
 
 // Live implements [store.Prover]. It also removes the files of lives that are over, unless
 // the record names them.
 func (s *record) Live(ctx context.Context) (store.Life, error) {
-	// If the context ends while the life begins, the second to notice ends the life.
-	var begun atomic.Pointer[life]
-	end := func() {
-		if l := begun.Swap(nil); l != nil {
-			_ = l.Close()
-		}
-	}
+	l := &life{s: s, name: rand.Text()}
+	var keep func() bool // false if the context has ended the life
 	err := s.lives.call(ctx, func() error {
 		return s.proving(func(dir *os.Root) error {
-			if err := s.sweep(dir); err != nil {
-				return err
-			}
-			l, err := s.begin(dir)
+			names, err := s.names(dir)
 			if err != nil {
 				return err
 			}
-			if begun.Store(l); ctx.Err() != nil {
-				end()
+			if err := s.sweep(dir, names); err != nil {
+				return err
 			}
-			return ctx.Err()
+			if l.file, err = s.lock(ctx, dir, s.lifeFile(l.name)); err == nil {
+				keep = context.AfterFunc(ctx, func() { _ = l.Close() })
+			}
+			return err
 		})
 	})
+	if err == nil && !keep() {
+		err = ctx.Err()
+	}
 	if err != nil {
-		end()
 		return nil, s.fail("begin a life beside", err)
 	}
-	return begun.Load(), nil
+	return l, nil
 }
 
-func (s *record) begin(dir *os.Root) (*life, error) {
-	for {
-		name := rand.Text()
-		f, err := dir.OpenFile(s.before()+name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		if err := lock(f, alone); err != nil {
-			f.Close()
-			return nil, err
-		}
-		if has(dir, s.before()+name, f) { // else another process has swept it away
-			return &life{s, name, f}, nil
-		}
-		f.Close()
-	}
-}
-
-// sweep removes the files of lives that are over, unless the record names them.
-func (s *record) sweep(dir *os.Root) error {
-	names, err := s.names(dir)
-	if err != nil || len(names) == 0 {
-		return err
+// sweep removes the files of those lives that are over and that the record does not name.
+func (s *record) sweep(dir *os.Root, names []string) error {
+	if len(names) == 0 {
+		return nil
 	}
 	value, _, err := s.read(dir)
 	if err != nil {
@@ -90,77 +67,67 @@ func (s *record) sweep(dir *os.Root) error {
 		if bytes.Contains(value, []byte(name)) {
 			continue
 		}
-		s.remove(dir, name)
+		// If it has no such file, or fails, another process or the next Live removes it.
+		if f, err := open(dir, s.lifeFile(name), os.O_RDWR); err == nil {
+			if lock(f, alone|atOnce) == nil && has(dir, s.lifeFile(name), f) {
+				_ = dir.Remove(s.lifeFile(name))
+			}
+			f.Close()
+		}
 	}
 	return nil
 }
 
-// remove removes the file of a life that is over. The next Live tries again.
-func (s *record) remove(dir *os.Root, name string) {
-	f, err := open(dir, s.before()+name, os.O_RDWR)
-	if err != nil {
-		return // another process was faster, or it is not a file of ours
-	}
-	defer f.Close()
-	if lock(f, alone|atOnce) == nil {
-		_ = dir.Remove(s.before() + name)
-	}
-}
-
-// Over implements [store.Prover].
-func (s *record) Over(ctx context.Context, name string) error {
-	if !isName(name) {
-		return s.fail("look for a life beside", fmt.Errorf("%w: %q is not the name of a life", store.ErrNoProof, name))
-	}
-	w := s.await(name)
-	select {
-	case <-w.done:
-		if w.err != nil {
-			return s.fail("look for a life beside", w.err)
-		}
-		return nil
-	case <-ctx.Done():
-		return s.fail("look for a life beside", ctx.Err())
-	}
-}
-
-// A wait is for the end of a life. The kernel wakes a thread when it is over. There is one
-// wait for each life, however many calls of Over have begun and ended meanwhile, and however
-// often this process has opened the record.
+// A wait is for the end of a life. The kernel wakes a thread when it is over.
 type wait struct {
 	done chan struct{}
 	err  error
 }
 
-var waits = struct {
-	gosync.Mutex
-	of map[string]*wait // by the path of the life's file
-}{of: make(map[string]*wait)}
+// waits has one wait for each life, by the path of its file, however many calls of Over have begun
+// and ended meanwhile, and however often this process has opened the record.
+var waits sync.Map
 
-func (s *record) await(name string) *wait {
-	waits.Lock()
-	defer waits.Unlock()
-	path := filepath.Join(s.dir, s.before()+name)
-	if w := waits.of[path]; w != nil {
-		return w
+// Over implements [store.Prover].
+func (s *record) Over(ctx context.Context, name string) error {
+	const op = "look for a life beside"
+	if !isName(name) {
+		return s.fail(op, fmt.Errorf("%w: %q is not the name of a life", store.ErrNoProof, name))
 	}
-	w := &wait{done: make(chan struct{})}
-	waits.of[path] = w
-	go func() {
-		w.err = s.proving(func(dir *os.Root) error {
-			f, err := open(dir, s.before()+name, os.O_RDONLY)
-			if err != nil {
-				return fmt.Errorf("%w: %w", store.ErrNoProof, err)
-			}
-			defer f.Close()
-			return lock(f, shared)
-		})
-		waits.Lock()
-		delete(waits.of, path)
-		waits.Unlock()
-		close(w.done)
-	}()
-	return w
+	path := filepath.Join(s.dir, s.lifeFile(name))
+	first, waiting := waits.LoadOrStore(path, &wait{done: make(chan struct{})})
+	w := first.(*wait)
+	if !waiting {
+		go func() {
+			w.err = s.proving(func(dir *os.Root) error { return s.try(dir, name, shared) })
+			waits.Delete(path)
+			close(w.done)
+		}()
+	}
+	var err error
+	select {
+	case <-w.done:
+		err = w.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return s.fail(op, err)
+	}
+	return nil
+}
+
+// try takes the lock of a life for a moment, which proves that it is over.
+func (s *record) try(dir *os.Root, name string, how int) error {
+	f, err := open(dir, s.lifeFile(name), os.O_RDONLY)
+	if err == nil {
+		err = lock(f, how)
+		f.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", store.ErrNoProof, err)
+	}
+	return nil
 }
 
 // Living implements [store.Prover].
@@ -173,17 +140,12 @@ func (s *record) Living(ctx context.Context) ([]string, error) {
 				return err
 			}
 			for _, name := range names {
-				f, err := open(dir, s.before()+name, os.O_RDONLY)
-				if err == nil {
-					err = lock(f, shared|atOnce)
-					f.Close()
-				}
-				switch {
+				switch err := s.try(dir, name, shared|atOnce); {
 				case err == nil, errors.Is(err, fs.ErrNotExist): // it is over
 				case errors.Is(err, taken):
 					living = append(living, name)
 				default:
-					return fmt.Errorf("%w: %w", store.ErrNoProof, err)
+					return err
 				}
 			}
 			return nil
@@ -197,7 +159,7 @@ func (s *record) Living(ctx context.Context) ([]string, error) {
 
 // names returns the names that the files of lives may have. Other processes may spell the path in
 // another way, on a file system that ignores case, and there may be lives of other records: only
-// opening before with the name tells.
+// opening lifeFile tells.
 func (s *record) names(dir *os.Root) (names []string, err error) {
 	d, err := dir.Open(".")
 	if err != nil {
@@ -213,7 +175,7 @@ func (s *record) names(dir *os.Root) (names []string, err error) {
 	return names, err
 }
 
-// isName reports whether begin may have given this name.
+// isName reports whether Live may have given this name.
 func isName(name string) bool {
 	return len(name) == len(rand.Text()) &&
 		!strings.ContainsFunc(name, func(r rune) bool { return (r < 'A' || r > 'Z') && (r < '2' || r > '7') })
@@ -247,13 +209,8 @@ func (l *life) File() *os.File {
 // that this life is over, and while a child has inherited it, as this life is not over then.
 func (l *life) Close() error {
 	if err := l.file.Close(); err != nil {
-		return fmt.Errorf("filestore: end a life beside %s: %w", filepath.Join(l.s.dir, l.s.name), err)
+		return l.s.fail("end a life beside", err)
 	}
-	_ = l.s.inside(func(dir *os.Root) error { // if it fails, the next Live removes the file
-		if value, _, err := l.s.read(dir); err == nil && !bytes.Contains(value, []byte(l.name)) {
-			l.s.remove(dir, l.name)
-		}
-		return nil
-	})
+	_ = l.s.inside(func(dir *os.Root) error { return l.s.sweep(dir, []string{l.name}) }) // or the next Live does it
 	return nil
 }
