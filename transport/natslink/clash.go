@@ -23,13 +23,6 @@ const (
 	answers = '!'
 )
 
-// A clash is what a link knows about another one with its number.
-type clash struct {
-	heardAt    time.Time // when it spoke last; zero if there is none
-	askedAt    time.Time // when it was asked since then; zero if it was not
-	answeredAt time.Time // when it was answered last
-}
-
 // say queues a word for the other links with the number of this one. The caller has l.mu.
 func (l *Link) say(word byte) {
 	self := l.self.String()
@@ -49,33 +42,33 @@ func (l *Link) namesake(m *nats.Msg, self dmutex.NodeID) {
 		return
 	}
 	now := time.Now()
-	first := l.clash.heardAt.IsZero()
-	if m.Data[0] == asks && now.Sub(l.clash.answeredAt) >= clashPause {
-		l.clash.answeredAt = now
+	if m.Data[0] == asks && now.Sub(l.heardAt) > clashPause/2 { // it asks at most each clashPause
 		l.say(answers)
 	}
-	l.clash.heardAt, l.clash.askedAt = now, time.Time{}
-	if first {
+	if l.heardAt.IsZero() {
 		l.log.Warn("natslink: two groups use one prefix", "err", l.clashError())
 	}
+	l.heardAt = now
 }
 
 func (l *Link) clashError() error {
 	return fmt.Errorf("natslink: another group also has a node %v under Config.Prefix %q: give each group a prefix of its own", l.self, l.prefix)
 }
 
-// clashes says that another group uses the prefix, and asks whether it still does. The
+// clash says that another group uses the prefix, and asks whether it still does. The
 // caller has l.mu.
-func (l *Link) clashes() error {
-	c, now := &l.clash, time.Now()
+func (l *Link) clash() error {
+	now := time.Now()
 	switch {
-	case c.heardAt.IsZero():
+	case l.heardAt.IsZero():
 		return nil
-	case c.askedAt.IsZero() && now.Sub(c.heardAt) > clashPause:
-		c.askedAt = now
-		l.say(asks)
-	case !c.askedAt.IsZero() && now.Sub(c.askedAt) > clashPause: // it does not answer
-		*c = clash{}
+	case l.askedAt.Before(l.heardAt):
+		if now.Sub(l.heardAt) > clashPause {
+			l.askedAt = now
+			l.say(asks)
+		}
+	case now.Sub(l.askedAt) > clashPause: // it does not answer
+		l.heardAt = time.Time{}
 		return nil
 	}
 	return l.clashError()

@@ -15,32 +15,29 @@
 // and peers from the record in the store. Groups that share a prefix by mistake take each
 // other's frames for those of processes that use their numbers. A link that hears of
 // another group's link with its number logs that, and [Link.Trouble] returns it. Such a
-// link never waits for the server to confirm a subscription. If the server does not permit
-// it, nats.go calls the ErrorHandler of the connection, and Trouble returns the reason.
+// link never waits for the server to confirm a subscription; Trouble says if the server
+// does not permit it.
 //
 // # Promises
 //
 // While the connection lasts, the frames of one node to another arrive in order.
-// Frames are lost when the server is lost, when a node receives more slowly than
-// others send, when the receiver is not running, and when the sender has no
-// permission to publish them. nats.go reports missing permissions only to the
-// ErrorHandler of the connection. While nats.go reconnects, to this server or
-// another one of the cluster, it keeps some frames and sends them late.
+// Frames are lost when the server is lost, when the receiver is not running, and when
+// the sender has no permission to publish them, which nats.go tells only the
+// ErrorHandler of the connection. While nats.go reconnects, it keeps some frames and
+// sends them late.
 //
 // A node that receives too slowly does not delay others on its connection. The frames
-// that wait for it are bounded; beyond that nats.go drops frames, reports a slow
-// consumer to the connection's ErrorHandler, and [Link.Lost] counts them.
+// that wait for it are bounded; beyond that nats.go drops frames, tells the ErrorHandler
+// of a slow consumer, and [Link.Lost] counts them.
 //
-// Send never waits. It puts the frame into a queue of at most 1 MiB,
-// which a goroutine publishes: nats.go itself, when its socket is stuck, makes
-// publishers wait for up to its FlusherTimeout, a minute by default. Close may
-// have to wait as long, because it hands everything that was sent to the
-// server, if there is one.
+// Send never waits. It puts the frame into a queue of at most 1 MiB, which a goroutine
+// publishes: when its socket is stuck, nats.go makes publishers wait for up to its
+// FlusherTimeout, a minute by default. Close may have to wait as long, because it hands
+// everything that was sent to the server, if there is one.
 //
-// The connection belongs to the application: the link never closes it. When the
-// application closes or drains the connection, the link refuses to send. The same
-// happens when nats.go stops reconnecting, by default after about two minutes:
-// connect with nats.MaxReconnects(-1). Nodes that share one connection do not
+// The link never closes the connection. When the application closes or drains it, or
+// nats.go stops reconnecting, the link refuses to send. nats.go does so after about two
+// minutes: connect with nats.MaxReconnects(-1). Nodes that share one connection do not
 // hear one another if it was made with nats.NoEcho().
 package natslink
 
@@ -109,8 +106,7 @@ type Link struct {
 	maxFrame int
 	late     *latelog.Log // behind log; nil without a logger
 
-	publishing sync.WaitGroup
-	logging    sync.WaitGroup
+	running    sync.WaitGroup
 	delivering sync.Mutex // held while deliver runs
 	unsent     atomic.Uint64
 	unread     atomic.Uint64
@@ -123,11 +119,13 @@ type Link struct {
 	closed   bool
 	sub      *nats.Subscription
 	heard    dmutex.NodeID            // that sub is for
-	dropped  uint64                   // by nats.go of sub, when last asked
-	former   uint64                   // and of the subscriptions before it
+	dropped  int                      // by nats.go of sub, as far as unread counts it
 	subjects map[dmutex.NodeID]string // of the peers; without dynamic, of those that were sent to
 	queue    batch
-	clash    clash
+
+	// Another group's link with this number: see namesake. Zero if it never did.
+	heardAt time.Time // when it spoke last
+	askedAt time.Time // when it was asked last
 }
 
 // A batch is a list of frames in one buffer.
@@ -226,7 +224,7 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	l.self = self
 	clear(l.subjects)
 	l.queue.clear()
-	l.clash = clash{}
+	l.heardAt = time.Time{}
 	l.wake.Signal()
 	return nil
 }
@@ -273,7 +271,7 @@ func (l *Link) RemovePeer(id dmutex.NodeID) {
 // uses the prefix.
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.Lock()
-	closed, self, clash := l.closed, l.self, l.clashes()
+	closed, self, clash := l.closed, l.self, l.clash()
 	l.mu.Unlock()
 	err := l.nc.LastError()
 	switch {
@@ -337,9 +335,14 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 	}
 	l.opened = true
 	if l.late != nil {
-		l.logging.Go(l.late.Run)
+		l.running.Go(l.late.Run)
 	}
-	l.publishing.Go(func() { l.publish(deliver) })
+	l.running.Go(func() {
+		l.publish(deliver)
+		if l.late != nil {
+			l.late.Stop()
+		}
+	})
 	return nil
 }
 
@@ -366,10 +369,8 @@ func (l *Link) follow(deliver func(from dmutex.NodeID, frame []byte)) {
 	if same {
 		return
 	}
-	if old != nil {
-		l.Lost()              // remembers what nats.go will have forgotten
-		_ = old.Unsubscribe() // fails if the connection is closed
-	}
+	l.Lost()              // counts what nats.go will have forgotten
+	_ = old.Unsubscribe() // fails if there is none, or if the connection is closed
 	var sub *nats.Subscription
 	if self != dmutex.None {
 		var err error
@@ -380,8 +381,7 @@ func (l *Link) follow(deliver func(from dmutex.NodeID, frame []byte)) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sub, l.heard = sub, self
-	l.dropped, l.former = 0, l.former+l.dropped
+	l.sub, l.heard, l.dropped = sub, self, 0
 	if self != dmutex.None && self == l.self {
 		l.say(asks)
 	}
@@ -518,12 +518,11 @@ func (l *Link) shut() {
 func (l *Link) Lost() (sending, receiving uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sub != nil {
-		if n, err := l.sub.Dropped(); err == nil { // else it has ended
-			l.dropped = uint64(n)
-		}
+	if n, err := l.sub.Dropped(); err == nil { // else there is none, or it has ended
+		l.unread.Add(uint64(n - l.dropped))
+		l.dropped = n
 	}
-	return l.unsent.Load(), l.unread.Load() + l.former + l.dropped
+	return l.unsent.Load(), l.unread.Load()
 }
 
 // Close implements [transport.Link]. It publishes the frames that wait, and waits for
@@ -536,27 +535,14 @@ func (l *Link) Close() error {
 	if !opened {
 		return nil
 	}
-	l.publishing.Wait()
-	if l.late != nil {
-		l.late.Stop()
-	}
-	l.logging.Wait()
-	l.Lost() // remembers what nats.go will have forgotten
-	var err error
-	if l.sub != nil { // nobody changes it any more
-		err = l.sub.Unsubscribe()
-	}
+	l.running.Wait()
+	l.Lost()                // counts what nats.go will have forgotten
+	_ = l.sub.Unsubscribe() // nobody changes it any more; as in follow
 	if l.nc.IsConnected() {
 		// If this fails, frames are lost as when the server is lost.
 		_ = l.nc.FlushTimeout(roundTrip)
 	}
 	l.delivering.Lock() // waits for deliver; from now on there is none
 	defer l.delivering.Unlock()
-	switch {
-	case errors.Is(err, nats.ErrBadSubscription), // closed before
-		errors.Is(err, nats.ErrConnectionClosed),
-		errors.Is(err, nats.ErrConnectionDraining):
-		return nil
-	}
-	return err
+	return nil
 }
