@@ -48,8 +48,6 @@ import (
 //	asks for the next one at Deadline, and calls Poll from time to time while it waits for a life
 //	calls Guard if the store will tell when that life is over, and Proved when it has
 //	ends the hold at LeaseEnd, less a margin, by a timer of its own, and then calls End
-//
-// An outcome that comes after the machine is Over changes nothing.
 type Machine struct {
 	lock  string
 	life  string
@@ -203,8 +201,8 @@ func (m *Machine) Deadline() int64 {
 }
 
 // Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one
-// since the last input, as when the wall clock was set forward. A lease that ends too soon
-// does no harm. A wait must not end too soon.
+// since the last input, as when the wall clock was set forward. A wait must not end too soon; a
+// lease may.
 func (m *Machine) Leapt(by int64) { m.seenAt += by }
 
 // check notices the end of the lease. It comes before each input: an input may extend the lease,
@@ -236,8 +234,7 @@ func (m *Machine) End() {
 }
 
 // Release ends the hold, or the wait for it. The machine is Over when the record says so, too.
-// (A swap of unknown outcome may still take effect after that. The others then wait for this
-// life as for one that is dead.)
+// If a swap of unknown outcome takes effect after that, the others wait as for a dead life.
 func (m *Machine) Release(now int64) {
 	m.check(now)
 	m.leaving = true
@@ -258,15 +255,17 @@ func (m *Machine) settle() {
 // fail ends the attempt.
 func (m *Machine) fail(err error) { m.phase, m.err = Over, err }
 
-// finish ends the operation under way.
-func (m *Machine) finish(now int64) {
+// finish ends the operation under way. An outcome that comes after the machine is Over changes
+// nothing else.
+func (m *Machine) finish(now int64) (over bool) {
 	m.check(now)
 	m.op = None
+	return m.phase == Over
 }
 
 // Loaded takes what a load has shown. The value is empty if there is no record.
 func (m *Machine) Loaded(now int64, value []byte, rev string) {
-	if m.finish(now); m.phase == Over {
+	if m.finish(now) {
 		return
 	}
 	var r Record
@@ -290,7 +289,7 @@ func (m *Machine) Loaded(now int64, value []byte, rev string) {
 
 // Swapped tells the machine that the swap was done.
 func (m *Machine) Swapped(now int64, rev string) {
-	if m.finish(now); m.phase == Over {
+	if m.finish(now) {
 		return
 	}
 	m.record, m.rev, m.seenAt, m.proved = m.next, rev, now, false

@@ -43,28 +43,21 @@ func (r *Record) AppendText(b []byte) []byte {
 
 // parse reads what AppendText has written of a lock, and nothing else.
 func parse(text []byte, lock string) (r Record, err error) {
-	// What is misread here is found by comparing the texts.
-	var fields [5]string
 	rest := text
-	for i := range fields {
-		end := slices.Index(rest, '\n')
-		if end < 0 || end > 6*MaxName {
-			return r, badRecord("it is not one of a lock: use another record, or delete it")
-		}
+	next := func() string { // what follows the first word of the next line
+		end := max(slices.Index(rest, '\n'), 0)
 		line := rest[:end]
-		rest = rest[end+1:]
-		if i > 0 {
-			line = line[min(len(line), slices.Index(line, ' ')+1):]
-		}
-		fields[i] = string(line)
+		rest = rest[min(end+1, len(rest)):]
+		return string(line[slices.Index(line, ' ')+1:])
 	}
-	r.Lock, _ = strconv.Unquote(fields[1])
-	r.Fence, _ = strconv.ParseUint(fields[2], 10, 64)
-	r.Lease, _ = strconv.ParseInt(fields[3], 10, 64)
-	r.Holder = fields[4]
+	next() // the header. What is misread is found by comparing the texts
+	r.Lock, _ = strconv.Unquote(next())
+	r.Fence, _ = strconv.ParseUint(next(), 10, 64)
+	r.Lease, _ = strconv.ParseInt(next(), 10, 64)
+	r.Holder = next()
 	switch {
 	case string(r.AppendText(nil)) != string(text) || r.Fence == 0 || r.Fence > maxFence ||
-		r.Lease < MinLease || r.Lease > MaxLease || r.Holder != "" && !ValidLife(r.Holder):
+		r.Lease < MinLease || r.Lease > MaxLease || len(r.Holder) > maxLife || slices.ContainsFunc([]byte(r.Holder), notInLife):
 		return r, badRecord("it is not one of a lock: use another record, or delete it")
 	case r.Lock != lock:
 		return r, badRecord("it is of the lock " + strconv.Quote(r.Lock) + ", not of " + strconv.Quote(lock) + ": give each lock a record of its own")
@@ -72,19 +65,13 @@ func parse(text []byte, lock string) (r Record, err error) {
 	return r, nil
 }
 
-// ValidLife reports whether a life may have this name.
-func ValidLife(name string) bool {
-	for _, c := range []byte(name) {
-		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
-			return false
-		}
-	}
-	return name != "" && len(name) <= maxLife
+// notInLife reports whether no name of a life has this character.
+func notInLife(c byte) bool {
+	return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 }
 
-func badRecord(why string) error { return &recordError{why} }
+// A badRecord is an [ErrRecord] that says why.
+type badRecord string
 
-type recordError struct{ why string }
-
-func (e *recordError) Error() string { return ErrRecord.Error() + ": " + e.why }
-func (e *recordError) Unwrap() error { return ErrRecord }
+func (why badRecord) Error() string { return ErrRecord.Error() + ": " + string(why) }
+func (why badRecord) Unwrap() error { return ErrRecord }

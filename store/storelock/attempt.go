@@ -42,7 +42,6 @@ type attempt struct {
 	life     store.Life // nil if the store has none
 	slept    int64
 	err      error // why the last operation failed; nil if it did not
-	fails    int   // operations that failed in a row
 	giveUpAt int64 // after a release
 
 	// Of a wait for a life that the store cannot prove dead.
@@ -104,7 +103,7 @@ func (a *attempt) run() {
 				if a.why != nil {
 					return
 				}
-				_, _ = a.sleep(nil, min(jitter(firstPoll<<min(a.fails, 10)), a.l.lease/16))
+				_, _ = a.sleep(nil, jitter(min(slowPoll, a.l.lease/16)))
 			}
 			continue
 		}
@@ -157,10 +156,8 @@ func (a *attempt) sleep(done <-chan error, d time.Duration) (err error, told boo
 	if a.giveUpAt != 0 {
 		leave = nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-leave:
 	case err = <-done:
 		told = true
@@ -260,10 +257,9 @@ func (a *attempt) perform(op lockrecord.Operation, value []byte, rev string) (ok
 	}
 	switch {
 	case err == nil || errors.Is(err, store.ErrConflict):
-		a.err, a.fails = nil, 0
+		a.err = nil
 	case parent.Err() == nil:
 		a.err = err
-		a.fails++
 		if errors.Is(err, store.ErrUnusable) && a.held == nil {
 			a.why = err
 		}
@@ -293,7 +289,7 @@ func noProof(life string, left time.Duration) error {
 // A watch waits for the end of a life.
 type watch struct {
 	life   string
-	done   chan error // nil if the store cannot tell
+	done   <-chan error // nil if the store cannot tell
 	cancel context.CancelFunc
 }
 
@@ -304,10 +300,9 @@ func (a *attempt) watch(w *watch, life string) {
 	}
 	w.end()
 	a.m.Guard(life)
-	var ctx context.Context
-	ctx, w.cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	w.life, w.done = life, done
+	*w = watch{life, done, cancel}
 	go func() { done <- a.l.prover.Over(ctx, life) }()
 }
 
