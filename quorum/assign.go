@@ -50,24 +50,15 @@ func NewAssignment[T cmp.Ordered](entries ...Entry[T]) (Assignment[T], error) {
 	for i, e := range entries {
 		of := "the quorum of " + named(i, e.Site)
 		if law := alone(e.Quorum); law != nil {
-			text := " names a site twice; name each site once"
-			switch law {
-			case ErrEmpty:
-				text = " has no site; it would enter unasked"
-			case ErrValue:
-				text = " has a site that is not a number (NaN); remove it"
-			}
-			return Assignment[T]{}, refuse(law, of+text)
+			return Assignment[T]{}, refuse(law, of+flaw(law))
 		}
 		for k, s := range e.Quorum {
 			if _, ok := slices.BinarySearch(a.sites, s); !ok {
 				return Assignment[T]{}, refuse(ErrValue, named(k, s)+" in "+of+" is unknown; give it an entry too, or remove it")
 			}
 		}
-		q := slices.Clone(e.Quorum)
-		slices.Sort(q)
 		at, _ := slices.BinarySearch(a.sites, e.Site)
-		a.quorums[at] = q
+		a.quorums[at] = slices.Sorted(slices.Values(e.Quorum))
 	}
 	return a, nil
 }
@@ -123,13 +114,12 @@ func (a Assignment[T]) Report() Report[T] {
 		if !q.has(i) {
 			r.Outside = append(r.Outside, a.sites[i])
 		}
-		for j := range i {
-			if !f[j].meets(q) {
-				r.Disjoint = append(r.Disjoint, [2]T{a.sites[j], a.sites[i]})
+		for j := i + 1; j < len(f); j++ {
+			if f[j].common(q) == 0 {
+				r.Disjoint = append(r.Disjoint, [2]T{a.sites[i], a.sites[j]})
 			}
 		}
 	}
-	slices.SortFunc(r.Disjoint, func(p, q [2]T) int { return slices.Compare(p[:], q[:]) })
 	r.Size, r.Duty = mode(sizes), mode(duty)
 	for i, s := range a.sites {
 		if sizes[i] != r.Size {
@@ -191,14 +181,10 @@ const (
 // The quorums are chosen for equal duty: first, if there are at most 4096, as
 // many sites as possible get a quorum of their own (a matching; in a plane all
 // sites do), then each site in turn, while that helps, takes a quorum whose
-// members have least duty. The result is the same each time. It is balanced, but
-// only in special cases (a plane, a full grid, a majority) is it proved that M4
-// holds: see [Assignment.Report].
-//
-// Where the quorums are written out, as a grid's are, every site looks at all of
-// them in each of at most 8 turns: less than a second for a grid of 4096 sites, and
-// some seconds for one of 8192, which is as large as builders go. Others cost as
-// much as sites.
+// members have least duty, at most 8 times. The result is the same each time. It is
+// balanced, but only in special cases (a plane, a full grid, a majority) is it proved that
+// M4 holds: see [Assignment.Report]. A grid of 4096 sites takes less than a second, one of
+// 8192, which is as large as builders go, some seconds.
 //
 // It refuses the zero Coterie (ErrEmpty) and an other that is not a number
 // (ErrValue).
@@ -206,21 +192,19 @@ func (c Coterie[T]) Assign(others ...T) (Assignment[T], error) {
 	if c.under == nil {
 		return Assignment[T]{}, refuse(ErrEmpty, "the zero Coterie has no quorum to assign; make one with New or a builder")
 	}
-	for i, s := range others {
-		if s != s {
-			return Assignment[T]{}, refuse(ErrValue, "site "+strconv.Itoa(i)+" of the others is not a number (NaN); remove it")
-		}
+	if i := slices.IndexFunc(others, isNaN); i >= 0 {
+		return Assignment[T]{}, refuse(ErrValue, "site "+strconv.Itoa(i)+" of the others is not a number (NaN); remove it")
 	}
-	all := sites([][]T{c.sites, others})
-	number := make([]int, len(all)) // each site's number in c, or -1
-	for i, s := range all {
-		number[i] = -1
-		if k, ok := slices.BinarySearch(c.sites, s); ok {
-			number[i] = k
+	a := Assignment[T]{sites: sites([][]T{c.sites, others})}
+	var askers []int
+	for _, s := range a.sites {
+		k, ok := slices.BinarySearch(c.sites, s)
+		if !ok {
+			k = -1
 		}
+		askers = append(askers, k)
 	}
-	a := Assignment[T]{sites: all}
-	for _, q := range c.assign(number) {
+	for _, q := range c.assign(askers) {
 		a.quorums = append(a.quorums, c.members(q))
 	}
 	return a, nil
@@ -230,18 +214,15 @@ func (c Coterie[T]) Assign(others ...T) (Assignment[T], error) {
 func (c Coterie[T]) assign(askers []int) []set {
 	var (
 		duty   = make([]float64, len(c.sites))
-		chosen = make([]set, len(askers))
+		chosen = c.matched(askers)
 		count  = func(q set, by float64) {
 			for i := range q.each() {
 				duty[i] += by
 			}
 		}
 	)
-	for i, q := range c.matched(askers) {
-		if q != nil {
-			chosen[i] = q
-			count(q, 1)
-		}
+	for _, q := range chosen {
+		count(q, 1)
 	}
 	// What a site adds to the sum of the squares of all duties is 2*duty+1 for
 	// each member: that sum falls with every change, so that the turns end.
@@ -249,9 +230,7 @@ func (c Coterie[T]) assign(askers []int) []set {
 	for range assignTurns {
 		changed := false
 		for i, asker := range askers {
-			if chosen[i] != nil {
-				count(chosen[i], -1)
-			}
+			count(chosen[i], -1)
 			for k, d := range duty {
 				cost[k] = 2*d + 1
 			}
@@ -271,27 +250,44 @@ func (c Coterie[T]) assign(askers []int) []set {
 	return chosen
 }
 
-// matched gives each asker, as far as possible, a quorum that contains it and
-// that no other asker has.
+// matched gives each asker, as far as possible, a quorum that contains it and that no other
+// asker has, by augmenting paths (Kuhn, "The Hungarian Method for the Assignment Problem",
+// 1955, without weights). Where all sites are in equally many quorums, and these equally
+// large, as in a plane, every site gets one (Konig, 1916).
 func (c Coterie[T]) matched(askers []int) []set {
+	chosen := make([]set, len(askers))
 	if c.Len() > matchable {
-		return nil
+		return chosen
 	}
 	var listed []set
 	for q := range c.under.expand(len(c.sites), gate.quorums) {
-		listed = append(listed, q.clone())
+		listed = append(listed, slices.Clone(q))
 	}
-	column := columns(listed, len(c.sites))
-	wanted := make([]set, len(askers))
+	var (
+		column = columns(listed, len(c.sites))
+		owner  = same(len(listed), -1)
+		seen   = newSet(len(listed))
+		find   func(i int) bool
+	)
+	find = func(i int) bool {
+		for _, free := range []bool{true, false} {
+			for q := range column[askers[i]].each() {
+				if free != (owner[q] < 0) || seen.has(q) {
+					continue
+				}
+				seen.add(q)
+				if free || find(owner[q]) {
+					owner[q], chosen[i] = i, listed[q]
+					return true
+				}
+			}
+		}
+		return false
+	}
 	for i, asker := range askers {
 		if asker >= 0 {
-			wanted[i] = column[asker]
-		}
-	}
-	chosen := make([]set, len(askers))
-	for i, q := range match(wanted, len(listed)) {
-		if q >= 0 {
-			chosen[i] = listed[q]
+			clear(seen)
+			find(i)
 		}
 	}
 	return chosen

@@ -63,7 +63,7 @@ func TestAssign(t *testing.T) {
 				require.NotContains(t, c.Sites(), s, "%s of %d", k.Name, n)
 			}
 			for s, q := range a.All() {
-				require.True(t, c.IsQuorum(q...))
+				require.True(t, isQuorum(c, q...))
 				require.Equal(t, q, a.Quorum(s))
 			}
 			again, err := c.Assign(ints(n)...)

@@ -5,14 +5,6 @@ import (
 	"strconv"
 )
 
-// The availability of a coterie is the probability that the sites that are up
-// contain a quorum, each site being up or down independently of the others
-// (Barbara and Garcia-Molina, 1987; Peleg and Wool, "The Availability of Quorum
-// Systems", Information and Computation 123(2), 1995).
-//
-// It is computed gate by gate. Votes have a closed walk. A small gate of written-out
-// quorums is enumerated, and a coterie with a large one is sampled.
-
 // An Estimate is a probability, and how well it is known.
 type Estimate struct {
 	// Value is the probability, or the best guess at it.
@@ -28,26 +20,24 @@ type Estimate struct {
 	Samples int
 }
 
-// What Availability samples with where it has to: the interval is at most 0.0051
-// wide with defaultSamples, and 0.041 with fewestSamples.
+// What Availability samples with where it has to.
 const (
-	defaultSamples = 1 << 18
-	fewestSamples  = 1 << 12
+	defaultSamples = 1 << 18 // the interval is at most 0.0051 wide
+	fewestSamples  = 1 << 12 // 0.041
+	sampleWork     = 1 << 30 // bounds the words that more than the fewest look at
 	defaultSeed    = 1
-
-	// sampleWork bounds the words that Availability's samples look at, unless they
-	// are the fewest.
-	sampleWork = 1 << 30
 )
 
 // Availability returns the probability that a quorum is up when each site is up with
-// probability p: one for all sites, or one for each in the order of [Coterie.Sites]. It is
-// exact for votes, trees, hierarchies and walls of any size, and for any coterie of up to
-// 20 sites. For larger grids, planes and written-out coteries it is an estimate from 2^18
-// random states of the sites, or fewer, but at least 2^12, where so many would take more
-// than some seconds. The states are drawn by a SplitMix64 generator (Steele, Lea and Flood,
-// "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014) that always starts from
-// the same seed: the same arguments, the same estimate.
+// probability p, independently of the others: one p for all sites, or one for each in the
+// order of [Coterie.Sites]. It is exact for votes, trees, hierarchies and walls of any
+// size, and for any coterie of up to 20 sites. For larger grids, planes and written-out
+// coteries it is an estimate from 2^18 random states of the sites, or fewer, but at least
+// 2^12, where so many would take more than some seconds. The same arguments always draw
+// the same states.
+//
+// Barbara and Garcia-Molina, 1987; Peleg and Wool, "The Availability of Quorum Systems",
+// Information and Computation 123(2), 1995.
 //
 // It refuses a p outside [0, 1] and a wrong number of them (ErrValue). The zero
 // Coterie has no quorum and so the availability 0.
@@ -104,7 +94,7 @@ func (s *system) affordable(n int) int {
 }
 
 func (s *system) sample(p []float64, samples int, seed uint64) Estimate {
-	holds, up, hits := s.holder(len(p)), newSet(len(p)), 0
+	up, hits := newSet(len(p)), 0
 	for range samples {
 		clear(up)
 		for i := range p {
@@ -112,7 +102,7 @@ func (s *system) sample(p []float64, samples int, seed uint64) Estimate {
 				up.add(i)
 			}
 		}
-		if holds(up) {
+		if s.holds(up) {
 			hits++
 		}
 	}
@@ -120,7 +110,8 @@ func (s *system) sample(p []float64, samples int, seed uint64) Estimate {
 	return Estimate{float64(hits) / float64(samples), low, high, samples}
 }
 
-// draw returns the next number in [0, 1) of SplitMix64.
+// draw returns the next number in [0, 1) of SplitMix64 (Steele, Lea and Flood, "Fast
+// Splittable Pseudorandom Number Generators", OOPSLA 2014).
 func draw(state *uint64) float64 {
 	*state += 0x9e3779b97f4a7c15
 	z := *state

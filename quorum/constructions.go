@@ -14,22 +14,20 @@ type Construction[T cmp.Ordered] struct {
 // the first site as center and as hub. Weighted voting, walls of given widths and
 // composition are not among them, because a number of sites does not determine them.
 func Constructions[T cmp.Ordered]() []Construction[T] {
-	first := func(of func(hub T, rim ...T) (Coterie[T], error)) func(sites ...T) (Coterie[T], error) {
-		return func(sites ...T) (Coterie[T], error) {
-			if err := distinct(sites); err != nil {
-				return Coterie[T]{}, err
-			}
-			return of(sites[0], sites[1:]...)
+	central := func(sites ...T) (Coterie[T], error) {
+		if err := distinct(sites); err != nil {
+			return Coterie[T]{}, err
 		}
+		return Majority(sites[0])
 	}
 	return []Construction[T]{
-		{"central", first(func(center T, _ ...T) (Coterie[T], error) { return Majority(center) })},
+		{"central", central},
 		{"majority", Majority[T]},
 		{"grid", func(sites ...T) (Coterie[T], error) { return Grid(0, sites...) }},
 		{"fpp", Plane[T]},
 		{"tree", func(sites ...T) (Coterie[T], error) { return Tree(0, sites...) }},
 		{"hqc", func(sites ...T) (Coterie[T], error) { return Hierarchical(0, sites...) }},
-		{"wheel", first(Wheel[T])},
+		{"wheel", Wheel[T]},
 		{"wall", func(sites ...T) (Coterie[T], error) { return Wall(nil, sites...) }},
 	}
 }

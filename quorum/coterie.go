@@ -31,7 +31,7 @@ func New[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 		return Coterie[T]{}, v
 	}
 	names := sites(quorums)
-	return listed(numbered(quorums, names), names), nil
+	return finish(written(numbered(quorums, names), leaves(len(names))), names), nil
 }
 
 // Minimize returns the coterie of those quorums that contain no other, each
@@ -44,20 +44,12 @@ func Minimize[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 			return Coterie[T]{}, v
 		}
 	}
-	names := sites(quorums)
-	var kept [][]T // with the sites that still occur
-	for _, q := range minimal(numbered(quorums, names)) {
-		kept = append(kept, Coterie[T]{sites: names}.members(q))
+	all := Coterie[T]{sites: sites(quorums)}
+	var kept [][]T
+	for _, q := range minimal(numbered(quorums, all.sites)) {
+		kept = append(kept, all.members(q))
 	}
-	names = sites(kept)
-	return listed(numbered(kept, names), names), nil
-}
-
-// listed returns the coterie of a family that obeys the laws, and in which every site
-// occurs.
-func listed[T cmp.Ordered](family []set, names []T) Coterie[T] {
-	slices.SortFunc(family, set.compare)
-	return finish(written(family, leaves(len(names))), names)
+	return New(kept...)
 }
 
 // written returns the system of a family that obeys the laws, and in which every input
@@ -66,6 +58,7 @@ func written(family []set, in []*system) *system {
 	if len(in) == 1 {
 		return in[0]
 	}
+	slices.SortFunc(family, set.compare)
 	return &system{gate: newList(family, len(in)), in: in}
 }
 
@@ -74,12 +67,10 @@ func written(family []set, in []*system) *system {
 func finish[T cmp.Ordered](s *system, names []T) Coterie[T] {
 	occur := newSet(len(names))
 	s.mark(occur)
-	used := slices.Collect(occur.each())
-	slices.SortFunc(used, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
 	var c Coterie[T]
 	leaf := make([]*system, len(names))
-	for rank, i := range used {
-		leaf[i] = &system{site: rank}
+	for _, i := range slices.SortedFunc(occur.each(), func(i, j int) int { return cmp.Compare(names[i], names[j]) }) {
+		leaf[i] = &system{site: len(c.sites)}
 		c.sites = append(c.sites, names[i])
 	}
 	c.under = s.replace(leaf)
@@ -91,17 +82,6 @@ func (c Coterie[T]) system() *system {
 		return nothing
 	}
 	return c.under
-}
-
-// numbers returns the sites of c among some values.
-func (c Coterie[T]) numbers(values []T) set {
-	s := newSet(len(c.sites))
-	for _, v := range values {
-		if i, ok := slices.BinarySearch(c.sites, v); ok {
-			s.add(i)
-		}
-	}
-	return s
 }
 
 // members returns the sites in a set, in order.
@@ -138,32 +118,10 @@ func (c Coterie[T]) Quorums() iter.Seq[[]T] {
 // does not go through them.
 func (c Coterie[T]) Len() int { return fold(c.system(), same(len(c.sites), 1), gate.count) }
 
-// IsQuorum reports whether the sites, in any order, are one of the quorums of c:
-// no site missing, none too many. To ask whether replies suffice, use
-// [Coterie.HasQuorum].
-func (c Coterie[T]) IsQuorum(sites ...T) bool {
-	s := c.numbers(sites)
-	if s.count() != len(sites) {
-		return false // a stranger, or the same site twice
-	}
-	holds := c.system().holder(len(c.sites))
-	if !holds(s) {
-		return false
-	}
-	for i := range s.clone().each() {
-		s.remove(i)
-		if holds(s) {
-			return false
-		}
-		s.add(i)
-	}
-	return true
-}
-
 // HasQuorum reports whether the sites contain a quorum of c. Values that are not
 // sites of c count for nothing, and a site counts once.
 func (c Coterie[T]) HasQuorum(sites ...T) bool {
-	return c.system().holder(len(c.sites))(c.numbers(sites))
+	return c.system().holds(numbered([][]T{sites}, c.sites)[0])
 }
 
 // Size returns the size of a smallest quorum and that of a largest one; 0 for the zero
@@ -174,22 +132,20 @@ func (c Coterie[T]) Size() (smallest, largest int) {
 	return few.count(), many.count()
 }
 
-const maxInt = math.MaxInt
-
 var inf = math.Inf(1)
 
 // plus and times stop at the largest int. Their arguments are not negative.
 func plus(a, b int) int {
-	if a > maxInt-b {
-		return maxInt
+	if a > math.MaxInt-b {
+		return math.MaxInt
 	}
 	return a + b
 }
 
 func times(a, b int) int {
 	high, low := bits.Mul(uint(a), uint(b))
-	if high != 0 || low > maxInt {
-		return maxInt
+	if high != 0 || low > math.MaxInt {
+		return math.MaxInt
 	}
 	return int(low)
 }

@@ -4,12 +4,13 @@
 // Some sites (nodes, replicas, voters) must decide one thing at a time: which node
 // holds the lock, which value is written. Asking all of them works until one crashes.
 // Asking a group is enough if any two groups that may decide share a member, because
-// that member will not agree to both. Such a group is a quorum, and a
-// coterie is a set of quorums with three laws:
+// that member will not agree to both. Such a group is a quorum, and a coterie is a set of
+// quorums with three laws:
 //
 //   - non-emptiness: there is a quorum, and every quorum has a site;
-//   - intersection: any two quorums share a site;
-//   - minimality: no quorum contains another.
+//   - intersection: any two quorums share a site, so two holders are impossible;
+//   - minimality: no quorum contains another. That costs nothing, because a group that
+//     holds a superset also holds the quorum in it, and it makes the family unique.
 //
 // A [Coterie] obeys them by construction. [New] takes written-out quorums and
 // names the two that offend; [Check] lists all offenses; [Minimize] drops what is
@@ -32,25 +33,20 @@
 //	gap           where another coterie is available and this one is not
 //
 // [Constructions] lists the builders that need only sites, by name; the command
-// dmutex quorum compare measures them all side by side. For Maekawa's algorithm
+// dmutex quorum compare measures them side by side. For Maekawa's algorithm
 // [Coterie.Assign] gives each site a quorum of its own, and [Assignment.Report]
 // says which of Maekawa's four conditions they fulfill.
 //
 // A coterie of sixty sites can have more quorums than can be written down. It is
 // then kept as a small tree of gates, and all methods but those that list quorums
-// work on that.
-//
-// # Purity
-//
-// The package is combinatorics and nothing else: it reads no clock, keeps no
-// global state, draws no random number (the sampling of availability starts from a
-// fixed seed), and imports nothing that does. The same call gives the same answer.
+// work on that. The same call always gives the same answer: even the sampling of
+// availability starts from a fixed seed.
 //
 // # Errors
 //
-// Bad input is refused with an error that says what to change, and never by a
-// panic. Each error is one of the Err sentinels for errors.Is; where quorums
-// break a law it is a [*Violation] with the two quorums in it. Every builder refuses no
-// sites (ErrSize), a site given twice (ErrDuplicate), one that is not a number
-// (ErrValue), and more than 8192 sites (ErrTooLarge).
+// Bad input is refused with an error that says what to change. Each error is one of the
+// Err sentinels for errors.Is; where quorums break a law it is a [*Violation] with the two
+// quorums in it. Every builder refuses no sites (ErrSize), a site given twice
+// (ErrDuplicate), one that is not a number (ErrValue), and more than 8192 sites
+// (ErrTooLarge).
 package quorum

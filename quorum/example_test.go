@@ -108,7 +108,7 @@ func ExampleTree() {
 	c, _ := quorum.Tree(2, 1, 2, 3)
 	fmt.Println(c)
 	c, _ = quorum.Tree(2, 1, 2, 3, 4, 5, 6, 7)
-	fmt.Println(c.IsQuorum(1, 2, 4), c.IsQuorum(4, 5, 6, 7), c.Len())
+	fmt.Println(c.HasQuorum(1, 2, 4), c.HasQuorum(4, 5, 6, 7), c.Len())
 	// Output:
 	// {1,2},{1,3},{2,3}
 	// true true 15
@@ -117,7 +117,7 @@ func ExampleTree() {
 // A majority of three groups, and in each a majority of three sites.
 func ExampleHierarchical() {
 	c, _ := quorum.Hierarchical(3, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-	fmt.Println(c.Len(), c.IsQuorum(1, 2, 4, 6))
+	fmt.Println(c.Len(), c.HasQuorum(1, 2, 4, 6))
 	// Output: 27 true
 }
 
@@ -130,7 +130,7 @@ func ExampleWheel() {
 // Rows {1}, {2,3}, {4,5}: a whole row and one site of every row below.
 func ExampleWall() {
 	c, _ := quorum.Wall([]int{1, 2, 2}, 1, 2, 3, 4, 5)
-	fmt.Println(c.Len(), c.IsQuorum(1, 2, 5), c.IsQuorum(2, 3, 4), c.IsQuorum(4, 5))
+	fmt.Println(c.Len(), c.HasQuorum(1, 2, 5), c.HasQuorum(2, 3, 4), c.HasQuorum(4, 5))
 	// Output: 7 true true true
 }
 
@@ -141,7 +141,7 @@ func ExampleCompose() {
 		within, _ := quorum.Majority(centre+"1", centre+"2", centre+"3")
 		return within
 	})
-	fmt.Println(c.Len(), c.IsQuorum("ams1", "ams3", "lon2", "lon3"), err)
+	fmt.Println(c.Len(), c.HasQuorum("ams1", "ams3", "lon2", "lon3"), err)
 	// Output: 27 true <nil>
 }
 

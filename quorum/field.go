@@ -1,14 +1,12 @@
 package quorum
 
-// A field is the finite field of q = p^k elements (Galois, 1830; any book on
-// finite fields, such as Lidl and Niederreiter, 1983, chapter 2). For each prime
-// power there is exactly one.
+// A field is the finite field of q = p^k elements (Lidl and Niederreiter, "Finite Fields",
+// 1983, chapter 2).
 //
 // Its elements are the polynomials of degree below k over the integers modulo p,
-// and element c(0) + c(1)*x + ... is numbered c(0) + c(1)*p + c(2)*p^2 + ..., so
-// that 0 and 1 are the zero and the one. Sums are taken by coefficient. Products
-// are taken modulo a primitive polynomial x^k + ..., one for which the powers of x
-// are all elements but 0. So a product is a sum of logarithms.
+// and element c(0) + c(1)*x + ... is numbered c(0) + c(1)*p + c(2)*p^2 + ... Products are
+// taken modulo a primitive polynomial x^k + ..., one for which the powers of x are all
+// elements but 0. So a product is a sum of logarithms.
 type field struct {
 	q, p int
 	exp  []int // the powers of x, from x^0 to x^(q-2)

@@ -1,14 +1,9 @@
 package quorum
 
-import "cmp"
-
-// A gap of a coterie is a set of sites that contains no quorum and leaves none
-// among the others: when the group splits along it, neither side can go on. A
-// coterie without gaps is non-dominated: no other coterie has a quorum whenever
-// this one has, and sometimes when this has none (Garcia-Molina and Barbara,
-// 1985, theorem 2.1; by the dual, Ibaraki and Kameda, 1993).
-// Non-dominated coteries are the ones to use: a dominated one gives availability
-// away and gets nothing for it.
+import (
+	"cmp"
+	"slices"
+)
 
 // gapWork bounds the search for a gap among written-out quorums, in words.
 const gapWork = 1 << 29
@@ -21,7 +16,7 @@ func (g *list) gap() (set, error) {
 	budget := gapWork
 	for t := range g.hitting(&budget, nil) {
 		if !g.holds(t) {
-			return t.clone(), nil
+			return slices.Clone(t), nil
 		}
 		budget -= len(g.family) * len(t)
 	}
@@ -62,8 +57,11 @@ func (s *system) below(inputs, side set) {
 	}
 }
 
-// Gap returns sites that neither contain a quorum of c nor leave one among the
-// other sites of c, or nil if c is non-dominated. It is the same set each time.
+// Gap returns sites that neither contain a quorum of c nor leave one among the other sites
+// of c: when the group splits along them, neither side can go on. It is the same set each
+// time. If it is nil, c is non-dominated: no other coterie has a quorum whenever c has, and
+// sometimes when c has none (Garcia-Molina and Barbara, 1985, theorem 2.1; by the dual,
+// Ibaraki and Kameda, 1993). A dominated coterie gives availability away for nothing.
 //
 // For written-out quorums it is a search that may take exponential time; it is
 // cut short with ErrTooLarge after about a second. The zero Coterie has no

@@ -8,16 +8,7 @@ import (
 	"strconv"
 )
 
-// The laws of a coterie, as stated by Garcia-Molina and Barbara, "How to Assign
-// Votes in a Distributed System", Journal of the ACM 32(4), 1985:
-//
-//	non-emptiness  there is a quorum, and every quorum has a site
-//	intersection   any two quorums share a site
-//	minimality     no quorum contains another
-//
-// Intersection is what makes two holders impossible: each would need the vote
-// of a shared site. Minimality costs nothing, because the holder of a superset also
-// holds the quorum inside it, and it makes the family unique.
+// The laws of a coterie.
 var (
 	// ErrEmpty says that there is no quorum, or a quorum without sites.
 	ErrEmpty = errors.New("quorum: non-emptiness")
@@ -40,8 +31,7 @@ var (
 	ErrValue = errors.New("quorum: unlawful value")
 
 	// ErrSize says that the construction does not exist for so many sites, for that
-	// shape, or for those votes: two disjoint groups could both reach the threshold,
-	// for example.
+	// shape, or for those votes.
 	ErrSize = errors.New("quorum: no such construction")
 
 	// ErrTooLarge says that the answer exists but is beyond the stated limit
@@ -89,18 +79,14 @@ func (v *Violation[T]) Error() string {
 			" (of up to 64 sites, 92681 quorums), or put smaller coteries together by Compose"
 	case v.First < 0:
 		what = "no quorum is given; give at least one"
-	case v.Law == ErrEmpty:
-		what = first + " has no site; remove it, or every site would hold it"
-	case v.Law == ErrValue:
-		what = first + " has a site that is not a number (NaN); remove that site"
+	case v.Second < 0:
+		what = first + flaw(v.Law)
 	case v.Law == ErrIntersection:
 		what = first + " and " + second + " share no site; add one site to both"
 	case v.Law == ErrMinimality && len(v.Quorums[0]) < len(v.Quorums[1]):
 		what = first + " is contained in " + second + "; remove the larger, or use Minimize"
 	case v.Law == ErrMinimality:
 		what = first + " contains " + second + "; remove the larger, or use Minimize"
-	case v.Second < 0:
-		what = first + " names a site twice; name each site once"
 	default:
 		what = first + " and " + second + " are the same quorum; remove one, or use Minimize"
 	}
@@ -123,11 +109,10 @@ func (v *Violation[T]) quorum(place, i int) string {
 // It yields nothing if and only if [New] would accept them. Quorums that are
 // wrong by themselves are not compared with others.
 //
-// Pairs are compared by bitset: a thousand quorums of some sixty sites take
-// milliseconds. At most 8192 sites are taken, and so many quorums that the pairs
-// times the words of a bitset are at most 2^32: 8192 quorums of 8192 sites, and
-// 92681 of up to 64. The largest take some ten seconds. Beyond that Check yields one
-// Violation of ErrTooLarge after what single quorums do wrong, and compares none.
+// A thousand quorums of some sixty sites take milliseconds, the largest that Check
+// compares some ten seconds: 8192 quorums of 8192 sites, or 92681 of up to 64. Of more it
+// compares none, and yields one Violation of ErrTooLarge after what single quorums do
+// wrong.
 func Check[T cmp.Ordered](quorums ...[]T) iter.Seq[*Violation[T]] {
 	return func(yield func(*Violation[T]) bool) {
 		if len(quorums) == 0 {
@@ -166,18 +151,28 @@ func Check[T cmp.Ordered](quorums ...[]T) iter.Seq[*Violation[T]] {
 
 // alone returns what is wrong with a quorum by itself.
 func alone[T cmp.Ordered](q []T) error {
-	if len(q) == 0 {
+	switch {
+	case len(q) == 0:
 		return ErrEmpty
-	}
-	for _, s := range q {
-		if s != s {
-			return ErrValue
-		}
-	}
-	if repeated(q) >= 0 {
+	case slices.ContainsFunc(q, isNaN):
+		return ErrValue
+	case repeated(q) >= 0:
 		return ErrDuplicate
 	}
 	return nil
+}
+
+func isNaN[T cmp.Ordered](site T) bool { return site != site }
+
+// flaw says what is wrong with a quorum that breaks a law by itself.
+func flaw(law error) string {
+	switch law {
+	case ErrEmpty:
+		return " has no site; remove it, or every site would hold it"
+	case ErrValue:
+		return " has a site that is not a number (NaN); remove that site"
+	}
+	return " names a site twice; name each site once"
 }
 
 // together returns the law that two quorums of known sizes break: sets that do
@@ -197,11 +192,7 @@ func together(a, b set, sizeA, sizeB int) error {
 
 // repeated returns a place in list whose value stands earlier too, or -1.
 func repeated[T cmp.Ordered](list []T) int {
-	order := make([]int, len(list))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(list[i], list[j]) })
+	order := slices.SortedStableFunc(full(len(list)).each(), func(i, j int) int { return cmp.Compare(list[i], list[j]) })
 	for k := 1; k < len(order); k++ {
 		if list[order[k-1]] == list[order[k]] {
 			return order[k]
@@ -214,7 +205,7 @@ const (
 	// maxSites bounds the sites that a builder takes, or Check.
 	maxSites = 1 << 13
 
-	// maxPairs bounds the words that Check compares.
+	// maxPairs bounds the pairs that Check compares, times the words of a set.
 	maxPairs = 1 << 32
 )
 
@@ -226,10 +217,8 @@ func distinct[T cmp.Ordered](list []T) error {
 	if len(list) > maxSites {
 		return refuse(ErrTooLarge, strconv.Itoa(len(list))+" sites; give at most "+strconv.Itoa(maxSites)+", or put smaller coteries together by Compose")
 	}
-	for i, s := range list {
-		if s != s {
-			return refuse(ErrValue, "site "+strconv.Itoa(i)+" is not a number (NaN); remove it")
-		}
+	if i := slices.IndexFunc(list, isNaN); i >= 0 {
+		return refuse(ErrValue, "site "+strconv.Itoa(i)+" is not a number (NaN); remove it")
 	}
 	if i := repeated(list); i >= 0 {
 		return refuse(ErrDuplicate, named(i, list[i])+" is given twice; name each site once")
@@ -239,18 +228,7 @@ func distinct[T cmp.Ordered](list []T) error {
 
 // sites returns the sites of all quorums, in order, each once, less any NaN.
 func sites[T cmp.Ordered](quorums [][]T) []T {
-	n := 0
-	for _, q := range quorums {
-		n += len(q)
-	}
-	all := make([]T, 0, n)
-	for _, q := range quorums {
-		for _, s := range q {
-			if s == s {
-				all = append(all, s)
-			}
-		}
-	}
+	all := slices.DeleteFunc(slices.Concat(quorums...), isNaN)
 	slices.Sort(all)
 	return slices.Clip(slices.Compact(all))
 }

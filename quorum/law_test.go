@@ -120,7 +120,7 @@ func TestBadInput(t *testing.T) {
 		"availability, of nothing": {second(Coterie[int]{}.Availability()), ErrValue, "0 probabilities are given"},
 		"assignment of none":       {second(NewAssignment[int]()), ErrSize, "n = 0"},
 		"assignment, twice":        {second(NewAssignment(Entry[int]{1, []int{1}}, Entry[int]{1, []int{1}})), ErrDuplicate, "given twice"},
-		"assignment, empty":        {second(NewAssignment(Entry[int]{1, nil})), ErrEmpty, "the quorum of site 0 (1) has no site; it would enter unasked"},
+		"assignment, empty":        {second(NewAssignment(Entry[int]{1, nil})), ErrEmpty, "the quorum of site 0 (1) has no site; remove it, or every site would hold it"},
 		"assignment, repeated":     {second(NewAssignment(Entry[int]{1, []int{1, 1}})), ErrDuplicate, "the quorum of site 0 (1) names a site twice"},
 		"assignment, unknown":      {second(NewAssignment(Entry[int]{1, []int{1, 7}})), ErrValue, "site 1 (7) in the quorum of site 0 (1) is unknown; give it an entry too, or remove it"},
 		"assign, others NaN":       {second(must(Majority(1.0)).Assign(math.NaN())), ErrValue, "not a number"},
@@ -136,11 +136,8 @@ func TestMembership(t *testing.T) {
 	c := must(New([]string{"c", "a"}, []string{"b", "a"}, []string{"b", "c"}))
 	require.Equal(t, []string{"a", "b", "c"}, c.Sites())
 	require.Equal(t, [][]string{{"a", "b"}, {"a", "c"}, {"b", "c"}}, slices.Collect(c.Quorums()))
-	require.True(t, c.IsQuorum("b", "a"))
-	require.False(t, c.IsQuorum("a", "b", "c"), "one too many")
-	require.False(t, c.IsQuorum("a", "a"))
-	require.False(t, c.IsQuorum("a", "z"))
-	require.False(t, c.IsQuorum("a", "b", "z"))
+	require.True(t, c.HasQuorum("b", "a"))
+	require.False(t, c.HasQuorum("a", "z"))
 	require.True(t, c.HasQuorum("a", "z", "b", "b"))
 	require.False(t, c.HasQuorum("a", "a"))
 	c.Sites()[0] = "changed"

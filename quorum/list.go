@@ -54,5 +54,5 @@ func (g *list) cheapest(cost []float64) (set, float64) {
 	if found < 0 {
 		return nil, 0
 	}
-	return g.family[found].clone(), least
+	return slices.Clone(g.family[found]), least
 }

@@ -1,5 +1,7 @@
 package quorum
 
+import "slices"
+
 // The load of a coterie is how busy its busiest site must be: a strategy picks
 // quorums with some probabilities, a site is as busy as the quorums that contain
 // it are likely together, and the load is the least that any strategy makes the
@@ -13,10 +15,10 @@ package quorum
 // It is found gate by gate, as the capacity: give each quorum a rate so that no input is
 // used more often than its own capacity allows, and let the sum be greatest. That is a
 // linear program with a row for each input and a column for each quorum, too many to write
-// down; but the simplex method asks for one column at a time, the one that the present
-// prices of the inputs make cheapest, and a cheapest quorum is what gates can tell. Prices
-// also bound the answer from the other side: if every quorum costs at least 1, no rates sum
-// to more than the prices, each times its input's capacity.
+// down; but the simplex method asks for one column at a time, a cheapest quorum at the
+// present prices of the inputs. Prices also bound the answer from the other side: if every
+// quorum costs at least 1, no rates sum to more than the prices, each times its input's
+// capacity.
 
 // Limits of the linear programs.
 const (
@@ -65,30 +67,31 @@ func (c Coterie[T]) Load() (low, high float64) {
 // program solves the linear program by the revised simplex method, starting from
 // the basis in which every input is idle. It narrows the bounds that are known.
 func program(g gate, room []float64, low, high float64, budget *int) (float64, float64) {
-	lp := newSimplex(room)
-	for ; *budget > 0; *budget -= max(programStep, 2*lp.n*lp.n) {
-		prices := lp.prices()
-		lowest, total := 0, 0.0
-		for i, p := range prices {
-			if p < prices[lowest] {
-				lowest = i
-			}
-			total += max(0, p) * room[i]
-		}
-		if prices[lowest] < -tight { // that input is better left with room
-			if !lp.enter(nil, lowest) {
+	n := len(room)
+	lp := make(simplex, n)
+	for i := range lp {
+		lp[i].number = make([]float64, n+1)
+		lp[i].number[0], lp[i].number[i+1] = room[i], 1
+	}
+	for ; *budget > 0; *budget -= max(programStep, 2*n*n) {
+		prices, total := lp.prices(), 0.0
+		if lowest := slices.Min(prices); lowest < -tight { // that input is better left with room
+			idle := newSet(n)
+			idle.add(slices.Index(prices, lowest))
+			if !lp.enter(idle, nil) {
 				break
 			}
 			continue
 		}
-		for i, p := range prices {
-			prices[i] = max(0, p)
+		for i := range prices {
+			prices[i] = max(0, prices[i])
+			total += prices[i] * room[i]
 		}
 		q, cost := g.cheapest(prices)
 		if total > 0 {
 			low = max(low, cost/total)
 		}
-		if cost >= 1-tight || !lp.enter(q, -1) {
+		if cost >= 1-tight || !lp.enter(q, q) {
 			break
 		}
 	}

@@ -2,7 +2,7 @@ package quorum
 
 import (
 	"cmp"
-	"slices"
+	"math"
 	"strconv"
 )
 
@@ -25,7 +25,7 @@ func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 		return Coterie[T]{}, err
 	}
 	n := len(sites)
-	q := order(n)
+	q := int(math.Sqrt(float64(n)))
 	f, ok := newField(q)
 	if !ok || n != q*q+q+1 {
 		return Coterie[T]{}, refuse(ErrSize, strconv.Itoa(n)+" is not q^2+q+1 for a prime power q, as 7, 13, 21, 31 and 57 are; Grid takes any number")
@@ -51,15 +51,5 @@ func Plane[T cmp.Ordered](sites ...T) (Coterie[T], error) {
 			}
 		}
 	}
-	slices.SortFunc(lines, set.compare)
 	return finish(written(lines, leaves(n)), sites), nil
-}
-
-// order returns the largest q with q^2+q+1 <= n.
-func order(n int) int {
-	q := 0
-	for q*q+3*q+3 <= n {
-		q++
-	}
-	return q
 }

@@ -11,18 +11,13 @@ import (
 // bit each. Two sets that meet in an operation have the same length.
 type set []uint64
 
-func words(n int) int { return (n + 63) / 64 }
+func words(n int) int { return max(1, (n+63)/64) }
 
 func newSet(n int) set { return make(set, words(n)) }
 
 // newSets returns k empty sets, in one piece of memory.
 func newSets(k, n int) []set {
-	width := words(n)
-	all, sets := make(set, k*width), make([]set, k)
-	for i := range sets {
-		sets[i] = all[i*width : (i+1)*width : (i+1)*width]
-	}
-	return sets
+	return slices.Collect(slices.Chunk(make(set, k*words(n)), words(n)))
 }
 
 // full returns {0, ..., n-1}.
@@ -37,10 +32,6 @@ func full(n int) set {
 func (s set) has(i int) bool { return s[i>>6]>>(i&63)&1 != 0 }
 func (s set) add(i int)      { s[i>>6] |= 1 << (i & 63) }
 func (s set) remove(i int)   { s[i>>6] &^= 1 << (i & 63) }
-
-func (s set) clone() set { return append(set{}, s...) }
-
-func (s set) empty() bool { return s.count() == 0 }
 
 func (s set) count() int {
 	n := 0
@@ -59,16 +50,6 @@ func (s set) common(t set) int {
 	return n
 }
 
-// meets reports whether s and t share a member.
-func (s set) meets(t set) bool {
-	for i, w := range s {
-		if w&t[i] != 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // within reports whether every member of s is in t.
 func (s set) within(t set) bool {
 	for i, w := range s {
@@ -77,13 +58,6 @@ func (s set) within(t set) bool {
 		}
 	}
 	return true
-}
-
-// drop removes every member of t from s.
-func (s set) drop(t set) {
-	for i, w := range t {
-		s[i] &^= w
-	}
 }
 
 // sum adds up what the members of s cost.
@@ -99,17 +73,7 @@ func (s set) sum(cost []float64) float64 {
 // their members read in ascending order, as words in a dictionary: {0,1} comes
 // before {0,2,3}, and that before {1,2}.
 func (s set) compare(t set) int {
-	for i, w := range s {
-		diff := w ^ t[i]
-		switch low := diff & -diff; { // the first member that only one of them has
-		case diff == 0:
-		case w&low != 0:
-			return -1
-		default:
-			return 1
-		}
-	}
-	return 0
+	return slices.CompareFunc(t, s, func(a, b uint64) int { return cmp.Compare(bits.Reverse64(a), bits.Reverse64(b)) })
 }
 
 // each yields the members in ascending order.
@@ -149,18 +113,14 @@ func holds(family []set, up set) bool {
 	return false
 }
 
-// minimal returns the sets that contain no other, each once, in the order of
-// [set.compare].
+// minimal returns the sets that contain no other, each once.
 func minimal(family []set) []set {
-	family = slices.Clone(family)
-	slices.SortStableFunc(family, func(s, t set) int { return s.count() - t.count() })
 	var kept []set
-	for _, s := range family {
+	for _, s := range slices.SortedStableFunc(slices.Values(family), func(s, t set) int { return s.count() - t.count() }) {
 		if !holds(kept, s) {
 			kept = append(kept, s)
 		}
 	}
-	slices.SortFunc(kept, set.compare)
 	return kept
 }
 

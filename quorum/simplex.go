@@ -1,6 +1,9 @@
 package quorum
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // A simplex maximizes the sum of the rates x(q) of quorums, subject to: for each
 // input, the rates of the quorums that contain it sum to at most its room (Dantzig's
@@ -9,109 +12,86 @@ import "slices"
 // Mostly every room is the same, so that ties abound, and a careless choice among
 // them can go around forever. Ties are therefore broken by the lexicographic rule
 // (Dantzig, Orden and Wolfe, 1955), which cannot.
-type simplex struct {
-	n       int
-	inverse []float64 // of the basis, n by n, by rows
-	value   []float64 // of the basic variables
-	basis   []set     // the quorum of each row, or nil if the row is slack
-}
+type simplex []row
 
-func newSimplex(room []float64) *simplex {
-	n := len(room)
-	lp := &simplex{n: n, inverse: make([]float64, n*n), value: slices.Clone(room), basis: make([]set, n)}
-	for i := range n {
-		lp.inverse[i*n+i] = 1
-	}
-	return lp
+// A row is a basic variable: the rate of a quorum or, if that is nil, the room left to
+// an input. Its first number is the value, the others are its row of the inverse.
+type row struct {
+	quorum set
+	number []float64
 }
-
-func (lp *simplex) row(i int) []float64 { return lp.inverse[i*lp.n : (i+1)*lp.n] }
 
 // prices returns the dual variables: the rows of the inverse whose variable
 // counts in the sum, added up.
-func (lp *simplex) prices() []float64 {
-	prices := make([]float64, lp.n)
-	for i, q := range lp.basis {
-		if q == nil {
-			continue
-		}
-		for j, v := range lp.row(i) {
-			prices[j] += v
+func (lp simplex) prices() []float64 {
+	prices := make([]float64, len(lp))
+	for _, r := range lp {
+		if r.quorum != nil {
+			for j, v := range r.number[1:] {
+				prices[j] += v
+			}
 		}
 	}
 	return prices
 }
 
-// enter brings a quorum into the basis or, if that is nil, the room left to an
-// input. It returns false if there is no row that it could take, which only
-// rounding can bring about.
-func (lp *simplex) enter(q set, input int) bool {
-	column := make([]float64, lp.n) // what enters, in terms of the basis
-	for i := range column {
-		if q == nil {
-			column[i] = lp.row(i)[input]
-			continue
-		}
-		for j := range q.each() {
-			column[i] += lp.row(i)[j]
-		}
-	}
+// enter brings a variable into the basis that uses some inputs: a quorum, or nil for the
+// room left to one input. It returns false if there is no row that it could take, which
+// only rounding can bring about.
+func (lp simplex) enter(uses, quorum set) bool {
+	column := make([]float64, len(lp)) // what enters, in terms of the basis
 	leave := -1
-	for i, c := range column {
-		if c > tight && (leave < 0 || lp.before(i, leave, column)) {
+	for i, r := range lp {
+		for j := range uses.each() {
+			column[i] += r.number[1+j]
+		}
+		if column[i] > tight && (leave < 0 || before(r.number, lp[leave].number, column[i], column[leave])) {
 			leave = i
 		}
 	}
 	if leave < 0 {
 		return false
 	}
-	pivot := lp.row(leave)
+	pivot := lp[leave].number
 	for j := range pivot {
 		pivot[j] /= column[leave]
 	}
-	lp.value[leave] /= column[leave]
 	for i, c := range column {
 		if i == leave || c == 0 {
 			continue
 		}
 		for j, v := range pivot {
-			lp.row(i)[j] -= c * v
+			lp[i].number[j] -= c * v
 		}
-		lp.value[i] = max(0, lp.value[i]-c*lp.value[leave])
+		lp[i].number[0] = max(0, lp[i].number[0])
 	}
-	lp.basis[leave] = q
+	lp[leave].quorum = quorum
 	return true
 }
 
-// before compares rows i and k, each with its value in front and divided by its
-// entry in the column, as words in a dictionary.
-func (lp *simplex) before(i, k int, column []float64) bool {
-	if a, b := lp.value[i]/column[i], lp.value[k]/column[k]; differ(a, b) {
-		return a < b
-	}
-	a, b := lp.row(i), lp.row(k)
+// before compares rows, each divided by its entry in the column, as words in a
+// dictionary.
+func before(a, b []float64, entryA, entryB float64) bool {
 	for j := range a {
-		if x, y := a[j]/column[i], b[j]/column[k]; differ(x, y) {
+		if x, y := a[j]/entryA, b[j]/entryB; math.Abs(x-y) > 1e-12 {
 			return x < y
 		}
 	}
-	return i < k
+	return false
 }
-
-func differ(a, b float64) bool { return a-b > 1e-12 || b-a > 1e-12 }
 
 // busiest returns how busy the busiest input is if each quorum of the basis is
 // chosen in proportion to its rate. It is computed afresh from the quorums, so
 // that it holds however the inverse may have been rounded.
-func (lp *simplex) busiest(room []float64) float64 {
-	busy, total := make([]float64, lp.n), 0.0
-	for i, q := range lp.basis {
-		if q == nil || lp.value[i] <= 0 {
+func (lp simplex) busiest(room []float64) float64 {
+	busy, total := make([]float64, len(lp)), 0.0
+	for _, r := range lp {
+		if r.quorum == nil {
 			continue
 		}
-		total += lp.value[i]
-		for input := range q.each() {
-			busy[input] += lp.value[i] / room[input]
+		total += r.number[0]
+		for input := range r.quorum.each() {
+			busy[input] += r.number[0] / room[input]
 		}
 	}
 	if total == 0 {

@@ -1,26 +1,24 @@
 package quorum
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // A system is a coterie with the names of its sites taken off: a tree of gates.
 //
 // Most coteries have too many quorums to write down (majority of 60 sites: about 10^17),
-// yet all the known ones are made of few pieces. A piece is a gate: a small coterie whose
-// members are its inputs. An input is a site or again a system, and no site is in two of
-// them. To get a quorum of the whole, take a quorum of the root gate and replace each gate
-// among its inputs by a quorum of that gate, and so on down. This is the composition of
-// coteries (the join of Neilsen and Mizuno, "Coterie Join Algorithm", IEEE TPDS 3(5), 1992;
-// in the theory of simple games, the compound of Shapley, 1962), and what makes it worth
-// having is that nearly everything passes through it gate by gate:
+// yet all the known ones are compositions of few small coteries, the gates (see [Compose]).
+// An input of a gate is a site or again a system, and no site is in two of them. Nearly
+// everything passes through a composition gate by gate:
 //
-//   - a composition of coteries is a coterie, and lists each quorum once;
-//   - the dual of a composition is the composition of the duals;
+//   - it is a coterie, and lists each quorum once;
+//   - its dual is the composition of the duals;
 //   - it is non-dominated exactly if every gate is (each input occurs in some
 //     quorum of its gate, which the builders see to);
 //   - the probability that it has a quorum is that of the root, whose inputs are
 //     up with the probabilities of theirs;
-//   - a cheapest quorum is a cheapest quorum of the root, whose inputs cost what
-//     theirs cost;
+//   - a cheapest quorum is a cheapest one of the root, whose inputs cost what theirs cost;
 //   - its load is that of the root, where an input that is used at some rate is as
 //     busy as that rate times its own load.
 type system struct {
@@ -47,8 +45,8 @@ type gate interface {
 	// caller's. Of equals it returns the same one each time.
 	cheapest(cost []float64) (set, float64)
 
-	// barrier returns the cost of a cheapest transversal, the costs being integers of at
-	// least 1, or bounds of it where the search is cut short.
+	// barrier returns the cost of a cheapest transversal, or bounds of it where the search
+	// is cut short. The costs are integers of at least 1.
 	barrier(cost []float64) (low, high float64)
 
 	// busy returns how often input i is used at most if all quorums are equally likely.
@@ -77,14 +75,7 @@ func leaves(n int) []*system {
 
 // replace returns s with leaf[i] in the place of site i.
 func (s *system) replace(leaf []*system) *system {
-	if s.gate == nil {
-		return leaf[s.site]
-	}
-	in := make([]*system, len(s.in))
-	for i, x := range s.in {
-		in[i] = x.replace(leaf)
-	}
-	return &system{gate: s.gate, in: in}
+	return fold(s, leaf, func(g gate, in []*system) *system { return &system{gate: g, in: in} })
 }
 
 // mark adds the sites of s to a set.
@@ -97,24 +88,17 @@ func (s *system) mark(sites set) {
 	}
 }
 
-// fold computes one value for each gate out of the values of its inputs, which are
-// overwritten afterwards, and returns the root's. Sites have the values in leaf.
+// fold computes one value for each gate out of the values of its inputs, and returns the
+// root's. Sites have the values in leaf.
 func fold[V any](s *system, leaf []V, value func(gate, []V) V) V {
-	var stack []V // of the inputs of each gate on the way down
-	var walk func(s *system) V
-	walk = func(s *system) V {
-		if s.gate == nil {
-			return leaf[s.site]
-		}
-		from := len(stack)
-		for _, x := range s.in {
-			stack = append(stack, walk(x))
-		}
-		v := value(s.gate, stack[from:])
-		stack = stack[:from]
-		return v
+	if s.gate == nil {
+		return leaf[s.site]
 	}
-	return walk(s)
+	in := make([]V, len(s.in))
+	for i, x := range s.in {
+		in[i] = fold(x, leaf, value)
+	}
+	return value(s.gate, in)
 }
 
 // bounds folds a measure of which a gate may know no more than bounds, which grow
@@ -136,42 +120,20 @@ func (s *system) bounds(n int, measure func(g gate, in []float64) (low, high flo
 }
 
 // same returns n times v.
-func same[V any](n int, v V) []V {
-	list := make([]V, n)
-	for i := range list {
-		list[i] = v
-	}
-	return list
-}
+func same[V any](n int, v V) []V { return slices.Repeat([]V{v}, n) }
 
-// holder returns a function that reports whether a set of n sites contains a quorum. The
-// function allocates nothing; it must not be called from two goroutines.
-func (s *system) holder(n int) func(up set) bool {
-	flat := len(s.in) == n // all inputs are sites
-	for i, x := range s.in {
-		flat = flat && x.site == i
-	}
-	if flat {
-		return s.gate.holds
-	}
+// holds reports whether a set of sites contains a quorum.
+func (s *system) holds(up set) bool {
 	if s.gate == nil {
-		return func(up set) bool { return up.has(s.site) }
+		return up.has(s.site)
 	}
-	local, below := newSet(len(s.in)), make([]func(set) bool, len(s.in))
+	local := newSet(len(s.in))
 	for i, x := range s.in {
-		if x.gate != nil {
-			below[i] = x.holder(n)
+		if x.holds(up) {
+			local.add(i)
 		}
 	}
-	return func(up set) bool {
-		clear(local)
-		for i, x := range s.in {
-			if x.gate == nil && up.has(x.site) || x.gate != nil && below[i](up) {
-				local.add(i)
-			}
-		}
-		return s.gate.holds(local)
-	}
+	return s.gate.holds(local)
 }
 
 // expand yields each set of n sites that results from choosing, from the root down, a

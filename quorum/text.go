@@ -3,30 +3,23 @@ package quorum
 import (
 	"cmp"
 	"iter"
+	"math"
 	"strconv"
 	"unicode/utf8"
 )
 
-// The text of a coterie, for people and for errors, is its quorums in braces, as the
-// papers write it:
-//
-//	{1,2},{1,3},{2,3}
-//	{ams,fra},{ams,"new york"},{fra,"new york"}
-//
-// A site is written as its own text if that is letters, digits and any of -_.:/@+
-// and as a Go string otherwise. This package imports no reflection, so a site has a
-// text if its type has a method String or is string, int, int64 or uint64. Errors
-// name other sites by their places.
-
 // shown is how many quorums String writes out.
 const shown = 32
 
-// String returns the text of c; of more than 32 quorums, the first ones and how
-// many there are. If the type of the sites has no text, it is only their number.
+// String returns the quorums of c, such as {ams,fra},{ams,"new york"},{fra,"new york"}; of
+// more than 32, the first ones and how many there are. A site is written as its own text if
+// that is letters, digits and any of -_.:/@+ and as a Go string otherwise. It has a text if
+// its type has a method String or is string, int, int64 or uint64; of other sites String
+// returns only the number of quorums.
 func (c Coterie[T]) String() string {
 	n := c.Len()
 	all := strconv.Itoa(n) + " quorums"
-	if n == maxInt {
+	if n == math.MaxInt {
 		all = "more quorums than an int can count"
 	}
 	if text, ok := setsText(c.Quorums(), n, all); ok {

@@ -6,38 +6,32 @@ import (
 	"slices"
 )
 
-// A transversal is a set of sites that meets every quorum: while all of them are
-// down, there is no quorum, whichever other sites are up. So the smallest transversal
-// says how many crashes a coterie survives for certain. The minimal transversals
-// form the dual of the coterie. Since quorums meet each other, every quorum is a
-// transversal, but it need not be a minimal one.
-
 func (g *list) transversals() iter.Seq[set] {
-	unbounded := maxInt
+	unbounded := math.MaxInt
 	return g.hitting(&unbounded, nil)
 }
 
-// hitting enumerates minimal hitting sets depth first (Murakami and Uno,
-// "Efficient Algorithms for Dualizing Large-Scale Hypergraphs", Discrete Applied
-// Mathematics 170, 2014, the algorithm MMCS). A set is kept minimal on the way
-// down: each chosen input has a quorum that only it meets (critical), and an
-// input that would take the last such quorum from another is not chosen. A branch is
-// left out if prune, which may be nil, says so. It ends early when it has touched as many words as the
-// budget has, which is below 0 then.
+// hitting enumerates minimal transversals depth first (Murakami and Uno, "Efficient
+// Algorithms for Dualizing Large-Scale Hypergraphs", Discrete Applied Mathematics 170,
+// 2014, the algorithm MMCS). A set is kept minimal on the way down: each chosen input has a
+// quorum that only it meets (critical), and an input that would take the last such quorum
+// from another is not chosen. A branch is left out if prune, which may be nil, says so. The
+// search ends early when it has touched as many words as the budget has, which is below 0
+// then.
 func (g *list) hitting(budget *int, prune func(chosen, open, allowed set) bool) iter.Seq[set] {
 	return func(yield func(set) bool) {
 		chosen, allowed := newSet(len(g.column)), full(len(g.column))
 		var descend func(open, once set) bool // quorums not yet met, and those met by one input
 		descend = func(open, once set) bool {
 			switch {
-			case open.empty():
+			case open.count() == 0:
 				return yield(chosen)
 			case *budget < 0:
 				return false
 			case prune != nil && prune(chosen, open, allowed):
 				return true
 			}
-			branch, least := newSet(len(g.column)), maxInt
+			branch, least := newSet(len(g.column)), math.MaxInt
 			for q := range open.each() {
 				*budget -= len(allowed)
 				if n := g.family[q].common(allowed); n < least {
@@ -45,12 +39,12 @@ func (g *list) hitting(budget *int, prune func(chosen, open, allowed set) bool) 
 					copy(branch, g.family[q])
 				}
 			}
-			for i := range branch {
-				branch[i] &= allowed[i]
+			for w := range branch {
+				branch[w] &= allowed[w]
+				allowed[w] &^= branch[w]
 			}
-			allowed.drop(branch)
 			for i := range branch.each() {
-				unmet, single := open.clone(), once.clone()
+				unmet, single := slices.Clone(open), slices.Clone(once)
 				for w, c := range g.column[i] {
 					unmet[w], single[w] = open[w]&^c, once[w]&^c|open[w]&c
 				}
@@ -70,7 +64,7 @@ func (g *list) hitting(budget *int, prune func(chosen, open, allowed set) bool) 
 // critical reports whether each chosen input is the only one in some quorum.
 func (g *list) critical(chosen, once set) bool {
 	for c := range chosen.each() {
-		if !g.column[c].meets(once) {
+		if g.column[c].common(once) == 0 {
 			return false
 		}
 	}
@@ -113,8 +107,8 @@ func (g *list) outlook(open, allowed set, cost []float64) float64 {
 }
 
 // Dual yields the minimal transversals of c, each once: the sets of sites that meet every
-// quorum, and lose that with any site removed. While all sites of one are down, no node can
-// enter. The family of them is the dual of c (its antiquorum set, in Garcia-Molina and
+// quorum, and lose that with any site removed. While all sites of one are down, there is no
+// quorum. The family of them is the dual of c (its antiquorum set, in Garcia-Molina and
 // Barbara, 1985), and the dual of the dual is c again. The order is the same each time.
 //
 // For a non-dominated coterie the dual is the coterie itself (Ibaraki and

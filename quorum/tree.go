@@ -8,9 +8,7 @@ import (
 // Tree returns the coterie of the tree quorum protocol. The sites are laid level
 // by level into a tree of the given degree (0 means 2), the first site as root. A quorum is
 // a path from the root to a leaf; a site on it that is down is replaced by paths
-// from all of its children to leaves. In other words, a tree has a quorum if its
-// root and a quorum of one subtree are there, or a quorum of every subtree; that
-// is a [Wheel] of the root and the subtrees.
+// from all of its children to leaves. So a tree is a [Wheel] of the root and the subtrees.
 //
 // Agrawal and El Abbadi, "An Efficient and Fault-Tolerant Solution for
 // Distributed Mutual Exclusion", ACM TOCS 9(1), 1991 (binary trees), and "The

@@ -7,78 +7,54 @@ import (
 	"strconv"
 )
 
-// votes is the gate of weighted voting: a set holds if its votes reach the
-// threshold. Its minimal sets have a handle by which all questions become one
-// walk over the inputs: with the weights in descending order, a set that reaches
-// the threshold is minimal exactly if it does not without its last member, the
-// lightest. So a minimal set is a last member j, and members before j whose
-// votes fall short by at most weight[j].
+// votes is the gate of weighted voting: a set holds if its votes reach the threshold. With
+// the weights in descending order, such a set is minimal exactly if it falls short without
+// its last member, the lightest. So all questions about minimal sets become one walk over
+// the inputs: a last member j, and members before j whose votes fall short by at most
+// weight[j].
 //
 // Its dual is a votes gate too: a set meets every quorum exactly if the votes
 // outside do not reach the threshold, that is, if it has total-threshold+1.
 type votes struct {
-	weight    []int // descending, positive
+	weight    []int // descending, positive; 1 if all are equal
 	threshold int
 	total     int
 }
 
-func newVotes(weight []int, threshold int) *votes {
-	g := &votes{weight, threshold, 0}
-	for _, w := range weight {
-		g.total += w
-	}
-	return g
-}
-
-// voting returns a votes gate over inputs, and takes care of what the gate must not have:
-// inputs in any order, without votes, or that occur in no quorum (a dummy, in
-// the words of simple games). Dropping a dummy changes no quorum. A gate over a
-// single input is that input.
+// voting returns a votes gate over inputs in any order, less those that occur in no quorum
+// (dummies, in the words of simple games). A gate over a single input is that input.
 func voting(weight []int, threshold int, in []*system) *system {
-	order := make([]int, 0, len(in))
-	for i, w := range weight {
-		if w > 0 {
-			order = append(order, i)
+	var (
+		g      = &votes{threshold: threshold}
+		inputs []*system
+		short  = newSet(threshold) // what the votes of those passed can sum to
+		needed int
+	)
+	short.add(0)
+	for _, i := range slices.SortedStableFunc(full(len(in)).each(), func(i, j int) int { return weight[j] - weight[i] }) {
+		w := weight[i]
+		g.weight, inputs = append(g.weight, w), append(inputs, in[i])
+		for s := threshold - 1; s >= 0; s-- {
+			if short.has(s) && s+w >= threshold {
+				needed = len(inputs) // it is the last member of some minimal set
+			}
+			if s >= w && short.has(s-w) {
+				short.add(s)
+			}
 		}
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return weight[j] - weight[i] })
-	sorted := make([]int, len(order))
-	inputs := make([]*system, len(order))
-	for k, i := range order {
-		sorted[k], inputs[k] = weight[i], in[i]
-	}
-	// A site with more votes can stand in for a site with fewer, so the dummies are
-	// the last ones. Mostly there are none; else a search by halves finds the first.
-	g, needed := newVotes(sorted, threshold), len(sorted)
-	for low := 0; needed > low && !g.pivotal(needed-1); {
-		if mid := (low + needed) / 2; g.pivotal(mid) {
-			low = mid + 1
-		} else {
-			needed = mid
-		}
-	}
+	// A site with more votes can stand in for a site with fewer, so the dummies come last.
 	if needed == 1 {
 		return inputs[0]
 	}
-	return &system{gate: newVotes(sorted[:needed], threshold), in: inputs[:needed]}
-}
-
-// pivotal reports whether input i occurs in some quorum: whether others can
-// fall short of the threshold by at most its weight.
-func (g *votes) pivotal(i int) bool {
-	short := g.threshold - g.weight[i]
-	if short <= 0 {
-		return true
+	g.weight = g.weight[:needed]
+	if heaviest := g.weight[0]; heaviest == g.weight[needed-1] {
+		g.threshold, g.weight = (threshold+heaviest-1)/heaviest, same(needed, 1)
 	}
-	others := slices.Delete(slices.Clone(g.weight), i, i+1)
-	q, sum := newVotes(others, short).cheapestReaching(short, floats(others))
-	return q != nil && int(sum) < g.threshold
-}
-
-// equal reports whether all inputs weigh the same, and then how many reach a threshold.
-func (g *votes) equal(threshold int) (int, bool) {
-	first, last := g.weight[0], g.weight[len(g.weight)-1]
-	return (threshold + first - 1) / first, first == last
+	for _, w := range g.weight {
+		g.total += w
+	}
+	return &system{gate: g, in: inputs[:needed]}
 }
 
 func (g *votes) holds(up set) bool {
@@ -157,27 +133,31 @@ func (g *votes) chance(up []float64) (float64, bool) {
 }
 
 func (g *votes) busy(int) float64 {
-	if k, ok := g.equal(g.threshold); ok {
-		return float64(k) / float64(len(g.weight))
+	if g.weight[0] > 1 {
+		return 1
 	}
-	return 1
+	return float64(g.threshold) / float64(g.total)
 }
 
 func (g *votes) cheapest(cost []float64) (set, float64) {
 	return g.cheapestReaching(g.threshold, cost)
 }
 
-// cheapestReaching is the same walk with the cost of the cheapest such set. The votes
-// that a set may have are few (the sums below
-// the threshold); taken remembers which of them input j was used for.
+// cheapestReaching is the same walk with the cost of the cheapest such set; taken
+// remembers for which sums input j was used. Of inputs with one vote each it takes the
+// cheapest ones.
 func (g *votes) cheapestReaching(threshold int, cost []float64) (set, float64) {
-	if k, ok := g.equal(threshold); ok {
-		return cheapestOf(k, cost)
+	q := newSet(len(cost))
+	if g.weight[0] == 1 {
+		for _, i := range slices.SortedStableFunc(full(len(cost)).each(), func(i, j int) int { return cmp.Compare(cost[i], cost[j]) })[:threshold] {
+			q.add(i)
+		}
+		return q, q.sum(cost)
 	}
 	best := same(threshold, inf)
 	best[0] = 0
 	taken := newSets(len(g.weight), threshold)
-	last, short, least := -1, 0, inf
+	last, short, least := 0, 0, inf
 	for j, w := range g.weight {
 		for s := max(0, threshold-w); s < threshold; s++ {
 			if best[s]+cost[j] < least {
@@ -191,10 +171,6 @@ func (g *votes) cheapestReaching(threshold int, cost []float64) (set, float64) {
 			}
 		}
 	}
-	if last < 0 {
-		return nil, 0
-	}
-	q := newSet(len(g.weight))
 	q.add(last)
 	for j, s := last-1, short; j >= 0; j-- {
 		if taken[j].has(s) {
@@ -205,36 +181,18 @@ func (g *votes) cheapestReaching(threshold int, cost []float64) (set, float64) {
 	return q, least
 }
 
-// cheapestOf takes the k cheapest inputs.
-func cheapestOf(k int, cost []float64) (set, float64) {
-	order := make([]int, len(cost))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(cost[i], cost[j]) })
-	q := newSet(len(cost))
-	for _, i := range order[:k] {
-		q.add(i)
-	}
-	return q, q.sum(cost)
-}
-
 func (g *votes) barrier(cost []float64) (low, high float64) {
 	_, least := g.cheapestReaching(g.total-g.threshold+1, cost)
 	return least, least
 }
 
-func floats(list []int) []float64 {
-	f := make([]float64, len(list))
-	for i, v := range list {
-		f[i] = float64(v)
-	}
-	return f
-}
-
 // gap looks for a set with fewer votes than the threshold that leaves fewer.
 func (g *votes) gap() (set, error) {
-	found, sum := g.cheapestReaching(g.total-g.threshold+1, floats(g.weight))
+	cost := make([]float64, len(g.weight))
+	for i, w := range g.weight {
+		cost[i] = float64(w)
+	}
+	found, sum := g.cheapestReaching(g.total-g.threshold+1, cost)
 	if int(sum) >= g.threshold {
 		return nil, nil
 	}

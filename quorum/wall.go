@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Wheel returns the coterie of the hub with any one site of the rim, and of the
-// whole rim. It is the same as weighted voting with as many votes for the hub as
-// the rim has sites, less one. Without a rim it is the hub alone; with a rim of
+// Wheel returns the coterie of the hub, which is the first site, with any one site of the
+// rim, and of the whole rim. It is the same as weighted voting with as many votes for the
+// hub as the rim has sites, less one. Without a rim it is the hub alone; with a rim of
 // one site, that site alone.
 //
 // Its smallest quorums have two sites; with k > 1 sites in the rim its load is
@@ -16,12 +16,12 @@ import (
 // Holzman, Marcus and Peleg, "Load Balancing in Quorum Systems", SIAM Journal on
 // Discrete Mathematics 10(2), 1997; as the wall of widths 1 and n-1 in Peleg and
 // Wool, "Crumbling Walls", Distributed Computing 10(2), 1997.
-func Wheel[T cmp.Ordered](hub T, rim ...T) (Coterie[T], error) {
-	sites := append([]T{hub}, rim...)
-	if len(rim) == 0 {
-		return Wall([]int{1}, sites...)
+func Wheel[T cmp.Ordered](sites ...T) (Coterie[T], error) {
+	widths := []int{1}
+	if len(sites) > 1 {
+		widths = append(widths, len(sites)-1)
 	}
-	return Wall([]int{1, len(rim)}, sites...)
+	return Wall(widths, sites...)
 }
 
 // Wall returns the crumbling wall: the sites are laid into rows of the given
@@ -71,8 +71,7 @@ func Wall[T cmp.Ordered](widths []int, sites ...T) (Coterie[T], error) {
 
 // triangle returns widths 1, 2, ..., d that sum to n, the last ones wider by one
 // or two where n asks for it. The first row stays one site wide, which keeps the
-// wall non-dominated. For n = 2 there is no other row to widen: the second site
-// becomes one, and decides.
+// wall non-dominated; for n = 2 the second site becomes a row, and decides.
 func triangle(n int) []int {
 	var widths []int
 	for w := 1; n >= w; w++ {
@@ -91,9 +90,8 @@ func triangle(n int) []int {
 	return widths
 }
 
-// wheel returns the system of a hub and a rim. Row by row a wall is a wheel: either the
-// rim, which is the row, is whole; or the wall above, which is the hub, has a
-// quorum, and the row has a site. Without a rim it is the hub.
+// wheel returns the system of a hub and a rim; without a rim it is the hub. Row by row a
+// wall is a wheel: the row is the rim, and the wall above it the hub.
 func wheel(hub *system, rim []*system) *system {
 	if len(rim) == 0 {
 		return hub
