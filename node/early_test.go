@@ -18,7 +18,7 @@ import (
 func TestEarlyWithoutRoom(t *testing.T) {
 	pair(t, func(t *testing.T, one, two *Node) {
 		before := one.Status().View
-		one.locks.Handle([]byte("x"), trace.Message{Message: dmutex.Message{
+		one.locks.Handle([]byte("x"), &trace.Message{Message: dmutex.Message{
 			From: 2, To: 1, Fence: membership.FirstFence(before.Epoch + 1), Numbers: make([]uint64, locks.EarlyBuffer/8),
 		}})
 		time.Sleep(time.Minute)

@@ -134,7 +134,7 @@ func TestFarMessagesLeaveRoom(t *testing.T) {
 		one, two := nodes[0], nodes[1]
 		far := trace.Message{Message: dmutex.Message{Kind: dmutex.Request, From: 3, To: 1, Attempt: 1, Fence: membership.FirstFence(1 << 30)}}
 		hear := func(name string, m trace.Message) {
-			one.locks.Handle([]byte(name), m)
+			one.locks.Handle([]byte(name), &m)
 		}
 		for range locks.EarlyBuffer / 192 {
 			hear("x", far)

@@ -152,7 +152,7 @@ func (u up) Message(from dmutex.NodeID, b []byte) {
 }
 
 func (n *Node) send(to dmutex.NodeID, m []byte) error {
-	_, err := n.mail.Send(to, func(b []byte) []byte { return append(b, m...) })
+	_, err := n.mail.Send(to, m)
 	return err
 }
 

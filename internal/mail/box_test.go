@@ -74,13 +74,9 @@ func (b *box) Tick(now int64) (next int64) {
 
 // say sends a message.
 func (b *box) say(to dmutex.NodeID, message string) {
-	if _, err := b.Send(to, text(message)); err != nil {
+	if _, err := b.Send(to, []byte(message)); err != nil {
 		b.t.Errorf("Send: %v", err)
 	}
-}
-
-func text(message string) func(b []byte) []byte {
-	return func(b []byte) []byte { return append(b, message...) }
 }
 
 // A post is boxes on one memlink network.

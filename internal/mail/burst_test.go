@@ -122,7 +122,7 @@ type asker struct {
 // ask sends a question to each of the peers and waits for the answers.
 func (a *asker) ask(peers ...dmutex.NodeID) {
 	for _, to := range peers {
-		if _, err := a.Send(to, text("?")); err != nil {
+		if _, err := a.Send(to, []byte("?")); err != nil {
 			a.fail(err)
 			return
 		}
@@ -136,7 +136,7 @@ func (a *asker) ask(peers ...dmutex.NodeID) {
 func (a *asker) Message(from dmutex.NodeID, _ uint64, message []byte) {
 	if message[0] != '?' {
 		a.answered <- struct{}{}
-	} else if _, err := a.Send(from, text("!")); err != nil {
+	} else if _, err := a.Send(from, []byte("!")); err != nil {
 		a.fail(err)
 	}
 }

@@ -327,21 +327,20 @@ func (m *Mail) openLink() error {
 	return m.cfg.Link.Open(func(from dmutex.NodeID, frame []byte) { m.deliver(from, [][]byte{frame}) })
 }
 
-// Send queues the message that write appends to its argument, and returns the
-// message's number, counted from 1 for the peer's present life. A message to a
-// peer that was not met yet waits for its first life. Messages leave at the next
-// Flush; messages that a Handler sends leave when it has handled the frames that
-// arrived together.
+// Send queues a message, which is copied, and returns its number, counted from 1 for the
+// peer's present life. A message to a peer that was not met yet waits for its first life.
+// Messages leave at the next Flush; messages that a Handler sends leave when it has
+// handled the frames that arrived together.
 //
 // The errors are [session.ErrFull]; [session.ErrTooLarge]; [session.ErrClosed] if the
 // peer has left, or if this Mail or its link is closed; and [dmutex.ErrMisuse] for an
-// empty message or an unknown peer. The function write must not call the Mail.
-func (m *Mail) Send(to dmutex.NodeID, write func(b []byte) []byte) (seq uint64, err error) {
+// empty message or an unknown peer.
+func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
 	p := m.peer(to)
 	if p == nil {
 		return 0, errUnknown
 	}
-	return p.send(write)
+	return p.send(message)
 }
 
 var errUnknown = dmutex.Misuse("mail: the node is not a peer")

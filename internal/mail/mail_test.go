@@ -47,7 +47,7 @@ func TestOrder(t *testing.T) {
 					}
 					sending.Go(func() {
 						for n := range each {
-							seq, err := b.Send(to, text(fmt.Sprint(n)))
+							seq, err := b.Send(to, []byte(fmt.Sprint(n)))
 							if err != nil || seq != uint64(n)+1 {
 								t.Errorf("Send: number %d, %v", seq, err)
 							}
@@ -196,7 +196,7 @@ func TestRestart(t *testing.T) {
 		st := one.Status(2)
 		require.EqualValues(t, 21, st.Life)
 		require.Zero(t, st.Unacked)
-		seq, err := one.Send(2, text("welcome"))
+		seq, err := one.Send(2, []byte("welcome"))
 		require.NoError(t, err)
 		require.EqualValues(t, 1, seq)
 		one.Flush()
@@ -215,7 +215,7 @@ func TestNothingOfAFormerLife(t *testing.T) {
 			two := p.openAs(2, life)
 			for range 5 {
 				for range 20 {
-					if _, err := one.Send(2, func(b []byte) []byte { return fmt.Append(b, one.Status(3)) }); err != nil {
+					if _, err := one.Send(2, fmt.Append(nil, one.Status(3))); err != nil {
 						require.ErrorIs(t, err, session.ErrClosed)
 					}
 					one.Flush()
@@ -257,10 +257,10 @@ func TestLeft(t *testing.T) {
 		closeAll(t, two)
 		require.Equal(t, []string{"2.1: 0", "2.2: 1", "2.3: 2", "2 left"}, one.take())
 		require.True(t, one.Status(2).Left)
-		_, err := one.Send(2, text("too late"))
+		_, err := one.Send(2, []byte("too late"))
 		require.ErrorIs(t, err, session.ErrClosed)
 		require.NoError(t, two.Close(t.Context()))
-		_, err = two.Send(1, text("too late"))
+		_, err = two.Send(1, []byte("too late"))
 		require.ErrorIs(t, err, session.ErrClosed)
 		two.Flush()
 
@@ -289,7 +289,7 @@ func TestSendRefuses(t *testing.T) {
 			{2, "", dmutex.ErrMisuse},
 			{2, strings.Repeat("x", b.MaxMessage()+1), session.ErrTooLarge},
 		} {
-			seq, err := b.Send(tc.to, text(tc.message))
+			seq, err := b.Send(tc.to, []byte(tc.message))
 			require.ErrorIs(t, err, tc.want)
 			require.Zero(t, seq)
 		}
@@ -300,7 +300,7 @@ func TestSendRefuses(t *testing.T) {
 		require.False(t, b.Full(4))
 
 		// Half of the buffer is for requests, and the rest for answers.
-		large := text(strings.Repeat("x", b.MaxMessage()))
+		large := []byte(strings.Repeat("x", b.MaxMessage()))
 		sent := 0
 		for !b.Full(3) {
 			_, err := b.Send(3, large)
@@ -446,7 +446,7 @@ func TestRename(t *testing.T) {
 		require.Equal(t, []string{"met 2 as 20", "met 3 as 30"}, sorted(one.take()))
 		require.Equal(t, []string{"1.1: old", "1 left", "met 1 as 11"}, two.take())
 		require.Equal(t, []string{"1 left", "met 1 as 11"}, boxes[2].take())
-		seq, err := one.Send(2, text("new"))
+		seq, err := one.Send(2, []byte("new"))
 		require.NoError(t, err)
 		require.EqualValues(t, 1, seq)
 		one.Flush()
@@ -484,7 +484,7 @@ func TestRenameUnderWay(t *testing.T) {
 				busy.Go(func() {
 					for range 300 {
 						for _, to := range p.members {
-							if _, err := b.Send(to, text("x")); err != nil && !errors.Is(err, dmutex.ErrMisuse) {
+							if _, err := b.Send(to, []byte("x")); err != nil && !errors.Is(err, dmutex.ErrMisuse) {
 								require.ErrorIs(t, err, session.ErrClosed)
 							}
 						}
@@ -530,7 +530,7 @@ func TestLinkClosed(t *testing.T) {
 		one.Flush()
 		synctest.Wait() // another goroutine may be sending
 		require.Equal(t, []string{"closed: mail: the link was closed before the mail: transport: link is closed"}, one.take())
-		_, err := one.Send(2, text("x"))
+		_, err := one.Send(2, []byte("x"))
 		require.ErrorIs(t, err, session.ErrClosed)
 		one.Flush()
 		require.ErrorIs(t, one.Close(t.Context()), transport.ErrClosed)
@@ -615,7 +615,7 @@ func TestNewRefuses(t *testing.T) {
 	m.Flush() // before Open: nothing happens
 	require.NoError(t, m.Close(t.Context()))
 	require.ErrorIs(t, m.Open(), dmutex.ErrMisuse)
-	_, err = m.Send(2, text("x"))
+	_, err = m.Send(2, []byte("x"))
 	require.ErrorIs(t, err, session.ErrClosed)
 }
 
@@ -714,7 +714,7 @@ func TestWatch(t *testing.T) {
 		two.Flush()
 		time.Sleep(time.Minute)
 		closeAll(t, one, two)
-		_, err := one.Send(2, text("x"))
+		_, err := one.Send(2, []byte("x"))
 		require.Error(t, err)
 
 		n := make(map[trace.What]uint64)

@@ -34,7 +34,6 @@ type peer struct {
 	receipts []receipt // ascending
 	spoke    int64     // when its last frame came, at least 1; 0 if none did
 	other    uint64    // the Config.Group that it was last heard to have, if not ours
-	message  []byte    // scratch for encoding
 	frame    []byte    // scratch for transmitting; the sender's while flushing
 	flushing bool
 	handling bool // a frame of the peer is being handled: its acknowledgement goes out with the answers
@@ -57,27 +56,25 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	p.recv.Lock()
 	defer p.recv.Unlock()
 	now := m.Now()
-	for _, frame := range frames {
-		if p.receive(now, frame) {
-			m.Flush()
-		}
+	for i, frame := range frames {
+		p.receive(now, frame, i == len(frames)-1)
 	}
 	m.Flush()
 	m.pokeDrain()
 }
 
-// receive takes in a frame, and reports whether another goroutine has met with it
-// in transmit and relies on this one.
-func (p *peer) receive(now int64, frame []byte) (relied bool) {
+// receive takes in a frame. If it is the last of those that arrived together, or another
+// goroutine has met with it in transmit and relies on this one, it then transmits.
+func (p *peer) receive(now int64, frame []byte, last bool) {
 	p.mu.Lock()
 	switch {
 	case p.gone:
 		p.mu.Unlock()
 		p.mail.cfg.Handler.Stranger(p.id)
-		return false
+		return
 	case len(frame) == 0: // the link did not know yet that it is a peer
 		p.mu.Unlock()
-		return false
+		return
 	}
 	p.now = max(p.now, now)
 	in, err := p.session.Handle(p.now, frame)
@@ -92,7 +89,7 @@ func (p *peer) receive(now int64, frame []byte) (relied bool) {
 		if !again {
 			p.mail.cfg.Handler.Refused(p.id, err)
 		}
-		return false
+		return
 	}
 	p.other, p.spoke = 0, max(now, 1)
 	if in.Event == session.Met {
@@ -112,11 +109,16 @@ func (p *peer) receive(now int64, frame []byte) (relied bool) {
 		close(p.receipts[0].given)
 		p.receipts = p.receipts[1:]
 	}
-	relied = p.relied
+	last = last || p.relied
 	p.handling, p.relied = false, false
+	if !last {
+		p.mu.Unlock()
+		return
+	}
+	p.due.Store(false)
+	deadline := p.flush(now)
 	p.mu.Unlock()
-	p.due.Store(true)
-	return relied
+	p.mail.wakeBefore(deadline)
 }
 
 // taken takes the link's word that a peer is connected with another life of this node.
@@ -154,15 +156,13 @@ func (p *peer) handle(in session.Input, life uint64) {
 	}
 }
 
-// send queues what write appends.
-func (p *peer) send(write func(b []byte) []byte) (seq uint64, err error) {
+func (p *peer) send(message []byte) (seq uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mail.link.Load() == shut {
 		return 0, session.ErrClosed
 	}
-	p.message = write(p.message[:0])
-	if err := p.session.Send(p.message); err != nil {
+	if err := p.session.Send(message); err != nil {
 		return 0, err
 	}
 	p.due.Store(true)
@@ -210,11 +210,17 @@ func (p *peer) transmit() (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.relied = p.handling
+	return p.flush(p.mail.Now())
+}
+
+// flush is transmit by a goroutine that has the mutex, which it gives back while the link
+// sends.
+func (p *peer) flush(now int64) (deadline int64) {
 	if p.flushing || p.handling {
 		return never
 	}
 	p.flushing = true
-	p.now = max(p.now, p.mail.Now())
+	p.now = max(p.now, now)
 	for p.mail.link.Load() == open && !p.gone {
 		p.frame = p.session.Transmit(p.now, p.frame[:0])
 		p.watch()

@@ -104,7 +104,7 @@ func TestRemove(t *testing.T) {
 		boxes := p.meet()
 		one, two, three := boxes[0], boxes[1], boxes[2]
 		p.network.Cut(1, 2)
-		large := text(strings.Repeat("x", one.MaxMessage()))
+		large := []byte(strings.Repeat("x", one.MaxMessage()))
 		for !one.Full(2) {
 			_, err := one.Send(2, large)
 			require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestRemove(t *testing.T) {
 		require.Zero(t, one.FullPeers())
 		require.Zero(t, one.Backlog(2))
 		require.Zero(t, one.Status(2))
-		_, err := one.Send(2, text("x"))
+		_, err := one.Send(2, []byte("x"))
 		require.ErrorIs(t, err, dmutex.ErrMisuse)
 		one.Challenge(2)
 
@@ -170,7 +170,7 @@ func TestAddAgain(t *testing.T) {
 		one.Remove(2)
 		require.NoError(t, one.Add(2))
 		require.Equal(t, mail.Status{}, one.Status(2))
-		seq, err := one.Send(2, text("again"))
+		seq, err := one.Send(2, []byte("again"))
 		require.NoError(t, err)
 		require.EqualValues(t, 1, seq)
 		two = p.openAs(2, 21)
@@ -317,7 +317,7 @@ func TestPeersDuringClose(t *testing.T) {
 }
 
 func sendErr(b *box, to dmutex.NodeID) error {
-	_, err := b.Send(to, text("x"))
+	_, err := b.Send(to, []byte("x"))
 	return err
 }
 

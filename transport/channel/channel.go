@@ -99,7 +99,7 @@ func (c *Channels) Do(lock string, input func() ([]dmutex.Message, error)) error
 
 func (c *Channels) send(lock string, out []dmutex.Message) error {
 	for _, m := range out {
-		if _, err := c.mail.Send(m.To, func(b []byte) []byte { return wire.AppendMessage(b, lock, m) }); err != nil {
+		if _, err := c.mail.Send(m.To, wire.AppendMessage(nil, lock, m)); err != nil {
 			return fmt.Errorf("channel: message to node %v: %w", m.To, err)
 		}
 	}

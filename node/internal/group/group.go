@@ -298,7 +298,7 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 			return
 		}
 		m.From, m.To = from, g.Self()
-		g.Locks.Handle(name, trace.Message{Seq: seq, Message: m})
+		g.Locks.Handle(name, &trace.Message{Seq: seq, Message: m})
 	case says == saysName:
 		name, err := readName(message)
 		if err != nil {

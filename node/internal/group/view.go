@@ -156,11 +156,8 @@ func (g *Group) send(now int64) {
 // post passes a message to the mail, in as many parts as needed and as there is room for.
 func (g *Group) post(p *posting) (all bool) {
 	for {
-		rest := p.lines
-		_, err := g.Mail.Send(p.To, func(b []byte) []byte {
-			b, rest = AppendMessage(b, &p.Message, p.lines, g.Mail.MaxMessage())
-			return b
-		})
+		b, rest := AppendMessage(nil, &p.Message, p.lines, g.Mail.MaxMessage())
+		_, err := g.Mail.Send(p.To, b)
 		switch {
 		case errors.Is(err, session.ErrFull):
 			return false

@@ -19,13 +19,13 @@ type early struct {
 
 // Handle takes a peer's message to its lock. A message of an older view is dropped,
 // one of a view that does not act yet is kept.
-func (t *Table) Handle(name []byte, m trace.Message) {
+func (t *Table) Handle(name []byte, m *trace.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.handle(name, m)
 }
 
-func (t *Table) handle(name []byte, m trace.Message) {
+func (t *Table) handle(name []byte, m *trace.Message) {
 	switch epoch := membership.EpochOf(m.Fence); {
 	case epoch < t.epoch:
 	case epoch == t.epoch && t.acting:
@@ -45,7 +45,7 @@ func (t *Table) rehandle() {
 	kept := t.early
 	t.early, t.room, t.latest = nil, 0, 0
 	for _, e := range kept {
-		t.handle([]byte(e.name), e.message)
+		t.handle([]byte(e.name), &e.message)
 	}
 }
 

@@ -59,7 +59,7 @@ func (l *lock) drop() {
 	}
 }
 
-func (l *lock) handle(m trace.Message) {
+func (l *lock) handle(m *trace.Message) {
 	t := l.table
 	out, err := l.machine.Handle(m.Message)
 	if err != nil {
@@ -133,30 +133,32 @@ func (l *lock) request() (asked bool) {
 	out, err := l.machine.Request()
 	switch {
 	case errors.Is(err, dmutex.ErrExhausted):
-		l.refused(trace.Request, trace.Message{}, err)
+		l.refused(trace.Request, nil, err)
 		l.table.cfg.Up.Trouble(l.table.epoch, &Error{Lock: l.name, Err: err})
 		return false
 	case err != nil:
 		panic("node: " + err.Error()) // only called while Idle
 	}
-	l.send(trace.Request, trace.Message{}, out)
+	l.send(trace.Request, nil, out)
 	if w := l.waiters[0]; w.try && w.ready == nil { // it is joining
-		for _, m := range out {
-			w.asked = append(w.asked, l.table.cfg.Mail.Receipt(m.To))
+		for i := range out {
+			w.asked = append(w.asked, l.table.cfg.Mail.Receipt(out[i].To))
 		}
 	}
 	return true
 }
 
 // send queues the machine's output for the peers, and records the input that
-// caused it; in is the message that a Handle was for. An algorithm does not
+// caused it; in is the message that a Handle was for, else nil. An algorithm does not
 // survive a message that is lost. A peer that has closed its mail has lost all:
 // it is missing, and is waited for.
-func (l *lock) send(did trace.What, in trace.Message, out []dmutex.Message) {
+func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 	t := l.table
 	l.input(did, in)
-	for _, m := range out {
-		seq, err := t.cfg.Mail.Send(m.To, func(b []byte) []byte { return wire.AppendMessage(b, l.name, m) })
+	for i := range out {
+		m := &out[i]
+		t.message = wire.AppendMessage(t.message[:0], l.name, *m)
+		seq, err := t.cfg.Mail.Send(m.To, t.message)
 		if err == nil {
 			t.sent[m.Kind]++
 		} else if !errors.Is(err, session.ErrClosed) { // trouble about a node that is no peer any more is about an older view
@@ -181,7 +183,7 @@ func (l *lock) release(why *End) (hold Hold) {
 		if err != nil {
 			panic("node: " + err.Error()) // only called while Held
 		}
-		l.send(trace.Release, trace.Message{}, out)
+		l.send(trace.Release, nil, out)
 	}
 	l.settle()
 	return hold
@@ -192,7 +194,7 @@ func (l *lock) withdraw() {
 	if err != nil {
 		panic("node: " + err.Error()) // only called while Waiting
 	}
-	l.send(trace.Cancel, trace.Message{}, out)
+	l.send(trace.Cancel, nil, out)
 	l.settle()
 }
 

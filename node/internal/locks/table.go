@@ -90,6 +90,7 @@ type Table struct {
 	granted        uint64
 	sent, received [dmutex.Kinds]uint64
 	step           step
+	message        []byte             // scratch
 	owners         map[*Held]any      // see Own
 	working        map[*Held]struct{} // holds, also lost ones, under which a function runs
 }
@@ -108,7 +109,12 @@ func New(cfg Config) *Table {
 func (t *Table) End(why error) { t.end(why) }
 
 // Why returns why nothing more is granted, nil while all is well.
-func (t *Table) Why() error { return context.Cause(t.ended) }
+func (t *Table) Why() error {
+	if t.ended.Err() == nil { // which takes no mutex
+		return nil
+	}
+	return context.Cause(t.ended)
+}
 
 // Ended is closed by End.
 func (t *Table) Ended() <-chan struct{} { return t.ended.Done() }

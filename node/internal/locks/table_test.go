@@ -111,7 +111,7 @@ func TestEarlyRoom(t *testing.T) {
 	}
 	for _, n := range []int{2, 4, 3, 1} {
 		e := quarter(n)
-		table.Handle([]byte(e.name), e.message)
+		table.Handle([]byte(e.name), &e.message)
 	}
 	kept(2, 4, 3, 1)
 	require.False(t, table.dropped, "there was room")

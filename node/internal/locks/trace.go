@@ -24,22 +24,25 @@ type step struct {
 
 // input begins the step. The machine has taken the input, and nothing was
 // sent yet.
-func (l *lock) input(what trace.What, in trace.Message) {
+func (l *lock) input(what trace.What, in *trace.Message) {
 	if l.table.cfg.Trace != nil {
 		step := &l.table.step
-		step.at, step.what, step.in, step.out = l.table.cfg.Mail.Now(), what, in, step.out[:0]
+		step.at, step.what, step.in, step.out = l.table.cfg.Mail.Now(), what, trace.Message{}, step.out[:0]
+		if in != nil {
+			step.in = *in
+		}
 	}
 }
 
 // output adds a message to the step. It has no number if it was not sent.
-func (l *lock) output(seq uint64, m dmutex.Message) {
+func (l *lock) output(seq uint64, m *dmutex.Message) {
 	if l.table.cfg.Trace != nil {
-		l.table.step.out = append(l.table.step.out, trace.Message{Seq: seq, Message: m})
+		l.table.step.out = append(l.table.step.out, trace.Message{Seq: seq, Message: *m})
 	}
 }
 
 // refused records an input that the machine has refused.
-func (l *lock) refused(what trace.What, in trace.Message, why error) {
+func (l *lock) refused(what trace.What, in *trace.Message, why error) {
 	l.input(what, in)
 	l.traced(why)
 }
