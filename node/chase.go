@@ -31,23 +31,17 @@ func (v ownLocks) Holder(name string) (w chase.Wait, began uint64, held bool) {
 	return w, began, held
 }
 
-// wait records that the transaction waits, until waited is called. The caller stops
-// the returned ticker. The ticker says when to look for a cycle.
-func (t *Txn) wait(w *locks.Waiter) *time.Ticker {
+// wait records that the transaction waits, or with nil that it does not wait any more.
+func (t *Txn) wait(w *locks.Waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.waiting = w; w == nil {
+		return
+	}
+	t.number++
 	if t.began == 0 {
 		t.began = uint64(max(time.Now().UnixNano(), 1))
 	}
-	t.waiting = w
-	t.number++
-	return time.NewTicker(t.node.cfg.Deadlock)
-}
-
-func (t *Txn) waited() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.waiting = nil
 }
 
 // waits returns the present wait, with Number 0 if there is none, and when the

@@ -16,8 +16,7 @@ import (
 )
 
 // Clients says how a node serves clients, which take locks and are no members: see package
-// client. A client has a session with one member, which takes locks for it as for its own
-// goroutines. The session of a client that dies ends after Session, and its locks are free then.
+// client. The session of a client that dies ends after Session, and its locks are free then.
 //
 // [Node.Close] tells the clients to go to another member, and waits until each of them has
 // released what it holds, or its session has run out.
@@ -115,7 +114,7 @@ func (n *Node) clientStatus() (list []ClientStatus) {
 		return nil
 	}
 	for _, s := range n.clients.Status() {
-		list = append(list, ClientStatus{s.Name, s.Address, s.Holds, s.WaitsFor, s.Remaining})
+		list = append(list, ClientStatus(s))
 	}
 	return list
 }

@@ -15,9 +15,8 @@
 // # Two modes
 //
 // In the lease mode, that of [Open], members come, go and crash, and a small record in a
-// store lists them; see package store. Each process gets its number and the addresses of the
-// others from the record. A member asks the store repeatedly whether it is still a member. No
-// lock is ever taken in the store.
+// store lists them, with the number and the address of each; see package store. A member asks
+// the store repeatedly whether it is still one. No lock is ever taken in the store.
 //
 // A member may hold locks until Config.Lease after it sent the last operation that
 // confirmed its membership, by its own clock. Shortly before that, the locks that it holds
@@ -39,16 +38,15 @@
 //
 // # Views
 //
-// A view is an epoch, and the members with their processes. The view changes when a
-// process starts, restarts or leaves, and after an event that an algorithm does not
-// survive, such as a message that no correct peer sends. In each view every lock in use
-// has a new machine, which begins with the present holder. A lock that is held stays held,
-// by the same handle and with the same fence. Waiting callers keep waiting. Messages of
-// older views are dropped. Package internal/membership has the protocols of both modes
-// and their proofs.
+// A view is an epoch, and the members with their processes. It changes when a process
+// starts, restarts or leaves, and after an event that an algorithm does not survive, such as
+// a message that no correct peer sends. In each view every lock in use has a new machine. A
+// lock that is held stays held, by the same handle and with the same fence, and waiting
+// callers keep waiting. Messages of older views are dropped. Package internal/membership has
+// the protocols of both modes and their proofs.
 //
 // The name of a lock and the view determine its home: its coordinator under package
-// central, and the member where its token begins under suzukikasami and ring. The homes are
+// central, and the member where its token begins under suzukikasami and ring. Homes are
 // spread evenly, and when a member comes or goes, only its own locks move. At its home, a
 // lock that no other member wants costs no message.
 //
@@ -62,14 +60,14 @@
 // only time. Calls that need an unreachable peer wait; no lock is ever granted on a guess.
 //
 // In the strict mode, a process may be paused or cut off while another takes its number.
-// It learns of that when it first exchanges frames with any member: it grants nothing
-// more, and its handles are lost ([ErrReplaced]) when a second member says so, or when no
-// member denies it for a second. Until then a coordinator, or the holder of a token, may
-// take a lock itself, and an idle process exchanges no frames.
+// When it next exchanges frames with a member, it grants nothing more, and its handles are
+// lost ([ErrReplaced]) when a second member says so, or when no member denies it for a
+// second. Until then a coordinator, or the holder of a token, may take a lock itself, and
+// an idle process exchanges no frames.
 //
-// A link that is closed while its node is open, as natslink is when its connection
-// closes, does not come back ([transport.ErrClosed]). These algorithms do not survive a
-// member that lies about the algorithm itself.
+// A link that is closed while its node is open, as natslink is when its connection closes,
+// does not come back ([transport.ErrClosed]). No algorithm survives a member that lies about
+// the algorithm itself.
 //
 // # One event path
 //
@@ -81,10 +79,10 @@
 //	                                   send
 //
 // The goroutine that brings a frame carries it through session and machine to the
-// answering frames. Only the grant itself passes to another goroutine, that of the waiting
-// caller. One more goroutine keeps time for sessions and views.
+// answering frames. Only the grant passes to another goroutine, that of the waiting caller.
+// One more keeps time for sessions and views.
 //
-// Lock order: group, locks, mail, link. No other mutex is held while one is
-// taken. None of the first three is held while a frame is sent, or while code of the
-// application runs, except Config.Algorithm and the machines.
+// Lock order: group, locks, mail, link. No other mutex is held while one is taken. None of
+// the first three is held while a frame is sent, or while code of the application runs,
+// except Config.Algorithm and the machines.
 package node

@@ -22,23 +22,19 @@ const (
 // has no state of its own: any number of Election values may stand for the same
 // election. Its methods are safe for concurrent use.
 //
-// What it guarantees:
-//
 //   - One node leads at a time. A second leader's function never runs while the
 //     first leader's does, whatever is lost, delayed, paused or closed. (A process
 //     that was replaced or evicted while it was paused does not know that yet; see
 //     [ErrReplaced] and [ErrEvicted].) In the lease mode that holds if the function
 //     returns when its context ends: it has a sixteenth of a lease to do so.
-//   - Epochs rise strictly. They are the fences of the lock: pass them to the
-//     resources that the leader writes to, so that they can refuse a late write of a
-//     former leader.
+//   - Epochs rise strictly. They are the fences of the lock: resources that the leader
+//     writes to can refuse a late write of a former leader by them.
 //   - Every candidate gets its turn, in the order of the lock's algorithm.
 //
 // A leader that crashes or is cut off is replaced only in the lease mode, after about one
-// and a half leases. Without it, the others wait, because nobody can tell a crash from a
-// pause, and observers still see the leader until its process restarts or is evicted.
-// The machines of package election replace such a leader without a store, at the price
-// that two may lead at a time.
+// and a half leases. In the strict mode the others wait, and observers still see the leader,
+// until its process restarts or is evicted. The machines of package election replace such a
+// leader without a store, at the price that two may lead at a time.
 //
 // The lock is [Node.Mutex]("election/" + name), and its status is that of the
 // election. A caller that acquires that Mutex directly keeps every node from leading
@@ -49,11 +45,10 @@ type Election struct {
 	mutex *Mutex
 }
 
-// Election returns the election of that name, which has 1 to
-// [transport.MaxName] bytes, less 9. It need not be created. Each term costs two messages to every other
-// node, besides those of the lock. While there is a leader every node remembers
-// it. Of the elections without a leader and without an observer, a node remembers
-// the last 512.
+// Election returns the election of that name, which has 1 to [transport.MaxName] bytes, less 9.
+// It need not be created. Each term costs two messages to every other node, besides those of
+// the lock. Every node remembers the leaders, and of the elections without a leader and without
+// an observer the last 512.
 func (n *Node) Election(name string) *Election {
 	m := n.Mutex(electionPrefix + name)
 	m.quiet = true // a candidate may wait for long
@@ -67,8 +62,7 @@ func (e *Election) Name() string { return e.name }
 // leadership up when lead has returned or panicked, never before. It leads once:
 // to lead again, call it again. Several goroutines of a node may campaign, and
 // each is a candidate of its own. Candidates are elected in the order in which
-// [Mutex.Acquire] serves its callers: those of one node in the order of their
-// campaigns, and those of several nodes by turns.
+// [Mutex.Acquire] serves its callers.
 //
 // lead's context is derived from ctx. It also ends when this node resigns
 // ([context.Cause] is then [ErrResigned]) and when the node closes or stops, or its

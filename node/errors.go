@@ -16,20 +16,12 @@ import (
 // What an [Error] wraps, for [errors.Is]. An error of a context that has ended wraps its Err
 // and its [context.Cause].
 var (
-	// ErrBusy: TryAcquire found the lock taken. See [Error].
-	ErrBusy = lock.ErrBusy
+	ErrBusy     = lock.ErrBusy     // TryAcquire found the lock taken
+	ErrReleased = lock.ErrReleased // this handle has released the lock
+	ErrLost     = lock.ErrLost     // the holder no longer has the lock; the error says why
 
-	// ErrReleased: this handle has released the lock.
-	ErrReleased = lock.ErrReleased
-
-	// ErrLost: the holder no longer has the lock; the error says why.
-	ErrLost = lock.ErrLost
-
-	// ErrNotElected: Campaign ended before this node led.
-	ErrNotElected = errors.New("not elected")
-
-	// ErrResigned: [Election.Resign] asked the leader to give up.
-	ErrResigned = errors.New("leader resigned")
+	ErrNotElected = errors.New("not elected")     // Campaign ended before this node led
+	ErrResigned   = errors.New("leader resigned") // [Election.Resign] asked the leader to give up
 
 	// ErrStopped: the node has stopped, though nobody has closed it, and grants nothing
 	// more. Let the process exit, so that a supervisor starts it again: see [Node.Done]. The
@@ -45,17 +37,15 @@ var (
 	ErrConfig = group.ErrConfig
 
 	// ErrNumberTaken: another process with this node's number was there first, and is
-	// alive, or it took the number while this one was paused and had joined no view. This one
-	// grants nothing. Give it a number of its own, or stop the other.
+	// alive, or it took the number while this one was paused and had joined no view. Give this
+	// one a number of its own, or stop the other.
 	ErrNumberTaken = group.ErrNumberTaken
 
-	// ErrReplaced: another process took this node's number while this process was
-	// paused or cut off. The other members go on with the new process. What was held
-	// is lost.
+	// ErrReplaced: another process took this node's number while this process was paused or
+	// cut off, and the other members go on with the new process.
 	ErrReplaced = locks.ErrReplaced
 
-	// ErrEvicted: an operator told the other members that this process is dead. They go
-	// on without it. What was held is lost.
+	// ErrEvicted: an operator told the other members that this process is dead.
 	ErrEvicted = group.ErrEvicted
 
 	// ErrRecord: the record of the members was deleted, overwritten or restored.
@@ -88,19 +78,13 @@ var (
 // package, and the lock or the peer that it is about. Use [errors.Is] to find out why, and
 // [errors.AsType] for the fields.
 type Error struct {
-	Lock string        // the lock that the error is about, if it is about one
-	Peer dmutex.NodeID // the peer that stands in the way: Err is [ErrConfig], [ErrOverflow], [dmutex.ErrPeer] or an error of the link
-
+	Lock   string        // the lock that the error is about, if it is about one
+	Peer   dmutex.NodeID // the peer that stands in the way: Err is [ErrConfig], [ErrOverflow], [dmutex.ErrPeer] or an error of the link
 	Holder dmutex.NodeID // of an [ErrBusy], None if this node does not know it, see [MutexStatus]
-	Here   bool          // the holder is this node
+	Cycle  []Edge        // of an [ErrDeadlock]: at one instant every wait of it was under way; the first one was ended
+	Err    error
 
-	// Cycle is that of an [ErrDeadlock]: at one instant every wait of it was under way. The
-	// first one was ended.
-	Cycle []Edge
-
-	Err error
-
-	text string // names the Holder, or says why an ErrBusy has none; or, if not empty, is instead of the texts of Peer and Err
+	text string // if not empty: who holds a busy lock, or else what stands for the texts of Peer and Err
 }
 
 // An Edge is a transaction that waits for a lock which another transaction holds.
@@ -113,20 +97,17 @@ type Edge struct {
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("node: ")
-	if e.Lock != "" && e.Err != ErrBusy {
-		fmt.Fprintf(&b, "lock %q: ", e.Lock)
-	}
 	switch {
 	case e.Err == ErrBusy:
 		fmt.Fprintf(&b, "lock %q is busy", e.Lock)
-		if e.Here {
-			b.WriteString(": held by this process")
-		} else if e.Holder != dmutex.None {
-			b.WriteString(": held by " + e.text)
-		} else if e.text != "" {
-			b.WriteString(": " + e.text)
+		if e.text != "" {
+			b.WriteString(": ")
 		}
-	case e.text != "":
+	case e.Lock != "":
+		fmt.Fprintf(&b, "lock %q: ", e.Lock)
+	}
+	switch {
+	case e.text != "" || e.Err == ErrBusy:
 		b.WriteString(e.text)
 	case e.Peer != dmutex.None:
 		fmt.Fprintf(&b, "peer %d: %v", e.Peer, e.Err)

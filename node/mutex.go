@@ -20,10 +20,11 @@ import (
 // It excludes goroutines of the same node as well as those of other nodes. It is a
 // [lock.Mutex].
 type Mutex struct {
-	node  *Node
-	name  string
-	quiet bool // a long wait is not logged
-	txn   *Txn // of the Acquire under way, if it holds other locks; else nil
+	node   *Node
+	name   string
+	quiet  bool            // a long wait is not logged
+	txn    *Txn            // of the Acquire under way, if it holds other locks; else nil
+	lapsed <-chan struct{} // closed when they may be lost; nil without a txn
 }
 
 // Name returns the lock's name.
@@ -33,17 +34,15 @@ func (m *Mutex) Name() string { return m.name }
 // waits as [Node.Ready] does.
 //
 // Callers of one node are served in the order of their calls. A node has one request in the
-// group at a time: the request of the next caller begins when the last one has released,
-// behind the requests of other nodes that have arrived until then. The algorithm orders the
-// requests of different nodes, so callers of several nodes may be served in another order
-// than that of their calls.
+// group at a time, which begins when the last caller has released, behind the requests of
+// other nodes that have arrived until then. The algorithm orders the requests of different
+// nodes, so their callers may be served in another order than that of their calls.
 //
 // If ctx ends first, Acquire returns at once with an error that wraps ctx's, and
 // [ErrStore] if the store does not answer. Nothing of the call is left behind, and no
 // other node loses its turn. Other errors: [ErrClosed]; an [ErrStopped] if the node has
 // stopped by itself; an [Error] with a Peer if one stands in the way; [dmutex.ErrMisuse] for a
-// name that is empty or too long. Acquire returns either a handle or an error, never
-// both.
+// name that is empty or too long. Acquire returns either a handle or an error.
 //
 // ctx does not bound the time that the lock is held; see [lock.Held.Context] for that.
 func (m *Mutex) Acquire(ctx context.Context) (lock.Held, error) { return handle(m.acquire(ctx, false)) }
@@ -56,9 +55,9 @@ func handle(h *locks.Held, err error) (lock.Held, error) {
 	return h, err
 }
 
-// TryAcquire takes the lock if it is free and otherwise returns [ErrBusy], with
-// the holder in the [Error] if it is known. It does not wait for a holder. It does wait, one round trip or until
-// ctx ends, until every node that it asks has acknowledged the request.
+// TryAcquire takes the lock if it is free and otherwise returns [ErrBusy], with the holder in
+// the [Error] if it is known. It waits for no holder, but one round trip, or until ctx ends,
+// for the acknowledgement of every node that it asks.
 //
 // In the lease mode it returns [ErrStore] at once while this node waits for the store.
 //
@@ -142,10 +141,13 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 	}
 	st := m.node.locks.Status(m.name)
 	w.Quit(func(holder dmutex.NodeID, own bool) error {
-		e := &Error{Lock: m.name, Holder: holder, Here: own, Err: ErrBusy}
-		if holder != dmutex.None {
-			e.text = m.node.named(holder)
-		} else if !own && len(st.Former) > 0 {
+		e := &Error{Lock: m.name, Holder: holder, Err: ErrBusy}
+		switch {
+		case own:
+			e.text = "held by this process"
+		case holder != dmutex.None:
+			e.text = "held by " + m.node.named(holder)
+		case len(st.Former) > 0:
 			e.text = mayHold(st)
 		}
 		return e
@@ -154,23 +156,13 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 
 // await waits until w is over.
 func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
-	n := m.node
-	var lapsed <-chan struct{}
-	if m.txn != nil {
-		lapsed = n.locks.Lapsed()
-		if _, err := m.txn.holds(); err != nil {
-			w.GiveUp(err)
-			return
-		}
-	}
-	var look <-chan time.Time
+	n, lapsed := m.node, m.lapsed
+	var look, long <-chan time.Time
 	if m.txn != nil && n.cfg.Deadlock > 0 {
-		ticker := m.txn.wait(w)
-		defer m.txn.waited()
-		defer ticker.Stop()
-		look = ticker.C
+		m.txn.wait(w)
+		defer m.txn.wait(nil)
+		look = time.Tick(n.cfg.Deadlock)
 	}
-	var long <-chan time.Time
 	if n.cfg.Logger != nil && !m.quiet {
 		long = time.After(longAfter)
 	}
@@ -204,7 +196,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, fence uint64
 	return m.do(ctx, func(ctx context.Context, _ dmutex.NodeID, fence uint64) error { return f(ctx, fence) })
 }
 
-// do is Do for a function that also wants the number under which the lock is held.
+// do is Do for a function that needs the number under which the lock is held.
 func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.NodeID, fence uint64) error) error {
 	h, err := m.acquire(ctx, false)
 	if err != nil {
@@ -221,9 +213,8 @@ func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.
 // Locker returns the lock as a [sync.Locker], for code that takes no other kind of
 // lock. Any number of Lockers may stand for one lock; each unlocks what it has locked.
 //
-// A Locker has no context, no fence and no error, unlike a [lock.Held]. Lock waits for as
-// long as it takes. Where Acquire would return an error Lock panics with it, because
-// returning unlocked would be worse. Unlock panics if it does not release: with
+// Lock waits for as long as it takes. Where Acquire would return an error Lock panics with
+// it, because returning unlocked would be worse. Unlock panics if it does not release: with
 // [dmutex.ErrMisuse] if the Locker is not locked, with an [ErrLost] if the lock was
 // lost meanwhile.
 func (m *Mutex) Locker() sync.Locker { return &locker{mutex: m} }

@@ -27,17 +27,17 @@ import (
 // Lease, Group and Deadlock must be the same in all members; nodes that differ refuse to
 // meet, with [ErrConfig].
 type Config struct {
-	// Name is what people call this process: up to 64 bytes of printable text. The others
-	// show it beside the number of this node, in their errors, logs, pages and metrics. Empty
-	// stands for the name of the host, a slash, and the number of the process.
+	// Name is what people call this process: up to 64 bytes of printable text, which the others
+	// show beside the number of this node. Empty stands for the name of the host, a slash, and
+	// the number of the process.
 	Name string
 
 	Algorithm dmutex.Algorithm // such as ricart.New; nil stands for central.New
 
-	// Lease is how long a member may hold locks after the store has last confirmed that
-	// it is one: 100 ms to 1 h, and 0 stands for 10 s. The locks of a process
-	// that crashes are freed after about one and a half leases, and an outage of the
-	// store that lasts longer than a lease costs all locks. Not for [OpenStrict].
+	// Lease is how long a member may hold locks after the store has last confirmed that it is
+	// one: 100 ms to 1 h, and 0 stands for 10 s. The locks of a process that crashes are freed
+	// after about one and a half leases, and an outage of the store that lasts longer than a
+	// lease costs all locks. Not for [OpenStrict].
 	Lease time.Duration
 
 	// Group distinguishes groups that share a network. It may be empty.
@@ -46,16 +46,15 @@ type Config struct {
 	// Fence is a fence that was granted before, below 1<<63: all grants will have higher
 	// ones. 0 is right if the members' wall clocks are never set back by more than the
 	// time between a stop of all members and their next start. Otherwise set it to the
-	// highest fence that your resources have stored. The members need not give the same
-	// value: the highest counts. But if it is more than a day ahead of the clock, all
-	// must give it.
+	// highest fence that your resources have stored. The highest value of any member counts,
+	// but one more than a day ahead of the clock must be given by all.
 	Fence uint64
 
 	// Deadlock is how long an Acquire of a [Txn] that holds a lock waits before the
 	// node looks for a cycle of transactions that wait for each other, and the time
-	// between two looks. 0 disables detection, which then costs nothing. For each lock
-	// in the cycle, one look costs about as many messages as one entry, so choose a
-	// time that is long for a wait: a second rather than a millisecond.
+	// between two looks. 0 disables detection, which then costs nothing. One look costs about
+	// as many messages as one entry for each lock in the cycle, so choose a time that is long
+	// for a wait: a second rather than a millisecond.
 	Deadlock time.Duration
 
 	// Trace, if not nil, records every event of this node. It costs time and disk
@@ -67,45 +66,18 @@ type Config struct {
 	// its clients may live. Not for [OpenStrict].
 	Clients *Clients
 
-	// Logger gets a few records for the operator; nil logs nothing. Every record has
-	// the key node, once this node has a number, and the key group if Group is not empty.
+	// Logger gets a few records for the operator, which docs/operating.md lists; nil logs
+	// nothing. Every record has the key node, once this node has a number, and the key group if
+	// Group is not empty. A record with a peer or a holder also has its name, if that is known.
 	//
-	//	INFO   node opened                             name              of this process
-	//	INFO   peer met                                peer
-	//	INFO   peer gone                               peer              it has closed its end
-	//	INFO   view acts                               epoch, members, joined, left, took
-	//	WARN   epochs are ahead of the clock: ...      ahead             by more than a minute
-	//	WARN   waiting for members                     waited, for
-	//	WARN   peer is configured differently          peer, err         once, until it is met or something else differs
-	//	WARN   peer has met another process with this node's number   peer
-	//	WARN   view is to be replaced                  peer, lock, err   the algorithm does not survive what happened
-	//	WARN   refused what no correct peer sends      peer, err
-	//	WARN   lock is waited for                      lock, waited, holder, for
-	//	ERROR  node stopped: nothing more is granted   err
-	//	WARN   lease is late to be renewed             left, err
-	//	ERROR  lease ended: all locks are lost         err
-	//	WARN   excluded: the others go on without this process, which joins again
-	//	WARN   peer gives no sign of life              peer, silent      it is excluded if that lasts
-	//	WARN   waiting                                 waited, err       for the store, or for leases of former members to end
-	//	WARN   the link refuses what the record says   err
-	//	WARN   records left out                        count, last       INFO for those of that level
-	//	INFO   node closed                             WARN with err if Close returns an error
-	//
-	// A record with a peer or a holder also has its name, if that is known.
-	//
-	// A node that waits for members or the store logs that after 3 seconds, then 6, 12 and
-	// so on, and a wait for leases also when it begins.
-	// A long wait for a lock is logged when the first waiter of this node has waited
-	// for 10 seconds, then 20, 40 and so on, with the holder, if it is known, and the
-	// peers whose answers are missing. Campaigns may wait indefinitely, so they are
-	// not logged.
+	// Waits are logged at growing intervals: for members or the store after 3 seconds, for
+	// leases at once, and for a lock, but not an election, after 10 seconds.
 	//
 	// A record that a peer can trigger at will is written once a minute, and then again with
 	// the attribute "again", the number of times that it was repeated. Of each level 20
 	// different ones are written in a minute, followed by the count of those left out and
-	// the last of them. A goroutine of the node writes all records: a slow handler delays
-	// only Close. The handler must not call Close. A Link that has no
-	// logger of its own logs here, too.
+	// the last of them. A goroutine of the node writes all records: a slow handler delays only
+	// Close, which it must not call. A Link that has no logger of its own logs here, too.
 	Logger *slog.Logger
 
 	// Observer is called for every wait and hold at this node, and for every change
@@ -133,13 +105,12 @@ type Node struct {
 
 	closing atomic.Bool
 	closed  chan struct{} // closed when Close has finished
-	quit    chan struct{} // ends tellEvents
+	quit    chan struct{} // ends what tells the Observer
 	running sync.WaitGroup
 }
 
-// Open makes this process a member of the group whose record is in the store. Members come
-// and go, and a process that crashes is excluded: its locks are freed. The record gives each
-// process its number and the addresses of the others. The link is not yet opened, and was
+// Open makes this process a member of the group whose record is in the store. The record gives
+// each process its number and the addresses of the others. The link is not yet opened, and was
 // made without a number; the node opens it, and closes it in Close.
 //
 // Open does not wait for the other members: they may start in any order, and Acquire waits
@@ -165,9 +136,8 @@ func Open(ctx context.Context, record store.Store, link transport.DynamicLink, c
 }
 
 // OpenStrict makes this process a member of a group without a store, in which no member is
-// ever presumed dead. self is its number, and members are the numbers of all members, this
-// one among them, in any order. They must be the same in all members. The link was made with
-// that number.
+// ever presumed dead. self is its number, with which the link was made. members are the numbers
+// of all members, this one among them, in any order, and the same in all members.
 //
 // At most one process with this number may be alive at a time. If another one still answers
 // the members, this node grants nothing, and within seconds all calls return
@@ -198,7 +168,8 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 		cfg.Algorithm = central.New
 	}
 	n := &Node{cfg: cfg, closed: make(chan struct{}), quit: make(chan struct{})}
-	to.Algorithm, to.Name, to.Group, to.Fence, to.Deadlock, to.Trace, to.Logger, to.Up = cfg.Algorithm, cfg.Name, cfg.Group, cfg.Fence, cfg.Deadlock, cfg.Trace, cfg.Logger, up{n}
+	to.Algorithm, to.Name, to.Group, to.Fence = cfg.Algorithm, cfg.Name, cfg.Group, cfg.Fence
+	to.Deadlock, to.Trace, to.Logger, to.Up = cfg.Deadlock, cfg.Trace, cfg.Logger, up{n}
 	g, err := group.New(to)
 	if err != nil {
 		return nil, public("", err)
@@ -212,7 +183,16 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 		return nil, public("", err)
 	}
 	if n.events != nil {
-		n.running.Go(n.tellEvents)
+		n.running.Go(func() {
+			for {
+				select {
+				case tell := <-n.events:
+					tell()
+				case <-n.quit:
+					return
+				}
+			}
+		})
 	}
 	n.serveClients()
 	return n, nil
@@ -245,30 +225,21 @@ func (n *Node) Done() <-chan struct{} { return n.locks.Ended() }
 // A lock that is not in use takes no memory, with two exceptions: a node remembers
 // up to 512 locks that were used lately, and under ring and suzukikasami some nodes
 // remember where the token is.
-func (n *Node) Mutex(name string) *Mutex {
-	return &Mutex{node: n, name: name}
-}
+func (n *Node) Mutex(name string) *Mutex { return &Mutex{node: n, name: name} }
 
 // Close leaves the group. New and waiting acquisitions fail with [ErrClosed], and
-// locks that are still held are lost ([lock.Held.Context] ends) and released. Then this node
-// leaves the view, and the others go on without it. Close also closes the link, and
-// no goroutine of the node is left when it returns.
+// locks that are still held are lost ([lock.Held.Context] ends) and released. Close waits until
+// the functions of [Mutex.Do] and [Election.Campaign] have returned, also if the node had
+// stopped by itself. Then this node leaves the view, and the others go on without it. Close also
+// closes the link, and writes Config.Trace to its end. No goroutine of the node is left when it
+// returns. A second Close waits for the first and returns nil.
 //
-// That takes a few round trips while the other members are up. If one of them is
-// down or cut off, Close waits until ctx ends, and then leaves anyway. It then
-// returns ctx's error, with the members that were missing, and this node looks
-// crashed to the others: they wait for its return.
-//
-// In the lease mode, Close does not need the other members, but the store, which takes this
-// node out of the record. If the store does not answer, Close waits until ctx ends,
-// and then leaves anyway, with an error that says so. The others exclude this node when
-// the store is back. A store that does not return when the context of an operation has
-// ended delays Close by a second.
-//
-// Close waits until the functions of [Mutex.Do] and [Election.Campaign] have returned,
-// also if the node had stopped by itself. If ctx ends before that, this node looks
-// crashed to the others, too. Close also waits until Config.Trace is written. A second
-// Close waits for the first and returns nil.
+// In the strict mode that takes a few round trips while the other members are up. In the lease
+// mode it needs only the store, which takes this node out of the record. If a member or the store
+// does not answer, or a function does not return, Close waits until ctx ends, and then leaves
+// anyway, with an error that says so. This node then looks crashed to the others: they wait for
+// its return, or exclude it when the store is back. A store that does not return when the
+// context of an operation has ended delays Close by a second.
 func (n *Node) Close(ctx context.Context) error {
 	if n.closing.Swap(true) {
 		select {

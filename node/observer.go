@@ -13,18 +13,16 @@ import (
 //
 // Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or
 // Close, before that call returns. For a hold lost with its lease, Hold runs in a
-// goroutine of the node. No mutex of the node is held, so they may use the
-// node and its locks. A slow function delays only its caller. Several may run at the
-// same time. They may keep the values that they get. If a function panics, the panic
-// reaches the caller, which then holds no lock.
+// goroutine of the node. No mutex of the node is held, so they may use the node and its
+// locks. A slow function delays only its caller. Several may run at the same time. They may
+// keep the values that they get. If a function panics, the panic reaches the caller, which
+// then holds no lock.
 //
 // For one handle Wait is called before Hold, except that if the node is closed while
-// Acquire returns, Hold may come first or alone. For two holds of one lock at one
-// node either may be reported first, because the next begins as soon as the one
-// before it ends; their fences tell the order.
+// Acquire returns, Hold may come first or alone. Two holds of one lock at one node may be
+// reported in any order; their fences tell which was first.
 //
-// More frequent events, such as messages and retransmissions, are counted in
-// [Status].
+// More frequent events, such as messages and retransmissions, are counted in [Status].
 type Observer struct {
 	Wait func(Event) // an Acquire or TryAcquire has ended; not called for misuse
 	Hold func(Event) // a hold has ended
@@ -57,18 +55,6 @@ func (n *Node) event(tell func()) {
 	select {
 	case n.events <- tell:
 	default:
-	}
-}
-
-// tellEvents tells the Observer what has happened until the node is closed.
-func (n *Node) tellEvents() {
-	for {
-		select {
-		case tell := <-n.events:
-			tell()
-		case <-n.quit:
-			return
-		}
 	}
 }
 

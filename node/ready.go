@@ -124,8 +124,7 @@ func (n *Node) silent(st locks.Status) string {
 
 // Evict removes members from the group, on the operator's word that their processes
 // are dead. The others go on without them until new processes with their numbers
-// start. Evict returns when a view without them acts, at once if they are in no view.
-// All other members must be up.
+// start. Evict returns when a view without them acts. All other members must be up.
 //
 // Make sure first that the processes are dead, for example by cutting the power of
 // the machine. If an evicted process still runs, two processes may hold one lock,

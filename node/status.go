@@ -20,9 +20,7 @@ type MutexStatus struct {
 	// Holder is the node that holds the lock, or None if this node does not know.
 	// Every node knows its own holds. Only the coordinator of package central knows
 	// those of other nodes: it counts a node as the holder from the grant until the
-	// release arrives. Under the other algorithms no node knows: the first request in
-	// the queue, a vote or the token on its way does not say that the node has
-	// already entered.
+	// release arrives.
 	Holder dmutex.NodeID
 
 	Fence   uint64        // of this node's grant, 0 if it does not hold the lock
@@ -31,8 +29,7 @@ type MutexStatus struct {
 
 	// WaitsFor lists the peers that have not answered this node's request, while it
 	// waits or a withdrawn request has not had its turn. With the token algorithms it
-	// lists all peers, or the next one on the way, because no node knows where the
-	// token is.
+	// lists all peers, or the next one on the way to the token.
 	WaitsFor []dmutex.NodeID
 
 	// Former lists the excluded members that may still hold the lock, with Config.Store.
@@ -42,14 +39,12 @@ type MutexStatus struct {
 }
 
 // Status returns how this node sees the lock now.
-func (m *Mutex) Status() MutexStatus {
-	return MutexStatus(m.node.locks.Status(m.name))
-}
+func (m *Mutex) Status() MutexStatus { return MutexStatus(m.node.locks.Status(m.name)) }
 
 // Locks returns the locks in use at this node, with their names, in no particular
 // order: those that are held or requested here, and those in which it takes part for
 // other nodes. Each status is that of one moment during the iteration. The loop may
-// use the locks. The others wait for a small part of it at a time.
+// use the locks.
 func (n *Node) Locks() iter.Seq2[string, MutexStatus] {
 	return func(yield func(string, MutexStatus) bool) {
 		for name, st := range n.locks.InUse() {

@@ -12,9 +12,8 @@ import (
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
-// A Txn is a transaction: a set of locks that belong together. (A goroutine has no
-// identity that could tell.) It takes them one after another, and [Txn.Release] gives
-// them all back. Its methods are safe for concurrent use.
+// A Txn is a transaction: a set of locks that belong together. It takes them one after
+// another, and [Txn.Release] gives them all back. Its methods are safe for concurrent use.
 //
 // A Txn that holds one lock and waits for another can be part of a cycle of
 // transactions which all wait for each other, at one node or at several. With
@@ -31,10 +30,8 @@ import (
 //	}
 //
 // Retry with the same Txn, because it keeps its age: eventually it is no longer the
-// youngest, so it does not retry forever. For other work use another Txn.
-//
-// Detection sees only locks that a Txn holds, not those taken by [Mutex.Acquire].
-// [Node.AcquireAll] makes no cycles.
+// youngest. For other work use another Txn. Detection sees only locks that a Txn holds, not
+// those taken by [Mutex.Acquire].
 type Txn struct {
 	node *Node
 	id   uint64 // among the transactions of the node
@@ -51,9 +48,8 @@ type Txn struct {
 // nothing can simply be dropped.
 func (n *Node) Txn() *Txn { return &Txn{node: n, id: n.txns.Add(1)} }
 
-// AcquireAll takes several locks, and returns the transaction that holds them.
-// It takes them in the order of their names, whatever the order of the arguments.
-// So transactions that take all their locks with one AcquireAll each never wait for
+// AcquireAll takes several locks in the order of their names, and returns the transaction that
+// holds them. Transactions that take all their locks with one AcquireAll each never wait for
 // each other in a cycle.
 //
 // If a lock cannot be acquired, AcquireAll releases those that were, and returns the
@@ -73,11 +69,10 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err e
 	}
 	t := n.Txn()
 	defer func() {
-		if all != nil {
-			return
-		}
-		if lost := t.Release(); lost != nil { // an Observer that panics comes here too
-			err = errors.Join(err, lost)
+		if all == nil { // also if an Observer panics
+			if lost := t.Release(); lost != nil {
+				err = errors.Join(err, lost)
+			}
 		}
 	}()
 	for _, name := range names {
@@ -98,9 +93,7 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err e
 // Once a lock of the transaction is lost with the node's lease, Acquire ends with its
 // [ErrLost], until the transaction is released.
 //
-// With Config.Deadlock it may fail with [ErrDeadlock], in an [Error] that
-// names the cycle. The transaction keeps what it holds; release it, and try
-// again.
+// With Config.Deadlock it may fail with [ErrDeadlock], in an [Error] that names the cycle.
 func (t *Txn) Acquire(ctx context.Context, name string) (lock.Held, error) {
 	return handle(t.acquire(ctx, name))
 }
@@ -110,13 +103,13 @@ func (t *Txn) acquire(ctx context.Context, name string) (h *locks.Held, err erro
 		return nil, err
 	}
 	defer func() { t.end(h) }() // also if an Observer panics
+	m, lapsed := t.node.Mutex(name), t.node.locks.Lapsed()
 	holds, lost := t.holds()
 	if lost != nil {
 		return nil, lost
 	}
-	m := t.node.Mutex(name)
 	if holds {
-		m.txn = t
+		m.txn, m.lapsed = t, lapsed
 	}
 	h, err = m.acquire(ctx, false)
 	if err == nil && t.node.cfg.Deadlock > 0 {
