@@ -1,21 +1,11 @@
 // Package mail carries messages between processes over a [transport.Link]:
-// each message once, in order, and between one run of a process and one run of
-// another. It is the driver of package session: it owns the sessions with all
-// peers, transmits their frames, and keeps time for them.
+// each message once, in order, from one life of a node to one life of another. It is the
+// driver of package session: it owns the sessions with all peers, transmits their
+// frames, and keeps time for them. It knows nothing about locks.
 //
-// Package mail knows nothing about locks. Packages node and channel are built on it.
-//
-// # Lives
-//
-// A life is one run of a process, identified by Config.Life. The lives of one node are
-// ordered: a process that starts later has a higher one. A peer that restarts comes back
-// as a higher life, and [Handler.Met] is called. Then messages that the former life had
-// not acknowledged are dropped, and no further message of the former life is delivered.
-//
-// # Peers
-//
-// Peers may come and go: [Mail.Add] begins a session with a node, and [Mail.Remove]
-// ends it. The Mail drops a frame from any other node, and calls Handler.Stranger.
+// A life is one run of a process. The lives of one node are ordered: a peer that restarts
+// comes back as a higher life, and [Handler.Met] is called. Then messages that the former
+// life had not acknowledged are dropped, and no further message of it is delivered.
 //
 // # Concurrency
 //
@@ -68,15 +58,14 @@ type Config struct {
 // about one peer: such calls are made one at a time for each peer, and concurrently
 // for different peers.
 //
-// A Handler may call Send, and what it sends leaves when the frames that have
-// arrived together are handled. It may also call Add, Remove and Challenge. It must
-// not call Flush, Rename or Close. Calls begin while [Mail.Open] opens the link, and
-// end before [Mail.Close] returns.
+// A Handler may call Send, Add, Remove and Challenge, but not Flush, Rename or Close.
+// What it sends leaves when the frames that have arrived together are handled. Calls
+// begin while [Mail.Open] opens the link, and end before [Mail.Close] returns.
 type Handler interface {
-	// Met reports contact with a new life of the peer. If another life of the peer was
-	// met before, that one is gone: the messages that it had not acknowledged are
-	// dropped, and messages are counted from 1 again in both directions. After a
-	// Rename, Met is called again for each peer.
+	// Met reports contact with a new life of the peer. A life that was met before is
+	// gone: the messages that it had not acknowledged are dropped, and messages are
+	// counted from 1 again in both directions. After a Rename, Met is called again for
+	// each peer.
 	Met(peer dmutex.NodeID, life uint64)
 
 	// Message delivers the seq-th message of the peer's present life, counted
@@ -87,32 +76,28 @@ type Handler interface {
 	// comes after all messages of that life.
 	Left(peer dmutex.NodeID)
 
-	// Taken reports that the peer has met another life of this node. If it is higher than
-	// this one, it has replaced this one: that stays true. If it is lower, its process was
-	// there first and has answered the peer a moment ago. Taken may be called for a peer
-	// that was not met. It is called again each time this node asks again.
+	// Taken reports that the peer has met another life of this node: see
+	// session.Input.Life. It may be called for a peer that was not met, and is called
+	// again each time this node asks again.
 	Taken(by dmutex.NodeID, life uint64)
 
-	// Refused reports a frame that no correct peer sends. The frame has changed
-	// nothing. If the Config.Group of the peer differs, err is a [session.GroupError]. It is
-	// reported once, and again only after a frame of the peer was accepted or the
-	// peer's Group has changed.
+	// Refused reports a frame that no correct peer sends, and that has changed nothing.
+	// If the Config.Group of the peer differs, err is a [session.GroupError], which is
+	// reported again only after a frame of the peer was accepted or its Group has changed.
 	Refused(peer dmutex.NodeID, err error)
 
-	// Stranger reports that a frame arrived from a node that is not a peer, or that the
-	// link has refused one: see [transport.DynamicLink]. It is called for each such
-	// frame, possibly concurrently for the same node, so it must bound its work. For
-	// frames that arrived before Add returned, it may be called after that.
+	// Stranger reports a frame from a node that is not a peer, or that the link has
+	// refused one: see [transport.DynamicLink]. It is called for each such frame, possibly
+	// concurrently for the same node and late, so it must bound its work.
 	Stranger(from dmutex.NodeID)
 
 	// Closed reports that the link was closed before the Mail: no more frames
 	// arrive or leave. It is called once.
 	Closed(err error)
 
-	// Tick is called by the goroutine that keeps time, when the time has come that
-	// the last Tick returned or that Wake has set, whichever is earlier. Times are in
-	// nanoseconds, as [Mail.Now] returns them. Tick returns when to call it again,
-	// and math.MaxInt64 to wait for the next Wake. The first call needs a Wake.
+	// Tick is called by the goroutine that keeps time, at the time that the last Tick
+	// returned or that Wake has set, whichever is earlier, as [Mail.Now] counts. Tick
+	// returns math.MaxInt64 to wait for the next Wake. The first call needs a Wake.
 	Tick(now int64) (next int64)
 }
 
@@ -144,10 +129,10 @@ const (
 // Flush, Rename and Close wait for the Handler or call it: do not call them while
 // holding a mutex that the Handler takes.
 type Mail struct {
-	cfg    Config
-	birth  time.Time
-	roster atomic.Pointer[roster]
-	full   atomic.Int32 // how many peers are
+	cfg   Config
+	birth time.Time
+	peers atomic.Pointer[[]*peer] // ascending; Add and Remove replace it, so who sends or receives needs no mutex
+	full  atomic.Int32            // how many peers are
 
 	link    atomic.Int32  // unopened, open or shut
 	tickAt  atomic.Int64  // when Tick is due
@@ -157,19 +142,10 @@ type Mail struct {
 	stop    chan struct{} // ends keepTime
 	running sync.WaitGroup
 
-	mu     sync.Mutex    // before the peers' mutexes
+	mu     sync.Mutex    // held by Open, Rename and Close; before the peers' mutexes
+	change sync.Mutex    // held for moments, to change the fields below and peers: after mu, before the peers' mutexes
+	life   uint64        // of new sessions
 	closed chan struct{} // closed when Close has finished; nil before Close
-
-	change  sync.Mutex // held to replace roster, for moments: after mu, before the peers' mutexes
-	life    uint64     // of new sessions
-	closing bool       // no new session begins
-}
-
-// A roster is the peers at one time. It does not change: Add and Remove replace it,
-// so that the goroutines that send and receive need no mutex.
-type roster struct {
-	ids   []dmutex.NodeID // ascending
-	peers []*peer         // in this order
 }
 
 // New returns a Mail that is not yet open. Messages can be sent already, and
@@ -194,7 +170,7 @@ func New(cfg Config) (*Mail, error) {
 		life:  cfg.Life,
 	}
 	m.tickAt.Store(never)
-	m.roster.Store(&roster{})
+	m.peers.Store(new([]*peer))
 	for _, id := range cfg.Peers {
 		if err := m.Add(id); err != nil {
 			return nil, err
@@ -217,12 +193,22 @@ func (m *Mail) maxLife() uint64 {
 }
 
 func (m *Mail) peer(id dmutex.NodeID) *peer {
-	r := m.roster.Load()
-	i, found := slices.BinarySearch(r.ids, id)
-	if !found {
-		return nil
+	ps := *m.peers.Load()
+	if i, found := find(ps, id); found {
+		return ps[i]
 	}
-	return r.peers[i]
+	return nil
+}
+
+// find looks at one peer after the other: a group has few, and a search calls a function for each
+// step.
+func find(ps []*peer, id dmutex.NodeID) (i int, found bool) {
+	for i, p := range ps {
+		if p.id >= id {
+			return i, p.id == id
+		}
+	}
+	return len(ps), false
 }
 
 // Add begins a session with a peer. It returns [dmutex.ErrMisuse] for node 0 and for
@@ -233,56 +219,49 @@ func (m *Mail) peer(id dmutex.NodeID) *peer {
 // life since then. Otherwise the new session would lose messages, because the other
 // end still counts those of the old one.
 //
-// Add, Remove and Challenge wait neither for the Handler nor for Open, Rename or Close:
-// they may be called at any time, including by the Handler or while holding a mutex
-// that the Handler takes.
+// Add, Remove and Challenge wait neither for the Handler nor for another method: they
+// may be called at any time, also while holding a mutex that the Handler takes.
 func (m *Mail) Add(id dmutex.NodeID) error {
 	m.change.Lock()
 	defer m.change.Unlock()
-	r := m.roster.Load()
-	i, found := slices.BinarySearch(r.ids, id)
+	ps := *m.peers.Load()
+	i, found := find(ps, id)
 	switch {
-	case m.closing:
+	case m.closed != nil:
 		return session.ErrClosed
 	case id == dmutex.None:
 		return dmutex.Misuse("mail: node 0 names nobody: number the peers from 1")
 	case found:
 		return dmutex.Misuse(fmt.Sprintf("mail: node %d is added twice, by Config.Peers or Add", id))
 	}
-	m.roster.Store(&roster{
-		ids:   slices.Insert(slices.Clone(r.ids), i, id),
-		peers: slices.Insert(slices.Clone(r.peers), i, &peer{mail: m, id: id, session: m.session(m.life)}),
-	})
-	m.wakeBefore(math.MinInt64)
+	ps = slices.Insert(slices.Clone(ps), i, &peer{mail: m, id: id, session: m.session(m.life)})
+	m.peers.Store(&ps)
+	poke(m.wake)
 	return nil
 }
 
-// Remove ends the session with a peer without telling it. The messages queued for the
-// peer are dropped, and from then on the node is unknown: Send refuses it, its frames
-// go to Handler.Stranger, and Close does not wait for it. Remove does nothing for an
-// unknown peer.
+// Remove ends the session with a peer, if there is one, without telling it. The messages
+// queued for the peer are dropped, and from then on the node is unknown: Send refuses it,
+// its frames go to Handler.Stranger, and Close does not wait for it.
 //
-// Work in progress may continue after Remove has returned: one frame may still go to
-// the link, and the Handler may still be called for the frame that is being handled.
-// If the node is added again, these calls may coincide with those of the new session.
+// After that, one frame may still go to the link, and the Handler may still be called for
+// the frame that is being handled, also when the node was added again.
 func (m *Mail) Remove(id dmutex.NodeID) {
 	m.change.Lock()
 	defer m.change.Unlock()
-	r := m.roster.Load()
-	i, found := slices.BinarySearch(r.ids, id)
+	ps := *m.peers.Load()
+	i, found := find(ps, id)
 	if !found {
 		return
 	}
-	m.roster.Store(&roster{
-		ids:   slices.Delete(slices.Clone(r.ids), i, i+1),
-		peers: slices.Delete(slices.Clone(r.peers), i, i+1),
-	})
-	p := r.peers[i]
+	p := ps[i]
+	ps = slices.Delete(slices.Clone(ps), i, i+1)
+	m.peers.Store(&ps)
 	p.mu.Lock()
 	p.gone = true
 	p.gauge()
 	p.mu.Unlock()
-	m.pokeDrain()
+	poke(m.drain)
 }
 
 // Challenge asks a peer for a sign of life. A live peer answers at once, and
@@ -292,7 +271,7 @@ func (m *Mail) Remove(id dmutex.NodeID) {
 func (m *Mail) Challenge(id dmutex.NodeID) {
 	if p := m.peer(id); p != nil {
 		p.notice(m.maxLife(), true)
-		m.wakeBefore(math.MinInt64)
+		poke(m.wake)
 	}
 }
 
@@ -305,7 +284,13 @@ func (m *Mail) Open() error {
 		return dmutex.Misuse("mail: Open was called before, or the Mail is closed")
 	}
 	m.tellLife()
-	if err := m.openLink(); err != nil {
+	var err error
+	if l, ok := m.cfg.Link.(transport.BurstLink); ok {
+		err = l.OpenBursts(m.deliver)
+	} else {
+		err = m.cfg.Link.Open(func(from dmutex.NodeID, frame []byte) { m.deliver(from, [][]byte{frame}) })
+	}
+	if err != nil {
 		return fmt.Errorf("mail: open link: %w", err)
 	}
 	m.link.Store(open)
@@ -318,13 +303,6 @@ func (m *Mail) tellLife() {
 	if l, ok := m.cfg.Link.(transport.LifeLink); ok {
 		l.SetLife(m.life, m.maxLife, m.taken)
 	}
-}
-
-func (m *Mail) openLink() error {
-	if l, ok := m.cfg.Link.(transport.BurstLink); ok {
-		return l.OpenBursts(m.deliver)
-	}
-	return m.cfg.Link.Open(func(from dmutex.NodeID, frame []byte) { m.deliver(from, [][]byte{frame}) })
 }
 
 // Send queues a message, which is copied, and returns its number, counted from 1 for the
@@ -340,7 +318,17 @@ func (m *Mail) Send(to dmutex.NodeID, message []byte) (seq uint64, err error) {
 	if p == nil {
 		return 0, errUnknown
 	}
-	return p.send(message)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m.link.Load() == shut {
+		return 0, session.ErrClosed
+	}
+	if err := p.session.Send(message); err != nil {
+		return 0, err
+	}
+	p.due.Store(true)
+	p.gauge()
+	return p.session.Sent(), nil
 }
 
 var errUnknown = dmutex.Misuse("mail: the node is not a peer")
@@ -348,7 +336,7 @@ var errUnknown = dmutex.Misuse("mail: the node is not a peer")
 // Flush transmits to every peer the messages and acknowledgements that are due. It
 // never waits for the network.
 func (m *Mail) Flush() {
-	for _, p := range m.roster.Load().peers {
+	for _, p := range *m.peers.Load() {
 		if p.due.Load() && p.due.Swap(false) {
 			m.wakeBefore(p.transmit())
 		}
@@ -356,9 +344,8 @@ func (m *Mail) Flush() {
 }
 
 // Receipt returns a channel that is closed when the peer has acknowledged all that was
-// sent to it so far, and the Handler has handled what came with that. If the peer has
-// left, that is at once. The channel stays open if the peer leaves, is removed or begins
-// another life before it has acknowledged all.
+// sent to it so far, and the Handler has handled what came with that; at once if the peer
+// has left. It stays open if the peer leaves, is removed or begins another life before.
 //
 // The acknowledgement of a message usually travels in one frame with the answer. So if
 // a message has its receipt but no answer, the peer has not answered at once, or the
@@ -368,7 +355,25 @@ func (m *Mail) Receipt(to dmutex.NodeID) <-chan struct{} {
 	if p == nil {
 		return nil
 	}
-	return p.receipt()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seq := p.session.Sent()
+	if n := len(p.receipts); n > 0 && p.receipts[n-1].seq == seq {
+		return p.receipts[n-1].given
+	}
+	r := receipt{seq, make(chan struct{})}
+	if seq <= p.acked || p.session.Left() {
+		close(r.given)
+	} else {
+		p.receipts = append(p.receipts, r)
+	}
+	return r.given
+}
+
+// A receipt is given when the peer has acknowledged its first seq messages.
+type receipt struct {
+	seq   uint64
+	given chan struct{}
 }
 
 // Full reports whether more than half of the peer's send buffer of 4 MiB is
@@ -424,10 +429,10 @@ func (m *Mail) Rename(life uint64) error {
 	}
 	m.change.Lock()
 	m.life = life // of peers that are added from now on
-	r := m.roster.Load()
+	ps := *m.peers.Load()
 	m.change.Unlock()
 	m.tellLife()
-	for _, p := range r.peers {
+	for _, p := range ps {
 		p.rename(m.session(life))
 	}
 	m.Flush()
@@ -435,14 +440,11 @@ func (m *Mail) Rename(life uint64) error {
 }
 
 // Close tells all peers, after everything that was sent, that this node leaves, and
-// waits for their acknowledgements. Then it closes the link. When Close returns, no
-// goroutine of the Mail is left. If ctx ends first, Close stops waiting and returns
-// ctx's error with the peers that have not acknowledged. If the link was closed
-// before, the error wraps [transport.ErrClosed]. A second Close waits for the first
-// and returns nil.
-//
-// Close does not wait for a peer that was never met and to which nothing was sent.
-// It does wait for a peer that has crashed.
+// waits for their acknowledgements, also for that of a peer that has crashed, but not for
+// a peer that was never met and to which nothing was sent. Then it closes the link, and no
+// goroutine of the Mail is left. If ctx ends first, its error says which peers have not
+// acknowledged. If the link was closed before, the error wraps [transport.ErrClosed]. A
+// second Close waits for the first and returns nil.
 func (m *Mail) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if closed := m.closed; closed != nil {
@@ -454,14 +456,13 @@ func (m *Mail) Close(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	m.closed = make(chan struct{})
-	defer close(m.closed)
 	opened := m.link.Load() != unopened
 	m.change.Lock()
-	m.closing = true
-	r := m.roster.Load()
+	m.closed = make(chan struct{})
+	defer close(m.closed)
+	ps := *m.peers.Load()
 	m.change.Unlock()
-	for _, p := range r.peers {
+	for _, p := range ps {
 		p.close()
 	}
 	m.mu.Unlock()
@@ -482,39 +483,36 @@ func (m *Mail) Close(ctx context.Context) error {
 // await waits until every peer has all that was sent. Every event that may end the
 // wait pokes m.drain.
 func (m *Mail) await(ctx context.Context) error {
-	for m.link.Load() == open && slices.ContainsFunc(m.roster.Load().peers, (*peer).listening) {
+	for m.link.Load() == open {
+		var missing []dmutex.NodeID
+		for _, p := range *m.peers.Load() {
+			if p.listening() {
+				missing = append(missing, p.id)
+			}
+		}
+		if len(missing) == 0 {
+			break
+		}
 		select {
 		case <-m.drain:
 		case <-ctx.Done():
-			var missing []dmutex.NodeID
-			for _, p := range m.roster.Load().peers {
-				if p.listening() {
-					missing = append(missing, p.id)
-				}
-			}
 			return fmt.Errorf("mail: close: the last messages are not acknowledged by %v: %w", missing, ctx.Err())
 		}
 	}
 	return nil
 }
 
-func (m *Mail) pokeDrain() {
-	select {
-	case m.drain <- struct{}{}:
-	default:
-	}
-}
-
 // wakeBefore makes keepTime wake at the deadline if it would sleep longer.
 func (m *Mail) wakeBefore(deadline int64) {
 	if deadline < m.planned.Load() {
-		m.poke()
+		poke(m.wake)
 	}
 }
 
-func (m *Mail) poke() {
+// poke wakes who waits for the channel, or will.
+func poke(c chan struct{}) {
 	select {
-	case m.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -525,7 +523,7 @@ func (m *Mail) poke() {
 // goroutine that asks, and with two at once the race detector crashes (golang/go issue
 // 78156).
 func (m *Mail) keepTime() {
-	timer := time.AfterFunc(lookAfter, m.poke)
+	timer := time.AfterFunc(lookAfter, func() { poke(m.wake) })
 	defer timer.Stop()
 	lookAt := m.Now()
 	for {
@@ -535,15 +533,15 @@ func (m *Mail) keepTime() {
 			lookAt = m.notice(now, lookAt)
 		}
 		earliest := min(m.tickAt.Load(), lookAt)
-		for _, p := range m.roster.Load().peers {
+		for _, p := range *m.peers.Load() {
 			earliest = min(earliest, p.transmit())
 		}
-		m.pokeDrain() // an acknowledgement may have been the last thing to say
+		poke(m.drain) // an acknowledgement may have been the last thing to say
 		m.planned.Store(earliest)
 		if wait := earliest - m.Now(); wait > 0 {
 			timer.Reset(time.Duration(wait))
 		} else {
-			m.poke()
+			poke(m.wake)
 		}
 		select {
 		case <-m.wake:
@@ -553,13 +551,12 @@ func (m *Mail) keepTime() {
 	}
 }
 
-// notice tells the sessions how high lives may be by now. If this process was paused, it
-// should have looked at the clock at a time that is long past: then notice asks the peers
-// whether another process took this one's number meanwhile, since there may be nothing
-// else to say to anybody. notice returns when to look again.
+// notice tells the sessions how high lives may be by now. If it is called long after it was
+// due, this process was paused: then it asks the peers whether another process took this one's
+// number meanwhile, since there may be nothing else to say. It returns when to look again.
 func (m *Mail) notice(now, due int64) (next int64) {
 	maxLife := m.maxLife()
-	for _, p := range m.roster.Load().peers {
+	for _, p := range *m.peers.Load() {
 		p.notice(maxLife, now-due > int64(pause))
 	}
 	return now + int64(lookAfter)

@@ -30,7 +30,7 @@ type peer struct {
 	now      int64 // what it was told last; it must not go back
 	full     bool  // the Mail counts this peer as full
 	watched  session.Stats
-	acked    uint64    // of our messages; the answers that came with that are handled
+	acked    uint64    // of our messages; what came with that is handled
 	receipts []receipt // ascending
 	spoke    int64     // when its last frame came, at least 1; 0 if none did
 	other    uint64    // the Config.Group that it was last heard to have, if not ours
@@ -41,9 +41,7 @@ type peer struct {
 }
 
 // deliver is the event path: frames that arrived together go through session and
-// Handler, and what they bring about then goes to the link, in the goroutine that
-// brought them. A goroutine that has something to send meanwhile waits for one
-// frame at most, and takes along what is there.
+// Handler, and what they bring about goes to the link, in one goroutine.
 func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 	p := m.peer(from)
 	if p == nil {
@@ -60,7 +58,7 @@ func (m *Mail) deliver(from dmutex.NodeID, frames [][]byte) {
 		p.receive(now, frame, i == len(frames)-1)
 	}
 	m.Flush()
-	m.pokeDrain()
+	poke(m.drain)
 }
 
 // receive takes in a frame. If it is the last of those that arrived together, or another
@@ -156,56 +154,20 @@ func (p *peer) handle(in session.Input, life uint64) {
 	}
 }
 
-func (p *peer) send(message []byte) (seq uint64, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mail.link.Load() == shut {
-		return 0, session.ErrClosed
-	}
-	if err := p.session.Send(message); err != nil {
-		return 0, err
-	}
-	p.due.Store(true)
-	p.gauge()
-	return p.session.Sent(), nil
-}
-
-// A receipt is given when the peer has acknowledged its first seq messages.
-type receipt struct {
-	seq   uint64
-	given chan struct{}
-}
-
-func (p *peer) receipt() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	seq := p.session.Sent()
-	if n := len(p.receipts); n > 0 && p.receipts[n-1].seq == seq {
-		return p.receipts[n-1].given
-	}
-	r := receipt{seq, make(chan struct{})}
-	if seq <= p.acked || p.session.Left() {
-		close(r.given)
-	} else {
-		p.receipts = append(p.receipts, r)
-	}
-	return r.given
-}
-
 func (p *peer) gauge() {
-	switch full := !p.gone && p.session.Backlog() > enough; {
-	case full && !p.full:
+	full := !p.gone && p.session.Backlog() > enough
+	if full == p.full {
+		return
+	}
+	if p.full = full; full {
 		p.mail.full.Add(1)
-		p.full = true
-	case !full && p.full:
+	} else {
 		p.mail.full.Add(-1)
-		p.full = false
 	}
 }
 
-// transmit sends what is due and returns when something will be due by time alone.
-// If another goroutine is at it already, that one sends ours too, in fewer frames,
-// and sees to the deadline. So does a goroutine that is handling a frame of this peer.
+// transmit sends what is due and returns when something will be due by time alone. If
+// another goroutine transmits already, or handles a frame of this peer, it does both.
 func (p *peer) transmit() (deadline int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,7 +214,7 @@ func (p *peer) carry(frame []byte) {
 		w(trace.Event{Peer: p.id, What: trace.Unsent, Err: err.Error()})
 	}
 	if errors.Is(err, transport.ErrClosed) && m.link.CompareAndSwap(open, shut) {
-		m.pokeDrain()
+		poke(m.drain)
 		m.cfg.Handler.Closed(fmt.Errorf("mail: the link was closed before the mail: %w", err))
 	}
 }
