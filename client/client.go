@@ -82,26 +82,26 @@ const (
 	dialPatience = 5 * time.Second
 	firstPause   = 20 * time.Millisecond // between attempts to connect
 	lastPause    = time.Second
+	backlog      = 1 << 20 // bytes, more than 1000 requests take
 )
 
 // A Client takes locks through one member at a time. Its methods are safe for concurrent use.
 type Client struct {
-	cfg    Config
-	clock  *clock.Clock
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	wake   chan struct{} // tells run to look
-	done   sync.WaitGroup
-	why    atomic.Pointer[error] // why there is no connection
+	cfg     Config
+	clock   *clock.Clock
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	why     atomic.Pointer[error] // there is no session
 
-	mu      sync.Mutex
-	m       *clientsession.Client
-	calls   map[uint64]*call // and holds
-	timer   *time.Timer
-	conn    net.Conn // nil while there is none
-	out     []byte   // to be written to it
-	address string   // of the member of the session
-	running bool
+	mu         sync.Mutex
+	m          *clientsession.Client
+	calls      map[uint64]*call // and holds
+	timer      *time.Timer
+	connecting bool             // run is running
+	conn       *clientlink.Conn // nil while there is none
+
+	address string // of the member of the session; only run has it
 }
 
 // A call is a request, or the hold that has come of it.
@@ -125,8 +125,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("client: Config.Name has %d bytes: at most %d are allowed", len(cfg.Name), clientlink.MaxWord)
 	case cfg.Dial != nil && cfg.TLS != nil:
 		return nil, errors.New("client: Config.TLS has no meaning with Config.Dial: let Dial do it")
-	}
-	if cfg.Dial == nil {
+	case cfg.Dial == nil:
 		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 			if cfg.TLS != nil {
 				return (&tls.Dialer{Config: cfg.TLS}).DialContext(ctx, "tcp", address)
@@ -134,9 +133,9 @@ func New(cfg Config) (*Client, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}
 	}
-	c := &Client{cfg: cfg, clock: clock.New(), wake: make(chan struct{}, 1), m: clientsession.New(cfg.Name), calls: make(map[uint64]*call)}
+	c := &Client{cfg: cfg, clock: clock.New(), m: clientsession.New(cfg.Name), calls: make(map[uint64]*call)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.timer = time.AfterFunc(time.Hour, func() { c.input(func(now int64) { c.m.Tick(now) }) })
+	c.timer = time.AfterFunc(time.Hour, func() { c.input(c.m.Tick) })
 	c.timer.Stop()
 	return c, nil
 }
@@ -147,20 +146,15 @@ func (c *Client) Mutex(name string) *Mutex { return &Mutex{c, name} }
 // Close ends the session. What is held is lost, and free at once: release it before. Waiting calls
 // return [ErrClosed].
 func (c *Client) Close() error {
-	c.mu.Lock()
-	first := c.ctx.Err() == nil
-	c.cancel()
-	c.timer.Stop()
-	if first {
+	c.input(func(int64) {
+		c.cancel()
 		for number, call := range c.calls {
 			delete(c.calls, number)
 			call.end(fmt.Errorf("%w: %w", lock.ErrLost, ErrClosed), ErrClosed)
 		}
 		c.m.Close()
-		c.follow()
-	}
-	c.mu.Unlock()
-	c.done.Wait()
+	})
+	c.running.Wait()
 	return nil
 }
 
@@ -174,23 +168,20 @@ func (call *call) end(lost, err error) {
 	close(call.ready)
 }
 
-// input gives the machine an input, and does what it wants.
+// input gives the machine an input, and does what it wants. It does nothing if the client is closed.
 func (c *Client) input(input func(now int64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ctx.Err() == nil {
-		input(c.clock.Now())
-		c.follow()
+	if c.ctx.Err() != nil {
+		return
 	}
-}
-
-// follow does what the machine wants. The caller has the mutex.
-func (c *Client) follow() {
 	now := c.clock.Now()
+	input(now)
 	out, events := c.m.Output()
 	if c.conn != nil {
-		for i := range out {
-			c.out = clientlink.Append(c.out, &out[i])
+		if c.conn.Send(out...); !c.m.Connected() {
+			c.conn.Hurry()
+			c.conn = nil
 		}
 	}
 	for _, e := range events {
@@ -203,16 +194,12 @@ func (c *Client) follow() {
 			}
 		}
 	}
-	if c.ctx.Err() == nil {
-		c.timer.Reset(time.Duration(max(c.m.Deadline()-now, 0)))
+	if c.timer.Reset(time.Duration(max(c.m.Deadline()-now, 0))); c.ctx.Err() != nil {
+		c.timer.Stop()
 	}
-	if !c.running && c.m.Wanting() {
-		c.running = true
-		c.done.Go(c.run)
-	}
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	if !c.connecting && c.m.Wanting() {
+		c.connecting = true
+		c.running.Go(c.run)
 	}
 }
 
@@ -239,8 +226,7 @@ func (c *Client) news(e clientsession.Event) {
 
 // run keeps the client connected while it wants anything.
 func (c *Client) run() {
-	pause := firstPause
-	for c.wanting() {
+	for pause, on := firstPause, true; on; pause = min(2*pause, lastPause) {
 		if c.attach() {
 			pause = firstPause
 		}
@@ -248,74 +234,60 @@ func (c *Client) run() {
 		case <-c.ctx.Done():
 		case <-time.After(pause/2 + mrand.N(pause)):
 		}
-		pause = min(2*pause, lastPause)
-	}
-}
-
-// wanting waits until there is a reason to connect. It returns false if the client is closed.
-func (c *Client) wanting() bool {
-	for {
 		c.mu.Lock()
-		wanting := c.m.Wanting()
+		on = c.m.Wanting()
+		c.connecting = on
 		c.mu.Unlock()
-		switch {
-		case c.ctx.Err() != nil:
-			return false
-		case wanting:
-			return true
-		}
-		select {
-		case <-c.wake:
-		case <-c.ctx.Done():
-		}
 	}
 }
 
-// attach connects with a member, and writes to it until the connection ends. It reports whether
-// the member has answered on it.
+// attach connects with a member, and takes what it says until the connection ends. It reports
+// whether the member has answered.
 func (c *Client) attach() (confirmed bool) {
-	c.mu.Lock()
-	if c.m.Session() == "" {
-		c.address = c.other()
-	}
-	address := c.address
-	c.mu.Unlock()
+	c.input(func(int64) {
+		if c.m.Session() == "" {
+			c.address = c.other()
+		}
+	})
 	ctx, cancel := context.WithTimeout(c.ctx, dialPatience)
 	defer cancel()
-	conn, err := c.cfg.Dial(ctx, address)
+	nc, err := c.cfg.Dial(ctx, c.address)
 	if err != nil {
-		c.note(fmt.Errorf("member %s: %w", address, err))
+		c.note(err)
 		return false
 	}
+	conn := clientlink.New(nc, backlog)
 	defer conn.Close()
+	defer context.AfterFunc(c.ctx, conn.Hurry)()
 	c.input(func(now int64) {
-		if a, ok := conn.(interface{ Address() string }); ok {
+		if a, ok := nc.(interface{ Address() string }); ok {
 			c.address = a.Address() // of this member, where the other is of any
 		}
-		c.conn, c.out = conn, nil
+		c.conn = conn
 		c.m.Connect(now, rand.Text())
 	})
-	c.done.Go(func() { c.read(conn) })
-	for {
-		c.mu.Lock()
-		out, over := c.out, c.conn != conn || !c.m.Connected()
-		confirmed = confirmed || c.conn == conn && c.m.Confirmed()
-		if c.out = nil; over && c.conn == conn {
-			c.conn = nil
-		}
-		c.mu.Unlock()
-		if len(out) > 0 {
-			_ = conn.SetWriteDeadline(time.Now().Add(dialPatience))
-			if _, err := conn.Write(out); err != nil {
-				c.lost(conn, err)
-				continue
+	for err == nil {
+		var msg *clientsession.Message
+		msg, err = conn.Read()
+		c.input(func(now int64) {
+			switch {
+			case c.conn != conn:
+				err = net.ErrClosed
+			case err != nil:
+				c.note(err)
+				c.m.Disconnect()
+			case msg.Kind == clientsession.Confirm:
+				confirmed = true
+				c.why.Store(nil)
+			case msg.Kind == clientsession.Over:
+				c.note(errors.New(msg.Text))
 			}
-		}
-		if over {
-			return confirmed
-		}
-		<-c.wake
+			if err == nil {
+				c.m.Handle(now, msg)
+			}
+		})
 	}
+	return confirmed
 }
 
 // other chooses a member other than the last, if there is one.
@@ -327,40 +299,21 @@ func (c *Client) other() string {
 	return others[mrand.IntN(len(others))]
 }
 
-// note remembers why there is no connection.
-func (c *Client) note(err error) { c.why.Store(&err) }
-
-// lost notes that a connection has ended.
-func (c *Client) lost(conn net.Conn, err error) {
-	c.input(func(int64) {
-		if c.conn == conn {
-			if c.m.Connected() {
-				c.note(fmt.Errorf("member %s: %w", c.address, err))
-			}
-			c.conn, c.out = nil, nil
-			c.m.Disconnect()
-		}
-	})
+// note remembers why there is no session.
+func (c *Client) note(err error) {
+	err = fmt.Errorf("no session: member %s: %w", c.address, err)
+	c.why.Store(&err)
 }
 
-// read takes the messages of a connection.
-func (c *Client) read(conn net.Conn) {
-	r := clientlink.NewReader(conn)
-	for {
-		msg, err := r.Read()
-		if err != nil {
-			c.lost(conn, err)
-			return
-		}
-		c.input(func(now int64) {
-			if c.conn != conn {
-				return
-			}
-			if c.m.Handle(now, msg); msg.Kind == clientsession.Over {
-				c.note(fmt.Errorf("member %s: %s", c.address, msg.Text))
-			} else if msg.Kind == clientsession.Confirm {
-				c.why.Store(nil)
-			}
-		})
+// because adds to an error why there is no session.
+func (c *Client) because(err error) error {
+	if why := c.why.Load(); why != nil {
+		return fmt.Errorf("%w: %w", err, *why)
 	}
+	return err
+}
+
+// loss is why a hold is lost.
+func (c *Client) loss(text string) error {
+	return c.because(fmt.Errorf("%w: the session is over: %s", lock.ErrLost, text))
 }

@@ -68,11 +68,7 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (lock.Held, error) {
 			call.held.End(lock.ErrReleased)
 		}
 	})
-	err := hold.ContextError(ctx)
-	if why := c.why.Load(); why != nil {
-		err = fmt.Errorf("%w: no session: %w", err, *why)
-	}
-	return nil, m.fail(err)
+	return nil, m.fail(c.because(hold.ContextError(ctx)))
 }
 
 // fail names the lock in an error.
@@ -83,15 +79,6 @@ type held struct {
 	*hold.Hold
 	c      *Client
 	number uint64
-}
-
-// loss is why a hold is lost.
-func (c *Client) loss(text string) error {
-	err := fmt.Errorf("%w: the session is over: %s", lock.ErrLost, text)
-	if why := c.why.Load(); why != nil {
-		err = fmt.Errorf("%w: %w", err, *why)
-	}
-	return err
 }
 
 // Release gives the lock back. It does not wait until the member knows.

@@ -239,7 +239,7 @@ func memoryOf(t *testing.T, waits bool) (each int) {
 			}
 			_, err := near.Write(b)
 			require.NoError(t, err)
-			r := clientlink.NewReader(near)
+			r := clientlink.New(near, 0)
 			for range 2 { // a confirmation and a grant
 				_, err := r.Read()
 				require.NoError(t, err)

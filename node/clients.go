@@ -89,8 +89,6 @@ func (n *Node) lend(ctx context.Context, lock string, try bool) (lend.Lent, erro
 		}
 		_ = h.Release()
 		return nil, lend.ErrClosing
-	case errors.Is(err, ErrBusy):
-		return nil, fmt.Errorf("%w: %w", lend.ErrBusy, err)
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrStopped):
 		return nil, lend.ErrClosing
 	}

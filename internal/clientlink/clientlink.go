@@ -7,16 +7,21 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
+	"net"
 	"sync"
+	"time"
 
 	"github.com/dmutex/dmutex/internal/clientsession"
 	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/transport"
 )
 
-// Bounds of what a message says.
 const (
-	MaxWord = 64 // bytes of the names of sessions and clients
+	// MaxWord bounds the names of sessions and clients, in bytes.
+	MaxWord = 64
+
+	// Patience is how long a peer may take to say hello, or to take what is written to it.
+	Patience = 5 * time.Second
 
 	maxText = 1000
 	version = 1
@@ -57,8 +62,8 @@ func write(w *wire.Writer, m *clientsession.Message) {
 	case clientsession.Drop:
 		w.Uint(m.Number)
 	case clientsession.Confirm:
-		w.Uint(m.For)
-		w.Uint(m.Length)
+		w.Uint(uint64(m.For))
+		w.Uint(uint64(m.Length))
 	case clientsession.Granted:
 		w.Uint(m.Number)
 		w.Uint(m.Fence)
@@ -69,39 +74,6 @@ func write(w *wire.Writer, m *clientsession.Message) {
 		w.Uint(uint64(m.Code))
 		w.String(m.Text[:min(len(m.Text), maxText)])
 	}
-}
-
-// A Reader reads frames.
-type Reader struct {
-	from *bufio.Reader
-	head [2]byte
-	body []byte
-	msg  clientsession.Message
-}
-
-// decoders are shared: a connection is idle for most of the time.
-var decoders = sync.Pool{New: func() any { return new(wire.Reader) }}
-
-// NewReader returns a Reader.
-func NewReader(r io.Reader) *Reader { return &Reader{from: bufio.NewReaderSize(r, 256)} }
-
-// Read reads a message, which is the Reader's until the next call. It returns [dmutex.ErrPeer] for
-// one that no correct program sends.
-func (r *Reader) Read() (*clientsession.Message, error) {
-	if _, err := io.ReadFull(r.from, r.head[:]); err != nil {
-		return nil, err
-	}
-	size := int(binary.BigEndian.Uint16(r.head[:]))
-	if cap(r.body) < size || cap(r.body) > 512 {
-		r.body = make([]byte, size)
-	}
-	if _, err := io.ReadFull(r.from, r.body[:size]); err != nil {
-		return nil, err
-	}
-	if err := decode(r.body[:size], &r.msg); err != nil {
-		return nil, err
-	}
-	return &r.msg, nil
 }
 
 func decode(b []byte, m *clientsession.Message) error {
@@ -129,7 +101,7 @@ func decode(b []byte, m *clientsession.Message) error {
 	case clientsession.Drop:
 		m.Number = f.Number()
 	case clientsession.Confirm:
-		m.For, m.Length = f.Uint(math.MaxInt64), f.Uint(math.MaxInt64)
+		m.For, m.Length = int64(f.Uint(math.MaxInt64)), int64(f.Uint(math.MaxInt64))
 	case clientsession.Granted:
 		m.Number, m.Fence = f.Number(), f.Number()
 	case clientsession.Refused:
@@ -140,4 +112,87 @@ func decode(b []byte, m *clientsession.Message) error {
 		m.Text = string(f.Name(maxText))
 	}
 	return f.End(func(w *wire.Writer) { write(w, m) })
+}
+
+// decoders are shared: a connection is idle for most of the time.
+var decoders = sync.Pool{New: func() any { return new(wire.Reader) }}
+
+// A Conn is a connection with messages. One goroutine reads, and others may send meanwhile.
+type Conn struct {
+	net.Conn
+	from *bufio.Reader
+	body []byte
+	msg  clientsession.Message
+
+	most    int // bytes in out
+	mu      sync.Mutex
+	out     []byte
+	writing bool
+	writer  sync.WaitGroup
+}
+
+// New returns a Conn, which is closed when so many bytes wait for a peer that takes nothing.
+func New(nc net.Conn, most int) *Conn {
+	return &Conn{Conn: nc, from: bufio.NewReaderSize(nc, 256), most: most}
+}
+
+// Read reads a message, which is the Conn's until the next call. It returns [dmutex.ErrPeer] for
+// one that no correct program sends.
+func (c *Conn) Read() (*clientsession.Message, error) {
+	head, err := c.from.Peek(2)
+	if err != nil {
+		return nil, err
+	}
+	size := int(binary.BigEndian.Uint16(head))
+	_, _ = c.from.Discard(2)
+	if cap(c.body) < size || cap(c.body) > 512 {
+		c.body = make([]byte, size)
+	}
+	if _, err := io.ReadFull(c.from, c.body[:size]); err != nil {
+		return nil, err
+	}
+	return &c.msg, decode(c.body[:size], &c.msg)
+}
+
+// Send sends messages, and does not wait until they are written. It must not be called with or after
+// Close.
+func (c *Conn) Send(msgs ...clientsession.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range msgs {
+		c.out = Append(c.out, &msgs[i])
+	}
+	if len(c.out) > c.most {
+		_ = c.Conn.Close()
+	}
+	if len(c.out) > 0 && !c.writing {
+		c.writing = true
+		c.writer.Go(c.write)
+	}
+}
+
+func (c *Conn) write() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.out) > 0 {
+		out := c.out
+		c.out = nil
+		c.mu.Unlock()
+		_ = c.SetWriteDeadline(time.Now().Add(Patience))
+		_, err := c.Write(out)
+		if c.mu.Lock(); err != nil {
+			_ = c.Conn.Close()
+			c.out = nil
+		}
+	}
+	c.writing = false
+}
+
+// Hurry ends Read.
+func (c *Conn) Hurry() { _ = c.SetReadDeadline(time.Unix(1, 0)) }
+
+// Close closes the connection when everything is written.
+func (c *Conn) Close() error {
+	c.writer.Wait()
+	return c.Conn.Close()
 }

@@ -3,7 +3,9 @@ package clientlink
 import (
 	"bytes"
 	"encoding/hex"
+	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"testing"
 
@@ -40,13 +42,23 @@ func frame(t *testing.T, s string) []byte {
 	return append([]byte{0, byte(len(b))}, b...)
 }
 
+// A tape is a connection from which these bytes are read.
+type tape struct {
+	net.Conn
+	io.Reader
+}
+
+func (t tape) Read(b []byte) (int, error) { return t.Reader.Read(b) }
+
+func play(b []byte) *Conn { return New(tape{Reader: bytes.NewReader(b)}, 0) }
+
 func TestMessages(t *testing.T) {
 	var all []byte
 	for _, x := range examples {
 		require.Equal(t, frame(t, x.wire), Append(nil, &x.m))
 		all = append(all, frame(t, x.wire)...)
 	}
-	r := NewReader(bytes.NewReader(all))
+	r := play(all)
 	for _, x := range examples {
 		m, err := r.Read()
 		require.NoError(t, err, x.wire)
@@ -61,7 +73,7 @@ func TestRefused(t *testing.T) {
 		"97 01 02 a153 a16e 01 01 90", "97 01 01 a0 a16e 01 01 90", "94 03 07 a3616263 02", "94 03 07 a0 00",
 		"93 0a 07 a26e6f", "93 06 cfffffffffffffffff cf00000002540be400", "97 01 01 a153 a16e 00 01 dd ffffffff",
 	} {
-		_, err := NewReader(bytes.NewReader(frame(t, wire))).Read()
+		_, err := play(frame(t, wire)).Read()
 		require.ErrorIs(t, err, dmutex.ErrPeer, wire)
 	}
 }
@@ -72,7 +84,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(Append(nil, &x.m))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := NewReader(bytes.NewReader(b)).Read()
+		m, err := play(b).Read()
 		if err != nil {
 			return
 		}
@@ -87,11 +99,11 @@ func TestLongest(t *testing.T) {
 	for range clientsession.MaxRequests {
 		m.Wants = append(m.Wants, 1<<63|rand.Uint64())
 	}
-	got, err := NewReader(bytes.NewReader(Append(nil, &m))).Read()
+	got, err := play(Append(nil, &m)).Read()
 	require.NoError(t, err)
 	require.Equal(t, &m, got)
 	long := message{Kind: clientsession.Over, Code: clientsession.Full, Text: strings.Repeat("x", 2000)}
-	got, err = NewReader(bytes.NewReader(Append(nil, &long))).Read()
+	got, err = play(Append(nil, &long)).Read()
 	require.NoError(t, err)
 	require.Len(t, got.Text, 1000)
 }

@@ -16,15 +16,14 @@ import (
 type Client struct {
 	name      string
 	session   string // empty if there is none
-	told      bool   // the member knows it
 	leaving   bool   // the member closes
 	connected bool
 
 	sentAt    int64 // of the last beat of this connection
 	confirmed bool  // that beat was answered
-	length    int64 // S, 0 until the member has told it
-	began     int64
-	end       int64
+	length    int64 // S
+	end       int64 // of what is held, never if nothing may be held yet
+	overAt    int64 // of the session, without another answer; MaxInt64 while the member does not know it
 
 	links    uint64    // connections that there were
 	requests []request // ascending by number
@@ -56,8 +55,7 @@ const (
 	often  = 6  // a beat is sent every 6th of S
 	silent = 3  // a member that does not answer a beat for a 3rd of S is not reached
 
-	// firstAnswer is how long a client waits for the first answer of a member, in nanoseconds.
-	firstAnswer = 3_000_000_000
+	firstLength = 9_000_000_000 // stands for S until a member has told it, in nanoseconds
 
 	never = math.MinInt64 / 2
 )
@@ -66,16 +64,15 @@ const (
 const Late = "no member has confirmed it in time"
 
 // New returns a client without a session. The name is for people.
-func New(name string) *Client { return &Client{name: name, end: never} }
+func New(name string) *Client {
+	return &Client{name: name, length: firstLength, end: never, overAt: math.MaxInt64}
+}
 
 // End returns until when what is held is valid, with the margin.
 func (m *Client) End() int64 { return m.end }
 
-// Length returns S, 0 before a member has told it.
+// Length returns S.
 func (m *Client) Length() int64 { return m.length }
-
-// Confirmed reports whether the last beat of this connection was answered.
-func (m *Client) Confirmed() bool { return m.confirmed }
 
 // Connected reports whether the machine needs the connection that it has.
 func (m *Client) Connected() bool { return m.connected }
@@ -97,18 +94,17 @@ func (m *Client) Output() (out []Message, events []Event) {
 // Ask asks for a lock, and returns the number of the request.
 func (m *Client) Ask(lock string, try bool) (number uint64) {
 	m.last++
-	r := request{number: m.last, lock: lock, try: try}
 	if len(m.requests) >= MaxRequests {
-		m.events = append(m.events, Event{r.number, 0, Full, tooMany})
-		return r.number
+		m.events = append(m.events, Event{m.last, 0, Full, tooMany})
+		return m.last
 	}
-	m.requests = append(m.requests, r)
-	m.ask(&r)
-	return r.number
+	m.requests = append(m.requests, request{number: m.last, lock: lock, try: try})
+	m.ask(&m.requests[len(m.requests)-1])
+	return m.last
 }
 
 func (m *Client) ask(r *request) {
-	if m.connected && !m.leaving {
+	if !m.leaving {
 		m.send(Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try})
 	}
 }
@@ -122,13 +118,11 @@ func (m *Client) send(msg Message) {
 // Drop ends a request: the wait, or the hold.
 func (m *Client) Drop(now int64, number uint64) {
 	m.check(now)
-	i := m.find(number)
-	if i < 0 {
-		return
+	if i := m.find(number); i >= 0 {
+		m.requests = slices.Delete(m.requests, i, i+1)
+		m.send(Message{Kind: Drop, Number: number})
+		m.settle()
 	}
-	m.requests = slices.Delete(m.requests, i, i+1)
-	m.send(Message{Kind: Drop, Number: number})
-	m.settle(now)
 }
 
 func (m *Client) find(number uint64) int {
@@ -138,15 +132,15 @@ func (m *Client) find(number uint64) int {
 // Connect begins a session with this name on a new connection, or resumes the present one.
 func (m *Client) Connect(now int64, fresh string) {
 	if m.check(now); m.session == "" {
-		m.session, m.began, m.end = fresh, now, never
+		m.session = fresh
 	}
 	m.links++
 	m.connected, m.out = true, m.out[:0]
-	hello := Message{Kind: Hello, Number: m.links, Session: m.session, Name: m.name, Fresh: !m.told}
+	hello := Message{Kind: Hello, Number: m.links, Session: m.session, Name: m.name, Fresh: !m.known()}
 	for i := range m.requests {
 		hello.Wants = append(hello.Wants, m.requests[i].number)
 	}
-	m.sendBeat(now, hello)
+	m.beat(now, hello)
 	for i := range m.requests {
 		if !m.requests[i].held {
 			m.ask(&m.requests[i])
@@ -154,66 +148,53 @@ func (m *Client) Connect(now int64, fresh string) {
 	}
 }
 
-func (m *Client) sendBeat(now int64, msg Message) {
+// known reports whether the member has confirmed the session.
+func (m *Client) known() bool { return m.overAt != math.MaxInt64 }
+
+func (m *Client) beat(now int64, msg Message) {
 	m.sentAt, m.confirmed = now, false
 	m.send(msg)
 }
 
 // Disconnect tells the machine that the connection is lost. The session goes on.
 func (m *Client) Disconnect() {
-	if m.connected = false; !m.told {
-		m.over(None, "") // it is not known there, or nothing of it is known here
+	if m.connected = false; !m.known() {
+		m.over(None, "") // the member may not have heard of it
 	}
 }
 
 // Close ends the session. What is held is given back: the driver has ended it.
 func (m *Client) Close() {
 	m.requests = nil
+	m.bye()
+}
+
+func (m *Client) bye() {
 	m.over(None, "")
 	m.out = append(m.out, Message{Kind: Bye})
 }
 
 // Deadline returns when Tick has something to do: [math.MaxInt64] if never.
-func (m *Client) Deadline() int64 {
-	at := m.overAt()
+func (m *Client) Deadline() int64 { return min(m.overAt, m.beatAt()) }
+
+// beatAt returns when a beat is due, or the answer to one.
+func (m *Client) beatAt() int64 {
 	switch {
 	case !m.connected:
-	case m.confirmed:
-		at = min(at, m.sentAt+m.length/often)
-	default:
-		at = min(at, m.silentAt())
-	}
-	return at
-}
-
-// overAt returns when the session is over if nothing is confirmed.
-func (m *Client) overAt() int64 {
-	switch {
-	case m.session == "" || !m.told:
 		return math.MaxInt64
-	case m.end == never: // the member may not act yet
-		return m.began + m.length
-	}
-	return m.validTo()
-}
-
-func (m *Client) validTo() int64 { return m.end - m.length/margin }
-
-func (m *Client) silentAt() int64 {
-	if m.length == 0 {
-		return m.sentAt + firstAnswer
+	case m.confirmed:
+		return m.sentAt + m.length/often
 	}
 	return m.sentAt + m.length/silent
 }
 
 // Tick tells the machine that time has passed.
 func (m *Client) Tick(now int64) {
-	m.check(now)
-	switch {
-	case !m.connected:
-	case m.confirmed && now >= m.sentAt+m.length/often:
-		m.sendBeat(now, Message{Kind: Beat})
-	case !m.confirmed && now >= m.silentAt():
+	switch m.check(now); {
+	case now < m.beatAt():
+	case m.confirmed:
+		m.beat(now, Message{Kind: Beat})
+	default:
 		m.Disconnect()
 	}
 }
@@ -221,14 +202,14 @@ func (m *Client) Tick(now int64) {
 // check comes before each input: an input may extend the session, and what has ended must not
 // come back.
 func (m *Client) check(now int64) {
-	if now >= m.overAt() {
+	if now >= m.overAt {
 		m.over(Unknown, Late)
 	}
 }
 
 // over ends the session.
 func (m *Client) over(code Code, text string) {
-	m.session, m.told, m.leaving, m.connected, m.end = "", false, false, false, never
+	m.session, m.leaving, m.connected, m.end, m.overAt = "", false, false, never, math.MaxInt64
 	m.out = m.out[:0]
 	m.requests = slices.DeleteFunc(m.requests, func(r request) bool {
 		if r.held {
@@ -242,19 +223,18 @@ func (m *Client) over(code Code, text string) {
 }
 
 // settle reports grants that are valid, and leaves a member that closes.
-func (m *Client) settle(now int64) {
+func (m *Client) settle() {
 	held := false
 	for i := range m.requests {
 		r := &m.requests[i]
-		if r.fence != 0 && !r.held && now < m.validTo() {
+		if r.fence != 0 && !r.held && m.end != never {
 			r.held = true
 			m.events = append(m.events, Event{Number: r.number, Fence: r.fence})
 		}
 		held = held || r.held
 	}
 	if m.leaving && !held {
-		m.over(None, "")
-		m.out = append(m.out, Message{Kind: Bye})
+		m.bye()
 	}
 }
 
@@ -263,26 +243,25 @@ func (m *Client) Handle(now int64, msg *Message) {
 	if m.check(now); !m.connected {
 		return
 	}
-	i := -1
-	if msg.Kind == Granted || msg.Kind == Refused {
-		if i = m.find(msg.Number); i < 0 { // it was dropped meanwhile
-			return
-		}
-	}
-	switch msg.Kind {
+	switch i := m.find(msg.Number); msg.Kind {
 	case Confirm:
 		if m.confirmed || msg.Length > math.MaxInt64/4 {
 			return
 		}
-		m.told, m.confirmed, m.length = true, true, int64(msg.Length)
-		if term := int64(min(msg.For, msg.Length)); term > 0 {
+		m.confirmed, m.length = true, msg.Length
+		if term := min(msg.For, m.length); term > 0 {
 			m.end = max(m.end, m.sentAt+term)
+			m.overAt = m.end - m.length/margin
+		} else if !m.known() { // the member may not act yet
+			m.overAt = m.sentAt + m.length
 		}
 		m.check(now)
 	case Granted:
-		m.requests[i].fence = max(msg.Fence, 1)
+		if i >= 0 { // it was not dropped meanwhile
+			m.requests[i].fence = max(msg.Fence, 1)
+		}
 	case Refused:
-		if !m.requests[i].held {
+		if i >= 0 && !m.requests[i].held {
 			m.requests = slices.Delete(m.requests, i, i+1)
 			m.events = append(m.events, Event{Number: msg.Number, Code: max(msg.Code, Busy), Text: msg.Text})
 		}
@@ -296,5 +275,5 @@ func (m *Client) Handle(now int64, msg *Message) {
 			m.requests = nil
 		}
 	}
-	m.settle(now)
+	m.settle()
 }

@@ -141,15 +141,3 @@ func TestLeave(t *testing.T) {
 	p.talk()
 	require.Equal(t, []Order{{two, true, "b", false}}, p.orders)
 }
-
-// A clock that is set forward frees nothing too soon.
-func TestLeapt(t *testing.T) {
-	m := NewMember(0, unit, 3)
-	at := m.Deadline()
-	require.Equal(t, drain(unit), at)
-	m.Leapt(5 * unit)
-	m.Tick(at + 5*unit - 1)
-	require.False(t, m.Over())
-	m.Tick(at + 5*unit)
-	require.True(t, m.Over())
-}

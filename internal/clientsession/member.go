@@ -2,17 +2,19 @@ package clientsession
 
 import "slices"
 
-// A Member is the member's end of one session. The driver
+// A Member is the member's end of one session. Times are nanoseconds of a clock that does not run
+// ahead when the wall clock is set: locks must not be given back too soon. The driver
 //
 //	passes on the messages of the newest connection of the session, and no others
 //	gives with each the time for which this member may surely hold locks
+//	gives a request that it does not allow a Code and a Text
 //	sends what Output returns, and follows its orders, after each input
 //	calls Tick at Deadline, Close when this member closes, and End when it has lost its locks
 //	forgets the session when it is Over
 type Member struct {
 	length int64 // S
-	drain  func(length int64) int64
-	most   int // requests
+	drain  int64 // D
+	most   int   // requests
 
 	overAt   int64
 	leaving  bool
@@ -43,9 +45,7 @@ type Order struct {
 // NewMember returns the member's end of a session that begins with a Hello. S is in nanoseconds.
 // The client may have so many requests at a time.
 func NewMember(now, length int64, most int) *Member {
-	m := &Member{length: length, most: most, drain: drain}
-	m.overAt = now + m.drain(length)
-	return m
+	return &Member{length: length, drain: drain(length), most: most, overAt: now + drain(length)}
 }
 
 func drain(length int64) int64 { return (length*101 + 98) / 99 }
@@ -55,11 +55,6 @@ func (m *Member) Over() bool { return m.over }
 
 // Deadline returns when the session runs out.
 func (m *Member) Deadline() int64 { return m.overAt }
-
-// Leapt tells the machine, before an input, by how much its clock has run ahead of a steady one
-// since the last input, as when the wall clock was set forward: locks must not be given
-// back too soon.
-func (m *Member) Leapt(by int64) { m.overAt += by }
 
 // Output returns what to send, and what to do, since the last call. Both slices are the machine's,
 // until its next input.
@@ -129,9 +124,9 @@ func (m *Member) beat(now, term int64) {
 	if m.leaving {
 		term = 0
 	} else {
-		m.overAt = max(m.overAt, now+m.drain(m.length))
+		m.overAt = max(m.overAt, now+m.drain)
 	}
-	m.send(Message{Kind: Confirm, For: uint64(max(min(term, m.length), 0)), Length: uint64(m.length)})
+	m.send(Message{Kind: Confirm, For: max(min(term, m.length), 0), Length: m.length})
 }
 
 func (m *Member) ask(msg *Message) {
@@ -143,6 +138,8 @@ func (m *Member) ask(msg *Message) {
 	}
 	switch {
 	case m.leaving:
+	case msg.Code != None:
+		m.Refuse(msg.Number, msg.Code, msg.Text)
 	case len(m.requests) >= m.most:
 		m.Refuse(msg.Number, Full, tooMany)
 	case msg.Try && m.first(msg.Lock) >= 0:
@@ -152,9 +149,6 @@ func (m *Member) ask(msg *Message) {
 		m.next(msg.Lock)
 	}
 }
-
-// Asked reports whether the client has this request.
-func (m *Member) Asked(number uint64) bool { return m.find(number) >= 0 }
 
 // Refuse ends a request that is not granted, or did not become one, and tells the client why.
 func (m *Member) Refuse(number uint64, code Code, text string) {

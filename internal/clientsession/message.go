@@ -93,9 +93,9 @@ type Message struct {
 
 	Fence uint64 // Granted
 
-	For    uint64 // Confirm: the nanoseconds that the last beat is confirmed for, from its sending; 0 is none
-	Length uint64 // Confirm: S, in nanoseconds
+	For    int64 // Confirm: the nanoseconds that the last beat is confirmed for, from its sending; 0 is none
+	Length int64 // Confirm: S, in nanoseconds
 
-	Code Code   // Refused, Over
-	Text string // Refused, Over
+	Code Code   // Refused, Over; Ask: why the driver does not allow it, which is not sent
+	Text string // Refused, Over, Ask
 }

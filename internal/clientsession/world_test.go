@@ -127,9 +127,9 @@ func (w *world) AppendState(b []byte) []byte {
 	}
 	for _, p := range w.clients {
 		m := p.m
-		b = fmt.Appendf(b, "\n%d %v%v %d %s %v %v %v %v %d %v ", p.sessions, p.linked, p.slow, p.held, m.session, m.told, m.leaving, m.connected, m.confirmed, m.last, m.requests)
-		if m.session != "" && m.told {
-			b = fmt.Appendf(b, "%d %d ", to(m.end), to(m.overAt()))
+		b = fmt.Appendf(b, "\n%d %v%v %d %s %v %v %v %v %d %v ", p.sessions, p.linked, p.slow, p.held, m.session, m.known(), m.leaving, m.connected, m.confirmed, m.last, m.requests)
+		if m.session != "" && m.known() {
+			b = fmt.Appendf(b, "%d %d ", to(m.end), to(m.overAt))
 		}
 		if m.connected {
 			b = fmt.Appendf(b, "%d ", ago(m.sentAt))
@@ -149,7 +149,7 @@ func (w *world) AppendState(b []byte) []byte {
 
 // holds reports whether the driver of a client holds the lock, and it is valid.
 func (w *world) holds(i int) bool {
-	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.validTo()
+	return w.clients[i].held != 0 && w.at(i) < w.clients[i].m.end-w.clients[i].m.length/margin
 }
 
 // term is how long the member may surely hold locks.
@@ -358,7 +358,7 @@ func (w *world) deliver(i int) {
 	if s == nil && msg.Kind == Hello && msg.Fresh {
 		m := NewMember(w.at(theMember), w.length*unit, 3)
 		if w.wait > 0 {
-			m.drain = func(int64) int64 { return w.wait * unit }
+			m.drain = w.wait * unit
 			m.overAt = w.now + w.wait*unit
 		}
 		if w.closing {

@@ -5,15 +5,17 @@ package lend
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
-	"github.com/dmutex/dmutex/internal/clock"
+	"github.com/dmutex/dmutex/lock"
 )
 
 // Config has what a Server lends locks with, and its limits.
@@ -23,8 +25,8 @@ type Config struct {
 	Most      int           // sessions
 	Allow     func(conn net.Conn, client, lock string) error
 
-	// Take takes a lock. The error is an ErrClosing if this member closes.
-	Take func(ctx context.Context, lock string, try bool) (Lent, error)
+	// Take takes a lock. Of its errors [ErrClosing] and [lock.ErrBusy] are told apart.
+	Take func(ctx context.Context, name string, try bool) (Lent, error)
 
 	// Left is how long this member may surely hold locks, in nanoseconds. Lapsed returns a
 	// channel that is closed when it has lost all those that it holds now, before Left
@@ -43,43 +45,50 @@ type Lent interface {
 	Return(lost bool)
 }
 
-// The errors of Take that are told apart.
-var (
-	ErrClosing = errors.New("the member closes")
-	ErrBusy    = errors.New("the lock is busy")
-)
+// ErrClosing is the error of Take when this member closes.
+var ErrClosing = errors.New("the member closes")
 
 const (
-	// A connection has so long for its hello, and is given up if it takes nothing for so long.
-	patience = 5 * time.Second
-
-	// What waits for a connection that takes nothing.
-	backlog = 64 << 10
-
-	// Connections that have no session.
-	strangers = 256
+	backlog   = 64 << 10 // bytes that wait for a connection that takes nothing
+	strangers = 256      // connections that have no session
 )
 
 // A Server serves clients.
 type Server struct {
 	cfg     Config
-	clock   *clock.Clock
-	done    chan struct{}
+	birth   time.Time
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
 	running sync.WaitGroup
+	conns   atomic.Int64
 
-	mu       sync.Mutex // before that of a session
-	closed   bool
+	mu       sync.Mutex // guards the sessions, too
 	leaving  bool
 	sessions map[string]*session
-	conns    map[net.Conn]bool
+}
+
+// A session is one client here.
+type session struct {
+	id     string
+	name   string          // of the client
+	lapsed <-chan struct{} // closed when this member has lost what it holds for it
+	timer  *time.Timer
+	m      *clientsession.Member
+	conn   *clientlink.Conn // nil while there is none
+	link   uint64           // number of the newest connection
+	takes  map[uint64]*taking
+}
+
+// A taking is a request under way, or granted.
+type taking struct {
+	cancel context.CancelFunc
+	lent   Lent // nil while it waits
 }
 
 // New begins to serve.
 func New(cfg Config) *Server {
-	s := &Server{
-		cfg: cfg, clock: clock.New(), done: make(chan struct{}),
-		sessions: make(map[string]*session), conns: make(map[net.Conn]bool),
-	}
+	s := &Server{cfg: cfg, birth: time.Now(), sessions: make(map[string]*session)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, l := range cfg.Listeners {
 		s.running.Go(func() { s.accept(l) })
 	}
@@ -92,37 +101,17 @@ func (s *Server) accept(l net.Listener) {
 		nc, err := l.Accept()
 		switch {
 		case err == nil:
-			if s.enter(nc) {
-				s.running.Go(func() { s.serve(nc) })
-			}
+			s.running.Go(func() { s.serve(nc) })
+			continue
 		case errors.Is(err, net.ErrClosed):
 			return
-		default: // such as too many open files
-			select {
-			case <-s.done:
-				return
-			case <-time.After(patience / 50):
-			}
+		}
+		select { // such as too many open files
+		case <-s.ctx.Done():
+			return
+		case <-time.After(clientlink.Patience / 50):
 		}
 	}
-}
-
-func (s *Server) enter(nc net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || len(s.conns) >= s.cfg.Most+strangers {
-		nc.Close()
-		return false
-	}
-	s.conns[nc] = true
-	return true
-}
-
-func (s *Server) exit(nc net.Conn) {
-	nc.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, nc)
 }
 
 // watch ends the sessions when this member loses its locks, and tells the clients to leave when
@@ -131,9 +120,7 @@ func (s *Server) watch() {
 	ended := s.cfg.Ended
 	for {
 		lapsed := s.cfg.Lapsed()
-		for _, t := range s.all() {
-			t.input(nil) // it may have lapsed before
-		}
+		s.each(nil) // it may have lapsed before
 		select {
 		case <-lapsed:
 		case <-ended:
@@ -141,108 +128,197 @@ func (s *Server) watch() {
 			s.mu.Lock()
 			s.leaving = true
 			s.mu.Unlock()
-			for _, t := range s.all() {
-				t.input(func(*clientsession.Member, int64) { t.m.Close() })
-			}
-		case <-s.done:
+			s.each(func(m *clientsession.Member, _, _ int64) { m.Close() })
+		case <-s.ctx.Done():
 			return
 		}
 	}
 }
 
-func (s *Server) all() (list []*session) {
+// each gives all sessions an input.
+func (s *Server) each(input func(m *clientsession.Member, now, left int64)) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.sessions {
-		list = append(list, t)
-	}
-	return list
-}
-
-func (s *Server) forget(t *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sessions[t.id] == t {
-		delete(s.sessions, t.id)
+	list := slices.Collect(maps.Values(s.sessions))
+	s.mu.Unlock()
+	for _, t := range list {
+		s.input(t, input)
 	}
 }
 
 // serve serves a connection.
 func (s *Server) serve(nc net.Conn) {
-	defer s.exit(nc)
-	c, r := &conn{nc: nc}, clientlink.NewReader(nc)
-	t := s.greet(c, r)
+	defer s.conns.Add(-1)
+	defer context.AfterFunc(s.ctx, func() { _ = nc.Close() })()
+	c := clientlink.New(nc, backlog)
+	defer c.Close()
+	if s.conns.Add(1) > int64(s.cfg.Most+strangers) {
+		return
+	}
+	t := s.greet(c)
 	for t != nil {
-		msg, err := r.Read()
-		if err != nil || msg.Kind >= clientsession.Confirm || msg.Kind == clientsession.Hello || !t.handle(c, msg) {
-			t.leave(c)
+		msg, err := c.Read()
+		if err != nil || msg.Kind >= clientsession.Confirm || msg.Kind == clientsession.Hello || !s.handle(t, c, msg) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if t.conn == c {
+				t.conn = nil
+			}
 			return
 		}
 	}
 }
 
-// greet takes the hello, and returns the session. It is nil if there is none.
-func (s *Server) greet(c *conn, r *clientlink.Reader) *session {
-	_ = c.nc.SetDeadline(time.Now().Add(patience))
-	hello, err := r.Read()
+// greet takes the hello of a connection, and returns the session. It is nil if there is none.
+func (s *Server) greet(c *clientlink.Conn) *session {
+	_ = c.SetDeadline(time.Now().Add(clientlink.Patience))
+	hello, err := c.Read()
 	if err != nil || hello.Kind != clientsession.Hello {
 		return nil
 	}
-	t, over := s.attach(c, hello)
+	_ = c.SetReadDeadline(time.Time{})
+	t, code, text := s.attach(c, hello)
 	if t == nil {
-		over.Kind = clientsession.Over
-		_, _ = c.nc.Write(clientlink.Append(nil, &over))
-		return nil
-	}
-	_ = c.nc.SetReadDeadline(time.Time{})
-	if !t.handle(c, hello) {
-		t.leave(c)
-		return nil
+		c.Send(clientsession.Message{Kind: clientsession.Over, Code: code, Text: text})
+	} else {
+		s.handle(t, c, hello)
 	}
 	return t
 }
 
-// attach finds or begins the session of a hello, or says why there is none.
-func (s *Server) attach(c *conn, hello *clientsession.Message) (t *session, over clientsession.Message) {
-	if err := s.cfg.Allow(c.nc, hello.Name, ""); err != nil {
-		return nil, clientsession.Message{Code: clientsession.Forbidden, Text: err.Error()}
+// attach finds or begins the session of a hello, or says why there is none. It gives the session
+// this connection in the place of another, unless the client has made a newer one: an old hello must
+// not end what was asked for since.
+func (s *Server) attach(c *clientlink.Conn, hello *clientsession.Message) (t *session, code clientsession.Code, text string) {
+	if err := s.cfg.Allow(c.Conn, hello.Name, ""); err != nil {
+		return nil, clientsession.Forbidden, err.Error()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t = s.sessions[hello.Session]
 	switch {
+	case t != nil && hello.Number <= t.link:
+		return nil, clientsession.Unknown, "the session has a newer connection"
 	case t != nil:
 	case !hello.Fresh:
-		return nil, clientsession.Message{Code: clientsession.Unknown, Text: "the member does not know the session, or not any more"}
+		return nil, clientsession.Unknown, "the member does not know the session, or not any more"
 	case s.leaving:
-		return nil, clientsession.Message{Code: clientsession.Unknown, Text: "the member closes"}
+		return nil, clientsession.Unknown, "the member closes"
 	case len(s.sessions) >= s.cfg.Most:
-		return nil, clientsession.Message{Code: clientsession.Full, Text: "the member serves as many clients as it may"}
+		return nil, clientsession.Full, "the member serves as many clients as it may"
 	default:
-		t = s.begin(hello)
+		t = &session{id: hello.Session, name: hello.Name, lapsed: s.cfg.Lapsed(), takes: make(map[uint64]*taking)}
+		t.m = clientsession.NewMember(s.now(), int64(s.cfg.Length), clientsession.MaxRequests)
+		t.timer = time.AfterFunc(s.cfg.Length, func() { s.input(t, nil) })
 		s.sessions[t.id] = t
 	}
-	if !t.take(c, hello.Number) {
-		return nil, clientsession.Message{Code: clientsession.Unknown, Text: "the session has a newer connection"}
+	if t.conn != nil {
+		t.conn.Hurry()
 	}
-	return t, over
+	t.conn, t.link = c, hello.Number
+	return t, clientsession.None, ""
+}
+
+// now is the time since the beginning, which is not set forward.
+func (s *Server) now() int64 { return int64(time.Since(s.birth)) }
+
+// handle takes a message from a connection. It returns false if the session has another.
+func (s *Server) handle(t *session, c *clientlink.Conn, msg *clientsession.Message) (more bool) {
+	if msg.Kind == clientsession.Ask {
+		if err := s.cfg.Allow(c.Conn, t.name, msg.Lock); err != nil {
+			msg.Code, msg.Text = clientsession.Forbidden, err.Error()
+		}
+	}
+	s.input(t, func(m *clientsession.Member, now, left int64) {
+		if more = t.conn == c; more {
+			m.Handle(now, left, msg)
+		}
+	})
+	return more
+}
+
+// input gives the machine of a session an input, nil is only the time, and does what it wants.
+func (s *Server) input(t *session, input func(m *clientsession.Member, now, left int64)) {
+	lost, back := false, []Lent(nil)
+	defer func() {
+		for _, lent := range back {
+			lent.Return(lost)
+		}
+	}()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.m.Over() || s.ctx.Err() != nil {
+		return
+	}
+	now, left := s.now(), s.cfg.Left() // first: what is lost is noticed before there is a later lease
+	select {
+	case <-t.lapsed:
+		lost = true
+		t.m.End(clientsession.Lapsed, "the member has lost its locks")
+	default:
+		if t.m.Tick(now); input != nil && !t.m.Over() {
+			input(t.m, now, left)
+		}
+	}
+	out, orders := t.m.Output()
+	if t.conn != nil {
+		t.conn.Send(out...)
+	}
+	for _, o := range orders {
+		if o.Take {
+			s.begin(t, o)
+			continue
+		}
+		g := t.takes[o.Number]
+		delete(t.takes, o.Number)
+		if g.cancel(); g.lent != nil {
+			back = append(back, g.lent)
+		}
+	}
+	if !t.m.Over() {
+		t.timer.Reset(time.Duration(t.m.Deadline() - now))
+		return
+	}
+	t.timer.Stop()
+	delete(s.sessions, t.id)
+	if t.conn != nil {
+		t.conn.Hurry()
+		t.conn = nil
+	}
+}
+
+// begin takes a lock. The caller has the mutex.
+func (s *Server) begin(t *session, o clientsession.Order) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	g := &taking{cancel: cancel}
+	t.takes[o.Number] = g
+	s.running.Go(func() {
+		lent, err := s.cfg.Take(ctx, o.Lock, o.Try)
+		wanted := false
+		s.input(t, func(m *clientsession.Member, _, _ int64) {
+			switch {
+			case t.takes[o.Number] != g || errors.Is(err, ErrClosing): // the client is told to leave
+			case err == nil:
+				g.lent, wanted = lent, m.Granted(o.Number, lent.Fence())
+			case errors.Is(err, lock.ErrBusy):
+				m.Refuse(o.Number, clientsession.Busy, err.Error())
+			default:
+				m.Refuse(o.Number, clientsession.Failed, err.Error())
+			}
+		})
+		if err == nil && !wanted {
+			lent.Return(false)
+		}
+	})
 }
 
 // Close ends all connections and waits for all goroutines. Locks that clients still hold are
 // not given back: to the others this member has crashed.
 func (s *Server) Close() {
 	s.mu.Lock()
-	s.closed, s.leaving = true, true
-	close(s.done)
+	s.cancel()
+	s.mu.Unlock()
 	for _, l := range s.cfg.Listeners {
 		_ = l.Close()
-	}
-	for nc := range s.conns {
-		nc.Close()
-	}
-	s.mu.Unlock()
-	for _, t := range s.all() {
-		t.abandon()
 	}
 	s.running.Wait()
 }
@@ -256,8 +332,14 @@ type Status struct {
 
 // Status returns the sessions, by the names of the clients.
 func (s *Server) Status() (list []Status) {
-	for _, t := range s.all() {
-		list = append(list, t.status())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.sessions {
+		st := Status{Name: t.name, Remaining: time.Duration(t.m.Deadline() - s.now())}
+		if st.Holds, st.WaitsFor = t.m.Locks(); t.conn != nil {
+			st.Address = t.conn.RemoteAddr().String()
+		}
+		list = append(list, st)
 	}
 	slices.SortFunc(list, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	return list

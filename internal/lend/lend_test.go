@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmutex/dmutex/internal/clientlink"
 	"github.com/dmutex/dmutex/internal/clientsession"
+	"github.com/dmutex/dmutex/lock"
 )
 
 // A member is all that a Server needs of one.
@@ -64,24 +65,22 @@ func serve(t *testing.T, test func(m *member)) {
 
 // A caller is a client's end of a connection.
 type caller struct {
-	net.Conn
+	*clientlink.Conn
 	m *member
-	r *clientlink.Reader
 }
 
 func (m *member) call() *caller {
 	near, far := net.Pipe()
 	m.calls <- far
-	return &caller{near, m, clientlink.NewReader(near)}
+	return &caller{clientlink.New(near, 1000), m}
 }
 
 func (c *caller) say(msg clientsession.Message) {
-	_, err := c.Write(clientlink.Append(nil, &msg))
-	require.NoError(c.m.t, err)
+	c.Send(msg)
 }
 
 func (c *caller) hear(kind clientsession.Kind) clientsession.Message {
-	msg, err := c.r.Read()
+	msg, err := c.Read()
 	require.NoError(c.m.t, err)
 	require.Equal(c.m.t, kind, msg.Kind)
 	return *msg
@@ -171,11 +170,11 @@ func TestRefusedIsForgotten(t *testing.T) {
 	serve(t, func(m *member) {
 		c := m.begin()
 		for number := range uint64(10) {
-			m.take = func(context.Context) (Lent, error) { return nil, ErrBusy }
+			m.take = func(context.Context) (Lent, error) { return nil, lock.ErrBusy }
 			c.say(clientsession.Message{Kind: clientsession.Ask, Number: number, Lock: "l", Try: true})
 			c.hear(clientsession.Refused)
 		}
 		synctest.Wait()
-		require.Empty(t, m.all()[0].takes)
+		require.Empty(t, m.sessions["s"].takes)
 	})
 }

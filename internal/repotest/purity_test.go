@@ -57,7 +57,7 @@ var rows = []struct {
 	{"internal/hold", false, []string{"internal/clock", "lock"}},
 	{"internal/latelog", false, nil},
 	{"internal/lockrecord", true, nil},
-	{"internal/lend", false, []string{"internal/clientlink", "internal/clientsession", "internal/clock"}},
+	{"internal/lend", false, []string{"internal/clientlink", "internal/clientsession", "lock"}},
 	{"internal/machinetest", false, []string{".", "dmutextest"}},
 	{"internal/outagetest", false, []string{"store"}},
 	{"internal/search", false, nil},
