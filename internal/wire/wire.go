@@ -51,9 +51,6 @@ func Append(b []byte, write func(w *Writer)) []byte {
 	return b
 }
 
-// Len returns the size of the message so far, with what it was appended to.
-func (w *Writer) Len() int { return w.buf.Len() }
-
 // Uint writes an integer, in its shortest form.
 func (w *Writer) Uint(v uint64) { _ = w.enc.EncodeUint(v) }
 
@@ -69,6 +66,9 @@ func (w *Writer) Bool(v bool) {
 // String writes a string. Msgpack wants it in UTF-8 but lets it be anything, and so
 // do we.
 func (w *Writer) String(s string) { _ = w.enc.EncodeString(s) }
+
+// Raw writes fields that [Append] has written before.
+func (w *Writer) Raw(fields []byte) { w.buf.Write(fields) }
 
 // Array writes the head of an array; its n elements follow.
 func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }

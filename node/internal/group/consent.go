@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/membership"
+	"github.com/dmutex/dmutex/internal/wire"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/trace"
 	"github.com/dmutex/dmutex/transport"
@@ -100,7 +101,7 @@ func (c *consent) closed(bool)                                           {}
 
 // Met tells the peer the name of this process.
 func (c *consent) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
-	_, _ = c.group.Mail.Send(peer, appendName(nil, c.group.cfg.Name))
+	_, _ = c.group.Mail.Send(peer, wire.Append(nil, writeName(c.group.cfg.Name)))
 	return c.Machine.Met(now, peer, life)
 }
 

@@ -133,7 +133,7 @@ func (g *Group) mailTime(at int64) int64 {
 // A posting is a message on its way to the mail.
 type posting struct {
 	membership.Message
-	lines []line // that the mail does not have
+	lines [][]byte // that the mail does not have
 }
 
 // send passes the pending messages to the mail, as far as there is room. The rest

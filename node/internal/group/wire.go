@@ -25,13 +25,8 @@ const saysLast = byte(membership.Cleared)
 // A message with the name of a process begins with saysName.
 const saysName = 15
 
-func appendName(b []byte, name string) []byte {
-	return wire.Append(b, func(w *wire.Writer) { writeName(w, name) })
-}
-
-func writeName(w *wire.Writer, name string) {
-	w.Uint(saysName)
-	w.String(name)
+func writeName(name string) func(w *wire.Writer) {
+	return func(w *wire.Writer) { w.Uint(saysName); w.String(name) }
 }
 
 func readName(message []byte) (string, error) {
@@ -42,7 +37,7 @@ func readName(message []byte) (string, error) {
 	if !membership.IsName(name) {
 		r.Fail("a name cannot be shown")
 	}
-	return name, r.End(func(w *wire.Writer) { writeName(w, name) })
+	return name, r.End(writeName(name))
 }
 
 const (
@@ -56,20 +51,16 @@ const (
 // members.
 func roomFor(members int) int { return 512 + 2*members*2*wire.MaxUint }
 
-// A line writes itself, and takes so many bytes at most.
-type line struct {
-	write func(w *wire.Writer)
-	size  int
-}
-
-// LinesOf returns the lines of a message.
-func LinesOf(m *membership.Message) (lines []line) {
-	add := func(size int, write func(w *wire.Writer)) { lines = append(lines, line{write, size + wire.MaxUint}) }
-	two := func(what, a, b uint64) {
-		add(2*wire.MaxUint, func(w *wire.Writer) { w.Uint(what); w.Uint(a); w.Uint(b) })
+// LinesOf returns the lines of a message, as they are written.
+func LinesOf(m *membership.Message) (lines [][]byte) {
+	var all []byte
+	add := func(write func(w *wire.Writer)) {
+		start := len(all)
+		all = wire.Append(all, write)
+		lines = append(lines, all[start:])
 	}
 	named := func(what uint64, lock string, number uint64) {
-		add(wire.MaxHead+len(lock)+wire.MaxUint, func(w *wire.Writer) { w.Uint(what); w.String(lock); w.Uint(number) })
+		add(func(w *wire.Writer) { w.Uint(what); w.String(lock); w.Uint(number) })
 	}
 	for _, h := range m.Holds {
 		named(holdLine, h.Lock, h.Fence)
@@ -78,11 +69,11 @@ func LinesOf(m *membership.Message) (lines []line) {
 		return lines
 	}
 	for _, f := range m.Past.Former {
-		two(formerLine, uint64(f.Node), f.Epoch)
+		add(func(w *wire.Writer) { w.Uint(formerLine); w.Uint(uint64(f.Node)); w.Uint(f.Epoch) })
 	}
 	for _, word := range m.Past.Words {
 		if word.Node != dmutex.None { // else a part of one, without its beginning
-			add(wire.MaxHead+(3+len(word.Members))*wire.MaxUint, func(w *wire.Writer) {
+			add(func(w *wire.Writer) {
 				w.Uint(wordLine)
 				w.Uint(uint64(word.Node))
 				w.Uint(word.Epoch)
@@ -102,22 +93,17 @@ func LinesOf(m *membership.Message) (lines []line) {
 
 // AppendMessage appends a message of package membership to b, with as many of its lines as
 // fit into size bytes. It returns the other lines.
-func AppendMessage(b []byte, m *membership.Message, lines []line, size int) (_ []byte, rest []line) {
-	start := len(b)
-	b = wire.Append(b, func(w *wire.Writer) { writeMessage(w, m, nil, true) })
-	room := size - (len(b) - start) - wire.MaxHead
+func AppendMessage(b []byte, m *membership.Message, lines [][]byte, size int) (_ []byte, rest [][]byte) {
+	room := size - wire.MaxHead - len(wire.Append(nil, func(w *wire.Writer) { writeMessage(w, m, nil, true) }))
 	fit := 0
-	for fit < len(lines) {
-		if room -= lines[fit].size; room < 0 {
-			break
-		}
+	for fit < len(lines) && len(lines[fit]) <= room {
+		room -= len(lines[fit])
 		fit++
 	}
-	b = wire.Append(b[:start], func(w *wire.Writer) { writeMessage(w, m, lines[:fit], fit < len(lines)) })
-	return b, lines[fit:]
+	return wire.Append(b, func(w *wire.Writer) { writeMessage(w, m, lines[:fit], fit < len(lines)) }), lines[fit:]
 }
 
-func writeMessage(w *wire.Writer, m *membership.Message, lines []line, more bool) {
+func writeMessage(w *wire.Writer, m *membership.Message, lines [][]byte, more bool) {
 	w.Uint(uint64(m.Kind))
 	w.Uint(m.Round)
 	w.Bool(m.Leaving)
@@ -135,7 +121,7 @@ func writeMessage(w *wire.Writer, m *membership.Message, lines []line, more bool
 	w.Bool(m.Past != nil)
 	w.Array(len(lines))
 	for _, l := range lines {
-		l.write(w)
+		w.Raw(l)
 	}
 }
 

@@ -31,7 +31,7 @@ func someReport() *membership.Message {
 // A REPORT comes in as many parts as its frames need, and is one again, cut anywhere.
 func TestReportParts(t *testing.T) {
 	var most, least int
-	for size := 300; size < 1000; size += 7 {
+	for size := 100; size < 600; size += 7 {
 		m, parts := someReport(), 0
 		var got membership.Message
 		for rest := LinesOf(m); parts == 0 || len(rest) > 0; parts++ {
@@ -61,9 +61,9 @@ func FuzzMessage(f *testing.F) {
 	m := someReport()
 	whole, _ := AppendMessage(nil, m, LinesOf(m), 1<<20)
 	f.Add(whole)
-	part, rest := AppendMessage(nil, m, LinesOf(m), 300)
+	part, rest := AppendMessage(nil, m, LinesOf(m), 120)
 	f.Add(part)
-	part, _ = AppendMessage(nil, m, rest[10:], 300)
+	part, _ = AppendMessage(nil, m, rest[10:], 120)
 	f.Add(part)
 	f.Fuzz(func(t *testing.T, message []byte) {
 		m, more, err := readMessage(message, membership.MaxMembers)
