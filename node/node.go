@@ -175,7 +175,7 @@ func open(ctx context.Context, cfg Config, to group.Config) (*Node, error) {
 		return nil, public("", err)
 	}
 	n.group, n.mail, n.locks = g, g.Mail, g.Locks
-	n.txns.Store(g.Life() << 32 >> 16) // a probe for a transaction of a former life finds none
+	n.txns.Store(g.Status().Life << 32 >> 16) // a probe for a transaction of a former life finds none
 	if o := cfg.Observer; o != nil && (o.View != nil || o.Lease != nil) {
 		n.events = make(chan func(), 64)
 	}

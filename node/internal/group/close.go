@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
-	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/hold"
 	"github.com/dmutex/dmutex/node/internal/locks"
 	"github.com/dmutex/dmutex/trace"
@@ -37,7 +37,7 @@ func (g *Group) stop(why error) {
 		})
 	}
 	g.Log(slog.LevelError, "node stopped: nothing more is granted", slog.Any("err", why))
-	g.traceErr(trace.Down, dmutex.None, why)
+	g.trace(trace.Event{What: trace.Down, Err: why.Error()})
 	g.finish()
 }
 
@@ -63,8 +63,8 @@ func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
 		level, attrs = slog.LevelWarn, []slog.Attr{slog.Any("err", err)}
 	}
 	g.Log(level, "node closed", attrs...)
-	if g.log != nil {
-		g.log.late.Stop()
+	if g.late != nil {
+		g.late.Stop()
 	}
 	g.running.Wait()
 	g.who.closed(released)
@@ -102,7 +102,11 @@ func (g *Group) depart(ctx context.Context) (late error) {
 // closeMail closes the mail. Nothing depends on whether the peers learn of it, so it
 // waits for a moment at most, and not at all if this node has not departed.
 func (g *Group) closeMail(ctx context.Context, departed bool) error {
-	ctx, cancel := context.WithTimeout(ctx, g.farewell)
+	farewell := time.Second
+	if g.cfg.Store != nil {
+		farewell = 20 * time.Millisecond // the peers see in the record that this node has left
+	}
+	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	if !departed {
 		cancel()

@@ -65,7 +65,7 @@ func newConsent(g *Group) (err error) {
 	}
 	c := &consent{group: g}
 	g.who, g.life = c, c.newLife(0)
-	g.limit, g.needsMail, g.farewell = len(cfg.Members), true, time.Second
+	g.limit = len(cfg.Members)
 	g.state.Store(uint32(LeaseValid))
 	if err := g.describe(cfg.Members); err != nil {
 		return err

@@ -15,12 +15,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/internal/mail"
 	"github.com/dmutex/dmutex/internal/membership"
 	"github.com/dmutex/dmutex/internal/session"
@@ -75,21 +77,18 @@ type Group struct {
 	Locks *locks.Table
 
 	cfg       Config
-	birth     time.Time
 	self      atomic.Uint64
-	algorithm string // its name
-	settings  string // what the record says that its members agree on
-	sum       uint64 // see describe
-	log       *logger
-	peers     atomic.Pointer[peers]
-	refused   atomic.Uint64 // messages and frames that no correct peer sends
+	algorithm string                                  // its name
+	settings  string                                  // what the record says that its members agree on
+	sum       uint64                                  // see describe
+	late      *latelog.Log                            // nil without a logger
+	peers     atomic.Pointer[map[dmutex.NodeID]*peer] // the other members; another map takes the place of this one
+	refused   atomic.Uint64                           // messages and frames that no correct peer sends
 	running   sync.WaitGroup
 
-	who       authority
-	limit     int           // of the members of a view
-	clock     func() int64  // by which locks are held for a time; nil if they are not
-	needsMail bool          // this member cannot leave without the others
-	farewell  time.Duration // how long Close waits for the peers to learn of it
+	who   authority
+	limit int          // of the members of a view
+	clock func() int64 // by which locks are held for a time; nil if they are not
 
 	state  atomic.Uint32 // the LeaseState
 	acting atomic.Bool   // the locks act
@@ -120,11 +119,11 @@ func New(cfg Config) (*Group, error) {
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	}
 	g := &Group{
-		cfg: cfg, birth: time.Now(), next: make(chan struct{}), nagAt: int64(nagAfter),
+		cfg: cfg, next: make(chan struct{}), nagAt: int64(nagAfter),
 		parts: make(map[dmutex.NodeID]parts),
 	}
 	g.self.Store(uint64(cfg.Self))
-	g.peers.Store(new(peers))
+	g.setPeers(nil)
 	g.done, g.finish = context.WithCancel(context.Background())
 	join := newConsent
 	if cfg.Store != nil {
@@ -137,7 +136,7 @@ func New(cfg Config) (*Group, error) {
 		return nil, dmutex.Misuse(fmt.Sprintf("the link takes frames of %d bytes: a group of %d members needs %d", cfg.Link.MaxFrame(), g.limit, room))
 	}
 	if cfg.Logger != nil {
-		g.log = newLogger(&cfg, &g.self)
+		g.late = latelog.New(cfg.Logger.Handler())
 		if l, ok := cfg.Link.(transport.LoggerTaker); ok {
 			l.TakeLogger(cfg.Logger)
 		}
@@ -148,9 +147,13 @@ func New(cfg Config) (*Group, error) {
 			return nil, dmutex.Misuse(fmt.Sprintf("the link has no address for member %v: add it", id))
 		}
 	}
+	var watch func(trace.Event)
+	if cfg.Trace != nil {
+		watch = g.trace
+	}
 	var err error
 	g.Mail, err = mail.New(mail.Config{
-		Peers: g.Others(), Life: g.life, Group: g.sum, Link: cfg.Link, Handler: g, MaxLife: maxLife, Watch: g.watch(),
+		Peers: g.Others(), Life: g.life, Group: g.sum, Link: cfg.Link, Handler: g, MaxLife: maxLife, Watch: watch,
 	})
 	if err != nil {
 		return nil, err
@@ -171,8 +174,8 @@ func (g *Group) Open() error {
 		return err
 	}
 	g.do(g.who.Tick)
-	if g.log != nil {
-		g.running.Go(g.log.late.Run)
+	if g.late != nil {
+		g.running.Go(g.late.Run)
 	}
 	return nil
 }
@@ -180,20 +183,12 @@ func (g *Group) Open() error {
 // Self returns this node's number, None while it has none.
 func (g *Group) Self() dmutex.NodeID { return dmutex.NodeID(g.self.Load()) }
 
-// Life returns the number of this run of this process.
-func (g *Group) Life() uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.life
-}
-
 // MaxMembers bounds the members of a view.
 func (g *Group) MaxMembers() int { return g.limit }
 
 // A peer is what a Group keeps of another member beside its mail. Its fields are used by
 // one call of the mail's handler at a time.
 type peer struct {
-	id      dmutex.NodeID
 	decoder wire.Decoder
 	life    uint64                // that was met last; 0 if none was
 	about   atomic.Pointer[About] // nil until it is known
@@ -215,36 +210,18 @@ func (g *Group) About(id dmutex.NodeID) (a About) {
 	return a
 }
 
-// peers is the other members, ascending. It never changes: another takes its place.
-type peers []*peer
-
-func (g *Group) peer(id dmutex.NodeID) *peer {
-	ps := *g.peers.Load()
-	if i, found := slices.BinarySearchFunc(ps, id, func(p *peer, id dmutex.NodeID) int { return cmp.Compare(p.id, id) }); found {
-		return ps[i]
-	}
-	return nil
-}
+func (g *Group) peer(id dmutex.NodeID) *peer { return (*g.peers.Load())[id] }
 
 // Others returns the other members, ascending.
-func (g *Group) Others() (ids []dmutex.NodeID) {
-	for _, p := range *g.peers.Load() {
-		ids = append(ids, p.id)
-	}
-	return ids
-}
+func (g *Group) Others() []dmutex.NodeID { return slices.Sorted(maps.Keys(*g.peers.Load())) }
 
 // setPeers replaces the other members. Those that stay keep what is known of them.
 func (g *Group) setPeers(ids []dmutex.NodeID) {
-	var ps peers
-	for _, id := range slices.Sorted(slices.Values(ids)) {
-		p := g.peer(id)
-		if p == nil {
-			p = &peer{id: id}
-		}
-		ps = append(ps, p)
+	all := make(map[dmutex.NodeID]*peer)
+	for _, id := range ids {
+		all[id] = cmp.Or(g.peer(id), new(peer))
 	}
-	g.peers.Store(&ps)
+	g.peers.Store(&all)
 }
 
 // A Group is the Handler of its mail: what the mail brings goes to the machine, the locks
@@ -344,7 +321,7 @@ func (g *Group) Closed(err error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.stop(fmt.Errorf("the link was closed before the node: %w", err))
-		if g.needsMail {
+		if g.cfg.Store == nil {
 			g.finish() // a Close under way would ask the peers in vain
 		}
 	})

@@ -3,53 +3,41 @@ package group
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"time"
 
 	"github.com/dmutex/dmutex"
-	"github.com/dmutex/dmutex/internal/latelog"
 	"github.com/dmutex/dmutex/node/internal/locks"
+	"github.com/dmutex/dmutex/trace"
 )
 
-// A logger writes what happens to a node, in a goroutine of its own: records are made
-// under mutexes, and neither a handler that blocks nor one that asks the node
-// for its Status may hold up the node. A nil logger writes nothing.
-type logger struct {
-	late  *latelog.Log
-	out   *slog.Logger   // to late
-	often *slog.Logger   // to late, for records that a peer can trigger at will
-	self  *atomic.Uint64 // the node's number
-	group string
-}
-
-func newLogger(cfg *Config, self *atomic.Uint64) *logger {
-	late := latelog.New(cfg.Logger.Handler())
-	return &logger{late, slog.New(late), slog.New(late.Often()), self, cfg.Group}
-}
-
-// Log writes a record.
+// Log writes a record. A goroutine of its own passes it on: records are made under mutexes,
+// and neither a handler that blocks nor one that asks the node for its Status may hold up
+// the node.
 func (g *Group) Log(level slog.Level, text string, attrs ...slog.Attr) {
-	if l := g.log; l != nil {
-		l.write(l.out, level, text, attrs)
+	if g.late != nil {
+		g.write(g.late, level, text, attrs)
 	}
 }
 
 // logOften is Log for records that a peer can trigger at will.
 func (g *Group) logOften(level slog.Level, text string, attrs ...slog.Attr) {
-	if l := g.log; l != nil {
-		l.write(l.often, level, text, attrs)
+	if g.late != nil {
+		g.write(g.late.Often(), level, text, attrs)
 	}
 }
 
-func (l *logger) write(to *slog.Logger, level slog.Level, text string, attrs []slog.Attr) {
-	var all []slog.Attr
-	if self := l.self.Load(); self != 0 {
-		all = append(all, slog.Uint64("node", self))
+func (g *Group) write(to slog.Handler, level slog.Level, text string, attrs []slog.Attr) {
+	r := slog.NewRecord(time.Now(), level, text, 0)
+	if self := g.Self(); self != dmutex.None {
+		r.AddAttrs(slog.Uint64("node", uint64(self)))
 	}
-	if l.group != "" {
-		all = append(all, slog.String("group", l.group))
+	if g.cfg.Group != "" {
+		r.AddAttrs(slog.String("group", g.cfg.Group))
 	}
-	to.LogAttrs(context.Background(), level, text, append(all, attrs...)...)
+	r.AddAttrs(attrs...)
+	_ = to.Handle(context.Background(), r) // of package latelog, so it never fails
 }
 
 // peerAttr has the number of a peer, and its name if that is known.
@@ -75,4 +63,38 @@ func (g *Group) logTrouble(why error) {
 		attrs = append(attrs, slog.String("lock", e.Lock))
 	}
 	g.logOften(slog.LevelWarn, "view is to be replaced", append(attrs, slog.Any("err", why))...)
+}
+
+// openTrace writes the header of the trace.
+func (g *Group) openTrace() error {
+	if g.cfg.Trace == nil {
+		return nil
+	}
+	text, err := trace.Describe(g.cfg.Algorithm, g.cfg.Self, g.cfg.Members)
+	if err != nil {
+		return err
+	}
+	return g.cfg.Trace.Open(trace.Header{
+		Self: g.cfg.Self, Members: g.cfg.Members, Group: g.cfg.Group, Algorithm: text, Life: g.life, Opened: time.Now().UnixNano(),
+	})
+}
+
+// closeTrace ends the trace, and waits until it is written.
+func (g *Group) closeTrace(ctx context.Context) error {
+	if g.cfg.Trace == nil {
+		return nil
+	}
+	g.trace(trace.Event{What: trace.Close})
+	if err := g.cfg.Trace.Flush(ctx); err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	return nil
+}
+
+// trace records what happened to the node or to a peer, beside what its locks do.
+func (g *Group) trace(e trace.Event) {
+	if r := g.cfg.Trace; r != nil {
+		e.Time = g.Mail.Now()
+		r.Record(&e)
+	}
 }

@@ -94,8 +94,7 @@ func newRecord(g *Group) error {
 			g.do(func(now int64) []membership.Message { return l.died(now, peer, now) })
 		})
 	}
-	// The peers forget this node when they see in the record that it has left.
-	g.who, g.life, g.limit, g.clock, g.farewell = l, newLife(0), membership.MaxMembers, l.time.Now, 20*time.Millisecond
+	g.who, g.life, g.limit, g.clock = l, newLife(0), membership.MaxMembers, l.time.Now
 	var err error
 	l.LeaseMachine, err = membership.NewLease(membership.LeaseConfig{
 		Life: g.life, Address: link.Address(), Name: cfg.Name, Lease: l.length, Settings: g.settings,

@@ -98,7 +98,7 @@ func (g *Group) follow(now int64, out []membership.Message) {
 			g.refusal = fmt.Errorf("the algorithm refuses the members %v, so nothing is granted until the group changes: %w", view.Nodes(), g.refusal)
 			g.logTrouble(g.refusal)
 		}
-		g.traceView(trace.View, view)
+		g.trace(trace.Event{What: trace.View, N: view.Epoch, Members: start.Members, Limit: start.Limit})
 		out = g.who.Report(now, holds, word)
 	}
 	switch g.who.Phase() {
@@ -188,7 +188,7 @@ func (g *Group) act(now int64) {
 		}
 	}
 	g.last, g.cause, g.rival = view, nil, 0
-	g.traceView(trace.Ready, view)
+	g.trace(trace.Event{What: trace.Ready, N: view.Epoch, Members: view.Nodes(), Limit: membership.LastFence(view.Epoch)})
 	if ahead := ahead(view); ahead > 0 {
 		g.logOften(slog.LevelWarn, "epochs are ahead of the clock: a clock is or was wrong, and a restart of all members needs Config.Fence", slog.Duration("ahead", ahead))
 	}
@@ -281,7 +281,7 @@ func (g *Group) Tick(int64) (next int64) {
 		if g.cause == nil {
 			g.cause = t.err
 			g.logTrouble(t.err)
-			g.traceErr(trace.Trouble, dmutex.None, t.err)
+			g.trace(trace.Event{What: trace.Trouble, Err: t.err.Error()})
 		}
 		g.follow(now, g.who.Trouble(now, t.epoch))
 	}
