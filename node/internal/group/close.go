@@ -57,7 +57,13 @@ func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
 		err = g.depart(ctx)
 	}
 	g.finish() // ends what is asked of a store
-	err = errors.Join(err, g.closeMail(ctx, err == nil), g.closeTrace(ctx))
+	err = errors.Join(err, g.closeMail(ctx, err == nil))
+	if r := g.cfg.Trace; r != nil {
+		g.trace(trace.Event{What: trace.Close})
+		if late := r.Flush(ctx); late != nil {
+			err = errors.Join(err, fmt.Errorf("trace: %w", late))
+		}
+	}
 	level, attrs := slog.LevelInfo, []slog.Attr(nil)
 	if err != nil {
 		level, attrs = slog.LevelWarn, []slog.Attr{slog.Any("err", err)}

@@ -100,7 +100,7 @@ type Group struct {
 	mu      sync.Mutex // before that of the locks; guards the fields below
 	life    uint64
 	next    chan struct{}           // closed when the next view acts
-	pending []posting               // found no room in the mail
+	pending []*posting              // found no room in the mail
 	sendAt  int64                   // when to try to send them again
 	parts   map[dmutex.NodeID]parts // of a report, until the last is there
 	frozen  int64                   // when the present view was installed
@@ -166,8 +166,15 @@ func New(cfg Config) (*Group, error) {
 
 // Open opens the link, and begins to join.
 func (g *Group) Open() error {
-	if err := g.openTrace(); err != nil {
-		return err
+	if r := g.cfg.Trace; r != nil {
+		h := trace.Header{Self: g.cfg.Self, Members: g.cfg.Members, Group: g.cfg.Group, Life: g.life, Opened: time.Now().UnixNano()}
+		var err error
+		if h.Algorithm, err = trace.Describe(g.cfg.Algorithm, h.Self, h.Members); err == nil {
+			err = r.Open(h)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	g.Log(slog.LevelInfo, "node opened", slog.String("name", g.cfg.Name))
 	if err := g.Mail.Open(); err != nil {

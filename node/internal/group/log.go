@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -63,32 +62,6 @@ func (g *Group) logTrouble(why error) {
 		attrs = append(attrs, slog.String("lock", e.Lock))
 	}
 	g.logOften(slog.LevelWarn, "view is to be replaced", append(attrs, slog.Any("err", why))...)
-}
-
-// openTrace writes the header of the trace.
-func (g *Group) openTrace() error {
-	if g.cfg.Trace == nil {
-		return nil
-	}
-	text, err := trace.Describe(g.cfg.Algorithm, g.cfg.Self, g.cfg.Members)
-	if err != nil {
-		return err
-	}
-	return g.cfg.Trace.Open(trace.Header{
-		Self: g.cfg.Self, Members: g.cfg.Members, Group: g.cfg.Group, Algorithm: text, Life: g.life, Opened: time.Now().UnixNano(),
-	})
-}
-
-// closeTrace ends the trace, and waits until it is written.
-func (g *Group) closeTrace(ctx context.Context) error {
-	if g.cfg.Trace == nil {
-		return nil
-	}
-	g.trace(trace.Event{What: trace.Close})
-	if err := g.cfg.Trace.Flush(ctx); err != nil {
-		return fmt.Errorf("trace: %w", err)
-	}
-	return nil
 }
 
 // trace records what happened to the node or to a peer, beside what its locks do.

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -81,7 +82,7 @@ func (g *Group) follow(now int64, out []membership.Message) {
 	for {
 		g.who.follow(now)
 		for _, m := range out {
-			g.pending = append(g.pending, posting{m, LinesOf(&m)})
+			g.pending = append(g.pending, &posting{m, LinesOf(&m)})
 		}
 		g.send(now)
 		view := g.who.View()
@@ -140,15 +141,15 @@ type posting struct {
 // is tried again, until the peers have acknowledged enough.
 func (g *Group) send(now int64) {
 	var full []dmutex.NodeID
-	kept := g.pending[:0]
-	for _, p := range g.pending {
-		if slices.Contains(full, p.To) || !g.post(&p) {
-			full, kept = append(full, p.To), append(kept, p)
+	g.pending = slices.DeleteFunc(g.pending, func(p *posting) bool {
+		sent := !slices.Contains(full, p.To) && g.post(p)
+		if !sent {
+			full = append(full, p.To)
 		}
-	}
-	clear(g.pending[len(kept):])
-	g.pending, g.sendAt = kept, math.MaxInt64
-	if len(kept) > 0 {
+		return sent
+	})
+	g.sendAt = math.MaxInt64
+	if len(g.pending) > 0 {
 		g.sendAt = now + int64(sendAgain)
 	}
 }
@@ -209,7 +210,7 @@ func (g *Group) begin(now int64) {
 
 // forget drops what was on its way to a peer's former life, or from it.
 func (g *Group) forget(peer dmutex.NodeID) {
-	g.pending = slices.DeleteFunc(g.pending, func(p posting) bool { return p.To == peer })
+	g.pending = slices.DeleteFunc(g.pending, func(p *posting) bool { return p.To == peer })
 	delete(g.parts, peer)
 }
 
@@ -305,9 +306,4 @@ func (g *Group) Tick(int64) (next int64) {
 }
 
 // obstacle says what but members keeps this node from acting, nil if nothing does.
-func (g *Group) obstacle() error {
-	if err := g.who.obstacle(); err != nil {
-		return err
-	}
-	return g.refusal
-}
+func (g *Group) obstacle() error { return cmp.Or(g.who.obstacle(), g.refusal) }
