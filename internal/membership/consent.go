@@ -128,10 +128,7 @@ func (m *Machine) gone(p *member) {
 // algorithm does not survive.
 func (m *Machine) Trouble(now int64, epoch uint64) []Message {
 	if m.ended == Outside && epoch == m.view.Epoch && !m.trouble {
-		m.trouble = true
-		if at := m.replaceAt(now); m.round == 0 {
-			m.beginAt = min(m.beginAt, at)
-		}
+		m.trouble, m.beginAt = true, min(m.beginAt, m.replaceAt(now)) // an open round goes first, see flush
 	}
 	return m.flush(now)
 }
@@ -224,24 +221,19 @@ func (m *Machine) learn(p *member, life uint64) {
 	p.newest = life
 	if p == m.me() {
 		if m.later = life; m.ended == Outside {
-			m.end(m.whenOutlived())
+			if m.end(Stopped); m.view.Epoch == 0 {
+				m.ended = Older
+			}
 		}
 		return
 	}
 	if slices.Contains(m.evicted, p.node) {
-		m.abandon() // the operator's word was about a former life
+		m.round = 0 // the operator's word was about a former life
 	}
 	if m.exit.life(p.node) != 0 {
 		m.exit = View{} // it may have died before it was complete
 	}
 	m.admonish(p)
-}
-
-func (m *Machine) whenOutlived() Phase {
-	if m.view.Epoch == 0 {
-		return Older
-	}
-	return Stopped
 }
 
 // admonish tells a peer that it is not the latest life of its number, but not one that is
@@ -258,8 +250,7 @@ func (m *Machine) admonish(p *member) {
 
 // Rule 4.1: rounds.
 
-// begin asks all that are there to take part in a round. The evicted may have granted
-// in epochs that the others do not know. Like all epochs, those are behind the clock.
+// begin asks all that are there to take part in a round.
 func (m *Machine) begin(now int64, evicted ...dmutex.NodeID) {
 	m.round = m.nextRound()
 	m.highest = m.round
@@ -282,11 +273,12 @@ func (m *Machine) prepare(now int64, p *member) {
 	m.send(Message{Kind: Prepare, To: p.node, Round: m.round, Leaving: m.leaving})
 }
 
+// nextRound is not below the clock: the evicted may have granted in epochs that the others
+// do not know.
 func (m *Machine) nextRound() uint64 { return max(m.highest+1, m.seen+1, m.clock) }
 
-// tooFar returns how long a new round has to wait, because others, whose clocks may stand a
-// little behind, would not believe it: a round that is refused so gets no answer. 0 if
-// it need not.
+// tooFar returns how long a new round has to wait before all would believe it, 0 if it
+// need not.
 func (m *Machine) tooFar() int64 {
 	return max(int64(m.nextRound())-int64(m.latest()-minute), 0) * millisecond
 }
@@ -302,31 +294,22 @@ func (m *Machine) onPrepare(now int64, p *member, msg *Message) {
 	if m.round != 0 || m.wants() {
 		m.fail(now, patience)
 	}
-	m.sendPromise(p)
+	m.send(m.promise(p))
 }
 
-func (m *Machine) sendPromise(p *member) {
-	promise := m.promise()
-	promise.To = p.node
-	m.send(promise)
-}
-
-// promise returns this life's own promise of the round promised last.
-func (m *Machine) promise() Message {
-	return Message{Kind: Promise, Round: m.highest, Leaving: m.leaving, Installed: m.view, Completed: m.complete}
+// promise returns this life's promise of the round promised last.
+func (m *Machine) promise(to *member) Message {
+	return Message{Kind: Promise, To: to.node, Round: m.highest, Leaving: m.leaving, Installed: m.view, Completed: m.complete}
 }
 
 // fail gives a round up, this life's or another's, and plans the next. After a pause, the
-// times of members of different rank differ by a pause or more, however often each has
-// failed: they are odd multiples of it, doubled with each failure.
+// times of members of different rank, odd multiples of it that double with each failure,
+// differ by a pause or more.
 func (m *Machine) fail(now int64, after int64) {
-	m.abandon()
+	m.round = 0
 	m.beginAt = now + (after+2*m.rank()*m.pause())<<m.fails
 	m.fails = min(m.fails+1, maxFails)
 }
-
-// abandon forgets the open round.
-func (m *Machine) abandon() { m.round = 0 }
 
 // Rule 4.2: when a view is decided.
 
@@ -335,7 +318,7 @@ func (m *Machine) mayDecide(now int64) {
 	if m.round == 0 {
 		return
 	}
-	own := m.promise()
+	own := m.promise(m.me())
 	m.me().promise = &own
 	if now >= m.courtesy {
 		m.courtesy = 0
@@ -360,17 +343,17 @@ func (m *Machine) mayDecide(now int64) {
 			m.send(Message{Kind: Decide, To: p.node, View: view})
 		}
 	}
-	m.abandon()
+	m.round = 0
 	m.learnView(now, view)
 }
 
-// promised is rule (i): u has promised the open round, by its latest known life. The promise
-// does not count of a life that once acted, and without which the others have gone on since,
-// in a view that was complete: an operator has vouched for its death.
+// promised is rule (i): u has promised the open round, by its latest known life.
 func (u *member) promised(last View) bool {
 	return u.promise != nil && !u.promise.passed(last)
 }
 
+// passed reports whether a promise is of a life that once acted, and without which the others
+// have gone on since, in a view that was complete: an operator has vouched for its death.
 func (msg *Message) passed(last View) bool {
 	return msg.Completed.Epoch > 0 && msg.Installed.Epoch < last.Epoch && last.life(msg.From) == 0
 }
@@ -384,8 +367,8 @@ func (m *Machine) excused(u *member, last View) bool {
 }
 
 // lastComplete returns the last view that was complete at a life that stays, by the
-// promises of the open round. If all that have promised are leaving, the view will
-// have no members, nobody will act, and their word is good enough.
+// promises of the open round. If nobody stays, nobody will act, and the word of those that
+// leave is good enough.
 func (m *Machine) lastComplete() (last View) {
 	stays := m.stays()
 	for i := range m.members {
@@ -402,9 +385,9 @@ func (m *Machine) stays() bool {
 	return slices.ContainsFunc(m.members, func(p member) bool { return p.promise != nil && !p.promise.Leaving })
 }
 
-// late reports whether a member that is there has not promised the open round, and is
-// given a moment even if it is excused: it waits for a view, or nobody that has
-// promised stays, and it would hear of no later view.
+// late reports whether a member that is there is given a moment to promise the open round,
+// even if it is excused: it wants to be in the view, or nobody that has promised stays, and
+// it would hear of no later view.
 func (m *Machine) late() bool {
 	last := !m.stays()
 	return slices.ContainsFunc(m.members, func(p member) bool {
@@ -415,33 +398,30 @@ func (m *Machine) late() bool {
 // Rules 4.4 and 4.5: when to begin a round. Rule 4.3 is in leave.go.
 
 // Evict begins a round that does not wait for the given members, on an operator's word
-// that their processes are dead. The word holds for this round alone, and only until
-// this life learns that one of them is back. If no view without them follows, the
-// caller may repeat it while [Machine.Newest] is the same: the word was about no later
-// life. Evict returns [dmutex.ErrMisuse] for this node itself, for a number that is not
-// a member, and if this life is leaving or in no view.
+// that their processes are dead. The word holds for this round alone, and until this life
+// learns that one of them is back. If no view without them follows, the caller may repeat
+// it while [Machine.Newest] is the same. Evict returns [dmutex.ErrMisuse] for this node, for
+// a number that is no member, and if this life is leaving, in no view or in doubt.
 func (m *Machine) Evict(now int64, peers ...dmutex.NodeID) ([]Message, error) {
-	for _, peer := range peers {
-		switch m.member(peer) {
-		case nil:
-			return nil, dmutex.Misuse("evict: " + peer.String() + " is not a member")
-		case m.me():
-			return nil, dmutex.Misuse("evict: " + peer.String() + " is this node itself: close it")
-		}
-	}
+	why, stranger := "", slices.IndexFunc(peers, func(peer dmutex.NodeID) bool { return m.member(peer) == nil })
 	switch {
+	case stranger >= 0:
+		why = peers[stranger].String() + " is not a member"
+	case slices.Contains(peers, m.me().node):
+		why = m.me().node.String() + " is this node itself: close it"
 	case m.leaving || m.ended != Outside:
-		return nil, dmutex.Misuse("evict: this node is leaving the group: ask another member")
+		why = "this node is leaving the group: ask another member"
 	case m.view.Epoch == 0:
-		return nil, dmutex.Misuse("evict: this node is in no view yet: ask a member that is")
+		why = "this node is in no view yet: ask a member that is"
 	case m.inDoubt():
-		return nil, dmutex.Misuse("evict: this node is told that the group goes on without it: ask another member")
+		why = "this node is told that the group goes on without it: ask another member"
+	case m.tooFar() > 0:
+		why = "the epochs of the group are a day ahead of this node's clock, and the others would not believe another: set the clocks right"
+	default:
+		m.begin(now, slices.Clone(peers)...)
+		return m.flush(now), nil
 	}
-	if m.tooFar() > 0 {
-		return nil, dmutex.Misuse("evict: the epochs of the group are a day ahead of this node's clock, and the others would not believe another: set the clocks right")
-	}
-	m.begin(now, slices.Clone(peers)...)
-	return m.flush(now), nil
+	return nil, dmutex.Misuse("evict: " + why)
 }
 
 // wants reports whether this life has a reason to ask for another view.
@@ -457,8 +437,7 @@ func (m *Machine) wants() bool {
 	})
 }
 
-// rank is how many of the members that are there may begin a round before this one. No
-// two members have the same rank, or they would disturb each other again and again.
+// rank is how many of the members that are there may begin a round before this one.
 func (m *Machine) rank() (rank int64) {
 	for _, p := range m.members[:m.self] {
 		if p.life != 0 {
@@ -479,20 +458,16 @@ func (m *Machine) learnView(now int64, v View) {
 	}
 	switch {
 	case v.Epoch <= m.view.Epoch:
-	case v.Has(me, m.life):
-		if v.Epoch >= m.highest && !m.inDoubt() {
-			m.enter(now, v)
-			return
-		}
-		// The others wait for this life in v, and it waits for a later round,
-		// whose proposer may be gone.
+	case v.Has(me, m.life) && v.Epoch >= m.highest && !m.inDoubt():
+		m.enter(now, v)
+	case v.Has(me, m.life): // the others wait for it in v, and it waits for a later round
 		m.ask(now + patience)
 	case m.leaving:
 		// A life in no view does not know what its former lives were members of. It
 		// believes only a view of the round that it has promised.
 		if v.Epoch > max(m.exit.Epoch, m.stayed) && (m.view.Epoch > 0 || v.Epoch == m.highest) {
 			m.exit = v
-			m.abandon()
+			m.round = 0
 		}
 	case m.view.Epoch > 0:
 		m.ask(now) // the others have not waited for its reports
@@ -501,7 +476,7 @@ func (m *Machine) learnView(now int64, v View) {
 
 // enter installs a view.
 func (m *Machine) enter(now int64, v View) {
-	m.abandon()
+	m.round = 0
 	m.install(now, v)
 	m.highest, m.trouble = max(m.highest, v.Epoch), false
 	m.fails, m.beginAt = 0, never
@@ -528,7 +503,7 @@ func (m *Machine) tellComplete() {
 			m.send(Message{Kind: Complete, To: p.node, View: m.view})
 		}
 		if p.asked == m.highest && p.asked > m.view.Epoch {
-			m.sendPromise(p) // it may decide who is excused
+			m.send(m.promise(p)) // it may decide who is excused
 		}
 	}
 }

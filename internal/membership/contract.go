@@ -12,9 +12,9 @@ type Config struct {
 	Self    dmutex.NodeID
 	Members []dmutex.NodeID // all members that there can be, Self among them, in any order, no duplicates
 
-	// Life is the number of this life: unique among the lives of the member, higher than
-	// those of former lives if possible, and not 0. It begins with the clock, in
-	// nanoseconds since 2020: no life is believed that is more than a day ahead.
+	// Life is the number of this life: not 0, unique among the lives of the member, and
+	// higher than those of former lives if possible. It begins with the clock, in
+	// nanoseconds since 2020.
 	Life uint64
 
 	// Fence is the highest fence known that was granted before, below 1<<63: every
@@ -166,14 +166,12 @@ func (m *Machine) impossible(p *member, msg *Message) string {
 	return m.installation.impossible(views...)
 }
 
-// latest returns the highest epoch that a peer may claim, so that a lie costs a group no
-// more than a day of its epochs. They stand at the clocks, unless a clock was wrong.
+// latest returns the highest epoch that a peer may claim.
 func (m *Machine) latest() uint64 { return max(m.clock, m.floor) + day }
 
-// latestLife returns the highest life that is believed: one that was told once locks its
-// number out until the clock comes to it. Members whose clocks differ a little must all
-// take the view of a life that one of them has met, so it is a minute more than what
-// sessions bound lives to.
+// latestLife returns the highest life that is believed. Members whose clocks differ a little
+// must all take the view of a life that one of them has met, so it is a minute more than
+// what sessions bound lives to.
 func (m *Machine) latestLife() uint64 { return (m.clock + day + minute) * millisecond }
 
 const farAhead = " that began more than a day ahead of this node's clock: set the clocks right"

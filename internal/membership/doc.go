@@ -57,10 +57,9 @@
 // higher than every round that the life promised before it began to leave, because
 // the views of those rounds may have the life as a member.
 //
-// A life that is a member of a new view, but has promised a later round, asks for
-// another view: the others wait for it, and the proposer of the later round may be
-// gone. A life also asks for another view if the others have decided a later one
-// without it before its own has acted.
+// A life asks for another view if it has promised a later round than that of a new view
+// with it, as the others wait for it, and the proposer of the later round may be gone; and
+// if the others have decided a view without it before its own has acted.
 //
 // # Why it is right
 //
@@ -68,12 +67,11 @@
 // not excused, and a life promises each number once.
 //
 // Two views never act at the same time. A life acts in V only after each life of V
-// has frozen all older epochs, and it never thaws them. So a life that still acts in
-// an older view U is outside V. If it were under (i) for V it would be a member, or it
-// would be leaving, and then it holds nothing and asks for nothing. So it was
-// excused: a view before V was complete without it. All members of that view had
-// installed that view, and the argument repeats with that view in place of V. The
-// argument ends at a view that was decided with the promise of the life itself.
+// has frozen all older epochs for good. So a life that still acts in an older view U is
+// outside V. Under (i) it would be a member of V, or be leaving, and then it holds nothing
+// and asks for nothing. So it was excused: a view before V was complete without it. All
+// members of that view had installed it, and the argument repeats with it in place of V,
+// until a view that was decided with the promise of the life itself.
 //
 // A holder is never forgotten. It reports its holds in each view that it installs,
 // no member acts before it has reported, and it cannot be excused while it holds,
@@ -84,23 +82,22 @@
 // No lock is granted twice. A grant needs the machines of a view that acts, one
 // view acts at a time, and every present hold enters it by a report.
 //
-// Only some lives may say who is excused: those that stay, by the views that they
-// know to be complete. A leaving life, a new life or one with a half-installed view may
-// not know of members that have returned since. And the promise of a life that has a
-// successor does not count, because the successor has forgotten it. The tests remove
-// each of these rules, and show the run in which two members then hold one lock.
+// Only lives that stay say who is excused, by the views that they know to be complete. A
+// leaving life, a new life or one with a half-installed view may not know of members that
+// have returned since. And the promise of a life that has a successor does not count, because
+// the successor has forgotten it. The tests remove each of these rules, and show the run in
+// which two members then hold one lock.
 //
 // # Lives
 //
 // The lives of one member are ordered by their numbers. A new life takes a number that
-// is probably above those of all former ones. If it learns of a higher one, it must
-// take a number above that and begin again ([Older]); the promises that it has made
-// under the lower number do not count. A life that was in a view, and learns of a later
-// life of its number or of a complete view without it, stops: at the word of two members,
-// or of one that nobody contradicts (see doubt.go). All this rests on one assumption: of
-// the processes with one number at most one is alive, where a process that was replaced
-// and has been told so counts as dead. No life is believed that began more than a day ahead
-// of the clock: no later life could be above it.
+// is probably above those of all former ones. If it learns of a higher one, it begins again
+// with a number above that ([Older]), and its promises under the lower one do not count. A
+// life that was in a view, and learns of a later life of its number or of a complete view
+// without it, stops: at the word of two members, or of one that nobody contradicts (see
+// doubt.go). All this rests on one assumption: of the processes with one number at most one
+// is alive, where a process that was replaced and has been told so counts as dead. No life is
+// believed that began more than a day ahead of the clock: no later life could be above it.
 //
 // # Fences
 //
@@ -113,13 +110,12 @@
 // clock.
 //
 // A group that changes more than a thousand times a second would overtake the clock. Rounds
-// that fail use epochs, too, and are rare: each failure doubles the pause before the
-// next, and only a view ends that.
+// that fail use epochs, too, and become rare: each failure doubles the pause before the next.
 //
 // No life takes a round or a view that is more than a day ahead of its clock, or of its
 // Config.Fence, so a lie costs the group a day of its epochs at most. A life begins no round
-// that is nearly so far ahead, as others, whose clocks differ a little, would refuse
-// it without an answer: it waits for its clock, for up to a minute.
+// that is nearly so far ahead: others, whose clocks stand a little behind, would refuse it
+// without an answer.
 //
 // # The lease mode
 //

@@ -84,7 +84,7 @@ func (m *Machine) doubt(now int64) {
 		m.doubtAt = never
 		return
 	case m.doubtAt == never:
-		m.abandon()
+		m.round = 0
 		m.doubtAt = now + maxDoubt
 	}
 	switch {

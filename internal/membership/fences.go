@@ -1,8 +1,7 @@
 package membership
 
-// An epoch is a number of milliseconds since 2020-01-01 UTC, and a fence is
-// epoch<<22 | counter. So a group stands at the clock, and has room for a thousand
-// views a second and for four million grants of one lock in one view.
+// An epoch is a number of milliseconds since 2020-01-01 UTC. The counter of a fence has room
+// for four million grants of one lock in one view.
 const (
 	counterBits = 22
 	maxEpoch    = 1<<(64-counterBits) - 1
@@ -25,9 +24,4 @@ func LastFence(epoch uint64) uint64 { return FirstFence(epoch) + 1<<counterBits 
 func EpochOf(fence uint64) uint64 { return fence >> counterBits }
 
 // epochAbove returns the lowest epoch whose grants are all above a fence.
-func epochAbove(fence uint64) uint64 {
-	if fence > FirstFence(EpochOf(fence)) {
-		return EpochOf(fence) + 1
-	}
-	return EpochOf(fence)
-}
+func epochAbove(fence uint64) uint64 { return EpochOf(fence + 1<<counterBits - 1) }

@@ -11,9 +11,7 @@ import (
 // but for when their pauses end and what their clocks say. What can no longer matter is left out. The error is
 // always nil.
 func (m *Machine) AppendText(b []byte) ([]byte, error) {
-	b = strconv.AppendUint(b, uint64(m.me().node), 10)
-	b = append(b, '#')
-	b = strconv.AppendUint(b, m.life, 10)
+	b = canon.Number(canon.Number(b, "", uint64(m.me().node)), "#", m.life)
 	b = append(append(b, ' '), m.Phase().String()...)
 	b = canon.Number(b, " promised=", m.highest)
 	b = canon.Number(b, " seen=", max(m.seen, m.highest))
@@ -30,14 +28,11 @@ func (m *Machine) AppendText(b []byte) ([]byte, error) {
 		b = canon.Number(b, " question=", m.question)
 	}
 	if m.round != 0 {
-		for _, e := range m.evicted {
-			b = canon.Number(b, " evicted=", uint64(e))
-		}
+		b = canon.List(b, " evicted=", m.evicted)
 	}
 	for i := range m.members {
 		p := &m.members[i]
-		b = append(b, " ["...)
-		b = strconv.AppendUint(b, uint64(p.node), 10)
+		b = canon.Number(b, " [", uint64(p.node))
 		b = canon.Number(b, " life=", p.life)
 		b = canon.Number(b, " newest=", p.newest)
 		b = canon.Flag(b, " told", p.told)
@@ -75,11 +70,7 @@ func (m *Machine) Clone() *Machine {
 
 // String returns the kind as the package comment writes it.
 func (k Kind) String() string {
-	names := [...]string{"NONE", "PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE", "CLEARED"}
-	if int(k) < len(names) {
-		return names[k]
-	}
-	return "KIND" + strconv.Itoa(int(k))
+	return canon.Kind(k, "PREPARE", "PROMISE", "REFUSE", "VIEW", "REPORT", "COMPLETE", "CLEARED")
 }
 
 // String returns the view as its epoch and members with their lives, such as
@@ -89,10 +80,7 @@ func (v View) String() string { return string(appendView(nil, "", v)) }
 // String returns the message as golden runs write it. Fields that are zero are
 // left out.
 func (msg Message) String() string {
-	b := strconv.AppendUint(nil, uint64(msg.From), 10)
-	b = append(b, "->"...)
-	b = strconv.AppendUint(b, uint64(msg.To), 10)
-	b = append(append(b, ' '), msg.Kind.String()...)
+	b := canon.Way(nil, msg.From, msg.To, msg.Kind.String())
 	b = canon.Number(b, " round=", msg.Round)
 	b = canon.Flag(b, " leaving", msg.Leaving)
 	b = canon.Number(b, " life=", msg.Life)

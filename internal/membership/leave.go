@@ -9,7 +9,7 @@ import "slices"
 func (m *Machine) Leave(now int64) []Message {
 	if m.ended == Outside && !m.leaving {
 		m.leaving, m.me().leaving, m.stayed = true, true, m.highest
-		m.abandon() // it was begun by a life that stayed
+		m.round = 0 // it was begun by a life that stayed
 		m.beginAt = now
 	}
 	return m.flush(now)
@@ -54,7 +54,4 @@ func (m *Machine) frees(v View) bool {
 	})
 }
 
-func (m *Machine) end(p Phase) {
-	m.ended = p
-	m.abandon()
-}
+func (m *Machine) end(p Phase) { m.ended, m.round = p, 0 }
