@@ -143,29 +143,27 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		return dmutex.Misuse("evict: the group has a store, and excludes members that are gone by itself")
 	}
 	lives := make(map[dmutex.NodeID]uint64) // that the operator spoke of
-	for {
-		err := g.Locks.Why()
-		if err != nil {
-			return err
-		}
+	for g.Locks.Why() == nil {
+		var err error
 		var gone bool
 		var next <-chan struct{}
-		g.do(func(now int64) []membership.Message {
+		g.do(func(now int64) (say []membership.Message) {
 			next = g.next
-			out := c.View().Epoch > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
-				return slices.Contains(c.View().Nodes(), id) || !slices.Contains(g.cfg.Members, id)
-			})
-			if gone = out && c.Phase() == membership.Acting; out {
+			view := c.View().Nodes()
+			if len(view) > 0 && !slices.ContainsFunc(members, func(id dmutex.NodeID) bool {
+				return slices.Contains(view, id) || !slices.Contains(g.cfg.Members, id)
+			}) {
+				gone = c.Phase() == membership.Acting
 				return nil // such a view acts when it is due, and another would be due later
 			}
 			for _, id := range members {
-				if known, again := lives[id]; again && c.Newest(id) > known {
+				newest := c.Newest(id)
+				if known, again := lives[id]; again && newest > known {
 					err = dmutex.Misuse(fmt.Sprintf("evict: member %v has restarted meanwhile, and joins again", id))
 					return nil
 				}
-				lives[id] = c.Newest(id)
+				lives[id] = newest
 			}
-			var say []membership.Message
 			say, err = c.Evict(now, members...)
 			return say
 		})
@@ -177,11 +175,11 @@ func (g *Group) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 		case <-next:
 		case <-time.After(time.Second): // another's round may have come between
 		case <-g.Locks.Ended():
-			return g.Locks.Why()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	return g.Locks.Why()
 }
 
 // Peer returns the state of the mail with another member, and an ErrConfig if it is
