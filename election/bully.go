@@ -16,20 +16,18 @@ import (
 //
 // # Theory of operation
 //
-// A node that misses the leader sends ELECTION to all higher nodes. A node that
-// receives it sends ANSWER, which means "I am alive and take over", and runs
-// itself if it does not yet. A node that hears no ANSWER within the first timeout
-// presumes all higher nodes dead, and sends COORDINATOR to all others. A node that
-// hears one waits for that announcement. A node that joins runs. If it is the
-// highest, it leads at once: hence the name.
+// A node that joins or misses the leader sends ELECTION to all higher nodes. A node that
+// receives it sends ANSWER, which means "I am alive and take over", and runs itself if it
+// does not yet. A node that hears no ANSWER within the first timeout presumes all higher
+// nodes dead, and sends COORDINATOR to all others. A node that hears one waits for that
+// announcement. The highest leads at once when it joins: hence the name.
 //
-// The usual account leaves out three things. Without any one of them some runs end
-// without agreement. First, the node that answered may die, so the wait for the
-// announcement has a timeout of its own, after which the election begins again.
-// Second, an announcement may be late, so it has an epoch, and a node answers an
-// older announcement with a COORDINATOR of the newer epoch. Third, that answer must
-// name the leader, not only a higher number, or two nodes that both think they lead
-// outbid each other forever. An epoch names the leader.
+// The usual account leaves out three things, without any of which some runs end without
+// agreement. First, the node that answered may die, so the wait for the announcement has
+// a timeout of its own, after which the election begins again. Second, an announcement may
+// be late, so it has an epoch, and a node answers an older one with a COORDINATOR of the
+// newer epoch. Third, that answer must name the leader, not only a higher number, or two
+// nodes that both think they lead outbid each other forever. An epoch names the leader.
 //
 // With the majority rule ELECTION goes to the lower nodes too. They answer
 // AGREE, and cease to lead or run. A node that runs announces itself when all nodes
@@ -77,7 +75,7 @@ func (m *bully) campaign() {
 	clear(m.agreed)
 	for j := range m.members {
 		if m.asks(j) {
-			m.send(Election, j).Ballot = m.ballot
+			m.send(j, Message{Kind: Election, Ballot: m.ballot})
 		}
 	}
 	m.tryLead()
@@ -104,49 +102,43 @@ func (m *bully) conclude() {
 			agreed++
 		}
 	}
-	if m.ballot <= m.epoch || m.majority && !m.isMajority(agreed) {
+	if m.ballot <= m.epoch || !m.enough(agreed) {
 		m.elect() // outrun meanwhile, or not let
 		return
 	}
 	m.lead(m.ballot)
 	for j := range m.members {
 		if j != m.me {
-			m.send(Coordinator, j).Epoch = m.epoch
+			m.announce(j)
 		}
 	}
 }
 
-// Handle implements [Machine].
-func (m *bully) Handle(msg Message) ([]Message, error) {
-	j, err := m.check(msg)
-	if err != nil {
-		return nil, err
-	}
-	switch msg.Kind {
-	case Election:
-		switch {
-		case m.owner(msg.Ballot) != j:
-			return nil, refuse(msg, "the ballot is not the sender's")
-		case j > m.me && !m.majority:
-			return nil, refuse(msg, "without the majority rule ELECTION goes only to higher nodes")
-		}
+// announce tells a member who leads.
+func (m *bully) announce(j int) { m.send(j, Message{Kind: Coordinator, Epoch: m.epoch}) }
+
+func (m *bully) handle(j int, msg Message) (mistake string) {
+	switch {
+	case msg.Kind == Election && m.owner(msg.Ballot) != j:
+		return "the ballot is not the sender's"
+	case msg.Kind == Election && j > m.me && !m.majority:
+		return "without the majority rule ELECTION goes only to higher nodes"
+	case msg.Kind == Election:
 		m.election(j, msg.Ballot)
-	case Answer:
-		if j < m.me {
-			return nil, refuse(msg, "a lower node does not take over")
-		}
+	case msg.Kind == Answer && j < m.me:
+		return "a lower node does not take over"
+	case msg.Kind == Answer:
 		m.answered(msg.Ballot)
-	case Agree:
-		if !m.majority {
-			return nil, refuse(msg, "this group does not use the majority rule")
-		}
+	case msg.Kind == Agree && !m.majority:
+		return "this group does not use the majority rule"
+	case msg.Kind == Agree:
 		m.agree(j, msg.Ballot)
-	case Coordinator:
+	case msg.Kind == Coordinator:
 		m.coordinator(j, msg.Epoch)
 	default:
-		return nil, refuse(msg, "the bully has no such message")
+		return "the bully has no such message"
 	}
-	return m.out, nil
+	return ""
 }
 
 // election takes over from a lower node, or tells it who leads. A node that leads or
@@ -158,13 +150,13 @@ func (m *bully) election(j int, ballot uint64) {
 		if m.phase == asking || m.leads() {
 			m.yield()
 		}
-		m.send(Agree, j).Ballot = m.met
+		m.send(j, Message{Kind: Agree, Ballot: m.met})
 		return
 	}
-	m.send(Answer, j).Ballot = m.met
+	m.send(j, Message{Kind: Answer, Ballot: m.met})
 	switch {
 	case m.leads():
-		m.send(Coordinator, j).Epoch = m.epoch
+		m.announce(j)
 	case m.phase == idle:
 		m.elect()
 	}
@@ -192,7 +184,7 @@ func (m *bully) agree(j int, ballot uint64) {
 func (m *bully) coordinator(j int, epoch uint64) {
 	switch {
 	case epoch < m.epoch:
-		m.send(Coordinator, j).Epoch = m.epoch
+		m.announce(j)
 	case epoch > m.epoch, !m.led && m.owner(epoch) == j:
 		if m.learn(epoch) {
 			m.elect()
@@ -200,47 +192,23 @@ func (m *bully) coordinator(j int, epoch uint64) {
 	}
 }
 
-// Tick implements [Machine].
-func (m *bully) Tick() []Message {
-	if m.timeout() {
-		if m.phase == asking {
-			m.conclude()
-		} else {
-			m.elect()
-		}
+// timeout presumes those dead that have not answered, or begins again if there was no
+// outcome.
+func (m *bully) timeout() {
+	if m.phase == asking {
+		m.conclude()
+	} else {
+		m.elect()
 	}
-	return m.out
 }
 
-// Suspect implements [Machine].
-func (m *bully) Suspect(node dmutex.NodeID) ([]Message, error) {
-	orphaned, err := m.suspect(node)
-	if err != nil {
-		return nil, err
-	}
+func (m *bully) judged(j int) {
 	switch {
-	case orphaned:
-		m.elect()
-	case m.phase == asking:
+	case m.leads() && !m.suspects[j]:
+		m.announce(j)
+	case m.phase == asking && m.suspects[j]:
 		m.tryLead()
 	}
-	return m.out, nil
-}
-
-// Unsuspect implements [Machine].
-func (m *bully) Unsuspect(node dmutex.NodeID) ([]Message, error) {
-	news, err := m.unsuspect(node)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case news && m.leads():
-		j, _ := m.rank(node)
-		m.send(Coordinator, j).Epoch = m.epoch
-	case news && m.phase == idle && !m.led:
-		m.elect()
-	}
-	return m.out, nil
 }
 
 // AppendText appends the canonical state. The error is always nil.
@@ -256,8 +224,7 @@ func (m *bully) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *bully) Clone() Machine {
 	c := *m
-	c.site = m.clone()
-	c.elector = &c
+	c.unshare(&c)
 	c.agreed = slices.Clone(m.agreed)
 	return &c
 }

@@ -59,39 +59,24 @@ func (m *changRoberts) campaign() {
 	m.ballot = m.run(m.outcome)
 	if m.successor() == m.me {
 		m.back(m.ballot, m.ballot, 1)
-		return
 	}
-	m.pass(m.ballot, 1)
+	m.pass(Message{Kind: Election, Ballot: m.ballot, Epoch: m.met, Passed: 1})
 }
 
-// pass sends ELECTION on, if there is another node.
-func (m *changRoberts) pass(ballot, passed uint64) {
-	if next := m.successor(); next != m.me {
-		msg := m.send(Election, next)
-		msg.Ballot, msg.Epoch, msg.Passed = ballot, m.met, passed
-	}
-}
-
-// Handle implements [Machine].
-func (m *changRoberts) Handle(msg Message) ([]Message, error) {
-	if _, err := m.check(msg); err != nil {
-		return nil, err
-	}
-	switch msg.Kind {
-	case Election:
-		switch {
-		case msg.Passed == 0 || msg.Passed > uint64(len(m.members)):
-			return nil, refuse(msg, "it has passed no node, or more than there are")
-		case msg.Epoch < msg.Ballot:
-			return nil, refuse(msg, "its sender has not met its ballot")
-		}
+func (m *changRoberts) handle(_ int, msg Message) (mistake string) {
+	switch {
+	case msg.Kind == Election && (msg.Passed == 0 || msg.Passed > uint64(len(m.members))):
+		return "it has passed no node, or more than there are"
+	case msg.Kind == Election && msg.Epoch < msg.Ballot:
+		return "its sender has not met its ballot"
+	case msg.Kind == Election:
 		m.election(msg.Ballot, msg.Epoch, msg.Passed)
-	case Coordinator:
+	case msg.Kind == Coordinator:
 		m.elected(msg.Epoch)
 	default:
-		return nil, refuse(msg, "Chang-Roberts has no such message")
+		return "Chang-Roberts has no such message"
 	}
-	return m.out, nil
+	return ""
 }
 
 // election passes a higher name on, and replaces or drops a lower one.
@@ -104,7 +89,7 @@ func (m *changRoberts) election(ballot, met, passed uint64) {
 	case name > m.me || !m.able():
 		m.met = max(m.met, met)
 		m.yield()
-		m.pass(ballot, passed+1)
+		m.pass(Message{Kind: Election, Ballot: ballot, Epoch: m.met, Passed: passed + 1})
 	case m.phase == idle:
 		m.met = max(m.met, met)
 		m.elect()
@@ -115,7 +100,7 @@ func (m *changRoberts) election(ballot, met, passed uint64) {
 // met a higher number. If it has passed too few nodes, the timeout begins another
 // election.
 func (m *changRoberts) back(ballot, met, passed uint64) {
-	if m.phase != asking || ballot != m.ballot || m.majority && !m.isMajority(int(passed)) {
+	if m.phase != asking || ballot != m.ballot || !m.enough(int(passed)) {
 		return
 	}
 	epoch := ballot
@@ -123,7 +108,7 @@ func (m *changRoberts) back(ballot, met, passed uint64) {
 		epoch = m.next(met, m.me)
 	}
 	m.lead(epoch)
-	m.announce()
+	m.pass(Message{Kind: Coordinator, Epoch: epoch})
 }
 
 // elected follows the leader of a new epoch, or runs against it. ELECTED ends
@@ -133,16 +118,9 @@ func (m *changRoberts) elected(epoch uint64) {
 		return
 	}
 	contest := m.learn(epoch)
-	m.announce()
+	m.pass(Message{Kind: Coordinator, Epoch: epoch})
 	if contest {
 		m.elect()
-	}
-}
-
-// announce sends ELECTED on.
-func (m *changRoberts) announce() {
-	if next := m.successor(); next != m.me {
-		m.send(Coordinator, next).Epoch = m.epoch
 	}
 }
 
@@ -158,7 +136,6 @@ func (m *changRoberts) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *changRoberts) Clone() Machine {
 	c := *m
-	c.circle = m.clone()
-	c.elector = &c
+	c.unshare(&c)
 	return &c
 }

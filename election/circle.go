@@ -1,10 +1,6 @@
 package election
 
-import (
-	"slices"
-
-	"github.com/dmutex/dmutex"
-)
+import "slices"
 
 // A circle is a site in a ring, which has the order of [Config.Members].
 type circle struct {
@@ -26,12 +22,6 @@ func newCircle(c Config) (circle, error) {
 	return circle{site: s, others: others}, nil
 }
 
-func (c *circle) clone() circle {
-	d := *c
-	d.site = c.site.clone()
-	return d
-}
-
 // successor returns the next in the ring that is not suspected; this node
 // itself if all others are.
 func (c *circle) successor() int {
@@ -43,39 +33,21 @@ func (c *circle) successor() int {
 	return c.me
 }
 
-// Tick implements [Machine].
-func (c *circle) Tick() []Message {
-	if c.timeout() {
-		c.elect()
+// pass sends a message to the successor, if there is another node.
+func (c *circle) pass(m Message) {
+	if next := c.successor(); next != c.me {
+		c.send(next, m)
 	}
-	return c.out
 }
 
-// Suspect implements [Machine]. It begins an election if the leader is lost, or if the ring has changed
-// here: a node that gets a new successor runs. So, whatever was going around, the
-// last change is followed by an election that passes every node.
-func (c *circle) Suspect(node dmutex.NodeID) ([]Message, error) {
-	before := c.successor()
-	orphaned, err := c.suspect(node)
-	if err != nil {
-		return nil, err
-	}
-	if orphaned || c.successor() != before {
+// judged begins an election if the ring has changed here: a node that gets a new successor
+// runs. So, whatever was going around, the last change is followed by an election that
+// passes every node.
+func (c *circle) judged(j int) {
+	next := slices.IndexFunc(c.others, func(k int) bool { return k == j || !c.suspects[k] })
+	if c.others[next] == j {
 		c.elect()
 	}
-	return c.out, nil
 }
 
-// Unsuspect implements [Machine]. It begins an election if the ring has changed here, or if there was none
-// because a majority was missing.
-func (c *circle) Unsuspect(node dmutex.NodeID) ([]Message, error) {
-	before := c.successor()
-	news, err := c.unsuspect(node)
-	if err != nil {
-		return nil, err
-	}
-	if c.successor() != before || news && c.phase == idle && !c.led {
-		c.elect()
-	}
-	return c.out, nil
-}
+func (c *circle) timeout() { c.elect() }

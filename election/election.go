@@ -2,8 +2,7 @@
 // ring, and the algorithm of Chang and Roberts, as machines that do no I/O.
 //
 // It allows two leaders at a time, in different epochs. If that does harm, use an
-// Election of package node, which is built on a lock. That package compares the
-// two.
+// Election of package node, which is built on a lock.
 //
 // # Which one
 //
@@ -25,13 +24,11 @@
 //
 // # The rule of the epochs
 //
-// Every announcement of a leader has a number, the epoch, and an epoch has only
-// one possible leader: in a group of N nodes the leader of epoch e is the
-// member with rank e mod N, ranks counted from 0 in ascending order. So epochs
-// compare as (term, leader) would, no two nodes can ever lead in the same one,
-// and it does not matter which node passes on an epoch. A node keeps the
-// highest epoch that it knows. It ignores an older announcement, or answers it
-// with the newer one.
+// Every announcement of a leader has a number, the epoch. In a group of N nodes the
+// leader of epoch e is the member with rank e mod N, ranks counted from 0 in ascending
+// order. So epochs compare as (term, leader) would, no two nodes can ever lead in the same
+// one, and it does not matter which node passes on an epoch. A node keeps the highest
+// epoch that it knows, and ignores an older announcement or answers it with the newer one.
 //
 // An election has a number of the same kind, its ballot, which belongs to the
 // node that runs. It is higher than any number that the node has met, and every
@@ -39,10 +36,8 @@
 //
 // # What is promised
 //
-// On an asynchronous network no election makes a leader that all nodes agree on at
-// every instant. Never guard a resource by "I am the leader" alone: send it the
-// epoch, and let it refuse an epoch lower than one it has seen. These promises
-// hold:
+// Never guard a resource by "I am the leader" alone: send it the epoch, and let it refuse
+// an epoch lower than one it has seen. These promises hold:
 //
 //   - At most one node leads in an epoch, whatever is suspected, lost or
 //     forgotten. It leads in that epoch only once, unless it crashes and
@@ -51,8 +46,8 @@
 //     each other have the same leader in the same epoch: the highest of them.
 //     As long as some suspicion is wrong, elections may repeat.
 //
-// That allows two leaders at a time, in different epochs: one on each side of a
-// partition, as long as it lasts, or while an announcement is in flight.
+// That allows two leaders at a time: one on each side of a partition, as long as it lasts,
+// or while an announcement is in flight.
 //
 // # The majority rule
 //
@@ -63,17 +58,13 @@
 //
 //   - When both sides of a partition have noticed it, at most one side has a
 //     leader: the side with the majority. If neither has it, there is no leader.
-//   - There are never two leaders at the same instant, if suspicion is prompt
-//     and simultaneous: if all nodes learn of a crash or a partition before
-//     anything else happens to any of them, and if a crashed node comes back no
-//     sooner than its last election has died out. It is not enough that each node
-//     learns before anything else happens to that node: the side that learns
-//     first may elect a leader while the other side's leader still leads.
+//   - There are never two leaders at the same instant, if all nodes learn of a crash or a
+//     partition before anything else happens to any of them, and if a crashed node comes
+//     back no sooner than its last election has died out.
 //
-// Real suspicion is neither prompt nor simultaneous. A leader that is cut off
-// keeps leading in its old epoch until it suspects enough of the others, and
-// meanwhile they may have elected another, in a higher epoch. Only a resource
-// that checks epochs is safe in that interval.
+// Real suspicion is neither prompt nor simultaneous. A leader that is cut off keeps
+// leading in its old epoch until it suspects enough of the others, and meanwhile they may
+// have elected another. Only a resource that checks epochs is safe in that interval.
 //
 // # What is assumed
 //
@@ -89,8 +80,6 @@
 package election
 
 import (
-	"slices"
-
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/internal/canon"
 )
@@ -116,12 +105,10 @@ type Config struct {
 	Outcome int
 }
 
-// A Machine is one node's part in the elections of its group: a deterministic
-// state machine that does no I/O, starts no goroutine, reads no clock and draws
-// no random number. It is not safe for concurrent use.
+// A Machine is one node's part in the elections of its group: a deterministic state
+// machine. It is not safe for concurrent use.
 //
-// Each call returns the messages to send, in order. The slice belongs to the
-// machine and is overwritten by the next call. A call that returns an error has
+// Each call returns the messages to send, in order. A call that returns an error has
 // changed nothing: [dmutex.ErrMisuse] if the caller is wrong, [dmutex.ErrPeer]
 // if the sender of a message is. A late or outdated message is not an error.
 //
@@ -180,19 +167,10 @@ type Message struct {
 	Kind     Kind
 	From, To dmutex.NodeID
 
-	Ballot uint64 // of the election; ANSWER and AGREE: the highest that the sender has met
-	Epoch  uint64 // COORDINATOR: it names the leader; Chang-Roberts' ELECTION: the highest number that it has met
-	Passed uint64 // Chang-Roberts' ELECTION: how many nodes it has passed
-
-	// Nodes are those that the ring's ELECTION has passed. The list belongs to
-	// the sending machine; Clone a message to keep it.
-	Nodes []dmutex.NodeID
-}
-
-// Clone returns a copy that shares nothing.
-func (m Message) Clone() Message {
-	m.Nodes = slices.Clone(m.Nodes)
-	return m
+	Ballot uint64          // of the election; ANSWER and AGREE: the highest that the sender has met
+	Epoch  uint64          // COORDINATOR: it names the leader; Chang-Roberts' ELECTION: the highest number that it has met
+	Passed uint64          // Chang-Roberts' ELECTION: how many nodes it has passed
+	Nodes  []dmutex.NodeID // the ring's ELECTION: those that it has passed; must not be written to
 }
 
 // String returns the message as golden files write it, such as

@@ -30,7 +30,7 @@ func TestToldOneSideFirst(t *testing.T) {
 			var queue []election.Message
 			send := func(out []election.Message) {
 				for _, msg := range out {
-					queue = append(queue, msg.Clone())
+					queue = append(queue, msg)
 				}
 			}
 			deliver := func() {

@@ -111,13 +111,13 @@ var Mutants = map[string]Algorithm{
 	// The answer says that there is a newer epoch, but names no leader.
 	"bully-answer-names-nobody": bullies{handle: func(m *bully, msg Message) ([]Message, error) {
 		if msg.Kind == Coordinator && dmutex.NodeID(m.owner(msg.Epoch)+1) != msg.From {
-			m.begin()
+			m.out = nil
 			if m.leads() && msg.Epoch > m.epoch {
 				m.met = max(m.met, msg.Epoch)
 				m.lead(m.next(m.met, m.me))
 				for j := range m.members {
 					if j != m.me {
-						m.send(Coordinator, j).Epoch = m.epoch
+						m.announce(j)
 					}
 				}
 			}
@@ -146,8 +146,8 @@ var Mutants = map[string]Algorithm{
 	// Under the majority rule a node keeps running although a higher one runs.
 	"bully-runs-on": bullies{handle: func(m *bully, msg Message) ([]Message, error) {
 		if j := int(msg.From) - 1; msg.Kind == Election && j > m.me && msg.Ballot < m.met && m.phase == asking {
-			m.begin()
-			m.send(Agree, j).Ballot = m.met
+			m.out = nil
+			m.send(j, Message{Kind: Agree, Ballot: m.met})
 			return m.out, nil
 		}
 		return m.Handle(msg)

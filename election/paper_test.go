@@ -36,7 +36,7 @@ func newGroup(t *testing.T, algorithm Algorithm, members []dmutex.NodeID, majori
 func (g *group) send(out []Message) {
 	for _, msg := range out {
 		g.count[msg.Kind]++
-		g.queue = append(g.queue, msg.Clone())
+		g.queue = append(g.queue, msg)
 	}
 }
 

@@ -49,56 +49,36 @@ func Ring(c Config) (Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &ring{circle: at, list: make([]dmutex.NodeID, 0, len(c.Members))}
+	m := &ring{at}
 	m.elector = m
 	return m, nil
 }
 
-type ring struct {
-	circle
-	list []dmutex.NodeID // of the ELECTION that we send
-}
+type ring struct{ circle }
 
 // campaign begins an election.
 func (m *ring) campaign() {
-	ballot := m.run(m.outcome)
-	m.list = append(m.list[:0], m.members[m.me])
+	ballot, list := m.run(m.outcome), []dmutex.NodeID{m.members[m.me]}
 	if m.successor() == m.me {
-		m.conclude(ballot, m.list)
-		return
+		m.conclude(ballot, list)
 	}
-	m.pass(ballot)
+	m.pass(Message{Kind: Election, Ballot: ballot, Nodes: list})
 }
 
-// pass sends ELECTION with our list on, if there is another node.
-func (m *ring) pass(ballot uint64) {
-	if next := m.successor(); next != m.me {
-		msg := m.send(Election, next)
-		msg.Ballot, msg.Nodes = ballot, m.list
-	}
-}
-
-// Handle implements [Machine].
-func (m *ring) Handle(msg Message) ([]Message, error) {
-	if _, err := m.check(msg); err != nil {
-		return nil, err
-	}
-	switch msg.Kind {
-	case Election:
-		if !m.isList(msg.Nodes) || m.members[m.owner(msg.Ballot)] != msg.Nodes[0] {
-			return nil, refuse(msg, "its nodes are not a list of different members with the ballot's first")
-		}
+func (m *ring) handle(_ int, msg Message) (mistake string) {
+	switch n := uint64(len(m.members)); {
+	case msg.Kind == Election && (!m.isList(msg.Nodes) || m.members[m.owner(msg.Ballot)] != msg.Nodes[0]):
+		return "its nodes are not a list of different members with the ballot's first"
+	case msg.Kind == Election:
 		m.election(msg.Ballot, msg.Nodes)
-	case Coordinator:
-		n := uint64(len(m.members))
-		if msg.Ballot == 0 || msg.Ballot > msg.Epoch || msg.Ballot/n != msg.Epoch/n {
-			return nil, refuse(msg, "its epoch does not come of its ballot")
-		}
+	case msg.Kind == Coordinator && (msg.Ballot == 0 || msg.Ballot > msg.Epoch || msg.Ballot/n != msg.Epoch/n):
+		return "its epoch does not come of its ballot"
+	case msg.Kind == Coordinator:
 		m.coordinator(msg.Ballot, msg.Epoch)
 	default:
-		return nil, refuse(msg, "the ring has no such message")
+		return "the ring has no such message"
 	}
-	return m.out, nil
+	return ""
 }
 
 func (m *ring) isList(nodes []dmutex.NodeID) bool {
@@ -124,11 +104,11 @@ func (m *ring) election(ballot uint64, list []dmutex.NodeID) {
 	case ballot > m.met:
 		m.met = ballot
 		m.yield()
-		m.list = append(m.list[:0], list...)
+		list = slices.Clone(list)
 		if m.able() && !back {
-			m.list = append(m.list, m.members[m.me])
+			list = append(list, m.members[m.me])
 		}
-		m.pass(ballot)
+		m.pass(Message{Kind: Election, Ballot: ballot, Nodes: list})
 	case ballot == m.met && back && m.phase == waiting:
 		m.elect() // the starter has crashed
 	case m.phase == idle:
@@ -139,7 +119,7 @@ func (m *ring) election(ballot uint64, list []dmutex.NodeID) {
 // conclude announces the highest on the list. Too short a list is dropped, and
 // the timeout begins another election.
 func (m *ring) conclude(ballot uint64, list []dmutex.NodeID) {
-	if m.majority && !m.isMajority(len(list)) {
+	if !m.enough(len(list)) {
 		return
 	}
 	leader, _ := slices.BinarySearch(m.members, slices.Max(list))
@@ -152,10 +132,7 @@ func (m *ring) coordinator(ballot, epoch uint64) {
 	if epoch <= m.epoch || ballot < m.met {
 		return
 	}
-	if next := m.successor(); next != m.me {
-		msg := m.send(Coordinator, next)
-		msg.Ballot, msg.Epoch = ballot, epoch
-	}
+	m.pass(Message{Kind: Coordinator, Ballot: ballot, Epoch: epoch})
 	switch {
 	case m.owner(epoch) == m.me && m.able():
 		m.lead(epoch)
@@ -172,8 +149,6 @@ func (m *ring) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *ring) Clone() Machine {
 	c := *m
-	c.circle = m.clone()
-	c.elector = &c
-	c.list = make([]dmutex.NodeID, 0, len(m.members))
+	c.unshare(&c)
 	return &c
 }

@@ -66,7 +66,6 @@ func (s *simulation) does(t *testing.T, i int, out []Message, err error) {
 	}
 	for _, msg := range out {
 		j, life := int(msg.To)-1, s.lives[int(msg.To)-1]
-		msg = msg.Clone()
 		s.messages++
 		s.last[i][j] = max(s.last[i][j], s.now+1+s.rng.IntN(hop))
 		s.at(s.last[i][j], func() {

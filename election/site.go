@@ -29,8 +29,13 @@ type site struct {
 	out []Message
 }
 
-// An elector is the machine of a site: the algorithm by which it runs.
-type elector interface{ campaign() }
+// An elector is what differs between the algorithms.
+type elector interface {
+	campaign()                                   // begins an election
+	handle(from int, m Message) (mistake string) // takes a message, or says why no peer sends it
+	judged(j int)                                // a suspicion has changed that is no reason to elect
+	timeout()
+}
 
 // phase is where a node stands with an election.
 type phase uint8
@@ -68,11 +73,9 @@ func newSite(c Config) (site, error) {
 	}, nil
 }
 
-func (s *site) clone() site {
-	c := *s
-	c.suspects = slices.Clone(s.suspects)
-	c.out = nil
-	return c
+// unshare makes a copy of a machine independent of the original.
+func (s *site) unshare(of elector) {
+	s.elector, s.suspects, s.out = of, slices.Clone(s.suspects), nil
 }
 
 // Leader implements [Machine].
@@ -120,22 +123,19 @@ func (s *site) yield() {
 // rest ends this node's part in an election.
 func (s *site) rest() { s.phase, s.left = idle, 0 }
 
-// able reports whether this node may have or be a leader: under the majority rule
-// only if it reaches a majority.
+// able reports whether this node may have or be a leader: whether it reaches enough members.
 func (s *site) able() bool {
-	if !s.majority {
-		return true
-	}
 	reach := 0
 	for _, suspected := range s.suspects {
 		if !suspected {
 			reach++
 		}
 	}
-	return s.isMajority(reach)
+	return s.enough(reach)
 }
 
-func (s *site) isMajority(nodes int) bool { return 2*nodes > len(s.members) }
+// enough reports whether so many nodes can decide: under the majority rule, a majority.
+func (s *site) enough(nodes int) bool { return !s.majority || 2*nodes > len(s.members) }
 
 // lead takes the office in an epoch of our own.
 func (s *site) lead(epoch uint64) {
@@ -164,45 +164,39 @@ func (s *site) learn(epoch uint64) (contest bool) {
 	return false
 }
 
-// suspect notes a suspicion, and reports whether it is of the leader.
-func (s *site) suspect(node dmutex.NodeID) (orphaned bool, err error) {
-	s.begin()
-	j, err := s.rank(node)
-	if err != nil || s.suspects[j] {
-		return false, err
+// Suspect implements [Machine].
+func (s *site) Suspect(node dmutex.NodeID) ([]Message, error) { return s.judge(node, true) }
+
+// Unsuspect implements [Machine].
+func (s *site) Unsuspect(node dmutex.NodeID) ([]Message, error) { return s.judge(node, false) }
+
+// judge notes whether a member is suspected. It begins an election if the leader is lost,
+// or if there was none because a majority was missing.
+func (s *site) judge(node dmutex.NodeID, suspected bool) ([]Message, error) {
+	j, member := slices.BinarySearch(s.members, node)
+	if !member || j == s.me {
+		return nil, dmutex.Misuse("election: node " + node.String() + " is not another member of the group")
 	}
-	s.suspects[j] = true
+	s.out = nil
+	if s.suspects[j] == suspected {
+		return nil, nil
+	}
+	s.suspects[j] = suspected
 	if !s.able() {
 		s.led = false
 		s.rest()
 	}
-	return s.led && j == s.owner(s.epoch), nil
-}
-
-// unsuspect notes that a suspicion is withdrawn, and reports whether that is
-// news.
-func (s *site) unsuspect(node dmutex.NodeID) (news bool, err error) {
-	s.begin()
-	j, err := s.rank(node)
-	if err != nil || !s.suspects[j] {
-		return false, err
+	if suspected && s.led && j == s.owner(s.epoch) || !suspected && !s.led && s.phase == idle {
+		s.elect()
+	} else {
+		s.judged(j)
 	}
-	s.suspects[j] = false
-	return true, nil
-}
-
-// rank returns the rank of another member, for a caller that names one.
-func (s *site) rank(node dmutex.NodeID) (int, error) {
-	j, member := slices.BinarySearch(s.members, node)
-	if !member || j == s.me {
-		return 0, dmutex.Misuse("election: node " + node.String() + " is not another member of the group")
-	}
-	return j, nil
+	return s.out, nil
 }
 
 // Start implements [Machine].
 func (s *site) Start() []Message {
-	s.begin()
+	s.out = nil
 	if s.phase == idle {
 		s.elect()
 	}
@@ -218,49 +212,46 @@ func (s *site) elect() {
 	s.campaign()
 }
 
-// timeout lets a tick pass, and reports whether the timeout is reached.
-func (s *site) timeout() bool {
-	s.begin()
-	if s.left == 0 {
-		return false
+// Tick implements [Machine].
+func (s *site) Tick() []Message {
+	s.out = nil
+	if s.left > 0 {
+		if s.left--; s.left == 0 {
+			s.timeout()
+		}
 	}
-	s.left--
-	return s.left == 0
+	return s.out
 }
 
-// check begins the handling of a message. It returns the sender's rank, or
-// ErrPeer for a message that no peer can have meant for this node.
-func (s *site) check(m Message) (from int, err error) {
-	s.begin()
+// Handle implements [Machine].
+func (s *site) Handle(m Message) ([]Message, error) {
+	s.out = nil
 	from, member := slices.BinarySearch(s.members, m.From)
+	var mistake string
 	switch {
 	case m.To != s.members[s.me]:
-		return 0, refuse(m, "it is not for node "+s.members[s.me].String())
+		mistake = "it is not for node " + s.members[s.me].String()
 	case !member || from == s.me:
-		return 0, refuse(m, "the sender is not a peer")
+		mistake = "the sender is not a peer"
 	case m.Ballot > lastNumber || m.Epoch > lastNumber:
-		return 0, refuse(m, "a number in it is beyond 1<<62")
+		mistake = "a number in it is beyond 1<<62"
 	case m.Kind == Coordinator && m.Epoch == 0:
-		return 0, refuse(m, "it names no epoch")
+		mistake = "it names no epoch"
 	case m.Kind != Coordinator && m.Ballot == 0:
-		return 0, refuse(m, "it names no ballot")
+		mistake = "it names no ballot"
+	default:
+		mistake = s.handle(from, m)
 	}
-	return from, nil
+	if mistake != "" {
+		return nil, dmutex.PeerMistake(m.String() + ": " + mistake)
+	}
+	return s.out, nil
 }
 
-func refuse(m Message, why string) error { return dmutex.PeerMistake(m.String() + ": " + why) }
-
-// begin makes room for the output of the next input. The old one is wiped, so
-// that a driver which kept it too long sends nonsense at once.
-func (s *site) begin() {
-	clear(s.out)
-	s.out = s.out[:0]
-}
-
-// send adds a message to the output. The pointer is good until the next send.
-func (s *site) send(kind Kind, to int) *Message {
-	s.out = append(s.out, Message{Kind: kind, From: s.members[s.me], To: s.members[to]})
-	return &s.out[len(s.out)-1]
+// send adds a message to the output.
+func (s *site) send(to int, m Message) {
+	m.From, m.To = s.members[s.me], s.members[to]
+	s.out = append(s.out, m)
 }
 
 // appendText appends the site's part of a machine's canonical state.

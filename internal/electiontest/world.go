@@ -134,7 +134,7 @@ func (w *world) does(i int, input func() ([]election.Message, error)) error {
 		j := int(msg.To) - 1
 		if w.reach(i, j) {
 			c := i*w.Nodes + j
-			w.channels[c] = append(slices.Clip(w.channels[c]), msg.Clone())
+			w.channels[c] = append(slices.Clip(w.channels[c]), msg)
 		}
 	}
 	leader, epoch := w.leader(i)
