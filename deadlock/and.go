@@ -63,6 +63,7 @@ func (m *And) Granted(by dmutex.NodeID) error {
 	if err != nil {
 		return err
 	}
+	m.waits = slices.Clone(m.waits)
 	m.waits[j] = false
 	if m.blocked--; m.blocked == 0 {
 		m.unblock()
@@ -72,37 +73,28 @@ func (m *And) Granted(by dmutex.NodeID) error {
 
 // Asked reports that a request has arrived, which is now pending. The error is
 // [dmutex.ErrMisuse] if a request of that node is pending already.
-func (m *And) Asked(by dmutex.NodeID) error {
-	j, err := m.other(by)
-	switch {
-	case err != nil:
-		return err
-	case m.asked[j]:
-		return dmutex.Misuse("deadlock: a request of node " + by.String() + " is pending")
-	}
-	m.asked[j] = true
-	return nil
-}
+func (m *And) Asked(by dmutex.NodeID) error { return m.pend(by, true, "a") }
 
 // Settled reports that a request is no longer pending: this node has sent the
 // grant, or the other node has withdrawn. The error is [dmutex.ErrMisuse] if no
 // request is pending.
-func (m *And) Settled(with dmutex.NodeID) error {
-	j, err := m.other(with)
+func (m *And) Settled(with dmutex.NodeID) error { return m.pend(with, false, "no") }
+
+func (m *And) pend(node dmutex.NodeID, pending bool, already string) error {
+	j, err := m.other(node)
 	switch {
 	case err != nil:
 		return err
-	case !m.asked[j]:
-		return dmutex.Misuse("deadlock: no request of node " + with.String() + " is pending")
+	case m.asked[j] == pending:
+		return dmutex.Misuse("deadlock: " + already + " request of node " + node.String() + " is pending")
 	}
-	m.asked[j] = false
+	m.asked[j] = pending
 	return nil
 }
 
 // Detect begins a computation, and returns what to send. The error is
 // [dmutex.ErrMisuse] if this node is active. Repeating it in the same wait does
-// no harm. The slice belongs to the machine and is overwritten by the next
-// Detect or Handle.
+// no harm.
 func (m *And) Detect() ([]Message, error) {
 	if err := m.detect(); err != nil {
 		return nil, err
@@ -152,7 +144,6 @@ func (m *And) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *And) Clone() *And {
 	c := *m
-	c.site = m.clone()
 	c.asked, c.seen = slices.Clone(m.asked), slices.Clone(m.seen)
 	return &c
 }

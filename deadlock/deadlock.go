@@ -4,21 +4,18 @@
 //
 // Chandy, Misra and Haas, "Distributed Deadlock Detection", ACM TOCS 1(2), 1983.
 //
-// The machines follow the paper, including its assumptions: they know only the waits that
-// are reported to them, waits are never withdrawn, channels keep the order, and each node
-// has a memory. Transactions that take locks need none of this: package node detects
-// their deadlocks itself, by a probe that uses what the locks know.
+// The machines follow the paper, including its assumptions. Transactions that take locks
+// need none of this: package node detects their deadlocks itself, by a probe that uses
+// what the locks know.
 //
 // # The model of Chandy, Misra and Haas
 //
-// A node is active, or blocked: it has sent requests to some others and waits.
-// In the AND model it waits until all of them have granted, like a process that
-// needs several locks ([And]); in the OR model until any one has ([Or]). The
-// paper calls them the resource model and the communication model. A blocked node
-// grants nothing. So a set of nodes may wait forever: in the AND model the nodes on a
-// cycle of waits, in the OR model nodes whose dependencies are all, transitively,
-// blocked. No node sees more than its own waits; messages that follow the waits find
-// the deadlock.
+// A node is active, or blocked: it has sent requests to some others and waits. In the AND
+// model (the paper's resource model) it waits until all of them have granted, in the OR
+// model (the communication model) until any one has. A blocked node grants nothing. So a
+// set of nodes may wait forever: in the AND model the nodes on a cycle of waits, in the OR
+// model nodes whose dependencies are all, transitively, blocked. No node sees more than
+// its own waits; messages that follow the waits find the deadlock.
 //
 // # Driving a machine
 //
@@ -26,19 +23,17 @@
 // calls Granted when a grant of the present wait arrives, but not for a grant of an
 // earlier wait. And also needs the other side: Asked when a request arrives, Settled
 // when it is granted. When a wait seems long, the application calls Detect, and sends
-// what that returns. That finds a deadlock that includes this node, if it is complete
-// by then. So every deadlock is found if each node calls Detect once in each wait, no
-// matter when: the last of them to begin to wait is part of it.
+// what that returns. That finds a deadlock that includes this node, if it is complete by
+// then. So every deadlock is found if each node calls Detect once in each wait.
 //
 // The messages must go over the same channels as the requests and the grants, and
 // these must keep the order. Otherwise a probe may overtake the request whose wait
 // it follows, and is dropped, so that a deadlock is missed; or a reply overtakes a
 // grant, and a deadlock is declared that does not exist.
 //
-// A wait that can be withdrawn is outside the paper's model: when the last probe is
-// back, the first wait may be withdrawn, and the cycle no longer exists. Then a
-// declaration is only a hint: look again before acting on it. Where waits are never
-// withdrawn, every declaration is true.
+// Where waits are never withdrawn, every declaration is true. Otherwise it is only a hint:
+// when the last probe is back, the first wait may be withdrawn, and the cycle no longer
+// exists. Look again before acting on it.
 package deadlock
 
 import (
@@ -87,7 +82,7 @@ type site struct {
 	members []dmutex.NodeID // ascending; never written after birth: clones share it
 	me      int             // our rank in it
 
-	waits      []bool // by rank: the nodes that we wait for
+	waits      []bool // by rank: the nodes that we wait for; never written: clones share it
 	blocked    int    // how many there are
 	wait       uint64 // the number of the last wait
 	seq        uint64 // the number of our last computation
@@ -107,13 +102,6 @@ func newSite(self dmutex.NodeID, members []dmutex.NodeID) (site, error) {
 	return site{members: members, me: me, waits: make([]bool, len(members))}, nil
 }
 
-func (s *site) clone() site {
-	c := *s
-	c.waits = slices.Clone(s.waits)
-	c.out = nil
-	return c
-}
-
 // Deadlocked reports whether the present wait was found to be part of a
 // deadlock.
 func (s *site) Deadlocked() bool { return s.deadlocked }
@@ -128,19 +116,18 @@ func (s *site) Wait(on []dmutex.NodeID) error {
 	case len(on) == 0:
 		return dmutex.Misuse("deadlock: Wait for no node")
 	}
-	for i, node := range on {
-		if _, err := s.other(node); err != nil {
+	waits := make([]bool, len(s.members))
+	for _, node := range on {
+		j, err := s.other(node)
+		switch {
+		case err != nil:
 			return err
-		}
-		if slices.Contains(on[:i], node) {
+		case waits[j]:
 			return dmutex.Misuse("deadlock: Wait for node " + node.String() + " twice")
 		}
+		waits[j] = true
 	}
-	for _, node := range on {
-		j, _ := s.other(node)
-		s.waits[j] = true
-	}
-	s.blocked, s.since = len(on), s.seq
+	s.waits, s.blocked, s.since = waits, len(on), s.seq
 	s.wait++
 	return nil
 }
@@ -156,8 +143,7 @@ func (s *site) awaited(node dmutex.NodeID) (int, error) {
 
 // unblock ends the wait.
 func (s *site) unblock() {
-	clear(s.waits)
-	s.blocked, s.deadlocked = 0, false
+	s.waits, s.blocked, s.deadlocked = make([]bool, len(s.members)), 0, false
 }
 
 // Withdraw reports that this node no longer waits, although it lacks grants.
@@ -172,7 +158,7 @@ func (s *site) Withdraw() error {
 
 // detect begins a computation.
 func (s *site) detect() error {
-	s.begin()
+	s.out = nil
 	switch {
 	case s.blocked == 0:
 		return dmutex.Misuse("deadlock: Detect while active")
@@ -196,7 +182,7 @@ func (s *site) other(node dmutex.NodeID) (int, error) {
 // initiator, or ErrPeer for a message that no peer can have meant for this
 // node.
 func (s *site) check(m Message) (from, initiator int, err error) {
-	s.begin()
+	s.out = nil
 	from, member := slices.BinarySearch(s.members, m.From)
 	initiator, known := slices.BinarySearch(s.members, m.Initiator)
 	switch {
@@ -215,13 +201,6 @@ func (s *site) check(m Message) (from, initiator int, err error) {
 }
 
 func refuse(m Message, why string) error { return dmutex.PeerMistake(m.String() + ": " + why) }
-
-// begin makes room for the output of the next input. The old one is wiped, so
-// that a driver which kept it too long sends nonsense at once.
-func (s *site) begin() {
-	clear(s.out)
-	s.out = s.out[:0]
-}
 
 // ask sends a message about a computation to every node that we wait for.
 func (s *site) ask(kind Kind, initiator int, number uint64) {
@@ -242,15 +221,13 @@ func (s *site) send(kind Kind, to, initiator int, number uint64) {
 // appendText appends the site's part of a machine's canonical state.
 func (s *site) appendText(b []byte) []byte {
 	b = strconv.AppendUint(b, uint64(s.members[s.me]), 10)
-	b = append(b, " seq="...)
-	b = strconv.AppendUint(b, s.seq, 10)
+	b = strconv.AppendUint(append(b, " seq="...), s.seq, 10)
 	b = canon.Flag(b, " deadlocked", s.deadlocked)
 	return canon.Set(b, " waits for ", s.members, s.waits)
 }
 
 // appendNumber appends a computation, such as " seen 1#4".
 func (s *site) appendNumber(b []byte, name string, initiator int, number uint64) []byte {
-	b = append(b, name...)
-	b = strconv.AppendUint(b, uint64(s.members[initiator]), 10)
+	b = strconv.AppendUint(append(b, name...), uint64(s.members[initiator]), 10)
 	return strconv.AppendUint(append(b, '#'), number, 10)
 }

@@ -79,8 +79,7 @@ func (m *Or) Granted(by dmutex.NodeID) error {
 
 // Detect begins a computation, and returns what to send. The error is
 // [dmutex.ErrMisuse] if this node is active. Repeating Detect in the same wait
-// abandons the previous computation, so give that one time to end. The slice
-// belongs to the machine and is overwritten by the next Detect or Handle.
+// abandons the previous computation, so give that one time to end.
 func (m *Or) Detect() ([]Message, error) {
 	if err := m.detect(); err != nil {
 		return nil, err
@@ -162,7 +161,6 @@ func (m *Or) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *Or) Clone() *Or {
 	c := *m
-	c.site = m.clone()
 	c.computations = slices.Clone(m.computations)
 	return &c
 }

@@ -75,7 +75,7 @@ func newSite(c Config) (site, error) {
 
 // unshare makes a copy of a machine independent of the original.
 func (s *site) unshare(of elector) {
-	s.elector, s.suspects, s.out = of, slices.Clone(s.suspects), nil
+	s.elector, s.suspects = of, slices.Clone(s.suspects)
 }
 
 // Leader implements [Machine].

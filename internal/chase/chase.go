@@ -27,11 +27,10 @@ import (
 // wait, or comes back.
 //
 // The edges to holders are enough, although a waiter also waits for those ahead of
-// it in the queue. A transaction that is ahead waits for the same lock and, because
-// it waits for one lock at a time, for no other: the way leads from it to the same
-// holder. So a cycle through a queue is also a cycle without that detour. While a
-// lock passes from one holder to the next it has no holder, and no transaction is
-// stuck; a cycle that forms then is complete when the grant has arrived.
+// it in the queue: these wait for the same lock and no other, so the way leads from them
+// to the same holder. While a lock passes from one holder to the next it has no holder,
+// and no transaction is stuck; a cycle that forms then is complete when the grant has
+// arrived.
 //
 // One victim. Transactions are ordered by age: by the time at which they began, by
 // node, by number. A chase ends at one that is younger than its own. So of the
@@ -67,15 +66,12 @@ import (
 // (and 2 where there is a coordinator); in the second lap at most one. The hops of a
 // lap come one after another.
 //
-// Mitchell and Merritt, "A Distributed Algorithm for Deadlock Detection and
-// Resolution", PODC 1984, have the model and the single victim, with labels
-// that travel against the edges. Sinha and Natarajan, "A Priority Based
-// Distributed Deadlock Detection Algorithm", IEEE TSE 11(1), 1985, have probes
-// that end at transactions of another priority, and a memory at each
-// transaction. Knapp, "Deadlock Detection in Distributed Databases", ACM
-// Computing Surveys 19(4), 1987, compares them. Keeping the age across a retry
-// is from Rosenkrantz, Stearns and Lewis, "System Level Concurrency Control for
-// Distributed Database Systems", ACM TODS 3(2), 1978.
+// The model and the single victim are from Mitchell and Merritt, "A Distributed Algorithm
+// for Deadlock Detection and Resolution", PODC 1984; probes that end at transactions of
+// another priority from Sinha and Natarajan, "A Priority Based Distributed Deadlock
+// Detection Algorithm", IEEE TSE 11(1), 1985; keeping the age across a retry from
+// Rosenkrantz, Stearns and Lewis, "System Level Concurrency Control for Distributed
+// Database Systems", ACM TODS 3(2), 1978.
 type Chase struct {
 	Began uint64 // when the chase's own transaction began; see Locks.Holder
 	Path  []Wait // the first is its own; each waits for a lock that the next holds
@@ -138,14 +134,14 @@ func (c *Chase) Follow(here Locks) (next dmutex.NodeID, found bool) {
 	}
 	for c.Checked == 0 {
 		w, began, held := here.Holder(c.Path[len(c.Path)-1].Lock)
-		switch {
+		switch at := slices.IndexFunc(c.Path, func(p Wait) bool { return p.Node == w.Node && p.Txn == w.Txn }); {
 		case !held:
 			return c.seek(here), false
 		case w.Number == 0:
 			return dmutex.None, false
-		case c.begins(w):
+		case at == 0:
 			c.Checked = 1
-		case c.older(w, began) || c.passed(w) || len(c.Path) == MaxPath:
+		case at > 0 || c.older(w, began) || len(c.Path) == MaxPath: // or in a cycle that does not lead back to its beginning
 			return dmutex.None, false
 		default:
 			c.Path = append(c.Path, w)
@@ -183,17 +179,8 @@ func (c *Chase) seek(here Locks) dmutex.NodeID {
 	}
 }
 
-// begins reports whether a transaction is the one whose chase this is.
-func (c *Chase) begins(w Wait) bool { return w.Node == c.Path[0].Node && w.Txn == c.Path[0].Txn }
-
 // older reports whether the chase is that of an older transaction.
 func (c *Chase) older(than Wait, began uint64) bool {
 	first := c.Path[0]
 	return cmp.Or(cmp.Compare(c.Began, began), cmp.Compare(first.Node, than.Node), cmp.Compare(first.Txn, than.Txn)) < 0
-}
-
-// passed reports whether the chase has entered a cycle that does not lead
-// back to its beginning.
-func (c *Chase) passed(w Wait) bool {
-	return slices.ContainsFunc(c.Path, func(p Wait) bool { return p.Node == w.Node && p.Txn == w.Txn })
 }
