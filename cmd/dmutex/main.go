@@ -5,14 +5,15 @@
 //	dmutex check     a small group, and everything that can happen to it
 //	dmutex sim       a group of any size in virtual time, measured
 //	dmutex run       a command under a lock, one at a time on one machine or many
+//	dmutex serve     a member of a group, for clients
 //	dmutex evict     a member whose machine is gone for good
 //	dmutex trace     the traces of nodes, drawn and replayed
 //	dmutex quorum    coteries: built, checked and compared
 //
 // dmutex --version prints which build this is.
 //
-// A build with -tags nats can also use NATS: demo --link nats, and
-// run --store nats://HOST:PORT/BUCKET.
+// A build with -tags nats can also use NATS: demo --link nats, run --store
+// nats://HOST:PORT/BUCKET, and serve --group nats://HOST:PORT/NAME.
 //
 // Exit status: 0 all is well; 1 a check failed; 2 the command line is wrong;
 // 3 the command could not be completed. run passes on the status of its command,
@@ -32,6 +33,7 @@ import (
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/evict"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/quorum"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/run"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/serve"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/sim"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/trace"
@@ -42,6 +44,7 @@ type commands struct {
 	Check  check.Cmd  `cmd:"" help:"Run a small group through everything that can happen to it, and show the shortest run that goes wrong."`
 	Sim    sim.Cmd    `cmd:"" help:"Measure algorithms in groups of any size and under any load, beside their papers' formulas."`
 	Run    run.Cmd    `cmd:"" help:"Run a command under a lock."`
+	Serve  serve.Cmd  `cmd:"" help:"Run a member of a group that serves clients."`
 	Evict  evict.Cmd  `cmd:"" help:"Evict a member whose machine is gone for good: the others go on without it."`
 	Trace  trace.Cmd  `cmd:"" help:"Draw the traces of nodes, or replay them."`
 	Quorum quorum.Cmd `cmd:"" help:"Build, check and compare coteries."`

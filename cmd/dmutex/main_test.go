@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/run"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/serve"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
 )
@@ -26,7 +27,7 @@ func TestUsage(t *testing.T) {
 		line []string
 		said string
 	}{
-		{nil, "dmutex: expected one of \"demo\", \"check\", \"sim\", \"run\", \"evict\", ...\nTry: dmutex --help\n"},
+		{nil, "dmutex: expected one of \"demo\", \"check\", \"sim\", \"run\", \"serve\", ...\nTry: dmutex --help\n"},
 		{[]string{"dmeo"}, "dmutex: unexpected argument dmeo, did you mean \"demo\"?\nTry: dmutex --help\n"},
 		{[]string{"sim", "--fast"}, "dmutex: unknown flag --fast\nTry: dmutex sim --help\n"},
 		{[]string{"demo", "--nodes=1"}, "dmutex: demo tellers: --nodes=1: choose 2 to 64 tellers\nTry: dmutex demo tellers --help\n"},
@@ -77,18 +78,19 @@ func TestVersion(t *testing.T) {
 // The environment sets every flag of run but those whose variables run sets for its command:
 // a dmutex run within another would take that one's lock for its own. The command line wins.
 func TestEnvironment(t *testing.T) {
-	flags := reflect.TypeFor[run.Cmd]()
-	for i := range flags.NumField() {
-		f := flags.Field(i)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[run.Cmd]()) {
 		env := f.Tag.Get("env")
 		switch f.Name {
-		case "Command", "Lock":
+		case "Command", "Lock", "TLS":
 			require.Empty(t, env)
 		case "Code":
 			require.Equal(t, "DMUTEX_CONFLICT_EXIT_CODE", env)
 		default:
 			require.Equal(t, "DMUTEX_"+strings.ToUpper(f.Name), env)
 		}
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[serve.Cmd]()) {
+		require.True(t, f.Anonymous || strings.HasPrefix(f.Tag.Get("env"), "DMUTEX_"), f.Name)
 	}
 	t.Setenv("DMUTEX_LOCK", "")
 	t.Setenv("DMUTEX_STORE", "etcd://host")

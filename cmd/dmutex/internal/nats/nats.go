@@ -15,16 +15,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/natsnode"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/store/natsstore"
 	"github.com/dmutex/dmutex/transport/natslink"
 )
 
 // Broker is what a build with NATS has as [tool.NATS].
-var Broker = &tool.Broker{Connect: connect, Open: open, Serve: serve}
+var Broker = &tool.Broker{Connect: connect, Open: open, Join: join, Serve: serve}
 
 func connect(c tool.BrokerConfig) (*tool.Meeting, error) {
-	nc, err := dial(c.URL, c.Name)
+	nc, err := dial(c.URL, c.Name, tool.TLS{})
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +42,7 @@ func connect(c tool.BrokerConfig) (*tool.Meeting, error) {
 }
 
 func open(c tool.StoreConfig) (s store.Store, stop func(), err error) {
-	var options []nats.Option
-	if c.Cert != "" {
-		options = append(options, nats.ClientCert(c.Cert, c.Key), nats.RootCAs(c.Authority))
-	}
-	nc, err := dial(c.URL, c.Name, options...)
+	nc, err := dial(c.URL, c.Name, c.TLS)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,11 +57,31 @@ func open(c tool.StoreConfig) (s store.Store, stop func(), err error) {
 	return s, nc.Close, nil
 }
 
+func join(ctx context.Context, url, group string, security tool.TLS, cfg node.Config) (n *node.Node, stop func(), err error) {
+	if !strings.HasPrefix(url, "tls://") {
+		security = tool.TLS{} // it is for clients
+	}
+	nc, err := dial(url, "dmutex serve "+cfg.Name, security)
+	if err != nil {
+		return nil, nil, err
+	}
+	if n, err = natsnode.Open(ctx, nc, group, cfg); err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return n, nc.Close, nil
+}
+
 // dial connects to one of the servers, which commas separate. Its error names
 // them without the user, password or token that stands before an address.
-func dial(servers, name string, options ...nats.Option) (*nats.Conn, error) {
-	options = append(options, nats.Name(name), nats.MaxReconnects(-1),
-		nats.ReconnectWait(250*time.Millisecond)) // by default it is 2 s, for which no lock moves
+func dial(servers, name string, security tool.TLS) (*nats.Conn, error) {
+	options := []nats.Option{
+		nats.Name(name), nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond), // by default it is 2 s, for which no lock moves
+	}
+	if security.Cert != "" {
+		options = append(options, nats.ClientCert(security.Cert, security.Key), nats.RootCAs(security.Authority))
+	}
 	nc, err := nats.Connect(servers, options...)
 	if err == nil {
 		return nc, nil

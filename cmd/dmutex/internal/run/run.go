@@ -1,4 +1,4 @@
-// Package run runs a command under a lock that is one record in a store.
+// Package run runs a command under a lock, which is one record in a store or one of a group's.
 package run
 
 import (
@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/dmutex/dmutex/client"
 	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
 	"github.com/dmutex/dmutex/lock"
 	"github.com/dmutex/dmutex/store/storelock"
@@ -14,17 +15,16 @@ import (
 
 // Cmd is dmutex run.
 type Cmd struct {
-	Store     *place        `required:"" env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, or nats://HOST:PORT/BUCKET."`
-	Lock      string        `required:"" placeholder:"NAME" help:"The lock's name."`
-	Nonblock  bool          `short:"n" xor:"wait" env:"DMUTEX_NONBLOCK" help:"Do not wait: if the lock is taken, run nothing."`
-	Wait      float64       `short:"w" xor:"wait" env:"DMUTEX_WAIT" placeholder:"SECONDS" help:"Wait no longer than this, then run nothing."`
-	Code      int           `short:"E" name:"conflict-exit-code" env:"DMUTEX_CONFLICT_EXIT_CODE" default:"125" placeholder:"CODE" help:"The exit status if --nonblock or --wait run nothing."`
-	Lease     time.Duration `env:"DMUTEX_LEASE" default:"10s" help:"How long the lock is held after the store has last confirmed it."`
-	Cert      string        `env:"DMUTEX_CERT" and:"tls" placeholder:"FILE" help:"The certificate for NATS, PEM."`
-	Key       string        `env:"DMUTEX_KEY" and:"tls" placeholder:"FILE" help:"The certificate's key, PEM."`
-	Authority string        `env:"DMUTEX_AUTHORITY" and:"tls" placeholder:"FILE" help:"The authority that signed the certificate of NATS, PEM."`
-	Grace     time.Duration `env:"DMUTEX_GRACE" default:"10s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
-	Command   []string      `arg:"" passthrough:"" help:"The command and its arguments, after --."`
+	Store    *tool.Place   `env:"DMUTEX_STORE" placeholder:"URL" help:"Where the records of locks are: a directory or file:///directory, for processes of one machine, or nats://HOST:PORT/BUCKET."`
+	At       []string      `env:"DMUTEX_AT" placeholder:"HOST:PORT,..." help:"Where members of a group serve clients, instead of --store: the lock is one of the group's."`
+	Lock     string        `required:"" placeholder:"NAME" help:"The lock's name."`
+	Nonblock bool          `short:"n" xor:"wait" env:"DMUTEX_NONBLOCK" help:"Do not wait: if the lock is taken, run nothing."`
+	Wait     float64       `short:"w" xor:"wait" env:"DMUTEX_WAIT" placeholder:"SECONDS" help:"Wait no longer than this, then run nothing."`
+	Code     int           `short:"E" name:"conflict-exit-code" env:"DMUTEX_CONFLICT_EXIT_CODE" default:"125" placeholder:"CODE" help:"The exit status if --nonblock or --wait run nothing."`
+	Lease    time.Duration `env:"DMUTEX_LEASE" default:"10s" help:"How long the lock is held after the store has last confirmed it."`
+	tool.TLS
+	Grace   time.Duration `env:"DMUTEX_GRACE" default:"10s" help:"Time between SIGTERM and SIGKILL when a command has to end."`
+	Command []string      `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
 // The exit statuses of run that are not its command's. They are those of
@@ -44,17 +44,19 @@ func (*Cmd) UsageStatus() int { return statusNoLock }
 // Help is the text of run --help.
 func (Cmd) Help() string {
 	return `This is flock(1) across processes and machines: it waits for the lock, runs the command, and releases the lock. ` +
-		`The lock is one record in a store. Waiting processes are served in no order.
+		`With --store the lock is one record in a store, and waiting processes are served in no order. With --at it is a lock of a group, which serves them in theirs.
 
 --store=DIRECTORY is for the processes of one machine, and is created if it does not exist. --store=nats://HOST:PORT/BUCKET is for any machines, and the bucket is created if it does not exist. ` +
 		`This tool has no drivers for PostgreSQL and etcd: for those, write a program with package storelock, and sqlstore or etcdstore.
 
-If the machine crashes, the next process gets the lock after --lease. With NATS it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +
+--at=HOST:PORT,HOST:PORT names some or all members of a group that serves clients: see dmutex serve. This process is a client, and no member. --lease has no meaning then: what is said here of the lease is true of the session, whose length the members set.
+
+If the machine crashes, the next process gets the lock after --lease. With a NATS store it must have waited for longer than that: with --nonblock, or a --wait that is shorter, ` +
 		`no process ever gets the lock of a dead one, however often it is run. Such a run says so; with a lease of 10s, give --wait 11. If dmutex run is killed by SIGKILL: with a directory on a local disk of a Unix system the ` +
-		`command goes on and keeps the lock, as with flock, until it and all processes that have its file descriptor 3 have ended; then the next one gets it at once. With NATS, ` +
+		`command goes on and keeps the lock, as with flock, until it and all processes that have its file descriptor 3 have ended; then the next one gets it at once. With NATS or --at, ` +
 		`on Linux, the command is killed with it (not the processes that the command has started), and the next one gets the lock after --lease. Elsewhere the command goes on, and only a check of DMUTEX_FENCE protects what it writes to.
 
-If the store does not answer for a lease, the lock is lost. The command gets SIGTERM when a sixteenth of the lease is left, and SIGKILL after --grace: ` +
+If the store or the member does not answer for a lease, the lock is lost. The command gets SIGTERM when a sixteenth of the lease is left, and SIGKILL after --grace: ` +
 		`with a --grace below a sixteenth of the lease, before another machine gets the lock. ` +
 		`If dmutex run itself is paused for a lease, the lock is lost too, but the command ends only when dmutex run goes on.
 
@@ -77,11 +79,11 @@ Exit status: the command's, or 128+N if signal N has ended it, or has come befor
 // Validate refuses what cannot be a lock.
 func (c *Cmd) Validate() error {
 	switch {
-	case c.Store == nil: // the error is that it is missing
-		return nil
+	case (c.Store == nil) == (len(c.At) == 0):
+		return errors.New("give either --store=URL or --at=HOST:PORT (or DMUTEX_STORE, DMUTEX_AT)")
 	case c.Lock == "":
 		return errors.New("give --lock=NAME")
-	case len(recordName(c.Lock)) > maxRecordName:
+	case c.Store != nil && len(recordName(c.Lock)) > maxRecordName:
 		return fmt.Errorf("--lock=%s: the name of a lock has at most %d letters and digits, or fewer of other characters", c.Lock, maxRecordName)
 	case c.Lease < 100*time.Millisecond || c.Lease > time.Hour:
 		return fmt.Errorf("--lease=%v: choose 100ms to 1h", c.Lease)
@@ -91,10 +93,10 @@ func (c *Cmd) Validate() error {
 		return fmt.Errorf("--conflict-exit-code=%d: choose 0 to 255", c.Code)
 	case c.Grace < 0:
 		return fmt.Errorf("--grace=%v: choose 0s or more", c.Grace)
-	case c.Store.dir == "" && tool.NATS == nil:
+	case c.Store != nil && c.Store.Path == "" && tool.NATS == nil:
 		return fmt.Errorf("--store: %w", tool.ErrNoNATS)
-	case c.Store.dir != "" && c.Cert != "":
-		return errors.New("--cert, --key and --authority are for NATS, not for a directory")
+	case c.Store != nil && c.Store.Path != "" && c.Cert != "":
+		return errors.New("--cert, --key and --authority are for NATS and --at, not for a directory")
 	case len(c.command()) == 0:
 		return errors.New("give a command, after --")
 	}
@@ -109,8 +111,19 @@ func (c *Cmd) command() []string {
 	return c.Command
 }
 
-// lock opens the lock. stop closes the connection to its store.
+// lock opens the lock. stop closes the connection to its store or its group.
 func (c *Cmd) lock() (mutex lock.Mutex, stop func(), err error) {
+	if c.Store == nil {
+		security, err := c.Config()
+		if err != nil {
+			return nil, nil, err
+		}
+		members, err := client.New(client.Config{Members: c.At, TLS: security})
+		if err != nil {
+			return nil, nil, err
+		}
+		return members.Mutex(c.Lock), func() { _ = members.Close() }, nil
+	}
 	s, stop, err := c.open()
 	if err != nil {
 		return nil, nil, err

@@ -303,8 +303,11 @@ func TestRunExitStatus(t *testing.T) {
 // password.
 func TestRunUsage(t *testing.T) {
 	for _, c := range []struct{ line, words string }{
-		{"-- x", "missing flags: --lock=NAME, --store=URL"},
+		{"-- x", "give either --store=URL or --at=HOST:PORT"},
 		{"--store={} -- x", "give --lock=NAME"},
+		{"--lock=l -- x", "give either --store=URL or --at=HOST:PORT"},
+		{"--store={} --at=h:1 --lock=l -- x", "give either --store=URL or --at=HOST:PORT"},
+		{"--at=h:1 --cert=c --key=k --authority=/no/such --lock=l -- x", "no such file"},
 		{"--store={} --lock=l", "give a command, after --"},
 		{"--store={} --lock=l --", "give a command, after --"},
 		{"--store={} --lock= -- x", "give --lock=NAME"},
@@ -312,15 +315,15 @@ func TestRunUsage(t *testing.T) {
 		{"--store= --lock=l -- x", "give a path"},
 		{"--store=file://host/path --lock=l -- x", "file:///path with three slashes"},
 		{"--store=etcd://h/k --lock=l -- x", "this tool has no store for etcd://"},
-		{"--store=nats://secret@h:1 --lock=l -- x", "it is not nats://HOST:PORT/BUCKET"},
-		{"--store=nats://secret@h:1/b/key --lock=l -- x", "it is not nats://HOST:PORT/BUCKET"},
+		{"--store=nats://secret@h:1 --lock=l -- x", "it is not nats://HOST:PORT/NAME"},
+		{"--store=nats://secret@h:1/b/key --lock=l -- x", "it is not nats://HOST:PORT/NAME"},
 		{"--store=nats://secret@127.0.0.1:1/b --lock=l -- x", "nats server at nats://127.0.0.1:1"},
 		{"--store={} --lock=l --lease=1ms -- x", "--lease=1ms: choose 100ms to 1h"},
 		{"--store={} --lock=l --grace=-1s -- x", "--grace=-1s: choose 0s or more"},
 		{"--store={} --lock=l --wait=-1 -- x", "--wait=-1: choose 0 seconds or more"},
 		{"--store={} --lock=l -E 256 -- x", "--conflict-exit-code=256: choose 0 to 255"},
 		{"--store={} --lock=l -n -w 1 -- x", "--nonblock and --wait can't be used together"},
-		{"--store={} --lock=l --cert=c --key=k --authority=a -- x", "are for NATS, not for a directory"},
+		{"--store={} --lock=l --cert=c --key=k --authority=a -- x", "are for NATS and --at, not for a directory"},
 		{"--store=/no/such/directory/f --lock=l -- x", "no such file or directory"},
 	} {
 		t.Run(c.line, func(t *testing.T) {

@@ -23,7 +23,10 @@ import (
 	"github.com/dmutex/dmutex/store/storelock"
 )
 
-const lookAgain = 50 * time.Millisecond // at what sends no notice of a change
+const (
+	lookAgain = 50 * time.Millisecond // at what sends no notice of a change
+	reach     = 10 * time.Second      // how long --nonblock waits for a member to answer
+)
 
 // Run runs the command under the lock.
 func (c *Cmd) Run(con *tool.Console) error {
@@ -62,8 +65,12 @@ func (r *runner) say(format string, args ...any) {
 func (r *runner) acquire(mutex lock.Mutex) (held lock.Held, sig os.Signal, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if r.Wait > 0 {
+	switch {
+	case r.Wait > 0:
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(r.Wait*float64(time.Second)))
+		defer cancel()
+	case r.Nonblock:
+		ctx, cancel = context.WithTimeout(ctx, reach)
 		defer cancel()
 	}
 	done := make(chan struct{})
@@ -89,10 +96,10 @@ func (r *runner) acquire(mutex lock.Mutex) (held lock.Held, sig os.Signal, err e
 // does not wake all of them. It is no more than a courtesy: a process that is stopped while it
 // has its turn keeps the others for a lease.
 func (r *runner) queue(ctx context.Context) (leave func()) {
-	if r.Store.dir == "" {
+	if r.Store == nil || r.Store.Path == "" {
 		return func() {}
 	}
-	path := filepath.Join(r.Store.dir, recordName(r.Lock)+".queue")
+	path := filepath.Join(r.Store.Path, recordName(r.Lock)+".queue")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return func() {}
@@ -122,10 +129,13 @@ func (r *runner) turn(mutex lock.Mutex) (status int) {
 		r.say("nothing was run: %v", sig)
 		return statusSignal + int(sig.(syscall.Signal))
 	case errors.Is(err, lock.ErrBusy), r.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
-		if errors.Is(err, store.ErrNoProof) {
+		switch { // otherwise say nothing, as flock
+		case errors.Is(err, store.ErrNoProof):
 			r.say("nothing was run: %v; see --wait", err)
+		case r.Store == nil && !errors.Is(err, lock.ErrBusy):
+			r.say("nothing was run: %v", err) // perhaps no member could be reached
 		}
-		return r.Code // and otherwise say nothing, as flock
+		return r.Code
 	case err != nil:
 		r.say("nothing was run: %v", err)
 		return statusNoLock

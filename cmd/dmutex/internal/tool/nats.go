@@ -1,9 +1,11 @@
 package tool
 
 import (
+	"context"
 	"errors"
 
 	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/node"
 	"github.com/dmutex/dmutex/store"
 	"github.com/dmutex/dmutex/transport"
 )
@@ -19,6 +21,8 @@ type Broker struct {
 	Connect func(BrokerConfig) (*Meeting, error)
 	// Open opens a record in a bucket. stop closes the connection.
 	Open func(StoreConfig) (s store.Store, stop func(), err error)
+	// Join opens a member of the group of this name. stop closes the connection.
+	Join func(ctx context.Context, url, group string, security TLS, cfg node.Config) (n *node.Node, stop func(), err error)
 	// Serve runs a server in this process: at the URL of one that was stopped, or, if
 	// that is empty, at a free port of the loopback interface.
 	Serve func(at string) (url string, stop func(), err error)
@@ -41,9 +45,9 @@ type BrokerConfig struct {
 
 // StoreConfig says where a record is.
 type StoreConfig struct {
-	URL, Name            string
-	Bucket, Record       string
-	Cert, Key, Authority string // files for TLS, or empty
+	URL, Name      string
+	Bucket, Record string
+	TLS
 }
 
 // ErrNoNATS refuses NATS in a build without it.

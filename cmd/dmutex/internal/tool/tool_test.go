@@ -32,3 +32,19 @@ func TestThousands(t *testing.T) {
 		require.Equal(t, want, Thousands(n))
 	}
 }
+
+// A place is a path, or a name at some servers.
+func TestPlace(t *testing.T) {
+	for text, want := range map[string]Place{
+		"locks":                                  {Path: "locks"},
+		"/var/lib/my locks":                      {Path: "/var/lib/my locks"},
+		"file:///var/lib/my%20locks":             {Path: "/var/lib/my locks"},
+		"nats://h:4222/b":                        {Servers: "nats://h:4222", Name: "b"},
+		"tls://me:a/b@h:1,tls://i:2/bucket":      {Servers: "tls://me:a/b@h:1,tls://i:2", Name: "bucket"},
+		"nats://me:a/b@h:1,nats://me:a/b@i:2/bu": {Servers: "nats://me:a/b@h:1,nats://me:a/b@i:2", Name: "bu"},
+	} {
+		var p Place
+		require.NoError(t, p.UnmarshalText([]byte(text)))
+		require.Equal(t, want, p)
+	}
+}

@@ -1,0 +1,76 @@
+//go:build unix
+
+package run
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/filenode"
+)
+
+// inGroup returns the flags of a lock of a group, and its only member.
+func inGroup(t *testing.T) (flags []string, n *node.Node) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	n, err = filenode.Open(t.Context(), filepath.Join(t.TempDir(), "members"), node.Config{
+		Lease: time.Second, Clients: &node.Clients{Listeners: []net.Listener{l}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close(context.WithoutCancel(t.Context()))) })
+	return []string{"--at=" + l.Addr().String(), "--lock=my/door"}, n
+}
+
+// With --at the lock is one of a group, which the members use, too.
+func TestAt(t *testing.T) {
+	flags, n := inGroup(t)
+	held, err := n.Mutex("my/door").Acquire(t.Context())
+	require.NoError(t, err)
+	status, _, _ := invoke(append([]string{"run", "-n", "-E", "9"}, append(flags, "--", "true")...)...)
+	require.Equal(t, 9, status)
+	status, _, said := invoke(append([]string{"run", "-w", "0.05"}, append(flags, "--", "true")...)...)
+	require.Equal(t, statusNoLock, status)
+	require.Contains(t, said, "nothing was run: client: lock \"my/door\": ")
+	runs := []*started{start(t, flags, "say:in", "wait", "say:out"), start(t, flags, "say:in", "wait", "say:out")}
+	require.NoError(t, held.Release())
+	next := listen(runs...)
+	for range runs {
+		w := next()
+		require.Equal(t, "in", w.line)
+		runs[w.run-1].goOn()
+		require.Equal(t, word{w.run, "read on"}, next())
+		require.Equal(t, word{w.run, "out"}, next())
+	}
+	for _, s := range runs {
+		s.exits(0)
+	}
+}
+
+// A run that is killed takes its command with it, and the lock is free when its session has run out.
+func TestAtKilled(t *testing.T) {
+	flags, n := inGroup(t)
+	s := start(t, flags, "say:$DMUTEX_FENCE", "wait")
+	s.line()
+	require.NoError(t, s.cmd.Process.Kill())
+	held, err := n.Mutex("my/door").Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, held.Release())
+}
+
+// A command ends when the member no longer confirms its session.
+func TestAtLost(t *testing.T) {
+	flags, n := inGroup(t)
+	s := start(t, flags, "say:in", "hang")
+	require.Equal(t, "in", s.line())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, n.Close(ctx))
+	require.Contains(t, s.exits(statusLost), "the command was ended: ")
+}

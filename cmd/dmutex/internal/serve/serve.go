@@ -1,0 +1,143 @@
+// Package serve runs a member of a group that serves clients.
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/node/filenode"
+	"github.com/dmutex/dmutex/node/nodehttp"
+)
+
+// Cmd is dmutex serve.
+type Cmd struct {
+	Group     *tool.Place   `required:"" env:"DMUTEX_GROUP" placeholder:"URL" help:"The group: the file of its record or file:///file, if all members run on one machine, or nats://HOST:PORT/NAME."`
+	Listen    string        `required:"" env:"DMUTEX_LISTEN" placeholder:"HOST:PORT" help:"Where clients connect."`
+	HTTP      string        `name:"http" env:"DMUTEX_HTTP" placeholder:"HOST:PORT" help:"Where to show how the node stands, with /alive and /ready for probes."`
+	Name      string        `env:"DMUTEX_NAME" help:"What the other members call this one. The default is its host and process."`
+	Algorithm string        `env:"DMUTEX_ALGORITHM" default:"central" help:"One of ${algorithms}. The same in all members."`
+	Lease     time.Duration `env:"DMUTEX_LEASE" default:"10s" help:"How long a member holds locks after the record has last been confirmed. The same in all members."`
+	Session   time.Duration `env:"DMUTEX_SESSION" help:"How long a client holds locks after it was last heard: at most --lease, which is the default."`
+	Clients   int           `env:"DMUTEX_CLIENTS" default:"4096" help:"How many clients this member serves at most."`
+	tool.TLS
+	AllowPlain bool          `env:"DMUTEX_ALLOW_PLAIN" help:"Let clients connect from beyond this machine without a certificate."`
+	Grace      time.Duration `env:"DMUTEX_GRACE" default:"30s" help:"How long to wait at the end for clients to release what they hold."`
+}
+
+// Help is the text of serve --help.
+func (Cmd) Help() string {
+	return `For locks whose users are no members: a group of three such processes, say, is a lock service. Clients are dmutex run --at=HOST:PORT, programs with package client, ` +
+		`and any that speak the protocol in docs/clients.md.
+
+--group=FILE is for members that all run on one machine, and meet over its loopback interface. --group=nats://HOST:PORT/NAME keeps the record of the members in JetStream, in the bucket dmutex, ` +
+		`which is made if it does not exist, and they meet over NATS. For records in PostgreSQL or etcd, write a program with node.Config.Clients.
+
+With --cert, --key and --authority clients need a certificate of that authority. The files of --cert and --key are read anew for each connection. They are for NATS, too, if its URL begins with tls://.
+
+SIGINT and SIGTERM end it: clients go to other members when they have released what they hold, or after --grace, which should be longer than --session.
+
+The page of --http shows the names of locks and clients: keep it off the open network.
+
+Exit status: 0 after a signal; 2 if the command line is wrong; 3 if it could not start, or cannot go on: start it again then.`
+}
+
+// Validate refuses what would serve nobody, or everybody.
+func (c *Cmd) Validate() error {
+	if c.Group == nil || c.Listen == "" { // the error is that it is missing
+		return nil
+	}
+	if c.Group.Path == "" && tool.NATS == nil {
+		return fmt.Errorf("--group: %w", tool.ErrNoNATS)
+	}
+	if _, ok := tool.Find(c.Algorithm); !ok {
+		return fmt.Errorf("--algorithm=%s: choose one of %s", c.Algorithm, tool.AlgorithmNames())
+	}
+	if c.Grace < 0 {
+		return fmt.Errorf("--grace=%v: choose 0s or more", c.Grace)
+	}
+	return nil
+}
+
+// Run serves until a signal comes.
+func (c *Cmd) Run(con *tool.Console) error {
+	ctx, stop := tool.Interruptible()
+	defer stop()
+	log := slog.New(slog.NewTextHandler(con.Err, nil))
+	clients, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer clients.Close()
+	log.Info("clients connect here", "address", clients.Addr().String())
+	algorithm, _ := tool.Find(c.Algorithm)
+	n, leave, err := c.join(ctx, node.Config{
+		Name: c.Name, Algorithm: algorithm.New, Lease: c.Lease, Logger: log,
+		Clients: &node.Clients{Listeners: []net.Listener{clients}, Session: c.Session, Max: c.Clients},
+	})
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if c.HTTP != "" {
+		page, err := net.Listen("tcp", c.HTTP)
+		if err != nil {
+			return errors.Join(err, n.Close(ctx))
+		}
+		log.Info("the page is here", "address", page.Addr().String())
+		server := http.Server{Handler: handler(n), ReadHeaderTimeout: 5 * time.Second}
+		go func() { _ = server.Serve(page) }() // it ends with Close
+		defer server.Close()
+	}
+	select {
+	case <-ctx.Done():
+		stop() // a second signal ends the process
+	case <-n.Done():
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.Grace, fmt.Errorf("clients still held locks after --grace=%v", c.Grace))
+	defer cancel()
+	return errors.Join(n.Status().Err, n.Close(ctx))
+}
+
+// join opens the node. leave closes the connection below it.
+func (c *Cmd) join(ctx context.Context, cfg node.Config) (n *node.Node, leave func(), err error) {
+	if c.Group.Path == "" {
+		return tool.NATS.Join(ctx, c.Group.Servers, c.Group.Name, c.TLS, cfg)
+	}
+	n, err = filenode.Open(ctx, c.Group.Path, cfg)
+	return n, func() {}, err
+}
+
+// listen listens for clients.
+func (c *Cmd) listen(ctx context.Context) (net.Listener, error) {
+	security, err := c.Config()
+	if err != nil {
+		return nil, err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
+	switch {
+	case err != nil:
+		return nil, err
+	case security != nil:
+		return tls.NewListener(l, security), nil
+	case !c.AllowPlain && !l.Addr().(*net.TCPAddr).IP.IsLoopback():
+		return nil, errors.Join(fmt.Errorf("--listen=%s is open to other machines: give --cert, --key and --authority, or --allow-plain", c.Listen), l.Close())
+	}
+	return l, nil
+}
+
+// handler shows a node.
+func handler(n *node.Node) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/{$}", nodehttp.Handler(n))
+	mux.Handle("/alive", nodehttp.Alive(n))
+	mux.Handle("/ready", nodehttp.Ready(n))
+	return mux
+}

@@ -1,0 +1,211 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/nats"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool"
+	"github.com/dmutex/dmutex/cmd/dmutex/internal/tool/tooltest"
+	"github.com/dmutex/dmutex/lock"
+)
+
+const tooLong = time.Minute
+
+type grammar struct {
+	Serve Cmd `cmd:""`
+}
+
+func TestMain(m *testing.M) { tooltest.Main(m, new(grammar)) }
+
+// A process is one of dmutex serve.
+type process struct {
+	t             *testing.T
+	cmd           *exec.Cmd
+	clients, page string
+}
+
+// serve starts a process, and waits until it is ready.
+func serve(t *testing.T, flags ...string) *process {
+	t.Helper()
+	s := &process{t: t, cmd: exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--lease=1s"}, flags...)...)}
+	said, stderr, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, said.SetReadDeadline(time.Now().Add(tooLong)))
+	s.cmd.Stderr = stderr
+	require.NoError(t, s.cmd.Start())
+	stderr.Close()
+	t.Cleanup(func() {
+		said.Close()
+		s.kill()
+	})
+	var all strings.Builder
+	lines := bufio.NewScanner(said)
+	for s.page == "" {
+		require.True(t, lines.Scan(), all.String())
+		all.WriteString(lines.Text() + "\n")
+		_, address, _ := strings.Cut(lines.Text(), " address=")
+		switch {
+		case strings.Contains(lines.Text(), "clients connect here"):
+			s.clients = address
+		case strings.Contains(lines.Text(), "the page is here"):
+			s.page = "http://" + address
+		}
+	}
+	go func() { // or it would wait for a reader
+		for lines.Scan() {
+		}
+	}()
+	return s
+}
+
+func (s *process) kill() {
+	if s.cmd.ProcessState == nil {
+		s.cmd.Process.Kill()
+		s.cmd.Wait()
+	}
+}
+
+// dial returns a client of these servers.
+func dial(t *testing.T, security tool.TLS, servers ...*process) *client.Client {
+	t.Helper()
+	var members []string
+	for _, s := range servers {
+		members = append(members, s.clients)
+	}
+	config, err := security.Config()
+	require.NoError(t, err)
+	c, err := client.New(client.Config{Members: members, TLS: config})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+func acquire(t *testing.T, m lock.Mutex) lock.Held {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), tooLong)
+	defer cancel()
+	held, err := m.Acquire(ctx)
+	require.NoError(t, err)
+	return held
+}
+
+// Clients of two members exclude each other. When one member dies, its clients go to the other. A
+// signal ends a member in good order.
+func TestServe(t *testing.T) {
+	group := "--group=" + filepath.Join(t.TempDir(), "members")
+	one, two := serve(t, group), serve(t, group, "--name=two")
+	a, b := dial(t, tool.TLS{}, one, two), dial(t, tool.TLS{}, two)
+	held := acquire(t, b.Mutex("x"))
+	for _, path := range []string{"/", "/alive", "/ready"} {
+		answer, err := http.Get(two.page + path)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, http.StatusOK, answer.StatusCode, path)
+	}
+	_, err := a.Mutex("x").TryAcquire(t.Context())
+	require.ErrorIs(t, err, lock.ErrBusy)
+	one.kill()
+	require.NoError(t, held.Release())
+	next := acquire(t, a.Mutex("x"))
+	require.Greater(t, next.Fence(), held.Fence())
+	require.NoError(t, next.Release())
+	require.NoError(t, two.cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, two.cmd.Wait())
+}
+
+// With a certificate only clients of the same authority are served.
+func TestServeTLS(t *testing.T) {
+	ours, theirs := certificate(t), certificate(t)
+	s := serve(t, "--group="+filepath.Join(t.TempDir(), "members"), "--cert="+ours.Cert, "--key="+ours.Key, "--authority="+ours.Authority)
+	held := acquire(t, dial(t, ours, s).Mutex("x"))
+	defer held.Release()
+	for _, wrong := range []tool.TLS{{}, theirs} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		_, err := dial(t, wrong, s).Mutex("x").TryAcquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+}
+
+// certificate makes a certificate that is its own authority.
+func certificate(t *testing.T) (files tool.TLS) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
+	}
+	public := write("cert", "CERTIFICATE", cert)
+	return tool.TLS{Cert: public, Key: write("key", "PRIVATE KEY", secret), Authority: public}
+}
+
+// Members meet over NATS, where nothing but the servers need be known.
+func TestServeNATS(t *testing.T) {
+	ns, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
+	})
+	require.NoError(t, err)
+	ns.Start()
+	defer ns.WaitForShutdown()
+	defer ns.Shutdown()
+	require.True(t, ns.ReadyForConnections(tooLong))
+	group := "--group=" + ns.ClientURL() + "/invoices"
+	one, two := serve(t, group), serve(t, group)
+	held := acquire(t, dial(t, tool.TLS{}, one).Mutex("x"))
+	_, err = dial(t, tool.TLS{}, two).Mutex("x").TryAcquire(t.Context())
+	require.ErrorIs(t, err, lock.ErrBusy)
+	require.NoError(t, held.Release())
+}
+
+// A wrong command line is refused.
+func TestServeUsage(t *testing.T) {
+	run := func(args ...string) (int, string, string) { return tooltest.Run(new(grammar), "", args...) }
+	tooltest.Refused(t, run, [][2]string{
+		{"serve", "missing flags: --group=URL, --listen=HOST:PORT"},
+		{"serve --group=etcd://h/k --listen=:0", "no store for etcd://"},
+		{"serve --group=g --listen=:0 --algorithm=paxos", "--algorithm=paxos: choose one of central"},
+		{"serve --group=g --listen=:0 --grace=-1s", "--grace=-1s: choose 0s or more"},
+	})
+	group := "--group=" + filepath.Join(t.TempDir(), "g")
+	for _, c := range [][2]string{
+		{"--listen=:0", "--listen=:0 is open to other machines: give --cert"},
+		{"--listen=127.0.0.1:0 --session=1h", "Config.Clients.Session is 1h"},
+		{"--listen=127.0.0.1:0 --cert=c --key=k --authority=/no/such", "no such file"},
+	} {
+		status, _, said := run(append([]string{"serve", group}, strings.Fields(c[0])...)...)
+		require.Equal(t, tool.StatusIncomplete, status)
+		require.Contains(t, said, c[1])
+	}
+	tool.NATS = nil
+	defer func() { tool.NATS = nats.Broker }()
+	_, _, said := run("serve", "--group=nats://h/b", "--listen=:0")
+	require.Contains(t, said, "--group: "+tool.ErrNoNATS.Error())
+}
