@@ -46,12 +46,7 @@ const (
 // in JSON hex has the bytes of a name that is not UTF-8. It answers GET and HEAD, and
 // a query that it does not understand with status 400.
 func Handler(n *node.Node) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "this page can only be read", http.StatusMethodNotAllowed)
-			return
-		}
+	return only("GET, HEAD", "this page can only be read", func(w http.ResponseWriter, r *http.Request) {
 		q, err := parse(r)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -117,17 +112,12 @@ func parse(r *http.Request) (q query, err error) {
 	return q, nil
 }
 
-// accepts reports whether the request names the media type among those that it
-// accepts.
+// accepts reports whether the request names the media type among those that it accepts.
 func accepts(r *http.Request, media string) bool {
-	for _, line := range r.Header.Values("Accept") {
-		for part := range strings.SplitSeq(line, ",") {
-			if kind, _, err := mime.ParseMediaType(part); err == nil && kind == media {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(strings.Split(strings.Join(r.Header.Values("Accept"), ","), ","), func(part string) bool {
+		kind, _, err := mime.ParseMediaType(part)
+		return err == nil && kind == media
+	})
 }
 
 // A status is what is shown, as JSON and to the template.
@@ -262,22 +252,14 @@ func (s seconds) String() string {
 func look(n *node.Node, q query) status {
 	st := n.Status()
 	v := status{
-		Node:  n.Self(),
-		Name:  st.Name,
-		Life:  life(st.Life),
-		Error: text(st.Err),
+		Node: n.Self(), Name: st.Name, Life: life(st.Life), Error: text(st.Err),
 		View: view{
 			Epoch: st.View.Epoch, Members: st.View.Members, Acts: st.View.Acts, Age: seconds(st.View.Age),
 			Missing: st.View.Missing, Error: text(st.View.Err), Changes: st.View.Changes, Took: seconds(st.View.Took),
 		},
-		Peers:     make([]peer, 0, len(st.Peers)),
-		Granted:   st.Granted,
-		Sent:      kinds(st.Sent),
-		Received:  kinds(st.Received),
-		Refused:   st.Refused,
-		Deadlocks: st.Deadlocks,
-		Prefix:    q.prefix,
-		Limit:     q.limit,
+		Peers:   make([]peer, 0, len(st.Peers)),
+		Granted: st.Granted, Sent: kinds(st.Sent), Received: kinds(st.Received), Refused: st.Refused, Deadlocks: st.Deadlocks,
+		Prefix: q.prefix, Limit: q.limit,
 	}
 	if l := st.Lease; l != nil {
 		v.Lease = &lease{State: l.State, Left: seconds(l.Remains), Error: text(l.Err), Exclusions: l.Exclusions}

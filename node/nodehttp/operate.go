@@ -22,26 +22,36 @@ import (
 //	  httpGet: {path: /ready, port: 8080}
 //
 // In a Kubernetes StatefulSet a rolling update then replaces the next pod only when
-// the last one is back in the group. Two settings are needed with it, because
-// members must find each other before any of them can be ready: publishNotReadyAddresses:
-// true in the headless Service, and podManagementPolicy: Parallel in the
-// StatefulSet.
+// the last one is back in the group. Members must find each other before any of them can be
+// ready: set publishNotReadyAddresses: true in the headless Service, and
+// podManagementPolicy: Parallel in the StatefulSet.
 //
-// For a liveness probe use [Alive]: a node that waits for another member is healthy, and
-// a restart of it does not help. Without a store, the others stay ready when a
-// member crashes, although locks that need the member wait for its return. With one,
-// they are unready for about a lease. They are unready for some round trips when the
-// group changes.
+// For a liveness probe use [Alive]: a node that waits for another member is healthy. Members
+// are unready for some round trips when the group changes, and for about a lease when a
+// member crashes. Without a store they stay ready then, although locks that need the member
+// wait for its return.
 func Ready(n *node.Node) http.Handler {
 	return probe(func() (ok bool, text string) {
-		switch st := n.Status(); {
+		st := n.Status()
+		var b strings.Builder
+		switch {
 		case st.Err != nil:
 			return false, fmt.Sprintf("nothing is granted any more: %v", st.Err)
-		case !st.View.Acts:
-			return false, notReady(st)
+		case st.View.Acts:
+			fmt.Fprintf(&b, "ready: view %d of nodes %v", st.View.Epoch, st.View.Members)
+		case st.View.Err != nil:
+			fmt.Fprintf(&b, "not ready for %v: %v", seconds(st.View.Age), st.View.Err)
+		case len(st.View.Missing) == 0:
+			fmt.Fprintf(&b, "not ready for %v: the members agree on a view just now", seconds(st.View.Age))
 		default:
-			return true, fmt.Sprintf("ready: view %d of nodes %v%s", st.View.Epoch, st.View.Members, missing(st))
+			fmt.Fprintf(&b, "not ready for %v", seconds(st.View.Age))
 		}
+		for _, p := range st.Peers {
+			if slices.Contains(st.View.Missing, p.ID) {
+				fmt.Fprintf(&b, "\nwaiting for node %v: %s", p.ID, newPeer(p, st.View).State())
+			}
+		}
+		return st.View.Acts, b.String()
 	})
 }
 
@@ -63,12 +73,7 @@ func Alive(n *node.Node) http.Handler {
 
 // probe answers with the text, and with status 200 or 503.
 func probe(look func() (ok bool, text string)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "this probe can only be read", http.StatusMethodNotAllowed)
-			return
-		}
+	return only("GET, HEAD", "this probe can only be read", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		ok, text := look()
 		if !ok {
@@ -79,58 +84,36 @@ func probe(look func() (ok bool, text string)) http.Handler {
 	})
 }
 
-// notReady names the members that the node waits for.
-func notReady(st node.Status) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "not ready for %v", seconds(st.View.Age))
-	switch {
-	case st.View.Err != nil:
-		fmt.Fprintf(&b, ": %v", st.View.Err)
-	case len(st.View.Missing) == 0:
-		b.WriteString(": the members agree on a view just now")
-	}
-	return b.String() + missing(st)
-}
-
-// missing has a line for each member that the node waits for.
-func missing(st node.Status) string {
-	var b strings.Builder
-	for _, p := range st.Peers {
-		if slices.Contains(st.View.Missing, p.ID) {
-			fmt.Fprintf(&b, "\nwaiting for node %v: %s", p.ID, newPeer(p, st.View).State())
+// only refuses other methods, with a text that says what to do.
+func only(methods, text string, serve http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(strings.Split(methods, ", "), r.Method) {
+			w.Header().Set("Allow", methods)
+			http.Error(w, text, http.StatusMethodNotAllowed)
+			return
 		}
-	}
-	return b.String()
+		serve(w, r)
+	})
 }
 
-// Evict returns a handler by which an operator vouches that the process of a member
-// is dead:
+// Evict returns a handler by which an operator vouches that the processes of members
+// are dead; see [node.Node.Evict] for what that means, and make sure first:
 //
 //	curl -d member=3 http://localhost:8080/evict
 //
 // If several members are gone, name all of them in one request, as in
 // -d member=3 -d member=4: each alone would have to wait for the other.
 //
-// The others then go on without the member until a new process with its number starts,
-// and the locks that it held are free. The handler answers with status 200 when a view
-// without the member acts. If the client gives up before that, it is not certain whether
-// anything has changed, and the request can be repeated. If the member restarts
-// before the others have agreed, the answer is an error that says so, and the group
-// takes the new process in. See [node.Node.Evict].
-//
-// If the operator is wrong and the process still runs, two processes may hold one
-// lock until that process hears from a member. Until then only a resource that checks
-// fences is safe. Make sure first, for example by cutting the power of its machine.
+// The handler answers with status 200 when a view without the members acts. If the client
+// gives up before that, it is not certain whether anything has changed, and the request can be
+// repeated. If a member restarts before the others have agreed, the answer is an error that
+// says so, and the group takes the new process in.
 //
 // The handler takes only POST, and no request from a page of another site. It is not
 // part of [Handler], and it asks for no password: serve it only where operators are.
 func Evict(n *node.Node) http.Handler {
-	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			w.Header().Set("Allow", "POST")
-			http.Error(w, "POST member=NUMBER, if the process of that member is dead: what it holds becomes free", http.StatusMethodNotAllowed)
-			return
-		}
+	const usage = "POST member=NUMBER, if the process of that member is dead: what it holds becomes free"
+	return http.NewCrossOriginProtection().Handler(only(http.MethodPost, usage, func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 1<<10)
 		err := r.ParseForm()
 		var ids []dmutex.NodeID
