@@ -89,8 +89,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 	defer n.asks.Delete(number)
 	var epoch uint64
 	var heard []dmutex.NodeID
-	look := time.NewTicker(time.Second) // whether the view is another now
-	defer look.Stop()
+	look := time.Tick(time.Second) // whether the view is another now
 	for {
 		view := n.group.Status().View
 		if view.Epoch != epoch { // a process that has restarted was not asked
@@ -111,7 +110,7 @@ func (m *Mutex) Holder(ctx context.Context) (Holder, error) {
 				return h, nil
 			}
 			heard = append(heard, h.Node)
-		case <-look.C:
+		case <-look:
 		case <-n.locks.Ended():
 			return Holder{}, public(m.name, n.locks.Why())
 		case <-ctx.Done():

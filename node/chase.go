@@ -92,17 +92,13 @@ func (n *Node) breakCycle(path []chase.Wait) {
 		w = nil // the lock has been given back meanwhile, or the wait has ended
 	}
 	t.mu.Unlock()
-	if w != nil && w.Quit(func(dmutex.NodeID, bool) error { return deadlockError(path) }) {
+	e := &Error{Lock: path[0].Lock, Err: ErrDeadlock}
+	for i, wait := range path {
+		e.Cycle = append(e.Cycle, Edge{wait.Node, wait.Lock, path[(i+1)%len(path)].Node})
+	}
+	if w != nil && w.Quit(e) {
 		n.deadlocks.Add(1)
 	}
-}
-
-func deadlockError(path []chase.Wait) error {
-	e := &Error{Lock: path[0].Lock, Err: ErrDeadlock}
-	for i, w := range path {
-		e.Cycle = append(e.Cycle, Edge{w.Node, w.Lock, path[(i+1)%len(path)].Node})
-	}
-	return e
 }
 
 // sendProbe sends a chase on. It does not if the peer has left or its backlog is too

@@ -105,14 +105,3 @@ func (l lent) Return(lost bool) {
 	}
 	l.Rest()
 }
-
-// clientStatus returns how the clients stand.
-func (n *Node) clientStatus() (list []ClientStatus) {
-	if n.clients == nil {
-		return nil
-	}
-	for _, s := range n.clients.Status() {
-		list = append(list, ClientStatus(s))
-	}
-	return list
-}

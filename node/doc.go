@@ -71,15 +71,8 @@
 //
 // # One event path
 //
-//	            Acquire, Release        a frame of a peer
-//	                   |                        |
-//	                   v                        v
-//	group -------->  locks  <------------- mail (internal/mail)
-//	membership     machines, waiters   ---->  sessions, link
-//	                                   send
-//
 // The goroutine that brings a frame carries it through session and machine to the
-// answering frames. Only the grant passes to another goroutine, that of the waiting caller.
+// answering frames: mail, locks, mail. Only the grant passes to another goroutine, that of the waiting caller.
 // One more keeps time for sessions and views.
 //
 // Lock order: group, locks, mail, link. No other mutex is held while one is taken. None of

@@ -140,18 +140,16 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		}
 	}
 	st := m.node.locks.Status(m.name)
-	w.Quit(func(holder dmutex.NodeID, own bool) error {
-		e := &Error{Lock: m.name, Holder: holder, Err: ErrBusy}
-		switch {
-		case own:
-			e.text = "held by this process"
-		case holder != dmutex.None:
-			e.text = "held by " + m.node.named(holder)
-		case len(st.Former) > 0:
-			e.text = mayHold(st)
-		}
-		return e
-	})
+	busy := &Error{Lock: m.name, Holder: st.Holder, Err: ErrBusy}
+	switch {
+	case st.Phase == dmutex.Held:
+		busy.text = "held by this process"
+	case st.Holder != dmutex.None:
+		busy.text = "held by " + m.node.named(st.Holder)
+	case len(st.Former) > 0:
+		busy.text = mayHold(st)
+	}
+	w.Quit(busy)
 }
 
 // await waits until w is over.
@@ -174,7 +172,7 @@ func (m *Mutex) await(ctx context.Context, w *locks.Waiter) {
 			w.GiveUp(n.waitError(m.name, hold.ContextError(ctx)))
 			return
 		case <-lapsed:
-			if _, err := m.txn.holds(); err != nil {
+			if _, err := m.txn.holds(""); err != nil {
 				w.GiveUp(err)
 				return
 			}

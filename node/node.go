@@ -266,10 +266,10 @@ func (n *Node) Close(ctx context.Context) error {
 type up struct{ *Node }
 
 func (u up) Acts(v group.View) {
-	u.terms.gone(v.Epoch, func(leader dmutex.NodeID) bool {
+	own := u.terms.renew(v.Epoch, func(leader dmutex.NodeID) bool {
 		return slices.Contains(v.Left, leader) || !slices.Contains(v.Members, leader)
 	})
-	for name, t := range u.terms.own() { // those that have joined do not know it
+	for name, t := range own { // those that have joined do not know it
 		u.announce(name, t)
 	}
 	if o := u.cfg.Observer; o != nil && o.View != nil {

@@ -173,7 +173,12 @@ func (n *Node) Status() Status {
 		Held: sum.Held, Waiting: sum.Waiting, Waiters: sum.Waiters, OldestHold: sum.OldestHold, OldestWait: sum.OldestWait,
 		Draining: sum.Draining, Drains: sum.Drains,
 		Locks: sum.Locks, Granted: sum.Granted, Sent: sum.Sent, Received: sum.Received, Refused: g.Refused,
-		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(), Clients: n.clientStatus(),
+		Probes: n.probes.Load(), Deadlocks: n.deadlocks.Load(),
+	}
+	if n.clients != nil {
+		for _, c := range n.clients.Status() {
+			st.Clients = append(st.Clients, ClientStatus(c))
+		}
 	}
 	if g.Lease != nil {
 		l := leaseStatus(*g.Lease)

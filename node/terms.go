@@ -75,24 +75,17 @@ func (ts *terms) resign(name string) {
 	end(&Error{Err: ErrResigned})
 }
 
-// gone ends the terms of the lives that the view of the epoch leaves behind. The terms
-// of a node's next life have later epochs.
-func (ts *terms) gone(epoch uint64, ended func(leader dmutex.NodeID) bool) {
+// renew ends the terms of the lives that the view of the epoch leaves behind. The terms of a
+// node's next life have later epochs. It returns the terms of this node, by the names of the
+// elections.
+func (ts *terms) renew(epoch uint64, ended func(leader dmutex.NodeID) bool) (own map[string]term) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	for _, e := range ts.elections {
+	own = make(map[string]term)
+	for name, e := range ts.elections {
 		if e.leader != dmutex.None && membership.EpochOf(e.epoch) < epoch && ended(e.leader) {
 			ts.change(e, term{dmutex.None, e.epoch}, nil)
 		}
-	}
-}
-
-// own returns the terms of this node, by the names of the elections.
-func (ts *terms) own() map[string]term {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	own := make(map[string]term)
-	for name, e := range ts.elections {
 		if e.end != nil {
 			own[name] = e.term
 		}

@@ -110,7 +110,7 @@ func TestTermsOfALifeThatIsGone(t *testing.T) {
 	ts.learn("x", term{7, first + 1}, nil)
 	ts.learn("y", term{8, first + 1}, nil)
 	ts.learn("z", term{7, next + 1}, nil)
-	ts.gone(view, func(leader dmutex.NodeID) bool { return leader != 8 })
+	ts.renew(view, func(leader dmutex.NodeID) bool { return leader != 8 })
 	require.Equal(t, term{dmutex.None, first + 1}, ts.elections["x"].term)
 	require.Equal(t, term{8, first + 1}, ts.elections["y"].term)
 	require.Equal(t, term{7, next + 1}, ts.elections["z"].term)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/lock"
@@ -36,8 +37,9 @@ type Txn struct {
 	node *Node
 	id   uint64 // among the transactions of the node
 
+	busy atomic.Bool // an Acquire is under way
+
 	mu      sync.Mutex    // guards the fields below; no other mutex is taken under it
-	busy    bool          // an Acquire is under way
 	held    []*locks.Held // in the order in which they were acquired; some may have ended
 	began   uint64        // the wall clock, in Unix nanoseconds, when it first waited while it held something; 0 before
 	number  uint64        // how many such waits it has begun
@@ -98,63 +100,47 @@ func (t *Txn) Acquire(ctx context.Context, name string) (lock.Held, error) {
 	return handle(t.acquire(ctx, name))
 }
 
-func (t *Txn) acquire(ctx context.Context, name string) (h *locks.Held, err error) {
-	if err := t.begin(name); err != nil {
-		return nil, err
+func (t *Txn) acquire(ctx context.Context, name string) (*locks.Held, error) {
+	if !t.busy.CompareAndSwap(false, true) {
+		return nil, dmutex.Misuse("an Acquire of this Txn is under way: a transaction waits for one lock at a time")
 	}
-	defer func() { t.end(h) }() // also if an Observer panics
+	defer t.busy.Store(false)
 	m, lapsed := t.node.Mutex(name), t.node.locks.Lapsed()
-	holds, lost := t.holds()
-	if lost != nil {
-		return nil, lost
+	holds, err := t.holds(name)
+	if err != nil {
+		return nil, err
 	}
 	if holds {
 		m.txn, m.lapsed = t, lapsed
 	}
-	h, err = m.acquire(ctx, false)
-	if err == nil && t.node.cfg.Deadlock > 0 {
+	h, err := m.acquire(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	if t.node.cfg.Deadlock > 0 {
 		h.Own(t)
 	}
-	return h, err
-}
-
-func (t *Txn) begin(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.busy {
-		return dmutex.Misuse("an Acquire of this Txn is under way: a transaction waits for one lock at a time")
-	}
-	t.held = slices.DeleteFunc(t.held, func(h *locks.Held) bool { return h.Released() })
-	for _, h := range t.held {
-		if h.Lock() == name && h.Noticed() == nil {
-			return dmutex.Misuse(fmt.Sprintf("this Txn holds lock %q: locks are not re-entrant", name))
-		}
-	}
-	t.busy = true
-	return nil
-}
-
-// end ends an Acquire. h is the handle that it returns, or nil.
-func (t *Txn) end(h *locks.Held) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.busy = false
-	if h != nil {
-		t.held = append(t.held, h)
-	}
+	t.held = append(t.held, h)
+	return h, nil
 }
 
 // holds reports whether the transaction holds a lock. It looks at each once, and returns
-// the ErrLost of one that is lost.
-func (t *Txn) holds() (holds bool, lost error) {
+// the ErrLost of one that is lost, or a misuse if it holds the lock of that name.
+func (t *Txn) holds(name string) (holds bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.held = slices.DeleteFunc(t.held, (*locks.Held).Released)
 	for _, h := range t.held {
 		switch err := h.Noticed(); {
-		case err == nil:
-			holds = true
 		case errors.Is(err, ErrLost):
 			return false, public(h.Lock(), err)
+		case err != nil: // released just now
+		case h.Lock() == name:
+			return false, dmutex.Misuse(fmt.Sprintf("this Txn holds lock %q: locks are not re-entrant", name))
+		default:
+			holds = true
 		}
 	}
 	return holds, nil

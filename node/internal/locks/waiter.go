@@ -94,14 +94,12 @@ func (w *Waiter) First() bool {
 // Receipts are given when the nodes that a try has asked have acknowledged its request.
 func (w *Waiter) Receipts() []<-chan struct{} { return w.asked }
 
-// Quit ends the wait, if it is not over, for a reason that may depend on who holds the
-// lock: see Status.Holder. own tells that this node does. It reports whether it has
-// ended the wait.
-func (w *Waiter) Quit(why func(holder dmutex.NodeID, own bool) error) (quit bool) {
+// Quit ends the wait, if it is not over, for the reason given. It reports whether it has.
+func (w *Waiter) Quit(why error) (quit bool) {
 	t := w.lock.table
 	t.mu.Lock()
 	if quit = !w.over.Load(); quit {
-		w.lock.quit(w, why(w.lock.holder(), w.lock.held != nil))
+		w.lock.quit(w, why)
 	}
 	t.mu.Unlock()
 	t.cfg.Mail.Flush()
