@@ -45,6 +45,5 @@ func (n *Node) ReportPart(from dmutex.NodeID, lock string) {
 	view := n.group.Status().Lives
 	holds := []membership.Hold{{Lock: lock, Fence: membership.FirstFence(view.Epoch)}, {Lock: strings.Repeat("x", 500)}}
 	m := &membership.Message{Kind: membership.Report, View: view, Holds: holds}
-	part, _ := group.AppendMessage(nil, m, group.LinesOf(m), 500)
-	n.group.Message(from, 0, part)
+	n.group.Message(from, 0, group.Parts(m, 500)[0])
 }

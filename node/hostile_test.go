@@ -66,7 +66,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			seq++
 			one.group.Message(2, seq, b)
 		}
-		nonsense := [][]byte{{byte(membership.Prepare)}, {byte(membership.Promise), 1}, {byte(membership.Report)}, {byte(membership.Decide), 0xff}, {15}, {127}}
+		nonsense := [][]byte{{2}, {2, byte(membership.Promise), 1}, {2, byte(membership.Decide), 0xff}, {3}, {15}, {127}}
 		for _, m := range []membership.Message{
 			{Kind: membership.Prepare},
 			{Kind: membership.Decide, View: strange},
@@ -78,8 +78,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			{Kind: membership.Refuse, Round: 1, Life: math.MaxUint64},
 			{Kind: membership.Prepare, Round: 1 << 41},
 		} {
-			b, _ := group.AppendMessage(nil, &m, group.LinesOf(&m), 1<<16)
-			nonsense = append(nonsense, b)
+			nonsense = append(nonsense, group.Parts(&m, 1<<16)...)
 		}
 		for i, b := range nonsense {
 			before := one.Status().Refused
@@ -87,8 +86,7 @@ func TestNonsenseAboutViews(t *testing.T) {
 			require.Equal(t, before+1, one.Status().Refused, "%d: %q", i, b)
 		}
 		for round := range uint64(1000) { // it may begin rounds as it likes
-			b, _ := group.AppendMessage(nil, &membership.Message{Kind: membership.Prepare, Round: 1000 + round}, nil, 1<<16)
-			hear(b)
+			hear(group.Parts(&membership.Message{Kind: membership.Prepare, Round: 1000 + round}, 1<<16)[0])
 		}
 		name := strings.Repeat("x", transport.MaxName-8)
 		for i := range 100_000 { // and say what belongs to a view that is far away

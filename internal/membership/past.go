@@ -70,8 +70,8 @@ type Past struct {
 // nothing, and locks wait.
 const (
 	maxPast   = 8 << 20 // bytes, about
-	maxFormer = 1 << 10
-	maxWords  = 1 << 12
+	MaxFormer = 1 << 10
+	MaxWords  = 1 << 12
 )
 
 // Excluding returns which of the members a machine excludes, a bit for each.
@@ -122,25 +122,12 @@ func (p *Past) frees(node dmutex.NodeID, lock string, fresh func(w *Word) uint64
 	return false
 }
 
-// Join appends the next part of a Past. Its first word may lack the beginning: then it goes
-// on with the last one.
-func (p *Past) Join(part *Past) {
-	p.Former = append(p.Former, part.Former...)
-	for _, w := range part.Words {
-		if n := len(p.Words); n > 0 && w.Node == dmutex.None {
-			p.Words[n-1].Differs = append(p.Words[n-1].Differs, w.Differs...)
-		} else {
-			p.Words = append(p.Words, w)
-		}
-	}
-}
-
 // impossible says why no correct peer tells this in a view, and "" if one may.
 func (p *Past) impossible(epoch uint64) string {
 	switch {
 	case p == nil:
 		return ""
-	case len(p.Former) > maxFormer || len(p.Words) > maxWords:
+	case len(p.Former) > MaxFormer || len(p.Words) > MaxWords:
 		return "it tells of too many lives"
 	case slices.ContainsFunc(p.Words, func(w Word) bool { return w.Epoch >= epoch || w.wrong() }):
 		return "it tells of a view that was none"
@@ -239,12 +226,12 @@ func (m *memory) tell(cleared uint64) *Past {
 			own.Differs = append(own.Differs, d)
 		}
 	}
-	if len(p.Former) > maxFormer {
+	if len(p.Former) > MaxFormer {
 		return nil
 	}
 	room := maxPast
 	for _, w := range append([]Word{own}, m.earlier.Words...) {
-		if room -= w.size(); room >= 0 && len(p.Words) < maxWords && p.needs(&w) {
+		if room -= w.size(); room >= 0 && len(p.Words) < MaxWords && p.needs(&w) {
 			p.Words = append(p.Words, w)
 		}
 	}

@@ -145,7 +145,7 @@ func TestPastBounds(t *testing.T) {
 	}
 	require.Empty(t, m.tell(1).Words)
 	require.Len(t, m.tell(1).Former, 1)
-	for i := range maxFormer {
+	for i := range MaxFormer {
 		m.met = append(m.met, acquaintance{dmutex.NodeID(i + 3), 2, 2})
 	}
 	require.Nil(t, m.tell(1))
@@ -153,8 +153,8 @@ func TestPastBounds(t *testing.T) {
 	require.Empty(t, (*Past)(nil).impossible(2))
 	require.Empty(t, (&Past{Words: []Word{{Node: 2, Epoch: 1, Members: two}}}).impossible(2))
 	for _, p := range []Past{
-		{Former: make([]Former, maxFormer+1)},
-		{Words: slices.Repeat([]Word{{Node: 1, Epoch: 1, Members: two}}, maxWords+1)},
+		{Former: make([]Former, MaxFormer+1)},
+		{Words: slices.Repeat([]Word{{Node: 1, Epoch: 1, Members: two}}, MaxWords+1)},
 		{Words: []Word{{Node: 1, Epoch: 2, Members: two}}},
 		{Words: []Word{{Node: 3, Epoch: 1, Members: two}}},
 		{Words: []Word{{Epoch: 1}}},

@@ -27,7 +27,7 @@ const (
 	gap
 )
 
-const version = 3
+const version = 4
 
 type frame struct {
 	kind     kind

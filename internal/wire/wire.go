@@ -67,9 +67,6 @@ func (w *Writer) Bool(v bool) {
 // do we.
 func (w *Writer) String(s string) { _ = w.enc.EncodeString(s) }
 
-// Raw writes fields that [Append] has written before.
-func (w *Writer) Raw(fields []byte) { w.buf.Write(fields) }
-
 // Array writes the head of an array; its n elements follow.
 func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }
 

@@ -99,18 +99,17 @@ type Group struct {
 
 	mu      sync.Mutex // before that of the locks; guards the fields below
 	life    uint64
-	next    chan struct{}           // closed when the next view acts
-	pending []*posting              // found no room in the mail
-	sendAt  int64                   // when to try to send them again
-	parts   map[dmutex.NodeID]parts // of a report, until the last is there
-	frozen  int64                   // when the present view was installed
-	last    membership.View         // the last that acted
-	shown   View                    // how it began to act
-	cause   error                   // why this node has asked for the present view
-	refusal error                   // why the algorithm does not take the present view
-	rival   int64                   // when a peer first met another process with our number; 0 if none did
-	since   int64                   // when the locks began to act, or ceased to
-	nagAt   int64                   // when to log next which members this node waits for
+	next    chan struct{}   // closed when the next view acts
+	pending []posting       // found no room in the mail
+	sendAt  int64           // when to try to send them again
+	frozen  int64           // when the present view was installed
+	last    membership.View // the last that acted
+	shown   View            // how it began to act
+	cause   error           // why this node has asked for the present view
+	refusal error           // why the algorithm does not take the present view
+	rival   int64           // when a peer first met another process with our number; 0 if none did
+	since   int64           // when the locks began to act, or ceased to
+	nagAt   int64           // when to log next which members this node waits for
 }
 
 // New refuses an invalid Config with [dmutex.ErrMisuse]. It opens nothing.
@@ -120,7 +119,6 @@ func New(cfg Config) (*Group, error) {
 	}
 	g := &Group{
 		cfg: cfg, next: make(chan struct{}), nagAt: int64(nagAfter),
-		parts: make(map[dmutex.NodeID]parts),
 	}
 	g.self.Store(uint64(cfg.Self))
 	g.setPeers(nil)
@@ -197,6 +195,7 @@ func (g *Group) MaxMembers() int { return g.limit }
 // one call of the mail's handler at a time.
 type peer struct {
 	decoder wire.Decoder
+	part    []byte                // of a message about views, until the rest of it is there
 	life    uint64                // that was met last; 0 if none was
 	about   atomic.Pointer[About] // nil until it is known
 }
@@ -245,7 +244,7 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 		what = trace.Restarted
 		p.about.Store(nil)
 	}
-	p.life = life
+	p.life, p.part = life, nil
 	g.trace(trace.Event{What: what, Peer: id, Life: life})
 	g.logOften(slog.LevelInfo, "peer met", g.peerAttr(id))
 	g.do(func(now int64) []membership.Message {
@@ -256,9 +255,11 @@ func (g *Group) Met(id dmutex.NodeID, life uint64) {
 
 // Left reports that the mail of a peer has closed.
 func (g *Group) Left(id dmutex.NodeID) {
-	if g.peer(id) == nil {
+	p := g.peer(id)
+	if p == nil {
 		return
 	}
+	p.part = nil
 	g.trace(trace.Event{What: trace.Left, Peer: id})
 	g.logOften(slog.LevelInfo, "peer gone", g.peerAttr(id))
 	g.do(func(now int64) []membership.Message {
@@ -268,8 +269,8 @@ func (g *Group) Left(id dmutex.NodeID) {
 }
 
 // Message takes a peer's message. One about a lock's algorithm is as
-// wire.AppendMessage writes it, and begins with a byte of 0x80 or more. Those about
-// views begin with their membership.Kind, and the node has the rest.
+// wire.AppendMessage writes it, and begins with a byte of 0x80 or more. For what the others
+// begin with see wire.go.
 func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 	p := g.peer(from)
 	switch says := message[0]; {
@@ -290,8 +291,8 @@ func (g *Group) Message(from dmutex.NodeID, seq uint64, message []byte) {
 			return
 		}
 		p.about.Store(&About{Name: name})
-	case says > 0 && says <= saysLast:
-		g.handle(from, message)
+	case says == saysMore || says == saysLast:
+		g.handle(from, p, message)
 	default:
 		g.cfg.Up.Message(from, message)
 	}

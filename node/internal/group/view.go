@@ -82,7 +82,9 @@ func (g *Group) follow(now int64, out []membership.Message) {
 	for {
 		g.who.follow(now)
 		for _, m := range out {
-			g.pending = append(g.pending, &posting{m, LinesOf(&m)})
+			for _, part := range Parts(&m, g.Mail.MaxMessage()) {
+				g.pending = append(g.pending, posting{m.To, part})
+			}
 		}
 		g.send(now)
 		view := g.who.View()
@@ -133,39 +135,28 @@ func (g *Group) mailTime(at int64) int64 {
 
 // A posting is a message on its way to the mail.
 type posting struct {
-	membership.Message
-	lines [][]byte // that the mail does not have
+	to      dmutex.NodeID
+	message []byte
 }
 
 // send passes the pending messages to the mail, as far as there is room. The rest
 // is tried again, until the peers have acknowledged enough.
 func (g *Group) send(now int64) {
 	var full []dmutex.NodeID
-	g.pending = slices.DeleteFunc(g.pending, func(p *posting) bool {
-		sent := !slices.Contains(full, p.To) && g.post(p)
-		if !sent {
-			full = append(full, p.To)
+	g.pending = slices.DeleteFunc(g.pending, func(p posting) bool {
+		if slices.Contains(full, p.to) {
+			return false
 		}
-		return sent
+		_, err := g.Mail.Send(p.to, p.message)
+		stays := errors.Is(err, session.ErrFull)
+		if stays {
+			full = append(full, p.to)
+		}
+		return !stays
 	})
 	g.sendAt = math.MaxInt64
 	if len(g.pending) > 0 {
 		g.sendAt = now + int64(sendAgain)
-	}
-}
-
-// post passes a message to the mail, in as many parts as needed and as there is room for.
-func (g *Group) post(p *posting) (all bool) {
-	for {
-		b, rest := AppendMessage(nil, &p.Message, p.lines, g.Mail.MaxMessage())
-		_, err := g.Mail.Send(p.To, b)
-		switch {
-		case errors.Is(err, session.ErrFull):
-			return false
-		case err != nil || len(rest) == 0:
-			return true
-		}
-		p.lines = rest
 	}
 }
 
@@ -208,15 +199,19 @@ func (g *Group) begin(now int64) {
 	g.since, g.nagAt = now, math.MaxInt64
 }
 
-// forget drops what was on its way to a peer's former life, or from it.
+// forget drops what was on its way to a peer's former life.
 func (g *Group) forget(peer dmutex.NodeID) {
-	g.pending = slices.DeleteFunc(g.pending, func(p *posting) bool { return p.To == peer })
-	delete(g.parts, peer)
+	g.pending = slices.DeleteFunc(g.pending, func(p posting) bool { return p.to == peer })
 }
 
-// handle takes a message of package membership.
-func (g *Group) handle(from dmutex.NodeID, message []byte) {
-	msg, more, err := readMessage(message, g.limit)
+// handle takes a part of a message of package membership.
+func (g *Group) handle(from dmutex.NodeID, p *peer, part []byte) {
+	message := append(p.part, part[1:]...)
+	if p.part = nil; part[0] == saysMore && len(message) <= maxReport {
+		p.part = message
+		return
+	}
+	msg, err := readMessage(message, g.limit)
 	if err != nil {
 		g.Refused(from, fmt.Errorf("message about views: %w", err))
 		return
@@ -226,28 +221,6 @@ func (g *Group) handle(from dmutex.NodeID, message []byte) {
 	defer g.mu.Unlock()
 	if g.peer(from) == nil {
 		return
-	}
-	if msg.Kind == membership.Report {
-		p := g.parts[from]
-		if p.View.Epoch != msg.View.Epoch {
-			p = parts{}
-		}
-		if p.size += len(message); msg.Past != nil {
-			p.size += sizeOfWord * len(msg.Past.Words)
-		}
-		if p.size > maxReport { // no process has so much to tell
-			msg.Holds, msg.Past, more = nil, nil, true
-		}
-		msg.Holds = append(p.Holds, msg.Holds...)
-		if p.Past != nil && msg.Past != nil {
-			p.Past.Join(msg.Past)
-			msg.Past = p.Past
-		}
-		p.Message = msg
-		if delete(g.parts, from); more {
-			g.parts[from] = p
-			return
-		}
 	}
 	now := g.now()
 	g.follow(now, g.who.alive(now, from))
@@ -259,18 +232,9 @@ func (g *Group) handle(from dmutex.NodeID, message []byte) {
 	g.follow(now, out)
 }
 
-// maxReport bounds the bytes of a report: those of a million lines with short names.
+// maxReport bounds the bytes of a message: a report of a million locks with short names. No
+// process has so much to tell.
 const maxReport = 32 << 20
-
-// sizeOfWord is what a word takes in memory beside its bytes: a message has room for
-// many that say nothing.
-const sizeOfWord = 512
-
-// parts is what has come of a report.
-type parts struct {
-	membership.Message
-	size int // of the messages that have brought it
-}
 
 // Tick does what is due by time.
 func (g *Group) Tick(int64) (next int64) {

@@ -28,52 +28,50 @@ func someReport() *membership.Message {
 	return m
 }
 
-// A REPORT comes in as many parts as its frames need, and is one again, cut anywhere.
-func TestReportParts(t *testing.T) {
-	var most, least int
-	for size := 100; size < 600; size += 7 {
-		m, parts := someReport(), 0
-		var got membership.Message
-		for rest := LinesOf(m); parts == 0 || len(rest) > 0; parts++ {
-			var part []byte
-			part, rest = AppendMessage(nil, m, rest, size)
+// A message comes in as many parts as its frames need, and is one again, cut anywhere.
+func TestParts(t *testing.T) {
+	want := someReport()
+	for size := 2; size < 600; size++ {
+		parts := Parts(want, size)
+		var whole []byte
+		for i, part := range parts {
 			require.LessOrEqual(t, len(part), size)
-			read, more, err := readMessage(part, 2)
-			require.NoError(t, err)
-			require.Equal(t, len(rest) > 0, more)
-			if parts == 0 {
-				got = read
-				continue
-			}
-			got.Holds = append(got.Holds, read.Holds...)
-			got.Past.Join(read.Past)
+			require.Equal(t, i == len(parts)-1, part[0] == saysLast)
+			whole = append(whole, part[1:]...)
 		}
-		require.Equal(t, *m, got)
-		most, least = max(most, parts), parts
+		got, err := readMessage(whole, 2)
+		require.NoError(t, err)
+		require.Equal(t, *want, got)
+		require.Len(t, parts, (len(whole)+size-2)/(size-1))
 	}
-	require.Greater(t, most, 2)
-	require.Equal(t, 1, least)
 }
 
 // Whatever a peer sends is read into no more memory than a small multiple of its size, or
 // refused.
 func FuzzMessage(f *testing.F) {
-	m := someReport()
-	whole, _ := AppendMessage(nil, m, LinesOf(m), 1<<20)
+	whole := Parts(someReport(), 1<<20)[0][1:]
 	f.Add(whole)
-	part, rest := AppendMessage(nil, m, LinesOf(m), 120)
-	f.Add(part)
-	part, _ = AppendMessage(nil, m, rest[10:], 120)
-	f.Add(part)
+	f.Add(whole[:100])
+	f.Add(Parts(&membership.Message{Kind: membership.Prepare, Round: 7}, 1<<20)[0][1:])
 	f.Fuzz(func(t *testing.T, message []byte) {
-		m, more, err := readMessage(message, membership.MaxMembers)
+		m, err := readMessage(message, membership.MaxMembers)
 		if err != nil {
 			return
 		}
-		again, rest := AppendMessage(nil, &m, LinesOf(&m), len(message)+1<<20)
-		require.Empty(t, rest)
-		if !more {
-			require.Equal(t, message, again)
-		}
+		require.Equal(t, append([]byte{saysLast}, message...), Parts(&m, len(message)+2)[0])
 	})
+}
+
+// A length that a peer makes up is not believed.
+func TestLongListsOfNothing(t *testing.T) {
+	m := someReport()
+	m.Past = nil
+	whole := Parts(m, 1<<20)[0][1:]
+	many := 1 << 20
+	head := len(whole) - 1 - 3*(len("held 0")+2) // up to the holds, without their number
+	hostile := append(whole[:head-1:head-1], 0xdd, 0, byte(many>>16), byte(many>>8), byte(many), 0xc0)
+	hostile = append(hostile, make([]byte, many)...)
+	got, err := readMessage(hostile, 2)
+	require.ErrorIs(t, err, dmutex.ErrPeer)
+	require.LessOrEqual(t, len(got.Holds), 1)
 }
