@@ -16,17 +16,14 @@ import (
 // The holder sees that in [Asked], and decides whether and when to release. Ask
 // does not wait for that.
 //
-// A node passes the request on to the holder at the moment when it arrives, not to
-// later holders. While the lock is changing hands it may reach two holders or none,
-// so a caller that still waits should ask again; a holder that is asked twice
-// notices it once. Holders without a handle do not notice it: the functions of
-// [Mutex.Do] and [Election.Campaign], and users of a [Mutex.Locker].
+// The request reaches the holder at the moment when it arrives, not later ones. While the lock
+// is changing hands it may reach two holders or none, so a caller that still waits should ask
+// again; a holder that is asked twice notices it once. Holders without a handle do not notice
+// it: the functions of [Mutex.Do] and [Election.Campaign], and users of a [Mutex.Locker].
 //
 // Ask sends one message to each other member. It first waits as [Node.Ready] does,
-// and returns ctx's error if ctx ends before that. Other errors: [ErrClosed]; an
-// [ErrStopped] if the node has stopped by itself; an [Error] with a Peer if one stands in the
-// way; [dmutex.ErrMisuse] for a name that is empty or too long. If Ask returns an error
-// it has asked no holder.
+// and returns ctx's error if ctx ends before that. Its other errors are those of
+// [Mutex.Acquire]. If Ask returns an error it has asked no holder.
 func (m *Mutex) Ask(ctx context.Context) error {
 	if err := m.reach(ctx); err != nil {
 		return err

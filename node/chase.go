@@ -8,13 +8,11 @@ import (
 	"github.com/dmutex/dmutex/node/internal/locks"
 )
 
-// probeBacklog bounds what may wait for a peer's acknowledgement, in bytes, when
-// a probe is sent to it. A probe that is not sent costs time only, and many that
-// pile up while a peer cannot be reached would leave no room for requests.
+// probeBacklog bounds what may wait for a peer's acknowledgement, in bytes, when a probe is sent
+// to it: probes leave room for requests, and one that is not sent costs time only.
 const probeBacklog = 64 << 10
 
-// ownLocks is what a node knows of its own locks, one lock or one transaction at a
-// time.
+// ownLocks is what a node knows of its own locks.
 type ownLocks struct {
 	*Node
 	*locks.Table
@@ -64,8 +62,7 @@ func (t *Txn) chase() {
 	}
 }
 
-// follow takes a chase as far as this node can, and sends it on or breaks the
-// cycle.
+// follow takes a chase as far as this node can, and sends it on or breaks the cycle.
 func (n *Node) follow(c *chase.Chase) {
 	for {
 		next, found := c.Follow(ownLocks{n, n.locks})

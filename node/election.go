@@ -40,7 +40,6 @@ const (
 // election. A caller that acquires that Mutex directly keeps every node from leading
 // and is not announced. A leader does not notice a [Mutex.Ask].
 type Election struct {
-	node  *Node
 	name  string
 	mutex *Mutex
 }
@@ -52,7 +51,7 @@ type Election struct {
 func (n *Node) Election(name string) *Election {
 	m := n.Mutex(electionPrefix + name)
 	m.quiet = true // a candidate may wait for long
-	return &Election{node: n, name: name, mutex: m}
+	return &Election{name, m}
 }
 
 // Name returns the election's name.
@@ -80,7 +79,7 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	led := false
 	err := e.mutex.do(ctx, func(ctx context.Context, self dmutex.NodeID, epoch uint64) error {
 		led = true
-		n, begin := e.node, term{self, epoch}
+		n, begin := e.mutex.node, term{self, epoch}
 		ctx, resign := context.WithCancelCause(ctx)
 		n.terms.learn(e.name, begin, resign)
 		n.announce(e.name, begin)
@@ -113,7 +112,7 @@ func notElected(lock string, err error) error {
 // node. The leadership itself ends when the function has returned; until then
 // no other node is elected. Resign does not wait for that, and does nothing if
 // this node does not lead. Other candidates of this node remain candidates.
-func (e *Election) Resign() { e.node.terms.resign(e.name) }
+func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
 
 // Observe yields the present leader and its epoch, if there is one, and then every
 // change. [dmutex.None] with the epoch of the last leader means that nobody leads
@@ -128,18 +127,18 @@ func (e *Election) Resign() { e.node.terms.resign(e.name) }
 // leader until the group goes on without its process.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64] {
 	return func(yield func(dmutex.NodeID, uint64) bool) {
-		terms := &e.node.terms
-		s := terms.observe(e.name)
-		defer terms.unobserve(s)
-		for first := true; ctx.Err() == nil && e.node.locks.Why() == nil; first = false {
-			t, news := terms.read(s)
+		n := e.mutex.node
+		seen := n.terms.observe(e.name, 1)
+		defer n.terms.observe(e.name, -1)
+		for first := true; ctx.Err() == nil && n.locks.Why() == nil; first = false {
+			t, news := n.terms.read(seen)
 			if (!first || t.leader != dmutex.None) && !yield(t.leader, t.epoch) {
 				return
 			}
 			select {
 			case <-news:
 			case <-ctx.Done():
-			case <-e.node.locks.Ended():
+			case <-n.locks.Ended():
 			}
 		}
 	}

@@ -15,10 +15,9 @@ import (
 	"github.com/dmutex/dmutex/transport"
 )
 
-// A Mutex is one named lock of the group. It has no state of its own: any number of
-// Mutex values may stand for the same lock. Its methods are safe for concurrent use.
-// It excludes goroutines of the same node as well as those of other nodes. It is a
-// [lock.Mutex].
+// A Mutex is one named lock of the group, and a [lock.Mutex]. Any number of Mutex values may
+// stand for the same lock. Its methods are safe for concurrent use. It excludes goroutines of the
+// same node as well as those of other nodes.
 type Mutex struct {
 	node   *Node
 	name   string
@@ -61,16 +60,11 @@ func handle(h *locks.Held, err error) (lock.Held, error) {
 //
 // In the lease mode it returns [ErrStore] at once while this node waits for the store.
 //
-// TryAcquire never takes a busy lock, but it may call a free lock busy:
-//
-//   - if two try at the same moment,
-//   - if a withdrawn request of this node, such as that of a TryAcquire which
-//     returned ErrBusy, has not had its turn yet,
-//   - if the network loses or reorders messages,
-//   - while the nodes that are asked are not all [Node.Ready], as in the first
-//     moments of a group,
-//   - under an algorithm in which the answer takes more than one round trip, such as
-//     that of a token which is passed on.
+// It may call a free lock busy: if two try at the same moment; if a withdrawn request of this
+// node, such as that of an earlier TryAcquire, has not had its turn yet; if the network loses or
+// reorders messages; while the nodes that are asked are not all [Node.Ready], as in the first
+// moments of a group; and under an algorithm in which the answer takes more than one round trip,
+// such as that of a token which is passed on.
 func (m *Mutex) TryAcquire(ctx context.Context) (lock.Held, error) {
 	return handle(m.acquire(ctx, true))
 }
@@ -126,8 +120,8 @@ func (m *Mutex) wait(ctx context.Context, trying bool) (*locks.Held, error) {
 }
 
 // awaitReceipts waits until each node that was asked has acknowledged the request of w. If no
-// answer has granted the lock then, it is busy. It is so at once if no node was asked: then
-// this node holds the lock, or waits for it already.
+// answer has granted the lock then, it is busy, as it is if this node holds it, or waits for it
+// already, and has asked nobody.
 func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 	for _, receipt := range w.Receipts() {
 		select {
@@ -210,11 +204,9 @@ func (m *Mutex) do(ctx context.Context, f func(ctx context.Context, self dmutex.
 
 // Locker returns the lock as a [sync.Locker], for code that takes no other kind of
 // lock. Any number of Lockers may stand for one lock; each unlocks what it has locked.
-//
-// Lock waits for as long as it takes. Where Acquire would return an error Lock panics with
-// it, because returning unlocked would be worse. Unlock panics if it does not release: with
-// [dmutex.ErrMisuse] if the Locker is not locked, with an [ErrLost] if the lock was
-// lost meanwhile.
+// Where Acquire would return an error Lock panics with it, because returning unlocked would be
+// worse. Unlock panics if it does not release: with [dmutex.ErrMisuse] if the Locker is not
+// locked, with an [ErrLost] if the lock was lost meanwhile.
 func (m *Mutex) Locker() sync.Locker { return &locker{mutex: m} }
 
 type locker struct {

@@ -67,22 +67,13 @@ type Config struct {
 	Clients *Clients
 
 	// Logger gets a few records for the operator, which docs/operating.md lists; nil logs
-	// nothing. Every record has the key node, once this node has a number, and the key group if
-	// Group is not empty. A record with a peer or a holder also has its name, if that is known.
-	//
-	// Waits are logged at growing intervals: for members or the store after 3 seconds, for
-	// leases at once, and for a lock, but not an election, after 10 seconds.
-	//
-	// A record that a peer can trigger at will is written once a minute, and then again with
-	// the attribute "again", the number of times that it was repeated. Of each level 20
-	// different ones are written in a minute, followed by the count of those left out and
-	// the last of them. A goroutine of the node writes all records: a slow handler delays only
-	// Close, which it must not call. A Link that has no logger of its own logs here, too.
+	// nothing. A record that a peer can trigger at will is written once a minute, and then with
+	// the number of times that it was repeated; of each level 20 different ones are written in
+	// a minute. A goroutine of the node writes all records: a slow handler delays only Close,
+	// which it must not call. A Link that has no logger of its own logs here, too.
 	Logger *slog.Logger
 
-	// Observer is called for every wait and hold at this node, and for every change
-	// of the group.
-	Observer *Observer
+	Observer *Observer // may be nil
 }
 
 // A Node is one member of a group. It takes part in all locks of the group. Its
@@ -213,10 +204,7 @@ func (n *Node) Self() dmutex.NodeID { return n.group.Self() }
 
 // Done returns a channel that is closed when this node grants nothing more: it has stopped
 // by itself ([ErrStopped]), or Close was called. The error is in [Status].Err. A node that
-// has stopped does not come back, so let the process exit:
-//
-//	<-n.Done()
-//	log.Fatal(n.Status().Err)
+// has stopped does not come back, so let the process exit.
 func (n *Node) Done() <-chan struct{} { return n.locks.Ended() }
 
 // Mutex returns the lock of that name. Every name is a lock of the whole group;

@@ -13,8 +13,8 @@ import (
 type MutexStatus struct {
 	Phase dmutex.Phase // of this node
 
-	// Home is the member at which the lock begins in this view: see the documentation of
-	// this package. It is None if the lock is not in use at this node.
+	// Home is the member at which the lock begins in this view, as the documentation of this
+	// package says. None if the lock is not in use at this node.
 	Home dmutex.NodeID
 
 	// Holder is the node that holds the lock, or None if this node does not know.
@@ -32,8 +32,8 @@ type MutexStatus struct {
 	// lists all peers, or the next one on the way to the token.
 	WaitsFor []dmutex.NodeID
 
-	// Former lists the excluded members that may still hold the lock, with Config.Store.
-	// No member requests it until their leases have ended, which is in Drains at the latest.
+	// Former lists the excluded members that may still hold the lock. No member requests it
+	// until their leases have ended, which is in Drains at the latest.
 	Former []dmutex.NodeID
 	Drains time.Duration
 }
@@ -64,20 +64,13 @@ type PeerStatus struct {
 	// if the link needs none.
 	Address string
 
-	Life uint64 // identifies the run of its process that was met last; 0 if none was
-	Met  bool   // it was met, and has not closed its end since
-	Left bool   // it has closed its end: by Close, or because its node has stopped
+	Life   uint64 // identifies the run of its process that was met last; 0 if none was
+	Met    bool   // it was met, and has not closed its end since
+	Left   bool   // it has closed its end: by Close, or because its node has stopped
+	InView bool   // its present process is a member of the view of this node
 
-	// InView: its present process is a member of the view of this node.
-	InView bool
-
-	// Silent is how long nothing has been heard of it; 0 if nothing ever was. An
-	// idle group is silent, so this is not a failure detector.
-	Silent time.Duration
-
-	// Err is an [ErrConfig] if the peer is configured differently, or why the link
-	// does not reach it, if the link can tell, or nil.
-	Err error
+	Silent time.Duration // how long nothing has been heard of it, 0 if nothing ever was; an idle group is silent, too
+	Err    error         // an [ErrConfig] if the peer is configured differently, or why the link does not reach it, if the link can tell
 
 	Unacked  uint64 // messages that it has not acknowledged
 	Backlog  int    // their size in bytes: above 2 MiB, Acquire returns ErrOverflow

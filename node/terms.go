@@ -105,20 +105,14 @@ func (ts *terms) change(e *election, t term, end context.CancelCauseFunc) {
 	ts.rest(e)
 }
 
-func (ts *terms) observe(name string) *election {
+// observe adds so many observers.
+func (ts *terms) observe(name string, more int) *election {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	e := ts.election(name)
-	e.observers++
+	e.observers += more
 	ts.rest(e)
 	return e
-}
-
-func (ts *terms) unobserve(e *election) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	e.observers--
-	ts.rest(e)
 }
 
 // read returns the newest term, and what will be closed when there is a newer.

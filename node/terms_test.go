@@ -44,7 +44,7 @@ func TestTermsInAnyOrder(t *testing.T) {
 			newest = term{dmutex.None, epoch + 1}
 			says[node] = append(says[node], term{dmutex.NodeID(node + 1), epoch + 1}, newest)
 		}
-		e := ts.observe("x")
+		e := ts.observe("x", 1)
 		seen, news := ts.read(e)
 		for left := true; left; {
 			left = false
@@ -78,11 +78,12 @@ func TestTermsAreForgotten(t *testing.T) {
 		ts.learn(name, term{dmutex.None, 1}, nil)
 	}
 	vacate("observed") // it is listed, before it is observed
-	observed := ts.observe("observed")
+	observed := ts.observe("observed", 1)
 	for i := range uint64(10 * keepVacant) {
 		name := fmt.Sprint("election ", i)
 		ts.learn(name, term{7, i + 1}, nil)
-		ts.unobserve(ts.observe(fmt.Sprint("never led ", i)))
+		ts.observe(fmt.Sprint("never led ", i), 1)
+		ts.observe(fmt.Sprint("never led ", i), -1)
 		require.LessOrEqual(t, len(ts.elections), keepVacant+2)
 		ts.learn(name, term{dmutex.None, i + 1}, nil)
 	}
@@ -93,7 +94,8 @@ func TestTermsAreForgotten(t *testing.T) {
 	vacate("led")
 	ts.learn("led", term{7, 2}, func(error) {})
 	for i := range 10 * keepVacant {
-		ts.unobserve(ts.observe(fmt.Sprint("never led ", i)))
+		ts.observe(fmt.Sprint("never led ", i), 1)
+		ts.observe(fmt.Sprint("never led ", i), -1)
 	}
 	require.EqualValues(t, 7, ts.elections["led"].leader, "a leader is not forgotten")
 	require.NotNil(t, ts.elections["led"].end)
