@@ -216,7 +216,7 @@ func TestRegister(t *testing.T) {
 			"dmutex.peer.missing{dmutex.peer=web-2} 0 ",
 			"dmutex.peer.repeated{dmutex.peer=web-2} 0 {frame}",
 			"dmutex.peer.resent{dmutex.peer=web-2} 0 {frame}",
-			"dmutex.peer.silent{dmutex.peer=web-2} 6.995 s", // it has acknowledged after 5 ms
+			"dmutex.peer.silent{dmutex.peer=web-2} 6.98 s", // it has acknowledged after 20 ms
 			"dmutex.peer.unacked{dmutex.peer=web-2} 0 {message}",
 			"dmutex.refused 0 {message}",
 			"dmutex.up 1 ",

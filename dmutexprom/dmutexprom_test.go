@@ -221,7 +221,7 @@ dmutex_peer_missing{peer="web-2"} 0
 dmutex_peer_resent_frames_total{peer="web-2"} 0
 # HELP dmutex_peer_silent_seconds Time since a frame of the peer arrived. An idle group is silent, so this is not a failure detector.
 # TYPE dmutex_peer_silent_seconds gauge
-dmutex_peer_silent_seconds{peer="web-2"} 6.995
+dmutex_peer_silent_seconds{peer="web-2"} 6.98
 # HELP dmutex_up Whether the node is in a view that acts, so that it can grant locks.
 # TYPE dmutex_up gauge
 dmutex_up 1

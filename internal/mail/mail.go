@@ -366,6 +366,7 @@ func (m *Mail) Receipt(to dmutex.NodeID) <-chan struct{} {
 		close(r.given)
 	} else {
 		p.receipts = append(p.receipts, r)
+		p.session.Push()
 	}
 	return r.given
 }

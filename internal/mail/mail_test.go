@@ -136,6 +136,7 @@ func TestReceipt(t *testing.T) {
 		one, two := boxes[0], boxes[1]
 		require.Nil(t, one.Receipt(7), "no peer")
 		<-one.Receipt(2)
+		time.Sleep(time.Millisecond) // the goroutine that keeps time looks around each second
 		one.say(2, "hello")
 		given := one.Receipt(2)
 		require.Equal(t, given, one.Receipt(2))
@@ -227,6 +228,7 @@ func TestNothingOfAFormerLife(t *testing.T) {
 				life++
 				two = p.openAs(2, life)
 			}
+			two.say(1, fmt.Sprint(life)) // so that settle waits until they have met
 			settle(one, two)
 			closeAll(t, one, two)
 			var now, last, seq uint64

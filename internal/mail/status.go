@@ -23,7 +23,7 @@ type Status struct {
 	Repeated uint64 // frames received from it again
 
 	// RoundTrip is the smoothed time from a frame to its acknowledgement, which may be
-	// delayed by up to 5 ms so that it can travel with a message. 0 until measured.
+	// delayed by up to 20 ms so that it can travel with a message. 0 until measured.
 	RoundTrip time.Duration
 }
 

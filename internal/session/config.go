@@ -46,13 +46,16 @@ const (
 	always = math.MinInt64
 )
 
-// A pace is what the tests change. Times are in nanoseconds.
+// A pace is what the tests change. Times are in nanoseconds. ackDelay is several ticks of an
+// operating system's clock, because a process that parks with a nearer timer has to set the
+// timer of the processor, which takes microseconds in a virtual machine.
 type pace struct {
 	window     int   // bytes of messages that may be in flight, rounded up to a frame: as many as the link can queue at once
 	ackDelay   int64 // how long an acknowledgement waits for a message to travel with
+	pushDelay  int64 // the same for a PUSH: it gives an answer time that takes more than one hop
 	minTimeout int64 // the bounds of the time until unacknowledged messages are sent again; this one is well above
 	maxTimeout int64 // ackDelay, and also the least time between two answers to strangers
 	grace      int64 // how long a peer has to answer before a higher life replaces it
 }
 
-var defaultPace = pace{256 << 10, 5 * millisecond, 20 * millisecond, 2000 * millisecond, 250 * millisecond}
+var defaultPace = pace{256 << 10, 20 * millisecond, 5 * millisecond, 50 * millisecond, 2000 * millisecond, 250 * millisecond}

@@ -117,7 +117,7 @@ func newWorld(g *game) *world {
 func (w *world) begin(side, life int) {
 	s := New(Config{Life: lifeOf(side, life), MaxLife: math.MaxUint64, Group: group, MaxFrame: header + 15}) // three messages
 	s.stats.RoundTrip = 1
-	s.pace = pace{cmp.Or(w.window, math.MaxInt), 0, 1, 1, 2}
+	s.pace = pace{cmp.Or(w.window, math.MaxInt), 0, 0, 1, 1, 2}
 	if w.paused {
 		s.pace.maxTimeout = 2
 	}
@@ -542,7 +542,7 @@ func (g *game) explore() (states int, err error) {
 // show writes a frame as the package comment does.
 func show(frame []byte) string {
 	ints, body := split(frame)
-	names := [...]string{hello: "HELLO", refused: "REFUSED", ack: "ACK", data: "DATA", fin: "FIN", bye: "BYE", gap: "GAP"}
+	names := [...]string{hello: "HELLO", refused: "REFUSED", ack: "ACK", data: "DATA", fin: "FIN", bye: "BYE", gap: "GAP", push: "PUSH"}
 	return fmt.Sprintf("%s%v %x", names[ints[0]], ints[1:], body)
 }
 
@@ -551,7 +551,7 @@ func show(frame []byte) string {
 func split(frame []byte) (ints []uint64, body []byte) {
 	n := 4
 	switch kind(frame[0]) {
-	case hello, data, fin:
+	case hello, data, fin, push:
 		n = 5
 	}
 	r := reader{rest: frame}

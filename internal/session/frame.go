@@ -11,6 +11,7 @@ import "github.com/dmutex/dmutex"
 //	FIN      5, from, to, seq, ack, message, ...    the last DATA
 //	BYE      6, from, to, ack                       an ACK after FIN was acknowledged
 //	GAP      7, from, to, ack                       an ACK that asks to go back
+//	PUSH     8, from, to, seq, ack, message, ...    a DATA to be acknowledged soon
 //
 // from, to and life are lives, messages are byte strings, the rest integers. Only
 // HELLO tells the version and the group: nothing else is taken from a life before its
@@ -25,6 +26,7 @@ const (
 	fin
 	bye
 	gap
+	push
 )
 
 const version = 4
@@ -35,6 +37,7 @@ type frame struct {
 	life     uint64 // of REFUSED
 	seq      uint64 // of DATA and FIN: the number of the first message
 	ack      uint64 // of ACK, BYE, GAP, DATA and FIN
+	push     bool   // of DATA: it is a PUSH
 }
 
 const (
@@ -77,7 +80,10 @@ func (s *Session) parse(b []byte) (f frame, err error) {
 		f.life = r.uint()
 	case ack, bye, gap:
 		f.ack = r.uint()
-	case data, fin:
+	case data, fin, push:
+		if f.kind == push {
+			f.kind, f.push = data, true
+		}
 		f.seq, f.ack = r.uint(), r.uint()
 		for len(r.rest) > 0 {
 			m := r.bin()

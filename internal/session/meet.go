@@ -157,7 +157,7 @@ func (s *Session) adopt(now int64, life uint64) {
 	switch {
 	case s.peer != 0:
 		s.drop()
-		s.sent = 0
+		s.sent, s.pushed = 0, 0
 	case s.timed.at != always:
 		s.measure(now - s.timed.at)
 	}

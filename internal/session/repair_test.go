@@ -219,8 +219,8 @@ func TestLossyFirstSending(t *testing.T) {
 		begin := w.now
 		w.send(w.a, "m")
 		w.untilHeard(i + 1)
-		require.LessOrEqual(t, w.now-begin, int64(25*millisecond), "message %d", i)
-		w.until(w.now + 50*millisecond)
+		require.LessOrEqual(t, w.now-begin, int64(55*millisecond), "message %d", i)
+		w.until(w.now + 100*millisecond)
 	}
 }
 
@@ -264,5 +264,5 @@ func TestAnswerEndsTheBackOff(t *testing.T) {
 		p.carry(p.a, f)
 	}
 	flush(p.a, p.now)
-	require.LessOrEqual(t, p.a.Deadline()-p.now, int64(30*millisecond))
+	require.LessOrEqual(t, p.a.Deadline()-p.now, int64(60*millisecond))
 }

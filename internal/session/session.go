@@ -73,9 +73,9 @@
 // was lost again. It travels alone, even beside DATA, because an ack in DATA does not
 // tell a hole from a frame that is merely not acknowledged yet.
 //
-// An acknowledgement waits up to 5 ms for a message to travel with. It is
-// sent at once after a repeated frame, after a hole was filled, after a FIN, and after a
-// large frame, because the sender of many may have to stop.
+// An acknowledgement waits for a message to travel with: up to 20 ms, or 5 ms after a PUSH,
+// whose sender waits for it. It is sent at once after a repeated frame, after a hole was
+// filled, after a FIN, and after a large frame, because the sender of many may have to stop.
 //
 // The timeout is one and a half times the smoothed round trip. A message that was sent
 // twice is not measured. Instead, an ACK with nothing new after a repetition tells that
@@ -191,6 +191,7 @@ type Session struct {
 	wentBackAt int64 // when that was last done; always if fresh messages were acknowledged since
 	backoff    int   // how often the timeout was doubled; -1 if a GAP, not a timeout, is why to go back
 	timed      timed
+	pushed     uint64 // up to this message the frames are PUSH
 
 	// Receiving.
 	heard   uint64 // messages delivered
@@ -307,6 +308,9 @@ func (s *Session) Backlog() int { return len(s.out) - s.start }
 // Sent returns how many messages Send has accepted for the present life of the peer;
 // those before it was met count for the first.
 func (s *Session) Sent() uint64 { return s.sent }
+
+// Push asks the peer to acknowledge soon what was sent so far and not transmitted yet.
+func (s *Session) Push() { s.pushed = s.sent }
 
 // Acked returns how many of them the peer has acknowledged: once Acked is at
 // least what Sent was after a Send, that message was delivered. Another life sets

@@ -247,12 +247,12 @@ func TestBackOff(t *testing.T) {
 		ints, _ := split(frames[0])
 		require.EqualValues(t, 1, ints[atSeq])
 	}
-	require.Equal(t, []int64{20, 40, 80, 160, 320, 640, 1280, 2000, 2000, 2000}, waits)
+	require.Equal(t, []int64{50, 100, 200, 400, 800, 1600, 2000, 2000, 2000, 2000}, waits)
 	p.wait() // the peer is back
 	require.Len(t, p.got[p.b], 1)
 	p.wait() // and its acknowledgement shows that it hears us
 	require.Len(t, p.got[p.b], 2)
-	require.Less(t, p.a.timeout(), int64(30*millisecond))
+	require.Less(t, p.a.timeout(), int64(60*millisecond))
 	p.wait()
 	require.EqualValues(t, 2, p.a.Acked())
 }
@@ -319,6 +319,14 @@ func TestAcknowledgements(t *testing.T) {
 	p.send(p.b, "m")
 	p.carry(p.b, frames[2])
 	says("DATA[22 11 1 3] c4016d") // a message takes it along
+	p.send(p.a, "m")
+	p.a.Push()
+	pushed := flush(p.a, p.now)
+	require.Equal(t, "PUSH[11 22 6 0] c4016d", show(pushed[0]))
+	p.carry(p.b, frames[3])
+	p.carry(p.b, frames[4])
+	p.carry(p.b, pushed[0])
+	require.Equal(t, p.now+defaultPace.pushDelay, p.b.Deadline(), "a PUSH is acknowledged sooner")
 }
 
 // TestHandshakeIsPatient: a node alone asks ever more rarely, and one that is
@@ -446,7 +454,7 @@ func TestPatience(t *testing.T) {
 	}
 	repeat(7)
 	p.carry(p.b, fin[0]) // it is there
-	require.Equal(t, []int64{20, 20, 40, 40, 80, 80, 160, 160, 320, 320, 640, 640}, repeat(12))
+	require.Equal(t, []int64{50, 50, 100, 100, 200, 200, 400, 400, 800, 800, 1600, 1600}, repeat(12))
 	require.True(t, p.b.Done())
 	require.Equal(t, int64(math.MaxInt64), p.b.Deadline())
 	require.False(t, p.a.Done(), "all were lost")

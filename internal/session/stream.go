@@ -82,6 +82,9 @@ func (s *Session) sendNext(now int64, b []byte) []byte {
 	s.next += uint64(count)
 	s.flying += size
 	kind := data
+	if seq <= s.pushed {
+		kind = push
+	}
 	if s.closed && size == len(waiting) {
 		kind = fin
 		s.next++
@@ -206,9 +209,12 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 	}
 	in.Seq, in.Messages = expect, s.in[expect-f.seq:]
 	s.heard += uint64(len(in.Messages))
-	if s.early != 0 || size > largeFrame {
+	switch {
+	case s.early != 0 || size > largeFrame:
 		s.ackAt, s.early = now, 0
-	} else {
+	case f.push:
+		s.ackAt = min(s.ackAt, now+s.pace.pushDelay)
+	default:
 		s.ackAt = min(s.ackAt, now+s.pace.ackDelay)
 	}
 	if f.kind == fin {

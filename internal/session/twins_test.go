@@ -54,7 +54,7 @@ func TestSecondLifeIsRefused(t *testing.T) {
 		if fast {
 			slices.Reverse(p.lives)
 		}
-		p.until(40 * millisecond)
+		p.until(100 * millisecond)
 		require.Equal(t, []Event{Taken}, p.seen[twin])
 		for range 100 {
 			p.send(p.a, "to b")
