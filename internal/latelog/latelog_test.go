@@ -32,9 +32,7 @@ type written struct{ slog.Handler }
 
 func (w written) Handle(ctx context.Context, r slog.Record) error {
 	err := w.Handler.Handle(ctx, r)
-	l := w.Handler.(*latelog.Log)
-	l.Stop()
-	l.Run()
+	w.Handler.(*latelog.Log).Close()
 	return err
 }
 
@@ -88,17 +86,16 @@ func TestStuckHandler(t *testing.T) {
 		open := make(chan struct{})
 		l := latelog.New(stuck{slog.NewTextHandler(&text, nil), open})
 		done := make(chan struct{})
-		go func() {
-			l.Run()
-			close(done)
-		}()
 		logger := slog.New(l).With("node", 1)
 		logger.Info("first")
 		synctest.Wait() // the goroutine is stuck with it
 		for i := range 300 {
 			logger.Info(fmt.Sprint("record ", i))
 		}
-		l.Stop()
+		go func() {
+			l.Close()
+			close(done)
+		}()
 		synctest.Wait()
 		require.Zero(t, text.Len())
 		close(open)
@@ -117,8 +114,7 @@ func TestDisabled(t *testing.T) {
 	l := latelog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	slog.New(l).Info("quiet")
 	slog.New(l).Warn("loud")
-	l.Stop()
-	l.Run()
+	l.Close()
 	require.Equal(t, 1, strings.Count(text.String(), "\n"))
 	require.Contains(t, text.String(), "loud")
 }

@@ -26,15 +26,12 @@ func throttled(t *testing.T, f func(l *slog.Logger, take func() []string)) {
 			}
 			return a
 		}}))
-		done := make(chan struct{})
-		go func() { late.Run(); close(done) }()
 		take := func() []string {
 			synctest.Wait()
 			return b.take()
 		}
 		f(slog.New(late.Often()).With("node", 1), take)
-		late.Stop()
-		<-done
+		late.Close()
 		slog.New(late.Often()).Info("too late")
 		require.Empty(t, take())
 	})
@@ -106,8 +103,8 @@ func TestOftenDifferent(t *testing.T) {
 	})
 }
 
-// Stop writes what was counted.
-func TestOftenStop(t *testing.T) {
+// Close writes what was counted.
+func TestOftenClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
 		late := latelog.New(slog.NewTextHandler(&b, nil))
@@ -115,8 +112,7 @@ func TestOftenStop(t *testing.T) {
 		for range 3 {
 			l.Info("again and again")
 		}
-		late.Stop()
-		late.Run()
+		late.Close()
 		require.Equal(t, 2, strings.Count(b.String(), "\n"))
 		require.Contains(t, b.String(), `msg="again and again" again=2`)
 	})

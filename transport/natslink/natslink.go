@@ -334,15 +334,7 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		l.sub, l.heard = sub, l.self
 	}
 	l.opened = true
-	if l.late != nil {
-		l.running.Go(l.late.Run)
-	}
-	l.running.Go(func() {
-		l.publish(deliver)
-		if l.late != nil {
-			l.late.Stop()
-		}
-	})
+	l.running.Go(func() { l.publish(deliver) })
 	return nil
 }
 
@@ -536,6 +528,7 @@ func (l *Link) Close() error {
 		return nil
 	}
 	l.running.Wait()
+	l.late.Close()
 	l.Lost()                // counts what nats.go will have forgotten
 	_ = l.sub.Unsubscribe() // nobody changes it any more; as in follow
 	if l.nc.IsConnected() {

@@ -268,9 +268,6 @@ func closedLink(t *testing.T, config Config, pace pace) (l *Link, got chan arriv
 	got = make(chan arrival)
 	l.burst, l.deliver = 1, func(from dmutex.NodeID, frames [][]byte) { got <- arrival{from, string(frames[0])} }
 	l.running.Go(l.keepAlive)
-	if l.late != nil {
-		l.logging.Go(l.late.Run)
-	}
 	return l, got
 }
 

@@ -183,7 +183,6 @@ type Link struct {
 	ctx     context.Context // ends with the link
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	logging sync.WaitGroup // ends last
 
 	mu         sync.RWMutex
 	self       dmutex.NodeID                             // None if nobody
@@ -450,9 +449,6 @@ func (l *Link) open(burst int, deliver func(from dmutex.NodeID, frames [][]byte)
 		return dmutex.Misuse("tcplink: the link is open already")
 	}
 	l.deliver, l.burst = deliver, burst
-	if l.late != nil {
-		l.logging.Go(l.late.Run)
-	}
 	l.running.Go(l.accept)
 	l.running.Go(l.keepAlive)
 	for _, p := range l.peers {
@@ -488,10 +484,7 @@ func (l *Link) Close() error {
 	}
 	l.mu.Unlock()
 	l.running.Wait()
-	if l.late != nil {
-		l.late.Stop()
-	}
-	l.logging.Wait()
+	l.late.Close()
 	return err
 }
 

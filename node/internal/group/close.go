@@ -69,9 +69,7 @@ func (g *Group) Close(ctx context.Context) (lost []locks.Hold, err error) {
 		level, attrs = slog.LevelWarn, []slog.Attr{slog.Any("err", err)}
 	}
 	g.Log(level, "node closed", attrs...)
-	if g.late != nil {
-		g.late.Stop()
-	}
+	g.late.Close()
 	g.running.Wait()
 	g.who.closed(released)
 	return lost, err

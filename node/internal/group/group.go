@@ -179,9 +179,6 @@ func (g *Group) Open() error {
 		return err
 	}
 	g.do(g.who.Tick)
-	if g.late != nil {
-		g.running.Go(g.late.Run)
-	}
 	return nil
 }
 
