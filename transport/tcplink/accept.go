@@ -34,8 +34,6 @@ func (l *Link) accept() {
 // admit lets in a connection that was accepted, for which another may have to go.
 func (l *Link) admit(nc net.Conn) {
 	nc = l.guard.Load().server(nc)
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if out := l.door.enter(nc); out != nil {
 		out.Close()
 	}
@@ -46,48 +44,37 @@ func (l *Link) admit(nc net.Conn) {
 func (l *Link) welcome(nc net.Conn) {
 	defer hold(l.ctx, nc)()
 	p, c, err := l.answer(nc)
-	l.mu.Lock()
-	stayed := l.door.leave(nc)
-	l.mu.Unlock()
-	if err == nil {
+	switch stayed := l.door.leave(nc); {
+	case err == nil:
 		p.serve(c)
-		return
-	}
-	if c != nil {
-		p.fail(c, err)
-	}
-	if !stayed {
-		err = errCrowd
-	}
-	l.refuse(nc.RemoteAddr(), p, err)
-	if e, ok := err.(passing); ok && e.stranger != dmutex.None && l.ctx.Err() == nil {
-		nc.Close()
-		l.deliver(e.stranger, nil)
+	case stayed:
+		l.refuse(nc.RemoteAddr(), p, err)
+	default:
+		l.refuse(nc.RemoteAddr(), p, errCrowd)
 	}
 }
 
-// answer is the accepting side of the greeting. With an error it also returns the peer that
-// the other side claims to be, if it has named one, and the connection, if it is the peer's
-// already.
+// answer is the accepting side of the greeting. With an error it returns the peer that the
+// other side claims to be, if it has named one.
 func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
-	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
-		return nil, nil, err
-	}
+	_ = nc.SetDeadline(time.Now().Add(l.pace.greeting)) // what fails to set it fails to read
 	var g greeting
 	if err := g.read(nc); err != nil {
 		return nil, nil, err
 	}
-	from, to := g.From, g.To
+	from := g.From
 	l.mu.RLock()
 	self, p, life, maxLife := l.self, l.peers[from], l.life, l.maxLife
 	l.mu.RUnlock()
 	switch {
 	case self == dmutex.None:
-		return nil, nil, passing{error: errNobody}
-	case to != self:
-		return nil, nil, passing{error: misled(to)}
+		return nil, nil, passing{errNobody}
+	case g.To != self:
+		return nil, nil, passing{misled(g.To)}
 	case p == nil && l.dynamic && from != dmutex.None && from != self:
-		return nil, nil, passing{fmt.Errorf("node %d is not a peer", from), from}
+		nc.Close()
+		l.deliver(from, nil)
+		return nil, nil, passing{fmt.Errorf("node %d is not a peer", from)}
 	case p == nil:
 		return nil, nil, fmt.Errorf("node %d is not in the address book", from)
 	case p.id < self:
@@ -102,18 +89,19 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	if maxLife != nil && g.Life > maxLife() {
 		return p, nil, fmt.Errorf("node %d claims a life far ahead of the clock: a clock is wrong", from)
 	}
+	p.mu.Lock()
+	present := p.conn
+	p.mu.Unlock()
 	answer := greeting{From: self, To: from, Life: life}
-	if other, stays := p.stays(g.Life); stays {
-		answer.Taken = max(other, 1)
-		_ = answer.write(nc)
+	if present != nil && (g.Life < present.life || p.answers(present)) {
+		answer.Taken = max(present.life, 1)
+		_, _ = nc.Write(answer.bytes())
 		return p, nil, fmt.Errorf("another process of node %d is connected", from)
 	}
-	c := p.take(nc, g.Life) // before the peer can know, and dial again
+	_ = nc.SetDeadline(time.Time{})
+	c := p.take(nc, g.Life, answer.bytes())
 	if c == nil {
 		return p, nil, transport.ErrClosed
 	}
-	if err := answer.write(nc); err != nil {
-		return p, c, err
-	}
-	return p, c, nc.SetDeadline(time.Time{})
+	return p, c, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 )
 
 // A door holds the accepted connections that have not yet said whose they are. It has
@@ -16,43 +17,42 @@ import (
 type door struct {
 	places int
 	pick   func(n int) int // a number from 0, less than n
-	inside int
-	crowds map[netip.Prefix][]net.Conn // by source, none of them empty
+
+	mu     sync.Mutex
+	inside []net.Conn
 }
 
 var errCrowd = errors.New("closed in favor of another: too many connections have not said which node they are from")
 
 // enter lets a connection in and returns the one that gives way to it, if any.
 func (d *door) enter(nc net.Conn) (out net.Conn) {
-	if d.inside >= d.places {
-		var most []net.Conn
-		for _, crowd := range d.crowds {
-			if len(crowd) > len(most) {
-				most = crowd
-			}
-		}
-		out = most[d.pick(len(most))]
-		d.leave(out)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.inside = append(d.inside, nc); len(d.inside) <= d.places {
+		return nil
 	}
-	from := source(nc.RemoteAddr())
-	d.crowds[from] = append(d.crowds[from], nc)
-	d.inside++
+	crowds := make(map[netip.Prefix][]net.Conn)
+	var most []net.Conn
+	for _, nc := range d.inside[:d.places] {
+		from := source(nc.RemoteAddr())
+		if crowds[from] = append(crowds[from], nc); len(crowds[from]) > len(most) {
+			most = crowds[from]
+		}
+	}
+	out = most[d.pick(len(most))]
+	d.inside = slices.DeleteFunc(d.inside, func(nc net.Conn) bool { return nc == out })
 	return out
 }
 
 // leave reports whether the connection was still there.
 func (d *door) leave(nc net.Conn) bool {
-	from := source(nc.RemoteAddr())
-	crowd := d.crowds[from]
-	i := slices.Index(crowd, nc)
-	if i < 0 {
-		return false
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.Index(d.inside, nc)
+	if i >= 0 {
+		d.inside = slices.Delete(d.inside, i, i+1)
 	}
-	d.inside--
-	if d.crowds[from] = slices.Delete(crowd, i, i+1); len(crowd) == 1 {
-		delete(d.crowds, from)
-	}
-	return true
+	return i >= 0
 }
 
 // source is the host that a connection comes from, or, with IPv6, its network, of which

@@ -16,10 +16,7 @@ import (
 
 // A passing error is a refusal that occurs while members come and go, and ends when all
 // members have read the record.
-type passing struct {
-	error
-	stranger dmutex.NodeID // if not None, this node does not know it
-}
+type passing struct{ error }
 
 var (
 	errNobody  = errors.New("tcplink: this node has no number yet")

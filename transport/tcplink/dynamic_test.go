@@ -191,7 +191,7 @@ func TestServeAfterRemove(t *testing.T) {
 	l, _ := openDynamic(t, Config{})
 	p := newPeer(l, 7, "127.0.0.1:1")
 	p.remove()
-	require.Nil(t, p.take(nil, 0))
+	require.Nil(t, p.take(nil, 0, nil))
 }
 
 // A newcomer that is refused, because others do not know it yet, tries again soon. That is

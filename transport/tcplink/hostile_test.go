@@ -386,7 +386,7 @@ func TestMoveWhileDialing(t *testing.T) {
 	require.NoError(t, l.Send(1, []byte("waits")))
 	require.NoError(t, l.SetPeer(1, moved.Addr().String()))
 	requireEnd(t, c)
-	require.Nil(t, old.take(nil, 0), "what was dialed at the old address is not used any more")
+	require.Nil(t, old.take(nil, 0, nil), "what was dialed at the old address is not used any more")
 	c = acceptByHand(t, moved, 1, 2)
 	require.Equal(t, "waits", readByHand(t, c))
 	sendByHand(t, c, "from the new address")
@@ -553,7 +553,7 @@ func sessionOverBreak(t *testing.T, secure func(dmutex.NodeID) *tls.Config, befo
 			for _, p := range l.peers {
 				p.mu.Lock()
 				if p.conn != nil {
-					p.conn.breakOff()
+					p.lose(p.conn, net.ErrClosed)
 				}
 				p.mu.Unlock()
 			}

@@ -33,34 +33,27 @@ type peer struct {
 	lost    time.Time // when there last was one
 }
 
-// A conn is a connection whose other side is known. Its peer's mutex guards it,
-// except that the writer owns out.
+// A conn is a connection whose other side is known. Its peer's mutex guards it.
 type conn struct {
 	net.Conn
-	life   uint64     // of the process at the other side, 0 if it is not known
-	direct *direct    // writes without waiting; nil where that cannot be done
-	writer writer     // whose turn it is to write
-	wake   *sync.Cond // the drain's turn has come, or the connection is broken
-	out    []byte     // what is being written
-	said   bool       // something since the last heartbeat
-	broken bool
+	life   uint64                          // of the process at the other side, 0 if it is not known
+	direct func(data []byte) (rest []byte) // see newDirect
+	out    []byte                          // what drain writes, which has left pending
+	wake   *sync.Cond                      // drain has something to write, or the connection has ended
+	asked  chan struct{}                   // closed when the other side gives a sign of life; nil if nobody waits
 
 	// silent counts the heartbeats during which the other side completed no frame,
 	// while we were reading.
 	silent atomic.Int32
-
-	asked atomic.Pointer[chan struct{}] // closed when a frame comes; nil if nobody asks
 }
 
-type writer uint8
-
-const (
-	nobody writer = iota // then nothing waits
-	caller               // a Send, which does not wait
-	drain                // the connection's own goroutine, which does
-)
-
 const headerSize = 4
+
+// The lengths of frames without content. A question asks for a heartbeat.
+const (
+	heartbeat = 0
+	question  = math.MaxUint32
+)
 
 func newPeer(l *Link, id dmutex.NodeID, addr string) *peer {
 	p := &peer{link: l, self: l.self, id: id, addr: addr}
@@ -72,164 +65,133 @@ func appendFrame(b, frame []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(frame))), frame...)
 }
 
-// send writes the frame if it is nobody's turn to write. Otherwise the frame waits.
 func (p *peer) send(frame []byte) error {
 	p.mu.Lock()
-	c := p.conn
-	if c == nil || c.writer != nobody {
-		defer p.mu.Unlock()
-		if len(p.pending)+headerSize+len(frame) > backlog {
-			return transport.ErrFull
-		}
-		p.pending = appendFrame(p.pending, frame)
-		return nil
-	}
-	c.writer, c.said = caller, true
-	p.mu.Unlock()
-
-	c.out = appendFrame(c.out[:0], frame)
-	c.out = c.direct.write(c.out)
-
-	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(c.out) == 0 && len(p.pending) == 0 {
-		c.writer = nobody
-	} else {
-		c.writer = drain
-		c.wake.Signal()
+	if len(p.pending)+headerSize+len(frame) > backlog {
+		return transport.ErrFull
 	}
+	p.pending = appendFrame(p.pending, frame)
+	p.flush()
 	return nil
 }
 
-// drain writes what waits, when it is its turn, until the connection breaks.
-func (p *peer) drain(c *conn) {
-	for p.awaitTurn(c) {
-		if _, err := c.Write(c.out); err != nil {
-			p.fail(c, err)
-		}
-		c.out = c.out[:0]
-		if cap(c.out) > backlog/4 {
-			c.out = nil // the jam is over
-		}
+// say sends a heartbeat or a question. The caller has p.mu.
+func (p *peer) say(length uint32) {
+	if p.conn != nil && len(p.pending)+headerSize <= backlog {
+		p.pending = binary.BigEndian.AppendUint32(p.pending, length)
+		p.flush()
 	}
 }
 
-// awaitTurn returns when there is something in c.out for the drain to write,
-// or false when there never will be.
-func (p *peer) awaitTurn(c *conn) bool {
+// flush writes what the socket takes at once, and leaves the rest to drain. While drain
+// writes, everything waits for it. The caller has p.mu.
+func (p *peer) flush() {
+	c := p.conn
+	if c == nil || len(c.out) > 0 || len(p.pending) == 0 {
+		return
+	}
+	c.out, p.pending = p.pending, c.out
+	if c.out = c.direct(c.out); len(c.out) > 0 {
+		c.wake.Signal()
+	}
+}
+
+// drain writes what flush leaves, and what comes meanwhile, until the connection ends.
+func (p *peer) drain(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !c.broken {
-		if c.writer == drain {
-			switch {
-			case len(c.out) > 0:
-			case c == p.conn:
-				c.out, p.pending = p.pending, c.out
-			}
-			if len(c.out) > 0 {
-				return true
-			}
-			c.writer = nobody
+	for p.conn == c {
+		if len(c.out) == 0 {
+			c.wake.Wait()
+			continue
 		}
-		c.wake.Wait()
+		p.mu.Unlock()
+		_, err := c.Write(c.out)
+		p.mu.Lock()
+		if err != nil {
+			p.lose(c, err)
+			return
+		}
+		if c.out = c.out[:0]; cap(c.out) > backlog/4 {
+			c.out = nil // the jam is over
+		}
+		if p.conn == c {
+			c.out, p.pending = p.pending, c.out
+		}
 	}
-	return false
 }
 
-// take makes a connection the peer's, in place of the one that it may have. It returns nil
-// if the peer was removed meanwhile.
-func (p *peer) take(nc net.Conn, life uint64) *conn {
-	c := &conn{Conn: nc, life: life, direct: newDirect(nc), wake: sync.NewCond(&p.mu), writer: drain}
+// take makes a connection the peer's, in place of the one that it may have. The answer to
+// its greeting, if there is one, is written before all frames. take returns nil if the peer
+// was removed meanwhile.
+func (p *peer) take(nc net.Conn, life uint64, answer []byte) *conn {
+	c := &conn{Conn: nc, life: life, direct: newDirect(nc), out: answer, wake: sync.NewCond(&p.mu)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx.Err() != nil {
 		return nil
 	}
 	if p.conn != nil {
-		p.conn.breakOff()
+		p.lose(p.conn, net.ErrClosed)
 	}
 	p.conn, p.trouble = c, nil
+	p.flush()
 	return c
 }
 
-// serve uses a connection until it breaks.
+// lose ends a connection. The caller has p.mu.
+func (p *peer) lose(c *conn, why error) {
+	c.Close()
+	c.wake.Signal()
+	if p.conn == c {
+		p.conn, p.lost = nil, time.Now()
+		p.trouble = fmt.Errorf("tcplink: the connection to node %d was lost: %w", p.id, reason(why))
+	}
+}
+
+// serve uses a connection until it ends.
 func (p *peer) serve(c *conn) {
 	p.link.log.Info("tcplink: connected", "node", p.self, "peer", p.id, "address", c.RemoteAddr())
 	p.link.running.Go(func() { p.drain(c) })
 	err := p.read(c)
-	p.fail(c, err)
+	p.mu.Lock()
+	p.lose(c, err)
+	p.mu.Unlock()
 	if p.ctx.Err() == nil { // else it is our own doing
 		p.link.log.Info("tcplink: connection lost", "node", p.self, "peer", p.id, "err", err)
 		p.link.running.Go(p.watch)
 	}
 }
 
-// stays reports whether the present connection stays although another process has
-// connected, and with which life: it is that of a higher life, or its other side answers.
-func (p *peer) stays(life uint64) (other uint64, stays bool) {
-	p.mu.Lock()
-	c := p.conn
-	p.mu.Unlock()
-	if c == nil || life >= c.life && !p.answers(c) {
-		return 0, false
-	}
-	return c.life, true
-}
-
 // answers asks the other side of a connection for a sign of life, and waits for one.
 func (p *peer) answers(c *conn) bool {
-	asked := make(chan struct{})
-	if !c.asked.CompareAndSwap(nil, &asked) {
-		if a := c.asked.Load(); a != nil { // somebody else has asked
-			asked = *a
-		} else {
-			return true
-		}
-	}
 	p.mu.Lock()
-	p.say(c, question)
+	if c.asked == nil {
+		c.asked = make(chan struct{})
+	}
+	asked := c.asked
+	p.say(question)
 	p.mu.Unlock()
-	timer := time.NewTimer(p.link.pace.grace)
-	defer timer.Stop()
 	select {
 	case <-asked:
 		return true
-	case <-timer.C:
+	case <-time.After(p.link.pace.grace):
 	case <-p.ctx.Done():
 	}
-	c.asked.CompareAndSwap(&asked, nil)
 	return false
 }
 
-// say sends a heartbeat or a question. The caller has p.mu.
-func (p *peer) say(c *conn, length uint32) {
-	if c != p.conn || len(p.pending)+headerSize > backlog {
-		return
-	}
-	p.pending = binary.BigEndian.AppendUint32(p.pending, length)
-	if c.writer == nobody {
-		c.writer = drain
-		c.wake.Signal()
-	}
-}
-
-// The lengths of frames without content. A question asks for a heartbeat.
-const (
-	heartbeat = 0
-	question  = math.MaxUint32
-)
-
-// fail ends a connection.
-func (p *peer) fail(c *conn, why error) {
+// sign handles a frame without content, which shows that the other side is alive.
+func (p *peer) sign(c *conn, length uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.breakOff()
-	if p.conn != c {
-		return
+	if length == question {
+		p.say(heartbeat)
 	}
-	p.conn, p.lost = nil, time.Now()
-	if p.trouble == nil {
-		p.trouble = fmt.Errorf("tcplink: the connection to node %d was lost: %w", p.id, reason(why))
+	if c.asked != nil {
+		close(c.asked)
+		c.asked = nil
 	}
 }
 
@@ -264,13 +226,10 @@ func (p *peer) why() error {
 	return why
 }
 
-func (c *conn) breakOff() {
-	c.broken = true
-	c.Close()
-	c.wake.Signal()
-}
-
-var errOversized = errors.New("the peer sends a frame that is too long")
+var (
+	errOversized = errors.New("the peer sends a frame that is too long")
+	errSilent    = errors.New("the peer is silent")
+)
 
 // maxBurst is how many frames are delivered together at most, because the answer to
 // the first waits for the last.
@@ -290,11 +249,9 @@ func (p *peer) read(c *conn) error {
 		end += n
 		for end-start >= headerSize {
 			size := binary.BigEndian.Uint32(buf[start:])
-			if size == question {
+			if size == heartbeat || size == question {
+				p.sign(c, size)
 				size = 0
-				p.mu.Lock()
-				p.say(c, heartbeat)
-				p.mu.Unlock()
 			}
 			if size > maxFrame {
 				err = errOversized
@@ -312,9 +269,6 @@ func (p *peer) read(c *conn) error {
 				frames = frames[:0]
 			}
 			start, silent = next, 0
-			if asked := c.asked.Load(); asked != nil && c.asked.CompareAndSwap(asked, nil) {
-				close(*asked)
-			}
 		}
 		if len(frames) > 0 {
 			p.deliver(frames)
@@ -336,25 +290,19 @@ func (p *peer) deliver(frames [][]byte) {
 	}
 }
 
-// alive sends a heartbeat if nothing else was sent. If the peer has been silent for too
-// long, it breaks the connection instead, and returns false.
-func (p *peer) alive() bool {
+// beat sends a heartbeat, unless there is something to send anyway, and ends the connection
+// if the other side has been silent for too long.
+func (p *peer) beat() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.conn
-	if c == nil {
-		return true
+	switch c := p.conn; {
+	case c == nil:
+	case c.silent.Add(1) > p.link.pace.patience:
+		p.link.log.Warn("tcplink: the peer is silent", "node", p.self, "peer", p.id)
+		p.lose(c, errSilent)
+	case len(c.out) == 0:
+		p.say(heartbeat)
 	}
-	if c.silent.Add(1) > p.link.pace.patience {
-		p.trouble = fmt.Errorf("tcplink: node %d was connected and is silent", p.id)
-		c.breakOff()
-		return false
-	}
-	if !c.said && c.writer == nobody {
-		p.say(c, heartbeat)
-	}
-	c.said = false
-	return true
 }
 
 // keeps reports whether the peer can have that address from now on: it is the present one,
@@ -375,7 +323,7 @@ func (p *peer) remove() (pending []byte) {
 	defer p.mu.Unlock()
 	p.cancel()
 	if p.conn != nil {
-		p.conn.breakOff()
+		p.lose(p.conn, net.ErrClosed)
 	}
 	pending, p.pending = p.pending, nil
 	return pending
@@ -423,7 +371,7 @@ func (p *peer) connect() (lasted time.Duration, err error) {
 		return 0, fmt.Errorf("no greeting: %w", reason(err))
 	}
 	began := time.Now()
-	if c := p.take(nc, life); c != nil {
+	if c := p.take(nc, life, nil); c != nil {
 		p.serve(c)
 	}
 	return time.Since(began), nil
@@ -432,22 +380,20 @@ func (p *peer) connect() (lasted time.Duration, err error) {
 // greet is the dialing side of the greeting.
 func (p *peer) greet(nc net.Conn) (life uint64, err error) {
 	l := p.link
-	if err := nc.SetDeadline(time.Now().Add(l.pace.greeting)); err != nil {
-		return 0, err
-	}
+	_ = nc.SetDeadline(time.Now().Add(l.pace.greeting)) // what fails to set it fails to write
 	if err := l.guard.Load().check(nc, p.id, p.addr); err != nil {
 		return 0, err
 	}
 	l.mu.RLock()
 	own, taken := l.life, l.taken
 	l.mu.RUnlock()
-	if err := (greeting{From: p.self, To: p.id, Life: own}).write(nc); err != nil {
+	if _, err := nc.Write(greeting{From: p.self, To: p.id, Life: own}.bytes()); err != nil {
 		return 0, err
 	}
 	var g greeting
 	switch err := g.read(nc); {
 	case errors.Is(err, io.EOF) && l.dynamic:
-		return 0, passing{error: errNotPeer}
+		return 0, passing{errNotPeer}
 	case err != nil:
 		return 0, err
 	case g.To != p.self:
@@ -460,7 +406,8 @@ func (p *peer) greet(nc net.Conn) (life uint64, err error) {
 		}
 		return 0, fmt.Errorf("it is connected with another process that uses the number of this node, %d", p.self)
 	}
-	return g.Life, nc.SetDeadline(time.Time{})
+	_ = nc.SetDeadline(time.Time{})
+	return g.Life, nil
 }
 
 // A greeting is what each side says first, behind greetingMark.
@@ -472,10 +419,9 @@ type greeting struct {
 
 const greetingMark = "dmutex\x00\x02" // the last byte is the version
 
-func (g greeting) write(w io.Writer) error {
+func (g greeting) bytes() []byte {
 	b, _ := binary.Append([]byte(greetingMark), binary.BigEndian, g) // its size is fixed
-	_, err := w.Write(b)
-	return err
+	return b
 }
 
 func (g *greeting) read(r io.Reader) error {

@@ -179,6 +179,7 @@ type Link struct {
 	late     *latelog.Log                                   // behind both; nil without a logger
 	pace     pace
 	listener net.Listener
+	door     door
 
 	ctx     context.Context // ends with the link
 	cancel  context.CancelFunc
@@ -195,7 +196,6 @@ type Link struct {
 	burst      int                                       // how many frames it takes at most
 	closed     bool
 	peers      map[dmutex.NodeID]*peer
-	door       door
 
 	refused atomic.Pointer[rejection] // nil if there was none
 }
@@ -215,7 +215,7 @@ func newLink(c Config, pace pace) (*Link, error) {
 		often:    slog.New(slog.DiscardHandler),
 		pace:     pace,
 		peers:    make(map[dmutex.NodeID]*peer),
-		door:     door{places: pace.maxGreeters, pick: pace.pick, crowds: make(map[netip.Prefix][]net.Conn)},
+		door:     door{places: pace.maxGreeters, pick: pace.pick},
 	}
 	l.TakeLogger(c.Logger)
 	if l.nodeOf == nil && !l.dynamic {
@@ -522,9 +522,7 @@ func (l *Link) keepAlive() {
 		peers := slices.Collect(maps.Values(l.peers))
 		l.mu.RUnlock()
 		for _, p := range peers {
-			if !p.alive() { // told of without the peer's mutex: Send would wait for the log
-				l.log.Warn("tcplink: the peer is silent", "node", p.self, "peer", p.id)
-			}
+			p.beat()
 		}
 	}
 }

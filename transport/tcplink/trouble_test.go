@@ -105,5 +105,5 @@ func TestTroubleOfSilence(t *testing.T) {
 	pace.heartbeat, pace.patience = 10*time.Millisecond, 2
 	l, _ := openLinkWith(t, Config{Self: 1}, pace)
 	requireEnd(t, greetByHand(t, l, 2))
-	awaitTrouble(t, l, 2, "tcplink: node 2 was connected and is silent")
+	awaitTrouble(t, l, 2, "tcplink: the connection to node 2 was lost: the peer is silent")
 }
