@@ -1,18 +1,12 @@
 package tcplink
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 
 	"github.com/dmutex/dmutex"
 	"github.com/dmutex/dmutex/transport"
 )
-
-// What a link does in addition if its number and peers come from a record:
-// see transport.DynamicLink.
 
 // A passing error is a refusal that occurs while members come and go, and ends when all
 // members have read the record.
@@ -22,43 +16,6 @@ var (
 	errNobody  = errors.New("tcplink: this node has no number yet")
 	errNotPeer = errors.New("the peer closed the connection: it may not know this node yet, or have another number by now")
 )
-
-// maxAddress is what transport.DynamicLink allows, in bytes.
-const maxAddress = 256
-
-// advertised returns the address at which the others reach this node. Without
-// Config.Advertise it is the address that the link listens on, perhaps still with port 0.
-func (l *Link) advertised(c Config, listen string) (string, error) {
-	addr := cmp.Or(c.Advertise, listen)
-	switch {
-	case !l.dynamic && c.Advertise != "":
-		return "", dmutex.Misuse("tcplink: Config.Advertise is for a link with Config.Self 0: the others have the address in their Config.Peers")
-	case !l.dynamic:
-		return listen, nil
-	case len(c.Peers) > 0:
-		return "", dmutex.Misuse("tcplink: Config.Peers with Config.Self 0: give this node's number, or no peers if a store gives the numbers")
-	case c.NodeOf != nil:
-		return "", dmutex.Misuse("tcplink: Config.NodeOf with Config.Self 0: a certificate is bound to the address in the record, not to a number")
-	case wildcard(addr):
-		return "", dmutex.Misuse(fmt.Sprintf("tcplink: Config.Listen or Config.Advertise is %q, which names no host:"+
-			" set Config.Advertise to the host:port that the others dial, such as the pod's IP and the port", addr))
-	case len(addr) > maxAddress-len("65535"):
-		return "", dmutex.Misuse(fmt.Sprintf("tcplink: the address of this node has %d bytes: Config.Advertise must be shorter", len(addr)))
-	case c.Advertise != "":
-		return addr, l.checkAddress("Config.Advertise", addr, false)
-	}
-	return addr, nil
-}
-
-// wildcard reports whether the address names no host.
-func wildcard(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false // refused elsewhere
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "" || err == nil && ip.Unmap().IsUnspecified()
-}
 
 // Address implements [transport.DynamicLink]. It returns [Config.Advertise], or else the
 // host in Config.Listen with the port that the link listens on.
@@ -80,6 +37,39 @@ func (l *Link) Become(self dmutex.NodeID) error {
 		p.remove()
 	}
 	l.self = self
+	return nil
+}
+
+// SetPeer adds a node to the address book, or gives it a new address, which is dialed at
+// once. A connection that this node dialed to the old address, or has begun to dial, is
+// dropped. SetPeer returns [dmutex.ErrMisuse] for an address that New refuses.
+func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
+	if id == dmutex.None {
+		return dmutex.Misuse("tcplink: node 0 names nobody: number nodes from 1")
+	}
+	if addr != "" || l.dynamic {
+		if err := l.checkAddress("the address of node "+id.String(), addr, false); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.peers[id]
+	switch {
+	case id == l.self:
+		return dmutex.Misuse("tcplink: SetPeer with the node itself")
+	case l.closed:
+		return transport.ErrClosed
+	case l.self == dmutex.None:
+		return dmutex.Misuse("tcplink: SetPeer before Become: a node without a number has no peers")
+	case p != nil && p.keeps(addr):
+	default:
+		l.peers[id] = newPeer(l, id, addr)
+		if p != nil {
+			l.peers[id].pending = p.remove()
+		}
+		l.start(l.peers[id])
+	}
 	return nil
 }
 

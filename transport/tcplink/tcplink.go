@@ -4,9 +4,9 @@
 //
 // Two nodes share one connection for both directions: answers then carry the
 // acknowledgements of TCP, which makes a round trip a quarter cheaper than over two
-// connections. The node with the higher number always dials, so there is no tie to break. A
-// lost connection is dialed again, with exponential back-off and jitter. If a peer dials
-// again while its last connection still seems alive, the accepting side asks the other end
+// connections. The node with the higher number dials, so there is no tie to break, and
+// dials again when the connection is lost, with exponential back-off and jitter. If it
+// dials while its last connection still seems alive, the accepting side asks the other end
 // of that one for a heartbeat. If none comes within a quarter of a second, the new
 // connection replaces it. Otherwise two processes use one number, and the new one is
 // refused and told of the other.
@@ -21,21 +21,21 @@
 // seconds, is from a node that is not a peer or is for another node.
 //
 // Then come frames: a length of 4 bytes, big endian, and as many bytes. Length zero is a
-// heartbeat, and length 2^32-1, which no bytes follow, asks for one. A side that has
-// nothing else to send sends heartbeats, and disconnects a peer that completes no frame in
-// eight seconds, while TCP alone would take a quarter of an hour.
+// heartbeat, which a side sends each two seconds, and length 2^32-1, which no bytes follow,
+// asks for one. A peer that completes no frame in eight seconds is disconnected, while TCP
+// alone would take a quarter of an hour.
 //
 // # Promises
 //
-// Frames of one connection arrive complete and in order. Frames in flight
-// when a connection breaks are lost. Frames sent while there is no connection
-// wait, up to 1 MiB for each peer, and leave on the next one.
+// Frames of one connection arrive complete and in order. Frames in flight when it breaks
+// are lost. Frames sent while there is none wait, up to 1 MiB for each peer, and leave on
+// the next one.
 //
-// Send writes to the socket itself if no other goroutine is writing, but never waits
-// for it. Frames that the socket does not take at once, and all frames to be
-// encrypted, wait for a goroutine that sends many frames with one write. A peer that
-// is slow, silent or sends nonsense does not delay or harm other peers. A flood from many
-// hosts, or from the address of a peer, makes that peer dial a few times.
+// Send writes to the socket itself, but never waits for it: frames that the socket does
+// not take at once, and all frames to be encrypted, wait for a goroutine that sends many
+// with one write. A peer that is slow, silent or sends nonsense does not delay or harm
+// other peers. A flood from many hosts, or from the address of a peer, makes that peer
+// dial a few times.
 //
 // # Members that come and go
 //
@@ -222,45 +222,36 @@ func newLink(c Config, pace pace) (*Link, error) {
 		l.nodeOf = NodeOf
 	}
 	listen := cmp.Or(c.Listen, c.Peers[c.Self])
-	if listen == "" {
-		return nil, dmutex.Misuse("tcplink: Config.Listen is missing, and Config.Peers has no address of Self: give host:port, such as 127.0.0.1:0")
-	}
-	if err := l.checkAddress("Config.Listen", listen, true); err != nil {
+	l.address = cmp.Or(c.Advertise, listen)
+	if err := l.check(c, listen); err != nil {
 		return nil, err
 	}
-	var err error
-	if l.address, err = l.advertised(c, listen); err != nil {
-		return nil, err
-	}
-	switch {
-	case c.TLS != nil && c.AllowPlain:
-		return nil, dmutex.Misuse("tcplink: Config.AllowPlain and Config.TLS contradict each other: drop one")
-	case c.TLS != nil:
+	if c.TLS != nil {
 		g, err := newGuard(c.TLS, l.nodeOf, c.Self, l.address)
 		if err != nil {
 			return nil, err
 		}
 		l.guard.Store(g)
-	case c.NodeOf != nil:
-		return nil, dmutex.Misuse("tcplink: Config.NodeOf without Config.TLS: there are no certificates")
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	for id, addr := range c.Peers {
-		if err := l.checkPeer(id, addr, id == c.Self); err != nil {
+		if id == c.Self {
+			continue
+		}
+		if err := l.SetPeer(id, addr); err != nil {
 			return nil, err
 		}
-		if id != c.Self {
-			l.peers[id] = newPeer(l, id, addr)
-		}
 	}
-	if l.listener, err = l.listen(listen); err != nil {
+	var err error
+	config := net.ListenConfig{Control: l.control}
+	if l.listener, err = config.Listen(l.ctx, "tcp", listen); err != nil {
 		l.cancel()
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("tcplink: %w: another program listens there, perhaps another process of this node", err)
 		}
 		return nil, fmt.Errorf("tcplink: %w", err)
 	}
-	if l.address == listen { // now its port is known
+	if c.Advertise == "" { // now its port is known
 		host, _, _ := net.SplitHostPort(listen)
 		_, port, _ := net.SplitHostPort(l.Addr().String())
 		l.address = net.JoinHostPort(host, port)
@@ -268,38 +259,60 @@ func newLink(c Config, pace pace) (*Link, error) {
 	return l, nil
 }
 
-func (l *Link) listen(addr string) (net.Listener, error) {
-	config := net.ListenConfig{Control: l.control}
-	return config.Listen(l.ctx, "tcp", addr)
-}
+// maxAddress is what transport.DynamicLink allows, in bytes.
+const maxAddress = 256
 
-func (l *Link) checkPeer(id dmutex.NodeID, addr string, own bool) error {
-	what := "the address of node " + id.String()
+// check refuses a Config, except for what it says of TLS and the peers.
+func (l *Link) check(c Config, listen string) error {
+	refuse := func(why string) error { return dmutex.Misuse("tcplink: " + why) }
+	host, _, _ := net.SplitHostPort(listen)
 	switch {
-	case id == dmutex.None:
-		return dmutex.Misuse("tcplink: the address book contains node 0, which names nobody: number nodes from 1")
-	case addr == "" && !l.dynamic:
-		return nil
-	case l.dynamic && wildcard(addr):
-		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q, which names no host: give one", what, addr))
+	case listen == "":
+		return refuse("Config.Listen is missing, and Config.Peers has no address of Self: give host:port, such as 127.0.0.1:0")
+	case c.TLS != nil && c.AllowPlain:
+		return refuse("Config.AllowPlain and Config.TLS contradict each other: drop one")
+	case c.TLS == nil && c.NodeOf != nil:
+		return refuse("Config.NodeOf without Config.TLS: there are no certificates")
+	case !l.dynamic && c.Advertise != "":
+		return refuse("Config.Advertise is for a link with Config.Self 0: the others have the address in their Config.Peers")
+	case l.dynamic && len(c.Peers) > 0:
+		return refuse("Config.Peers with Config.Self 0: give this node's number, or no peers if a store gives the numbers")
+	case l.dynamic && c.NodeOf != nil:
+		return refuse("Config.NodeOf with Config.Self 0: a certificate is bound to the address in the record, not to a number")
+	case len(l.address) > maxAddress-len("65535"):
+		return refuse(fmt.Sprintf("the address of this node has %d bytes: Config.Advertise must be shorter", len(l.address)))
 	}
-	return l.checkAddress(what, addr, own)
+	if err := l.checkAddress("Config.Listen", listen, true); err != nil {
+		return err
+	}
+	switch {
+	case c.Advertise != "":
+		return l.checkAddress("Config.Advertise", c.Advertise, false)
+	case l.dynamic && nowhere(host):
+		return refuse(fmt.Sprintf("Config.Listen is %q, which names no host:"+
+			" set Config.Advertise to the host:port that the others dial, such as the pod's IP and the port", listen))
+	}
+	return nil
 }
 
-// checkAddress refuses what is not a host:port, and, unless it is allowed, what is
-// not certainly on the loopback interface. Only this node may have port 0.
-func (l *Link) checkAddress(what, addr string, own bool) error {
+// checkAddress refuses what is not a host:port, and, unless it is allowed, what is not
+// certainly on the loopback interface. Only the address to listen on may have no host, or
+// port 0.
+func (l *Link) checkAddress(what, addr string, listen bool) error {
+	refuse := func(why string) error { return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q%s", what, addr, why)) }
 	host, port, err := net.SplitHostPort(addr)
 	number := 0
 	if err == nil {
 		number, err = net.LookupPort("tcp", port)
 	}
-	if err != nil || number == 0 && !own {
-		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q: give host:port", what, addr))
-	}
-	if !l.anywhere && host != "localhost" && !loopback(host) {
-		return dmutex.Misuse(fmt.Sprintf("tcplink: %s is %q, beyond loopback: give Config.TLS, for a plain link"+
-			" believes everyone, or set Config.AllowPlain if every process that reaches it is trusted", what, addr))
+	switch {
+	case err != nil || number == 0 && !listen:
+		return refuse(": give host:port")
+	case nowhere(host) && !listen:
+		return refuse(", which names no host: give one")
+	case !l.anywhere && host != "localhost" && !loopback(host):
+		return refuse(", beyond loopback: give Config.TLS, for a plain link believes everyone," +
+			" or set Config.AllowPlain if every process that reaches it is trusted")
 	}
 	return nil
 }
@@ -307,6 +320,12 @@ func (l *Link) checkAddress(what, addr string, own bool) error {
 func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// nowhere reports whether a host stands for all interfaces.
+func nowhere(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.Unmap().IsUnspecified()
 }
 
 // control is called with the address that a name resolved to, before it is used:
@@ -320,36 +339,6 @@ func (l *Link) control(_, addr string, _ syscall.RawConn) error {
 
 // Addr returns the address that the link listens on.
 func (l *Link) Addr() net.Addr { return l.listener.Addr() }
-
-// SetPeer adds a node to the address book, or gives it a new address, which is dialed at
-// once. A connection that this node dialed to the old address, or has begun to dial, is
-// dropped. SetPeer returns [dmutex.ErrMisuse] for an address that New refuses.
-func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
-	if err := l.checkPeer(id, addr, false); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := l.peers[id]
-	switch {
-	case id == l.self:
-		return dmutex.Misuse("tcplink: SetPeer with the node itself")
-	case l.closed:
-		return transport.ErrClosed
-	case l.self == dmutex.None:
-		return dmutex.Misuse("tcplink: SetPeer before Become: a node without a number has no peers")
-	case p != nil && p.keeps(addr):
-	default:
-		l.peers[id] = newPeer(l, id, addr)
-		if p != nil {
-			l.peers[id].pending = p.remove()
-		}
-		if l.deliver != nil {
-			l.start(l.peers[id])
-		}
-	}
-	return nil
-}
 
 // SetTLS changes certificates and authorities for new connections; present
 // connections keep theirs. SetTLS returns [dmutex.ErrMisuse] for what New
@@ -410,9 +399,9 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 	return p.why()
 }
 
-// start begins to dial a peer, if it is for us to dial.
+// start begins to dial a peer, if it is for us to dial and the link is open.
 func (l *Link) start(p *peer) {
-	if p.id < p.self && p.addr != "" {
+	if l.deliver != nil && p.id < p.self && p.addr != "" {
 		l.running.Go(p.dial)
 	}
 }
@@ -490,10 +479,8 @@ func (l *Link) Close() error {
 
 // wait waits for a time. It returns false when the context has ended.
 func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
