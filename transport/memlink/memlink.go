@@ -21,6 +21,7 @@ package memlink
 
 import (
 	"bytes"
+	"cmp"
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
@@ -60,7 +61,6 @@ const (
 // stands for the link that will have it as its first number.
 type Network struct {
 	config Config
-	birth  time.Time
 
 	mu    sync.Mutex
 	links map[dmutex.NodeID]*link // that have the number, or had it last
@@ -87,7 +87,6 @@ func New(c Config) (*Network, error) {
 	}
 	return &Network{
 		config: c,
-		birth:  time.Now(),
 		links:  make(map[dmutex.NodeID]*link),
 		luck:   make(map[route]*rand.Rand),
 		cut:    make(map[route]bool),
@@ -103,7 +102,7 @@ func New(c Config) (*Network, error) {
 // For [dmutex.None], Link returns a [transport.DynamicLink], which sends only to its
 // peers.
 func (n *Network) Link(self dmutex.NodeID) transport.DynamicLink {
-	l := &link{network: n, dynamic: self == dmutex.None, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &link{network: n, dynamic: self == dmutex.None, wake: sync.NewCond(&n.mu), done: make(chan struct{})}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l.rename(self)
@@ -179,7 +178,7 @@ func (n *Network) Resume(id dmutex.NodeID) {
 			_ = l.carry(f.to, f.data)
 		}
 		l.held, l.heldBytes = nil, 0
-		l.poke()
+		l.wake.Signal()
 	}
 }
 
@@ -195,24 +194,19 @@ type link struct {
 	queue   queue         // to this node
 	bytes   int           // of the queue, as backlog counts
 	spare   []*frame      // delivered, to be used again
-	wake    chan struct{} // pokes run: the queue has a new head, or the link is closed
+	wake    *sync.Cond    // the queue has a new head, the node is resumed, or the link is closed
 	done    chan struct{} // closed when run has ended
 
-	held      []outgoing // while the node is paused
-	heldBytes int        // as backlog counts
-}
-
-type outgoing struct {
-	to   dmutex.NodeID
-	data []byte
+	held      []frame // sent while the node is paused
+	heldBytes int     // as backlog counts
 }
 
 // A frame is one copy on its way.
 type frame struct {
-	from dmutex.NodeID
-	data []byte
-	due  time.Duration // since the network's birth
-	turn uint64        // among those due together
+	from, to dmutex.NodeID // to is for those held
+	data     []byte
+	due      time.Time // zero without delay
+	turn     uint64    // among those due together
 }
 
 // MaxFrame implements [transport.Link].
@@ -306,7 +300,7 @@ func (l *link) RemovePeer(id dmutex.NodeID) {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
 	delete(l.peers, id)
-	l.held = slices.DeleteFunc(l.held, func(f outgoing) bool {
+	l.held = slices.DeleteFunc(l.held, func(f frame) bool {
 		if f.to == id {
 			l.heldBytes -= len(f.data) + overhead
 		}
@@ -340,7 +334,7 @@ func (l *link) Send(to dmutex.NodeID, data []byte) error {
 		return transport.ErrFull
 	}
 	l.heldBytes += len(data) + overhead
-	l.held = append(l.held, outgoing{to, bytes.Clone(data)})
+	l.held = append(l.held, frame{to: to, data: bytes.Clone(data)})
 	return nil
 }
 
@@ -375,14 +369,6 @@ func (n *Network) delay(luck *rand.Rand) time.Duration {
 	return n.config.MinDelay + time.Duration(luck.Float64()*float64(n.config.MaxDelay-n.config.MinDelay))
 }
 
-// now is the time since the network's birth. Without delays it stands still.
-func (n *Network) now() time.Duration {
-	if n.config.MaxDelay == 0 {
-		return 0
-	}
-	return time.Since(n.birth)
-}
-
 // push queues a copy, unless too much is queued already.
 func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 	weight := len(data) + overhead
@@ -399,75 +385,59 @@ func (l *link) push(from dmutex.NodeID, data []byte, delay time.Duration) bool {
 	n := l.network
 	n.sent++
 	f.from, f.data = from, append(f.data[:0], data...)
-	f.due, f.turn = n.now()+delay, n.sent
+	f.due, f.turn = time.Time{}, n.sent
+	if delay > 0 {
+		f.due = time.Now().Add(delay)
+	}
 	heap.Push(&l.queue, f)
 	if l.queue[0] == f {
-		l.poke()
+		l.wake.Signal()
 	}
 	return true
 }
 
-func (l *link) poke() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
-
-// run delivers, one frame after the other, until the link is closed. Its timer pokes it,
-// for the reason that mail has.
+// run delivers, one frame after the other, until the link is closed. Its timer calls a
+// function, for the reason that mail has.
 func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 	defer close(l.done)
-	timer := time.AfterFunc(time.Hour, l.poke)
+	n := l.network
+	timer := time.AfterFunc(time.Hour, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		l.wake.Signal()
+	})
 	defer timer.Stop()
-	var f *frame
-	for {
-		var wait time.Duration
-		var open bool
-		f, wait, open = l.next(f)
-		switch {
-		case !open:
-			return
-		case f != nil:
-			deliver(f.from, f.data)
+	n.mu.Lock()
+	for !l.closed {
+		if len(l.queue) == 0 || n.still[l.place] {
+			l.wake.Wait()
 			continue
-		case wait > 0:
-			timer.Reset(wait)
-		default:
-			timer.Stop()
 		}
-		<-l.wake
+		if due := l.queue[0].due; !due.IsZero() {
+			if wait := time.Until(due); wait > 0 {
+				timer.Reset(wait)
+				l.wake.Wait()
+				continue
+			}
+		}
+		f := heap.Pop(&l.queue).(*frame)
+		l.bytes -= len(f.data) + overhead
+		n.mu.Unlock()
+		deliver(f.from, f.data)
+		n.mu.Lock()
+		if len(l.spare) < 16 {
+			l.spare = append(l.spare, f)
+		}
 	}
-}
-
-// next takes the frame that is due from the queue. If there is none it says
-// how long to wait for one; 0 means until poked. It keeps a few of the frames that were
-// delivered, for push.
-func (l *link) next(delivered *frame) (f *frame, wait time.Duration, open bool) {
-	l.network.mu.Lock()
-	defer l.network.mu.Unlock()
-	if delivered != nil && len(l.spare) < 16 {
-		l.spare = append(l.spare, delivered)
-	}
-	if l.closed || len(l.queue) == 0 || l.network.still[l.place] {
-		return nil, 0, !l.closed
-	}
-	if wait := l.queue[0].due - l.network.now(); wait > 0 {
-		return nil, wait, true
-	}
-	f = heap.Pop(&l.queue).(*frame)
-	l.bytes -= len(f.data) + overhead
-	return f, 0, true
+	n.mu.Unlock()
 }
 
 // Close implements [transport.Link].
 func (l *link) Close() error {
 	l.network.mu.Lock()
-	if l.opened && !l.closed {
-		l.poke()
-	}
 	opened := l.opened
 	l.closed, l.queue, l.spare, l.held = true, nil, nil, nil
+	l.wake.Signal()
 	l.network.mu.Unlock()
 	if opened {
 		<-l.done
@@ -481,7 +451,7 @@ type queue []*frame
 func (q queue) Len() int      { return len(q) }
 func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 func (q queue) Less(i, j int) bool {
-	return q[i].due < q[j].due || q[i].due == q[j].due && q[i].turn < q[j].turn
+	return cmp.Or(q[i].due.Compare(q[j].due), cmp.Compare(q[i].turn, q[j].turn)) < 0
 }
 
 func (q *queue) Push(f any) { *q = append(*q, f.(*frame)) }
