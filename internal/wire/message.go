@@ -31,15 +31,8 @@ const (
 	maxList = 4096
 )
 
-// The number of fields up to and with each that may be the last.
-const (
-	uptoKind = iota + 3
-	uptoAttempt
-	uptoFence
-	uptoClock
-	uptoNumbers
-	uptoNodes
-)
+// always is how many fields every message has.
+const always = 3
 
 // AppendMessage appends a message about the named lock. Name, kind and lists must be
 // within their bounds ([transport.MaxName], and 4096 in a list): a receiver refuses anything else.
@@ -48,43 +41,31 @@ func AppendMessage(b []byte, lock string, m dmutex.Message) []byte {
 }
 
 func write(w *Writer, lock string, m *dmutex.Message) {
-	n := fields(m)
-	w.Array(n)
+	more := 0 // fields behind those that every message has
+	switch {
+	case len(m.Nodes) > 0:
+		more = 5
+	case len(m.Numbers) > 0:
+		more = 4
+	case m.Clock != 0:
+		more = 3
+	case m.Fence != 0:
+		more = 2
+	case m.Attempt != 0:
+		more = 1
+	}
+	w.Array(always + more)
 	w.Uint(version)
 	w.String(lock)
 	w.Uint(uint64(m.Kind))
-	if n >= uptoAttempt {
-		w.Uint(m.Attempt)
+	for i := range min(more, 3) {
+		w.Uint([...]uint64{m.Attempt, m.Fence, m.Clock}[i])
 	}
-	if n >= uptoFence {
-		w.Uint(m.Fence)
-	}
-	if n >= uptoClock {
-		w.Uint(m.Clock)
-	}
-	if n >= uptoNumbers {
+	if more > 3 {
 		writeList(w, m.Numbers)
 	}
-	if n >= uptoNodes {
+	if more > 4 {
 		writeList(w, m.Nodes)
-	}
-}
-
-// fields returns how many fields the message takes.
-func fields(m *dmutex.Message) int {
-	switch {
-	case len(m.Nodes) > 0:
-		return uptoNodes
-	case len(m.Numbers) > 0:
-		return uptoNumbers
-	case m.Clock != 0:
-		return uptoClock
-	case m.Fence != 0:
-		return uptoFence
-	case m.Attempt != 0:
-		return uptoAttempt
-	default:
-		return uptoKind
 	}
 }
 
@@ -110,7 +91,7 @@ type Decoder struct {
 func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	r := &d.reader
 	r.Reset(b)
-	n := r.Array(uptoNodes)
+	more := r.Array(always+5) - always
 	if r.Number() != version {
 		r.Fail("the message has an unknown version")
 	}
@@ -119,22 +100,20 @@ func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	if m.Kind == 0 {
 		r.Fail("the message is of an unknown kind")
 	}
-	if n >= uptoAttempt {
+	if more > 0 {
 		m.Attempt = r.Number()
 	}
-	if n >= uptoFence {
+	if more > 1 {
 		m.Fence = r.Number()
 	}
-	if n >= uptoClock {
+	if more > 2 {
 		m.Clock = r.Number()
 	}
-	if n >= uptoNumbers {
-		d.numbers = readList(r, d.numbers)
-		m.Numbers = lent(d.numbers)
+	if more > 3 {
+		m.Numbers = readList(r, &d.numbers)
 	}
-	if n >= uptoNodes {
-		d.nodes = readList(r, d.nodes)
-		m.Nodes = lent(d.nodes)
+	if more > 4 {
+		m.Nodes = readList(r, &d.nodes)
 	}
 	name := unsafe.String(unsafe.SliceData(lock), len(lock)) // a copy would be an allocation
 	if err = r.End(func(w *Writer) { write(w, name, &m) }); err != nil {
@@ -143,20 +122,17 @@ func (d *Decoder) Decode(b []byte) (lock []byte, m dmutex.Message, err error) {
 	return lock, m, nil
 }
 
-// readList reads a list into the memory of an old one.
-func readList[T ~uint64](r *Reader, list []T) []T {
+// readList reads a list into the memory of an old one. It returns nil for an empty list,
+// which is how a machine writes it.
+func readList[T ~uint64](r *Reader, memory *[]T) []T {
 	n := r.Array(maxList)
-	list = slices.Grow(list[:0], n)
+	if n == 0 {
+		return nil
+	}
+	list := slices.Grow((*memory)[:0], n)
 	for range n {
 		list = append(list, T(r.Number()))
 	}
-	return list
-}
-
-// lent returns nil for an empty list, which is how a machine writes it.
-func lent[T any](list []T) []T {
-	if len(list) == 0 {
-		return nil
-	}
+	*memory = list
 	return slices.Clip(list)
 }

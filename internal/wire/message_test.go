@@ -107,7 +107,7 @@ func TestRefusedMessages(t *testing.T) {
 		{"no number", "94 01 a161 01 c0", "one form"},
 		{"name of bytes", "93 01 c40161 01", "one form"},
 		{"no name at all", "93 01 c0 01", "a name is empty"},
-		{"longest name", "93 01 dbffffffff 01", "a name is"},
+		{"longest name", "93 01 dbffffffff 01", " is "},
 		{"longest list", "97 01 a161 08 00 00 00 ddffffffff 01", "beyond its bound"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -121,30 +121,26 @@ func (r *Reader) Fail(why string) {
 	r.rest.Reset(nil)
 }
 
-// failed takes in the error of the decoder.
-func (r *Reader) failed(err error) bool {
+// refuse fails for the error of the decoder, or else for the reason given. After the first
+// error the decoder has nothing to read, so it errs again.
+func (r *Reader) refuse(err error, why string) {
 	switch err {
 	case nil:
-		return r.err != nil
+		r.Fail(why)
 	case io.EOF, io.ErrUnexpectedEOF:
-		r.Fail("the message ends too early")
+		r.Fail(tooEarly)
 	default:
 		r.Fail(err.Error())
 	}
-	return true
 }
+
+const tooEarly = "the message ends too early"
 
 // Uint reads an integer of at most limit.
 func (r *Reader) Uint(limit uint64) uint64 {
-	if r.err != nil {
-		return 0
-	}
 	v, err := r.dec.DecodeUint64()
-	if r.failed(err) {
-		return 0
-	}
-	if v > limit {
-		r.Fail("a number is beyond its bound")
+	if err != nil || v > limit {
+		r.refuse(err, "a number is beyond its bound")
 		return 0
 	}
 	return v
@@ -158,40 +154,32 @@ func (r *Reader) Bool() bool { return r.Uint(1) == 1 }
 
 // Name reads a string of 1 to limit bytes. The result is part of the message.
 func (r *Reader) Name(limit int) []byte {
-	if r.err != nil {
-		return nil
-	}
 	n, err := r.dec.DecodeBytesLen()
-	switch {
-	case r.failed(err):
-		return nil
-	case n <= 0:
+	if err == nil && n <= 0 {
 		r.Fail("a name is empty")
-	case n > limit:
-		r.Fail("a name is beyond its bound")
-	case n > r.rest.Len():
-		r.Fail("the message ends too early")
-	default:
-		name := r.whole[len(r.whole)-r.rest.Len():][:n:n]
-		_, _ = r.rest.Seek(int64(n), io.SeekCurrent) // which is not beyond the end
-		return name
 	}
-	return nil
+	if n = r.length(n, limit, err); n <= 0 {
+		return nil
+	}
+	name := r.whole[len(r.whole)-r.rest.Len():][:n:n]
+	_, _ = r.rest.Seek(int64(n), io.SeekCurrent) // which is not beyond the end
+	return name
 }
 
 // Array reads the head of an array of at most limit elements, and returns how
 // many follow: never more than there are bytes left.
 func (r *Reader) Array(limit int) int {
-	if r.err != nil {
-		return 0
-	}
 	n, err := r.dec.DecodeArrayLen()
+	return r.length(n, limit, err)
+}
+
+// length returns the length that the decoder has read, or 0 if it cannot be.
+func (r *Reader) length(n, limit int, err error) int {
 	switch {
-	case r.failed(err):
-	case n < 0 || n > limit:
-		r.Fail("a list is beyond its bound")
+	case err != nil || n < 0 || n > limit:
+		r.refuse(err, "a length is beyond its bound")
 	case n > r.rest.Len():
-		r.Fail("the message ends too early")
+		r.Fail(tooEarly)
 	default:
 		return n
 	}
