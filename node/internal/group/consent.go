@@ -183,26 +183,25 @@ func former(life uint64) bool { return life > uint64(max(sinceEpoch(), 0)) }
 
 // rename goes on under a higher life than the one given.
 func (c *consent) rename(above uint64) {
-	if !c.renaming {
-		c.renaming = true
-		c.group.running.Go(func() { c.renameAbove(above) })
+	if c.renaming {
+		return
 	}
-}
-
-func (c *consent) renameAbove(life uint64) {
+	c.renaming = true
 	g := c.group
-	g.mu.Lock()
-	life = c.newLife(life)
-	m, err := c.newMachine(life)
-	if err != nil {
-		panic("node: " + err.Error()) // it took the first
-	}
-	g.life, c.Machine, g.pending = life, m, nil
-	g.trace(trace.Event{What: trace.Renamed, Life: life})
-	g.mu.Unlock()
-	_ = g.Mail.Rename(life)
-	g.mu.Lock()
-	c.renaming = false // if that life is not high enough either, the next input shows it
-	g.mu.Unlock()
-	g.do(g.who.Tick)
+	g.running.Go(func() {
+		g.mu.Lock()
+		life := c.newLife(above)
+		m, err := c.newMachine(life)
+		if err != nil {
+			panic("node: " + err.Error()) // it took the first
+		}
+		g.life, c.Machine, g.pending = life, m, nil
+		g.trace(trace.Event{What: trace.Renamed, Life: life})
+		g.mu.Unlock()
+		_ = g.Mail.Rename(life)
+		g.mu.Lock()
+		c.renaming = false // if that life is not high enough either, the next input shows it
+		g.mu.Unlock()
+		g.do(g.who.Tick)
+	})
 }

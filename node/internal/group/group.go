@@ -117,9 +117,7 @@ func New(cfg Config) (*Group, error) {
 	if cfg.Deadlock < 0 {
 		return nil, dmutex.Misuse(fmt.Sprintf("Config.Deadlock is at least 0, not %v: 0 never looks for cycles", cfg.Deadlock))
 	}
-	g := &Group{
-		cfg: cfg, next: make(chan struct{}), nagAt: int64(nagAfter),
-	}
+	g := &Group{cfg: cfg, next: make(chan struct{}), nagAt: int64(nagAfter)}
 	g.self.Store(uint64(cfg.Self))
 	g.setPeers(nil)
 	g.done, g.finish = context.WithCancel(context.Background())

@@ -35,16 +35,12 @@ type trouble struct {
 // precedence.
 func (g *Group) Trouble(epoch uint64, err error) {
 	t := &trouble{epoch, err}
-	for {
-		former := g.troubled.Load()
-		if former != nil && former.epoch > epoch {
+	for former := g.troubled.Load(); former == nil || former.epoch <= epoch; former = g.troubled.Load() {
+		if g.troubled.CompareAndSwap(former, t) {
+			g.Mail.Wake(math.MinInt64)
 			return
 		}
-		if g.troubled.CompareAndSwap(former, t) {
-			break
-		}
 	}
-	g.Mail.Wake(math.MinInt64)
 }
 
 // do gives the machine an input, and follows it.
@@ -104,20 +100,17 @@ func (g *Group) follow(now int64, out []membership.Message) {
 		g.trace(trace.Event{What: trace.View, N: view.Epoch, Members: start.Members, Limit: start.Limit})
 		out = g.who.Report(now, holds, word)
 	}
-	switch g.who.Phase() {
-	case membership.Acting:
-		switch {
-		case g.acting.Load() || g.refusal != nil || !g.covered():
-		case g.last.Epoch == g.who.View().Epoch:
-			g.begin(now)
-		default:
-			g.act(now)
-		}
-	case membership.Left:
+	switch phase := g.who.Phase(); {
+	case phase == membership.Left:
 		g.finish()
-	case membership.Stopped:
+	case phase == membership.Stopped:
 		g.stop(g.who.stopped())
 		g.finish() // also if it was leaving
+	case phase != membership.Acting || g.acting.Load() || g.refusal != nil || !g.covered():
+	case g.last.Epoch == g.who.View().Epoch:
+		g.begin(now)
+	default:
+		g.act(now)
 	}
 	g.Mail.Wake(g.mailTime(g.deadline()))
 }
