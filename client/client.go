@@ -177,15 +177,15 @@ func (c *Client) input(input func(now int64)) {
 	}
 	now := c.clock.Now()
 	input(now)
-	out, events := c.m.Output()
+	out, news := c.m.Output()
 	if c.conn != nil {
 		if c.conn.Send(out...); !c.m.Connected() {
 			c.conn.Hurry()
 			c.conn = nil
 		}
 	}
-	for _, e := range events {
-		c.news(e)
+	for i := range news {
+		c.take(&news[i])
 	}
 	if end := c.m.End(); end > now {
 		for _, call := range c.calls {
@@ -203,24 +203,24 @@ func (c *Client) input(input func(now int64)) {
 	}
 }
 
-// news takes an event.
-func (c *Client) news(e clientsession.Event) {
-	call := c.calls[e.Number]
+// take takes the news of a request.
+func (c *Client) take(news *clientsession.Message) {
+	call := c.calls[news.Number]
 	switch {
 	case call == nil:
-	case e.Code == clientsession.None:
-		h := hold.New(call.ctx, c.clock, time.Duration(c.m.Length()), e.Fence, c.m.End(), func() error {
+	case news.Kind == clientsession.Granted:
+		h := hold.New(call.ctx, c.clock, time.Duration(c.m.Length()), news.Fence, c.m.End(), func() error {
 			return c.loss(clientsession.Late)
 		})
-		call.held = &held{h, c, e.Number}
+		call.held = &held{h, c, news.Number}
 		close(call.ready)
 	default:
-		delete(c.calls, e.Number)
-		err := fmt.Errorf("%w: %s", ErrRefused, e.Text)
-		if e.Code == clientsession.Busy {
+		delete(c.calls, news.Number)
+		err := fmt.Errorf("%w: %s", ErrRefused, news.Text)
+		if news.Code == clientsession.Busy {
 			err = lock.ErrBusy
 		}
-		call.end(c.loss(e.Text), err)
+		call.end(c.loss(news.Text), err)
 	}
 }
 

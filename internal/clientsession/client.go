@@ -9,7 +9,8 @@ import (
 // that counts sleep. The driver
 //
 //	calls Connect when it has a connection and wants a session, with a name for a new one
-//	sends what Output returns, and acts on its events, after each input
+//	sends what Output returns, and acts on the news, after each input: a request is Granted, or it
+//	is Refused, also if it was held and is lost
 //	calls Tick at Deadline
 //	drops the connection when Connected is false, and calls Disconnect when it has lost it
 //	treats all that is held as lost a 16th of S before End, by a timer of its own
@@ -29,25 +30,7 @@ type Client struct {
 	requests []request // ascending by number
 	last     uint64    // number of a request
 	out      []Message
-	events   []Event
-}
-
-// A request is what the client asks for, until it is dropped, refused or lost.
-type request struct {
-	number uint64
-	lock   string
-	try    bool
-	fence  uint64 // 0 until it is granted
-	held   bool   // and the driver knows
-}
-
-// An Event is news of a request. The code is None if it is held now, with a fence, and Lapsed or
-// Unknown if it was held and is lost. Other codes refuse it.
-type Event struct {
-	Number uint64
-	Fence  uint64
-	Code   Code
-	Text   string
+	news     []Message
 }
 
 const (
@@ -60,7 +43,7 @@ const (
 	never = math.MinInt64 / 2
 )
 
-// Late is the text of an Event of a hold that was not confirmed in time.
+// Late is why a hold is lost that was not confirmed in time.
 const Late = "no member has confirmed it in time"
 
 // New returns a client without a session. The name is for people.
@@ -85,17 +68,17 @@ func (m *Client) Wanting() bool { return m.session != "" || len(m.requests) > 0 
 
 // Output returns what to send and what is new since the last call. Both slices are the
 // machine's, until its next input.
-func (m *Client) Output() (out []Message, events []Event) {
-	out, events = m.out, m.events
-	m.out, m.events = m.out[:0], m.events[:0]
-	return out, events
+func (m *Client) Output() (out, news []Message) {
+	out, news = m.out, m.news
+	m.out, m.news = m.out[:0], m.news[:0]
+	return out, news
 }
 
 // Ask asks for a lock, and returns the number of the request.
 func (m *Client) Ask(lock string, try bool) (number uint64) {
 	m.last++
 	if len(m.requests) >= MaxRequests {
-		m.events = append(m.events, Event{m.last, 0, Full, tooMany})
+		m.refuse(m.last, Full, tooMany)
 		return m.last
 	}
 	m.requests = append(m.requests, request{number: m.last, lock: lock, try: try})
@@ -105,8 +88,12 @@ func (m *Client) Ask(lock string, try bool) (number uint64) {
 
 func (m *Client) ask(r *request) {
 	if !m.leaving {
-		m.send(Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try})
+		m.send(r.order())
 	}
+}
+
+func (m *Client) refuse(number uint64, code Code, text string) {
+	m.news = append(m.news, Message{Kind: Refused, Number: number, Code: code, Text: text})
 }
 
 func (m *Client) send(msg Message) {
@@ -118,16 +105,15 @@ func (m *Client) send(msg Message) {
 // Drop ends a request: the wait, or the hold.
 func (m *Client) Drop(now int64, number uint64) {
 	m.check(now)
-	if i := m.find(number); i >= 0 {
+	if i := find(m.requests, number); i >= 0 {
 		m.requests = slices.Delete(m.requests, i, i+1)
 		m.send(Message{Kind: Drop, Number: number})
-		m.settle()
+		m.finish()
 	}
 }
 
-func (m *Client) find(number uint64) int {
-	return slices.IndexFunc(m.requests, func(r request) bool { return r.number == number })
-}
+// holds reports whether the client holds what it asked for. A grant waits until the session is valid.
+func (m *Client) holds(r request) bool { return r.fence != 0 && m.end != never }
 
 // Connect begins a session with this name on a new connection, or resumes the present one.
 func (m *Client) Connect(now int64, fresh string) {
@@ -142,7 +128,7 @@ func (m *Client) Connect(now int64, fresh string) {
 	}
 	m.beat(now, hello)
 	for i := range m.requests {
-		if !m.requests[i].held {
+		if !m.holds(m.requests[i]) {
 			m.ask(&m.requests[i])
 		}
 	}
@@ -209,32 +195,30 @@ func (m *Client) check(now int64) {
 
 // over ends the session.
 func (m *Client) over(code Code, text string) {
-	m.session, m.leaving, m.connected, m.end, m.overAt = "", false, false, never, math.MaxInt64
 	m.out = m.out[:0]
 	m.requests = slices.DeleteFunc(m.requests, func(r request) bool {
-		if r.held {
-			m.events = append(m.events, Event{r.number, r.fence, code, text})
+		if m.holds(r) {
+			m.refuse(r.number, code, text)
 		}
-		return r.held
+		return m.holds(r)
 	})
 	for i := range m.requests {
 		m.requests[i].fence = 0
 	}
+	m.session, m.leaving, m.connected, m.end, m.overAt = "", false, false, never, math.MaxInt64
 }
 
-// settle reports grants that are valid, and leaves a member that closes.
-func (m *Client) settle() {
-	held := false
-	for i := range m.requests {
-		r := &m.requests[i]
-		if r.fence != 0 && !r.held && m.end != never {
-			r.held = true
-			m.events = append(m.events, Event{Number: r.number, Fence: r.fence})
-		}
-		held = held || r.held
-	}
-	if m.leaving && !held {
+// finish leaves a member that closes, when nothing is held.
+func (m *Client) finish() {
+	if m.leaving && !slices.ContainsFunc(m.requests, m.holds) {
 		m.bye()
+	}
+}
+
+// tell reports the grant of a request that is held.
+func (m *Client) tell(r request) {
+	if m.holds(r) {
+		m.news = append(m.news, Message{Kind: Granted, Number: r.number, Fence: r.fence})
 	}
 }
 
@@ -243,37 +227,46 @@ func (m *Client) Handle(now int64, msg *Message) {
 	if m.check(now); !m.connected {
 		return
 	}
-	switch i := m.find(msg.Number); msg.Kind {
+	switch i := find(m.requests, msg.Number); msg.Kind {
 	case Confirm:
 		if m.confirmed || msg.Length > math.MaxInt64/4 {
 			return
 		}
 		m.confirmed, m.length = true, msg.Length
-		if term := min(msg.For, m.length); term > 0 {
-			m.end = max(m.end, m.sentAt+term)
-			m.overAt = m.end - m.length/margin
-		} else if !m.known() { // the member may not act yet
+		first, term := m.end == never, min(msg.For, m.length)
+		switch end := max(m.end, m.sentAt+term); {
+		case term > 0 && now < end-m.length/margin:
+			m.end, m.overAt = end, end-m.length/margin
+			for i := range m.requests {
+				if first {
+					m.tell(m.requests[i])
+				}
+			}
+		case term > 0:
+			m.over(Unknown, Late)
+		case !m.known(): // the member may not act yet
 			m.overAt = m.sentAt + m.length
+			m.check(now)
 		}
-		m.check(now)
 	case Granted:
-		if i >= 0 { // it was not dropped meanwhile
+		if i >= 0 && m.requests[i].fence == 0 { // it was not dropped meanwhile
 			m.requests[i].fence = max(msg.Fence, 1)
+			m.tell(m.requests[i])
 		}
 	case Refused:
-		if i >= 0 && !m.requests[i].held {
+		if i >= 0 && !m.holds(m.requests[i]) {
 			m.requests = slices.Delete(m.requests, i, i+1)
-			m.events = append(m.events, Event{Number: msg.Number, Code: max(msg.Code, Busy), Text: msg.Text})
+			m.refuse(msg.Number, max(msg.Code, Busy), msg.Text)
 		}
 	case Leave:
 		m.leaving = true
 	case Over:
 		if m.over(max(msg.Code, Busy), msg.Text); msg.Code == Forbidden { // there is no session for it
 			for _, r := range m.requests {
-				m.events = append(m.events, Event{r.number, 0, msg.Code, msg.Text})
+				m.refuse(r.number, msg.Code, msg.Text)
 			}
 			m.requests = nil
 		}
 	}
-	m.settle()
+	m.finish()
 }

@@ -92,7 +92,7 @@ func TestMutants(t *testing.T) {
 		{"hold-outlives-its-session", setup{length: 1, wait: 1, sessions: 2, asks: 3}, func(w *world, _ string, i int, input func()) {
 			input()
 			m := w.clients[i].m
-			m.events = slices.DeleteFunc(m.events, func(e Event) bool { return e.Code != None })
+			m.news = slices.DeleteFunc(m.news, func(e Message) bool { return e.Kind == Refused })
 		}},
 		{"freed-too-soon", setup{length: 2, wait: 1, sessions: 2, asks: 2, faults: faults{slow: 1}}, nil},
 		{"own-lease-ignored", leased, func(w *world, _ string, i int, input func()) {

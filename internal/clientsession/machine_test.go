@@ -13,12 +13,20 @@ type pair struct {
 	c      *Client
 	m      *Member
 	term   int64
-	orders []Order
-	events []Event
+	orders []Message
+	events []Message
 }
 
 func newPair(t *testing.T) *pair {
 	return &pair{t: t, c: New("n"), m: NewMember(0, unit, 3), term: unit}
+}
+
+func order(number uint64, lock string) Message {
+	return Message{Kind: Ask, Number: number, Lock: lock}
+}
+
+func refusal(number uint64, code Code, text string) Message {
+	return Message{Kind: Refused, Number: number, Code: code, Text: text}
 }
 
 // talk lets all messages arrive.
@@ -44,10 +52,10 @@ func TestResume(t *testing.T) {
 	p.c.Connect(0, "x")
 	one, two, three := p.c.Ask("a", false), p.c.Ask("b", false), p.c.Ask("b", false)
 	p.talk()
-	require.Equal(t, []Order{{one, true, "a", false}, {two, true, "b", false}}, p.orders, "one at a time of each name")
+	require.Equal(t, []Message{order(one, "a"), order(two, "b")}, p.orders, "one at a time of each name")
 	require.True(t, p.m.Granted(one, 7))
 	p.talk()
-	require.Equal(t, []Event{{Number: one, Fence: 7}}, p.events)
+	require.Equal(t, []Message{{Kind: Granted, Number: one, Fence: 7}}, p.events)
 
 	p.c.Disconnect()
 	p.orders, p.events = nil, nil
@@ -57,13 +65,13 @@ func TestResume(t *testing.T) {
 	p.c.Connect(unit/2, "y")
 	require.Equal(t, "x", p.c.Session())
 	p.talk()
-	require.Equal(t, []Order{{Number: one}}, p.orders)
-	require.Equal(t, []Event{{Number: two, Fence: 8}}, p.events)
+	require.Equal(t, []Message{{Kind: Drop, Number: one}}, p.orders)
+	require.Equal(t, []Message{{Kind: Granted, Number: two, Fence: 8}}, p.events)
 
 	p.orders = nil
 	p.c.Drop(0, two)
 	p.talk()
-	require.Equal(t, []Order{{Number: two}, {three, true, "b", false}}, p.orders)
+	require.Equal(t, []Message{{Kind: Drop, Number: two}, order(three, "b")}, p.orders)
 	require.False(t, p.m.Granted(two, 9), "it is not wanted any more")
 	p.c.Disconnect()
 	p.c.Connect(unit/2, "y")
@@ -74,7 +82,7 @@ func TestResume(t *testing.T) {
 	p.orders = nil
 	p.c.Connect(unit/2, "y")
 	p.talk()
-	require.Equal(t, []Order{{three, true, "b", false}}, p.orders, "it is asked for again")
+	require.Equal(t, []Message{order(three, "b")}, p.orders, "it is asked for again")
 }
 
 // The bounds of a session: a client that asks for more than it may is told so.
@@ -86,12 +94,12 @@ func TestBounds(t *testing.T) {
 	}
 	try := p.c.Ask("a", true)
 	p.talk()
-	require.Equal(t, []Event{{4, 0, Full, "the client asks for too many locks at a time"}, {try, 0, Full, "the client asks for too many locks at a time"}}, p.events)
+	require.Equal(t, []Message{refusal(4, Full, tooMany), refusal(try, Full, tooMany)}, p.events)
 	p.events = nil
 	p.c.Drop(0, 3)
 	try = p.c.Ask("a", true)
 	p.talk()
-	require.Equal(t, []Event{{Number: try, Code: Busy, Text: "the client itself holds it, or waits for it"}}, p.events)
+	require.Equal(t, []Message{refusal(try, Busy, "the client itself holds it, or waits for it")}, p.events)
 	held, waited := p.m.Locks()
 	require.Empty(t, held)
 	require.Equal(t, []string{"a", "a"}, waited)
@@ -111,7 +119,7 @@ func TestGrantBeforeValid(t *testing.T) {
 	p.now, p.term = p.c.Deadline(), unit
 	p.c.Tick(p.now)
 	p.talk()
-	require.Equal(t, []Event{{Number: one, Fence: 7}}, p.events)
+	require.Equal(t, []Message{{Kind: Granted, Number: one, Fence: 7}}, p.events)
 	p.c.Tick(p.now + unit)
 	p.talk()
 	require.Equal(t, Unknown, p.events[1].Code)
@@ -130,7 +138,7 @@ func TestLeave(t *testing.T) {
 	p.talk()
 	p.m.Close()
 	p.talk()
-	require.Equal(t, []Order{{one, true, "a", false}, {two, true, "b", false}, {Number: two}}, p.orders)
+	require.Equal(t, []Message{order(one, "a"), order(two, "b"), {Kind: Drop, Number: two}}, p.orders)
 	require.True(t, p.c.Connected())
 	p.c.Drop(0, one)
 	require.False(t, p.c.Connected())
@@ -139,5 +147,5 @@ func TestLeave(t *testing.T) {
 	p.m, p.orders = NewMember(0, unit, 3), nil
 	p.c.Connect(0, "y")
 	p.talk()
-	require.Equal(t, []Order{{two, true, "b", false}}, p.orders)
+	require.Equal(t, []Message{order(two, "b")}, p.orders)
 }

@@ -8,7 +8,8 @@ import "slices"
 //	passes on the messages of the newest connection of the session, and no others
 //	gives with each the time for which this member may surely hold locks
 //	gives a request that it does not allow a Code and a Text
-//	sends what Output returns, and follows its orders, after each input
+//	sends what Output returns, and follows its orders, after each input: an Ask is to take a lock,
+//	and a Drop to end that, whether the lock was granted or not
 //	calls Tick at Deadline, Close when this member closes, and End when it has lost its locks
 //	forgets the session when it is Over
 type Member struct {
@@ -19,27 +20,9 @@ type Member struct {
 	overAt   int64
 	leaving  bool
 	over     bool
-	requests []wanted // in the order in which they came
+	requests []request // in the order in which they came; the first of a name is being taken or granted
 	out      []Message
-	orders   []Order
-}
-
-// A wanted lock: of those of one name the first is being taken, and the others wait for it.
-type wanted struct {
-	number uint64
-	lock   string
-	try    bool
-	taken  bool   // the driver has the order
-	fence  uint64 // 0 until it is granted
-}
-
-// An Order is what the driver must do: take a lock for the client, or end that, whether the lock
-// was granted or not.
-type Order struct {
-	Number uint64
-	Take   bool
-	Lock   string
-	Try    bool
+	orders   []Message
 }
 
 // NewMember returns the member's end of a session that begins with a Hello. S is in nanoseconds.
@@ -58,7 +41,7 @@ func (m *Member) Deadline() int64 { return m.overAt }
 
 // Output returns what to send, and what to do, since the last call. Both slices are the machine's,
 // until its next input.
-func (m *Member) Output() (out []Message, orders []Order) {
+func (m *Member) Output() (out, orders []Message) {
 	out, orders = m.out, m.orders
 	m.out, m.orders = m.out[:0], m.orders[:0]
 	return out, orders
@@ -79,9 +62,9 @@ func (m *Member) End(code Code, text string) {
 		return
 	}
 	m.over = true
-	for _, w := range m.requests {
-		if w.taken {
-			m.orders = append(m.orders, Order{Number: w.number})
+	for i, r := range m.requests {
+		if m.first(r.lock) == i {
+			m.orders = append(m.orders, Message{Kind: Drop, Number: r.number})
 		}
 	}
 	m.requests = nil
@@ -92,7 +75,7 @@ func (m *Member) End(code Code, text string) {
 // back what it holds, or when it has run out.
 func (m *Member) Close() {
 	m.leaving = true
-	m.drop(func(w wanted) bool { return w.fence == 0 })
+	m.drop(func(r request) bool { return r.fence == 0 })
 	m.send(Message{Kind: Leave})
 }
 
@@ -104,7 +87,7 @@ func (m *Member) Handle(now, term int64, msg *Message) {
 	}
 	switch msg.Kind {
 	case Hello:
-		m.drop(func(w wanted) bool { return !slices.Contains(msg.Wants, w.number) })
+		m.drop(func(r request) bool { return !slices.Contains(msg.Wants, r.number) })
 		m.beat(now, term)
 		if m.leaving {
 			m.send(Message{Kind: Leave})
@@ -114,7 +97,7 @@ func (m *Member) Handle(now, term int64, msg *Message) {
 	case Ask:
 		m.ask(msg)
 	case Drop:
-		m.drop(func(w wanted) bool { return w.number == msg.Number })
+		m.drop(func(r request) bool { return r.number == msg.Number })
 	case Bye:
 		m.End(Unknown, "the client has ended it")
 	}
@@ -130,7 +113,7 @@ func (m *Member) beat(now, term int64) {
 }
 
 func (m *Member) ask(msg *Message) {
-	if i := m.find(msg.Number); i >= 0 { // again, on another connection
+	if i := find(m.requests, msg.Number); i >= 0 { // again, on another connection
 		if fence := m.requests[i].fence; fence != 0 {
 			m.send(Message{Kind: Granted, Number: msg.Number, Fence: fence})
 		}
@@ -145,55 +128,48 @@ func (m *Member) ask(msg *Message) {
 	case msg.Try && m.first(msg.Lock) >= 0:
 		m.Refuse(msg.Number, Busy, "the client itself holds it, or waits for it")
 	default:
-		m.requests = append(m.requests, wanted{number: msg.Number, lock: msg.Lock, try: msg.Try})
-		m.next(msg.Lock)
+		m.requests = append(m.requests, request{number: msg.Number, lock: msg.Lock, try: msg.Try})
+		if m.first(msg.Lock) == len(m.requests)-1 {
+			m.orders = append(m.orders, m.requests[len(m.requests)-1].order())
+		}
 	}
 }
 
 // Refuse ends a request that is not granted, or did not become one, and tells the client why.
 func (m *Member) Refuse(number uint64, code Code, text string) {
-	m.drop(func(w wanted) bool { return w.number == number })
+	m.drop(func(r request) bool { return r.number == number })
 	m.send(Message{Kind: Refused, Number: number, Code: code, Text: text})
 }
 
 // first returns the place of the first request for a lock, -1 if there is none.
 func (m *Member) first(lock string) int {
-	return slices.IndexFunc(m.requests, func(w wanted) bool { return w.lock == lock })
-}
-
-func (m *Member) find(number uint64) int {
-	return slices.IndexFunc(m.requests, func(w wanted) bool { return w.number == number })
+	return slices.IndexFunc(m.requests, func(r request) bool { return r.lock == lock })
 }
 
 // drop ends requests. What waited behind them goes on.
-func (m *Member) drop(which func(wanted) bool) {
+func (m *Member) drop(which func(request) bool) {
 	for i := 0; i < len(m.requests); {
-		w := m.requests[i]
-		if !which(w) {
+		r := m.requests[i]
+		if !which(r) {
 			i++
 			continue
 		}
+		taken := m.first(r.lock) == i
 		m.requests = slices.Delete(m.requests, i, i+1)
-		if w.taken {
-			m.orders = append(m.orders, Order{Number: w.number})
-			m.next(w.lock)
+		if !taken {
+			continue
 		}
-	}
-}
-
-// next lets the first request for a lock be taken.
-func (m *Member) next(lock string) {
-	if i := m.first(lock); i >= 0 && !m.leaving && !m.requests[i].taken {
-		w := &m.requests[i]
-		w.taken = true
-		m.orders = append(m.orders, Order{w.number, true, w.lock, w.try})
+		m.orders = append(m.orders, Message{Kind: Drop, Number: r.number})
+		if next := m.first(r.lock); next >= 0 && !m.leaving {
+			m.orders = append(m.orders, m.requests[next].order())
+		}
 	}
 }
 
 // Granted tells the machine that a lock was taken. If it is not wanted any more, the
 // driver gives it back.
 func (m *Member) Granted(number, fence uint64) (wanted bool) {
-	i := m.find(number)
+	i := find(m.requests, number)
 	if i < 0 {
 		return false
 	}
@@ -204,11 +180,11 @@ func (m *Member) Granted(number, fence uint64) (wanted bool) {
 
 // Locks returns what the client holds and waits for.
 func (m *Member) Locks() (held, waited []string) {
-	for _, w := range m.requests {
-		if w.fence != 0 {
-			held = append(held, w.lock)
+	for _, r := range m.requests {
+		if r.fence != 0 {
+			held = append(held, r.lock)
 		} else {
-			waited = append(waited, w.lock)
+			waited = append(waited, r.lock)
 		}
 	}
 	return held, waited

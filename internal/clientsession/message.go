@@ -38,6 +38,8 @@
 // dead says nothing about its clients: where it serves clients, nobody may skip the wait.
 package clientsession
 
+import "slices"
+
 // A Kind says what a message is.
 type Kind uint8
 
@@ -98,4 +100,20 @@ type Message struct {
 
 	Code Code   // Refused, Over; Ask: why the driver does not allow it, which is not sent
 	Text string // Refused, Over, Ask
+}
+
+// A request is what a client asks for, at either end, until it is dropped, refused or lost.
+type request struct {
+	number uint64
+	lock   string
+	try    bool
+	fence  uint64 // 0 until it is granted
+}
+
+func (r *request) order() Message {
+	return Message{Kind: Ask, Number: r.number, Lock: r.lock, Try: r.try}
+}
+
+func find(list []request, number uint64) int {
+	return slices.IndexFunc(list, func(r request) bool { return r.number == number })
 }

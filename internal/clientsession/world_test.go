@@ -104,7 +104,7 @@ func (w *world) Clone(*world) *world {
 	for i := range c.clients {
 		p := &c.clients[i]
 		m := *p.m
-		m.requests, m.out, m.events = slices.Clone(m.requests), nil, nil
+		m.requests, m.out, m.news = slices.Clone(m.requests), nil, nil
 		p.m, p.up, p.down = &m, slices.Clone(p.up), slices.Clone(p.down)
 	}
 	for i := range c.sessions {
@@ -268,7 +268,7 @@ func (w *world) client(do string, i int, input func()) {
 		input()
 	}
 	p := &w.clients[i]
-	out, events := p.m.Output()
+	out, news := p.m.Output()
 	for _, msg := range out {
 		if msg.Kind == Bye { // the connection is closed behind it
 			if s := w.session(w.owner(i)); s != nil {
@@ -278,9 +278,9 @@ func (w *world) client(do string, i int, input func()) {
 			p.up = append(p.up, msg)
 		}
 	}
-	for _, e := range events {
+	for _, e := range news {
 		switch {
-		case e.Code == None:
+		case e.Kind == Granted:
 			p.held = e.Number
 		case p.held == e.Number:
 			p.held = 0
@@ -397,7 +397,7 @@ func (w *world) member(do string, s *session, input func(m *Member, now int64)) 
 	for _, o := range orders {
 		c := claim{name, o.Number}
 		switch {
-		case o.Take:
+		case o.Kind == Ask:
 			w.waiting = append(w.waiting, c)
 		case w.holder == c:
 			w.holder = claim{}

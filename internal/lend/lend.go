@@ -264,7 +264,7 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 		t.conn.Send(out...)
 	}
 	for _, o := range orders {
-		if o.Take {
+		if o.Kind == clientsession.Ask {
 			s.begin(t, o)
 			continue
 		}
@@ -287,7 +287,7 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 }
 
 // begin takes a lock. The caller has the mutex.
-func (s *Server) begin(t *session, o clientsession.Order) {
+func (s *Server) begin(t *session, o clientsession.Message) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	g := &taking{cancel: cancel}
 	t.takes[o.Number] = g
