@@ -99,8 +99,8 @@
 // # Stability
 //
 // From version 1.0 on, a minor version breaks no program that uses the packages for locks:
-// this one, lock, locktest, node, filenode, natsnode, sqlnode, nodehttp, client, fence, central,
-// lamport, maekawa, ricart, ring, suzukikasami, store, filestore, sqlstore, natsstore, etcdstore,
+// this one, lock, locktest, node, filenode, natsnode, sqlnode, nodehttp, client, natsclient, fence,
+// central, lamport, maekawa, ricart, ring, suzukikasami, store, filestore, sqlstore, natsstore, etcdstore,
 // storelock, memlink, tcplink, natslink, dmutexprom and dmutexotel. The same holds for the flags
 // and exit statuses of the tool, and for the names of metrics and log keys.
 //

@@ -70,7 +70,7 @@ type Config struct {
 	TLS *tls.Config
 
 	// Dial connects with a member. Nil dials over TCP, with TLS if there is one. Dial may return
-	// any connection that keeps bytes in order, such as that of natsclient.Dial.
+	// any connection that keeps bytes in order, such as those of natsclient.Dialer.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	// Name is what the members call this client, at most 64 bytes. Empty stands for the names of

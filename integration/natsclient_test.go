@@ -1,0 +1,241 @@
+package integration
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/dmutex/dmutex"
+	"github.com/dmutex/dmutex/client"
+	"github.com/dmutex/dmutex/client/natsclient"
+	"github.com/dmutex/dmutex/lock"
+	"github.com/dmutex/dmutex/node"
+	"github.com/dmutex/dmutex/store"
+	"github.com/dmutex/dmutex/transport/memlink"
+)
+
+// sessions is the length of sessions in these tests.
+const sessions = 3 * time.Second
+
+// A lenders is a group in memory, whose members serve clients over NATS.
+type lenders struct {
+	t     *testing.T
+	net   *memlink.Network
+	store store.Memory
+}
+
+func newLenders(t *testing.T) *lenders {
+	network, err := memlink.New(memlink.Config{})
+	require.NoError(t, err)
+	return &lenders{t: t, net: network}
+}
+
+func (l *lenders) open(nc *nats.Conn, allow func(net.Conn, string, string) error) *node.Node {
+	listener, err := natsclient.Listen(nc, "locks.clients")
+	require.NoError(l.t, err)
+	n, err := node.Open(l.t.Context(), &l.store, l.net.Link(dmutex.None), node.Config{
+		Lease: sessions, Clients: &node.Clients{Listeners: []net.Listener{listener}, Allow: allow},
+	})
+	require.NoError(l.t, err)
+	closeNode(l.t, n)
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	defer cancel()
+	require.NoError(l.t, n.Ready(ctx))
+	return n
+}
+
+func lend(t *testing.T, nc *nats.Conn, name string) *client.Client {
+	c, err := client.New(client.Config{Members: []string{"locks.clients"}, Dial: natsclient.Dialer(nc), Name: name})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+func take(t *testing.T, c *client.Client, name string) lock.Held {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	h, err := c.Mutex(name).Acquire(ctx)
+	require.NoError(t, err)
+	return h
+}
+
+// Clients take turns, keep what they hold when their connection is made anew, and go to another
+// member when theirs closes.
+func TestNATSClient(t *testing.T) {
+	s := startNATS(t, server.Options{Port: -1})
+	group := newLenders(t)
+	members := []*node.Node{group.open(connect(t, s), nil), group.open(connect(t, s), nil)}
+	nc := connect(t, s)
+	one, two := lend(t, nc, "one"), lend(t, connect(t, s), "two")
+	h := take(t, one, "l")
+	_, err := two.Mutex("l").TryAcquire(t.Context())
+	require.ErrorIs(t, err, lock.ErrBusy)
+	granted := make(chan lock.Held)
+	go func() { granted <- take(t, two, "l") }()
+
+	require.NoError(t, nc.ForceReconnect())
+	for first := h.Until(); h.Until().Before(first.Add(sessions)); <-time.After(time.Millisecond) { // the session goes on
+		require.NoError(t, h.Err())
+	}
+	require.NoError(t, h.Err())
+	require.NoError(t, h.Release())
+	next := await(t, granted)
+	require.Greater(t, next.Fence(), h.Fence())
+	require.NoError(t, next.Release())
+
+	held := take(t, one, "m")
+	mine, other := members[0], members[1]
+	if !serves(mine, "one") {
+		mine, other = other, mine
+	}
+	closed := make(chan error)
+	go func() { closed <- mine.Close(context.WithoutCancel(t.Context())) }()
+	for err = nil; !errors.Is(err, node.ErrClosed); <-time.After(time.Millisecond) {
+		_, err = mine.Mutex("m").TryAcquire(t.Context())
+		require.Error(t, err)
+		require.NoError(t, held.Err())
+	}
+	require.Empty(t, closed)
+	require.NoError(t, held.Release())
+	require.NoError(t, await(t, closed))
+	require.NoError(t, take(t, one, "m").Release())
+	require.True(t, serves(other, "one"))
+}
+
+func serves(n *node.Node, name string) bool {
+	for _, c := range n.Status().Clients {
+		if c.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// A client without members is told so by the server, and a message that is lost ends a connection.
+func TestNATSClientLost(t *testing.T) {
+	s := startNATS(t, server.Options{Port: -1})
+	nc := connect(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := natsclient.Dialer(nc)(ctx, "locks.clients")
+	require.ErrorIs(t, err, nats.ErrNoResponders)
+	require.ErrorContains(t, err, "natsclient: no member has answered on locks.clients.new")
+
+	listener, err := natsclient.Listen(nc, "locks.clients")
+	require.NoError(t, err)
+	_, err = natsclient.Dialer(nc)(ctx, "locks")
+	require.ErrorIs(t, err, nats.ErrNoResponders)
+	pair := func() (near, far net.Conn) {
+		near, err = natsclient.Dialer(nc)(ctx, "locks.clients")
+		require.NoError(t, err)
+		far, err = listener.Accept()
+		require.NoError(t, err)
+		return near, far
+	}
+	hear := func(nc net.Conn) (string, error) {
+		b := make([]byte, 10_000)
+		n, err := nc.Read(b)
+		return string(b[:n]), err
+	}
+	near, far := pair()
+	long := strings.Repeat("x", 5000)
+	_, err = near.Write([]byte(long))
+	require.NoError(t, err)
+	require.NoError(t, near.Close())
+	got := ""
+	for err == nil {
+		var more string
+		more, err = hear(far)
+		got += more
+	}
+	require.Equal(t, long, got)
+	require.EqualError(t, err, "EOF")
+
+	near, far = pair()
+	_, err = near.Write([]byte("a"))
+	require.NoError(t, err)
+	require.NoError(t, nc.Publish(far.LocalAddr().String(), binary.BigEndian.AppendUint32(nil, 2)))
+	_, err = near.Write([]byte("b"))
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	heard, err := hear(far)
+	require.NoError(t, err)
+	require.Equal(t, "a", heard[:1])
+	for err == nil {
+		_, err = hear(far)
+	}
+	require.ErrorContains(t, err, "was lost")
+
+	near, far = pair()
+	require.NoError(t, far.SetReadDeadline(time.Now().Add(time.Millisecond)))
+	_, err = hear(far)
+	require.Error(t, err)
+	again, err := natsclient.Dialer(nc)(ctx, near.(interface{ Address() string }).Address())
+	require.NoError(t, err)
+	require.Equal(t, near.RemoteAddr(), again.RemoteAddr(), "the same member")
+	require.NoError(t, listener.Close())
+	_, err = listener.Accept()
+	for err == nil {
+		_, err = listener.Accept()
+	}
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// The documented permissions are enough. A client can read and write nothing but its own, Allow
+// knows it by its inbox, and it cannot make a member publish to anything but an inbox.
+func TestNATSClientPermissions(t *testing.T) {
+	user := func(name string, publish, subscribe []string) *server.User {
+		return &server.User{Username: name, Password: name, Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
+		}}
+	}
+	s := startNATS(t, server.Options{Port: -1, Users: []*server.User{
+		user("member", []string{"_INBOX.>", "record"}, []string{"locks.clients.>"}),
+		user("alice", []string{"locks.clients.>"}, []string{"_INBOX.alice.>"}),
+		user("bob", []string{"locks.clients.>"}, []string{"_INBOX.bob.>"}),
+		{Username: "spy", Password: "spy"},
+	}})
+	as := func(name string) *nats.Conn {
+		return connect(t, s, nats.UserInfo(name, name), nats.CustomInboxPrefix("_INBOX."+name))
+	}
+	newLenders(t).open(as("member"), func(nc net.Conn, _, lock string) error {
+		if lock == "hers" && !strings.HasPrefix(nc.RemoteAddr().String(), "_INBOX.alice.") {
+			return errors.New("it belongs to alice")
+		}
+		return nil
+	})
+	h := take(t, lend(t, as("alice"), "alice"), "hers")
+	bob := as("bob")
+	_, err := lend(t, bob, "alice").Mutex("hers").TryAcquire(t.Context())
+	require.ErrorIs(t, err, client.ErrRefused)
+	require.ErrorContains(t, err, "it belongs to alice")
+	require.NoError(t, h.Err())
+
+	denied := make(chan error, 10)
+	bob.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err })
+	for _, subject := range []string{"_INBOX.alice.x", "_INBOX.alice.>", "_INBOX.>", "locks.clients.new", "locks.clients.>"} {
+		_, err := bob.SubscribeSync(subject)
+		require.NoError(t, err)
+		require.ErrorIs(t, await(t, denied), nats.ErrPermissionViolation, subject)
+	}
+	spy := as("spy")
+	published, err := spy.SubscribeSync("record")
+	require.NoError(t, err)
+	require.NoError(t, spy.Flush())
+	require.NoError(t, bob.PublishRequest("locks.clients.new", "record", []byte("_INBOX.bob.x")))
+	require.NoError(t, bob.PublishRequest("locks.clients.new", "_INBOX.bob.x", []byte("record")))
+	require.NoError(t, bob.Flush())
+	require.NoError(t, take(t, lend(t, bob, "bob"), "his").Release()) // the member is behind it
+	require.NoError(t, spy.Flush())
+	_, err = published.NextMsg(time.Millisecond)
+	require.ErrorIs(t, err, nats.ErrTimeout)
+}
