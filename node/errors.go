@@ -20,17 +20,22 @@ var (
 	ErrReleased = lock.ErrReleased // this handle has released the lock
 	ErrLost     = lock.ErrLost     // the holder no longer has the lock; the error says why
 
+	ErrDeadlock = errors.New("deadlock") // transactions wait for each other in a cycle, and this wait was ended so that the others go on; see [Error]
+
 	ErrNotElected = errors.New("not elected")     // Campaign ended before this node led
 	ErrResigned   = errors.New("leader resigned") // [Election.Resign] asked the leader to give up
+
+	ErrClosed  = group.ErrClosed      // the node is closed, by its own process
+	ErrEvicted = group.ErrEvicted     // an operator told the other members that this process is dead
+	ErrRecord  = membership.ErrRecord // the record of the members was deleted, overwritten or restored
+	ErrFull    = membership.ErrFull   // the group has as many members as it can have
+	ErrLease   = group.ErrLease       // the store did not answer for a lease, less a margin; what was held is lost
 
 	// ErrStopped: the node has stopped, though nobody has closed it, and grants nothing
 	// more. Let the process exit, so that a supervisor starts it again: see [Node.Done]. The
 	// error also says why: [ErrNumberTaken], [ErrReplaced], [ErrEvicted], [ErrRecord], [ErrFull],
 	// [ErrConfig], [store.ErrUnusable] or [transport.ErrClosed].
 	ErrStopped = group.ErrStopped
-
-	// ErrClosed: the node is closed, by its own process.
-	ErrClosed = group.ErrClosed
 
 	// ErrConfig: the [Config] of a peer differs from this node's in a field that must
 	// be the same in all members. The text names the fields, if they can be told.
@@ -45,29 +50,13 @@ var (
 	// cut off, and the other members go on with the new process.
 	ErrReplaced = locks.ErrReplaced
 
-	// ErrEvicted: an operator told the other members that this process is dead.
-	ErrEvicted = group.ErrEvicted
-
-	// ErrRecord: the record of the members was deleted, overwritten or restored.
-	ErrRecord = membership.ErrRecord
-
-	// ErrFull: the group has as many members as it can have.
-	ErrFull = membership.ErrFull
-
 	// ErrStore: the store cannot be reached, or does not answer in time. Nobody may hold
 	// a lock without it for longer than a lease. The call goes on when it answers.
 	ErrStore = group.ErrStore
 
-	// ErrLease: the store did not answer for a lease, less a margin. What was held is lost.
-	ErrLease = group.ErrLease
-
 	// ErrExcluded: the other members went on without this process, because they did not
 	// hear from it. What was held is lost. The process rejoins by itself.
 	ErrExcluded = group.ErrExcluded
-
-	// ErrDeadlock: transactions wait for each other in a cycle, and this wait was
-	// ended so that the others can go on. See [Error].
-	ErrDeadlock = errors.New("deadlock")
 
 	// ErrOverflow: a peer has not acknowledged more than 2 MiB of what was sent to it.
 	// The call has changed nothing, and a later one may succeed.

@@ -47,15 +47,15 @@ const (
 // a query that it does not understand with status 400.
 func Handler(n *node.Node) http.Handler {
 	return only("GET, HEAD", "this page can only be read", func(w http.ResponseWriter, r *http.Request) {
-		q, err := parse(r)
+		v, asJSON, err := parse(r)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		var body bytes.Buffer
 		kind := "text/html; charset=utf-8"
-		v := look(n, q)
-		if q.json {
+		v.look(n)
+		if asJSON {
 			kind = "application/json"
 			out := json.NewEncoder(&body)
 			out.SetIndent("", "  ")
@@ -76,40 +76,32 @@ func Handler(n *node.Node) http.Handler {
 	})
 }
 
-// A query is what a request asks for.
-type query struct {
-	json   bool
-	prefix string
-	limit  int
-}
-
-func parse(r *http.Request) (q query, err error) {
+// parse returns what a request asks for: a status with nothing but Prefix and Limit.
+func parse(r *http.Request) (v status, asJSON bool, err error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return q, err
+		return v, false, err
 	}
 	for key := range values {
 		if key != "format" && key != "prefix" && key != "limit" {
-			return q, fmt.Errorf("the query may have format, prefix and limit, not %q", key)
+			return v, false, fmt.Errorf("the query may have format, prefix and limit, not %q", key)
 		}
 	}
-	q.prefix, q.limit = values.Get("prefix"), defaultLimit
+	v.Prefix, v.Limit = values.Get("prefix"), defaultLimit
 	if text := values.Get("limit"); text != "" {
-		q.limit, err = strconv.Atoi(text)
-		if err != nil || q.limit < 1 || q.limit > maxLimit {
-			return q, fmt.Errorf("limit is 1 to %d, not %q", maxLimit, text)
+		v.Limit, err = strconv.Atoi(text)
+		if err != nil || v.Limit < 1 || v.Limit > maxLimit {
+			return v, false, fmt.Errorf("limit is 1 to %d, not %q", maxLimit, text)
 		}
 	}
 	switch format := values.Get("format"); format {
 	case "":
-		q.json = accepts(r, "application/json") && !accepts(r, "text/html")
-	case "json":
-		q.json = true
-	case "html":
+		return v, accepts(r, "application/json") && !accepts(r, "text/html"), nil
+	case "json", "html":
+		return v, format == "json", nil
 	default:
-		return q, fmt.Errorf("format is json or html, not %q", format)
+		return v, false, fmt.Errorf("format is json or html, not %q", format)
 	}
-	return q, nil
 }
 
 // accepts reports whether the request names the media type among those that it accepts.
@@ -191,8 +183,8 @@ type lock struct {
 }
 
 // Shown names a node on the page.
-func (s status) Shown(id dmutex.NodeID) string {
-	for _, p := range s.Peers {
+func (v status) Shown(id dmutex.NodeID) string {
+	for _, p := range v.Peers {
 		if p.ID == id && p.Name != "" {
 			return fmt.Sprintf("node %v, %s", id, p.Name)
 		}
@@ -249,26 +241,24 @@ func (s seconds) String() string {
 	}
 }
 
-func look(n *node.Node, q query) status {
+// look fills in how the node stands.
+func (v *status) look(n *node.Node) {
 	st := n.Status()
-	v := status{
-		Node: n.Self(), Name: st.Name, Life: life(st.Life), Error: text(st.Err),
-		View: view{
-			Epoch: st.View.Epoch, Members: st.View.Members, Acts: st.View.Acts, Age: seconds(st.View.Age),
-			Missing: st.View.Missing, Error: text(st.View.Err), Changes: st.View.Changes, Took: seconds(st.View.Took),
-		},
-		Peers:   make([]peer, 0, len(st.Peers)),
-		Granted: st.Granted, Sent: kinds(st.Sent), Received: kinds(st.Received), Refused: st.Refused, Deadlocks: st.Deadlocks,
-		Prefix: q.prefix, Limit: q.limit,
+	v.Node, v.Name, v.Life, v.Error = n.Self(), st.Name, life(st.Life), text(st.Err)
+	v.View = view{
+		Epoch: st.View.Epoch, Members: st.View.Members, Acts: st.View.Acts, Age: seconds(st.View.Age),
+		Missing: st.View.Missing, Error: text(st.View.Err), Changes: st.View.Changes, Took: seconds(st.View.Took),
 	}
 	if l := st.Lease; l != nil {
 		v.Lease = &lease{State: l.State, Left: seconds(l.Remains), Error: text(l.Err), Exclusions: l.Exclusions}
 	}
+	v.Peers = make([]peer, 0, len(st.Peers))
 	for _, p := range st.Peers {
 		v.Peers = append(v.Peers, newPeer(p, st.View))
 	}
-	v.Locks, v.LeftOut = locks(n, q)
-	return v
+	v.Granted, v.Refused, v.Deadlocks = st.Granted, st.Refused, st.Deadlocks
+	v.Sent, v.Received = kinds(st.Sent), kinds(st.Received)
+	v.lookAtLocks(n)
 }
 
 func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
@@ -280,38 +270,36 @@ func newPeer(p node.PeerStatus, v node.ViewStatus) peer {
 	}
 }
 
-// locks returns the locks that match, the oldest first, and how many are left out.
-// It keeps at most twice as many as it returns.
-func locks(n *node.Node, q query) (list []lock, leftOut int) {
-	first := func() {
-		slices.SortFunc(list, func(a, b lock) int {
+// lookAtLocks fills in the locks that match, the oldest first, and how many are left out.
+// It keeps at most twice as many as are shown.
+func (v *status) lookAtLocks(n *node.Node) {
+	v.Locks = make([]lock, 0, min(v.Limit, defaultLimit))
+	cut := func() {
+		slices.SortFunc(v.Locks, func(a, b lock) int {
 			return cmp.Or(-cmp.Compare(a.Age, b.Age), cmp.Compare(a.Name, b.Name))
 		})
-		if len(list) > q.limit {
-			leftOut += len(list) - q.limit
-			clear(list[q.limit:])
-			list = list[:q.limit]
+		if more := len(v.Locks) - v.Limit; more > 0 {
+			v.LeftOut += more
+			v.Locks = slices.Delete(v.Locks, v.Limit, len(v.Locks))
 		}
 	}
-	list = make([]lock, 0, min(q.limit, defaultLimit))
 	for name, st := range n.Locks() {
-		if !strings.HasPrefix(name, q.prefix) {
+		if !strings.HasPrefix(name, v.Prefix) {
 			continue
 		}
 		raw := ""
 		if !utf8.ValidString(name) {
 			raw = hex.EncodeToString([]byte(name))
 		}
-		list = append(list, lock{
+		v.Locks = append(v.Locks, lock{
 			Name: name, Hex: raw, Phase: st.Phase.String(), Holder: st.Holder, Fence: st.Fence, Age: seconds(st.Age),
 			Waiters: st.Waiters, WaitsFor: st.WaitsFor, Former: st.Former, Drains: seconds(st.Drains),
 		})
-		if len(list) == 2*q.limit {
-			first()
+		if len(v.Locks) == 2*v.Limit {
+			cut()
 		}
 	}
-	first()
-	return list, leftOut
+	cut()
 }
 
 // life writes the name of a process's run, which is 64 bits.
