@@ -5,20 +5,13 @@ import "math"
 // Config configures a session. Life, MaxLife and MaxFrame must be set.
 type Config struct {
 	// Life is the number of this run of the process: not 0, and higher than those of all
-	// former runs with the number of its node. The sessions of a process with different
-	// peers may share it; a second session with the same peer needs a higher one.
+	// former runs with the number of its node. A second session with the same peer needs
+	// a higher one.
 	Life uint64
 
-	// MaxLife is the highest life that is believed, see [Session.SetMaxLife].
-	MaxLife uint64
-
-	// Group is a digest of what both ends must agree on. A peer with another
-	// one is refused.
-	Group uint64
-
-	// MaxFrame is the size of the largest frame that the link takes, in bytes,
-	// at least 64.
-	MaxFrame int
+	MaxLife  uint64 // the highest life that is believed, see [Session.SetMaxLife]
+	Group    uint64 // a digest of what both ends must agree on: a peer with another one is refused
+	MaxFrame int    // the size of the largest frame that the link takes, in bytes, at least 64
 }
 
 const (

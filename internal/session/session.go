@@ -3,15 +3,14 @@
 // delays frames arbitrarily; and it reports when a new process has replaced
 // the one at the other end.
 //
-// It does no I/O, starts no goroutine and reads no clock: a [Session] is one
-// end of the conversation with one peer, and a driver carries its frames.
+// It is pure: a [Session] is one end of the conversation with one peer, and a driver
+// carries its frames.
 //
 // # The protocol
 //
-// A life is one run of a process. The lives of one node are ordered by their numbers.
-// A process that restarts has forgotten everything, frames of its former life may still
-// be in flight, and the higher life is the later one. Here a is our life, b the life of
-// the peer (0 before the first) and x that of any frame's sender:
+// A life is one run of a process, which remembers nothing of former ones. The lives of
+// one node are ordered by their numbers. Frames of former lives may still be in flight.
+// Here a is our life, b that of the peer (0 before the first), x that of any sender:
 //
 //	Send:            queue the message, or refuse it if Buffer is used up
 //	time, b = 0:     HELLO(a,0), with exponential back-off
@@ -34,35 +33,31 @@
 //
 // # Why it is right
 //
-// b only rises, and so does the life of our own process. So a pair of lives adopt each
-// other at most once, and each stream between two lives begins at most once at either
-// end. A number of a stream stands for one message for good, although frames are composed
-// anew when they are sent again, and the receiver takes the numbers one by one. Hence
-// what b delivers from a is, without gap or repetition, the beginning of what a sent to
-// b; nothing of an older life comes after something of a newer one; and what is
-// acknowledged was delivered. Without a and b in DATA and ACK, or if "different" meant
-// "newer", old frames would break this, which the tests show one by one.
+// b only rises, and so does the life of our own process. So each stream between two lives
+// begins at most once at either end. A number of a stream stands for one message for
+// good, and the receiver takes the numbers one by one. Hence what b delivers from a is,
+// without gap or repetition, the beginning of what a sent to b; nothing of an older life
+// comes after something of a newer one; and what is acknowledged was delivered. Without
+// a and b in DATA and ACK, or if "different" meant "newer", old frames would break this,
+// which the tests show one by one.
 //
 // That a higher life was met stays true, so REFUSED with a higher life is true however
-// late it arrives, and no frame needs a nonce.
-//
-// A life is adopted by a frame to a only. So it knows this process, and an old frame to
-// our predecessor brings back no life that is dead.
+// late it arrives, and no frame needs a nonce. A life is adopted by a frame to a only, so
+// an old frame to our predecessor brings back no life that is dead.
 //
 // # Two processes with one number
 //
 // The later one has the higher life, and might replace a process that is well. So b is
-// asked first, several times in 250 ms because the question may be lost. It is not
-// asked if it has left, or if messages to it were not acknowledged for as long, or if it
-// has answered less than that ago. If b answers, the driver of x learns that its
-// number is taken, and x asks again after 2 s. If b does not answer, x
-// replaces it. If b goes on, the first peer that it speaks to tells it of x.
+// asked first, several times in 250 ms because the question may be lost, unless it has
+// left, or has acknowledged nothing for as long, or has answered less than that ago. If
+// b answers, the driver of x learns that its number is taken, and x asks again after 2 s.
+// If b does not answer, x replaces it. If b goes on, the first peer that it speaks to
+// tells it of x.
 //
-// A late answer of b, or a copy of one, can refuse x although b is dead. x then asks
-// again, so a driver gives up only when it was refused for some time.
+// A late answer of b, or a copy of one, can refuse x although b is dead, so the driver of
+// x gives up only when it was refused for some time.
 //
-// The lives guard against old frames, not against forgery: a process that can send in
-// the name of the peer's node on the link can send anything. But a life above
+// The lives guard against old frames, not against forgery. But a life above
 // [Session.SetMaxLife] is refused, so no number can be locked out for good.
 //
 // # Go-back-N
@@ -70,25 +65,23 @@
 // TCP and NATS keep the order of frames, and lose many together or none. So frames that
 // come too early are not kept: the sender goes back and sends everything again, in full
 // frames. GAP is sent once for a hole, and again if the sender has gone back and a frame
-// was lost again. It travels alone, even beside DATA, because an ack in DATA does not
-// tell a hole from a frame that is merely not acknowledged yet.
+// was lost again. An ack in DATA does not tell a hole, so GAP travels alone.
 //
 // An acknowledgement waits for a message to travel with: up to 20 ms, or 5 ms after a PUSH,
 // whose sender waits for it. It is sent at once after a repeated frame, after a hole was
 // filled, after a FIN, and after a large frame, because the sender of many may have to stop.
 //
 // The timeout is one and a half times the smoothed round trip. A message that was sent
-// twice is not measured. Instead, an ACK with nothing new after a repetition tells that
-// the first sending had arrived: then the round trip is as long as this ACK took.
+// twice is not measured. But if an ACK then brings nothing new, the first sending had
+// arrived, and the round trip is as long as this ACK took.
 //
 // # The end
 //
 // Two sessions that close at once are Gray's two generals: neither can know that the
-// other knows. A session whose FIN is acknowledged may go, because the peer has the
-// FIN and sends nothing more. A session that has the peer's FIN repeats its
-// acknowledgement, at growing intervals, until BYE answers, or it was repeated 12 times
-// since the peer was heard. Then it may go, too: the peer knows, unless the network has
-// lost 13 frames in a row.
+// other knows. A session whose FIN is acknowledged may go. A session that has the peer's
+// FIN repeats its acknowledgement, at growing intervals, until BYE answers, or it was
+// repeated 12 times since the peer was heard. Then it may go, too: the peer knows, unless
+// the network has lost 13 frames in a row.
 package session
 
 import (
@@ -134,19 +127,16 @@ const (
 
 // Input is what a frame brought.
 type Input struct {
-	// Messages of the peer, in the order in which it sent them. They are parts
-	// of the frame and of the session, valid until the next call of Handle or
-	// until the frame is overwritten.
+	// Messages of the peer, in order. They are parts of the frame and of the session,
+	// valid until the next call of Handle or until the frame is overwritten.
 	Messages [][]byte
 
-	Seq uint64 // the number of the first of them, from 1
-
-	// Event is 0 if nothing happened.
-	Event Event
+	Seq   uint64 // the number of the first of them, from 1
+	Event Event  // 0 if nothing happened
 
 	// Life is the other life of our node, of Taken. If it is higher than ours, it has
-	// replaced us. If it is lower, it has answered the peer a moment ago, and the peer
-	// may still adopt ours when the other has ended.
+	// replaced us: that stays true. If it is lower, it has answered the peer a moment
+	// ago, and the peer may still adopt ours when the other has ended.
 	Life uint64
 }
 
@@ -161,9 +151,7 @@ type Stats struct {
 }
 
 // A Session is one end of the conversation with one peer. It is not safe for
-// concurrent use. The package comment says how it works.
-//
-// Time enters as nanoseconds on any scale that never goes back. After every
+// concurrent use. Time enters as nanoseconds on any scale that never goes back. After every
 // input (Send, Handle, Close, Ask), and at [Session.Deadline], the driver calls
 // [Session.Transmit] until it returns nothing, and gives each frame to the link
 // before it calls again; whether the frame arrives does not matter.
