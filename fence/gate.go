@@ -1,11 +1,10 @@
 // Package fence is the resource's side of a lock: it refuses the late writes of
 // former holders.
 //
-// A lock cannot stop a late write. The writer may be a process that was paused in the middle
-// of its work and does not know that it has lost the lock, or a killed process whose last
-// write is still in flight. The resource can refuse the write if every write carries the
-// fence of its grant (Held.Fence in package node). Fences rise with every grant, so a fence
-// lower than one already seen belongs to a former holder.
+// A lock cannot stop the late write of a process that was paused in the middle of its work,
+// or was killed while the write was in flight. The resource can refuse the write if every
+// write carries the fence of its grant (Held.Fence in package node). Fences rise with every
+// grant, so a fence lower than one already seen belongs to a former holder.
 //
 //	gate.Do(fence, func() error { return write(data) }) // or ErrStale
 //
@@ -21,9 +20,8 @@
 // and a new one would admit a former holder. So store the fence with the data, in
 // one step, and pass it to [NewGate] when the process starts again.
 //
-// The resource refuses a former holder as soon as a later holder has used its
-// fence. So send the fence with the first read too: otherwise a late write of the
-// former holder may come between that read and the write that is based on it.
+// Send the fence with the first read too: otherwise a late write of a former holder may
+// come between that read and the write that is based on it.
 package fence
 
 import (
@@ -67,11 +65,9 @@ type Gate struct {
 func NewGate(highest uint64) *Gate { return &Gate{highest: highest} }
 
 // Do runs f if the fence passes, and returns f's error; otherwise it returns a
-// [StaleError]. While f runs, other calls wait, even with a higher fence, until f
-// has returned or panicked. So no write begins before an earlier one is complete.
-// f must not call the Gate.
-//
-// The fence counts as seen even if f fails.
+// [StaleError]. While f runs, other calls wait, even with a higher fence, so no write
+// begins before an earlier one is complete. f must not call the Gate. The fence counts as
+// seen even if f fails.
 func (g *Gate) Do(fence uint64, f func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,9 +78,8 @@ func (g *Gate) Do(fence uint64, f func() error) error {
 	return f()
 }
 
-// Admit returns nil if the fence passes and a [StaleError] otherwise. From then
-// on the Gate refuses all former holders. Admit does not guard what the caller
-// does next, because a higher fence may pass in between. To read or write, use
+// Admit returns nil if the fence passes and a [StaleError] otherwise. What the caller does
+// next is not guarded, because a higher fence may pass in between: to read or write, use
 // [Gate.Do].
 func (g *Gate) Admit(fence uint64) error { return g.Do(fence, func() error { return nil }) }
 

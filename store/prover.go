@@ -6,15 +6,14 @@ import (
 	"os"
 )
 
-// A Prover is a [Store] that can prove that a process is dead, for example by a lock that
-// the operating system releases when the process dies. Who has such a proof need not wait
-// for a lease of that process to end. It is optional; filestore has it. Groups and storelock
-// use it.
+// A Prover is a [Store], such as filestore, that can prove that a process is dead, for example
+// by a lock that the operating system releases when the process dies. Then groups and
+// storelock need not wait for a lease of that process to end.
 //
 // A process begins a [Life] and writes its name into the record. Other processes ask by
 // that name. A proof must never be wrong: a process that does not answer, is stopped, or
 // cannot be reached is not dead. Where the store cannot tell, its methods return an error
-// that wraps [ErrNoProof], and the caller waits as it would with any other store.
+// that wraps [ErrNoProof].
 type Prover interface {
 	Store
 

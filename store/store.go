@@ -1,11 +1,7 @@
 // Package store is the contract for the one small record by which a group of nodes
-// agrees on its members. It is changed by compare-and-swap.
-//
-// The record says who the members are. It changes when a node joins, leaves or is
-// excluded, and each member loads it a few times per lease to renew its own. No lock is
-// ever taken in the store, so its speed is not the speed of the locks.
-//
-// # Stores
+// agrees on its members. It is changed by compare-and-swap, when a node joins, leaves or
+// is excluded, and each member loads it a few times per lease to renew its own. No lock is
+// ever taken in the store, so its speed is not the speed of the locks. The stores:
 //
 //   - [Memory], for tests and for the nodes of one process
 //   - filestore, for the processes of one machine; nothing to install
@@ -45,24 +41,20 @@ import (
 	"sync"
 )
 
-// A Store keeps the record of one group. The name of the group, such as a key or a path,
-// was given when the store was opened. Stores that were opened for one name in
-// different processes have one record; stores for different names do not affect each other.
-//
-// A Store is safe for concurrent use. Its methods return soon after their context has
-// ended. An error that no later call can overcome, such as a missing permission, is
-// returned at once and wraps [ErrUnusable].
+// A Store keeps the record of one group, under a name, such as a key or a path, that was
+// given when the store was opened. It is safe for concurrent use. Its methods return soon
+// after their context has ended. An error that no later call can overcome, such as a missing
+// permission, is returned at once and wraps [ErrUnusable].
 type Store interface {
 	// Load returns the record and its revision. Before the first Swap, and after an
 	// operator has deleted the record, the value is empty, and the revision is the one
 	// that Swap needs to create the record.
 	//
 	// Load is linearizable: it returns the record as it was at some moment between the
-	// call and the return. It never returns a cached value, nor one from a replica that
-	// may lag or from a leader that may have been deposed: members renew their leases by
-	// loading the record, so a stale answer can put two holders on one lock. If a plain
-	// read of the service does not promise this, Load must confirm by a write that the
-	// revision it has read is still the last one.
+	// call and the return, never from a cache, a replica that may lag or a leader that may
+	// have been deposed. Members renew their leases by loading the record, so a stale
+	// answer can put two holders on one lock. If a plain read of the service does not
+	// promise this, Load must confirm by a write that the revision is still the last one.
 	//
 	// The caller may modify the returned value.
 	Load(ctx context.Context) (value []byte, rev Revision, err error)
@@ -85,10 +77,9 @@ type Store interface {
 	Swap(ctx context.Context, value []byte, rev Revision) (Revision, error)
 }
 
-// A Revision names one state of a record. The store chooses it, and callers only
-// compare it for equality. No two states of a record have the same revision, even if
-// their values are equal. Otherwise a Swap could overwrite changes that its caller has
-// not seen.
+// A Revision names one state of a record. The store chooses it, and callers only compare it
+// for equality. No two states of a record have the same revision, even if their values are
+// equal: a Swap could overwrite changes that its caller has not seen.
 type Revision string
 
 // MaxValue is the size in bytes of the largest value that every store must accept. Some
@@ -100,8 +91,8 @@ const MaxValue = 64 << 10
 var ErrConflict = errors.New("store: conflict: the record has changed since it was loaded")
 
 // ErrUnusable is wrapped by errors that recur until an operator mends their cause: a wrong
-// path, a value that is not a record, a missing permission. A node that has not acted yet stops
-// with such an error. A node that has acted treats it like a store that does not answer.
+// path, a value that is not a record, a missing permission. They stop a node that has not
+// acted yet. To a node that has acted, the store does not answer.
 var ErrUnusable = errors.New("store: unusable until this is mended")
 
 // Memory is a record in memory. The zero Memory is empty and ready for use. It must not be

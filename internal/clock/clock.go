@@ -11,9 +11,8 @@ import (
 // Go's monotonic clock may stand still then, but the wall clock does not. So it counts as
 // sleep when the wall clock has run ahead of the monotonic one: a lease may end too soon,
 // when an operator sets the clock, but not too late. Linux knows how long the machine has slept
-// even if the wall clock was set back meanwhile. But it does not know how long a host has
-// stopped a virtual machine, which only the wall clock shows in the end. So the larger
-// of the two counts. A bubble of testing/synctest has no kernel's clock.
+// even if the wall clock was set back meanwhile, but not how long a host has stopped a virtual
+// machine. So the larger of the two counts.
 type Clock struct {
 	birth  time.Time
 	ahead  atomic.Int64 // of the wall clock, when it was looked at last

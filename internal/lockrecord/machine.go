@@ -1,5 +1,4 @@
-// Package lockrecord is a lock in one record of a store, as a machine without I/O: there is no
-// group, and who wants the lock does not vote.
+// Package lockrecord is a lock in one record of a store, as a machine without I/O.
 //
 // # The rules
 //
@@ -30,9 +29,8 @@
 // D/(1+rho) of true time, which is L/(1-rho). Its swap succeeds only if no other swap has
 // come between. This needs no word about how long operations take.
 //
-// A swap that was given up may still take effect, but only while its revision is the last.
-// So it either comes before the swap that its life or another one makes from there, and
-// makes that one fail, or never.
+// A swap that was given up takes effect before the next one from its revision, and makes that
+// one fail, or never.
 package lockrecord
 
 import (

@@ -5,16 +5,14 @@
 // value is written beside the old one, synced, and takes its place by a rename. So a
 // process killed in the middle of a Swap leaves the old record or the new one, and a Swap
 // that has returned survives a power failure, if the disk keeps what it has acknowledged.
-//
-// A process that is stopped in the middle of a Swap (SIGSTOP, a debugger) keeps the lock,
-// and the Swaps of the others wait for it until their contexts end. A Load needs no lock.
+// While a process is stopped in the middle of a Swap (SIGSTOP, a debugger), the Swaps of
+// the others wait. A Load needs no lock.
 //
 // # Proof of death
 //
 // The store is a [store.Prover]: while a [store.Life] lasts, the process has the kernel's lock
-// on a file of its own, whose name is the path with .life. and the name of the life added. So
-// other processes know at once when it has died, and need not wait for its lease. A child
-// process can inherit the file, but not on Windows.
+// on a file of its own, the path with .life. and the name of the life added. So other processes
+// know at once when it has died. A child process can inherit the file, but not on Windows.
 //
 // That proves something only on a file system that belongs to one machine. On Linux these are
 // ext4, XFS, Btrfs, ZFS, F2FS, tmpfs, overlayfs and their like, on macOS, FreeBSD and
@@ -25,15 +23,13 @@
 // # Where to keep the file
 //
 // Do not use filestore on a network file system: many of them lock within one machine
-// only, or lose locks when the server restarts. For processes on several machines, use
-// another store.
+// only, or lose locks when the server restarts.
 //
 // The directory has more files: the path with .lock added, those of lives, and the path with
-// .new added. Nobody should remove them while the group runs, as they are what the processes
-// know of each other. A killed process may leave the last two behind; the next ones remove
-// them. All processes need permission to write in the directory. No stranger should have that
-// permission, so do not use a directory such as /tmp. Symbolic links in the place of these
-// files are not followed.
+// .new added. Nobody should remove them while the group runs. A killed process may leave the
+// last two behind; the next ones remove them. All processes need permission to write in the
+// directory, and no stranger should have it, so do not use a directory such as /tmp. Symbolic
+// links in the place of these files are not followed.
 package filestore
 
 import (
@@ -65,8 +61,7 @@ func Open(path string) (store.Store, error) {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
 	s := &record{dir: filepath.Dir(path), name: filepath.Base(path), loads: make(turn, 1), swaps: make(turn, 1), lives: make(turn, 1)}
-	// A wrong path is an error here. The record is read first, so that a path which cannot
-	// be a record gets no lock file.
+	// The record is read first, so that a path which cannot be a record gets no lock file.
 	if _, _, err := s.Load(context.Background()); err != nil {
 		return nil, err
 	}
@@ -144,9 +139,9 @@ func (s *record) fail(op string, err error) error {
 // A turn is taken by one call at a time.
 type turn chan struct{}
 
-// call returns when f does, or when the context ends. The kernel may keep f from returning,
-// for example because a stopped process has the lock. Then f keeps the turn, so that stuck
-// calls do not accumulate.
+// call returns when f does, or when the context ends. While the kernel keeps f from returning,
+// for example because a stopped process has the lock, f keeps the turn: stuck calls do not
+// accumulate.
 func (t turn) call(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	select {

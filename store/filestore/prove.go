@@ -84,8 +84,7 @@ type wait struct {
 	err  error
 }
 
-// waits has one wait for each life, by the path of its file, however many calls of Over have begun
-// and ended meanwhile, and however often this process has opened the record.
+// waits has one wait for each life, by the path of its file, for all calls of Over in this process.
 var waits sync.Map
 
 // Over implements [store.Prover].
@@ -157,9 +156,8 @@ func (s *record) Living(ctx context.Context) ([]string, error) {
 	return living, nil
 }
 
-// names returns the names that the files of lives may have. Other processes may spell the path in
-// another way, on a file system that ignores case, and there may be lives of other records: only
-// opening lifeFile tells.
+// names returns the names that lives may have. On a file system that ignores case others may spell
+// the path in another way, and there may be lives of other records: only opening lifeFile tells.
 func (s *record) names(dir *os.Root) (names []string, err error) {
 	d, err := dir.Open(".")
 	if err != nil {

@@ -27,11 +27,10 @@
 //
 // # Reads
 //
-// No read of JetStream is linearizable: any replica answers a direct get, and the leader of a
-// stream answers other gets without checking that it still leads. So Load reads the record,
-// and then publishes an empty entry, under the key with .read added, on condition that the
-// record is unchanged. Only a leader with a majority can accept that entry. The entry changes
-// neither the record nor its revision. So each Load is two requests.
+// No read of JetStream is linearizable: any replica answers a direct get, and a leader answers
+// other gets without checking that it still leads. So Load reads the record, and then publishes
+// an empty entry, under the key with .read added, on condition that the record is unchanged:
+// only a leader with a majority can accept it.
 //
 // # Permissions
 //
@@ -242,9 +241,8 @@ func (s *record) Swap(ctx context.Context, value []byte, rev store.Revision) (st
 }
 
 // publish adds an entry if the last entry of the record is still the given one, and
-// returns the sequence number of the new entry. It tries again while the servers are
-// busy: until the replicas are done with an entry, the leader refuses all others, right
-// or wrong.
+// returns the sequence number of the new entry. Until the replicas are done with an entry,
+// the leader refuses all others, right or wrong: then publish tries again.
 func (s *record) publish(ctx context.Context, subject string, value []byte, last uint64) (uint64, error) {
 	const pause = 2 * time.Millisecond
 	for {

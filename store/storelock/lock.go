@@ -16,14 +16,11 @@
 // The record needs no preparation, and serves one lock. Do not delete it while the lock is
 // held: two could hold it then, for up to a third of a lease.
 //
-// # What it does not do
-//
 // Waiters are served in no order. Each of them loads the record some times a second, unless the
-// store is a Prover. Clocks may be wrong by 1 % in their rates, and not more. A process that
-// was paused may write after its lease, before it notices: only a resource that refuses
-// fences lower than the highest it has seen is safe from that. Fences rise from grant to
-// grant, and also after the record was lost, if no clock was set back by more than the time
-// between.
+// store is a Prover. Clocks may be wrong by 1 % in their rates. A process that was paused may
+// write after its lease, before it notices: only a resource that refuses fences lower than the
+// highest it has seen is safe from that. Fences rise from grant to grant, and also after the
+// record was lost, if no clock was set back by more than the time between.
 package storelock
 
 import (
@@ -76,10 +73,10 @@ func New(s store.Store, name string, lease time.Duration) (*Lock, error) {
 // Name returns the lock's name.
 func (l *Lock) Name() string { return l.name }
 
-// Acquire waits for the lock and returns the handle that holds it. It goes on while the store does
-// not answer. If ctx ends first, its error wraps that of ctx, and that of the store if it did
-// not answer. It also wraps [store.ErrNoProof] if the holder may have crashed, and ctx left too little
-// time to replace it. Other errors are those that waiting does not mend: [ErrRecord] and
+// Acquire waits for the lock, also while the store does not answer, and returns the handle that
+// holds it. If ctx ends first, its error wraps that of ctx, that of a store that did not answer,
+// and [store.ErrNoProof] if the holder may have crashed, and ctx left too little time to
+// replace it. Other errors are those that waiting does not mend: [ErrRecord] and
 // [store.ErrUnusable].
 //
 // The handle's Release waits until the store has confirmed it, and at most for a lease: then
