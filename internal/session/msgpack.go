@@ -63,17 +63,17 @@ func (r *reader) end() error {
 	return r.err
 }
 
-func (r *reader) uint() uint64 {
-	code := r.code()
-	if code <= msgpcode.PosFixedNumHigh {
-		return uint64(code)
+func (r *reader) uint() (v uint64) {
+	if len(r.rest) > 0 && r.rest[0] <= msgpcode.PosFixedNumHigh {
+		v, r.rest = uint64(r.rest[0]), r.rest[1:]
+		return v
 	}
-	return r.number(code, msgpcode.Uint8, msgpcode.Uint64, uint64(msgpcode.PosFixedNumHigh)+1)
+	return r.number(msgpcode.Uint8, msgpcode.Uint64, uint64(msgpcode.PosFixedNumHigh)+1)
 }
 
 // bin reads a byte string. The result is part of the buffer.
 func (r *reader) bin() (bin []byte) {
-	n := r.number(r.code(), msgpcode.Bin8, msgpcode.Bin32, 0)
+	n := r.number(msgpcode.Bin8, msgpcode.Bin32, 0)
 	if n > uint64(len(r.rest)) {
 		r.fail(errShort)
 		return nil
@@ -82,36 +82,29 @@ func (r *reader) bin() (bin []byte) {
 	return bin
 }
 
-// code takes the byte that says what follows.
-func (r *reader) code() (code byte) {
+// number takes what appendNumber wrote with a code from first to last. Below least it would have
+// had a shorter form.
+func (r *reader) number(first, last byte, least uint64) (v uint64) {
 	if len(r.rest) == 0 {
 		r.fail(errShort)
 		return 0
 	}
-	code, r.rest = r.rest[0], r.rest[1:]
-	return code
-}
-
-// number takes what appendNumber wrote behind a code from first to last. Below least it
-// would have had a shorter form.
-func (r *reader) number(code, first, last byte, least uint64) (v uint64) {
-	if code < first || code > last {
+	code := r.rest[0]
+	size := 1 << (code - first)
+	switch {
+	case code < first || code > last:
 		r.fail(errType)
 		return 0
-	}
-	size := 1 << (code - first)
-	if len(r.rest) < size {
+	case len(r.rest) <= size:
 		r.fail(errShort)
 		return 0
-	}
-	for _, digit := range r.rest[:size] {
-		v = v<<8 | uint64(digit)
-	}
-	r.rest = r.rest[size:]
-	if size > 1 {
+	case size > 1:
 		least = 1 << (4 * size)
 	}
-	if v < least {
+	for _, digit := range r.rest[1 : 1+size] {
+		v = v<<8 | uint64(digit)
+	}
+	if r.rest = r.rest[1+size:]; v < least {
 		r.fail(errShortest)
 		return 0
 	}

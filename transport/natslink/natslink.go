@@ -114,8 +114,8 @@ type Link struct {
 	mu       sync.Mutex
 	wake     *sync.Cond // the queue is no longer empty, the number is new, or the link is closed
 	self     dmutex.NodeID
-	log      *slog.Logger // does not change once the link is open
-	opened   bool
+	log      *slog.Logger                           // does not change once the link is open
+	deliver  func(from dmutex.NodeID, frame []byte) // nil before Open
 	closed   bool
 	sub      *nats.Subscription
 	heard    dmutex.NodeID            // that sub is for
@@ -143,10 +143,9 @@ func (b *batch) size() int { return len(b.bytes) + overhead*len(b.frames) }
 
 func (b *batch) clear() { b.bytes, b.frames = b.bytes[:0], b.frames[:0] }
 
-// New returns a link over a connection, which may be reconnecting or not yet
-// connected. It returns [dmutex.ErrMisuse] if the connection is nil or
-// closed, if the server does not take frames of 1024 bytes, or if the Config
-// is not valid.
+// New returns a link over a connection, which may be reconnecting or not yet connected. It
+// returns [dmutex.ErrMisuse] if the connection is nil or closed, if the server does not take
+// frames of 1024 bytes, or if the Config is not valid.
 func New(nc *nats.Conn, c Config) (*Link, error) {
 	switch {
 	case nc == nil:
@@ -200,7 +199,7 @@ func checkPrefix(prefix string) error {
 func (l *Link) TakeLogger(logger *slog.Logger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if logger == nil || l.late != nil || l.opened {
+	if logger == nil || l.late != nil || l.deliver != nil {
 		return
 	}
 	l.late = latelog.New(logger.Handler())
@@ -230,8 +229,7 @@ func (l *Link) Become(self dmutex.NodeID) error {
 }
 
 // SetPeer implements [transport.DynamicLink]. The address must be empty. It returns
-// [dmutex.ErrMisuse] if the link was made with a number; such a link needs no list of
-// peers.
+// [dmutex.ErrMisuse] if the link was made with a number, and so needs no list of peers.
 func (l *Link) SetPeer(id dmutex.NodeID, address string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,9 +263,8 @@ func (l *Link) RemovePeer(id dmutex.NodeID) {
 	}
 }
 
-// Trouble implements [transport.Reporter]. NATS does not tell whether the other node
-// is running. Trouble knows only whether there is a server, whether nats.go last
-// refused to publish frames to that node, and, with Config.Self 0, whether another group
+// Trouble implements [transport.Reporter]. It knows only whether there is a server, whether
+// the server last refused frames to that node, and, with Config.Self 0, whether another group
 // uses the prefix.
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.Lock()
@@ -292,40 +289,33 @@ func (l *Link) Trouble(to dmutex.NodeID) error {
 // subject is where node from publishes for node to.
 func (l *Link) subject(to, from string) string { return l.prefix + "." + to + "." + from }
 
-// MaxFrame implements [transport.Link]. It is 64 KiB, or what the server takes if that is
-// less, and is fixed when the link is made: if a
-// server met later takes less, larger frames are lost, and the locks that they
-// are about wait for a server that takes them. Give all servers that the group
-// uses the same max_payload, or one of at least 65536.
+// MaxFrame implements [transport.Link]. It is 64 KiB, or the max_payload of the server if
+// that is less, and is fixed when the link is made: larger frames are lost at a server met
+// later that takes less. Give all servers the same max_payload, or one of at least 65536.
 func (l *Link) MaxFrame() int { return l.maxFrame }
 
-// Open implements [transport.Link]. If the connection is up it waits until the
-// server knows of the subscription, and fails if the server does not permit it
-// or has said on this connection that there are too many. With Config.Self 0 it
-// does not wait.
+// Open implements [transport.Link]. Without Config.Self 0, and if there is a server, it waits
+// until that knows of the subscription, and fails if the server does not permit it or has
+// said on this connection that there are too many.
 func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
-	gone := l.dynamic && l.nc.IsClosed()
+	gone := l.nc.IsClosed()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
 		return transport.ErrClosed
-	case l.opened:
+	case l.deliver != nil:
 		return dmutex.Misuse("natslink: the link is open already")
 	case gone:
 		return fmt.Errorf("natslink: open: %w", nats.ErrConnectionClosed)
 	}
 	if !l.dynamic {
 		before := l.nc.LastError()
-		sub, err := l.subscribe(l.self, deliver)
+		sub, err := l.subscribe(l.self)
 		if err != nil {
 			return err
 		}
-		if l.nc.IsConnected() {
-			// If this fails the connection has trouble, and nats.go subscribes
-			// again when it is over.
-			_ = l.nc.FlushTimeout(roundTrip)
-		}
+		l.flush() // if this fails, nats.go subscribes again when the trouble is over
 		err = l.nc.LastError()
 		if err != before && denied(err, sub.Subject) || errors.Is(err, nats.ErrMaxSubscriptionsExceeded) || l.nc.IsClosed() {
 			_ = sub.Unsubscribe()
@@ -333,15 +323,15 @@ func (l *Link) Open(deliver func(from dmutex.NodeID, frame []byte)) error {
 		}
 		l.sub, l.heard = sub, l.self
 	}
-	l.opened = true
-	l.running.Go(func() { l.publish(deliver) })
+	l.deliver = deliver
+	l.running.Go(l.publish)
 	return nil
 }
 
 // subscribe begins to take the frames for a number.
-func (l *Link) subscribe(self dmutex.NodeID, deliver func(from dmutex.NodeID, frame []byte)) (*nats.Subscription, error) {
+func (l *Link) subscribe(self dmutex.NodeID) (*nats.Subscription, error) {
 	subject := l.subject(self.String(), "*")
-	sub, err := l.nc.Subscribe(subject, func(m *nats.Msg) { l.receive(m, self, deliver) })
+	sub, err := l.nc.Subscribe(subject, func(m *nats.Msg) { l.receive(m, self) })
 	if err == nil {
 		err = sub.SetPendingLimits(maxPendingFrames, maxPendingBytes)
 	}
@@ -351,9 +341,16 @@ func (l *Link) subscribe(self dmutex.NodeID, deliver func(from dmutex.NodeID, fr
 	return sub, nil
 }
 
+// flush waits until the server, if there is one, has read everything.
+func (l *Link) flush() {
+	if l.nc.IsConnected() {
+		_ = l.nc.FlushTimeout(roundTrip)
+	}
+}
+
 // follow changes the subscription if the node has another number. Like publishing it can
 // take long while the socket is stuck.
-func (l *Link) follow(deliver func(from dmutex.NodeID, frame []byte)) {
+func (l *Link) follow() {
 	l.mu.Lock()
 	self, old := l.self, l.sub
 	same := l.closed || self == l.heard
@@ -366,7 +363,7 @@ func (l *Link) follow(deliver func(from dmutex.NodeID, frame []byte)) {
 	var sub *nats.Subscription
 	if self != dmutex.None {
 		var err error
-		if sub, err = l.subscribe(self, deliver); err != nil {
+		if sub, err = l.subscribe(self); err != nil {
 			l.log.Warn("natslink: frames from others are lost", "err", err)
 			l.shut() // the connection is closed
 		}
@@ -387,7 +384,7 @@ func denied(err error, subject string) bool {
 
 // receive delivers what comes from a node, unless the link is closed or has another
 // number by now.
-func (l *Link) receive(m *nats.Msg, self dmutex.NodeID, deliver func(from dmutex.NodeID, frame []byte)) {
+func (l *Link) receive(m *nats.Msg, self dmutex.NodeID) {
 	from := sender(m.Subject)
 	if from == self {
 		l.namesake(m, self)
@@ -400,9 +397,10 @@ func (l *Link) receive(m *nats.Msg, self dmutex.NodeID, deliver func(from dmutex
 	l.delivering.Lock()
 	defer l.delivering.Unlock()
 	l.mu.Lock()
+	deliver := l.deliver // nil if Open has failed
 	late := l.closed || l.self != self
 	l.mu.Unlock()
-	if !late {
+	if !late && deliver != nil {
 		deliver(from, m.Data)
 	}
 }
@@ -426,7 +424,7 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 	defer l.mu.Unlock()
 	subject, found := l.subjects[to]
 	switch {
-	case l.closed || !l.opened:
+	case l.closed || l.deliver == nil:
 		return transport.ErrClosed
 	case to == dmutex.None || to == l.self || l.dynamic && !found:
 		return transport.ErrUnknownNode
@@ -454,10 +452,10 @@ func (l *Link) put(subject string, frame []byte) error {
 }
 
 // publish empties the queue until the link is closed, and sees to the subscription.
-func (l *Link) publish(deliver func(from dmutex.NodeID, frame []byte)) {
+func (l *Link) publish() {
 	var b batch
 	for l.take(&b) {
-		l.follow(deliver)
+		l.follow()
 		start := 0
 		for _, f := range b.frames {
 			frame := b.bytes[start:f.end]
@@ -504,9 +502,8 @@ func (l *Link) shut() {
 	l.wake.Signal()
 }
 
-// Lost returns how many frames were lost at this node: those that Send took and
-// nats.go refused, and those that arrived but were not delivered, because this node
-// is slow or because they were malformed.
+// Lost returns how many frames were lost at this node: those that Send took and nats.go
+// refused, and those that arrived malformed or faster than they were delivered.
 func (l *Link) Lost() (sending, receiving uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -522,7 +519,7 @@ func (l *Link) Lost() (sending, receiving uint64) {
 func (l *Link) Close() error {
 	l.shut()
 	l.mu.Lock()
-	opened := l.opened
+	opened := l.deliver != nil
 	l.mu.Unlock()
 	if !opened {
 		return nil
@@ -531,11 +528,8 @@ func (l *Link) Close() error {
 	l.late.Close()
 	l.Lost()                // counts what nats.go will have forgotten
 	_ = l.sub.Unsubscribe() // nobody changes it any more; as in follow
-	if l.nc.IsConnected() {
-		// If this fails, frames are lost as when the server is lost.
-		_ = l.nc.FlushTimeout(roundTrip)
-	}
-	l.delivering.Lock() // waits for deliver; from now on there is none
+	l.flush()               // if this fails, frames are lost as when the server is lost
+	l.delivering.Lock()     // waits for deliver; from now on there is none
 	defer l.delivering.Unlock()
 	return nil
 }
