@@ -3,8 +3,8 @@ package session
 // This file finds out which life of the peer is present.
 
 // onStranger takes a frame of another life than the peer. It is the peer from now on if
-// it is higher, knows us, and the present one has ended as far as we can tell. A DATA
-// frame that has brought this about is dropped, and will be sent again.
+// it is higher, knows us, and the present one is vacant. A DATA frame that has brought this
+// about is dropped, and will be sent again.
 func (s *Session) onStranger(now int64, f *frame) Event {
 	if s.peer != 0 {
 		s.stats.Strays++
@@ -70,9 +70,9 @@ func (s *Session) vacant(now int64) bool {
 		s.backoff > 0 && s.timeout() >= s.pace.grace
 }
 
-// doubt asks the peer whether it is alive, because of a frame of a higher life. If it has
-// just answered, the higher life is refused at once. But its answer to the same question
-// asks for nothing, otherwise questions and answers would never end.
+// doubt asks the peer whether it is alive, because of a frame of a higher life, which is
+// refused at once if the peer has just answered. But its answer to the same question asks
+// for nothing, otherwise questions and answers would never end.
 func (s *Session) doubt(now int64, f *frame) {
 	switch {
 	case s.answer.to == f.from: // it is about to be refused
@@ -86,16 +86,8 @@ func (s *Session) doubt(now int64, f *frame) {
 	}
 }
 
-// endGrace gives way to the rival: the peer has not answered.
-func (s *Session) endGrace(now int64) {
-	s.rival.silent, s.rival.until = true, now+max(s.pace.grace, 4*s.roundTrip())
-	s.answer = answer{s.rival.life, 0, now}
-	s.helloAt = never
-}
-
-// Ask asks the peer for a sign of life. If another process has taken its place or ours,
-// the answer shows that. Without a peer, or when it has left, Ask does nothing: the
-// session asks by itself.
+// Ask asks the peer for a sign of life, unless there is none or it has left. If another
+// process has taken its place or ours, the answer shows that.
 func (s *Session) Ask() {
 	if s.peer != 0 && !s.left {
 		s.helloAt = always
@@ -119,9 +111,9 @@ func (s *Session) sendHello(now int64, b []byte) []byte {
 	return s.appendHello(b, 0)
 }
 
-// onRefused takes the word that the peer lives with another life of our node. A word of
-// our peer about a lower one is out of date if that peer has talked with us, and so is one
-// of a former life of the peer.
+// onRefused takes the word that the peer lives with another life of our node. About a lower
+// one it is out of date if it is of a former life of the peer, or if the peer has talked
+// with us.
 func (s *Session) onRefused(now int64, f *frame) Input {
 	if f.to != s.cfg.Life || f.life < s.cfg.Life && (f.from < s.peer || f.from == s.peer && s.talked()) {
 		s.stats.Strays++

@@ -231,16 +231,13 @@ func New(cfg Config) *Session {
 }
 
 // SetMaxLife changes the highest life that is believed. A driver whose lives begin at a
-// clock gives that clock and a day from time to time. Without a bound, a life told once
-// could be so high that no other process with the peer's number would ever be met.
+// clock gives that clock and a day from time to time. Without a bound, one high life could
+// keep all others of the peer's node out.
 func (s *Session) SetMaxLife(life uint64) { s.cfg.MaxLife = life }
 
-// Send accepts a message, which is copied. It will be delivered once and in
-// order, unless the peer restarts or leaves. A message sent before the peer
-// was met waits until then.
-//
-// The error is [ErrFull], [ErrTooLarge] or [ErrClosed], or [dmutex.ErrMisuse]
-// for an empty message. After an error nothing has changed.
+// Send accepts a message, which is copied. It will be delivered once and in order, unless
+// the peer restarts or leaves; before the peer was met it waits. The error is [ErrFull],
+// [ErrTooLarge] or [ErrClosed], or [dmutex.ErrMisuse] for an empty message.
 func (s *Session) Send(message []byte) error {
 	switch {
 	case s.closed || s.left:
@@ -271,10 +268,9 @@ func (s *Session) MaxMessage() int { return s.cfg.MaxFrame - Overhead }
 // Closing again does nothing.
 func (s *Session) Close() { s.closed = true }
 
-// Done reports whether there is nothing left to do after Close. That is so if
-// the peer has everything; or if the peer has left, and knows that we know it,
-// or cannot be told; or if the peer was never met and nothing was sent to it. Frames
-// that Transmit has returned count as sent.
+// Done reports whether there is nothing left to do after Close: the peer has everything;
+// or it has left, and knows that we know it, or cannot be told; or it was never met and
+// nothing was sent to it. Frames that Transmit has returned count as sent.
 func (s *Session) Done() bool {
 	switch {
 	case !s.closed || s.ackAt != never:
@@ -300,9 +296,8 @@ func (s *Session) Sent() uint64 { return s.sent }
 // Push asks the peer to acknowledge soon what was sent so far and not transmitted yet.
 func (s *Session) Push() { s.pushed = s.sent }
 
-// Acked returns how many of them the peer has acknowledged: once Acked is at
-// least what Sent was after a Send, that message was delivered. Another life sets
-// both back to 0.
+// Acked returns how many of them the peer has acknowledged, and so delivered. Another life
+// sets both back to 0.
 func (s *Session) Acked() uint64 { return min(s.acked, s.sent) }
 
 // Left reports whether the peer has closed its side.

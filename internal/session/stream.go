@@ -2,14 +2,14 @@ package session
 
 // This file carries messages: go-back-N.
 
-// Transmit appends the frame that should go out next to b, and returns b as it
-// is when there is none. A frame is at most Config.MaxFrame long.
-//
-// HELLO goes before data, so that a peer that has to meet us first has done so
-// when the data arrives.
+// Transmit appends the frame that should go out next to b, and returns b as it is when
+// there is none. A frame is at most Config.MaxFrame long. HELLO goes before data, so that a
+// peer that has to meet us first has done so when the data arrives.
 func (s *Session) Transmit(now int64, b []byte) []byte {
-	if s.rival.life != 0 && !s.rival.silent && now >= s.rival.until {
-		s.endGrace(now)
+	if s.rival.life != 0 && !s.rival.silent && now >= s.rival.until { // the peer has not answered
+		s.rival.silent, s.rival.until = true, now+max(s.pace.grace, 4*s.roundTrip())
+		s.answer = answer{s.rival.life, 0, now}
+		s.helloAt = never
 	}
 	switch {
 	case now >= s.helloAt:
@@ -148,16 +148,15 @@ func (s *Session) onAck(now int64, seq uint64) {
 }
 
 // onSecondAck takes an ACK. If it brings nothing new after we went back, and nothing is in
-// flight, the peer got both sendings of what it acknowledged last, and the round trip is
-// longer than we thought.
+// flight, the peer got both sendings, and the round trip is longer than we thought.
 func (s *Session) onSecondAck(now int64, seq uint64) {
 	if seq == s.acked && s.next == seq+1 && s.wentBackAt != always {
 		s.stats.RoundTrip = max(s.stats.RoundTrip, min(now-s.wentBackAt, s.pace.maxTimeout))
 	}
 }
 
-// onGap goes back. If that was done less than a round trip ago, the GAP may be older than
-// the arrival of what was sent then, so an acknowledgement may still prevent it.
+// onGap goes back. If that was done less than a round trip ago, what was sent then may not
+// have arrived before the GAP, so an acknowledgement may still prevent it.
 func (s *Session) onGap(now int64, seq uint64) {
 	if seq != s.acked || s.next == seq+1 {
 		return
@@ -203,7 +202,7 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 		}
 		s.ackAt = now
 		if s.left {
-			s.linger()
+			s.repeats, s.backoff = patience, 0
 		}
 		return in
 	}
@@ -220,15 +219,11 @@ func (s *Session) onData(now int64, f *frame, size int) (in Input) {
 	if f.kind == fin {
 		s.drop() // nobody will read it
 		s.left, s.rival, s.ackAt = true, rival{}, now
-		s.linger()
+		s.repeats, s.backoff = patience, 0
 		in.Event = Left
 	}
 	return in
 }
-
-// linger begins to repeat the acknowledgement of a FIN to a peer that was there a moment
-// ago.
-func (s *Session) linger() { s.repeats, s.backoff = patience, 0 }
 
 // trim gives back the memory of what was acknowledged.
 func (s *Session) trim() {
@@ -251,14 +246,7 @@ func (s *Session) drop() {
 // timeout returns how long to wait for an acknowledgement: a round trip, doubled
 // as often as it was waited for in vain.
 func (s *Session) timeout() int64 {
-	t := s.roundTrip()
-	for range s.backoff {
-		if t >= s.pace.maxTimeout {
-			break
-		}
-		t *= 2
-	}
-	return min(t, s.pace.maxTimeout)
+	return min(s.roundTrip()<<max(s.backoff, 0), s.pace.maxTimeout) // backOff keeps it from overflowing
 }
 
 // roundTrip returns how long a frame and its acknowledgement should take at most.
