@@ -27,8 +27,6 @@ type Recorder struct {
 	full   []byte        // waits to be written
 	empty  []byte        // the other buffer, nil while it is being written
 	moved  chan struct{} // closed and replaced after each write; nil while there is nothing to write
-	added  uint64        // bytes
-	done   uint64        // bytes of them that were written
 	gap    Event         // of the events that were lost since the last that was not
 	lost   uint64
 	err    error
@@ -80,7 +78,6 @@ func (r *Recorder) mind() {
 // add adds a line, and has it written.
 func (r *Recorder) add(line []byte) {
 	r.full = append(r.full, line...)
-	r.added += uint64(len(line))
 	r.write()
 }
 
@@ -108,7 +105,6 @@ func (r *Recorder) drain() {
 		_, err := r.w.Write(writing)
 		r.mu.Lock()
 		r.empty = writing
-		r.done += uint64(len(writing))
 		if err != nil {
 			r.err, r.full = err, nil
 		}
@@ -123,8 +119,11 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mind()
-	for mark := r.added; r.err == nil && r.moved != nil && r.done < mark; {
+	for range 2 { // a write may be under way, and the next one takes all that waits
 		moved := r.moved
+		if moved == nil {
+			break
+		}
 		r.mu.Unlock()
 		select {
 		case <-moved:

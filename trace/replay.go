@@ -83,11 +83,11 @@ func (r *replay) event(e *Event) (why string) {
 	}
 	r.Inputs++
 	out, err := input(m, e)
-	switch want := messages(e.Out); {
+	switch want, got := messages(e.Out), messages(out); {
 	case (err != nil) != (e.Err != ""):
 		return fmt.Sprintf("recorded error %q, now %v", e.Err, err)
-	case err == nil && !slices.EqualFunc(out, e.Out, func(a dmutex.Message, b Message) bool { return a.String() == b.String() }):
-		return fmt.Sprintf("recorded %s, now %s", want, messages(out))
+	case err == nil && got != want:
+		return fmt.Sprintf("recorded %s, now %s", want, got)
 	case m.Phase() != e.Phase || m.Fence() != e.Fence:
 		return fmt.Sprintf("recorded %v with fence %d, now %v with fence %d", e.Phase, e.Fence, m.Phase(), m.Fence())
 	}
