@@ -28,11 +28,7 @@ func TestToldOneSideFirst(t *testing.T) {
 			}
 			cut := false
 			var queue []election.Message
-			send := func(out []election.Message) {
-				for _, msg := range out {
-					queue = append(queue, msg)
-				}
-			}
+			send := func(out []election.Message) { queue = append(queue, out...) }
 			deliver := func() {
 				for len(queue) > 0 {
 					msg := queue[0]
