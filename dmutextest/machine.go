@@ -160,7 +160,6 @@ func hostile(self dmutex.NodeID, peers []dmutex.NodeID) (all []dmutex.Message) {
 			func(m *dmutex.Message) { m.Attempt = math.MaxUint64 },
 			func(m *dmutex.Message) { m.Clock = math.MaxUint64 },
 			func(m *dmutex.Message) { m.Fence = math.MaxUint64 },
-			func(m *dmutex.Message) { m.Fence = math.MaxUint64 },
 		} {
 			bad := good
 			spoil(&bad)

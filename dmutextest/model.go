@@ -67,13 +67,6 @@ type world struct {
 	last               uint64   // the highest fence granted
 }
 
-// A block is a small world in one piece, which is faster to visit.
-type block struct {
-	world
-	places [4]place
-	wire   [10]uint32
-}
-
 // A place is the state of a node.
 type place struct {
 	local                             uint32 // the state of its machine
@@ -188,18 +181,13 @@ func (w *world) held() bool {
 	return false
 }
 
-// Clone returns a copy, in the memory of spare if it is not nil. It writes no pointer
-// then, which would cost most of its time.
+// Clone returns a copy, in the memory of spare if it is not nil.
 func (w *world) Clone(spare *world) *world {
 	if spare == nil {
-		b := new(block)
-		spare = &b.world
-		spare.model, spare.places, spare.wire = w.model, b.places[:0], b.wire[:0]
+		spare = &world{model: w.model}
 	}
-	spare.places = spare.places[:0]
-	spare.places = append(spare.places, w.places...)
-	spare.wire = spare.wire[:0]
-	spare.wire = append(spare.wire, w.wire...)
+	spare.places = append(spare.places[:0], w.places...)
+	spare.wire = append(spare.wire[:0], w.wire...)
 	spare.duplicates, spare.losses, spare.last = w.duplicates, w.losses, w.last
 	return spare
 }

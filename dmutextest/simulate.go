@@ -1,6 +1,8 @@
 package dmutextest
 
 import (
+	"cmp"
+	"container/heap"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -124,10 +126,9 @@ type simulation struct {
 	tick     float64               // between two ticks of a machine, 0 if it has none
 	place    map[dmutex.NodeID]int // in machines
 	agenda   agenda
+	planned  int // events that were ever on the agenda
 	now      int64
-	wire     []trace.Message // in flight, each at the place that its event names
-	free     []uint32        // places on the wire that are free
-	arrival  []int64         // of the last message, by sender and receiver; none if delays are constant
+	arrival  []int64 // of the last message, by sender and receiver; none if delays are constant
 
 	requests int     // made so far
 	releases int     // likewise
@@ -186,23 +187,28 @@ func newSimulation(c SimConfig) (*simulation, error) {
 	return s, nil
 }
 
-// after plans what node i does, or what happens to the message at place i of
-// the wire.
+// after plans what node i does.
 func (s *simulation) after(time float64, do verb, i int) {
-	s.agenda.add(s.now+int64(math.Round(time*unit)), do, uint32(i))
+	s.plan(&event{at: s.now + int64(math.Round(time*unit)), do: do, node: i})
+}
+
+func (s *simulation) plan(e *event) {
+	e.order = s.planned
+	s.planned++
+	heap.Push(&s.agenda, e)
 }
 
 func (s *simulation) run() *Violation {
 	s.begin()
 	for s.report.Entries < s.cfg.Entries || s.inside >= 0 || s.tick == 0 {
-		if len(s.agenda.heap) == 0 {
+		if len(s.agenda) == 0 {
 			if f := s.silence(); f != nil || s.requests == s.cfg.Entries {
 				return f
 			}
 			s.before = s.report.Messages
 			s.after(0, request, s.random.IntN(len(s.machines)))
 		}
-		if f := s.step(s.agenda.next()); f != nil {
+		if f := s.step(heap.Pop(&s.agenda).(*event)); f != nil {
 			return f
 		}
 	}
@@ -238,12 +244,12 @@ func (s *simulation) silence() *Violation {
 	return nil
 }
 
-func (s *simulation) step(e event) *Violation {
+func (s *simulation) step(e *event) *Violation {
 	s.now = e.at
 	if s.events++; s.stuck() {
 		return search.Wrong(ErrLivelock, "%d events since a node last entered or left", s.events)
 	}
-	i, msg := int(e.what), trace.Message{}
+	i := e.node
 	switch e.do {
 	case request:
 		if s.requests == s.cfg.Entries {
@@ -253,13 +259,9 @@ func (s *simulation) step(e event) *Violation {
 		s.asked[i], s.turn[i] = s.now, s.releases
 	case tick:
 		s.after(s.tick, tick, i)
-	case deliver:
-		s.free = append(s.free, e.what)
-		msg = s.wire[i]
-		i = s.place[msg.To]
 	}
 	was := s.machines[i].Phase()
-	out, f := act(s.machines[i], s.cfg.Members[i], e.do, msg.Message)
+	out, f := act(s.machines[i], s.cfg.Members[i], e.do, e.msg.Message)
 	if f != nil {
 		return f
 	}
@@ -268,7 +270,7 @@ func (s *simulation) step(e event) *Violation {
 			return f
 		}
 	}
-	s.tracer.did(int64(inT(s.now)*tracedTime), s.machines[i], s.cfg.Members[i], e.do, msg)
+	s.tracer.did(int64(inT(s.now)*tracedTime), s.machines[i], s.cfg.Members[i], e.do, e.msg)
 	if e.do == release {
 		s.leave(i)
 	} else if was != dmutex.Held && s.machines[i].Phase() == dmutex.Held {
@@ -299,24 +301,13 @@ func (s *simulation) send(from int, msg dmutex.Message) *Violation {
 		return search.Wrong(ErrContract, "%v is not addressed to a member", msg)
 	}
 	s.report.Messages++
-	if len(msg.Numbers)+len(msg.Nodes) > 0 {
-		msg = msg.Clone()
-	}
-	sent, at := s.tracer.send(msg), len(s.wire)
-	if k := len(s.free) - 1; k >= 0 {
-		at = int(s.free[k])
-		s.free = s.free[:k]
-		s.wire[at] = sent
-	} else {
-		s.wire = append(s.wire, sent)
-	}
 	arrives := s.now + s.delay()
 	if s.arrival != nil {
 		last := &s.arrival[from*len(s.machines)+to]
 		arrives = max(arrives, *last)
 		*last = arrives
 	}
-	s.agenda.add(arrives, deliver, uint32(at))
+	s.plan(&event{at: arrives, do: deliver, node: to, msg: s.tracer.send(msg.Clone())})
 	return nil
 }
 
@@ -378,48 +369,31 @@ func (s *simulation) conclude() {
 	r.Fairness = float64(r.Entries) * float64(r.Entries) / (float64(len(r.ByNode)) * squares)
 }
 
-// An agenda is the events to come, as a heap with the next one on top.
-type agenda struct {
-	heap  []event
-	count uint64 // events that were ever added
-}
-
 // An event is something that will happen. Of two at the same time, the one that
 // was planned first comes first; so messages that take the same time keep their
 // order.
 type event struct {
 	at    int64
-	order uint64
-	what  uint32 // a node, or a place on the wire
+	order int
 	do    verb
+	node  int
+	msg   trace.Message // to deliver
 }
 
-func (a *agenda) before(i, j int) bool {
-	e, f := &a.heap[i], &a.heap[j]
-	return e.at < f.at || e.at == f.at && e.order < f.order
+// An agenda is the events to come, as a heap with the next one on top.
+type agenda []*event
+
+func (a agenda) Len() int      { return len(a) }
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(e any)   { *a = append(*a, e.(*event)) }
+
+func (a agenda) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(a[i].at, a[j].at), cmp.Compare(a[i].order, a[j].order)) < 0
 }
 
-func (a *agenda) add(at int64, do verb, what uint32) {
-	a.heap = append(a.heap, event{at, a.count, what, do})
-	a.count++
-	for k := len(a.heap) - 1; k > 0 && a.before(k, (k-1)/2); k = (k - 1) / 2 {
-		a.heap[k], a.heap[(k-1)/2] = a.heap[(k-1)/2], a.heap[k]
-	}
-}
-
-func (a *agenda) next() event {
-	top, last := a.heap[0], len(a.heap)-1
-	a.heap[0] = a.heap[last]
-	a.heap = a.heap[:last]
-	for k := 0; ; {
-		child := 2*k + 1
-		if child+1 < last && a.before(child+1, child) {
-			child++
-		}
-		if child >= last || !a.before(child, k) {
-			return top
-		}
-		a.heap[k], a.heap[child] = a.heap[child], a.heap[k]
-		k = child
-	}
+func (a *agenda) Pop() any {
+	last := len(*a) - 1
+	e := (*a)[last]
+	*a = (*a)[:last]
+	return e
 }

@@ -112,7 +112,7 @@ type Search[W World[W, S], S any] struct {
 // the same, so that one is never visited, is about n*n/2^65: one in a million for 6
 // million states.
 func (s Search[W, S]) Run() (Report, error) {
-	x := exploration[W, S]{Search: s, live: !s.Lean && (s.Ends != nil || s.Good != nil)}
+	x := exploration[W, S]{Search: s, seen: make(table), live: !s.Lean && (s.Ends != nil || s.Good != nil)}
 	err := x.run()
 	return x.Report, err
 }
