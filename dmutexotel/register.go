@@ -27,6 +27,9 @@ import (
 //	dmutex.exclusions               how often this process was excluded
 //	dmutex.locks.draining           locks that are waited for here and that a former member may hold; like the next only in the lease mode
 //	dmutex.drain.duration       s   time until they go on at the latest; 0 if there are none
+//	dmutex.clients                  clients that this node serves; like the next two only in the lease mode
+//	dmutex.client.locks             what they hold and wait for, by dmutex.state: held or waiting
+//	dmutex.clients.refused          clients, and requests of clients, that Clients.Allow or a limit has refused
 //	dmutex.granted                  locks granted to this node
 //	dmutex.messages.sent            of the algorithm, by dmutex.kind; the sum over all nodes, divided by that of dmutex.granted, is the messages per entry
 //	dmutex.messages.received
@@ -65,6 +68,9 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 		excluded = m.counter("dmutex.exclusions", "{exclusion}", "How often this process was excluded.")
 		draining = m.sum("dmutex.locks.draining", "{lock}", "Locks that are waited for here and that a former member may hold.")
 		drain    = m.seconds("dmutex.drain.duration", "Time until the locks that former members may hold go on at the latest; 0 if none is waited for.")
+		clients  = m.sum("dmutex.clients", "{client}", "Clients that this node serves.")
+		lent     = m.sum("dmutex.client.locks", "{lock}", "Locks that clients of this node hold or wait for.")
+		rejected = m.counter("dmutex.clients.refused", "{refusal}", "Clients and requests of clients that were not allowed, or too many.")
 		granted  = m.counter("dmutex.granted", "{grant}", "Locks granted to this node.")
 		sent     = m.counter("dmutex.messages.sent", "{message}", "Messages of the algorithm that were sent.")
 		received = m.counter("dmutex.messages.received", "{message}", "Messages of the algorithm that were received.")
@@ -113,6 +119,14 @@ func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration,
 			obs.ObserveInt64(excluded, int64(l.Exclusions), plain)
 			obs.ObserveInt64(draining, int64(st.Draining), plain)
 			obs.ObserveFloat64(drain, st.Drains.Seconds(), plain)
+			var holds, waits int
+			for _, c := range st.Clients {
+				holds, waits = holds+len(c.Holds), waits+len(c.WaitsFor)
+			}
+			obs.ObserveInt64(clients, int64(len(st.Clients)), plain)
+			obs.ObserveInt64(lent, int64(holds), held)
+			obs.ObserveInt64(lent, int64(waits), waiting)
+			obs.ObserveInt64(rejected, int64(st.ClientsRefused), plain)
 		}
 		obs.ObserveInt64(granted, int64(st.Granted), plain)
 		for k := 1; k < dmutex.Kinds; k++ {

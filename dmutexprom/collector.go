@@ -23,6 +23,9 @@ import (
 //	dmutex_exclusions_total                    how often this process was excluded
 //	dmutex_locks_draining                      locks that are waited for here and that a former member may hold; like the next only in the lease mode
 //	dmutex_drain_seconds                       time until they go on at the latest; 0 if there are none
+//	dmutex_clients                             clients that this node serves; like the next two only in the lease mode
+//	dmutex_client_locks{state}                 what they hold (held) and wait for (waiting)
+//	dmutex_clients_refused_total               clients, and requests of clients, that Clients.Allow or a limit has refused
 //	dmutex_granted_total                       locks granted to this node
 //	dmutex_messages_sent_total{kind}           of the algorithm; the sum over all nodes, divided by that of dmutex_granted_total, is the messages per entry
 //	dmutex_messages_received_total{kind}
@@ -67,6 +70,9 @@ var (
 	excluded  = desc("exclusions_total", "How often this process was excluded.")
 	draining  = desc("locks_draining", "Locks that are waited for here and that a former member may hold.")
 	drain     = desc("drain_seconds", "Time until the locks that former members may hold go on at the latest; 0 if none is waited for.")
+	clients   = desc("clients", "Clients that this node serves.")
+	lent      = desc("client_locks", "Locks that clients of this node hold or wait for.", "state")
+	rejected  = desc("clients_refused_total", "Clients and requests of clients that were not allowed, or too many.")
 	granted   = desc("granted_total", "Locks granted to this node.")
 	sent      = desc("messages_sent_total", "Messages of the algorithm that were sent.", "kind")
 	received  = desc("messages_received_total", "Messages of the algorithm that were received.", "kind")
@@ -89,7 +95,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (*collector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		up, down, epoch, members, changes, leaseLeft, leaseLate, excluded, draining, drain, granted, sent, received, refused, deadlocks, probes, locks, waiters, oldest,
+		up, down, epoch, members, changes, leaseLeft, leaseLate, excluded, draining, drain, clients, lent, rejected, granted, sent, received, refused, deadlocks, probes, locks, waiters, oldest,
 		inView, missing, silent, unacked, backlog, resent, repeated, roundTrip,
 	} {
 		c <- d
@@ -120,6 +126,14 @@ func (col *collector) Collect(c chan<- prometheus.Metric) {
 		count(excluded, uint64(l.Exclusions))
 		gauge(draining, float64(st.Draining))
 		gauge(drain, st.Drains.Seconds())
+		var holds, waits int
+		for _, c := range st.Clients {
+			holds, waits = holds+len(c.Holds), waits+len(c.WaitsFor)
+		}
+		gauge(clients, float64(len(st.Clients)))
+		gauge(lent, float64(holds), "held")
+		gauge(lent, float64(waits), "waiting")
+		count(rejected, st.ClientsRefused)
 	}
 	count(granted, st.Granted)
 	for k := dmutex.Kind(1); int(k) < dmutex.Kinds; k++ {

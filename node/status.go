@@ -92,7 +92,8 @@ type Status struct {
 	Lease *LeaseStatus // nil in the strict mode
 	Peers []PeerStatus // the other members, ascending by ID
 
-	Clients []ClientStatus // those that this node serves, by name
+	Clients        []ClientStatus // those that this node serves, by name
+	ClientsRefused uint64         // clients, and requests of clients, that Clients.Allow or a limit has refused
 
 	Held       int           // locks that this node holds
 	Waiting    int           // locks that it waits for
@@ -172,6 +173,7 @@ func (n *Node) Status() Status {
 		for _, c := range n.clients.Status() {
 			st.Clients = append(st.Clients, ClientStatus(c))
 		}
+		st.ClientsRefused = n.clients.Refused()
 	}
 	if g.Lease != nil {
 		l := leaseStatus(*g.Lease)

@@ -61,6 +61,7 @@ type Server struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	conns   atomic.Int64
+	refused atomic.Uint64 // clients and requests
 
 	mu       sync.Mutex // guards the sessions, too
 	leaving  bool
@@ -178,6 +179,7 @@ func (s *Server) greet(c *clientlink.Conn) *session {
 	_ = c.SetReadDeadline(time.Time{})
 	t, code, text := s.attach(c, hello)
 	if t == nil {
+		s.count(code)
 		c.Send(clientsession.Message{Kind: clientsession.Over, Code: code, Text: text})
 	} else {
 		s.handle(t, c, hello)
@@ -260,6 +262,9 @@ func (s *Server) input(t *session, input func(m *clientsession.Member, now, left
 		}
 	}
 	out, orders := t.m.Output()
+	for i := range out {
+		s.count(out[i].Code)
+	}
 	if t.conn != nil {
 		t.conn.Send(out...)
 	}
@@ -322,6 +327,16 @@ func (s *Server) Close() {
 	}
 	s.running.Wait()
 }
+
+// count counts what was refused because it is not allowed, or too much.
+func (s *Server) count(code clientsession.Code) {
+	if code == clientsession.Forbidden || code == clientsession.Full {
+		s.refused.Add(1)
+	}
+}
+
+// Refused returns how many clients and requests were not allowed, or too many.
+func (s *Server) Refused() uint64 { return s.refused.Load() }
 
 // A Status is how a session stands, as a node.ClientStatus says.
 type Status struct {

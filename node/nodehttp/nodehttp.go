@@ -40,9 +40,9 @@ const (
 // application/json and not text/html. The query may also have
 //
 //	prefix=invoices/   only locks whose names begin with this
-//	limit=50           how many locks, the oldest first; 1 to 10000, default 200
+//	limit=50           how many locks, the oldest first, and clients; 1 to 10000, default 200
 //
-// It counts the locks left out. Names that look like others are quoted on the page;
+// It counts those left out. Names that look like others are quoted on the page;
 // in JSON hex has the bytes of a name that is not UTF-8. It answers GET and HEAD, and
 // a query that it does not understand with status 400.
 func Handler(n *node.Node) http.Handler {
@@ -128,6 +128,9 @@ type status struct {
 	Deadlocks uint64            `json:"deadlocks"`
 	Locks     []lock            `json:"locks"`
 	LeftOut   int               `json:"leftOut"` // locks that match and are not in Locks
+	Clients   []client          `json:"clients,omitempty"`
+	Others    int               `json:"clientsLeftOut,omitempty"`
+	Rejected  uint64            `json:"clientsRefused,omitempty"`
 	Prefix    string            `json:"prefix,omitempty"`
 	Limit     int               `json:"limit"`
 }
@@ -182,6 +185,14 @@ type lock struct {
 	Drains   seconds         `json:"drainsSeconds,omitempty"` // until their leases have ended
 }
 
+type client struct {
+	Name     string  `json:"name"`
+	Address  string  `json:"address,omitempty"`
+	Holds    names   `json:"holds,omitempty"`
+	WaitsFor names   `json:"waitsFor,omitempty"`
+	Left     seconds `json:"leftSeconds"` // of its session
+}
+
 // Shown names a node on the page.
 func (v status) Shown(id dmutex.NodeID) string {
 	for _, p := range v.Peers {
@@ -218,11 +229,22 @@ func (p peer) State() string {
 func (p peer) Bad() bool { return p.Error != "" || p.Missing || !p.InView && !p.Left }
 
 // Shown is the name as it stands on the page.
-func (l lock) Shown() string {
-	if quoted := strconv.Quote(l.Name); quoted != `"`+l.Name+`"` {
-		return quoted
+func (c client) Shown() string { return names{c.Name}.String() }
+
+// Shown is the name as it stands on the page.
+func (l lock) Shown() string { return names{l.Name}.String() }
+
+// names are written on the page so that none looks like another.
+type names []string
+
+func (n names) String() string {
+	list := slices.Clone(n)
+	for i, name := range list {
+		if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+			list[i] = quoted
+		}
 	}
-	return l.Name
+	return strings.Join(list, ", ")
 }
 
 // seconds is a duration: in JSON a number of seconds, on the page as one reads it.
@@ -258,6 +280,10 @@ func (v *status) look(n *node.Node) {
 	}
 	v.Granted, v.Refused, v.Deadlocks = st.Granted, st.Refused, st.Deadlocks
 	v.Sent, v.Received = kinds(st.Sent), kinds(st.Received)
+	v.Others, v.Rejected = max(len(st.Clients)-v.Limit, 0), st.ClientsRefused
+	for _, c := range st.Clients[:len(st.Clients)-v.Others] {
+		v.Clients = append(v.Clients, client{c.Name, c.Address, c.Holds, c.WaitsFor, seconds(c.Remaining)})
+	}
 	v.lookAtLocks(n)
 }
 
