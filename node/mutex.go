@@ -134,16 +134,7 @@ func (m *Mutex) awaitReceipts(ctx context.Context, w *locks.Waiter) {
 		}
 	}
 	st := m.node.locks.Status(m.name)
-	busy := &Error{Lock: m.name, Holder: st.Holder, Err: ErrBusy}
-	switch {
-	case st.Phase == dmutex.Held:
-		busy.text = "held by this process"
-	case st.Holder != dmutex.None:
-		busy.text = "held by " + m.node.named(st.Holder)
-	case len(st.Former) > 0:
-		busy.text = mayHold(st)
-	}
-	w.Quit(busy)
+	w.Quit(&Error{Lock: m.name, Holder: st.Holder, Err: ErrBusy, text: m.node.heldBy(st)})
 }
 
 // await waits until w is over.

@@ -68,10 +68,12 @@ func (n *Node) longWait(w *locks.Waiter) time.Duration {
 		if st.Holder != dmutex.None {
 			attrs = append(attrs, n.group.Named(st.Holder, slog.Uint64("holder", uint64(st.Holder))))
 		}
+		text := n.silent(st)
 		if len(st.Former) > 0 {
-			attrs = append(attrs, slog.String("for", mayHold(st)))
-		} else if silent := n.silent(st); silent != "" {
-			attrs = append(attrs, slog.String("for", silent))
+			text = n.heldBy(st)
+		}
+		if text != "" {
+			attrs = append(attrs, slog.String("for", text))
 		}
 		n.group.Log(slog.LevelWarn, "lock is waited for", attrs...)
 	}
@@ -85,13 +87,8 @@ func (n *Node) waitError(lock string, why error) error {
 		return n.notReady(why)
 	}
 	st := n.locks.Status(lock)
-	switch {
-	case st.Phase == dmutex.Held:
-		why = fmt.Errorf("held by this process: %w", why)
-	case len(st.Former) > 0:
-		return fmt.Errorf("%s: %w", mayHold(st), why)
-	case st.Holder != dmutex.None:
-		why = fmt.Errorf("held by %s: %w", n.named(st.Holder), why)
+	if by := n.heldBy(st); by != "" {
+		why = fmt.Errorf("%s: %w", by, why)
 	}
 	if silent := n.silent(st); silent != "" {
 		why = fmt.Errorf("waiting for %s: %w", silent, why)
@@ -99,17 +96,21 @@ func (n *Node) waitError(lock string, why error) error {
 	return why
 }
 
-// named names a node in an error: by its number, and by its name if that is known.
-func (n *Node) named(id dmutex.NodeID) string {
-	if name := n.group.About(id).Name; name != "" {
-		return fmt.Sprintf("node %v (%s)", id, name)
+// heldBy says who holds a lock, or may hold it, as far as this node knows.
+func (n *Node) heldBy(st locks.Status) string {
+	switch {
+	case st.Phase == dmutex.Held:
+		return "held by this process"
+	case len(st.Former) > 0:
+		return fmt.Sprintf("waiting for the leases of former members %v, which may hold it: at most %v more", st.Former, st.Drains.Round(100*time.Millisecond))
+	case st.Holder == dmutex.None:
+		return ""
 	}
-	return fmt.Sprintf("node %v", id)
-}
-
-// mayHold says that former members may hold a lock.
-func mayHold(st locks.Status) string {
-	return fmt.Sprintf("waiting for the leases of former members %v, which may hold it: at most %v more", st.Former, st.Drains.Round(100*time.Millisecond))
+	name := n.group.About(st.Holder).Name
+	if name != "" {
+		name = " (" + name + ")"
+	}
+	return fmt.Sprintf("held by node %v%s", st.Holder, name)
 }
 
 // silent describes the peers that a lock waits for: the holder if it is known and
