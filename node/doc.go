@@ -47,8 +47,7 @@
 //
 // The name of a lock and the view determine its home: its coordinator under package
 // central, and the member where its token begins under suzukikasami and ring. Homes are
-// spread evenly, and when a member comes or goes, only its own locks move. At its home, a
-// lock that no other member wants costs no message.
+// spread evenly. At its home, a lock that no other member wants costs no message.
 //
 // Fences begin with the epoch, and epochs rise from view to view. They are milliseconds
 // of the members' wall clocks, unless a group changes more than once a millisecond. With
@@ -65,9 +64,8 @@
 // second. Until then a coordinator, or the holder of a token, may take a lock itself, and
 // an idle process exchanges no frames.
 //
-// A link that is closed while its node is open, as natslink is when its connection closes,
-// does not come back ([transport.ErrClosed]). No algorithm survives a member that lies about
-// the algorithm itself.
+// A link that is closed while its node is open does not come back ([transport.ErrClosed]). No
+// algorithm survives a member that lies about the algorithm itself.
 //
 // # One event path
 //
@@ -76,6 +74,6 @@
 // One more keeps time for sessions and views.
 //
 // Lock order: group, locks, mail, link. No other mutex is held while one is taken. None of
-// the first three is held while a frame is sent, or while code of the application runs,
-// except Config.Algorithm and the machines.
+// the first three is held while a frame is sent, or code of the application runs, but the
+// machines.
 package node

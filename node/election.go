@@ -13,8 +13,7 @@ const (
 	// electionPrefix and an election's name make the name of its lock.
 	electionPrefix = "election/"
 
-	// maxElection is the length of the longest name of an election, in bytes. The
-	// shortest has 1.
+	// maxElection is the length of the longest name of an election, in bytes.
 	maxElection = transport.MaxName - len(electionPrefix)
 )
 
@@ -57,11 +56,10 @@ func (n *Node) Election(name string) *Election {
 // Name returns the election's name.
 func (e *Election) Name() string { return e.name }
 
-// Campaign waits until this node is elected, runs lead, and gives the
-// leadership up when lead has returned or panicked, never before. It leads once:
-// to lead again, call it again. Several goroutines of a node may campaign, and
-// each is a candidate of its own. Candidates are elected in the order in which
-// [Mutex.Acquire] serves its callers.
+// Campaign waits until this node is elected, runs lead once, and gives the
+// leadership up when lead has returned or panicked, never before. Several goroutines of a
+// node may campaign, and each is a candidate of its own. Candidates are elected in the order
+// in which [Mutex.Acquire] serves its callers.
 //
 // lead's context is derived from ctx. It also ends when this node resigns
 // ([context.Cause] is then [ErrResigned]) and when the node closes or stops, or its
@@ -70,8 +68,7 @@ func (e *Election) Name() string { return e.name }
 //
 // If lead was never called, the error is [ErrNotElected], wrapped together with ctx's
 // error or another of [Mutex.Acquire]. Otherwise it is what lead returned, joined with
-// an [ErrLost] if the leadership was lost meanwhile. When Campaign has returned, the
-// candidacy is over.
+// an [ErrLost] if the leadership was lost meanwhile.
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, epoch uint64) error) error {
 	if len(e.name) == 0 || len(e.name) > maxElection {
 		return notElected("", dmutex.Misuse(fmt.Sprintf("the name of an election has 1 to %d bytes, not %d", maxElection, len(e.name))))
@@ -108,10 +105,9 @@ func notElected(lock string, err error) error {
 	return &e
 }
 
-// Resign ends the context of the function that leads this election at this
-// node. The leadership itself ends when the function has returned; until then
-// no other node is elected. Resign does not wait for that, and does nothing if
-// this node does not lead. Other candidates of this node remain candidates.
+// Resign ends the context of the function that leads this election at this node, if one does.
+// The leadership ends when the function has returned, for which Resign does not wait. Other
+// candidates of this node remain candidates.
 func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
 
 // Observe yields the present leader and its epoch, if there is one, and then every
@@ -120,11 +116,9 @@ func (e *Election) Resign() { e.mutex.node.terms.resign(e.name) }
 // and for its end. A slow observer may miss outdated changes, such as a moment
 // without a leader, but never the newest.
 //
-// The sequence ends when ctx ends and when the node closes or stops ([Status].Err).
-//
-// Observe brings news and excludes nobody: an announcement takes time to arrive, and
-// the leader may have given up already. A leader that crashes is still shown as the
-// leader until the group goes on without its process.
+// The sequence ends when ctx ends and when the node closes or stops ([Status].Err). An
+// announcement takes time to arrive, so the leader may have given up already. A leader that
+// crashes is shown as the leader until the group goes on without its process.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[dmutex.NodeID, uint64] {
 	return func(yield func(dmutex.NodeID, uint64) bool) {
 		n := e.mutex.node

@@ -9,7 +9,8 @@ import (
 )
 
 // An Observer has functions that are called with the outcome of each Acquire and
-// each hold. Any of them may be nil, and then costs nothing.
+// each hold. Any of them may be nil, and then costs nothing. More frequent events, such as
+// messages and retransmissions, are counted in [Status].
 //
 // Wait and Hold run in the goroutine that called Acquire, TryAcquire, Release or
 // Close, before that call returns. For a hold lost with its lease, Hold runs in a
@@ -21,8 +22,6 @@ import (
 // For one handle Wait is called before Hold, except that if the node is closed while
 // Acquire returns, Hold may come first or alone. Two holds of one lock at one node may be
 // reported in any order; their fences tell which was first.
-//
-// More frequent events, such as messages and retransmissions, are counted in [Status].
 type Observer struct {
 	Wait func(Event) // an Acquire or TryAcquire has ended; not called for misuse
 	Hold func(Event) // a hold has ended
@@ -50,7 +49,7 @@ type Event struct {
 	Outcome string
 }
 
-// event has tellEvents tell the Observer.
+// event has the goroutine of Open tell the Observer.
 func (n *Node) event(tell func()) {
 	select {
 	case n.events <- tell:

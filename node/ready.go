@@ -132,11 +132,9 @@ func (n *Node) silent(st locks.Status) string {
 // until the evicted one hears from a member. Then its node grants nothing more, and its
 // handles are lost ([ErrEvicted]) when a second member says so, or within a second.
 //
-// Evict returns [dmutex.ErrMisuse] in the lease mode, where a member that is gone is
-// excluded without an operator's word, for this node itself, for a number that is not a
-// member, before this node was in a view, and if one of the members has restarted
-// meanwhile: the group takes its new process in. If ctx ends first, it returns ctx's
-// error and names the missing members.
+// Evict returns [dmutex.ErrMisuse] in the lease mode, for this node itself, for a number that
+// is not a member, before this node was in a view, and if one of the members has restarted
+// meanwhile: the group takes its new process in. If ctx ends first, the error is as for Ready.
 func (n *Node) Evict(ctx context.Context, members ...dmutex.NodeID) error {
 	return n.waited(ctx, n.group.Evict(ctx, members...))
 }

@@ -16,9 +16,8 @@ import (
 // A Txn is a transaction: a set of locks that belong together. It takes them one after
 // another, and [Txn.Release] gives them all back. Its methods are safe for concurrent use.
 //
-// A Txn that holds one lock and waits for another can be part of a cycle of
-// transactions which all wait for each other, at one node or at several. With
-// Config.Deadlock such a cycle is found: the Acquire of its youngest transaction
+// Transactions that hold locks can wait for each other in a cycle, at one node or at
+// several. With Config.Deadlock such a cycle is found: the Acquire of its youngest transaction
 // ends with [ErrDeadlock]. That transaction keeps its locks, and the others go on
 // when it has released them. So:
 //
@@ -56,9 +55,8 @@ func (n *Node) Txn() *Txn { return &Txn{node: n, id: n.txns.Add(1)} }
 //
 // If a lock cannot be acquired, AcquireAll releases those that were, and returns the
 // error of [Txn.Acquire]. That may be [ErrDeadlock], if other transactions take some
-// of the locks in another order. Before it takes any lock it refuses an invalid name,
-// and a name that is given twice, with [dmutex.ErrMisuse]. Without names it returns a
-// transaction that holds nothing.
+// of the locks in another order. An invalid name, and one that is given twice, are refused
+// with [dmutex.ErrMisuse] before any lock is taken.
 func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err error) {
 	names = slices.Sorted(slices.Values(names))
 	for i, name := range names {
@@ -89,13 +87,10 @@ func (n *Node) AcquireAll(ctx context.Context, names ...string) (all *Txn, err e
 // to the transaction. The handle may be released by itself, before the others.
 //
 // A transaction waits for one lock at a time: while an Acquire is under way, another
-// is refused with [dmutex.ErrMisuse]. So is an Acquire of a lock that the transaction
-// already holds, because it would wait for itself.
-//
+// is refused with [dmutex.ErrMisuse], as is that of a lock that the transaction already holds.
 // Once a lock of the transaction is lost with the node's lease, Acquire ends with its
-// [ErrLost], until the transaction is released.
-//
-// With Config.Deadlock it may fail with [ErrDeadlock], in an [Error] that names the cycle.
+// [ErrLost], until the transaction is released. With Config.Deadlock it may fail with
+// [ErrDeadlock], in an [Error] that names the cycle.
 func (t *Txn) Acquire(ctx context.Context, name string) (lock.Held, error) {
 	return handle(t.acquire(ctx, name))
 }

@@ -102,12 +102,9 @@ func only(methods, text string, serve http.HandlerFunc) http.Handler {
 //	curl -d member=3 http://localhost:8080/evict
 //
 // If several members are gone, name all of them in one request, as in
-// -d member=3 -d member=4: each alone would have to wait for the other.
-//
-// The handler answers with status 200 when a view without the members acts. If the client
-// gives up before that, it is not certain whether anything has changed, and the request can be
-// repeated. If a member restarts before the others have agreed, the answer is an error that
-// says so, and the group takes the new process in.
+// -d member=3 -d member=4: each alone would have to wait for the other. The handler answers
+// with status 200 when a view without the members acts. If the client gives up before that, it
+// is not certain whether anything has changed, and the request can be repeated.
 //
 // The handler takes only POST, and no request from a page of another site. It is not
 // part of [Handler], and it asks for no password: serve it only where operators are.
