@@ -49,12 +49,7 @@ import (
 //	dmutex.peer.round_trip      s   absent until measured
 //
 // A peer's attribute is its name, node.Config.Name, or its number while the name is not known.
-// A peer that has left is no longer in the view, and the others continue. Without a
-// store a peer that has crashed stays in the view, and dmutex.up stays 1, because no
-// member is presumed dead: locks that need the peer wait for its return. So alert on
-// dmutex.up, on dmutex.oldest.duration of state waiting, and if dmutex.peer.unacked does
-// not fall. With a store, also alert on dmutex.lease.late, and if dmutex.exclusions
-// rises.
+// docs/operating.md says what to alert on, with the names of package dmutexprom.
 func Register(meter metric.Meter, n *node.Node, o Options) (metric.Registration, error) {
 	m := meters{meter: meter}
 	var (

@@ -45,18 +45,17 @@ import (
 //	dmutex_peer_round_trip_seconds{peer}       absent until measured
 //
 // A peer's label is its name, node.Config.Name, or its number while the name is not known.
-// A peer that has left is no longer in the view, and the others continue. Without a
-// store a peer that has crashed stays in the view, and dmutex_up stays 1, because no
-// member is presumed dead: locks that need the peer wait for its return. So alert on
-// dmutex_up, on dmutex_oldest_seconds{state="waiting"}, and if
-// dmutex_peer_unacked_messages does not fall. With a store, also alert on
-// dmutex_lease_late, and if dmutex_exclusions_total rises.
+// docs/operating.md says what to alert on, and alerts.yaml has the rules.
 func NewCollector(n *node.Node) prometheus.Collector { return &collector{n} }
 
 type collector struct{ node *node.Node }
 
+var descs []*prometheus.Desc // all of these
+
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("dmutex_"+name, help, labels, nil)
+	d := prometheus.NewDesc("dmutex_"+name, help, labels, nil)
+	descs = append(descs, d)
+	return d
 }
 
 var (
@@ -94,10 +93,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (*collector) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		up, down, epoch, members, changes, leaseLeft, leaseLate, excluded, draining, drain, clients, lent, rejected, granted, sent, received, refused, deadlocks, probes, locks, waiters, oldest,
-		inView, missing, silent, unacked, backlog, resent, repeated, roundTrip,
-	} {
+	for _, d := range descs {
 		c <- d
 	}
 }
