@@ -37,7 +37,7 @@ func TestLeaseCrashBounds(t *testing.T) {
 					}
 					for i := range all {
 						if tt.death {
-							all[i], _, died[i] = g.openMortal()
+							all[i], died[i] = g.openMortal()
 						} else {
 							all[i] = g.start()
 						}

@@ -19,31 +19,31 @@ import (
 // A mortal is a link on which a test sees peers die.
 type mortal struct {
 	transport.DynamicLink
-	apart      *time.Duration
-	lost, died *func(peer dmutex.NodeID)
+	apart *time.Duration
+	died  *func(peer dmutex.NodeID)
 }
 
-func (l mortal) WatchDeaths(apart time.Duration, lost, died func(peer dmutex.NodeID)) {
-	*l.apart, *l.lost, *l.died = apart, lost, died
+func (l mortal) WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID)) {
+	*l.apart, *l.died = apart, died
 }
 
-// openMortal starts a process with such a link. lost and died are what it calls.
-func (g *leaseGroup) openMortal() (s *member, lost, died func(peer dmutex.NodeID)) {
+// openMortal starts a process with such a link.
+func (g *leaseGroup) openMortal() (s *member, died func(peer dmutex.NodeID)) {
 	s = &member{group: g, store: outagetest.New(g.t, &g.store, outagetest.Faults{})}
 	apart := time.Duration(0)
 	var err error
-	s.Node, err = node.Open(g.t.Context(), s.store, mortal{s.newLink(), &apart, &lost, &died}, g.config(s))
+	s.Node, err = node.Open(g.t.Context(), s.store, mortal{s.newLink(), &apart, &died}, g.config(s))
 	require.NoError(g.t, err)
 	require.Equal(g.t, leaseOf/50, apart)
 	g.all = append(g.all, s)
-	return s, lost, died
+	return s, died
 }
 
 // A member that dies by the word of the link is excluded at once, and its locks are free
 // when its lease has ended: a third and an eighth of a lease sooner.
 func TestLeaseDeath(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
-		one, _, died := g.openMortal()
+		one, died := g.openMortal()
 		two := g.start()
 		two.acquire("x")
 		waiting := one.acquireLater(t.Context(), "x")
@@ -62,7 +62,7 @@ func TestLeaseDeath(t *testing.T) {
 // While the store does not answer, the member stays dead, though it spoke a moment ago.
 func TestLeaseDeathWithoutStore(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
-		one, _, died := g.openMortal()
+		one, died := g.openMortal()
 		two := g.start()
 		two.acquire("x")
 		one.store.Outage(true)
@@ -84,7 +84,7 @@ func TestLeaseDeathWithoutStore(t *testing.T) {
 // counts for nothing against a member that has left, or was met since.
 func TestLeaseDeathIsWrong(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
-		one, _, died := g.openMortal()
+		one, died := g.openMortal()
 		two := g.start()
 		require.NoError(t, two.acquire("x").Release())
 		number := two.Self()
@@ -116,7 +116,7 @@ func TestLeaseDeathIsWrong(t *testing.T) {
 // like the others.
 func TestLeaseDeathIsDenied(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
-		one, _, died := g.openMortal()
+		one, died := g.openMortal()
 		two := g.start()
 		require.NoError(t, two.acquire("x").Release())
 		time.Sleep(leaseOf) // until there is little to say
@@ -130,63 +130,48 @@ func TestLeaseDeathIsDenied(t *testing.T) {
 	})
 }
 
-// A process that starts right after another has died joins before the dead one is excluded.
-// Then those that were told of the broken connection still know which locks are free.
+// A process that starts right after another has died joins before the dead one is excluded. The
+// dead one has said nothing of that view, so nobody has reported to it, and those that are left
+// know which locks are free. It is the same with links that see deaths and those that do not.
 func TestLeaseRestartAfterDeath(t *testing.T) {
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
-		one, lost, died := g.openMortal()
-		two, lostToo, diedToo := g.openMortal()
-		three := g.start()
-		var members []dmutex.NodeID
-		for _, s := range []*member{one, two, three} {
-			require.NoError(t, s.Ready(t.Context()))
-			members = append(members, s.Self())
-		}
-		free, theirs := "", "x"
-		for i := 0; free == ""; i++ {
-			if name := fmt.Sprint("lock ", i); locks.Home(name, members) == two.Self() {
-				free = name
-			}
-		}
-		three.acquire(theirs)
-		dead := three.Self()
-		three.crash()
-		time.Sleep(leaseOf / 100) // until its last frames have arrived
-		lost(dead)
-		lostToo(dead)
-		four := g.start()
-		time.Sleep(leaseOf / 50)
-		require.Len(t, one.Status().View.Members, 4, "it has joined")
-		require.False(t, one.Status().View.Acts)
-		died(dead)
-		diedToo(dead)
-		began := time.Now()
-		for _, s := range []*member{one, two, four} {
-			require.NoError(t, s.acquire(free).Release())
-		}
-		require.Less(t, time.Since(began), leaseOf/10)
-		require.NoError(t, four.acquire(theirs).Release())
-		require.Greater(t, time.Since(began), leaseOf)
-	})
-}
-
-// A connection that was lost and is back costs nothing: the node asks the peer for a sign of
-// life, and then reports to it again.
-func TestLeaseConnectionLost(t *testing.T) {
-	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
-		one, lost, _ := g.openMortal()
-		two, lostToo, _ := g.openMortal()
-		require.NoError(t, one.acquire("x").Release())
-		lost(two.Self())
-		lostToo(one.Self())
-		lost(9) // no member
-		began := time.Now()
-		three := g.start()
-		require.NoError(t, three.acquire("x").Release())
-		require.Less(t, time.Since(began), leaseOf/50)
-		for _, s := range []*member{one, two, three} {
-			require.Len(t, s.Status().View.Members, 3)
-			require.Zero(t, s.Status().Lease.Exclusions)
-		}
-	})
+	for _, deaths := range []bool{true, false} {
+		t.Run(fmt.Sprintf("deaths %v", deaths), func(t *testing.T) {
+			bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
+				one, died := g.openMortal()
+				two, diedToo := g.openMortal()
+				three := g.start()
+				var members []dmutex.NodeID
+				for _, s := range []*member{one, two, three} {
+					require.NoError(t, s.Ready(t.Context()))
+					members = append(members, s.Self())
+				}
+				free, theirs := "", "x"
+				for i := 0; free == ""; i++ {
+					if name := fmt.Sprint("lock ", i); locks.Home(name, members) == two.Self() {
+						free = name
+					}
+				}
+				three.acquire(theirs)
+				dead := three.Self()
+				began := time.Now()
+				three.crash()
+				four := g.start()
+				time.Sleep(leaseOf / 50)
+				require.Len(t, one.Status().View.Members, 4, "it has joined")
+				require.False(t, one.Status().View.Acts)
+				most := leaseOf / 2 // until the others notice
+				if deaths {
+					died(dead)
+					diedToo(dead)
+					most = leaseOf / 10
+				}
+				for _, s := range []*member{one, two, four} {
+					require.NoError(t, s.acquire(free).Release())
+				}
+				require.Less(t, time.Since(began), most)
+				require.NoError(t, four.acquire(theirs).Release())
+				require.Greater(t, time.Since(began), leaseOf)
+			})
+		})
+	}
 }

@@ -16,7 +16,7 @@ import (
 // waiting that it never had: that of an earlier crash is free when its lease has ended.
 func TestLeaseCrashLoop(t *testing.T) {
 	bubbleLease(t, central.New, func(t *testing.T, g *leaseGroup) {
-		one, _, died := g.openMortal()
+		one, died := g.openMortal()
 		two := g.start()
 		for _, s := range g.all {
 			require.NoError(t, s.Ready(t.Context()))

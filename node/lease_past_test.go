@@ -35,8 +35,8 @@ func TestLeasePast(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubbleLease(t, tt.algorithm, func(t *testing.T, g *leaseGroup) {
-				one, _, died := g.openMortal()
-				two, _, diedToo := g.openMortal()
+				one, died := g.openMortal()
+				two, diedToo := g.openMortal()
 				three := g.start()
 				for _, s := range g.all {
 					require.NoError(t, s.Ready(t.Context()))

@@ -111,13 +111,13 @@ type LifeLink interface {
 type DeathLink interface {
 	Link
 
-	// WatchDeaths gives the link two functions, before Open. The link calls lost when a
-	// connection with the peer was lost. It calls died when no other has come, and the
-	// system at the peer's address has refused two more, that long apart, because no
-	// process listens there. Time-outs and hosts that cannot be reached do not count. A
-	// firewall or a proxy may refuse connections too, so this is evidence, not proof. Both
-	// may call all methods but Close.
-	WatchDeaths(apart time.Duration, lost, died func(peer dmutex.NodeID))
+	// WatchDeaths gives the link a function, before Open. The link calls it when a
+	// connection with the peer was lost, no other has come, and the system at the peer's
+	// address has refused two more, that long apart, because no process listens there.
+	// Time-outs and hosts that cannot be reached do not count. A firewall or a proxy
+	// may refuse connections too, so this is evidence, not proof. died may call all
+	// methods but Close.
+	WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID))
 }
 
 // A Reporter is a Link that can say why its frames do not reach a node. Package node

@@ -501,7 +501,7 @@ func TestLeaseSimulate(t *testing.T) {
 // members hold the lock.
 func TestLeaseSimulateLeaps(t *testing.T) {
 	requireLeases(t, leaseSimSetup{n: 5, rate: 0.01, leaps: true}, 1, 300_000)
-	w, _ := simulateLeases(leaseSimSetup{n: 5, rate: 0.01, leaps: true, mute: true}, 1, 300_000)
+	w, _ := simulateLeases(leaseSimSetup{n: 5, rate: 0.01, leaps: true, mute: true}, 6, 300_000)
 	require.Contains(t, w.wrong, "two holders")
 }
 
@@ -527,8 +527,8 @@ func TestLeaseRatesMatter(t *testing.T) {
 		setup leaseSimSetup
 		seed  uint64
 	}{
-		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 3},
-		{leaseSimSetup{n: 5, rate: 0.03}, 1},
+		{leaseSimSetup{n: 5, rate: 0.01, drain: simLease}, 8},
+		{leaseSimSetup{n: 5, rate: 0.03}, 20},
 	} {
 		w, _ := simulateLeases(tt.setup, tt.seed, 1_000_000)
 		require.Contains(t, w.wrong, "two holders")

@@ -658,12 +658,13 @@ func TestLeaseHandleRefuses(t *testing.T) {
 		"no view":           {Kind: Report, From: 2, To: 1},
 		"epoch 0":           {Kind: Decide, From: 2, To: 1, View: view(0, Member{1, 9}, Member{2, 10})},
 		"epoch too high":    {Kind: Decide, From: 2, To: 1, View: View{Epoch: maxEpoch + 1}},
+		"report of epoch 0": {Kind: Report, From: 2, To: 1, View: view(0, Member{1, 9}, Member{2, 10})},
 		"reports from out":  {Kind: Report, From: 2, To: 1, View: view(9, Member{1, 9})},
 		"to a former life":  {Kind: Report, From: 2, To: 1, View: view(9, Member{1, 8}, Member{2, 10})},
 		"another view":      {Kind: Report, From: 2, To: 1, View: view(2, Member{2, 10})},
-		"members twice":     {Kind: Decide, From: 2, To: 1, View: view(9, Member{2, 10}, Member{2, 10})},
-		"members unordered": {Kind: Decide, From: 2, To: 1, View: view(9, Member{2, 10}, Member{1, 9})},
-		"life 0":            {Kind: Decide, From: 2, To: 1, View: view(9, Member{2, 0})},
+		"members twice":     {Kind: Report, From: 2, To: 1, View: view(9, Member{1, 9}, Member{2, 10}, Member{2, 10})},
+		"members unordered": {Kind: Report, From: 2, To: 1, View: view(9, Member{2, 10}, Member{1, 9})},
+		"life 0":            {Kind: Report, From: 2, To: 1, View: view(9, Member{1, 9}, Member{2, 10}, Member{3, 0})},
 	} {
 		var l ledger
 		m, _, now := pair(t, &l)
@@ -714,32 +715,76 @@ func TestStrangers(t *testing.T) {
 	require.Empty(t, a.Missing(nil))
 }
 
-// A report of a view that is not installed yet counts when it is.
-func TestEarlyReport(t *testing.T) {
+// A member reports to those that have spoken of the view, also before it was installed here, and
+// once: a peer cannot ask for more.
+func TestEarlyView(t *testing.T) {
 	var l ledger
 	a, b, now := pair(t, &l)
 	now += second
 	b.Trouble(now, b.View().Epoch)
 	out := b.Tick(now)
-	for {
-		more := l.serve(b, now)
-		if out = append(out, more...); b.View().Epoch > a.View().Epoch {
-			break
-		}
+	for b.View().Epoch == a.View().Epoch {
+		out = append(out, l.serve(b, now)...)
 		now = b.Deadline()
 		out = append(out, b.Tick(now)...)
 	}
 	require.Len(t, out, 1)
-	require.Equal(t, Report, out[0].Kind)
-	_, err := a.Handle(now, out[0])
-	require.NoError(t, err)
-	require.Equal(t, Acting, a.Phase())
-	for a.View().Epoch < b.View().Epoch {
-		l.serve(a, now)
-		now = a.Deadline()
-		a.Tick(now)
+	require.Equal(t, Decide, out[0].Kind)
+	for range 2 {
+		early, err := a.Handle(now, out[0])
+		require.NoError(t, err)
+		require.Empty(t, early)
 	}
 	require.Equal(t, Acting, a.Phase())
+	var late []Message
+	for a.View().Epoch < b.View().Epoch {
+		late = append(late, l.serve(a, now)...)
+		now = a.Deadline()
+		late = append(late, a.Tick(now)...)
+	}
+	require.Len(t, late, 1)
+	require.Equal(t, Report, late[0].Kind)
+	passOn(t, now, late, a, b)
+	require.Equal(t, Acting, a.Phase())
+	require.Equal(t, Acting, b.Phase())
+	again, err := a.Handle(now, out[0])
+	require.NoError(t, err)
+	require.Empty(t, again)
+	again = a.Met(now, 2, 10)
+	require.Len(t, again, 1)
+	require.Equal(t, Report, again[0].Kind, "it may have been lost")
+}
+
+// Who has not spoken of a view is not told what is held in it, so its life cannot have acted.
+func TestSilentMember(t *testing.T) {
+	var l ledger
+	a, _, now := pair(t, &l)
+	a.remember(Word{Node: 1, Epoch: a.complete.Epoch, Members: a.complete.Nodes()})
+	c := someLease(t, 11)
+	c.Tick(now)
+	out := append(l.serve(c, now), c.Met(now, 1, 9)...)
+	c.Met(now, 2, 10)
+	out = append(out, a.Hint(now)...)
+	for a.View().Epoch < c.View().Epoch {
+		now = a.Deadline()
+		out = append(append(out, a.Tick(now)...), l.serve(a, now)...)
+	}
+	out = append(out, a.Met(now, 3, 11)...)
+	passOn(t, now, out, a, c)
+	require.Less(t, a.peer(2).heard, a.View().Epoch)
+	require.Equal(t, Frozen, a.Phase())
+	a.Dead(now, 2)
+	out = append(l.serve(a, now), c.Hint(now)...)
+	now = c.Deadline()
+	out = append(append(out, c.Tick(now)...), l.serve(c, now)...)
+	passOn(t, now, out, a, c)
+	for _, m := range []*LeaseMachine{a, c} {
+		require.Equal(t, Acting, m.Phase())
+		until, formers, all := m.Waits()
+		require.NotZero(t, until)
+		require.Equal(t, []dmutex.NodeID{2}, formers)
+		require.False(t, all)
+	}
 }
 
 // quiet returns a group to which nothing bad happens by itself.

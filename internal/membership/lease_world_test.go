@@ -98,6 +98,7 @@ type leaseSetup struct {
 	fresh       bool   // there is no record at the beginning
 	proves      bool   // the store can prove that a process is dead
 	unproved    int    // but not for this place, from 1
+	swift       bool   // VIEW arrives at once
 	faults      leaseFaults
 
 	alter     func(m *LeaseMachine, do verb, input func() []Message) []Message // breaks a rule of the machine
@@ -124,6 +125,9 @@ func (s leaseSetup) name() string {
 	name := fmt.Sprintf("%d, lease %d, wait %d, epochs %d, fresh %v, %+v", s.n, s.lease, s.wait, s.epochs, s.fresh, s.faults)
 	if s.proves {
 		name += fmt.Sprintf(", proves but for %d", s.unproved)
+	}
+	if s.swift {
+		name += ", swift"
 	}
 	return name
 }
@@ -276,11 +280,8 @@ func (w *leaseWorld) Steps(list []action) []action {
 		return list
 	}
 	for k, id := range w.wire {
-		f := w.flight(id)
-		if l := w.life(placeOf(f.to)); l.self == f.To {
-			if p := l.peer(f.From); p != nil && p.here && p.life == f.from {
-				add(deliver, k, 0)
-			}
+		if w.arrives(id) {
+			add(deliver, k, 0)
 		}
 	}
 	for i := range w.places {
@@ -388,19 +389,30 @@ func (w *leaseWorld) lock(i int) (lock *lock) {
 
 // Do takes a step. While no operation may be slow, the store then answers at once.
 func (w *leaseWorld) Do(a action) error {
-	err := w.do(a)
-	for err == nil && w.left.slow == 0 {
-		i := w.urgent()
-		if i < 0 {
-			break
+	for {
+		err := w.do(a)
+		if err != nil {
+			return err
 		}
-		err = w.do(action{serve, i, 0})
+		if i := w.urgent(); i >= 0 && w.left.slow == 0 {
+			a = action{serve, i, 0}
+			continue
+		}
+		w.tidy()
+		k := slices.IndexFunc(w.wire, func(id uint32) bool { return w.swift && w.flight(id).Kind == Decide && w.arrives(id) })
+		if k < 0 {
+			return w.exclusive()
+		}
+		a = action{deliver, k, 0}
 	}
-	if err != nil {
-		return err
-	}
-	w.tidy()
-	return w.exclusive()
+}
+
+// arrives reports whether the receiver of a message has met the sender.
+func (w *leaseWorld) arrives(id uint32) bool {
+	f := w.flight(id)
+	l := w.life(placeOf(f.to))
+	p := l.peer(f.From)
+	return l.self == f.To && p != nil && p.here && p.life == f.from
 }
 
 func (w *leaseWorld) do(a action) error {
@@ -665,7 +677,8 @@ func (l *leased) ignores(f *leaseFlight) bool {
 	if p == nil && l.self == f.To && f.From <= l.record.Highest {
 		return true // the sender was a member, and never is one again
 	}
-	known := f.Kind != Report || f.View.Epoch < l.view.Epoch || p != nil && p.life == f.from && l.reportOf(f.From).epoch >= f.View.Epoch
+	heard := p != nil && p.life == f.from && p.heard >= f.View.Epoch
+	known := f.View.Epoch < l.view.Epoch || heard && (f.Kind != Report || l.reportOf(f.From).epoch >= f.View.Epoch)
 	return known && l.cleared >= f.Cleared && (f.Kind == Cleared || f.View.Epoch <= l.record.Epoch)
 }
 
@@ -922,7 +935,9 @@ func (l *leased) freeze() {
 	}
 	for i := range m.peers {
 		p := &m.peers[i]
-		p.since, p.awayAt = 0, 0
+		if p.since, p.awayAt = 0, 0; p.heard < m.view.Epoch {
+			p.heard = 0
+		}
 	}
 	for i := range m.reports {
 		if r := &m.reports[i]; m.complete.Epoch == r.epoch {

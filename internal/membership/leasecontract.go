@@ -206,7 +206,9 @@ func (m *LeaseMachine) impossible(p *peer, msg *Message) string {
 		return ""
 	case v.Epoch == 0 || v.Epoch > maxEpoch:
 		return "its view has no epoch"
-	case msg.Kind == Report && !(v.Has(p.node, p.life) && v.Has(m.self, m.cfg.Life)):
+	case msg.Kind == Decide:
+		return ""
+	case !v.Has(p.node, p.life) || !v.Has(m.self, m.cfg.Life):
 		return "the sender or this life is not in the view of the report"
 	}
 	return cmp.Or(m.installation.impossible(v), msg.Past.impossible(v.Epoch))

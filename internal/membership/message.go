@@ -56,7 +56,7 @@ const (
 	Prepare  Kind = iota + 1 // who takes part in this round?
 	Promise                  // I do, and this is what I know
 	Refuse                   // not I: I have promised another, or you are not your member's latest life
-	Decide                   // VIEW: this is the view of this round
+	Decide                   // VIEW: this is the view of this round; in the lease mode: I know the view of this epoch
 	Report                   // I have installed it, and hold this
 	Complete                 // all its members have reported to me
 	Cleared                  // in the lease mode: the leases of those that were excluded have ended
@@ -74,7 +74,7 @@ type Message struct {
 	// Of PROMISE: what the sender has installed, and what was complete at it last.
 	Installed, Completed View
 
-	View View // of VIEW, REPORT and COMPLETE
+	View View // of VIEW, REPORT and COMPLETE; VIEW has no members in the lease mode
 
 	// Of CLEARED, and of REPORT in the lease mode: all lives that were excluded in this
 	// epoch or a lower one have lost what they held.

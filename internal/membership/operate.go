@@ -68,7 +68,7 @@ func (m *LeaseMachine) Swapped(now int64) []Message {
 	m.answered(now, sent)
 	if m.leaving && m.next.number(m.cfg.Life) == dmutex.None { // nobody would report to them
 		for i := range m.peers {
-			m.send(&m.peers[i], Message{Kind: Decide, View: m.next.view()})
+			m.send(&m.peers[i], Message{Kind: Decide, View: View{Epoch: m.next.Epoch}})
 		}
 	}
 	m.learn(now, sent, m.next)

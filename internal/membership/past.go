@@ -34,6 +34,10 @@ import (
 // or were sent a REPORT by v since. What one such life does not name is no former, even if
 // others name it. A life that has left holds nothing.
 //
+// A REPORT is sent only to a life that has spoken of the view. So a life that ended before the
+// view was decided is not sent one by anybody, and the words of all that acted in the view
+// before still count for it.
+//
 // If no member of a view has ever acted, the formers are not known. If no word is about one
 // of them, nothing is known of any lock. Then the view does not act before the wait is over.
 

@@ -14,7 +14,8 @@ import (
 // rules 3 and 5a, without the record's store and without clocks. Any member but the last may
 // be excluded at any moment. It goes on in the views that it knows, with all that is in
 // flight, until its lease ends, if it ever does. Each member installs each view of it, or
-// skips it, when it likes, and sends its REPORT to each other member when it likes.
+// skips it, when it likes, and says VIEW then. Each other member hears that when it likes, and
+// sends its REPORT of the view then, or when it installs the view, if that is later.
 type wake struct {
 	wakeSetup
 	views   []wakeView // the first is that of the founders
@@ -32,6 +33,7 @@ type wakeSetup struct {
 	changes   int  // of the record
 	home      int  // place of the home among the members
 	leases    bool // those of the excluded end at some time
+	death     bool // one dies while all act in the last view, and nobody else is excluded
 
 	broken wakeRule
 }
@@ -50,6 +52,7 @@ const (
 	comersFree                       // who has come since the word is no former
 	newcomerSays                     // a life that has never acted says that there is no former
 	unknownFree                      // a former that no word is about is none
+	unheard                          // REPORT goes to those that have not said VIEW
 )
 
 type wakeView struct {
@@ -71,6 +74,7 @@ type wakeNode struct {
 	reported bool   // it held the lock as it froze
 	cleared  uint64
 	out      uint64        // when it was excluded, 0 if it was not
+	dead     bool          // it does nothing anymore
 	ended    bool          // its lease has
 	carried  dmutex.NodeID // the holder that was reported in its view
 }
@@ -85,7 +89,8 @@ type wakeReport struct {
 	from  dmutex.NodeID
 	fence uint64 // of the hold, 0 if there is none
 	past  *Past
-	told  uint64 // a bit for each node
+	heard uint64 // who has heard VIEW of it: a bit for each node
+	told  uint64 // likewise: who was sent it
 }
 
 func newWake(s wakeSetup) *wake {
@@ -156,7 +161,7 @@ func (w *wake) AppendState(b []byte) []byte {
 	}
 	for i := range w.nodes {
 		p := &w.nodes[i]
-		b = fmt.Appendf(b, "\n%d %v %v %d %v %v %d %v %d %d %v ", p.view, p.acts, p.thawed, p.requests, p.waits, p.asked, p.hold, p.reported, p.cleared, p.out, p.ended)
+		b = fmt.Appendf(b, "\n%d %v %v %d %v %v %d %v %d %d %v %v ", p.view, p.acts, p.thawed, p.requests, p.waits, p.asked, p.hold, p.reported, p.cleared, p.out, p.dead, p.ended)
 		if p.machine != nil {
 			b, _ = p.machine.AppendText(b)
 		}
@@ -174,7 +179,7 @@ func (w *wake) AppendState(b []byte) []byte {
 	reports := slices.Clone(w.reports)
 	slices.SortFunc(reports, func(a, b wakeReport) int { return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.from, b.from)) })
 	for _, r := range reports {
-		b = appendReport(fmt.Appendf(b, "\n%d %d %d %b", r.epoch, r.from, r.fence, r.told), holding{past: r.past})
+		b = appendReport(fmt.Appendf(b, "\n%d %d %d %b %b", r.epoch, r.from, r.fence, r.heard, r.told), holding{past: r.past})
 	}
 	return fmt.Append(b, w.last)
 }
@@ -192,7 +197,7 @@ func (w *wake) needed(r *wakeReport) bool {
 	k := slices.IndexFunc(w.views, func(v wakeView) bool { return v.Epoch == r.epoch })
 	return slices.ContainsFunc(w.views[k].Members, func(m Member) bool {
 		p := &w.nodes[m.Node-1]
-		return !p.ended && (p.view < k || p.view == k && (!p.acts || p.thawed))
+		return !p.ended && !p.dead && (p.view < k || p.view == k && (!p.acts || p.thawed))
 	})
 }
 
@@ -226,45 +231,8 @@ func (w *wake) Steps(steps []wakeStep) []wakeStep {
 		if p.ended {
 			continue
 		}
-		if p.requests > 0 && p.hold == 0 && !p.waits && p.acts {
-			add(func(w *wake) error {
-				w.nodes[i].requests--
-				w.nodes[i].waits = true
-				return w.ask(i)
-			}, "%d requests", id)
-		}
-		if p.hold != 0 {
-			add(func(w *wake) error {
-				if w.nodes[i].hold = 0; p.machine == nil || p.thawed {
-					return nil
-				}
-				return w.input(i, dmutex.Machine.Release)
-			}, "%d releases", id)
-		}
-		for k := p.view + 1; k < len(w.views); k++ {
-			if w.views[k].life(id) != 0 && !p.thawed {
-				add(func(w *wake) error { w.install(i, k); return nil }, "%d installs %v", id, w.views[k].View)
-			}
-		}
-		if p.thawed {
-			add(func(w *wake) error { w.freeze(i); return nil }, "%d freezes", id)
-		}
-		if p.view >= 0 && !p.thawed {
-			v := &w.views[p.view]
-			for _, m := range v.Members {
-				if r := w.report(v.Epoch, id); r != nil && m.Node != id && r.told>>m.Node&1 == 0 && !w.nodes[m.Node-1].ended {
-					add(func(w *wake) error {
-						w.report(v.Epoch, id).told |= 1 << m.Node
-						w.nodes[i].told(m.Node, v.Epoch)
-						return nil
-					}, "%d reports to %d", id, m.Node)
-				}
-			}
-			if !p.acts && w.complete(i) {
-				if c := w.Clone(nil); c.recalled(i) {
-					add(func(w *wake) error { w.recalled(i); return w.act(i) }, "%d acts", id)
-				}
-			}
+		if !p.dead {
+			w.live(add, i)
 		}
 		if now.life(id) != 0 && len(w.views) <= w.changes {
 			w.change(add, i)
@@ -272,18 +240,108 @@ func (w *wake) Steps(steps []wakeStep) []wakeStep {
 		if p.out != 0 && w.leases {
 			add(func(w *wake) error { w.end(i); return nil }, "the lease of %d ends", id)
 		}
-		if u := w.over(); p.out == 0 && p.view >= 0 && u > p.cleared {
+		if u := w.over(); p.out == 0 && !p.dead && p.view >= 0 && u > p.cleared {
 			add(func(w *wake) error {
 				w.nodes[i].cleared = u
 				return w.ask(i)
 			}, "%d knows that the leases of all that were excluded until %d have ended", id, u)
 		}
+		if w.death && w.steady() {
+			add(func(w *wake) error { w.die(i); return nil }, "%d dies", id)
+		}
 	}
 	return steps
 }
 
+type wakeAdd = func(do func(*wake) error, format string, args ...any)
+
+// live lets node i do something.
+func (w *wake) live(add wakeAdd, i int) {
+	p, id := &w.nodes[i], dmutex.NodeID(i+1)
+	if p.requests > 0 && p.hold == 0 && !p.waits && p.acts {
+		add(func(w *wake) error {
+			w.nodes[i].requests--
+			w.nodes[i].waits = true
+			return w.ask(i)
+		}, "%d requests", id)
+	}
+	if p.hold != 0 {
+		add(func(w *wake) error {
+			if w.nodes[i].hold = 0; p.machine == nil || p.thawed {
+				return nil
+			}
+			return w.input(i, dmutex.Machine.Release)
+		}, "%d releases", id)
+	}
+	for k := p.view + 1; k < len(w.views); k++ {
+		if w.views[k].life(id) != 0 && !p.thawed {
+			add(func(w *wake) error { w.install(i, k); return nil }, "%d installs %v", id, w.views[k].View)
+		}
+	}
+	if p.thawed {
+		add(func(w *wake) error { w.freeze(i); return nil }, "%d freezes", id)
+	}
+	for k, r := range w.reports {
+		if w.hears(i, &r) {
+			add(func(w *wake) error {
+				w.reports[k].heard |= 1 << id
+				w.tell(i)
+				return nil
+			}, "%d hears that %d has installed %d", id, r.from, r.epoch)
+		}
+	}
+	if p.view >= 0 && !p.acts && w.complete(i) {
+		if c := w.Clone(nil); c.recalled(i) {
+			add(func(w *wake) error { w.recalled(i); return w.act(i) }, "%d acts", id)
+		}
+	}
+}
+
+// hears reports whether node i may hear VIEW of another: of the view that it has installed, or
+// of a later one.
+func (w *wake) hears(i int, r *wakeReport) bool {
+	k := slices.IndexFunc(w.views, func(v wakeView) bool { return v.Epoch == r.epoch })
+	id := dmutex.NodeID(i + 1)
+	return r.from != id && r.heard>>id&1 == 0 && w.views[k].life(id) != 0 && w.nodes[i].view <= k
+}
+
+// tell lets node i send the REPORT of its view to those that have said VIEW.
+func (w *wake) tell(i int) {
+	p, id := &w.nodes[i], dmutex.NodeID(i+1)
+	if p.view < 0 || p.thawed {
+		return
+	}
+	v := &w.views[p.view]
+	own := w.report(v.Epoch, id)
+	if own == nil { // of the founders' view
+		return
+	}
+	for _, m := range v.Members {
+		if r := w.report(v.Epoch, m.Node); r != nil && r.heard>>id&1 != 0 || m.Node != id && w.broken == unheard {
+			own.told |= 1 << m.Node
+			p.told(m.Node, v.Epoch)
+		}
+	}
+}
+
+// steady reports whether nobody has died, and all act in the last view.
+func (w *wake) steady() bool {
+	last := len(w.views) - 1
+	return !slices.ContainsFunc(w.nodes, func(p wakeNode) bool { return p.dead }) &&
+		!slices.ContainsFunc(w.views[last].Members, func(m Member) bool {
+			p := &w.nodes[m.Node-1]
+			return p.view < last || !p.acts || p.thawed
+		})
+}
+
+// die ends what node i does. It may hold the lock, which another gets when its lease has ended.
+func (w *wake) die(i int) {
+	w.nodes[i].dead = true
+	w.wire = slices.DeleteFunc(w.wire, func(l wakeLetter) bool { return l.To == dmutex.NodeID(i+1) })
+}
+
 // change lets the record be changed: node i is excluded, others join, or both.
-func (w *wake) change(add func(do func(*wake) error, format string, args ...any), i int) {
+func (w *wake) change(add wakeAdd, i int) {
 	now := &w.views[len(w.views)-1]
 	out := dmutex.NodeID(i + 1)
 	next := now.Members[len(now.Members)-1].Node + 1 // that joins
@@ -291,7 +349,7 @@ func (w *wake) change(add func(do func(*wake) error, format string, args ...any)
 		next = max(next, w2.Members[len(w2.Members)-1].Node+1)
 	}
 	for _, joins := range []bool{false, true} {
-		if joins && int(next) > w.n || !joins && len(now.Members) == 1 {
+		if joins && int(next) > w.n || !joins && len(now.Members) == 1 || w.death && !w.nodes[i].dead {
 			continue
 		}
 		add(func(w *wake) error {
@@ -349,7 +407,7 @@ func (w *wake) report(epoch uint64, from dmutex.NodeID) *wakeReport {
 
 // end ends the lease of node i, and with it all that it does.
 func (w *wake) end(i int) {
-	w.nodes[i] = wakeNode{view: w.nodes[i].view, out: w.nodes[i].out, ended: true}
+	w.nodes[i] = wakeNode{view: w.nodes[i].view, out: w.nodes[i].out, dead: w.nodes[i].dead, ended: true}
 	w.wire = slices.DeleteFunc(w.wire, func(l wakeLetter) bool { return l.To == dmutex.NodeID(i+1) })
 }
 
@@ -417,6 +475,7 @@ func (w *wake) freeze(i int) {
 	p := &w.nodes[i]
 	p.machine, p.asked, p.acts, p.thawed = nil, false, false, false
 	w.wire = slices.DeleteFunc(w.wire, func(l wakeLetter) bool { return l.To == dmutex.NodeID(i+1) && l.epoch < w.views[p.view].Epoch })
+	w.tell(i)
 }
 
 // complete reports whether node i has the REPORTs of all members of its view.
@@ -489,7 +548,7 @@ func (w *wake) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error)) e
 	}
 	epoch := w.epoch(p)
 	for _, m := range out {
-		if to := &w.nodes[m.To-1]; !to.ended && (to.view < 0 || w.epoch(to) <= epoch) {
+		if to := &w.nodes[m.To-1]; !to.ended && !to.dead && (to.view < 0 || w.epoch(to) <= epoch) {
 			w.wire = append(w.wire, wakeLetter{epoch, m.Clone()})
 		}
 	}
@@ -510,7 +569,7 @@ func (w *wake) input(i int, do func(dmutex.Machine) ([]dmutex.Message, error)) e
 }
 
 // rests checks a state in which nothing happens anymore: no member waits, but for leases
-// that never end.
+// that never end. After a death all that live act: they know what the dead may hold.
 func (w *wake) rests() error {
 	if len(w.Steps(nil)) > 0 {
 		return nil
@@ -519,6 +578,9 @@ func (w *wake) rests() error {
 		p := &w.nodes[i]
 		if p.waits && p.out == 0 && (p.acts && w.free(i) || w.leases) {
 			return search.Wrong(dmutextest.ErrDeadlock, "%d waits forever", i+1)
+		}
+		if w.death && !p.acts && p.view >= 0 && p.out == 0 && slices.ContainsFunc(w.nodes, func(p wakeNode) bool { return p.out != 0 }) {
+			return search.Wrong(dmutextest.ErrDeadlock, "%d does not act: nobody knows what the dead may hold", i+1)
 		}
 	}
 	return nil

@@ -33,8 +33,8 @@ import (
 // # How a view is installed
 //
 // A member that is shown a newer record with itself freezes all older epochs, keeps
-// the locks that it holds, and reports them to all members: REPORT. It acts in the
-// view when
+// the locks that it holds, and tells all members that it knows the view: VIEW. It reports
+// the locks to each member that has spoken of the view: REPORT. It acts in the view when
 //
 //	all members have reported in it,
 //	the members know of each excluded life whose lease may run which locks it may hold, and
@@ -198,10 +198,11 @@ type peer struct {
 	node   dmutex.NodeID
 	life   uint64
 	here   bool  // it was met, and is not lost since
-	cut    bool  // the connection with it was lost, and it has said nothing since
 	dead   bool  // there is evidence that its process has ended, and it was not met since
 	since  int64 // when it was met or lost last
 	awayAt int64 // if it is not here: from when on its silence counts; never if it does not yet
+
+	heard uint64 // the last view that it has spoken of
 }
 
 // peer returns what is known of a node, nil if it is not another member.
@@ -233,18 +234,8 @@ func (m *LeaseMachine) Met(now int64, node dmutex.NodeID, life uint64) []Message
 	if p == nil || p.life != life {
 		return append(m.Lost(now, node), m.Hint(now)...) // where another answers, the member does not
 	}
-	if p.here, p.cut, p.dead, p.since = true, false, false, now; m.reported && m.ended == Outside {
-		m.sendReport(p) // again, as messages may have been lost
-	}
-	return m.flush(now)
-}
-
-// Cut tells the machine that the connection with a member was lost, before it is known whether
-// the member is. It is sent no REPORT until it is met again: a life that was sent none of a view
-// has not acted there, so what this one knows of the view before still counts.
-func (m *LeaseMachine) Cut(now int64, node dmutex.NodeID) []Message {
-	if p := m.peer(node); p != nil {
-		p.cut = true
+	if p.here, p.dead, p.since = true, false, now; m.reported && m.ended == Outside {
+		m.tellView(p) // again, as messages may have been lost
 	}
 	return m.flush(now)
 }
@@ -294,19 +285,25 @@ func (m *LeaseMachine) Report(now int64, holds []Hold, word *Word) []Message {
 		}
 		m.report(m.self, holds, m.tell(m.cleared))
 		for i := range m.peers {
-			m.sendReport(&m.peers[i])
+			m.tellView(&m.peers[i])
 		}
 	}
 	return m.flush(now)
 }
 
-func (m *LeaseMachine) sendReport(p *peer) {
-	if !p.here || p.cut {
+// tellView sends a member the REPORT of the installed view if it has spoken of that view, and
+// VIEW if not.
+func (m *LeaseMachine) tellView(p *peer) {
+	if !p.here {
 		return
 	}
-	m.told(p.node, m.view.Epoch)
-	r := m.reportOf(m.self)
-	m.send(p, Message{Kind: Report, View: m.view, Holds: r.holds, Past: r.past, Cleared: m.cleared})
+	msg := Message{Kind: Decide, View: View{Epoch: m.view.Epoch}}
+	if p.heard == m.view.Epoch {
+		m.told(p.node, m.view.Epoch)
+		r := m.reportOf(m.self)
+		msg = Message{Kind: Report, View: m.view, Holds: r.holds, Past: r.past, Cleared: m.cleared}
+	}
+	m.send(p, msg)
 }
 
 // Handle takes a message from a member that was met. It returns [dmutex.ErrPeer] for a
@@ -324,6 +321,11 @@ func (m *LeaseMachine) Handle(now int64, msg Message) ([]Message, error) {
 	}
 	if msg.Kind == Report && msg.View.Epoch >= m.view.Epoch { // also of a view that is not installed yet
 		m.take(p.node, msg.View.Epoch, msg.Holds, msg.Past)
+	}
+	if msg.View.Epoch > p.heard {
+		if p.heard = msg.View.Epoch; m.reported && p.heard == m.view.Epoch {
+			m.tellView(p)
+		}
 	}
 	m.cleared = max(m.cleared, msg.Cleared)
 	return m.flush(now), nil

@@ -16,16 +16,12 @@ const looks = 10
 func (p *peer) watch() {
 	l := p.link
 	l.mu.RLock()
-	apart, tell, died := l.apart, l.lost, l.died
+	apart, died := l.apart, l.died
 	l.mu.RUnlock()
-	if died == nil {
-		return
-	}
 	p.mu.Lock()
 	lost := p.lost
 	p.mu.Unlock()
-	tell(p.id)
-	if !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
+	if died == nil || !wait(p.ctx, 5*l.pace.minRedial) { // one that lives connects again sooner
 		return
 	}
 	in := new(refusals)

@@ -13,26 +13,25 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// watched opens a link that reports lost connections and deaths.
-func watched(t *testing.T, self dmutex.NodeID) (l *Link, got chan arrival, lost, died chan dmutex.NodeID) {
+// watched opens a link that reports deaths.
+func watched(t *testing.T, self dmutex.NodeID) (l *Link, got chan arrival, died chan dmutex.NodeID) {
 	t.Helper()
 	l, err := New(Config{Listen: "127.0.0.1:0"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	got, lost, died = make(chan arrival, 100), make(chan dmutex.NodeID, 100), make(chan dmutex.NodeID, 100)
-	l.WatchDeaths(time.Millisecond, func(peer dmutex.NodeID) { lost <- peer }, func(peer dmutex.NodeID) { died <- peer })
+	got, died = make(chan arrival, 100), make(chan dmutex.NodeID, 100)
+	l.WatchDeaths(time.Millisecond, func(peer dmutex.NodeID) { died <- peer })
 	require.NoError(t, l.Open(func(from dmutex.NodeID, frame []byte) { got <- arrival{from, string(frame)} }))
 	require.NoError(t, l.Become(self))
-	return l, got, lost, died
+	return l, got, died
 }
 
-// When a process ends, its peer hears of the lost connection, and then of the death,
-// whichever of the two has dialed.
+// When a process ends, its peer hears of it, whichever of the two has dialed.
 func TestDeath(t *testing.T) {
 	for _, self := range []dmutex.NodeID{1, 2} {
 		other := 3 - self
-		l, _, lost, died := watched(t, self)
-		ends, got, _, _ := watched(t, other)
+		l, _, died := watched(t, self)
+		ends, got, _ := watched(t, other)
 		require.NoError(t, ends.SetPeer(self, l.Address()))
 		require.NoError(t, l.SetPeer(other, ends.Address()))
 		require.NoError(t, l.Send(other, []byte("x")))
@@ -42,7 +41,6 @@ func TestDeath(t *testing.T) {
 			}
 		}
 		require.NoError(t, ends.Close())
-		require.Equal(t, other, <-lost)
 		require.Equal(t, other, <-died)
 	}
 }
@@ -61,7 +59,7 @@ func TestNoDeath(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	died := 0
-	l.WatchDeaths(time.Millisecond, func(dmutex.NodeID) {}, func(dmutex.NodeID) { died++ })
+	l.WatchDeaths(time.Millisecond, func(dmutex.NodeID) { died++ })
 
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	require.NoError(t, err)

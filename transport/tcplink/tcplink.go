@@ -185,17 +185,17 @@ type Link struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu         sync.RWMutex
-	self       dmutex.NodeID                             // None if nobody
-	life       uint64                                    // of this process; 0 if nobody has told it
-	maxLife    func() uint64                             // the highest that is believed; nil if nobody has told it
-	taken      func(peer dmutex.NodeID, life uint64)     // nil if nobody has given it
-	apart      time.Duration                             // between the connections that a dead peer refuses
-	lost, died func(peer dmutex.NodeID)                  // nil if nobody watches
-	deliver    func(from dmutex.NodeID, frames [][]byte) // nil until Open
-	burst      int                                       // how many frames it takes at most
-	closed     bool
-	peers      map[dmutex.NodeID]*peer
+	mu      sync.RWMutex
+	self    dmutex.NodeID                             // None if nobody
+	life    uint64                                    // of this process; 0 if nobody has told it
+	maxLife func() uint64                             // the highest that is believed; nil if nobody has told it
+	taken   func(peer dmutex.NodeID, life uint64)     // nil if nobody has given it
+	apart   time.Duration                             // between the connections that a dead peer refuses
+	died    func(peer dmutex.NodeID)                  // nil if nobody watches
+	deliver func(from dmutex.NodeID, frames [][]byte) // nil until Open
+	burst   int                                       // how many frames it takes at most
+	closed  bool
+	peers   map[dmutex.NodeID]*peer
 
 	refused atomic.Pointer[rejection] // nil if there was none
 }
@@ -366,10 +366,10 @@ func (l *Link) SetLife(life uint64, maxLife func() uint64, taken func(peer dmute
 }
 
 // WatchDeaths implements [transport.DeathLink].
-func (l *Link) WatchDeaths(apart time.Duration, lost, died func(peer dmutex.NodeID)) {
+func (l *Link) WatchDeaths(apart time.Duration, died func(peer dmutex.NodeID)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.apart, l.lost, l.died = apart, lost, died
+	l.apart, l.died = apart, died
 }
 
 // TakeLogger implements [transport.LoggerTaker].

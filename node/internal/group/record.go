@@ -32,7 +32,7 @@ type record struct {
 	epoch   uint64                  // of the record whose members are the peers
 	err     error                   // why the last operation failed; nil if it did not
 	away    map[dmutex.NodeID]bool  // the machine takes the peer to be
-	mute    map[dmutex.NodeID]int64 // the peer was cut off then, or its process has ended, and it has said nothing since
+	dead    map[dmutex.NodeID]int64 // and its process for ended, since then
 	watchAt int64                   // when to look next who is there
 	giveAt  int64                   // when to release lost holds
 	slept   int64                   // by the clock, as the machine knows
@@ -84,13 +84,11 @@ func newRecord(g *Group) error {
 	l := &record{
 		group: g, link: link, time: clock.New(),
 		length: int64(cfg.Lease), margin: int64(cfg.Lease) / leaseMargin,
-		away: make(map[dmutex.NodeID]bool), mute: make(map[dmutex.NodeID]int64), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
+		away: make(map[dmutex.NodeID]bool), dead: make(map[dmutex.NodeID]int64), watchAt: math.MaxInt64, giveAt: math.MaxInt64,
 		busy: make(chan struct{}, 1), proof: newProof(cfg.Store, cfg.Clients),
 	}
 	if link, ok := cfg.Link.(transport.DeathLink); ok {
 		link.WatchDeaths(cfg.Lease/deathShare, func(peer dmutex.NodeID) {
-			g.do(func(now int64) []membership.Message { return l.cut(now, peer) })
-		}, func(peer dmutex.NodeID) {
 			g.do(func(now int64) []membership.Message { return l.died(now, peer, now) })
 		})
 	}
@@ -116,28 +114,17 @@ func (l *record) stranger() {
 func (l *record) taken(now int64, _ dmutex.NodeID, _ uint64) []membership.Message { return l.Hint(now) }
 
 func (l *record) Met(now int64, peer dmutex.NodeID, life uint64) []membership.Message {
-	if l.mute[peer] == forGood {
+	if l.dead[peer] == forGood {
 		return l.Hint(now)
 	}
 	l.away[peer] = false
-	delete(l.mute, peer)
+	delete(l.dead, peer)
 	return l.LeaseMachine.Met(now, peer, life)
 }
 
 func (l *record) Lost(now int64, peer dmutex.NodeID) []membership.Message {
 	l.away[peer] = true
 	return l.LeaseMachine.Lost(now, peer)
-}
-
-// cut takes the word that a connection with a peer was lost. If its process has ended, and
-// another joins before it is excluded, it must not have been told of that view.
-func (l *record) cut(now int64, peer dmutex.NodeID) []membership.Message {
-	if l.group.peer(peer) == nil || l.away[peer] {
-		return nil
-	}
-	l.mute[peer] = now
-	l.group.Mail.Challenge(peer)
-	return l.Cut(now, peer)
 }
 
 // died takes the evidence that a peer's process has ended, which counts until then.
@@ -148,7 +135,7 @@ func (l *record) died(now int64, peer dmutex.NodeID, until int64) []membership.M
 	if !l.group.Mail.Status(peer).Left {
 		l.group.logOften(slog.LevelWarn, "peer's process has ended", l.group.peerAttr(peer), slog.Bool("proved", until == forGood))
 	}
-	l.away[peer], l.mute[peer] = true, until
+	l.away[peer], l.dead[peer] = true, until
 	return l.Dead(now, peer)
 }
 
@@ -165,10 +152,10 @@ func (l *record) Tick(now int64) (out []membership.Message) {
 		l.watchAt = now + min(l.length/askShare, maxWatch)
 		for _, id := range g.Others() {
 			st := g.Mail.Status(id)
-			since, mute := l.mute[id]
-			speaks := !mute || now-int64(st.Silent) > since
+			died, dead := l.dead[id]
 			switch here := st.Life != 0 && !st.Left && int64(st.Silent) < l.length/awayShare; {
-			case here && speaks && (mute || l.away[id]):
+			case dead && now-int64(st.Silent) <= died: // it has said nothing since
+			case here && l.away[id]:
 				out = append(out, l.Met(now, id, st.Life)...)
 			case !here && !l.away[id]:
 				out = append(out, l.Lost(now, id)...)
@@ -270,7 +257,7 @@ func (l *record) excluded(now int64) {
 		g.forget(id)
 	}
 	clear(l.away)
-	clear(l.mute)
+	clear(l.dead)
 	life := newLife(g.life)
 	g.running.Go(func() { l.rejoin(life, former) })
 }
@@ -307,7 +294,7 @@ func (l *record) meet(now int64, r *membership.Record) {
 			g.setPeers(slices.DeleteFunc(g.Others(), func(other dmutex.NodeID) bool { return other == id }))
 			g.forget(id)
 			delete(l.away, id)
-			delete(l.mute, id)
+			delete(l.dead, id)
 		}
 	}
 	for _, e := range r.Members {
