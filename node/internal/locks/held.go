@@ -22,6 +22,7 @@ type holdContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
 	asked  chan struct{} // see Asked; nil until Ask or Asked needs it
+	owner  any           // see Own
 }
 
 // A Hold is the outcome of a grant.
@@ -173,17 +174,12 @@ func (h *Held) Rest() {
 	}
 }
 
-// Own records who owns the hold, until the hold ends.
+// Own records who owns the hold.
 func (h *Held) Own(owner any) {
-	t := h.lock.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if h.lock.held == h {
-		if t.owners == nil {
-			t.owners = make(map[*Held]any)
-		}
-		t.owners[h] = owner
-	}
+	mu := &h.lock.table.mu
+	mu.Lock()
+	defer mu.Unlock()
+	h.own().owner = owner
 }
 
 // Owner returns the owner of the hold of a lock, nil if it has none. held reports
@@ -191,10 +187,14 @@ func (h *Held) Own(owner any) {
 func (t *Table) Owner(name string) (owner any, held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.locks[name]; l != nil && l.machine != nil && l.held != nil {
-		owner, held = t.owners[l.held], true
+	l := t.locks[name]
+	if l == nil || l.machine == nil || l.held == nil {
+		return nil, false
 	}
-	return owner, held
+	if c, ok := l.held.ctx.(*holdContext); ok {
+		owner = c.owner
+	}
+	return owner, true
 }
 
 // Ask tells the holder that the lock is wanted, if it is at this node. It creates no

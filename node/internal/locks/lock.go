@@ -21,7 +21,6 @@ type lock struct {
 	waiters []*Waiter      // first come, first served
 
 	listed bool // in Table.resting
-	used   bool // since the list was last gone through
 }
 
 // born gives the lock the machine of this view. A holder that was reported seeds
@@ -46,7 +45,6 @@ func (l *lock) born() {
 	l.trace(trace.Event{What: trace.Born, Clock: start.Clock, Known: start.Known, Limit: start.Limit, Fence: start.Fence, Holder: start.Holder, Home: start.Home, Phase: machine.Phase()})
 	if l.held != nil && machine.Phase() != dmutex.Held { // another member has reported a later grant
 		l.held.end(overruled)
-		delete(t.owners, l.held)
 		l.held = nil
 	}
 }
@@ -154,7 +152,7 @@ func (l *lock) request() (asked bool) {
 // it is missing, and is waited for.
 func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 	t := l.table
-	l.input(did, in)
+	step := l.step(did, in)
 	for i := range out {
 		m := &out[i]
 		t.message = wire.AppendMessage(t.message[:0], l.name, *m)
@@ -164,9 +162,13 @@ func (l *lock) send(did trace.What, in *trace.Message, out []dmutex.Message) {
 		} else if !errors.Is(err, session.ErrClosed) { // trouble about a node that is no peer any more is about an older view
 			t.cfg.Up.Trouble(t.epoch, &Error{l.name, m.To, ErrOverflow})
 		}
-		l.output(seq, m)
+		if step != nil {
+			step.Out = append(step.Out, trace.Message{Seq: seq, Message: *m}) // without a number if it was not sent
+		}
 	}
-	l.traced(nil)
+	if step != nil {
+		l.trace(*step)
+	}
 }
 
 // release ends the present grant, for the reason given if it has not ended before, and
@@ -175,7 +177,6 @@ func (l *lock) release(why *End) (hold Hold) {
 	if l.held != nil {
 		l.held.end(why)
 		hold = l.held.outcome()
-		delete(l.table.owners, l.held)
 		l.held = nil
 	}
 	if l.machine != nil && l.machine.Phase() == dmutex.Held {
@@ -209,8 +210,7 @@ func (l *lock) fail(why error) {
 // again.
 const keepResting = 512
 
-// rest lists the lock if it may be forgotten, in place of one that was not used since the
-// list was last gone through.
+// rest lists the lock if it may be forgotten, in place of the one that was listed first.
 func (l *lock) rest() (fresh bool) {
 	t := l.table
 	if l.held != nil || len(l.waiters) > 0 {
@@ -223,20 +223,15 @@ func (l *lock) rest() (fresh bool) {
 	if _, _, fresh = l.machine.Forget(); !fresh {
 		return false
 	}
-	if l.used = l.listed; l.listed {
+	if l.listed {
 		return true
 	}
-	l.listed = true
-	at := &t.resting[t.oldest]
-	for ; *at != nil && (*at).used; at = &t.resting[t.oldest] {
-		(*at).used = false
-		t.oldest = (t.oldest + 1) % keepResting
-	}
-	if former := *at; former != nil {
+	first := &t.resting[t.oldest]
+	if former := *first; former != nil {
 		former.listed = false
 		former.forget()
 	}
-	*at = l
+	*first, l.listed = l, true
 	t.oldest = (t.oldest + 1) % keepResting
 	return true
 }

@@ -86,12 +86,10 @@ type Table struct {
 	dropped bool                     // one of them found no room since a view last acted
 
 	resting        [keepResting]*lock // may be forgotten; some are in use again
-	oldest         int                // where to look for one to forget
+	oldest         int                // the one to forget next
 	granted        uint64
 	sent, received [dmutex.Kinds]uint64
-	step           step
 	message        []byte             // scratch
-	owners         map[*Held]any      // see Own
 	working        map[*Held]struct{} // holds, also lost ones, under which a function runs
 }
 
@@ -177,7 +175,7 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hol
 	t.holders, t.past = nil, nil
 	for name, l := range t.locks {
 		l.drop()
-		l.listed, l.used = false, false
+		l.listed = false
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
 			if !w.try {
 				return false

@@ -67,14 +67,12 @@ func release(tb testing.TB, h *Held) {
 func TestOverruled(t *testing.T) {
 	table, u := alone(t)
 	held, kept := table.acquire(t, "x"), table.acquire(t, "kept")
-	held.Own("somebody")
 	require.Len(t, view(table, 2, 1, 2), 2)
 	table.Act(2, []membership.Holder{{Node: 2, Hold: membership.Hold{Lock: "x"}}, {Node: 1, Hold: membership.Hold{Lock: "kept"}}}, nil)
 	require.ErrorIs(t, held.Err(), ErrReplaced)
 	require.NoError(t, kept.Err())
 	require.ErrorIs(t, held.Release(), ErrReplaced)
 	require.Empty(t, u.ended, "it ended with the view")
-	require.Empty(t, table.owners)
 	require.Equal(t, dmutex.None, table.Status("x").Holder)
 }
 
@@ -139,18 +137,17 @@ func TestEarlyRoom(t *testing.T) {
 	require.Len(t, u.troubles, 1)
 }
 
-// The locks that were used last are remembered, in the order of their last use.
+// Some locks at rest are remembered, and the one that was listed first is forgotten.
 func TestRestingLocks(t *testing.T) {
 	table, _ := alone(t)
 	held := table.acquire(t, "held")
 	for i := range 3 * keepResting {
 		release(t, table.acquire(t, "again"))
 		release(t, table.acquire(t, fmt.Sprint(i)))
-		require.Len(t, table.locks, min(i+1, keepResting-1)+2)
+		require.Len(t, table.locks, min(i+2, keepResting)+1)
 		require.Equal(t, min(i+2, keepResting), table.listed())
 	}
 	require.Same(t, held.lock, table.locks["held"])
-	require.Contains(t, table.locks, "again")
 	require.Contains(t, table.locks, fmt.Sprint(3*keepResting-1))
 	for _, l := range table.resting {
 		require.Same(t, table.locks[l.name], l)
@@ -173,21 +170,24 @@ func (t *Table) listed() (n int) {
 	return n
 }
 
-// Of a hold that is over nothing is left, however it ended.
-func TestOwnersAreForgotten(t *testing.T) {
+// A hold has an owner, and the next hold of the lock has another.
+func TestOwner(t *testing.T) {
 	table, _ := alone(t)
-	a, b := table.acquire(t, "a"), table.acquire(t, "b")
+	has := func(want any, wantHeld bool) {
+		t.Helper()
+		owner, held := table.Owner("a")
+		require.Equal(t, want, owner)
+		require.Equal(t, wantHeld, held)
+	}
+	has(nil, false)
+	a := table.acquire(t, "a")
+	has(nil, true)
 	a.Own(1)
-	b.Own(2)
-	owner, held := table.Owner("a")
-	require.Equal(t, 1, owner)
-	require.True(t, held)
+	has(1, true)
 	release(t, a)
-	table.Lapse(errEarly)
-	require.Len(t, table.GiveBack(), 1)
-	require.Empty(t, table.owners)
-	b.Own(2)
-	require.Empty(t, table.owners, "it was lost before it was noted")
+	has(nil, false)
+	table.acquire(t, "a")
+	has(nil, true)
 }
 
 // A try does not call a lock busy that nobody has, when nothing is granted for now.
