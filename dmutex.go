@@ -113,18 +113,19 @@ func (m Message) Clone() Message {
 
 // String returns the message as golden scripts write it, such as
 // "1->2 REQUEST attempt=5 fence=2". Fields that are zero are left out.
-func (m Message) String() string { return string(m.append(nil)) }
+func (m Message) String() string {
+	b, _ := m.AppendText(nil)
+	return string(b)
+}
 
 // AppendText appends what [Message.String] returns. The error is always nil.
-func (m Message) AppendText(b []byte) ([]byte, error) { return m.append(b), nil }
-
-func (m Message) append(b []byte) []byte {
+func (m Message) AppendText(b []byte) ([]byte, error) {
 	b = canon.Way(b, m.From, m.To, m.Kind.String())
 	b = canon.Number(b, " attempt=", m.Attempt)
 	b = canon.Number(b, " clock=", m.Clock)
 	b = canon.Number(b, " fence=", m.Fence)
 	b = canon.List(b, " numbers=", m.Numbers)
-	return canon.List(b, " nodes=", m.Nodes)
+	return canon.List(b, " nodes=", m.Nodes), nil
 }
 
 // Phase is the state of one lock at one node: Idle, then Waiting, then Held,
@@ -140,16 +141,10 @@ const (
 
 // String returns idle, waiting or held.
 func (p Phase) String() string {
-	switch p {
-	case Idle:
-		return "idle"
-	case Waiting:
-		return "waiting"
-	case Held:
-		return "held"
-	default:
-		return "phase " + strconv.Itoa(int(p))
+	if names := [...]string{"idle", "waiting", "held"}; int(p) < len(names) {
+		return names[p]
 	}
+	return "phase " + strconv.Itoa(int(p))
 }
 
 // Start is what a machine is made from.

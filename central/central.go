@@ -54,9 +54,7 @@ type machine struct {
 
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
 // holds. [dmutex.Start.Home] is the coordinator. New is a [dmutex.Algorithm].
-func New(s dmutex.Start) (dmutex.Machine, error) {
-	return newMachine(s, dmutex.None)
-}
+func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None) }
 
 // At returns the algorithm with the given coordinator, for all locks. While that node is
 // not a member, [dmutex.Start.Home] takes its place. All nodes of a group must give the

@@ -1,10 +1,6 @@
 package ring
 
-import (
-	"slices"
-
-	"github.com/dmutex/dmutex"
-)
+import "github.com/dmutex/dmutex"
 
 // circulating is one lock at one node of a ring whose token goes around forever.
 // It is a [dmutex.Keeper], a [dmutex.Excluder] and a [dmutex.Ticker].
@@ -28,24 +24,17 @@ type circulating struct {
 // pace at each of up to N-2 idle nodes between. The channels may reorder
 // messages, but not repeat them.
 func Circulate(pace int, order ...dmutex.NodeID) dmutex.Algorithm {
-	order = slices.Clone(order)
+	order = append([]dmutex.NodeID(nil), order...) // nil if there is none
 	return func(s dmutex.Start) (dmutex.Machine, error) {
 		if pace < 1 {
 			return nil, dmutex.Misuse("the pace of the ring must be at least 1 tick")
 		}
-		if len(order) == 0 {
-			return newCirculating(s, nil, pace)
+		t, err := newSeat(s, order)
+		if err != nil {
+			return nil, err
 		}
-		return newCirculating(s, order, pace)
+		return &circulating{seat: t, pace: pace}, nil
 	}
-}
-
-func newCirculating(s dmutex.Start, order []dmutex.NodeID, pace int) (dmutex.Machine, error) {
-	t, err := newSeat(s, order)
-	if err != nil {
-		return nil, err
-	}
-	return &circulating{seat: t, pace: pace}, nil
 }
 
 // Request enters if the token is here.

@@ -44,19 +44,15 @@ func (g *group) heard() uint64 { return g.limit - uint64(len(g.members)) }
 
 // is reports whether a dmutex.Start with these members, ascending, describes the group.
 func (g *group) is(s dmutex.Start, members []dmutex.NodeID) bool {
-	return g.self == s.Self && g.fence == s.Fence && g.limit == limitOf(s) && slices.Equal(g.members, members)
-}
-
-func limitOf(s dmutex.Start) uint64 {
-	if s.Limit == 0 {
-		return math.MaxUint64
-	}
-	return s.Limit
+	return g.self == s.Self && g.fence == s.Fence && g.limit == s.Limit && slices.Equal(g.members, members)
 }
 
 // groupOf returns the group that a dmutex.Start describes. The first machine of a
 // common makes it.
 func (s *common) groupOf(start dmutex.Start) (*group, error) {
+	if start.Limit == 0 {
+		start.Limit = math.MaxUint64
+	}
 	if s.group != nil && s.group.is(start, start.Members) {
 		return s.group, nil
 	}
@@ -64,7 +60,7 @@ func (s *common) groupOf(start dmutex.Start) (*group, error) {
 	switch {
 	case err != nil:
 		return nil, dmutex.Misuse(err.Error())
-	case limitOf(start) < start.Fence || limitOf(start)-start.Fence < 2*uint64(len(members)):
+	case start.Limit < start.Fence || start.Limit-start.Fence < 2*uint64(len(members)):
 		return nil, dmutex.Misuse("Start.Limit leaves no room above Start.Fence: begin a group with higher fences")
 	case s.group != nil && !s.group.is(start, members):
 		return nil, dmutex.Misuse("Start.Sibling belongs to another node or group")
@@ -77,6 +73,6 @@ func (s *common) groupOf(start dmutex.Start) (*group, error) {
 		members: members,
 		peers:   slices.Concat(members[:self], members[self+1:]),
 		fence:   start.Fence,
-		limit:   limitOf(start),
+		limit:   start.Limit,
 	}, nil
 }

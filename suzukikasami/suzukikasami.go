@@ -77,9 +77,7 @@ type machine struct {
 // New returns the machine of a fresh lock, or of one that [dmutex.Start.Holder]
 // holds. [dmutex.Start.Home] begins with the token, unless there is a Holder. New is a
 // [dmutex.Algorithm].
-func New(s dmutex.Start) (dmutex.Machine, error) {
-	return newMachine(s, dmutex.None)
-}
+func New(s dmutex.Start) (dmutex.Machine, error) { return newMachine(s, dmutex.None) }
 
 // At returns the algorithm whose token begins at the given node, for all locks, unless
 // there is a [dmutex.Start.Holder], which then has the token. While the node is not a
@@ -106,13 +104,7 @@ func newMachine(s dmutex.Start, first dmutex.NodeID) (dmutex.Machine, error) {
 }
 
 // place returns where a node stands among the members, and -1 for a stranger.
-func (m *machine) place(node dmutex.NodeID) int {
-	i, found := slices.BinarySearch(m.Members(), node)
-	if !found {
-		return -1
-	}
-	return i
-}
+func (m *machine) place(node dmutex.NodeID) int { return slices.Index(m.Members(), node) }
 
 // Request enters if the token is here, and sends REQUEST to all others if not.
 func (m *machine) Request() ([]dmutex.Message, error) {
