@@ -21,7 +21,6 @@ type Hold struct {
 	lapsed func() error
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	over   atomic.Pointer[error]
 	until  atomic.Int64
 	timer  *time.Timer
 }
@@ -50,10 +49,8 @@ func (h *Hold) Extend(end int64) {
 
 // End ends the hold for this reason, unless it has ended before.
 func (h *Hold) End(reason error) {
-	if h.over.CompareAndSwap(nil, &reason) {
-		h.timer.Stop()
-		h.cancel(reason)
-	}
+	h.timer.Stop()
+	h.cancel(reason)
 }
 
 // Released ends the hold for this reason, which wraps [lock.ErrReleased], and returns nil, or
@@ -69,17 +66,14 @@ func (h *Hold) Released(reason error) (lost error) {
 }
 
 // Over reports whether the hold has been ended, and does not read the clock.
-func (h *Hold) Over() bool { return h.over.Load() != nil }
+func (h *Hold) Over() bool { return h.ctx.Err() != nil }
 
 // Err returns why the hold has ended, and nil while it has not.
 func (h *Hold) Err() error {
 	if !h.Over() && h.left() <= 0 {
 		h.End(h.lapsed())
 	}
-	if reason := h.over.Load(); reason != nil {
-		return *reason
-	}
-	return nil
+	return context.Cause(h.ctx)
 }
 
 // Fence returns the fence of the grant.
