@@ -76,25 +76,21 @@ func (t *Table) parts() iter.Seq[[]*lock] {
 func (t *Table) InUse() iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
 		for part := range t.parts() {
-			for name, st := range t.inUse(part) {
+			states := make(map[string]Status)
+			t.mu.Lock()
+			for _, l := range part {
+				if t.locks[l.name] == l && !l.atRest() {
+					states[l.name] = l.status()
+				}
+			}
+			t.mu.Unlock()
+			for name, st := range states {
 				if !yield(name, st) {
 					return
 				}
 			}
 		}
 	}
-}
-
-func (t *Table) inUse(locks []*lock) map[string]Status {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	states := make(map[string]Status)
-	for _, l := range locks {
-		if t.locks[l.name] == l && !l.atRest() {
-			states[l.name] = l.status()
-		}
-	}
-	return states
 }
 
 // atRest reports whether the lock is kept only for what it remembers.

@@ -121,11 +121,8 @@ func (t *Table) Ended() <-chan struct{} { return t.ended.Done() }
 // Resume lets the locks go on.
 func (t *Table) SetUntil(until int64) { t.until.Store(until) }
 
-// Until returns the time that was set last.
-func (t *Table) Until() int64 { return t.until.Load() }
-
-// Left returns how long until that time, 0 if nothing more is granted. A Table that has lost what it
-// held tells of no later time before it has closed Lapsed.
+// Left returns how long until that time, 0 if nothing more is granted. A Table that has lost
+// what it held tells of no later time before it has closed Lapsed.
 func (t *Table) Left() int64 {
 	if t.Why() != nil {
 		return 0
