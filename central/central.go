@@ -30,8 +30,7 @@
 // other client stops no other node.
 //
 // Every message names its request, so that an answer to an earlier request is
-// ignored; messages carry the highest fence known; a canceled request runs its
-// course, as [site.Site] describes.
+// ignored. Fences and canceled requests are as [site.Site] describes.
 package central
 
 import (

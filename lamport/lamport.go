@@ -37,9 +37,9 @@
 // and one hop from a release to the next entry. A node that stops answering
 // stops all nodes.
 //
-// Departures from the paper: our own request is not in our queue, but is compared with each
-// request there; messages carry the highest fence known; a canceled request runs its
-// course, as [site.Site] describes. [OmitReplies] needs fewer messages.
+// Departures from the paper: our own request is not in our queue, but is compared with
+// each request there; fences and canceled requests as [site.Site] describes.
+// [OmitReplies] needs fewer messages.
 package lamport
 
 import (

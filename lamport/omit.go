@@ -26,10 +26,8 @@ import (
 // other node does. The paper itself, in a footnote to its rule 2, omits a REPLY
 // if any message stamped later than the request has been sent to the same node
 // already. The rule in textbooks (Singhal and Shivaratri, Advanced Concepts in
-// Operating Systems, 1994) omits a REPLY only if our request is the later one.
-// That saves messages only when requests cross, and none if all nodes always
-// request: a node that asks again has received all other requests, and goes after
-// them.
+// Operating Systems, 1994) omits a REPLY only if our request is the later one,
+// which saves messages only when requests cross.
 func OmitReplies(s dmutex.Start) (dmutex.Machine, error) {
 	own, err := site.New(s)
 	if err != nil {

@@ -32,17 +32,11 @@
 //     not been told yet.
 //
 // Rule (C) is the correction. Without it a displaced request may still hope to
-// win, and keeps its votes. In the grid of four, quorums {1,2,3}, {1,2,4},
-// {1,3,4} and {2,3,4}, let 2, 3 and 4 ask at the same time, each with its own
-// vote at once. Arbiter 1 votes for 3, then hears 2 and sends INQUIRE to 3, which
-// remembers it: no arbiter has failed 3. Arbiter 4 has voted for itself; it hears
-// 3, queues it as the head and sends INQUIRE to itself; then it hears 2, which
-// displaces 3 untold. Arbiter 2 fails 4; so 4 yields, and arbiter 4 votes for 2.
-// Arbiter 3 fails 4. Now 2 waits for arbiter 1, which waits for an answer from 3;
-// 3 waits for arbiter 4, which waits for 2. The paper's own rules end here; by
-// (C) arbiter 4 sends FAILED to 3, 3 yields to arbiter 1, and 2 enters. (For the
-// run without and with (C) see mutant-no-displaced-failed.txt and grid.txt in
-// testdata.)
+// win, and keeps its votes: in the grid of four, 2 waits for arbiter 1, which waits
+// for an answer from 3; 3 waits for arbiter 4, which has displaced it untold and
+// waits for 2. By (C) arbiter 4 sends FAILED to 3, 3 yields to arbiter 1, and 2
+// enters. (The runs without and with (C) are mutant-no-displaced-failed.txt and
+// grid.txt in testdata.)
 //
 // M1. An arbiter has one vote: it votes again only when RELEASE or YIELD has
 // brought the vote back.
@@ -75,12 +69,10 @@
 // an entry, and a random load about 4(K-1): testdata/messages.txt. (The paper's
 // bound of 5(K-1) is not proved for the corrected rules.) The delay is two
 // message hops when no other node is interested, two from a release to the next
-// entry, and one if the arbiter between is one of the two. (Up to four were seen
-// where a request was made just before the release and a vote had to be asked
-// back.) The channels may reorder messages, though the paper's may not: every
-// message names its request, and an INQUIRE that overtakes its REPLY is
-// remembered. They must not repeat them. In the groups explored, at most 6
-// messages were in flight from one node to another.
+// entry, or up to four if a vote has to be asked back, and one if the arbiter
+// between is one of the two. The channels may reorder messages, though the paper's
+// may not: an INQUIRE that overtakes its REPLY is remembered. They must not repeat
+// them.
 //
 // Crashes. A node that stops as an arbiter stops the nodes whose quorums it is in.
 // The others go on until one of those asks: it gets and keeps the votes of the
@@ -88,10 +80,9 @@
 // all nodes. So does a node that stops with a request of its own, pending or
 // granted.
 //
-// Departures from the paper: (C); every message names the request that it is
-// about, so that an outdated one is ignored; quorums need not be of one size,
-// nor contain their own node; messages carry the highest fence known; a
-// canceled request runs its course, as [site.Site] describes.
+// Departures from the paper: (C); every message names its request, so that an
+// outdated one is ignored; quorums need not be of one size, nor contain their own
+// node; fences and canceled requests as [site.Site] describes.
 package maekawa
 
 import (

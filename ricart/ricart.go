@@ -31,8 +31,7 @@
 //
 // Departures from the paper: a REPLY names the request that it answers, and
 // replies are a set of nodes, not a count, so that an old or repeated one is
-// ignored; messages carry the highest fence known; a canceled request runs its
-// course, as [site.Site] describes.
+// ignored; fences and canceled requests as [site.Site] describes.
 package ricart
 
 import (

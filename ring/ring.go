@@ -36,8 +36,7 @@
 // before the release: the two then share the way around. A node that stops
 // breaks the ring.
 //
-// Departures: messages carry the highest fence known; a canceled request runs
-// its course, as [site.Site] describes.
+// Departures: fences and canceled requests as [site.Site] describes.
 package ring
 
 import (

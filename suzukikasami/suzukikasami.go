@@ -50,9 +50,8 @@
 // when it has been served, and so it also tells which nodes are in Q; every
 // request has a number, even one that needs no message; a request is new if
 // RN[j] > LN[j], where the paper has RN[j] = LN[j]+1, so numbers may leave gaps;
-// TOKEN names the request that it serves; the order of the search; messages carry
-// the highest fence known; a canceled request runs its course, as [site.Site]
-// describes.
+// TOKEN names the request that it serves; the order of the search; fences and
+// canceled requests as [site.Site] describes.
 package suzukikasami
 
 import (
