@@ -38,7 +38,7 @@ import (
 // Config configures a [Mail]. MaxLife and Watch may be nil, and Peers empty.
 type Config struct {
 	Peers   []dmutex.NodeID // the other members at first, in any order, without this node; see Add and Remove
-	Life    uint64          // the number of this run of the process; see session.Config.Life
+	Life    uint64          // the number of this run of the process, not 0; see session.Config.Life
 	Group   uint64          // a digest of what all members must agree on
 	Link    transport.Link  // not yet opened; Open opens it, and Close closes it
 	Handler Handler
@@ -156,10 +156,6 @@ func New(cfg Config) (*Mail, error) {
 		return nil, dmutex.Misuse("mail: Config.Link is missing: choose one, such as tcplink.New")
 	case cfg.Link.MaxFrame() < minFrame:
 		return nil, dmutex.Misuse(fmt.Sprintf("mail: Config.Link takes frames of %d bytes: it must take %d", cfg.Link.MaxFrame(), minFrame))
-	case cfg.Handler == nil:
-		return nil, dmutex.Misuse("mail: Config.Handler is missing")
-	case cfg.Life == 0:
-		return nil, dmutex.Misuse("mail: Config.Life is 0: give each run of the process a number that no other run has")
 	}
 	m := &Mail{
 		cfg:   cfg,
@@ -200,8 +196,7 @@ func (m *Mail) peer(id dmutex.NodeID) *peer {
 	return nil
 }
 
-// find looks at one peer after the other: a group has few, and a search calls a function for each
-// step.
+// find looks at one peer after the other: a group has few, so this takes less than a search.
 func find(ps []*peer, id dmutex.NodeID) (i int, found bool) {
 	for i, p := range ps {
 		if p.id >= id {
@@ -280,7 +275,7 @@ func (m *Mail) Challenge(id dmutex.NodeID) {
 func (m *Mail) Open() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.link.Load() != unopened || m.closed != nil {
+	if m.link.Load() != unopened {
 		return dmutex.Misuse("mail: Open was called before, or the Mail is closed")
 	}
 	m.tellLife()
@@ -417,16 +412,11 @@ func (m *Mail) Wake(at int64) {
 // leave and meet the new one, and this node meets the peers again. Unacknowledged
 // messages are lost. The present life says once that it leaves: a peer that does not
 // receive this meets the new life 250 ms later. After Close, Rename does nothing.
-//
-// Rename returns [dmutex.ErrMisuse] for life 0.
-func (m *Mail) Rename(life uint64) error {
+func (m *Mail) Rename(life uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case m.closed != nil:
-		return nil
-	case life == 0:
-		return dmutex.Misuse("mail: Rename to life 0: give each run of the process a number that no other run has")
+	if m.closed != nil {
+		return
 	}
 	m.change.Lock()
 	m.life = life // of peers that are added from now on
@@ -437,7 +427,6 @@ func (m *Mail) Rename(life uint64) error {
 		p.rename(m.session(life))
 	}
 	m.Flush()
-	return nil
 }
 
 // Close tells all peers, after everything that was sent, that this node leaves, and
@@ -457,7 +446,6 @@ func (m *Mail) Close(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	opened := m.link.Load() != unopened
 	m.change.Lock()
 	m.closed = make(chan struct{})
 	defer close(m.closed)
@@ -467,10 +455,6 @@ func (m *Mail) Close(ctx context.Context) error {
 		p.close()
 	}
 	m.mu.Unlock()
-	if !opened {
-		m.link.Store(shut)
-		return m.cfg.Link.Close()
-	}
 	m.Flush()
 	err := m.await(ctx)
 	close(m.stop)

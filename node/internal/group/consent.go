@@ -198,7 +198,7 @@ func (c *consent) rename(above uint64) {
 		g.life, c.Machine, g.pending = life, m, nil
 		g.trace(trace.Event{What: trace.Renamed, Life: life})
 		g.mu.Unlock()
-		_ = g.Mail.Rename(life)
+		g.Mail.Rename(life)
 		g.mu.Lock()
 		c.renaming = false // if that life is not high enough either, the next input shows it
 		g.mu.Unlock()

@@ -266,7 +266,7 @@ func (l *record) excluded(now int64) {
 // being handled anymore.
 func (l *record) rejoin(life uint64, former []dmutex.NodeID) {
 	g := l.group
-	_ = g.Mail.Rename(life) // it fails when this node closes
+	g.Mail.Rename(life)
 	for _, id := range former {
 		g.Mail.Remove(id)
 	}
