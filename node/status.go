@@ -189,7 +189,7 @@ func (n *Node) Status() Status {
 		names[about.Name] = true
 		st.Peers = append(st.Peers, PeerStatus{
 			ID: id, Name: about.Name, Address: about.Address, Life: m.Life, Met: m.Life != 0 && !m.Left, Left: m.Left, InView: g.Lives.Has(id, m.Life), Silent: m.Silent, Err: err,
-			Unacked: m.Unacked, Backlog: m.Backlog, Resent: m.Resent, Repeated: m.Repeated, RoundTrip: m.RoundTrip,
+			Unacked: m.Unacked, Backlog: m.Backlog, Resent: m.Resent, Repeated: m.Repeated, RoundTrip: time.Duration(m.RoundTrip),
 		})
 	}
 	return st

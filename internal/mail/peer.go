@@ -290,14 +290,9 @@ type Status struct {
 	// has. A peer with nothing to send is silent, so this is not a failure detector.
 	Silent time.Duration
 
-	Unacked  uint64 // messages that it has not acknowledged; if it has left, what was not acknowledged until then
-	Backlog  int    // their size in bytes
-	Resent   uint64 // frames sent to it again, because no acknowledgement came
-	Repeated uint64 // frames received from it again
-
-	// RoundTrip is the smoothed time from a frame to its acknowledgement, which may be
-	// delayed by up to 20 ms so that it can travel with a message. 0 until measured.
-	RoundTrip time.Duration
+	Unacked uint64 // messages that it has not acknowledged; if it has left, what was not acknowledged until then
+	Backlog int    // their size in bytes
+	session.Stats
 }
 
 // Status returns the present Status of the peer, or the zero Status for an unknown
@@ -309,22 +304,12 @@ func (m *Mail) Status(peer dmutex.NodeID) Status {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	stats := p.session.Stats()
-	var silent time.Duration
+	s := p.session
+	st := Status{Life: s.Peer(), Left: s.Left(), Other: p.other, Unacked: s.Sent() - s.Acked(), Backlog: s.Backlog(), Stats: s.Stats()}
 	if p.spoke != 0 {
-		silent = time.Duration(max(m.Now()-p.spoke, 1))
+		st.Silent = time.Duration(max(m.Now()-p.spoke, 1))
 	}
-	return Status{
-		Life:      p.session.Peer(),
-		Left:      p.session.Left(),
-		Other:     p.other,
-		Silent:    silent,
-		Unacked:   p.session.Sent() - p.session.Acked(),
-		Backlog:   p.session.Backlog(),
-		Resent:    stats.Resent,
-		Repeated:  stats.Repeated,
-		RoundTrip: time.Duration(stats.RoundTrip),
-	}
+	return st
 }
 
 // watch tells what the session has counted since the last time.
