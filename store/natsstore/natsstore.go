@@ -112,13 +112,12 @@ func (s *record) create(ctx context.Context, bucket string) error {
 	}
 	config := jetstream.KeyValueConfig{Bucket: bucket, Description: "records of dmutex", Storage: jetstream.FileStorage, Replicas: 3}
 	_, err := s.js.CreateKeyValue(ctx, config)
-	var refusal *jetstream.APIError
-	if errors.As(err, &refusal) && refusal.ErrorCode == noCluster {
+	if refusal, ok := errors.AsType[*jetstream.APIError](err); ok && refusal.ErrorCode == noCluster {
 		config.Replicas = 1
 		_, err = s.js.CreateKeyValue(ctx, config)
 	}
 	if errors.Is(err, jetstream.ErrBucketExists) {
-		return nil
+		err = nil
 	}
 	return err
 }
@@ -202,29 +201,20 @@ func check(c jetstream.StreamConfig) error {
 // Load implements [store.Store].
 func (s *record) Load(ctx context.Context) ([]byte, store.Revision, error) {
 	for {
-		value, last, err := s.read(ctx)
+		entry, err := s.stream.GetLastMsgForSubject(ctx, s.subject) // a deleted key has an entry without data
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			entry, err = new(jetstream.RawStreamMsg), nil
+		}
 		if err == nil {
-			_, err = s.publish(ctx, s.subject+".read", nil, last)
+			_, err = s.publish(ctx, s.subject+".read", nil, entry.Sequence)
 		}
 		switch {
 		case err == nil:
-			return value, revision(last), nil
+			return entry.Data, revision(entry.Sequence), nil
 		case !errors.Is(err, store.ErrConflict): // which says that the read was stale
 			return nil, "", s.fail("load", err)
 		}
 	}
-}
-
-// read returns the last entry that some replica has.
-func (s *record) read(ctx context.Context) (value []byte, last uint64, err error) {
-	entry, err := s.stream.GetLastMsgForSubject(ctx, s.subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	return entry.Data, entry.Sequence, nil // a deleted key has an entry without data
 }
 
 // Swap implements [store.Store].
@@ -250,13 +240,10 @@ func (s *record) publish(ctx context.Context, subject string, value []byte, last
 		if err == nil {
 			return ack.Sequence, nil
 		}
-		var refusal *jetstream.APIError
-		switch {
-		case !errors.As(err, &refusal):
-			return 0, err
-		case refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+		switch refusal, ok := errors.AsType[*jetstream.APIError](err); {
+		case ok && refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
 			return 0, store.ErrConflict
-		case refusal.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+		case !ok || refusal.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant:
 			return 0, err
 		}
 		select {
