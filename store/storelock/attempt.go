@@ -44,13 +44,16 @@ type attempt struct {
 	err      error // why the last operation failed; nil if it did not
 	giveUpAt int64 // after a release
 
-	// Of a wait for a life that the store cannot prove dead.
-	first string // the revision that was seen first
-	doubt error  // until another revision shows that the life lives
+	// Of a wait for a life.
+	watched string       // the life whose end is watched
+	ended   <-chan error // tells of that; nil if the store cannot tell
+	unwatch context.CancelFunc
+	first   string // the revision that was seen first
+	doubt   error  // why nobody can tell, until another revision shows that the life lives
 }
 
 func (l *Lock) begin(ctx context.Context, try bool) *attempt {
-	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{})}
+	a := &attempt{l: l, ctx: ctx, try: try, granted: make(chan struct{}), over: make(chan struct{}), unwatch: func() {}}
 	a.leave, a.release = context.WithCancel(context.Background())
 	_, a.slept = l.clock.Read()
 	go a.run()
@@ -84,9 +87,8 @@ func (a *attempt) but(err error) error {
 
 func (a *attempt) run() {
 	a.m = lockrecord.New(a.l.name, a.live(), int64(a.l.lease))
-	w := new(watch)
 	defer func() {
-		w.end()
+		a.unwatch()
 		if a.held != nil {
 			a.held.End(a.lost())
 		}
@@ -114,19 +116,17 @@ func (a *attempt) run() {
 			_, _ = a.sleep(nil, left)
 		case a.try:
 			dead, lives := a.dead(life)
-			switch {
-			case dead:
+			if dead {
 				a.m.Proved(rev)
 				continue
-			case lives:
+			}
+			if a.why = fmt.Errorf("%w: %w", lock.ErrBusy, noProof(life, left)); lives {
 				a.why = fmt.Errorf("%w: life %s holds it", lock.ErrBusy, life)
-			default:
-				a.why = fmt.Errorf("%w: %w", lock.ErrBusy, noProof(life, left))
 			}
 			return
 		default:
 			most := slowPoll
-			if a.watch(w, life); w.done != nil {
+			if a.watch(life); a.ended != nil {
 				most = a.l.lease / 3
 			} else if a.first == "" {
 				a.first, a.doubt = rev, noProof(life, left)
@@ -135,16 +135,16 @@ func (a *attempt) run() {
 				a.doubt = nil
 			}
 			a.tell()
-			err, told := a.sleep(w.done, min(jitter(pause), left))
+			err, told := a.sleep(a.ended, min(jitter(pause), left))
 			pause = min(pause*3/2, most)
 			switch a.m.Poll(); {
 			case told && err == nil:
-				w.end()
+				a.watched = "" // a swap of this life may still take effect
 				_, _ = a.sleep(nil, time.Duration(mrand.Int64N(int64(stampede))))
 				a.m.Proved(rev)
 			case told:
 				a.m.Guard("") // the lease decides
-				w.done = nil
+				a.ended = nil
 			}
 		}
 	}
@@ -286,29 +286,15 @@ func noProof(life string, left time.Duration) error {
 		life, left.Truncate(time.Millisecond)+time.Millisecond, store.ErrNoProof)
 }
 
-// A watch waits for the end of a life.
-type watch struct {
-	life   string
-	done   <-chan error // nil if the store cannot tell
-	cancel context.CancelFunc
-}
-
 // watch watches this life from now on. While it does, the end of its lease does not matter.
-func (a *attempt) watch(w *watch, life string) {
-	if a.l.prover == nil || w.life == life {
+func (a *attempt) watch(life string) {
+	if a.l.prover == nil || a.watched == life {
 		return
 	}
-	w.end()
+	a.unwatch()
 	a.m.Guard(life)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	*w = watch{life, done, cancel}
-	go func() { done <- a.l.prover.Over(ctx, life) }()
-}
-
-func (w *watch) end() {
-	if w.cancel != nil {
-		w.cancel()
-	}
-	*w = watch{}
+	ended := make(chan error, 1)
+	a.watched, a.ended, a.unwatch = life, ended, cancel
+	go func() { ended <- a.l.prover.Over(ctx, life) }()
 }
