@@ -20,12 +20,10 @@
 package memlink
 
 import (
-	"bytes"
 	"cmp"
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -155,29 +153,21 @@ func (n *Network) Heal() {
 	clear(n.cut)
 }
 
-// Pause silences a node until Resume, as if its process were stopped: what is sent to
-// it and what it sends waits, up to 4 MiB each. The node itself keeps running;
-// only its network stops.
+// Pause silences a node until Resume, as if its process were stopped: what is sent to it
+// waits, up to 4 MiB, and what it sends is lost. The node itself keeps running; only its
+// network stops.
 func (n *Network) Pause(id dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.still[n.placeOf(id)] = true
 }
 
-// Resume ends a Pause. What the node has sent meanwhile leaves now, and is lost if
-// the receiver is cut off or its backlog is full.
+// Resume ends a Pause.
 func (n *Network) Resume(id dmutex.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.still, n.placeOf(id))
 	for _, l := range n.links {
-		if l.place != n.placeOf(id) {
-			continue
-		}
-		for _, f := range l.held {
-			_ = l.carry(f.to, f.data)
-		}
-		l.held, l.heldBytes = nil, 0
 		l.wake.Signal()
 	}
 }
@@ -196,17 +186,14 @@ type link struct {
 	spare   []*frame      // delivered, to be used again
 	wake    *sync.Cond    // the queue has a new head, the node is resumed, or the link is closed
 	done    chan struct{} // closed when run has ended
-
-	held      []frame // sent while the node is paused
-	heldBytes int     // as backlog counts
 }
 
 // A frame is one copy on its way.
 type frame struct {
-	from, to dmutex.NodeID // to is for those held
-	data     []byte
-	due      time.Time // zero without delay
-	turn     uint64    // among those due together
+	from dmutex.NodeID
+	data []byte
+	due  time.Time // zero without delay
+	turn uint64    // among those due together
 }
 
 // MaxFrame implements [transport.Link].
@@ -261,7 +248,6 @@ func (l *link) Become(self dmutex.NodeID) error {
 func (l *link) rename(self dmutex.NodeID) {
 	l.self, l.peers = self, make(map[dmutex.NodeID]bool)
 	l.queue, l.bytes = nil, 0
-	l.held, l.heldBytes = nil, 0
 	if l.place == dmutex.None {
 		l.place = self
 	}
@@ -300,12 +286,6 @@ func (l *link) RemovePeer(id dmutex.NodeID) {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
 	delete(l.peers, id)
-	l.held = slices.DeleteFunc(l.held, func(f frame) bool {
-		if f.to == id {
-			l.heldBytes -= len(f.data) + overhead
-		}
-		return f.to == id
-	})
 }
 
 // reaches reports whether the link sends to the node.
@@ -328,19 +308,7 @@ func (l *link) Send(to dmutex.NodeID, data []byte) error {
 		return transport.ErrUnknownNode
 	case len(data) == 0 || len(data) > maxFrame:
 		return transport.ErrFrameSize
-	case !n.still[l.place]:
-		return l.carry(to, data)
-	case l.heldBytes+len(data)+overhead > backlog:
-		return transport.ErrFull
 	}
-	l.heldBytes += len(data) + overhead
-	l.held = append(l.held, frame{to: to, data: bytes.Clone(data)})
-	return nil
-}
-
-// carry decides what becomes of a frame.
-func (l *link) carry(to dmutex.NodeID, data []byte) error {
-	n := l.network
 	r := route{l.place, n.placeOf(to)}
 	luck := n.luck[r]
 	if luck == nil {
@@ -353,7 +321,7 @@ func (l *link) carry(to dmutex.NodeID, data []byte) error {
 	delays := [2]time.Duration{n.delay(luck), n.delay(luck)}
 
 	dest := n.open(to)
-	if lost || dest == nil || n.cut[r] || n.group[r.from] != n.group[r.to] {
+	if lost || dest == nil || n.still[r.from] || n.cut[r] || n.group[r.from] != n.group[r.to] {
 		return nil
 	}
 	if !dest.push(l.self, data, delays[0]) {
@@ -436,7 +404,7 @@ func (l *link) run(deliver func(from dmutex.NodeID, frame []byte)) {
 func (l *link) Close() error {
 	l.network.mu.Lock()
 	opened := l.opened
-	l.closed, l.queue, l.spare, l.held = true, nil, nil, nil
+	l.closed, l.queue, l.spare = true, nil, nil
 	l.wake.Signal()
 	l.network.mu.Unlock()
 	if opened {

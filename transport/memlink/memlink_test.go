@@ -326,13 +326,10 @@ func TestPause(t *testing.T) {
 		require.Equal(t, "1>3 3>1 ", reached(t, nodes))
 		time.Sleep(time.Hour) // of the bubble's clock
 		require.Empty(t, nodes[1].got)
-		network.Cut(2, 3) // what waits meets the network as it then is
 		network.Resume(2)
 		synctest.Wait()
 		require.Equal(t, []arrival{{1, 0, time.Hour}, {3, 0, time.Hour}}, nodes[1].got)
-		require.Equal(t, []arrival{{2, 0, time.Hour}}, nodes[0].got)
-		require.Empty(t, nodes[2].got)
-		network.Heal()
+		require.Empty(t, nodes[0].got, "a stopped process sends nothing")
 		for _, n := range nodes {
 			n.got = nil
 		}
@@ -343,13 +340,12 @@ func TestPause(t *testing.T) {
 		require.NoError(t, nodes[1].Close())
 		network.Resume(2)
 		synctest.Wait()
-		require.Empty(t, nodes[0].got, "what waited died with the process")
+		require.Empty(t, nodes[1].got, "what waited died with the process")
 		network.Resume(7) // nobody
 	})
 }
 
-// What waits for a paused node, and what waits to leave it, is bounded, and
-// comes in order.
+// What waits for a paused node is bounded, and comes in order.
 func TestPauseBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, err := memlink.New(memlink.Config{})
@@ -361,23 +357,19 @@ func TestPauseBacklog(t *testing.T) {
 			for i := range byte(backlog / (maxFrame + 64)) {
 				frame[0] = i
 				require.NoError(t, nodes[0].Send(2, frame))
-				require.NoError(t, nodes[1].Send(3, frame))
 			}
 			require.ErrorIs(t, nodes[0].Send(2, frame), transport.ErrFull)
-			require.ErrorIs(t, nodes[1].Send(3, frame), transport.ErrFull)
 			require.NoError(t, nodes[0].Send(3, frame[:1]))
 			synctest.Wait()
 			require.Len(t, nodes[2].got, 1)
 			nodes[2].got = nil
 			network.Resume(2)
 			synctest.Wait()
-			for _, n := range nodes[1:] {
-				require.Len(t, n.got, backlog/(maxFrame+64))
-				for i, a := range n.got {
-					require.Equal(t, byte(i), a.n)
-				}
-				n.got = nil
+			require.Len(t, nodes[1].got, backlog/(maxFrame+64))
+			for i, a := range nodes[1].got {
+				require.Equal(t, byte(i), a.n)
 			}
+			nodes[1].got = nil
 		}
 	})
 }
@@ -464,8 +456,7 @@ func TestFaultsStay(t *testing.T) {
 		network.Resume(last - 1) // it had that number when it was paused
 		synctest.Wait()
 		require.Len(t, moving.got, 1)
-		require.Len(t, one.got, 1)
-		one.got, moving.got = nil, nil
+		moving.got = nil
 		expect(1, 1)
 
 		network.Pause(last)
@@ -475,13 +466,6 @@ func TestFaultsStay(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, one.got)
 		require.Empty(t, moving.got)
-
-		network.Pause(last)
-		require.NoError(t, moving.Send(1, []byte{1}))
-		moving.Link.(transport.DynamicLink).RemovePeer(1)
-		network.Resume(last)
-		synctest.Wait()
-		require.Empty(t, one.got)
 	})
 }
 
