@@ -43,18 +43,16 @@ type Link interface {
 }
 
 // A BurstLink is a Link that knows which frames have arrived together. A node opens
-// it with OpenBursts instead of Open. Then the answers to frames that arrived
-// together leave together, in fewer frames and without added delay. A type that wraps
-// a BurstLink and overrides Open must override OpenBursts too. A type that embeds the
-// interface Link is not a BurstLink.
+// it with OpenBursts instead of Open, so that the answers leave together, in fewer frames
+// and without added delay. A type that embeds a BurstLink and overrides Open must
+// override OpenBursts too.
 type BurstLink interface {
 	Link
 
 	// OpenBursts is Open for a deliver that takes all frames of a node that are
-	// there at the same time: one or more, in the order in which Open would
-	// deliver them. They should be few, or small, because the answer to the first
-	// frame leaves after the last one is handled. The slice, too, is valid only
-	// during the call.
+	// there at the same time: one or more, in order. They should be few, or small,
+	// because the answer to the first frame leaves after the last one is handled. The
+	// slice, too, is valid only during the call.
 	OpenBursts(deliver func(from dmutex.NodeID, frames [][]byte)) error
 }
 
@@ -97,8 +95,6 @@ type DynamicLink interface {
 // which life of this node connects, so that of two processes with one number only one is
 // connected to a peer.
 type LifeLink interface {
-	Link
-
 	// SetLife gives the link the life of this process, before Open and whenever it has
 	// changed. The link refuses peers that claim a life above maxLife, and calls taken if
 	// a peer keeps a connection with another process of this node's number, with the life
@@ -109,8 +105,6 @@ type LifeLink interface {
 // A DeathLink is a Link that may see that the process of a peer has ended. Such a peer is
 // excluded at once, and not only after it has been silent for a while.
 type DeathLink interface {
-	Link
-
 	// WatchDeaths gives the link a function, before Open. The link calls it when a
 	// connection with the peer was lost, no other has come, and the system at the peer's
 	// address has refused two more, that long apart, because no process listens there.
@@ -123,12 +117,9 @@ type DeathLink interface {
 // A Reporter is a Link that can say why its frames do not reach a node. Package node
 // shows the reason to its user.
 type Reporter interface {
-	Link
-
 	// Trouble returns the last reason why frames to the node do not arrive, such as
-	// a refused connection, a host that is not found or a certificate that one side
-	// does not accept. It returns nil while nothing is known to be wrong. The reason
-	// is for people: programs must not act on it, because it may come from an
+	// a refused connection or certificate, and nil while nothing is known to be wrong.
+	// It is for people: programs must not act on it, because it may come from an
 	// unknown host.
 	Trouble(to dmutex.NodeID) error
 }
@@ -136,14 +127,10 @@ type Reporter interface {
 // A LoggerTaker is a Link that logs, and takes the logger of the node that it
 // serves if it was made without one.
 //
-// No link waits for the logger's handler, wherever the logger comes from: a goroutine
-// calls it, with a queue of up to 256 records. If the handler is slow or stuck, the
-// link drops records, and logs their count later. Only Close is delayed: it writes the
-// queue, and waits forever if the handler never returns. The handler may call any
-// other method of the link.
+// No link waits for the logger's handler: a goroutine calls it, with a queue of up to 256
+// records. If the handler is slow or stuck, the link drops records, and logs their count
+// later. Only Close waits for the handler, which may call any other method of the link.
 type LoggerTaker interface {
-	Link
-
 	// TakeLogger makes the link log to logger, unless it was made with a logger. It
 	// is called before Open; later calls do nothing.
 	TakeLogger(logger *slog.Logger)

@@ -46,10 +46,7 @@ func (p *peer) watch() {
 // knock connects for a moment, to every address if it is a name: it returns a refusal only
 // if all of them refuse.
 func (l *Link) knock(ctx context.Context, addr string) error {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return err
-	}
+	host, port, _ := net.SplitHostPort(addr) // SetPeer has checked it
 	hosts, err := net.DefaultResolver.LookupHost(ctx, host)
 	dialer := net.Dialer{Timeout: l.pace.greeting, Control: l.control}
 	for _, host := range hosts {

@@ -227,11 +227,9 @@ func newLink(c Config, pace pace) (*Link, error) {
 		return nil, err
 	}
 	if c.TLS != nil {
-		g, err := newGuard(c.TLS, l.nodeOf, c.Self, l.address)
-		if err != nil {
+		if err := l.secure(c.TLS); err != nil {
 			return nil, err
 		}
-		l.guard.Store(g)
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	for id, addr := range c.Peers {
@@ -348,14 +346,7 @@ func (l *Link) SetTLS(c *tls.Config) error {
 	if l.guard.Load() == nil || c == nil {
 		return dmutex.Misuse("tcplink: SetTLS changes TLS, but does not begin or end it: make a new link")
 	}
-	l.mu.RLock()
-	self := l.self
-	l.mu.RUnlock()
-	g, err := newGuard(c, l.nodeOf, self, l.address)
-	if err == nil {
-		l.guard.Store(g)
-	}
-	return err
+	return l.secure(c)
 }
 
 // SetLife implements [transport.LifeLink].

@@ -47,28 +47,23 @@ type guard struct {
 	nodeOf             func(*x509.Certificate) (dmutex.NodeID, error) // nil: certificates name hosts
 }
 
-// newGuard refuses what would weaken the checks, and what the peers would
-// refuse of this node.
-func newGuard(
-	given *tls.Config, nodeOf func(*x509.Certificate) (dmutex.NodeID, error), self dmutex.NodeID, address string,
-) (*guard, error) {
-	for _, wrong := range []struct {
-		is   bool
-		says string
-	}{
-		{given.RootCAs == nil, "Config.TLS.RootCAs is missing: without it every public authority could name a node"},
-		{given.InsecureSkipVerify, "Config.TLS.InsecureSkipVerify would believe everyone"},
-		{given.GetConfigForClient != nil, "Config.TLS.GetConfigForClient would replace the checks: use GetCertificate"},
-		{given.VerifyPeerCertificate != nil, "Config.TLS.VerifyPeerCertificate is not supported: use VerifyConnection"},
-		{given.MaxVersion != 0 && given.MaxVersion < tls.VersionTLS13, "Config.TLS.MaxVersion is below TLS 1.3"},
-		{
-			len(given.Certificates) == 0 && (given.GetCertificate == nil || given.GetClientCertificate == nil),
-			"Config.TLS has no certificate: give Certificates, or both GetCertificate and GetClientCertificate",
-		},
-	} {
-		if wrong.is {
-			return nil, dmutex.Misuse("tcplink: " + wrong.says)
-		}
+// secure guards the connections to come. It refuses what would weaken the checks, and what
+// the peers would refuse of this node.
+func (l *Link) secure(given *tls.Config) error {
+	refuse := func(why string) error { return dmutex.Misuse("tcplink: Config.TLS" + why) }
+	switch {
+	case given.RootCAs == nil:
+		return refuse(".RootCAs is missing: without it every public authority could name a node")
+	case given.InsecureSkipVerify:
+		return refuse(".InsecureSkipVerify would believe everyone")
+	case given.GetConfigForClient != nil:
+		return refuse(".GetConfigForClient would replace the checks: use GetCertificate")
+	case given.VerifyPeerCertificate != nil:
+		return refuse(".VerifyPeerCertificate is not supported: use VerifyConnection")
+	case given.MaxVersion != 0 && given.MaxVersion < tls.VersionTLS13:
+		return refuse(".MaxVersion is below TLS 1.3")
+	case len(given.Certificates) == 0 && (given.GetCertificate == nil || given.GetClientCertificate == nil):
+		return refuse(" has no certificate: give Certificates, or both GetCertificate and GetClientCertificate")
 	}
 	base := given.Clone()
 	base.MinVersion = tls.VersionTLS13
@@ -76,14 +71,21 @@ func newGuard(
 	if base.ClientCAs == nil {
 		base.ClientCAs = base.RootCAs
 	}
-	g := &guard{dialing: base.Clone(), accepting: base.Clone(), nodeOf: nodeOf}
+	g := &guard{dialing: base.Clone(), accepting: base.Clone(), nodeOf: l.nodeOf}
 	// Package tls wants the name of the host that it dials. A node is known by its
 	// certificate wherever it runs, so verify does the checks that this switches off.
 	g.dialing.InsecureSkipVerify = true
 	g.dialing.VerifyConnection = verify(base, base.RootCAs, x509.ExtKeyUsageServerAuth)
 	g.accepting.ClientAuth = tls.RequireAndVerifyClientCert
 	g.accepting.VerifyConnection = verify(base, base.ClientCAs, x509.ExtKeyUsageClientAuth)
-	return g, g.checkOwn(self, address)
+	l.mu.RLock()
+	self := l.self
+	l.mu.RUnlock()
+	if err := g.checkOwn(self, l.address); err != nil {
+		return err
+	}
+	l.guard.Store(g)
+	return nil
 }
 
 // verify returns the check of the other side's certificates: they must lead to the

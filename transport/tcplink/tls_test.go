@@ -488,12 +488,12 @@ func TestTLSFullHandshakes(t *testing.T) {
 func TestTLSClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := NewAuthority(t)
-		g, err := newGuard(a.Config(a.Node(1)), NodeOf, 1, "")
-		require.NoError(t, err)
+		l := &Link{self: 1, nodeOf: NodeOf}
+		require.NoError(t, l.secure(a.Config(a.Node(1))))
 		near, far := net.Pipe()
-		accepted, dialed := g.server(near), tls.Client(far, stranger(a.Node(2)))
+		accepted, dialed := l.guard.Load().server(near), tls.Client(far, stranger(a.Node(2)))
 		go func() { _, _ = dialed.Write([]byte{1}) }()
-		_, err = accepted.Read(make([]byte, 1))
+		_, err := accepted.Read(make([]byte, 1))
 		require.NoError(t, err)
 		start := time.Now()
 		require.NoError(t, accepted.Close())
