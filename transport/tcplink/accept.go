@@ -12,19 +12,16 @@ import (
 
 // accept accepts connections and finds out which nodes they are from.
 func (l *Link) accept() {
-	var delay time.Duration
 	for {
 		nc, err := l.listener.Accept()
 		switch {
 		case err == nil:
-			delay = 0
 			l.admit(nc)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // such as too many open files
 			l.often.Warn("tcplink: cannot accept", "err", err)
-			delay = min(max(2*delay, l.pace.minRedial), l.pace.maxRedial)
-			if !wait(l.ctx, delay) {
+			if !wait(l.ctx, l.pace.minRedial) {
 				return
 			}
 		}
@@ -81,7 +78,7 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 		return nil, nil, fmt.Errorf("node %d has dialed, but is the one to be dialed", from)
 	}
 	p.mu.Lock()
-	addr := p.addr
+	addr, present := p.addr, p.conn
 	p.mu.Unlock()
 	if err := l.guard.Load().check(nc, from, addr); err != nil {
 		return p, nil, err
@@ -89,9 +86,6 @@ func (l *Link) answer(nc net.Conn) (*peer, *conn, error) {
 	if maxLife != nil && g.Life > maxLife() {
 		return p, nil, fmt.Errorf("node %d claims a life far ahead of the clock: a clock is wrong", from)
 	}
-	p.mu.Lock()
-	present := p.conn
-	p.mu.Unlock()
 	answer := greeting{From: self, To: from, Life: life}
 	if present != nil && (g.Life < present.life || p.answers(present)) {
 		answer.Taken = max(present.life, 1)

@@ -27,7 +27,7 @@ func (l *Link) Become(self dmutex.NodeID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.closed:
+	case l.ctx.Err() != nil:
 		return transport.ErrClosed
 	case !l.dynamic:
 		return dmutex.Misuse(fmt.Sprintf("tcplink: the link was made for node %d: leave Config.Self 0", l.self))
@@ -58,7 +58,7 @@ func (l *Link) SetPeer(id dmutex.NodeID, addr string) error {
 	switch {
 	case id == l.self:
 		return dmutex.Misuse("tcplink: SetPeer with the node itself")
-	case l.closed:
+	case l.ctx.Err() != nil:
 		return transport.ErrClosed
 	case l.self == dmutex.None:
 		return dmutex.Misuse("tcplink: SetPeer before Become: a node without a number has no peers")

@@ -66,11 +66,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -194,7 +192,6 @@ type Link struct {
 	died    func(peer dmutex.NodeID)                  // nil if nobody watches
 	deliver func(from dmutex.NodeID, frames [][]byte) // nil until Open
 	burst   int                                       // how many frames it takes at most
-	closed  bool
 	peers   map[dmutex.NodeID]*peer
 
 	refused atomic.Pointer[rejection] // nil if there was none
@@ -377,10 +374,10 @@ func (l *Link) TakeLogger(logger *slog.Logger) {
 // Trouble implements [transport.Reporter].
 func (l *Link) Trouble(to dmutex.NodeID) error {
 	l.mu.RLock()
-	p, self, closed := l.peers[to], l.self, l.closed
+	p, self := l.peers[to], l.self
 	l.mu.RUnlock()
 	switch {
-	case closed:
+	case l.ctx.Err() != nil:
 		return transport.ErrClosed
 	case self == dmutex.None:
 		return errNobody
@@ -423,7 +420,7 @@ func (l *Link) open(burst int, deliver func(from dmutex.NodeID, frames [][]byte)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.closed:
+	case l.ctx.Err() != nil:
 		return transport.ErrClosed
 	case l.deliver != nil:
 		return dmutex.Misuse("tcplink: the link is open already")
@@ -440,10 +437,10 @@ func (l *Link) open(burst int, deliver func(from dmutex.NodeID, frames [][]byte)
 // Send implements [transport.Link].
 func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 	l.mu.RLock()
-	p, closed := l.peers[to], l.closed || l.deliver == nil
+	p, opened := l.peers[to], l.deliver != nil
 	l.mu.RUnlock()
 	switch {
-	case closed:
+	case !opened || l.ctx.Err() != nil:
 		return transport.ErrClosed
 	case p == nil:
 		return transport.ErrUnknownNode
@@ -457,8 +454,7 @@ func (l *Link) Send(to dmutex.NodeID, frame []byte) error {
 func (l *Link) Close() error {
 	l.mu.Lock()
 	var err error
-	if !l.closed {
-		l.closed = true
+	if l.ctx.Err() == nil {
 		l.cancel()
 		err = l.listener.Close()
 	}
@@ -492,15 +488,13 @@ func hold(ctx context.Context, nc net.Conn) (drop func()) {
 	}
 }
 
-// keepAlive sends heartbeats where nothing else is sent, and closes connections whose
-// other side is silent.
+// keepAlive sends heartbeats, and ends connections whose other side is silent.
 func (l *Link) keepAlive() {
 	for wait(l.ctx, l.pace.heartbeat) {
 		l.mu.RLock()
-		peers := slices.Collect(maps.Values(l.peers))
-		l.mu.RUnlock()
-		for _, p := range peers {
+		for _, p := range l.peers {
 			p.beat()
 		}
+		l.mu.RUnlock()
 	}
 }
