@@ -21,6 +21,7 @@ type lock struct {
 	waiters []*Waiter      // first come, first served
 
 	listed bool // in Table.resting
+	used   bool // since the list was last gone through
 }
 
 // born gives the lock the machine of this view. A holder that was reported seeds
@@ -210,7 +211,8 @@ func (l *lock) fail(why error) {
 // again.
 const keepResting = 512
 
-// rest lists the lock if it may be forgotten, in place of the one that was listed first.
+// rest lists the lock if it may be forgotten, in place of one that was not used since the
+// list was last gone through.
 func (l *lock) rest() (fresh bool) {
 	t := l.table
 	if l.held != nil || len(l.waiters) > 0 {
@@ -223,15 +225,19 @@ func (l *lock) rest() (fresh bool) {
 	if _, _, fresh = l.machine.Forget(); !fresh {
 		return false
 	}
-	if l.listed {
+	if l.used = l.listed; l.listed {
 		return true
 	}
-	first := &t.resting[t.oldest]
-	if former := *first; former != nil {
+	at := &t.resting[t.oldest]
+	for ; *at != nil && (*at).used; at = &t.resting[t.oldest] {
+		(*at).used = false
+		t.oldest = (t.oldest + 1) % keepResting
+	}
+	if former := *at; former != nil {
 		former.listed = false
 		former.forget()
 	}
-	*first, l.listed = l, true
+	*at, l.listed = l, true
 	t.oldest = (t.oldest + 1) % keepResting
 	return true
 }

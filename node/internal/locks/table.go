@@ -86,7 +86,7 @@ type Table struct {
 	dropped bool                     // one of them found no room since a view last acted
 
 	resting        [keepResting]*lock // may be forgotten; some are in use again
-	oldest         int                // the one to forget next
+	oldest         int                // where to look for one to forget
 	granted        uint64
 	sent, received [dmutex.Kinds]uint64
 	message        []byte             // scratch
@@ -172,7 +172,7 @@ func (t *Table) Freeze(epoch uint64, start dmutex.Start) (holds []membership.Hol
 	t.holders, t.past = nil, nil
 	for name, l := range t.locks {
 		l.drop()
-		l.listed = false
+		l.listed, l.used = false, false
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *Waiter) bool {
 			if !w.try {
 				return false

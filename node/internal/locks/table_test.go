@@ -137,17 +137,18 @@ func TestEarlyRoom(t *testing.T) {
 	require.Len(t, u.troubles, 1)
 }
 
-// Some locks at rest are remembered, and the one that was listed first is forgotten.
+// The locks that were used last are remembered, in the order of their last use.
 func TestRestingLocks(t *testing.T) {
 	table, _ := alone(t)
 	held := table.acquire(t, "held")
 	for i := range 3 * keepResting {
 		release(t, table.acquire(t, "again"))
 		release(t, table.acquire(t, fmt.Sprint(i)))
-		require.Len(t, table.locks, min(i+2, keepResting)+1)
+		require.Len(t, table.locks, min(i+1, keepResting-1)+2)
 		require.Equal(t, min(i+2, keepResting), table.listed())
 	}
 	require.Same(t, held.lock, table.locks["held"])
+	require.Contains(t, table.locks, "again")
 	require.Contains(t, table.locks, fmt.Sprint(3*keepResting-1))
 	for _, l := range table.resting {
 		require.Same(t, table.locks[l.name], l)
