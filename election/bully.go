@@ -40,13 +40,12 @@ import (
 // the first timeout when there is no node left to wait for.
 //
 // Stability. Lower nodes that run, because they join or suspect the leader wrongly,
-// do not replace it: it sends them COORDINATOR again, with the same epoch. It does
-// the same when a node that it suspected comes back.
+// do not replace it: it sends them COORDINATOR again, with the same epoch, as to a node
+// that it suspected and that is back.
 //
 // Count. There are N nodes, the highest is dead, and each of the others runs
-// because the lowest began: (N-1)N/2 ELECTION and (N-2)(N-1)/2 ANSWER. The
-// announcement is N-1 COORDINATOR; the usual N-2 leaves out the dead one. If
-// the second highest begins, it costs 1 ELECTION.
+// because the lowest began: (N-1)N/2 ELECTION, (N-2)(N-1)/2 ANSWER and N-1 COORDINATOR, one
+// of them to the dead. If the second highest begins, it costs 1 ELECTION.
 func Bully(c Config) (Machine, error) {
 	s, err := newSite(c)
 	switch {
@@ -55,23 +54,20 @@ func Bully(c Config) (Machine, error) {
 	case c.Answer <= 0 || c.Answer >= c.Outcome:
 		return nil, dmutex.Misuse("election: Config.Answer must be at least 1 tick and less than Config.Outcome")
 	}
-	m := &bully{site: s, answer: c.Answer, agreed: make([]bool, len(c.Members))}
+	m := &bully{site: s, agreed: make([]bool, len(c.Members))}
 	m.elector = m
 	return m, nil
 }
 
 type bully struct {
 	site
-	answer int // the first timeout
-
-	// While asking.
-	ballot uint64
+	ballot uint64 // while asking
 	agreed []bool // by rank: to this ballot
 }
 
 // campaign begins an election.
 func (m *bully) campaign() {
-	m.ballot = m.run(m.answer)
+	m.ballot = m.run(m.config.Answer)
 	clear(m.agreed)
 	for j := range m.members {
 		if m.asks(j) {
@@ -82,7 +78,7 @@ func (m *bully) campaign() {
 }
 
 // asks reports whether ELECTION goes to a member.
-func (m *bully) asks(j int) bool { return j > m.me || m.majority && j < m.me }
+func (m *bully) asks(j int) bool { return j > m.me || m.config.Majority && j < m.me }
 
 // tryLead ends the election when there is no node left to wait for.
 func (m *bully) tryLead() {
@@ -121,7 +117,7 @@ func (m *bully) handle(j int, msg Message) (mistake string) {
 	switch {
 	case msg.Kind == Election && m.owner(msg.Ballot) != j:
 		return "the ballot is not the sender's"
-	case msg.Kind == Election && j > m.me && !m.majority:
+	case msg.Kind == Election && j > m.me && !m.config.Majority:
 		return "without the majority rule ELECTION goes only to higher nodes"
 	case msg.Kind == Election:
 		m.election(j, msg.Ballot)
@@ -129,7 +125,7 @@ func (m *bully) handle(j int, msg Message) (mistake string) {
 		return "a lower node does not take over"
 	case msg.Kind == Answer:
 		m.answered(msg.Ballot)
-	case msg.Kind == Agree && !m.majority:
+	case msg.Kind == Agree && !m.config.Majority:
 		return "this group does not use the majority rule"
 	case msg.Kind == Agree:
 		m.agree(j, msg.Ballot)
@@ -170,7 +166,7 @@ func (m *bully) answered(met uint64) {
 	}
 }
 
-// agree counts the nodes that let us run.
+// agree notes a node that lets us run.
 func (m *bully) agree(j int, ballot uint64) {
 	m.met = max(m.met, ballot)
 	if m.phase == asking && ballot == m.ballot {

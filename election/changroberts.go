@@ -10,8 +10,7 @@ import "github.com/dmutex/dmutex/internal/canon"
 //
 // # Theory of operation
 //
-// The members form a ring, in the order of [Config.Members]. Each sends to its
-// successor: the next that it does not suspect. A node that misses the leader
+// The ring, and the reasons to begin, are those of [Ring]. A node that misses the leader
 // becomes a participant and sends ELECTION with its own name. A node that receives a
 // higher name becomes a participant and passes it on. A participant that receives a
 // lower name drops it; any other node becomes a participant and sends its own name
@@ -26,9 +25,7 @@ import "github.com/dmutex/dmutex/internal/canon"
 //
 // Agreement. Only the highest name comes around. The name of a crashed node would go
 // around forever, so ELECTION counts the nodes that it has passed, and ends at N. If
-// ELECTION or ELECTED is lost, the timeout begins another election. A node begins
-// when it suspects the leader, when it gets another successor (the ring has changed
-// here), and when it hears of a leader that is lower than itself.
+// ELECTION or ELECTED is lost, the timeout begins another election.
 //
 // With the majority rule, a node that passes ELECTION on ceases to lead, and a node
 // that receives its own name leads only if that has passed a majority. A node that
@@ -36,8 +33,8 @@ import "github.com/dmutex/dmutex/internal/canon"
 //
 // Count. With n nodes alive, a node that runs alone costs between 2n messages (it
 // is the highest) and 3n-1 (the highest comes last), n of them ELECTED. If all
-// run at once ELECTION costs from 2n-1 to n(n+1)/2 messages, and n*H(n) on
-// average over all orders of names, where H(n) = 1 + 1/2 + ... + 1/n.
+// run at once ELECTION costs from 2n-1 to n(n+1)/2 messages, and n(1 + 1/2 + ... + 1/n) on
+// average over all orders of names.
 func ChangRoberts(c Config) (Machine, error) {
 	at, err := newCircle(c)
 	if err != nil {
@@ -56,7 +53,7 @@ type changRoberts struct {
 
 // campaign begins an election.
 func (m *changRoberts) campaign() {
-	m.ballot = m.run(m.outcome)
+	m.ballot = m.run(m.config.Outcome)
 	if m.successor() == m.me {
 		m.back(m.ballot, m.ballot, 1)
 	}
@@ -105,7 +102,7 @@ func (m *changRoberts) back(ballot, met, passed uint64) {
 	}
 	epoch := ballot
 	if met = max(m.met, met); met > ballot {
-		epoch = m.next(met, m.me)
+		epoch = m.next(met)
 	}
 	m.lead(epoch)
 	m.pass(Message{Kind: Coordinator, Epoch: epoch})

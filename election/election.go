@@ -10,10 +10,9 @@
 // an election runs; a delay is the delay of one message.
 //
 //   - [Bully]: n-1 messages and one delay if the highest node runs. If that node
-//     has crashed, n messages if the next highest runs, and up to n²-n if the
-//     lowest runs and causes all others to run. It waits for a timeout if no
-//     higher node answers. Use it if the group is small and a leader is needed
-//     quickly.
+//     has crashed, n messages and a timeout if the next highest runs, and up to n²-n if the
+//     lowest runs and causes all others to run. Use it if the group is small and a leader is
+//     needed quickly.
 //   - [Ring]: 2n messages and 2n delays, whichever node runs; at most n²+n messages
 //     if all run at once. Use it if the cost must not depend on the order of the
 //     ring. Its messages carry the names of all nodes.
@@ -98,10 +97,9 @@ type Config struct {
 	// answer. Only [Bully] waits for answers.
 	Answer int
 
-	// Outcome is the second timeout, in ticks: if no leader has been announced by
-	// then, the election begins again. It should exceed the time for a whole
-	// election: Answer and three messages for Bully, three times around for the
-	// rings.
+	// Outcome is the second timeout, in ticks: if no leader has been announced by then, the
+	// election begins again. It should exceed the time for a whole election: Answer and
+	// three messages for Bully, three times around for the rings.
 	Outcome int
 }
 

@@ -114,7 +114,7 @@ var Mutants = map[string]Algorithm{
 			m.out = nil
 			if m.leads() && msg.Epoch > m.epoch {
 				m.met = max(m.met, msg.Epoch)
-				m.lead(m.next(m.met, m.me))
+				m.lead(m.next(m.met))
 				for j := range m.members {
 					if j != m.me {
 						m.announce(j)

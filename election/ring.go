@@ -22,12 +22,11 @@ import (
 // alive: the highest on the list leads. COORDINATOR announces it; it goes around
 // once and ends at a node that has seen it.
 //
-// If several run at once, the highest ballot wins: a node that has passed on
-// one ballot drops the lower ones. All lists would have named the same
-// members, so nothing is lost with them. A lower ballot that reaches an idle
-// node comes from a node that has missed something, and the idle node runs in
-// its place. COORDINATOR has the ballot too, so that a node which has let
-// another run since does not take the office from the first.
+// If several run at once, the highest ballot wins: a node that has passed on one ballot
+// drops the lower ones, whose lists would have named the same members. A lower ballot that
+// reaches an idle node comes from a node that has missed something, and the idle node runs
+// in its place. COORDINATOR has the ballot too, so that a node which has let another run
+// since does not take the office from the first.
 //
 // Agreement. ELECTION dies with a node that crashes: every node that it has passed
 // waits for the outcome, and begins again at the timeout. If only the starter has
@@ -40,10 +39,8 @@ import (
 // majority itself passes the list on without its name.
 //
 // Count. With n nodes alive a lone election costs 2n messages: ELECTION and
-// COORDINATOR go around once. Each further starter costs at most as many.
-//
-// Departure: in the usual account every list goes around, with the same result at
-// full cost.
+// COORDINATOR go around once. Each further starter costs at most as many. (In the usual
+// account every list goes around, with the same result at full cost.)
 func Ring(c Config) (Machine, error) {
 	at, err := newCircle(c)
 	if err != nil {
@@ -58,7 +55,7 @@ type ring struct{ circle }
 
 // campaign begins an election.
 func (m *ring) campaign() {
-	ballot, list := m.run(m.outcome), []dmutex.NodeID{m.members[m.me]}
+	ballot, list := m.run(m.config.Outcome), []dmutex.NodeID{m.members[m.me]}
 	if m.successor() == m.me {
 		m.conclude(ballot, list)
 	}

@@ -13,14 +13,13 @@ import (
 // the output.
 type site struct {
 	elector
+	config   Config
 	members  []dmutex.NodeID // ascending; never written after birth: clones share it
 	me       int             // our rank in it
-	majority bool
-	suspects []bool // by rank
+	suspects []bool          // by rank
 
-	phase   phase
-	outcome int // the timeout of those that wait, in ticks
-	left    int // ticks until a timeout, 0 if none runs
+	phase phase
+	left  int // ticks until a timeout, 0 if none runs
 
 	epoch uint64 // highest epoch that was announced to us, or by us
 	led   bool   // its leader is in office, as far as we know
@@ -62,15 +61,7 @@ func newSite(c Config) (site, error) {
 	case c.Outcome <= 0:
 		return site{}, dmutex.Misuse("election: Config.Outcome must be at least 1 tick")
 	}
-	return site{
-		members:  members,
-		me:       me,
-		majority: c.Majority,
-		suspects: make([]bool, len(members)),
-		outcome:  c.Outcome,
-		epoch:    c.Epoch,
-		met:      c.Epoch,
-	}, nil
+	return site{config: c, members: members, me: me, suspects: make([]bool, len(members)), epoch: c.Epoch, met: c.Epoch}, nil
 }
 
 // unshare makes a copy of a machine independent of the original.
@@ -95,9 +86,9 @@ func (s *site) leads() bool { return s.led && s.owner(s.epoch) == s.me }
 // owner returns the rank of the member to which a ballot or an epoch belongs.
 func (s *site) owner(number uint64) int { return int(number % uint64(len(s.members))) }
 
-// next returns the lowest number above another that belongs to a member.
-func (s *site) next(above uint64, rank int) uint64 {
-	number := above - uint64(s.owner(above)) + uint64(rank)
+// next returns the lowest number above another that belongs to this node.
+func (s *site) next(above uint64) uint64 {
+	number := above - uint64(s.owner(above)) + uint64(s.me)
 	if number <= above {
 		number += uint64(len(s.members))
 	}
@@ -106,7 +97,7 @@ func (s *site) next(above uint64, rank int) uint64 {
 
 // run begins to run, with a new ballot.
 func (s *site) run(timeout int) (ballot uint64) {
-	s.met = s.next(s.met, s.me)
+	s.met = s.next(s.met)
 	s.led, s.phase, s.left = false, asking, timeout
 	return s.met
 }
@@ -116,7 +107,7 @@ func (s *site) run(timeout int) (ballot uint64) {
 func (s *site) yield() {
 	s.led = false
 	if s.able() {
-		s.phase, s.left = waiting, s.outcome
+		s.phase, s.left = waiting, s.config.Outcome
 	}
 }
 
@@ -135,7 +126,7 @@ func (s *site) able() bool {
 }
 
 // enough reports whether so many nodes can decide: under the majority rule, a majority.
-func (s *site) enough(nodes int) bool { return !s.majority || 2*nodes > len(s.members) }
+func (s *site) enough(nodes int) bool { return !s.config.Majority || 2*nodes > len(s.members) }
 
 // lead takes the office in an epoch of our own.
 func (s *site) lead(epoch uint64) {

@@ -66,11 +66,10 @@ func NewAssignment[T cmp.Ordered](entries ...Entry[T]) (Assignment[T], error) {
 // Quorum returns the quorum of a site, its sites in ascending order, or nil if
 // the site is unknown. The slice is the caller's.
 func (a Assignment[T]) Quorum(site T) []T {
-	i, ok := slices.BinarySearch(a.sites, site)
-	if !ok {
-		return nil
+	if i, ok := slices.BinarySearch(a.sites, site); ok {
+		return slices.Clone(a.quorums[i])
 	}
-	return slices.Clone(a.quorums[i])
+	return nil
 }
 
 // All yields the sites in ascending order, each with its quorum. The slices are
@@ -167,9 +166,8 @@ func verdict[T cmp.Ordered](condition string, offenders [][]T) string {
 	return condition + ": no: " + text + "\n"
 }
 
-// Limits of Assign.
 const (
-	matchable   = 1 << 12 // quorums among which each site is first sought one
+	matchable   = 1 << 12 // quorums among which Assign first seeks one for each site
 	assignTurns = 8       // times that every site may choose anew
 	certain     = 1 << 40 // what a site saves by asking itself: more than all others cost
 )

@@ -9,9 +9,8 @@ import (
 )
 
 // A Coterie is a set of quorums over sites of type T that obeys the three laws:
-// non-emptiness, intersection and minimality. No other can be made, so a function
-// that takes one need not check it. A Coterie never changes, and may
-// be used by several goroutines at once.
+// non-emptiness, intersection and minimality. It never changes, and may be used by several
+// goroutines at once.
 //
 // Its sites are those that occur in some quorum. The zero Coterie has neither
 // quorums nor sites; every method accepts it.
@@ -34,10 +33,8 @@ func New[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 	return finish(written(numbered(quorums, names), leaves(len(names))), names), nil
 }
 
-// Minimize returns the coterie of those quorums that contain no other, each
-// once: what is left of a quorum system (a family in which any two quorums
-// intersect) without its superfluous quorums. It refuses what [New] refuses, except
-// quorums that contain or repeat others.
+// Minimize returns the coterie of those quorums that contain no other, each once. It
+// refuses what [New] refuses, except quorums that contain or repeat others.
 func Minimize[T cmp.Ordered](quorums ...[]T) (Coterie[T], error) {
 	for v := range Check(quorums...) {
 		if v.Law != ErrMinimality && (v.Law != ErrDuplicate || v.Second < 0) {

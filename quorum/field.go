@@ -15,8 +15,14 @@ type field struct {
 
 // newField returns the field of q elements, and false if q is no prime power.
 func newField(q int) (*field, bool) {
-	p, prime := primePower(q)
-	if !prime {
+	p, rest := 2, q
+	for p < q && q%p != 0 {
+		p++
+	}
+	for rest >= p && rest%p == 0 {
+		rest /= p
+	}
+	if q < 2 || rest != 1 {
 		return nil, false
 	}
 	f := &field{q: q, p: p, log: make([]int, q)}
@@ -33,20 +39,6 @@ func newField(q int) (*field, bool) {
 		}
 	}
 	return f, true
-}
-
-// primePower returns the prime that q is a power of, and false if there is none.
-func primePower(q int) (p int, ok bool) {
-	for p = 2; p*p <= q && q%p != 0; p++ {
-	}
-	if q%p != 0 {
-		p = q
-	}
-	rest := q
-	for rest > 1 && rest%p == 0 {
-		rest /= p
-	}
-	return p, q > 1 && rest == 1
 }
 
 func (f *field) add(a, b int) int {

@@ -17,19 +17,16 @@ import (
 // A full binary tree of h levels has quorums of h to 2^(h-1) sites, resilience
 // h-1, and load 2/(h+1). A tree is non-dominated.
 //
-// A site with one child would occur in no quorum, since the child is enough. So if the last
-// level leaves one child alone, it becomes a child of its parent's left neighbor. Only for
-// n = 2 is there no neighbor, and the coterie is the second site alone.
+// A site with one child would occur in no quorum. So if the last level leaves one child
+// alone, it becomes a child of its parent's left neighbor. Only for n = 2 is there no
+// neighbor, and the coterie is the second site alone.
 //
 // It refuses any other degree below 2 (ErrSize).
 func Tree[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
 	}
-	if degree == 0 {
-		degree = 2
-	}
-	if degree < 2 {
+	if degree = cmp.Or(degree, 2); degree < 2 {
 		return Coterie[T]{}, refuse(ErrSize, "a tree of degree "+strconv.Itoa(degree)+"; give its sites at least two children")
 	}
 	n := len(sites)
@@ -65,10 +62,7 @@ func Hierarchical[T cmp.Ordered](degree int, sites ...T) (Coterie[T], error) {
 	if err := distinct(sites); err != nil {
 		return Coterie[T]{}, err
 	}
-	if degree == 0 {
-		degree = 3
-	}
-	if degree < 2 {
+	if degree = cmp.Or(degree, 3); degree < 2 {
 		return Coterie[T]{}, refuse(ErrSize, "groups of "+strconv.Itoa(degree)+"; divide by at least two")
 	}
 	var group func(in []*system) *system

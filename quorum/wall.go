@@ -78,14 +78,12 @@ func triangle(n int) []int {
 		widths = append(widths, w)
 		n -= w
 	}
-	if n > 0 && len(widths) == 1 {
+	last := len(widths) - 1
+	if n > 0 && last == 0 {
 		return append(widths, 1)
 	}
-	for i := len(widths) - 1; n > 0; n-- {
-		widths[i]++
-		if i--; i == 0 {
-			i = len(widths) - 1
-		}
+	for i := range n {
+		widths[last-i%last]++
 	}
 	return widths
 }
