@@ -27,27 +27,21 @@ import (
 //
 // Every deadlock is declared. When the last node of a cycle begins a computation,
 // all waits of the cycle are permanent. PROBE follows the requests on their
-// channels, so it finds them pending; and because the computation is new, every node
-// of the cycle still has to pass it on.
-//
-// Numbers distinguish computations: a node that passed on an earlier one, when it
-// waited for other nodes, has to pass on the new one too.
+// channels, so it finds them pending; and because the computation has a new number, every
+// node of the cycle still has to pass it on. (The paper has a flag for each initiator
+// instead of numbers, which must be reset.)
 //
 // Count. A computation sends at most one PROBE over each wait, so at most
 // N(N-1); around a lone cycle of n nodes exactly n, and it takes n hops. (The
 // paper puts several processes on a site, and counts those between sites.)
-//
-// Departures from the paper: computations are numbered, and each is passed on once.
-// The paper has a flag for each initiator instead, which must be reset.
 type And struct {
 	site
 	asked []bool   // by rank: its request to us is pending
 	seen  []uint64 // by initiator: the last computation that we have passed on
 }
 
-// NewAnd returns the machine of a node that is active, and that no other node has
-// asked. The error is [dmutex.ErrMisuse] if the members contain 0 or a node
-// twice, or do not contain the node itself.
+// NewAnd returns the machine of a node that is active, and that no other node has asked.
+// The error is [dmutex.ErrMisuse] if the members contain 0 or a node twice, or lack self.
 func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*And, error) {
 	s, err := newSite(self, members)
 	if err != nil {
@@ -96,11 +90,11 @@ func (m *And) pend(node dmutex.NodeID, pending bool, already string) error {
 // [dmutex.ErrMisuse] if this node is active. Repeating it in the same wait does
 // no harm.
 func (m *And) Detect() ([]Message, error) {
-	if err := m.detect(); err != nil {
-		return nil, err
+	err := m.detect()
+	if err == nil {
+		m.ask(Probe, m.me, m.seq)
 	}
-	m.ask(Probe, m.me, m.seq)
-	return m.out, nil
+	return m.out, err
 }
 
 // Handle takes a message from a peer, and returns what to send. The error is

@@ -27,9 +27,9 @@
 // then. So every deadlock is found if each node calls Detect once in each wait.
 //
 // The messages must go over the same channels as the requests and the grants, and
-// these must keep the order. Otherwise a probe may overtake the request whose wait
-// it follows, and is dropped, so that a deadlock is missed; or a reply overtakes a
-// grant, and a deadlock is declared that does not exist.
+// these must keep the order. Otherwise a probe that overtakes the request whose wait it
+// follows is dropped, and a deadlock is missed; or a reply overtakes a grant, and a
+// deadlock is declared that does not exist.
 //
 // Where waits are never withdrawn, every declaration is true. Otherwise it is only a hint:
 // when the last probe is back, the first wait may be withdrawn, and the cycle no longer

@@ -56,9 +56,8 @@ type computation struct {
 	num     int
 }
 
-// NewOr returns the machine of a node that is active. The error is
-// [dmutex.ErrMisuse] if the members contain 0 or a node twice, or do not
-// contain the node itself.
+// NewOr returns the machine of a node that is active. The error is [dmutex.ErrMisuse] if
+// the members contain 0 or a node twice, or lack self.
 func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
 	s, err := newSite(self, members)
 	if err != nil {
@@ -70,22 +69,22 @@ func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
 // Granted reports that a grant has arrived, which makes this node active. The
 // error is [dmutex.ErrMisuse] if the node does not wait for that grant.
 func (m *Or) Granted(by dmutex.NodeID) error {
-	if _, err := m.awaited(by); err != nil {
-		return err
+	_, err := m.awaited(by)
+	if err == nil {
+		m.unblock()
 	}
-	m.unblock()
-	return nil
+	return err
 }
 
 // Detect begins a computation, and returns what to send. The error is
 // [dmutex.ErrMisuse] if this node is active. Repeating Detect in the same wait
 // abandons the previous computation, so give that one time to end.
 func (m *Or) Detect() ([]Message, error) {
-	if err := m.detect(); err != nil {
-		return nil, err
+	err := m.detect()
+	if err == nil {
+		m.engage(m.me, m.me, m.seq)
 	}
-	m.engage(m.me, m.me, m.seq)
-	return m.out, nil
+	return m.out, err
 }
 
 // engage takes part in a computation.

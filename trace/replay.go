@@ -10,8 +10,8 @@ import (
 	"github.com/dmutex/dmutex"
 )
 
-// ErrDiffers marks a replay that differs from the trace. The error names the file, the
-// line and the difference.
+// ErrDiffers marks a replay that differs from the trace. The error names file, line and
+// difference.
 var ErrDiffers = errors.New("trace: replays differently")
 
 // Replayed counts what [Replay] has done.

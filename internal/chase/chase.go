@@ -19,12 +19,11 @@ import (
 //
 // # Theory of operation
 //
-// A transaction holds locks and waits for at most one more, and a lock has at
-// most one holder. This is the single-request model: an edge goes from a waiting
-// transaction to the holder of the lock, and at most one edge leaves a transaction.
-// So there is nothing to flood. The chase that a transaction begins goes from edge
-// to edge, as one message at a time, until it ends at a transaction that does not
-// wait, or comes back.
+// A transaction holds locks and waits for at most one more, and a lock has at most one
+// holder (the single-request model): at most one edge leaves a transaction, to the holder
+// of the lock for which it waits. So there is nothing to flood. The chase that a
+// transaction begins goes from edge to edge, as one message at a time, until it ends at a
+// transaction that does not wait, or comes back.
 //
 // The edges to holders are enough, although a waiter also waits for those ahead of
 // it in the queue: these wait for the same lock and no other, so the way leads from them
@@ -55,11 +54,10 @@ import (
 // first law of [dmutex.Machine.WaitsFor], and comes back twice. So the youngest must
 // begin one from time to time while it waits.
 //
-// The way along an edge. The waiting node knows the nodes that it awaits, and the
-// holder is one of these ([dmutex.Machine.WaitsFor]). They are asked one after
-// another. From the node that holds the lock the chase goes on; a node that has lent
-// its vote or grant first sends the question on to the borrower. In the second lap
-// the way is known.
+// The way along an edge. The holder is among the nodes that the waiting node awaits
+// ([dmutex.Machine.WaitsFor]), which are asked one after another; one that has lent its
+// vote or grant first sends the question on to the borrower. In the second lap the way is
+// known.
 //
 // Count. In the first lap an edge costs no message if both ends are at one node,
 // otherwise one for each node that is asked and each borrower, so at most 2(N-1)
