@@ -141,31 +141,29 @@ func (s *system) holds(up set) bool {
 func (s *system) expand(n int, sets func(gate) iter.Seq[set]) iter.Seq[set] {
 	return func(yield func(set) bool) {
 		acc := newSet(n)
-		var descend func(open []*system) bool
-		descend = func(open []*system) bool {
-			if len(open) == 0 {
-				return yield(acc)
-			}
-			last, rest := open[len(open)-1], open[:len(open)-1]
-			if last.gate == nil {
-				acc.add(last.site)
-				more := descend(rest)
-				acc.remove(last.site)
-				return more
-			}
-			for chosen := range sets(last.gate) {
-				next := append([]*system(nil), rest...)
-				for i := range chosen.each() {
-					next = append(next, last.in[i])
-				}
-				if !descend(next) {
-					return false
-				}
-			}
-			return true
-		}
-		descend([]*system{s})
+		s.choose(acc, sets, func() bool { return yield(acc) })
 	}
+}
+
+// choose adds each choice to acc, one at a time, as long as then returns true.
+func (s *system) choose(acc set, sets func(gate) iter.Seq[set], then func() bool) bool {
+	if s.gate == nil {
+		acc.add(s.site)
+		more := then()
+		acc.remove(s.site)
+		return more
+	}
+	for chosen := range sets(s.gate) {
+		next := then
+		for i := range chosen.each() {
+			rest := next
+			next = func() bool { return s.in[i].choose(acc, sets, rest) }
+		}
+		if !next() {
+			return false
+		}
+	}
+	return true
 }
 
 // cheapest returns a quorum of least cost, and its cost; the empty set if there is none.
