@@ -9,6 +9,9 @@
 // some of the others. Their referee judges by what the holders read on the clock of the
 // machine: an overlap is an instant at which two handles were good.
 //
+// Five processes of a hundred clients each take the locks of three members, which are killed,
+// closed and paused, as are the clients. Their ledger judges by the handles of the clients.
+//
 // In the end a checker for histories, porcupine, judges each lock's history as a whole.
 //
 //	go test ./integration/faults                             # 4 seconds of faults over each link

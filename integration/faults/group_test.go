@@ -38,8 +38,9 @@ func TestMain(m *testing.M) {
 		work()
 		return
 	}
-	if len(os.Args) == 2 && os.Args[1] == memberArg {
-		obey()
+	others := map[string]func(){memberArg: obey, hostArg: host, guestArg: visitHosts}
+	if len(os.Args) == 2 && others[os.Args[1]] != nil {
+		others[os.Args[1]]()
 		return
 	}
 	// The tests mostly wait. A flag on the command line takes precedence.
