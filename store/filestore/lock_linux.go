@@ -26,14 +26,7 @@ var local = []uint32{
 
 // isLocalDirectory looks at the type of the file system.
 func isLocalDirectory(dir *os.Root) (bool, error) {
-	d, err := dir.Open(".")
-	if err != nil {
-		return false, err
-	}
-	defer d.Close()
 	var fs syscall.Statfs_t
-	if err := syscall.Fstatfs(int(d.Fd()), &fs); err != nil {
-		return false, os.NewSyscallError("fstatfs", err)
-	}
-	return slices.Contains(local, uint32(fs.Type)), nil
+	err := syscall.Statfs(dir.Name(), &fs)
+	return slices.Contains(local, uint32(fs.Type)), os.NewSyscallError("statfs", err)
 }
