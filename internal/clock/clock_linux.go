@@ -2,23 +2,17 @@ package clock
 
 import (
 	"math"
-	"syscall"
 	"time"
-	"unsafe"
-)
 
-// The clocks of the kernel; see clock_gettime(2).
-const (
-	clockMonotonic = 1
-	clockBoottime  = 7
+	"golang.org/x/sys/unix"
 )
 
 // sleepMeter returns a function that says how long the machine has slept since now. It
 // returns nil in a bubble of testing/synctest, whose time has nothing to do with the
 // kernel's, and where the kernel does not say.
 func sleepMeter() func() int64 {
-	var wall syscall.Timeval
-	if err := syscall.Gettimeofday(&wall); err != nil || time.Since(time.Unix(wall.Unix())).Abs() > time.Second {
+	var wall unix.Timeval
+	if err := unix.Gettimeofday(&wall); err != nil || time.Since(time.Unix(wall.Unix())).Abs() > time.Second {
 		return nil
 	}
 	before, ok := sleptSinceBoot()
@@ -36,18 +30,11 @@ func sleepMeter() func() int64 {
 func sleptSinceBoot() (slept int64, ok bool) {
 	slept = math.MaxInt64
 	for range 2 {
-		awake, ok := kernelClock(clockMonotonic)
-		all, ok2 := kernelClock(clockBoottime)
-		if !ok || !ok2 {
+		var awake, all unix.Timespec
+		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake) != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &all) != nil {
 			return 0, false
 		}
-		slept = min(slept, all-awake)
+		slept = min(slept, all.Nano()-awake.Nano())
 	}
 	return slept, true
-}
-
-func kernelClock(id uintptr) (ns int64, ok bool) {
-	var t syscall.Timespec
-	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&t)), 0)
-	return t.Nano(), errno == 0
 }
