@@ -47,7 +47,9 @@ func NewAnd(self dmutex.NodeID, members []dmutex.NodeID) (*And, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &And{site: s, asked: make([]bool, len(members)), seen: make([]uint64, len(members))}, nil
+	m := &And{site: s, asked: make([]bool, len(members)), seen: make([]uint64, len(members))}
+	m.model = m
+	return m, nil
 }
 
 // Granted reports that a grant has arrived. The last one makes this node active.
@@ -86,27 +88,12 @@ func (m *And) pend(node dmutex.NodeID, pending bool, already string) error {
 	return nil
 }
 
-// Detect begins a computation, and returns what to send. The error is
-// [dmutex.ErrMisuse] if this node is active. Repeating it in the same wait does
-// no harm.
-func (m *And) Detect() ([]Message, error) {
-	err := m.detect()
-	if err == nil {
-		m.ask(Probe, m.me, m.seq)
-	}
-	return m.out, err
-}
+func (m *And) compute() { m.ask(Probe, m.me, m.seq) }
 
-// Handle takes a message from a peer, and returns what to send. The error is
-// [dmutex.ErrPeer] for a message that no correct peer sends. Call Deadlocked after
-// Handle.
-func (m *And) Handle(msg Message) ([]Message, error) {
-	from, i, err := m.check(msg)
+func (m *And) handle(from, i int, msg Message) (mistake string) {
 	switch {
-	case err != nil:
-		return nil, err
 	case msg.Kind != Probe:
-		return nil, refuse(msg, "the AND model has no such message")
+		return "the AND model has no such message"
 	case m.blocked == 0 || !m.asked[from]: // not meaningful
 	case i == m.me:
 		if msg.Number > m.since {
@@ -116,7 +103,7 @@ func (m *And) Handle(msg Message) ([]Message, error) {
 		m.seen[i] = msg.Number
 		m.ask(Probe, i, msg.Number)
 	}
-	return m.out, nil
+	return ""
 }
 
 // AppendText appends the canonical state: machines with equal text behave alike
@@ -138,6 +125,7 @@ func (m *And) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *And) Clone() *And {
 	c := *m
+	c.model = &c
 	c.asked, c.seen = slices.Clone(m.asked), slices.Clone(m.seen)
 	return &c
 }

@@ -79,6 +79,7 @@ func (m Message) String() string {
 // A site is what both machines have in common: the members, the node's own
 // wait, and the output.
 type site struct {
+	model
 	members []dmutex.NodeID // ascending; never written after birth: clones share it
 	me      int             // our rank in it
 
@@ -89,6 +90,12 @@ type site struct {
 	since      uint64 // seq when the last wait began
 	deadlocked bool
 	out        []Message
+}
+
+// A model is what differs between And and Or.
+type model interface {
+	compute()                                               // begins our computation seq
+	handle(from, initiator int, m Message) (mistake string) // or why no peer sends it
 }
 
 // No correct node reaches this number.
@@ -156,17 +163,35 @@ func (s *site) Withdraw() error {
 	return nil
 }
 
-// detect begins a computation.
-func (s *site) detect() error {
-	s.out = nil
+// Detect begins a computation, and returns what to send. The error is [dmutex.ErrMisuse]
+// if this node is active. In the OR model repeating it in the same wait abandons the
+// previous computation, so give that one time to end.
+func (s *site) Detect() ([]Message, error) {
 	switch {
 	case s.blocked == 0:
-		return dmutex.Misuse("deadlock: Detect while active")
+		return nil, dmutex.Misuse("deadlock: Detect while active")
 	case s.seq >= lastNumber:
-		return dmutex.Misuse("deadlock: the numbers of computations are used up: begin a new group")
+		return nil, dmutex.Misuse("deadlock: the numbers of computations are used up: begin a new group")
 	}
+	s.out = nil
 	s.seq++
-	return nil
+	s.compute()
+	return s.out, nil
+}
+
+// Handle takes a message from a peer, and returns what to send. The error is
+// [dmutex.ErrPeer] for a message that no correct peer sends. Call Deadlocked after
+// Handle.
+func (s *site) Handle(m Message) ([]Message, error) {
+	from, initiator, err := s.check(m)
+	if err != nil {
+		return nil, err
+	}
+	s.out = nil
+	if mistake := s.handle(from, initiator, m); mistake != "" {
+		return nil, refuse(m, mistake)
+	}
+	return s.out, nil
 }
 
 // other returns the rank of another member, for a caller that names one.
@@ -178,11 +203,9 @@ func (s *site) other(node dmutex.NodeID) (int, error) {
 	return j, nil
 }
 
-// check begins the handling of a message. It returns the ranks of sender and
-// initiator, or ErrPeer for a message that no peer can have meant for this
-// node.
+// check returns the ranks of sender and initiator, or ErrPeer for a message that no peer
+// can have meant for this node.
 func (s *site) check(m Message) (from, initiator int, err error) {
-	s.out = nil
 	from, member := slices.BinarySearch(s.members, m.From)
 	initiator, known := slices.BinarySearch(s.members, m.Initiator)
 	switch {

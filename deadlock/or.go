@@ -63,7 +63,9 @@ func NewOr(self dmutex.NodeID, members []dmutex.NodeID) (*Or, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Or{site: s, computations: make([]computation, len(members))}, nil
+	m := &Or{site: s, computations: make([]computation, len(members))}
+	m.model = m
+	return m, nil
 }
 
 // Granted reports that a grant has arrived, which makes this node active. The
@@ -76,16 +78,7 @@ func (m *Or) Granted(by dmutex.NodeID) error {
 	return err
 }
 
-// Detect begins a computation, and returns what to send. The error is
-// [dmutex.ErrMisuse] if this node is active. Repeating Detect in the same wait
-// abandons the previous computation, so give that one time to end.
-func (m *Or) Detect() ([]Message, error) {
-	err := m.detect()
-	if err == nil {
-		m.engage(m.me, m.me, m.seq)
-	}
-	return m.out, err
-}
+func (m *Or) compute() { m.engage(m.me, m.me, m.seq) }
 
 // engage takes part in a computation.
 func (m *Or) engage(engager, initiator int, number uint64) {
@@ -93,36 +86,24 @@ func (m *Or) engage(engager, initiator int, number uint64) {
 	m.ask(Query, initiator, number)
 }
 
-// Handle takes a message from a peer, and returns what to send. The error is
-// [dmutex.ErrPeer] for a message that no correct peer sends. Call Deadlocked after
-// Handle.
-func (m *Or) Handle(msg Message) ([]Message, error) {
-	from, i, err := m.check(msg)
-	if err != nil {
-		return nil, err
-	}
+func (m *Or) handle(from, i int, msg Message) (mistake string) {
 	c := &m.computations[i]
 	present := m.engaged(c) && msg.Number == c.latest
-	switch msg.Kind {
-	case Query:
-		switch {
-		case m.blocked == 0:
-		case msg.Number > c.latest:
-			m.engage(from, i, msg.Number)
-		case present:
-			m.send(Reply, from, i, msg.Number)
-		}
-	case Reply:
-		switch {
-		case msg.Number > c.latest, present && (!m.waits[from] || c.num == 0):
-			return nil, refuse(msg, "it answers no QUERY")
-		case present:
-			m.replied(i)
-		}
-	default:
-		return nil, refuse(msg, "the OR model has no such message")
+	switch {
+	case msg.Kind == Query && m.blocked == 0:
+	case msg.Kind == Query && msg.Number > c.latest:
+		m.engage(from, i, msg.Number)
+	case msg.Kind == Query && present:
+		m.send(Reply, from, i, msg.Number)
+	case msg.Kind == Query:
+	case msg.Kind != Reply:
+		return "the OR model has no such message"
+	case msg.Number > c.latest, present && (!m.waits[from] || c.num == 0):
+		return "it answers no QUERY"
+	case present:
+		m.replied(i)
 	}
-	return m.out, nil
+	return ""
 }
 
 // engaged reports whether a computation has found this node blocked, and it still is.
@@ -160,6 +141,7 @@ func (m *Or) AppendText(b []byte) ([]byte, error) {
 // Clone returns an independent copy.
 func (m *Or) Clone() *Or {
 	c := *m
+	c.model = &c
 	c.computations = slices.Clone(m.computations)
 	return &c
 }
