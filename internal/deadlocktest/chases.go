@@ -275,22 +275,24 @@ func (w *chases) cycle(path []chase.Wait) bool {
 }
 
 // standing checks every present cycle: if nothing else happens, the chase of its
-// youngest member finds it, and no other member's chase does.
-func (w *chases) standing() error {
+// youngest member finds it, and no other member's chase does. It reports whether there is
+// a cycle.
+func (w *chases) standing() (cycle bool, err error) {
 	for t := range w.txns {
 		members := w.around(t)
 		if len(members) == 0 {
 			continue
 		}
+		cycle = true
 		finds := w.chaseAlone(t)
 		switch youngest := t == slices.Max(members); {
 		case youngest && !finds:
-			return search.Wrong(ErrMissed, "%d does not find the cycle in which it is", t+1)
+			return true, search.Wrong(ErrMissed, "%d does not find the cycle in which it is", t+1)
 		case !youngest && finds:
-			return search.Wrong(ErrTwice, "%d finds the cycle in which it is, and %d is younger", t+1, slices.Max(members)+1)
+			return true, search.Wrong(ErrTwice, "%d finds the cycle in which it is, and %d is younger", t+1, slices.Max(members)+1)
 		}
 	}
-	return nil
+	return cycle, nil
 }
 
 // around returns the cycle that a transaction is in; nothing if it is in none.

@@ -24,11 +24,11 @@ func (t *Chases) Explore() (r ChaseReport, err error) {
 	r.Report, err = search.Search[*chases, chaseEvent]{
 		First: t.begin(),
 		State: func(w *chases) error {
-			if !w.someCycle() {
-				return nil
+			cycle, err := w.standing()
+			if cycle {
+				r.Cycles++
 			}
-			r.Cycles++
-			return w.standing()
+			return err
 		},
 		Step: func(before, after *chases) error {
 			r.Victims += len(after.declared) - len(before.declared)
@@ -41,15 +41,6 @@ func (t *Chases) Explore() (r ChaseReport, err error) {
 		Progress:  t.Progress,
 	}.Run()
 	return r, err
-}
-
-func (w *chases) someCycle() bool {
-	for t := range w.txns {
-		if len(w.around(t)) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // Tell writes a step, and whether a wait ends in it.

@@ -57,7 +57,7 @@ func (t *Chases) simulate(seed uint64, steps int) (victims int, err error) {
 		run = append(run, s)
 		err := s.Do(w)
 		if err == nil {
-			err = w.standing()
+			_, err = w.standing()
 		}
 		if v, ok := errors.AsType[*dmutextest.Violation](err); ok {
 			told, last := search.Tell(t.begin(), run)

@@ -1,6 +1,7 @@
 package electiontest
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -95,16 +96,7 @@ func (w *world) AppendState(b []byte) []byte {
 			b = append(b, m.String()...)
 		}
 	}
-	for _, set := range [][]bool{w.told, w.side} {
-		for _, in := range set {
-			if in {
-				b = append(b, '1')
-			} else {
-				b = append(b, '0')
-			}
-		}
-	}
-	return b
+	return fmt.Append(b, w.told, w.side)
 }
 
 // leader returns the leader of a node and the epoch; of a crashed node the epoch with which
