@@ -135,7 +135,7 @@ func (g *group) birth(self dmutex.NodeID, clock uint64) (dmutex.Machine, error) 
 }
 
 // born checks a group at birth: the holder is Held, and all others are Idle.
-func (g *group) born(nodes []*local) *Violation {
+func (g *group) born(nodes []*local) error {
 	for i, l := range nodes {
 		for _, other := range nodes[:i] {
 			if l.phase == dmutex.Held && other.phase == dmutex.Held {
@@ -156,18 +156,18 @@ func (g *group) born(nodes []*local) *Violation {
 }
 
 // act gives a machine a lawful input, and checks what the machine alone shows.
-func act(m dmutex.Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, *Violation) {
+func (g *group) act(m dmutex.Machine, self dmutex.NodeID, do verb, msg dmutex.Message) ([]dmutex.Message, error) {
 	was, fence := m.Phase(), m.Fence()
 	out, err := input(m, do, msg)
 	if err != nil {
 		return nil, search.Wrong(ErrRefused, "%v", err)
 	}
-	return out, contract(m, self, do, was, fence, out)
+	return out, g.contract(m, self, do, was, fence, out)
 }
 
 // contract checks what an input, which found the machine in a phase and with a
 // fence, has made of it.
-func contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) *Violation {
+func (g *group) contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, fence uint64, out []dmutex.Message) error {
 	is := m.Phase()
 	switch {
 	case do == request && is == dmutex.Idle,
@@ -181,17 +181,10 @@ func contract(m dmutex.Machine, self dmutex.NodeID, do verb, was dmutex.Phase, f
 		return search.Wrong(ErrContract, "%d holds the lock, and its fence changes from %d to %d", self, fence, m.Fence())
 	}
 	for _, o := range out {
-		if o.From != self || o.To == self {
+		switch {
+		case o.From != self || o.To == self:
 			return search.Wrong(ErrContract, "%d sends %v", self, o)
-		}
-	}
-	return nil
-}
-
-// addressed checks that messages are for members.
-func (g *group) addressed(out []dmutex.Message) *Violation {
-	for _, o := range out {
-		if !slices.Contains(g.members, o.To) {
+		case !slices.Contains(g.members, o.To):
 			return search.Wrong(ErrContract, "%v is not addressed to a member", o)
 		}
 	}
@@ -230,7 +223,7 @@ type local struct {
 }
 
 // inspect looks at a machine. It keeps it.
-func (g *group) inspect(m dmutex.Machine, self dmutex.NodeID) (local, *Violation) {
+func (g *group) inspect(m dmutex.Machine, self dmutex.NodeID) (local, error) {
 	l := local{self: self, machine: m, text: text(m), phase: m.Phase(), fence: m.Fence(), waits: m.WaitsFor(nil)}
 	if t := text(m.Clone()); t != l.text {
 		return l, search.Wrong(ErrContract, "the clone of %q is %q", l.text, t)
@@ -263,7 +256,7 @@ func (g *group) inspect(m dmutex.Machine, self dmutex.NodeID) (local, *Violation
 }
 
 // awaits checks the peers that WaitsFor returns.
-func (g *group) awaits(l *local) *Violation {
+func (g *group) awaits(l *local) error {
 	if pending := l.phase == dmutex.Waiting || l.machine.Pending(); !pending && len(l.waits) > 0 {
 		return search.Wrong(ErrContract, "%d is %v and waits for %v", l.self, l.phase, l.waits)
 	}
@@ -280,7 +273,7 @@ func (g *group) awaits(l *local) *Violation {
 // is slow, so every run in which it has stopped is the beginning of one that is explored
 // anyway, and its machine is in the same state throughout. So it is enough that no node
 // excludes the holder, in any state.
-func knows(members []dmutex.NodeID, nodes []*local) *Violation {
+func knows(members []dmutex.NodeID, nodes []*local) error {
 	h := slices.IndexFunc(nodes, func(l *local) bool { return l.phase == dmutex.Held })
 	if h < 0 {
 		return nil
@@ -303,7 +296,7 @@ func knows(members []dmutex.NodeID, nodes []*local) *Violation {
 }
 
 // forgotten checks the law of Forget.
-func (g *group) forgotten(l local) *Violation {
+func (g *group) forgotten(l local) error {
 	m, f := g.reborn(l.machine, l.self, 0)
 	if f != nil {
 		return f
@@ -319,7 +312,7 @@ func (g *group) forgotten(l local) *Violation {
 
 // reborn returns the machine that replaces a forgotten one, with a clock and a fence
 // that are higher by more than they need be.
-func (g *group) reborn(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, *Violation) {
+func (g *group) reborn(m dmutex.Machine, self dmutex.NodeID, more uint64) (dmutex.Machine, error) {
 	clock, known, _ := m.Forget()
 	fresh := group{algorithm: g.algorithm, members: g.members, home: g.home, fence: g.fence, known: known + more}
 	born, err := fresh.birth(self, clock+more)
@@ -338,7 +331,7 @@ func text(m dmutex.Machine) string {
 }
 
 // enters checks the grant of node i.
-func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) *Violation {
+func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) error {
 	for j, l := range nodes {
 		if j != i && l.phase == dmutex.Held {
 			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock", min(members[i], members[j]), max(members[i], members[j]))
@@ -351,7 +344,7 @@ func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) *Violat
 }
 
 // rests checks a state in which no message is in flight.
-func rests(members []dmutex.NodeID, nodes []*local) *Violation {
+func rests(members []dmutex.NodeID, nodes []*local) error {
 	for _, l := range nodes {
 		if l.phase == dmutex.Held || l.stirs {
 			return nil
@@ -371,7 +364,7 @@ func rests(members []dmutex.NodeID, nodes []*local) *Violation {
 }
 
 // crowds checks a channel in which n messages are in flight.
-func crowds(net Network, msg dmutex.Message, n int) *Violation {
+func crowds(net Network, msg dmutex.Message, n int) error {
 	if net.Channel > 0 && n > net.Channel {
 		return search.Wrong(ErrChannel, "%d messages are in flight from %d to %d", n, msg.From, msg.To)
 	}

@@ -135,11 +135,7 @@ func (z *fuzz) input(i int, do verb, msg dmutex.Message) {
 	if !do.lawful(was) {
 		z.t.Fatalf("%q: %s is taken", before, what)
 	}
-	f := contract(m, self, do, was, fence, out)
-	if f == nil {
-		f = z.addressed(out)
-	}
-	if f != nil {
+	if f := z.contract(m, self, do, was, fence, out); f != nil {
 		z.t.Fatalf("%q: %s: %v", before, what, f)
 	}
 	if _, f := z.inspect(m, self); f != nil {

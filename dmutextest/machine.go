@@ -48,7 +48,7 @@ func alone(t testing.TB, algorithm dmutex.Algorithm) {
 			do    verb
 			phase dmutex.Phase
 		}{{request, dmutex.Held}, {release, dmutex.Idle}} {
-			out, f := act(m, 1, in.do, dmutex.Message{})
+			out, f := g.act(m, 1, in.do, dmutex.Message{})
 			if f != nil {
 				t.Fatal(f)
 			}

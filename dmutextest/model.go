@@ -2,6 +2,7 @@ package dmutextest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -85,7 +86,7 @@ type step struct {
 	to     uint32
 	sent   []uint32
 	enters bool
-	fault  *Violation
+	fault  error
 }
 
 // An action is something that may happen next.
@@ -117,16 +118,18 @@ func newWorld(c Config) (*world, error) {
 		model: m, places: make([]place, len(c.Members)), last: c.Fence,
 		duplicates: uint16(c.Network.Duplicates), losses: uint16(c.Network.Losses),
 	}
-	wrong := func(v *Violation) error { return &Violation{Kind: v.Kind, Why: v.Why, Script: m.script("", v)} }
+	wrong := func(err error) error {
+		v, _ := errors.AsType[*Violation](err)
+		return &Violation{Kind: v.Kind, Why: v.Why, Script: m.script("", v)}
+	}
 	for i, self := range c.Members {
 		machine, err := m.birth(self, 0)
 		if err != nil {
 			return nil, err
 		}
 		p := &w.places[i]
-		var f *Violation
-		if p.local, f = m.local(i, machine); f != nil {
-			return nil, wrong(f)
+		if p.local, err = m.local(i, machine); err != nil {
+			return nil, wrong(err)
 		}
 		for _, b := range []struct {
 			list []int
@@ -137,8 +140,8 @@ func newWorld(c Config) (*world, error) {
 			}
 		}
 	}
-	if f := m.born(w.look()); f != nil {
-		return nil, wrong(f)
+	if err := m.born(w.look()); err != nil {
+		return nil, wrong(err)
 	}
 	return w, nil
 }
@@ -208,7 +211,7 @@ func (w *world) AppendState(b []byte) []byte {
 }
 
 // local returns the number of a machine's state.
-func (m *model) local(i int, machine dmutex.Machine) (uint32, *Violation) {
+func (m *model) local(i int, machine dmutex.Machine) (uint32, error) {
 	key := string(rune(i)) + text(machine)
 	if id, ok := m.localID[key]; ok {
 		return id, nil
@@ -257,14 +260,11 @@ func (m *model) run(i int, from uint32, do verb, msg uint32) (s step) {
 		in = m.flights[msg].Clone()
 	}
 	var out []dmutex.Message
-	var f *Violation
+	var f error
 	if do == forget {
 		machine, f = m.reborn(machine, m.members[i], 1)
 	} else {
-		out, f = act(machine, m.members[i], do, in)
-	}
-	if f == nil {
-		f = m.addressed(out)
+		out, f = m.act(machine, m.members[i], do, in)
 	}
 	if now := text(m.locals[from].machine); f == nil && now != m.locals[from].text {
 		f = search.Wrong(ErrContract, "an input to a clone of %q made it %q", m.locals[from].text, now)
@@ -341,13 +341,6 @@ func (w *world) calm() bool {
 
 // Do takes a step. If something is wrong then, its error is a *Violation.
 func (w *world) Do(a action) error {
-	if f := w.do(a); f != nil {
-		return f
-	}
-	return nil
-}
-
-func (w *world) do(a action) *Violation {
 	if a.do.local() {
 		p := &w.places[a.at]
 		switch a.do {
@@ -377,7 +370,7 @@ func (w *world) do(a action) *Violation {
 }
 
 // move gives node i an input.
-func (w *world) move(i int, do verb, msg uint32) *Violation {
+func (w *world) move(i int, do verb, msg uint32) error {
 	t := w.step(i, w.places[i].local, do, msg)
 	if t.fault != nil {
 		return t.fault
@@ -412,7 +405,7 @@ func (w *world) send(msg uint32) {
 }
 
 // crowded counts the messages in the channels to which some were added.
-func (w *world) crowded(sent []uint32) *Violation {
+func (w *world) crowded(sent []uint32) error {
 	for _, msg := range sent {
 		n := 0
 		for _, other := range w.wire {
@@ -433,10 +426,7 @@ func (w *world) rests() error {
 	if len(w.wire) > 0 {
 		return nil
 	}
-	if f := rests(w.members, w.look()); f != nil {
-		return f
-	}
-	return nil
+	return rests(w.members, w.look())
 }
 
 // command is an action as scripts write it.

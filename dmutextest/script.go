@@ -341,10 +341,7 @@ func (p *play) passTime(self dmutex.NodeID) {
 func (p *play) step(i int, do verb, msg trace.Message) {
 	m, self := p.machines[i], p.members[i]
 	was := m.Phase()
-	out, f := act(m, self, do, msg.Message.Clone())
-	if f == nil {
-		f = p.addressed(out)
-	}
+	out, f := p.act(m, self, do, msg.Message.Clone())
 	if f != nil {
 		p.violation(f)
 		return
@@ -405,10 +402,10 @@ func (p *play) rest() {
 	}
 }
 
-func (p *play) violation(f *Violation) {
-	if f != nil {
-		p.failed = f
-		p.say("violation: %s", brief(f))
+func (p *play) violation(err error) {
+	if v, ok := errors.AsType[*Violation](err); ok {
+		p.failed = v
+		p.say("violation: %s", brief(v))
 	}
 }
 

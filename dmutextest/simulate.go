@@ -3,6 +3,7 @@ package dmutextest
 import (
 	"cmp"
 	"container/heap"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -103,9 +104,9 @@ func Simulate(c SimConfig) (SimReport, error) {
 	if err != nil {
 		return SimReport{}, err
 	}
-	if f := s.run(); f != nil {
+	if v, ok := errors.AsType[*Violation](s.run()); ok {
 		return s.report, fmt.Errorf("%w: %s (seed %d, after %d entries, at %.6g T)",
-			f.Kind, f.Why, c.Seed, s.report.Entries, inT(s.now))
+			v.Kind, v.Why, c.Seed, s.report.Entries, inT(s.now))
 	}
 	s.conclude()
 	return s.report, nil
@@ -118,6 +119,7 @@ func inT(t int64) float64 { return float64(t) / unit }
 
 // A simulation is a run as it goes on.
 type simulation struct {
+	group
 	cfg      SimConfig
 	rare     bool // the load, see SimConfig.Think
 	random   *rand.Rand
@@ -158,6 +160,7 @@ func newSimulation(c SimConfig) (*simulation, error) {
 		return nil, fmt.Errorf("%w: SimConfig.Delay is %d, which does not exist", dmutex.ErrMisuse, c.Delay)
 	}
 	s := &simulation{
+		group:  group{algorithm: c.Algorithm, members: c.Members},
 		cfg:    c,
 		rare:   math.IsInf(c.Think, 1),
 		random: rand.New(rand.NewPCG(c.Seed, 0)),
@@ -171,9 +174,8 @@ func newSimulation(c SimConfig) (*simulation, error) {
 	if c.Delay != Constant {
 		s.arrival = make([]int64, n*n)
 	}
-	g := group{algorithm: c.Algorithm, members: c.Members}
 	for i, self := range c.Members {
-		m, err := g.birth(self, 0)
+		m, err := s.birth(self, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +200,7 @@ func (s *simulation) plan(e *event) {
 	heap.Push(&s.agenda, e)
 }
 
-func (s *simulation) run() *Violation {
+func (s *simulation) run() error {
 	s.begin()
 	for s.report.Entries < s.cfg.Entries || s.inside >= 0 || s.tick == 0 {
 		if len(s.agenda) == 0 {
@@ -232,7 +234,7 @@ func (s *simulation) begin() {
 }
 
 // silence looks at a group in which nothing will happen by itself.
-func (s *simulation) silence() *Violation {
+func (s *simulation) silence() error {
 	for i, m := range s.machines {
 		if m.Phase() == dmutex.Waiting {
 			return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", s.cfg.Members[i])
@@ -244,7 +246,7 @@ func (s *simulation) silence() *Violation {
 	return nil
 }
 
-func (s *simulation) step(e *event) *Violation {
+func (s *simulation) step(e *event) error {
 	s.now = e.at
 	if s.events++; s.stuck() {
 		return search.Wrong(ErrLivelock, "%d events since a node last entered or left", s.events)
@@ -261,14 +263,12 @@ func (s *simulation) step(e *event) *Violation {
 		s.after(s.tick, tick, i)
 	}
 	was := s.machines[i].Phase()
-	out, f := act(s.machines[i], s.cfg.Members[i], e.do, e.msg.Message)
+	out, f := s.act(s.machines[i], s.cfg.Members[i], e.do, e.msg.Message)
 	if f != nil {
 		return f
 	}
 	for _, o := range out {
-		if f := s.send(i, o); f != nil {
-			return f
-		}
+		s.send(i, o)
 	}
 	s.tracer.did(int64(inT(s.now)*tracedTime), s.machines[i], s.cfg.Members[i], e.do, e.msg)
 	if e.do == release {
@@ -295,11 +295,8 @@ func (s *simulation) stuck() bool {
 }
 
 // send puts a message on the wire.
-func (s *simulation) send(from int, msg dmutex.Message) *Violation {
-	to, ok := s.place[msg.To]
-	if !ok {
-		return search.Wrong(ErrContract, "%v is not addressed to a member", msg)
-	}
+func (s *simulation) send(from int, msg dmutex.Message) {
+	to := s.place[msg.To]
 	s.report.Messages++
 	arrives := s.now + s.delay()
 	if s.arrival != nil {
@@ -308,7 +305,6 @@ func (s *simulation) send(from int, msg dmutex.Message) *Violation {
 		*last = arrives
 	}
 	s.plan(&event{at: arrives, do: deliver, node: to, msg: s.tracer.send(msg.Clone())})
-	return nil
 }
 
 func (s *simulation) delay() int64 {
@@ -323,7 +319,7 @@ func (s *simulation) delay() int64 {
 }
 
 // enter checks the grant of node i, and measures it.
-func (s *simulation) enter(i int) *Violation {
+func (s *simulation) enter(i int) error {
 	self, fence := s.cfg.Members[i], s.machines[i].Fence()
 	if s.inside >= 0 {
 		other := s.cfg.Members[s.inside]
