@@ -152,7 +152,7 @@ func (g *group) born(nodes []*local) error {
 			return search.Wrong(ErrContract, "%d is born %v with fence %d, not %v with fence %d", l.self, l.phase, l.fence, phase, fence)
 		}
 	}
-	return knows(g.members, nodes)
+	return knows(nodes)
 }
 
 // act gives a machine a lawful input, and checks what the machine alone shows.
@@ -273,23 +273,21 @@ func (g *group) awaits(l *local) error {
 // is slow, so every run in which it has stopped is the beginning of one that is explored
 // anyway, and its machine is in the same state throughout. So it is enough that no node
 // excludes the holder, in any state.
-func knows(members []dmutex.NodeID, nodes []*local) error {
+func knows(nodes []*local) error {
 	h := slices.IndexFunc(nodes, func(l *local) bool { return l.phase == dmutex.Held })
 	if h < 0 {
 		return nil
 	}
-	holder := members[h]
-	for i, l := range nodes {
+	holder := nodes[h].self
+	for _, l := range nodes {
 		if l.phase != dmutex.Held && slices.Contains(l.excludes, holder) { // two holders are wrong anyway
-			return search.Wrong(ErrExcluded, "%d excludes %v, and %d holds the lock", members[i], l.excludes, holder)
+			return search.Wrong(ErrExcluded, "%d excludes %v, and %d holds the lock", l.self, l.excludes, holder)
 		}
 		if l.phase != dmutex.Waiting || l.lends == holder || slices.Contains(l.waits, holder) {
 			continue
 		}
-		if !slices.ContainsFunc(l.waits, func(id dmutex.NodeID) bool {
-			return nodes[slices.Index(members, id)].lends == holder
-		}) {
-			return search.Wrong(ErrUnfound, "%d waits for %v, but none of these is the holder %d or lends to it", members[i], l.waits, holder)
+		if !slices.ContainsFunc(nodes, func(n *local) bool { return n.lends == holder && slices.Contains(l.waits, n.self) }) {
+			return search.Wrong(ErrUnfound, "%d waits for %v, but none of these is the holder %d or lends to it", l.self, l.waits, holder)
 		}
 	}
 	return nil
@@ -331,28 +329,29 @@ func text(m dmutex.Machine) string {
 }
 
 // enters checks the grant of node i.
-func enters(members []dmutex.NodeID, nodes []*local, i int, last uint64) error {
-	for j, l := range nodes {
-		if j != i && l.phase == dmutex.Held {
-			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock", min(members[i], members[j]), max(members[i], members[j]))
+func enters(nodes []*local, i int, last uint64) error {
+	self := nodes[i].self
+	for _, l := range nodes {
+		if l.self != self && l.phase == dmutex.Held {
+			return search.Wrong(ErrMutualExclusion, "%d and %d both hold the lock", min(self, l.self), max(self, l.self))
 		}
 	}
 	if nodes[i].fence <= last {
-		return search.Wrong(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", members[i], nodes[i].fence, last)
+		return search.Wrong(ErrFenceOrder, "%d holds the lock with fence %d after a grant with fence %d", self, nodes[i].fence, last)
 	}
 	return nil
 }
 
 // rests checks a state in which no message is in flight.
-func rests(members []dmutex.NodeID, nodes []*local) error {
+func rests(nodes []*local) error {
 	for _, l := range nodes {
 		if l.phase == dmutex.Held || l.stirs {
 			return nil
 		}
 	}
-	for i, l := range nodes {
+	for _, l := range nodes {
 		if l.phase == dmutex.Waiting {
-			return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", members[i])
+			return search.Wrong(ErrDeadlock, "%d waits, no node holds the lock and no message is in flight", l.self)
 		}
 	}
 	for _, l := range nodes {

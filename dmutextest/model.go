@@ -377,7 +377,7 @@ func (w *world) move(i int, do verb, msg uint32) error {
 	}
 	w.places[i].local = t.to
 	if t.enters {
-		if f := enters(w.members, w.look(), i, w.last); f != nil {
+		if f := enters(w.look(), i, w.last); f != nil {
 			return f
 		}
 		fence := w.at(i).fence
@@ -385,7 +385,7 @@ func (w *world) move(i int, do verb, msg uint32) error {
 		w.last = fence
 	}
 	if w.held() {
-		if f := knows(w.members, w.look()); f != nil {
+		if f := knows(w.look()); f != nil {
 			return f
 		}
 	}
@@ -426,7 +426,7 @@ func (w *world) rests() error {
 	if len(w.wire) > 0 {
 		return nil
 	}
-	return rests(w.members, w.look())
+	return rests(w.look())
 }
 
 // command is an action as scripts write it.

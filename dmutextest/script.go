@@ -364,10 +364,10 @@ func (p *play) step(i int, do verb, msg trace.Message) {
 	}
 	nodes := p.look(i)
 	if was != dmutex.Held && m.Phase() == dmutex.Held {
-		p.violation(enters(p.members, nodes, i, p.last))
+		p.violation(enters(nodes, i, p.last))
 		p.last = max(p.last, m.Fence())
 	}
-	p.violation(knows(p.members, nodes))
+	p.violation(knows(nodes))
 	for _, o := range sent {
 		n := 0
 		for _, other := range p.wire {
@@ -398,7 +398,7 @@ func (p *play) look(moved int) []*local {
 
 func (p *play) rest() {
 	if len(p.wire) == 0 {
-		p.violation(rests(p.members, p.look(nobody)))
+		p.violation(rests(p.look(nobody)))
 	}
 }
 
