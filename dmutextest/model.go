@@ -174,16 +174,6 @@ func (w *world) look() []*local {
 	return w.nodes
 }
 
-// held reports whether a node holds the lock.
-func (w *world) held() bool {
-	for i := range w.places {
-		if w.at(i).phase == dmutex.Held {
-			return true
-		}
-	}
-	return false
-}
-
 // Clone returns a copy, in the memory of spare if it is not nil.
 func (w *world) Clone(spare *world) *world {
 	if spare == nil {
@@ -384,10 +374,8 @@ func (w *world) move(i int, do verb, msg uint32) error {
 		w.sparse = w.sparse || fence != w.last+1
 		w.last = fence
 	}
-	if w.held() {
-		if f := knows(w.look()); f != nil {
-			return f
-		}
+	if f := knows(w.look()); f != nil {
+		return f
 	}
 	for _, msg := range t.sent {
 		w.send(msg)
